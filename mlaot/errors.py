@@ -1,0 +1,11 @@
+"""The one error that a user of mlaot can mend."""
+
+from __future__ import annotations
+
+
+class MlaotError(Exception):
+    """Something in the user's project is wrong: says where, what was expected, what was found, and how to mend it.
+
+    The build hooks print its text as the last line on stderr, without a traceback. A broken invariant of the compiler
+    itself is an ``AssertionError`` that says "bug in mlaot" instead.
+    """

@@ -1,0 +1,1 @@
+"""From what a user declares to a graph: scalars (micrograd) and arrays (NumPy)."""

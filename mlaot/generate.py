@@ -1,0 +1,87 @@
+"""The compiler, top to bottom: settings in, files out. Read this file first.
+
+    settings --load--> declaration --trace--> graph --passes--> graphs --lower--> program --render--> files
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from mlaot import passes
+from mlaot.build.cmake import cmake_files
+from mlaot.frontend.declaration import Declaration, Traced
+from mlaot.frontend.scalar import declare, declare_module
+from mlaot.lower.interface import render_interface
+from mlaot.lower.isa import ISAS
+from mlaot.lower.lower import lower
+from mlaot.lower.program import Program
+from mlaot.lower.text import kernels_file
+from mlaot.settings import Model, Settings, load_model
+
+Files = dict[str, str | bytes]
+
+
+def generate(settings: Settings, project: Path, out: Path) -> None:
+    """Write the C, the stubs and the CMake of every model of ``settings`` below ``out``."""
+    files: Files = {}
+    for model in settings.models:
+        program = compile_model(load_model(settings, model), model.module, settings.isa)
+        files |= {f"{model.module}/{name}": content for name, content in program_files(program).items()}
+    files |= cmake_files(settings)
+    write(files, out)
+
+
+def compile_model(model: Any, module: str, isas: tuple[str, ...]) -> Program:
+    """A declared model to its program."""
+    traced = trace(model)
+    return lower(passes.run(module, traced), isas)
+
+
+def trace(model: Any) -> Traced:
+    """The graph of whatever a user may name as a model: a declaration, a network, a graph of values."""
+    if isinstance(model, Declaration):
+        return model.trace()
+    if hasattr(model, "_prev"):
+        return declare(model, inputs={}).trace()
+    return declare_module(model).trace()
+
+
+def program_files(program: Program) -> Files:
+    """The files of one module."""
+    stem = program.module.name.rpartition(".")[2]
+    kernels = {f"{stem}_{isa}.c": kernels_file(program, stem, ISAS[isa]) for isa in program.module.isas}
+    return {**render_interface(program.module), **kernels}
+
+
+def write(files: Files, out: Path) -> None:
+    """Write what changed: a file that is as it should be keeps its time stamp, and nothing is rebuilt for it."""
+    for name, content in files.items():
+        path = out / name
+        data = content.encode() if isinstance(content, str) else content
+        if not path.exists() or path.read_bytes() != data:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(data)
+
+
+def pass_report(settings: Settings, project: Path) -> str:
+    """Node counts of every model after every pass."""
+    lines = []
+    for model in settings.models:
+        lines += [f"{model.module} ({model.model})", *_report(load_model(settings, model), model)]
+    return "\n".join(lines)
+
+
+def _report(declared: Any, model: Model) -> list[str]:
+    traced = trace(declared)
+    report: passes.Report = []
+    if traced.counts:
+        report.append(("declared", {"values": passes.Counter(traced.counts)}))
+    passes.run(model.module, traced, report)
+    lines = []
+    for stage, graphs in report:
+        for name, counts in graphs.items():
+            total = sum(counts.values())
+            text = ", ".join(f"{op or 'leaf'} {n:,}" for op, n in sorted(counts.items(), key=lambda item: (-item[1], item[0])))
+            lines.append(f"  {stage:<18}{name:<12}{total:>8,} nodes: {text}")
+    return lines

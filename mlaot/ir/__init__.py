@@ -1,0 +1,8 @@
+"""The intermediate representation: types, dims, hash-consed nodes with union-find."""
+
+from mlaot.ir.dims import Dim, dim
+from mlaot.ir.graph import Graph, Node, topological, users
+from mlaot.ir.types import DTYPES, DType, Literal, Type
+from mlaot.ir.verify import verify
+
+__all__ = ["DTYPES", "DType", "Dim", "Graph", "Literal", "Node", "Type", "dim", "topological", "users", "verify"]

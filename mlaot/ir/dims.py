@@ -1,0 +1,109 @@
+"""Dimensions: an int, or a canonical polynomial over named dims (``batch``, ``2 * batch + 3``, ``batch // 4``).
+
+Two expressions that are equal as polynomials are equal as objects, so shapes compare by ``==``. A dim is never negative;
+nothing else is known of a named one until the module is called.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Quotient:
+    """``top // bottom`` that did not simplify: an atom of a polynomial, like a name."""
+
+    top: Expr
+    bottom: int
+
+    def __str__(self) -> str:
+        return f"({self.top}) / {self.bottom}"
+
+
+Monomial = tuple["str | Quotient", ...]
+
+
+@dataclass(frozen=True)
+class Expr:
+    """A sum of ``coefficient * product of atoms``, terms in a fixed order; never a plain integer."""
+
+    terms: tuple[tuple[Monomial, int], ...]
+
+    def __add__(self, other: Dim) -> Dim:
+        total = dict(self.terms)
+        for monomial, coefficient in _terms(other):
+            total[monomial] = total.get(monomial, 0) + coefficient
+        return _canonical(total)
+
+    def __mul__(self, other: Dim) -> Dim:
+        product: dict[Monomial, int] = {}
+        for left, a in self.terms:
+            for right, b in _terms(other):
+                key = tuple(sorted(left + right, key=str))
+                product[key] = product.get(key, 0) + a * b
+        return _canonical(product)
+
+    def __floordiv__(self, other: int) -> Dim:
+        if all(coefficient % other == 0 for _, coefficient in self.terms):
+            return _canonical({monomial: coefficient // other for monomial, coefficient in self.terms})
+        return Expr((((Quotient(self, other),), 1),))
+
+    __radd__ = __add__
+    __rmul__ = __mul__
+
+    def __str__(self) -> str:
+        """C text: integer division rounds down because dims are never negative."""
+        return " + ".join(" * ".join([*map(str, m)] + ([str(c)] if c != 1 or not m else [])) for m, c in self.terms)
+
+    __repr__ = __str__
+
+
+Dim = int | Expr
+
+
+def dim(name: str) -> Expr:
+    """A named dimension: one wheel then serves every value of it."""
+    if not name.isidentifier():
+        raise ValueError(f"a dimension's name must be an identifier, got {name!r}")
+    return Expr((((name,), 1),))
+
+
+def names(value: Dim) -> set[str]:
+    """The named dims in ``value``."""
+    found: set[str] = set()
+    for monomial, _ in _terms(value):
+        for atom in monomial:
+            found |= {atom} if isinstance(atom, str) else names(atom.top)
+    return found
+
+
+def substitute(value: Dim, known: Mapping[str, int]) -> int:
+    """The number that ``value`` is when every named dim has the given value."""
+    total = 0
+    for monomial, coefficient in _terms(value):
+        for atom in monomial:
+            coefficient *= known[atom] if isinstance(atom, str) else substitute(atom.top, known) // atom.bottom
+        total += coefficient
+    return total
+
+
+def product(shape: tuple[Dim, ...]) -> Dim:
+    """The number of elements of ``shape``."""
+    size: Dim = 1
+    for d in shape:
+        size = d * size if isinstance(d, Expr) else size * d
+    return size
+
+
+def _terms(value: Dim) -> tuple[tuple[Monomial, int], ...]:
+    return value.terms if isinstance(value, Expr) else (((), value),)
+
+
+def _canonical(terms: dict[Monomial, int]) -> Dim:
+    kept = {monomial: coefficient for monomial, coefficient in terms.items() if coefficient}
+    if not kept:
+        return 0
+    if set(kept) == {()}:
+        return kept[()]
+    return Expr(tuple(sorted(kept.items(), key=lambda term: (-len(term[0]), str(term[0])))))

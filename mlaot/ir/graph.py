@@ -1,0 +1,145 @@
+"""Nodes and graphs: hash-consed, with union-find in place of rewriting uses.
+
+A node is one use of an op and also its value. Equal nodes of a graph are one object, so common subexpressions vanish as
+they are made. A better equal of a node is *forwarded* to: ``find`` follows the links, nothing is deleted. The text form
+has one node a line::
+
+    graph forward:
+      v0 = input(name=x) : f32[batch,64]
+      v1 = relu(v0) : f32[batch,64]
+      return y=v1
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from mlaot.ir.types import DType, Literal, Type
+
+if TYPE_CHECKING:
+    from mlaot.ops.base import Op
+
+
+class Node:
+    """One use of an op; only ``forwarded`` ever changes, and only ``Graph.forward`` changes it."""
+
+    __slots__ = ("args", "attrs", "forwarded", "graph", "op", "type")
+
+    def __init__(self, graph: Graph, op: Op, args: tuple[Node, ...], attrs: dict[str, Any], type_: Type) -> None:
+        self.graph = graph
+        self.op = op
+        self.args = args
+        self.attrs = attrs
+        self.type = type_
+        self.forwarded: Node | None = None
+
+    def find(self) -> Node:
+        """The representative of this node's class."""
+        node = self
+        while node.forwarded is not None:
+            node = node.forwarded
+        return node
+
+    def arg(self, i: int) -> Node:
+        """The representative of argument ``i``."""
+        return self.args[i].find()
+
+    def __repr__(self) -> str:
+        return f"<{self.op.name} : {self.type}>"
+
+
+class Graph:
+    """Named inputs, named outputs, and writes: values that go into a slot after the slot's last read."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.inputs: dict[str, Node] = {}
+        self.outputs: dict[str, Node] = {}
+        self.writes: dict[str, Node] = {}
+        self._table: dict[object, Node] = {}
+
+    def add(self, op: Op, args: Iterable[Node] = (), attrs: Mapping[str, Any] | None = None) -> Node:
+        """The node for ``op`` on the representatives of ``args``; the same object for the same op, args and attrs."""
+        found = tuple([a.find() for a in args])
+        key = (op, found, tuple(attrs.items())) if attrs else (op, found)
+        node = self._table.get(key)
+        if node is None:
+            kept = dict(attrs) if attrs else {}
+            node = Node(self, op, found, kept, op.type_rule(*[a.type for a in found], **kept))
+            self._table[key] = node
+        return node.find()
+
+    def constant(self, value: object, dtype: DType) -> Node:
+        """A constant, one node for the same bits."""
+        from mlaot.ops.structure import const
+
+        return self.add(const, (), {"value": Literal(value, dtype)})
+
+    def input(self, name: str, type_: Type, **notes: Any) -> Node:
+        """An input by name; the same name gives the same node."""
+        from mlaot.ops.structure import input_
+
+        if name not in self.inputs:
+            self.inputs[name] = self.add(input_, (), {"name": name, "type": type_, **notes})
+        return self.inputs[name]
+
+    def forward(self, node: Node, better: Node) -> None:
+        """Make ``better`` the representative of ``node``'s class."""
+        source, target = node.find(), better.find()
+        if source is not target:
+            assert source.type == target.type, f"bug in mlaot: {source} forwarded to {target}"
+            source.forwarded = target
+
+    def roots(self) -> list[Node]:
+        """What must be computed: outputs, then writes."""
+        return [n.find() for n in (*self.outputs.values(), *self.writes.values())]
+
+    def nodes(self) -> list[Node]:
+        """Representatives that a root needs, arguments before users; iterative, so deep chains are no problem."""
+        return topological(self.roots())
+
+    def __str__(self) -> str:
+        return text(self)
+
+
+def topological(roots: Iterable[Node]) -> list[Node]:
+    """Representatives reachable from ``roots``, each after its arguments."""
+    order: list[Node] = []
+    done: set[Node] = set()
+    stack: list[tuple[Node, bool]] = [(r.find(), False) for r in reversed(list(roots))]
+    while stack:
+        node, ready = stack.pop()
+        if ready:
+            order.append(node)
+        elif node not in done:
+            done.add(node)
+            stack.append((node, True))
+            for a in reversed(node.args):
+                found = a.find()
+                if found not in done:
+                    stack.append((found, False))
+    return order
+
+
+def users(nodes: Iterable[Node]) -> dict[Node, list[Node]]:
+    """For each node, the nodes that take it as an argument (twice if they take it twice)."""
+    result: dict[Node, list[Node]] = {}
+    for node in nodes:
+        result.setdefault(node, [])
+        for a in node.args:
+            result.setdefault(a.find(), []).append(node)
+    return result
+
+
+def text(graph: Graph) -> str:
+    """The text form: printed, compared in tests, never parsed."""
+    names: dict[Node, str] = {}
+    lines = [f"graph {graph.name}:"]
+    for i, node in enumerate(graph.nodes()):
+        names[node] = f"v{i}"
+        inside = [names[a.find()] for a in node.args] + [f"{k}={v}" for k, v in node.attrs.items() if k != "type"]
+        lines.append(f"  v{i} = {node.op.name}({', '.join(inside)}) : {node.type}")
+    lines.append("  return " + ", ".join(f"{k}={names[v.find()]}" for k, v in graph.outputs.items()))
+    lines += [f"  write {slot}={names[v.find()]}" for slot, v in graph.writes.items()]
+    return "\n".join(lines)

@@ -1,0 +1,32 @@
+"""What a declaration becomes: named entry graphs over shared parameters."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from mlaot.ir.graph import Graph
+
+
+@dataclass
+class Module:
+    """``graphs`` by entry name; ``parameters`` are the start values (or the frozen weights) by input name.
+
+    A gradient slot is an input named ``gradient(NAME)`` next to the parameter's. ``scalars`` places each scalar
+    parameter of a scalar model: the parameter's name and the flat index in it.
+    """
+
+    name: str
+    graphs: dict[str, Graph]
+    parameters: dict[str, np.ndarray[Any, Any]]
+    trains: bool
+    learning_rate: float = 0.1
+    scalars: tuple[tuple[str, int], ...] = ()
+    info: dict[str, object] = field(default_factory=dict)
+
+
+def gradient_of(name: str) -> str:
+    """The slot that holds the gradient of a parameter."""
+    return f"gradient({name})"

@@ -1,0 +1,33 @@
+"""Check a graph's invariants: run after every pass; a failure is a bug in mlaot and names the pass."""
+
+from __future__ import annotations
+
+from mlaot.ir.graph import Graph, Node
+
+
+def verify(graph: Graph, after: str) -> None:
+    """Acyclic, no loop through ``forwarded``, every type as its rule gives it, roots of the graph itself."""
+    where = f"bug in mlaot: after {after}, graph {graph.name}"
+    for root in (*graph.outputs.values(), *graph.writes.values()):
+        _check_links(root, where)
+    position: dict[Node, int] = {}
+    for i, node in enumerate(graph.nodes()):
+        assert node.graph is graph, f"{where}: {node} belongs to another graph"
+        for a in node.args:
+            _check_links(a, where)
+            assert a.find() in position, f"{where}: {node} uses {a.find()} before it is made (a cycle)"
+        expected = node.op.type_rule(*[a.find().type for a in node.args], **node.attrs)
+        assert node.type == expected, f"{where}: {node} should be {expected}"
+        position[node] = i
+    for slot, value in graph.writes.items():
+        target = graph.inputs.get(slot)
+        assert target is not None, f"{where}: a write to {slot!r}, which is no input"
+        assert target.type == value.find().type, f"{where}: {value.find()} is written to {slot!r}, a {target.type}"
+
+
+def _check_links(node: Node, where: str) -> None:
+    seen = {node}
+    while node.forwarded is not None:
+        node = node.forwarded
+        assert node not in seen, f"{where}: a cycle through forwarded at {node}"
+        seen.add(node)

@@ -1,0 +1,157 @@
+"""C text of values inside a kernel: names for buffers and nodes, loads, stores, expressions."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+
+from mlaot.ir import Node
+from mlaot.lower.fuse import Group, base_of, is_free
+from mlaot.lower.layout import Access, linear
+from mlaot.lower.program import Buffer, Param
+from mlaot.ops import elementwise as ew
+from mlaot.ops import structure as st
+from mlaot.ops.elementwise import c_literal, splat
+
+C_TYPES = {"f32": "float", "f64": "double", "i32": "int32_t", "i64": "int64_t", "u8": "uint8_t", "bool": "uint8_t"}
+RESERVED = re.compile(
+    r"^(v\d+.*|i\d*|j|k\d*|p|m|n|a\d*|b\d*|c\d+_\d+|rest|work|dim|auto|break|case|char|const|continue|default|do|double|else|enum"
+    r"|extern|float|for|goto|if|inline|int|long|register|restrict|return|short|signed|sizeof|static|struct|switch"
+    r"|typedef|union|unsigned|void|volatile|while|asm|typeof|[fiu]\d+v?)$"
+)
+
+
+def c_name(name: str) -> str:
+    """A C identifier for a user's name."""
+    clean = re.sub(r"\W", "_", name)
+    if not clean or clean[0].isdigit() or RESERVED.match(clean):
+        clean = f"x_{clean}"
+    return clean
+
+
+class Emitter:
+    """Collects the parameters and the run-once scalars of one kernel, and writes its expressions."""
+
+    def __init__(self, group: Group, accesses: Mapping[Node, Access], stores: Mapping[Node, Sequence[Buffer]]) -> None:
+        self.dtype = group.dtype
+        self.vector = f"{group.dtype}v"
+        self.accesses = accesses
+        self.stores = stores
+        self.nodes = group.nodes
+        self.inside = set(group.nodes)
+        self.names = {node: f"v{i}" for i, node in enumerate(group.nodes)}
+        self.once: list[str] = []
+        self._scalars: dict[Node, str] = {}
+        self._params: dict[int, Param] = {}
+        self._buffers: dict[int, str] = {}
+
+    @property
+    def params(self) -> tuple[Param, ...]:
+        return tuple(sorted(self._params.values(), key=lambda p: not p.written))
+
+    def buffer(self, buffer: Buffer, *, written: bool = False) -> str:
+        """The kernel's name for a buffer; work buffers are ``t0``, ``t1``.. in order of use."""
+        known = self._params.get(id(buffer))
+        if known is None:
+            temporaries = sum(p.buffer.where == "work" for p in self._params.values())
+            name = f"t{temporaries}" if buffer.where == "work" else c_name(buffer.name)
+            while any(p.name == name for p in self._params.values()):
+                name += "_"
+            known = self._params[id(buffer)] = Param(name, buffer, written)
+        elif written and not known.written:
+            known = self._params[id(buffer)] = Param(known.name, buffer, True)
+        return known.name
+
+    def access(self, node: Node) -> Access:
+        return self.accesses[node.find()]
+
+    def scalar(self, node: Node) -> str:
+        """A free scalar, computed once a call."""
+        node = base_of(node)
+        if node.op is st.const:
+            return c_literal(float(node.attrs["value"].array), self.dtype)
+        if node not in self._scalars:
+            name = f"s{len(self._scalars)}"
+            self._scalars[node] = name
+            self.once.append(f"const {C_TYPES[self.dtype]} {name} = {self._free(node)};")
+        return self._scalars[node]
+
+    def _free(self, node: Node) -> str:
+        if node.op is st.size:
+            return f"({C_TYPES[self.dtype]})({node.attrs['dim']})"
+        if node.op is st.input_:
+            return f"{self.buffer(self.access(node).buffer)}[0]"
+        assert node.op.c is not None
+        if node.op is ew.cast:
+            return f"({C_TYPES[self.dtype]}){self.scalar(node.arg(0))}"
+        return str(node.op.c([self.scalar(a) for a in node.args], self.dtype, **node.attrs))
+
+    def splat_once(self, node: Node) -> str:
+        """A free scalar in every lane."""
+        node = base_of(node)
+        if node.op is st.const:
+            return splat(float(node.attrs["value"].array), self.vector)
+        return f"splat_{self.vector}({self.scalar(node)})"
+
+    def expression(self, node: Node, args: Sequence[str], *, vector: bool) -> str:
+        assert node.op.c is not None, f"bug in mlaot: op '{node.op.name}' has no C expression"
+        return str(node.op.c(list(args), self.vector if vector else self.dtype, **node.attrs))
+
+    def load(self, access: Access, at: Sequence[str], axis: int | None, rest: str | None) -> str:
+        """A vector of ``access`` along ``axis`` at the axis indices ``at``; only ``rest`` lanes where that is given."""
+        name, source = self.buffer(access.buffer), access.buffer.dtype
+        stride = access.strides[axis] if axis is not None else 0
+        where = linear([*zip(at, access.strides, strict=True)], access.offset)
+        pointer = name if where == "0" else f"{name} + {where}"
+        kind = self.vector if source == self.dtype else f"{source}_as_{self.vector}"
+        if stride == 0:
+            value = self.element(access, at)
+            return f"splat_{self.vector}({value})"
+        if stride != 1:
+            part = f"_part_{kind}({pointer}, {stride}, {rest})" if rest else f"_{kind}({pointer}, {stride})"
+            return f"gather{part}"
+        if rest is None or (source == self.dtype and axis is not None and may_overread(access, axis)):
+            return f"load_{kind}({pointer})"
+        return f"load_part_{kind}({pointer}, {rest})"
+
+    def element(self, access: Access, at: Sequence[str]) -> str:
+        """One element, in the kernel's type."""
+        text = f"{self.buffer(access.buffer)}[{access.index(at)}]"
+        return text if access.buffer.dtype == self.dtype else f"({C_TYPES[self.dtype]}){text}"
+
+    def store(self, buffer: Buffer, at: Sequence[str], value: str, axis: int, rest: str | None) -> str:
+        """Store a vector along ``axis``."""
+        name = self.buffer(buffer, written=True)
+        where = linear([*zip(at, buffer.strides, strict=True)])
+        pointer = name if where == "0" else f"{name} + {where}"
+        stride = buffer.strides[axis]
+        if stride != 1:
+            part = f"_part_{self.vector}({pointer}, {stride}, {rest}" if rest else f"_{self.vector}({pointer}, {stride}"
+            return f"scatter{part}, {value});"
+        if rest is None or (buffer.where == "work" and may_overread(Access(buffer, buffer.strides), axis)):
+            return f"store_{self.vector}({pointer}, {value});"
+        return f"store_part_{self.vector}({pointer}, {rest}, {value});"
+
+    def doc(self) -> tuple[str, ...]:
+        """The graph lines of the kernel, with its own names."""
+        lines = []
+        for node in self.nodes:
+            args = ", ".join(self._name(a.find()) for a in node.args)
+            notes = "".join(f", {k}={v}" for k, v in node.attrs.items() if k not in ("shape", "dtype"))
+            lines.append(f"{self.names[node]} = {node.op.name}({args}{notes}) : {node.type}")
+        return tuple(lines)
+
+    def _name(self, node: Node) -> str:
+        base = base_of(node)
+        if base in self.names:
+            return self.names[base]
+        if base.op is st.const and base.type.shape == ():
+            return repr(base.attrs["value"])
+        if is_free(base) and base.op is not st.input_:
+            return self.scalar(base)
+        return self.buffer(self.access(base).buffer)
+
+
+def may_overread(access: Access, axis: int) -> bool:
+    """Whether a whole vector may be touched past the end of the axis: rows of buffers of our own are padded."""
+    return not access.buffer.dense and access.offset == 0 and access.strides[axis] == 1

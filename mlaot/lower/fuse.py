@@ -1,0 +1,185 @@
+"""Which nodes one kernel computes: groups of nodes, made in one walk from the inputs to the outputs.
+
+A group starts at a contraction (and takes the elementwise work on its result as an epilogue), or is a set of elementwise
+ops and reductions along rows of one shape ``rows x columns``. A node joins the latest group it fits, if everything it
+reads is in that group or in one of a lower level; so groups never wait for each other in a circle.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container
+from dataclasses import dataclass, field
+
+from mlaot.ir import Dim, Graph, Node
+from mlaot.lower.layout import is_view
+from mlaot.ops import elementwise as ew
+from mlaot.ops import reduction as red
+from mlaot.ops import structure as st
+from mlaot.ops.base import batch_elementwise
+
+MOST = 400  # nodes of a group: compilers grow faster than linearly with the length of a function
+REDUCTIONS = (red.sum_, red.max_, red.min_)
+CHEAP = (ew.add, ew.sub, ew.mul, ew.neg, ew.cast, ew.relu, ew.step, ew.maximum, ew.minimum, st.one_hot)
+MOVES = (st.take, st.put_add, st.stack, st.concat, st.reshape)
+
+
+@dataclass(eq=False)
+class Group:
+    """Nodes of one kernel. ``kind``: "rows", "contraction" or "move"; ``rows`` and ``columns`` give its space."""
+
+    kind: str
+    level: int
+    dtype: str
+    rows: tuple[Dim, ...]
+    columns: Dim | None
+    nodes: list[Node] = field(default_factory=list)
+    members: set[Node] = field(default_factory=set)
+
+
+def base_of(node: Node) -> Node:
+    """The value that a chain of views looks at."""
+    node = node.find()
+    while is_view(node):
+        node = node.arg(0)
+    return node
+
+
+def is_free(node: Node) -> bool:
+    """Scalars that every kernel computes for itself: constants, dims, scalar arguments and arithmetic on them."""
+    node = base_of(node)
+    if node.op in (st.const, st.size):
+        return node.type.shape == ()
+    if node.op is st.input_:
+        return node.type.shape == () and not node.attrs.get("parameter", False)
+    return node.type.shape == () and is_elementwise(node) and all(is_free(a) for a in node.args)
+
+
+def is_elementwise(node: Node) -> bool:
+    return node.op.batch is batch_elementwise or node.op is st.one_hot
+
+
+def is_stored(node: Node) -> bool:
+    """Values that lie in memory before any kernel runs."""
+    return node.op is st.input_ or (node.op is st.const and node.type.shape != ())
+
+
+def is_cheap(node: Node) -> bool:
+    """Elementwise work on what is stored anyway: every row kernel that wants it does it again, as it loads."""
+    return is_elementwise(node) and node.op in CHEAP and all(
+        is_free(a) or is_stored(base_of(a)) or is_cheap(base_of(a)) for a in node.args
+    )
+
+
+def fuse(graph: Graph, late: Container[Node] = (), ahead: Container[Node] = ()) -> list[Group]:
+    """The groups of ``graph``, so that each reads only what earlier ones compute.
+
+    A node of ``late`` joins no group that holds one of ``ahead``: what is written in the backward phase is not computed
+    in the forward phase. Cheap nodes are in every row group of their shape that reads them, and in one of their own
+    where something else does.
+    """
+    home: dict[Node, Group] = {}
+    groups: list[Group] = []
+    roots = set(graph.roots())
+
+    def place(node: Node) -> None:
+        group = _candidate(node, home)
+        if group is None or (node in late and any(n in ahead for n in group.nodes)):
+            group = _new_group(node, home)
+            groups.append(group)
+        for a in node.args:
+            base = base_of(a)
+            if is_stored(base) or is_free(base) or base in home:
+                continue
+            if group.kind == "rows" and a.find() is base and base.type.shape == full_shape(group):
+                _inline(base, group)
+            else:
+                place(base)
+                group.level = max(group.level, home[base].level + 1)
+        group.nodes.append(node)
+        group.members.add(node)
+        home[node] = group
+
+    for node in graph.nodes():
+        if is_view(node) or is_stored(node) or is_free(node) or (is_cheap(node) and node not in roots):
+            continue
+        place(node)
+    return sorted(groups, key=lambda g: g.level)
+
+
+def _inline(node: Node, group: Group) -> None:
+    """Compute a cheap node, and the cheap ones it reads, in ``group``."""
+    if node in group.members:
+        return
+    for a in node.args:
+        base = base_of(a)
+        if not (is_stored(base) or is_free(base)):
+            _inline(base, group)
+    group.nodes.append(node)
+    group.members.add(node)
+
+
+def full_shape(group: Group) -> tuple[Dim, ...]:
+    """The shape of the values that a row group computes along its columns."""
+    return group.rows if group.columns is None else (*group.rows, group.columns)
+
+
+def _levels(node: Node, home: dict[Node, Group]) -> list[int]:
+    return [home[base].level for a in node.args if (base := base_of(a)) in home]
+
+
+def _new_group(node: Node, home: dict[Node, Group]) -> Group:
+    level = 1 + max(_levels(node, home), default=0)
+    dtype = node.type.dtype.name
+    if node.op is red.contract or _is_column_reduction(node):
+        return Group("contraction", level, dtype, node.type.shape, None)
+    if node.op in MOVES:
+        return Group("move", level, dtype, node.type.shape, None)
+    shape = node.arg(0).type.shape if node.op in REDUCTIONS else node.type.shape
+    return Group("rows", level, dtype, shape[:-1], shape[-1] if shape else None)
+
+
+def _is_column_reduction(node: Node) -> bool:
+    return node.op in REDUCTIONS and node.attrs["axes"] != (node.arg(0).type.rank - 1,)
+
+
+def _candidate(node: Node, home: dict[Node, Group]) -> Group | None:
+    if node.op is red.contract or node.op in MOVES or _is_column_reduction(node):
+        return None
+    groups = {home[base] for a in node.args if (base := base_of(a)) in home}
+    fitting = [g for g in groups if _fits(node, g, home)]
+    return max(fitting, key=lambda g: g.level, default=None)
+
+
+def _fits(node: Node, group: Group, home: dict[Node, Group]) -> bool:
+    if group.dtype != node.type.dtype.name or len(group.nodes) >= MOST or group.kind == "move":
+        return False
+    for a in node.args:
+        found, base = a.find(), base_of(a)
+        if home.get(base) is group:
+            if not (found is base or (group.kind == "rows" and _is_row_value(found, base, group))):
+                return False
+        elif base in home and home[base].level >= group.level:
+            return False
+    if group.kind == "contraction":
+        return is_elementwise(node) and node.op not in (st.one_hot, ew.cast) and node.type.shape == group.rows
+    full = full_shape(group)
+    if node.op in REDUCTIONS:
+        base = node.arg(0)
+        return group.columns is not None and base in home and home[base] is group and base.type.shape == full
+    if node.type.shape == full:
+        return True
+    return node.type.shape == group.rows and all(
+        home.get(base_of(a)) is not group or a.find().type.shape == group.rows for a in node.args
+    )
+
+
+def _is_row_value(view: Node, base: Node, group: Group) -> bool:
+    """A value of one number a row, broadcast along the row."""
+    rank = len(group.rows)
+    return (
+        view.op is st.broadcast
+        and view.arg(0) is base
+        and base.type.shape == group.rows
+        and view.attrs["axes"] == tuple(range(rank))
+        and view.type.rank == rank + 1
+    )

@@ -1,0 +1,184 @@
+"""Where the elements of a value lie: buffers, and accesses to them through views."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from math import prod
+
+from mlaot.ir import Dim, Graph, Node
+from mlaot.lower.program import Buffer
+from mlaot.ops import reduction as red
+from mlaot.ops import structure as st
+
+ALIGNMENT = 64  # bytes: the widest vector, and a cache line
+NOMINAL = 32  # the size assumed for a named dim where costs are compared
+
+
+def padded(extent: Dim, itemsize: int) -> Dim:
+    """A row length that is a whole number of the widest vectors."""
+    lanes = ALIGNMENT // itemsize
+    return (extent + lanes - 1) // lanes * lanes
+
+
+def row_major(shape: Sequence[Dim], itemsize: int, *, dense: bool) -> tuple[Dim, ...]:
+    """Strides in elements; rows of a value of rank 2 and up are padded unless ``dense``."""
+    strides: list[Dim] = []
+    step: Dim = 1
+    for i, extent in enumerate(reversed(shape)):
+        strides.append(step)
+        row = extent if dense or i or len(shape) < 2 else padded(extent, itemsize)
+        step = row * step if not isinstance(row, int) else step * row
+    return tuple(reversed(strides))
+
+
+def work_buffer(name: str, node: Node) -> Buffer:
+    dtype = node.type.dtype
+    return Buffer(name, dtype.name, node.type.shape, row_major(node.type.shape, dtype.itemsize, dense=False), "work")
+
+
+def caller_buffer(name: str, node: Node, where: str) -> Buffer:
+    dtype = node.type.dtype
+    strides = row_major(node.type.shape, dtype.itemsize, dense=True)
+    return Buffer(name, dtype.name, node.type.shape, strides, where, dense=True)
+
+
+@dataclass(frozen=True)
+class Access:
+    """How to read a value: a stride for each of its axes (0 where it is broadcast) and an offset, in elements."""
+
+    buffer: Buffer
+    strides: tuple[Dim, ...]
+    offset: Dim = 0
+
+    def index(self, at: Sequence[str]) -> str:
+        """C text of the element index for the axis indices ``at``."""
+        return linear([*zip(at, self.strides, strict=True)], self.offset)
+
+
+def linear(terms: Iterable[tuple[str, Dim]], offset: Dim = 0) -> str:
+    """C text of ``offset + index * stride + ...`` without what is zero."""
+    parts = []
+    for index, stride in terms:
+        if stride == 0 or index == "0":
+            continue
+        if stride == 1:
+            parts.append(index)
+        else:
+            step = str(stride) if isinstance(stride, int) else f"({stride})"
+            parts.append(f"{index} * {step}" if index.isidentifier() else f"({index}) * {step}")
+    if offset != 0:
+        parts.append(str(offset))
+    return " + ".join(parts) or "0"
+
+
+def view(node: Node, inner: Access) -> Access | None:
+    """The access of a view of a value, or None where the node is no view of it."""
+    if node.op is st.broadcast:
+        strides: list[Dim] = [0] * node.type.rank
+        for i, axis in enumerate(node.attrs["axes"]):
+            strides[axis] = inner.strides[i]
+        return Access(inner.buffer, tuple(strides), inner.offset)
+    if node.op is st.transpose:
+        return Access(inner.buffer, tuple(inner.strides[p] for p in node.attrs["perm"]), inner.offset)
+    if node.op in (st.take, st.item):
+        return _element(node, inner)
+    if node.op is st.reshape:
+        return _unit_axes(node, inner)
+    return None
+
+
+def is_view(node: Node) -> bool:
+    """Whether a node only looks at its argument differently."""
+    if node.op in (st.broadcast, st.transpose, st.item):
+        return True
+    if node.op is st.take:
+        return bool(node.attrs["indices"].array.ndim == 0)
+    if node.op is st.reshape:
+        return _without_ones(node.type.shape) == _without_ones(node.arg(0).type.shape)
+    return False
+
+
+def _element(node: Node, inner: Access) -> Access | None:
+    lead = node.attrs.get("lead", 0)
+    flat = node.attrs["index"] if node.op is st.item else node.attrs["indices"].array
+    if getattr(flat, "ndim", 0):
+        return None
+    shape = node.arg(0).type.shape[lead:]
+    offset, rest = inner.offset, int(flat)
+    for extent, stride in zip(reversed(shape), reversed(inner.strides[lead:]), strict=True):
+        assert isinstance(extent, int)
+        offset = stride * (rest % extent) + offset
+        rest //= extent
+    return Access(inner.buffer, inner.strides[:lead], offset)
+
+
+def _without_ones(shape: Sequence[Dim]) -> tuple[Dim, ...]:
+    return tuple(d for d in shape if d != 1)
+
+
+def _unit_axes(node: Node, inner: Access) -> Access | None:
+    if not is_view(node):
+        return None
+    kept = [s for s, d in zip(inner.strides, node.arg(0).type.shape, strict=True) if d != 1]
+    return Access(inner.buffer, tuple(0 if d == 1 else kept.pop(0) for d in node.type.shape), inner.offset)
+
+
+def slot_strides(graphs: Iterable[Graph], name: str) -> tuple[int, ...]:
+    """The storage of a parameter: for a matrix, the order that makes the contractions which read or write it cheapest."""
+    node = next(g.inputs[name] for g in graphs if name in g.inputs)
+    shape = tuple(int(d) for d in node.type.shape)  # type: ignore[arg-type]
+    itemsize = node.type.dtype.itemsize
+    if len(shape) != 2:
+        return tuple(int(s) for s in row_major(shape, itemsize, dense=False))  # type: ignore[arg-type]
+    rows = (int(padded(shape[1], itemsize)), 1)  # type: ignore[arg-type]
+    columns = (1, int(padded(shape[0], itemsize)))  # type: ignore[arg-type]
+    return min((rows, columns), key=lambda strides: _cost(graphs, name, strides, itemsize))
+
+
+def _cost(graphs: Iterable[Graph], name: str, strides: tuple[int, ...], itemsize: int) -> int:
+    """Multiply-adds with padding: reading along the result's axis costs one, along the summed axis more."""
+    total = 0
+    for graph in graphs:
+        for node in graph.nodes():
+            if node.op is red.contract:
+                total += _use_cost(graph, node, name, strides.index(1), itemsize)
+    return total
+
+
+def _use_cost(graph: Graph, node: Node, name: str, unit: int, itemsize: int) -> int:
+    first, second, out = red.parse_spec(node.attrs["spec"])
+    sizes: dict[str, int] = {}
+    for labels, arg in ((first, node.arg(0)), (second, node.arg(1))):
+        for label, extent in zip(labels, arg.type.shape, strict=True):
+            sizes[label] = extent if isinstance(extent, int) else NOMINAL
+    slot = graph.inputs.get(name)
+    uses = [labels for labels, i in ((first, 0), (second, 1)) if node.arg(i) is slot]
+    if slot is not None and node.type.shape == slot.type.shape and _reaches(graph, node, name):
+        uses.append(out)
+    total = 0
+    for labels in uses:
+        along = labels[unit]
+        work = prod(sizes.values()) // sizes[along] * int(padded(sizes[along], itemsize))  # type: ignore[arg-type]
+        if along not in out:
+            work += prod(sizes[c] for c in out) * 4 * ALIGNMENT // itemsize
+        total += work
+    return total
+
+
+def _reaches(graph: Graph, node: Node, name: str) -> bool:
+    """Whether the write to a slot is computed from ``node`` by elementwise steps."""
+    write = graph.writes.get(name)
+    stack = [write.find()] if write is not None else []
+    seen = set()
+    while stack:
+        top = stack.pop()
+        if top is node:
+            return True
+        if top in seen or top.type != node.type or top.op is red.contract:
+            continue
+        seen.add(top)
+        stack.extend(a.find() for a in top.args)
+    return False
+
+

@@ -1,0 +1,258 @@
+"""Row kernels: elementwise ops and reductions along the last axis, several vector loops over each row.
+
+    for each row:
+        for the columns: m = max(m, x)            a stage for each reduction that later work waits for
+        for the columns: e = exp(x - m), s += e
+        for the columns: y = e / s
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from mlaot.ir import Node
+from mlaot.lower.emit import C_TYPES, Emitter
+from mlaot.lower.fuse import REDUCTIONS, Group, base_of, full_shape, is_free
+from mlaot.lower.layout import NOMINAL, Access, padded
+from mlaot.lower.program import Buffer, Rows, Stage
+from mlaot.ops import elementwise as ew
+from mlaot.ops import reduction as red
+from mlaot.ops import structure as st
+
+ITEMSIZE = {"f32": 4, "f64": 8}
+ROW_BYTES = 4096  # a row that waits for a later stage stays on the stack up to this size
+NEUTRAL = {"sum": "0.0", "max": "-__builtin_inf()", "min": "__builtin_inf()"}
+
+
+def stages_of(group: Group) -> dict[Node, int]:
+    """The stage in which each node is computed; a row value belongs before the stage of its number."""
+    stage: dict[Node, int] = {}
+    for node in group.nodes:
+        inside = [base_of(a) for a in node.args if base_of(a) in stage]
+        stage[node] = max((stage[a] for a in inside), default=0) + (node.op in REDUCTIONS)
+    return stage
+
+
+def waiting(group: Group) -> list[Node]:
+    """Full values that a later stage reads; where columns are dynamic or long, they need a buffer."""
+    stage, full = stages_of(group), full_shape(group)
+    found: dict[Node, None] = {}
+    for node in group.nodes:
+        for a in node.args:
+            base = base_of(a)
+            if base in stage and base.type.shape == full and group.columns is not None:
+                at = stage[node] - (node.op in REDUCTIONS)
+                if stage[base] < at:
+                    found[base] = None
+    return list(found)
+
+
+def needs_buffer(group: Group) -> list[Node]:
+    columns = group.columns
+    if isinstance(columns, int) and padded(columns, 8) * ITEMSIZE[group.dtype] <= ROW_BYTES:  # type: ignore[operator]
+        return []
+    return waiting(group)
+
+
+def rows_kernel(group: Group, accesses: Mapping[Node, Access], stores: Mapping[Node, Sequence[Buffer]]) -> Rows:
+    """The kernel of a group of kind "rows"."""
+    return _RowsBuilder(group, accesses, stores).build()
+
+
+class _RowsBuilder:
+    """Writes the statements of one row kernel."""
+
+    def __init__(self, group: Group, accesses: Mapping[Node, Access], stores: Mapping[Node, Sequence[Buffer]]) -> None:
+        self.group = group
+        self.emit = Emitter(group, accesses, stores)
+        self.stage = stages_of(group)
+        self.full = full_shape(group)
+        self.rank = len(self.full)
+        order = self._axis_order(stores)
+        self.axis = order[-1] if group.columns is not None else None
+        row_axes = [a for a in order if a != self.axis]
+        self.at = [""] * self.rank
+        for i, a in enumerate(row_axes):
+            self.at[a] = f"i{i}" if len(row_axes) > 1 else "i"
+        if self.axis is not None:
+            self.at[self.axis] = "j"
+        self.loops = tuple((self.at[a], str(self.full[a])) for a in row_axes)
+        self.row: list[str] = []
+        self.row_values: dict[object, str] = {}
+        self.temporaries = {n: f"{self.emit.names[n]}_row" for n in waiting(group) if n not in stores}
+        for name in self.temporaries.values():
+            assert isinstance(group.columns, int)
+            self.emit.once.append(f"{C_TYPES[group.dtype]} {name}[{padded(group.columns, ITEMSIZE[group.dtype])}];")
+
+    def _axis_order(self, stores: Mapping[Node, Sequence[Buffer]]) -> list[int]:
+        """Row-major, except that work without reductions follows the storage of what it stores."""
+        axes = list(range(self.rank))
+        if any(n.op in REDUCTIONS or n.type.shape != self.full for n in self.group.nodes):
+            return axes
+        target = next((b for n in self.group.nodes for b in stores.get(n, ())), None)
+        if target is None:
+            return axes
+        weight = [s if isinstance(s, int) else NOMINAL**4 for s in target.strides]
+        return sorted(axes, key=lambda a: (-weight[a], a))
+
+    def build(self) -> Rows:
+        count = max(self.stage.values(), default=0)
+        has_full = any(n.type.shape == self.full for n in self.group.nodes) or any(
+            n.op in REDUCTIONS for n in self.group.nodes
+        )
+        if self.axis is None or not has_full:
+            lines = [line for n in self.group.nodes for line in self._row_value(n)]
+            return self._kernel(tuple(lines), (), ())
+        stages = [self._stage(s) for s in range(count + 1) if self._has_columns(s)]
+        done = [line for n in self._row_nodes(len(stages)) for line in self._row_value(n)]
+        return self._kernel((), tuple(stages), tuple(done))
+
+    def _kernel(self, row: tuple[str, ...], stages: tuple[Stage, ...], done: tuple[str, ...]) -> Rows:
+        columns = str(self.full[self.axis]) if self.axis is not None and stages else None
+        doc = self.emit.doc()
+        once = tuple(self.emit.once)
+        return Rows(
+            self.group.dtype, self.emit.params, self.loops, columns, once, (*self.row, *row), stages, done, doc
+        )
+
+    def _has_columns(self, s: int) -> bool:
+        return any(self._column_stage(n) == s for n in self.group.nodes)
+
+    def _column_stage(self, node: Node) -> int | None:
+        """The stage whose loop computes the node, or None for row values."""
+        if node.op in REDUCTIONS:
+            return self.stage[node] - 1
+        return self.stage[node] if node.type.shape == self.full else None
+
+    def _row_nodes(self, s: int) -> list[Node]:
+        return [n for n in self.group.nodes if self._column_stage(n) is None and self.stage[n] == s]
+
+    def _stage(self, s: int) -> Stage:
+        before = [line for n in self._row_nodes(s) for line in self._row_value(n)]
+        nodes = [n for n in self.group.nodes if self._column_stage(n) == s]
+        names = self.emit.names
+        vector = self.emit.vector
+        after = []
+        for n in nodes:
+            if n.op in REDUCTIONS:
+                before.append(f"{vector} {names[n]}_all = splat_{vector}({self._neutral(n)});")
+                ctype = C_TYPES[self.group.dtype]
+                after.append(f"const {ctype} {names[n]} = {n.op.name}_lanes_{vector}({names[n]}_all);")
+                after += self._store_row(n)
+        full = self._columns(nodes, s, None)
+        rest = self._columns(nodes, s, "rest")
+        return Stage((*before, *self._splats(s)), tuple(full), tuple(rest), tuple(after))
+
+    def _neutral(self, node: Node) -> str:
+        text = NEUTRAL[node.op.name]
+        return text if self.group.dtype == "f64" else text.replace("0.0", "0.0f").replace("inf()", "inff()")
+
+    def _splats(self, s: int) -> list[str]:
+        """Row values that this stage's loop reads, in every lane."""
+        lines = []
+        for value, name in self.row_values.items():
+            if isinstance(value, tuple) and value[0] == s:
+                lines.append(f"const {self.emit.vector} {name} = splat_{self.emit.vector}({value[1]});")
+        return lines
+
+    def _columns(self, nodes: Sequence[Node], s: int, rest: str | None) -> list[str]:
+        lines: list[str] = []
+        loaded: dict[Node, str] = {}
+        vector, names = self.emit.vector, self.emit.names
+        for n in nodes:
+            args = [self._operand(a.find(), s, rest, lines, loaded) for a in n.args]
+            name = names[n]
+            if n.op in REDUCTIONS:
+                value = args[0] if rest is None else f"first_{vector}({args[0]}, {rest}, {self._neutral(n)})"
+                total = f"{name}_all + {value}" if n.op is red.sum_ else f"{n.op.name}_{vector}({name}_all, {value})"
+                lines.append(f"{name}_all = {total};")
+                continue
+            if n.op is st.one_hot:
+                expression = f"eq_{vector}(lane_{vector}(j), {args[0]})"
+            elif n.op is ew.cast:
+                expression = args[0]
+            else:
+                expression = self.emit.expression(n, args, vector=True)
+            lines.append(f"const {vector} {name} = {expression};")
+            assert self.axis is not None
+            for buffer in self.emit.stores.get(n, ()):
+                lines.append(self.emit.store(buffer, self.at, name, self.axis, rest))
+            if n in self.temporaries:
+                lines.append(f"store_{vector}({self.temporaries[n]} + j, {name});")
+        return lines
+
+    def _operand(self, node: Node, s: int, rest: str | None, lines: list[str], loaded: dict[Node, str]) -> str:
+        """A vector of a value along the columns, loaded or splatted where it is not at hand."""
+        base, vector = base_of(node), self.emit.vector
+        if base in self.emit.inside and base.type.shape == self.full:
+            if self._column_stage(base) == s:
+                return self.emit.names[base]
+            if base not in loaded:
+                loaded[base] = f"{self.emit.names[base]}_again"
+                if base in self.temporaries:
+                    text = f"load_{vector}({self.temporaries[base]} + j)"
+                else:
+                    text = self.emit.load(self.emit.access(node), self.at, self.axis, rest)
+                lines.append(f"const {vector} {loaded[base]} = {text};")
+            return loaded[base]
+        if base in self.emit.inside:
+            return self._splat(s, self.emit.names[base], f"{self.emit.names[base]}_splat{s or ''}")
+        if is_free(base):
+            return self._free(node)
+        access = self.emit.access(node)
+        if len(access.strides) < self.rank:  # the label of one_hot: one number a row
+            return self._external_row(node, Access(access.buffer, (*access.strides, 0), access.offset))
+        assert self.axis is not None
+        if access.strides[self.axis] == 0:
+            return self._external_row(node, access)
+        if node not in loaded:
+            loaded[node] = f"x{len(loaded)}"
+            lines.append(f"const {vector} {loaded[node]} = {self.emit.load(access, self.at, self.axis, rest)};")
+        return loaded[node]
+
+    def _splat(self, s: int, scalar: str, name: str) -> str:
+        return self.row_values.setdefault((s, scalar), name)
+
+    def _free(self, node: Node) -> str:
+        text = self.emit.splat_once(node)
+        if text not in self.row_values:
+            self.row_values[text] = f"c{len(self.row_values)}"
+            self.emit.once.append(f"const {self.emit.vector} {self.row_values[text]} = {text};")
+        return self.row_values[text]
+
+    def _external_row(self, node: Node, access: Access) -> str:
+        """A value that does not vary along the row, in every lane, loaded once a row."""
+        text = f"splat_{self.emit.vector}({self.emit.element(access, self.at)})"
+        if text not in self.row_values:
+            self.row_values[text] = f"r{len(self.row_values)}"
+            self.row.append(f"const {self.emit.vector} {self.row_values[text]} = {text};")
+        return self.row_values[text]
+
+    def _row_value(self, node: Node) -> list[str]:
+        """One number a row, in scalar arithmetic."""
+        args = []
+        for a in node.args:
+            base = base_of(a)
+            if base in self.emit.inside:
+                args.append(self.emit.names[base])
+            elif is_free(base):
+                args.append(self.emit.scalar(base))
+            else:
+                access = self.emit.access(a)
+                args.append(self.emit.element(access, self.at[: len(access.strides)]))
+        if node.op is ew.cast:
+            value = args[0]
+        elif node.op is st.one_hot:
+            raise AssertionError("bug in mlaot: one_hot is no row value")
+        else:
+            value = self.emit.expression(node, args, vector=False)
+        lines = [f"const {C_TYPES[self.group.dtype]} {self.emit.names[node]} = {value};"]
+        return lines + self._store_row(node)
+
+    def _store_row(self, node: Node) -> list[str]:
+        at = self.at[: node.type.rank]
+        name = self.emit.names[node]
+        return [
+            f"{self.emit.buffer(b, written=True)}[{Access(b, b.strides).index(at)}] = {name};"
+            for b in self.emit.stores.get(node, ())
+        ]

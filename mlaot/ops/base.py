@@ -1,0 +1,83 @@
+"""What an op is: one object that carries everything the compiler knows about one kind of computation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from mlaot.errors import MlaotError
+from mlaot.ir import Dim, DType, Node, Type
+
+Array = np.ndarray[Any, Any]
+OPS: dict[str, Op] = {}
+
+
+@dataclass(frozen=True, eq=False)
+class Op:
+    """``type_rule(*types, **attrs)``, ``reference(*arrays, **attrs)``: NumPy, the meaning of the op.
+
+    ``vjp(ct, out, *args, **attrs)`` gives one cotangent (or None) per argument. ``batch(node, args, batched, dim)`` gives
+    the node with a leading ``dim``; ``args`` are batched where ``batched`` says so. ``c(args, t, **attrs)`` is the C
+    expression of an elementwise op for values of type suffix ``t`` (``f64`` scalars, ``f64v`` vectors).
+    """
+
+    name: str
+    type_rule: Callable[..., Type]
+    reference: Callable[..., Array]
+    vjp: Callable[..., tuple[Node | None, ...]] | None = None
+    batch: Callable[[Node, Sequence[Node], Sequence[bool], Dim], Node] | None = None
+    c: Callable[..., str] | None = None
+    commutative: bool = False
+    special: tuple[str, ...] = field(default=())
+
+    def __post_init__(self) -> None:
+        assert self.name not in OPS, f"op {self.name!r} is defined twice"
+        OPS[self.name] = self
+
+    def __call__(self, *args: Node, **attrs: Any) -> Node:
+        """Add a node for this op to the graph of its first argument."""
+        return args[0].graph.add(self, args, attrs)
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+def same_type(*types: Type, **_: Any) -> Type:
+    """All arguments of one dtype and shape; so is the result."""
+    first = types[0]
+    for other in types[1:]:
+        if other != first:
+            raise MlaotError(f"operands must have one type, got {' and '.join(map(str, types))}")
+    return first
+
+
+def lift(node: Node, dim: Dim) -> Node:
+    """Repeat a value along a new leading dim."""
+    from mlaot.ops.structure import broadcast
+
+    return broadcast(node, shape=(dim, *node.type.shape), axes=tuple(range(1, node.type.rank + 1)))
+
+
+def batch_elementwise(node: Node, args: Sequence[Node], batched: Sequence[bool], dim: Dim) -> Node:
+    """Give every argument the leading dim, then apply the op as it is."""
+    return node.op(*[a if b else lift(a, dim) for a, b in zip(args, batched, strict=True)], **node.attrs)
+
+
+def full_like(node: Node, value: float) -> Node:
+    """``value`` in every element, of ``node``'s type."""
+    return fill(node, value, node.type)
+
+
+def fill(like: Node, value: float, type_: Type) -> Node:
+    """``value`` in every element of ``type_``, in the graph of ``like``."""
+    from mlaot.ops.structure import broadcast
+
+    constant = like.graph.constant(value, type_.dtype)
+    return broadcast(constant, shape=type_.shape, axes=()) if type_.shape else constant
+
+
+def scalar_type(dtype: DType) -> Type:
+    return Type(dtype, ())

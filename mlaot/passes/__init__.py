@@ -1,0 +1,109 @@
+"""The passes: a file each, with what they do before and after at their head. ``PIPELINE`` is their order."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections import Counter
+from collections.abc import Callable
+
+import numpy as np
+
+from mlaot.frontend.declaration import PARAMETERS, Traced
+from mlaot.ir import Graph, dim, verify
+from mlaot.ir.module import Module
+from mlaot.passes import (
+    batch,
+    canonical,
+    contract,
+    entries,
+    flatten_sums,
+    fold,
+    legalize,
+    raise_tensors,
+    reciprocal,
+    simplify,
+    split_parameters,
+)
+
+Stage = Callable[[Module, Traced], None]
+
+
+def each(graph_pass: Callable[[Graph], None]) -> Stage:
+    """A pass over every graph of a module."""
+
+    def stage(module: Module, traced: Traced) -> None:
+        for graph in module.graphs.values():
+            graph_pass(graph)
+
+    stage.__name__ = graph_pass.__name__
+    return stage
+
+
+def split_scalars(module: Module, traced: Traced) -> None:
+    """Parameters of a scalar model as the tensors in which they are read."""
+    graph, flat = module.graphs["model"], module.parameters.pop(PARAMETERS, None)
+    if flat is None:
+        return
+    members = split_parameters.split_parameters(graph, PARAMETERS, traced.scalars)
+    module.parameters |= {name: flat[ids] for name, ids in members.items()}
+    place = {int(scalar): (name, i) for name, ids in members.items() for i, scalar in enumerate(np.ravel(ids))}
+    module.scalars = tuple(place[i] for i in range(len(flat)))
+
+
+def add_batch(module: Module, traced: Traced) -> None:
+    """The dimension ``batch`` for a model declared on one example."""
+    if traced.per_example:
+        module.graphs["model"] = batch.batch(module.graphs["model"], dim("batch"), module.parameters)
+
+
+def make_entries(module: Module, traced: Traced) -> None:
+    """Entries of the module: forward, and what training needs."""
+    entries.entries(module)
+
+
+PIPELINE: tuple[Stage, ...] = (
+    each(simplify.simplify),
+    each(flatten_sums.flatten_sums),
+    each(raise_tensors.raise_tensors),
+    split_scalars,
+    each(simplify.simplify),
+    each(fold.fold),
+    add_batch,
+    each(reciprocal.reciprocal),
+    each(contract.contract),
+    each(simplify.simplify),
+    each(canonical.canonical),
+    make_entries,
+    each(contract.contract),
+    each(reciprocal.reciprocal),
+    each(fold.fold),
+    each(simplify.simplify),
+    each(canonical.canonical),
+    each(legalize.legalize),
+)
+
+Report = list[tuple[str, dict[str, Counter[str]]]]
+
+
+def run(name: str, traced: Traced, report: Report | None = None) -> Module:
+    """Take a traced model through ``PIPELINE``; graphs are verified after each pass.
+
+    ``MLAOT_DUMP=<pass>`` (or ``all``) prints the graphs after that pass on stderr. ``report`` collects node counts.
+    """
+    module = Module(name, {"model": traced.graph}, dict(traced.parameters), traced.trains, traced.learning_rate)
+    _observe("trace", module, report)
+    for stage in PIPELINE:
+        stage(module, traced)
+        _observe(stage.__name__, module, report)
+    return module
+
+
+def _observe(stage: str, module: Module, report: Report | None) -> None:
+    wanted = os.environ.get("MLAOT_DUMP", "")
+    for graph in module.graphs.values():
+        verify(graph, stage)
+        if wanted in (stage, "all"):
+            print(f"# after {stage}\n{graph}\n", file=sys.stderr)
+    if report is not None:
+        report.append((stage, {n: Counter(node.op.name for node in g.nodes()) for n, g in module.graphs.items()}))

@@ -1,0 +1,52 @@
+"""What lowering expects: one reduced axis at a time where the last is among them, and roots that a kernel computes.
+
+    v1 = sum(v0, axes=(0, 1))           v1 = sum(v0, axes=(1,))
+    return y=x                    =>    v2 = sum(v1, axes=(0,))
+                                        return y=copy(x)
+
+Reassociates: the order of a sum over several axes is fixed here.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from mlaot.ir import Graph, Node
+from mlaot.lower.fuse import REDUCTIONS, base_of, is_free, is_stored
+from mlaot.lower.layout import is_view
+from mlaot.ops import elementwise as ew
+from mlaot.ops import structure as st
+from mlaot.passes.rewrite import rewrite
+
+
+def last_axis_first(node: Node) -> Node | None:
+    """reduce(x, axes=(.., last)) => reduce(reduce(x, axes=(last,)), axes=(..,))"""
+    axes, last = node.attrs["axes"], node.arg(0).type.rank - 1
+    if node.op not in REDUCTIONS or len(axes) < 2 or last not in axes:
+        return None
+    return node.op(node.op(node.arg(0), axes=(last,)), axes=tuple(a for a in axes if a != last))
+
+
+def reshape_is_take(node: Node) -> Node | None:
+    """reshape that moves elements between padded rows => take of all of them"""
+    if is_view(node):
+        return None
+    source, shape, lead = node.arg(0).type.shape, node.type.shape, 0
+    while lead < min(len(source), len(shape)) and source[lead] == shape[lead]:
+        lead += 1
+
+
+    rest = tuple(int(d) for d in shape[lead:])  # type: ignore[arg-type]
+    return st.take(node.arg(0), indices=st.indices(np.arange(np.prod(rest)).reshape(rest)), lead=lead)
+
+
+def legalize(graph: Graph) -> None:
+    """Make ``graph`` fit for lowering."""
+    rewrite(graph, {op: (last_axis_first,) for op in REDUCTIONS} | {st.reshape: (reshape_is_take,)})
+    for roots in (graph.outputs, graph.writes):
+        for name, node in roots.items():
+            found = node.find()
+            if is_view(found) or is_stored(base_of(found)) or is_free(found):
+                roots[name] = ew.copy(found)
+
+

@@ -1,0 +1,48 @@
+"""The one driver of rewrite rules: each node re-interned, then rules to a fixed point, with a limit that names them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from mlaot.ir import Graph, Node
+from mlaot.ops import Op
+
+Rule = Callable[[Node], Node | None]
+MAX_STEPS = 50
+MAX_SWEEPS = 50
+
+
+def rewrite(graph: Graph, rules: Mapping[Op | None, Sequence[Rule]]) -> None:
+    """Apply ``rules`` until none fires. They are listed by the op they match; those under None match any op.
+
+    A rule returns an equal, better node, or None. Nodes made inside a replacement are visited by the next sweep.
+    """
+    anywhere = tuple(rules.get(None, ()))
+    for _ in range(MAX_SWEEPS):
+        if not _sweep(graph, rules, anywhere):
+            return
+    names = [rule.__name__ for some in rules.values() for rule in some]
+    raise AssertionError(f"bug in mlaot: no fixed point after {MAX_SWEEPS} sweeps of {names}")
+
+
+def _sweep(graph: Graph, rules: Mapping[Op | None, Sequence[Rule]], anywhere: tuple[Rule, ...]) -> bool:
+    changed = False
+    for old in graph.nodes():
+        node = graph.add(old.op, old.args, old.attrs)  # arguments may have been forwarded since it was made
+        fired = []
+        while (better := _first(node, (*rules.get(node.op, ()), *anywhere), fired)) is not None:
+            node = better
+            assert len(fired) < MAX_STEPS, f"bug in mlaot: rules loop on {old.op.name}: {fired}"
+        if node is not old:
+            graph.forward(old, node)
+            changed = True
+    return changed
+
+
+def _first(node: Node, rules: Sequence[Rule], fired: list[str]) -> Node | None:
+    for rule in rules:
+        better = rule(node)
+        if better is not None and better.find() is not node:
+            fired.append(rule.__name__)
+            return better.find()
+    return None

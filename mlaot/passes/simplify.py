@@ -1,0 +1,193 @@
+"""Algebra that is true for every bit pattern, nan, infinities and signed zeros included. Bit-exact.
+
+    v2 = mul(v0, 1.0)
+    v3 = mul(v1, -1.0)        =>    v2 = sub(v0, v1)
+    v4 = add(v2, v3)
+
+``x + 0`` and ``x * 0`` stay: the first turns -0 into 0, the second is not 0 for infinities and nan.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from mlaot.ir import Graph, Node
+from mlaot.ops import elementwise as ew
+from mlaot.ops import reduction as red
+from mlaot.ops import structure as st
+from mlaot.ops.base import full_like
+from mlaot.passes.rewrite import Rule, rewrite
+
+
+def number(node: Node) -> float | None:
+    """The value of a constant that is the same in every element, or None."""
+    node = node.find()
+    while node.op is st.broadcast:
+        node = node.arg(0)
+    if node.op is not st.const:
+        return None
+    array = node.attrs["value"].array
+    if array.size == 0 or (array != array.flat[0]).any():
+        return None
+    return float(array.flat[0])
+
+
+def constant_on_the_right(node: Node) -> Node | None:
+    """op(constant, x) => op(x, constant), so that every other rule needs one order only"""
+    if len(node.args) == 2 and number(node.arg(0)) is not None and number(node.arg(1)) is None:
+        return node.op(node.arg(1), node.arg(0), **node.attrs)
+    return None
+
+
+def one_argument(node: Node) -> Node | None:
+    """add(x) => x"""
+    return node.arg(0) if len(node.args) == 1 else None
+
+
+def times_one(node: Node) -> Node | None:
+    """x * 1 => x"""
+    return node.arg(0) if number(node.arg(1)) == 1 else None
+
+
+def times_minus_one(node: Node) -> Node | None:
+    """x * -1 => -x"""
+    return ew.neg(node.arg(0)) if number(node.arg(1)) == -1 else None
+
+
+def divided_by_one(node: Node) -> Node | None:
+    """x / 1 => x"""
+    return node.arg(0) if number(node.arg(1)) == 1 else None
+
+
+def minus_zero(node: Node) -> Node | None:
+    """x - 0 => x (for +0 only: -0 - -0 is 0)"""
+    value = number(node.arg(1))
+    return node.arg(0) if value == 0 and not np.signbit(value) else None
+
+
+def plus_negative(node: Node) -> Node | None:
+    """x + -y => x - y"""
+    if len(node.args) == 2:
+        for x, y in ((node.arg(0), node.arg(1)), (node.arg(1), node.arg(0))):
+            if y.op is ew.neg:
+                return ew.sub(x, y.arg(0))
+    return None
+
+
+def minus_negative(node: Node) -> Node | None:
+    """x - -y => x + y"""
+    return ew.add(node.arg(0), node.arg(1).arg(0)) if node.arg(1).op is ew.neg else None
+
+
+def double_negative(node: Node) -> Node | None:
+    """-(-x) => x"""
+    return node.arg(0).arg(0) if node.arg(0).op is ew.neg else None
+
+
+def relu_of_relu(node: Node) -> Node | None:
+    """relu(relu(x)) => relu(x)"""
+    return node.arg(0) if node.arg(0).op is ew.relu else None
+
+
+def trivial_power(node: Node) -> Node | None:
+    """x**1 => x, x**0 => 1 (also for nan, as IEEE 754 has it), x**-1 => 1 / x"""
+    match node.attrs["exponent"]:
+        case 1:
+            return node.arg(0)
+        case 0:
+            return full_like(node, 1.0)
+        case -1:
+            return ew.div(full_like(node, 1.0), node.arg(0))
+    return None
+
+
+def same_cast(node: Node) -> Node | None:
+    """cast to its own type => x"""
+    return node.arg(0) if node.arg(0).type == node.type else None
+
+
+def broadcast_to_itself(node: Node) -> Node | None:
+    """broadcast that adds no axis => x"""
+    return node.arg(0) if node.arg(0).type == node.type else None
+
+
+def broadcast_twice(node: Node) -> Node | None:
+    """broadcast(broadcast(x)) => broadcast(x)"""
+    inner = node.arg(0)
+    if inner.op is not st.broadcast:
+        return None
+    axes = tuple(node.attrs["axes"][a] for a in inner.attrs["axes"])
+    return st.broadcast(inner.arg(0), shape=node.attrs["shape"], axes=axes)
+
+
+def compute_before_broadcast(node: Node) -> Node | None:
+    """f(broadcast(x), broadcast(y)) => broadcast(f(x, y)), along the axes that neither varies on"""
+    if node.op.batch is not ew.add.batch or any(a.find().op is not st.broadcast for a in node.args):
+        return None
+    args = [a.find() for a in node.args]
+    kept = sorted({axis for a in args for axis in a.attrs["axes"]})
+    if len(kept) == node.type.rank:
+        return None
+    shape = tuple(node.type.shape[i] for i in kept)
+    small = [st.broadcast(a.arg(0), shape=shape, axes=tuple(kept.index(i) for i in a.attrs["axes"])) for a in args]
+    return st.broadcast(node.op(*small, **node.attrs), shape=node.type.shape, axes=tuple(kept))
+
+
+def transpose_twice(node: Node) -> Node | None:
+    """transpose(transpose(x)) => transpose(x), and none at all where nothing moves"""
+    perm, inner = node.attrs["perm"], node.arg(0)
+    if perm == tuple(range(len(perm))):
+        return inner
+    if inner.op is st.transpose:
+        return st.transpose(inner.arg(0), perm=tuple(inner.attrs["perm"][p] for p in perm))
+    return None
+
+
+def reshape_twice(node: Node) -> Node | None:
+    """reshape(reshape(x)) => reshape(x), and none at all where the shape is the same"""
+    inner = node.arg(0)
+    if inner.type == node.type:
+        return inner
+    return st.reshape(inner.arg(0), shape=node.attrs["shape"]) if inner.op is st.reshape else None
+
+
+def take_everything(node: Node) -> Node | None:
+    """take of all elements in their order => reshape"""
+    array, x, lead = node.attrs["indices"].array, node.arg(0), node.attrs.get("lead", 0)
+    rest = x.type.shape[lead:]
+    if array.size == np.prod(rest) and (array.reshape(-1) == np.arange(array.size)).all():
+        return st.reshape(x, shape=node.type.shape)
+    return None
+
+
+def reduce_nothing(node: Node) -> Node | None:
+    """sum over no axes => x"""
+    return node.arg(0) if node.attrs["axes"] == () else None
+
+
+RULES: dict[ew.Op | None, tuple[Rule, ...]] = {
+    ew.add: (one_argument, constant_on_the_right, plus_negative),
+    ew.mul: (constant_on_the_right, times_one, times_minus_one),
+    ew.is_equal: (constant_on_the_right,),
+    ew.maximum: (one_argument, constant_on_the_right),
+    ew.minimum: (one_argument, constant_on_the_right),
+    ew.sub: (minus_zero, minus_negative),
+    ew.div: (divided_by_one,),
+    ew.neg: (double_negative,),
+    ew.relu: (relu_of_relu,),
+    ew.pow_: (trivial_power,),
+    ew.cast: (same_cast,),
+    st.broadcast: (broadcast_to_itself, broadcast_twice),
+    st.transpose: (transpose_twice,),
+    st.reshape: (reshape_twice,),
+    st.take: (take_everything,),
+    red.sum_: (reduce_nothing,),
+    red.max_: (reduce_nothing,),
+    red.min_: (reduce_nothing,),
+    None: (compute_before_broadcast,),
+}
+
+
+def simplify(graph: Graph) -> None:
+    """Apply every rule of this file to a fixed point."""
+    rewrite(graph, RULES)
