@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from mlaot.lower.isa import ISAS
 from mlaot.lower.lower import lower
 from mlaot.lower.program import Program
 from mlaot.lower.text import kernels_file
-from mlaot.settings import Model, Settings, load_model
+from mlaot.settings import Settings, load_model
 
 Files = dict[str, str | bytes]
 
@@ -68,19 +69,24 @@ def pass_report(settings: Settings, project: Path) -> str:
     """Node counts of every model after every pass."""
     lines = []
     for model in settings.models:
-        lines += [f"{model.module} ({model.model})", *_report(load_model(settings, model), model)]
+        lines += [f"{model.module} ({model.model})", *report(load_model(settings, model), model.module)]
     return "\n".join(lines)
 
 
-def _report(declared: Any, model: Model) -> list[str]:
+def report(declared: Any, module: str) -> list[str]:
+    """A line for each graph after each pass that changed its counts: how many nodes of which ops."""
     traced = trace(declared)
-    report: passes.Report = []
+    observed: passes.Report = []
     if traced.counts:
-        report.append(("declared", {"values": passes.Counter(traced.counts)}))
-    passes.run(model.module, traced, report)
+        observed.append(("declared", {"values": Counter(traced.counts)}))
+    passes.run(module, traced, observed)
     lines = []
-    for stage, graphs in report:
+    last: dict[str, Counter[str]] = {}
+    for stage, graphs in observed:
         for name, counts in graphs.items():
+            if last.get(name) == counts:
+                continue
+            last[name] = counts
             total = sum(counts.values())
             text = ", ".join(f"{op or 'leaf'} {n:,}" for op, n in sorted(counts.items(), key=lambda item: (-item[1], item[0])))
             lines.append(f"  {stage:<18}{name:<12}{total:>8,} nodes: {text}")

@@ -125,7 +125,7 @@ def _input(graph: Graph, name: str, given: Input, kind: DType, nodes: dict[int, 
         step = st.broadcast(graph.constant(1.0 / given.scale, kind), shape=shape, axes=())
         source = ew.mul(scaled, step)
     elif isinstance(given, Label):
-        raw = graph.input(name, Type(i64), limit=len(leaves))
+        raw = graph.input(name, Type(i64))
         source = st.one_hot(raw, classes=len(leaves), dtype=kind)
     else:
         source = graph.input(name, Type(kind, shape))

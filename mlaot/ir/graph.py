@@ -61,14 +61,14 @@ class Graph:
 
     def add(self, op: Op, args: Iterable[Node] = (), attrs: Mapping[str, Any] | None = None) -> Node:
         """The node for ``op`` on the representatives of ``args``; the same object for the same op, args and attrs."""
-        found = tuple([a.find() for a in args])
+        found = tuple([a if a.forwarded is None else a.find() for a in args])
         key = (op, found, tuple(attrs.items())) if attrs else (op, found)
         node = self._table.get(key)
         if node is None:
             kept = dict(attrs) if attrs else {}
             node = Node(self, op, found, kept, op.type_rule(*[a.type for a in found], **kept))
             self._table[key] = node
-        return node.find()
+        return node if node.forwarded is None else node.find()
 
     def constant(self, value: object, dtype: DType) -> Node:
         """A constant, one node for the same bits."""
@@ -107,18 +107,22 @@ def topological(roots: Iterable[Node]) -> list[Node]:
     """Representatives reachable from ``roots``, each after its arguments."""
     order: list[Node] = []
     done: set[Node] = set()
-    stack: list[tuple[Node, bool]] = [(r.find(), False) for r in reversed(list(roots))]
-    while stack:
-        node, ready = stack.pop()
-        if ready:
-            order.append(node)
-        elif node not in done:
-            done.add(node)
-            stack.append((node, True))
-            for a in reversed(node.args):
-                found = a.find()
-                if found not in done:
-                    stack.append((found, False))
+    stack: list[Node] = []
+    for root in roots:
+        stack.append(root.find())
+        while stack:
+            node = stack[-1]
+            if node in done:
+                stack.pop()
+                continue
+            missing = [f for a in node.args if (f := a if a.forwarded is None else a.find()) not in done]
+            if missing:
+                missing.reverse()
+                stack.extend(missing)
+            else:
+                stack.pop()
+                done.add(node)
+                order.append(node)
     return order
 
 

@@ -7,10 +7,9 @@ reads is in that group or in one of a lower level; so groups never wait for each
 
 from __future__ import annotations
 
-from collections.abc import Container
 from dataclasses import dataclass, field
 
-from mlaot.ir import Dim, Graph, Node
+from mlaot.ir import Dim, Graph, Node, users
 from mlaot.lower.layout import is_view
 from mlaot.ops import elementwise as ew
 from mlaot.ops import reduction as red
@@ -34,6 +33,7 @@ class Group:
     columns: Dim | None
     nodes: list[Node] = field(default_factory=list)
     members: set[Node] = field(default_factory=set)
+    closed: bool = False
 
 
 def base_of(node: Node) -> Node:
@@ -63,47 +63,73 @@ def is_stored(node: Node) -> bool:
     return node.op is st.input_ or (node.op is st.const and node.type.shape != ())
 
 
-def is_cheap(node: Node) -> bool:
+def cheap_nodes(graph: Graph) -> set[Node]:
     """Elementwise work on what is stored anyway: every row kernel that wants it does it again, as it loads."""
-    return is_elementwise(node) and node.op in CHEAP and all(
-        is_free(a) or is_stored(base_of(a)) or is_cheap(base_of(a)) for a in node.args
-    )
+    found: set[Node] = set()
+    roots = set(graph.roots())
+    for node in graph.nodes():
+        if node.op in CHEAP and node not in roots and not is_free(node):
+            args = [a.find() for a in node.args]  # a cheap one behind a view has another shape: that is not recomputed
+            if all(a in found or is_stored(base_of(a)) or is_free(a) for a in args):
+                found.add(node)
+    return found
 
 
-def fuse(graph: Graph, late: Container[Node] = (), ahead: Container[Node] = ()) -> list[Group]:
-    """The groups of ``graph``, so that each reads only what earlier ones compute.
+def fuse(graph: Graph) -> tuple[list[Group], dict[Node, Group]]:
+    """The groups of ``graph``, so that each reads only what earlier ones compute, and the group others read a node from.
 
-    A node of ``late`` joins no group that holds one of ``ahead``: what is written in the backward phase is not computed
-    in the forward phase. Cheap nodes are in every row group of their shape that reads them, and in one of their own
-    where something else does.
+    What goes into a slot joins a group that computes nothing else for others, and closes it: a slot can then be written
+    after its last reader, and no gradient is written while outputs are computed. Cheap nodes are in every row group of
+    their shape that reads them, and in one of their own where something else does.
     """
+    written = {node.find() for node in graph.writes.values()}
+    outputs = {node.find() for node in graph.outputs.values()}
+    used = users(graph.nodes())
     home: dict[Node, Group] = {}
     groups: list[Group] = []
-    roots = set(graph.roots())
+    cheap = cheap_nodes(graph)
+
+    def choose(node: Node) -> Group:
+        group = _candidate(node, home)
+        if group is not None and (node in written or group.closed):
+            own = group.members | {node}
+            others = {u for n in group.nodes if n not in written for u in used[n]}
+            if node not in written or others - own or group.members & outputs:
+                group = None
+        return group or _new_group(node, home)
+
+    def pending(node: Node) -> list[Node]:
+        """Cheap arguments that no kernel has computed yet."""
+        bases = dict.fromkeys(base_of(a) for a in node.args)
+        return [b for b in bases if not (is_stored(b) or is_free(b) or b in home)]
 
     def place(node: Node) -> None:
-        group = _candidate(node, home)
-        if group is None or (node in late and any(n in ahead for n in group.nodes)):
-            group = _new_group(node, home)
-            groups.append(group)
-        for a in node.args:
-            base = base_of(a)
-            if is_stored(base) or is_free(base) or base in home:
-                continue
-            if group.kind == "rows" and a.find() is base and base.type.shape == full_shape(group):
-                _inline(base, group)
-            else:
-                place(base)
-                group.level = max(group.level, home[base].level + 1)
+        group = choose(node)
+        apart = [b for b in pending(node) if not _reads_as_is(node, b, group)]
+        for base in apart:
+            place(base)
+        if apart:
+            group = choose(node)
+        for base in pending(node):
+            _inline(base, group)
+        groups.append(group)
         group.nodes.append(node)
         group.members.add(node)
+        group.closed |= node in written
         home[node] = group
 
     for node in graph.nodes():
-        if is_view(node) or is_stored(node) or is_free(node) or (is_cheap(node) and node not in roots):
+        if node in cheap or is_view(node) or is_stored(node) or is_free(node):
             continue
         place(node)
-    return sorted(groups, key=lambda g: g.level)
+    return sorted(dict.fromkeys(groups), key=lambda g: g.level), home
+
+
+def _reads_as_is(node: Node, base: Node, group: Group) -> bool:
+    """Whether a row group can compute a cheap argument where it reads it: no view in between, of the group's shape."""
+    return group.kind == "rows" and base.type.shape == full_shape(group) and all(
+        a.find() is base for a in node.args if base_of(a) is base
+    )
 
 
 def _inline(node: Node, group: Group) -> None:

@@ -7,7 +7,7 @@ from graphlib import CycleError, TopologicalSorter
 
 import numpy as np
 
-from mlaot.ir import Dim, Graph, Node, topological
+from mlaot.ir import Dim, Graph, Node
 from mlaot.ir.dims import Expr, names, product
 from mlaot.ir.module import Module as Model
 from mlaot.ir.module import gradient_of
@@ -65,7 +65,9 @@ class _Storage:
         slots = []
         for name, value in model.parameters.items():
             node = next((g.inputs[name] for g in graphs if name in g.inputs), None)
-            assert node is not None, f"bug in mlaot: no entry has the parameter {name}"
+            if node is None:
+                assert not model.trains, f"bug in mlaot: no entry has the parameter {name}"
+                continue  # frozen, and nothing reads it
             buffer = Buffer(name, node.type.dtype.name, node.type.shape, slot_strides(graphs, name), "state" if model.trains else "constant")
             data = _stored(value.astype(node.type.dtype.numpy), buffer)
             self.buffers[name] = buffer
@@ -127,15 +129,11 @@ def _stored(value: np.ndarray[tuple[int, ...], np.dtype[np.generic]], buffer: Bu
 
 
 def _procedure(name: str, graph: Graph, storage: _Storage, model: Model) -> Procedure:
-    split = name == "accumulate"
     accesses: dict[Node, Access] = {}
     for key, node in graph.inputs.items():
         buffer = storage.buffers[key] if key in storage.buffers else caller_buffer(key, node, "input")
         accesses[node] = Access(buffer, buffer.strides)
-    ahead = set(topological(graph.outputs.values()))
-    late = {n.find() for n in graph.writes.values()} if split else set()
-    groups = fuse(graph, late, ahead)
-    home = {node: group for group in groups for node in group.nodes}
+    groups, home = fuse(graph)
     stores = _stores(graph, groups, home, storage, accesses)
     for node in graph.nodes():
         if node.op is st.const and node.type.shape != ():
@@ -152,21 +150,22 @@ def _procedure(name: str, graph: Graph, storage: _Storage, model: Model) -> Proc
     ordered = [kernels[g] for g in order]
     offsets, size = plan(ordered)
     needed = _ancestors({home[n.find()] for n in graph.outputs.values()}, home)
+    limits = {n.arg(0): int(n.attrs["classes"]) for n in graph.nodes() if n.op is st.one_hot}
     entry = Entry(
         name,
-        tuple(_port(k, n) for k, n in graph.inputs.items() if k not in storage.buffers),
-        tuple(_port(k, n.find()) for k, n in graph.outputs.items()),
+        tuple(_port(k, n, limits.get(n)) for k, n in graph.inputs.items() if k not in storage.buffers),
+        tuple(_port(k, n.find(), None) for k, n in graph.outputs.items()),
         str(size),
         str(_work(graph)),
-        split,
+        name == "accumulate",
         DOCS.get(name, ""),
     )
     return Procedure(entry, tuple(ordered), tuple(offsets), len([g for g in order if g in needed]), {id(b): o for b, o in storage.offsets.items()})
 
 
-def _port(name: str, node: Node) -> Port:
+def _port(name: str, node: Node, limit: int | None) -> Port:
     shape = tuple(d if isinstance(d, int) else str(d) for d in node.type.shape)
-    return Port(name, node.type.dtype.name, shape, node.attrs.get("limit"), node.attrs.get("default"))
+    return Port(name, node.type.dtype.name, shape, limit, node.attrs.get("default"))
 
 
 def _stores(
@@ -224,8 +223,8 @@ def _order(
     sorter = TopologicalSorter({g: sorted(before[g], key=position.__getitem__) for g in groups})
     try:
         sorter.prepare()
-    except CycleError as error:
-        raise AssertionError(f"bug in mlaot: a slot is written before its last read: {error}") from error
+    except CycleError:
+        raise AssertionError("bug in mlaot: kernels wait for each other in a circle") from None
     order: list[Group] = []
     ready: list[Group] = []
     while sorter.is_active():

@@ -99,7 +99,7 @@ def _stages(kernel: Rows, isa: Isa) -> list[dict[str, object]]:
         size = str(kernel.columns)
         loops: list[tuple[str, tuple[str, ...]]] = []
         if len(stage.full) > LONG:
-            body = (f"const ptrdiff_t rest = {size} - j < {lanes} ? {size} - j : {lanes};", *stage.rest)
+            body = _with_rest(f"const ptrdiff_t rest = {size} - j < {lanes} ? {size} - j : {lanes};", stage.rest)
             loops.append((f"for (ptrdiff_t j = 0; j < {size}; j += {lanes}) {{", body))
         elif size.isdigit():
             whole = int(size) // lanes * lanes
@@ -123,7 +123,7 @@ def _with_rest(declaration: str, lines: tuple[str, ...]) -> tuple[str, ...]:
 def _summed(kernel: Contraction, isa: Isa) -> dict[str, object]:
     """Headers of the summed loops; along "k" the innermost walks whole vectors."""
     lanes = isa.bytes // ITEMSIZE[kernel.dtype]
-    headers = [f"for (ptrdiff_t {v} = 0; {v} < {extent}; {v}++) {{" for v, extent in kernel.k]
+    headers = [f"for (ptrdiff_t {v} = 0; {v} < {extent}; {v}++) {{" for v, extent in kernel.k] or ["{"]
     whole = 0
     if kernel.along == "k":
         v, extent = kernel.k[-1]

@@ -4,6 +4,7 @@
 of the same names. What the eager ops compute is the reference for what the compiler makes of the same graph.
 """
 
+from mlaot.frontend.scalar import Bytes, Label, declare
 from mlaot.micrograd.data import images
 from mlaot.micrograd.engine import Dot, Max, Value
 from mlaot.micrograd.graph import count, draw_dot, pretty, trace
@@ -12,7 +13,9 @@ from mlaot.micrograd.nn import MLP, Layer, Module, Neuron
 
 __all__ = [
     "MLP",
+    "Bytes",
     "Dot",
+    "Label",
     "Layer",
     "Max",
     "Module",
@@ -20,6 +23,7 @@ __all__ = [
     "Value",
     "count",
     "cross_entropy",
+    "declare",
     "draw_dot",
     "images",
     "pretty",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -49,7 +50,7 @@ def same_type(*types: Type, **_: Any) -> Type:
     """All arguments of one dtype and shape; so is the result."""
     first = types[0]
     for other in types[1:]:
-        if other != first:
+        if other is not first and other != first:
             raise MlaotError(f"operands must have one type, got {' and '.join(map(str, types))}")
     return first
 
@@ -79,5 +80,7 @@ def fill(like: Node, value: float, type_: Type) -> Node:
     return broadcast(constant, shape=type_.shape, axes=()) if type_.shape else constant
 
 
+@cache
 def scalar_type(dtype: DType) -> Type:
+    """The rank-0 type of a dtype, one object: scalar graphs have a hundred thousand of them."""
     return Type(dtype, ())

@@ -12,7 +12,7 @@ from mlaot.errors import MlaotError
 from mlaot.ir import Dim, DType, Literal, Node, Type
 from mlaot.ir import dims as dims_
 from mlaot.ir.types import BY_NUMPY, i64
-from mlaot.ops.base import Array, Op, lift
+from mlaot.ops.base import Array, Op, lift, scalar_type
 
 
 def _no_reference(*_: Array, **__: Any) -> Array:
@@ -127,7 +127,7 @@ put_add = Op("put_add", _put_add_type, _put_add_reference, _vjp_put_add, _batch_
 
 
 def _item_type(x: Type, index: int) -> Type:
-    return x.with_shape(())
+    return scalar_type(x.dtype)
 
 
 item = Op(

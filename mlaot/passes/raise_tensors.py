@@ -32,6 +32,7 @@ from mlaot.passes.flatten_sums import Classes
 Ids = np.ndarray[Any, np.dtype[np.int64]]
 Key = tuple[bytes, tuple[int, ...]]
 REDUCTIONS: dict[Op, Op] = {ew.add: red.sum_, ew.maximum: red.max_}
+WORTH = 0.7  # of the nodes are left at most, or raising is undone
 FEW = 4  # so many equal terms that are no products stay operands of an elementwise op
 
 
@@ -53,8 +54,14 @@ class Plan:
 
 
 def raise_tensors(graph: Graph) -> None:
-    """Replace the scalar outputs of ``graph`` by tensor computations; several scalars of one output are stacked."""
+    """Replace the scalar outputs of ``graph`` by tensor computations; several scalars of one output are stacked.
+
+    A graph with so little structure that hardly fewer nodes are left stays as it is: straight-line code beats gathers.
+    """
+    scalar, before = dict(graph.outputs), len(graph.nodes())
     _Raiser(graph).run()
+    if len(graph.nodes()) > WORTH * before:
+        graph.outputs = scalar
 
 
 class _Raiser:
@@ -99,7 +106,7 @@ class _Raiser:
 
     def _root(self, node: Node) -> Ids | None:
         """The scalars of an output: itself, or what it stacks; None for tensors that were not stacked."""
-        if node.op is st.stack:
+        if node.op is st.stack and node.type.rank == 1:
             return np.array([self.number[a.find()] for a in node.args])
         return np.array(self.number[node]) if node.type.rank == 0 else None
 

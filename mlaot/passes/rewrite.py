@@ -29,7 +29,13 @@ def _sweep(graph: Graph, rules: Mapping[Op | None, Sequence[Rule]], anywhere: tu
     changed = False
     for old in graph.nodes():
         node = graph.add(old.op, old.args, old.attrs)  # arguments may have been forwarded since it was made
-        fired = []
+        some = rules.get(node.op, ())
+        if not some and not anywhere:
+            if node is not old:
+                graph.forward(old, node)
+                changed = True
+            continue
+        fired: list[str] = []
         while (better := _first(node, (*rules.get(node.op, ()), *anywhere), fired)) is not None:
             node = better
             assert len(fired) < MAX_STEPS, f"bug in mlaot: rules loop on {old.op.name}: {fired}"

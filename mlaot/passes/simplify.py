@@ -66,8 +66,8 @@ def minus_zero(node: Node) -> Node | None:
 
 
 def plus_negative(node: Node) -> Node | None:
-    """x + -y => x - y"""
-    if len(node.args) == 2:
+    """x + -y => x - y, for tensors: scalars are still to be found as terms of sums"""
+    if len(node.args) == 2 and node.type.rank:
         for x, y in ((node.arg(0), node.arg(1)), (node.arg(1), node.arg(0))):
             if y.op is ew.neg:
                 return ew.sub(x, y.arg(0))
@@ -87,6 +87,12 @@ def double_negative(node: Node) -> Node | None:
 def relu_of_relu(node: Node) -> Node | None:
     """relu(relu(x)) => relu(x)"""
     return node.arg(0) if node.arg(0).op is ew.relu else None
+
+
+def maximum_with_zero(node: Node) -> Node | None:
+    """maximum(x, 0) => relu(x), whose gradient at 0 is 0"""
+    value = number(node.arg(1)) if len(node.args) == 2 else None
+    return ew.relu(node.arg(0)) if value == 0 and not np.signbit(value) else None
 
 
 def trivial_power(node: Node) -> Node | None:
@@ -122,7 +128,7 @@ def broadcast_twice(node: Node) -> Node | None:
 
 def compute_before_broadcast(node: Node) -> Node | None:
     """f(broadcast(x), broadcast(y)) => broadcast(f(x, y)), along the axes that neither varies on"""
-    if node.op.batch is not ew.add.batch or any(a.find().op is not st.broadcast for a in node.args):
+    if node.type.rank == 0 or node.op.batch is not ew.add.batch or any(a.find().op is not st.broadcast for a in node.args):
         return None
     args = [a.find() for a in node.args]
     kept = sorted({axis for a in args for axis in a.attrs["axes"]})
@@ -169,7 +175,7 @@ RULES: dict[ew.Op | None, tuple[Rule, ...]] = {
     ew.add: (one_argument, constant_on_the_right, plus_negative),
     ew.mul: (constant_on_the_right, times_one, times_minus_one),
     ew.is_equal: (constant_on_the_right,),
-    ew.maximum: (one_argument, constant_on_the_right),
+    ew.maximum: (one_argument, constant_on_the_right, maximum_with_zero),
     ew.minimum: (one_argument, constant_on_the_right),
     ew.sub: (minus_zero, minus_negative),
     ew.div: (divided_by_one,),

@@ -21,6 +21,9 @@ from mlaot.ops import structure as st
 from mlaot.passes.raise_tensors import Ids, _base, _clusters, _positions, _take
 
 
+MANY = 8  # so many parameters that are read one by one share a tensor
+
+
 def split_parameters(graph: Graph, flat_name: str, names: Sequence[str]) -> dict[str, Ids]:
     """Cut up the input ``flat_name``; ``names`` are those of its scalars. The scalars of each new tensor, by its name."""
     flat = graph.inputs.pop(flat_name, None)
@@ -29,7 +32,11 @@ def split_parameters(graph: Graph, flat_name: str, names: Sequence[str]) -> dict
     reads = [(node, _indices(node)) for node in users(graph.nodes()).get(flat, [])]
     arrays = list({(ids.tobytes(), ids.shape): ids for _, ids in reads}.values())
     unread = np.setdiff1d(np.arange(len(names)), np.concatenate([a.reshape(-1) for a in arrays] or [np.zeros(0, int)]))
-    clusters = sorted((_merged(c) for c in _clusters(arrays)), key=lambda ids: int(ids.min()))
+    merged = [_merged(cluster) for cluster in _clusters(arrays)]
+    single = [ids for ids in merged if ids.size == 1]
+    if len(single) > MANY:
+        merged = [ids for ids in merged if ids.size > 1] + [np.sort(np.concatenate([s.reshape(-1) for s in single]))]
+    clusters = sorted(merged, key=lambda ids: int(ids.min()))
     members: dict[str, Ids] = {}
     for ids in [*clusters, *([unread] if unread.size else [])]:
         name = _name([names[i] for i in ids.reshape(-1).tolist()], members)

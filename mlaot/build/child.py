@@ -1,0 +1,162 @@
+"""Tracing, in a process of its own: ``python -m mlaot.build.child <project> <out>``.
+
+The user's code runs here and nowhere else. Whatever goes wrong ends in one line ``mlaot: ...``, the last on stderr,
+with the user's file and line where there is one.
+"""
+
+from __future__ import annotations
+
+import importlib.abc
+import importlib.machinery
+import importlib.util
+import os
+import sys
+import traceback
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import ModuleType
+
+import mlaot
+from mlaot.errors import MlaotError
+from mlaot.settings import FILE, Settings, load_settings
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Write the generated files of ``<project>`` to ``<out>``."""
+    project, out = map(Path, arguments)
+    settings = None
+    try:
+        settings = load_settings(project)
+        with tracing(settings, project):
+            from mlaot.generate import generate
+
+            out.mkdir(parents=True, exist_ok=True)
+            generate(settings, project, out)
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
+        complain(error, project, settings)
+        return 1
+    return 0
+
+
+@contextmanager
+def tracing(settings: Settings, project: Path) -> Iterator[None]:
+    """The source folder first on ``sys.path``, and stand-ins for the extension modules."""
+    finder = NotYetBuilt({model.module for model in settings.models})
+    source = str((project / settings.source).resolve())
+    sys.path.insert(0, source)
+    sys.meta_path.insert(0, finder)
+    try:
+        yield
+    finally:
+        sys.meta_path.remove(finder)
+        sys.path.remove(source)
+
+
+class NotYetBuilt(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    """Finds the modules being built, so that ``from .nn import Model`` in the package does not end its first build."""
+
+    def __init__(self, modules: set[str]) -> None:
+        self.modules = modules
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        return importlib.util.spec_from_loader(fullname, self) if fullname in self.modules else None
+
+    def exec_module(self, module: ModuleType) -> None:
+        def __getattr__(name: str) -> type:
+            if name.startswith("__"):
+                raise AttributeError(name)
+            stand_in = type(name, (), {"__init__": not_yet, "__module__": module.__name__})
+            setattr(module, name, stand_in)
+            return stand_in
+
+        def not_yet(self: object, *args: object, **kwargs: object) -> None:
+            raise MlaotError(
+                f"{module.__name__}.{type(self).__name__} is called while {module.__name__} is being built"
+            )
+
+        module.__dict__["__getattr__"] = __getattr__
+
+
+def complain(error: BaseException, project: Path, settings: Settings | None) -> None:
+    """Print what the user needs to know; a traceback only where mlaot's own code is to blame."""
+    frames = traceback.extract_tb(error.__traceback__)
+    line = explain(error, frames, project, settings)
+    if is_unexpected(error, frames, project):
+        traceback.print_exception(error)
+        if isinstance(error, AssertionError) and "bug in mlaot" not in line:
+            line = f"bug in mlaot: {line}"
+    sys.stdout.flush()
+    print(f"mlaot: {line}", file=sys.stderr, flush=True)
+
+
+def explain(
+    error: BaseException, frames: Sequence[traceback.FrameSummary], project: Path, settings: Settings | None
+) -> str:
+    """The error with the user's file and line in front, in one line unless it is a ``MlaotError`` of several."""
+    where = user_line(error, frames, project)
+    if isinstance(error, MlaotError):
+        file = where.partition(":")[0]
+        return str(error) if not where or file in str(error) else f"{where}{error}"
+    if isinstance(error, SyntaxError):
+        return f"{where}{type(error).__name__}: {error.msg}"
+    text = " ".join(str(error).split())
+    if isinstance(error, ModuleNotFoundError) and error.name and settings is not None:
+        return f"{where}{text}{missing_hint(error.name, project, settings)}"
+    return f"{where}{type(error).__name__}: {text}" if text else f"{where}{type(error).__name__}"
+
+
+def missing_hint(name: str, project: Path, settings: Settings) -> str:
+    """Where to list a package; nothing for a module of the project itself."""
+    top = name.partition(".")[0]
+    source = project / settings.source
+    if (source / top).exists() or (source / f"{top}.py").exists():
+        return ""
+    table = "[tool.mlaot]" if settings.backend == "mlaot.build" else "[build-system]"
+    return f"; add it to `requires` in {table} of {FILE}"
+
+
+def user_line(error: BaseException, frames: Sequence[traceback.FrameSummary], project: Path) -> str:
+    """``model.py:14: `` for the innermost line of the project's own code, or nothing."""
+    places = [(frame.filename, frame.lineno) for frame in frames]
+    if isinstance(error, SyntaxError):
+        places.append((error.filename or "", error.lineno))
+    for filename, lineno in reversed(places):
+        if is_users(Path(filename), project):
+            return f"{Path(filename).relative_to(project.resolve()).as_posix()}:{lineno}: "
+    return ""
+
+
+def is_unexpected(error: BaseException, frames: Sequence[traceback.FrameSummary], project: Path) -> bool:
+    """Whether mlaot's own code, and not the user's, raised this or called the library that did."""
+    if isinstance(error, MlaotError | SyntaxError):
+        return False
+    if isinstance(error, ModuleNotFoundError):
+        return (error.name or "").startswith("mlaot")
+    for frame in reversed(frames):
+        if is_users(Path(frame.filename), project):
+            return False
+        if is_own(Path(frame.filename)):
+            return True
+    return False
+
+
+def is_users(path: Path, project: Path) -> bool:
+    """Code of the project; not of a virtual environment inside it, nor of mlaot where that is a part of it."""
+    inside = path.is_absolute() and path.is_relative_to(project.resolve())
+    return inside and "site-packages" not in path.parts and not is_own(path)
+
+
+def is_own(path: Path) -> bool:
+    """Code of mlaot."""
+    return path.is_relative_to(Path(mlaot.__file__).parent)
+
+
+if __name__ == "__main__":
+    status = main(sys.argv[1:])
+    if status:
+        os._exit(status)  # nothing that a user's library prints at exit comes after the line

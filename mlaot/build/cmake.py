@@ -1,0 +1,27 @@
+"""The flags of every generated C file, and the CMakeLists.txt that says them to CMake."""
+
+from __future__ import annotations
+
+from mlaot.lower.isa import ISAS
+from mlaot.render import render
+from mlaot.settings import Settings
+
+# A distribution's own CFLAGS come before these, so what the kernels cannot live with is taken back first. Link-time
+# optimization would merge code across instruction sets; -ffast-math would flush denormals for the whole process.
+COMMON_FLAGS = (
+    "-fno-lto",
+    "-fno-fast-math",
+    "-std=gnu11",
+    "-O3",
+    "-ffp-contract=fast",
+    "-fno-math-errno",
+    "-fno-trapping-math",
+    "-fvisibility=hidden",
+)
+
+
+def cmake_files(settings: Settings) -> dict[str, str]:
+    """``{"CMakeLists.txt": text}`` for the folder that holds ``<module>/<stem>.c`` and its neighbours."""
+    extra = [ISAS[name] for name in settings.isa if name != "base"]
+    text = render("CMakeLists.txt.j2", common_flags=COMMON_FLAGS, isas=extra, models=settings.models)
+    return {"CMakeLists.txt": text}

@@ -1,0 +1,143 @@
+"""The setuptools door: ``build-backend = "setuptools.build_meta"`` and a ``[tool.mlaot]`` table, no setup.py needed.
+
+Entry point ``setuptools.finalize_distribution_options``. It adds the extension modules to the distribution, and
+commands that let mlaot generate and compile them: distutils would add the interpreter's own flags, and has none per
+file. What tracing needs stands in ``[build-system] requires`` here; setuptools has no way to ask for more.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tomllib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from setuptools import Distribution, Extension, find_namespace_packages
+
+from mlaot.build import FROZEN, generate_files, is_frozen, stop
+from mlaot.build.toolchain import check_interpreter, compile_module, find_compiler
+from mlaot.errors import MlaotError
+from mlaot.settings import FILE, Model, Settings, load_settings
+
+
+class ModelExtension(Extension):
+    """An extension module that mlaot makes from a model."""
+
+    def __init__(self, model: Model, settings: Settings) -> None:
+        super().__init__(model.module, sources=[], py_limited_api=True)
+        self.model = model
+        self.settings = settings
+
+
+def finalize(dist: Distribution) -> None:
+    """Called for each distribution that setuptools looks at; those without ``[tool.mlaot]`` are left alone."""
+    if not is_ours(Path(FILE)):
+        return
+    with one_line_errors():
+        settings = load_settings(Path())
+    others = dist.ext_modules or []
+    dist.ext_modules = [*others, *(ModelExtension(model, settings) for model in settings.models)]
+    if all(other.py_limited_api for other in others):
+        dist.get_option_dict("bdist_wheel")["py_limited_api"] = (FILE, "cp311")
+    dist.cmdclass["build_ext"] = build_ext_class(dist.get_command_class("build_ext"))
+    dist.cmdclass["sdist"] = sdist_class(dist.get_command_class("sdist"), settings)
+    if holds_models_only(dist):
+        dist.packages, dist.py_modules = [], []
+
+
+def is_ours(path: Path) -> bool:
+    """Whether this is a setuptools project with ``[tool.mlaot]``; a broken pyproject.toml is for others to report."""
+    try:
+        pyproject = tomllib.loads(path.read_text(encoding="utf-8"))
+        backend = pyproject.get("build-system", {}).get("build-backend", "setuptools.build_meta:__legacy__")
+        return "mlaot" in pyproject.get("tool", {}) and backend.startswith("setuptools.")
+    except (OSError, ValueError, AttributeError):
+        return False
+
+
+def holds_models_only(dist: Distribution) -> bool:
+    """A folder without packages: its model.py is for the build, where setuptools would ship it as a module."""
+    tool = tomllib.loads(Path(FILE).read_text(encoding="utf-8"))["tool"].get("setuptools", {})
+    explicit = dist.packages or dist.py_modules or {"packages", "py-modules", "package-dir"} & set(tool)
+    files = any(Path(name).exists() for name in ("setup.py", "setup.cfg", "src"))
+    return (
+        not explicit and not files and not find_namespace_packages(exclude=["[._]*", "build*", "dist", "test*", "*.*"])
+    )
+
+
+def build_ext_class(base: Any) -> Any:
+    """The project's ``build_ext`` command, with mlaot's own way for its extensions."""
+
+    class build_ext(base):
+        def get_ext_filename(self, fullname: str) -> str:
+            if not isinstance(self.ext_map.get(fullname), ModelExtension):
+                return str(super().get_ext_filename(fullname))
+            # Not what setuptools makes of 3.15's longer suffix, which older interpreters do not know.
+            suffix = ".pyd" if self.plat_name.startswith("win") else ".abi3.so"
+            return str(Path(*fullname.split("."))) + suffix
+
+        def build_extension(self, ext: Any) -> None:
+            if not isinstance(ext, ModelExtension):
+                super().build_extension(ext)
+                return
+            with one_line_errors():
+                self.build_model(ext)
+
+        def build_model(self, ext: ModelExtension) -> None:
+            missing = ext.settings.missing_packages(Path())
+            if missing and self.editable_mode:
+                folder = Path(ext.settings.source, missing[0]).as_posix()
+                raise MlaotError(f"an editable install with setuptools needs the folder {folder} with an __init__.py")
+            check_interpreter()
+            command = find_compiler()
+            library = Path(self.get_ext_fullpath(ext.name))
+            sources = generated_folder(ext.settings) / ext.model.module
+            compile_module(sources, ext.model.stem, ext.settings.isa, library, command)
+            shutil.copy(sources / f"{ext.model.stem}.pyi", library.parent)
+            (library.parent / "py.typed").touch()
+            for package in missing:
+                Path(self.build_lib, package, "__init__.py").touch()
+
+        def copy_extensions_to_source(self) -> None:
+            super().copy_extensions_to_source()
+            for regular, inplace in self.get_output_mapping().items():
+                stub = Path(regular.removesuffix(".abi3.so").removesuffix(".pyd") + ".pyi")
+                if stub.is_file():
+                    shutil.copy(stub, Path(inplace).parent)
+
+    return build_ext
+
+
+def sdist_class(base: Any, settings: Settings) -> Any:
+    """The project's ``sdist`` command; the generated C goes along, so that building from it needs no tracing."""
+
+    class sdist(base):
+        def make_release_tree(self, base_dir: str, files: list[str]) -> None:
+            super().make_release_tree(base_dir, files)
+            with one_line_errors():
+                shutil.copytree(generated_folder(settings), Path(base_dir, FROZEN), dirs_exist_ok=True)
+
+    return sdist
+
+
+# A build makes the C once, however many extensions and commands ask for it.
+generated: dict[Path, Path] = {}
+
+
+def generated_folder(settings: Settings) -> Path:
+    """The folder with the generated C."""
+    project = Path().resolve()
+    if project not in generated:
+        generated[project] = project / FROZEN if is_frozen(project) else generate_files(project, settings)
+    return generated[project]
+
+
+@contextmanager
+def one_line_errors() -> Iterator[None]:
+    """What the user can mend ends the build in one line."""
+    try:
+        yield
+    except MlaotError as error:
+        stop(str(error))

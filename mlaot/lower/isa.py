@@ -1,0 +1,29 @@
+"""The instruction sets that one module ships: width and number of vector registers, compiler flags of their file."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Isa:
+    """``bytes`` of a vector register, how many ``registers`` there are, and the compiler ``flags`` that allow them."""
+
+    name: str
+    bytes: int
+    registers: int
+    flags: tuple[str, ...] = ()
+
+
+BASE = Isa("base", 16, 16)
+V3 = Isa("v3", 32, 16, ("-mavx2", "-mfma"))
+V4 = Isa(
+    "v4",
+    64,
+    32,
+    (
+        *("-mavx2", "-mfma", "-mavx512f", "-mavx512dq", "-mavx512bw", "-mavx512vl"),
+        "-mprefer-vector-width=512",
+    ),
+)
+ISAS = {isa.name: isa for isa in (BASE, V3, V4)}

@@ -1,0 +1,144 @@
+"""The vector helpers that C text calls, as C: each is one template of ``templates/vector``.
+
+A helper is called ``<family>_<dtype>`` for scalars and ``<family>_<dtype>v`` for vectors. Its rendered text is searched
+for calls in turn, so that no list of dependencies has to be kept.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Any
+
+from mlaot.lower.isa import Isa
+from mlaot.render import render
+
+C_TYPES = {"f32": "float", "f64": "double", "i32": "int32_t", "i64": "int64_t", "u8": "uint8_t", "bool": "uint8_t"}
+BITS = {"f32": 32, "f64": 64, "i32": 32, "i64": 64}
+FLOATS = ("f32", "f64")
+
+# Vectors of any dtype, and the ones that convert: ``load_u8_as_f32v``.
+MEMORY = {"splat", *("load", "load_part", "store", "store_part", "gather", "gather_part", "scatter", "scatter_part")}
+CONVERTING = {"load", "load_part", "gather", "gather_part"}
+# One text for scalars and vectors of floats.
+GENERIC = {
+    *("splat", "select", "first", "max", "min", "relu", "step", "abs", "sign", "copysign", "sqrt", "floor", "isnan", "nearest"),
+    *("eq", "ne", "lt", "le", "gt", "ge"),
+}
+# Vectors of floats; these combine all lanes.
+COMBINE = {"sum_lanes": "x + other", "prod_lanes": "x * other", "max_lanes": "max_{t}(x, other)", "min_lanes": "min_{t}(x, other)"}
+VECTOR = {"lane", "any", "log_plus", *COMBINE}
+# Parts of the functions below: for one dtype, or for either in a file of its own.
+ONE_DTYPE = {"power_half": "f64", "low": "f64", "high": "f64", "narrow": "f32", "head": "f64", "reduce_large": "f64"}
+TWO_FILES = {"turn", "power"}
+# Written for vectors; the scalar form is one lane of it, so that both give the same bits.
+MATH = {"exp", "expm1", "log", "log1p", "tanh", "sigmoid", "erf", "sin", "cos", "pow"}
+BINARY = {"pow"}
+
+TWO_OVER_PI = """
+a2f9836e4e441529 fc2757d1f534ddc0 db6295993c439041 fe5163abdebbc561 b7246e3a424dd2e0 06492eea09d1921c fe1deb1cb129a73e
+e88235f52ebb4484 e99c7026b45f7e41 3991d639835339f4 9c845f8bbdf9283b 1ff897ffde05980f ef2f118b5a0a6d1f 6d367ecf27cb09b7
+4f463f669e5fea2d 7527bac7ebe5f17b 3d0739f78a5292ea 6bfb5fb11f8d5d08 56033046fc7b6bab f0cfbc209af4361d
+"""
+
+_CALL = re.compile(r"\b(([a-z]\w*?)_(?:(f32|f64|i32|i64|u8|bool)_as_)?(f32|f64|i32|i64)(v?))\s*\(")
+
+
+def helpers(text: str, isa: Isa) -> str:
+    """The C preamble of ``text``: vector types, and the helpers that it calls, in order of dependency."""
+    bodies = [render("vector/types.h.j2", bytes=isa.bytes)]
+    _require(text, isa, set(), bodies)
+    return "\n".join(bodies)
+
+
+def _require(text: str, isa: Isa, seen: set[str], bodies: list[str]) -> None:
+    """Append the helpers that ``text`` calls, each after those that it calls itself."""
+    for name, family, source, dtype, form in _CALL.findall(text):
+        if name not in seen and _is_known(family, source, dtype, form):
+            seen.add(name)
+            body = render(_template(family, source, dtype, form), **_context(name, family, source, dtype, form, isa))
+            _require(body, isa, seen, bodies)
+            bodies.append(body)
+
+
+def _is_known(family: str, source: str, dtype: str, form: str) -> bool:
+    if source:
+        return form == "v" and family in CONVERTING and dtype in FLOATS and source != dtype
+    if form == "v" and family in MEMORY:
+        return True
+    if family in ONE_DTYPE:
+        return dtype == ONE_DTYPE[family]
+    return dtype in FLOATS and (family in GENERIC | MATH or (form == "v" and family in VECTOR | TWO_FILES))
+
+
+def _template(family: str, source: str, dtype: str, form: str) -> str:
+    if source:
+        family = f"{family}_as"
+    elif family in COMBINE:
+        family = "lanes"
+    elif family in TWO_FILES:
+        family = f"{family}_{dtype}"
+    elif family in MATH and not form:
+        family = "scalar"
+    return f"vector/{family}.c.j2"
+
+
+def _context(name: str, family: str, source: str, dtype: str, form: str, isa: Isa) -> dict[str, Any]:
+    """The words of the templates."""
+    bits, c = BITS[dtype], C_TYPES[dtype]
+    lanes = isa.bytes * 8 // bits if form else 1
+    float_ = f"f{bits}"
+    return {
+        "name": name,
+        "t": dtype + form,  # suffix of helpers
+        "dtype": dtype,
+        "c": c,  # one element
+        "V": dtype + form if form else c,  # values
+        "I": f"i{bits}v" if form else f"int{bits}_t",  # their bits
+        "U": f"u{bits}v" if form else f"uint{bits}_t",
+        "M": f"i{bits}v" if form else "int",  # masks, as comparisons give them
+        "F": f"{float_}v",  # floats of that size
+        "c_float": C_TYPES[float_],
+        "c_int": "int" if bits == 32 else "long long",
+        "packed": "ps" if bits == 32 else "pd",  # as builtins call them
+        "bits": bits,
+        "sign_bit": hex(1 << (bits - 1)),
+        "mantissa": 52 if bits == 64 else 23,
+        "bias": 1023 if bits == 64 else 127,
+        "log2e": "0x1.71547652b82fep0",
+        # The first part has so few bits that its products with exponents are exact.
+        "ln2": ["0x1.62e42fefap-1", "0x1.cf79abc9e3b3ap-40"] if bits == 64 else ["0x1.62e4p-1", "0x1.7f7d1cp-20"],
+        "infinity": "__builtin_inf()" if dtype == "f64" else "__builtin_inff()",
+        "nan": '__builtin_nan("")' if dtype == "f64" else '__builtin_nanf("")',
+        "f": "f" if dtype == "f32" else "",  # suffix of literals
+        "vector": form == "v",
+        "lanes": lanes,
+        "words": isa.bytes // 8,
+        "isa": isa,
+        "source": source,
+        "c_source": C_TYPES.get(source, ""),
+        "two_over_pi": TWO_OVER_PI.split(),
+        "arguments": ["x", "y"] if family in BINARY else ["x"],
+        "combine": COMBINE.get(family, "").format(t=dtype + form),
+        "lane_list": lambda text: ", ".join(text.replace("$", str(i)) for i in range(lanes)),
+        "halves_of": lambda n: [n >> i for i in range(1, n.bit_length())],
+        "swapped": lambda n, half: ", ".join(str(i ^ half) for i in range(n)),
+        "polynomial": lambda x, coefficients: polynomial(x, coefficients, dtype),
+        "number": lambda value: number(value, dtype),
+    }
+
+
+def number(value: float | str, dtype: str) -> str:
+    """A C literal, exact to the last bit."""
+    value = float.fromhex(value) if isinstance(value, str) else float(value)
+    text = repr(value) if len(repr(value)) < 8 else re.sub(r"\.?0*p", "p", value.hex())
+    return f"{text}f" if dtype == "f32" else text
+
+
+def polynomial(x: str, coefficients: Iterable[float | str], dtype: str) -> str:
+    """``c0 + c1 x + c2 x^2 + ..`` as Horner's scheme."""
+    *rest, last = [number(c, dtype) for c in coefficients]
+    text = last
+    for c in reversed(rest):
+        text = f"{text} * {x} + {c}" if text == last else f"({text}) * {x} + {c}"
+    return f"({text})"

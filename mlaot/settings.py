@@ -1,0 +1,240 @@
+"""``[tool.mlaot]`` of pyproject.toml as dataclasses: the first thing the compiler reads.
+
+[tool.mlaot]
+source = "src"                    # folder that holds the model module and the package; "src" if it exists, else "."
+requires = ["torch"]              # what tracing needs besides mlaot
+isa = ["base", "v3", "v4"]        # instruction sets compiled on x86-64; the CPU chooses at import
+
+[tool.mlaot.models.nn]
+model = "model:digits"            # module:attribute, imported at build time only
+module = "digits.nn"              # the extension module; "<project>.<table key>" unless given
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import keyword
+import re
+import tomllib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from mlaot.errors import MlaotError
+
+ISAS = ("base", "v3", "v4")
+FILE = "pyproject.toml"
+MODEL = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*")
+MODULE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+", re.ASCII)  # ASCII: the last part names C functions
+
+
+@dataclass(frozen=True)
+class Model:
+    """One ``[tool.mlaot.models.<name>]``: where the model is declared and which extension module it becomes."""
+
+    name: str
+    model: str
+    module: str
+
+    @property
+    def package(self) -> str:
+        """``digits`` of ``digits.nn``."""
+        return self.module.rpartition(".")[0]
+
+    @property
+    def stem(self) -> str:
+        """``nn`` of ``digits.nn``: the name of the C files and the prefix of their functions."""
+        return self.module.rpartition(".")[2]
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What the project asks for. ``source`` is relative to the project; ``backend`` is its ``build-backend``."""
+
+    name: str
+    source: str
+    requires: tuple[str, ...]
+    isa: tuple[str, ...]
+    models: tuple[Model, ...]
+    backend: str = "mlaot.build"
+
+    def packages(self, project: Path) -> tuple[str, ...]:
+        """The project's own packages that belong into the wheel, as folders relative to the project."""
+        tops = dict.fromkeys([self.name, *(model.module.partition(".")[0] for model in self.models)])
+        folders = ((Path(self.source) / top).as_posix() for top in tops)
+        return tuple(folder for folder in folders if is_package(project / folder))
+
+    def missing_packages(self, project: Path) -> tuple[str, ...]:
+        """Package folders (``digits``, ``a/b``) that the project lacks: the wheel gets an empty __init__.py there."""
+        wanted: dict[str, None] = {}
+        for model in self.models:
+            parts = model.package.split(".")
+            wanted |= dict.fromkeys("/".join(parts[: i + 1]) for i in range(len(parts)))
+        return tuple(folder for folder in wanted if not is_package(project / self.source / folder))
+
+
+def is_package(folder: Path) -> bool:
+    """A folder with Python code somewhere in it; one with data only is not a package."""
+    return folder.is_dir() and any(folder.rglob("*.py"))
+
+
+def load_settings(project: Path) -> Settings:
+    """Read and check ``[tool.mlaot]`` of the project; every mistake is a ``MlaotError`` of one line."""
+    pyproject = read_pyproject(project)
+    tool = pyproject.get("tool", {}).get("mlaot")
+    if tool is None:
+        raise MlaotError(f"no [tool.mlaot] in {FILE}; expected a table [tool.mlaot.models.<name>] with a key 'model'")
+    check_table(tool, "[tool.mlaot]")
+    check_keys(tool, ("source", "requires", "isa", "models"), "[tool.mlaot]")
+    models = tool.get("models", {})
+    check_table(models, "[tool.mlaot.models]")
+    if not models:
+        raise MlaotError(f"no model in {FILE}; expected a table [tool.mlaot.models.<name>] with a key 'model'")
+    source = read_source(tool, project)
+    name = read_name(pyproject, project / source)
+    settings = Settings(
+        name=name,
+        source=source,
+        requires=read_strings(tool, "requires", "a list of requirements such as ['torch>=2']"),
+        isa=read_isa(tool),
+        models=tuple(read_model(key, value, name) for key, value in models.items()),
+        backend=pyproject.get("build-system", {}).get("build-backend", "setuptools.build_meta:__legacy__"),
+    )
+    check_modules(settings, project)
+    return settings
+
+
+def settings_of(target: str) -> Settings:
+    """Settings for one bare ``module:attribute`` in the current folder, without a pyproject.toml."""
+    if not MODEL.fullmatch(target):
+        raise MlaotError(f"expected module:attribute, got {target!r}")
+    return Settings("model", ".", (), ISAS, (Model("nn", target, "model.nn"),))
+
+
+def load_model(settings: Settings, model: Model) -> Any:
+    """Import the model's module and return the attribute; the source folder must be on ``sys.path``."""
+    module_name, _, path = model.model.partition(":")
+    where = f"key 'model' in [tool.mlaot.models.{model.name}] of {FILE} is {model.model!r}"
+    try:
+        found: Any = importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
+            raise
+        raise MlaotError(f"no module {error.name!r} in folder {settings.source!r}; {where}") from None
+    for attribute in path.split("."):
+        if not hasattr(found, attribute):
+            known = [name for name in dir(found) if not name.startswith("_")]
+            raise MlaotError(f"{module_name!r} has no attribute {attribute!r}; {where}{did_you_mean(attribute, known)}")
+        found = getattr(found, attribute)
+    return found
+
+
+# The values come from TOML: their types are whatever the user wrote.
+
+
+def read_pyproject(project: Path) -> dict[str, Any]:
+    """The project's pyproject.toml."""
+    path = project / FILE
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise MlaotError(f"no {FILE} in {project}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise MlaotError(f"{FILE} is not valid TOML: {error}") from None
+
+
+def read_name(pyproject: dict[str, Any], source: Path) -> str:
+    """The project's name as a package name: ``My-Digits`` is ``my_digits``, unless the folder keeps its capitals."""
+    name = pyproject.get("project", {}).get("name")
+    if not isinstance(name, str):
+        raise MlaotError(f"no key 'name' in [project] of {FILE}; expected the project's name, such as 'digits'")
+    package = re.sub(r"[-_.]+", "_", name)
+    return package if is_package(source / package) else package.lower()
+
+
+def read_source(tool: dict[str, Any], project: Path) -> str:
+    """The source folder, relative to the project."""
+    source = tool.get("source", "src" if (project / "src").is_dir() else ".")
+    if isinstance(source, str) and (project / source).is_dir():
+        folder = (project / source).resolve()
+        if folder.is_relative_to(project.resolve()):
+            return folder.relative_to(project.resolve()).as_posix()
+    raise wrong("source", "[tool.mlaot]", "a folder of the project such as 'src'", source)
+
+
+def read_strings(tool: dict[str, Any], key: str, expected: str) -> tuple[str, ...]:
+    """A list of strings; an absent key is an empty list."""
+    value = tool.get(key, [])
+    if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
+        raise wrong(key, "[tool.mlaot]", expected, value)
+    return tuple(value)
+
+
+def read_isa(tool: dict[str, Any]) -> tuple[str, ...]:
+    """The instruction sets in their own order; all unless the key is given."""
+    expected = "a list out of 'base', 'v3', 'v4' with 'base' in it"
+    names = read_strings(tool, "isa", expected) if "isa" in tool else ISAS
+    if "base" not in names or not set(names) <= set(ISAS):
+        raise wrong("isa", "[tool.mlaot]", expected, list(names))
+    return tuple(name for name in ISAS if name in names)
+
+
+def read_model(key: str, table: Any, project_name: str) -> Model:
+    """One ``[tool.mlaot.models.<key>]``."""
+    where = f"[tool.mlaot.models.{key}]"
+    check_table(table, where)
+    check_keys(table, ("model", "module"), where)
+    if "model" not in table:
+        raise MlaotError(f"no key 'model' in {where} of {FILE}; expected 'module:attribute', such as 'model:digits'")
+    model = table["model"]
+    if not isinstance(model, str) or not MODEL.fullmatch(model):
+        raise wrong("model", where, "'module:attribute', such as 'model:digits'", model)
+    module = table.get("module", f"{project_name}.{key}")
+    if not isinstance(module, str) or not MODULE.fullmatch(module) or any(map(keyword.iskeyword, module.split("."))):
+        raise wrong("module", where, "a dotted module name, such as 'digits.nn'", module)
+    return Model(key, model, module)
+
+
+def check_modules(settings: Settings, project: Path) -> None:
+    """No two extension modules in one place, and none where a Python file of the project is."""
+    taken: dict[str, str] = {}
+    for model in settings.models:
+        where = f"[tool.mlaot.models.{model.name}]"
+        if other := taken.get(model.module):
+            raise MlaotError(f"{other} and {where} of {FILE} both make the module {model.module!r}")
+        taken[model.module] = where
+        path = Path(settings.source, *model.module.split("."))
+        for existing in (path.with_suffix(".py"), path / "__init__.py"):
+            if (project / existing).is_file():
+                raise MlaotError(
+                    f"{where} of {FILE} makes the module {model.module!r}, but {existing.as_posix()} is there already;"
+                    f" give the model another name with the key 'module'"
+                )
+
+
+def check_table(value: Any, where: str) -> None:
+    """A TOML table where one must be."""
+    if not isinstance(value, dict):
+        raise MlaotError(f"{where} of {FILE} must be a table, got {value!r}")
+
+
+def check_keys(table: dict[str, Any], known: tuple[str, ...], where: str) -> None:
+    """No key but the known ones."""
+    for key in table:
+        if key not in known:
+            hint = did_you_mean(key, known) or f"; the keys are {', '.join(known)}"
+            raise MlaotError(f"unknown key {key!r} in {where} of {FILE}{hint}")
+
+
+def wrong(key: str, where: str, expected: str, got: Any) -> MlaotError:
+    """The error for a value of the wrong kind."""
+    return MlaotError(f"key {key!r} in {where} of {FILE} must be {expected}; got {got!r}")
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """``; did you mean 'model'?`` where something known is close enough, else nothing."""
+    close = difflib.get_close_matches(word, known)
+    close.sort(key=lambda name: sorted(name) != sorted(word))  # swapped letters are the likeliest slip
+    return f"; did you mean {close[0]!r}?" if close else ""

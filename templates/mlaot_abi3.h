@@ -1,0 +1,133 @@
+// The part of CPython's stable ABI (3.11 and up) that a compiled model uses.
+//
+// It stands in for Python.h, so that building needs no Python headers and cross-compiling needs no Python at all.
+// Objects stay opaque: reference counts and types are reached through functions only. Numbers and struct layouts are
+// fixed by the stable ABI.
+#ifndef MLAOT_ABI3_H
+#define MLAOT_ABI3_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#if defined(_WIN32)
+#define PY_DATA extern __declspec(dllimport)
+#define PY_INIT __declspec(dllexport)
+#else
+#define PY_DATA extern
+#define PY_INIT __attribute__((visibility("default")))
+#endif
+
+typedef ptrdiff_t Py_ssize_t;
+typedef struct PyObject PyObject;
+typedef struct PyTypeObject PyTypeObject;
+typedef struct PyThreadState PyThreadState;
+
+// What stands first in an object of our own types; never read or written by us.
+typedef struct { ptrdiff_t opaque[2]; } PyObjectHead;
+typedef struct { ptrdiff_t opaque[3]; } PyVarObjectHead;
+
+typedef PyObject *(*PyCFunction)(PyObject *, PyObject *);
+typedef PyObject *(*getter)(PyObject *, void *);
+typedef int (*visitproc)(PyObject *, void *);
+
+typedef struct { const char *name; PyCFunction function; int flags; const char *doc; } PyMethodDef;
+typedef struct { const char *name; getter get; void *set; const char *doc; void *closure; } PyGetSetDef;
+typedef struct { int slot; void *value; } PyType_Slot;
+typedef struct { const char *name; int basicsize, itemsize; unsigned flags; const PyType_Slot *slots; } PyType_Spec;
+typedef struct { int slot; void *value; } PyModuleDef_Slot;
+typedef struct {
+    struct { ptrdiff_t references; void *type; PyObject *(*init)(void); Py_ssize_t index; PyObject *copy; } base;
+    const char *name, *doc;
+    Py_ssize_t state_bytes;
+    const PyMethodDef *methods;
+    const PyModuleDef_Slot *slots;
+    int (*traverse)(PyObject *, visitproc, void *);
+    int (*clear)(PyObject *);
+    void (*free)(void *);
+} PyModuleDef;
+typedef struct {
+    void *buf;
+    PyObject *obj;
+    Py_ssize_t len, itemsize;
+    int readonly, ndim;
+    char *format;
+    Py_ssize_t *shape, *strides, *suboffsets;
+    void *internal;
+} Py_buffer;
+
+enum {
+    METH_VARARGS = 1, METH_KEYWORDS = 2, METH_NOARGS = 4, METH_O = 8, METH_FASTCALL = 128,
+    PyBUF_FORMAT = 0x4, PyBUF_ND = 0x8, PyBUF_STRIDES = 0x18,
+    PyBUF_C_CONTIGUOUS = 0x38, PyBUF_F_CONTIGUOUS = 0x58, PyBUF_ANY_CONTIGUOUS = 0x98,
+    Py_TPFLAGS_DISALLOW_INSTANTIATION = 1 << 7, Py_TPFLAGS_IMMUTABLETYPE = 1 << 8, Py_TPFLAGS_HAVE_GC = 1 << 14,
+    Py_TPFLAGS_LONG_SUBCLASS = 1 << 24, Py_TPFLAGS_LIST_SUBCLASS = 1 << 25, Py_TPFLAGS_TUPLE_SUBCLASS = 1 << 26,
+    Py_TPFLAGS_DICT_SUBCLASS = 1 << 29,
+    Py_bf_getbuffer = 1, Py_mp_ass_subscript = 3, Py_mp_length = 4, Py_mp_subscript = 5, Py_nb_bool = 9,
+    Py_nb_float = 11, Py_nb_int = 26, Py_sq_item = 44, Py_sq_length = 45, Py_tp_dealloc = 52, Py_tp_doc = 56,
+    Py_tp_iter = 62, Py_tp_methods = 64, Py_tp_new = 65, Py_tp_repr = 66, Py_tp_traverse = 71, Py_tp_getset = 73,
+    Py_mod_exec = 2, Py_EQ = 2,
+    Py_mod_multiple_interpreters = 3,  // 3.12 and up
+};
+
+PY_DATA const unsigned long Py_Version;
+PY_DATA PyObject _Py_NoneStruct;
+PY_DATA PyTypeObject PyBool_Type;
+#define Py_None (&_Py_NoneStruct)
+PY_DATA PyObject *PyExc_BufferError, *PyExc_ImportError, *PyExc_IndexError, *PyExc_OverflowError, *PyExc_RecursionError,
+    *PyExc_RuntimeError, *PyExc_TypeError, *PyExc_ValueError;
+
+void Py_IncRef(PyObject *), Py_DecRef(PyObject *);
+int PyErr_CheckSignals(void), PyErr_ExceptionMatches(PyObject *);
+void PyErr_Clear(void), PyErr_SetString(PyObject *, const char *);
+void PyErr_Fetch(PyObject **, PyObject **, PyObject **), PyErr_Restore(PyObject *, PyObject *, PyObject *);
+PyObject *PyErr_Format(PyObject *, const char *, ...), *PyErr_NoMemory(void), *PyErr_Occurred(void);
+
+void *PyMem_Malloc(size_t);
+void PyMem_Free(void *);
+PyObject *_PyObject_GC_New(PyTypeObject *), *_PyObject_GC_NewVar(PyTypeObject *, Py_ssize_t);
+void PyObject_GC_Track(void *), PyObject_GC_UnTrack(void *), PyObject_GC_Del(void *);
+PyThreadState *PyEval_SaveThread(void);
+void PyEval_RestoreThread(PyThreadState *);
+void *PyThread_allocate_lock(void);
+int PyThread_acquire_lock(void *, int);
+void PyThread_release_lock(void *), PyThread_free_lock(void *);
+
+PyObject *PyModuleDef_Init(PyModuleDef *);
+void *PyModule_GetState(PyObject *);
+int PyModule_AddType(PyObject *, PyTypeObject *), PyModule_AddObjectRef(PyObject *, const char *, PyObject *);
+PyObject *PyType_FromModuleAndSpec(PyObject *, const PyType_Spec *, PyObject *), *PyType_GetName(PyTypeObject *);
+unsigned long PyType_GetFlags(PyTypeObject *);
+void *PyType_GetModuleState(PyTypeObject *);
+PyObject *PyImport_ImportModule(const char *);
+
+PyObject *PyObject_Type(PyObject *), *PyObject_CallMethod(PyObject *, const char *, const char *, ...);
+int PyObject_CheckBuffer(PyObject *), PyObject_GetBuffer(PyObject *, Py_buffer *, int), PyObject_IsTrue(PyObject *);
+int PyObject_RichCompareBool(PyObject *, PyObject *, int);
+void PyBuffer_Release(Py_buffer *);
+PyObject *PyBool_FromLong(long), *PyFloat_FromDouble(double);
+PyObject *PyLong_FromLongLong(long long), *PyLong_FromSsize_t(Py_ssize_t);
+double PyFloat_AsDouble(PyObject *);
+long long PyLong_AsLongLong(PyObject *);
+PyObject *PyNumber_Index(PyObject *), *PyNumber_Long(PyObject *);
+int PyIndex_Check(PyObject *);
+Py_ssize_t PyNumber_AsSsize_t(PyObject *, PyObject *);
+PyObject *PyUnicode_FromString(const char *), *PyUnicode_FromFormat(const char *, ...);
+int PyUnicode_CompareWithASCIIString(PyObject *, const char *);
+PyObject *PyBytes_FromStringAndSize(const char *, Py_ssize_t);
+char *PyBytes_AsString(PyObject *);
+Py_ssize_t PyBytes_Size(PyObject *);
+PyObject *PyTuple_New(Py_ssize_t), *PyTuple_GetItem(PyObject *, Py_ssize_t);
+Py_ssize_t PyTuple_Size(PyObject *);
+int PyTuple_SetItem(PyObject *, Py_ssize_t, PyObject *), PyList_SetItem(PyObject *, Py_ssize_t, PyObject *);
+PyObject *PyList_New(Py_ssize_t), *PySequence_GetItem(PyObject *, Py_ssize_t), *PySeqIter_New(PyObject *);
+Py_ssize_t PySequence_Size(PyObject *);
+PyObject *PyDict_New(void), *PyDict_GetItemString(PyObject *, const char *), *PyDictProxy_New(PyObject *);
+int PyDict_SetItemString(PyObject *, const char *, PyObject *);
+Py_ssize_t PyDict_Size(PyObject *);
+
+PyObject *PyCapsule_New(void *, const char *, void (*)(PyObject *));
+int PyCapsule_IsValid(PyObject *, const char *), PyGILState_Ensure(void);
+void *PyCapsule_GetPointer(PyObject *, const char *);
+void PyGILState_Release(int);
+
+#endif

@@ -1,0 +1,172 @@
+"""Projects to build, and interpreters to build them with.
+
+The compiler proper is not under test here: the wheel of mlaot that these tests install has ``fake_generate.py`` in the
+place of ``mlaot/generate.py``. Each virtual environment borrows the packages of the interpreter that runs pytest, so
+that none needs pip.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import subprocess
+import sys
+import sysconfig
+import venv
+import zipfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+FAKE = Path(__file__).with_name("fake_generate.py")
+
+PYPROJECT = """\
+[build-system]
+requires = [{requires}]
+build-backend = "{backend}"
+
+[project]
+name = "digits"
+version = "1.0"
+
+[tool.mlaot.models.nn]
+model = "{model}"
+"""
+
+
+@dataclass
+class Project:
+    """A project's folder."""
+
+    path: Path
+
+    def write(self, name: str, text: str) -> None:
+        file = self.path / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+
+    def files(self) -> set[str]:
+        return {path.relative_to(self.path).as_posix() for path in self.path.rglob("*") if path.is_file()}
+
+
+@dataclass
+class Python:
+    """An interpreter in an environment of its own."""
+
+    executable: Path
+
+    def run(self, *arguments: str | Path, cwd: Path, **environ: str) -> subprocess.CompletedProcess[str]:
+        env = {key: value for key, value in os.environ.items() if key not in ("PYTHONPATH", "CC", "CFLAGS", "LDFLAGS")}
+        command = [str(self.executable), *map(str, arguments)]
+        return subprocess.run(command, cwd=cwd, env=env | environ, capture_output=True, text=True, check=False)
+
+    def check(self, *arguments: str | Path, cwd: Path, **environ: str) -> str:
+        result = self.run(*arguments, cwd=cwd, **environ)
+        assert result.returncode == 0, result.stdout + result.stderr
+        return result.stdout
+
+    def hook(self, project: Project, hook: str, *arguments: object, **environ: str) -> subprocess.CompletedProcess[str]:
+        """Call one hook of the project's backend, as a frontend would."""
+        backend = (
+            "setuptools.build_meta"
+            if "setuptools.build_meta" in (project.path / "pyproject.toml").read_text()
+            else "mlaot.build"
+        )
+        code = f"import {backend} as b; print('returned', b.{hook}(*{arguments!r}), flush=True)"
+        return self.run("-P", "-c", code, cwd=project.path, **environ)
+
+    def wheel(self, project: Project, **environ: str) -> Path:
+        """The path of the wheel that ``build_wheel`` makes."""
+        out = project.path.parent / "wheels"
+        out.mkdir(exist_ok=True)
+        result = self.hook(project, "build_wheel", str(out), **environ)
+        assert result.returncode == 0, result.stdout + result.stderr
+        return out / result.stdout.splitlines()[-1].removeprefix("returned ")
+
+
+def last_line(result: subprocess.CompletedProcess[str]) -> str:
+    """The last line on stderr of something that failed without a traceback."""
+    assert result.returncode != 0, result.stdout + result.stderr
+    assert "Traceback" not in result.stderr, result.stderr
+    return result.stderr.rstrip().splitlines()[-1]
+
+
+def make_environment(path: Path, *wheels: Path) -> Python:
+    """A virtual environment with ``wheels`` unpacked into it and everything else borrowed."""
+    venv.create(path, symlinks=True)
+    executable = path / "bin" / "python"
+    site = path / "lib" / f"python{sys.version_info[0]}.{sys.version_info[1]}" / "site-packages"
+    (site / "borrowed.pth").write_text(f"{sysconfig.get_path('purelib')}\n")
+    for wheel in wheels:
+        with zipfile.ZipFile(wheel) as file:
+            file.extractall(site)
+    return Python(executable)
+
+
+@pytest.fixture(scope="session")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A folder that the workers of pytest-xdist share, held by one of them at a time."""
+    base = tmp_path_factory.getbasetemp()
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "shared"
+    folder.mkdir(exist_ok=True)
+    yield folder
+
+
+@pytest.fixture(scope="session")
+def own_wheel(shared: Path) -> Path:
+    """mlaot's own wheel, built from this checkout."""
+    with open(shared / "lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        out = shared / "own"
+        if not out.exists():
+            command = [
+                sys.executable,
+                "-m",
+                "pip",
+                "wheel",
+                "-q",
+                "--no-deps",
+                "--no-build-isolation",
+                str(ROOT),
+                "-w",
+                str(out),
+            ]
+            subprocess.run(command, check=True, cwd=shared)
+    return next(out.glob("mlaot-*.whl"))
+
+
+@pytest.fixture(scope="session")
+def fake_wheel(own_wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same wheel with the fake ``generate``."""
+    path = tmp_path_factory.mktemp("fake") / own_wheel.name
+    with zipfile.ZipFile(own_wheel) as old, zipfile.ZipFile(path, "w") as new:
+        for name in old.namelist():
+            if name not in ("mlaot/generate.py", "mlaot/__init__.py"):
+                new.writestr(name, old.read(name))
+        new.writestr("mlaot/__init__.py", "")
+        new.writestr("mlaot/generate.py", FAKE.read_text())
+    return path
+
+
+@pytest.fixture(scope="session")
+def python(fake_wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Python:
+    """An interpreter with mlaot; tests must not install anything into it."""
+    return make_environment(tmp_path_factory.mktemp("python") / "venv", fake_wheel)
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> Callable[..., Python]:
+    """Makes fresh environments: ``environment(wheel, ...)``."""
+    return lambda *wheels: make_environment(tmp_path / f"venv{len(list(tmp_path.iterdir()))}", *wheels)
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Project:
+    """The smallest project: pyproject.toml and model.py."""
+    made = Project(tmp_path / "project")
+    made.write("pyproject.toml", PYPROJECT.format(requires='"mlaot"', backend="mlaot.build", model="model:digits"))
+    made.write("model.py", "digits = 42\n")
+    return made

@@ -1,0 +1,115 @@
+"""The CMakeLists.txt of the generated C, and that both ways to compile say the same flags."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+
+import pytest
+
+from mlaot.build import toolchain
+from mlaot.build.cmake import COMMON_FLAGS, cmake_files
+from mlaot.errors import MlaotError
+from mlaot.lower.isa import ISAS
+from mlaot.settings import Model, Settings
+
+from .conftest import Project, Python, last_line
+
+
+@pytest.fixture
+def generated(project: Project, python: Python) -> Path:
+    """The C of the smallest project."""
+    out = project.path / "c"
+    python.check("-P", "-m", "mlaot", "emit", project.path, "--out", out, cwd=project.path.parent)
+    return out
+
+
+def cmake(*arguments: object) -> str:
+    return subprocess.run(["cmake", *map(str, arguments)], check=True, capture_output=True, text=True).stdout
+
+
+def test_one_line_per_model() -> None:
+    models = (Model("nn", "model:digits", "digits.nn"), Model("c", "model:other", "a.b.c"))
+    text = cmake_files(Settings("digits", ".", (), ("base", "v3"), models))["CMakeLists.txt"]
+    assert text.endswith("\nmlaot_library(digits.nn nn digits)\nmlaot_library(a.b.c c a/b)\n")
+    assert "foreach(isa IN ITEMS v3)\n" in text
+
+
+def test_flags_per_file_and_install(generated: Path, tmp_path: Path) -> None:
+    build = tmp_path / "cmake"
+    options = ["-DCMAKE_EXPORT_COMPILE_COMMANDS=ON", "-DMLAOT_WERROR=ON", "-DMLAOT_PACKAGES=digits;other"]
+    cmake("-S", generated, "-B", build, "-DCMAKE_BUILD_TYPE=Release", *options)
+    commands = {
+        Path(entry["file"]).stem: entry["command"].split()
+        for entry in json.loads((build / "compile_commands.json").read_text())
+    }
+    assert set(commands) == {"nn", "nn_base", "nn_v3", "nn_v4"}
+    for name, command in commands.items():
+        assert {*COMMON_FLAGS, "-fPIC", "-Wall", "-Wextra", "-Werror"} <= set(command)
+        expected = ISAS[name[3:]].flags if name != "nn" else ()
+        assert tuple(flag for flag in command if flag.startswith("-m")) == expected
+    cmake("--build", build)
+    cmake("--install", build, "--prefix", tmp_path / "installed")
+    installed = {path.relative_to(tmp_path / "installed").as_posix() for path in (tmp_path / "installed").rglob("*.*")}
+    assert installed == {
+        "digits/nn.abi3.so",
+        "digits/nn.pyi",
+        "digits/py.typed",
+        "digits/__init__.py",
+        "other/__init__.py",
+    }
+
+
+def test_edited_weights_are_embedded_again(generated: Path, tmp_path: Path) -> None:
+    cmake("-S", generated, "-B", tmp_path / "cmake")
+    cmake("--build", tmp_path / "cmake")
+    weights = generated / "digits.nn" / "weights.bin"
+    weights.write_bytes((1234).to_bytes(4, sys.byteorder))
+    cmake("--build", tmp_path / "cmake")
+    assert (1234).to_bytes(4, sys.byteorder) in (tmp_path / "cmake" / "digits.nn" / "nn.abi3.so").read_bytes()
+
+
+@pytest.mark.parametrize("flags", ["-ffast-math", "-flto", "-O0 -g -ffp-contract=off"])
+def test_flags_of_the_environment_cannot_break_the_kernels(
+    generated: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, flags: str
+) -> None:
+    monkeypatch.setenv("CFLAGS", flags)
+    cmake("-S", generated, "-B", tmp_path / "cmake", "-DCMAKE_BUILD_TYPE=Release")
+    cmake("--build", tmp_path / "cmake")
+    direct = tmp_path / "nn.abi3.so"
+    toolchain.compile_module(generated / "digits.nn", "nn", ("base", "v3", "v4"), direct, toolchain.find_compiler())
+    for library in (tmp_path / "cmake" / "digits.nn" / "nn.abi3.so", direct):
+        flushes = "import ctypes, sys; x = float('5e-324'); ctypes.PyDLL(sys.argv[1]); print(x * 1.0 == 0.0)"
+        assert subprocess.check_output([sys.executable, "-c", flushes, library]) == b"False\n"
+        symbols = subprocess.run(
+            ["nm", "-D", "--defined-only", library], check=True, capture_output=True, text=True
+        ).stdout
+        assert [line.split()[-1] for line in symbols.splitlines()] == ["PyInit_nn"]
+
+
+def test_compiler_error_names_the_line(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    for name in ("nn.c", "nn_base.c"):
+        (tmp_path / name).write_text("int x = y;\n")
+    with pytest.raises(MlaotError, match=r"nn(_base)?\.c:1:9: error: .*y.* undeclared"):
+        toolchain.compile_module(tmp_path, "nn", (), tmp_path / "nn.so", toolchain.find_compiler())
+    assert "-O3" in capfd.readouterr().err
+
+
+def test_free_threaded_interpreter_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    toolchain.check_interpreter()
+    monkeypatch.setattr(sysconfig, "get_config_var", lambda name: 1)
+    with pytest.raises(MlaotError, match=r"needs CPython with the GIL; .* is a free-threaded build"):
+        toolchain.check_interpreter()
+
+
+def test_command_line(project: Project, python: Python) -> None:
+    assert "mlaot emit . --out c" in python.check("-m", "mlaot", "--help", cwd=project.path)
+    assert python.check("-P", "-m", "mlaot", "passes", cwd=project.path) == "digits.nn: trace 42\n"
+    assert python.check("-P", "-m", "mlaot", "passes", "model:digits", cwd=project.path) == "model.nn: trace 42\n"
+    message = last_line(python.run("-P", "-m", "mlaot", "passes", "elsewhere", cwd=project.path))
+    assert message == "mlaot: no pyproject.toml in elsewhere"
+    message = last_line(python.run("-P", "-m", "mlaot", "passes", "model:digit", cwd=project.path))
+    assert "did you mean 'digits'?" in message

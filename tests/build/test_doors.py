@@ -1,0 +1,239 @@
+"""From a project to an importable module, through each door."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tarfile
+import time
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from .conftest import PYPROJECT, Project, Python
+
+USE = "from digits import nn; print(nn.value(), nn.isas())"
+TAG = "cp311-abi3-linux_"
+PACKAGE = {
+    "pyproject.toml": PYPROJECT.format(requires='"mlaot"', backend="mlaot.build", model="digits.model:digits"),
+    "src/digits/__init__.py": "from .nn import value\nfrom . import nn, text\n",
+    "src/digits/model.py": "from digits.numbers import digits\n",
+    "src/digits/numbers.py": "digits = 43\n",
+    "src/digits/text.py": "",
+}
+SETUPTOOLS = PYPROJECT.format(requires='"setuptools", "mlaot"', backend="setuptools.build_meta", model="model:digits")
+SETUPTOOLS_PACKAGE = SETUPTOOLS.replace("model:digits", "digits.model:digits")
+
+
+def names(wheel: Path) -> set[str]:
+    with zipfile.ZipFile(wheel) as file:
+        return {name for name in file.namelist() if ".dist-info/" not in name}
+
+
+def write(project: Project, files: dict[str, str]) -> None:
+    (project.path / "model.py").unlink()
+    for name, text in files.items():
+        project.write(name, text)
+
+
+def test_smallest_project_becomes_a_stable_abi_wheel(
+    project: Project, python: Python, environment: Callable[..., Python]
+) -> None:
+    wheel = python.wheel(project)
+    assert wheel.name.startswith(f"digits-1.0-{TAG}")
+    assert names(wheel) == {"digits/__init__.py", "digits/nn.abi3.so", "digits/nn.pyi", "digits/py.typed"}
+    assert environment(wheel).check("-c", USE, cwd=wheel.parent) == "42 7\n"
+
+
+def test_package_that_imports_the_module_not_yet_built(
+    project: Project, python: Python, environment: Callable[..., Python]
+) -> None:
+    write(project, PACKAGE | {"mlaot.py": "raise RuntimeError('the source folder is src')\n"})
+    wheel = python.wheel(project)
+    sources = {"digits/__init__.py", "digits/model.py", "digits/numbers.py", "digits/text.py"}
+    assert names(wheel) == sources | {"digits/nn.abi3.so", "digits/nn.pyi", "digits/py.typed"}
+    assert environment(wheel).check("-c", USE, cwd=wheel.parent) == "43 7\n"
+
+
+def test_two_models_chosen_instruction_sets_and_modules(
+    project: Project, python: Python, environment: Callable[..., Python]
+) -> None:
+    project.write(
+        "pyproject.toml",
+        PYPROJECT.format(requires="", backend="mlaot.build", model="model:digits")
+        + '[tool.mlaot.models.other]\nmodel = "model:Other.number"\nmodule = "zoo.cage.nn"\n'
+        + '[tool.mlaot]\nisa = ["v3", "base"]\n',
+    )
+    project.write("model.py", "digits = 1\nclass Other:\n    number = 2\n")
+    wheel = python.wheel(project)
+    assert {"zoo/__init__.py", "zoo/cage/__init__.py", "zoo/cage/nn.abi3.so", "digits/nn.abi3.so"} <= names(wheel)
+    use = "from digits import nn; from zoo.cage import nn as other; print(nn.value(), nn.isas(), other.value())"
+    assert environment(wheel).check("-c", use, cwd=wheel.parent) == "1 3 2\n"
+
+
+def test_wheel_is_reproducible(project: Project, python: Python) -> None:
+    first = python.wheel(project).read_bytes()
+    time.sleep(2.1)  # a zip file counts in steps of two seconds
+    copy = Project(project.path.parent / "else where" / "project")
+    umask = os.umask(0o077)
+    try:
+        for name in ("pyproject.toml", "model.py"):
+            copy.write(name, (project.path / name).read_text())
+        assert python.wheel(copy).read_bytes() == first
+    finally:
+        os.umask(umask)
+
+
+def test_sdist_builds_without_tracing(project: Project, python: Python, environment: Callable[..., Python]) -> None:
+    write(project, PACKAGE)
+    project.write("pyproject.toml", PACKAGE["pyproject.toml"] + '[tool.mlaot]\nrequires = ["no-such-package"]\n')
+    out = project.path.parent / "sdist"
+    result = python.hook(project, "build_sdist", str(out))
+    assert result.returncode == 0, result.stdout + result.stderr
+    with tarfile.open(out / "digits-1.0.tar.gz") as file:
+        file.extractall(out, filter="data")
+        assert not [name for name in file.getnames() if "/build/" in name or name.endswith(".gitignore")]
+    unpacked = Project(out / "digits-1.0")
+    assert "_mlaot/digits.nn/nn.c" in unpacked.files()
+    unpacked.write("src/digits/model.py", "import a_heavy_framework\n")
+    assert "returned []" in python.hook(unpacked, "get_requires_for_build_sdist").stdout
+    wheel = python.wheel(unpacked)
+    assert environment(wheel).check("-c", USE, cwd=out) == "43 7\n"
+    again = python.hook(unpacked, "build_sdist", str(out / "again"))
+    assert again.returncode == 0, again.stderr
+    assert not (unpacked.path / "build").exists()
+
+
+def test_generated_files_stay_out_of_git_and_are_replaced_as_a_whole(project: Project, python: Python) -> None:
+    python.wheel(project)
+    project.write("build/mlaot/c/stale.c", "")
+    project.write("model.py", "digits = 44\n")
+    wheel = python.wheel(project)
+    assert project.files() - {"model.py", "pyproject.toml"} > {"build/mlaot/.gitignore", "build/mlaot/c/CMakeLists.txt"}
+    assert (project.path / "build/mlaot/.gitignore").read_text() == "*\n"
+    assert "build/mlaot/c/stale.c" not in project.files()
+    assert [path.name for path in (project.path / "build/mlaot").iterdir() if path.is_dir()] == ["c"]
+    assert wheel.exists()
+
+
+def test_requirements_for_tracing(project: Project, python: Python) -> None:
+    project.write(
+        "pyproject.toml",
+        PYPROJECT.format(requires="", backend="mlaot.build", model="model:digits")
+        + '[tool.mlaot]\nrequires = ["torch>=2"]\n',
+    )
+    for kind in ("wheel", "editable", "sdist"):
+        result = python.hook(project, f"get_requires_for_build_{kind}")
+        assert "'torch>=2'" in result.stdout, result.stderr
+        assert "warning" not in (result.stdout + result.stderr).lower()
+
+
+@pytest.mark.parametrize("hook", ["prepare_metadata_for_build_wheel", "prepare_metadata_for_build_editable"])
+def test_metadata_needs_no_tracing(project: Project, python: Python, hook: str, tmp_path: Path) -> None:
+    project.write("model.py", "raise SystemExit('traced')\n")
+    result = python.hook(project, hook, str(tmp_path))
+    assert result.stdout.endswith("returned digits-1.0.dist-info\n"), result.stderr
+    assert f"Tag: {TAG}" in (tmp_path / "digits-1.0.dist-info" / "WHEEL").read_text()
+
+
+def test_other_peoples_builds_are_left_alone(project: Project, python: Python) -> None:
+    project.write(
+        "pyproject.toml", '[project]\nname = "other"\nversion = "1"\n[tool.scikit-build]\nwheel.cmake = false\n'
+    )
+    project.write("other/__init__.py", "")
+    for backend in ("scikit_build_core.build", "setuptools.build_meta"):
+        code = f"import mlaot.build, {backend} as b; print(b.build_wheel('.'))"
+        assert "other-1-py3-none-any.whl" in python.check("-c", code, cwd=project.path)
+
+
+def test_user_settings_of_scikit_build_win_over_our_defaults(project: Project, python: Python) -> None:
+    project.write(
+        "pyproject.toml",
+        (project.path / "pyproject.toml").read_text() + '[tool.scikit-build]\nwheel.packages = ["extra"]\n',
+    )
+    project.write("extra/__init__.py", "")
+    assert "extra/__init__.py" in names(python.wheel(project))
+
+
+@pytest.mark.parametrize("files", [{}, PACKAGE], ids=["smallest", "package"])
+def test_editable_install(
+    project: Project, fake_wheel: Path, environment: Callable[..., Python], files: dict[str, str]
+) -> None:
+    if files:
+        write(project, files)
+    python = environment(fake_wheel)
+    install = ["-m", "pip", "install", "-q", "--no-build-isolation", "--no-deps", "--no-index", "-e", "."]
+    python.check(*install, cwd=project.path)
+    assert python.check("-c", USE, cwd=project.path.parent) == ("43 7\n" if files else "42 7\n")
+    if files:  # Python files are live; the model is not, until it is installed again
+        project.write("src/digits/text.py", "print('live')")
+        project.write("src/digits/numbers.py", "digits = 50\n")
+        assert python.check("-c", USE, cwd=project.path.parent) == "live\n43 7\n"
+        python.check(*install, cwd=project.path)
+        assert python.check("-c", USE, cwd=project.path.parent) == "live\n50 7\n"
+
+
+def test_setuptools_builds_the_same_wheel(project: Project, python: Python) -> None:
+    write(project, PACKAGE)
+    ours = python.wheel(project)
+    with zipfile.ZipFile(ours) as file:
+        expected = file.read("digits/nn.abi3.so")
+    project.write("pyproject.toml", SETUPTOOLS_PACKAGE)
+    theirs = python.wheel(project)
+    assert theirs.name == ours.name
+    assert names(theirs) == names(ours) | {"digits/nn.abi3.so"}
+    with zipfile.ZipFile(theirs) as file:
+        assert file.read("digits/nn.abi3.so") == expected
+    assert "src/digits/nn.abi3.so" not in project.files()
+
+
+def test_setuptools_smallest_project_and_sdist(
+    project: Project, python: Python, environment: Callable[..., Python]
+) -> None:
+    project.write("pyproject.toml", SETUPTOOLS)
+    project.write("train.py", "")
+    out = project.path.parent / "sdist"
+    result = python.hook(project, "build_sdist", str(out))
+    assert result.returncode == 0, result.stdout + result.stderr
+    with tarfile.open(out / "digits-1.0.tar.gz") as file:
+        file.extractall(out, filter="data")
+    unpacked = Project(out / "digits-1.0")
+    assert "_mlaot/digits.nn/nn.c" in unpacked.files()
+    assert "model.py" not in unpacked.files()
+    wheel = python.wheel(unpacked)
+    assert names(wheel) == {"digits/__init__.py", "digits/nn.abi3.so", "digits/nn.pyi", "digits/py.typed"}
+    assert environment(wheel).check("-c", USE, cwd=out) == "42 7\n"
+
+
+def test_setuptools_editable_install(project: Project, fake_wheel: Path, environment: Callable[..., Python]) -> None:
+    write(project, PACKAGE | {"pyproject.toml": SETUPTOOLS_PACKAGE})
+    python = environment(fake_wheel)
+    python.check(
+        "-m", "pip", "install", "-q", "--no-build-isolation", "--no-deps", "--no-index", "-e", ".", cwd=project.path
+    )
+    assert python.check("-c", USE, cwd=project.path.parent) == "43 7\n"
+    assert {"src/digits/nn.abi3.so", "src/digits/nn.pyi"} <= project.files()
+
+
+@pytest.mark.parametrize("editable", [False, True], ids=["wheel", "editable"])
+def test_isolated_build_with_pip(
+    project: Project, fake_wheel: Path, environment: Callable[..., Python], editable: bool
+) -> None:
+    """The only tests that go to the package index: for numpy, jinja2 and scikit-build-core."""
+    constraints = project.path.parent / "constraints.txt"
+    constraints.write_text(f"mlaot @ {fake_wheel.as_uri()}\n")
+    pins = {"PIP_CONSTRAINT": str(constraints), "PIP_BUILD_CONSTRAINT": str(constraints)}
+    if editable:  # the environment has no mlaot, only what pip makes for the build
+        python = environment()
+        python.check("-m", "pip", "install", "-q", "--no-deps", "-e", ".", cwd=project.path, **pins)
+    else:
+        out = project.path.parent / "wheels"
+        Python(Path(sys.executable)).check(
+            "-m", "pip", "wheel", "-q", "--no-deps", ".", "-w", out, cwd=project.path, **pins
+        )
+        (wheel,) = out.iterdir()
+        assert os.path.getsize(wheel) < 20_000
+        python = environment(wheel)
+    assert python.check("-c", USE, cwd=project.path.parent) == "42 7\n"
