@@ -12,7 +12,7 @@ COMMON_FLAGS = (
     "-fno-lto",
     "-fno-fast-math",
     "-std=gnu11",
-    "-O3",
+    "-O2",
     "-ffp-contract=fast",
     "-fno-math-errno",
     "-fno-trapping-math",

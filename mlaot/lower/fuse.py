@@ -34,6 +34,7 @@ class Group:
     nodes: list[Node] = field(default_factory=list)
     members: set[Node] = field(default_factory=set)
     closed: bool = False
+    into: Group | None = None  # the group it was merged into
 
 
 def base_of(node: Node) -> Node:
@@ -51,7 +52,7 @@ def is_free(node: Node) -> bool:
         return node.type.shape == ()
     if node.op is st.input_:
         return node.type.shape == () and not node.attrs.get("parameter", False)
-    return node.type.shape == () and is_elementwise(node) and all(is_free(a) for a in node.args)
+    return node.type.shape == () and is_elementwise(node) and node.op is not ew.copy and all(is_free(a) for a in node.args)
 
 
 def is_elementwise(node: Node) -> bool:
@@ -90,7 +91,7 @@ def fuse(graph: Graph) -> tuple[list[Group], dict[Node, Group]]:
     cheap = cheap_nodes(graph)
 
     def choose(node: Node) -> Group:
-        group = _candidate(node, home)
+        group = _candidate(node, home) if node not in written or node.op is not ew.copy else None
         if group is not None and (node in written or group.closed):
             own = group.members | {node}
             others = {u for n in group.nodes if n not in written for u in used[n]}
@@ -122,7 +123,27 @@ def fuse(graph: Graph) -> tuple[list[Group], dict[Node, Group]]:
         if node in cheap or is_view(node) or is_stored(node) or is_free(node):
             continue
         place(node)
-    return sorted(dict.fromkeys(groups), key=lambda g: g.level), home
+    merged = _merge(sorted(dict.fromkeys(groups), key=lambda g: g.level))
+    return merged, {node: group.into or group for node, group in home.items()}
+
+
+def _merge(groups: list[Group]) -> list[Group]:
+    """Row groups of one level and space as one kernel: groups of a level never read each other."""
+    open_: dict[tuple[object, ...], Group] = {}
+    kept: list[Group] = []
+    for group in groups:
+        key = (group.level, group.dtype, group.rows, group.columns)
+        target = open_.get(key)
+        if group.kind != "rows" or group.closed:
+            kept.append(group)
+        elif target is None or len(target.nodes) + len(group.nodes) > MOST:
+            open_[key] = group
+            kept.append(group)
+        else:
+            target.nodes += [n for n in group.nodes if n not in target.members]
+            target.members |= group.members
+            group.into = target
+    return kept
 
 
 def _reads_as_is(node: Node, base: Node, group: Group) -> bool:

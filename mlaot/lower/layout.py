@@ -18,7 +18,7 @@ NOMINAL = 32  # the size assumed for a named dim where costs are compared
 def padded(extent: Dim, itemsize: int) -> Dim:
     """A row length that is a whole number of the widest vectors."""
     lanes = ALIGNMENT // itemsize
-    return (extent + lanes - 1) // lanes * lanes
+    return (extent + (lanes - 1)) // lanes * lanes
 
 
 def row_major(shape: Sequence[Dim], itemsize: int, *, dense: bool) -> tuple[Dim, ...]:

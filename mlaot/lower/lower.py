@@ -7,6 +7,7 @@ from graphlib import CycleError, TopologicalSorter
 
 import numpy as np
 
+from mlaot.errors import MlaotError
 from mlaot.ir import Dim, Graph, Node
 from mlaot.ir.dims import Expr, names, product
 from mlaot.ir.module import Module as Model
@@ -129,6 +130,27 @@ def _stored(value: np.ndarray[tuple[int, ...], np.dtype[np.generic]], buffer: Bu
 
 
 def _procedure(name: str, graph: Graph, storage: _Storage, model: Model) -> Procedure:
+    """The entry ``name``; where slots' writers read each other's slot, values are complete before any slot is written."""
+    _check_dims(name, graph)
+    try:
+        return _in_place(name, graph, storage)
+    except CycleError:
+        graph.writes = {slot: ew.copy(node) for slot, node in graph.writes.items()}
+    try:
+        return _in_place(name, graph, storage)
+    except CycleError:
+        raise AssertionError("bug in mlaot: kernels wait for each other in a circle") from None
+
+
+def _check_dims(name: str, graph: Graph) -> None:
+    """Every named dim of an entry must be that of one of its inputs: a call learns its value from there."""
+    known = {n for node in graph.inputs.values() for d in node.type.shape for n in names(d)}
+    used = {n for node in graph.nodes() for d in (*node.type.shape, node.attrs.get("dim", 0)) for n in names(d)}
+    if used - known:
+        raise MlaotError(f"{name}: no input that the result depends on has the dimension {', '.join(sorted(used - known))}")
+
+
+def _in_place(name: str, graph: Graph, storage: _Storage) -> Procedure:
     accesses: dict[Node, Access] = {}
     for key, node in graph.inputs.items():
         buffer = storage.buffers[key] if key in storage.buffers else caller_buffer(key, node, "input")
@@ -221,10 +243,7 @@ def _order(
     position = {g: i for i, g in enumerate(groups)}
     needed = _ancestors(roots, home)
     sorter = TopologicalSorter({g: sorted(before[g], key=position.__getitem__) for g in groups})
-    try:
-        sorter.prepare()
-    except CycleError:
-        raise AssertionError("bug in mlaot: kernels wait for each other in a circle") from None
+    sorter.prepare()
     order: list[Group] = []
     ready: list[Group] = []
     while sorter.is_active():

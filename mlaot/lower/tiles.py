@@ -40,7 +40,7 @@ def tiles(kernel: Contraction, isa: Isa) -> list[Tile]:
     lanes = isa.bytes // ITEMSIZE[kernel.dtype]
     result = []
     for panel in _panels(kernel, lanes, isa):
-        for rows in _blocks(kernel.m[1], most_rows(panel[3], isa) if kernel.along == "n" else 2):
+        for rows in _blocks(kernel.m[1], most_rows(panel[3], isa) if kernel.along == "n" else isa.registers // 8):
             result.append(_along_n(kernel, panel, rows, lanes) if kernel.along == "n" else _along_k(kernel, panel, rows, lanes))
     return result
 

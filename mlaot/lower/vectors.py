@@ -22,11 +22,16 @@ MEMORY = {"splat", *("load", "load_part", "store", "store_part", "gather", "gath
 CONVERTING = {"load", "load_part", "gather", "gather_part"}
 # One text for scalars and vectors of floats.
 GENERIC = {
-    *("splat", "select", "first", "max", "min", "relu", "step", "abs", "sign", "copysign", "sqrt", "floor", "isnan", "nearest"),
-    *("eq", "ne", "lt", "le", "gt", "ge"),
+    *("splat", "select", "first", "max", "min", "relu", "step", "abs", "sign", "copysign", "sqrt", "floor", "nearest"),
+    *("isnan", "eq", "ne", "lt", "le", "gt", "ge"),
 }
 # Vectors of floats; these combine all lanes.
-COMBINE = {"sum_lanes": "x + other", "prod_lanes": "x * other", "max_lanes": "max_{t}(x, other)", "min_lanes": "min_{t}(x, other)"}
+COMBINE = {
+    "sum_lanes": "x + other",
+    "prod_lanes": "x * other",
+    "max_lanes": "max_{t}(x, other)",
+    "min_lanes": "min_{t}(x, other)",
+}
 VECTOR = {"lane", "any", "log_plus", *COMBINE}
 # Parts of the functions below: for one dtype, or for either in a file of its own.
 ONE_DTYPE = {"power_half": "f64", "low": "f64", "high": "f64", "narrow": "f32", "head": "f64", "reduce_large": "f64"}
@@ -35,11 +40,17 @@ TWO_FILES = {"turn", "power"}
 MATH = {"exp", "expm1", "log", "log1p", "tanh", "sigmoid", "erf", "sin", "cos", "pow"}
 BINARY = {"pow"}
 
-TWO_OVER_PI = """
-a2f9836e4e441529 fc2757d1f534ddc0 db6295993c439041 fe5163abdebbc561 b7246e3a424dd2e0 06492eea09d1921c fe1deb1cb129a73e
-e88235f52ebb4484 e99c7026b45f7e41 3991d639835339f4 9c845f8bbdf9283b 1ff897ffde05980f ef2f118b5a0a6d1f 6d367ecf27cb09b7
-4f463f669e5fea2d 7527bac7ebe5f17b 3d0739f78a5292ea 6bfb5fb11f8d5d08 56033046fc7b6bab f0cfbc209af4361d
-"""
+# ln 2 in two parts, of which the first has so few bits that its products with exponents are exact.
+LN2 = {"f32": ("0x1.62e4p-1", "0x1.7f7d1cp-20"), "f64": ("0x1.62e42fefap-1", "0x1.cf79abc9e3b3ap-40")}
+# q of exp(r) = 1 + r + r^2 q(r) for |r| <= ln(2) / 2, fitted by least squares weighted to nearly equal peaks.
+EXP_Q = {
+    "f32": ("0x1.fffffcp-2", "0x1.555482p-3", "0x1.55593ep-5", "0x1.1245d2p-7", "0x1.6a101ep-10"),
+    "f64": (
+        *("0x1.000000000000cp-1", "0x1.55555555554e6p-3", "0x1.555555554fb7cp-5", "0x1.111111112b96fp-7"),
+        *("0x1.6c16c1872a52ap-10", "0x1.a01a011bb4d0fp-13", "0x1.a01991994c288p-16", "0x1.71df38474755ap-19"),
+        *("0x1.28b57991b8660p-22", "0x1.ad76b6f0bfe48p-26"),
+    ),
+}
 
 _CALL = re.compile(r"\b(([a-z]\w*?)_(?:(f32|f64|i32|i64|u8|bool)_as_)?(f32|f64|i32|i64)(v?))\s*\(")
 
@@ -106,8 +117,8 @@ def _context(name: str, family: str, source: str, dtype: str, form: str, isa: Is
         "mantissa": 52 if bits == 64 else 23,
         "bias": 1023 if bits == 64 else 127,
         "log2e": "0x1.71547652b82fep0",
-        # The first part has so few bits that its products with exponents are exact.
-        "ln2": ["0x1.62e42fefap-1", "0x1.cf79abc9e3b3ap-40"] if bits == 64 else ["0x1.62e4p-1", "0x1.7f7d1cp-20"],
+        "ln2": LN2.get(dtype),
+        "exp_q": EXP_Q.get(dtype),
         "infinity": "__builtin_inf()" if dtype == "f64" else "__builtin_inff()",
         "nan": '__builtin_nan("")' if dtype == "f64" else '__builtin_nanf("")',
         "f": "f" if dtype == "f32" else "",  # suffix of literals
@@ -117,7 +128,6 @@ def _context(name: str, family: str, source: str, dtype: str, form: str, isa: Is
         "isa": isa,
         "source": source,
         "c_source": C_TYPES.get(source, ""),
-        "two_over_pi": TWO_OVER_PI.split(),
         "arguments": ["x", "y"] if family in BINARY else ["x"],
         "combine": COMBINE.get(family, "").format(t=dtype + form),
         "lane_list": lambda text: ", ".join(text.replace("$", str(i)) for i in range(lanes)),

@@ -93,7 +93,7 @@ def _take_type(x: Type, indices: Literal, lead: int = 0) -> Type:
 
 
 def _take_reference(x: Array, indices: Literal, lead: int = 0) -> Array:
-    return x.reshape(*x.shape[:lead], -1)[..., indices.array]
+    return x.reshape((*x.shape[:lead], prod(x.shape[lead:])))[..., indices.array]
 
 
 def _vjp_take(ct: Node, out: Node, x: Node, indices: Literal, lead: int = 0) -> tuple[Node]:
@@ -115,7 +115,7 @@ def _put_add_type(x: Type, indices: Literal, lead: int, shape: tuple[int, ...]) 
 def _put_add_reference(x: Array, indices: Literal, lead: int, shape: tuple[int, ...]) -> Array:
     flat = np.zeros((*x.shape[:lead], prod(shape)), x.dtype)
     np.add.at(flat, (..., indices.array), x)
-    return flat.reshape(*x.shape[:lead], *shape)
+    return flat.reshape((*x.shape[:lead], *shape))
 
 
 def _vjp_put_add(ct: Node, out: Node, x: Node, indices: Literal, lead: int, shape: tuple[int, ...]) -> tuple[Node]:

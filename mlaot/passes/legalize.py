@@ -12,9 +12,10 @@ from __future__ import annotations
 import numpy as np
 
 from mlaot.ir import Graph, Node
-from mlaot.lower.fuse import REDUCTIONS, base_of, is_free, is_stored
+from mlaot.lower.fuse import MOVES, REDUCTIONS, base_of, is_free, is_stored
 from mlaot.lower.layout import is_view
 from mlaot.ops import elementwise as ew
+from mlaot.ops import reduction as red
 from mlaot.ops import structure as st
 from mlaot.passes.rewrite import rewrite
 
@@ -40,9 +41,20 @@ def reshape_is_take(node: Node) -> Node | None:
     return st.take(node.arg(0), indices=st.indices(np.arange(np.prod(rest)).reshape(rest)), lead=lead)
 
 
+def store_operands(node: Node) -> Node | None:
+    """contract(broadcast(1.0), x) => contract(copy(broadcast(1.0)), x): these kernels read memory, not free scalars"""
+    if is_view(node) or (node.op in REDUCTIONS and node.attrs["axes"] == (node.arg(0).type.rank - 1,)):
+        return None
+    args = [a.find() for a in node.args]
+    if not any(is_free(a) for a in args):
+        return None
+    return node.op(*[ew.copy(a) if is_free(a) else a for a in args], **node.attrs)
+
+
 def legalize(graph: Graph) -> None:
     """Make ``graph`` fit for lowering."""
     rewrite(graph, {op: (last_axis_first,) for op in REDUCTIONS} | {st.reshape: (reshape_is_take,)})
+    rewrite(graph, {op: (store_operands,) for op in (*REDUCTIONS, red.contract, *MOVES)})
     for roots in (graph.outputs, graph.writes):
         for name, node in roots.items():
             found = node.find()

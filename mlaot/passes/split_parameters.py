@@ -21,6 +21,7 @@ from mlaot.ops import structure as st
 from mlaot.passes.raise_tensors import Ids, _base, _clusters, _positions, _take
 
 
+READS = (st.item, st.take, st.reshape)
 MANY = 8  # so many parameters that are read one by one share a tensor
 
 
@@ -29,7 +30,10 @@ def split_parameters(graph: Graph, flat_name: str, names: Sequence[str]) -> dict
     flat = graph.inputs.pop(flat_name, None)
     if flat is None:
         return {}
-    reads = [(node, _indices(node)) for node in users(graph.nodes()).get(flat, [])]
+    used = users(graph.nodes()).get(flat, [])
+    reads = [(node, _indices(node)) for node in used if node.op in READS]
+    if len(reads) < len(used) or flat in graph.roots():  # something computes with the whole vector, in its order
+        reads.append((flat, np.arange(len(names))))
     arrays = list({(ids.tobytes(), ids.shape): ids for _, ids in reads}.values())
     unread = np.setdiff1d(np.arange(len(names)), np.concatenate([a.reshape(-1) for a in arrays] or [np.zeros(0, int)]))
     merged = [_merged(cluster) for cluster in _clusters(arrays)]

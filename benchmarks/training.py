@@ -1,0 +1,138 @@
+"""The seed's training job on MNIST: an epoch of 60,000 images, 784-50-10, shuffled, batch 20, lr 0.1; and batch 1.
+
+    python benchmarks/training.py DATA [--yardstick FOLDER]
+
+DATA holds the four idx files, packed or not. FOLDER holds hand-written C of the same job (ref_batch.c, ref_vec.c), which
+is compiled with -march=native and run in turn with the module; its time is the yardstick. One core, CPU seconds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import random
+import re
+import struct
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from common import build, load, one_core, out
+from seed import declared
+
+FILES = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte")
+Bytes = np.ndarray[Any, np.dtype[np.uint8]]
+
+
+def read(folder: Path, name: str) -> bytes:
+    packed = folder / f"{name}.gz"
+    return gzip.decompress(packed.read_bytes()) if packed.exists() else (folder / name).read_bytes()
+
+
+def mnist(folder: Path) -> list[Bytes]:
+    data = [read(folder, name) for name in FILES]
+    return [
+        np.frombuffer(raw, np.uint8, offset=16).reshape(-1, 784) if i % 2 == 0 else np.frombuffer(raw, np.uint8, offset=8)
+        for i, raw in enumerate(data)
+    ]
+
+
+def order() -> Any:
+    """The seed's shuffled order: drawn after its weights."""
+    random.seed(1337)
+    for count in (50 * 784, 10 * 50):
+        for _ in range(count):
+            random.uniform(-1, 1)
+    places = list(range(60000))
+    random.shuffle(places)
+    return np.array(places)
+
+
+def epoch(module: Any, images: Bytes, labels: Any, places: Any, batch: int, lr: float) -> tuple[float, float]:
+    """CPU seconds and mean loss of one epoch; the rows of each batch are gathered inside the timing."""
+    step, total = module.train_step, 0.0
+    started = time.process_time()
+    if batch == 1:
+        for i in range(len(places)):
+            total += step(images[i], labels[i], lr)
+    else:
+        for i in range(0, len(places), batch):
+            chosen = places[i : i + batch]
+            total += step(images[chosen], labels[chosen], lr)
+    return time.process_time() - started, total * batch / len(places)
+
+
+def yardstick(program: Path, *arguments: str) -> float:
+    text = subprocess.run([program, *arguments], check=True, capture_output=True, text=True).stdout
+    found = re.search(r"epoch 0: CPU ([0-9.]+) s", text)
+    assert found is not None, text
+    return float(found[1])
+
+
+def compile_yardsticks(source: Path, folder: Path, data: Path) -> dict[str, list[str]]:
+    for i, name in enumerate(FILES):
+        (folder / name).write_bytes(read(data, name))
+    start = declared_weights()
+    (folder / "weights").write_bytes(start)
+    (folder / "order").write_bytes(struct.pack("<60000i", *order().tolist()))
+    commands = {}
+    for real in ("double", "float"):
+        for name, file, more in (("batch", "ref_batch.c", []), ("vec", "ref_vec.c", ["-DVARIANT=3"])):
+            program = folder / f"{name}_{real}"
+            flags = ["-O3", "-march=native", f"-DREAL={real}", *more]
+            subprocess.run(["cc", *flags, source / file, "-o", program, "-lm"], check=True)
+            arguments = ["0.1", "20", "1", "weights", "order"] if name == "batch" else ["0.01", "1", "60000"]
+            paths = [str(folder / a) if a in ("weights", "order") else a for a in arguments]
+            commands[f"{name}_{real}"] = [str(program), str(folder), *paths]
+    return commands
+
+
+def declared_weights() -> bytes:
+    from mlaot.micrograd import MLP
+
+    random.seed(1337)
+    values = [p.data for p in MLP(784, [50, 10]).parameters()]
+    return struct.pack(f"<{len(values)}d", *values)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("data", type=Path)
+    parser.add_argument("--yardstick", type=Path)
+    parser.add_argument("--rounds", type=int, default=3)
+    options = parser.parse_args()
+    images, labels, test_images, test_labels = mnist(options.data)
+    labels, places = labels.astype(np.int64), order()
+    one_label = labels.tolist()
+    one_core()
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        commands = compile_yardsticks(options.yardstick, folder, options.data) if options.yardstick else {}
+        for dtype, real in (("float64", "double"), ("float32", "float")):
+            module = load(build(declared(dtype), "nn", folder / dtype))
+            first = [module.Model().loss(images[i], one_label[i]) for i in places[:3]]
+            out(f"{dtype}: loss of the first three images {', '.join(f'{v:.10f}' for v in first)}")
+            times: dict[str, list[float]] = {}
+            for round_ in range(options.rounds):
+                model = module.Model()
+                seconds, mean = epoch(model, images, labels, places, 20, 0.1)
+                times.setdefault("batch 20", []).append(seconds)
+                if round_ == 0:
+                    right = np.asarray(model.forward(test_images)).argmax(1) == test_labels
+                    out(f"  mean loss of the epoch {mean:.6f}, test accuracy {right.mean():.4f}")
+                times.setdefault("batch 1", []).append(epoch(module.Model(), images, one_label, places, 1, 0.01)[0])
+                for key, ours in (("batch", "batch 20"), ("vec", "batch 1")):
+                    if commands:
+                        command = commands[f"{key}_{real}"]
+                        times.setdefault(f"{ours} yardstick", []).append(yardstick(Path(command[0]), *command[1:]))
+            for key in ("batch 20", "batch 1"):
+                best = min(times[key])
+                other = min(times.get(f"{key} yardstick", [float("nan")]))
+                out(f"  {key}: {best:.4f} s an epoch; hand-written C {other:.4f} s; ratio {best / other:.2f}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,453 @@
+"""Every vector helper, on every instruction set that this machine has, against NumPy in higher precision."""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import subprocess
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from mlaot.lower.isa import ISAS, Isa
+from mlaot.lower.vectors import C_TYPES, helpers
+
+FLAGS = (
+    *("-std=gnu11", "-O2", "-fno-math-errno", "-fno-trapping-math"),
+    *("-Wall", "-Wextra", "-Werror", "-shared", "-fPIC"),
+)
+CPU_FLAGS = {"base": set(), "v3": {"avx2", "fma"}, "v4": {"avx2", "fma", "avx512f", "avx512dq", "avx512bw", "avx512vl"}}
+CONTRACT = ("fast", "off")
+FLOATS = ("f32", "f64")
+NUMBERS = (*FLOATS, "i32", "i64")
+NUMPY: dict[str, Any] = {
+    "f32": np.float32, "f64": np.float64, "i32": np.int32, "i64": np.int64, "u8": np.uint8, "bool": np.uint8,
+}
+WIDE: dict[str, Any] = {"f32": np.float64, "f64": np.longdouble}
+POINTS = 200_000
+
+pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")  # overflow, nan, .. are what is tested
+
+Array = np.ndarray[Any, Any]
+C = Callable[..., Any]
+
+# Bounds in units of the last place, for f32 and f64.
+MATH = {
+    "exp": (1.0, 1.1),
+    "expm1": (1.3, 1.4),
+    "log": (1.0, 1.0),
+    "log1p": (1.0, 1.0),
+    "tanh": (1.5, 1.5),
+    "sigmoid": (2.5, 2.5),
+    "erf": (1.3, 1.5),
+    "sin": (1.6, 1.0),
+    "cos": (1.6, 1.0),
+}
+POW = (0.6, 1.0)
+# Where a third of the points lie.
+INTERVALS = {
+    "exp": ((-110, 100), (-760, 720)),
+    "expm1": ((-20, 100), (-50, 720)),
+    "log": ((0, 10), (0, 10)),
+    "log1p": ((-1, 10), (-1, 10)),
+    "tanh": ((-10, 10), (-20, 20)),
+    "sigmoid": ((-110, 50), (-750, 50)),
+    "erf": ((-4, 4), (-6, 6)),
+    "sin": ((-2000, 2000), (-1e5, 1e5)),
+    "cos": ((-2000, 2000), (-1e5, 1e5)),
+}
+EXACT: dict[str, C] = {
+    "relu": lambda x: np.where(x < 0, np.zeros_like(x), x),
+    "step": lambda x: (x > 0).astype(x.dtype),
+    "abs": np.abs,
+    "sign": np.sign,
+    "sqrt": np.sqrt,
+    "floor": np.floor,
+    "isnan": lambda x: np.isnan(x).astype(x.dtype),
+}
+EXACT_BINARY: dict[str, C] = {
+    "max": np.maximum,
+    "min": np.minimum,
+    "copysign": np.copysign,
+    "eq": np.equal,
+    "ne": np.not_equal,
+    "lt": np.less,
+    "le": np.less_equal,
+    "gt": np.greater,
+    "ge": np.greater_equal,
+}
+COMBINE: dict[str, C] = {"sum": np.sum, "prod": np.prod, "max": np.max, "min": np.min}
+CONVERTED = [(a, b) for a in ("u8", "bool", "i32", "i64", *FLOATS) for b in FLOATS if a != b]
+
+
+def lanes(isa: Isa, dtype: str) -> int:
+    return isa.bytes // int(np.dtype(NUMPY[dtype]).itemsize)
+
+
+def source(isa: Isa) -> str:
+    """Exported functions over arrays, for every helper."""
+    text = []
+
+    def function(name: str, parameters: str, body: str, result: str = "void") -> None:
+        text.append(f"{result} test_{name}({parameters});\n{result} test_{name}({parameters})\n{{\n    {body}\n}}\n")
+
+    def loop(name: str, parameters: str, body: str, by: int) -> None:
+        function(name, f"ptrdiff_t n, {parameters}", f"for (ptrdiff_t i = 0; i < n; i += {by}) {{ {body}; }}")
+
+    for dtype in FLOATS:
+        c, v, m = C_TYPES[dtype], f"{dtype}v", f"i{dtype[1:]}v"
+        for f in [*MATH, *EXACT]:
+            loop(f"{f}_{v}", f"const {c} *x, {c} *y", f"store_{v}(y + i, {f}_{v}(load_{v}(x + i)))", lanes(isa, dtype))
+            loop(f"{f}_{dtype}", f"const {c} *x, {c} *y", f"y[i] = {f}_{dtype}(x[i])", 1)
+        for f in ["pow", *EXACT_BINARY]:
+            parameters = f"const {c} *a, const {c} *b, {c} *y"
+            body = f"store_{v}(y + i, {f}_{v}(load_{v}(a + i), load_{v}(b + i)))"
+            loop(f"{f}_{v}", parameters, body, lanes(isa, dtype))
+            loop(f"{f}_{dtype}", parameters, f"y[i] = {f}_{dtype}(a[i], b[i])", 1)
+        for f in COMBINE:
+            function(f"{f}_lanes_{v}", f"const {c} *x, {c} *y", f"*y = {f}_lanes_{v}(load_{v}(x));")
+        for form, t in ((v, v), (c, dtype)):
+            value = f"load_{v}(x)" if form == v else "*x"
+            store = f"store_{v}(y, {{}});".format if form == v else "*y = {};".format
+            parameters = f"ptrdiff_t n, const {c} *x, {c} *y"
+            function(f"first_{t}", parameters, store(f"first_{t}({value}, n, 7)"))
+            function(f"select_{t}", parameters, "(void)n; " + store(f"select_{t}({value} > 0, {value}, splat_{t}(9))"))
+        function(f"lane_{v}", f"ptrdiff_t n, {c} *y", f"store_{v}(y, lane_{v}(n));")
+        function(f"any_{v}", f"const {c} *x", f"const {m} mask = load_{v}(x) > 0; return any_{v}(mask);", "int")
+    for dtype in NUMBERS:
+        c, v = C_TYPES[dtype], f"{dtype}v"
+        copy = f"ptrdiff_t n, ptrdiff_t stride, const {c} *x, {c} *y"
+        function(f"copy_{v}", copy, f"(void)n; (void)stride; store_{v}(y, load_{v}(x));")
+        function(f"copy_part_{v}", copy, f"(void)stride; store_part_{v}(y, n, load_part_{v}(x, n));")
+        function(f"copy_three_{v}", copy, f"(void)n; (void)stride; store_part_{v}(y, 3, load_part_{v}(x, 3));")
+        function(f"copy_strided_{v}", copy, f"(void)n; scatter_{v}(y, stride, gather_{v}(x, stride));")
+        function(f"copy_strided_part_{v}", copy, f"scatter_part_{v}(y, stride, n, gather_part_{v}(x, stride, n));")
+        function(f"load_part_{v}", f"ptrdiff_t n, const {c} *x, {c} *y", f"store_{v}(y, load_part_{v}(x, n));")
+        function(f"splat_{v}", f"const {c} *x, {c} *y", f"store_{v}(y, splat_{v}(*x));")
+    for a, b in CONVERTED:
+        convert = f"ptrdiff_t n, ptrdiff_t stride, const {C_TYPES[a]} *x, {C_TYPES[b]} *y"
+        arguments = {"load": "", "load_part": ", n", "gather": ", stride", "gather_part": ", stride, n"}
+        for f, more in arguments.items():
+            body = f"(void)n; (void)stride; store_{b}v(y, {f}_{a}_as_{b}v(x{more}));"
+            function(f"{f}_{a}_as_{b}v", convert, body)
+    body = "\n".join(text)
+    return f"{helpers(body, isa)}\n{body}"
+
+
+class Library:
+    """The helpers compiled for one instruction set."""
+
+    def __init__(self, isa: Isa, contract: str, folder: Path) -> None:
+        self.isa, self.contract = isa, contract
+        file = folder / f"vectors_{isa.name}_{contract}.c"
+        file.write_text(source(isa))
+        self.path = file.with_suffix(".so")
+        command = ["gcc", *FLAGS, f"-ffp-contract={contract}", *isa.flags, str(file), "-o", str(self.path)]
+        subprocess.run(command, check=True)
+        self.handle = ctypes.CDLL(str(self.path))
+
+    def call(self, name: str, *arguments: int | Array) -> int:
+        """Integers as ``ptrdiff_t``, arrays as pointers."""
+        values = [ctypes.c_ssize_t(a) if isinstance(a, int) else ctypes.c_void_p(a.ctypes.data) for a in arguments]
+        return int(self.handle[f"test_{name}"](*values))
+
+    def map(self, name: str, *arrays: Array) -> Array:
+        out = np.empty_like(arrays[0])
+        assert len(out) % 16 == 0
+        self.call(name, len(out), *arrays, out)
+        return out
+
+
+def available() -> list[str]:
+    try:
+        line = next(x for x in Path("/proc/cpuinfo").read_text().splitlines() if x.startswith("flags"))
+    except (OSError, StopIteration):
+        return ["base"]
+    return [name for name, needed in CPU_FLAGS.items() if needed <= set(line.split())]
+
+
+@pytest.fixture(scope="module")
+def libraries(tmp_path_factory: pytest.TempPathFactory) -> Mapping[tuple[str, str], Library]:
+    folder = tmp_path_factory.mktemp("vectors")
+    return {(n, c): Library(ISAS[n], c, folder) for n in available() for c in CONTRACT}
+
+
+@pytest.fixture(params=[(n, c) for n in ISAS for c in CONTRACT], ids="-".join)
+def library(request: pytest.FixtureRequest, libraries: Mapping[tuple[str, str], Library]) -> Library:
+    if request.param not in libraries:
+        pytest.skip("this CPU does not have it")
+    return libraries[request.param]
+
+
+@pytest.fixture(scope="module")
+def wide_erf(tmp_path_factory: pytest.TempPathFactory) -> C:
+    """The C library's erf of long doubles, which neither NumPy nor SciPy has."""
+    folder = tmp_path_factory.mktemp("erf")
+    signature = "void wide(long n, const long double *x, long double *y)"
+    (folder / "erf.c").write_text(f"#include <math.h>\n{signature} {{ while (n--) y[n] = erfl(x[n]); }}\n")
+    subprocess.run(["gcc", "-shared", "-fPIC", str(folder / "erf.c"), "-o", str(folder / "erf.so"), "-lm"], check=True)
+    handle = ctypes.CDLL(str(folder / "erf.so"))
+
+    def wide(x: Array) -> Array:
+        x = x.astype(np.longdouble)
+        out = np.empty_like(x)
+        handle.wide(ctypes.c_long(len(x)), ctypes.c_void_p(x.ctypes.data), ctypes.c_void_p(out.ctypes.data))
+        return out
+
+    return wide
+
+
+def special(dtype: str) -> Array:
+    info = np.finfo(NUMPY[dtype])
+    values = [0, 1, 0.5, 2, 3, 1e-30, 1e30, 33, 1.5, 0.1, 1e-3, 80, 700, 2.0**20, 2.0**24, 2.0**24 - 1, 2.0**53]
+    values += [2.0**53 + 2, np.inf, np.nan, info.max, 1 - info.epsneg, 1 + info.eps]
+    values += [info.tiny, info.tiny / 3, info.smallest_subnormal]
+    return np.array([*values, *[-x for x in values]]).astype(NUMPY[dtype])
+
+
+def any_bits(rng: np.random.Generator, dtype: str, n: int) -> Array:
+    unsigned = np.uint32 if dtype == "f32" else np.uint64
+    return rng.integers(0, np.iinfo(unsigned).max, n, dtype=unsigned, endpoint=True).view(NUMPY[dtype])
+
+
+def points(dtype: str, low: float, high: float) -> Array:
+    """Special values, and thirds: of an interval, near zero, of all numbers."""
+    rng, third, kind = np.random.default_rng(7), POINTS // 3, NUMPY[dtype]
+    near = rng.uniform(-1, 1, third) * 10.0 ** rng.integers(-9, 1, third)
+    inside = rng.uniform(low, high, third)
+    x = np.concatenate([special(dtype), inside.astype(kind), near.astype(kind), any_bits(rng, dtype, third)])
+    return x[: len(x) // 16 * 16].copy()
+
+
+def assert_same(got: Array, expected: Array) -> None:
+    """Equal, with the same nans, infinities and signs of zeros."""
+    np.testing.assert_array_equal(got, expected)
+    number = ~np.isnan(expected)
+    np.testing.assert_array_equal(np.signbit(got)[number], np.signbit(expected)[number])
+
+
+def assert_close(got: Array, wide: Array, ulps: float, *inputs: Array) -> None:
+    """Within ``ulps`` units of the last place, and alike where that is not a number or a zero."""
+    expected = wide.astype(got.dtype)
+    error = np.abs(got.astype(wide.dtype) - wide) / np.spacing(np.abs(expected)).astype(wide.dtype)
+    same = (got == expected) | (np.isnan(got) & np.isnan(expected))
+    error = np.where(same & ~np.isfinite(error), 0, error)
+    # Where the rounded reference overflows, the largest number is as close.
+    wrong = ~(error <= ulps) & ~(np.isinf(expected) & (np.abs(got) == np.finfo(got.dtype).max))
+    wrong |= (wide == 0) & (got == 0) & (np.signbit(got) != np.signbit(wide))
+    at = np.flatnonzero(wrong)[:5]
+    assert len(at) == 0, [(*[x[i] for x in inputs], got[i], wide[i], error[i]) for i in at]
+
+
+_wide: dict[tuple[str, str], tuple[Array, Array]] = {}
+
+
+def reference(name: str, dtype: str, wide_erf: C) -> tuple[Array, Array]:
+    """The points of a function and their images in higher precision, computed once."""
+    if (name, dtype) not in _wide:
+        x = points(dtype, *INTERVALS[name][FLOATS.index(dtype)])
+        wide = x.astype(WIDE[dtype])
+        if name == "sigmoid":
+            e = np.exp(-np.abs(wide))
+            y = np.where(wide < 0, e, 1) / (1 + e)
+        else:
+            y = wide_erf(wide) if name == "erf" else getattr(np, name)(wide)
+        _wide[name, dtype] = x, y
+    return _wide[name, dtype]
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("name", MATH)
+def test_accuracy(library: Library, name: str, dtype: str, wide_erf: C) -> None:
+    x, wide = reference(name, dtype, wide_erf)
+    assert_close(library.map(f"{name}_{dtype}v", x), wide, MATH[name][FLOATS.index(dtype)], x)
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("name", MATH)
+def test_scalar_form_gives_the_bits_of_the_vector_form(library: Library, name: str, dtype: str) -> None:
+    x = points(dtype, *INTERVALS[name][FLOATS.index(dtype)])[::4].copy()
+    x = x[: len(x) // 16 * 16]
+    assert_same(library.map(f"{name}_{dtype}", x), library.map(f"{name}_{dtype}v", x))
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("name", MATH)
+def test_without_contraction_every_instruction_set_gives_the_same_bits(
+    libraries: Mapping[tuple[str, str], Library], name: str, dtype: str
+) -> None:
+    x = points(dtype, *INTERVALS[name][FLOATS.index(dtype)])
+    base, *others = [library.map(f"{name}_{dtype}v", x) for (_, c), library in libraries.items() if c == "off"]
+    for other in others:
+        assert_same(other, base)
+
+
+def powers(dtype: str) -> tuple[Array, Array]:
+    """Special values with each other, ordinary numbers, numbers near 1 with large exponents, integers, all numbers."""
+    rng, n, large = np.random.default_rng(7), POINTS // 5, {"f32": 8e4, "f64": 7e5}[dtype]
+    a, b = (x.ravel() for x in np.meshgrid(special(dtype), special(dtype)))
+    x = [a, 10 ** rng.uniform(-2, 2, n), 10 ** rng.uniform(-37, 37, n), 1 + rng.uniform(-1e-3, 1e-3, n)]
+    y = [b, rng.uniform(-20, 20, n), rng.uniform(-8, 8, n), rng.uniform(-large, large, n)]
+    x += [rng.integers(-50, 50, n), any_bits(rng, dtype, n)]
+    y += [rng.integers(-30, 30, n), any_bits(rng, dtype, n)]
+    size = sum(map(len, x)) // 16 * 16
+    return tuple(np.concatenate([part.astype(NUMPY[dtype]) for part in parts])[:size] for parts in (x, y))  # type: ignore[return-value]
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_pow(library: Library, dtype: str) -> None:
+    x, y = powers(dtype)
+    wide = np.power(x.astype(WIDE[dtype]), y.astype(WIDE[dtype]))
+    got = library.map(f"pow_{dtype}v", x, y)
+    assert_close(got, wide, POW[FLOATS.index(dtype)], x, y)
+    assert_same(library.map(f"pow_{dtype}", x, y), got)
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_pow_of_integers_is_exact_where_it_can_be(library: Library, dtype: str) -> None:
+    x, y = (a.ravel().astype(NUMPY[dtype]) for a in np.meshgrid(np.arange(-32.0, 32.0), np.arange(0.0, 4.0)))
+    np.testing.assert_array_equal(library.map(f"pow_{dtype}v", x, y), x**y)
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("name", EXACT)
+def test_exact(library: Library, name: str, dtype: str) -> None:
+    x = points(dtype, -100, 100)
+    expected = EXACT[name](x)
+    assert_same(library.map(f"{name}_{dtype}v", x), expected)
+    assert_same(library.map(f"{name}_{dtype}", x), expected)
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("name", EXACT_BINARY)
+def test_exact_of_two(library: Library, name: str, dtype: str) -> None:
+    a, b = powers(dtype)
+    expected = EXACT_BINARY[name](a, b).astype(a.dtype)
+    for form in ("v", ""):
+        got = library.map(f"{name}_{dtype}{form}", a, b)
+        np.testing.assert_array_equal(got, expected)
+        assert name != "copysign" or (np.signbit(got) == np.signbit(b)).all()
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_lanes(library: Library, dtype: str) -> None:
+    n = lanes(library.isa, dtype)
+    x = np.random.default_rng(1).integers(1, 4, n).astype(NUMPY[dtype])
+    out = np.empty_like(x)
+    for at in range(n):
+        for value in (-5, 7, np.nan):
+            x[at] = value
+            for name, combine in COMBINE.items():
+                library.call(f"{name}_lanes_{dtype}v", x, out)
+                np.testing.assert_array_equal(out[0], combine(x))
+        x[at] = 2
+    for at in range(n):
+        alone = np.zeros(n, NUMPY[dtype])
+        assert library.call(f"any_{dtype}v", alone) == 0
+        alone[at] = 1
+        assert library.call(f"any_{dtype}v", alone) != 0
+    library.call(f"lane_{dtype}v", 5, out)
+    np.testing.assert_array_equal(out, np.arange(5, 5 + n))
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_first_and_select(library: Library, dtype: str) -> None:
+    n = lanes(library.isa, dtype)
+    x = np.linspace(-1, 2, n, dtype=NUMPY[dtype])
+    x[0] = np.nan
+    out = np.empty_like(x)
+    for count in range(n + 1):
+        library.call(f"first_{dtype}v", count, x, out)
+        np.testing.assert_array_equal(out, np.where(np.arange(n) < count, x, 7))
+        library.call(f"first_{dtype}", count, x[1:], out)
+        assert out[0] == (x[1] if count else 7)
+    library.call(f"select_{dtype}v", 0, x, out)
+    np.testing.assert_array_equal(out, np.where(x > 0, x, 9))
+    for value in (-1, 1):
+        library.call(f"select_{dtype}", 0, np.array([value], x.dtype), out)
+        assert out[0] == (1 if value > 0 else 9)
+
+
+@pytest.mark.parametrize("dtype", NUMBERS)
+def test_memory(library: Library, dtype: str) -> None:
+    n = lanes(library.isa, dtype)
+    x = np.arange(100, 100 + 3 * n + 1).astype(NUMPY[dtype])
+
+    def check(name: str, count: int, stride: int) -> None:
+        out = np.zeros(3 * n + 1, x.dtype)
+        library.call(name, count, stride, x[1:], out[1:])
+        expected = np.zeros_like(out)
+        at = 1 + stride * np.arange(min(count, n))
+        expected[at] = x[at]
+        np.testing.assert_array_equal(out, expected)
+
+    check(f"copy_{dtype}v", n, 1)
+    check(f"copy_three_{dtype}v", 3, 1)
+    check(f"copy_strided_{dtype}v", n, 3)
+    for count in range(n + 1):
+        check(f"copy_part_{dtype}v", count, 1)
+        check(f"copy_strided_part_{dtype}v", count, 2)
+        out = np.ones(n, x.dtype)
+        library.call(f"load_part_{dtype}v", count, x, out)
+        np.testing.assert_array_equal(out, np.where(np.arange(n) < count, x[:n], 0))
+    out = np.zeros(n, x.dtype)
+    library.call(f"splat_{dtype}v", x[5:], out)
+    assert (out == x[5]).all()
+
+
+@pytest.mark.parametrize("dtype", NUMBERS)
+def test_parts_touch_nothing_behind_them(library: Library, dtype: str) -> None:
+    """The elements end where a page without access starts."""
+    page = mmap.PAGESIZE
+    pages = mmap.mmap(-1, 2 * page)
+    memory = np.frombuffer(pages, np.uint8)
+    libc = ctypes.CDLL(None, use_errno=True)
+    assert libc.mprotect(ctypes.c_void_p(memory.ctypes.data + page), ctypes.c_size_t(page), 0) == 0
+    all_ = memory[:page].view(NUMPY[dtype])
+    for count in range(lanes(library.isa, dtype) + 1):
+        end = all_[len(all_) - count :]
+        out = np.zeros(64, NUMPY[dtype])
+        for name in ("copy_part", "copy_strided_part"):
+            library.call(f"{name}_{dtype}v", count, 1, end, out)
+            library.call(f"{name}_{dtype}v", count, 1, out, end)
+
+
+@pytest.mark.parametrize(("a", "b"), CONVERTED)
+def test_conversions(library: Library, a: str, b: str) -> None:
+    n = lanes(library.isa, b)
+    rng = np.random.default_rng(3)
+    low, high = (0, 256) if NUMPY[a] is np.uint8 else (-1e9, 1e9)
+    x = rng.uniform(low, high, 3 * n + 1).astype(NUMPY[a])
+    if a == "i64":
+        x[::2] *= 2**31
+
+    def check(f: str, count: int, stride: int) -> None:
+        out = np.ones(n, NUMPY[b])
+        library.call(f"{f}_{a}_as_{b}v", count, stride, x[1:], out)
+        expected = np.zeros(n, NUMPY[b])
+        expected[:count] = x[1 : 1 + count * stride : stride].astype(NUMPY[b])
+        np.testing.assert_array_equal(out, expected)
+
+    check("load", n, 1)
+    check("gather", n, 3)
+    for count in range(n + 1):
+        check("load_part", count, 1)
+        check("gather_part", count, 2)
+
+
+def test_no_symbol_is_needed_but_those_of_every_shared_library(library: Library) -> None:
+    listing = subprocess.check_output(["nm", "-D", "--undefined-only", str(library.path)], text=True)
+    names = {line.split()[-1] for line in listing.splitlines()}
+    assert {n for n in names if not n.startswith(("_ITM_", "__cxa_finalize", "__gmon_start__"))} == set()
+
+
+def test_only_what_is_called_is_written() -> None:
+    nothing = helpers("", ISAS["v3"])
+    assert helpers("nn_forward_f64(x); load_u9_as_f64v(p); exp_f128v(x); exp_f64v; exp_i64v(x);", ISAS["v3"]) == nothing
+    text = helpers("y = sigmoid_f64v(x);", ISAS["v3"]).removeprefix(nothing)
+    order = [text.index(f" {name}_f64v(") for name in ("select", "exp", "sigmoid")]
+    assert order == sorted(order)
+    assert "log_" not in text and "f32v" not in text
