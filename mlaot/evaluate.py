@@ -9,7 +9,9 @@ import numpy as np
 
 from mlaot.ir import Graph, Node
 from mlaot.ir import dims as dims_
+from mlaot.ir.types import f64
 from mlaot.ops.base import Array
+from mlaot.ops.elementwise import cast
 
 
 def evaluate(graph: Graph, inputs: Mapping[str, Any], *, wide: bool = False) -> dict[str, Array]:
@@ -34,6 +36,8 @@ def evaluate(graph: Graph, inputs: Mapping[str, Any], *, wide: bool = False) -> 
             if node in values:
                 continue
             attrs = {k: _concrete(k, v, known) for k, v in node.attrs.items()}
+            if wide and node.op is cast and node.type.dtype.kind == "f":
+                attrs["dtype"] = f64
             result = node.op.reference(*[values[a.find()] for a in node.args], **attrs)
             values[node] = np.asarray(result).astype(_dtype(node, wide))
     roots = {**graph.outputs, **{f"write {k}": v for k, v in graph.writes.items()}}

@@ -5,7 +5,10 @@
 
 from __future__ import annotations
 
+import gc
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -35,8 +38,21 @@ def generate(settings: Settings, project: Path, out: Path) -> None:
 
 def compile_model(model: Any, module: str, isas: tuple[str, ...]) -> Program:
     """A declared model to its program."""
-    traced = trace(model)
-    return lower(passes.run(module, traced), isas)
+    with no_collection():
+        traced = trace(model)
+        return lower(passes.run(module, traced), isas)
+
+
+@contextmanager
+def no_collection() -> Iterator[None]:
+    """Keep the garbage collector from walking a hundred thousand live nodes again and again."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
 
 
 def trace(model: Any) -> Traced:

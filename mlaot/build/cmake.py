@@ -17,11 +17,14 @@ COMMON_FLAGS = (
     "-fno-math-errno",
     "-fno-trapping-math",
     "-fvisibility=hidden",
+    "-fno-asynchronous-unwind-tables",
 )
+# The module itself, which waits for Python all the time, is made small; the kernels are made fast.
+MODULE_FLAGS = ("-Os",)
 
 
 def cmake_files(settings: Settings) -> dict[str, str]:
     """``{"CMakeLists.txt": text}`` for the folder that holds ``<module>/<stem>.c`` and its neighbours."""
     extra = [ISAS[name] for name in settings.isa if name != "base"]
-    text = render("CMakeLists.txt.j2", common_flags=COMMON_FLAGS, isas=extra, models=settings.models)
+    text = render("CMakeLists.txt.j2", common_flags=COMMON_FLAGS, module_flags=MODULE_FLAGS, isas=extra, models=settings.models)
     return {"CMakeLists.txt": text}

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from mlaot.build.cmake import COMMON_FLAGS
+from mlaot.build.cmake import COMMON_FLAGS, MODULE_FLAGS
 from mlaot.errors import MlaotError
 from mlaot.lower.isa import ISAS
 
@@ -65,16 +65,16 @@ def compile_module(folder: Path, stem: str, isas: Iterable[str], library: Path, 
     """Compile ``folder/<stem>*.c`` into ``library``, with the same flags as in CMakeLists.txt."""
     environ = os.environ
     extra = [ISAS[name] for name in isas if name != "base"] if is_x86_64(command) else []
-    units = {"": (), "_base": ()} | {f"_{isa.name}": isa.flags for isa in extra}
+    units = {"": MODULE_FLAGS, "_base": ()} | {f"_{isa.name}": isa.flags for isa in extra}
     user = flags(environ, "CFLAGS")
     link = (
-        ["-undefined", "dynamic_lookup", "-Wl,-x"] if sys.platform == "darwin" else ["-fno-fast-math", "-fno-lto", "-s"]
+        ["-undefined", "dynamic_lookup", "-Wl,-x"] if sys.platform == "darwin" else ["-fno-fast-math", "-fno-lto", "-s", "-Wl,-z,noseparate-code"]
     )
     with tempfile.TemporaryDirectory(prefix="mlaot-") as objects:
 
         def compile_unit(name: str) -> str:
             made = f"{objects}/{stem}{name}.o"
-            options = [*user, "-DNDEBUG", "-fPIC", *units[name], *COMMON_FLAGS, "-w", f"-Wa,-I{folder}"]
+            options = [*user, "-DNDEBUG", "-fPIC", *COMMON_FLAGS, *units[name], "-w", f"-Wa,-I{folder}"]
             run([*command, *options, "-c", str(folder / f"{stem}{name}.c"), "-o", made], environ)
             return made
 

@@ -18,6 +18,7 @@ from mlaot.ops.base import batch_elementwise
 
 MOST = 400  # nodes of a group: compilers grow faster than linearly with the length of a function
 REDUCTIONS = (red.sum_, red.max_, red.min_)
+AGAIN = (ew.step,)  # computed again by each reader of a value that is in memory, rather than stored beside it
 CHEAP = (ew.add, ew.sub, ew.mul, ew.neg, ew.cast, ew.relu, ew.step, ew.maximum, ew.minimum, st.one_hot)
 MOVES = (st.take, st.put_add, st.stack, st.concat, st.reshape)
 
@@ -34,6 +35,7 @@ class Group:
     nodes: list[Node] = field(default_factory=list)
     members: set[Node] = field(default_factory=set)
     closed: bool = False
+    first: Node | None = None
     into: Group | None = None  # the group it was merged into
 
 
@@ -89,15 +91,16 @@ def fuse(graph: Graph) -> tuple[list[Group], dict[Node, Group]]:
     home: dict[Node, Group] = {}
     groups: list[Group] = []
     cheap = cheap_nodes(graph)
+    again = {n for n in graph.nodes() if n.op in AGAIN and n not in cheap and n not in outputs | written and n.type.shape}
 
     def choose(node: Node) -> Group:
-        group = _candidate(node, home) if node not in written or node.op is not ew.copy else None
+        group = _candidate(node, home, again) if node not in written or node.op is not ew.copy else None
         if group is not None and (node in written or group.closed):
             own = group.members | {node}
             others = {u for n in group.nodes if n not in written for u in used[n]}
             if node not in written or others - own or group.members & outputs:
                 group = None
-        return group or _new_group(node, home)
+        return group or _new_group(node, home, again)
 
     def pending(node: Node) -> list[Node]:
         """Cheap arguments that no kernel has computed yet."""
@@ -112,18 +115,24 @@ def fuse(graph: Graph) -> tuple[list[Group], dict[Node, Group]]:
         if apart:
             group = choose(node)
         for base in pending(node):
-            _inline(base, group)
+            _inline(base, group, home)
         groups.append(group)
+        group.first = group.first or node
         group.nodes.append(node)
         group.members.add(node)
         group.closed |= node in written
         home[node] = group
+        again.discard(node)
 
     for node in graph.nodes():
-        if node in cheap or is_view(node) or is_stored(node) or is_free(node):
+        if node in cheap or node in again or is_view(node) or is_stored(node) or is_free(node):
             continue
         place(node)
     merged = _merge(sorted(dict.fromkeys(groups), key=lambda g: g.level))
+    position = {node: i for i, node in enumerate(graph.nodes())}
+    for group in merged:
+        if group.kind == "rows":
+            group.nodes.sort(key=position.__getitem__)
     return merged, {node: group.into or group for node, group in home.items()}
 
 
@@ -147,20 +156,20 @@ def _merge(groups: list[Group]) -> list[Group]:
 
 
 def _reads_as_is(node: Node, base: Node, group: Group) -> bool:
-    """Whether a row group can compute a cheap argument where it reads it: no view in between, of the group's shape."""
-    return group.kind == "rows" and base.type.shape == full_shape(group) and all(
-        a.find() is base for a in node.args if base_of(a) is base
-    )
+    """Whether a group can compute a cheap argument where it reads it: no view in between, of the group's shape."""
+    if group.kind == "move" or (group.kind == "contraction" and (base.op not in AGAIN or node is group.first)):
+        return False
+    return base.type.shape == full_shape(group) and all(a.find() is base for a in node.args if base_of(a) is base)
 
 
-def _inline(node: Node, group: Group) -> None:
-    """Compute a cheap node, and the cheap ones it reads, in ``group``."""
+def _inline(node: Node, group: Group, home: dict[Node, Group]) -> None:
+    """Compute a cheap node, and those it reads that are nowhere in memory, in ``group``."""
     if node in group.members:
         return
     for a in node.args:
         base = base_of(a)
-        if not (is_stored(base) or is_free(base)):
-            _inline(base, group)
+        if not (base in home or is_stored(base) or is_free(base)):
+            _inline(base, group, home)
     group.nodes.append(node)
     group.members.add(node)
 
@@ -170,12 +179,17 @@ def full_shape(group: Group) -> tuple[Dim, ...]:
     return group.rows if group.columns is None else (*group.rows, group.columns)
 
 
-def _levels(node: Node, home: dict[Node, Group]) -> list[int]:
-    return [home[base].level for a in node.args if (base := base_of(a)) in home]
+def _sources(node: Node, again: set[Node]) -> list[tuple[Node, Node]]:
+    """What a node reads: each argument as it is, and the value behind it; behind what is computed again, its argument."""
+    found = []
+    for a in node.args:
+        base = base_of(a)
+        found.append((base.arg(0), base_of(base.arg(0))) if base in again else (a.find(), base))
+    return found
 
 
-def _new_group(node: Node, home: dict[Node, Group]) -> Group:
-    level = 1 + max(_levels(node, home), default=0)
+def _new_group(node: Node, home: dict[Node, Group], again: set[Node]) -> Group:
+    level = 1 + max([home[base].level for _, base in _sources(node, again) if base in home], default=0)
     dtype = node.type.dtype.name
     if node.op is red.contract or _is_column_reduction(node):
         return Group("contraction", level, dtype, node.type.shape, None)
@@ -189,19 +203,18 @@ def _is_column_reduction(node: Node) -> bool:
     return node.op in REDUCTIONS and node.attrs["axes"] != (node.arg(0).type.rank - 1,)
 
 
-def _candidate(node: Node, home: dict[Node, Group]) -> Group | None:
+def _candidate(node: Node, home: dict[Node, Group], again: set[Node]) -> Group | None:
     if node.op is red.contract or node.op in MOVES or _is_column_reduction(node):
         return None
-    groups = {home[base] for a in node.args if (base := base_of(a)) in home}
-    fitting = [g for g in groups if _fits(node, g, home)]
+    groups = {home[base] for _, base in _sources(node, again) if base in home}
+    fitting = [g for g in groups if _fits(node, g, home, again)]
     return max(fitting, key=lambda g: g.level, default=None)
 
 
-def _fits(node: Node, group: Group, home: dict[Node, Group]) -> bool:
+def _fits(node: Node, group: Group, home: dict[Node, Group], again: set[Node]) -> bool:
     if group.dtype != node.type.dtype.name or len(group.nodes) >= MOST or group.kind == "move":
         return False
-    for a in node.args:
-        found, base = a.find(), base_of(a)
+    for found, base in _sources(node, again):
         if home.get(base) is group:
             if not (found is base or (group.kind == "rows" and _is_row_value(found, base, group))):
                 return False

@@ -79,6 +79,7 @@ def render_interface(module: Module) -> dict[str, str | bytes]:
         initial_bytes=len(module.initial),
         scalars_at=scalars_at,
         scalars=len(scalar_offsets(module)),
+        scalar_runs=len(scalar_runs(module)),
         weights_text=weights_text(weights) if len(weights) <= TEXT_LIMIT else (),
     )
     dim_list = "the values of " + ", ".join(module.dims) if module.dims else "not used"
@@ -118,7 +119,7 @@ def pack_weights(module: Module) -> tuple[bytes, int, int]:
     """The weights file, and where in it the start of the state and the scalar table lie (constants lie at 0)."""
     initial_at = round_up(len(module.constants))
     scalars_at = round_up(initial_at + len(module.initial))
-    table = b"".join(element.to_bytes(4, "little") for element in scalar_offsets(module))
+    table = b"".join(value.to_bytes(4, "little", signed=True) for run in scalar_runs(module) for value in run)
     data = module.constants.ljust(initial_at, b"\0") + module.initial
     data = data.ljust(scalars_at, b"\0") + table
     return data.ljust(max(round_up(len(data)), 64), b"\0"), initial_at, scalars_at
@@ -145,6 +146,23 @@ def scalar_offsets(module: Module) -> list[int]:
     size = DTYPES[module.slots[0].dtype][2]
     assert region["dtype"] != "U8", "bug in mlaot: a scalar model has parameters of several types"
     return [(int(offset) - int(region["parameters_at"])) // size for offset in offsets]
+
+
+def scalar_runs(module: Module) -> list[tuple[int, int, int]]:
+    """The same, run by run: the first scalar of a run, its element offset, and the step from one to the next."""
+    runs: list[tuple[int, int, int]] = []
+    length = 0
+    for i, element in enumerate(scalar_offsets(module)):
+        if length == 1:
+            first, start, _ = runs[-1]
+            runs[-1] = first, start, element - start
+            length = 2
+        elif length and element == runs[-1][1] + runs[-1][2] * length:
+            length += 1
+        else:
+            runs.append((i, element, 0))
+            length = 1
+    return runs
 
 
 # -------------------------------------------------------------------------------------------------------------- tables

@@ -131,7 +131,7 @@ def _along_n(kernel: Contraction, panel: Panel, rows: tuple[str, str, int], lane
         lines = kernel.epilogue if partial is None else kernel.rest
         body = _put(lines, acc=f"c{r}_{v}", i=i_text[r], j=j_text[v], rest=partial or "")
         finish += ["{", *[f"    {line}" for line in body], "}"] if len(body) > 1 else body
-    return Tile((panel[0], panel[1], panel[2]), rows, tuple(start), tuple(step), (), tuple(finish))
+    return Tile(panel[:3], rows, tuple(start), tuple(step), (), tuple(finish))
 
 
 def _along_k(kernel: Contraction, panel: Panel, rows: tuple[str, str, int], lanes: int) -> Tile:
@@ -159,11 +159,16 @@ def _along_k(kernel: Contraction, panel: Panel, rows: tuple[str, str, int], lane
     cells = [(r, c) for r in range(height) for c in range(width)]
     start = [f"{vector} c{r}_{c} = splat_{vector}({zero});" for r, c in cells]
     rest = int(kernel.k[-1][1]) % lanes
-    finish: list[str] = []
+    i, j = ("i + r" if kernel.m[0] == "{i}" else "0"), ("j + c" if kernel.n[0] == "{j}" else "0")
     ctype = "double" if kernel.dtype == "f64" else "float"
-    for r, c in cells:
-        body = [f"const {ctype} dot = sum_lanes_{vector}(c{r}_{c});", *_put(kernel.epilogue, acc="dot", i=i_text[r], j=j_text[c])]
-        finish += ["{", *[f"    {line}" for line in body], "}"]
-    return Tile(
-        (panel[0], panel[1], panel[2]), rows, tuple(start), tuple(loads(None)), tuple(loads(rest)) if rest else (), tuple(finish)
-    )
+    finish = [
+        f"const {vector} sums[] = {{{', '.join(f'c{r}_{c}' for r, c in cells)}}};",
+        f"for (ptrdiff_t r = 0; r < {height}; r++) {{",
+        f"    for (ptrdiff_t c = 0; c < {width}; c++) {{",
+        f"        const {ctype} dot = sum_lanes_{vector}(sums[r * {width} + c]);",
+        *[f"        {line}" for line in _put(kernel.epilogue, acc="dot", i=i, j=j)],
+        "    }",
+        "}",
+    ]
+    last = tuple(loads(rest)) if rest else ()
+    return Tile(panel[:3], rows, tuple(start), tuple(loads(None)), last, tuple(finish))

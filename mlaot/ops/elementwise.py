@@ -96,7 +96,12 @@ div = elementwise(
     "div", np.divide, lambda ct, out, a, b: (div(ct, b), neg(mul(ct, div(out, b)))), operator("/")
 )
 copy = elementwise("copy", lambda x: x, lambda ct, out, x: (ct,), lambda args, t: args[0])
-neg = elementwise("neg", np.negative, lambda ct, out, x: (neg(ct),), lambda args, t: f"-{args[0]}")
+neg = elementwise(
+    "neg",
+    np.negative,
+    lambda ct, out, x: (neg(ct),),
+    lambda args, t: f"-({args[0]})" if args[0].startswith("-") else f"-{args[0]}",
+)
 pow_ = elementwise(
     "pow",
     lambda x, exponent: np.power(x, np.asarray(exponent, x.dtype)),

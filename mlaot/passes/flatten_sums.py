@@ -30,9 +30,8 @@ def flatten_sums(graph: Graph) -> None:
         uses = {node: len(some) for node, some in users(nodes).items()}
         for root in graph.roots():
             uses[root] += 2
-        interior = {
-            a.find() for node in nodes if node.op is op for a in node.args if a.find().op is op and uses[a.find()] == 1
-        }
+        sums = [node for node in nodes if node.op is op and node.type.rank == 0]
+        interior = {a.find() for node in sums for a in node.args if a.find().op is op and uses[a.find()] == 1}
         if interior:
             _flatten(graph, op, nodes, interior)
 
@@ -87,7 +86,7 @@ def _flatten(graph: Graph, op: Op, nodes: list[Node], interior: set[Node]) -> No
             found = classes.computed(node, [classes.of[a.find()] for a in node.args])
         classes.of[node] = found
     for node in nodes:
-        if node.op is op and node not in interior:
+        if node.op is op and node.type.rank == 0 and node not in interior:
             _flatten_root(graph, op, node, interior, signature)
 
 

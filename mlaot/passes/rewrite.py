@@ -28,7 +28,9 @@ def rewrite(graph: Graph, rules: Mapping[Op | None, Sequence[Rule]]) -> None:
 def _sweep(graph: Graph, rules: Mapping[Op | None, Sequence[Rule]], anywhere: tuple[Rule, ...]) -> bool:
     changed = False
     for old in graph.nodes():
-        node = graph.add(old.op, old.args, old.attrs)  # arguments may have been forwarded since it was made
+        node = old
+        if any([a.forwarded is not None for a in old.args]):
+            node = graph.add(old.op, old.args, old.attrs)  # arguments have been forwarded since it was made
         some = rules.get(node.op, ())
         if not some and not anywhere:
             if node is not old:
