@@ -94,7 +94,7 @@ def fuse(graph: Graph) -> tuple[list[Group], dict[Node, Group]]:
     again = {n for n in graph.nodes() if n.op in AGAIN and n not in cheap and n not in outputs | written and n.type.shape}
 
     def choose(node: Node) -> Group:
-        group = _candidate(node, home, again) if node not in written or node.op is not ew.copy else None
+        group = _candidate(node, home, again) if node.op is not ew.copy else None
         if group is not None and (node in written or group.closed):
             own = group.members | {node}
             others = {u for n in group.nodes if n not in written for u in used[n]}
@@ -120,7 +120,7 @@ def fuse(graph: Graph) -> tuple[list[Group], dict[Node, Group]]:
         group.first = group.first or node
         group.nodes.append(node)
         group.members.add(node)
-        group.closed |= node in written
+        group.closed |= node in written or node.op is ew.copy
         home[node] = group
         again.discard(node)
 

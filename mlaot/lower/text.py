@@ -98,7 +98,7 @@ def _stages(kernel: Rows, isa: Isa) -> list[dict[str, object]]:
     for stage in kernel.stages:
         size = str(kernel.columns)
         loops: list[tuple[str, tuple[str, ...]]] = []
-        if len(stage.full) > LONG:
+        if len(stage.full) > LONG or _fits_padding(size, lanes, stage.rest):
             body = _with_rest(f"const ptrdiff_t rest = {size} - j < {lanes} ? {size} - j : {lanes};", stage.rest)
             loops.append((f"for (ptrdiff_t j = 0; j < {size}; j += {lanes}) {{", body))
         elif size.isdigit():
@@ -114,6 +114,11 @@ def _stages(kernel: Rows, isa: Isa) -> list[dict[str, object]]:
             loops.append((f"for (ptrdiff_t j = {size} / {lanes} * {lanes}; j < {size}; j += {lanes}) {{", rest))
         result.append({"before": stage.before, "loops": loops, "after": stage.after})
     return result
+
+
+def _fits_padding(size: str, lanes: int, rest: tuple[str, ...]) -> bool:
+    """Whether the rest may be a whole vector in padded memory, so that one body serves a short row."""
+    return size.isdigit() and int(size) % lanes > 0 and int(size) < 4 * lanes and not any("_part_" in x for x in rest)
 
 
 def _with_rest(declaration: str, lines: tuple[str, ...]) -> tuple[str, ...]:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from math import prod
 
 from mlaot.lower.isa import Isa
 from mlaot.lower.program import Contraction
 
 ITEMSIZE = {"f32": 4, "f64": 8}
+LIGHT = 1024  # multiply-adds
 
 
 @dataclass(frozen=True)
@@ -35,12 +37,18 @@ def widest(isa: Isa) -> int:
     return 4 if isa.registers >= 32 else 2
 
 
+def is_light(kernel: Contraction) -> bool:
+    """A contraction so small that short code is worth more than the last of its speed."""
+    return prod(int(size) for size in (kernel.m[1], kernel.n[1], kernel.k[-1][1] if kernel.k else "1") if size.isdigit()) < LIGHT
+
+
 def tiles(kernel: Contraction, isa: Isa) -> list[Tile]:
     """Every tile of ``kernel``: panels of columns, each with whole blocks of rows and what is left of them."""
     lanes = isa.bytes // ITEMSIZE[kernel.dtype]
     result = []
     for panel in _panels(kernel, lanes, isa):
-        for rows in _blocks(kernel.m[1], most_rows(panel[3], isa) if kernel.along == "n" else isa.registers // 8):
+        most = most_rows(panel[3], isa) if kernel.along == "n" else isa.registers // 8
+        for rows in _blocks(kernel.m[1], most // 2 if is_light(kernel) else most):
             result.append(_along_n(kernel, panel, rows, lanes) if kernel.along == "n" else _along_k(kernel, panel, rows, lanes))
     return result
 
@@ -58,7 +66,9 @@ def _panels(kernel: Contraction, lanes: int, isa: Isa) -> list[Panel]:
     n = int(size)
     whole, rest = divmod(n, lanes)
     vectors = whole + (rest > 0)
-    count = -(-vectors // widest(isa))
+    most = 1 if is_light(kernel) else widest(isa)
+    even = next((w for w in range(most, 1, -1) if vectors % w == 0), most)  # one tile for all, if it can be
+    count = -(-vectors // even)
     widths = [vectors // count + (i < vectors % count) for i in range(count)]
     panels: list[Panel] = []
     start = 0

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from mlaot.ir import Graph, Node
+from mlaot.ir import Graph, Node, users
 from mlaot.lower.fuse import MOVES, REDUCTIONS, base_of, is_free, is_stored
 from mlaot.lower.layout import is_view
 from mlaot.ops import elementwise as ew
@@ -55,10 +55,12 @@ def legalize(graph: Graph) -> None:
     """Make ``graph`` fit for lowering."""
     rewrite(graph, {op: (last_axis_first,) for op in REDUCTIONS} | {st.reshape: (reshape_is_take,)})
     rewrite(graph, {op: (store_operands,) for op in (*REDUCTIONS, red.contract, *MOVES)})
+    used = users(graph.nodes())
     for roots in (graph.outputs, graph.writes):
         for name, node in roots.items():
             found = node.find()
-            if is_view(found) or is_stored(base_of(found)) or is_free(found):
+            read_on = roots is graph.outputs and bool(used[found])  # kernels read padded rows, callers get dense ones
+            if is_view(found) or is_stored(base_of(found)) or is_free(found) or (read_on and found.type.shape):
                 roots[name] = ew.copy(found)
 
 

@@ -69,8 +69,10 @@ def plus_negative(node: Node) -> Node | None:
     """x + -y => x - y, for tensors: scalars are still to be found as terms of sums"""
     if len(node.args) == 2 and node.type.rank:
         for x, y in ((node.arg(0), node.arg(1)), (node.arg(1), node.arg(0))):
-            if y.op is ew.neg:
-                return ew.sub(x, y.arg(0))
+            inner = y.arg(0) if y.op is st.broadcast else y
+            if inner.op is ew.neg:
+                positive = inner.arg(0)
+                return ew.sub(x, st.broadcast(positive, **y.attrs) if inner is not y else positive)
     return None
 
 
