@@ -32,8 +32,14 @@ def measure(dtype: str) -> None:
         own, children = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
         cpu = own.ru_utime + own.ru_stime + children.ru_utime + children.ru_stime
         memory = max(own.ru_maxrss, children.ru_maxrss) / 1024
-        out(f"{dtype}: values {built - started:.2f} s, to C and compiled {compiled - built:.2f} s wall; {cpu:.2f} s CPU in all")
-        out(f"  peak memory {memory:.0f} MB; module {size / 1000:.0f} KB = weights {weights / 1000:.0f} + {(size - weights) / 1000:.0f} KB")
+        out(
+            f"{dtype}: values {built - started:.2f} s, to C and compiled {compiled - built:.2f} s wall; "
+            f"{cpu:.2f} s CPU in all"
+        )
+        out(
+            f"  peak memory {memory:.0f} MB; module {size / 1000:.0f} KB = "
+            f"weights {weights / 1000:.0f} + {(size - weights) / 1000:.0f} KB"
+        )
         out(f"  isa {module.info()['isa']}, {module.info()['parameter_count']:,} parameters")
 
 

@@ -32,9 +32,7 @@ def main() -> None:
     print("sum(model), mlaot")
     print("\n".join(report(summed, "counts.nn")))
     print("loss = -log(p + 0.0001) of a stable softmax, mlaot")
-    training = declare(
-        outputs, inputs={"x": x, "label": label}, parameters=net, loss=cross_entropy(outputs, label)
-    )
+    training = declare(outputs, inputs={"x": x, "label": label}, parameters=net, loss=cross_entropy(outputs, label))
     print("\n".join(report(training, "counts.nn")))
 
 

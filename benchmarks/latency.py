@@ -2,8 +2,8 @@
 
     python benchmarks/latency.py
 
-One core. ``pass`` is ``python -c pass``, the yardstick of the cold start; an empty C function of one argument costs some
-6 ns, a Python function 13 ns.
+One core. ``pass`` is ``python -c pass``, the yardstick of the cold start; an empty C function of one argument costs
+some 6 ns, a Python function 13 ns.
 """
 
 from __future__ import annotations
@@ -60,7 +60,10 @@ def main() -> None:
         folder = Path(name)
         xor = load(build(declare(net(x), inputs={"x": x}, parameters=net, dtype="float32"), "xor", folder / "xor"))
         point = array.array("f", [0.0, 1.0])
-        out(f"xor forward: {nanoseconds(lambda: xor.forward(point)):.0f} ns, an empty lambda in it {nanoseconds(lambda: None):.0f} ns")
+        out(
+            f"xor forward: {nanoseconds(lambda: xor.forward(point)):.0f} ns, "
+            f"an empty lambda in it {nanoseconds(lambda: None):.0f} ns"
+        )
         library = build(declared("float32", loss=False, pixels=False), "mnist", folder / "mnist")
         mnist = load(library)
         image = array.array("f", [random.random() * (random.random() < 0.2) for _ in range(784)])

@@ -1,4 +1,4 @@
-"""The seed's network, 784-50-10 of scalars with the stable softmax and -log(p + 0.0001), as every benchmark takes it."""
+"""The seed's network, 784-50-10 of scalars with the stable softmax and -log(p + 0.0001), as benchmarks take it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from mlaot.micrograd import MLP, Bytes, Label, Value, cross_entropy, declare
 
 
 def declared(dtype: str, *, loss: bool = True, pixels: bool = True) -> Any:
-    """The declaration; with ``pixels`` the inputs are bytes divided by 255. Weights are the seed's: random.seed(1337)."""
+    """The declaration; with ``pixels`` the inputs are bytes divided by 255. Weights: random.seed(1337)."""
     random.seed(1337)
     net = MLP(784, [50, 10])
     x = [Value(0.0) for _ in range(784)]

@@ -2,8 +2,8 @@
 
     python benchmarks/training.py DATA [--yardstick FOLDER]
 
-DATA holds the four idx files, packed or not. FOLDER holds hand-written C of the same job (ref_batch.c, ref_vec.c), which
-is compiled with -march=native and run in turn with the module; its time is the yardstick. One core, CPU seconds.
+DATA holds the four idx files, packed or not. FOLDER holds hand-written C of the same job (ref_batch.c, ref_vec.c),
+which is compiled with -march=native and run in turn with the module; its time is the yardstick. One core, CPU seconds.
 """
 
 from __future__ import annotations
@@ -35,7 +35,9 @@ def read(folder: Path, name: str) -> bytes:
 def mnist(folder: Path) -> list[Bytes]:
     data = [read(folder, name) for name in FILES]
     return [
-        np.frombuffer(raw, np.uint8, offset=16).reshape(-1, 784) if i % 2 == 0 else np.frombuffer(raw, np.uint8, offset=8)
+        np.frombuffer(raw, np.uint8, offset=16).reshape(-1, 784)
+        if i % 2 == 0
+        else np.frombuffer(raw, np.uint8, offset=8)
         for i, raw in enumerate(data)
     ]
 
@@ -73,7 +75,7 @@ def yardstick(program: Path, *arguments: str) -> float:
 
 
 def compile_yardsticks(source: Path, folder: Path, data: Path) -> dict[str, list[str]]:
-    for i, name in enumerate(FILES):
+    for name in FILES:
         (folder / name).write_bytes(read(data, name))
     start = declared_weights()
     (folder / "weights").write_bytes(start)

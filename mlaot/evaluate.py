@@ -52,5 +52,3 @@ def _concrete(key: str, value: Any, known: Mapping[str, int]) -> Any:
     if key == "shape":
         return tuple(dims_.substitute(d, known) for d in value)
     return dims_.substitute(value, known) if key == "dim" else value
-
-

@@ -1,6 +1,6 @@
 """The compiler, top to bottom: settings in, files out. Read this file first.
 
-    settings --load--> declaration --trace--> graph --passes--> graphs --lower--> program --render--> files
+settings --load--> declaration --trace--> graph --passes--> graphs --lower--> program --render--> files
 """
 
 from __future__ import annotations
@@ -104,6 +104,8 @@ def report(declared: Any, module: str) -> list[str]:
                 continue
             last[name] = counts
             total = sum(counts.values())
-            text = ", ".join(f"{op or 'leaf'} {n:,}" for op, n in sorted(counts.items(), key=lambda item: (-item[1], item[0])))
+            text = ", ".join(
+                f"{op or 'leaf'} {n:,}" for op, n in sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+            )
             lines.append(f"  {stage:<18}{name:<12}{total:>8,} nodes: {text}")
     return lines

@@ -1,6 +1,7 @@
 """Program to text: the only place that knows Jinja.
 
-Templates are loops over ready data. Their delimiters are ``@{ }@``, ``@% %@`` and ``@# #@``, so that C's braces stay C's.
+Templates are loops over ready data. Their delimiters are ``@{ }@``, ``@% %@`` and ``@# #@``, so that C's braces stay
+C's.
 """
 
 from __future__ import annotations

@@ -26,5 +26,7 @@ MODULE_FLAGS = ("-Os",)
 def cmake_files(settings: Settings) -> dict[str, str]:
     """``{"CMakeLists.txt": text}`` for the folder that holds ``<module>/<stem>.c`` and its neighbours."""
     extra = [ISAS[name] for name in settings.isa if name != "base"]
-    text = render("CMakeLists.txt.j2", common_flags=COMMON_FLAGS, module_flags=MODULE_FLAGS, isas=extra, models=settings.models)
+    text = render(
+        "CMakeLists.txt.j2", common_flags=COMMON_FLAGS, module_flags=MODULE_FLAGS, isas=extra, models=settings.models
+    )
     return {"CMakeLists.txt": text}

@@ -68,7 +68,9 @@ def compile_module(folder: Path, stem: str, isas: Iterable[str], library: Path, 
     units = {"": MODULE_FLAGS, "_base": ()} | {f"_{isa.name}": isa.flags for isa in extra}
     user = flags(environ, "CFLAGS")
     link = (
-        ["-undefined", "dynamic_lookup", "-Wl,-x"] if sys.platform == "darwin" else ["-fno-fast-math", "-fno-lto", "-s", "-Wl,-z,noseparate-code"]
+        ["-undefined", "dynamic_lookup", "-Wl,-x"]
+        if sys.platform == "darwin"
+        else ["-fno-fast-math", "-fno-lto", "-s", "-Wl,-z,noseparate-code"]
     )
     with tempfile.TemporaryDirectory(prefix="mlaot-") as objects:
 

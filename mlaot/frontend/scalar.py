@@ -72,8 +72,8 @@ def declare_module(net: Any) -> Declaration:
             f"a {type(net).__name__} is no model; expected a function marked by mlaot.model, a declaration by "
             "mlaot.micrograd.declare, or a micrograd MLP"
         ) from None
-    kind = type(net.layers[0].neurons[0].w[0])
-    x = [(kind if hasattr(kind, "_prev") else Value)(0.0) for _ in range(width)]
+    weight = net.layers[0].neurons[0].w[0]
+    x = [(type(weight) if hasattr(weight, "_prev") else Value)(0.0) for _ in range(width)]
     return declare(net(x), inputs={"x": x}, parameters=net)
 
 
@@ -111,14 +111,17 @@ def _input(graph: Graph, name: str, given: Input, kind: DType, nodes: dict[int, 
         raise MlaotError(f"an input's name must be an identifier, got {name!r}")
     values = given.values if isinstance(given, Bytes | Label) else given
     if isinstance(values, list | tuple):
-        leaves, shape = list(values), (len(values),)
+        leaves = list(values)
+        shape: tuple[int, ...] = (len(leaves),)
     else:
         leaves, shape = [values], ()
     for leaf in leaves:
         if not hasattr(leaf, "_prev"):
             raise MlaotError(f"input {name!r}: expected Values, got {type(leaf).__name__}")
         if leaf._prev:
-            raise MlaotError(f"input {name!r}: expected Values that nothing was computed for, got the result of '{leaf._op}'")
+            raise MlaotError(
+                f"input {name!r}: expected Values that nothing was computed for, got the result of '{leaf._op}'"
+            )
     if isinstance(given, Bytes):
         raw = graph.input(name, Type(u8, shape))
         scaled = ew.cast(raw, dtype=kind)
@@ -177,7 +180,9 @@ def _node(graph: Graph, value: Any, nodes: Mapping[int, Node], kind: DType) -> N
         return graph.add(ew.add, products) if len(products) > 1 else products[0]
     if op.startswith("**") and len(args) == 1:
         return graph.add(ew.pow_, args, {"exponent": _exponent(op[2:])})
-    raise MlaotError(f"op '{op}' of a Value with {len(args)} arguments has no rule; known are + * ** ReLU exp log tanh max dot")
+    raise MlaotError(
+        f"op '{op}' of a Value with {len(args)} arguments has no rule; known are + * ** ReLU exp log tanh max dot"
+    )
 
 
 def _exponent(text: str) -> float:

@@ -1,8 +1,8 @@
 """The array front door: a NumPy function, called with traced arrays, yields the graph.
 
-A ``Tensor`` answers to operators, ``@``, NumPy's ufuncs and a few NumPy functions; a ``Parameter`` is a named array that
-becomes an input of the graph when it meets one. Outside of tracing both behave as NumPy arrays do, so the function still
-runs on plain arrays.
+A ``Tensor`` answers to operators, ``@``, NumPy's ufuncs and a few NumPy functions; a ``Parameter`` is a named array
+that becomes an input of the graph when it meets one. Outside of tracing both behave as NumPy arrays do, so the
+function still runs on plain arrays.
 """
 
 from __future__ import annotations
@@ -20,12 +20,13 @@ from mlaot.errors import MlaotError
 from mlaot.frontend.declaration import Declaration, Traced
 from mlaot.ir import Dim, Graph, Node, Type
 from mlaot.ir.types import BY_NUMPY, DType, f64
+from mlaot.ops import Op
 from mlaot.ops import elementwise as ew
 from mlaot.ops import reduction as red
 from mlaot.ops import structure as st
 
 _current: ContextVar[Graph | None] = ContextVar("graph", default=None)
-UFUNCS: dict[str, ew.Op] = {
+UFUNCS: dict[str, Op] = {
     "add": ew.add,
     "subtract": ew.sub,
     "multiply": ew.mul,
@@ -100,7 +101,9 @@ class Operators:
             return power(inputs[0], 2)
         op = UFUNCS.get(ufunc.__name__)
         if op is None:
-            raise MlaotError(f"np.{ufunc.__name__} has no rule; known are {', '.join(sorted(UFUNCS))}, matmul, power, square")
+            raise MlaotError(
+                f"np.{ufunc.__name__} has no rule; known are {', '.join(sorted(UFUNCS))}, matmul, power, square"
+            )
         return elementwise(op, *inputs)
 
     def __array_function__(self, function: Any, types: Any, args: Any, options: Any) -> Any:
@@ -123,7 +126,7 @@ class Operators:
         x = _tensor(self)
         count: Any = 1
         for i in _axes(axis, x.node.type.rank):
-            extent = x.node.type.shape[i]
+            extent: Any = x.node.type.shape[i]
             if not isinstance(extent, int):
                 extent = Tensor(x.node.graph.add(st.size, (), {"dim": extent, "dtype": x.node.type.dtype}))
             count = extent * count
@@ -139,7 +142,7 @@ class Operators:
         return Tensor(st.reshape(_tensor(self).node, shape=new))
 
     @property
-    def T(self) -> Any:  # noqa: N802 - NumPy's name
+    def T(self) -> Any:
         return self.transpose()
 
 
@@ -211,9 +214,9 @@ def model(
 ) -> Any:
     """Mark a function of annotated arrays as a model: ``def net(x: mlaot.f32[64]): ...``.
 
-    Without a named dim in the annotations the function is for one example and the module serves any batch. ``loss`` is a
-    function of the outputs and further annotated inputs; with it the module trains ``parameters`` (all it meets, unless
-    given) by stochastic gradient descent.
+    Without a named dim in the annotations the function is for one example and the module serves any batch. ``loss`` is
+    a function of the outputs and further annotated inputs; with it the module trains ``parameters`` (all it meets,
+    unless given) by stochastic gradient descent.
     """
     if function is None:
         return lambda f: model(f, loss=loss, parameters=parameters, learning_rate=learning_rate)
@@ -279,7 +282,8 @@ def _arguments(graph: Graph, function: Callable[..., Any], skip: int) -> list[Te
             hint = Type(hint)
         if not isinstance(hint, Type):
             raise MlaotError(
-                f"argument {argument!r} of {function.__name__}: expected an annotation such as mlaot.f32[64], got {hint!r}"
+                f"argument {argument!r} of {function.__name__}: "
+                f"expected an annotation such as mlaot.f32[64], got {hint!r}"
             )
         if argument in graph.inputs:
             raise MlaotError(f"argument {argument!r} of {function.__name__} is the name of another input or parameter")
@@ -338,7 +342,7 @@ def _promoted(args: tuple[Any, ...]) -> list[Node]:
     return [n if n.type.dtype is kind else ew.cast(n, dtype=kind) for n in nodes]
 
 
-def elementwise(op: ew.Op, *args: Any) -> Any:
+def elementwise(op: Op, *args: Any) -> Any:
     """``op`` with NumPy's broadcasting and promotion."""
     if _plain(*args):
         return op.reference(*[np.asarray(a) for a in args])
@@ -385,7 +389,7 @@ def _axes(axis: Any, rank: int) -> tuple[int, ...]:
     return tuple(sorted(a % rank for a in (axis if isinstance(axis, tuple) else (axis,))))
 
 
-def reduce(op: ew.Op, x: Any, axis: Any, keepdims: bool) -> Any:
+def reduce(op: Op, x: Any, axis: Any, keepdims: bool) -> Any:
     """A reduction over ``axis`` (all where None)."""
     if _plain(x):
         array = np.asarray(x)

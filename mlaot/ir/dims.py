@@ -1,7 +1,7 @@
 """Dimensions: an int, or a canonical polynomial over named dims (``batch``, ``2 * batch + 3``, ``batch // 4``).
 
-Two expressions that are equal as polynomials are equal as objects, so shapes compare by ``==``. A dim is never negative;
-nothing else is known of a named one until the module is called.
+Two expressions that are equal as polynomials are equal as objects, so shapes compare by ``==``. A dim is never
+negative; nothing else is known of a named one until the module is called.
 """
 
 from __future__ import annotations

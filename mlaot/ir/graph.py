@@ -107,6 +107,7 @@ def topological(roots: Iterable[Node]) -> list[Node]:
     """Representatives reachable from ``roots``, each after its arguments."""
     order: list[Node] = []
     done: set[Node] = set()
+    begun: set[Node] = set()
     stack: list[Node] = []
     for root in roots:
         stack.append(root.find())
@@ -117,6 +118,8 @@ def topological(roots: Iterable[Node]) -> list[Node]:
                 continue
             missing = [f for a in node.args if (f := a if a.forwarded is None else a.find()) not in done]
             if missing:
+                assert node not in begun, f"bug in mlaot: a cycle through forwarded at {node}"
+                begun.add(node)
                 missing.reverse()
                 stack.extend(missing)
             else:

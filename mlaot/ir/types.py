@@ -58,7 +58,7 @@ class Type:
 
 
 class Literal:
-    """A constant array that is compared by its bits: ``0.0`` is not ``-0.0``, ``1`` is not ``1.0``, and nan is itself."""
+    """A constant array, compared by its bits: ``0.0`` is not ``-0.0``, ``1`` is not ``1.0``, and nan is itself."""
 
     __slots__ = ("array", "key")
 

@@ -1,8 +1,8 @@
 """Contractions: sums of products (and reductions over leading axes) in register tiles, with an elementwise epilogue.
 
 One label of the result runs along the lanes, one along the rows of a tile; the rest are plain loops. The design is the
-register-blocked micro-kernel of Goto and van de Geijn, Anatomy of High-Performance Matrix Multiplication (2008), without
-packing: parameters are already stored along the lanes.
+register-blocked micro-kernel of Goto and van de Geijn, Anatomy of High-Performance Matrix Multiplication (2008),
+without packing: parameters are already stored along the lanes.
 """
 
 from __future__ import annotations
@@ -72,9 +72,9 @@ class _ContractionBuilder:
                 continue
             for y in reversed(range(len(self.reads))):
                 others = [i for i in range(len(self.reads)) if i != y]
-                if self._stride(y, n) == 1 and self.reads[y].buffer.dtype == self.group.dtype:
-                    if all(self._stride(i, n) == 0 for i in others):
-                        return self._tiled(n, y, others[0] if others else None)
+                contiguous = self._stride(y, n) == 1 and self.reads[y].buffer.dtype == self.group.dtype
+                if contiguous and all(self._stride(i, n) == 0 for i in others):
+                    return self._tiled(n, y, others[0] if others else None)
         return None
 
     def along_k(self) -> Contraction | None:
@@ -109,27 +109,33 @@ class _ContractionBuilder:
         vector = k is None
         epilogue = self._epilogue(at, axis, None, vector=vector)
         rest = self._epilogue(at, axis, "{rest}", vector=True) if vector else ()
-        size = (lambda c: str(self.sizes[c]) if c is not None else "1")
         line = summed[-1] if k else n
         return Contraction(
             self.group.dtype,
             self.emit.params,
             "k" if k else "n",
             loops,
-            (names.get(m or "", "0"), size(m)),
-            (names.get(n or "", "0"), size(n)),
+            (names.get(m or "", "0"), self._size(m)),
+            (names.get(n or "", "0"), self._size(n)),
             tuple((names[c], str(self.sizes[c])) for c in summed),
             a,
             b,
             self.node.op.name if self.node.op is not red.contract else "sum",
             self._start(),
             line is not None
-            and all(may_overread(self.reads[i], self.labels[i].index(line)) for i in ((x, y) if k else (y,)) if i is not None),
+            and all(
+                may_overread(self.reads[i], self.labels[i].index(line))
+                for i in ((x, y) if k else (y,))
+                if i is not None
+            ),
             tuple(self.emit.once),
             epilogue,
             rest,
             self.emit.doc(),
         )
+
+    def _size(self, label: str | None) -> str:
+        return str(self.sizes[label]) if label is not None else "1"
 
     def _start(self) -> str:
         name = "sum" if self.node.op is red.contract else self.node.op.name
@@ -193,7 +199,11 @@ class _ContractionBuilder:
             factors.append(f"{name}[{index}]")
         ctype = C_TYPES[self.group.dtype]
         term = " * ".join(factors)
-        combined = f"acc + {term}" if self.node.op in (red.contract, red.sum_) else f"{self.node.op.name}_{self.group.dtype}(acc, {term})"
+        combined = (
+            f"acc + {term}"
+            if self.node.op in (red.contract, red.sum_)
+            else f"{self.node.op.name}_{self.group.dtype}(acc, {term})"
+        )
         body = [f"{ctype} acc = {self._start()};"]
         for i, c in enumerate(self.summed):
             body.append("    " * i + f"for (ptrdiff_t {names[c]} = 0; {names[c]} < {self.sizes[c]}; {names[c]}++) {{")
@@ -203,5 +213,3 @@ class _ContractionBuilder:
         body += [line.replace("{acc}", "acc") for line in self._epilogue(at, None, None, vector=False)]
         loops = tuple((names[c], str(self.sizes[c])) for c in self.out)
         return Copy(self.group.dtype, self.emit.params, (), tuple(self.emit.once), loops, tuple(body), self.emit.doc())
-
-

@@ -1,8 +1,8 @@
 """Which nodes one kernel computes: groups of nodes, made in one walk from the inputs to the outputs.
 
-A group starts at a contraction (and takes the elementwise work on its result as an epilogue), or is a set of elementwise
-ops and reductions along rows of one shape ``rows x columns``. A node joins the latest group it fits, if everything it
-reads is in that group or in one of a lower level; so groups never wait for each other in a circle.
+A group starts at a contraction (and takes the elementwise work on its result as an epilogue), or is a set of
+elementwise ops and reductions along rows of one shape ``rows x columns``. A node joins the latest group it fits, if
+everything it reads is in that group or in one of a lower level; so groups never wait for each other in a circle.
 """
 
 from __future__ import annotations
@@ -54,7 +54,9 @@ def is_free(node: Node) -> bool:
         return node.type.shape == ()
     if node.op is st.input_:
         return node.type.shape == () and not node.attrs.get("parameter", False)
-    return node.type.shape == () and is_elementwise(node) and node.op is not ew.copy and all(is_free(a) for a in node.args)
+    return (
+        node.type.shape == () and is_elementwise(node) and node.op is not ew.copy and all(is_free(a) for a in node.args)
+    )
 
 
 def is_elementwise(node: Node) -> bool:
@@ -79,7 +81,8 @@ def cheap_nodes(graph: Graph) -> set[Node]:
 
 
 def fuse(graph: Graph) -> tuple[list[Group], dict[Node, Group]]:
-    """The groups of ``graph``, so that each reads only what earlier ones compute, and the group others read a node from.
+    """The groups of ``graph``, so that each reads only what earlier ones compute, and the group others read a node
+    from.
 
     What goes into a slot joins a group that computes nothing else for others, and closes it: a slot can then be written
     after its last reader, and no gradient is written while outputs are computed. Cheap nodes are in every row group of
@@ -91,7 +94,9 @@ def fuse(graph: Graph) -> tuple[list[Group], dict[Node, Group]]:
     home: dict[Node, Group] = {}
     groups: list[Group] = []
     cheap = cheap_nodes(graph)
-    again = {n for n in graph.nodes() if n.op in AGAIN and n not in cheap and n not in outputs | written and n.type.shape}
+    again = {
+        n for n in graph.nodes() if n.op in AGAIN and n not in cheap and n not in outputs | written and n.type.shape
+    }
 
     def choose(node: Node) -> Group:
         group = _candidate(node, home, again) if node.op is not ew.copy else None
@@ -180,7 +185,7 @@ def full_shape(group: Group) -> tuple[Dim, ...]:
 
 
 def _sources(node: Node, again: set[Node]) -> list[tuple[Node, Node]]:
-    """What a node reads: each argument as it is, and the value behind it; behind what is computed again, its argument."""
+    """Each argument as it is read, and the value behind it; for what is computed again, those of its argument."""
     found = []
     for a in node.args:
         base = base_of(a)

@@ -125,7 +125,7 @@ def _unit_axes(node: Node, inner: Access) -> Access | None:
 
 
 def slot_strides(graphs: Iterable[Graph], name: str) -> tuple[int, ...]:
-    """The storage of a parameter: for a matrix, the order that makes the contractions which read or write it cheapest."""
+    """A parameter's storage: for a matrix, the order that makes the contractions that read or write it cheapest."""
     node = next(g.inputs[name] for g in graphs if name in g.inputs)
     shape = tuple(int(d) for d in node.type.shape)  # type: ignore[arg-type]
     itemsize = node.type.dtype.itemsize
@@ -180,5 +180,3 @@ def _reaches(graph: Graph, node: Node, name: str) -> bool:
         seen.add(top)
         stack.extend(a.find() for a in top.args)
     return False
-
-

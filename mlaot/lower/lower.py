@@ -69,7 +69,13 @@ class _Storage:
             if node is None:
                 assert not model.trains, f"bug in mlaot: no entry has the parameter {name}"
                 continue  # frozen, and nothing reads it
-            buffer = Buffer(name, node.type.dtype.name, node.type.shape, slot_strides(graphs, name), "state" if model.trains else "constant")
+            buffer = Buffer(
+                name,
+                node.type.dtype.name,
+                node.type.shape,
+                slot_strides(graphs, name),
+                "state" if model.trains else "constant",
+            )
             data = _stored(value.astype(node.type.dtype.numpy), buffer)
             self.buffers[name] = buffer
             region = self.initial if model.trains else self.constants
@@ -130,7 +136,7 @@ def _stored(value: np.ndarray[tuple[int, ...], np.dtype[np.generic]], buffer: Bu
 
 
 def _procedure(name: str, graph: Graph, storage: _Storage, model: Model) -> Procedure:
-    """The entry ``name``; where slots' writers read each other's slot, values are complete before any slot is written."""
+    """The entry ``name``; where writers read each other's slots, all values are complete before one is written."""
     _check_dims(name, graph)
     try:
         return _in_place(name, graph, storage)
@@ -147,7 +153,9 @@ def _check_dims(name: str, graph: Graph) -> None:
     known = {n for node in graph.inputs.values() for d in node.type.shape for n in names(d)}
     used = {n for node in graph.nodes() for d in (*node.type.shape, node.attrs.get("dim", 0)) for n in names(d)}
     if used - known:
-        raise MlaotError(f"{name}: no input that the result depends on has the dimension {', '.join(sorted(used - known))}")
+        raise MlaotError(
+            f"{name}: no input that the result depends on has the dimension {', '.join(sorted(used - known))}"
+        )
 
 
 def _in_place(name: str, graph: Graph, storage: _Storage) -> Procedure:
@@ -182,7 +190,13 @@ def _in_place(name: str, graph: Graph, storage: _Storage) -> Procedure:
         name == "accumulate",
         DOCS.get(name, ""),
     )
-    return Procedure(entry, tuple(ordered), tuple(offsets), len([g for g in order if g in needed]), {id(b): o for b, o in storage.offsets.items()})
+    return Procedure(
+        entry,
+        tuple(ordered),
+        tuple(offsets),
+        len([g for g in order if g in needed]),
+        {id(b): o for b, o in storage.offsets.items()},
+    )
 
 
 def _port(name: str, node: Node, limit: int | None) -> Port:
@@ -193,7 +207,7 @@ def _port(name: str, node: Node, limit: int | None) -> Port:
 def _stores(
     graph: Graph, groups: list[Group], home: dict[Node, Group], storage: _Storage, accesses: dict[Node, Access]
 ) -> dict[Node, list[Buffer]]:
-    """The buffers each computed node is written to: outputs, slots, or one of the workspace if another kernel reads it."""
+    """Where each computed node is written to: outputs, slots, or the workspace if another kernel reads it."""
     stores: dict[Node, list[Buffer]] = {}
     for key, node in graph.outputs.items():
         found = node.find()

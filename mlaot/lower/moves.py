@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from math import prod
 from typing import Any
 
 import numpy as np
 
 from mlaot.ir import Dim, Node
+from mlaot.ir.dims import product
 from mlaot.lower.emit import Emitter
 from mlaot.lower.fuse import Group
 from mlaot.lower.layout import Access, linear
@@ -53,6 +53,12 @@ def _table(tables: list[Table], values: np.ndarray[Any, Any]) -> str:
     return f"{name}[n]"
 
 
+def _count(shape: Sequence[Dim]) -> int:
+    size = product(tuple(shape))
+    assert isinstance(size, int), "bug in mlaot: a gather along a named dim"
+    return size
+
+
 def _base(at: Sequence[str], strides: Sequence[Dim], offset: Dim = 0) -> str:
     text = linear([*zip(at, strides, strict=False)], offset)
     return "" if text == "0" else f"{text} + "
@@ -93,7 +99,7 @@ def _join(emit: Emitter, node: Node, at: Sequence[str], out: Buffer, tables: lis
     for a in node.args:
         access = emit.access(a.find())
         shape = a.find().type.shape[lead:]
-        count = prod(int(d) for d in shape)  # type: ignore[arg-type]
+        count = _count(shape)
         read = f"{emit.buffer(access.buffer)}[{_base(at, access.strides, access.offset)}"
         if node.op is st.stack:
             lines.append(f"{name}[{_base(at, out.strides)}{start}] = {read}0];")

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from mlaot.ir import Dim
-from mlaot.ir.dims import Expr
+from mlaot.ir.dims import Expr, Monomial
 from mlaot.lower.program import Buffer, Kernel
 
 
@@ -25,11 +25,9 @@ def plan(kernels: Sequence[Kernel]) -> tuple[list[tuple[Buffer, Dim]], Dim]:
     blocks: list[tuple[Dim, int]] = []  # bytes, the last kernel that uses it
     placed: list[tuple[Buffer, int]] = []
     for buffer in sorted(first, key=lambda b: first[b]):
-        for i, (size, busy) in enumerate(blocks):
-            if busy < first[buffer] and at_least(size, buffer.bytes):
-                break
-        else:
-            i = len(blocks)
+        free = (i for i, (size, busy) in enumerate(blocks) if busy < first[buffer] and at_least(size, buffer.bytes))
+        i = next(free, len(blocks))
+        if i == len(blocks):
             blocks.append((buffer.bytes, -1))
         blocks[i] = (blocks[i][0], last[buffer])
         placed.append((buffer, i))
@@ -43,6 +41,6 @@ def plan(kernels: Sequence[Kernel]) -> tuple[list[tuple[Buffer, Dim]], Dim]:
 
 def at_least(a: Dim, b: Dim) -> bool:
     """Whether ``a >= b`` for all values of the dims: certain where each coefficient is."""
-    left = dict(a.terms) if isinstance(a, Expr) else {(): a}
-    right = dict(b.terms) if isinstance(b, Expr) else {(): b}
+    left: Mapping[Monomial, int] = dict(a.terms) if isinstance(a, Expr) else {(): a}
+    right: Mapping[Monomial, int] = dict(b.terms) if isinstance(b, Expr) else {(): b}
     return all(left.get(key, 0) >= value for key, value in right.items()) and all(v >= 0 for v in left.values())

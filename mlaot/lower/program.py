@@ -35,7 +35,7 @@ class Slot:
 
 @dataclass(frozen=True)
 class Entry:
-    """One compiled function. ``workspace`` (bytes) and ``work`` (floating-point operations) are C expressions in the dims."""
+    """One compiled function; ``workspace`` (bytes) and ``work`` (operations) are C expressions in the dims."""
 
     name: str
     inputs: tuple[Port, ...]
@@ -92,7 +92,7 @@ class Buffer:
 
 def _is_larger(a: Dim, b: Dim) -> bool:
     """Whether a product of an extent and a stride exceeds another; the one with more named dims does."""
-    order = [(len(dim_names(x)), substitute(x, {n: 1 for n in dim_names(x)})) for x in (a, b)]
+    order = [(len(dim_names(x)), substitute(x, dict.fromkeys(dim_names(x), 1))) for x in (a, b)]
     return order[0] > order[1]
 
 
@@ -177,7 +177,7 @@ Kernel = Rows | Contraction | Copy
 
 @dataclass(frozen=True)
 class Procedure:
-    """The kernels of an entry in order, where each work buffer lies, and after how many kernels the forward phase ends."""
+    """The kernels of an entry in order, where each work buffer lies, and how many kernels the forward phase has."""
 
     entry: Entry
     kernels: tuple[Kernel, ...]
@@ -205,5 +205,7 @@ class Program:
     procedures: tuple[Procedure, ...]
 
     def __str__(self) -> str:
-        slots = [f"  {s.name}: {s.dtype}{list(s.shape)} strides {list(s.strides)} at {s.offset}" for s in self.module.slots]
+        slots = [
+            f"  {s.name}: {s.dtype}{list(s.shape)} strides {list(s.strides)} at {s.offset}" for s in self.module.slots
+        ]
         return "\n".join([f"program {self.module.name}", *slots, *map(str, self.procedures)]) + "\n"

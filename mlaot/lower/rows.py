@@ -1,9 +1,9 @@
 """Row kernels: elementwise ops and reductions along the last axis, several vector loops over each row.
 
-    for each row:
-        for the columns: m = max(m, x)            a stage for each reduction that later work waits for
-        for the columns: e = exp(x - m), s += e
-        for the columns: y = e / s
+for each row:
+    for the columns: m = max(m, x)            a stage for each reduction that later work waits for
+    for the columns: e = exp(x - m), s += e
+    for the columns: y = e / s
 """
 
 from __future__ import annotations
@@ -111,9 +111,7 @@ class _RowsBuilder:
         columns = str(self.full[self.axis]) if self.axis is not None and stages else None
         doc = self.emit.doc()
         once = tuple(self.emit.once)
-        return Rows(
-            self.group.dtype, self.emit.params, self.loops, columns, once, (*self.row, *row), stages, done, doc
-        )
+        return Rows(self.group.dtype, self.emit.params, self.loops, columns, once, (*self.row, *row), stages, done, doc)
 
     def _has_columns(self, s: int) -> bool:
         return any(self._column_stage(n) == s for n in self.group.nodes)

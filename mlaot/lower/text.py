@@ -37,7 +37,13 @@ def kernels_file(program: Program, stem: str, isa: Isa) -> str:
     kernels_text = [text.replace("NAME(", f"{name}(", 1) for (_, text), name in bodies.items()]
     preamble = helpers("\n".join(kernels_text), isa)
     return render(
-        "kernels.c.j2", module=program.module, isa=isa, stem=stem, helpers=preamble, kernels=kernels_text, entries=entries
+        "kernels.c.j2",
+        module=program.module,
+        isa=isa,
+        stem=stem,
+        helpers=preamble,
+        kernels=kernels_text,
+        entries=entries,
     )
 
 

@@ -39,7 +39,10 @@ def widest(isa: Isa) -> int:
 
 def is_light(kernel: Contraction) -> bool:
     """A contraction so small that short code is worth more than the last of its speed."""
-    return prod(int(size) for size in (kernel.m[1], kernel.n[1], kernel.k[-1][1] if kernel.k else "1") if size.isdigit()) < LIGHT
+    return (
+        prod(int(size) for size in (kernel.m[1], kernel.n[1], kernel.k[-1][1] if kernel.k else "1") if size.isdigit())
+        < LIGHT
+    )
 
 
 def tiles(kernel: Contraction, isa: Isa) -> list[Tile]:
@@ -49,7 +52,9 @@ def tiles(kernel: Contraction, isa: Isa) -> list[Tile]:
     for panel in _panels(kernel, lanes, isa):
         most = most_rows(panel[3], isa) if kernel.along == "n" else isa.registers // 8
         for rows in _blocks(kernel.m[1], most // 2 if is_light(kernel) else most):
-            result.append(_along_n(kernel, panel, rows, lanes) if kernel.along == "n" else _along_k(kernel, panel, rows, lanes))
+            result.append(
+                _along_n(kernel, panel, rows, lanes) if kernel.along == "n" else _along_k(kernel, panel, rows, lanes)
+            )
     return result
 
 
@@ -62,7 +67,10 @@ def _panels(kernel: Contraction, lanes: int, isa: Isa) -> list[Panel]:
         width = next(w for w in (5, 4, 3, 2, 1) if int(size) % w == 0)
         return [("0", size, width, width, None)]
     if not size.isdigit():
-        return [("0", f"{size} - {lanes - 1}", lanes, 1, None), (f"{size} / {lanes} * {lanes}", size, lanes, 1, f"{size} - j")]
+        return [
+            ("0", f"{size} - {lanes - 1}", lanes, 1, None),
+            (f"{size} / {lanes} * {lanes}", size, lanes, 1, f"{size} - j"),
+        ]
     n = int(size)
     whole, rest = divmod(n, lanes)
     vectors = whole + (rest > 0)
@@ -86,7 +94,11 @@ def _panels(kernel: Contraction, lanes: int, isa: Isa) -> list[Panel]:
 def _blocks(size: str, most: int) -> list[tuple[str, str, int]]:
     """Blocks of rows: of ``most`` each, then the rest: as one block where the size is known, else one by one."""
     if not size.isdigit():
-        return [("0", f"{size} - {most - 1}", most), (f"{size} / {most} * {most}", size, 1)] if most > 1 else [("0", size, 1)]
+        return (
+            [("0", f"{size} - {most - 1}", most), (f"{size} / {most} * {most}", size, 1)]
+            if most > 1
+            else [("0", size, 1)]
+        )
     m = int(size)
     most = next((k for k in range(most, max(most // 2, 1), -1) if m % k == 0), min(most, m))
     whole = m // most * most
@@ -124,7 +136,9 @@ def _along_n(kernel: Contraction, panel: Panel, rows: tuple[str, str, int], lane
     for v in range(width):
         text = index.replace("{j}", j_text[v]).replace("{i}", "i")
         partial = panel[4] if v == width - 1 and not kernel.full_b else None
-        load = f"load_{vector}({name} + {text})" if partial is None else f"load_part_{vector}({name} + {text}, {partial})"
+        load = (
+            f"load_{vector}({name} + {text})" if partial is None else f"load_part_{vector}({name} + {text}, {partial})"
+        )
         step.append(tidy(f"const {vector} b{v} = {load};"))
     if kernel.a is not None:
         name, index = kernel.a

@@ -20,9 +20,9 @@ OPS: dict[str, Op] = {}
 class Op:
     """``type_rule(*types, **attrs)``, ``reference(*arrays, **attrs)``: NumPy, the meaning of the op.
 
-    ``vjp(ct, out, *args, **attrs)`` gives one cotangent (or None) per argument. ``batch(node, args, batched, dim)`` gives
-    the node with a leading ``dim``; ``args`` are batched where ``batched`` says so. ``c(args, t, **attrs)`` is the C
-    expression of an elementwise op for values of type suffix ``t`` (``f64`` scalars, ``f64v`` vectors).
+    ``vjp(ct, out, *args, **attrs)`` gives one cotangent (or None) per argument. ``batch(node, args, batched, dim)``
+    gives the node with a leading ``dim``; ``args`` are batched where ``batched`` says so. ``c(args, t, **attrs)`` is
+    the C expression of an elementwise op for values of type suffix ``t`` (``f64`` scalars, ``f64v`` vectors).
     """
 
     name: str

@@ -85,57 +85,55 @@ def _sum(*args: Array) -> Array:
     return reduce(np.add, args)
 
 
-add = elementwise(
-    "add", _sum, lambda ct, out, *args: (ct,) * len(args), operator("+"), commutative=True
-)
-sub = elementwise("sub", np.subtract, lambda ct, out, a, b: (ct, neg(ct)), operator("-"))
-mul = elementwise(
+add: Op = elementwise("add", _sum, lambda ct, out, *args: (ct,) * len(args), operator("+"), commutative=True)
+sub: Op = elementwise("sub", np.subtract, lambda ct, out, a, b: (ct, neg(ct)), operator("-"))
+mul: Op = elementwise(
     "mul", np.multiply, lambda ct, out, a, b: (mul(ct, b), mul(ct, a)), operator("*"), commutative=True
 )
-div = elementwise(
-    "div", np.divide, lambda ct, out, a, b: (div(ct, b), neg(mul(ct, div(out, b)))), operator("/")
-)
-copy = elementwise("copy", lambda x: x, lambda ct, out, x: (ct,), lambda args, t: args[0])
-neg = elementwise(
+div: Op = elementwise("div", np.divide, lambda ct, out, a, b: (div(ct, b), neg(mul(ct, div(out, b)))), operator("/"))
+copy: Op = elementwise("copy", lambda x: x, lambda ct, out, x: (ct,), lambda args, t: args[0])
+neg: Op = elementwise(
     "neg",
     np.negative,
     lambda ct, out, x: (neg(ct),),
     lambda args, t: f"-({args[0]})" if args[0].startswith("-") else f"-{args[0]}",
 )
-pow_ = elementwise(
+pow_: Op = elementwise(
     "pow",
     lambda x, exponent: np.power(x, np.asarray(exponent, x.dtype)),
     lambda ct, out, x, exponent: (
         None
         if exponent == 0
-        else mul(ct, mul(full_like(x, exponent), pow_(x, exponent=exponent - 1) if exponent != 1 else full_like(x, 1.0))),
+        else mul(
+            ct, mul(full_like(x, exponent), pow_(x, exponent=exponent - 1) if exponent != 1 else full_like(x, 1.0))
+        ),
     ),
     _power,
 )
-exp = elementwise("exp", np.exp, lambda ct, out, x: (mul(ct, out),), function("exp"))
-log = elementwise("log", np.log, lambda ct, out, x: (div(ct, x),), function("log"))
-tanh = elementwise(
+exp: Op = elementwise("exp", np.exp, lambda ct, out, x: (mul(ct, out),), function("exp"))
+log: Op = elementwise("log", np.log, lambda ct, out, x: (div(ct, x),), function("log"))
+tanh: Op = elementwise(
     "tanh",
     np.tanh,
     lambda ct, out, x: (mul(ct, sub(full_like(x, 1.0), mul(out, out))),),
     function("tanh"),
 )
-sqrt = elementwise(
-    "sqrt", np.sqrt, lambda ct, out, x: (div(mul(full_like(x, 0.5), ct), out),), function("sqrt")
+sqrt: Op = elementwise("sqrt", np.sqrt, lambda ct, out, x: (div(mul(full_like(x, 0.5), ct), out),), function("sqrt"))
+abs_: Op = elementwise("abs", np.abs, lambda ct, out, x: (mul(ct, sign(x)),), function("abs"))
+sign: Op = elementwise("sign", np.sign, lambda ct, out, x: (None,), function("sign"))
+relu: Op = elementwise("relu", lambda x: np.maximum(x, 0), lambda ct, out, x: (mul(ct, step(out)),), function("relu"))
+step: Op = elementwise("step", _step, lambda ct, out, x: (None,), function("step"))
+is_equal: Op = elementwise(
+    "is_equal",
+    lambda a, b: (a == b).astype(a.dtype),
+    lambda ct, out, a, b: (None, None),
+    function("eq"),
+    commutative=True,
 )
-abs_ = elementwise("abs", np.abs, lambda ct, out, x: (mul(ct, sign(x)),), function("abs"))
-sign = elementwise("sign", np.sign, lambda ct, out, x: (None,), function("sign"))
-relu = elementwise(
-    "relu", lambda x: np.maximum(x, 0), lambda ct, out, x: (mul(ct, step(out)),), function("relu")
-)
-step = elementwise("step", _step, lambda ct, out, x: (None,), function("step"))
-is_equal = elementwise(
-    "is_equal", lambda a, b: (a == b).astype(a.dtype), lambda ct, out, a, b: (None, None), function("eq"), commutative=True
-)
-maximum = elementwise(
+maximum: Op = elementwise(
     "maximum", lambda *args: reduce(np.maximum, args), _vjp_max, function("max"), commutative=True
 )
-minimum = elementwise(
+minimum: Op = elementwise(
     "minimum", lambda *args: reduce(np.minimum, args), _vjp_max, function("min"), commutative=True
 )
 
@@ -148,7 +146,7 @@ def _vjp_cast(ct: Node, out: Node, x: Node, dtype: DType) -> tuple[Node | None, 
     return (cast(ct, dtype=x.type.dtype) if x.type.dtype.kind == "f" else None,)
 
 
-cast = Op(
+cast: Op = Op(
     "cast",
     _cast_type,
     lambda x, dtype: x.astype(dtype.numpy),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-
 import numpy as np
 
 from mlaot.errors import MlaotError
@@ -40,15 +39,15 @@ def _batch_reduction(node: Node, args: Sequence[Node], batched: Sequence[bool], 
     return node.op(args[0], axes=tuple(a + 1 for a in node.attrs["axes"]))
 
 
-sum_ = Op(
+sum_: Op = Op(
     "sum",
     _reduced,
     lambda x, axes: np.sum(x, axis=axes, dtype=x.dtype),
     lambda ct, out, x, axes: (_spread(ct, x, axes),),
     _batch_reduction,
 )
-max_ = Op("max", _reduced, lambda x, axes: np.max(x, axis=axes), _vjp_extreme, _batch_reduction)
-min_ = Op("min", _reduced, lambda x, axes: np.min(x, axis=axes), _vjp_extreme, _batch_reduction)
+max_: Op = Op("max", _reduced, lambda x, axes: np.max(x, axis=axes), _vjp_extreme, _batch_reduction)
+min_: Op = Op("min", _reduced, lambda x, axes: np.min(x, axis=axes), _vjp_extreme, _batch_reduction)
 
 
 def parse_spec(spec: str) -> tuple[str, str, str]:
@@ -66,7 +65,9 @@ def _contract_type(a: Type, b: Type, spec: str) -> Type:
             raise MlaotError(f"contract '{spec}' does not fit {a} and {b}")
         for label, size in zip(labels, operand.shape, strict=True):
             if sizes.setdefault(label, size) != size:
-                raise MlaotError(f"contract '{spec}' needs one size for {label}, got {sizes[label]} and {size} in {a} and {b}")
+                raise MlaotError(
+                    f"contract '{spec}' needs one size for {label}, got {sizes[label]} and {size} in {a} and {b}"
+                )
     if a.dtype != b.dtype or not set(out) <= set(sizes) or len(set(out)) != len(out):
         raise MlaotError(f"contract '{spec}' does not fit {a} and {b}")
     return Type(a.dtype, tuple(sizes[label] for label in out))
@@ -98,7 +99,6 @@ def _contract_reference(a: Array, b: Array, spec: str) -> Array:
     return result
 
 
-contract = Op("contract", _contract_type, _contract_reference, _vjp_contract, _batch_contract)
+contract: Op = Op("contract", _contract_type, _contract_reference, _vjp_contract, _batch_contract)
 
 __all__ = ["contract", "kept_axes", "lift", "max_", "min_", "parse_spec", "sum_", "transpose"]
-

@@ -19,8 +19,8 @@ def _no_reference(*_: Array, **__: Any) -> Array:
     raise AssertionError("bug in mlaot: an input has no value of its own")
 
 
-input_ = Op("input", lambda name, type, **notes: type, _no_reference)
-const = Op(
+input_: Op = Op("input", lambda name, type, **notes: type, _no_reference)
+const: Op = Op(
     "const",
     lambda value: Type(BY_NUMPY[str(value.array.dtype)], value.array.shape),
     lambda value: value.array,
@@ -29,7 +29,11 @@ const = Op(
 
 
 def _broadcast_type(x: Type, shape: tuple[Dim, ...], axes: tuple[int, ...]) -> Type:
-    if len(axes) != x.rank or any(x.shape[i] != shape[a] for i, a in enumerate(axes)) or list(axes) != sorted(set(axes)):
+    if (
+        len(axes) != x.rank
+        or any(x.shape[i] != shape[a] for i, a in enumerate(axes))
+        or list(axes) != sorted(set(axes))
+    ):
         raise MlaotError(f"cannot broadcast {x} to {list(shape)} along axes {axes}")
     return x.with_shape(shape)
 
@@ -52,7 +56,7 @@ def _batch_broadcast(node: Node, args: Sequence[Node], batched: Sequence[bool], 
     return broadcast(args[0], shape=(dim, *shape), axes=(0, *[a + 1 for a in axes]))
 
 
-broadcast = Op("broadcast", _broadcast_type, _broadcast_reference, _vjp_broadcast, _batch_broadcast)
+broadcast: Op = Op("broadcast", _broadcast_type, _broadcast_reference, _vjp_broadcast, _batch_broadcast)
 
 
 def _transpose_type(x: Type, perm: tuple[int, ...]) -> Type:
@@ -61,7 +65,7 @@ def _transpose_type(x: Type, perm: tuple[int, ...]) -> Type:
     return x.with_shape(tuple(x.shape[p] for p in perm))
 
 
-transpose = Op(
+transpose: Op = Op(
     "transpose",
     _transpose_type,
     lambda x, perm: np.transpose(x, perm),
@@ -76,7 +80,7 @@ def _reshape_type(x: Type, shape: tuple[Dim, ...]) -> Type:
     return x.with_shape(shape)
 
 
-reshape = Op(
+reshape: Op = Op(
     "reshape",
     _reshape_type,
     lambda x, shape: x.reshape(shape),
@@ -86,8 +90,10 @@ reshape = Op(
 
 
 def _take_type(x: Type, indices: Literal, lead: int = 0) -> Type:
-    rest = prod(x.shape[lead:])  # type: ignore[arg-type]
-    if indices.array.size and not (0 <= indices.array.min() and indices.array.max() < rest):
+    rest = dims_.product(x.shape[lead:])
+    if not isinstance(rest, int):
+        raise MlaotError(f"cannot take from {x} along a named dim")
+    if indices.array.size and not (indices.array.min() >= 0 and indices.array.max() < rest):
         raise MlaotError(f"take from {x}: index {indices.array.max()} is outside 0..{rest - 1}")
     return x.with_shape((*x.shape[:lead], *indices.array.shape))
 
@@ -105,7 +111,7 @@ def _batch_lead(node: Node, args: Sequence[Node], batched: Sequence[bool], dim: 
 
 
 # The elements of x, flat behind its first `lead` axes, that `indices` names.
-take = Op("take", _take_type, _take_reference, _vjp_take, _batch_lead)
+take: Op = Op("take", _take_type, _take_reference, _vjp_take, _batch_lead)
 
 
 def _put_add_type(x: Type, indices: Literal, lead: int, shape: tuple[int, ...]) -> Type:
@@ -114,7 +120,7 @@ def _put_add_type(x: Type, indices: Literal, lead: int, shape: tuple[int, ...]) 
 
 def _put_add_reference(x: Array, indices: Literal, lead: int, shape: tuple[int, ...]) -> Array:
     flat = np.zeros((*x.shape[:lead], prod(shape)), x.dtype)
-    np.add.at(flat, (..., indices.array), x)
+    np.add.at(flat, (..., indices.array), x)  # type: ignore[arg-type]
     return flat.reshape((*x.shape[:lead], *shape))
 
 
@@ -123,14 +129,14 @@ def _vjp_put_add(ct: Node, out: Node, x: Node, indices: Literal, lead: int, shap
 
 
 # The gradient of take: each element added to the place it was taken from.
-put_add = Op("put_add", _put_add_type, _put_add_reference, _vjp_put_add, _batch_lead)
+put_add: Op = Op("put_add", _put_add_type, _put_add_reference, _vjp_put_add, _batch_lead)
 
 
 def _item_type(x: Type, index: int) -> Type:
     return scalar_type(x.dtype)
 
 
-item = Op(
+item: Op = Op(
     "item",
     _item_type,
     lambda x, index: x.reshape(-1)[index],
@@ -142,13 +148,11 @@ item = Op(
 def scalar_index(index: int) -> Literal:
     """A rank-0 index."""
 
-
     return Literal(index, i64)
 
 
 def indices(value: Any) -> Literal:
     """An index array as an attribute."""
-
 
     return Literal(value, i64)
 
@@ -170,7 +174,7 @@ def _batch_stack(node: Node, args: Sequence[Node], batched: Sequence[bool], dim:
     return stack(*lifted, axis=node.attrs.get("axis", 0) + 1)
 
 
-stack = Op("stack", _stack_type, lambda *args, axis=0: np.stack(args, axis), _vjp_stack, _batch_stack)
+stack: Op = Op("stack", _stack_type, lambda *args, axis=0: np.stack(args, axis), _vjp_stack, _batch_stack)
 
 
 def _concat_type(*types: Type, axis: int = 0) -> Type:
@@ -199,7 +203,7 @@ def _batch_concat(node: Node, args: Sequence[Node], batched: Sequence[bool], dim
     return concat(*lifted, axis=node.attrs.get("axis", 0) + 1)
 
 
-concat = Op("concat", _concat_type, lambda *args, axis=0: np.concatenate(args, axis), _vjp_concat, _batch_concat)
+concat: Op = Op("concat", _concat_type, lambda *args, axis=0: np.concatenate(args, axis), _vjp_concat, _batch_concat)
 
 
 def _one_hot_type(label: Type, classes: int, dtype: DType) -> Type:
@@ -208,7 +212,7 @@ def _one_hot_type(label: Type, classes: int, dtype: DType) -> Type:
     return Type(dtype, (*label.shape, classes))
 
 
-one_hot = Op(
+one_hot: Op = Op(
     "one_hot",
     _one_hot_type,
     lambda label, classes, dtype: (label[..., None] == np.arange(classes)).astype(dtype.numpy),
@@ -218,7 +222,7 @@ one_hot = Op(
 
 
 # A named dimension as a number: the divisor of a mean over a batch.
-size = Op(
+size: Op = Op(
     "size",
     lambda dim, dtype: Type(dtype, ()),
     lambda dim, dtype: np.asarray(dim, dtype.numpy),

@@ -38,5 +38,3 @@ def batch(graph: Graph, dim: Dim, shared: Container[str]) -> Graph:
         value, batched = values[node.find()]
         new.outputs[name] = value if batched else lift(value, dim)
     return new
-
-

@@ -71,7 +71,7 @@ def transposed_result(node: Node) -> Node | None:
 
 
 def canonical_labels(node: Node) -> Node | None:
-    """The operand with the result's first label comes first; labels are named in order of the result, then of the sum"""
+    """The operand with the result's first label first; labels named in order of the result, then of the sum"""
     first, second, out = red.parse_spec(node.attrs["spec"])
     operands = [(first, node.arg(0)), (second, node.arg(1))]
     order = [tuple(out.index(c) for c in labels if c in out) for labels, _ in operands]

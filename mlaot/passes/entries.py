@@ -88,7 +88,9 @@ def _train_step(module: Module, model: Graph, loss: Node) -> Graph:
 
 
 def _accumulate(module: Module, model: Graph, outputs: dict[str, Node], loss: Node) -> Graph:
-    graph, copies = copy_into(model, [*[v.find() for v in outputs.values()], loss], "accumulate", keep=module.parameters)
+    graph, copies = copy_into(
+        model, [*[v.find() for v in outputs.values()], loss], "accumulate", keep=module.parameters
+    )
     mean = _mean(copies[loss])
     wanted = [graph.inputs[name] for name in module.parameters]
     for node, gradient in zip(wanted, differentiate(mean, wanted), strict=True):

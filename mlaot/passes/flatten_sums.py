@@ -3,10 +3,11 @@
     v3 = add(v0, v1)
     v4 = add(v3, v2)      =>    v4 = add(v0, v1, v2)
 
-Sums are flattened from their root only: every prefix would be quadratic. Sibling sums stay apart: where a sum has several
-inner sums of equal structure that share operands (``h @ w2`` summed over its ten outputs), each is a value of its own,
-for greedy flattening would turn ten dots of 50 terms into one of 500 and the matrix product would be gone. Structure is
-compared by a hash of the multiset of terms, so shuffled terms and the unmarked first of several siblings are recognized.
+Sums are flattened from their root only: every prefix would be quadratic. Sibling sums stay apart: where a sum has
+several inner sums of equal structure that share operands (``h @ w2`` summed over its ten outputs), each is a value of
+its own, for greedy flattening would turn ten dots of 50 terms into one of 500 and the matrix product would be gone.
+Structure is compared by a hash of the multiset of terms, so shuffled terms and the unmarked first of several siblings
+are recognized.
 """
 
 from __future__ import annotations
@@ -117,7 +118,7 @@ def _is_zero(node: Node) -> bool:
 
 
 def _siblings(root: Node, interior: set[Node], signature: dict[Node, Signature]) -> set[Node]:
-    """Inner sums that stay: two or more of equal structure that share operands, the largest first; then those in them."""
+    """Inner sums that stay: several of equal structure that share operands, the largest first; then those inside."""
     kept: set[Node] = set()
     inside: set[Node] = set()
     by_signature: dict[Signature, list[Node]] = {}

@@ -6,8 +6,8 @@
     v7 = add(v6, b)                v6 = contract(v4, v5, spec=a,a->)
                                    v7 = add(b, v6)
 
-Flattens every nested sum greedily, then makes a dot of the products of each sum. A summed output of ten dots of 50 terms
-becomes one dot of 500: that is why ``flatten_sums`` and ``raise_tensors`` go another way. Reassociates.
+Flattens every nested sum greedily, then makes a dot of the products of each sum. A summed output of ten dots of 50
+terms becomes one dot of 500: that is why ``flatten_sums`` and ``raise_tensors`` go another way. Reassociates.
 """
 
 from __future__ import annotations

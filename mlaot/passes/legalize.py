@@ -14,10 +14,11 @@ import numpy as np
 from mlaot.ir import Graph, Node, users
 from mlaot.lower.fuse import MOVES, REDUCTIONS, base_of, is_free, is_stored
 from mlaot.lower.layout import is_view
+from mlaot.ops import Op
 from mlaot.ops import elementwise as ew
 from mlaot.ops import reduction as red
 from mlaot.ops import structure as st
-from mlaot.passes.rewrite import rewrite
+from mlaot.passes.rewrite import Rule, rewrite
 
 
 def last_axis_first(node: Node) -> Node | None:
@@ -36,7 +37,6 @@ def reshape_is_take(node: Node) -> Node | None:
     while lead < min(len(source), len(shape)) and source[lead] == shape[lead]:
         lead += 1
 
-
     rest = tuple(int(d) for d in shape[lead:])  # type: ignore[arg-type]
     return st.take(node.arg(0), indices=st.indices(np.arange(np.prod(rest)).reshape(rest)), lead=lead)
 
@@ -53,8 +53,9 @@ def store_operands(node: Node) -> Node | None:
 
 def legalize(graph: Graph) -> None:
     """Make ``graph`` fit for lowering."""
-    rewrite(graph, {op: (last_axis_first,) for op in REDUCTIONS} | {st.reshape: (reshape_is_take,)})
-    rewrite(graph, {op: (store_operands,) for op in (*REDUCTIONS, red.contract, *MOVES)})
+    rules: dict[Op | None, tuple[Rule, ...]] = dict.fromkeys(REDUCTIONS, (last_axis_first,))
+    rewrite(graph, rules | {st.reshape: (reshape_is_take,)})
+    rewrite(graph, dict.fromkeys((*REDUCTIONS, red.contract, *MOVES), (store_operands,)))
     used = users(graph.nodes())
     for roots in (graph.outputs, graph.writes):
         for name, node in roots.items():
@@ -62,5 +63,3 @@ def legalize(graph: Graph) -> None:
             read_on = roots is graph.outputs and bool(used[found])  # kernels read padded rows, callers get dense ones
             if is_view(found) or is_stored(base_of(found)) or is_free(found) or (read_on and found.type.shape):
                 roots[name] = ew.copy(found)
-
-

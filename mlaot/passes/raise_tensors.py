@@ -5,10 +5,10 @@
                                                           h = relu(v3)
 
 Works from the roots down, on arrays of scalar nodes. An array whose elements have one structure becomes one op over the
-arrays of their arguments; a many-argument ``add`` or ``maximum`` adds an axis and reduces it; an array that does not vary
-along an axis is made without it and broadcast; an array of items of one tensor is a ``take`` of it. Terms of sums are
-aligned over their rows by the operand that the rows share, so shuffled terms do not matter. Arrays that share scalars are
-made once and read by ``take``. What has no equal beside it stays a scalar.
+arrays of their arguments; a many-argument ``add`` or ``maximum`` adds an axis and reduces it; an array that does not
+vary along an axis is made without it and broadcast; an array of items of one tensor is a ``take`` of it. Terms of sums
+are aligned over their rows by the operand that the rows share, so shuffled terms do not matter. Arrays that share
+scalars are made once and read by ``take``. What has no equal beside it stays a scalar.
 
 Arrays are processed by decreasing height, so that all readers of a scalar are known before it is placed.
 """
@@ -23,6 +23,8 @@ from typing import Any
 import numpy as np
 
 from mlaot.ir import Graph, Literal, Node
+from mlaot.ir import dims as dims_
+from mlaot.ir.types import i64
 from mlaot.ops import elementwise as ew
 from mlaot.ops import reduction as red
 from mlaot.ops import structure as st
@@ -132,7 +134,7 @@ class _Raiser:
                 self._plan(base)
                 for ids in cluster:
                     if _key(ids) != _key(base):
-                        self.copies[_key(ids)] = _key(base), _positions(base, ids)
+                        self.copies[_key(ids)] = _key(base), positions_in(base, ids)
                         self.processed.append(_key(ids))
                 self.processed.append(_key(base))
 
@@ -200,7 +202,7 @@ class _Raiser:
     def _make(self, key: Key) -> Node:
         if key in self.copies:
             base, positions = self.copies[key]
-            return _take(self.made[base], positions)
+            return take_as_view(self.made[base], positions)
         plan = self.plans[key]
         values: list[Node] = []
         for part in plan.parts:
@@ -226,7 +228,7 @@ class _Raiser:
         first = self.nodes[int(ids.flat[0])]
         if first.op is st.item:
             index = np.array([self.nodes[i].attrs["index"] for i in ids.reshape(-1).tolist()], np.int64)
-            return _take(first.arg(0), index.reshape(ids.shape))
+            return take_as_view(first.arg(0), index.reshape(ids.shape))
         if first.op is st.const and first.type.rank == 0:
             values = [self.nodes[i].attrs["value"].array for i in ids.reshape(-1).tolist()]
             return self.graph.constant(np.array(values).reshape(ids.shape), first.type.dtype)
@@ -238,7 +240,7 @@ class _Raiser:
         groups = [np.unique(ids[self.klass[ids] == kind]) for kind in kinds.tolist()]
         values = [self._value(group) for group in groups]
         flat = [v if v.type.rank else st.reshape(v, shape=(1,)) for v in values]
-        return _take(st.concat(*flat, axis=0), _positions(np.concatenate(groups), ids))
+        return take_as_view(st.concat(*flat, axis=0), positions_in(np.concatenate(groups), ids))
 
 
 def _key(ids: Ids) -> Key:
@@ -284,20 +286,20 @@ def _base(cluster: Sequence[Ids]) -> Ids:
     return union
 
 
-def _positions(base: Ids, ids: Ids) -> Ids:
+def positions_in(base: Ids, ids: Ids) -> Ids:
     """Where in ``base``, flat, each of ``ids`` stands."""
     flat = base.reshape(-1)
     sorter = np.argsort(flat)
     return sorter[np.searchsorted(flat, ids, sorter=sorter)].reshape(ids.shape)
 
 
-def _take(x: Node, positions: Ids) -> Node:
+def take_as_view(x: Node, positions: Ids) -> Node:
     """``x``'s elements at ``positions``: as a view where they are in order or transposed."""
     shape = x.type.shape
-    if positions.size == np.prod(shape, dtype=np.int64):
+    if positions.size == dims_.product(shape):
         numbers = np.arange(positions.size)
         if (positions.reshape(-1) == numbers).all():
             return st.reshape(x, shape=positions.shape) if positions.shape != shape else x
         if len(shape) == 2 and positions.shape == shape[::-1] and (positions.T.reshape(-1) == numbers).all():
             return st.transpose(x, perm=(1, 0))
-    return st.take(x, indices=Literal(positions, st.i64), lead=0)
+    return st.take(x, indices=Literal(positions, i64), lead=0)

@@ -1,7 +1,8 @@
-"""Division by what is the same in many elements becomes one division and many products. Reassociates (one rounding more).
+"""Division by what is the same in many elements becomes one division and many products. Reassociates (one rounding
+more).
 
-    v2 = broadcast(v1, shape=(b, 10), axes=(0,))           v2 = div(1.0, v1)
-    v3 = div(v0, v2)                                 =>    v3 = mul(v0, broadcast(v2))
+v2 = broadcast(v1, shape=(b, 10), axes=(0,))           v2 = div(1.0, v1)
+v3 = div(v0, v2)                                 =>    v3 = mul(v0, broadcast(v2))
 """
 
 from __future__ import annotations

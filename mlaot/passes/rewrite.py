@@ -29,7 +29,7 @@ def _sweep(graph: Graph, rules: Mapping[Op | None, Sequence[Rule]], anywhere: tu
     changed = False
     for old in graph.nodes():
         node = old
-        if any([a.forwarded is not None for a in old.args]):
+        if any(a.forwarded is not None for a in old.args):
             node = graph.add(old.op, old.args, old.attrs)  # arguments have been forwarded since it was made
         some = rules.get(node.op, ())
         if not some and not anywhere:

@@ -12,6 +12,8 @@ from __future__ import annotations
 import numpy as np
 
 from mlaot.ir import Graph, Node
+from mlaot.ir import dims as dims_
+from mlaot.ops import Op
 from mlaot.ops import elementwise as ew
 from mlaot.ops import reduction as red
 from mlaot.ops import structure as st
@@ -130,7 +132,11 @@ def broadcast_twice(node: Node) -> Node | None:
 
 def compute_before_broadcast(node: Node) -> Node | None:
     """f(broadcast(x), broadcast(y)) => broadcast(f(x, y)), along the axes that neither varies on"""
-    if node.type.rank == 0 or node.op.batch is not ew.add.batch or any(a.find().op is not st.broadcast for a in node.args):
+    if (
+        node.type.rank == 0
+        or node.op.batch is not ew.add.batch
+        or any(a.find().op is not st.broadcast for a in node.args)
+    ):
         return None
     args = [a.find() for a in node.args]
     kept = sorted({axis for a in args for axis in a.attrs["axes"]})
@@ -163,7 +169,7 @@ def take_everything(node: Node) -> Node | None:
     """take of all elements in their order => reshape"""
     array, x, lead = node.attrs["indices"].array, node.arg(0), node.attrs.get("lead", 0)
     rest = x.type.shape[lead:]
-    if array.size == np.prod(rest) and (array.reshape(-1) == np.arange(array.size)).all():
+    if array.size == dims_.product(rest) and (array.reshape(-1) == np.arange(array.size)).all():
         return st.reshape(x, shape=node.type.shape)
     return None
 
@@ -173,7 +179,7 @@ def reduce_nothing(node: Node) -> Node | None:
     return node.arg(0) if node.attrs["axes"] == () else None
 
 
-RULES: dict[ew.Op | None, tuple[Rule, ...]] = {
+RULES: dict[Op | None, tuple[Rule, ...]] = {
     ew.add: (one_argument, constant_on_the_right, plus_negative),
     ew.mul: (constant_on_the_right, times_one, times_minus_one),
     ew.is_equal: (constant_on_the_right,),

@@ -5,8 +5,8 @@
     v2 = take(v0, indices=<50 numbers>)
 
 Reads that have no scalar in common get a tensor each; a read of the same scalars in another order is a transpose or a
-take of that tensor; reads that overlap otherwise share one tensor and take from it. A parameter that nothing reads is
-kept, so that it is saved and counted as in the model.
+take of that tensor, and one that spans several (a penalty on all weights) takes from their concatenation. A parameter
+that nothing reads is kept, so that it is saved and counted as in the model.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from collections.abc import Sequence
 import numpy as np
 
 from mlaot.ir import Graph, Node, users
+from mlaot.ir import dims as dims_
 from mlaot.ops import structure as st
-from mlaot.passes.raise_tensors import Ids, _base, _clusters, _positions, _take
-
+from mlaot.passes.raise_tensors import Ids, positions_in, take_as_view
 
 READS = (st.item, st.take, st.reshape)
 MANY = 8  # so many parameters that are read one by one share a tensor
 
 
 def split_parameters(graph: Graph, flat_name: str, names: Sequence[str]) -> dict[str, Ids]:
-    """Cut up the input ``flat_name``; ``names`` are those of its scalars. The scalars of each new tensor, by its name."""
+    """Cut up the input ``flat_name``, its scalars called ``names``: the scalars of each new tensor, by its name."""
     flat = graph.inputs.pop(flat_name, None)
     if flat is None:
         return {}
@@ -34,27 +34,40 @@ def split_parameters(graph: Graph, flat_name: str, names: Sequence[str]) -> dict
     reads = [(node, _indices(node)) for node in used if node.op in READS]
     if len(reads) < len(used) or flat in graph.roots():  # something computes with the whole vector, in its order
         reads.append((flat, np.arange(len(names))))
-    arrays = list({(ids.tobytes(), ids.shape): ids for _, ids in reads}.values())
-    unread = np.setdiff1d(np.arange(len(names)), np.concatenate([a.reshape(-1) for a in arrays] or [np.zeros(0, int)]))
-    merged = [_merged(cluster) for cluster in _clusters(arrays)]
-    single = [ids for ids in merged if ids.size == 1]
-    if len(single) > MANY:
-        merged = [ids for ids in merged if ids.size > 1] + [np.sort(np.concatenate([s.reshape(-1) for s in single]))]
-    clusters = sorted(merged, key=lambda ids: int(ids.min()))
     members: dict[str, Ids] = {}
-    for ids in [*clusters, *([unread] if unread.size else [])]:
+    for ids in _pieces([ids for _, ids in reads], len(names)):
         name = _name([names[i] for i in ids.reshape(-1).tolist()], members)
         graph.input(name, flat.type.with_shape(ids.shape), parameter=True)
         members[name] = ids
     home = {scalar: name for name, ids in members.items() for scalar in ids.reshape(-1).tolist()}
     for node, ids in reads:
-        name = home[int(ids.flat[0])]
-        graph.forward(node, _take(graph.inputs[name], _positions(members[name], ids)))
+        touched = list(dict.fromkeys(home[i] for i in ids.reshape(-1).tolist()))
+        value, scalars = graph.inputs[touched[0]], members[touched[0]]
+        if len(touched) > 1:
+            value = st.concat(*[_flat(graph.inputs[name]) for name in touched], axis=0)
+            scalars = np.concatenate([members[name].reshape(-1) for name in touched])
+        graph.forward(node, take_as_view(value, positions_in(scalars, ids)))
     return members
 
 
-def _merged(cluster: Sequence[Ids]) -> Ids:
-    return _base(sorted(cluster, key=lambda ids: -ids.ndim))
+def _pieces(reads: Sequence[Ids], count: int) -> list[Ids]:
+    """Disjoint arrays of all ``count`` scalars: what is read, matrices and small ones first, then what is left."""
+    pieces: list[Ids] = []
+    taken = np.zeros(count, bool)
+    for ids in sorted(reads, key=lambda ids: (-ids.ndim, ids.size)):
+        if not taken[ids].any() and np.unique(ids).size == ids.size:
+            taken[ids] = True
+            pieces.append(ids)
+    single = [ids.reshape(-1) for ids in pieces if ids.size == 1]
+    if len(single) > MANY:
+        pieces = [ids for ids in pieces if ids.size > 1] + [np.sort(np.concatenate(single))]
+    if not taken.all():
+        pieces.append(np.flatnonzero(~taken))
+    return sorted(pieces, key=lambda ids: int(ids.min()))
+
+
+def _flat(node: Node) -> Node:
+    return st.reshape(node, shape=(dims_.product(node.type.shape),))
 
 
 def _indices(node: Node) -> Ids:
@@ -68,7 +81,7 @@ def _indices(node: Node) -> Ids:
 
 
 def _name(scalars: Sequence[str], taken: dict[str, Ids]) -> str:
-    """What the scalars' dotted names have in common: ``layers.0.neurons.3.w.7`` and its like are ``layers.0.neurons.w``."""
+    """What the scalars' dotted names have in common: of ``layers.0.neurons.3.w.7`` and so on ``layers.0.neurons.w``."""
     split = [name.split(".") for name in scalars]
     length = min(map(len, split))
     common = [split[0][i] for i in range(length) if all(parts[i] == split[0][i] for parts in split)]

@@ -1,0 +1,53 @@
+"""Train in compiled code and save the weights. Needs the wheel of the folder train and nothing else."""
+
+import argparse
+import random
+import time
+from array import array
+
+from data import Images, load
+from digits_train import nn
+
+BATCH = 20
+
+
+def batch(images: Images) -> tuple[memoryview, array]:
+    """Pixels and digits as the module takes them."""
+    pixels = memoryview(b"".join(pixels for pixels, _ in images)).cast("B", (len(images), 64))
+    return pixels, array("q", [digit for _, digit in images])
+
+
+def train_epoch(model: nn.Model, images: Images, lr: float) -> float:
+    """One round over all images in random order; the mean loss."""
+    random.shuffle(images)
+    losses = [model.train_step(*batch(images[i : i + BATCH]), lr=lr) for i in range(0, len(images), BATCH)]
+    return sum(losses) / len(losses)
+
+
+def accuracy(model: nn.Model, images: Images) -> float:
+    """The share of images whose digit has the highest score."""
+    scores = model.forward(batch(images)[0]).tolist()
+    return sum(row.index(max(row)) == digit for row, (_, digit) in zip(scores, images, strict=True)) / len(images)
+
+
+def main() -> None:
+    """Train, print, save."""
+    parser = argparse.ArgumentParser(description="Train the digits and save the weights.")
+    parser.add_argument("--epochs", type=int, default=60, help="rounds over the images (default: %(default)s)")
+    parser.add_argument("--out", default="weights.safetensors", help="file for the weights (default: %(default)s)")
+    options = parser.parse_args()
+    train, test = load()
+    random.seed(0)
+    model = nn.Model()
+    start = time.perf_counter()
+    for epoch in range(1, options.epochs + 1):
+        loss = train_epoch(model, train, lr=0.1 if epoch <= options.epochs * 2 / 3 else 0.02)
+        if epoch % 10 == 0 or epoch == options.epochs:
+            print(f"epoch {epoch:3}   loss {loss:.4f}   accuracy {accuracy(model, test):6.1%}", flush=True)
+    print(f"{options.epochs * len(train):,} images in {time.perf_counter() - start:.2f} s")
+    model.save(options.out)
+    print(f"weights: {options.out}")
+
+
+if __name__ == "__main__":
+    main()

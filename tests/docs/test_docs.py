@@ -1,0 +1,153 @@
+"""The documentation runs: every page in a folder of its own, its blocks from top to bottom.
+
+``python`` blocks are executed and ``pycon`` blocks are doctests, all in one namespace for a page. ``toml`` blocks must
+be valid. In ``console`` blocks the commands ``$ mlaot ..`` and ``$ python ..`` are run, and what they print is compared
+where the page shows it; ``...`` stands for anything. A comment in front of a block says more:
+
+    <!-- file: model.py -->     the block is the content of that file
+    <!-- build: . -->           the block tells how to build and install the project in that folder; here it is compiled
+    <!-- not run -->            the block is left alone
+"""
+
+from __future__ import annotations
+
+import doctest
+import re
+import shlex
+import sys
+import tomllib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mlaot.settings import load_settings
+
+from .. import projects
+
+PAGES = sorted([projects.ROOT / "README.md", projects.ROOT / "CONTRIBUTING.md", *(projects.ROOT / "docs").glob("*.md")])
+BLOCK = re.compile(r"(?:^<!-- (?P<note>.*?) -->\n)?^```(?P<language>\w*)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
+LINK = re.compile(r"\]\((?!https?://)([^)#]+)")
+FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
+
+
+@dataclass(frozen=True)
+class Block:
+    """A fenced block of a page."""
+
+    note: str
+    language: str
+    text: str
+    line: int
+
+
+def blocks(page: Path) -> list[Block]:
+    """The fenced blocks of a page in order."""
+    text = page.read_text(encoding="utf-8")
+    return [
+        Block(found["note"] or "", found["language"], found["text"], text.count("\n", 0, found.start("text")) + 1)
+        for found in BLOCK.finditer(text)
+    ]
+
+
+class Reader:
+    """Someone who does what a page says."""
+
+    def __init__(self, page: Path, folder: Path) -> None:
+        self.page = page
+        self.folder = folder
+        self.site = folder / "site"
+        self.namespace: dict[str, Any] = {"__name__": "__main__"}
+
+    def follow(self, block: Block) -> None:
+        """Do what one block says."""
+        word, _, rest = block.note.partition(": ")
+        if word == "file":
+            path = self.folder / rest
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(block.text, encoding="utf-8")
+        elif word == "build":
+            projects.build((self.folder / rest).resolve(), self.site)
+        elif word == "not run":
+            pass
+        elif block.language == "python":
+            # The line breaks in front make line numbers those of the page.
+            exec(compile("\n" * (block.line - 1) + block.text, str(self.page), "exec"), self.namespace)
+        elif block.language == "pycon":
+            self.check_session(block)
+        elif block.language == "console":
+            self.check_commands(block)
+        if block.language == "toml":
+            check_settings(block, self.folder / "toml")
+
+    def check_session(self, block: Block) -> None:
+        """A doctest."""
+        parser, said = doctest.DocTestParser(), list[str]()
+        test = parser.get_doctest(block.text, self.namespace, self.page.name, str(self.page), block.line - 1)
+        runner = doctest.DocTestRunner(optionflags=FLAGS)
+        runner.run(test, out=said.append, clear_globs=False)
+        self.namespace.update(test.globs)
+        assert not runner.failures, "".join(said)
+
+    def check_commands(self, block: Block) -> None:
+        """Commands and their output."""
+        for part in re.split(r"^\$ ", block.text, flags=re.MULTILINE)[1:]:
+            command, _, wanted = part.partition("\n")
+            words = shlex.split(command, comments=True)
+            environ = dict(words.pop(0).split("=") for word in list(words) if re.match(r"[A-Z_]+=", word))
+            if words[0] not in ("python", "mlaot"):
+                continue
+            arguments = words[1:] if words[0] == "python" else ["-m", "mlaot", *words[1:]]
+            got = projects.run(*arguments, cwd=self.folder, site=self.site, environ=environ)
+            assert not wanted.strip() or doctest.OutputChecker().check_output(wanted, got, FLAGS), f"{command}\n{got}"
+
+
+def check_settings(block: Block, folder: Path) -> None:
+    """A pyproject.toml as mlaot reads it, or a part of one."""
+    parsed = tomllib.loads(block.text)
+    if "project" in parsed and "mlaot" in parsed.get("tool", {}):
+        (folder / "src").mkdir(parents=True, exist_ok=True)
+        (folder / "pyproject.toml").write_text(block.text, encoding="utf-8")
+        load_settings(folder)
+
+
+@pytest.fixture
+def reader_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The current folder; what is imported from it is forgotten afterwards."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [str(tmp_path / "site"), str(tmp_path), *sys.path])
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    before = set(sys.modules)
+    yield tmp_path
+    for name in set(sys.modules) - before:
+        module = sys.modules[name]
+        if str(tmp_path) in f"{getattr(module, '__file__', '')} {getattr(module, '__path__', '')}":
+            del sys.modules[name]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=[page.name for page in PAGES])
+def test_page_runs(page: Path, reader_folder: Path) -> None:
+    """Every block of the page does what it says."""
+    reader = Reader(page, reader_folder)
+    for block in blocks(page):
+        reader.follow(block)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=[page.name for page in PAGES])
+def test_links_lead_somewhere(page: Path) -> None:
+    """Files that a page links to, or names as `path/file.py`, exist."""
+    text = page.read_text(encoding="utf-8")
+    for target in LINK.findall(text):
+        assert (page.parent / target).exists(), target
+    for name in re.findall(r"`((?:mlaot|templates|tests|examples|benchmarks|docs)/[\w./-]+\.\w+)`", text):
+        assert (projects.ROOT / name).exists(), name
+
+
+def test_readme_marks_its_commands() -> None:
+    """Behind each mark stands one fenced command, of one line."""
+    text = (projects.ROOT / "README.md").read_text(encoding="utf-8")
+    for mark in ("main job", "tests"):
+        (found,) = re.findall(rf"^<!-- {mark} -->\n```\w*\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+        assert len(found.splitlines()) == 1, found
