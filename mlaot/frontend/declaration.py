@@ -18,7 +18,7 @@ class Traced:
     """The graph ``model`` with its outputs and, to train, an output ``loss``.
 
     ``parameters`` by input name; ``scalars`` names the elements of the flat input of a scalar model. ``per_example``:
-    the graph is for one example and gets the dimension ``batch``.
+    the graph is for one example and gets the dimension ``batch``. ``arguments``: inputs of ``forward``, needed or not.
     """
 
     graph: Graph
@@ -27,6 +27,7 @@ class Traced:
     per_example: bool = True
     learning_rate: float = 0.1
     counts: dict[str, int] = field(default_factory=dict)
+    arguments: tuple[str, ...] = ()
 
     @property
     def trains(self) -> bool:

@@ -103,7 +103,8 @@ def trace(outputs: Any, inputs: Mapping[str, Input], parameters: Any, loss: Any,
         graph.outputs["loss"] = nodes[id(loss)]
     start = np.array([float(v.data) for v in names.values()], dtype)
     counts = Counter(v._op for v in order)
-    return Traced(graph, {PARAMETERS: start} if names else {}, list(names), True, rate, dict(counts))
+    arguments = tuple(inputs) if loss is None else ()
+    return Traced(graph, {PARAMETERS: start} if names else {}, list(names), True, rate, dict(counts), arguments)
 
 
 def _input(graph: Graph, name: str, given: Input, kind: DType, nodes: dict[int, Node]) -> None:

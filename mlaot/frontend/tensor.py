@@ -43,6 +43,9 @@ UFUNCS: dict[str, Op] = {
 }
 
 
+FLOATS_ONLY = "only floating-point numbers can be computed; multiply by 1.0 or np.float32(1) first"
+
+
 class Operators:
     """Python's operators for tensors and parameters."""
 
@@ -134,8 +137,11 @@ class Operators:
 
     def transpose(self, *axes: Any) -> Any:
         x = _tensor(self).node
-        perm = tuple(axes[0]) if len(axes) == 1 and axes[0] is not None else axes or tuple(reversed(range(x.type.rank)))
-        return Tensor(st.transpose(x, perm=tuple(p % x.type.rank for p in perm)))
+        given = tuple(axes[0]) if len(axes) == 1 and isinstance(axes[0], tuple | list) else axes
+        perm = tuple(_axis(a, x.type.rank) for a in given if a is not None) or tuple(reversed(range(x.type.rank)))
+        if sorted(perm) != list(range(x.type.rank)):
+            raise MlaotError(f"cannot transpose {x.type} by the axes {list(given)}")
+        return Tensor(st.transpose(x, perm=perm))
 
     def reshape(self, *shape: Any) -> Any:
         new = tuple(shape[0]) if len(shape) == 1 and isinstance(shape[0], tuple | list) else shape
@@ -250,9 +256,11 @@ def _trace(
         for name, value in (given or {}).items():
             _parameter_node(graph, value if isinstance(value, Parameter) else Parameter(name, value))
         arguments = _arguments(graph, function, 0)
+        names = tuple(argument.node.attrs["name"] for argument in arguments)
         outputs = function(*arguments)
         named = _named(outputs)
         graph.outputs = {k: _tensor(v).node for k, v in named.items()}
+        _check_outputs(graph)
         if loss is not None:
             results = outputs if isinstance(outputs, tuple) else (outputs,)
             graph.outputs["loss"] = _tensor(loss(*results, *_arguments(graph, loss, len(results)))).node
@@ -260,7 +268,7 @@ def _trace(
     for node in list(graph.inputs.values()):
         node.attrs.pop("value", None)
     named_dims = any(not isinstance(d, int) for n in graph.inputs.values() for d in n.type.shape)
-    return Traced(graph, arrays, [], not named_dims, learning_rate)
+    return Traced(graph, arrays, [], not named_dims, learning_rate, arguments=names)
 
 
 @contextmanager
@@ -297,6 +305,16 @@ def _named(outputs: Any) -> dict[str, Any]:
     if isinstance(outputs, tuple):
         return {f"out{i}": value for i, value in enumerate(outputs)}
     return {"out": outputs}
+
+
+def _check_outputs(graph: Graph) -> None:
+    if not graph.outputs:
+        raise MlaotError("the model has no output")
+    if "loss" in graph.outputs:
+        raise MlaotError("an output cannot be called 'loss'; to train, give the decorator a function loss=")
+    for name, node in graph.outputs.items():
+        if node.type.dtype.kind != "f":
+            raise MlaotError(f"output {name!r} is {node.type}; {FLOATS_ONLY}")
 
 
 def _parameter_node(graph: Graph, parameter: Parameter) -> Node:
@@ -349,6 +367,7 @@ def elementwise(op: Op, *args: Any) -> Any:
     nodes = _promoted(args)
     if op in (ew.div, ew.exp, ew.log, ew.tanh, ew.sqrt) and nodes[0].type.dtype.kind != "f":
         nodes = [ew.cast(n, dtype=f64) for n in nodes]
+    _check_floats(op.name, *nodes)
     shape = _broadcast_shape([n.type.shape for n in nodes])
     return Tensor(op(*[_spread(n, shape) for n in nodes]))
 
@@ -359,7 +378,14 @@ def power(x: Any, exponent: Any) -> Any:
         return np.power(np.asarray(x), exponent)
     if not isinstance(exponent, int | float):
         raise MlaotError("the exponent of ** must be a number")
+    _check_floats("power", _tensor(x).node)
     return Tensor(ew.pow_(_tensor(x).node, exponent=float(exponent)))
+
+
+def _check_floats(name: str, *nodes: Node) -> None:
+    for node in nodes:
+        if node.type.dtype.kind != "f":
+            raise MlaotError(f"{name} of {node.type}: {FLOATS_ONLY}")
 
 
 def _broadcast_shape(shapes: list[tuple[Dim, ...]]) -> tuple[Dim, ...]:
@@ -386,7 +412,13 @@ def _spread(node: Node, shape: tuple[Dim, ...]) -> Node:
 def _axes(axis: Any, rank: int) -> tuple[int, ...]:
     if axis is None:
         return tuple(range(rank))
-    return tuple(sorted(a % rank for a in (axis if isinstance(axis, tuple) else (axis,))))
+    return tuple(sorted(_axis(a, rank) for a in (axis if isinstance(axis, tuple) else (axis,))))
+
+
+def _axis(axis: int, rank: int) -> int:
+    if not -rank <= axis < rank:
+        raise MlaotError(f"there is no axis {axis} in an array of {rank} dimensions")
+    return axis % rank
 
 
 def reduce(op: Op, x: Any, axis: Any, keepdims: bool) -> Any:
@@ -395,6 +427,7 @@ def reduce(op: Op, x: Any, axis: Any, keepdims: bool) -> Any:
         array = np.asarray(x)
         return op.reference(array, axes=_axes(axis, array.ndim))
     node = _tensor(x).node
+    _check_floats(op.name, node)
     axes = _axes(axis, node.type.rank)
     result = op(node, axes=axes)
     if keepdims:
@@ -407,6 +440,7 @@ def matmul(a: Any, b: Any) -> Any:
     if _plain(a, b):
         return np.matmul(np.asarray(a), np.asarray(b))
     x, y = _promoted((a, b))
+    _check_floats("matmul", x, y)
     if not x.type.rank or not y.type.rank:
         raise MlaotError(f"matmul needs arrays, got {x.type} and {y.type}")
     inner = (x.type.shape[-1], y.type.shape[-2 if y.type.rank > 1 else 0])

@@ -54,7 +54,7 @@ class Expr:
 
     def __str__(self) -> str:
         """C text: integer division rounds down because dims are never negative."""
-        return " + ".join(" * ".join([*map(str, m)] + ([str(c)] if c != 1 or not m else [])) for m, c in self.terms)
+        return " + ".join(" * ".join([*_factors(m)] + ([str(c)] if c != 1 or not m else [])) for m, c in self.terms)
 
     __repr__ = __str__
 
@@ -94,6 +94,11 @@ def product(shape: tuple[Dim, ...]) -> Dim:
     for d in shape:
         size = d * size if isinstance(d, Expr) else size * d
     return size
+
+
+def _factors(monomial: Monomial) -> list[str]:
+    """C text of atoms to be multiplied: a quotient behind another factor needs parentheses."""
+    return [f"({atom})" if i and isinstance(atom, Quotient) else str(atom) for i, atom in enumerate(monomial)]
 
 
 def _terms(value: Dim) -> tuple[tuple[Monomial, int], ...]:

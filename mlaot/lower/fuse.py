@@ -123,8 +123,9 @@ def fuse(graph: Graph) -> tuple[list[Group], dict[Node, Group]]:
             _inline(base, group, home)
         groups.append(group)
         group.first = group.first or node
-        group.nodes.append(node)
-        group.members.add(node)
+        if node not in group.members:  # what is computed again may be there already
+            group.nodes.append(node)
+            group.members.add(node)
         group.closed |= node in written or node.op is ew.copy
         home[node] = group
         again.discard(node)

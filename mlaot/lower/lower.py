@@ -136,16 +136,31 @@ def _stored(value: np.ndarray[tuple[int, ...], np.dtype[np.generic]], buffer: Bu
 
 
 def _procedure(name: str, graph: Graph, storage: _Storage, model: Model) -> Procedure:
-    """The entry ``name``; where writers read each other's slots, all values are complete before one is written."""
+    """The entry ``name``; where writing a slot is in a reader's way, all values are complete before one is written."""
     _check_dims(name, graph)
-    try:
-        return _in_place(name, graph, storage)
-    except CycleError:
-        graph.writes = {slot: ew.copy(node) for slot, node in graph.writes.items()}
+    if not _overwrites(graph):
+        try:
+            return _in_place(name, graph, storage)
+        except CycleError:  # writers read each other's slots
+            pass
+    graph.writes = {slot: ew.copy(node) for slot, node in graph.writes.items()}
     try:
         return _in_place(name, graph, storage)
     except CycleError:
         raise AssertionError("bug in mlaot: kernels wait for each other in a circle") from None
+
+
+def _overwrites(graph: Graph) -> bool:
+    """Whether a kernel that writes a slot still reads other elements of it than the one it writes."""
+    _, home = fuse(graph)
+    for slot, node in graph.writes.items():
+        source, group = graph.inputs[slot], home[node.find()]
+        for member in group.nodes:
+            moves = group.kind == "move" or (group.kind == "contraction" and member is group.nodes[0])
+            for a in member.args:
+                if base_of(a) is source and (moves or a.find() is not source):
+                    return True
+    return False
 
 
 def _check_dims(name: str, graph: Graph) -> None:

@@ -42,7 +42,7 @@ def _batch_reduction(node: Node, args: Sequence[Node], batched: Sequence[bool], 
 sum_: Op = Op(
     "sum",
     _reduced,
-    lambda x, axes: np.sum(x, axis=axes, dtype=x.dtype),
+    lambda x, axes: np.sum(x, axis=axes, dtype=x.dtype) if axes else x,  # NumPy's sum over no axes adds 0 to -0
     lambda ct, out, x, axes: (_spread(ct, x, axes),),
     _batch_reduction,
 )

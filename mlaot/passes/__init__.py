@@ -59,7 +59,7 @@ def add_batch(module: Module, traced: Traced) -> None:
 
 def make_entries(module: Module, traced: Traced) -> None:
     """Entries of the module: forward, and what training needs."""
-    entries.entries(module)
+    entries.entries(module, traced.arguments)
 
 
 PIPELINE: tuple[Stage, ...] = (

@@ -6,16 +6,20 @@
                                               accumulate: x, label -> out, loss, writes gradient(p) + dp
                                               update: lr -> writes p - lr * gradient(p)
 
-The loss of a batch is the mean over its examples. A model without a loss has ``forward`` only.
+The loss of a batch is the mean over its examples. A model without a loss has ``forward`` only. An input that nothing
+needs stays: ``forward`` takes the arguments of the model's function, the others take all inputs.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
+import numpy as np
+
 from mlaot.errors import MlaotError
 from mlaot.ir import Graph, Node, Type, topological
 from mlaot.ir.module import Module, gradient_of
+from mlaot.ir.types import BY_NUMPY
 from mlaot.ops import elementwise as ew
 from mlaot.ops import reduction as red
 from mlaot.ops import structure as st
@@ -24,15 +28,17 @@ from mlaot.passes.differentiate import differentiate
 Parts = tuple[Graph, dict[Node, Node]]
 
 
-def entries(module: Module) -> None:
-    """Replace the graph ``model`` of ``module`` by its entries."""
+def entries(module: Module, arguments: Iterable[str] = ()) -> None:
+    """Replace the graph ``model`` of ``module`` by its entries; ``forward`` keeps the inputs ``arguments``."""
     model = module.graphs.pop("model")
     outputs = {k: v for k, v in model.outputs.items() if k != "loss"}
-    module.graphs["forward"] = _forward(model, outputs)
+    module.graphs["forward"] = _forward(model, outputs, tuple(arguments))
     if not module.trains:
         return
     loss = model.outputs["loss"].find()
-    module.graphs["loss"] = _loss(model, loss)
+    module.graphs["loss"] = _loss(module, model, loss)
+    if not module.parameters:
+        raise MlaotError("a model with a loss trains, but this one has no parameters")
     module.graphs["train_step"] = _train_step(module, model, loss)
     module.graphs["accumulate"] = _accumulate(module, model, outputs, loss)
     module.graphs["update"] = _update(module, model)
@@ -54,8 +60,8 @@ def copy_into(graph: Graph, roots: Iterable[Node], name: str, *, keep: Iterable[
     return new, copies
 
 
-def _forward(model: Graph, outputs: dict[str, Node]) -> Graph:
-    graph, copies = copy_into(model, [v.find() for v in outputs.values()], "forward")
+def _forward(model: Graph, outputs: dict[str, Node], arguments: tuple[str, ...]) -> Graph:
+    graph, copies = copy_into(model, [v.find() for v in outputs.values()], "forward", keep=arguments)
     graph.outputs = {k: copies[v.find()] for k, v in outputs.items()}
     return graph
 
@@ -70,27 +76,27 @@ def _mean(loss: Node) -> Node:
     return ew.div(total, loss.graph.add(st.size, (), {"dim": loss.type.shape[0], "dtype": loss.type.dtype}))
 
 
-def _loss(model: Graph, loss: Node) -> Graph:
-    graph, copies = copy_into(model, [loss], "loss")
+def _loss(module: Module, model: Graph, loss: Node) -> Graph:
+    inputs = [name for name in model.inputs if name not in module.parameters]
+    graph, copies = copy_into(model, [loss], "loss", keep=inputs)
     graph.outputs["loss"] = _mean(copies[loss])
     return graph
 
 
 def _train_step(module: Module, model: Graph, loss: Node) -> Graph:
-    graph, copies = copy_into(model, [loss], "train_step", keep=module.parameters)
+    graph, copies = copy_into(model, [loss], "train_step", keep=model.inputs)
     mean = _mean(copies[loss])
     wanted = [graph.inputs[name] for name in module.parameters]
     for node, gradient in zip(wanted, differentiate(mean, wanted), strict=True):
         if gradient.op is not st.broadcast or gradient.arg(0).op is not st.const:
             graph.writes[node.attrs["name"]] = _descend(module, graph, node, gradient)
+    _rate(module, graph)
     graph.outputs["loss"] = mean
     return graph
 
 
 def _accumulate(module: Module, model: Graph, outputs: dict[str, Node], loss: Node) -> Graph:
-    graph, copies = copy_into(
-        model, [*[v.find() for v in outputs.values()], loss], "accumulate", keep=module.parameters
-    )
+    graph, copies = copy_into(model, [*[v.find() for v in outputs.values()], loss], "accumulate", keep=model.inputs)
     mean = _mean(copies[loss])
     wanted = [graph.inputs[name] for name in module.parameters]
     for node, gradient in zip(wanted, differentiate(mean, wanted), strict=True):
@@ -111,6 +117,14 @@ def _update(module: Module, model: Graph) -> Graph:
 
 def _descend(module: Module, graph: Graph, parameter: Node, gradient: Node) -> Node:
     """Stochastic gradient descent: p - lr * dp."""
-    rate = graph.input("lr", Type(parameter.type.dtype), default=module.learning_rate)
+    rate = _rate(module, graph)
+    if rate.type.dtype is not parameter.type.dtype:
+        rate = ew.cast(rate, dtype=parameter.type.dtype)
     step = st.broadcast(rate, shape=parameter.type.shape, axes=())
     return ew.sub(parameter, ew.mul(gradient, step))
+
+
+def _rate(module: Module, graph: Graph) -> Node:
+    """The input ``lr``, of the parameters' type: the widest, where they have several."""
+    kind = BY_NUMPY[str(np.result_type(*[p.dtype for p in module.parameters.values()]))]
+    return graph.input("lr", Type(kind), default=module.learning_rate)

@@ -75,7 +75,8 @@ class _Raiser:
         self.number = {node: i for i, node in enumerate(self.nodes)}
         self.height = np.zeros(len(self.nodes), np.int64)
         self.klass = np.zeros(len(self.nodes), np.int64)
-        self.order = np.arange(len(self.nodes), dtype=np.int64)  # items sort by index, the rest as traced
+        first = np.full(len(self.nodes), len(self.nodes), np.int64)  # the first parameter behind each
+        index = np.zeros(len(self.nodes), np.int64)
         classes = Classes()
         for i, node in enumerate(self.nodes):
             args = [self.number[a.find()] for a in node.args]
@@ -83,10 +84,16 @@ class _Raiser:
             if leaf is not None:
                 self.klass[i] = leaf
                 if node.op is st.item:
-                    self.order[i] = node.attrs["index"]
+                    index[i] = node.attrs["index"]
+                    if node.arg(0).attrs.get("parameter"):
+                        first[i] = index[i]
             else:
                 self.klass[i] = classes.computed(node, [int(self.klass[a]) for a in args])
                 self.height[i] = 1 + max(int(self.height[a]) for a in args)
+                first[i] = min(int(first[a]) for a in args)
+        # Terms sort by the items they are, else by their first parameter: not by the order in which they were traced.
+        self.order = np.empty(len(self.nodes), np.int64)
+        self.order[np.lexsort((np.arange(len(self.nodes)), first, index))] = np.arange(len(self.nodes))
         self.asked: dict[int, dict[Key, Ids]] = {}
         self.plans: dict[Key, Plan] = {}
         self.copies: dict[Key, tuple[Key, Ids]] = {}
