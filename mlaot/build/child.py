@@ -132,7 +132,10 @@ def user_line(error: BaseException, frames: Sequence[traceback.FrameSummary], pr
 
 
 def is_unexpected(error: BaseException, frames: Sequence[traceback.FrameSummary], project: Path) -> bool:
-    """Whether mlaot's own code, and not the user's, raised this or called the library that did."""
+    """Whether mlaot's own code, and not the user's, raised this or called the library that did.
+
+    ``mlaot.micrograd`` is such a library: it refuses what micrograd refuses, with micrograd's errors.
+    """
     if isinstance(error, MlaotError | SyntaxError):
         return False
     if isinstance(error, ModuleNotFoundError):
@@ -140,7 +143,7 @@ def is_unexpected(error: BaseException, frames: Sequence[traceback.FrameSummary]
     for frame in reversed(frames):
         if is_users(Path(frame.filename), project):
             return False
-        if is_own(Path(frame.filename)):
+        if is_own(Path(frame.filename)) and "micrograd" not in Path(frame.filename).parts[-2:]:
             return True
     return False
 

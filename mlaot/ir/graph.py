@@ -89,6 +89,7 @@ class Graph:
         source, target = node.find(), better.find()
         if source is not target:
             assert source.type == target.type, f"bug in mlaot: {source} forwarded to {target}"
+            assert source.op.name != "const" or target.op.name != "const", "bug in mlaot: constant is forwarded"
             source.forwarded = target
 
     def roots(self) -> list[Node]:

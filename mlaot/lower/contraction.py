@@ -11,11 +11,12 @@ from collections.abc import Mapping, Sequence
 
 from mlaot.ir import Dim, Node
 from mlaot.lower.emit import C_TYPES, Emitter, may_overread
-from mlaot.lower.fuse import Group, base_of, is_free
+from mlaot.lower.fuse import Group
 from mlaot.lower.layout import NOMINAL, Access, linear
 from mlaot.lower.program import Buffer, Contraction, Copy
 from mlaot.ops import reduction as red
 from mlaot.ops.elementwise import c_literal
+from mlaot.ops.kinds import base_of, is_free
 
 LABELS = "abcdefghijklmnopqrstuvwxyz"
 START = {"sum": 0.0, "max": float("-inf"), "min": float("inf")}

@@ -10,17 +10,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from mlaot.ir import Dim, Graph, Node, users
-from mlaot.lower.layout import is_view
 from mlaot.ops import elementwise as ew
 from mlaot.ops import reduction as red
 from mlaot.ops import structure as st
-from mlaot.ops.base import batch_elementwise
+from mlaot.ops.kinds import MOVES, REDUCTIONS, base_of, is_elementwise, is_free, is_stored, is_view
 
 MOST = 400  # nodes of a group: compilers grow faster than linearly with the length of a function
-REDUCTIONS = (red.sum_, red.max_, red.min_)
 AGAIN = (ew.step,)  # computed again by each reader of a value that is in memory, rather than stored beside it
 CHEAP = (ew.add, ew.sub, ew.mul, ew.neg, ew.cast, ew.relu, ew.step, ew.maximum, ew.minimum, st.one_hot)
-MOVES = (st.take, st.put_add, st.stack, st.concat, st.reshape)
 
 
 @dataclass(eq=False)
@@ -37,35 +34,6 @@ class Group:
     closed: bool = False
     first: Node | None = None
     into: Group | None = None  # the group it was merged into
-
-
-def base_of(node: Node) -> Node:
-    """The value that a chain of views looks at."""
-    node = node.find()
-    while is_view(node):
-        node = node.arg(0)
-    return node
-
-
-def is_free(node: Node) -> bool:
-    """Scalars that every kernel computes for itself: constants, dims, scalar arguments and arithmetic on them."""
-    node = base_of(node)
-    if node.op in (st.const, st.size):
-        return node.type.shape == ()
-    if node.op is st.input_:
-        return node.type.shape == () and not node.attrs.get("parameter", False)
-    return (
-        node.type.shape == () and is_elementwise(node) and node.op is not ew.copy and all(is_free(a) for a in node.args)
-    )
-
-
-def is_elementwise(node: Node) -> bool:
-    return node.op.batch is batch_elementwise or node.op is st.one_hot
-
-
-def is_stored(node: Node) -> bool:
-    """Values that lie in memory before any kernel runs."""
-    return node.op is st.input_ or (node.op is st.const and node.type.shape != ())
 
 
 def cheap_nodes(graph: Graph) -> set[Node]:

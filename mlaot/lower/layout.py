@@ -10,6 +10,7 @@ from mlaot.ir import Dim, Graph, Node
 from mlaot.lower.program import Buffer
 from mlaot.ops import reduction as red
 from mlaot.ops import structure as st
+from mlaot.ops.kinds import is_view
 
 ALIGNMENT = 64  # bytes: the widest vector, and a cache line
 NOMINAL = 32  # the size assumed for a named dim where costs are compared
@@ -88,17 +89,6 @@ def view(node: Node, inner: Access) -> Access | None:
     return None
 
 
-def is_view(node: Node) -> bool:
-    """Whether a node only looks at its argument differently."""
-    if node.op in (st.broadcast, st.transpose, st.item):
-        return True
-    if node.op is st.take:
-        return bool(node.attrs["indices"].array.ndim == 0)
-    if node.op is st.reshape:
-        return _without_ones(node.type.shape) == _without_ones(node.arg(0).type.shape)
-    return False
-
-
 def _element(node: Node, inner: Access) -> Access | None:
     lead = node.attrs.get("lead", 0)
     flat = node.attrs["index"] if node.op is st.item else node.attrs["indices"].array
@@ -111,10 +101,6 @@ def _element(node: Node, inner: Access) -> Access | None:
         offset = stride * (rest % extent) + offset
         rest //= extent
     return Access(inner.buffer, inner.strides[:lead], offset)
-
-
-def _without_ones(shape: Sequence[Dim]) -> tuple[Dim, ...]:
-    return tuple(d for d in shape if d != 1)
 
 
 def _unit_axes(node: Node, inner: Access) -> Access | None:

@@ -13,8 +13,9 @@ from mlaot.ir.dims import Expr, names, product
 from mlaot.ir.module import Module as Model
 from mlaot.ir.module import gradient_of
 from mlaot.lower.contraction import contraction_kernel, operands
-from mlaot.lower.fuse import Group, base_of, fuse, is_free, is_stored
-from mlaot.lower.layout import Access, caller_buffer, is_view, row_major, slot_strides, view, work_buffer
+from mlaot.lower.emit import c_name
+from mlaot.lower.fuse import Group, fuse
+from mlaot.lower.layout import Access, caller_buffer, row_major, slot_strides, view, work_buffer
 from mlaot.lower.moves import move_kernel
 from mlaot.lower.plan import plan
 from mlaot.lower.program import Buffer, Entry, Kernel, Module, Port, Procedure, Program, Slot
@@ -22,6 +23,7 @@ from mlaot.lower.rows import needs_buffer, rows_kernel
 from mlaot.ops import elementwise as ew
 from mlaot.ops import reduction as red
 from mlaot.ops import structure as st
+from mlaot.ops.kinds import base_of, is_free, is_stored, is_view
 
 BUILDERS = {"rows": rows_kernel, "contraction": contraction_kernel, "move": move_kernel}
 DOCS = {
@@ -171,6 +173,9 @@ def _check_dims(name: str, graph: Graph) -> None:
         raise MlaotError(
             f"{name}: no input that the result depends on has the dimension {', '.join(sorted(used - known))}"
         )
+    for dim in sorted(known - {"batch"}):
+        if c_name(dim) != dim or dim in graph.inputs:
+            raise MlaotError(f"a dimension cannot be called {dim!r}: the name is taken; choose another")
 
 
 def _in_place(name: str, graph: Graph, storage: _Storage) -> Procedure:

@@ -12,12 +12,13 @@ from collections.abc import Mapping, Sequence
 
 from mlaot.ir import Node
 from mlaot.lower.emit import C_TYPES, Emitter
-from mlaot.lower.fuse import REDUCTIONS, Group, base_of, full_shape, is_free
+from mlaot.lower.fuse import Group, full_shape
 from mlaot.lower.layout import NOMINAL, Access, padded
 from mlaot.lower.program import Buffer, Rows, Stage
 from mlaot.ops import elementwise as ew
 from mlaot.ops import reduction as red
 from mlaot.ops import structure as st
+from mlaot.ops.kinds import REDUCTIONS, base_of, is_free
 
 ITEMSIZE = {"f32": 4, "f64": 8}
 ROW_BYTES = 4096  # a row that waits for a later stage stays on the stack up to this size

@@ -12,12 +12,11 @@ from __future__ import annotations
 import numpy as np
 
 from mlaot.ir import Graph, Node, users
-from mlaot.lower.fuse import MOVES, REDUCTIONS, base_of, is_free, is_stored
-from mlaot.lower.layout import is_view
 from mlaot.ops import Op
 from mlaot.ops import elementwise as ew
 from mlaot.ops import reduction as red
 from mlaot.ops import structure as st
+from mlaot.ops.kinds import MOVES, REDUCTIONS, base_of, is_free, is_stored, is_view
 from mlaot.passes.rewrite import Rule, rewrite
 
 

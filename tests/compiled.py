@@ -1,0 +1,187 @@
+"""Programs as machine code: many of them in one shared library, called by the convention of the generated entries.
+
+Every array lies at the end of a page that is followed by one without access, so a kernel that reads or writes past the
+end of a buffer dies. The workspace starts full of nan, so one that reads what it did not write gives nan.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import fcntl
+import mmap
+import os
+import platform
+import re
+import subprocess
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from mlaot.lower.isa import ISAS
+from mlaot.lower.program import Entry, Program, Slot
+from mlaot.lower.text import kernels_file
+
+Array = np.ndarray[Any, Any]
+
+CC = os.environ.get("CC", "cc")
+FLAGS = (
+    *("-std=gnu11", "-O1", "-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math", "-fPIC", "-shared"),
+    *("-Wall", "-Wextra", "-Werror"),
+)
+NUMPY = {"f32": "float32", "f64": "float64", "i32": "int32", "i64": "int64", "u8": "uint8", "bool": "bool"}
+NEEDED = {"base": set(), "v3": {"avx2", "fma"}, "v4": {"avx2", "fma", "avx512f", "avx512dq", "avx512bw", "avx512vl"}}
+
+PAGE = mmap.PAGESIZE
+_libc = ctypes.CDLL(None, use_errno=True)
+_libc.mprotect.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
+
+
+def available_isas() -> tuple[str, ...]:
+    """The instruction sets of this machine, by mlaot's names."""
+    if platform.machine() not in ("x86_64", "AMD64"):
+        return ("base",)
+    try:
+        found = re.search(r"^flags\s*:(.*)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
+    except OSError:
+        found = None
+    flags = set(found[1].split()) if found else set()
+    return tuple(name for name in ISAS if NEEDED[name] <= flags)
+
+
+AVAILABLE = available_isas()
+
+
+def guarded(size: int) -> Array:
+    """``size`` bytes of 0xff, the last of them in front of a page that cannot be touched."""
+    pages = -(-max(size, 1) // PAGE)
+    memory = mmap.mmap(-1, (pages + 1) * PAGE)
+    start = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+    result: Array = np.frombuffer(memory, np.uint8, size, pages * PAGE - size) if size else np.empty(0, np.uint8)
+    result[...] = 0xFF
+    assert _libc.mprotect(start + pages * PAGE, PAGE, 0) == 0, os.strerror(ctypes.get_errno())
+    return result
+
+
+def guarded_array(value: Any, dtype: str) -> Array:
+    """A copy of an array in guarded memory."""
+    source = np.asarray(value, dtype)
+    result = guarded(source.nbytes).view(dtype).reshape(source.shape)
+    result[...] = source
+    return result
+
+
+@dataclass
+class State:
+    """One instance of a module: its state block and constants."""
+
+    program: Program
+    state: Array = field(init=False)
+    constants: Array = field(init=False)
+
+    def __post_init__(self) -> None:
+        module = self.program.module
+        self.state = guarded(module.state_bytes)
+        self.state[:] = 0
+        self.state[: len(module.initial)] = np.frombuffer(module.initial, np.uint8)
+        self.constants = guarded_array(np.frombuffer(module.constants, np.uint8), "uint8")
+
+    def slot(self, name: str) -> Array:
+        """A parameter, in place."""
+        return self._view(self._slot(name), False)
+
+    def gradient(self, name: str) -> Array:
+        """The gradient of a parameter, in place."""
+        return self._view(self._slot(name), True)
+
+    def _slot(self, name: str) -> Slot:
+        return next(s for s in self.program.module.slots if s.name == name)
+
+    def _view(self, slot: Slot, gradient: bool) -> Array:
+        dtype = np.dtype(NUMPY[slot.dtype])
+        flat = self.state[slot.gradient_offset if gradient else slot.offset :]
+        usable = flat[: flat.size // dtype.itemsize * dtype.itemsize].view(dtype)
+        return np.lib.stride_tricks.as_strided(usable, slot.shape, [s * dtype.itemsize for s in slot.strides])
+
+
+class Library:
+    """Programs by stem, compiled for one instruction set."""
+
+    def __init__(self, programs: Mapping[str, Program], isa: str, folder: Path, flags: Sequence[str] = ()) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self.isa = isa
+        self.programs = dict(programs)
+        self.dims = sorted({d for p in programs.values() for d in p.module.dims})
+        self.source = folder / f"graphs_{isa}.c"
+        library = folder / f"graphs_{isa}.so"
+        with open(folder / "lock", "w") as lock:  # several test processes may share the folder: the first one compiles
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not library.exists():
+                self._compile(library, flags)
+        self.library = ctypes.CDLL(str(library))
+
+    def _compile(self, library: Path, flags: Sequence[str]) -> None:
+        self.source.write_text(kernels_file(joined(self.programs, self.dims), "graphs", ISAS[self.isa]))
+        self.source.with_name("graphs.h").write_text("")
+        command = [*CC.split(), *FLAGS, *ISAS[self.isa].flags, *flags, str(self.source), "-o", str(library)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, f"{' '.join(command)}\n{done.stderr[:4000]}"
+
+    def call(
+        self,
+        stem: str,
+        entry: str,
+        inputs: Mapping[str, Any],
+        dims: Mapping[str, int] | None = None,
+        state: State | None = None,
+    ) -> dict[str, Array]:
+        """The outputs of an entry by name; ``inputs`` by name, ``dims`` where they are needed."""
+        program = self.programs[stem]
+        found = next(p.entry for p in program.procedures if p.entry.name == entry)
+        known = dict(dims or {})
+        state = state or State(program)
+        arrays = [guarded_array(inputs[port.name], NUMPY[port.dtype]) for port in found.inputs]
+        outputs = []
+        for port in found.outputs:
+            shape = tuple(evaluate_dim(d, known) for d in port.shape)
+            dtype = np.dtype(NUMPY[port.dtype])
+            outputs.append(guarded(int(np.prod(shape, dtype=np.int64)) * dtype.itemsize).view(dtype).reshape(shape))
+        before = [a.tobytes() for a in arrays], state.constants.tobytes()
+        workspace = guarded(evaluate_dim(found.workspace, known))
+        pointers = [a.ctypes.data for a in (*arrays, *outputs, state.state, state.constants, workspace)]
+        p = (ctypes.c_void_p * len(pointers))(*pointers)
+        dim = (ctypes.c_ssize_t * max(len(self.dims), 1))(*[known.get(d, 0) for d in self.dims])
+        for suffix in ("_forward", "_backward") if found.split else ("",):
+            getattr(self.library, f"graphs_{stem}_{entry}{suffix}_{self.isa}")(p, dim)
+        assert before == ([a.tobytes() for a in arrays], state.constants.tobytes()), f"{stem}.{entry} wrote to an input"
+        return {port.name: np.array(a) for port, a in zip(found.outputs, outputs, strict=True)}
+
+
+def joined(programs: Mapping[str, Program], dims: Sequence[str]) -> Program:
+    """One program with the entries of all, for one C file; each keeps its own state and constants."""
+    first = next(iter(programs.values()))
+    procedures = [
+        replace(procedure, entry=replace(procedure.entry, name=f"{stem}_{procedure.entry.name}"))
+        for stem, program in programs.items()
+        for procedure in program.procedures
+    ]
+    return Program(replace(first.module, name="graphs", dims=tuple(dims)), tuple(procedures))
+
+
+def evaluate_dim(text: str | int, known: Mapping[str, int]) -> int:
+    """The value of a C expression in the dims."""
+    if isinstance(text, int):
+        return text
+    return int(eval(text.replace("/", "//"), {"__builtins__": {}}, dict(known)))
+
+
+def entry_of(program: Program, name: str) -> Entry:
+    """An entry of a program by name."""
+    return next(p.entry for p in program.procedures if p.entry.name == name)
+
+
+def bits(values: Iterable[Array]) -> list[bytes]:
+    """What tells arrays apart to the last bit."""
+    return [np.ascontiguousarray(v).tobytes() for v in values]

@@ -1,0 +1,28 @@
+"""Options of the whole test-suite."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+GOLDEN = Path(__file__).parent / "golden"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--update-golden", action="store_true", help="write the golden files anew")
+
+
+@pytest.fixture
+def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
+    """Compare a text with the file of that name in ``tests/golden``."""
+
+    def check(name: str, text: str) -> None:
+        path = GOLDEN / name
+        if request.config.getoption("--update-golden"):
+            path.write_text(text)
+        assert path.exists(), f"no {path}; make it by pytest --update-golden"
+        assert text == path.read_text(), f"{path} differs; look at it, then pytest --update-golden"
+
+    return check

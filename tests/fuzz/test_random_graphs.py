@@ -1,0 +1,63 @@
+"""Random graphs against the references, and whether faults put into the compiler are found that way."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from mlaot.ir import Dim, Node
+from mlaot.lower import lower as lowering
+from mlaot.lower.plan import plan
+from mlaot.lower.program import Buffer, Kernel
+from mlaot.ops import OPS
+from mlaot.ops import elementwise as ew
+from mlaot.passes import simplify
+
+from .bounds import LEAVES, RULES, VIEWS
+from .random_graphs import PER_FILE, report, run
+
+
+@pytest.mark.parametrize("first", range(0, 8 * PER_FILE, PER_FILE))
+def test_compiled_graphs_are_right(first: int) -> None:
+    """The whole pipeline and the least one give what the references give; so do gradients."""
+    failed, counts = run(first, PER_FILE)
+    assert not failed, report(failed, counts)
+    assert counts["numbers"] > 1000 and counts["no bound"] < 0.1 * counts["numbers"], counts
+
+
+def test_every_op_has_an_error_bound() -> None:
+    assert set(OPS) == {*RULES, *VIEWS, *LEAVES, "is_equal"}
+
+
+def wrong_rule(node: Node) -> Node | None:
+    """x * -1 => x"""
+    return node.arg(0) if simplify.number(node.arg(1)) == -1 else None
+
+
+def test_a_wrong_rule_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    rules = tuple(wrong_rule if rule is simplify.times_minus_one else rule for rule in simplify.RULES[ew.mul])
+    assert wrong_rule in rules
+    monkeypatch.setitem(simplify.RULES, ew.mul, rules)
+    failed, counts = run(0, PER_FILE // 2)
+    assert failed and all(f.startswith("full") for case in failed for f in case.failures), report(failed, counts)
+
+
+def test_a_wrong_gradient_is_found() -> None:
+    right = ew.tanh.vjp
+    object.__setattr__(ew.tanh, "vjp", lambda ct, out, x: (ew.mul(ct, out),))
+    try:
+        failed, counts = run(0, PER_FILE // 2)
+    finally:
+        object.__setattr__(ew.tanh, "vjp", right)
+    assert any("gradient along a direction" in f for case in failed for f in case.failures), report(failed, counts)
+
+
+def test_overlapping_buffers_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    def overlapping(kernels: Sequence[Kernel]) -> tuple[list[tuple[Buffer, Dim]], Dim]:
+        offsets, size = plan(kernels)
+        return [(buffer, 0) for buffer, _ in offsets], size
+
+    monkeypatch.setattr(lowering, "plan", overlapping)
+    failed, counts = run(0, 10)
+    assert failed, report(failed, counts)

@@ -1,0 +1,84 @@
+"""Dims: polynomials over names, equal as objects where they are equal as polynomials."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as some
+
+from mlaot.ir.dims import Dim, Expr, dim, names, product, substitute
+from mlaot.lower.plan import at_least
+
+NAMES = ("batch", "n", "m")
+VALUES = some.fixed_dictionaries({n: some.integers(0, 50) for n in NAMES})
+
+
+def grown(parts: Any) -> Any:
+    """Sums, products and quotients of smaller dims."""
+    return (
+        some.tuples(parts, parts).map(lambda p: p[0] + p[1])
+        | some.tuples(parts, parts).map(lambda p: p[0] * p[1])
+        | some.tuples(parts, some.integers(1, 8)).map(lambda p: p[0] // p[1])
+    )
+
+
+DIMS = some.recursive(some.integers(0, 9) | some.sampled_from(NAMES).map(dim), grown, max_leaves=6)
+
+
+@given(DIMS, DIMS, VALUES)
+def test_arithmetic_is_that_of_numbers(a: Dim, b: Dim, values: dict[str, int]) -> None:
+    x, y = substitute(a, values), substitute(b, values)
+    assert substitute(a + b, values) == x + y
+    assert substitute(a * b, values) == x * y
+    assert substitute(a // 4, values) == x // 4
+
+
+@given(DIMS, DIMS, DIMS)
+def test_laws_give_equal_objects(a: Dim, b: Dim, c: Dim) -> None:
+    assert a + b == b + a and a * b == b * a
+    assert (a + b) + c == a + (b + c) and (a * b) * c == a * (b * c)
+    assert a * (b + c) == a * b + a * c
+    assert a + 0 == a and a * 1 == a and a * 0 == 0 and a // 1 == a
+    assert (a * 6) // 3 == a * 2
+    assert hash(a + b) == hash(b + a)
+
+
+@given(DIMS, VALUES)
+def test_text_is_c(a: Dim, values: dict[str, int]) -> None:
+    assert eval(str(a).replace("/", "//"), {}, dict(values)) == substitute(a, values)
+
+
+@given(DIMS)
+def test_names_are_those_in_the_text(a: Dim) -> None:
+    assert names(a) == {n for n in NAMES if n in str(a)}
+    assert isinstance(a, int) == (not names(a)) or isinstance(a, Expr)
+
+
+@given(some.lists(DIMS, max_size=4), VALUES)
+def test_product(shape: list[Dim], values: dict[str, int]) -> None:
+    expected = 1
+    for d in shape:
+        expected *= substitute(d, values)
+    assert substitute(product(tuple(shape)), values) == expected
+
+
+@given(DIMS, DIMS, VALUES)
+def test_at_least_is_never_wrong(a: Dim, b: Dim, values: dict[str, int]) -> None:
+    if at_least(a, b):
+        assert substitute(a, values) >= substitute(b, values)
+
+
+def test_text() -> None:
+    n = dim("n")
+    assert str((n // 2) * (n // 3)) == "(n) / 2 * ((n) / 3)"
+    assert [str(d) for d in (n, n + 1, 2 * n + 3, n * n, (n + 7) // 8 * 8, n * 0 + 4)] == [
+        *("n", "n + 1", "n * 2 + 3", "n * n"),
+        *("(n + 7) / 8 * 8", "4"),
+    ]
+
+
+def test_a_name_is_an_identifier() -> None:
+    with pytest.raises(ValueError, match="must be an identifier"):
+        dim("a b")

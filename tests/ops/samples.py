@@ -1,0 +1,215 @@
+"""Arguments and attributes for every op of the registry, in many shapes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from mlaot.ir.types import Literal, f32, i64
+from mlaot.ops import structure as st
+
+Array = np.ndarray[Any, Any]
+
+SHAPES: tuple[tuple[int, ...], ...] = (
+    *((), (1,), (2,), (3,), (4,), (7,), (8,), (9,), (16,), (17,), (33,)),
+    *((1, 1), (1, 5), (5, 1), (2, 3), (3, 8), (4, 16), (7, 9), (16, 17)),
+    *((2, 3, 4), (1, 2, 9), (3, 1, 1), (2, 2, 2, 3), (1, 3, 1, 2)),
+)
+EXPONENTS = (0.0, 1.0, 2.0, 3.0, 4.0, 5.0, -1.0, -2.0, -3.0, -4.0, 0.5, -0.5, 1.5, 2.5)
+
+
+@dataclass(frozen=True)
+class Sample:
+    """``args`` in float64 (labels as integers) and ``attrs`` of one use of an op."""
+
+    args: tuple[Array, ...]
+    attrs: dict[str, Any]
+
+
+Make = Callable[[np.random.Generator], Iterator[Sample]]
+
+
+def _unary(domain: Callable[[Array], Array]) -> Make:
+    def make(rng: np.random.Generator) -> Iterator[Sample]:
+        for shape in SHAPES:
+            yield Sample((np.asarray(domain(rng.normal(size=shape))),), {})
+
+    return make
+
+
+def _many(*counts: int, positive: bool = False) -> Make:
+    def make(rng: np.random.Generator) -> Iterator[Sample]:
+        for i, shape in enumerate(SHAPES):
+            args = [np.asarray(rng.normal(size=shape)) for _ in range(counts[i % len(counts)])]
+            yield Sample(tuple([_apart(a) for a in args] if positive else args), {})
+
+    return make
+
+
+def _apart(x: Array) -> Array:
+    """Away from 0, where poles and kinks are."""
+    return np.asarray(x + np.where(x < 0, -0.3, 0.3))
+
+
+def _positive(x: Array) -> Array:
+    return np.asarray(np.abs(x) + 0.3)
+
+
+def _power(rng: np.random.Generator) -> Iterator[Sample]:
+    for i, shape in enumerate(SHAPES * 2):
+        exponent = EXPONENTS[i % len(EXPONENTS)]
+        x = rng.normal(size=shape)
+        yield Sample((_apart(x) if exponent == int(exponent) else _positive(x),), {"exponent": exponent})
+
+
+def _cast(rng: np.random.Generator) -> Iterator[Sample]:
+    for shape in SHAPES:
+        yield Sample((np.asarray(rng.normal(size=shape)),), {"dtype": f32})
+
+
+def _reduction(rng: np.random.Generator) -> Iterator[Sample]:
+    for shape in SHAPES:
+        rank = len(shape)
+        for axes in {(rank - 1,), (0,), tuple(range(rank)), (0, rank - 1)}:
+            if rank and list(axes) == sorted(set(axes)):
+                yield Sample((rng.normal(size=shape),), {"axes": axes})
+
+
+SPECS = (
+    *("a,a->", "a,b->ab", "ab,b->a", "ab,a->b", "ba,b->a", "ab,cb->ac", "ab,bc->ac", "ab,bc->ca", "ab,ab->"),
+    *("ab,ab->a", "ab,ab->ab", "ab,b->ab", "abc,c->ab", "abc,dc->abd", "abc,adc->abd", "ab,cd->abcd"),
+    *("abc,bad->cd", "a,->a", ",->", "ab,b->", "ab,c->ac", "abcd,cd->ba"),
+)
+
+
+def _contract(rng: np.random.Generator) -> Iterator[Sample]:
+    for i, spec in enumerate(SPECS):
+        first, second = spec.split("->")[0].split(",")
+        for sizes in ((3, 4, 5, 2), (8, 16, 7, 3), (1, 9, 17, 5)):
+            size = {c: sizes[(k + i) % 4] for k, c in enumerate("abcd")}
+            args = tuple(np.asarray(rng.normal(size=[size[c] for c in labels])) for labels in (first, second))
+            yield Sample(args, {"spec": spec})
+
+
+def _broadcast(rng: np.random.Generator) -> Iterator[Sample]:
+    for shape in SHAPES:
+        if len(shape) > 3:
+            continue
+        for at in range(len(shape) + 1):
+            new = (*shape[:at], 3, *shape[at:])
+            axes = tuple(i for i in range(len(new)) if i != at)
+            yield Sample((np.asarray(rng.normal(size=shape)),), {"shape": new, "axes": axes})
+
+
+def _transpose(rng: np.random.Generator) -> Iterator[Sample]:
+    for shape in SHAPES:
+        perm = tuple(int(i) for i in rng.permutation(len(shape)))
+        yield Sample((np.asarray(rng.normal(size=shape)),), {"perm": perm})
+
+
+def _reshape(rng: np.random.Generator) -> Iterator[Sample]:
+    for shape in SHAPES:
+        size = int(np.prod(shape, dtype=np.int64))
+        for new in {(size,), (1, size), (size, 1), shape[::-1], shape}:
+            yield Sample((np.asarray(rng.normal(size=shape)),), {"shape": new})
+
+
+def _take(rng: np.random.Generator) -> Iterator[Sample]:
+    for shape in SHAPES:
+        for lead in {0, len(shape) // 2, len(shape)}:
+            size = int(np.prod(shape[lead:], dtype=np.int64))
+            for index in ((), (1,), (3,), (2, 4)):
+                indices = st.indices(rng.integers(0, size, index))
+                yield Sample((np.asarray(rng.normal(size=shape)),), {"indices": indices, "lead": lead})
+
+
+def _put_add(rng: np.random.Generator) -> Iterator[Sample]:
+    for shape in SHAPES:
+        for lead in {0, len(shape) // 2, len(shape)}:
+            for target in ((4,), (2, 3), ()):
+                indices = st.indices(rng.integers(0, int(np.prod(target, dtype=np.int64)), shape[lead:]))
+                x = np.asarray(rng.normal(size=shape))
+                yield Sample((x,), {"indices": indices, "lead": lead, "shape": target})
+
+
+def _item(rng: np.random.Generator) -> Iterator[Sample]:
+    for shape in SHAPES:
+        index = int(rng.integers(0, int(np.prod(shape, dtype=np.int64))))
+        yield Sample((np.asarray(rng.normal(size=shape)),), {"index": index})
+
+
+def _stack(rng: np.random.Generator) -> Iterator[Sample]:
+    for i, shape in enumerate(SHAPES):
+        if len(shape) < 4:
+            args = tuple(np.asarray(rng.normal(size=shape)) for _ in range(1 + i % 4))
+            yield Sample(args, {"axis": len(shape)})
+
+
+def _concat(rng: np.random.Generator) -> Iterator[Sample]:
+    for i, shape in enumerate(SHAPES):
+        if shape:
+            args = tuple(rng.normal(size=(*shape[:-1], shape[-1] + k)) for k in range(1 + i % 3))
+            yield Sample(args, {"axis": len(shape) - 1})
+
+
+def _one_hot(rng: np.random.Generator) -> Iterator[Sample]:
+    for shape in SHAPES:
+        if len(shape) < 4:
+            yield Sample((np.asarray(rng.integers(0, 5, shape)),), {"classes": 5, "dtype": f32})
+
+
+def _const(rng: np.random.Generator) -> Iterator[Sample]:
+    for shape in SHAPES:
+        yield Sample((), {"value": Literal(rng.normal(size=shape), f32)})
+    yield Sample((), {"value": Literal(rng.integers(0, 5, (3,)), i64)})
+
+
+def _size(rng: np.random.Generator) -> Iterator[Sample]:
+    for n in (0, 1, 7):
+        yield Sample((), {"dim": n, "dtype": f32})
+
+
+SAMPLES: dict[str, Make] = {
+    "add": _many(2, 3, 5),
+    "sub": _many(2),
+    "mul": _many(2),
+    "div": _many(2, positive=True),
+    "is_equal": _many(2),
+    "maximum": _many(2, 3),
+    "minimum": _many(2, 4),
+    "copy": _unary(np.asarray),
+    "neg": _unary(np.asarray),
+    "exp": _unary(np.asarray),
+    "tanh": _unary(np.asarray),
+    "log": _unary(_positive),
+    "sqrt": _unary(_positive),
+    "abs": _unary(_apart),
+    "sign": _unary(_apart),
+    "relu": _unary(_apart),
+    "step": _unary(_apart),
+    "pow": _power,
+    "cast": _cast,
+    "sum": _reduction,
+    "max": _reduction,
+    "min": _reduction,
+    "contract": _contract,
+    "broadcast": _broadcast,
+    "transpose": _transpose,
+    "reshape": _reshape,
+    "take": _take,
+    "put_add": _put_add,
+    "item": _item,
+    "stack": _stack,
+    "concat": _concat,
+    "one_hot": _one_hot,
+    "const": _const,
+    "size": _size,
+}
+
+
+def samples(name: str) -> list[Sample]:
+    """The samples of an op, the same on every run."""
+    return list(SAMPLES[name](np.random.default_rng(sum(name.encode()))))

@@ -1,0 +1,173 @@
+"""Every op of the registry: its rules against its reference."""
+
+from __future__ import annotations
+
+from itertools import product
+from typing import Any
+
+import numpy as np
+import pytest
+
+from mlaot.errors import MlaotError
+from mlaot.evaluate import evaluate
+from mlaot.ir import Graph, Node, Type, dim, verify
+from mlaot.ir.types import BY_NUMPY, DType, f32, f64, i64
+from mlaot.ops import OPS
+from mlaot.ops import elementwise as ew
+from mlaot.ops import reduction as red
+from mlaot.ops import structure as st
+from mlaot.ops.base import batch_elementwise
+from mlaot.passes.batch import batch
+from mlaot.passes.differentiate import differentiate
+
+from ..fuzz.random_graphs import static
+from .samples import SAMPLES, SHAPES, Sample, samples
+
+Array = np.ndarray[Any, Any]
+LEAVES = ("input",)
+NO_ARGUMENTS = ("input", "const", "size")
+NAMES = sorted(set(OPS) - set(LEAVES))
+WITH_ARGUMENTS = sorted(set(OPS) - set(NO_ARGUMENTS))
+
+
+def graph_of(name: str, sample: Sample, dtype: DType = f64) -> tuple[Graph, Node, dict[str, Array]]:
+    """A graph of one op over inputs ``a0``, ``a1``.., and their values."""
+    graph = Graph("f")
+    inputs: dict[str, Array] = {}
+    nodes = []
+    for i, array in enumerate(sample.args):
+        kind = i64 if array.dtype.kind == "i" else dtype
+        nodes.append(graph.input(f"a{i}", Type(kind, array.shape)))
+        inputs[f"a{i}"] = array.astype(kind.numpy)
+    node = graph.add(OPS[name], nodes, sample.attrs)
+    graph.outputs["y"] = node
+    return graph, node, inputs
+
+
+def test_every_op_is_sampled() -> None:
+    assert set(SAMPLES) == set(NAMES)
+    assert len(SHAPES) >= 20
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_rules_are_there(name: str) -> None:
+    """An op with arguments has a gradient and a batching rule; an elementwise one has C."""
+    op = OPS[name]
+    assert op.vjp is not None
+    if name in WITH_ARGUMENTS:
+        assert op.batch is not None
+    if op.batch is batch_elementwise:
+        assert op.c is not None
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_type_rule_is_what_the_reference_gives(name: str) -> None:
+    for sample, dtype in product(samples(name), (f32, f64)):
+        _, node, inputs = graph_of(name, sample, dtype)
+        with np.errstate(all="ignore"):
+            result = np.asarray(OPS[name].reference(*inputs.values(), **sample.attrs))
+        found = Type(BY_NUMPY[str(result.dtype)], result.shape)
+        assert found == node.type, f"{name} of {[str(a.shape) for a in sample.args]} {sample.attrs}"
+
+
+@pytest.mark.parametrize("name", WITH_ARGUMENTS)
+def test_vjp_is_the_difference_quotient(name: str) -> None:
+    """Along two random directions for each argument, in float64."""
+    for sample in samples(name):
+        graph, node, inputs = graph_of(name, sample)
+        rng = np.random.default_rng(len(graph.inputs))
+        weight = graph.constant(rng.normal(size=static(node.type.shape)), node.type.dtype)
+        weighted = ew.mul(node, weight)
+        loss = red.sum_(weighted, axes=tuple(range(node.type.rank))) if node.type.rank else weighted
+        wanted = [graph.inputs[k] for k, v in inputs.items() if v.dtype.kind == "f"]
+        graph.outputs = {"loss": loss} | dict(zip(inputs, differentiate(loss, wanted), strict=False))
+        verify(graph, "differentiate")
+        found = evaluate(graph, inputs, wide=True)
+        for key, value in inputs.items():
+            if value.dtype.kind == "i":
+                continue
+            for _ in range(2):
+                direction = rng.normal(size=value.shape)
+                moved = (inputs | {key: value + h * direction} for h in (1e-6, -1e-6))
+                ahead, behind = (float(evaluate(graph, m, wide=True)["loss"]) for m in moved)
+                expected = (ahead - behind) / 2e-6
+                actual = float((found[key] * direction).sum())
+                scale = max(1.0, float(np.abs(found[key] * direction).sum()))
+                what = f"{name} of {[a.shape for a in sample.args]} {sample.attrs} by {key}: {actual}, {expected}"
+                assert abs(actual - expected) <= 1e-6 * scale, what
+
+
+def test_gradient_of_equal_values_is_shared() -> None:
+    """max(x, x') with x == x' gives each half, as PyTorch's and JAX's maximum do."""
+    graph = Graph("f")
+    a, b = (graph.input(n, Type(f64, (3,))) for n in "ab")
+    for op, wanted in ((ew.maximum, [0.5, 1.0, 0.0]), (ew.minimum, [0.5, 0.0, 1.0])):
+        gradients = differentiate(red.sum_(op(a, b), axes=(0,)), [a, b])
+        graph.outputs = dict(zip(("da", "db"), gradients, strict=True))
+        found = evaluate(graph, {"a": [1.0, 2.0, 3.0], "b": [1.0, 1.0, 4.0]})
+        assert found["da"].tolist() == wanted and found["db"].tolist() == [1 - w for w in wanted]
+
+
+def test_gradient_at_kinks() -> None:
+    graph = Graph("f")
+    x = graph.input("x", Type(f64, (3,)))
+    for op, wanted in ((ew.relu, [0.0, 0.0, 1.0]), (ew.abs_, [-1.0, 0.0, 1.0])):
+        graph.outputs["d"] = differentiate(red.sum_(op(x), axes=(0,)), [x])[0]
+        assert evaluate(graph, {"x": [-1.0, 0.0, 1.0]})["d"].tolist() == wanted
+
+
+@pytest.mark.parametrize("name", WITH_ARGUMENTS)
+def test_batching_is_a_loop(name: str) -> None:
+    """With each argument batched or not, the batched op is the op on each example."""
+    for sample in samples(name):
+        graph, _, inputs = graph_of(name, sample)
+        flags = list(product((True, False), repeat=len(inputs)))[:-1][:7]
+        for some in flags:
+            shared = [key for key, batched in zip(inputs, some, strict=True) if not batched]
+            batched = batch(graph, dim("batch"), shared)
+            verify(batched, "batch")
+            rng = np.random.default_rng(0)
+            mixed = {k: rng.permutation(v.reshape(-1)).reshape(v.shape) for k, v in inputs.items()}
+            many = {k: v if k in shared else np.stack([v, mixed[k], v]) for k, v in inputs.items()}
+            found = evaluate(batched, many)["y"]
+            examples = [{k: v if k in shared else v[i] for k, v in many.items()} for i in range(3)]
+            loop = [evaluate(graph, example)["y"] for example in examples]
+            what = f"{name} {sample.attrs} {some}"
+            np.testing.assert_allclose(found, np.stack(loop), rtol=1e-12, atol=1e-12, err_msg=what)
+            assert tuple(found.shape[1:]) == graph.outputs["y"].type.shape
+
+
+def refused(text: str, op: str, *types: Type, **attrs: Any) -> None:
+    """The type rule refuses these arguments with these words."""
+    with pytest.raises(MlaotError) as error:
+        OPS[op].type_rule(*types, **attrs)
+    assert text in str(error.value), str(error.value)
+
+
+def test_type_rules_say_what_they_got() -> None:
+    refused("f32[3] and f32[4]", "add", f32[3], f32[4])
+    refused("f32[3] and f64[3]", "mul", f32[3], f64[3])
+    refused("cannot reduce f32[3] over axes (1,)", "sum", f32[3], axes=(1,))
+    refused("cannot reduce f32[3,3] over axes (0, 0)", "max", f32[3, 3], axes=(0, 0))
+    refused("cannot broadcast f32[3] to [3, 4] along axes (1,)", "broadcast", f32[3], shape=(3, 4), axes=(1,))
+    refused("cannot broadcast f32[2,3] to [3, 2]", "broadcast", f32[2, 3], shape=(3, 2), axes=(1, 0))
+    refused("cannot transpose f32[2,3] by (0, 0)", "transpose", f32[2, 3], perm=(0, 0))
+    refused("cannot reshape f32[2,3] to [5]", "reshape", f32[2, 3], shape=(5,))
+    refused("is outside 0..2", "take", f32[3], indices=st.indices([3]))
+    refused("is outside 0..2", "take", f32[3], indices=st.indices([-1]))
+    refused("needs one size for b, got 3 and 4", "contract", f32[2, 3], f32[4], spec="ab,b->a")
+    refused("does not fit", "contract", f32[2, 3], f32[3], spec="a,b->ab")
+    refused("does not fit", "contract", f32[3], f64[3], spec="a,a->")
+    refused("does not fit", "contract", f32[3], f32[3], spec="a,a->b")
+    refused("operands of one type", "stack", f32[3], f32[4])
+    refused("cannot concatenate", "concat", f32[2, 3], f32[3, 3], axis=1)
+    refused("integer labels", "one_hot", f32[3], classes=4, dtype=f32)
+
+
+def test_named_dims_never_broadcast() -> None:
+    n, m = dim("n"), dim("m")
+    refused("f32[n] and f32[m]", "add", f32[n], f32[m])
+    assert OPS["add"].type_rule(f32[n + 1], f32[1 + n]) == f32[n + 1]
+    assert OPS["reshape"].type_rule(f32[n, 4], shape=(n * 4,)) == f32[4 * n]
+    refused("cannot reshape", "reshape", f32[n, 4], shape=(n,))
+    assert OPS["contract"].type_rule(f32[n, 4], f32[3, 4], spec="ab,cb->ac") == f32[n, 3]

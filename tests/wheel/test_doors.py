@@ -1,0 +1,80 @@
+"""The other ways from a project to a module, with the real compiler: sdist, setuptools, editable install."""
+
+from __future__ import annotations
+
+import os
+import tarfile
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from .conftest import PROJECTS, WHEEL, Project, Python, Wheel, copy_project, make_environment
+
+LEARN = (
+    "from xor import nn; x = [[0, 0], [0, 1], [1, 0], [1, 1]]; "
+    "print([nn.train_step(x, [0, 1, 1, 0], lr=0.1) for _ in range(300)][-1], list(map(round, nn.forward(x))))"
+)
+
+
+def content(wheel: Path) -> dict[str, bytes]:
+    with zipfile.ZipFile(wheel) as file:
+        return {name: file.read(name) for name in file.namelist() if ".dist-info/" not in name}
+
+
+def test_sdist_builds_without_tracing(builder: Python, wheel: Wheel, tmp_path: Path) -> None:
+    """No weights and no framework are needed for the wheel, which is the same to the byte."""
+    project = copy_project(PROJECTS["serve"], tmp_path / "serve")
+    result = builder.hook(project, "build_sdist", str(tmp_path))
+    assert result.returncode == 0, result.stderr
+    with tarfile.open(tmp_path / "digits-1.0.tar.gz") as file:
+        file.extractall(tmp_path, filter="data")
+    unpacked = Project(tmp_path / "digits-1.0")
+    assert {"_mlaot/CMakeLists.txt", "_mlaot/digits.nn/nn.c", "_mlaot/digits.nn/nn_base.c"} <= unpacked.files()
+    unpacked.write("model.py", "import a_framework\n")
+    (unpacked.path / "weights.safetensors").unlink(missing_ok=True)
+    builder.check(*WHEEL, "-w", tmp_path / "out", ".", cwd=unpacked.path)
+    (made,) = (tmp_path / "out").iterdir()
+    assert made.read_bytes() == wheel("serve").read_bytes()
+
+
+def test_wheel_is_reproducible(builder: Python, wheel: Wheel, tmp_path: Path) -> None:
+    """In another folder, with another hash seed, time zone, locale and umask: the same bytes."""
+    project = copy_project(PROJECTS["xor"], tmp_path / "else where" / "ünïcode")
+    before = os.umask(0o077)
+    try:
+        environ = {"PYTHONHASHSEED": "77", "TZ": "Asia/Tokyo", "LC_ALL": "C"}
+        builder.check(*WHEEL, "-w", tmp_path, ".", cwd=project.path, **environ)
+    finally:
+        os.umask(before)
+    (made,) = tmp_path.glob("*.whl")
+    assert made.read_bytes() == wheel("xor").read_bytes()
+
+
+def test_setuptools(builder: Python, wheel: Wheel, tmp_path: Path) -> None:
+    """The same extension module, by way of setuptools."""
+    pytest.importorskip("setuptools", minversion="77")
+    project = copy_project(PROJECTS["xor"], tmp_path / "xor")
+    text = (project.path / "pyproject.toml").read_text()
+    text = text.replace('["mlaot"]', '["setuptools>=77", "mlaot"]').replace("mlaot.build", "setuptools.build_meta")
+    project.write("pyproject.toml", text)
+    (project.path / "train.py").unlink()
+    builder.check(*WHEEL, "-w", tmp_path, ".", cwd=project.path)
+    (made,) = tmp_path.glob("*.whl")
+    assert made.name == wheel("xor").name
+    assert content(made) == content(wheel("xor"))
+
+
+def test_editable_install(own_wheel: Path, tmp_path: Path) -> None:
+    """Installed from its folder, imported from elsewhere, and again after a change of the model."""
+    project = copy_project(PROJECTS["xor"], tmp_path / "xor-project")
+    python = make_environment(tmp_path / "venv", own_wheel)
+    install = ("-m", "pip", "install", "-q", "--no-build-isolation", "--no-deps", "--no-index", "-e", ".")
+    python.check(*install, cwd=project.path)
+    first = python.check("-c", LEARN, cwd=tmp_path)
+    assert first.endswith(" [0, 1, 1, 0]\n")
+    model = (project.path / "model.py").read_text()
+    project.write("model.py", model.replace("MLP(2, [4, 1])", "MLP(2, [5, 1])"))
+    assert python.check("-c", LEARN, cwd=tmp_path) == first
+    python.check(*install, cwd=project.path)
+    assert python.check("-c", LEARN, cwd=tmp_path) != first
