@@ -15,7 +15,7 @@ from typing import Any
 from mlaot import passes
 from mlaot.build.cmake import cmake_files
 from mlaot.frontend.declaration import Declaration, Traced
-from mlaot.frontend.scalar import declare, declare_module
+from mlaot.frontend.scalar import declare_graph, declare_module
 from mlaot.lower.interface import render_interface
 from mlaot.lower.isa import ISAS
 from mlaot.lower.lower import lower
@@ -59,8 +59,8 @@ def trace(model: Any) -> Traced:
     """The graph of whatever a user may name as a model: a declaration, a network, a graph of values."""
     if isinstance(model, Declaration):
         return model.trace()
-    if hasattr(model, "_prev"):
-        return declare(model, inputs={}).trace()
+    if hasattr(model, "_prev") or isinstance(model, list | tuple):
+        return declare_graph(model).trace()
     return declare_module(model).trace()
 
 

@@ -61,6 +61,18 @@ def declare(
     return Declaration(lambda: trace(outputs, inputs, parameters, loss, dtype, learning_rate))
 
 
+def declare_graph(outputs: Any) -> Declaration:
+    """A bare graph as a model: its leaves labelled ``'input'``, in order of their use, are the vector x."""
+    roots = outputs if isinstance(outputs, list | tuple) else [outputs]
+    leaves = [v for v in topological(roots) if not v._prev and v._op == "input"]
+    if not leaves:
+        raise MlaotError(
+            "a bare graph of Values has no inputs; expected leaves made by Value(0.0, (), 'input'), "
+            "or a declaration by mlaot.micrograd.declare"
+        )
+    return declare(outputs, inputs={"x": leaves})
+
+
 def declare_module(net: Any) -> Declaration:
     """A network object as a model: its input vector in, its outputs out, its parameters frozen."""
     from mlaot.micrograd.engine import Value
@@ -139,8 +151,11 @@ def _input(graph: Graph, name: str, given: Input, kind: DType, nodes: dict[int, 
         nodes[id(leaf)] = source if shape == () else graph.add(st.item, (source,), {"index": i})
 
 
-def topological(roots: Iterable[Any]) -> list[Any]:
+def topological(roots: Sequence[Any]) -> list[Any]:
     """Values reachable from ``roots``, arguments first; iterative."""
+    for root in roots:
+        if not hasattr(root, "_prev"):
+            raise MlaotError(f"expected a Value, got {type(root).__name__}")
     order: list[Any] = []
     seen: set[int] = set()
     stack: list[tuple[Any, bool]] = [(root, False) for root in reversed(list(roots))]
@@ -159,6 +174,8 @@ def _node(graph: Graph, value: Any, nodes: Mapping[int, Node], kind: DType) -> N
     if not hasattr(value, "_prev"):
         raise MlaotError(f"expected a Value, got {type(value).__name__}")
     if not value._prev:
+        if value._op == "input":
+            raise MlaotError("a leaf labelled 'input' is not among the declared inputs; name it in inputs={...}")
         return graph.constant(float(value.data), kind)
     if getattr(value, "_custom", None):
         raise MlaotError(f"a Value ('{value._op}') with a _forward or _backward of its own cannot be compiled")

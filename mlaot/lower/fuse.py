@@ -43,7 +43,8 @@ def cheap_nodes(graph: Graph) -> set[Node]:
     for node in graph.nodes():
         if node.op in CHEAP and node not in roots and not is_free(node):
             args = [a.find() for a in node.args]  # a cheap one behind a view has another shape: that is not recomputed
-            if all(a in found or is_stored(base_of(a)) or is_free(a) for a in args):
+            known = found if node.op is not ew.cast else ()  # a kernel computes in one type
+            if all(a in known or is_stored(base_of(a)) or is_free(a) for a in args):
                 found.add(node)
     return found
 
@@ -105,6 +106,7 @@ def fuse(graph: Graph) -> tuple[list[Group], dict[Node, Group]]:
     merged = _merge(sorted(dict.fromkeys(groups), key=lambda g: g.level))
     position = {node: i for i, node in enumerate(graph.nodes())}
     for group in merged:
+        assert all(n.type.dtype.name == group.dtype for n in group.nodes), "bug in mlaot: a kernel of several types"
         if group.kind == "rows":
             group.nodes.sort(key=position.__getitem__)
     return merged, {node: group.into or group for node, group in home.items()}
@@ -130,7 +132,9 @@ def _merge(groups: list[Group]) -> list[Group]:
 
 
 def _reads_as_is(node: Node, base: Node, group: Group) -> bool:
-    """Whether a group can compute a cheap argument where it reads it: no view in between, of the group's shape."""
+    """Whether a group can compute a cheap argument where it reads it: no view in between, of its type and shape."""
+    if base.type.dtype.name != group.dtype:
+        return False
     if group.kind == "move" or (group.kind == "contraction" and (base.op not in AGAIN or node is group.first)):
         return False
     return base.type.shape == full_shape(group) and all(a.find() is base for a in node.args if base_of(a) is base)

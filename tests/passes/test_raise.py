@@ -15,8 +15,10 @@ import pytest
 import mlaot
 from mlaot import passes
 from mlaot.errors import MlaotError
+from mlaot.evaluate import evaluate
 from mlaot.frontend.declaration import Declaration, Traced
 from mlaot.frontend.tensor import parameters
+from mlaot.generate import trace
 from mlaot.ir.module import Module
 from mlaot.lower.lower import lower
 from mlaot.micrograd import MLP, Dot, Label, Max, Value, cross_entropy, declare
@@ -307,3 +309,22 @@ def test_a_traced_model_needs_known_ops() -> None:
     with pytest.raises(MlaotError, match="'sin'"):
         declare(strange, inputs={"x": x}).trace()
     assert isinstance(declare(x.exp(), inputs={"x": x}).trace(), Traced)
+
+
+def test_a_bare_graph_takes_its_labelled_leaves() -> None:
+    a, b = Value(0.0, (), "input"), Value(0.0, (), "input")
+    traced = trace([a * b + 2, a - b])
+    assert traced.graph.inputs["x"].type.shape == (2,)
+    found = evaluate(traced.graph, {"x": np.array([3.0, 4.0])})
+    assert found["out"].tolist() == [14.0, -1.0]
+
+
+def test_a_bare_graph_without_labels_is_refused() -> None:
+    with pytest.raises(MlaotError, match="has no inputs"):
+        trace(Value(1.0) * 2)
+
+
+def test_a_labelled_leaf_that_is_not_declared_is_refused() -> None:
+    x = Value(0.0)
+    with pytest.raises(MlaotError, match="not among the declared inputs"):
+        declare(x + Value(0.0, (), "input"), inputs={"x": x}).trace()
