@@ -16,7 +16,7 @@ from mlaot.ops.kinds import base_of, is_free
 
 C_TYPES = {"f32": "float", "f64": "double", "i32": "int32_t", "i64": "int64_t", "u8": "uint8_t", "bool": "uint8_t"}
 RESERVED = re.compile(
-    r"^(v\d+.*|[ik]\d*|[abcrstx]\d+|c\d+_\d+|table\d+|j|p|m|n|acc|dot|rest|work|dim|batch|auto|break|case|char|const|continue|default|do"
+    r"^(v\d+.*|[ik]\d*|[abcrstx]\d+|c\d+_\d+|table\d+|j|e|p|acc|dot|rest|work|dim|batch|auto|break|case|char|const|continue|default|do"
     r"|double|else|enum|extern|float|for|goto|if|inline|int|long|register|restrict|return|short|signed|sizeof|static|struct"
     r"|switch|typedef|union|unsigned|void|volatile|while|asm|typeof|linux|unix|NAME|INLINE|[fiu]\d+v?|\w+_t|_.*"
     r"|\w+_[fiu](8|32|64)v?)$"

@@ -46,11 +46,11 @@ def _table(tables: list[Table], values: np.ndarray[Any, Any]) -> str:
     """C text of the n-th entry of a table; an arithmetic progression needs none."""
     steps = np.unique(np.diff(values)) if values.size > 1 else np.array([1])
     if len(steps) == 1:
-        return linear([("n", int(steps[0]))], int(values[0])) if values.size else "0"
+        return linear([("e", int(steps[0]))], int(values[0])) if values.size else "0"
     entries = tuple(int(v) for v in values)
     name = next((name for name, known in tables if known == entries), f"table{len({n for n, _ in tables})}")
     tables.append((name, entries))
-    return f"{name}[n]"
+    return f"{name}[e]"
 
 
 def _count(shape: Sequence[Dim]) -> int:
@@ -70,7 +70,7 @@ def _take(emit: Emitter, node: Node, at: Sequence[str], out: Buffer, tables: lis
     target = _offsets(out.shape[lead:], out.strides[lead:])
     read = f"{emit.buffer(access.buffer)}[{_base(at, access.strides, access.offset)}{_table(tables, source)}]"
     write = f"{emit.buffer(out, written=True)}[{_base(at, out.strides)}{_table(tables, target)}]"
-    return [f"for (ptrdiff_t n = 0; n < {source.size}; n++) {{", f"    {write} = {read};", "}"]
+    return [f"for (ptrdiff_t e = 0; e < {source.size}; e++) {{", f"    {write} = {read};", "}"]
 
 
 def _put_add(emit: Emitter, node: Node, at: Sequence[str], out: Buffer, tables: list[Table]) -> list[str]:
@@ -82,10 +82,10 @@ def _put_add(emit: Emitter, node: Node, at: Sequence[str], out: Buffer, tables: 
     name = emit.buffer(out, written=True)
     read = f"{emit.buffer(access.buffer)}[{_base(at, access.strides, access.offset)}{_table(tables, source)}]"
     return [
-        f"for (ptrdiff_t n = 0; n < {every.size}; n++) {{",
+        f"for (ptrdiff_t e = 0; e < {every.size}; e++) {{",
         f"    {name}[{base}{_table(tables, every)}] = 0;",
         "}",
-        f"for (ptrdiff_t n = 0; n < {target.size}; n++) {{",
+        f"for (ptrdiff_t e = 0; e < {target.size}; e++) {{",
         f"    {name}[{base}{_table(tables, target)}] += {read};",
         "}",
     ]
@@ -104,8 +104,8 @@ def _join(emit: Emitter, node: Node, at: Sequence[str], out: Buffer, tables: lis
         if node.op is st.stack:
             lines.append(f"{name}[{_base(at, out.strides)}{start}] = {read}0];")
         else:
-            stride = linear([("n", access.strides[lead])])
-            lines.append(f"for (ptrdiff_t n = 0; n < {count}; n++) {{")
-            lines += [f"    {name}[{_base(at, out.strides)}{start} + n] = {read}{stride}];", "}"]
+            stride = linear([("e", access.strides[lead])])
+            lines.append(f"for (ptrdiff_t e = 0; e < {count}; e++) {{")
+            lines += [f"    {name}[{_base(at, out.strides)}{start} + e] = {read}{stride}];", "}"]
         start += count
     return lines

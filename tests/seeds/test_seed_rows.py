@@ -13,6 +13,7 @@ import random
 import re
 import struct
 import subprocess
+import sysconfig
 import tracemalloc
 import zipfile
 from array import array
@@ -87,11 +88,12 @@ def test_row_16_wheel(tmp_path: Path) -> None:
     assert re.fullmatch(r"mlaot-[\d.]+-py3-none-any\.whl", wheel.name)
     zipfile.ZipFile(wheel).extractall(tmp_path / "site")
     program = (
-        "import sys; sys.path[:0] = [sys.argv[1]]; import mlaot.micrograd, mlaot.render, importlib.metadata as m;"
+        "import sys; sys.path[:0] = sys.argv[1:]; import mlaot.micrograd, mlaot.render, importlib.metadata as m;"
         "print(mlaot.__file__, m.version('mlaot') == mlaot.__version__, (mlaot.micrograd.Value(2.0) * 3).data);"
         "mlaot.render.environment().get_template('nn.c.j2')"
     )
-    printed = projects.run("-c", program, tmp_path / "site", cwd=tmp_path)
+    packages = sysconfig.get_path("purelib")  # -S: no editable install of mlaot comes first
+    printed = projects.run("-S", "-c", program, tmp_path / "site", packages, cwd=tmp_path)
     assert printed.split() == [str(tmp_path / "site" / "mlaot" / "__init__.py"), "True", "6.0"]
 
 

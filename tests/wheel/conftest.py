@@ -20,7 +20,7 @@ import pytest
 
 from ..build.conftest import Project, Python, make_environment, own_wheel, shared
 
-__all__ = ["Project", "Python", "Site", "Wheel", "answers", "last_words", "own_wheel", "python_of", "shared"]
+__all__ = ["Project", "Python", "make_environment", "own_wheel", "shared"]
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
@@ -46,6 +46,7 @@ def alone(lock: Path) -> Iterator[None]:
 
 def copy_project(source: Path, target: Path) -> Project:
     """A project's files, without what an earlier build left."""
+    shutil.rmtree(target, ignore_errors=True)
     shutil.copytree(source, target, ignore=shutil.ignore_patterns("build", "__pycache__"))
     return Project(target)
 

@@ -141,6 +141,10 @@ MODELS = {
         function("return x", "x"),
         "argument 'x' of net: expected an annotation such as mlaot.f32[64], got None",
     ),
+    "a dimension called as a loop variable": (
+        function("return x * 2", "x: mlaot.f32[mlaot.dim('i'), 8]"),
+        "a dimension cannot be called 'i': the name is taken; choose another",
+    ),
     "an input called out": (
         function("return out * 2", "out: mlaot.f32[8]"),
         "wrong.nn: an input of forward cannot be called 'out': results go there",

@@ -9,7 +9,7 @@ double = mlaot.parameters({"w": rng.normal(size=(8, 5)), "b": rng.normal(size=5)
 single = mlaot.parameters({"w": np.float32(rng.normal(size=(8, 5))), "b": np.float32(rng.normal(size=5))})
 wide = mlaot.parameters({"w": np.float32(rng.normal(size=(300, 100)))})  # 120 KB: embedded by the assembler
 both = mlaot.parameters({"w": np.float32(rng.normal(size=8)), "b": rng.normal(size=8), "idle": np.ones(3)})
-n, m = mlaot.dim("n"), mlaot.dim("m")
+rows, columns = mlaot.dim("rows"), mlaot.dim("columns")
 
 
 @mlaot.model
@@ -35,12 +35,12 @@ def bare(x: mlaot.f64[3], y: mlaot.f64[3]):
 
 
 @mlaot.model
-def counted(x: mlaot.f32[n, 8]):
+def counted(x: mlaot.f32[rows, 8]):
     return np.maximum(x @ single["w"], 0)
 
 
 @mlaot.model
-def grid(x: mlaot.f64[n, 8], y: mlaot.f64[8, m]):
+def grid(x: mlaot.f64[rows, 8], y: mlaot.f64[8, columns]):
     return x @ y
 
 
