@@ -58,6 +58,8 @@ class Graph:
         self.outputs: dict[str, Node] = {}
         self.writes: dict[str, Node] = {}
         self._table: dict[object, Node] = {}
+        self._links = 0
+        self._order: tuple[object, list[Node]] = (None, [])
 
     def add(self, op: Op, args: Iterable[Node] = (), attrs: Mapping[str, Any] | None = None) -> Node:
         """The node for ``op`` on the representatives of ``args``; the same object for the same op, args and attrs."""
@@ -91,6 +93,7 @@ class Graph:
             assert source.type == target.type, f"bug in mlaot: {source} forwarded to {target}"
             assert source.op.name != "const" or target.op.name != "const", "bug in mlaot: constant is forwarded"
             source.forwarded = target
+            self._links += 1
 
     def roots(self) -> list[Node]:
         """What must be computed: outputs, then writes."""
@@ -98,7 +101,11 @@ class Graph:
 
     def nodes(self) -> list[Node]:
         """Representatives that a root needs, arguments before users; iterative, so deep chains are no problem."""
-        return topological(self.roots())
+        roots = self.roots()
+        state = (self._links, len(self._table), tuple(map(id, roots)))
+        if self._order[0] != state:
+            self._order = state, topological(roots)
+        return list(self._order[1])
 
     def __str__(self) -> str:
         return text(self)

@@ -58,7 +58,10 @@ class Classes:
         return None
 
     def computed(self, node: Node, args: list[int]) -> int:
-        if len(args) > 2 or (node.op.commutative and len(args) == 2):
+        if len(args) == 2 and node.op.commutative:
+            a, b = sorted(args)
+            return self.number((node.op, ((a, 2),) if a == b else ((a, 1), (b, 1))))
+        if len(args) > 2:
             return self.number((node.op, tuple(sorted(Counter(args).items()))))
         return self.number((node.op, tuple(node.attrs.items()), tuple(args)))
 
