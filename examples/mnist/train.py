@@ -90,13 +90,21 @@ def accuracy(images: Images) -> float:
     return right / len(images)
 
 
-def train_epoch(images: Images, order: list[int]) -> float:
-    """One round over all images; the mean loss, each image's taken before the step that it is part of."""
-    total = 0.0
+def train_epoch(images: Images, order: list[int], losses: list[float]) -> float:
+    """One round over all images; the mean loss, each image's taken before the step that it is part of.
+
+    ``losses`` gets the mean of every 50 batches, for the picture.
+    """
+    total = recent = 0.0
     start = time.perf_counter()
     for i in range(0, len(order), BATCH):
         which = order[i : i + BATCH]
-        total += nn.train_step(*images.batch(which), lr=0.1) * len(which)
+        loss = nn.train_step(*images.batch(which), lr=0.1)
+        total += loss * len(which)
+        recent += loss
+        if (i // BATCH + 1) % 50 == 0:
+            losses.append(recent / 50)
+            recent = 0.0
         if (i // BATCH + 1) % 500 == 0:
             print(f"  {i + len(which):6,} images   mean loss {total / (i + len(which)):.6f}", flush=True)
     seconds = time.perf_counter() - start
@@ -104,11 +112,49 @@ def train_epoch(images: Images, order: list[int]) -> float:
     return total / len(order)
 
 
+def dead_weights() -> float:
+    """The share of weights nearer to zero than 0.1."""
+    weights = [abs(w) for name, rows in nn.parameters.items() if name.endswith(".w") for row in rows for w in row]
+    return sum(w < 0.1 for w in weights) / len(weights)
+
+
+def picture(losses: list[float], accuracies: list[float]) -> str:
+    """The learning curve as SVG: the loss in blue, the accuracy after each epoch in orange."""
+    width, height, edge, top = 640, 320, 30, max(losses, default=1.0)
+
+    def curve(values: list[float], most: float, color: str, first: int) -> list[str]:
+        step = (width - 2 * edge) / max(len(values) - 1 + first, 1)
+        at = [(edge + (i + first) * step, height - edge - v / most * (height - 2 * edge)) for i, v in enumerate(values)]
+        line = " ".join(f"{x:.1f},{y:.1f}" for x, y in at)
+        dots = [f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3" fill="{color}"/>' for x, y in at if len(values) < 50]
+        return [f'<polyline points="{line}" fill="none" stroke="{color}" stroke-width="2"/>', *dots]
+
+    shown = f"accuracy {accuracies[-1]:.2%} (top: 100 %)" if accuracies else ""
+    last = f"loss {losses[-1]:.3f} (top: {top:.2f})" if losses else ""
+    axes = f"M{edge},{edge} V{height - edge} H{width - edge}"
+    return "\n".join(
+        [
+            f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" font-family="sans-serif">',
+            '<rect width="100%" height="100%" fill="white"/>',
+            f'<path d="{axes}" fill="none" stroke="#888"/>',
+            *curve(losses, top, "#08519c", 0),
+            *curve(accuracies, 1.0, "#e6550d", 1),  # known at the end of an epoch
+            f'<text x="{edge + 10}" y="20" fill="#08519c">{last}</text>',
+            f'<text x="{width // 2}" y="20" fill="#e6550d">{shown}</text>',
+            "</svg>",
+            "",
+        ]
+    )
+
+
 def main() -> None:
-    """Print the first losses, the mean loss, the accuracy."""
-    parser = argparse.ArgumentParser(description="Train a small network on MNIST.")
+    """Print the first losses, the mean loss, the accuracy; at the end, or at Ctrl-C, report and draw."""
+    parser = argparse.ArgumentParser(description="Train a small network on MNIST; Ctrl-C ends it with its report.")
     parser.add_argument("--data", type=Path, help="folder with the four idx files of MNIST")
     parser.add_argument("--epochs", type=int, default=1, help="rounds over the images (default: %(default)s)")
+    parser.add_argument(
+        "--picture", type=Path, default=Path("learning.svg"), help="where the curve goes (default: %(default)s)"
+    )
     options = parser.parse_args()
     train, test = read_folder(options.data) if options.data else fetch()
 
@@ -121,10 +167,19 @@ def main() -> None:
 
     first = [f"{nn.loss(*train.batch([i])):.10f}" for i in order[:3]]
     print(f"untrained: loss of the first images {', '.join(first)}; test accuracy {accuracy(test):.4f}")
-    for epoch in range(1, options.epochs + 1):
-        loss = train_epoch(train, order)
-        print(f"epoch {epoch}: mean loss {loss:.6f}, test accuracy {accuracy(test):.4f}", flush=True)
-        random.shuffle(order)
+    losses: list[float] = []
+    accuracies: list[float] = []
+    try:
+        for epoch in range(1, options.epochs + 1):
+            loss = train_epoch(train, order, losses)
+            accuracies.append(accuracy(test))
+            print(f"epoch {epoch}: mean loss {loss:.6f}, test accuracy {accuracies[-1]:.4f}", flush=True)
+            random.shuffle(order)
+    except KeyboardInterrupt:
+        print(f"\nended in epoch {len(accuracies) + 1}: test accuracy {accuracy(test):.4f}")
+    print(f"dead weights: {dead_weights():.1%} are nearer to zero than 0.1")
+    options.picture.write_text(picture(losses, accuracies))
+    print(f"learning curve: {options.picture}")
 
 
 if __name__ == "__main__":

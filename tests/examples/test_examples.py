@@ -197,7 +197,7 @@ def test_mnist_reads_idx_files(built: Built, tmp_path: Path, zipped: bool) -> No
     """Two epochs over a few images, the last batch smaller than the others."""
     write_idx(tmp_path, zipped=zipped)
     script = projects.EXAMPLES / "mnist" / "train.py"
-    printed = projects.run(script, "--data", tmp_path, "--epochs", "2", site=built("mnist"), alone=True)
+    printed = projects.run(script, "--data", tmp_path, "--epochs", "2", cwd=tmp_path, site=built("mnist"), alone=True)
     assert len(re.findall(r"90 images in .* s: .* images per second", printed)) == 2
     assert re.search(r"^epoch 2: mean loss \d\.\d{6}, test accuracy 0\.\d{4}$", printed, re.MULTILINE), printed
 
@@ -217,9 +217,9 @@ def test_mnist_says_what_is_missing(built: Built, tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(MNIST is None, reason="MLAOT_MNIST names no folder with the MNIST files")
-def test_row_28_35_mnist(built: Built) -> None:
+def test_row_28_35_mnist(built: Built, tmp_path: Path) -> None:
     """The post's program with its start weights, order and batches: its losses and its accuracy."""
     script = projects.EXAMPLES / "mnist" / "train.py"
-    printed = projects.run(script, "--data", str(MNIST), site=built("mnist"), alone=True)
+    printed = projects.run(script, "--data", Path(str(MNIST)).resolve(), cwd=tmp_path, site=built("mnist"), alone=True)
     assert "loss of the first images 9.2103403698, 9.2103403656, 8.2573576937; test accuracy 0.1365" in printed
     assert "epoch 1: mean loss 0.737916, test accuracy 0.8968" in printed

@@ -440,7 +440,9 @@ def test_row_35_48_training_script(compiled: Modules, site: Path, tmp_path: Path
     write_idx(tmp_path, "train", some)
     write_idx(tmp_path, "t10k", some[:1000])
     script = projects.EXAMPLES / "mnist" / "train.py"
-    printed = projects.run(script, "--data", tmp_path, "--epochs", "2", site=site, alone=True)
+    options = ("--epochs", "2", "--picture", tmp_path / "learning.svg")
+    printed = projects.run(script, "--data", tmp_path, *options, site=site, alone=True)
+    assert (tmp_path / "learning.svg").read_text().count("<polyline") == 2
     random.seed(1337)
     for _ in range(39_700):
         random.uniform(-1, 1)
@@ -502,6 +504,33 @@ def test_row_38_report_at_an_interrupt(compiled: Modules) -> None:
     dead = sum(abs(model.data(i)) < 0.1 for i in range(17))
     assert (np.abs(weights) < 0.1).sum() == dead < weights.size == 17
     assert len(losses) == 100 and losses[-1] < losses[0]
+
+
+def test_row_38_picture_at_an_interrupt(compiled: Modules, site: Path, tmp_path: Path) -> None:
+    """examples/mnist/train.py ends at Ctrl-C with the share of dead weights and the curve of the loss."""
+    compiled("mnist")
+    some = pictures(4000)
+    write_idx(tmp_path, "train", some)
+    write_idx(tmp_path, "t10k", some[:100])
+    program = """if True:
+        import runpy, sys
+        from mnist import nn
+        step, calls = nn.train_step, []
+        def interrupted(*args, **options):
+            calls.append(1)
+            if len(calls) == 120:
+                raise KeyboardInterrupt
+            return step(*args, **options)
+        nn.train_step = interrupted
+        sys.argv = sys.argv[1:]
+        runpy.run_path(sys.argv[0], run_name="__main__")
+    """
+    script = projects.EXAMPLES / "mnist" / "train.py"
+    arguments = (script, "--data", tmp_path, "--picture", tmp_path / "learning.svg")
+    printed = projects.run("-c", program, *arguments, site=site, alone=True)
+    assert re.search(r"^ended in epoch 1: test accuracy 0\.\d{4}\ndead weights: \d+\.\d% are", printed, re.MULTILINE)
+    picture = (tmp_path / "learning.svg").read_text()
+    assert picture.startswith("<svg") and len(re.findall(r'points="([^"]*)"', picture)[0].split()) == 2
 
 
 def test_row_39_xor_compiled(compiled: Modules) -> None:
