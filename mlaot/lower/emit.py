@@ -45,7 +45,6 @@ class Emitter:
         self.once: list[str] = []
         self._scalars: dict[Node, str] = {}
         self._params: dict[int, Param] = {}
-        self._buffers: dict[int, str] = {}
 
     @property
     def params(self) -> tuple[Param, ...]:

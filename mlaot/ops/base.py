@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -32,7 +32,6 @@ class Op:
     batch: Callable[[Node, Sequence[Node], Sequence[bool], Dim], Node] | None = None
     c: Callable[..., str] | None = None
     commutative: bool = False
-    special: tuple[str, ...] = field(default=())
 
     def __post_init__(self) -> None:
         assert self.name not in OPS, f"op {self.name!r} is defined twice"

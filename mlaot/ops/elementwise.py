@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from mlaot.errors import MlaotError
 from mlaot.ir import DType, Node, Type
 from mlaot.ops.base import Array, Op, batch_elementwise, full_like, same_type
 
@@ -154,11 +153,3 @@ cast: Op = Op(
     batch_elementwise,
     lambda args, t, dtype: f"cast_{t}({args[0]})",
 )
-
-SCALAR_NAMES = {"add", "mul", "pow", "relu", "exp", "log", "tanh", "maximum"}
-
-
-def require_gradient(op: Op) -> None:
-    """An op whose gradient is asked for must have one."""
-    if op.vjp is None:
-        raise MlaotError(f"op '{op.name}' has no gradient")
