@@ -15,7 +15,8 @@ class Module:
     """``graphs`` by entry name; ``parameters`` are the start values (or the frozen weights) by input name.
 
     A gradient slot is an input named ``gradient(NAME)`` next to the parameter's. ``scalars`` places each scalar
-    parameter of a scalar model: the parameter's name and the flat index in it.
+    parameter of a scalar model: the parameter's name and the flat index in it. ``per_example``: the model was declared
+    on one example, so no row of a batch depends on another.
     """
 
     name: str
@@ -24,6 +25,7 @@ class Module:
     trains: bool
     learning_rate: float = 0.1
     scalars: tuple[tuple[str, int], ...] = ()
+    per_example: bool = False
     info: dict[str, object] = field(default_factory=dict)
 
 

@@ -221,6 +221,7 @@ def entry_row(module: Module, entry: Entry) -> dict[str, object]:
         "ports": [port_row(module, port) for port in (*entry.inputs, *entry.outputs)],
         "inputs": len(entry.inputs),
         "outputs": len(entry.outputs),
+        "tile": entry.tile,
         "scalar": "true" if entry.name in SCALAR_ENTRIES else "false",
         "kernel": kernel_names(module).index(f"{entry.name}_forward" if entry.split else entry.name),
         "workspace": entry.workspace,

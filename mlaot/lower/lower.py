@@ -9,7 +9,7 @@ import numpy as np
 
 from mlaot.errors import MlaotError
 from mlaot.ir import Dim, Graph, Node
-from mlaot.ir.dims import Expr, names, product
+from mlaot.ir.dims import Expr, names, product, substitute
 from mlaot.ir.module import Module as Model
 from mlaot.ir.module import gradient_of
 from mlaot.lower.contraction import contraction_kernel, operands
@@ -25,6 +25,8 @@ from mlaot.ops import reduction as red
 from mlaot.ops import structure as st
 from mlaot.ops.kinds import base_of, is_free, is_stored, is_view
 
+TILE = 240  # rows
+CACHE = 512 * 1024  # bytes
 BUILDERS = {"rows": rows_kernel, "contraction": contraction_kernel, "move": move_kernel}
 DOCS = {
     "forward": "The outputs of the model.",
@@ -142,12 +144,12 @@ def _procedure(name: str, graph: Graph, storage: _Storage, model: Model) -> Proc
     _check_dims(name, graph)
     if not _overwrites(graph):
         try:
-            return _in_place(name, graph, storage)
+            return _in_place(name, graph, storage, model)
         except CycleError:  # writers read each other's slots
             pass
     graph.writes = {slot: ew.copy(node) for slot, node in graph.writes.items()}
     try:
-        return _in_place(name, graph, storage)
+        return _in_place(name, graph, storage, model)
     except CycleError:
         raise AssertionError("bug in mlaot: kernels wait for each other in a circle") from None
 
@@ -178,7 +180,7 @@ def _check_dims(name: str, graph: Graph) -> None:
             raise MlaotError(f"a dimension cannot be called {dim!r}: the name is taken; choose another")
 
 
-def _in_place(name: str, graph: Graph, storage: _Storage) -> Procedure:
+def _in_place(name: str, graph: Graph, storage: _Storage, model: Model) -> Procedure:
     accesses: dict[Node, Access] = {}
     for key, node in graph.inputs.items():
         buffer = storage.buffers[key] if key in storage.buffers else caller_buffer(key, node, "input")
@@ -209,6 +211,7 @@ def _in_place(name: str, graph: Graph, storage: _Storage) -> Procedure:
         str(_work(graph)),
         name == "accumulate",
         DOCS.get(name, ""),
+        _tile(size) if name == "forward" and model.per_example else 0,
     )
     return Procedure(
         entry,
@@ -217,6 +220,12 @@ def _in_place(name: str, graph: Graph, storage: _Storage) -> Procedure:
         len([g for g in order if g in needed]),
         {id(b): o for b, o in storage.offsets.items()},
     )
+
+
+def _tile(workspace: Dim) -> int:
+    """Rows at a time: as many as work in a part of the cache, in steps that whole register tiles divide."""
+    size = substitute(workspace, {"batch": TILE})
+    return TILE * max(1, min(64, CACHE // max(size, 1)))
 
 
 def _port(name: str, node: Node, limit: int | None) -> Port:

@@ -35,7 +35,10 @@ class Slot:
 
 @dataclass(frozen=True)
 class Entry:
-    """One compiled function; ``workspace`` (bytes) and ``work`` (operations) are C expressions in the dims."""
+    """One compiled function; ``workspace`` (bytes) and ``work`` (operations) are C expressions in the dims.
+
+    ``tile``: so many rows of the batch are computed at a time, since none depends on another; 0: all at once.
+    """
 
     name: str
     inputs: tuple[Port, ...]
@@ -44,6 +47,7 @@ class Entry:
     work: str
     split: bool = False
     doc: str = ""
+    tile: int = 0
 
 
 @dataclass(frozen=True)

@@ -92,6 +92,7 @@ def run(name: str, traced: Traced, report: Report | None = None) -> Module:
     ``MLAOT_DUMP=<pass>`` (or ``all``) prints the graphs after that pass on stderr. ``report`` collects node counts.
     """
     module = Module(name, {"model": traced.graph}, dict(traced.parameters), traced.trains, traced.learning_rate)
+    module.per_example = traced.per_example
     _observe("trace", module, report)
     for stage in PIPELINE:
         stage(module, traced)

@@ -1,0 +1,67 @@
+"""A large batch is computed a tile of rows at a time: the same bits, a small workspace, and interrupts in between."""
+
+from __future__ import annotations
+
+import importlib.util
+import random
+import signal
+from types import FrameType, ModuleType
+
+import numpy as np
+import pytest
+
+from mlaot.build.toolchain import compile_module, find_compiler
+from mlaot.generate import compile_model, program_files, write
+from mlaot.lower.program import Program
+from mlaot.micrograd import MLP, Value, declare
+
+
+@pytest.fixture(scope="module")
+def program() -> Program:
+    random.seed(7)
+    net = MLP(3, [40, 40, 2])
+    x = [Value(0.0) for _ in range(3)]
+    return compile_model(declare(net(x), inputs={"x": x}, parameters=net), "tiles.nn", ("base",))
+
+
+@pytest.fixture(scope="module")
+def nn(program: Program, tmp_path_factory: pytest.TempPathFactory) -> ModuleType:
+    folder = tmp_path_factory.mktemp("tiles")
+    write(program_files(program), folder)
+    compile_module(folder, "nn", ("base",), folder / "nn.abi3.so", find_compiler())
+    spec = importlib.util.spec_from_file_location("nn", folder / "nn.abi3.so")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_tiles_do_not_change_a_bit(program: Program, nn: ModuleType) -> None:
+    (entry,) = program.module.entries
+    assert 0 < entry.tile < 2000
+    x = np.random.default_rng(0).normal(size=(3 * entry.tile + 17, 3))
+    whole = np.asarray(nn.forward(x))
+    for start in range(0, len(x), 100):
+        assert (whole[start : start + 100] == np.asarray(nn.forward(x[start : start + 100]))).all()
+    out = np.full((len(x), 2), np.nan)
+    nn.forward(x, out=out)
+    assert (out == whole).all()
+
+
+def test_an_interrupt_comes_between_tiles(nn: ModuleType) -> None:
+    x = np.zeros((2_000_000, 3))
+    out = np.full((len(x), 2), np.nan)
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        raise InterruptedError
+
+    before = signal.signal(signal.SIGALRM, stop)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.02)
+        with pytest.raises(InterruptedError):
+            nn.forward(x, out=out)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert np.isnan(out[-1]).all()  # it did not wait for the end
+    assert np.isfinite(np.asarray(nn.forward(x[:5]))).all()
