@@ -135,7 +135,7 @@ def _reads_as_is(node: Node, base: Node, group: Group) -> bool:
     """Whether a group can compute a cheap argument where it reads it: no view in between, of its type and shape."""
     if base.type.dtype.name != group.dtype:
         return False
-    if group.kind == "move" or (group.kind == "contraction" and (base.op not in AGAIN or node is group.first)):
+    if group.kind == "move" or (group.kind == "contraction" and (base.op not in AGAIN or group.first in (None, node))):
         return False
     return base.type.shape == full_shape(group) and all(a.find() is base for a in node.args if base_of(a) is base)
 

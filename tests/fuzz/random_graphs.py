@@ -41,7 +41,9 @@ from mlaot.ops import elementwise as ew
 from mlaot.ops import reduction as red
 from mlaot.ops import structure as st
 from mlaot.ops.base import fill, full_like
+from mlaot.passes.canonical import canonical
 from mlaot.passes.differentiate import differentiate
+from mlaot.passes.entries import copy_into
 
 from ..compiled import AVAILABLE, Library, State
 from .bounds import EPS, Bounded, analyse, difference, exact
@@ -532,7 +534,6 @@ def compile_case(case: Case, stages: tuple[passes.Stage, ...], name: str) -> Pro
 
 
 def _copy(graph: Graph) -> Graph:
-    from mlaot.passes.entries import copy_into
 
     new, copies = copy_into(graph, graph.roots(), graph.name, keep=graph.inputs)
     new.outputs = {name: copies[node.find()] for name, node in graph.outputs.items()}
@@ -618,8 +619,15 @@ def _inputs(traced: Traced, numbers: np.random.Generator, batch: int, *, special
 
 
 def _gradient_nodes(traced: Traced) -> dict[str, Node]:
-    """The gradient of the mean loss by each parameter, as the VJPs give it on the traced graph."""
-    graph = traced.graph
+    """The gradient of the mean loss by each parameter, as the VJPs give it on the traced graph.
+
+    ``a * b`` and ``b * a`` are one value there too: cotangents of one value are added before they are passed on, and
+    for infinite ones that is not the same as passing on each.
+    """
+    root = traced.graph.outputs["loss"].find()
+    graph, copies = copy_into(traced.graph, [root], "gradients", keep=traced.parameters)
+    graph.outputs["loss"] = copies[root]
+    canonical(graph)
     loss = graph.outputs["loss"].find()
     if loss.type.rank:
         loss = red.sum_(loss, axes=(0,))

@@ -26,6 +26,13 @@ def test_compiled_graphs_are_right(first: int) -> None:
     assert counts["numbers"] > 1000 and counts["no bound"] < 0.1 * counts["numbers"], counts
 
 
+@pytest.mark.parametrize("seed", [973, 1709])
+def test_graphs_that_once_failed(seed: int) -> None:
+    """973: infinite cotangents of one value written twice. 1709: a recomputed mask as operand of a contraction."""
+    failed, counts = run(seed, 1)
+    assert not failed, report(failed, counts)
+
+
 def test_every_op_has_an_error_bound() -> None:
     assert set(OPS) == {*RULES, *VIEWS, *LEAVES, "is_equal"}
 
