@@ -8,7 +8,7 @@ from graphlib import CycleError, TopologicalSorter
 import numpy as np
 
 from mlaot.errors import MlaotError
-from mlaot.ir import Dim, Graph, Node
+from mlaot.ir import DTYPES, Dim, Graph, Node
 from mlaot.ir.dims import Expr, names, product, substitute
 from mlaot.ir.module import Module as Model
 from mlaot.ir.module import gradient_of
@@ -118,7 +118,7 @@ class _Storage:
         tables: dict[str, np.ndarray[tuple[int, ...], np.dtype[np.int64]]] = {}
         for slot in self.slots:
             index = np.indices(slot.shape).reshape(len(slot.shape), -1).T if slot.shape else np.zeros((1, 0), np.int64)
-            itemsize = {"f32": 4, "f64": 8}[slot.dtype]
+            itemsize = DTYPES[slot.dtype].itemsize
             tables[slot.name] = slot.offset + itemsize * (index @ np.array(slot.strides, np.int64))
         return tuple(int(tables[name][i]) for name, i in model.scalars)
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from mlaot.ir.dims import Dim, substitute
 from mlaot.ir.dims import names as dim_names
+from mlaot.ir.types import DTYPES
 
 Shape = tuple[int | str, ...]
 
@@ -86,8 +87,7 @@ class Buffer:
         for extent, stride in zip(self.shape, self.strides, strict=True):
             if _is_larger(extent * stride, size):
                 size = extent * stride
-        item = {"f32": 4, "f64": 8, "i32": 4, "i64": 8, "u8": 1, "bool": 1}[self.dtype]
-        return (size * item + 63) // 64 * 64
+        return (size * DTYPES[self.dtype].itemsize + 63) // 64 * 64
 
     def __str__(self) -> str:
         shape = ",".join(map(str, self.shape))

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from mlaot.ir import Node
+from mlaot.ir import DTYPES, Node
 from mlaot.lower.emit import C_TYPES, Emitter
 from mlaot.lower.fuse import Group, full_shape
 from mlaot.lower.layout import NOMINAL, Access, padded
@@ -20,7 +20,6 @@ from mlaot.ops import reduction as red
 from mlaot.ops import structure as st
 from mlaot.ops.kinds import REDUCTIONS, base_of, is_free
 
-ITEMSIZE = {"f32": 4, "f64": 8}
 ROW_BYTES = 4096  # a row that waits for a later stage stays on the stack up to this size
 NEUTRAL = {"sum": "0.0", "max": "-__builtin_inf()", "min": "__builtin_inf()"}
 
@@ -50,7 +49,7 @@ def waiting(group: Group) -> list[Node]:
 
 def needs_buffer(group: Group) -> list[Node]:
     columns = group.columns
-    if isinstance(columns, int) and padded(columns, 8) * ITEMSIZE[group.dtype] <= ROW_BYTES:  # type: ignore[operator]
+    if isinstance(columns, int) and padded(columns, 8) * DTYPES[group.dtype].itemsize <= ROW_BYTES:  # type: ignore[operator]
         return []
     return waiting(group)
 
@@ -83,7 +82,9 @@ class _RowsBuilder:
         self.temporaries = {n: f"{self.emit.names[n]}_row" for n in waiting(group) if n not in stores}
         for name in self.temporaries.values():
             assert isinstance(group.columns, int)
-            self.emit.once.append(f"{C_TYPES[group.dtype]} {name}[{padded(group.columns, ITEMSIZE[group.dtype])}];")
+            self.emit.once.append(
+                f"{C_TYPES[group.dtype]} {name}[{padded(group.columns, DTYPES[group.dtype].itemsize)}];"
+            )
 
     def _axis_order(self, stores: Mapping[Node, Sequence[Buffer]]) -> list[int]:
         """Row-major, except that work without reductions follows the storage of what it stores."""

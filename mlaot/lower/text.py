@@ -8,7 +8,7 @@ from dataclasses import replace
 from mlaot.lower.emit import C_TYPES
 from mlaot.lower.isa import Isa
 from mlaot.lower.program import Buffer, Contraction, Kernel, Module, Param, Procedure, Program, Rows
-from mlaot.lower.tiles import ITEMSIZE, tiles
+from mlaot.lower.tiles import lanes_of, tiles
 from mlaot.lower.vectors import helpers
 from mlaot.render import render
 
@@ -99,7 +99,7 @@ def _kernel_text(kernel: Kernel, name: str, signature: str, isa: Isa) -> str:
 
 def _stages(kernel: Rows, isa: Isa) -> list[dict[str, object]]:
     """The vector loops of each stage: whole vectors, then the rest; long bodies only once."""
-    lanes = isa.bytes // ITEMSIZE[kernel.dtype] if kernel.stages else 1
+    lanes = lanes_of(kernel.dtype, isa) if kernel.stages else 1
     result: list[dict[str, object]] = []
     for stage in kernel.stages:
         size = str(kernel.columns)
@@ -133,7 +133,7 @@ def _with_rest(declaration: str, lines: tuple[str, ...]) -> tuple[str, ...]:
 
 def _summed(kernel: Contraction, isa: Isa) -> dict[str, object]:
     """Headers of the summed loops; along "k" the innermost walks whole vectors."""
-    lanes = isa.bytes // ITEMSIZE[kernel.dtype]
+    lanes = lanes_of(kernel.dtype, isa)
     headers = [f"for (ptrdiff_t {v} = 0; {v} < {extent}; {v}++) {{" for v, extent in kernel.k] or ["{"]
     whole = 0
     if kernel.along == "k":

@@ -6,10 +6,10 @@ import re
 from dataclasses import dataclass
 from math import prod
 
+from mlaot.ir import DTYPES
 from mlaot.lower.isa import Isa
 from mlaot.lower.program import Contraction
 
-ITEMSIZE = {"f32": 4, "f64": 8}
 LIGHT = 1024  # multiply-adds
 
 
@@ -23,6 +23,11 @@ class Tile:
     step: tuple[str, ...]
     rest: tuple[str, ...]  # along "k": the last, partial vector
     finish: tuple[str, ...]
+
+
+def lanes_of(dtype: str, isa: Isa) -> int:
+    """Elements of a vector."""
+    return isa.bytes // DTYPES[dtype].itemsize
 
 
 def most_rows(vectors: int, isa: Isa) -> int:
@@ -47,7 +52,7 @@ def is_light(kernel: Contraction) -> bool:
 
 def tiles(kernel: Contraction, isa: Isa) -> list[Tile]:
     """Every tile of ``kernel``: panels of columns, each with whole blocks of rows and what is left of them."""
-    lanes = isa.bytes // ITEMSIZE[kernel.dtype]
+    lanes = lanes_of(kernel.dtype, isa)
     result = []
     for panel in _panels(kernel, lanes, isa):
         most = most_rows(panel[3], isa) if kernel.along == "n" else isa.registers // 8
