@@ -126,6 +126,8 @@ class Operators:
         return reduce(red.min_, self, axis, keepdims)
 
     def mean(self, axis: Any = None, keepdims: bool = False) -> Any:
+        if _plain(self):
+            return np.asarray(self).mean(axis=axis, keepdims=keepdims)
         x = _tensor(self)
         count: Any = 1
         for i in _axes(axis, x.node.type.rank):
@@ -136,6 +138,8 @@ class Operators:
         return reduce(red.sum_, x, axis, keepdims) / count
 
     def transpose(self, *axes: Any) -> Any:
+        if _plain(self):
+            return np.asarray(self).transpose(*axes)
         x = _tensor(self).node
         given = tuple(axes[0]) if len(axes) == 1 and isinstance(axes[0], tuple | list) else axes
         perm = tuple(_axis(a, x.type.rank) for a in given if a is not None) or tuple(reversed(range(x.type.rank)))
@@ -144,6 +148,8 @@ class Operators:
         return Tensor(st.transpose(x, perm=perm))
 
     def reshape(self, *shape: Any) -> Any:
+        if _plain(self):
+            return np.asarray(self).reshape(*shape)
         new = tuple(shape[0]) if len(shape) == 1 and isinstance(shape[0], tuple | list) else shape
         return Tensor(st.reshape(_tensor(self).node, shape=new))
 
@@ -424,8 +430,7 @@ def _axis(axis: int, rank: int) -> int:
 def reduce(op: Op, x: Any, axis: Any, keepdims: bool) -> Any:
     """A reduction over ``axis`` (all where None)."""
     if _plain(x):
-        array = np.asarray(x)
-        return op.reference(array, axes=_axes(axis, array.ndim))
+        return getattr(np.asarray(x), op.name)(axis=axis, keepdims=keepdims)
     node = _tensor(x).node
     _check_floats(op.name, node)
     axes = _axes(axis, node.type.rank)
