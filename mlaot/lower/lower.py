@@ -25,6 +25,7 @@ from mlaot.ops import reduction as red
 from mlaot.ops import structure as st
 from mlaot.ops.kinds import base_of, is_free, is_stored, is_view
 
+Fused = tuple[list[Group], dict[Node, Group]]
 TILE = 240  # rows
 CACHE = 512 * 1024  # bytes
 BUILDERS = {"rows": rows_kernel, "contraction": contraction_kernel, "move": move_kernel}
@@ -142,21 +143,21 @@ def _stored(value: np.ndarray[tuple[int, ...], np.dtype[np.generic]], buffer: Bu
 def _procedure(name: str, graph: Graph, storage: _Storage, model: Model) -> Procedure:
     """The entry ``name``; where writing a slot is in a reader's way, all values are complete before one is written."""
     _check_dims(name, graph)
-    if not _overwrites(graph):
+    fused = fuse(graph)
+    if not _overwrites(graph, fused[1]):
         try:
-            return _in_place(name, graph, storage, model)
+            return _in_place(name, graph, fused, storage, model)
         except CycleError:  # writers read each other's slots
             pass
     graph.writes = {slot: ew.copy(node) for slot, node in graph.writes.items()}
     try:
-        return _in_place(name, graph, storage, model)
+        return _in_place(name, graph, fuse(graph), storage, model)
     except CycleError:
         raise AssertionError("bug in mlaot: kernels wait for each other in a circle") from None
 
 
-def _overwrites(graph: Graph) -> bool:
+def _overwrites(graph: Graph, home: dict[Node, Group]) -> bool:
     """Whether a kernel that writes a slot still reads other elements of it than the one it writes."""
-    _, home = fuse(graph)
     for slot, node in graph.writes.items():
         source, group = graph.inputs[slot], home[node.find()]
         for member in group.nodes:
@@ -180,12 +181,12 @@ def _check_dims(name: str, graph: Graph) -> None:
             raise MlaotError(f"a dimension cannot be called {dim!r}: the name is taken; choose another")
 
 
-def _in_place(name: str, graph: Graph, storage: _Storage, model: Model) -> Procedure:
+def _in_place(name: str, graph: Graph, fused: Fused, storage: _Storage, model: Model) -> Procedure:
     accesses: dict[Node, Access] = {}
     for key, node in graph.inputs.items():
         buffer = storage.buffers[key] if key in storage.buffers else caller_buffer(key, node, "input")
         accesses[node] = Access(buffer, buffer.strides)
-    groups, home = fuse(graph)
+    groups, home = fused
     stores = _stores(graph, groups, home, storage, accesses)
     for node in graph.nodes():
         if node.op is st.const and node.type.shape != ():
@@ -198,10 +199,10 @@ def _in_place(name: str, graph: Graph, storage: _Storage, model: Model) -> Proce
             assert found is not None, f"bug in mlaot: {node} is no view"
             accesses[node] = found
     kernels = {group: BUILDERS[group.kind](group, accesses, stores) for group in groups}
-    order = _order(groups, home, kernels, {home[n.find()] for n in graph.outputs.values()})
+    needed = _ancestors({home[n.find()] for n in graph.outputs.values()}, home)
+    order = _order(groups, home, kernels, needed)
     ordered = [kernels[g] for g in order]
     offsets, size = plan(ordered)
-    needed = _ancestors({home[n.find()] for n in graph.outputs.values()}, home)
     limits = {n.arg(0): int(n.attrs["classes"]) for n in graph.nodes() if n.op is st.one_hot}
     entry = Entry(
         name,
@@ -274,7 +275,7 @@ def _ancestors(groups: Iterable[Group], home: dict[Node, Group]) -> set[Group]:
 
 
 def _order(
-    groups: list[Group], home: dict[Node, Group], kernels: dict[Group, Kernel], roots: set[Group]
+    groups: list[Group], home: dict[Node, Group], kernels: dict[Group, Kernel], needed: set[Group]
 ) -> list[Group]:
     """Kernels after what they read, a slot's writer after its other readers, those that outputs need first."""
     before: dict[Group, set[Group]] = {g: _reads(g, home) for g in groups}
@@ -284,7 +285,6 @@ def _order(
             if other is not group and any(p.buffer in written for p in kernels[other].params):
                 before[group].add(other)
     position = {g: i for i, g in enumerate(groups)}
-    needed = _ancestors(roots, home)
     sorter = TopologicalSorter({g: sorted(before[g], key=position.__getitem__) for g in groups})
     sorter.prepare()
     order: list[Group] = []
