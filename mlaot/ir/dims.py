@@ -49,6 +49,15 @@ class Expr:
             return _canonical({monomial: coefficient // other for monomial, coefficient in self.terms})
         return Expr((((Quotient(self, other),), 1),))
 
+    def __sub__(self, other: Dim) -> Dim:
+        return self + -1 * other
+
+    def __rsub__(self, other: int) -> Dim:
+        return -1 * self + other
+
+    def __neg__(self) -> Dim:
+        return self * -1
+
     __radd__ = __add__
     __rmul__ = __mul__
 

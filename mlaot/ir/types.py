@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -11,15 +12,23 @@ from mlaot.ir.dims import Dim
 
 @dataclass(frozen=True)
 class DType:
-    """An element type. ``f32[batch, 784]`` makes a ``Type``."""
+    """An element type. ``f32[batch, 784]`` makes a ``Type``.
+
+    ``numpy`` is the dtype that the references compute with; NumPy has no bfloat16, whose numbers are float32 there.
+    """
 
     name: str
     numpy: str
     itemsize: int
-    kind: str  # f: floating point, i: integer, b: bool
+    kind: str  # f: floating point, i: signed integer, u: unsigned integer, b: bool
 
     def __getitem__(self, shape: Dim | tuple[Dim, ...]) -> Type:
         return Type(self, shape if isinstance(shape, tuple) else (shape,))
+
+    def array(self, value: object) -> np.ndarray[Any, Any]:
+        """``value`` as an array of this dtype, in a copy that keeps rank 0."""
+        array = np.array(value, dtype=self.numpy)
+        return round_bf16(array) if self.name == "bf16" else array
 
     def __str__(self) -> str:
         return self.name
@@ -27,14 +36,28 @@ class DType:
     __repr__ = __str__
 
 
+def round_bf16(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """float32 numbers rounded to the nearest bfloat16, halves to even."""
+    bits = np.asarray(array, np.float32).view(np.uint32)
+    rounded = (bits + np.uint32(0x7FFF) + (bits >> np.uint32(16) & np.uint32(1))) & np.uint32(0xFFFF0000)
+    return np.where(np.isnan(array), np.asarray(array, np.float32), rounded.view(np.float32))
+
+
+f16 = DType("f16", "float16", 2, "f")
+bf16 = DType("bf16", "float32", 2, "f")
 f32 = DType("f32", "float32", 4, "f")
 f64 = DType("f64", "float64", 8, "f")
+i8 = DType("i8", "int8", 1, "i")
+i16 = DType("i16", "int16", 2, "i")
 i32 = DType("i32", "int32", 4, "i")
 i64 = DType("i64", "int64", 8, "i")
-u8 = DType("u8", "uint8", 1, "i")
+u8 = DType("u8", "uint8", 1, "u")
+u16 = DType("u16", "uint16", 2, "u")
+u32 = DType("u32", "uint32", 4, "u")
+u64 = DType("u64", "uint64", 8, "u")
 boolean = DType("bool", "bool", 1, "b")
-DTYPES = {d.name: d for d in (f32, f64, i32, i64, u8, boolean)}
-BY_NUMPY = {d.numpy: d for d in DTYPES.values()}
+DTYPES = {d.name: d for d in (f16, bf16, f32, f64, i8, i16, i32, i64, u8, u16, u32, u64, boolean)}
+BY_NUMPY = {d.numpy: d for d in DTYPES.values() if d is not bf16}
 
 
 @dataclass(frozen=True)
@@ -57,13 +80,26 @@ class Type:
     __repr__ = __str__
 
 
+@dataclass(frozen=True)
+class TupleType:
+    """What a node with several results is; each is read by the op ``result``."""
+
+    items: tuple[Type, ...]
+
+    def __str__(self) -> str:
+        return f"({', '.join(map(str, self.items))})"
+
+    __repr__ = __str__
+
+
 class Literal:
     """A constant array, compared by its bits: ``0.0`` is not ``-0.0``, ``1`` is not ``1.0``, and nan is itself."""
 
-    __slots__ = ("array", "key")
+    __slots__ = ("array", "dtype", "key")
 
     def __init__(self, value: object, dtype: DType) -> None:
-        self.array = np.array(value, dtype=dtype.numpy)  # a copy that keeps rank 0
+        self.array = dtype.array(value)
+        self.dtype = dtype
         self.array.setflags(write=False)
         self.key = (dtype.name, self.array.shape, self.array.tobytes())
 

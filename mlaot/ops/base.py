@@ -45,6 +45,11 @@ class Op:
         return self.name
 
 
+def no_gradient(ct: Node, out: Node, *args: Node, **_: Any) -> tuple[None, ...]:
+    """The VJP of an op that is flat wherever it is smooth, or whose result is no real number."""
+    return (None,) * len(args)
+
+
 def same_type(*types: Type, **_: Any) -> Type:
     """All arguments of one dtype and shape; so is the result."""
     first = types[0]

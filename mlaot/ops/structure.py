@@ -11,7 +11,7 @@ import numpy as np
 from mlaot.errors import MlaotError
 from mlaot.ir import Dim, DType, Literal, Node, Type
 from mlaot.ir import dims as dims_
-from mlaot.ir.types import BY_NUMPY, i64
+from mlaot.ir.types import i64
 from mlaot.ops.base import Array, Op, lift, scalar_type
 
 
@@ -22,7 +22,7 @@ def _no_reference(*_: Array, **__: Any) -> Array:
 input_: Op = Op("input", lambda name, type, **notes: type, _no_reference)
 const: Op = Op(
     "const",
-    lambda value: Type(BY_NUMPY[str(value.array.dtype)], value.array.shape),
+    lambda value: Type(value.dtype, value.array.shape),
     lambda value: value.array,
     lambda ct, out, value: (),
 )
@@ -207,7 +207,7 @@ concat: Op = Op("concat", _concat_type, lambda *args, axis=0: np.concatenate(arg
 
 
 def _one_hot_type(label: Type, classes: int, dtype: DType) -> Type:
-    if label.dtype.kind != "i":
+    if label.dtype.kind not in "iu":
         raise MlaotError(f"one_hot needs integer labels, got {label}")
     return Type(dtype, (*label.shape, classes))
 

@@ -13,7 +13,6 @@ from mlaot.frontend.declaration import PARAMETERS, Traced
 from mlaot.ir import Graph, dim, verify
 from mlaot.ir.module import Module
 from mlaot.passes import (
-    batch,
     canonical,
     contract,
     entries,
@@ -25,6 +24,7 @@ from mlaot.passes import (
     simplify,
     split_parameters,
 )
+from mlaot.transforms.batch import batch
 
 Stage = Callable[[Module, Traced], None]
 
@@ -54,7 +54,7 @@ def split_scalars(module: Module, traced: Traced) -> None:
 def add_batch(module: Module, traced: Traced) -> None:
     """The dimension ``batch`` for a model declared on one example."""
     if traced.per_example:
-        module.graphs["model"] = batch.batch(module.graphs["model"], dim("batch"), module.parameters)
+        module.graphs["model"] = batch(module.graphs["model"], dim("batch"), module.parameters)
 
 
 def make_entries(module: Module, traced: Traced) -> None:

@@ -23,7 +23,7 @@ from mlaot.ir.types import BY_NUMPY
 from mlaot.ops import elementwise as ew
 from mlaot.ops import reduction as red
 from mlaot.ops import structure as st
-from mlaot.passes.differentiate import differentiate
+from mlaot.transforms.differentiate import differentiate
 
 Parts = tuple[Graph, dict[Node, Node]]
 

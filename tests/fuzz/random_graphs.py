@@ -42,7 +42,7 @@ from mlaot.ops import reduction as red
 from mlaot.ops import structure as st
 from mlaot.ops.base import fill, full_like
 from mlaot.passes.canonical import canonical
-from mlaot.passes.differentiate import differentiate
+from mlaot.transforms.differentiate import differentiate
 from mlaot.passes.entries import copy_into
 
 from ..compiled import AVAILABLE, Library, State

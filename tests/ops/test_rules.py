@@ -17,8 +17,8 @@ from mlaot.ops import elementwise as ew
 from mlaot.ops import reduction as red
 from mlaot.ops import structure as st
 from mlaot.ops.base import batch_elementwise
-from mlaot.passes.batch import batch
-from mlaot.passes.differentiate import differentiate
+from mlaot.transforms.batch import batch
+from mlaot.transforms.differentiate import differentiate
 
 from ..fuzz.random_graphs import static
 from .samples import SAMPLES, SHAPES, Sample, samples

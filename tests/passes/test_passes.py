@@ -17,10 +17,10 @@ from mlaot.ops import elementwise as ew
 from mlaot.ops import reduction as red
 from mlaot.ops import structure as st
 from mlaot.ops.base import Op, fill, full_like
-from mlaot.passes.batch import batch
+from mlaot.transforms.batch import batch
 from mlaot.passes.canonical import canonical
 from mlaot.passes.contract import contract
-from mlaot.passes.differentiate import differentiate
+from mlaot.transforms.differentiate import differentiate
 from mlaot.passes.entries import entries
 from mlaot.passes.flatten_sums import flatten_sums
 from mlaot.passes.fold import fold

@@ -38,7 +38,7 @@ from mlaot.micrograd.graph import ssa
 from mlaot.ops import elementwise as ew
 from mlaot.ops import reduction as red
 from mlaot.ops import structure as st
-from mlaot.passes.differentiate import differentiate
+from mlaot.transforms.differentiate import differentiate
 from mlaot.passes.flatten_sums import flatten_sums
 from mlaot.passes.fold import fold
 from mlaot.passes.greedy_dots import greedy_dots

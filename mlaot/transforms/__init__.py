@@ -1,0 +1,1 @@
+"""Transforms of graphs that front ends and passes both use: gradients and batching."""
