@@ -2,53 +2,91 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
-from mlaot.ir import Graph, Node
+from mlaot.errors import MlaotError
+from mlaot.ir import DType, Graph, Node, Subgraph, TupleType, Type
 from mlaot.ir import dims as dims_
 from mlaot.ir.types import f64
-from mlaot.ops.base import Array
-from mlaot.ops.elementwise import cast
+from mlaot.ops.base import Array, conditions
+
+NOTHING: Mapping[str, int] = MappingProxyType({})
 
 
-def evaluate(graph: Graph, inputs: Mapping[str, Any], *, wide: bool = False) -> dict[str, Array]:
+def evaluate(
+    graph: Graph, inputs: Mapping[str, Any], *, wide: bool = False, dims: Mapping[str, int] = NOTHING
+) -> dict[str, Array]:
     """Every output and write of ``graph`` by name, for ``inputs`` by name.
 
     With ``wide`` every floating-point value is computed in float64, whatever its type says: the yardstick for errors.
+    ``dims``: named dimensions that no input shows.
     """
-    values: dict[Node, Array] = {}
-    known: dict[str, int] = {}
-    for name, node in graph.inputs.items():
-        if name not in inputs:
-            continue
-        value = np.asarray(inputs[name])
-        assert value.ndim == node.type.rank, f"{name}: expected {node.type}, got shape {value.shape}"
-        values[node] = value.astype(_dtype(node, wide))
-        for size, d in zip(value.shape, node.type.shape, strict=True):
-            if not isinstance(d, int):
-                for only in dims_.names(d):
-                    known.setdefault(only, size)
+    given = {name: np.asarray(inputs[name]) for name in graph.inputs if name in inputs}
+    for name, value in given.items():
+        type_ = graph.inputs[name].type
+        assert value.ndim == type_.rank, f"{name}: expected {type_}, got shape {value.shape}"
+    known = _learn({name: (graph.inputs[name].type, value.shape) for name, value in given.items()}, dims)
+    for needed in conditions(graph) if known else ():
+        if dims_.substitute(needed, known) < 0:
+            raise MlaotError(f"{graph.name}: {needed} must not be negative, got {known}")
+    return _run(graph, given, known, wide)
+
+
+def bind(body: Subgraph, dims: Mapping[str, int] = NOTHING, wide: bool = False) -> Callable[..., tuple[Array, ...]]:
+    """A subgraph as the references call it: a function of arrays that gives its results."""
+
+    def call(*arrays: Array) -> tuple[Array, ...]:
+        found = _run(body.graph, dict(zip(body.graph.inputs, arrays, strict=True)), dims, wide)
+        return tuple(found[name] for name in body.graph.outputs)
+
+    return call
+
+
+def _learn(shapes: Mapping[str, tuple[Type, tuple[int, ...]]], dims: Mapping[str, int]) -> dict[str, int]:
+    """The named dims by the shapes of inputs: first from axes that are a name alone, then from expressions of one."""
+    known = dict(dims)
+    axes = [axis for type_, shape in shapes.values() for axis in zip(type_.shape, shape, strict=True)]
+    known |= {name: extent for d, extent in axes for name in dims_.names(d) if d == dims_.dim(name)}
+    for d, extent in axes:
+        unknown = dims_.names(d) - set(known)
+        if len(unknown) == 1:
+            (name,) = unknown
+            zero, one = (dims_.substitute(d, {**known, name: value}) for value in (0, 1))
+            guess = (extent - zero) // (one - zero) if one != zero else 0
+            if dims_.substitute(d, {**known, name: guess}) == extent:
+                known[name] = guess
+    return known
+
+
+def _run(graph: Graph, inputs: Mapping[str, Array], known: Mapping[str, int], wide: bool) -> dict[str, Array]:
+    values: dict[Node, Any] = {graph.inputs[k]: _typed(v, graph.inputs[k].type, wide) for k, v in inputs.items()}
     with np.errstate(all="ignore"):
         for node in graph.nodes():
-            if node in values:
-                continue
-            attrs = {k: _concrete(k, v, known) for k, v in node.attrs.items()}
-            if wide and node.op is cast and node.type.dtype.kind == "f":
-                attrs["dtype"] = f64
-            result = node.op.reference(*[values[a.find()] for a in node.args], **attrs)
-            values[node] = np.asarray(result).astype(_dtype(node, wide))
+            if node not in values:
+                attrs = {k: concrete(v, known, wide) for k, v in node.attrs.items()}
+                result = node.op.reference(*[values[a.find()] for a in node.args], **attrs)
+                values[node] = _typed(result, node.type, wide)
     roots = {**graph.outputs, **{f"write {k}": v for k, v in graph.writes.items()}}
     return {name: values[node.find()] for name, node in roots.items()}
 
 
-def _dtype(node: Node, wide: bool) -> str:
-    return "float64" if wide and node.type.dtype.kind == "f" else node.type.dtype.numpy
+def _typed(value: Any, type_: Type | TupleType, wide: bool) -> Any:
+    if isinstance(type_, TupleType):
+        return tuple(_typed(item, each, wide) for item, each in zip(value, type_.items, strict=True))
+    dtype = type_.dtype
+    return f64.array(value) if wide and dtype.kind == "f" else dtype.array(value)
 
 
-def _concrete(key: str, value: Any, known: Mapping[str, int]) -> Any:
-    if key == "shape":
-        return tuple(dims_.substitute(d, known) for d in value)
-    return dims_.substitute(value, known) if key == "dim" else value
+def concrete(value: Any, known: Mapping[str, int], wide: bool = False) -> Any:
+    """An attribute as the references get it: dims as numbers, subgraphs as functions, wide dtypes where asked."""
+    if isinstance(value, dims_.Expr):
+        return dims_.substitute(value, known)
+    if isinstance(value, tuple):
+        return tuple([concrete(item, known, wide) for item in value])
+    if isinstance(value, Subgraph):
+        return bind(value, known, wide)
+    return f64 if wide and isinstance(value, DType) and value.kind == "f" else value

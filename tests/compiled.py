@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from mlaot.ir import DTYPES
 from mlaot.lower.isa import ISAS
 from mlaot.lower.program import Entry, Program, Slot
 from mlaot.lower.text import kernels_file
@@ -31,7 +32,7 @@ FLAGS = (
     *("-std=gnu11", "-O1", "-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math", "-fPIC", "-shared"),
     *("-Wall", "-Wextra", "-Werror"),
 )
-NUMPY = {"f32": "float32", "f64": "float64", "i32": "int32", "i64": "int64", "u8": "uint8", "bool": "bool"}
+NUMPY = {d.name: "uint16" if d.name == "bf16" else d.numpy for d in DTYPES.values()}
 NEEDED = {"base": set(), "v3": {"avx2", "fma"}, "v4": {"avx2", "fma", "avx512f", "avx512dq", "avx512bw", "avx512vl"}}
 
 PAGE = mmap.PAGESIZE
@@ -89,7 +90,7 @@ class State:
         self.constants = guarded_array(np.frombuffer(module.constants, np.uint8), "uint8")
 
     def slot(self, name: str) -> Array:
-        """A parameter, in place."""
+        """A parameter, a buffer or something of the optimizer's, in place."""
         return self._view(self._slot(name), False)
 
     def gradient(self, name: str) -> Array:
@@ -100,6 +101,7 @@ class State:
         return next(s for s in self.program.module.slots if s.name == name)
 
     def _view(self, slot: Slot, gradient: bool) -> Array:
+        assert not gradient or slot.kind == "parameter", f"{slot.name} has no gradient"
         dtype = np.dtype(NUMPY[slot.dtype])
         flat = self.state[slot.gradient_offset if gradient else slot.offset :]
         usable = flat[: flat.size // dtype.itemsize * dtype.itemsize].view(dtype)

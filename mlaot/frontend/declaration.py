@@ -1,33 +1,56 @@
-"""What a front end hands to the compiler: one graph for one example (or a batch), and the parameters."""
+"""What a front end hands to the compiler: graphs for one example (or a batch), parameters, buffers, an optimizer."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from mlaot.ir import Graph
 
 PARAMETERS = "parameters"  # the flat input that holds every scalar parameter of a scalar model
+Arrays = dict[str, np.ndarray[Any, Any]]
+
+
+class Optimizer(Protocol):
+    """How parameters are updated: functions over arrays, plain or traced, by name."""
+
+    lr: Any
+
+    def init(self, parameters: dict[str, Any]) -> dict[str, Any]:
+        """The state to start from."""
+
+    def update(
+        self, parameters: dict[str, Any], gradients: dict[str, Any], state: dict[str, Any], lr: Any
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
+        """The new parameters and the new state."""
 
 
 @dataclass
 class Traced:
-    """The graph ``model`` with its outputs and, to train, an output ``loss``.
+    """The graph ``model`` with its outputs and, to train, an output ``loss``; ``training``: the same traced for the
+    training step, where that differs (dropout, normalization); ``entries``: the user's further functions by name.
 
-    ``parameters`` by input name; ``scalars`` names the elements of the flat input of a scalar model. ``per_example``:
-    the graph is for one example and gets the dimension ``batch``. ``arguments``: inputs of ``forward``, needed or not.
+    Inputs that are parameters or buffers have the note ``parameter``; a graph's ``writes`` are new values of buffers.
+    ``parameters`` are trained (frozen where there is no loss), ``buffers`` are further state, both by input name.
+    ``scalars`` names the elements of the flat input of a scalar model. ``per_example``: the graphs are for one example
+    and get the dimension ``batch``. ``arguments``: inputs of ``forward``, needed or not. Without an ``optimizer`` the
+    update is stochastic gradient descent with ``learning_rate``.
     """
 
     graph: Graph
-    parameters: dict[str, np.ndarray[Any, Any]]
+    parameters: Arrays
     scalars: list[str] = field(default_factory=list)
     per_example: bool = True
     learning_rate: float = 0.1
     counts: dict[str, int] = field(default_factory=dict)
     arguments: tuple[str, ...] = ()
+    training: Graph | None = None
+    buffers: Arrays = field(default_factory=dict)
+    entries: dict[str, Graph] = field(default_factory=dict)
+    optimizer: Optimizer | None = None
 
     @property
     def trains(self) -> bool:

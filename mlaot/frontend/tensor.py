@@ -1,161 +1,193 @@
-"""The array front door: a NumPy function, called with traced arrays, yields the graph.
+"""Traced arrays, parameters and buffers: they answer to operators, NumPy's functions and the methods of arrays.
 
-A ``Tensor`` answers to operators, ``@``, NumPy's ufuncs and a few NumPy functions; a ``Parameter`` is a named array
-that becomes an input of the graph when it meets one. Outside of tracing both behave as NumPy arrays do, so the
-function still runs on plain arrays.
+A ``Tensor`` is a node of the graph being traced. A ``Parameter`` (trained) and a ``Buffer`` (state that the model
+writes) are named arrays that become inputs of the graph when it meets them. Outside of tracing both behave as the NumPy
+arrays that they hold, so the function still runs on plain arrays.
 """
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from contextvars import ContextVar
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from mlaot.errors import MlaotError
-from mlaot.frontend.declaration import Declaration, Traced
-from mlaot.ir import Dim, Graph, Node, Type
-from mlaot.ir.types import BY_NUMPY, DType, f64
-from mlaot.ops import Op
-from mlaot.ops import elementwise as ew
-from mlaot.ops import reduction as red
-from mlaot.ops import structure as st
-
-_current: ContextVar[Graph | None] = ContextVar("graph", default=None)
-UFUNCS: dict[str, Op] = {
-    "add": ew.add,
-    "subtract": ew.sub,
-    "multiply": ew.mul,
-    "divide": ew.div,
-    "negative": ew.neg,
-    "exp": ew.exp,
-    "log": ew.log,
-    "tanh": ew.tanh,
-    "sqrt": ew.sqrt,
-    "absolute": ew.abs_,
-    "sign": ew.sign,
-    "maximum": ew.maximum,
-    "minimum": ew.minimum,
-}
+from mlaot.frontend.trace import Trace, current, needed
+from mlaot.ir import Dim, Node, Type
+from mlaot.ir import dims as dims_
+from mlaot.ir.types import BY_NUMPY, DType, bf16
 
 
-FLOATS_ONLY = "only floating-point numbers can be computed; multiply by 1.0 or np.float32(1) first"
+def _binary(name: str) -> tuple[Callable[[Any, Any], Any], Callable[[Any, Any], Any]]:
+    ufunc = getattr(np, name)
+    return lambda self, other: ufunc(self, other), lambda self, other: ufunc(other, self)
+
+
+def _unary(name: str) -> Callable[[Any], Any]:
+    ufunc = getattr(np, name)
+    return lambda self: ufunc(self)
+
+
+def _method(name: str) -> Callable[..., Any]:
+    function = getattr(np, name)
+    return lambda self, *args, **options: function(self, *args, **options)
 
 
 class Operators:
-    """Python's operators for tensors and parameters."""
+    """Python's operators and the methods of NumPy's arrays, by NumPy's functions."""
 
     __array_priority__ = 1000
+    __hash__ = object.__hash__
 
-    def __add__(self, other: Any) -> Any:
-        return elementwise(ew.add, self, other)
+    __add__, __radd__ = _binary("add")
+    __sub__, __rsub__ = _binary("subtract")
+    __mul__, __rmul__ = _binary("multiply")
+    __truediv__, __rtruediv__ = _binary("divide")
+    __floordiv__, __rfloordiv__ = _binary("floor_divide")
+    __mod__, __rmod__ = _binary("remainder")
+    __divmod__, __rdivmod__ = _binary("divmod")
+    __pow__, __rpow__ = _binary("power")
+    __matmul__, __rmatmul__ = _binary("matmul")
+    __and__, __rand__ = _binary("bitwise_and")
+    __or__, __ror__ = _binary("bitwise_or")
+    __xor__, __rxor__ = _binary("bitwise_xor")
+    __lshift__, __rlshift__ = _binary("left_shift")
+    __rshift__, __rrshift__ = _binary("right_shift")
+    __lt__, _ = _binary("less")
+    __le__, _ = _binary("less_equal")
+    __gt__, _ = _binary("greater")
+    __ge__, _ = _binary("greater_equal")
+    __eq__, _ = _binary("equal")
+    __ne__, _ = _binary("not_equal")
+    del _
+    __neg__ = _unary("negative")
+    __pos__ = _unary("positive")
+    __abs__ = _unary("absolute")
+    __invert__ = _unary("invert")
 
-    def __radd__(self, other: Any) -> Any:
-        return elementwise(ew.add, other, self)
+    all = _method("all")
+    any = _method("any")
+    argmax = _method("argmax")
+    argmin = _method("argmin")
+    argsort = _method("argsort")
+    clip = _method("clip")
+    conj = conjugate = _method("conjugate")
+    copy = _method("copy")
+    cumprod = _method("cumprod")
+    cumsum = _method("cumsum")
+    diagonal = _method("diagonal")
+    dot = _method("dot")
+    flatten = _method("ravel")
+    max = _method("max")
+    mean = _method("mean")
+    min = _method("min")
+    prod = _method("prod")
+    ravel = _method("ravel")
+    repeat = _method("repeat")
+    round = _method("round")
+    squeeze = _method("squeeze")
+    std = _method("std")
+    sum = _method("sum")
+    swapaxes = _method("swapaxes")
+    take = _method("take")
+    trace = _method("trace")
+    var = _method("var")
 
-    def __sub__(self, other: Any) -> Any:
-        return elementwise(ew.sub, self, other)
+    def astype(self, dtype: Any, copy: bool = True) -> Any:
+        from mlaot.frontend.functions import astype
 
-    def __rsub__(self, other: Any) -> Any:
-        return elementwise(ew.sub, other, self)
-
-    def __mul__(self, other: Any) -> Any:
-        return elementwise(ew.mul, self, other)
-
-    def __rmul__(self, other: Any) -> Any:
-        return elementwise(ew.mul, other, self)
-
-    def __truediv__(self, other: Any) -> Any:
-        return elementwise(ew.div, self, other)
-
-    def __rtruediv__(self, other: Any) -> Any:
-        return elementwise(ew.div, other, self)
-
-    def __neg__(self) -> Any:
-        return elementwise(ew.neg, self)
-
-    def __abs__(self) -> Any:
-        return elementwise(ew.abs_, self)
-
-    def __pow__(self, exponent: float) -> Any:
-        return power(self, exponent)
-
-    def __matmul__(self, other: Any) -> Any:
-        return matmul(self, other)
-
-    def __rmatmul__(self, other: Any) -> Any:
-        return matmul(other, self)
-
-    def __bool__(self) -> bool:
-        raise MlaotError("the value of a traced array is not known while tracing; branch on it outside of the model")
-
-    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
-        if method != "__call__" or options:
-            raise MlaotError(f"np.{ufunc.__name__}.{method} with {sorted(options)} cannot be traced")
-        if ufunc is np.matmul:
-            return matmul(*inputs)
-        if ufunc is np.power:
-            return power(*inputs)
-        if ufunc is np.square:
-            return power(inputs[0], 2)
-        op = UFUNCS.get(ufunc.__name__)
-        if op is None:
-            raise MlaotError(
-                f"np.{ufunc.__name__} has no rule; known are {', '.join(sorted(UFUNCS))}, matmul, power, square"
-            )
-        return elementwise(op, *inputs)
-
-    def __array_function__(self, function: Any, types: Any, args: Any, options: Any) -> Any:
-        known = {np.sum: "sum", np.max: "max", np.min: "min", np.amax: "max", np.amin: "min", np.mean: "mean"}
-        known |= {np.transpose: "transpose", np.reshape: "reshape"}
-        if function not in known:
-            raise MlaotError(f"np.{function.__name__} cannot be traced; known are {sorted(set(known.values()))}")
-        return getattr(args[0], known[function])(*args[1:], **options)
-
-    def sum(self, axis: Any = None, keepdims: bool = False) -> Any:
-        return reduce(red.sum_, self, axis, keepdims)
-
-    def max(self, axis: Any = None, keepdims: bool = False) -> Any:
-        return reduce(red.max_, self, axis, keepdims)
-
-    def min(self, axis: Any = None, keepdims: bool = False) -> Any:
-        return reduce(red.min_, self, axis, keepdims)
-
-    def mean(self, axis: Any = None, keepdims: bool = False) -> Any:
-        if _plain(self):
-            return np.asarray(self).mean(axis=axis, keepdims=keepdims)
-        x = _tensor(self)
-        count: Any = 1
-        for i in _axes(axis, x.node.type.rank):
-            extent: Any = x.node.type.shape[i]
-            if not isinstance(extent, int):
-                extent = Tensor(x.node.graph.add(st.size, (), {"dim": extent, "dtype": x.node.type.dtype}))
-            count = extent * count
-        return reduce(red.sum_, x, axis, keepdims) / count
+        return astype(self, dtype)
 
     def transpose(self, *axes: Any) -> Any:
-        if _plain(self):
-            return np.asarray(self).transpose(*axes)
-        x = _tensor(self).node
-        given = tuple(axes[0]) if len(axes) == 1 and isinstance(axes[0], tuple | list) else axes
-        perm = tuple(_axis(a, x.type.rank) for a in given if a is not None) or tuple(reversed(range(x.type.rank)))
-        if sorted(perm) != list(range(x.type.rank)):
-            raise MlaotError(f"cannot transpose {x.type} by the axes {list(given)}")
-        return Tensor(st.transpose(x, perm=perm))
+        given = axes[0] if len(axes) == 1 and not isinstance(axes[0], int) else axes or None
+        return np.transpose(self, given)  # type: ignore[arg-type]
 
-    def reshape(self, *shape: Any) -> Any:
-        if _plain(self):
-            return np.asarray(self).reshape(*shape)
-        new = tuple(shape[0]) if len(shape) == 1 and isinstance(shape[0], tuple | list) else shape
-        return Tensor(st.reshape(_tensor(self).node, shape=new))
+    def reshape(self, *shape: Any, order: Any = "C") -> Any:
+        return np.reshape(self, shape[0] if len(shape) == 1 else shape, order=order)  # type: ignore[arg-type]
+
+    def item(self, *args: Any) -> Any:
+        return np.asarray(self).item(*args)
+
+    def tolist(self) -> Any:
+        return np.asarray(self).tolist()
+
+    def sort(self, *args: Any, **options: Any) -> None:
+        raise MlaotError("sort: an array of a model cannot be sorted in place; use np.sort(x)")
 
     @property
     def T(self) -> Any:
-        return self.transpose()
+        return np.transpose(self)  # type: ignore[call-overload]
+
+    @property
+    def mT(self) -> Any:
+        return np.swapaxes(self, -1, -2)  # type: ignore[call-overload]
+
+    @property
+    def real(self) -> Any:
+        return self
+
+    @property
+    def at(self) -> At:
+        """``x.at[index].set(values)``, also ``add``, ``max``, ``min``: a copy in which elements are changed."""
+        return At(self)
+
+    def __getitem__(self, index: Any) -> Any:
+        from mlaot.frontend.indexing import get
+
+        return get(self, index)
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        raise MlaotError(
+            "x[...] = value: an array of a model cannot be written in place; use x = x.at[...].set(value), "
+            "mlaot.where or np.concatenate"
+        )
+
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
+        from mlaot.frontend.protocols import call_ufunc
+
+        return call_ufunc(ufunc, method, inputs, options)
+
+    def __array_function__(self, function: Any, types: Any, args: Any, options: Any) -> Any:
+        from mlaot.frontend.protocols import call_function
+
+        return call_function(function, args, options)
+
+    def __array_namespace__(self, *, api_version: str | None = None) -> Any:
+        import mlaot
+
+        return mlaot
+
+
+class At:
+    """What ``x.at`` is; index it."""
+
+    def __init__(self, array: Any, index: Any = None) -> None:
+        self._array = array
+        self._index = index
+
+    def __getitem__(self, index: Any) -> At:
+        return At(self._array, index)
+
+    def set(self, values: Any) -> Any:
+        return self._update(values, "set")
+
+    def add(self, values: Any) -> Any:
+        return self._update(values, "add")
+
+    def max(self, values: Any) -> Any:
+        return self._update(values, "max")
+
+    def min(self, values: Any) -> Any:
+        return self._update(values, "min")
+
+    def _update(self, values: Any, mode: str) -> Any:
+        from mlaot.frontend.indexing import update
+
+        return update(self._array, self._index, values, mode)
+
+
+UNKNOWN = "the value of a traced array is not known while tracing"
 
 
 class Tensor(Operators):
@@ -173,31 +205,211 @@ class Tensor(Operators):
         return self.node.type.rank
 
     @property
-    def dtype(self) -> np.dtype[Any]:
-        return np.dtype(self.node.type.dtype.numpy)
+    def size(self) -> Dim:
+        return dims_.product(self.shape)
+
+    @property
+    def dtype(self) -> Any:
+        """NumPy's dtype; ``mlaot.bf16`` for bfloat16, which NumPy does not have."""
+        dtype = self.node.type.dtype
+        return dtype if dtype is bf16 else np.dtype(dtype.numpy)
+
+    @property
+    def device(self) -> str:
+        return "cpu"
+
+    def __len__(self) -> int:
+        if not self.shape:
+            raise TypeError("len() of unsized object")
+        if not isinstance(self.shape[0], int):
+            raise MlaotError(f"len(x) of {self.node.type}: the dim is named; use x.shape[0]")
+        return self.shape[0]
+
+    def __iter__(self) -> Iterator[Any]:
+        if not self.shape:
+            raise TypeError("iteration over a 0-d array")
+        if not isinstance(self.shape[0], int):
+            raise MlaotError(f"iteration over the named dim {self.shape[0]} of {self.node.type}: use mlaot.scan")
+        return (self[i] for i in range(self.shape[0]))
+
+    def __bool__(self) -> bool:
+        raise MlaotError(
+            f"bool(x) of {self.node.type}: {UNKNOWN}; instead of `if x: ...` use mlaot.cond or mlaot.where, "
+            "instead of `while x: ...` mlaot.while_loop, instead of `and`, `or`, `not` the operators & | ~"
+        )
+
+    def __float__(self) -> float:
+        raise MlaotError(f"float(x) of {self.node.type}: {UNKNOWN}; compute with the array itself")
+
+    def __int__(self) -> int:
+        raise MlaotError(f"int(x) of {self.node.type}: {UNKNOWN}; use x.astype(int)")
+
+    def __index__(self) -> int:
+        raise MlaotError(
+            f"{self.node.type} as an index or a size: {UNKNOWN}; a traced index goes alone in x[i] or np.take, "
+            "a window of fixed size is x[i + np.arange(size)]"
+        )
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
+        from mlaot.frontend.protocols import refuse_array
+
+        refuse_array(self)
+
+    def __contains__(self, value: Any) -> bool:
+        raise MlaotError(f"`value in x` of {self.node.type}: {UNKNOWN}; use (x == value).any()")
 
     def __repr__(self) -> str:
         return f"Tensor({self.node.type})"
 
+    __hash__ = Operators.__hash__
 
-class Parameter(Operators):
-    """A named weight: an array outside of a model, an input of the graph inside."""
 
-    def __init__(self, name: str, array: Any) -> None:
+class Held(Operators):
+    """A named array outside of a model, an input of the graph inside."""
+
+    kind = ""
+
+    def __init__(self, name: str | None, array: Any) -> None:
         self.name = name
-        self.array = np.asarray(array)
-        if str(self.array.dtype) not in ("float32", "float64"):
-            raise MlaotError(f"parameter {name!r}: expected float32 or float64, got {self.array.dtype}")
+        given = np.asarray(array)
+        self.dtype_ = bf16 if str(given.dtype) == "bfloat16" else BY_NUMPY.get(str(given.dtype))
+        if self.dtype_ is None:
+            raise MlaotError(f"{self.kind} {name!r}: expected an array of numbers, got {given.dtype}")
+        self.array = self.dtype_.array(given)
+
+    @property
+    def type(self) -> Type:
+        assert self.dtype_ is not None
+        return Type(self.dtype_, self.array.shape)
 
     @property
     def shape(self) -> tuple[int, ...]:
         return self.array.shape
 
+    @property
+    def ndim(self) -> int:
+        return self.array.ndim
+
+    @property
+    def size(self) -> int:
+        return self.array.size
+
+    @property
+    def dtype(self) -> Any:
+        return bf16 if self.dtype_ is bf16 else self.array.dtype
+
+    def __len__(self) -> int:
+        return len(self.array)
+
+    def __iter__(self) -> Iterator[Any]:
+        return (self[i] for i in range(len(self)))
+
+    def __bool__(self) -> bool:
+        return bool(self._value())
+
+    def __float__(self) -> float:
+        return float(self._value())
+
+    def __int__(self) -> int:
+        return int(self._value())
+
+    def _value(self) -> Any:
+        return self.array if current() is None else Tensor(self.node())
+
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
+        if current() is not None:
+            from mlaot.frontend.protocols import refuse_array
+
+            refuse_array(self)
         return np.array(self.array, dtype=dtype) if copy else np.asarray(self.array, dtype=dtype)
 
     def __repr__(self) -> str:
-        return f"Parameter({self.name!r}, {self.array.dtype}{list(self.array.shape)})"
+        return f"{type(self).__name__}({self.name!r}, {self.array.dtype}{list(self.array.shape)})"
+
+    def node(self) -> Node:
+        """This array in the graph being traced."""
+        trace = needed()
+        root = trace.root
+        return trace.local(root.graph.input(self.input_name(root), self.type, parameter=True))
+
+    def input_name(self, root: Trace) -> str:
+        """The name of this array's input; registers it there."""
+        name = root.names.get(id(self), self.name)
+        if name is None and root.temporary:
+            name = f"{self.kind}{len(root.held)}"
+            root.names[id(self)] = name
+        if name is None:
+            raise MlaotError(
+                f"a {self.kind} of shape {list(self.shape)} has no name; give the object that holds it to "
+                "@mlaot.model(parameters=...), or name it"
+            )
+        if root.held.setdefault(name, self) is not self:
+            raise MlaotError(f"two parameters or buffers are called {name!r}; give one of them another name")
+        known = root.graph.inputs.get(name)
+        if known is not None and not known.attrs.get("parameter"):
+            raise MlaotError(f"a {self.kind} is called {name!r}, and so is an argument; rename one of them")
+        return name
+
+
+class Parameter(Held):
+    """A weight, trained where the model trains."""
+
+    kind = "parameter"
+
+    def __init__(self, name: str | None, array: Any) -> None:
+        super().__init__(name, array)
+        assert self.dtype_ is not None
+        if self.dtype_.kind != "f":
+            raise MlaotError(
+                f"parameter {name!r}: expected floating-point numbers, got {self.array.dtype}; "
+                "an array that is not trained is a mlaot.Buffer or a plain array"
+            )
+
+
+class Buffer(Held):
+    """State that is no parameter: a running statistic, a cache. ``assign`` gives it a new value."""
+
+    kind = "buffer"
+
+    def __init__(self, array: Any, name: str | None = None) -> None:
+        super().__init__(name, array)
+
+    def node(self) -> Node:
+        """The value assigned last, or that at the start."""
+        trace = needed()
+        name = self.input_name(trace.root)
+        seen: Trace | None = trace
+        while seen is not None:
+            if name in seen.writes:
+                return trace.local(seen.writes[name])
+            seen = seen.parent
+        return super().node()
+
+    def assign(self, value: Any) -> None:
+        """Make ``value`` the buffer's: for all that follows, and for the next call of the module."""
+        from mlaot.frontend.functions import astype
+        from mlaot.frontend.promotion import as_node
+
+        trace = current()
+        if trace is None:
+            new = np.asarray(value)
+            self._check(new.shape, new.shape == self.shape)
+            assert self.dtype_ is not None
+            self.array = self.dtype_.array(new)
+            return
+        if trace.read_only:
+            raise MlaotError(f"buffer {self.name!r} cannot be assigned in {trace.read_only}; return the value from it")
+        name = self.input_name(trace.root)
+        Held.node(self)
+        node = as_node(astype(Tensor(as_node(value)), self.dtype))
+        self._check(node.type.shape, node.type.shape == self.shape)
+        trace.writes[name] = node
+
+    def _check(self, shape: tuple[Dim, ...], fits: bool) -> None:
+        if not fits:
+            raise MlaotError(
+                f"buffer {self.name!r}: expected a value of shape {list(self.shape)}, got {list(shape)}"
+            )
 
 
 def parameters(values: Mapping[str, Any]) -> dict[str, Parameter]:
@@ -205,273 +417,43 @@ def parameters(values: Mapping[str, Any]) -> dict[str, Parameter]:
     return {name: Parameter(name, array) for name, array in values.items()}
 
 
-def load(path: str | Path) -> dict[str, Parameter]:
-    """The arrays of a safetensors file as parameters; a relative path is looked for beside the calling module first."""
-    import safetensors.numpy
-
-    caller = inspect.stack()[1].filename
-    beside = Path(caller).parent / path
-    found = beside if beside.exists() else Path(path)
-    if not found.exists():
-        raise MlaotError(f"no file {path}; looked in {Path(caller).parent} and {Path.cwd()}")
-    return parameters(safetensors.numpy.load_file(found))
+def is_traced(value: Any) -> bool:
+    """Whether ``value`` stands for a node of the graph being traced."""
+    return isinstance(value, Tensor) or (isinstance(value, Held) and current() is not None)
 
 
-def model(
-    function: Callable[..., Any] | None = None,
-    *,
-    loss: Callable[..., Any] | None = None,
-    parameters: Mapping[str, Any] | None = None,
-    learning_rate: float = 0.1,
-) -> Any:
-    """Mark a function of annotated arrays as a model: ``def net(x: mlaot.f32[64]): ...``.
-
-    Without a named dim in the annotations the function is for one example and the module serves any batch. ``loss`` is
-    a function of the outputs and further annotated inputs; with it the module trains ``parameters`` (all it meets,
-    unless given) by stochastic gradient descent.
-    """
-    if function is None:
-        return lambda f: model(f, loss=loss, parameters=parameters, learning_rate=learning_rate)
-    return Model(function, loss, parameters, learning_rate)
+def any_traced(*values: Any) -> bool:
+    """Whether something in ``values``, or in their lists, is traced."""
+    return any(any_traced(*v) if isinstance(v, list | tuple) else is_traced(v) for v in values)
 
 
-class Model(Declaration):
-    """A function that can be compiled, and still called."""
-
-    def __init__(
-        self,
-        function: Callable[..., Any],
-        loss: Callable[..., Any] | None,
-        given: Mapping[str, Any] | None,
-        learning_rate: float,
-    ) -> None:
-        super().__init__(lambda: _trace(function, loss, given, learning_rate))
-        object.__setattr__(self, "function", function)
-
-    function: Callable[..., Any]
-
-    def __call__(self, *args: Any, **options: Any) -> Any:
-        return self.function(*args, **options)
+def plain(value: Any) -> Any:
+    """``value`` with parameters and buffers replaced by their arrays, also in lists, tuples and dicts."""
+    if isinstance(value, Held):
+        return value.array
+    if isinstance(value, list | tuple) and not hasattr(value, "_fields"):
+        return type(value)(plain(v) for v in value)
+    if isinstance(value, dict):
+        return {k: plain(v) for k, v in value.items()}
+    return value
 
 
-def _trace(
-    function: Callable[..., Any], loss: Callable[..., Any] | None, given: Mapping[str, Any] | None, learning_rate: float
-) -> Traced:
-    graph = Graph("model")
-    with _tracing(graph):
-        for name, value in (given or {}).items():
-            _parameter_node(graph, value if isinstance(value, Parameter) else Parameter(name, value))
-        arguments = _arguments(graph, function, 0)
-        names = tuple(argument.node.attrs["name"] for argument in arguments)
-        outputs = function(*arguments)
-        named = _named(outputs)
-        graph.outputs = {k: _tensor(v).node for k, v in named.items()}
-        _check_outputs(graph)
-        if loss is not None:
-            results = outputs if isinstance(outputs, tuple) else (outputs,)
-            graph.outputs["loss"] = _tensor(loss(*results, *_arguments(graph, loss, len(results)))).node
-    arrays = {n.attrs["name"]: n.attrs["value"].array for n in graph.inputs.values() if n.attrs.get("parameter")}
-    for node in list(graph.inputs.values()):
-        node.attrs.pop("value", None)
-    named_dims = any(not isinstance(d, int) for n in graph.inputs.values() for d in n.type.shape)
-    return Traced(graph, arrays, [], not named_dims, learning_rate, arguments=names)
-
-
-@contextmanager
-def _tracing(graph: Graph) -> Iterator[None]:
-    token = _current.set(graph)
+def dtype_of(dtype: Any) -> DType:
+    """``mlaot.f32``, ``np.float32``, ``"float32"`` or ``float`` as a dtype of mlaot."""
+    if isinstance(dtype, DType):
+        return dtype
     try:
-        yield
-    finally:
-        _current.reset(token)
-
-
-def _arguments(graph: Graph, function: Callable[..., Any], skip: int) -> list[Tensor]:
-    """A traced array for each annotated argument behind the first ``skip``."""
-    found = []
-    hints = inspect.get_annotations(function, eval_str=True)
-    for argument in list(inspect.signature(function).parameters)[skip:]:
-        hint = hints.get(argument)
-        if isinstance(hint, DType):
-            hint = Type(hint)
-        if not isinstance(hint, Type):
-            raise MlaotError(
-                f"argument {argument!r} of {function.__name__}: "
-                f"expected an annotation such as mlaot.f32[64], got {hint!r}"
-            )
-        if argument in graph.inputs:
-            raise MlaotError(f"argument {argument!r} of {function.__name__} is the name of another input or parameter")
-        found.append(Tensor(graph.input(argument, hint)))
+        name = "bfloat16" if str(dtype) == "bfloat16" else str(np.dtype(dtype))
+    except TypeError:
+        name = str(dtype)
+    found = bf16 if name == "bfloat16" else BY_NUMPY.get(name)
+    if found is None:
+        raise MlaotError(f"there is no dtype {name}; known are {', '.join(sorted([*BY_NUMPY, 'bfloat16']))}")
     return found
-
-
-def _named(outputs: Any) -> dict[str, Any]:
-    if isinstance(outputs, Mapping):
-        return dict(outputs)
-    if isinstance(outputs, tuple):
-        return {f"out{i}": value for i, value in enumerate(outputs)}
-    return {"out": outputs}
-
-
-def _check_outputs(graph: Graph) -> None:
-    if not graph.outputs:
-        raise MlaotError("the model has no output")
-    if "loss" in graph.outputs:
-        raise MlaotError("an output cannot be called 'loss'; to train, give the decorator a function loss=")
-    for name, node in graph.outputs.items():
-        if node.type.dtype.kind != "f":
-            raise MlaotError(f"output {name!r} is {node.type}; {FLOATS_ONLY}")
-
-
-def _parameter_node(graph: Graph, parameter: Parameter) -> Node:
-    known = graph.inputs.get(parameter.name)
-    if known is None:
-        from mlaot.ir import Literal
-
-        kind = BY_NUMPY[str(parameter.array.dtype)]
-        literal = Literal(parameter.array, kind)
-        known = graph.input(parameter.name, Type(kind, parameter.array.shape), parameter=True)
-        known.attrs["value"] = literal
-    return known
-
-
-def _tensor(value: Any, like: Node | None = None) -> Tensor:
-    """Anything as a traced array of the graph being traced; numbers take the dtype of ``like``."""
-    if isinstance(value, Tensor):
-        return value
-    graph = _current.get()
-    if graph is None:
-        raise MlaotError("a traced array is used outside of the model that it belongs to")
-    if isinstance(value, Parameter):
-        return Tensor(_parameter_node(graph, value))
-    array = np.asarray(value)
-    if isinstance(value, int | float) and like is not None:
-        kind = like.type.dtype if like.type.dtype.kind == "f" else f64
-    elif str(array.dtype) in BY_NUMPY:
-        kind = BY_NUMPY[str(array.dtype)]
-    else:
-        raise MlaotError(f"a {type(value).__name__} cannot be part of a model")
-    return Tensor(graph.constant(array, kind))
-
-
-def _plain(*args: Any) -> bool:
-    """Whether an expression is to be computed now: nothing in it is traced."""
-    return _current.get() is None and not any(isinstance(a, Tensor) for a in args)
-
-
-def _promoted(args: tuple[Any, ...]) -> list[Node]:
-    like = next((a.node for a in args if isinstance(a, Tensor)), None)
-    nodes = [_tensor(a, like).node for a in args]
-    kind = BY_NUMPY.get(str(np.result_type(*[n.type.dtype.numpy for n in nodes])), f64)
-    return [n if n.type.dtype is kind else ew.cast(n, dtype=kind) for n in nodes]
-
-
-def elementwise(op: Op, *args: Any) -> Any:
-    """``op`` with NumPy's broadcasting and promotion."""
-    if _plain(*args):
-        return op.reference(*[np.asarray(a) for a in args])
-    nodes = _promoted(args)
-    if op in (ew.div, ew.exp, ew.log, ew.tanh, ew.sqrt) and nodes[0].type.dtype.kind != "f":
-        nodes = [ew.cast(n, dtype=f64) for n in nodes]
-    _check_floats(op.name, *nodes)
-    shape = _broadcast_shape([n.type.shape for n in nodes])
-    return Tensor(op(*[_spread(n, shape) for n in nodes]))
-
-
-def power(x: Any, exponent: Any) -> Any:
-    """``x ** exponent`` for a constant exponent."""
-    if _plain(x, exponent):
-        return np.power(np.asarray(x), exponent)
-    if not isinstance(exponent, int | float):
-        raise MlaotError("the exponent of ** must be a number")
-    _check_floats("power", _tensor(x).node)
-    return Tensor(ew.pow_(_tensor(x).node, exponent=float(exponent)))
-
-
-def _check_floats(name: str, *nodes: Node) -> None:
-    for node in nodes:
-        if node.type.dtype.kind != "f":
-            raise MlaotError(f"{name} of {node.type}: {FLOATS_ONLY}")
-
-
-def _broadcast_shape(shapes: list[tuple[Dim, ...]]) -> tuple[Dim, ...]:
-    rank = max(map(len, shapes))
-    result: list[Dim] = []
-    for i in range(-rank, 0):
-        sizes = {s[i] for s in shapes if len(s) >= -i and s[i] != 1}
-        if len(sizes) > 1:
-            raise MlaotError(f"shapes {' and '.join(str(list(s)) for s in shapes)} do not broadcast")
-        result.append(sizes.pop() if sizes else 1)
-    return tuple(result)
-
-
-def _spread(node: Node, shape: tuple[Dim, ...]) -> Node:
-    if node.type.shape == shape:
-        return node
-    lead = len(shape) - node.type.rank
-    kept = [i for i, d in enumerate(node.type.shape) if d == shape[lead + i]]
-    if len(kept) < node.type.rank:
-        node = st.reshape(node, shape=tuple(node.type.shape[i] for i in kept))
-    return st.broadcast(node, shape=shape, axes=tuple(lead + i for i in kept))
-
-
-def _axes(axis: Any, rank: int) -> tuple[int, ...]:
-    if axis is None:
-        return tuple(range(rank))
-    return tuple(sorted(_axis(a, rank) for a in (axis if isinstance(axis, tuple) else (axis,))))
-
-
-def _axis(axis: int, rank: int) -> int:
-    if not -rank <= axis < rank:
-        raise MlaotError(f"there is no axis {axis} in an array of {rank} dimensions")
-    return axis % rank
-
-
-def reduce(op: Op, x: Any, axis: Any, keepdims: bool) -> Any:
-    """A reduction over ``axis`` (all where None)."""
-    if _plain(x):
-        return getattr(np.asarray(x), op.name)(axis=axis, keepdims=keepdims)
-    node = _tensor(x).node
-    _check_floats(op.name, node)
-    axes = _axes(axis, node.type.rank)
-    result = op(node, axes=axes)
-    if keepdims:
-        result = st.reshape(result, shape=tuple(1 if i in axes else d for i, d in enumerate(node.type.shape)))
-    return Tensor(result)
-
-
-def matmul(a: Any, b: Any) -> Any:
-    """``a @ b``: vectors, matrices, and stacks of matrices with equal leading dims."""
-    if _plain(a, b):
-        return np.matmul(np.asarray(a), np.asarray(b))
-    x, y = _promoted((a, b))
-    _check_floats("matmul", x, y)
-    if not x.type.rank or not y.type.rank:
-        raise MlaotError(f"matmul needs arrays, got {x.type} and {y.type}")
-    inner = (x.type.shape[-1], y.type.shape[-2 if y.type.rank > 1 else 0])
-    if inner[0] != inner[1]:
-        raise MlaotError(f"matmul needs (m,k) and (k,n), got {x.type} and {y.type}")
-    letters = "abcdefghijklmnop"
-    lead = letters[: max(x.type.rank, y.type.rank) - 2] if max(x.type.rank, y.type.rank) > 2 else ""
-    left = lead[len(lead) - max(x.type.rank - 2, 0) :] + ("y" if x.type.rank > 1 else "") + "z"
-    right = lead[len(lead) - max(y.type.rank - 2, 0) :] + "z" + ("x" if y.type.rank > 1 else "")
-    out = lead + ("y" if x.type.rank > 1 else "") + ("x" if y.type.rank > 1 else "")
-    return Tensor(red.contract(x, y, spec=f"{left},{right}->{out}"))
 
 
 def relu(x: Any) -> Any:
     """``max(x, 0)``."""
-    return elementwise(ew.relu, x)
+    from mlaot.frontend.functions import relu as function
 
-
-def softmax(x: Any, axis: int = -1) -> Any:
-    """``exp(x - max) / sum(exp(x - max))`` along ``axis``."""
-    e = np.exp(x - x.max(axis=axis, keepdims=True))
-    return e / e.sum(axis=axis, keepdims=True)
-
-
-def one_hot(label: Any, classes: int, dtype: DType = f64) -> Any:
-    """1 where the class is ``label``, else 0, along a new last axis; labels outside ``0..classes-1`` are refused."""
-    if _plain(label):
-        return (np.asarray(label)[..., None] == np.arange(classes)).astype(dtype.numpy)
-    return Tensor(st.one_hot(_tensor(label).node, classes=classes, dtype=dtype))
+    return function(x)

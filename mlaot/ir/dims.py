@@ -8,11 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import gcd
 
 
 @dataclass(frozen=True)
 class Quotient:
-    """``top // bottom`` that did not simplify: an atom of a polynomial, like a name."""
+    """``top // bottom`` that did not simplify: an atom of a polynomial, like a name.
+
+    The coefficients of ``top`` are in ``0..bottom - 1``, so it is never negative, and C's division rounds down too.
+    """
 
     top: Expr
     bottom: int
@@ -45,9 +49,14 @@ class Expr:
         return _canonical(product)
 
     def __floordiv__(self, other: int) -> Dim:
-        if all(coefficient % other == 0 for _, coefficient in self.terms):
-            return _canonical({monomial: coefficient // other for monomial, coefficient in self.terms})
-        return Expr((((Quotient(self, other),), 1),))
+        whole = _canonical({monomial: coefficient // other for monomial, coefficient in self.terms})
+        rest = _canonical({monomial: coefficient % other for monomial, coefficient in self.terms})
+        if isinstance(rest, int):
+            return whole
+        shared = gcd(other, *[coefficient for _, coefficient in rest.terms])
+        top = _canonical({monomial: coefficient // shared for monomial, coefficient in rest.terms})
+        assert isinstance(top, Expr)
+        return Expr((((Quotient(top, other // shared),), 1),)) + whole
 
     def __sub__(self, other: Dim) -> Dim:
         return self + -1 * other
@@ -95,6 +104,25 @@ def substitute(value: Dim, known: Mapping[str, int]) -> int:
             coefficient *= known[atom] if isinstance(atom, str) else substitute(atom.top, known) // atom.bottom
         total += coefficient
     return total
+
+
+def nonnegative(value: Dim) -> bool:
+    """Whether ``value >= 0`` is certain for all values of the named dims.
+
+    Quotients that are subtracted are bounded by ``top / bottom`` from above, others by ``(top - bottom + 1) / bottom``
+    from below; a sum of products without a negative coefficient is certain.
+    """
+    terms = _terms(value)
+    if all(coefficient >= 0 for _, coefficient in terms):
+        return True
+    for monomial, coefficient in sorted(terms, key=lambda term: term[1]):
+        for i, atom in enumerate(monomial):
+            if isinstance(atom, Quotient):
+                bound = atom.top if coefficient < 0 else atom.top - (atom.bottom - 1)
+                others = _canonical({monomial[:i] + monomial[i + 1 :]: coefficient})
+                rest = _canonical(dict(terms) | {monomial: 0})
+                return nonnegative(rest * atom.bottom + bound * others)
+    return False
 
 
 def product(shape: tuple[Dim, ...]) -> Dim:

@@ -148,13 +148,28 @@ def users(nodes: Iterable[Node]) -> dict[Node, list[Node]]:
 
 
 def text(graph: Graph) -> str:
-    """The text form: printed, compared in tests, never parsed."""
+    """The text form: printed, compared in tests, never parsed. Subgraphs follow, numbered as the nodes name them."""
+    return "\n".join(_lines(graph, ""))
+
+
+def _lines(graph: Graph, number: str) -> list[str]:
+    from mlaot.ir.subgraph import Subgraph
+
     names: dict[Node, str] = {}
-    lines = [f"graph {graph.name}:"]
+    inner: dict[Subgraph, str] = {}
+    lines = [f"graph {graph.name} {number}({', '.join(graph.inputs)}):" if number else f"graph {graph.name}:"]
     for i, node in enumerate(graph.nodes()):
         names[node] = f"v{i}"
-        inside = [names[a.find()] for a in node.args] + [f"{k}={v}" for k, v in node.attrs.items() if k != "type"]
+        inside = [names[a.find()] for a in node.args]
+        for key, value in node.attrs.items():
+            if isinstance(value, Subgraph):
+                at = inner.setdefault(value, f"{number}{number and '.'}{len(inner) + 1}")
+                inside.append(f"{key}=<{value.graph.name} {at}: {len(value.graph.nodes())} nodes>")
+            elif key != "type":
+                inside.append(f"{key}={value}")
         lines.append(f"  v{i} = {node.op.name}({', '.join(inside)}) : {node.type}")
     lines.append("  return " + ", ".join(f"{k}={names[v.find()]}" for k, v in graph.outputs.items()))
     lines += [f"  write {slot}={names[v.find()]}" for slot, v in graph.writes.items()]
-    return "\n".join(lines)
+    for subgraph, at in inner.items():
+        lines += [f"    {line}" for line in _lines(subgraph.graph, at)]
+    return lines

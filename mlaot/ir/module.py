@@ -14,9 +14,10 @@ from mlaot.ir.graph import Graph
 class Module:
     """``graphs`` by entry name; ``parameters`` are the start values (or the frozen weights) by input name.
 
-    A gradient slot is an input named ``gradient(NAME)`` next to the parameter's. ``scalars`` places each scalar
-    parameter of a scalar model: the parameter's name and the flat index in it. ``per_example``: the model was declared
-    on one example, so no row of a batch depends on another.
+    ``state`` holds further slots: ``buffers`` of the model (running statistics, caches) and what its optimizer keeps,
+    whose names start with ``optimizer.``. A gradient slot is an input named ``gradient(NAME)`` next to the parameter's.
+    ``scalars`` places each scalar parameter of a scalar model: the parameter's name and the flat index in it.
+    ``per_example``: the model was declared on one example, so no row of a batch depends on another.
     """
 
     name: str
@@ -27,6 +28,20 @@ class Module:
     scalars: tuple[tuple[str, int], ...] = ()
     per_example: bool = False
     info: dict[str, object] = field(default_factory=dict)
+    state: dict[str, np.ndarray[Any, Any]] = field(default_factory=dict)
+
+    @property
+    def slots(self) -> dict[str, np.ndarray[Any, Any]]:
+        """Everything that a graph may read from the module: parameters, then the further state."""
+        return {**self.parameters, **self.state}
+
+    @property
+    def is_stateful(self) -> bool:
+        """Whether an entry writes."""
+        return any(graph.writes for graph in self.graphs.values())
+
+
+OPTIMIZER = "optimizer."  # how the names of an optimizer's slots start
 
 
 def gradient_of(name: str) -> str:

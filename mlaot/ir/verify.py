@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from mlaot.ir.graph import Graph, Node
+from mlaot.ir.subgraph import subgraphs
 
 
 def verify(graph: Graph, after: str) -> None:
-    """Acyclic, no loop through ``forwarded``, every type as its rule gives it, roots of the graph itself."""
+    """Acyclic, no loop through ``forwarded``, every type as its rule gives it, roots of the graph itself.
+
+    Subgraphs too.
+    """
     where = f"bug in mlaot: after {after}, graph {graph.name}"
     for root in (*graph.outputs.values(), *graph.writes.values()):
         _check_links(root, where)
@@ -22,6 +26,8 @@ def verify(graph: Graph, after: str) -> None:
             types.append(a.type)
         expected = node.op.type_rule(*types, **node.attrs)
         assert node.type is expected or node.type == expected, f"{where}: {node} should be {expected}"
+        for inner in subgraphs(node.attrs).values():
+            verify(inner.graph, f"{after}, in graph {graph.name}")
         seen.add(node)
     for slot, value in graph.writes.items():
         target = graph.inputs.get(slot)

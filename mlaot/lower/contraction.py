@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from mlaot.ir import Dim, Node
-from mlaot.lower.emit import C_TYPES, Emitter, may_overread
+from mlaot.lower.emit import C_TYPES, Emitter, combine, may_overread, neutral
 from mlaot.lower.fuse import Group
 from mlaot.lower.layout import NOMINAL, Access, linear
 from mlaot.lower.program import Buffer, Contraction, Copy
 from mlaot.ops import reduction as red
 from mlaot.ops.elementwise import c_literal
-from mlaot.ops.kinds import base_of, is_free
+from mlaot.ops.kinds import VECTORS, base_of, is_free
 
 LABELS = "abcdefghijklmnopqrstuvwxyz"
 START = {"sum": 0.0, "max": float("-inf"), "min": float("inf")}
@@ -37,6 +37,8 @@ def contraction_kernel(
 ) -> Contraction | Copy:
     """The kernel of a group of kind "contraction": tiled where an order of loops allows it, else plain loops."""
     builder = _ContractionBuilder(group, accesses, stores)
+    if group.dtype not in VECTORS:
+        return builder.plain()
     return builder.along_n() or builder.along_k() or builder.plain()
 
 
@@ -198,14 +200,11 @@ class _ContractionBuilder:
         for i in range(len(self.reads)):
             name, index = self._pointer(i, names)
             factors.append(f"{name}[{index}]")
-        ctype = C_TYPES[self.group.dtype]
-        term = " * ".join(factors)
-        combined = (
-            f"acc + {term}"
-            if self.node.op in (red.contract, red.sum_)
-            else f"{self.node.op.name}_{self.group.dtype}(acc, {term})"
-        )
-        body = [f"{ctype} acc = {self._start()};"]
+        dtype = self.group.dtype
+        name = "sum" if self.node.op is red.contract else self.node.op.name
+        term = factors[0] if len(factors) == 1 else combine("prod", *factors, dtype)
+        combined = combine(name, "acc", term, dtype)
+        body = [f"{C_TYPES[dtype]} acc = {neutral(name, dtype)};"]
         for i, c in enumerate(self.summed):
             body.append("    " * i + f"for (ptrdiff_t {names[c]} = 0; {names[c]} < {self.sizes[c]}; {names[c]}++) {{")
         body.append("    " * len(self.summed) + f"acc = {combined};")

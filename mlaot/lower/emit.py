@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
+import numpy as np
+
 from mlaot.ir import Node
 from mlaot.lower.fuse import Group
 from mlaot.lower.layout import Access, linear
@@ -12,15 +14,45 @@ from mlaot.lower.program import Buffer, Param
 from mlaot.ops import elementwise as ew
 from mlaot.ops import structure as st
 from mlaot.ops.elementwise import c_literal, splat
-from mlaot.ops.kinds import base_of, is_free
+from mlaot.ops.kinds import VECTORS, base_of, is_free
 
-C_TYPES = {"f32": "float", "f64": "double", "i32": "int32_t", "i64": "int64_t", "u8": "uint8_t", "bool": "uint8_t"}
+# Elements in memory; half-precision numbers are bits there, and float everywhere else.
+C_TYPES = {
+    **{"f16": "uint16_t", "bf16": "uint16_t", "f32": "float", "f64": "double", "bool": "uint8_t"},
+    **{f"i{bits}": f"int{bits}_t" for bits in (8, 16, 32, 64)},
+    **{f"u{bits}": f"uint{bits}_t" for bits in (8, 16, 32, 64)},
+}
+MASKS = {"f32": "i32v", "f64": "i64v"}  # truth values in vectors: 0 or -1 in each lane
 RESERVED = re.compile(
-    r"^(v\d+.*|[ik]\d*|[abcrstx]\d+|c\d+_\d+|table\d+|j|e|p|acc|dot|rest|work|dim|batch|auto|break|case|char|const|continue|default|do"
+    r"^(v\d+.*|[ik]\d*|[abcrstx]\d+|round\d+|c\d+_\d+|table\d+|j|e|p|acc|dot|rest|work|dim|batch|auto|break|case|char|const|continue|default|do"
     r"|double|else|enum|extern|float|for|goto|if|inline|int|long|register|restrict|return|short|signed|sizeof|static|struct"
     r"|switch|typedef|union|unsigned|void|volatile|while|asm|typeof|linux|unix|NAME|INLINE|[fiu]\d+v?|\w+_t|_.*"
     r"|\w+_[fiu](8|32|64)v?)$"
 )
+
+
+def combine(name: str, a: str, b: str, dtype: str) -> str:
+    """C text of the sum, product, larger or smaller of two scalars."""
+    if dtype == "bool":
+        return f"(uint8_t)({a} {'|' if name in ('max', 'add', 'sum') else '&'} {b})"
+    if name in ("add", "sum", "prod"):
+        symbol, word = ("*", "mul") if name == "prod" else ("+", "add")
+        return f"{a} {symbol} {b}" if dtype in VECTORS else f"{word}_{dtype}({a}, {b})"
+    if dtype in VECTORS:
+        return f"{name}_{dtype}({a}, {b})"
+    return f"{a} {'>' if name == 'max' else '<'} {b} ? {a} : {b}"
+
+
+def neutral(name: str, dtype: str) -> str:
+    """What a reduction starts with."""
+    if name in ("sum", "prod"):
+        return c_literal(float(name == "prod") if dtype in VECTORS else int(name == "prod"), dtype)
+    if dtype in VECTORS:
+        return c_literal(float("-inf") if name == "max" else float("inf"), dtype)
+    if dtype == "bool":
+        return str(int(name == "min"))
+    info = np.iinfo({"i": "int", "u": "uint"}[dtype[0]] + dtype[1:])
+    return c_literal(int(info.min if name == "max" else info.max), dtype)
 
 
 def c_name(name: str) -> str:
@@ -70,33 +102,41 @@ class Emitter:
         """A free scalar, computed once a call."""
         node = base_of(node)
         if node.op is st.const:
-            return c_literal(float(node.attrs["value"].array), self.dtype)
+            return c_literal(node.attrs["value"].array.item(), node.type.dtype.name)
         if node not in self._scalars:
             name = f"s{len(self._scalars)}"
             self._scalars[node] = name
-            self.once.append(f"const {C_TYPES[self.dtype]} {name} = {self._free(node)};")
+            self.once.append(f"const {self.ctype(node)} {name} = {self._free(node)};")
         return self._scalars[node]
 
     def _free(self, node: Node) -> str:
         if node.op is st.size:
-            return f"({C_TYPES[self.dtype]})({node.attrs['dim']})"
+            return f"({self.ctype(node)})({node.attrs['dim']})"
         if node.op is st.input_:
             return f"{self.buffer(self.access(node).buffer)}[0]"
-        assert node.op.c is not None
-        if node.op is ew.cast:
-            return f"({C_TYPES[self.dtype]}){self.scalar(node.arg(0))}"
-        return str(node.op.c([self.scalar(a) for a in node.args], self.dtype, **node.attrs))
+        return self.expression(node, [self.scalar(a) for a in node.args], vector=False)
 
     def splat_once(self, node: Node) -> str:
-        """A free scalar in every lane."""
+        """A free scalar in every lane; as a mask where it is a truth value."""
         node = base_of(node)
+        if node.type.dtype.name == "bool":
+            return f"splat_{self.vector}({self.scalar(node)}) != 0"
         if node.op is st.const:
             return splat(float(node.attrs["value"].array), self.vector)
         return f"splat_{self.vector}({self.scalar(node)})"
 
+    def ctype(self, node: Node, *, vector: bool = False) -> str:
+        """The C type of a node's value in a variable."""
+        name = node.type.dtype.name
+        if vector:
+            return MASKS[self.dtype] if name == "bool" else self.vector
+        return "int" if name == "bool" else C_TYPES[name]
+
     def expression(self, node: Node, args: Sequence[str], *, vector: bool) -> str:
         assert node.op.c is not None, f"bug in mlaot: op '{node.op.name}' has no C expression"
-        return str(node.op.c(list(args), self.vector if vector else self.dtype, **node.attrs))
+        source = node.args[-1].find().type.dtype.name
+        note = {"source": source} if vector and node.op is ew.cast else {}
+        return str(node.op.c(list(args), self.vector if vector else source, **node.attrs, **note))
 
     def load(self, access: Access, at: Sequence[str], axis: int | None, rest: str | None) -> str:
         """A vector of ``access`` along ``axis`` at the axis indices ``at``; only ``rest`` lanes where that is given."""
@@ -120,12 +160,22 @@ class Emitter:
         text = f"{self.buffer(access.buffer)}[{access.index(at)}]"
         return text if access.buffer.dtype == self.dtype else f"({C_TYPES[self.dtype]}){text}"
 
+    def value(self, node: Node, at: Sequence[str]) -> str:
+        """One element of a value from elsewhere, in its own type."""
+        if is_free(node):
+            return self.scalar(node)
+        access = self.access(node)
+        return f"{self.buffer(access.buffer)}[{access.index(at[: len(access.strides)])}]"
+
     def store(self, buffer: Buffer, at: Sequence[str], value: str, axis: int, rest: str | None) -> str:
         """Store a vector along ``axis``."""
         name = self.buffer(buffer, written=True)
         where = linear([*zip(at, buffer.strides, strict=True)])
         pointer = name if where == "0" else f"{name} + {where}"
         stride = buffer.strides[axis]
+        if buffer.dtype == "bool":
+            count = rest or f"(ptrdiff_t)(sizeof({self.vector}) / sizeof({C_TYPES[self.dtype]}))"
+            return f"store_mask_{self.vector}({pointer}, {stride}, {count}, {value});"
         if stride != 1:
             part = f"_part_{self.vector}({pointer}, {stride}, {rest}" if rest else f"_{self.vector}({pointer}, {stride}"
             return f"scatter{part}, {value});"
@@ -155,4 +205,4 @@ class Emitter:
 
 def may_overread(access: Access, axis: int) -> bool:
     """Whether a whole vector may be touched past the end of the axis: rows of buffers of our own are padded."""
-    return not access.buffer.dense and access.offset == 0 and access.strides[axis] == 1
+    return access.whole and not access.buffer.dense and access.offset == 0 and access.strides[axis] == 1

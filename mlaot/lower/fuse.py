@@ -1,8 +1,9 @@
 """Which nodes one kernel computes: groups of nodes, made in one walk from the inputs to the outputs.
 
 A group starts at a contraction (and takes the elementwise work on its result as an epilogue), or is a set of
-elementwise ops and reductions along rows of one shape ``rows x columns``. A node joins the latest group it fits, if
-everything it reads is in that group or in one of a lower level; so groups never wait for each other in a circle.
+elementwise ops and reductions along rows of one shape ``rows x columns``, in vectors of one dtype; elementwise work on
+other dtypes is in plain loops over one shape. A node joins the latest group it fits, if everything it reads is in that
+group or in one of a lower level; so groups never wait for each other in a circle.
 """
 
 from __future__ import annotations
@@ -13,7 +14,17 @@ from mlaot.ir import Dim, Graph, Node, users
 from mlaot.ops import elementwise as ew
 from mlaot.ops import reduction as red
 from mlaot.ops import structure as st
-from mlaot.ops.kinds import MOVES, REDUCTIONS, base_of, is_elementwise, is_free, is_stored, is_view
+from mlaot.ops.kinds import (
+    REDUCTIONS,
+    base_of,
+    is_elementwise,
+    is_free,
+    is_reduction,
+    is_single,
+    is_stored,
+    is_view,
+    vector_dtype,
+)
 
 MOST = 400  # nodes of a group: compilers grow faster than linearly with the length of a function
 AGAIN = (ew.step,)  # computed again by each reader of a value that is in memory, rather than stored beside it
@@ -22,7 +33,10 @@ CHEAP = (ew.add, ew.sub, ew.mul, ew.neg, ew.cast, ew.relu, ew.step, ew.maximum, 
 
 @dataclass(eq=False)
 class Group:
-    """Nodes of one kernel. ``kind``: "rows", "contraction" or "move"; ``rows`` and ``columns`` give its space."""
+    """Nodes of one kernel. ``kind``: "rows", "loops", "contraction" or "single"; ``rows`` and ``columns`` give its space.
+
+    ``dtype``: that of its vectors; "mixed" in plain loops, where each value has its own.
+    """
 
     kind: str
     level: int
@@ -41,7 +55,7 @@ def cheap_nodes(graph: Graph) -> set[Node]:
     found: set[Node] = set()
     roots = set(graph.roots())
     for node in graph.nodes():
-        if node.op in CHEAP and node not in roots and not is_free(node):
+        if node.op in CHEAP and vector_dtype(node) and node not in roots and not is_free(node):
             args = [a.find() for a in node.args]  # a cheap one behind a view has another shape: that is not recomputed
             known = found if node.op is not ew.cast else ()  # a kernel computes in one type
             if all(a in known or is_stored(base_of(a)) or is_free(a) for a in args):
@@ -102,12 +116,16 @@ def fuse(graph: Graph) -> tuple[list[Group], dict[Node, Group]]:
     for node in graph.nodes():
         if node in cheap or node in again or is_view(node) or is_stored(node) or is_free(node):
             continue
+        if node.op.name == "result":
+            home[node] = home[node.arg(0)]
+            home[node].nodes.append(node)
+            home[node].members.add(node)
+            continue
         place(node)
     merged = _merge(sorted(dict.fromkeys(groups), key=lambda g: g.level))
     position = {node: i for i, node in enumerate(graph.nodes())}
     for group in merged:
-        assert all(n.type.dtype.name == group.dtype for n in group.nodes), "bug in mlaot: a kernel of several types"
-        if group.kind == "rows":
+        if group.kind in ("rows", "loops"):
             group.nodes.sort(key=position.__getitem__)
     return merged, {node: group.into or group for node, group in home.items()}
 
@@ -119,7 +137,7 @@ def _merge(groups: list[Group]) -> list[Group]:
     for group in groups:
         key = (group.level, group.dtype, group.rows, group.columns)
         target = open_.get(key)
-        if group.kind != "rows" or group.closed:
+        if group.kind not in ("rows", "loops") or group.closed:
             kept.append(group)
         elif target is None or len(target.nodes) + len(group.nodes) > MOST:
             open_[key] = group
@@ -135,7 +153,7 @@ def _reads_as_is(node: Node, base: Node, group: Group) -> bool:
     """Whether a group can compute a cheap argument where it reads it: no view in between, of its type and shape."""
     if base.type.dtype.name != group.dtype:
         return False
-    if group.kind == "move" or (group.kind == "contraction" and (base.op not in AGAIN or group.first in (None, node))):
+    if group.kind == "single" or (group.kind == "contraction" and (base.op not in AGAIN or group.first in (None, node))):
         return False
     return base.type.shape == full_shape(group) and all(a.find() is base for a in node.args if base_of(a) is base)
 
@@ -168,21 +186,26 @@ def _sources(node: Node, again: set[Node]) -> list[tuple[Node, Node]]:
 
 def _new_group(node: Node, home: dict[Node, Group], again: set[Node]) -> Group:
     level = 1 + max([home[base].level for _, base in _sources(node, again) if base in home], default=0)
+    if is_single(node):
+        return Group("single", level, "mixed", (), None)
     dtype = node.type.dtype.name
     if node.op is red.contract or _is_column_reduction(node):
         return Group("contraction", level, dtype, node.type.shape, None)
-    if node.op in MOVES:
-        return Group("move", level, dtype, node.type.shape, None)
-    shape = node.arg(0).type.shape if node.op in REDUCTIONS else node.type.shape
-    return Group("rows", level, dtype, shape[:-1], shape[-1] if shape else None)
+    if is_reduction(node):
+        shape = node.arg(0).type.shape
+        return Group("rows", level, dtype, shape[:-1], shape[-1])
+    shape, vectors = node.type.shape, vector_dtype(node)
+    if vectors is None:
+        return Group("loops", level, "mixed", shape, None)
+    return Group("rows", level, vectors, shape[:-1], shape[-1] if shape else None)
 
 
 def _is_column_reduction(node: Node) -> bool:
-    return node.op in REDUCTIONS and node.attrs["axes"] != (node.arg(0).type.rank - 1,)
+    return is_reduction(node) and node.attrs["axes"] != (node.arg(0).type.rank - 1,)
 
 
 def _candidate(node: Node, home: dict[Node, Group], again: set[Node]) -> Group | None:
-    if node.op is red.contract or node.op in MOVES or _is_column_reduction(node):
+    if node.op is red.contract or is_single(node) or _is_column_reduction(node):
         return None
     groups = {home[base] for _, base in _sources(node, again) if base in home}
     fitting = [g for g in groups if _fits(node, g, home, again)]
@@ -190,7 +213,7 @@ def _candidate(node: Node, home: dict[Node, Group], again: set[Node]) -> Group |
 
 
 def _fits(node: Node, group: Group, home: dict[Node, Group], again: set[Node]) -> bool:
-    if group.dtype != node.type.dtype.name or len(group.nodes) >= MOST or group.kind == "move":
+    if len(group.nodes) >= MOST or group.kind == "single" or not _suits(node, group):
         return False
     for found, base in _sources(node, again):
         if home.get(base) is group:
@@ -199,7 +222,10 @@ def _fits(node: Node, group: Group, home: dict[Node, Group], again: set[Node]) -
         elif base in home and home[base].level >= group.level:
             return False
     if group.kind == "contraction":
-        return is_elementwise(node) and node.op not in (st.one_hot, ew.cast) and node.type.shape == group.rows
+        whole = all(a.find().type.dtype is node.type.dtype for a in node.args)
+        return whole and is_elementwise(node) and node.op is not st.one_hot and node.type.shape == group.rows
+    if group.kind == "loops":
+        return node.type.shape == group.rows
     full = full_shape(group)
     if node.op in REDUCTIONS:
         base = node.arg(0)
@@ -209,6 +235,17 @@ def _fits(node: Node, group: Group, home: dict[Node, Group], again: set[Node]) -
     return node.type.shape == group.rows and all(
         home.get(base_of(a)) is not group or a.find().type.shape == group.rows for a in node.args
     )
+
+
+def _suits(node: Node, group: Group) -> bool:
+    """Whether a group computes in a node's dtype; logic on truth values goes along with vectors of any."""
+    if is_reduction(node):
+        return group.kind == "rows" and group.dtype == node.type.dtype.name
+    vectors = vector_dtype(node)
+    if vectors is not None:
+        return group.dtype == vectors
+    is_logic = node.op is not ew.cast and all(x.type.dtype.name == "bool" for x in (node, *(a.find() for a in node.args)))
+    return group.kind == "loops" or (group.kind == "rows" and is_logic)
 
 
 def _is_row_value(view: Node, base: Node, group: Group) -> bool:

@@ -7,52 +7,76 @@ and the weights. The templates walk tables; this file prepares the tables.
 from __future__ import annotations
 
 import json
+import keyword
+from collections import Counter
 from dataclasses import dataclass
 from math import prod
 
-from ..errors import MlaotError
-from ..render import render, template_text
-from .program import Entry, Module, Port, Slot
+from mlaot.errors import MlaotError
+from mlaot.ir.types import DTYPES
+from mlaot.lower.extents import Extents, shown
+from mlaot.lower.methods import KINDS, c_text, is_scalar, methods, model_doc, render_stub, type_text
+from mlaot.lower.program import Entry, Module, Port, Slot
+from mlaot.render import render, template_text
 
 # Weights up to this size are written as text, larger ones are embedded by the assembler.
 TEXT_LIMIT = 64 * 1024
 
-# Dtypes as the C tables, the user and safetensors call them, and their bytes.
-DTYPES = {
-    "f32": ("F32", "float32", 4),
-    "f64": ("F64", "float64", 8),
-    "i32": ("I32", "int32", 4),
-    "i64": ("I64", "int64", 8),
-    "u8": ("U8", "uint8", 1),
-    "bool": ("BOOL", "bool", 1),
-}
-
 ISA_LEVELS = {"base": 1, "v3": 3, "v4": 4}
 
-# Entries that return a Python float.
-SCALAR_ENTRIES = ("loss", "train_step")
-
-# What a module has besides its entries, in Python or in C.
+# What a module has besides its entries, and the names that its stub uses.
 RESERVED = (
-    *("backward", "set_input", "zero_grad", "data", "grad", "save", "load", "info", "selftest"),
-    *("parameters", "gradients", "flat_parameters", "flat_gradients"),
-    *("new", "make", "dealloc", "traverse", "attribute", "exec", "clear", "free"),
+    *("backward", "set_input", "zero_grad", "data", "grad", "save", "load", "info", "selftest", "Model", "Array"),
+    *("parameters", "gradients", "flat_parameters", "flat_gradients", "buffers"),
+    *("Any", "Buffer", "Iterator", "MappingProxyType", "PathLike", "Sequence", "TypeAlias", "TypeVar"),
+    *("bool", "bytes", "dict", "final", "float", "int", "memoryview", "overload", "property", "str", "tuple"),
 )
 
 
 @dataclass(frozen=True)
-class Method:
-    """A function of the module and of Model, as C and Python see it."""
+class Attribute:
+    """An attribute of the module and of Model: its type in the stub, its docstring, and the C that makes it."""
 
     name: str
-    signature: str
+    type: str
     doc: str
-    lines: tuple[str, ...]
-    flags: str = "METH_O"
-    parameters: str = "PyObject *argument"
-    arguments: str = "argument"
-    entry: str = ""
-    held: str = ""
+    make: str
+
+
+PARAMETERS = (
+    Attribute(
+        "parameters",
+        "MappingProxyType[str, Array]",
+        "Name -> Array that looks into this model's parameters.",
+        "make_mapping(self, PARAMETER, false)",
+    ),
+    Attribute(
+        "gradients",
+        "MappingProxyType[str, Array]",
+        "Name -> Array that looks into this model's gradients.",
+        "make_mapping(self, PARAMETER, true)",
+    ),
+    Attribute(
+        "flat_parameters",
+        "Array",
+        "All parameters as they lie in memory, padding included.",
+        "make_flat(self, PARAMETERS_AT)",
+    ),
+    Attribute(
+        "flat_gradients",
+        "Array",
+        "All gradients as they lie in memory, padding included.",
+        "make_flat(self, GRADIENTS_AT)",
+    ),
+)
+BUFFERS = (
+    Attribute(
+        "buffers",
+        "MappingProxyType[str, Array]",
+        "Name -> Array that looks into this model's buffers: state that is not trained.",
+        "make_mapping(self, BUFFER, false)",
+    ),
+)
 
 
 def render_interface(module: Module) -> dict[str, str | bytes]:
@@ -60,21 +84,25 @@ def render_interface(module: Module) -> dict[str, str | bytes]:
     check(module)
     stem = module.name.rpartition(".")[2]
     weights, initial_at, scalars_at = pack_weights(module)
+    trains = bool(of_kind(module, "parameter"))
     context = {
         "module": module.name,
         "stem": stem,
-        "training": bool(module.slots),
+        "stateful": bool(module.slots),
+        "trains": trains,
+        "attributes": (*(PARAMETERS if trains else ()), *(BUFFERS if of_kind(module, "buffer") else ())),
         "verbs": any(entry.name == "accumulate" for entry in module.entries),
         "split": any(entry.name == "accumulate" and entry.split for entry in module.entries),
         "module_doc": c_text(f"{module.name}: a model compiled by mlaot."),
         "model_doc": model_doc(module),
     }
+    found = methods(module, bool(scalar_offsets(module)))
     prototypes = [f"{stem}_{kernel}_{isa}" for isa in module.isas for kernel in kernel_names(module)]
     module_text = render(
         "nn.c.j2",
         **context,
         **tables(module, stem),
-        methods=methods(module),
+        methods=found,
         initial_at=initial_at,
         initial_bytes=len(module.initial),
         scalars_at=scalars_at,
@@ -88,28 +116,61 @@ def render_interface(module: Module) -> dict[str, str | bytes]:
         f"{stem}.c": module_text,
         f"{stem}.h": header,
         "mlaot_abi3.h": template_text("mlaot_abi3.h"),
-        f"{stem}.pyi": render_stub(module, context),
+        f"{stem}.pyi": render_stub(found, context),
         "weights.bin": weights,
     }
+
+
+# -------------------------------------------------------------------------------------------------------------- checks
 
 
 def check(module: Module) -> None:
     """Refuse what the user can mend; assert what lowering promised."""
     for entry in module.entries:
-        if entry.name in RESERVED:
-            raise MlaotError(f"{module.name}: an entry cannot be called {entry.name!r}: every module has that already")
-        for port in entry.inputs:
-            if port.name == "out":
-                raise MlaotError(f"{module.name}: an input of {entry.name} cannot be called 'out': results go there")
-            assert port.default is None or port.shape == (), f"bug in mlaot: {port.name} has a default but is no scalar"
-        if entry.name == "accumulate":
-            assert module.slots, "bug in mlaot: the entry accumulate needs parameters"
-        if entry.name in SCALAR_ENTRIES:
-            shapes = [port.shape for port in entry.outputs]
-            assert shapes == [()], f"bug in mlaot: {entry.name} does not give one number"
-    assert bool(module.slots) == (module.state_bytes > 0), "bug in mlaot: state without parameters, or the reverse"
-    assert len(module.initial) <= module.state_bytes, "bug in mlaot: the start of the state is longer than the state"
+        check_entry(module, entry)
+    name, count = Counter(kernel_names(module)).most_common(1)[0]
+    if count > 1:
+        raise MlaotError(f"{module.name}: several entries lead to a kernel called {name!r}; rename one")
+    if module.slots:
+        check_state(module)
+    else:
+        assert module.state_bytes == 0, "bug in mlaot: state without slots"
     assert "base" in module.isas, "bug in mlaot: every module has the isa 'base'"
+
+
+def check_entry(module: Module, entry: Entry) -> None:
+    """An entry's name and ports."""
+    name = entry.name
+    if name in RESERVED:
+        raise MlaotError(f"{module.name}: an entry cannot be called {name!r}: every module has that already")
+    if not (name.isidentifier() and name.isascii()) or keyword.iskeyword(name) or name.startswith("__"):
+        raise MlaotError(f"{module.name}: an entry cannot be called {name!r}: expected an identifier of ASCII letters")
+    for port in entry.inputs:
+        if port.name == "out":
+            raise MlaotError(f"{module.name}: an input of {name} cannot be called 'out': results go there")
+        if port.name in ("self", "module"):
+            raise MlaotError(f"{module.name}: an input of {name} cannot be called {port.name!r}: methods have that")
+        assert port.default is None or port.shape == (), f"bug in mlaot: {port.name} has a default but is no scalar"
+    for port in (*entry.inputs, *entry.outputs):
+        assert port.dtype != "bf16", f"bug in mlaot: {name}: {port.name} is bfloat16, which no buffer can be"
+    if name == "accumulate":
+        assert of_kind(module, "parameter"), "bug in mlaot: the entry accumulate needs parameters"
+    if name in ("loss", "train_step"):
+        assert is_scalar(entry), f"bug in mlaot: {name} does not give one number"
+
+
+def check_state(module: Module) -> None:
+    """The layout of the state: parameters, the other slots, gradients."""
+    assert len(module.initial) <= module.state_bytes, "bug in mlaot: the start of the state is longer than the state"
+    names = Counter(state_name(slot) for slot in module.slots)
+    assert max(names.values()) == 1, f"bug in mlaot: several slots are called {names.most_common(1)[0][0]}"
+    end = max((slot.offset + extent(slot) for slot in of_kind(module, "parameter")), default=0)
+    for slot in module.slots:
+        is_parameter = slot.kind == "parameter"
+        assert slot.kind in KINDS, f"bug in mlaot: {slot.name} is of an unknown kind {slot.kind!r}"
+        assert is_parameter == (slot.gradient_offset >= 0), f"bug in mlaot: {slot.name}: only parameters have gradients"
+        assert slot.offset + extent(slot) <= len(module.initial), f"bug in mlaot: {slot.name} has no start"
+        assert is_parameter or slot.offset >= end, f"bug in mlaot: {slot.name} does not lie after the parameters"
 
 
 # ------------------------------------------------------------------------------------------------------------- weights
@@ -143,7 +204,7 @@ def scalar_offsets(module: Module) -> list[int]:
     if not offsets:
         return []
     region = flat_region(module)
-    size = DTYPES[module.slots[0].dtype][2]
+    size = DTYPES[of_kind(module, "parameter")[0].dtype].itemsize
     assert region["dtype"] != "U8", "bug in mlaot: a scalar model has parameters of several types"
     return [(int(offset) - int(region["parameters_at"])) // size for offset in offsets]
 
@@ -173,19 +234,22 @@ def tables(module: Module, stem: str) -> dict[str, object]:
     ports = [port for entry in module.entries for port in (*entry.inputs, *entry.outputs)]
     ranks = [len(port.shape) for port in ports] + [len(slot.shape) for slot in module.slots]
     kernels = kernel_names(module)
-    dims = module.dims if "batch" in module.dims else (*module.dims, "batch")
+    extents = Extents(module)
+    dims = extents.dims
     isas = sorted(module.isas, key=lambda isa: ISA_LEVELS[isa])
     return {
         "dims": dims,
-        "dim_names": ", ".join(f'"{dim}"' for dim in dims),
+        "expressions": list(enumerate(map(str, extents.all)))[len(dims) :],
+        "extent_names": [f'"{shown(extent)}"' for extent in extents.all],
+        "degrees": ", ".join(map(str, extents.degrees)),
         "unused": " ".join(f"(void){dim};" for dim in dims),
-        "batch": -1 - dims.index("batch"),
+        "batch": extents.number("batch"),
         # At least 2, since gcc warns of arrays of one element that a loop walks.
         "max_rank": max([2, *ranks]),
         "max_inputs": max([2, *(len(entry.inputs) for entry in module.entries)]),
         "max_outputs": max([2, *(len(entry.outputs) for entry in module.entries)]),
-        "entries": [entry_row(module, entry) for entry in module.entries],
-        "entry_names": ", ".join(f"ENTRY_{entry.name.upper()}" for entry in module.entries),
+        "entries": [entry_row(module, extents, entry) for entry in module.entries],
+        "entry_names": ", ".join(f"ENTRY_{entry.name}" for entry in module.entries),
         "kernels": kernels,
         "isas": [
             {
@@ -198,10 +262,10 @@ def tables(module: Module, stem: str) -> dict[str, object]:
             for i, isa in enumerate(isas)
         ],
         "info": c_lines(json.dumps(describe(module))),
-        "slots": [slot_row(slot) for slot in module.slots],
+        "slots": [slot_row(slot) for slot in saved(module)],
         "tensors": c_lines(tensors_head(module)) if module.slots else (),
         "state_bytes": module.state_bytes,
-        "flat": flat_region(module) if module.slots else {},
+        "flat": flat_region(module) if of_kind(module, "parameter") else {},
     }
 
 
@@ -213,55 +277,83 @@ def kernel_names(module: Module) -> list[str]:
     return names
 
 
-def entry_row(module: Module, entry: Entry) -> dict[str, object]:
-    """An entry for the template."""
+def entry_row(module: Module, extents: Extents, entry: Entry) -> dict[str, object]:
+    """An entry for the template; C has no empty tables, hence the zeros."""
+    solves = [f"{{{s.input}, {s.axis}, {s.extent}, {s.dim}}}" for s in extents.solves(entry)]
+    bounds = [f"{{{bound.extent}, {bound.least}}}" for bound in extents.bounds(entry)]
     return {
         "name": entry.name,
-        "ident": entry.name.upper(),
-        "ports": [port_row(module, port) for port in (*entry.inputs, *entry.outputs)],
+        "ports": [port_row(extents, port) for port in (*entry.inputs, *entry.outputs)] or ["{0}"],
         "inputs": len(entry.inputs),
         "outputs": len(entry.outputs),
+        "solves": ", ".join(solves) or "{0}",
+        "solve_count": len(solves),
+        "bounds": ", ".join(bounds) or "{0}",
+        "bound_count": len(bounds),
         "tile": entry.tile,
-        "scalar": "true" if entry.name in SCALAR_ENTRIES else "false",
+        "scalar": "true" if is_scalar(entry) else "false",
         "kernel": kernel_names(module).index(f"{entry.name}_forward" if entry.split else entry.name),
         "workspace": entry.workspace,
         "work": entry.work,
     }
 
 
-def port_row(module: Module, port: Port) -> str:
+def port_row(extents: Extents, port: Port) -> str:
     """A port as a C initialiser."""
-    extents = [extent if isinstance(extent, int) else -1 - module.dims.index(extent) for extent in port.shape]
-    shape = ", ".join(str(extent) for extent in extents or [0])
+    shape = ", ".join(str(extents.number(extent)) for extent in port.shape or [0])
     default = "false, 0" if port.default is None else f"true, {float(port.default)!r}"
-    c_name = DTYPES[port.dtype][0]
-    return f'{{"{port.name}", {c_name}, {len(port.shape)}, {{{shape}}}, {port.limit or 0}, {default}}}'
+    return f'{{"{port.name}", {c_dtype(port.dtype)}, {len(port.shape)}, {{{shape}}}, {port.limit or 0}, {default}}}'
 
 
 def slot_row(slot: Slot) -> str:
-    """A parameter as a C initialiser."""
-    c_name, _, size = DTYPES[slot.dtype]
+    """A slot as a C initialiser."""
+    size = DTYPES[slot.dtype].itemsize
     shape = ", ".join(str(extent) for extent in slot.shape) or "0"
     strides = ", ".join(str(stride * size) for stride in slot.strides) or "0"
     return (
-        f'{{"{c_text(slot.name)}", {c_name}, {len(slot.shape)}, {{{shape}}}, {{{strides}}}, '
-        f"{slot.offset}, {slot.gradient_offset}}}"
+        f'{{"{c_text(state_name(slot))}", {slot.kind.upper()}, {c_dtype(slot.dtype)}, {len(slot.shape)}, '
+        f"{{{shape}}}, {{{strides}}}, {slot.offset}, {slot.gradient_offset}}}"
     )
+
+
+def c_dtype(dtype: str) -> str:
+    """A dtype as the C tables and safetensors call it: ``F32``."""
+    return dtype.upper()
+
+
+def of_kind(module: Module, kind: str) -> list[Slot]:
+    """The slots of one kind."""
+    return [slot for slot in module.slots if slot.kind == kind]
+
+
+def saved(module: Module) -> list[Slot]:
+    """The slots in the order of a file: parameters, buffers, the optimizer's state."""
+    return [slot for kind in KINDS for slot in of_kind(module, kind)]
+
+
+def state_name(slot: Slot) -> str:
+    """What a file calls a slot."""
+    return f"optimizer.{slot.name}" if slot.kind == "optimizer" else slot.name
 
 
 def flat_region(module: Module) -> dict[str, int | str]:
     """Where all parameters lie together, padding included, and their gradients in the same order."""
-    slots = module.slots
+    slots = of_kind(module, "parameter")
     start = min(slot.offset for slot in slots)
     end = max(slot.offset + extent(slot) for slot in slots)
     distances = {slot.gradient_offset - slot.offset for slot in slots}
     assert len(distances) == 1, "bug in mlaot: gradients do not lie in the order of their parameters"
     (distance,) = distances
-    assert distance >= end - start, "bug in mlaot: parameters and gradients overlap"
+    assert start + distance >= max(slot.offset + extent(slot) for slot in module.slots), "bug in mlaot: slots overlap"
     assert end + distance <= module.state_bytes, "bug in mlaot: the state is shorter than its slots"
     same = len({slot.dtype for slot in slots}) == 1
-    c_name, _, size = DTYPES[slots[0].dtype if same else "u8"]
-    return {"dtype": c_name, "count": (end - start) // size, "parameters_at": start, "gradients_at": start + distance}
+    dtype = slots[0].dtype if same else "u8"
+    return {
+        "dtype": c_dtype(dtype),
+        "count": (end - start) // DTYPES[dtype].itemsize,
+        "parameters_at": start,
+        "gradients_at": start + distance,
+    }
 
 
 def extent(slot: Slot) -> int:
@@ -269,17 +361,16 @@ def extent(slot: Slot) -> int:
     if 0 in slot.shape:
         return 0
     steps = sum((n - 1) * stride for n, stride in zip(slot.shape, slot.strides, strict=True))
-    return (steps + 1) * DTYPES[slot.dtype][2]
+    return (steps + 1) * DTYPES[slot.dtype].itemsize
 
 
 def tensors_head(module: Module) -> str:
     """The JSON head of a safetensors file, padded so that the data start on a multiple of 8."""
     head: dict[str, object] = {}
     at = 0
-    for slot in module.slots:
-        c_name, _, size = DTYPES[slot.dtype]
-        end = at + prod(slot.shape) * size
-        head[slot.name] = {"dtype": c_name, "shape": list(slot.shape), "data_offsets": [at, end]}
+    for slot in saved(module):
+        end = at + prod(slot.shape) * DTYPES[slot.dtype].itemsize
+        head[state_name(slot)] = {"dtype": c_dtype(slot.dtype), "shape": list(slot.shape), "data_offsets": [at, end]}
         at = end
     text = json.dumps(head, separators=(",", ":"))
     return text.ljust((len(text) + 7) // 8 * 8)
@@ -289,6 +380,7 @@ def describe(module: Module) -> dict[str, object]:
     """What ``info()`` says, but for the instruction set in use."""
     info = {key: value for key, value in module.info.items() if key != "scalars"}
     info["name"] = module.name
+    info["dims"] = list(module.dims)
     info["entries"] = {
         entry.name: {
             "inputs": {port.name: type_text(port.dtype, port.shape) for port in entry.inputs},
@@ -297,155 +389,12 @@ def describe(module: Module) -> dict[str, object]:
         for entry in module.entries
         if entry.name != "accumulate"
     }
-    info["parameters"] = {slot.name: type_text(slot.dtype, slot.shape) for slot in module.slots}
-    info["parameter_count"] = sum(prod(slot.shape) for slot in module.slots)
+    for key, kind in (("parameters", "parameter"), ("buffers", "buffer"), ("optimizer_state", "optimizer")):
+        info[key] = {slot.name: type_text(slot.dtype, slot.shape) for slot in of_kind(module, kind)}
+    info["parameter_count"] = sum(prod(slot.shape) for slot in of_kind(module, "parameter"))
     info["bytes"] = {"constants": len(module.constants), "state": module.state_bytes}
     info["isas"] = list(module.isas)
     return info
-
-
-def type_text(dtype: str, shape: tuple[int | str, ...]) -> str:
-    """``float32[batch, 784]``"""
-    extents = ", ".join(str(extent) for extent in shape)
-    return DTYPES[dtype][1] + (f"[{extents}]" if shape else "")
-
-
-# ------------------------------------------------------------------------------------------------------------- methods
-
-
-def methods(module: Module) -> list[Method]:
-    """The functions of the module, which are also the methods of Model."""
-    verbs = any(entry.name == "accumulate" for entry in module.entries)
-    found = [entry_method(entry, verbs) for entry in module.entries if entry.name != "accumulate"]
-    for entry in module.entries:
-        if entry.name == "accumulate":
-            found += verb_methods(entry)
-    if module.slots:
-        path = "path: str | bytes | PathLike[Any]"
-        found += [
-            no_argument_method("zero_grad", "Set all gradients to zero."),
-            one_argument_method("save", path, "None", "Write the parameters as safetensors."),
-            one_argument_method("load", path, "None", "Read the parameters from safetensors."),
-        ]
-    if scalar_offsets(module):
-        found += [
-            one_argument_method("data", "i: int", "float", "Scalar parameter number i of the source model."),
-            one_argument_method("grad", "i: int", "float", "The gradient of scalar parameter number i."),
-        ]
-    return found
-
-
-FAST = {
-    "flags": "METH_FASTCALL | METH_KEYWORDS",
-    "parameters": "PyObject *const *args, Py_ssize_t count, PyObject *names",
-    "arguments": "args, count, names",
-}
-
-
-def entry_method(entry: Entry, verbs: bool) -> Method:
-    """The method of an entry; forward and loss also work on what set_input() stored."""
-    held = {"forward": "forward_held", "loss": "loss_held"}.get(entry.name, "") if verbs else ""
-    takes_out = bool(entry.outputs) and entry.name not in SCALAR_ENTRIES
-    ports = ", ".join(plain_port(port) for port in entry.inputs)
-    typed = ", ".join(typed_port(port) for port in entry.inputs)
-    result = result_type(entry)
-    optional = ", ".join(f"{port.name}=..." for port in entry.inputs) if held else ports
-    lines = [f"def {entry.name}({typed}) -> {result}: ..."]
-    if takes_out:
-        typed = f"{typed}, *, " if typed else "*, "
-        lines = [
-            f"def {entry.name}({typed}out: None = None) -> {result}: ...",
-            f"def {entry.name}({typed}out: _Out) -> _Out: ...",
-        ]
-    if held:
-        lines.append(f"def {entry.name}() -> {result}: ...")
-    types = entry_types(entry)
-    lines[0] = lines[0].removesuffix(" ...")
-    documented = (lines[0], f'    """{types}"""', *lines[1:])
-    if len(lines) > 1:
-        documented = tuple(text for line in documented for text in (["@overload", line] if line[0] == "d" else [line]))
-    tail = ", *, out=None" if takes_out else ""
-    doc = c_text(f"{entry.doc}\n\n{types}" if entry.doc else types)
-    signature = f", /, {optional}{tail}" if optional else ", /" + tail
-    return Method(entry.name, signature, doc, documented, entry=entry.name.upper(), held=held, **FAST)
-
-
-def entry_types(entry: Entry) -> str:
-    """``x: float32[batch, 784] -> y: float32[batch, 10]``"""
-    inputs = ", ".join(f"{port.name}: {type_text(port.dtype, port.shape)}" for port in entry.inputs)
-    outputs = ", ".join(f"{port.name}: {type_text(port.dtype, port.shape)}" for port in entry.outputs)
-    return f"{inputs} -> {outputs or None}"
-
-
-def plain_port(port: Port) -> str:
-    """A parameter of the text signature."""
-    return port.name if port.default is None else f"{port.name}={float(port.default)!r}"
-
-
-def typed_port(port: Port) -> str:
-    """A parameter of the stub."""
-    return f"{port.name}: _Data" if port.default is None else f"{port.name}: float = {float(port.default)!r}"
-
-
-def result_type(entry: Entry) -> str:
-    """What an entry returns, in the stub."""
-    if entry.name in SCALAR_ENTRIES:
-        return "float"
-    many = len(entry.outputs)
-    return "None" if many == 0 else "Array" if many == 1 else f"tuple[{', '.join(['Array'] * many)}]"
-
-
-def verb_methods(accumulate: Entry) -> list[Method]:
-    """set_input() and backward(); forward() and loss() are found among the entries."""
-    names = ", ".join(port.name for port in accumulate.inputs)
-    typed = ", ".join(typed_port(port) for port in accumulate.inputs)
-    return [
-        Method(
-            "set_input",
-            f", /, {names}",
-            "Keep a copy of the inputs for forward(), loss() and backward().",
-            (f"def set_input({typed}) -> None: ...",),
-            **FAST,
-        ),
-        no_argument_method("backward", "Add the gradients of what forward() computed to `gradients`."),
-    ]
-
-
-def no_argument_method(name: str, doc: str) -> Method:
-    """A method without arguments."""
-    return Method(name, ", /", doc, (f"def {name}() -> None: ...",), "METH_NOARGS", "PyObject *unused", "unused")
-
-
-def one_argument_method(name: str, argument: str, result: str, doc: str) -> Method:
-    """A method with one positional argument."""
-    return Method(name, f", {argument.partition(':')[0]}, /", doc, (f"def {name}({argument}, /) -> {result}: ...",))
-
-
-def model_doc(module: Module) -> str:
-    """The docstring of Model."""
-    return "An instance with parameters of its own." if module.slots else "An instance with memory of its own."
-
-
-def render_stub(module: Module, context: dict[str, object]) -> str:
-    """The typed stub."""
-    functions = [line for method in methods(module) for line in method.lines]
-    return render("nn.pyi.j2", **context, functions=functions, methods=[as_method(line) for line in functions])
-
-
-def as_method(line: str) -> str:
-    """A line of a function of the stub as one of a method."""
-    if not line.startswith("def "):
-        return line
-    return line.replace("()", "(self)", 1) if "()" in line.partition(" -> ")[0] else line.replace("(", "(self, ", 1)
-
-
-# ------------------------------------------------------------------------------------------------------------------ C
-
-
-def c_text(text: str) -> str:
-    """Text for the inside of a C string literal."""
-    text = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
-    return "".join(char if " " <= char <= "~" else "".join(f"\\{byte:03o}" for byte in char.encode()) for char in text)
 
 
 def c_lines(text: str) -> list[str]:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
-from mlaot.ir import Dim, Graph, Node
+from mlaot.ir import Dim, Graph, Node, Type
+from mlaot.ir.dims import Expr
 from mlaot.lower.program import Buffer
 from mlaot.ops import reduction as red
 from mlaot.ops import structure as st
@@ -33,24 +34,33 @@ def row_major(shape: Sequence[Dim], itemsize: int, *, dense: bool) -> tuple[Dim,
     return tuple(reversed(strides))
 
 
-def work_buffer(name: str, node: Node) -> Buffer:
-    dtype = node.type.dtype
-    return Buffer(name, dtype.name, node.type.shape, row_major(node.type.shape, dtype.itemsize, dense=False), "work")
+def work_buffer(name: str, type_: Type) -> Buffer:
+    strides = row_major(type_.shape, type_.dtype.itemsize, dense=False)
+    return Buffer(name, type_.dtype.name, type_.shape, strides, "work")
 
 
-def caller_buffer(name: str, node: Node, where: str) -> Buffer:
-    dtype = node.type.dtype
-    strides = row_major(node.type.shape, dtype.itemsize, dense=True)
-    return Buffer(name, dtype.name, node.type.shape, strides, where, dense=True)
+def caller_buffer(name: str, type_: Type, where: str) -> Buffer:
+    strides = row_major(type_.shape, type_.dtype.itemsize, dense=True)
+    return Buffer(name, type_.dtype.name, type_.shape, strides, where, dense=True)
+
+
+def slice_buffer(buffer: Buffer, start: Dim, lead: int = 0) -> Buffer:
+    """The part of ``buffer`` that begins at the element ``start``, without its first ``lead`` axes."""
+    name, strides = buffer.name, buffer.strides[lead:]
+    return Buffer(name, buffer.dtype, buffer.shape[lead:], strides, "slice", buffer.dense, buffer, start)
 
 
 @dataclass(frozen=True)
 class Access:
-    """How to read a value: a stride for each of its axes (0 where it is broadcast) and an offset, in elements."""
+    """How to read a value: a stride for each of its axes (0 where it is broadcast) and an offset, in elements.
+
+    ``whole``: along the axis with stride 1 it reaches the end of the buffer's row.
+    """
 
     buffer: Buffer
     strides: tuple[Dim, ...]
     offset: Dim = 0
+    whole: bool = True
 
     def index(self, at: Sequence[str]) -> str:
         """C text of the element index for the axis indices ``at``."""
@@ -79,14 +89,38 @@ def view(node: Node, inner: Access) -> Access | None:
         strides: list[Dim] = [0] * node.type.rank
         for i, axis in enumerate(node.attrs["axes"]):
             strides[axis] = inner.strides[i]
-        return Access(inner.buffer, tuple(strides), inner.offset)
+        return replace(inner, strides=tuple(strides))
     if node.op is st.transpose:
-        return Access(inner.buffer, tuple(inner.strides[p] for p in node.attrs["perm"]), inner.offset)
+        return replace(inner, strides=tuple(inner.strides[p] for p in node.attrs["perm"]))
     if node.op in (st.take, st.item):
         return _element(node, inner)
     if node.op is st.reshape:
         return _unit_axes(node, inner)
-    return None
+    if node.op.name == "slice":
+        return _slice(node, inner)
+    return _window(node, inner) if node.op.name == "window" else None
+
+
+def _slice(node: Node, inner: Access) -> Access:
+    offset = inner.offset
+    for start, stride in zip(node.attrs["start"], inner.strides, strict=True):
+        offset = times(stride, start) + offset
+    strides = tuple(times(s, step) for s, step in zip(inner.strides, node.attrs["step"], strict=True))
+    return Access(inner.buffer, strides, offset, whole=False)
+
+
+def _window(node: Node, inner: Access) -> Access:
+    strides, inside = list(inner.strides), []
+    attrs = [node.attrs[key] for key in ("axes", "strides", "dilations")]
+    for axis, stride, dilation in zip(*attrs, strict=True):
+        inside.append(times(inner.strides[axis], dilation))
+        strides[axis] = times(inner.strides[axis], stride)
+    return Access(inner.buffer, (*strides, *inside), inner.offset, whole=False)
+
+
+def times(a: Dim, b: Dim) -> Dim:
+    """The product of two dims, whichever of them is an expression."""
+    return b * a if isinstance(b, Expr) else a * b
 
 
 def _element(node: Node, inner: Access) -> Access | None:
@@ -98,16 +132,16 @@ def _element(node: Node, inner: Access) -> Access | None:
     offset, rest = inner.offset, int(flat)
     for extent, stride in zip(reversed(shape), reversed(inner.strides[lead:]), strict=True):
         assert isinstance(extent, int)
-        offset = stride * (rest % extent) + offset
+        offset = times(stride, rest % extent) + offset
         rest //= extent
-    return Access(inner.buffer, inner.strides[:lead], offset)
+    return replace(inner, strides=inner.strides[:lead], offset=offset)
 
 
 def _unit_axes(node: Node, inner: Access) -> Access | None:
     if not is_view(node):
         return None
     kept = [s for s, d in zip(inner.strides, node.arg(0).type.shape, strict=True) if d != 1]
-    return Access(inner.buffer, tuple(0 if d == 1 else kept.pop(0) for d in node.type.shape), inner.offset)
+    return replace(inner, strides=tuple(0 if d == 1 else kept.pop(0) for d in node.type.shape))
 
 
 def slot_strides(graphs: Iterable[Graph], name: str) -> tuple[int, ...]:

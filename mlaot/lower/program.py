@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from mlaot.ir.dims import Dim, substitute
@@ -13,7 +14,10 @@ Shape = tuple[int | str, ...]
 
 @dataclass(frozen=True)
 class Port:
-    """One input or output of an entry. ``limit``: integers must be in ``0..limit-1``; ``default``: a keyword scalar."""
+    """One input or output of an entry; an extent is an int or a C expression in the dims, such as ``2 * n + 1``.
+
+    ``limit``: integers must be in ``0..limit-1``; ``default``: a keyword scalar.
+    """
 
     name: str
     dtype: str
@@ -24,14 +28,19 @@ class Port:
 
 @dataclass(frozen=True)
 class Slot:
-    """A parameter in the state block: strides in elements, offsets in bytes; storage may be padded or transposed."""
+    """An array in the state block: strides in elements, offsets in bytes; storage may be padded or transposed.
+
+    ``kind``: ``parameter`` (has a gradient), ``buffer`` (running statistics, caches) or ``optimizer`` (moments, step
+    counts). The state is the parameters, the other slots, then the gradients in the order of their parameters.
+    """
 
     name: str
     dtype: str
     shape: tuple[int, ...]
     strides: tuple[int, ...]
     offset: int
-    gradient_offset: int
+    gradient_offset: int = -1
+    kind: str = "parameter"
 
 
 @dataclass(frozen=True)
@@ -39,6 +48,7 @@ class Entry:
     """One compiled function; ``workspace`` (bytes) and ``work`` (operations) are C expressions in the dims.
 
     ``tile``: so many rows of the batch are computed at a time, since none depends on another; 0: all at once.
+    ``extents``: further expressions that a call's dims must not make negative, such as those of values in between.
     """
 
     name: str
@@ -49,6 +59,7 @@ class Entry:
     split: bool = False
     doc: str = ""
     tile: int = 0
+    extents: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -70,7 +81,8 @@ class Module:
 class Buffer:
     """Memory that kernels read or write: strides in elements, rows padded to 64 bytes unless ``dense``.
 
-    ``where``: ``input`` and ``output`` (the caller's), ``state`` (slots), ``constant``, ``work``.
+    ``where``: ``input`` and ``output`` (the caller's), ``state`` (slots), ``constant``, ``work``; ``slice``: so many
+    elements behind the start of the buffer ``within``, where a loop's variable says which slice.
     """
 
     name: str
@@ -79,6 +91,13 @@ class Buffer:
     strides: tuple[Dim, ...]
     where: str
     dense: bool = False
+    within: Buffer | None = None
+    start: Dim = 0
+
+    @property
+    def whole(self) -> Buffer:
+        """The buffer that has a place of its own."""
+        return self if self.within is None else self.within.whole
 
     @property
     def bytes(self) -> Dim:
@@ -96,7 +115,7 @@ class Buffer:
 
 def _is_larger(a: Dim, b: Dim) -> bool:
     """Whether a product of an extent and a stride exceeds another; the one with more named dims does."""
-    order = [(len(dim_names(x)), substitute(x, dict.fromkeys(dim_names(x), 1))) for x in (a, b)]
+    order = [(len(dim_names(x)), substitute(x, dict.fromkeys(dim_names(x), 1000))) for x in (a, b)]
     return order[0] > order[1]
 
 
@@ -180,21 +199,88 @@ Kernel = Rows | Contraction | Copy
 
 
 @dataclass(frozen=True)
+class Loop:
+    """``steps`` again and again, ``extent`` times at most: while the truth value behind ``condition`` holds, if given.
+
+    ``carried``: buffers whose contents one round leaves for the next.
+    """
+
+    variable: str
+    extent: Dim
+    tested: tuple[Step, ...]
+    condition: Param | None
+    steps: tuple[Step, ...]
+    carried: tuple[Buffer, ...]
+    doc: tuple[str, ...] = ()
+
+    @property
+    def params(self) -> tuple[Param, ...]:
+        own = () if self.condition is None else (self.condition,)
+        return (*own, *[p for step in (*self.tested, *self.steps) for p in step.params])
+
+
+@dataclass(frozen=True)
+class Branch:
+    """``then`` where the truth value behind ``condition`` holds, else ``otherwise``."""
+
+    condition: Param
+    then: tuple[Step, ...]
+    otherwise: tuple[Step, ...]
+    doc: tuple[str, ...] = ()
+
+    @property
+    def params(self) -> tuple[Param, ...]:
+        return (self.condition, *[p for step in (*self.then, *self.otherwise) for p in step.params])
+
+
+@dataclass(frozen=True)
+class Sequence:
+    """Several steps that stand for one node."""
+
+    steps: tuple[Step, ...]
+
+    @property
+    def params(self) -> tuple[Param, ...]:
+        return tuple(p for step in self.steps for p in step.params)
+
+
+Step = Kernel | Loop | Branch | Sequence
+
+
+def kernels_of(steps: Iterable[Step]) -> Iterator[Kernel]:
+    """Every kernel of some steps, in order."""
+    for step in steps:
+        if isinstance(step, Loop):
+            yield from kernels_of((*step.tested, *step.steps))
+        elif isinstance(step, Branch):
+            yield from kernels_of((*step.then, *step.otherwise))
+        elif isinstance(step, Sequence):
+            yield from kernels_of(step.steps)
+        else:
+            yield step
+
+
+@dataclass(frozen=True)
 class Procedure:
     """The kernels of an entry in order, where each work buffer lies, and how many kernels the forward phase has."""
 
     entry: Entry
-    kernels: tuple[Kernel, ...]
+    steps: tuple[Step, ...]
     offsets: tuple[tuple[Buffer, Dim], ...]
     forward: int
     places: dict[int, int]  # id of a state or constant buffer: its byte offset there
 
+    @property
+    def kernels(self) -> tuple[Kernel, ...]:
+        return tuple(kernels_of(self.steps))
+
     def __str__(self) -> str:
         lines = [f"entry {self.entry.name}: workspace {self.entry.workspace}"]
-        buffers = dict.fromkeys(p.buffer for k in self.kernels for p in k.params)
+        kernels = self.kernels
+        buffers = dict.fromkeys(p.buffer for k in kernels for p in k.params)
         at = {id(buffer): offset for buffer, offset in self.offsets}
         lines += [f"  {b}" + (f" at {at[id(b)]}" if id(b) in at else "") for b in buffers]
-        for kernel in self.kernels:
+        for kernel in kernels:
             names = ", ".join(f"{p.name}={p.buffer.name}{'!' if p.written else ''}" for p in kernel.params)
             lines.append(f"  {kernel.template} {names}")
             lines += [f"    {line}" for line in kernel.doc]

@@ -54,6 +54,11 @@ def needs_buffer(group: Group) -> list[Node]:
     return waiting(group)
 
 
+def is_mask(node: Node) -> bool:
+    """Truth values: in vectors lanes of 0 or -1, in scalars and in memory 0 or 1."""
+    return node.type.dtype.name == "bool"
+
+
 def rows_kernel(group: Group, accesses: Mapping[Node, Access], stores: Mapping[Node, Sequence[Buffer]]) -> Rows:
     """The kernel of a group of kind "rows"."""
     return _RowsBuilder(group, accesses, stores).build()
@@ -152,7 +157,8 @@ class _RowsBuilder:
         lines = []
         for value, name in self.row_values.items():
             if isinstance(value, tuple) and value[0] == s:
-                lines.append(f"const {self.emit.vector} {name} = splat_{self.emit.vector}({value[1]});")
+                text = self._tested(value[1], f"splat_{self.emit.vector}({self.emit.names[value[1]]})")
+                lines.append(f"const {self.emit.ctype(value[1], vector=True)} {name} = {text};")
         return lines
 
     def _columns(self, nodes: Sequence[Node], s: int, rest: str | None) -> list[str]:
@@ -169,16 +175,17 @@ class _RowsBuilder:
                 continue
             if n.op is st.one_hot:
                 expression = f"eq_{vector}(lane_{vector}(j), {args[0]})"
-            elif n.op is ew.cast:
-                expression = args[0]
+            elif n.op is ew.cast and not is_mask(n) and not is_mask(n.arg(0)):
+                expression = args[0]  # converted as it was loaded
             else:
                 expression = self.emit.expression(n, args, vector=True)
-            lines.append(f"const {vector} {name} = {expression};")
+            lines.append(f"const {self.emit.ctype(n, vector=True)} {name} = {expression};")
             assert self.axis is not None
             for buffer in self.emit.stores.get(n, ()):
                 lines.append(self.emit.store(buffer, self.at, name, self.axis, rest))
             if n in self.temporaries:
-                lines.append(f"store_{vector}({self.temporaries[n]} + j, {name});")
+                kept = f"({vector}){name}" if is_mask(n) else name
+                lines.append(f"store_{vector}({self.temporaries[n]} + j, {kept});")
         return lines
 
     def _operand(self, node: Node, s: int, rest: str | None, lines: list[str], loaded: dict[Node, str]) -> str:
@@ -191,12 +198,13 @@ class _RowsBuilder:
                 loaded[base] = f"{self.emit.names[base]}_again"
                 if base in self.temporaries:
                     text = f"load_{vector}({self.temporaries[base]} + j)"
+                    text = f"({self.emit.ctype(base, vector=True)}){text}" if is_mask(base) else text
                 else:
-                    text = self.emit.load(self.emit.access(node), self.at, self.axis, rest)
-                lines.append(f"const {vector} {loaded[base]} = {text};")
+                    text = self._tested(base, self.emit.load(self.emit.access(node), self.at, self.axis, rest))
+                lines.append(f"const {self.emit.ctype(base, vector=True)} {loaded[base]} = {text};")
             return loaded[base]
         if base in self.emit.inside:
-            return self._splat(s, self.emit.names[base], f"{self.emit.names[base]}_splat{s or ''}")
+            return self._splat(s, base)
         if is_free(base):
             return self._free(node)
         access = self.emit.access(node)
@@ -207,51 +215,48 @@ class _RowsBuilder:
             return self._external_row(node, access)
         if node not in loaded:
             loaded[node] = f"x{len(loaded)}"
-            lines.append(f"const {vector} {loaded[node]} = {self.emit.load(access, self.at, self.axis, rest)};")
+            text = self._tested(node, self.emit.load(access, self.at, self.axis, rest))
+            lines.append(f"const {self.emit.ctype(node, vector=True)} {loaded[node]} = {text};")
         return loaded[node]
 
-    def _splat(self, s: int, scalar: str, name: str) -> str:
-        return self.row_values.setdefault((s, scalar), name)
+    def _tested(self, node: Node, text: str) -> str:
+        """Truth values come from memory and from scalars as numbers; in vectors they are masks."""
+        return f"{text} != 0" if is_mask(node) else text
+
+    def _splat(self, s: int, node: Node) -> str:
+        scalar = self.emit.names[node]
+        return self.row_values.setdefault((s, node), f"{scalar}_splat{s or ''}")
 
     def _free(self, node: Node) -> str:
         text = self.emit.splat_once(node)
         if text not in self.row_values:
             self.row_values[text] = f"c{len(self.row_values)}"
-            self.emit.once.append(f"const {self.emit.vector} {self.row_values[text]} = {text};")
+            kind = self.emit.ctype(node, vector=True)
+            self.emit.once.append(f"const {kind} {self.row_values[text]} = {text};")
         return self.row_values[text]
 
     def _external_row(self, node: Node, access: Access) -> str:
         """A value that does not vary along the row, in every lane, loaded once a row."""
-        text = f"splat_{self.emit.vector}({self.emit.element(access, self.at)})"
+        text = self._tested(node, f"splat_{self.emit.vector}({self.emit.element(access, self.at)})")
         if text not in self.row_values:
             self.row_values[text] = f"r{len(self.row_values)}"
-            self.row.append(f"const {self.emit.vector} {self.row_values[text]} = {text};")
+            self.row.append(f"const {self.emit.ctype(node, vector=True)} {self.row_values[text]} = {text};")
         return self.row_values[text]
 
     def _row_value(self, node: Node) -> list[str]:
         """One number a row, in scalar arithmetic."""
+        assert node.op is not st.one_hot, "bug in mlaot: one_hot is no row value"
         args = []
         for a in node.args:
             base = base_of(a)
-            if base in self.emit.inside:
-                args.append(self.emit.names[base])
-            elif is_free(base):
-                args.append(self.emit.scalar(base))
-            else:
-                access = self.emit.access(a)
-                args.append(self.emit.element(access, self.at[: len(access.strides)]))
-        if node.op is ew.cast:
-            value = args[0]
-        elif node.op is st.one_hot:
-            raise AssertionError("bug in mlaot: one_hot is no row value")
-        else:
-            value = self.emit.expression(node, args, vector=False)
-        lines = [f"const {C_TYPES[self.group.dtype]} {self.emit.names[node]} = {value};"]
+            args.append(self.emit.names[base] if base in self.emit.inside else self.emit.value(a.find(), self.at))
+        value = self.emit.expression(node, args, vector=False)
+        lines = [f"const {self.emit.ctype(node)} {self.emit.names[node]} = {value};"]
         return lines + self._store_row(node)
 
     def _store_row(self, node: Node) -> list[str]:
         at = self.at[: node.type.rank]
-        name = self.emit.names[node]
+        name = f"(uint8_t){self.emit.names[node]}" if is_mask(node) else self.emit.names[node]
         return [
             f"{self.emit.buffer(b, written=True)}[{Access(b, b.strides).index(at)}] = {name};"
             for b in self.emit.stores.get(node, ())

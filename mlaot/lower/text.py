@@ -3,11 +3,27 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 
+from mlaot.ir import DTYPES, Dim
 from mlaot.lower.emit import C_TYPES
+from mlaot.lower.integers import integer_helpers
 from mlaot.lower.isa import Isa
-from mlaot.lower.program import Buffer, Contraction, Kernel, Module, Param, Procedure, Program, Rows
+from mlaot.lower.program import (
+    Branch,
+    Buffer,
+    Contraction,
+    Kernel,
+    Loop,
+    Module,
+    Param,
+    Procedure,
+    Program,
+    Rows,
+    Sequence,
+    Step,
+)
 from mlaot.lower.tiles import lanes_of, tiles
 from mlaot.lower.vectors import helpers
 from mlaot.render import render
@@ -20,22 +36,20 @@ def kernels_file(program: Program, stem: str, isa: Isa) -> str:
     bodies: dict[tuple[str, str], str] = {}
     entries = []
     for procedure in program.procedures:
-        parts = [("", procedure.kernels)]
+        parts = [("", procedure.steps)]
         if procedure.entry.split:
             at = procedure.forward
-            parts = [("_forward", procedure.kernels[:at]), ("_backward", procedure.kernels[at:])]
-        for suffix, kernels in parts:
-            calls = []
-            for kernel in kernels:
-                arguments, signature = _parameters(kernel, program.module, procedure)
-                text = _kernel_text(kernel, "NAME", signature, isa)
-                name = bodies.setdefault((kernel.template, text), f"{kernel.template}{len(bodies)}_{isa.name}")
-                calls.append(f"{name}({arguments});")
-            lines = [*_dims(program.module, calls), *calls]
+            parts = [("_forward", procedure.steps[:at]), ("_backward", procedure.steps[at:])]
+        offsets = {id(buffer): offset for buffer, offset in procedure.offsets}
+        place = _Place(program.module, procedure, isa, (), offsets)
+        for suffix, steps in parts:
+            calls = _calls(steps, place, bodies)
             name = f"{stem}_{procedure.entry.name}{suffix}_{isa.name}"
+            lines = [*_dims(program.module, calls), *calls]
             entries.append({"name": name, "lines": lines, "doc": procedure.entry.doc})
     kernels_text = [text.replace("NAME(", f"{name}(", 1) for (_, text), name in bodies.items()]
-    preamble = helpers("\n".join(kernels_text), isa)
+    text = "\n".join(kernels_text)
+    preamble = "\n".join(part for part in (helpers(text, isa), integer_helpers(text), *others(text)) if part)
     return render(
         "kernels.c.j2",
         module=program.module,
@@ -47,6 +61,57 @@ def kernels_file(program: Program, stem: str, isa: Isa) -> str:
     )
 
 
+@dataclass(frozen=True)
+class _Place:
+    """Where steps stand: the entry, the instruction set, and the variables of the loops around them."""
+
+    module: Module
+    procedure: Procedure
+    isa: Isa
+    variables: tuple[str, ...]
+    offsets: dict[int, Dim]  # id of a work buffer: its byte offset
+
+
+def _calls(steps: Iterable[Step], place: _Place, bodies: dict[tuple[str, str], str]) -> list[str]:
+    """The statements of some steps: calls of kernels, whose texts go into ``bodies``, and the control flow around."""
+    lines: list[str] = []
+    for step in steps:
+        if isinstance(step, Sequence):
+            lines += _calls(step.steps, place, bodies)
+        elif isinstance(step, Loop):
+            inside = replace(place, variables=(*place.variables, step.variable))
+            body = _calls(step.tested, inside, bodies)
+            if step.condition is not None:
+                body += [f"if (!{_truth(step.condition, place)}) {{", "    break;", "}"]
+            body += _calls(step.steps, inside, bodies)
+            v = step.variable
+            lines.append(f"for (ptrdiff_t {v} = 0; {v} < {step.extent}; {v}++) {{")
+            lines += [*[f"    {line}" for line in body], "}"]
+        elif isinstance(step, Branch):
+            lines.append(f"if ({_truth(step.condition, place)}) {{")
+            lines += [f"    {line}" for line in _calls(step.then, place, bodies)]
+            lines.append("} else {")
+            lines += [*[f"    {line}" for line in _calls(step.otherwise, place, bodies)], "}"]
+        else:
+            arguments, signature = _parameters(step, place)
+            text = _with_unused(_kernel_text(step, "NAME", signature, place.isa), signature)
+            name = bodies.setdefault((step.template, text), f"{step.template}{len(bodies)}_{place.isa.name}")
+            lines.append(f"{name}({arguments});")
+    return lines
+
+
+def _with_unused(text: str, signature: str) -> str:
+    """A kernel over no elements may leave parameters unused."""
+    names = [part.rsplit(" ", 1)[-1] for part in signature.split(", ")]
+    head, body = text.split("\n{\n", 1)
+    unused = [name for name in names if not re.search(rf"\b{name}\b", body)]
+    return f"{head}\n{{\n" + "".join(f"    (void){name};\n" for name in unused) + body
+
+
+def _truth(param: Param, place: _Place) -> str:
+    return f"*{_pointer(param, place)}"
+
+
 def _dims(module: Module, calls: list[str]) -> list[str]:
     """Locals for the dims that the calls use."""
     text = "\n".join(calls)
@@ -55,34 +120,45 @@ def _dims(module: Module, calls: list[str]) -> list[str]:
     return lines + ([] if used else ["(void)dim;"]) + ([] if calls else ["(void)p;"])
 
 
-def _parameters(kernel: Kernel, module: Module, procedure: Procedure) -> tuple[str, str]:
+def _parameters(kernel: Kernel, place: _Place) -> tuple[str, str]:
     """The arguments of a call of ``kernel``, and its signature."""
-    offsets = {id(buffer): str(offset) for buffer, offset in procedure.offsets}
-    arguments = [_pointer(p, procedure, offsets, module) for p in kernel.params]
+    arguments = [_pointer(p, place) for p in kernel.params]
     types = [f"{'' if p.written else 'const '}{C_TYPES[p.buffer.dtype]} *restrict {p.name}" for p in kernel.params]
     text = repr(replace(kernel, doc=(), params=()))
-    dims = [d for d in module.dims if re.search(rf"\b{d}\b", text)]
+    dims = [d for d in (*place.module.dims, *place.variables) if re.search(rf"\b{d}\b", text)]
     return ", ".join([*arguments, *dims]), ", ".join([*types, *[f"ptrdiff_t {d}" for d in dims]])
 
 
-def _pointer(param: Param, procedure: Procedure, offsets: dict[int, str], module: Module) -> str:
-    buffer, entry = param.buffer, procedure.entry
-    inputs, outputs = len(entry.inputs), len(entry.outputs)
-    base, offset = _place(buffer, procedure, inputs, outputs, offsets)
+def _pointer(param: Param, place: _Place) -> str:
+    buffer, offset = param.buffer, [] if param.buffer.within is None else [_slice(param.buffer)]
+    base, start = _base(buffer.whole, place)
+    offset = [str(start), *offset] if start != 0 else offset
     const = "" if param.written else "const "
-    pointer = f"p[{base}]" if offset == "0" else f"(p[{base}] + {offset})"
+    pointer = f"p[{base}]" if not offset else f"(p[{base}] + {' + '.join(offset)})"
     return f"({const}{C_TYPES[buffer.dtype]} *){pointer}"
 
 
-def _place(buffer: Buffer, procedure: Procedure, inputs: int, outputs: int, offsets: dict[int, str]) -> tuple[int, str]:
+def _slice(buffer: Buffer) -> str:
+    """The bytes between the start of a buffer that has a place and that of a slice inside it."""
+    start: Dim = 0
+    at: Buffer | None = buffer
+    while at is not None:
+        start = at.start + start
+        at = at.within
+    return f"({start}) * {DTYPES[buffer.dtype].itemsize}"
+
+
+def _base(buffer: Buffer, place: _Place) -> tuple[int, Dim]:
     """Which pointer of an entry a buffer is reached from, and the byte offset there."""
+    entry = place.procedure.entry
+    inputs, outputs = len(entry.inputs), len(entry.outputs)
     if buffer.where == "input":
-        return next(i for i, port in enumerate(procedure.entry.inputs) if port.name == buffer.name), "0"
+        return next(i for i, port in enumerate(entry.inputs) if port.name == buffer.name), 0
     if buffer.where == "output":
-        return inputs + next(i for i, port in enumerate(procedure.entry.outputs) if port.name == buffer.name), "0"
+        return inputs + next(i for i, port in enumerate(entry.outputs) if port.name == buffer.name), 0
     if buffer.where == "work":
-        return inputs + outputs + 2, offsets[id(buffer)]
-    return inputs + outputs + (buffer.where == "constant"), str(procedure.places[id(buffer)])
+        return inputs + outputs + 2, place.offsets[id(buffer)]
+    return inputs + outputs + (buffer.where == "constant"), place.procedure.places[id(buffer)]
 
 
 def _kernel_text(kernel: Kernel, name: str, signature: str, isa: Isa) -> str:
@@ -95,6 +171,11 @@ def _kernel_text(kernel: Kernel, name: str, signature: str, isa: Isa) -> str:
     if isinstance(kernel, Contraction):
         return render("kernels/contraction.c.j2", tiles=tiles(kernel, isa), **_summed(kernel, isa), **context)
     return render("kernels/copy.c.j2", **context)
+
+
+def others(text: str) -> list[str]:
+    """Further functions that kernels call."""
+    return [render(f"kernels/{name}.h.j2") for name in ("threefry",) if f"{name}(" in text]
 
 
 def _stages(kernel: Rows, isa: Isa) -> list[dict[str, object]]:

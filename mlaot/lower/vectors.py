@@ -22,7 +22,8 @@ MEMORY = {"splat", *("load", "load_part", "store", "store_part", "gather", "gath
 CONVERTING = {"load", "load_part", "gather", "gather_part"}
 # One text for scalars and vectors of floats.
 GENERIC = {
-    *("splat", "select", "first", "max", "min", "relu", "step", "abs", "sign", "copysign", "sqrt", "floor", "nearest"),
+    *("splat", "select", "first", "max", "min", "relu", "step", "abs", "sign", "copysign", "sqrt", "nearest"),
+    *("floor", "ceil", "trunc", "round", "remainder", "floor_divide"),
     *("isnan", "eq", "ne", "lt", "le", "gt", "ge"),
 }
 # Vectors of floats; these combine all lanes.
@@ -32,16 +33,32 @@ COMBINE = {
     "max_lanes": "max_{t}(x, other)",
     "min_lanes": "min_{t}(x, other)",
 }
-VECTOR = {"lane", "any", "log_plus", *COMBINE}
-# Parts of the functions below: for one dtype, or for either in a file of its own.
-ONE_DTYPE = {"power_half": "f64", "low": "f64", "high": "f64", "narrow": "f32", "head": "f64", "reduce_large": "f64"}
+VECTOR = {"lane", "store_mask", "any", *COMBINE}
+# Parts of the functions below: for either dtype, for one, or for either in a file of its own.
+PARTS = {
+    *("head", "excess", "exp_parts", "log_fraction", "log_pair", "log_edges", "log_plus", "log1p_plus"),
+    *("atan_plus", "arc"),
+}
+ONE_DTYPE = {
+    **{"low": "f64", "high": "f64", "narrow": "f32"},
+    **{"power_half": "f64", "turn_rest": "f64", "sine_parts": "f64", "reduce_large": "f64", "fmod_large": "f64"},
+}
 TWO_FILES = {"turn", "power"}
 # Written for vectors; the scalar form is one lane of it, so that both give the same bits.
-MATH = {"exp", "expm1", "log", "log1p", "tanh", "sigmoid", "erf", "sin", "cos", "pow"}
-BINARY = {"pow"}
+MATH = {
+    *("exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sin", "cos", "tan", "asin", "acos", "atan"),
+    *("sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "sigmoid", "erf", "erfc", "erfinv"),
+    *("pow", "atan2", "hypot", "fmod", "nextafter"),
+}
+# Those of two arguments, and those that f32 computes as f64.
+ARGUMENTS = {"pow": "xy", "atan2": "yx", "hypot": "xy", "fmod": "xy", "nextafter": "xy"}
+WIDE = {"tan", "erfc", "erfinv", "fmod"}
 
-# ln 2 in two parts, of which the first has so few bits that its products with exponents are exact.
+# ln 2, and in two parts, of which the first has so few bits that its products with exponents are exact.
+LN2_ROUNDED = {"f32": "0x1.62e43p-1f", "f64": "0x1.62e42fefa39efp-1"}
 LN2 = {"f32": ("0x1.62e4p-1", "0x1.7f7d1cp-20"), "f64": ("0x1.62e42fefap-1", "0x1.cf79abc9e3b3ap-40")}
+# pi/2 as the sum of two numbers.
+HALF_PI = {"f32": ("0x1.921fb6p0", "-0x1.777a5cp-25"), "f64": ("0x1.921fb54442d18p0", "0x1.1a62633145c07p-54")}
 # q of exp(r) = 1 + r + r^2 q(r) for |r| <= ln(2) / 2, fitted by least squares weighted to nearly equal peaks.
 EXP_Q = {
     "f32": ("0x1.fffffcp-2", "0x1.555482p-3", "0x1.55593ep-5", "0x1.1245d2p-7", "0x1.6a101ep-10"),
@@ -49,6 +66,14 @@ EXP_Q = {
         *("0x1.000000000000cp-1", "0x1.55555555554e6p-3", "0x1.555555554fb7cp-5", "0x1.111111112b96fp-7"),
         *("0x1.6c16c1872a52ap-10", "0x1.a01a011bb4d0fp-13", "0x1.a01991994c288p-16", "0x1.71df38474755ap-19"),
         *("0x1.28b57991b8660p-22", "0x1.ad76b6f0bfe48p-26"),
+    ),
+}
+# q of log(1 + f) = f - f^2 / 2 + s (f^2 / 2 + s^2 q(s^2)) with s = f / (2 + f).
+LOG_Q = {
+    "f32": ("0x1.555554p-1", "0x1.999a82p-2", "0x1.2436fcp-2", "0x1.e34116p-3"),
+    "f64": (
+        *("0x1.5555555555597p-1", "0x1.999999997e3bcp-2", "0x1.249249437b03fp-2", "0x1.c71c50b56c28ep-3"),
+        *("0x1.7466887d3471ap-3", "0x1.3999f27be87f7p-3", "0x1.2f574d29648bfp-3"),
     ),
 }
 
@@ -79,7 +104,7 @@ def _is_known(family: str, source: str, dtype: str, form: str) -> bool:
         return True
     if family in ONE_DTYPE:
         return dtype == ONE_DTYPE[family]
-    return dtype in FLOATS and (family in GENERIC | MATH or (form == "v" and family in VECTOR | TWO_FILES))
+    return dtype in FLOATS and (family in GENERIC | MATH or (form == "v" and family in VECTOR | PARTS | TWO_FILES))
 
 
 def _template(family: str, source: str, dtype: str, form: str) -> str:
@@ -91,6 +116,8 @@ def _template(family: str, source: str, dtype: str, form: str) -> str:
         family = f"{family}_{dtype}"
     elif family in MATH and not form:
         family = "scalar"
+    elif family in WIDE and dtype == "f32":
+        family = "wide"
     return f"vector/{family}.c.j2"
 
 
@@ -101,6 +128,7 @@ def _context(name: str, family: str, source: str, dtype: str, form: str, isa: Is
     float_ = f"f{bits}"
     return {
         "name": name,
+        "family": family,
         "t": dtype + form,  # suffix of helpers
         "dtype": dtype,
         "c": c,  # one element
@@ -118,7 +146,10 @@ def _context(name: str, family: str, source: str, dtype: str, form: str, isa: Is
         "bias": 1023 if bits == 64 else 127,
         "log2e": "0x1.71547652b82fep0",
         "ln2": LN2.get(dtype),
+        "ln2_rounded": LN2_ROUNDED.get(dtype),
+        "half_pi": HALF_PI.get(dtype),
         "exp_q": EXP_Q.get(dtype),
+        "log_q": LOG_Q.get(dtype),
         "infinity": "__builtin_inf()" if dtype == "f64" else "__builtin_inff()",
         "nan": '__builtin_nan("")' if dtype == "f64" else '__builtin_nanf("")',
         "f": "f" if dtype == "f32" else "",  # suffix of literals
@@ -128,7 +159,7 @@ def _context(name: str, family: str, source: str, dtype: str, form: str, isa: Is
         "isa": isa,
         "source": source,
         "c_source": C_TYPES.get(source, ""),
-        "arguments": ["x", "y"] if family in BINARY else ["x"],
+        "arguments": list(ARGUMENTS.get(family, "x")),
         "combine": COMBINE.get(family, "").format(t=dtype + form),
         "lane_list": lambda text: ", ".join(text.replace("$", str(i)) for i in range(lanes)),
         "halves_of": lambda n: [n >> i for i in range(1, n.bit_length())],

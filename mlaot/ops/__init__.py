@@ -1,6 +1,34 @@
 """Every op, defined once: type rule, NumPy reference, VJP, batching rule, C. ``OPS`` holds them by name."""
 
-from mlaot.ops import elementwise, reduction, structure
+from mlaot.ops import (
+    bits,
+    comparison,
+    control,
+    cumulative,
+    elementwise,
+    indexing,
+    random,
+    reduction,
+    rounding,
+    sorting,
+    structure,
+    transcendental,
+)
 from mlaot.ops.base import OPS, Op
 
-__all__ = ["OPS", "Op", "elementwise", "reduction", "structure"]
+__all__ = [
+    "OPS",
+    "Op",
+    "bits",
+    "comparison",
+    "control",
+    "cumulative",
+    "elementwise",
+    "indexing",
+    "random",
+    "reduction",
+    "rounding",
+    "sorting",
+    "structure",
+    "transcendental",
+]

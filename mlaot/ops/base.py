@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from mlaot.errors import MlaotError
-from mlaot.ir import Dim, DType, Node, Type
+from mlaot.ir import Dim, DType, Graph, Node, TupleType, Type, dims
+from mlaot.ir.subgraph import subgraphs
 
 Array = np.ndarray[Any, Any]
 OPS: dict[str, Op] = {}
@@ -23,6 +24,8 @@ class Op:
     ``vjp(ct, out, *args, **attrs)`` gives one cotangent (or None) per argument. ``batch(node, args, batched, dim)``
     gives the node with a leading ``dim``; ``args`` are batched where ``batched`` says so. ``c(args, t, **attrs)`` is
     the C expression of an elementwise op for values of type suffix ``t`` (``f64`` scalars, ``f64v`` vectors).
+    ``needs(*types, **attrs)`` are dims that must not be negative for the op to stay within its arguments. ``draws``:
+    each example of a batch has a value of its own, even where no argument is batched.
     """
 
     name: str
@@ -32,6 +35,8 @@ class Op:
     batch: Callable[[Node, Sequence[Node], Sequence[bool], Dim], Node] | None = None
     c: Callable[..., str] | None = None
     commutative: bool = False
+    needs: Callable[..., Iterable[Dim]] | None = None
+    draws: bool = False
 
     def __post_init__(self) -> None:
         assert self.name not in OPS, f"op {self.name!r} is defined twice"
@@ -48,6 +53,29 @@ class Op:
 def no_gradient(ct: Node, out: Node, *args: Node, **_: Any) -> tuple[None, ...]:
     """The VJP of an op that is flat wherever it is smooth, or whose result is no real number."""
     return (None,) * len(args)
+
+
+def by_axis(node: Node, args: Sequence[Node], batched: Sequence[bool], dim: Dim) -> Node:
+    """The batching rule of an op that works along the attribute ``axis``."""
+    lifted = [a if b else lift(a, dim) for a, b in zip(args, batched, strict=True)]
+    return node.op(*lifted, **{**node.attrs, "axis": node.attrs["axis"] + 1})
+
+
+def conditions(graph: Graph) -> list[Dim]:
+    """Dims that must not be negative when the module is called: extents and bounds that are not so for certain."""
+    found: dict[Dim, None] = {}
+    for node in graph.nodes():
+        types = node.type.items if isinstance(node.type, TupleType) else (node.type,)
+        needs = node.op.needs(*[a.find().type for a in node.args], **node.attrs) if node.op.needs else ()
+        found |= dict.fromkeys((*[d for t in types for d in t.shape], *needs))
+        for inner in subgraphs(node.attrs).values():
+            found |= dict.fromkeys(conditions(inner.graph))
+    return [d for d in found if not dims.nonnegative(d)]
+
+
+def accumulator(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """The NumPy dtype in which numbers of ``dtype`` are added and multiplied up."""
+    return np.dtype(np.float32) if dtype == np.float16 else dtype
 
 
 def same_type(*types: Type, **_: Any) -> Type:

@@ -1,4 +1,7 @@
-"""Elementwise ops: arguments of one type, the result of the same type. ``max``-like ops pass nan on, as NumPy does."""
+"""Elementwise ops: arguments of one type, the result of the same type. ``max``-like ops pass nan on, as NumPy does.
+
+Integers follow the rules of ``mlaot/ops/integers.py``; where floats have an operator in C, they have a function.
+"""
 
 from __future__ import annotations
 
@@ -8,15 +11,31 @@ from typing import Any
 
 import numpy as np
 
+from mlaot.errors import MlaotError
 from mlaot.ir import DType, Node, Type
-from mlaot.ops.base import Array, Op, batch_elementwise, full_like, same_type
+from mlaot.ir.types import DTYPES
+from mlaot.ops import integers
+from mlaot.ops.base import Array, Op, batch_elementwise, full_like, no_gradient
+from mlaot.ops.conversion import HALVES, conversion, convert
+from mlaot.ops.dtypes import ANY, FLOATS, NUMBERS, one_type
 
 C = Callable[..., str]
+VJP = Callable[..., tuple[Node | None, ...]]
 
 
-def operator(symbol: str) -> C:
-    """``a + b + c`` for any number of arguments."""
-    return lambda args, t, **_: f" {symbol} ".join(args)
+def is_float(t: str) -> bool:
+    """Whether values of type suffix ``t`` have C's operators for floats."""
+    assert t not in HALVES, f"bug in mlaot: {t} is computed as f32"
+    return t.startswith("f")
+
+
+def operator(symbol: str, name: str) -> C:
+    """``a + b + c`` for any number of arguments; ``name_i32(name_i32(a, b), c)`` for integers."""
+
+    def expression(args: Sequence[str], t: str, **_: Any) -> str:
+        return f" {symbol} ".join(args) if is_float(t) else function(name)(args, t)
+
+    return expression
 
 
 def function(name: str) -> C:
@@ -30,19 +49,25 @@ def function(name: str) -> C:
     return expression
 
 
-def elementwise(
-    name: str, reference: Callable[..., Array], vjp: Callable[..., tuple[Node | None, ...]] | None, c: C, **more: Any
-) -> Op:
-    return Op(name, same_type, reference, vjp, batch_elementwise, c, **more)
+def elementwise(name: str, reference: Callable[..., Array], vjp: VJP, c: C, kinds: str = FLOATS, **more: Any) -> Op:
+    """An op on the dtypes of ``kinds``."""
+    return Op(name, one_type(name, kinds), reference, vjp, batch_elementwise, c, **more)
+
+
+def _power_type(x: Type, exponent: float) -> Type:
+    type_ = one_type("pow", NUMBERS)(x)
+    if x.dtype.kind != "f" and not (exponent == int(exponent) and 0 <= exponent <= np.iinfo(x.dtype.numpy).max):
+        raise MlaotError(f"pow of {x} takes an exponent that {x.dtype} can hold and not a negative one, got {exponent}")
+    return type_
 
 
 def _power(args: Sequence[str], t: str, exponent: float) -> str:
     """Small integer exponents as products; square root and reciprocal as such; else the power function."""
     (x,) = args
-    if exponent == 0.5:
-        return f"sqrt_{t}({x})"
     if exponent in (2, 3, 4):
-        return " * ".join([x] * int(exponent))
+        return operator("*", "mul")([x] * int(exponent), t)
+    if is_float(t) and exponent == 0.5:
+        return f"sqrt_{t}({x})"
     if exponent in (-1, -2, -3):
         return f"{splat(1.0, t)} / ({' * '.join([x] * -int(exponent))})"
     return f"pow_{t}({x}, {splat(exponent, t)})"
@@ -55,9 +80,11 @@ def splat(value: float, t: str) -> str:
 
 
 def c_literal(value: float, dtype: str) -> str:
-    """A number as C text, exact to the last bit and as short as can be."""
-    if dtype in ("i32", "i64", "u8", "bool"):
-        return str(int(value))
+    """A number as C text, exact to the last bit and as short as can be; a half as the bits that it is stored in."""
+    if dtype in HALVES:
+        return _half_literal(value, dtype)
+    if not dtype.startswith("f"):
+        return _integer_literal(int(value), dtype)
     if np.isnan(value):
         return '__builtin_nan("")' if dtype == "f64" else '__builtin_nanf("")'
     if np.isinf(value):
@@ -69,6 +96,20 @@ def c_literal(value: float, dtype: str) -> str:
     return repr(float(value))
 
 
+def _integer_literal(value: int, dtype: str) -> str:
+    """With a suffix where the type is wider than ``int``; C has no literal for the smallest number."""
+    if value in (-(2**31), -(2**63)):
+        return f"({_integer_literal(value + 1, dtype)} - 1)"
+    suffix = "u" if dtype in ("u32", "u64") else ""
+    return f"{value}{suffix}" if -(2**31) < value < 2**31 else f"{value}{suffix if dtype == 'u32' else suffix + 'll'}"
+
+
+def _half_literal(value: float, dtype: str) -> str:
+    number = convert(np.asarray(value, np.float64), DTYPES[dtype])
+    bits = number.view(np.uint16) if dtype == "f16" else number.view(np.uint32) >> np.uint32(16)
+    return f"0x{int(bits):04X}"
+
+
 def _vjp_max(ct: Node, out: Node, *args: Node) -> tuple[Node, ...]:
     """To the largest; equal ones share evenly, as in PyTorch and JAX."""
     masks = [is_equal(a, out) for a in args]
@@ -77,38 +118,55 @@ def _vjp_max(ct: Node, out: Node, *args: Node) -> tuple[Node, ...]:
 
 
 def _step(x: Array) -> Array:
-    return (x > 0).astype(x.dtype)
+    return np.asarray(x > 0).astype(x.dtype)
 
 
 def _sum(*args: Array) -> Array:
     return reduce(np.add, args)
 
 
-add: Op = elementwise("add", _sum, lambda ct, out, *args: (ct,) * len(args), operator("+"), commutative=True)
-sub: Op = elementwise("sub", np.subtract, lambda ct, out, a, b: (ct, neg(ct)), operator("-"))
+def _power_reference(x: Array, exponent: float) -> Array:
+    if x.dtype.kind == "f":
+        return np.asarray(np.power(x, np.asarray(exponent, x.dtype)))
+    return integers.power(x, np.asarray(int(exponent), x.dtype))
+
+
+def _vjp_power(ct: Node, out: Node, x: Node, exponent: float) -> tuple[Node | None, ...]:
+    if exponent == 0:
+        return (None,)
+    below = pow_(x, exponent=exponent - 1) if exponent != 1 else full_like(x, 1.0)
+    return (mul(ct, mul(full_like(x, exponent), below)),)
+
+
+def _negative(args: Sequence[str], t: str) -> str:
+    if not is_float(t):
+        return function("neg")(args, t)
+    return f"-({args[0]})" if args[0].startswith("-") else f"-{args[0]}"
+
+
+def _vjp_cast(ct: Node, out: Node, x: Node, dtype: DType) -> tuple[Node | None, ...]:
+    smooth = x.type.dtype.kind == out.type.dtype.kind == "f"
+    return (cast(ct, dtype=x.type.dtype) if smooth else None,)
+
+
+add: Op = elementwise(
+    "add", _sum, lambda ct, out, *args: (ct,) * len(args), operator("+", "add"), NUMBERS, commutative=True
+)
+sub: Op = elementwise("sub", np.subtract, lambda ct, out, a, b: (ct, neg(ct)), operator("-", "sub"), NUMBERS)
 mul: Op = elementwise(
-    "mul", np.multiply, lambda ct, out, a, b: (mul(ct, b), mul(ct, a)), operator("*"), commutative=True
+    "mul",
+    np.multiply,
+    lambda ct, out, a, b: (mul(ct, b), mul(ct, a)),
+    operator("*", "mul"),
+    NUMBERS,
+    commutative=True,
 )
-div: Op = elementwise("div", np.divide, lambda ct, out, a, b: (div(ct, b), neg(mul(ct, div(out, b)))), operator("/"))
-copy: Op = elementwise("copy", lambda x: x, lambda ct, out, x: (ct,), lambda args, t: args[0])
-neg: Op = elementwise(
-    "neg",
-    np.negative,
-    lambda ct, out, x: (neg(ct),),
-    lambda args, t: f"-({args[0]})" if args[0].startswith("-") else f"-{args[0]}",
+div: Op = elementwise(
+    "div", np.divide, lambda ct, out, a, b: (div(ct, b), neg(mul(ct, div(out, b)))), operator("/", "div")
 )
-pow_: Op = elementwise(
-    "pow",
-    lambda x, exponent: np.power(x, np.asarray(exponent, x.dtype)),
-    lambda ct, out, x, exponent: (
-        None
-        if exponent == 0
-        else mul(
-            ct, mul(full_like(x, exponent), pow_(x, exponent=exponent - 1) if exponent != 1 else full_like(x, 1.0))
-        ),
-    ),
-    _power,
-)
+copy: Op = elementwise("copy", lambda x: x, lambda ct, out, x: (ct,), lambda args, t: args[0], ANY)
+neg: Op = elementwise("neg", np.negative, lambda ct, out, x: (neg(ct),), _negative, NUMBERS)
+pow_: Op = Op("pow", _power_type, _power_reference, _vjp_power, batch_elementwise, _power)
 exp: Op = elementwise("exp", np.exp, lambda ct, out, x: (mul(ct, out),), function("exp"))
 log: Op = elementwise("log", np.log, lambda ct, out, x: (div(ct, x),), function("log"))
 tanh: Op = elementwise(
@@ -118,38 +176,29 @@ tanh: Op = elementwise(
     function("tanh"),
 )
 sqrt: Op = elementwise("sqrt", np.sqrt, lambda ct, out, x: (div(mul(full_like(x, 0.5), ct), out),), function("sqrt"))
-abs_: Op = elementwise("abs", np.abs, lambda ct, out, x: (mul(ct, sign(x)),), function("abs"))
-sign: Op = elementwise("sign", np.sign, lambda ct, out, x: (None,), function("sign"))
-relu: Op = elementwise("relu", lambda x: np.maximum(x, 0), lambda ct, out, x: (mul(ct, step(out)),), function("relu"))
-step: Op = elementwise("step", _step, lambda ct, out, x: (None,), function("step"))
+abs_: Op = elementwise("abs", np.abs, lambda ct, out, x: (mul(ct, sign(x)),), function("abs"), NUMBERS)
+sign: Op = elementwise("sign", np.sign, no_gradient, function("sign"), NUMBERS)
+relu: Op = elementwise(
+    "relu",
+    lambda x: np.maximum(x, x.dtype.type(0)),
+    lambda ct, out, x: (mul(ct, step(out)),),
+    function("relu"),
+    NUMBERS,
+)
+# The masks of gradients: 1 where x > 0, or where a == b, else 0.
+step: Op = elementwise("step", _step, no_gradient, function("step"), NUMBERS)
 is_equal: Op = elementwise(
     "is_equal",
-    lambda a, b: (a == b).astype(a.dtype),
-    lambda ct, out, a, b: (None, None),
+    lambda a, b: np.asarray(a == b).astype(a.dtype),
+    no_gradient,
     function("eq"),
+    NUMBERS,
     commutative=True,
 )
 maximum: Op = elementwise(
-    "maximum", lambda *args: reduce(np.maximum, args), _vjp_max, function("max"), commutative=True
+    "maximum", lambda *args: reduce(np.maximum, args), _vjp_max, function("max"), NUMBERS, commutative=True
 )
 minimum: Op = elementwise(
-    "minimum", lambda *args: reduce(np.minimum, args), _vjp_max, function("min"), commutative=True
+    "minimum", lambda *args: reduce(np.minimum, args), _vjp_max, function("min"), NUMBERS, commutative=True
 )
-
-
-def _cast_type(x: Type, dtype: DType) -> Type:
-    return Type(dtype, x.shape)
-
-
-def _vjp_cast(ct: Node, out: Node, x: Node, dtype: DType) -> tuple[Node | None, ...]:
-    return (cast(ct, dtype=x.type.dtype) if x.type.dtype.kind == "f" else None,)
-
-
-cast: Op = Op(
-    "cast",
-    _cast_type,
-    lambda x, dtype: x.astype(dtype.numpy),
-    _vjp_cast,
-    batch_elementwise,
-    lambda args, t, dtype: f"cast_{t}({args[0]})",
-)
+cast: Op = Op("cast", lambda x, dtype: Type(dtype, x.shape), convert, _vjp_cast, batch_elementwise, conversion)

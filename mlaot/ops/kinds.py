@@ -4,19 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from mlaot.ir import Dim, Node
+from mlaot.ir import Dim, Node, Type
 from mlaot.ops import elementwise as ew
 from mlaot.ops import reduction as red
 from mlaot.ops import structure as st
 from mlaot.ops.base import batch_elementwise
 
 REDUCTIONS = (red.sum_, red.max_, red.min_)
-MOVES = (st.take, st.put_add, st.stack, st.concat, st.reshape)
+VIEWS = ("broadcast", "transpose", "item", "slice", "window")
+VECTORS = ("f32", "f64")  # the dtypes that kernels compute in vectors
+LOADED = (*VECTORS, "i32", "i64", "u8", "bool")  # the dtypes that vectors are converted from as they are loaded
 
 
 def is_view(node: Node) -> bool:
     """Whether a node only looks at its argument differently."""
-    if node.op in (st.broadcast, st.transpose, st.item):
+    if node.op.name in VIEWS:
         return True
     if node.op is st.take:
         return bool(node.attrs["indices"].array.ndim == 0)
@@ -40,6 +42,8 @@ def base_of(node: Node) -> Node:
 def is_free(node: Node) -> bool:
     """Scalars that every kernel computes for itself: constants, dims, scalar arguments and arithmetic on them."""
     node = base_of(node)
+    if not isinstance(node.type, Type):
+        return False
     if node.op in (st.const, st.size):
         return node.type.shape == ()
     if node.op is st.input_:
@@ -51,6 +55,30 @@ def is_free(node: Node) -> bool:
 
 def is_elementwise(node: Node) -> bool:
     return node.op.batch is batch_elementwise or node.op is st.one_hot
+
+
+def vector_dtype(node: Node) -> str | None:
+    """The dtype of the vectors that compute an elementwise node: its own, or that of what it compares."""
+    if not is_elementwise(node) or not node.args:
+        return None
+    own, given = node.type.dtype.name, [a.find().type.dtype.name for a in node.args]
+    if own in VECTORS:
+        if node.op is ew.cast or node.op is st.one_hot:
+            return own if given[0] in LOADED else None
+        return own if all(name in (own, "bool") for name in given) else None
+    if own == "bool" and given[0] in VECTORS and len(set(given)) == 1:
+        return given[0]
+    return None
+
+
+def is_reduction(node: Node) -> bool:
+    """Reductions of floating-point numbers, which row kernels and contractions compute."""
+    return node.op in REDUCTIONS and node.type.dtype.name in VECTORS
+
+
+def is_single(node: Node) -> bool:
+    """Nodes that are a kernel of their own: moves, scans along an axis, sorts, control flow, other reductions."""
+    return not (is_view(node) or is_elementwise(node) or is_reduction(node) or node.op is red.contract)
 
 
 def is_stored(node: Node) -> bool:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
 from mlaot.errors import MlaotError
 from mlaot.ir import Dim, Node, Type
-from mlaot.ops.base import Array, Op, lift
+from mlaot.ir import dims as dims_
+from mlaot.ir.types import i64
+from mlaot.ops.base import Array, Op, accumulator, by_axis, no_gradient
+from mlaot.ops.cumulative import cumprod
 from mlaot.ops.elementwise import div, is_equal, mul
-from mlaot.ops.structure import broadcast, transpose
+from mlaot.ops.structure import broadcast, reshape, transpose
 
 
 def kept_axes(rank: int, axes: Sequence[int]) -> tuple[int, ...]:
@@ -18,10 +22,50 @@ def kept_axes(rank: int, axes: Sequence[int]) -> tuple[int, ...]:
     return tuple(i for i in range(rank) if i not in axes)
 
 
-def _reduced(x: Type, axes: tuple[int, ...]) -> Type:
+def reduced(x: Type, axes: tuple[int, ...]) -> Type:
     if any(not 0 <= a < x.rank for a in axes) or len(set(axes)) != len(axes):
         raise MlaotError(f"cannot reduce {x} over axes {axes}")
     return x.with_shape(tuple(x.shape[i] for i in kept_axes(x.rank, axes)))
+
+
+def _accumulated(x: Type, axes: tuple[int, ...]) -> Type:
+    if x.dtype.kind == "b":
+        raise MlaotError(f"cannot add up or multiply {x}: use any or all, or cast it to numbers first")
+    return reduced(x, axes)
+
+
+def _picked(x: Type, axes: tuple[int, ...]) -> Type:
+    result = reduced(x, axes)
+    if any(x.shape[a] == 0 for a in axes):
+        raise MlaotError(f"{x} has no elements along axes {axes}, so none is the largest or smallest")
+    return result
+
+
+def _accumulate(ufunc: np.ufunc) -> Callable[..., Array]:
+    """The reference. Over no axes as it is: NumPy's sum would add 0 to -0."""
+
+    def reference(x: Array, axes: tuple[int, ...]) -> Array:
+        return np.asarray(ufunc.reduce(x, axes, accumulator(x.dtype))).astype(x.dtype) if axes else x
+
+    return reference
+
+
+def _extreme(ufunc: np.ufunc, sign: int) -> Callable[..., Array]:
+    """The reference. Of no elements, which a named dim may leave, the last value that would ever win."""
+
+    def reference(x: Array, axes: tuple[int, ...]) -> Array:
+        return np.asarray(ufunc.reduce(x, axes, initial=None if x.size else _limit(x.dtype, sign)))
+
+    return reference
+
+
+def _limit(dtype: np.dtype[Any], sign: int) -> Any:
+    """The largest value of a dtype, or for a negative sign the smallest."""
+    if dtype.kind == "b":
+        return sign > 0
+    if dtype.kind == "f":
+        return sign * np.inf
+    return np.iinfo(dtype).max if sign > 0 else np.iinfo(dtype).min
 
 
 def _spread(value: Node, like: Node, axes: tuple[int, ...]) -> Node:
@@ -39,15 +83,48 @@ def _batch_reduction(node: Node, args: Sequence[Node], batched: Sequence[bool], 
     return node.op(args[0], axes=tuple(a + 1 for a in node.attrs["axes"]))
 
 
+def _vjp_prod(ct: Node, out: Node, x: Node, axes: tuple[int, ...]) -> tuple[Node]:
+    """The product of all others: of those before times of those after, so zeros do no harm."""
+    kept = kept_axes(x.type.rank, axes)
+    k, perm = len(kept), (*kept, *axes)
+    moved = transpose(x, perm=perm)
+    row = reshape(moved, shape=(*moved.type.shape[:k], dims_.product(moved.type.shape[k:])))
+    before, after = (cumprod(row, axis=k, reverse=reverse, exclusive=True) for reverse in (False, True))
+    grad = mul(broadcast(ct, shape=row.type.shape, axes=tuple(range(k))), mul(before, after))
+    back = tuple(int(i) for i in np.argsort(perm))
+    return (transpose(reshape(grad, shape=moved.type.shape), perm=back),)
+
+
 sum_: Op = Op(
     "sum",
-    _reduced,
-    lambda x, axes: np.sum(x, axis=axes, dtype=x.dtype) if axes else x,  # NumPy's sum over no axes adds 0 to -0
+    _accumulated,
+    _accumulate(np.add),
     lambda ct, out, x, axes: (_spread(ct, x, axes),),
     _batch_reduction,
 )
-max_: Op = Op("max", _reduced, lambda x, axes: np.max(x, axis=axes), _vjp_extreme, _batch_reduction)
-min_: Op = Op("min", _reduced, lambda x, axes: np.min(x, axis=axes), _vjp_extreme, _batch_reduction)
+prod: Op = Op("prod", _accumulated, _accumulate(np.multiply), _vjp_prod, _batch_reduction)
+max_: Op = Op("max", _picked, _extreme(np.maximum, -1), _vjp_extreme, _batch_reduction)
+min_: Op = Op("min", _picked, _extreme(np.minimum, 1), _vjp_extreme, _batch_reduction)
+
+
+def _arg_type(x: Type, axis: int) -> Type:
+    return Type(i64, _picked(x, (axis,)).shape)
+
+
+def _arg(pick: Callable[..., Array]) -> Callable[..., Array]:
+    """The reference; 0 for an axis of no elements, which a named dim may leave."""
+
+    def reference(x: Array, axis: int) -> Array:
+        if x.shape[axis] == 0:
+            return np.zeros(x.shape[:axis] + x.shape[axis + 1 :], np.int64)
+        return np.asarray(pick(x, axis)).astype(np.int64)
+
+    return reference
+
+
+# The first of equal ones; nan counts as the extreme.
+argmax: Op = Op("argmax", _arg_type, _arg(np.argmax), no_gradient, by_axis)
+argmin: Op = Op("argmin", _arg_type, _arg(np.argmin), no_gradient, by_axis)
 
 
 def parse_spec(spec: str) -> tuple[str, str, str]:
@@ -68,7 +145,7 @@ def _contract_type(a: Type, b: Type, spec: str) -> Type:
                 raise MlaotError(
                     f"contract '{spec}' needs one size for {label}, got {sizes[label]} and {size} in {a} and {b}"
                 )
-    if a.dtype != b.dtype or not set(out) <= set(sizes) or len(set(out)) != len(out):
+    if a.dtype != b.dtype or a.dtype.kind == "b" or not set(out) <= set(sizes) or len(set(out)) != len(out):
         raise MlaotError(f"contract '{spec}' does not fit {a} and {b}")
     return Type(a.dtype, tuple(sizes[label] for label in out))
 
@@ -95,10 +172,9 @@ def _batch_contract(node: Node, args: Sequence[Node], batched: Sequence[bool], d
 
 
 def _contract_reference(a: Array, b: Array, spec: str) -> Array:
-    result: Array = np.einsum(spec, a, b, optimize=True)
-    return result
+    wide = accumulator(a.dtype)
+    result: Array = np.einsum(spec, a.astype(wide), b.astype(wide), optimize=True)
+    return result.astype(a.dtype)
 
 
 contract: Op = Op("contract", _contract_type, _contract_reference, _vjp_contract, _batch_contract)
-
-__all__ = ["contract", "kept_axes", "lift", "max_", "min_", "parse_spec", "sum_", "transpose"]

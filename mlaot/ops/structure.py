@@ -1,8 +1,8 @@
-"""Ops that make, move or pick values without computing: inputs, constants, views, stacks, gathers."""
+"""Ops that make, move or pick values without computing: inputs, constants, views, stacks, slices, padding, windows."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from math import prod
 from typing import Any
 
@@ -11,8 +11,11 @@ import numpy as np
 from mlaot.errors import MlaotError
 from mlaot.ir import Dim, DType, Literal, Node, Type
 from mlaot.ir import dims as dims_
-from mlaot.ir.types import i64
-from mlaot.ops.base import Array, Op, lift, scalar_type
+from mlaot.ir.types import boolean, i64
+from mlaot.ops.base import Array, Op, accumulator, fill, full_like, lift, scalar_type
+
+Dims = tuple[Dim, ...]
+Ints = tuple[int, ...]
 
 
 def _no_reference(*_: Array, **__: Any) -> Array:
@@ -158,6 +161,8 @@ def indices(value: Any) -> Literal:
 
 
 def _stack_type(*types: Type, axis: int = 0) -> Type:
+    if not 0 <= axis <= types[0].rank:
+        raise MlaotError(f"cannot stack {types[0]} along axis {axis}")
     if any(t != types[0] for t in types):
         raise MlaotError(f"stack needs operands of one type, got {sorted(set(map(str, types)))}")
     shape = types[0].shape
@@ -165,8 +170,10 @@ def _stack_type(*types: Type, axis: int = 0) -> Type:
 
 
 def _vjp_stack(ct: Node, out: Node, *args: Node, axis: int = 0) -> tuple[Node, ...]:
-    assert axis == out.type.rank - 1, "bug in mlaot: stack is made along the last axis"
-    return tuple(take(ct, indices=scalar_index(i), lead=axis) for i in range(len(args)))
+    """One slice each; along the last axis as a ``take``, which passes over scalar graphs know."""
+    if axis == len(args[0].type.shape):
+        return tuple(take(ct, indices=scalar_index(i), lead=axis) for i in range(len(args)))
+    return tuple(reshape(part(ct, axis, i, 1), shape=args[0].type.shape) for i in range(len(args)))
 
 
 def _batch_stack(node: Node, args: Sequence[Node], batched: Sequence[bool], dim: Dim) -> Node:
@@ -181,20 +188,23 @@ def _concat_type(*types: Type, axis: int = 0) -> Type:
     shape = types[0].shape
     total: Dim = 0
     for t in types:
-        if t.dtype != types[0].dtype or t.shape[:axis] != shape[:axis] or t.shape[axis + 1 :] != shape[axis + 1 :]:
+        if (
+            not 0 <= axis < t.rank
+            or t.dtype != types[0].dtype
+            or t.shape[:axis] != shape[:axis]
+            or t.shape[axis + 1 :] != shape[axis + 1 :]
+        ):
             raise MlaotError(f"cannot concatenate {' and '.join(map(str, types))} along axis {axis}")
-        total = t.shape[axis] + total
+        total = total + t.shape[axis]
     return types[0].with_shape((*shape[:axis], total, *shape[axis + 1 :]))
 
 
 def _vjp_concat(ct: Node, out: Node, *args: Node, axis: int = 0) -> tuple[Node, ...]:
-    assert axis == out.type.rank - 1, "bug in mlaot: concat is made along the last axis"
-    parts, start = [], 0
+    parts: list[Node] = []
+    start: Dim = 0
     for a in args:
-        size = a.type.shape[axis]
-        assert isinstance(size, int)
-        parts.append(take(ct, indices=indices(np.arange(start, start + size)), lead=axis))
-        start += size
+        parts.append(part(ct, axis, start, a.type.shape[axis]))
+        start = start + a.type.shape[axis]
     return tuple(parts)
 
 
@@ -206,7 +216,215 @@ def _batch_concat(node: Node, args: Sequence[Node], batched: Sequence[bool], dim
 concat: Op = Op("concat", _concat_type, lambda *args, axis=0: np.concatenate(args, axis), _vjp_concat, _batch_concat)
 
 
-def _one_hot_type(label: Type, classes: int, dtype: DType) -> Type:
+def _slice_needs(x: Type, start: Dims, size: Dims, step: tuple[int, ...]) -> Iterator[Dim]:
+    """The first and the last element of each axis are within ``x``."""
+    for n, first, m, s in zip(x.shape, start, size, step, strict=True):
+        if m != 0:
+            last = first + (m - 1) * s
+            yield from (first, n - 1 - last) if s > 0 else (last, n - 1 - first)
+
+
+def _slice_type(x: Type, start: Dims, size: Dims, step: tuple[int, ...]) -> Type:
+    fits = len(start) == len(size) == len(step) == x.rank and 0 not in step
+    if not fits or _negative(size) or _negative(_slice_needs(x, start, size, step)):
+        raise MlaotError(f"cannot slice {x} from {list(start)}, {list(size)} elements, in steps of {list(step)}")
+    return x.with_shape(size)
+
+
+def _negative(values: Iterable[Dim]) -> bool:
+    """Whether one of the dims is negative whatever the named ones are."""
+    return any(isinstance(d, int) and d < 0 for d in values)
+
+
+def _slice_reference(x: Array, start: tuple[int, ...], size: tuple[int, ...], step: tuple[int, ...]) -> Array:
+    return x[tuple(_run(*axis) for axis in zip(start, size, step, strict=True))]
+
+
+def _run(start: int, size: int, step: int) -> slice:
+    """``size`` indices from ``start`` on."""
+    stop = start + (size - 1) * step + (1 if step > 0 else -1)
+    return slice(start, None if stop < 0 else stop, step) if size else slice(0, 0)
+
+
+def _vjp_slice(ct: Node, out: Node, x: Node, start: Dims, size: Dims, step: tuple[int, ...]) -> tuple[Node]:
+    """The cotangent padded to the extents of ``x``; what was sliced backwards is turned round first."""
+    backwards = [s < 0 for s in step]
+    if any(backwards):
+        turned = tuple(m - 1 if b and m != 0 else 0 for b, m in zip(backwards, size, strict=True))
+        ct = slice_(ct, start=turned, size=size, step=tuple(-1 if b else 1 for b in backwards))
+    low, high = [], []
+    for n, first, m, s in zip(x.type.shape, start, size, step, strict=True):
+        before = 0 if m == 0 else first if s > 0 else first + (m - 1) * s
+        low.append(before)
+        high.append(n - before - m - (m - 1) * (abs(s) - 1))
+    interior = tuple(abs(s) - 1 for s in step)
+    zero = ct.graph.constant(0, ct.type.dtype)
+    return (pad(ct, zero, low=tuple(low), high=tuple(high), interior=interior),)
+
+
+def _batch_slice(node: Node, args: Sequence[Node], batched: Sequence[bool], dim: Dim) -> Node:
+    start, size, step = (node.attrs[key] for key in ("start", "size", "step"))
+    return slice_(args[0], start=(0, *start), size=(dim, *size), step=(1, *step))
+
+
+# Element i of the result is x[start + i * step], along each axis; a step may be negative.
+slice_: Op = Op("slice", _slice_type, _slice_reference, _vjp_slice, _batch_slice, needs=_slice_needs)
+
+
+def part(x: Node, axis: int, start: Dim, size: Dim) -> Node:
+    """``size`` neighbours along one axis, everything along the others."""
+    rank = x.type.rank
+    starts: Dims = tuple(start if i == axis else 0 for i in range(rank))
+    sizes = tuple(size if i == axis else d for i, d in enumerate(x.type.shape))
+    return slice_(x, start=starts, size=sizes, step=(1,) * rank)
+
+
+def _pad_needs(x: Type, value: Type, low: Dims, high: Dims, interior: tuple[int, ...]) -> Iterator[Dim]:
+    yield from (*low, *high)
+
+
+def _pad_type(x: Type, value: Type, low: Dims, high: Dims, interior: tuple[int, ...]) -> Type:
+    if value.shape != () or value.dtype != x.dtype:
+        raise MlaotError(f"pad of {x} needs a scalar {x.dtype} as its value, got {value}")
+    if not len(low) == len(high) == len(interior) == x.rank or _negative((*low, *high, *interior)):
+        raise MlaotError(f"cannot pad {x} by {list(low)} before, {list(high)} after and {list(interior)} between")
+    shape = tuple(a + n + (n - 1) * i + b for n, a, b, i in zip(x.shape, low, high, interior, strict=True))
+    if _negative(shape):
+        raise MlaotError(f"cannot pad {x} by {list(interior)} between no elements")
+    return x.with_shape(shape)
+
+
+def _pad_reference(
+    x: Array, value: Array, low: tuple[int, ...], high: tuple[int, ...], interior: tuple[int, ...]
+) -> Array:
+    axes = list(zip(x.shape, low, high, interior, strict=True))
+    out = np.full([a + n + (n - 1) * i + b for n, a, b, i in axes], value, x.dtype)
+    out[tuple(_run(a, n, i + 1) for n, a, _, i in axes)] = x
+    return out
+
+
+def _inside(x: Node, low: Dims, high: Dims, interior: tuple[int, ...]) -> Node:
+    """Where a padded value is ``x``'s, as booleans."""
+    false = x.graph.constant(False, boolean)
+    return pad(fill(x, True, Type(boolean, x.type.shape)), false, low=low, high=high, interior=interior)
+
+
+def _vjp_pad(
+    ct: Node, out: Node, x: Node, value: Node, low: Dims, high: Dims, interior: tuple[int, ...]
+) -> tuple[Node, Node]:
+    from mlaot.ops.comparison import where
+    from mlaot.ops.reduction import sum_
+
+    around = where(_inside(x, low, high, interior), full_like(ct, 0.0), ct)
+    mine = slice_(ct, start=low, size=x.type.shape, step=tuple(i + 1 for i in interior))
+    return mine, sum_(around, axes=tuple(range(ct.type.rank)))
+
+
+def _batch_pad(node: Node, args: Sequence[Node], batched: Sequence[bool], dim: Dim) -> Node:
+    """A value of each example's own is selected around the padding of all."""
+    from mlaot.ops.comparison import where
+
+    low, high, interior = ((0, *node.attrs[key]) for key in ("low", "high", "interior"))
+    x = args[0] if batched[0] else lift(args[0], dim)
+    if not batched[1]:
+        return pad(x, args[1], low=low, high=high, interior=interior)
+    zero = x.graph.constant(0, x.type.dtype)
+    padded = pad(x, zero, low=low, high=high, interior=interior)
+    value = broadcast(args[1], shape=padded.type.shape, axes=(0,))
+    return where(_inside(x, low, high, interior), padded, value)
+
+
+# `low` values before, `high` after and `interior` between the elements of each axis. The extent is
+# low + n + (n - 1) * interior + high also where n is 0.
+pad: Op = Op("pad", _pad_type, _pad_reference, _vjp_pad, _batch_pad, needs=_pad_needs)
+
+
+def _window_needs(x: Type, axes: Ints, sizes: Ints, strides: Ints, dilations: Ints) -> Iterator[Dim]:
+    for a, k, dilation in zip(axes, sizes, dilations, strict=True):
+        yield x.shape[a] - _reach(k, dilation)
+
+
+def _reach(size: int, dilation: int) -> int:
+    """The elements from the first to the last of a window."""
+    return (size - 1) * dilation + 1
+
+
+def _window_type(x: Type, axes: Ints, sizes: Ints, strides: Ints, dilations: Ints) -> Type:
+    if (
+        not len(axes) == len(sizes) == len(strides) == len(dilations)
+        or len(set(axes)) != len(axes)
+        or any(not 0 <= a < x.rank for a in axes)
+        or min((*sizes, *strides, *dilations), default=1) < 1
+    ):
+        raise MlaotError(
+            f"cannot take windows of {x} along axes {axes}: sizes {sizes}, strides {strides}, dilations {dilations}"
+        )
+    if _negative(_window_needs(x, axes, sizes, strides, dilations)):
+        reaches = tuple(map(_reach, sizes, dilations))
+        raise MlaotError(f"windows of {reaches} elements along axes {axes} are larger than {x}; pad it first")
+    shape = list(x.shape)
+    for a, k, stride, dilation in zip(axes, sizes, strides, dilations, strict=True):
+        shape[a] = (shape[a] - _reach(k, dilation)) // stride + 1
+    return x.with_shape((*shape, *sizes))
+
+
+def _window_reference(x: Array, axes: Ints, sizes: Ints, strides: Ints, dilations: Ints) -> Array:
+    reaches = tuple(map(_reach, sizes, dilations))
+    windows = np.lib.stride_tricks.sliding_window_view(x, reaches, axes) if axes else x
+    steps = [1] * x.ndim
+    for a, stride in zip(axes, strides, strict=True):
+        steps[a] = stride
+    return windows[tuple(slice(None, None, s) for s in (*steps, *dilations))]
+
+
+def _vjp_window(ct: Node, out: Node, x: Node, **attrs: Any) -> tuple[Node]:
+    return (fold(ct, **attrs, shape=x.type.shape),)
+
+
+def _batch_window(node: Node, args: Sequence[Node], batched: Sequence[bool], dim: Dim) -> Node:
+    return window(args[0], **{**node.attrs, "axes": tuple(a + 1 for a in node.attrs["axes"])})
+
+
+# Sliding windows: y[.., p, .., k] = x[.., p * stride + k * dilation, ..], the window axes last, in the order of `axes`.
+window: Op = Op("window", _window_type, _window_reference, _vjp_window, _batch_window, needs=_window_needs)
+
+
+def _fold_needs(y: Type, shape: Dims, **attrs: Any) -> Iterator[Dim]:
+    return _window_needs(y.with_shape(shape), **attrs)
+
+
+def _fold_type(y: Type, shape: Dims, **attrs: Any) -> Type:
+    x = y.with_shape(shape)
+    windows = _window_type(x, **attrs)
+    if windows != y or y.dtype.kind == "b":
+        raise MlaotError(f"cannot fold {y} to {x}, whose windows are {windows}")
+    return x
+
+
+def _fold_reference(y: Array, axes: Ints, sizes: Ints, strides: Ints, dilations: Ints, shape: tuple[int, ...]) -> Array:
+    out = np.zeros(shape, accumulator(y.dtype))
+    for offset in np.ndindex(*sizes):
+        place = [slice(None)] * len(shape)
+        for a, k, stride, dilation in zip(axes, offset, strides, dilations, strict=True):
+            place[a] = _run(k * dilation, y.shape[a], stride)
+        out[tuple(place)] += y[(..., *offset)]
+    return out.astype(y.dtype)
+
+
+def _vjp_fold(ct: Node, out: Node, y: Node, shape: Dims, **attrs: Any) -> tuple[Node]:
+    return (window(ct, **attrs),)
+
+
+def _batch_fold(node: Node, args: Sequence[Node], batched: Sequence[bool], dim: Dim) -> Node:
+    axes = tuple(a + 1 for a in node.attrs["axes"])
+    return fold(args[0], **{**node.attrs, "axes": axes, "shape": (dim, *node.attrs["shape"])})
+
+
+# The transpose of window: every element of a window is added to the place it was seen at.
+fold: Op = Op("fold", _fold_type, _fold_reference, _vjp_fold, _batch_fold, needs=_fold_needs)
+
+
+def _one_hot_type(label: Type, classes: Dim, dtype: DType) -> Type:
     if label.dtype.kind not in "iu":
         raise MlaotError(f"one_hot needs integer labels, got {label}")
     return Type(dtype, (*label.shape, classes))
@@ -228,3 +446,18 @@ size: Op = Op(
     lambda dim, dtype: np.asarray(dim, dtype.numpy),
     lambda ct, out, **_: (),
 )
+
+
+def _iota_type(shape: Dims, axis: int, dtype: DType) -> Type:
+    if not 0 <= axis < len(shape) or dtype.kind == "b" or _negative(shape):
+        raise MlaotError(f"cannot count along axis {axis} of {Type(dtype, shape)}")
+    return Type(dtype, shape)
+
+
+def _iota_reference(shape: tuple[int, ...], axis: int, dtype: DType) -> Array:
+    counted = np.arange(shape[axis]).astype(dtype.numpy)
+    return np.broadcast_to(counted.reshape([-1 if i == axis else 1 for i in range(len(shape))]), shape)
+
+
+# 0, 1, 2.. along an axis.
+iota: Op = Op("iota", _iota_type, _iota_reference, lambda ct, out, **_: ())

@@ -23,18 +23,31 @@ from mlaot.passes import (
     reciprocal,
     simplify,
     split_parameters,
+    widen,
 )
+from mlaot.passes.subgraphs import everywhere
 from mlaot.transforms.batch import batch
 
 Stage = Callable[[Module, Traced], None]
 
 
 def each(graph_pass: Callable[[Graph], None]) -> Stage:
-    """A pass over every graph of a module."""
+    """A pass over every graph of a module, subgraphs included."""
 
     def stage(module: Module, traced: Traced) -> None:
         for graph in module.graphs.values():
-            graph_pass(graph)
+            everywhere(graph_pass, graph)
+
+    stage.__name__ = graph_pass.__name__
+    return stage
+
+
+def of_scalars(graph_pass: Callable[[Graph], None]) -> Stage:
+    """A pass over the graph of a scalar model."""
+
+    def stage(module: Module, traced: Traced) -> None:
+        if traced.counts:
+            graph_pass(module.graphs["model"])
 
     stage.__name__ = graph_pass.__name__
     return stage
@@ -54,18 +67,19 @@ def split_scalars(module: Module, traced: Traced) -> None:
 def add_batch(module: Module, traced: Traced) -> None:
     """The dimension ``batch`` for a model declared on one example."""
     if traced.per_example:
-        module.graphs["model"] = batch(module.graphs["model"], dim("batch"), module.parameters)
+        for name, graph in module.graphs.items():
+            module.graphs[name] = batch(graph, dim("batch"), module.slots)
 
 
 def make_entries(module: Module, traced: Traced) -> None:
     """Entries of the module: forward, and what training needs."""
-    entries.entries(module, traced.arguments)
+    entries.entries(module, traced.arguments, traced.optimizer)
 
 
 PIPELINE: tuple[Stage, ...] = (
     each(simplify.simplify),
-    each(flatten_sums.flatten_sums),
-    each(raise_tensors.raise_tensors),
+    of_scalars(flatten_sums.flatten_sums),
+    of_scalars(raise_tensors.raise_tensors),
     split_scalars,
     each(simplify.simplify),
     each(fold.fold),
@@ -80,6 +94,7 @@ PIPELINE: tuple[Stage, ...] = (
     each(fold.fold),
     each(simplify.simplify),
     each(canonical.canonical),
+    each(widen.widen),
     each(legalize.legalize),
 )
 
@@ -91,8 +106,10 @@ def run(name: str, traced: Traced, report: Report | None = None) -> Module:
 
     ``MLAOT_DUMP=<pass>`` (or ``all``) prints the graphs after that pass on stderr. ``report`` collects node counts.
     """
-    module = Module(name, {"model": traced.graph}, dict(traced.parameters), traced.trains, traced.learning_rate)
+    graphs = {"model": traced.graph, **({"training": traced.training} if traced.training else {}), **traced.entries}
+    module = Module(name, graphs, dict(traced.parameters), traced.trains, traced.learning_rate)
     module.per_example = traced.per_example
+    module.state = dict(traced.buffers)
     _observe("trace", module, report)
     for stage in PIPELINE:
         stage(module, traced)

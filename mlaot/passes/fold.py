@@ -11,14 +11,16 @@ from __future__ import annotations
 
 import numpy as np
 
-from mlaot.ir import Graph, Node
+from mlaot.ir import Graph, Node, Type
 from mlaot.ops import structure as st
 from mlaot.passes.rewrite import rewrite
 
 
 def of_constants(node: Node) -> Node | None:
     """f(constant, constant) => constant"""
-    if node.op in (st.const, st.input_, st.broadcast, st.size) or any(a.find().op is not st.const for a in node.args):
+    if not node.args or not isinstance(node.type, Type) or node.op.name in ("broadcast", "random_bits"):
+        return None
+    if any(a.find().op is not st.const for a in node.args):
         return None
     values = [a.find().attrs["value"].array for a in node.args]
     with np.errstate(all="ignore"):

@@ -9,35 +9,31 @@ Reassociates: the order of a sum over several axes is fixed here.
 
 from __future__ import annotations
 
-import numpy as np
-
 from mlaot.ir import Graph, Node, users
 from mlaot.ops import Op
 from mlaot.ops import elementwise as ew
 from mlaot.ops import reduction as red
 from mlaot.ops import structure as st
-from mlaot.ops.kinds import MOVES, REDUCTIONS, base_of, is_free, is_stored, is_view
+from mlaot.ops.barrier import stop_gradient
+from mlaot.ops.control import cond, scan, while_
+from mlaot.ops.kinds import REDUCTIONS, base_of, is_free, is_reduction, is_stored, is_view
 from mlaot.passes.rewrite import Rule, rewrite
+
+
+CONTROL = (scan, while_, cond)
 
 
 def last_axis_first(node: Node) -> Node | None:
     """reduce(x, axes=(.., last)) => reduce(reduce(x, axes=(last,)), axes=(..,))"""
     axes, last = node.attrs["axes"], node.arg(0).type.rank - 1
-    if node.op not in REDUCTIONS or len(axes) < 2 or last not in axes:
+    if not is_reduction(node) or len(axes) < 2 or last not in axes:
         return None
     return node.op(node.op(node.arg(0), axes=(last,)), axes=tuple(a for a in axes if a != last))
 
 
-def reshape_is_take(node: Node) -> Node | None:
-    """reshape that moves elements between padded rows => take of all of them"""
-    if is_view(node):
-        return None
-    source, shape, lead = node.arg(0).type.shape, node.type.shape, 0
-    while lead < min(len(source), len(shape)) and source[lead] == shape[lead]:
-        lead += 1
-
-    rest = tuple(int(d) for d in shape[lead:])  # type: ignore[arg-type]
-    return st.take(node.arg(0), indices=st.indices(np.arange(np.prod(rest)).reshape(rest)), lead=lead)
+def gradients_are_done(node: Node) -> Node | None:
+    """stop_gradient(x) => x"""
+    return node.arg(0)
 
 
 def store_operands(node: Node) -> Node | None:
@@ -53,8 +49,8 @@ def store_operands(node: Node) -> Node | None:
 def legalize(graph: Graph) -> None:
     """Make ``graph`` fit for lowering."""
     rules: dict[Op | None, tuple[Rule, ...]] = dict.fromkeys(REDUCTIONS, (last_axis_first,))
-    rewrite(graph, rules | {st.reshape: (reshape_is_take,)})
-    rewrite(graph, dict.fromkeys((*REDUCTIONS, red.contract, *MOVES), (store_operands,)))
+    rewrite(graph, rules | {stop_gradient: (gradients_are_done,)})
+    rewrite(graph, dict.fromkeys((*REDUCTIONS, red.contract, st.take, st.put_add, *CONTROL), (store_operands,)))
     used = users(graph.nodes())
     for roots in (graph.outputs, graph.writes):
         for name, node in roots.items():

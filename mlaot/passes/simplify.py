@@ -133,8 +133,8 @@ def broadcast_twice(node: Node) -> Node | None:
 def compute_before_broadcast(node: Node) -> Node | None:
     """f(broadcast(x), broadcast(y)) => broadcast(f(x, y)), along the axes that neither varies on"""
     if (
-        node.type.rank == 0
-        or node.op.batch is not ew.add.batch
+        node.op.batch is not ew.add.batch
+        or node.type.rank == 0
         or any(a.find().op is not st.broadcast for a in node.args)
     ):
         return None

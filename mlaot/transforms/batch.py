@@ -8,33 +8,58 @@ Shared inputs (parameters) stay as they are, and so does what depends on them al
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Container, Sequence
+from typing import Any
 
 from mlaot.errors import MlaotError
-from mlaot.ir import Dim, Graph, Node
+from mlaot.ir import Dim, Graph, Node, TupleType
+from mlaot.ir.subgraph import subgraphs
 from mlaot.ops.base import lift
+from mlaot.ops.control import result
+
+Value = tuple[Node, bool]  # a node of the new graph, and whether it leads with the new dimension
 
 
 def batch(graph: Graph, dim: Dim, shared: Container[str]) -> Graph:
     """A new graph in which every input not in ``shared``, and every output, leads with ``dim``."""
     new = Graph(graph.name)
-    values: dict[Node, tuple[Node, bool]] = {}
+    inputs: list[Value] = []
     for name, node in graph.inputs.items():
         attrs = {k: v for k, v in node.attrs.items() if k not in ("name", "type")}
         type_ = node.type if name in shared else node.type.with_shape((dim, *node.type.shape))
-        values[node] = new.input(name, type_, **attrs), name not in shared
+        inputs.append((new.input(name, type_, **attrs), name not in shared))
+    found = batch_into(new, graph, inputs, dim)
+    for name, (value, batched) in zip(graph.outputs, found, strict=False):
+        new.outputs[name] = value if batched else lift(value, dim)
+    for name, (value, batched) in zip(graph.writes, found[len(graph.outputs) :], strict=True):
+        if batched and name in shared:
+            raise MlaotError(f"{name!r} cannot be written by each example of a batch; reduce over the batch first")
+        new.writes[name] = value if batched or name in shared else lift(value, dim)
+    return new
+
+
+def batch_into(new: Graph, graph: Graph, inputs: Sequence[Value], dim: Dim) -> list[Value]:
+    """The outputs of ``graph`` for ``inputs``, then its writes, made in the graph ``new``."""
+    values: dict[Node, Any] = dict(zip(graph.inputs.values(), inputs, strict=True))  # a list of values where it is many
     for node in graph.nodes():
         if node in values:
             continue
+        if node.op is result and isinstance(values[node.arg(0)], list):
+            values[node] = values[node.arg(0)][node.attrs["index"]]
+            continue
         args = [values[a.find()][0] for a in node.args]
         flags = [values[a.find()][1] for a in node.args]
-        if not any(flags):
+        if not any(flags) and not _draws(node):
             values[node] = new.add(node.op, args, node.attrs), False
         elif node.op.batch is None:
             raise MlaotError(f"op '{node.op.name}' has no batching rule")
+        elif isinstance(node.type, TupleType):
+            values[node] = node.op.batch(node, args, flags, dim)
         else:
             values[node] = node.op.batch(node, args, flags, dim), True
-    for name, node in graph.outputs.items():
-        value, batched = values[node.find()]
-        new.outputs[name] = value if batched else lift(value, dim)
-    return new
+    return [values[node] for node in graph.roots()]
+
+
+def _draws(node: Node) -> bool:
+    """Whether a node, or one in its subgraphs, has a value of its own for each example."""
+    return node.op.draws or any(_draws(n) for inner in subgraphs(node.attrs).values() for n in inner.graph.nodes())

@@ -12,11 +12,14 @@ a cotangent; a wanted input that does not reach the loss gets zeros.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from mlaot.errors import MlaotError
 from mlaot.ir import Node, topological
 from mlaot.ops import elementwise as ew
 from mlaot.ops.base import full_like
+
+Cotangent = Node | tuple[Node | None, ...]  # a tuple for a node with several results
 
 
 def differentiate(loss: Node, wanted: Sequence[Node]) -> list[Node]:
@@ -24,29 +27,41 @@ def differentiate(loss: Node, wanted: Sequence[Node]) -> list[Node]:
     loss = loss.find()
     if loss.type.shape != ():
         raise MlaotError(f"a loss must be a scalar, got {loss.type}")
-    order = topological([loss])
+    found = pullback([loss], [full_like(loss, 1.0)], wanted)
+    return [full_like(w.find(), 0.0) if ct is None else ct for w, ct in zip(wanted, found, strict=True)]
+
+
+def pullback(outputs: Sequence[Node], cotangents: Sequence[Node], wanted: Sequence[Node]) -> list[Node | None]:
+    """The cotangents of ``wanted``, given those of ``outputs``; None where nothing arrives."""
+    order = topological(outputs)
     active = {w.find() for w in wanted}
     for node in order:
         if any(a.find() in active for a in node.args):
             active.add(node)
-    cotangents: dict[Node, list[Node]] = {loss: [full_like(loss, 1.0)]}
+    arrived: dict[Node, list[Cotangent]] = {}
+    for output, ct in zip(outputs, cotangents, strict=True):
+        arrived.setdefault(output.find(), []).append(ct)
     for node in reversed(order):
-        if node not in active or node not in cotangents:
+        if node not in active or node not in arrived:
             continue
-        total = _total(cotangents[node])
-        cotangents[node] = [total]
+        total = _total(arrived[node])
+        arrived[node] = [total]
         if not any(a.find() in active for a in node.args):
             continue
         if node.op.vjp is None:
             raise MlaotError(f"op '{node.op.name}' has no gradient")
         args = [a.find() for a in node.args]
-        for arg, ct in zip(args, node.op.vjp(total, node, *args, **node.attrs), strict=True):
-            if ct is not None and arg in active:
-                cotangents.setdefault(arg, []).append(ct.find())
-    return [_total(cotangents[w.find()]) if w.find() in cotangents else full_like(w.find(), 0.0) for w in wanted]
+        for arg, part in zip(args, node.op.vjp(total, node, *args, **node.attrs), strict=True):
+            if part is not None and arg in active:
+                arrived.setdefault(arg, []).append(part)
+    return [_total(arrived[w.find()]) if w.find() in arrived else None for w in wanted]
 
 
-def _total(parts: list[Node]) -> Node:
+def _total(parts: Sequence[Any]) -> Any:
+    """The sum; of a node with several results item by item, None where nothing arrived."""
+    if isinstance(parts[0], tuple):
+        items = [[item for item in some if item is not None] for some in zip(*parts, strict=True)]
+        return tuple(_total(some) if some else None for some in items)
     total = parts[0]
     for part in parts[1:]:
         total = ew.add(total, part)

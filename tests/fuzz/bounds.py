@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from mlaot.evaluate import _concrete
+from mlaot.evaluate import concrete
 from mlaot.ir import Node, topological
 from mlaot.ops import reduction as red
 from mlaot.ops import structure as st
@@ -214,7 +214,7 @@ def analyse(
 
 def _node(node: Node, args: list[Bounded], values: Mapping[Node, Bounded], dims: Mapping[str, int]) -> Bounded:
     name, dtype = node.op.name, node.type.dtype.name
-    attrs = {k: _concrete(k, v, dims) for k, v in node.attrs.items()}
+    attrs = {k: concrete(v, dims) for k, v in node.attrs.items()}
     if name == "const":
         return exact(attrs["value"].array)
     reference = node.op.reference

@@ -28,7 +28,7 @@ import numpy as np
 
 from mlaot import passes
 from mlaot.errors import MlaotError
-from mlaot.evaluate import _concrete
+from mlaot.evaluate import concrete
 from mlaot.frontend.declaration import PARAMETERS, Traced
 from mlaot.ir import Dim, Graph, Node, Type, dim, topological, verify
 from mlaot.ir import dims as dims_
@@ -141,7 +141,7 @@ class TensorMaker:
     def _value(self, node: Node) -> Array:
         node = node.find()
         if node not in self.values:
-            attrs = {k: _concrete(k, v, self.dims) for k, v in node.attrs.items()}
+            attrs = {k: concrete(v, self.dims) for k, v in node.attrs.items()}
             with np.errstate(all="ignore"):
                 value = node.op.reference(*[self._value(a) for a in node.args], **attrs)
             self.values[node] = np.asarray(value, np.float64)
@@ -815,7 +815,7 @@ def _wide(node: Node, inputs: Arrays, batch: int) -> Array:
             if n.op is st.input_:
                 values[n] = np.asarray(inputs[n.attrs["name"]])
             else:
-                attrs = {k: _concrete(k, v, {"batch": batch}) for k, v in n.attrs.items()}
+                attrs = {k: concrete(v, {"batch": batch}) for k, v in n.attrs.items()}
                 if n.op is ew.cast and n.type.dtype.kind == "f":
                     attrs["dtype"] = f64
                 result = np.asarray(n.op.reference(*[values[a.find()] for a in n.args], **attrs))

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from mlaot.ir.dims import Dim, Expr, dim, names, product, substitute
+from mlaot.ir.dims import Dim, Expr, Quotient, dim, names, nonnegative, product, substitute
 from mlaot.lower.plan import at_least
 
 NAMES = ("batch", "n", "m")
@@ -48,6 +48,25 @@ def test_laws_give_equal_objects(a: Dim, b: Dim, c: Dim) -> None:
 @given(DIMS, VALUES)
 def test_text_is_c(a: Dim, values: dict[str, int]) -> None:
     assert eval(str(a).replace("/", "//"), {}, dict(values)) == substitute(a, values)
+
+
+@given(DIMS, DIMS, VALUES)
+def test_differences_round_down(a: Dim, b: Dim, values: dict[str, int]) -> None:
+    """By quotients that C's division, which truncates, rounds down too."""
+    quotient = (a - b) // 4
+    assert substitute(quotient, values) == (substitute(a, values) - substitute(b, values)) // 4
+    assert all(substitute(atom.top, values) >= 0 for atom in quotients(quotient))
+
+
+def quotients(value: Dim) -> list[Quotient]:
+    atoms = [atom for monomial, _ in value.terms for atom in monomial] if isinstance(value, Expr) else []
+    return [atom for atom in atoms if isinstance(atom, Quotient)]
+
+
+@given(DIMS, DIMS, VALUES)
+def test_what_is_certain_holds(a: Dim, b: Dim, values: dict[str, int]) -> None:
+    assert nonnegative(a)
+    assert substitute(a - b, values) >= 0 or not nonnegative(a - b)
 
 
 @given(DIMS)

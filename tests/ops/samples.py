@@ -11,6 +11,8 @@ import numpy as np
 from mlaot.ir.types import Literal, f32, i64
 from mlaot.ops import structure as st
 
+from . import samples_structure
+
 Array = np.ndarray[Any, Any]
 
 SHAPES: tuple[tuple[int, ...], ...] = (
@@ -23,7 +25,7 @@ EXPONENTS = (0.0, 1.0, 2.0, 3.0, 4.0, 5.0, -1.0, -2.0, -3.0, -4.0, 0.5, -0.5, 1.
 
 @dataclass(frozen=True)
 class Sample:
-    """``args`` in float64 (labels as integers) and ``attrs`` of one use of an op."""
+    """``args`` in float64 (labels and bits as int64, conditions as bool) and ``attrs`` of one use of an op."""
 
     args: tuple[Array, ...]
     attrs: dict[str, Any]
@@ -56,6 +58,44 @@ def _apart(x: Array) -> Array:
 
 def _positive(x: Array) -> Array:
     return np.asarray(np.abs(x) + 0.3)
+
+
+def _inside(x: Array) -> Array:
+    """Between -1 and 1, ends left out."""
+    return np.asarray(0.95 * np.tanh(x))
+
+
+def _above_one(x: Array) -> Array:
+    return np.asarray(np.abs(x) + 1.3)
+
+
+def _close(rng: np.random.Generator) -> Iterator[Sample]:
+    """Numbers of which many are equal."""
+    for shape in SHAPES:
+        yield Sample(tuple(np.asarray(np.round(rng.normal(size=shape))) for _ in range(2)), {})
+
+
+def _bases(rng: np.random.Generator) -> Iterator[Sample]:
+    for shape in SHAPES:
+        yield Sample((_positive(rng.normal(size=shape)), np.asarray(rng.normal(size=shape))), {})
+
+
+def _discrete(count: int, *kinds: str) -> Make:
+    """Integers and bools in turn, or one of them."""
+
+    def make(rng: np.random.Generator) -> Iterator[Sample]:
+        for i, shape in enumerate(SHAPES):
+            low, high = (0, 2) if kinds[i % len(kinds)] == "bool" else (-70, 70)
+            args = [np.asarray(rng.integers(low, high, shape)) for _ in range(count)]
+            yield Sample(tuple(a.astype(kinds[i % len(kinds)]) for a in args), {})
+
+    return make
+
+
+def _choice(rng: np.random.Generator) -> Iterator[Sample]:
+    for shape in SHAPES:
+        values = [np.asarray(rng.normal(size=shape)) for _ in range(2)]
+        yield Sample((np.asarray(rng.normal(size=shape) > 0), *values), {})
 
 
 def _power(rng: np.random.Generator) -> Iterator[Sample]:
@@ -192,6 +232,21 @@ SAMPLES: dict[str, Make] = {
     "step": _unary(_apart),
     "pow": _power,
     "cast": _cast,
+    **dict.fromkeys(("equal", "not_equal", "less", "less_equal", "greater", "greater_equal"), _close),
+    **dict.fromkeys(("isnan", "isinf", "isfinite", "signbit"), _unary(np.asarray)),
+    "where": _choice,
+    **dict.fromkeys(("bitwise_and", "bitwise_or", "bitwise_xor"), _discrete(2, "int64", "bool")),
+    "bitwise_not": _discrete(1, "int64", "bool"),
+    **dict.fromkeys(("left_shift", "right_shift"), _discrete(2, "int64")),
+    **dict.fromkeys(("floor", "ceil", "trunc", "round"), _unary(np.asarray)),
+    **dict.fromkeys(("floor_divide", "remainder", "fmod", "copysign", "hypot", "atan2"), _many(2, positive=True)),
+    "nextafter": _many(2),
+    "power": _bases,
+    **dict.fromkeys(("exp2", "expm1", "sin", "cos", "sinh", "cosh", "asinh", "atan", "sigmoid"), _unary(np.asarray)),
+    **dict.fromkeys(("tan", "asin", "acos", "atanh", "erfinv"), _unary(_inside)),
+    **dict.fromkeys(("log2", "log10", "log1p"), _unary(_positive)),
+    "acosh": _unary(_above_one),
+    **dict.fromkeys(("erf", "erfc"), _unary(np.asarray)),
     "sum": _reduction,
     "max": _reduction,
     "min": _reduction,
@@ -208,6 +263,9 @@ SAMPLES: dict[str, Make] = {
     "const": _const,
     "size": _size,
 }
+
+
+SAMPLES |= samples_structure.SAMPLES
 
 
 def samples(name: str) -> list[Sample]:

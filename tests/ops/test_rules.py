@@ -11,7 +11,7 @@ import pytest
 from mlaot.errors import MlaotError
 from mlaot.evaluate import evaluate
 from mlaot.ir import Graph, Node, Type, dim, verify
-from mlaot.ir.types import BY_NUMPY, DType, f32, f64, i64
+from mlaot.ir.types import BY_NUMPY, DTYPES, DType, boolean, f16, f32, f64, i8, i32
 from mlaot.ops import OPS
 from mlaot.ops import elementwise as ew
 from mlaot.ops import reduction as red
@@ -20,14 +20,15 @@ from mlaot.ops.base import batch_elementwise
 from mlaot.transforms.batch import batch
 from mlaot.transforms.differentiate import differentiate
 
-from ..fuzz.random_graphs import static
 from .samples import SAMPLES, SHAPES, Sample, samples
 
 Array = np.ndarray[Any, Any]
 LEAVES = ("input",)
-NO_ARGUMENTS = ("input", "const", "size")
-NAMES = sorted(set(OPS) - set(LEAVES))
-WITH_ARGUMENTS = sorted(set(OPS) - set(NO_ARGUMENTS))
+CONTROL = ("cond", "scan", "while", "result")  # with subgraphs or several results: test_control.py
+NO_ARGUMENTS = ("input", "const", "size", "iota")
+NAMES = sorted(set(OPS) - {*LEAVES, *CONTROL})
+WITH_ARGUMENTS = sorted(set(NAMES) - set(NO_ARGUMENTS))
+ELEMENTWISE = [n for n in NAMES if OPS[n].batch is batch_elementwise]
 
 
 def graph_of(name: str, sample: Sample, dtype: DType = f64) -> tuple[Graph, Node, dict[str, Array]]:
@@ -36,7 +37,7 @@ def graph_of(name: str, sample: Sample, dtype: DType = f64) -> tuple[Graph, Node
     inputs: dict[str, Array] = {}
     nodes = []
     for i, array in enumerate(sample.args):
-        kind = i64 if array.dtype.kind == "i" else dtype
+        kind = dtype if array.dtype.kind == "f" else BY_NUMPY[str(array.dtype)]
         nodes.append(graph.input(f"a{i}", Type(kind, array.shape)))
         inputs[f"a{i}"] = array.astype(kind.numpy)
     node = graph.add(OPS[name], nodes, sample.attrs)
@@ -70,31 +71,76 @@ def test_type_rule_is_what_the_reference_gives(name: str) -> None:
         assert found == node.type, f"{name} of {[str(a.shape) for a in sample.args]} {sample.attrs}"
 
 
+@pytest.mark.parametrize("dtype", [d for d in DTYPES.values() if d.name != "bf16"], ids=str)
+@pytest.mark.parametrize("name", ELEMENTWISE)
+def test_type_rule_of_every_dtype(name: str, dtype: DType) -> None:
+    """What the type rule takes, the reference computes, and says the same of its dtype."""
+    sample = samples(name)[3]
+    first = 1 if name == "where" else 0
+    args = [*sample.args[:first], *[a.astype(dtype.numpy) for a in sample.args[first:]]]
+    try:
+        expected = OPS[name].type_rule(*[Type(BY_NUMPY[str(a.dtype)], a.shape) for a in args], **sample.attrs)
+    except MlaotError:
+        return
+    with np.errstate(all="ignore"):
+        result = np.asarray(OPS[name].reference(*args, **sample.attrs))
+    assert Type(BY_NUMPY[str(result.dtype)], result.shape) == expected
+
+
 @pytest.mark.parametrize("name", WITH_ARGUMENTS)
 def test_vjp_is_the_difference_quotient(name: str) -> None:
     """Along two random directions for each argument, in float64."""
     for sample in samples(name):
         graph, node, inputs = graph_of(name, sample)
+        if node.type.dtype.kind != "f":
+            continue
         rng = np.random.default_rng(len(graph.inputs))
-        weight = graph.constant(rng.normal(size=static(node.type.shape)), node.type.dtype)
-        weighted = ew.mul(node, weight)
-        loss = red.sum_(weighted, axes=tuple(range(node.type.rank))) if node.type.rank else weighted
+        loss = weighted(node, rng)
+        check_gradient(graph, loss, inputs, rng, 1e-6, f"{name} {sample.attrs}")
+
+
+@pytest.mark.parametrize("name", ELEMENTWISE)
+def test_vjp_of_vjp_is_the_difference_quotient(name: str) -> None:
+    """The gradient of a weighted sum of gradients."""
+    for sample in samples(name)[3:12]:
+        graph, node, inputs = graph_of(name, sample)
         wanted = [graph.inputs[k] for k, v in inputs.items() if v.dtype.kind == "f"]
-        graph.outputs = {"loss": loss} | dict(zip(inputs, differentiate(loss, wanted), strict=False))
-        verify(graph, "differentiate")
-        found = evaluate(graph, inputs, wide=True)
-        for key, value in inputs.items():
-            if value.dtype.kind == "i":
-                continue
-            for _ in range(2):
-                direction = rng.normal(size=value.shape)
-                moved = (inputs | {key: value + h * direction} for h in (1e-6, -1e-6))
-                ahead, behind = (float(evaluate(graph, m, wide=True)["loss"]) for m in moved)
-                expected = (ahead - behind) / 2e-6
-                actual = float((found[key] * direction).sum())
-                scale = max(1.0, float(np.abs(found[key] * direction).sum()))
-                what = f"{name} of {[a.shape for a in sample.args]} {sample.attrs} by {key}: {actual}, {expected}"
-                assert abs(actual - expected) <= 1e-6 * scale, what
+        if node.type.dtype.kind != "f" or not wanted:
+            continue
+        rng = np.random.default_rng(len(graph.inputs))
+        gradients = differentiate(weighted(node, rng), wanted)
+        loss = weighted(gradients[0], rng)
+        for gradient in gradients[1:]:
+            loss = ew.add(loss, weighted(gradient, rng))
+        check_gradient(graph, loss, inputs, rng, 1e-5, f"second derivative of {name} {sample.attrs}")
+
+
+def weighted(node: Node, rng: np.random.Generator) -> Node:
+    """The sum of all elements, each times a random number."""
+    shape = [int(d) for d in node.type.shape]  # type: ignore[arg-type]
+    product = ew.mul(node, node.graph.constant(rng.normal(size=shape), node.type.dtype))
+    return red.sum_(product, axes=tuple(range(node.type.rank))) if node.type.rank else product
+
+
+def check_gradient(
+    graph: Graph, loss: Node, inputs: dict[str, Array], rng: np.random.Generator, tolerance: float, what: str
+) -> None:
+    """The gradient of ``loss`` by each float input, along two directions, is the difference quotient."""
+    wanted = [k for k, v in inputs.items() if v.dtype.kind == "f"]
+    gradients = differentiate(loss, [graph.inputs[k] for k in wanted])
+    graph.outputs = {"loss": loss} | dict(zip(wanted, gradients, strict=True))
+    verify(graph, "differentiate")
+    found = evaluate(graph, inputs, wide=True)
+    for key, _ in product(wanted, range(2)):
+        value = inputs[key]
+        direction = rng.normal(size=value.shape)
+        moved = (inputs | {key: value + h * direction} for h in (1e-6, -1e-6))
+        ahead, behind = (float(evaluate(graph, m, wide=True)["loss"]) for m in moved)
+        expected = (ahead - behind) / 2e-6
+        actual = float((found[key] * direction).sum())
+        scale = max(1.0, float(np.abs(found[key] * direction).sum()))
+        where = f"{what} of {[a.shape for a in inputs.values()]} by {key}: {actual}, {expected}"
+        assert abs(actual - expected) <= tolerance * scale, where
 
 
 def test_gradient_of_equal_values_is_shared() -> None:
@@ -116,7 +162,7 @@ def test_gradient_at_kinks() -> None:
         assert evaluate(graph, {"x": [-1.0, 0.0, 1.0]})["d"].tolist() == wanted
 
 
-@pytest.mark.parametrize("name", WITH_ARGUMENTS)
+@pytest.mark.parametrize("name", [n for n in WITH_ARGUMENTS if not OPS[n].draws])
 def test_batching_is_a_loop(name: str) -> None:
     """With each argument batched or not, the batched op is the op on each example."""
     for sample in samples(name):
@@ -147,6 +193,18 @@ def refused(text: str, op: str, *types: Type, **attrs: Any) -> None:
 def test_type_rules_say_what_they_got() -> None:
     refused("f32[3] and f32[4]", "add", f32[3], f32[4])
     refused("f32[3] and f64[3]", "mul", f32[3], f64[3])
+    refused("div takes floating-point numbers, got i32[3]; cast it first", "div", i32[3], i32[3])
+    refused("add takes numbers, got bool[3]", "add", boolean[3], boolean[3])
+    refused("bitwise_or takes integers or bools, got f32[3]", "bitwise_or", f32[3], f32[3])
+    refused("left_shift takes integers, got bool[3]", "left_shift", boolean[3], boolean[3])
+    refused("less takes numbers, got bool[3]", "less", boolean[3], boolean[3])
+    refused("nextafter takes f32 or f64, got f16[3]", "nextafter", f16[3], f16[3])
+    refused("pow of i8[3] takes an exponent", "pow", i8[3], exponent=-1)
+    refused("pow of i8[3] takes an exponent", "pow", i8[3], exponent=128)
+    refused("pow of i8[3] takes an exponent", "pow", i8[3], exponent=0.5)
+    refused("got f32[3], f32[3], f32[3]", "where", f32[3], f32[3], f32[3])
+    refused("got bool[3], f32[3], f64[3]", "where", boolean[3], f32[3], f64[3])
+    refused("got bool[3], f32[4], f32[4]", "where", boolean[3], f32[4], f32[4])
     refused("cannot reduce f32[3] over axes (1,)", "sum", f32[3], axes=(1,))
     refused("cannot reduce f32[3,3] over axes (0, 0)", "max", f32[3, 3], axes=(0, 0))
     refused("cannot broadcast f32[3] to [3, 4] along axes (1,)", "broadcast", f32[3], shape=(3, 4), axes=(1,))

@@ -7,14 +7,15 @@ from types import ModuleType
 
 import pytest
 
-from . import models
+from . import kinds, models
 
 
 @pytest.fixture(scope="session")
 def libraries(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """The shared libraries of the hand-made models."""
     folder = tmp_path_factory.mktemp("runtime")
-    return {name: models.build(module, kernels, folder / name) for name, (module, kernels) in models.MODELS.items()}
+    both = models.MODELS | kinds.MODELS
+    return {name: models.build(module, kernels, folder / name) for name, (module, kernels) in both.items()}
 
 
 @pytest.fixture(scope="session")
@@ -33,3 +34,27 @@ def fit(libraries: dict[str, Path]) -> ModuleType:
 def large(libraries: dict[str, Path]) -> ModuleType:
     """A module with embedded weights."""
     return models.load(libraries["large"])
+
+
+@pytest.fixture(scope="session")
+def dtypes(libraries: dict[str, Path]) -> ModuleType:
+    """A module with entries of every dtype."""
+    return models.load(libraries["dtypes"])
+
+
+@pytest.fixture(scope="session")
+def shapes(libraries: dict[str, Path]) -> ModuleType:
+    """A module with shapes of every form."""
+    return models.load(libraries["shapes"])
+
+
+@pytest.fixture
+def cache(libraries: dict[str, Path]) -> ModuleType:
+    """A frozen module with buffers, at its start."""
+    return models.load(libraries["cache"])
+
+
+@pytest.fixture
+def momentum(libraries: dict[str, Path]) -> ModuleType:
+    """A training module with a buffer and an optimizer that keeps state, at its start."""
+    return models.load(libraries["momentum"])

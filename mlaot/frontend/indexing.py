@@ -1,0 +1,352 @@
+"""``x[...]``, and functional updates of what it names, by NumPy's rules.
+
+Slices, integers, ``None`` and ``...`` are views. Integer arrays, traced or constant, gather; a constant boolean mask is
+the integer arrays of its true places. An index that is out of range is clamped when it is traced, and refused when it
+is constant.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from mlaot.errors import MlaotError
+from mlaot.frontend.promotion import apply, as_node, broadcast_shape, cast, full, normal_axis, spread
+from mlaot.frontend.protocols import implements, run
+from mlaot.frontend.shaping import a_shape, divided, moveaxis, tensor
+from mlaot.frontend.tensor import Tensor, any_traced, is_traced, plain
+from mlaot.ir import Dim, Node
+from mlaot.ir import dims as dims_
+from mlaot.ir.dims import Expr
+from mlaot.ir.types import boolean, i64
+
+NEW = object()
+
+
+@dataclass
+class Plan:
+    """An index over ``x``: ``view`` after the basic parts; ``arrays`` index its axes ``axes``; what they make goes to
+    axis ``place`` of the result. ``shape`` is the result's for a basic index: axes that integers named are gone."""
+
+    view: Node
+    shape: tuple[Dim, ...]
+    axes: tuple[int, ...]
+    arrays: list[Any]
+    place: int
+
+
+def get(x: Any, index: Any) -> Any:
+    """``x[index]``."""
+    if not (is_traced(x) or any_traced(index)):
+        return plain(x)[plain(index)]
+    return run("x[...]", lambda: _get(as_node(x), index), (), {})
+
+
+def _get(x: Node, index: Any) -> Any:
+    plan = planned(x, index)
+    if not plan.arrays:
+        return Tensor(plan.view if plan.view.type.shape == plan.shape else apply("reshape", plan.view, shape=plan.shape))
+    rows, indices = _rows_and_indices(plan)
+    picked = Tensor(apply("gather", rows, indices, lead=0))
+    rank = indices.type.rank
+    return moveaxis(picked, range(rank), range(plan.place, plan.place + rank)) if plan.place and rank else picked
+
+
+def planned(x: Node, index: Any) -> Plan:
+    """Work an index out."""
+    parts = _expanded(index, x.type)
+    starts, sizes, steps = [], [], []
+    axis = 0
+    kinds: list[tuple[str, Any]] = []
+    for part in parts:
+        if part is NEW:
+            kinds.append(("new", None))
+            continue
+        extent = x.type.shape[axis]
+        start, size, step = _span(part, extent, axis) if isinstance(part, slice | int) else (0, extent, 1)
+        starts.append(start)
+        sizes.append(size)
+        steps.append(step)
+        kinds.append(("slice" if isinstance(part, slice) else "int" if isinstance(part, int) else "array", part))
+        axis += 1
+    advanced = any(kind == "array" for kind, _ in kinds)
+    view = x
+    if any(s != 0 for s in starts) or any(t != 1 for t in steps) or tuple(sizes) != x.type.shape:
+        view = apply("slice", x, start=tuple(starts), size=tuple(sizes), step=tuple(steps))
+    shape: list[Dim] = []  # with the axes that arrays index, and without those that integers took
+    axes, arrays, places, outside = [], [], [], []
+    dims = iter(view.type.shape)
+    for position, (kind, part) in enumerate(kinds):
+        if kind == "new":
+            shape.append(1)
+            continue
+        d = next(dims)
+        if kind == "int" and advanced:
+            places.append(position)  # beside arrays an integer is an array too: it decides where their axes go
+        if kind == "array":
+            axes.append(len(shape))
+            arrays.append(part)
+            places.append(position)
+        if kind != "int":
+            shape.append(d)
+    outside = [i for i in range(len(shape)) if i not in axes]
+    together = not places or places == list(range(places[0], places[-1] + 1))
+    first = sum(1 for kind, _ in kinds[: places[0]] if kind in ("new", "slice")) if together and places else 0
+    if arrays and view.type.shape != tuple(shape):
+        view = apply("reshape", view, shape=tuple(shape))
+    assert len(outside) + len(axes) == len(shape)
+    return Plan(view, tuple(shape), tuple(axes), arrays, first)
+
+
+def _expanded(index: Any, type_: Any) -> list[Any]:
+    """The parts of an index, one for each axis, and ``NEW`` for each new one."""
+    given = list(index) if isinstance(index, tuple) else [index]
+    found: list[Any] = []
+    for part in given:
+        found.extend(_part(part))
+    taken = sum(1 for p in found if p is not NEW and p is not Ellipsis)
+    if taken > type_.rank:
+        raise MlaotError(f"too many indices for {type_}: {taken}")
+    rest = [slice(None)] * (type_.rank - taken)
+    where = [i for i, p in enumerate(found) if p is Ellipsis]
+    if len(where) > 1:
+        raise MlaotError("an index can have a single ... only")
+    return found[: where[0]] + rest + found[where[0] + 1 :] if where else found + rest
+
+
+def _part(part: Any) -> list[Any]:
+    """One part of an index in its plainest form: NEW, ..., a slice, an int, or an integer array."""
+    if part is None:
+        return [NEW]
+    if part is Ellipsis or isinstance(part, slice):
+        return [part]
+    if is_traced(part) or (isinstance(part, list) and any_traced(part)):
+        node = as_node(part)
+        if node.type.dtype is boolean:
+            raise MlaotError(
+                f"a mask {node.type}: the shape of the result depends on the data; use mlaot.where(mask, x, other)"
+            )
+        if node.type.dtype.kind not in "iu":
+            raise MlaotError(f"an index must be made of integers, got {node.type}")
+        return [Tensor(node)]
+    if isinstance(part, Expr):
+        return [tensor(part)]
+    array = np.asarray(plain(part))
+    if array.dtype == bool:
+        return list(_mask(array))
+    if array.size == 0:
+        array = array.astype(np.int64)
+    if array.dtype.kind not in "iu":
+        raise MlaotError(f"an index must be made of integers, slices, None, ..., or arrays of integers, got {part!r}")
+    return [int(array)] if array.ndim == 0 else [array]
+
+
+def _mask(mask: Any) -> Sequence[Any]:
+    if mask.ndim == 0:
+        raise MlaotError("x[True] and x[False] cannot be traced; use x[None] or mlaot.where")
+    return np.nonzero(mask)
+
+
+def _span(part: slice | int, extent: Dim, axis: int) -> tuple[Dim, Dim, int]:
+    """Start, number and step of the elements that a slice or an integer names."""
+    if isinstance(part, int):
+        if isinstance(extent, int) and not -extent <= part < extent:
+            raise MlaotError(f"index {part} is out of bounds for axis {axis} with {extent} elements")
+        return (part if part >= 0 else part + extent), 1, 1
+    for bound in (part.start, part.stop, part.step):
+        if is_traced(bound):
+            raise MlaotError(
+                "a slice with a traced bound: its size is not known; a window of fixed size is "
+                "x[start + np.arange(size)]"
+            )
+    if isinstance(extent, int) and not isinstance(part.start, Expr) and not isinstance(part.stop, Expr):
+        found = range(*part.indices(extent))
+        return (found.start if len(found) else 0), len(found), (found.step if len(found) else 1)
+    return _named_span(part, extent)
+
+
+def _named_span(part: slice, extent: Dim) -> tuple[Dim, Dim, int]:
+    """A slice of a named dim, which is taken to be as long as the slice needs: the module checks that when called."""
+    step = 1 if part.step is None else int(part.step)
+    if step == 0:
+        raise MlaotError("a slice's step cannot be zero")
+
+    def bound(value: Any, otherwise: Dim) -> Dim:
+        if value is None:
+            return otherwise
+        return value if isinstance(value, Expr) or value >= 0 else value + extent
+
+    if step > 0:
+        start, stop = bound(part.start, 0), bound(part.stop, extent)
+        size: Dim = stop - start
+    else:
+        start = bound(part.start, -1 + extent)
+        size = start + 1 if part.stop is None else start - bound(part.stop, 0)
+    if isinstance(size, int):
+        size = max(size, 0)
+    return start, (size if abs(step) == 1 else (size + (abs(step) - 1)) // abs(step)), step
+
+
+def _rows_and_indices(plan: Plan) -> tuple[Node, Node]:
+    """The view with its indexed axes first and merged to one, and one index array into that."""
+    rest = tuple(i for i in range(len(plan.shape)) if i not in plan.axes)
+    extents = [plan.shape[i] for i in plan.axes]
+    perm = (*plan.axes, *rest)
+    rows = plan.view if perm == tuple(range(len(perm))) else apply("transpose", plan.view, perm=perm)
+    if len(extents) > 1:
+        kept = tuple(plan.shape[i] for i in rest)
+        rows = apply("reshape", rows, shape=(dims_.product(tuple(extents)), *kept))
+    return rows, _flat_index(plan.arrays, extents, plan.axes)
+
+
+def _flat_index(arrays: list[Any], extents: list[Dim], axes: Sequence[int]) -> Node:
+    """Row-major positions from an index for each of several axes."""
+    if len(arrays) == 1 and (is_traced(arrays[0]) or not isinstance(extents[0], int)):
+        return as_node(arrays[0])
+    checked = [_checked(a, n, axis) for a, n, axis in zip(arrays, extents, axes, strict=True)]
+    if not any(is_traced(a) for a in checked):
+        found = checked[0]
+        for a, n in zip(checked[1:], extents[1:], strict=True):
+            found = found * n + a
+        return as_node(np.asarray(found, np.int64))
+    nodes = [as_node(a, i64) for a in checked]
+    shape = broadcast_shape([n.type.shape for n in nodes])
+    flat = Tensor(spread(nodes[0], shape))
+    for node, n in zip(nodes[1:], extents[1:], strict=True):
+        flat = flat * tensor(n) + Tensor(node)
+    return as_node(flat)
+
+
+def _checked(index: Any, extent: Dim, axis: int) -> Any:
+    """An index counted from the front and in range."""
+    if not is_traced(index) and isinstance(extent, int):
+        if index.size and (index.min() < -extent or index.max() >= extent):
+            worst = index.max() if index.max() >= extent else index.min()
+            raise MlaotError(f"index {worst} is out of bounds for axis {axis} with {extent} elements")
+        return np.where(index < 0, index + extent, index)
+    i, n = Tensor(as_node(index, i64)), tensor(extent)
+    return np.maximum(np.minimum(np.where(i < 0, i + n, i), n - 1), 0)
+
+
+def update(x: Any, index: Any, values: Any, mode: str) -> Any:
+    """A copy of ``x`` in which ``x[index]`` is ``values``, or their sum, maximum or minimum with what stood there."""
+    if not any_traced(x, values, index):
+        return _updated(np.array(plain(x)), plain(index), plain(values), mode)
+    return run(f"x.at[...].{mode}", lambda: _update(as_node(x), index, values, mode), (), {})
+
+
+WRITERS = {"add": np.add, "max": np.maximum, "min": np.minimum}
+
+
+def _updated(x: Any, index: Any, values: Any, mode: str) -> Any:
+    if mode == "set":
+        x[index] = values
+    else:
+        WRITERS[mode].at(x, index, values)
+    return x
+
+
+def _update(x: Node, index: Any, values: Any, mode: str) -> Any:
+    """Through the positions of the elements: ``x[index]`` of the array of all positions is where the values go."""
+    if mode not in ("set", *WRITERS):
+        raise MlaotError(f"expected set, add, max or min, got {mode!r}")
+    total = dims_.product(x.type.shape)
+    positions = apply("iota", shape=(total,), axis=0, dtype=i64)
+    places = as_node(_get(apply("reshape", positions, shape=x.type.shape), index))
+    new = spread(as_node(values, x.type.dtype), places.type.shape)
+    flat = apply("reshape", x, shape=(total,))
+    return Tensor(apply("reshape", apply("scatter", flat, places, new, lead=0, mode=mode), shape=x.type.shape))
+
+
+# Functions of NumPy that index.
+
+
+@implements("take")
+def take(a: Any, indices: Any, axis: Any = None, *, mode: str = "raise") -> Any:
+    x = tensor(a)
+    if axis is None:
+        x, axis = np.ravel(x), 0
+    lead = (slice(None),) * normal_axis(axis, x.ndim)
+    if mode == "wrap":
+        indices = np.remainder(indices, x.shape[len(lead)])
+    elif mode == "clip":
+        indices = np.clip(indices, 0, tensor(x.shape[len(lead)] - 1) if is_traced(indices) else x.shape[len(lead)] - 1)
+    part = indices if is_traced(indices) else np.asarray(indices)
+    return x[(*lead, part)]
+
+
+@implements("take_along_axis")
+def take_along_axis(arr: Any, indices: Any, axis: Any = -1) -> Any:
+    x, i = as_node(arr), as_node(indices)
+    if axis is None:
+        x, axis = apply("reshape", x, shape=(dims_.product(x.type.shape),)), 0
+    rows, places, at = _along(x, i, axis)
+    return moveaxis(Tensor(apply("gather", rows, places, lead=rows.type.rank - 1)), -1, at)
+
+
+def _along(x: Node, indices: Node, axis: int) -> tuple[Node, Node, int]:
+    """An array and its indices with ``axis`` last and the axes before it alike."""
+    at = normal_axis(axis, x.type.rank)
+    if indices.type.rank != x.type.rank:
+        raise MlaotError(f"{x.type} and its indices {indices.type} must have as many axes")
+    rows, places = (as_node(moveaxis(Tensor(n), at, -1)) for n in (x, indices))
+    lead = broadcast_shape([rows.type.shape[:-1], places.type.shape[:-1]])
+    return (
+        spread(rows, (*lead, rows.type.shape[-1])),
+        spread(places, (*lead, places.type.shape[-1])),
+        at,
+    )
+
+
+@implements("put_along_axis")
+def put_along_axis(arr: Any, indices: Any, values: Any, axis: Any) -> Any:
+    raise MlaotError("put_along_axis writes in place, which cannot be traced; use x = mlaot.put_along_axis(x, ...)")
+
+
+def put_along(x: Node, indices: Node, values: Any, axis: Any) -> Tensor:
+    """``x`` with ``values`` where ``take_along_axis`` reads."""
+    shape = x.type.shape
+    if axis is None:
+        x, axis = apply("reshape", x, shape=(dims_.product(shape),)), 0
+    rows, places, at = _along(x, indices, axis)
+    new = spread(as_node(values, x.type.dtype), indices.type.shape)
+    new = as_node(moveaxis(Tensor(new), at, -1))
+    new = spread(new, places.type.shape)
+    found = apply("scatter", rows, places, new, lead=rows.type.rank - 1, mode="set")
+    return Tensor(apply("reshape", as_node(moveaxis(Tensor(found), -1, at)), shape=shape))
+
+
+@implements("delete")
+def delete(arr: Any, obj: Any, axis: Any = None) -> Any:
+    x = tensor(arr)
+    if axis is None:
+        x, axis = np.ravel(x), 0
+    at = normal_axis(axis, x.ndim)
+    size = x.shape[at]
+    if is_traced(obj) or not isinstance(size, int):
+        raise MlaotError("the shape of its result depends on the data: what to delete must be constant")
+    return x[(slice(None),) * at + (np.delete(np.arange(size), obj),)]
+
+
+@implements("insert")
+def insert(arr: Any, obj: Any, values: Any, axis: Any = None) -> Any:
+    x = tensor(arr)
+    if axis is None:
+        x, axis = np.ravel(x), 0
+    at = normal_axis(axis, x.ndim)
+    if not isinstance(obj, int):
+        raise MlaotError("insert at more than one place cannot be traced; use np.concatenate")
+    size = x.shape[at]
+    place = obj if obj >= 0 else obj + size
+    value = Tensor(as_node(values, x.node.type.dtype))
+    shape = (*x.shape[:at], 1, *x.shape[at + 1 :])
+    if value.ndim == x.ndim:
+        shape = (*x.shape[:at], value.shape[at], *x.shape[at + 1 :])
+    lead = (slice(None),) * at
+    middle = np.broadcast_to(value, shape)
+    return np.concatenate([x[(*lead, slice(None, place))], middle, x[(*lead, slice(place, None))]], at)
+
+

@@ -1,0 +1,292 @@
+"""``@mlaot.model``: a function of annotated arrays becomes graphs, with the parameters and buffers that it meets."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from mlaot.errors import MlaotError
+from mlaot.frontend import random
+from mlaot.frontend.declaration import Declaration, Optimizer, Traced
+from mlaot.frontend.promotion import as_node
+from mlaot.frontend.tensor import Held, Parameter, Tensor, parameters
+from mlaot.frontend.trace import Trace, tracing, training
+from mlaot.ir import DType, Graph, Node, Type
+
+Function = Callable[..., Any]
+PLAIN = (str, bytes, int, float, complex, bool, type(None), np.ndarray, np.generic, type, DType, Type)
+
+
+def model(
+    function: Function | None = None,
+    *,
+    loss: Function | None = None,
+    optimizer: Optimizer | None = None,
+    parameters: Any = None,
+    learning_rate: float = 0.1,
+) -> Any:
+    """Mark a function of annotated arrays as a model: ``def net(x: mlaot.f32[64]): ...``.
+
+    Without a named dim in the annotations the function is for one example and the module serves any batch. ``loss`` is
+    a function of the outputs and further annotated inputs; with it the module trains ``parameters`` (all it meets,
+    unless given) by ``optimizer``, or by stochastic gradient descent. ``parameters`` are a dict of arrays, or any
+    object whose attributes hold ``Parameter``s and ``Buffer``s: their names are paths of attributes.
+    """
+    if function is None:
+        return lambda f: Model(f, loss, optimizer, parameters, learning_rate)
+    return Model(function, loss, optimizer, parameters, learning_rate)
+
+
+class Model(Declaration):
+    """A function that can be compiled, and still called."""
+
+    function: Function
+    entries: dict[str, Function]
+
+    def __init__(
+        self,
+        function: Function,
+        loss: Function | None,
+        optimizer: Optimizer | None,
+        given: Any,
+        learning_rate: float,
+    ) -> None:
+        entries: dict[str, Function] = {}
+        super().__init__(lambda: _trace(function, loss, optimizer, given, learning_rate, entries))
+        object.__setattr__(self, "function", function)
+        object.__setattr__(self, "entries", entries)
+
+    def __call__(self, *args: Any, **options: Any) -> Any:
+        with random.entry():
+            return self.function(*args, **options)
+
+    def entry(self, function: Function) -> Function:
+        """Mark a further function of the module, over the same parameters and buffers."""
+        if function.__name__ in self.entries or function.__name__ in RESERVED:
+            raise MlaotError(f"the module has an entry called {function.__name__!r} already; choose another name")
+        self.entries[function.__name__] = function
+        return function
+
+
+RESERVED = ("forward", "loss", "train_step", "accumulate", "update", "backward")
+
+
+def _trace(
+    function: Function,
+    loss: Function | None,
+    optimizer: Optimizer | None,
+    given: Any,
+    learning_rate: float,
+    entries: Mapping[str, Function],
+) -> Traced:
+    known = _walked(given)
+    held: dict[str, Held] = {}
+    graph, arguments = _model_graph(function, loss, known, held)
+    trained = None
+    if loss is not None:
+        with training():
+            trained, _ = _model_graph(function, loss, known, held)
+        if str(trained) == str(graph):
+            trained = None
+    further = {name: _entry_graph(name, f, known, held) for name, f in entries.items()}
+    graphs = [graph, *([trained] if trained else []), *further.values()]
+    per_example = not _named_dims(graph)
+    _check_writes(function, graphs, per_example)
+    _check_entries(function, further, per_example)
+    wanted = _trained(held, known if given is not None and loss is not None else None)
+    return Traced(
+        graph,
+        {name: value.array for name, value in held.items() if name in wanted},
+        per_example=per_example,
+        learning_rate=learning_rate,
+        arguments=arguments,
+        training=trained,
+        buffers={name: value.array for name, value in held.items() if name not in wanted},
+        entries=further,
+        optimizer=optimizer,
+    )
+
+
+def _trained(held: Mapping[str, Held], given: Mapping[str, Held] | None) -> set[str]:
+    """The names of what the training step updates: every parameter, or those that the user gave."""
+    names = {name for name, value in held.items() if isinstance(value, Parameter)}
+    return names if given is None else names & set(given)
+
+
+def _model_graph(
+    function: Function, loss: Function | None, known: Mapping[str, Held], held: dict[str, Held]
+) -> tuple[Graph, tuple[str, ...]]:
+    """The graph of a model and its loss, and the names of the model's arguments."""
+    trace = _root("model", known, held)
+    graph = trace.graph
+    with tracing(trace):
+        for value in known.values():
+            if isinstance(value, Parameter):
+                value.node()
+        arguments = _arguments(graph, function, 0)
+        outputs = function(*arguments)
+        for name, value in _named(outputs).items():
+            graph.outputs[name] = _output(function, name, value)
+        _check_outputs(graph)
+        if loss is not None:
+            results = outputs if isinstance(outputs, tuple) else (outputs,)
+            graph.outputs["loss"] = as_node(loss(*results, *_arguments(graph, loss, len(results))))
+        _finish(trace)
+    return graph, tuple(argument.node.attrs["name"] for argument in arguments)
+
+
+def _entry_graph(name: str, function: Function, known: Mapping[str, Held], held: dict[str, Held]) -> Graph:
+    trace = _root(name, known, held)
+    with tracing(trace):
+        outputs = function(*_arguments(trace.graph, function, 0))
+        if outputs is not None:
+            for key, value in _named(outputs).items():
+                trace.graph.outputs[key] = _output(function, key, value)
+        _finish(trace)
+    if not trace.graph.outputs and not trace.graph.writes:
+        raise MlaotError(f"the entry {name} has no output and assigns no buffer")
+    return trace.graph
+
+
+def _root(name: str, known: Mapping[str, Held], held: dict[str, Held]) -> Trace:
+    return Trace(Graph(name), names={id(value): key for key, value in known.items()}, held=held)
+
+
+def _finish(trace: Trace) -> None:
+    """The writes of an entry; one that drew random numbers counts itself."""
+    if trace.sites:
+        random.advance()
+    trace.graph.writes = {name: node for name, node in trace.writes.items() if node is not trace.graph.inputs[name]}
+
+
+def _arguments(graph: Graph, function: Function, skip: int) -> list[Tensor]:
+    """A traced array for each annotated argument behind the first ``skip``."""
+    found = []
+    name = getattr(function, "__name__", type(function).__name__)
+    try:
+        hints = inspect.get_annotations(function, eval_str=True)
+    except NameError as error:
+        raise MlaotError(f"the annotations of {name}: {error}") from None
+    for argument, details in list(inspect.signature(function).parameters.items())[skip:]:
+        if details.kind in (details.VAR_POSITIONAL, details.VAR_KEYWORD):
+            raise MlaotError(f"argument {details} of {name}: a model's arguments must each have a name")
+        hint = hints.get(argument)
+        if hint is None and details.default is not details.empty:
+            continue
+        if details.kind is details.KEYWORD_ONLY:
+            raise MlaotError(f"argument {argument!r} of {name}: a keyword-only argument cannot be an input")
+        if isinstance(hint, DType):
+            hint = Type(hint)
+        if not isinstance(hint, Type):
+            raise MlaotError(
+                f"argument {argument!r} of {name}: expected an annotation such as mlaot.f32[64], got {hint!r}"
+            )
+        if argument in graph.inputs:
+            raise MlaotError(f"argument {argument!r} of {name} is the name of another input or parameter")
+        found.append(Tensor(graph.input(argument, hint)))
+    return found
+
+
+def _named(outputs: Any) -> dict[str, Any]:
+    if isinstance(outputs, Mapping):
+        return dict(outputs)
+    if isinstance(outputs, tuple | list):
+        return {f"out{i}": value for i, value in enumerate(outputs)}
+    return {"out": outputs}
+
+
+def _output(function: Function, name: str, value: Any) -> Node:
+    if isinstance(value, Mapping | tuple | list):
+        raise MlaotError(f"output {name!r} is a {type(value).__name__}; expected an array, a tuple or a dict of arrays")
+    return as_node(value)
+
+
+def _check_outputs(graph: Graph) -> None:
+    if not graph.outputs:
+        raise MlaotError("the model has no output")
+    if "loss" in graph.outputs:
+        raise MlaotError("an output cannot be called 'loss'; to train, give the decorator a function loss=")
+    for name in graph.outputs:
+        if not isinstance(name, str) or not name.isidentifier():
+            raise MlaotError(f"an output's name must be an identifier, got {name!r}")
+
+
+def _named_dims(graph: Graph) -> bool:
+    return any(not isinstance(d, int) for n in graph.inputs.values() for d in n.type.shape)
+
+
+def _check_writes(function: Function, graphs: list[Graph], per_example: bool) -> None:
+    """A model for one example cannot update state: which example of a batch would it be?"""
+    for graph in graphs:
+        written = [name for name in graph.writes if name != random.NAME]
+        arrays = [name for name, node in graph.inputs.items() if not node.attrs.get("parameter")]
+        if per_example and written and arrays:
+            raise MlaotError(
+                f"{function.__name__} is for one example and cannot assign the buffer {written[0]!r}; name the batch "
+                f"in its annotations: batch = mlaot.dim('batch'), {arrays[0]}: mlaot.f32[batch, ...]"
+            )
+
+
+def _check_entries(function: Function, entries: Mapping[str, Graph], per_example: bool) -> None:
+    for name, graph in entries.items():
+        if per_example and _named_dims(graph):
+            raise MlaotError(
+                f"{function.__name__} is for one example, but its entry {name} has named dims; "
+                "name the batch in the annotations of both"
+            )
+
+
+def _walked(given: Any) -> dict[str, Held]:
+    """Parameters and buffers by name: those of a dict, or those that an object's attributes hold."""
+    if isinstance(given, Mapping):
+        found = {str(k): v if isinstance(v, Held) or not _is_array(v) else Parameter(k, v) for k, v in given.items()}
+    else:
+        found = given
+    result: dict[str, Held] = {}
+    seen: set[int] = set()
+    for path, value in _leaves(found, "", seen):
+        name = value.name if value.name is not None else path
+        if result.setdefault(name, value) is not value:
+            raise MlaotError(f"two parameters or buffers are called {name!r}; give one of them another name")
+    return result
+
+
+def _is_array(value: Any) -> bool:
+    return isinstance(value, np.ndarray | np.generic | float | list)
+
+
+def _leaves(thing: Any, path: str, seen: set[int]) -> Iterator[tuple[str, Held]]:
+    """Parameters and buffers below an object, by attribute, key and position; each once."""
+    if isinstance(thing, PLAIN) or id(thing) in seen:
+        return
+    seen.add(id(thing))
+    if isinstance(thing, Held):
+        yield path or thing.kind, thing
+        return
+    parts: list[tuple[Any, Any]] = []
+    if isinstance(thing, Mapping):
+        parts += thing.items()
+    elif isinstance(thing, list | tuple | set):
+        parts += enumerate(thing)
+    if hasattr(thing, "__dict__") and not inspect.ismodule(thing) and not inspect.isroutine(thing):
+        parts += vars(thing).items()
+    for key, part in parts:
+        yield from _leaves(part, f"{path}.{key}" if path else str(key), seen)
+
+
+def load(path: str | Path) -> dict[str, Parameter]:
+    """The arrays of a safetensors file as parameters; a relative path is looked for beside the calling module first."""
+    import safetensors.numpy
+
+    caller = inspect.stack()[1].filename
+    beside = Path(caller).parent / path
+    found = beside if beside.exists() else Path(path)
+    if not found.exists():
+        raise MlaotError(f"no file {path}; looked in {Path(caller).parent} and {Path.cwd()}")
+    return parameters(safetensors.numpy.load_file(found))
+
+

@@ -1,0 +1,216 @@
+"""What NumPy builds on its ufuncs: rounding, clipping, comparing with a tolerance, interpolation, convolution."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from mlaot.errors import MlaotError
+from mlaot.frontend.promotion import apply, as_node, cast, like, normal_axis, promote
+from mlaot.frontend.protocols import implements
+from mlaot.frontend.shaping import tensor
+from mlaot.frontend.tensor import Tensor, is_traced
+from mlaot.ir.types import boolean, f64
+
+
+@implements("clip")
+def clip(a: Any, a_min: Any = None, a_max: Any = None, *, min: Any = None, max: Any = None) -> Any:
+    low = a_min if min is None else min
+    high = a_max if max is None else max
+    x = tensor(a)
+    x = x if low is None else np.maximum(x, low)
+    return x if high is None else np.minimum(x, high)
+
+
+@implements("round", "around", "round_")
+def round_(a: Any, decimals: int = 0) -> Any:
+    x = as_node(a)
+    if x.type.dtype.kind != "f":
+        if decimals < 0:
+            raise MlaotError("round of integers to tens cannot be traced; divide, round and multiply")
+        return Tensor(cast(x, f64) if x.type.dtype is boolean else x)
+    if decimals == 0:
+        return Tensor(apply("round", x))
+    scale = 10.0 ** abs(decimals)
+    y = Tensor(x)
+    return np.rint(y * scale) / scale if decimals > 0 else np.rint(y / scale) * scale
+
+
+@implements("fix")
+def fix(x: Any) -> Any:
+    return np.trunc(tensor(x))
+
+
+@implements("nan_to_num")
+def nan_to_num(x: Any, copy: bool = True, nan: Any = 0.0, posinf: Any = None, neginf: Any = None) -> Any:
+    node = as_node(x)
+    if node.type.dtype.kind != "f":
+        return Tensor(node)
+    limits = np.finfo("float32" if node.type.dtype.name == "bf16" else node.type.dtype.numpy)
+    top = float(limits.max) if node.type.dtype.name != "bf16" else 3.3895313892515355e38
+    y = Tensor(node)
+    y = np.where(np.isnan(y), Tensor(like(node, nan)), y)
+    high = Tensor(like(node, top if posinf is None else posinf))
+    low = Tensor(like(node, -top if neginf is None else neginf))
+    return np.where(y == np.inf, high, np.where(y == -np.inf, low, y))
+
+
+@implements("isclose")
+def isclose(a: Any, b: Any, rtol: Any = 1e-05, atol: Any = 1e-08, equal_nan: bool = False) -> Any:
+    x, y = (tensor(v) for v in (a, b))
+    y = y if y.node.type.dtype.kind == "f" else y.astype(np.float64)
+    near = np.abs(x - y) <= atol + rtol * np.abs(y)
+    found = (near & np.isfinite(y)) | (x == y)
+    return found | (np.isnan(x) & np.isnan(y)) if equal_nan else found
+
+
+@implements("isneginf")
+def isneginf(x: Any) -> Any:
+    return np.equal(tensor(x), -np.inf)
+
+
+@implements("isposinf")
+def isposinf(x: Any) -> Any:
+    return np.equal(tensor(x), np.inf)
+
+
+@implements("isreal")
+def isreal(x: Any) -> Any:
+    return np.ones_like(tensor(x), dtype=bool)  # type: ignore[call-overload]
+
+
+@implements("sinc")
+def sinc(x: Any) -> Any:
+    y = tensor(x)
+    y = np.pi * (y if y.node.type.dtype.kind == "f" else y.astype(np.float64))
+    zero = y == 0
+    safe = np.where(zero, 1.0, y)
+    return np.where(zero, 1.0, np.sin(safe) / safe)
+
+
+@implements("isin")
+def isin(element: Any, test_elements: Any, *, assume_unique: bool = False, invert: bool = False) -> Any:
+    x, y = promote(element, test_elements)
+    wide = np.expand_dims(Tensor(x), -1)  # type: ignore[call-overload]
+    found = np.any(wide == np.ravel(Tensor(y)), axis=-1)  # type: ignore[call-overload]
+    return ~found if invert else found
+
+
+@implements("interp")
+def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period: Any = None) -> Any:
+    """Linear between the points ``(xp, fp)``, constant beyond; ``xp`` must increase."""
+    if period is not None:
+        raise MlaotError("interp with period= cannot be traced; use np.remainder first")
+    at, places, values = (tensor(v).astype(np.float64) for v in (x, xp, fp))
+    size = places.shape[0]
+    i = np.clip(np.searchsorted(places, at, side="right") - 1, 0, tensor(size - 2))  # type: ignore[call-overload]
+    x0, x1, y0, y1 = places[i], places[i + 1], values[i], values[i + 1]
+    found = y0 + (y1 - y0) * ((at - x0) / (x1 - x0))
+    found = np.where(at == x1, y1, found)
+    below = values[0] if left is None else left
+    above = values[-1] if right is None else right
+    found = np.where(at < places[0], below, np.where(at > places[-1], above, found))
+    return np.where(np.isnan(at), np.nan, found)
+
+
+@implements("digitize")
+def digitize(x: Any, bins: Any, right: bool = False) -> Any:
+    """For bins that increase."""
+    if not is_traced(bins) and np.any(np.diff(bins) < 0):
+        raise MlaotError("digitize with decreasing bins cannot be traced; reverse them")
+    return np.searchsorted(tensor(bins), tensor(x), side="left" if right else "right")  # type: ignore[call-overload]
+
+
+@implements("convolve")
+def convolve(a: Any, v: Any, mode: str = "full") -> Any:
+    x, y = promote(a, v)
+    return _slide(Tensor(x), np.flip(Tensor(y)), mode)  # type: ignore[call-overload]
+
+
+@implements("correlate")
+def correlate(a: Any, v: Any, mode: str = "valid") -> Any:
+    x, y = (Tensor(n) for n in promote(a, v))
+    if isinstance(x.shape[0], int) and isinstance(y.shape[0], int) and x.shape[0] < y.shape[0]:
+        return np.flip(_slide(y, x, mode))  # type: ignore[call-overload]
+    return _slide(x, y, mode)
+
+
+def _slide(x: Any, y: Any, mode: str) -> Any:
+    """Dot products of ``y`` with the windows of ``x``."""
+    n, k = x.shape[0], y.shape[0]
+    if isinstance(n, int) and isinstance(k, int) and n < k:
+        x, y, n, k = np.flip(y), np.flip(x), k, n
+    if not isinstance(k, int):
+        raise MlaotError("a convolution with a kernel of a named dim cannot be traced")
+    if mode not in ("full", "same", "valid"):
+        raise MlaotError(f"expected the mode full, same or valid, got {mode!r}")
+    around = {"full": (k - 1, k - 1), "same": (k // 2, k - 1 - k // 2), "valid": (0, 0)}[mode]
+    padded = as_node(np.pad(x, around))
+    windows = apply("window", padded, axes=(0,), sizes=(k,), strides=(1,), dilations=(1,))
+    return np.matmul(Tensor(windows), y)
+
+
+@implements("trapezoid")
+def trapezoid(y: Any, x: Any = None, dx: Any = 1.0, axis: int = -1) -> Any:
+    values = np.moveaxis(tensor(y), axis, -1)
+    step = dx
+    if x is not None:
+        step = np.diff(tensor(x), axis=-1 if np.ndim(x) == 1 else axis)  # type: ignore[call-overload]
+        step = step if np.ndim(x) == 1 else np.moveaxis(step, axis, -1)
+    return np.sum(step * (values[..., 1:] + values[..., :-1]) / 2.0, axis=-1)
+
+
+@implements("gradient")
+def gradient(f: Any, *varargs: Any, axis: Any = None, edge_order: int = 1) -> Any:
+    """Central differences of evenly spaced samples, one-sided at the ends."""
+    y = tensor(f)
+    y = y if y.node.type.dtype.kind == "f" else y.astype(np.float64)
+    axes = range(y.ndim) if axis is None else axis if isinstance(axis, tuple | list) else (axis,)
+    axes = [normal_axis(a, y.ndim) for a in axes]
+    steps = varargs if len(varargs) == len(axes) else varargs * len(axes) if varargs else (1.0,) * len(axes)
+    if edge_order != 1 or any(np.ndim(s) for s in steps):
+        raise MlaotError("gradient with edge_order=2 or uneven steps cannot be traced")
+    found = []
+    for a, step in zip(axes, steps, strict=True):
+        v = np.moveaxis(y, a, 0)
+        inner = (v[2:] - v[:-2]) / (2.0 * step)
+        first, last = (v[1:2] - v[:1]) / step, (v[-1:] - v[-2:-1]) / step
+        found.append(np.moveaxis(np.concatenate([first, inner, last]), 0, a))
+    return found[0] if len(found) == 1 else tuple(found)
+
+
+@implements("polyval")
+def polyval(p: Any, x: Any) -> Any:
+    result: Any = np.zeros_like(tensor(x))
+    for coefficient in tensor(p) if is_traced(p) else list(p):
+        result = result * x + coefficient
+    return result
+
+
+@implements("vander")
+def vander(x: Any, N: int | None = None, increasing: bool = False) -> Any:
+    v = tensor(x)
+    size = v.shape[0] if N is None else N
+    powers = [v**i for i in (range(int(size)) if increasing else reversed(range(int(size))))]
+    return np.stack(powers, axis=-1)
+
+
+@implements("cov")
+def cov(m: Any, y: Any = None, rowvar: bool = True, bias: bool = False, ddof: Any = None) -> Any:
+    x = np.atleast_2d(tensor(m))
+    x = x if rowvar or tensor(m).ndim == 1 else np.transpose(x)
+    x = np.concatenate([x, np.atleast_2d(tensor(y))]) if y is not None else x
+    x = x if x.node.type.dtype.kind == "f" else x.astype(np.float64)
+    less = ddof if ddof is not None else 0 if bias else 1
+    centered = x - np.mean(x, axis=1, keepdims=True)
+    return np.squeeze(np.matmul(centered, np.transpose(centered)) / (tensor(x.shape[1]).astype(x.dtype) - less))
+
+
+@implements("corrcoef")
+def corrcoef(x: Any, y: Any = None, rowvar: bool = True) -> Any:
+    c = cov(x, y, rowvar)
+    if c.ndim == 0:
+        return c / c
+    spread = np.sqrt(np.diagonal(c))
+    return np.clip(c / np.reshape(spread, (-1, 1)) / spread, -1.0, 1.0)

@@ -1,0 +1,161 @@
+"""Values as nodes: NumPy's promotion and broadcasting. Python's numbers are weak, they take the arrays' dtype."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from mlaot.errors import MlaotError
+from mlaot.frontend.tensor import Held, Tensor, any_traced, dtype_of
+from mlaot.frontend.trace import needed
+from mlaot.ir import Dim, Node
+from mlaot.ir.dims import Expr
+from mlaot.ir.types import BY_NUMPY, DType, bf16, boolean, f16, i64
+from mlaot.ops import OPS
+from mlaot.ops import structure as st
+
+WEAK = (bool, int, float)
+
+
+def apply(name: str, *args: Node, **attrs: Any) -> Node:
+    """A node of the op ``name`` in the graph being traced."""
+    return needed().graph.add(OPS[name], args, attrs)
+
+
+def as_node(value: Any, dtype: DType | None = None) -> Node:
+    """Anything as a node of the graph being traced, of ``dtype`` where that is given."""
+    trace = needed()
+    if isinstance(value, Tensor):
+        node = trace.local(value.node)
+    elif isinstance(value, Held):
+        node = value.node()
+    elif isinstance(value, Expr):
+        node = apply("size", dim=value, dtype=dtype if dtype is not None and dtype.kind != "b" else i64)
+    elif isinstance(value, list | tuple) and any_traced(value):
+        node = _stacked([as_node(v) for v in value])
+    else:
+        return _constant(value, dtype)
+    return node if dtype is None else cast(node, dtype)
+
+
+def _stacked(nodes: list[Node]) -> Node:
+    kind = result_type(*nodes)
+    shape = broadcast_shape([n.type.shape for n in nodes])
+    return apply("stack", *[spread(cast(n, kind), shape) for n in nodes], axis=0)
+
+
+def _constant(value: Any, dtype: DType | None) -> Node:
+    array = np.asarray(value)
+    kind = BY_NUMPY.get(str(array.dtype)) or (bf16 if str(array.dtype) == "bfloat16" else None)
+    if kind is None:
+        raise MlaotError(f"a {type(value).__name__} cannot be part of a model")
+    if dtype is not None and dtype is not kind and type(value) is int and dtype.kind in "iu":
+        info = np.iinfo(dtype.numpy)
+        if not info.min <= value <= info.max:
+            raise MlaotError(f"{value} does not fit into {dtype}; cast the array to a wider dtype first")
+    with np.errstate(over="ignore", invalid="ignore"):
+        return needed().graph.constant(array, dtype or kind)
+
+
+def cast(node: Node, dtype: DType) -> Node:
+    return node if node.type.dtype is dtype else apply("cast", node, dtype=dtype)
+
+
+def is_weak(value: Any) -> bool:
+    """A number of Python, whose dtype gives way to that of arrays."""
+    return type(value) in WEAK or isinstance(value, Expr)
+
+
+def strong_type(value: Any) -> DType:
+    """The dtype of an array or a NumPy scalar."""
+    if isinstance(value, Node | Tensor):
+        return (value.node if isinstance(value, Tensor) else value).type.dtype
+    if isinstance(value, Held | DType | np.dtype | type):
+        return dtype_of(value.dtype if isinstance(value, Held) else value)
+    if isinstance(value, list | tuple) and any_traced(value):
+        return result_type(*value)
+    array = np.asarray(value)
+    if str(array.dtype) not in BY_NUMPY:
+        raise MlaotError(f"a {type(value).__name__} cannot be part of a model")
+    return BY_NUMPY[str(array.dtype)]
+
+
+def result_type(*values: Any) -> DType:
+    """The dtype that ``values`` are promoted to: NumPy's rule, with bfloat16 as another 16 bits of floating point."""
+    strong = [strong_type(v) for v in values if not is_weak(v)]
+    weak = [type(v)(0) if type(v) in WEAK else 0 for v in values if is_weak(v)]
+    as_numpy = [np.dtype("float16" if d is bf16 else d.numpy) for d in strong]
+    found = BY_NUMPY[str(np.result_type(*as_numpy, *weak))]
+    if found is f16 and bf16 in strong:
+        return dtype_of("float32") if f16 in strong else bf16
+    return found
+
+
+def promote(*values: Any) -> list[Node]:
+    """``values`` as nodes of one dtype."""
+    kind = result_type(*values)
+    return [as_node(v, kind) for v in values]
+
+
+def broadcast_shape(shapes: Sequence[tuple[Dim, ...]]) -> tuple[Dim, ...]:
+    """NumPy's rule; a named dim goes with itself and with 1."""
+    rank = max(map(len, shapes), default=0)
+    result: list[Dim] = []
+    for i in range(-rank, 0):
+        sizes = {s[i] for s in shapes if len(s) >= -i and s[i] != 1}
+        if len(sizes) > 1:
+            raise MlaotError(f"shapes {' and '.join(str(list(s)) for s in shapes)} do not broadcast")
+        result.append(sizes.pop() if sizes else 1)
+    return tuple(result)
+
+
+def spread(node: Node, shape: tuple[Dim, ...]) -> Node:
+    """``node`` broadcast to ``shape``."""
+    if node.type.shape == shape:
+        return node
+    lead = len(shape) - node.type.rank
+    if lead < 0 or any(d not in (1, shape[lead + i]) for i, d in enumerate(node.type.shape)):
+        raise MlaotError(f"{node.type} does not broadcast to {list(shape)}")
+    kept = [i for i, d in enumerate(node.type.shape) if d == shape[lead + i]]
+    if len(kept) < node.type.rank:
+        node = st.reshape(node, shape=tuple(node.type.shape[i] for i in kept))
+    return st.broadcast(node, shape=shape, axes=tuple(lead + i for i in kept))
+
+
+def aligned(*nodes: Node) -> list[Node]:
+    """Nodes broadcast to one shape."""
+    shape = broadcast_shape([n.type.shape for n in nodes])
+    return [spread(n, shape) for n in nodes]
+
+
+def normal_axis(axis: Any, rank: int) -> int:
+    """An axis counted from the front."""
+    if isinstance(axis, bool) or not hasattr(axis, "__index__") or isinstance(axis, Tensor):
+        raise MlaotError(f"an axis must be an integer, got {axis!r}")
+    if not -rank <= axis < rank:
+        raise MlaotError(f"there is no axis {axis} in an array of {rank} dimensions")
+    return int(axis) % rank
+
+
+def normal_axes(axis: Any, rank: int) -> tuple[int, ...]:
+    """Sorted axes counted from the front; all where ``axis`` is None."""
+    if axis is None:
+        return tuple(range(rank))
+    found = [normal_axis(a, rank) for a in (axis if isinstance(axis, tuple | list) else (axis,))]
+    if len(set(found)) < len(found):
+        raise MlaotError(f"an axis is named twice in {axis}")
+    return tuple(sorted(found))
+
+
+def full(shape: tuple[Dim, ...], value: Any, dtype: DType) -> Node:
+    """``value``, a number, in every element."""
+    return spread(as_node(value, dtype), shape)
+
+
+def like(node: Node, value: Any) -> Node:
+    """``value`` in every element of ``node``'s type."""
+    return full(node.type.shape, value, node.type.dtype)
+
+

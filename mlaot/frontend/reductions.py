@@ -1,0 +1,369 @@
+"""Sums, extremes, means, searches and scans along axes, as NumPy has them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from mlaot.errors import MlaotError
+from mlaot.frontend.promotion import (
+    aligned,
+    apply,
+    as_node,
+    broadcast_shape,
+    cast,
+    full,
+    like,
+    normal_axes,
+    normal_axis,
+    promote,
+    spread,
+)
+from mlaot.frontend.protocols import implements
+from mlaot.frontend.tensor import Tensor, dtype_of
+from mlaot.frontend.ufuncs import truth
+from mlaot.ir import Dim, Node
+from mlaot.ir import dims as dims_
+from mlaot.ir.types import DType, boolean, f16, f32, f64, i64, u64
+
+
+def kept(node: Node, axes: tuple[int, ...]) -> tuple[Dim, ...]:
+    """The shape that ``keepdims=True`` gives."""
+    return tuple(1 if i in axes else d for i, d in enumerate(node.type.shape))
+
+
+def reduced(op: str, node: Node, axis: Any, keepdims: bool) -> Node:
+    """``op`` over ``axis`` (all where None)."""
+    axes = normal_axes(axis, node.type.rank)
+    result = apply(op, node, axes=axes) if axes else node
+    return apply("reshape", result, shape=kept(node, axes)) if keepdims else result
+
+
+def count(node: Node, axis: Any) -> Dim:
+    """How many elements a reduction over ``axis`` takes together."""
+    return dims_.product(tuple(node.type.shape[i] for i in normal_axes(axis, node.type.rank)))
+
+
+def sum_type(dtype: DType, wanted: Any) -> DType:
+    """Small integers are added as 64-bit ones."""
+    if wanted is not None:
+        return dtype_of(wanted)
+    return {"i": i64, "b": i64, "u": u64}.get(dtype.kind, dtype)
+
+
+def mean_type(dtype: DType, wanted: Any) -> DType:
+    if wanted is not None:
+        return dtype_of(wanted)
+    return dtype if dtype.kind == "f" else f64
+
+
+@implements("sum")
+def sum_(a: Any, axis: Any = None, dtype: Any = None, *, keepdims: bool = False, initial: Any = None) -> Any:
+    x = as_node(a)
+    return started(np.add, reduced("sum", cast(x, sum_type(x.type.dtype, dtype)), axis, keepdims), initial)
+
+
+@implements("prod")
+def prod(a: Any, axis: Any = None, dtype: Any = None, *, keepdims: bool = False, initial: Any = None) -> Any:
+    x = as_node(a)
+    return started(np.multiply, reduced("prod", cast(x, sum_type(x.type.dtype, dtype)), axis, keepdims), initial)
+
+
+def started(ufunc: np.ufunc, result: Node, initial: Any) -> Any:
+    return Tensor(result) if initial is None else ufunc(Tensor(result), initial)
+
+
+@implements("max", "amax")
+def max_(a: Any, axis: Any = None, *, keepdims: bool = False, initial: Any = None) -> Any:
+    return started(np.maximum, _extreme("max", as_node(a), axis, keepdims), initial)
+
+
+@implements("min", "amin")
+def min_(a: Any, axis: Any = None, *, keepdims: bool = False, initial: Any = None) -> Any:
+    return started(np.minimum, _extreme("min", as_node(a), axis, keepdims), initial)
+
+
+def _extreme(op: str, x: Node, axis: Any, keepdims: bool) -> Node:
+    if count(x, axis) == 0:
+        raise MlaotError(f"{op} of {x.type} over axis {axis}: there are no elements; use initial=")
+    return reduced(op, x, axis, keepdims)
+
+
+@implements("ptp")
+def ptp(a: Any, axis: Any = None, *, keepdims: bool = False) -> Any:
+    return np.subtract(max_(a, axis, keepdims=keepdims), min_(a, axis, keepdims=keepdims))
+
+
+@implements("all")
+def all_(a: Any, axis: Any = None, *, keepdims: bool = False) -> Any:
+    return Tensor(reduced("min", truth(as_node(a)), axis, keepdims))
+
+
+@implements("any")
+def any_(a: Any, axis: Any = None, *, keepdims: bool = False) -> Any:
+    return Tensor(reduced("max", truth(as_node(a)), axis, keepdims))
+
+
+@implements("count_nonzero")
+def count_nonzero(a: Any, axis: Any = None, *, keepdims: bool = False) -> Any:
+    return Tensor(reduced("sum", cast(truth(as_node(a)), i64), axis, keepdims))
+
+
+def number(value: Dim, dtype: DType) -> Node:
+    """A size as a number."""
+    return as_node(value, dtype)
+
+
+@implements("mean")
+def mean(a: Any, axis: Any = None, dtype: Any = None, *, keepdims: bool = False) -> Any:
+    x = as_node(a)
+    kind = mean_type(x.type.dtype, dtype)
+    wide = f32 if kind is f16 else kind
+    total = reduced("sum", cast(x, wide), axis, keepdims)
+    return Tensor(cast(apply("div", *aligned(total, number(count(x, axis), wide))), kind))
+
+
+@implements("var")
+def var(
+    a: Any,
+    axis: Any = None,
+    dtype: Any = None,
+    *,
+    ddof: float = 0,
+    correction: float = 0,
+    keepdims: bool = False,
+    mean: Any = None,
+) -> Any:
+    x = as_node(a)
+    kind = mean_type(x.type.dtype, dtype)
+    wide = f32 if kind is f16 else kind
+    x = cast(x, wide)
+    size = count(x, axis)
+    middle = as_node(mean, wide) if mean is not None else None
+    if middle is None:
+        middle = apply("div", *aligned(reduced("sum", x, axis, True), number(size, wide)))
+    centered = apply("sub", x, spread(middle, x.type.shape))
+    total = reduced("sum", apply("mul", centered, centered), axis, keepdims)
+    # Divide by n - ddof, and by 0 where that is negative, as NumPy does.
+    if isinstance(size, int):
+        divisor = as_node(max(size - (ddof or correction), 0), wide)
+    else:
+        rest = apply("sub", number(size, wide), as_node(ddof or correction, wide))
+        divisor = apply("maximum", rest, as_node(0, wide))
+    return Tensor(cast(apply("div", *aligned(total, divisor)), kind))
+
+
+@implements("std")
+def std(a: Any, axis: Any = None, dtype: Any = None, **options: Any) -> Any:
+    return np.sqrt(var(a, axis, dtype, **options))
+
+
+@implements("average")
+def average(a: Any, axis: Any = None, weights: Any = None, *, returned: bool = False, keepdims: bool = False) -> Any:
+    if returned:
+        raise MlaotError("average with returned=True cannot be traced; compute the sum of the weights yourself")
+    if weights is None:
+        return mean(a, axis, keepdims=keepdims)
+    x, w = Tensor(as_node(a)), Tensor(as_node(weights))
+    if w.shape != x.shape:
+        index = [1] * x.ndim
+        index[normal_axis(axis, x.ndim)] = -1
+        w = np.reshape(w, index)
+    total = np.sum(np.broadcast_to(w, x.shape), axis=axis, keepdims=keepdims)
+    return np.sum(x * w, axis=axis, keepdims=keepdims) / total
+
+
+def _search(op: str, a: Any, axis: Any, keepdims: bool) -> Any:
+    x = as_node(a)
+    if x.type.dtype is boolean:
+        x = cast(x, dtype_of("uint8"))
+    rank = x.type.rank
+    if axis is None:
+        flat = apply("reshape", x, shape=(dims_.product(x.type.shape),))
+        found = apply(op, flat, axis=0)
+        return Tensor(apply("reshape", found, shape=(1,) * rank) if keepdims else found)
+    at = normal_axis(axis, rank)
+    if x.type.shape[at] == 0:
+        raise MlaotError(f"{op} of {x.type} along axis {axis}: there are no elements")
+    found = apply(op, x, axis=at)
+    return Tensor(apply("reshape", found, shape=kept(x, (at,))) if keepdims else found)
+
+
+@implements("argmax")
+def argmax(a: Any, axis: Any = None, *, keepdims: bool = False) -> Any:
+    return _search("argmax", a, axis, keepdims)
+
+
+@implements("argmin")
+def argmin(a: Any, axis: Any = None, *, keepdims: bool = False) -> Any:
+    return _search("argmin", a, axis, keepdims)
+
+
+def _flat_or(x: Node, axis: Any) -> tuple[Node, int]:
+    """The array and axis to work along: the flat array where ``axis`` is None."""
+    if axis is None:
+        return apply("reshape", x, shape=(dims_.product(x.type.shape),)), 0
+    return x, normal_axis(axis, x.type.rank)
+
+
+@implements("cumsum")
+def cumsum(a: Any, axis: Any = None, dtype: Any = None) -> Any:
+    x, at = _flat_or(as_node(a), axis)
+    return Tensor(apply("cumsum", cast(x, sum_type(x.type.dtype, dtype)), axis=at))
+
+
+@implements("cumprod")
+def cumprod(a: Any, axis: Any = None, dtype: Any = None) -> Any:
+    x, at = _flat_or(as_node(a), axis)
+    return Tensor(apply("cumprod", cast(x, sum_type(x.type.dtype, dtype)), axis=at))
+
+
+def _cumulative(name: str, x: Any, axis: Any, dtype: Any, include_initial: bool) -> Any:
+    tensor = Tensor(as_node(x))
+    if axis is None and tensor.ndim != 1:
+        raise MlaotError(f"{name} of {tensor.node.type} needs an axis")
+    found = (cumsum if name == "cumulative_sum" else cumprod)(tensor, axis if axis is not None else 0, dtype)
+    if not include_initial:
+        return found
+    at = normal_axis(axis if axis is not None else 0, tensor.ndim)
+    shape = tuple(1 if i == at else d for i, d in enumerate(tensor.shape))
+    start = full(shape, 0 if name == "cumulative_sum" else 1, found.node.type.dtype)
+    return np.concatenate([Tensor(start), found], axis=at)
+
+
+@implements("cumulative_sum")
+def cumulative_sum(x: Any, *, axis: Any = None, dtype: Any = None, include_initial: bool = False) -> Any:
+    return _cumulative("cumulative_sum", x, axis, dtype, include_initial)
+
+
+@implements("cumulative_prod")
+def cumulative_prod(x: Any, *, axis: Any = None, dtype: Any = None, include_initial: bool = False) -> Any:
+    return _cumulative("cumulative_prod", x, axis, dtype, include_initial)
+
+
+@implements("diff")
+def diff(a: Any, n: int = 1, axis: int = -1) -> Any:
+    x = Tensor(as_node(a))
+    at = normal_axis(axis, x.ndim)
+    before, after = (tuple([slice(None)] * at + [cut]) for cut in (slice(None, -1), slice(1, None)))
+    for _ in range(n):
+        x = np.not_equal(x[after], x[before]) if x.node.type.dtype is boolean else x[after] - x[before]
+    return x
+
+
+# Without nan: the neutral element stands in its place.
+
+
+def _numbers(a: Any, value: float) -> tuple[Node, Node]:
+    """The array with ``value`` for nan, and whether an element is a number."""
+    x = as_node(a)
+    if x.type.dtype.kind != "f":
+        return x, like(cast(x, boolean), True)
+    missing = apply("isnan", x)
+    return apply("where", missing, like(x, value), x), apply("bitwise_not", missing)
+
+
+@implements("nansum")
+def nansum(a: Any, axis: Any = None, dtype: Any = None, *, keepdims: bool = False) -> Any:
+    return sum_(Tensor(_numbers(a, 0)[0]), axis, dtype, keepdims=keepdims)
+
+
+@implements("nanprod")
+def nanprod(a: Any, axis: Any = None, dtype: Any = None, *, keepdims: bool = False) -> Any:
+    return prod(Tensor(_numbers(a, 1)[0]), axis, dtype, keepdims=keepdims)
+
+
+@implements("nanmax")
+def nanmax(a: Any, axis: Any = None, *, keepdims: bool = False) -> Any:
+    return _nan_extreme("max", a, axis, keepdims, -np.inf)
+
+
+@implements("nanmin")
+def nanmin(a: Any, axis: Any = None, *, keepdims: bool = False) -> Any:
+    return _nan_extreme("min", a, axis, keepdims, np.inf)
+
+
+def _nan_extreme(op: str, a: Any, axis: Any, keepdims: bool, worst: float) -> Any:
+    x, known = _numbers(a, worst)
+    best = reduced(op, x, axis, keepdims)
+    if x.type.dtype.kind != "f":
+        return Tensor(best)
+    some = reduced("max", known, axis, keepdims)
+    return Tensor(apply("where", some, best, like(best, np.nan)))
+
+
+@implements("nanmean")
+def nanmean(a: Any, axis: Any = None, dtype: Any = None, *, keepdims: bool = False) -> Any:
+    x, known = _numbers(a, 0)
+    kind = mean_type(x.type.dtype, dtype)
+    total = reduced("sum", cast(x, kind), axis, keepdims)
+    return Tensor(apply("div", total, reduced("sum", cast(known, kind), axis, keepdims)))
+
+
+# Sorting.
+
+
+def moved_last(x: Node, axis: int) -> Node:
+    return as_node(np.moveaxis(Tensor(x), axis, -1))
+
+
+@implements("argsort")
+def argsort(a: Any, axis: Any = -1, kind: Any = None, order: Any = None, *, stable: Any = None) -> Any:
+    x, at = _flat_or(as_node(a), axis)
+    return Tensor(apply("argsort", x, axis=at))
+
+
+@implements("sort")
+def sort(a: Any, axis: Any = -1, kind: Any = None, order: Any = None, *, stable: Any = None) -> Any:
+    x, at = _flat_or(as_node(a), axis)
+    return np.take_along_axis(Tensor(x), Tensor(apply("argsort", x, axis=at)), at)  # type: ignore[arg-type]
+
+
+@implements("median")
+def median(a: Any, axis: Any = None, overwrite_input: bool = False, keepdims: bool = False) -> Any:
+    return quantile(a, 0.5, axis, keepdims=keepdims)
+
+
+@implements("percentile")
+def percentile(a: Any, q: Any, axis: Any = None, *, method: str = "linear", keepdims: bool = False) -> Any:
+    return quantile(a, np.asarray(q) / 100, axis, method=method, keepdims=keepdims)
+
+
+@implements("quantile")
+def quantile(a: Any, q: Any, axis: Any = None, *, method: str = "linear", keepdims: bool = False) -> Any:
+    """By linear interpolation between the sorted elements; nan where one of them is nan."""
+    if method != "linear":
+        raise MlaotError(f"quantile with method={method!r} cannot be traced; only 'linear' can")
+    x = as_node(a)
+    axes = normal_axes(axis, x.type.rank)
+    size = count(x, axis)
+    if not isinstance(size, int):
+        raise MlaotError(f"quantile of {x.type} over a named dim cannot be traced")
+    rest = tuple(i for i in range(x.type.rank) if i not in axes)
+    moved = apply("transpose", x, perm=(*rest, *axes))
+    flat = apply("reshape", moved, shape=(*[x.type.shape[i] for i in rest], size))
+    ordered = sort(Tensor(cast(flat, mean_type(x.type.dtype, None))))
+    places = np.asarray(q, np.float64) * (size - 1)
+    low = np.floor(places).astype(np.int64)
+    share = np.asarray(places - low, ordered.dtype if ordered.node.type.dtype.name != "bf16" else "float32")
+    below, above = ordered[..., low], ordered[..., np.minimum(low + 1, size - 1)]
+    found = np.where(share == 0, below, below + (above - below) * share) if np.any(share) else below
+    found = np.where(np.isnan(ordered[..., -1:].reshape((*ordered.shape[:-1], *[1] * places.ndim))), np.nan, found)
+    result = np.moveaxis(found, range(-places.ndim, 0), range(places.ndim)) if places.ndim else found
+    if keepdims:
+        result = np.reshape(result, (*places.shape, *kept(x, axes)))
+    return result.astype(ordered.dtype)
+
+
+@implements("searchsorted")
+def searchsorted(a: Any, v: Any, side: str = "left", sorter: Any = None) -> Any:
+    """How many elements stand before each of ``v``."""
+    if sorter is not None:
+        raise MlaotError("searchsorted with sorter= cannot be traced; use np.take(a, sorter) first")
+    x, y = promote(a, v)
+    before = np.less if side == "left" else np.less_equal
+    wide = np.reshape(Tensor(y), (*y.type.shape, 1))  # type: ignore[call-overload]
+    return np.sum(before(Tensor(x), wide), axis=-1)
+
+

@@ -1,0 +1,87 @@
+"""Trace a function into a graph of its own: for gradients, ``vmap`` and control flow.
+
+``trace_function(f, types)`` calls ``f`` with a traced array of each type. What ``f`` meets of the enclosing trace
+becomes inputs of the new graph, before the arguments; the values themselves are ``captured``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from mlaot.evaluate import evaluate
+from mlaot.frontend import tree
+from mlaot.frontend.promotion import as_node
+from mlaot.frontend.tensor import Tensor
+from mlaot.frontend.trace import Trace, current, tracing
+from mlaot.ir import Graph, Node, Type
+
+
+@dataclass
+class Subtrace:
+    """A traced function.
+
+    ``graph`` has the inputs ``captured`` (values of the enclosing graph), then the arguments; its outputs ``"0"``,
+    ``"1"``.. are the leaves of ``structure``. ``writes`` are the last outputs: new values of buffers, by name.
+    """
+
+    graph: Graph
+    structure: Any
+    captured: tuple[Node, ...]
+    arguments: tuple[Node, ...]
+    trace: Trace
+
+    def taking(self, captured: Sequence[Node]) -> Graph:
+        """The graph with exactly the inputs ``captured``, a superset of its own, before the arguments."""
+        for outer in captured:
+            if outer not in self.trace.captured:
+                name = f"captured{len(self.trace.captured)}"
+                self.trace.captured[outer] = self.graph.input(name, outer.type)
+        self.captured = tuple(captured)
+        inner = [self.trace.captured[outer] for outer in captured]
+        self.graph.inputs = {node.attrs["name"]: node for node in (*inner, *self.arguments)}
+        return self.graph
+
+    @property
+    def types(self) -> tuple[Type, ...]:
+        """The types of the outputs."""
+        return tuple(node.find().type for node in self.graph.outputs.values())
+
+
+def subtrace(
+    function: Callable[..., Any], types: Sequence[Type], name: str = "body", *, read_only: str = ""
+) -> Subtrace:
+    """``function`` of traced arrays of ``types`` as a graph. ``read_only``: why it cannot write buffers, if so."""
+    parent = current()
+    trace = Trace(Graph(name), parent, read_only=read_only, temporary=True)
+    arguments = tuple(trace.graph.input(f"argument{i}", t) for i, t in enumerate(types))
+    with tracing(trace):
+        leaves, structure = tree.flatten(function(*map(Tensor, arguments)))
+        trace.graph.outputs = {str(i): as_node(leaf) for i, leaf in enumerate(leaves)}
+    found = Subtrace(trace.graph, structure, (), arguments, trace)
+    if parent is not None:
+        found.taking(tuple(trace.captured))
+    return found
+
+
+def call(traced: Subtrace, arguments: Sequence[Any]) -> list[Any]:
+    """The outputs of ``traced`` for ``arguments``: added to the trace under way, else computed at once."""
+    trace = current()
+    if trace is None:
+        inputs = {f"argument{i}": np.asarray(a) for i, a in enumerate(arguments)}
+        inputs |= {name: held.array for name, held in traced.trace.held.items()}
+        return [value[()] for value in evaluate(traced.graph, inputs).values()]
+    nodes = [*[trace.local(n) for n in traced.captured], *map(as_node, arguments)]
+    return [Tensor(node) for node in inline(traced.graph, nodes, trace.graph)]
+
+
+def inline(graph: Graph, arguments: Sequence[Node], into: Graph) -> list[Node]:
+    """The outputs of ``graph`` as nodes of ``into``, with ``arguments`` for its inputs in their order."""
+    copies = dict(zip(graph.inputs.values(), arguments, strict=True))
+    for node in graph.nodes():
+        if node not in copies:
+            copies[node] = into.add(node.op, [copies[a.find()] for a in node.args], node.attrs)
+    return [copies[node.find()] for node in graph.outputs.values()]

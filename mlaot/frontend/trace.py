@@ -1,0 +1,125 @@
+"""The trace that is under way: which graph traced arrays belong to, and what it has met.
+
+A model is traced into a root graph; ``mlaot.grad``, ``mlaot.vmap`` and control flow trace functions into graphs inside
+of it. A value of an enclosing graph that an inner function meets becomes an input of the inner graph: it is *captured*.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from mlaot.errors import MlaotError
+from mlaot.ir import Graph, Node
+
+_current: ContextVar[Trace | None] = ContextVar("trace", default=None)
+_training: ContextVar[bool] = ContextVar("training", default=False)
+
+
+@dataclass
+class Trace:
+    """A graph being made.
+
+    ``names`` of parameters and buffers by identity; ``held`` are those met so far, by name. ``captured`` maps values of
+    the enclosing graph to inputs of this one. ``writes`` are the new values of buffers; ``read_only`` says why there
+    can be none. ``temporary``: of no module, so a parameter needs no name.
+    """
+
+    graph: Graph
+    parent: Trace | None = None
+    names: dict[int, str] = field(default_factory=dict)
+    held: dict[str, Any] = field(default_factory=dict)
+    captured: dict[Node, Node] = field(default_factory=dict)
+    writes: dict[str, Node] = field(default_factory=dict)
+    read_only: str = ""
+    temporary: bool = False
+    sites: int = 0
+
+    @property
+    def root(self) -> Trace:
+        trace = self
+        while trace.parent is not None:
+            trace = trace.parent
+        return trace
+
+    def local(self, node: Node) -> Node:
+        """A node of this graph or of an enclosing one, as a node of this graph."""
+        node = node.find()
+        if node.graph is self.graph:
+            return node
+        if self.parent is None:
+            raise MlaotError("a traced array is used outside of the function that it was traced in")
+        outer = self.parent.local(node)
+        if not outer.args and outer.op.name != "input":
+            return self.graph.add(outer.op, (), outer.attrs)
+        if outer not in self.captured:
+            self.captured[outer] = self.graph.input(f"captured{len(self.captured)}", outer.type)
+        return self.captured[outer]
+
+
+def current() -> Trace | None:
+    """The trace under way, if one is."""
+    return _current.get()
+
+
+def needed() -> Trace:
+    """The trace under way, for what cannot be done without."""
+    trace = _current.get()
+    if trace is None:
+        raise MlaotError("a traced array is used outside of the function that it was traced in")
+    return trace
+
+
+@contextmanager
+def tracing(trace: Trace | None) -> Iterator[None]:
+    """Make ``trace`` the one under way; its errors name the line of the user's code that they come from."""
+    token = _current.set(trace)
+    try:
+        yield
+    except MlaotError as error:
+        error.place = error.place or user_line(error.__traceback__)
+        raise
+    finally:
+        _current.reset(token)
+
+
+def is_training() -> bool:
+    """Whether the training step is being traced; in plain NumPy use, whether ``with mlaot.training():`` is in force."""
+    return _training.get()
+
+
+@contextmanager
+def training(on: bool = True) -> Iterator[None]:
+    """``with mlaot.training():`` dropout and normalization behave as in the training step."""
+    token = _training.set(on)
+    try:
+        yield
+    finally:
+        _training.reset(token)
+
+
+LIBRARIES = ("mlaot", "numpy", "scipy")
+HERE = Path(__file__).parents[1]
+
+
+def user_line(traceback: TracebackType | None) -> str:
+    """``model.py:12: `` for the innermost line of a traceback that is the user's, or nothing."""
+    found = ""
+    while traceback is not None:
+        file = traceback.tb_frame.f_code.co_filename
+        if is_users(traceback.tb_frame.f_globals.get("__name__", ""), file):
+            found = f"{Path(file).name}:{traceback.tb_lineno}: "
+        traceback = traceback.tb_next
+    return found
+
+
+def is_users(module: str, file: str) -> bool:
+    """Code that is neither mlaot's, nor NumPy's or SciPy's, nor Python's own."""
+    if module.partition(".")[0] in LIBRARIES[1:] or file.startswith("<") or Path(file).is_relative_to(HERE):
+        return False
+    return module not in ("contextlib", "functools", "inspect")

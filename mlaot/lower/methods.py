@@ -1,0 +1,194 @@
+"""The functions of a compiled module, as C and Python see them: tables of methods, docstrings, the typed stub."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from mlaot.ir.types import DTYPES
+from mlaot.lower.extents import shown
+from mlaot.lower.program import Entry, Module, Port, Shape
+from mlaot.render import render
+
+# Entries that every trained model has; the others are the user's own.
+OWN = ("forward", "loss", "train_step", "accumulate", "update")
+
+NUMBERS = {"f": "float", "i": "int", "u": "int", "b": "bool"}
+
+# What the state's kinds of arrays are called in docstrings.
+KINDS = {"parameter": "the parameters", "buffer": "the buffers", "optimizer": "the optimizer's state"}
+
+
+@dataclass(frozen=True)
+class Method:
+    """A function of the module and of Model."""
+
+    name: str
+    signature: str
+    doc: str
+    lines: tuple[str, ...]
+    flags: str = "METH_O"
+    parameters: str = "PyObject *argument"
+    arguments: str = "argument"
+    entry: str = ""
+    held: str = ""
+
+
+FAST = {
+    "flags": "METH_FASTCALL | METH_KEYWORDS",
+    "parameters": "PyObject *const *args, Py_ssize_t count, PyObject *names",
+    "arguments": "args, count, names",
+}
+
+
+def methods(module: Module, scalars: bool) -> list[Method]:
+    """The functions of the module, which are also the methods of Model; ``scalars``: of a model of scalars."""
+    verbs = any(entry.name == "accumulate" for entry in module.entries)
+    found = [entry_method(entry, verbs) for entry in module.entries if entry.name != "accumulate"]
+    for entry in module.entries:
+        if entry.name == "accumulate":
+            found += verb_methods(entry)
+    if any(slot.kind == "parameter" for slot in module.slots):
+        found.append(no_argument_method("zero_grad", "Set all gradients to zero."))
+    if module.slots:
+        path, kept = "path: str | bytes | PathLike[Any]", kinds_text(module)
+        found += [
+            one_argument_method("save", path, "None", f"Write {kept} as safetensors."),
+            one_argument_method("load", path, "None", f"Read {kept} from safetensors."),
+        ]
+    if scalars:
+        found += [
+            one_argument_method("data", "i: int", "float", "Scalar parameter number i of the source model."),
+            one_argument_method("grad", "i: int", "float", "The gradient of scalar parameter number i."),
+        ]
+    return found
+
+
+def kinds_text(module: Module) -> str:
+    """``the parameters, the buffers and the optimizer's state``"""
+    present = {slot.kind for slot in module.slots}
+    *first, last = [text for kind, text in KINDS.items() if kind in present]
+    return f"{', '.join(first)} and {last}" if first else last
+
+
+def is_scalar(entry: Entry) -> bool:
+    """Whether an entry returns a Python number: the losses, and a user's entry whose result is a single number."""
+    single = [port.shape for port in entry.outputs] == [()]
+    return single and entry.name not in ("forward", "accumulate", "update")
+
+
+def entry_method(entry: Entry, verbs: bool) -> Method:
+    """The method of an entry; forward and loss also work on what set_input() stored."""
+    held = {"forward": "forward_held", "loss": "loss_held"}.get(entry.name, "") if verbs else ""
+    takes_out = bool(entry.outputs) and not is_scalar(entry)
+    ports = ", ".join(plain_port(port) for port in entry.inputs)
+    typed = ", ".join(typed_port(port) for port in entry.inputs)
+    result = result_type(entry)
+    optional = ", ".join(f"{port.name}=..." for port in entry.inputs) if held else ports
+    lines = [f"def {entry.name}({typed}) -> {result}: ..."]
+    if takes_out:
+        typed = f"{typed}, *, " if typed else "*, "
+        lines = [
+            f"def {entry.name}({typed}out: None = None) -> {result}: ...",
+            f"def {entry.name}({typed}out: _Out) -> _Out: ...",
+        ]
+    if held:
+        lines.append(f"def {entry.name}() -> {result}: ...")
+    types = entry_types(entry)
+    lines[0] = lines[0].removesuffix(" ...")
+    documented = (lines[0], f'    """{types}"""', *lines[1:])
+    if len(lines) > 1:
+        documented = tuple(text for line in documented for text in (["@overload", line] if line[0] == "d" else [line]))
+    tail = ", *, out=None" if takes_out else ""
+    doc = c_text(f"{entry.doc}\n\n{types}" if entry.doc else types)
+    signature = f", /, {optional}{tail}" if optional else ", /" + tail
+    return Method(entry.name, signature, doc, documented, entry=entry.name, held=held, **FAST)
+
+
+def entry_types(entry: Entry) -> str:
+    """``x: float32[batch, 784] -> y: float32[batch, 10]``"""
+    inputs, outputs = (
+        ", ".join(f"{port.name}: {type_text(port.dtype, port.shape)}" for port in ports)
+        for ports in (entry.inputs, entry.outputs)
+    )
+    return f"{inputs} -> {outputs or None}"
+
+
+def dtype_text(dtype: str) -> str:
+    """A dtype as the user calls it: ``float32``."""
+    return "bfloat16" if dtype == "bf16" else DTYPES[dtype].numpy
+
+
+def type_text(dtype: str, shape: Shape) -> str:
+    """``float32[batch, 784]``"""
+    extents = ", ".join(map(shown, shape))
+    return dtype_text(dtype) + (f"[{extents}]" if shape else "")
+
+
+def plain_port(port: Port) -> str:
+    """A parameter of the text signature."""
+    return port.name if port.default is None else f"{port.name}={float(port.default)!r}"
+
+
+def typed_port(port: Port) -> str:
+    """A parameter of the stub."""
+    return f"{port.name}: _Data" if port.default is None else f"{port.name}: float = {float(port.default)!r}"
+
+
+def result_type(entry: Entry) -> str:
+    """What an entry returns, in the stub."""
+    if is_scalar(entry):
+        return NUMBERS[DTYPES[entry.outputs[0].dtype].kind]
+    many = len(entry.outputs)
+    return "None" if many == 0 else "Array" if many == 1 else f"tuple[{', '.join(['Array'] * many)}]"
+
+
+def verb_methods(accumulate: Entry) -> list[Method]:
+    """set_input() and backward(); forward() and loss() are found among the entries."""
+    names = ", ".join(port.name for port in accumulate.inputs)
+    typed = ", ".join(typed_port(port) for port in accumulate.inputs)
+    return [
+        Method(
+            "set_input",
+            f", /, {names}",
+            "Keep a copy of the inputs for forward(), loss() and backward().",
+            (f"def set_input({typed}) -> None: ...",),
+            **FAST,
+        ),
+        no_argument_method("backward", "Add the gradients of what forward() computed to `gradients`."),
+    ]
+
+
+def no_argument_method(name: str, doc: str) -> Method:
+    """A method without arguments."""
+    return Method(name, ", /", doc, (f"def {name}() -> None: ...",), "METH_NOARGS", "PyObject *unused", "unused")
+
+
+def one_argument_method(name: str, argument: str, result: str, doc: str) -> Method:
+    """A method with one positional argument."""
+    return Method(name, f", {argument.partition(':')[0]}, /", doc, (f"def {name}({argument}, /) -> {result}: ...",))
+
+
+def model_doc(module: Module) -> str:
+    """The docstring of Model."""
+    present = {slot.kind for slot in module.slots}
+    own = "parameters" if "parameter" in present else "buffers" if "buffer" in present else "memory"
+    return f"An instance with {own} of its own."
+
+
+def render_stub(found: list[Method], context: dict[str, object]) -> str:
+    """The typed stub."""
+    functions = [line for method in found for line in method.lines]
+    return render("nn.pyi.j2", **context, functions=functions, methods=[as_method(line) for line in functions])
+
+
+def as_method(line: str) -> str:
+    """A line of a function of the stub as one of a method."""
+    if not line.startswith("def "):
+        return line
+    return line.replace("()", "(self)", 1) if "()" in line.partition(" -> ")[0] else line.replace("(", "(self, ", 1)
+
+
+def c_text(text: str) -> str:
+    """Text for the inside of a C string literal."""
+    text = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+    return "".join(char if " " <= char <= "~" else "".join(f"\\{byte:03o}" for byte in char.encode()) for char in text)

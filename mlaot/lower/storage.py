@@ -1,0 +1,115 @@
+"""Where what a module holds lies: parameters, further state, gradients, constants; the same for all its entries."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from mlaot.ir import DTYPES, DType, Graph, Node
+from mlaot.ir.module import OPTIMIZER, gradient_of
+from mlaot.ir.module import Module as Model
+from mlaot.lower.layout import row_major, slot_strides
+from mlaot.lower.program import Buffer, Slot
+
+Array = np.ndarray[Any, Any]
+
+
+class Storage:
+    """The buffers of all slots and constants, their offsets, and the bytes that a module starts with.
+
+    Parameters that no entry writes are constants; so is a buffer in a module without state.
+    """
+
+    def __init__(self, model: Model) -> None:
+        self.buffers: dict[str, Buffer] = {}
+        self.offsets: dict[Buffer, int] = {}
+        self.constants = bytearray()
+        self.initial = bytearray()
+        self.slots: tuple[Slot, ...] = ()
+        self.state_bytes = 0
+        graphs = list(model.graphs.values())
+        for name, value in model.slots.items():
+            self._place(model, graphs, name, value)
+        if model.is_stateful:
+            self._make_slots(model)
+
+    def _place(self, model: Model, graphs: list[Graph], name: str, value: Array) -> None:
+        node = next((g.inputs[name] for g in graphs if name in g.inputs), None)
+        if node is None:
+            assert not model.trains or name in model.state, f"bug in mlaot: no entry has the parameter {name}"
+            return  # nothing reads it
+        is_state = model.trains or (model.is_stateful and name in model.state)
+        where = "state" if is_state else "constant"
+        buffer = Buffer(name, node.type.dtype.name, node.type.shape, slot_strides(graphs, name), where)
+        self.buffers[name] = buffer
+        region = self.initial if is_state else self.constants
+        self.offsets[buffer] = _append(region, _stored(value, buffer))
+
+    def _make_slots(self, model: Model) -> None:
+        parameters = [self.buffers[name] for name in model.parameters if model.trains]
+        size = len(self.initial)
+        slots = []
+        for buffer in [self.buffers[name] for name in model.slots if name in self.buffers]:
+            if buffer.where == "state" and buffer not in parameters:
+                kind = "optimizer" if buffer.name.startswith(OPTIMIZER) else "buffer"
+                slots.append(self._slot(buffer, kind, -1))
+        end = max((self.offsets[b] + int(b.bytes) for b in parameters), default=0)  # type: ignore[arg-type]
+        for buffer in parameters:
+            gradient = Buffer(gradient_of(buffer.name), buffer.dtype, buffer.shape, buffer.strides, "state")
+            self.buffers[gradient.name] = gradient
+            self.offsets[gradient] = size + self.offsets[buffer]
+        found = [self._slot(b, "parameter", size + self.offsets[b]) for b in parameters]
+        self.slots = (*found, *slots)
+        self.state_bytes = size + end
+
+    def _slot(self, buffer: Buffer, kind: str, gradient: int) -> Slot:
+        return Slot(buffer.name, buffer.dtype, buffer.shape, buffer.strides, self.offsets[buffer], gradient, kind)  # type: ignore[arg-type]
+
+    def constant(self, node: Node) -> Buffer:
+        """Where a constant array lies."""
+        literal = node.attrs["value"]
+        name = f"constant{len([k for k in self.buffers if k.startswith('constant(')])}"
+        key = f"constant({literal.key[0]}{literal.key[1]}{hash(literal)})"
+        for known, buffer in self.buffers.items():
+            if known == key:
+                return buffer
+        strides = row_major(node.type.shape, node.type.dtype.itemsize, dense=False)
+        buffer = Buffer(name, node.type.dtype.name, node.type.shape, strides, "constant")
+        self.buffers[key] = buffer
+        self.offsets[buffer] = _append(self.constants, _stored(literal.array, buffer))
+        return buffer
+
+    def scalar_offsets(self, model: Model) -> tuple[int, ...]:
+        """For each scalar parameter of a scalar model, its byte offset in the state."""
+        tables: dict[str, np.ndarray[tuple[int, ...], np.dtype[np.int64]]] = {}
+        for slot in self.slots:
+            index = np.indices(slot.shape).reshape(len(slot.shape), -1).T if slot.shape else np.zeros((1, 0), np.int64)
+            itemsize = DTYPES[slot.dtype].itemsize
+            tables[slot.name] = slot.offset + itemsize * (index @ np.array(slot.strides, np.int64))
+        return tuple(int(tables[name][i]) for name, i in model.scalars)
+
+
+def _append(region: bytearray, data: bytes) -> int:
+    offset = len(region)
+    region += data + bytes(-len(data) % 64)
+    return offset
+
+
+def _stored(value: Array, buffer: Buffer) -> bytes:
+    """The bytes of an array in a buffer's storage, zeros in the padding."""
+    size = buffer.bytes
+    assert isinstance(size, int)
+    array = in_memory(value, DTYPES[buffer.dtype])
+    flat = np.zeros(size // array.itemsize, array.dtype)
+    strides = [int(s) * array.itemsize for s in buffer.strides]  # type: ignore[call-overload]
+    np.lib.stride_tricks.as_strided(flat, array.shape, strides)[...] = array
+    return flat.tobytes()
+
+
+def in_memory(value: Array, dtype: DType) -> Array:
+    """An array as it is stored: half-precision numbers as their bits."""
+    array = np.asarray(value).astype(dtype.numpy)
+    if dtype.name == "bf16":
+        return (dtype.array(array).view(np.uint32) >> np.uint32(16)).astype(np.uint16)
+    return array.view(np.uint16) if dtype.name == "f16" else array

@@ -1,0 +1,139 @@
+"""Activation functions, element by element or along one axis.
+
+Where a formula has two branches, the branch that is not taken is computed on a harmless argument: it neither overflows
+nor turns a gradient into nan.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from mlaot.errors import MlaotError
+from mlaot.frontend.functions import erf, relu, sigmoid, stop_gradient
+from mlaot.nn.arguments import Array, channels_first, check_choice, static
+
+tanh = np.tanh
+
+SELU_ALPHA = 1.6732632423543772848170429916717
+SELU_SCALE = 1.0507009873554804934193349852946
+
+
+def leaky_relu(input: Array, negative_slope: float = 0.01) -> Array:
+    return np.where(input > 0, input, input * negative_slope)
+
+
+def elu(input: Array, alpha: float = 1.0) -> Array:
+    return np.where(input > 0, input, np.expm1(_negative_part(input)) * alpha)
+
+
+def selu(input: Array) -> Array:
+    return elu(input, SELU_ALPHA) * SELU_SCALE
+
+
+def celu(input: Array, alpha: float = 1.0) -> Array:
+    return np.where(input > 0, input, np.expm1(_negative_part(input) / alpha) * alpha)
+
+
+def gelu(input: Array, approximate: str = "none") -> Array:
+    check_choice(approximate, ("none", "tanh"), "gelu: approximate")
+    if approximate == "tanh":
+        inner = (input + input * input * input * 0.044715) * math.sqrt(2 / math.pi)
+        return input * 0.5 * (np.tanh(inner) + 1.0)
+    return input * 0.5 * (erf(input * math.sqrt(0.5)) + 1.0)
+
+
+def silu(input: Array) -> Array:
+    return input * sigmoid(input)
+
+
+def mish(input: Array) -> Array:
+    return input * np.tanh(softplus(input))
+
+
+def softplus(input: Array, beta: float = 1.0, threshold: float = 20.0) -> Array:
+    scaled = input * beta
+    return np.where(scaled > threshold, input, np.log1p(np.exp(np.minimum(scaled, threshold))) / beta)
+
+
+def softsign(input: Array) -> Array:
+    return input / (np.abs(input) + 1.0)
+
+
+def hardtanh(input: Array, min_val: float = -1.0, max_val: float = 1.0) -> Array:
+    return np.minimum(np.maximum(input, min_val), max_val)
+
+
+def relu6(input: Array) -> Array:
+    return hardtanh(input, 0.0, 6.0)
+
+
+def hardsigmoid(input: Array) -> Array:
+    return relu6(input + 3.0) / 6.0
+
+
+def hardswish(input: Array) -> Array:
+    return input * relu6(input + 3.0) / 6.0
+
+
+def logsigmoid(input: Array) -> Array:
+    """``-log(1 + exp(-x))``, with gradient 1/2 at 0."""
+    negative = _negative_part(input)
+    positive = np.where(input >= 0, input, 0.0)
+    return negative - np.log1p(np.exp(negative - positive))
+
+
+def prelu(input: Array, weight: Array) -> Array:
+    if weight.shape[0] != 1 and (input.ndim < 2 or input.shape[1] != weight.shape[0]):
+        raise MlaotError(f"prelu: {weight.shape[0]} slopes do not fit the channels (axis 1) of {list(input.shape)}")
+    slopes = channels_first(weight, input.ndim) if weight.shape[0] != 1 else weight
+    return np.where(input > 0, input, input * slopes)
+
+
+def glu(input: Array, dim: int = -1) -> Array:
+    size = static(input.shape[dim], "glu")
+    if size % 2:
+        raise MlaotError(f"glu: axis {dim} of {list(input.shape)} cannot be halved")
+    before = (slice(None),) * (dim % input.ndim)
+    return input[(*before, slice(0, size // 2))] * sigmoid(input[(*before, slice(size // 2, size))])
+
+
+def softmax(input: Array, dim: int = -1) -> Array:
+    e = np.exp(input - stop_gradient(np.max(input, axis=dim, keepdims=True)))
+    return e / np.sum(e, axis=dim, keepdims=True)
+
+
+def log_softmax(input: Array, dim: int = -1) -> Array:
+    shifted = input - stop_gradient(np.max(input, axis=dim, keepdims=True))
+    return shifted - np.log(np.sum(np.exp(shifted), axis=dim, keepdims=True))
+
+
+def _negative_part(x: Array) -> Array:
+    """``x`` where negative, else 0: selected, so that its gradient at 0 is 0 and not a half."""
+    return np.where(x < 0, x, 0.0)
+
+
+__all__ = [
+    "celu",
+    "elu",
+    "gelu",
+    "glu",
+    "hardsigmoid",
+    "hardswish",
+    "hardtanh",
+    "leaky_relu",
+    "log_softmax",
+    "logsigmoid",
+    "mish",
+    "prelu",
+    "relu",
+    "relu6",
+    "selu",
+    "sigmoid",
+    "silu",
+    "softmax",
+    "softplus",
+    "softsign",
+    "tanh",
+]

@@ -1,0 +1,102 @@
+"""The affine map, look-ups, dropout, and distances."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from mlaot.errors import MlaotError
+from mlaot.frontend import random
+from mlaot.frontend.functions import stop_gradient
+from mlaot.nn.arguments import Array, is_static
+
+
+def linear(input: Array, weight: Array, bias: Array | None = None) -> Array:
+    """``x w^T + b``, weight [out, in]."""
+    if input.shape[-1] != weight.shape[-1]:
+        raise MlaotError(f"linear: a weight {list(weight.shape)} does not fit an input {list(input.shape)}")
+    y = input @ np.swapaxes(weight, -1, -2) if weight.ndim > 1 else input @ weight
+    return y if bias is None else y + bias
+
+
+def embedding(input: Array, weight: Array, padding_idx: int | None = None) -> Array:
+    """Rows of ``weight`` by number; the row ``padding_idx`` gets no gradient."""
+    rows = np.take(weight, input, axis=0)
+    if padding_idx is None:
+        return rows
+    number = padding_idx + weight.shape[0] if padding_idx < 0 else padding_idx
+    return np.where(np.expand_dims(input == number, -1), stop_gradient(rows), rows)
+
+
+def one_hot(tensor: Array, num_classes: int = -1) -> Array:
+    """int64: 1 where the class is ``tensor``, else 0, along a new last axis; -1: as many classes as an array has."""
+    if num_classes < 0:
+        if not isinstance(tensor, np.ndarray):
+            raise MlaotError("one_hot: give num_classes, as the largest class of a traced array is not known")
+        num_classes = int(tensor.max()) + 1
+    return (np.expand_dims(tensor, -1) == np.arange(num_classes)).astype(np.int64)
+
+
+def dropout(input: Array, p: float = 0.5, training: bool = True) -> Array:
+    """Each element zeroed with probability ``p``, the others scaled by ``1 / (1 - p)``."""
+    return _dropout(input, p, training, input.shape)
+
+
+def dropout1d(input: Array, p: float = 0.5, training: bool = True) -> Array:
+    """As ``dropout``, whole channels of [(n,) c, l]."""
+    return _dropout(input, p, training, (*input.shape[:-1], 1))
+
+
+def dropout2d(input: Array, p: float = 0.5, training: bool = True) -> Array:
+    """As ``dropout``, whole channels of [(n,) c, h, w]."""
+    return _dropout(input, p, training, (*input.shape[:-2], 1, 1))
+
+
+def dropout3d(input: Array, p: float = 0.5, training: bool = True) -> Array:
+    """As ``dropout``, whole channels of [(n,) c, d, h, w]."""
+    return _dropout(input, p, training, (*input.shape[:-3], 1, 1, 1))
+
+
+def normalize(input: Array, p: float = 2.0, dim: int = 1, eps: float = 1e-12) -> Array:
+    """Divided by the p-norm along ``dim``, or by ``eps`` where that is larger."""
+    if p == 2:
+        return input / np.sqrt(np.maximum(np.sum(input * input, axis=dim, keepdims=True), eps * eps))
+    size = np.abs(input)
+    if p == math.inf:
+        return input / np.maximum(np.max(size, axis=dim, keepdims=True), eps)
+    if p == 1:
+        return input / np.maximum(np.sum(size, axis=dim, keepdims=True), eps)
+    return input / np.maximum(np.sum(size**p, axis=dim, keepdims=True) ** (1.0 / p), eps)
+
+
+def cosine_similarity(x1: Array, x2: Array, dim: int = 1, eps: float = 1e-8) -> Array:
+    """The cosine of the angle between vectors along ``dim``; a norm counts as ``eps`` at least."""
+    lengths = [np.sqrt(np.maximum(np.sum(x * x, axis=dim), eps * eps)) for x in (x1, x2)]
+    return np.sum(x1 * x2, axis=dim) / (lengths[0] * lengths[1])
+
+
+def flatten(input: Array, start_dim: int = 0, end_dim: int = -1) -> Array:
+    """The axes from ``start_dim`` to ``end_dim`` as one."""
+    first, last = start_dim % input.ndim, end_dim % input.ndim
+    return np.reshape(input, (*input.shape[:first], _product(input.shape[first : last + 1]), *input.shape[last + 1 :]))
+
+
+def _dropout(input: Array, p: float, training: bool, shape: tuple[Any, ...]) -> Array:
+    if not 0 <= p <= 1:
+        raise MlaotError(f"dropout: expected a probability from 0 to 1, got {p}")
+    if not training or p == 0:
+        return input
+    if p == 1:
+        return input * 0.0
+    return np.where(random.bernoulli(1.0 - p, shape), input / (1.0 - p), 0.0)
+
+
+def _product(sizes: Sequence[Any]) -> Any:
+    """The product of dims; one that is a name comes first, as a number does not know how to multiply it."""
+    total: Any = 1
+    for size in sizes:
+        total = total * size if is_static(size) else size * total
+    return total

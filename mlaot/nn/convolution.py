@@ -1,0 +1,196 @@
+"""Convolution: the input's sliding windows times the kernel, summed in one ``einsum``.
+
+Shapes are PyTorch's: input [n, c, *spatial] or one example of it, kernel [o, c / groups, *k]; the kernel of a
+transposed convolution is [c, o / groups, *k]. A transposed convolution is a convolution, with a flipped kernel, of the
+input with ``stride - 1`` zeros between its elements.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from mlaot.errors import MlaotError
+from mlaot.frontend.functions import pad, window
+from mlaot.nn.arguments import Array, check_spatial, static, tuple_of
+
+
+def conv1d(
+    input: Array,
+    weight: Array,
+    bias: Array | None = None,
+    stride: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
+    groups: int = 1,
+) -> Array:
+    return _conv(1, input, weight, bias, stride, padding, dilation, groups)
+
+
+def conv2d(
+    input: Array,
+    weight: Array,
+    bias: Array | None = None,
+    stride: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
+    groups: int = 1,
+) -> Array:
+    return _conv(2, input, weight, bias, stride, padding, dilation, groups)
+
+
+def conv3d(
+    input: Array,
+    weight: Array,
+    bias: Array | None = None,
+    stride: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
+    groups: int = 1,
+) -> Array:
+    return _conv(3, input, weight, bias, stride, padding, dilation, groups)
+
+
+def conv_transpose1d(
+    input: Array,
+    weight: Array,
+    bias: Array | None = None,
+    stride: Any = 1,
+    padding: Any = 0,
+    output_padding: Any = 0,
+    groups: int = 1,
+    dilation: Any = 1,
+) -> Array:
+    return _conv_transpose(1, input, weight, bias, stride, padding, output_padding, groups, dilation)
+
+
+def conv_transpose2d(
+    input: Array,
+    weight: Array,
+    bias: Array | None = None,
+    stride: Any = 1,
+    padding: Any = 0,
+    output_padding: Any = 0,
+    groups: int = 1,
+    dilation: Any = 1,
+) -> Array:
+    return _conv_transpose(2, input, weight, bias, stride, padding, output_padding, groups, dilation)
+
+
+def conv_transpose3d(
+    input: Array,
+    weight: Array,
+    bias: Array | None = None,
+    stride: Any = 1,
+    padding: Any = 0,
+    output_padding: Any = 0,
+    groups: int = 1,
+    dilation: Any = 1,
+) -> Array:
+    return _conv_transpose(3, input, weight, bias, stride, padding, output_padding, groups, dilation)
+
+
+def same_padding(kernel: tuple[int, ...], dilation: tuple[int, ...]) -> list[tuple[int, int]]:
+    """Zeros before and after each spatial axis that keep its size; an odd one goes behind."""
+    totals = [d * (k - 1) for k, d in zip(kernel, dilation, strict=True)]
+    return [(total // 2, total - total // 2) for total in totals]
+
+
+def pad_spatial(x: Array, amounts: list[tuple[int, int]], interior: tuple[int, ...] | None = None) -> Array:
+    """Zeros around (and between) the elements of the last axes; a negative amount cuts off."""
+    if not any(low or high for low, high in amounts) and not any(interior or ()):
+        return x
+    lead = x.ndim - len(amounts)
+    none = (0,) * lead
+    x = pad(
+        x,
+        none + tuple(max(low, 0) for low, _ in amounts),
+        none + tuple(max(high, 0) for _, high in amounts),
+        none + (interior or (0,) * len(amounts)),
+    )
+    if all(low >= 0 and high >= 0 for low, high in amounts):
+        return x
+    return x[(slice(None),) * lead + tuple(slice(max(-low, 0), min(high, 0) or None) for low, high in amounts)]
+
+
+def _conv(
+    n: int,
+    input: Array,
+    weight: Array,
+    bias: Array | None,
+    stride: Any,
+    padding: Any,
+    dilation: Any,
+    groups: int,
+) -> Array:
+    name = f"conv{n}d"
+    check_spatial(input, n, name)
+    strides, dilations = tuple_of(stride, n, f"{name}: stride"), tuple_of(dilation, n, f"{name}: dilation")
+    _check_weight(name, input, weight, n, groups, weight.shape[1] * groups, weight.shape[0])
+    if padding == "same":
+        if set(strides) != {1}:
+            raise MlaotError(f"{name}: padding 'same' needs stride 1, got {stride}")
+        amounts = same_padding(weight.shape[2:], dilations)
+    elif padding == "valid":
+        amounts = [(0, 0)] * n
+    else:
+        amounts = [(p, p) for p in tuple_of(padding, n, f"{name}: padding ('same' and 'valid' are known too)")]
+    return _correlate(pad_spatial(input, amounts), weight, bias, strides, dilations, groups)
+
+
+def _conv_transpose(
+    n: int,
+    input: Array,
+    weight: Array,
+    bias: Array | None,
+    stride: Any,
+    padding: Any,
+    output_padding: Any,
+    groups: int,
+    dilation: Any,
+) -> Array:
+    name = f"conv_transpose{n}d"
+    check_spatial(input, n, name)
+    strides, dilations = tuple_of(stride, n, f"{name}: stride"), tuple_of(dilation, n, f"{name}: dilation")
+    paddings = tuple_of(padding, n, f"{name}: padding")
+    extras = tuple_of(output_padding, n, f"{name}: output_padding")
+    inner, outer, *kernel = weight.shape
+    _check_weight(name, input, weight, n, groups, inner, inner)
+    if any(e >= max(s, d) for e, s, d in zip(extras, strides, dilations, strict=True)):
+        raise MlaotError(f"{name}: output_padding {output_padding} must be smaller than stride or dilation")
+    reach = [d * (k - 1) for k, d in zip(kernel, dilations, strict=True)]
+    amounts = [(r - p, r - p + e) for r, p, e in zip(reach, paddings, extras, strict=True)]
+    spread = pad_spatial(input, amounts, tuple(s - 1 for s in strides))
+    turned = weight[(slice(None), slice(None), *[slice(None, None, -1)] * n)]
+    grouped = np.swapaxes(np.reshape(turned, (groups, inner // groups, outer, *kernel)), 1, 2)
+    flipped = np.reshape(grouped, (groups * outer, inner // groups, *kernel))
+    return _correlate(spread, flipped, bias, (1,) * n, dilations, groups)
+
+
+def _correlate(
+    x: Array, weight: Array, bias: Array | None, strides: tuple[int, ...], dilations: tuple[int, ...], groups: int
+) -> Array:
+    """Windows of x [(n,) c, *spatial] times weight [o, c / groups, *k], summed over c and k: [(n,) o, *positions]."""
+    n = len(strides)
+    lead, kernel, out = x.shape[: -n - 1], weight.shape[2:], weight.shape[0]
+    batch, group, positions, taps = "n"[: len(lead)], "g"[: groups > 1], "xyz"[:n], "uvw"[:n]
+    if group:
+        x = np.reshape(x, (*lead, groups, weight.shape[1], *x.shape[-n:]))
+        weight = np.reshape(weight, (groups, out // groups, *weight.shape[1:]))
+    windows = window(x, tuple(range(x.ndim - n, x.ndim)), kernel, strides, dilations)
+    spec = f"{batch}{group}c{positions}{taps},{group}oc{taps}->{batch}{group}o{positions}"
+    y = np.einsum(spec, windows, weight, optimize=True)
+    if group:
+        y = np.reshape(y, (*lead, out, *y.shape[-n:]))
+    return y if bias is None else y + np.reshape(bias, (out,) + (1,) * n)
+
+
+def _check_weight(name: str, x: Array, weight: Array, n: int, groups: int, inner: int, divided: int) -> None:
+    if weight.ndim != n + 2:
+        raise MlaotError(f"{name}: expected a kernel of {n + 2} dimensions, got {list(weight.shape)}")
+    channels = static(x.shape[-n - 1], name)
+    if channels != inner or divided % groups or inner % groups:
+        raise MlaotError(
+            f"{name}: a kernel {list(weight.shape)} in {groups} group(s) does not fit an input with {channels} channels"
+        )

@@ -1,0 +1,148 @@
+"""Initial values of parameters: PyTorch's distributions, as functions of a shape that return an array.
+
+``rng`` is a NumPy generator or a seed; without it the numbers come from one default generator, which starts from the
+same seed in every process, so that a build can be repeated. ``seed(n)`` starts it anew.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from mlaot.errors import MlaotError
+from mlaot.ir.types import DType
+from mlaot.nn.arguments import check_choice
+
+Random = np.random.Generator | int | None
+Shape = int | Sequence[int]
+NdArray = np.ndarray[Any, Any]
+DEFAULT_SEED = 1337
+LINEAR = ("linear", *[f"conv{kind}{n}d" for kind in ("", "_transpose") for n in (1, 2, 3)])
+GAINS = {"sigmoid": 1.0, "tanh": 5 / 3, "relu": math.sqrt(2), "selu": 0.75} | dict.fromkeys(LINEAR, 1.0)
+
+_default = np.random.default_rng(DEFAULT_SEED)
+
+
+def seed(value: int) -> None:
+    """Start the default generator anew."""
+    global _default
+    _default = np.random.default_rng(value)
+
+
+def generator(rng: Random = None) -> np.random.Generator:
+    """The generator itself, one of that seed, or the default one."""
+    return _default if rng is None else np.random.default_rng(rng)
+
+
+def float_dtype(dtype: Any) -> np.dtype[Any]:
+    """NumPy's dtype for a dtype of NumPy or mlaot; float32 where none is given."""
+    found = np.dtype(np.float32 if dtype is None else dtype.numpy if isinstance(dtype, DType) else dtype)
+    if found.kind != "f":
+        raise MlaotError(f"parameters: expected a floating-point dtype, got {found}")
+    return found
+
+
+def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
+    """By how much to scale the weights before a nonlinearity; ``param`` is the slope of "leaky_relu" (0.01)."""
+    if nonlinearity == "leaky_relu":
+        return math.sqrt(2.0 / (1 + (0.01 if param is None else param) ** 2))
+    check_choice(nonlinearity, (*GAINS, "leaky_relu"), "calculate_gain: nonlinearity")
+    return GAINS[nonlinearity]
+
+
+def uniform_(shape: Shape, a: float = 0.0, b: float = 1.0, rng: Random = None, dtype: Any = None) -> NdArray:
+    return np.asarray(generator(rng).uniform(a, b, shape), float_dtype(dtype))
+
+
+def normal_(shape: Shape, mean: float = 0.0, std: float = 1.0, rng: Random = None, dtype: Any = None) -> NdArray:
+    return np.asarray(generator(rng).normal(mean, std, shape), float_dtype(dtype))
+
+
+def trunc_normal_(
+    shape: Shape,
+    mean: float = 0.0,
+    std: float = 1.0,
+    a: float = -2.0,
+    b: float = 2.0,
+    rng: Random = None,
+    dtype: Any = None,
+) -> NdArray:
+    """Normal, drawn again where outside of ``a`` to ``b``."""
+    if not a < b or mean < a - 2 * std or mean > b + 2 * std:
+        raise MlaotError(f"trunc_normal_: expected a < b within two std of the mean, got a={a}, b={b}, mean={mean}")
+    source = generator(rng)
+    values = np.asarray(source.normal(mean, std, shape))
+    while (outside := (values < a) | (values > b)).any():
+        values[outside] = source.normal(mean, std, int(outside.sum()))
+    return values.astype(float_dtype(dtype))
+
+
+def constant_(shape: Shape, val: float, dtype: Any = None) -> NdArray:
+    return np.full(shape, val, float_dtype(dtype))
+
+
+def zeros_(shape: Shape, dtype: Any = None) -> NdArray:
+    return np.zeros(shape, float_dtype(dtype))
+
+
+def ones_(shape: Shape, dtype: Any = None) -> NdArray:
+    return np.ones(shape, float_dtype(dtype))
+
+
+def xavier_uniform_(shape: Sequence[int], gain: float = 1.0, rng: Random = None, dtype: Any = None) -> NdArray:
+    bound = gain * math.sqrt(6.0 / sum(fans(shape)))
+    return uniform_(shape, -bound, bound, rng, dtype)
+
+
+def xavier_normal_(shape: Sequence[int], gain: float = 1.0, rng: Random = None, dtype: Any = None) -> NdArray:
+    return normal_(shape, 0.0, gain * math.sqrt(2.0 / sum(fans(shape))), rng, dtype)
+
+
+def kaiming_uniform_(
+    shape: Sequence[int],
+    a: float = 0.0,
+    mode: str = "fan_in",
+    nonlinearity: str = "leaky_relu",
+    rng: Random = None,
+    dtype: Any = None,
+) -> NdArray:
+    bound = math.sqrt(3.0) * _kaiming_std(shape, a, mode, nonlinearity)
+    return uniform_(shape, -bound, bound, rng, dtype)
+
+
+def kaiming_normal_(
+    shape: Sequence[int],
+    a: float = 0.0,
+    mode: str = "fan_in",
+    nonlinearity: str = "leaky_relu",
+    rng: Random = None,
+    dtype: Any = None,
+) -> NdArray:
+    return normal_(shape, 0.0, _kaiming_std(shape, a, mode, nonlinearity), rng, dtype)
+
+
+def orthogonal_(shape: Sequence[int], gain: float = 1.0, rng: Random = None, dtype: Any = None) -> NdArray:
+    """Rows (or columns, where there are fewer) that are orthonormal, times ``gain``; axes behind the first as one."""
+    if len(shape) < 2:
+        raise MlaotError(f"orthogonal_: expected two axes or more, got {list(shape)}")
+    rows, columns = shape[0], math.prod(shape[1:])
+    q, r = np.linalg.qr(generator(rng).normal(size=(max(rows, columns), min(rows, columns))))
+    q = q * np.sign(np.diag(r))  # so that q is uniformly distributed
+    values = np.reshape(q if rows >= columns else q.T, shape) * gain
+    return np.asarray(values, float_dtype(dtype))
+
+
+def fans(shape: Sequence[int]) -> tuple[int, int]:
+    """How many inputs an output of a weight [out, in, *k] has, and how many outputs an input."""
+    if len(shape) < 2:
+        raise MlaotError(f"expected a weight of two axes or more, [out, in, *k], got {list(shape)}")
+    taps = math.prod(shape[2:])
+    return shape[1] * taps, shape[0] * taps
+
+
+def _kaiming_std(shape: Sequence[int], a: float, mode: str, nonlinearity: str) -> float:
+    check_choice(mode, ("fan_in", "fan_out"), "kaiming: mode")
+    return calculate_gain(nonlinearity, a) / math.sqrt(fans(shape)[mode == "fan_out"])

@@ -1,0 +1,240 @@
+"""Losses: one number an element or an example, and what ``reduction`` makes of them: "none", "mean" or "sum"."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from mlaot.errors import MlaotError
+from mlaot.nn.activations import log_softmax, logsigmoid, relu
+from mlaot.nn.arguments import Array, channels_first, check_choice, static
+
+
+def mse_loss(input: Array, target: Array, *, reduction: str = "mean", weight: Array | None = None) -> Array:
+    _check_shapes("mse_loss", input, target)
+    difference = input - target
+    return _weighted(difference * difference, weight, reduction)
+
+
+def l1_loss(input: Array, target: Array, *, reduction: str = "mean", weight: Array | None = None) -> Array:
+    _check_shapes("l1_loss", input, target)
+    return _weighted(np.abs(input - target), weight, reduction)
+
+
+def huber_loss(
+    input: Array, target: Array, reduction: str = "mean", delta: float = 1.0, weight: Array | None = None
+) -> Array:
+    """Half the square of the error up to ``delta``, from there on a straight line of slope ``delta``."""
+    _check_shapes("huber_loss", input, target)
+    if not delta > 0:
+        raise MlaotError(f"huber_loss: expected delta above 0, got {delta}")
+    error = np.abs(input - target)
+    loss = np.where(error <= delta, error * error * 0.5, (error - 0.5 * delta) * delta)
+    return reduced(loss if weight is None else loss * weight, reduction)
+
+
+def smooth_l1_loss(input: Array, target: Array, *, reduction: str = "mean", beta: float = 1.0) -> Array:
+    """``huber_loss`` divided by ``beta``: the line has the slope 1."""
+    _check_shapes("smooth_l1_loss", input, target)
+    if beta < 0:
+        raise MlaotError(f"smooth_l1_loss: expected beta of at least 0, got {beta}")
+    error = np.abs(input - target)
+    if beta == 0:
+        return reduced(error, reduction)
+    return reduced(np.where(error < beta, error * error * (0.5 / beta), error - 0.5 * beta), reduction)
+
+
+def hinge_loss(input: Array, target: Array, *, margin: float = 1.0, reduction: str = "mean") -> Array:
+    """``max(0, margin - input * target)``, targets 1 and -1: a support vector machine's loss."""
+    _check_shapes("hinge_loss", input, target)
+    return reduced(relu(margin - input * _as_float(target, input)), reduction)
+
+
+def hinge_embedding_loss(input: Array, target: Array, margin: float = 1.0, *, reduction: str = "mean") -> Array:
+    """The input where the target is 1, ``max(0, margin - input)`` where it is -1."""
+    _check_shapes("hinge_embedding_loss", input, target)
+    apart = np.where(target == 1, 0.0, relu(margin - input))
+    return reduced(np.where(target == -1, 0.0, input) + apart, reduction)
+
+
+def binary_cross_entropy(input: Array, target: Array, weight: Array | None = None, *, reduction: str = "mean") -> Array:
+    """Inputs are probabilities; a logarithm counts as -100 at least."""
+    _check_shapes("binary_cross_entropy", input, target)
+    target = _as_float(target, input)
+    yes, no = _clamped_log(input), _clamped_log(1.0 - input)
+    loss = (target - 1.0) * no - target * yes
+    return reduced(loss if weight is None else loss * weight, reduction)
+
+
+def binary_cross_entropy_with_logits(
+    input: Array,
+    target: Array,
+    weight: Array | None = None,
+    *,
+    reduction: str = "mean",
+    pos_weight: Array | None = None,
+) -> Array:
+    """Of the sigmoid of the inputs; ``pos_weight`` multiplies the loss of positive targets."""
+    _check_shapes("binary_cross_entropy_with_logits", input, target)
+    target = _as_float(target, input)
+    likelihood = logsigmoid(input)
+    if pos_weight is not None:
+        likelihood = likelihood * ((pos_weight - 1.0) * target + 1.0)
+    loss = (1.0 - target) * input - likelihood
+    return reduced(loss if weight is None else loss * weight, reduction)
+
+
+def cross_entropy(
+    input: Array,
+    target: Array,
+    weight: Array | None = None,
+    *,
+    ignore_index: int = -100,
+    reduction: str = "mean",
+    label_smoothing: float = 0.0,
+) -> Array:
+    """Of the softmax of the logits [n, classes, *rest] (or [classes]).
+
+    Targets are integer classes [n, *rest], of which ``ignore_index`` counts nothing, or probabilities shaped as the
+    logits. The mean weighs each class by ``weight``.
+    """
+    if not 0 <= label_smoothing <= 1:
+        raise MlaotError(f"cross_entropy: expected label_smoothing from 0 to 1, got {label_smoothing}")
+    axis = _class_axis(input)
+    logs = log_softmax(input, axis)
+    if target.dtype.kind == "f":
+        return _of_probabilities(logs, target, axis, weight, reduction, label_smoothing)
+    if label_smoothing == 0:
+        return nll_loss(logs, target, weight, ignore_index=ignore_index, reduction=reduction)
+    return _smoothed(logs, target, axis, weight, ignore_index, reduction, label_smoothing)
+
+
+def nll_loss(
+    input: Array, target: Array, weight: Array | None = None, *, ignore_index: int = -100, reduction: str = "mean"
+) -> Array:
+    """Minus the log-probability, from [n, classes, *rest], of each integer class [n, *rest]."""
+    axis = _class_axis(input)
+    counts = _counts(input, target, weight, ignore_index)
+    loss = -_chosen(input, target, axis)
+    return _class_mean(loss if counts is None else _times(counts, loss), counts, reduction)
+
+
+def kl_div(input: Array, target: Array, *, reduction: str = "mean", log_target: bool = False) -> Array:
+    """Of log-probabilities from the target (probabilities, or their logarithms); a further reduction is "batchmean"."""
+    _check_shapes("kl_div", input, target)
+    if log_target:
+        loss = np.exp(target) * (target - input)
+    else:
+        loss = target * np.log(np.where(target > 0, target, 1.0)) - target * input
+    if reduction == "batchmean":
+        return np.mean(np.sum(loss, axis=tuple(range(1, loss.ndim))))
+    return reduced(loss, reduction)
+
+
+def reduced(loss: Array, reduction: str) -> Array:
+    """What ``reduction`` makes of the losses."""
+    check_choice(reduction, ("none", "mean", "sum"), "reduction")
+    if reduction == "none":
+        return loss
+    return np.mean(loss) if reduction == "mean" else np.sum(loss)
+
+
+def _weighted(loss: Array, weight: Array | None, reduction: str) -> Array:
+    """The mean divides by the sum of the weights, one an element."""
+    if weight is None:
+        return reduced(loss, reduction)
+    _check_shapes("weight", loss, weight)
+    if reduction == "mean":
+        return np.sum(loss * weight) / np.sum(weight)
+    return reduced(loss * weight, reduction)
+
+
+def _clamped_log(x: Array) -> Array:
+    positive = x > 0
+    return np.where(positive, np.maximum(np.log(np.where(positive, x, 1.0)), -100.0), -100.0)
+
+
+def _as_float(target: Array, input: Array) -> Array:
+    """Targets that are integers or bools take the inputs' dtype."""
+    return target if target.dtype.kind == "f" else target.astype(input.dtype)
+
+
+def _class_axis(x: Array) -> int:
+    return 1 if x.ndim > 1 else 0
+
+
+def _chosen(x: Array, target: Array, axis: int) -> Array:
+    """The element of ``x`` along ``axis`` at each target: selected, so that an infinite one elsewhere does no harm."""
+    if target.ndim != x.ndim - 1:
+        raise MlaotError(
+            f"integer targets {list(target.shape)} do not fit classes along axis {axis} of {list(x.shape)}"
+        )
+    classes = channels_first(np.arange(static(x.shape[axis], "the number of classes")), x.ndim, axis)
+    return np.sum(np.where(np.expand_dims(target, axis) == classes, x, 0.0), axis=axis)
+
+
+def _counts(x: Array, target: Array, weight: Array | None, ignore_index: int) -> Array | None:
+    """What each target counts: the weight of its class, 0 where it is ignored; None where each counts 1."""
+    limits = np.iinfo(target.dtype)
+    can_ignore = limits.min <= ignore_index <= limits.max
+    if weight is None:
+        return (target != ignore_index).astype(x.dtype) if can_ignore else None
+    if not can_ignore:
+        return np.take(weight, target, axis=0)
+    counted = target != ignore_index
+    return np.where(counted, np.take(weight, np.where(counted, target, 0), axis=0), 0.0)
+
+
+def _times(counts: Array, loss: Array) -> Array:
+    """A loss that counts nothing is 0 even where it is infinite."""
+    return np.where(counts == 0, 0.0, counts * loss)
+
+
+def _class_mean(loss: Array, counts: Array | None, reduction: str) -> Array:
+    if reduction == "mean" and counts is not None:
+        return np.sum(loss) / np.sum(counts)
+    return reduced(loss, reduction)
+
+
+def _smoothed(
+    logs: Array, target: Array, axis: int, weight: Array | None, ignore_index: int, reduction: str, smoothing: float
+) -> Array:
+    """``smoothing`` of the probability is spread evenly over all classes."""
+    counts = _counts(logs, target, weight, ignore_index)
+    counted = _counts(logs, target, None, ignore_index)
+    weighted = logs if weight is None else logs * channels_first(weight, logs.ndim, axis)
+    picked = -_chosen(weighted, target, axis) * (1.0 - smoothing)
+    spread = -np.sum(weighted, axis=axis) * (smoothing / logs.shape[axis])
+    loss = picked + spread
+    return _class_mean(loss if counted is None else _times(counted, loss), counts, reduction)
+
+
+def _of_probabilities(
+    logs: Array, target: Array, axis: int, weight: Array | None, reduction: str, smoothing: float
+) -> Array:
+    _check_shapes("cross_entropy with probabilities", logs, target)
+    if smoothing:
+        target = target * (1.0 - smoothing) + smoothing / static(logs.shape[axis], "cross_entropy")
+    weighted = logs if weight is None else logs * channels_first(weight, logs.ndim, axis)
+    return reduced(-np.sum(weighted * target, axis=axis), reduction)
+
+
+def _check_shapes(name: str, input: Array, target: Array) -> None:
+    if tuple(input.shape) != tuple(target.shape):
+        raise MlaotError(
+            f"{name}: expected input and target of one shape, got {list(input.shape)}, {list(target.shape)}"
+        )
+
+
+__all__ = [
+    "binary_cross_entropy",
+    "binary_cross_entropy_with_logits",
+    "cross_entropy",
+    "hinge_embedding_loss",
+    "hinge_loss",
+    "huber_loss",
+    "kl_div",
+    "l1_loss",
+    "mse_loss",
+    "nll_loss",
+    "smooth_l1_loss",
+]

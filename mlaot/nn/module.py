@@ -1,0 +1,125 @@
+"""What holds parameters: ``Module``, and lists and chains of modules.
+
+A module's parameters, buffers and parts are simply its attributes; lists, tuples and dicts of them count too. Their
+names are paths of attributes, as in PyTorch: ``conv1.weight``, ``layers.0.bias``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from mlaot.errors import MlaotError
+from mlaot.frontend.tensor import Buffer, Parameter
+from mlaot.frontend.trace import is_training
+from mlaot.nn.arguments import Array
+
+
+class Module:
+    """Base class: subclasses define ``forward``."""
+
+    def forward(self, *args: Any, **options: Any) -> Any:
+        raise NotImplementedError(f"{type(self).__name__} has no forward()")
+
+    def __call__(self, *args: Any, **options: Any) -> Any:
+        return self.forward(*args, **options)
+
+    @property
+    def training(self) -> bool:
+        """Whether the training step is being traced (or ``with mlaot.training():`` is in force)."""
+        return is_training()
+
+    def named_parameters(self, prefix: str = "") -> Iterator[tuple[str, Parameter]]:
+        """Each parameter once, with the path of attributes that leads to it first."""
+        return _unique(_walk(self, prefix, Parameter))
+
+    def named_buffers(self, prefix: str = "") -> Iterator[tuple[str, Buffer]]:
+        """Each buffer (a running statistic, a cache) once, with its path."""
+        return _unique(_walk(self, prefix, Buffer))
+
+    def parameters(self) -> Iterator[Parameter]:
+        return (parameter for _, parameter in self.named_parameters())
+
+    def buffers(self) -> Iterator[Buffer]:
+        return (buffer for _, buffer in self.named_buffers())
+
+    def state_dict(self) -> dict[str, np.ndarray[Any, Any]]:
+        """The arrays of all parameters and buffers by name; one that has two names stands under both."""
+        return {name: np.asarray(held) for name, held in _walk(self, "", (Parameter, Buffer))}
+
+    def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True) -> None:
+        """Take over arrays by name, in the dtypes that the parameters have; ``strict``: no name more, none less."""
+        own = dict(_walk(self, "", (Parameter, Buffer)))
+        if strict and set(own) != set(state_dict):
+            raise MlaotError(
+                f"load_state_dict: missing {sorted(set(own) - set(state_dict))}, "
+                f"unexpected {sorted(set(state_dict) - set(own))}; strict=False loads what is there"
+            )
+        values = {name: np.asarray(state_dict[name]) for name in own if name in state_dict}
+        for name, value in values.items():
+            if value.shape != tuple(own[name].shape):
+                raise MlaotError(
+                    f"load_state_dict: {name!r}: expected shape {list(own[name].shape)}, got {list(value.shape)}"
+                )
+        for name, value in values.items():
+            own[name].array = np.array(value, np.asarray(own[name]).dtype)
+
+
+class Sequential(Module):
+    """Modules (or functions) one after the other; given a dict, they have its names."""
+
+    def __init__(self, *modules: Any) -> None:
+        named = dict(modules[0]) if len(modules) == 1 and isinstance(modules[0], Mapping) else dict(enumerate(modules))
+        for name, module in named.items():
+            setattr(self, str(name), module)
+
+    def forward(self, input: Array) -> Array:
+        for module in self:
+            input = module(input)
+        return input
+
+    def __iter__(self) -> Iterator[Callable[..., Any]]:
+        return iter(list(vars(self).values()))
+
+    def __len__(self) -> int:
+        return len(vars(self))
+
+    def __getitem__(self, index: int) -> Callable[..., Any]:
+        return list(self)[index]
+
+
+class ModuleList(list[Any]):
+    """A list of modules: a plain list does as well."""
+
+    def __init__(self, modules: Iterable[Any] = ()) -> None:
+        super().__init__(modules)
+
+
+class ModuleDict(dict[str, Any]):
+    """A dict of modules: a plain dict does as well."""
+
+
+def _walk(value: Any, path: str, kind: Any) -> Iterator[tuple[str, Any]]:
+    """All of ``kind`` in a module or container: those it holds itself, then those of its parts."""
+    items = list(_items(value))
+    yield from ((f"{path}{name}", held) for name, held in items if isinstance(held, kind))
+    for name, part in items:
+        yield from _walk(part, f"{path}{name}.", kind)
+
+
+def _items(value: Any) -> Iterable[tuple[Any, Any]]:
+    if isinstance(value, Module):
+        return vars(value).items()
+    if isinstance(value, Mapping):
+        return value.items()
+    return enumerate(value) if isinstance(value, list | tuple) else ()
+
+
+def _unique(found: Iterable[tuple[str, Any]]) -> Iterator[tuple[str, Any]]:
+    seen: set[int] = set()
+    for name, held in found:
+        if id(held) not in seen:
+            seen.add(id(held))
+            yield name, held

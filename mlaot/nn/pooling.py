@@ -1,0 +1,226 @@
+"""Pooling: the sliding windows of the spatial axes, reduced.
+
+Input [n, c, *spatial] or one example of it. ``ceil_mode`` lets the last window of an axis reach beyond its end, as long
+as it begins inside; an average divides by the elements inside the (padded) input only.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from mlaot.errors import MlaotError
+from mlaot.frontend.functions import pad, window
+from mlaot.nn.arguments import Array, check_spatial, static, tuple_of
+
+
+def max_pool1d(
+    input: Array, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1, *, ceil_mode: bool = False
+) -> Array:
+    return _max_pool(1, input, kernel_size, stride, padding, dilation, ceil_mode)
+
+
+def max_pool2d(
+    input: Array, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1, *, ceil_mode: bool = False
+) -> Array:
+    return _max_pool(2, input, kernel_size, stride, padding, dilation, ceil_mode)
+
+
+def max_pool3d(
+    input: Array, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1, *, ceil_mode: bool = False
+) -> Array:
+    return _max_pool(3, input, kernel_size, stride, padding, dilation, ceil_mode)
+
+
+def avg_pool1d(
+    input: Array,
+    kernel_size: Any,
+    stride: Any = None,
+    padding: Any = 0,
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+) -> Array:
+    return _avg_pool(1, input, kernel_size, stride, padding, ceil_mode, count_include_pad, None)
+
+
+def avg_pool2d(
+    input: Array,
+    kernel_size: Any,
+    stride: Any = None,
+    padding: Any = 0,
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+    divisor_override: int | None = None,
+) -> Array:
+    return _avg_pool(2, input, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
+
+
+def avg_pool3d(
+    input: Array,
+    kernel_size: Any,
+    stride: Any = None,
+    padding: Any = 0,
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+    divisor_override: int | None = None,
+) -> Array:
+    return _avg_pool(3, input, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
+
+
+def lp_pool1d(input: Array, norm_type: float, kernel_size: Any, stride: Any = None, ceil_mode: bool = False) -> Array:
+    return _lp_pool(1, input, norm_type, kernel_size, stride, ceil_mode)
+
+
+def lp_pool2d(input: Array, norm_type: float, kernel_size: Any, stride: Any = None, ceil_mode: bool = False) -> Array:
+    return _lp_pool(2, input, norm_type, kernel_size, stride, ceil_mode)
+
+
+def lp_pool3d(input: Array, norm_type: float, kernel_size: Any, stride: Any = None, ceil_mode: bool = False) -> Array:
+    return _lp_pool(3, input, norm_type, kernel_size, stride, ceil_mode)
+
+
+def adaptive_avg_pool1d(input: Array, output_size: Any) -> Array:
+    return _adaptive(1, input, output_size, np.mean)
+
+
+def adaptive_avg_pool2d(input: Array, output_size: Any) -> Array:
+    return _adaptive(2, input, output_size, np.mean)
+
+
+def adaptive_avg_pool3d(input: Array, output_size: Any) -> Array:
+    return _adaptive(3, input, output_size, np.mean)
+
+
+def adaptive_max_pool1d(input: Array, output_size: Any) -> Array:
+    return _adaptive(1, input, output_size, np.max)
+
+
+def adaptive_max_pool2d(input: Array, output_size: Any) -> Array:
+    return _adaptive(2, input, output_size, np.max)
+
+
+def adaptive_max_pool3d(input: Array, output_size: Any) -> Array:
+    return _adaptive(3, input, output_size, np.max)
+
+
+def global_avg_pool(input: Array) -> Array:
+    """The mean over all axes behind the channel (axis 1), which stay with size 1."""
+    return np.mean(input, axis=tuple(range(2, input.ndim)), keepdims=True)
+
+
+def global_max_pool(input: Array) -> Array:
+    """The maximum over all axes behind the channel (axis 1), which stay with size 1."""
+    return np.max(input, axis=tuple(range(2, input.ndim)), keepdims=True)
+
+
+def _max_pool(n: int, input: Array, kernel: Any, stride: Any, padding: Any, dilation: Any, ceil_mode: bool) -> Array:
+    axes = _axes(n, f"max_pool{n}d", input, kernel, stride, padding, dilation, ceil_mode)
+    return np.max(_windows(input, axes, -math.inf), axis=tuple(range(-n, 0)))
+
+
+def _avg_pool(
+    n: int,
+    input: Array,
+    kernel: Any,
+    stride: Any,
+    padding: Any,
+    ceil_mode: bool,
+    count_include_pad: bool,
+    divisor: int | None,
+) -> Array:
+    axes = _axes(n, f"avg_pool{n}d", input, kernel, stride, padding, 1, ceil_mode)
+    total = np.sum(_windows(input, axes, 0.0), axis=tuple(range(-n, 0)))
+    if divisor is not None:
+        return total / float(divisor)
+    counts = np.ones((1,) * n)
+    for i, axis in enumerate(axes):
+        counts = counts * np.reshape(axis.counts(count_include_pad), [-1 if i == j else 1 for j in range(n)])
+    return total / (float(counts.flat[0]) if counts.size == 1 else counts.astype(total.dtype))
+
+
+def _lp_pool(n: int, input: Array, norm_type: float, kernel: Any, stride: Any, ceil_mode: bool) -> Array:
+    mean = _avg_pool(n, input**norm_type, kernel, stride, 0, ceil_mode, True, None)
+    return (mean * float(math.prod(tuple_of(kernel, n, f"lp_pool{n}d: kernel_size")))) ** (1.0 / norm_type)
+
+
+def _adaptive(n: int, input: Array, output_size: Any, reduce: Callable[..., Any]) -> Array:
+    """Each axis in turn: a bin is a box, so the mean over it is a mean of means of equally many elements."""
+    name = f"adaptive_pool{n}d"
+    check_spatial(input, n, name)
+    sizes = output_size if isinstance(output_size, tuple | list) else (output_size,) * n
+    for axis, size in zip(range(input.ndim - n, input.ndim), sizes, strict=True):
+        if size == 1:
+            input = reduce(input, axis=axis, keepdims=True)
+        elif size is not None:
+            input = _bins(input, axis, size, static(input.shape[axis], name), reduce)
+    return input
+
+
+def _bins(x: Array, axis: int, size: int, length: int, reduce: Callable[..., Any]) -> Array:
+    if length % size == 0:
+        step = length // size
+        return reduce(window(x, (axis,), (step,), (step,), (1,)), axis=-1)
+    before = (slice(None),) * axis
+    bins = [(i * length // size, -(-(i + 1) * length // size)) for i in range(size)]
+    return np.stack([reduce(x[(*before, slice(start, end))], axis=axis) for start, end in bins], axis=axis)
+
+
+class _Axis:
+    """One pooled axis: its window, and how far the input is padded for it."""
+
+    def __init__(self, name: str, length: Any, kernel: int, stride: int, padding: int, dilation: int, ceil: bool):
+        reach = dilation * (kernel - 1) + 1
+        if 2 * padding > reach:
+            raise MlaotError(f"{name}: padding {padding} is more than half of the window {reach}")
+        self.name, self.length, self.kernel, self.stride = name, length, kernel, stride
+        self.padding, self.dilation, self.extra = padding, dilation, 0
+        if ceil:
+            padded = static(length, f"{name}: ceil_mode") + 2 * padding
+            positions = -(-(padded - reach) // stride) + 1
+            if (positions - 1) * stride >= length + padding:
+                positions -= 1
+            self.extra = max((positions - 1) * stride + reach - padded, 0)
+
+    def counts(self, include_padding: bool) -> np.ndarray[Any, Any]:
+        """How many elements each window averages; one number where all have as many."""
+        if not self.extra and (include_padding or not self.padding):
+            return np.array([float(self.kernel)])
+        length = static(self.length, f"{self.name}: the number of elements in a window at the border")
+        last = length + self.padding + self.extra - self.kernel
+        starts = np.arange(-self.padding, last + 1, self.stride)
+        ends = np.minimum(starts + self.kernel, length + (self.padding if include_padding else 0))
+        return (ends - (starts if include_padding else np.maximum(starts, 0))).astype(float)
+
+
+def _axes(
+    n: int, name: str, x: Array, kernel: Any, stride: Any, padding: Any, dilation: Any, ceil: bool
+) -> list[_Axis]:
+    check_spatial(x, n, name)
+    kernels = tuple_of(kernel, n, f"{name}: kernel_size")
+    options = zip(
+        x.shape[-n:],
+        kernels,
+        kernels if stride is None else tuple_of(stride, n, f"{name}: stride"),
+        tuple_of(padding, n, f"{name}: padding"),
+        tuple_of(dilation, n, f"{name}: dilation"),
+        strict=True,
+    )
+    return [_Axis(name, *each, ceil) for each in options]
+
+
+def _windows(x: Array, axes: list[_Axis], value: float) -> Array:
+    lead = x.ndim - len(axes)
+    low = (0,) * lead + tuple(a.padding for a in axes)
+    high = (0,) * lead + tuple(a.padding + a.extra for a in axes)
+    if any(low) or any(high):
+        x = pad(x, low, high, value=value)
+    return window(
+        x,
+        tuple(range(lead, x.ndim)),
+        tuple(a.kernel for a in axes),
+        tuple(a.stride for a in axes),
+        tuple(a.dilation for a in axes),
+    )

@@ -1,0 +1,271 @@
+"""Recurrent layers: the product with the inputs for all steps at once, the rest step by step in a ``scan``.
+
+Gates stand below one another in the weights, in PyTorch's order: input, forget, cell, output of an LSTM; reset, update,
+new of a GRU.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from mlaot.errors import MlaotError
+from mlaot.frontend.control import scan
+from mlaot.frontend.functions import sigmoid
+from mlaot.frontend.tensor import Parameter
+from mlaot.nn import functional as F
+from mlaot.nn import init
+from mlaot.nn.arguments import Array, check_choice
+from mlaot.nn.layers import parameter
+from mlaot.nn.module import Module
+
+State = tuple[Array, ...]
+Step = Callable[[Array, Array, State], State]  # of gates from the input, gates from the state, and the state
+
+ACTIVATIONS: dict[str, Callable[[Array], Array]] = {"tanh": np.tanh, "relu": F.relu}
+
+
+def rnn_step(nonlinearity: str) -> Step:
+    """``h' = f(x w_ih + h w_hh)``."""
+    check_choice(nonlinearity, tuple(ACTIVATIONS), "RNN: nonlinearity")
+    return lambda of_input, of_state, state: (ACTIVATIONS[nonlinearity](of_input + of_state),)
+
+
+def lstm_step(of_input: Array, of_state: Array, state: State) -> State:
+    i, f, g, o = _gates(of_input + of_state, 4)
+    cell = sigmoid(f) * state[1] + sigmoid(i) * np.tanh(g)
+    return sigmoid(o) * np.tanh(cell), cell
+
+
+def gru_step(of_input: Array, of_state: Array, state: State) -> State:
+    (ir, iz, new), (hr, hz, hn) = _gates(of_input, 3), _gates(of_state, 3)
+    update = sigmoid(iz + hz)
+    candidate = np.tanh(new + sigmoid(ir + hr) * hn)
+    return ((1.0 - update) * candidate + update * state[0],)
+
+
+def _gates(x: Array, count: int) -> list[Array]:
+    size = x.shape[-1] // count
+    return [x[..., i * size : (i + 1) * size] for i in range(count)]
+
+
+class _Cell(Module):
+    gates = 1
+    step: Step
+
+    def __init__(
+        self, input_size: int, hidden_size: int, bias: bool = True, *, dtype: Any = None, rng: init.Random = None
+    ) -> None:
+        self.hidden_size = hidden_size
+        source, bound, rows = init.generator(rng), 1.0 / math.sqrt(hidden_size), self.gates * hidden_size
+
+        def uniform(*shape: int) -> Parameter:
+            return parameter(init.uniform_(shape, -bound, bound, source, dtype))
+
+        self.weight_ih, self.weight_hh = uniform(rows, input_size), uniform(rows, hidden_size)
+        self.bias_ih, self.bias_hh = (uniform(rows), uniform(rows)) if bias else (None, None)
+
+    def _next(self, input: Array, state: State | None) -> State:
+        of_input = F.linear(input, self.weight_ih, self.bias_ih)
+        known = (np.zeros_like(of_input[..., : self.hidden_size]),) * 2 if state is None else state
+        return self.step(of_input, F.linear(known[0], self.weight_hh, self.bias_hh), known)
+
+
+class RNNCell(_Cell):
+    """One step of an ``RNN``: input [(n,) i], state [(n,) h], to the next state."""
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        bias: bool = True,
+        nonlinearity: str = "tanh",
+        *,
+        dtype: Any = None,
+        rng: init.Random = None,
+    ) -> None:
+        super().__init__(input_size, hidden_size, bias, dtype=dtype, rng=rng)
+        self.step = rnn_step(nonlinearity)
+
+    def forward(self, input: Array, hx: Array | None = None) -> Array:
+        return self._next(input, None if hx is None else (hx,))[0]
+
+
+class GRUCell(_Cell):
+    """One step of a ``GRU``: input [(n,) i], state [(n,) h], to the next state."""
+
+    gates = 3
+    step = staticmethod(gru_step)
+
+    def forward(self, input: Array, hx: Array | None = None) -> Array:
+        return self._next(input, None if hx is None else (hx,))[0]
+
+
+class LSTMCell(_Cell):
+    """One step of an ``LSTM``: input [(n,) i], state ([(n,) h], [(n,) h]), to the next state."""
+
+    gates = 4
+    step = staticmethod(lstm_step)
+
+    def forward(self, input: Array, hx: tuple[Array, Array] | None = None) -> tuple[Array, Array]:
+        output, cell = self._next(input, hx)
+        return output, cell
+
+
+class _Recurrent(Module):
+    gates = 1
+    step: Step
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        num_layers: int = 1,
+        bias: bool = True,
+        batch_first: bool = False,
+        dropout: float = 0.0,
+        bidirectional: bool = False,
+        proj_size: int = 0,
+        *,
+        dtype: Any = None,
+        rng: init.Random = None,
+    ) -> None:
+        self.input_size, self.hidden_size, self.num_layers, self.proj_size = (
+            input_size,
+            hidden_size,
+            num_layers,
+            proj_size,
+        )
+        self.batch_first, self.dropout = batch_first, dropout
+        self.directions = ("", "_reverse") if bidirectional else ("",)
+        source, bound = init.generator(rng), 1.0 / math.sqrt(hidden_size)
+        for name, shape in self._shapes(bias).items():
+            setattr(self, name, parameter(init.uniform_(shape, -bound, bound, source, dtype)))
+
+    def _shapes(self, bias: bool) -> dict[str, tuple[int, ...]]:
+        rows, output = self.gates * self.hidden_size, self.proj_size or self.hidden_size
+        shapes: dict[str, tuple[int, ...]] = {}
+        for layer in range(self.num_layers):
+            inputs = self.input_size if layer == 0 else output * len(self.directions)
+            for direction in self.directions:
+                suffix = f"l{layer}{direction}"
+                shapes |= {f"weight_ih_{suffix}": (rows, inputs), f"weight_hh_{suffix}": (rows, output)}
+                if bias:
+                    shapes |= {f"bias_ih_{suffix}": (rows,), f"bias_hh_{suffix}": (rows,)}
+                if self.proj_size:
+                    shapes[f"weight_hr_{suffix}"] = (self.proj_size, self.hidden_size)
+        return shapes
+
+    def _run(self, input: Array, initial: State | None) -> tuple[Array, State]:
+        """Outputs of the last layer for all steps, and the last states of all layers and directions, stacked."""
+        if input.ndim not in (2, 3) or input.shape[-1] != self.input_size:
+            raise MlaotError(
+                f"{type(self).__name__}: expected an input of two or three axes, the last {self.input_size}, "
+                f"got {list(input.shape)}"
+            )
+        swapped = self.batch_first and input.ndim == 3
+        x = np.swapaxes(input, 0, 1) if swapped else input
+        last: list[State] = []
+        for layer in range(self.num_layers):
+            outputs = []
+            for direction in self.directions:
+                known = None if initial is None else tuple(part[len(last)] for part in initial)
+                state, output = self._scan(x, f"l{layer}{direction}", known, direction == "_reverse")
+                last.append(state)
+                outputs.append(output)
+            x = outputs[0] if len(outputs) == 1 else np.concatenate(outputs, axis=-1)
+            if layer < self.num_layers - 1:
+                x = F.dropout(x, self.dropout, self.training)
+        states = tuple(np.stack(list(part), axis=0) for part in zip(*last, strict=True))
+        return np.swapaxes(x, 0, 1) if swapped else x, states
+
+    def _scan(self, x: Array, suffix: str, initial: State | None, reverse: bool) -> tuple[State, Array]:
+        """One layer in one direction over all steps."""
+        held = {kind: getattr(self, f"{kind}_{suffix}", None) for kind in ("bias_ih", "bias_hh", "weight_hr")}
+        weight_hh, weight_hr = getattr(self, f"weight_hh_{suffix}"), held["weight_hr"]
+        of_inputs = F.linear(x, getattr(self, f"weight_ih_{suffix}"), held["bias_ih"])
+        if initial is None:
+            sizes = (self.proj_size or self.hidden_size, self.hidden_size)
+            initial = tuple(np.zeros_like(of_inputs[0][..., :size]) for size in sizes[: self._parts])
+
+        def step(state: State, of_input: Array) -> tuple[State, Array]:
+            state = self.step(of_input, F.linear(state[0], weight_hh, held["bias_hh"]), state)
+            if weight_hr is not None:
+                state = (F.linear(state[0], weight_hr), *state[1:])
+            return state, state[0]
+
+        found: tuple[State, Array] = scan(step, initial, of_inputs, reverse=reverse)
+        return found
+
+    _parts = 1  # arrays in the state
+
+
+class RNN(_Recurrent):
+    """Elman's network: inputs [t, (n,) i], state [layers * directions, (n,) h], to outputs and the last state."""
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        num_layers: int = 1,
+        nonlinearity: str = "tanh",
+        bias: bool = True,
+        batch_first: bool = False,
+        dropout: float = 0.0,
+        bidirectional: bool = False,
+        *,
+        dtype: Any = None,
+        rng: init.Random = None,
+    ) -> None:
+        options = (num_layers, bias, batch_first, dropout, bidirectional)
+        super().__init__(input_size, hidden_size, *options, dtype=dtype, rng=rng)
+        self.step = rnn_step(nonlinearity)
+
+    def forward(self, input: Array, hx: Array | None = None) -> tuple[Array, Array]:
+        output, (state,) = self._run(input, None if hx is None else (hx,))
+        return output, state
+
+
+class GRU(_Recurrent):
+    """Gated recurrent unit: inputs [t, (n,) i], state [layers * directions, (n,) h], to outputs and the last state."""
+
+    gates = 3
+    step = staticmethod(gru_step)
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        num_layers: int = 1,
+        bias: bool = True,
+        batch_first: bool = False,
+        dropout: float = 0.0,
+        bidirectional: bool = False,
+        *,
+        dtype: Any = None,
+        rng: init.Random = None,
+    ) -> None:
+        options = (num_layers, bias, batch_first, dropout, bidirectional)
+        super().__init__(input_size, hidden_size, *options, dtype=dtype, rng=rng)
+
+    def forward(self, input: Array, hx: Array | None = None) -> tuple[Array, Array]:
+        output, (state,) = self._run(input, None if hx is None else (hx,))
+        return output, state
+
+
+class LSTM(_Recurrent):
+    """Long short-term memory: inputs [t, (n,) i], state (h, c), to outputs and the last (h, c).
+
+    ``proj_size`` > 0: h is projected to that size.
+    """
+
+    gates = 4
+    step = staticmethod(lstm_step)
+    _parts = 2
+
+    def forward(self, input: Array, hx: tuple[Array, Array] | None = None) -> tuple[Array, tuple[Array, Array]]:
+        output, (state, cell) = self._run(input, hx)
+        return output, (state, cell)

@@ -1,0 +1,44 @@
+"""Bit operations on integers, and logic on bools."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from mlaot.ops import integers
+from mlaot.ops.base import Array, Op, batch_elementwise, no_gradient
+from mlaot.ops.conversion import C_NAMES
+from mlaot.ops.dtypes import DISCRETE, INTEGERS, one_type
+from mlaot.ops.elementwise import C, function
+
+NARROW = ("i8", "i16", "u8", "u16")  # C computes these as int
+
+
+def _logic(symbol: str) -> C:
+    """``a & b``: bits, truth values and masks alike."""
+
+    def expression(args: Sequence[str], t: str) -> str:
+        text = f" {symbol} ".join(args)
+        return f"({C_NAMES[t]})({text})" if t in NARROW else text
+
+    return expression
+
+
+def _not(args: Sequence[str], t: str) -> str:
+    (x,) = args
+    if t == "bool":
+        return f"!{x}"
+    return f"({C_NAMES[t]})~{x}" if t in NARROW else f"~{x}"
+
+
+def _bitwise(name: str, reference: Callable[..., Array], c: C, kinds: str = DISCRETE, commutative: bool = False) -> Op:
+    return Op(name, one_type(name, kinds), reference, no_gradient, batch_elementwise, c, commutative)
+
+
+bitwise_and = _bitwise("bitwise_and", np.bitwise_and, _logic("&"), commutative=True)
+bitwise_or = _bitwise("bitwise_or", np.bitwise_or, _logic("|"), commutative=True)
+bitwise_xor = _bitwise("bitwise_xor", np.bitwise_xor, _logic("^"), commutative=True)
+bitwise_not = _bitwise("bitwise_not", np.invert, _not)
+left_shift = _bitwise("left_shift", integers.left_shift, function("left_shift"), INTEGERS)
+right_shift = _bitwise("right_shift", integers.right_shift, function("right_shift"), INTEGERS)

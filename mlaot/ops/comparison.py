@@ -1,0 +1,79 @@
+"""Comparisons, questions about floats, and the choice between two values.
+
+Truth values are 0 and 1 in C, and masks (0 or -1 in each lane) in vectors: what comparisons of vectors give.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from mlaot.errors import MlaotError
+from mlaot.ir import Node, Type
+from mlaot.ir.types import boolean
+from mlaot.ops.base import Array, Op, batch_elementwise, full_like, no_gradient
+from mlaot.ops.dtypes import ANY, FLOATS, NUMBERS, one_type
+from mlaot.ops.elementwise import C, is_float, splat
+
+
+def _comparison(name: str, reference: np.ufunc, symbol: str, kinds: str = NUMBERS, commutative: bool = False) -> Op:
+    """``a < b``; false where either is nan, but for ``not_equal``."""
+
+    def c(args: Sequence[str], t: str) -> str:
+        assert t not in ("f16", "bf16"), f"bug in mlaot: {t} is compared as f32"
+        return f"{args[0]} {symbol} {args[1]}"
+
+    rule = one_type(name, kinds, boolean)
+    return Op(name, rule, reference, no_gradient, batch_elementwise, c, commutative)
+
+
+def _question(name: str, reference: np.ufunc, c: C) -> Op:
+    """A property of a float."""
+    return Op(name, one_type(name, FLOATS, boolean), reference, no_gradient, batch_elementwise, c)
+
+
+equal = _comparison("equal", np.equal, "==", ANY, commutative=True)
+not_equal = _comparison("not_equal", np.not_equal, "!=", ANY, commutative=True)
+less = _comparison("less", np.less, "<")
+less_equal = _comparison("less_equal", np.less_equal, "<=")
+greater = _comparison("greater", np.greater, ">")
+greater_equal = _comparison("greater_equal", np.greater_equal, ">=")
+
+isnan = _question("isnan", np.isnan, lambda args, t: f"{args[0]} != {args[0]}")
+isinf = _question("isinf", np.isinf, lambda args, t: f"abs_{t}({args[0]}) == {splat(np.inf, t)}")
+isfinite = _question("isfinite", np.isfinite, lambda args, t: f"abs_{t}({args[0]}) < {splat(np.inf, t)}")
+signbit = _question("signbit", np.signbit, lambda args, t: f"copysign_{t}({splat(1.0, t)}, {args[0]}) < 0")
+
+
+def _where_type(condition: Type, a: Type, b: Type) -> Type:
+    if condition.dtype is not boolean or condition.shape != a.shape or a != b:
+        raise MlaotError(f"where takes a bool and two values of one type, all of one shape, got {condition}, {a}, {b}")
+    return a
+
+
+def _where_reference(condition: Array, a: Array, b: Array) -> Array:
+    return np.where(condition, a, b)
+
+
+def _where_c(args: Sequence[str], t: str, source: str | None = None) -> str:
+    """``source`` is the dtype of the values in vector code, whose bools are masks."""
+    condition, a, b = args
+    if t.endswith("v") and source == "bool":
+        return f"({condition} & {a}) | (~{condition} & {b})"
+    if t in ("f16", "bf16") or not is_float(t):
+        return f"{condition} ? {a} : {b}"
+    return f"select_{t}({condition}, {a}, {b})"
+
+
+def _vjp_where(ct: Node, out: Node, condition: Node, a: Node, b: Node) -> tuple[Node | None, ...]:
+    none = full_like(ct, 0.0)
+    return None, where(condition, ct, none), where(condition, none, ct)
+
+
+where: Op = Op("where", _where_type, _where_reference, _vjp_where, batch_elementwise, _where_c)
+
+
+def is_zero(x: Node) -> Node:
+    """Where x is 0 or -0."""
+    return equal(x, full_like(x, 0.0))

@@ -1,0 +1,375 @@
+"""Control flow: ops whose attributes are subgraphs, and the projection of their results.
+
+    scan(*consts, *carries, *xs; body)      body(consts, carries, slices of xs) -> carries, slices of ys
+    while(*consts, *carries; condition, body)      condition(consts, carries) -> bool, body(consts, carries) -> carries
+    cond(pred, *operands; then, otherwise)      then(operands) -> results
+
+Each gives a tuple, read by ``result``. A ``scan`` that may be differentiated hands out its carries as it found them as
+further ys (``saving``): the reverse pass is a scan the other way that starts each round from them. A batching rule of
+these ops gives the list of its results, each with the flag whether it is batched, in place of one node.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from mlaot.errors import MlaotError
+from mlaot.ir import Dim, Graph, Node, Subgraph, TupleType, Type
+from mlaot.ir.types import boolean
+from mlaot.ops import elementwise as ew
+from mlaot.ops import structure as st
+from mlaot.ops.base import Array, Op, fill, full_like, lift
+from mlaot.ops.comparison import where
+from mlaot.ops.reduction import max_
+
+Function = Callable[..., tuple[Array, ...]]  # a subgraph as the references get it
+Value = tuple[Node, bool]
+Cotangents = tuple[Node | None, ...]
+
+
+def _items(node: Node) -> tuple[Type, ...]:
+    assert isinstance(node.type, TupleType), f"bug in mlaot: {node} has one result"
+    return node.type.items
+
+
+def results(node: Node) -> list[Node]:
+    """Every result of a node with several."""
+    return [result(node, index=i) for i in range(len(_items(node)))]
+
+
+def _result_type(t: Any, index: int) -> Type:
+    assert isinstance(t, TupleType), f"bug in mlaot: a result of {t}"
+    return t.items[index]
+
+
+def _vjp_result(ct: Node, out: Node, t: Node, index: int) -> tuple[Cotangents]:
+    return (tuple(ct if i == index else None for i in range(len(_items(t)))),)
+
+
+def _batch_result(node: Node, args: Sequence[Node], batched: Sequence[bool], dim: Dim) -> Node:
+    raise AssertionError("bug in mlaot: the batched results of a node are its batching rule's")
+
+
+result: Op = Op("result", _result_type, lambda t, index: t[index], _vjp_result, _batch_result)  # type: ignore[arg-type]
+
+
+def _check(op: str, what: str, expected: Sequence[Type], got: Sequence[Type], giver: str) -> None:
+    """``expected`` by the operands, ``got`` from a subgraph."""
+    if len(expected) != len(got):
+        many = "carries" if what == "carry" else f"{what}s"
+        raise MlaotError(f"{op}: expected {len(expected)} {many}, but {giver} {len(got)}")
+    for i, (a, b) in enumerate(zip(expected, got, strict=True)):
+        if a != b:
+            raise MlaotError(f"{op}: the {what} {i} is {a} but {giver} {b}")
+
+
+def _or_zeros(ct: Node | None, like: Node) -> Node:
+    return full_like(like, 0.0) if ct is None else ct
+
+
+def _is_float(node: Node) -> bool:
+    return node.type.dtype.kind == "f"
+
+
+# -- scan --
+
+
+def _scan_type(*types: Type, body: Subgraph, consts: int, carries: int, length: Dim, reverse: bool) -> Any:
+    slices = []
+    for i, x in enumerate(types[consts + carries :]):
+        if not x.rank or x.shape[0] != length:
+            raise MlaotError(f"scan: expected a first dimension of {length} for xs {i}, got {x}")
+        slices.append(x.with_shape(x.shape[1:]))
+    _check("scan", "operand", (*types[: consts + carries], *slices), body.inputs, "the body takes")
+    _check("scan", "carry", types[consts : consts + carries], body.outputs[:carries], "the body gives")
+    stacked = [y.with_shape((length, *y.shape)) for y in body.outputs[carries:]]
+    return TupleType((*types[consts : consts + carries], *stacked))
+
+
+def _scan_reference(
+    *arrays: Array, body: Function, consts: int, carries: int, length: int, reverse: bool
+) -> tuple[Array, ...]:
+    fixed, carry, xs = arrays[:consts], arrays[consts : consts + carries], arrays[consts + carries :]
+    if length == 0:
+        shapes = body(*fixed, *carry, *[np.zeros(x.shape[1:], x.dtype) for x in xs])[carries:]
+        return (*carry, *[np.zeros((0, *y.shape), y.dtype) for y in shapes])
+    rounds = []
+    for i in reversed(range(length)) if reverse else range(length):
+        found = body(*fixed, *carry, *[x[i] for x in xs])
+        carry = found[:carries]
+        rounds.append(found[carries:])
+    return (*carry, *[np.stack(ys) for ys in zip(*(reversed(rounds) if reverse else rounds), strict=True)])
+
+
+def saved(body: Subgraph, consts: int, carries: int) -> list[int | None]:
+    """For each carry, which result of ``body`` is the carry as it came in; None where there is none."""
+    found = [node.find() for node in body.graph.outputs.values()]
+    given = list(body.graph.inputs.values())[consts : consts + carries]
+    return [found.index(c, carries) if c in found[carries:] else None for c in given]
+
+
+def saving(body: Subgraph, consts: int, carries: int) -> Subgraph:
+    """``body`` with each carry as it came in among its ys."""
+    missing = [consts + i for i, place in enumerate(saved(body, consts, carries)) if place is None]
+
+    def results(graph: Graph, args: list[Node]) -> list[Node]:
+        return [*body.inline(graph, args), *[args[i] for i in missing]]
+
+    return Subgraph.of(body.graph.name, body.inputs, results) if missing else body
+
+
+def _vjp_scan(
+    ct: Cotangents, out: Node, *args: Node, body: Subgraph, consts: int, carries: int, length: Dim, reverse: bool
+) -> tuple[Node | None, ...]:
+    """A scan the other way, which runs each round again from the saved carries.
+
+    Its consts are those of ``out``. Its carries are the cotangents of the carries and the sums of those of the consts;
+    its xs the saved carries, the xs, and the cotangents of the ys; its ys the cotangents of the xs.
+    """
+    keeping = saving(body, consts, carries)
+    attrs = {"consts": consts, "carries": carries, "length": length, "reverse": reverse}
+    forward = out if keeping is body else out.graph.add(scan, args, {"body": keeping, **attrs})
+    given = [i for i in range(carries, len(body.outputs)) if ct[i] is not None]
+    live = {i for i in range(carries) if ct[i] is not None}
+    while True:
+        back, cotangents = _backward_body(body, consts, carries, sorted(live), given)
+        found = {i for i in range(carries) if cotangents[consts + i] is not None}
+        if found <= live:
+            break
+        live |= found
+    starts = [c if (c := ct[i]) is not None else fill(out, 0.0, body.outputs[i]) for i in sorted(live)]
+    sums = [full_like(a, 0.0) for a, c in zip(args[:consts], cotangents, strict=False) if c is not None]
+    kept = [result(forward, index=i) for i in saved(keeping, consts, carries)]
+    operands = [*args[:consts], *starts, *sums, *kept, *args[consts + carries :], *[ct[i] for i in given]]
+    counts = {"consts": consts, "carries": len(starts) + len(sums), "length": length, "reverse": not reverse}
+    totals = iter(results(out.graph.add(scan, operands, {"body": back, **counts})))  # type: ignore[arg-type]
+    of_carries = {consts + i: next(totals) for i in sorted(live)}
+    return tuple(of_carries.get(i) if c is None or i in of_carries else next(totals) for i, c in enumerate(cotangents))
+
+
+def _backward_body(
+    body: Subgraph, consts: int, carries: int, live: list[int], given: list[int]
+) -> tuple[Subgraph, list[Node | None]]:
+    """One round of the reverse scan; and what arrives at each input of ``body``, None where nothing does.
+
+    ``live``: the carries that have a cotangent; ``given``: the results behind the carries that have one.
+    """
+    from mlaot.transforms.differentiate import pullback
+
+    graph = Graph(f"backward of {body.graph.name}")
+    shown = [graph.input(f"c{i}", t) for i, t in enumerate(body.inputs[:consts])]
+    arriving = [graph.input(f"d{i}", body.outputs[i]) for i in live]
+    sums = {i: graph.input(f"s{i}", t) for i, t in enumerate(body.inputs[:consts]) if t.dtype.kind == "f"}
+    shown += [graph.input(f"x{i}", t) for i, t in enumerate(body.inputs[consts:], consts)]
+    arriving += [graph.input(f"d{i}", body.outputs[i]) for i in given]
+    made = body.inline(graph, shown)
+    wanted = [n for n in shown if _is_float(n)]
+    arrived = dict(zip(wanted, pullback([made[i] for i in (*live, *given)], arriving, wanted), strict=True))
+    found = [arrived.get(node) for node in shown]
+    outputs = [_or_zeros(found[consts + i], shown[consts + i]) for i in live]
+    for i, total in sums.items():
+        if (part := found[i]) is None:
+            del graph.inputs[f"s{i}"]
+        else:
+            outputs.append(ew.add(total, part))
+    outputs += [c for c in found[consts + carries :] if c is not None]
+    graph.outputs = {f"r{i}": node for i, node in enumerate(outputs)}
+    return Subgraph(graph), found
+
+
+def _batch_scan(node: Node, args: Sequence[Node], batched: Sequence[bool], dim: Dim) -> list[Value]:
+    """A scan over batched values: xs and ys are ``[length, dim, ..]``; a carry is batched once anything makes it so."""
+    consts, carries = node.attrs["consts"], node.attrs["carries"]
+    flags = list(batched)
+    while True:
+        body, found = _batched(node.attrs["body"], flags, flags[consts : consts + carries], dim)
+        if found[:carries] == flags[consts : consts + carries]:
+            break
+        flags[consts : consts + carries] = found[:carries]
+    first = [_as_flagged(a, b, want, dim) for a, b, want in zip(args, batched, flags, strict=True)][: consts + carries]
+    xs = [_swapped(a) if b else a for a, b in zip(args[consts + carries :], batched[consts + carries :], strict=True)]
+    many = results(args[0].graph.add(scan, [*first, *xs], {**node.attrs, "body": body}))
+    return [(_swapped(r) if b and i >= carries else r, b) for i, (r, b) in enumerate(zip(many, found, strict=True))]
+
+
+scan: Op = Op("scan", _scan_type, _scan_reference, _vjp_scan, _batch_scan)  # type: ignore[arg-type]
+
+
+# -- while --
+
+
+def _while_type(*types: Type, condition: Subgraph, body: Subgraph, consts: int, bound: int) -> Any:
+    _check("while", "operand", types, condition.inputs, "the condition takes")
+    _check("while", "operand", types, body.inputs, "the body takes")
+    _check("while", "carry", types[consts:], body.outputs, "the body gives")
+    if condition.outputs != (Type(boolean),):
+        raise MlaotError(f"while: expected a condition that gives bool[], got {_listed(condition.outputs)}")
+    return TupleType(types[consts:])
+
+
+def _while_reference(*arrays: Array, condition: Function, body: Function, consts: int, bound: int) -> tuple[Array, ...]:
+    fixed, carry = arrays[:consts], arrays[consts:]
+    for _ in range(bound):
+        if not condition(*fixed, *carry)[0]:
+            break
+        carry = body(*fixed, *carry)
+    return carry
+
+
+def _vjp_while(
+    ct: Cotangents, out: Node, *args: Node, condition: Subgraph, body: Subgraph, consts: int, bound: int
+) -> tuple[Node | None, ...]:
+    """That of a scan of ``bound`` rounds, which keep the carries once the condition is false."""
+
+    def one_round(graph: Graph, values: list[Node]) -> list[Node]:
+        keep = Subgraph.of("keep", body.inputs, lambda _, same: same[consts:])
+        operands = [*condition.inline(graph, values), *values]
+        return results(graph.add(cond, operands, {"then": body, "otherwise": keep}))
+
+    carries = len(args) - consts
+    rounds = saving(Subgraph.of(body.graph.name, body.inputs, one_round), consts, carries)
+    attrs: dict[str, Any] = {"body": rounds, "consts": consts, "carries": carries, "length": bound, "reverse": False}
+    return _vjp_scan((*ct, *[None] * carries), out.graph.add(scan, args, attrs), *args, **attrs)
+
+
+def _batch_while(node: Node, args: Sequence[Node], batched: Sequence[bool], dim: Dim) -> list[Value]:
+    """Rounds until every example is done; where the condition varies, those that are done keep their carries."""
+    consts, flags = node.attrs["consts"], list(batched)
+    while True:
+        condition, (varies,) = _batched(node.attrs["condition"], flags, (), dim)
+        body, found = _batched(node.attrs["body"], flags, [varies or b for b in flags[consts:]], dim)
+        if found == flags[consts:]:
+            break
+        flags[consts:] = found
+    if varies:
+        condition, body = _until_all_are_done(condition, body, consts)
+    operands = [_as_flagged(a, b, want, dim) for a, b, want in zip(args, batched, flags, strict=True)]
+    attrs = {**node.attrs, "condition": condition, "body": body}
+    return list(zip(results(args[0].graph.add(while_, operands, attrs)), found, strict=True))
+
+
+def _until_all_are_done(condition: Subgraph, body: Subgraph, consts: int) -> tuple[Subgraph, Subgraph]:
+    def anyone(graph: Graph, values: list[Node]) -> list[Node]:
+        return [max_(condition.inline(graph, values)[0], axes=(0,))]
+
+    def masked(graph: Graph, values: list[Node]) -> list[Node]:
+        active = condition.inline(graph, values)[0]
+        moved = body.inline(graph, values)
+        return [_select(active, new, old) for new, old in zip(moved, values[consts:], strict=True)]
+
+    return (
+        Subgraph.of(condition.graph.name, condition.inputs, anyone),
+        Subgraph.of(body.graph.name, body.inputs, masked),
+    )
+
+
+while_: Op = Op("while", _while_type, _while_reference, _vjp_while, _batch_while)  # type: ignore[arg-type]
+
+
+# -- cond --
+
+
+def _cond_type(pred: Type, *types: Type, then: Subgraph, otherwise: Subgraph) -> Any:
+    if pred != Type(boolean):
+        raise MlaotError(f"cond: expected a condition of type bool[], got {pred}")
+    _check("cond", "operand", types, then.inputs, "'then' takes")
+    _check("cond", "operand", types, otherwise.inputs, "'otherwise' takes")
+    _check("cond", "result", then.outputs, otherwise.outputs, "'otherwise' gives")
+    return TupleType(then.outputs)
+
+
+def _cond_reference(pred: Array, *arrays: Array, then: Function, otherwise: Function) -> tuple[Array, ...]:
+    return then(*arrays) if pred else otherwise(*arrays)
+
+
+def _vjp_cond(
+    ct: Cotangents, out: Node, pred: Node, *operands: Node, then: Subgraph, otherwise: Subgraph
+) -> tuple[Node | None, ...]:
+    """The VJP of the branch that was taken."""
+    given = [i for i, c in enumerate(ct) if c is not None]
+    first, second = (_pulled(branch, given) for branch in (then, otherwise))
+    reached = [i for i, both in enumerate(zip(first[1], second[1], strict=True)) if any(c is not None for c in both)]
+    branches = {}
+    for key, (graph, found) in (("then", first), ("otherwise", second)):
+        shown = list(graph.inputs.values())
+        graph.outputs = {f"r{i}": _or_zeros(found[i], shown[i]) for i in reached}
+        branches[key] = Subgraph(graph)
+    made = results(out.graph.add(cond, [pred, *operands, *[ct[i] for i in given]], branches))  # type: ignore[list-item]
+    places = dict(zip(reached, made, strict=True))
+    return (None, *[places.get(i) for i in range(len(operands))])
+
+
+def _pulled(branch: Subgraph, given: list[int]) -> tuple[Graph, list[Node | None]]:
+    """A graph on the operands and the cotangents of the results ``given``; what arrives at each operand."""
+    from mlaot.transforms.differentiate import pullback
+
+    graph = Graph(f"backward of {branch.graph.name}")
+    shown = [graph.input(f"x{i}", t) for i, t in enumerate(branch.inputs)]
+    arriving = [graph.input(f"d{i}", branch.outputs[i]) for i in given]
+    made = branch.inline(graph, shown)
+    wanted = [n for n in shown if _is_float(n)]
+    arrived = dict(zip(wanted, pullback([made[i] for i in given], arriving, wanted), strict=True))
+    return graph, [arrived.get(n) for n in shown]
+
+
+def _batch_cond(node: Node, args: Sequence[Node], batched: Sequence[bool], dim: Dim) -> list[Value]:
+    """One condition for all examples stays a cond; where each has its own, both branches are computed and selected."""
+    from mlaot.transforms.batch import batch_into
+
+    branches = (node.attrs["then"], node.attrs["otherwise"])
+    if batched[0]:
+        inputs = list(zip(args[1:], batched[1:], strict=True))
+        both = (batch_into(args[0].graph, branch.graph, inputs, dim) for branch in branches)
+        lifted = ([_as_flagged(value, b, True, dim) for value, b in values] for values in both)
+        return [(_select(args[0], a, b), True) for a, b in zip(*lifted, strict=True)]
+    found = [_batched(branch, batched[1:], (), dim)[1] for branch in branches]
+    want = [a or b for a, b in zip(*found, strict=True)]
+    then, otherwise = (_batched(branch, batched[1:], want, dim)[0] for branch in branches)
+    return list(zip(results(cond(*args, then=then, otherwise=otherwise)), want, strict=True))
+
+
+cond: Op = Op("cond", _cond_type, _cond_reference, _vjp_cond, _batch_cond)  # type: ignore[arg-type]
+
+
+# -- what the batching rules share --
+
+
+def _batched(body: Subgraph, flags: Sequence[bool], want: Sequence[bool], dim: Dim) -> tuple[Subgraph, list[bool]]:
+    """``body`` for inputs that are batched where ``flags`` says so; which of its results are.
+
+    The first results are made so where ``want`` says so.
+    """
+    from mlaot.transforms.batch import batch_into
+
+    graph = Graph(body.graph.name)
+    inputs = [
+        (graph.input(name, type_.with_shape((dim, *type_.shape)) if batched else type_), batched)
+        for name, type_, batched in zip(body.graph.inputs, body.inputs, flags, strict=True)
+    ]
+    made = batch_into(graph, body.graph, inputs, dim)
+    found = [b or (i < len(want) and want[i]) for i, (_, b) in enumerate(made)]
+    values = [_as_flagged(value, b, f, dim) for (value, b), f in zip(made, found, strict=True)]
+    graph.outputs = {f"r{i}": value for i, value in enumerate(values)}
+    return Subgraph(graph), found
+
+
+def _as_flagged(value: Node, batched: bool, want: bool, dim: Dim) -> Node:
+    return lift(value, dim) if want and not batched else value
+
+
+def _swapped(value: Node) -> Node:
+    """The first two axes exchanged: ``[length, dim, ..]`` and ``[dim, length, ..]``."""
+    return st.transpose(value, perm=(1, 0, *range(2, value.type.rank)))
+
+
+def _select(active: Node, a: Node, b: Node) -> Node:
+    """Each example's ``a`` where ``active``, else its ``b``."""
+    mask = active if a.type.rank == 1 else st.broadcast(active, shape=a.type.shape, axes=(0,))
+    return where(mask, a, b)
+
+
+def _listed(types: Sequence[Type]) -> str:
+    return ", ".join(map(str, types)) or "nothing"

@@ -1,0 +1,88 @@
+"""Scans along an axis: running sums and products, and the linear recurrence that their gradients are made of.
+
+``reverse`` runs from the last element to the first; ``exclusive`` leaves each element's own value out, so that the
+first result is that of no elements.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import pairwise
+
+import numpy as np
+
+from mlaot.errors import MlaotError
+from mlaot.ir import Node, Type
+from mlaot.ops.base import Array, Op, accumulator, by_axis, same_type
+from mlaot.ops.elementwise import mul
+from mlaot.ops.structure import pad, part
+
+
+def _scan_type(x: Type, axis: int, reverse: bool = False, exclusive: bool = False) -> Type:
+    if not 0 <= axis < x.rank:
+        raise MlaotError(f"cannot scan {x} along axis {axis}")
+    if x.dtype.kind == "b":
+        raise MlaotError(f"cannot add up or multiply {x}; cast it to numbers first")
+    return x
+
+
+def _scan(ufunc: np.ufunc, first: int) -> Callable[..., Array]:
+    """The reference: ``ufunc`` accumulated; ``first`` is the result of no elements."""
+
+    def reference(x: Array, axis: int, reverse: bool = False, exclusive: bool = False) -> Array:
+        moved = np.moveaxis(x, axis, 0)[:: -1 if reverse else 1]
+        found = ufunc.accumulate(moved, axis=0, dtype=accumulator(x.dtype)).astype(x.dtype)
+        if exclusive:
+            found = np.concatenate([np.full_like(found[:1], first), found[:-1]])
+        return np.moveaxis(found[:: -1 if reverse else 1], 0, axis)
+
+    return reference
+
+
+def _shifted(x: Node, axis: int, reverse: bool) -> Node:
+    """Element i is the one that a scan meets before i; 0 before the first."""
+    low, high = ([int(i == axis and r) for i in range(x.type.rank)] for r in (not reverse, reverse))
+    zero = x.graph.constant(0, x.type.dtype)
+    longer = pad(x, zero, low=tuple(low), high=tuple(high), interior=(0,) * x.type.rank)
+    return part(longer, axis, int(reverse), x.type.shape[axis])
+
+
+def _vjp_cumsum(ct: Node, out: Node, x: Node, axis: int, reverse: bool = False, exclusive: bool = False) -> tuple[Node]:
+    return (cumsum(ct, axis=axis, reverse=not reverse, exclusive=exclusive),)
+
+
+def _vjp_cumprod(
+    ct: Node, out: Node, x: Node, axis: int, reverse: bool = False, exclusive: bool = False
+) -> tuple[Node]:
+    """The product before i, times ``s_i = ct_i + x_{i+1} s_{i+1}``: no division, so zeros do no harm."""
+    before = cumprod(x, axis=axis, reverse=reverse, exclusive=True)
+    given = _shifted(ct, axis, not reverse) if exclusive else ct
+    after = linear_recurrence(_shifted(x, axis, not reverse), given, axis=axis, reverse=not reverse)
+    return (mul(before, after),)
+
+
+cumsum: Op = Op("cumsum", _scan_type, _scan(np.add, 0), _vjp_cumsum, by_axis)
+cumprod: Op = Op("cumprod", _scan_type, _scan(np.multiply, 1), _vjp_cumprod, by_axis)
+
+
+def _recurrence_type(a: Type, b: Type, axis: int, reverse: bool = False) -> Type:
+    return _scan_type(same_type(a, b), axis)
+
+
+def _recurrence_reference(a: Array, b: Array, axis: int, reverse: bool = False) -> Array:
+    factors, terms = (np.moveaxis(v, axis, 0).astype(accumulator(v.dtype)) for v in (a, b))
+    found = terms.copy()
+    steps = range(len(found))[:: -1 if reverse else 1]
+    for last, i in pairwise(steps):
+        found[i : i + 1] += factors[i : i + 1] * found[last : last + 1]
+    return np.moveaxis(found, 0, axis).astype(b.dtype)
+
+
+def _vjp_recurrence(ct: Node, out: Node, a: Node, b: Node, axis: int, reverse: bool = False) -> tuple[Node, Node]:
+    """The adjoint is the recurrence the other way, with the factors moved on by one."""
+    given = linear_recurrence(_shifted(a, axis, not reverse), ct, axis=axis, reverse=not reverse)
+    return mul(given, _shifted(out, axis, reverse)), given
+
+
+# s_i = b_i + a_i * s_{i-1}, from s_0 = b_0 on: the first factor has no part in it.
+linear_recurrence: Op = Op("linear_recurrence", _recurrence_type, _recurrence_reference, _vjp_recurrence, by_axis)

@@ -1,0 +1,193 @@
+"""Reading and writing at computed places: gather and scatter along one axis, behind ``lead`` axes that they share.
+
+    x [lead.., n, rest..]    indices [lead.., m..]    updates and results [lead.., m.., rest..]
+
+A negative index counts from the end. What is out of range then is clamped by gather and dropped by scatter. Gather
+from an axis without elements gives zeros.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+
+import numpy as np
+
+from mlaot.errors import MlaotError
+from mlaot.ir import Dim, Node, Type
+from mlaot.ir import dims as dims_
+from mlaot.ir.types import boolean, i64
+from mlaot.ops import elementwise as ew
+from mlaot.ops.base import Array, Op, accumulator, fill, full_like, lift
+from mlaot.ops.bits import bitwise_and
+from mlaot.ops.comparison import equal, greater_equal, less, where
+from mlaot.ops.structure import broadcast, iota, reshape, size
+
+MODES = ("set", "add", "max", "min")
+Cotangents = tuple[Node, None, Node]
+
+
+def _check(op: str, x: Type, indices: Type, lead: int) -> None:
+    if indices.dtype.kind not in "iu":
+        raise MlaotError(f"{op} needs integer indices, got {indices}")
+    if not 0 <= lead < x.rank or x.shape[:lead] != indices.shape[:lead]:
+        raise MlaotError(f"{op} needs the same {lead} leading axes in {x} and its indices {indices}, and one more")
+
+
+def _picked(x: Type, indices: Type, lead: int) -> tuple[Dim, ...]:
+    return (*indices.shape, *x.shape[lead + 1 :])
+
+
+def _gather_type(x: Type, indices: Type, lead: int) -> Type:
+    _check("gather", x, indices, lead)
+    shape = _picked(x, indices, lead)
+    if x.shape[lead] == 0 and 0 not in shape:
+        raise MlaotError(f"cannot gather {list(shape)} from {x}, which has no elements")
+    return x.with_shape(shape)
+
+
+def _places(indices: Array, n: int) -> Array:
+    """Indices as int64, counted from the start."""
+    largest = min(np.iinfo(indices.dtype).max, np.iinfo(np.int64).max)
+    places: Array = np.minimum(indices, indices.dtype.type(largest)).astype(np.int64)
+    from_start: Array = np.where(places < 0, places + n, places)
+    return from_start
+
+
+def _rows(x: Array, lead: int) -> Array:
+    """The leading axes as one."""
+    return x.reshape((prod(x.shape[:lead]), *x.shape[lead:]))
+
+
+def _gather_reference(x: Array, indices: Array, lead: int) -> Array:
+    n, shape = x.shape[lead], (*indices.shape, *x.shape[lead + 1 :])
+    if n == 0:
+        return np.zeros(shape, x.dtype)
+    rows = _rows(x, lead)
+    places = np.clip(_places(indices, n), 0, n - 1).reshape(len(rows), prod(indices.shape[lead:]))
+    return np.asarray(rows[np.arange(len(rows))[:, None], places]).reshape(shape)
+
+
+def _extent(like: Node, n: Dim) -> Node:
+    """``n`` in every element of an i64 value shaped like ``like``."""
+    if isinstance(n, int):
+        return fill(like, n, Type(i64, like.type.shape))
+    number = like.graph.add(size, (), {"dim": n, "dtype": i64})
+    return broadcast(number, shape=like.type.shape, axes=())
+
+
+def _from_start(indices: Node, n: Dim) -> Node:
+    """Indices as i64, counted from the start."""
+    if indices.type.dtype.name == "u64":
+        indices = ew.minimum(indices, full_like(indices, np.iinfo(np.int64).max))
+    wide = indices if indices.type.dtype is i64 else ew.cast(indices, dtype=i64)
+    return where(less(wide, full_like(wide, 0)), ew.add(wide, _extent(wide, n)), wide)
+
+
+def _clamped(indices: Node, n: Dim) -> Node:
+    last = ew.sub(_extent(indices, n), fill(indices, 1, Type(i64, indices.type.shape)))
+    places = _from_start(indices, n)
+    return ew.maximum(ew.minimum(places, last), full_like(places, 0))
+
+
+def _valid(indices: Node, n: Dim) -> Node:
+    """Which indices are within an axis of ``n`` elements."""
+    places = _from_start(indices, n)
+    return bitwise_and(greater_equal(places, full_like(places, 0)), less(places, _extent(indices, n)))
+
+
+def _vjp_gather(ct: Node, out: Node, x: Node, indices: Node, lead: int) -> tuple[Node, None]:
+    places = _clamped(indices, x.type.shape[lead])
+    return scatter(full_like(x, 0.0), places, ct, lead=lead, mode="add"), None
+
+
+def _batch_gather(node: Node, args: Sequence[Node], batched: Sequence[bool], dim: Dim) -> Node:
+    """Examples that look up in one table are more indices; else the examples are one more leading axis."""
+    lead = node.attrs["lead"]
+    if lead == 0 and not batched[0]:
+        return gather(*args, lead=0)
+    return gather(*_lifted(args, batched, dim), lead=lead + 1)
+
+
+def _lifted(args: Sequence[Node], batched: Sequence[bool], dim: Dim) -> list[Node]:
+    return [a if b else lift(a, dim) for a, b in zip(args, batched, strict=True)]
+
+
+gather: Op = Op("gather", _gather_type, _gather_reference, _vjp_gather, _batch_gather)
+
+
+def _scatter_type(x: Type, indices: Type, updates: Type, lead: int, mode: str) -> Type:
+    _check("scatter", x, indices, lead)
+    expected = x.with_shape(_picked(x, indices, lead))
+    if updates != expected:
+        raise MlaotError(f"scatter into {x} at {indices} needs updates {expected}, got {updates}")
+    if mode not in MODES:
+        raise MlaotError(f"scatter has the modes {', '.join(MODES)}, got {mode!r}")
+    if mode == "add" and x.dtype is boolean:
+        raise MlaotError(f"cannot add to {x}; scatter with the mode 'max' is a logical or")
+    return x
+
+
+def _scatter_reference(x: Array, indices: Array, updates: Array, lead: int, mode: str) -> Array:
+    n, count = x.shape[lead], prod(indices.shape[lead:])
+    out = _rows(x, lead).astype(accumulator(x.dtype) if mode == "add" else x.dtype)
+    places = _places(indices, n).reshape(len(out), count)
+    values = updates.reshape((len(out), count, *x.shape[lead + 1 :]))
+    row, column = np.nonzero((places >= 0) & (places < n))
+    if mode == "set":
+        last = np.full(out.shape[:2], -1)
+        np.maximum.at(last, (row, places[row, column]), column)
+        kept = last[row, places[row, column]] == column
+        row, column = row[kept], column[kept]
+        out[row, places[row, column]] = values[row, column]
+    else:
+        combine = {"add": np.add, "max": np.maximum, "min": np.minimum}[mode]
+        combine.at(out, (row, places[row, column]), values[row, column].astype(out.dtype))
+    return out.reshape(x.shape).astype(x.dtype)
+
+
+def _over_updates(mask: Node, updates: Node) -> Node:
+    """A value for each index, for each element of its update."""
+    return broadcast(mask, shape=updates.type.shape, axes=tuple(range(mask.type.rank)))
+
+
+def _selected(mask: Node, ct: Node, indices: Node, lead: int) -> Node:
+    """The cotangents of the places that indices name, where ``mask`` is true."""
+    found = gather(ct, indices, lead=lead)
+    return where(_over_updates(mask, found), found, full_like(found, 0.0))
+
+
+def _winners(x: Node, indices: Node, lead: int) -> Node:
+    """Which indices are the last of their place, in row-major order; those out of range never are."""
+    many = indices.type.shape[lead:]
+    numbers = indices.graph.add(iota, (), {"shape": (dims_.product(many),), "axis": 0, "dtype": i64})
+    shape, axes = indices.type.shape, tuple(range(lead, indices.type.rank))
+    number = broadcast(reshape(numbers, shape=many), shape=shape, axes=axes)
+    nobody = fill(x, -1, Type(i64, x.type.shape[: lead + 1]))
+    last = gather(scatter(nobody, indices, number, lead=lead, mode="set"), indices, lead=lead)
+    return equal(last, number)
+
+
+def _vjp_extreme(ct: Node, out: Node, x: Node, indices: Node, updates: Node, lead: int, mode: str) -> Cotangents:
+    """Shared evenly between all that are equal to the result, as by the reductions ``max`` and ``min``."""
+    mine, there = ew.is_equal(x, out), ew.is_equal(updates, gather(out, indices, lead=lead))
+    share = ew.div(ct, scatter(mine, indices, there, lead=lead, mode="add"))
+    valid = _valid(indices, x.type.shape[lead])
+    return ew.mul(share, mine), None, ew.mul(_selected(valid, share, indices, lead), there)
+
+
+def _vjp_scatter(ct: Node, out: Node, x: Node, indices: Node, updates: Node, lead: int, mode: str) -> Cotangents:
+    if mode == "add":
+        return ct, None, _selected(_valid(indices, x.type.shape[lead]), ct, indices, lead)
+    if mode == "set":
+        kept = scatter(ct, indices, full_like(updates, 0.0), lead=lead, mode="set")
+        return kept, None, _selected(_winners(x, indices, lead), ct, indices, lead)
+    return _vjp_extreme(ct, out, x, indices, updates, lead, mode)
+
+
+def _batch_scatter(node: Node, args: Sequence[Node], batched: Sequence[bool], dim: Dim) -> Node:
+    return scatter(*_lifted(args, batched, dim), lead=node.attrs["lead"] + 1, mode=node.attrs["mode"])
+
+
+# "set": the last of several updates of one place stays, in row-major order. "max" and "min" pass nan on.
+scatter: Op = Op("scatter", _scatter_type, _scatter_reference, _vjp_scatter, _batch_scatter)

@@ -1,0 +1,71 @@
+"""Rounding to whole numbers, division with it, and the parts of a float.
+
+``floor_divide`` and ``remainder`` are Python's ``//`` and ``%``, ``fmod`` is C's. Whole numbers do not move with their
+argument, so their gradient is 0; that of a remainder by its divisor is minus the whole quotient.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from mlaot.errors import MlaotError
+from mlaot.ir import Node, Type
+from mlaot.ops import integers
+from mlaot.ops.base import Array, Op, batch_elementwise, full_like, no_gradient
+from mlaot.ops.dtypes import NUMBERS, one_type
+from mlaot.ops.elementwise import div, elementwise, function, mul, neg, sign
+
+
+def _on_integers(on_floats: Callable[..., Array], on_integers: Callable[..., Array]) -> Callable[..., Array]:
+    return lambda x, y: (on_floats if x.dtype.kind == "f" else on_integers)(x, y)
+
+
+def _vjp_remainder(ct: Node, out: Node, x: Node, y: Node) -> tuple[Node, ...]:
+    return ct, neg(mul(ct, floor_divide(x, y)))
+
+
+def _vjp_fmod(ct: Node, out: Node, x: Node, y: Node) -> tuple[Node, ...]:
+    return ct, neg(mul(ct, trunc(div(x, y))))
+
+
+def _vjp_copysign(ct: Node, out: Node, x: Node, y: Node) -> tuple[Node | None, ...]:
+    """The sign of x by that of y; 0 at x = 0."""
+    return mul(ct, mul(sign(x), copysign(full_like(x, 1.0), y))), None
+
+
+def _nextafter_type(x: Type, y: Type) -> Type:
+    if x.dtype.name in ("f16", "bf16"):  # these are computed as f32, whose next number is another one
+        raise MlaotError(f"nextafter takes f32 or f64, got {x}; cast it first")
+    return one_type("nextafter", "f")(x, y)
+
+
+floor: Op = elementwise("floor", np.floor, no_gradient, function("floor"))
+ceil: Op = elementwise("ceil", np.ceil, no_gradient, function("ceil"))
+trunc: Op = elementwise("trunc", np.trunc, no_gradient, function("trunc"))
+round_: Op = elementwise("round", np.rint, no_gradient, function("round"))  # halves to even
+floor_divide: Op = elementwise(
+    "floor_divide",
+    _on_integers(np.floor_divide, integers.floor_divide),
+    no_gradient,
+    function("floor_divide"),
+    NUMBERS,
+)
+remainder: Op = elementwise(
+    "remainder",
+    _on_integers(np.remainder, integers.remainder),
+    _vjp_remainder,
+    function("remainder"),
+    NUMBERS,
+)
+fmod: Op = elementwise("fmod", _on_integers(np.fmod, integers.fmod), _vjp_fmod, function("fmod"), NUMBERS)
+copysign: Op = elementwise("copysign", np.copysign, _vjp_copysign, function("copysign"))
+nextafter: Op = Op(
+    "nextafter",
+    _nextafter_type,
+    np.nextafter,
+    lambda ct, out, x, y: (ct, None),
+    batch_elementwise,
+    function("nextafter"),
+)

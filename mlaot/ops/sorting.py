@@ -1,0 +1,27 @@
+"""The order of the elements along an axis. Sorted values are a gather by it."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from mlaot.errors import MlaotError
+from mlaot.ir import Type
+from mlaot.ir.types import i64
+from mlaot.ops.base import Array, Op, by_axis, no_gradient
+
+
+def _argsort_type(x: Type, axis: int, descending: bool = False) -> Type:
+    if not 0 <= axis < x.rank:
+        raise MlaotError(f"cannot sort {x} along axis {axis}")
+    return Type(i64, x.shape)
+
+
+def _argsort_reference(x: Array, axis: int, descending: bool = False) -> Array:
+    """By ranks, which can be negated where numbers cannot; ranks of nan are the largest either way."""
+    ranks = np.unique(x, return_inverse=True)[1].reshape(x.shape)
+    key = np.where(np.isnan(x), x.size, -ranks) if descending else ranks
+    return np.argsort(key, axis=axis, kind="stable").astype(np.int64)
+
+
+# Stable: equal elements (0 and -0 too) keep their order, also when descending; nan comes last either way.
+argsort: Op = Op("argsort", _argsort_type, _argsort_reference, no_gradient, by_axis)

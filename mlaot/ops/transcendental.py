@@ -1,0 +1,138 @@
+"""Powers, logarithms, trigonometric and hyperbolic functions and their inverses, and the error function.
+
+Gradients at kinks and poles are PyTorch's: ``power(0, 0)`` and ``atan2(0, 0)`` have the gradient 0, and so has
+``hypot(0, 0)``, where PyTorch's is nan. They are masked before the division and not after, so that the second
+derivative is not 0 times infinity.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+
+from mlaot.ir import Node
+from mlaot.ops import integers
+from mlaot.ops.base import Array, Op, full_like
+from mlaot.ops.bits import bitwise_and
+from mlaot.ops.comparison import greater_equal, is_zero, where
+from mlaot.ops.dtypes import NUMBERS
+from mlaot.ops.elementwise import add, div, elementwise, exp, function, log, mul, neg, sqrt, sub
+
+HALF_ROOT_PI = math.sqrt(math.pi) / 2
+
+
+def _smooth(name: str, reference: Callable[[Array], Array], slope: Callable[[Node, Node], Node]) -> Op:
+    """A function of one argument; ``slope(x, out)`` is what the cotangent is multiplied by."""
+    return elementwise(name, reference, lambda ct, out, x: (mul(ct, slope(x, out)),), function(name))
+
+
+def _inverse(name: str, reference: Callable[[Array], Array], steepness: Callable[[Node], Node]) -> Op:
+    """A function of one argument; ``steepness(x)`` is what the cotangent is divided by."""
+    return elementwise(name, reference, lambda ct, out, x: (div(ct, steepness(x)),), function(name))
+
+
+def _one(x: Node) -> Node:
+    return full_like(x, 1.0)
+
+
+def _scaled(x: Node, factor: float) -> Node:
+    return mul(x, full_like(x, factor))
+
+
+def _one_minus_square(x: Node) -> Node:
+    """1 - x^2, accurate near 1 too."""
+    return mul(sub(_one(x), x), add(_one(x), x))
+
+
+def _one_plus_square(x: Node) -> Node:
+    return add(_one(x), mul(x, x))
+
+
+def _power_reference(x: Array, y: Array) -> Array:
+    return np.asarray(np.power(x, y)) if x.dtype.kind == "f" else integers.power(x, y)
+
+
+def _vjp_power(ct: Node, out: Node, x: Node, y: Node) -> tuple[Node, ...]:
+    """y x^(y-1), 0 for 0^0; and x^y log(x), 0 for the powers of 0 that are finite."""
+    zero = is_zero(x)
+    exponent = where(bitwise_and(zero, is_zero(y)), _one(y), y)
+    by_x = mul(y, power(x, sub(exponent, _one(y))))
+    base = where(bitwise_and(zero, greater_equal(y, full_like(y, 0.0))), _one(x), x)
+    by_y = mul(out, log(base))
+    return mul(ct, by_x), mul(ct, by_y)
+
+
+def _length(x: Node, y: Node) -> Node:
+    """hypot(x, y), 1 at the origin."""
+    origin = bitwise_and(is_zero(x), is_zero(y))
+    return hypot(where(origin, _one(x), x), y)
+
+
+def _vjp_hypot(ct: Node, out: Node, x: Node, y: Node) -> tuple[Node, ...]:
+    length = _length(x, y)
+    return mul(ct, div(x, length)), mul(ct, div(y, length))
+
+
+def _vjp_atan2(ct: Node, out: Node, y: Node, x: Node) -> tuple[Node, ...]:
+    """Divided twice by the length: its square may leave the range."""
+    length = _length(x, y)
+    share = div(ct, length)
+    return mul(share, div(x, length)), neg(mul(share, div(y, length)))
+
+
+def _each(f: Callable[[float], float]) -> Callable[[Array], Array]:
+    """A function of Python's floats on every element."""
+    on_objects = np.vectorize(f, otypes=[np.float64])
+    return lambda x: np.asarray(on_objects(x)).astype(x.dtype)
+
+
+def _sigmoid(x: Array) -> Array:
+    """1 / (1 + exp(-x)), without overflow."""
+    below = np.exp(-np.abs(x))
+    return np.asarray(np.where(x < 0, below, x.dtype.type(1)) / (1 + below))
+
+
+def _erfinv(x: float) -> float:
+    """Winitzki's approximation (2008), then Halley's method; towards 1 on erfc, which keeps its digits there."""
+    if not -1 < x < 1:
+        return math.copysign(math.inf, x) if abs(x) == 1 else math.nan
+    logarithm = math.log1p(x) + math.log1p(-x)
+    half = 2 / (math.pi * 0.147) + logarithm / 2
+    z = math.sqrt(max(math.sqrt(half * half - logarithm / 0.147) - half, 0.0))
+    size = abs(x)
+    for _ in range(3):
+        error = math.erf(z) - size if size < 0.5 else (1 - size) - math.erfc(z)
+        step = error * HALF_ROOT_PI * math.exp(z * z)
+        z -= step / (1 + z * step)
+    return math.copysign(z, x)
+
+
+power: Op = elementwise("power", _power_reference, _vjp_power, function("pow"), NUMBERS)
+hypot: Op = elementwise("hypot", np.hypot, _vjp_hypot, function("hypot"))
+atan2: Op = elementwise("atan2", np.arctan2, _vjp_atan2, function("atan2"))
+
+exp2: Op = _smooth("exp2", np.exp2, lambda x, out: _scaled(out, math.log(2)))
+expm1: Op = _smooth("expm1", np.expm1, lambda x, out: exp(x))  # out + 1 would lose the digits of a small one
+log2: Op = _inverse("log2", np.log2, lambda x: _scaled(x, math.log(2)))
+log10: Op = _inverse("log10", np.log10, lambda x: _scaled(x, math.log(10)))
+log1p: Op = _inverse("log1p", np.log1p, lambda x: add(_one(x), x))
+
+sin: Op = _smooth("sin", np.sin, lambda x, out: cos(x))
+cos: Op = _smooth("cos", np.cos, lambda x, out: neg(sin(x)))
+tan: Op = _smooth("tan", np.tan, lambda x, out: _one_plus_square(out))
+asin: Op = _inverse("asin", np.arcsin, lambda x: sqrt(_one_minus_square(x)))
+acos: Op = _inverse("acos", np.arccos, lambda x: neg(sqrt(_one_minus_square(x))))
+atan: Op = _inverse("atan", np.arctan, _one_plus_square)
+
+sinh: Op = _smooth("sinh", np.sinh, lambda x, out: cosh(x))
+cosh: Op = _smooth("cosh", np.cosh, lambda x, out: sinh(x))
+asinh: Op = _inverse("asinh", np.arcsinh, lambda x: sqrt(_one_plus_square(x)))
+acosh: Op = _inverse("acosh", np.arccosh, lambda x: mul(sqrt(sub(x, _one(x))), sqrt(add(x, _one(x)))))
+atanh: Op = _inverse("atanh", np.arctanh, _one_minus_square)
+
+sigmoid: Op = _smooth("sigmoid", _sigmoid, lambda x, out: mul(out, sub(_one(x), out)))
+erf: Op = _smooth("erf", _each(math.erf), lambda x, out: _scaled(exp(neg(mul(x, x))), 1 / HALF_ROOT_PI))
+erfc: Op = _smooth("erfc", _each(math.erfc), lambda x, out: _scaled(exp(neg(mul(x, x))), -1 / HALF_ROOT_PI))
+erfinv: Op = _smooth("erfinv", _each(_erfinv), lambda x, out: _scaled(exp(mul(out, out)), HALF_ROOT_PI))

@@ -1,0 +1,191 @@
+"""What all optimizers share: groups of parameters, schedules, clipping, and the state's names.
+
+Parameters, gradients and state are dicts of arrays by name, NumPy's or traced ones; a state array is called after its
+parameter, ``exp_avg.conv1.weight``, and ``step`` counts the updates. The rate of a step is ``lr * schedule(step)``.
+Computations stay in each parameter's dtype; those on scalars, such as a bias correction, are done in float64.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from fnmatch import fnmatchcase
+from typing import Any, TypedDict
+
+import numpy as np
+
+from mlaot.errors import MlaotError
+from mlaot.frontend.tensor import Parameter
+from mlaot.optim.schedules import Array, Schedule
+
+Arrays = Mapping[str, Array]
+
+
+class Shared(TypedDict, total=False):
+    """Options of every optimizer.
+
+    ``groups``: dicts of options that differ for some parameters, under "params" their names, patterns as of file names
+    ("*.bias"), or the parameters themselves; the first that fits counts. ``schedule``: a function of the number of
+    updates done that gives a factor of ``lr``. ``clip_grad_value`` limits each element of the gradients,
+    ``clip_grad_norm`` then the norm of all together. ``maximize``: climb instead of descending.
+    """
+
+    maximize: bool
+    groups: Sequence[Mapping[str, Any]] | None
+    schedule: Schedule | None
+    clip_grad_norm: float | None
+    clip_grad_value: float | None
+
+
+class Optimizer:
+    """Base class: subclasses say which state arrays they need, and how one parameter is updated."""
+
+    slots: tuple[str, ...] = ()
+
+    def __init__(
+        self,
+        lr: float,
+        options: Mapping[str, Any],
+        *,
+        maximize: bool = False,
+        groups: Sequence[Mapping[str, Any]] | None = None,
+        schedule: Schedule | None = None,
+        clip_grad_norm: float | None = None,
+        clip_grad_value: float | None = None,
+    ) -> None:
+        self.lr, self.options, self.schedule = lr, dict(options), schedule
+        self.clip_grad_norm, self.clip_grad_value, self.maximize = clip_grad_norm, clip_grad_value, maximize
+        self.groups = [self._group(group) for group in groups or ()]
+        for chosen in (self.options, *[group for _, group in self.groups]):
+            self.check({**self.options, **chosen, "lr": chosen.get("lr", lr)})
+
+    def init(self, parameters: Arrays) -> dict[str, np.ndarray[Any, Any]]:
+        """The state before the first step."""
+        for patterns, _ in self.groups:
+            for pattern in patterns:
+                if not any(fnmatchcase(name, pattern) for name in parameters):
+                    raise MlaotError(f"optimizer: no parameter is called {pattern!r}; there are {sorted(parameters)}")
+        state: dict[str, np.ndarray[Any, Any]] = {}
+        for name, parameter in parameters.items():
+            options = self.options_of(name)
+            for slot in self.slots_of(options):
+                start = np.asarray(parameter)
+                state[f"{slot}.{name}"] = np.full(start.shape, self.start(slot, options), start.dtype)
+        if self.counts_steps:
+            state["step"] = np.array(0, np.int64)
+        return state
+
+    def update(
+        self, parameters: Arrays, gradients: Arrays, state: Arrays, lr: Array | None = None
+    ) -> tuple[dict[str, Array], dict[str, Array]]:
+        """New parameters and new state. A parameter without a gradient stays as it is."""
+        gradients = self._clipped({name: gradients[name] for name in parameters if name in gradients})
+        rate = self.lr if lr is None else lr
+        step = state["step"] if self.counts_steps else None
+        if self.schedule is not None:
+            rate = rate * self.schedule(step)
+        updated, kept = dict(parameters), dict(state)
+        for name, gradient in gradients.items():
+            options = self.options_of(name)
+            own_rate = rate * (options["lr"] / self.lr) if "lr" in options else rate
+            slots = {slot: state[f"{slot}.{name}"] for slot in self.slots_of(options)}
+            x, descent = parameters[name], -gradient if self.maximize else gradient
+            updated[name], slots = self.apply(x, descent, slots, options, own_rate, step)
+            kept |= {f"{slot}.{name}": value for slot, value in slots.items()}
+        if step is not None:
+            kept["step"] = step + 1
+        return updated, kept
+
+    @property
+    def counts_steps(self) -> bool:
+        """Whether the state has the number of updates done: where something depends on it."""
+        return self.schedule is not None
+
+    def options_of(self, name: str) -> dict[str, Any]:
+        """The options for one parameter; "lr" is among them where its group has an own rate."""
+        for patterns, group in self.groups:
+            if any(fnmatchcase(name, pattern) for pattern in patterns):
+                return {**self.options, **group}
+        return self.options
+
+    def check(self, options: Mapping[str, Any]) -> None:
+        """Refuse options that make no sense."""
+        for name in ("lr", "eps", "momentum", "weight_decay", "lr_decay", "alpha", "initial_accumulator_value"):
+            if options.get(name, 0) < 0:
+                raise MlaotError(f"{type(self).__name__}: expected {name} of at least 0, got {options[name]}")
+        if not all(0 <= beta < 1 for beta in options.get("betas", ())):
+            raise MlaotError(f"{type(self).__name__}: expected betas from 0 to below 1, got {options['betas']}")
+
+    def slots_of(self, options: Mapping[str, Any]) -> tuple[str, ...]:
+        """The names of the state arrays of a parameter."""
+        return self.slots
+
+    def start(self, slot: str, options: Mapping[str, Any]) -> float:
+        """What a state array is filled with at first."""
+        return 0.0
+
+    def apply(
+        self, x: Array, gradient: Array, slots: dict[str, Array], options: dict[str, Any], rate: Array, step: Array
+    ) -> tuple[Array, dict[str, Array]]:
+        """One parameter's new value and new state arrays; ``step`` is the number of updates before this one."""
+        raise NotImplementedError
+
+    def _group(self, group: Mapping[str, Any]) -> tuple[tuple[str, ...], dict[str, Any]]:
+        options = {key: value for key, value in group.items() if key != "params"}
+        unknown = sorted(set(options) - {*self.options, "lr"})
+        if unknown or "params" not in group:
+            raise MlaotError(
+                f"{type(self).__name__}: a group has 'params' and any of {sorted({*self.options, 'lr'})}, "
+                f"got {sorted(group)}"
+            )
+        if "lr" in options and self.lr == 0:
+            raise MlaotError(f"{type(self).__name__}: a group's lr is relative to the optimizer's, which must not be 0")
+        given = group["params"]
+        return tuple(_pattern(p) for p in ([given] if isinstance(given, str | Parameter) else given)), options
+
+    def _clipped(self, gradients: dict[str, Array]) -> dict[str, Array]:
+        if self.clip_grad_value is not None:
+            gradients = clip_grad_value(gradients, self.clip_grad_value)
+        if self.clip_grad_norm is not None:
+            gradients, _ = clip_grad_norm(gradients, self.clip_grad_norm)
+        return gradients
+
+
+def clip_grad_norm(gradients: Arrays, max_norm: float, norm_type: float = 2.0) -> tuple[dict[str, Array], Array]:
+    """Gradients scaled so that their norm, of all as one vector, is ``max_norm`` at most; and the norm before."""
+    if not gradients:
+        return {}, 0.0
+    if norm_type == math.inf:
+        norm = _reduced(np.maximum, [np.max(np.abs(g)) for g in gradients.values()])
+    elif norm_type == 2:
+        norm = np.sqrt(_reduced(np.add, [np.sum(g * g) for g in gradients.values()]))
+    else:
+        norm = _reduced(np.add, [np.sum(np.abs(g) ** norm_type) for g in gradients.values()]) ** (1.0 / norm_type)
+    factor = np.minimum(max_norm / (norm + 1e-6), 1.0)
+    return {name: g * scalar(factor, g) for name, g in gradients.items()}, norm
+
+
+def clip_grad_value(gradients: Arrays, clip_value: float) -> dict[str, Array]:
+    """Each element limited to ``-clip_value`` to ``clip_value``."""
+    return {name: np.minimum(np.maximum(g, -clip_value), clip_value) for name, g in gradients.items()}
+
+
+def scalar(value: Array, like: Array) -> Array:
+    """A number that does not change the dtype of ``like`` when it meets it."""
+    return value.astype(like.dtype) if hasattr(value, "astype") else value
+
+
+def _pattern(given: Any) -> str:
+    """A name or pattern; brackets of a parameter's own name stand for themselves."""
+    if isinstance(given, str):
+        return given
+    if not isinstance(given, Parameter) or given.name is None:
+        raise MlaotError(f"optimizer: 'params' are names, patterns, or parameters that have a name, got {given!r}")
+    return given.name.replace("[", "[[]")
+
+
+def _reduced(function: Callable[[Array, Array], Array], values: Sequence[Array]) -> Array:
+    total = values[0]
+    for value in values[1:]:
+        total = function(total, value)
+    return total

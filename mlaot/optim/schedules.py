@@ -1,0 +1,154 @@
+"""Learning rates: functions of the step (0 at the first update) that give a factor of the optimizer's ``lr``.
+
+The formulas are PyTorch's schedulers of the same names. As the result is a factor, PyTorch's ``eta_min`` is here
+``min_factor`` (``eta_min / lr``), and the ``lr`` of a one-cycle schedule is its ``max_lr``. Any other function of the
+step, written with NumPy, is a schedule as well.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from mlaot.errors import MlaotError
+from mlaot.nn.arguments import check_choice
+
+Array = Any  # a NumPy array, or a traced one
+Schedule = Callable[[Array], Array]
+
+
+def constant_lr(factor: float = 1 / 3, total_iters: int = 5) -> Schedule:
+    """``factor`` for the first steps, then 1."""
+    return lambda step: np.where(step < total_iters, factor, 1.0)
+
+
+def step_lr(step_size: int, gamma: float = 0.1) -> Schedule:
+    """Times ``gamma`` every ``step_size`` steps."""
+    return lambda step: gamma ** as_float(step // step_size)
+
+
+def multistep_lr(milestones: Sequence[int], gamma: float = 0.1) -> Schedule:
+    """Times ``gamma`` at each milestone."""
+
+    def factor(step: Array) -> Array:
+        found: Array = 1.0
+        for count, milestone in enumerate(sorted(milestones), 1):
+            found = np.where(step >= milestone, gamma**count, found)
+        return found
+
+    return factor
+
+
+def exponential_lr(gamma: float) -> Schedule:
+    """Times ``gamma`` every step."""
+    return lambda step: gamma ** as_float(step)
+
+
+def linear_lr(start_factor: float = 1 / 3, end_factor: float = 1.0, total_iters: int = 5) -> Schedule:
+    """From ``start_factor`` to ``end_factor`` in a straight line: a warmup."""
+    return lambda step: start_factor + (end_factor - start_factor) * _progress(step, total_iters)
+
+
+def polynomial_lr(total_iters: int = 5, power: float = 1.0) -> Schedule:
+    """From 1 to 0 along a power of the steps left."""
+    return lambda step: (1.0 - _progress(step, total_iters)) ** power
+
+
+def cosine_annealing_lr(T_max: int, min_factor: float = 0.0) -> Schedule:
+    """From 1 to ``min_factor`` at ``T_max`` along half a wave of the cosine, and up again after it."""
+    return lambda step: _cosine(1.0, min_factor, as_float(step) / T_max)
+
+
+def cosine_annealing_warm_restarts_lr(T_0: int, T_mult: int = 1, min_factor: float = 0.0) -> Schedule:
+    """Half a wave of the cosine in ``T_0`` steps, again and again, each ``T_mult`` times as long as the one before."""
+    if T_0 < 1 or T_mult < 1:
+        raise MlaotError(
+            f"cosine_annealing_warm_restarts_lr: expected T_0 and T_mult of at least 1, got {T_0}, {T_mult}"
+        )
+
+    def factor(step: Array) -> Array:
+        if T_mult == 1:
+            return _cosine(1.0, min_factor, as_float(step % T_0) / T_0)
+        waves = np.log(as_float(step) * ((T_mult - 1) / T_0) + 1.0) / math.log(T_mult)
+        growth = float(T_mult) ** np.floor(waves + 1e-9)  # a whole number may come out a little too small
+        start = (growth - 1.0) * (T_0 / (T_mult - 1))
+        return _cosine(1.0, min_factor, (as_float(step) - start) / (growth * T_0))
+
+    return factor
+
+
+def one_cycle_lr(
+    total_steps: int,
+    pct_start: float = 0.3,
+    anneal_strategy: str = "cos",
+    div_factor: float = 25.0,
+    final_div_factor: float = 1e4,
+    three_phase: bool = False,
+) -> Schedule:
+    """Up from ``1 / div_factor`` to 1 in the share ``pct_start`` of the steps, then down far below the start.
+
+    With ``three_phase`` down to the start in as many steps first.
+    """
+    check_choice(anneal_strategy, ("cos", "linear"), "one_cycle_lr: anneal_strategy")
+    between = _cosine if anneal_strategy == "cos" else _line
+    first, last = 1.0 / div_factor, 1.0 / div_factor / final_div_factor
+    peak, end = pct_start * total_steps - 1, float(total_steps - 1)
+    phases = [(0.0, peak, first, 1.0), (peak, end, 1.0, last)]
+    if three_phase:
+        phases[1:] = [(peak, 2 * peak, 1.0, first), (2 * peak, end, first, last)]
+
+    def factor(step: Array) -> Array:
+        now = np.minimum(as_float(step), end)
+        found: Array = None
+        for start, stop, low, high in reversed(phases):
+            value = between(low, high, (now - start) / (stop - start))
+            found = value if found is None else np.where(now <= stop, value, found)
+        return found
+
+    return factor
+
+
+def sequential_lr(schedules: Sequence[Schedule], milestones: Sequence[int]) -> Schedule:
+    """One schedule after the other, each from its step 0, changed at the milestones."""
+    if len(schedules) != len(milestones) + 1:
+        raise MlaotError(f"sequential_lr: {len(schedules)} schedules need {len(schedules) - 1} milestones between them")
+
+    def factor(step: Array) -> Array:
+        found = schedules[0](step)
+        for schedule, milestone in zip(schedules[1:], milestones, strict=True):
+            found = np.where(step < milestone, found, schedule(np.maximum(step - milestone, 0)))
+        return found
+
+    return factor
+
+
+def chained_lr(schedules: Sequence[Schedule]) -> Schedule:
+    """The product of schedules."""
+
+    def factor(step: Array) -> Array:
+        found: Array = 1.0
+        for schedule in schedules:
+            found = found * schedule(step)
+        return found
+
+    return factor
+
+
+def as_float(step: Array) -> Array:
+    """A step as a number that can be divided: float64."""
+    return step.astype(np.float64) if hasattr(step, "astype") else float(step)
+
+
+def _progress(step: Array, total: int) -> Array:
+    return np.minimum(as_float(step), float(total)) / total
+
+
+def _cosine(start: float, end: float, share: Array) -> Array:
+    return end + (start - end) / 2 * (np.cos(share * math.pi) + 1.0)
+
+
+def _line(start: float, end: float, share: Array) -> Array:
+    return start + (end - start) * share

@@ -1,0 +1,27 @@
+"""A pass over a graph and, before it, over the subgraphs of its control flow.
+
+    v2 = scan(v0, v1, body=<body: 9 nodes>)    =>    v2 = scan(v0, v1, body=<body: 7 nodes>)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from mlaot.ir import Graph, Subgraph
+from mlaot.ir.subgraph import subgraphs
+
+
+def everywhere(graph_pass: Callable[[Graph], None], graph: Graph) -> None:
+    """Run ``graph_pass`` on copies of the subgraphs, then on ``graph``."""
+    for node in graph.nodes():
+        found = subgraphs(node.attrs)
+        if found:
+            better = {name: _passed(graph_pass, body) for name, body in found.items()}
+            graph.forward(node, graph.add(node.op, node.args, {**node.attrs, **better}))
+    graph_pass(graph)
+
+
+def _passed(graph_pass: Callable[[Graph], None], body: Subgraph) -> Subgraph:
+    copy = Subgraph.of(body.graph.name, body.inputs, body.inline).graph
+    everywhere(graph_pass, copy)
+    return Subgraph(copy)

@@ -1,0 +1,55 @@
+"""float16 and bfloat16 are stored narrow and computed in float32. Changes results: fewer roundings than asked for.
+
+    v2 = mul(v0, v1) : f16[4]           v2 = cast(v0) : f32[4]
+    v3 = add(v2, v0) : f16[4]    =>     v3 = cast(v1) : f32[4]
+                                        v4 = mul(v2, v3) : f32[4]
+                                        v5 = add(v4, v2) : f32[4]
+                                        v6 = cast(v5) : f16[4]
+
+What is computed is handed on in float32; it is rounded where it is stored, moved, or cast by the model itself. Ops that
+only move values leave them narrow.
+"""
+
+from __future__ import annotations
+
+from mlaot.ir import Graph, Node, TupleType
+from mlaot.ir.types import bf16, f16, f32
+from mlaot.ops import elementwise as ew
+from mlaot.ops.kinds import is_view
+
+NARROW = (f16, bf16)
+MOVES = ("copy", "cast", "where", "take", "stack", "concat", "reshape", "pad", "gather", "const", "input", "iota")
+
+
+def widen(graph: Graph) -> None:
+    """Rewrite arithmetic on float16 and bfloat16."""
+    wide: dict[Node, Node] = {}  # what a narrow node was before it was rounded
+    for node in graph.nodes():
+        if isinstance(node.type, TupleType) or not _is_arithmetic(node):
+            continue
+        args = [_widened(a.find(), wide) for a in node.args]
+        attrs = {k: f32 if v in NARROW else v for k, v in node.attrs.items()} if node.op.name != "cast" else node.attrs
+        result = graph.add(node.op, args, attrs)
+        if node.type.dtype in NARROW:
+            narrow = ew.cast(result, dtype=node.type.dtype)
+            graph.forward(node, narrow)
+            wide[narrow] = result
+        else:
+            graph.forward(node, result)
+
+
+def _is_arithmetic(node: Node) -> bool:
+    if is_view(node) or node.op.name in MOVES or node.op.name == "result":
+        return False
+    if node.op.name == "scatter" and node.attrs["mode"] == "set":
+        return False
+    types = [node.type, *(a.find().type for a in node.args)]
+    return any(getattr(t, "dtype", None) in NARROW for t in types) and not any(isinstance(t, TupleType) for t in types)
+
+
+def _widened(node: Node, wide: dict[Node, Node]) -> Node:
+    if node in wide:
+        return wide[node]
+    if node.type.dtype not in NARROW:
+        return node
+    return wide.setdefault(node, ew.cast(node, dtype=f32))

@@ -1,0 +1,154 @@
+// The true values of ulp.py, and how far values are from them: of float in double (the C library's vector functions,
+// within 4 units of the last place), of double in __float128.
+
+#include <float.h>
+#include <math.h>
+#include <quadmath.h>
+#include <stddef.h>
+#include <stdint.h>
+
+typedef __float128 quad;
+
+static inline double sigmoid(double x)
+{
+    const double e = exp(-fabs(x));
+    return (x < 0 ? e : 1) / (1 + e);
+}
+
+static inline quad sigmoidq(quad x)
+{
+    return 1 / (1 + expq(-x));
+}
+
+// Halley's steps on erf(y) = x, from Winitzki's approximation (2008).
+static inline double erfinv(double x)
+{
+    const double a = fabs(x);
+    const double w = log((1 - a) * (1 + a)), h = 4.33 + w / 2;
+    double y = a > 1e-3 ? sqrt(sqrt(h * h - w / 0.147) - h) : a;
+    for (int i = 0; i < 3; i++) {
+        const double distance = a < 0.5 ? erf(y) - a : (1 - a) - erfc(y);
+        const double step = distance / M_2_SQRTPI * exp(y * y);
+        y -= step / (1 + y * step);
+    }
+    return a == 1 ? copysign(INFINITY, x) : copysign(y, x);
+}
+
+static inline quad erfinvq(quad x)
+{
+    const quad a = fabsq(x);
+    quad y = erfinv((double)a);
+    for (int i = 0; i < 2; i++) {
+        const quad distance = a < 0.5 ? erfq(y) - a : (1 - a) - erfcq(y);
+        const quad step = distance * (sqrtq(M_PIq) / 2) * expq(y * y);
+        y -= step / (1 + y * step);
+    }
+    return a == 1 ? copysignq((quad)INFINITY, x) : copysignq(y, x);
+}
+
+#define UNARY(name, f32, f64)                                                 \
+    void name##_f32(ptrdiff_t n, const float *x, const float *y, double *out) \
+    {                                                                         \
+        (void)y;                                                              \
+        _Pragma("omp simd") for (ptrdiff_t i = 0; i < n; i++)                 \
+        {                                                                     \
+            out[i] = f32((double)x[i]);                                       \
+        }                                                                     \
+    }                                                                         \
+    void name##_f64(ptrdiff_t n, const double *x, const double *y, quad *out) \
+    {                                                                         \
+        (void)y;                                                              \
+        for (ptrdiff_t i = 0; i < n; i++) {                                   \
+            out[i] = f64((quad)x[i]);                                         \
+        }                                                                     \
+    }
+
+#define BINARY(name, f32, f64)                                                \
+    void name##_f32(ptrdiff_t n, const float *x, const float *y, double *out) \
+    {                                                                         \
+        for (ptrdiff_t i = 0; i < n; i++) {                                   \
+            out[i] = f32((double)x[i], (double)y[i]);                         \
+        }                                                                     \
+    }                                                                         \
+    void name##_f64(ptrdiff_t n, const double *x, const double *y, quad *out) \
+    {                                                                         \
+        for (ptrdiff_t i = 0; i < n; i++) {                                   \
+            out[i] = f64((quad)x[i], (quad)y[i]);                             \
+        }                                                                     \
+    }
+
+UNARY(exp, exp, expq)
+UNARY(exp2, exp2, exp2q)
+UNARY(expm1, expm1, expm1q)
+UNARY(log, log, logq)
+UNARY(log2, log2, log2q)
+UNARY(log10, log10, log10q)
+UNARY(log1p, log1p, log1pq)
+UNARY(sin, sin, sinq)
+UNARY(cos, cos, cosq)
+UNARY(tan, tan, tanq)
+UNARY(asin, asin, asinq)
+UNARY(acos, acos, acosq)
+UNARY(atan, atan, atanq)
+UNARY(sinh, sinh, sinhq)
+UNARY(cosh, cosh, coshq)
+UNARY(tanh, tanh, tanhq)
+UNARY(asinh, asinh, asinhq)
+UNARY(acosh, acosh, acoshq)
+UNARY(atanh, atanh, atanhq)
+UNARY(sigmoid, sigmoid, sigmoidq)
+UNARY(erf, erf, erfq)
+UNARY(erfc, erfc, erfcq)
+UNARY(erfinv, erfinv, erfinvq)
+UNARY(sqrt, sqrt, sqrtq)
+BINARY(pow, pow, powq)
+BINARY(atan2, atan2, atan2q)
+BINARY(hypot, hypot, hypotq)
+
+// The distance in units of the last place of float; an overflow counts as the power of two above all numbers.
+static inline double distance_f32(float got, double want)
+{
+    union { double number; uint64_t bits; } unit = {.number = fmin(fmax(fabs(want), FLT_MIN), FLT_MAX)};
+    unit.bits = (2046 + 23 - (unit.bits >> 52)) << 52;
+    const double a = fmin(fmax(got, -0x1p128), 0x1p128), b = fmin(fmax(want, -0x1p128), 0x1p128);
+    const double error = fabs(a - b) * unit.number;
+    const double nan = (got != got) == (want != want) ? 0 : INFINITY;
+    return got != got || want != want ? nan : error;
+}
+
+static inline double distance_f64(double got, quad want)
+{
+    int exponent;
+    frexpq(fminq(fmaxq(fabsq(want), DBL_MIN), DBL_MAX), &exponent);
+    const quad top = 0x1p1023Q * 2, a = isinf(got) ? copysignq(top, got) : (quad)got;
+    const double error = (double)scalbnq(fabsq(a - fminq(fmaxq(want, -top), top)), 53 - exponent);
+    const double nan = (got != got) == (want != want) ? 0 : INFINITY;
+    return got != got || want != want ? nan : error;
+}
+
+// The largest distance, and where it is.
+double farthest_f32(ptrdiff_t n, const float *got, const double *want, ptrdiff_t *at)
+{
+    double largest = 0;
+    for (ptrdiff_t i = 0; i < n; i++) {
+        const double distance = distance_f32(got[i], want[i]);
+        largest = distance > largest ? distance : largest;
+    }
+    for (*at = 0; *at < n - 1 && distance_f32(got[*at], want[*at]) != largest; ++*at) {
+    }
+    return largest;
+}
+
+double farthest_f64(ptrdiff_t n, const double *got, const quad *want, ptrdiff_t *at)
+{
+    double largest = 0;
+    *at = 0;
+    for (ptrdiff_t i = 0; i < n; i++) {
+        const double distance = distance_f64(got[i], want[i]);
+        if (distance > largest) {
+            largest = distance;
+            *at = i;
+        }
+    }
+    return largest;
+}

@@ -1,0 +1,223 @@
+"""How exact the vector functions of the generated C are: the largest error of each, in units of the last place (ulp).
+
+    python -m tests.lower.ulp                                     # all of them, some minutes each
+    python -m tests.lower.ulp --function tanh                     # one
+    python -m tests.lower.ulp --function tanh --points 1000000    # in a hurry: random float32 instead of every one
+
+The helpers are compiled with gcc for every instruction set that this CPU has. Functions of one float32 are compared at
+every float32 there is, with double; the others at random points (10^7 if ``--points`` does not say otherwise), float64
+with ``__float128``. The table that is printed names the point with the largest error; ``--write`` keeps the errors in
+``mlaot/lower/accuracy.py``, which the documentation shows and ``test_vectors.py`` holds the functions to.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import math
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+
+from mlaot.lower.isa import ISAS, Isa
+from mlaot.lower.vectors import ARGUMENTS, helpers
+
+FLOATS = {"f32": ("float", np.float32), "f64": ("double", np.float64)}
+CPU_FLAGS = {"base": set(), "v3": {"avx2", "fma"}, "v4": {"avx2", "fma", "avx512f", "avx512dq", "avx512bw", "avx512vl"}}
+BLOCK = 1 << 20  # points at a time
+Array = np.ndarray[Any, Any]
+
+# Where a third of the random points lie, for f32 and f64.
+UNARY: dict[str, tuple[tuple[float, float], tuple[float, float]]] = {
+    "exp": ((-110, 100), (-760, 720)),
+    "exp2": ((-155, 130), (-1080, 1030)),
+    "expm1": ((-20, 100), (-50, 720)),
+    "log": ((0, 10), (0, 10)),
+    "log2": ((0, 10), (0, 10)),
+    "log10": ((0, 10), (0, 10)),
+    "log1p": ((-1, 10), (-1, 10)),
+    "sin": ((-2000, 2000), (-1e5, 1e5)),
+    "cos": ((-2000, 2000), (-1e5, 1e5)),
+    "tan": ((-2000, 2000), (-1e5, 1e5)),
+    "asin": ((-1, 1), (-1, 1)),
+    "acos": ((-1, 1), (-1, 1)),
+    "atan": ((-10, 10), (-10, 10)),
+    "sinh": ((-90, 90), (-711, 711)),
+    "cosh": ((-90, 90), (-711, 711)),
+    "tanh": ((-10, 10), (-20, 20)),
+    "asinh": ((-10, 10), (-10, 10)),
+    "acosh": ((1, 10), (1, 10)),
+    "atanh": ((-1, 1), (-1, 1)),
+    "sigmoid": ((-110, 50), (-750, 50)),
+    "erf": ((-4, 4), (-6, 6)),
+    "erfc": ((-5, 11), (-6, 28)),
+    "erfinv": ((-1, 1), (-1, 1)),
+    "sqrt": ((0, 10), (0, 10)),
+}
+BINARY = ("pow", "atan2", "hypot")
+FUNCTIONS = (*UNARY, *BINARY)
+
+
+@dataclass(frozen=True)
+class Worst:
+    """The largest error of a function, and the arguments that gave it."""
+
+    error: float
+    isa: str
+    arguments: tuple[Any, ...]
+
+    def __str__(self) -> str:
+        where = ", ".join(f"{x!s} = {float(x).hex()}" for x in self.arguments)
+        return f"{self.error:9.4f}  {self.isa:4}  {where}"
+
+
+def available() -> list[str]:
+    """The instruction sets that this CPU has."""
+    try:
+        line = next(x for x in Path("/proc/cpuinfo").read_text().splitlines() if x.startswith("flags"))
+    except (OSError, StopIteration):
+        return ["base"]
+    return [name for name, needed in CPU_FLAGS.items() if needed <= set(line.split())]
+
+
+def source(isa: Isa) -> str:
+    """``map_<function>_<dtype>(n, x, y, out)`` over arrays, for every function."""
+    text = []
+    for name in FUNCTIONS:
+        for dtype, (c, numpy) in FLOATS.items():
+            arguments = ", ".join(f"load_{dtype}v({x} + i)" for x in arity(name))
+            lanes = isa.bytes // np.dtype(numpy).itemsize
+            text.append(
+                f"void map_{name}_{dtype}(ptrdiff_t n, const {c} *x, const {c} *y, {c} *out)\n"
+                f"{{\n    (void)y;\n    for (ptrdiff_t i = 0; i < n; i += {lanes}) {{\n"
+                f"        store_{dtype}v(out + i, {name}_{dtype}v({arguments}));\n    }}\n}}\n"
+            )
+    body = "\n".join(text)
+    return f"{helpers(body, isa)}\n{body}"
+
+
+def arity(name: str) -> str:
+    return "xy" if name in ARGUMENTS else "x"
+
+
+def compile_c(folder: Path, name: str, text: str, *flags: str) -> ctypes.CDLL:
+    """``text`` as a loaded shared library."""
+    file = folder / f"{name}.c"
+    file.write_text(text)
+    library = file.with_suffix(".so")
+    command = ["gcc", "-std=gnu11", "-fno-math-errno", "-fno-trapping-math", "-shared", "-fPIC", str(file)]
+    subprocess.run([*command, "-o", str(library), *flags], check=True)
+    return ctypes.CDLL(str(library))
+
+
+def oracle(folder: Path) -> ctypes.CDLL:
+    """The true values, and the distances from them."""
+    text = Path(__file__).with_suffix(".c").read_text()
+    # With OpenMP allowed, the C library declares its vector functions.
+    flags = ["-O2", "-ftree-vectorize", "-fopenmp", *ISAS[available()[-1]].flags, "-lquadmath", "-lm"]
+    library = compile_c(folder, "oracle", text, *flags)
+    library.farthest_f32.restype = library.farthest_f64.restype = ctypes.c_double
+    return library
+
+
+def any_bits(rng: np.random.Generator, dtype: str, n: int) -> Array:
+    unsigned: type[Any] = np.uint32 if dtype == "f32" else np.uint64
+    return rng.integers(0, np.iinfo(unsigned).max, n, dtype=unsigned, endpoint=True).view(FLOATS[dtype][1])
+
+
+def random_points(name: str, dtype: str, n: int, seed: int) -> tuple[Array, Array]:
+    """Thirds: of an interval, near zero, of all numbers; for two arguments a fifth is of each kind in ``pairs``."""
+    rng, kind = np.random.default_rng(seed), FLOATS[dtype][1]
+    if name in BINARY:
+        return pairs(rng, dtype, n)
+    third = n // 3 + 1
+    near = rng.uniform(-1, 1, third) * 10.0 ** rng.integers(-9, 1, third)
+    inside = rng.uniform(*UNARY[name][list(FLOATS).index(dtype)], third)
+    x = np.concatenate([inside.astype(kind), near.astype(kind), any_bits(rng, dtype, third)])[:n]
+    return x, x
+
+
+def pairs(rng: np.random.Generator, dtype: str, n: int) -> tuple[Array, Array]:
+    """Ordinary numbers, small by large exponents, numbers near 1 with large exponents, alike ones, all numbers."""
+    n, large, kind = n // 5 + 1, {"f32": 8e4, "f64": 7e5}[dtype], FLOATS[dtype][1]
+    x = [10 ** rng.uniform(-2, 2, n), 10 ** rng.uniform(-37, 37, n), 1 + rng.uniform(-1e-3, 1e-3, n)]
+    y = [rng.uniform(-20, 20, n), rng.uniform(-8, 8, n), rng.uniform(-large, large, n)]
+    x += [rng.uniform(-4, 4, n), any_bits(rng, dtype, n)]
+    y += [rng.uniform(-4, 4, n), any_bits(rng, dtype, n)]
+    return np.concatenate([a.astype(kind) for a in x]), np.concatenate([a.astype(kind) for a in y])
+
+
+def blocks(name: str, dtype: str, points: int | None) -> Iterator[tuple[Array, Array]]:
+    """The points of a function, some at a time."""
+    if dtype == "f32" and name not in BINARY and points is None:
+        for start in range(0, 1 << 32, BLOCK):
+            x = np.arange(start, start + BLOCK, dtype=np.uint32).view(np.float32)
+            yield x, x
+        return
+    points = points or 10_000_000
+    for seed, start in enumerate(range(0, points, BLOCK)):
+        size = min(BLOCK, points - start) // 16 * 16
+        x, y = random_points(name, dtype, size, seed)
+        yield x[:size], y[:size]
+
+
+def worst(name: str, dtype: str, points: int | None, true: ctypes.CDLL, built: dict[str, ctypes.CDLL]) -> Worst:
+    """The largest error of ``name`` over its points and all instruction sets."""
+    result = Worst(-1.0, "", ())
+    got = np.empty(BLOCK, FLOATS[dtype][1])
+    for x, y in blocks(name, dtype, points):
+        want = true_values(true, name, dtype, x, y)
+        for isa, library in built.items():
+            library[f"map_{name}_{dtype}"](ctypes.c_ssize_t(len(x)), pointer(x), pointer(y), pointer(got))
+            error, at = farthest(true, dtype, got[: len(x)], want)
+            if error > result.error:
+                result = Worst(error, isa, tuple(a[at] for a in (x, y)[: len(arity(name))]))
+    return result
+
+
+def true_values(true: ctypes.CDLL, name: str, dtype: str, x: Array, y: Array | None = None) -> Array:
+    """The images of points: doubles for f32; for f64 16 bytes each, of which only ``farthest`` makes sense."""
+    want = np.empty(len(x), np.float64 if dtype == "f32" else np.complex128)
+    true[f"{name}_{dtype}"](ctypes.c_ssize_t(len(x)), pointer(x), pointer(x if y is None else y), pointer(want))
+    return want
+
+
+def farthest(true: ctypes.CDLL, dtype: str, got: Array, want: Array) -> tuple[float, int]:
+    """The largest distance of values from the true ones, in ulp, and where it is."""
+    at = ctypes.c_ssize_t()
+    measure = true.farthest_f32 if dtype == "f32" else true.farthest_f64
+    error = measure(ctypes.c_ssize_t(len(got)), pointer(got), pointer(want), ctypes.byref(at))
+    return float(error), at.value
+
+
+def pointer(array: Array) -> ctypes.c_void_p:
+    return ctypes.c_void_p(array.ctypes.data)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.lower.ulp", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--function", choices=FUNCTIONS, metavar="NAME", help=f"one of {', '.join(FUNCTIONS)}")
+    parser.add_argument("--points", type=int, metavar="N", help="random points instead of every float32, or of 10^7")
+    parser.add_argument("--write", action="store_true", help="keep the errors in mlaot/lower/accuracy.py")
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        true = oracle(folder)
+        built = {n: compile_c(folder, n, source(ISAS[n]), "-O2", "-ffp-contract=fast", *ISAS[n].flags) for n in available()}
+        print(f"{'function':12} {'largest':>9}  isa   where", flush=True)
+        for function in [arguments.function] if arguments.function else FUNCTIONS:
+            for dtype in FLOATS:
+                found = worst(function, dtype, arguments.points, true, built)
+                print(f"{function + '_' + dtype:12} {found}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,196 @@
+"""Arguments and attributes for the ops that move, pick, order, accumulate and count."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import product
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from mlaot.ir.types import f32, i64
+from mlaot.ops.indexing import MODES
+
+if TYPE_CHECKING:
+    from .samples import Sample
+
+Array = np.ndarray[Any, Any]
+Generator = np.random.Generator
+Make = Callable[[Generator], "Iterator[Sample]"]
+SHAPES: tuple[tuple[int, ...], ...] = (
+    (1,),
+    (5,),
+    (17,),
+    (1, 1),
+    (2, 3),
+    (5, 1),
+    (7, 9),
+    (2, 3, 4),
+    (3, 1, 2),
+    (2, 2, 2, 3),
+)
+EMPTY: tuple[tuple[int, ...], ...] = ((0,), (0, 3), (2, 0, 3))
+
+
+def sample(*args: Any, **attrs: Any) -> Sample:
+    from .samples import Sample  # which collects these
+
+    return Sample(tuple(np.asarray(a) for a in args), attrs)
+
+
+def _each_axis(**attrs: tuple[Any, ...]) -> Make:
+    """Along every axis of every shape, with every combination of the attributes' values."""
+
+    def make(rng: Generator) -> Iterator[Sample]:
+        for shape in (*SHAPES, *EMPTY):
+            for axis, values in product(range(len(shape)), product(*attrs.values())):
+                yield sample(rng.normal(size=shape), axis=axis, **dict(zip(attrs, values, strict=True)))
+
+    return make
+
+
+def _arg(rng: Generator) -> Iterator[Sample]:
+    for shape in SHAPES:
+        for axis in range(len(shape)):
+            yield sample(rng.normal(size=shape), axis=axis)
+
+
+def _prod(rng: Generator) -> Iterator[Sample]:
+    for shape in (*SHAPES, *EMPTY):
+        rank = len(shape)
+        for axes in {(), (0,), (rank - 1,), tuple(range(rank)), (0, rank - 1) if rank > 1 else (0,)}:
+            x = rng.normal(size=shape)
+            yield sample(x, axes=axes)
+            yield sample(np.where(rng.random(shape) < 0.3, 0, x), axes=axes)
+
+
+def _cumprod(rng: Generator) -> Iterator[Sample]:
+    for some in _each_axis(reverse=(False, True), exclusive=(False, True))(rng):
+        (x,) = some.args
+        yield some
+        yield sample(np.where(rng.random(x.shape) < 0.3, 0, x), **some.attrs)
+
+
+def _recurrence(rng: Generator) -> Iterator[Sample]:
+    for some in _each_axis(reverse=(False, True))(rng):
+        yield sample(*some.args, rng.normal(size=some.args[0].shape), **some.attrs)
+
+
+def _slice(rng: Generator) -> Iterator[Sample]:
+    for shape in (*SHAPES, *EMPTY):
+        for _ in range(5):
+            runs = [_run(rng, n) for n in shape]
+            start, size, step = (tuple(v) for v in zip(*runs, strict=True))
+            yield sample(rng.normal(size=shape), start=start, size=size, step=step)
+
+
+def _run(rng: Generator, n: int) -> tuple[int, int, int]:
+    """The start, size and step of what some Python slice of ``n`` elements picks."""
+    a, b = (int(i) for i in rng.integers(-1, n + 2, 2))
+    step = int(rng.choice([-3, -2, -1, 1, 1, 2, 3]))
+    picked = range(n)[slice(a, b, step)] or range(n)[::step]
+    return (picked[0] if picked else 0, len(picked), step)
+
+
+def _pad(rng: Generator) -> Iterator[Sample]:
+    for shape in (*SHAPES, *EMPTY):
+        for _ in range(3):
+            low, high, interior = (tuple(int(i) for i in rng.integers(0, 4, len(shape))) for _ in range(3))
+            if all(n or a + b >= i for n, a, b, i in zip(shape, low, high, interior, strict=True)):
+                yield sample(rng.normal(size=shape), rng.normal(), low=low, high=high, interior=interior)
+
+
+def _windows(rng: Generator) -> Iterator[tuple[tuple[int, ...], dict[str, Any]]]:
+    for shape in ((1,), (7,), (12,), (5, 6), (2, 9, 8), (0, 6), (2, 6, 7, 3)):
+        for _ in range(4):
+            axes = tuple(int(a) for a in rng.permutation([a for a, n in enumerate(shape) if n])[: rng.integers(1, 3)])
+            sizes = tuple(int(rng.integers(1, min(shape[a], 4) + 1)) for a in axes)
+            widest = [(shape[a] - 1) // max(k - 1, 1) for a, k in zip(axes, sizes, strict=True)]
+            dilations = tuple(int(rng.integers(1, max(2, min(w, 3) + 1))) for w in widest)
+            strides = tuple(int(s) for s in rng.integers(1, 4, len(axes)))
+            yield shape, {"axes": axes, "sizes": sizes, "strides": strides, "dilations": dilations}
+
+
+def _window(rng: Generator) -> Iterator[Sample]:
+    for shape, attrs in _windows(rng):
+        yield sample(rng.normal(size=shape), **attrs)
+
+
+def _fold(rng: Generator) -> Iterator[Sample]:
+    for shape, attrs in _windows(rng):
+        positions = list(shape)
+        for a, k, stride, dilation in zip(*attrs.values(), strict=True):
+            positions[a] = (shape[a] - (k - 1) * dilation - 1) // stride + 1
+        yield sample(rng.normal(size=(*positions, *attrs["sizes"])), **attrs, shape=shape)
+
+
+# x, leading axes, the shape of the indices behind them
+INDEXED: tuple[tuple[tuple[int, ...], int, tuple[int, ...]], ...] = (
+    *(((5,), 0, ()), ((5,), 0, (3,)), ((1,), 0, (4,)), ((7, 3), 0, (4,)), ((7, 3), 0, (2, 3)), ((4, 5), 1, ())),
+    *(((4, 5), 1, (6,)), ((2, 5, 3), 1, (4,)), ((2, 3, 5), 2, (2, 2)), ((3, 4, 2, 2), 1, (5,)), ((6,), 0, (0,))),
+    *(((0, 4), 1, (3,)), ((3, 0), 0, (2,))),
+)
+
+
+def _indices(rng: Generator, shape: tuple[int, ...], n: int) -> Array:
+    """Some from the end, some out of range."""
+    return rng.integers(-n - 2, n + 2, shape)
+
+
+def _gather(rng: Generator) -> Iterator[Sample]:
+    for shape, lead, many in INDEXED * 3:
+        indices = _indices(rng, (*shape[:lead], *many), shape[lead])
+        yield sample(rng.normal(size=shape), indices, lead=lead)
+
+
+def _scatter(rng: Generator) -> Iterator[Sample]:
+    for mode in MODES:
+        for shape, lead, many in INDEXED * 2:
+            indices = _indices(rng, (*shape[:lead], *many), shape[lead])
+            updates = rng.normal(size=(*indices.shape, *shape[lead + 1 :]))
+            yield sample(rng.normal(size=shape), indices, updates, lead=lead, mode=mode)
+
+
+def _iota(rng: Generator) -> Iterator[Sample]:
+    for shape in (*SHAPES, *EMPTY):
+        for axis, dtype in product(range(len(shape)), (f32, i64)):
+            yield sample(shape=shape, axis=axis, dtype=dtype)
+
+
+def _random_bits(rng: Generator) -> Iterator[Sample]:
+    for site, shape in enumerate(((), *SHAPES, *EMPTY)):
+        yield sample(rng.integers(0, 1 << 32, 2, np.uint32), shape=shape, site=site)
+
+
+def _stack(rng: Generator) -> Iterator[Sample]:
+    for i, shape in enumerate(((), *SHAPES, *EMPTY)):
+        for axis in range(len(shape) + 1):
+            yield sample(*[rng.normal(size=shape) for _ in range(1 + i % 4)], axis=axis)
+
+
+def _concat(rng: Generator) -> Iterator[Sample]:
+    for i, shape in enumerate((*SHAPES, *EMPTY)):
+        for axis in range(len(shape)):
+            shapes = [(*shape[:axis], shape[axis] + k, *shape[axis + 1 :]) for k in range(1 + i % 3)]
+            yield sample(*[rng.normal(size=s) for s in shapes], axis=axis)
+
+
+SAMPLES: dict[str, Make] = {
+    "prod": _prod,
+    "argmax": _arg,
+    "argmin": _arg,
+    "cumsum": _each_axis(reverse=(False, True), exclusive=(False, True)),
+    "cumprod": _cumprod,
+    "linear_recurrence": _recurrence,
+    "argsort": _each_axis(descending=(False, True)),
+    "slice": _slice,
+    "pad": _pad,
+    "window": _window,
+    "fold": _fold,
+    "gather": _gather,
+    "scatter": _scatter,
+    "iota": _iota,
+    "random_bits": _random_bits,
+    "stack": _stack,
+    "concat": _concat,
+}
