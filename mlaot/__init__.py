@@ -11,8 +11,8 @@ from typing import Any
 
 from mlaot.errors import MlaotError
 from mlaot.frontend import functions as _functions
-from mlaot.frontend import numerics as _numerics
 from mlaot.frontend import random
+from mlaot.frontend.control import cond, fori_loop, scan, while_loop
 from mlaot.frontend.functions import (
     arange,
     gelu,
@@ -44,10 +44,12 @@ __all__ = [
     "arange",
     "bf16",
     "bool",
+    "cond",
     "dim",
     "f16",
     "f32",
     "f64",
+    "fori_loop",
     "gelu",
     "grad",
     "i8",
@@ -65,6 +67,7 @@ __all__ = [
     "parameters",
     "random",
     "relu",
+    "scan",
     "sigmoid",
     "softmax",
     "stop_gradient",
@@ -76,6 +79,7 @@ __all__ = [
     "u64",
     "value_and_grad",
     "vmap",
+    "while_loop",
 ]
 
 

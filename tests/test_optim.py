@@ -9,7 +9,12 @@ import numpy as np
 import pytest
 
 from mlaot import MlaotError, optim
-from mlaot.frontend.tensor import Parameter
+from mlaot.evaluate import evaluate
+from mlaot.frontend.promotion import as_node
+from mlaot.frontend.tensor import Parameter, Tensor
+from mlaot.frontend.trace import Trace, tracing
+from mlaot.ir import Graph, Type
+from mlaot.ir.types import BY_NUMPY
 
 from .nn.cases import OPTIMIZERS, RATES, SCHEDULES, STEPS, numbers, optimizer_arrays
 
@@ -44,6 +49,52 @@ def test_like_pytorch(number: int, dtype: Any) -> None:
     found = path(getattr(optim, name)(**options), dtype=dtype)
     tolerance = 1e-10 if dtype is np.float64 else 2e-4
     np.testing.assert_allclose(found, DATA[f"{name}.{number}"], rtol=tolerance, atol=tolerance)
+
+
+def traced_path(optimizer: optim.Optimizer, dtype: Any, steps: int = 4) -> Array:
+    """As ``path``, each step traced to a graph; the rate is an input in float64."""
+    parameters = {k: v.astype(dtype) for k, v in optimizer_arrays(-1).items()}
+    state: Arrays = optimizer.init(parameters)
+    rows = []
+    for step in range(steps):
+        gradients = {k: v.astype(dtype) for k, v in optimizer_arrays(step).items()}
+        given = {"parameters": parameters, "gradients": gradients, "state": state, "lr": {"": np.array(optimizer.lr)}}
+        graph = Graph("update")
+        nodes = {
+            part: {k: graph.input(f"{part}.{k}", Type(BY_NUMPY[str(v.dtype)], v.shape)) for k, v in arrays.items()}
+            for part, arrays in given.items()
+        }
+        with tracing(Trace(graph)):
+            tensors = [{k: Tensor(node) for k, node in part.items()} for part in nodes.values()]
+            updated, kept = optimizer.update(tensors[0], tensors[1], tensors[2], tensors[3][""])
+            graph.outputs = {f"p.{k}": as_node(v) for k, v in updated.items()}
+            graph.outputs |= {f"s.{k}": as_node(v) for k, v in kept.items()}
+        inputs = {f"{part}.{k}": v for part, arrays in given.items() for k, v in arrays.items()}
+        found = evaluate(graph, {k: v for k, v in inputs.items() if k in graph.inputs})
+        parameters = {k: np.asarray(found[f"p.{k}"]) for k in parameters}
+        state = {k: np.asarray(found[f"s.{k}"]) for k in state}
+        rows.append(row(parameters))
+    assert all(v.dtype == dtype for v in parameters.values())
+    assert all(v.dtype == (np.int64 if k == "step" else dtype) for k, v in state.items())
+    return np.stack(rows)
+
+
+@pytest.mark.parametrize("number", range(len(OPTIMIZERS)), ids=lambda i: f"{OPTIMIZERS[i][0]}.{i}")
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_traced(number: int, dtype: Any) -> None:
+    name, options = OPTIMIZERS[number]
+    found = traced_path(getattr(optim, name)(**options), dtype)
+    tolerance = 1e-10 if dtype is np.float64 else 2e-4
+    np.testing.assert_allclose(found, DATA[f"{name}.{number}"][: len(found)], rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize("number", range(len(SCHEDULES)), ids=lambda i: f"{SCHEDULES[i][0]}.{i}")
+def test_schedule_and_clipping_traced(number: int) -> None:
+    name, options, _, _ = SCHEDULES[number]
+    for make in (optim.SGD, optim.AdamW, optim.Lion):
+        optimizer = make(lr=0.5, schedule=getattr(optim, name)(**options), clip_grad_norm=0.7, clip_grad_value=0.5)
+        np.testing.assert_allclose(traced_path(optimizer, np.float64), path(optimizer, 4), rtol=1e-12)
+        np.testing.assert_allclose(traced_path(optimizer, np.float32), path(optimizer, 4), rtol=1e-3, atol=1e-4)
 
 
 def test_rate_at_run_time() -> None:

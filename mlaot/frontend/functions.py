@@ -6,25 +6,28 @@ Whatever NumPy has too is NumPy's own function (``mlaot.where`` is ``np.where``)
 from __future__ import annotations
 
 import difflib
+import inspect
 from collections.abc import Callable, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
 from mlaot.errors import MlaotError
-from mlaot.frontend import indexing, products
-from mlaot.frontend.padding import pad
-from mlaot.frontend.promotion import apply, as_node, cast, full, normal_axes, normal_axis, promote, spread
+from mlaot.frontend import indexing, numerics, padding, products, reductions, shaping
+from mlaot.frontend.control import scan as scan
+from mlaot.frontend.padding import pad as pad
+from mlaot.frontend.promotion import apply, as_node, cast, normal_axis, spread
 from mlaot.frontend.protocols import namespace, run
-from mlaot.frontend.reductions import moved_last
 from mlaot.frontend.shaping import a_shape
 from mlaot.frontend.tensor import Tensor, any_traced, dtype_of, is_traced, plain
 from mlaot.frontend.trace import current
 from mlaot.frontend.ufuncs import UFUNCS
-from mlaot.ir import Node
-from mlaot.ir.types import BY_NUMPY, DType, bf16, f32, f64, i64, round_bf16
+from mlaot.ir.types import BY_NUMPY, bf16, f64, i64, round_bf16
 from mlaot.ops import OPS
 from mlaot.ops.barrier import stop_gradient as _barrier
+
+FAMILIES = (indexing, numerics, padding, products, reductions, shaping)  # importing them fills the table
 
 # Elementwise functions that NumPy does not have.
 
@@ -58,7 +61,7 @@ def _special(name: str) -> Callable[..., Any]:
         import scipy.special
 
         ufunc = getattr(scipy.special, name)
-        return ufunc(*map(_itself, args))
+        return inspect.unwrap(ufunc)(*map(_itself, args))  # the ufunc itself where SciPy looks for array namespaces
 
     function.__name__ = name
     return function
@@ -174,7 +177,7 @@ def filled(shape: Any, fill_value: Any, dtype: Any = None) -> Any:
     if current() is None or (all(isinstance(d, int) for d in size) and not any_traced(fill_value)):
         if not all(isinstance(d, int) for d in size):
             raise MlaotError(f"the shape {list(size)} has named dims, which have no size outside of a model")
-        return np.full(size, plain(fill_value), None if dtype is None else dtype_of(dtype).numpy)  # type: ignore[arg-type]
+        return np.full(size, plain(fill_value), None if dtype is None else dtype_of(dtype).numpy)
     node = as_node(fill_value, None if dtype is None else dtype_of(dtype))
     return Tensor(spread(node, size))
 
@@ -188,7 +191,7 @@ def arange(start: Any, stop: Any = None, step: Any = 1, dtype: Any = None) -> An
     if stop is None:
         start, stop = 0, start
     if not _is_dim(start, stop, step):
-        return np.arange(start, stop, step, None if dtype is None else dtype_of(dtype).numpy)
+        return np.arange(start, stop, step, dtype=None if dtype is None else np.dtype(dtype_of(dtype).numpy))
     if any_traced(start, stop, step):
         raise MlaotError("arange: the shape of its result depends on the data")
     if step != 1:
@@ -275,14 +278,15 @@ def top_k(x: Any, k: int, axis: int = -1, largest: bool = True) -> tuple[Any, An
     return np.take_along_axis(x, first, at), first
 
 
+# The ufuncs of scipy.special that can be traced; SciPy looks here for those of an array API namespace.
+SPECIAL = SimpleNamespace(
+    **{name: _special(name) for name in UFUNCS if not hasattr(np, name)}
+    | {"erf": erf, "erfc": erfc, "erfinv": erfinv, "expit": sigmoid},
+)
 OWN: dict[str, Any] = {
     "arange": arange,
     "astype": astype,
     "asarray": lambda x, dtype=None, **_: _as_array(x) if dtype is None else astype(x, dtype),
-    "erf": erf,
-    "erfc": erfc,
-    "erfinv": erfinv,
-    "expit": sigmoid,
     "eye": eye,
     "fold": fold,
     "full": filled,
@@ -303,11 +307,7 @@ OWN: dict[str, Any] = {
     "top_k": top_k,
     "window": window,
     "zeros": zeros,
-} | {
-    name: _special(name)
-    for name in UFUNCS
-    if not hasattr(np, name) and name not in ("erf", "erfc", "erfinv", "expit")
-}
+} | vars(SPECIAL)
 
 CONSTANTS: dict[str, Any] = {
     "pi": np.pi,
@@ -315,6 +315,7 @@ CONSTANTS: dict[str, Any] = {
     "inf": np.inf,
     "nan": np.nan,
     "newaxis": None,
+    "special": SPECIAL,
     "finfo": np.finfo,
     "iinfo": np.iinfo,
     "isdtype": np.isdtype,

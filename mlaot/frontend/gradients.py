@@ -7,6 +7,7 @@ or computed at once where there is none. So gradients of gradients and ``vmap`` 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import wraps
 from typing import Any
 
@@ -14,14 +15,13 @@ import numpy as np
 
 from mlaot.errors import MlaotError
 from mlaot.frontend import tree
-from mlaot.frontend.promotion import as_node, strong_type
+from mlaot.frontend.promotion import as_node, full, strong_type
 from mlaot.frontend.subtrace import Subtrace, call, subtrace
 from mlaot.frontend.tensor import Held, Tensor, is_traced
 from mlaot.frontend.trace import tracing
 from mlaot.ir import Dim, Node, Type
 from mlaot.ops import elementwise as ew
 from mlaot.ops import reduction as red
-from mlaot.ops.base import full_like
 from mlaot.transforms.batch import batch
 from mlaot.transforms.differentiate import differentiate
 
@@ -142,14 +142,8 @@ def _pushed(inner: Subtrace, points: list[Any], along: Sequence[Any]) -> list[An
     assert dotted is not None
     slopes = differentiate(dotted, pulls)
     inner.graph.outputs = {str(i): s for i, s in enumerate(slopes)}
-    zeros = [Tensor(full_like(as_node(p), 0.0)) for p in _like(outputs)]
-    return call(inner, [*points, *zeros, *along])
-
-
-def _like(nodes: Sequence[Node]) -> list[Any]:
-    from mlaot.frontend.promotion import full
-
-    return [Tensor(full(node.type.shape, 0.0, node.type.dtype)) for node in nodes]
+    zeros = [Tensor(full(node.type.shape, 0.0, node.type.dtype)) for node in outputs]
+    return call(replace(inner, writes=()), [*points, *zeros, *along])
 
 
 def vmap(function: Function, in_axes: Any = 0, out_axes: Any = 0) -> Function:
@@ -191,5 +185,3 @@ def _mapped(function: Function, leaves: list[Any], structure: Any, axes: list[An
     whole = Subtrace(graph, traced.structure, traced.captured, arguments, traced.trace)
     found = tree.unflatten(traced.structure, call(whole, leaves))
     return found if out_axes == 0 else tree.map_leaves(lambda v: np.moveaxis(v, 0, out_axes), found)
-
-

@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 
 from mlaot.errors import MlaotError
-from mlaot.frontend.promotion import apply, as_node, broadcast_shape, cast, full, normal_axis, spread
+from mlaot.frontend.promotion import apply, as_node, broadcast_shape, normal_axis, spread
 from mlaot.frontend.protocols import implements, run
-from mlaot.frontend.shaping import a_shape, divided, moveaxis, tensor
+from mlaot.frontend.shaping import moveaxis, tensor
 from mlaot.frontend.tensor import Tensor, any_traced, is_traced, plain
 from mlaot.ir import Dim, Node
 from mlaot.ir import dims as dims_
@@ -48,7 +48,9 @@ def get(x: Any, index: Any) -> Any:
 def _get(x: Node, index: Any) -> Any:
     plan = planned(x, index)
     if not plan.arrays:
-        return Tensor(plan.view if plan.view.type.shape == plan.shape else apply("reshape", plan.view, shape=plan.shape))
+        return Tensor(
+            plan.view if plan.view.type.shape == plan.shape else apply("reshape", plan.view, shape=plan.shape)
+        )
     rows, indices = _rows_and_indices(plan)
     picked = Tensor(apply("gather", rows, indices, lead=0))
     rank = indices.type.rank
@@ -177,7 +179,8 @@ def _named_span(part: slice, extent: Dim) -> tuple[Dim, Dim, int]:
     def bound(value: Any, otherwise: Dim) -> Dim:
         if value is None:
             return otherwise
-        return value if isinstance(value, Expr) or value >= 0 else value + extent
+        found: Dim = value if isinstance(value, Expr) or value >= 0 else value + extent
+        return found
 
     if step > 0:
         start, stop = bound(part.start, 0), bound(part.stop, extent)
@@ -342,11 +345,8 @@ def insert(arr: Any, obj: Any, values: Any, axis: Any = None) -> Any:
     size = x.shape[at]
     place = obj if obj >= 0 else obj + size
     value = Tensor(as_node(values, x.node.type.dtype))
-    shape = (*x.shape[:at], 1, *x.shape[at + 1 :])
-    if value.ndim == x.ndim:
-        shape = (*x.shape[:at], value.shape[at], *x.shape[at + 1 :])
+    value = moveaxis(np.reshape(value, (1,) * (x.ndim - value.ndim) + value.shape), 0, at)
+    shape = (*x.shape[:at], value.shape[at], *x.shape[at + 1 :])
     lead = (slice(None),) * at
     middle = np.broadcast_to(value, shape)
     return np.concatenate([x[(*lead, slice(None, place))], middle, x[(*lead, slice(place, None))]], at)
-
-

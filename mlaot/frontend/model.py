@@ -288,5 +288,3 @@ def load(path: str | Path) -> dict[str, Parameter]:
     if not found.exists():
         raise MlaotError(f"no file {path}; looked in {Path(caller).parent} and {Path.cwd()}")
     return parameters(safetensors.numpy.load_file(found))
-
-

@@ -23,7 +23,7 @@ def clip(a: Any, a_min: Any = None, a_max: Any = None, *, min: Any = None, max: 
     return x if high is None else np.minimum(x, high)
 
 
-@implements("round", "around", "round_")
+@implements("round", "around")
 def round_(a: Any, decimals: int = 0) -> Any:
     x = as_node(a)
     if x.type.dtype.kind != "f":
@@ -49,7 +49,7 @@ def nan_to_num(x: Any, copy: bool = True, nan: Any = 0.0, posinf: Any = None, ne
         return Tensor(node)
     limits = np.finfo("float32" if node.type.dtype.name == "bf16" else node.type.dtype.numpy)
     top = float(limits.max) if node.type.dtype.name != "bf16" else 3.3895313892515355e38
-    y = Tensor(node)
+    y = tensor(Tensor(node))
     y = np.where(np.isnan(y), Tensor(like(node, nan)), y)
     high = Tensor(like(node, top if posinf is None else posinf))
     low = Tensor(like(node, -top if neginf is None else neginf))
@@ -77,7 +77,7 @@ def isposinf(x: Any) -> Any:
 
 @implements("isreal")
 def isreal(x: Any) -> Any:
-    return np.ones_like(tensor(x), dtype=bool)  # type: ignore[call-overload]
+    return np.ones_like(tensor(x), dtype=bool)
 
 
 @implements("sinc")
@@ -92,8 +92,8 @@ def sinc(x: Any) -> Any:
 @implements("isin")
 def isin(element: Any, test_elements: Any, *, assume_unique: bool = False, invert: bool = False) -> Any:
     x, y = promote(element, test_elements)
-    wide = np.expand_dims(Tensor(x), -1)  # type: ignore[call-overload]
-    found = np.any(wide == np.ravel(Tensor(y)), axis=-1)  # type: ignore[call-overload]
+    wide = np.expand_dims(Tensor(x), -1)
+    found = np.any(wide == np.ravel(Tensor(y)), axis=-1)
     return ~found if invert else found
 
 
@@ -104,7 +104,7 @@ def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period
         raise MlaotError("interp with period= cannot be traced; use np.remainder first")
     at, places, values = (tensor(v).astype(np.float64) for v in (x, xp, fp))
     size = places.shape[0]
-    i = np.clip(np.searchsorted(places, at, side="right") - 1, 0, tensor(size - 2))  # type: ignore[call-overload]
+    i = np.clip(np.searchsorted(places, at, side="right") - 1, 0, tensor(size - 2))
     x0, x1, y0, y1 = places[i], places[i + 1], values[i], values[i + 1]
     found = y0 + (y1 - y0) * ((at - x0) / (x1 - x0))
     found = np.where(at == x1, y1, found)
@@ -119,20 +119,20 @@ def digitize(x: Any, bins: Any, right: bool = False) -> Any:
     """For bins that increase."""
     if not is_traced(bins) and np.any(np.diff(bins) < 0):
         raise MlaotError("digitize with decreasing bins cannot be traced; reverse them")
-    return np.searchsorted(tensor(bins), tensor(x), side="left" if right else "right")  # type: ignore[call-overload]
+    return np.searchsorted(tensor(bins), tensor(x), side="left" if right else "right")
 
 
 @implements("convolve")
 def convolve(a: Any, v: Any, mode: str = "full") -> Any:
     x, y = promote(a, v)
-    return _slide(Tensor(x), np.flip(Tensor(y)), mode)  # type: ignore[call-overload]
+    return _slide(Tensor(x), np.flip(Tensor(y)), mode)
 
 
 @implements("correlate")
 def correlate(a: Any, v: Any, mode: str = "valid") -> Any:
     x, y = (Tensor(n) for n in promote(a, v))
     if isinstance(x.shape[0], int) and isinstance(y.shape[0], int) and x.shape[0] < y.shape[0]:
-        return np.flip(_slide(y, x, mode))  # type: ignore[call-overload]
+        return np.flip(_slide(y, x, mode))
     return _slide(x, y, mode)
 
 
@@ -156,7 +156,7 @@ def trapezoid(y: Any, x: Any = None, dx: Any = 1.0, axis: int = -1) -> Any:
     values = np.moveaxis(tensor(y), axis, -1)
     step = dx
     if x is not None:
-        step = np.diff(tensor(x), axis=-1 if np.ndim(x) == 1 else axis)  # type: ignore[call-overload]
+        step = np.diff(tensor(x), axis=-1 if np.ndim(x) == 1 else axis)
         step = step if np.ndim(x) == 1 else np.moveaxis(step, axis, -1)
     return np.sum(step * (values[..., 1:] + values[..., :-1]) / 2.0, axis=-1)
 
@@ -183,7 +183,7 @@ def gradient(f: Any, *varargs: Any, axis: Any = None, edge_order: int = 1) -> An
 @implements("polyval")
 def polyval(p: Any, x: Any) -> Any:
     result: Any = np.zeros_like(tensor(x))
-    for coefficient in tensor(p) if is_traced(p) else list(p):
+    for coefficient in tensor(p) if is_traced(p) else np.asarray(p):
         result = result * x + coefficient
     return result
 
@@ -191,6 +191,7 @@ def polyval(p: Any, x: Any) -> Any:
 @implements("vander")
 def vander(x: Any, N: int | None = None, increasing: bool = False) -> Any:
     v = tensor(x)
+    v = v.astype(np.result_type(v, int))
     size = v.shape[0] if N is None else N
     powers = [v**i for i in (range(int(size)) if increasing else reversed(range(int(size))))]
     return np.stack(powers, axis=-1)
@@ -201,7 +202,7 @@ def cov(m: Any, y: Any = None, rowvar: bool = True, bias: bool = False, ddof: An
     x = np.atleast_2d(tensor(m))
     x = x if rowvar or tensor(m).ndim == 1 else np.transpose(x)
     x = np.concatenate([x, np.atleast_2d(tensor(y))]) if y is not None else x
-    x = x if x.node.type.dtype.kind == "f" else x.astype(np.float64)
+    x = x.astype(np.float64)
     less = ddof if ddof is not None else 0 if bias else 1
     centered = x - np.mean(x, axis=1, keepdims=True)
     return np.squeeze(np.matmul(centered, np.transpose(centered)) / (tensor(x.shape[1]).astype(x.dtype) - less))

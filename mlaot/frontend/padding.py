@@ -65,7 +65,7 @@ def _pairs(width: Any, rank: int) -> list[tuple[int, int]]:
     return pairs
 
 
-def _constant(x: Tensor, widths: list[tuple[int, int]], values: Any) -> Any:
+def _constant(x: Any, widths: list[tuple[int, int]], values: Any) -> Any:
     if any_traced(values) or np.ndim(values) == 0:
         return pad(x, tuple(w[0] for w in widths), tuple(w[1] for w in widths), value=values)
     for axis, ((low, high), (before, behind)) in enumerate(zip(widths, _pair_values(values, x.ndim), strict=True)):
@@ -78,20 +78,20 @@ def _pair_values(values: Any, rank: int) -> list[list[Any]]:
     return found
 
 
-def _strip(x: Tensor, axis: int, size: int, value: Any) -> Tensor:
+def _strip(x: Any, axis: int, size: int, value: Any) -> Tensor:
     return Tensor(full((*x.shape[:axis], size, *x.shape[axis + 1 :]), value, x.node.type.dtype))
 
 
-def _between(x: Tensor, axis: int, before: Any, behind: Any) -> Any:
+def _between(x: Any, axis: int, before: Any, behind: Any) -> Any:
     """The parts joined; a part that is 0 is none."""
     return concatenate([p for p in (before, x, behind) if isinstance(p, Tensor)], axis)
 
 
-def _cut(x: Tensor, axis: int, start: Any, stop: Any) -> Any:
+def _cut(x: Any, axis: int, start: Any, stop: Any) -> Any:
     return x[(*[slice(None)] * axis, slice(start, stop))]
 
 
-def _edge(x: Tensor, axis: int, low: int, high: int, options: Any) -> Any:
+def _edge(x: Any, axis: int, low: int, high: int, options: Any) -> Any:
     def strip(start: Any, stop: Any, size: int) -> Any:
         part = _cut(x, axis, start, stop)
         return np.broadcast_to(part, (*x.shape[:axis], size, *x.shape[axis + 1 :]))
@@ -102,14 +102,12 @@ def _edge(x: Tensor, axis: int, low: int, high: int, options: Any) -> Any:
 def _mirrored(skip: int) -> Any:
     """Reflection at the border: at the element itself (``skip`` 1) or behind it (0)."""
 
-    def mode(x: Tensor, axis: int, low: int, high: int, options: Any) -> Any:
+    def mode(x: Any, axis: int, low: int, high: int, options: Any) -> Any:
         kind = options.get("reflect_type", "even")
-        if not isinstance(x.shape[axis], int) or x.shape[axis] == 1:
-            step = max(low, high)
-        else:
-            step = int(x.shape[axis]) - skip
-        if x.shape[axis] == 1 and skip:
+        size = x.shape[axis]
+        if size == 1 and skip:
             return _edge(x, axis, low, high, options)
+        step = size - skip if isinstance(size, int) else max(low, high)
         while low or high:  # a border wider than the array is reflected again
             left, right = min(low, step), min(high, step)
             before = flip(_cut(x, axis, skip, skip + left), axis) if left else 0
@@ -126,14 +124,14 @@ def _mirrored(skip: int) -> Any:
     return mode
 
 
-def _wrap(x: Tensor, axis: int, low: int, high: int, options: Any) -> Any:
+def _wrap(x: Any, axis: int, low: int, high: int, options: Any) -> Any:
     size = x.shape[axis]
     if isinstance(size, int):
-        return np.take(x, np.arange(-low, size + high) % size, axis)  # type: ignore[call-overload]
+        return np.take(x, np.arange(-low, size + high) % size, axis)
     return _between(x, axis, low and _cut(x, axis, -low, None), high and _cut(x, axis, 0, high))
 
 
-def _ramp(x: Tensor, axis: int, low: int, high: int, options: Any) -> Any:
+def _ramp(x: Any, axis: int, low: int, high: int, options: Any) -> Any:
     before, behind = _pair_values(options.get("end_values", 0), x.ndim)[axis]
     shape = [1] * x.ndim
 
@@ -150,7 +148,7 @@ def _ramp(x: Tensor, axis: int, low: int, high: int, options: Any) -> Any:
 
 
 def _statistic(name: str) -> Any:
-    def mode(x: Tensor, axis: int, low: int, high: int, options: Any) -> Any:
+    def mode(x: Any, axis: int, low: int, high: int, options: Any) -> Any:
         given = options.get("stat_length")
         lengths = [None, None] if given is None else _pair_values(given, x.ndim)[axis]
 

@@ -79,7 +79,7 @@ def _without_ones(labels: str, node: Node, sizes: dict[str, Dim]) -> tuple[str, 
         while labels.count(label) > 1:
             i = labels.index(label)
             j = labels.index(label, i + 1)
-            node = as_node(np.diagonal(Tensor(node), 0, i, j))  # type: ignore[call-overload]
+            node = as_node(np.diagonal(Tensor(node), 0, i, j))
             labels = labels[:i] + labels[i + 1 : j] + labels[j + 1 :] + label
     drop = [i for i, c in enumerate(labels) if node.type.shape[i] == 1 and sizes[c] != 1]
     if drop:
@@ -262,7 +262,7 @@ def matrix_power(a: Any, n: int) -> Any:
         n >>= 1
         x = matmul(x, x) if n else x
     if result is None:
-        return np.broadcast_to(np.eye(int(x.shape[-1]), dtype=x.dtype), x.shape) + np.zeros_like(x)  # type: ignore[call-overload]
+        return np.broadcast_to(np.eye(int(x.shape[-1]), dtype=x.dtype), x.shape) + np.zeros_like(x)
     return result
 
 

@@ -12,7 +12,7 @@ from mlaot.frontend.tensor import Held, Tensor, any_traced, dtype_of
 from mlaot.frontend.trace import needed
 from mlaot.ir import Dim, Node
 from mlaot.ir.dims import Expr
-from mlaot.ir.types import BY_NUMPY, DType, bf16, boolean, f16, i64
+from mlaot.ir.types import BY_NUMPY, DType, bf16, f16, i64
 from mlaot.ops import OPS
 from mlaot.ops import structure as st
 
@@ -157,5 +157,3 @@ def full(shape: tuple[Dim, ...], value: Any, dtype: DType) -> Node:
 def like(node: Node, value: Any) -> Node:
     """``value`` in every element of ``node``'s type."""
     return full(node.type.shape, value, node.type.dtype)
-
-

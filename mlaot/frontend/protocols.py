@@ -8,8 +8,9 @@ of tracing NumPy itself computes with their arrays.
 from __future__ import annotations
 
 import inspect
-import sys
+import re
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NoReturn
 
 import numpy as np
@@ -79,16 +80,16 @@ def call_function(function: Callable[..., Any], args: tuple[Any, ...], options: 
 
 def call_ufunc(ufunc: np.ufunc, method: str, inputs: tuple[Any, ...], options: dict[str, Any]) -> Any:
     """``np.ufunc(*inputs, **options)``, or one of the ufunc's methods."""
-    from mlaot.frontend.ufuncs import METHODS, ufunc_call
+    from mlaot.frontend.ufuncs import METHODS, UFUNCS, ufunc_call
 
     if not _anything_traced(inputs, options):
         return getattr(ufunc, method)(*plain(inputs), **plain(options))
     name = ufunc.__name__
-    if method == "__call__":
-        if name in FUNCTIONS:
-            return run(f"np.{name}", FUNCTIONS[name], inputs, options)
-        return run(f"np.{name}", lambda *args: ufunc_call(ufunc, *args), inputs, options)
-    return run(f"np.{name}.{method}", METHODS.get((name, method)), inputs, options)
+    library = "np" if getattr(np, name, None) is ufunc else "scipy.special"
+    if method != "__call__":
+        return run(f"np.{name}.{method}", METHODS.get((name, method)), inputs, options)
+    known = FUNCTIONS.get(name) or (partial(ufunc_call, ufunc) if name in UFUNCS else None)
+    return run(f"{library}.{name}", known, inputs, options)
 
 
 def run(name: str, implementation: Implementation | None, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
@@ -108,7 +109,7 @@ def run(name: str, implementation: Implementation | None, args: tuple[Any, ...],
     try:
         return implementation(*args, **options)
     except MlaotError as error:
-        if name.removeprefix("np.") not in error.message:
+        if not re.search(rf"\b{re.escape(name.rpartition('.')[2])}\b", error.message):
             error.args = (f"{name}: {error.message}",)
         raise
 
@@ -123,25 +124,37 @@ def _traced_within(value: Any) -> bool:
     return is_traced(value)
 
 
-def refuse_array(value: Any) -> NoReturn:
-    """Somebody wants the numbers of a traced array: say who, and what to use instead."""
+def library_caller() -> str:
+    """The function of NumPy or SciPy that the user called and that calls mlaot now: ``scipy.special.softmax``."""
     frame = inspect.currentframe()
     while frame is not None and frame.f_globals.get("__name__", "").startswith("mlaot"):
         frame = frame.f_back
-    caller = ""
+    module = name = ""
     while frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] in ("numpy", "scipy"):
-        caller, frame = f"{frame.f_globals['__name__']}.{frame.f_code.co_name}", frame.f_back
-    import mlaot
+        module, name, frame = frame.f_globals["__name__"], frame.f_code.co_name, frame.f_back
+    if not name:
+        return ""
+    return f"scipy.special.{name}" if module.startswith("scipy.special") else f"{module.partition('.')[0]}.{name}"
 
-    name = caller.rpartition(".")[2]
-    library = "scipy.special" if caller.startswith("scipy.special") else caller.partition(".")[0]
-    if library.startswith("scipy") and hasattr(mlaot, name):
-        raise MlaotError(f"{library}.{name} makes a NumPy array of its argument; use mlaot.{name}")
-    who = f"{library}.{name}" if caller else "np.array or np.asarray"
+
+def refuse_array(value: Any) -> NoReturn:
+    """Somebody wants the numbers of a traced array: say who, and what to use instead."""
+    who = library_caller()
+    refuse_library(who)
     raise MlaotError(
-        f"{who} needs the numbers of {value!r}, which are not known while tracing; "
+        f"{who or 'np.array or np.asarray'} needs the numbers of {value!r}, which are not known while tracing; "
         "a list of traced arrays becomes one by np.stack"
     )
+
+
+def refuse_library(caller: str) -> None:
+    """A Python function of SciPy that works on NumPy arrays alone."""
+    from mlaot.frontend.functions import names
+
+    name = caller.rpartition(".")[2]
+    if caller.startswith("scipy") and name in names():
+        axis = ", whose axis is -1 unless given" if name.endswith("softmax") else ""
+        raise MlaotError(f"{caller} works on the numbers of NumPy arrays and cannot be traced; use mlaot.{name}{axis}")
 
 
 def namespace() -> dict[str, Any]:
@@ -153,8 +166,3 @@ def namespace() -> dict[str, Any]:
     from mlaot.frontend.ufuncs import UFUNCS
 
     return found | {name: getattr(np, name) for name in UFUNCS if hasattr(np, name)}
-
-
-def loaded(module: str) -> Any:
-    """A module, if somebody has imported it."""
-    return sys.modules.get(module)

@@ -125,7 +125,7 @@ def uniform(shape: Any = (), low: Any = 0.0, high: Any = 1.0, dtype: Any = f32) 
     if kind.kind != "f":
         raise MlaotError(f"uniform: expected a floating-point dtype, got {kind}; use mlaot.random.integers")
     unit = _unit64(size) if kind.name == "f64" else _unit32(size)
-    if unit.dtype != kind:
+    if kind.name not in ("f32", "f64"):
         unit = _astype(unit, kind)
     if type(low) is float and type(high) is float and (low, high) == (0.0, 1.0):
         return unit

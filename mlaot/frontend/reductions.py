@@ -11,7 +11,6 @@ from mlaot.frontend.promotion import (
     aligned,
     apply,
     as_node,
-    broadcast_shape,
     cast,
     full,
     like,
@@ -21,6 +20,7 @@ from mlaot.frontend.promotion import (
     spread,
 )
 from mlaot.frontend.protocols import implements
+from mlaot.frontend.shaping import tensor
 from mlaot.frontend.tensor import Tensor, dtype_of
 from mlaot.frontend.ufuncs import truth
 from mlaot.ir import Dim, Node
@@ -165,7 +165,7 @@ def average(a: Any, axis: Any = None, weights: Any = None, *, returned: bool = F
         raise MlaotError("average with returned=True cannot be traced; compute the sum of the weights yourself")
     if weights is None:
         return mean(a, axis, keepdims=keepdims)
-    x, w = Tensor(as_node(a)), Tensor(as_node(weights))
+    x, w = tensor(a), tensor(weights)
     if w.shape != x.shape:
         index = [1] * x.ndim
         index[normal_axis(axis, x.ndim)] = -1
@@ -304,10 +304,6 @@ def nanmean(a: Any, axis: Any = None, dtype: Any = None, *, keepdims: bool = Fal
 # Sorting.
 
 
-def moved_last(x: Node, axis: int) -> Node:
-    return as_node(np.moveaxis(Tensor(x), axis, -1))
-
-
 @implements("argsort")
 def argsort(a: Any, axis: Any = -1, kind: Any = None, order: Any = None, *, stable: Any = None) -> Any:
     x, at = _flat_or(as_node(a), axis)
@@ -317,7 +313,7 @@ def argsort(a: Any, axis: Any = -1, kind: Any = None, order: Any = None, *, stab
 @implements("sort")
 def sort(a: Any, axis: Any = -1, kind: Any = None, order: Any = None, *, stable: Any = None) -> Any:
     x, at = _flat_or(as_node(a), axis)
-    return np.take_along_axis(Tensor(x), Tensor(apply("argsort", x, axis=at)), at)  # type: ignore[arg-type]
+    return np.take_along_axis(tensor(Tensor(x)), tensor(Tensor(apply("argsort", x, axis=at))), at)
 
 
 @implements("median")
@@ -327,7 +323,9 @@ def median(a: Any, axis: Any = None, overwrite_input: bool = False, keepdims: bo
 
 @implements("percentile")
 def percentile(a: Any, q: Any, axis: Any = None, *, method: str = "linear", keepdims: bool = False) -> Any:
-    return quantile(a, np.asarray(q) / 100, axis, method=method, keepdims=keepdims)
+    return quantile(
+        a, q / 100 if isinstance(q, float | int) else np.asarray(q) / 100, axis, method=method, keepdims=keepdims
+    )
 
 
 @implements("quantile")
@@ -346,14 +344,15 @@ def quantile(a: Any, q: Any, axis: Any = None, *, method: str = "linear", keepdi
     ordered = sort(Tensor(cast(flat, mean_type(x.type.dtype, None))))
     places = np.asarray(q, np.float64) * (size - 1)
     low = np.floor(places).astype(np.int64)
-    share = np.asarray(places - low, ordered.dtype if ordered.node.type.dtype.name != "bf16" else "float32")
+    share: Any = places - low
+    share = float(share) if isinstance(q, float | int) else share
     below, above = ordered[..., low], ordered[..., np.minimum(low + 1, size - 1)]
-    found = np.where(share == 0, below, below + (above - below) * share) if np.any(share) else below
+    found = np.where(share == 0, below, below + (above - below) * share)
     found = np.where(np.isnan(ordered[..., -1:].reshape((*ordered.shape[:-1], *[1] * places.ndim))), np.nan, found)
     result = np.moveaxis(found, range(-places.ndim, 0), range(places.ndim)) if places.ndim else found
     if keepdims:
         result = np.reshape(result, (*places.shape, *kept(x, axes)))
-    return result.astype(ordered.dtype)
+    return result
 
 
 @implements("searchsorted")
@@ -363,7 +362,5 @@ def searchsorted(a: Any, v: Any, side: str = "left", sorter: Any = None) -> Any:
         raise MlaotError("searchsorted with sorter= cannot be traced; use np.take(a, sorter) first")
     x, y = promote(a, v)
     before = np.less if side == "left" else np.less_equal
-    wide = np.reshape(Tensor(y), (*y.type.shape, 1))  # type: ignore[call-overload]
+    wide = np.reshape(Tensor(y), (*y.type.shape, 1))
     return np.sum(before(Tensor(x), wide), axis=-1)
-
-

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -28,7 +29,8 @@ from mlaot.ir.dims import Expr
 from mlaot.ir.types import boolean, i64
 
 
-def tensor(value: Any) -> Tensor:
+def tensor(value: Any) -> Any:
+    """``value`` as a traced array; for type checkers, which do not know that NumPy takes one, as anything."""
     return Tensor(as_node(value))
 
 
@@ -116,7 +118,7 @@ def permuted(x: Node, perm: tuple[int, ...]) -> Node:
 
 @implements("matrix_transpose", "linalg.matrix_transpose")
 def matrix_transpose(x: Any) -> Any:
-    return np.swapaxes(tensor(x), -1, -2)  # type: ignore[call-overload]
+    return np.swapaxes(tensor(x), -1, -2)
 
 
 @implements("swapaxes")
@@ -200,12 +202,10 @@ def _at_least(rank: int, shaped: Callable[[tuple[Dim, ...]], tuple[Dim, ...]]) -
 
 atleast_1d = implements("atleast_1d")(_at_least(1, lambda s: (1,)))
 atleast_2d = implements("atleast_2d")(_at_least(2, lambda s: (1,) * (2 - len(s)) + s))
-atleast_3d = implements("atleast_3d")(
-    _at_least(3, lambda s: {0: (1, 1, 1), 1: (1, *s, 1), 2: (*s, 1)}[len(s)])
-)
+atleast_3d = implements("atleast_3d")(_at_least(3, lambda s: {0: (1, 1, 1), 1: (1, *s, 1), 2: (*s, 1)}[len(s)]))
 
 
-@implements("copy", "array", "asarray", "ascontiguousarray")
+@implements("copy")
 def copy(a: Any, *args: Any, **options: Any) -> Any:
     return tensor(a)
 
@@ -259,7 +259,7 @@ def hstack(tup: Any, *, dtype: Any = None, casting: Any = None) -> Any:
     return concatenate(parts, 0 if parts[0].ndim == 1 else 1, dtype=dtype)
 
 
-@implements("vstack", "row_stack")
+@implements("vstack")
 def vstack(tup: Any, *, dtype: Any = None, casting: Any = None) -> Any:
     return concatenate([atleast_2d(a) for a in _list(tup)], 0, dtype=dtype)
 
@@ -334,7 +334,7 @@ def array_split(ary: Any, indices_or_sections: Any, axis: int = 0) -> Any:
     else:
         ends = list(indices_or_sections)
     cuts = [0, *[int(e) for e in ends], None]
-    return [x[(slice(None),) * at + (slice(a, b),)] for a, b in zip(cuts, cuts[1:], strict=False)]
+    return [x[(slice(None),) * at + (slice(a, b),)] for a, b in pairwise(cuts)]
 
 
 @implements("hsplit")
@@ -413,7 +413,7 @@ def repeat(a: Any, repeats: Any, axis: Any = None) -> Any:
     at = normal_axis(axis, x.ndim)
     counts = np.asarray(repeats)
     if counts.size > 1:
-        return np.take(x, np.repeat(np.arange(len(counts)), counts), at)  # type: ignore[call-overload]
+        return np.take(x, np.repeat(np.arange(len(counts)), counts), at)
     n, size = int(counts.reshape(())), x.shape[at]
     wide = broadcast_to(expand_dims(x, at + 1), (*x.shape[: at + 1], n, *x.shape[at + 1 :]))
     return reshape(wide, (*x.shape[:at], size * n, *x.shape[at + 1 :]))
@@ -534,7 +534,9 @@ ones_like = implements("ones_like")(_filled(1))
 
 
 @implements("full_like")
-def full_like(a: Any, fill_value: Any, dtype: Any = None, order: Any = "K", subok: Any = True, shape: Any = None) -> Any:
+def full_like(
+    a: Any, fill_value: Any, dtype: Any = None, order: Any = "K", subok: Any = True, shape: Any = None
+) -> Any:
     x = as_node(a)
     kind = dtype_of(dtype) if dtype is not None else x.type.dtype
     return Tensor(spread(as_node(fill_value, kind), a_shape(shape) if shape is not None else x.type.shape))
@@ -609,5 +611,3 @@ def isrealobj(x: Any) -> bool:
 @implements("real", "real_if_close")
 def real(val: Any, tol: float = 100) -> Any:
     return tensor(val)
-
-

@@ -25,7 +25,7 @@ class Subtrace:
     """A traced function.
 
     ``graph`` has the inputs ``captured`` (values of the enclosing graph), then the arguments; its outputs ``"0"``,
-    ``"1"``.. are the leaves of ``structure``. ``writes`` are the last outputs: new values of buffers, by name.
+    ``"1"``.. are the leaves of ``structure``, and behind them the new values of the buffers ``writes``.
     """
 
     graph: Graph
@@ -33,6 +33,7 @@ class Subtrace:
     captured: tuple[Node, ...]
     arguments: tuple[Node, ...]
     trace: Trace
+    writes: tuple[str, ...] = ()
 
     def taking(self, captured: Sequence[Node]) -> Graph:
         """The graph with exactly the inputs ``captured``, a superset of its own, before the arguments."""
@@ -61,7 +62,8 @@ def subtrace(
     with tracing(trace):
         leaves, structure = tree.flatten(function(*map(Tensor, arguments)))
         trace.graph.outputs = {str(i): as_node(leaf) for i, leaf in enumerate(leaves)}
-    found = Subtrace(trace.graph, structure, (), arguments, trace)
+    trace.graph.outputs |= {f"write {name}": node for name, node in trace.writes.items()}
+    found = Subtrace(trace.graph, structure, (), arguments, trace, tuple(trace.writes))
     if parent is not None:
         found.taking(tuple(trace.captured))
     return found
@@ -73,9 +75,14 @@ def call(traced: Subtrace, arguments: Sequence[Any]) -> list[Any]:
     if trace is None:
         inputs = {f"argument{i}": np.asarray(a) for i, a in enumerate(arguments)}
         inputs |= {name: held.array for name, held in traced.trace.held.items()}
-        return [value[()] for value in evaluate(traced.graph, inputs).values()]
-    nodes = [*[trace.local(n) for n in traced.captured], *map(as_node, arguments)]
-    return [Tensor(node) for node in inline(traced.graph, nodes, trace.graph)]
+        found: list[Any] = [value[()] for value in evaluate(traced.graph, inputs).values()]
+    else:
+        nodes = [*[trace.local(n) for n in traced.captured], *map(as_node, arguments)]
+        found = [Tensor(node) for node in inline(traced.graph, nodes, trace.graph)]
+    outputs = len(found) - len(traced.writes)
+    for name, value in zip(traced.writes, found[outputs:], strict=True):
+        traced.trace.root.held[name].assign(value)
+    return found[:outputs]
 
 
 def inline(graph: Graph, arguments: Sequence[Node], into: Graph) -> list[Node]:

@@ -8,7 +8,7 @@ arrays that they hold, so the function still runs on plain arrays.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -27,6 +27,9 @@ def _binary(name: str) -> tuple[Callable[[Any, Any], Any], Callable[[Any, Any], 
 def _unary(name: str) -> Callable[[Any], Any]:
     ufunc = getattr(np, name)
     return lambda self: ufunc(self)
+
+
+_transpose, _reshape, _swapaxes = (cast(Any, f) for f in (np.transpose, np.reshape, np.swapaxes))
 
 
 def _method(name: str) -> Callable[..., Any]:
@@ -101,10 +104,10 @@ class Operators:
 
     def transpose(self, *axes: Any) -> Any:
         given = axes[0] if len(axes) == 1 and not isinstance(axes[0], int) else axes or None
-        return np.transpose(self, given)  # type: ignore[arg-type]
+        return _transpose(self, given)
 
     def reshape(self, *shape: Any, order: Any = "C") -> Any:
-        return np.reshape(self, shape[0] if len(shape) == 1 else shape, order=order)  # type: ignore[arg-type]
+        return _reshape(self, shape[0] if len(shape) == 1 else shape, order=order)
 
     def item(self, *args: Any) -> Any:
         return np.asarray(self).item(*args)
@@ -117,11 +120,11 @@ class Operators:
 
     @property
     def T(self) -> Any:
-        return np.transpose(self)  # type: ignore[call-overload]
+        return _transpose(self)
 
     @property
     def mT(self) -> Any:
-        return np.swapaxes(self, -1, -2)  # type: ignore[call-overload]
+        return _swapaxes(self, -1, -2)
 
     @property
     def real(self) -> Any:
@@ -138,6 +141,9 @@ class Operators:
         return get(self, index)
 
     def __setitem__(self, index: Any, value: Any) -> None:
+        from mlaot.frontend.protocols import library_caller, refuse_library
+
+        refuse_library(library_caller())
         raise MlaotError(
             "x[...] = value: an array of a model cannot be written in place; use x = x.at[...].set(value), "
             "mlaot.where or np.concatenate"
@@ -284,7 +290,7 @@ class Held(Operators):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        return self.array.shape
+        return tuple(self.array.shape)
 
     @property
     def ndim(self) -> int:
@@ -397,8 +403,12 @@ class Buffer(Held):
             assert self.dtype_ is not None
             self.array = self.dtype_.array(new)
             return
-        if trace.read_only:
-            raise MlaotError(f"buffer {self.name!r} cannot be assigned in {trace.read_only}; return the value from it")
+        outer: Trace | None = trace
+        while outer is not None:
+            if outer.read_only:
+                where = outer.read_only
+                raise MlaotError(f"buffer {self.name!r} cannot be assigned in {where}; return the value from it")
+            outer = outer.parent
         name = self.input_name(trace.root)
         Held.node(self)
         node = as_node(astype(Tensor(as_node(value)), self.dtype))
@@ -407,9 +417,7 @@ class Buffer(Held):
 
     def _check(self, shape: tuple[Dim, ...], fits: bool) -> None:
         if not fits:
-            raise MlaotError(
-                f"buffer {self.name!r}: expected a value of shape {list(self.shape)}, got {list(shape)}"
-            )
+            raise MlaotError(f"buffer {self.name!r}: expected a value of shape {list(self.shape)}, got {list(shape)}")
 
 
 def parameters(values: Mapping[str, Any]) -> dict[str, Parameter]:

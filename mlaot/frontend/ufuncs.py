@@ -15,7 +15,6 @@ from mlaot.frontend.promotion import (
     aligned,
     apply,
     as_node,
-    broadcast_shape,
     cast,
     is_weak,
     like,
@@ -24,7 +23,7 @@ from mlaot.frontend.promotion import (
 )
 from mlaot.frontend.tensor import Tensor
 from mlaot.ir import Node
-from mlaot.ir.types import BY_NUMPY, DType, bf16, boolean, f64
+from mlaot.ir.types import BY_NUMPY, DType, bf16, boolean, f64, u8
 
 Function = Callable[..., Any]
 
@@ -72,6 +71,17 @@ def test(name: str, otherwise: bool) -> Function:
         return like(cast(x, boolean), otherwise)
 
     return ask
+
+
+def ordered(name: str) -> Function:
+    """A comparison of order; false comes before true."""
+
+    def compare(*args: Node) -> Node:
+        if args[0].type.dtype is boolean:
+            args = tuple(cast(a, u8) for a in args)
+        return apply(name, *args)
+
+    return compare
 
 
 def power(x: Node, y: Node) -> Node:
@@ -156,7 +166,8 @@ def logaddexp(exp: str, log: str, log1p: Function) -> Function:
         largest, distance = apply("maximum", a, b), neg(apply("abs", sub(a, b)))
         same = equal(a, b)  # infinities of one sign, whose distance is nan
         distance = where(same, like(a, 0), distance)
-        return add(largest, log1p(apply(exp, distance)))
+        rest: Node = log1p(apply(exp, distance))
+        return add(largest, rest)
 
     return both
 
@@ -178,7 +189,7 @@ def ignoring_nan(name: str) -> Function:
     """``fmax`` and ``fmin``: nan only where both are."""
 
     def choose(a: Node, b: Node) -> Node:
-        best = for_bool(name, "bitwise_or" if name == "maximum" else "bitwise_and")(a, b)
+        best: Node = for_bool(name, "bitwise_or" if name == "maximum" else "bitwise_and")(a, b)
         if a.type.dtype.kind != "f":
             return best
         return where(apply("isnan", a), b, where(apply("isnan", b), a, best))
@@ -349,10 +360,10 @@ UFUNCS: dict[str, Function] = {
     "rint": for_floats("round"),
     "equal": named("equal"),
     "not_equal": named("not_equal"),
-    "less": named("less"),
-    "less_equal": named("less_equal"),
-    "greater": named("greater"),
-    "greater_equal": named("greater_equal"),
+    "less": ordered("less"),
+    "less_equal": ordered("less_equal"),
+    "greater": ordered("greater"),
+    "greater_equal": ordered("greater_equal"),
     "isnan": test("isnan", False),
     "isinf": test("isinf", False),
     "isfinite": test("isfinite", True),
@@ -394,8 +405,6 @@ UFUNCS: dict[str, Function] = {
 
 def ufunc_call(ufunc: np.ufunc, *args: Any) -> Any:
     """``ufunc`` of ``args``, of which one at least is traced."""
-    if ufunc.__name__ not in UFUNCS:
-        raise MlaotError(f"np.{ufunc.__name__} cannot be traced: mlaot has no rule for it")
     inputs, outputs = loop(ufunc, args)
     nodes = aligned(*[as_node(a, kind) for a, kind in zip(args, inputs, strict=True)])
     if ufunc.__name__ not in ("ldexp",) and len({n.type.dtype for n in nodes}) > 1:
@@ -409,7 +418,7 @@ def ufunc_call(ufunc: np.ufunc, *args: Any) -> Any:
 def loop(ufunc: np.ufunc, args: tuple[Any, ...]) -> tuple[list[DType], list[DType]]:
     """The dtypes that ``ufunc`` computes ``args`` in and gives, as NumPy resolves them."""
     if len(args) != ufunc.nin:
-        raise MlaotError(f"np.{ufunc.__name__} takes {ufunc.nin} arrays, got {len(args)}")
+        raise MlaotError(f"{ufunc.__name__} takes {ufunc.nin} arrays, got {len(args)}")
     halves = result_type(*args) is bf16
     given: list[Any] = []
     for a in args:
@@ -423,8 +432,9 @@ def loop(ufunc: np.ufunc, args: tuple[Any, ...]) -> tuple[list[DType], list[DTyp
         given = [np.dtype(bool) if g is bool else g for g in given]
     try:
         found = ufunc.resolve_dtypes((*given, *[None] * ufunc.nout))
-    except TypeError as error:
-        raise MlaotError(f"np.{ufunc.__name__}: {' '.join(str(error).split())}") from None
+    except TypeError:
+        types = " and ".join(a.__name__ if isinstance(a, type) else str(a) for a in given)
+        raise MlaotError(f"{ufunc.__name__} is not defined for {types}; cast with x.astype(...) first") from None
     kinds = [_kind(dtype, halves) for dtype in found]
     return kinds[: ufunc.nin], kinds[ufunc.nin :]
 
@@ -463,7 +473,7 @@ def outer(ufunc: np.ufunc) -> Function:
     def every_pair(a: Any, b: Any) -> Any:
         x, y = Tensor(as_node(a)), Tensor(as_node(b))
         new = (*x.shape, *[1] * y.ndim)
-        return ufunc(np.reshape(x, new), y)  # type: ignore[call-overload]
+        return ufunc(np.reshape(x, new), y)
 
     return every_pair
 
@@ -479,4 +489,3 @@ METHODS: dict[tuple[str, str], Function] = {
     ("multiply", "accumulate"): _accumulation("cumprod"),
     **{(name, "outer"): outer(getattr(np, name)) for name in UFUNCS if getattr(getattr(np, name, None), "nin", 0) == 2},
 }
-

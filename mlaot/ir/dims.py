@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from math import gcd
 
+from mlaot.errors import MlaotError
+
 
 @dataclass(frozen=True)
 class Quotient:
@@ -69,6 +71,14 @@ class Expr:
 
     __radd__ = __add__
     __rmul__ = __mul__
+
+    def __index__(self, *_: object) -> int:
+        raise MlaotError(
+            f"the size of the named dim {self} is not known while tracing; use mlaot.arange, mlaot.zeros, mlaot.ones, "
+            "mlaot.full or mlaot.eye, whose shapes may have named dims"
+        )
+
+    __int__ = __float__ = __truediv__ = __rtruediv__ = __index__
 
     def __str__(self) -> str:
         """C text: integer division rounds down because dims are never negative."""

@@ -30,6 +30,13 @@ class DType:
         array = np.array(value, dtype=self.numpy)
         return round_bf16(array) if self.name == "bf16" else array
 
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """NumPy takes ``mlaot.f32`` for its own float32 by this; it has nothing for bfloat16."""
+        if self.name == "bf16":
+            raise AttributeError("NumPy has no bfloat16")
+        return np.dtype(self.numpy)
+
     def __str__(self) -> str:
         return self.name
 

@@ -13,6 +13,7 @@ from mlaot.lower.layout import Access, linear
 from mlaot.lower.program import Buffer, Param
 from mlaot.ops import elementwise as ew
 from mlaot.ops import structure as st
+from mlaot.ops.comparison import where
 from mlaot.ops.elementwise import c_literal, splat
 from mlaot.ops.kinds import VECTORS, base_of, is_free
 
@@ -27,7 +28,7 @@ RESERVED = re.compile(
     r"^(v\d+.*|[ik]\d*|[abcrstx]\d+|round\d+|c\d+_\d+|table\d+|j|e|p|acc|dot|rest|work|dim|batch|auto|break|case|char|const|continue|default|do"
     r"|double|else|enum|extern|float|for|goto|if|inline|int|long|register|restrict|return|short|signed|sizeof|static|struct"
     r"|switch|typedef|union|unsigned|void|volatile|while|asm|typeof|linux|unix|NAME|INLINE|[fiu]\d+v?|\w+_t|_.*"
-    r"|\w+_[fiu](8|32|64)v?)$"
+    r"|\w+_[fiu](8|16|32|64)v?)$"
 )
 
 
@@ -135,7 +136,7 @@ class Emitter:
     def expression(self, node: Node, args: Sequence[str], *, vector: bool) -> str:
         assert node.op.c is not None, f"bug in mlaot: op '{node.op.name}' has no C expression"
         source = node.args[-1].find().type.dtype.name
-        note = {"source": source} if vector and node.op is ew.cast else {}
+        note = {"source": source} if vector and node.op in (ew.cast, where) else {}
         return str(node.op.c(list(args), self.vector if vector else source, **node.attrs, **note))
 
     def load(self, access: Access, at: Sequence[str], axis: int | None, rest: str | None) -> str:

@@ -160,12 +160,12 @@ def smallest(extent: Expr, name: str) -> int:
 
 
 def shown(extent: int | str | Dim) -> str:
-    """An extent as Python would write it: ``2 * n + 1``, ``(n - 3) // 2``."""
+    """An extent as Python would write it: ``2 * n + 1``, ``(n + 1) // 2 - m``."""
     value = parse(extent) if isinstance(extent, str) else extent
     if isinstance(value, int):
         return str(value)
     text = ""
-    for monomial, coefficient in value.terms:
+    for monomial, coefficient in sorted(value.terms, key=lambda term: term[1] < 0):
         factors = [str(abs(coefficient))] if abs(coefficient) != 1 or not monomial else []
         alone = len(monomial) + len(factors) == 1
         term = " * ".join([*factors, *(shown_atom(atom, alone) for atom in monomial)])

@@ -110,7 +110,7 @@ def entry_types(entry: Entry) -> str:
         ", ".join(f"{port.name}: {type_text(port.dtype, port.shape)}" for port in ports)
         for ports in (entry.inputs, entry.outputs)
     )
-    return f"{inputs} -> {outputs or None}"
+    return f"{inputs} -> {outputs or None}".lstrip()
 
 
 def dtype_text(dtype: str) -> str:

@@ -363,6 +363,12 @@ def _argsort(w: _Writer) -> Lines:
     return _around(w, axis, lines)
 
 
+def _one_hot(w: _Writer) -> Lines:
+    text = f"{w.read(0, w.at[:-1])} == {w.at[-1]}"
+    half = {"f16": "0x3c00", "bf16": "0x3f80"}.get(w.out.dtype)
+    return w.fill(f"{text} ? {half} : 0" if half else f"({w.ctype})({text})")
+
+
 def _iota(w: _Writer) -> Lines:
     return w.fill(f"({w.ctype}){w.at[w.attrs['axis']]}")
 
@@ -390,5 +396,6 @@ KERNELS: dict[str, Callable[[_Writer], Lines]] = {
     "linear_recurrence": _recurrence,
     "argsort": _argsort,
     "iota": _iota,
+    "one_hot": _one_hot,
     "random_bits": _random_bits,
 }

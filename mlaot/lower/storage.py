@@ -64,7 +64,8 @@ class Storage:
         self.state_bytes = size + end
 
     def _slot(self, buffer: Buffer, kind: str, gradient: int) -> Slot:
-        return Slot(buffer.name, buffer.dtype, buffer.shape, buffer.strides, self.offsets[buffer], gradient, kind)  # type: ignore[arg-type]
+        name = buffer.name.removeprefix(OPTIMIZER) if kind == "optimizer" else buffer.name
+        return Slot(name, buffer.dtype, buffer.shape, buffer.strides, self.offsets[buffer], gradient, kind)  # type: ignore[arg-type]
 
     def constant(self, node: Node) -> Buffer:
         """Where a constant array lies."""

@@ -37,22 +37,24 @@ VECTOR = {"lane", "store_mask", "any", *COMBINE}
 # Parts of the functions below: for either dtype, for one, or for either in a file of its own.
 PARTS = {
     *("head", "excess", "exp_parts", "log_fraction", "log_pair", "log_edges", "log_plus", "log1p_plus"),
-    *("atan_plus", "arc"),
+    *("atan_plus", "arc", "power"),
 }
 ONE_DTYPE = {
     **{"low": "f64", "high": "f64", "narrow": "f32"},
-    **{"power_half": "f64", "turn_rest": "f64", "sine_parts": "f64", "reduce_large": "f64", "fmod_large": "f64"},
+    **{"turn_rest": "f64", "sine_parts": "f64", "reduce_large": "f64", "fmod_large": "f64"},
+    **{"exp2_half": "f64", "log2_half": "f64"},
+    **{"power_half": "f64", "erfc_half": "f64", "erfinv_half": "f64", "tan_half": "f64"},
 }
-TWO_FILES = {"turn", "power"}
+TWO_FILES = {"turn"}
 # Written for vectors; the scalar form is one lane of it, so that both give the same bits.
 MATH = {
     *("exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sin", "cos", "tan", "asin", "acos", "atan"),
     *("sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "sigmoid", "erf", "erfc", "erfinv"),
     *("pow", "atan2", "hypot", "fmod", "nextafter"),
 }
-# Those of two arguments, and those that f32 computes as f64.
-ARGUMENTS = {"pow": "xy", "atan2": "yx", "hypot": "xy", "fmod": "xy", "nextafter": "xy"}
-WIDE = {"tan", "erfc", "erfinv", "fmod"}
+ARGUMENTS = {"pow": "xy", "power": "xy", "atan2": "yx", "hypot": "xy", "fmod": "xy", "nextafter": "xy"}
+# What f32 computes as f64, and the function that is good enough for it.
+WIDE = {"tan": "tan_half", "erfc": "erfc_half", "erfinv": "erfinv_half", "power": "power_half", "fmod": "fmod"}
 
 # ln 2, and in two parts, of which the first has so few bits that its products with exponents are exact.
 LN2_ROUNDED = {"f32": "0x1.62e43p-1f", "f64": "0x1.62e42fefa39efp-1"}
@@ -128,7 +130,7 @@ def _context(name: str, family: str, source: str, dtype: str, form: str, isa: Is
     float_ = f"f{bits}"
     return {
         "name": name,
-        "family": family,
+        "wide": WIDE.get(family, ""),
         "t": dtype + form,  # suffix of helpers
         "dtype": dtype,
         "c": c,  # one element

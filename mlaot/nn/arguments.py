@@ -8,6 +8,9 @@ from typing import Any
 import numpy as np
 
 from mlaot.errors import MlaotError
+from mlaot.frontend.promotion import as_node
+from mlaot.frontend.tensor import Tensor, is_traced
+from mlaot.ir.types import bf16, round_bf16
 
 Array = Any  # a NumPy array, a parameter, or a traced array
 
@@ -46,6 +49,13 @@ def check_spatial(x: Array, n: int, name: str) -> None:
 def channels_first(values: Array, ndim: int, axis: int = 1) -> Array:
     """A vector with one number a channel, shaped to meet an array of ``ndim`` dimensions."""
     return np.reshape(values, (1,) * axis + (-1,) + (1,) * (ndim - axis - 1))
+
+
+def as_like(values: Array, like: Array) -> Array:
+    """``values`` in the dtype of ``like``."""
+    if isinstance(values, np.ndarray) and like.dtype is bf16:
+        return Tensor(as_node(values, bf16)) if is_traced(like) else round_bf16(values)
+    return values if values.dtype == like.dtype else values.astype(like.dtype)
 
 
 def check_choice(value: str, choices: Sequence[str], name: str) -> None:

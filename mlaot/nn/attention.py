@@ -11,7 +11,7 @@ import numpy as np
 
 from mlaot.errors import MlaotError
 from mlaot.frontend.functions import arange, stop_gradient
-from mlaot.nn.arguments import Array, static
+from mlaot.nn.arguments import Array, as_like, static
 from mlaot.nn.basic import dropout
 
 
@@ -54,7 +54,7 @@ def attention_weights(
         return _softmax(scores)
     if attn_mask.dtype == np.bool_:
         return _softmax(np.where(attn_mask, scores, -math.inf))
-    return _softmax(scores + attn_mask)
+    return _softmax(scores + as_like(attn_mask, scores))
 
 
 def attend(weights: Array, value: Array, enable_gqa: bool) -> Array:

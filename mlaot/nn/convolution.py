@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from mlaot.errors import MlaotError
-from mlaot.frontend.functions import pad, window
+from mlaot.frontend.functions import window
+from mlaot.frontend.padding import pad
 from mlaot.nn.arguments import Array, check_spatial, static, tuple_of
 
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from mlaot.errors import MlaotError
 from mlaot.nn.activations import log_softmax, logsigmoid, relu
-from mlaot.nn.arguments import Array, channels_first, check_choice, static
+from mlaot.nn.arguments import Array, as_like, channels_first, check_choice, static
 
 
 def mse_loss(input: Array, target: Array, *, reduction: str = "mean", weight: Array | None = None) -> Array:
@@ -29,7 +29,7 @@ def huber_loss(
         raise MlaotError(f"huber_loss: expected delta above 0, got {delta}")
     error = np.abs(input - target)
     loss = np.where(error <= delta, error * error * 0.5, (error - 0.5 * delta) * delta)
-    return reduced(loss if weight is None else loss * weight, reduction)
+    return reduced(loss if weight is None else loss * as_like(weight, loss), reduction)
 
 
 def smooth_l1_loss(input: Array, target: Array, *, reduction: str = "mean", beta: float = 1.0) -> Array:
@@ -62,7 +62,7 @@ def binary_cross_entropy(input: Array, target: Array, weight: Array | None = Non
     target = _as_float(target, input)
     yes, no = _clamped_log(input), _clamped_log(1.0 - input)
     loss = (target - 1.0) * no - target * yes
-    return reduced(loss if weight is None else loss * weight, reduction)
+    return reduced(loss if weight is None else loss * as_like(weight, loss), reduction)
 
 
 def binary_cross_entropy_with_logits(
@@ -78,9 +78,9 @@ def binary_cross_entropy_with_logits(
     target = _as_float(target, input)
     likelihood = logsigmoid(input)
     if pos_weight is not None:
-        likelihood = likelihood * ((pos_weight - 1.0) * target + 1.0)
+        likelihood = likelihood * ((as_like(pos_weight, input) - 1.0) * target + 1.0)
     loss = (1.0 - target) * input - likelihood
-    return reduced(loss if weight is None else loss * weight, reduction)
+    return reduced(loss if weight is None else loss * as_like(weight, loss), reduction)
 
 
 def cross_entropy(
@@ -101,6 +101,7 @@ def cross_entropy(
         raise MlaotError(f"cross_entropy: expected label_smoothing from 0 to 1, got {label_smoothing}")
     axis = _class_axis(input)
     logs = log_softmax(input, axis)
+    weight = None if weight is None else as_like(weight, logs)
     if target.dtype.kind == "f":
         return _of_probabilities(logs, target, axis, weight, reduction, label_smoothing)
     if label_smoothing == 0:
@@ -113,6 +114,7 @@ def nll_loss(
 ) -> Array:
     """Minus the log-probability, from [n, classes, *rest], of each integer class [n, *rest]."""
     axis = _class_axis(input)
+    weight = None if weight is None else as_like(weight, input)
     counts = _counts(input, target, weight, ignore_index)
     loss = -_chosen(input, target, axis)
     return _class_mean(loss if counts is None else _times(counts, loss), counts, reduction)
@@ -143,6 +145,7 @@ def _weighted(loss: Array, weight: Array | None, reduction: str) -> Array:
     if weight is None:
         return reduced(loss, reduction)
     _check_shapes("weight", loss, weight)
+    weight = as_like(weight, loss)
     if reduction == "mean":
         return np.sum(loss * weight) / np.sum(weight)
     return reduced(loss * weight, reduction)
@@ -155,7 +158,7 @@ def _clamped_log(x: Array) -> Array:
 
 def _as_float(target: Array, input: Array) -> Array:
     """Targets that are integers or bools take the inputs' dtype."""
-    return target if target.dtype.kind == "f" else target.astype(input.dtype)
+    return target if target.dtype.kind == "f" else as_like(target, input)
 
 
 def _class_axis(x: Array) -> int:
@@ -177,7 +180,7 @@ def _counts(x: Array, target: Array, weight: Array | None, ignore_index: int) ->
     limits = np.iinfo(target.dtype)
     can_ignore = limits.min <= ignore_index <= limits.max
     if weight is None:
-        return (target != ignore_index).astype(x.dtype) if can_ignore else None
+        return as_like(target != ignore_index, x) if can_ignore else None
     if not can_ignore:
         return np.take(weight, target, axis=0)
     counted = target != ignore_index
@@ -186,7 +189,7 @@ def _counts(x: Array, target: Array, weight: Array | None, ignore_index: int) ->
 
 def _times(counts: Array, loss: Array) -> Array:
     """A loss that counts nothing is 0 even where it is infinite."""
-    return np.where(counts == 0, 0.0, counts * loss)
+    return counts * np.where(counts == 0, 0.0, loss)
 
 
 def _class_mean(loss: Array, counts: Array | None, reduction: str) -> Array:

@@ -10,7 +10,7 @@ import numpy as np
 from mlaot.errors import MlaotError
 from mlaot.nn import functional as F
 from mlaot.nn import init
-from mlaot.nn.arguments import Array
+from mlaot.nn.arguments import Array, as_like
 from mlaot.nn.attention import attend, attention_weights
 from mlaot.nn.layers import Linear, parameter
 from mlaot.nn.module import Module
@@ -118,7 +118,7 @@ class MultiheadAttention(Module):
 
 
 def _additive(mask: Array, like: Array) -> Array:
-    return np.where(mask, -math.inf, 0.0).astype(like.dtype) if mask.dtype == np.bool_ else mask
+    return as_like(np.where(mask, -math.inf, 0.0) if mask.dtype == np.bool_ else mask, like)
 
 
 def _split(x: Array, heads: int) -> Array:

@@ -12,6 +12,7 @@ import numpy as np
 
 from mlaot.errors import MlaotError
 from mlaot.frontend.tensor import Buffer
+from mlaot.ir.types import bf16
 from mlaot.nn.arguments import Array, channels_first, is_static, static
 
 
@@ -80,8 +81,9 @@ def rms_norm(
 ) -> Array:
     """Divided by the root of the mean square over the last axes; ``eps`` is the dtype's epsilon unless given."""
     axes = _last_axes(input, normalized_shape, "rms_norm")
-    floor = float(np.finfo(input.dtype).eps) if eps is None else eps
-    y = input / np.sqrt(np.mean(input * input, axis=axes, keepdims=True) + floor)
+    if eps is None:
+        eps = 2.0**-7 if input.dtype is bf16 else float(np.finfo(input.dtype).eps)
+    y = input / np.sqrt(np.mean(input * input, axis=axes, keepdims=True) + eps)
     return y if weight is None else y * weight
 
 

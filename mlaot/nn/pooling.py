@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 
 from mlaot.errors import MlaotError
-from mlaot.frontend.functions import pad, window
-from mlaot.nn.arguments import Array, check_spatial, static, tuple_of
+from mlaot.frontend.functions import window
+from mlaot.frontend.padding import pad
+from mlaot.nn.arguments import Array, as_like, check_spatial, static, tuple_of
 
 
 def max_pool1d(
@@ -138,7 +139,7 @@ def _avg_pool(
     counts = np.ones((1,) * n)
     for i, axis in enumerate(axes):
         counts = counts * np.reshape(axis.counts(count_include_pad), [-1 if i == j else 1 for j in range(n)])
-    return total / (float(counts.flat[0]) if counts.size == 1 else counts.astype(total.dtype))
+    return total / (float(counts.flat[0]) if counts.size == 1 else as_like(counts, total))
 
 
 def _lp_pool(n: int, input: Array, norm_type: float, kernel: Any, stride: Any, ceil_mode: bool) -> Array:

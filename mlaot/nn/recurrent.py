@@ -66,7 +66,8 @@ class _Cell(Module):
             return parameter(init.uniform_(shape, -bound, bound, source, dtype))
 
         self.weight_ih, self.weight_hh = uniform(rows, input_size), uniform(rows, hidden_size)
-        self.bias_ih, self.bias_hh = (uniform(rows), uniform(rows)) if bias else (None, None)
+        self.bias_ih = uniform(rows) if bias else None
+        self.bias_hh = uniform(rows) if bias else None
 
     def _next(self, input: Array, state: State | None) -> State:
         of_input = F.linear(input, self.weight_ih, self.bias_ih)

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from mlaot.errors import MlaotError
-from mlaot.frontend import functions
-from mlaot.nn.arguments import Array, check_choice, static, tuple_of
+from mlaot.frontend import padding
+from mlaot.nn.arguments import Array, as_like, check_choice, is_static, static, tuple_of
 from mlaot.nn.pooling import adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d
 
 MODES = {"nearest": None, "nearest-exact": None, "linear": 1, "bilinear": 2, "trilinear": 3, "bicubic": 2, "area": None}
@@ -34,6 +34,7 @@ def pad(input: Array, pad: Sequence[int], mode: str = "constant", value: float |
     if any(amount < 0 for amount in pad):
         raise MlaotError(f"pad: mode {mode!r} cannot cut off, got {list(pad)}")
     for i, (low, high) in enumerate(amounts):
+        _check_room(input.shape[input.ndim - 1 - i], max(low, high), mode)
         input = _extended(input, input.ndim - 1 - i, low, high, mode)
     return input
 
@@ -73,10 +74,17 @@ def _pad_constant(x: Array, amounts: list[tuple[int, int]], value: float) -> Arr
     both = [(0, 0)] * (x.ndim - len(amounts)) + amounts[::-1]
     low, high = [tuple(max(amount[i], 0) for amount in both) for i in (0, 1)]
     if any(low) or any(high):
-        x = functions.pad(x, low, high, value=value)
+        x = padding.pad(x, low, high, value=value)
     if all(before >= 0 and after >= 0 for before, after in both):
         return x
     return x[tuple(slice(max(-before, 0), min(after, 0) or None) for before, after in both)]
+
+
+def _check_room(length: Any, amount: int, mode: str) -> None:
+    """An axis can be reflected up to its last element but one, and go round once."""
+    most = {"reflect": length - 1, "circular": length}.get(mode, amount)
+    if is_static(length) and amount > most:
+        raise MlaotError(f"pad: {amount} is too much for mode {mode!r} and an axis of {length}; at most {most}")
 
 
 def _extended(x: Array, axis: int, low: int, high: int, mode: str) -> Array:
@@ -137,10 +145,10 @@ def _cubic(length: int, size: int, scale: float | None, align_corners: bool) -> 
     base = np.floor(source)
     t = source - base
 
-    def near(x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    def near(x: Array) -> Array:
         return ((CUBIC + 2) * x - (CUBIC + 3)) * x * x + 1
 
-    def far(x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    def far(x: Array) -> Array:
         return ((CUBIC * x - 5 * CUBIC) * x + 8 * CUBIC) * x - 4 * CUBIC
 
     weights = [far(t + 1), near(t), near(1 - t), far(2 - t)]
@@ -152,6 +160,6 @@ def _resampled(x: Array, axis: int, taps: Taps) -> Array:
     for positions, weight in taps:
         picked = np.take(x, positions, axis=axis)
         if weight is not None:
-            picked = picked * np.reshape(weight.astype(x.dtype), (-1,) + (1,) * (x.ndim - axis - 1))
+            picked = picked * as_like(np.reshape(weight, (-1,) + (1,) * (x.ndim - axis - 1)), x)
         total = picked if total is None else total + picked
     return total

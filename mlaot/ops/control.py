@@ -17,11 +17,12 @@ from typing import Any
 import numpy as np
 
 from mlaot.errors import MlaotError
-from mlaot.ir import Dim, Graph, Node, Subgraph, TupleType, Type
-from mlaot.ir.types import boolean
+from mlaot.ir import Dim, DType, Graph, Node, Subgraph, TupleType, Type
+from mlaot.ir.types import bf16, boolean, f16, f32
 from mlaot.ops import elementwise as ew
 from mlaot.ops import structure as st
 from mlaot.ops.base import Array, Op, fill, full_like, lift
+from mlaot.ops.bits import bitwise_and
 from mlaot.ops.comparison import where
 from mlaot.ops.reduction import max_
 
@@ -141,13 +142,20 @@ def _vjp_scan(
             break
         live |= found
     starts = [c if (c := ct[i]) is not None else fill(out, 0.0, body.outputs[i]) for i in sorted(live)]
-    sums = [full_like(a, 0.0) for a, c in zip(args[:consts], cotangents, strict=False) if c is not None]
+    summed = [args[i].type for i in range(consts) if cotangents[i] is not None]
+    sums = [fill(out, 0.0, _sum_type(t)) for t in summed]
     kept = [result(forward, index=i) for i in saved(keeping, consts, carries)]
     operands = [*args[:consts], *starts, *sums, *kept, *args[consts + carries :], *[ct[i] for i in given]]
     counts = {"consts": consts, "carries": len(starts) + len(sums), "length": length, "reverse": not reverse}
     totals = iter(results(out.graph.add(scan, operands, {"body": back, **counts})))  # type: ignore[arg-type]
     of_carries = {consts + i: next(totals) for i in sorted(live)}
-    return tuple(of_carries.get(i) if c is None or i in of_carries else next(totals) for i, c in enumerate(cotangents))
+    of_consts = iter([_cast(next(totals), t.dtype) for t in summed])
+    of_xs = [None if c is None else next(totals) for c in cotangents[consts + carries :]]
+    return (
+        *[None if c is None else next(of_consts) for c in cotangents[:consts]],
+        *[of_carries.get(i) for i in range(consts, consts + carries)],
+        *of_xs,
+    )
 
 
 def _backward_body(
@@ -162,7 +170,7 @@ def _backward_body(
     graph = Graph(f"backward of {body.graph.name}")
     shown = [graph.input(f"c{i}", t) for i, t in enumerate(body.inputs[:consts])]
     arriving = [graph.input(f"d{i}", body.outputs[i]) for i in live]
-    sums = {i: graph.input(f"s{i}", t) for i, t in enumerate(body.inputs[:consts]) if t.dtype.kind == "f"}
+    sums = {i: graph.input(f"s{i}", _sum_type(t)) for i, t in enumerate(body.inputs[:consts]) if t.dtype.kind == "f"}
     shown += [graph.input(f"x{i}", t) for i, t in enumerate(body.inputs[consts:], consts)]
     arriving += [graph.input(f"d{i}", body.outputs[i]) for i in given]
     made = body.inline(graph, shown)
@@ -174,10 +182,19 @@ def _backward_body(
         if (part := found[i]) is None:
             del graph.inputs[f"s{i}"]
         else:
-            outputs.append(ew.add(total, part))
+            outputs.append(ew.add(total, _cast(part, total.type.dtype)))
     outputs += [c for c in found[consts + carries :] if c is not None]
     graph.outputs = {f"r{i}": node for i, node in enumerate(outputs)}
     return Subgraph(graph), found
+
+
+def _sum_type(t: Type) -> Type:
+    """Half precision is summed up in single: the sum of many rounds would stop growing."""
+    return Type(f32, t.shape) if t.dtype in (f16, bf16) else t
+
+
+def _cast(value: Node, dtype: DType) -> Node:
+    return value if value.type.dtype is dtype else ew.cast(value, dtype=dtype)
 
 
 def _batch_scan(node: Node, args: Sequence[Node], batched: Sequence[bool], dim: Dim) -> list[Value]:
@@ -201,7 +218,7 @@ scan: Op = Op("scan", _scan_type, _scan_reference, _vjp_scan, _batch_scan)  # ty
 # -- while --
 
 
-def _while_type(*types: Type, condition: Subgraph, body: Subgraph, consts: int, bound: int) -> Any:
+def _while_type(*types: Type, condition: Subgraph, body: Subgraph, consts: int, bound: Dim) -> Any:
     _check("while", "operand", types, condition.inputs, "the condition takes")
     _check("while", "operand", types, body.inputs, "the body takes")
     _check("while", "carry", types[consts:], body.outputs, "the body gives")
@@ -220,7 +237,7 @@ def _while_reference(*arrays: Array, condition: Function, body: Function, consts
 
 
 def _vjp_while(
-    ct: Cotangents, out: Node, *args: Node, condition: Subgraph, body: Subgraph, consts: int, bound: int
+    ct: Cotangents, out: Node, *args: Node, condition: Subgraph, body: Subgraph, consts: int, bound: Dim
 ) -> tuple[Node | None, ...]:
     """That of a scan of ``bound`` rounds, which keep the carries once the condition is false."""
 
@@ -236,34 +253,58 @@ def _vjp_while(
 
 
 def _batch_while(node: Node, args: Sequence[Node], batched: Sequence[bool], dim: Dim) -> list[Value]:
-    """Rounds until every example is done; where the condition varies, those that are done keep their carries."""
+    """Rounds until every example is done."""
     consts, flags = node.attrs["consts"], list(batched)
     while True:
         condition, (varies,) = _batched(node.attrs["condition"], flags, (), dim)
-        body, found = _batched(node.attrs["body"], flags, [varies or b for b in flags[consts:]], dim)
+        body, found = _batched(node.attrs["body"], flags, flags[consts:], dim)
         if found == flags[consts:]:
             break
         flags[consts:] = found
-    if varies:
-        condition, body = _until_all_are_done(condition, body, consts)
     operands = [_as_flagged(a, b, want, dim) for a, b, want in zip(args, batched, flags, strict=True)]
     attrs = {**node.attrs, "condition": condition, "body": body}
+    if varies:
+        return _until_all_are_done(operands, found, dim, **attrs)
     return list(zip(results(args[0].graph.add(while_, operands, attrs)), found, strict=True))
 
 
-def _until_all_are_done(condition: Subgraph, body: Subgraph, consts: int) -> tuple[Subgraph, Subgraph]:
+def _until_all_are_done(
+    operands: list[Node],
+    batched: Sequence[bool],
+    dim: Dim,
+    condition: Subgraph,
+    body: Subgraph,
+    consts: int,
+    bound: int,
+) -> list[Value]:
+    """A loop in which examples that are done keep their carries.
+
+    Its carries are those of ``body``, then which examples are not done, then for each carry that all examples share
+    what it was when an example was done. The shared one goes on: it is what the examples that are not done would have.
+    """
+    n, graph = len(batched), operands[0].graph
+    shared = [i for i, b in enumerate(batched) if not b]
+
     def anyone(graph: Graph, values: list[Node]) -> list[Node]:
-        return [max_(condition.inline(graph, values)[0], axes=(0,))]
+        return [max_(values[consts + n], axes=(0,))]
 
     def masked(graph: Graph, values: list[Node]) -> list[Node]:
-        active = condition.inline(graph, values)[0]
-        moved = body.inline(graph, values)
-        return [_select(active, new, old) for new, old in zip(moved, values[consts:], strict=True)]
+        before, active, kept = values[: consts + n], values[consts + n], values[consts + n + 1 :]
+        moved = body.inline(graph, before)
+        triples = zip(batched, moved, before[consts:], strict=True)
+        after = [_select(active, new, old) if b else new for b, new, old in triples]
+        going = bitwise_and(active, condition.inline(graph, [*before[:consts], *after])[0])
+        lifted = [_select(active, lift(moved[i], dim), old) for i, old in zip(shared, kept, strict=True)]
+        return [*after, going, *lifted]
 
-    return (
-        Subgraph.of(condition.graph.name, condition.inputs, anyone),
-        Subgraph.of(body.graph.name, body.inputs, masked),
-    )
+    starts = [*operands, condition.inline(graph, operands)[0], *[lift(operands[consts + i], dim) for i in shared]]
+    types = [a.type for a in starts]
+    attrs = {
+        "condition": Subgraph.of(condition.graph.name, types, anyone),
+        "body": Subgraph.of(body.graph.name, types, masked),
+    }
+    found = results(graph.add(while_, starts, {**attrs, "consts": consts, "bound": bound}))
+    return [(found[n + 1 + shared.index(i)] if i in shared else found[i], True) for i in range(n)]
 
 
 while_: Op = Op("while", _while_type, _while_reference, _vjp_while, _batch_while)  # type: ignore[arg-type]

@@ -54,7 +54,9 @@ def is_free(node: Node) -> bool:
 
 
 def is_elementwise(node: Node) -> bool:
-    return node.op.batch is batch_elementwise or node.op is st.one_hot
+    if node.op is st.one_hot:  # in vectors of floats; otherwise a move
+        return node.type.dtype.name in VECTORS and node.arg(0).type.dtype.name in LOADED
+    return node.op.batch is batch_elementwise
 
 
 def vector_dtype(node: Node) -> str | None:

@@ -13,12 +13,14 @@ from mlaot.frontend.declaration import PARAMETERS, Traced
 from mlaot.ir import Graph, dim, verify
 from mlaot.ir.module import Module
 from mlaot.passes import (
+    barriers,
     canonical,
     contract,
     entries,
     flatten_sums,
     fold,
     legalize,
+    prune,
     raise_tensors,
     reciprocal,
     simplify,
@@ -89,6 +91,8 @@ PIPELINE: tuple[Stage, ...] = (
     each(simplify.simplify),
     each(canonical.canonical),
     make_entries,
+    each(barriers.barriers),
+    each(prune.prune),
     each(contract.contract),
     each(reciprocal.reciprocal),
     each(fold.fold),

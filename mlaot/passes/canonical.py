@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from hashlib import blake2b
 
-from mlaot.ir import Graph, Literal, Node
+from mlaot.ir import Graph, Literal, Node, Subgraph
 from mlaot.passes.rewrite import rewrite
 from mlaot.passes.simplify import number
 
@@ -21,7 +21,7 @@ def canonical(graph: Graph) -> None:
     def digest(node: Node) -> bytes:
         known = digests.get(node)
         if known is None:
-            attrs = [v.key if isinstance(v, Literal) else (k, str(v)) for k, v in node.attrs.items()]
+            attrs = [v.key if isinstance(v, Literal | Subgraph) else (k, str(v)) for k, v in node.attrs.items()]
             parts = b"".join(digest(a.find()) for a in node.args)
             known = digests[node] = blake2b(repr((node.op.name, attrs)).encode() + parts, digest_size=12).digest()
         return known

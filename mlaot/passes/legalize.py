@@ -14,7 +14,6 @@ from mlaot.ops import Op
 from mlaot.ops import elementwise as ew
 from mlaot.ops import reduction as red
 from mlaot.ops import structure as st
-from mlaot.ops.barrier import stop_gradient
 from mlaot.ops.control import cond, scan, while_
 from mlaot.ops.kinds import REDUCTIONS, base_of, is_free, is_reduction, is_stored, is_view
 from mlaot.passes.rewrite import Rule, rewrite
@@ -31,11 +30,6 @@ def last_axis_first(node: Node) -> Node | None:
     return node.op(node.op(node.arg(0), axes=(last,)), axes=tuple(a for a in axes if a != last))
 
 
-def gradients_are_done(node: Node) -> Node | None:
-    """stop_gradient(x) => x"""
-    return node.arg(0)
-
-
 def store_operands(node: Node) -> Node | None:
     """contract(broadcast(1.0), x) => contract(copy(broadcast(1.0)), x): these kernels read memory, not free scalars"""
     if is_view(node) or (node.op in REDUCTIONS and node.attrs["axes"] == (node.arg(0).type.rank - 1,)):
@@ -49,7 +43,7 @@ def store_operands(node: Node) -> Node | None:
 def legalize(graph: Graph) -> None:
     """Make ``graph`` fit for lowering."""
     rules: dict[Op | None, tuple[Rule, ...]] = dict.fromkeys(REDUCTIONS, (last_axis_first,))
-    rewrite(graph, rules | {stop_gradient: (gradients_are_done,)})
+    rewrite(graph, rules)
     rewrite(graph, dict.fromkeys((*REDUCTIONS, red.contract, st.take, st.put_add, *CONTROL), (store_operands,)))
     used = users(graph.nodes())
     for roots in (graph.outputs, graph.writes):

@@ -12,9 +12,10 @@ a loop that is not differentiated, and the gradients that were not asked for of 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from mlaot.ir import Graph, Node, Subgraph
+from mlaot.ops import Op
 from mlaot.ops.control import cond, result, scan, while_
 
 Pruned = tuple[Node, list[int]]  # the better node, and which of the old results it still has
@@ -74,7 +75,7 @@ def _cond(node: Node, read: Sequence[int]) -> Pruned:
     return node.graph.add(cond, [node.args[0], *[node.args[i + 1] for i in kept]], {**node.attrs, **small}), list(read)
 
 
-RULES = {scan: _scan, while_: _while, cond: _cond}
+RULES: dict[Op, Callable[[Node, Sequence[int]], Pruned]] = {scan: _scan, while_: _while, cond: _cond}
 
 
 def _giving(body: Subgraph, outputs: Iterable[int]) -> Graph:

@@ -281,3 +281,50 @@ def test_mistakes_are_named() -> None:
             lambda a: mlaot.cond(a[0, 0] > 0, lambda: a, lambda: a[0]), x, plain=False)  # fmt: skip
     refused("cond: expected a condition of type bool[], got f64[2]",
             lambda a: mlaot.cond(a[0], lambda: a, lambda: a), x, plain=False)  # fmt: skip
+
+
+def test_grad_jvp_and_vmap_of_loops() -> None:
+    def settle(a: Any, x: Any) -> Any:
+        """As often as x needs: a cond in a while in a scan, of every kind of gradient."""
+
+        def close(c: Any) -> Any:
+            return np.abs(c) > 1.0
+
+        def closer(c: Any) -> Any:
+            return mlaot.cond(c > 0, lambda v: v * np.sin(a), lambda v: v * np.cos(a) * a, c)
+
+        def step(total: Any, v: Any) -> Any:
+            total = total + mlaot.while_loop(close, closer, v, bound=9)
+            return total, total * v
+
+        last, ys = mlaot.scan(step, a * 0.5, x)
+        return last * (ys * ys).sum()
+
+    a, x = np.array(0.8), np.array([3.0, -4.0, 0.3])
+    da, dx = mlaot.grad(settle, (0, 1))(a, x)
+    h, v = 1e-6, np.array([0.3, -0.5, 0.2])
+    np.testing.assert_allclose(da, (settle(a + h, x) - settle(a - h, x)) / (2 * h), rtol=1e-6)
+    np.testing.assert_allclose(dx @ v, (settle(a, x + h * v) - settle(a, x - h * v)) / (2 * h), rtol=1e-6)
+    _, along = mlaot.jvp(settle, (a, x), (np.array(1.0), v))
+    np.testing.assert_allclose(along, da + dx @ v, rtol=1e-9)
+    second = mlaot.grad(mlaot.grad(settle))(a, x)
+    ahead, behind = (mlaot.grad(settle)(a + s * h, x) for s in (1, -1))
+    np.testing.assert_allclose(second, (ahead - behind) / (2 * h), rtol=1e-5)
+    many = np.stack([x, -x, 2 * x, x * 0])
+    np.testing.assert_allclose(mlaot.vmap(lambda x: settle(a, x))(many), [settle(a, row) for row in many])
+    found = mlaot.vmap(mlaot.grad(lambda x: settle(a, x)))(many)
+    np.testing.assert_allclose(found, [mlaot.grad(lambda x: settle(a, x))(row) for row in many])
+
+
+def test_vmap_of_a_loop_that_draws() -> None:
+    """Each example draws its own numbers, also where the examples need different numbers of rounds."""
+
+    def tries(a: Any) -> Any:
+        def again(c: Any) -> Any:
+            return mlaot.random.uniform(), c[1] + 1
+
+        return mlaot.while_loop(lambda c: c[0] < a, again, (0.0, 0), bound=50)
+
+    last, rounds = mlaot.vmap(tries)(np.array([0.9, 0.9, 0.9, 0.0, 0.5], np.float32))
+    assert len(set(rounds[:3].tolist())) > 1 and rounds[3] == 0
+    assert (last >= [0.9, 0.9, 0.9, 0.0, 0.5]).all() and len(set(last.tolist())) == 5

@@ -71,20 +71,32 @@ INLINE double max_lanes_f64v(f64v x)
     return x[0];
 }
 
-// exp(x) = 2^n exp(r), with r = x - n ln 2 in two parts (Cody & Waite 1980) and exp(r) = 1 + r + r^2 q(r).
-INLINE f64v exp_f64v(f64v x)
+// 2^offset exp(x + c) = (e + lost) a b for a small c; returns e. exp(x) = 2^n exp(r), with r = x - n ln 2 in two parts
+// (Cody & Waite 1980) and exp(r) = 1 + r + r^2 q(r).
+INLINE f64v exp_parts_f64v(f64v x, f64v c, int offset, f64v *lost, f64v *a, f64v *b)
 {
     x = select_f64v(x < -746.0, splat_f64v(-746.0), x);
-    x = select_f64v(x > 710.0, splat_f64v(710.0), x);
-    // The lowest bits of the sum are n, plus twice the exponent's bias.
-    const double round = 0x1.80000000007fep+52;
+    x = select_f64v(x > 711.0, splat_f64v(711.0), x);
+    // The lowest bits of the sum are n + offset, plus twice the exponent's bias.
+    const double round = 0x1.80000000007fep+52 + (double)offset;
     const f64v sum = x * 0x1.71547652b82fep+0 + round;
     const f64v n = sum - round;
-    const f64v r = (x - n * 0x1.62e42fefap-1) - n * 0x1.cf79abc9e3b3ap-40;
-    const f64v e = 1 + (r + r * r * (((((((((0x1.ad76b6f0bfe48p-26 * r + 0x1.28b57991b866p-22) * r + 0x1.71df38474755ap-19) * r + 0x1.a01991994c288p-16) * r + 0x1.a01a011bb4d0fp-13) * r + 0x1.6c16c1872a52ap-10) * r + 0x1.111111112b96fp-7) * r + 0x1.555555554fb7cp-5) * r + 0x1.55555555554e6p-3) * r + 0x1.000000000000cp-1));
-    // 2^n in two steps: subnormal results are rounded once, and large ones overflow.
+    const f64v r = ((x - n * 0x1.62e42fefap-1) - n * 0x1.cf79abc9e3b3ap-40) + c;
+    const f64v rest = r + r * r * (((((((((0x1.ad76b6f0bfe48p-26 * r + 0x1.28b57991b866p-22) * r + 0x1.71df38474755ap-19) * r + 0x1.a01991994c288p-16) * r + 0x1.a01a011bb4d0fp-13) * r + 0x1.6c16c1872a52ap-10) * r + 0x1.111111112b96fp-7) * r + 0x1.555555554fb7cp-5) * r + 0x1.55555555554e6p-3) * r + 0x1.000000000000cp-1);
+    const f64v e = 1 + rest;
+    *lost = (1 - e) + rest;
+    // The power of two in two factors: subnormal results are rounded once, and large ones overflow.
     const u64v half = (u64v)sum >> 1;
-    return e * (f64v)(half << 52) * (f64v)(((u64v)sum - half) << 52);
+    *a = (f64v)(half << 52);
+    *b = (f64v)(((u64v)sum - half) << 52);
+    return e;
+}
+
+INLINE f64v exp_f64v(f64v x)
+{
+    f64v lost, a, b;
+    const f64v e = exp_parts_f64v(x, splat_f64v(-0.0), 0, &lost, &a, &b);
+    return e * a * b;
 }
 
 INLINE void store_f64v(double *p, f64v x)

@@ -599,8 +599,8 @@ void xor_loss_base(char *const *p, const ptrdiff_t *dim)
 {
     const ptrdiff_t batch = dim[0];
     contraction0_base((double *)p[5], (const double *)p[0], (const double *)p[3], (const double *)(p[3] + 128), batch);
-    contraction2_base((double *)(p[5] + (batch * 64 + 63) / 64 * 64), (const double *)p[5], (const double *)(p[3] + 192), (const double *)(p[3] + 256), (const double *)p[1], batch);
-    rows3_base((double *)p[2], (const double *)(p[5] + (batch * 64 + 63) / 64 * 64), batch);
+    contraction2_base((double *)(p[5] + batch * 64), (const double *)p[5], (const double *)(p[3] + 192), (const double *)(p[3] + 256), (const double *)p[1], batch);
+    rows3_base((double *)p[2], (const double *)(p[5] + batch * 64), batch);
 }
 
 // Forward pass, backward pass and update in one; the loss before the update.
@@ -608,13 +608,13 @@ void xor_train_step_base(char *const *p, const ptrdiff_t *dim)
 {
     const ptrdiff_t batch = dim[0];
     contraction0_base((double *)p[6], (const double *)p[0], (const double *)p[4], (const double *)(p[4] + 128), batch);
-    contraction4_base((double *)(p[6] + (batch * 64 + 63) / 64 * 64), (double *)(p[6] + (batch * 64 + 63) / 64 * 64 + (batch * 8 + 63) / 64 * 64), (const double *)p[6], (const double *)(p[4] + 192), (const double *)(p[4] + 256), (const double *)p[1], batch);
-    rows3_base((double *)p[3], (const double *)(p[6] + (batch * 64 + 63) / 64 * 64), batch);
-    contraction5_base((double *)(p[6] + (batch * 64 + 63) / 64 * 64 + (batch * 8 + 63) / 64 * 128), (const double *)(p[6] + (batch * 64 + 63) / 64 * 64 + (batch * 8 + 63) / 64 * 64), (const double *)(p[4] + 192), (const double *)p[6], batch);
-    contraction6_base((double *)(p[4] + 192), (const double *)(p[6] + (batch * 64 + 63) / 64 * 64 + (batch * 8 + 63) / 64 * 64), (const double *)p[6], (const double *)p[2], batch);
-    rows7_base((double *)(p[4] + 256), (const double *)(p[6] + (batch * 64 + 63) / 64 * 64 + (batch * 8 + 63) / 64 * 64), (const double *)p[2], batch);
-    contraction8_base((double *)p[4], (const double *)p[0], (const double *)(p[6] + (batch * 64 + 63) / 64 * 64 + (batch * 8 + 63) / 64 * 128), (const double *)p[2], batch);
-    contraction9_base((double *)(p[4] + 128), (const double *)(p[6] + (batch * 64 + 63) / 64 * 64 + (batch * 8 + 63) / 64 * 128), (const double *)p[2], batch);
+    contraction4_base((double *)(p[6] + batch * 64), (double *)(p[6] + batch * 64 + (batch * 8 + 63) / 64 * 64), (const double *)p[6], (const double *)(p[4] + 192), (const double *)(p[4] + 256), (const double *)p[1], batch);
+    rows3_base((double *)p[3], (const double *)(p[6] + batch * 64), batch);
+    contraction5_base((double *)(p[6] + batch * 64 + (batch * 8 + 63) / 64 * 128), (const double *)(p[6] + batch * 64 + (batch * 8 + 63) / 64 * 64), (const double *)(p[4] + 192), (const double *)p[6], batch);
+    contraction6_base((double *)(p[4] + 192), (const double *)(p[6] + batch * 64 + (batch * 8 + 63) / 64 * 64), (const double *)p[6], (const double *)p[2], batch);
+    rows7_base((double *)(p[4] + 256), (const double *)(p[6] + batch * 64 + (batch * 8 + 63) / 64 * 64), (const double *)p[2], batch);
+    contraction8_base((double *)p[4], (const double *)p[0], (const double *)(p[6] + batch * 64 + (batch * 8 + 63) / 64 * 128), (const double *)p[2], batch);
+    contraction9_base((double *)(p[4] + 128), (const double *)(p[6] + batch * 64 + (batch * 8 + 63) / 64 * 128), (const double *)p[2], batch);
 }
 
 // Forward pass, then the gradients added to what is there.
@@ -622,20 +622,20 @@ void xor_accumulate_forward_base(char *const *p, const ptrdiff_t *dim)
 {
     const ptrdiff_t batch = dim[0];
     contraction0_base((double *)p[6], (const double *)p[0], (const double *)p[4], (const double *)(p[4] + 128), batch);
-    contraction10_base((double *)(p[6] + (batch * 64 + 63) / 64 * 64), (double *)(p[6] + (batch * 64 + 63) / 64 * 64 + (batch * 8 + 63) / 64 * 64), (double *)(p[6] + (batch * 64 + 63) / 64 * 64 + (batch * 8 + 63) / 64 * 128), (const double *)p[6], (const double *)(p[4] + 192), (const double *)(p[4] + 256), (const double *)p[1], batch);
-    rows11_base((double *)p[2], (const double *)(p[6] + (batch * 64 + 63) / 64 * 64), batch);
-    rows3_base((double *)p[3], (const double *)(p[6] + (batch * 64 + 63) / 64 * 64 + (batch * 8 + 63) / 64 * 64), batch);
+    contraction10_base((double *)(p[6] + batch * 64), (double *)(p[6] + batch * 64 + (batch * 8 + 63) / 64 * 64), (double *)(p[6] + batch * 64 + (batch * 8 + 63) / 64 * 128), (const double *)p[6], (const double *)(p[4] + 192), (const double *)(p[4] + 256), (const double *)p[1], batch);
+    rows11_base((double *)p[2], (const double *)(p[6] + batch * 64), batch);
+    rows3_base((double *)p[3], (const double *)(p[6] + batch * 64 + (batch * 8 + 63) / 64 * 64), batch);
 }
 
 // Forward pass, then the gradients added to what is there.
 void xor_accumulate_backward_base(char *const *p, const ptrdiff_t *dim)
 {
     const ptrdiff_t batch = dim[0];
-    contraction5_base((double *)(p[6] + (batch * 64 + 63) / 64 * 64 + (batch * 8 + 63) / 64 * 192), (const double *)(p[6] + (batch * 64 + 63) / 64 * 64 + (batch * 8 + 63) / 64 * 128), (const double *)(p[4] + 192), (const double *)p[6], batch);
-    contraction12_base((double *)(p[4] + 512), (const double *)(p[6] + (batch * 64 + 63) / 64 * 64 + (batch * 8 + 63) / 64 * 128), (const double *)p[6], batch);
-    rows13_base((double *)(p[4] + 576), (const double *)(p[6] + (batch * 64 + 63) / 64 * 64 + (batch * 8 + 63) / 64 * 128), batch);
-    contraction14_base((double *)(p[4] + 320), (const double *)p[0], (const double *)(p[6] + (batch * 64 + 63) / 64 * 64 + (batch * 8 + 63) / 64 * 192), batch);
-    contraction15_base((double *)(p[4] + 448), (const double *)(p[6] + (batch * 64 + 63) / 64 * 64 + (batch * 8 + 63) / 64 * 192), batch);
+    contraction5_base((double *)(p[6] + batch * 64 + (batch * 8 + 63) / 64 * 192), (const double *)(p[6] + batch * 64 + (batch * 8 + 63) / 64 * 128), (const double *)(p[4] + 192), (const double *)p[6], batch);
+    contraction12_base((double *)(p[4] + 512), (const double *)(p[6] + batch * 64 + (batch * 8 + 63) / 64 * 128), (const double *)p[6], batch);
+    rows13_base((double *)(p[4] + 576), (const double *)(p[6] + batch * 64 + (batch * 8 + 63) / 64 * 128), batch);
+    contraction14_base((double *)(p[4] + 320), (const double *)p[0], (const double *)(p[6] + batch * 64 + (batch * 8 + 63) / 64 * 192), batch);
+    contraction15_base((double *)(p[4] + 448), (const double *)(p[6] + batch * 64 + (batch * 8 + 63) / 64 * 192), batch);
 }
 
 // Parameters minus lr times their gradients.

@@ -27,7 +27,12 @@ CONTRACT = ("fast", "off")
 FLOATS = ("f32", "f64")
 NUMBERS = (*FLOATS, "i32", "i64")
 NUMPY: dict[str, Any] = {
-    "f32": np.float32, "f64": np.float64, "i32": np.int32, "i64": np.int64, "u8": np.uint8, "bool": np.uint8,
+    "f32": np.float32,
+    "f64": np.float64,
+    "i32": np.int32,
+    "i64": np.int64,
+    "u8": np.uint8,
+    "bool": np.uint8,
 }
 WIDE: dict[str, Any] = {"f32": np.float64, "f64": np.longdouble}
 POINTS = 60_000
@@ -230,7 +235,7 @@ def test_special_values_are_numpys(library: Library, name: str, dtype: str) -> N
 @pytest.mark.parametrize("dtype", FLOATS)
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_scalar_form_gives_the_bits_of_the_vector_form(library: Library, name: str, dtype: str) -> None:
-    x = [a[:POINTS // 4 // 16 * 16].copy() for a in points(name, dtype)]
+    x = [a[: POINTS // 4 // 16 * 16].copy() for a in points(name, dtype)]
     assert_same(library.map(f"{name}_{dtype}", *x), library.map(f"{name}_{dtype}v", *x))
 
 

@@ -17,14 +17,14 @@ import ctypes
 import math
 import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-
+from mlaot.lower import accuracy
 from mlaot.lower.isa import ISAS, Isa
 from mlaot.lower.vectors import ARGUMENTS, helpers
 
@@ -116,6 +116,12 @@ def compile_c(folder: Path, name: str, text: str, *flags: str) -> ctypes.CDLL:
     return ctypes.CDLL(str(library))
 
 
+def compiled(folder: Path) -> dict[str, ctypes.CDLL]:
+    """The helpers for every instruction set of this CPU."""
+    flags = ("-O2", "-ffp-contract=fast")
+    return {name: compile_c(folder, name, source(ISAS[name]), *flags, *ISAS[name].flags) for name in available()}
+
+
 def oracle(folder: Path) -> ctypes.CDLL:
     """The true values, and the distances from them."""
     text = Path(__file__).with_suffix(".c").read_text()
@@ -132,7 +138,7 @@ def any_bits(rng: np.random.Generator, dtype: str, n: int) -> Array:
 
 
 def random_points(name: str, dtype: str, n: int, seed: int) -> tuple[Array, Array]:
-    """Thirds: of an interval, near zero, of all numbers; for two arguments a fifth is of each kind in ``pairs``."""
+    """Thirds: of an interval, near zero, of all numbers; ``pairs`` for two arguments."""
     rng, kind = np.random.default_rng(seed), FLOATS[dtype][1]
     if name in BINARY:
         return pairs(rng, dtype, n)
@@ -144,13 +150,16 @@ def random_points(name: str, dtype: str, n: int, seed: int) -> tuple[Array, Arra
 
 
 def pairs(rng: np.random.Generator, dtype: str, n: int) -> tuple[Array, Array]:
-    """Ordinary numbers, small by large exponents, numbers near 1 with large exponents, alike ones, all numbers."""
-    n, large, kind = n // 5 + 1, {"f32": 8e4, "f64": 7e5}[dtype], FLOATS[dtype][1]
-    x = [10 ** rng.uniform(-2, 2, n), 10 ** rng.uniform(-37, 37, n), 1 + rng.uniform(-1e-3, 1e-3, n)]
-    y = [rng.uniform(-20, 20, n), rng.uniform(-8, 8, n), rng.uniform(-large, large, n)]
-    x += [rng.uniform(-4, 4, n), any_bits(rng, dtype, n)]
-    y += [rng.uniform(-4, 4, n), any_bits(rng, dtype, n)]
-    return np.concatenate([a.astype(kind) for a in x]), np.concatenate([a.astype(kind) for a in y])
+    """Fifths: ordinary numbers, alike ones, all numbers; any numbers and ones near 1, with powers of any size."""
+    n, kind, low, high, bits = n // 5 + 1, FLOATS[dtype][1], *{"f32": (-155, 130, 23), "f64": (-1080, 1030, 52)}[dtype]
+    x = [10 ** rng.uniform(-2, 2, n), rng.uniform(-4, 4, n), any_bits(rng, dtype, n)]
+    y = [rng.uniform(-20, 20, n), rng.uniform(-4, 4, n), any_bits(rng, dtype, n)]
+    near_one = 1 + rng.uniform(-1, 1, n) * 2.0 ** rng.integers(-bits, 0, n)
+    with np.errstate(all="ignore"):
+        for base in (np.abs(any_bits(rng, dtype, n)), near_one.astype(kind)):
+            x.append(base)
+            y.append(rng.uniform(low, high, n) / np.log2(base.astype(np.float64)))
+        return np.concatenate([a.astype(kind) for a in x]), np.concatenate([a.astype(kind) for a in y])
 
 
 def blocks(name: str, dtype: str, points: int | None) -> Iterator[tuple[Array, Array]]:
@@ -175,7 +184,7 @@ def worst(name: str, dtype: str, points: int | None, true: ctypes.CDLL, built: d
         want = true_values(true, name, dtype, x, y)
         for isa, library in built.items():
             library[f"map_{name}_{dtype}"](ctypes.c_ssize_t(len(x)), pointer(x), pointer(y), pointer(got))
-            error, at = farthest(true, dtype, got[: len(x)], want)
+            error, at = farthest(true, dtype, got[: len(x)], want, result.error)
             if error > result.error:
                 result = Worst(error, isa, tuple(a[at] for a in (x, y)[: len(arity(name))]))
     return result
@@ -188,16 +197,29 @@ def true_values(true: ctypes.CDLL, name: str, dtype: str, x: Array, y: Array | N
     return want
 
 
-def farthest(true: ctypes.CDLL, dtype: str, got: Array, want: Array) -> tuple[float, int]:
-    """The largest distance of values from the true ones, in ulp, and where it is."""
+def farthest(true: ctypes.CDLL, dtype: str, got: Array, want: Array, beat: float = -1.0) -> tuple[float, int]:
+    """The largest distance of values from the true ones, in ulp, and where it is if that is more than ``beat``."""
     at = ctypes.c_ssize_t()
     measure = true.farthest_f32 if dtype == "f32" else true.farthest_f64
-    error = measure(ctypes.c_ssize_t(len(got)), pointer(got), pointer(want), ctypes.byref(at))
+    error = measure(ctypes.c_ssize_t(len(got)), pointer(got), pointer(want), ctypes.c_double(beat), ctypes.byref(at))
     return float(error), at.value
 
 
 def pointer(array: Array) -> ctypes.c_void_p:
     return ctypes.c_void_p(array.ctypes.data)
+
+
+def write(errors: Mapping[str, Mapping[str, float]]) -> None:
+    """Keep the errors, rounded up to hundredths."""
+    lines = [
+        '"""Largest errors of the vector functions, in units of the last place: ``python -m tests.lower.ulp --write``."""',
+        "",
+        "ULP = {",
+    ]
+    for name in FUNCTIONS:
+        f32, f64 = (math.ceil(errors[name][dtype] * 100) / 100 for dtype in FLOATS)
+        lines.append(f'    "{name}": {{"f32": {f32}, "f64": {f64}}},')
+    Path(accuracy.__file__).write_text("\n".join([*lines, "}", ""]))
 
 
 def main() -> None:
@@ -208,15 +230,18 @@ def main() -> None:
     parser.add_argument("--points", type=int, metavar="N", help="random points instead of every float32, or of 10^7")
     parser.add_argument("--write", action="store_true", help="keep the errors in mlaot/lower/accuracy.py")
     arguments = parser.parse_args()
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        true = oracle(folder)
-        built = {n: compile_c(folder, n, source(ISAS[n]), "-O2", "-ffp-contract=fast", *ISAS[n].flags) for n in available()}
+    errors = {name: dict(by_dtype) for name, by_dtype in accuracy.ULP.items()}
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary)
+        true, built = oracle(folder), compiled(folder)
         print(f"{'function':12} {'largest':>9}  isa   where", flush=True)
-        for function in [arguments.function] if arguments.function else FUNCTIONS:
+        for name in [arguments.function] if arguments.function else FUNCTIONS:
             for dtype in FLOATS:
-                found = worst(function, dtype, arguments.points, true, built)
-                print(f"{function + '_' + dtype:12} {found}", flush=True)
+                found = worst(name, dtype, arguments.points, true, built)
+                errors.setdefault(name, {})[dtype] = found.error
+                print(f"{name + '_' + dtype:12} {found}", flush=True)
+    if arguments.write:
+        write(errors)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
-"""Cases that PyTorch and mlaot compute alike: ``tests/reference/make_nn.py`` runs them with the one, the tests with the other.
+"""Cases that PyTorch and mlaot compute alike.
 
-Inputs are made from nothing but integers, so only PyTorch's results need to be kept.
+``tests/reference/make_nn.py`` runs them with the one, the tests with the other. Inputs are made from nothing but
+integers, so only PyTorch's results need to be kept.
 """
 
 from __future__ import annotations
@@ -122,7 +123,16 @@ def convolutions() -> None:
         add(transposed, x, of(4, 3, *kernel), extra={"bias": of(3)})
         add(transposed, one, of(4, 3, *kernel), stride=2, padding=1)
         add(transposed, x, of(4, 3, *kernel), stride=(2, 3, 2)[:n], padding=1, output_padding=1)
-        add(transposed, x, of(4, 2, *kernel), extra={"bias": of(4)}, groups=2, stride=2, dilation=2, output_padding=(1, 0, 1)[:n])
+        add(
+            transposed,
+            x,
+            of(4, 2, *kernel),
+            extra={"bias": of(4)},
+            groups=2,
+            stride=2,
+            dilation=2,
+            output_padding=(1, 0, 1)[:n],
+        )
         add(transposed, x, of(4, 1, *kernel), groups=4, padding=(2, 1, 2)[:n], stride=3)
     add("conv2d", of(2, 4, 6, 5), of(3, 4, 4, 2), padding="same", dilation=(1, 3))
     add("conv_transpose1d", of(1, 2, 6), of(2, 3, 2), padding=3)  # cuts off more than it adds
@@ -190,7 +200,13 @@ def norms() -> None:
             add("instance_norm", of(*shape))
             add("instance_norm", of(*shape), *statistics, extra=affine, use_input_stats=False)
         add("layer_norm", of(*shape), normalized_shape=shape[-1:])
-        add("layer_norm", of(*shape), normalized_shape=shape[1:], eps=1e-2, extra={"weight": of(*shape[1:]), "bias": of(*shape[1:])})
+        add(
+            "layer_norm",
+            of(*shape),
+            normalized_shape=shape[1:],
+            eps=1e-2,
+            extra={"weight": of(*shape[1:]), "bias": of(*shape[1:])},
+        )
         add("rms_norm", of(*shape), normalized_shape=shape[-1:])
         add("rms_norm", of(*shape), normalized_shape=shape[1:], eps=1e-2, extra={"weight": of(*shape[1:])})
     add("group_norm", of(2, 6, 5), num_groups=3, extra={"weight": of(6), "bias": of(6)})
@@ -336,7 +352,9 @@ def filling(name: str, shape: tuple[int, ...]) -> Array:
 LAYERS: list[LayerCase] = []
 
 
-def layer(kind: str, *args: Any, inputs: Any, call: dict[str, Any] | None = None, training: bool = False, **options: Any) -> None:
+def layer(
+    kind: str, *args: Any, inputs: Any, call: dict[str, Any] | None = None, training: bool = False, **options: Any
+) -> None:
     number = sum(case.layer == kind for case in LAYERS)
     inputs = inputs if isinstance(inputs, tuple) else (inputs,)
     LAYERS.append(LayerCase(f"{kind}.{number}", kind, args, options, inputs, call or {}, training))
@@ -425,7 +443,9 @@ def attention_layers() -> None:
     layer(kind, 6, 2, inputs=(q, k, k), call={"key_padding_mask": Of("bars", (2, 5))})
     layer(kind, 6, 2, inputs=(q, k, k), call={"attn_mask": Of("bars", (3, 5))})
     layer(kind, 6, 2, inputs=(q, k, k), call={"attn_mask": of(4, 3, 5), "key_padding_mask": of(2, 5)})
-    layer(kind, 6, 2, inputs=(q, k, k), call={"attn_mask": Of("bars", (4, 3, 5)), "key_padding_mask": Of("bars", (2, 5))})
+    layer(
+        kind, 6, 2, inputs=(q, k, k), call={"attn_mask": Of("bars", (4, 3, 5)), "key_padding_mask": Of("bars", (2, 5))}
+    )
     layer(kind, 6, 2, inputs=(of(3, 6), of(5, 6), of(5, 6)), call={"key_padding_mask": Of("bars", (5,))})
 
 
@@ -508,5 +528,10 @@ SCHEDULES: list[tuple[str, dict[str, Any], str, dict[str, Any]]] = [
         "CosineAnnealingWarmRestarts",
         {"T_0": 5, "T_mult": 2, "eta_min": 0.05},
     ),
-    ("cosine_annealing_warm_restarts_lr", {"T_0": 2, "T_mult": 3}, "CosineAnnealingWarmRestarts", {"T_0": 2, "T_mult": 3}),
+    (
+        "cosine_annealing_warm_restarts_lr",
+        {"T_0": 2, "T_mult": 3},
+        "CosineAnnealingWarmRestarts",
+        {"T_0": 2, "T_mult": 3},
+    ),
 ]

@@ -12,13 +12,14 @@ import pytest
 from mlaot.errors import MlaotError
 from mlaot.evaluate import evaluate
 from mlaot.ir import Graph, Node, Subgraph, Type, dim, verify
-from mlaot.ir.types import boolean, f32, f64, i64
+from mlaot.ir.types import bf16, boolean, f16, f32, f64, i64
 from mlaot.ops import OPS
 from mlaot.ops import comparison as cmp
 from mlaot.ops import elementwise as ew
 from mlaot.ops import reduction as red
 from mlaot.ops import structure as st
 from mlaot.ops.base import fill
+from mlaot.ops.bits import bitwise_or
 from mlaot.ops.control import cond, results, saving, scan, while_
 from mlaot.transforms.batch import batch
 from mlaot.transforms.differentiate import differentiate
@@ -157,6 +158,12 @@ def test_scan_without_xs_counts_its_length() -> None:
     assert found.tolist() == [8.0, 16.0, 24.0] and found.dtype == np.float32
 
 
+def test_references_take_subgraphs_as_they_are() -> None:
+    double = body((f32[2],), lambda v: [ew.add(v[0], v[0])])
+    found = OPS["scan"].reference(np.ones(2, np.float32), body=double, consts=0, carries=1, length=3, reverse=False)
+    assert found[0].tolist() == [8.0, 8.0]
+
+
 def test_wide_evaluation_reaches_into_subgraphs() -> None:
     graph = Graph("f")
     x = graph.input("x", f32[()])
@@ -226,6 +233,17 @@ def test_gradient_of_a_scan_with_integers() -> None:
     }
     assert evaluate(graph, inputs)["n"] == 4
     check_gradient(graph, inputs, loss_of(graph))
+
+
+def test_gradient_of_half_precision_is_summed_in_single() -> None:
+    for half in (f16, bf16):
+        graph = Graph("f")
+        w, h, x = (graph.input(name, t) for name, t in (("w", Type(half)), ("h", Type(half)), ("x", half[5000])))
+        step = body((Type(half),) * 3, lambda v: [v[1], ew.mul(v[0], v[2])])
+        ys = results(scan(w, h, x, body=step, consts=1, carries=1, length=5000, reverse=False))[1]
+        graph.outputs["dw"] = differentiate(red.sum_(ys, axes=(0,)), [w])[0]
+        assert graph.outputs["dw"].type.dtype is half
+        assert evaluate(graph, {"w": 1.0, "h": 0.0, "x": np.ones(5000)})["dw"] == half.array(5000.0)
 
 
 def test_second_gradient_of_scan() -> None:
@@ -481,3 +499,21 @@ def test_types_say_what_they_got() -> None:
         then=same,
         otherwise=same,
     )
+
+
+def test_an_example_that_is_done_stays_done() -> None:
+    """The counter that all share goes on, and the condition would be true again at 4."""
+    types = (i64[()], i64[()], f64[()])
+
+    def going(v: list[Node]) -> list[Node]:
+        limit, n, _ = v
+        return [bitwise_or(cmp.less(n, limit), cmp.equal(n, fill(n, 4, n.type)))]
+
+    step = body(types, lambda v: [ew.add(v[1], fill(v[1], 1, v[1].type)), ew.add(v[2], v[2])])
+    graph = Graph("f")
+    args = [graph.input(name, t) for name, t in zip("lnx", types, strict=True)]
+    found = results(while_(*args, condition=body(types, going), body=step, consts=1, bound=9))
+    graph.outputs = {"n": found[0], "x": found[1]}
+    batched = batch(graph, dim("batch"), ["n"])
+    values = evaluate(batched, {"l": [2, 6, 0], "n": 0, "x": [1.0, 1.0, 1.0]})
+    assert values["n"].tolist() == [2, 6, 0] and values["x"].tolist() == [4.0, 64.0, 1.0]

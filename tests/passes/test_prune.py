@@ -40,14 +40,14 @@ def loop() -> tuple[Graph, list[Node], dict[str, Any]]:
     types = (SCALAR, SCALAR, SCALAR, SCALAR, SCALAR, SCALAR)
 
     def step(v: list[Node]) -> list[Node]:
-        k, unused, a, b, c, x = v
+        k, _, a, b, c, x = v
         return [ew.mul(a, k), ew.add(b, a), ew.add(ew.add(a, b), ew.add(c, x)), ew.exp(x), b]
 
     graph = Graph("f")
     args = [graph.input(name, t) for name, t in zip("kuabcx", (*types[:5], f64[3]), strict=True)]
     attrs = {"consts": 2, "carries": 3, "length": 3, "reverse": False}
     found = results(scan(*args, body=saving(body(types, step), 2, 3), **attrs))
-    return graph, found, {name: 0.5 for name in "kuabc"} | {"x": np.arange(3.0)}
+    return graph, found, dict.fromkeys("kuabc", 0.5) | {"x": np.arange(3.0)}
 
 
 def test_carries_that_nobody_reads() -> None:

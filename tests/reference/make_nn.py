@@ -1,6 +1,6 @@
 """Make ``nn.npz`` and ``optim.npz``: what PyTorch computes, in float64, for the cases of ``tests/nn/cases.py``.
 
-    pip install torch==2.13.0 && python tests/reference/make_nn.py
+pip install torch==2.13.0 && python tests/reference/make_nn.py
 """
 
 from __future__ import annotations

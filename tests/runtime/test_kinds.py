@@ -164,7 +164,7 @@ BAD_EXTENTS: list[tuple[Callable[[Any], object], str]] = [
     (lambda m: m.grid([1], []), "grid: x: expected an extent of m * n, got 1"),
     (lambda m: m.trace(np.zeros((2, 3), F)), "trace: x: n is 3 here, but 2 in x"),
     (lambda m: m.windows([1]), "windows: expected n of at least 2, got 1"),
-    (lambda m: m.tail([1], [1, 2, 3]), "tail: expected -m + n of at least 0, got -2"),
+    (lambda m: m.tail([1], [1, 2, 3]), "tail: expected n - m of at least 0, got -2"),
     (lambda m: m.inner([1, 2, 3, 4]), "inner: expected n of at least 5, got 4"),
     (lambda m: m.cut(np.zeros((2, 0), F)), "cut: x: expected an extent of n + 1, got 0"),
     (lambda m: m.loss(np.zeros((0, 2), F)), "loss: expected batch of at least 1, got 0"),
@@ -228,6 +228,7 @@ def test_shape_info(shapes: ModuleType) -> None:
     outputs = info["entries"]["windows"]["outputs"]
     assert outputs == {"y": "float32[n - 2]", "z": "float32[(n + 1) // 2 - 1]"}
     assert shapes.odd.__doc__ == "x: float32[2 * n + 1] -> y: float32[n]"
+    assert shapes.answer.__doc__ == "-> y: int32"
     assert (info["parameters"], info["buffers"]) == ({}, {})
 
 
