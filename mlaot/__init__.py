@@ -4,7 +4,7 @@ The build hook imports the model module, traces it to a graph, optimizes the gra
 module that needs neither a compiler nor a runtime where it is installed.
 
 ``mlaot.softmax``, ``mlaot.where``, ``mlaot.einsum``: every function that can be traced is an attribute of this package;
-those that NumPy has are NumPy's own.
+those that NumPy has are NumPy's own for plain arrays.
 """
 
 from typing import Any

@@ -101,7 +101,7 @@ def explain(
     where = user_line(error, frames, project)
     if isinstance(error, MlaotError):
         file = where.partition(":")[0]
-        return str(error) if not where or file in str(error) else f"{where}{error}"
+        return error.message if file and file in error.message else f"{where or error.place}{error.message}"
     if isinstance(error, SyntaxError):
         return f"{where}{type(error).__name__}: {error.msg}"
     text = " ".join(str(error).split())

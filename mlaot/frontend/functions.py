@@ -1,6 +1,6 @@
 """Functions of mlaot beside NumPy's: for plain arrays, parameters and traced arrays alike.
 
-Whatever NumPy has too is NumPy's own function (``mlaot.where`` is ``np.where``), which knows traced arrays.
+Whatever NumPy has too is NumPy's own function for plain arrays: ``mlaot.where`` is ``np.where``.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import difflib
 import inspect
 from collections.abc import Callable, Sequence
+from functools import cache
 from types import SimpleNamespace
 from typing import Any
 
@@ -325,6 +326,7 @@ CONSTANTS: dict[str, Any] = {
 }
 
 
+@cache
 def names() -> dict[str, Any]:
     """Everything that is reached as an attribute of mlaot: NumPy's functions and constants, and mlaot's own."""
     return CONSTANTS | namespace() | OWN

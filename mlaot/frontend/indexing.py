@@ -23,7 +23,7 @@ from mlaot.ir import dims as dims_
 from mlaot.ir.dims import Expr
 from mlaot.ir.types import boolean, i64
 
-NEW = object()
+NEW, GAP = object(), object()  # a new axis; where an ellipsis was, which parts arrays even if it is empty
 
 
 @dataclass
@@ -64,8 +64,8 @@ def planned(x: Node, index: Any) -> Plan:
     axis = 0
     kinds: list[tuple[str, Any]] = []
     for part in parts:
-        if part is NEW:
-            kinds.append(("new", None))
+        if part is NEW or part is GAP:
+            kinds.append(("new" if part is NEW else "gap", None))
             continue
         extent = x.type.shape[axis]
         start, size, step = _span(part, extent, axis) if isinstance(part, slice | int) else (0, extent, 1)
@@ -82,8 +82,8 @@ def planned(x: Node, index: Any) -> Plan:
     axes, arrays, places, outside = [], [], [], []
     dims = iter(view.type.shape)
     for position, (kind, part) in enumerate(kinds):
-        if kind == "new":
-            shape.append(1)
+        if kind in ("new", "gap"):
+            shape += [1] * (kind == "new")
             continue
         d = next(dims)
         if kind == "int" and advanced:
@@ -104,7 +104,7 @@ def planned(x: Node, index: Any) -> Plan:
 
 
 def _expanded(index: Any, type_: Any) -> list[Any]:
-    """The parts of an index, one for each axis, and ``NEW`` for each new one."""
+    """The parts of an index: one for each axis, ``NEW`` for each new one, ``GAP`` for an ellipsis."""
     given = list(index) if isinstance(index, tuple) else [index]
     found: list[Any] = []
     for part in given:
@@ -116,7 +116,7 @@ def _expanded(index: Any, type_: Any) -> list[Any]:
     where = [i for i, p in enumerate(found) if p is Ellipsis]
     if len(where) > 1:
         raise MlaotError("an index can have a single ... only")
-    return found[: where[0]] + rest + found[where[0] + 1 :] if where else found + rest
+    return [*found[: where[0]], GAP, *rest, *found[where[0] + 1 :]] if where else found + rest
 
 
 def _part(part: Any) -> list[Any]:

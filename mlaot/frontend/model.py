@@ -173,7 +173,8 @@ def _arguments(graph: Graph, function: Function, skip: int) -> list[Tensor]:
         raise MlaotError(f"the annotations of {name}: {error}") from None
     for argument, details in list(inspect.signature(function).parameters.items())[skip:]:
         if details.kind in (details.VAR_POSITIONAL, details.VAR_KEYWORD):
-            raise MlaotError(f"argument {details} of {name}: a model's arguments must each have a name")
+            stars = "*" if details.kind is details.VAR_POSITIONAL else "**"
+            raise MlaotError(f"argument {stars}{argument} of {name}: a model's arguments must each have a name")
         hint = hints.get(argument)
         if hint is None and details.default is not details.empty:
             continue
@@ -256,7 +257,7 @@ def _walked(given: Any) -> dict[str, Held]:
 
 
 def _is_array(value: Any) -> bool:
-    return isinstance(value, np.ndarray | np.generic | float | list)
+    return isinstance(value, np.ndarray | np.generic | int | float)
 
 
 def _leaves(thing: Any, path: str, seen: set[int]) -> Iterator[tuple[str, Held]]:

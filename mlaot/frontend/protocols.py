@@ -10,7 +10,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable
-from functools import partial
+from functools import partial, wraps
 from typing import Any, NoReturn
 
 import numpy as np
@@ -143,7 +143,7 @@ def refuse_array(value: Any) -> NoReturn:
     refuse_library(who)
     raise MlaotError(
         f"{who or 'np.array or np.asarray'} needs the numbers of {value!r}, which are not known while tracing; "
-        "a list of traced arrays becomes one by np.stack"
+        "a list of traced arrays becomes one by np.stack, a constant array is indexed by mlaot.take(array, x, axis=0)"
     )
 
 
@@ -158,11 +158,21 @@ def refuse_library(caller: str) -> None:
 
 
 def namespace() -> dict[str, Any]:
-    """The functions of the table by name: those of NumPy themselves, which know traced arrays."""
-    found: dict[str, Any] = {}
-    for name in FUNCTIONS:
-        if hasattr(np, name):
-            found[name] = getattr(np, name)
+    """The functions of the table by name."""
     from mlaot.frontend.ufuncs import UFUNCS
 
+    found = {name: _function(name, function) for name, function in FUNCTIONS.items() if hasattr(np, name)}
     return found | {name: getattr(np, name) for name in UFUNCS if hasattr(np, name)}
+
+
+def _function(name: str, implementation: Implementation) -> Callable[..., Any]:
+    """``np.name``, for which any argument may be traced: NumPy asks some alone, ``np.take`` only the array."""
+    function = getattr(np, name)
+
+    @wraps(function)
+    def call(*args: Any, **options: Any) -> Any:
+        if _anything_traced(args, options):
+            return run(f"mlaot.{name}", implementation, args, options)
+        return function(*plain(args), **plain(options))
+
+    return call

@@ -191,18 +191,22 @@ def dropout(x: Any, rate: float, training: bool | None = None) -> Any:
 
 def permutation(n: Any) -> Any:
     """The numbers 0..n-1 in random order (or the rows of an array)."""
+    from mlaot.frontend.functions import attribute
+
     size = n if not (is_traced(n) or isinstance(n, np.ndarray)) else n.shape[0]
     order = np.argsort(_bits((size,)), stable=True)
-    return order if size is n else np.take(n, order, axis=0)
+    return order if size is n else attribute("take")(n, order, axis=0)
 
 
 def choice(a: Any, shape: Any = ()) -> Any:
     """Elements of ``a`` (or of ``range(a)``), each as likely as the others."""
+    from mlaot.frontend.functions import attribute
+
     size = a if isinstance(a, int) else a.shape[0]
     if not isinstance(size, int):
         raise MlaotError(f"choice from the named dim {size} cannot be traced")
     picked = integers(0, size, shape)
-    return picked if isinstance(a, int) else np.take(a, picked, axis=0)
+    return picked if isinstance(a, int) else attribute("take")(a, picked, axis=0)
 
 
 __all__ = [

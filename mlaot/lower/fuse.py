@@ -19,6 +19,7 @@ from mlaot.ops.kinds import (
     base_of,
     is_elementwise,
     is_free,
+    is_narrow,
     is_reduction,
     is_single,
     is_stored,
@@ -151,7 +152,7 @@ def _merge(groups: list[Group]) -> list[Group]:
 
 def _reads_as_is(node: Node, base: Node, group: Group) -> bool:
     """Whether a group can compute a cheap argument where it reads it: no view in between, of its type and shape."""
-    if base.type.dtype.name != group.dtype:
+    if base.type.dtype.name != group.dtype and group.kind != "loops":
         return False
     if group.kind == "single" or (group.kind == "contraction" and (base.op not in AGAIN or group.first in (None, node))):
         return False
@@ -195,7 +196,7 @@ def _new_group(node: Node, home: dict[Node, Group], again: set[Node]) -> Group:
         shape = node.arg(0).type.shape
         return Group("rows", level, dtype, shape[:-1], shape[-1])
     shape, vectors = node.type.shape, vector_dtype(node)
-    if vectors is None:
+    if vectors is None or is_narrow(shape):
         return Group("loops", level, "mixed", shape, None)
     return Group("rows", level, vectors, shape[:-1], shape[-1] if shape else None)
 
@@ -242,10 +243,12 @@ def _suits(node: Node, group: Group) -> bool:
     if is_reduction(node):
         return group.kind == "rows" and group.dtype == node.type.dtype.name
     vectors = vector_dtype(node)
+    if group.kind == "loops":
+        return vectors is None or is_narrow(node.type.shape)
     if vectors is not None:
         return group.dtype == vectors
     is_logic = node.op is not ew.cast and all(x.type.dtype.name == "bool" for x in (node, *(a.find() for a in node.args)))
-    return group.kind == "loops" or (group.kind == "rows" and is_logic)
+    return group.kind == "rows" and is_logic
 
 
 def _is_row_value(view: Node, base: Node, group: Group) -> bool:

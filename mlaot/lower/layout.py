@@ -11,7 +11,7 @@ from mlaot.ir.dims import Expr
 from mlaot.lower.program import Buffer
 from mlaot.ops import reduction as red
 from mlaot.ops import structure as st
-from mlaot.ops.kinds import is_view
+from mlaot.ops.kinds import is_narrow, is_view
 
 ALIGNMENT = 64  # bytes: the widest vector, and a cache line
 NOMINAL = 32  # the size assumed for a named dim where costs are compared
@@ -35,8 +35,9 @@ def row_major(shape: Sequence[Dim], itemsize: int, *, dense: bool) -> tuple[Dim,
 
 
 def work_buffer(name: str, type_: Type) -> Buffer:
-    strides = row_major(type_.shape, type_.dtype.itemsize, dense=False)
-    return Buffer(name, type_.dtype.name, type_.shape, strides, "work")
+    dense = is_narrow(type_.shape)
+    strides = row_major(type_.shape, type_.dtype.itemsize, dense=dense)
+    return Buffer(name, type_.dtype.name, type_.shape, strides, "work", dense)
 
 
 def caller_buffer(name: str, type_: Type, where: str) -> Buffer:

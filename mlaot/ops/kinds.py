@@ -73,9 +73,17 @@ def vector_dtype(node: Node) -> str | None:
     return None
 
 
+def is_narrow(shape: Sequence[Dim]) -> bool:
+    """Whether rows are too short for vectors: the windows of a pooling, not the outputs of a small layer."""
+    return len(shape) > 2 and isinstance(shape[-1], int) and shape[-1] < 8
+
+
 def is_reduction(node: Node) -> bool:
-    """Reductions of floating-point numbers, which row kernels and contractions compute."""
-    return node.op in REDUCTIONS and node.type.dtype.name in VECTORS
+    """Reductions of floating-point numbers along rows that are long enough, or along columns, in vectors."""
+    if node.op not in REDUCTIONS or node.type.dtype.name not in VECTORS:
+        return False
+    x, axes = node.arg(0).type, node.attrs["axes"]
+    return x.rank - 1 not in axes or not is_narrow(x.shape)
 
 
 def is_single(node: Node) -> bool:

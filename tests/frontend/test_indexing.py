@@ -118,6 +118,12 @@ def test_updates_of_a_shape() -> None:
     np.testing.assert_array_equal(found, [2, 0, 0, 1])
 
 
+def test_a_constant_array_at_a_traced_index() -> None:
+    table = X[0]
+    assert_same(lambda i: mlaot.take(table, i, axis=0), np.array([[1, 0], [-1, 3]]))
+    assert_same(lambda i: mlaot.full_like(table, i), np.array(2))
+
+
 def test_a_traced_index_out_of_range_is_clamped() -> None:
     found = run(lambda x, i: (x[i], x[i, i]), X[:, :3, 0], np.array([-9, 9]))
     np.testing.assert_array_equal(found[0], X[[0, 2], :3, 0])

@@ -212,7 +212,7 @@ def pointer(array: Array) -> ctypes.c_void_p:
 def write(errors: Mapping[str, Mapping[str, float]]) -> None:
     """Keep the errors, rounded up to hundredths."""
     lines = [
-        '"""Largest errors of the vector functions, in units of the last place: ``python -m tests.lower.ulp --write``."""',
+        '"""Largest errors of the vector functions, in ulp: ``python -m tests.lower.ulp --write``."""',
         "",
         "ULP = {",
     ]
