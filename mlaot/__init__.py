@@ -7,6 +7,7 @@ module that needs neither a compiler nor a runtime where it is installed.
 those that NumPy has are NumPy's own for plain arrays.
 """
 
+import importlib
 from typing import Any
 
 from mlaot.errors import MlaotError
@@ -84,7 +85,9 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """The functions of the table that maps NumPy's names to traced meanings."""
+    """The functions of the table that maps NumPy's names to traced meanings; libraries on top, once they are used."""
+    if name in ("micrograd", "nn", "optim"):
+        return importlib.import_module(f"mlaot.{name}")
     found = _functions.attribute(name)
     if found is None:
         raise AttributeError(f"module 'mlaot' has no attribute {name!r}{_functions.did_you_mean(name)}")

@@ -14,6 +14,7 @@ from typing import Any
 
 from mlaot import passes
 from mlaot.build.cmake import cmake_files
+from mlaot.errors import MlaotError
 from mlaot.frontend.declaration import Declaration, Traced
 from mlaot.frontend.scalar import declare_graph, declare_module
 from mlaot.lower.interface import render_interface
@@ -30,8 +31,10 @@ def generate(settings: Settings, project: Path, out: Path) -> None:
     """Write the C, the stubs and the CMake of every model of ``settings`` below ``out``."""
     files: Files = {}
     for model in settings.models:
-        program = compile_model(load_model(settings, model), model.module, settings.isa)
-        files |= {f"{model.module}/{name}": content for name, content in program_files(program).items()}
+        declared = load_model(settings, model)
+        with located(declared):
+            program = compile_model(declared, model.module, settings.isa)
+            files |= {f"{model.module}/{name}": content for name, content in program_files(program).items()}
     files |= cmake_files(settings)
     write(files, out)
 
@@ -41,6 +44,16 @@ def compile_model(model: Any, module: str, isas: tuple[str, ...]) -> Program:
     with no_collection():
         traced = trace(model)
         return lower(passes.run(module, traced), isas)
+
+
+@contextmanager
+def located(model: Any) -> Iterator[None]:
+    """Errors that come from no line of the user's code name the one where the model is declared."""
+    try:
+        yield
+    except MlaotError as error:
+        error.place = error.place or getattr(model, "place", "")
+        raise
 
 
 @contextmanager

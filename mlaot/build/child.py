@@ -99,6 +99,8 @@ def explain(
 ) -> str:
     """The error with the user's file and line in front, in one line unless it is a ``MlaotError`` of several."""
     where = user_line(error, frames, project)
+    if isinstance(error.__cause__, MlaotError):  # NumPy's words for what a traced array refused
+        error = error.__cause__
     if isinstance(error, MlaotError):
         file = where.partition(":")[0]
         return error.message if file and file in error.message else f"{where or error.place}{error.message}"
@@ -143,6 +145,8 @@ def is_unexpected(error: BaseException, frames: Sequence[traceback.FrameSummary]
     for frame in reversed(frames):
         if is_users(Path(frame.filename), project):
             return False
+        if frame.name == "__getattr__":  # of the package: a name that it lacks
+            continue
         if is_own(Path(frame.filename)) and "micrograd" not in Path(frame.filename).parts[-2:]:
             return True
     return False

@@ -59,6 +59,10 @@ class Traced:
 
 @dataclass(frozen=True)
 class Declaration:
-    """A declared model: ``trace()`` gives its graph. Made by ``mlaot.micrograd.declare`` and ``mlaot.model``."""
+    """A declared model: ``trace()`` gives its graph. Made by ``mlaot.micrograd.declare`` and ``mlaot.model``.
+
+    ``place``: the line of the user's code where it is, as ``model.py:12: ``, for errors of no other line.
+    """
 
     trace: Callable[[], Traced]
+    place: str = ""

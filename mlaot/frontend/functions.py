@@ -19,7 +19,7 @@ from mlaot.frontend import indexing, numerics, padding, products, reductions, sh
 from mlaot.frontend.control import scan as scan
 from mlaot.frontend.padding import pad as pad
 from mlaot.frontend.promotion import apply, as_node, cast, normal_axis, spread
-from mlaot.frontend.protocols import namespace, run
+from mlaot.frontend.protocols import FUNCTIONS, namespace, run
 from mlaot.frontend.shaping import a_shape
 from mlaot.frontend.tensor import Tensor, any_traced, dtype_of, is_traced, plain
 from mlaot.frontend.trace import current
@@ -317,9 +317,10 @@ CONSTANTS: dict[str, Any] = {
     "nan": np.nan,
     "newaxis": None,
     "special": SPECIAL,
+    "linalg": SimpleNamespace(**{n[7:]: getattr(np.linalg, n[7:], None) for n in FUNCTIONS if n.startswith("linalg.")}),
     "finfo": np.finfo,
     "iinfo": np.iinfo,
-    "isdtype": np.isdtype,
+    "isdtype": getattr(np, "isdtype", None),
     **{d.numpy: np.dtype(d.numpy) for d in BY_NUMPY.values()},
     "float16": np.dtype("float16"),
     "bfloat16": bf16,

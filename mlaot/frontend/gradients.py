@@ -44,16 +44,15 @@ def value_and_grad(function: Function, argnums: int | Sequence[int] = 0) -> Func
     def both(*args: Any, **options: Any) -> Any:
         _check_argnums(numbers, len(args))
         leaves, structure = tree.flatten(args)
-        traced = _traced(function, leaves, structure, options)
         parts = [tree.flatten(a) for a in args]
         starts = np.cumsum([0, *[len(p) for p, _ in parts]]).tolist()
-        wanted = [traced.arguments[i] for n in numbers for i in range(starts[n], starts[n + 1])]
-        value, *gradients = call(_differentiated(traced, wanted), leaves)
-        found, rest = [], list(gradients)
-        for n in numbers:
-            size = len(parts[n][0])
-            found.append(tree.unflatten(parts[n][1], rest[:size]))
-            rest = rest[size:]
+        places = [i for n in numbers for i in range(starts[n], starts[n + 1])]
+        arrays = [i for i, leaf in enumerate(leaves) if i in places or is_array(leaf)]
+        traced = _traced(function, leaves, structure, arrays, options)
+        wanted = [traced.arguments[arrays.index(i)] for i in places]
+        value, *gradients = call(_differentiated(traced, wanted), [leaves[i] for i in arrays])
+        slopes = dict(zip(places, gradients, strict=True))
+        found = [tree.unflatten(parts[n][1], [slopes[i] for i in range(starts[n], starts[n + 1])]) for n in numbers]
         return value, found[0] if isinstance(argnums, int) else tuple(found)
 
     return both
@@ -76,13 +75,21 @@ def _check_argnums(numbers: Sequence[int], count: int) -> None:
             raise MlaotError(f"argnums={n}: the function was called with {count} positional arguments")
 
 
-def _traced(function: Function, leaves: list[Any], structure: Any, options: dict[str, Any], why: str = "") -> Subtrace:
-    """``function`` of the arguments ``structure``, as a function of its leaves."""
+def is_array(value: Any) -> bool:
+    """What becomes an argument of a traced function; numbers of Python and other objects stay what they are."""
+    return isinstance(value, Tensor | Held | np.ndarray | np.generic)
+
+
+def _traced(
+    function: Function, leaves: list[Any], structure: Any, arrays: Sequence[int], options: dict[str, Any]
+) -> Subtrace:
+    """``function`` of the arguments ``structure``, as a function of those of its leaves that are ``arrays``."""
 
     def flat(*values: Any) -> Any:
-        return function(*tree.unflatten(structure, list(values)), **options)
+        given = dict(zip(arrays, values, strict=True))
+        return function(*tree.unflatten(structure, [given.get(i, leaf) for i, leaf in enumerate(leaves)]), **options)
 
-    return subtrace(flat, [type_of(leaf) for leaf in leaves], read_only=why)
+    return subtrace(flat, [type_of(leaves[i]) for i in arrays])
 
 
 def _differentiated(traced: Subtrace, wanted: Sequence[Node]) -> Subtrace:
@@ -112,7 +119,7 @@ def jvp(function: Function, primals: Sequence[Any], tangents: Sequence[Any]) -> 
 
     def both(*values: Any) -> Any:
         points, along = list(values[: len(types)]), values[len(types) :]
-        inner = _traced(function, points, structure, {})
+        inner = _traced(function, points, structure, range(len(points)), {})
         outs = tree.flatten(call(inner, points))[0]
         return tree.unflatten(inner.structure, outs), tree.unflatten(inner.structure, _pushed(inner, points, along))
 
@@ -166,22 +173,24 @@ def vmap(function: Function, in_axes: Any = 0, out_axes: Any = 0) -> Function:
 def _extent(leaves: list[Any], axes: list[Any]) -> Dim:
     sizes = {np.shape(v)[0] for v, axis in zip(leaves, axes, strict=True) if axis is not None}
     if len(sizes) != 1:
-        raise MlaotError(f"vmap: expected one size along the mapped axes, got {sorted(map(str, sizes))}")
+        raise MlaotError(f"vmap: expected one size along the mapped axes, got {' and '.join(sorted(map(str, sizes)))}")
     found: Dim = sizes.pop()
     return found
 
 
 def _mapped(function: Function, leaves: list[Any], structure: Any, axes: list[Any], dim: Dim, out_axes: Any) -> Any:
-    def flat(*values: Any) -> Any:
-        return function(*tree.unflatten(structure, list(values)))
+    arrays = [i for i, axis in enumerate(axes) if axis is not None or is_array(leaves[i])]
 
-    types = [type_of(v) for v in leaves]
-    types = [t if axis is None else t.with_shape(t.shape[1:]) for t, axis in zip(types, axes, strict=True)]
+    def flat(*values: Any) -> Any:
+        given = dict(zip(arrays, values, strict=True))
+        return function(*tree.unflatten(structure, [given.get(i, leaf) for i, leaf in enumerate(leaves)]))
+
+    types = [type_of(leaves[i]) for i in arrays]
+    types = [t if axes[i] is None else t.with_shape(t.shape[1:]) for t, i in zip(types, arrays, strict=True)]
     traced = subtrace(flat, types, read_only="vmap")
-    shared = {name for name in traced.graph.inputs if not name.startswith("argument")}
-    shared |= {f"argument{i}" for i, axis in enumerate(axes) if axis is None}
-    graph = batch(traced.graph, dim, shared)
+    mapped = {n.attrs["name"] for n, i in zip(traced.arguments, arrays, strict=True) if axes[i] is not None}
+    graph = batch(traced.graph, dim, set(traced.graph.inputs) - mapped)
     arguments = tuple(graph.inputs[n.attrs["name"]] for n in traced.arguments)
     whole = Subtrace(graph, traced.structure, traced.captured, arguments, traced.trace)
-    found = tree.unflatten(traced.structure, call(whole, leaves))
+    found = tree.unflatten(traced.structure, call(whole, [leaves[i] for i in arrays]))
     return found if out_axes == 0 else tree.map_leaves(lambda v: np.moveaxis(v, 0, out_axes), found)

@@ -13,9 +13,10 @@ from mlaot.errors import MlaotError
 from mlaot.frontend import random
 from mlaot.frontend.declaration import Declaration, Optimizer, Traced
 from mlaot.frontend.promotion import as_node
-from mlaot.frontend.tensor import Held, Parameter, Tensor, parameters
-from mlaot.frontend.trace import Trace, tracing, training
+from mlaot.frontend.tensor import Held, Parameter, Tensor, is_traced, parameters
+from mlaot.frontend.trace import Trace, located, place_of, tracing, training
 from mlaot.ir import DType, Graph, Node, Type
+from mlaot.ir.dims import Expr
 
 Function = Callable[..., Any]
 PLAIN = (str, bytes, int, float, complex, bool, type(None), np.ndarray, np.generic, type, DType, Type)
@@ -56,7 +57,13 @@ class Model(Declaration):
         learning_rate: float,
     ) -> None:
         entries: dict[str, Function] = {}
-        super().__init__(lambda: _trace(function, loss, optimizer, given, learning_rate, entries))
+        _check_optimizer(optimizer, loss)
+
+        def trace() -> Traced:
+            with located(function):
+                return _trace(function, loss, optimizer, given, learning_rate, entries)
+
+        super().__init__(trace, place_of(function))
         object.__setattr__(self, "function", function)
         object.__setattr__(self, "entries", entries)
 
@@ -70,6 +77,15 @@ class Model(Declaration):
             raise MlaotError(f"the module has an entry called {function.__name__!r} already; choose another name")
         self.entries[function.__name__] = function
         return function
+
+
+def _check_optimizer(optimizer: Any, loss: Function | None) -> None:
+    if optimizer is None:
+        return
+    if isinstance(optimizer, type) or not (hasattr(optimizer, "init") and hasattr(optimizer, "update")):
+        raise MlaotError(f"optimizer: expected one such as mlaot.optim.Adam(lr=1e-3), got {optimizer!r}")
+    if loss is None:
+        raise MlaotError("the model has an optimizer but no loss to train by; give the decorator a function loss=")
 
 
 RESERVED = ("forward", "loss", "train_step", "accumulate", "update", "backward")
@@ -102,7 +118,7 @@ def _trace(
         graph,
         {name: value.array for name, value in held.items() if name in wanted},
         per_example=per_example,
-        learning_rate=learning_rate,
+        learning_rate=learning_rate if optimizer is None else float(optimizer.lr),
         arguments=arguments,
         training=trained,
         buffers={name: value.array for name, value in held.items() if name not in wanted},
@@ -130,25 +146,25 @@ def _model_graph(
         arguments = _arguments(graph, function, 0)
         outputs = function(*arguments)
         for name, value in _named(outputs).items():
-            graph.outputs[name] = _output(function, name, value)
+            graph.outputs[name] = _output(name, value)
         _check_outputs(graph)
         if loss is not None:
             results = outputs if isinstance(outputs, tuple) else (outputs,)
-            graph.outputs["loss"] = as_node(loss(*results, *_arguments(graph, loss, len(results))))
+            graph.outputs["loss"] = _loss_node(graph, loss(*results, *_arguments(graph, loss, len(results))))
         _finish(trace)
     return graph, tuple(argument.node.attrs["name"] for argument in arguments)
 
 
 def _entry_graph(name: str, function: Function, known: Mapping[str, Held], held: dict[str, Held]) -> Graph:
     trace = _root(name, known, held)
-    with tracing(trace):
+    with located(function), tracing(trace):
         outputs = function(*_arguments(trace.graph, function, 0))
         if outputs is not None:
             for key, value in _named(outputs).items():
-                trace.graph.outputs[key] = _output(function, key, value)
+                trace.graph.outputs[key] = _output(key, value)
         _finish(trace)
-    if not trace.graph.outputs and not trace.graph.writes:
-        raise MlaotError(f"the entry {name} has no output and assigns no buffer")
+        if not trace.graph.outputs and not trace.graph.writes:
+            raise MlaotError(f"the entry {name} has no output and assigns no buffer")
     return trace.graph
 
 
@@ -163,15 +179,38 @@ def _finish(trace: Trace) -> None:
     trace.graph.writes = {name: node for name, node in trace.writes.items() if node is not trace.graph.inputs[name]}
 
 
+def _loss_node(graph: Graph, value: Any) -> Node:
+    node = _output("loss", value)
+    if node.type.dtype.kind != "f":
+        raise MlaotError(f"the loss must be a floating-point number, got {node.type}")
+    batched = _named_dims(graph)
+    if node.type.rank > (1 if batched else 0):
+        number = "one number, or one an example" if batched else "one number"
+        raise MlaotError(f"the loss must be {number}, got {node.type}; end it with .mean() or .sum()")
+    return node
+
+
 def _arguments(graph: Graph, function: Function, skip: int) -> list[Tensor]:
     """A traced array for each annotated argument behind the first ``skip``."""
+    with located(function):
+        return _annotated(graph, function, skip)
+
+
+def _annotated(graph: Graph, function: Function, skip: int) -> list[Tensor]:
     found = []
     name = getattr(function, "__name__", type(function).__name__)
     try:
         hints = inspect.get_annotations(function, eval_str=True)
-    except NameError as error:
+    except MlaotError:
+        raise
+    except Exception as error:
         raise MlaotError(f"the annotations of {name}: {error}") from None
-    for argument, details in list(inspect.signature(function).parameters.items())[skip:]:
+    signature = inspect.signature(function).parameters
+    positional = [p for p in signature.values() if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    if len(positional) < skip and not any(p.kind is p.VAR_POSITIONAL for p in signature.values()):
+        outputs = "output" if skip == 1 else f"{skip} outputs"
+        raise MlaotError(f"{name} must take the model's {outputs} first, then further inputs; it takes {len(positional)}")
+    for argument, details in list(signature.items())[skip:]:
         if details.kind in (details.VAR_POSITIONAL, details.VAR_KEYWORD):
             stars = "*" if details.kind is details.VAR_POSITIONAL else "**"
             raise MlaotError(f"argument {stars}{argument} of {name}: a model's arguments must each have a name")
@@ -183,11 +222,10 @@ def _arguments(graph: Graph, function: Function, skip: int) -> list[Tensor]:
         if isinstance(hint, DType):
             hint = Type(hint)
         if not isinstance(hint, Type):
-            raise MlaotError(
-                f"argument {argument!r} of {name}: expected an annotation such as mlaot.f32[64], got {hint!r}"
-            )
+            got = "none" if hint is None else repr(hint)
+            raise MlaotError(f"argument {argument!r} of {name}: expected an annotation such as mlaot.f32[64], got {got}")
         if argument in graph.inputs:
-            raise MlaotError(f"argument {argument!r} of {name} is the name of another input or parameter")
+            raise MlaotError(f"argument {argument!r} of {name} is the name of another input or parameter; rename it")
         found.append(Tensor(graph.input(argument, hint)))
     return found
 
@@ -200,9 +238,12 @@ def _named(outputs: Any) -> dict[str, Any]:
     return {"out": outputs}
 
 
-def _output(function: Function, name: str, value: Any) -> Node:
-    if isinstance(value, Mapping | tuple | list):
-        raise MlaotError(f"output {name!r} is a {type(value).__name__}; expected an array, a tuple or a dict of arrays")
+def _output(name: str, value: Any) -> Node:
+    if not (is_traced(value) or _is_array(value) or isinstance(value, Expr)):
+        if value is None:
+            raise MlaotError(f"{'the loss' if name == 'loss' else f'output {name!r}'} is None; is its `return` missing?")
+        wanted = "a number" if name == "loss" else "an array, a tuple or a dict of arrays"
+        raise MlaotError(f"output {name!r} is a {type(value).__name__}; expected {wanted}")
     return as_node(value)
 
 

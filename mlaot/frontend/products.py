@@ -155,7 +155,7 @@ def _labels(spec: str, nodes: Sequence[Node]) -> tuple[list[str], str]:
     return found, result
 
 
-@implements("dot", "linalg.dot")
+@implements("dot")
 def dot(a: Any, b: Any) -> Any:
     x, y = tensor(a), tensor(b)
     if not x.ndim or not y.ndim:

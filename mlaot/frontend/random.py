@@ -194,7 +194,7 @@ def permutation(n: Any) -> Any:
     from mlaot.frontend.functions import attribute
 
     size = n if not (is_traced(n) or isinstance(n, np.ndarray)) else n.shape[0]
-    order = np.argsort(_bits((size,)), stable=True)
+    order = np.argsort(_bits((size,)), kind="stable")
     return order if size is n else attribute("take")(n, order, axis=0)
 
 

@@ -245,7 +245,9 @@ class Tensor(Operators):
         )
 
     def __float__(self) -> float:
-        raise MlaotError(f"float(x) of {self.node.type}: {UNKNOWN}; compute with the array itself")
+        raise MlaotError(
+            f"float(x) of {self.node.type}: {UNKNOWN}; compute with the array itself; instead of `a[i] = x` use np.stack"
+        )
 
     def __int__(self) -> int:
         raise MlaotError(f"int(x) of {self.node.type}: {UNKNOWN}; use x.astype(int)")
@@ -260,6 +262,12 @@ class Tensor(Operators):
         from mlaot.frontend.protocols import refuse_array
 
         refuse_array(self)
+
+    def item(self, *args: Any) -> Any:
+        raise MlaotError(f"x.item() of {self.node.type}: {UNKNOWN}; compute with the array itself")
+
+    def tolist(self) -> Any:
+        raise MlaotError(f"x.tolist() of {self.node.type}: {UNKNOWN}; compute with the array itself")
 
     def __contains__(self, value: Any) -> bool:
         raise MlaotError(f"`value in x` of {self.node.type}: {UNKNOWN}; use (x == value).any()")
@@ -394,12 +402,12 @@ class Buffer(Held):
     def assign(self, value: Any) -> None:
         """Make ``value`` the buffer's: for all that follows, and for the next call of the module."""
         from mlaot.frontend.functions import astype
-        from mlaot.frontend.promotion import as_node
+        from mlaot.frontend.promotion import as_node, strong_type
 
         trace = current()
         if trace is None:
             new = np.asarray(value)
-            self._check(new.shape, new.shape == self.shape)
+            self._check(Type(strong_type(new), new.shape))
             assert self.dtype_ is not None
             self.array = self.dtype_.array(new)
             return
@@ -411,13 +419,17 @@ class Buffer(Held):
             outer = outer.parent
         name = self.input_name(trace.root)
         Held.node(self)
-        node = as_node(astype(Tensor(as_node(value)), self.dtype))
-        self._check(node.type.shape, node.type.shape == self.shape)
-        trace.writes[name] = node
+        given = as_node(value)
+        self._check(given.type)
+        trace.writes[name] = as_node(astype(Tensor(given), self.dtype))
 
-    def _check(self, shape: tuple[Dim, ...], fits: bool) -> None:
-        if not fits:
-            raise MlaotError(f"buffer {self.name!r}: expected a value of shape {list(self.shape)}, got {list(shape)}")
+    def _check(self, given: Type) -> None:
+        if given.shape != self.shape:
+            got = list(given.shape)
+            raise MlaotError(f"buffer {self.name!r}: expected a value of shape {list(self.shape)}, got {got}")
+        assert self.dtype_ is not None
+        if self.dtype_.kind != "f" and given.dtype.kind == "f":
+            raise MlaotError(f"buffer {self.name!r}: expected {self.type}, got {given}; cast it with x.astype(...)")
 
 
 def parameters(values: Mapping[str, Any]) -> dict[str, Parameter]:

@@ -6,6 +6,7 @@ of it. A value of an enclosing graph that an inner function meets becomes an inp
 
 from __future__ import annotations
 
+import sysconfig
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -19,6 +20,9 @@ from mlaot.ir import Graph, Node
 
 _current: ContextVar[Trace | None] = ContextVar("trace", default=None)
 _training: ContextVar[bool] = ContextVar("training", default=False)
+
+
+OUTSIDE = "a traced array is used outside of the function that it was traced in"
 
 
 @dataclass
@@ -53,7 +57,7 @@ class Trace:
         if node.graph is self.graph:
             return node
         if self.parent is None:
-            raise MlaotError("a traced array is used outside of the function that it was traced in")
+            raise MlaotError(f"{OUTSIDE}: {node.type}; return it from there")
         outer = self.parent.local(node)
         if not outer.args and outer.op.name != "input":
             return self.graph.add(outer.op, (), outer.attrs)
@@ -71,7 +75,7 @@ def needed() -> Trace:
     """The trace under way, for what cannot be done without."""
     trace = _current.get()
     if trace is None:
-        raise MlaotError("a traced array is used outside of the function that it was traced in")
+        raise MlaotError(OUTSIDE)
     return trace
 
 
@@ -103,8 +107,25 @@ def training(on: bool = True) -> Iterator[None]:
         _training.reset(token)
 
 
-LIBRARIES = ("mlaot", "numpy", "scipy")
+def place_of(function: Any) -> str:
+    """``model.py:12: ``: where a function is defined."""
+    code = getattr(function, "__code__", None)
+    return f"{Path(code.co_filename).name}:{code.co_firstlineno}: " if code is not None else ""
+
+
+@contextmanager
+def located(function: Any) -> Iterator[None]:
+    """Errors that come from no line of the user's code name the one where ``function`` is defined."""
+    try:
+        yield
+    except MlaotError as error:
+        error.place = error.place or place_of(function)
+        raise
+
+
+LIBRARIES = ("numpy", "scipy")
 HERE = Path(__file__).parents[1]
+PYTHON = Path(sysconfig.get_path("stdlib"))
 
 
 def user_line(traceback: TracebackType | None) -> str:
@@ -120,6 +141,6 @@ def user_line(traceback: TracebackType | None) -> str:
 
 def is_users(module: str, file: str) -> bool:
     """Code that is neither mlaot's, nor NumPy's or SciPy's, nor Python's own."""
-    if module.partition(".")[0] in LIBRARIES[1:] or file.startswith("<") or Path(file).is_relative_to(HERE):
+    if module.partition(".")[0] in LIBRARIES or file.startswith("<") or Path(file).is_relative_to(HERE):
         return False
-    return module not in ("contextlib", "functools", "inspect")
+    return "site-packages" in file or not Path(file).is_relative_to(PYTHON)

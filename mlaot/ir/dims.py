@@ -6,9 +6,11 @@ negative; nothing else is known of a named one until the module is called.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import gcd
+from typing import SupportsIndex
 
 from mlaot.errors import MlaotError
 
@@ -74,8 +76,8 @@ class Expr:
 
     def __index__(self, *_: object) -> int:
         raise MlaotError(
-            f"the size of the named dim {self} is not known while tracing; use mlaot.arange, mlaot.zeros, mlaot.ones, "
-            "mlaot.full or mlaot.eye, whose shapes may have named dims"
+            f"the size of the named dim {self} is not known while tracing; loop by mlaot.scan or mlaot.fori_loop; "
+            "mlaot.zeros, ones, full, arange, eye and random take named dims in shapes"
         )
 
     __int__ = __float__ = __truediv__ = __rtruediv__ = __index__
@@ -93,8 +95,17 @@ Dim = int | Expr
 def dim(name: str) -> Expr:
     """A named dimension: one wheel then serves every value of it."""
     if not name.isidentifier():
-        raise ValueError(f"a dimension's name must be an identifier, got {name!r}")
+        raise MlaotError(f"a dimension's name must be an identifier, got {name!r}")
     return Expr((((name,), 1),))
+
+
+def extent(value: object) -> Dim:
+    """One entry of a shape that a user gave."""
+    if isinstance(value, Expr):
+        return value
+    if isinstance(value, SupportsIndex) and not isinstance(value, bool) and operator.index(value) >= 0:
+        return operator.index(value)
+    raise MlaotError(f"a shape is made of integers and of dims such as mlaot.dim('batch'), got {value!r}")
 
 
 def names(value: Dim) -> set[str]:

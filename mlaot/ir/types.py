@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from mlaot.ir.dims import Dim
+from mlaot.ir.dims import Dim, extent
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class DType:
     kind: str  # f: floating point, i: signed integer, u: unsigned integer, b: bool
 
     def __getitem__(self, shape: Dim | tuple[Dim, ...]) -> Type:
-        return Type(self, shape if isinstance(shape, tuple) else (shape,))
+        return Type(self, tuple(map(extent, shape if isinstance(shape, tuple) else (shape,))))
 
     def array(self, value: object) -> np.ndarray[Any, Any]:
         """``value`` as an array of this dtype, in a copy that keeps rank 0."""

@@ -1,5 +1,31 @@
-"""The largest errors of the vector functions, in units of the last place: measured by ``python -m tests.lower.ulp``."""
+"""Largest errors of the vector functions, in ulp: ``python -m tests.lower.ulp --write``."""
 
-ULP: dict[str, dict[str, float]] = {}
-
-for n in ('exp', 'exp2', 'expm1', 'log', 'log2', 'log10', 'log1p', 'sin', 'cos', 'tan', 'asin', 'acos', 'atan', 'sinh', 'cosh', 'tanh', 'asinh', 'acosh', 'atanh', 'sigmoid', 'erf', 'erfc', 'erfinv', 'sqrt', 'pow', 'atan2', 'hypot'): ULP[n]={'f32':2.0,'f64':2.0}
+ULP = {
+    "exp": {"f32": 0.98, "f64": 1.02},
+    "exp2": {"f32": 1.03, "f64": 1.05},
+    "expm1": {"f32": 1.1, "f64": 1.1},
+    "log": {"f32": 0.77, "f64": 0.78},
+    "log2": {"f32": 0.72, "f64": 0.75},
+    "log10": {"f32": 0.67, "f64": 0.71},
+    "log1p": {"f32": 0.81, "f64": 0.79},
+    "sin": {"f32": 1.51, "f64": 0.78},
+    "cos": {"f32": 1.47, "f64": 0.8},
+    "tan": {"f32": 0.53, "f64": 1.01},
+    "asin": {"f32": 0.72, "f64": 0.62},
+    "acos": {"f32": 0.68, "f64": 0.62},
+    "atan": {"f32": 1.21, "f64": 1.16},
+    "sinh": {"f32": 0.97, "f64": 1.03},
+    "cosh": {"f32": 0.97, "f64": 1.03},
+    "tanh": {"f32": 1.28, "f64": 1.3},
+    "asinh": {"f32": 1.14, "f64": 1.15},
+    "acosh": {"f32": 0.75, "f64": 0.78},
+    "atanh": {"f32": 1.0, "f64": 1.0},
+    "sigmoid": {"f32": 1.31, "f64": 1.24},
+    "erf": {"f32": 1.02, "f64": 1.37},
+    "erfc": {"f32": 0.57, "f64": 1.29},
+    "erfinv": {"f32": 0.57, "f64": 1.43},
+    "sqrt": {"f32": 0.5, "f64": 0.5},
+    "pow": {"f32": 0.54, "f64": 1.16},
+    "atan2": {"f32": 1.46, "f64": 1.44},
+    "hypot": {"f32": 1.15, "f64": 1.17},
+}

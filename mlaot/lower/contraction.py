@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from mlaot.ir import Dim, Node
 from mlaot.lower.emit import C_TYPES, Emitter, combine, may_overread, neutral
 from mlaot.lower.fuse import Group
-from mlaot.lower.layout import NOMINAL, Access, linear
+from mlaot.lower.layout import NOMINAL, Access, atom, linear
 from mlaot.lower.program import Buffer, Contraction, Copy
 from mlaot.ops import reduction as red
 from mlaot.ops.elementwise import c_literal
@@ -138,7 +138,7 @@ class _ContractionBuilder:
         )
 
     def _size(self, label: str | None) -> str:
-        return str(self.sizes[label]) if label is not None else "1"
+        return atom(self.sizes[label]) if label is not None else "1"
 
     def _start(self) -> str:
         name = "sum" if self.node.op is red.contract else self.node.op.name
@@ -202,7 +202,7 @@ class _ContractionBuilder:
             factors.append(f"{name}[{index}]")
         dtype = self.group.dtype
         name = "sum" if self.node.op is red.contract else self.node.op.name
-        term = factors[0] if len(factors) == 1 else combine("prod", *factors, dtype)
+        term = factors[0] if len(factors) == 1 else combine("prod", factors[0], factors[1], dtype)
         combined = combine(name, "acc", term, dtype)
         body = [f"{C_TYPES[dtype]} acc = {neutral(name, dtype)};"]
         for i, c in enumerate(self.summed):

@@ -34,9 +34,10 @@ CHEAP = (ew.add, ew.sub, ew.mul, ew.neg, ew.cast, ew.relu, ew.step, ew.maximum, 
 
 @dataclass(eq=False)
 class Group:
-    """Nodes of one kernel. ``kind``: "rows", "loops", "contraction" or "single"; ``rows`` and ``columns`` give its space.
+    """Nodes of one kernel.
 
-    ``dtype``: that of its vectors; "mixed" in plain loops, where each value has its own.
+    ``kind``: "rows", "loops", "contraction" or "single"; ``rows`` and ``columns`` give its space. ``dtype``: of its
+    vectors; "mixed" in plain loops, where each value has its own.
     """
 
     kind: str
@@ -154,7 +155,9 @@ def _reads_as_is(node: Node, base: Node, group: Group) -> bool:
     """Whether a group can compute a cheap argument where it reads it: no view in between, of its type and shape."""
     if base.type.dtype.name != group.dtype and group.kind != "loops":
         return False
-    if group.kind == "single" or (group.kind == "contraction" and (base.op not in AGAIN or group.first in (None, node))):
+    if group.kind == "single" or (
+        group.kind == "contraction" and (base.op not in AGAIN or group.first in (None, node))
+    ):
         return False
     return base.type.shape == full_shape(group) and all(a.find() is base for a in node.args if base_of(a) is base)
 
@@ -247,7 +250,9 @@ def _suits(node: Node, group: Group) -> bool:
         return vectors is None or is_narrow(node.type.shape)
     if vectors is not None:
         return group.dtype == vectors
-    is_logic = node.op is not ew.cast and all(x.type.dtype.name == "bool" for x in (node, *(a.find() for a in node.args)))
+    is_logic = node.op is not ew.cast and all(
+        x.type.dtype.name == "bool" for x in (node, *(a.find() for a in node.args))
+    )
     return group.kind == "rows" and is_logic
 
 

@@ -51,6 +51,12 @@ def slice_buffer(buffer: Buffer, start: Dim, lead: int = 0) -> Buffer:
     return Buffer(name, buffer.dtype, buffer.shape[lead:], strides, "slice", buffer.dense, buffer, start)
 
 
+def atom(value: Dim) -> str:
+    """C text of a dim that may stand beside any operator."""
+    text = str(value)
+    return text if text.isalnum() or text.isidentifier() else f"({text})"
+
+
 @dataclass(frozen=True)
 class Access:
     """How to read a value: a stride for each of its axes (0 where it is broadcast) and an offset, in elements.
@@ -148,12 +154,12 @@ def _unit_axes(node: Node, inner: Access) -> Access | None:
 def slot_strides(graphs: Iterable[Graph], name: str) -> tuple[int, ...]:
     """A parameter's storage: for a matrix, the order that makes the contractions that read or write it cheapest."""
     node = next(g.inputs[name] for g in graphs if name in g.inputs)
-    shape = tuple(int(d) for d in node.type.shape)  # type: ignore[arg-type]
+    shape = tuple(int(d) for d in node.type.shape)
     itemsize = node.type.dtype.itemsize
     if len(shape) != 2:
-        return tuple(int(s) for s in row_major(shape, itemsize, dense=False))  # type: ignore[arg-type]
-    rows = (int(padded(shape[1], itemsize)), 1)  # type: ignore[arg-type]
-    columns = (1, int(padded(shape[0], itemsize)))  # type: ignore[arg-type]
+        return tuple(int(s) for s in row_major(shape, itemsize, dense=False))
+    rows = (int(padded(shape[1], itemsize)), 1)
+    columns = (1, int(padded(shape[0], itemsize)))
     return min((rows, columns), key=lambda strides: _cost(graphs, name, strides, itemsize))
 
 
@@ -180,7 +186,7 @@ def _use_cost(graph: Graph, node: Node, name: str, unit: int, itemsize: int) -> 
     total = 0
     for labels in uses:
         along = labels[unit]
-        work = prod(sizes.values()) // sizes[along] * int(padded(sizes[along], itemsize))  # type: ignore[arg-type]
+        work = prod(sizes.values()) // sizes[along] * int(padded(sizes[along], itemsize))
         if along not in out:
             work += prod(sizes[c] for c in out) * 4 * ALIGNMENT // itemsize
         total += work

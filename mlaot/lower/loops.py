@@ -9,6 +9,7 @@ from mlaot.lower.emit import Emitter
 from mlaot.lower.fuse import Group
 from mlaot.lower.layout import Access
 from mlaot.lower.program import Buffer, Copy
+from mlaot.ops import structure as st
 from mlaot.ops.kinds import base_of
 
 
@@ -33,7 +34,11 @@ def loops_kernel(group: Group, accesses: Mapping[Node, Access], stores: Mapping[
                 text = loaded[found]
             args.append(text)
         name = emit.names[node]
-        body.append(f"const {emit.ctype(node)} {name} = {emit.expression(node, args, vector=False)};")
+        if node.op is st.one_hot:
+            value = f"({emit.ctype(node)})({args[0]} == {at[-1]})"
+        else:
+            value = emit.expression(node, args, vector=False)
+        body.append(f"const {emit.ctype(node)} {name} = {value};")
         for buffer in stores.get(node, ()):
             value = f"(uint8_t){name}" if buffer.dtype == "bool" else name
             body.append(f"{emit.buffer(buffer, written=True)}[{Access(buffer, buffer.strides).index(at)}] = {value};")

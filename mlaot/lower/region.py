@@ -1,11 +1,10 @@
-"""A graph's kernels in order, given where its inputs lie and where its results go; control flow holds regions in turn."""
+"""A graph's kernels in order, given where its inputs lie and where its results go; control flow holds regions."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from graphlib import TopologicalSorter
-from typing import TYPE_CHECKING
 
 from mlaot.ir import Dim, Graph, Node, Subgraph, Type, dim
 from mlaot.lower.contraction import contraction_kernel
@@ -16,11 +15,9 @@ from mlaot.lower.program import Branch, Buffer, Copy, Loop, Param, Step
 from mlaot.lower.program import Sequence as Steps
 from mlaot.lower.rows import needs_buffer, rows_kernel
 from mlaot.lower.single import indices, nest, single_kernel
+from mlaot.lower.storage import Storage
 from mlaot.ops import structure as st
 from mlaot.ops.kinds import base_of, is_view
-
-if TYPE_CHECKING:
-    from mlaot.lower.lower import Storage
 
 Fused = tuple[list[Group], dict[Node, Group]]
 Stores = dict[Node, list[Buffer]]
@@ -66,7 +63,7 @@ def region(
 
 
 def _stores(groups: list[Group], home: dict[Node, Group], targets: Mapping[Node, list[Buffer]]) -> Stores:
-    """Where each computed node is written to: where the caller wants it, and the workspace if another kernel reads it."""
+    """Where each computed node is written to: where the caller wants it, and the workspace if other kernels read it."""
     stores: Stores = {node: list(buffers) for node, buffers in targets.items()}
     wanted: dict[Node, None] = {}
     for group in groups:
@@ -97,9 +94,7 @@ def _ancestors(groups: Iterable[Group], home: dict[Node, Group]) -> set[Group]:
     return found
 
 
-def _order(
-    groups: list[Group], home: dict[Node, Group], steps: dict[Group, Step], needed: set[Group]
-) -> list[Group]:
+def _order(groups: list[Group], home: dict[Node, Group], steps: dict[Group, Step], needed: set[Group]) -> list[Group]:
     """Kernels after what they read, a slot's writer after its other readers, those that outputs need first."""
     before: dict[Group, set[Group]] = {g: _reads(g, home) for g in groups}
     for group in groups:
@@ -224,8 +219,8 @@ def _while(c: _Control) -> Step:
 def _cond(c: _Control) -> Step:
     pred, *given = c.operands()
     condition = Param("pred", slice_buffer(pred.buffer, pred.offset) if pred.offset != 0 else pred.buffer, False)
-    branches = [c.inside(c.node.attrs[name], given, c.results()) for name in ("then", "otherwise")]
-    return Branch(condition, *branches, c.doc())
+    then, otherwise = (c.inside(c.node.attrs[name], given, c.results()) for name in ("then", "otherwise"))
+    return Branch(condition, then, otherwise, c.doc())
 
 
 CONTROL = {"scan": _scan, "while": _while, "cond": _cond}

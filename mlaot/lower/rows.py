@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from mlaot.ir import DTYPES, Node
 from mlaot.lower.emit import C_TYPES, Emitter
 from mlaot.lower.fuse import Group, full_shape
-from mlaot.lower.layout import NOMINAL, Access, padded
+from mlaot.lower.layout import NOMINAL, Access, atom, padded
 from mlaot.lower.program import Buffer, Rows, Stage
 from mlaot.ops import elementwise as ew
 from mlaot.ops import reduction as red
@@ -115,7 +115,7 @@ class _RowsBuilder:
         return self._kernel((), tuple(stages), tuple(done))
 
     def _kernel(self, row: tuple[str, ...], stages: tuple[Stage, ...], done: tuple[str, ...]) -> Rows:
-        columns = str(self.full[self.axis]) if self.axis is not None and stages else None
+        columns = atom(self.full[self.axis]) if self.axis is not None and stages else None
         doc = self.emit.doc()
         once = tuple(self.emit.once)
         return Rows(self.group.dtype, self.emit.params, self.loops, columns, once, (*self.row, *row), stages, done, doc)

@@ -1,4 +1,4 @@
-"""Kernels of one node in plain loops: moves, gathers and scatters, scans along an axis, sorts, reductions of any dtype."""
+"""Kernels of one node in plain loops: moves, gathers, scatters, scans along an axis, sorts, reductions of any dtype."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from mlaot.ir import Dim, Node
 from mlaot.ir.dims import product
 from mlaot.lower.emit import C_TYPES, Emitter, combine, neutral
 from mlaot.lower.fuse import Group
-from mlaot.lower.layout import Access, linear, times
+from mlaot.lower.layout import Access, atom, linear, times
 from mlaot.lower.program import Buffer, Copy
 
 Table = tuple[str, tuple[int, ...]]
@@ -133,9 +133,7 @@ def _stack(w: _Writer) -> Lines:
     axis = w.attrs.get("axis", 0)
     at, shape = [a for i, a in enumerate(w.at) if i != axis], w.arg(0).type.shape if w.node.args else ()
     place = [*at[:axis], "0", *at[axis:]]
-    lines = [
-        f"{w.element(place, times(w.out.strides[axis], i))} = {w.read(i, at)};" for i in range(len(w.node.args))
-    ]
+    lines = [f"{w.element(place, times(w.out.strides[axis], i))} = {w.read(i, at)};" for i in range(len(w.node.args))]
     return nest(at, shape, lines)
 
 
@@ -210,20 +208,18 @@ def _fold(w: _Writer) -> Lines:
 def _index(w: _Writer, at: Sequence[str], size: Dim) -> Lines:
     """``e``: an index, counted from the end where it is negative."""
     text = w.read(1, at)
-    return [f"ptrdiff_t e = (ptrdiff_t){text};", f"e += e < 0 ? {_atom(size)} : 0;"]
-
-
-def _atom(size: Dim) -> str:
-    return str(size) if isinstance(size, int) else f"({size})"
+    if w.arg(1).type.dtype.name == "u64":
+        return [f"const ptrdiff_t e = {text} > PTRDIFF_MAX ? PTRDIFF_MAX : (ptrdiff_t){text};"]
+    return [f"ptrdiff_t e = (ptrdiff_t){text};", f"e += e < 0 ? {atom(size)} : 0;"]
 
 
 def _gather(w: _Writer) -> Lines:
     lead, rank = w.attrs["lead"], w.arg(1).type.rank
     size = w.arg(0).type.shape[lead]
     lines = _index(w, w.at[:rank], size)
-    lines.append(f"e = e < 0 ? 0 : e < {_atom(size)} ? e : {_atom(size - 1)};")
-    value = w.read(0, [*w.at[:lead], "e", *w.at[rank:]])
-    lines.append(f"{w.element(w.at)} = {value if isinstance(size, int) else f'{_atom(size)} > 0 ? {value} : 0'};")
+    lines.append(f"const ptrdiff_t inside = e < 0 ? 0 : e < {atom(size)} ? e : {atom(size - 1)};")
+    value = w.read(0, [*w.at[:lead], "inside", *w.at[rank:]])
+    lines.append(f"{w.element(w.at)} = {value if isinstance(size, int) else f'{atom(size)} > 0 ? {value} : 0'};")
     return nest(w.at, w.node.type.shape, lines)
 
 
@@ -235,11 +231,8 @@ def _scatter(w: _Writer) -> Lines:
     place = w.element([*at[:lead], "e", *at[rank:]])
     value = w.read(2, at)
     mode = w.attrs["mode"]
-    if mode == "set":
-        change = f"{place} = {value};"
-    else:
-        change = f"{place} = {combine(mode, place, value, w.out.dtype)};"
-    lines = [*_index(w, at[:rank], size), f"if (e >= 0 && e < {_atom(size)}) {{", f"    {change}", "}"]
+    change = f"{place} = {value if mode == 'set' else combine(mode, place, value, w.out.dtype)};"
+    lines = [*_index(w, at[:rank], size), f"if (e >= 0 && e < {atom(size)}) {{", f"    {change}", "}"]
     return nest(w.at, w.node.type.shape, [f"{w.element(w.at)} = {w.read(0, w.at)};"]) + nest(at, updates, lines)
 
 
@@ -295,7 +288,7 @@ def _around(w: _Writer, axis: int, lines: Lines) -> Lines:
 def _recurrence(w: _Writer) -> Lines:
     axis = w.attrs["axis"]
     at, extent = _along(w, axis, "k"), w.node.type.shape[axis]
-    first = f"{_atom(extent)} - 1" if w.attrs.get("reverse") else "0"
+    first = f"{atom(extent)} - 1" if w.attrs.get("reverse") else "0"
     value = f"{w.read(1, at)} + {w.read(0, at)} * acc"
     step = [f"acc = k == {first} ? {w.read(1, at)} : {value};", f"{w.element(at)} = acc;"]
     lines = [f"{w.ctype} acc = 0;", *loop("k", extent, step, down=bool(w.attrs.get("reverse")))]
@@ -305,7 +298,7 @@ def _recurrence(w: _Writer) -> Lines:
 def _argsort(w: _Writer) -> Lines:
     """Heap sort of the indices, in place; equal elements by index, so that the order is the stable one; nan last."""
     axis, dtype = w.attrs["axis"], w.arg(0).type.dtype.name
-    extent = _atom(w.node.type.shape[axis])
+    extent = atom(w.node.type.shape[axis])
 
     def index(text: str) -> str:
         return w.element(_along(w, axis, text))

@@ -54,7 +54,7 @@ class Storage:
             if buffer.where == "state" and buffer not in parameters:
                 kind = "optimizer" if buffer.name.startswith(OPTIMIZER) else "buffer"
                 slots.append(self._slot(buffer, kind, -1))
-        end = max((self.offsets[b] + int(b.bytes) for b in parameters), default=0)  # type: ignore[arg-type]
+        end = max((self.offsets[b] + int(b.bytes) for b in parameters), default=0)
         for buffer in parameters:
             gradient = Buffer(gradient_of(buffer.name), buffer.dtype, buffer.shape, buffer.strides, "state")
             self.buffers[gradient.name] = gradient
@@ -65,7 +65,8 @@ class Storage:
 
     def _slot(self, buffer: Buffer, kind: str, gradient: int) -> Slot:
         name = buffer.name.removeprefix(OPTIMIZER) if kind == "optimizer" else buffer.name
-        return Slot(name, buffer.dtype, buffer.shape, buffer.strides, self.offsets[buffer], gradient, kind)  # type: ignore[arg-type]
+        shape, strides = (tuple(int(d) for d in dims) for dims in (buffer.shape, buffer.strides))
+        return Slot(name, buffer.dtype, shape, strides, self.offsets[buffer], gradient, kind)
 
     def constant(self, node: Node) -> Buffer:
         """Where a constant array lies."""
@@ -103,7 +104,7 @@ def _stored(value: Array, buffer: Buffer) -> bytes:
     assert isinstance(size, int)
     array = in_memory(value, DTYPES[buffer.dtype])
     flat = np.zeros(size // array.itemsize, array.dtype)
-    strides = [int(s) * array.itemsize for s in buffer.strides]  # type: ignore[call-overload]
+    strides = [int(s) * array.itemsize for s in buffer.strides]
     np.lib.stride_tricks.as_strided(flat, array.shape, strides)[...] = array
     return flat.tobytes()
 

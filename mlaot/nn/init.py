@@ -16,6 +16,22 @@ from mlaot.errors import MlaotError
 from mlaot.ir.types import DType
 from mlaot.nn.arguments import check_choice
 
+__all__ = [
+    "calculate_gain",
+    "constant_",
+    "kaiming_normal_",
+    "kaiming_uniform_",
+    "normal_",
+    "ones_",
+    "orthogonal_",
+    "seed",
+    "trunc_normal_",
+    "uniform_",
+    "xavier_normal_",
+    "xavier_uniform_",
+    "zeros_",
+]
+
 Random = np.random.Generator | int | None
 Shape = int | Sequence[int]
 NdArray = np.ndarray[Any, Any]

@@ -24,6 +24,7 @@ class Op:
     ``vjp(ct, out, *args, **attrs)`` gives one cotangent (or None) per argument. ``batch(node, args, batched, dim)``
     gives the node with a leading ``dim``; ``args`` are batched where ``batched`` says so. ``c(args, t, **attrs)`` is
     the C expression of an elementwise op for values of type suffix ``t`` (``f64`` scalars, ``f64v`` vectors).
+    ``doc`` says in a line what the op computes, of arguments x and y (a, b for two alike).
     ``needs(*types, **attrs)`` are dims that must not be negative for the op to stay within its arguments. ``draws``:
     each example of a batch has a value of its own, even where no argument is batched.
     """
@@ -37,6 +38,7 @@ class Op:
     commutative: bool = False
     needs: Callable[..., Iterable[Dim]] | None = None
     draws: bool = False
+    doc: str = ""
 
     def __post_init__(self) -> None:
         assert self.name not in OPS, f"op {self.name!r} is defined twice"

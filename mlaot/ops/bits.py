@@ -32,13 +32,23 @@ def _not(args: Sequence[str], t: str) -> str:
     return f"({C_NAMES[t]})~{x}" if t in NARROW else f"~{x}"
 
 
-def _bitwise(name: str, reference: Callable[..., Array], c: C, kinds: str = DISCRETE, commutative: bool = False) -> Op:
-    return Op(name, one_type(name, kinds), reference, no_gradient, batch_elementwise, c, commutative)
+def _bitwise(
+    name: str, doc: str, reference: Callable[..., Array], c: C, kinds: str = DISCRETE, commutative: bool = False
+) -> Op:
+    return Op(name, one_type(name, kinds), reference, no_gradient, batch_elementwise, c, commutative, doc=doc)
 
 
-bitwise_and = _bitwise("bitwise_and", np.bitwise_and, _logic("&"), commutative=True)
-bitwise_or = _bitwise("bitwise_or", np.bitwise_or, _logic("|"), commutative=True)
-bitwise_xor = _bitwise("bitwise_xor", np.bitwise_xor, _logic("^"), commutative=True)
-bitwise_not = _bitwise("bitwise_not", np.invert, _not)
-left_shift = _bitwise("left_shift", integers.left_shift, function("left_shift"), INTEGERS)
-right_shift = _bitwise("right_shift", integers.right_shift, function("right_shift"), INTEGERS)
+bitwise_and = _bitwise("bitwise_and", "and, bit by bit", np.bitwise_and, _logic("&"), commutative=True)
+bitwise_or = _bitwise("bitwise_or", "or, bit by bit", np.bitwise_or, _logic("|"), commutative=True)
+bitwise_xor = _bitwise("bitwise_xor", "exclusive or, bit by bit", np.bitwise_xor, _logic("^"), commutative=True)
+bitwise_not = _bitwise("bitwise_not", "every bit turned round", np.invert, _not)
+left_shift = _bitwise(
+    "left_shift", "x times 2 to the y; 0 from the width on", integers.left_shift, function("left_shift"), INTEGERS
+)
+right_shift = _bitwise(
+    "right_shift",
+    "x by 2 to the y, rounded down; 0 or -1 from the width on",
+    integers.right_shift,
+    function("right_shift"),
+    INTEGERS,
+)

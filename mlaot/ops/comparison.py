@@ -17,7 +17,9 @@ from mlaot.ops.dtypes import ANY, FLOATS, NUMBERS, one_type
 from mlaot.ops.elementwise import C, is_float, splat
 
 
-def _comparison(name: str, reference: np.ufunc, symbol: str, kinds: str = NUMBERS, commutative: bool = False) -> Op:
+def _comparison(
+    name: str, reference: np.ufunc, symbol: str, kinds: str = NUMBERS, commutative: bool = False, doc: str = ""
+) -> Op:
     """``a < b``; false where either is nan, but for ``not_equal``."""
 
     def c(args: Sequence[str], t: str) -> str:
@@ -25,25 +27,41 @@ def _comparison(name: str, reference: np.ufunc, symbol: str, kinds: str = NUMBER
         return f"{args[0]} {symbol} {args[1]}"
 
     rule = one_type(name, kinds, boolean)
-    return Op(name, rule, reference, no_gradient, batch_elementwise, c, commutative)
+    doc = doc or f"a {symbol} b; false where either is nan"
+    return Op(name, rule, reference, no_gradient, batch_elementwise, c, commutative, doc=doc)
 
 
-def _question(name: str, reference: np.ufunc, c: C) -> Op:
+def _question(name: str, doc: str, reference: np.ufunc, c: C) -> Op:
     """A property of a float."""
-    return Op(name, one_type(name, FLOATS, boolean), reference, no_gradient, batch_elementwise, c)
+    return Op(name, one_type(name, FLOATS, boolean), reference, no_gradient, batch_elementwise, c, doc=doc)
 
 
 equal = _comparison("equal", np.equal, "==", ANY, commutative=True)
-not_equal = _comparison("not_equal", np.not_equal, "!=", ANY, commutative=True)
+not_equal = _comparison("not_equal", np.not_equal, "!=", ANY, commutative=True, doc="a != b; true where either is nan")
 less = _comparison("less", np.less, "<")
 less_equal = _comparison("less_equal", np.less_equal, "<=")
 greater = _comparison("greater", np.greater, ">")
 greater_equal = _comparison("greater_equal", np.greater_equal, ">=")
 
-isnan = _question("isnan", np.isnan, lambda args, t: f"{args[0]} != {args[0]}")
-isinf = _question("isinf", np.isinf, lambda args, t: f"abs_{t}({args[0]}) == {splat(np.inf, t)}")
-isfinite = _question("isfinite", np.isfinite, lambda args, t: f"abs_{t}({args[0]}) < {splat(np.inf, t)}")
-signbit = _question("signbit", np.signbit, lambda args, t: f"copysign_{t}({splat(1.0, t)}, {args[0]}) < 0")
+isnan = _question("isnan", "whether x is nan", np.isnan, lambda args, t: f"{args[0]} != {args[0]}")
+isinf = _question(
+    "isinf",
+    "whether x is infinite",
+    np.isinf,
+    lambda args, t: f"abs_{t}({args[0]}) == {splat(np.inf, t)}",
+)
+isfinite = _question(
+    "isfinite",
+    "whether x is neither infinite nor nan",
+    np.isfinite,
+    lambda args, t: f"abs_{t}({args[0]}) < {splat(np.inf, t)}",
+)
+signbit = _question(
+    "signbit",
+    "whether the sign of x is minus; true of -0",
+    np.signbit,
+    lambda args, t: f"copysign_{t}({splat(1.0, t)}, {args[0]}) < 0",
+)
 
 
 def _where_type(condition: Type, a: Type, b: Type) -> Type:
@@ -71,7 +89,15 @@ def _vjp_where(ct: Node, out: Node, condition: Node, a: Node, b: Node) -> tuple[
     return None, where(condition, ct, none), where(condition, none, ct)
 
 
-where: Op = Op("where", _where_type, _where_reference, _vjp_where, batch_elementwise, _where_c)
+where: Op = Op(
+    "where",
+    _where_type,
+    _where_reference,
+    _vjp_where,
+    batch_elementwise,
+    _where_c,
+    doc="a where the condition is true, else b",
+)
 
 
 def is_zero(x: Node) -> Node:

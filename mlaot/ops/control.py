@@ -47,6 +47,7 @@ def _result_type(t: Any, index: int) -> Type:
 
 
 def _vjp_result(ct: Node, out: Node, t: Node, index: int) -> tuple[Cotangents]:
+    """To that result; the others have none."""
     return (tuple(ct if i == index else None for i in range(len(_items(t)))),)
 
 
@@ -54,7 +55,14 @@ def _batch_result(node: Node, args: Sequence[Node], batched: Sequence[bool], dim
     raise AssertionError("bug in mlaot: the batched results of a node are its batching rule's")
 
 
-result: Op = Op("result", _result_type, lambda t, index: t[index], _vjp_result, _batch_result)  # type: ignore[arg-type]
+result: Op = Op(
+    "result",
+    _result_type,
+    lambda t, index: t[index],
+    _vjp_result,  # type: ignore[arg-type]
+    _batch_result,
+    doc="one of the results of an op that has several",
+)
 
 
 def _check(op: str, what: str, expected: Sequence[Type], got: Sequence[Type], giver: str) -> None:
@@ -212,7 +220,14 @@ def _batch_scan(node: Node, args: Sequence[Node], batched: Sequence[bool], dim: 
     return [(_swapped(r) if b and i >= carries else r, b) for i, (r, b) in enumerate(zip(many, found, strict=True))]
 
 
-scan: Op = Op("scan", _scan_type, _scan_reference, _vjp_scan, _batch_scan)  # type: ignore[arg-type]
+scan: Op = Op(
+    "scan",
+    _scan_type,
+    _scan_reference,  # type: ignore[arg-type]
+    _vjp_scan,
+    _batch_scan,  # type: ignore[arg-type]
+    doc="a subgraph over the slices along a first axis, carrying values on",
+)
 
 
 # -- while --
@@ -307,7 +322,14 @@ def _until_all_are_done(
     return [(found[n + 1 + shared.index(i)] if i in shared else found[i], True) for i in range(n)]
 
 
-while_: Op = Op("while", _while_type, _while_reference, _vjp_while, _batch_while)  # type: ignore[arg-type]
+while_: Op = Op(
+    "while",
+    _while_type,
+    _while_reference,  # type: ignore[arg-type]
+    _vjp_while,
+    _batch_while,  # type: ignore[arg-type]
+    doc="a subgraph as long as a condition holds, at most `bound` times",
+)
 
 
 # -- cond --
@@ -372,7 +394,14 @@ def _batch_cond(node: Node, args: Sequence[Node], batched: Sequence[bool], dim: 
     return list(zip(results(cond(*args, then=then, otherwise=otherwise)), want, strict=True))
 
 
-cond: Op = Op("cond", _cond_type, _cond_reference, _vjp_cond, _batch_cond)  # type: ignore[arg-type]
+cond: Op = Op(
+    "cond",
+    _cond_type,
+    _cond_reference,  # type: ignore[arg-type]
+    _vjp_cond,
+    _batch_cond,  # type: ignore[arg-type]
+    doc="one of two subgraphs",
+)
 
 
 # -- what the batching rules share --

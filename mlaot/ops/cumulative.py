@@ -48,6 +48,7 @@ def _shifted(x: Node, axis: int, reverse: bool) -> Node:
 
 
 def _vjp_cumsum(ct: Node, out: Node, x: Node, axis: int, reverse: bool = False, exclusive: bool = False) -> tuple[Node]:
+    """The running sum from the other end."""
     return (cumsum(ct, axis=axis, reverse=not reverse, exclusive=exclusive),)
 
 
@@ -61,8 +62,22 @@ def _vjp_cumprod(
     return (mul(before, after),)
 
 
-cumsum: Op = Op("cumsum", _scan_type, _scan(np.add, 0), _vjp_cumsum, by_axis)
-cumprod: Op = Op("cumprod", _scan_type, _scan(np.multiply, 1), _vjp_cumprod, by_axis)
+cumsum: Op = Op(
+    "cumsum",
+    _scan_type,
+    _scan(np.add, 0),
+    _vjp_cumsum,
+    by_axis,
+    doc="running sums along an axis, from either end, with or without the element itself",
+)
+cumprod: Op = Op(
+    "cumprod",
+    _scan_type,
+    _scan(np.multiply, 1),
+    _vjp_cumprod,
+    by_axis,
+    doc="running products along an axis, from either end, with or without the element itself",
+)
 
 
 def _recurrence_type(a: Type, b: Type, axis: int, reverse: bool = False) -> Type:
@@ -85,4 +100,11 @@ def _vjp_recurrence(ct: Node, out: Node, a: Node, b: Node, axis: int, reverse: b
 
 
 # s_i = b_i + a_i * s_{i-1}, from s_0 = b_0 on: the first factor has no part in it.
-linear_recurrence: Op = Op("linear_recurrence", _recurrence_type, _recurrence_reference, _vjp_recurrence, by_axis)
+linear_recurrence: Op = Op(
+    "linear_recurrence",
+    _recurrence_type,
+    _recurrence_reference,
+    _vjp_recurrence,
+    by_axis,
+    doc="s_i = b_i + a_i * s_(i-1) along an axis",
+)

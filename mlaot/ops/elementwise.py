@@ -111,7 +111,7 @@ def _half_literal(value: float, dtype: str) -> str:
 
 
 def _vjp_max(ct: Node, out: Node, *args: Node) -> tuple[Node, ...]:
-    """To the largest; equal ones share evenly, as in PyTorch and JAX."""
+    """To the one chosen; equal ones share evenly, as in PyTorch and JAX."""
     masks = [is_equal(a, out) for a in args]
     share = div(ct, add(*masks))
     return tuple(mul(share, m) for m in masks)
@@ -132,6 +132,7 @@ def _power_reference(x: Array, exponent: float) -> Array:
 
 
 def _vjp_power(ct: Node, out: Node, x: Node, exponent: float) -> tuple[Node | None, ...]:
+    """The exponent times the power by one less."""
     if exponent == 0:
         return (None,)
     below = pow_(x, exponent=exponent - 1) if exponent != 1 else full_like(x, 1.0)
@@ -145,14 +146,23 @@ def _negative(args: Sequence[str], t: str) -> str:
 
 
 def _vjp_cast(ct: Node, out: Node, x: Node, dtype: DType) -> tuple[Node | None, ...]:
+    """Cast back; none from or to integers and bools."""
     smooth = x.type.dtype.kind == out.type.dtype.kind == "f"
     return (cast(ct, dtype=x.type.dtype) if smooth else None,)
 
 
 add: Op = elementwise(
-    "add", _sum, lambda ct, out, *args: (ct,) * len(args), operator("+", "add"), NUMBERS, commutative=True
+    "add",
+    _sum,
+    lambda ct, out, *args: (ct,) * len(args),
+    operator("+", "add"),
+    NUMBERS,
+    commutative=True,
+    doc="the sum of all arguments",
 )
-sub: Op = elementwise("sub", np.subtract, lambda ct, out, a, b: (ct, neg(ct)), operator("-", "sub"), NUMBERS)
+sub: Op = elementwise(
+    "sub", np.subtract, lambda ct, out, a, b: (ct, neg(ct)), operator("-", "sub"), NUMBERS, doc="a - b"
+)
 mul: Op = elementwise(
     "mul",
     np.multiply,
@@ -160,33 +170,44 @@ mul: Op = elementwise(
     operator("*", "mul"),
     NUMBERS,
     commutative=True,
+    doc="a * b",
 )
 div: Op = elementwise(
-    "div", np.divide, lambda ct, out, a, b: (div(ct, b), neg(mul(ct, div(out, b)))), operator("/", "div")
+    "div", np.divide, lambda ct, out, a, b: (div(ct, b), neg(mul(ct, div(out, b)))), operator("/", "div"), doc="a / b"
 )
-copy: Op = elementwise("copy", lambda x: x, lambda ct, out, x: (ct,), lambda args, t: args[0], ANY)
-neg: Op = elementwise("neg", np.negative, lambda ct, out, x: (neg(ct),), _negative, NUMBERS)
-pow_: Op = Op("pow", _power_type, _power_reference, _vjp_power, batch_elementwise, _power)
-exp: Op = elementwise("exp", np.exp, lambda ct, out, x: (mul(ct, out),), function("exp"))
-log: Op = elementwise("log", np.log, lambda ct, out, x: (div(ct, x),), function("log"))
+copy: Op = elementwise(
+    "copy", lambda x: x, lambda ct, out, x: (ct,), lambda args, t: args[0], ANY, doc="x, in memory of its own"
+)
+neg: Op = elementwise("neg", np.negative, lambda ct, out, x: (neg(ct),), _negative, NUMBERS, doc="-x")
+pow_: Op = Op(
+    "pow", _power_type, _power_reference, _vjp_power, batch_elementwise, _power, doc="x to a constant exponent"
+)
+exp: Op = elementwise("exp", np.exp, lambda ct, out, x: (mul(ct, out),), function("exp"), doc="e to the x")
+log: Op = elementwise("log", np.log, lambda ct, out, x: (div(ct, x),), function("log"), doc="the natural logarithm")
 tanh: Op = elementwise(
     "tanh",
     np.tanh,
     lambda ct, out, x: (mul(ct, sub(full_like(x, 1.0), mul(out, out))),),
     function("tanh"),
+    doc="the hyperbolic tangent",
 )
-sqrt: Op = elementwise("sqrt", np.sqrt, lambda ct, out, x: (div(mul(full_like(x, 0.5), ct), out),), function("sqrt"))
-abs_: Op = elementwise("abs", np.abs, lambda ct, out, x: (mul(ct, sign(x)),), function("abs"), NUMBERS)
-sign: Op = elementwise("sign", np.sign, no_gradient, function("sign"), NUMBERS)
+sqrt: Op = elementwise(
+    "sqrt", np.sqrt, lambda ct, out, x: (div(mul(full_like(x, 0.5), ct), out),), function("sqrt"), doc="the square root"
+)
+abs_: Op = elementwise(
+    "abs", np.abs, lambda ct, out, x: (mul(ct, sign(x)),), function("abs"), NUMBERS, doc="the size of x"
+)
+sign: Op = elementwise("sign", np.sign, no_gradient, function("sign"), NUMBERS, doc="-1, 0 or 1 by the sign of x")
 relu: Op = elementwise(
     "relu",
     lambda x: np.maximum(x, x.dtype.type(0)),
     lambda ct, out, x: (mul(ct, step(out)),),
     function("relu"),
     NUMBERS,
+    doc="max(x, 0)",
 )
 # The masks of gradients: 1 where x > 0, or where a == b, else 0.
-step: Op = elementwise("step", _step, no_gradient, function("step"), NUMBERS)
+step: Op = elementwise("step", _step, no_gradient, function("step"), NUMBERS, doc="1 where x > 0, else 0, of x's dtype")
 is_equal: Op = elementwise(
     "is_equal",
     lambda a, b: np.asarray(a == b).astype(a.dtype),
@@ -194,11 +215,32 @@ is_equal: Op = elementwise(
     function("eq"),
     NUMBERS,
     commutative=True,
+    doc="1 where a == b, else 0, of their dtype",
 )
 maximum: Op = elementwise(
-    "maximum", lambda *args: reduce(np.maximum, args), _vjp_max, function("max"), NUMBERS, commutative=True
+    "maximum",
+    lambda *args: reduce(np.maximum, args),
+    _vjp_max,
+    function("max"),
+    NUMBERS,
+    commutative=True,
+    doc="the largest of the arguments; nan where one is",
 )
 minimum: Op = elementwise(
-    "minimum", lambda *args: reduce(np.minimum, args), _vjp_max, function("min"), NUMBERS, commutative=True
+    "minimum",
+    lambda *args: reduce(np.minimum, args),
+    _vjp_max,
+    function("min"),
+    NUMBERS,
+    commutative=True,
+    doc="the smallest of the arguments; nan where one is",
 )
-cast: Op = Op("cast", lambda x, dtype: Type(dtype, x.shape), convert, _vjp_cast, batch_elementwise, conversion)
+cast: Op = Op(
+    "cast",
+    lambda x, dtype: Type(dtype, x.shape),
+    convert,
+    _vjp_cast,
+    batch_elementwise,
+    conversion,
+    doc="x in another dtype; from float to integer saturates, nan becomes 0",
+)

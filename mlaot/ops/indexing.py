@@ -97,6 +97,7 @@ def _valid(indices: Node, n: Dim) -> Node:
 
 
 def _vjp_gather(ct: Node, out: Node, x: Node, indices: Node, lead: int) -> tuple[Node, None]:
+    """Each cotangent added to the row that was read."""
     places = _clamped(indices, x.type.shape[lead])
     return scatter(full_like(x, 0.0), places, ct, lead=lead, mode="add"), None
 
@@ -113,7 +114,14 @@ def _lifted(args: Sequence[Node], batched: Sequence[bool], dim: Dim) -> list[Nod
     return [a if b else lift(a, dim) for a, b in zip(args, batched, strict=True)]
 
 
-gather: Op = Op("gather", _gather_type, _gather_reference, _vjp_gather, _batch_gather)
+gather: Op = Op(
+    "gather",
+    _gather_type,
+    _gather_reference,
+    _vjp_gather,
+    _batch_gather,
+    doc="the rows that computed indices name; indices out of range are clamped",
+)
 
 
 def _scatter_type(x: Type, indices: Type, updates: Type, lead: int, mode: str) -> Type:
@@ -177,6 +185,7 @@ def _vjp_extreme(ct: Node, out: Node, x: Node, indices: Node, updates: Node, lea
 
 
 def _vjp_scatter(ct: Node, out: Node, x: Node, indices: Node, updates: Node, lead: int, mode: str) -> Cotangents:
+    """To what stays in the result: of several updates set, to the last; of equal extremes, shared evenly."""
     if mode == "add":
         return ct, None, _selected(_valid(indices, x.type.shape[lead]), ct, indices, lead)
     if mode == "set":
@@ -190,4 +199,11 @@ def _batch_scatter(node: Node, args: Sequence[Node], batched: Sequence[bool], di
 
 
 # "set": the last of several updates of one place stays, in row-major order. "max" and "min" pass nan on.
-scatter: Op = Op("scatter", _scatter_type, _scatter_reference, _vjp_scatter, _batch_scatter)
+scatter: Op = Op(
+    "scatter",
+    _scatter_type,
+    _scatter_reference,
+    _vjp_scatter,
+    _batch_scatter,
+    doc="rows set to updates at computed indices, or to their sum, maximum, minimum; dropped out of range",
+)

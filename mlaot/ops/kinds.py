@@ -55,7 +55,8 @@ def is_free(node: Node) -> bool:
 
 def is_elementwise(node: Node) -> bool:
     if node.op is st.one_hot:  # in vectors of floats; otherwise a move
-        return node.type.dtype.name in VECTORS and node.arg(0).type.dtype.name in LOADED
+        vectors = node.type.dtype.name in VECTORS and node.arg(0).type.dtype.name in LOADED
+        return vectors and not is_narrow(node.type.shape)
     return node.op.batch is batch_elementwise
 
 

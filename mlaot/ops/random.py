@@ -59,5 +59,11 @@ def _batch_random_bits(node: Node, args: Sequence[Node], batched: Sequence[bool]
 
 
 random_bits: Op = Op(
-    "random_bits", _random_bits_type, _random_bits_reference, no_gradient, _batch_random_bits, draws=True
+    "random_bits",
+    _random_bits_type,
+    _random_bits_reference,
+    no_gradient,
+    _batch_random_bits,
+    draws=True,
+    doc="32 random bits an element, by Threefry-2x32 from a key and a counter",
 )

@@ -101,10 +101,25 @@ sum_: Op = Op(
     _accumulate(np.add),
     lambda ct, out, x, axes: (_spread(ct, x, axes),),
     _batch_reduction,
+    doc="the sum over axes",
 )
-prod: Op = Op("prod", _accumulated, _accumulate(np.multiply), _vjp_prod, _batch_reduction)
-max_: Op = Op("max", _picked, _extreme(np.maximum, -1), _vjp_extreme, _batch_reduction)
-min_: Op = Op("min", _picked, _extreme(np.minimum, 1), _vjp_extreme, _batch_reduction)
+prod: Op = Op("prod", _accumulated, _accumulate(np.multiply), _vjp_prod, _batch_reduction, doc="the product over axes")
+max_: Op = Op(
+    "max",
+    _picked,
+    _extreme(np.maximum, -1),
+    _vjp_extreme,
+    _batch_reduction,
+    doc="the largest over axes (any, of bools); nan where one is",
+)
+min_: Op = Op(
+    "min",
+    _picked,
+    _extreme(np.minimum, 1),
+    _vjp_extreme,
+    _batch_reduction,
+    doc="the smallest over axes (all, of bools); nan where one is",
+)
 
 
 def _arg_type(x: Type, axis: int) -> Type:
@@ -123,8 +138,22 @@ def _arg(pick: Callable[..., Array]) -> Callable[..., Array]:
 
 
 # The first of equal ones; nan counts as the extreme.
-argmax: Op = Op("argmax", _arg_type, _arg(np.argmax), no_gradient, by_axis)
-argmin: Op = Op("argmin", _arg_type, _arg(np.argmin), no_gradient, by_axis)
+argmax: Op = Op(
+    "argmax",
+    _arg_type,
+    _arg(np.argmax),
+    no_gradient,
+    by_axis,
+    doc="the index of the largest along an axis, the first of equals; of nan where there is one",
+)
+argmin: Op = Op(
+    "argmin",
+    _arg_type,
+    _arg(np.argmin),
+    no_gradient,
+    by_axis,
+    doc="the index of the smallest along an axis, the first of equals; of nan where there is one",
+)
 
 
 def parse_spec(spec: str) -> tuple[str, str, str]:
@@ -177,4 +206,11 @@ def _contract_reference(a: Array, b: Array, spec: str) -> Array:
     return result.astype(a.dtype)
 
 
-contract: Op = Op("contract", _contract_type, _contract_reference, _vjp_contract, _batch_contract)
+contract: Op = Op(
+    "contract",
+    _contract_type,
+    _contract_reference,
+    _vjp_contract,
+    _batch_contract,
+    doc="a sum of products by labels, such as ab,bc->ac: matrix products, with any batch axes",
+)

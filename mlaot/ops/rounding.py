@@ -41,16 +41,23 @@ def _nextafter_type(x: Type, y: Type) -> Type:
     return one_type("nextafter", "f")(x, y)
 
 
-floor: Op = elementwise("floor", np.floor, no_gradient, function("floor"))
-ceil: Op = elementwise("ceil", np.ceil, no_gradient, function("ceil"))
-trunc: Op = elementwise("trunc", np.trunc, no_gradient, function("trunc"))
-round_: Op = elementwise("round", np.rint, no_gradient, function("round"))  # halves to even
+floor: Op = elementwise(
+    "floor", np.floor, no_gradient, function("floor"), doc="the largest whole number that is not above x"
+)
+ceil: Op = elementwise(
+    "ceil", np.ceil, no_gradient, function("ceil"), doc="the smallest whole number that is not below x"
+)
+trunc: Op = elementwise("trunc", np.trunc, no_gradient, function("trunc"), doc="x without its fraction")
+round_: Op = elementwise(
+    "round", np.rint, no_gradient, function("round"), doc="the nearest whole number; halves to the even one"
+)
 floor_divide: Op = elementwise(
     "floor_divide",
     _on_integers(np.floor_divide, integers.floor_divide),
     no_gradient,
     function("floor_divide"),
     NUMBERS,
+    doc="x / y rounded down; of integers 0 where y is 0",
 )
 remainder: Op = elementwise(
     "remainder",
@@ -58,9 +65,19 @@ remainder: Op = elementwise(
     _vjp_remainder,
     function("remainder"),
     NUMBERS,
+    doc="what x / y rounded down leaves, with the sign of y",
 )
-fmod: Op = elementwise("fmod", _on_integers(np.fmod, integers.fmod), _vjp_fmod, function("fmod"), NUMBERS)
-copysign: Op = elementwise("copysign", np.copysign, _vjp_copysign, function("copysign"))
+fmod: Op = elementwise(
+    "fmod",
+    _on_integers(np.fmod, integers.fmod),
+    _vjp_fmod,
+    function("fmod"),
+    NUMBERS,
+    doc="what x / y rounded towards 0 leaves, with the sign of x",
+)
+copysign: Op = elementwise(
+    "copysign", np.copysign, _vjp_copysign, function("copysign"), doc="the size of x with the sign of y"
+)
 nextafter: Op = Op(
     "nextafter",
     _nextafter_type,
@@ -68,4 +85,5 @@ nextafter: Op = Op(
     lambda ct, out, x, y: (ct, None),
     batch_elementwise,
     function("nextafter"),
+    doc="the number beside x, towards y",
 )

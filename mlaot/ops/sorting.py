@@ -24,4 +24,11 @@ def _argsort_reference(x: Array, axis: int, descending: bool = False) -> Array:
 
 
 # Stable: equal elements (0 and -0 too) keep their order, also when descending; nan comes last either way.
-argsort: Op = Op("argsort", _argsort_type, _argsort_reference, no_gradient, by_axis)
+argsort: Op = Op(
+    "argsort",
+    _argsort_type,
+    _argsort_reference,
+    no_gradient,
+    by_axis,
+    doc="the indices that sort an axis: stable, nan last, ascending or descending",
+)

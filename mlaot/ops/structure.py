@@ -12,7 +12,7 @@ from mlaot.errors import MlaotError
 from mlaot.ir import Dim, DType, Literal, Node, Type
 from mlaot.ir import dims as dims_
 from mlaot.ir.types import boolean, i64
-from mlaot.ops.base import Array, Op, accumulator, fill, full_like, lift, scalar_type
+from mlaot.ops.base import Array, Op, accumulator, fill, full_like, lift, no_gradient, scalar_type
 
 Dims = tuple[Dim, ...]
 Ints = tuple[int, ...]
@@ -22,12 +22,13 @@ def _no_reference(*_: Array, **__: Any) -> Array:
     raise AssertionError("bug in mlaot: an input has no value of its own")
 
 
-input_: Op = Op("input", lambda name, type, **notes: type, _no_reference)
+input_: Op = Op("input", lambda name, type, **notes: type, _no_reference, doc="an argument, a parameter or a buffer")
 const: Op = Op(
     "const",
     lambda value: Type(value.dtype, value.array.shape),
     lambda value: value.array,
     lambda ct, out, value: (),
+    doc="an array that is known when the module is built",
 )
 
 
@@ -49,6 +50,7 @@ def _broadcast_reference(x: Array, shape: tuple[int, ...], axes: tuple[int, ...]
 
 
 def _vjp_broadcast(ct: Node, out: Node, x: Node, shape: tuple[Dim, ...], axes: tuple[int, ...]) -> tuple[Node]:
+    """The sum over the new axes."""
     from mlaot.ops.reduction import sum_
 
     return (sum_(ct, axes=tuple(i for i in range(len(shape)) if i not in axes)),)
@@ -59,7 +61,14 @@ def _batch_broadcast(node: Node, args: Sequence[Node], batched: Sequence[bool], 
     return broadcast(args[0], shape=(dim, *shape), axes=(0, *[a + 1 for a in axes]))
 
 
-broadcast: Op = Op("broadcast", _broadcast_type, _broadcast_reference, _vjp_broadcast, _batch_broadcast)
+broadcast: Op = Op(
+    "broadcast",
+    _broadcast_type,
+    _broadcast_reference,
+    _vjp_broadcast,
+    _batch_broadcast,
+    doc="x repeated along new axes; a view",
+)
 
 
 def _transpose_type(x: Type, perm: tuple[int, ...]) -> Type:
@@ -74,6 +83,7 @@ transpose: Op = Op(
     lambda x, perm: np.transpose(x, perm),
     lambda ct, out, x, perm: (transpose(ct, perm=tuple(int(i) for i in np.argsort(perm))),),
     lambda node, args, batched, dim: transpose(args[0], perm=(0, *[p + 1 for p in node.attrs["perm"]])),
+    doc="the axes in another order; a view",
 )
 
 
@@ -89,6 +99,7 @@ reshape: Op = Op(
     lambda x, shape: x.reshape(shape),
     lambda ct, out, x, shape: (reshape(ct, shape=x.type.shape),),
     lambda node, args, batched, dim: reshape(args[0], shape=(dim, *node.attrs["shape"])),
+    doc="another shape, the same elements in row-major order",
 )
 
 
@@ -106,6 +117,7 @@ def _take_reference(x: Array, indices: Literal, lead: int = 0) -> Array:
 
 
 def _vjp_take(ct: Node, out: Node, x: Node, indices: Literal, lead: int = 0) -> tuple[Node]:
+    """Each cotangent added to the element that was taken."""
     return (put_add(ct, indices=indices, lead=lead, shape=x.type.shape[lead:]),)
 
 
@@ -114,7 +126,14 @@ def _batch_lead(node: Node, args: Sequence[Node], batched: Sequence[bool], dim: 
 
 
 # The elements of x, flat behind its first `lead` axes, that `indices` names.
-take: Op = Op("take", _take_type, _take_reference, _vjp_take, _batch_lead)
+take: Op = Op(
+    "take",
+    _take_type,
+    _take_reference,
+    _vjp_take,
+    _batch_lead,
+    doc="the elements that constant indices name, flat behind the first axes",
+)
 
 
 def _put_add_type(x: Type, indices: Literal, lead: int, shape: tuple[int, ...]) -> Type:
@@ -128,11 +147,19 @@ def _put_add_reference(x: Array, indices: Literal, lead: int, shape: tuple[int, 
 
 
 def _vjp_put_add(ct: Node, out: Node, x: Node, indices: Literal, lead: int, shape: tuple[int, ...]) -> tuple[Node]:
+    """Taken from the places that were added to."""
     return (take(ct, indices=indices, lead=lead),)
 
 
 # The gradient of take: each element added to the place it was taken from.
-put_add: Op = Op("put_add", _put_add_type, _put_add_reference, _vjp_put_add, _batch_lead)
+put_add: Op = Op(
+    "put_add",
+    _put_add_type,
+    _put_add_reference,
+    _vjp_put_add,
+    _batch_lead,
+    doc="the transpose of take: every element added to the place it was taken from",
+)
 
 
 def _item_type(x: Type, index: int) -> Type:
@@ -145,6 +172,7 @@ item: Op = Op(
     lambda x, index: x.reshape(-1)[index],
     lambda ct, out, x, index: (put_add(ct, indices=scalar_index(index), lead=0, shape=x.type.shape),),
     lambda node, args, batched, dim: take(args[0], indices=scalar_index(node.attrs["index"]), lead=1),
+    doc="one element as a scalar",
 )
 
 
@@ -181,7 +209,14 @@ def _batch_stack(node: Node, args: Sequence[Node], batched: Sequence[bool], dim:
     return stack(*lifted, axis=node.attrs.get("axis", 0) + 1)
 
 
-stack: Op = Op("stack", _stack_type, lambda *args, axis=0: np.stack(args, axis), _vjp_stack, _batch_stack)
+stack: Op = Op(
+    "stack",
+    _stack_type,
+    lambda *args, axis=0: np.stack(args, axis),
+    _vjp_stack,
+    _batch_stack,
+    doc="arguments of one type along a new axis",
+)
 
 
 def _concat_type(*types: Type, axis: int = 0) -> Type:
@@ -200,6 +235,7 @@ def _concat_type(*types: Type, axis: int = 0) -> Type:
 
 
 def _vjp_concat(ct: Node, out: Node, *args: Node, axis: int = 0) -> tuple[Node, ...]:
+    """One slice each."""
     parts: list[Node] = []
     start: Dim = 0
     for a in args:
@@ -213,7 +249,14 @@ def _batch_concat(node: Node, args: Sequence[Node], batched: Sequence[bool], dim
     return concat(*lifted, axis=node.attrs.get("axis", 0) + 1)
 
 
-concat: Op = Op("concat", _concat_type, lambda *args, axis=0: np.concatenate(args, axis), _vjp_concat, _batch_concat)
+concat: Op = Op(
+    "concat",
+    _concat_type,
+    lambda *args, axis=0: np.concatenate(args, axis),
+    _vjp_concat,
+    _batch_concat,
+    doc="arguments one after the other along an axis",
+)
 
 
 def _slice_needs(x: Type, start: Dims, size: Dims, step: tuple[int, ...]) -> Iterator[Dim]:
@@ -268,7 +311,15 @@ def _batch_slice(node: Node, args: Sequence[Node], batched: Sequence[bool], dim:
 
 
 # Element i of the result is x[start + i * step], along each axis; a step may be negative.
-slice_: Op = Op("slice", _slice_type, _slice_reference, _vjp_slice, _batch_slice, needs=_slice_needs)
+slice_: Op = Op(
+    "slice",
+    _slice_type,
+    _slice_reference,
+    _vjp_slice,
+    _batch_slice,
+    needs=_slice_needs,
+    doc="x[start + i * step] along each axis, of any step but 0; a view",
+)
 
 
 def part(x: Node, axis: int, start: Dim, size: Dim) -> Node:
@@ -312,6 +363,7 @@ def _inside(x: Node, low: Dims, high: Dims, interior: tuple[int, ...]) -> Node:
 def _vjp_pad(
     ct: Node, out: Node, x: Node, value: Node, low: Dims, high: Dims, interior: tuple[int, ...]
 ) -> tuple[Node, Node]:
+    """The elements' own cotangents; the sum of all others for the value."""
     from mlaot.ops.comparison import where
     from mlaot.ops.reduction import sum_
 
@@ -336,7 +388,15 @@ def _batch_pad(node: Node, args: Sequence[Node], batched: Sequence[bool], dim: D
 
 # `low` values before, `high` after and `interior` between the elements of each axis. The extent is
 # low + n + (n - 1) * interior + high also where n is 0.
-pad: Op = Op("pad", _pad_type, _pad_reference, _vjp_pad, _batch_pad, needs=_pad_needs)
+pad: Op = Op(
+    "pad",
+    _pad_type,
+    _pad_reference,
+    _vjp_pad,
+    _batch_pad,
+    needs=_pad_needs,
+    doc="x with a value before, after and between its elements",
+)
 
 
 def _window_needs(x: Type, axes: Ints, sizes: Ints, strides: Ints, dilations: Ints) -> Iterator[Dim]:
@@ -378,6 +438,7 @@ def _window_reference(x: Array, axes: Ints, sizes: Ints, strides: Ints, dilation
 
 
 def _vjp_window(ct: Node, out: Node, x: Node, **attrs: Any) -> tuple[Node]:
+    """Every window's cotangents added to their places: `fold`."""
     return (fold(ct, **attrs, shape=x.type.shape),)
 
 
@@ -386,7 +447,15 @@ def _batch_window(node: Node, args: Sequence[Node], batched: Sequence[bool], dim
 
 
 # Sliding windows: y[.., p, .., k] = x[.., p * stride + k * dilation, ..], the window axes last, in the order of `axes`.
-window: Op = Op("window", _window_type, _window_reference, _vjp_window, _batch_window, needs=_window_needs)
+window: Op = Op(
+    "window",
+    _window_type,
+    _window_reference,
+    _vjp_window,
+    _batch_window,
+    needs=_window_needs,
+    doc="sliding windows, with stride and dilation; a view",
+)
 
 
 def _fold_needs(y: Type, shape: Dims, **attrs: Any) -> Iterator[Dim]:
@@ -412,6 +481,7 @@ def _fold_reference(y: Array, axes: Ints, sizes: Ints, strides: Ints, dilations:
 
 
 def _vjp_fold(ct: Node, out: Node, y: Node, shape: Dims, **attrs: Any) -> tuple[Node]:
+    """The windows of the cotangent: `window`."""
     return (window(ct, **attrs),)
 
 
@@ -421,7 +491,15 @@ def _batch_fold(node: Node, args: Sequence[Node], batched: Sequence[bool], dim: 
 
 
 # The transpose of window: every element of a window is added to the place it was seen at.
-fold: Op = Op("fold", _fold_type, _fold_reference, _vjp_fold, _batch_fold, needs=_fold_needs)
+fold: Op = Op(
+    "fold",
+    _fold_type,
+    _fold_reference,
+    _vjp_fold,
+    _batch_fold,
+    needs=_fold_needs,
+    doc="the transpose of window: every element of every window added to its place",
+)
 
 
 def _one_hot_type(label: Type, classes: Dim, dtype: DType) -> Type:
@@ -434,8 +512,9 @@ one_hot: Op = Op(
     "one_hot",
     _one_hot_type,
     lambda label, classes, dtype: (label[..., None] == np.arange(classes)).astype(dtype.numpy),
-    lambda ct, out, label, classes, dtype: (None,),
+    no_gradient,
     lambda node, args, batched, dim: one_hot(args[0], **node.attrs),
+    doc="1 where the class is the label, else 0, along a new last axis",
 )
 
 
@@ -445,6 +524,7 @@ size: Op = Op(
     lambda dim, dtype: Type(dtype, ()),
     lambda dim, dtype: np.asarray(dim, dtype.numpy),
     lambda ct, out, **_: (),
+    doc="the extent of a named dim as a number",
 )
 
 
@@ -460,4 +540,4 @@ def _iota_reference(shape: tuple[int, ...], axis: int, dtype: DType) -> Array:
 
 
 # 0, 1, 2.. along an axis.
-iota: Op = Op("iota", _iota_type, _iota_reference, lambda ct, out, **_: ())
+iota: Op = Op("iota", _iota_type, _iota_reference, lambda ct, out, **_: (), doc="0, 1, 2.. along an axis")

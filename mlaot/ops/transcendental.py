@@ -23,14 +23,14 @@ from mlaot.ops.elementwise import add, div, elementwise, exp, function, log, mul
 HALF_ROOT_PI = math.sqrt(math.pi) / 2
 
 
-def _smooth(name: str, reference: Callable[[Array], Array], slope: Callable[[Node, Node], Node]) -> Op:
+def _smooth(name: str, doc: str, reference: Callable[[Array], Array], slope: Callable[[Node, Node], Node]) -> Op:
     """A function of one argument; ``slope(x, out)`` is what the cotangent is multiplied by."""
-    return elementwise(name, reference, lambda ct, out, x: (mul(ct, slope(x, out)),), function(name))
+    return elementwise(name, reference, lambda ct, out, x: (mul(ct, slope(x, out)),), function(name), doc=doc)
 
 
-def _inverse(name: str, reference: Callable[[Array], Array], steepness: Callable[[Node], Node]) -> Op:
+def _inverse(name: str, doc: str, reference: Callable[[Array], Array], steepness: Callable[[Node], Node]) -> Op:
     """A function of one argument; ``steepness(x)`` is what the cotangent is divided by."""
-    return elementwise(name, reference, lambda ct, out, x: (div(ct, steepness(x)),), function(name))
+    return elementwise(name, reference, lambda ct, out, x: (div(ct, steepness(x)),), function(name), doc=doc)
 
 
 def _one(x: Node) -> Node:
@@ -71,12 +71,13 @@ def _length(x: Node, y: Node) -> Node:
 
 
 def _vjp_hypot(ct: Node, out: Node, x: Node, y: Node) -> tuple[Node, ...]:
+    """x and y by the length; 0 at the origin."""
     length = _length(x, y)
     return mul(ct, div(x, length)), mul(ct, div(y, length))
 
 
 def _vjp_atan2(ct: Node, out: Node, y: Node, x: Node) -> tuple[Node, ...]:
-    """Divided twice by the length: its square may leave the range."""
+    """x and -y by the square of the length, 0 at the origin; divided twice, as the square may leave the range."""
     length = _length(x, y)
     share = div(ct, length)
     return mul(share, div(x, length)), neg(mul(share, div(y, length)))
@@ -109,30 +110,50 @@ def _erfinv(x: float) -> float:
     return math.copysign(z, x)
 
 
-power: Op = elementwise("power", _power_reference, _vjp_power, function("pow"), NUMBERS)
-hypot: Op = elementwise("hypot", np.hypot, _vjp_hypot, function("hypot"))
-atan2: Op = elementwise("atan2", np.arctan2, _vjp_atan2, function("atan2"))
+power: Op = elementwise("power", _power_reference, _vjp_power, function("pow"), NUMBERS, doc="x to the y")
+hypot: Op = elementwise("hypot", np.hypot, _vjp_hypot, function("hypot"), doc="sqrt(x^2 + y^2), without overflow")
+atan2: Op = elementwise(
+    "atan2", np.arctan2, _vjp_atan2, function("atan2"), doc="the angle of the point (x, y), its arguments being y and x"
+)
 
-exp2: Op = _smooth("exp2", np.exp2, lambda x, out: _scaled(out, math.log(2)))
-expm1: Op = _smooth("expm1", np.expm1, lambda x, out: exp(x))  # out + 1 would lose the digits of a small one
-log2: Op = _inverse("log2", np.log2, lambda x: _scaled(x, math.log(2)))
-log10: Op = _inverse("log10", np.log10, lambda x: _scaled(x, math.log(10)))
-log1p: Op = _inverse("log1p", np.log1p, lambda x: add(_one(x), x))
+exp2: Op = _smooth("exp2", "2 to the x", np.exp2, lambda x, out: _scaled(out, math.log(2)))
+expm1: Op = _smooth(
+    "expm1", "exp(x) - 1, accurate near 0", np.expm1, lambda x, out: exp(x)
+)  # out + 1 would lose the digits of a small one
+log2: Op = _inverse("log2", "the logarithm to base 2", np.log2, lambda x: _scaled(x, math.log(2)))
+log10: Op = _inverse("log10", "the logarithm to base 10", np.log10, lambda x: _scaled(x, math.log(10)))
+log1p: Op = _inverse("log1p", "log(1 + x), accurate near 0", np.log1p, lambda x: add(_one(x), x))
 
-sin: Op = _smooth("sin", np.sin, lambda x, out: cos(x))
-cos: Op = _smooth("cos", np.cos, lambda x, out: neg(sin(x)))
-tan: Op = _smooth("tan", np.tan, lambda x, out: _one_plus_square(out))
-asin: Op = _inverse("asin", np.arcsin, lambda x: sqrt(_one_minus_square(x)))
-acos: Op = _inverse("acos", np.arccos, lambda x: neg(sqrt(_one_minus_square(x))))
-atan: Op = _inverse("atan", np.arctan, _one_plus_square)
+sin: Op = _smooth("sin", "the sine", np.sin, lambda x, out: cos(x))
+cos: Op = _smooth("cos", "the cosine", np.cos, lambda x, out: neg(sin(x)))
+tan: Op = _smooth("tan", "the tangent", np.tan, lambda x, out: _one_plus_square(out))
+asin: Op = _inverse("asin", "the angle in -pi/2..pi/2 whose sine is x", np.arcsin, lambda x: sqrt(_one_minus_square(x)))
+acos: Op = _inverse(
+    "acos", "the angle in 0..pi whose cosine is x", np.arccos, lambda x: neg(sqrt(_one_minus_square(x)))
+)
+atan: Op = _inverse("atan", "the angle in -pi/2..pi/2 whose tangent is x", np.arctan, _one_plus_square)
 
-sinh: Op = _smooth("sinh", np.sinh, lambda x, out: cosh(x))
-cosh: Op = _smooth("cosh", np.cosh, lambda x, out: sinh(x))
-asinh: Op = _inverse("asinh", np.arcsinh, lambda x: sqrt(_one_plus_square(x)))
-acosh: Op = _inverse("acosh", np.arccosh, lambda x: mul(sqrt(sub(x, _one(x))), sqrt(add(x, _one(x)))))
-atanh: Op = _inverse("atanh", np.arctanh, _one_minus_square)
+sinh: Op = _smooth("sinh", "the hyperbolic sine", np.sinh, lambda x, out: cosh(x))
+cosh: Op = _smooth("cosh", "the hyperbolic cosine", np.cosh, lambda x, out: sinh(x))
+asinh: Op = _inverse("asinh", "the inverse of sinh", np.arcsinh, lambda x: sqrt(_one_plus_square(x)))
+acosh: Op = _inverse(
+    "acosh",
+    "the inverse of cosh, not negative",
+    np.arccosh,
+    lambda x: mul(sqrt(sub(x, _one(x))), sqrt(add(x, _one(x)))),
+)
+atanh: Op = _inverse("atanh", "the inverse of tanh", np.arctanh, _one_minus_square)
 
-sigmoid: Op = _smooth("sigmoid", _sigmoid, lambda x, out: mul(out, sub(_one(x), out)))
-erf: Op = _smooth("erf", _each(math.erf), lambda x, out: _scaled(exp(neg(mul(x, x))), 1 / HALF_ROOT_PI))
-erfc: Op = _smooth("erfc", _each(math.erfc), lambda x, out: _scaled(exp(neg(mul(x, x))), -1 / HALF_ROOT_PI))
-erfinv: Op = _smooth("erfinv", _each(_erfinv), lambda x, out: _scaled(exp(mul(out, out)), HALF_ROOT_PI))
+sigmoid: Op = _smooth("sigmoid", "1 / (1 + exp(-x))", _sigmoid, lambda x, out: mul(out, sub(_one(x), out)))
+erf: Op = _smooth(
+    "erf", "the error function", _each(math.erf), lambda x, out: _scaled(exp(neg(mul(x, x))), 1 / HALF_ROOT_PI)
+)
+erfc: Op = _smooth(
+    "erfc",
+    "1 - erf(x), accurate for large x",
+    _each(math.erfc),
+    lambda x, out: _scaled(exp(neg(mul(x, x))), -1 / HALF_ROOT_PI),
+)
+erfinv: Op = _smooth(
+    "erfinv", "the inverse of erf", _each(_erfinv), lambda x, out: _scaled(exp(mul(out, out)), HALF_ROOT_PI)
+)

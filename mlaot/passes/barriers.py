@@ -1,7 +1,7 @@
 """Where gradients have been derived, what stopped them is an identity. Bit-exact.
 
-    v1 = stop_gradient(v0)
-    v2 = exp(v1)              =>    v2 = exp(v0)
+v1 = stop_gradient(v0)
+v2 = exp(v1)              =>    v2 = exp(v0)
 """
 
 from __future__ import annotations

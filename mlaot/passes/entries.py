@@ -7,10 +7,10 @@
                                               update: lr -> writes p - lr * gradient(p)
 
 The loss of a batch is the mean over its examples. A model without a loss has ``forward`` only. An input that nothing
-needs stays: ``forward`` takes the arguments of the model's function, the others take all inputs. Where the model behaves
-otherwise in training (dropout, normalization), the graph ``training`` is what ``train_step`` and ``accumulate`` are made
-of. An optimizer other than stochastic gradient descent is Python over arrays: it is traced into both entries that update,
-and keeps its arrays in further slots.
+needs stays: ``forward`` takes the arguments of the model's function, the others take all inputs. Where the model
+behaves otherwise in training (dropout, normalization), the graph ``training`` is what ``train_step`` and ``accumulate``
+are made of. An optimizer other than stochastic gradient descent is Python over arrays: it is traced into both entries
+that update, and keeps its arrays in further slots.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def copy_into(graph: Graph, roots: Iterable[Node], name: str, *, keep: Iterable[
 
 
 def _forward(model: Graph, outputs: dict[str, Node], arguments: tuple[str, ...]) -> Graph:
-    graph, copies = copy_into(model, [*outputs.values(), *_written(model)], "forward", keep=arguments)
+    graph, copies = copy_into(model, [*outputs.values(), *_written(model)], "forward", keep=(*arguments, *model.writes))
     graph.outputs = {k: copies[v] for k, v in outputs.items()}
     graph.writes = {k: copies[v.find()] for k, v in model.writes.items()}
     return graph
@@ -109,7 +109,7 @@ def _differentiated(module: Module, model: Graph, name: str) -> tuple[Graph, dic
     """A copy of ``model`` with what it writes; the copies, the mean loss, and the gradient of each parameter."""
     loss = model.outputs["loss"].find()
     roots = [*_results(model).values(), *_written(model), loss] if name == "accumulate" else [*_written(model), loss]
-    inputs = [key for key in model.inputs if key not in module.state]
+    inputs = [key for key in model.inputs if key not in module.state or key in model.writes]
     graph, copies = copy_into(model, roots, name, keep=inputs)
     graph.writes = {k: copies[v.find()] for k, v in model.writes.items()}
     mean = _mean(copies[loss])

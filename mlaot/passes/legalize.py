@@ -18,7 +18,6 @@ from mlaot.ops.control import cond, scan, while_
 from mlaot.ops.kinds import REDUCTIONS, base_of, is_free, is_reduction, is_stored, is_view
 from mlaot.passes.rewrite import Rule, rewrite
 
-
 CONTROL = (scan, while_, cond)
 
 

@@ -1,6 +1,6 @@
 """A pass over a graph and, before it, over the subgraphs of its control flow.
 
-    v2 = scan(v0, v1, body=<body: 9 nodes>)    =>    v2 = scan(v0, v1, body=<body: 7 nodes>)
+v2 = scan(v0, v1, body=<body: 9 nodes>)    =>    v2 = scan(v0, v1, body=<body: 7 nodes>)
 """
 
 from __future__ import annotations

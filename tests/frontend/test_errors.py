@@ -44,7 +44,10 @@ def added_into(x: Any) -> Any:
 CASES: dict[str, tuple[Case, str]] = {
     "branch": (lambda x: x if x.sum() > 0 else -x, f"bool(x) of bool[]: {BOOL}"),
     "not": (lambda x: not x, f"bool(x) of f32[8]: {BOOL}"),
-    "float": (lambda x: float(x.sum()), f"float(x) of f32[]: {UNKNOWN}; compute with the array itself"),
+    "float": (
+        lambda x: float(x.sum()),
+        f"float(x) of f32[]: {UNKNOWN}; compute with the array itself; instead of `a[i] = x` use np.stack",
+    ),
     "int": (lambda x: int(x[0]), f"int(x) of f32[]: {UNKNOWN}; use x.astype(int)"),
     "list index": (lambda x: [1, 2][x[0].astype(int)], INDEX),
     "range": (lambda x: range(x[0].astype(int)), INDEX),
@@ -89,7 +92,7 @@ CASES: dict[str, tuple[Case, str]] = {
     "where=": (lambda x: np.add(x, 1, where=x > 0), "np.add with where=: it cannot be traced; use mlaot.where"),
     "at": (lambda x: np.add.at(x, 0, 1), "np.add.at cannot be traced: mlaot has no rule for it"),
     "array": (np.asarray, f"np.array or np.asarray {NUMBERS}"),
-    "tolist": (lambda x: x.tolist(), f"np.array or np.asarray {NUMBERS}"),
+    "tolist": (lambda x: x.tolist(), f"x.tolist() of f32[8]: {UNKNOWN}; compute with the array itself"),
     "matmul": (lambda x: W @ x, "matmul needs (m,k) and (k,n), got f32[8,5] and f32[8]"),
     "broadcasting": (lambda x: x + np.zeros(5), "np.add: shapes [8] and [5] do not broadcast"),
     "reshape": (lambda x: x.reshape(3, 3), "cannot reshape f32[8] to [3, 3]"),
@@ -140,8 +143,8 @@ CASES: dict[str, tuple[Case, str]] = {
     ),
     "named size": (
         lambda x: np.arange(mlaot.dim("n")),
-        "the size of the named dim n is not known while tracing; use mlaot.arange, mlaot.zeros, mlaot.ones, mlaot.full "
-        "or mlaot.eye, whose shapes may have named dims",
+        "the size of the named dim n is not known while tracing; loop by mlaot.scan or mlaot.fori_loop; mlaot.zeros, "
+        "ones, full, arange, eye and random take named dims in shapes",
     ),
 }
 

@@ -135,8 +135,21 @@ def test_a_named_dim() -> None:
     same(found, X @ W)
 
 
+def test_numbers_of_python_stay_weak() -> None:
+    x = X.astype(np.float32)
+
+    def f(x: Any, scale: float, mode: str) -> Any:
+        assert type(scale) is float and mode == "sum"
+        return (x * scale).sum()
+
+    value, slope = mlaot.value_and_grad(f)(x, 2.0, "sum")
+    assert value.dtype == slope.dtype == np.float32
+    assert mlaot.vmap(f, (0, None, None))(x, 2.0, "sum").dtype == np.float32
+    same(mlaot.grad(lambda s: 3 * s * s)(2.0), 12)
+
+
 def test_sizes_that_differ() -> None:
-    with pytest.raises(MlaotError, match=r"vmap: expected one size along the mapped axes, got \['3', '4'\]"):
+    with pytest.raises(MlaotError, match=r"vmap: expected one size along the mapped axes, got 3 and 4"):
         mlaot.vmap(lambda x, w: x)(X, W)
 
 

@@ -180,7 +180,7 @@ def test_refusals() -> None:
     f32 = mlaot.f32[3]
     assert refusal(annotated(starred, x=f32)) == "argument *x of starred: a model's arguments must each have a name"
     assert refusal(annotated(update)) == (
-        "argument 'x' of update: expected an annotation such as mlaot.f32[64], got None"
+        "argument 'x' of update: expected an annotation such as mlaot.f32[64], got none"
     )
     assert refusal(annotated(update, x=f32)) == (
         "update is for one example and cannot assign the buffer 'state'; name the batch in its annotations: "

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
+from mlaot.errors import MlaotError
 from mlaot.ir.dims import Dim, Expr, Quotient, dim, names, nonnegative, product, substitute
 from mlaot.lower.plan import at_least
 
@@ -99,5 +100,5 @@ def test_text() -> None:
 
 
 def test_a_name_is_an_identifier() -> None:
-    with pytest.raises(ValueError, match="must be an identifier"):
+    with pytest.raises(MlaotError, match="must be an identifier"):
         dim("a b")

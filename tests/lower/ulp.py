@@ -26,14 +26,14 @@ import numpy as np
 
 from mlaot.lower import accuracy
 from mlaot.lower.isa import ISAS, Isa
-from mlaot.lower.vectors import ARGUMENTS, helpers
+from mlaot.lower.vectors import helpers
 
 FLOATS = {"f32": ("float", np.float32), "f64": ("double", np.float64)}
 CPU_FLAGS = {"base": set(), "v3": {"avx2", "fma"}, "v4": {"avx2", "fma", "avx512f", "avx512dq", "avx512bw", "avx512vl"}}
 BLOCK = 1 << 20  # points at a time
 Array = np.ndarray[Any, Any]
 
-# Where a third of the random points lie, for f32 and f64.
+# Where a quarter of the random points lie, for f32 and f64.
 UNARY: dict[str, tuple[tuple[float, float], tuple[float, float]]] = {
     "exp": ((-110, 100), (-760, 720)),
     "exp2": ((-155, 130), (-1080, 1030)),
@@ -91,7 +91,7 @@ def source(isa: Isa) -> str:
     text = []
     for name in FUNCTIONS:
         for dtype, (c, numpy) in FLOATS.items():
-            arguments = ", ".join(f"load_{dtype}v({x} + i)" for x in arity(name))
+            arguments = ", ".join(f"load_{dtype}v({x} + i)" for x in inputs(name))
             lanes = isa.bytes // np.dtype(numpy).itemsize
             text.append(
                 f"void map_{name}_{dtype}(ptrdiff_t n, const {c} *x, const {c} *y, {c} *out)\n"
@@ -102,8 +102,8 @@ def source(isa: Isa) -> str:
     return f"{helpers(body, isa)}\n{body}"
 
 
-def arity(name: str) -> str:
-    return "xy" if name in ARGUMENTS else "x"
+def inputs(name: str) -> str:
+    return "xy" if name in BINARY else "x"
 
 
 def compile_c(folder: Path, name: str, text: str, *flags: str) -> ctypes.CDLL:
@@ -138,14 +138,17 @@ def any_bits(rng: np.random.Generator, dtype: str, n: int) -> Array:
 
 
 def random_points(name: str, dtype: str, n: int, seed: int) -> tuple[Array, Array]:
-    """Thirds: of an interval, near zero, of all numbers; ``pairs`` for two arguments."""
+    """Quarters: of an interval, near zero, near 1 or quarter turns, of all numbers; ``pairs`` for two arguments."""
     rng, kind = np.random.default_rng(seed), FLOATS[dtype][1]
     if name in BINARY:
         return pairs(rng, dtype, n)
-    third = n // 3 + 1
-    near = rng.uniform(-1, 1, third) * 10.0 ** rng.integers(-9, 1, third)
-    inside = rng.uniform(*UNARY[name][list(FLOATS).index(dtype)], third)
-    x = np.concatenate([inside.astype(kind), near.astype(kind), any_bits(rng, dtype, third)])[:n]
+    quarter = n // 4 + 1
+    inside = rng.uniform(*UNARY[name][list(FLOATS).index(dtype)], quarter)
+    near = rng.uniform(-1, 1, quarter) * 10.0 ** rng.integers(-9, 1, quarter)
+    beside = (1 + near) * rng.choice([-1, 1], quarter)
+    if name in ("sin", "cos", "tan"):
+        beside = np.pi / 2 * rng.integers(-(2**30), 2**30, quarter)
+    x = np.concatenate([*(a.astype(kind) for a in (inside, near, beside)), any_bits(rng, dtype, quarter)])[:n]
     return x, x
 
 
@@ -186,7 +189,7 @@ def worst(name: str, dtype: str, points: int | None, true: ctypes.CDLL, built: d
             library[f"map_{name}_{dtype}"](ctypes.c_ssize_t(len(x)), pointer(x), pointer(y), pointer(got))
             error, at = farthest(true, dtype, got[: len(x)], want, result.error)
             if error > result.error:
-                result = Worst(error, isa, tuple(a[at] for a in (x, y)[: len(arity(name))]))
+                result = Worst(error, isa, tuple(a[at] for a in (x, y)[: len(inputs(name))]))
     return result
 
 

@@ -38,11 +38,11 @@ from mlaot.micrograd.graph import ssa
 from mlaot.ops import elementwise as ew
 from mlaot.ops import reduction as red
 from mlaot.ops import structure as st
-from mlaot.transforms.differentiate import differentiate
 from mlaot.passes.flatten_sums import flatten_sums
 from mlaot.passes.fold import fold
 from mlaot.passes.greedy_dots import greedy_dots
 from mlaot.passes.simplify import simplify
+from mlaot.transforms.differentiate import differentiate
 
 from .. import projects
 from .conftest import Modules, build, load

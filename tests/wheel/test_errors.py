@@ -130,38 +130,38 @@ MODELS = {
         "model.py:6: AttributeError: 'Tensor' object has no attribute 'view'",
     ),
     "text": (function("return x * 'a'"), "model.py:6: np.multiply: a str cannot be part of a model"),
-    "no result": (function("x * 2"), "a NoneType cannot be part of a model"),
+    "no result": (function("x * 2"), "model.py:4: output 'out' is None; is its `return` missing?"),
     "float label": (
         function("return mlaot.one_hot(x, 5)", "x: mlaot.f32"),
         "model.py:6: one_hot needs integer labels, got f32[]",
     ),
     "annotation": (
         function("return x", "x: int"),
-        "argument 'x' of net: expected an annotation such as mlaot.f32[64], got <class 'int'>",
+        "model.py:4: argument 'x' of net: expected an annotation such as mlaot.f32[64], got <class 'int'>",
     ),
     "no annotation": (
         function("return x", "x"),
-        "argument 'x' of net: expected an annotation such as mlaot.f32[64], got None",
+        "model.py:4: argument 'x' of net: expected an annotation such as mlaot.f32[64], got none",
     ),
     "a dimension called as a loop variable": (
         function("return x * 2", "x: mlaot.f32[mlaot.dim('i'), 8]"),
-        "a dimension cannot be called 'i': the name is taken; choose another",
+        "model.py:4: a dimension cannot be called 'i': the name is taken; choose another",
     ),
     "an input called out": (
         function("return out * 2", "out: mlaot.f32[8]"),
-        "wrong.nn: an input of forward cannot be called 'out': results go there",
+        "model.py:4: wrong.nn: an input of forward cannot be called 'out': results go there",
     ),
     "an output called loss": (
         function("return {'loss': x}"),
-        "an output cannot be called 'loss'; to train, give the decorator a function loss=",
+        "model.py:4: an output cannot be called 'loss'; to train, give the decorator a function loss=",
     ),
     "nothing to train": (
         function("return x * 2", mark="(loss=lambda out: out.sum())"),
-        "a model with a loss trains, but this one has no parameters",
+        "model.py:4: a model with a loss trains, but this one has no parameters",
     ),
     "loss that is no number": (
         function("return w['w'].T @ x", mark="(loss=lambda out: out * out)"),
-        "a loss must be a scalar, or one number an example, got f32[batch,5]",
+        "model.py:4: the loss must be one number, got f32[5]; end it with .mean() or .sum()",
     ),
     "op of a Value": (
         SCALARS + "net = declare(Value(0.0, (out[0],), 'sin'), inputs={'x': x}, parameters=mlp)\n",

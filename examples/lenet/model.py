@@ -1,0 +1,44 @@
+"""LeNet-5 (LeCun et al., 1998) with max pooling and ReLU; pixels come as bytes, the digit as an integer."""
+
+import numpy as np
+
+import mlaot
+from mlaot import nn, optim
+from mlaot.nn import functional as F
+
+batch = mlaot.dim("batch")
+
+
+class LeNet(nn.Module):
+    def __init__(self, rng):
+        self.conv1 = nn.Conv2d(1, 6, 5, rng=rng)
+        self.conv2 = nn.Conv2d(6, 16, 5, rng=rng)
+        self.fc1 = nn.Linear(16 * 4 * 4, 120, rng=rng)
+        self.fc2 = nn.Linear(120, 84, rng=rng)
+        self.fc3 = nn.Linear(84, 10, rng=rng)
+
+    def forward(self, x):
+        x = F.max_pool2d(F.relu(self.conv1(x)), 2)  # [batch, 6, 12, 12]
+        x = F.max_pool2d(F.relu(self.conv2(x)), 2)  # [batch, 16, 4, 4]
+        x = F.relu(self.fc1(F.flatten(x, 1)))
+        return self.fc3(F.relu(self.fc2(x)))
+
+
+net = LeNet(np.random.default_rng(1998))
+adam = optim.Adam(lr=2e-3, schedule=optim.exponential_lr(0.9995))  # a tenth after 5 epochs of 938 batches
+
+
+def loss(scores, label: mlaot.i64[batch]):
+    return F.cross_entropy(scores, label)
+
+
+@mlaot.model(loss=loss, optimizer=adam, parameters=net)
+def lenet(x: mlaot.u8[batch, 1, 28, 28]):
+    return net(x.astype("float32") / 255.0)
+
+
+@lenet.entry
+def evaluate(x: mlaot.u8[batch, 1, 28, 28], label: mlaot.i64[batch]):
+    """How many digits have the highest score, and the mean loss."""
+    scores = lenet(x)
+    return {"right": (scores.argmax(axis=1) == label).sum(), "loss": loss(scores, label)}

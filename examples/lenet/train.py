@@ -1,0 +1,79 @@
+"""Train LeNet-5 on MNIST for five epochs, to 99 % of the test images.
+
+    python train.py --data FOLDER     # the four idx files, gzipped or not
+    python train.py                   # fetched from openml.org by scikit-learn
+
+Needs the wheel of this folder; without --data also scikit-learn.
+"""
+
+import argparse
+import random
+import sys
+import time
+from pathlib import Path
+
+from lenet import nn
+
+sys.path.append(str(Path(__file__).resolve().parent.parent))
+from curve import picture  # noqa: E402
+from images import Images, load  # noqa: E402
+
+BATCH = 64
+SHAPE = (1, 28, 28)
+
+
+def evaluate(model: nn.Model, images: Images) -> tuple[float, float]:
+    """The share of images that are recognized, and their mean loss."""
+    right, total = 0, 0.0
+    for start in range(0, len(images), 1000):
+        which = range(start, min(start + 1000, len(images)))
+        found, loss = model.evaluate(*images.batch(which, *SHAPE))
+        right += found.item()
+        total += loss.item() * len(which)
+    return right / len(images), total / len(images)
+
+
+def train_epoch(model: nn.Model, images: Images, losses: list[float]) -> None:
+    """One round over all images in random order; ``losses`` gets the mean of every 50 batches."""
+    order = random.sample(range(len(images)), len(images))
+    recent, start = 0.0, time.perf_counter()
+    for i in range(0, len(order), BATCH):
+        recent += model.train_step(*images.batch(order[i : i + BATCH], *SHAPE))
+        if (i // BATCH + 1) % 50 == 0:
+            losses.append(recent / 50)
+            recent = 0.0
+            print(f"\r  {i + BATCH:6,} images   loss {losses[-1]:.4f}", end="", flush=True)
+    seconds = time.perf_counter() - start
+    print(f"\r  {len(order):,} images in {seconds:.1f} s: {len(order) / seconds:,.0f} images per second", flush=True)
+
+
+def main() -> None:
+    """Train, print, save, draw; Ctrl-C ends the training early."""
+    parser = argparse.ArgumentParser(description="Train LeNet-5 on MNIST; Ctrl-C ends it with what it has learnt.")
+    parser.add_argument("--data", type=Path, help="folder with the four idx files of MNIST")
+    parser.add_argument("--epochs", type=int, default=5, help="rounds over the images (default: %(default)s)")
+    parser.add_argument("--out", default="lenet.safetensors", help="file for the weights (default: %(default)s)")
+    parser.add_argument(
+        "--picture", type=Path, default=Path("learning.svg"), help="where the curve goes (default: %(default)s)"
+    )
+    options = parser.parse_args()
+    train, test = load(options.data)
+    random.seed(0)
+    model = nn.Model()
+    losses: list[float] = []
+    accuracies: list[float] = []
+    try:
+        for epoch in range(1, options.epochs + 1):
+            train_epoch(model, train, losses)
+            accuracy, loss = evaluate(model, test)
+            accuracies.append(accuracy)
+            print(f"epoch {epoch}: test loss {loss:.4f}, test accuracy {accuracy:.4f}", flush=True)
+    except KeyboardInterrupt:
+        print(f"\nended in epoch {len(accuracies) + 1}: test accuracy {evaluate(model, test)[0]:.4f}")
+    model.save(options.out)
+    options.picture.write_text(picture(losses, accuracies))
+    print(f"weights: {options.out}   learning curve: {options.picture}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,323 @@
+"""Random graphs of tensor ops, compiled, against the NumPy references in float64 by a derived error bound.
+
+    python -m tests.fuzz.tensors --count 2000 --seed 0
+    python -m tests.fuzz.tensors --count 2000 --seed 0 --torch
+
+Every op on every dtype (``tensor_graphs.py``), with and without named dims, with slots that are written, and with
+gradients of a loss. Each graph is compiled twice, by the whole pipeline and by the least that lowering needs, and run on
+three inputs, one with special values. Numbers must be within the bounds of ``bounds.py``; integers and bools must be
+equal, where no rounding can tip what they stand for. What cannot be compared is counted. A graph that fails is made
+smaller and printed, as Python that makes it again. With ``--torch`` it is PyTorch that the results are compared with.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import pickle
+import signal
+import sys
+import tempfile
+import time
+import traceback
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from mlaot import passes
+from mlaot.errors import MlaotError
+from mlaot.frontend.declaration import Traced
+from mlaot.ir import Graph, Node, verify
+from mlaot.ir.module import Module
+from mlaot.ir.types import bf16
+from mlaot.lower.lower import lower
+from mlaot.lower.program import Program
+from mlaot.lower.storage import in_memory
+from mlaot.ops import elementwise as ew
+from mlaot.ops.base import fill
+from mlaot.passes.canonical import canonical
+from mlaot.passes.entries import copy_into
+from mlaot.transforms.differentiate import differentiate
+
+from ..compiled import AVAILABLE, Library, State
+from .bounds import Analysis, Bounded, difference
+from .shrink import shrunk, source
+from .tensor_graphs import Arrays, Made, make, trials
+
+Array = np.ndarray[Any, Any]
+
+PER_FILE = 100
+RATE = 0.25
+KINDS = ("full", "least")
+LEAST = ("make_entries", "widen", "legalize")
+OF_MODELS = ("split_scalars", "make_entries")  # passes that a graph on its own does not need
+FLAGS = ("-Wno-tautological-compare",)  # x == x is what a graph may ask for
+SECONDS = 60  # a batch of graphs computes for a fraction of one
+
+
+@dataclass
+class Case:
+    """A random graph, what it should compute, inputs for it, and what went wrong."""
+
+    seed: int
+    made: Made
+    reference: Graph
+    trials: list[tuple[dict[str, int], Arrays]]
+    entry: str = "forward"
+    isa: str = "base"
+    failures: list[str] = field(default_factory=list)
+    kinds: tuple[str, ...] = KINDS
+
+    @property
+    def name(self) -> str:
+        return f"g{self.seed}"
+
+
+def make_case(seed: int) -> Case:
+    """The random graph of a seed."""
+    made = make(seed)
+    entry = "forward" if not made.trains else "train_step" if seed % 2 else "accumulate"
+    return Case(seed, made, trained(made, entry) if made.trains else made.graph, trials(made, seed), entry)
+
+
+def trained(made: Made, entry: str) -> Graph:
+    """The loss, and what training writes, by the VJPs on the graph as it was made."""
+    graph = copied(made.graph, entry)
+    canonical(graph)
+    loss = graph.outputs["loss"].find()
+    slots = [graph.inputs[name] for name in made.parameters]
+    for name, slot, gradient in zip(made.parameters, slots, differentiate(loss, slots), strict=True):
+        step = ew.mul(gradient, fill(gradient, RATE, slot.type))
+        graph.writes[name] = ew.sub(slot, step) if entry == "train_step" else gradient
+    return graph
+
+
+def copied(graph: Graph, name: str) -> Graph:
+    new, copies = copy_into(graph, graph.roots(), name, keep=graph.inputs)
+    new.outputs = {key: copies[node.find()] for key, node in graph.outputs.items()}
+    new.writes = {key: copies[node.find()] for key, node in graph.writes.items()}
+    return new
+
+
+# Compiling.
+
+
+def compile_case(case: Case, kind: str, name: str) -> Program:
+    """The program of a case; its graph is left as it is."""
+    made, first = case.made, "model" if case.made.trains else "forward"
+    traced = Traced(copied(made.graph, first), made.parameters, per_example=False)
+    module = Module(name, {first: traced.graph}, dict(made.parameters), made.trains, RATE)
+    module.state = dict(made.state)
+    for stage in passes.PIPELINE:
+        if stage.__name__ in (OF_MODELS if not made.trains else ()) or kind == "least" and stage.__name__ not in LEAST:
+            continue
+        stage(module, traced)
+        if stage.__name__ == "make_entries":
+            module.graphs = {case.entry: module.graphs[case.entry]}
+        for graph in module.graphs.values():
+            verify(graph, stage.__name__)
+    return lower(module, ("base",))
+
+
+def run_cases(cases: Sequence[Case], isa: str, counts: Counter[str]) -> None:
+    """Compile all into one library and compare; failures are noted in each case."""
+    programs: dict[str, Program] = {}
+    for case in cases:
+        case.isa = isa
+        for kind in case.kinds:
+            try:
+                programs[f"{kind}{case.name}"] = compile_case(case, kind, f"{kind}{case.name}")
+            except MlaotError as error:
+                case.failures.append(f"{kind}: refused: {error}")
+            except Exception:
+                case.failures.append(f"{kind}: {traceback.format_exc(limit=-3)}")
+    with tempfile.TemporaryDirectory() as folder:
+        libraries = _libraries(cases, programs, isa, Path(folder))
+        _in_children(cases, libraries, counts)
+
+
+def _libraries(cases: Sequence[Case], programs: dict[str, Program], isa: str, folder: Path) -> dict[str, Library]:
+    """One library for all; where it does not compile, halves, until the culprits are known."""
+    if not programs:
+        return {}
+    try:
+        library = Library(programs, isa, Path(tempfile.mkdtemp(dir=folder)), FLAGS)
+    except Exception as error:
+        stems = list(programs)
+        if len(stems) == 1:
+            case = next(c for c in cases if stems[0].removeprefix("full").removeprefix("least") == c.name)
+            text = str(error) if isinstance(error, AssertionError) else traceback.format_exc(limit=-3)
+            case.failures.append(f"{stems[0]} on {isa}: {text}")
+            return {}
+        middle = len(stems) // 2
+        parts = [{s: programs[s] for s in some} for some in (stems[:middle], stems[middle:])]
+        return _libraries(cases, parts[0], isa, folder) | _libraries(cases, parts[1], isa, folder)
+    return dict.fromkeys(programs, library)
+
+
+# Running: in a child process, for a kernel may crash or never end.
+
+
+def _in_children(cases: Sequence[Case], libraries: dict[str, Library], counts: Counter[str]) -> None:
+    done = 0
+    while done < len(cases):
+        with tempfile.TemporaryFile() as file:
+            child = os.fork()
+            if not child:
+                _child(cases[done:], libraries, file)
+            status = os.waitpid(child, 0)[1]
+            file.seek(0)
+            for failures, found in _records(file):
+                cases[done].failures += failures
+                counts.update(found)
+                done += 1
+        if done < len(cases):
+            number = signal.Signals(os.WTERMSIG(status)).name if os.WIFSIGNALED(status) else f"exit {status}"
+            cases[done].failures.append(f"crash: {number}")
+            done += 1
+
+
+def _child(cases: Sequence[Case], libraries: dict[str, Library], file: Any) -> None:
+    try:
+        signal.alarm(SECONDS)
+        for case in cases:
+            counts: Counter[str] = Counter()
+            failures: list[str] = []
+            try:
+                failures = run_case(case, libraries, counts)
+            except Exception:
+                failures.append(traceback.format_exc(limit=-4))
+            pickle.dump((failures, counts), file)
+            file.flush()
+    finally:
+        os._exit(0)
+
+
+def _records(file: Any) -> list[tuple[list[str], Counter[str]]]:
+    found = []
+    while True:
+        try:
+            found.append(pickle.load(file))
+        except (EOFError, pickle.UnpicklingError):
+            return found
+
+
+def run_case(case: Case, libraries: dict[str, Library], counts: Counter[str]) -> list[str]:
+    """What is wrong with the results of a case."""
+    failures = []
+    for trial, (dims, inputs) in enumerate(case.trials):
+        expected = expectation(case.reference, inputs, dims)
+        for kind in case.kinds:
+            library = libraries.get(f"{kind}{case.name}")
+            if library is not None:
+                found = results(case, library, f"{kind}{case.name}", inputs, dims)
+                for name, wanted in expected.items():
+                    failures += compare(f"{kind} on {library.isa}, trial {trial}: {name}", found[name], wanted, counts)
+    return failures
+
+
+def expectation(graph: Graph, inputs: Arrays, dims: dict[str, int]) -> dict[str, Bounded]:
+    """Outputs and writes with their bounds."""
+    analysis = Analysis(inputs, dims, grained=True)
+    analysis.run(graph.roots())
+    return {name: analysis.of(node) for name, node in roots(graph).items()}
+
+
+def roots(graph: Graph) -> dict[str, Node]:
+    return {**graph.outputs, **{f"write {name}": node for name, node in graph.writes.items()}}
+
+
+def results(case: Case, library: Library, stem: str, inputs: Arrays, dims: dict[str, int]) -> Arrays:
+    """What the compiled entry gives and writes."""
+    program = library.programs[stem]
+    types = {name: node.type for name, node in case.made.graph.inputs.items()}
+    given = {k: in_memory(v, bf16) if types[k].dtype is bf16 else v for k, v in inputs.items()}
+    state = State(program)
+    outputs = library.call(stem, case.entry, {**given, "lr": RATE}, dims, state)
+    read = state.gradient if case.entry == "accumulate" else state.slot
+    found = outputs | {f"write {name}": np.array(read(name)) for name in case.reference.writes}
+    for name, node in roots(case.reference).items():
+        if node.find().type.dtype is bf16:
+            found[name] = (found[name].astype(np.uint32) << np.uint32(16)).view(np.float32)
+    return found
+
+
+def compare(what: str, actual: Array, wanted: Bounded, counts: Counter[str]) -> list[str]:
+    """The elements that are out of their bounds, as text."""
+    if actual.shape != wanted.value.shape:
+        return [f"{what}: shape {actual.shape}, expected {wanted.value.shape}"]
+    counts["numbers"] += actual.size
+    counts["not comparable"] += int(np.isinf(wanted.error).sum())
+    with np.errstate(all="ignore"):
+        loose = np.isfinite(wanted.error) & (wanted.error > 0.02 * np.abs(wanted.value) + 0.01)
+    counts["loosely bound"] += int(np.sum(loose))
+    off = difference(actual, wanted)
+    if not off.any():
+        return []
+    at = np.unravel_index(int(np.argmax(off)), off.shape)
+    return [
+        f"{what}{list(map(int, at))}: got {actual[at]!r}, expected {wanted.value[at]!r} within"
+        f" {2 * wanted.error[at]:.3g}; {int((off > 0).sum())} of {off.size} numbers are off"
+    ]
+
+
+# Many of them.
+
+
+def failures(graph: Graph, inputs: Arrays, dims: dict[str, int], isa: str = "base") -> list[str]:
+    """What is wrong with the compiled ``graph`` for these inputs."""
+    case = Case(0, Made(graph), graph, [(dims, inputs)])
+    run_cases([case], isa, Counter())
+    return case.failures
+
+
+def run(first: int, count: int, isas: tuple[str, ...] = AVAILABLE) -> tuple[list[Case], Counter[str]]:
+    """The cases of ``count`` seeds from ``first`` on that failed, and what was compared."""
+    counts: Counter[str] = Counter()
+    failed: list[Case] = []
+    for start in range(first, first + count, PER_FILE):
+        cases = []
+        for seed in range(start, min(start + PER_FILE, first + count)):
+            try:
+                cases.append(make_case(seed))
+            except Exception:
+                failed.append(Case(seed, Made(Graph("forward")), Graph("none"), [], failures=[traceback.format_exc(limit=-4)]))
+        counts["graphs"] += len(cases)
+        run_cases(cases, isas[start // PER_FILE % len(isas)], counts)
+        failed += [case for case in cases if case.failures]
+    return failed, counts
+
+
+def smallest(case: Case, isa: str) -> Case:
+    """A smaller case that fails in the same way."""
+    return shrunk(case, lambda cases: run_cases(cases, isa, Counter()))  # type: ignore[no-any-return]
+
+
+def report(failed: list[Case], counts: Counter[str], *, most: int = 10) -> str:
+    """A summary, and the graphs that failed."""
+    lines = [", ".join(f"{n:,} {what}" for what, n in counts.items())]
+    for case in failed[:most]:
+        small = smallest(case, case.isa) if case.trials else case
+        lines += [f"\nseed {case.seed}, {case.entry} on {case.isa}", *case.failures[:2], "made smaller:"]
+        lines += [*small.failures[:2], str(small.reference), "", source(small)]
+    return "\n".join([*lines, f"{len(failed)} graphs failed: {[case.seed for case in failed]}"])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--count", type=int, default=2000)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--isa", choices=AVAILABLE, action="append", help="default: all of this machine, in turn")
+    options = parser.parse_args()
+    started = time.monotonic()
+    failed, counts = run(options.seed, options.count, tuple(options.isa or AVAILABLE))
+    print(report(failed, counts), f"in {time.monotonic() - started:.0f} s")
+    sys.exit(bool(failed))
+
+
+if __name__ == "__main__":
+    main()
