@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 from mlaot.build.toolchain import compile_module, find_compiler
+from mlaot.generate import compile_model, program_files, write
 from mlaot.settings import load_settings
 
 ROOT = Path(__file__).parents[1]
 EXAMPLES = ROOT / "examples"
+ISAS = ("base", "v4")  # what no CPU lacks, and what is furthest from it; the module takes what this machine has
 
 
 def build(project: Path, site: Path) -> None:
@@ -23,6 +28,24 @@ def build(project: Path, site: Path) -> None:
     for model in settings.models:
         library = site.joinpath(*model.module.split(".")).with_suffix(".abi3.so")
         compile_module(generated / model.module, model.stem, settings.isa, library, find_compiler())
+
+
+def build_module(declared: Any, name: str, site: Path, isas: tuple[str, ...] = ISAS) -> Path:
+    """The extension module ``<name>.nn`` of a declared model, below ``site``; its C is in ``<site>-c/<name>.nn``."""
+    folder = site.with_name(f"{site.name}-c") / f"{name}.nn"
+    write(program_files(compile_model(declared, f"{name}.nn", isas)), folder)
+    library = site / name / "nn.abi3.so"
+    compile_module(folder, "nn", isas, library, find_compiler())
+    return library
+
+
+def load(library: Path) -> ModuleType:
+    """A new module object of a compiled model, without a trace in ``sys.modules``."""
+    spec = importlib.util.spec_from_file_location(f"{library.parent.name}.nn", library)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 def run(

@@ -209,7 +209,9 @@ def _annotated(graph: Graph, function: Function, skip: int) -> list[Tensor]:
     positional = [p for p in signature.values() if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
     if len(positional) < skip and not any(p.kind is p.VAR_POSITIONAL for p in signature.values()):
         outputs = "output" if skip == 1 else f"{skip} outputs"
-        raise MlaotError(f"{name} must take the model's {outputs} first, then further inputs; it takes {len(positional)}")
+        raise MlaotError(
+            f"{name} must take the model's {outputs} first, then further inputs; it takes {len(positional)}"
+        )
     for argument, details in list(signature.items())[skip:]:
         if details.kind in (details.VAR_POSITIONAL, details.VAR_KEYWORD):
             stars = "*" if details.kind is details.VAR_POSITIONAL else "**"
@@ -223,7 +225,9 @@ def _annotated(graph: Graph, function: Function, skip: int) -> list[Tensor]:
             hint = Type(hint)
         if not isinstance(hint, Type):
             got = "none" if hint is None else repr(hint)
-            raise MlaotError(f"argument {argument!r} of {name}: expected an annotation such as mlaot.f32[64], got {got}")
+            raise MlaotError(
+                f"argument {argument!r} of {name}: expected an annotation such as mlaot.f32[64], got {got}"
+            )
         if argument in graph.inputs:
             raise MlaotError(f"argument {argument!r} of {name} is the name of another input or parameter; rename it")
         found.append(Tensor(graph.input(argument, hint)))
@@ -241,7 +245,9 @@ def _named(outputs: Any) -> dict[str, Any]:
 def _output(name: str, value: Any) -> Node:
     if not (is_traced(value) or _is_array(value) or isinstance(value, Expr)):
         if value is None:
-            raise MlaotError(f"{'the loss' if name == 'loss' else f'output {name!r}'} is None; is its `return` missing?")
+            raise MlaotError(
+                f"{'the loss' if name == 'loss' else f'output {name!r}'} is None; is its `return` missing?"
+            )
         wanted = "a number" if name == "loss" else "an array, a tuple or a dict of arrays"
         raise MlaotError(f"output {name!r} is a {type(value).__name__}; expected {wanted}")
     return as_node(value)

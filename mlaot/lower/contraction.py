@@ -13,7 +13,7 @@ from mlaot.ir import Dim, Node
 from mlaot.lower.emit import C_TYPES, Emitter, combine, may_overread, neutral
 from mlaot.lower.fuse import Group
 from mlaot.lower.layout import NOMINAL, Access, atom, linear
-from mlaot.lower.program import Buffer, Contraction, Copy
+from mlaot.lower.program import Buffer, Contraction, Plain
 from mlaot.ops import reduction as red
 from mlaot.ops.elementwise import c_literal
 from mlaot.ops.kinds import VECTORS, base_of, is_free
@@ -34,7 +34,7 @@ def operands(node: Node) -> tuple[list[Node], list[str], str]:
 
 def contraction_kernel(
     group: Group, accesses: Mapping[Node, Access], stores: Mapping[Node, Sequence[Buffer]]
-) -> Contraction | Copy:
+) -> Contraction | Plain:
     """The kernel of a group of kind "contraction": tiled where an order of loops allows it, else plain loops."""
     builder = _ContractionBuilder(group, accesses, stores)
     if group.dtype not in VECTORS:
@@ -193,7 +193,7 @@ class _ContractionBuilder:
             lines.append(f"const {self.emit.vector if vector else C_TYPES[self.group.dtype]} {loaded[node]} = {text};")
         return loaded[node]
 
-    def plain(self) -> Copy:
+    def plain(self) -> Plain:
         """Scalar loops over the result's labels, and inside them over the summed ones."""
         names = {c: f"i{i}" for i, c in enumerate(self.out)} | {c: f"k{i}" for i, c in enumerate(self.summed)}
         factors = []
@@ -212,4 +212,4 @@ class _ContractionBuilder:
         at = [names[c] for c in self.out]
         body += [line.replace("{acc}", "acc") for line in self._epilogue(at, None, None, vector=False)]
         loops = tuple((names[c], str(self.sizes[c])) for c in self.out)
-        return Copy(self.group.dtype, self.emit.params, (), tuple(self.emit.once), loops, tuple(body), self.emit.doc())
+        return Plain(self.group.dtype, self.emit.params, (), tuple(self.emit.once), loops, tuple(body), self.emit.doc())

@@ -8,12 +8,12 @@ from mlaot.ir import Node
 from mlaot.lower.emit import Emitter
 from mlaot.lower.fuse import Group
 from mlaot.lower.layout import Access
-from mlaot.lower.program import Buffer, Copy
+from mlaot.lower.program import Buffer, Plain
 from mlaot.ops import structure as st
 from mlaot.ops.kinds import base_of
 
 
-def loops_kernel(group: Group, accesses: Mapping[Node, Access], stores: Mapping[Node, Sequence[Buffer]]) -> Copy:
+def loops_kernel(group: Group, accesses: Mapping[Node, Access], stores: Mapping[Node, Sequence[Buffer]]) -> Plain:
     """The kernel of a group of kind "loops": every node in a variable of its own type."""
     emit = Emitter(group, accesses, stores)
     at = [f"i{i}" for i in range(len(group.rows))]
@@ -43,4 +43,4 @@ def loops_kernel(group: Group, accesses: Mapping[Node, Access], stores: Mapping[
             value = f"(uint8_t){name}" if buffer.dtype == "bool" else name
             body.append(f"{emit.buffer(buffer, written=True)}[{Access(buffer, buffer.strides).index(at)}] = {value};")
     loops = tuple((v, str(d)) for v, d in zip(at, group.rows, strict=True))
-    return Copy(group.dtype, emit.params, (), tuple(emit.once), loops, tuple(body), emit.doc())
+    return Plain(group.dtype, emit.params, (), tuple(emit.once), loops, tuple(body), emit.doc())

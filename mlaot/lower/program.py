@@ -182,8 +182,8 @@ class Contraction:
 
 
 @dataclass(frozen=True)
-class Copy:
-    """Scalar loops that move elements: ``loops`` and one ``body``, with index ``tables``."""
+class Plain:
+    """Loops over scalars: ``loops`` around one ``body``, with ``tables`` of indices."""
 
     dtype: str
     params: tuple[Param, ...]
@@ -192,10 +192,10 @@ class Copy:
     loops: tuple[tuple[str, str], ...]
     body: tuple[str, ...]
     doc: tuple[str, ...]
-    template: str = "copy"
+    template: str = "plain"
 
 
-Kernel = Rows | Contraction | Copy
+Kernel = Rows | Contraction | Plain
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from mlaot.lower.contraction import contraction_kernel
 from mlaot.lower.fuse import Group, fuse
 from mlaot.lower.layout import Access, slice_buffer, times, view, work_buffer
 from mlaot.lower.loops import loops_kernel
-from mlaot.lower.program import Branch, Buffer, Copy, Loop, Param, Step
+from mlaot.lower.program import Branch, Buffer, Loop, Param, Plain, Step
 from mlaot.lower.program import Sequence as Steps
 from mlaot.lower.rows import needs_buffer, rows_kernel
 from mlaot.lower.single import indices, nest, single_kernel
@@ -154,12 +154,12 @@ class _Control:
         return (f"{self.node.op.name} : {self.node.type}",)
 
 
-def _copy(source: Access, target: Buffer) -> Copy:
+def _copy(source: Access, target: Buffer) -> Plain:
     """All elements of a value into a buffer."""
     at = indices(target.shape)
     params = (Param("to", target, True), Param("from", source.buffer, False))
     body = nest(at, target.shape, [f"to[{Access(target, target.strides).index(at)}] = from[{source.index(at)}];"])
-    return Copy(target.dtype, params, (), (), (), tuple(body), ("copy",))
+    return Plain(target.dtype, params, (), (), (), tuple(body), ("copy",))
 
 
 def _slices(access: Access, position: Dim) -> Access:

@@ -12,13 +12,13 @@ from mlaot.ir.dims import product
 from mlaot.lower.emit import C_TYPES, Emitter, combine, neutral
 from mlaot.lower.fuse import Group
 from mlaot.lower.layout import Access, atom, linear, times
-from mlaot.lower.program import Buffer, Copy
+from mlaot.lower.program import Buffer, Plain
 
 Table = tuple[str, tuple[int, ...]]
 Lines = list[str]
 
 
-def single_kernel(group: Group, accesses: Mapping[Node, Access], stores: Mapping[Node, Sequence[Buffer]]) -> Copy:
+def single_kernel(group: Group, accesses: Mapping[Node, Access], stores: Mapping[Node, Sequence[Buffer]]) -> Plain:
     """The kernel of a group of kind "single"."""
     emit = Emitter(group, accesses, stores)
     (node,) = group.nodes
@@ -28,7 +28,7 @@ def single_kernel(group: Group, accesses: Mapping[Node, Access], stores: Mapping
         writer = _Writer(emit, node, buffer, tables)
         body += KERNELS[node.op.name](writer)
     before = tuple(emit.once)
-    return Copy(group.dtype, emit.params, tuple(dict.fromkeys(tables)), before, (), tuple(body), emit.doc())
+    return Plain(group.dtype, emit.params, tuple(dict.fromkeys(tables)), before, (), tuple(body), emit.doc())
 
 
 def loop(variable: str, extent: Dim | str, body: Sequence[str], *, down: bool = False) -> Lines:

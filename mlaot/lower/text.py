@@ -94,16 +94,19 @@ def _calls(steps: Iterable[Step], place: _Place, bodies: dict[tuple[str, str], s
             lines += [*[f"    {line}" for line in _calls(step.otherwise, place, bodies)], "}"]
         else:
             arguments, signature = _parameters(step, place)
-            text = _with_unused(_kernel_text(step, "NAME", signature, place.isa), signature)
+            text = _used(_kernel_text(step, "NAME", signature, place.isa), signature)
             name = bodies.setdefault((step.template, text), f"{step.template}{len(bodies)}_{place.isa.name}")
             lines.append(f"{name}({arguments});")
     return lines
 
 
-def _with_unused(text: str, signature: str) -> str:
-    """A kernel over no elements may leave parameters unused."""
+def _used(text: str, signature: str) -> str:
+    """A kernel over no elements needs no constants, and leaves parameters unused."""
     names = [part.rsplit(" ", 1)[-1] for part in signature.split(", ")]
     head, body = text.split("\n{\n", 1)
+    for line, name in re.findall(r"^(    const \w+ (\w+) = .*\n)", body, re.MULTILINE):
+        if len(re.findall(rf"\b{name}\b", body)) == 1:
+            body = body.replace(line, "", 1)
     unused = [name for name in names if not re.search(rf"\b{name}\b", body)]
     return f"{head}\n{{\n" + "".join(f"    (void){name};\n" for name in unused) + body
 
@@ -125,7 +128,8 @@ def _parameters(kernel: Kernel, place: _Place) -> tuple[str, str]:
     arguments = [_pointer(p, place) for p in kernel.params]
     types = [f"{'' if p.written else 'const '}{C_TYPES[p.buffer.dtype]} *restrict {p.name}" for p in kernel.params]
     text = repr(replace(kernel, doc=(), params=()))
-    dims = [d for d in (*place.module.dims, *place.variables) if re.search(rf"\b{d}\b", text)]
+    names = {p.name for p in kernel.params}  # an input of this entry may be called like a dim of another
+    dims = [d for d in (*place.module.dims, *place.variables) if d not in names and re.search(rf"\b{d}\b", text)]
     return ", ".join([*arguments, *dims]), ", ".join([*types, *[f"ptrdiff_t {d}" for d in dims]])
 
 
@@ -170,7 +174,7 @@ def _kernel_text(kernel: Kernel, name: str, signature: str, isa: Isa) -> str:
         return render("kernels/rows.c.j2", stages=_stages(kernel, isa), **context)
     if isinstance(kernel, Contraction):
         return render("kernels/contraction.c.j2", tiles=tiles(kernel, isa), **_summed(kernel, isa), **context)
-    return render("kernels/copy.c.j2", **context)
+    return render("kernels/plain.c.j2", **context)
 
 
 def others(text: str) -> list[str]:

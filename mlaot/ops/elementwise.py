@@ -62,15 +62,26 @@ def _power_type(x: Type, exponent: float) -> Type:
 
 
 def _power(args: Sequence[str], t: str, exponent: float) -> str:
-    """Small integer exponents as products; square root and reciprocal as such; else the power function."""
+    """Small integers as products, of the reciprocal where negative; halves as roots; else the power function."""
     (x,) = args
     if exponent in (2, 3, 4):
         return operator("*", "mul")([x] * int(exponent), t)
     if is_float(t) and exponent == 0.5:
-        return f"sqrt_{t}({x})"
-    if exponent in (-1, -2, -3):
-        return f"{splat(1.0, t)} / ({' * '.join([x] * -int(exponent))})"
+        return _root(x, t)
+    if exponent == -0.5:
+        return f"{splat(1.0, t)} / {_root(x, t)}"
+    if exponent == -1:
+        return f"{splat(1.0, t)} / {x}"
+    if exponent in (-2, -3):
+        return " * ".join([f"({splat(1.0, t)} / {x})"] * -int(exponent))
     return f"pow_{t}({x}, {splat(exponent, t)})"
+
+
+def _root(x: str, t: str) -> str:
+    """``x`` to the power 0.5, of which -0 is 0 and -inf is inf; square roots of these are -0 and nan."""
+    infinite = float("inf")
+    root = f"sqrt_{t}({x} + {splat(0.0, t)})"
+    return f"select_{t}({x} == {splat(-infinite, t)}, {splat(infinite, t)}, {root})"
 
 
 def splat(value: float, t: str) -> str:
@@ -125,9 +136,15 @@ def _sum(*args: Array) -> Array:
     return reduce(np.add, args)
 
 
+def float_power(x: Array, y: Array) -> Array:
+    """C's ``pow``. For y = 0.5 NumPy takes the root in some memory layouts, which for -inf and -0 is another."""
+    base = np.where((y == 0.5) & ((x == 0) | np.isinf(x)), np.abs(x), x)
+    return np.asarray(np.power(base, y))
+
+
 def _power_reference(x: Array, exponent: float) -> Array:
     if x.dtype.kind == "f":
-        return np.asarray(np.power(x, np.asarray(exponent, x.dtype)))
+        return float_power(x, np.asarray(exponent, x.dtype))
     return integers.power(x, np.asarray(int(exponent), x.dtype))
 
 

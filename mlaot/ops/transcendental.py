@@ -18,7 +18,7 @@ from mlaot.ops.base import Array, Op, full_like
 from mlaot.ops.bits import bitwise_and
 from mlaot.ops.comparison import greater_equal, is_zero, where
 from mlaot.ops.dtypes import NUMBERS
-from mlaot.ops.elementwise import add, div, elementwise, exp, function, log, mul, neg, sqrt, sub
+from mlaot.ops.elementwise import add, div, elementwise, exp, float_power, function, log, mul, neg, sqrt, sub
 
 HALF_ROOT_PI = math.sqrt(math.pi) / 2
 
@@ -51,7 +51,7 @@ def _one_plus_square(x: Node) -> Node:
 
 
 def _power_reference(x: Array, y: Array) -> Array:
-    return np.asarray(np.power(x, y)) if x.dtype.kind == "f" else integers.power(x, y)
+    return float_power(x, y) if x.dtype.kind == "f" else integers.power(x, y)
 
 
 def _vjp_power(ct: Node, out: Node, x: Node, y: Node) -> tuple[Node, ...]:

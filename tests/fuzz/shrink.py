@@ -92,7 +92,8 @@ def _is_constant(node: Node) -> bool:
 def _rebuilt(case: Any, outputs: Sequence[Node], cuts: Sequence[Node]) -> Any:
     """A case with a new graph for ``outputs``, in which ``cuts`` are inputs."""
     graph = Graph("forward")
-    copies: dict[Node, Node] = {node: graph.input(f"c{len(case.reference.inputs)}", node.type) for node in cuts}
+    free = (name for i in range(1000) if (name := f"c{i}") not in case.reference.inputs)
+    copies: dict[Node, Node] = {node: graph.input(next(free), node.type) for node in cuts}
 
     def copy(node: Node) -> Node:
         node = node.find()
@@ -149,14 +150,11 @@ def _write_graph(graph: Graph, name: str, lines: list[str]) -> None:
     prefix = "v" if name == "g" else f"{name}_"
     nodes = graph.nodes()
     names = {node: f"{prefix}{i}" for i, node in enumerate(nodes)}
-    for key, node in graph.inputs.items():
-        if node not in names:
-            lines.append(f"{name}.input({key!r}, {_type(node.type)})")
-    if name != "g":  # the order of inputs is that of the arguments
-        lines += [f"{name}.input({key!r}, {_type(node.type)})" for key, node in graph.inputs.items()]
+    for key, node in graph.inputs.items():  # in this order: it is that of the arguments of a subgraph
+        target = f"{names[node]} = " if node in names else ""
+        lines.append(f"{target}{name}.input({key!r}, {_type(node.type)})")
     for node in nodes:
         if node.op is st.input_:
-            lines.append(f"{names[node]} = {name}.input({node.attrs['name']!r}, {_type(node.type)})")
             continue
         attrs = []
         for key, value in node.attrs.items():

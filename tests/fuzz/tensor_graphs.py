@@ -154,6 +154,9 @@ class Maker:
     def add(self, op: str, *args: Node, **attrs: Any) -> Node:
         """A node; it is in the pool if its value is fit to go on with."""
         node = self.graph.add(OPS[op], args, attrs)
+        needs = node.op.needs(*[a.type for a in args], **attrs) if node.op.needs else ()
+        if any(dims_.substitute(d, SAMPLE) < 0 for d in needs):
+            raise MlaotError("not for the sample")
         if isinstance(node.type, TupleType):
             self.analysis.of(node)
             return node

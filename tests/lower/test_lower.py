@@ -28,7 +28,7 @@ from mlaot.lower.fuse import fuse
 from mlaot.lower.isa import ISAS
 from mlaot.lower.lower import lower
 from mlaot.lower.plan import plan
-from mlaot.lower.program import Buffer, Copy, Param, Procedure, Program
+from mlaot.lower.program import Buffer, Param, Plain, Procedure, Program
 from mlaot.lower.text import kernels_file
 from mlaot.micrograd import MLP, Value, declare
 from mlaot.ops import elementwise as ew
@@ -172,7 +172,7 @@ def test_live_buffers_never_overlap(first: int) -> None:
 
 def test_the_checker_sees_an_overlap() -> None:
     one, two = (Buffer(n, "f32", (4,), (1,), "work") for n in ("one", "two"))
-    kernel = Copy("f32", (Param("a", one, True), Param("b", two, True)), (), (), (), (), ())
+    kernel = Plain("f32", (Param("a", one, True), Param("b", two, True)), (), (), (), (), ())
     program = program_of(_identity())
     good = Procedure(program.procedures[0].entry, (kernel,), tuple(plan([kernel])[0]), 1, {})
     wide = replace(good, entry=replace(good.entry, workspace="128"))
@@ -462,7 +462,9 @@ def test_a_program_prints() -> None:
     graph = Graph("forward")
     graph.outputs["y"] = ew.relu(dense(graph))
     text = str(program_of(graph, {"w": np.zeros((10, 64)), "b": np.zeros(10)}))
-    assert text == """\
+    assert (
+        text
+        == """\
 program m
 entry forward: workspace 0
   y: f32[batch,10] strides [10, 1] in output
@@ -474,6 +476,7 @@ entry forward: workspace 0
     v1 = add(v0, b) : f32[batch,10]
     v2 = relu(v1) : f32[batch,10]
 """
+    )
 
 
 def test_labels_carry_their_limit() -> None:

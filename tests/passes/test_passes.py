@@ -17,10 +17,8 @@ from mlaot.ops import elementwise as ew
 from mlaot.ops import reduction as red
 from mlaot.ops import structure as st
 from mlaot.ops.base import Op, fill, full_like
-from mlaot.transforms.batch import batch
 from mlaot.passes.canonical import canonical
 from mlaot.passes.contract import contract
-from mlaot.transforms.differentiate import differentiate
 from mlaot.passes.entries import entries
 from mlaot.passes.flatten_sums import flatten_sums
 from mlaot.passes.fold import fold
@@ -28,6 +26,8 @@ from mlaot.passes.legalize import legalize
 from mlaot.passes.raise_tensors import raise_tensors
 from mlaot.passes.reciprocal import reciprocal
 from mlaot.passes.split_parameters import split_parameters
+from mlaot.transforms.batch import batch
+from mlaot.transforms.differentiate import differentiate
 
 BATCH = dim("batch")
 

@@ -1,4 +1,4 @@
-"""Write ``docs/ops.md`` from the registry of ops and the tables of the front end: ``python -m docs.make_ops``.
+"""Write ``docs/ops.md`` from the registry of ops and the tables of the front end: ``python -m tests.docs.make_ops``.
 
 The dtypes that an op takes are found by asking its type rule, with the arguments that the tests use. Gradients are told
 by the VJP's docstring; where there is none, the VJP of an elementwise op is traced and written as a formula.
@@ -11,7 +11,6 @@ import importlib
 import inspect
 import pkgutil
 from collections.abc import Iterable, Iterator, Mapping
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -31,10 +30,12 @@ from mlaot.lower.accuracy import ULP
 from mlaot.ops import OPS, Op
 from mlaot.ops.base import batch_elementwise, no_gradient
 from mlaot.ops.kinds import VIEWS
-from tests.ops.samples import SAMPLES, Sample, samples
 
-PAGE = Path(__file__).parent / "ops.md"
-COMMAND = "python -m docs.make_ops"
+from ..ops.samples import SAMPLES, Sample, samples
+from ..projects import ROOT
+
+PAGE = ROOT / "docs" / "ops.md"
+COMMAND = "python -m tests.docs.make_ops"
 HEAD = f"""\
 # Ops and functions
 
@@ -49,8 +50,8 @@ Every op has a type rule, which says what it takes and gives, and a NumPy refere
 
 * **dtypes**: what the type rule takes. Floats are f16, bf16, f32, f64; integers i8 to i64 and u8 to u64; numbers are
   both; any is numbers and bool. Indices are of any integer dtype.
-* **gradient**: what the VJP gives for each argument, `ct` being the cotangent of the result `out`. *None*: the op is flat
-  wherever it is smooth, or its result is no real number. *Missing*: differentiating it is an error.
+* **gradient**: what the VJP gives for each argument, `ct` being the cotangent of the result `out`. *None*: the op is
+  flat wherever it is smooth, or its result is no real number. *Missing*: differentiating it is an error.
 * **batching**: *elementwise* and *own rule* are how an op gets a leading batch dimension.
 * **C**: an *expression* within a loop that other ops share, a *view* of its argument, or a *kernel* of its own.
 """
@@ -234,12 +235,13 @@ def signature(value: Any) -> str:
     """The parameters with their defaults, without annotations."""
     if isinstance(value, np.ufunc):
         return f"({', '.join('xy'[: value.nin])})"
-    if isinstance(value, type) and issubclass(value, Exception):
+    if isinstance(value, type) and issubclass(value, Exception | dict):  # Python's own parameters
         return ""
     skipped = getattr(value, "inputs", 0) if as_layer(value) else 0
-    parameters = list(inspect.signature(as_layer(value) if skipped else value).parameters.values())[skipped:]
-    marks = {inspect.Parameter.VAR_POSITIONAL: "*", inspect.Parameter.VAR_KEYWORD: "**"}
-    shown = []
+    made = as_layer(value) if skipped else value
+    parameters = [] if isinstance(made, np.ufunc) else list(inspect.signature(made).parameters.values())[skipped:]
+    marks: dict[Any, str] = {inspect.Parameter.VAR_POSITIONAL: "*", inspect.Parameter.VAR_KEYWORD: "**"}
+    shown: list[str] = []
     for p in parameters:
         if p.kind is p.KEYWORD_ONLY and not any(q.startswith("*") for q in shown):
             shown.append("*")
@@ -296,8 +298,8 @@ def numpy_rows() -> Iterator[tuple[str, str]]:
 def functions_part() -> Iterator[str]:
     yield "## Functions\n"
     yield (
-        "All of these take traced arrays; given plain NumPy arrays, they compute at once. So do Python's operators and\n"
-        "indexing by integers, slices, `...`, `None`, arrays of integers and constant masks.\n"
+        "All of these take traced arrays; given plain NumPy arrays, they compute at once. So do Python's operators,\n"
+        "and indexing by integers, slices, `...`, `None`, arrays of integers and constant masks.\n"
     )
     yield "### mlaot\n"
     yield "Every function of NumPy's below is one of `mlaot` as well: `mlaot.where`, `mlaot.einsum`.\n"

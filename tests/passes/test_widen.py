@@ -1,0 +1,82 @@
+"""float16 and bfloat16 are stored narrow and computed in float32."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from mlaot.evaluate import evaluate
+from mlaot.ir import DType, Graph, Type, verify
+from mlaot.ir.types import bf16, f16, f32
+from mlaot.ops import OPS
+from mlaot.ops import elementwise as ew
+from mlaot.ops import reduction as red
+from mlaot.ops import structure as st
+from mlaot.passes.widen import widen
+
+
+def test_chains_stay_wide() -> None:
+    graph = Graph("f")
+    a, b = (graph.input(n, f16[4]) for n in "ab")
+    graph.outputs["y"] = ew.add(ew.mul(a, b), a)
+    widen(graph)
+    verify(graph, "widen")
+    assert str(graph) == "\n".join(
+        [
+            "graph f:",
+            "  v0 = input(name=a) : f16[4]",
+            "  v1 = cast(v0, dtype=f32) : f32[4]",
+            "  v2 = input(name=b) : f16[4]",
+            "  v3 = cast(v2, dtype=f32) : f32[4]",
+            "  v4 = mul(v1, v3) : f32[4]",
+            "  v5 = add(v4, v1) : f32[4]",
+            "  v6 = cast(v5, dtype=f16) : f16[4]",
+            "  return y=v6",
+        ]
+    )
+
+
+def test_moves_stay_narrow() -> None:
+    graph = Graph("f")
+    a = graph.input("a", bf16[2, 4])
+    graph.outputs["y"] = st.concat(st.transpose(a, perm=(1, 0)), st.transpose(a, perm=(1, 0)), axis=1)
+    before = str(graph)
+    widen(graph)
+    assert str(graph) == before
+
+
+def test_a_cast_of_the_model_itself_rounds() -> None:
+    """astype(f16).astype(f32) is what it says."""
+    graph = Graph("f")
+    x = graph.input("x", f32[3])
+    graph.outputs["y"] = ew.cast(ew.cast(ew.exp(x), dtype=f16), dtype=f32)
+    widen(graph)
+    found = evaluate(graph, {"x": np.array([0.1, 1.0, 2.0], np.float32)})["y"]
+    assert (found == np.exp(np.array([0.1, 1.0, 2.0], np.float32)).astype(np.float16).astype(np.float32)).all()
+
+
+@pytest.mark.parametrize("dtype", [f16, bf16], ids=str)
+def test_no_arithmetic_is_left_narrow(dtype: DType) -> None:
+    """Whatever the op, numbers are narrow only where they are moved, stored or cast; and they come out right."""
+    graph = Graph("f")
+    x, w = graph.input("x", dtype[3, 4]), graph.input("w", dtype[4, 2])
+    product = red.contract(x, w, spec="ab,bc->ac")
+    graph.outputs = {
+        "sum": red.sum_(ew.tanh(product), axes=(1,)),
+        "most": OPS["argmax"](product, axis=1),
+        "less": OPS["less"](product, ew.neg(product)),
+        "running": OPS["cumsum"](product, axis=0),
+    }
+    rng = np.random.default_rng(0)
+    inputs = {k: dtype.array(rng.normal(size=n.type.shape)) for k, n in graph.inputs.items()}
+    exact = evaluate(graph, inputs, wide=True)
+    widen(graph)
+    verify(graph, "widen")
+    for node in graph.nodes():
+        if node.type.dtype is dtype:
+            assert node.op.name in ("input", "cast"), node
+    found = evaluate(graph, inputs)
+    eps = 2.0**-10 if dtype is f16 else 2.0**-7
+    for key, value in found.items():
+        assert np.abs(value.astype(np.float64) - exact[key]).max() <= 2 * eps * np.abs(exact[key]).max()
+    assert graph.outputs["sum"].find().type == Type(dtype, (3,))
