@@ -18,6 +18,7 @@ sys.path.append(str(Path(__file__).resolve().parent.parent))
 from curve import picture  # noqa: E402
 from images import Images, load  # noqa: E402
 
+EPOCHS = 5  # the learning rate is 0 then
 BATCH = 64
 SHAPE = (1, 28, 28)
 
@@ -51,7 +52,6 @@ def main() -> None:
     """Train, print, save, draw; Ctrl-C ends the training early."""
     parser = argparse.ArgumentParser(description="Train LeNet-5 on MNIST; Ctrl-C ends it with what it has learnt.")
     parser.add_argument("--data", type=Path, help="folder with the four idx files of MNIST")
-    parser.add_argument("--epochs", type=int, default=5, help="rounds over the images (default: %(default)s)")
     parser.add_argument("--out", default="lenet.safetensors", help="file for the weights (default: %(default)s)")
     parser.add_argument(
         "--picture", type=Path, default=Path("learning.svg"), help="where the curve goes (default: %(default)s)"
@@ -63,7 +63,7 @@ def main() -> None:
     losses: list[float] = []
     accuracies: list[float] = []
     try:
-        for epoch in range(1, options.epochs + 1):
+        for epoch in range(1, EPOCHS + 1):
             train_epoch(model, train, losses)
             accuracy, loss = evaluate(model, test)
             accuracies.append(accuracy)

@@ -18,6 +18,7 @@ from mlaot.frontend.promotion import as_node
 from mlaot.frontend.tensor import Tensor
 from mlaot.frontend.trace import Trace, current, tracing
 from mlaot.ir import Graph, Node, Type
+from mlaot.ir.subgraph import inline
 
 
 @dataclass
@@ -83,12 +84,3 @@ def call(traced: Subtrace, arguments: Sequence[Any]) -> list[Any]:
     for name, value in zip(traced.writes, found[outputs:], strict=True):
         traced.trace.root.held[name].assign(value)
     return found[:outputs]
-
-
-def inline(graph: Graph, arguments: Sequence[Node], into: Graph) -> list[Node]:
-    """The outputs of ``graph`` as nodes of ``into``, with ``arguments`` for its inputs in their order."""
-    copies = dict(zip(graph.inputs.values(), arguments, strict=True))
-    for node in graph.nodes():
-        if node not in copies:
-            copies[node] = into.add(node.op, [copies[a.find()] for a in node.args], node.attrs)
-    return [copies[node.find()] for node in graph.outputs.values()]

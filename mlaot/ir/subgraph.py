@@ -37,11 +37,7 @@ class Subgraph:
 
     def inline(self, graph: Graph, args: Sequence[Node]) -> list[Node]:
         """The subgraph's nodes once more in ``graph``, on ``args``: its outputs."""
-        copies = dict(zip(self.graph.inputs.values(), args, strict=True))
-        for node in self.graph.nodes():
-            if node not in copies:
-                copies[node] = graph.add(node.op, [copies[a.find()] for a in node.args], node.attrs)
-        return [copies[node.find()] for node in self.graph.outputs.values()]
+        return inline(self.graph, args, graph)
 
     def __call__(self, *arrays: Any) -> tuple[Any, ...]:
         from mlaot.evaluate import bind
@@ -56,6 +52,15 @@ class Subgraph:
 
     def __repr__(self) -> str:
         return f"<{self.graph.name}: {len(self.graph.nodes())} nodes>"
+
+
+def inline(graph: Graph, args: Sequence[Node], into: Graph) -> list[Node]:
+    """The outputs of ``graph`` as nodes of ``into``, with ``args`` for its inputs in their order."""
+    copies = dict(zip(graph.inputs.values(), args, strict=True))
+    for node in graph.nodes():
+        if node not in copies:
+            copies[node] = into.add(node.op, [copies[a.find()] for a in node.args], node.attrs)
+    return [copies[node.find()] for node in graph.outputs.values()]
 
 
 def subgraphs(attrs: Mapping[str, Any]) -> dict[str, Subgraph]:

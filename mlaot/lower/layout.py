@@ -186,7 +186,7 @@ def _use_cost(graph: Graph, node: Node, name: str, unit: int, itemsize: int) -> 
     total = 0
     for labels in uses:
         along = labels[unit]
-        work = prod(sizes.values()) // sizes[along] * int(padded(sizes[along], itemsize))
+        work = prod(d for c, d in sizes.items() if c != along) * int(padded(sizes[along], itemsize))
         if along not in out:
             work += prod(sizes[c] for c in out) * 4 * ALIGNMENT // itemsize
         total += work

@@ -2,9 +2,10 @@
 
     python -m tests.arrayapi.make_cases SUITE     # a checkout of data-apis/array-api-tests with its submodule
 
-For every case of a function that mlaot has: inputs of a fixed pool that meet its condition, and the results that the
-standard wants of them: a number, ``~`` and a number that is near, ``+`` or ``-`` for a sign. Where NumPy decides
-otherwise, ``numpy`` holds its results: mlaot's functions are NumPy's.
+For every case of a function that mlaot has: inputs of a fixed pool that meet its condition, argument by argument, and
+the results that the standard wants of them (one for all where they are equal): a number, ``~`` and a number that is
+near, ``+`` or ``-`` for a sign. Where NumPy decides otherwise, as the standard lets a library do that follows Python,
+``numpy`` holds its results: mlaot's functions are NumPy's.
 """
 
 from __future__ import annotations
@@ -74,6 +75,11 @@ def some(inputs: list[tuple[float, ...]]) -> list[tuple[float, ...]]:
     return inputs if len(inputs) <= MOST else [inputs[i * len(inputs) // MOST] for i in range(MOST)]
 
 
+def joined(words: list[str]) -> str:
+    """Results as one text, one for all where they are equal."""
+    return words[0] if len(set(words)) == 1 else " ".join(words)
+
+
 def entry(suite: Any, name: str, case: Any, arity: int) -> dict[str, Any] | None:
     """A case as data."""
     inputs = some([values for values in product(POOL, repeat=arity) if meets(case, values)])
@@ -81,12 +87,12 @@ def entry(suite: Any, name: str, case: Any, arity: int) -> dict[str, Any] | None
         print(f"left out, no input meets it: {name}({case})", file=sys.stderr)
         return None
     found: dict[str, Any] = {"function": name, "condition": case.cond_expr, "result": case.result_expr}
-    found["inputs"] = [[text(v) for v in column] for column in zip(*inputs, strict=True)]
-    found["expected"] = [expected(suite, case, values) for values in inputs]
+    found["inputs"] = [" ".join(map(text, column)) for column in zip(*inputs, strict=True)]
+    found["expected"] = joined([expected(suite, case, values) for values in inputs])
     theirs = [numpys(name, values) for values in inputs]
     if not all(case.check_result(*values, value) for values, value in zip(inputs, theirs, strict=True)):
         print(f"NumPy differs: {name}({case}): {theirs}", file=sys.stderr)
-        found["numpy"] = [text(v) for v in theirs]
+        found["numpy"] = joined([text(v) for v in theirs])
     return found
 
 
@@ -116,7 +122,7 @@ def main() -> None:
     source = f"data-apis/array-api-tests {COMMIT}"
     body = f'{{"source": "{source}",\n"cases": [\n{lines[0]}\n],\n"statistical": [\n{lines[1]}\n]}}\n'
     (HERE / "cases.json").write_text(body)
-    print(f"{len(cases)} cases, {sum(len(c['expected']) for c in cases)} inputs")
+    print(f"{len(cases)} cases, {sum(len(c['inputs'][0].split()) for c in cases)} inputs")
 
 
 if __name__ == "__main__":

@@ -5,8 +5,8 @@
     python -m tests.arrayapi.run --suite SUITE                        # the oracle
     python -m tests.arrayapi.run --suite SUITE --compiled --isa v3    # compiled C; every instruction set without --isa
 
-Prints how many passed, failed and do not apply, with their names. Failures where NumPy itself decides otherwise than
-the standard count apart: mlaot's functions are NumPy's.
+Prints how many passed, failed and do not apply, with their names. Where NumPy decides otherwise, as the standard lets a
+library do that follows Python (``inf // 1`` is nan), cases count apart: mlaot's functions are NumPy's.
 """
 
 from __future__ import annotations
