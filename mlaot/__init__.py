@@ -86,7 +86,7 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     """The functions of the table that maps NumPy's names to traced meanings; libraries on top, once they are used."""
-    if name in ("micrograd", "nn", "optim"):
+    if name in ("eager", "micrograd", "nn", "optim"):
         return importlib.import_module(f"mlaot.{name}")
     found = _functions.attribute(name)
     if found is None:

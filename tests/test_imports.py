@@ -15,7 +15,7 @@ LAYERS = (
     ("mlaot.ir",),
     ("mlaot.ops",),
     ("mlaot.transforms",),
-    ("mlaot.evaluate", "mlaot.frontend", "mlaot.micrograd", "mlaot.nn", "mlaot.optim"),
+    ("mlaot.eager", "mlaot.evaluate", "mlaot.frontend", "mlaot.micrograd", "mlaot.nn", "mlaot.optim"),
     ("mlaot.passes",),
     ("mlaot.lower",),
     ("mlaot.generate", "mlaot.build"),

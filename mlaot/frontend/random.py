@@ -149,18 +149,21 @@ def _unit64(shape: tuple[Dim, ...]) -> Any:
 
 
 def normal(shape: Any = (), mean: Any = 0.0, std: Any = 1.0, dtype: Any = f32) -> Any:
-    """Normally distributed numbers, by the inverse of the distribution function."""
-    from mlaot.frontend.functions import erfinv
-
-    kind = dtype_of(dtype)
-    step = 2.0**-53 if kind.name == "f64" else 2.0**-24
-    wide = kind if kind.name == "f64" else f32
-    centered = uniform(shape, dtype=wide) * 2.0 + (step - 1.0)  # symmetric, never -1 or 1
-    found = erfinv(centered) * float(np.sqrt(2.0))
-    found = found if kind is wide else _astype(found, kind)
+    """Normally distributed numbers, by the inverse of the distribution function: the same bits on every machine."""
+    size, kind = a_shape(shape), dtype_of(dtype)
+    if kind.name == "f64":
+        found = _quantile(_unit64(size) + 2.0**-54)
+    else:
+        found = _astype(_quantile((_astype(_bits(size), "float64") + 0.5) * 2.0**-32), kind)
     if type(mean) is float and type(std) is float and (mean, std) == (0.0, 1.0):
         return found
     return mean + std * found
+
+
+def _quantile(p: Any) -> Any:
+    if isinstance(p, Tensor):
+        return Tensor(apply("normal_quantile", as_node(p)))
+    return OPS["normal_quantile"].reference(p)
 
 
 def bernoulli(p: Any = 0.5, shape: Any = None) -> Any:

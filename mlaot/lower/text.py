@@ -26,6 +26,7 @@ from mlaot.lower.program import (
 )
 from mlaot.lower.tiles import lanes_of, tiles
 from mlaot.lower.vectors import helpers
+from mlaot.ops.random import LN2, LOG_SERIES, SQRT_HALF, WICHURA
 from mlaot.render import render
 
 LONG = 150  # lines of a loop body from which on it is written once, for whole and partial vectors
@@ -179,7 +180,8 @@ def _kernel_text(kernel: Kernel, name: str, signature: str, isa: Isa) -> str:
 
 def others(text: str) -> list[str]:
     """Further functions that kernels call."""
-    return [render(f"kernels/{name}.h.j2") for name in ("threefry",) if f"{name}(" in text]
+    data = {"ratios": WICHURA, "series": LOG_SERIES, "sqrt_half": SQRT_HALF, "ln2": LN2}
+    return [render(f"kernels/{name}.h.j2", **data) for name in ("threefry", "normal_quantile") if f"{name}(" in text]
 
 
 def _stages(kernel: Rows, isa: Isa) -> list[dict[str, object]]:

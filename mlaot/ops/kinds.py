@@ -9,6 +9,7 @@ from mlaot.ops import elementwise as ew
 from mlaot.ops import reduction as red
 from mlaot.ops import structure as st
 from mlaot.ops.base import batch_elementwise
+from mlaot.ops.random import normal_quantile
 
 REDUCTIONS = (red.sum_, red.max_, red.min_)
 VIEWS = ("broadcast", "transpose", "item", "slice", "window")
@@ -62,7 +63,7 @@ def is_elementwise(node: Node) -> bool:
 
 def vector_dtype(node: Node) -> str | None:
     """The dtype of the vectors that compute an elementwise node: its own, or that of what it compares."""
-    if not is_elementwise(node) or not node.args:
+    if not is_elementwise(node) or not node.args or node.op is normal_quantile:
         return None
     own, given = node.type.dtype.name, [a.find().type.dtype.name for a in node.args]
     if own in VECTORS:

@@ -14,6 +14,7 @@ from mlaot import passes
 from mlaot.evaluate import evaluate
 from mlaot.frontend.declaration import Traced
 from mlaot.ir import Graph, Type, dim
+from mlaot.ir.module import Module
 from mlaot.ir.types import BY_NUMPY
 from mlaot.lower.isa import ISAS
 from mlaot.lower.lower import lower
@@ -39,13 +40,18 @@ def oracle(name: str, function: Function, arrays: Sequence[Array]) -> Array:
 
 def through_passes(graph: Graph) -> Graph:
     """What the passes make of a traced graph."""
-    return passes.run("m", Traced(graph, {}, per_example=False)).graphs["forward"]
+    return passed(graph).graphs["forward"]
+
+
+def passed(graph: Graph) -> Module:
+    """A traced graph as a module that has been through the passes, with all of its inputs."""
+    return passes.run("m", Traced(graph, {}, per_example=False, arguments=tuple(graph.inputs)))
 
 
 def compiled_program(function: Function, types: Sequence[Type], isa: str) -> Program:
     """A function of arrays of ``types`` as a program, by way of all passes."""
     graph, _ = graph_of(function, *types)
-    return lower(passes.run("m", Traced(graph, {}, per_example=False)), (isa,))
+    return lower(passed(graph), (isa,))
 
 
 class Compiled:

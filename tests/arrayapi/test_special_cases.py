@@ -54,11 +54,9 @@ def agrees(wanted: str, value: float) -> bool:
     if wanted.startswith("~"):
         return math.isclose(value, float(wanted[1:]), rel_tol=1e-6)
     number = float(wanted)
-    return math.isnan(value) if math.isnan(number) else (value, math.copysign(1, value)) == signed(number)
-
-
-def signed(number: float) -> tuple[float, float]:
-    return number, math.copysign(1, number)
+    if math.isnan(number):
+        return math.isnan(value)
+    return value == number and math.copysign(1, value) == math.copysign(1, number)
 
 
 def check(case: dict[str, Any], arguments: list[Array], results: Array, how: str) -> None:
@@ -96,8 +94,7 @@ def test_constant_arguments(name: str, position: int) -> None:
             chosen = [i for i, a in enumerate(arguments[position]) if a.tobytes() == constant.tobytes()]
             x = arguments[1 - position][chosen]
             graph, _ = graph_of(called(getattr(mlaot, name), position, constant), Type(f64, x.shape))
-            results = evaluate(through_passes(graph), {"x0": x}).get("0")
-            assert results is not None
+            results = evaluate(through_passes(graph), {"x0": x})["0"]
             part = case | {"expected": " ".join(wanted[i] for i in chosen)}
             part.pop("numpy", None)
             check(part, [a[chosen] for a in arguments], results, f"argument {position} constant")
@@ -113,7 +110,7 @@ def exponents() -> list[str]:
 
 
 def programs(isa: str) -> dict[str, Program]:
-    """Every function on either dtype, powers of constant exponents, and statistical functions, of arrays of n numbers."""
+    """Every function on either dtype, of arrays of n numbers, and powers of constant exponents."""
     found = {}
     for dtype in (f32, f64):
         type_ = Type(dtype, (dim("n"),))

@@ -337,8 +337,8 @@ DRAWS: dict[str, Function] = {
     "dropout": lambda: mlaot.random.dropout(np.ones(9), 0.4, training=True),
     "permutation": lambda: mlaot.random.permutation(9),
 }
-INITIAL = ("xavier_uniform_", "xavier_normal_", "kaiming_uniform_", "kaiming_normal_", "orthogonal_")
-INITIAL += ("uniform_", "normal_", "trunc_normal_")
+INITIAL: tuple[str, ...] = tuple(f"{name}_" for name in ("uniform", "normal", "trunc_normal", "orthogonal"))
+INITIAL += tuple(f"{kind}_{name}_" for kind in ("xavier", "kaiming") for name in ("uniform", "normal"))
 
 
 def optimized(optimizer: optim.Optimizer, x: Any, gradient: Any) -> Any:

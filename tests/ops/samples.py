@@ -243,6 +243,7 @@ SAMPLES: dict[str, Make] = {
     **dict.fromkeys(("floor_divide", "remainder", "fmod", "copysign", "hypot", "atan2"), _many(2, positive=True)),
     "nextafter": _many(2),
     "power": _bases,
+    "normal_quantile": _unary(lambda x: np.asarray(0.5 + 0.45 * np.tanh(x))),
     **dict.fromkeys(("exp2", "expm1", "sin", "cos", "sinh", "cosh", "asinh", "atan", "sigmoid"), _unary(np.asarray)),
     **dict.fromkeys(("tan", "asin", "acos", "atanh", "erfinv"), _unary(_inside)),
     **dict.fromkeys(("log2", "log10", "log1p"), _unary(_positive)),

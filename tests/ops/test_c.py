@@ -183,6 +183,7 @@ TRANSCENDENTAL = {
         "exp2",
     ),
     *("expm1", "hypot", "log", "log10", "log1p", "log2", "power", "sigmoid", "sin", "sinh", "tan", "tanh", "fmod"),
+    "normal_quantile",
     *("remainder", "floor_divide"),
 }
 

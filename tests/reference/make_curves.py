@@ -1,6 +1,6 @@
 """Make ``curves.npz``: losses of training runs by PyTorch in float64, for the networks of ``curves.py``.
 
-    pip install torch==2.13.0 && python -m tests.reference.make_curves
+pip install torch==2.13.0 && python -m tests.reference.make_curves
 """
 
 from __future__ import annotations
