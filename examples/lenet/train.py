@@ -15,8 +15,8 @@ from pathlib import Path
 from lenet import nn
 
 sys.path.append(str(Path(__file__).resolve().parent.parent))
-from curve import picture  # noqa: E402
-from images import Images, load  # noqa: E402
+from curve import picture
+from images import Images, load
 
 EPOCHS = 5  # the learning rate is 0 then
 BATCH = 64

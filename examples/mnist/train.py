@@ -15,8 +15,8 @@ from pathlib import Path
 from mnist import nn
 
 sys.path.append(str(Path(__file__).resolve().parent.parent))
-from curve import picture  # noqa: E402
-from images import PIXELS, Images, load  # noqa: E402
+from curve import picture
+from images import PIXELS, Images, load
 
 BATCH = 20
 WEIGHTS = 784 * 50 + 50 * 10

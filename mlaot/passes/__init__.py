@@ -74,6 +74,12 @@ def add_batch(module: Module, traced: Traced) -> None:
             module.graphs[name] = batch(graph, dim("batch"), module.slots)
 
 
+def widen_ports(module: Module, traced: Traced) -> None:
+    """Arguments and results of entries have dtypes that a caller can hand over."""
+    for graph in module.graphs.values():
+        widen.widen_ports(graph)
+
+
 def make_entries(module: Module, traced: Traced) -> None:
     """Entries of the module: forward, and what training needs."""
     entries.entries(module, traced.arguments, traced.optimizer)
@@ -101,6 +107,7 @@ PIPELINE: tuple[Stage, ...] = (
     each(fold.fold),
     each(simplify.simplify),
     each(canonical.canonical),
+    widen_ports,
     each(widen.widen),
     each(legalize.legalize),
 )

@@ -12,7 +12,7 @@ only move values leave them narrow.
 
 from __future__ import annotations
 
-from mlaot.ir import Graph, Node, TupleType
+from mlaot.ir import Graph, Node, TupleType, Type
 from mlaot.ir.types import bf16, f16, f32
 from mlaot.ops import elementwise as ew
 from mlaot.ops.kinds import is_view
@@ -36,6 +36,24 @@ def widen(graph: Graph) -> None:
             wide[narrow] = result
         else:
             graph.forward(node, result)
+
+
+def widen_ports(graph: Graph) -> None:
+    """bfloat16 arguments and results of an entry are float32 there: no buffer format is known for them.
+
+    v0 = input(name=x) : bf16[4]    =>    v0 = input(name=x) : f32[4]
+                                          v1 = cast(v0) : bf16[4]
+    """
+    given, graph.inputs = graph.inputs, {}  # made anew, so that their order stays
+    for name, node in given.items():
+        if node.type.dtype is not bf16 or node.attrs.get("parameter"):
+            graph.inputs[name] = node
+            continue
+        attrs = {k: v for k, v in node.attrs.items() if k not in ("name", "type")}
+        graph.forward(node, ew.cast(graph.input(name, Type(f32, node.type.shape), **attrs), dtype=bf16))
+    for name, node in graph.outputs.items():
+        if node.find().type.dtype is bf16:
+            graph.outputs[name] = ew.cast(node.find(), dtype=f32)
 
 
 def _is_arithmetic(node: Node) -> bool:

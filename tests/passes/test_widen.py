@@ -12,7 +12,7 @@ from mlaot.ops import OPS
 from mlaot.ops import elementwise as ew
 from mlaot.ops import reduction as red
 from mlaot.ops import structure as st
-from mlaot.passes.widen import widen
+from mlaot.passes.widen import widen, widen_ports
 
 
 def test_chains_stay_wide() -> None:
@@ -80,3 +80,14 @@ def test_no_arithmetic_is_left_narrow(dtype: DType) -> None:
     for key, value in found.items():
         assert np.abs(value.astype(np.float64) - exact[key]).max() <= 2 * eps * np.abs(exact[key]).max()
     assert graph.outputs["sum"].find().type == Type(dtype, (3,))
+
+
+def test_ports_of_bfloat16_are_float32() -> None:
+    graph = Graph("f")
+    w, x, n = graph.input("w", bf16[4], parameter=True), graph.input("x", bf16[4]), graph.input("n", f32[4])
+    graph.outputs = {"y": ew.add(w, x), "n": n}
+    widen_ports(graph)
+    verify(graph, "widen_ports")
+    assert {k: v.type.dtype for k, v in graph.inputs.items()} == {"w": bf16, "x": f32, "n": f32}
+    assert list(graph.inputs) == ["w", "x", "n"]
+    assert graph.outputs["y"].find().type == f32[4]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import runpy
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,8 @@ from mlaot.lower.lower import lower
 from mlaot.lower.program import Program
 from mlaot.nn import functional as F
 
-from ..compiled import AVAILABLE, Library, State
+from ..compiled import AVAILABLE, Library, State, entry_of
+from ..projects import EXAMPLES
 from .curves import CLIP_TRANSFORMER, COSINE_STEPS, NETWORKS, NORMALIZED_STEPS, STEPS, weight
 
 Array = np.ndarray[Any, Any]
@@ -26,25 +28,10 @@ DATA = dict(np.load(Path(__file__).with_name("curves.npz")))
 BATCH = mlaot.dim("batch")
 
 
-class LeNet(nn.Module):
-    def __init__(self) -> None:
-        self.conv1 = nn.Conv2d(1, 6, 5, dtype="float64")
-        self.conv2 = nn.Conv2d(6, 16, 5, dtype="float64")
-        self.fc1 = nn.Linear(256, 120, dtype="float64")
-        self.fc2 = nn.Linear(120, 84, dtype="float64")
-        self.fc3 = nn.Linear(84, 10, dtype="float64")
-
-    def forward(self, x: Any) -> Any:
-        x = F.max_pool2d(F.relu(self.conv1(x)), 2)
-        x = F.max_pool2d(F.relu(self.conv2(x)), 2)
-        x = F.relu(self.fc1(F.flatten(x, 1)))
-        return self.fc3(F.relu(self.fc2(x)))
-
-
 class SequenceClassifier(nn.Module):
     def __init__(self) -> None:
-        self.lstm = nn.LSTM(3, 12, batch_first=True, dtype="float64")
-        self.head = nn.Linear(12, 3, dtype="float64")
+        self.lstm = nn.LSTM(3, 12, batch_first=True)
+        self.head = nn.Linear(12, 3)
 
     def forward(self, x: Any) -> Any:
         return self.head(self.lstm(x)[0][:, -1])
@@ -52,15 +39,15 @@ class SequenceClassifier(nn.Module):
 
 class Transformer(nn.Module):
     def __init__(self) -> None:
-        self.tokens = nn.Embedding(17, 16, dtype="float64")
-        self.positions = nn.Embedding(10, 16, dtype="float64")
-        self.norm1 = nn.LayerNorm(16, dtype="float64")
-        self.attention = nn.MultiheadAttention(16, 2, batch_first=True, dtype="float64")
-        self.norm2 = nn.LayerNorm(16, dtype="float64")
-        self.up = nn.Linear(16, 32, dtype="float64")
-        self.down = nn.Linear(32, 16, dtype="float64")
-        self.norm3 = nn.LayerNorm(16, dtype="float64")
-        self.head = nn.Linear(16, 17, dtype="float64")
+        self.tokens = nn.Embedding(17, 16)
+        self.positions = nn.Embedding(10, 16)
+        self.norm1 = nn.LayerNorm(16)
+        self.attention = nn.MultiheadAttention(16, 2, batch_first=True)
+        self.norm2 = nn.LayerNorm(16)
+        self.up = nn.Linear(16, 32)
+        self.down = nn.Linear(32, 16)
+        self.norm3 = nn.LayerNorm(16)
+        self.head = nn.Linear(16, 17)
 
     def forward(self, x: Any) -> Any:
         h = self.tokens(x) + self.positions(np.arange(10))
@@ -73,11 +60,11 @@ class Transformer(nn.Module):
 
 class Normalized(nn.Module):
     def __init__(self) -> None:
-        self.conv = nn.Conv2d(2, 4, 3, dtype="float64")
-        self.norm1 = nn.BatchNorm2d(4, dtype="float64")
-        self.fc1 = nn.Linear(64, 10, dtype="float64")
-        self.norm2 = nn.BatchNorm1d(10, momentum=None, dtype="float64")
-        self.fc2 = nn.Linear(10, 4, dtype="float64")
+        self.conv = nn.Conv2d(2, 4, 3)
+        self.norm1 = nn.BatchNorm2d(4)
+        self.fc1 = nn.Linear(64, 10)
+        self.norm2 = nn.BatchNorm1d(10, momentum=None)
+        self.fc2 = nn.Linear(10, 4)
 
     def forward(self, x: Any) -> Any:
         x = F.flatten(F.relu(self.norm1(self.conv(x))), 1)
@@ -86,15 +73,15 @@ class Normalized(nn.Module):
 
 class MLP(nn.Module):
     def __init__(self) -> None:
-        self.fc1 = nn.Linear(6, 12, dtype="float64")
-        self.fc2 = nn.Linear(12, 4, dtype="float64")
+        self.fc1 = nn.Linear(6, 12)
+        self.fc2 = nn.Linear(12, 4)
 
     def forward(self, x: Any) -> Any:
         return self.fc2(np.tanh(self.fc1(x)))
 
 
 MAKERS = {
-    "lenet": LeNet,
+    "lenet": lambda: runpy.run_path(str(EXAMPLES / "lenet" / "model.py"))["LeNet"](None),
     "lstm": SequenceClassifier,
     "transformer": Transformer,
     "normalized": Normalized,
@@ -106,8 +93,11 @@ def declared(name: str) -> Declaration:
     """The network with PyTorch's start weights, its cross entropy and its optimizer."""
     batch, optimizer_name, options = NETWORKS[name]
     net = MAKERS[name.partition(".")[0]]()
-    start = {key: weight(key, p.shape) for key, p in net.named_parameters()}
-    net.load_state_dict(start, strict=False)
+    for key, parameter in net.named_parameters():
+        parameter.array = weight(key, parameter.shape)
+    for buffer in net.buffers():
+        if buffer.array.dtype == np.float32:
+            buffer.array = buffer.array.astype(np.float64)
     if name == "transformer":
         schedule = optim.cosine_annealing_lr(COSINE_STEPS)
         options = {**options, "schedule": schedule, "clip_grad_norm": CLIP_TRANSFORMER}
@@ -145,9 +135,9 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Library:
 def train(library: Library, name: str, steps: int) -> tuple[State, list[float]]:
     """The state after a run, and the loss before each step."""
     stem = name.replace(".", "_")
-    batch, _, options = NETWORKS[name]
+    batch = NETWORKS[name][0]
     state = State(library.programs[stem])
-    rate = options.get("lr", declared(name).trace().learning_rate)
+    rate = next(p.default for p in entry_of(library.programs[stem], "train_step").inputs if p.name == "lr")
     losses = []
     for step in range(steps):
         x, label = batch(step)
