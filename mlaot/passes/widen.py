@@ -18,7 +18,7 @@ from mlaot.ops import elementwise as ew
 from mlaot.ops.kinds import is_view
 
 NARROW = (f16, bf16)
-MOVES = ("copy", "cast", "where", "take", "stack", "concat", "reshape", "pad", "gather", "const", "input", "iota")
+MOVES = ("copy", "cast", "where", "take", "stack", "concat", "reshape", "pad", "gather", "const", "input")
 
 
 def widen(graph: Graph) -> None:

@@ -91,3 +91,11 @@ def test_ports_of_bfloat16_are_float32() -> None:
     assert {k: v.type.dtype for k, v in graph.inputs.items()} == {"w": bf16, "x": f32, "n": f32}
     assert list(graph.inputs) == ["w", "x", "n"]
     assert graph.outputs["y"].find().type == f32[4]
+
+
+def test_counting_is_wide() -> None:
+    graph = Graph("f")
+    graph.outputs["y"] = graph.add(OPS["iota"], (), {"shape": (5,), "axis": 0, "dtype": f16})
+    widen(graph)
+    assert [node.op.name for node in graph.nodes()] == ["iota", "cast"]
+    assert evaluate(graph, {})["y"].tolist() == [0, 1, 2, 3, 4]
