@@ -1,4 +1,4 @@
-"""Train LeNet-5 on MNIST for five epochs, to 99 % of the test images.
+"""Train LeNet-5 on MNIST for five epochs: to about 99 % of the test images.
 
     python train.py --data FOLDER     # the four idx files, gzipped or not
     python train.py                   # fetched from openml.org by scikit-learn

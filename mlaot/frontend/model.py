@@ -57,7 +57,7 @@ class Model(Declaration):
         learning_rate: float,
     ) -> None:
         entries: dict[str, Function] = {}
-        _check_optimizer(optimizer, loss)
+        _check_options(function, loss, optimizer, learning_rate)
 
         def trace() -> Traced:
             with located(function):
@@ -79,7 +79,12 @@ class Model(Declaration):
         return function
 
 
-def _check_optimizer(optimizer: Any, loss: Function | None) -> None:
+def _check_options(function: Any, loss: Any, optimizer: Any, learning_rate: Any) -> None:
+    for what, given in (("mlaot.model", function), ("loss", function if loss is None else loss)):
+        if isinstance(given, type) or not callable(given):
+            raise MlaotError(f"{what}: expected a function, got {given!r}")
+    if not isinstance(learning_rate, int | float | np.number):
+        raise MlaotError(f"learning_rate: expected a number, got {learning_rate!r}")
     if optimizer is None:
         return
     if isinstance(optimizer, type) or not (hasattr(optimizer, "init") and hasattr(optimizer, "update")):
@@ -180,6 +185,8 @@ def _finish(trace: Trace) -> None:
 
 
 def _loss_node(graph: Graph, value: Any) -> Node:
+    if "lr" in graph.inputs:
+        raise MlaotError("no input of a model that trains can be called 'lr': train_step has the learning rate there")
     node = _output("loss", value)
     if node.type.dtype.kind != "f":
         raise MlaotError(f"the loss must be a floating-point number, got {node.type}")
@@ -243,14 +250,13 @@ def _named(outputs: Any) -> dict[str, Any]:
 
 
 def _output(name: str, value: Any) -> Node:
-    if not (is_traced(value) or _is_array(value) or isinstance(value, Expr)):
-        if value is None:
-            raise MlaotError(
-                f"{'the loss' if name == 'loss' else f'output {name!r}'} is None; is its `return` missing?"
-            )
-        wanted = "a number" if name == "loss" else "an array, a tuple or a dict of arrays"
-        raise MlaotError(f"output {name!r} is a {type(value).__name__}; expected {wanted}")
-    return as_node(value)
+    if is_traced(value) or _is_array(value) or isinstance(value, Expr):
+        return as_node(value)
+    what = "the loss" if name == "loss" else f"output {name!r}"
+    if value is None:
+        raise MlaotError(f"{what} is None; is its `return` missing?")
+    wanted = "a number" if name == "loss" else "an array, a tuple or a dict of arrays"
+    raise MlaotError(f"{what} is a {type(value).__name__}; expected {wanted}")
 
 
 def _check_outputs(graph: Graph) -> None:

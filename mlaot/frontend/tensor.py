@@ -294,8 +294,7 @@ class Held(Operators):
 
     @property
     def type(self) -> Type:
-        assert self.dtype_ is not None
-        return Type(self.dtype_, self.array.shape)
+        return Type(bf16 if self.dtype_ is bf16 else BY_NUMPY[str(self.array.dtype)], self.array.shape)
 
     @property
     def shape(self) -> tuple[int, ...]:

@@ -81,6 +81,7 @@ class Expr:
         )
 
     __int__ = __float__ = __truediv__ = __rtruediv__ = __index__
+    __mod__ = __rmod__ = __pow__ = __rpow__ = __lt__ = __le__ = __gt__ = __ge__ = __index__
 
     def __str__(self) -> str:
         """C text: integer division rounds down because dims are never negative."""

@@ -216,9 +216,11 @@ def _index(w: _Writer, at: Sequence[str], size: Dim) -> Lines:
 def _gather(w: _Writer) -> Lines:
     lead, rank = w.attrs["lead"], w.arg(1).type.rank
     size = w.arg(0).type.shape[lead]
-    lines = _index(w, w.at[:rank], size)
-    lines.append(f"const ptrdiff_t inside = e < 0 ? 0 : e < {atom(size)} ? e : {atom(size - 1)};")
     value = w.read(0, [*w.at[:lead], "inside", *w.at[rank:]])
+    lines: Lines = []
+    if "inside" in value:  # not all elements are the same
+        lines = _index(w, w.at[:rank], size)
+        lines.append(f"const ptrdiff_t inside = e < 0 ? 0 : e < {atom(size)} ? e : {atom(size - 1)};")
     lines.append(f"{w.element(w.at)} = {value if isinstance(size, int) else f'{atom(size)} > 0 ? {value} : 0'};")
     return nest(w.at, w.node.type.shape, lines)
 

@@ -72,7 +72,14 @@ def _check(op: str, what: str, expected: Sequence[Type], got: Sequence[Type], gi
         raise MlaotError(f"{op}: expected {len(expected)} {many}, but {giver} {len(got)}")
     for i, (a, b) in enumerate(zip(expected, got, strict=True)):
         if a != b:
-            raise MlaotError(f"{op}: the {what} {i} is {a} but {giver} {b}")
+            mend = "; cast one of them with x.astype(...)" if a.shape == b.shape else ""
+            raise MlaotError(f"{op}: the {what} {i} is {a} but {giver} {b}{mend}")
+
+
+def _one(conditions: Sequence[Type]) -> str:
+    """How to make one bool of several."""
+    several = len(conditions) == 1 and conditions[0].dtype is boolean
+    return "; end it with .any() or .all(), or choose element by element with mlaot.where" if several else ""
 
 
 def _or_zeros(ct: Node | None, like: Node) -> Node:
@@ -238,7 +245,9 @@ def _while_type(*types: Type, condition: Subgraph, body: Subgraph, consts: int, 
     _check("while", "operand", types, body.inputs, "the body takes")
     _check("while", "carry", types[consts:], body.outputs, "the body gives")
     if condition.outputs != (Type(boolean),):
-        raise MlaotError(f"while: expected a condition that gives bool[], got {_listed(condition.outputs)}")
+        raise MlaotError(
+            f"while: expected a condition that gives bool[], got {_listed(condition.outputs)}{_one(condition.outputs)}"
+        )
     return TupleType(types[consts:])
 
 
@@ -337,7 +346,7 @@ while_: Op = Op(
 
 def _cond_type(pred: Type, *types: Type, then: Subgraph, otherwise: Subgraph) -> Any:
     if pred != Type(boolean):
-        raise MlaotError(f"cond: expected a condition of type bool[], got {pred}")
+        raise MlaotError(f"cond: expected a condition of type bool[], got {pred}{_one([pred])}")
     _check("cond", "operand", types, then.inputs, "'then' takes")
     _check("cond", "operand", types, otherwise.inputs, "'otherwise' takes")
     _check("cond", "result", then.outputs, otherwise.outputs, "'otherwise' gives")

@@ -75,7 +75,7 @@ class Compiled:
         words = found.view(np.uint8).reshape(BATCH, -1)
         if not (words == words[0]).all() and not np.isnan(found).all():
             raise AssertionError(f"{name}: {[a.item() for a in arrays]} gives {found} in a batch")
-        return found[0]
+        return np.asarray(found[0])
 
     def _call(self, name: str, function: Function, arrays: Sequence[Array]) -> Array:
         types = tuple(Type(BY_NUMPY[str(a.dtype)], tuple(map(axis_dim, a.shape, _from_end(a)))) for a in arrays)

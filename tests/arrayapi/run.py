@@ -7,6 +7,7 @@
 
 Prints how many passed, failed and do not apply, with their names. Where NumPy decides otherwise, as the standard lets a
 library do that follows Python (``inf // 1`` is nan), cases count apart: mlaot's functions are NumPy's.
+``test_special_cases.py`` holds these to NumPy's results.
 """
 
 from __future__ import annotations

@@ -200,6 +200,14 @@ MISTAKES = {
         "model.py:7: iteration over the named dim batch of f32[batch,8]: use mlaot.scan",
     ),
     "range": (model("return sum(x[i] for i in range(x.shape[0]))", ROWS), f"model.py:7: {SIZE}"),
+    "comparison of a named dim": (
+        model("return x if x.shape[0] > 3 else -x", ROWS),
+        f"model.py:7: {SIZE}",
+    ),
+    "scalar taken apart": (
+        model("return [v for v in x.sum()]"),
+        "model.py:7: TypeError: iteration over a 0-d array",
+    ),
     "zeros": (model("return x + np.zeros(x.shape)", ROWS), f"model.py:7: {SIZE}"),
     # Functions of NumPy
     "unknown function": (
@@ -289,6 +297,23 @@ MISTAKES = {
         trained("(out - y) ** 2", "out, y: mlaot.f32[batch, 5]", arguments=ROWS),
         "model.py:7: the loss must be one number, or one an example, got f32[batch,5]; end it with .mean() or .sum()",
     ),
+    "text for a loss": (trained("'x'"), "model.py:7: the loss is a str; expected a number"),
+    "input called lr": (
+        trained("out.sum() * y", arguments="x: mlaot.f32[8], lr: mlaot.f32"),
+        "model.py:7: no input of a model that trains can be called 'lr': train_step has the learning rate there",
+    ),
+    "loss that is no function": (
+        model("return x @ w['w']", mark="(loss=3)"),
+        "model.py:5: loss: expected a function, got 3",
+    ),
+    "class for a model": (
+        HEAD + "@mlaot.model\nclass net:\n    pass\n",
+        "model.py:5: mlaot.model: expected a function, got <class 'model.net'>",
+    ),
+    "learning rate": (
+        trained("out.sum()", "out", mark=", learning_rate='0.1'"),
+        "model.py:7: learning_rate: expected a number, got '0.1'",
+    ),
     "no loss": (trained("None"), "model.py:7: the loss is None; is its `return` missing?"),
     "loss without the outputs": (
         trained("0.0", "out", body="return x @ w['w'], x"),
@@ -350,7 +375,7 @@ MISTAKES = {
     # Control flow
     "carry of another dtype": (
         model("return mlaot.scan(lambda c, v: (c + v.astype(np.float64), c), np.float32(0), x)[0]"),
-        "model.py:7: scan: the carry 0 is f32[] but the body gives f64[]",
+        "model.py:7: scan: the carry 0 is f32[] but the body gives f64[]; cast one of them with x.astype(...)",
     ),
     "scan without a pair": (
         model("return mlaot.scan(lambda c, v: c + v, np.float32(0), x)[0]"),
@@ -360,9 +385,15 @@ MISTAKES = {
         model("return mlaot.while_loop(lambda v: v.sum() < 10, lambda v: v * 2, x)"),
         "model.py:7: while_loop: expected bound=, an integer that is the most rounds it may run, got none",
     ),
+    "condition of while": (
+        model("return mlaot.while_loop(lambda v: v < 10, lambda v: v * 2, x, bound=4)"),
+        "model.py:7: while: expected a condition that gives bool[], got bool[8]; end it with .any() or .all(), or "
+        "choose element by element with mlaot.where",
+    ),
     "condition of several": (
         model("return mlaot.cond(x > 0, lambda: x, lambda: -x)"),
-        "model.py:7: cond: expected a condition of type bool[], got bool[8]",
+        "model.py:7: cond: expected a condition of type bool[], got bool[8]; end it with .any() or .all(), or "
+        "choose element by element with mlaot.where",
     ),
     "branches of two shapes": (
         model("return mlaot.cond(x.sum() > 0, lambda: x, lambda: x.sum())"),

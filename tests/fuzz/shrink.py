@@ -32,7 +32,7 @@ def symptom(failures: Sequence[str]) -> str:
     first = failures[0]
     if "refused" in first:
         return first
-    for sign in ("crash", "error:", ", trial"):
+    for sign in ("crash", "error:", "warning:", ", trial"):
         if sign in first:
             return sign
     return first.strip().splitlines()[-1]

@@ -15,7 +15,9 @@ from __future__ import annotations
 import argparse
 import os
 import pickle
+import re
 import signal
+import subprocess
 import sys
 import tempfile
 import time
@@ -23,8 +25,10 @@ import traceback
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 
@@ -43,7 +47,7 @@ from mlaot.passes.canonical import canonical
 from mlaot.passes.entries import copy_into
 from mlaot.transforms.differentiate import differentiate
 
-from ..compiled import AVAILABLE, Library, State
+from ..compiled import AVAILABLE, Library, State, entry_of
 from .bounds import Analysis, Bounded, difference
 from .shrink import shrunk, source
 from .tensor_graphs import Arrays, Made, make, trials
@@ -51,6 +55,7 @@ from .tensor_graphs import Arrays, Made, make, trials
 Array = np.ndarray[Any, Any]
 
 PER_FILE = 100
+RUN = subprocess.run
 RATE = 0.25
 KINDS = ("full", "least")
 LEAST = ("make_entries", "widen", "legalize")
@@ -140,22 +145,51 @@ def run_cases(cases: Sequence[Case], isa: str, counts: Counter[str]) -> None:
         _in_children(cases, libraries, counts)
 
 
+class Warned(Library):
+    """A library that is kept although the compiler warned of something in it."""
+
+    def _compile(self, library: Path, flags: Sequence[str]) -> None:
+        with patch.object(subprocess, "run", partial(_keeping, self)):
+            super()._compile(library, flags)
+
+    def blamed(self) -> dict[str, str]:
+        """The warnings by the stem of the program whose entry calls the function that they are about."""
+        found = {}
+        text = self.source.read_text()
+        for function, warning in re.findall(r"In function .(\w+).:\n[^\n]*?(warning: [^\n]*)", self.warnings):
+            entries = re.finditer(r"^void graphs_(\w+?)_(?:forward|train_step|accumulate)\w*\(.*?^}", text, re.M | re.S)
+            for entry in entries:
+                if f"{function}(" in entry[0]:
+                    found.setdefault(entry[1], warning)
+        return found
+
+    warnings = ""
+
+
+def _keeping(library: Warned, command: Sequence[str], **options: Any) -> subprocess.CompletedProcess[str]:
+    done = RUN([*command, "-Wno-error"], **options)
+    library.warnings = done.stderr
+    return done
+
+
 def _libraries(cases: Sequence[Case], programs: dict[str, Program], isa: str, folder: Path) -> dict[str, Library]:
     """One library for all; where it does not compile, halves, until the culprits are known."""
     if not programs:
         return {}
+    by_stem = {f"{kind}{case.name}": case for case in cases for kind in KINDS}
     try:
-        library = Library(programs, isa, Path(tempfile.mkdtemp(dir=folder)), FLAGS)
+        library = Warned(programs, isa, Path(tempfile.mkdtemp(dir=folder)), FLAGS)
     except Exception as error:
         stems = list(programs)
         if len(stems) == 1:
-            case = next(c for c in cases if stems[0].removeprefix("full").removeprefix("least") == c.name)
             text = str(error) if isinstance(error, AssertionError) else traceback.format_exc(limit=-3)
-            case.failures.append(f"{stems[0]} on {isa}: {text}")
+            by_stem[stems[0]].failures.append(f"{stems[0]} on {isa}: {text}")
             return {}
         middle = len(stems) // 2
         parts = [{s: programs[s] for s in some} for some in (stems[:middle], stems[middle:])]
         return _libraries(cases, parts[0], isa, folder) | _libraries(cases, parts[1], isa, folder)
+    for stem, warning in library.blamed().items():
+        by_stem[stem].failures.append(f"{stem} on {isa}: {warning}")
     return dict.fromkeys(programs, library)
 
 
@@ -234,14 +268,14 @@ def roots(graph: Graph) -> dict[str, Node]:
 def results(case: Case, library: Library, stem: str, inputs: Arrays, dims: dict[str, int]) -> Arrays:
     """What the compiled entry gives and writes."""
     program = library.programs[stem]
-    types = {name: node.type for name, node in case.made.graph.inputs.items()}
-    given = {k: in_memory(v, bf16) if types[k].dtype is bf16 else v for k, v in inputs.items()}
+    ports = {port.name: port.dtype for port in entry_of(program, case.entry).inputs}
+    given = {k: in_memory(v, bf16) if ports.get(k) == "bf16" else v for k, v in inputs.items()}
     state = State(program)
     outputs = library.call(stem, case.entry, {**given, "lr": RATE}, dims, state)
     read = state.gradient if case.entry == "accumulate" else state.slot
     found = outputs | {f"write {name}": np.array(read(name)) for name in case.reference.writes}
     for name, node in roots(case.reference).items():
-        if node.find().type.dtype is bf16:
+        if node.find().type.dtype is bf16 and found[name].dtype == np.uint16:
             found[name] = (found[name].astype(np.uint32) << np.uint32(16)).view(np.float32)
     return found
 
@@ -297,7 +331,7 @@ def smallest(case: Case, isa: str) -> Case:
     return shrunk(case, lambda cases: run_cases(cases, isa, Counter()))  # type: ignore[no-any-return]
 
 
-def report(failed: list[Case], counts: Counter[str], *, most: int = 10) -> str:
+def report(failed: list[Case], counts: Counter[str], *, most: int = 6) -> str:
     """A summary, and the graphs that failed."""
     lines = [", ".join(f"{n:,} {what}" for what, n in counts.items())]
     for case in failed[:most]:

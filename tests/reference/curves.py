@@ -82,6 +82,8 @@ NETWORKS: dict[str, tuple[Callable[[int], Batch], str, dict[str, Any]]] = {
     "lenet": (images, "SGD", {"lr": 0.02, "momentum": 0.9}),
     "lstm": (sequences, "Adam", {"lr": 0.01}),
     "transformer": (tokens, "AdamW", {"lr": 0.01}),
+    "convolutions": (small_images, "RMSprop", {"lr": 0.003}),
+    "gru": (sequences, "Adagrad", {"lr": 0.05}),
     "normalized": (small_images, "SGD", {"lr": 0.1, "momentum": 0.5}),
 }
 NETWORKS |= {f"mlp.{i}": (points, name, options) for i, (name, options) in enumerate(MLP_OPTIMIZERS)}

@@ -33,7 +33,7 @@ def differentiable() -> list[str]:
 
 def chosen(name: str) -> list[Sample]:
     """Some of an op's samples: small, not empty, and with one answer."""
-    small = [s for s in samples(name) if 0 < min(a.size for a in s.args) and sum(a.size for a in s.args) <= SIZE]
+    small = [s for s in samples(name) if min(a.size for a in s.args) > 0 and sum(a.size for a in s.args) <= SIZE]
     if name == "scatter":
         small = [s for s in small if s.attrs["mode"] != "set" or not has_duplicates(s)]
     return [small[i] for i in sorted({round(k) for k in np.linspace(0, len(small) - 1, COUNT)})]

@@ -81,6 +81,36 @@ class Normalized(nn.Module):
         return self.fc2(F.relu(self.norm2(self.fc1(x))))
 
 
+class Convolutions(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.strided = nn.Conv2d(2, 8, 3, stride=2, padding=1)
+        self.norm = nn.GroupNorm(2, 8)
+        self.depthwise = nn.Conv2d(8, 8, 3, padding=1, groups=8)
+        self.dilated = nn.Conv2d(8, 6, 2, dilation=2, bias=False)
+        self.wider = nn.ConvTranspose2d(6, 4, 3, stride=2, padding=1)
+        self.slopes = nn.PReLU(4)
+        self.head = nn.Linear(4, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = F.silu(self.norm(self.strided(F.interpolate(x, scale_factor=2))))
+        x = F.avg_pool2d(x + F.elu(self.depthwise(x)), 3, stride=1, padding=1)
+        x = self.slopes(self.wider(self.dilated(x)))
+        return self.head(F.adaptive_avg_pool2d(x, 1).flatten(1))
+
+
+class GatedRecurrent(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.gru = nn.GRU(3, 5, num_layers=2, bidirectional=True, batch_first=True)
+        self.query = nn.Linear(10, 1)
+        self.head = nn.Linear(10, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        h = self.gru(x)[0]
+        return self.head((F.softmax(self.query(h), 1) * h).sum(1))
+
+
 class MLP(nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -96,6 +126,8 @@ MAKERS: dict[str, Callable[[], nn.Module]] = {
     "lstm": SequenceClassifier,
     "transformer": Transformer,
     "normalized": Normalized,
+    "convolutions": Convolutions,
+    "gru": GatedRecurrent,
     "mlp": MLP,
 }
 

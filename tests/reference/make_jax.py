@@ -21,6 +21,10 @@ from .jax_cases import FUNCTIONS, chosen, cotangent, differentiable
 Function = Callable[..., Any]
 
 
+def reduced(function: Function, x: Any, axes: tuple[int, ...]) -> Any:
+    return function(x, axis=axes)
+
+
 def contract(a: Any, b: Any, spec: str) -> Any:
     return jnp.einsum(spec, a, b)
 
@@ -123,7 +127,8 @@ RULES: dict[str, Function] = {
     "erf": lax.erf,
     "erfc": lax.erfc,
     "erfinv": lax.erf_inv,
-    **{name: lambda x, axes, f=getattr(jnp, name): f(x, axis=axes) for name in ("sum", "prod", "max", "min")},
+    "normal_quantile": jax.scipy.special.ndtri,
+    **{name: partial(reduced, getattr(jnp, name)) for name in ("sum", "prod", "max", "min")},
     "contract": contract,
     "broadcast": lambda x, shape, axes: lax.broadcast_in_dim(x, shape, axes),
     "transpose": lambda x, perm: jnp.transpose(x, perm),

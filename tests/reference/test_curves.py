@@ -71,6 +71,34 @@ class Normalized(nn.Module):
         return self.fc2(F.relu(self.norm2(self.fc1(x))))
 
 
+class Convolutions(nn.Module):
+    def __init__(self) -> None:
+        self.strided = nn.Conv2d(2, 8, 3, stride=2, padding=1)
+        self.norm = nn.GroupNorm(2, 8)
+        self.depthwise = nn.Conv2d(8, 8, 3, padding=1, groups=8)
+        self.dilated = nn.Conv2d(8, 6, 2, dilation=2, bias=False)
+        self.wider = nn.ConvTranspose2d(6, 4, 3, stride=2, padding=1)
+        self.slopes = nn.PReLU(4)
+        self.head = nn.Linear(4, 4)
+
+    def forward(self, x: Any) -> Any:
+        x = F.silu(self.norm(self.strided(F.interpolate(x, scale_factor=2))))
+        x = F.avg_pool2d(x + F.elu(self.depthwise(x)), 3, stride=1, padding=1)
+        x = self.slopes(self.wider(self.dilated(x)))
+        return self.head(F.flatten(F.adaptive_avg_pool2d(x, 1), 1))
+
+
+class GatedRecurrent(nn.Module):
+    def __init__(self) -> None:
+        self.gru = nn.GRU(3, 5, num_layers=2, bidirectional=True, batch_first=True)
+        self.query = nn.Linear(10, 1)
+        self.head = nn.Linear(10, 3)
+
+    def forward(self, x: Any) -> Any:
+        h = self.gru(x)[0]
+        return self.head((F.softmax(self.query(h), 1) * h).sum(axis=1))
+
+
 class MLP(nn.Module):
     def __init__(self) -> None:
         self.fc1 = nn.Linear(6, 12)
@@ -85,6 +113,8 @@ MAKERS = {
     "lstm": SequenceClassifier,
     "transformer": Transformer,
     "normalized": Normalized,
+    "convolutions": Convolutions,
+    "gru": GatedRecurrent,
     "mlp": MLP,
 }
 

@@ -1,4 +1,4 @@
-"""Gradients against those of JAX in float64 (``make_jax.py``): of every differentiable op, and of functions of models."""
+"""Gradients against JAX's in float64 (``make_jax.py``): of every differentiable op, and of functions of models."""
 
 from __future__ import annotations
 
@@ -58,12 +58,10 @@ def of_op(name: str, sample: Sample) -> list[Array]:
     graph = Graph("f")
     args = [graph.input(f"a{i}", Type(BY_NUMPY[str(a.dtype)], a.shape)) for i, a in enumerate(sample.args)]
     node = graph.add(OPS[name], args, sample.attrs)
-    shape = tuple(int(d) for d in node.type.shape)  # type: ignore[arg-type]
-    weighted = ew.mul(node, graph.constant(cotangent(name, shape), node.type.dtype))
-    loss = red.sum_(weighted, axes=tuple(range(len(shape))))
+    loss = red.sum_(ew.mul(node, graph.input("ct", node.type)), axes=tuple(range(node.type.rank)))
     wanted = [a for a in args if a.type.dtype.kind == "f"]
     graph.outputs = {str(i): g for i, g in enumerate(differentiate(loss, wanted))}
-    given = {f"a{i}": a for i, a in enumerate(sample.args)}
+    given = {f"a{i}": a for i, a in enumerate(sample.args)} | {"ct": cotangent(name, tuple(map(int, node.type.shape)))}
     return list(evaluate(graph, given, wide=True).values())
 
 

@@ -44,22 +44,20 @@ def conv_net() -> tuple[Any, tuple[int, ...]]:
         nn.Linear(24, 5, rng=2),
     )
 
-    @mlaot.model(parameters=layers)
     def conv(x: mlaot.f32[BATCH, 1, 8, 8]) -> Any:  # type: ignore[valid-type]
         return F.softmax(layers(x))
 
-    return conv, (1, 8, 8)
+    return mlaot.model(conv, parameters=layers), (1, 8, 8)
 
 
 def mlp() -> tuple[Any, tuple[int, ...]]:
     """Two linear layers."""
     layers = nn.Sequential(nn.Linear(20, 33, rng=3), nn.GELU(), nn.Linear(33, 7, rng=4))
 
-    @mlaot.model(parameters=layers)
     def mlp(x: mlaot.f32[BATCH, 20]) -> Any:  # type: ignore[valid-type]
         return layers(x)
 
-    return mlp, (20,)
+    return mlaot.model(mlp, parameters=layers), (20,)
 
 
 @pytest.fixture(scope="module", params=[conv_net, mlp], ids=["conv", "mlp"])

@@ -48,7 +48,7 @@ def examples(count: int, seed: int) -> tuple[Array, Array]:
 def test_accumulated_gradients_are_one_big_step(build: Build) -> None:
     """Four quarters of a batch, a fourth of the rate: to the last digits what the whole batch does."""
     layers = nn.Linear(6, 12, dtype="float64", rng=0), nn.Tanh(), nn.Linear(12, 3, dtype="float64", rng=1)
-    module = build("quarters", classifier(nn.Sequential(*layers), optim.SGD(lr=0.1, momentum=0.9)))
+    module = build("quarters", classifier(nn.Sequential(*layers), optim.SGD(lr=0.05, momentum=0.9)))
     whole, quarters = module.Model(), module.Model()
     for step in range(5):
         x, label = examples(32, step)
@@ -60,7 +60,7 @@ def test_accumulated_gradients_are_one_big_step(build: Build) -> None:
             quarters.forward()
             losses.append(quarters.loss())
             quarters.backward()
-        quarters.update(lr=0.1 / 4)
+        quarters.update(lr=0.05 / 4)
         assert np.mean(losses) == pytest.approx(expected, rel=1e-12)
         for name, value in whole.parameters.items():
             np.testing.assert_allclose(quarters.parameters[name], value, rtol=1e-11, atol=1e-13, err_msg=name)

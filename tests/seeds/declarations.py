@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 import mlaot
+from mlaot.eager import Trace
 from mlaot.frontend.declaration import Declaration
 from mlaot.micrograd import MLP, Bytes, Dot, Label, Max, Value, cross_entropy, declare
 
@@ -192,3 +193,60 @@ def tensors() -> Declaration:
     model.__annotations__, loss.__annotations__ = {"on": mlaot.f64}, {"pick": mlaot.i64}
     declared: Declaration = mlaot.model(loss=loss, parameters=parameters)(model)
     return declared
+
+
+# The ops of mljs, on arrays of NumPy, of ``mlaot.model`` and of ``mlaot.eager`` alike.
+MLJS: dict[str, Callable[[Any, Any], Any]] = {
+    "add": lambda a, b: a + b,
+    "sub": lambda a, b: a - b,
+    "mul": lambda a, b: a * b,
+    "div": lambda a, b: a / b,
+    "pow": lambda a, b: a**b,
+    "neg": lambda a, b: -a,
+    "exp": lambda a, b: np.exp(a),
+    "tanh": lambda a, b: np.tanh(a),
+    "sum": lambda a, b: a.sum(axis=-1),
+}
+
+
+def perceptron(x: Any, w: Any, bias: Any) -> Any:
+    """The example of mljs: one neuron."""
+    return np.tanh((x * w).sum(axis=-1) + bias)
+
+
+def mljs() -> Declaration:
+    """Every op of mljs on ``a`` and ``b`` with the gradients of its sum by both, and the perceptron with its own."""
+
+    def gradients(function: Any, *arrays: Any) -> tuple[Any, ...]:
+        value = function(*arrays)
+        found = mlaot.grad(lambda *given: function(*given).sum(), argnums=tuple(range(len(arrays))))(*arrays)
+        return (value, *found)
+
+    def model(a: Any, b: Any, x: Any, w: Any, bias: Any) -> Any:
+        per_op = [array for op in MLJS.values() for array in gradients(op, a, b)]
+        return (*per_op, *gradients(perceptron, x, w, bias))
+
+    pair, vector = mlaot.f32[2, 2], mlaot.f32[2]
+    model.__annotations__ = {"a": pair, "b": pair, "x": vector, "w": vector, "bias": mlaot.f32}
+    declared: Declaration = mlaot.model(model)
+    return declared
+
+
+def worked_example() -> tuple[Trace, dict[str, int]]:
+    """The example of the page on autodiff graphs, ``sum(ReLU(X * W + b))``, and the names of its nodes."""
+    trace, ids = Trace(), {}
+    ids["X"] = trace.input(np.array([[1.0, 2.0], [3.0, -4.0]]))
+    ids["W"] = trace.param(np.array([[0.5, -1.0, 2.0], [1.5, 0.25, -0.75]]))
+    ids["b"] = trace.param(np.array([[0.25, -0.5, 1.0], [-0.125, 2.0, 0.5]]))
+    trace.input(np.zeros(3))  # nothing needs it
+    ids["Z"] = trace.apply("contract", ids["X"], ids["W"], spec="ab,bc->ac")
+    ids["U"] = trace.apply("add", ids["Z"], ids["b"])
+    ids["A"] = trace.apply("relu", ids["U"])
+    ids["y"] = trace.apply("sum", ids["A"], axes=(0, 1))
+    return trace, ids
+
+
+def traced() -> Declaration:
+    """The worked example, to be trained."""
+    trace, ids = worked_example()
+    return trace.declare(ids["y"])
