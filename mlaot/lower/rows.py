@@ -49,7 +49,7 @@ def waiting(group: Group) -> list[Node]:
 
 def needs_buffer(group: Group) -> list[Node]:
     columns = group.columns
-    if isinstance(columns, int) and padded(columns, 8) * DTYPES[group.dtype].itemsize <= ROW_BYTES:  # type: ignore[operator]
+    if isinstance(columns, int) and padded(columns, 8) * DTYPES[group.dtype].itemsize <= ROW_BYTES:
         return []
     return waiting(group)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -161,7 +162,7 @@ def _reshape(w: _Writer) -> Lines:
     split = at[:lead] + _unravel("e", other[lead:])
     read, write = (split, at) if walked is target else (at, split)
     line = f"{w.element(write)} = {w.read(0, read)};"
-    body = [f"const ptrdiff_t e = {flat};", line] if "e" in "".join(split[lead:]) else [line]
+    body = [f"const ptrdiff_t e = {flat};", line] if re.search(r"\be\b", line) else [line]
     return nest(at, walked, body)
 
 

@@ -142,7 +142,7 @@ def _normal_quantile_reference(given: Array) -> Array:
         r = np.sqrt(-_log(nearest))
         result = q * _ratio("middle", 0.180625 - q * q)
         tails = np.where(r <= 5, _ratio("tail", r), _ratio("far", r))
-        return np.where(np.abs(q) <= 0.425, result, np.where(q < 0, -tails, tails)).astype(given.dtype)
+        return np.asarray(np.where(np.abs(q) <= 0.425, result, np.where(q < 0, -tails, tails)), given.dtype)
 
 
 def _ratio(part: str, r: Array) -> Array:

@@ -12,6 +12,7 @@ where the page shows it; ``...`` stands for anything. A comment in front of a bl
 from __future__ import annotations
 
 import doctest
+import importlib
 import re
 import shlex
 import sys
@@ -70,6 +71,7 @@ class Reader:
             path.write_text(block.text, encoding="utf-8")
         elif word == "build":
             projects.build((self.folder / rest).resolve(), self.site)
+            importlib.invalidate_caches()  # the folder may be new since something was imported
         elif word == "not run":
             pass
         elif block.language == "python":

@@ -21,6 +21,8 @@ from mlaot.ir.subgraph import subgraphs
 from mlaot.ops import elementwise as ew
 from mlaot.ops import reduction as red
 from mlaot.ops import structure as st
+from mlaot.ops.cumulative import cumprod, cumsum, linear_recurrence
+from mlaot.ops.indexing import scatter
 
 Array = np.ndarray[Any, Any]
 
@@ -262,21 +264,18 @@ def _fold(out: Array, y: Bounded, **attrs: Any) -> tuple[Array, Array]:
 
 
 def _cumsum(out: Array, x: Bounded, axis: int, reverse: bool = False, exclusive: bool = False) -> tuple[Array, Array]:
-    from mlaot.ops.cumulative import cumsum
-
     size, error = (cumsum.reference(p, axis=axis, reverse=reverse, exclusive=exclusive) for p in (x.size, x.error))
     return size * max(x.value.shape[axis], 1), error
 
 
 def _products(along: Callable[[Array], Array], count: int, out: Array, x: Bounded) -> tuple[Array, Array]:
     """Products in any order; where a part of one may leave the range nothing is sure."""
-    size = np.abs(x.value)
+    size = np.where(np.isfinite(x.value), np.abs(x.value), 1.0)
     error = along(size + x.error) - along(size) + np.where(along(np.asarray(x.error > 0, float)) > 0, 1e-16, 0)
     none = along(1.0 + (x.error > 0)) == 1
     parts = along(np.maximum(size, 1)), along(np.where(size > 0, np.minimum(size, 1), 1))
     risky = (parts[0] > 1e30) | (parts[1] < 1e-30)
-    finite = along(np.where(np.isfinite(size), 1.0, np.inf)) == 1
-    return np.abs(out) * count, np.where(risky & finite, np.inf, np.where(none, 0, error))
+    return np.abs(out) * count, np.where(risky, np.inf, np.where(none, 0, error))
 
 
 def _prod(out: Array, x: Bounded, axes: tuple[int, ...]) -> tuple[Array, Array]:
@@ -285,16 +284,11 @@ def _prod(out: Array, x: Bounded, axes: tuple[int, ...]) -> tuple[Array, Array]:
 
 
 def _cumprod(out: Array, x: Bounded, **attrs: Any) -> tuple[Array, Array]:
-    from mlaot.ops.cumulative import cumprod
-
     along: Callable[[Array], Array] = lambda p: cumprod.reference(p, **attrs)  # noqa: E731
     return _products(along, x.value.shape[attrs["axis"]], out, x)
 
 
 def _recurrence(out: Array, a: Bounded, b: Bounded, axis: int, reverse: bool = False) -> tuple[Array, Array]:
-    from mlaot.ops.cumulative import linear_recurrence, pad
-
-    del pad
     run = linear_recurrence.reference
     size = run(a.size, b.size, axis=axis, reverse=reverse)
     moved = np.moveaxis(np.roll(np.moveaxis(out, axis, 0), -1 if reverse else 1, 0), 0, axis)
@@ -305,8 +299,6 @@ def _recurrence(out: Array, a: Bounded, b: Bounded, axis: int, reverse: bool = F
 def _scatter(
     out: Array, x: Bounded, indices: Bounded, updates: Bounded, lead: int, mode: str
 ) -> tuple[Array, Array]:
-    from mlaot.ops.indexing import scatter
-
     kind = {"set": "set", "add": "add"}.get(mode, "max")
     run = lambda p, q: scatter.reference(p, indices.value, q, lead=lead, mode=kind)  # noqa: E731
     size, error = run(x.size, updates.size), run(x.error, updates.error)
@@ -388,7 +380,6 @@ VIEWS = (
     *("slice", "pad", "window", "stop_gradient"),
 )
 LEAVES = ("input", "const", "result")
-CONTROL = ("scan", "while", "cond")
 SUMS = {"sum", "contract", "put_add", "add", "sub", "cumsum", "linear_recurrence", "fold", "scatter"}
 # Exact as long as every term is a multiple of 1/8 and no sum of them needs more digits than the type has.
 GRAINED = SUMS | {"mul", "cast", "prod", "cumprod", "iota", "size", "one_hot", "pow"}
@@ -731,12 +722,14 @@ def _finished(
     dtype, largest = node.type.dtype.name, LARGEST[node.type.dtype.name]
     raw = np.abs(out)
     out = np.where(raw > largest, np.copysign(np.inf, out), out)
-    finite = np.isfinite(out)
+    finite, passed = np.isfinite(out), error
     error = error + rounding + (TINY[dtype] if cost else 0)
     safe = np.isfinite(size) & (size < largest / 16) | (cost == 0)
     error = np.where(finite & safe & ~np.isnan(error), error, np.inf)
     far = np.isinf(raw) if dtype in NARROW and node.op is not ew.cast else raw > 4 * largest
     sure = _sure(node, out, args) & (far | np.isnan(raw) | _from_infinity(node, out, args))
+    if node.op.name in ("prod", "cumprod"):  # 0 times infinity, if a part of a product leaves the range
+        sure &= ~np.isinf(passed)
     if grained and node.op.name not in SUMS:
         sure &= ~_gathered(node, out, [_loose(a) for a in args]) | _gathered(
             node, out, [~np.isfinite(a.value) for a in args]

@@ -34,6 +34,7 @@ import numpy as np
 
 from mlaot import passes
 from mlaot.errors import MlaotError
+from mlaot.evaluate import evaluate
 from mlaot.frontend.declaration import Traced
 from mlaot.ir import Graph, Node, verify
 from mlaot.ir.module import Module
@@ -242,7 +243,7 @@ def _records(file: Any) -> list[tuple[list[str], Counter[str]]]:
 
 def run_case(case: Case, libraries: dict[str, Library], counts: Counter[str]) -> list[str]:
     """What is wrong with the results of a case."""
-    failures = []
+    failures = check_gradients(case, counts) if case.made.trains and case.trials else []
     for trial, (dims, inputs) in enumerate(case.trials):
         expected = expectation(case.reference, inputs, dims)
         for kind in case.kinds:
@@ -252,6 +253,34 @@ def run_case(case: Case, libraries: dict[str, Library], counts: Counter[str]) ->
                 for name, wanted in expected.items():
                     failures += compare(f"{kind} on {library.isa}, trial {trial}: {name}", found[name], wanted, counts)
     return failures
+
+
+def check_gradients(case: Case, counts: Counter[str]) -> list[str]:
+    """The VJPs against central differences of the loss along one random direction, in float64."""
+    dims, given = case.trials[0]
+    numbers, graph, slots = np.random.default_rng(case.seed), case.made.graph, case.made.parameters
+    inputs = {k: numbers.normal(size=v.shape) if v.dtype.kind == "f" else v for k, v in given.items()}
+    direction = {name: numbers.normal(size=array.shape) for name, array in slots.items()}
+    written = evaluate(case.reference, inputs, wide=True, dims=dims)
+    gradient = 0.0
+    for name, d in direction.items():
+        moved = written[f"write {name}"]
+        along = (inputs[name] - moved) / RATE if case.entry == "train_step" else moved
+        gradient += float((along * d).sum())
+
+    def at(step: float) -> float:
+        there = inputs | {name: inputs[name] + step * d for name, d in direction.items()}
+        return float(evaluate(graph, there, wide=True, dims=dims)["loss"])
+
+    slopes = [(at(h) - at(-h)) / (2 * h) for h in (1e-5, 0.5e-5, 1e-6)]
+    scale = max(1.0, abs(gradient), *map(abs, slopes))
+    if not np.isfinite(scale) or max(slopes) - min(slopes) > 1e-5 * scale or abs(at(0.0)) > 1e6:
+        counts["no difference quotient"] += 1  # a kink or a jump nearby
+        return []
+    counts["gradients"] += 1
+    if abs(gradient - slopes[1]) > 1e-4 * scale:
+        return [f"gradient along a direction: {gradient!r} by the VJPs, {slopes} by differences"]
+    return []
 
 
 def expectation(graph: Graph, inputs: Arrays, dims: dict[str, int]) -> dict[str, Bounded]:

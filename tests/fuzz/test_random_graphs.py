@@ -14,7 +14,7 @@ from mlaot.ops import OPS
 from mlaot.ops import elementwise as ew
 from mlaot.passes import simplify
 
-from .bounds import LEAVES, RULES, VIEWS
+from .bounds import CONTROLS, DOUBTS, LEAVES, RULES, VIEWS
 from .random_graphs import PER_FILE, report, run
 
 
@@ -34,7 +34,7 @@ def test_graphs_that_once_failed(seed: int) -> None:
 
 
 def test_every_op_has_an_error_bound() -> None:
-    assert set(OPS) == {*RULES, *VIEWS, *LEAVES, "is_equal"}
+    assert set(OPS) == {*RULES, *DOUBTS, *VIEWS, *LEAVES, *CONTROLS, "is_equal", "gather"}
 
 
 def wrong_rule(node: Node) -> Node | None:

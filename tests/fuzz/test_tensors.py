@@ -1,0 +1,190 @@
+"""Random tensor graphs against the references, and whether faults put into the compiler are found that way."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+from mlaot.evaluate import evaluate
+from mlaot.ir import Dim, Graph, Node, Type, dim
+from mlaot.ir.types import f16, f32, i64, u64
+from mlaot.lower import emit
+from mlaot.lower import lower as lowering
+from mlaot.lower.plan import plan
+from mlaot.lower.program import Buffer, Kernel
+from mlaot.ops import OPS
+from mlaot.ops import elementwise as ew
+from mlaot.ops import structure as st
+from mlaot.passes import simplify
+
+from ..compiled import AVAILABLE
+from .bounds import Analysis
+from .shrink import source
+from .tensor_graphs import make
+from . import tensors
+from .tensors import Case, failures, make_case, report, run, run_cases, smallest
+
+n, m = dim("n"), dim("m")
+
+
+@pytest.mark.parametrize("isa", AVAILABLE)
+def test_compiled_graphs_are_right(isa: str) -> None:
+    """The whole pipeline and the least one give what the references give; so do gradients."""
+    failed, counts = run(200 * AVAILABLE.index(isa), 60, (isa,))
+    assert not failed, report(failed, counts)
+    assert counts["numbers"] > 10_000, counts
+    assert counts["not comparable"] + counts["loosely bound"] < 0.05 * counts["numbers"], counts
+
+
+def test_every_op_and_dtype_is_made() -> None:
+    graphs = [make(seed).graph for seed in range(1500)]
+    nodes = [node for graph in graphs for node in graph.nodes()]
+    assert {node.op.name for node in nodes} == set(OPS)
+    assert {d for node in nodes for d in getattr(node.type, "shape", ()) if d in (0, n, m)} == {0, n, m}
+
+
+@pytest.mark.parametrize("seed", range(0, 60, 2))
+def test_bounds_are_around_the_values_of_the_oracle(seed: int) -> None:
+    case = make_case(seed)
+    for dims, inputs in case.trials:
+        values = evaluate(case.reference, inputs, wide=True, dims=dims)
+        analysis = Analysis(inputs, dims, grained=True)
+        for name, node in {**case.reference.outputs}.items():
+            found = analysis.of(node)
+            certain = np.isfinite(found.error)
+            assert np.array_equal(found.value[certain], values[name][certain], equal_nan=True)
+
+
+# What was once wrong.
+
+
+def cast_of_a_row_whose_length_is_an_expression() -> tuple[Graph, dict[str, Any], dict[str, int]]:
+    g = Graph("forward")
+    x = g.input("x", Type(f32, (n * 3 + -2, m * 2 + 1)))
+    g.outputs = {"y": g.add(OPS["neg"], [x])}
+    return g, {"x": np.arange(12, dtype=np.float32).reshape(4, 3)}, {"n": 2, "m": 1}
+
+
+def unsigned_indices_above_the_signed_ones() -> tuple[Graph, dict[str, Any], dict[str, int]]:
+    g = Graph("forward")
+    x, indices = g.input("x", Type(u64, (3,))), g.input("i", Type(u64, (2,)))
+    updates = g.add(OPS["gather"], [x, indices], {"lead": 0})
+    g.outputs = {"y": g.add(OPS["scatter"], [x, indices, updates], {"lead": 0, "mode": "add"}), "z": updates}
+    return g, {"x": np.array([5, 6, 7], "uint64"), "i": np.array([2**64 - 1, 1], "uint64")}, {}
+
+
+def counting_in_half_precision() -> tuple[Graph, dict[str, Any], dict[str, int]]:
+    g = Graph("forward")
+    g.input("x", Type(f32, (m,)))
+    g.outputs = {"y": g.add(OPS["iota"], [], {"shape": (m,), "axis": 0, "dtype": f16})}
+    return g, {"x": np.zeros(5, np.float32)}, {"m": 5}
+
+
+def a_running_sum_given_out_twice() -> tuple[Graph, dict[str, Any], dict[str, int]]:
+    g = Graph("forward")
+    x = g.input("x", Type(i64, (3,)))
+    y = g.add(OPS["cumsum"], [x], {"axis": 0, "reverse": False, "exclusive": True})
+    g.outputs = {"y": y, "z": y}
+    return g, {"x": np.array([1, 2, 3])}, {}
+
+
+@pytest.mark.parametrize(
+    "graph",
+    [
+        cast_of_a_row_whose_length_is_an_expression,
+        unsigned_indices_above_the_signed_ones,
+        counting_in_half_precision,
+        a_running_sum_given_out_twice,
+    ],
+)
+def test_graphs_that_once_failed(graph: Callable[[], tuple[Graph, dict[str, Any], dict[str, int]]]) -> None:
+    assert failures(*graph()) == []
+
+
+# Faults put in.
+
+
+def wrong_slice(node: Node) -> Node | None:
+    """slice that leaves something out at its end => the one that begins one element later"""
+    start, size, step = (node.attrs[key] for key in ("start", "size", "step"))
+    shape = node.arg(0).type.shape
+    if step[:1] == (1,) and isinstance(shape[0], int) and start[0] == 0 and size[0] < shape[0]:
+        return st.slice_(node.arg(0), start=(1, *start[1:]), size=size, step=step)
+    return None
+
+
+def wrong_broadcast(node: Node) -> Node | None:
+    """broadcast along the first of two equal axes => along the second"""
+    shape, axes = node.attrs["shape"], node.attrs["axes"]
+    if axes == (0,) and len(shape) == 2 and shape[0] == shape[1]:
+        return st.broadcast(node.arg(0), shape=shape, axes=(1,))
+    return None
+
+
+@pytest.mark.parametrize(("op", "rule"), [(st.slice_, wrong_slice), (st.broadcast, wrong_broadcast)])
+def test_a_wrong_rule_is_found(monkeypatch: pytest.MonkeyPatch, op: Any, rule: Any) -> None:
+    monkeypatch.setitem(simplify.RULES, op, (*simplify.RULES.get(op, ()), rule))
+    cases = [case for seed in range(600) if fires(case := make_case(seed), op, rule)][:12]
+    run_cases(cases, "base", Counter())
+    found = [case for case in cases if case.failures]
+    assert found and all(f.startswith("full") for case in found for f in case.failures)
+
+
+def fires(case: Case, op: Any, rule: Any) -> bool:
+    return any(node.op is op and rule(node) is not None for node in case.made.graph.nodes())
+
+
+def test_a_fault_is_narrowed_down_to_its_op(monkeypatch: pytest.MonkeyPatch) -> None:
+    right = emit.neutral
+
+    def wrong(name: str, dtype: str) -> str:
+        return right("sum" if name == "prod" else name, dtype)
+
+    monkeypatch.setattr(emit, "neutral", wrong)
+    for module in ("rows", "single", "text", "contraction"):
+        target = __import__(f"mlaot.lower.{module}", fromlist=["neutral"])
+        if hasattr(target, "neutral"):
+            monkeypatch.setattr(target, "neutral", wrong)
+    case = next(c for s in range(600) if (c := make_case(s)).entry == "forward" and uses(c, "prod") and c.trials)
+    run_cases([case], "base", Counter())
+    assert case.failures
+    small = smallest(case, "base")
+    assert [node.op.name for node in small.reference.nodes() if node.op is not st.input_] == ["prod"]
+    assert "OPS['prod']" in source(small)
+
+
+def uses(case: Case, op: str) -> bool:
+    """Whether ``op`` reduces something of more than one element in one of the outputs."""
+    nodes = case.made.graph.nodes()
+    return any(n.op.name == op and n in case.made.graph.roots() and n.attrs["axes"] for n in nodes)
+
+
+def test_overlapping_buffers_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    def overlapping(kernels: Sequence[Kernel]) -> tuple[list[tuple[Buffer, Dim]], Dim]:
+        offsets, size = plan(kernels)
+        return [(buffer, 0) for buffer, _ in offsets], size
+
+    monkeypatch.setattr(lowering, "plan", overlapping)
+    failed, counts = run(0, 25)
+    assert failed, counts
+
+
+def test_a_wrong_gradient_is_found() -> None:
+    right = ew.tanh.vjp
+    object.__setattr__(ew.tanh, "vjp", lambda ct, out, x: (ew.mul(ct, out),))
+    try:
+        failed, counts = run(0, 20)
+    finally:
+        object.__setattr__(ew.tanh, "vjp", right)
+    assert any("gradient along a direction" in f for case in failed for f in case.failures), counts
+
+
+def test_a_crash_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tensors, "run_case", lambda *_: os.kill(os.getpid(), signal.SIGSEGV))
+    assert failures(*counting_in_half_precision()) == ["crash: SIGSEGV"]
