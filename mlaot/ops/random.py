@@ -127,7 +127,8 @@ def _log(x: Array) -> Array:
     small = mantissa < SQRT_HALF
     mantissa, exponent = np.where(small, 2 * mantissa, mantissa), exponent - small
     s = (mantissa - 1) / (mantissa + 1)
-    return exponent * LN2 + s * _horner(LOG_SERIES, s * s)
+    result: Array = exponent * LN2 + s * _horner(LOG_SERIES, s * s)
+    return result
 
 
 SQRT_HALF = 0.7071067811865476
@@ -147,7 +148,8 @@ def _normal_quantile_reference(given: Array) -> Array:
 
 def _ratio(part: str, r: Array) -> Array:
     shift, above, below = WICHURA[part]
-    return _horner(above, r - shift) / _horner(below, r - shift)
+    result: Array = _horner(above, r - shift) / _horner(below, r - shift)
+    return result
 
 
 def _normal_quantile_c(args: Sequence[str], t: str) -> str:

