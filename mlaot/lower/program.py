@@ -64,7 +64,10 @@ class Entry:
 
 @dataclass(frozen=True)
 class Module:
-    """Everything the extension module's template needs."""
+    """Everything the extension module's template needs.
+
+    ``initial`` is the start of the state; what lies behind it starts as zeros.
+    """
 
     name: str
     dims: tuple[str, ...]

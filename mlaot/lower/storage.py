@@ -29,10 +29,11 @@ class Storage:
         self.slots: tuple[Slot, ...] = ()
         self.state_bytes = 0
         graphs = list(model.graphs.values())
-        for name, value in model.slots.items():
-            self._place(model, graphs, name, value)
+        zeros = [name for name, value in model.state.items() if not np.any(value)]  # last: no file need hold them
+        for name in sorted(model.slots, key=lambda name: name in zeros):
+            self._place(model, graphs, name, model.slots[name])
         if model.is_stateful:
-            self._make_slots(model)
+            self._make_slots(model, zeros)
 
     def _place(self, model: Model, graphs: list[Graph], name: str, value: Array) -> None:
         node = next((g.inputs[name] for g in graphs if name in g.inputs), None)
@@ -46,7 +47,7 @@ class Storage:
         region = self.initial if is_state else self.constants
         self.offsets[buffer] = _append(region, _stored(value, buffer))
 
-    def _make_slots(self, model: Model) -> None:
+    def _make_slots(self, model: Model, zeros: list[str]) -> None:
         parameters = [self.buffers[name] for name in model.parameters if model.trains]
         size = len(self.initial)
         slots = []
@@ -62,6 +63,8 @@ class Storage:
         found = [self._slot(b, "parameter", size + self.offsets[b]) for b in parameters]
         self.slots = (*found, *slots)
         self.state_bytes = size + end
+        kept = [self.offsets[b] + int(b.bytes) for b in self.offsets if b.where == "state" and b.name not in zeros]
+        del self.initial[max((at for at in kept if at <= size), default=0) :]
 
     def _slot(self, buffer: Buffer, kind: str, gradient: int) -> Slot:
         name = buffer.name.removeprefix(OPTIMIZER) if kind == "optimizer" else buffer.name

@@ -35,7 +35,12 @@ LARGEST = {
     "f64": float(np.finfo(np.float64).max),
 }
 NARROW = ("f16", "bf16")  # computed in f32, and rounded once
-SMALL = {"f16": 1e-30, "bf16": 1e-30, "f32": 1e-30, "f64": 1e-290}  # reciprocals and powers of what is below may overflow
+SMALL = {
+    "f16": 1e-30,
+    "bf16": 1e-30,
+    "f32": 1e-30,
+    "f64": 1e-290,
+}  # reciprocals and powers of what is below may overflow
 DIGITS = {"f16": 11, "bf16": 8, "f32": 24, "f64": 53}
 COST = {
     **{"div": 8, "exp": 2, "log": 2, "tanh": 3, "pow": 8, "power": 8, "sqrt": 2, "floor_divide": 2, "nextafter": 2},
@@ -44,6 +49,7 @@ COST = {
     **dict.fromkeys(("exp2", "expm1", "log2", "log10", "log1p", "sin", "cos", "tan", "asin", "acos", "atan"), 3),
     **dict.fromkeys(("sinh", "cosh", "asinh", "acosh", "atanh", "sigmoid", "erf", "erfc", "erfinv"), 3),
     **dict.fromkeys(("atan2", "hypot"), 3),
+    "normal_quantile": 16,
 }
 
 
@@ -228,6 +234,12 @@ def _erfinv_slope(x: Array, e: Array) -> Array:
     return np.where(room > 0, 2 / room, np.inf)
 
 
+def _quantile_slope(p: Array, e: Array) -> Array:
+    """That of the normal distribution is at least its smaller tail."""
+    room = np.minimum(p, 1 - p) - e
+    return np.where(room > 0, 2 / room, np.inf)
+
+
 def _sum(out: Array, x: Bounded, axes: tuple[int, ...]) -> tuple[Array, Array]:
     count = int(np.prod([x.value.shape[a] for a in axes], dtype=np.int64))
     size = np.sum(x.size, axis=axes)
@@ -296,9 +308,7 @@ def _recurrence(out: Array, a: Bounded, b: Bounded, axis: int, reverse: bool = F
     return size * (2 * out.shape[axis]), run(np.abs(a.value) + a.error, fresh, axis=axis, reverse=reverse)
 
 
-def _scatter(
-    out: Array, x: Bounded, indices: Bounded, updates: Bounded, lead: int, mode: str
-) -> tuple[Array, Array]:
+def _scatter(out: Array, x: Bounded, indices: Bounded, updates: Bounded, lead: int, mode: str) -> tuple[Array, Array]:
     kind = {"set": "set", "add": "add"}.get(mode, "max")
     run = lambda p, q: scatter.reference(p, indices.value, q, lead=lead, mode=kind)  # noqa: E731
     size, error = run(x.size, updates.size), run(x.error, updates.error)
@@ -341,6 +351,7 @@ RULES: dict[str, Rule] = {
     "sigmoid": _lipschitz(lambda x, e: np.minimum(0.25, np.exp(-np.maximum(np.abs(x) - e, 0)))),
     "erf": _lipschitz(lambda x, e: 1.13 * np.exp(-(np.maximum(np.abs(x) - e, 0) ** 2))),
     "erfc": _lipschitz(lambda x, e: 1.13 * np.exp(-(np.maximum(np.abs(x) - e, 0) ** 2))),
+    "normal_quantile": _lipschitz(_quantile_slope),
     "hypot": lambda out, x, y: (np.abs(out), x.error + y.error),
     "atan2": _atan2,
     "relu": _relu,
@@ -605,9 +616,7 @@ def _while(
     return tuple(carry)
 
 
-def _cond(
-    analysis: Analysis, args: list[Bounded], then: Subgraph, otherwise: Subgraph
-) -> tuple[Bounded, ...]:
+def _cond(analysis: Analysis, args: list[Bounded], then: Subgraph, otherwise: Subgraph) -> tuple[Bounded, ...]:
     pred, *operands = args
     found = analysis.body(then if pred.value else otherwise, operands)
     return tuple(unknown(f) for f in found) if _loose(pred).any() else tuple(found)
@@ -616,9 +625,7 @@ def _cond(
 CONTROLS: dict[str, Callable[..., tuple[Bounded, ...]]] = {"scan": _scan, "while": _while, "cond": _cond}
 
 
-def _node(
-    node: Node, args: list[Bounded], values: Mapping[Node, Any], attrs: dict[str, Any], grained: bool
-) -> Bounded:
+def _node(node: Node, args: list[Bounded], values: Mapping[Node, Any], attrs: dict[str, Any], grained: bool) -> Bounded:
     name = node.op.name
     assert not isinstance(node.type, TupleType)
     if name == "const":
@@ -736,9 +743,7 @@ def _finished(
         )
     if node.op.name in SUMS:  # terms of a finite sum may be inf and -inf
         sure &= ~(raw > largest) | np.isinf(raw)
-        sure &= all(
-            np.abs(a.value[np.isfinite(a.value)]).max(initial=0) < largest**0.45 for a in args if a.is_float()
-        )
+        sure &= all(np.abs(a.value[np.isfinite(a.value)]).max(initial=0) < largest**0.45 for a in args if a.is_float())
     if node.op is red.contract:  # a factor outside of the sum may be multiplied before or after it
         first, second, result = red.parse_spec(node.attrs["spec"])
         sure &= set(first) - set(result) == set(second) - set(result)

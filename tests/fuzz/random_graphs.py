@@ -782,9 +782,7 @@ def _compare(case: Case, what: str, actual: Array, wanted: Bounded, counts: Coun
         )
 
 
-def _check_gradients(
-    case: Case, gradients: dict[str, Node], inputs: Arrays, batch: int, counts: Counter[str]
-) -> None:
+def _check_gradients(case: Case, gradients: dict[str, Node], inputs: Arrays, batch: int, counts: Counter[str]) -> None:
     """The VJPs against central differences of the loss along one random direction, in float64."""
     traced = case.traced
     example = {k: np.asarray(v, np.float64) for k, v in next(_examples(traced, inputs, batch)).items()}

@@ -136,7 +136,9 @@ def source(case: Any) -> str:
     lines: list[str] = []
     _write_graph(case.reference, "g", lines)
     dims, inputs = case.trials[0] if case.trials else ({}, {})
-    lines += [f"g.outputs = {{{', '.join(f'{k!r}: {_name(case.reference, v)}' for k, v in case.reference.outputs.items())}}}"]
+    lines += [
+        f"g.outputs = {{{', '.join(f'{k!r}: {_name(case.reference, v)}' for k, v in case.reference.outputs.items())}}}"
+    ]
     lines += ["inputs = {", *[f"    {k!r}: {array_source(v)}," for k, v in inputs.items()], "}", f"dims = {dims!r}"]
     return "\n".join(lines)
 
@@ -190,4 +192,8 @@ def _value(value: Any) -> str:
 def array_source(value: Any) -> str:
     array = np.asarray(value)
     text = re.sub(r"\b(nan|inf)\b", r"np.\1", repr(array.tolist()))
-    return f"np.array({text}, {array.dtype.name!r}).reshape({array.shape})" if array.size == 0 else f"np.array({text}, {array.dtype.name!r})"
+    return (
+        f"np.array({text}, {array.dtype.name!r}).reshape({array.shape})"
+        if array.size == 0
+        else f"np.array({text}, {array.dtype.name!r})"
+    )

@@ -43,7 +43,7 @@ SMOOTH = ("tanh", "exp", "sin", "cos", "atan", "sigmoid", "erf", "erfc", "asinh"
 RESTRICTED = {  # what is taken for granted of the argument
     **dict.fromkeys(("log", "log2", "log10", "sqrt"), "positive"),
     **dict.fromkeys(("asin", "acos", "atanh", "erfinv"), "below one"),
-    **{"log1p": "positive", "acosh": "above one", "tan": "below one"},
+    **{"log1p": "positive", "acosh": "above one", "tan": "below one", "normal_quantile": "probability"},
 }
 PIECEWISE = ("neg", "abs", "sign", "relu", "step", "floor", "ceil", "trunc", "round", "copy", "stop_gradient")
 PAIRS = ("add", "sub", "mul", "mul", "maximum", "minimum", "is_equal")
@@ -141,10 +141,6 @@ class Maker:
         self.pool.append(node)
         return node
 
-    def told(self) -> tuple[Dim, ...]:
-        """An axis for each named dim, so that every call knows it."""
-        return self.names
-
     # What to go on with.
 
     def value(self, node: Node) -> Bounded:
@@ -204,7 +200,9 @@ class Maker:
     def constant(self, type_: Type) -> Node:
         if self.rng.random() < 0.4 and all(isinstance(d, int) for d in type_.shape):
             value = numbers_for(type_.dtype, sized(type_.shape, {}), self.numbers)
-            return self._known(self.graph.constant(np.round(value, 2) if value.dtype.kind == "f" else value, type_.dtype))
+            return self._known(
+                self.graph.constant(np.round(value, 2) if value.dtype.kind == "f" else value, type_.dtype)
+            )
         number = self.rng.choice((0, 1, 2, 3, 1, 0.5, -1, 0.25) if type_.dtype.kind == "f" else (0, 1, 2, 3, 5))
         return self._known(fill(self.graph.constant(0, i64), bool(number) if type_.dtype is boolean else number, type_))
 
@@ -243,7 +241,7 @@ class Maker:
             self.add(self.rng.choice(ops), x)
             return None
         op = self.rng.choice(SMOOTH + tuple(RESTRICTED) + PIECEWISE)
-        if op in RESTRICTED and self.rng.random() < 0.85:
+        if op in RESTRICTED and (op == "normal_quantile" or self.rng.random() < 0.85):
             x = getattr(self, f"_{RESTRICTED[op].replace(' ', '_')}")(x)
         elif op in ("exp", "exp2", "sinh", "cosh", "expm1", "erfc") and self._size(x) > 5:
             x = self.add("tanh", x)
@@ -264,6 +262,9 @@ class Maker:
 
     def _below_one(self, x: Node) -> Node:
         return self.add("mul", self.add("tanh", x), self._filled(x, 0.9))
+
+    def _probability(self, x: Node) -> Node:
+        return self.add("add", self.add("mul", self.add("tanh", x), self._filled(x, 0.4375)), self._filled(x, 0.5))
 
     def _do_binary(self) -> None:
         x = self.pick(kinds="fiu")
@@ -413,7 +414,9 @@ class Maker:
             return 0, d, 1
         if not isinstance(d, int):
             half = (d + 1) // 2
-            return rng.choice(((0, d, 1), (d - 1, d, -1), (1, d - 1, 1), (0, half, 2), (d - 1, half, -2), (0, d - 1, 1)))
+            return rng.choice(
+                ((0, d, 1), (d - 1, d, -1), (1, d - 1, 1), (0, half, 2), (d - 1, half, -2), (0, d - 1, 1))
+            )
         step, first = rng.choice((1, 1, 2, 3, -1, -2, -3)), rng.randrange(d)
         room = (d - 1 - first) // step + 1 if step > 0 else first // -step + 1
         return first, rng.randint(0 if rng.random() < 0.1 else 1, room), step
@@ -460,7 +463,9 @@ class Maker:
         for _ in range(self.rng.randint(1, 2)):
             other = self.like(x.type)
             if self.rng.random() < 0.5:
-                other = self.add_slice(other, [self._run(d) if i == axis else (0, d, 1) for i, d in enumerate(x.type.shape)])
+                other = self.add_slice(
+                    other, [self._run(d) if i == axis else (0, d, 1) for i, d in enumerate(x.type.shape)]
+                )
             parts.append(other)
         self.rng.shuffle(parts)
         self.add("concat", *parts, axis=axis)
@@ -492,7 +497,9 @@ class Maker:
     def _indices(self, shape: tuple[Dim, ...]) -> Node:
         """Integers of a shape, or of a longer one that starts like it."""
         fitting = [
-            n for n in self.pool if n.type.dtype.kind in "iu" and n.type.rank > len(shape) and n.type.shape[: len(shape)] == shape
+            n
+            for n in self.pool
+            if n.type.dtype.kind in "iu" and n.type.rank > len(shape) and n.type.shape[: len(shape)] == shape
         ]
         if fitting and self.rng.random() < 0.7:
             return self.rng.choice(fitting)
@@ -604,9 +611,7 @@ class Maker:
         if xs and rng.random() < 0.5:
             carries.append(self.constant(xs[0].type.with_shape(xs[0].type.shape[1:])))
         known = [self.value(x) for x in xs]
-        slices = [
-            v.map(lambda p: p[0] if len(p) else np.zeros(p.shape[1:], p.dtype)) for v in known
-        ]
+        slices = [v.map(lambda p: p[0] if len(p) else np.zeros(p.shape[1:], p.dtype)) for v in known]
         types = [n.type for n in (*consts, *carries)] + [x.type.with_shape(x.type.shape[1:]) for x in xs]
         inner = self._inner("body", types, [*[self.value(n) for n in (*consts, *carries)], *slices])
         inner.steps(rng.randint(1, 4))
@@ -659,11 +664,28 @@ class Maker:
 
 
 SIMPLE = ("unary", "binary", "binary", "logic", "where", "compare")
-INNER = (*SIMPLE * 2, "reduce", "contract", "slice", "broadcast", "cumulative", "gather", "take", "transpose", "cast", "cond", "pad", "concat", "scatter", "many")
+INNER = (
+    *SIMPLE * 2,
+    "reduce",
+    "contract",
+    "slice",
+    "broadcast",
+    "cumulative",
+    "gather",
+    "take",
+    "transpose",
+    "cast",
+    "cond",
+    "pad",
+    "concat",
+    "scatter",
+    "many",
+)
 FAMILIES = (
     *("unary", "binary") * 6,
     *("cast", "compare", "where", "reduce", "contract", "broadcast", "slice") * 3,
-    *("pad", "window", "gather", "scatter", "cumulative", "concat", "reshape", "transpose", "logic", "take", "stack") * 2,
+    *("pad", "window", "gather", "scatter", "cumulative", "concat", "reshape", "transpose", "logic", "take", "stack")
+    * 2,
     *("many", "pow", "arg", "sort", "pool", "softmax", "leaf", "leaf", "scan", "scan", "while", "cond"),
 )
 TRAINED = (
@@ -776,6 +798,8 @@ def inputs_for(
 ) -> Arrays:
     """Values for the inputs by name; slots have what they start with."""
     return {
-        name: slots[name] if name in slots else numbers_for(n.type.dtype, sized(n.type.shape, dims), numbers, special=special)
+        name: slots[name]
+        if name in slots
+        else numbers_for(n.type.dtype, sized(n.type.shape, dims), numbers, special=special)
         for name, n in graph.inputs.items()
     }

@@ -13,6 +13,7 @@ smaller and printed, as Python that makes it again. With ``--torch`` it is PyTor
 from __future__ import annotations
 
 import argparse
+import itertools
 import os
 import pickle
 import re
@@ -23,7 +24,7 @@ import tempfile
 import time
 import traceback
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -52,8 +53,10 @@ from ..compiled import AVAILABLE, Library, State, entry_of
 from .bounds import Analysis, Bounded, difference
 from .shrink import shrunk, source
 from .tensor_graphs import Arrays, Made, make, trials
+from .with_torch import evaluated, expressible
 
 Array = np.ndarray[Any, Any]
+Judge = Callable[[Graph, Arrays, dict[str, int]], dict[str, Bounded]]  # what outputs and writes should be
 
 PER_FILE = 100
 RUN = subprocess.run
@@ -129,7 +132,7 @@ def compile_case(case: Case, kind: str, name: str) -> Program:
     return lower(module, ("base",))
 
 
-def run_cases(cases: Sequence[Case], isa: str, counts: Counter[str]) -> None:
+def run_cases(cases: Sequence[Case], isa: str, counts: Counter[str], judge: Judge | None = None) -> None:
     """Compile all into one library and compare; failures are noted in each case."""
     programs: dict[str, Program] = {}
     for case in cases:
@@ -143,7 +146,7 @@ def run_cases(cases: Sequence[Case], isa: str, counts: Counter[str]) -> None:
                 case.failures.append(f"{kind}: {traceback.format_exc(limit=-3)}")
     with tempfile.TemporaryDirectory() as folder:
         libraries = _libraries(cases, programs, isa, Path(folder))
-        _in_children(cases, libraries, counts)
+        _in_children(cases, libraries, counts, judge or expectation)
 
 
 class Warned(Library):
@@ -197,13 +200,13 @@ def _libraries(cases: Sequence[Case], programs: dict[str, Program], isa: str, fo
 # Running: in a child process, for a kernel may crash or never end.
 
 
-def _in_children(cases: Sequence[Case], libraries: dict[str, Library], counts: Counter[str]) -> None:
+def _in_children(cases: Sequence[Case], libraries: dict[str, Library], counts: Counter[str], judge: Judge) -> None:
     done = 0
     while done < len(cases):
         with tempfile.TemporaryFile() as file:
             child = os.fork()
             if not child:
-                _child(cases[done:], libraries, file)
+                _child(cases[done:], libraries, file, judge)
             status = os.waitpid(child, 0)[1]
             file.seek(0)
             for failures, found in _records(file):
@@ -216,14 +219,14 @@ def _in_children(cases: Sequence[Case], libraries: dict[str, Library], counts: C
             done += 1
 
 
-def _child(cases: Sequence[Case], libraries: dict[str, Library], file: Any) -> None:
+def _child(cases: Sequence[Case], libraries: dict[str, Library], file: Any, judge: Judge) -> None:
     try:
         signal.alarm(SECONDS)
         for case in cases:
             counts: Counter[str] = Counter()
             failures: list[str] = []
             try:
-                failures = run_case(case, libraries, counts)
+                failures = run_case(case, libraries, counts, judge)
             except Exception:
                 failures.append(traceback.format_exc(limit=-4))
             pickle.dump((failures, counts), file)
@@ -241,11 +244,11 @@ def _records(file: Any) -> list[tuple[list[str], Counter[str]]]:
             return found
 
 
-def run_case(case: Case, libraries: dict[str, Library], counts: Counter[str]) -> list[str]:
+def run_case(case: Case, libraries: dict[str, Library], counts: Counter[str], judge: Judge) -> list[str]:
     """What is wrong with the results of a case."""
     failures = check_gradients(case, counts) if case.made.trains and case.trials else []
     for trial, (dims, inputs) in enumerate(case.trials):
-        expected = expectation(case.reference, inputs, dims)
+        expected = judge(case.reference, inputs, dims)
         for kind in case.kinds:
             library = libraries.get(f"{kind}{case.name}")
             if library is not None:
@@ -348,7 +351,9 @@ def run(first: int, count: int, isas: tuple[str, ...] = AVAILABLE) -> tuple[list
             try:
                 cases.append(make_case(seed))
             except Exception:
-                failed.append(Case(seed, Made(Graph("forward")), Graph("none"), [], failures=[traceback.format_exc(limit=-4)]))
+                failed.append(
+                    Case(seed, Made(Graph("forward")), Graph("none"), [], failures=[traceback.format_exc(limit=-4)])
+                )
         counts["graphs"] += len(cases)
         run_cases(cases, isas[start // PER_FILE % len(isas)], counts)
         failed += [case for case in cases if case.failures]
@@ -360,11 +365,38 @@ def smallest(case: Case, isa: str) -> Case:
     return shrunk(case, lambda cases: run_cases(cases, isa, Counter()))  # type: ignore[no-any-return]
 
 
-def report(failed: list[Case], counts: Counter[str], *, most: int = 6) -> str:
+def compare_with_torch(first: int, count: int) -> tuple[list[Case], Counter[str]]:
+    """Compiled graphs against PyTorch: ``count`` of those, from the seed ``first`` on, that it can express."""
+    counts: Counter[str] = Counter()
+    failed: list[Case] = []
+    seeds = itertools.count(first)
+    while counts["graphs"] < count:
+        cases = []
+        while len(cases) < min(PER_FILE, count - counts["graphs"]):
+            case = make_case(next(seeds))
+            if case.entry == "forward" and not case.made.state and expressible(case.made.graph):
+                cases.append(case)
+        counts["graphs"] += len(cases)
+        run_cases(cases, AVAILABLE[-1], counts, judge=by_torch)
+        failed += [case for case in cases if case.failures]
+    return failed, counts
+
+
+def by_torch(graph: Graph, inputs: Arrays, dims: dict[str, int]) -> dict[str, Bounded]:
+    """What PyTorch says, with twice the bounds of the references: it rounds too."""
+    bounds, found = expectation(graph, inputs, dims), evaluated(graph, inputs, dims)
+    return {name: Bounded(wide(found[name]), b.size, 2 * b.error) for name, b in bounds.items()}
+
+
+def wide(array: Array) -> Array:
+    return array.astype(np.float64) if array.dtype.kind == "f" else array
+
+
+def report(failed: list[Case], counts: Counter[str], *, most: int = 6, narrow: bool = True) -> str:
     """A summary, and the graphs that failed."""
     lines = [", ".join(f"{n:,} {what}" for what, n in counts.items())]
     for case in failed[:most]:
-        small = smallest(case, case.isa) if case.trials else case
+        small = smallest(case, case.isa) if case.trials and narrow else case
         lines += [f"\nseed {case.seed}, {case.entry} on {case.isa}", *case.failures[:2], "made smaller:"]
         lines += [*small.failures[:2], str(small.reference), "", source(small)]
     return "\n".join([*lines, f"{len(failed)} graphs failed: {[case.seed for case in failed]}"])
@@ -375,10 +407,14 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=2000)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--isa", choices=AVAILABLE, action="append", help="default: all of this machine, in turn")
+    parser.add_argument("--torch", action="store_true", help="compare with PyTorch, where it can express a graph")
     options = parser.parse_args()
     started = time.monotonic()
-    failed, counts = run(options.seed, options.count, tuple(options.isa or AVAILABLE))
-    print(report(failed, counts), f"in {time.monotonic() - started:.0f} s")
+    if options.torch:
+        failed, counts = compare_with_torch(options.seed, options.count)
+    else:
+        failed, counts = run(options.seed, options.count, tuple(options.isa or AVAILABLE))
+    print(report(failed, counts, narrow=not options.torch), f"in {time.monotonic() - started:.0f} s")
     sys.exit(bool(failed))
 
 
