@@ -26,8 +26,8 @@ def single_kernel(group: Group, accesses: Mapping[Node, Access], stores: Mapping
     tables: list[Table] = []
     body: Lines = []
     for buffer in stores[node]:
-        writer = _Writer(emit, node, buffer, tables)
-        body += KERNELS[node.op.name](writer)
+        lines = KERNELS[node.op.name](_Writer(emit, node, buffer, tables))
+        body += lines if len(stores[node]) == 1 else ["{", *[f"    {line}" for line in lines], "}"]  # names of its own
     before = tuple(emit.once)
     return Plain(group.dtype, emit.params, tuple(dict.fromkeys(tables)), before, (), tuple(body), emit.doc())
 

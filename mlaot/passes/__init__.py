@@ -20,6 +20,7 @@ from mlaot.passes import (
     entries,
     flatten_sums,
     fold,
+    freeze,
     legalize,
     prune,
     raise_tensors,
@@ -74,6 +75,11 @@ def add_batch(module: Module, traced: Traced) -> None:
             module.graphs[name] = batch(graph, dim("batch"), module.slots)
 
 
+def freeze_weights(module: Module, traced: Traced) -> None:
+    """Work on weights alone, done at build where nothing trains."""
+    freeze.freeze(module)
+
+
 def widen_ports(module: Module, traced: Traced) -> None:
     """Arguments and results of entries have dtypes that a caller can hand over."""
     for graph in module.graphs.values():
@@ -103,6 +109,7 @@ PIPELINE: tuple[Stage, ...] = (
     each(contract.contract),
     each(convolution.convolution),
     each(contract.contract),
+    freeze_weights,
     each(reciprocal.reciprocal),
     each(fold.fold),
     each(simplify.simplify),

@@ -123,7 +123,7 @@ def _pow(out: Array, x: Bounded, exponent: float) -> tuple[Array, Array]:
 
 
 def _power(out: Array, x: Bounded, y: Bounded) -> tuple[Array, Array]:
-    """|d x^y| <= |x^y| (|y| dx / |x| + |log x| dy), at the worst corner; exact arguments are as good as the function."""
+    """|d x^y| <= |x^y| (|y| dx / |x| + |log x| dy), at the worst corner."""
     sure = (x.error == 0) & (y.error == 0)
     low, high, exponents = x.value - x.error, x.value + x.error, (y.value - y.error, y.value + y.error)
     largest = np.maximum.reduce([np.abs(np.power(x_, y_)) for x_ in (low, high) for y_ in exponents])

@@ -42,8 +42,8 @@ from mlaot.ops import reduction as red
 from mlaot.ops import structure as st
 from mlaot.ops.base import fill, full_like
 from mlaot.passes.canonical import canonical
-from mlaot.transforms.differentiate import differentiate
 from mlaot.passes.entries import copy_into
+from mlaot.transforms.differentiate import differentiate
 
 from ..compiled import AVAILABLE, Library, State
 from .bounds import EPS, Bounded, analyse, difference, exact

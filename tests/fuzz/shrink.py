@@ -86,7 +86,7 @@ def _smaller(case: Any) -> Iterator[Any]:
 
 
 def _is_constant(node: Node) -> bool:
-    return node.op is st.const or node.op is st.broadcast and node.arg(0).op is st.const
+    return node.op is st.const or (node.op is st.broadcast and node.arg(0).op is st.const)
 
 
 def _rebuilt(case: Any, outputs: Sequence[Node], cuts: Sequence[Node]) -> Any:

@@ -1,21 +1,21 @@
 """Random graphs of every op, dtype and shape, with the values of one sample at hand.
 
-``Maker`` adds ops to a graph until it has enough of them. It keeps the bounded value (``bounds.py``) of each node on one
-sample, and goes on only from nodes whose values are mostly finite and certain: a comparison of two numbers that the
-roundings of a kernel could tip tells nothing about the kernel.
+``Maker`` adds ops to a graph until it has enough of them. It keeps the bounded value (``bounds.py``) of each node on
+one sample, and goes on only from nodes whose values are mostly finite and certain: a comparison of two numbers that
+the roundings of a kernel could tip tells nothing about the kernel.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from mlaot.errors import MlaotError
-from mlaot.ir import DTYPES, Dim, DType, Graph, Literal, Node, Subgraph, TupleType, Type, dim
+from mlaot.ir import DTYPES, Dim, DType, Graph, Node, Subgraph, TupleType, Type, dim
 from mlaot.ir import dims as dims_
 from mlaot.ir.types import BY_NUMPY, boolean, i64, u32
 from mlaot.ops import OPS
@@ -23,7 +23,7 @@ from mlaot.ops import elementwise as ew
 from mlaot.ops import reduction as red
 from mlaot.ops import structure as st
 from mlaot.ops.base import conditions, fill
-from mlaot.ops.indexing import MODES, gather, scatter
+from mlaot.ops.indexing import MODES
 
 from .bounds import Analysis, Bounded
 
@@ -337,7 +337,7 @@ class Maker:
     def _do_where(self) -> None:
         if (x := self.pick()) is not None:
             condition = self.like(Type(boolean, x.type.shape))
-            if condition.op is st.const or condition.op is st.broadcast and condition.arg(0).op is st.const:
+            if condition.op is st.const or (condition.op is st.broadcast and condition.arg(0).op is st.const):
                 condition = self._truth(x) or condition
             self.add("where", condition, *self._either(x, self.like(x.type)))
 
@@ -627,7 +627,7 @@ class Maker:
         rng = self.rng
         counter = self.constant(Type(DTYPES[rng.choice(("i32", "i64", "u8"))]))
         consts, carries = self._some(0, 2), [counter, *self._some(0, 2)]
-        given = [n for n in (*consts, *carries)]
+        given = [*consts, *carries]
         types, values = [n.type for n in given], [self.value(n) for n in given]
         condition = self._inner("condition", types, values)
         more = condition.add("less", condition.pool[len(consts)], condition.constant(counter.type))

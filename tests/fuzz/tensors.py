@@ -4,10 +4,10 @@
     python -m tests.fuzz.tensors --count 2000 --seed 0 --torch
 
 Every op on every dtype (``tensor_graphs.py``), with and without named dims, with slots that are written, and with
-gradients of a loss. Each graph is compiled twice, by the whole pipeline and by the least that lowering needs, and run on
-three inputs, one with special values. Numbers must be within the bounds of ``bounds.py``; integers and bools must be
-equal, where no rounding can tip what they stand for. What cannot be compared is counted. A graph that fails is made
-smaller and printed, as Python that makes it again. With ``--torch`` it is PyTorch that the results are compared with.
+gradients of a loss. Each graph is compiled twice, by the whole pipeline and by the least that lowering needs, and run
+on three inputs, one with special values. Numbers must be within the bounds of ``bounds.py``; integers and bools must
+be equal, where no rounding can tip what they stand for. What cannot be compared is counted. A graph that fails is made
+smaller and printed, as Python that makes it again. With ``--torch`` it is PyTorch that results are compared with.
 """
 
 from __future__ import annotations
@@ -122,7 +122,9 @@ def compile_case(case: Case, kind: str, name: str) -> Program:
     module = Module(name, {first: traced.graph}, dict(made.parameters), made.trains, RATE)
     module.state = dict(made.state)
     for stage in passes.PIPELINE:
-        if stage.__name__ in (OF_MODELS if not made.trains else ()) or kind == "least" and stage.__name__ not in LEAST:
+        if stage.__name__ in (OF_MODELS if not made.trains else ()) or (
+            kind == "least" and stage.__name__ not in LEAST
+        ):
             continue
         stage(module, traced)
         if stage.__name__ == "make_entries":
@@ -158,7 +160,7 @@ class Warned(Library):
 
     def blamed(self) -> dict[str, str]:
         """The warnings by the stem of the program whose entry calls the function that they are about."""
-        found = {}
+        found: dict[str, str] = {}
         text = self.source.read_text()
         for function, warning in re.findall(r"In function .(\w+).:\n[^\n]*?(warning: [^\n]*)", self.warnings):
             entries = re.finditer(r"^void graphs_(\w+?)_(?:forward|train_step|accumulate)\w*\(.*?^}", text, re.M | re.S)
@@ -371,7 +373,7 @@ def compare_with_torch(first: int, count: int) -> tuple[list[Case], Counter[str]
     failed: list[Case] = []
     seeds = itertools.count(first)
     while counts["graphs"] < count:
-        cases = []
+        cases: list[Case] = []
         while len(cases) < min(PER_FILE, count - counts["graphs"]):
             case = make_case(next(seeds))
             if case.entry == "forward" and not case.made.state and expressible(case.made.graph):

@@ -24,10 +24,10 @@ from mlaot.ops import structure as st
 from mlaot.passes import simplify
 
 from ..compiled import AVAILABLE
+from . import tensors
 from .bounds import Analysis
 from .shrink import source
 from .tensor_graphs import make
-from . import tensors
 from .tensors import Case, failures, make_case, report, run, run_cases, smallest
 
 n, m = dim("n"), dim("m")
@@ -39,7 +39,7 @@ def test_compiled_graphs_are_right(isa: str) -> None:
     failed, counts = run(200 * AVAILABLE.index(isa), 60, (isa,))
     assert not failed, report(failed, counts)
     assert counts["numbers"] > 10_000, counts
-    assert counts["not comparable"] + counts["loosely bound"] < 0.05 * counts["numbers"], counts
+    assert counts["not comparable"] + counts["loosely bound"] < 0.1 * counts["numbers"], counts
 
 
 def test_every_op_and_dtype_is_made() -> None:

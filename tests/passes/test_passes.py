@@ -54,11 +54,14 @@ def test_fold() -> None:
     x = graph.input("x", f64[2])
     two, three = graph.constant([2.0, 2.0], f64), graph.constant([3.0, 4.0], f64)
     graph.outputs["y"] = ew.add(ew.mul(two, three), x)
-    assert after(fold, graph) == """\
+    assert (
+        after(fold, graph)
+        == """\
 v0 = const(value=[6.0, 8.0]) : f64[2]
 v1 = input(name=x) : f64[2]
 v2 = add(v0, v1) : f64[2]
 return y=v2"""
+    )
 
 
 def test_fold_uses_the_types_own_arithmetic() -> None:
@@ -139,7 +142,9 @@ def test_raise_tensors() -> None:
     x, w, b = items(graph, "x", 2), items(graph, "w", 4, parameter=True), items(graph, "b", 2, parameter=True)
     rows = [ew.relu(ew.add(ew.mul(w[2 * i], x[0]), ew.mul(w[2 * i + 1], x[1]), b[i])) for i in range(2)]
     graph.outputs["y"] = graph.add(st.stack, rows)
-    assert after(raise_tensors, graph) == """\
+    assert (
+        after(raise_tensors, graph)
+        == """\
 v0 = input(name=w, parameter=True) : f64[4]
 v1 = reshape(v0, shape=(2, 2)) : f64[2,2]
 v2 = input(name=x) : f64[2]
@@ -150,6 +155,7 @@ v6 = input(name=b, parameter=True) : f64[2]
 v7 = add(v5, v6) : f64[2]
 v8 = relu(v7) : f64[2]
 return y=v8"""
+    )
 
 
 def test_raise_tensors_leaves_what_has_no_equal() -> None:
@@ -178,11 +184,14 @@ def test_split_parameters() -> None:
     members = split_parameters(graph, "parameters", names)
     verify(graph, "split_parameters")
     assert {k: v.tolist() for k, v in members.items()} == {"n.w": [[0, 1], [3, 4]], "n.b": [2, 5]}
-    assert body(graph) == """\
+    assert (
+        body(graph)
+        == """\
 v0 = input(name=n.w, parameter=True) : f64[2,2]
 v1 = input(name=n.b, parameter=True) : f64[2]
 v2 = contract(v0, v1, spec=ab,b->a) : f64[2]
 return y=v2"""
+    )
 
 
 def test_split_parameters_of_the_whole_vector() -> None:
@@ -213,13 +222,16 @@ def test_batch() -> None:
     graph.outputs = {"y": red.contract(w, x, spec="ab,b->a"), "n": red.sum_(w, axes=(0, 1))}
     batched = batch(graph, BATCH, {"w"})
     verify(batched, "batch")
-    assert body(batched) == """\
+    assert (
+        body(batched)
+        == """\
 v0 = input(name=w, parameter=True) : f32[3,4]
 v1 = input(name=x) : f32[batch,4]
 v2 = contract(v0, v1, spec=ab,nb->na) : f32[batch,3]
 v3 = sum(v0, axes=(0, 1)) : f32[]
 v4 = broadcast(v3, shape=(batch,), axes=()) : f32[batch]
 return y=v2, n=v4"""
+    )
 
 
 def test_batch_names_an_op_without_a_rule() -> None:
@@ -238,11 +250,14 @@ def test_contract_finds_sums_of_products() -> None:
     wide = (BATCH, 3, 4)
     product = ew.mul(st.broadcast(w, shape=wide, axes=(1, 2)), st.broadcast(x, shape=wide, axes=(0, 2)))
     graph.outputs["y"] = red.sum_(product, axes=(2,))
-    assert after(contract, graph) == """\
+    assert (
+        after(contract, graph)
+        == """\
 v0 = input(name=x) : f64[batch,4]
 v1 = input(name=w) : f64[3,4]
 v2 = contract(v0, v1, spec=ac,bc->ab) : f64[batch,3]
 return y=v2"""
+    )
 
 
 def test_contract_leaves_row_work() -> None:
@@ -274,7 +289,9 @@ def test_reciprocal() -> None:
     graph = Graph("f")
     x, y = graph.input("x", f64[3, 4]), graph.input("y", f64[3])
     graph.outputs["r"] = ew.div(x, st.broadcast(y, shape=(3, 4), axes=(0,)))
-    assert after(reciprocal, graph) == """\
+    assert (
+        after(reciprocal, graph)
+        == """\
 v0 = input(name=x) : f64[3,4]
 v1 = const(value=1.0) : f64[]
 v2 = broadcast(v1, shape=(3,), axes=()) : f64[3]
@@ -283,6 +300,7 @@ v4 = div(v2, v3) : f64[3]
 v5 = broadcast(v4, shape=(3, 4), axes=(0,)) : f64[3,4]
 v6 = mul(v0, v5) : f64[3,4]
 return r=v6"""
+    )
     graph = Graph("f")
     x, y = graph.input("x", f64[3]), graph.input("y", f64[3])
     graph.outputs["r"] = ew.div(x, y)
@@ -295,7 +313,9 @@ def test_legalize_splits_reductions_and_copies_roots() -> None:
     x = graph.input("x", f64[2, 3])
     turned, two = st.transpose(x, perm=(1, 0)), graph.constant(2.0, f64)
     graph.outputs = {"s": red.sum_(x, axes=(0, 1)), "x": x, "t": turned, "c": two}
-    assert after(legalize, graph) == """\
+    assert (
+        after(legalize, graph)
+        == """\
 v0 = input(name=x) : f64[2,3]
 v1 = sum(v0, axes=(1,)) : f64[2]
 v2 = sum(v1, axes=(0,)) : f64[]
@@ -305,6 +325,7 @@ v5 = copy(v4) : f64[3,2]
 v6 = const(value=2.0) : f64[]
 v7 = copy(v6) : f64[]
 return s=v2, x=v3, t=v5, c=v7"""
+    )
 
 
 def test_legalize_stores_what_kernels_read() -> None:
@@ -320,7 +341,9 @@ def test_differentiate() -> None:
     x = graph.input("x", f64[3])
     loss = red.sum_(ew.relu(x), axes=(0,))
     graph.outputs["d"] = differentiate(loss, [x])[0]
-    assert body(graph) == """\
+    assert (
+        body(graph)
+        == """\
 v0 = const(value=1.0) : f64[]
 v1 = broadcast(v0, shape=(3,), axes=()) : f64[3]
 v2 = input(name=x) : f64[3]
@@ -328,6 +351,7 @@ v3 = relu(v2) : f64[3]
 v4 = step(v3) : f64[3]
 v5 = mul(v1, v4) : f64[3]
 return d=v5"""
+    )
 
 
 def test_differentiate_gives_zeros_and_adds_shared_uses() -> None:
