@@ -37,7 +37,7 @@ class Traced:
     ``parameters`` are trained (frozen where there is no loss), ``buffers`` are further state, both by input name.
     ``scalars`` names the elements of the flat input of a scalar model. ``per_example``: the graphs are for one example
     and get the dimension ``batch``. ``arguments``: inputs of ``forward``, needed or not. Without an ``optimizer`` the
-    update is stochastic gradient descent with ``learning_rate``.
+    update is stochastic gradient descent with ``learning_rate``. ``docs``: what the user says of an entry, in a line.
     """
 
     graph: Graph
@@ -51,6 +51,7 @@ class Traced:
     buffers: Arrays = field(default_factory=dict)
     entries: dict[str, Graph] = field(default_factory=dict)
     optimizer: Optimizer | None = None
+    docs: dict[str, str] = field(default_factory=dict)
 
     @property
     def trains(self) -> bool:

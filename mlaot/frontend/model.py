@@ -129,7 +129,13 @@ def _trace(
         buffers={name: value.array for name, value in held.items() if name not in wanted},
         entries=further,
         optimizer=optimizer,
+        docs={name: _summary(f) for name, f in {"forward": function, **entries}.items()},
     )
+
+
+def _summary(function: Function) -> str:
+    """The first line of a docstring."""
+    return (inspect.getdoc(function) or "").partition("\n")[0].strip()
 
 
 def _trained(held: Mapping[str, Held], given: Mapping[str, Held] | None) -> set[str]:

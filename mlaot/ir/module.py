@@ -17,7 +17,8 @@ class Module:
     ``state`` holds further slots: ``buffers`` of the model (running statistics, caches) and what its optimizer keeps,
     whose names start with ``optimizer.``. A gradient slot is an input named ``gradient(NAME)`` next to the parameter's.
     ``scalars`` places each scalar parameter of a scalar model: the parameter's name and the flat index in it.
-    ``per_example``: the model was declared on one example, so no row of a batch depends on another.
+    ``per_example``: the model was declared on one example, so no row of a batch depends on another. ``docs``: a line
+    on an entry.
     """
 
     name: str
@@ -29,6 +30,7 @@ class Module:
     per_example: bool = False
     info: dict[str, object] = field(default_factory=dict)
     state: dict[str, np.ndarray[Any, Any]] = field(default_factory=dict)
+    docs: dict[str, str] = field(default_factory=dict)
 
     @property
     def slots(self) -> dict[str, np.ndarray[Any, Any]]:

@@ -30,7 +30,7 @@ DOCS = {
     "loss": "The loss, averaged over the batch.",
     "train_step": "Forward pass, backward pass and update in one; the loss before the update.",
     "accumulate": "Forward pass, then the gradients added to what is there.",
-    "update": "Parameters minus lr times their gradients.",
+    "update": "One step of the optimizer, by the gradients that backward() left.",
 }
 
 
@@ -127,7 +127,7 @@ def _in_place(name: str, graph: Graph, fused: Fused, storage: Storage, model: Mo
         str(size),
         str(_work(graph)),
         name == "accumulate",
-        DOCS.get(name, ""),
+        model.docs.get(name) or DOCS.get(name, ""),
         _tile(size) if name == "forward" and model.per_example else 0,
         tuple(str(d) for d in conditions(graph)),
     )

@@ -130,7 +130,7 @@ def run(name: str, traced: Traced, report: Report | None = None) -> Module:
     graphs = {"model": traced.graph, **({"training": traced.training} if traced.training else {}), **traced.entries}
     module = Module(name, graphs, dict(traced.parameters), traced.trains, traced.learning_rate)
     module.per_example = traced.per_example
-    module.state = dict(traced.buffers)
+    module.state, module.docs = dict(traced.buffers), dict(traced.docs)
     _observe("trace", module, report)
     for stage in PIPELINE:
         stage(module, traced)

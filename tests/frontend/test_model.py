@@ -11,6 +11,7 @@ import mlaot
 from mlaot import MlaotError
 from mlaot.evaluate import evaluate
 from mlaot.frontend.declaration import Traced
+from mlaot.generate import compile_model
 
 X = np.arange(6, dtype=np.float32).reshape(2, 3)
 
@@ -233,3 +234,29 @@ def test_several_named_dims() -> None:
     np.testing.assert_allclose(values["out0"], x.sum((0, 1)), rtol=1e-5)
     np.testing.assert_array_equal(values["out1"], x[:, -1])
     np.testing.assert_array_equal(values["out2"], np.arange(4))
+
+
+def test_docstrings_reach_the_module() -> None:
+    """The first line is what help() and the stub say of an entry."""
+    n = mlaot.dim("n")
+
+    @mlaot.model
+    def net(x: mlaot.f32[n]):  # type: ignore[no-untyped-def,valid-type]
+        """Twice as much.
+
+        More is not said.
+        """
+        return x * 2
+
+    @net.entry
+    def half(x: mlaot.f32[n]):  # type: ignore[no-untyped-def,valid-type]
+        """Half as much."""
+        return x / 2
+
+    @net.entry
+    def same(x: mlaot.f32[n]):  # type: ignore[no-untyped-def,valid-type]
+        return x + 0
+
+    program = compile_model(net, "m.nn", ("base",))
+    docs = {p.entry.name: p.entry.doc for p in program.procedures}
+    assert docs == {"forward": "Twice as much.", "half": "Half as much.", "same": ""}

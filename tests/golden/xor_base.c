@@ -638,7 +638,7 @@ void xor_accumulate_backward_base(char *const *p, const ptrdiff_t *dim)
     contraction15_base((double *)(p[4] + 448), (const double *)(p[6] + batch * 64 + (batch * 8 + 63) / 64 * 192), batch);
 }
 
-// Parameters minus lr times their gradients.
+// One step of the optimizer, by the gradients that backward() left.
 void xor_update_base(char *const *p, const ptrdiff_t *dim)
 {
     (void)dim;
