@@ -158,7 +158,7 @@ def _compute(module: Module, graph: Graph, is_fixed: IsFixed) -> None:
 
 
 def _is_worth(node: Node) -> bool:
-    """Whether the value takes no more room than the weights it is made of."""
+    """Whether the value is made of weights, and takes no more room than they do; the pass ``fold`` sees to constants."""
     if not isinstance(product(node.type.shape), int):
         return False
     weights: dict[Node, int] = {}
@@ -168,7 +168,7 @@ def _is_worth(node: Node) -> bool:
         if top.op in (st.input_, st.const):
             weights[top] = _bytes(top)
         stack.extend(a.find() for a in top.args)
-    return _bytes(node) <= sum(weights.values())
+    return any(leaf.op is st.input_ for leaf in weights) and _bytes(node) <= sum(weights.values())
 
 
 def _bytes(node: Node) -> int:

@@ -690,14 +690,18 @@ def _floating(
         size, error = RULES[name](out, *args, **attrs)
     if grained:
         error = np.where(_unsigned_zero(node, args, out.shape), np.inf, error)
-    widens = name == "cast" and args[0].is_float() and EPS[node.arg(0).type.dtype.name] <= EPS[dtype]
-    cost = 0 if name == "cast" and args[0].is_float() and not widens else COST.get(name, 0)
+    cost = 0 if name == "cast" and _holds(dtype, node.arg(0).type.dtype.name) else COST.get(name, 0)
     if grained and cost and name in GRAINED and _on_grid(node, out, size, args, dtype):
         cost = 0
     rounding = np.asarray(size) * (EPS["f32" if dtype in NARROW else dtype] * cost)
     if cost and dtype in NARROW:
         rounding = rounding + np.abs(out) * EPS[dtype]
     return _finished(node, out, np.asarray(size), np.asarray(error), args, rounding, cost, grained)
+
+
+def _holds(target: str, source: str) -> bool:
+    """Whether every number of one float type is one of the other."""
+    return target == source or (source in EPS and EPS[source] > EPS[target] and target != "f16")
 
 
 def _next(args: list[Bounded], dtype: str) -> Array:

@@ -19,7 +19,7 @@ Tensor = Any
 
 # Ops that have PyTorch's name, or another one.
 SAME = (
-    *("exp", "log", "tanh", "sqrt", "abs", "sign", "floor", "ceil", "trunc", "round", "exp2", "expm1", "log2", "log10"),
+    *("exp", "log", "tanh", "sqrt", "abs", "floor", "ceil", "trunc", "round", "exp2", "expm1", "log2", "log10"),
     *("log1p", "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "asinh", "acosh", "atanh", "sigmoid"),
     *("erf", "erfc", "erfinv", "sub", "mul", "div", "neg", "remainder", "fmod", "copysign", "atan2", "hypot"),
     *("less", "less_equal", "greater", "greater_equal", "not_equal", "isnan", "isinf", "isfinite", "signbit", "where"),
@@ -144,6 +144,8 @@ def _gather(torch: Any, x: Tensor, indices: Tensor, lead: int) -> Tensor:
     n, flat = x.shape[lead], indices.long()[..., None].flatten(lead)
     places = torch.where(flat < 0, flat + n, flat).clamp(0, n - 1)
     rest = x.shape[lead + 1 :]
+    if not n:
+        return x.new_zeros((*indices.shape, *rest))
     wide = places.reshape(*places.shape, *[1] * len(rest)).expand(*places.shape, *rest)
     return torch.gather(x, lead, wide).reshape(*indices.shape, *rest)
 
@@ -155,6 +157,7 @@ TRANSLATED: dict[str, Callable[..., Tensor]] = {
     "stop_gradient": lambda torch, x: x,
     "add": lambda torch, *args: _many(torch.add, list(args)),
     "pow": lambda torch, x, exponent: torch.pow(x, exponent),
+    "sign": lambda torch, x: torch.where(x != x, x, torch.sign(x)),  # PyTorch's is 0 for nan
     "step": lambda torch, x: (x > 0).to(x.dtype),
     "is_equal": lambda torch, a, b: (a == b).to(a.dtype),
     "floor_divide": lambda torch, x, y: torch.div(x, y, rounding_mode="floor"),
