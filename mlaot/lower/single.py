@@ -210,7 +210,7 @@ def _index(w: _Writer, at: Sequence[str], size: Dim) -> Lines:
     """``e``: an index, counted from the end where it is negative."""
     text = w.read(1, at)
     if w.arg(1).type.dtype.name == "u64":
-        return [f"const ptrdiff_t e = {text} > PTRDIFF_MAX ? PTRDIFF_MAX : (ptrdiff_t){text};"]
+        return [f"const ptrdiff_t e = {text} > (uint64_t)PTRDIFF_MAX ? PTRDIFF_MAX : (ptrdiff_t){text};"]
     return [f"ptrdiff_t e = (ptrdiff_t){text};", f"e += e < 0 ? {atom(size)} : 0;"]
 
 

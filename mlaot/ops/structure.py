@@ -519,9 +519,15 @@ one_hot: Op = Op(
 
 
 # A named dimension as a number: the divisor of a mean over a batch.
+def _size_type(dim: Dim, dtype: DType) -> Type:
+    if dtype.kind == "b":
+        raise MlaotError(f"the size of a dimension is a number, not a {dtype}")
+    return Type(dtype, ())
+
+
 size: Op = Op(
     "size",
-    lambda dim, dtype: Type(dtype, ()),
+    _size_type,
     lambda dim, dtype: np.asarray(dim, dtype.numpy),
     lambda ct, out, **_: (),
     doc="the extent of a named dim as a number",

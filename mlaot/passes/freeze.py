@@ -158,7 +158,7 @@ def _compute(module: Module, graph: Graph, is_fixed: IsFixed) -> None:
 
 
 def _is_worth(node: Node) -> bool:
-    """Whether the value is made of weights, and takes no more room than they do; the pass ``fold`` sees to constants."""
+    """Whether the value is made of weights, and takes no more room than they do; ``fold`` sees to constants."""
     if not isinstance(product(node.type.shape), int):
         return False
     weights: dict[Node, int] = {}
