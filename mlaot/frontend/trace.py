@@ -16,6 +16,7 @@ from types import TracebackType
 from typing import Any
 
 from mlaot.errors import MlaotError
+from mlaot.frontend.scipy_special import traceable
 from mlaot.ir import Graph, Node
 
 _current: ContextVar[Trace | None] = ContextVar("trace", default=None)
@@ -84,7 +85,8 @@ def tracing(trace: Trace | None) -> Iterator[None]:
     """Make ``trace`` the one under way; its errors name the line of the user's code that they come from."""
     token = _current.set(trace)
     try:
-        yield
+        with traceable():
+            yield
     except MlaotError as error:
         error.place = error.place or user_line(error.__traceback__)
         raise

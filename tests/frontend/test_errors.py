@@ -71,10 +71,9 @@ CASES: dict[str, tuple[Case, str]] = {
     "unknown": (np.fft.fft, "np.fft.fft cannot be traced: mlaot has no rule for it"),
     "unknown ufunc": (np.spacing, "np.spacing cannot be traced: mlaot has no rule for it"),
     "unknown special": (scipy.special.gammaln, "scipy.special.gammaln cannot be traced: mlaot has no rule for it"),
-    "special function": (
-        scipy.special.softmax,
-        "scipy.special.softmax works on the numbers of NumPy arrays and cannot be traced; use mlaot.softmax, whose "
-        "axis is -1 unless given",
+    "sign of a logarithm": (
+        lambda x: scipy.special.logsumexp(x, return_sign=True),
+        "scipy.special.logsumexp with return_sign= cannot be traced",
     ),
     "bool result": (
         lambda x: np.allclose(x, 1),
