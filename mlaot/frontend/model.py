@@ -241,10 +241,18 @@ def _annotated(graph: Graph, function: Function, skip: int) -> list[Tensor]:
             raise MlaotError(
                 f"argument {argument!r} of {name}: expected an annotation such as mlaot.f32[64], got {got}"
             )
-        if argument in graph.inputs:
-            raise MlaotError(f"argument {argument!r} of {name} is the name of another input or parameter; rename it")
-        found.append(Tensor(graph.input(argument, hint)))
+        found.append(Tensor(_shared(graph, name, argument, hint) or graph.input(argument, hint)))
     return found
+
+
+def _shared(graph: Graph, name: str, argument: str, hint: Type) -> Node | None:
+    """The model's own input that a loss takes too, by its name."""
+    known = graph.inputs.get(argument)
+    if known is None or (known.type == hint and not known.attrs.get("parameter")):
+        return known
+    if known.attrs.get("parameter"):
+        raise MlaotError(f"argument {argument!r} of {name} is the name of a parameter; rename it")
+    raise MlaotError(f"argument {argument!r} of {name} is {hint}, but the model's input of that name is {known.type}")
 
 
 def _named(outputs: Any) -> dict[str, Any]:

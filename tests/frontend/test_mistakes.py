@@ -325,7 +325,7 @@ MISTAKES = {
     ),
     "one name for two inputs": (
         trained("((out - x) ** 2).sum()", "out, x: mlaot.f32[5]"),
-        "model.py:5: argument 'x' of loss is the name of another input or parameter; rename it",
+        "model.py:5: argument 'x' of loss is f32[5], but the model's input of that name is f32[8]",
     ),
     "nothing to train": (
         trained("out.sum()", "out", body="return x * 2"),

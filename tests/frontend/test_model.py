@@ -260,3 +260,19 @@ def test_docstrings_reach_the_module() -> None:
     program = compile_model(net, "m.nn", ("base",))
     docs = {p.entry.name: p.entry.doc for p in program.procedures}
     assert docs == {"forward": "Twice as much.", "half": "Half as much.", "same": ""}
+
+
+def test_a_loss_may_take_the_inputs_of_the_model() -> None:
+    """An autoencoder is held against what it was given: one input, not two."""
+    w = mlaot.Parameter("w", np.full((3, 3), 0.1, np.float32))
+
+    def code(x: Any) -> Any:
+        return x @ w
+
+    def loss(out: Any, x: Any) -> Any:
+        return ((out - x) ** 2).sum()
+
+    x = mlaot.f32[3]
+    program = compile_model(mlaot.model(annotated(code, x=x), loss=annotated(loss, x=x)), "m.nn", ("base",))
+    ports = {p.entry.name: [port.name for port in p.entry.inputs] for p in program.procedures}
+    assert ports["forward"] == ports["loss"] == ["x"] and ports["train_step"] == ["x", "lr"]
