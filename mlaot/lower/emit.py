@@ -25,10 +25,11 @@ C_TYPES = {
 }
 MASKS = {"f32": "i32v", "f64": "i64v"}  # truth values in vectors: 0 or -1 in each lane
 RESERVED = re.compile(
-    r"^(v\d+.*|[ik]\d*|[abcrstx]\d+|round\d+|c\d+_\d+|table\d+|j|e|p|acc|dot|rest|work|dim|batch|auto|break|case|char|const|continue|default|do"
-    r"|double|else|enum|extern|float|for|goto|if|inline|int|long|register|restrict|return|short|signed|sizeof|static|struct"
-    r"|switch|typedef|union|unsigned|void|volatile|while|asm|typeof|linux|unix|NAME|INLINE|[fiu]\d+v?|\w+_t|_.*"
-    r"|\w+_[fiu](8|16|32|64)v?)$"
+    r"^(v\d+.*|[ik]\d*|[abcrstx]\d+|round\d+|c\d+_\d+|table\d+|NAME|INLINE|[fiu]\d+v?|\w+_t|_.*|\w+_[fiu](8|16|32|64)v?"
+    r"|j|e|p|r|c|acc|now|best|one|two|left|right|root|child|start|end|last|inside|is_after|dot|sums|rest|work|dim|batch"
+    r"|auto|break|case|char|const|continue|default|do|double|else|enum|extern|float|for|goto|if|inline|int|long|register"
+    r"|restrict|return|short|signed|sizeof|static|struct|switch|typedef|union|unsigned|void|volatile|while|asm|typeof"
+    r"|linux|unix)$"
 )
 
 
@@ -114,7 +115,7 @@ class Emitter:
         if node.op is st.size:
             return f"({self.ctype(node)})({node.attrs['dim']})"
         if node.op is st.input_:
-            return f"{self.buffer(self.access(node).buffer)}[0]"
+            return f"{self.buffer(self.access(node).buffer)}[{self.access(node).index(())}]"
         return self.expression(node, [self.scalar(a) for a in node.args], vector=False)
 
     def splat_once(self, node: Node) -> str:

@@ -35,7 +35,7 @@ def loops_kernel(group: Group, accesses: Mapping[Node, Access], stores: Mapping[
             args.append(text)
         name = emit.names[node]
         if node.op is st.one_hot:
-            value = f"({emit.ctype(node)})({args[0]} == {at[-1]})"
+            value = f"({emit.ctype(node)})((int64_t){args[0]} == {at[-1]})"
         else:
             value = emit.expression(node, args, vector=False)
         body.append(f"const {emit.ctype(node)} {name} = {value};")

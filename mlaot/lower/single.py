@@ -84,12 +84,16 @@ class _Writer:
 def _take(w: _Writer) -> Lines:
     lead = w.attrs.get("lead", 0)
     at, access = w.at[:lead], w.emit.access(w.arg(0))
-    source = _offsets(w.arg(0).type.shape[lead:], access.strides[lead:])[w.attrs["indices"].array.reshape(-1)]
+    shape, flat = w.arg(0).type.shape[lead:], w.attrs["indices"].array.reshape(-1)
     target = _offsets(w.out.shape[lead:], w.out.strides[lead:])
-    name = w.emit.buffer(access.buffer)
-    read = f"{name}[{_base(at, access.strides, access.offset)}{_table(w.tables, source)}]"
+    if all(isinstance(stride, int) for stride in access.strides[lead:]):
+        source = _offsets(shape, access.strides[lead:])[flat]
+        name = w.emit.buffer(access.buffer)
+        read = f"{name}[{_base(at, access.strides, access.offset)}{_table(w.tables, source)}]"
+    else:  # a view whose rows are as far apart as a named dim says
+        read = w.read(0, [*at, *_unravel(f"({_table(w.tables, flat)})", shape)])
     write = f"{w.name}[{_base(at, w.out.strides)}{_table(w.tables, target)}]"
-    return nest(at, w.node.type.shape[:lead], loop("e", source.size, [f"{write} = {read};"]))
+    return nest(at, w.node.type.shape[:lead], loop("e", flat.size, [f"{write} = {read};"]))
 
 
 def _put_add(w: _Writer) -> Lines:
@@ -97,9 +101,12 @@ def _put_add(w: _Writer) -> Lines:
     at, access = w.at[:lead], w.emit.access(w.arg(0))
     every = _offsets(w.out.shape[lead:], w.out.strides[lead:])
     target = every[w.attrs["indices"].array.reshape(-1)]
-    source = _offsets(w.arg(0).type.shape[lead:], access.strides[lead:])
-    base, name = _base(at, w.out.strides), w.emit.buffer(access.buffer)
-    read = f"{name}[{_base(at, access.strides, access.offset)}{_table(w.tables, source)}]"
+    shape, base = w.arg(0).type.shape[lead:], _base(at, w.out.strides)
+    if all(isinstance(stride, int) for stride in access.strides[lead:]):
+        source, name = _offsets(shape, access.strides[lead:]), w.emit.buffer(access.buffer)
+        read = f"{name}[{_base(at, access.strides, access.offset)}{_table(w.tables, source)}]"
+    else:
+        read = w.read(0, [*at, *_unravel("e", shape)])
     clear = loop("e", every.size, [f"{w.name}[{base}{_table(w.tables, every)}] = 0;"])
     added = loop("e", target.size, [f"{w.name}[{base}{_table(w.tables, target)}] += {read};"])
     return nest(at, w.node.type.shape[:lead], clear + added)
@@ -156,6 +163,8 @@ def _reshape(w: _Writer) -> Lines:
     lead = 0
     while lead < min(len(source), len(target)) and source[lead] == target[lead]:
         lead += 1
+    if 0 in target:
+        return []
     walked, other = (target, source) if len(target) >= len(source) else (source, target)
     at = indices(walked)
     flat = linear([*zip(at[lead:], _dense(walked[lead:]), strict=True)])
@@ -255,11 +264,13 @@ def _extreme(w: _Writer) -> Lines:
     dtype = w.arg(0).type.dtype.name
     at = [*w.at[:axis], "k", *w.at[axis:]]
     symbol = ">" if w.node.op.name == "argmax" else "<"
-    better = f"x {symbol} best"
+    better = f"now {symbol} best"
     if dtype in ("f32", "f64"):
-        better = f"{better} || (x != x && best == best)"
-    step = [f"const {C_TYPES[dtype]} x = {w.read(0, at)};", f"if ({better}) {{", "    best = x;", "    e = k;", "}"]
+        better = f"{better} || (now != now && best == best)"
+    step = [f"const {C_TYPES[dtype]} now = {w.read(0, at)};", f"if ({better}) {{", "    best = now;", "    e = k;", "}"]
     first = w.read(0, [*w.at[:axis], "0", *w.at[axis:]])
+    if not isinstance(shape[axis], int):
+        first = f"{atom(shape[axis])} > 0 ? {first} : 0"
     lines = [f"{C_TYPES[dtype]} best = {first};", "int64_t e = 0;", *loop("k", shape[axis], step)]
     return nest(w.at, w.node.type.shape, [*lines, f"{w.element(w.at)} = e;"])
 
@@ -310,17 +321,17 @@ def _argsort(w: _Writer) -> Lines:
         return w.read(0, _along(w, axis, text))
 
     symbol = "<" if w.attrs.get("descending") else ">"
-    after = f"x {symbol} y || (x == y && a > b)"
+    after = f"left {symbol} right || (left == right && one > two)"
     if dtype in ("f32", "f64"):
-        after = f"(x != x) != (y != y) ? x != x : {after} || (x != x && a > b)"
+        after = f"(left != left) != (right != right) ? left != left : {after} || (left != left && one > two)"
 
     def compare(first: str, second: str, then: Sequence[str]) -> Lines:
         ctype = C_TYPES[dtype]
         return [
-            f"a = {first};",
-            f"b = {second};",
+            f"one = {first};",
+            f"two = {second};",
             "{",
-            f"    const {ctype} x = {key('a')}, y = {key('b')};",
+            f"    const {ctype} left = {key('one')}, right = {key('two')};",
             f"    is_after = {after};",
             "}",
             *then,
@@ -328,7 +339,7 @@ def _argsort(w: _Writer) -> Lines:
 
     sift = [
         "for (ptrdiff_t root = start;;) {",
-        "    ptrdiff_t child = 2 * root + 1, a, b;",
+        "    ptrdiff_t child = 2 * root + 1, one, two;",
         "    int is_after;",
         "    if (child >= end) {",
         "        break;",
@@ -337,8 +348,8 @@ def _argsort(w: _Writer) -> Lines:
         *[f"        {x}" for x in compare(index("(child + 1)"), index("child"), ["child += is_after;"])],
         "    }",
         *[f"    {x}" for x in compare(index("child"), index("root"), ["if (!is_after) {", "    break;", "}"])],
-        f"    {index('child')} = b;",
-        f"    {index('root')} = a;",
+        f"    {index('child')} = two;",
+        f"    {index('root')} = one;",
         "    root = child;",
         "}",
     ]
@@ -360,7 +371,7 @@ def _argsort(w: _Writer) -> Lines:
 
 
 def _one_hot(w: _Writer) -> Lines:
-    text = f"{w.read(0, w.at[:-1])} == {w.at[-1]}"
+    text = f"(int64_t){w.read(0, w.at[:-1])} == {w.at[-1]}"
     half = {"f16": "0x3c00", "bf16": "0x3f80"}.get(w.out.dtype)
     return w.fill(f"{text} ? {half} : 0" if half else f"({w.ctype})({text})")
 

@@ -105,7 +105,7 @@ def _used(text: str, signature: str) -> str:
     """A kernel over no elements needs no constants, and leaves parameters unused."""
     names = [part.rsplit(" ", 1)[-1] for part in signature.split(", ")]
     head, body = text.split("\n{\n", 1)
-    for line, name in re.findall(r"^( *const \w+ (\w+) = .*\n)", body, re.MULTILINE):
+    for line, name in reversed(re.findall(r"^( *const \w+ (\w+) = .*\n)", body, re.MULTILINE)):
         if len(re.findall(rf"\b{name}\b", body)) == 1:
             body = body.replace(line, "", 1)
     unused = [name for name in names if not re.search(rf"\b{name}\b", body)]

@@ -68,6 +68,8 @@ Panel = tuple[str, str, int, int, str | None]  # start, end, step, vectors (or c
 
 def _panels(kernel: Contraction, lanes: int, isa: Isa) -> list[Panel]:
     size = kernel.n[1]
+    if size == "0":
+        return []
     if kernel.along == "k":
         width = next(w for w in (5, 4, 3, 2, 1) if int(size) % w == 0)
         return [("0", size, width, width, None)]
@@ -105,6 +107,8 @@ def _blocks(size: str, most: int) -> list[tuple[str, str, int]]:
             else [("0", size, 1)]
         )
     m = int(size)
+    if m == 0:
+        return []
     most = next((k for k in range(most, max(most // 2, 1), -1) if m % k == 0), min(most, m))
     whole = m // most * most
     blocks = [("0", str(whole), most)] if whole else []

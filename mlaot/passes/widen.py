@@ -6,8 +6,8 @@
                                         v5 = add(v4, v2) : f32[4]
                                         v6 = cast(v5) : f16[4]
 
-What is computed is handed on in float32; it is rounded where it is stored, moved, or cast by the model itself. Ops that
-only move values leave them narrow.
+What is computed is handed on in float32; it is rounded where it is stored, moved, or cast by the model itself, and
+before it is compared: a maximum is then equal to the element that it is. Ops that only move values leave them narrow.
 """
 
 from __future__ import annotations
@@ -18,6 +18,10 @@ from mlaot.ops import elementwise as ew
 from mlaot.ops.kinds import is_view
 
 NARROW = (f16, bf16)
+COMPARING = (
+    *("is_equal", "equal", "not_equal", "less", "less_equal", "greater", "greater_equal"),
+    *("argmax", "argmin", "argsort", "step", "sign"),
+)
 MOVES = ("copy", "cast", "where", "take", "stack", "concat", "reshape", "pad", "gather", "const", "input")
 
 
@@ -27,7 +31,8 @@ def widen(graph: Graph) -> None:
     for node in graph.nodes():
         if isinstance(node.type, TupleType) or not _is_arithmetic(node):
             continue
-        args = [_widened(a.find(), wide) for a in node.args]
+        known = {} if node.op.name in COMPARING else wide
+        args = [_widened(a.find(), known) for a in node.args]
         attrs = {k: f32 if v in NARROW else v for k, v in node.attrs.items()} if node.op.name != "cast" else node.attrs
         result = graph.add(node.op, args, attrs)
         if node.type.dtype in NARROW:

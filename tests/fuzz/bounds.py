@@ -304,8 +304,11 @@ def _recurrence(out: Array, a: Bounded, b: Bounded, axis: int, reverse: bool = F
     run = linear_recurrence.reference
     size = run(a.size, b.size, axis=axis, reverse=reverse)
     moved = np.moveaxis(np.roll(np.moveaxis(out, axis, 0), -1 if reverse else 1, 0), 0, axis)
-    fresh = b.error + np.where(a.error > 0, a.error * np.abs(moved), 0)
-    return size * (2 * out.shape[axis]), run(np.abs(a.value) + a.error, fresh, axis=axis, reverse=reverse)
+    fresh = b.error + np.where(a.error > 0, a.error * np.abs(moved), 0) + TINY["f32"]
+    error = run(np.abs(a.value) + a.error, fresh, axis=axis, reverse=reverse)
+    ahead = np.flip(size, axis) if reverse else size
+    beyond = np.maximum.accumulate(ahead > LARGEST["f32"] / 4, axis=axis)  # infinite for a while, then anything
+    return size * (2 * out.shape[axis]), np.where(np.flip(beyond, axis) if reverse else beyond, np.inf, error)
 
 
 def _scatter(out: Array, x: Bounded, indices: Bounded, updates: Bounded, lead: int, mode: str) -> tuple[Array, Array]:
@@ -442,7 +445,8 @@ def _asked(node: Node, out: Array, x: Bounded) -> Array:
 
 
 def _signed(node: Node, out: Array, x: Bounded) -> Array:
-    return x.doubtful()
+    """A computed nan may have either sign."""
+    return x.doubtful() | np.isnan(x.value)
 
 
 def _discretized(node: Node, out: Array, x: Bounded, dtype: Any) -> Array:

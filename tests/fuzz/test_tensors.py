@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from mlaot.evaluate import evaluate
-from mlaot.ir import Dim, Graph, Node, Type, dim
+from mlaot.ir import Dim, Graph, Literal, Node, Type, dim
 from mlaot.ir.types import f16, f32, i64, u64
 from mlaot.lower import emit
 from mlaot.lower import lower as lowering
@@ -94,9 +94,47 @@ def a_running_sum_given_out_twice() -> tuple[Graph, dict[str, Any], dict[str, in
     return g, {"x": np.array([1, 2, 3])}, {}
 
 
+def a_maximum_of_halves_is_one_of_them() -> tuple[Graph, dict[str, Any], dict[str, int]]:
+    g = Graph("forward")
+    products = g.add(OPS["cumprod"], [g.input("x", Type(f16, (3, 5)))], {"axis": 1})
+    most = st.broadcast(g.add(OPS["max"], [products], {"axes": (0, 1)}), shape=(3, 5), axes=())
+    g.outputs = {"y": g.add(OPS["is_equal"], [products, most])}
+    return g, {"x": (np.arange(15).reshape(3, 5) / 7 + 0.1).astype(np.float16)}, {}
+
+
+def the_largest_of_no_elements() -> tuple[Graph, dict[str, Any], dict[str, int]]:
+    g = Graph("forward")
+    rest = st.slice_(g.input("x", Type(f32, (n, 3))), start=(0, 0), size=(n - 1, 3), step=(1, 1))
+    g.outputs = {"y": g.add(OPS["argmax"], [rest], {"axis": 0})}
+    return g, {"x": np.ones((1, 3), np.float32)}, {"n": 1}
+
+
+def a_table_over_rows_of_a_named_distance() -> tuple[Graph, dict[str, Any], dict[str, int]]:
+    g = Graph("forward")
+    turned = st.transpose(g.input("x", Type(f32, (3, n))), perm=(1, 0))
+    taken = g.add(OPS["take"], [turned], {"indices": Literal([2, 0, 0, 1, 2], i64), "lead": 1})
+    g.outputs = {
+        "y": taken,
+        "z": g.add(OPS["put_add"], [turned], {"indices": Literal([1, 1, 0], i64), "lead": 1, "shape": (2,)}),
+    }
+    return g, {"x": np.arange(12, dtype=np.float32).reshape(3, 4)}, {"n": 4}
+
+
+def products_of_nothing() -> tuple[Graph, dict[str, Any], dict[str, int]]:
+    g = Graph("forward")
+    x, w = g.input("x", Type(f32, (n, 4))), g.input("w", Type(f32, (0, 4)))
+    g.outputs = {"y": g.add(OPS["contract"], [x, w], {"spec": "ab,cb->ac"})}
+    g.outputs["z"] = g.add(OPS["contract"], [w, x], {"spec": "cb,ab->ca"})
+    return g, {"x": np.ones((5, 4), np.float32), "w": np.ones((0, 4), np.float32)}, {"n": 5}
+
+
 @pytest.mark.parametrize(
     "graph",
     [
+        a_maximum_of_halves_is_one_of_them,
+        the_largest_of_no_elements,
+        a_table_over_rows_of_a_named_distance,
+        products_of_nothing,
         cast_of_a_row_whose_length_is_an_expression,
         unsigned_indices_above_the_signed_ones,
         counting_in_half_precision,

@@ -90,6 +90,18 @@ def swapping() -> Case:
     return graph, [{k: rng.normal(size=n.type.shape).astype("f4") for k, n in graph.inputs.items()}], {}  # type: ignore[arg-type]
 
 
+def backwards_slice() -> Case:
+    """A scalar carry and slices of a view that starts inside of its array."""
+    graph = Graph("f")
+    x = graph.input("x", f64[17])
+    part = st.slice_(x, start=(11,), size=(3,), step=(-2,))
+    step = body((Type(f64), Type(f64)), lambda v: [ew.mul(v[1], v[0]), v[1]])
+    start = graph.constant(2.0, f64)
+    found = results(scan(start, part, body=step, consts=0, carries=1, length=3, reverse=True))
+    graph.outputs = dict(zip(("last", "seen"), found, strict=True))
+    return graph, [{"x": np.arange(1.0, 18.0)}], {}
+
+
 def nested() -> Case:
     """A loop in a loop, over a named dim, with a branch inside."""
     graph = Graph("f")
@@ -117,6 +129,7 @@ def nested() -> Case:
 
 def cases() -> dict[str, Case]:
     named = {"while": doubling(), "cond": branches(), "swapping": swapping(), "nested": nested()}
+    named["backwards_slice"] = backwards_slice()
     return recurrences() | named
 
 

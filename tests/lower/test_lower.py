@@ -31,6 +31,7 @@ from mlaot.lower.plan import plan
 from mlaot.lower.program import Buffer, Param, Plain, Procedure, Program
 from mlaot.lower.text import kernels_file
 from mlaot.micrograd import MLP, Value, declare
+from mlaot.ops import OPS
 from mlaot.ops import elementwise as ew
 from mlaot.ops import reduction as red
 from mlaot.ops import structure as st
@@ -515,3 +516,51 @@ def test_an_input_may_be_called_batch() -> None:
     double.__annotations__ = {"batch": mlaot.f64[3]}
     program = compile_model(mlaot.model(double), "names.nn", ("base",))
     assert "x_batch" in kernels_file(program, "nn", ISAS["base"])
+
+
+AWKWARD = (
+    "x",
+    "y",
+    "a",
+    "b",
+    "c",
+    "r",
+    "acc",
+    "best",
+    "now",
+    "one",
+    "left",
+    "k",
+    "e",
+    "i",
+    "end",
+    "sums",
+    "rest",
+    "t0",
+)
+
+
+def test_inputs_may_be_called_anything(tmp_path: Path) -> None:
+    """Kernels have variables of their own."""
+
+    def graph_over(name: str) -> Graph:
+        graph = Graph("forward")
+        x = graph.input(name, f64[BATCH, 5])
+        rows = st.slice_(x, start=(0, 0), size=(BATCH, 4), step=(1, 1))
+        graph.outputs = {
+            "largest": OPS["argmax"](x, axis=1),
+            "order": OPS["argsort"](x, axis=1),
+            "running": OPS["cumsum"](rows, axis=1),
+            "picked": OPS["gather"](x, OPS["argmin"](x, axis=1), lead=1),
+            "square": red.contract(x, x, spec="ac,bc->ab"),
+            "shifted": ew.add(red.sum_(ew.exp(x), axes=(1,)), red.max_(x, axes=(1,))),
+        }
+        return graph
+
+    programs = {f"g_{name}": program_of(graph_over(name)) for name in AWKWARD}
+    library = Library(programs, AVAILABLE[-1], tmp_path)
+    x = np.random.default_rng(0).normal(size=(3, 5))
+    for name in AWKWARD:
+        found = library.call(f"g_{name}", "forward", {name: x}, {"batch": 3})
+        for key, expected in evaluate(graph_over(name), {name: x}).items():
+            np.testing.assert_allclose(found[key], expected, rtol=1e-12, err_msg=f"{key} of {name}")
