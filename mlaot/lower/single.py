@@ -40,9 +40,9 @@ def loop(variable: str, extent: Dim | str, body: Sequence[str], *, down: bool = 
     return [head, *[f"    {line}" for line in body], "}"]
 
 
-def indices(shape: Sequence[Dim], letter: str = "i") -> list[str]:
+def indices(shape: Sequence[Dim]) -> list[str]:
     """A loop variable for each axis; an axis of one element needs none."""
-    return ["0" if extent == 1 else f"{letter}{i}" for i, extent in enumerate(shape)]
+    return ["0" if extent == 1 else f"i{i}" for i, extent in enumerate(shape)]
 
 
 def nest(variables: Sequence[str], extents: Sequence[Dim], body: Sequence[str]) -> Lines:
