@@ -192,13 +192,13 @@ def _along_k(kernel: Contraction, panel: Panel, rows: tuple[str, str, int], lane
     cells = [(r, c) for r in range(height) for c in range(width)]
     start = [f"{vector} c{r}_{c} = splat_{vector}({zero});" for r, c in cells]
     rest = int(kernel.k[-1][1]) % lanes
-    i, j = ("i + r" if kernel.m[0] == "{i}" else "0"), ("j + c" if kernel.n[0] == "{j}" else "0")
+    i, j = ("i + row" if kernel.m[0] == "{i}" else "0"), ("j + column" if kernel.n[0] == "{j}" else "0")
     ctype = "double" if kernel.dtype == "f64" else "float"
     finish = [
         f"const {vector} sums[] = {{{', '.join(f'c{r}_{c}' for r, c in cells)}}};",
-        f"for (ptrdiff_t r = 0; r < {height}; r++) {{",
-        f"    for (ptrdiff_t c = 0; c < {width}; c++) {{",
-        f"        const {ctype} dot = sum_lanes_{vector}(sums[r * {width} + c]);",
+        f"for (ptrdiff_t row = 0; row < {height}; row++) {{",
+        f"    for (ptrdiff_t column = 0; column < {width}; column++) {{",
+        f"        const {ctype} dot = sum_lanes_{vector}(sums[row * {width} + column]);",
         *[f"        {line}" for line in _put(kernel.epilogue, acc="dot", i=i, j=j)],
         "    }",
         "}",

@@ -118,13 +118,13 @@ static void contraction0_v4(float *restrict out, const float *restrict x, const 
                 c3_4 += a3 * b4;
             }
             const f32v sums[] = {c0_0, c0_1, c0_2, c0_3, c0_4, c1_0, c1_1, c1_2, c1_3, c1_4, c2_0, c2_1, c2_2, c2_3, c2_4, c3_0, c3_1, c3_2, c3_3, c3_4};
-            for (ptrdiff_t r = 0; r < 4; r++) {
-                for (ptrdiff_t c = 0; c < 5; c++) {
-                    const float dot = sum_lanes_f32v(sums[r * 5 + c]);
-                    const float x0 = b[j + c];
+            for (ptrdiff_t row = 0; row < 4; row++) {
+                for (ptrdiff_t column = 0; column < 5; column++) {
+                    const float dot = sum_lanes_f32v(sums[row * 5 + column]);
+                    const float x0 = b[j + column];
                     const float v1 = x0 + dot;
                     const float v2 = relu_f32(v1);
-                    out[(i + r) * 50 + j + c] = v2;
+                    out[(i + row) * 50 + j + column] = v2;
                 }
             }
         }
@@ -150,13 +150,13 @@ static void contraction0_v4(float *restrict out, const float *restrict x, const 
                 c0_4 += a0 * b4;
             }
             const f32v sums[] = {c0_0, c0_1, c0_2, c0_3, c0_4};
-            for (ptrdiff_t r = 0; r < 1; r++) {
-                for (ptrdiff_t c = 0; c < 5; c++) {
-                    const float dot = sum_lanes_f32v(sums[r * 5 + c]);
-                    const float x0 = b[j + c];
+            for (ptrdiff_t row = 0; row < 1; row++) {
+                for (ptrdiff_t column = 0; column < 5; column++) {
+                    const float dot = sum_lanes_f32v(sums[row * 5 + column]);
+                    const float x0 = b[j + column];
                     const float v1 = x0 + dot;
                     const float v2 = relu_f32(v1);
-                    out[(i + r) * 50 + j + c] = v2;
+                    out[(i + row) * 50 + j + column] = v2;
                 }
             }
         }

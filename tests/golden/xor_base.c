@@ -137,12 +137,12 @@ static void contraction1_base(double *restrict out, const double *restrict t0, c
                 c0_0 += a0 * b0;
             }
             const f64v sums[] = {c0_0};
-            for (ptrdiff_t r = 0; r < 1; r++) {
-                for (ptrdiff_t c = 0; c < 1; c++) {
-                    const double dot = sum_lanes_f64v(sums[r * 1 + c]);
+            for (ptrdiff_t row = 0; row < 1; row++) {
+                for (ptrdiff_t column = 0; column < 1; column++) {
+                    const double dot = sum_lanes_f64v(sums[row * 1 + column]);
                     const double x0 = layers_1_neurons_0_b[0];
                     const double v1 = x0 + dot;
-                    out[i + r] = v1;
+                    out[i + row] = v1;
                 }
             }
         }
@@ -164,15 +164,15 @@ static void contraction2_base(double *restrict t1, const double *restrict t0, co
                 c0_0 += a0 * b0;
             }
             const f64v sums[] = {c0_0};
-            for (ptrdiff_t r = 0; r < 1; r++) {
-                for (ptrdiff_t c = 0; c < 1; c++) {
-                    const double dot = sum_lanes_f64v(sums[r * 1 + c]);
+            for (ptrdiff_t row = 0; row < 1; row++) {
+                for (ptrdiff_t column = 0; column < 1; column++) {
+                    const double dot = sum_lanes_f64v(sums[row * 1 + column]);
                     const double x0 = layers_1_neurons_0_b[0];
                     const double v1 = x0 + dot;
-                    const double x1 = y[i + r];
+                    const double x1 = y[i + row];
                     const double v2 = v1 - x1;
                     const double v3 = v2 * v2;
-                    t1[i + r] = v3;
+                    t1[i + row] = v3;
                 }
             }
         }
@@ -218,18 +218,18 @@ static void contraction4_base(double *restrict t1, double *restrict t2, const do
                 c0_0 += a0 * b0;
             }
             const f64v sums[] = {c0_0};
-            for (ptrdiff_t r = 0; r < 1; r++) {
-                for (ptrdiff_t c = 0; c < 1; c++) {
-                    const double dot = sum_lanes_f64v(sums[r * 1 + c]);
+            for (ptrdiff_t row = 0; row < 1; row++) {
+                for (ptrdiff_t column = 0; column < 1; column++) {
+                    const double dot = sum_lanes_f64v(sums[row * 1 + column]);
                     const double x0 = layers_1_neurons_0_b[0];
                     const double v1 = x0 + dot;
-                    const double x1 = y[i + r];
+                    const double x1 = y[i + row];
                     const double v2 = v1 - x1;
                     const double v3 = v2 * v2;
-                    t1[i + r] = v3;
+                    t1[i + row] = v3;
                     const double v4 = v2 * 2.0;
                     const double v5 = v4 * s0;
-                    t2[i + r] = v5;
+                    t2[i + row] = v5;
                 }
             }
         }
@@ -405,19 +405,19 @@ static void contraction10_base(double *restrict t1, double *restrict t2, double 
                 c0_0 += a0 * b0;
             }
             const f64v sums[] = {c0_0};
-            for (ptrdiff_t r = 0; r < 1; r++) {
-                for (ptrdiff_t c = 0; c < 1; c++) {
-                    const double dot = sum_lanes_f64v(sums[r * 1 + c]);
+            for (ptrdiff_t row = 0; row < 1; row++) {
+                for (ptrdiff_t column = 0; column < 1; column++) {
+                    const double dot = sum_lanes_f64v(sums[row * 1 + column]);
                     const double x0 = layers_1_neurons_0_b[0];
                     const double v1 = x0 + dot;
-                    t1[i + r] = v1;
-                    const double x1 = y[i + r];
+                    t1[i + row] = v1;
+                    const double x1 = y[i + row];
                     const double v2 = v1 - x1;
                     const double v3 = v2 * v2;
-                    t2[i + r] = v3;
+                    t2[i + row] = v3;
                     const double v4 = v2 * 2.0;
                     const double v5 = v4 * s0;
-                    t3[i + r] = v5;
+                    t3[i + row] = v5;
                 }
             }
         }
