@@ -525,6 +525,8 @@ AWKWARD = (
     "b",
     "c",
     "r",
+    "row",
+    "column",
     "acc",
     "best",
     "now",
