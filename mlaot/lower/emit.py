@@ -14,14 +14,14 @@ from mlaot.lower.program import Buffer, Param
 from mlaot.ops import elementwise as ew
 from mlaot.ops import structure as st
 from mlaot.ops.comparison import where
+from mlaot.ops.conversion import C_NAMES
 from mlaot.ops.elementwise import c_literal, splat
 from mlaot.ops.kinds import VECTORS, base_of, is_free
 
 # Elements in memory; half-precision numbers are bits there, and float everywhere else.
 C_TYPES = {
-    **{"f16": "uint16_t", "bf16": "uint16_t", "f32": "float", "f64": "double", "bool": "uint8_t"},
-    **{f"i{bits}": f"int{bits}_t" for bits in (8, 16, 32, 64)},
-    **{f"u{bits}": f"uint{bits}_t" for bits in (8, 16, 32, 64)},
+    **C_NAMES,
+    **{"f16": "uint16_t", "bf16": "uint16_t", "bool": "uint8_t"},
 }
 MASKS = {"f32": "i32v", "f64": "i64v"}  # truth values in vectors: 0 or -1 in each lane
 RESERVED = re.compile(
@@ -132,7 +132,7 @@ class Emitter:
         name = node.type.dtype.name
         if vector:
             return MASKS[self.dtype] if name == "bool" else self.vector
-        return "int" if name == "bool" else C_TYPES[name]
+        return C_NAMES.get(name, C_TYPES[name])
 
     def expression(self, node: Node, args: Sequence[str], *, vector: bool) -> str:
         assert node.op.c is not None, f"bug in mlaot: op '{node.op.name}' has no C expression"

@@ -168,19 +168,49 @@ def _slices(access: Access, position: Dim) -> Access:
     return Access(buffer, access.strides[1:], access.offset, access.whole)
 
 
-def _carry_buffers(c: _Control, types: Sequence[Type]) -> tuple[list[Buffer], list[Buffer], list[Step]]:
-    """Where carries lie during the loop, where a round leaves the next ones, and copies to where else they go."""
+@dataclass
+class _Carries:
+    """Where carries lie during a loop, where a round leaves the next ones; copies into, within and out of it."""
+
+    buffers: list[Buffer]
+    following: list[Buffer]
+    before: list[Step]
+    moved: list[Step]
+    after: list[Step]
+
+
+def _carries(c: _Control, types: Sequence[Type], starts: Sequence[Access]) -> _Carries:
     results, carries, after = c.results(), [], list[Step]()
     for i, type_ in enumerate(types):
         wanted = results.get(i, [])
         own = next((b for b in wanted if b.where == "work"), None) or work_buffer(f"carry{c.depth}_{i}", type_)
         carries.append(own)
         after += [_copy(Access(own, own.strides), b) for b in wanted if b is not own]
-    return carries, [work_buffer(f"next{c.depth}_{i}", t) for i, t in enumerate(types)], after
+    following = [work_buffer(f"next{c.depth}_{i}", t) for i, t in enumerate(types)]
+    return _Carries(carries, following, _copies(starts, carries), _copies(_whole(following), carries), after)
+
+
+def _copies(sources: Sequence[Access], targets: Sequence[Buffer]) -> list[Step]:
+    return [_copy(source, target) for source, target in zip(sources, targets, strict=True)]
 
 
 def _whole(buffers: Iterable[Buffer]) -> list[Access]:
     return [Access(b, b.strides) for b in buffers]
+
+
+def _loop(
+    c: _Control,
+    variable: str,
+    extent: Dim,
+    carries: _Carries,
+    steps: Sequence[Step],
+    tested: tuple[Step, ...] = (),
+    condition: Param | None = None,
+) -> Step:
+    """The loop over ``steps``, with what comes before and after it."""
+    rounds = (*steps, *carries.moved)
+    loop = Loop(variable, extent, tested, condition, rounds, tuple(carries.buffers), c.doc())
+    return Steps((*carries.before, loop, *carries.after))
 
 
 def _scan(c: _Control) -> Step:
@@ -188,32 +218,25 @@ def _scan(c: _Control) -> Step:
     consts, count, length = attrs["consts"], attrs["carries"], attrs["length"]
     variable = f"round{c.depth}"
     position = length - 1 - dim(variable) if attrs["reverse"] else dim(variable)
-    types = attrs["body"].outputs[:count]
-    carries, following, after = _carry_buffers(c, types)
-    before = [_copy(a, b) for a, b in zip(c.operands(consts, consts + count), carries, strict=True)]
-    given = [*c.operands(0, consts), *_whole(carries)]
+    carries = _carries(c, attrs["body"].outputs[:count], c.operands(consts, consts + count))
+    given = [*c.operands(0, consts), *_whole(carries.buffers)]
     given += [_slices(access, position) for access in c.operands(consts + count)]
-    wanted = {i: [b] for i, b in enumerate(following)}
+    wanted = {i: [b] for i, b in enumerate(carries.following)}
     for i, buffers in c.results().items():
         if i >= count:
             wanted[i] = [slice_buffer(b, times(b.strides[0], position), 1) for b in buffers]
-    steps = (*c.inside(attrs["body"], given, wanted), *map(_copy, _whole(following), carries))
-    return Steps((*before, Loop(variable, length, (), None, steps, tuple(carries), c.doc()), *after))
+    return _loop(c, variable, length, carries, c.inside(attrs["body"], given, wanted))
 
 
 def _while(c: _Control) -> Step:
     attrs = c.node.attrs
     consts = attrs["consts"]
-    variable = f"round{c.depth}"
-    carries, following, after = _carry_buffers(c, attrs["body"].outputs)
-    before = [_copy(a, b) for a, b in zip(c.operands(consts), carries, strict=True)]
-    given = [*c.operands(0, consts), *_whole(carries)]
+    carries = _carries(c, attrs["body"].outputs, c.operands(consts))
+    given = [*c.operands(0, consts), *_whole(carries.buffers)]
     flag = work_buffer(f"flag{c.depth}", attrs["condition"].outputs[0])
     tested = c.inside(attrs["condition"], given, {0: [flag]})
-    steps = c.inside(attrs["body"], given, {i: [b] for i, b in enumerate(following)})
-    steps = (*steps, *map(_copy, _whole(following), carries))
-    condition = Param("flag", flag, False)
-    return Steps((*before, Loop(variable, attrs["bound"], tested, condition, steps, tuple(carries), c.doc()), *after))
+    steps = c.inside(attrs["body"], given, {i: [b] for i, b in enumerate(carries.following)})
+    return _loop(c, f"round{c.depth}", attrs["bound"], carries, steps, tested, Param("flag", flag, False))
 
 
 def _cond(c: _Control) -> Step:

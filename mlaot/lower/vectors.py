@@ -10,10 +10,10 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
+from mlaot.lower.emit import C_TYPES
 from mlaot.lower.isa import Isa
 from mlaot.render import render
 
-C_TYPES = {"f32": "float", "f64": "double", "i32": "int32_t", "i64": "int64_t", "u8": "uint8_t", "bool": "uint8_t"}
 BITS = {"f32": 32, "f64": 64, "i32": 32, "i64": 64}
 FLOATS = ("f32", "f64")
 

@@ -166,7 +166,7 @@ class TensorMaker:
             return rng.choice(same)
         fitting = []
         for n in self.pool:
-            axes = _embedding(n.type.shape, node.type.shape)
+            axes = embedding(n.type.shape, node.type.shape)
             if axes is not None and n.type.rank < node.type.rank:
                 fitting.append((n, axes))
         if fitting and rng.random() < 0.8:
@@ -373,7 +373,7 @@ def static(shape: tuple[Dim, ...]) -> tuple[int, ...]:
     return tuple(int(d) for d in shape if isinstance(d, int))
 
 
-def _embedding(small: tuple[Dim, ...], large: tuple[Dim, ...]) -> tuple[int, ...] | None:
+def embedding(small: tuple[Dim, ...], large: tuple[Dim, ...]) -> tuple[int, ...] | None:
     """Axes of ``large`` that have the sides of ``small``, in order, from the last on."""
     axes: list[int] = []
     at = len(large) - 1

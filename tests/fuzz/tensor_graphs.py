@@ -26,6 +26,7 @@ from mlaot.ops.base import conditions, fill
 from mlaot.ops.indexing import MODES
 
 from .bounds import Analysis, Bounded
+from .random_graphs import embedding
 
 Array = np.ndarray[Any, Any]
 Arrays = dict[str, Array]
@@ -694,20 +695,6 @@ TRAINED = (
     *("pad", "window", "gather", "scatter", "cumulative", "concat", "reshape", "transpose", "take", "stack") * 2,
     *("many", "pow", "arg", "sort", "pool", "softmax", "leaf", "scan", "while", "cond", "float_cast"),
 )
-
-
-def embedding(small: tuple[Dim, ...], large: tuple[Dim, ...]) -> tuple[int, ...] | None:
-    """Axes of ``large`` that have the sides of ``small``, in order, from the last on."""
-    axes: list[int] = []
-    at = len(large) - 1
-    for side in reversed(small):
-        while at >= 0 and large[at] != side:
-            at -= 1
-        if at < 0:
-            return None
-        axes.append(at)
-        at -= 1
-    return tuple(reversed(axes))
 
 
 def make(seed: int) -> Made:
