@@ -1,19 +1,21 @@
-"""Contractions: sums of products (and reductions over leading axes) in register tiles, with an elementwise epilogue.
+"""Contractions: sums of products (and reductions over leading axes), with an elementwise epilogue.
 
-One label of the result runs along the lanes, one along the rows of a tile; the rest are plain loops. The design is the
-register-blocked micro-kernel of Goto and van de Geijn, Anatomy of High-Performance Matrix Multiplication (2008),
-without packing: parameters are already stored along the lanes.
+Labels that every operand steps through together are merged; then one label runs along the lanes: one of the result,
+which an operand has contiguous, or a summed one that all have. ``schedule`` estimates what each choice would cost.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 from mlaot.ir import Dim, Node
 from mlaot.lower.emit import C_TYPES, Emitter, combine, may_overread, neutral
 from mlaot.lower.fuse import Group
-from mlaot.lower.layout import NOMINAL, Access, atom, linear
-from mlaot.lower.program import Buffer, Contraction, Plain
+from mlaot.lower.isa import V4
+from mlaot.lower.layout import NOMINAL, Access, linear, times
+from mlaot.lower.program import Axis, Buffer, Contraction, Operand, Panels, Plain
+from mlaot.lower.schedule import cost
 from mlaot.ops import reduction as red
 from mlaot.ops.elementwise import c_literal
 from mlaot.ops.kinds import VECTORS, base_of, is_free
@@ -35,11 +37,23 @@ def operands(node: Node) -> tuple[list[Node], list[str], str]:
 def contraction_kernel(
     group: Group, accesses: Mapping[Node, Access], stores: Mapping[Node, Sequence[Buffer]]
 ) -> Contraction | Plain:
-    """The kernel of a group of kind "contraction": tiled where an order of loops allows it, else plain loops."""
+    """The kernel of a group of kind "contraction": tiles of vectors where the operands allow it, else plain loops."""
     builder = _ContractionBuilder(group, accesses, stores)
-    if group.dtype not in VECTORS:
-        return builder.plain()
-    return builder.along_n() or builder.along_k() or builder.plain()
+    choices = list(builder.choices()) if group.dtype in VECTORS else []
+    return min(choices, key=lambda kernel: cost(kernel, V4)) if choices else builder.plain()
+
+
+@dataclass
+class _Read:
+    """An operand: its buffer, and how far its element index moves along each label it has."""
+
+    access: Access
+    strides: dict[str, Dim]
+    panel: str | None  # the label that is cut into panels
+
+    def stride(self, label: str) -> Dim | None:
+        """None along the label that is cut into panels."""
+        return None if label == self.panel else self.strides.get(label, 0)
 
 
 class _ContractionBuilder:
@@ -48,107 +62,131 @@ class _ContractionBuilder:
     def __init__(self, group: Group, accesses: Mapping[Node, Access], stores: Mapping[Node, Sequence[Buffer]]) -> None:
         self.group = group
         self.node = group.nodes[0]
+        self.accesses = accesses
+        self.stores = stores
         self.emit = Emitter(group, accesses, stores)
-        nodes, self.labels, self.out = operands(self.node)
-        self.reads = [accesses[n] for n in nodes]
+        nodes, labels, self.out = operands(self.node)
         self.sizes: dict[str, Dim] = {}
-        for labels, n in zip(self.labels, nodes, strict=True):
-            self.sizes |= dict(zip(labels, n.type.shape, strict=True))
+        self.reads: list[_Read] = []
+        for names, n in zip(labels, nodes, strict=True):
+            access = accesses[n]
+            self.sizes |= dict(zip(names, n.type.shape, strict=True))
+            panels = access.buffer.panels
+            panel = names[panels.axis] if panels else None
+            self.reads.append(_Read(access, dict(zip(names, access.strides, strict=True)), panel))
         self.stored = [b for n in group.nodes for b in stores.get(n, ())]
-        self.summed = [c for c in dict.fromkeys("".join(self.labels)) if c not in self.out]
-        if len(self.summed) > 1:
-            self.summed.sort(key=self._extent)
+        self.place = {c: c for c in self.sizes}  # the label that a merged one became part of
+        self._merge()
+        self.kept = [c for c in self.out if self.place[c] == c and self.sizes[c] != 1]
+        summed = [c for c in self.sizes if c not in self.out and self.place[c] == c and self.sizes[c] != 1]
+        self.summed = sorted(summed, key=self._summed_order)
 
     def _extent(self, label: str) -> int:
         size = self.sizes[label]
         return size if isinstance(size, int) else NOMINAL
 
-    def _stride(self, i: int, label: str) -> Dim:
-        """How far operand ``i`` moves along ``label``."""
-        return self.reads[i].strides[self.labels[i].index(label)] if label in self.labels[i] else 0
+    def _summed_order(self, label: str) -> tuple[int, ...]:
+        """As the last operand lies in memory: its longest strides outside."""
+        strides = [r.strides.get(label, 0) for r in reversed(self.reads)]
+        return tuple(-s if isinstance(s, int) else -(NOMINAL**4) for s in strides)
 
-    def along_n(self) -> Contraction | None:
-        """Lanes along a label of the result that one operand and every stored buffer have contiguous."""
-        for n in sorted(self.out, key=lambda c: (isinstance(self.sizes[c], int), self._extent(c)), reverse=True):
-            axis = self.out.index(n)
-            if any(b.strides[axis] != 1 for b in self.stored):
+    def _merge(self) -> None:
+        """Make one label of two where every operand and result steps from the last of one to the next of the other."""
+        for kind in (self.out, "".join(c for c in self.sizes if c not in self.out)):
+            for u in kind:
+                for v in kind:
+                    if u != v and self._can_merge(u, v):
+                        self.sizes[v] = times(self.sizes[u], self.sizes[v])
+                        self.place[u] = v
+                        break
+
+    def _can_merge(self, u: str, v: str) -> bool:
+        fixed = isinstance(self.sizes[u], int) and isinstance(self.sizes[v], int)
+        if not fixed or self.sizes[u] == 1 or self.sizes[v] == 1 or self.place[u] != u or self.place[v] != v:
+            return False
+        pairs: list[tuple[Dim | None, Dim | None]] = [(r.stride(u), r.stride(v)) for r in self.reads]
+        if u in self.out:
+            i, j = self.out.index(u), self.out.index(v)
+            pairs += [(b.strides[i], b.strides[j]) for b in self.stored]
+            for n in self.group.nodes[1:]:
+                outside = [a.find() for a in n.args if base_of(a) not in self.emit.inside and not is_free(a.find())]
+                pairs += [(self.emit.access(a).strides[i], self.emit.access(a).strides[j]) for a in outside]
+        size = self.sizes[v]
+        return all(s is not None and t is not None and s == times(t, size) for s, t in pairs)
+
+    def choices(self) -> Iterator[Contraction]:
+        """A kernel for each label that could run along the lanes."""
+        panel = next((r.panel for r in self.reads if r.panel), None)
+        for label in [panel] if panel else [*self.kept, *self.summed]:
+            vectors = [r.stride(label) in (1, None) and self._is_vector(r) for r in self.reads]
+            fixed = [r.stride(label) == 0 for r in self.reads]
+            if not all(v or f for v, f in zip(vectors, fixed, strict=True)) or not any(vectors):
                 continue
-            for y in reversed(range(len(self.reads))):
-                others = [i for i in range(len(self.reads)) if i != y]
-                contiguous = self._stride(y, n) == 1 and self.reads[y].buffer.dtype == self.group.dtype
-                if contiguous and all(self._stride(i, n) == 0 for i in others):
-                    return self._tiled(n, y, others[0] if others else None)
-        return None
+            if label in self.out:
+                along = self.out.index(label)
+                if label == panel or all(b.strides[along] == 1 for b in self.stored):
+                    yield self._kernel(label, vectors)
+            elif all(vectors) and len(vectors) == 2:
+                yield self._kernel(label, vectors)
 
-    def along_k(self) -> Contraction | None:
-        """Lanes along a summed label that both operands have contiguous."""
-        if len(self.reads) != 2 or any(r.buffer.dtype != self.group.dtype for r in self.reads):
-            return None
-        k = next((c for c in self.summed if self._stride(0, c) == 1 and self._stride(1, c) == 1), None)
-        columns = [c for c in self.out if self._stride(0, c) == 0 and isinstance(self.sizes[c], int)]
-        swapped = False
-        if not columns:
-            columns = [c for c in self.out if self._stride(1, c) == 0 and isinstance(self.sizes[c], int)]
-            swapped = bool(columns)
-        if k is None or not isinstance(self.sizes[k], int):
-            return None
-        n = max(columns, key=self._extent, default=None)
-        y, x = (0, 1) if swapped else (1, 0)
-        return self._tiled(n, y, x, k)
+    def _is_vector(self, read: _Read) -> bool:
+        return read.access.buffer.dtype == self.group.dtype
 
-    def _tiled(self, n: str | None, y: int, x: int | None, k: str | None = None) -> Contraction:
-        rows = [c for c in self.out if c != n and x is not None and self._stride(y, c) == 0 and self._stride(x, c) != 0]
-        m = max(rows, key=lambda c: (not isinstance(self.sizes[c], int), self._extent(c)), default=None)
-        names = {c: f"i{i}" for i, c in enumerate(c for c in self.out if c not in (m, n))}
-        loops = tuple((names[c], str(self.sizes[c])) for c in names)
-        summed = [c for c in self.summed if c != k] + ([k] if k else [])
-        for i, c in enumerate(summed):
-            names[c] = "k" if c == summed[-1] else f"k{i}"
-        names |= {c: p for c, p in ((m, "{i}"), (n, "{j}")) if c is not None}
-        a = self._pointer(x, names) if x is not None else None
-        b = self._pointer(y, names)
-        at = [names[c] for c in self.out]
-        axis = self.out.index(n) if n is not None and k is None else None
-        vector = k is None
+    def _kernel(self, lanes: str, vectors: Sequence[bool]) -> Contraction:
+        order = sorted(range(len(self.reads)), key=lambda i: vectors[i])  # what is broadcast comes first
+        names = self._names(lanes)
+        summed = [c for c in self.summed if c != lanes] + ([lanes] if lanes in self.summed else [])
+        axis = self.out.index(lanes) if lanes in self.out else None
+        at = [f"{{{names[c]}}}" if c in names else "0" for c in self.out]
+        vector = axis is not None
+        emit = self.emit = Emitter(self.group, self.accesses, self.stores)
         epilogue = self._epilogue(at, axis, None, vector=vector)
         rest = self._epilogue(at, axis, "{rest}", vector=True) if vector else ()
-        line = summed[-1] if k else n
+        read = tuple(self._operand(self.reads[i], vectors[i], lanes, names) for i in order)
         return Contraction(
             self.group.dtype,
-            self.emit.params,
-            "k" if k else "n",
-            loops,
-            (names.get(m or "", "0"), self._size(m)),
-            (names.get(n or "", "0"), self._size(n)),
-            tuple((names[c], str(self.sizes[c])) for c in summed),
-            a,
-            b,
+            emit.params,
+            tuple(Axis(names[c], self.sizes[c]) for c in self.kept),
+            tuple(Axis(names[c], self.sizes[c]) for c in summed),
+            names[lanes],
+            read,
             self.node.op.name if self.node.op is not red.contract else "sum",
             self._start(),
-            line is not None
-            and all(
-                may_overread(self.reads[i], self.labels[i].index(line))
-                for i in ((x, y) if k else (y,))
-                if i is not None
-            ),
-            tuple(self.emit.once),
+            tuple(emit.once),
             epilogue,
             rest,
-            self.emit.doc(),
+            emit.doc(),
         )
 
-    def _size(self, label: str | None) -> str:
-        return atom(self.sizes[label]) if label is not None else "1"
+    def _names(self, lanes: str) -> dict[str, str]:
+        """Variables: ``j`` along the lanes, ``i`` along the last other label of the result, ``k`` for the last sum."""
+        names: dict[str, str] = {}
+        others = [c for c in self.kept if c != lanes]
+        for i, c in enumerate(reversed(others)):
+            names[c] = f"i{i}" if i else "i"
+        summed = [c for c in self.summed if c != lanes] + ([lanes] if lanes in self.summed else [])
+        for i, c in enumerate(reversed(summed)):
+            names[c] = f"k{i}" if i else "k"
+        if lanes in self.out:
+            names[lanes] = "j"
+        return names
+
+    def _operand(self, read: _Read, vector: bool, lanes: str, names: Mapping[str, str]) -> Operand:
+        access = read.access
+        panels: Panels | None = access.buffer.panels
+        strides = tuple((names[c], s) for c, s in read.strides.items() if c in names and (s != 0 or c == read.panel))
+        padded = panels is not None
+        if vector and not padded and lanes in read.strides and lanes not in self.place.values():
+            raise AssertionError("bug in mlaot: lanes along a label that is merged into another")
+        if vector and not padded:
+            merged = any(u != v and v == lanes for u, v in self.place.items())
+            axis = list(read.strides).index(lanes)
+            padded = not merged and may_overread(access, axis)
+        return Operand(self.emit.buffer(access.buffer), strides, access.offset, vector, padded, panels)
 
     def _start(self) -> str:
         name = "sum" if self.node.op is red.contract else self.node.op.name
         return c_literal(START[name], self.group.dtype)
-
-    def _pointer(self, i: int, names: Mapping[str, str]) -> tuple[str, str]:
-        """The name of operand ``i`` and the text of its element index."""
-        read = self.reads[i]
-        terms = [(names[c], stride) for c, stride in zip(self.labels[i], read.strides, strict=True)]
-        return self.emit.buffer(read.buffer), linear([(t, s) for t, s in terms], read.offset)
 
     def _epilogue(self, at: Sequence[str], axis: int | None, rest: str | None, *, vector: bool) -> tuple[str, ...]:
         """Statements that take ``{acc}`` through the group's elementwise nodes into the stored buffers."""
@@ -158,7 +196,7 @@ class _ContractionBuilder:
         ctype = self.emit.vector if vector else C_TYPES[self.group.dtype]
         for n in self.group.nodes:
             if n is not self.node:
-                args = [self._operand(a.find(), at, axis, rest, vector, values, loaded, lines) for a in n.args]
+                args = [self._operand_of(a.find(), at, axis, rest, vector, values, loaded, lines) for a in n.args]
                 values[n] = self.emit.names[n]
                 lines.append(f"const {ctype} {values[n]} = {self.emit.expression(n, args, vector=vector)};")
             for buffer in self.emit.stores.get(n, ()):
@@ -170,7 +208,7 @@ class _ContractionBuilder:
             return self.emit.store(buffer, at, value, axis, rest)
         return f"{self.emit.buffer(buffer, written=True)}[{Access(buffer, buffer.strides).index(at)}] = {value};"
 
-    def _operand(
+    def _operand_of(
         self,
         node: Node,
         at: Sequence[str],
@@ -195,11 +233,12 @@ class _ContractionBuilder:
 
     def plain(self) -> Plain:
         """Scalar loops over the result's labels, and inside them over the summed ones."""
-        names = {c: f"i{i}" for i, c in enumerate(self.out)} | {c: f"k{i}" for i, c in enumerate(self.summed)}
+        self.emit = Emitter(self.group, self.accesses, self.stores)
+        names = {c: f"i{i}" for i, c in enumerate(self.kept)} | {c: f"k{i}" for i, c in enumerate(self.summed)}
         factors = []
-        for i in range(len(self.reads)):
-            name, index = self._pointer(i, names)
-            factors.append(f"{name}[{index}]")
+        for read in self.reads:
+            terms = [(names[c], stride) for c, stride in read.strides.items() if c in names]
+            factors.append(f"{self.emit.buffer(read.access.buffer)}[{linear(terms, read.access.offset)}]")
         dtype = self.group.dtype
         name = "sum" if self.node.op is red.contract else self.node.op.name
         term = factors[0] if len(factors) == 1 else combine("prod", factors[0], factors[1], dtype)
@@ -209,7 +248,7 @@ class _ContractionBuilder:
             body.append("    " * i + f"for (ptrdiff_t {names[c]} = 0; {names[c]} < {self.sizes[c]}; {names[c]}++) {{")
         body.append("    " * len(self.summed) + f"acc = {combined};")
         body += ["    " * i + "}" for i in reversed(range(len(self.summed)))]
-        at = [names[c] for c in self.out]
+        at = [names.get(c, "0") for c in self.out]
         body += [line.replace("{acc}", "acc") for line in self._epilogue(at, None, None, vector=False)]
-        loops = tuple((names[c], str(self.sizes[c])) for c in self.out)
+        loops = tuple((names[c], str(self.sizes[c])) for c in self.kept)
         return Plain(self.group.dtype, self.emit.params, (), tuple(self.emit.once), loops, tuple(body), self.emit.doc())

@@ -8,13 +8,15 @@ from math import prod
 
 from mlaot.ir import Dim, Graph, Node, Type
 from mlaot.ir.dims import Expr
-from mlaot.lower.program import Buffer
+from mlaot.lower.program import Buffer, Panels
 from mlaot.ops import reduction as red
 from mlaot.ops import structure as st
-from mlaot.ops.kinds import is_narrow, is_view
+from mlaot.ops.control import constants_of
+from mlaot.ops.kinds import VECTORS, is_narrow, is_view
 
+PANEL = 256  # bytes of a panel's row: four of the widest vectors
 ALIGNMENT = 64  # bytes: the widest vector, and a cache line
-NOMINAL = 32  # the size assumed for a named dim where costs are compared
+NOMINAL = 64  # the size assumed for a named dim where costs are compared
 
 
 def padded(extent: Dim, itemsize: int) -> Dim:
@@ -149,6 +151,55 @@ def _unit_axes(node: Node, inner: Access) -> Access | None:
         return None
     kept = [s for s, d in zip(inner.strides, node.arg(0).type.shape, strict=True) if d != 1]
     return replace(inner, strides=tuple(0 if d == 1 else kept.pop(0) for d in node.type.shape))
+
+
+def panels_of(graphs: Iterable[Graph], name: str) -> Panels | None:
+    """How a weight is cut into panels, where all that reads it are products over all of its axes but one."""
+    uses = [use for graph in graphs if name in graph.inputs for use in _uses(graph, graph.inputs[name])]
+    axes = {_column_axis(node, i) for node, i in uses}
+    if len(axes) != 1:
+        return None
+    (axis,) = axes
+    if axis is None:
+        return None
+    type_ = uses[0][0].arg(uses[0][1]).type
+    shape = tuple(int(d) for d in type_.shape)
+    width = PANEL // type_.dtype.itemsize
+    if type_.dtype.name not in VECTORS or 4 * shape[axis] < width // 2:
+        return None
+    return Panels(axis, width, prod(shape) // shape[axis])
+
+
+def _uses(graph: Graph, value: Node) -> list[tuple[Node, int]]:
+    """Every node that reads a value, and as which argument; inside of control flow too."""
+    found: list[tuple[Node, int]] = []
+    for node in graph.nodes():
+        for i, a in enumerate(node.args):
+            if a.find() is not value.find():
+                continue
+            inner = [*constants_of(node, i)]
+            found += [use for body, given in inner for use in _uses(body, given)] if inner else [(node, i)]
+    outputs = [n.find() for n in (*graph.outputs.values(), *graph.writes.values())]
+    return found + [(node, -1) for node in outputs if node is value.find()]
+
+
+def _column_axis(node: Node, i: int) -> int | None:
+    """The one axis of an operand of a contraction that the result has and the other operand has not."""
+    if node.op is not red.contract or i < 0 or node.arg(0) is node.arg(1):
+        return None
+    *labels, out = red.parse_spec(node.attrs["spec"])
+    kept = [c for c in labels[i] if c in out]
+    return labels[i].index(kept[0]) if len(kept) == 1 and kept[0] not in labels[1 - i] else None
+
+
+def panel_strides(panels: Panels, shape: Sequence[int]) -> tuple[int, ...]:
+    """Steps of each axis in the rows of a panel; none for the axis that is cut."""
+    strides, step = [0] * len(shape), 1
+    for axis in reversed(range(len(shape))):
+        if axis != panels.axis:
+            strides[axis] = step
+            step *= shape[axis]
+    return tuple(strides)
 
 
 def slot_strides(graphs: Iterable[Graph], name: str) -> tuple[int, ...]:

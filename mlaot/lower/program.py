@@ -80,9 +80,24 @@ class Module:
     info: dict[str, object] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class Panels:
+    """Weights as the kernels of a matrix product read them: in one ascending stream.
+
+    ``axis`` is cut into panels of ``width`` elements; in each, the other axes come first in row-major order (``rows``
+    of them in all), then the panel's elements. The last panel is as wide as whole vectors of 64 bytes need, with zeros.
+    """
+
+    axis: int
+    width: int
+    rows: int
+
+
 @dataclass(frozen=True, eq=False)
 class Buffer:
     """Memory that kernels read or write: strides in elements, rows padded to 64 bytes unless ``dense``.
+
+    With ``panels``, strides are those of the rows of one panel, in rows.
 
     ``where``: ``input`` and ``output`` (the caller's), ``state`` (slots), ``constant``, ``work``; ``slice``: so many
     elements behind the start of the buffer ``within``, where a loop's variable says which slice.
@@ -96,6 +111,7 @@ class Buffer:
     dense: bool = False
     within: Buffer | None = None
     start: Dim = 0
+    panels: Panels | None = None
 
     @property
     def whole(self) -> Buffer:
@@ -105,6 +121,10 @@ class Buffer:
     @property
     def bytes(self) -> Dim:
         """What it takes in the workspace."""
+        if self.panels is not None:
+            itemsize = DTYPES[self.dtype].itemsize
+            columns = self.shape[self.panels.axis] * itemsize
+            return (columns + 63) // 64 * 64 * self.panels.rows
         size: Dim = 1
         for extent, stride in zip(self.shape, self.strides, strict=True):
             if _is_larger(extent * stride, size):
@@ -113,7 +133,10 @@ class Buffer:
 
     def __str__(self) -> str:
         shape = ",".join(map(str, self.shape))
-        return f"{self.name}: {self.dtype}[{shape}] strides {list(self.strides)} in {self.where}"
+        layout = f"strides {list(self.strides)}"
+        if self.panels is not None:
+            layout = f"panels of {self.panels.width} along {self.panels.axis}"
+        return f"{self.name}: {self.dtype}[{shape}] {layout} in {self.where}"
 
 
 def _is_larger(a: Dim, b: Dim) -> bool:
@@ -158,25 +181,46 @@ class Rows:
 
 
 @dataclass(frozen=True)
-class Contraction:
-    """A sum over ``k`` into tiles of ``m`` rows by ``n`` columns, with an epilogue on each accumulator.
+class Axis:
+    """A label of a contraction as a loop: its variable and its extent."""
 
-    ``along``: "n" reads whole vectors of b and broadcasts a; "k" reads whole vectors of both and adds lanes at the end.
-    ``epilogue`` and ``rest`` (the last, partial vector) hold ``{acc}``, ``{i}`` and ``{j}``; along "k" they are scalar.
+    name: str
+    size: Dim
+
+
+@dataclass(frozen=True)
+class Operand:
+    """What a contraction reads: how far its element index moves along each variable that it depends on.
+
+    ``vector``: whole vectors are loaded, along the lanes; else one element is broadcast. ``padded``: a whole vector may
+    be loaded past the end of the lanes' axis. ``panels``: the lanes' axis is cut into panels, see ``Panels``.
+    """
+
+    name: str
+    strides: tuple[tuple[str, Dim], ...]
+    offset: Dim
+    vector: bool
+    padded: bool
+    panels: Panels | None = None
+
+
+@dataclass(frozen=True)
+class Contraction:
+    """A sum of products (or a reduction of one operand) over ``summed`` for each point of ``out``, in register tiles.
+
+    ``lanes``: the variable that runs along the lanes. If it is one of ``out``, the last operand is loaded in vectors;
+    if it is summed, all are, and the lanes are added at the end. ``epilogue`` and ``rest`` (for the last, partial
+    vector) hold ``{acc}`` and each variable of ``out`` in braces; where the lanes are summed they are scalar.
     """
 
     dtype: str
     params: tuple[Param, ...]
-    along: str
-    loops: tuple[tuple[str, str], ...]
-    m: tuple[str, str]
-    n: tuple[str, str]
-    k: tuple[tuple[str, str], ...]
-    a: tuple[str, str] | None
-    b: tuple[str, str]
+    out: tuple[Axis, ...]
+    summed: tuple[Axis, ...]
+    lanes: str
+    operands: tuple[Operand, ...]
     combine: str
     start: str
-    full_b: bool
     once: tuple[str, ...]
     epilogue: tuple[str, ...]
     rest: tuple[str, ...]

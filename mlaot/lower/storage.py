@@ -9,8 +9,8 @@ import numpy as np
 from mlaot.ir import DTYPES, DType, Graph, Node
 from mlaot.ir.module import OPTIMIZER, gradient_of
 from mlaot.ir.module import Module as Model
-from mlaot.lower.layout import row_major, slot_strides
-from mlaot.lower.program import Buffer, Slot
+from mlaot.lower.layout import panel_strides, panels_of, row_major, slot_strides
+from mlaot.lower.program import Buffer, Panels, Slot
 
 Array = np.ndarray[Any, Any]
 
@@ -42,7 +42,9 @@ class Storage:
             return  # nothing reads it
         is_state = model.trains or (model.is_stateful and name in model.state)
         where = "state" if is_state else "constant"
-        buffer = Buffer(name, node.type.dtype.name, node.type.shape, slot_strides(graphs, name), where)
+        panels = None if is_state else panels_of(graphs, name)
+        strides = slot_strides(graphs, name) if panels is None else panel_strides(panels, value.shape)
+        buffer = Buffer(name, node.type.dtype.name, node.type.shape, strides, where, panels=panels)
         self.buffers[name] = buffer
         region = self.initial if is_state else self.constants
         self.offsets[buffer] = _append(region, _stored(value, buffer))
@@ -106,10 +108,21 @@ def _stored(value: Array, buffer: Buffer) -> bytes:
     size = buffer.bytes
     assert isinstance(size, int)
     array = in_memory(value, DTYPES[buffer.dtype])
+    if buffer.panels is not None:
+        return _in_panels(array, buffer.panels)
     flat = np.zeros(size // array.itemsize, array.dtype)
     strides = [int(s) * array.itemsize for s in buffer.strides]
     np.lib.stride_tricks.as_strided(flat, array.shape, strides)[...] = array
     return flat.tobytes()
+
+
+def _in_panels(array: Array, panels: Panels) -> bytes:
+    """The panels of an array one after the other."""
+    columns = np.moveaxis(array, panels.axis, -1).reshape(panels.rows, -1)
+    unit = 64 // array.itemsize
+    padded = np.pad(columns, ((0, 0), (0, -columns.shape[1] % unit)))
+    starts = range(0, padded.shape[1], panels.width)
+    return b"".join(np.ascontiguousarray(padded[:, at : at + panels.width]).tobytes() for at in starts)
 
 
 def in_memory(value: Array, dtype: DType) -> Array:

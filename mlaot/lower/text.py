@@ -24,7 +24,8 @@ from mlaot.lower.program import (
     Sequence,
     Step,
 )
-from mlaot.lower.tiles import lanes_of, tiles
+from mlaot.lower.schedule import lanes_of
+from mlaot.lower.tiles import body
 from mlaot.lower.vectors import helpers
 from mlaot.ops.random import LN2, LOG_SERIES, SQRT_HALF, WICHURA
 from mlaot.render import render
@@ -170,11 +171,12 @@ def _kernel_text(kernel: Kernel, name: str, signature: str, isa: Isa) -> str:
     def pad(depth: int) -> str:
         return "    " * depth
 
-    context = {"kernel": kernel, "name": name, "signature": signature, "pad": pad, "inner": pad(len(kernel.loops) + 1)}
+    context = {"kernel": kernel, "name": name, "signature": signature, "pad": pad}
+    if isinstance(kernel, Contraction):
+        return render("kernels/contraction.c.j2", body=body(kernel, isa), **context)
+    context["inner"] = pad(len(kernel.loops) + 1)
     if isinstance(kernel, Rows):
         return render("kernels/rows.c.j2", stages=_stages(kernel, isa), **context)
-    if isinstance(kernel, Contraction):
-        return render("kernels/contraction.c.j2", tiles=tiles(kernel, isa), **_summed(kernel, isa), **context)
     return render("kernels/plain.c.j2", **context)
 
 
@@ -216,15 +218,3 @@ def _fits_padding(size: str, lanes: int, rest: tuple[str, ...]) -> bool:
 
 def _with_rest(declaration: str, lines: tuple[str, ...]) -> tuple[str, ...]:
     return (declaration, *lines) if any(re.search(r"\brest\b", line) for line in lines) else lines
-
-
-def _summed(kernel: Contraction, isa: Isa) -> dict[str, object]:
-    """Headers of the summed loops; along "k" the innermost walks whole vectors."""
-    lanes = lanes_of(kernel.dtype, isa)
-    headers = [f"for (ptrdiff_t {v} = 0; {v} < {extent}; {v}++) {{" for v, extent in kernel.k] or ["{"]
-    whole = 0
-    if kernel.along == "k":
-        v, extent = kernel.k[-1]
-        whole = int(extent) // lanes * lanes
-        headers[-1] = f"for (ptrdiff_t {v} = 0; {v} < {whole}; {v} += {lanes}) {{"
-    return {"summed": headers, "rest_start": whole}

@@ -1,207 +1,467 @@
-"""The register tiles of a contraction on one instruction set: ready data for its template."""
+"""The loops and register tiles of a contraction on one instruction set: ready data for its template."""
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import product
 from math import prod
 
-from mlaot.ir import DTYPES
+from mlaot.ir import DTYPES, Dim
 from mlaot.lower.isa import Isa
-from mlaot.lower.program import Contraction
+from mlaot.lower.layout import atom, linear, times
+from mlaot.lower.program import Axis, Contraction, Operand
+from mlaot.lower.schedule import (
+    STREAMED,
+    Schedule,
+    block_sizes,
+    column_names,
+    is_along_sum,
+    lanes_of,
+    nominal,
+    row_names,
+    schedule,
+)
 
-LIGHT = 1024  # multiply-adds
+LONG = 120  # statements of a tile's epilogue from which on it is written once, in a loop over the accumulators
 
 
 @dataclass(frozen=True)
-class Tile:
-    """One micro-kernel: loop headers, accumulators, a step of the summed loop, and what follows it."""
+class Nest:
+    """A block of C: its head, and the lines and blocks inside."""
 
-    columns: tuple[str, str, int]  # start, end, step of j
-    rows: tuple[str, str, int]  # start, end, step of i
-    start: tuple[str, ...]
-    step: tuple[str, ...]
-    rest: tuple[str, ...]  # along "k": the last, partial vector
-    finish: tuple[str, ...]
+    header: str
+    body: tuple[str | Nest, ...]
 
 
-def lanes_of(dtype: str, isa: Isa) -> int:
-    """Elements of a vector."""
-    return isa.bytes // DTYPES[dtype].itemsize
+@dataclass(frozen=True)
+class Place:
+    """Where an index is: a variable (or none) and a number."""
+
+    variable: str | None
+    number: int = 0
+
+    def __str__(self) -> str:
+        if self.variable is None:
+            return str(self.number)
+        return f"{self.variable} + {self.number}" if self.number else self.variable
 
 
-def most_rows(vectors: int, isa: Isa) -> int:
-    """Rows of a tile so many vectors wide, so that accumulators and operands stay in registers."""
-    if isa.registers >= 32:
-        return 8 if vectors <= 2 else 5
-    return {1: 8, 2: 6}.get(vectors, 3) if isa.bytes > 16 else 4
+@dataclass(frozen=True)
+class Piece:
+    """A part of an axis that is walked in equal blocks: of ``count`` points, or along the lanes of so many vectors.
+
+    ``rest``: elements of the last vector, where it is partial; ``panel``: where the panel begins that a block lies in,
+    as a variable or a number, and the panel's width.
+    """
+
+    start: str
+    end: str
+    step: int
+    count: int
+    rest: str | None = None
+    panel: tuple[str | int, int] | None = None
+
+    @property
+    def is_once(self) -> bool:
+        return self.start.isdigit() and self.end.isdigit() and int(self.start) + self.step >= int(self.end)
 
 
-def widest(isa: Isa) -> int:
-    """Vectors of a tile's width."""
-    return 4 if isa.registers >= 32 else 2
-
-
-def is_light(kernel: Contraction) -> bool:
-    """A contraction so small that short code is worth more than the last of its speed."""
-    return (
-        prod(int(size) for size in (kernel.m[1], kernel.n[1], kernel.k[-1][1] if kernel.k else "1") if size.isdigit())
-        < LIGHT
-    )
-
-
-def tiles(kernel: Contraction, isa: Isa) -> list[Tile]:
-    """Every tile of ``kernel``: panels of columns, each with whole blocks of rows and what is left of them."""
-    lanes = lanes_of(kernel.dtype, isa)
-    result = []
-    for panel in _panels(kernel, lanes, isa):
-        most = most_rows(panel[3], isa) if kernel.along == "n" else isa.registers // 8
-        for rows in _blocks(kernel.m[1], most // 2 if is_light(kernel) else most):
-            result.append(
-                _along_n(kernel, panel, rows, lanes) if kernel.along == "n" else _along_k(kernel, panel, rows, lanes)
-            )
-    return result
-
-
-Panel = tuple[str, str, int, int, str | None]  # start, end, step, vectors (or columns), text of the last one's rest
-
-
-def _panels(kernel: Contraction, lanes: int, isa: Isa) -> list[Panel]:
-    size = kernel.n[1]
-    if size == "0":
-        return []
-    if kernel.along == "k":
-        width = next(w for w in (5, 4, 3, 2, 1) if int(size) % w == 0)
-        return [("0", size, width, width, None)]
-    if not size.isdigit():
-        return [
-            ("0", f"{size} - {lanes - 1}", lanes, 1, None),
-            (f"{size} / {lanes} * {lanes}", size, lanes, 1, f"{size} - j"),
-        ]
-    n = int(size)
-    whole, rest = divmod(n, lanes)
-    vectors = whole + (rest > 0)
-    most = 1 if is_light(kernel) else widest(isa)
-    even = next((w for w in range(most, 1, -1) if vectors % w == 0), most)  # one tile for all, if it can be
-    count = -(-vectors // even)
-    widths = [vectors // count + (i < vectors % count) for i in range(count)]
-    panels: list[Panel] = []
-    start = 0
-    for i, width in enumerate(widths):
-        end = start + width * lanes
-        last = str(rest) if rest and i == count - 1 else None
-        if panels and last is None and panels[-1][3] == width:
-            panels[-1] = (panels[-1][0], str(end), width * lanes, width, None)
-        else:
-            panels.append((str(start), str(end), width * lanes, width, last))
-        start = end
-    return panels
-
-
-def _blocks(size: str, most: int) -> list[tuple[str, str, int]]:
-    """Blocks of rows: of ``most`` each, then the rest: as one block where the size is known, else one by one."""
-    if not size.isdigit():
-        return (
-            [("0", f"{size} - {most - 1}", most), (f"{size} / {most} * {most}", size, 1)]
-            if most > 1
-            else [("0", size, 1)]
-        )
-    m = int(size)
-    if m == 0:
-        return []
-    most = next((k for k in range(most, max(most // 2, 1), -1) if m % k == 0), min(most, m))
-    whole = m // most * most
-    blocks = [("0", str(whole), most)] if whole else []
-    return blocks + ([(str(whole), size, m - whole)] if m > whole else [])
-
-
-def _plus(variable: str, offset: int) -> str:
-    return f"{variable} + {offset}" if offset else variable
+def body(kernel: Contraction, isa: Isa) -> tuple[str | Nest, ...]:
+    """The loops of ``kernel`` around its tiles."""
+    return _Tiles(kernel, isa).nest(0, {}, {}, None)
 
 
 def tidy(text: str) -> str:
-    """``(i) * 4`` as ``i * 4``."""
-    return re.sub(r"(?<!\w)\((\w+)\) \*", r"\1 *", text)
+    """``(i) * 4`` as ``i * 4``, and nothing is added to a pointer."""
+    return re.sub(r" \+ 0(?=[,)\]])", "", re.sub(r"(?<!\w)\((\w+)\) \*", r"\1 *", text))
 
 
-def _put(lines: tuple[str, ...], **values: str) -> list[str]:
-    result = []
-    for line in lines:
-        for key, value in values.items():
-            line = line.replace("{" + key + "}", value)
-        result.append(tidy(line))
-    return result
+class _Tiles:
+    """One kernel on one instruction set."""
+
+    def __init__(self, kernel: Contraction, isa: Isa) -> None:
+        self.kernel = kernel
+        self.lanes = lanes_of(kernel.dtype, isa)
+        self.vector = f"{kernel.dtype}v"
+        self.along_sum = is_along_sum(kernel)
+        self.plan: Schedule = schedule(kernel, isa)
+        self.rows = [n for n in row_names(kernel) if n in self.plan.counts]
+        self.columns = [n for n in column_names(kernel) if n in self.plan.counts]
+        self.axes = {axis.name: axis for axis in (*kernel.out, *kernel.summed)}
+        self.order = self._order()
+
+    def _order(self) -> list[Axis]:
+        """Loops from the outermost: what both operands move along, then what the larger one does; tiled ones inside."""
+        kernel = self.kernel
+        rows, columns = row_names(kernel), [*column_names(kernel), kernel.lanes]
+        last = kernel.operands[-1]
+        size = prod(nominal(self.axes[name].size) for name, _ in last.strides) * DTYPES[kernel.dtype].itemsize
+        streams = len(kernel.operands) == 2 and size > STREAMED
+
+        def rank(axis: Axis) -> tuple[int, int]:
+            group = 0 if axis.name not in rows + columns else 1 + ((axis.name in rows) == streams)
+            return group, int(axis.name in self.plan.counts)
+
+        return sorted(kernel.out, key=rank)
+
+    def nest(
+        self, depth: int, at: Mapping[str, Place], counts: Mapping[str, int], piece: Piece | None
+    ) -> tuple[str | Nest, ...]:
+        """The loops from ``depth`` on; ``piece``: the one along the lanes that they are in."""
+        if depth == len(self.order):
+            return tuple(self.tile(at, counts, piece))
+        axis = self.order[depth]
+        result: list[str | Nest] = []
+        pieces = self._pieces(axis)
+        for found in pieces:
+            place = Place(None, int(found.start)) if found.is_once else Place(axis.name)
+            inner = self.nest(
+                depth + 1,
+                {**at, axis.name: place},
+                {**counts, axis.name: found.count},
+                found if axis.name == self.kernel.lanes else piece,
+            )
+            if found.is_once:
+                result += inner if len(pieces) == 1 else [Nest("{", inner)]
+                continue
+            v, step = axis.name, found.step
+            loop = Nest(
+                f"for (ptrdiff_t {v} = {found.start}; {v} < {found.end}; {v}{f' += {step}' if step > 1 else '++'}) {{",
+                inner,
+            )
+            if found.panel is not None and isinstance(found.panel[0], str):  # narrower tiles than a panel
+                p, width = found.panel
+                whole = int(axis.size) // width * width
+                loop = Nest(f"for (ptrdiff_t {p} = 0; {p} < {whole}; {p} += {width}) {{", (loop,))
+            result.append(loop)
+        return tuple(result)
+
+    def _pieces(self, axis: Axis) -> list[Piece]:
+        count = self.plan.counts.get(axis.name, 1)
+        if axis.name != self.kernel.lanes:
+            return _row_pieces(axis.size, count)
+        panels = next((o.panels for o in self.kernel.operands if o.panels), None)
+        if panels is not None:
+            assert isinstance(axis.size, int)
+            unit = 64 // DTYPES[self.kernel.dtype].itemsize
+            return _panel_pieces(axis.size, count, self.lanes, panels.width, unit)
+        return _lane_pieces(axis.size, count, self.lanes)
+
+    def tile(self, at: Mapping[str, Place], counts: Mapping[str, int], piece: Piece | None) -> Iterator[str | Nest]:
+        """One micro-kernel: accumulators, the summed loops, the epilogue."""
+        rows = _offsets(self.rows, counts)
+        columns = _offsets([*self.columns, *([] if self.along_sum else [self.kernel.lanes])], counts)
+        names = [[f"c{r}_{c}" for c in range(len(columns))] for r in range(len(rows))]
+        tile = _Tile(self, at, rows, columns, names, piece)
+        for s in range(self.plan.sets):
+            for row in names:
+                for name in row:
+                    yield f"{self.vector} {_of_set(name, s)} = splat_{self.vector}({self.kernel.start});"
+        yield from self._sum(0, {}, tile)
+        sets = self.plan.sets
+        while sets > 1:
+            sets //= 2
+            for s in range(sets):
+                for row in names:
+                    yield from (f"{_of_set(name, s)} += {_of_set(name, s + sets)};" for name in row)
+        yield from tile.finish()
+
+    def _sum(self, depth: int, at: Mapping[str, Place], tile: _Tile) -> Iterator[str | Nest]:
+        """The loops over the summed variables from ``depth`` on."""
+        summed = self.kernel.summed
+        if depth == len(summed) - self.plan.unrolled or not summed:
+            axes = summed[depth:]
+            sizes = [range(int(axis.size)) for axis in axes]
+            steps = [
+                {**at, **{axis.name: Place(None, i) for axis, i in zip(axes, point, strict=True)}}
+                for point in product(*sizes)
+            ]
+            yield from tile.steps(steps, None)
+            return
+        axis = summed[depth]
+        v = axis.name
+        if depth < len(summed) - 1:
+            inner = tuple(self._sum(depth + 1, {**at, v: Place(v)}, tile))
+            yield Nest(f"for (ptrdiff_t {v} = 0; {v} < {axis.size}; {v}++) {{", inner)
+            return
+        q, sets = (self.lanes if v == self.kernel.lanes else 1), self.plan.sets
+
+        def step(places: Sequence[Place], rest: str | None = None) -> tuple[str | Nest, ...]:
+            return tuple(tile.steps([{**at, v: place} for place in places], rest))
+
+        if not isinstance(axis.size, int):
+            end = f"{axis.size}" if q == 1 else f"{axis.size} - {q - 1}"
+            yield Nest(f"for (ptrdiff_t {v} = 0; {v} < {end}; {v}{f' += {q}' if q > 1 else '++'}) {{", step([Place(v)]))
+            if q > 1:
+                size = atom(axis.size)
+                head = f"for (ptrdiff_t {v} = {size} / {q} * {q}; {v} < {size}; {v} += {q}) {{"
+                yield Nest(head, step([Place(v)], f"{size} - {v}"))
+            return
+        full, rest = divmod(axis.size, q)
+        main = full // sets * sets
+        if main == sets:
+            yield from step([Place(None, s * q) for s in range(sets)])
+        elif main:
+            head = f"for (ptrdiff_t {v} = 0; {v} < {main * q}; {v}{f' += {sets * q}' if sets * q > 1 else '++'}) {{"
+            yield Nest(head, step([Place(v, s * q) for s in range(sets)]))
+        if full > main:
+            yield Nest("{", step([Place(None, s * q) for s in range(main, full)]))
+        if rest:
+            yield Nest("{", step([Place(None, full * q)], str(rest)))
 
 
-def _along_n(kernel: Contraction, panel: Panel, rows: tuple[str, str, int], lanes: int) -> Tile:
-    vector = f"{kernel.dtype}v"
-    height, width = rows[2], panel[3]
-    i_text = [_plus("i", r) if kernel.m[0] == "{i}" else "0" for r in range(height)]
-    j_text = [_plus("j", v * lanes) for v in range(width)]
-    cells = [(r, v) for r in range(height) for v in range(width)]
-    start = [f"{vector} c{r}_{v} = splat_{vector}({kernel.start});" for r, v in cells]
-    step: list[str] = []
-    name, index = kernel.b
-    for v in range(width):
-        text = index.replace("{j}", j_text[v]).replace("{i}", "i")
-        partial = panel[4] if v == width - 1 and not kernel.full_b else None
-        load = (
-            f"load_{vector}({name} + {text})" if partial is None else f"load_part_{vector}({name} + {text}, {partial})"
-        )
-        step.append(tidy(f"const {vector} b{v} = {load};"))
-    if kernel.a is not None:
-        name, index = kernel.a
-        for r in range(height):
-            step.append(tidy(f"const {vector} a{r} = splat_{vector}({name}[{index.replace('{i}', i_text[r])}]);"))
-            step += [f"c{r}_{v} += a{r} * b{v};" for v in range(width)]
-    elif kernel.combine == "sum":
-        step += [f"c0_{v} += b{v};" for v in range(width)]
-    else:
-        step += [f"c0_{v} = {kernel.combine}_{vector}(c0_{v}, b{v});" for v in range(width)]
-    finish: list[str] = []
-    for r, v in cells:
-        partial = panel[4] if v == width - 1 else None
-        lines = kernel.epilogue if partial is None else kernel.rest
-        body = _put(lines, acc=f"c{r}_{v}", i=i_text[r], j=j_text[v], rest=partial or "")
-        finish += ["{", *[f"    {line}" for line in body], "}"] if len(body) > 1 else body
-    return Tile(panel[:3], rows, tuple(start), tuple(step), (), tuple(finish))
+class _Tile:
+    """The statements of one micro-kernel."""
 
+    def __init__(
+        self,
+        tiles: _Tiles,
+        at: Mapping[str, Place],
+        rows: Sequence[Mapping[str, int]],
+        columns: Sequence[Mapping[str, int]],
+        names: Sequence[Sequence[str]],
+        piece: Piece | None,
+    ) -> None:
+        self.kernel, self.lanes, self.vector = tiles.kernel, tiles.lanes, tiles.vector
+        self.along_sum, self.sets = tiles.along_sum, tiles.plan.sets
+        self.tiled = [*tiles.rows, *tiles.columns, *([] if tiles.along_sum else [tiles.kernel.lanes])]
+        self.at, self.rows, self.columns, self.names, self.piece = at, rows, columns, names, piece
+        self.counts = [len({point[name] for point in (*rows, *columns) if name in point}) for name in self.tiled]
 
-def _along_k(kernel: Contraction, panel: Panel, rows: tuple[str, str, int], lanes: int) -> Tile:
-    vector = f"{kernel.dtype}v"
-    height, width = rows[2], panel[3]
-    i_text = [_plus("i", r) if kernel.m[0] == "{i}" else "0" for r in range(height)]
-    j_text = [_plus("j", c) if kernel.n[0] == "{j}" else "0" for c in range(width)]
-    assert kernel.a is not None
-    zero = "0.0" if kernel.dtype == "f64" else "0.0f"
+    def _moved(self, at: Mapping[str, Place], offsets: Mapping[str, int]) -> dict[str, Place]:
+        result = {**self.at, **at}
+        for name, offset in offsets.items():
+            step = self.lanes if name == self.kernel.lanes else 1
+            result[name] = replace(result[name], number=result[name].number + offset * step)
+        return result
 
-    def loads(rest: int | None) -> list[str]:
-        lines = []
-        for letter, (name, index), texts, mark in (("a", kernel.a, i_text, "{i}"), ("b", kernel.b, j_text, "{j}")):  # type: ignore[misc]
-            for position, text in enumerate(texts):
-                pointer = tidy(f"{name} + {index.replace(mark, text)}")
-                if rest is None:
-                    value = f"load_{vector}({pointer})"
-                elif kernel.full_b:
-                    value = f"first_{vector}(load_{vector}({pointer}), {rest}, {zero})"
+    def steps(self, steps: Iterable[Mapping[str, Place]], rest: str | None) -> Iterator[str]:
+        """Some steps of the sum; with several sets of accumulators, each into the next."""
+        known: dict[str, str] = {}
+        a, b = (self.kernel.operands[0] if len(self.kernel.operands) == 2 else None), self.kernel.operands[-1]
+        for number, at in enumerate(steps):
+            s = number % self.sets
+            if a is None:
+                for r, row in enumerate(self.rows):
+                    for c, column in enumerate(self.columns):
+                        lines, x = self._load(b, "b", self._moved(at, {**row, **column}), c, rest, known)
+                        yield from lines
+                        yield self._combined(_of_set(self.names[r][c], s), x)
+                continue
+            loaded = []
+            for c, column in enumerate(self.columns):
+                lines, y = self._load(b, "b", self._moved(at, column), c, rest, known)
+                loaded.append(y)
+                yield from lines
+            for r, row in enumerate(self.rows):
+                for c, (name, y) in enumerate(zip(self.names[r], loaded, strict=True)):
+                    if c == 0 or (a.vector and not self.along_sum):
+                        lines, x = self._load(a, "a", self._moved(at, {**row, **self.columns[c]}), c, rest, known)
+                        yield from lines
+                    yield f"{_of_set(name, s)} += {x} * {y};"
+
+    def _combined(self, name: str, x: str) -> str:
+        if self.kernel.combine == "sum":
+            return f"{name} += {x};"
+        return f"{name} = {self.kernel.combine}_{self.vector}({name}, {x});"
+
+    def _load(
+        self,
+        operand: Operand,
+        letter: str,
+        at: Mapping[str, Place],
+        column: int,
+        rest: str | None,
+        known: dict[str, str],
+    ) -> tuple[list[str], str]:
+        """A variable with what an operand holds at a point, and the statement that loads it, unless one did."""
+        where = self._index(operand, at)
+        if not operand.vector:
+            text = f"splat_{self.vector}({operand.name}[{where}])"
+        else:
+            pointer = operand.name if where == "0" else f"{operand.name} + {where}"
+            partial = rest
+            if not self.along_sum and self.piece is not None and column == len(self.columns) - 1:
+                partial = self.piece.rest
+            if partial is None or (operand.padded and not self.along_sum):
+                text = f"load_{self.vector}({pointer})"
+            elif operand.padded:
+                zero = "0.0" if self.kernel.dtype == "f64" else "0.0f"
+                text = f"first_{self.vector}(load_{self.vector}({pointer}), {partial}, {zero})"
+            else:
+                text = f"load_part_{self.vector}({pointer}, {partial})"
+        text = tidy(text)
+        if text in known:
+            return [], known[text]
+        known[text] = name = f"{letter}{sum(n[0] == letter for n in known.values())}"
+        return [f"const {self.vector} {name} = {text};"], name
+
+    def _index(self, operand: Operand, at: Mapping[str, Place]) -> str:
+        """The element index at a point, as a sum of variables times numbers."""
+        strides, number = dict(operand.strides), operand.offset
+        terms: list[tuple[str, Dim]] = []
+        factor = 1
+        if operand.panels is not None:
+            assert self.piece is not None and self.piece.panel is not None
+            begin, factor = self.piece.panel
+            lane, rows = at[self.kernel.lanes], operand.panels.rows
+            del strides[self.kernel.lanes]
+            if begin == self.kernel.lanes:  # the block is the panel
+                terms.append((begin, rows))
+                number = number + lane.number
+            else:
+                if isinstance(begin, str):
+                    terms.append((begin, rows - 1))
                 else:
-                    value = f"load_part_{vector}({pointer}, {rest})"
-                lines.append(f"const {vector} {letter}{position} = {value};")
-        return lines + [f"c{r}_{c} += a{r} * b{c};" for r in range(height) for c in range(width)]
+                    number = number + begin * (rows - 1)
+                if lane.variable is not None:
+                    terms.append((lane.variable, 1))
+                number = number + lane.number
+        for name, stride in strides.items():
+            place, step = at[name], times(stride, factor)
+            number = number + times(step, place.number)
+            if place.variable is not None:
+                terms.append((place.variable, step))
+        return linear(terms, number)
 
-    cells = [(r, c) for r in range(height) for c in range(width)]
-    start = [f"{vector} c{r}_{c} = splat_{vector}({zero});" for r, c in cells]
-    rest = int(kernel.k[-1][1]) % lanes
-    i, j = ("i + row" if kernel.m[0] == "{i}" else "0"), ("j + column" if kernel.n[0] == "{j}" else "0")
-    ctype = "double" if kernel.dtype == "f64" else "float"
-    finish = [
-        f"const {vector} sums[] = {{{', '.join(f'c{r}_{c}' for r, c in cells)}}};",
-        f"for (ptrdiff_t row = 0; row < {height}; row++) {{",
-        f"    for (ptrdiff_t column = 0; column < {width}; column++) {{",
-        f"        const {ctype} dot = sum_lanes_{vector}(sums[row * {width} + column]);",
-        *[f"        {line}" for line in _put(kernel.epilogue, acc="dot", i=i, j=j)],
-        "    }",
-        "}",
-    ]
-    last = tuple(loads(rest)) if rest else ()
-    return Tile(panel[:3], rows, tuple(start), tuple(loads(None)), last, tuple(finish))
+    def finish(self) -> Iterator[str | Nest]:
+        """The epilogue of every accumulator."""
+        cells = [(r, c) for r in range(len(self.rows)) for c in range(len(self.columns))]
+        lines = self.kernel.epilogue if self.piece is None or self.piece.rest is None else self.kernel.rest
+        if self.along_sum or len(lines) * len(cells) > LONG:
+            yield from self._finish_in_loops(cells, lines)
+            return
+        for r, c in cells:
+            is_last = c == len(self.columns) - 1
+            rest = self.piece.rest if self.piece is not None and is_last else None
+            at = self._moved({}, {**self.rows[r], **self.columns[c]})
+            text = self._put(self.kernel.epilogue if rest is None else self.kernel.rest, self.names[r][c], at, rest)
+            yield from (text if len(text) < 2 else [Nest("{", tuple(text))])
+
+    def _finish_in_loops(self, cells: Sequence[tuple[int, int]], lines: tuple[str, ...]) -> Iterator[str | Nest]:
+        names = [self.names[r][c] for r, c in cells]
+        dot = ["dot"] if self.along_sum else [f"sums[{self._flat()}]"]
+        single = len(cells) == 1
+        at: dict[str, str | Place] = dict(self.at)
+        for name, count in zip(self.tiled, self.counts, strict=True):
+            if count > 1:
+                step = f" * {self.lanes}" if name == self.kernel.lanes else ""
+                at[name] = f"{self.at[name]} + d_{name}{step}"
+        inner: list[str | Nest] = []
+        if self.along_sum:
+            ctype = "double" if self.kernel.dtype == "f64" else "float"
+            source = names[0] if single else f"sums[{self._flat()}]"
+            inner.append(f"const {ctype} dot = sum_lanes_{self.vector}({source});")
+        elif single:
+            dot = names
+        rest = None
+        if not self.along_sum and self.piece is not None and self.piece.rest is not None:
+            j, size = at[self.kernel.lanes], self._size()
+            rest = "rest"
+            if any("{rest}" in line for line in lines):
+                inner.append(f"const ptrdiff_t rest = {size} - ({j}) < {self.lanes} ? {size} - ({j}) : {self.lanes};")
+        inner += self._put(lines, dot[0], at, rest)
+        if not single:
+            yield f"const {self.vector} sums[] = {{{', '.join(names)}}};"
+        found: tuple[str | Nest, ...] = tuple(inner)
+        for name, count in reversed([*zip(self.tiled, self.counts, strict=True)]):
+            if count > 1:
+                found = (Nest(f"for (ptrdiff_t d_{name} = 0; d_{name} < {count}; d_{name}++) {{", found),)
+        yield from found if not single or len(found) < 2 else (Nest("{", found),)
+
+    def _size(self) -> Dim | str:
+        return atom(next(axis.size for axis in self.kernel.out if axis.name == self.kernel.lanes))
+
+    def _flat(self) -> str:
+        """The number of an accumulator in the array of them."""
+        terms, step = [], 1
+        for name, count in reversed([*zip(self.tiled, self.counts, strict=True)]):
+            if count > 1:
+                terms.append((f"d_{name}", step))
+            step *= count
+        return linear(reversed(terms))
+
+    def _put(self, lines: Iterable[str], acc: str, at: Mapping[str, str | Place], rest: str | None) -> list[str]:
+        result = []
+        for line in lines:
+            text = line.replace("{acc}", acc).replace("{rest}", rest or "")
+            for name, place in at.items():
+                text = text.replace(f"{{{name}}}", str(place))
+            result.append(tidy(text))
+        return result
+
+
+def _of_set(name: str, s: int) -> str:
+    return f"{name}_{s}" if s else name
+
+
+def _offsets(names: Sequence[str], counts: Mapping[str, int]) -> list[dict[str, int]]:
+    """Every point of a tile along some variables, as offsets from its first."""
+    ranges = [range(counts.get(name, 1)) for name in names]
+    return [dict(zip(names, point, strict=True)) for point in product(*ranges)]
+
+
+def _row_pieces(size: Dim, count: int) -> list[Piece]:
+    if isinstance(size, int):
+        pieces, start = [], 0
+        for extent, step in block_sizes(size, count, True):
+            pieces.append(Piece(str(start), str(start + extent), step, step))
+            start += extent
+        return pieces
+    text = atom(size)
+    if count == 1:
+        return [Piece("0", text, 1, 1)]
+    third = max(count // 3, 1)
+    whole = f"{text} / {count} * {count}"
+    pieces = [Piece("0", f"{text} - {count - 1}", count, count)]
+    if third > 1:
+        pieces.append(Piece(whole, f"{text} - {third - 1}", third, third))
+        whole = f"{whole} + {text} % {count} / {third} * {third}"
+    return [*pieces, Piece(whole, text, 1, 1)]
+
+
+def _lane_pieces(size: Dim, count: int, lanes: int) -> list[Piece]:
+    if not isinstance(size, int):
+        text = atom(size)
+        return [
+            Piece("0", f"{text} - {lanes - 1}", lanes, 1),
+            Piece(f"{text} / {lanes} * {lanes}", text, lanes, 1, f"{text} - j"),
+        ]
+    return _vector_pieces(0, size, count, lanes, None)
+
+
+def _vector_pieces(begin: int, size: int, count: int, lanes: int, panel: tuple[str | int, int] | None) -> list[Piece]:
+    """From ``begin`` to ``size``, in blocks of at most ``count`` vectors, the last with what is left."""
+    vectors, rest = -(-(size - begin) // lanes), (size - begin) % lanes
+    pieces: list[Piece] = []
+    start = begin
+    for extent, step in block_sizes(vectors, count, True):
+        end = start + extent * lanes
+        pieces.append(Piece(str(start), str(end), step * lanes, step, None, panel))
+        start = end
+    if not rest:
+        return pieces
+    last = pieces.pop()
+    block = int(last.end) - last.step
+    if block > int(last.start):
+        pieces.append(replace(last, end=str(block)))
+    return [*pieces, replace(last, start=str(block), rest=str(rest))]
+
+
+def _panel_pieces(size: int, count: int, lanes: int, width: int, unit: int) -> list[Piece]:
+    """Whole panels in blocks that divide them, then the last one, which is a multiple of ``unit`` wide."""
+    whole, vectors = size // width * width, width // lanes
+    count = next(n for n in range(min(count, vectors), 0, -1) if vectors % n == 0)
+    pieces: list[Piece] = []
+    if whole == width:
+        pieces.append(Piece("0", str(width), count * lanes, count, None, (0, width)))
+    elif whole and count == vectors:
+        pieces.append(Piece("0", str(whole), width, count, None, ("j", width)))
+    elif whole:
+        pieces.append(Piece("p", f"p + {width}", count * lanes, count, None, ("p", width)))
+    if size > whole:
+        last = (whole, -(-(size - whole) // unit) * unit)
+        pieces += _vector_pieces(whole, size, count, lanes, last)
+    return pieces

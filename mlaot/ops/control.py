@@ -31,6 +31,19 @@ Value = tuple[Node, bool]
 Cotangents = tuple[Node | None, ...]
 
 
+def constants_of(node: Node, i: int) -> list[tuple[Graph, Node]]:
+    """The inputs of subgraphs that are argument ``i`` of a control flow node, round for round the same."""
+    if node.op is cond and i > 0:
+        bodies, i = [node.attrs["then"], node.attrs["otherwise"]], i - 1
+    elif node.op is while_ and i < node.attrs["consts"]:
+        bodies = [node.attrs["condition"], node.attrs["body"]]
+    elif node.op is scan and i < node.attrs["consts"]:
+        bodies = [node.attrs["body"]]
+    else:
+        return []
+    return [(body.graph, list(body.graph.inputs.values())[i]) for body in bodies]
+
+
 def _items(node: Node) -> tuple[Type, ...]:
     assert isinstance(node.type, TupleType), f"bug in mlaot: {node} has one result"
     return node.type.items

@@ -28,136 +28,770 @@ INLINE f32v load_f32v(const float *p)
     return *(const f32v_memory *)p;
 }
 
-// Halves are combined until every lane holds the result.
-INLINE float sum_lanes_f32v(f32v x)
-{
-    f32v other;
-    other = __builtin_shufflevector(x, x, 8, 9, 10, 11, 12, 13, 14, 15, 0, 1, 2, 3, 4, 5, 6, 7);
-    x = x + other;
-    other = __builtin_shufflevector(x, x, 4, 5, 6, 7, 0, 1, 2, 3, 12, 13, 14, 15, 8, 9, 10, 11);
-    x = x + other;
-    other = __builtin_shufflevector(x, x, 2, 3, 0, 1, 6, 7, 4, 5, 10, 11, 8, 9, 14, 15, 12, 13);
-    x = x + other;
-    other = __builtin_shufflevector(x, x, 1, 0, 3, 2, 5, 4, 7, 6, 9, 8, 11, 10, 13, 12, 15, 14);
-    x = x + other;
-    return x[0];
-}
-
 // Where the mask (0 or -1 in each lane) is set, a, else b.
-INLINE float select_f32(int mask, float a, float b)
+INLINE f32v select_f32v(i32v mask, f32v a, f32v b)
 {
-    return mask ? a : b;
+    const i32v set = mask < 0;  // gcc 12 makes one blend of this, and exclusive ors without it
+    return (f32v)((set & (i32v)a) | (~set & (i32v)b));
 }
 
-INLINE float splat_f32(float x)
+INLINE f32v relu_f32v(f32v x)
 {
-    return (float){x};
+    return select_f32v(x < 0, splat_f32v(0), x);
 }
 
-INLINE float relu_f32(float x)
+INLINE void store_f32v(float *p, f32v x)
 {
-    return select_f32(x < 0, splat_f32(0), x);
+    *(f32v_memory *)p = x;
+}
+
+// The first n lanes; nothing behind them is written.
+INLINE void store_part_f32v(float *p, ptrdiff_t n, f32v x)
+{
+#if __has_builtin(__builtin_ia32_storeups512_mask)
+    __builtin_ia32_storeups512_mask((float *)p, (f32v)x, (uint16_t)((1u << n) - 1));
+    return;
+#endif
+    if (n > 0) {
+        p[0] = x[0];
+    }
+    if (n > 1) {
+        p[1] = x[1];
+    }
+    if (n > 2) {
+        p[2] = x[2];
+    }
+    if (n > 3) {
+        p[3] = x[3];
+    }
+    if (n > 4) {
+        p[4] = x[4];
+    }
+    if (n > 5) {
+        p[5] = x[5];
+    }
+    if (n > 6) {
+        p[6] = x[6];
+    }
+    if (n > 7) {
+        p[7] = x[7];
+    }
+    if (n > 8) {
+        p[8] = x[8];
+    }
+    if (n > 9) {
+        p[9] = x[9];
+    }
+    if (n > 10) {
+        p[10] = x[10];
+    }
+    if (n > 11) {
+        p[11] = x[11];
+    }
+    if (n > 12) {
+        p[12] = x[12];
+    }
+    if (n > 13) {
+        p[13] = x[13];
+    }
+    if (n > 14) {
+        p[14] = x[14];
+    }
+    if (n > 15) {
+        p[15] = x[15];
+    }
 }
 
 // v0 = contract(x, w, spec=ac,bc->ab) : f32[batch,50]
 // v1 = add(b, v0) : f32[batch,50]
 // v2 = relu(v1) : f32[batch,50]
-static void contraction0_v4(float *restrict out, const float *restrict x, const float *restrict w, const float *restrict b, ptrdiff_t batch)
+static void contraction0_v4(float *restrict out, const float *restrict b, const float *restrict x, const float *restrict w, ptrdiff_t batch)
 {
-    for (ptrdiff_t j = 0; j < 50; j += 5) {
-        for (ptrdiff_t i = 0; i < batch - 3; i += 4) {
+    for (ptrdiff_t i = 0; i < batch - 13; i += 14) {
+        {
             f32v c0_0 = splat_f32v(0.0f);
             f32v c0_1 = splat_f32v(0.0f);
-            f32v c0_2 = splat_f32v(0.0f);
-            f32v c0_3 = splat_f32v(0.0f);
-            f32v c0_4 = splat_f32v(0.0f);
             f32v c1_0 = splat_f32v(0.0f);
             f32v c1_1 = splat_f32v(0.0f);
-            f32v c1_2 = splat_f32v(0.0f);
-            f32v c1_3 = splat_f32v(0.0f);
-            f32v c1_4 = splat_f32v(0.0f);
             f32v c2_0 = splat_f32v(0.0f);
             f32v c2_1 = splat_f32v(0.0f);
-            f32v c2_2 = splat_f32v(0.0f);
-            f32v c2_3 = splat_f32v(0.0f);
-            f32v c2_4 = splat_f32v(0.0f);
             f32v c3_0 = splat_f32v(0.0f);
             f32v c3_1 = splat_f32v(0.0f);
-            f32v c3_2 = splat_f32v(0.0f);
-            f32v c3_3 = splat_f32v(0.0f);
-            f32v c3_4 = splat_f32v(0.0f);
-            for (ptrdiff_t k = 0; k < 784; k += 16) {
-                const f32v a0 = load_f32v(x + i * 784 + k);
-                const f32v a1 = load_f32v(x + (i + 1) * 784 + k);
-                const f32v a2 = load_f32v(x + (i + 2) * 784 + k);
-                const f32v a3 = load_f32v(x + (i + 3) * 784 + k);
-                const f32v b0 = load_f32v(w + j * 784 + k);
-                const f32v b1 = load_f32v(w + (j + 1) * 784 + k);
-                const f32v b2 = load_f32v(w + (j + 2) * 784 + k);
-                const f32v b3 = load_f32v(w + (j + 3) * 784 + k);
-                const f32v b4 = load_f32v(w + (j + 4) * 784 + k);
+            f32v c4_0 = splat_f32v(0.0f);
+            f32v c4_1 = splat_f32v(0.0f);
+            f32v c5_0 = splat_f32v(0.0f);
+            f32v c5_1 = splat_f32v(0.0f);
+            f32v c6_0 = splat_f32v(0.0f);
+            f32v c6_1 = splat_f32v(0.0f);
+            f32v c7_0 = splat_f32v(0.0f);
+            f32v c7_1 = splat_f32v(0.0f);
+            f32v c8_0 = splat_f32v(0.0f);
+            f32v c8_1 = splat_f32v(0.0f);
+            f32v c9_0 = splat_f32v(0.0f);
+            f32v c9_1 = splat_f32v(0.0f);
+            f32v c10_0 = splat_f32v(0.0f);
+            f32v c10_1 = splat_f32v(0.0f);
+            f32v c11_0 = splat_f32v(0.0f);
+            f32v c11_1 = splat_f32v(0.0f);
+            f32v c12_0 = splat_f32v(0.0f);
+            f32v c12_1 = splat_f32v(0.0f);
+            f32v c13_0 = splat_f32v(0.0f);
+            f32v c13_1 = splat_f32v(0.0f);
+            for (ptrdiff_t k = 0; k < 784; k++) {
+                const f32v b0 = load_f32v(w + k * 64);
+                const f32v b1 = load_f32v(w + k * 64 + 16);
+                const f32v a0 = splat_f32v(x[i * 784 + k]);
                 c0_0 += a0 * b0;
                 c0_1 += a0 * b1;
-                c0_2 += a0 * b2;
-                c0_3 += a0 * b3;
-                c0_4 += a0 * b4;
+                const f32v a1 = splat_f32v(x[i * 784 + k + 784]);
                 c1_0 += a1 * b0;
                 c1_1 += a1 * b1;
-                c1_2 += a1 * b2;
-                c1_3 += a1 * b3;
-                c1_4 += a1 * b4;
+                const f32v a2 = splat_f32v(x[i * 784 + k + 1568]);
                 c2_0 += a2 * b0;
                 c2_1 += a2 * b1;
-                c2_2 += a2 * b2;
-                c2_3 += a2 * b3;
-                c2_4 += a2 * b4;
+                const f32v a3 = splat_f32v(x[i * 784 + k + 2352]);
                 c3_0 += a3 * b0;
                 c3_1 += a3 * b1;
-                c3_2 += a3 * b2;
-                c3_3 += a3 * b3;
-                c3_4 += a3 * b4;
+                const f32v a4 = splat_f32v(x[i * 784 + k + 3136]);
+                c4_0 += a4 * b0;
+                c4_1 += a4 * b1;
+                const f32v a5 = splat_f32v(x[i * 784 + k + 3920]);
+                c5_0 += a5 * b0;
+                c5_1 += a5 * b1;
+                const f32v a6 = splat_f32v(x[i * 784 + k + 4704]);
+                c6_0 += a6 * b0;
+                c6_1 += a6 * b1;
+                const f32v a7 = splat_f32v(x[i * 784 + k + 5488]);
+                c7_0 += a7 * b0;
+                c7_1 += a7 * b1;
+                const f32v a8 = splat_f32v(x[i * 784 + k + 6272]);
+                c8_0 += a8 * b0;
+                c8_1 += a8 * b1;
+                const f32v a9 = splat_f32v(x[i * 784 + k + 7056]);
+                c9_0 += a9 * b0;
+                c9_1 += a9 * b1;
+                const f32v a10 = splat_f32v(x[i * 784 + k + 7840]);
+                c10_0 += a10 * b0;
+                c10_1 += a10 * b1;
+                const f32v a11 = splat_f32v(x[i * 784 + k + 8624]);
+                c11_0 += a11 * b0;
+                c11_1 += a11 * b1;
+                const f32v a12 = splat_f32v(x[i * 784 + k + 9408]);
+                c12_0 += a12 * b0;
+                c12_1 += a12 * b1;
+                const f32v a13 = splat_f32v(x[i * 784 + k + 10192]);
+                c13_0 += a13 * b0;
+                c13_1 += a13 * b1;
             }
-            const f32v sums[] = {c0_0, c0_1, c0_2, c0_3, c0_4, c1_0, c1_1, c1_2, c1_3, c1_4, c2_0, c2_1, c2_2, c2_3, c2_4, c3_0, c3_1, c3_2, c3_3, c3_4};
-            for (ptrdiff_t row = 0; row < 4; row++) {
-                for (ptrdiff_t column = 0; column < 5; column++) {
-                    const float dot = sum_lanes_f32v(sums[row * 5 + column]);
-                    const float x0 = b[j + column];
-                    const float v1 = x0 + dot;
-                    const float v2 = relu_f32(v1);
-                    out[(i + row) * 50 + j + column] = v2;
-                }
+            {
+                const f32v x0 = load_f32v(b);
+                const f32v v1 = x0 + c0_0;
+                const f32v v2 = relu_f32v(v1);
+                store_f32v(out + i * 50, v2);
+            }
+            {
+                const f32v x0 = load_f32v(b + 16);
+                const f32v v1 = x0 + c0_1;
+                const f32v v2 = relu_f32v(v1);
+                store_f32v(out + i * 50 + 16, v2);
+            }
+            {
+                const f32v x0 = load_f32v(b);
+                const f32v v1 = x0 + c1_0;
+                const f32v v2 = relu_f32v(v1);
+                store_f32v(out + (i + 1) * 50, v2);
+            }
+            {
+                const f32v x0 = load_f32v(b + 16);
+                const f32v v1 = x0 + c1_1;
+                const f32v v2 = relu_f32v(v1);
+                store_f32v(out + (i + 1) * 50 + 16, v2);
+            }
+            {
+                const f32v x0 = load_f32v(b);
+                const f32v v1 = x0 + c2_0;
+                const f32v v2 = relu_f32v(v1);
+                store_f32v(out + (i + 2) * 50, v2);
+            }
+            {
+                const f32v x0 = load_f32v(b + 16);
+                const f32v v1 = x0 + c2_1;
+                const f32v v2 = relu_f32v(v1);
+                store_f32v(out + (i + 2) * 50 + 16, v2);
+            }
+            {
+                const f32v x0 = load_f32v(b);
+                const f32v v1 = x0 + c3_0;
+                const f32v v2 = relu_f32v(v1);
+                store_f32v(out + (i + 3) * 50, v2);
+            }
+            {
+                const f32v x0 = load_f32v(b + 16);
+                const f32v v1 = x0 + c3_1;
+                const f32v v2 = relu_f32v(v1);
+                store_f32v(out + (i + 3) * 50 + 16, v2);
+            }
+            {
+                const f32v x0 = load_f32v(b);
+                const f32v v1 = x0 + c4_0;
+                const f32v v2 = relu_f32v(v1);
+                store_f32v(out + (i + 4) * 50, v2);
+            }
+            {
+                const f32v x0 = load_f32v(b + 16);
+                const f32v v1 = x0 + c4_1;
+                const f32v v2 = relu_f32v(v1);
+                store_f32v(out + (i + 4) * 50 + 16, v2);
+            }
+            {
+                const f32v x0 = load_f32v(b);
+                const f32v v1 = x0 + c5_0;
+                const f32v v2 = relu_f32v(v1);
+                store_f32v(out + (i + 5) * 50, v2);
+            }
+            {
+                const f32v x0 = load_f32v(b + 16);
+                const f32v v1 = x0 + c5_1;
+                const f32v v2 = relu_f32v(v1);
+                store_f32v(out + (i + 5) * 50 + 16, v2);
+            }
+            {
+                const f32v x0 = load_f32v(b);
+                const f32v v1 = x0 + c6_0;
+                const f32v v2 = relu_f32v(v1);
+                store_f32v(out + (i + 6) * 50, v2);
+            }
+            {
+                const f32v x0 = load_f32v(b + 16);
+                const f32v v1 = x0 + c6_1;
+                const f32v v2 = relu_f32v(v1);
+                store_f32v(out + (i + 6) * 50 + 16, v2);
+            }
+            {
+                const f32v x0 = load_f32v(b);
+                const f32v v1 = x0 + c7_0;
+                const f32v v2 = relu_f32v(v1);
+                store_f32v(out + (i + 7) * 50, v2);
+            }
+            {
+                const f32v x0 = load_f32v(b + 16);
+                const f32v v1 = x0 + c7_1;
+                const f32v v2 = relu_f32v(v1);
+                store_f32v(out + (i + 7) * 50 + 16, v2);
+            }
+            {
+                const f32v x0 = load_f32v(b);
+                const f32v v1 = x0 + c8_0;
+                const f32v v2 = relu_f32v(v1);
+                store_f32v(out + (i + 8) * 50, v2);
+            }
+            {
+                const f32v x0 = load_f32v(b + 16);
+                const f32v v1 = x0 + c8_1;
+                const f32v v2 = relu_f32v(v1);
+                store_f32v(out + (i + 8) * 50 + 16, v2);
+            }
+            {
+                const f32v x0 = load_f32v(b);
+                const f32v v1 = x0 + c9_0;
+                const f32v v2 = relu_f32v(v1);
+                store_f32v(out + (i + 9) * 50, v2);
+            }
+            {
+                const f32v x0 = load_f32v(b + 16);
+                const f32v v1 = x0 + c9_1;
+                const f32v v2 = relu_f32v(v1);
+                store_f32v(out + (i + 9) * 50 + 16, v2);
+            }
+            {
+                const f32v x0 = load_f32v(b);
+                const f32v v1 = x0 + c10_0;
+                const f32v v2 = relu_f32v(v1);
+                store_f32v(out + (i + 10) * 50, v2);
+            }
+            {
+                const f32v x0 = load_f32v(b + 16);
+                const f32v v1 = x0 + c10_1;
+                const f32v v2 = relu_f32v(v1);
+                store_f32v(out + (i + 10) * 50 + 16, v2);
+            }
+            {
+                const f32v x0 = load_f32v(b);
+                const f32v v1 = x0 + c11_0;
+                const f32v v2 = relu_f32v(v1);
+                store_f32v(out + (i + 11) * 50, v2);
+            }
+            {
+                const f32v x0 = load_f32v(b + 16);
+                const f32v v1 = x0 + c11_1;
+                const f32v v2 = relu_f32v(v1);
+                store_f32v(out + (i + 11) * 50 + 16, v2);
+            }
+            {
+                const f32v x0 = load_f32v(b);
+                const f32v v1 = x0 + c12_0;
+                const f32v v2 = relu_f32v(v1);
+                store_f32v(out + (i + 12) * 50, v2);
+            }
+            {
+                const f32v x0 = load_f32v(b + 16);
+                const f32v v1 = x0 + c12_1;
+                const f32v v2 = relu_f32v(v1);
+                store_f32v(out + (i + 12) * 50 + 16, v2);
+            }
+            {
+                const f32v x0 = load_f32v(b);
+                const f32v v1 = x0 + c13_0;
+                const f32v v2 = relu_f32v(v1);
+                store_f32v(out + (i + 13) * 50, v2);
+            }
+            {
+                const f32v x0 = load_f32v(b + 16);
+                const f32v v1 = x0 + c13_1;
+                const f32v v2 = relu_f32v(v1);
+                store_f32v(out + (i + 13) * 50 + 16, v2);
+            }
+        }
+        {
+            f32v c0_0 = splat_f32v(0.0f);
+            f32v c0_1 = splat_f32v(0.0f);
+            f32v c1_0 = splat_f32v(0.0f);
+            f32v c1_1 = splat_f32v(0.0f);
+            f32v c2_0 = splat_f32v(0.0f);
+            f32v c2_1 = splat_f32v(0.0f);
+            f32v c3_0 = splat_f32v(0.0f);
+            f32v c3_1 = splat_f32v(0.0f);
+            f32v c4_0 = splat_f32v(0.0f);
+            f32v c4_1 = splat_f32v(0.0f);
+            f32v c5_0 = splat_f32v(0.0f);
+            f32v c5_1 = splat_f32v(0.0f);
+            f32v c6_0 = splat_f32v(0.0f);
+            f32v c6_1 = splat_f32v(0.0f);
+            f32v c7_0 = splat_f32v(0.0f);
+            f32v c7_1 = splat_f32v(0.0f);
+            f32v c8_0 = splat_f32v(0.0f);
+            f32v c8_1 = splat_f32v(0.0f);
+            f32v c9_0 = splat_f32v(0.0f);
+            f32v c9_1 = splat_f32v(0.0f);
+            f32v c10_0 = splat_f32v(0.0f);
+            f32v c10_1 = splat_f32v(0.0f);
+            f32v c11_0 = splat_f32v(0.0f);
+            f32v c11_1 = splat_f32v(0.0f);
+            f32v c12_0 = splat_f32v(0.0f);
+            f32v c12_1 = splat_f32v(0.0f);
+            f32v c13_0 = splat_f32v(0.0f);
+            f32v c13_1 = splat_f32v(0.0f);
+            for (ptrdiff_t k = 0; k < 784; k++) {
+                const f32v b0 = load_f32v(w + k * 64 + 32);
+                const f32v b1 = load_f32v(w + k * 64 + 48);
+                const f32v a0 = splat_f32v(x[i * 784 + k]);
+                c0_0 += a0 * b0;
+                c0_1 += a0 * b1;
+                const f32v a1 = splat_f32v(x[i * 784 + k + 784]);
+                c1_0 += a1 * b0;
+                c1_1 += a1 * b1;
+                const f32v a2 = splat_f32v(x[i * 784 + k + 1568]);
+                c2_0 += a2 * b0;
+                c2_1 += a2 * b1;
+                const f32v a3 = splat_f32v(x[i * 784 + k + 2352]);
+                c3_0 += a3 * b0;
+                c3_1 += a3 * b1;
+                const f32v a4 = splat_f32v(x[i * 784 + k + 3136]);
+                c4_0 += a4 * b0;
+                c4_1 += a4 * b1;
+                const f32v a5 = splat_f32v(x[i * 784 + k + 3920]);
+                c5_0 += a5 * b0;
+                c5_1 += a5 * b1;
+                const f32v a6 = splat_f32v(x[i * 784 + k + 4704]);
+                c6_0 += a6 * b0;
+                c6_1 += a6 * b1;
+                const f32v a7 = splat_f32v(x[i * 784 + k + 5488]);
+                c7_0 += a7 * b0;
+                c7_1 += a7 * b1;
+                const f32v a8 = splat_f32v(x[i * 784 + k + 6272]);
+                c8_0 += a8 * b0;
+                c8_1 += a8 * b1;
+                const f32v a9 = splat_f32v(x[i * 784 + k + 7056]);
+                c9_0 += a9 * b0;
+                c9_1 += a9 * b1;
+                const f32v a10 = splat_f32v(x[i * 784 + k + 7840]);
+                c10_0 += a10 * b0;
+                c10_1 += a10 * b1;
+                const f32v a11 = splat_f32v(x[i * 784 + k + 8624]);
+                c11_0 += a11 * b0;
+                c11_1 += a11 * b1;
+                const f32v a12 = splat_f32v(x[i * 784 + k + 9408]);
+                c12_0 += a12 * b0;
+                c12_1 += a12 * b1;
+                const f32v a13 = splat_f32v(x[i * 784 + k + 10192]);
+                c13_0 += a13 * b0;
+                c13_1 += a13 * b1;
+            }
+            {
+                const f32v x0 = load_f32v(b + 32);
+                const f32v v1 = x0 + c0_0;
+                const f32v v2 = relu_f32v(v1);
+                store_f32v(out + i * 50 + 32, v2);
+            }
+            {
+                const f32v x0 = load_f32v(b + 48);
+                const f32v v1 = x0 + c0_1;
+                const f32v v2 = relu_f32v(v1);
+                store_part_f32v(out + i * 50 + 48, 2, v2);
+            }
+            {
+                const f32v x0 = load_f32v(b + 32);
+                const f32v v1 = x0 + c1_0;
+                const f32v v2 = relu_f32v(v1);
+                store_f32v(out + (i + 1) * 50 + 32, v2);
+            }
+            {
+                const f32v x0 = load_f32v(b + 48);
+                const f32v v1 = x0 + c1_1;
+                const f32v v2 = relu_f32v(v1);
+                store_part_f32v(out + (i + 1) * 50 + 48, 2, v2);
+            }
+            {
+                const f32v x0 = load_f32v(b + 32);
+                const f32v v1 = x0 + c2_0;
+                const f32v v2 = relu_f32v(v1);
+                store_f32v(out + (i + 2) * 50 + 32, v2);
+            }
+            {
+                const f32v x0 = load_f32v(b + 48);
+                const f32v v1 = x0 + c2_1;
+                const f32v v2 = relu_f32v(v1);
+                store_part_f32v(out + (i + 2) * 50 + 48, 2, v2);
+            }
+            {
+                const f32v x0 = load_f32v(b + 32);
+                const f32v v1 = x0 + c3_0;
+                const f32v v2 = relu_f32v(v1);
+                store_f32v(out + (i + 3) * 50 + 32, v2);
+            }
+            {
+                const f32v x0 = load_f32v(b + 48);
+                const f32v v1 = x0 + c3_1;
+                const f32v v2 = relu_f32v(v1);
+                store_part_f32v(out + (i + 3) * 50 + 48, 2, v2);
+            }
+            {
+                const f32v x0 = load_f32v(b + 32);
+                const f32v v1 = x0 + c4_0;
+                const f32v v2 = relu_f32v(v1);
+                store_f32v(out + (i + 4) * 50 + 32, v2);
+            }
+            {
+                const f32v x0 = load_f32v(b + 48);
+                const f32v v1 = x0 + c4_1;
+                const f32v v2 = relu_f32v(v1);
+                store_part_f32v(out + (i + 4) * 50 + 48, 2, v2);
+            }
+            {
+                const f32v x0 = load_f32v(b + 32);
+                const f32v v1 = x0 + c5_0;
+                const f32v v2 = relu_f32v(v1);
+                store_f32v(out + (i + 5) * 50 + 32, v2);
+            }
+            {
+                const f32v x0 = load_f32v(b + 48);
+                const f32v v1 = x0 + c5_1;
+                const f32v v2 = relu_f32v(v1);
+                store_part_f32v(out + (i + 5) * 50 + 48, 2, v2);
+            }
+            {
+                const f32v x0 = load_f32v(b + 32);
+                const f32v v1 = x0 + c6_0;
+                const f32v v2 = relu_f32v(v1);
+                store_f32v(out + (i + 6) * 50 + 32, v2);
+            }
+            {
+                const f32v x0 = load_f32v(b + 48);
+                const f32v v1 = x0 + c6_1;
+                const f32v v2 = relu_f32v(v1);
+                store_part_f32v(out + (i + 6) * 50 + 48, 2, v2);
+            }
+            {
+                const f32v x0 = load_f32v(b + 32);
+                const f32v v1 = x0 + c7_0;
+                const f32v v2 = relu_f32v(v1);
+                store_f32v(out + (i + 7) * 50 + 32, v2);
+            }
+            {
+                const f32v x0 = load_f32v(b + 48);
+                const f32v v1 = x0 + c7_1;
+                const f32v v2 = relu_f32v(v1);
+                store_part_f32v(out + (i + 7) * 50 + 48, 2, v2);
+            }
+            {
+                const f32v x0 = load_f32v(b + 32);
+                const f32v v1 = x0 + c8_0;
+                const f32v v2 = relu_f32v(v1);
+                store_f32v(out + (i + 8) * 50 + 32, v2);
+            }
+            {
+                const f32v x0 = load_f32v(b + 48);
+                const f32v v1 = x0 + c8_1;
+                const f32v v2 = relu_f32v(v1);
+                store_part_f32v(out + (i + 8) * 50 + 48, 2, v2);
+            }
+            {
+                const f32v x0 = load_f32v(b + 32);
+                const f32v v1 = x0 + c9_0;
+                const f32v v2 = relu_f32v(v1);
+                store_f32v(out + (i + 9) * 50 + 32, v2);
+            }
+            {
+                const f32v x0 = load_f32v(b + 48);
+                const f32v v1 = x0 + c9_1;
+                const f32v v2 = relu_f32v(v1);
+                store_part_f32v(out + (i + 9) * 50 + 48, 2, v2);
+            }
+            {
+                const f32v x0 = load_f32v(b + 32);
+                const f32v v1 = x0 + c10_0;
+                const f32v v2 = relu_f32v(v1);
+                store_f32v(out + (i + 10) * 50 + 32, v2);
+            }
+            {
+                const f32v x0 = load_f32v(b + 48);
+                const f32v v1 = x0 + c10_1;
+                const f32v v2 = relu_f32v(v1);
+                store_part_f32v(out + (i + 10) * 50 + 48, 2, v2);
+            }
+            {
+                const f32v x0 = load_f32v(b + 32);
+                const f32v v1 = x0 + c11_0;
+                const f32v v2 = relu_f32v(v1);
+                store_f32v(out + (i + 11) * 50 + 32, v2);
+            }
+            {
+                const f32v x0 = load_f32v(b + 48);
+                const f32v v1 = x0 + c11_1;
+                const f32v v2 = relu_f32v(v1);
+                store_part_f32v(out + (i + 11) * 50 + 48, 2, v2);
+            }
+            {
+                const f32v x0 = load_f32v(b + 32);
+                const f32v v1 = x0 + c12_0;
+                const f32v v2 = relu_f32v(v1);
+                store_f32v(out + (i + 12) * 50 + 32, v2);
+            }
+            {
+                const f32v x0 = load_f32v(b + 48);
+                const f32v v1 = x0 + c12_1;
+                const f32v v2 = relu_f32v(v1);
+                store_part_f32v(out + (i + 12) * 50 + 48, 2, v2);
+            }
+            {
+                const f32v x0 = load_f32v(b + 32);
+                const f32v v1 = x0 + c13_0;
+                const f32v v2 = relu_f32v(v1);
+                store_f32v(out + (i + 13) * 50 + 32, v2);
+            }
+            {
+                const f32v x0 = load_f32v(b + 48);
+                const f32v v1 = x0 + c13_1;
+                const f32v v2 = relu_f32v(v1);
+                store_part_f32v(out + (i + 13) * 50 + 48, 2, v2);
             }
         }
     }
-    for (ptrdiff_t j = 0; j < 50; j += 5) {
-        for (ptrdiff_t i = batch / 4 * 4; i < batch; i += 1) {
+    for (ptrdiff_t i = batch / 14 * 14; i < batch - 3; i += 4) {
+        {
             f32v c0_0 = splat_f32v(0.0f);
             f32v c0_1 = splat_f32v(0.0f);
-            f32v c0_2 = splat_f32v(0.0f);
-            f32v c0_3 = splat_f32v(0.0f);
-            f32v c0_4 = splat_f32v(0.0f);
-            for (ptrdiff_t k = 0; k < 784; k += 16) {
-                const f32v a0 = load_f32v(x + i * 784 + k);
-                const f32v b0 = load_f32v(w + j * 784 + k);
-                const f32v b1 = load_f32v(w + (j + 1) * 784 + k);
-                const f32v b2 = load_f32v(w + (j + 2) * 784 + k);
-                const f32v b3 = load_f32v(w + (j + 3) * 784 + k);
-                const f32v b4 = load_f32v(w + (j + 4) * 784 + k);
+            f32v c1_0 = splat_f32v(0.0f);
+            f32v c1_1 = splat_f32v(0.0f);
+            f32v c2_0 = splat_f32v(0.0f);
+            f32v c2_1 = splat_f32v(0.0f);
+            f32v c3_0 = splat_f32v(0.0f);
+            f32v c3_1 = splat_f32v(0.0f);
+            for (ptrdiff_t k = 0; k < 784; k++) {
+                const f32v b0 = load_f32v(w + k * 64);
+                const f32v b1 = load_f32v(w + k * 64 + 16);
+                const f32v a0 = splat_f32v(x[i * 784 + k]);
                 c0_0 += a0 * b0;
                 c0_1 += a0 * b1;
-                c0_2 += a0 * b2;
-                c0_3 += a0 * b3;
-                c0_4 += a0 * b4;
+                const f32v a1 = splat_f32v(x[i * 784 + k + 784]);
+                c1_0 += a1 * b0;
+                c1_1 += a1 * b1;
+                const f32v a2 = splat_f32v(x[i * 784 + k + 1568]);
+                c2_0 += a2 * b0;
+                c2_1 += a2 * b1;
+                const f32v a3 = splat_f32v(x[i * 784 + k + 2352]);
+                c3_0 += a3 * b0;
+                c3_1 += a3 * b1;
             }
-            const f32v sums[] = {c0_0, c0_1, c0_2, c0_3, c0_4};
-            for (ptrdiff_t row = 0; row < 1; row++) {
-                for (ptrdiff_t column = 0; column < 5; column++) {
-                    const float dot = sum_lanes_f32v(sums[row * 5 + column]);
-                    const float x0 = b[j + column];
-                    const float v1 = x0 + dot;
-                    const float v2 = relu_f32(v1);
-                    out[(i + row) * 50 + j + column] = v2;
-                }
+            {
+                const f32v x0 = load_f32v(b);
+                const f32v v1 = x0 + c0_0;
+                const f32v v2 = relu_f32v(v1);
+                store_f32v(out + i * 50, v2);
+            }
+            {
+                const f32v x0 = load_f32v(b + 16);
+                const f32v v1 = x0 + c0_1;
+                const f32v v2 = relu_f32v(v1);
+                store_f32v(out + i * 50 + 16, v2);
+            }
+            {
+                const f32v x0 = load_f32v(b);
+                const f32v v1 = x0 + c1_0;
+                const f32v v2 = relu_f32v(v1);
+                store_f32v(out + (i + 1) * 50, v2);
+            }
+            {
+                const f32v x0 = load_f32v(b + 16);
+                const f32v v1 = x0 + c1_1;
+                const f32v v2 = relu_f32v(v1);
+                store_f32v(out + (i + 1) * 50 + 16, v2);
+            }
+            {
+                const f32v x0 = load_f32v(b);
+                const f32v v1 = x0 + c2_0;
+                const f32v v2 = relu_f32v(v1);
+                store_f32v(out + (i + 2) * 50, v2);
+            }
+            {
+                const f32v x0 = load_f32v(b + 16);
+                const f32v v1 = x0 + c2_1;
+                const f32v v2 = relu_f32v(v1);
+                store_f32v(out + (i + 2) * 50 + 16, v2);
+            }
+            {
+                const f32v x0 = load_f32v(b);
+                const f32v v1 = x0 + c3_0;
+                const f32v v2 = relu_f32v(v1);
+                store_f32v(out + (i + 3) * 50, v2);
+            }
+            {
+                const f32v x0 = load_f32v(b + 16);
+                const f32v v1 = x0 + c3_1;
+                const f32v v2 = relu_f32v(v1);
+                store_f32v(out + (i + 3) * 50 + 16, v2);
+            }
+        }
+        {
+            f32v c0_0 = splat_f32v(0.0f);
+            f32v c0_1 = splat_f32v(0.0f);
+            f32v c1_0 = splat_f32v(0.0f);
+            f32v c1_1 = splat_f32v(0.0f);
+            f32v c2_0 = splat_f32v(0.0f);
+            f32v c2_1 = splat_f32v(0.0f);
+            f32v c3_0 = splat_f32v(0.0f);
+            f32v c3_1 = splat_f32v(0.0f);
+            for (ptrdiff_t k = 0; k < 784; k++) {
+                const f32v b0 = load_f32v(w + k * 64 + 32);
+                const f32v b1 = load_f32v(w + k * 64 + 48);
+                const f32v a0 = splat_f32v(x[i * 784 + k]);
+                c0_0 += a0 * b0;
+                c0_1 += a0 * b1;
+                const f32v a1 = splat_f32v(x[i * 784 + k + 784]);
+                c1_0 += a1 * b0;
+                c1_1 += a1 * b1;
+                const f32v a2 = splat_f32v(x[i * 784 + k + 1568]);
+                c2_0 += a2 * b0;
+                c2_1 += a2 * b1;
+                const f32v a3 = splat_f32v(x[i * 784 + k + 2352]);
+                c3_0 += a3 * b0;
+                c3_1 += a3 * b1;
+            }
+            {
+                const f32v x0 = load_f32v(b + 32);
+                const f32v v1 = x0 + c0_0;
+                const f32v v2 = relu_f32v(v1);
+                store_f32v(out + i * 50 + 32, v2);
+            }
+            {
+                const f32v x0 = load_f32v(b + 48);
+                const f32v v1 = x0 + c0_1;
+                const f32v v2 = relu_f32v(v1);
+                store_part_f32v(out + i * 50 + 48, 2, v2);
+            }
+            {
+                const f32v x0 = load_f32v(b + 32);
+                const f32v v1 = x0 + c1_0;
+                const f32v v2 = relu_f32v(v1);
+                store_f32v(out + (i + 1) * 50 + 32, v2);
+            }
+            {
+                const f32v x0 = load_f32v(b + 48);
+                const f32v v1 = x0 + c1_1;
+                const f32v v2 = relu_f32v(v1);
+                store_part_f32v(out + (i + 1) * 50 + 48, 2, v2);
+            }
+            {
+                const f32v x0 = load_f32v(b + 32);
+                const f32v v1 = x0 + c2_0;
+                const f32v v2 = relu_f32v(v1);
+                store_f32v(out + (i + 2) * 50 + 32, v2);
+            }
+            {
+                const f32v x0 = load_f32v(b + 48);
+                const f32v v1 = x0 + c2_1;
+                const f32v v2 = relu_f32v(v1);
+                store_part_f32v(out + (i + 2) * 50 + 48, 2, v2);
+            }
+            {
+                const f32v x0 = load_f32v(b + 32);
+                const f32v v1 = x0 + c3_0;
+                const f32v v2 = relu_f32v(v1);
+                store_f32v(out + (i + 3) * 50 + 32, v2);
+            }
+            {
+                const f32v x0 = load_f32v(b + 48);
+                const f32v v1 = x0 + c3_1;
+                const f32v v2 = relu_f32v(v1);
+                store_part_f32v(out + (i + 3) * 50 + 48, 2, v2);
+            }
+        }
+    }
+    for (ptrdiff_t i = batch / 14 * 14 + batch % 14 / 4 * 4; i < batch; i++) {
+        {
+            f32v c0_0 = splat_f32v(0.0f);
+            f32v c0_1 = splat_f32v(0.0f);
+            for (ptrdiff_t k = 0; k < 784; k++) {
+                const f32v b0 = load_f32v(w + k * 64);
+                const f32v b1 = load_f32v(w + k * 64 + 16);
+                const f32v a0 = splat_f32v(x[i * 784 + k]);
+                c0_0 += a0 * b0;
+                c0_1 += a0 * b1;
+            }
+            {
+                const f32v x0 = load_f32v(b);
+                const f32v v1 = x0 + c0_0;
+                const f32v v2 = relu_f32v(v1);
+                store_f32v(out + i * 50, v2);
+            }
+            {
+                const f32v x0 = load_f32v(b + 16);
+                const f32v v1 = x0 + c0_1;
+                const f32v v2 = relu_f32v(v1);
+                store_f32v(out + i * 50 + 16, v2);
+            }
+        }
+        {
+            f32v c0_0 = splat_f32v(0.0f);
+            f32v c0_1 = splat_f32v(0.0f);
+            for (ptrdiff_t k = 0; k < 784; k++) {
+                const f32v b0 = load_f32v(w + k * 64 + 32);
+                const f32v b1 = load_f32v(w + k * 64 + 48);
+                const f32v a0 = splat_f32v(x[i * 784 + k]);
+                c0_0 += a0 * b0;
+                c0_1 += a0 * b1;
+            }
+            {
+                const f32v x0 = load_f32v(b + 32);
+                const f32v v1 = x0 + c0_0;
+                const f32v v2 = relu_f32v(v1);
+                store_f32v(out + i * 50 + 32, v2);
+            }
+            {
+                const f32v x0 = load_f32v(b + 48);
+                const f32v v1 = x0 + c0_1;
+                const f32v v2 = relu_f32v(v1);
+                store_part_f32v(out + i * 50 + 48, 2, v2);
             }
         }
     }
@@ -167,5 +801,5 @@ static void contraction0_v4(float *restrict out, const float *restrict x, const 
 void dense_forward_v4(char *const *p, const ptrdiff_t *dim)
 {
     const ptrdiff_t batch = dim[0];
-    contraction0_v4((float *)p[1], (const float *)p[0], (const float *)p[3], (const float *)(p[3] + 156800), batch);
+    contraction0_v4((float *)p[1], (const float *)(p[3] + 200704), (const float *)p[0], (const float *)p[3], batch);
 }

@@ -79,18 +79,24 @@ INLINE void store_part_f64v(double *p, ptrdiff_t n, f64v x)
 // v0 = contract(x, layers_0_neurons_w, spec=ac,bc->ab) : f64[batch,4]
 // v1 = add(v0, layers_0_neurons_b) : f64[batch,4]
 // v2 = relu(v1) : f64[batch,4]
-static void contraction0_base(double *restrict t0, const double *restrict x, const double *restrict layers_0_neurons_w, const double *restrict layers_0_neurons_b, ptrdiff_t batch)
+static void contraction0_base(double *restrict t0, const double *restrict layers_0_neurons_b, const double *restrict x, const double *restrict layers_0_neurons_w, ptrdiff_t batch)
 {
-    for (ptrdiff_t j = 0; j < 4; j += 2) {
-        for (ptrdiff_t i = 0; i < batch - 1; i += 2) {
+    for (ptrdiff_t i = 0; i < batch - 3; i += 4) {
+        for (ptrdiff_t j = 0; j < 4; j += 2) {
             f64v c0_0 = splat_f64v(0.0);
             f64v c1_0 = splat_f64v(0.0);
+            f64v c2_0 = splat_f64v(0.0);
+            f64v c3_0 = splat_f64v(0.0);
             for (ptrdiff_t k = 0; k < 2; k++) {
                 const f64v b0 = load_f64v(layers_0_neurons_w + j + k * 8);
                 const f64v a0 = splat_f64v(x[i * 2 + k]);
                 c0_0 += a0 * b0;
-                const f64v a1 = splat_f64v(x[(i + 1) * 2 + k]);
+                const f64v a1 = splat_f64v(x[i * 2 + k + 2]);
                 c1_0 += a1 * b0;
+                const f64v a2 = splat_f64v(x[i * 2 + k + 4]);
+                c2_0 += a2 * b0;
+                const f64v a3 = splat_f64v(x[i * 2 + k + 6]);
+                c3_0 += a3 * b0;
             }
             {
                 const f64v x0 = load_f64v(layers_0_neurons_b + j);
@@ -104,10 +110,22 @@ static void contraction0_base(double *restrict t0, const double *restrict x, con
                 const f64v v2 = relu_f64v(v1);
                 store_f64v(t0 + (i + 1) * 8 + j, v2);
             }
+            {
+                const f64v x0 = load_f64v(layers_0_neurons_b + j);
+                const f64v v1 = c2_0 + x0;
+                const f64v v2 = relu_f64v(v1);
+                store_f64v(t0 + (i + 2) * 8 + j, v2);
+            }
+            {
+                const f64v x0 = load_f64v(layers_0_neurons_b + j);
+                const f64v v1 = c3_0 + x0;
+                const f64v v2 = relu_f64v(v1);
+                store_f64v(t0 + (i + 3) * 8 + j, v2);
+            }
         }
     }
-    for (ptrdiff_t j = 0; j < 4; j += 2) {
-        for (ptrdiff_t i = batch / 2 * 2; i < batch; i += 1) {
+    for (ptrdiff_t i = batch / 4 * 4; i < batch; i++) {
+        for (ptrdiff_t j = 0; j < 4; j += 2) {
             f64v c0_0 = splat_f64v(0.0);
             for (ptrdiff_t k = 0; k < 2; k++) {
                 const f64v b0 = load_f64v(layers_0_neurons_w + j + k * 8);
@@ -126,55 +144,96 @@ static void contraction0_base(double *restrict t0, const double *restrict x, con
 
 // v0 = contract(t0, layers_1_neurons_0_w, spec=ab,b->a) : f64[batch]
 // v1 = add(layers_1_neurons_0_b, v0) : f64[batch]
-static void contraction1_base(double *restrict out, const double *restrict t0, const double *restrict layers_1_neurons_0_w, const double *restrict layers_1_neurons_0_b, ptrdiff_t batch)
+static void contraction1_base(double *restrict out, const double *restrict layers_1_neurons_0_b, const double *restrict t0, const double *restrict layers_1_neurons_0_w, ptrdiff_t batch)
 {
-    for (ptrdiff_t j = 0; j < 1; j += 1) {
-        for (ptrdiff_t i = 0; i < batch; i += 1) {
-            f64v c0_0 = splat_f64v(0.0);
-            for (ptrdiff_t k = 0; k < 4; k += 2) {
-                const f64v a0 = load_f64v(t0 + i * 8 + k);
-                const f64v b0 = load_f64v(layers_1_neurons_0_w + k);
-                c0_0 += a0 * b0;
-            }
-            const f64v sums[] = {c0_0};
-            for (ptrdiff_t row = 0; row < 1; row++) {
-                for (ptrdiff_t column = 0; column < 1; column++) {
-                    const double dot = sum_lanes_f64v(sums[row * 1 + column]);
-                    const double x0 = layers_1_neurons_0_b[0];
-                    const double v1 = x0 + dot;
-                    out[i + row] = v1;
-                }
-            }
+    for (ptrdiff_t i = 0; i < batch - 3; i += 4) {
+        f64v c0_0 = splat_f64v(0.0);
+        f64v c1_0 = splat_f64v(0.0);
+        f64v c2_0 = splat_f64v(0.0);
+        f64v c3_0 = splat_f64v(0.0);
+        for (ptrdiff_t k = 0; k < 4; k += 2) {
+            const f64v b0 = load_f64v(layers_1_neurons_0_w + k);
+            const f64v a0 = load_f64v(t0 + i * 8 + k);
+            c0_0 += a0 * b0;
+            const f64v a1 = load_f64v(t0 + i * 8 + k + 8);
+            c1_0 += a1 * b0;
+            const f64v a2 = load_f64v(t0 + i * 8 + k + 16);
+            c2_0 += a2 * b0;
+            const f64v a3 = load_f64v(t0 + i * 8 + k + 24);
+            c3_0 += a3 * b0;
+        }
+        const f64v sums[] = {c0_0, c1_0, c2_0, c3_0};
+        for (ptrdiff_t d_i = 0; d_i < 4; d_i++) {
+            const double dot = sum_lanes_f64v(sums[d_i]);
+            const double x0 = layers_1_neurons_0_b[0];
+            const double v1 = x0 + dot;
+            out[i + d_i] = v1;
+        }
+    }
+    for (ptrdiff_t i = batch / 4 * 4; i < batch; i++) {
+        f64v c0_0 = splat_f64v(0.0);
+        for (ptrdiff_t k = 0; k < 4; k += 2) {
+            const f64v b0 = load_f64v(layers_1_neurons_0_w + k);
+            const f64v a0 = load_f64v(t0 + i * 8 + k);
+            c0_0 += a0 * b0;
+        }
+        {
+            const double dot = sum_lanes_f64v(c0_0);
+            const double x0 = layers_1_neurons_0_b[0];
+            const double v1 = x0 + dot;
+            out[i] = v1;
         }
     }
 }
 
-// v0 = contract(t0, layers_1_neurons_0_w, spec=ab,b->a) : f64[batch]
+// v0 = contract(t1, layers_1_neurons_0_w, spec=ab,b->a) : f64[batch]
 // v1 = add(layers_1_neurons_0_b, v0) : f64[batch]
 // v2 = sub(v1, y) : f64[batch]
 // v3 = pow(v2, exponent=2.0) : f64[batch]
-static void contraction2_base(double *restrict t1, const double *restrict t0, const double *restrict layers_1_neurons_0_w, const double *restrict layers_1_neurons_0_b, const double *restrict y, ptrdiff_t batch)
+static void contraction2_base(double *restrict t0, const double *restrict layers_1_neurons_0_b, const double *restrict y, const double *restrict t1, const double *restrict layers_1_neurons_0_w, ptrdiff_t batch)
 {
-    for (ptrdiff_t j = 0; j < 1; j += 1) {
-        for (ptrdiff_t i = 0; i < batch; i += 1) {
-            f64v c0_0 = splat_f64v(0.0);
-            for (ptrdiff_t k = 0; k < 4; k += 2) {
-                const f64v a0 = load_f64v(t0 + i * 8 + k);
-                const f64v b0 = load_f64v(layers_1_neurons_0_w + k);
-                c0_0 += a0 * b0;
-            }
-            const f64v sums[] = {c0_0};
-            for (ptrdiff_t row = 0; row < 1; row++) {
-                for (ptrdiff_t column = 0; column < 1; column++) {
-                    const double dot = sum_lanes_f64v(sums[row * 1 + column]);
-                    const double x0 = layers_1_neurons_0_b[0];
-                    const double v1 = x0 + dot;
-                    const double x1 = y[i + row];
-                    const double v2 = v1 - x1;
-                    const double v3 = v2 * v2;
-                    t1[i + row] = v3;
-                }
-            }
+    for (ptrdiff_t i = 0; i < batch - 3; i += 4) {
+        f64v c0_0 = splat_f64v(0.0);
+        f64v c1_0 = splat_f64v(0.0);
+        f64v c2_0 = splat_f64v(0.0);
+        f64v c3_0 = splat_f64v(0.0);
+        for (ptrdiff_t k = 0; k < 4; k += 2) {
+            const f64v b0 = load_f64v(layers_1_neurons_0_w + k);
+            const f64v a0 = load_f64v(t1 + i * 8 + k);
+            c0_0 += a0 * b0;
+            const f64v a1 = load_f64v(t1 + i * 8 + k + 8);
+            c1_0 += a1 * b0;
+            const f64v a2 = load_f64v(t1 + i * 8 + k + 16);
+            c2_0 += a2 * b0;
+            const f64v a3 = load_f64v(t1 + i * 8 + k + 24);
+            c3_0 += a3 * b0;
+        }
+        const f64v sums[] = {c0_0, c1_0, c2_0, c3_0};
+        for (ptrdiff_t d_i = 0; d_i < 4; d_i++) {
+            const double dot = sum_lanes_f64v(sums[d_i]);
+            const double x0 = layers_1_neurons_0_b[0];
+            const double v1 = x0 + dot;
+            const double x1 = y[i + d_i];
+            const double v2 = v1 - x1;
+            const double v3 = v2 * v2;
+            t0[i + d_i] = v3;
+        }
+    }
+    for (ptrdiff_t i = batch / 4 * 4; i < batch; i++) {
+        f64v c0_0 = splat_f64v(0.0);
+        for (ptrdiff_t k = 0; k < 4; k += 2) {
+            const f64v b0 = load_f64v(layers_1_neurons_0_w + k);
+            const f64v a0 = load_f64v(t1 + i * 8 + k);
+            c0_0 += a0 * b0;
+        }
+        {
+            const double dot = sum_lanes_f64v(c0_0);
+            const double x0 = layers_1_neurons_0_b[0];
+            const double v1 = x0 + dot;
+            const double x1 = y[i];
+            const double v2 = v1 - x1;
+            const double v3 = v2 * v2;
+            t0[i] = v3;
         }
     }
 }
@@ -199,86 +258,125 @@ static void rows3_base(double *restrict loss, const double *restrict t0, ptrdiff
     loss[0] = v1;
 }
 
-// v0 = contract(t0, layers_1_neurons_0_w, spec=ab,b->a) : f64[batch]
+// v0 = contract(t2, layers_1_neurons_0_w, spec=ab,b->a) : f64[batch]
 // v1 = add(layers_1_neurons_0_b, v0) : f64[batch]
 // v2 = sub(v1, y) : f64[batch]
 // v3 = pow(v2, exponent=2.0) : f64[batch]
 // v4 = mul(v2, 2.0) : f64[batch]
 // v5 = mul(v4, s0) : f64[batch]
-static void contraction4_base(double *restrict t1, double *restrict t2, const double *restrict t0, const double *restrict layers_1_neurons_0_w, const double *restrict layers_1_neurons_0_b, const double *restrict y, ptrdiff_t batch)
+static void contraction4_base(double *restrict t0, double *restrict t1, const double *restrict layers_1_neurons_0_b, const double *restrict y, const double *restrict t2, const double *restrict layers_1_neurons_0_w, ptrdiff_t batch)
 {
     const double s1 = (double)(batch);
     const double s0 = 1.0 / s1;
-    for (ptrdiff_t j = 0; j < 1; j += 1) {
-        for (ptrdiff_t i = 0; i < batch; i += 1) {
-            f64v c0_0 = splat_f64v(0.0);
-            for (ptrdiff_t k = 0; k < 4; k += 2) {
-                const f64v a0 = load_f64v(t0 + i * 8 + k);
-                const f64v b0 = load_f64v(layers_1_neurons_0_w + k);
-                c0_0 += a0 * b0;
-            }
-            const f64v sums[] = {c0_0};
-            for (ptrdiff_t row = 0; row < 1; row++) {
-                for (ptrdiff_t column = 0; column < 1; column++) {
-                    const double dot = sum_lanes_f64v(sums[row * 1 + column]);
-                    const double x0 = layers_1_neurons_0_b[0];
-                    const double v1 = x0 + dot;
-                    const double x1 = y[i + row];
-                    const double v2 = v1 - x1;
-                    const double v3 = v2 * v2;
-                    t1[i + row] = v3;
-                    const double v4 = v2 * 2.0;
-                    const double v5 = v4 * s0;
-                    t2[i + row] = v5;
-                }
-            }
+    for (ptrdiff_t i = 0; i < batch - 3; i += 4) {
+        f64v c0_0 = splat_f64v(0.0);
+        f64v c1_0 = splat_f64v(0.0);
+        f64v c2_0 = splat_f64v(0.0);
+        f64v c3_0 = splat_f64v(0.0);
+        for (ptrdiff_t k = 0; k < 4; k += 2) {
+            const f64v b0 = load_f64v(layers_1_neurons_0_w + k);
+            const f64v a0 = load_f64v(t2 + i * 8 + k);
+            c0_0 += a0 * b0;
+            const f64v a1 = load_f64v(t2 + i * 8 + k + 8);
+            c1_0 += a1 * b0;
+            const f64v a2 = load_f64v(t2 + i * 8 + k + 16);
+            c2_0 += a2 * b0;
+            const f64v a3 = load_f64v(t2 + i * 8 + k + 24);
+            c3_0 += a3 * b0;
+        }
+        const f64v sums[] = {c0_0, c1_0, c2_0, c3_0};
+        for (ptrdiff_t d_i = 0; d_i < 4; d_i++) {
+            const double dot = sum_lanes_f64v(sums[d_i]);
+            const double x0 = layers_1_neurons_0_b[0];
+            const double v1 = x0 + dot;
+            const double x1 = y[i + d_i];
+            const double v2 = v1 - x1;
+            const double v3 = v2 * v2;
+            t0[i + d_i] = v3;
+            const double v4 = v2 * 2.0;
+            const double v5 = v4 * s0;
+            t1[i + d_i] = v5;
+        }
+    }
+    for (ptrdiff_t i = batch / 4 * 4; i < batch; i++) {
+        f64v c0_0 = splat_f64v(0.0);
+        for (ptrdiff_t k = 0; k < 4; k += 2) {
+            const f64v b0 = load_f64v(layers_1_neurons_0_w + k);
+            const f64v a0 = load_f64v(t2 + i * 8 + k);
+            c0_0 += a0 * b0;
+        }
+        {
+            const double dot = sum_lanes_f64v(c0_0);
+            const double x0 = layers_1_neurons_0_b[0];
+            const double v1 = x0 + dot;
+            const double x1 = y[i];
+            const double v2 = v1 - x1;
+            const double v3 = v2 * v2;
+            t0[i] = v3;
+            const double v4 = v2 * 2.0;
+            const double v5 = v4 * s0;
+            t1[i] = v5;
         }
     }
 }
 
-// v0 = contract(t0, layers_1_neurons_0_w, spec=a,b->ab) : f64[batch,4]
-// v1 = step(t1) : f64[batch,4]
+// v0 = contract(t2, layers_1_neurons_0_w, spec=a,b->ab) : f64[batch,4]
+// v1 = step(t0) : f64[batch,4]
 // v2 = mul(v0, v1) : f64[batch,4]
-static void contraction5_base(double *restrict t2, const double *restrict t0, const double *restrict layers_1_neurons_0_w, const double *restrict t1, ptrdiff_t batch)
+static void contraction5_base(double *restrict t1, const double *restrict t0, const double *restrict t2, const double *restrict layers_1_neurons_0_w, ptrdiff_t batch)
 {
-    for (ptrdiff_t j = 0; j < 4; j += 2) {
-        for (ptrdiff_t i = 0; i < batch - 1; i += 2) {
+    for (ptrdiff_t i = 0; i < batch - 3; i += 4) {
+        for (ptrdiff_t j = 0; j < 4; j += 2) {
             f64v c0_0 = splat_f64v(0.0);
             f64v c1_0 = splat_f64v(0.0);
+            f64v c2_0 = splat_f64v(0.0);
+            f64v c3_0 = splat_f64v(0.0);
+            const f64v b0 = load_f64v(layers_1_neurons_0_w + j);
+            const f64v a0 = splat_f64v(t2[i]);
+            c0_0 += a0 * b0;
+            const f64v a1 = splat_f64v(t2[i + 1]);
+            c1_0 += a1 * b0;
+            const f64v a2 = splat_f64v(t2[i + 2]);
+            c2_0 += a2 * b0;
+            const f64v a3 = splat_f64v(t2[i + 3]);
+            c3_0 += a3 * b0;
             {
-                const f64v b0 = load_f64v(layers_1_neurons_0_w + j);
-                const f64v a0 = splat_f64v(t0[i]);
-                c0_0 += a0 * b0;
-                const f64v a1 = splat_f64v(t0[i + 1]);
-                c1_0 += a1 * b0;
-            }
-            {
-                const f64v x0 = load_f64v(t1 + i * 8 + j);
+                const f64v x0 = load_f64v(t0 + i * 8 + j);
                 const f64v v1 = step_f64v(x0);
                 const f64v v2 = c0_0 * v1;
-                store_f64v(t2 + i * 8 + j, v2);
+                store_f64v(t1 + i * 8 + j, v2);
             }
             {
-                const f64v x0 = load_f64v(t1 + (i + 1) * 8 + j);
+                const f64v x0 = load_f64v(t0 + (i + 1) * 8 + j);
                 const f64v v1 = step_f64v(x0);
                 const f64v v2 = c1_0 * v1;
-                store_f64v(t2 + (i + 1) * 8 + j, v2);
+                store_f64v(t1 + (i + 1) * 8 + j, v2);
+            }
+            {
+                const f64v x0 = load_f64v(t0 + (i + 2) * 8 + j);
+                const f64v v1 = step_f64v(x0);
+                const f64v v2 = c2_0 * v1;
+                store_f64v(t1 + (i + 2) * 8 + j, v2);
+            }
+            {
+                const f64v x0 = load_f64v(t0 + (i + 3) * 8 + j);
+                const f64v v1 = step_f64v(x0);
+                const f64v v2 = c3_0 * v1;
+                store_f64v(t1 + (i + 3) * 8 + j, v2);
             }
         }
     }
-    for (ptrdiff_t j = 0; j < 4; j += 2) {
-        for (ptrdiff_t i = batch / 2 * 2; i < batch; i += 1) {
+    for (ptrdiff_t i = batch / 4 * 4; i < batch; i++) {
+        for (ptrdiff_t j = 0; j < 4; j += 2) {
             f64v c0_0 = splat_f64v(0.0);
+            const f64v b0 = load_f64v(layers_1_neurons_0_w + j);
+            const f64v a0 = splat_f64v(t2[i]);
+            c0_0 += a0 * b0;
             {
-                const f64v b0 = load_f64v(layers_1_neurons_0_w + j);
-                const f64v a0 = splat_f64v(t0[i]);
-                c0_0 += a0 * b0;
-            }
-            {
-                const f64v x0 = load_f64v(t1 + i * 8 + j);
+                const f64v x0 = load_f64v(t0 + i * 8 + j);
                 const f64v v1 = step_f64v(x0);
                 const f64v v2 = c0_0 * v1;
-                store_f64v(t2 + i * 8 + j, v2);
+                store_f64v(t1 + i * 8 + j, v2);
             }
         }
     }
@@ -287,24 +385,29 @@ static void contraction5_base(double *restrict t2, const double *restrict t0, co
 // v0 = contract(t1, t0, spec=ba,b->a) : f64[4]
 // v1 = mul(lr, v0) : f64[4]
 // v2 = sub(layers_1_neurons_0_w, v1) : f64[4]
-static void contraction6_base(double *restrict layers_1_neurons_0_w, const double *restrict t0, const double *restrict t1, const double *restrict lr, ptrdiff_t batch)
+static void contraction6_base(double *restrict layers_1_neurons_0_w, const double *restrict lr, const double *restrict t0, const double *restrict t1, ptrdiff_t batch)
 {
     const double s0 = lr[0];
-    for (ptrdiff_t j = 0; j < 4; j += 2) {
-        for (ptrdiff_t i = 0; i < 1; i += 1) {
-            f64v c0_0 = splat_f64v(0.0);
-            for (ptrdiff_t k = 0; k < batch; k++) {
-                const f64v b0 = load_f64v(t1 + k * 8 + j);
-                const f64v a0 = splat_f64v(t0[k]);
-                c0_0 += a0 * b0;
-            }
-            {
-                const f64v v1 = splat_f64v(s0) * c0_0;
-                const f64v x0 = load_f64v(layers_1_neurons_0_w + j);
-                const f64v v2 = x0 - v1;
-                store_f64v(layers_1_neurons_0_w + j, v2);
-            }
-        }
+    f64v c0_0 = splat_f64v(0.0);
+    f64v c0_1 = splat_f64v(0.0);
+    for (ptrdiff_t k = 0; k < batch; k++) {
+        const f64v b0 = load_f64v(t1 + k * 8);
+        const f64v b1 = load_f64v(t1 + k * 8 + 2);
+        const f64v a0 = splat_f64v(t0[k]);
+        c0_0 += a0 * b0;
+        c0_1 += a0 * b1;
+    }
+    {
+        const f64v v1 = splat_f64v(s0) * c0_0;
+        const f64v x0 = load_f64v(layers_1_neurons_0_w);
+        const f64v v2 = x0 - v1;
+        store_f64v(layers_1_neurons_0_w, v2);
+    }
+    {
+        const f64v v1 = splat_f64v(s0) * c0_1;
+        const f64v x0 = load_f64v(layers_1_neurons_0_w + 2);
+        const f64v v2 = x0 - v1;
+        store_f64v(layers_1_neurons_0_w + 2, v2);
     }
 }
 
@@ -333,93 +436,137 @@ static void rows7_base(double *restrict layers_1_neurons_0_b, const double *rest
 // v0 = contract(t0, x, spec=ca,cb->ab) : f64[4,2]
 // v1 = mul(v0, lr) : f64[4,2]
 // v2 = sub(layers_0_neurons_w, v1) : f64[4,2]
-static void contraction8_base(double *restrict layers_0_neurons_w, const double *restrict x, const double *restrict t0, const double *restrict lr, ptrdiff_t batch)
+static void contraction8_base(double *restrict layers_0_neurons_w, const double *restrict lr, const double *restrict x, const double *restrict t0, ptrdiff_t batch)
 {
     const double s0 = lr[0];
-    for (ptrdiff_t j = 0; j < 4; j += 2) {
-        for (ptrdiff_t i = 0; i < 2; i += 2) {
-            f64v c0_0 = splat_f64v(0.0);
-            f64v c1_0 = splat_f64v(0.0);
-            for (ptrdiff_t k = 0; k < batch; k++) {
-                const f64v b0 = load_f64v(t0 + k * 8 + j);
-                const f64v a0 = splat_f64v(x[k * 2 + i]);
-                c0_0 += a0 * b0;
-                const f64v a1 = splat_f64v(x[k * 2 + i + 1]);
-                c1_0 += a1 * b0;
-            }
-            {
-                const f64v v1 = c0_0 * splat_f64v(s0);
-                const f64v x0 = load_f64v(layers_0_neurons_w + j + i * 8);
-                const f64v v2 = x0 - v1;
-                store_f64v(layers_0_neurons_w + j + i * 8, v2);
-            }
-            {
-                const f64v v1 = c1_0 * splat_f64v(s0);
-                const f64v x0 = load_f64v(layers_0_neurons_w + j + (i + 1) * 8);
-                const f64v v2 = x0 - v1;
-                store_f64v(layers_0_neurons_w + j + (i + 1) * 8, v2);
-            }
-        }
+    f64v c0_0 = splat_f64v(0.0);
+    f64v c0_1 = splat_f64v(0.0);
+    f64v c1_0 = splat_f64v(0.0);
+    f64v c1_1 = splat_f64v(0.0);
+    for (ptrdiff_t k = 0; k < batch; k++) {
+        const f64v b0 = load_f64v(t0 + k * 8);
+        const f64v b1 = load_f64v(t0 + k * 8 + 2);
+        const f64v a0 = splat_f64v(x[k * 2]);
+        c0_0 += a0 * b0;
+        c0_1 += a0 * b1;
+        const f64v a1 = splat_f64v(x[k * 2 + 1]);
+        c1_0 += a1 * b0;
+        c1_1 += a1 * b1;
+    }
+    {
+        const f64v v1 = c0_0 * splat_f64v(s0);
+        const f64v x0 = load_f64v(layers_0_neurons_w + 0 + 0 * 8);
+        const f64v v2 = x0 - v1;
+        store_f64v(layers_0_neurons_w + 0 + 0 * 8, v2);
+    }
+    {
+        const f64v v1 = c0_1 * splat_f64v(s0);
+        const f64v x0 = load_f64v(layers_0_neurons_w + 2 + 0 * 8);
+        const f64v v2 = x0 - v1;
+        store_f64v(layers_0_neurons_w + 2 + 0 * 8, v2);
+    }
+    {
+        const f64v v1 = c1_0 * splat_f64v(s0);
+        const f64v x0 = load_f64v(layers_0_neurons_w + 0 + 1 * 8);
+        const f64v v2 = x0 - v1;
+        store_f64v(layers_0_neurons_w + 0 + 1 * 8, v2);
+    }
+    {
+        const f64v v1 = c1_1 * splat_f64v(s0);
+        const f64v x0 = load_f64v(layers_0_neurons_w + 2 + 1 * 8);
+        const f64v v2 = x0 - v1;
+        store_f64v(layers_0_neurons_w + 2 + 1 * 8, v2);
     }
 }
 
 // v0 = sum(t0, axes=(0,)) : f64[4]
 // v1 = mul(lr, v0) : f64[4]
 // v2 = sub(layers_0_neurons_b, v1) : f64[4]
-static void contraction9_base(double *restrict layers_0_neurons_b, const double *restrict t0, const double *restrict lr, ptrdiff_t batch)
+static void contraction9_base(double *restrict layers_0_neurons_b, const double *restrict lr, const double *restrict t0, ptrdiff_t batch)
 {
     const double s0 = lr[0];
-    for (ptrdiff_t j = 0; j < 4; j += 2) {
-        for (ptrdiff_t i = 0; i < 1; i += 1) {
-            f64v c0_0 = splat_f64v(0.0);
-            for (ptrdiff_t k = 0; k < batch; k++) {
-                const f64v b0 = load_f64v(t0 + k * 8 + j);
-                c0_0 += b0;
-            }
-            {
-                const f64v v1 = splat_f64v(s0) * c0_0;
-                const f64v x0 = load_f64v(layers_0_neurons_b + j);
-                const f64v v2 = x0 - v1;
-                store_f64v(layers_0_neurons_b + j, v2);
-            }
-        }
+    f64v c0_0 = splat_f64v(0.0);
+    f64v c0_1 = splat_f64v(0.0);
+    for (ptrdiff_t k = 0; k < batch; k++) {
+        const f64v b0 = load_f64v(t0 + k * 8);
+        c0_0 += b0;
+        const f64v b1 = load_f64v(t0 + k * 8 + 2);
+        c0_1 += b1;
+    }
+    {
+        const f64v v1 = splat_f64v(s0) * c0_0;
+        const f64v x0 = load_f64v(layers_0_neurons_b);
+        const f64v v2 = x0 - v1;
+        store_f64v(layers_0_neurons_b, v2);
+    }
+    {
+        const f64v v1 = splat_f64v(s0) * c0_1;
+        const f64v x0 = load_f64v(layers_0_neurons_b + 2);
+        const f64v v2 = x0 - v1;
+        store_f64v(layers_0_neurons_b + 2, v2);
     }
 }
 
-// v0 = contract(t0, layers_1_neurons_0_w, spec=ab,b->a) : f64[batch]
+// v0 = contract(t3, layers_1_neurons_0_w, spec=ab,b->a) : f64[batch]
 // v1 = add(layers_1_neurons_0_b, v0) : f64[batch]
 // v2 = sub(v1, y) : f64[batch]
 // v3 = pow(v2, exponent=2.0) : f64[batch]
 // v4 = mul(v2, 2.0) : f64[batch]
 // v5 = mul(v4, s0) : f64[batch]
-static void contraction10_base(double *restrict t1, double *restrict t2, double *restrict t3, const double *restrict t0, const double *restrict layers_1_neurons_0_w, const double *restrict layers_1_neurons_0_b, const double *restrict y, ptrdiff_t batch)
+static void contraction10_base(double *restrict t0, double *restrict t1, double *restrict t2, const double *restrict layers_1_neurons_0_b, const double *restrict y, const double *restrict t3, const double *restrict layers_1_neurons_0_w, ptrdiff_t batch)
 {
     const double s1 = (double)(batch);
     const double s0 = 1.0 / s1;
-    for (ptrdiff_t j = 0; j < 1; j += 1) {
-        for (ptrdiff_t i = 0; i < batch; i += 1) {
-            f64v c0_0 = splat_f64v(0.0);
-            for (ptrdiff_t k = 0; k < 4; k += 2) {
-                const f64v a0 = load_f64v(t0 + i * 8 + k);
-                const f64v b0 = load_f64v(layers_1_neurons_0_w + k);
-                c0_0 += a0 * b0;
-            }
-            const f64v sums[] = {c0_0};
-            for (ptrdiff_t row = 0; row < 1; row++) {
-                for (ptrdiff_t column = 0; column < 1; column++) {
-                    const double dot = sum_lanes_f64v(sums[row * 1 + column]);
-                    const double x0 = layers_1_neurons_0_b[0];
-                    const double v1 = x0 + dot;
-                    t1[i + row] = v1;
-                    const double x1 = y[i + row];
-                    const double v2 = v1 - x1;
-                    const double v3 = v2 * v2;
-                    t2[i + row] = v3;
-                    const double v4 = v2 * 2.0;
-                    const double v5 = v4 * s0;
-                    t3[i + row] = v5;
-                }
-            }
+    for (ptrdiff_t i = 0; i < batch - 3; i += 4) {
+        f64v c0_0 = splat_f64v(0.0);
+        f64v c1_0 = splat_f64v(0.0);
+        f64v c2_0 = splat_f64v(0.0);
+        f64v c3_0 = splat_f64v(0.0);
+        for (ptrdiff_t k = 0; k < 4; k += 2) {
+            const f64v b0 = load_f64v(layers_1_neurons_0_w + k);
+            const f64v a0 = load_f64v(t3 + i * 8 + k);
+            c0_0 += a0 * b0;
+            const f64v a1 = load_f64v(t3 + i * 8 + k + 8);
+            c1_0 += a1 * b0;
+            const f64v a2 = load_f64v(t3 + i * 8 + k + 16);
+            c2_0 += a2 * b0;
+            const f64v a3 = load_f64v(t3 + i * 8 + k + 24);
+            c3_0 += a3 * b0;
+        }
+        const f64v sums[] = {c0_0, c1_0, c2_0, c3_0};
+        for (ptrdiff_t d_i = 0; d_i < 4; d_i++) {
+            const double dot = sum_lanes_f64v(sums[d_i]);
+            const double x0 = layers_1_neurons_0_b[0];
+            const double v1 = x0 + dot;
+            t0[i + d_i] = v1;
+            const double x1 = y[i + d_i];
+            const double v2 = v1 - x1;
+            const double v3 = v2 * v2;
+            t1[i + d_i] = v3;
+            const double v4 = v2 * 2.0;
+            const double v5 = v4 * s0;
+            t2[i + d_i] = v5;
+        }
+    }
+    for (ptrdiff_t i = batch / 4 * 4; i < batch; i++) {
+        f64v c0_0 = splat_f64v(0.0);
+        for (ptrdiff_t k = 0; k < 4; k += 2) {
+            const f64v b0 = load_f64v(layers_1_neurons_0_w + k);
+            const f64v a0 = load_f64v(t3 + i * 8 + k);
+            c0_0 += a0 * b0;
+        }
+        {
+            const double dot = sum_lanes_f64v(c0_0);
+            const double x0 = layers_1_neurons_0_b[0];
+            const double v1 = x0 + dot;
+            t0[i] = v1;
+            const double x1 = y[i];
+            const double v2 = v1 - x1;
+            const double v3 = v2 * v2;
+            t1[i] = v3;
+            const double v4 = v2 * 2.0;
+            const double v5 = v4 * s0;
+            t2[i] = v5;
         }
     }
 }
@@ -444,20 +591,24 @@ static void rows11_base(double *restrict out, const double *restrict t0, ptrdiff
 // v1 = add(v0, gradient_layers_1_neurons_0_w_) : f64[4]
 static void contraction12_base(double *restrict gradient_layers_1_neurons_0_w_, const double *restrict t0, const double *restrict t1, ptrdiff_t batch)
 {
-    for (ptrdiff_t j = 0; j < 4; j += 2) {
-        for (ptrdiff_t i = 0; i < 1; i += 1) {
-            f64v c0_0 = splat_f64v(0.0);
-            for (ptrdiff_t k = 0; k < batch; k++) {
-                const f64v b0 = load_f64v(t1 + k * 8 + j);
-                const f64v a0 = splat_f64v(t0[k]);
-                c0_0 += a0 * b0;
-            }
-            {
-                const f64v x0 = load_f64v(gradient_layers_1_neurons_0_w_ + j);
-                const f64v v1 = c0_0 + x0;
-                store_f64v(gradient_layers_1_neurons_0_w_ + j, v1);
-            }
-        }
+    f64v c0_0 = splat_f64v(0.0);
+    f64v c0_1 = splat_f64v(0.0);
+    for (ptrdiff_t k = 0; k < batch; k++) {
+        const f64v b0 = load_f64v(t1 + k * 8);
+        const f64v b1 = load_f64v(t1 + k * 8 + 2);
+        const f64v a0 = splat_f64v(t0[k]);
+        c0_0 += a0 * b0;
+        c0_1 += a0 * b1;
+    }
+    {
+        const f64v x0 = load_f64v(gradient_layers_1_neurons_0_w_);
+        const f64v v1 = c0_0 + x0;
+        store_f64v(gradient_layers_1_neurons_0_w_, v1);
+    }
+    {
+        const f64v x0 = load_f64v(gradient_layers_1_neurons_0_w_ + 2);
+        const f64v v1 = c0_1 + x0;
+        store_f64v(gradient_layers_1_neurons_0_w_ + 2, v1);
     }
 }
 
@@ -484,28 +635,39 @@ static void rows13_base(double *restrict gradient_layers_1_neurons_0_b_, const d
 // v1 = add(gradient_layers_0_neurons_w_, v0) : f64[4,2]
 static void contraction14_base(double *restrict gradient_layers_0_neurons_w_, const double *restrict x, const double *restrict t0, ptrdiff_t batch)
 {
-    for (ptrdiff_t j = 0; j < 4; j += 2) {
-        for (ptrdiff_t i = 0; i < 2; i += 2) {
-            f64v c0_0 = splat_f64v(0.0);
-            f64v c1_0 = splat_f64v(0.0);
-            for (ptrdiff_t k = 0; k < batch; k++) {
-                const f64v b0 = load_f64v(t0 + k * 8 + j);
-                const f64v a0 = splat_f64v(x[k * 2 + i]);
-                c0_0 += a0 * b0;
-                const f64v a1 = splat_f64v(x[k * 2 + i + 1]);
-                c1_0 += a1 * b0;
-            }
-            {
-                const f64v x0 = load_f64v(gradient_layers_0_neurons_w_ + j + i * 8);
-                const f64v v1 = x0 + c0_0;
-                store_f64v(gradient_layers_0_neurons_w_ + j + i * 8, v1);
-            }
-            {
-                const f64v x0 = load_f64v(gradient_layers_0_neurons_w_ + j + (i + 1) * 8);
-                const f64v v1 = x0 + c1_0;
-                store_f64v(gradient_layers_0_neurons_w_ + j + (i + 1) * 8, v1);
-            }
-        }
+    f64v c0_0 = splat_f64v(0.0);
+    f64v c0_1 = splat_f64v(0.0);
+    f64v c1_0 = splat_f64v(0.0);
+    f64v c1_1 = splat_f64v(0.0);
+    for (ptrdiff_t k = 0; k < batch; k++) {
+        const f64v b0 = load_f64v(t0 + k * 8);
+        const f64v b1 = load_f64v(t0 + k * 8 + 2);
+        const f64v a0 = splat_f64v(x[k * 2]);
+        c0_0 += a0 * b0;
+        c0_1 += a0 * b1;
+        const f64v a1 = splat_f64v(x[k * 2 + 1]);
+        c1_0 += a1 * b0;
+        c1_1 += a1 * b1;
+    }
+    {
+        const f64v x0 = load_f64v(gradient_layers_0_neurons_w_ + 0 + 0 * 8);
+        const f64v v1 = x0 + c0_0;
+        store_f64v(gradient_layers_0_neurons_w_ + 0 + 0 * 8, v1);
+    }
+    {
+        const f64v x0 = load_f64v(gradient_layers_0_neurons_w_ + 2 + 0 * 8);
+        const f64v v1 = x0 + c0_1;
+        store_f64v(gradient_layers_0_neurons_w_ + 2 + 0 * 8, v1);
+    }
+    {
+        const f64v x0 = load_f64v(gradient_layers_0_neurons_w_ + 0 + 1 * 8);
+        const f64v v1 = x0 + c1_0;
+        store_f64v(gradient_layers_0_neurons_w_ + 0 + 1 * 8, v1);
+    }
+    {
+        const f64v x0 = load_f64v(gradient_layers_0_neurons_w_ + 2 + 1 * 8);
+        const f64v v1 = x0 + c1_1;
+        store_f64v(gradient_layers_0_neurons_w_ + 2 + 1 * 8, v1);
     }
 }
 
@@ -513,19 +675,23 @@ static void contraction14_base(double *restrict gradient_layers_0_neurons_w_, co
 // v1 = add(v0, gradient_layers_0_neurons_b_) : f64[4]
 static void contraction15_base(double *restrict gradient_layers_0_neurons_b_, const double *restrict t0, ptrdiff_t batch)
 {
-    for (ptrdiff_t j = 0; j < 4; j += 2) {
-        for (ptrdiff_t i = 0; i < 1; i += 1) {
-            f64v c0_0 = splat_f64v(0.0);
-            for (ptrdiff_t k = 0; k < batch; k++) {
-                const f64v b0 = load_f64v(t0 + k * 8 + j);
-                c0_0 += b0;
-            }
-            {
-                const f64v x0 = load_f64v(gradient_layers_0_neurons_b_ + j);
-                const f64v v1 = c0_0 + x0;
-                store_f64v(gradient_layers_0_neurons_b_ + j, v1);
-            }
-        }
+    f64v c0_0 = splat_f64v(0.0);
+    f64v c0_1 = splat_f64v(0.0);
+    for (ptrdiff_t k = 0; k < batch; k++) {
+        const f64v b0 = load_f64v(t0 + k * 8);
+        c0_0 += b0;
+        const f64v b1 = load_f64v(t0 + k * 8 + 2);
+        c0_1 += b1;
+    }
+    {
+        const f64v x0 = load_f64v(gradient_layers_0_neurons_b_);
+        const f64v v1 = c0_0 + x0;
+        store_f64v(gradient_layers_0_neurons_b_, v1);
+    }
+    {
+        const f64v x0 = load_f64v(gradient_layers_0_neurons_b_ + 2);
+        const f64v v1 = c0_1 + x0;
+        store_f64v(gradient_layers_0_neurons_b_ + 2, v1);
     }
 }
 
@@ -590,16 +756,16 @@ static void rows19_base(double *restrict layers_1_neurons_0_b, const double *res
 void xor_forward_base(char *const *p, const ptrdiff_t *dim)
 {
     const ptrdiff_t batch = dim[0];
-    contraction0_base((double *)p[4], (const double *)p[0], (const double *)p[2], (const double *)(p[2] + 128), batch);
-    contraction1_base((double *)p[1], (const double *)p[4], (const double *)(p[2] + 192), (const double *)(p[2] + 256), batch);
+    contraction0_base((double *)p[4], (const double *)(p[2] + 128), (const double *)p[0], (const double *)p[2], batch);
+    contraction1_base((double *)p[1], (const double *)(p[2] + 256), (const double *)p[4], (const double *)(p[2] + 192), batch);
 }
 
 // The loss, averaged over the batch.
 void xor_loss_base(char *const *p, const ptrdiff_t *dim)
 {
     const ptrdiff_t batch = dim[0];
-    contraction0_base((double *)p[5], (const double *)p[0], (const double *)p[3], (const double *)(p[3] + 128), batch);
-    contraction2_base((double *)(p[5] + batch * 64), (const double *)p[5], (const double *)(p[3] + 192), (const double *)(p[3] + 256), (const double *)p[1], batch);
+    contraction0_base((double *)p[5], (const double *)(p[3] + 128), (const double *)p[0], (const double *)p[3], batch);
+    contraction2_base((double *)(p[5] + batch * 64), (const double *)(p[3] + 256), (const double *)p[1], (const double *)p[5], (const double *)(p[3] + 192), batch);
     rows3_base((double *)p[2], (const double *)(p[5] + batch * 64), batch);
 }
 
@@ -607,22 +773,22 @@ void xor_loss_base(char *const *p, const ptrdiff_t *dim)
 void xor_train_step_base(char *const *p, const ptrdiff_t *dim)
 {
     const ptrdiff_t batch = dim[0];
-    contraction0_base((double *)p[6], (const double *)p[0], (const double *)p[4], (const double *)(p[4] + 128), batch);
-    contraction4_base((double *)(p[6] + batch * 64), (double *)(p[6] + batch * 64 + (batch * 8 + 63) / 64 * 64), (const double *)p[6], (const double *)(p[4] + 192), (const double *)(p[4] + 256), (const double *)p[1], batch);
+    contraction0_base((double *)p[6], (const double *)(p[4] + 128), (const double *)p[0], (const double *)p[4], batch);
+    contraction4_base((double *)(p[6] + batch * 64), (double *)(p[6] + batch * 64 + (batch * 8 + 63) / 64 * 64), (const double *)(p[4] + 256), (const double *)p[1], (const double *)p[6], (const double *)(p[4] + 192), batch);
     rows3_base((double *)p[3], (const double *)(p[6] + batch * 64), batch);
-    contraction5_base((double *)(p[6] + batch * 64 + (batch * 8 + 63) / 64 * 128), (const double *)(p[6] + batch * 64 + (batch * 8 + 63) / 64 * 64), (const double *)(p[4] + 192), (const double *)p[6], batch);
-    contraction6_base((double *)(p[4] + 192), (const double *)(p[6] + batch * 64 + (batch * 8 + 63) / 64 * 64), (const double *)p[6], (const double *)p[2], batch);
+    contraction5_base((double *)(p[6] + batch * 64 + (batch * 8 + 63) / 64 * 128), (const double *)p[6], (const double *)(p[6] + batch * 64 + (batch * 8 + 63) / 64 * 64), (const double *)(p[4] + 192), batch);
+    contraction6_base((double *)(p[4] + 192), (const double *)p[2], (const double *)(p[6] + batch * 64 + (batch * 8 + 63) / 64 * 64), (const double *)p[6], batch);
     rows7_base((double *)(p[4] + 256), (const double *)(p[6] + batch * 64 + (batch * 8 + 63) / 64 * 64), (const double *)p[2], batch);
-    contraction8_base((double *)p[4], (const double *)p[0], (const double *)(p[6] + batch * 64 + (batch * 8 + 63) / 64 * 128), (const double *)p[2], batch);
-    contraction9_base((double *)(p[4] + 128), (const double *)(p[6] + batch * 64 + (batch * 8 + 63) / 64 * 128), (const double *)p[2], batch);
+    contraction8_base((double *)p[4], (const double *)p[2], (const double *)p[0], (const double *)(p[6] + batch * 64 + (batch * 8 + 63) / 64 * 128), batch);
+    contraction9_base((double *)(p[4] + 128), (const double *)p[2], (const double *)(p[6] + batch * 64 + (batch * 8 + 63) / 64 * 128), batch);
 }
 
 // Forward pass, then the gradients added to what is there.
 void xor_accumulate_forward_base(char *const *p, const ptrdiff_t *dim)
 {
     const ptrdiff_t batch = dim[0];
-    contraction0_base((double *)p[6], (const double *)p[0], (const double *)p[4], (const double *)(p[4] + 128), batch);
-    contraction10_base((double *)(p[6] + batch * 64), (double *)(p[6] + batch * 64 + (batch * 8 + 63) / 64 * 64), (double *)(p[6] + batch * 64 + (batch * 8 + 63) / 64 * 128), (const double *)p[6], (const double *)(p[4] + 192), (const double *)(p[4] + 256), (const double *)p[1], batch);
+    contraction0_base((double *)p[6], (const double *)(p[4] + 128), (const double *)p[0], (const double *)p[4], batch);
+    contraction10_base((double *)(p[6] + batch * 64), (double *)(p[6] + batch * 64 + (batch * 8 + 63) / 64 * 64), (double *)(p[6] + batch * 64 + (batch * 8 + 63) / 64 * 128), (const double *)(p[4] + 256), (const double *)p[1], (const double *)p[6], (const double *)(p[4] + 192), batch);
     rows11_base((double *)p[2], (const double *)(p[6] + batch * 64), batch);
     rows3_base((double *)p[3], (const double *)(p[6] + batch * 64 + (batch * 8 + 63) / 64 * 64), batch);
 }
@@ -631,7 +797,7 @@ void xor_accumulate_forward_base(char *const *p, const ptrdiff_t *dim)
 void xor_accumulate_backward_base(char *const *p, const ptrdiff_t *dim)
 {
     const ptrdiff_t batch = dim[0];
-    contraction5_base((double *)(p[6] + batch * 64 + (batch * 8 + 63) / 64 * 192), (const double *)(p[6] + batch * 64 + (batch * 8 + 63) / 64 * 128), (const double *)(p[4] + 192), (const double *)p[6], batch);
+    contraction5_base((double *)(p[6] + batch * 64 + (batch * 8 + 63) / 64 * 192), (const double *)p[6], (const double *)(p[6] + batch * 64 + (batch * 8 + 63) / 64 * 128), (const double *)(p[4] + 192), batch);
     contraction12_base((double *)(p[4] + 512), (const double *)(p[6] + batch * 64 + (batch * 8 + 63) / 64 * 128), (const double *)p[6], batch);
     rows13_base((double *)(p[4] + 576), (const double *)(p[6] + batch * 64 + (batch * 8 + 63) / 64 * 128), batch);
     contraction14_base((double *)(p[4] + 320), (const double *)p[0], (const double *)(p[6] + batch * 64 + (batch * 8 + 63) / 64 * 192), batch);

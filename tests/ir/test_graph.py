@@ -26,7 +26,9 @@ def test_text_form() -> None:
     graph = small()
     p = graph.input("p", f32[3], parameter=True)
     graph.writes["p"] = ew.neg(p)
-    assert str(graph) == """\
+    assert (
+        str(graph)
+        == """\
 graph forward:
   v0 = input(name=x) : f32[batch,64]
   v1 = add(v0, v0) : f32[batch,64]
@@ -35,6 +37,7 @@ graph forward:
   v4 = neg(v3) : f32[3]
   return y=v2
   write p=v4"""
+    )
 
 
 def test_types_print() -> None:

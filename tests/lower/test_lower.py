@@ -470,7 +470,7 @@ program m
 entry forward: workspace 0
   y: f32[batch,10] strides [10, 1] in output
   x: f32[batch,64] strides [64, 1] in input
-  w: f32[10,64] strides [1, 16] in constant
+  w: f32[10,64] panels of 64 along 0 in constant
   b: f32[10] strides [1] in constant
   contraction y=y!, x=x, w=w, b=b
     v0 = contract(x, w, spec=ac,bc->ab) : f32[batch,10]

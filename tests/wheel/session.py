@@ -1,6 +1,6 @@
 """What a host does with the wheels of xor and the digits, with the standard library only; prints the numbers as JSON.
 
-    python -I session.py <digits.csv.gz> [site ...]
+python -I session.py <digits.csv.gz> [site ...]
 """
 
 import gzip

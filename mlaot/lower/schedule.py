@@ -1,0 +1,212 @@
+"""How a contraction is cut into register tiles on one instruction set, by an estimate of its cycles.
+
+A tile holds ``rows x columns`` accumulators: rows are points of labels that only the broadcast operand has, columns are
+vectors along the lanes (or points of labels that only the last operand has). Per step of the sum it loads rows +
+columns values for rows * columns multiply-adds: the register-blocked micro-kernel of Goto and van de Geijn, Anatomy of
+High-Performance Matrix Multiplication (2008).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from math import prod
+
+from mlaot.ir import DTYPES, Dim
+from mlaot.lower.isa import Isa
+from mlaot.lower.layout import NOMINAL
+from mlaot.lower.program import Contraction
+
+LIGHT = 1024  # multiply-adds of a contraction for which short code is worth more than the last of its speed
+LATENCY = 4  # cycles of a multiply-add
+UNROLLED = 25  # steps of a sum that are written out: the taps of a window
+STREAMED = 256 * 1024  # bytes of the last operand from which on it is read only once, whatever else that costs
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """``counts``: points of a tile along each variable (along the lanes: vectors); ``sets`` of accumulators.
+
+    ``unrolled``: how many of the summed variables, from the innermost, are written out.
+    """
+
+    counts: dict[str, int] = field(default_factory=dict)
+    sets: int = 1
+    unrolled: int = 0
+
+
+def lanes_of(dtype: str, isa: Isa) -> int:
+    """Elements of a vector."""
+    return isa.bytes // DTYPES[dtype].itemsize
+
+
+def nominal(size: Dim) -> int:
+    """An extent, or what is assumed for it."""
+    return size if isinstance(size, int) else NOMINAL
+
+
+def is_light(kernel: Contraction) -> bool:
+    """Whether short code is worth more than the last of the speed."""
+    sizes = [axis.size for axis in (*kernel.out, *kernel.summed)]
+    return prod(size for size in sizes if isinstance(size, int)) < LIGHT
+
+
+def depends(kernel: Contraction, operand: int, name: str) -> bool:
+    """Whether an operand moves along a variable."""
+    return name in dict(kernel.operands[operand].strides)
+
+
+def row_names(kernel: Contraction) -> list[str]:
+    """Variables of the result that only the first of two operands has, or where all have the lanes, the first.
+
+    The innermost comes first. A reduction has one operand, and rows in all its variables but the lanes.
+    """
+    names = [axis.name for axis in reversed(kernel.out) if axis.name != kernel.lanes]
+    if len(kernel.operands) == 1:
+        return names
+    return [n for n in names if depends(kernel, 0, n) and not depends(kernel, 1, n)]
+
+
+def column_names(kernel: Contraction) -> list[str]:
+    """Variables of the result, but for the lanes, that only the last of two operands has; innermost first."""
+    if len(kernel.operands) == 1:
+        return []
+    names = [axis.name for axis in reversed(kernel.out) if axis.name != kernel.lanes]
+    return [n for n in names if depends(kernel, 1, n) and not depends(kernel, 0, n)]
+
+
+def is_along_sum(kernel: Contraction) -> bool:
+    """Whether the lanes run along a summed variable."""
+    return any(axis.name == kernel.lanes for axis in kernel.summed)
+
+
+def cost(kernel: Contraction, isa: Isa) -> float:
+    """Estimated cycles of the best schedule."""
+    return min(_cycles(kernel, s, isa) for s in _candidates(kernel, isa))
+
+
+def schedule(kernel: Contraction, isa: Isa) -> Schedule:
+    """The best schedule."""
+    return min(_candidates(kernel, isa), key=lambda s: _cycles(kernel, s, isa))
+
+
+def _candidates(kernel: Contraction, isa: Isa) -> Iterator[Schedule]:
+    sizes = {axis.name: nominal(axis.size) for axis in kernel.out}
+    fixed = {axis.name for axis in kernel.out if isinstance(axis.size, int)}
+    unrolled = _unrolled(kernel)
+    for columns in _column_counts(kernel, sizes, fixed, isa):
+        for rows in _row_counts(kernel, sizes, fixed):
+            counts = {**rows, **columns}
+            n, m = prod(columns.values()), prod(rows.values())
+            if is_light(kernel) and m * n > 4:
+                continue
+            sets = _sets(kernel, m * n, isa) if not unrolled else 1
+            loads = n + (1 if not kernel.operands[0].vector else m) + (isa.bytes == 16)
+            if m * n == 1 or m * n * sets + loads <= isa.registers:
+                yield Schedule(counts, sets, unrolled)
+
+
+def _column_counts(kernel: Contraction, sizes: dict[str, int], fixed: set[str], isa: Isa) -> Iterator[dict[str, int]]:
+    lanes = kernel.lanes
+    names = column_names(kernel)
+    vectors = 1
+    if lanes in fixed:
+        vectors = -(-sizes[lanes] // lanes_of(kernel.dtype, isa))
+        for n in range(1, max(min(vectors, 6), 1) + 1):
+            yield {lanes: n}
+    else:
+        yield {lanes: 1} if lanes in sizes else {}
+    if names and vectors <= 4 and (lanes in fixed or lanes not in sizes):
+        start = {lanes: vectors} if lanes in sizes else {}
+        for n in range(2 if lanes in sizes else 1, max(min(sizes[names[0]], 6), 1) + 1):
+            yield {**start, names[0]: n}
+
+
+def _row_counts(kernel: Contraction, sizes: dict[str, int], fixed: set[str]) -> Iterator[dict[str, int]]:
+    names = row_names(kernel)
+    if not names:
+        yield {}
+        return
+    first = names[0]
+    for m in range(1, max(min(sizes[first], 24), 1) + 1):
+        yield {first: m}
+    if len(names) > 1 and first in fixed and sizes[first] <= 8:
+        for m in range(2, min(sizes[names[1]], 8) + 1):
+            yield {first: sizes[first], names[1]: m}
+
+
+def _sets(kernel: Contraction, accumulators: int, isa: Isa) -> int:
+    """Sets of accumulators, so that as many sums are under way as the latency of a multiply-add needs."""
+    size = kernel.summed[-1].size if kernel.summed else 1
+    if not isinstance(size, int) or kernel.combine != "sum" or len(kernel.operands) == 1 or is_light(kernel):
+        return 1
+    steps = size // (lanes_of(kernel.dtype, isa) if is_along_sum(kernel) else 1)
+    sets = 1
+    while accumulators * sets < 2 * LATENCY and 4 * sets <= steps:
+        sets *= 2
+    return sets
+
+
+def _unrolled(kernel: Contraction) -> int:
+    """The taps of a window that slides along the rows: neighbours share what they load."""
+    if not kernel.operands[0].vector or is_along_sum(kernel):
+        return 0
+    count, steps = 0, 1
+    for axis in reversed(kernel.summed):
+        if not isinstance(axis.size, int) or steps * axis.size > UNROLLED:
+            break
+        steps *= axis.size
+        count += 1
+    return count
+
+
+def _cycles(kernel: Contraction, plan: Schedule, isa: Isa) -> float:
+    """Of all tiles, if everything is in the nearest cache."""
+    lanes = lanes_of(kernel.dtype, isa)
+    along_sum = is_along_sum(kernel)
+    steps = 1.0
+    for axis in kernel.summed:
+        steps *= -(-nominal(axis.size) // lanes) if axis.name == kernel.lanes else nominal(axis.size)
+    shapes: list[tuple[int, int, int]] = [(1, 1, 1)]  # how many tiles, rows, columns
+    rows = set(row_names(kernel))
+    for axis in kernel.out:
+        size = nominal(axis.size)
+        units = -(-size // lanes) if axis.name == kernel.lanes else size
+        count = plan.counts.get(axis.name, 1)
+        parts = [(n // c, c) for n, c in block_sizes(units, count, isinstance(axis.size, int))]
+        is_row = axis.name in rows
+        shapes = [
+            (tiles * t, m * c if is_row else m, n if is_row else n * c) for tiles, m, n in shapes for t, c in parts
+        ]
+    return sum(tiles * _tile(kernel, plan, m, n, steps, along_sum, isa) for tiles, m, n in shapes)
+
+
+def _tile(kernel: Contraction, plan: Schedule, m: int, n: int, steps: float, along_sum: bool, isa: Isa) -> float:
+    rate = 1 if isa.bytes == 16 else 2  # without a fused multiply-add, twice as many instructions
+    loads = (m + n) / 2
+    if len(kernel.operands) == 1:
+        loads = n * m / 2
+    elif plan.unrolled:
+        loads = (n + m / 2) / 2  # neighbours share most of what they load
+    busy = max(m * n / rate, loads, LATENCY / plan.sets if m * n * plan.sets < 2 * LATENCY else 0)
+    around = (6 if along_sum else 1.5) * m * n + 10
+    return steps * (busy + 0.7 / (plan.sets if not plan.unrolled else UNROLLED)) + around
+
+
+def block_sizes(size: int, count: int, fixed: bool) -> list[tuple[int, int]]:
+    """Pieces of an axis as (extent, extent of a block): nearly equal ones where the extent is known.
+
+    64 rows in blocks of at most 6 are 9 of 6 and 2 of 5; of an unknown number, as many blocks of 6 as there are, then
+    of 2, then single ones.
+    """
+    if not fixed:
+        rest = size % count
+        third = max(count // 3, 1)
+        pieces = [(size - rest, count), (rest - rest % third, third), (rest % third, 1)]
+        return [p for p in pieces if p[0]]
+    blocks = -(-size // count) if size else 0
+    if not blocks:
+        return []
+    small, larger = divmod(size, blocks)
+    pieces = [(larger * (small + 1), small + 1), ((blocks - larger) * small, small)]
+    return [p for p in pieces if p[0]]
