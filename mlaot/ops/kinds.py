@@ -81,11 +81,11 @@ def is_narrow(shape: Sequence[Dim]) -> bool:
 
 
 def is_reduction(node: Node) -> bool:
-    """Reductions of floating-point numbers along rows that are long enough, or along columns, in vectors."""
+    """Reductions of floating-point numbers in vectors: along rows that are long enough, along columns, of windows."""
     if node.op not in REDUCTIONS or node.type.dtype.name not in VECTORS:
         return False
     x, axes = node.arg(0).type, node.attrs["axes"]
-    return x.rank - 1 not in axes or not is_narrow(x.shape)
+    return x.rank - 1 not in axes or len(axes) > 1 or not is_narrow(x.shape)
 
 
 def is_single(node: Node) -> bool:

@@ -15,7 +15,7 @@ from mlaot.ops import elementwise as ew
 from mlaot.ops import reduction as red
 from mlaot.ops import structure as st
 from mlaot.ops.control import cond, scan, while_
-from mlaot.ops.kinds import REDUCTIONS, base_of, is_free, is_reduction, is_stored, is_view
+from mlaot.ops.kinds import REDUCTIONS, base_of, is_free, is_narrow, is_reduction, is_stored, is_view
 from mlaot.passes.rewrite import Rule, rewrite
 
 CONTROL = (scan, while_, cond)
@@ -24,7 +24,7 @@ CONTROL = (scan, while_, cond)
 def last_axis_first(node: Node) -> Node | None:
     """reduce(x, axes=(.., last)) => reduce(reduce(x, axes=(last,)), axes=(..,))"""
     axes, last = node.attrs["axes"], node.arg(0).type.rank - 1
-    if not is_reduction(node) or len(axes) < 2 or last not in axes:
+    if not is_reduction(node) or len(axes) < 2 or last not in axes or is_narrow(node.arg(0).type.shape):
         return None
     return node.op(node.op(node.arg(0), axes=(last,)), axes=tuple(a for a in axes if a != last))
 
