@@ -7,14 +7,15 @@ which an operand has contiguous, or a summed one that all have. ``schedule`` est
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from mlaot.ir import Dim, Node
+from mlaot.ir import DTYPES, Dim, Node
 from mlaot.lower.emit import C_TYPES, Emitter, combine, may_overread, neutral
 from mlaot.lower.fuse import Group
 from mlaot.lower.isa import V4
-from mlaot.lower.layout import NOMINAL, Access, linear, times
+from mlaot.lower.layout import ALIGNMENT, NOMINAL, Access, linear, times
 from mlaot.lower.program import Axis, Buffer, Contraction, Operand, Panels, Plain
+from mlaot.lower.program import Sequence as Steps
 from mlaot.lower.schedule import cost
 from mlaot.ops import reduction as red
 from mlaot.ops.elementwise import c_literal
@@ -36,11 +37,16 @@ def operands(node: Node) -> tuple[list[Node], list[str], str]:
 
 def contraction_kernel(
     group: Group, accesses: Mapping[Node, Access], stores: Mapping[Node, Sequence[Buffer]]
-) -> Contraction | Plain:
-    """The kernel of a group of kind "contraction": tiles of vectors where the operands allow it, else plain loops."""
+) -> Contraction | Plain | Steps:
+    """The kernel of a group of kind "contraction": tiles of vectors where the operands allow it, else plain loops.
+
+    Two where some columns of the weights lie apart from the panels.
+    """
     builder = _ContractionBuilder(group, accesses, stores)
-    choices = list(builder.choices()) if group.dtype in VECTORS else []
-    return min(choices, key=lambda kernel: cost(kernel, V4)) if choices else builder.plain()
+    apart = next((r.access.buffer.panels.apart for r in builder.reads if r.access.buffer.panels), 0)
+    if not apart:
+        return builder.best()
+    return Steps(tuple(_ContractionBuilder(group, accesses, stores, part).best() for part in ("panels", "apart")))
 
 
 @dataclass
@@ -56,16 +62,31 @@ class _Read:
         return None if label == self.panel else self.strides.get(label, 0)
 
 
+def _apart(access: Access, panels: Panels, first: int) -> tuple[Access, int]:
+    """The columns that lie apart from panels for the ``first`` ones, each a row; the step from one to the next."""
+    unit = ALIGNMENT // DTYPES[access.buffer.dtype].itemsize
+    start = -(-first // unit) * unit * panels.rows
+    strides = tuple(0 if i == panels.axis else s for i, s in enumerate(access.strides))
+    return replace(access, strides=strides, offset=start), -(-panels.rows // unit) * unit
+
+
 class _ContractionBuilder:
     """Chooses which label runs along the lanes, and writes the epilogue."""
 
-    def __init__(self, group: Group, accesses: Mapping[Node, Access], stores: Mapping[Node, Sequence[Buffer]]) -> None:
+    def __init__(
+        self,
+        group: Group,
+        accesses: Mapping[Node, Access],
+        stores: Mapping[Node, Sequence[Buffer]],
+        part: str = "panels",
+    ) -> None:
         self.group = group
         self.node = group.nodes[0]
         self.accesses = accesses
         self.stores = stores
         self.emit = Emitter(group, accesses, stores)
         nodes, labels, self.out = operands(self.node)
+        self.shift: dict[str, int] = {}  # where the result begins along a label
         self.sizes: dict[str, Dim] = {}
         self.reads: list[_Read] = []
         for names, n in zip(labels, nodes, strict=True):
@@ -73,7 +94,15 @@ class _ContractionBuilder:
             self.sizes |= dict(zip(names, n.type.shape, strict=True))
             panels = access.buffer.panels
             panel = names[panels.axis] if panels else None
-            self.reads.append(_Read(access, dict(zip(names, access.strides, strict=True)), panel))
+            strides = dict(zip(names, access.strides, strict=True))
+            if panels is not None and panel is not None and panels.apart:
+                first = self._extent(panel) - panels.apart
+                self.sizes[panel] = first if part == "panels" else panels.apart
+                if part == "apart":
+                    self.shift = {panel: first}
+                    access, strides[panel] = _apart(access, panels, first)
+                    panel = None
+            self.reads.append(_Read(access, strides, panel))
         self.stored = [b for n in group.nodes for b in stores.get(n, ())]
         self.place = {c: c for c in self.sizes}  # the label that a merged one became part of
         self._merge()
@@ -114,6 +143,14 @@ class _ContractionBuilder:
         size = self.sizes[v]
         return all(s is not None and t is not None and s == times(t, size) for s, t in pairs)
 
+    def _at(self, index: str, label: str) -> str:
+        return f"({index} + {self.shift[label]})" if label in self.shift else index
+
+    def best(self) -> Contraction | Plain:
+        """The kernel that is estimated to cost least."""
+        choices = list(self.choices()) if self.group.dtype in VECTORS else []
+        return min(choices, key=lambda kernel: cost(kernel, V4)) if choices else self.plain()
+
     def choices(self) -> Iterator[Contraction]:
         """A kernel for each label that could run along the lanes."""
         panel = next((r.panel for r in self.reads if r.panel), None)
@@ -137,7 +174,7 @@ class _ContractionBuilder:
         names = self._names(lanes)
         summed = [c for c in self.summed if c != lanes] + ([lanes] if lanes in self.summed else [])
         axis = self.out.index(lanes) if lanes in self.out else None
-        at = [f"{{{names[c]}}}" if c in names else "0" for c in self.out]
+        at = [self._at(f"{{{names[c]}}}" if c in names else "0", c) for c in self.out]
         vector = axis is not None
         emit = self.emit = Emitter(self.group, self.accesses, self.stores)
         epilogue = self._epilogue(at, axis, None, vector=vector)
@@ -173,9 +210,9 @@ class _ContractionBuilder:
 
     def _operand(self, read: _Read, vector: bool, lanes: str, names: Mapping[str, str]) -> Operand:
         access = read.access
-        panels: Panels | None = access.buffer.panels
+        panels = access.buffer.panels if read.panel else None
         strides = tuple((names[c], s) for c, s in read.strides.items() if c in names and (s != 0 or c == read.panel))
-        padded = panels is not None
+        padded = access.buffer.panels is not None
         if vector and not padded and lanes in read.strides and lanes not in self.place.values():
             raise AssertionError("bug in mlaot: lanes along a label that is merged into another")
         if vector and not padded:
@@ -248,7 +285,7 @@ class _ContractionBuilder:
             body.append("    " * i + f"for (ptrdiff_t {names[c]} = 0; {names[c]} < {self.sizes[c]}; {names[c]}++) {{")
         body.append("    " * len(self.summed) + f"acc = {combined};")
         body += ["    " * i + "}" for i in reversed(range(len(self.summed)))]
-        at = [names.get(c, "0") for c in self.out]
+        at = [self._at(names.get(c, "0"), c) for c in self.out]
         body += [line.replace("{acc}", "acc") for line in self._epilogue(at, None, None, vector=False)]
         loops = tuple((names[c], str(self.sizes[c])) for c in self.kept)
         return Plain(self.group.dtype, self.emit.params, (), tuple(self.emit.once), loops, tuple(body), self.emit.doc())

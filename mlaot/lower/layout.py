@@ -15,6 +15,7 @@ from mlaot.ops.control import constants_of
 from mlaot.ops.kinds import VECTORS, is_narrow, is_view
 
 PANEL = 256  # bytes of a panel's row: four of the widest vectors
+APART = 2  # columns that would make a vector of their own, mostly empty, and are better done as dot products
 ALIGNMENT = 64  # bytes: the widest vector, and a cache line
 NOMINAL = 64  # the size assumed for a named dim where costs are compared
 
@@ -167,7 +168,9 @@ def panels_of(graphs: Iterable[Graph], name: str) -> Panels | None:
     width = PANEL // type_.dtype.itemsize
     if type_.dtype.name not in VECTORS or 4 * shape[axis] < width // 2:
         return None
-    return Panels(axis, width, prod(shape) // shape[axis])
+    unit = ALIGNMENT // type_.dtype.itemsize
+    apart = shape[axis] % unit if shape[axis] > unit and shape[axis] % unit <= APART else 0
+    return Panels(axis, width, prod(shape) // shape[axis], apart)
 
 
 def _uses(graph: Graph, value: Node) -> list[tuple[Node, int]]:

@@ -85,12 +85,14 @@ class Panels:
     """Weights as the kernels of a matrix product read them: in one ascending stream.
 
     ``axis`` is cut into panels of ``width`` elements; in each, the other axes come first in row-major order (``rows``
-    of them in all), then the panel's elements. The last panel is as wide as whole vectors of 64 bytes need, with zeros.
+    of them in all), then the panel's elements. The last panel is as wide as whole vectors of 64 bytes need, with zeros;
+    so that these are few, the last ``apart`` elements may come transposed, in rows of their own.
     """
 
     axis: int
     width: int
     rows: int
+    apart: int = 0
 
 
 @dataclass(frozen=True, eq=False)
@@ -123,8 +125,8 @@ class Buffer:
         """What it takes in the workspace."""
         if self.panels is not None:
             itemsize = DTYPES[self.dtype].itemsize
-            columns = self.shape[self.panels.axis] * itemsize
-            return (columns + 63) // 64 * 64 * self.panels.rows
+            columns, rows = (self.shape[self.panels.axis] - self.panels.apart) * itemsize, self.panels.rows * itemsize
+            return (columns + 63) // 64 * 64 * self.panels.rows + (rows + 63) // 64 * 64 * self.panels.apart
         size: Dim = 1
         for extent, stride in zip(self.shape, self.strides, strict=True):
             if _is_larger(extent * stride, size):

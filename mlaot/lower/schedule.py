@@ -9,30 +9,33 @@ High-Performance Matrix Multiplication (2008).
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import prod
 
 from mlaot.ir import DTYPES, Dim
 from mlaot.lower.isa import Isa
 from mlaot.lower.layout import NOMINAL
-from mlaot.lower.program import Contraction
+from mlaot.lower.program import Axis, Contraction, Operand
 
 LIGHT = 1024  # multiply-adds of a contraction for which short code is worth more than the last of its speed
 LATENCY = 4  # cycles of a multiply-add
 UNROLLED = 25  # steps of a sum that are written out: the taps of a window
-STREAMED = 256 * 1024  # bytes of the last operand from which on it is read only once, whatever else that costs
+NEAREST, NEXT = 24 * 1024, 768 * 1024  # bytes that stay in the first cache, and in the second
+LINE = {NEAREST: 2, NEXT: 8}  # cycles for a vector from the cache behind
 
 
 @dataclass(frozen=True)
 class Schedule:
     """``counts``: points of a tile along each variable (along the lanes: vectors); ``sets`` of accumulators.
 
-    ``unrolled``: how many of the summed variables, from the innermost, are written out.
+    ``unrolled``: how many of the summed variables, from the innermost, are written out. ``rows_inside``: whether all
+    rows are done for one block of columns before the next, so that these are read from far away only once.
     """
 
     counts: dict[str, int] = field(default_factory=dict)
     sets: int = 1
     unrolled: int = 0
+    rows_inside: bool = False
 
 
 def lanes_of(dtype: str, isa: Isa) -> int:
@@ -47,8 +50,7 @@ def nominal(size: Dim) -> int:
 
 def is_light(kernel: Contraction) -> bool:
     """Whether short code is worth more than the last of the speed."""
-    sizes = [axis.size for axis in (*kernel.out, *kernel.summed)]
-    return prod(size for size in sizes if isinstance(size, int)) < LIGHT
+    return prod(nominal(axis.size) for axis in (*kernel.out, *kernel.summed)) < LIGHT
 
 
 def depends(kernel: Contraction, operand: int, name: str) -> bool:
@@ -90,6 +92,15 @@ def schedule(kernel: Contraction, isa: Isa) -> Schedule:
     return min(_candidates(kernel, isa), key=lambda s: _cycles(kernel, s, isa))
 
 
+def one_by_one(kernel: Contraction, plan: Schedule, isa: Isa) -> tuple[str, Schedule] | None:
+    """The variable of unknown extent that ``plan`` has blocks of, and the best schedule for what no block is full of."""
+    for axis in kernel.out:
+        if not isinstance(axis.size, int) and axis.name != kernel.lanes and plan.counts.get(axis.name, 1) > 1:
+            alone = replace(kernel, out=tuple(replace(a, size=1) if a is axis else a for a in kernel.out))
+            return axis.name, schedule(alone, isa)
+    return None
+
+
 def _candidates(kernel: Contraction, isa: Isa) -> Iterator[Schedule]:
     sizes = {axis.name: nominal(axis.size) for axis in kernel.out}
     fixed = {axis.name for axis in kernel.out if isinstance(axis.size, int)}
@@ -100,10 +111,12 @@ def _candidates(kernel: Contraction, isa: Isa) -> Iterator[Schedule]:
             n, m = prod(columns.values()), prod(rows.values())
             if is_light(kernel) and m * n > 4:
                 continue
-            sets = _sets(kernel, m * n, isa) if not unrolled else 1
+            sets = _sets(kernel) if not unrolled and not column_names(kernel) else 1
             loads = n + (1 if not kernel.operands[0].vector else m) + (isa.bytes == 16)
             if m * n == 1 or m * n * sets + loads <= isa.registers:
                 yield Schedule(counts, sets, unrolled)
+                if len(kernel.operands) == 2:
+                    yield Schedule(counts, sets, unrolled, rows_inside=True)
 
 
 def _column_counts(kernel: Contraction, sizes: dict[str, int], fixed: set[str], isa: Isa) -> Iterator[dict[str, int]]:
@@ -135,16 +148,17 @@ def _row_counts(kernel: Contraction, sizes: dict[str, int], fixed: set[str]) -> 
             yield {first: sizes[first], names[1]: m}
 
 
-def _sets(kernel: Contraction, accumulators: int, isa: Isa) -> int:
-    """Sets of accumulators, so that as many sums are under way as the latency of a multiply-add needs."""
-    size = kernel.summed[-1].size if kernel.summed else 1
-    if not isinstance(size, int) or kernel.combine != "sum" or len(kernel.operands) == 1 or is_light(kernel):
+def _sets(kernel: Contraction) -> int:
+    """Sets of accumulators: where the lanes are few, one example alone would wait for each multiply-add.
+
+    The same for every tile and instruction set, so that a row's sum does not depend on the rows beside it.
+    """
+    lanes = next((axis.size for axis in kernel.out if axis.name == kernel.lanes), None)
+    steps = kernel.summed[-1].size if kernel.summed else 0
+    if not isinstance(lanes, int) or not isinstance(steps, int) or kernel.combine != "sum" or is_light(kernel):
         return 1
-    steps = size // (lanes_of(kernel.dtype, isa) if is_along_sum(kernel) else 1)
-    sets = 1
-    while accumulators * sets < 2 * LATENCY and 4 * sets <= steps:
-        sets *= 2
-    return sets
+    vectors = -(-lanes * DTYPES[kernel.dtype].itemsize // 64)
+    return {1: 4, 2: 2}.get(vectors, 1) if steps >= 32 and len(kernel.operands) == 2 else 1
 
 
 def _unrolled(kernel: Contraction) -> int:
@@ -161,7 +175,7 @@ def _unrolled(kernel: Contraction) -> int:
 
 
 def _cycles(kernel: Contraction, plan: Schedule, isa: Isa) -> float:
-    """Of all tiles, if everything is in the nearest cache."""
+    """Of all tiles."""
     lanes = lanes_of(kernel.dtype, isa)
     along_sum = is_along_sum(kernel)
     steps = 1.0
@@ -183,14 +197,36 @@ def _cycles(kernel: Contraction, plan: Schedule, isa: Isa) -> float:
 
 def _tile(kernel: Contraction, plan: Schedule, m: int, n: int, steps: float, along_sum: bool, isa: Isa) -> float:
     rate = 1 if isa.bytes == 16 else 2  # without a fused multiply-add, twice as many instructions
-    loads = (m + n) / 2
+    loads, streams = (m + n) / 2, 0.0
     if len(kernel.operands) == 1:
         loads = n * m / 2
     elif plan.unrolled:
         loads = (n + m / 2) / 2  # neighbours share most of what they load
-    busy = max(m * n / rate, loads, LATENCY / plan.sets if m * n * plan.sets < 2 * LATENCY else 0)
-    around = (6 if along_sum else 1.5) * m * n + 10
+    else:
+        streams = _streams(kernel, plan, m, n, steps, isa)
+    busy = max(m * n / rate, loads, streams, LATENCY / plan.sets if m * n * plan.sets < 2 * LATENCY else 0)
+    busy += streams / 2
+    around = (4 if along_sum else 1.5) * m * n + 10
     return steps * (busy + 0.7 / (plan.sets if not plan.unrolled else UNROLLED)) + around
+
+
+def _streams(kernel: Contraction, plan: Schedule, m: int, n: int, steps: float, isa: Isa) -> float:
+    """Cycles per step for the vectors that do not come from the nearest cache."""
+    itemsize = DTYPES[kernel.dtype].itemsize
+    total = 0.0
+    for operand, count, is_outer in zip(kernel.operands, (m, n), (not plan.rows_inside, plan.rows_inside), strict=True):
+        if not operand.vector:
+            count = -(-count // (isa.bytes // itemsize))  # of consecutive steps, one line serves several
+        whole = prod(nominal(axis.size) for axis in (*kernel.out, *kernel.summed) if _moves(operand, axis)) * itemsize
+        block = count * steps * isa.bytes
+        if whole > NEAREST and not (is_outer and block <= NEAREST):
+            far = whole > NEXT and not is_outer
+            total += count * LINE[NEXT if far else NEAREST] * isa.bytes / 64
+    return total
+
+
+def _moves(operand: Operand, axis: Axis) -> bool:
+    return axis.name in dict(operand.strides)
 
 
 def block_sizes(size: int, count: int, fixed: bool) -> list[tuple[int, int]]:

@@ -117,12 +117,13 @@ def _stored(value: Array, buffer: Buffer) -> bytes:
 
 
 def _in_panels(array: Array, panels: Panels) -> bytes:
-    """The panels of an array one after the other."""
+    """The panels of an array one after the other, then the columns apart."""
     columns = np.moveaxis(array, panels.axis, -1).reshape(panels.rows, -1)
-    unit = 64 // array.itemsize
-    padded = np.pad(columns, ((0, 0), (0, -columns.shape[1] % unit)))
-    starts = range(0, padded.shape[1], panels.width)
-    return b"".join(np.ascontiguousarray(padded[:, at : at + panels.width]).tobytes() for at in starts)
+    end, unit = columns.shape[1] - panels.apart, 64 // array.itemsize
+    padded = np.pad(columns[:, :end], ((0, 0), (0, -end % unit)))
+    parts = [padded[:, at : at + panels.width] for at in range(0, padded.shape[1], panels.width)]
+    parts.append(np.pad(columns[:, end:].T, ((0, 0), (0, -panels.rows % unit))))
+    return b"".join(np.ascontiguousarray(part).tobytes() for part in parts)
 
 
 def in_memory(value: Array, dtype: DType) -> Array:

@@ -6,20 +6,18 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
-from math import prod
 
 from mlaot.ir import DTYPES, Dim
 from mlaot.lower.isa import Isa
 from mlaot.lower.layout import atom, linear, times
 from mlaot.lower.program import Axis, Contraction, Operand
 from mlaot.lower.schedule import (
-    STREAMED,
     Schedule,
     block_sizes,
     column_names,
     is_along_sum,
     lanes_of,
-    nominal,
+    one_by_one,
     row_names,
     schedule,
 )
@@ -69,8 +67,16 @@ class Piece:
 
 
 def body(kernel: Contraction, isa: Isa) -> tuple[str | Nest, ...]:
-    """The loops of ``kernel`` around its tiles."""
-    return _Tiles(kernel, isa).nest(0, {}, {}, None)
+    """The loops of ``kernel`` around its tiles; rows that fill no block come after the others, in tiles of their own."""
+    plan = schedule(kernel, isa)
+    alone = one_by_one(kernel, plan, isa)
+    blocks = _Tiles(kernel, plan, isa, alone[0] if alone else None).nest(0, {}, {}, None)
+    if alone is None:
+        return blocks
+    name, single = alone
+    rest = _Tiles(kernel, single, isa, None)
+    rest.first[name] = plan.counts[name]
+    return (*blocks, *rest.nest(0, {}, {}, None))
 
 
 def tidy(text: str) -> str:
@@ -81,27 +87,24 @@ def tidy(text: str) -> str:
 class _Tiles:
     """One kernel on one instruction set."""
 
-    def __init__(self, kernel: Contraction, isa: Isa) -> None:
-        self.kernel = kernel
+    def __init__(self, kernel: Contraction, plan: Schedule, isa: Isa, blocks: str | None) -> None:
+        self.kernel, self.plan, self.blocks = kernel, plan, blocks
+        self.first: dict[str, int] = {}  # the size of the blocks along a variable that are done elsewhere
         self.lanes = lanes_of(kernel.dtype, isa)
         self.vector = f"{kernel.dtype}v"
         self.along_sum = is_along_sum(kernel)
-        self.plan: Schedule = schedule(kernel, isa)
         self.rows = [n for n in row_names(kernel) if n in self.plan.counts]
         self.columns = [n for n in column_names(kernel) if n in self.plan.counts]
         self.axes = {axis.name: axis for axis in (*kernel.out, *kernel.summed)}
         self.order = self._order()
 
     def _order(self) -> list[Axis]:
-        """Loops from the outermost: what both operands move along, then what the larger one does; tiled ones inside."""
-        kernel = self.kernel
+        """Loops from the outermost: what both operands move along, then rows and columns; tiled ones inside."""
+        kernel, inside = self.kernel, self.plan.rows_inside
         rows, columns = row_names(kernel), [*column_names(kernel), kernel.lanes]
-        last = kernel.operands[-1]
-        size = prod(nominal(self.axes[name].size) for name, _ in last.strides) * DTYPES[kernel.dtype].itemsize
-        streams = len(kernel.operands) == 2 and size > STREAMED
 
         def rank(axis: Axis) -> tuple[int, int]:
-            group = 0 if axis.name not in rows + columns else 1 + ((axis.name in rows) == streams)
+            group = 0 if axis.name not in rows + columns else 1 + ((axis.name in rows) == inside)
             return group, int(axis.name in self.plan.counts)
 
         return sorted(kernel.out, key=rank)
@@ -131,17 +134,20 @@ class _Tiles:
                 f"for (ptrdiff_t {v} = {found.start}; {v} < {found.end}; {v}{f' += {step}' if step > 1 else '++'}) {{",
                 inner,
             )
-            if found.panel is not None and isinstance(found.panel[0], str):  # narrower tiles than a panel
-                p, width = found.panel
+            if found.panel is not None and found.panel[0] == "p":  # narrower tiles than a panel
+                width = found.panel[1]
                 whole = int(axis.size) // width * width
-                loop = Nest(f"for (ptrdiff_t {p} = 0; {p} < {whole}; {p} += {width}) {{", (loop,))
+                loop = Nest(f"for (ptrdiff_t p = 0; p < {whole}; p += {width}) {{", (loop,))
             result.append(loop)
         return tuple(result)
 
     def _pieces(self, axis: Axis) -> list[Piece]:
         count = self.plan.counts.get(axis.name, 1)
+        if axis.name in self.first:
+            return [Piece(_done(axis.size, self.first[axis.name]), atom(axis.size), 1, 1)]
         if axis.name != self.kernel.lanes:
-            return _row_pieces(axis.size, count)
+            pieces = _row_pieces(axis.size, count)
+            return pieces[:-1] if axis.name == self.blocks else pieces
         panels = next((o.panels for o in self.kernel.operands if o.panels), None)
         if panels is not None:
             assert isinstance(axis.size, int)
@@ -342,7 +348,6 @@ class _Tile:
 
     def _finish_in_loops(self, cells: Sequence[tuple[int, int]], lines: tuple[str, ...]) -> Iterator[str | Nest]:
         names = [self.names[r][c] for r, c in cells]
-        dot = ["dot"] if self.along_sum else [f"sums[{self._flat()}]"]
         single = len(cells) == 1
         at: dict[str, str | Place] = dict(self.at)
         for name, count in zip(self.tiled, self.counts, strict=True):
@@ -350,26 +355,48 @@ class _Tile:
                 step = f" * {self.lanes}" if name == self.kernel.lanes else ""
                 at[name] = f"{self.at[name]} + d_{name}{step}"
         inner: list[str | Nest] = []
+        acc = names[0] if single else f"sums[{self._flat()}]"
         if self.along_sum:
             ctype = "double" if self.kernel.dtype == "f64" else "float"
-            source = names[0] if single else f"sums[{self._flat()}]"
-            inner.append(f"const {ctype} dot = sum_lanes_{self.vector}({source});")
-        elif single:
-            dot = names
+            if single:
+                inner.append(f"const {ctype} dot = sum_lanes_{self.vector}({acc});")
+            else:
+                yield from self._folded(names, ctype)
+                inner.append(f"const {ctype} dot = dots[{self._flat()}];")
+            acc = "dot"
+        elif not single:
+            yield f"const {self.vector} sums[] = {{{', '.join(names)}}};"
         rest = None
         if not self.along_sum and self.piece is not None and self.piece.rest is not None:
             j, size = at[self.kernel.lanes], self._size()
             rest = "rest"
             if any("{rest}" in line for line in lines):
                 inner.append(f"const ptrdiff_t rest = {size} - ({j}) < {self.lanes} ? {size} - ({j}) : {self.lanes};")
-        inner += self._put(lines, dot[0], at, rest)
-        if not single:
-            yield f"const {self.vector} sums[] = {{{', '.join(names)}}};"
+        inner += self._put(lines, acc, at, rest)
         found: tuple[str | Nest, ...] = tuple(inner)
         for name, count in reversed([*zip(self.tiled, self.counts, strict=True)]):
             if count > 1:
                 found = (Nest(f"for (ptrdiff_t d_{name} = 0; d_{name} < {count}; d_{name}++) {{", found),)
         yield from found if not single or len(found) < 2 else (Nest("{", found),)
+
+    def _folded(self, names: Sequence[str], ctype: str) -> Iterator[str]:
+        """The sums of the lanes of many vectors, side by side: neighbours are added until one vector holds them all."""
+        groups = [names[i : i + self.lanes] for i in range(0, len(names), self.lanes)]
+        yield f"{ctype} dots[{len(groups) * self.lanes}];"
+        count = 0
+        for number, group in enumerate(groups):
+            size = 1 << (len(group) - 1).bit_length()
+            found = [*group, *[group[0]] * (size - len(group))]
+            half = self.lanes // 2
+            while half:
+                pairs = zip(found[::2], found[1::2], strict=True) if len(found) > 1 else [(found[0], found[0])]
+                made: dict[tuple[str, str], str] = {}
+                found = [made.setdefault(pair, f"h{count + len(made)}") for pair in pairs]
+                for (x, y), name in made.items():
+                    yield f"const {self.vector} {name} = fold{half}_{self.vector}({x}, {y});"
+                count += len(made)
+                half //= 2
+            yield f"store_{self.vector}(dots + {number * self.lanes}, {found[0]});"
 
     def _size(self) -> Dim | str:
         return atom(next(axis.size for axis in self.kernel.out if axis.name == self.kernel.lanes))
@@ -404,6 +431,7 @@ def _offsets(names: Sequence[str], counts: Mapping[str, int]) -> list[dict[str, 
 
 
 def _row_pieces(size: Dim, count: int) -> list[Piece]:
+    """Blocks of ``count`` rows; of an unknown number, as many as there are, then a third as large, then single rows."""
     if isinstance(size, int):
         pieces, start = [], 0
         for extent, step in block_sizes(size, count, True):
@@ -414,12 +442,17 @@ def _row_pieces(size: Dim, count: int) -> list[Piece]:
     if count == 1:
         return [Piece("0", text, 1, 1)]
     third = max(count // 3, 1)
-    whole = f"{text} / {count} * {count}"
     pieces = [Piece("0", f"{text} - {count - 1}", count, count)]
     if third > 1:
-        pieces.append(Piece(whole, f"{text} - {third - 1}", third, third))
-        whole = f"{whole} + {text} % {count} / {third} * {third}"
-    return [*pieces, Piece(whole, text, 1, 1)]
+        pieces.append(Piece(f"{text} / {count} * {count}", f"{text} - {third - 1}", third, third))
+    return [*pieces, Piece(_done(size, count), text, 1, 1)]
+
+
+def _done(size: Dim, count: int) -> str:
+    """How many rows are in blocks of ``count`` and of a third of that."""
+    text, third = atom(size), max(count // 3, 1)
+    whole = f"{text} / {count} * {count}"
+    return whole if third == 1 else f"{whole} + {text} % {count} / {third} * {third}"
 
 
 def _lane_pieces(size: Dim, count: int, lanes: int) -> list[Piece]:
@@ -453,14 +486,14 @@ def _vector_pieces(begin: int, size: int, count: int, lanes: int, panel: tuple[s
 def _panel_pieces(size: int, count: int, lanes: int, width: int, unit: int) -> list[Piece]:
     """Whole panels in blocks that divide them, then the last one, which is a multiple of ``unit`` wide."""
     whole, vectors = size // width * width, width // lanes
-    count = next(n for n in range(min(count, vectors), 0, -1) if vectors % n == 0)
+    part = next(n for n in range(min(count, vectors), 0, -1) if vectors % n == 0)
     pieces: list[Piece] = []
     if whole == width:
-        pieces.append(Piece("0", str(width), count * lanes, count, None, (0, width)))
-    elif whole and count == vectors:
-        pieces.append(Piece("0", str(whole), width, count, None, ("j", width)))
+        pieces.append(Piece("0", str(width), part * lanes, part, None, (0, width)))
+    elif whole and part == vectors:
+        pieces.append(Piece("0", str(whole), width, part, None, ("j", width)))
     elif whole:
-        pieces.append(Piece("p", f"p + {width}", count * lanes, count, None, ("p", width)))
+        pieces.append(Piece("p", f"p + {width}", part * lanes, part, None, ("p", width)))
     if size > whole:
         last = (whole, -(-(size - whole) // unit) * unit)
         pieces += _vector_pieces(whole, size, count, lanes, last)

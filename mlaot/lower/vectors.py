@@ -33,7 +33,8 @@ COMBINE = {
     "max_lanes": "max_{t}(x, other)",
     "min_lanes": "min_{t}(x, other)",
 }
-VECTOR = {"lane", "store_mask", "any", *COMBINE}
+FOLD = {f"fold{half}": half for half in (1, 2, 4, 8)}
+VECTOR = {"lane", "store_mask", "any", *COMBINE, *FOLD}
 # Parts of the functions below: for either dtype, for one, or for either in a file of its own.
 PARTS = {
     *("head", "excess", "exp_parts", "log_fraction", "log_pair", "log_edges", "log_plus", "log1p_plus"),
@@ -114,6 +115,8 @@ def _template(family: str, source: str, dtype: str, form: str) -> str:
         family = f"{family}_as"
     elif family in COMBINE:
         family = "lanes"
+    elif family in FOLD:
+        family = "fold"
     elif family in TWO_FILES:
         family = f"{family}_{dtype}"
     elif family in MATH and not form:
@@ -164,6 +167,10 @@ def _context(name: str, family: str, source: str, dtype: str, form: str, isa: Is
         "arguments": list(ARGUMENTS.get(family, "x")),
         "combine": COMBINE.get(family, "").format(t=dtype + form),
         "lane_list": lambda text: ", ".join(text.replace("$", str(i)) for i in range(lanes)),
+        "half": FOLD.get(family, 0),
+        "folded": lambda start: ", ".join(
+            str(i + start) for i in range(2 * lanes) if i % (2 * FOLD[family]) < FOLD[family]
+        ),
         "halves_of": lambda n: [n >> i for i in range(1, n.bit_length())],
         "swapped": lambda n, half: ", ".join(str(i ^ half) for i in range(n)),
         "polynomial": lambda x, coefficients: polynomial(x, coefficients, dtype),
