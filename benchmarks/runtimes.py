@@ -156,7 +156,7 @@ class Runtime:
     def __init__(self, peer: str, python: str, folder: Path) -> None:
         environ = os.environ | {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
         self.log = open(folder / f"{peer}.log", "w")  # noqa: SIM115 - as long as the process
-        command = [python, HERE / "peers.py", peer, folder]
+        command = [python, str(HERE / "peers.py"), peer, str(folder)]
         self.process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.log, text=True, env=environ
         )
@@ -195,10 +195,10 @@ def start(built: Built, peer: str, pythons: dict[str, str]) -> Runtime | None:
         out(f"  {built.name}: {peer} does not run: {error}")
         return None
     outputs = np.load(built.folder / f"{peer}.npz").values()
-    error = largest_error(outputs, built.reference)
-    if error < TOLERANCE:
+    difference = largest_error(outputs, built.reference)
+    if difference < TOLERANCE:
         return runtime
-    out(f"  {built.name}: {peer} gives other outputs, an error of {error:.1e} of the largest")
+    out(f"  {built.name}: {peer} gives other outputs, an error of {difference:.1e} of the largest")
     runtime.end()
     return None
 
@@ -207,7 +207,7 @@ def make(folder: Path, file: str, pythons: dict[str, str]) -> None:
     package = MAKERS[file][1]
     if package not in pythons:
         raise RuntimeError(f"{file} is made by {package}, which is not in this environment; --python {package}=PATH")
-    command = [pythons[package], HERE / "peers.py", "--make", file, folder]
+    command = [pythons[package], str(HERE / "peers.py"), "--make", file, str(folder)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         raise RuntimeError(f"{file}: {done.stderr.strip().splitlines()[-1]}")
