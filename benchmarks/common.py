@@ -5,20 +5,27 @@ from __future__ import annotations
 import importlib.util
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from mlaot.build.toolchain import compile_module, find_compiler
 from mlaot.generate import compile_model, program_files, write
+from mlaot.lower.program import Program
 from mlaot.settings import ISAS
 
 
 def build(declared: Any, name: str, folder: Path, isas: tuple[str, ...] = ISAS) -> Path:
     """The path of the extension module ``name`` made of a declared model."""
-    write(program_files(compile_model(declared, f"{name}.{name}", isas)), folder)
+    return compile_program(compile_model(declared, f"{name}.{name}", isas), name, folder)
+
+
+def compile_program(program: Program, name: str, folder: Path) -> Path:
+    """The same of a program; its C is in ``folder`` too."""
+    write(program_files(program), folder)
     library = folder / f"{name}.abi3.so"
-    compile_module(folder, name, isas, library, find_compiler())
+    compile_module(folder, name, program.module.isas, library, find_compiler())
     return library
 
 
@@ -42,3 +49,23 @@ def out(*words: object) -> None:
     """Print at once."""
     print(*words, flush=True)
     sys.stdout.flush()
+
+
+def table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Print a table, the first column left-aligned; by rich where that is installed."""
+    try:
+        from rich.box import SIMPLE
+        from rich.console import Console
+        from rich.table import Table
+    except ImportError:
+        widths = [max(map(len, column)) for column in zip(heads, *rows, strict=True)]
+        for line in (heads, *rows):
+            first, *others = (f"{word:{'<' if i == 0 else '>'}{widths[i]}}" for i, word in enumerate(line))
+            out("  ".join([first, *others]))
+        return
+    shown = Table(box=SIMPLE)
+    for i, head in enumerate(heads):
+        shown.add_column(head, justify="left" if i == 0 else "right")
+    for line in rows:
+        shown.add_row(*line)
+    Console(width=None if sys.stdout.isatty() else 200).print(shown)

@@ -1,0 +1,90 @@
+"""The comparison with other runtimes: what it counts, and one small workload all the way."""
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests import projects
+
+FOLDER = projects.ROOT / "benchmarks"
+
+
+@pytest.fixture
+def bench(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """Imports a script of the benchmarks by its name."""
+    monkeypatch.syspath_prepend(str(FOLDER))
+    before = set(sys.modules)
+
+    def load(name: str) -> ModuleType:
+        return __import__(name)
+
+    yield load
+    for name in set(sys.modules) - before:
+        if str(getattr(sys.modules[name], "__file__", "")).startswith(str(FOLDER)):
+            del sys.modules[name]
+
+
+def test_cost_is_what_the_network_does(bench: Any) -> None:
+    workloads, limits = bench("workloads"), bench("limits")
+    first, second = 2 * 28 * 28 * 6 * 25, 2 * 10 * 10 * 16 * 6 * 25
+    rest = 2 * (400 * 120 + 120 * 84 + 84 * 10)
+    weights = 4 * (6 * 26 + 16 * 151 + 401 * 120 + 121 * 84 + 85 * 10)
+    found = limits.cost(workloads.declare("w4_lenet_b1"), {"batch": 1})
+    assert found == limits.Cost(first + second + rest, weights, weights)
+    trained = limits.cost(workloads.declare("t2_lenet_b64"), {"batch": 64})  # images get no gradient
+    assert trained == limits.Cost(64 * (2 * first + 3 * (second + rest)), weights, 2 * weights)
+
+
+def test_cost_of_a_recurrence_is_that_of_all_steps(bench: Any) -> None:
+    workloads, limits = bench("workloads"), bench("limits")
+    found = limits.cost(workloads.declare("w8_lstm_b1"), {})
+    assert found.flops == 50 * 2 * 512 * (64 + 128)
+    assert found.traffic == found.weights + 49 * 4 * (512 * 128 + 512)
+
+
+def test_seeded_weights_do_not_depend_on_each_other(bench: Any) -> None:
+    seeded = bench("networks").seeded_weights
+    alone, two = seeded({"a.weight": (3, 4)}), seeded({"b.bias": (3,), "a.weight": (3, 4)})
+    np.testing.assert_array_equal(alone["a.weight"], two["a.weight"])
+
+
+def test_a_network_takes_given_weights_by_name(bench: Any, tmp_path: Path) -> None:
+    workloads = bench("workloads")
+    given = {"layers.0.weight": np.ones((4, 2), np.float32), "layers.0.bias": np.zeros(4, np.float32)}
+    given |= {"layers.1.weight": np.ones((1, 4), np.float32), "layers.1.bias": np.zeros(1, np.float32)}
+    np.savez(tmp_path / "weights_xor.npz", **given)
+    model = workloads.declare("w1_xor_b1", workloads.given_weights("w1_xor_b1", tmp_path))
+    expected = 1 / (1 + np.exp(-4 * np.tanh(0.75)))
+    np.testing.assert_allclose(model(np.array([[0.25, 0.5]], np.float32)), [[expected]], rtol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["w1_xor_b1", "t1_mlp_b64"])
+def test_a_workload_is_checked_and_timed(name: str, tmp_path: Path) -> None:
+    figures = tmp_path / "figures.json"
+    arguments = ("--work", name, "--peers", "", "--rounds", "1", "--ms", "1", "--json", figures, "--keep", tmp_path)
+    printed = projects.run(FOLDER / "runtimes.py", *arguments)
+    assert name in printed
+    found = json.loads(figures.read_text())[name]
+    assert found["seconds"]["mlaot"] > 0 and found["limit"] > 0 and found["by"] in ("flops", "bytes", "call")
+    assert (tmp_path / name / "nn_base.c").exists()
+
+
+def test_other_outputs_are_an_error(bench: Any) -> None:
+    largest_error = bench("runtimes").largest_error
+    right = np.array([[1.0, 100.0]])
+    assert largest_error([np.array([1.0, 100.0], np.float32)], [right]) == 0
+    assert largest_error([np.array([2.0, 100.0], np.float32)], [right]) == pytest.approx(0.01)
+    assert largest_error([np.array([np.nan, 100.0], np.float32)], [right]) == float("inf")
+
+
+def test_a_project_of_a_workload(bench: Any, tmp_path: Path) -> None:
+    place = bench("subject").write_project("t1_mlp_b64", None, tmp_path / "project")
+    assert place == {"module": "nn_t1_mlp_b64.training", "function": "run"}
+    projects.run("-m", "mlaot", "emit", tmp_path / "project", "--out", tmp_path / "c")
+    assert (tmp_path / "c" / "nn_t1_mlp_b64.nn" / "nn.c").exists()
