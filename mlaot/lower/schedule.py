@@ -93,7 +93,7 @@ def schedule(kernel: Contraction, isa: Isa) -> Schedule:
 
 
 def one_by_one(kernel: Contraction, plan: Schedule, isa: Isa) -> tuple[str, Schedule] | None:
-    """The variable of unknown extent that ``plan`` has blocks of, and the best schedule for what no block is full of."""
+    """The variable of unknown extent that ``plan`` has blocks of, and the best schedule for what fills none."""
     for axis in kernel.out:
         if not isinstance(axis.size, int) and axis.name != kernel.lanes and plan.counts.get(axis.name, 1) > 1:
             alone = replace(kernel, out=tuple(replace(a, size=1) if a is axis else a for a in kernel.out))

@@ -67,7 +67,7 @@ class Piece:
 
 
 def body(kernel: Contraction, isa: Isa) -> tuple[str | Nest, ...]:
-    """The loops of ``kernel`` around its tiles; rows that fill no block come after the others, in tiles of their own."""
+    """The loops of ``kernel`` around its tiles; rows that fill no block come last, in tiles of their own."""
     plan = schedule(kernel, isa)
     alone = one_by_one(kernel, plan, isa)
     blocks = _Tiles(kernel, plan, isa, alone[0] if alone else None).nest(0, {}, {}, None)
