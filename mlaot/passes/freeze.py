@@ -11,12 +11,12 @@ statistics costs nothing. A value takes the place of the weights it is made of o
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
 from mlaot.evaluate import evaluate
-from mlaot.ir import Graph, Node, Type
+from mlaot.ir import Graph, Node, Type, users
 from mlaot.ir.dims import product
 from mlaot.ir.module import Module
 from mlaot.ops import Op
@@ -38,7 +38,7 @@ def freeze(module: Module) -> None:
         return
     for graph in module.graphs.values():
         is_fixed = fixed_by(module)
-        rewrite(graph, rules(is_fixed))
+        rewrite(graph, rules(is_fixed, users(graph.nodes())))
         _compute(module, graph, is_fixed)
 
 
@@ -61,8 +61,8 @@ def fixed_by(module: Module) -> IsFixed:
     return is_fixed
 
 
-def rules(is_fixed: IsFixed) -> dict[Op | None, tuple[Rule, ...]]:
-    """The rules, for a module whose fixed nodes are known."""
+def rules(is_fixed: IsFixed, used: Mapping[Node, Sequence[Node]]) -> dict[Op | None, tuple[Rule, ...]]:
+    """The rules, for a module whose fixed nodes are known, and who reads what."""
 
     def parts(node: Node) -> tuple[Node, Node] | None:
         """The argument that varies and the one that is fixed, where the first is made of a product with weights."""
@@ -81,7 +81,7 @@ def rules(is_fixed: IsFixed) -> dict[Op | None, tuple[Rule, ...]]:
     def times_fixed(node: Node) -> Node | None:
         """contract(x, w) * s => contract(x, w * s), (x + b) * s => x * s + b * s"""
         found = parts(node) if len(node.args) == 2 else None
-        if found is None:
+        if found is None or len(used.get(found[0], ())) > 1:  # another reader wants it without the scale
             return None
         x, scale = found
         if x.op is red.contract:

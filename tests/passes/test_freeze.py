@@ -98,3 +98,14 @@ def test_training_keeps_its_weights() -> None:
         return net(x) * 2.0
 
     assert set(passes.run("m", model.trace()).parameters) == {"weight", "bias"}
+
+
+def test_a_product_that_is_read_without_the_scale_too_is_not_doubled() -> None:
+    w = np.ones((64, 32), np.float32)
+
+    @mlaot.model
+    def f(x: mlaot.f32[8, 64]) -> Any:  # type: ignore[valid-type]
+        return mlaot.gelu(x @ w)
+
+    graph = passes.run("m", f.trace()).graphs["forward"]
+    assert [n.op.name for n in graph.nodes()].count("contract") == 1
