@@ -50,6 +50,7 @@ class Group:
     closed: bool = False
     first: Node | None = None
     into: Group | None = None  # the group it was merged into
+    placed: set[int] = field(default_factory=set)  # arguments that lie where the group would copy them
 
 
 def cheap_nodes(graph: Graph) -> set[Node]:
@@ -83,7 +84,20 @@ def fuse(graph: Graph) -> tuple[list[Group], dict[Node, Group]]:
         n for n in graph.nodes() if n.op in AGAIN and n not in cheap and n not in outputs | written and n.type.shape
     }
 
+    def unite(node: Node) -> None:
+        """Make one of the row groups that a node reads from, where they are of one level and space."""
+        sources = dict.fromkeys(home[base] for _, base in _sources(node, again) if base in home)
+        top = max((g.level for g in sources), default=0)
+        latest = [g for g in sources if g.level == top and g.kind in ("rows", "loops") and not g.closed]
+        for other in latest[1:]:
+            first = latest[0]
+            if _space(other) == _space(first) and len(first.nodes) + len(other.nodes) <= MOST:
+                _absorb(first, other)
+                home.update(dict.fromkeys([n for n in other.nodes if home.get(n) is other], first))
+
     def choose(node: Node) -> Group:
+        if node.op is not ew.copy and node not in written:
+            unite(node)
         group = _candidate(node, home, again) if node.op is not ew.copy else None
         if group is not None and (node in written or group.closed):
             own = group.members | {node}
@@ -124,7 +138,7 @@ def fuse(graph: Graph) -> tuple[list[Group], dict[Node, Group]]:
             home[node].members.add(node)
             continue
         place(node)
-    merged = _merge(sorted(dict.fromkeys(groups), key=lambda g: g.level))
+    merged = _merge(sorted([g for g in dict.fromkeys(groups) if g.into is None], key=lambda g: g.level))
     position = {node: i for i, node in enumerate(graph.nodes())}
     for group in merged:
         if group.kind in ("rows", "loops"):
@@ -133,11 +147,11 @@ def fuse(graph: Graph) -> tuple[list[Group], dict[Node, Group]]:
 
 
 def _merge(groups: list[Group]) -> list[Group]:
-    """Row groups of one level and space as one kernel: groups of a level never read each other."""
+    """Row groups of one level and space as one kernel."""
     open_: dict[tuple[object, ...], Group] = {}
     kept: list[Group] = []
     for group in groups:
-        key = (group.level, group.dtype, group.rows, group.columns)
+        key = _space(group)
         target = open_.get(key)
         if group.kind not in ("rows", "loops") or group.closed:
             kept.append(group)
@@ -145,10 +159,20 @@ def _merge(groups: list[Group]) -> list[Group]:
             open_[key] = group
             kept.append(group)
         else:
-            target.nodes += [n for n in group.nodes if n not in target.members]
-            target.members |= group.members
-            group.into = target
+            _absorb(target, group)
     return kept
+
+
+def _space(group: Group) -> tuple[object, ...]:
+    """What groups have in common that can be one: groups of a level never read each other."""
+    return (group.level, group.kind, group.dtype, group.rows, group.columns)
+
+
+def _absorb(group: Group, other: Group) -> None:
+    """Take over the nodes of another group."""
+    group.nodes += [n for n in other.nodes if n not in group.members]
+    group.members |= other.members
+    other.into = group
 
 
 def _reads_as_is(node: Node, base: Node, group: Group) -> bool:
