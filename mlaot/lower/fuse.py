@@ -79,6 +79,7 @@ def fuse(graph: Graph) -> tuple[list[Group], dict[Node, Group]]:
     used = users(graph.nodes())
     home: dict[Node, Group] = {}
     groups: list[Group] = []
+    order: dict[Group, int] = {}
     cheap = cheap_nodes(graph)
     again = {
         n for n in graph.nodes() if n.op in AGAIN and n not in cheap and n not in outputs | written and n.type.shape
@@ -95,9 +96,21 @@ def fuse(graph: Graph) -> tuple[list[Group], dict[Node, Group]]:
                 _absorb(first, other)
                 home.update(dict.fromkeys([n for n in other.nodes if home.get(n) is other], first))
 
+    def wait(node: Node) -> None:
+        """Put the last product that a node reads, if nothing else does, behind the others, to take it in."""
+        sources = {home[base] for _, base in _sources(node, again) if base in home}
+        products = [g for g in sources if g.kind == "contraction" and not g.closed and not outputs & g.members]
+        last = max(products, key=lambda g: (g.level, order[g]), default=None)
+        if last is None or any(u is not node and u not in last.members for n in last.nodes for u in used[n]):
+            return
+        level = 1 + max((g.level for g in sources if g is not last), default=0)
+        if level > last.level and _fits(node, last, home, again, level):
+            last.level = level
+
     def choose(node: Node) -> Group:
         if node.op is not ew.copy and node not in written:
             unite(node)
+            wait(node)
         group = _candidate(node, home, again) if node.op is not ew.copy else None
         if group is not None and (node in written or group.closed):
             own = group.members | {node}
@@ -121,6 +134,7 @@ def fuse(graph: Graph) -> tuple[list[Group], dict[Node, Group]]:
         for base in pending(node):
             _inline(base, group, home)
         groups.append(group)
+        order.setdefault(group, len(order))
         group.first = group.first or node
         if node not in group.members:  # what is computed again may be there already
             group.nodes.append(node)
@@ -240,14 +254,16 @@ def _candidate(node: Node, home: dict[Node, Group], again: set[Node]) -> Group |
     return max(fitting, key=lambda g: g.level, default=None)
 
 
-def _fits(node: Node, group: Group, home: dict[Node, Group], again: set[Node]) -> bool:
+def _fits(node: Node, group: Group, home: dict[Node, Group], again: set[Node], level: int | None = None) -> bool:
+    """Whether a group, if it were of that level, can take a node in."""
+    level = group.level if level is None else level
     if len(group.nodes) >= MOST or group.kind == "single" or not _suits(node, group):
         return False
     for found, base in _sources(node, again):
         if home.get(base) is group:
             if not (found is base or (group.kind == "rows" and _is_row_value(found, base, group))):
                 return False
-        elif base in home and home[base].level >= group.level:
+        elif base in home and home[base].level >= level:
             return False
     if group.kind == "contraction":
         whole = all(a.find().type.dtype is node.type.dtype for a in node.args)

@@ -15,6 +15,7 @@ from mlaot.ir.module import Module
 from mlaot.passes import (
     barriers,
     canonical,
+    concat_products,
     contract,
     convolution,
     entries,
@@ -113,6 +114,7 @@ PIPELINE: tuple[Stage, ...] = (
     each(prune.prune),
     each(convolution.convolution),
     each(contract.contract),
+    each(concat_products.concat_products),
     freeze_weights,
     each(reciprocal.reciprocal),
     each(fold.fold),
