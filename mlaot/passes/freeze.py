@@ -62,7 +62,7 @@ def fixed_by(module: Module) -> IsFixed:
 
 
 def rules(is_fixed: IsFixed, used: Mapping[Node, Sequence[Node]]) -> dict[Op | None, tuple[Rule, ...]]:
-    """The rules, for a module whose fixed nodes are known, and who reads what."""
+    """The rules, for a module whose fixed nodes are known; a product that several nodes read is computed once."""
 
     def parts(node: Node) -> tuple[Node, Node] | None:
         """The argument that varies and the one that is fixed, where the first is made of a product with weights."""
@@ -72,6 +72,8 @@ def rules(is_fixed: IsFixed, used: Mapping[Node, Sequence[Node]]) -> dict[Op | N
         return None
 
     def is_affine(node: Node) -> bool:
+        if len(used.get(node, ())) > 1:
+            return False
         if node.op is red.contract:
             return is_fixed(node.arg(0)) != is_fixed(node.arg(1))
         if node.op in (ew.add, ew.sub, ew.mul) and len(node.args) == 2:
@@ -81,7 +83,7 @@ def rules(is_fixed: IsFixed, used: Mapping[Node, Sequence[Node]]) -> dict[Op | N
     def times_fixed(node: Node) -> Node | None:
         """contract(x, w) * s => contract(x, w * s), (x + b) * s => x * s + b * s"""
         found = parts(node) if len(node.args) == 2 else None
-        if found is None or len(used.get(found[0], ())) > 1:  # another reader wants it without the scale
+        if found is None:
             return None
         x, scale = found
         if x.op is red.contract:
