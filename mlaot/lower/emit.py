@@ -86,6 +86,8 @@ class Emitter:
 
     def buffer(self, buffer: Buffer, *, written: bool = False) -> str:
         """The kernel's name for a buffer; work buffers are ``t0``, ``t1``.. in order of use."""
+        while buffer.within is not None and buffer.start == 0:  # one pointer to what is read and written
+            buffer = buffer.within
         known = self._params.get(id(buffer))
         if known is None:
             temporaries = sum(p.buffer.where == "work" for p in self._params.values())

@@ -12,7 +12,7 @@ from mlaot.lower.program import Buffer, Panels
 from mlaot.ops import reduction as red
 from mlaot.ops import structure as st
 from mlaot.ops.control import constants_of
-from mlaot.ops.kinds import VECTORS, is_narrow, is_view
+from mlaot.ops.kinds import VECTORS, is_narrow, is_view, root_of
 
 PANEL = 256  # bytes of a panel's row: four of the widest vectors
 APART = 2  # columns that would make a vector of their own, mostly empty, and are better done as dot products
@@ -52,6 +52,22 @@ def slice_buffer(buffer: Buffer, start: Dim, lead: int = 0) -> Buffer:
     """The part of ``buffer`` that begins at the element ``start``, without its first ``lead`` axes."""
     name, strides = buffer.name, buffer.strides[lead:]
     return Buffer(name, buffer.dtype, buffer.shape[lead:], strides, "slice", buffer.dense, buffer, start)
+
+
+def behind_reshape(buffer: Buffer, node: Node) -> tuple[Node, Buffer]:
+    """What a kernel computes for the root ``node`` that goes into ``buffer``, and the buffer in that value's shape."""
+    value = root_of(node)
+    if value.type.shape == buffer.shape:
+        return value, buffer
+    shape = value.type.shape
+    strides = _spread([s for s, d in zip(buffer.strides, buffer.shape, strict=True) if d != 1], shape)
+    return value, Buffer(buffer.name, buffer.dtype, shape, strides, "slice", True, buffer)
+
+
+def _spread(strides: Sequence[Dim], shape: Sequence[Dim]) -> tuple[Dim, ...]:
+    """A stride for each axis, given those of axes of more than one element."""
+    rest = iter(strides)
+    return tuple(0 if d == 1 else next(rest) for d in shape)
 
 
 def atom(value: Dim) -> str:
@@ -151,7 +167,7 @@ def _unit_axes(node: Node, inner: Access) -> Access | None:
     if not is_view(node):
         return None
     kept = [s for s, d in zip(inner.strides, node.arg(0).type.shape, strict=True) if d != 1]
-    return replace(inner, strides=tuple(0 if d == 1 else kept.pop(0) for d in node.type.shape))
+    return replace(inner, strides=_spread(kept, node.type.shape))
 
 
 def panels_of(graphs: Iterable[Graph], name: str) -> Panels | None:
@@ -214,6 +230,8 @@ def slot_strides(graphs: Iterable[Graph], name: str) -> tuple[int, ...]:
         return tuple(int(s) for s in row_major(shape, itemsize, dense=False))
     rows = (int(padded(shape[1], itemsize)), 1)
     columns = (1, int(padded(shape[0], itemsize)))
+    if 1 in shape:  # read as a vector
+        return rows if shape[0] == 1 else columns
     return min((rows, columns), key=lambda strides: _cost(graphs, name, strides, itemsize))
 
 

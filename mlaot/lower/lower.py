@@ -12,7 +12,7 @@ from mlaot.ir.subgraph import subgraphs
 from mlaot.lower.contraction import operands
 from mlaot.lower.emit import c_name
 from mlaot.lower.fuse import Group, fuse
-from mlaot.lower.layout import Access, caller_buffer
+from mlaot.lower.layout import Access, behind_reshape, caller_buffer
 from mlaot.lower.plan import plan
 from mlaot.lower.program import Buffer, Entry, Module, Port, Procedure, Program
 from mlaot.lower.region import Fused, region
@@ -21,7 +21,7 @@ from mlaot.ops import elementwise as ew
 from mlaot.ops import reduction as red
 from mlaot.ops import structure as st
 from mlaot.ops.base import conditions
-from mlaot.ops.kinds import base_of, is_free, is_stored, is_view
+from mlaot.ops.kinds import base_of, is_free, is_stored, is_view, root_of
 
 TILE = 240  # rows
 CACHE = 512 * 1024  # bytes
@@ -74,11 +74,11 @@ def _procedure(name: str, graph: Graph, storage: Storage, model: Model) -> Proce
 def _overwrites(graph: Graph, home: dict[Node, Group]) -> bool:
     """Whether a kernel that writes a slot still reads other elements of it than the one it writes."""
     for slot, node in graph.writes.items():
-        source, group = graph.inputs[slot], home[node.find()]
+        source, group = graph.inputs[slot], home[root_of(node)]
         for member in group.nodes:
             moves = group.kind == "single" or (group.kind == "contraction" and member is group.nodes[0])
             for a in member.args:
-                if base_of(a) is source and (moves or a.find() is not source):
+                if base_of(a) is source and (moves or root_of(a) is not source):
                     return True
     return False
 
@@ -114,9 +114,9 @@ def _in_place(name: str, graph: Graph, fused: Fused, storage: Storage, model: Mo
         accesses[node] = Access(buffer, buffer.strides)
     targets: dict[Node, list[Buffer]] = {}
     for key, node in graph.outputs.items():
-        targets.setdefault(node.find(), []).append(caller_buffer(key, node.find().type, "output"))
+        _write(targets, node, caller_buffer(key, node.find().type, "output"))
     for slot, node in graph.writes.items():
-        targets.setdefault(node.find(), []).append(storage.buffers[slot])
+        _write(targets, node, storage.buffers[slot])
     ordered, needed = region(graph, accesses, targets, storage, fused=fused)
     offsets, size = plan([step for _, step in ordered])
     limits = {n.arg(0): int(n.attrs["classes"]) for n in graph.nodes() if n.op is st.one_hot}
@@ -138,6 +138,11 @@ def _in_place(name: str, graph: Graph, fused: Fused, storage: Storage, model: Mo
         len([group for group, _ in ordered if group in needed]),
         {id(b): o for b, o in storage.offsets.items()},
     )
+
+
+def _write(targets: dict[Node, list[Buffer]], node: Node, buffer: Buffer) -> None:
+    value, target = behind_reshape(buffer, node)
+    targets.setdefault(value, []).append(target)
 
 
 def _tile(workspace: Dim) -> int:

@@ -9,7 +9,7 @@ from graphlib import TopologicalSorter
 from mlaot.ir import Dim, Graph, Node, Subgraph, Type, dim
 from mlaot.lower.contraction import contraction_kernel
 from mlaot.lower.fuse import Group, fuse
-from mlaot.lower.layout import Access, slice_buffer, times, view, work_buffer
+from mlaot.lower.layout import Access, behind_reshape, slice_buffer, times, view, work_buffer
 from mlaot.lower.loops import loops_kernel
 from mlaot.lower.program import Branch, Buffer, Loop, Param, Plain, Step
 from mlaot.lower.program import Sequence as Steps
@@ -17,7 +17,7 @@ from mlaot.lower.rows import needs_buffer, rows_kernel
 from mlaot.lower.single import indices, nest, single_kernel
 from mlaot.lower.storage import Storage
 from mlaot.ops import structure as st
-from mlaot.ops.kinds import base_of, is_view
+from mlaot.ops.kinds import base_of, is_view, root_of
 
 Fused = tuple[list[Group], dict[Node, Group]]
 Stores = dict[Node, list[Buffer]]
@@ -58,7 +58,7 @@ def region(
             steps[group] = control(_Control(group, accesses, stores, storage, depth))
         else:
             steps[group] = BUILDERS[group.kind](group, accesses, stores)
-    needed = _ancestors({home[n.find()] for n in graph.outputs.values()}, home)
+    needed = _ancestors({home[root_of(n)] for n in graph.outputs.values()}, home)
     return [(group, steps[group]) for group in _order(groups, home, steps, needed)], needed
 
 
@@ -144,8 +144,9 @@ class _Control:
         graph.outputs = {f"r{i}": outputs[i] for i in wanted if wanted[i]}
         targets: Stores = {}
         for i, buffers in wanted.items():
-            if buffers:
-                targets.setdefault(outputs[i], []).extend(buffers)
+            for buffer in buffers:
+                value, target = behind_reshape(buffer, outputs[i])
+                targets.setdefault(value, []).append(target)
         accesses = dict(zip(graph.inputs.values(), given, strict=True))
         ordered, _ = region(graph, accesses, targets, self.storage, depth=self.depth + 1)
         return tuple(step for _, step in ordered)

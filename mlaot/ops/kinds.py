@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from mlaot.ir import Dim, Node, Type
+from mlaot.ir.dims import names, product, substitute
 from mlaot.ops import elementwise as ew
 from mlaot.ops import reduction as red
 from mlaot.ops import structure as st
@@ -32,10 +33,47 @@ def _without_ones(shape: Sequence[Dim]) -> tuple[Dim, ...]:
     return tuple(d for d in shape if d != 1)
 
 
+def regrouped(source: Sequence[Dim], target: Sequence[Dim]) -> list[tuple[list[int], list[int]]] | None:
+    """How a reshape divides axes: groups of axes of both shapes that hold the same elements, smallest ones first.
+
+    Axes of one element are in no group. None where the shapes hold no elements, or extents cannot be compared.
+    """
+    groups: list[tuple[list[int], list[int]]] = []
+    left = [i for i, d in enumerate(source) if d != 1]
+    right = [i for i, d in enumerate(target) if d != 1]
+    if 0 in source or 0 in target:
+        return None
+    while left and right:
+        before, after = [left.pop(0)], [right.pop(0)]
+        sizes = source[before[0]], target[after[0]]
+        while sizes[0] != sizes[1]:
+            if _estimate(sizes[0]) < _estimate(sizes[1]) and left:
+                before.append(left.pop(0))
+            elif right:
+                after.append(right.pop(0))
+            else:
+                return None
+            sizes = product(tuple(source[i] for i in before)), product(tuple(target[i] for i in after))
+        groups.append((before, after))
+    return groups if not left and not right else None
+
+
+def _estimate(value: Dim) -> int:
+    return substitute(value, dict.fromkeys(names(value), 1009))
+
+
 def base_of(node: Node) -> Node:
     """The value that a chain of views looks at."""
     node = node.find()
     while is_view(node):
+        node = node.arg(0)
+    return node
+
+
+def root_of(node: Node) -> Node:
+    """What a kernel computes for an output or a slot: the value without axes of one element that a reshape put in."""
+    node = node.find()
+    while node.op is st.reshape and is_view(node):
         node = node.arg(0)
     return node
 

@@ -15,7 +15,7 @@ from mlaot.ops import elementwise as ew
 from mlaot.ops import reduction as red
 from mlaot.ops import structure as st
 from mlaot.ops.control import cond, scan, while_
-from mlaot.ops.kinds import REDUCTIONS, base_of, is_free, is_narrow, is_reduction, is_stored, is_view
+from mlaot.ops.kinds import REDUCTIONS, base_of, is_free, is_narrow, is_reduction, is_stored, is_view, root_of
 from mlaot.passes.rewrite import Rule, rewrite
 
 CONTROL = (scan, while_, cond)
@@ -47,7 +47,8 @@ def legalize(graph: Graph) -> None:
     used = users(graph.nodes())
     for roots in (graph.outputs, graph.writes):
         for name, node in roots.items():
-            found = node.find()
-            read_on = roots is graph.outputs and bool(used[found])  # kernels read padded rows, callers get dense ones
-            if is_view(found) or is_stored(base_of(found)) or is_free(found) or (read_on and found.type.shape):
+            found, value = node.find(), root_of(node)
+            readers = [u for n in {found, value} for u in used[n] if u is not found]
+            read_on = roots is graph.outputs and bool(readers)  # kernels read padded rows, callers get dense ones
+            if is_view(value) or is_stored(base_of(found)) or is_free(found) or (read_on and found.type.shape):
                 roots[name] = ew.copy(found)
