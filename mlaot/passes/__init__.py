@@ -14,6 +14,7 @@ from mlaot.ir import Graph, dim, verify
 from mlaot.ir.module import Module
 from mlaot.passes import (
     barriers,
+    blocked,
     canonical,
     contract,
     convolution,
@@ -81,6 +82,11 @@ def freeze_weights(module: Module, traced: Traced) -> None:
     freeze.freeze(module)
 
 
+def choose_layout(module: Module, traced: Traced) -> None:
+    """Convolutions in blocks of channels, where their weights are fixed."""
+    blocked.blocked(module)
+
+
 def widen_ports(module: Module, traced: Traced) -> None:
     """Arguments and results of entries have dtypes that a caller can hand over."""
     for graph in module.graphs.values():
@@ -113,6 +119,7 @@ PIPELINE: tuple[Stage, ...] = (
     each(reshapes.reshapes),
     each(contract.contract),
     freeze_weights,
+    choose_layout,
     each(reciprocal.reciprocal),
     each(fold.fold),
     each(simplify.simplify),
