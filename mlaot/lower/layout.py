@@ -12,11 +12,10 @@ from mlaot.lower.program import Buffer, Panels
 from mlaot.ops import reduction as red
 from mlaot.ops import structure as st
 from mlaot.ops.control import constants_of
-from mlaot.ops.kinds import VECTORS, is_narrow, is_view, root_of
+from mlaot.ops.kinds import ALIGNMENT, VECTORS, is_narrow, is_view, puts_in_ones, regrouped, root_of
 
 PANEL = 256  # bytes of a panel's row: four of the widest vectors
 APART = 2  # columns that would make a vector of their own, mostly empty, and are better done as dot products
-ALIGNMENT = 64  # bytes: the widest vector, and a cache line
 NOMINAL = 64  # the size assumed for a named dim where costs are compared
 
 
@@ -121,7 +120,7 @@ def view(node: Node, inner: Access) -> Access | None:
     if node.op in (st.take, st.item):
         return _element(node, inner)
     if node.op is st.reshape:
-        return _unit_axes(node, inner)
+        return _reshape(node, inner)
     if node.op.name == "slice":
         return _slice(node, inner)
     return _window(node, inner) if node.op.name == "window" else None
@@ -163,9 +162,29 @@ def _element(node: Node, inner: Access) -> Access | None:
     return replace(inner, strides=inner.strides[:lead], offset=offset)
 
 
-def _unit_axes(node: Node, inner: Access) -> Access | None:
+def _reshape(node: Node, inner: Access) -> Access | None:
+    """Each group of axes without gaps between them, as other axes."""
     if not is_view(node):
         return None
+    if puts_in_ones(node):
+        return _unit_axes(node, inner)
+    source, target = node.arg(0).type.shape, node.type.shape
+    strides: list[Dim] = [0] * len(target)
+    whole = inner.whole
+    for before, after in regrouped(source, target) or ():
+        step = inner.strides[before[-1]]
+        whole = whole and not (step == 1 and len(after) > 1)
+        end = step
+        for axis in reversed(before):
+            assert inner.strides[axis] == end, f"bug in mlaot: {node} of what has gaps"
+            end = times(end, source[axis])
+        for axis in reversed(after):
+            strides[axis] = step
+            step = times(step, target[axis])
+    return replace(inner, strides=tuple(strides), whole=whole)
+
+
+def _unit_axes(node: Node, inner: Access) -> Access:
     kept = [s for s, d in zip(inner.strides, node.arg(0).type.shape, strict=True) if d != 1]
     return replace(inner, strides=_spread(kept, node.type.shape))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 
 from mlaot.ir import Dim, Node, Type
 from mlaot.ir.dims import names, product, substitute
@@ -13,6 +14,7 @@ from mlaot.ops.base import batch_elementwise
 from mlaot.ops.random import normal_quantile
 
 REDUCTIONS = (red.sum_, red.max_, red.min_)
+ALIGNMENT = 64  # bytes: the widest vector, and a cache line; rows of values in memory are a multiple of it
 VIEWS = ("broadcast", "transpose", "item", "slice", "window")
 VECTORS = ("f32", "f64")  # the dtypes that kernels compute in vectors
 LOADED = (*VECTORS, "i32", "i64", "u8", "bool")  # the dtypes that vectors are converted from as they are loaded
@@ -24,16 +26,40 @@ def is_view(node: Node) -> bool:
         return True
     if node.op is st.take:
         return bool(node.attrs["indices"].array.ndim == 0)
-    if node.op is st.reshape:
-        return _without_ones(node.type.shape) == _without_ones(node.arg(0).type.shape)
-    return False
+    return node.op is st.reshape and (puts_in_ones(node) or _keeps_strides(node))
 
 
-def _without_ones(shape: Sequence[Dim]) -> tuple[Dim, ...]:
+def puts_in_ones(node: Node) -> bool:
+    """Whether a reshape only puts in, or takes out, axes of one element."""
+    return without_ones(node.type.shape) == without_ones(node.arg(0).type.shape)
+
+
+def without_ones(shape: Sequence[Dim]) -> tuple[Dim, ...]:
     return tuple(d for d in shape if d != 1)
 
 
-def regrouped(source: Sequence[Dim], target: Sequence[Dim]) -> list[tuple[list[int], list[int]]] | None:
+def _keeps_strides(node: Node) -> bool:
+    """Whether a reshape makes several axes of one, or one of several that have no gaps in memory between them.
+
+    Gaps are where rows are padded, and anywhere in a view or in an array from elsewhere.
+    """
+    x = node.arg(0)
+    shape = x.type.shape
+    merged = [before for before, _ in regrouped(shape, node.type.shape) or [([0, 0], [])] if len(before) > 1]
+    if not merged:
+        return True
+    if is_stored(x) or is_view(x) or x.op.name == "result":
+        return False
+    return all(before[-1] < len(shape) - 1 for before in merged) or is_narrow(shape) or _fills_rows(x.type)
+
+
+def _fills_rows(type_: Type) -> bool:
+    columns = type_.shape[-1]
+    return isinstance(columns, int) and columns * type_.dtype.itemsize % ALIGNMENT == 0
+
+
+@cache
+def regrouped(source: tuple[Dim, ...], target: tuple[Dim, ...]) -> list[tuple[list[int], list[int]]] | None:
     """How a reshape divides axes: groups of axes of both shapes that hold the same elements, smallest ones first.
 
     Axes of one element are in no group. None where the shapes hold no elements, or extents cannot be compared.
@@ -73,7 +99,7 @@ def base_of(node: Node) -> Node:
 def root_of(node: Node) -> Node:
     """What a kernel computes for an output or a slot: the value without axes of one element that a reshape put in."""
     node = node.find()
-    while node.op is st.reshape and is_view(node):
+    while node.op is st.reshape and puts_in_ones(node):
         node = node.arg(0)
     return node
 

@@ -17,12 +17,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from mlaot.ir import Dim, Graph, Node
+from mlaot.ir import Graph, Node
 from mlaot.ops import Op
 from mlaot.ops import elementwise as ew
 from mlaot.ops import reduction as red
 from mlaot.ops import structure as st
-from mlaot.ops.kinds import is_stored, is_view, regrouped
+from mlaot.ops.kinds import is_stored, is_view, puts_in_ones, regrouped, without_ones
 from mlaot.passes.rewrite import rewrite
 from mlaot.passes.simplify import reshape_twice, transpose_twice
 
@@ -43,13 +43,9 @@ def _moves(node: Node) -> bool:
     if node.op is not st.reshape:
         return False
     inner = node.arg(0)
-    if _without_ones(inner) == _without_ones(node):
+    if puts_in_ones(node):
         return inner.type.rank < node.type.rank
     return not (is_view(inner) or is_stored(inner))
-
-
-def _without_ones(node: Node) -> tuple[Dim, ...]:
-    return tuple(d for d in node.type.shape if d != 1)
 
 
 def _all_as(node: Node, like: Node) -> list[Node] | None:
@@ -91,7 +87,7 @@ def _broadcast_as(node: Node, inner: Node, groups: list[tuple[list[int], list[in
 
 def _bare(node: Node) -> tuple[Node, Places] | None:
     """A value without its axes of one element, where it is a reshape or an input."""
-    node, shape = node.find(), _without_ones(node.find())
+    node, shape = node.find(), without_ones(node.find().type.shape)
     if len(shape) == node.type.rank or not (node.op is st.reshape or is_stored(node)):
         return None
     source = node.arg(0) if node.op is st.reshape else node
@@ -166,7 +162,7 @@ def concat_of_reshapes(node: Node) -> Node | None:
     places = next((f[1] for f in found if f is not None), None)
     if places is None or any(a.type.shape[axis] == 1 for a in args):
         return None
-    shapes = [_without_ones(a) for a in args]
+    shapes = [without_ones(a.type.shape) for a in args]
     bare = [f[0] if f else st.reshape(a, shape=s) for f, a, s in zip(found, args, shapes, strict=True)]
     return st.reshape(st.concat(*bare, axis=places[axis]), shape=node.type.shape)
 
