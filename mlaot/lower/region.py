@@ -9,7 +9,7 @@ from graphlib import TopologicalSorter
 from mlaot.ir import Dim, Graph, Node, Subgraph, Type, dim
 from mlaot.lower.contraction import contraction_kernel
 from mlaot.lower.fuse import Group, fuse
-from mlaot.lower.layout import Access, behind_reshape, slice_buffer, times, view, work_buffer
+from mlaot.lower.layout import Access, behind_reshape, inner_buffer, slice_buffer, times, view, work_buffer
 from mlaot.lower.loops import loops_kernel
 from mlaot.lower.program import Branch, Buffer, Loop, Param, Plain, Step
 from mlaot.lower.program import Sequence as Steps
@@ -17,7 +17,7 @@ from mlaot.lower.rows import needs_buffer, rows_kernel
 from mlaot.lower.single import indices, nest, single_kernel
 from mlaot.lower.storage import Storage
 from mlaot.ops import structure as st
-from mlaot.ops.kinds import base_of, is_view, root_of
+from mlaot.ops.kinds import base_of, is_view, merges, root_of
 
 Fused = tuple[list[Group], dict[Node, Group]]
 Stores = dict[Node, list[Buffer]]
@@ -41,6 +41,7 @@ def region(
     """
     groups, home = fused or fuse(graph)
     stores = _stores(groups, home, targets)
+    _into_padding(graph, home, stores, targets)
     for node in graph.nodes():
         if node.op is st.const and node.type.shape != ():
             buffer = storage.constant(node)
@@ -77,6 +78,20 @@ def _stores(groups: list[Group], home: dict[Node, Group], targets: Mapping[Node,
         if not any(b.where in ("output", "work") for b in stores.get(node, [])):
             stores.setdefault(node, []).insert(0, work_buffer(f"t{len(stores)}", node.type))
     return stores
+
+
+def _into_padding(graph: Graph, home: dict[Node, Group], stores: Stores, targets: Mapping[Node, list[Buffer]]) -> None:
+    """What is computed to be padded goes into the middle of the padded value, where other kernels find it too."""
+    merged = {node.arg(0) for node in graph.nodes() if node.op is st.reshape and merges(node)}
+    for node in graph.nodes():
+        if node.op is not st.pad or any(node.attrs["interior"]) or node in targets:
+            continue
+        x = node.arg(0)
+        places = [b for n in (x, node) for b in stores.get(n, ()) if n in home]
+        if x in targets or x in merged or len(places) != 2 or any(b.where != "work" for b in places):
+            continue
+        if home[x].nodes[0].op.name not in (*CONTROL, "pad", "take", "put_add"):
+            stores[x] = [inner_buffer(places[1], node.attrs["low"], x.type.shape)]
 
 
 def _reads(group: Group, home: dict[Node, Group]) -> set[Group]:

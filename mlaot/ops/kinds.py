@@ -43,14 +43,23 @@ def _keeps_strides(node: Node) -> bool:
 
     Gaps are where rows are padded, and anywhere in a view or in an array from elsewhere.
     """
-    x = node.arg(0)
-    shape = x.type.shape
-    merged = [before for before, _ in regrouped(shape, node.type.shape) or [([0, 0], [])] if len(before) > 1]
+    x, merged = node.arg(0), _merged(node)
     if not merged:
-        return True
+        return merged is not None
     if is_stored(x) or is_view(x) or x.op.name == "result":
         return False
-    return all(before[-1] < len(shape) - 1 for before in merged) or is_narrow(shape) or _fills_rows(x.type)
+    last = x.type.rank - 1
+    return all(before[-1] < last for before in merged) or is_narrow(x.type.shape) or _fills_rows(x.type)
+
+
+def merges(node: Node) -> bool:
+    """Whether a reshape makes one axis of several."""
+    return bool(_merged(node))
+
+
+def _merged(node: Node) -> list[list[int]] | None:
+    groups = regrouped(node.arg(0).type.shape, node.type.shape)
+    return None if groups is None else [before for before, _ in groups if len(before) > 1]
 
 
 def _fills_rows(type_: Type) -> bool:
