@@ -53,12 +53,13 @@ def slice_buffer(buffer: Buffer, start: Dim, lead: int = 0) -> Buffer:
     return Buffer(name, buffer.dtype, buffer.shape[lead:], strides, "slice", buffer.dense, buffer, start)
 
 
-def inner_buffer(buffer: Buffer, low: Sequence[Dim], shape: Sequence[Dim]) -> Buffer:
-    """The part of ``buffer`` that begins at the indices ``low``; behind its rows lies more of the buffer."""
+def inner_buffer(buffer: Buffer, low: Sequence[Dim], axes: Sequence[int], shape: Sequence[Dim]) -> Buffer:
+    """The part of ``buffer`` that begins at the indices ``low``; its axes are the axes ``axes`` of ``shape``."""
     start: Dim = 0
     for first, stride in zip(low, buffer.strides, strict=True):
         start = times(stride, first) + start
-    return Buffer(buffer.name, buffer.dtype, tuple(shape), buffer.strides, "slice", True, buffer, start)
+    strides = tuple(buffer.strides[axes.index(i)] for i in range(len(shape)))
+    return Buffer(buffer.name, buffer.dtype, tuple(shape), strides, "slice", True, buffer, start)
 
 
 def behind_reshape(buffer: Buffer, node: Node) -> tuple[Node, Buffer]:

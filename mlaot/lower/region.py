@@ -86,12 +86,16 @@ def _into_padding(graph: Graph, home: dict[Node, Group], stores: Stores, targets
     for node in graph.nodes():
         if node.op is not st.pad or any(node.attrs["interior"]) or node in targets:
             continue
-        x = node.arg(0)
+        x, axes = node.arg(0), list(range(node.type.rank))
+        while x.op is st.transpose:
+            axes = [x.attrs["perm"][a] for a in axes]
+            x = x.arg(0)
         places = [b for n in (x, node) for b in stores.get(n, ()) if n in home]
         if x in targets or x in merged or len(places) != 2 or any(b.where != "work" for b in places):
             continue
-        if home[x].nodes[0].op.name not in (*CONTROL, "pad", "take", "put_add"):
-            stores[x] = [inner_buffer(places[1], node.attrs["low"], x.type.shape)]
+        is_turned = axes != sorted(axes) and home[x].kind != "single"  # vectors would be scattered
+        if not is_turned and home[x].nodes[0].op.name not in (*CONTROL, "pad", "take", "put_add"):
+            stores[x] = [inner_buffer(places[1], node.attrs["low"], axes, x.type.shape)]
 
 
 def _reads(group: Group, home: dict[Node, Group]) -> set[Group]:

@@ -57,7 +57,7 @@ def of_padding(x: Any) -> Any:
 
 def merged(x: Any) -> Any:
     y = np.exp(x)
-    return windows(pad(y)), np.exp(-y.reshape(N, y.shape[1] * y.shape[2]))
+    return windows(pad(y)), mlaot.cumsum(y.reshape(N, y.shape[1] * y.shape[2]), 1)
 
 
 def picked(x: Any) -> Any:
