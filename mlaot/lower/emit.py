@@ -92,10 +92,12 @@ class Emitter:
 
     def buffer(self, buffer: Buffer, *, written: bool = False) -> str:
         """The kernel's name for a buffer; work buffers are ``t0``, ``t1``.. in order of use."""
+        while buffer.within is not None and buffer.start == 0:  # one pointer to what is read and written
+            buffer = buffer.within
         known = self._params.get(id(buffer))
         if known is None:
-            temporaries = sum(p.buffer.where == "work" for p in self._params.values())
-            name = f"t{temporaries}" if buffer.where == "work" else c_name(_without_numbers(buffer))
+            temporaries = sum(p.buffer.whole.where == "work" for p in self._params.values())
+            name = f"t{temporaries}" if buffer.whole.where == "work" else c_name(_without_numbers(buffer))
             while any(p.name == name for p in self._params.values()):
                 name += "_"
             known = self._params[id(buffer)] = Param(name, buffer, written)
@@ -208,7 +210,9 @@ class Emitter:
             return repr(base.attrs["value"])
         if is_free(base) and base.op is not st.input_:
             return self.scalar(base)
-        return self.buffer(self.access(base).buffer)
+        buffer = self.access(base).buffer
+        known = self._params.get(id(buffer.whole))  # a value inside of what is written around it
+        return known.name if known is not None and buffer.where == "slice" else self.buffer(buffer)
 
 
 def may_overread(access: Access, axis: int) -> bool:

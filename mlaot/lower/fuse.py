@@ -24,6 +24,7 @@ from mlaot.ops.kinds import (
     is_single,
     is_stored,
     is_view,
+    root_of,
     vector_dtype,
 )
 
@@ -56,7 +57,7 @@ class Group:
 def cheap_nodes(graph: Graph) -> set[Node]:
     """Elementwise work on what is stored anyway: every row kernel that wants it does it again, as it loads."""
     found: set[Node] = set()
-    roots = set(graph.roots())
+    roots = set(map(root_of, graph.roots()))
     for node in graph.nodes():
         if node.op in CHEAP and vector_dtype(node) and node not in roots and not is_free(node):
             args = [a.find() for a in node.args]  # a cheap one behind a view has another shape: that is not recomputed
@@ -74,8 +75,8 @@ def fuse(graph: Graph) -> tuple[list[Group], dict[Node, Group]]:
     after its last reader, and no gradient is written while outputs are computed. Cheap nodes are in every row group of
     their shape that reads them, and in one of their own where something else does.
     """
-    written = {node.find() for node in graph.writes.values()}
-    outputs = {node.find() for node in graph.outputs.values()}
+    written = {root_of(node) for node in graph.writes.values()}
+    outputs = {root_of(node) for node in graph.outputs.values()}
     used = users(graph.nodes())
     home: dict[Node, Group] = {}
     groups: list[Group] = []

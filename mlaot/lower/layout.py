@@ -12,12 +12,12 @@ from mlaot.lower.program import Buffer, Panels
 from mlaot.ops import reduction as red
 from mlaot.ops import structure as st
 from mlaot.ops.control import constants_of
-from mlaot.ops.kinds import VECTORS, is_narrow, is_view
+from mlaot.ops.kinds import ALIGNMENT as ALIGNMENT
+from mlaot.ops.kinds import VECTORS, is_narrow, is_view, puts_in_ones, regrouped, root_of
 
 PANEL = 256  # bytes of a panel's row: four of the widest vectors
 APART = 2  # columns that would make a vector of their own, mostly empty, and are better done as dot products
 PAGE = 4096  # bytes
-ALIGNMENT = 64  # bytes: the widest vector, and a cache line
 NOMINAL = 64  # the size assumed for a named dim where costs are compared
 
 
@@ -57,6 +57,31 @@ def slice_buffer(buffer: Buffer, start: Dim, lead: int = 0) -> Buffer:
     """The part of ``buffer`` that begins at the element ``start``, without its first ``lead`` axes."""
     name, strides = buffer.name, buffer.strides[lead:]
     return Buffer(name, buffer.dtype, buffer.shape[lead:], strides, "slice", buffer.dense, buffer, start)
+
+
+def inner_buffer(buffer: Buffer, low: Sequence[Dim], axes: Sequence[int], shape: Sequence[Dim]) -> Buffer:
+    """The part of ``buffer`` that begins at the indices ``low``; its axes are the axes ``axes`` of ``shape``."""
+    start: Dim = 0
+    for first, stride in zip(low, buffer.strides, strict=True):
+        start = times(stride, first) + start
+    strides = tuple(buffer.strides[axes.index(i)] for i in range(len(shape)))
+    return Buffer(buffer.name, buffer.dtype, tuple(shape), strides, "slice", True, buffer, start)
+
+
+def behind_reshape(buffer: Buffer, node: Node) -> tuple[Node, Buffer]:
+    """What a kernel computes for the root ``node`` that goes into ``buffer``, and the buffer in that value's shape."""
+    value = root_of(node)
+    if value.type.shape == buffer.shape:
+        return value, buffer
+    shape = value.type.shape
+    strides = _spread([s for s, d in zip(buffer.strides, buffer.shape, strict=True) if d != 1], shape)
+    return value, Buffer(buffer.name, buffer.dtype, shape, strides, "slice", True, buffer)
+
+
+def _spread(strides: Sequence[Dim], shape: Sequence[Dim]) -> tuple[Dim, ...]:
+    """A stride for each axis, given those of axes of more than one element."""
+    rest = iter(strides)
+    return tuple(0 if d == 1 else next(rest) for d in shape)
 
 
 def atom(value: Dim) -> str:
@@ -110,7 +135,7 @@ def view(node: Node, inner: Access) -> Access | None:
     if node.op in (st.take, st.item):
         return _element(node, inner)
     if node.op is st.reshape:
-        return _unit_axes(node, inner)
+        return _reshape(node, inner)
     if node.op.name == "slice":
         return _slice(node, inner)
     return _window(node, inner) if node.op.name == "window" else None
@@ -152,11 +177,31 @@ def _element(node: Node, inner: Access) -> Access | None:
     return replace(inner, strides=inner.strides[:lead], offset=offset)
 
 
-def _unit_axes(node: Node, inner: Access) -> Access | None:
+def _reshape(node: Node, inner: Access) -> Access | None:
+    """Each group of axes without gaps between them, as other axes."""
     if not is_view(node):
         return None
+    if puts_in_ones(node):
+        return _unit_axes(node, inner)
+    source, target = node.arg(0).type.shape, node.type.shape
+    strides: list[Dim] = [0] * len(target)
+    whole = inner.whole
+    for before, after in regrouped(source, target) or ():
+        step = inner.strides[before[-1]]
+        whole = whole and not (step == 1 and len(after) > 1)
+        end = step
+        for axis in reversed(before):
+            assert inner.strides[axis] == end, f"bug in mlaot: {node} of what has gaps"
+            end = times(end, source[axis])
+        for axis in reversed(after):
+            strides[axis] = step
+            step = times(step, target[axis])
+    return replace(inner, strides=tuple(strides), whole=whole)
+
+
+def _unit_axes(node: Node, inner: Access) -> Access:
     kept = [s for s, d in zip(inner.strides, node.arg(0).type.shape, strict=True) if d != 1]
-    return replace(inner, strides=tuple(0 if d == 1 else kept.pop(0) for d in node.type.shape))
+    return replace(inner, strides=_spread(kept, node.type.shape))
 
 
 def panels_of(graphs: Iterable[Graph], name: str) -> Panels | None:
@@ -219,6 +264,8 @@ def slot_strides(graphs: Iterable[Graph], name: str) -> tuple[int, ...]:
         return tuple(int(s) for s in row_major(shape, itemsize, dense=False))
     rows = (int(padded(shape[1], itemsize)), 1)
     columns = (1, int(padded(shape[0], itemsize)))
+    if 1 in shape:  # read as a vector
+        return rows if shape[0] == 1 else columns
     return min((rows, columns), key=lambda strides: _cost(graphs, name, strides, itemsize))
 
 

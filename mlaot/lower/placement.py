@@ -15,9 +15,10 @@ from mlaot.lower.layout import times
 from mlaot.lower.program import Buffer
 from mlaot.ops import elementwise as ew
 from mlaot.ops import structure as st
-from mlaot.ops.kinds import base_of, is_view
+from mlaot.ops.kinds import base_of, is_view, puts_in_ones
 
 Stores = dict[Node, list[Buffer]]
+SHORT = 8  # so few elements a row may be scattered
 
 
 def place(
@@ -99,6 +100,8 @@ def _unviewed(node: Node, buffer: Buffer) -> Buffer | None:
             order = sorted(range(node.type.rank), key=node.attrs["perm"].__getitem__)
             strides = [buffer.strides[i] for i in order]
         elif node.op is st.reshape:
+            if not puts_in_ones(node):
+                return None
             kept = iter([s for s, d in zip(buffer.strides, node.type.shape, strict=True) if d != 1])
             strides = [1 if d == 1 else next(kept) for d in inner.type.shape]
         else:
@@ -106,5 +109,5 @@ def _unviewed(node: Node, buffer: Buffer) -> Buffer | None:
         whole = strides[-1:] == [*buffer.strides[-1:]]
         buffer = part_of(buffer, inner.type.shape, strides, 0, dense=buffer.dense or not whole)
         node = inner
-    rows = buffer.strides and (buffer.strides[-1] == 1 or buffer.shape[-1] == 1)
+    rows = buffer.strides and (buffer.strides[-1] == 1 or buffer.shape[-1] in range(SHORT))
     return buffer if rows else None

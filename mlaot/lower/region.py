@@ -10,7 +10,7 @@ from mlaot.ir import Dim, Graph, Node, Subgraph, Type, dim
 from mlaot.lower.contraction import contraction_kernel
 from mlaot.lower.fuse import Group, fuse
 from mlaot.lower.inplace import Pair, behind_readers, dependencies, in_place
-from mlaot.lower.layout import Access, slice_buffer, times, view, work_buffer
+from mlaot.lower.layout import Access, behind_reshape, inner_buffer, slice_buffer, times, view, work_buffer
 from mlaot.lower.loops import loops_kernel
 from mlaot.lower.placement import Stores, part_of, place, read_by
 from mlaot.lower.program import Branch, Buffer, Loop, Param, Plain, Step
@@ -20,7 +20,7 @@ from mlaot.lower.single import indices, nest, single_kernel
 from mlaot.lower.storage import Storage
 from mlaot.ops import elementwise as ew
 from mlaot.ops import structure as st
-from mlaot.ops.kinds import base_of, is_view
+from mlaot.ops.kinds import base_of, is_view, merges, root_of
 
 Fused = tuple[list[Group], dict[Node, Group]]
 Ordered = list[tuple[Group, Step]]
@@ -44,6 +44,7 @@ def region(
     """
     groups, home = fused or fuse(graph)
     stores = _stores(groups, home, targets)
+    _into_padding(graph, home, stores, targets)
     fixed, read = {*targets, *[new for _, new in overwritten]}, read_by(groups)
     rounds: dict[Group, _Rounds] = {}
     for group in reversed(groups):  # who wants a value, before who makes it
@@ -72,7 +73,7 @@ def region(
             steps[group] = Steps(())  # every part is written where it belongs
         else:
             steps[group] = BUILDERS[group.kind](group, accesses, stores)
-    needed = _ancestors({home[n.find()] for n in graph.outputs.values()}, home)
+    needed = _ancestors({home[root_of(n)] for n in graph.outputs.values()}, home)
     behind = behind_readers(overwritten, groups, home)
     before = {g: some | behind.get(g, set()) for g, some in dependencies(groups, home).items()}
     return [(group, steps[group]) for group in _order(groups, before, needed)], needed
@@ -94,6 +95,24 @@ def _stores(groups: list[Group], home: dict[Node, Group], targets: Mapping[Node,
         if not any(b.whole.where in readable for b in stores.get(node, [])):
             stores.setdefault(node, []).insert(0, work_buffer(f"t{len(stores)}", node.type))
     return stores
+
+
+def _into_padding(graph: Graph, home: dict[Node, Group], stores: Stores, targets: Mapping[Node, list[Buffer]]) -> None:
+    """What is computed to be padded goes into the middle of the padded value, where other kernels find it too."""
+    merged = {node.arg(0) for node in graph.nodes() if node.op is st.reshape and merges(node)}
+    for node in graph.nodes():
+        if node.op is not st.pad or any(node.attrs["interior"]) or node in targets:
+            continue
+        x, axes = node.arg(0), list(range(node.type.rank))
+        while x.op is st.transpose:
+            axes = [x.attrs["perm"][a] for a in axes]
+            x = x.arg(0)
+        places = [b for n in (x, node) for b in stores.get(n, ()) if n in home]
+        if x in targets or x in merged or len(places) != 2 or any(b.where != "work" for b in places):
+            continue
+        is_turned = axes != sorted(axes) and home[x].kind != "single"  # vectors would be scattered
+        if not is_turned and home[x].nodes[0].op.name not in (*CONTROL, "pad", "take", "put_add"):
+            stores[x] = [inner_buffer(places[1], node.attrs["low"], axes, x.type.shape)]
 
 
 def _ancestors(groups: Iterable[Group], home: dict[Node, Group]) -> set[Group]:
@@ -303,8 +322,9 @@ class _Control:
         outputs = _outputs(body.graph)
         targets: Stores = {}
         for i, buffers in wanted.items():
-            if buffers:
-                targets.setdefault(outputs[i], []).extend(buffers)
+            for buffer in buffers:
+                value, target = behind_reshape(buffer, outputs[i])
+                targets.setdefault(value, []).append(target)
         accesses = dict(zip(graph.inputs.values(), given, strict=True))
         options = {"overwritten": overwritten, "depth": self.depth + 1}
         ordered, _ = region(graph, accesses, targets, self.storage, fused=fused, **options)  # type: ignore[arg-type]

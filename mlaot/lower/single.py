@@ -15,6 +15,7 @@ from mlaot.lower.fuse import Group
 from mlaot.lower.layout import Access, atom, linear, times
 from mlaot.lower.program import Buffer, Plain
 from mlaot.ops.indexing import scatter
+from mlaot.ops.kinds import is_free
 
 Table = tuple[str, tuple[int, ...]]
 Lines = list[str]
@@ -204,9 +205,28 @@ def _slice_of(at: Sequence[str], low: Sequence[Dim], steps: Sequence[int], strid
 
 
 def _pad(w: _Writer) -> Lines:
-    steps, at = [n + 1 for n in w.attrs["interior"]], indices(w.arg(0).type.shape)
-    place = f"{w.name}[{_slice_of(at, w.attrs['low'], steps, w.out.strides)}]"
-    return w.fill(w.emit.value(w.arg(1), ())) + nest(at, w.arg(0).type.shape, [f"{place} = {w.read(0, at)};"])
+    """The value around the elements; these too, unless the kernel that computes them puts them there."""
+    shape, low, value = w.arg(0).type.shape, w.attrs["low"], w.emit.value(w.arg(1), ())
+    steps, at = [n + 1 for n in w.attrs["interior"]], indices(shape)
+    around = w.fill(value) if any(w.attrs["interior"]) else _border(w, shape, low, w.attrs["high"], value)
+    if not is_free(w.arg(0)) and w.emit.access(w.arg(0)).buffer.within is w.out:
+        return around
+    place = f"{w.name}[{_slice_of(at, low, steps, w.out.strides)}]"
+    return around + nest(at, shape, [f"{place} = {w.read(0, at)};"])
+
+
+def _border(w: _Writer, shape: Sequence[Dim], low: Sequence[Dim], high: Sequence[Dim], value: str) -> Lines:
+    """Along each axis what is before and behind, as far as earlier axes have not covered it."""
+    lines: Lines = []
+    for i, (first, extent) in enumerate(zip(low, shape, strict=True)):
+        for start, size in ((0, first), (first + extent, high[i])):
+            if size != 0:
+                starts = (*low[:i], start, *[0] * (len(shape) - i - 1))
+                sizes = (*shape[:i], size, *w.node.type.shape[i + 1 :])
+                at = indices(sizes)
+                place = _slice_of(at, starts, (1,) * len(shape), w.out.strides)
+                lines += nest(at, sizes, [f"{w.name}[{place}] = {value};"])
+    return lines
 
 
 def _fold(w: _Writer) -> Lines:

@@ -14,6 +14,7 @@ from mlaot.ir import Graph, dim, verify
 from mlaot.ir.module import Module
 from mlaot.passes import (
     barriers,
+    blocked,
     canonical,
     concat_products,
     contract,
@@ -27,6 +28,7 @@ from mlaot.passes import (
     prune,
     raise_tensors,
     reciprocal,
+    reshapes,
     simplify,
     split_parameters,
     widen,
@@ -82,6 +84,11 @@ def freeze_weights(module: Module, traced: Traced) -> None:
     freeze.freeze(module)
 
 
+def choose_layout(module: Module, traced: Traced) -> None:
+    """Convolutions in blocks of channels, where their weights are fixed."""
+    blocked.blocked(module)
+
+
 def widen_ports(module: Module, traced: Traced) -> None:
     """Arguments and results of entries have dtypes that a caller can hand over."""
     for graph in module.graphs.values():
@@ -115,7 +122,10 @@ PIPELINE: tuple[Stage, ...] = (
     each(convolution.convolution),
     each(contract.contract),
     each(concat_products.concat_products),
+    each(reshapes.reshapes),
+    each(contract.contract),
     freeze_weights,
+    choose_layout,
     each(reciprocal.reciprocal),
     each(fold.fold),
     each(simplify.simplify),

@@ -59,7 +59,7 @@ BODIES: dict[str, tuple[Make, tuple[Type, ...], int, int]] = {
         lambda v: [st.transpose(ew.add(st.transpose(v[0], perm=(1, 0)), v[1]), perm=(1, 0))],
         (M, f64[N, 3]),
         1,
-        1,
+        0,
     ),
     "transposed": (lambda v: [ew.add(st.transpose(v[0], perm=(1, 0)), v[1])], (f64[N, N], f64[N, N]), 1, 0),
     "rolled": (lambda v: [rolled(v[0]), ew.add(v[0], v[1])], (M, M), 1, 0),
