@@ -10,7 +10,7 @@ import numpy as np
 
 from mlaot.errors import MlaotError
 from mlaot.ir import Dim, Node, Type
-from mlaot.ir.types import DType, Literal, boolean, f64, i32
+from mlaot.ir.types import Literal, boolean, f64, i32
 from mlaot.ops.base import Array, Op, no_gradient
 
 AGGREGATES = {"sum": np.sum, "min": np.min, "max": np.max}
@@ -60,44 +60,51 @@ class Forest:
         return f"<{self.trees} trees of {len(self.feature.array)} nodes>"
 
 
-def forest(
-    feature: Any, threshold: Any, left: Any, right: Any, nan_left: Any, roots: Any, leaves: Any
-) -> Forest:
+def forest(feature: Any, threshold: Any, left: Any, right: Any, nan_left: Any, roots: Any, leaves: Any) -> Forest:
     """A checked ``Forest``; ``nan_left`` may be one truth value for all nodes."""
-    given = {"feature": feature, "threshold": threshold, "left": left, "right": right}
-    arrays = {name: np.asarray(value) for name, value in given.items()}
-    arrays |= {"roots": np.asarray(roots), "leaves": np.asarray(leaves)}
-    for name, array in arrays.items():
-        wanted = "iu" if name in ("feature", "left", "right", "roots") else "iuf"
-        ranks = (1, 2) if name == "leaves" else (1,)
-        if array.ndim not in ranks or (array.dtype.kind not in wanted and array.size):
-            what = "integers" if wanted == "iu" else "numbers"
-            raise MlaotError(f"trees: '{name}' must be a vector of {what}, got {array.dtype}{list(array.shape)}")
-    nodes, count = len(arrays["feature"]), len(arrays["leaves"])
-    for name in ("threshold", "left", "right"):
-        if len(arrays[name]) != nodes:
-            raise MlaotError(f"trees: {nodes} nodes have a 'feature', but {len(arrays[name])} have a {name!r}")
-    for name in ("left", "right", "roots"):
-        child = arrays[name]
-        if child.size and not (-count <= child.min() and child.max() < nodes):
-            raise MlaotError(
-                f"trees: {name!r} must be numbers of nodes 0..{nodes - 1} or ~leaf, -1..{-count}, "
-                f"got {int(child.min())}..{int(child.max())}"
-            )
-    if not arrays["roots"].size:
-        raise MlaotError("trees: an ensemble has at least one tree, got no 'roots'")
-    if nodes and arrays["feature"].min() < 0:
-        raise MlaotError(f"trees: 'feature' must not be negative, got {int(arrays['feature'].min())}")
-    if np.isnan(arrays["threshold"].astype(np.float64)).any():
-        raise MlaotError("trees: a 'threshold' is nan")
+    feature, threshold, left, right = nodes_of(feature, threshold, left, right)
+    roots, leaves = _numbers("roots", roots, "iu"), _numbers("leaves", leaves, "iuf", (1, 2))
+    nodes, count = len(feature), len(leaves)
+    if not len(roots):
+        raise MlaotError("trees: an ensemble has at least one tree, got no roots")
+    links = np.concatenate([left, right, roots])
+    if not (-count <= links.min() and links.max() < nodes):
+        raise MlaotError(
+            f"trees: roots and children must be numbers of {nodes} nodes, or ~leaf of {count} leaves, "
+            f"got {int(links.min())}..{int(links.max())}"
+        )
+    if nodes and feature.min() < 0:
+        raise MlaotError(f"trees: features are numbered from 0, got {int(feature.min())}")
+    if np.isnan(threshold).any():
+        raise MlaotError("trees: a threshold is nan")
     sides = np.broadcast_to(np.asarray(nan_left, bool), (nodes,))
-    kinds: dict[str, DType] = {"threshold": f64, "leaves": f64}
-    literals = {name: Literal(array, kinds.get(name, i32)) for name, array in arrays.items()}
-    made = Forest(nan_left=Literal(sides, boolean), **literals)
+    literals = [Literal(a, kind) for a, kind in ((feature, i32), (threshold, f64), (left, i32), (right, i32))]
+    made = Forest(*literals, Literal(sides, boolean), Literal(roots, i32), Literal(leaves, f64))
     for depth, _ in enumerate(made.levels()):
         if depth > nodes:
             raise MlaotError("trees: a node is below itself")
     return made
+
+
+def nodes_of(feature: Any, threshold: Any, left: Any, right: Any) -> tuple[Array, Array, Array, Array]:
+    """What every node has, as vectors of one length."""
+    found = (
+        _numbers("features", feature, "iu"),
+        _numbers("thresholds", threshold, "iuf").astype(np.float64),
+        _numbers("children", left, "iu"),
+        _numbers("children", right, "iu"),
+    )
+    if len({len(a) for a in found}) > 1:
+        raise MlaotError(f"trees: every node has a feature, a threshold and two children, got {[len(a) for a in found]}")
+    return found
+
+
+def _numbers(what: str, value: Any, kinds: str, ranks: tuple[int, ...] = (1,)) -> Array:
+    array = np.asarray(value)
+    if array.ndim not in ranks or (array.size and array.dtype.kind not in kinds):
+        wanted = "integers" if kinds == "iu" else "numbers"
+        raise MlaotError(f"trees: {what} must be a vector of {wanted}, got {array.dtype}{list(array.shape)}")
+    return array if array.dtype.kind == "f" else array.astype(np.int64)
 
 
 def _type(x: Type, forest: Forest, aggregate: str) -> Type:
