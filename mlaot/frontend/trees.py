@@ -11,7 +11,8 @@ from mlaot.errors import MlaotError
 from mlaot.frontend.promotion import apply, as_node, cast
 from mlaot.frontend.tensor import Tensor, any_traced, plain
 from mlaot.ir.types import f32, f64
-from mlaot.ops.trees import Array, Forest, forest, nodes_of
+from mlaot.ops.base import Array
+from mlaot.ops.trees import Forest, forest, nodes_of
 from mlaot.ops.trees import tree_ensemble as _op
 
 MODES = ("<=", "<", ">=", ">", "==", "!=")
@@ -32,7 +33,7 @@ def tree_ensemble(
     aggregate: str = "sum",
     base: Any = 0.0,
 ) -> Any:
-    """The leaves that the rows of ``x`` [.., features] reach in decision trees, aggregated over the trees, plus ``base``.
+    """The leaves that rows ``x`` [.., features] reach in decision trees, aggregated over the trees, plus ``base``.
 
     Node i asks whether ``x[.., feature[i]]`` ``mode[i]`` ``threshold[i]`` and goes on to ``true[i]`` or ``false[i]``;
     nan asks nothing and goes where ``nan_is_true[i]`` says. These, and ``roots``, are numbers of nodes, or ``~leaf``
@@ -48,7 +49,7 @@ def tree_ensemble(
     modes = _modes(mode, len(feature))
     missing = _each(nan_is_true, len(feature))
     equal = np.isin(modes, ("==", "!="))
-    asked, column = np.unique(np.stack([feature, threshold, missing], 1)[equal], axis=0, return_inverse=True)
+    asked, column = np.unique(np.stack([feature, threshold], axis=1)[equal], axis=0, return_inverse=True)
     rows = _features(x, asked)
     if equal.any():
         modes = np.where(modes == "==", ">", np.where(modes == "!=", "<=", modes))
@@ -72,7 +73,9 @@ def _modes(mode: str | Sequence[str], nodes: int) -> Array:
 def _each(flag: Any, nodes: int) -> Array:
     flags = np.asarray(flag)
     if flags.dtype.kind not in "biu" or flags.shape not in ((), (nodes,)):
-        raise MlaotError(f"tree_ensemble: nan_is_true must be a bool, or one for each of {nodes} nodes, got {flag!r:.60}")
+        raise MlaotError(
+            f"tree_ensemble: nan_is_true must be a bool, or one for each of {nodes} nodes, got {flag!r:.60}"
+        )
     return np.broadcast_to(flags.astype(bool), (nodes,))
 
 
@@ -88,9 +91,7 @@ def _numpy(x: Any) -> Any:
 
 
 def _features(x: Any, asked: Array) -> Any:
-    """``x`` as float32 or float64, and a further feature for each equality that is asked for: 1 or 0, nan if that is
-    true of nan.
-    """
+    """``x`` as float32 or float64, and a further feature for each equality that is asked for: 1, 0 or nan."""
     if any_traced(x):
         node = as_node(x)
         x = Tensor(cast(node, f32 if node.type.dtype.name in ("f16", "bf16", "f32") else f64))
@@ -102,8 +103,7 @@ def _features(x: Any, asked: Array) -> Any:
     picked = x[..., asked[:, 0].astype(np.int64)]
     one = _exact(asked[:, 1], _numpy(x))
     is_equal = np.where(picked == one, np.ones((), _numpy(x)), np.zeros((), _numpy(x)))
-    stays = np.isnan(picked) & asked[:, 2].astype(bool)
-    return np.concatenate([x, np.where(stays, picked, is_equal)], axis=-1)
+    return np.concatenate([x, np.where(np.isnan(picked), picked, is_equal)], axis=-1)
 
 
 def _exact(values: Array, dtype: Any) -> Array:

@@ -277,11 +277,11 @@ class Grove:
 
 @dataclass(frozen=True)
 class Trees:
-    """Decision trees over ``rows`` of ``columns`` features: groves, then ``branching`` trees that are walked as they are.
+    """Decision trees over ``rows`` of ``columns`` features: groves, then ``branching`` trees that keep their links.
 
     ``source`` and ``result`` are a pointer to the first row and the distance of rows; where a row must be gathered
-    first, ``gather`` gives its elements: (how many, text of element {j} of row {i}), of which those from ``low`` on are
-    -inf where they are nan. ``leaf``: "one" number for one target, "own" target of each tree, or "all" targets.
+    first, ``gather`` is the text of element {j} of row {i}; those from ``low`` on are then -inf where they are nan.
+    ``leaf``: "one" number for one target, a number for the "own" target of each tree, or numbers for "all" targets.
     """
 
     dtype: str

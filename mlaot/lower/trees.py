@@ -51,7 +51,7 @@ def trees_kernel(
     out, access, x = stores[node][0], emit.access(node.arg(0)), node.arg(0)
     forest: Forest = node.attrs["forest"]
     dtype, aggregate = node.type.dtype.name, node.attrs["aggregate"]
-    packed = Packed(forest, dtype, aggregate, int(x.type.shape[-1]), access.strides[-1] == 1)  # type: ignore[call-overload]
+    packed = Packed(forest, dtype, aggregate, _features(x), access.strides[-1] == 1)
     at = [f"i{i}" for i in range(x.type.rank - 1)]
     lead = at[:-1]
     given, names = emit.buffer(access.buffer), {"y": emit.buffer(out, written=True)}
@@ -87,6 +87,13 @@ def trees_kernel(
         names,
         emit.doc(),
     )
+
+
+def _features(x: Node) -> int:
+    """How many features the rows of a value have."""
+    width = x.type.shape[-1]
+    assert isinstance(width, int), "bug in mlaot: rows of trees have no fixed size"
+    return width
 
 
 def _start(name: str, lead: Sequence[str], strides: Sequence[Any], offset: Any) -> tuple[str, str]:
@@ -154,7 +161,7 @@ class Packed:
 
     def _plant(self, depths: Array, shallow: Array) -> None:
         """The groves, and their splits and leaves; a depth of few trees joins the next one."""
-        splits, leaves, groves = [], [], list[Grove]()
+        splits, leaves, groves = list[Array](), list[Array](), list[Grove]()
         self.order: list[Array] = []
         waiting = np.zeros(0, np.int64)
         levels = np.maximum(depths[shallow], 1)
@@ -164,11 +171,10 @@ class Packed:
                 continue
             side = min(SIDE_BY_SIDE, 1 << (len(waiting) - 1).bit_length())
             first = sum(len(order) for order in self.order)
-            offsets = sum(len(s) for s in splits), sum(part.size for part in leaves)
-            groves.append(Grove(len(waiting), int(depth), side, *offsets, first))
-            s, found = self._perfect(waiting, int(depth), side)
-            splits.append(s)
-            leaves.append(found)
+            at = sum(part.size for part in splits), sum(part.size for part in leaves)
+            groves.append(Grove(len(waiting), int(depth), side, *at, first))
+            for parts, part in zip((splits, leaves), self._perfect(waiting, int(depth), side), strict=True):
+                parts.append(part)
             self.order.append(np.pad(waiting, (0, -len(waiting) % side), mode="edge"))
             waiting = waiting[:0]
         self.groves = tuple(groves)
@@ -249,7 +255,7 @@ class Packed:
 
 
 def round_down(values: Array, dtype: np.dtype[Any]) -> Array:
-    """The largest numbers of ``dtype`` that are not above ``values``: the same numbers of ``dtype`` are at most each."""
+    """The largest numbers of ``dtype`` not above ``values``: x <= value and x <= rounded agree for x of ``dtype``."""
     with np.errstate(over="ignore"):
         near = values.astype(dtype)
     with np.errstate(under="ignore"):
@@ -343,14 +349,19 @@ def _lines(kernel: Trees) -> dict[str, Callable[..., Any]]:
     names, step, targets = kernel.names, kernel.result[1], kernel.targets
 
     def y(row: str, target: str = "0") -> str:
-        return f"tree_y[{linear([(row, step), (target, 1)])}]"
+        place = {"0": "0", "1": row}.get(step, f"{row} * {step}")
+        return f"tree_y[{place if target == '0' else target if step == '0' else f'{place} + {target}'}]"
 
     def combine(a: str, b: str, vector: str = "") -> str:
         return f"{a} + {b}" if kernel.aggregate == "sum" else f"{kernel.aggregate}_{kernel.dtype}{vector}({a}, {b})"
 
     def each_target(statement: str, row: str) -> list[str]:
         """``statement``, where @ is the result, for every target."""
-        return loop("e", targets, [statement.replace("@", y(row, "e"))]) if targets > 1 else [statement.replace("@", y(row))]
+        return (
+            loop("e", targets, [statement.replace("@", y(row, "e"))])
+            if targets > 1
+            else [statement.replace("@", y(row))]
+        )
 
     def add(row: str, leaves: str, at: str, number: str) -> list[str]:
         """A leaf of the tree ``number`` added to the result of a row."""

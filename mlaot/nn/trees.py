@@ -105,7 +105,9 @@ def _boosted(cls: type[TreeEnsemble], estimator: Any, output: str) -> TreeEnsemb
     """Gradient boosting: a tree a stage and class, times the learning rate, added to a constant."""
     init, (_, outputs) = estimator.init_, estimator.estimators_.shape
     if init != "zero" and not type(init).__name__.startswith("Dummy"):
-        raise MlaotError(f"from_sklearn: the estimator {type(init).__name__} that gradient boosting starts from is unknown")
+        raise MlaotError(
+            f"from_sklearn: the estimator {type(init).__name__} that gradient boosting starts from is unknown"
+        )
     base = estimator._raw_predict_init(np.zeros((1, estimator.n_features_in_), np.float32))[0]
     parts = []
     for stage in estimator.estimators_:
@@ -127,10 +129,10 @@ def _boosted_histograms(cls: type[TreeEnsemble], estimator: Any, output: str) ->
             if nodes["is_categorical"].any():
                 raise MlaotError("from_sklearn: splits by sets of categories are not known here; encode them one-hot")
             inner = nodes["is_leaf"] == 0
-            links = [np.where(inner, nodes[side].astype(np.int64), -1) for side in ("left", "right")]
+            left, right = (np.where(inner, nodes[side].astype(np.int64), -1) for side in ("left", "right"))
             nan = nodes["missing_go_to_left"].astype(bool)
             value = _of_class(nodes["value"], k, outputs)
-            parts.append(_part(nodes["feature_idx"], nodes["num_threshold"], *links, nan, value))
+            parts.append(_part(nodes["feature_idx"], nodes["num_threshold"], left, right, nan, value))
     base = np.ravel(estimator._baseline_prediction)
     made = cls(*_joined(parts), nan_is_true=_nan_is_true(parts), base=base if outputs > 1 else base[0])
     made._finish = _finish(estimator, output, ties=False)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +13,7 @@ from mlaot.ir import Dim, Node, Type
 from mlaot.ir.types import Literal, boolean, f64, i32
 from mlaot.ops.base import Array, Op, no_gradient
 
-AGGREGATES = {"sum": np.sum, "min": np.min, "max": np.max}
+AGGREGATES: dict[str, Callable[..., Any]] = {"sum": np.sum, "min": np.min, "max": np.max}
 
 
 @dataclass(frozen=True, repr=False)
@@ -44,7 +44,7 @@ class Forest:
 
     @property
     def targets(self) -> tuple[int, ...]:
-        return self.leaves.array.shape[1:]
+        return tuple(self.leaves.array.shape[1:])
 
     def levels(self) -> Iterator[tuple[Array, Array]]:
         """Level by level, what is reached: the numbers of trees, and of their nodes (or ``~leaf``)."""
@@ -78,8 +78,15 @@ def forest(feature: Any, threshold: Any, left: Any, right: Any, nan_left: Any, r
     if np.isnan(threshold).any():
         raise MlaotError("trees: a threshold is nan")
     sides = np.broadcast_to(np.asarray(nan_left, bool), (nodes,))
-    literals = [Literal(a, kind) for a, kind in ((feature, i32), (threshold, f64), (left, i32), (right, i32))]
-    made = Forest(*literals, Literal(sides, boolean), Literal(roots, i32), Literal(leaves, f64))
+    made = Forest(
+        Literal(feature, i32),
+        Literal(threshold, f64),
+        Literal(left, i32),
+        Literal(right, i32),
+        Literal(sides, boolean),
+        Literal(roots, i32),
+        Literal(leaves, f64),
+    )
     for depth, _ in enumerate(made.levels()):
         if depth > nodes:
             raise MlaotError("trees: a node is below itself")
@@ -95,7 +102,9 @@ def nodes_of(feature: Any, threshold: Any, left: Any, right: Any) -> tuple[Array
         _numbers("children", right, "iu"),
     )
     if len({len(a) for a in found}) > 1:
-        raise MlaotError(f"trees: every node has a feature, a threshold and two children, got {[len(a) for a in found]}")
+        raise MlaotError(
+            f"trees: every node has a feature, a threshold and two children, got {[len(a) for a in found]}"
+        )
     return found
 
 
@@ -127,7 +136,7 @@ def _reference(x: Array, forest: Forest, aggregate: str) -> Array:
         to_left = np.where(np.isnan(value), forest.nan_left.array[node], value <= forest.threshold.array[node])
         at[row, tree] = np.where(to_left, forest.left.array[node], forest.right.array[node])
     reached = forest.leaves.array.astype(x.dtype)[~at]  # [rows, trees] or [rows, trees, targets]
-    return np.asarray(AGGREGATES[aggregate](reached, axis=1)).reshape(*x.shape[:-1], *forest.targets)
+    return np.asarray(AGGREGATES[aggregate](reached, axis=1)).reshape((*x.shape[:-1], *forest.targets))
 
 
 def _batch(node: Node, args: Sequence[Node], batched: Sequence[bool], dim: Dim) -> Node:
