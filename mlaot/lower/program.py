@@ -279,9 +279,10 @@ class Grove:
 class Trees:
     """Decision trees over ``rows`` of ``columns`` features: groves, then ``branching`` trees that keep their links.
 
-    ``source`` and ``result`` are a pointer to the first row and the distance of rows; where a row must be gathered
-    first, ``gather`` is the text of element {j} of row {i}; those from ``low`` on are then -inf where they are nan.
-    ``leaf``: "one" number for one target, a number for the "own" target of each tree, or numbers for "all" targets.
+    ``source`` and ``result`` are a pointer to the first row and the distance of rows, ``next`` that of targets. Where a
+    row must be gathered first, ``gather`` is the text of element {j} of row {i}; those from ``low`` on are then -inf
+    where they are nan. ``leaf``: "one" number for one target, a number for the "own" target of each tree, or numbers
+    for "all" targets.
     """
 
     dtype: str
@@ -292,6 +293,7 @@ class Trees:
     targets: int
     source: tuple[str, str]
     result: tuple[str, str]
+    next: str
     gather: str
     low: int
     leaf: str

@@ -25,9 +25,9 @@ from mlaot.lower.fuse import Group
 from mlaot.lower.isa import Isa
 from mlaot.lower.layout import Access, atom, linear, work_buffer
 from mlaot.lower.program import Buffer, Grove, Trees
+from mlaot.lower.schedule import lanes_of
 from mlaot.lower.single import loop
 from mlaot.lower.storage import Storage
-from mlaot.lower.tiles import lanes_of
 from mlaot.ops.trees import Forest
 
 Array = np.ndarray[Any, Any]
@@ -78,6 +78,7 @@ def trees_kernel(
         packed.targets,
         _start(given, lead, access.strides[:-1], access.offset),
         _start(names["y"], lead, out.strides[:rank], 0),
+        atom(out.strides[-1]) if packed.targets > 1 else "0",
         gather,
         packed.low,
         packed.leaf,
@@ -349,8 +350,9 @@ def _lines(kernel: Trees) -> dict[str, Callable[..., Any]]:
     names, step, targets = kernel.names, kernel.result[1], kernel.targets
 
     def y(row: str, target: str = "0") -> str:
-        place = {"0": "0", "1": row}.get(step, f"{row} * {step}")
-        return f"tree_y[{place if target == '0' else target if step == '0' else f'{place} + {target}'}]"
+        terms = [(row, step), (target, kernel.next)]
+        parts = [i if d == "1" else f"{i} * {d}" for i, d in terms if i != "0" and d != "0"]
+        return f"tree_y[{' + '.join(parts) or '0'}]"
 
     def combine(a: str, b: str, vector: str = "") -> str:
         return f"{a} + {b}" if kernel.aggregate == "sum" else f"{kernel.aggregate}_{kernel.dtype}{vector}({a}, {b})"

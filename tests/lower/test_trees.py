@@ -107,7 +107,9 @@ def test_other_ranks_views_and_neighbours(isa: str, tmp_path: Path) -> None:
     stack.outputs["y"] = tree_ensemble(stack.input("x", Type(f32, (3, BATCH, 40, 6))), forest=found, aggregate="sum")
     x = st.transpose(turned.input("x", Type(f32, (6, BATCH))), perm=(1, 0))
     y = tree_ensemble(ew.neg(x), forest=found, aggregate="max")
-    turned.outputs |= {"y": y, "z": ew.add(y, tree_ensemble(x, forest=found, aggregate="sum")), "again": y}
+    z = tree_ensemble(x, forest=found, aggregate="sum")
+    turned.outputs |= {"y": y, "z": ew.add(y, z), "again": y, "joined": st.concat(y, z, axis=1)}
+    turned.outputs["stacked"] = st.stack(tree_ensemble(x, forest=found, aggregate="min"), z, axis=2)
     graphs = {"vector": (vector, (5,)), "stack": (stack, (3, 2, 40, 6)), "turned": (turned, (6, 50))}
     dims = {"batch": 0}
     library = Library({name: compiled(graph) for name, (graph, _) in graphs.items()}, isa, tmp_path)
