@@ -21,6 +21,7 @@ from mlaot.ops import reduction as red
 from mlaot.ops import structure as st
 from mlaot.ops.base import conditions
 from mlaot.ops.kinds import is_free, is_stored, is_view, root_of
+from mlaot.ops.trees import tree_ensemble
 
 TILE = 240  # rows
 CACHE = 512 * 1024  # bytes
@@ -167,6 +168,8 @@ def _work(graph: Graph) -> Dim:
             nodes, labels, out = operands(node)
             summed = {c: d for ls, n in zip(labels, nodes, strict=True) for c, d in zip(ls, n.type.shape, strict=True)}
             size = product((size, 2, *[d for c, d in summed.items() if c not in out]))
+        elif node.op is tree_ensemble:  # some ten steps a tree
+            size = product((10 * node.attrs["forest"].trees, *node.arg(0).type.shape[:-1]))
         elif node.op in (red.sum_, red.max_, red.min_):
             size = product(node.arg(0).type.shape)
         elif node.op in (ew.exp, ew.log, ew.tanh, ew.pow_):

@@ -18,6 +18,7 @@ from mlaot.lower.program import Sequence as Steps
 from mlaot.lower.rows import needs_buffer, rows_kernel
 from mlaot.lower.single import indices, nest, single_kernel
 from mlaot.lower.storage import Storage
+from mlaot.lower.trees import trees_kernel
 from mlaot.ops import elementwise as ew
 from mlaot.ops import structure as st
 from mlaot.ops.kinds import base_of, is_view, merges, root_of
@@ -56,7 +57,7 @@ def region(
             place(group, home, stores, fixed, read)
     for node in graph.nodes():
         if node.op is st.const and node.type.shape != ():
-            buffer = storage.constant(node)
+            buffer = storage.constant(node.attrs["value"])
             accesses[node] = Access(buffer, buffer.strides)
         elif node in stores:
             accesses[node] = Access(stores[node][0], stores[node][0].strides)
@@ -408,5 +409,11 @@ def _cond(c: _Control) -> Step:
     return Branch(condition, then, otherwise, c.doc())
 
 
-CONTROL = {"scan": _scan, "while": _while, "cond": _cond}
+def _trees(c: _Control) -> Step:
+    kernel = trees_kernel(c.group, c.accesses, c.stores, c.storage)
+    first, *others = c.stores[c.node]
+    return Steps((kernel, *[_copy(Access(first, first.strides), buffer) for buffer in others])) if others else kernel
+
+
+CONTROL = {"scan": _scan, "while": _while, "cond": _cond, "tree_ensemble": _trees}
 PLANS = {"scan": _plan_scan, "while": _plan_while}

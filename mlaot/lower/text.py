@@ -23,9 +23,11 @@ from mlaot.lower.program import (
     Rows,
     Sequence,
     Step,
+    Trees,
 )
 from mlaot.lower.stages import stages
 from mlaot.lower.tiles import body
+from mlaot.lower.trees import tree_text
 from mlaot.lower.vectors import helpers
 from mlaot.ops.random import LN2, LOG_SERIES, SQRT_HALF, WICHURA
 from mlaot.render import render
@@ -186,6 +188,8 @@ def _kernel_text(kernel: Kernel, name: str, signature: str, isa: Isa) -> str:
     context["inner"] = pad(len(kernel.loops) + 1)
     if isinstance(kernel, Rows):
         return render("kernels/rows.c.j2", stages=stages(kernel, isa), **context)
+    if isinstance(kernel, Trees):
+        return render("kernels/trees.c.j2", **tree_text(kernel, isa), **context)
     return render("kernels/plain.c.j2", **context)
 
 

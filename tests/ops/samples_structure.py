@@ -175,6 +175,15 @@ def _concat(rng: Generator) -> Iterator[Sample]:
             yield sample(*[rng.normal(size=s) for s in shapes], axis=axis)
 
 
+def _tree_ensemble(rng: Generator) -> Iterator[Sample]:
+    from .forests import random_forest
+
+    for i, shape in enumerate(((5,), (3, 5), (2, 3, 5), (40, 6), (0, 5))):
+        for aggregate in ("sum", "min", "max"):
+            found = random_forest(rng, [i % 3, 3, 2], targets=(None, 1, 2)[i % 3])
+            yield sample(rng.normal(size=shape), forest=found, aggregate=aggregate)
+
+
 SAMPLES: dict[str, Make] = {
     "prod": _prod,
     "argmax": _arg,
@@ -193,4 +202,5 @@ SAMPLES: dict[str, Make] = {
     "random_bits": _random_bits,
     "stack": _stack,
     "concat": _concat,
+    "tree_ensemble": _tree_ensemble,
 }
