@@ -21,7 +21,7 @@ from mlaot.ops import elementwise as ew
 from mlaot.ops import reduction as red
 from mlaot.ops import structure as st
 from mlaot.ops.base import conditions
-from mlaot.ops.kinds import base_of, is_free, is_stored, is_view
+from mlaot.ops.kinds import base_of, is_elementwise, is_free, is_stored, is_view
 
 TILE = 240  # rows
 CACHE = 512 * 1024  # bytes
@@ -76,7 +76,8 @@ def _overwrites(graph: Graph, home: dict[Node, Group]) -> bool:
     for slot, node in graph.writes.items():
         source, group = graph.inputs[slot], home[node.find()]
         for member in group.nodes:
-            moves = group.kind == "single" or (group.kind == "contraction" and member is group.nodes[0])
+            sums = group.kind in ("contraction", "winograd") and not is_elementwise(member)
+            moves = group.kind == "single" or sums
             for a in member.args:
                 if base_of(a) is source and (moves or a.find() is not source):
                     return True

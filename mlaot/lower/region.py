@@ -16,6 +16,7 @@ from mlaot.lower.program import Sequence as Steps
 from mlaot.lower.rows import needs_buffer, rows_kernel
 from mlaot.lower.single import indices, nest, single_kernel
 from mlaot.lower.storage import Storage
+from mlaot.lower.winograd import winograd_steps
 from mlaot.ops import structure as st
 from mlaot.ops.kinds import base_of, is_view
 
@@ -56,6 +57,8 @@ def region(
         control = CONTROL.get(group.nodes[0].op.name)
         if control is not None:
             steps[group] = control(_Control(group, accesses, stores, storage, depth))
+        elif group.kind == "winograd":
+            steps[group] = winograd_steps(group, accesses, stores, depth)
         else:
             steps[group] = BUILDERS[group.kind](group, accesses, stores)
     needed = _ancestors({home[n.find()] for n in graph.outputs.values()}, home)

@@ -13,6 +13,7 @@ from mlaot.ops import (
     sorting,
     structure,
     transcendental,
+    winograd,
 )
 from mlaot.ops.base import OPS, Op
 
@@ -31,4 +32,5 @@ __all__ = [
     "sorting",
     "structure",
     "transcendental",
+    "winograd",
 ]

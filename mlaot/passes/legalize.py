@@ -16,6 +16,7 @@ from mlaot.ops import reduction as red
 from mlaot.ops import structure as st
 from mlaot.ops.control import cond, scan, while_
 from mlaot.ops.kinds import REDUCTIONS, base_of, is_free, is_narrow, is_reduction, is_stored, is_view
+from mlaot.ops.winograd import TRANSFORMS
 from mlaot.passes.rewrite import Rule, rewrite
 
 CONTROL = (scan, while_, cond)
@@ -43,7 +44,8 @@ def legalize(graph: Graph) -> None:
     """Make ``graph`` fit for lowering."""
     rules: dict[Op | None, tuple[Rule, ...]] = dict.fromkeys(REDUCTIONS, (last_axis_first,))
     rewrite(graph, rules)
-    rewrite(graph, dict.fromkeys((*REDUCTIONS, red.contract, st.take, st.put_add, *CONTROL), (store_operands,)))
+    readers = (*REDUCTIONS, red.contract, st.take, st.put_add, *CONTROL, *TRANSFORMS)
+    rewrite(graph, dict.fromkeys(readers, (store_operands,)))
     used = users(graph.nodes())
     for roots in (graph.outputs, graph.writes):
         for name, node in roots.items():

@@ -175,6 +175,26 @@ def _concat(rng: Generator) -> Iterator[Sample]:
             yield sample(*[rng.normal(size=s) for s in shapes], axis=axis)
 
 
+# m, maps [n, C, h, w], low, high: whole tiles and parts of tiles, with and without padding, of several blocks
+MAPS = (
+    *((2, (1, 1, 4, 4), (0, 0), (0, 0)), (2, (2, 1, 6, 4), (1, 1), (1, 1)), (2, (1, 2, 5, 9), (1, 1), (1, 1))),
+    *((2, (1, 1, 1, 1), (1, 1), (1, 1)), (2, (1, 1, 3, 17), (0, 2), (2, 0)), (2, (0, 1, 4, 5), (1, 0), (1, 1))),
+    *((4, (1, 1, 6, 6), (0, 0), (0, 0)), (4, (2, 1, 8, 4), (1, 1), (1, 1)), (4, (1, 2, 5, 9), (1, 1), (1, 1))),
+    *((4, (1, 1, 1, 1), (1, 1), (1, 1)), (4, (1, 1, 3, 13), (0, 2), (2, 0))),
+)
+
+
+def _winograd_input(rng: Generator) -> Iterator[Sample]:
+    for m, maps, low, high in MAPS:
+        yield sample(rng.normal(size=(*maps, 16)), m=m, low=low, high=high)
+
+
+def _winograd_output(rng: Generator) -> Iterator[Sample]:
+    for m, (n, blocks, *size), _, _ in MAPS:
+        tiles = [-(-d // m) for d in size]
+        yield sample(rng.normal(size=((m + 2) ** 2, n, *tiles, blocks, 16)), m=m, size=tuple(size))
+
+
 SAMPLES: dict[str, Make] = {
     "prod": _prod,
     "argmax": _arg,
@@ -193,4 +213,6 @@ SAMPLES: dict[str, Make] = {
     "random_bits": _random_bits,
     "stack": _stack,
     "concat": _concat,
+    "winograd_input": _winograd_input,
+    "winograd_output": _winograd_output,
 }
