@@ -8,6 +8,7 @@ isa = ["base", "v3", "v4"]        # instruction sets compiled on x86-64; the CPU
 [tool.mlaot.models.nn]
 model = "model:digits"            # module:attribute, imported at build time only
 module = "digits.nn"              # the extension module; "<project>.<table key>" unless given
+winograd = "F2"                   # largest tiles of 3x3 convolutions: "F2", "F4" (a digit less accurate) or "off"
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from typing import Any
 from mlaot.errors import MlaotError
 
 ISAS = ("base", "v3", "v4")
+WINOGRAD = ("F2", "F4", "off")
 FILE = "pyproject.toml"
 MODEL = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*")
 MODULE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+", re.ASCII)  # ASCII: the last part names C functions
@@ -32,11 +34,15 @@ MODULE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+", re.ASCII)  # ASCII: the la
 
 @dataclass(frozen=True)
 class Model:
-    """One ``[tool.mlaot.models.<name>]``: where the model is declared and which extension module it becomes."""
+    """One ``[tool.mlaot.models.<name>]``: where the model is declared and which extension module it becomes.
+
+    ``winograd``: the largest tiles in which 3x3 convolutions with fixed weights may be computed.
+    """
 
     name: str
     model: str
     module: str
+    winograd: str = "F2"
 
     @property
     def package(self) -> str:
@@ -185,7 +191,7 @@ def read_model(key: str, table: Any, project_name: str) -> Model:
     """One ``[tool.mlaot.models.<key>]``."""
     where = f"[tool.mlaot.models.{key}]"
     check_table(table, where)
-    check_keys(table, ("model", "module"), where)
+    check_keys(table, ("model", "module", "winograd"), where)
     if "model" not in table:
         raise MlaotError(f"no key 'model' in {where} of {FILE}; expected 'module:attribute', such as 'model:digits'")
     model = table["model"]
@@ -194,7 +200,10 @@ def read_model(key: str, table: Any, project_name: str) -> Model:
     module = table.get("module", f"{project_name}.{key}")
     if not isinstance(module, str) or not MODULE.fullmatch(module) or any(map(keyword.iskeyword, module.split("."))):
         raise wrong("module", where, "a dotted module name, such as 'digits.nn'", module)
-    return Model(key, model, module)
+    winograd = table.get("winograd", "F2")
+    if winograd not in WINOGRAD:
+        raise wrong("winograd", where, "'F2', 'F4' or 'off'", winograd)
+    return Model(key, model, module, winograd)
 
 
 def check_modules(settings: Settings, project: Path) -> None:

@@ -153,7 +153,7 @@ def _compute(module: Module, graph: Graph, is_fixed: IsFixed) -> None:
     copy.outputs = {str(i): copies[node] for i, node in enumerate(wanted)}
     values = evaluate(copy, {name: module.slots[name] for name in copy.inputs})
     for i, node in enumerate(wanted):
-        name = _name(module, values[str(i)])
+        name = add_weight(module, values[str(i)])
         graph.forward(node, graph.input(name, node.type, parameter=True))
 
 
@@ -177,7 +177,7 @@ def _bytes(node: Node) -> int:
     return size * node.type.dtype.itemsize
 
 
-def _name(module: Module, value: np.ndarray[tuple[int, ...], np.dtype[np.generic]]) -> str:
+def add_weight(module: Module, value: np.ndarray[tuple[int, ...], np.dtype[np.generic]]) -> str:
     """The name of a weight with this value: one for equal values."""
     for name, known in module.parameters.items():
         if known.dtype == value.dtype and known.shape == value.shape and known.tobytes() == value.tobytes():
