@@ -37,9 +37,9 @@ Lines = list[str]
 
 @dataclass(frozen=True)
 class Block:
-    """Some rows of tiles of an image: C text of the image, the first row and how many there are."""
+    """Some rows of tiles of an image: C text of its indices, the first row and how many there are."""
 
-    image: str
+    image: tuple[str, ...]
     first: Dim
     rows: int
 
@@ -48,15 +48,18 @@ def winograd_steps(group: Group, accesses: Accesses, stores: Stores, depth: int)
     """The steps of a group of kind "winograd"; ``depth`` counts the loops around it."""
     transform = next(n for n in group.nodes if n.op in (winograd_input, winograd_output))
     tiles = (transform if transform.op is winograd_input else transform.arg(0)).type
-    images, rows = tiles.shape[1], _known(tiles.shape[2])
-    image = "0" if images == 1 else f"round{depth}"
+    images, rows = tiles.shape[1:-4], _known(tiles.shape[-4])
+    image = tuple("0" if extent == 1 else f"round{depth + i}" for i, extent in enumerate(images))
     found = next((p for n in group.nodes if (p := products_of(n)) and p[0] in group.members), None)
     if found is not None:
-        steps = _blocks(_Convolution(group, *found, accesses, stores), image, rows, f"round{depth + 1}")
+        variable = f"round{depth + len(images)}"
+        steps = _blocks(_Convolution(group, *found, accesses, stores), image, rows, variable)
     else:
         kernel = _input_kernel if transform.op is winograd_input else _output_kernel
         steps = (kernel(group, accesses, stores, Block(image, 0, rows)),)
-    return Steps(steps) if images == 1 else Loop(image, images, (), None, steps, ())
+    for name, extent in reversed([*zip(image, images, strict=True)]):
+        steps = steps if name == "0" else (Loop(name, extent, (), None, steps, ()),)
+    return Steps(steps)
 
 
 def _known(extent: Dim) -> int:
@@ -64,7 +67,7 @@ def _known(extent: Dim) -> int:
     return extent
 
 
-def _blocks(convolution: _Convolution, image: str, rows: int, variable: str) -> tuple[Step, ...]:
+def _blocks(convolution: _Convolution, image: tuple[str, ...], rows: int, variable: str) -> tuple[Step, ...]:
     """The steps of an image."""
     height = convolution.height
     if height == rows:
@@ -89,7 +92,7 @@ class _Convolution:
 
         V and M do where they do not fit it, and the weights for each block where all three do not.
         """
-        rows = _known(self.v.type.shape[2])
+        rows = _known(self.v.type.shape[-4])
         weights = _known(self.accesses[self.m.arg(1)].buffer.bytes)
 
         def moved(height: int) -> int:
@@ -128,8 +131,8 @@ def _buffer(node: Node, rows: int) -> Buffer:
     Components lie an odd number of cache lines apart: they are written together, and so fall into different sets of a
     first-level cache.
     """
-    components, _, _, columns, blocks, block = node.type.shape
-    shape = tuple(map(_known, (components, columns * rows, blocks, block)))
+    columns, blocks, block = map(_known, node.type.shape[-3:])
+    shape = (_known(node.type.shape[0]), columns * rows, blocks, block)
     line = ALIGNMENT // node.type.dtype.itemsize
     plane = (shape[1] * shape[2] * shape[3] // line | 1) * line
     return Buffer("tiles", node.type.dtype.name, shape, (plane, shape[3], shape[1] * shape[3], 1), "work")
@@ -146,7 +149,7 @@ class _Kernel:
         self.block = block
         self.m: int = self.node.attrs["m"]
         tiles = (self.node if self.node.op is winograd_input else self.node.arg(0)).type.shape
-        self.rows, self.columns, self.blocks, self.channels = map(_known, tiles[2:])
+        self.rows, self.columns, self.blocks, self.channels = map(_known, tiles[-4:])
 
     def plain(self, low: Sequence[int], body: Lines) -> Plain:
         """The kernel; ``body`` sees the row and the column where a tile begins, ``low`` before its first result."""
@@ -160,7 +163,7 @@ class _Kernel:
         """Indices of a component of a tile: among the tiles of a block, or among those of all images."""
         if rank == 4:
             return [str(component), f"i1 * {self.columns} + i2", "i0", "j"]
-        return [str(component), self.block.image, "i1", "i2", "i0", "j"]
+        return [str(component), *self.block.image, "i1", "i2", "i0", "j"]
 
     def vectors(self, body: Sequence[str]) -> Lines:
         """``body`` for each vector of channels."""
@@ -269,7 +272,7 @@ def _input_kernel(group: Group, accesses: Accesses, stores: Stores, block: Block
     low = k.node.attrs["low"]
     inside: list[str] = []  # tests: the whole tile is in the map
     within: list[str] = []  # tests: one value of it is
-    axes = zip(("row", "column"), ("k0", "k1"), low, map(_known, x.type.shape[2:4]), (k.rows, k.columns), strict=True)
+    axes = zip(("row", "column"), ("k0", "k1"), low, map(_known, x.type.shape[-3:-1]), (k.rows, k.columns), strict=True)
     for first, offset, before, extent, many in axes:
         if before:
             inside.append(f"{first} >= 0")
@@ -277,13 +280,13 @@ def _input_kernel(group: Group, accesses: Accesses, stores: Stores, block: Block
         if many * k.m + 2 - before > extent:
             inside.append(f"{first} <= {extent - size}")
             within.append(f"{first} + {offset} < {extent}")
-    value = emit.load(access, [block.image, "i0", "row + k0", "column + k1", "j"], 4, None)
+    value = emit.load(access, [*block.image, "i0", "row + k0", "column + k1", "j"], x.type.rank - 1, None)
     body: Lines = []
-    is_direct = access.strides[3:] == (k.channels, 1)  # rows of the map are as those of the copy
+    is_direct = access.strides[-2:] == (k.channels, 1)  # rows of the map are as those of the copy
     source, pitch = "halo", str(size * k.channels)
     if is_direct:
-        offset = linear(zip((block.image, "i0", "row", "column"), access.strides, strict=False), access.offset)
-        source, pitch = f"{emit.buffer(access.buffer)} + {offset}", str(access.strides[2])
+        offset = linear(zip((*block.image, "i0", "row", "column"), access.strides, strict=False), access.offset)
+        source, pitch = f"{emit.buffer(access.buffer)} + {offset}", str(access.strides[-3])
     if inside or not is_direct:
         body.append(f"{C_TYPES[group.dtype]} halo[{size * size * k.channels}];")
         copy = [f"{vector} acc = splat_{vector}({c_literal(0.0, group.dtype)});"] if within else []
@@ -321,9 +324,9 @@ def _output_kernel(group: Group, accesses: Accesses, stores: Stores, block: Bloc
     last = [extent - (many - 1) * k.m for extent, many in zip(k.node.attrs["size"], (k.rows, k.columns), strict=True)]
 
     def result(i: int, j: int) -> Lines:
-        at = [block.image, "i0", f"row + {i}" if i else "row", f"column + {j}" if j else "column", "j"]
+        at = [*block.image, "i0", f"row + {i}" if i else "row", f"column + {j}" if j else "column", "j"]
         lines = k.epilogue(f"c{i}_{j}", lambda _: at)
-        axes = zip((i, j), at[2:4], last, k.node.attrs["size"], strict=True)
+        axes = zip((i, j), at[-3:-1], last, k.node.attrs["size"], strict=True)
         tests = [f"{index} < {extent}" for offset, index, left, extent in axes if offset >= left]
         return _braced(f"if ({' && '.join(tests)})" if tests else "", lines) if tests or len(lines) > 1 else lines
 

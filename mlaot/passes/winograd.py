@@ -8,9 +8,9 @@
     v2 = contract(v1, folded0, spec=znhwCc,zOCco->znhwOo)
     v3 = winograd_output(v2, m=2, size=(56, 56))
 
-The channels are in blocks, and the strides are 1. The transformed weights are computed in float64 and rounded once.
-Tiles of 2x2 results (F2) round no worse than the sum they replace; those of 4x4 (F4) lose a digit, so they must be
-asked for (Lavin and Gray 2015, section 5.2).
+The channels are in blocks, and the strides are 1; a model of one image has no n. The transformed weights are computed
+in float64 and rounded once. Tiles of 2x2 results (F2) round no worse than the sum they replace; those of 4x4 (F4) lose
+a digit, so they must be asked for (Lavin and Gray 2015, section 5.2).
 
 The time is counted in products of a vector of 16 with a scalar, for one image::
 
@@ -33,7 +33,7 @@ from mlaot.ir import Node
 from mlaot.ir.module import Module
 from mlaot.ops import reduction as red
 from mlaot.ops import structure as st
-from mlaot.ops.winograd import BLOCK, tiles, transform_weights, winograd_input, winograd_output
+from mlaot.ops.winograd import BLOCK, products, tiles, transform_weights, winograd_input, winograd_output
 from mlaot.passes.entries import copy_into
 from mlaot.passes.freeze import IsFixed, add_weight, fixed_by
 from mlaot.passes.rewrite import rewrite
@@ -63,17 +63,17 @@ def _by_transforms(module: Module, node: Node, is_fixed: IsFixed) -> Node | None
     if found is None:
         return None
     x, low, high, w, order = found
-    _, out_blocks, height, width, _ = node.type.shape
+    out_blocks, height, width, _ = node.type.shape[-4:]
     if not isinstance(height, int) or not isinstance(width, int) or not isinstance(out_blocks, int):
         return None
-    m = fastest((height, width), (int(x.type.shape[1]), out_blocks), SIZES[module.winograd])
+    m = fastest((height, width), (int(x.type.shape[-4]), out_blocks), SIZES[module.winograd])
     if m is None:
         return None
     g = np.transpose(_value(module, w), order)  # [3, 3, O, C, c, o]
     u = transform_weights(g, m).astype(g.dtype)
     weights = node.graph.input(add_weight(module, u), node.type.with_shape(u.shape), parameter=True)
-    products = red.contract(winograd_input(x, m=m, low=low, high=high), weights, spec="znhwCc,zOCco->znhwOo")
-    return winograd_output(products, m=m, size=(height, width))
+    v = winograd_input(x, m=m, low=low, high=high)
+    return winograd_output(products(v, weights), m=m, size=(height, width))
 
 
 def _convolution(node: Node, is_fixed: IsFixed) -> tuple[Node, Pair, Pair, Node, tuple[int, ...]] | None:
@@ -81,15 +81,17 @@ def _convolution(node: Node, is_fixed: IsFixed) -> tuple[Node, Pair, Pair, Node,
     first, second, out = red.parse_spec(node.attrs["spec"])
     operands = (first, node.arg(0)), (second, node.arg(1))
     for (labels, windows), (others, w) in (operands, operands[::-1]):
-        if windows.op is not st.window or len(labels) != 7 or len(out) != 5 or len(others) != 6 or not is_fixed(w):
+        if windows.op is not st.window or len(out) < 4 or len(labels) != len(out) + 2 or not is_fixed(w):
             continue
-        images, blocks, rows, columns, block, *taps = list(labels)
-        wanted = f"{images}{out[1]}{rows}{columns}{out[4]}"
-        axes = *taps, out[1], blocks, block, out[4]
-        is_3x3 = windows.attrs["sizes"] == (3, 3) and windows.attrs["axes"] == (2, 3)
+        *images, blocks, rows, columns, block, first_tap, last_tap = list(labels)
+        made, lane = out[-4], out[-1]
+        axes = first_tap, last_tap, made, blocks, block, lane
+        is_in_order = out == "".join((*images, made, rows, columns, lane)) and set(others) == set(axes)
+        space = (len(images) + 1, len(images) + 2)
+        is_3x3 = windows.attrs["sizes"] == (3, 3) and windows.attrs["axes"] == space
         is_dense = windows.attrs["strides"] == (1, 1) == windows.attrs["dilations"]
-        in_blocks = all(isinstance(d, int) and d % BLOCK == 0 for d in (windows.type.shape[4], node.type.shape[4]))
-        if out == wanted and set(others) == set(axes) and is_3x3 and is_dense and in_blocks:
+        in_blocks = all(isinstance(d, int) and d % BLOCK == 0 for d in (windows.type.shape[-3], node.type.shape[-1]))
+        if is_in_order and len(others) == 6 and is_3x3 and is_dense and in_blocks:
             return *_unpadded(windows.arg(0)), w, tuple(others.index(c) for c in axes)
     return None
 
@@ -101,10 +103,10 @@ def _unpadded(x: Node) -> tuple[Node, Pair, Pair]:
         return x, nothing, nothing
     value, low, high = x.arg(1), x.attrs["low"], x.attrs["high"]
     is_zero = value.op is st.const and value.attrs["value"].array == 0
-    others = [d for pads in (low, high) for d in (*pads[:2], *pads[4:])]
-    if not is_zero or any(others) or not all(isinstance(d, int) for d in (*low, *high, *x.arg(0).type.shape[2:4])):
+    others = [d for pads in (low, high) for d in (*pads[:-3], pads[-1])]
+    if not is_zero or any(others) or not all(isinstance(d, int) for d in (*low, *high, *x.arg(0).type.shape[-3:-1])):
         return x, nothing, nothing
-    return x.arg(0), low[2:4], high[2:4]
+    return x.arg(0), low[-3:-1], high[-3:-1]
 
 
 def fastest(size: Pair, blocks: Pair, sizes: tuple[int, ...]) -> int | None:

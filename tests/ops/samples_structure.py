@@ -175,7 +175,7 @@ def _concat(rng: Generator) -> Iterator[Sample]:
             yield sample(*[rng.normal(size=s) for s in shapes], axis=axis)
 
 
-# m, maps [n, C, h, w], low, high: whole tiles and parts of tiles, with and without padding, of several blocks
+# m, maps [n, C, h, w] (some will be without n, or with a further axis), low, high: whole tiles and parts of tiles
 MAPS = (
     *((2, (1, 1, 4, 4), (0, 0), (0, 0)), (2, (2, 1, 6, 4), (1, 1), (1, 1)), (2, (1, 2, 5, 9), (1, 1), (1, 1))),
     *((2, (1, 1, 1, 1), (1, 1), (1, 1)), (2, (1, 1, 3, 17), (0, 2), (2, 0)), (2, (0, 1, 4, 5), (1, 0), (1, 1))),
@@ -185,14 +185,15 @@ MAPS = (
 
 
 def _winograd_input(rng: Generator) -> Iterator[Sample]:
-    for m, maps, low, high in MAPS:
-        yield sample(rng.normal(size=(*maps, 16)), m=m, low=low, high=high)
+    for i, (m, (n, *maps), low, high) in enumerate(MAPS):
+        images = ((n,), (), (2, n))[i % 3]
+        yield sample(rng.normal(size=(*images, *maps, 16)), m=m, low=low, high=high)
 
 
 def _winograd_output(rng: Generator) -> Iterator[Sample]:
-    for m, (n, blocks, *size), _, _ in MAPS:
-        tiles = [-(-d // m) for d in size]
-        yield sample(rng.normal(size=((m + 2) ** 2, n, *tiles, blocks, 16)), m=m, size=tuple(size))
+    for i, (m, (n, blocks, *size), _, _) in enumerate(MAPS):
+        images, tiles = ((n,), (), (2, n))[i % 3], [-(-d // m) for d in size]
+        yield sample(rng.normal(size=((m + 2) ** 2, *images, *tiles, blocks, 16)), m=m, size=tuple(size))
 
 
 SAMPLES: dict[str, Make] = {

@@ -24,23 +24,24 @@ SHAPES = ((56, 56), (28, 28), (14, 14), (7, 7), (5, 9), (3, 17), (4, 6), (2, 1))
 def convolution(
     x: Node, w: Node, pads: tuple[int, int, int, int] = (1, 1, 1, 1), labels: str = "OCklco", **window: Any
 ) -> Node:
-    """A convolution of maps [n, C, h, w, 16], as the pass that puts channels in blocks leaves it."""
+    """A convolution of maps [n, C, h, w, 16] or [C, h, w, 16], as the pass that puts channels in blocks leaves it."""
     above, below, left, right = pads
-    zero = x.graph.constant(0, x.type.dtype)
-    around = {"low": (0, 0, above, left, 0), "high": (0, 0, below, right, 0), "interior": (0,) * 5}
+    zero, lead = x.graph.constant(0, x.type.dtype), (0,) * (x.type.rank - 3)
+    around = {"low": (*lead, above, left, 0), "high": (*lead, below, right, 0), "interior": (0,) * x.type.rank}
+    n = "n" * (x.type.rank - 4)
     padded = st.pad(x, zero, **around) if any(pads) else x
-    attrs = {"axes": (2, 3), "sizes": (3, 3), "strides": (1, 1), "dilations": (1, 1), **window}
-    return red.contract(st.window(padded, **attrs), w, spec=f"nChwckl,{labels}->nOhwo")
+    attrs = {"axes": (len(lead), len(lead) + 1), "sizes": (3, 3), "strides": (1, 1), "dilations": (1, 1), **window}
+    return red.contract(st.window(padded, **attrs), w, spec=f"{n}Chwckl,{labels}->{n}Ohwo")
 
 
 def module_of(
-    size: tuple[Dim, Dim], *, blocks: tuple[int, int] = (2, 2), n: Dim = 2, dtype: DType = f64, **attrs: Any
+    size: tuple[Dim, Dim], *, blocks: tuple[int, int] = (2, 2), n: Dim | None = 2, dtype: DType = f64, **attrs: Any
 ) -> Module:
     """A module of one convolution with random weights."""
     rng = np.random.default_rng(0)
     c, o = blocks
     graph = Graph("forward")
-    x = graph.input("x", Type(dtype, (n, c, *size, 16)))
+    x = graph.input("x", Type(dtype, (*([] if n is None else [n]), c, *size, 16)))
     extents = {"O": o, "C": c, "k": 3, "l": 3, "c": 16, "o": 16}
     shape = tuple(extents[label] for label in attrs.get("labels", "OCklco"))
     w = graph.input("w", Type(dtype, shape), parameter=True)
@@ -66,7 +67,7 @@ def difference(module: Module, x: Array) -> float:
 
 def values(module: Module, n: int = 2) -> Array:
     shape = module.graphs["forward"].inputs["x"].type.shape
-    return np.random.default_rng(1).normal(size=(n, *shape[1:]))  # type: ignore[arg-type]
+    return np.random.default_rng(1).normal(size=(n, *shape[-4:]))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("pads", [(1, 1, 1, 1), (0, 0, 0, 0), (2, 0, 0, 1)])
@@ -79,6 +80,13 @@ def test_it_is_the_same_convolution(setting: str, size: tuple[int, int], pads: t
     module.winograd = setting
     assert difference(module, values(module)) < 1e-13
     assert ops_of(module)[0] in ("winograd_input", "window", "pad")
+
+
+def test_a_model_of_one_image() -> None:
+    module = module_of((6, 7), n=None)
+    x = values(module)[0]
+    assert x.shape == (2, 6, 7, 16) and difference(module, x) < 1e-13
+    assert ops_of(module) == ["winograd_input", "contract", "winograd_output"]
 
 
 @pytest.mark.parametrize("labels", ["".join(p) for p in permutations("OCkco")][::17])
