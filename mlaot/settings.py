@@ -10,6 +10,7 @@ deterministic = false             # the same bits on every instruction set, with
 model = "model:digits"            # module:attribute, imported at build time only
 module = "digits.nn"              # the extension module; "<project>.<table key>" unless given
 deterministic = true              # for this model
+winograd = "F2"                   # largest tiles of 3x3 convolutions: "F2", "F4" (a digit less accurate) or "off"
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from typing import Any
 from mlaot.errors import MlaotError
 
 ISAS = ("base", "v3", "v4")
+WINOGRAD = ("F2", "F4", "off")
 FILE = "pyproject.toml"
 MODEL = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*")
 MODULE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+", re.ASCII)  # ASCII: the last part names C functions
@@ -37,12 +39,14 @@ class Model:
     """One ``[tool.mlaot.models.<name>]``: where the model is declared and which extension module it becomes.
 
     ``deterministic``: the module gives the same bits on every instruction set.
+    ``winograd``: the largest tiles in which 3x3 convolutions with fixed weights may be computed.
     """
 
     name: str
     model: str
     module: str
     deterministic: bool = False
+    winograd: str = "F2"
 
     @property
     def package(self) -> str:
@@ -200,7 +204,7 @@ def read_model(key: str, table: Any, project_name: str, deterministic: bool) -> 
     """One ``[tool.mlaot.models.<key>]``; ``deterministic`` is what the project says."""
     where = f"[tool.mlaot.models.{key}]"
     check_table(table, where)
-    check_keys(table, ("model", "module", "deterministic"), where)
+    check_keys(table, ("model", "module", "deterministic", "winograd"), where)
     if "model" not in table:
         raise MlaotError(f"no key 'model' in {where} of {FILE}; expected 'module:attribute', such as 'model:digits'")
     model = table["model"]
@@ -209,7 +213,11 @@ def read_model(key: str, table: Any, project_name: str, deterministic: bool) -> 
     module = table.get("module", f"{project_name}.{key}")
     if not isinstance(module, str) or not MODULE.fullmatch(module) or any(map(keyword.iskeyword, module.split("."))):
         raise wrong("module", where, "a dotted module name, such as 'digits.nn'", module)
-    return Model(key, model, module, read_flag(table, "deterministic", where, default=deterministic))
+    winograd = table.get("winograd", "F2")
+    if winograd not in WINOGRAD:
+        raise wrong("winograd", where, "'F2', 'F4' or 'off'", winograd)
+    flag = read_flag(table, "deterministic", where, default=deterministic)
+    return Model(key, model, module, flag, winograd)
 
 
 def check_modules(settings: Settings, project: Path) -> None:

@@ -1,9 +1,10 @@
 """Which nodes one kernel computes: groups of nodes, made in one walk from the inputs to the outputs.
 
-A group starts at a contraction (and takes the elementwise work on its result as an epilogue), or is a set of
-elementwise ops and reductions along rows of one shape ``rows x columns``, in vectors of one dtype; elementwise work on
-other dtypes is in plain loops over one shape. A node joins the latest group it fits, if everything it reads is in that
-group or in one of a lower level; so groups never wait for each other in a circle.
+A group starts at a contraction (and takes the elementwise work on its result as an epilogue), or at a transform of
+Winograd's, of which the last takes in the first and the products between them; or it is a set of elementwise ops and
+reductions along rows of one shape ``rows x columns``, in vectors of one dtype; elementwise work on other dtypes is in
+plain loops over one shape. A node joins the latest group it fits, if everything it reads is in that group or in one of
+a lower level; so groups never wait for each other in a circle.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from mlaot.ops.kinds import (
     root_of,
     vector_dtype,
 )
+from mlaot.ops.winograd import TRANSFORMS, products_of
 
 MOST = 400  # nodes of a group: compilers grow faster than linearly with the length of a function
 AGAIN = (ew.step,)  # computed again by each reader of a value that is in memory, rather than stored beside it
@@ -37,8 +39,8 @@ CHEAP = (ew.add, ew.sub, ew.mul, ew.neg, ew.cast, ew.relu, ew.step, ew.maximum, 
 class Group:
     """Nodes of one kernel.
 
-    ``kind``: "rows", "loops", "contraction" or "single"; ``rows`` and ``columns`` give its space. ``dtype``: of its
-    vectors; "mixed" in plain loops, where each value has its own.
+    ``kind``: "rows", "loops", "contraction", "winograd" or "single"; ``rows`` and ``columns`` give its space.
+    ``dtype``: of its vectors; "mixed" in plain loops, where each value has its own.
     """
 
     kind: str
@@ -67,6 +69,27 @@ def cheap_nodes(graph: Graph) -> set[Node]:
     return found
 
 
+def parts_of(node: Node) -> tuple[Node, ...]:
+    """What the group of a last transform takes in."""
+    return products_of(node) or ()
+
+
+def arguments(node: Node) -> list[Node]:
+    """What a node reads; a last transform, what its parts do."""
+    parts = parts_of(node)
+    return [a for n in (*parts, node) for a in n.args if a.find() not in parts]
+
+
+def parts(graph: Graph, used: dict[Node, list[Node]]) -> set[Node]:
+    """The nodes that are computed as parts of last transforms only."""
+    found = {p: None for n in graph.nodes() for p in reversed(parts_of(n))}
+    kept = set(graph.roots())
+    for part in found:  # the products, then what they read
+        if not all(part in parts_of(u) or (u in found and u not in kept) for u in used[part]):
+            kept.add(part)
+    return set(found) - kept
+
+
 def fuse(graph: Graph) -> tuple[list[Group], dict[Node, Group]]:
     """The groups of ``graph``, so that each reads only what earlier ones compute, and the group others read a node
     from.
@@ -81,6 +104,7 @@ def fuse(graph: Graph) -> tuple[list[Group], dict[Node, Group]]:
     home: dict[Node, Group] = {}
     groups: list[Group] = []
     order: dict[Group, int] = {}
+    inner = parts(graph, used)
     cheap = cheap_nodes(graph)
     again = {
         n for n in graph.nodes() if n.op in AGAIN and n not in cheap and n not in outputs | written and n.type.shape
@@ -122,7 +146,7 @@ def fuse(graph: Graph) -> tuple[list[Group], dict[Node, Group]]:
 
     def pending(node: Node) -> list[Node]:
         """Cheap arguments that no kernel has computed yet."""
-        bases = dict.fromkeys(base_of(a) for a in node.args)
+        bases = dict.fromkeys(base_of(a) for a in arguments(node))
         return [b for b in bases if not (is_stored(b) or is_free(b) or b in home)]
 
     def place(node: Node) -> None:
@@ -136,6 +160,8 @@ def fuse(graph: Graph) -> tuple[list[Group], dict[Node, Group]]:
             _inline(base, group, home)
         groups.append(group)
         order.setdefault(group, len(order))
+        group.nodes += parts_of(node)
+        group.members |= set(parts_of(node))
         group.first = group.first or node
         if node not in group.members:  # what is computed again may be there already
             group.nodes.append(node)
@@ -145,7 +171,7 @@ def fuse(graph: Graph) -> tuple[list[Group], dict[Node, Group]]:
         again.discard(node)
 
     for node in graph.nodes():
-        if node in cheap or node in again or is_view(node) or is_stored(node) or is_free(node):
+        if node in cheap or node in again or node in inner or is_view(node) or is_stored(node) or is_free(node):
             continue
         if node.op.name == "result":
             home[node] = home[node.arg(0)]
@@ -195,7 +221,7 @@ def _reads_as_is(node: Node, base: Node, group: Group) -> bool:
     if base.type.dtype.name != group.dtype and group.kind != "loops":
         return False
     if group.kind == "single" or (
-        group.kind == "contraction" and (base.op not in AGAIN or group.first in (None, node))
+        group.kind in ("contraction", "winograd") and (base.op not in AGAIN or group.first in (None, node))
     ):
         return False
     return base.type.shape == full_shape(group) and all(a.find() is base for a in node.args if base_of(a) is base)
@@ -221,7 +247,7 @@ def full_shape(group: Group) -> tuple[Dim, ...]:
 def _sources(node: Node, again: set[Node]) -> list[tuple[Node, Node]]:
     """Each argument as it is read, and the value behind it; for what is computed again, those of its argument."""
     found = []
-    for a in node.args:
+    for a in arguments(node):
         base = base_of(a)
         found.append((base.arg(0), base_of(base.arg(0))) if base in again else (a.find(), base))
     return found
@@ -234,6 +260,8 @@ def _new_group(node: Node, home: dict[Node, Group], again: set[Node]) -> Group:
     dtype = node.type.dtype.name
     if node.op is red.contract or _is_column_reduction(node):
         return Group("contraction", level, dtype, node.type.shape, None)
+    if node.op in TRANSFORMS:
+        return Group("winograd", level, dtype, node.type.shape, None)
     if is_reduction(node):
         shape = node.arg(0).type.shape
         return Group("rows", level, dtype, shape[:-1], shape[-1])
@@ -248,7 +276,7 @@ def _is_column_reduction(node: Node) -> bool:
 
 
 def _candidate(node: Node, home: dict[Node, Group], again: set[Node]) -> Group | None:
-    if node.op is red.contract or is_single(node) or _is_column_reduction(node):
+    if node.op in (red.contract, *TRANSFORMS) or is_single(node) or _is_column_reduction(node):
         return None
     groups = {home[base] for _, base in _sources(node, again) if base in home}
     fitting = [g for g in groups if _fits(node, g, home, again)]
@@ -266,7 +294,7 @@ def _fits(node: Node, group: Group, home: dict[Node, Group], again: set[Node], l
                 return False
         elif base in home and home[base].level >= level:
             return False
-    if group.kind == "contraction":
+    if group.kind in ("contraction", "winograd"):
         whole = all(a.find().type.dtype is node.type.dtype for a in node.args)
         return whole and is_elementwise(node) and node.op is not st.one_hot and node.type.shape == group.rows
     if group.kind == "loops":

@@ -19,6 +19,7 @@ from mlaot.lower.rows import needs_buffer, rows_kernel
 from mlaot.lower.single import indices, nest, single_kernel
 from mlaot.lower.storage import Storage
 from mlaot.lower.trees import trees_kernel
+from mlaot.lower.winograd import winograd_steps
 from mlaot.ops import elementwise as ew
 from mlaot.ops import structure as st
 from mlaot.ops.kinds import base_of, is_view, merges, root_of
@@ -72,6 +73,8 @@ def region(
             steps[group] = control(_Control(group, accesses, stores, storage, depth, rounds.get(group)))
         elif group.placed and len(group.placed) == len(group.nodes[0].args):
             steps[group] = Steps(())  # every part is written where it belongs
+        elif group.kind == "winograd":
+            steps[group] = winograd_steps(group, accesses, stores, depth)
         else:
             steps[group] = BUILDERS[group.kind](group, accesses, stores)
     needed = _ancestors({home[root_of(n)] for n in graph.outputs.values()}, home)

@@ -14,6 +14,7 @@ from mlaot.ops import (
     structure,
     transcendental,
     trees,
+    winograd,
 )
 from mlaot.ops.base import OPS, Op
 
@@ -33,4 +34,5 @@ __all__ = [
     "structure",
     "transcendental",
     "trees",
+    "winograd",
 ]

@@ -12,6 +12,7 @@ from mlaot.ops import reduction as red
 from mlaot.ops import structure as st
 from mlaot.ops.base import batch_elementwise
 from mlaot.ops.random import normal_quantile
+from mlaot.ops.winograd import TRANSFORMS
 
 REDUCTIONS = (red.sum_, red.max_, red.min_)
 ALIGNMENT = 64  # bytes: the widest vector, and a cache line; rows of values in memory are a multiple of it
@@ -163,7 +164,8 @@ def is_reduction(node: Node) -> bool:
 
 def is_single(node: Node) -> bool:
     """Nodes that are a kernel of their own: moves, scans along an axis, sorts, control flow, other reductions."""
-    return not (is_view(node) or is_elementwise(node) or is_reduction(node) or node.op is red.contract)
+    others = (red.contract, *TRANSFORMS)
+    return not (is_view(node) or is_elementwise(node) or is_reduction(node) or node.op in others)
 
 
 def is_stored(node: Node) -> bool:

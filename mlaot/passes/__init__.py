@@ -32,6 +32,7 @@ from mlaot.passes import (
     simplify,
     split_parameters,
     widen,
+    winograd,
 )
 from mlaot.passes.subgraphs import everywhere
 from mlaot.transforms.batch import batch
@@ -89,6 +90,11 @@ def choose_layout(module: Module, traced: Traced) -> None:
     blocked.blocked(module)
 
 
+def convolve_tiles(module: Module, traced: Traced) -> None:
+    """3x3 convolutions with fewer products, where nothing trains."""
+    winograd.winograd(module)
+
+
 def widen_ports(module: Module, traced: Traced) -> None:
     """Arguments and results of entries have dtypes that a caller can hand over."""
     for graph in module.graphs.values():
@@ -130,6 +136,7 @@ PIPELINE: tuple[Stage, ...] = (
     each(fold.fold),
     each(simplify.simplify),
     each(canonical.canonical),
+    convolve_tiles,
     widen_ports,
     each(widen.widen),
     each(legalize.legalize),
@@ -138,14 +145,15 @@ PIPELINE: tuple[Stage, ...] = (
 Report = list[tuple[str, dict[str, Counter[str]]]]
 
 
-def run(name: str, traced: Traced, report: Report | None = None) -> Module:
+def run(name: str, traced: Traced, report: Report | None = None, *, winograd: str = "F2") -> Module:
     """Take a traced model through ``PIPELINE``; graphs are verified after each pass.
 
     ``MLAOT_DUMP=<pass>`` (or ``all``) prints the graphs after that pass on stderr. ``report`` collects node counts.
+    ``winograd`` is the setting of that name.
     """
     graphs = {"model": traced.graph, **({"training": traced.training} if traced.training else {}), **traced.entries}
     module = Module(name, graphs, dict(traced.parameters), traced.trains, traced.learning_rate)
-    module.per_example = traced.per_example
+    module.per_example, module.winograd = traced.per_example, winograd
     module.state, module.docs = dict(traced.buffers), dict(traced.docs)
     _observe("trace", module, report)
     for stage in PIPELINE:

@@ -163,7 +163,7 @@ def store(module: Module, graph: Graph, nodes: Iterable[Node]) -> None:
     values = evaluate(copy, {name: module.slots[name] for name in copy.inputs})
     for i, node in enumerate(wanted):
         if any(n.op is st.input_ for n in topological([node])):
-            name = _name(module, values[str(i)])
+            name = add_weight(module, values[str(i)])
             graph.forward(node, graph.input(name, node.type, parameter=True))
         else:
             graph.forward(node, graph.constant(values[str(i)], node.type.dtype))
@@ -189,7 +189,7 @@ def _bytes(node: Node) -> int:
     return size * node.type.dtype.itemsize
 
 
-def _name(module: Module, value: np.ndarray[tuple[int, ...], np.dtype[np.generic]]) -> str:
+def add_weight(module: Module, value: np.ndarray[tuple[int, ...], np.dtype[np.generic]]) -> str:
     """The name of a weight with this value: one for equal values."""
     for name, known in module.parameters.items():
         if known.dtype == value.dtype and known.shape == value.shape and known.tobytes() == value.tobytes():

@@ -30,11 +30,12 @@ def test_everything_said(tmp_path: Path) -> None:
     text = (
         '[build-system]\nbuild-backend = "mlaot.build"\n[project]\nname = "d"\n[tool.mlaot]\nsource = "lib"\n'
         'requires = ["torch>=2"]\nisa = ["v3", "base"]\n[tool.mlaot.models.a]\nmodel = "m.n:o.p"\nmodule = "x.y.z"\n'
+        'winograd = "F4"\n'
     )
     (tmp_path / "lib" / "x").mkdir(parents=True)
     (tmp_path / "lib" / "x" / "__init__.py").touch()
     settings = load(tmp_path, text)
-    models = (Model("a", "m.n:o.p", "x.y.z"),)
+    models = (Model("a", "m.n:o.p", "x.y.z", winograd="F4"),)
     assert settings == Settings("d", "lib", ("torch>=2",), ("base", "v3"), models, "mlaot.build")
     assert (models[0].package, models[0].stem) == ("x.y", "z")
     assert settings.packages(tmp_path) == ("lib/x",)
@@ -93,6 +94,9 @@ ERRORS = {
     NAME + MODEL + "module = 'nn'": (
         "key 'module' in [tool.mlaot.models.nn] of pyproject.toml must be"
         " a dotted module name, such as 'digits.nn'; got 'nn'"
+    ),
+    NAME + MODEL + "winograd = 4": (
+        "key 'winograd' in [tool.mlaot.models.nn] of pyproject.toml must be 'F2', 'F4' or 'off'; got 4"
     ),
     NAME + "[tool.mlaot.models.class]\nmodel = 'a:b'": (
         "key 'module' in [tool.mlaot.models.class] of pyproject.toml must be"
