@@ -95,6 +95,13 @@ def convolve_tiles(module: Module, traced: Traced) -> None:
     winograd.winograd(module)
 
 
+def forget_weights(module: Module, traced: Traced) -> None:
+    """Weights that only others were made of are not shipped."""
+    for graph in module.graphs.values() if not module.trains else ():
+        kept = {*graph.nodes(), *[graph.inputs[name] for name in graph.writes]}
+        graph.inputs = {k: node for k, node in graph.inputs.items() if k not in module.slots or node.find() in kept}
+
+
 def widen_ports(module: Module, traced: Traced) -> None:
     """Arguments and results of entries have dtypes that a caller can hand over."""
     for graph in module.graphs.values():
@@ -137,6 +144,7 @@ PIPELINE: tuple[Stage, ...] = (
     each(simplify.simplify),
     each(canonical.canonical),
     convolve_tiles,
+    forget_weights,
     widen_ports,
     each(widen.widen),
     each(legalize.legalize),
