@@ -20,7 +20,7 @@ from mlaot.lower.program import Axis, Contraction, Operand
 LIGHT = 1024  # multiply-adds of a contraction for which short code is worth more than the last of its speed
 LATENCY = 4  # cycles of a multiply-add
 UNROLLED = 25  # steps of a sum that are written out: the taps of a window
-NEAREST, NEXT = 24 * 1024, 768 * 1024  # bytes that stay in the first cache, and in the second
+NEAREST, NEXT = 40 * 1024, 768 * 1024  # bytes that stay in the first cache, and in the second
 LINE = {NEAREST: 2, NEXT: 8}  # cycles for a vector from the cache behind
 
 
@@ -206,7 +206,7 @@ def _tile(kernel: Contraction, plan: Schedule, m: int, n: int, steps: float, alo
     else:
         streams = _streams(kernel, plan, m, n, steps, isa)
     busy = max(m * n / rate, loads, streams, LATENCY / plan.sets if m * n * plan.sets < 2 * LATENCY else 0)
-    busy += streams / 2
+    busy += streams * 3 / 4 + loads / 2
     around = (4 if along_sum else 1.5) * m * n + 10
     return steps * (busy + 0.7 / (plan.sets if not plan.unrolled else UNROLLED)) + around
 
