@@ -13,7 +13,7 @@ from mlaot.ir import DTYPES, Dim, Node
 from mlaot.lower.emit import C_TYPES, Emitter, combine, may_overread, neutral
 from mlaot.lower.fuse import Group
 from mlaot.lower.isa import V4
-from mlaot.lower.layout import ALIGNMENT, NOMINAL, Access, linear, times
+from mlaot.lower.layout import ALIGNMENT, NOMINAL, Access, linear, padded, times
 from mlaot.lower.program import Axis, Buffer, Contraction, Operand, Panels, Plain
 from mlaot.lower.program import Sequence as Steps
 from mlaot.lower.schedule import cost
@@ -155,7 +155,7 @@ class _ContractionBuilder:
         """A kernel for each label that could run along the lanes."""
         panel = next((r.panel for r in self.reads if r.panel), None)
         for label in [panel] if panel else [*self.kept, *self.summed]:
-            vectors = [r.stride(label) in (1, None) and self._is_vector(r) for r in self.reads]
+            vectors = [self._is_vector(r, label) for r in self.reads]
             fixed = [r.stride(label) == 0 for r in self.reads]
             if not all(v or f for v, f in zip(vectors, fixed, strict=True)) or not any(vectors):
                 continue
@@ -166,8 +166,18 @@ class _ContractionBuilder:
             elif all(vectors) and len(vectors) == 2:
                 yield self._kernel(label, vectors)
 
-    def _is_vector(self, read: _Read) -> bool:
-        return read.access.buffer.dtype == self.group.dtype
+    def _is_vector(self, read: _Read, label: str) -> bool:
+        """Whether vectors along a label can be loaded; every second element where whole rows may be read for it."""
+        if read.access.buffer.dtype != self.group.dtype:
+            return False
+        stride, buffer, size = read.stride(label), read.access.buffer, self.sizes[label]
+        if stride != 2 or len(self.reads) > 1 or buffer.strides[-1:] != (1,):
+            return stride in (1, None)
+        if buffer.where != "work" or buffer.dense or read.access.offset != 0 or not isinstance(size, int):
+            return False
+        itemsize = DTYPES[buffer.dtype].itemsize
+        row, needed = padded(buffer.shape[-1], itemsize), 2 * int(padded(size, itemsize))
+        return isinstance(row, int) and needed <= row
 
     def _kernel(self, lanes: str, vectors: Sequence[bool]) -> Contraction:
         order = sorted(range(len(self.reads)), key=lambda i: vectors[i])  # what is broadcast comes first
@@ -212,14 +222,14 @@ class _ContractionBuilder:
         access = read.access
         panels = access.buffer.panels if read.panel else None
         strides = tuple((names[c], s) for c, s in read.strides.items() if c in names and (s != 0 or c == read.panel))
-        padded = access.buffer.panels is not None
-        if vector and not padded and lanes in read.strides and lanes not in self.place.values():
+        is_padded = access.buffer.panels is not None or dict(strides).get(names[lanes]) == 2
+        if vector and not is_padded and lanes in read.strides and lanes not in self.place.values():
             raise AssertionError("bug in mlaot: lanes along a label that is merged into another")
-        if vector and not padded:
+        if vector and not is_padded:
             merged = any(u != v and v == lanes for u, v in self.place.items())
             axis = list(read.strides).index(lanes)
-            padded = not merged and may_overread(access, axis)
-        return Operand(self.emit.buffer(access.buffer), strides, access.offset, vector, padded, panels)
+            is_padded = not merged and may_overread(access, axis)
+        return Operand(self.emit.buffer(access.buffer), strides, access.offset, vector, is_padded, panels)
 
     def _start(self) -> str:
         name = "sum" if self.node.op is red.contract else self.node.op.name

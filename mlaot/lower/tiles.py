@@ -289,7 +289,9 @@ class _Tile:
     ) -> tuple[list[str], str]:
         """A variable with what an operand holds at a point, and the statement that loads it, unless one did."""
         where = self._index(operand, at)
-        if not operand.vector:
+        if dict(operand.strides).get(self.kernel.lanes) == 2:
+            text = self._every_second(operand, at)
+        elif not operand.vector:
             text = f"splat_{self.vector}({operand.name}[{where}])"
         else:
             pointer = operand.name if where == "0" else f"{operand.name} + {where}"
@@ -309,8 +311,19 @@ class _Tile:
         known[text] = name = f"{letter}{sum(n[0] == letter for n in known.values())}"
         return [f"const {self.vector} {name} = {text};"], name
 
+    def _every_second(self, operand: Operand, at: Mapping[str, Place]) -> str:
+        """A vector of every second element, of two loads that neighbours share."""
+        terms, number = self._terms(operand, at)
+        assert isinstance(number, int)
+        start = number - number % 2
+        first, second = (f"load_{self.vector}({operand.name} + {linear(terms, start + n)})" for n in (0, self.lanes))
+        return f"{'odd' if number % 2 else 'even'}_{self.vector}({first}, {second})"
+
     def _index(self, operand: Operand, at: Mapping[str, Place]) -> str:
         """The element index at a point, as a sum of variables times numbers."""
+        return linear(*self._terms(operand, at))
+
+    def _terms(self, operand: Operand, at: Mapping[str, Place]) -> tuple[list[tuple[str, Dim]], Dim]:
         strides, number = dict(operand.strides), operand.offset
         terms: list[tuple[str, Dim]] = []
         factor = 1
@@ -335,7 +348,7 @@ class _Tile:
             number = number + times(step, place.number)
             if place.variable is not None:
                 terms.append((place.variable, step))
-        return linear(terms, number)
+        return terms, number
 
     def finish(self) -> Iterator[str | Nest]:
         """The epilogue of every accumulator."""

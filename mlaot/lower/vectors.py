@@ -34,7 +34,7 @@ COMBINE = {
     "min_lanes": "min_{t}(x, other)",
 }
 FOLD = {f"fold{half}": half for half in (1, 2, 4, 8)}
-VECTOR = {"lane", "store_mask", "any", *COMBINE, *FOLD}
+VECTOR = {"lane", "store_mask", "any", "even", "odd", *COMBINE, *FOLD}
 # Parts of the functions below: for either dtype, for one, or for either in a file of its own.
 PARTS = {
     *("head", "excess", "exp_parts", "log_fraction", "log_pair", "log_edges", "log_plus", "log1p_plus"),
@@ -167,6 +167,7 @@ def _context(name: str, family: str, source: str, dtype: str, form: str, isa: Is
         "arguments": list(ARGUMENTS.get(family, "x")),
         "combine": COMBINE.get(family, "").format(t=dtype + form),
         "lane_list": lambda text: ", ".join(text.replace("$", str(i)) for i in range(lanes)),
+        "every_second": lambda start: ", ".join(str(i) for i in range(start, 2 * lanes, 2)),
         "half": FOLD.get(family, 0),
         "folded": lambda start: ", ".join(
             str(i + start) for i in range(2 * lanes) if i % (2 * FOLD[family]) < FOLD[family]
