@@ -7,12 +7,14 @@ from dataclasses import dataclass, field
 from graphlib import TopologicalSorter
 
 from mlaot.ir import Dim, Graph, Node, Subgraph, Type, dim
+from mlaot.ir.dims import names, substitute
 from mlaot.lower.contraction import contraction_kernel
 from mlaot.lower.fuse import Group, fuse
 from mlaot.lower.inplace import Pair, behind_readers, dependencies, in_place
-from mlaot.lower.layout import Access, behind_reshape, inner_buffer, slice_buffer, times, view, work_buffer
+from mlaot.lower.layout import NOMINAL, Access, behind_reshape, inner_buffer, slice_buffer, times, view, work_buffer
 from mlaot.lower.loops import loops_kernel
 from mlaot.lower.placement import Stores, part_of, place, read_by
+from mlaot.lower.plan import plan
 from mlaot.lower.program import Branch, Buffer, Loop, Param, Plain, Step
 from mlaot.lower.program import Sequence as Steps
 from mlaot.lower.rows import needs_buffer, rows_kernel
@@ -80,7 +82,7 @@ def region(
     needed = _ancestors({home[root_of(n)] for n in graph.outputs.values()}, home)
     behind = behind_readers(overwritten, groups, home)
     before = {g: some | behind.get(g, set()) for g, some in dependencies(groups, home).items()}
-    return [(group, steps[group]) for group in _order(groups, before, needed)], needed
+    return [(group, steps[group]) for group in _order(groups, before, needed, steps)], needed
 
 
 def _stores(groups: list[Group], home: dict[Node, Group], targets: Mapping[Node, list[Buffer]]) -> Stores:
@@ -131,19 +133,41 @@ def _ancestors(groups: Iterable[Group], home: dict[Node, Group]) -> set[Group]:
     return found
 
 
-def _order(groups: list[Group], before: Mapping[Group, set[Group]], needed: set[Group]) -> list[Group]:
-    """Kernels after those that must come before them; those that outputs need first."""
+def _order(
+    groups: list[Group], before: Mapping[Group, set[Group]], needed: set[Group], steps: Mapping[Group, Step]
+) -> list[Group]:
+    """Kernels after those that must come before them, those that outputs need first: level by level, or what was just
+    made possible next, whichever takes less room.
+    """
+    orders = [_sorted(groups, before, needed, at_once=at_once) for at_once in (False, True)]
+    return min(orders, key=lambda order: _room([steps[g] for g in order]))
+
+
+def _sorted(
+    groups: list[Group], before: Mapping[Group, set[Group]], needed: set[Group], *, at_once: bool
+) -> list[Group]:
     position = {g: i for i, g in enumerate(groups)}
     sorter = TopologicalSorter({g: sorted(before[g], key=position.__getitem__) for g in groups})
     sorter.prepare()
-    order: list[Group] = []
+    done: dict[Group, int] = {}
     ready: list[Group] = []
+
+    def rank(group: Group) -> tuple[object, ...]:
+        latest = max((done[b] for b in before[group]), default=-1) if at_once else 0
+        return group not in needed, -latest, position[group]
+
     while sorter.is_active():
         ready += sorter.get_ready()
-        ready.sort(key=lambda g: (g not in needed, position[g]))
-        order.append(ready.pop(0))
-        sorter.done(order[-1])
-    return order
+        ready.sort(key=rank)
+        done[ready[0]] = len(done)
+        sorter.done(ready.pop(0))
+    return list(done)
+
+
+def _room(steps: Sequence[Step]) -> int:
+    """The workspace of some steps, for dims of a usual size."""
+    size = plan(steps)[1]
+    return substitute(size, dict.fromkeys(names(size), NOMINAL))
 
 
 @dataclass
