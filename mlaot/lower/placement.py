@@ -26,15 +26,14 @@ def place(
 ) -> None:
     """Give values that the group only copies a place in the copy; ``placed`` says what is then not to be copied.
 
-    ``fixed`` are values whose place may not be written early, or that others want elsewhere; ``read`` says who reads a
-    value.
+    ``fixed`` are values that others want elsewhere; ``read`` says who reads a value.
     """
     node = group.nodes[0]
     parts = PARTS.get(node.op.name)
     if parts is None or len(group.nodes) != 1 or len(stores.get(node, ())) != 1:
         return
     (buffer,) = stores[node]
-    if buffer.whole.where not in ("output", "work") or (node in fixed and buffer.where != "output"):
+    if buffer.whole.where not in ("output", "work"):
         return
     places: dict[Node, dict[int, Buffer]] = {}
     for i, part in enumerate(parts(node, buffer)):

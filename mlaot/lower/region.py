@@ -49,14 +49,15 @@ def region(
     groups, home = fused or fuse(graph)
     stores = _stores(groups, home, targets)
     _into_padding(graph, home, stores, targets)
-    fixed, read = {*targets, *[new for _, new in overwritten]}, read_by(groups)
+    fixed, read = set(targets), read_by(groups)
+    late = {new for _, new in overwritten}  # their places still hold what others read
     rounds: dict[Group, _Rounds] = {}
     for group in reversed(groups):  # who wants a value, before who makes it
         plan = PLANS.get(group.nodes[0].op.name)
         if plan is not None:
             rounds[group] = plan(group, stores, fixed, depth)
-            _start_in_place(group, rounds[group], home, stores, fixed, read)
-        else:
+            _start_in_place(group, rounds[group], home, stores, fixed | late, read)
+        elif group.nodes[0] not in late:
             place(group, home, stores, fixed, read)
     for node in graph.nodes():
         if node.op is st.const and node.type.shape != ():
@@ -260,8 +261,8 @@ def _start_in_place(
     fixed: set[Node],
     read: Mapping[Node, list[Node]],
 ) -> None:
-    """What only carries start from is written where they begin."""
-    node = group.nodes[0]
+    """What only carries start from is written where they begin, unless that place still holds what others read."""
+    node, wanted = group.nodes[0], _results(group)
     consts = node.attrs["consts"]
     starts: dict[Node, list[int]] = {}
     for i in range(len(rounds.carries)):
@@ -269,6 +270,8 @@ def _start_in_place(
     for start, places in starts.items():
         if start in home and start not in fixed and start.type.rank and read[start] == [node] * len(places):
             if len(places) > 1 and home[start].kind == "single":
+                continue
+            if any(wanted.get(i) in fixed and rounds.carries[i].first in stores[wanted[i]] for i in places):
                 continue
             stores[start] = [rounds.carries[i].first for i in places]
             group.placed |= {consts + i for i in places}
