@@ -68,7 +68,7 @@ BODIES: dict[str, tuple[Make, tuple[Type, ...], int, int]] = {
         lambda v: [st.transpose(ew.add(st.transpose(v[0], perm=(1, 0)), v[1]), perm=(1, 0))],
         (M, f64[N, 3]),
         1,
-        0,
+        1,
     ),
     "reversed": (lambda v: [st.slice_(ew.add(v[0], v[1]), start=(2, 0), size=(3, N), step=(-1, 1))], (M, M), 1, 1),
     "of parts": (
