@@ -133,7 +133,7 @@ def fuse(graph: Graph) -> tuple[list[Group], dict[Node, Group]]:
             last.level = level
 
     def choose(node: Node) -> Group:
-        if node.op is not ew.copy and node not in written:
+        if is_elementwise(node) and node.op is not ew.copy and node not in written:
             unite(node)
             wait(node)
         group = _candidate(node, home, again) if node.op is not ew.copy else None

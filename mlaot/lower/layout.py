@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
-from mlaot.ir import Dim, Graph, Node, Type
+from mlaot.ir import DTYPES, Dim, Graph, Node, Type
 from mlaot.ir.dims import Expr
 from mlaot.lower.program import Buffer, Panels
 from mlaot.ops import reduction as red
@@ -59,13 +59,10 @@ def slice_buffer(buffer: Buffer, start: Dim, lead: int = 0) -> Buffer:
     return Buffer(name, buffer.dtype, buffer.shape[lead:], strides, "slice", buffer.dense, buffer, start)
 
 
-def inner_buffer(buffer: Buffer, low: Sequence[Dim], axes: Sequence[int], shape: Sequence[Dim]) -> Buffer:
-    """The part of ``buffer`` that begins at the indices ``low``; its axes are the axes ``axes`` of ``shape``."""
-    start: Dim = 0
-    for first, stride in zip(low, buffer.strides, strict=True):
-        start = times(stride, first) + start
-    strides = tuple(buffer.strides[axes.index(i)] for i in range(len(shape)))
-    return Buffer(buffer.name, buffer.dtype, tuple(shape), strides, "slice", True, buffer, start)
+def is_row_major(buffer: Buffer) -> bool:
+    """Whether there are gaps in a buffer only behind its rows."""
+    itemsize = DTYPES[buffer.dtype].itemsize
+    return any(buffer.strides == row_major(buffer.shape, itemsize, dense=dense) for dense in (False, True))
 
 
 def behind_reshape(buffer: Buffer, node: Node) -> tuple[Node, Buffer]:

@@ -22,26 +22,36 @@ SHORT = 8  # so few elements a row may be scattered
 
 
 def place(
-    group: Group, home: Mapping[Node, Group], stores: Stores, fixed: set[Node], read: Mapping[Node, list[Node]]
+    group: Group,
+    home: Mapping[Node, Group],
+    stores: Stores,
+    fixed: set[Node],
+    merged: set[Node],
+    read: Mapping[Node, list[Node]],
 ) -> None:
     """Give values that the group only copies a place in the copy; ``placed`` says what is then not to be copied.
 
-    ``fixed`` are values whose place may not be written early, or that others want elsewhere; ``read`` says who reads a
-    value.
+    ``fixed`` are values that others want elsewhere, ``merged`` those that are to lie without gaps; ``read`` says who
+    reads a value.
     """
     node = group.nodes[0]
     parts = PARTS.get(node.op.name)
     if parts is None or len(group.nodes) != 1 or len(stores.get(node, ())) != 1:
         return
     (buffer,) = stores[node]
-    if buffer.whole.where not in ("output", "work") or (node in fixed and buffer.where != "output"):
+    if buffer.whole.where not in ("output", "work"):
         return
     places: dict[Node, dict[int, Buffer]] = {}
     for i, part in enumerate(parts(node, buffer)):
         base, found = base_of(node.arg(i)), _unviewed(node.arg(i), part)
-        if found is None or base not in home or base in fixed or not base.type.rank:
+        if found is None or base not in home or base in fixed | merged or not base.type.rank:
             continue
-        if (node.op is ew.copy or home[base].kind == "single") and read[base] != [node]:
+        is_single = home[base].kind == "single"
+        if (node.op is ew.copy or is_single) and read[base] != [node]:
+            continue
+        if home[base].nodes[0].op in (st.pad, st.take, st.put_add):  # these write more than once, or by tables
+            continue
+        if not is_single and found.strides[-1] != 1 and found.shape[-1] not in range(SHORT):  # no vectors
             continue
         places.setdefault(base, {})[i] = found
     for base, found_at in places.items():
@@ -85,9 +95,18 @@ def _of_stack(node: Node, buffer: Buffer) -> list[Buffer]:
     return [part_of(buffer, shape, strides, times(buffer.strides[axis], i), dense=dense) for i in range(len(node.args))]
 
 
+def _of_pad(node: Node, buffer: Buffer) -> list[Buffer]:
+    start: Dim = 0
+    for first, stride in zip(node.attrs["low"], buffer.strides, strict=True):
+        start = times(stride, first) + start
+    x = node.arg(0).type
+    return [] if any(node.attrs["interior"]) else [part_of(buffer, x.shape, buffer.strides, start, dense=True)]
+
+
 PARTS: dict[str, Callable[[Node, Buffer], list[Buffer]]] = {
     "concat": _of_concat,
     "stack": _of_stack,
+    "pad": _of_pad,
     "copy": lambda _, buffer: [buffer],
 }
 
@@ -109,5 +128,4 @@ def _unviewed(node: Node, buffer: Buffer) -> Buffer | None:
         whole = strides[-1:] == [*buffer.strides[-1:]]
         buffer = part_of(buffer, inner.type.shape, strides, 0, dense=buffer.dense or not whole)
         node = inner
-    rows = buffer.strides and (buffer.strides[-1] == 1 or buffer.shape[-1] in range(SHORT))
-    return buffer if rows else None
+    return buffer

@@ -7,12 +7,14 @@ from dataclasses import dataclass, field
 from graphlib import TopologicalSorter
 
 from mlaot.ir import Dim, Graph, Node, Subgraph, Type, dim
+from mlaot.ir.dims import names, substitute
 from mlaot.lower.contraction import contraction_kernel
 from mlaot.lower.fuse import Group, fuse
 from mlaot.lower.inplace import Pair, behind_readers, dependencies, in_place
-from mlaot.lower.layout import Access, behind_reshape, inner_buffer, slice_buffer, times, view, work_buffer
+from mlaot.lower.layout import NOMINAL, Access, behind_reshape, is_row_major, slice_buffer, times, view, work_buffer
 from mlaot.lower.loops import loops_kernel
 from mlaot.lower.placement import Stores, part_of, place, read_by
+from mlaot.lower.plan import plan
 from mlaot.lower.program import Branch, Buffer, Loop, Param, Plain, Step
 from mlaot.lower.program import Sequence as Steps
 from mlaot.lower.rows import needs_buffer, rows_kernel
@@ -45,17 +47,18 @@ def region(
     those of ``overwritten`` in the place of an input. ``depth`` counts the loops around it.
     """
     groups, home = fused or fuse(graph)
-    stores = _stores(groups, home, targets)
-    _into_padding(graph, home, stores, targets)
-    fixed, read = {*targets, *[new for _, new in overwritten]}, read_by(groups)
+    merged = {base_of(n.arg(0)) for n in graph.nodes() if n.op is st.reshape and merges(n)}
+    stores = _stores(groups, home, targets, merged)
+    fixed, read = set(targets), read_by(groups)
+    late = {new for _, new in overwritten}  # their places still hold what others read
     rounds: dict[Group, _Rounds] = {}
     for group in reversed(groups):  # who wants a value, before who makes it
-        plan = PLANS.get(group.nodes[0].op.name)
-        if plan is not None:
-            rounds[group] = plan(group, stores, fixed, depth)
-            _start_in_place(group, rounds[group], home, stores, fixed, read)
-        else:
-            place(group, home, stores, fixed, read)
+        planned = PLANS.get(group.nodes[0].op.name)
+        if planned is not None:
+            rounds[group] = planned(group, stores, fixed, depth)
+            _start_in_place(group, rounds[group], home, stores, fixed | late, read)
+        elif group.nodes[0] not in late:
+            place(group, home, stores, fixed, merged, read)
     for node in graph.nodes():
         if node.op is st.const and node.type.shape != ():
             buffer = storage.constant(node.attrs["value"])
@@ -80,11 +83,16 @@ def region(
     needed = _ancestors({home[root_of(n)] for n in graph.outputs.values()}, home)
     behind = behind_readers(overwritten, groups, home)
     before = {g: some | behind.get(g, set()) for g, some in dependencies(groups, home).items()}
-    return [(group, steps[group]) for group in _order(groups, before, needed)], needed
+    return [(group, steps[group]) for group in _order(groups, before, needed, steps)], needed
 
 
-def _stores(groups: list[Group], home: dict[Node, Group], targets: Mapping[Node, list[Buffer]]) -> Stores:
-    """Where each computed node is written to: where the caller wants it, and the workspace if other kernels read it."""
+def _stores(
+    groups: list[Group], home: dict[Node, Group], targets: Mapping[Node, list[Buffer]], merged: set[Node]
+) -> Stores:
+    """Where each computed node is written to: where the caller wants it, and the workspace if other kernels read it.
+
+    ``merged``: those of which several axes are read as one, which are to have no gaps between them.
+    """
     stores: Stores = {node: list(buffers) for node, buffers in targets.items()}
     wanted: dict[Node, None] = {}
     for group in groups:
@@ -96,27 +104,10 @@ def _stores(groups: list[Group], home: dict[Node, Group], targets: Mapping[Node,
                     wanted[base] = None
     for node in wanted:
         readable = ("output", "work", "state") if home[node].kind == "single" else ("output", "work")
-        if not any(b.whole.where in readable for b in stores.get(node, [])):
+        found = stores.get(node, [])
+        if not any(b.whole.where in readable for b in found) or (node in merged and not is_row_major(found[0])):
             stores.setdefault(node, []).insert(0, work_buffer(f"t{len(stores)}", node.type))
     return stores
-
-
-def _into_padding(graph: Graph, home: dict[Node, Group], stores: Stores, targets: Mapping[Node, list[Buffer]]) -> None:
-    """What is computed to be padded goes into the middle of the padded value, where other kernels find it too."""
-    merged = {node.arg(0) for node in graph.nodes() if node.op is st.reshape and merges(node)}
-    for node in graph.nodes():
-        if node.op is not st.pad or any(node.attrs["interior"]) or node in targets:
-            continue
-        x, axes = node.arg(0), list(range(node.type.rank))
-        while x.op is st.transpose:
-            axes = [x.attrs["perm"][a] for a in axes]
-            x = x.arg(0)
-        places = [b for n in (x, node) for b in stores.get(n, ()) if n in home]
-        if x in targets or x in merged or len(places) != 2 or any(b.where != "work" for b in places):
-            continue
-        is_turned = axes != sorted(axes) and home[x].kind != "single"  # vectors would be scattered
-        if not is_turned and home[x].nodes[0].op.name not in (*CONTROL, "pad", "take", "put_add"):
-            stores[x] = [inner_buffer(places[1], node.attrs["low"], axes, x.type.shape)]
 
 
 def _ancestors(groups: Iterable[Group], home: dict[Node, Group]) -> set[Group]:
@@ -131,19 +122,41 @@ def _ancestors(groups: Iterable[Group], home: dict[Node, Group]) -> set[Group]:
     return found
 
 
-def _order(groups: list[Group], before: Mapping[Group, set[Group]], needed: set[Group]) -> list[Group]:
-    """Kernels after those that must come before them; those that outputs need first."""
+def _order(
+    groups: list[Group], before: Mapping[Group, set[Group]], needed: set[Group], steps: Mapping[Group, Step]
+) -> list[Group]:
+    """Kernels after those that must come before them, those that outputs need first: level by level, or what was just
+    made possible next, whichever takes less room.
+    """
+    orders = [_sorted(groups, before, needed, at_once=at_once) for at_once in (False, True)]
+    return min(orders, key=lambda order: _room([steps[g] for g in order]))
+
+
+def _sorted(
+    groups: list[Group], before: Mapping[Group, set[Group]], needed: set[Group], *, at_once: bool
+) -> list[Group]:
     position = {g: i for i, g in enumerate(groups)}
     sorter = TopologicalSorter({g: sorted(before[g], key=position.__getitem__) for g in groups})
     sorter.prepare()
-    order: list[Group] = []
+    done: dict[Group, int] = {}
     ready: list[Group] = []
+
+    def rank(group: Group) -> tuple[object, ...]:
+        latest = max((done[b] for b in before[group]), default=-1) if at_once else 0
+        return group not in needed, -latest, position[group]
+
     while sorter.is_active():
         ready += sorter.get_ready()
-        ready.sort(key=lambda g: (g not in needed, position[g]))
-        order.append(ready.pop(0))
-        sorter.done(order[-1])
-    return order
+        ready.sort(key=rank)
+        done[ready[0]] = len(done)
+        sorter.done(ready.pop(0))
+    return list(done)
+
+
+def _room(steps: Sequence[Step]) -> int:
+    """The workspace of some steps, for dims of a usual size."""
+    size = plan(steps)[1]
+    return substitute(size, dict.fromkeys(names(size), NOMINAL))
 
 
 @dataclass
@@ -180,11 +193,13 @@ def _plan_scan(group: Group, stores: Stores, fixed: set[Node], depth: int) -> _R
     number, reverse = dim(f"round{depth}"), attrs["reverse"]
     body = attrs["body"].graph
     outputs, olds = _outputs(body), list(body.inputs.values())[consts : consts + count]
+    values = [root_of(n) for n in outputs]
     rounds = _Rounds(body, ([], {}), [], [])
     histories: dict[int, Buffer] = {}
-    for i, (old, new) in enumerate(zip(olds, outputs, strict=False)):
+    for i, old in enumerate(olds):
         for j, node in wanted.items():
-            given, made = outputs[j].op is ew.copy and outputs[j].arg(0) is old, outputs[j] is new
+            given = outputs[j].op is ew.copy and outputs[j].arg(0) is old
+            made = values[j] is values[i] and outputs[j].type == old.type
             private = node not in fixed and [b.where for b in stores.get(node, [])] == ["work"]
             if j >= count and j not in rounds.covered and private and (given or made):
                 shape = (length + 1, *old.type.shape)
@@ -195,9 +210,9 @@ def _plan_scan(group: Group, stores: Stores, fixed: set[Node], depth: int) -> _R
                 rounds.covered.add(j)
     rounds.graph = _giving(body, [*range(count), *(j for j in wanted if j >= count and j not in rounds.covered)])
     rounds.fused = fuse(rounds.graph)
-    pairs = [(old, new) for i, (old, new) in enumerate(zip(olds, outputs, strict=False)) if i not in histories]
+    pairs = [(old, new) for i, (old, new) in enumerate(zip(olds, values, strict=False)) if i not in histories]
     rounds.overwritten = in_place(pairs, *rounds.fused)
-    for i, (old, new) in enumerate(zip(olds, outputs, strict=False)):
+    for i, (old, new) in enumerate(zip(olds, values, strict=False)):
         if i in histories:
             at = (length - number, length - 1 - number, length, 0) if reverse else (number, number + 1, 0, length)
             places = [_row(histories[i], n) for n in at]
@@ -218,7 +233,7 @@ def _plan_while(group: Group, stores: Stores, fixed: set[Node], depth: int) -> _
     outputs, olds = _outputs(body), list(body.inputs.values())[attrs["consts"] :]
     graph = _giving(body, range(len(outputs)))
     rounds = _Rounds(graph, fuse(graph), [], [])
-    pairs = list(zip(olds, outputs, strict=True))
+    pairs = list(zip(olds, map(root_of, outputs), strict=True))
     rounds.overwritten = in_place(pairs, *rounds.fused)
     for i, pair in enumerate(pairs):
         own = _place_of(wanted.get(i), stores, f"carry{depth}_{i}", pair[0].type)
@@ -236,8 +251,8 @@ def _start_in_place(
     fixed: set[Node],
     read: Mapping[Node, list[Node]],
 ) -> None:
-    """What only carries start from is written where they begin."""
-    node = group.nodes[0]
+    """What only carries start from is written where they begin, unless that place still holds what others read."""
+    node, wanted = group.nodes[0], _results(group)
     consts = node.attrs["consts"]
     starts: dict[Node, list[int]] = {}
     for i in range(len(rounds.carries)):
@@ -245,6 +260,8 @@ def _start_in_place(
     for start, places in starts.items():
         if start in home and start not in fixed and start.type.rank and read[start] == [node] * len(places):
             if len(places) > 1 and home[start].kind == "single":
+                continue
+            if any(wanted.get(i) in fixed and rounds.carries[i].first in stores[wanted[i]] for i in places):
                 continue
             stores[start] = [rounds.carries[i].first for i in places]
             group.placed |= {consts + i for i in places}

@@ -15,7 +15,6 @@ from mlaot.lower.fuse import Group
 from mlaot.lower.layout import Access, atom, linear, times
 from mlaot.lower.program import Buffer, Plain
 from mlaot.ops.indexing import scatter
-from mlaot.ops.kinds import is_free
 
 Table = tuple[str, tuple[int, ...]]
 Lines = list[str]
@@ -209,7 +208,7 @@ def _pad(w: _Writer) -> Lines:
     shape, low, value = w.arg(0).type.shape, w.attrs["low"], w.emit.value(w.arg(1), ())
     steps, at = [n + 1 for n in w.attrs["interior"]], indices(shape)
     around = w.fill(value) if any(w.attrs["interior"]) else _border(w, shape, low, w.attrs["high"], value)
-    if not is_free(w.arg(0)) and w.emit.access(w.arg(0)).buffer.within is w.out:
+    if 0 in w.placed:
         return around
     place = f"{w.name}[{_slice_of(at, low, steps, w.out.strides)}]"
     return around + nest(at, shape, [f"{place} = {w.read(0, at)};"])

@@ -83,7 +83,7 @@ CASES: dict[str, tuple[Type, Callable[[Any], Any], int]] = {
     "both axes": (F32[N, 6, 18], both_axes, 0),
     "residual": (F32[N, 35], residual, 0),
     "product": (F32[N, 6], product, 0),
-    "two paddings": (F32[N, 21], two_paddings, 1),
+    "two paddings": (F32[N, 21], two_paddings, 0),
     "an output": (F32[N, 21], is_output, 0),
     "an input": (F32[N, 21], lambda x: windows(pad(x)), 1),
     "padding of padding": (F32[N, 21], of_padding, 1),
