@@ -35,14 +35,31 @@ INLINE f64v select_f64v(i64v mask, f64v a, f64v b)
     return (f64v)(((i32v)mask & (i32v)a) | (~(i32v)mask & (i32v)b));
 }
 
+// a where a > b, else b: as the instruction does it.
+INLINE f64v greater_f64v(f64v a, f64v b)
+{
+#if __has_builtin(__builtin_ia32_maxpd)
+    return __builtin_ia32_maxpd(a, b);
+#else
+    return select_f64v(a > b, a, b);
+#endif
+}
+
 INLINE f64v relu_f64v(f64v x)
 {
-    return select_f64v(x < 0, splat_f64v(0), x);
+    return greater_f64v(splat_f64v(0), x);
 }
 
 INLINE void store_f64v(double *p, f64v x)
 {
     *(f64v_memory *)p = x;
+}
+
+// Neighbouring groups of 1 lanes of x added, then those of y: one step of adding the lanes of many vectors.
+INLINE f64v fold1_f64v(f64v x, f64v y)
+{
+    return __builtin_shufflevector(x, y, 0, 2)
+        + __builtin_shufflevector(x, y, 1, 3);
 }
 
 // Halves are combined until every lane holds the result.
@@ -125,19 +142,26 @@ static void contraction0_base(double *restrict t0, const double *restrict layers
         }
     }
     for (ptrdiff_t i = batch / 4 * 4; i < batch; i++) {
-        for (ptrdiff_t j = 0; j < 4; j += 2) {
-            f64v c0_0 = splat_f64v(0.0);
-            for (ptrdiff_t k = 0; k < 2; k++) {
-                const f64v b0 = load_f64v(layers_0_neurons_w + j + k * 8);
-                const f64v a0 = splat_f64v(x[i * 2 + k]);
-                c0_0 += a0 * b0;
-            }
-            {
-                const f64v x0 = load_f64v(layers_0_neurons_b + j);
-                const f64v v1 = c0_0 + x0;
-                const f64v v2 = relu_f64v(v1);
-                store_f64v(t0 + i * 8 + j, v2);
-            }
+        f64v c0_0 = splat_f64v(0.0);
+        f64v c0_1 = splat_f64v(0.0);
+        for (ptrdiff_t k = 0; k < 2; k++) {
+            const f64v b0 = load_f64v(layers_0_neurons_w + k * 8);
+            const f64v b1 = load_f64v(layers_0_neurons_w + k * 8 + 2);
+            const f64v a0 = splat_f64v(x[i * 2 + k]);
+            c0_0 += a0 * b0;
+            c0_1 += a0 * b1;
+        }
+        {
+            const f64v x0 = load_f64v(layers_0_neurons_b);
+            const f64v v1 = c0_0 + x0;
+            const f64v v2 = relu_f64v(v1);
+            store_f64v(t0 + i * 8, v2);
+        }
+        {
+            const f64v x0 = load_f64v(layers_0_neurons_b + 2);
+            const f64v v1 = c0_1 + x0;
+            const f64v v2 = relu_f64v(v1);
+            store_f64v(t0 + i * 8 + 2, v2);
         }
     }
 }
@@ -162,9 +186,13 @@ static void contraction1_base(double *restrict out, const double *restrict layer
             const f64v a3 = load_f64v(t0 + i * 8 + k + 24);
             c3_0 += a3 * b0;
         }
-        const f64v sums[] = {c0_0, c1_0, c2_0, c3_0};
+        double dots[4];
+        const f64v h0 = fold1_f64v(c0_0, c1_0);
+        store_f64v(dots + 0, h0);
+        const f64v h1 = fold1_f64v(c2_0, c3_0);
+        store_f64v(dots + 2, h1);
         for (ptrdiff_t d_i = 0; d_i < 4; d_i++) {
-            const double dot = sum_lanes_f64v(sums[d_i]);
+            const double dot = dots[d_i];
             const double x0 = layers_1_neurons_0_b[0];
             const double v1 = x0 + dot;
             out[i + d_i] = v1;
@@ -208,9 +236,13 @@ static void contraction2_base(double *restrict t0, const double *restrict layers
             const f64v a3 = load_f64v(t1 + i * 8 + k + 24);
             c3_0 += a3 * b0;
         }
-        const f64v sums[] = {c0_0, c1_0, c2_0, c3_0};
+        double dots[4];
+        const f64v h0 = fold1_f64v(c0_0, c1_0);
+        store_f64v(dots + 0, h0);
+        const f64v h1 = fold1_f64v(c2_0, c3_0);
+        store_f64v(dots + 2, h1);
         for (ptrdiff_t d_i = 0; d_i < 4; d_i++) {
-            const double dot = sum_lanes_f64v(sums[d_i]);
+            const double dot = dots[d_i];
             const double x0 = layers_1_neurons_0_b[0];
             const double v1 = x0 + dot;
             const double x1 = y[i + d_i];
@@ -293,9 +325,13 @@ static void contraction4_base(double *restrict t0, double *restrict t1, const do
             const f64v a3 = load_f64v(t2 + i * 8 + k + 24);
             c3_0 += a3 * b0;
         }
-        const f64v sums[] = {c0_0, c1_0, c2_0, c3_0};
+        double dots[4];
+        const f64v h0 = fold1_f64v(c0_0, c1_0);
+        store_f64v(dots + 0, h0);
+        const f64v h1 = fold1_f64v(c2_0, c3_0);
+        store_f64v(dots + 2, h1);
         for (ptrdiff_t d_i = 0; d_i < 4; d_i++) {
-            const double dot = sum_lanes_f64v(sums[d_i]);
+            const double dot = dots[d_i];
             const double x0 = layers_1_neurons_0_b[0];
             const double v1 = x0 + dot;
             const double x1 = y[i + d_i];
@@ -376,17 +412,24 @@ static void contraction5_base(double *restrict t1, const double *restrict t0, co
         }
     }
     for (ptrdiff_t i = batch / 4 * 4; i < batch; i++) {
-        for (ptrdiff_t j = 0; j < 4; j += 2) {
-            f64v c0_0 = splat_f64v(0.0);
-            const f64v b0 = load_f64v(layers_1_neurons_0_w + j);
-            const f64v a0 = splat_f64v(t2[i]);
-            c0_0 += a0 * b0;
-            {
-                const f64v x0 = load_f64v(t0 + i * 8 + j);
-                const f64v v1 = step_f64v(x0);
-                const f64v v2 = c0_0 * v1;
-                store_f64v(t1 + i * 8 + j, v2);
-            }
+        f64v c0_0 = splat_f64v(0.0);
+        f64v c0_1 = splat_f64v(0.0);
+        const f64v b0 = load_f64v(layers_1_neurons_0_w);
+        const f64v b1 = load_f64v(layers_1_neurons_0_w + 2);
+        const f64v a0 = splat_f64v(t2[i]);
+        c0_0 += a0 * b0;
+        c0_1 += a0 * b1;
+        {
+            const f64v x0 = load_f64v(t0 + i * 8);
+            const f64v v1 = step_f64v(x0);
+            const f64v v2 = c0_0 * v1;
+            store_f64v(t1 + i * 8, v2);
+        }
+        {
+            const f64v x0 = load_f64v(t0 + i * 8 + 2);
+            const f64v v1 = step_f64v(x0);
+            const f64v v2 = c0_1 * v1;
+            store_f64v(t1 + i * 8 + 2, v2);
         }
     }
 }
@@ -551,9 +594,13 @@ static void contraction10_base(double *restrict t0, double *restrict t1, double 
             const f64v a3 = load_f64v(t3 + i * 8 + k + 24);
             c3_0 += a3 * b0;
         }
-        const f64v sums[] = {c0_0, c1_0, c2_0, c3_0};
+        double dots[4];
+        const f64v h0 = fold1_f64v(c0_0, c1_0);
+        store_f64v(dots + 0, h0);
+        const f64v h1 = fold1_f64v(c2_0, c3_0);
+        store_f64v(dots + 2, h1);
         for (ptrdiff_t d_i = 0; d_i < 4; d_i++) {
-            const double dot = sum_lanes_f64v(sums[d_i]);
+            const double dot = dots[d_i];
             const double x0 = layers_1_neurons_0_b[0];
             const double v1 = x0 + dot;
             t0[i + d_i] = v1;
