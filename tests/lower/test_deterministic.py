@@ -55,7 +55,7 @@ def compilers() -> dict[str, str]:
 
 
 COMPILERS = compilers()
-PATHS = [(cc, isa) for cc in COMPILERS for isa in AVAILABLE]
+PATHS = [(cc, isa) for cc in COMPILERS for isa in AVAILABLE if cc == "gcc" or isa in (AVAILABLE[0], AVAILABLE[-1])]
 
 
 # ---------------------------------------------------------------------------------------------------------- the models
