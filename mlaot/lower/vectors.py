@@ -22,7 +22,8 @@ MEMORY = {"splat", *("load", "load_part", "store", "store_part", "gather", "gath
 CONVERTING = {"load", "load_part", "gather", "gather_part"}
 # One text for scalars and vectors of floats.
 GENERIC = {
-    *("splat", "select", "first", "max", "min", "relu", "step", "abs", "sign", "copysign", "sqrt", "nearest"),
+    *("splat", "select", "first", "abs", "sign", "copysign", "sqrt", "nearest"),
+    *("greater", "lesser", "max", "min", "relu", "step"),
     *("floor", "ceil", "trunc", "round", "remainder", "floor_divide"),
     *("isnan", "eq", "ne", "lt", "le", "gt", "ge"),
 }
@@ -119,6 +120,8 @@ def _template(family: str, source: str, dtype: str, form: str) -> str:
         family = "fold"
     elif family in TWO_FILES:
         family = f"{family}_{dtype}"
+    elif family in ("greater", "lesser"):
+        family = "extreme"
     elif family in MATH and not form:
         family = "scalar"
     elif family in WIDE and dtype == "f32":
@@ -134,6 +137,7 @@ def _context(name: str, family: str, source: str, dtype: str, form: str, isa: Is
     return {
         "name": name,
         "wide": WIDE.get(family, ""),
+        "greater": family == "greater",
         "t": dtype + form,  # suffix of helpers
         "dtype": dtype,
         "c": c,  # one element

@@ -147,6 +147,26 @@ def compute_before_broadcast(node: Node) -> Node | None:
     return st.broadcast(node.op(*small, **node.attrs), shape=node.type.shape, axes=tuple(kept))
 
 
+def compute_before_unit_axes(node: Node) -> Node | None:
+    """f(reshape(x), reshape(y)) => reshape(f(x, y)), where the reshapes add axes of one element, as keepdims does"""
+    if node.op.batch is not ew.add.batch:
+        return None
+    args = [a.find() for a in node.args]
+    shapes = {a.arg(0).type.shape for a in args if _adds_unit_axes(a)}
+    if len(shapes) != 1 or not all(_adds_unit_axes(a) or (a.op is st.broadcast and not a.attrs["axes"]) for a in args):
+        return None
+    (shape,) = shapes
+    small = [a.arg(0) if _adds_unit_axes(a) else st.broadcast(a.arg(0), shape=shape, axes=()) for a in args]
+    return st.reshape(node.op(*small, **node.attrs), shape=node.type.shape)
+
+
+def _adds_unit_axes(node: Node) -> bool:
+    if node.op is not st.reshape or node.type.rank <= node.arg(0).type.rank:
+        return False
+    shapes = [[d for d in n.type.shape if d != 1] for n in (node, node.arg(0))]
+    return shapes[0] == shapes[1]
+
+
 def transpose_twice(node: Node) -> Node | None:
     """transpose(transpose(x)) => transpose(x), and none at all where nothing moves"""
     perm, inner = node.attrs["perm"], node.arg(0)
@@ -239,7 +259,7 @@ RULES: dict[Op | None, tuple[Rule, ...]] = {
     red.min_: (reduce_nothing, reduce_twice),
     st.window: (window_of_one,),
     st.pad: (pad_nothing, pad_twice),
-    None: (compute_before_broadcast,),
+    None: (compute_before_broadcast, compute_before_unit_axes),
 }
 
 

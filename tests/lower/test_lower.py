@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import combinations
@@ -110,6 +111,29 @@ def test_softmax_is_one_kernel() -> None:
     graph = Graph("f")
     graph.outputs["y"] = softmax(graph.input("x", f32[BATCH, 10]))
     assert groups(graph) == [("rows", ["max", "sub", "exp", "sum", "div"])]
+
+
+def test_keepdims_splits_no_kernel() -> None:
+    """Layer norm as NumPy writes it: two reductions, each with arithmetic on an axis of one element."""
+
+    def norm(x: mlaot.f32[BATCH, 384]) -> Any:  # type: ignore[valid-type]
+        centred = x - x.mean(axis=-1, keepdims=True)
+        return centred / np.sqrt((centred**2).mean(axis=-1, keepdims=True) + 1e-5)
+
+    program = compile_model(mlaot.model(norm), "m.nn", ("base",))
+    assert [kernel.template for procedure in program.procedures for kernel in procedure.kernels] == ["rows"]
+
+
+@pytest.mark.parametrize("isa", ISAS)
+def test_a_long_sum_has_several_accumulators(isa: str) -> None:
+    """Additions that wait for each other take four times as long; a short row and one of exp have no use for more."""
+
+    def sums(x: mlaot.f32[BATCH, 1000], y: mlaot.f32[BATCH, 10], z: mlaot.f32[BATCH, 999]) -> Any:  # type: ignore[valid-type]
+        return x.sum(axis=-1), y.sum(axis=-1), np.exp(z).sum(axis=-1)
+
+    text = kernels_file(compile_model(mlaot.model(sums), "m.nn", ("base",)), "nn", ISAS[isa])
+    kernels = text.split("static void ")[1:]
+    assert sorted(len(set(re.findall(r"v\d+_all\d*", kernel))) for kernel in kernels) == [1, 1, 4]
 
 
 def test_softmax_over_a_dense_layer_is_two() -> None:
