@@ -407,7 +407,7 @@ static void contraction0_v4(float *restrict out, const float *restrict b, const 
 // v2 = relu(v1) : f32[batch,50]
 static void contraction1_v4(float *restrict out, const float *restrict b, const float *restrict x, const float *restrict w, ptrdiff_t batch)
 {
-    for (ptrdiff_t i1 = 0; i1 < batch - 6; i1 += 7) {
+    for (ptrdiff_t i1 = 0; i1 < batch - 7; i1 += 8) {
         f32v c0_0 = splat_f32v(0.0f);
         f32v c0_1 = splat_f32v(0.0f);
         f32v c1_0 = splat_f32v(0.0f);
@@ -422,6 +422,8 @@ static void contraction1_v4(float *restrict out, const float *restrict b, const 
         f32v c5_1 = splat_f32v(0.0f);
         f32v c6_0 = splat_f32v(0.0f);
         f32v c6_1 = splat_f32v(0.0f);
+        f32v c7_0 = splat_f32v(0.0f);
+        f32v c7_1 = splat_f32v(0.0f);
         for (ptrdiff_t k = 0; k < 784; k += 16) {
             const f32v b0 = load_f32v(w + k + 37632);
             const f32v b1 = load_f32v(w + k + 38416);
@@ -446,6 +448,9 @@ static void contraction1_v4(float *restrict out, const float *restrict b, const 
             const f32v a6 = load_f32v(x + i1 * 784 + k + 4704);
             c6_0 += a6 * b0;
             c6_1 += a6 * b1;
+            const f32v a7 = load_f32v(x + i1 * 784 + k + 5488);
+            c7_0 += a7 * b0;
+            c7_1 += a7 * b1;
         }
         float dots[16];
         const f32v h0 = fold8_f32v(c0_0, c0_1);
@@ -455,7 +460,7 @@ static void contraction1_v4(float *restrict out, const float *restrict b, const 
         const f32v h4 = fold8_f32v(c4_0, c4_1);
         const f32v h5 = fold8_f32v(c5_0, c5_1);
         const f32v h6 = fold8_f32v(c6_0, c6_1);
-        const f32v h7 = fold8_f32v(c0_0, c0_0);
+        const f32v h7 = fold8_f32v(c7_0, c7_1);
         const f32v h8 = fold4_f32v(h0, h1);
         const f32v h9 = fold4_f32v(h2, h3);
         const f32v h10 = fold4_f32v(h4, h5);
@@ -464,7 +469,7 @@ static void contraction1_v4(float *restrict out, const float *restrict b, const 
         const f32v h13 = fold2_f32v(h10, h11);
         const f32v h14 = fold1_f32v(h12, h13);
         store_f32v(dots + 0, h14);
-        for (ptrdiff_t d_i1 = 0; d_i1 < 7; d_i1++) {
+        for (ptrdiff_t d_i1 = 0; d_i1 < 8; d_i1++) {
             for (ptrdiff_t d_i = 0; d_i < 2; d_i++) {
                 const float dot = dots[d_i1 * 2 + d_i];
                 const float x0 = b[(0 + d_i + 48)];
@@ -474,7 +479,7 @@ static void contraction1_v4(float *restrict out, const float *restrict b, const 
             }
         }
     }
-    for (ptrdiff_t i1 = batch / 7 * 7; i1 < batch - 1; i1 += 2) {
+    for (ptrdiff_t i1 = batch / 8 * 8; i1 < batch - 1; i1 += 2) {
         f32v c0_0 = splat_f32v(0.0f);
         f32v c0_1 = splat_f32v(0.0f);
         f32v c1_0 = splat_f32v(0.0f);
@@ -506,7 +511,7 @@ static void contraction1_v4(float *restrict out, const float *restrict b, const 
             }
         }
     }
-    for (ptrdiff_t i1 = batch / 7 * 7 + batch % 7 / 2 * 2; i1 < batch; i1++) {
+    for (ptrdiff_t i1 = batch / 8 * 8 + batch % 8 / 2 * 2; i1 < batch; i1++) {
         f32v c0_0 = splat_f32v(0.0f);
         f32v c0_1 = splat_f32v(0.0f);
         for (ptrdiff_t k = 0; k < 784; k += 16) {

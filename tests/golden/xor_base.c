@@ -98,50 +98,47 @@ INLINE void store_part_f64v(double *p, ptrdiff_t n, f64v x)
 // v2 = relu(v1) : f64[batch,4]
 static void contraction0_base(double *restrict t0, const double *restrict layers_neurons_b, const double *restrict x, const double *restrict layers_neurons_w, ptrdiff_t batch)
 {
-    for (ptrdiff_t i = 0; i < batch - 3; i += 4) {
-        for (ptrdiff_t j = 0; j < 4; j += 2) {
-            f64v c0_0 = splat_f64v(0.0);
-            f64v c1_0 = splat_f64v(0.0);
-            f64v c2_0 = splat_f64v(0.0);
-            f64v c3_0 = splat_f64v(0.0);
-            for (ptrdiff_t k = 0; k < 2; k++) {
-                const f64v b0 = load_f64v(layers_neurons_w + j + k * 8);
-                const f64v a0 = splat_f64v(x[i * 2 + k]);
-                c0_0 += a0 * b0;
-                const f64v a1 = splat_f64v(x[i * 2 + k + 2]);
-                c1_0 += a1 * b0;
-                const f64v a2 = splat_f64v(x[i * 2 + k + 4]);
-                c2_0 += a2 * b0;
-                const f64v a3 = splat_f64v(x[i * 2 + k + 6]);
-                c3_0 += a3 * b0;
-            }
-            {
-                const f64v x0 = load_f64v(layers_neurons_b + j);
-                const f64v v1 = c0_0 + x0;
-                const f64v v2 = relu_f64v(v1);
-                store_f64v(t0 + i * 8 + j, v2);
-            }
-            {
-                const f64v x0 = load_f64v(layers_neurons_b + j);
-                const f64v v1 = c1_0 + x0;
-                const f64v v2 = relu_f64v(v1);
-                store_f64v(t0 + (i + 1) * 8 + j, v2);
-            }
-            {
-                const f64v x0 = load_f64v(layers_neurons_b + j);
-                const f64v v1 = c2_0 + x0;
-                const f64v v2 = relu_f64v(v1);
-                store_f64v(t0 + (i + 2) * 8 + j, v2);
-            }
-            {
-                const f64v x0 = load_f64v(layers_neurons_b + j);
-                const f64v v1 = c3_0 + x0;
-                const f64v v2 = relu_f64v(v1);
-                store_f64v(t0 + (i + 3) * 8 + j, v2);
-            }
+    for (ptrdiff_t i = 0; i < batch - 1; i += 2) {
+        f64v c0_0 = splat_f64v(0.0);
+        f64v c0_1 = splat_f64v(0.0);
+        f64v c1_0 = splat_f64v(0.0);
+        f64v c1_1 = splat_f64v(0.0);
+        for (ptrdiff_t k = 0; k < 2; k++) {
+            const f64v b0 = load_f64v(layers_neurons_w + k * 8);
+            const f64v b1 = load_f64v(layers_neurons_w + k * 8 + 2);
+            const f64v a0 = splat_f64v(x[i * 2 + k]);
+            c0_0 += a0 * b0;
+            c0_1 += a0 * b1;
+            const f64v a1 = splat_f64v(x[i * 2 + k + 2]);
+            c1_0 += a1 * b0;
+            c1_1 += a1 * b1;
+        }
+        {
+            const f64v x0 = load_f64v(layers_neurons_b);
+            const f64v v1 = c0_0 + x0;
+            const f64v v2 = relu_f64v(v1);
+            store_f64v(t0 + i * 8, v2);
+        }
+        {
+            const f64v x0 = load_f64v(layers_neurons_b + 2);
+            const f64v v1 = c0_1 + x0;
+            const f64v v2 = relu_f64v(v1);
+            store_f64v(t0 + i * 8 + 2, v2);
+        }
+        {
+            const f64v x0 = load_f64v(layers_neurons_b);
+            const f64v v1 = c1_0 + x0;
+            const f64v v2 = relu_f64v(v1);
+            store_f64v(t0 + (i + 1) * 8, v2);
+        }
+        {
+            const f64v x0 = load_f64v(layers_neurons_b + 2);
+            const f64v v1 = c1_1 + x0;
+            const f64v v2 = relu_f64v(v1);
+            store_f64v(t0 + (i + 1) * 8 + 2, v2);
         }
     }
-    for (ptrdiff_t i = batch / 4 * 4; i < batch; i++) {
+    for (ptrdiff_t i = batch / 2 * 2; i < batch; i++) {
         f64v c0_0 = splat_f64v(0.0);
         f64v c0_1 = splat_f64v(0.0);
         for (ptrdiff_t k = 0; k < 2; k++) {
@@ -370,48 +367,45 @@ static void contraction4_base(double *restrict t0, double *restrict t1, const do
 // v2 = mul(v0, v1) : f64[batch,4]
 static void contraction5_base(double *restrict t1, const double *restrict t0, const double *restrict t2, const double *restrict layers_neurons_w, ptrdiff_t batch)
 {
-    for (ptrdiff_t i = 0; i < batch - 3; i += 4) {
-        for (ptrdiff_t j = 0; j < 4; j += 2) {
-            f64v c0_0 = splat_f64v(0.0);
-            f64v c1_0 = splat_f64v(0.0);
-            f64v c2_0 = splat_f64v(0.0);
-            f64v c3_0 = splat_f64v(0.0);
-            const f64v b0 = load_f64v(layers_neurons_w + j);
-            const f64v a0 = splat_f64v(t2[i]);
-            c0_0 += a0 * b0;
-            const f64v a1 = splat_f64v(t2[i + 1]);
-            c1_0 += a1 * b0;
-            const f64v a2 = splat_f64v(t2[i + 2]);
-            c2_0 += a2 * b0;
-            const f64v a3 = splat_f64v(t2[i + 3]);
-            c3_0 += a3 * b0;
-            {
-                const f64v x0 = load_f64v(t0 + i * 8 + j);
-                const f64v v1 = step_f64v(x0);
-                const f64v v2 = c0_0 * v1;
-                store_f64v(t1 + i * 8 + j, v2);
-            }
-            {
-                const f64v x0 = load_f64v(t0 + (i + 1) * 8 + j);
-                const f64v v1 = step_f64v(x0);
-                const f64v v2 = c1_0 * v1;
-                store_f64v(t1 + (i + 1) * 8 + j, v2);
-            }
-            {
-                const f64v x0 = load_f64v(t0 + (i + 2) * 8 + j);
-                const f64v v1 = step_f64v(x0);
-                const f64v v2 = c2_0 * v1;
-                store_f64v(t1 + (i + 2) * 8 + j, v2);
-            }
-            {
-                const f64v x0 = load_f64v(t0 + (i + 3) * 8 + j);
-                const f64v v1 = step_f64v(x0);
-                const f64v v2 = c3_0 * v1;
-                store_f64v(t1 + (i + 3) * 8 + j, v2);
-            }
+    for (ptrdiff_t i = 0; i < batch - 1; i += 2) {
+        f64v c0_0 = splat_f64v(0.0);
+        f64v c0_1 = splat_f64v(0.0);
+        f64v c1_0 = splat_f64v(0.0);
+        f64v c1_1 = splat_f64v(0.0);
+        const f64v b0 = load_f64v(layers_neurons_w);
+        const f64v b1 = load_f64v(layers_neurons_w + 2);
+        const f64v a0 = splat_f64v(t2[i]);
+        c0_0 += a0 * b0;
+        c0_1 += a0 * b1;
+        const f64v a1 = splat_f64v(t2[i + 1]);
+        c1_0 += a1 * b0;
+        c1_1 += a1 * b1;
+        {
+            const f64v x0 = load_f64v(t0 + i * 8);
+            const f64v v1 = step_f64v(x0);
+            const f64v v2 = c0_0 * v1;
+            store_f64v(t1 + i * 8, v2);
+        }
+        {
+            const f64v x0 = load_f64v(t0 + i * 8 + 2);
+            const f64v v1 = step_f64v(x0);
+            const f64v v2 = c0_1 * v1;
+            store_f64v(t1 + i * 8 + 2, v2);
+        }
+        {
+            const f64v x0 = load_f64v(t0 + (i + 1) * 8);
+            const f64v v1 = step_f64v(x0);
+            const f64v v2 = c1_0 * v1;
+            store_f64v(t1 + (i + 1) * 8, v2);
+        }
+        {
+            const f64v x0 = load_f64v(t0 + (i + 1) * 8 + 2);
+            const f64v v1 = step_f64v(x0);
+            const f64v v2 = c1_1 * v1;
+            store_f64v(t1 + (i + 1) * 8 + 2, v2);
         }
     }
-    for (ptrdiff_t i = batch / 4 * 4; i < batch; i++) {
+    for (ptrdiff_t i = batch / 2 * 2; i < batch; i++) {
         f64v c0_0 = splat_f64v(0.0);
         f64v c0_1 = splat_f64v(0.0);
         const f64v b0 = load_f64v(layers_neurons_w);
