@@ -76,3 +76,17 @@ def test_values(isa: str, tmp_path: Path) -> None:
         expected = evaluate(graph, {"x": x})["out"]
         got = library.call(stem, "forward", {"x": x}, {"n": 3})["out"]
         np.testing.assert_allclose(got, expected, rtol=2e-5, atol=1e-5, err_msg=name)
+
+
+def test_what_is_read_without_gaps_stays_whole() -> None:
+    """Neither a part of a concatenation nor the middle of a padded value could be read as one row."""
+
+    @mlaot.model
+    def model(x: F32[N, 3, 16], z: F32[N, 3, 16]):  # type: ignore[no-untyped-def,valid-type]
+        y = np.exp(x)
+        joined = total(np.concatenate([y, z], axis=2))
+        padded = np.max(mlaot.window(np.pad(y, ((0, 0), (0, 0), (1, 1))), (2,), (3,)), axis=-1)
+        return joined, padded, total(y.reshape(N, 48))
+
+    text = str(lower(passes.run("m", model.trace()), ("base",)))
+    assert " = reshape(" not in text and " = concat(" in text
