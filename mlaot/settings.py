@@ -5,6 +5,7 @@ source = "src"                    # folder that holds the model module and the p
 requires = ["torch"]              # what tracing needs besides mlaot
 isa = ["base", "v3", "v4"]        # instruction sets compiled on x86-64; the CPU chooses at import
 deterministic = false             # the same bits on every instruction set, with every compiler
+threads = 1                       # how many threads a call may use unless told otherwise; 0: as many as CPUs
 
 [tool.mlaot.models.nn]
 model = "model:digits"            # module:attribute, imported at build time only
@@ -69,6 +70,7 @@ class Settings:
     isa: tuple[str, ...]
     models: tuple[Model, ...]
     backend: str = "mlaot.build"
+    threads: int = 1
 
     def packages(self, project: Path) -> tuple[str, ...]:
         """The project's own packages that belong into the wheel, as folders relative to the project."""
@@ -97,7 +99,7 @@ def load_settings(project: Path) -> Settings:
     if tool is None:
         raise MlaotError(f"no [tool.mlaot] in {FILE}; expected a table [tool.mlaot.models.<name>] with a key 'model'")
     check_table(tool, "[tool.mlaot]")
-    check_keys(tool, ("source", "requires", "isa", "deterministic", "models"), "[tool.mlaot]")
+    check_keys(tool, ("source", "requires", "isa", "deterministic", "threads", "models"), "[tool.mlaot]")
     models = tool.get("models", {})
     check_table(models, "[tool.mlaot.models]")
     if not models:
@@ -112,6 +114,7 @@ def load_settings(project: Path) -> Settings:
         isa=read_isa(tool),
         models=tuple(read_model(key, value, name, deterministic) for key, value in models.items()),
         backend=pyproject.get("build-system", {}).get("build-backend", "setuptools.build_meta:__legacy__"),
+        threads=read_threads(tool),
     )
     check_modules(settings, project)
     return settings
@@ -198,6 +201,14 @@ def read_flag(table: dict[str, Any], key: str, where: str, *, default: bool) -> 
     if not isinstance(value, bool):
         raise wrong(key, where, "true or false", value)
     return value
+
+
+def read_threads(tool: dict[str, Any]) -> int:
+    """How many threads a call may use; one unless the key is given."""
+    threads = tool.get("threads", 1)
+    if isinstance(threads, bool) or not isinstance(threads, int) or threads not in range(2**31):
+        raise wrong("threads", "[tool.mlaot]", "a number of threads, or 0 for as many as there are CPUs", threads)
+    return threads
 
 
 def read_model(key: str, table: Any, project_name: str, deterministic: bool) -> Model:

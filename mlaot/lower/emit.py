@@ -27,7 +27,7 @@ MASKS = {"f32": "i32v", "f64": "i64v"}  # truth values in vectors: 0 or -1 in ea
 RESERVED = re.compile(
     r"^(v\d+.*|[ik]\d*|[abchrstx]\d+|round\d+|c\d+(_\d+)+|d_.*|table\d+|NAME|INLINE|[fiu]\d+v?|\w+_t|_.*|\w+_[fiu](8|16|32|64)v?"
     r"|j|e|p|row|column|acc|now|best|one|two|left|right|root|child|start|end|last|inside|is_after|dot|dots|sums|rest|work|dim|batch"
-    r"|[ab]\d+_\d+|halo|pitch|tree_\w+"
+    r"|[ab]\d+_\d+|halo|pitch|tree_\w+|begin|share|first_from|least"
     r"|auto|break|case|char|const|continue|default|do|double|else|enum|extern|float|for|goto|if|inline|int|long|register"
     r"|restrict|return|short|signed|sizeof|static|struct|switch|typedef|union|unsigned|void|volatile|while|asm|typeof"
     r"|linux|unix)$"

@@ -34,7 +34,7 @@ DOCS = {
 }
 
 
-def lower(model: Model, isas: tuple[str, ...], *, deterministic: bool = False) -> Program:
+def lower(model: Model, isas: tuple[str, ...], *, deterministic: bool = False, threads: int = 1) -> Program:
     """The program of a module whose graphs have been through the passes."""
     storage = Storage(model)
     procedures = tuple(_procedure(name, graph, storage, model) for name, graph in model.graphs.items())
@@ -52,6 +52,7 @@ def lower(model: Model, isas: tuple[str, ...], *, deterministic: bool = False) -
         isas,
         {**model.info, **({"scalars": storage.scalar_offsets(model)} if model.scalars and model.trains else {})},
         deterministic,
+        threads,
     )
     return Program(module, procedures)
 

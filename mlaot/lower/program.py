@@ -67,7 +67,7 @@ class Module:
     """Everything the extension module's template needs.
 
     ``initial`` is the start of the state; what lies behind it starts as zeros. ``deterministic``: all ``isas`` give the
-    same bits.
+    same bits. ``threads``: how many a call may use unless told otherwise; 0: as many as there are CPUs.
     """
 
     name: str
@@ -80,6 +80,7 @@ class Module:
     isas: tuple[str, ...]
     info: dict[str, object] = field(default_factory=dict)
     deterministic: bool = False
+    threads: int = 1
 
 
 @dataclass(frozen=True)

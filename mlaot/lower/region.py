@@ -18,7 +18,7 @@ from mlaot.lower.plan import plan
 from mlaot.lower.program import Branch, Buffer, Loop, Param, Plain, Step
 from mlaot.lower.program import Sequence as Steps
 from mlaot.lower.rows import needs_buffer, rows_kernel
-from mlaot.lower.single import indices, nest, single_kernel
+from mlaot.lower.single import indices, single_kernel
 from mlaot.lower.storage import Storage
 from mlaot.lower.trees import trees_kernel
 from mlaot.lower.winograd import winograd_steps
@@ -359,8 +359,9 @@ def _copy(source: Access, target: Buffer) -> Plain:
     """All elements of a value into a buffer."""
     at = indices(target.shape)
     params = (Param("to", target, True), Param("from", source.buffer, False))
-    body = nest(at, target.shape, [f"to[{Access(target, target.strides).index(at)}] = from[{source.index(at)}];"])
-    return Plain(target.dtype, params, (), (), (), tuple(body), ("copy",))
+    loops = tuple((v, str(d)) for v, d in zip(at, target.shape, strict=True) if v != "0")
+    body = f"to[{Access(target, target.strides).index(at)}] = from[{source.index(at)}];"
+    return Plain(target.dtype, params, (), (), loops, (body,), ("copy",))
 
 
 def _slices(access: Access, position: Dim) -> Access:

@@ -16,6 +16,7 @@ from mlaot.lower.layout import Access, atom, linear, times
 from mlaot.lower.program import Buffer, Plain
 from mlaot.ops.indexing import scatter
 
+SEVERAL_TIMES = ("scatter", "fold", "put_add")  # rounds of their loops may write to the same element
 Table = tuple[str, tuple[int, ...]]
 Lines = list[str]
 
@@ -30,8 +31,20 @@ def single_kernel(group: Group, accesses: Mapping[Node, Access], stores: Mapping
     for buffer in sorted(stores[node], key=lambda b: old is not None and b is old.buffer):  # overwritten last
         lines = KERNELS[node.op.name](_Writer(emit, node, buffer, tables, group.placed))
         body += lines if len(stores[node]) == 1 else ["{", *[f"    {line}" for line in lines], "}"]  # names of its own
+    loops, body = outer_loops(body) if node.op.name not in SEVERAL_TIMES else ((), body)
     before = tuple(emit.once)
-    return Plain(group.dtype, emit.params, tuple(dict.fromkeys(tables)), before, (), tuple(body), emit.doc())
+    return Plain(group.dtype, emit.params, tuple(dict.fromkeys(tables)), before, loops, tuple(body), emit.doc())
+
+
+def outer_loops(body: Lines) -> tuple[tuple[tuple[str, str], ...], Lines]:
+    """The loops around all of ``body``, and what they hold: each round writes elements of its own."""
+    loops: list[tuple[str, str]] = []
+    while head := re.fullmatch(r"for \(ptrdiff_t (\w+) = 0; \1 < (.+); \1\+\+\) \{", body[0] if body else ""):
+        if any(line[0] != " " for line in body[1:-1]):
+            break
+        loops.append((head[1], head[2]))
+        body = [line[4:] for line in body[1:-1]]
+    return tuple(loops), body
 
 
 def loop(variable: str, extent: Dim | str, body: Sequence[str], *, down: bool = False) -> Lines:

@@ -66,17 +66,26 @@ class Piece:
         return self.start.isdigit() and self.end.isdigit() and int(self.start) + self.step >= int(self.end)
 
 
-def body(kernel: Contraction, isa: Isa) -> tuple[str | Nest, ...]:
-    """The loops of ``kernel`` around its tiles; rows that fill no block come last, in tiles of their own."""
+def body(kernel: Contraction, isa: Isa, shared: str | None = None) -> tuple[str | Nest, ...]:
+    """The loops of ``kernel`` around its tiles; rows that fill no block come last, in tiles of their own.
+
+    A block of the ``shared`` variable without a loop tests whether it begins between ``begin`` and ``end``.
+    """
     plan = schedule(kernel, isa)
     alone = one_by_one(kernel, plan, isa)
-    blocks = _Tiles(kernel, plan, isa, alone[0] if alone else None).nest(0, {}, {}, None)
+    blocks = _Tiles(kernel, plan, isa, alone[0] if alone else None, shared).nest(0, {}, {}, None)
     if alone is None:
         return blocks
     name, single = alone
-    rest = _Tiles(kernel, single, isa, None)
+    rest = _Tiles(kernel, single, isa, None, shared)
     rest.first[name] = plan.counts[name]
     return (*blocks, *rest.nest(0, {}, {}, None))
+
+
+def loops(kernel: Contraction, isa: Isa) -> list[tuple[Axis, int]]:
+    """The axes that ``kernel`` loops over around its tiles, the outermost first, each with the elements of a block."""
+    tiles = _Tiles(kernel, schedule(kernel, isa), isa, None, None)
+    return [(axis, max(piece.step for piece in tiles.pieces(axis))) for axis in tiles.order if axis.size != 0]
 
 
 def tidy(text: str) -> str:
@@ -87,8 +96,8 @@ def tidy(text: str) -> str:
 class _Tiles:
     """One kernel on one instruction set."""
 
-    def __init__(self, kernel: Contraction, plan: Schedule, isa: Isa, blocks: str | None) -> None:
-        self.kernel, self.plan, self.blocks = kernel, plan, blocks
+    def __init__(self, kernel: Contraction, plan: Schedule, isa: Isa, blocks: str | None, shared: str | None) -> None:
+        self.kernel, self.plan, self.blocks, self.shared = kernel, plan, blocks, shared
         self.first: dict[str, int] = {}  # the size of the blocks along a variable that are done elsewhere
         self.lanes = lanes_of(kernel.dtype, isa)
         self.vector = f"{kernel.dtype}v"
@@ -117,7 +126,7 @@ class _Tiles:
             return tuple(self.tile(at, counts, piece))
         axis = self.order[depth]
         result: list[str | Nest] = []
-        pieces = self._pieces(axis)
+        pieces = self.pieces(axis)
         for found in pieces:
             place = Place(None, int(found.start)) if found.is_once else Place(axis.name)
             inner = self.nest(
@@ -126,6 +135,9 @@ class _Tiles:
                 {**counts, axis.name: found.count},
                 found if axis.name == self.kernel.lanes else piece,
             )
+            if found.is_once and axis.name == self.shared:
+                result.append(Nest(f"if (begin <= {found.start} && {found.start} < end) {{", inner))
+                continue
             if found.is_once:
                 result += inner if len(pieces) == 1 else [Nest("{", inner)]
                 continue
@@ -141,7 +153,8 @@ class _Tiles:
             result.append(loop)
         return tuple(result)
 
-    def _pieces(self, axis: Axis) -> list[Piece]:
+    def pieces(self, axis: Axis) -> list[Piece]:
+        """The parts of an axis that are walked one after the other."""
         count = self.plan.counts.get(axis.name, 1)
         if axis.name in self.first:
             return [Piece(_done(axis.size, self.first[axis.name]), atom(axis.size), 1, 1)]

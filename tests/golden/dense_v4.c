@@ -99,12 +99,35 @@ INLINE float relu_f32(float x)
     return greater_f32(splat_f32(0), x);
 }
 
+// Run a task on [0, extent): on this thread, or in parts of whole steps on the Model's threads where the call has them.
+// work: operations of one round.
+INLINE void share(void *threads, Task *task, char *const *p, const ptrdiff_t *dim, ptrdiff_t extent, ptrdiff_t step,
+                  ptrdiff_t work)
+{
+    if (threads == NULL) {
+        task(p, dim, 0, extent);
+    } else {
+        dense_share(threads, task, p, dim, extent, step, work);
+    }
+}
+
+// The first of start, start + step, .. that is not before begin.
+INLINE ptrdiff_t first_from(ptrdiff_t start, ptrdiff_t step, ptrdiff_t begin)
+{
+    return begin > start ? start + (begin - start + step - 1) / step * step : start;
+}
+
+INLINE ptrdiff_t least(ptrdiff_t a, ptrdiff_t b)
+{
+    return a < b ? a : b;
+}
+
 // v0 = contract(x, w, spec=ac,bc->ab) : f32[batch,50]
 // v1 = add(b, v0) : f32[batch,50]
 // v2 = relu(v1) : f32[batch,50]
-static void contraction0_v4(float *restrict out, const float *restrict b, const float *restrict x, const float *restrict w, ptrdiff_t batch)
+static void contraction0_v4(float *restrict out, const float *restrict b, const float *restrict x, const float *restrict w, ptrdiff_t batch, ptrdiff_t begin, ptrdiff_t end)
 {
-    for (ptrdiff_t i = 0; i < batch - 7; i += 8) {
+    for (ptrdiff_t i = first_from(0, 8, begin); i < least(batch - 7, end); i += 8) {
         f32v c0_0 = splat_f32v(0.0f);
         f32v c0_1 = splat_f32v(0.0f);
         f32v c0_2 = splat_f32v(0.0f);
@@ -311,7 +334,7 @@ static void contraction0_v4(float *restrict out, const float *restrict b, const 
             store_f32v(out + (i + 7) * 50 + 32, v2);
         }
     }
-    for (ptrdiff_t i = batch / 8 * 8; i < batch - 1; i += 2) {
+    for (ptrdiff_t i = first_from(batch / 8 * 8, 2, begin); i < least(batch - 1, end); i += 2) {
         f32v c0_0 = splat_f32v(0.0f);
         f32v c0_1 = splat_f32v(0.0f);
         f32v c0_2 = splat_f32v(0.0f);
@@ -368,7 +391,7 @@ static void contraction0_v4(float *restrict out, const float *restrict b, const 
             store_f32v(out + (i + 1) * 50 + 32, v2);
         }
     }
-    for (ptrdiff_t i = batch / 8 * 8 + batch % 8 / 2 * 2; i < batch; i++) {
+    for (ptrdiff_t i = first_from(batch / 8 * 8 + batch % 8 / 2 * 2, 1, begin); i < least(batch, end); i += 1) {
         f32v c0_0 = splat_f32v(0.0f);
         f32v c0_1 = splat_f32v(0.0f);
         f32v c0_2 = splat_f32v(0.0f);
@@ -402,12 +425,18 @@ static void contraction0_v4(float *restrict out, const float *restrict b, const 
     }
 }
 
+static void task1_v4(char *const *p, const ptrdiff_t *dim, ptrdiff_t begin, ptrdiff_t end)
+{
+    const ptrdiff_t batch = dim[0];
+    contraction0_v4((float *)p[1], (const float *)(p[3] + 156800), (const float *)p[0], (const float *)p[3], batch, begin, end);
+}
+
 // v0 = contract(x, w, spec=ac,bc->ab) : f32[batch,50]
 // v1 = add(b, v0) : f32[batch,50]
 // v2 = relu(v1) : f32[batch,50]
-static void contraction1_v4(float *restrict out, const float *restrict b, const float *restrict x, const float *restrict w, ptrdiff_t batch)
+static void contraction2_v4(float *restrict out, const float *restrict b, const float *restrict x, const float *restrict w, ptrdiff_t batch, ptrdiff_t begin, ptrdiff_t end)
 {
-    for (ptrdiff_t i1 = 0; i1 < batch - 7; i1 += 8) {
+    for (ptrdiff_t i1 = first_from(0, 8, begin); i1 < least(batch - 7, end); i1 += 8) {
         f32v c0_0 = splat_f32v(0.0f);
         f32v c0_1 = splat_f32v(0.0f);
         f32v c1_0 = splat_f32v(0.0f);
@@ -479,7 +508,7 @@ static void contraction1_v4(float *restrict out, const float *restrict b, const 
             }
         }
     }
-    for (ptrdiff_t i1 = batch / 8 * 8; i1 < batch - 1; i1 += 2) {
+    for (ptrdiff_t i1 = first_from(batch / 8 * 8, 2, begin); i1 < least(batch - 1, end); i1 += 2) {
         f32v c0_0 = splat_f32v(0.0f);
         f32v c0_1 = splat_f32v(0.0f);
         f32v c1_0 = splat_f32v(0.0f);
@@ -511,7 +540,7 @@ static void contraction1_v4(float *restrict out, const float *restrict b, const 
             }
         }
     }
-    for (ptrdiff_t i1 = batch / 8 * 8 + batch % 8 / 2 * 2; i1 < batch; i1++) {
+    for (ptrdiff_t i1 = first_from(batch / 8 * 8 + batch % 8 / 2 * 2, 1, begin); i1 < least(batch, end); i1 += 1) {
         f32v c0_0 = splat_f32v(0.0f);
         f32v c0_1 = splat_f32v(0.0f);
         for (ptrdiff_t k = 0; k < 784; k += 16) {
@@ -537,10 +566,16 @@ static void contraction1_v4(float *restrict out, const float *restrict b, const 
     }
 }
 
+static void task3_v4(char *const *p, const ptrdiff_t *dim, ptrdiff_t begin, ptrdiff_t end)
+{
+    const ptrdiff_t batch = dim[0];
+    contraction2_v4((float *)p[1], (const float *)(p[3] + 156800), (const float *)p[0], (const float *)p[3], batch, begin, end);
+}
+
 // The outputs of the model.
 void dense_forward_v4(char *const *p, const ptrdiff_t *dim)
 {
     const ptrdiff_t batch = dim[0];
-    contraction0_v4((float *)p[1], (const float *)(p[3] + 156800), (const float *)p[0], (const float *)p[3], batch);
-    contraction1_v4((float *)p[1], (const float *)(p[3] + 156800), (const float *)p[0], (const float *)p[3], batch);
+    share(p[5], task1_v4, p, dim, batch, 8, 37632);
+    share(p[5], task3_v4, p, dim, batch, 8, 1568);
 }

@@ -93,6 +93,29 @@ INLINE void store_part_f64v(double *p, ptrdiff_t n, f64v x)
     }
 }
 
+// Run a task on [0, extent): on this thread, or in parts of whole steps on the Model's threads where the call has them.
+// work: operations of one round.
+INLINE void share(void *threads, Task *task, char *const *p, const ptrdiff_t *dim, ptrdiff_t extent, ptrdiff_t step,
+                  ptrdiff_t work)
+{
+    if (threads == NULL) {
+        task(p, dim, 0, extent);
+    } else {
+        xor_share(threads, task, p, dim, extent, step, work);
+    }
+}
+
+// The first of start, start + step, .. that is not before begin.
+INLINE ptrdiff_t first_from(ptrdiff_t start, ptrdiff_t step, ptrdiff_t begin)
+{
+    return begin > start ? start + (begin - start + step - 1) / step * step : start;
+}
+
+INLINE ptrdiff_t least(ptrdiff_t a, ptrdiff_t b)
+{
+    return a < b ? a : b;
+}
+
 // v0 = contract(x, layers_neurons_w, spec=ac,bc->ab) : f64[batch,4]
 // v1 = add(v0, layers_neurons_b) : f64[batch,4]
 // v2 = relu(v1) : f64[batch,4]
@@ -631,14 +654,14 @@ static void contraction10_base(double *restrict t0, double *restrict t1, double 
 }
 
 // v0 = copy(t0) : f64[batch]
-static void rows11_base(double *restrict out, const double *restrict t0, ptrdiff_t batch)
+static void rows11_base(double *restrict out, const double *restrict t0, ptrdiff_t batch, ptrdiff_t begin, ptrdiff_t end)
 {
-    for (ptrdiff_t j = 0; j < batch - 1; j += 2) {
+    for (ptrdiff_t j = first_from(0, 2, begin); j < least(batch - 1, end); j += 2) {
         const f64v x0 = load_f64v(t0 + j);
         const f64v v0 = x0;
         store_f64v(out + j, v0);
     }
-    for (ptrdiff_t j = batch / 2 * 2; j < batch; j += 2) {
+    for (ptrdiff_t j = first_from(batch / 2 * 2, 2, begin); j < least(batch, end); j += 2) {
         const ptrdiff_t rest = batch - j;
         const f64v x0 = load_f64v(t0 + j);
         const f64v v0 = x0;
@@ -646,9 +669,15 @@ static void rows11_base(double *restrict out, const double *restrict t0, ptrdiff
     }
 }
 
+static void task12_base(char *const *p, const ptrdiff_t *dim, ptrdiff_t begin, ptrdiff_t end)
+{
+    const ptrdiff_t batch = dim[0];
+    rows11_base((double *)p[2], (const double *)(p[6] + batch * 64), batch, begin, end);
+}
+
 // v0 = contract(t1, t0, spec=ba,b->a) : f64[4]
 // v1 = add(v0, gradient_layers_neurons_w_) : f64[4]
-static void contraction12_base(double *restrict gradient_layers_neurons_w_, const double *restrict t0, const double *restrict t1, ptrdiff_t batch)
+static void contraction13_base(double *restrict gradient_layers_neurons_w_, const double *restrict t0, const double *restrict t1, ptrdiff_t batch)
 {
     f64v c0_0 = splat_f64v(0.0);
     f64v c0_1 = splat_f64v(0.0);
@@ -673,7 +702,7 @@ static void contraction12_base(double *restrict gradient_layers_neurons_w_, cons
 
 // v0 = sum(t0, axes=(0,)) : f64[]
 // v1 = add(v0, gradient_layers_neurons_b_) : f64[]
-static void rows13_base(double *restrict gradient_layers_neurons_b_, const double *restrict t0, ptrdiff_t batch)
+static void rows14_base(double *restrict gradient_layers_neurons_b_, const double *restrict t0, ptrdiff_t batch)
 {
     f64v v0_all0 = splat_f64v(0.0);
     f64v v0_all1 = splat_f64v(0.0);
@@ -701,7 +730,7 @@ static void rows13_base(double *restrict gradient_layers_neurons_b_, const doubl
 
 // v0 = contract(t0, x, spec=ca,cb->ab) : f64[4,2]
 // v1 = add(gradient_layers_neurons_w_, v0) : f64[4,2]
-static void contraction14_base(double *restrict gradient_layers_neurons_w_, const double *restrict x, const double *restrict t0, ptrdiff_t batch)
+static void contraction15_base(double *restrict gradient_layers_neurons_w_, const double *restrict x, const double *restrict t0, ptrdiff_t batch)
 {
     f64v c0_0 = splat_f64v(0.0);
     f64v c0_1 = splat_f64v(0.0);
@@ -741,7 +770,7 @@ static void contraction14_base(double *restrict gradient_layers_neurons_w_, cons
 
 // v0 = sum(t0, axes=(0,)) : f64[4]
 // v1 = add(v0, gradient_layers_neurons_b_) : f64[4]
-static void contraction15_base(double *restrict gradient_layers_neurons_b_, const double *restrict t0, ptrdiff_t batch)
+static void contraction16_base(double *restrict gradient_layers_neurons_b_, const double *restrict t0, ptrdiff_t batch)
 {
     f64v c0_0 = splat_f64v(0.0);
     f64v c0_1 = splat_f64v(0.0);
@@ -765,7 +794,7 @@ static void contraction15_base(double *restrict gradient_layers_neurons_b_, cons
 
 // v0 = mul(gradient_layers_neurons_w_, lr) : f64[4,2]
 // v1 = sub(layers_neurons_w, v0) : f64[4,2]
-static void rows16_base(double *restrict layers_neurons_w, const double *restrict gradient_layers_neurons_w_, const double *restrict lr)
+static void rows17_base(double *restrict layers_neurons_w, const double *restrict gradient_layers_neurons_w_, const double *restrict lr)
 {
     const double s0 = lr[0];
     const f64v c0 = splat_f64v(s0);
@@ -782,7 +811,7 @@ static void rows16_base(double *restrict layers_neurons_w, const double *restric
 
 // v0 = mul(lr, gradient_layers_neurons_b_) : f64[4]
 // v1 = sub(layers_neurons_b, v0) : f64[4]
-static void rows17_base(double *restrict layers_neurons_b, const double *restrict lr, const double *restrict gradient_layers_neurons_b_)
+static void rows18_base(double *restrict layers_neurons_b, const double *restrict lr, const double *restrict gradient_layers_neurons_b_)
 {
     const double s0 = lr[0];
     const f64v c0 = splat_f64v(s0);
@@ -797,7 +826,7 @@ static void rows17_base(double *restrict layers_neurons_b, const double *restric
 
 // v0 = mul(gradient_layers_neurons_b_, lr) : f64[]
 // v1 = sub(layers_neurons_b, v0) : f64[]
-static void rows18_base(double *restrict layers_neurons_b, const double *restrict gradient_layers_neurons_b_, const double *restrict lr)
+static void rows19_base(double *restrict layers_neurons_b, const double *restrict gradient_layers_neurons_b_, const double *restrict lr)
 {
     const double s0 = lr[0];
     const double v0 = gradient_layers_neurons_b_[0] * s0;
@@ -842,7 +871,7 @@ void xor_accumulate_forward_base(char *const *p, const ptrdiff_t *dim)
     const ptrdiff_t batch = dim[0];
     contraction0_base((double *)p[6], (const double *)(p[4] + 128), (const double *)p[0], (const double *)p[4], batch);
     contraction10_base((double *)(p[6] + batch * 64), (double *)(p[6] + batch * 64 + (batch * 8 + 63) / 64 * 64), (double *)(p[6] + batch * 64 + (batch * 8 + 63) / 64 * 128), (const double *)(p[4] + 256), (const double *)p[1], (const double *)p[6], (const double *)(p[4] + 192), batch);
-    rows11_base((double *)p[2], (const double *)(p[6] + batch * 64), batch);
+    share(p[7], task12_base, p, dim, batch, 64, 3);
     rows3_base((double *)p[3], (const double *)(p[6] + batch * 64 + (batch * 8 + 63) / 64 * 64), batch);
 }
 
@@ -851,18 +880,18 @@ void xor_accumulate_backward_base(char *const *p, const ptrdiff_t *dim)
 {
     const ptrdiff_t batch = dim[0];
     contraction5_base((double *)(p[6] + batch * 64 + (batch * 8 + 63) / 64 * 192), (const double *)p[6], (const double *)(p[6] + batch * 64 + (batch * 8 + 63) / 64 * 128), (const double *)(p[4] + 192), batch);
-    contraction12_base((double *)(p[4] + 512), (const double *)(p[6] + batch * 64 + (batch * 8 + 63) / 64 * 128), (const double *)p[6], batch);
-    rows13_base((double *)(p[4] + 576), (const double *)(p[6] + batch * 64 + (batch * 8 + 63) / 64 * 128), batch);
-    contraction14_base((double *)(p[4] + 320), (const double *)p[0], (const double *)(p[6] + batch * 64 + (batch * 8 + 63) / 64 * 192), batch);
-    contraction15_base((double *)(p[4] + 448), (const double *)(p[6] + batch * 64 + (batch * 8 + 63) / 64 * 192), batch);
+    contraction13_base((double *)(p[4] + 512), (const double *)(p[6] + batch * 64 + (batch * 8 + 63) / 64 * 128), (const double *)p[6], batch);
+    rows14_base((double *)(p[4] + 576), (const double *)(p[6] + batch * 64 + (batch * 8 + 63) / 64 * 128), batch);
+    contraction15_base((double *)(p[4] + 320), (const double *)p[0], (const double *)(p[6] + batch * 64 + (batch * 8 + 63) / 64 * 192), batch);
+    contraction16_base((double *)(p[4] + 448), (const double *)(p[6] + batch * 64 + (batch * 8 + 63) / 64 * 192), batch);
 }
 
 // One step of the optimizer, by the gradients that backward() left.
 void xor_update_base(char *const *p, const ptrdiff_t *dim)
 {
     (void)dim;
-    rows16_base((double *)p[1], (const double *)(p[1] + 320), (const double *)p[0]);
-    rows17_base((double *)(p[1] + 128), (const double *)p[0], (const double *)(p[1] + 448));
-    rows17_base((double *)(p[1] + 192), (const double *)p[0], (const double *)(p[1] + 512));
-    rows18_base((double *)(p[1] + 256), (const double *)(p[1] + 576), (const double *)p[0]);
+    rows17_base((double *)p[1], (const double *)(p[1] + 320), (const double *)p[0]);
+    rows18_base((double *)(p[1] + 128), (const double *)p[0], (const double *)(p[1] + 448));
+    rows18_base((double *)(p[1] + 192), (const double *)p[0], (const double *)(p[1] + 512));
+    rows19_base((double *)(p[1] + 256), (const double *)(p[1] + 576), (const double *)p[0]);
 }
