@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from mlaot.ir import DTYPES, Dim, Node
 from mlaot.lower.emit import C_TYPES, Emitter, combine, may_overread, neutral
 from mlaot.lower.fuse import Group
+from mlaot.lower.gates import gate
 from mlaot.lower.isa import V4
 from mlaot.lower.layout import ALIGNMENT, NOMINAL, Access, linear, padded, times
 from mlaot.lower.program import Axis, Buffer, Contraction, Operand, Panels, Plain
@@ -86,6 +87,8 @@ class _ContractionBuilder:
         self.stores = stores
         self.emit = Emitter(group, accesses, stores)
         nodes, labels, self.out = operands(self.node)
+        self.gate = self.out[-2] if group.gates else None
+        self.inner = self.out[:-2] + self.out[-1] if group.gates else self.out  # labels of the epilogue's values
         self.shift: dict[str, int] = {}  # where the result begins along a label
         self.sizes: dict[str, Dim] = {}
         self.reads: list[_Read] = []
@@ -133,10 +136,14 @@ class _ContractionBuilder:
         fixed = isinstance(self.sizes[u], int) and isinstance(self.sizes[v], int)
         if not fixed or self.sizes[u] == 1 or self.sizes[v] == 1 or self.place[u] != u or self.place[v] != v:
             return False
+        if self.gate in (u, v):
+            return False
         pairs: list[tuple[Dim | None, Dim | None]] = [(r.stride(u), r.stride(v)) for r in self.reads]
         if u in self.out:
             i, j = self.out.index(u), self.out.index(v)
-            pairs += [(b.strides[i], b.strides[j]) for b in self.stored]
+            pairs += [(b.strides[i], b.strides[j]) for b in self.stores.get(self.node, ())]
+            i, j = self.inner.index(u), self.inner.index(v)
+            pairs += [(b.strides[i], b.strides[j]) for n in self.group.nodes[1:] for b in self.stores.get(n, ())]
             for n in self.group.nodes[1:]:
                 outside = [a.find() for a in n.args if base_of(a) not in self.emit.inside and not is_free(a.find())]
                 pairs += [(self.emit.access(a).strides[i], self.emit.access(a).strides[j]) for a in outside]
@@ -154,6 +161,8 @@ class _ContractionBuilder:
     def choices(self) -> Iterator[Contraction]:
         """A kernel for each label that could run along the lanes."""
         panel = next((r.panel for r in self.reads if r.panel), None)
+        if self.gate:
+            panel = self.out[-1]
         for label in [panel] if panel else [*self.kept, *self.summed]:
             vectors = [self._is_vector(r, label) for r in self.reads]
             fixed = [r.stride(label) == 0 for r in self.reads]
@@ -183,8 +192,8 @@ class _ContractionBuilder:
         order = sorted(range(len(self.reads)), key=lambda i: vectors[i])  # what is broadcast comes first
         names = self._names(lanes)
         summed = [c for c in self.summed if c != lanes] + ([lanes] if lanes in self.summed else [])
-        axis = self.out.index(lanes) if lanes in self.out else None
-        at = [self._at(f"{{{names[c]}}}" if c in names else "0", c) for c in self.out]
+        axis = self.inner.index(lanes) if lanes in self.out else None
+        at = [self._at(f"{{{names[c]}}}" if c in names else "0", c) for c in self.inner]
         vector = axis is not None
         emit = self.emit = Emitter(self.group, self.accesses, self.stores)
         epilogue = self._epilogue(at, axis, None, vector=vector)
@@ -203,12 +212,13 @@ class _ContractionBuilder:
             epilogue,
             rest,
             emit.doc(),
+            names[self.gate] if self.gate else None,
         )
 
     def _names(self, lanes: str) -> dict[str, str]:
         """Variables: ``j`` along the lanes, ``i`` along the last other label of the result, ``k`` for the last sum."""
         names: dict[str, str] = {}
-        others = [c for c in self.kept if c != lanes]
+        others = [c for c in self.kept if c not in (lanes, self.gate)]
         for i, c in enumerate(reversed(others)):
             names[c] = f"i{i}" if i else "i"
         summed = [c for c in self.summed if c != lanes] + ([lanes] if lanes in self.summed else [])
@@ -216,6 +226,8 @@ class _ContractionBuilder:
             names[c] = f"k{i}" if i else "k"
         if lanes in self.out:
             names[lanes] = "j"
+        if self.gate:
+            names[self.gate] = "g"
         return names
 
     def _operand(self, read: _Read, vector: bool, lanes: str, names: Mapping[str, str]) -> Operand:
@@ -247,7 +259,12 @@ class _ContractionBuilder:
                 values[n] = self.emit.names[n]
                 lines.append(f"const {ctype} {values[n]} = {self.emit.expression(n, args, vector=vector)};")
             for buffer in self.emit.stores.get(n, ()):
-                lines.append(self._store(buffer, at, axis, rest, values[n]))
+                if n is self.node and axis is not None and self.gate:
+                    for g in range(self.group.gates):
+                        whole = [*at[:-1], str(g), at[-1]]
+                        lines.append(self._store(buffer, whole, axis + 1, rest, f"{{acc{g}}}"))
+                else:
+                    lines.append(self._store(buffer, at, axis, rest, values[n]))
         return tuple(lines)
 
     def _store(self, buffer: Buffer, at: Sequence[str], axis: int | None, rest: str | None, value: str) -> str:
@@ -267,6 +284,8 @@ class _ContractionBuilder:
         lines: list[str],
     ) -> str:
         base = base_of(node)
+        if base is self.node and self.gate:
+            return f"{{acc{gate(node, base)}}}"
         if base in values:
             return values[base]
         if is_free(base):

@@ -12,6 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from mlaot.ir import Dim, Graph, Node, users
+from mlaot.lower.gates import gate, gates_of
 from mlaot.ops import elementwise as ew
 from mlaot.ops import reduction as red
 from mlaot.ops import structure as st
@@ -54,6 +55,7 @@ class Group:
     first: Node | None = None
     into: Group | None = None  # the group it was merged into
     placed: set[int] = field(default_factory=set)  # arguments that lie where the group would copy them
+    gates: int = 0  # of a contraction that gives several, see gates.py: its other nodes have the shape of one
 
 
 def cheap_nodes(graph: Graph) -> set[Node]:
@@ -121,12 +123,19 @@ def fuse(graph: Graph) -> tuple[list[Group], dict[Node, Group]]:
                 _absorb(first, other)
                 home.update(dict.fromkeys([n for n in other.nodes if home.get(n) is other], first))
 
+    def readers(node: Node, group: Group) -> list[Node]:
+        """Who reads a node of a group; of gates, which are read apart, those that have their place already."""
+        if not group.gates:
+            return used[node]
+        views = [view for s in used[node] for view in used[s]] if node is group.nodes[0] else []
+        return [u for n in views or [node] for u in used[n] if u in home]
+
     def wait(node: Node) -> None:
         """Put the last product that a node reads, if nothing else does, behind the others, to take it in."""
-        sources = {home[base] for _, base in _sources(node, again) if base in home}
+        sources = {home[base] for _, base in _sources(node, again) if base in home and is_elementwise(node)}
         products = [g for g in sources if g.kind == "contraction" and not g.closed and not outputs & g.members]
         last = max(products, key=lambda g: (g.level, order[g]), default=None)
-        if last is None or any(u is not node and u not in last.members for n in last.nodes for u in used[n]):
+        if last is None or any(u is not node and u not in last.members for n in last.nodes for u in readers(n, last)):
             return
         level = 1 + max((g.level for g in sources if g is not last), default=0)
         if level > last.level and _fits(node, last, home, again, level):
@@ -142,7 +151,7 @@ def fuse(graph: Graph) -> tuple[list[Group], dict[Node, Group]]:
             others = {u for n in group.nodes if n not in written for u in used[n]}
             if node not in written or others - own or group.members & outputs:
                 group = None
-        return group or _new_group(node, home, again)
+        return group or _new_group(node, home, again, gates_of(node, used, outputs | written))
 
     def pending(node: Node) -> list[Node]:
         """Cheap arguments that no kernel has computed yet."""
@@ -253,13 +262,14 @@ def _sources(node: Node, again: set[Node]) -> list[tuple[Node, Node]]:
     return found
 
 
-def _new_group(node: Node, home: dict[Node, Group], again: set[Node]) -> Group:
+def _new_group(node: Node, home: dict[Node, Group], again: set[Node], gates: int) -> Group:
     level = 1 + max([home[base].level for _, base in _sources(node, again) if base in home], default=0)
     if is_single(node):
         return Group("single", level, "mixed", (), None)
     dtype = node.type.dtype.name
     if node.op is red.contract or _is_column_reduction(node):
-        return Group("contraction", level, dtype, node.type.shape, None)
+        shape = (*node.type.shape[:-2], node.type.shape[-1]) if gates else node.type.shape
+        return Group("contraction", level, dtype, shape, None, gates=gates)
     if node.op in TRANSFORMS:
         return Group("winograd", level, dtype, node.type.shape, None)
     if is_reduction(node):
@@ -290,7 +300,8 @@ def _fits(node: Node, group: Group, home: dict[Node, Group], again: set[Node], l
         return False
     for found, base in _sources(node, again):
         if home.get(base) is group:
-            if not (found is base or (group.kind == "rows" and _is_row_value(found, base, group))):
+            is_gate = group.gates > 0 and gate(found, group.nodes[0]) is not None
+            if not (found is base or is_gate or (group.kind == "rows" and _is_row_value(found, base, group))):
                 return False
         elif base in home and home[base].level >= level:
             return False

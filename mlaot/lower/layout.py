@@ -6,8 +6,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
-from mlaot.ir import DTYPES, Dim, Graph, Node, Type
+from mlaot.ir import DTYPES, Dim, Graph, Node, Type, users
 from mlaot.ir.dims import Expr
+from mlaot.lower.gates import gates_of, weights_of
 from mlaot.lower.program import Buffer, Panels
 from mlaot.ops import reduction as red
 from mlaot.ops import structure as st
@@ -212,11 +213,12 @@ def panels_of(graphs: Iterable[Graph], name: str) -> Panels | None:
         return None
     type_ = uses[0][0].arg(uses[0][1]).type
     shape = tuple(int(d) for d in type_.shape)
-    width = PANEL // type_.dtype.itemsize
+    gates = _gates(uses[0][0])
+    width = (ALIGNMENT if gates else PANEL) // type_.dtype.itemsize
     if type_.dtype.name not in VECTORS or 4 * shape[axis] < width // 2:
         return None
     unit = ALIGNMENT // type_.dtype.itemsize
-    apart = shape[axis] % unit if shape[axis] > unit and shape[axis] % unit <= APART else 0
+    apart = shape[axis] % unit if not gates and shape[axis] > unit and shape[axis] % unit <= APART else 0
     return Panels(axis, width, prod(shape) // shape[axis], apart)
 
 
@@ -237,9 +239,15 @@ def _column_axis(node: Node, i: int) -> int | None:
     """The one axis of an operand of a contraction that the result has and the other operand has not."""
     if node.op is not red.contract or i < 0 or node.arg(0) is node.arg(1):
         return None
+    if _gates(node):
+        return node.arg(i).type.rank - 1 if i == weights_of(node) else None
     *labels, out = red.parse_spec(node.attrs["spec"])
     kept = [c for c in labels[i] if c in out]
     return labels[i].index(kept[0]) if len(kept) == 1 and kept[0] not in labels[1 - i] else None
+
+
+def _gates(node: Node) -> int:
+    return gates_of(node, users(node.graph.nodes()), node.graph.roots()) if weights_of(node) >= 0 else 0
 
 
 def panel_strides(panels: Panels, shape: Sequence[int]) -> tuple[int, ...]:

@@ -230,6 +230,7 @@ class Contraction:
     ``lanes``: the variable that runs along the lanes. If it is one of ``out``, the last operand is loaded in vectors;
     if it is summed, all are, and the lanes are added at the end. ``epilogue`` and ``rest`` (for the last, partial
     vector) hold ``{acc}`` and each variable of ``out`` in braces; where the lanes are summed they are scalar.
+    ``gates``: the variable whose points are all in one tile; the epilogue holds ``{acc0}``, ``{acc1}``.. for them.
     """
 
     dtype: str
@@ -244,6 +245,7 @@ class Contraction:
     epilogue: tuple[str, ...]
     rest: tuple[str, ...]
     doc: tuple[str, ...]
+    gates: str | None = None
     template: str = "contraction"
 
 

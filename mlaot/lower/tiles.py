@@ -15,6 +15,7 @@ from mlaot.lower.schedule import (
     Schedule,
     block_sizes,
     column_names,
+    gates_of,
     is_along_sum,
     lanes_of,
     one_by_one,
@@ -249,7 +250,7 @@ class _Tile:
         piece: Piece | None,
     ) -> None:
         self.kernel, self.lanes, self.vector = tiles.kernel, tiles.lanes, tiles.vector
-        self.along_sum, self.sets = tiles.along_sum, tiles.plan.sets
+        self.along_sum, self.sets, self.gates = tiles.along_sum, tiles.plan.sets, max(gates_of(tiles.kernel), 1)
         self.tiled = [*tiles.rows, *tiles.columns, *([] if tiles.along_sum else [tiles.kernel.lanes])]
         self.at, self.rows, self.columns, self.names, self.piece = at, rows, columns, names, piece
         ends = max(point.get(tiles.kernel.lanes, 0) for point in columns)
@@ -366,36 +367,37 @@ class _Tile:
         return terms, number
 
     def finish(self) -> Iterator[str | Nest]:
-        """The epilogue of every accumulator."""
-        cells = [(r, c) for r in range(len(self.rows)) for c in range(len(self.columns))]
+        """The epilogue of every accumulator, or of the gates of every vector."""
+        cells = [(r, c) for r in range(len(self.rows)) for c in range(len(self.columns) // self.gates)]
         lines = self.kernel.epilogue if self.piece is None or self.piece.rest is None else self.kernel.rest
-        if self.along_sum or len(lines) * len(cells) > LONG:
+        if self.along_sum or len(lines) * len(cells) > LONG or (self.kernel.gates and len(cells) > 1):
             yield from self._finish_in_loops(cells, lines)
             return
         for r, c in cells:
             rest = self.piece.rest if self.piece is not None and self.at_end[c] else None
             at = self._moved({}, {**self.rows[r], **self.columns[c]})
-            text = self._put(self.kernel.epilogue if rest is None else self.kernel.rest, self.names[r][c], at, rest)
+            sums = self.names[r][c :: len(self.columns) // self.gates]
+            text = self._put(self.kernel.epilogue if rest is None else self.kernel.rest, sums, at, rest)
             yield from (text if len(text) < 2 else [Nest("{", tuple(text))])
 
     def _finish_in_loops(self, cells: Sequence[tuple[int, int]], lines: tuple[str, ...]) -> Iterator[str | Nest]:
-        names = [self.names[r][c] for r, c in cells]
+        names = [name for row in self.names for name in row]
         single = len(cells) == 1
         at: dict[str, str | Place] = dict(self.at)
         for name, count in zip(self.tiled, self.counts, strict=True):
-            if count > 1:
+            if count > 1 and name != self.kernel.gates:
                 step = f" * {self.lanes}" if name == self.kernel.lanes else ""
                 at[name] = f"{self.at[name]} + d_{name}{step}"
         inner: list[str | Nest] = []
-        acc = names[0] if single else f"sums[{self._flat()}]"
+        sums = names if single else [f"sums[{self._flat(g)}]" for g in range(self.gates)]
         if self.along_sum:
             ctype = "double" if self.kernel.dtype == "f64" else "float"
             if single:
-                inner.append(f"const {ctype} dot = sum_lanes_{self.vector}({acc});")
+                inner.append(f"const {ctype} dot = sum_lanes_{self.vector}({sums[0]});")
             else:
                 yield from self._folded(names, ctype)
                 inner.append(f"const {ctype} dot = dots[{self._flat()}];")
-            acc = "dot"
+            sums = ["dot"]
         elif not single:
             yield f"const {self.vector} sums[] = {{{', '.join(names)}}};"
         rest = None
@@ -404,10 +406,10 @@ class _Tile:
             rest = "rest"
             if any("{rest}" in line for line in lines):
                 inner.append(f"const ptrdiff_t rest = {size} - ({j}) < {self.lanes} ? {size} - ({j}) : {self.lanes};")
-        inner += self._put(lines, acc, at, rest)
+        inner += self._put(lines, sums, at, rest)
         found: tuple[str | Nest, ...] = tuple(inner)
         for name, count in reversed([*zip(self.tiled, self.counts, strict=True)]):
-            if count > 1:
+            if count > 1 and name != self.kernel.gates:
                 found = (Nest(f"for (ptrdiff_t d_{name} = 0; d_{name} < {count}; d_{name}++) {{", found),)
         yield from found if not single or len(found) < 2 else (Nest("{", found),)
 
@@ -433,19 +435,25 @@ class _Tile:
     def _size(self) -> Dim | str:
         return atom(next(axis.size for axis in self.kernel.out if axis.name == self.kernel.lanes))
 
-    def _flat(self) -> str:
+    def _flat(self, gate: int = 0) -> str:
         """The number of an accumulator in the array of them."""
-        terms, step = [], 1
+        terms, step, number = [], 1, 0
         for name, count in reversed([*zip(self.tiled, self.counts, strict=True)]):
-            if count > 1:
+            if name == self.kernel.gates:
+                number = gate * step
+            elif count > 1:
                 terms.append((f"d_{name}", step))
             step *= count
-        return linear(reversed(terms))
+        return linear(reversed(terms), number)
 
-    def _put(self, lines: Iterable[str], acc: str, at: Mapping[str, str | Place], rest: str | None) -> list[str]:
+    def _put(
+        self, lines: Iterable[str], sums: Sequence[str], at: Mapping[str, str | Place], rest: str | None
+    ) -> list[str]:
         result = []
         for line in lines:
-            text = line.replace("{acc}", acc).replace("{rest}", rest or "")
+            text = line.replace("{acc}", sums[0]).replace("{rest}", rest or "")
+            for number, name in enumerate(sums):
+                text = text.replace(f"{{acc{number}}}", name)
             for name, place in at.items():
                 text = text.replace(f"{{{name}}}", str(place))
             result.append(tidy(text))

@@ -17,6 +17,7 @@ from mlaot.ops.winograd import TRANSFORMS
 REDUCTIONS = (red.sum_, red.max_, red.min_)
 ALIGNMENT = 64  # bytes: the widest vector, and a cache line; rows of values in memory are a multiple of it
 VIEWS = ("broadcast", "transpose", "item", "slice", "window")
+ALIGNED = 64  # bytes of the widest vectors
 VECTORS = ("f32", "f64")  # the dtypes that kernels compute in vectors
 LOADED = (*VECTORS, "i32", "i64", "u8", "bool")  # the dtypes that vectors are converted from as they are loaded
 

@@ -23,6 +23,7 @@ from mlaot.passes import (
     flatten_sums,
     fold,
     freeze,
+    gates,
     hoist,
     legalize,
     masked_rows,
@@ -103,6 +104,11 @@ def forget_weights(module: Module, traced: Traced) -> None:
         graph.inputs = {k: node for k, node in graph.inputs.items() if k not in module.slots or node.find() in kept}
 
 
+def split_gates(module: Module, traced: Traced) -> None:
+    """Products with weights that give several gates, by gate."""
+    gates.gates(module)
+
+
 def widen_ports(module: Module, traced: Traced) -> None:
     """Arguments and results of entries have dtypes that a caller can hand over."""
     for graph in module.graphs.values():
@@ -146,6 +152,7 @@ PIPELINE: tuple[Stage, ...] = (
     each(simplify.simplify),
     each(canonical.canonical),
     convolve_tiles,
+    split_gates,
     forget_weights,
     widen_ports,
     each(widen.widen),
