@@ -103,7 +103,8 @@ def _stores(
                 if base in home and base not in group.members:
                     wanted[base] = None
     for node in wanted:
-        readable = ("output", "work", "state") if home[node].kind == "single" else ("output", "work")
+        is_single = node in home and home[node].kind == "single"  # cheap values have no home
+        readable = ("output", "work", "state") if is_single else ("output", "work")
         found = stores.get(node, [])
         if not any(b.whole.where in readable for b in found) or (node in merged and not is_row_major(found[0])):
             stores.setdefault(node, []).insert(0, work_buffer(f"t{len(stores)}", node.type))
