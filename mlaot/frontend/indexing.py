@@ -253,15 +253,42 @@ def _updated(x: Any, index: Any, values: Any, mode: str) -> Any:
 
 
 def _update(x: Node, index: Any, values: Any, mode: str) -> Any:
-    """Through the positions of the elements: ``x[index]`` of the array of all positions is where the values go."""
+    """An index of one axis names rows; any other goes through the positions of the elements.
+
+    ``x[index]`` of the array of all positions is where the values go.
+    """
     if mode not in ("set", *WRITERS):
         raise MlaotError(f"expected set, add, max or min, got {mode!r}")
-    total = dims_.product(x.type.shape)
+    shape = x.type.shape
+    rows = _one_axis(x, index)
+    if rows is not None:
+        axis, places = rows
+        new = spread(as_node(values, x.type.dtype), (*shape[:axis], *places.type.shape, *shape[axis + 1 :]))
+        lead = tuple(range(axis, axis + places.type.rank))
+        places = apply("broadcast", places, shape=(*shape[:axis], *places.type.shape), axes=lead) if axis else places
+        return Tensor(apply("scatter", x, places, new, lead=axis, mode=mode))
+    total = dims_.product(shape)
     positions = apply("iota", shape=(total,), axis=0, dtype=i64)
-    places = as_node(_get(apply("reshape", positions, shape=x.type.shape), index))
+    places = as_node(_get(apply("reshape", positions, shape=shape), index))
     new = spread(as_node(values, x.type.dtype), places.type.shape)
     flat = apply("reshape", x, shape=(total,))
-    return Tensor(apply("reshape", apply("scatter", flat, places, new, lead=0, mode=mode), shape=x.type.shape))
+    return Tensor(apply("reshape", apply("scatter", flat, places, new, lead=0, mode=mode), shape=shape))
+
+
+def _one_axis(x: Node, index: Any) -> tuple[int, Node] | None:
+    """The axis, and where on it, of an index that takes all other axes whole."""
+    parts = _expanded(index, x.type)
+    if any(part is NEW for part in parts):
+        return None
+    found = [part for part in parts if part is not GAP]
+    named = [i for i, part in enumerate(found) if not (isinstance(part, slice) and part == slice(None))]
+    if len(named) != 1 or isinstance(found[named[0]], slice):
+        return None
+    (axis,) = named
+    part, extent = found[axis], x.type.shape[axis]
+    if isinstance(part, int):
+        part = _span(part, extent, axis)[0]
+    return axis, as_node(_checked(part if is_traced(part) else np.asarray(part), extent, axis), i64)
 
 
 # Functions of NumPy that index.

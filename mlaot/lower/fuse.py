@@ -50,6 +50,7 @@ class Group:
     closed: bool = False
     first: Node | None = None
     into: Group | None = None  # the group it was merged into
+    placed: set[int] = field(default_factory=set)  # arguments that lie where the group would copy them
 
 
 def cheap_nodes(graph: Graph) -> set[Node]:
@@ -78,12 +79,38 @@ def fuse(graph: Graph) -> tuple[list[Group], dict[Node, Group]]:
     used = users(graph.nodes())
     home: dict[Node, Group] = {}
     groups: list[Group] = []
+    order: dict[Group, int] = {}
     cheap = cheap_nodes(graph)
     again = {
         n for n in graph.nodes() if n.op in AGAIN and n not in cheap and n not in outputs | written and n.type.shape
     }
 
+    def unite(node: Node) -> None:
+        """Make one of the row groups that a node reads from, where they are of one level and space."""
+        sources = dict.fromkeys(home[base] for _, base in _sources(node, again) if base in home)
+        top = max((g.level for g in sources), default=0)
+        latest = [g for g in sources if g.level == top and g.kind in ("rows", "loops") and not g.closed]
+        for other in latest[1:]:
+            first = latest[0]
+            if _space(other) == _space(first) and len(first.nodes) + len(other.nodes) <= MOST:
+                _absorb(first, other)
+                home.update(dict.fromkeys([n for n in other.nodes if home.get(n) is other], first))
+
+    def wait(node: Node) -> None:
+        """Put the last product that a node reads, if nothing else does, behind the others, to take it in."""
+        sources = {home[base] for _, base in _sources(node, again) if base in home}
+        products = [g for g in sources if g.kind == "contraction" and not g.closed and not outputs & g.members]
+        last = max(products, key=lambda g: (g.level, order[g]), default=None)
+        if last is None or any(u is not node and u not in last.members for n in last.nodes for u in used[n]):
+            return
+        level = 1 + max((g.level for g in sources if g is not last), default=0)
+        if level > last.level and _fits(node, last, home, again, level):
+            last.level = level
+
     def choose(node: Node) -> Group:
+        if node.op is not ew.copy and node not in written:
+            unite(node)
+            wait(node)
         group = _candidate(node, home, again) if node.op is not ew.copy else None
         if group is not None and (node in written or group.closed):
             own = group.members | {node}
@@ -107,6 +134,7 @@ def fuse(graph: Graph) -> tuple[list[Group], dict[Node, Group]]:
         for base in pending(node):
             _inline(base, group, home)
         groups.append(group)
+        order.setdefault(group, len(order))
         group.first = group.first or node
         if node not in group.members:  # what is computed again may be there already
             group.nodes.append(node)
@@ -124,7 +152,7 @@ def fuse(graph: Graph) -> tuple[list[Group], dict[Node, Group]]:
             home[node].members.add(node)
             continue
         place(node)
-    merged = _merge(sorted(dict.fromkeys(groups), key=lambda g: g.level))
+    merged = _merge(sorted([g for g in dict.fromkeys(groups) if g.into is None], key=lambda g: g.level))
     position = {node: i for i, node in enumerate(graph.nodes())}
     for group in merged:
         if group.kind in ("rows", "loops"):
@@ -133,11 +161,11 @@ def fuse(graph: Graph) -> tuple[list[Group], dict[Node, Group]]:
 
 
 def _merge(groups: list[Group]) -> list[Group]:
-    """Row groups of one level and space as one kernel: groups of a level never read each other."""
+    """Row groups of one level and space as one kernel."""
     open_: dict[tuple[object, ...], Group] = {}
     kept: list[Group] = []
     for group in groups:
-        key = (group.level, group.dtype, group.rows, group.columns)
+        key = _space(group)
         target = open_.get(key)
         if group.kind not in ("rows", "loops") or group.closed:
             kept.append(group)
@@ -145,10 +173,20 @@ def _merge(groups: list[Group]) -> list[Group]:
             open_[key] = group
             kept.append(group)
         else:
-            target.nodes += [n for n in group.nodes if n not in target.members]
-            target.members |= group.members
-            group.into = target
+            _absorb(target, group)
     return kept
+
+
+def _space(group: Group) -> tuple[object, ...]:
+    """What groups have in common that can be one: groups of a level never read each other."""
+    return (group.level, group.kind, group.dtype, group.rows, group.columns)
+
+
+def _absorb(group: Group, other: Group) -> None:
+    """Take over the nodes of another group."""
+    group.nodes += [n for n in other.nodes if n not in group.members]
+    group.members |= other.members
+    other.into = group
 
 
 def _reads_as_is(node: Node, base: Node, group: Group) -> bool:
@@ -216,14 +254,16 @@ def _candidate(node: Node, home: dict[Node, Group], again: set[Node]) -> Group |
     return max(fitting, key=lambda g: g.level, default=None)
 
 
-def _fits(node: Node, group: Group, home: dict[Node, Group], again: set[Node]) -> bool:
+def _fits(node: Node, group: Group, home: dict[Node, Group], again: set[Node], level: int | None = None) -> bool:
+    """Whether a group, if it were of that level, can take a node in."""
+    level = group.level if level is None else level
     if len(group.nodes) >= MOST or group.kind == "single" or not _suits(node, group):
         return False
     for found, base in _sources(node, again):
         if home.get(base) is group:
             if not (found is base or (group.kind == "rows" and _is_row_value(found, base, group))):
                 return False
-        elif base in home and home[base].level >= group.level:
+        elif base in home and home[base].level >= level:
             return False
     if group.kind == "contraction":
         whole = all(a.find().type.dtype is node.type.dtype for a in node.args)

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from graphlib import CycleError
-
 from mlaot.errors import MlaotError
-from mlaot.ir import Dim, Graph, Node, TupleType
+from mlaot.ir import Dim, Graph, Node, TupleType, users
 from mlaot.ir.dims import Expr, names, product, substitute
 from mlaot.ir.module import Module as Model
 from mlaot.ir.subgraph import subgraphs
 from mlaot.lower.contraction import operands
 from mlaot.lower.emit import c_name
-from mlaot.lower.fuse import Group, fuse
+from mlaot.lower.fuse import fuse
+from mlaot.lower.inplace import in_place
 from mlaot.lower.layout import Access, caller_buffer
 from mlaot.lower.plan import plan
 from mlaot.lower.program import Buffer, Entry, Module, Port, Procedure, Program
@@ -21,7 +20,7 @@ from mlaot.ops import elementwise as ew
 from mlaot.ops import reduction as red
 from mlaot.ops import structure as st
 from mlaot.ops.base import conditions
-from mlaot.ops.kinds import base_of, is_free, is_stored, is_view
+from mlaot.ops.kinds import is_free, is_stored, is_view
 
 TILE = 240  # rows
 CACHE = 512 * 1024  # bytes
@@ -56,31 +55,24 @@ def lower(model: Model, isas: tuple[str, ...]) -> Program:
 
 
 def _procedure(name: str, graph: Graph, storage: Storage, model: Model) -> Procedure:
-    """The entry ``name``; where writing a slot is in a reader's way, all values are complete before one is written."""
+    """The entry ``name``; where writing a slot is in a reader's way, its new value is complete before it is written."""
     _check_dims(name, graph)
+    used = users(graph.nodes())
+    for key, node in graph.outputs.items():
+        if node.find().type.shape and used[node.find()]:  # kernels read padded rows, callers get dense ones
+            graph.outputs[key] = ew.copy(node)
     fused = fuse(graph)
-    if not _overwrites(graph, fused[1]):
-        try:
-            return _in_place(name, graph, fused, storage, model)
-        except CycleError:  # writers read each other's slots
-            pass
-    graph.writes = {slot: ew.copy(node) for slot, node in graph.writes.items()}
-    try:
-        return _in_place(name, graph, fuse(graph), storage, model)
-    except CycleError:
-        raise AssertionError("bug in mlaot: kernels wait for each other in a circle") from None
+    while len(fitting := in_place(_slots(graph), *fused)) < len(graph.writes):
+        for slot, node in graph.writes.items():
+            if (graph.inputs[slot], node.find()) not in fitting:
+                graph.writes[slot] = ew.copy(node)
+        fused = fuse(graph)
+    return _in_place(name, graph, fused, storage, model)
 
 
-def _overwrites(graph: Graph, home: dict[Node, Group]) -> bool:
-    """Whether a kernel that writes a slot still reads other elements of it than the one it writes."""
-    for slot, node in graph.writes.items():
-        source, group = graph.inputs[slot], home[node.find()]
-        for member in group.nodes:
-            moves = group.kind == "single" or (group.kind == "contraction" and member is group.nodes[0])
-            for a in member.args:
-                if base_of(a) is source and (moves or a.find() is not source):
-                    return True
-    return False
+def _slots(graph: Graph) -> list[tuple[Node, Node]]:
+    """The old and the new value of each slot that is written."""
+    return [(graph.inputs[slot], node.find()) for slot, node in graph.writes.items()]
 
 
 def _check_dims(name: str, graph: Graph) -> None:
@@ -117,7 +109,7 @@ def _in_place(name: str, graph: Graph, fused: Fused, storage: Storage, model: Mo
         targets.setdefault(node.find(), []).append(caller_buffer(key, node.find().type, "output"))
     for slot, node in graph.writes.items():
         targets.setdefault(node.find(), []).append(storage.buffers[slot])
-    ordered, needed = region(graph, accesses, targets, storage, fused=fused)
+    ordered, needed = region(graph, accesses, targets, storage, fused=fused, overwritten=_slots(graph))
     offsets, size = plan([step for _, step in ordered])
     limits = {n.arg(0): int(n.attrs["classes"]) for n in graph.nodes() if n.op is st.one_hot}
     entry = Entry(

@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from graphlib import TopologicalSorter
 
 from mlaot.ir import Dim, Graph, Node, Subgraph, Type, dim
 from mlaot.lower.contraction import contraction_kernel
 from mlaot.lower.fuse import Group, fuse
+from mlaot.lower.inplace import Pair, behind_readers, dependencies, in_place
 from mlaot.lower.layout import Access, slice_buffer, times, view, work_buffer
 from mlaot.lower.loops import loops_kernel
+from mlaot.lower.placement import Stores, part_of, place, read_by
 from mlaot.lower.program import Branch, Buffer, Loop, Param, Plain, Step
 from mlaot.lower.program import Sequence as Steps
 from mlaot.lower.rows import needs_buffer, rows_kernel
 from mlaot.lower.single import indices, nest, single_kernel
 from mlaot.lower.storage import Storage
+from mlaot.ops import elementwise as ew
 from mlaot.ops import structure as st
 from mlaot.ops.kinds import base_of, is_view
 
 Fused = tuple[list[Group], dict[Node, Group]]
-Stores = dict[Node, list[Buffer]]
 Ordered = list[tuple[Group, Step]]
 BUILDERS = {"rows": rows_kernel, "contraction": contraction_kernel, "single": single_kernel, "loops": loops_kernel}
 
@@ -32,15 +34,25 @@ def region(
     storage: Storage,
     *,
     fused: Fused | None = None,
+    overwritten: Sequence[Pair] = (),
     depth: int = 0,
 ) -> tuple[Ordered, set[Group]]:
     """The steps of ``graph`` in order, and the groups that its outputs need.
 
-    ``accesses`` says how its inputs are read and is filled for its nodes; ``targets`` where its results are written.
-    ``depth`` counts the loops around it.
+    ``accesses`` says how its inputs are read and is filled for its nodes; ``targets`` where its results are written,
+    those of ``overwritten`` in the place of an input. ``depth`` counts the loops around it.
     """
     groups, home = fused or fuse(graph)
     stores = _stores(groups, home, targets)
+    fixed, read = {*targets, *[new for _, new in overwritten]}, read_by(groups)
+    rounds: dict[Group, _Rounds] = {}
+    for group in reversed(groups):  # who wants a value, before who makes it
+        plan = PLANS.get(group.nodes[0].op.name)
+        if plan is not None:
+            rounds[group] = plan(group, stores, fixed, depth)
+            _start_in_place(group, rounds[group], home, stores, fixed, read)
+        else:
+            place(group, home, stores, fixed, read)
     for node in graph.nodes():
         if node.op is st.const and node.type.shape != ():
             buffer = storage.constant(node)
@@ -55,11 +67,15 @@ def region(
     for group in groups:
         control = CONTROL.get(group.nodes[0].op.name)
         if control is not None:
-            steps[group] = control(_Control(group, accesses, stores, storage, depth))
+            steps[group] = control(_Control(group, accesses, stores, storage, depth, rounds.get(group)))
+        elif group.placed and len(group.placed) == len(group.nodes[0].args):
+            steps[group] = Steps(())  # every part is written where it belongs
         else:
             steps[group] = BUILDERS[group.kind](group, accesses, stores)
     needed = _ancestors({home[n.find()] for n in graph.outputs.values()}, home)
-    return [(group, steps[group]) for group in _order(groups, home, steps, needed)], needed
+    behind = behind_readers(overwritten, groups, home)
+    before = {g: some | behind.get(g, set()) for g, some in dependencies(groups, home).items()}
+    return [(group, steps[group]) for group in _order(groups, before, needed)], needed
 
 
 def _stores(groups: list[Group], home: dict[Node, Group], targets: Mapping[Node, list[Buffer]]) -> Stores:
@@ -74,34 +90,26 @@ def _stores(groups: list[Group], home: dict[Node, Group], targets: Mapping[Node,
                 if base in home and base not in group.members:
                     wanted[base] = None
     for node in wanted:
-        if not any(b.where in ("output", "work") for b in stores.get(node, [])):
+        readable = ("output", "work", "state") if home[node].kind == "single" else ("output", "work")
+        if not any(b.whole.where in readable for b in stores.get(node, [])):
             stores.setdefault(node, []).insert(0, work_buffer(f"t{len(stores)}", node.type))
     return stores
-
-
-def _reads(group: Group, home: dict[Node, Group]) -> set[Group]:
-    return {home[b] for n in group.nodes for a in n.args if (b := base_of(a)) in home and b not in group.members}
 
 
 def _ancestors(groups: Iterable[Group], home: dict[Node, Group]) -> set[Group]:
     found: set[Group] = set()
     stack = list(groups)
+    before = dependencies(list(dict.fromkeys(home.values())), home)
     while stack:
         group = stack.pop()
         if group not in found:
             found.add(group)
-            stack.extend(_reads(group, home))
+            stack.extend(before[group])
     return found
 
 
-def _order(groups: list[Group], home: dict[Node, Group], steps: dict[Group, Step], needed: set[Group]) -> list[Group]:
-    """Kernels after what they read, a slot's writer after its other readers, those that outputs need first."""
-    before: dict[Group, set[Group]] = {g: _reads(g, home) for g in groups}
-    for group in groups:
-        written = {p.buffer.whole for p in steps[group].params if p.written and p.buffer.whole.where == "state"}
-        for other in groups if written else ():
-            if other is not group and any(p.buffer.whole in written for p in steps[other].params):
-                before[group].add(other)
+def _order(groups: list[Group], before: Mapping[Group, set[Group]], needed: set[Group]) -> list[Group]:
+    """Kernels after those that must come before them; those that outputs need first."""
     position = {g: i for i, g in enumerate(groups)}
     sorter = TopologicalSorter({g: sorted(before[g], key=position.__getitem__) for g in groups})
     sorter.prepare()
@@ -116,6 +124,142 @@ def _order(groups: list[Group], home: dict[Node, Group], steps: dict[Group, Step
 
 
 @dataclass
+class _Carried:
+    """Where a carry lies: as a round finds it and as it leaves the next one, before the first round, after the last.
+
+    ``moved``: the next one is copied back at the end of each round.
+    """
+
+    now: Buffer
+    next: Buffer
+    first: Buffer
+    last: Buffer
+    moved: bool = False
+
+
+@dataclass
+class _Rounds:
+    """A loop as planned: the graph of a round, where its carries lie, and which of them it overwrites."""
+
+    graph: Graph
+    fused: Fused
+    carries: list[_Carried]
+    overwritten: list[Pair]
+    covered: set[int] = field(default_factory=set)  # results that lie where the carries do
+
+
+def _plan_scan(group: Group, stores: Stores, fixed: set[Node], depth: int) -> _Rounds:
+    """A carry whose values of all rounds are wanted lies there; one that can be overwritten stays where it is; others
+    have two places by turns.
+    """
+    attrs, wanted = group.nodes[0].attrs, _results(group)
+    consts, count, length = attrs["consts"], attrs["carries"], attrs["length"]
+    number, reverse = dim(f"round{depth}"), attrs["reverse"]
+    body = attrs["body"].graph
+    outputs, olds = _outputs(body), list(body.inputs.values())[consts : consts + count]
+    rounds = _Rounds(body, ([], {}), [], [])
+    histories: dict[int, Buffer] = {}
+    for i, (old, new) in enumerate(zip(olds, outputs, strict=False)):
+        for j, node in wanted.items():
+            given, made = outputs[j].op is ew.copy and outputs[j].arg(0) is old, outputs[j] is new
+            private = node not in fixed and [b.where for b in stores.get(node, [])] == ["work"]
+            if j >= count and j not in rounds.covered and private and (given or made):
+                shape = (length + 1, *old.type.shape)
+                history = histories.setdefault(i, work_buffer(f"carry{depth}_{i}", old.type.with_shape(shape)))
+                start = times(history.strides[0], int(given == reverse))
+                shape = (length, *old.type.shape)
+                stores[node] = [part_of(history, shape, history.strides, start, dense=history.dense)]
+                rounds.covered.add(j)
+    rounds.graph = _giving(body, [*range(count), *(j for j in wanted if j >= count and j not in rounds.covered)])
+    rounds.fused = fuse(rounds.graph)
+    pairs = [(old, new) for i, (old, new) in enumerate(zip(olds, outputs, strict=False)) if i not in histories]
+    rounds.overwritten = in_place(pairs, *rounds.fused)
+    for i, (old, new) in enumerate(zip(olds, outputs, strict=False)):
+        if i in histories:
+            at = (length - number, length - 1 - number, length, 0) if reverse else (number, number + 1, 0, length)
+            places = [_row(histories[i], n) for n in at]
+        elif (old, new) in rounds.overwritten:
+            places = [_place_of(wanted.get(i), stores, f"carry{depth}_{i}", old.type)] * 4
+        else:
+            both = work_buffer(f"carry{depth}_{i}", old.type.with_shape((2, *old.type.shape)))
+            places = [_row(both, n) for n in (_parity(number), 1 - _parity(number), 0, _parity(length))]
+        now, following, first, last = places
+        rounds.carries.append(_Carried(now, following, first, last))
+    return rounds
+
+
+def _plan_while(group: Group, stores: Stores, fixed: set[Node], depth: int) -> _Rounds:
+    """A carry that cannot be overwritten is copied back: how many rounds there are is not known."""
+    attrs, wanted = group.nodes[0].attrs, _results(group)
+    body = attrs["body"].graph
+    outputs, olds = _outputs(body), list(body.inputs.values())[attrs["consts"] :]
+    graph = _giving(body, range(len(outputs)))
+    rounds = _Rounds(graph, fuse(graph), [], [])
+    pairs = list(zip(olds, outputs, strict=True))
+    rounds.overwritten = in_place(pairs, *rounds.fused)
+    for i, pair in enumerate(pairs):
+        own = _place_of(wanted.get(i), stores, f"carry{depth}_{i}", pair[0].type)
+        moved = pair not in rounds.overwritten
+        following = work_buffer(f"next{depth}_{i}", pair[0].type) if moved else own
+        rounds.carries.append(_Carried(own, following, own, own, moved))
+    return rounds
+
+
+def _start_in_place(
+    group: Group,
+    rounds: _Rounds,
+    home: Mapping[Node, Group],
+    stores: Stores,
+    fixed: set[Node],
+    read: Mapping[Node, list[Node]],
+) -> None:
+    """What only carries start from is written where they begin."""
+    node = group.nodes[0]
+    consts = node.attrs["consts"]
+    starts: dict[Node, list[int]] = {}
+    for i in range(len(rounds.carries)):
+        starts.setdefault(node.arg(consts + i), []).append(i)
+    for start, places in starts.items():
+        if start in home and start not in fixed and start.type.rank and read[start] == [node] * len(places):
+            if len(places) > 1 and home[start].kind == "single":
+                continue
+            stores[start] = [rounds.carries[i].first for i in places]
+            group.placed |= {consts + i for i in places}
+
+
+def _results(group: Group) -> dict[int, Node]:
+    """The results of a node of control flow that are used."""
+    return {n.attrs["index"]: n for n in group.nodes[1:]}
+
+
+def _outputs(graph: Graph) -> list[Node]:
+    return [node.find() for node in graph.outputs.values()]
+
+
+def _giving(body: Graph, results: Iterable[int]) -> Graph:
+    """The graph of a subgraph with some of its results."""
+    graph, outputs = Graph(body.name), _outputs(body)
+    graph.inputs = body.inputs
+    graph.outputs = {f"r{i}": outputs[i] for i in results}
+    return graph
+
+
+def _place_of(result: Node | None, stores: Stores, name: str, type_: Type) -> Buffer:
+    """Where the last value of a carry is wanted, or a place of its own."""
+    wanted = [] if result is None else stores.get(result, [])
+    return wanted[0] if wanted else work_buffer(name, type_)
+
+
+def _row(buffer: Buffer, position: Dim) -> Buffer:
+    """One slice along the first axis."""
+    return slice_buffer(buffer, times(buffer.strides[0], position), 1)
+
+
+def _parity(number: Dim) -> Dim:
+    return number - number // 2 * 2
+
+
+@dataclass
 class _Control:
     """A node of control flow where it stands."""
 
@@ -124,6 +268,7 @@ class _Control:
     stores: Stores
     storage: Storage
     depth: int
+    rounds: _Rounds | None
 
     @property
     def node(self) -> Node:
@@ -134,20 +279,35 @@ class _Control:
 
     def results(self) -> dict[int, list[Buffer]]:
         """Where each result that is used is written to."""
-        return {n.attrs["index"]: self.stores.get(n, []) for n in self.group.nodes if n is not self.node}
+        return {i: self.stores.get(n, []) for i, n in _results(self.group).items()}
 
     def inside(self, body: Subgraph, given: Sequence[Access], wanted: Mapping[int, list[Buffer]]) -> tuple[Step, ...]:
         """The steps of a subgraph that write those of its outputs that are wanted."""
-        graph = Graph(body.graph.name)
-        graph.inputs = body.graph.inputs
-        outputs = [node.find() for node in body.graph.outputs.values()]
-        graph.outputs = {f"r{i}": outputs[i] for i in wanted if wanted[i]}
+        return self._steps(_giving(body.graph, [i for i in wanted if wanted[i]]), body, given, wanted, None, ())
+
+    def round(self, given: Sequence[Access], wanted: Mapping[int, list[Buffer]]) -> tuple[Step, ...]:
+        """The steps of one round of a loop."""
+        rounds, body = self.rounds, self.node.attrs["body"]
+        assert rounds is not None
+        return self._steps(rounds.graph, body, given, wanted, rounds.fused, rounds.overwritten)
+
+    def _steps(
+        self,
+        graph: Graph,
+        body: Subgraph,
+        given: Sequence[Access],
+        wanted: Mapping[int, list[Buffer]],
+        fused: Fused | None,
+        overwritten: Sequence[Pair],
+    ) -> tuple[Step, ...]:
+        outputs = _outputs(body.graph)
         targets: Stores = {}
         for i, buffers in wanted.items():
             if buffers:
                 targets.setdefault(outputs[i], []).extend(buffers)
         accesses = dict(zip(graph.inputs.values(), given, strict=True))
-        ordered, _ = region(graph, accesses, targets, self.storage, depth=self.depth + 1)
+        options = {"overwritten": overwritten, "depth": self.depth + 1}
+        ordered, _ = region(graph, accesses, targets, self.storage, fused=fused, **options)  # type: ignore[arg-type]
         return tuple(step for _, step in ordered)
 
     def doc(self) -> tuple[str, ...]:
@@ -168,75 +328,57 @@ def _slices(access: Access, position: Dim) -> Access:
     return Access(buffer, access.strides[1:], access.offset, access.whole)
 
 
-@dataclass
-class _Carries:
-    """Where carries lie during a loop, where a round leaves the next ones; copies into, within and out of it."""
-
-    buffers: list[Buffer]
-    following: list[Buffer]
-    before: list[Step]
-    moved: list[Step]
-    after: list[Step]
-
-
-def _carries(c: _Control, types: Sequence[Type], starts: Sequence[Access]) -> _Carries:
-    results, carries, after = c.results(), [], list[Step]()
-    for i, type_ in enumerate(types):
-        wanted = results.get(i, [])
-        own = next((b for b in wanted if b.where == "work"), None) or work_buffer(f"carry{c.depth}_{i}", type_)
-        carries.append(own)
-        after += [_copy(Access(own, own.strides), b) for b in wanted if b is not own]
-    following = [work_buffer(f"next{c.depth}_{i}", t) for i, t in enumerate(types)]
-    return _Carries(carries, following, _copies(starts, carries), _copies(_whole(following), carries), after)
-
-
-def _copies(sources: Sequence[Access], targets: Sequence[Buffer]) -> list[Step]:
-    return [_copy(source, target) for source, target in zip(sources, targets, strict=True)]
-
-
 def _whole(buffers: Iterable[Buffer]) -> list[Access]:
     return [Access(b, b.strides) for b in buffers]
 
 
 def _loop(
     c: _Control,
-    variable: str,
     extent: Dim,
-    carries: _Carries,
+    starts: Sequence[Access],
     steps: Sequence[Step],
     tested: tuple[Step, ...] = (),
     condition: Param | None = None,
 ) -> Step:
-    """The loop over ``steps``, with what comes before and after it."""
-    rounds = (*steps, *carries.moved)
-    loop = Loop(variable, extent, tested, condition, rounds, tuple(carries.buffers), c.doc())
-    return Steps((*carries.before, loop, *carries.after))
+    """The loop over ``steps``, with the copies of carries before, within and after it that are needed."""
+    assert c.rounds is not None
+    carries, results, consts = c.rounds.carries, c.results(), c.node.attrs["consts"]
+    before, after = [], []
+    for i, (carry, start) in enumerate(zip(carries, starts, strict=True)):
+        if consts + i not in c.group.placed and start != Access(carry.first, carry.first.strides):
+            before.append(_copy(start, carry.first))
+        last = Access(carry.last, carry.last.strides)
+        after += [_copy(last, b) for b in results.get(i, []) if b is not carry.last]
+    moved = [_copy(Access(carry.next, carry.next.strides), carry.now) for carry in carries if carry.moved]
+    carried = tuple(dict.fromkeys(b.whole for carry in carries for b in (carry.now, carry.next) if not carry.moved))
+    carried += tuple(carry.now.whole for carry in carries if carry.moved)
+    loop = Loop(f"round{c.depth}", extent, tested, condition, (*steps, *moved), carried, c.doc())
+    return Steps((*before, loop, *after))
 
 
 def _scan(c: _Control) -> Step:
-    attrs = c.node.attrs
+    attrs, rounds = c.node.attrs, c.rounds
+    assert rounds is not None
     consts, count, length = attrs["consts"], attrs["carries"], attrs["length"]
-    variable = f"round{c.depth}"
-    position = length - 1 - dim(variable) if attrs["reverse"] else dim(variable)
-    carries = _carries(c, attrs["body"].outputs[:count], c.operands(consts, consts + count))
-    given = [*c.operands(0, consts), *_whole(carries.buffers)]
+    number = dim(f"round{c.depth}")
+    position = length - 1 - number if attrs["reverse"] else number
+    given = [*c.operands(0, consts), *_whole(carry.now for carry in rounds.carries)]
     given += [_slices(access, position) for access in c.operands(consts + count)]
-    wanted = {i: [b] for i, b in enumerate(carries.following)}
+    wanted = {i: [carry.next] for i, carry in enumerate(rounds.carries)}
     for i, buffers in c.results().items():
-        if i >= count:
-            wanted[i] = [slice_buffer(b, times(b.strides[0], position), 1) for b in buffers]
-    return _loop(c, variable, length, carries, c.inside(attrs["body"], given, wanted))
+        if i >= count and i not in rounds.covered:
+            wanted[i] = [_row(b, position) for b in buffers]
+    return _loop(c, length, c.operands(consts, consts + count), c.round(given, wanted))
 
 
 def _while(c: _Control) -> Step:
-    attrs = c.node.attrs
-    consts = attrs["consts"]
-    carries = _carries(c, attrs["body"].outputs, c.operands(consts))
-    given = [*c.operands(0, consts), *_whole(carries.buffers)]
+    attrs, rounds = c.node.attrs, c.rounds
+    assert rounds is not None
+    given = [*c.operands(0, attrs["consts"]), *_whole(carry.now for carry in rounds.carries)]
     flag = work_buffer(f"flag{c.depth}", attrs["condition"].outputs[0])
     tested = c.inside(attrs["condition"], given, {0: [flag]})
-    steps = c.inside(attrs["body"], given, {i: [b] for i, b in enumerate(carries.following)})
-    return _loop(c, f"round{c.depth}", attrs["bound"], carries, steps, tested, Param("flag", flag, False))
+    steps = c.round(given, {i: [carry.next] for i, carry in enumerate(rounds.carries)})
+    return _loop(c, attrs["bound"], c.operands(attrs["consts"]), steps, tested, Param("flag", flag, False))
 
 
 def _cond(c: _Control) -> Step:
@@ -247,3 +389,4 @@ def _cond(c: _Control) -> Step:
 
 
 CONTROL = {"scan": _scan, "while": _while, "cond": _cond}
+PLANS = {"scan": _plan_scan, "while": _plan_while}

@@ -14,6 +14,7 @@ from mlaot.lower.emit import C_TYPES, Emitter, combine, neutral
 from mlaot.lower.fuse import Group
 from mlaot.lower.layout import Access, atom, linear, times
 from mlaot.lower.program import Buffer, Plain
+from mlaot.ops.indexing import scatter
 
 Table = tuple[str, tuple[int, ...]]
 Lines = list[str]
@@ -25,8 +26,9 @@ def single_kernel(group: Group, accesses: Mapping[Node, Access], stores: Mapping
     (node,) = group.nodes
     tables: list[Table] = []
     body: Lines = []
-    for buffer in stores[node]:
-        lines = KERNELS[node.op.name](_Writer(emit, node, buffer, tables))
+    old = accesses.get(node.arg(0)) if node.op is scatter else None
+    for buffer in sorted(stores[node], key=lambda b: old is not None and b is old.buffer):  # overwritten last
+        lines = KERNELS[node.op.name](_Writer(emit, node, buffer, tables, group.placed))
         body += lines if len(stores[node]) == 1 else ["{", *[f"    {line}" for line in lines], "}"]  # names of its own
     before = tuple(emit.once)
     return Plain(group.dtype, emit.params, tuple(dict.fromkeys(tables)), before, (), tuple(body), emit.doc())
@@ -56,8 +58,9 @@ def nest(variables: Sequence[str], extents: Sequence[Dim], body: Sequence[str]) 
 class _Writer:
     """What the kernels below have in common: the node, its buffer, and C text of elements."""
 
-    def __init__(self, emit: Emitter, node: Node, out: Buffer, tables: list[Table]) -> None:
+    def __init__(self, emit: Emitter, node: Node, out: Buffer, tables: list[Table], placed: set[int]) -> None:
         self.emit = emit
+        self.placed = placed  # arguments that lie where they would be copied to
         self.node = node
         self.out = out
         self.tables = tables
@@ -141,7 +144,8 @@ def _stack(w: _Writer) -> Lines:
     axis = w.attrs.get("axis", 0)
     at, shape = [a for i, a in enumerate(w.at) if i != axis], w.arg(0).type.shape if w.node.args else ()
     place = [*at[:axis], "0", *at[axis:]]
-    lines = [f"{w.element(place, times(w.out.strides[axis], i))} = {w.read(i, at)};" for i in range(len(w.node.args))]
+    copied = [i for i in range(len(w.node.args)) if i not in w.placed]
+    lines = [f"{w.element(place, times(w.out.strides[axis], i))} = {w.read(i, at)};" for i in copied]
     return nest(at, shape, lines)
 
 
@@ -151,8 +155,9 @@ def _concat(w: _Writer) -> Lines:
     for i in range(len(w.node.args)):
         shape = w.arg(i).type.shape
         at = indices(shape)
-        copied = f"{w.element(at, times(w.out.strides[axis], offset))} = {w.read(i, at)};"
-        lines += nest(at, shape, [copied])
+        if i not in w.placed:
+            copied = f"{w.element(at, times(w.out.strides[axis], offset))} = {w.read(i, at)};"
+            lines += nest(at, shape, [copied])
         offset = shape[axis] + offset
     return lines
 
@@ -245,7 +250,11 @@ def _scatter(w: _Writer) -> Lines:
     mode = w.attrs["mode"]
     change = f"{place} = {value if mode == 'set' else combine(mode, place, value, w.out.dtype)};"
     lines = [*_index(w, at[:rank], size), f"if (e >= 0 && e < {atom(size)}) {{", f"    {change}", "}"]
-    return nest(w.at, w.node.type.shape, [f"{w.element(w.at)} = {w.read(0, w.at)};"]) + nest(at, updates, lines)
+    change_rows = nest(at, updates, lines)
+    old = w.emit.accesses.get(w.arg(0))
+    if old is not None and old.buffer is w.out:
+        return change_rows
+    return nest(w.at, w.node.type.shape, [f"{w.element(w.at)} = {w.read(0, w.at)};"]) + change_rows
 
 
 def _reduce(w: _Writer) -> Lines:

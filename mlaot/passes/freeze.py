@@ -11,12 +11,12 @@ statistics costs nothing. A value takes the place of the weights it is made of o
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
 from mlaot.evaluate import evaluate
-from mlaot.ir import Graph, Node, Type
+from mlaot.ir import Graph, Node, Type, users
 from mlaot.ir.dims import product
 from mlaot.ir.module import Module
 from mlaot.ops import Op
@@ -38,7 +38,7 @@ def freeze(module: Module) -> None:
         return
     for graph in module.graphs.values():
         is_fixed = fixed_by(module)
-        rewrite(graph, rules(is_fixed))
+        rewrite(graph, rules(is_fixed, users(graph.nodes())))
         _compute(module, graph, is_fixed)
 
 
@@ -61,8 +61,8 @@ def fixed_by(module: Module) -> IsFixed:
     return is_fixed
 
 
-def rules(is_fixed: IsFixed) -> dict[Op | None, tuple[Rule, ...]]:
-    """The rules, for a module whose fixed nodes are known."""
+def rules(is_fixed: IsFixed, used: Mapping[Node, Sequence[Node]]) -> dict[Op | None, tuple[Rule, ...]]:
+    """The rules, for a module whose fixed nodes are known; a product that several nodes read is computed once."""
 
     def parts(node: Node) -> tuple[Node, Node] | None:
         """The argument that varies and the one that is fixed, where the first is made of a product with weights."""
@@ -72,6 +72,8 @@ def rules(is_fixed: IsFixed) -> dict[Op | None, tuple[Rule, ...]]:
         return None
 
     def is_affine(node: Node) -> bool:
+        if len(used.get(node, ())) > 1:
+            return False
         if node.op is red.contract:
             return is_fixed(node.arg(0)) != is_fixed(node.arg(1))
         if node.op in (ew.add, ew.sub, ew.mul) and len(node.args) == 2:

@@ -9,7 +9,7 @@ Reassociates: the order of a sum over several axes is fixed here.
 
 from __future__ import annotations
 
-from mlaot.ir import Graph, Node, users
+from mlaot.ir import Graph, Node
 from mlaot.ops import Op
 from mlaot.ops import elementwise as ew
 from mlaot.ops import reduction as red
@@ -44,10 +44,8 @@ def legalize(graph: Graph) -> None:
     rules: dict[Op | None, tuple[Rule, ...]] = dict.fromkeys(REDUCTIONS, (last_axis_first,))
     rewrite(graph, rules)
     rewrite(graph, dict.fromkeys((*REDUCTIONS, red.contract, st.take, st.put_add, *CONTROL), (store_operands,)))
-    used = users(graph.nodes())
     for roots in (graph.outputs, graph.writes):
         for name, node in roots.items():
             found = node.find()
-            read_on = roots is graph.outputs and bool(used[found])  # kernels read padded rows, callers get dense ones
-            if is_view(found) or is_stored(base_of(found)) or is_free(found) or (read_on and found.type.shape):
+            if is_view(found) or is_stored(base_of(found)) or is_free(found):
                 roots[name] = ew.copy(found)

@@ -73,6 +73,23 @@ def dense(graph: Graph) -> Node:
     return ew.add(product, st.broadcast(b, shape=(BATCH, 10), axes=(1,)))
 
 
+def test_the_sum_of_two_products_is_the_epilogue_of_one() -> None:
+    graph = Graph("f")
+    x, h = graph.input("x", f32[BATCH, 64]), graph.input("h", f32[BATCH, 64])
+    w = graph.input("w", f32[10, 64], parameter=True)
+    products = [red.contract(v, w, spec="ac,bc->ab") for v in (x, h)]
+    graph.outputs["y"] = ew.relu(ew.add(*products))
+    assert groups(graph) == [("contraction", ["contract"]), ("contraction", ["contract", "add", "relu"])]
+
+
+def test_row_groups_of_one_space_are_one_before_what_reads_them() -> None:
+    graph = Graph("f")
+    gates = red.contract(graph.input("x", f32[BATCH, 8]), graph.input("w", f32[32, 8]), spec="ac,bc->ab")
+    a, b = (st.slice_(gates, start=(0, i), size=(BATCH, 16), step=(1, 1)) for i in (0, 16))
+    graph.outputs["y"] = ew.mul(ew.tanh(a), ew.exp(b))
+    assert groups(graph) == [("contraction", ["contract"]), ("rows", ["tanh", "exp", "mul"])]
+
+
 def test_elementwise_work_joins_its_contraction() -> None:
     graph = Graph("f")
     graph.outputs["y"] = ew.relu(dense(graph))

@@ -98,3 +98,11 @@ def test_training_keeps_its_weights() -> None:
         return net(x) * 2.0
 
     assert set(passes.run("m", model.trace()).parameters) == {"weight", "bias"}
+
+
+def test_a_product_that_two_nodes_read_is_computed_once() -> None:
+    """Scales that differ do not go into two copies of the weights."""
+    net = nn.Sequential(nn.Linear(7, 5, dtype=mlaot.f64), nn.GELU())
+    graph, error = frozen(net, 7)
+    assert count(graph)["contract"] == 1
+    assert error < 1e-13

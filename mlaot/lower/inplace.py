@@ -1,0 +1,119 @@
+"""Which values may be written over what they take the place of: slots of a module, carries of a loop.
+
+The kernel that writes comes after all that read the old value, and reads of it no element but the one it writes next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from graphlib import CycleError, TopologicalSorter
+
+from mlaot.ir import Node
+from mlaot.lower.fuse import Group, full_shape
+from mlaot.lower.rows import stages_of
+from mlaot.ops.control import scan, while_
+from mlaot.ops.indexing import scatter
+from mlaot.ops.kinds import REDUCTIONS, base_of, is_free
+
+Pair = tuple[Node, Node]  # the old value, which lies in memory, and the new one
+Before = dict[Group, set[Group]]
+
+
+def sources(node: Node) -> list[Node]:
+    """The values behind an argument: through views, and through scalars that kernels compute for themselves."""
+    base = base_of(node)
+    return [s for a in base.args for s in sources(a)] if is_free(base) and base.args else [base]
+
+
+def readers(groups: Iterable[Group]) -> dict[Node, list[Group]]:
+    """For each value, the groups that read it."""
+    found: dict[Node, dict[Group, None]] = {}
+    for group in groups:
+        for node in group.nodes:
+            for a in node.args:
+                for source in sources(a):
+                    found.setdefault(source, {})[group] = None
+    return {node: list(some) for node, some in found.items()}
+
+
+def dependencies(groups: Sequence[Group], home: Mapping[Node, Group]) -> Before:
+    """The groups whose values each group reads."""
+    return {
+        g: {home[b] for n in g.nodes for a in n.args if (b := base_of(a)) in home and b not in g.members}
+        for g in groups
+    }
+
+
+def behind_readers(pairs: Iterable[Pair], groups: Sequence[Group], home: Mapping[Node, Group]) -> Before:
+    """The groups that must come before the one that overwrites a value: all others that read the old one."""
+    read = readers(groups)
+    before: Before = {}
+    for old, new in pairs:
+        writer = home[new.find()]
+        before.setdefault(writer, set()).update(g for g in read.get(old, []) if g is not writer)
+    return before
+
+
+def in_place(pairs: Sequence[Pair], groups: Sequence[Group], home: Mapping[Node, Group]) -> list[Pair]:
+    """Those of ``pairs`` whose new value may be written where the old one lies; the first ones where not all may."""
+    fitting = [(old, new) for old, new in pairs if new.find() in home and _reads_its_own(home[new.find()], old, new)]
+    if _can_be_ordered(fitting, groups, home):
+        return fitting
+    kept: list[Pair] = []
+    for pair in fitting:
+        if _can_be_ordered([*kept, pair], groups, home):
+            kept.append(pair)
+    return kept
+
+
+def _can_be_ordered(pairs: Sequence[Pair], groups: Sequence[Group], home: Mapping[Node, Group]) -> bool:
+    before, later = dependencies(groups, home), behind_readers(pairs, groups, home)
+    sorter = TopologicalSorter({g: before[g] | later.get(g, set()) for g in groups})
+    try:
+        sorter.prepare()
+    except CycleError:
+        return False
+    return True
+
+
+def _reads_its_own(group: Group, old: Node, new: Node) -> bool:
+    """Whether the kernel that writes ``new`` reads of ``old`` only what it has not yet overwritten."""
+    new = new.find()
+    if old.type != new.type:
+        return False
+    reading = [(n, a.find()) for n in group.nodes for a in n.args if not is_free(a) and old in sources(a)]
+    if group.kind == "single":
+        return all(_starts_from(n, n.args, old, new) for n, _ in reading)
+    if group.kind not in ("rows", "loops", "contraction"):
+        return not reading
+    if any(a is not old for _, a in reading):
+        return False
+    if group.kind == "contraction":
+        order = {n: (0, 0, i) for i, n in enumerate(group.nodes)}
+        return all(n is not group.nodes[0] and order[n] <= order[new] for n, _ in reading)
+    order = _order(group)
+    return all(n.type.shape == new.type.shape or n.op in REDUCTIONS for n, _ in reading) and all(
+        order[n] <= order[new] for n, _ in reading
+    )
+
+
+def _starts_from(node: Node, args: Sequence[Node], old: Node, new: Node) -> bool:
+    """Whether a node takes ``old`` as the value that it changes, and nowhere else."""
+    places = [i for i, a in enumerate(args) if old in sources(a)]
+    if node.op is scatter:
+        return places == [0] and node.arg(0) is old
+    if node.op in (scan, while_) and new.op.name == "result":
+        return places == [node.attrs["consts"] + new.attrs["index"]] and node.arg(places[0]) is old
+    return False
+
+
+def _order(group: Group) -> dict[Node, tuple[int, int, int]]:
+    """When a row kernel computes each node: the stage, before or in its loop over the columns, and the place there."""
+    if group.kind == "loops":
+        return {n: (0, 0, i) for i, n in enumerate(group.nodes)}
+    stage, full = stages_of(group), full_shape(group)
+    found = {}
+    for i, n in enumerate(group.nodes):
+        columns = n.op in REDUCTIONS or (n.type.shape == full and group.columns is not None)
+        found[n] = (stage[n] - (n.op in REDUCTIONS), int(columns), i)
+    return found

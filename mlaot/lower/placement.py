@@ -1,0 +1,110 @@
+"""Values that are written where they are wanted: the parts of a stack or a concatenation, a result seen otherwise.
+
+v0 = relu(x)                        v0 -> elements 0.. of v2
+v1 = exp(y)                 =>      v1 -> elements 8.. of v2
+v2 = concat(v0, v1)                 (nothing is left to copy)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from mlaot.ir import Dim, Node
+from mlaot.lower.fuse import Group
+from mlaot.lower.layout import times
+from mlaot.lower.program import Buffer
+from mlaot.ops import elementwise as ew
+from mlaot.ops import structure as st
+from mlaot.ops.kinds import base_of, is_view
+
+Stores = dict[Node, list[Buffer]]
+
+
+def place(
+    group: Group, home: Mapping[Node, Group], stores: Stores, fixed: set[Node], read: Mapping[Node, list[Node]]
+) -> None:
+    """Give values that the group only copies a place in the copy; ``placed`` says what is then not to be copied.
+
+    ``fixed`` are values whose place may not be written early, or that others want elsewhere; ``read`` says who reads a
+    value.
+    """
+    node = group.nodes[0]
+    parts = PARTS.get(node.op.name)
+    if parts is None or len(group.nodes) != 1 or len(stores.get(node, ())) != 1:
+        return
+    (buffer,) = stores[node]
+    if buffer.whole.where not in ("output", "work") or (node in fixed and buffer.where != "output"):
+        return
+    places: dict[Node, dict[int, Buffer]] = {}
+    for i, part in enumerate(parts(node, buffer)):
+        base, found = base_of(node.arg(i)), _unviewed(node.arg(i), part)
+        if found is None or base not in home or base in fixed or not base.type.rank:
+            continue
+        if (node.op is ew.copy or home[base].kind == "single") and read[base] != [node]:
+            continue
+        places.setdefault(base, {})[i] = found
+    for base, found_at in places.items():
+        if len(found_at) == read[base].count(node):  # the node would read what it writes
+            stores[base] = [*[b for b in stores.get(base, []) if b.within is not None], *found_at.values()]
+            group.placed |= set(found_at)
+
+
+def read_by(groups: Sequence[Group]) -> dict[Node, list[Node]]:
+    """The nodes that read each value, themselves or through views."""
+    found: dict[Node, list[Node]] = {}
+    for group in groups:
+        for node in group.nodes:
+            for a in node.args:
+                found.setdefault(base_of(a), []).append(node)
+    return found
+
+
+def part_of(buffer: Buffer, shape: Sequence[Dim], strides: Sequence[Dim], start: Dim, *, dense: bool) -> Buffer:
+    """The elements of ``buffer`` from ``start`` on, by other strides."""
+    return Buffer(buffer.name, buffer.dtype, tuple(shape), tuple(strides), "slice", dense, buffer, start)
+
+
+def _of_concat(node: Node, buffer: Buffer) -> list[Buffer]:
+    axis = node.attrs.get("axis", 0)
+    at: Dim = 0
+    found = []
+    for a in node.args:
+        type_ = a.find().type
+        start, dense = times(buffer.strides[axis], at), buffer.dense or axis == type_.rank - 1
+        found.append(part_of(buffer, type_.shape, buffer.strides, start, dense=dense))
+        at = type_.shape[axis] + at
+    return found
+
+
+def _of_stack(node: Node, buffer: Buffer) -> list[Buffer]:
+    axis = node.attrs.get("axis", 0)
+    strides = (*buffer.strides[:axis], *buffer.strides[axis + 1 :])
+    shape = (*buffer.shape[:axis], *buffer.shape[axis + 1 :])
+    dense = buffer.dense or axis == len(shape)
+    return [part_of(buffer, shape, strides, times(buffer.strides[axis], i), dense=dense) for i in range(len(node.args))]
+
+
+PARTS: dict[str, Callable[[Node, Buffer], list[Buffer]]] = {
+    "concat": _of_concat,
+    "stack": _of_stack,
+    "copy": lambda _, buffer: [buffer],
+}
+
+
+def _unviewed(node: Node, buffer: Buffer) -> Buffer | None:
+    """The elements behind a view that lies in ``buffer``; None where the view does not show all of them."""
+    while is_view(node):
+        inner = node.arg(0)
+        if node.op is st.transpose:
+            order = sorted(range(node.type.rank), key=node.attrs["perm"].__getitem__)
+            strides = [buffer.strides[i] for i in order]
+        elif node.op is st.reshape:
+            kept = iter([s for s, d in zip(buffer.strides, node.type.shape, strict=True) if d != 1])
+            strides = [1 if d == 1 else next(kept) for d in inner.type.shape]
+        else:
+            return None
+        whole = strides[-1:] == [*buffer.strides[-1:]]
+        buffer = part_of(buffer, inner.type.shape, strides, 0, dense=buffer.dense or not whole)
+        node = inner
+    rows = buffer.strides and (buffer.strides[-1] == 1 or buffer.shape[-1] == 1)
+    return buffer if rows else None
