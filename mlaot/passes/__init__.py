@@ -19,6 +19,7 @@ from mlaot.passes import (
     contract,
     convolution,
     entries,
+    example_tiles,
     flatten_sums,
     fold,
     freeze,
@@ -71,10 +72,13 @@ def split_scalars(module: Module, traced: Traced) -> None:
 
 
 def add_batch(module: Module, traced: Traced) -> None:
-    """The dimension ``batch`` for a model declared on one example."""
+    """The dimension ``batch`` for a model declared on one example; and for some, the same model of a tile of examples."""
     if traced.per_example:
-        for name, graph in module.graphs.items():
-            module.graphs[name] = batch(graph, dim("batch"), module.slots)
+        training = module.graphs.get("training", module.graphs["model"])
+        tiled = module.trains and example_tiles.fits(training)
+        tiles = {"tile": batch(training, example_tiles.TILE, module.slots)} if tiled else {}
+        batched = {name: batch(graph, dim("batch"), module.slots) for name, graph in module.graphs.items()}
+        module.graphs = batched | tiles
 
 
 def freeze_weights(module: Module, traced: Traced) -> None:
