@@ -16,16 +16,17 @@ from mlaot.lower.program import Program
 from mlaot.settings import ISAS
 
 
-def build(declared: Any, name: str, folder: Path, isas: tuple[str, ...] = ISAS) -> Path:
+def build(declared: Any, name: str, folder: Path, isas: tuple[str, ...] = ISAS, *, deterministic: bool = False) -> Path:
     """The path of the extension module ``name`` made of a declared model."""
-    return compile_program(compile_model(declared, f"{name}.{name}", isas), name, folder)
+    return compile_program(compile_model(declared, f"{name}.{name}", isas, deterministic=deterministic), name, folder)
 
 
 def compile_program(program: Program, name: str, folder: Path) -> Path:
     """The same of a program; its C is in ``folder`` too."""
     write(program_files(program), folder)
     library = folder / f"{name}.abi3.so"
-    compile_module(folder, name, program.module.isas, library, find_compiler())
+    deterministic = program.module.deterministic
+    compile_module(folder, name, program.module.isas, library, find_compiler(), deterministic=deterministic)
     return library
 
 

@@ -126,8 +126,8 @@ def expected(name: str, net: Any, declared: Any, arrays: list[Array]) -> list[Ar
     return list(values.values())
 
 
-def interpreters(peers: str | None, given: str) -> dict[str, str]:
-    """Which Python runs each peer, and each maker of model files under the name of its package.
+def interpreters(peers: str | None, given: str) -> tuple[list[str], dict[str, str]]:
+    """The peers to time, and which Python runs each, and each maker of model files under the name of its package.
 
     Named peers, or all whose package is in this environment or that ``given``, ``peer=path,..``, names.
     """
@@ -147,7 +147,8 @@ def interpreters(peers: str | None, given: str) -> dict[str, str]:
         if path is None and peers is not None:
             raise SystemExit(f"{name} is not in this environment; say where it is: --python {name}=PATH")
     makers = {package: python(package, package) for _, package in MAKERS.values()}
-    return {name: path for name, path in {**makers, **found}.items() if path is not None}
+    pythons = {name: path for name, path in {**makers, **found}.items() if path is not None}
+    return [name for name in PEERS if found.get(name)], pythons
 
 
 class Runtime:
@@ -262,8 +263,8 @@ def main() -> None:
     parser.add_argument("--ms", type=float, default=60, help="milliseconds of a runtime's turn")
     parser.add_argument("--json", type=Path, help="file for the figures")
     options = parser.parse_args()
-    names, pythons = chosen(options.work), interpreters(options.peers, options.python)
-    peers = [peer for peer in PEERS if peer in pythons]
+    names = chosen(options.work)
+    peers, pythons = interpreters(options.peers, options.python)
     one_core()
     machine, rows, figures = measure(), [], {}
     with tempfile.TemporaryDirectory() as temporary:

@@ -33,17 +33,17 @@ def generate(settings: Settings, project: Path, out: Path) -> None:
     for model in settings.models:
         declared = load_model(settings, model)
         with located(declared):
-            program = compile_model(declared, model.module, settings.isa)
+            program = compile_model(declared, model.module, settings.isa, deterministic=model.deterministic)
             files |= {f"{model.module}/{name}": content for name, content in program_files(program).items()}
     files |= cmake_files(settings)
     write(files, out)
 
 
-def compile_model(model: Any, module: str, isas: tuple[str, ...]) -> Program:
-    """A declared model to its program."""
+def compile_model(model: Any, module: str, isas: tuple[str, ...], *, deterministic: bool = False) -> Program:
+    """A declared model to its program; ``deterministic``: one that gives the same bits on all of ``isas``."""
     with no_collection():
         traced = trace(model)
-        return lower(passes.run(module, traced), isas)
+        return lower(passes.run(module, traced), isas, deterministic=deterministic)
 
 
 @contextmanager

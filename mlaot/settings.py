@@ -4,10 +4,12 @@
 source = "src"                    # folder that holds the model module and the package; "src" if it exists, else "."
 requires = ["torch"]              # what tracing needs besides mlaot
 isa = ["base", "v3", "v4"]        # instruction sets compiled on x86-64; the CPU chooses at import
+deterministic = false             # the same bits on every instruction set, with every compiler
 
 [tool.mlaot.models.nn]
 model = "model:digits"            # module:attribute, imported at build time only
 module = "digits.nn"              # the extension module; "<project>.<table key>" unless given
+deterministic = true              # for this model
 """
 
 from __future__ import annotations
@@ -32,11 +34,15 @@ MODULE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+", re.ASCII)  # ASCII: the la
 
 @dataclass(frozen=True)
 class Model:
-    """One ``[tool.mlaot.models.<name>]``: where the model is declared and which extension module it becomes."""
+    """One ``[tool.mlaot.models.<name>]``: where the model is declared and which extension module it becomes.
+
+    ``deterministic``: the module gives the same bits on every instruction set.
+    """
 
     name: str
     model: str
     module: str
+    deterministic: bool = False
 
     @property
     def package(self) -> str:
@@ -87,19 +93,20 @@ def load_settings(project: Path) -> Settings:
     if tool is None:
         raise MlaotError(f"no [tool.mlaot] in {FILE}; expected a table [tool.mlaot.models.<name>] with a key 'model'")
     check_table(tool, "[tool.mlaot]")
-    check_keys(tool, ("source", "requires", "isa", "models"), "[tool.mlaot]")
+    check_keys(tool, ("source", "requires", "isa", "deterministic", "models"), "[tool.mlaot]")
     models = tool.get("models", {})
     check_table(models, "[tool.mlaot.models]")
     if not models:
         raise MlaotError(f"no model in {FILE}; expected a table [tool.mlaot.models.<name>] with a key 'model'")
     source = read_source(tool, project)
     name = read_name(pyproject, project / source)
+    deterministic = read_flag(tool, "deterministic", "[tool.mlaot]", default=False)
     settings = Settings(
         name=name,
         source=source,
         requires=read_strings(tool, "requires", "a list of requirements such as ['torch>=2']"),
         isa=read_isa(tool),
-        models=tuple(read_model(key, value, name) for key, value in models.items()),
+        models=tuple(read_model(key, value, name, deterministic) for key, value in models.items()),
         backend=pyproject.get("build-system", {}).get("build-backend", "setuptools.build_meta:__legacy__"),
     )
     check_modules(settings, project)
@@ -181,11 +188,19 @@ def read_isa(tool: dict[str, Any]) -> tuple[str, ...]:
     return tuple(name for name in ISAS if name in names)
 
 
-def read_model(key: str, table: Any, project_name: str) -> Model:
-    """One ``[tool.mlaot.models.<key>]``."""
+def read_flag(table: dict[str, Any], key: str, where: str, *, default: bool) -> bool:
+    """``true`` or ``false``."""
+    value = table.get(key, default)
+    if not isinstance(value, bool):
+        raise wrong(key, where, "true or false", value)
+    return value
+
+
+def read_model(key: str, table: Any, project_name: str, deterministic: bool) -> Model:
+    """One ``[tool.mlaot.models.<key>]``; ``deterministic`` is what the project says."""
     where = f"[tool.mlaot.models.{key}]"
     check_table(table, where)
-    check_keys(table, ("model", "module"), where)
+    check_keys(table, ("model", "module", "deterministic"), where)
     if "model" not in table:
         raise MlaotError(f"no key 'model' in {where} of {FILE}; expected 'module:attribute', such as 'model:digits'")
     model = table["model"]
@@ -194,7 +209,7 @@ def read_model(key: str, table: Any, project_name: str) -> Model:
     module = table.get("module", f"{project_name}.{key}")
     if not isinstance(module, str) or not MODULE.fullmatch(module) or any(map(keyword.iskeyword, module.split("."))):
         raise wrong("module", where, "a dotted module name, such as 'digits.nn'", module)
-    return Model(key, model, module)
+    return Model(key, model, module, read_flag(table, "deterministic", where, default=deterministic))
 
 
 def check_modules(settings: Settings, project: Path) -> None:

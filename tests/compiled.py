@@ -109,9 +109,11 @@ class State:
 
 
 class Library:
-    """Programs by stem, compiled for one instruction set."""
+    """Programs by stem, compiled for one instruction set, by the compiler ``cc``."""
 
-    def __init__(self, programs: Mapping[str, Program], isa: str, folder: Path, flags: Sequence[str] = ()) -> None:
+    def __init__(
+        self, programs: Mapping[str, Program], isa: str, folder: Path, flags: Sequence[str] = (), cc: str = CC
+    ) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self.isa = isa
         self.programs = dict(programs)
@@ -121,13 +123,13 @@ class Library:
         with open(folder / "lock", "w") as lock:  # several test processes may share the folder: the first one compiles
             fcntl.flock(lock, fcntl.LOCK_EX)
             if not library.exists():
-                self._compile(library, flags)
+                self._compile(library, [*cc.split(), *FLAGS, *flags])
         self.library = ctypes.CDLL(str(library))
 
-    def _compile(self, library: Path, flags: Sequence[str]) -> None:
+    def _compile(self, library: Path, compiler: Sequence[str]) -> None:
         self.source.write_text(kernels_file(joined(self.programs, self.dims), "graphs", ISAS[self.isa]))
         self.source.with_name("graphs.h").write_text("")
-        command = [*CC.split(), *FLAGS, *ISAS[self.isa].flags, *flags, str(self.source), "-o", str(library)]
+        command = [*compiler, *ISAS[self.isa].flags, str(self.source), "-o", str(library)]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         assert done.returncode == 0, f"{' '.join(command)}\n{done.stderr[:4000]}"
 

@@ -27,15 +27,19 @@ def build(project: Path, site: Path) -> None:
     settings = load_settings(project)
     for model in settings.models:
         library = site.joinpath(*model.module.split(".")).with_suffix(".abi3.so")
-        compile_module(generated / model.module, model.stem, settings.isa, library, find_compiler())
+        deterministic = model.deterministic
+        folder = generated / model.module
+        compile_module(folder, model.stem, settings.isa, library, find_compiler(), deterministic=deterministic)
 
 
-def build_module(declared: Any, name: str, site: Path, isas: tuple[str, ...] = ISAS) -> Path:
+def build_module(
+    declared: Any, name: str, site: Path, isas: tuple[str, ...] = ISAS, *, deterministic: bool = False
+) -> Path:
     """The extension module ``<name>.nn`` of a declared model, below ``site``; its C is in ``<site>-c/<name>.nn``."""
     folder = site.with_name(f"{site.name}-c") / f"{name}.nn"
-    write(program_files(compile_model(declared, f"{name}.nn", isas)), folder)
+    write(program_files(compile_model(declared, f"{name}.nn", isas, deterministic=deterministic)), folder)
     library = site / name / "nn.abi3.so"
-    compile_module(folder, "nn", isas, library, find_compiler())
+    compile_module(folder, "nn", isas, library, find_compiler(), deterministic=deterministic)
     return library
 
 

@@ -83,6 +83,16 @@ def test_other_outputs_are_an_error(bench: Any) -> None:
     assert largest_error([np.array([np.nan, 100.0], np.float32)], [right]) == float("inf")
 
 
+def test_only_named_peers_are_timed_also_where_another_makes_their_files(bench: Any) -> None:
+    interpreters = bench("runtimes").interpreters
+    peers, pythons = interpreters("ort", "ort=/a/python,torch=/b/python")
+    assert peers == ["mlaot", "ort"]
+    assert (pythons["ort"], pythons["torch"]) == ("/a/python", "/b/python")
+    assert set(interpreters(None, "ort=/a/python,torch=/b/python")[0]) >= {"mlaot", "ort", "torch", "torch-compile"}
+    with pytest.raises(SystemExit, match="no peer is called orr"):
+        interpreters("orr", "")
+
+
 def test_a_project_of_a_workload(bench: Any, tmp_path: Path) -> None:
     place = bench("subject").write_project("t1_mlp_b64", None, tmp_path / "project")
     assert place == {"module": "nn_t1_mlp_b64.training", "function": "run"}

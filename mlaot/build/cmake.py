@@ -13,7 +13,6 @@ COMMON_FLAGS = (
     "-fno-fast-math",
     "-std=gnu11",
     "-O2",
-    "-ffp-contract=fast",
     "-fno-math-errno",
     "-fno-trapping-math",
     "-fvisibility=hidden",
@@ -23,10 +22,20 @@ COMMON_FLAGS = (
 MODULE_FLAGS = ("-Os",)
 
 
+def contraction(deterministic: bool) -> str:
+    """Whether a product and a sum may be rounded once, as one instruction that not every CPU has."""
+    return f"-ffp-contract={'off' if deterministic else 'fast'}"
+
+
 def cmake_files(settings: Settings) -> dict[str, str]:
     """``{"CMakeLists.txt": text}`` for the folder that holds ``<module>/<stem>.c`` and its neighbours."""
     extra = [ISAS[name] for name in settings.isa if name != "base"]
     text = render(
-        "CMakeLists.txt.j2", common_flags=COMMON_FLAGS, module_flags=MODULE_FLAGS, isas=extra, models=settings.models
+        "CMakeLists.txt.j2",
+        common_flags=COMMON_FLAGS,
+        module_flags=MODULE_FLAGS,
+        isas=extra,
+        models=settings.models,
+        contraction=contraction,
     )
     return {"CMakeLists.txt": text}

@@ -94,7 +94,8 @@ def build_ext_class(base: Any) -> Any:
             command = find_compiler()
             library = Path(self.get_ext_fullpath(ext.name))
             sources = generated_folder(ext.settings) / ext.model.module
-            compile_module(sources, ext.model.stem, ext.settings.isa, library, command)
+            isas, deterministic = ext.settings.isa, ext.model.deterministic
+            compile_module(sources, ext.model.stem, isas, library, command, deterministic=deterministic)
             shutil.copy(sources / f"{ext.model.stem}.pyi", library.parent)
             (library.parent / "py.typed").touch()
             for package in missing:

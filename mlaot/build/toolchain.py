@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from mlaot.build.cmake import COMMON_FLAGS, MODULE_FLAGS
+from mlaot.build.cmake import COMMON_FLAGS, MODULE_FLAGS, contraction
 from mlaot.errors import MlaotError
 from mlaot.lower.isa import ISAS
 
@@ -61,12 +61,15 @@ def try_compiler(command: list[str], environ: Mapping[str, str]) -> None:
             raise MlaotError(f"the C compiler {shlex.join(command)!r} does not work: {error}") from None
 
 
-def compile_module(folder: Path, stem: str, isas: Iterable[str], library: Path, command: list[str]) -> None:
+def compile_module(
+    folder: Path, stem: str, isas: Iterable[str], library: Path, command: list[str], *, deterministic: bool = False
+) -> None:
     """Compile ``folder/<stem>*.c`` into ``library``, with the same flags as in CMakeLists.txt."""
     environ = os.environ
     extra = [ISAS[name] for name in isas if name != "base"] if is_x86_64(command) else []
     units = {"": MODULE_FLAGS, "_base": ()} | {f"_{isa.name}": isa.flags for isa in extra}
     user = flags(environ, "CFLAGS")
+    common = (*COMMON_FLAGS, contraction(deterministic))
     link = (
         ["-undefined", "dynamic_lookup", "-Wl,-x"]
         if sys.platform == "darwin"
@@ -76,7 +79,7 @@ def compile_module(folder: Path, stem: str, isas: Iterable[str], library: Path, 
 
         def compile_unit(name: str) -> str:
             made = f"{objects}/{stem}{name}.o"
-            options = [*user, "-DNDEBUG", "-fPIC", *COMMON_FLAGS, *units[name], "-w", f"-Wa,-I{folder}"]
+            options = [*user, "-DNDEBUG", "-fPIC", *common, *units[name], "-w", f"-Wa,-I{folder}"]
             run([*command, *options, "-c", str(folder / f"{stem}{name}.c"), "-o", made], environ)
             return made
 

@@ -395,6 +395,7 @@ def describe(module: Module) -> dict[str, object]:
     info["parameter_count"] = sum(prod(slot.shape) for slot in of_kind(module, "parameter"))
     info["bytes"] = {"constants": len(module.constants), "state": module.state_bytes}
     info["isas"] = list(module.isas)
+    info["deterministic"] = module.deterministic
     return info
 
 

@@ -4,15 +4,26 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+WIDEST = 64  # bytes of a vector
+
 
 @dataclass(frozen=True)
 class Isa:
-    """``bytes`` of a vector register, how many ``registers`` there are, and the compiler ``flags`` that allow them."""
+    """``bytes`` of a vector register, how many ``registers`` there are, and the compiler ``flags`` that allow them.
+
+    ``deterministic``: results must not depend on which instruction set it is.
+    """
 
     name: str
     bytes: int
     registers: int
     flags: tuple[str, ...] = ()
+    deterministic: bool = False
+
+    @property
+    def parts(self) -> int:
+        """Vectors of partial sums that stand for one of the widest, so that all instruction sets add in one order."""
+        return WIDEST // self.bytes if self.deterministic else 1
 
 
 BASE = Isa("base", 16, 16)

@@ -16,14 +16,19 @@ from mlaot.ops.kinds import VECTORS, is_narrow, is_view
 
 PANEL = 256  # bytes of a panel's row: four of the widest vectors
 APART = 2  # columns that would make a vector of their own, mostly empty, and are better done as dot products
+PAGE = 4096  # bytes
 ALIGNMENT = 64  # bytes: the widest vector, and a cache line
 NOMINAL = 64  # the size assumed for a named dim where costs are compared
 
 
 def padded(extent: Dim, itemsize: int) -> Dim:
-    """A row length that is a whole number of the widest vectors."""
+    """A row length that is a whole number of the widest vectors.
+
+    Rows as long as a page, or several, get a vector more: else the same place in each would be in one set of the cache.
+    """
     lanes = ALIGNMENT // itemsize
-    return (extent + (lanes - 1)) // lanes * lanes
+    whole = (extent + (lanes - 1)) // lanes * lanes
+    return whole + lanes if isinstance(whole, int) and whole and whole * itemsize % PAGE == 0 else whole
 
 
 def row_major(shape: Sequence[Dim], itemsize: int, *, dense: bool) -> tuple[Dim, ...]:

@@ -33,7 +33,7 @@ DOCS = {
 }
 
 
-def lower(model: Model, isas: tuple[str, ...]) -> Program:
+def lower(model: Model, isas: tuple[str, ...], *, deterministic: bool = False) -> Program:
     """The program of a module whose graphs have been through the passes."""
     storage = Storage(model)
     procedures = tuple(_procedure(name, graph, storage, model) for name, graph in model.graphs.items())
@@ -50,6 +50,7 @@ def lower(model: Model, isas: tuple[str, ...]) -> Program:
         bytes(storage.initial),
         isas,
         {**model.info, **({"scalars": storage.scalar_offsets(model)} if model.scalars and model.trains else {})},
+        deterministic,
     )
     return Program(module, procedures)
 

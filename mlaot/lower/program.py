@@ -66,7 +66,8 @@ class Entry:
 class Module:
     """Everything the extension module's template needs.
 
-    ``initial`` is the start of the state; what lies behind it starts as zeros.
+    ``initial`` is the start of the state; what lies behind it starts as zeros. ``deterministic``: all ``isas`` give the
+    same bits.
     """
 
     name: str
@@ -78,6 +79,7 @@ class Module:
     initial: bytes
     isas: tuple[str, ...]
     info: dict[str, object] = field(default_factory=dict)
+    deterministic: bool = False
 
 
 @dataclass(frozen=True)
@@ -157,10 +159,24 @@ class Param:
 
 
 @dataclass(frozen=True)
+class Total:
+    """A reduction of a row: the variable that it becomes, how two values ``combine`` (sum, max, min), its ``start``."""
+
+    name: str
+    ctype: str
+    combine: str
+    start: str
+
+
+@dataclass(frozen=True)
 class Stage:
-    """One vector loop over the columns of a row: ``before`` it, ``full`` vectors, the ``rest``, and ``after`` it."""
+    """One vector loop over the columns of a row: ``before`` it, ``full`` vectors, the ``rest``, and ``after`` it.
+
+    ``totals`` are reduced by the loop, whose lines hold ``{j}`` and, behind the name of a total, ``{all}``.
+    """
 
     before: tuple[str, ...]
+    totals: tuple[Total, ...]
     full: tuple[str, ...]
     rest: tuple[str, ...]
     after: tuple[str, ...]

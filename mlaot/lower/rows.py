@@ -14,7 +14,7 @@ from mlaot.ir import DTYPES, Node
 from mlaot.lower.emit import C_TYPES, Emitter
 from mlaot.lower.fuse import Group, full_shape
 from mlaot.lower.layout import NOMINAL, Access, atom, padded
-from mlaot.lower.program import Buffer, Rows, Stage
+from mlaot.lower.program import Buffer, Rows, Stage, Total
 from mlaot.ops import elementwise as ew
 from mlaot.ops import reduction as red
 from mlaot.ops import structure as st
@@ -80,7 +80,7 @@ class _RowsBuilder:
         for i, a in enumerate(row_axes):
             self.at[a] = f"i{i}" if len(row_axes) > 1 else "i"
         if self.axis is not None:
-            self.at[self.axis] = "j"
+            self.at[self.axis] = "{j}"
         self.loops = tuple((self.at[a], str(self.full[a])) for a in row_axes)
         self.row: list[str] = []
         self.row_values: dict[object, str] = {}
@@ -136,17 +136,14 @@ class _RowsBuilder:
         before = [line for n in self._row_nodes(s) for line in self._row_value(n)]
         nodes = [n for n in self.group.nodes if self._column_stage(n) == s]
         names = self.emit.names
-        vector = self.emit.vector
-        after = []
+        totals, after = [], []
         for n in nodes:
             if n.op in REDUCTIONS:
-                before.append(f"{vector} {names[n]}_all = splat_{vector}({self._neutral(n)});")
-                ctype = C_TYPES[self.group.dtype]
-                after.append(f"const {ctype} {names[n]} = {n.op.name}_lanes_{vector}({names[n]}_all);")
+                totals.append(Total(names[n], C_TYPES[self.group.dtype], n.op.name, self._neutral(n)))
                 after += self._store_row(n)
         full = self._columns(nodes, s, None)
         rest = self._columns(nodes, s, "rest")
-        return Stage((*before, *self._splats(s)), tuple(full), tuple(rest), tuple(after))
+        return Stage((*before, *self._splats(s)), tuple(totals), tuple(full), tuple(rest), tuple(after))
 
     def _neutral(self, node: Node) -> str:
         text = NEUTRAL[node.op.name]
@@ -170,11 +167,13 @@ class _RowsBuilder:
             name = names[n]
             if n.op in REDUCTIONS:
                 value = args[0] if rest is None else f"first_{vector}({args[0]}, {rest}, {self._neutral(n)})"
-                total = f"{name}_all + {value}" if n.op is red.sum_ else f"{n.op.name}_{vector}({name}_all, {value})"
-                lines.append(f"{name}_all = {total};")
+                if n.op is red.sum_:
+                    lines.append(f"{name}{{all}} += {value};")
+                else:
+                    lines.append(f"{name}{{all}} = {n.op.name}_{vector}({name}{{all}}, {value});")
                 continue
             if n.op is st.one_hot:
-                expression = f"eq_{vector}(lane_{vector}(j), {args[0]})"
+                expression = f"eq_{vector}(lane_{vector}({{j}}), {args[0]})"
             elif n.op is ew.cast and not is_mask(n) and not is_mask(n.arg(0)):
                 expression = args[0]  # converted as it was loaded
             else:
@@ -185,7 +184,7 @@ class _RowsBuilder:
                 lines.append(self.emit.store(buffer, self.at, name, self.axis, rest))
             if n in self.temporaries:
                 kept = f"({vector}){name}" if is_mask(n) else name
-                lines.append(f"store_{vector}({self.temporaries[n]} + j, {kept});")
+                lines.append(f"store_{vector}({self.temporaries[n]} + {{j}}, {kept});")
         return lines
 
     def _operand(self, node: Node, s: int, rest: str | None, lines: list[str], loaded: dict[Node, str]) -> str:
@@ -197,7 +196,7 @@ class _RowsBuilder:
             if base not in loaded:
                 loaded[base] = f"{self.emit.names[base]}_again"
                 if base in self.temporaries:
-                    text = f"load_{vector}({self.temporaries[base]} + j)"
+                    text = f"load_{vector}({self.temporaries[base]} + {{j}})"
                     text = f"({self.emit.ctype(base, vector=True)}){text}" if is_mask(base) else text
                 else:
                     text = self._tested(base, self.emit.load(self.emit.access(node), self.at, self.axis, rest))

@@ -112,6 +112,7 @@ def _candidates(kernel: Contraction, isa: Isa) -> Iterator[Schedule]:
             if is_light(kernel) and m * n > 4:
                 continue
             sets = _sets(kernel) if not unrolled and not column_names(kernel) else 1
+            sets *= isa.parts if is_along_sum(kernel) else 1
             loads = n + (1 if not kernel.operands[0].vector else m) + (isa.bytes == 16)
             if m * n == 1 or m * n * sets + loads <= isa.registers:
                 yield Schedule(counts, sets, unrolled)

@@ -24,17 +24,16 @@ from mlaot.lower.program import (
     Sequence,
     Step,
 )
-from mlaot.lower.schedule import lanes_of
+from mlaot.lower.stages import stages
 from mlaot.lower.tiles import body
 from mlaot.lower.vectors import helpers
 from mlaot.ops.random import LN2, LOG_SERIES, SQRT_HALF, WICHURA
 from mlaot.render import render
 
-LONG = 150  # lines of a loop body from which on it is written once, for whole and partial vectors
-
 
 def kernels_file(program: Program, stem: str, isa: Isa) -> str:
     """The C file of ``program`` for ``isa``."""
+    isa = replace(isa, deterministic=program.module.deterministic)
     bodies: dict[tuple[str, str], str] = {}
     entries = []
     for procedure in program.procedures:
@@ -176,7 +175,7 @@ def _kernel_text(kernel: Kernel, name: str, signature: str, isa: Isa) -> str:
         return render("kernels/contraction.c.j2", body=body(kernel, isa), **context)
     context["inner"] = pad(len(kernel.loops) + 1)
     if isinstance(kernel, Rows):
-        return render("kernels/rows.c.j2", stages=_stages(kernel, isa), **context)
+        return render("kernels/rows.c.j2", stages=stages(kernel, isa), **context)
     return render("kernels/plain.c.j2", **context)
 
 
@@ -184,37 +183,3 @@ def others(text: str) -> list[str]:
     """Further functions that kernels call."""
     data = {"ratios": WICHURA, "series": LOG_SERIES, "sqrt_half": SQRT_HALF, "ln2": LN2}
     return [render(f"kernels/{name}.h.j2", **data) for name in ("threefry", "normal_quantile") if f"{name}(" in text]
-
-
-def _stages(kernel: Rows, isa: Isa) -> list[dict[str, object]]:
-    """The vector loops of each stage: whole vectors, then the rest; long bodies only once."""
-    lanes = lanes_of(kernel.dtype, isa) if kernel.stages else 1
-    result: list[dict[str, object]] = []
-    for stage in kernel.stages:
-        size = str(kernel.columns)
-        loops: list[tuple[str, tuple[str, ...]]] = []
-        if len(stage.full) > LONG or _fits_padding(size, lanes, stage.rest):
-            body = _with_rest(f"const ptrdiff_t rest = {size} - j < {lanes} ? {size} - j : {lanes};", stage.rest)
-            loops.append((f"for (ptrdiff_t j = 0; j < {size}; j += {lanes}) {{", body))
-        elif size.isdigit():
-            whole = int(size) // lanes * lanes
-            if whole:
-                loops.append((f"for (ptrdiff_t j = 0; j < {whole}; j += {lanes}) {{", stage.full))
-            if int(size) > whole:
-                rest = _with_rest(f"enum {{ rest = {int(size) - whole} }};", stage.rest)
-                loops.append((f"for (ptrdiff_t j = {whole}; j < {size}; j += {lanes}) {{", rest))
-        else:
-            loops.append((f"for (ptrdiff_t j = 0; j < {size} - {lanes - 1}; j += {lanes}) {{", stage.full))
-            rest = _with_rest(f"const ptrdiff_t rest = {size} - j;", stage.rest)
-            loops.append((f"for (ptrdiff_t j = {size} / {lanes} * {lanes}; j < {size}; j += {lanes}) {{", rest))
-        result.append({"before": stage.before, "loops": loops, "after": stage.after})
-    return result
-
-
-def _fits_padding(size: str, lanes: int, rest: tuple[str, ...]) -> bool:
-    """Whether the rest may be a whole vector in padded memory, so that one body serves a short row."""
-    return size.isdigit() and int(size) % lanes > 0 and int(size) < 4 * lanes and not any("_part_" in x for x in rest)
-
-
-def _with_rest(declaration: str, lines: tuple[str, ...]) -> tuple[str, ...]:
-    return (declaration, *lines) if any(re.search(r"\brest\b", line) for line in lines) else lines

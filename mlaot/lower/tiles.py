@@ -194,16 +194,21 @@ class _Tiles:
             return
         q, sets = (self.lanes if v == self.kernel.lanes else 1), self.plan.sets
 
-        def step(places: Sequence[Place], rest: str | None = None) -> tuple[str | Nest, ...]:
-            return tuple(tile.steps([{**at, v: place} for place in places], rest))
+        def step(places: Sequence[Place], rest: str | None = None, first: int = 0) -> tuple[str | Nest, ...]:
+            return tuple(tile.steps([{**at, v: place} for place in places], rest, first))
 
         if not isinstance(axis.size, int):
-            end = f"{axis.size}" if q == 1 else f"{axis.size} - {q - 1}"
-            yield Nest(f"for (ptrdiff_t {v} = 0; {v} < {end}; {v}{f' += {q}' if q > 1 else '++'}) {{", step([Place(v)]))
+            size, by = atom(axis.size), q * sets
+            end = f"{axis.size}" if by == 1 else f"{axis.size} - {by - 1}"
+            places = [Place(v, s * q) for s in range(sets)]
+            yield Nest(f"for (ptrdiff_t {v} = 0; {v} < {end}; {v}{f' += {by}' if by > 1 else '++'}) {{", step(places))
             if q > 1:
-                size = atom(axis.size)
-                head = f"for (ptrdiff_t {v} = {size} / {q} * {q}; {v} < {size}; {v} += {q}) {{"
-                yield Nest(head, step([Place(v)], f"{size} - {v}"))
+                head = f"for (ptrdiff_t {v} = {size} / {by} * {by}; {v} < {size}; {v} += {by}) {{"
+                left = [f"{size} - {v}" + (f" - {s * q}" if s else "") for s in range(sets)]
+                if sets > 1:
+                    left = [f"{text} < 0 ? 0 : {text} < {q} ? {text} : {q}" for text in left]
+                blocks = [step([place], text, s) for s, (place, text) in enumerate(zip(places, left, strict=True))]
+                yield Nest(head, blocks[0] if sets == 1 else tuple(Nest("{", block) for block in blocks))
             return
         full, rest = divmod(axis.size, q)
         main = full // sets * sets
@@ -215,7 +220,7 @@ class _Tiles:
         if full > main:
             yield Nest("{", step([Place(None, s * q) for s in range(main, full)]))
         if rest:
-            yield Nest("{", step([Place(None, full * q)], str(rest)))
+            yield Nest("{", step([Place(None, full * q)], str(rest), full - main))
 
 
 class _Tile:
@@ -243,11 +248,11 @@ class _Tile:
             result[name] = replace(result[name], number=result[name].number + offset * step)
         return result
 
-    def steps(self, steps: Iterable[Mapping[str, Place]], rest: str | None) -> Iterator[str]:
-        """Some steps of the sum; with several sets of accumulators, each into the next."""
+    def steps(self, steps: Iterable[Mapping[str, Place]], rest: str | None, first: int = 0) -> Iterator[str]:
+        """Some steps of the sum; with several sets of accumulators, each into the next, from the ``first`` on."""
         known: dict[str, str] = {}
         a, b = (self.kernel.operands[0] if len(self.kernel.operands) == 2 else None), self.kernel.operands[-1]
-        for number, at in enumerate(steps):
+        for number, at in enumerate(steps, first):
             s = number % self.sets
             if a is None:
                 for r, row in enumerate(self.rows):

@@ -32,9 +32,11 @@ def cmake(*arguments: object) -> str:
 
 
 def test_one_line_per_model() -> None:
-    models = (Model("nn", "model:digits", "digits.nn"), Model("c", "model:other", "a.b.c"))
+    models = (Model("nn", "model:digits", "digits.nn"), Model("c", "model:other", "a.b.c", True))
     text = cmake_files(Settings("digits", ".", (), ("base", "v3"), models))["CMakeLists.txt"]
-    assert text.endswith("\nmlaot_library(digits.nn nn digits)\nmlaot_library(a.b.c c a/b)\n")
+    assert text.endswith(
+        "\nmlaot_library(digits.nn nn digits -ffp-contract=fast)\nmlaot_library(a.b.c c a/b -ffp-contract=off)\n"
+    )
     assert "foreach(isa IN ITEMS v3)\n" in text
 
 
@@ -48,7 +50,7 @@ def test_flags_per_file_and_install(generated: Path, tmp_path: Path) -> None:
     }
     assert set(commands) == {"nn", "nn_base", "nn_v3", "nn_v4"}
     for name, command in commands.items():
-        assert {*COMMON_FLAGS, "-fPIC", "-Wall", "-Wextra", "-Werror"} <= set(command)
+        assert {*COMMON_FLAGS, "-ffp-contract=fast", "-fPIC", "-Wall", "-Wextra", "-Werror"} <= set(command)
         expected = ISAS[name[3:]].flags if name != "nn" else ()
         assert tuple(flag for flag in command if flag.startswith("-m")) == expected
     cmake("--build", build)

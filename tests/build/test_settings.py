@@ -41,6 +41,12 @@ def test_everything_said(tmp_path: Path) -> None:
     assert settings.missing_packages(tmp_path) == ("x/y",)
 
 
+def test_deterministic_is_for_all_models_unless_one_says_otherwise(tmp_path: Path) -> None:
+    text = NAME + "[tool.mlaot]\ndeterministic = true\n" + MODEL + MODEL.replace("nn", "b") + "deterministic = false\n"
+    assert [model.deterministic for model in load(tmp_path, text).models] == [True, False]
+    assert not load(tmp_path, NAME + MODEL).models[0].deterministic
+
+
 def test_source_folder_and_capitals_are_found(tmp_path: Path) -> None:
     (tmp_path / "src" / "My_Digits").mkdir(parents=True)
     (tmp_path / "src" / "My_Digits" / "__init__.py").touch()
@@ -70,7 +76,7 @@ ERRORS = {
         "unknown key 'model' in [tool.mlaot] of pyproject.toml; did you mean 'models'?"
     ),
     NAME + "[tool.mlaot]\nzzz = 1\n" + MODEL: (
-        "unknown key 'zzz' in [tool.mlaot] of pyproject.toml; the keys are source, requires, isa, models"
+        "unknown key 'zzz' in [tool.mlaot] of pyproject.toml; the keys are source, requires, isa, deterministic, models"
     ),
     NAME + "[tool.mlaot.models.nn]": (
         "no key 'model' in [tool.mlaot.models.nn] of pyproject.toml;"
@@ -103,6 +109,12 @@ ERRORS = {
     NAME + "[tool.mlaot]\nrequires = 'torch'\n" + MODEL: (
         "key 'requires' in [tool.mlaot] of pyproject.toml must be"
         " a list of requirements such as ['torch>=2']; got 'torch'"
+    ),
+    NAME + "[tool.mlaot]\ndeterministic = 1\n" + MODEL: (
+        "key 'deterministic' in [tool.mlaot] of pyproject.toml must be true or false; got 1"
+    ),
+    NAME + MODEL + "deterministic = 'yes'": (
+        "key 'deterministic' in [tool.mlaot.models.nn] of pyproject.toml must be true or false; got 'yes'"
     ),
     NAME + "[tool.mlaot]\nsource = 'lib'\n" + MODEL: (
         "key 'source' in [tool.mlaot] of pyproject.toml must be a folder of the project such as 'src'; got 'lib'"

@@ -169,7 +169,7 @@ static void rows0_v3(double *restrict out, const double *restrict x, ptrdiff_t b
             const f64v v1 = x0 - v0_splat1;
             const f64v v2 = exp_f64v(v1);
             store_f64v(v2_row + j, v2);
-            v3_all = v3_all + v2;
+            v3_all += v2;
         }
         for (ptrdiff_t j = 8; j < 10; j += 4) {
             enum { rest = 2 };
@@ -177,7 +177,7 @@ static void rows0_v3(double *restrict out, const double *restrict x, ptrdiff_t b
             const f64v v1 = x0 - v0_splat1;
             const f64v v2 = exp_f64v(v1);
             store_f64v(v2_row + j, v2);
-            v3_all = v3_all + first_f64v(v2, rest, 0.0);
+            v3_all += first_f64v(v2, rest, 0.0);
         }
         const double v3 = sum_lanes_f64v(v3_all);
         const double v4 = 1.0 / v3;

@@ -243,17 +243,26 @@ static void contraction2_base(double *restrict t0, const double *restrict layers
 static void rows3_base(double *restrict loss, const double *restrict t0, ptrdiff_t batch)
 {
     const double s0 = (double)(batch);
-    f64v v0_all = splat_f64v(0.0);
-    for (ptrdiff_t j = 0; j < batch - 1; j += 2) {
+    f64v v0_all0 = splat_f64v(0.0);
+    f64v v0_all1 = splat_f64v(0.0);
+    f64v v0_all2 = splat_f64v(0.0);
+    f64v v0_all3 = splat_f64v(0.0);
+    for (ptrdiff_t j = 0; j < batch - 7; j += 8) {
+        v0_all0 += load_f64v(t0 + j);
+        v0_all1 += load_f64v(t0 + j + 2);
+        v0_all2 += load_f64v(t0 + j + 4);
+        v0_all3 += load_f64v(t0 + j + 6);
+    }
+    for (ptrdiff_t j = batch / 8 * 8; j < batch - 1; j += 2) {
         const f64v x0 = load_f64v(t0 + j);
-        v0_all = v0_all + x0;
+        v0_all0 += x0;
     }
     for (ptrdiff_t j = batch / 2 * 2; j < batch; j += 2) {
         const ptrdiff_t rest = batch - j;
         const f64v x0 = load_f64v(t0 + j);
-        v0_all = v0_all + first_f64v(x0, rest, 0.0);
+        v0_all0 += first_f64v(x0, rest, 0.0);
     }
-    const double v0 = sum_lanes_f64v(v0_all);
+    const double v0 = sum_lanes_f64v((v0_all0 + v0_all1) + (v0_all2 + v0_all3));
     const double v1 = v0 / s0;
     loss[0] = v1;
 }
@@ -417,17 +426,26 @@ static void contraction6_base(double *restrict layers_1_neurons_0_w, const doubl
 static void rows7_base(double *restrict layers_1_neurons_0_b, const double *restrict t0, const double *restrict lr, ptrdiff_t batch)
 {
     const double s0 = lr[0];
-    f64v v0_all = splat_f64v(0.0);
-    for (ptrdiff_t j = 0; j < batch - 1; j += 2) {
+    f64v v0_all0 = splat_f64v(0.0);
+    f64v v0_all1 = splat_f64v(0.0);
+    f64v v0_all2 = splat_f64v(0.0);
+    f64v v0_all3 = splat_f64v(0.0);
+    for (ptrdiff_t j = 0; j < batch - 7; j += 8) {
+        v0_all0 += load_f64v(t0 + j);
+        v0_all1 += load_f64v(t0 + j + 2);
+        v0_all2 += load_f64v(t0 + j + 4);
+        v0_all3 += load_f64v(t0 + j + 6);
+    }
+    for (ptrdiff_t j = batch / 8 * 8; j < batch - 1; j += 2) {
         const f64v x0 = load_f64v(t0 + j);
-        v0_all = v0_all + x0;
+        v0_all0 += x0;
     }
     for (ptrdiff_t j = batch / 2 * 2; j < batch; j += 2) {
         const ptrdiff_t rest = batch - j;
         const f64v x0 = load_f64v(t0 + j);
-        v0_all = v0_all + first_f64v(x0, rest, 0.0);
+        v0_all0 += first_f64v(x0, rest, 0.0);
     }
-    const double v0 = sum_lanes_f64v(v0_all);
+    const double v0 = sum_lanes_f64v((v0_all0 + v0_all1) + (v0_all2 + v0_all3));
     const double v1 = v0 * s0;
     const double v2 = layers_1_neurons_0_b[0] - v1;
     layers_1_neurons_0_b[0] = v2;
@@ -616,17 +634,26 @@ static void contraction12_base(double *restrict gradient_layers_1_neurons_0_w_, 
 // v1 = add(v0, gradient_layers_1_neurons_0_b_) : f64[]
 static void rows13_base(double *restrict gradient_layers_1_neurons_0_b_, const double *restrict t0, ptrdiff_t batch)
 {
-    f64v v0_all = splat_f64v(0.0);
-    for (ptrdiff_t j = 0; j < batch - 1; j += 2) {
+    f64v v0_all0 = splat_f64v(0.0);
+    f64v v0_all1 = splat_f64v(0.0);
+    f64v v0_all2 = splat_f64v(0.0);
+    f64v v0_all3 = splat_f64v(0.0);
+    for (ptrdiff_t j = 0; j < batch - 7; j += 8) {
+        v0_all0 += load_f64v(t0 + j);
+        v0_all1 += load_f64v(t0 + j + 2);
+        v0_all2 += load_f64v(t0 + j + 4);
+        v0_all3 += load_f64v(t0 + j + 6);
+    }
+    for (ptrdiff_t j = batch / 8 * 8; j < batch - 1; j += 2) {
         const f64v x0 = load_f64v(t0 + j);
-        v0_all = v0_all + x0;
+        v0_all0 += x0;
     }
     for (ptrdiff_t j = batch / 2 * 2; j < batch; j += 2) {
         const ptrdiff_t rest = batch - j;
         const f64v x0 = load_f64v(t0 + j);
-        v0_all = v0_all + first_f64v(x0, rest, 0.0);
+        v0_all0 += first_f64v(x0, rest, 0.0);
     }
-    const double v0 = sum_lanes_f64v(v0_all);
+    const double v0 = sum_lanes_f64v((v0_all0 + v0_all1) + (v0_all2 + v0_all3));
     const double v1 = v0 + gradient_layers_1_neurons_0_b_[0];
     gradient_layers_1_neurons_0_b_[0] = v1;
 }
