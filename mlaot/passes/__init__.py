@@ -20,6 +20,7 @@ from mlaot.passes import (
     convolution,
     entries,
     example_tiles,
+    examples_last,
     flatten_sums,
     fold,
     freeze,
@@ -126,6 +127,7 @@ PIPELINE: tuple[Stage, ...] = (
     each(canonical.canonical),
     widen_ports,
     each(widen.widen),
+    each(examples_last.examples_last),
     each(legalize.legalize),
 )
 
