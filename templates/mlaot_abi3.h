@@ -101,6 +101,8 @@ void *PyType_GetModuleState(PyTypeObject *);
 PyObject *PyImport_ImportModule(const char *);
 
 PyObject *PyObject_Type(PyObject *), *PyObject_CallMethod(PyObject *, const char *, const char *, ...);
+PyObject *PyObject_CallFunction(PyObject *, const char *, ...);
+int PyCallable_Check(PyObject *);
 int PyObject_CheckBuffer(PyObject *), PyObject_GetBuffer(PyObject *, Py_buffer *, int), PyObject_IsTrue(PyObject *);
 int PyObject_RichCompareBool(PyObject *, PyObject *, int);
 void PyBuffer_Release(Py_buffer *);

@@ -1,7 +1,6 @@
 """Train in compiled code and save the weights. Needs the wheel of the folder train and nothing else."""
 
 import argparse
-import random
 import time
 from array import array
 
@@ -17,13 +16,6 @@ def batch(images: Images) -> tuple[memoryview, array]:
     return pixels, array("q", [digit for _, digit in images])
 
 
-def train_epoch(model: nn.Model, images: Images, lr: float) -> float:
-    """One round over all images in random order; the mean loss."""
-    random.shuffle(images)
-    losses = [model.train_step(*batch(images[i : i + BATCH]), lr=lr) for i in range(0, len(images), BATCH)]
-    return sum(losses) / len(losses)
-
-
 def accuracy(model: nn.Model, images: Images) -> float:
     """The share of images whose digit has the highest score."""
     scores = model.forward(batch(images)[0]).tolist()
@@ -37,11 +29,12 @@ def main() -> None:
     parser.add_argument("--out", default="weights.safetensors", help="file for the weights (default: %(default)s)")
     options = parser.parse_args()
     train, test = load()
-    random.seed(0)
+    pixels, labels = batch(train)
     model = nn.Model()
     start = time.perf_counter()
     for epoch in range(1, options.epochs + 1):
-        loss = train_epoch(model, train, lr=0.1 if epoch <= options.epochs * 2 / 3 else 0.02)
+        lr = 0.1 if epoch <= options.epochs * 2 / 3 else 0.02
+        loss = model.fit(pixels, labels, lr, batch=BATCH, seed=epoch)
         if epoch % 10 == 0 or epoch == options.epochs:
             print(f"epoch {epoch:3}   loss {loss:.4f}   accuracy {accuracy(model, test):6.1%}", flush=True)
     print(f"{options.epochs * len(train):,} images in {time.perf_counter() - start:.2f} s")

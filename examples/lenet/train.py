@@ -7,9 +7,9 @@ Needs the wheel of this folder; without --data also scikit-learn.
 """
 
 import argparse
-import random
 import sys
 import time
+from array import array
 from pathlib import Path
 
 from lenet import nn
@@ -34,18 +34,20 @@ def evaluate(model: nn.Model, images: Images) -> tuple[float, float]:
     return right / len(images), total / len(images)
 
 
-def train_epoch(model: nn.Model, images: Images, losses: list[float]) -> None:
-    """One round over all images in random order; ``losses`` gets the mean of every 50 batches."""
-    order = random.sample(range(len(images)), len(images))
-    recent, start = 0.0, time.perf_counter()
-    for i in range(0, len(order), BATCH):
-        recent += model.train_step(*images.batch(order[i : i + BATCH], *SHAPE))
-        if (i // BATCH + 1) % 50 == 0:
-            losses.append(recent / 50)
-            recent = 0.0
-            print(f"\r  {i + BATCH:6,} images   loss {losses[-1]:.4f}", end="", flush=True)
+def train_epoch(model: nn.Model, pixels: memoryview, labels: array, epoch: int, losses: list[float]) -> None:
+    """One round over all images in random order; ``losses`` gets the mean of each stretch between two reports."""
+    seen, total = 0, 0.0
+
+    def progress(done: int, count: int, loss: float) -> None:
+        nonlocal seen, total
+        losses.append((loss * done - total) / (done - seen))
+        seen, total = done, loss * done
+        print(f"\r  {done:6,} of {count:,} images   loss {losses[-1]:.4f}", end="", flush=True)
+
+    start = time.perf_counter()
+    model.fit(pixels, labels, batch=BATCH, seed=epoch, callback=progress)
     seconds = time.perf_counter() - start
-    print(f"\r  {len(order):,} images in {seconds:.1f} s: {len(order) / seconds:,.0f} images per second", flush=True)
+    print(f"\r  {seen:,} images in {seconds:.1f} s: {seen / seconds:,.0f} images per second", flush=True)
 
 
 def main() -> None:
@@ -58,13 +60,13 @@ def main() -> None:
     )
     options = parser.parse_args()
     train, test = load(options.data)
-    random.seed(0)
+    pixels, labels = train.batch(range(len(train)), *SHAPE)
     model = nn.Model()
     losses: list[float] = []
     accuracies: list[float] = []
     try:
         for epoch in range(1, EPOCHS + 1):
-            train_epoch(model, train, losses)
+            train_epoch(model, pixels, labels, epoch, losses)
             accuracy, loss = evaluate(model, test)
             accuracies.append(accuracy)
             print(f"epoch {epoch}: test loss {loss:.4f}, test accuracy {accuracy:.4f}", flush=True)

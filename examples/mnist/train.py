@@ -19,6 +19,7 @@ from curve import picture
 from images import PIXELS, Images, load
 
 BATCH = 20
+PIECE = 50 * BATCH  # images between two points of the picture
 WEIGHTS = 784 * 50 + 50 * 10
 
 
@@ -33,24 +34,20 @@ def accuracy(images: Images) -> float:
 
 
 def train_epoch(images: Images, order: list[int], losses: list[float]) -> float:
-    """One round over all images; the mean loss, each image's taken before the step that it is part of.
+    """One round over all images in this order; the mean loss, each image's taken before the step that it is part of.
 
-    ``losses`` gets the mean of every 50 batches, for the picture.
+    ``losses`` gets the mean of each piece, for the picture.
     """
-    total = recent = 0.0
+    total = 0.0
     start = time.perf_counter()
-    for i in range(0, len(order), BATCH):
-        which = order[i : i + BATCH]
-        loss = nn.train_step(*images.batch(which, PIXELS), lr=0.1)
-        total += loss * len(which)
-        recent += loss
-        if (i // BATCH + 1) % 50 == 0:
-            losses.append(recent / 50)
-            recent = 0.0
-        if (i // BATCH + 1) % 500 == 0:
-            print(f"  {i + len(which):6,} images   mean loss {total / (i + len(which)):.6f}", flush=True)
+    for i in range(0, len(order), PIECE):
+        pixels, labels = images.batch(order[i : i + PIECE], PIXELS)
+        losses.append(nn.fit(pixels, labels, lr=0.1, batch=BATCH, shuffle=False))
+        total += losses[-1] * len(labels)
+        done = i + len(labels)
+        print(f"\r  {done:6,} images   mean loss {total / done:.6f}", end="", flush=True)
     seconds = time.perf_counter() - start
-    print(f"  {len(order):,} images in {seconds:.2f} s: {len(order) / seconds:,.0f} images per second")
+    print(f"\r  {len(order):,} images in {seconds:.2f} s: {len(order) / seconds:,.0f} images per second")
     return total / len(order)
 
 

@@ -18,8 +18,6 @@ COMMON_FLAGS = (
     "-fvisibility=hidden",
     "-fno-asynchronous-unwind-tables",
 )
-# The module itself, which waits for Python all the time, is made small; the kernels are made fast.
-MODULE_FLAGS = ("-Os",)
 
 
 def contraction(deterministic: bool) -> str:
@@ -33,7 +31,6 @@ def cmake_files(settings: Settings) -> dict[str, str]:
     text = render(
         "CMakeLists.txt.j2",
         common_flags=COMMON_FLAGS,
-        module_flags=MODULE_FLAGS,
         isas=extra,
         models=settings.models,
         contraction=contraction,

@@ -65,6 +65,12 @@ def c_name(name: str) -> str:
     return clean
 
 
+def _without_numbers(buffer: Buffer) -> str:
+    """``h.0.qkv.weight`` as ``h.qkv.weight``: the kernel is that of every layer of its shape."""
+    parts = [part for part in buffer.name.split(".") if not part.isdigit()] if buffer.where != "input" else []
+    return ".".join(parts) or buffer.name
+
+
 class Emitter:
     """Collects the parameters and the run-once scalars of one kernel, and writes its expressions."""
 
@@ -89,7 +95,7 @@ class Emitter:
         known = self._params.get(id(buffer))
         if known is None:
             temporaries = sum(p.buffer.where == "work" for p in self._params.values())
-            name = f"t{temporaries}" if buffer.where == "work" else c_name(buffer.name)
+            name = f"t{temporaries}" if buffer.where == "work" else c_name(_without_numbers(buffer))
             while any(p.name == name for p in self._params.values()):
                 name += "_"
             known = self._params[id(buffer)] = Param(name, buffer, written)

@@ -17,7 +17,7 @@ from mlaot.ir.dims import Dim, Expr, Quotient, dim, names, nonnegative, substitu
 from mlaot.lower.program import Entry, Module, Shape
 
 # Entries whose result is a mean over the batch: of nothing it would be nan.
-MEANS = ("loss", "train_step", "accumulate")
+MEANS = ("loss", "train_step", "accumulate", "fit")
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from math import prod
 from mlaot.errors import MlaotError
 from mlaot.ir.types import DTYPES
 from mlaot.lower.extents import Extents, shown
+from mlaot.lower.fit import Fit, make_fit
 from mlaot.lower.methods import KINDS, c_text, is_scalar, methods, model_doc, render_stub, type_text
 from mlaot.lower.program import Entry, Module, Port, Slot
 from mlaot.render import render, template_text
@@ -27,9 +28,9 @@ ISA_LEVELS = {"base": 1, "v3": 3, "v4": 4}
 # What a module has besides its entries, and the names that its stub uses.
 RESERVED = (
     *("backward", "set_input", "zero_grad", "data", "grad", "save", "load", "info", "selftest", "Model", "Array"),
-    *("parameters", "gradients", "flat_parameters", "flat_gradients", "buffers"),
-    *("Any", "Buffer", "Iterator", "MappingProxyType", "PathLike", "Sequence", "TypeAlias", "TypeVar"),
-    *("bool", "bytes", "dict", "final", "float", "int", "memoryview", "overload", "property", "str", "tuple"),
+    *("fit", "parameters", "gradients", "flat_parameters", "flat_gradients", "buffers"),
+    *("Any", "Buffer", "Callable", "Iterator", "MappingProxyType", "PathLike", "Sequence", "TypeAlias", "TypeVar"),
+    *("bool", "bytes", "dict", "final", "float", "int", "memoryview", "object", "overload", "property", "str", "tuple"),
 )
 
 
@@ -85,6 +86,7 @@ def render_interface(module: Module) -> dict[str, str | bytes]:
     stem = module.name.rpartition(".")[2]
     weights, initial_at, scalars_at = pack_weights(module)
     trains = bool(of_kind(module, "parameter"))
+    fit = make_fit(module)
     context = {
         "module": module.name,
         "stem": stem,
@@ -93,15 +95,16 @@ def render_interface(module: Module) -> dict[str, str | bytes]:
         "attributes": (*(PARAMETERS if trains else ()), *(BUFFERS if of_kind(module, "buffer") else ())),
         "verbs": any(entry.name == "accumulate" for entry in module.entries),
         "split": any(entry.name == "accumulate" and entry.split for entry in module.entries),
+        "fit": fit,
         "module_doc": c_text(f"{module.name}: a model compiled by mlaot."),
         "model_doc": model_doc(module),
     }
-    found = methods(module, bool(scalar_offsets(module)))
+    found = methods(module, fit, bool(scalar_offsets(module)))
     prototypes = [f"{stem}_{kernel}_{isa}" for isa in module.isas for kernel in kernel_names(module)]
     module_text = render(
         "nn.c.j2",
         **context,
-        **tables(module, stem),
+        **tables(module, fit, stem),
         methods=found,
         initial_at=initial_at,
         initial_bytes=len(module.initial),
@@ -230,12 +233,13 @@ def scalar_runs(module: Module) -> list[tuple[int, int, int]]:
 # -------------------------------------------------------------------------------------------------------------- tables
 
 
-def tables(module: Module, stem: str) -> dict[str, object]:
+def tables(module: Module, fit: Fit | None, stem: str) -> dict[str, object]:
     """The tables of the C file, row by row as C initialisers."""
     ports = [port for entry in module.entries for port in (*entry.inputs, *entry.outputs)]
     ranks = [len(port.shape) for port in ports] + [len(slot.shape) for slot in module.slots]
     kernels = kernel_names(module)
-    extents = Extents(module)
+    whole = module if fit is None else fit.added_to(module)
+    extents = Extents(whole)
     dims = extents.dims
     isas = sorted(module.isas, key=lambda isa: ISA_LEVELS[isa])
     return {
@@ -249,8 +253,10 @@ def tables(module: Module, stem: str) -> dict[str, object]:
         "max_rank": max([2, *ranks]),
         "max_inputs": max([2, *(len(entry.inputs) for entry in module.entries)]),
         "max_outputs": max([2, *(len(entry.outputs) for entry in module.entries)]),
-        "entries": [entry_row(module, extents, entry) for entry in module.entries],
-        "entry_names": ", ".join(f"ENTRY_{entry.name}" for entry in module.entries),
+        "entries": [entry_row(module, extents, entry) for entry in whole.entries],
+        "entry_names": ", ".join(f"ENTRY_{entry.name}" for entry in whole.entries),
+        "rows": extents.number(fit.rows) if fit is not None and not fit.refusal else 0,
+        "examples": extents.number(fit.examples) if fit is not None and not fit.refusal else 0,
         "kernels": kernels,
         "isas": [
             {
@@ -282,6 +288,7 @@ def entry_row(module: Module, extents: Extents, entry: Entry) -> dict[str, objec
     """An entry for the template; C has no empty tables, hence the zeros."""
     solves = [f"{{{s.input}, {s.axis}, {s.extent}, {s.dim}}}" for s in extents.solves(entry)]
     bounds = [f"{{{bound.extent}, {bound.least}}}" for bound in extents.bounds(entry)]
+    kernel = {"fit": "train_step"}.get(entry.name, f"{entry.name}_forward" if entry.split else entry.name)
     return {
         "name": entry.name,
         "ports": [port_row(extents, port) for port in (*entry.inputs, *entry.outputs)] or ["{0}"],
@@ -293,7 +300,7 @@ def entry_row(module: Module, extents: Extents, entry: Entry) -> dict[str, objec
         "bound_count": len(bounds),
         "tile": entry.tile,
         "scalar": "true" if is_scalar(entry) else "false",
-        "kernel": kernel_names(module).index(f"{entry.name}_forward" if entry.split else entry.name),
+        "kernel": kernel_names(module).index(kernel),
         "workspace": entry.workspace,
         "work": entry.work,
     }

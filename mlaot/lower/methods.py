@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from mlaot.ir.types import DTYPES
 from mlaot.lower.extents import shown
+from mlaot.lower.fit import Fit
 from mlaot.lower.program import Entry, Module, Port, Shape
 from mlaot.render import render
 
@@ -40,10 +41,12 @@ FAST = {
 }
 
 
-def methods(module: Module, scalars: bool) -> list[Method]:
+def methods(module: Module, fit: Fit | None, scalars: bool) -> list[Method]:
     """The functions of the module, which are also the methods of Model; ``scalars``: of a model of scalars."""
     verbs = any(entry.name == "accumulate" for entry in module.entries)
     found = [entry_method(entry, verbs) for entry in module.entries if entry.name != "accumulate"]
+    if fit is not None:
+        found.append(fit_method(fit))
     for entry in module.entries:
         if entry.name == "accumulate":
             found += verb_methods(entry)
@@ -156,6 +159,26 @@ def verb_methods(accumulate: Entry) -> list[Method]:
         ),
         no_argument_method("backward", "Add the gradients of what forward() computed to `gradients`."),
     ]
+
+
+def fit_method(fit: Fit) -> Method:
+    """The method ``fit``."""
+    ports = ", ".join(plain_port(port) for port in fit.entry.inputs)
+    typed = ", ".join(typed_port(port) for port in fit.entry.inputs)
+    batch = fit.batch
+    doc = (
+        "train_step on one batch of the examples after the other, a last smaller one included, for some epochs; the "
+        f"mean loss of the last.\n\n{entry_types(fit.entry)}\n\n"
+        "shuffle: each epoch takes the examples in an order of its own, which depends on seed alone.\n"
+        "callback(done, total, loss): the examples done of all epochs', and the mean loss of this epoch so far; about "
+        "every 0.1 s and at the end of each epoch. It may use the model; an exception ends the training."
+    )
+    line = (
+        f"def fit({typed}, *, batch: int = {batch}, epochs: int = 1, shuffle: bool = True, seed: int = 0, "
+        "callback: Callable[[int, int, float], object] | None = None) -> float: ..."
+    )
+    signature = f", /, {ports}, *, batch={batch}, epochs=1, shuffle=True, seed=0, callback=None"
+    return Method("fit", signature, c_text(doc), (line,), **FAST)
 
 
 def no_argument_method(name: str, doc: str) -> Method:

@@ -30,11 +30,14 @@ from mlaot.lower.vectors import helpers
 from mlaot.ops.random import LN2, LOG_SERIES, SQRT_HALF, WICHURA
 from mlaot.render import render
 
+# Each distinct kernel: by its template and its text without names of buffers, its name and its text.
+Bodies = dict[tuple[str, str], tuple[str, str]]
+
 
 def kernels_file(program: Program, stem: str, isa: Isa) -> str:
     """The C file of ``program`` for ``isa``."""
     isa = replace(isa, deterministic=program.module.deterministic)
-    bodies: dict[tuple[str, str], str] = {}
+    bodies: Bodies = {}
     entries = []
     for procedure in program.procedures:
         parts = [("", procedure.steps)]
@@ -48,7 +51,7 @@ def kernels_file(program: Program, stem: str, isa: Isa) -> str:
             name = f"{stem}_{procedure.entry.name}{suffix}_{isa.name}"
             lines = [*_dims(program.module, calls), *calls]
             entries.append({"name": name, "lines": lines, "doc": procedure.entry.doc})
-    kernels_text = [text.replace("NAME(", f"{name}(", 1) for (_, text), name in bodies.items()]
+    kernels_text = [text.replace("NAME(", f"{name}(", 1) for name, text in bodies.values()]
     text = "\n".join(kernels_text)
     preamble = "\n".join(part for part in (helpers(text, isa), integer_helpers(text), *others(text)) if part)
     return render(
@@ -73,7 +76,7 @@ class _Place:
     offsets: dict[int, Dim]  # id of a work buffer: its byte offset
 
 
-def _calls(steps: Iterable[Step], place: _Place, bodies: dict[tuple[str, str], str]) -> list[str]:
+def _calls(steps: Iterable[Step], place: _Place, bodies: Bodies) -> list[str]:
     """The statements of some steps: calls of kernels, whose texts go into ``bodies``, and the control flow around."""
     lines: list[str] = []
     for step in steps:
@@ -96,9 +99,16 @@ def _calls(steps: Iterable[Step], place: _Place, bodies: dict[tuple[str, str], s
         else:
             arguments, signature = _parameters(step, place)
             text = _used(_kernel_text(step, "NAME", signature, place.isa), signature)
-            name = bodies.setdefault((step.template, text), f"{step.template}{len(bodies)}_{place.isa.name}")
+            key = step.template, _anonymous(text, step.params)
+            name, _ = bodies.setdefault(key, (f"{step.template}{len(bodies)}_{place.isa.name}", text))
             lines.append(f"{name}({arguments});")
     return lines
+
+
+def _anonymous(text: str, params: Iterable[Param]) -> str:
+    """A kernel's text whatever its buffers are called: layers of one shape share their code."""
+    numbers = {param.name: f"@{i}" for i, param in enumerate(params)}
+    return re.sub(r"\b[A-Za-z_]\w*\b", lambda match: numbers.get(match[0], match[0]), text)
 
 
 def _used(text: str, signature: str) -> str:

@@ -196,6 +196,8 @@ CALLS = [
     ("shapes", "nn.odd([1, 2, 3]); nn.three([1, 2]); nn.answer(); nn.grid([], [1])", "nn.both([1, 2, 3, 4], [1])"),
     ("shapes", "nn.windows([1, 2, 3])", "nn.windows([1])"),
     ("cache", "nn.push([1, 2]); nn.Model().buffers['table'].tolist(); nn.clear()", "memoryview(nn.buffers['table'])"),
+    ("fit", "nn.fit([[1, 2, 3]] * 3, [0, 1, 0], batch=2, callback=max)", "nn.fit([[1, 2, 3]], [0], callback=[].index)"),
+    ("fit", "nn.fit([[1, 2, 3]] * 90, [1] * 90, shuffle=False)", "nn.fit([[1, 2, 3]] * 90, [1] * 89 + [2])"),
     ("momentum", "nn.set_input([1, 2]); nn.forward(); nn.backward(); nn.update(); nn.seen()", "nn.train_step([[]])"),
 ]
 
@@ -258,6 +260,7 @@ calls = [
     lambda: load("fit"), lambda: load("affine"), lambda: load("cache"), lambda: cache.push([1, 2]),
     lambda: shapes.three([1, 2]), lambda: shapes.both([1], [1]), lambda: shapes.answer(),
     lambda: momentum.save("state.tmp"), lambda: momentum.load("state.tmp"),
+    lambda: fit.fit([[1, 2, 3]] * 300, [1] * 300, batch=100, callback=max),
 ]
 failed = 0
 for call in calls:
@@ -436,6 +439,8 @@ out = affine.forward([[1, 2.0]], out=bytearray(12))
 out.append(1)
 picked, narrow = affine.pick([1.0], index=0, flag=True)
 loss: float = fit.train_step([1, 2, 3], 1, lr=0.5) + fit.Model().loss() + fit.data(0)
+loss += fit.fit([[1, 2, 3]], [1], batch=1, epochs=2, seed=3, callback=lambda done, total, loss: print(done / total))
+loss = fit.Model().fit([[1, 2, 3]], [1], 0.5, shuffle=False)
 fit.forward().tolist(), fit.Model().forward([1, 2, 3]).shape[0]
 fit.set_input([1, 2, 3], 0)
 fit.update()
