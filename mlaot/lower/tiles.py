@@ -239,6 +239,8 @@ class _Tile:
         self.along_sum, self.sets = tiles.along_sum, tiles.plan.sets
         self.tiled = [*tiles.rows, *tiles.columns, *([] if tiles.along_sum else [tiles.kernel.lanes])]
         self.at, self.rows, self.columns, self.names, self.piece = at, rows, columns, names, piece
+        ends = max(point.get(tiles.kernel.lanes, 0) for point in columns)
+        self.at_end = [point.get(tiles.kernel.lanes, 0) == ends for point in columns]  # along the lanes
         self.counts = [len({point[name] for point in (*rows, *columns) if name in point}) for name in self.tiled]
 
     def _moved(self, at: Mapping[str, Place], offsets: Mapping[str, int]) -> dict[str, Place]:
@@ -294,7 +296,7 @@ class _Tile:
         else:
             pointer = operand.name if where == "0" else f"{operand.name} + {where}"
             partial = rest
-            if not self.along_sum and self.piece is not None and column == len(self.columns) - 1:
+            if not self.along_sum and self.piece is not None and self.at_end[column]:
                 partial = self.piece.rest
             if partial is None or (operand.padded and not self.along_sum):
                 text = f"load_{self.vector}({pointer})"
@@ -345,8 +347,7 @@ class _Tile:
             yield from self._finish_in_loops(cells, lines)
             return
         for r, c in cells:
-            is_last = c == len(self.columns) - 1
-            rest = self.piece.rest if self.piece is not None and is_last else None
+            rest = self.piece.rest if self.piece is not None and self.at_end[c] else None
             at = self._moved({}, {**self.rows[r], **self.columns[c]})
             text = self._put(self.kernel.epilogue if rest is None else self.kernel.rest, self.names[r][c], at, rest)
             yield from (text if len(text) < 2 else [Nest("{", tuple(text))])
