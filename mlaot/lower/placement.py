@@ -15,7 +15,7 @@ from mlaot.lower.layout import times
 from mlaot.lower.program import Buffer
 from mlaot.ops import elementwise as ew
 from mlaot.ops import structure as st
-from mlaot.ops.kinds import base_of, is_view
+from mlaot.ops.kinds import base_of, is_side_by_side, is_view
 
 Stores = dict[Node, list[Buffer]]
 
@@ -84,9 +84,22 @@ def _of_stack(node: Node, buffer: Buffer) -> list[Buffer]:
     return [part_of(buffer, shape, strides, times(buffer.strides[axis], i), dense=dense) for i in range(len(node.args))]
 
 
+def _of_fold(node: Node, buffer: Buffer) -> list[Buffer]:
+    """The windows of the result."""
+    if not is_side_by_side(node):
+        return []
+    rank, axes, sizes = node.type.rank, node.attrs["axes"], node.attrs["sizes"]
+    steps = dict(zip(axes, sizes, strict=True))
+    outer = [times(s, steps.get(i, 1)) for i, s in enumerate(buffer.strides)]
+    strides = (*outer, *[buffer.strides[a] for a in axes])
+    assert len(strides) == rank + len(axes)
+    return [part_of(buffer, node.arg(0).type.shape, strides, 0, dense=True)]
+
+
 PARTS: dict[str, Callable[[Node, Buffer], list[Buffer]]] = {
     "concat": _of_concat,
     "stack": _of_stack,
+    "fold": _of_fold,
     "copy": lambda _, buffer: [buffer],
 }
 

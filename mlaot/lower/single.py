@@ -15,6 +15,7 @@ from mlaot.lower.fuse import Group
 from mlaot.lower.layout import Access, atom, linear, times
 from mlaot.lower.program import Buffer, Plain
 from mlaot.ops.indexing import scatter
+from mlaot.ops.kinds import is_side_by_side
 
 Table = tuple[str, tuple[int, ...]]
 Lines = list[str]
@@ -217,6 +218,8 @@ def _fold(w: _Writer) -> Lines:
     for axis, k, stride, dilation in zip(axes, inside, w.attrs["strides"], w.attrs["dilations"], strict=True):
         terms[axis] = (at[axis], times(w.out.strides[axis], stride))
         terms.append((k, times(w.out.strides[axis], dilation)))
+    if is_side_by_side(w.node):
+        return nest(at, shape, [f"{w.name}[{linear(terms)}] = {w.read(0, at)};"])
     return w.fill("0") + nest(at, shape, [f"{w.name}[{linear(terms)}] += {w.read(0, at)};"])
 
 

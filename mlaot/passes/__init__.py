@@ -26,6 +26,7 @@ from mlaot.passes import (
     freeze,
     hoist,
     legalize,
+    pooling,
     prune,
     raise_tensors,
     reciprocal,
@@ -127,6 +128,7 @@ PIPELINE: tuple[Stage, ...] = (
     each(canonical.canonical),
     widen_ports,
     each(widen.widen),
+    each(pooling.pooling),
     each(examples_last.examples_last),
     each(legalize.legalize),
 )

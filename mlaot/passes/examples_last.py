@@ -14,12 +14,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from mlaot.ir import Graph, Node, Subgraph, Type
+from mlaot.ir import Graph, Node, Type
 from mlaot.ops import elementwise as ew
 from mlaot.ops import reduction as red
 from mlaot.ops import structure as st
 from mlaot.ops.base import batch_elementwise
-from mlaot.ops.control import scan
 from mlaot.ops.indexing import gather
 from mlaot.ops.kinds import REDUCTIONS
 from mlaot.passes import example_tiles
@@ -28,26 +27,24 @@ LEAST = 4  # the rank from which on a value is an image or its windows: examples
 
 
 def examples_last(graph: Graph) -> None:
-    """Rewrite the bodies of loops over tiles of examples."""
-    for node in graph.nodes():
-        if node.op is scan and node.attrs["body"].graph.name == example_tiles.NAME:
-            body = node.attrs["body"]
-            better = Subgraph.of(body.graph.name, body.inputs, _Body(body.graph).results)
-            graph.forward(node, graph.add(scan, node.args, {**node.attrs, "body": better}))
+    """Rewrite the body of a loop over tiles of examples."""
+    if graph.name == example_tiles.NAME:
+        found = _Body(graph).results()
+        graph.outputs = dict(zip(graph.outputs, found, strict=True))
 
 
 class _Body:
     """A body whose nodes are made again: each has a copy, with the examples first or last."""
 
-    def __init__(self, old: Graph) -> None:
-        self.old = old
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
         self.tiled: set[Node] = set()  # whose first axis is the examples
-        self.copies: dict[Node, Node] = {}
+        self.copies = {node: node for node in graph.inputs.values()}
         self.turned: set[Node] = set()  # whose copy has the examples last
 
-    def results(self, new: Graph, args: Sequence[Node]) -> list[Node]:
-        self.copies = dict(zip(self.old.inputs.values(), args, strict=True))
-        for node in self.old.nodes():
+    def results(self) -> list[Node]:
+        """The outputs of the graph, made of copies."""
+        for node in self.graph.nodes():
             if node in self.copies:
                 continue
             if self._leads_with_examples(node):
@@ -55,10 +52,10 @@ class _Body:
             rule = RULES.get(node.op) or (_elementwise if node.op.batch is batch_elementwise else None)
             made = rule(self, node) if rule is not None and self._concerns(node) else None
             if made is None:
-                self.copies[node] = new.add(node.op, [self.first(a) for a in node.args], node.attrs)
+                self.copies[node] = self.graph.add(node.op, [self.first(a) for a in node.args], node.attrs)
             else:
                 self.copies[node] = made
-        return [self.first(node) for node in self.old.outputs.values()]
+        return [self.first(node) for node in self.graph.outputs.values()]
 
     def _leads_with_examples(self, node: Node) -> bool:
         if not isinstance(node.type, Type) or node.type.shape[:1] != (example_tiles.TILE,):
