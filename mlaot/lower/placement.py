@@ -40,7 +40,8 @@ def place(
         base, found = base_of(node.arg(i)), _unviewed(node.arg(i), part)
         if found is None or base not in home or base in fixed or not base.type.rank:
             continue
-        if (node.op is ew.copy or home[base].kind == "single") and read[base] != [node]:
+        is_copied = home[base].kind == "single" and base.op is not st.fold
+        if (node.op is ew.copy or is_copied) and read[base] != [node]:
             continue
         places.setdefault(base, {})[i] = found
     for base, found_at in places.items():
@@ -88,18 +89,29 @@ def _of_fold(node: Node, buffer: Buffer) -> list[Buffer]:
     """The windows of the result."""
     if not is_side_by_side(node):
         return []
-    rank, axes, sizes = node.type.rank, node.attrs["axes"], node.attrs["sizes"]
-    steps = dict(zip(axes, sizes, strict=True))
+    axes = node.attrs["axes"]
+    steps = dict(zip(axes, node.attrs["sizes"], strict=True))
     outer = [times(s, steps.get(i, 1)) for i, s in enumerate(buffer.strides)]
     strides = (*outer, *[buffer.strides[a] for a in axes])
-    assert len(strides) == rank + len(axes)
     return [part_of(buffer, node.arg(0).type.shape, strides, 0, dense=True)]
+
+
+def _of_pad(node: Node, buffer: Buffer) -> list[Buffer]:
+    """What is inside of the padding, where rows stay as long as they are."""
+    low, high, interior = (node.attrs[key] for key in ("low", "high", "interior"))
+    if any(interior) or low[-1:] != (0,) or high[-1:] != (0,):
+        return []
+    start: Dim = 0
+    for stride, n in zip(buffer.strides, low, strict=True):
+        start = times(stride, n) + start
+    return [part_of(buffer, node.arg(0).type.shape, buffer.strides, start, dense=buffer.dense)]
 
 
 PARTS: dict[str, Callable[[Node, Buffer], list[Buffer]]] = {
     "concat": _of_concat,
     "stack": _of_stack,
     "fold": _of_fold,
+    "pad": _of_pad,
     "copy": lambda _, buffer: [buffer],
 }
 

@@ -205,9 +205,25 @@ def _slice_of(at: Sequence[str], low: Sequence[Dim], steps: Sequence[int], strid
 
 
 def _pad(w: _Writer) -> Lines:
+    if 0 in w.placed:
+        return _borders(w)
     steps, at = [n + 1 for n in w.attrs["interior"]], indices(w.arg(0).type.shape)
     place = f"{w.name}[{_slice_of(at, w.attrs['low'], steps, w.out.strides)}]"
     return w.fill(w.emit.value(w.arg(1), ())) + nest(at, w.arg(0).type.shape, [f"{place} = {w.read(0, at)};"])
+
+
+def _borders(w: _Writer) -> Lines:
+    """The padding alone: before and after the elements of each axis, from the first axis on."""
+    low, high, inner = list(w.attrs["low"]), list(w.attrs["high"]), w.arg(0).type.shape
+    value, ones, lines = w.emit.value(w.arg(1), ()), [1] * len(inner), []
+    for axis, n in enumerate(inner):
+        for first, size in ((0, low[axis]), (low[axis] + n, high[axis])):
+            if size != 0:
+                rest = w.node.type.shape[axis + 1 :]
+                shape, starts = (*inner[:axis], size, *rest), [*low[:axis], first, *[0] * len(rest)]
+                at = indices(shape)
+                lines += nest(at, shape, [f"{w.name}[{_slice_of(at, starts, ones, w.out.strides)}] = {value};"])
+    return lines
 
 
 def _fold(w: _Writer) -> Lines:
@@ -239,8 +255,9 @@ def _gather(w: _Writer) -> Lines:
     if "inside" in value:  # not all elements are the same
         lines = _index(w, w.at[:rank], size)
         lines.append(f"const ptrdiff_t inside = e < 0 ? 0 : e < {atom(size)} ? e : {atom(size - 1)};")
-    lines.append(f"{w.element(w.at)} = {value if isinstance(size, int) else f'{atom(size)} > 0 ? {value} : 0'};")
-    return nest(w.at, w.node.type.shape, lines)
+    copied = f"{w.element(w.at)} = {value if isinstance(size, int) else f'{atom(size)} > 0 ? {value} : 0'};"
+    shape = w.node.type.shape
+    return nest(w.at[:rank], shape[:rank], [*lines, *nest(w.at[rank:], shape[rank:], [copied])])
 
 
 def _scatter(w: _Writer) -> Lines:
