@@ -172,7 +172,7 @@ class _ContractionBuilder:
                 along = self.out.index(label)
                 if label == panel or all(b.strides[along] == 1 for b in self.stored):
                     yield self._kernel(label, vectors)
-            elif all(vectors) and len(vectors) == 2:
+            elif all(vectors) and (len(vectors) == 2 or self.node.op is red.sum_):
                 yield self._kernel(label, vectors)
 
     def _is_vector(self, read: _Read, label: str) -> bool:

@@ -32,7 +32,7 @@ from mlaot.ops.kinds import (
 from mlaot.ops.winograd import TRANSFORMS, products_of
 
 MOST = 400  # nodes of a group: compilers grow faster than linearly with the length of a function
-AGAIN = (ew.step,)  # computed again by each reader of a value that is in memory, rather than stored beside it
+AGAIN = (ew.step, ew.is_equal)  # computed again by each reader of values in memory, rather than stored beside them
 CHEAP = (ew.add, ew.sub, ew.mul, ew.neg, ew.cast, ew.relu, ew.step, ew.maximum, ew.minimum, st.one_hot)
 
 
@@ -254,11 +254,11 @@ def full_shape(group: Group) -> tuple[Dim, ...]:
 
 
 def _sources(node: Node, again: set[Node]) -> list[tuple[Node, Node]]:
-    """Each argument as it is read, and the value behind it; for what is computed again, those of its argument."""
-    found = []
+    """Each argument as it is read, and the value behind it; for what is computed again, those of its arguments."""
+    found: list[tuple[Node, Node]] = []
     for a in arguments(node):
         base = base_of(a)
-        found.append((base.arg(0), base_of(base.arg(0))) if base in again else (a.find(), base))
+        found += _sources(base, again) if base in again else [(a.find(), base)]
     return found
 
 

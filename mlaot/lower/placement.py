@@ -15,7 +15,7 @@ from mlaot.lower.layout import times
 from mlaot.lower.program import Buffer
 from mlaot.ops import elementwise as ew
 from mlaot.ops import structure as st
-from mlaot.ops.kinds import base_of, is_view, puts_in_ones
+from mlaot.ops.kinds import base_of, is_side_by_side, is_view, puts_in_ones
 
 Stores = dict[Node, list[Buffer]]
 SHORT = 8  # so few elements a row may be scattered
@@ -47,7 +47,7 @@ def place(
         if found is None or base not in home or base in fixed | merged or not base.type.rank:
             continue
         is_single = home[base].kind == "single"
-        if (node.op is ew.copy or is_single) and read[base] != [node]:
+        if (node.op is ew.copy or (is_single and base.op is not st.fold)) and read[base] != [node]:
             continue
         if home[base].nodes[0].op in (st.pad, st.take, st.put_add):  # these write more than once, or by tables
             continue
@@ -95,6 +95,17 @@ def _of_stack(node: Node, buffer: Buffer) -> list[Buffer]:
     return [part_of(buffer, shape, strides, times(buffer.strides[axis], i), dense=dense) for i in range(len(node.args))]
 
 
+def _of_fold(node: Node, buffer: Buffer) -> list[Buffer]:
+    """The windows of the result."""
+    if not is_side_by_side(node):
+        return []
+    axes = node.attrs["axes"]
+    steps = dict(zip(axes, node.attrs["sizes"], strict=True))
+    outer = [times(s, steps.get(i, 1)) for i, s in enumerate(buffer.strides)]
+    strides = (*outer, *[buffer.strides[a] for a in axes])
+    return [part_of(buffer, node.arg(0).type.shape, strides, 0, dense=True)]
+
+
 def _of_pad(node: Node, buffer: Buffer) -> list[Buffer]:
     start: Dim = 0
     for first, stride in zip(node.attrs["low"], buffer.strides, strict=True):
@@ -106,6 +117,7 @@ def _of_pad(node: Node, buffer: Buffer) -> list[Buffer]:
 PARTS: dict[str, Callable[[Node, Buffer], list[Buffer]]] = {
     "concat": _of_concat,
     "stack": _of_stack,
+    "fold": _of_fold,
     "pad": _of_pad,
     "copy": lambda _, buffer: [buffer],
 }

@@ -15,6 +15,7 @@ from mlaot.lower.fuse import Group
 from mlaot.lower.layout import Access, atom, linear, times
 from mlaot.lower.program import Buffer, Plain
 from mlaot.ops.indexing import scatter
+from mlaot.ops.kinds import is_side_by_side
 
 SEVERAL_TIMES = ("scatter", "fold", "put_add")  # rounds of their loops may write to the same element
 Table = tuple[str, tuple[int, ...]]
@@ -249,6 +250,8 @@ def _fold(w: _Writer) -> Lines:
     for axis, k, stride, dilation in zip(axes, inside, w.attrs["strides"], w.attrs["dilations"], strict=True):
         terms[axis] = (at[axis], times(w.out.strides[axis], stride))
         terms.append((k, times(w.out.strides[axis], dilation)))
+    if is_side_by_side(w.node):
+        return nest(at, shape, [f"{w.name}[{linear(terms)}] = {w.read(0, at)};"])
     return w.fill("0") + nest(at, shape, [f"{w.name}[{linear(terms)}] += {w.read(0, at)};"])
 
 
@@ -268,8 +271,9 @@ def _gather(w: _Writer) -> Lines:
     if "inside" in value:  # not all elements are the same
         lines = _index(w, w.at[:rank], size)
         lines.append(f"const ptrdiff_t inside = e < 0 ? 0 : e < {atom(size)} ? e : {atom(size - 1)};")
-    lines.append(f"{w.element(w.at)} = {value if isinstance(size, int) else f'{atom(size)} > 0 ? {value} : 0'};")
-    return nest(w.at, w.node.type.shape, lines)
+    copied = f"{w.element(w.at)} = {value if isinstance(size, int) else f'{atom(size)} > 0 ? {value} : 0'};"
+    shape = w.node.type.shape
+    return nest(w.at[:rank], shape[:rank], [*lines, *nest(w.at[rank:], shape[rank:], [copied])])
 
 
 def _scatter(w: _Writer) -> Lines:

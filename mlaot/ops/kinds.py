@@ -155,6 +155,17 @@ def is_narrow(shape: Sequence[Dim]) -> bool:
     return len(shape) > 2 and isinstance(shape[-1], int) and shape[-1] < 8
 
 
+def is_side_by_side(fold: Node) -> bool:
+    """Whether each element of a fold is in one window: those begin where their neighbours end."""
+    axes, sizes, strides, dilations, shape = (
+        fold.attrs[key] for key in ("axes", "sizes", "strides", "dilations", "shape")
+    )
+    places = fold.arg(0).type.shape
+    return sizes == strides and all(
+        shape[a] == places[a] * k and (d == 1 or k == 1) for a, k, d in zip(axes, sizes, dilations, strict=True)
+    )
+
+
 def is_reduction(node: Node) -> bool:
     """Reductions of floating-point numbers in vectors: along rows that are long enough, along columns, of windows."""
     if node.op not in REDUCTIONS or node.type.dtype.name not in VECTORS:

@@ -20,6 +20,8 @@ from mlaot.passes import (
     contract,
     convolution,
     entries,
+    example_tiles,
+    examples_last,
     flatten_sums,
     fold,
     freeze,
@@ -27,6 +29,7 @@ from mlaot.passes import (
     hoist,
     legalize,
     masked_rows,
+    pooling,
     prune,
     raise_tensors,
     reciprocal,
@@ -76,10 +79,13 @@ def split_scalars(module: Module, traced: Traced) -> None:
 
 
 def add_batch(module: Module, traced: Traced) -> None:
-    """The dimension ``batch`` for a model declared on one example."""
+    """The dimension ``batch`` for a model declared on one example; for some, the same model of a tile of examples too."""
     if traced.per_example:
-        for name, graph in module.graphs.items():
-            module.graphs[name] = batch(graph, dim("batch"), module.slots)
+        training = module.graphs.get("training", module.graphs["model"])
+        tiled = module.trains and example_tiles.fits(training)
+        tiles = {"tile": batch(training, example_tiles.TILE, module.slots)} if tiled else {}
+        batched = {name: batch(graph, dim("batch"), module.slots) for name, graph in module.graphs.items()}
+        module.graphs = batched | tiles
 
 
 def freeze_weights(module: Module, traced: Traced) -> None:
@@ -156,6 +162,8 @@ PIPELINE: tuple[Stage, ...] = (
     forget_weights,
     widen_ports,
     each(widen.widen),
+    each(pooling.pooling),
+    each(examples_last.examples_last),
     each(legalize.legalize),
 )
 

@@ -28,6 +28,7 @@ from mlaot.ir.types import BY_NUMPY
 from mlaot.ops import elementwise as ew
 from mlaot.ops import reduction as red
 from mlaot.ops import structure as st
+from mlaot.passes import example_tiles
 from mlaot.transforms.differentiate import differentiate
 
 Parts = tuple[Graph, dict[Node, Node]]
@@ -40,6 +41,7 @@ def entries(module: Module, arguments: Iterable[str] = (), optimizer: Optimizer 
     """
     model = module.graphs.pop("model")
     training = module.graphs.pop("training", model)
+    tile = module.graphs.pop("tile", None)
     others = dict(module.graphs)
     module.graphs.clear()
     outputs = _results(model)
@@ -51,7 +53,7 @@ def entries(module: Module, arguments: Iterable[str] = (), optimizer: Optimizer 
             state = optimizer.init(module.parameters)
             module.state |= {OPTIMIZER + name: np.asarray(value) for name, value in state.items()}
         module.graphs["loss"] = _loss(module, model, model.outputs["loss"].find())
-        module.graphs["train_step"] = _train_step(module, training, optimizer)
+        module.graphs["train_step"] = _train_step(module, training, tile, optimizer)
         module.graphs["accumulate"] = _accumulate(module, training)
         module.graphs["update"] = _update(module, training, optimizer)
     module.graphs |= others
@@ -117,8 +119,12 @@ def _differentiated(module: Module, model: Graph, name: str) -> tuple[Graph, dic
     return graph, copies, mean, dict(zip(module.parameters, differentiate(mean, wanted), strict=True))
 
 
-def _train_step(module: Module, model: Graph, optimizer: Optimizer | None) -> Graph:
-    graph, _, mean, gradients = _differentiated(module, model, "train_step")
+def _train_step(module: Module, model: Graph, tile: Graph | None, optimizer: Optimizer | None) -> Graph:
+    if tile is None:
+        graph, _, mean, gradients = _differentiated(module, model, "train_step")
+    else:
+        graph, _ = copy_into(model, (), "train_step", keep=[key for key in model.inputs if key not in module.state])
+        mean, gradients = example_tiles.gradients(module, tile, graph.inputs)
     if optimizer is None:
         for name, gradient in gradients.items():
             if gradient.op is not st.broadcast or gradient.arg(0).op is not st.const:

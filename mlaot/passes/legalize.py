@@ -9,7 +9,7 @@ Reassociates: the order of a sum over several axes is fixed here.
 
 from __future__ import annotations
 
-from mlaot.ir import Graph, Node
+from mlaot.ir import Graph, Node, Type
 from mlaot.ops import Op
 from mlaot.ops import elementwise as ew
 from mlaot.ops import reduction as red
@@ -21,6 +21,7 @@ from mlaot.ops.winograd import TRANSFORMS
 from mlaot.passes.rewrite import Rule, rewrite
 
 CONTROL = (scan, while_, cond)
+VECTOR = 64  # bytes of the widest
 
 
 def last_axis_first(node: Node) -> Node | None:
@@ -28,7 +29,15 @@ def last_axis_first(node: Node) -> Node | None:
     axes, last = node.attrs["axes"], node.arg(0).type.rank - 1
     if not is_reduction(node) or len(axes) < 2 or last not in axes or is_narrow(node.arg(0).type.shape):
         return None
+    if node.op is red.sum_ and _is_whole(node.arg(0).type):
+        return None
     return node.op(node.op(node.arg(0), axes=(last,)), axes=tuple(a for a in axes if a != last))
+
+
+def _is_whole(x: Type) -> bool:
+    """Whether all rows are whole vectors, which one kernel adds up over any axes."""
+    row = x.shape[-1] if all(isinstance(d, int) for d in x.shape) else 1
+    return row * x.dtype.itemsize % VECTOR == 0
 
 
 def store_operands(node: Node) -> Node | None:

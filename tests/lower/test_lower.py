@@ -132,8 +132,8 @@ def test_a_long_sum_has_several_accumulators(isa: str) -> None:
         return x.sum(axis=-1), y.sum(axis=-1), np.exp(z).sum(axis=-1)
 
     text = kernels_file(compile_model(mlaot.model(sums), "m.nn", ("base",)), "nn", ISAS[isa])
-    kernels = text.split("static void ")[1:]
-    assert sorted(len(set(re.findall(r"v\d+_all\d*", kernel))) for kernel in kernels) == [1, 1, 4]
+    counts = [len(set(re.findall(r"v\d+_all\d*", kernel))) for kernel in text.split("static void ")[1:]]
+    assert sorted(filter(None, counts)) == [1, 1, 4]
 
 
 def test_softmax_over_a_dense_layer_is_two() -> None:
