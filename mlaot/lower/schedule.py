@@ -225,7 +225,7 @@ def _tile(kernel: Contraction, plan: Schedule, m: int, n: int, steps: float, alo
 def _streams(kernel: Contraction, plan: Schedule, m: int, n: int, steps: float, isa: Isa) -> float:
     """Cycles per step for the vectors that do not come from the nearest cache.
 
-    A block of columns is read again from there, if it fits, by the next rows: not if one tile has all rows.
+    A block of columns is read again from there, if it fits, by the next rows; panels are not if one tile has all rows.
     """
     itemsize = DTYPES[kernel.dtype].itemsize
     names = row_names(kernel)
@@ -236,7 +236,7 @@ def _streams(kernel: Contraction, plan: Schedule, m: int, n: int, steps: float, 
             count = -(-count // (isa.bytes // itemsize))  # of consecutive steps, one line serves several
         whole = prod(nominal(axis.size) for axis in (*kernel.out, *kernel.summed) if _moves(operand, axis)) * itemsize
         block = count * steps * isa.bytes
-        if whole > NEAREST and not (is_outer and block <= NEAREST and not (operand.vector and m == rows)):
+        if whole > NEAREST and not (is_outer and block <= NEAREST and not (operand.panels and m == rows)):
             far = whole > NEXT and not is_outer
             total += count * LINE[NEXT if far else NEAREST] * isa.bytes / 64
     return total

@@ -126,9 +126,8 @@ def test_the_gates_of_every_step_are_one_kernel(programs: dict[str, Program]) ->
 def test_a_step_is_one_kernel(programs: dict[str, Program]) -> None:
     """What it reads and what it writes: no gate is stored."""
     (kernel,) = gated(programs["lstm21"])
-    assert [p.name for p in kernel.params if p.written] == ["t0", "carry0_0", "out"]
+    assert sum(p.written for p in kernel.params) == 3  # the cell in place, the new state, the output
     (procedure,) = programs["lstm21"].procedures
-    (steps,) = [s for s in procedure.steps if isinstance(s, Steps)]
-    (loop,) = [s for s in steps.steps if isinstance(s, Loop)]
+    (loop,) = [s for steps in procedure.steps if isinstance(steps, Steps) for s in steps.steps if isinstance(s, Loop)]
     assert loop.steps == (kernel,)
     assert {operand.panels.width for operand in kernel.operands if operand.panels} == {16}
