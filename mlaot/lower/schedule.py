@@ -167,7 +167,7 @@ def _sets(kernel: Contraction) -> int:
     """
     lanes = next((axis.size for axis in kernel.out if axis.name == kernel.lanes), None)
     steps = kernel.summed[-1].size if kernel.summed else 0
-    if not isinstance(lanes, int) or not isinstance(steps, int) or kernel.combine != "sum" or is_light(kernel):
+    if not isinstance(lanes, int) or not isinstance(steps, int) or kernel.combine != "sum":
         return 1
     vectors = -(-lanes * DTYPES[kernel.dtype].itemsize // 64)
     return {1: 4, 2: 2}.get(vectors, 1) if steps >= 32 and len(kernel.operands) == 2 else 1

@@ -302,6 +302,19 @@ def test_every_model(name: str, libraries: dict[tuple[str, str], Library]) -> No
             assert not differing, (path, entry.name, dims, few, differing)
 
 
+@pytest.mark.parametrize("name", [name for name in models() if name.startswith("vector")])
+def test_an_example_alone_gives_what_it_gives_among_others(
+    name: str, libraries: dict[tuple[str, str], Library]
+) -> None:
+    """Whatever tiles the rows of a batch are cut into."""
+    (entry,) = entries(programs()[name])
+    x = numbers(entry.inputs[0], {"batch": 21}, np.random.default_rng(7), few=False)
+    for library in libraries.values():
+        together = library.call(name, "forward", {"x": x}, {"batch": 21})["out"]
+        alone = [library.call(name, "forward", {"x": x[i : i + 1]}, {"batch": 1})["out"] for i in range(21)]
+        assert plain(together) == plain(np.concatenate(alone))
+
+
 SESSION = """
 import hashlib, sys
 import numpy as np
