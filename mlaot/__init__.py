@@ -25,6 +25,7 @@ from mlaot.frontend.functions import (
     softmax,
     stop_gradient,
     top_k,
+    tree_ensemble,
 )
 from mlaot.frontend.gradients import grad, jvp, value_and_grad, vmap
 from mlaot.frontend.model import load, model
@@ -74,6 +75,7 @@ __all__ = [
     "stop_gradient",
     "top_k",
     "training",
+    "tree_ensemble",
     "u8",
     "u16",
     "u32",

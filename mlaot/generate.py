@@ -33,17 +33,37 @@ def generate(settings: Settings, project: Path, out: Path) -> None:
     for model in settings.models:
         declared = load_model(settings, model)
         with located(declared):
-            program = compile_model(declared, model.module, settings.isa, deterministic=model.deterministic)
+            program = compile_model(
+                declared,
+                model.module,
+                settings.isa,
+                deterministic=model.deterministic,
+                winograd=model.winograd,
+                threads=settings.threads,
+            )
             files |= {f"{model.module}/{name}": content for name, content in program_files(program).items()}
     files |= cmake_files(settings)
     write(files, out)
 
 
-def compile_model(model: Any, module: str, isas: tuple[str, ...], *, deterministic: bool = False) -> Program:
-    """A declared model to its program; ``deterministic``: one that gives the same bits on all of ``isas``."""
+def compile_model(
+    model: Any,
+    module: str,
+    isas: tuple[str, ...],
+    *,
+    deterministic: bool = False,
+    winograd: str = "F2",
+    threads: int = 1,
+) -> Program:
+    """A declared model to its program.
+
+    ``deterministic``: one that gives the same bits on all of ``isas``; ``winograd`` and ``threads`` are the settings of
+    these names.
+    """
     with no_collection():
         traced = trace(model)
-        return lower(passes.run(module, traced), isas, deterministic=deterministic)
+        graphs = passes.run(module, traced, winograd=winograd)
+        return lower(graphs, isas, deterministic=deterministic, threads=threads)
 
 
 @contextmanager

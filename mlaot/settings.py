@@ -5,11 +5,13 @@ source = "src"                    # folder that holds the model module and the p
 requires = ["torch"]              # what tracing needs besides mlaot
 isa = ["base", "v3", "v4"]        # instruction sets compiled on x86-64; the CPU chooses at import
 deterministic = false             # the same bits on every instruction set, with every compiler
+threads = 1                       # how many threads a call may use unless told otherwise; 0: as many as CPUs
 
 [tool.mlaot.models.nn]
 model = "model:digits"            # module:attribute, imported at build time only
 module = "digits.nn"              # the extension module; "<project>.<table key>" unless given
 deterministic = true              # for this model
+winograd = "F2"                   # largest tiles of 3x3 convolutions: "F2", "F4" (a digit less accurate) or "off"
 """
 
 from __future__ import annotations
@@ -27,6 +29,7 @@ from typing import Any
 from mlaot.errors import MlaotError
 
 ISAS = ("base", "v3", "v4")
+WINOGRAD = ("F2", "F4", "off")
 FILE = "pyproject.toml"
 MODEL = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*")
 MODULE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+", re.ASCII)  # ASCII: the last part names C functions
@@ -37,12 +40,14 @@ class Model:
     """One ``[tool.mlaot.models.<name>]``: where the model is declared and which extension module it becomes.
 
     ``deterministic``: the module gives the same bits on every instruction set.
+    ``winograd``: the largest tiles in which 3x3 convolutions with fixed weights may be computed.
     """
 
     name: str
     model: str
     module: str
     deterministic: bool = False
+    winograd: str = "F2"
 
     @property
     def package(self) -> str:
@@ -65,6 +70,7 @@ class Settings:
     isa: tuple[str, ...]
     models: tuple[Model, ...]
     backend: str = "mlaot.build"
+    threads: int = 1
 
     def packages(self, project: Path) -> tuple[str, ...]:
         """The project's own packages that belong into the wheel, as folders relative to the project."""
@@ -93,7 +99,7 @@ def load_settings(project: Path) -> Settings:
     if tool is None:
         raise MlaotError(f"no [tool.mlaot] in {FILE}; expected a table [tool.mlaot.models.<name>] with a key 'model'")
     check_table(tool, "[tool.mlaot]")
-    check_keys(tool, ("source", "requires", "isa", "deterministic", "models"), "[tool.mlaot]")
+    check_keys(tool, ("source", "requires", "isa", "deterministic", "threads", "models"), "[tool.mlaot]")
     models = tool.get("models", {})
     check_table(models, "[tool.mlaot.models]")
     if not models:
@@ -108,6 +114,7 @@ def load_settings(project: Path) -> Settings:
         isa=read_isa(tool),
         models=tuple(read_model(key, value, name, deterministic) for key, value in models.items()),
         backend=pyproject.get("build-system", {}).get("build-backend", "setuptools.build_meta:__legacy__"),
+        threads=read_threads(tool),
     )
     check_modules(settings, project)
     return settings
@@ -196,11 +203,19 @@ def read_flag(table: dict[str, Any], key: str, where: str, *, default: bool) -> 
     return value
 
 
+def read_threads(tool: dict[str, Any]) -> int:
+    """How many threads a call may use; one unless the key is given."""
+    threads = tool.get("threads", 1)
+    if isinstance(threads, bool) or not isinstance(threads, int) or threads not in range(2**31):
+        raise wrong("threads", "[tool.mlaot]", "a number of threads, or 0 for as many as there are CPUs", threads)
+    return threads
+
+
 def read_model(key: str, table: Any, project_name: str, deterministic: bool) -> Model:
     """One ``[tool.mlaot.models.<key>]``; ``deterministic`` is what the project says."""
     where = f"[tool.mlaot.models.{key}]"
     check_table(table, where)
-    check_keys(table, ("model", "module", "deterministic"), where)
+    check_keys(table, ("model", "module", "deterministic", "winograd"), where)
     if "model" not in table:
         raise MlaotError(f"no key 'model' in {where} of {FILE}; expected 'module:attribute', such as 'model:digits'")
     model = table["model"]
@@ -209,7 +224,11 @@ def read_model(key: str, table: Any, project_name: str, deterministic: bool) -> 
     module = table.get("module", f"{project_name}.{key}")
     if not isinstance(module, str) or not MODULE.fullmatch(module) or any(map(keyword.iskeyword, module.split("."))):
         raise wrong("module", where, "a dotted module name, such as 'digits.nn'", module)
-    return Model(key, model, module, read_flag(table, "deterministic", where, default=deterministic))
+    winograd = table.get("winograd", "F2")
+    if winograd not in WINOGRAD:
+        raise wrong("winograd", where, "'F2', 'F4' or 'off'", winograd)
+    flag = read_flag(table, "deterministic", where, default=deterministic)
+    return Model(key, model, module, flag, winograd)
 
 
 def check_modules(settings: Settings, project: Path) -> None:

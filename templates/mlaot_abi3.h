@@ -91,6 +91,7 @@ void PyEval_RestoreThread(PyThreadState *);
 void *PyThread_allocate_lock(void);
 int PyThread_acquire_lock(void *, int);
 void PyThread_release_lock(void *), PyThread_free_lock(void *);
+unsigned long PyThread_start_new_thread(void (*)(void *), void *);
 
 PyObject *PyModuleDef_Init(PyModuleDef *);
 void *PyModule_GetState(PyObject *);

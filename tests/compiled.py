@@ -35,6 +35,20 @@ FLAGS = (
 NUMPY = {d.name: "uint16" if d.name == "bf16" else d.numpy for d in DTYPES.values()}
 NEEDED = {"base": set(), "v3": {"avx2", "fma"}, "v4": {"avx2", "fma", "avx512f", "avx512dq", "avx512bw", "avx512vl"}}
 
+# In place of the module's header: ranges in the smallest parts there may be, the last one first.
+HEADER = """
+#include <stddef.h>
+typedef void Task(char *const *p, const ptrdiff_t *dim, ptrdiff_t begin, ptrdiff_t end);
+__attribute__((unused)) static void graphs_share(void *threads, Task *task, char *const *p, const ptrdiff_t *dim,
+                                                 ptrdiff_t extent, ptrdiff_t step, ptrdiff_t work)
+{
+    (void)threads, (void)work;
+    for (ptrdiff_t begin = (extent - 1) / step * step; begin >= 0 && extent > 0; begin -= step) {
+        task(p, dim, begin, begin + step < extent ? begin + step : extent);
+    }
+}
+"""
+
 PAGE = mmap.PAGESIZE
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.mprotect.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
@@ -128,7 +142,7 @@ class Library:
 
     def _compile(self, library: Path, compiler: Sequence[str]) -> None:
         self.source.write_text(kernels_file(joined(self.programs, self.dims), "graphs", ISAS[self.isa]))
-        self.source.with_name("graphs.h").write_text("")
+        self.source.with_name("graphs.h").write_text(HEADER)
         command = [*compiler, *ISAS[self.isa].flags, str(self.source), "-o", str(library)]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         assert done.returncode == 0, f"{' '.join(command)}\n{done.stderr[:4000]}"
@@ -140,8 +154,12 @@ class Library:
         inputs: Mapping[str, Any],
         dims: Mapping[str, int] | None = None,
         state: State | None = None,
+        parts: bool = True,
     ) -> dict[str, Array]:
-        """The outputs of an entry by name; ``inputs`` by name, ``dims`` where they are needed."""
+        """The outputs of an entry by name; ``inputs`` by name, ``dims`` where they are needed.
+
+        ``parts``: loops that threads may share run in parts.
+        """
         program = self.programs[stem]
         found = next(p.entry for p in program.procedures if p.entry.name == entry)
         known = dict(dims or {})
@@ -155,7 +173,7 @@ class Library:
         before = [a.tobytes() for a in arrays], state.constants.tobytes()
         workspace = guarded(evaluate_dim(found.workspace, known))
         pointers = [a.ctypes.data for a in (*arrays, *outputs, state.state, state.constants, workspace)]
-        p = (ctypes.c_void_p * len(pointers))(*pointers)
+        p = (ctypes.c_void_p * (len(pointers) + 1))(*pointers, int(parts))
         dim = (ctypes.c_ssize_t * max(len(self.dims), 1))(*[known.get(d, 0) for d in self.dims])
         for suffix in ("_forward", "_backward") if found.split else ("",):
             getattr(self.library, f"graphs_{stem}_{entry}{suffix}_{self.isa}")(p, dim)

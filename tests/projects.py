@@ -33,11 +33,12 @@ def build(project: Path, site: Path) -> None:
 
 
 def build_module(
-    declared: Any, name: str, site: Path, isas: tuple[str, ...] = ISAS, *, deterministic: bool = False
+    declared: Any, name: str, site: Path, isas: tuple[str, ...] = ISAS, *, deterministic: bool = False, threads: int = 1
 ) -> Path:
     """The extension module ``<name>.nn`` of a declared model, below ``site``; its C is in ``<site>-c/<name>.nn``."""
     folder = site.with_name(f"{site.name}-c") / f"{name}.nn"
-    write(program_files(compile_model(declared, f"{name}.nn", isas, deterministic=deterministic)), folder)
+    program = compile_model(declared, f"{name}.nn", isas, deterministic=deterministic, threads=threads)
+    write(program_files(program), folder)
     library = site / name / "nn.abi3.so"
     compile_module(folder, "nn", isas, library, find_compiler(), deterministic=deterministic)
     return library

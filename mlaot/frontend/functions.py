@@ -23,6 +23,7 @@ from mlaot.frontend.protocols import FUNCTIONS, namespace, run
 from mlaot.frontend.shaping import a_shape
 from mlaot.frontend.tensor import Tensor, any_traced, dtype_of, is_traced, plain
 from mlaot.frontend.trace import current
+from mlaot.frontend.trees import tree_ensemble as tree_ensemble
 from mlaot.frontend.ufuncs import UFUNCS
 from mlaot.ir.types import BY_NUMPY, bf16, f64, i64, round_bf16
 from mlaot.ops import OPS
@@ -306,6 +307,7 @@ OWN: dict[str, Any] = {
     "softplus": softplus,
     "stop_gradient": stop_gradient,
     "top_k": top_k,
+    "tree_ensemble": tree_ensemble,
     "window": window,
     "zeros": zeros,
 } | vars(SPECIAL)

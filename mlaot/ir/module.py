@@ -18,7 +18,7 @@ class Module:
     whose names start with ``optimizer.``. A gradient slot is an input named ``gradient(NAME)`` next to the parameter's.
     ``scalars`` places each scalar parameter of a scalar model: the parameter's name and the flat index in it.
     ``per_example``: the model was declared on one example, so no row of a batch depends on another. ``docs``: a line
-    on an entry.
+    on an entry. ``winograd``: which tiles 3x3 convolutions may be cut in, ``F2``, also ``F4``, or none (``off``).
     """
 
     name: str
@@ -31,6 +31,7 @@ class Module:
     info: dict[str, object] = field(default_factory=dict)
     state: dict[str, np.ndarray[Any, Any]] = field(default_factory=dict)
     docs: dict[str, str] = field(default_factory=dict)
+    winograd: str = "F2"
 
     @property
     def slots(self) -> dict[str, np.ndarray[Any, Any]]:

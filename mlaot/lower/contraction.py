@@ -12,8 +12,9 @@ from dataclasses import dataclass, replace
 from mlaot.ir import DTYPES, Dim, Node
 from mlaot.lower.emit import C_TYPES, Emitter, combine, may_overread, neutral
 from mlaot.lower.fuse import Group
+from mlaot.lower.gates import gate
 from mlaot.lower.isa import V4
-from mlaot.lower.layout import ALIGNMENT, NOMINAL, Access, linear, times
+from mlaot.lower.layout import ALIGNMENT, NOMINAL, Access, linear, padded, times
 from mlaot.lower.program import Axis, Buffer, Contraction, Operand, Panels, Plain
 from mlaot.lower.program import Sequence as Steps
 from mlaot.lower.schedule import cost
@@ -86,6 +87,8 @@ class _ContractionBuilder:
         self.stores = stores
         self.emit = Emitter(group, accesses, stores)
         nodes, labels, self.out = operands(self.node)
+        self.gate = self.out[-2] if group.gates else None
+        self.inner = self.out[:-2] + self.out[-1] if group.gates else self.out  # labels of the epilogue's values
         self.shift: dict[str, int] = {}  # where the result begins along a label
         self.sizes: dict[str, Dim] = {}
         self.reads: list[_Read] = []
@@ -133,10 +136,14 @@ class _ContractionBuilder:
         fixed = isinstance(self.sizes[u], int) and isinstance(self.sizes[v], int)
         if not fixed or self.sizes[u] == 1 or self.sizes[v] == 1 or self.place[u] != u or self.place[v] != v:
             return False
+        if self.gate in (u, v):
+            return False
         pairs: list[tuple[Dim | None, Dim | None]] = [(r.stride(u), r.stride(v)) for r in self.reads]
         if u in self.out:
             i, j = self.out.index(u), self.out.index(v)
-            pairs += [(b.strides[i], b.strides[j]) for b in self.stored]
+            pairs += [(b.strides[i], b.strides[j]) for b in self.stores.get(self.node, ())]
+            i, j = self.inner.index(u), self.inner.index(v)
+            pairs += [(b.strides[i], b.strides[j]) for n in self.group.nodes[1:] for b in self.stores.get(n, ())]
             for n in self.group.nodes[1:]:
                 outside = [a.find() for a in n.args if base_of(a) not in self.emit.inside and not is_free(a.find())]
                 pairs += [(self.emit.access(a).strides[i], self.emit.access(a).strides[j]) for a in outside]
@@ -154,8 +161,10 @@ class _ContractionBuilder:
     def choices(self) -> Iterator[Contraction]:
         """A kernel for each label that could run along the lanes."""
         panel = next((r.panel for r in self.reads if r.panel), None)
+        if self.gate:
+            panel = self.out[-1]
         for label in [panel] if panel else [*self.kept, *self.summed]:
-            vectors = [r.stride(label) in (1, None) and self._is_vector(r) for r in self.reads]
+            vectors = [self._is_vector(r, label) for r in self.reads]
             fixed = [r.stride(label) == 0 for r in self.reads]
             if not all(v or f for v, f in zip(vectors, fixed, strict=True)) or not any(vectors):
                 continue
@@ -166,15 +175,25 @@ class _ContractionBuilder:
             elif all(vectors) and (len(vectors) == 2 or self.node.op is red.sum_):
                 yield self._kernel(label, vectors)
 
-    def _is_vector(self, read: _Read) -> bool:
-        return read.access.buffer.dtype == self.group.dtype
+    def _is_vector(self, read: _Read, label: str) -> bool:
+        """Whether vectors along a label can be loaded; every second element where whole rows may be read for it."""
+        if read.access.buffer.dtype != self.group.dtype:
+            return False
+        stride, buffer, size = read.stride(label), read.access.buffer, self.sizes[label]
+        if stride != 2 or len(self.reads) > 1 or buffer.strides[-1:] != (1,):
+            return stride in (1, None)
+        if buffer.where != "work" or buffer.dense or read.access.offset != 0 or not isinstance(size, int):
+            return False
+        itemsize = DTYPES[buffer.dtype].itemsize
+        row, needed = padded(buffer.shape[-1], itemsize), 2 * int(padded(size, itemsize))
+        return isinstance(row, int) and needed <= row
 
     def _kernel(self, lanes: str, vectors: Sequence[bool]) -> Contraction:
         order = sorted(range(len(self.reads)), key=lambda i: vectors[i])  # what is broadcast comes first
         names = self._names(lanes)
         summed = [c for c in self.summed if c != lanes] + ([lanes] if lanes in self.summed else [])
-        axis = self.out.index(lanes) if lanes in self.out else None
-        at = [self._at(f"{{{names[c]}}}" if c in names else "0", c) for c in self.out]
+        axis = self.inner.index(lanes) if lanes in self.out else None
+        at = [self._at(f"{{{names[c]}}}" if c in names else "0", c) for c in self.inner]
         vector = axis is not None
         emit = self.emit = Emitter(self.group, self.accesses, self.stores)
         epilogue = self._epilogue(at, axis, None, vector=vector)
@@ -193,12 +212,13 @@ class _ContractionBuilder:
             epilogue,
             rest,
             emit.doc(),
+            names[self.gate] if self.gate else None,
         )
 
     def _names(self, lanes: str) -> dict[str, str]:
         """Variables: ``j`` along the lanes, ``i`` along the last other label of the result, ``k`` for the last sum."""
         names: dict[str, str] = {}
-        others = [c for c in self.kept if c != lanes]
+        others = [c for c in self.kept if c not in (lanes, self.gate)]
         for i, c in enumerate(reversed(others)):
             names[c] = f"i{i}" if i else "i"
         summed = [c for c in self.summed if c != lanes] + ([lanes] if lanes in self.summed else [])
@@ -206,20 +226,22 @@ class _ContractionBuilder:
             names[c] = f"k{i}" if i else "k"
         if lanes in self.out:
             names[lanes] = "j"
+        if self.gate:
+            names[self.gate] = "g"
         return names
 
     def _operand(self, read: _Read, vector: bool, lanes: str, names: Mapping[str, str]) -> Operand:
         access = read.access
         panels = access.buffer.panels if read.panel else None
         strides = tuple((names[c], s) for c, s in read.strides.items() if c in names and (s != 0 or c == read.panel))
-        padded = access.buffer.panels is not None
-        if vector and not padded and lanes in read.strides and lanes not in self.place.values():
+        is_padded = access.buffer.panels is not None or dict(strides).get(names[lanes]) == 2
+        if vector and not is_padded and lanes in read.strides and lanes not in self.place.values():
             raise AssertionError("bug in mlaot: lanes along a label that is merged into another")
-        if vector and not padded:
+        if vector and not is_padded:
             merged = any(u != v and v == lanes for u, v in self.place.items())
             axis = list(read.strides).index(lanes)
-            padded = not merged and may_overread(access, axis)
-        return Operand(self.emit.buffer(access.buffer), strides, access.offset, vector, padded, panels)
+            is_padded = not merged and may_overread(access, axis)
+        return Operand(self.emit.buffer(access.buffer), strides, access.offset, vector, is_padded, panels)
 
     def _start(self) -> str:
         name = "sum" if self.node.op is red.contract else self.node.op.name
@@ -237,7 +259,12 @@ class _ContractionBuilder:
                 values[n] = self.emit.names[n]
                 lines.append(f"const {ctype} {values[n]} = {self.emit.expression(n, args, vector=vector)};")
             for buffer in self.emit.stores.get(n, ()):
-                lines.append(self._store(buffer, at, axis, rest, values[n]))
+                if n is self.node and axis is not None and self.gate:
+                    for g in range(self.group.gates):
+                        whole = [*at[:-1], str(g), at[-1]]
+                        lines.append(self._store(buffer, whole, axis + 1, rest, f"{{acc{g}}}"))
+                else:
+                    lines.append(self._store(buffer, at, axis, rest, values[n]))
         return tuple(lines)
 
     def _store(self, buffer: Buffer, at: Sequence[str], axis: int | None, rest: str | None, value: str) -> str:
@@ -257,6 +284,8 @@ class _ContractionBuilder:
         lines: list[str],
     ) -> str:
         base = base_of(node)
+        if base is self.node and self.gate:
+            return f"{{acc{gate(node, base)}}}"
         if base in values:
             return values[base]
         if is_free(base):

@@ -27,6 +27,7 @@ MASKS = {"f32": "i32v", "f64": "i64v"}  # truth values in vectors: 0 or -1 in ea
 RESERVED = re.compile(
     r"^(v\d+.*|[ik]\d*|[abchrstx]\d+|round\d+|c\d+(_\d+)+|d_.*|table\d+|NAME|INLINE|[fiu]\d+v?|\w+_t|_.*|\w+_[fiu](8|16|32|64)v?"
     r"|j|e|p|row|column|acc|now|best|one|two|left|right|root|child|start|end|last|inside|is_after|dot|dots|sums|rest|work|dim|batch"
+    r"|[ab]\d+_\d+|halo|pitch|tree_\w+|begin|share|first_from|least"
     r"|auto|break|case|char|const|continue|default|do|double|else|enum|extern|float|for|goto|if|inline|int|long|register"
     r"|restrict|return|short|signed|sizeof|static|struct|switch|typedef|union|unsigned|void|volatile|while|asm|typeof"
     r"|linux|unix)$"
@@ -92,10 +93,12 @@ class Emitter:
 
     def buffer(self, buffer: Buffer, *, written: bool = False) -> str:
         """The kernel's name for a buffer; work buffers are ``t0``, ``t1``.. in order of use."""
+        while buffer.within is not None and buffer.start == 0:  # one pointer to what is read and written
+            buffer = buffer.within
         known = self._params.get(id(buffer))
         if known is None:
-            temporaries = sum(p.buffer.where == "work" for p in self._params.values())
-            name = f"t{temporaries}" if buffer.where == "work" else c_name(_without_numbers(buffer))
+            temporaries = sum(p.buffer.whole.where == "work" for p in self._params.values())
+            name = f"t{temporaries}" if buffer.whole.where == "work" else c_name(_without_numbers(buffer))
             while any(p.name == name for p in self._params.values()):
                 name += "_"
             known = self._params[id(buffer)] = Param(name, buffer, written)
@@ -208,7 +211,9 @@ class Emitter:
             return repr(base.attrs["value"])
         if is_free(base) and base.op is not st.input_:
             return self.scalar(base)
-        return self.buffer(self.access(base).buffer)
+        buffer = self.access(base).buffer
+        known = self._params.get(id(buffer.whole))  # a value inside of what is written around it
+        return known.name if known is not None and buffer.where == "slice" else self.buffer(buffer)
 
 
 def may_overread(access: Access, axis: int) -> bool:

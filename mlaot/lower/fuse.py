@@ -1,9 +1,10 @@
 """Which nodes one kernel computes: groups of nodes, made in one walk from the inputs to the outputs.
 
-A group starts at a contraction (and takes the elementwise work on its result as an epilogue), or is a set of
-elementwise ops and reductions along rows of one shape ``rows x columns``, in vectors of one dtype; elementwise work on
-other dtypes is in plain loops over one shape. A node joins the latest group it fits, if everything it reads is in that
-group or in one of a lower level; so groups never wait for each other in a circle.
+A group starts at a contraction (and takes the elementwise work on its result as an epilogue), or at a transform of
+Winograd's, of which the last takes in the first and the products between them; or it is a set of elementwise ops and
+reductions along rows of one shape ``rows x columns``, in vectors of one dtype; elementwise work on other dtypes is in
+plain loops over one shape. A node joins the latest group it fits, if everything it reads is in that group or in one of
+a lower level; so groups never wait for each other in a circle.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from mlaot.ir import Dim, Graph, Node, users
+from mlaot.lower.gates import gate, gates_of
 from mlaot.ops import elementwise as ew
 from mlaot.ops import reduction as red
 from mlaot.ops import structure as st
@@ -24,8 +26,10 @@ from mlaot.ops.kinds import (
     is_single,
     is_stored,
     is_view,
+    root_of,
     vector_dtype,
 )
+from mlaot.ops.winograd import TRANSFORMS, products_of
 
 MOST = 400  # nodes of a group: compilers grow faster than linearly with the length of a function
 AGAIN = (ew.step, ew.is_equal)  # computed again by each reader of values in memory, rather than stored beside them
@@ -36,8 +40,8 @@ CHEAP = (ew.add, ew.sub, ew.mul, ew.neg, ew.cast, ew.relu, ew.step, ew.maximum, 
 class Group:
     """Nodes of one kernel.
 
-    ``kind``: "rows", "loops", "contraction" or "single"; ``rows`` and ``columns`` give its space. ``dtype``: of its
-    vectors; "mixed" in plain loops, where each value has its own.
+    ``kind``: "rows", "loops", "contraction", "winograd" or "single"; ``rows`` and ``columns`` give its space.
+    ``dtype``: of its vectors; "mixed" in plain loops, where each value has its own.
     """
 
     kind: str
@@ -51,12 +55,13 @@ class Group:
     first: Node | None = None
     into: Group | None = None  # the group it was merged into
     placed: set[int] = field(default_factory=set)  # arguments that lie where the group would copy them
+    gates: int = 0  # of a contraction that gives several, see gates.py: its other nodes have the shape of one
 
 
 def cheap_nodes(graph: Graph) -> set[Node]:
     """Elementwise work on what is stored anyway: every row kernel that wants it does it again, as it loads."""
     found: set[Node] = set()
-    roots = set(graph.roots())
+    roots = set(map(root_of, graph.roots()))
     for node in graph.nodes():
         if node.op in CHEAP and vector_dtype(node) and node not in roots and not is_free(node):
             args = [a.find() for a in node.args]  # a cheap one behind a view has another shape: that is not recomputed
@@ -64,6 +69,27 @@ def cheap_nodes(graph: Graph) -> set[Node]:
             if all(a in known or is_stored(base_of(a)) or is_free(a) for a in args):
                 found.add(node)
     return found
+
+
+def parts_of(node: Node) -> tuple[Node, ...]:
+    """What the group of a last transform takes in."""
+    return products_of(node) or ()
+
+
+def arguments(node: Node) -> list[Node]:
+    """What a node reads; a last transform, what its parts do."""
+    parts = parts_of(node)
+    return [a for n in (*parts, node) for a in n.args if a.find() not in parts]
+
+
+def parts(graph: Graph, used: dict[Node, list[Node]]) -> set[Node]:
+    """The nodes that are computed as parts of last transforms only."""
+    found = {p: None for n in graph.nodes() for p in reversed(parts_of(n))}
+    kept = set(graph.roots())
+    for part in found:  # the products, then what they read
+        if not all(part in parts_of(u) or (u in found and u not in kept) for u in used[part]):
+            kept.add(part)
+    return set(found) - kept
 
 
 def fuse(graph: Graph) -> tuple[list[Group], dict[Node, Group]]:
@@ -74,12 +100,13 @@ def fuse(graph: Graph) -> tuple[list[Group], dict[Node, Group]]:
     after its last reader, and no gradient is written while outputs are computed. Cheap nodes are in every row group of
     their shape that reads them, and in one of their own where something else does.
     """
-    written = {node.find() for node in graph.writes.values()}
-    outputs = {node.find() for node in graph.outputs.values()}
+    written = {root_of(node) for node in graph.writes.values()}
+    outputs = {root_of(node) for node in graph.outputs.values()}
     used = users(graph.nodes())
     home: dict[Node, Group] = {}
     groups: list[Group] = []
     order: dict[Group, int] = {}
+    inner = parts(graph, used)
     cheap = cheap_nodes(graph)
     again = {
         n for n in graph.nodes() if n.op in AGAIN and n not in cheap and n not in outputs | written and n.type.shape
@@ -96,19 +123,26 @@ def fuse(graph: Graph) -> tuple[list[Group], dict[Node, Group]]:
                 _absorb(first, other)
                 home.update(dict.fromkeys([n for n in other.nodes if home.get(n) is other], first))
 
+    def readers(node: Node, group: Group) -> list[Node]:
+        """Who reads a node of a group; of gates, which are read apart, those that have their place already."""
+        if not group.gates:
+            return used[node]
+        views = [view for s in used[node] for view in used[s]] if node is group.nodes[0] else []
+        return [u for n in views or [node] for u in used[n] if u in home]
+
     def wait(node: Node) -> None:
         """Put the last product that a node reads, if nothing else does, behind the others, to take it in."""
-        sources = {home[base] for _, base in _sources(node, again) if base in home}
+        sources = {home[base] for _, base in _sources(node, again) if base in home and is_elementwise(node)}
         products = [g for g in sources if g.kind == "contraction" and not g.closed and not outputs & g.members]
         last = max(products, key=lambda g: (g.level, order[g]), default=None)
-        if last is None or any(u is not node and u not in last.members for n in last.nodes for u in used[n]):
+        if last is None or any(u is not node and u not in last.members for n in last.nodes for u in readers(n, last)):
             return
         level = 1 + max((g.level for g in sources if g is not last), default=0)
         if level > last.level and _fits(node, last, home, again, level):
             last.level = level
 
     def choose(node: Node) -> Group:
-        if node.op is not ew.copy and node not in written:
+        if is_elementwise(node) and node.op is not ew.copy and node not in written:
             unite(node)
             wait(node)
         group = _candidate(node, home, again) if node.op is not ew.copy else None
@@ -117,11 +151,11 @@ def fuse(graph: Graph) -> tuple[list[Group], dict[Node, Group]]:
             others = {u for n in group.nodes if n not in written for u in used[n]}
             if node not in written or others - own or group.members & outputs:
                 group = None
-        return group or _new_group(node, home, again)
+        return group or _new_group(node, home, again, gates_of(node, used, outputs | written))
 
     def pending(node: Node) -> list[Node]:
         """Cheap arguments that no kernel has computed yet."""
-        bases = dict.fromkeys(base_of(a) for a in node.args)
+        bases = dict.fromkeys(base_of(a) for a in arguments(node))
         return [b for b in bases if not (is_stored(b) or is_free(b) or b in home)]
 
     def place(node: Node) -> None:
@@ -135,6 +169,8 @@ def fuse(graph: Graph) -> tuple[list[Group], dict[Node, Group]]:
             _inline(base, group, home)
         groups.append(group)
         order.setdefault(group, len(order))
+        group.nodes += parts_of(node)
+        group.members |= set(parts_of(node))
         group.first = group.first or node
         if node not in group.members:  # what is computed again may be there already
             group.nodes.append(node)
@@ -144,7 +180,7 @@ def fuse(graph: Graph) -> tuple[list[Group], dict[Node, Group]]:
         again.discard(node)
 
     for node in graph.nodes():
-        if node in cheap or node in again or is_view(node) or is_stored(node) or is_free(node):
+        if node in cheap or node in again or node in inner or is_view(node) or is_stored(node) or is_free(node):
             continue
         if node.op.name == "result":
             home[node] = home[node.arg(0)]
@@ -194,7 +230,7 @@ def _reads_as_is(node: Node, base: Node, group: Group) -> bool:
     if base.type.dtype.name != group.dtype and group.kind != "loops":
         return False
     if group.kind == "single" or (
-        group.kind == "contraction" and (base.op not in AGAIN or group.first in (None, node))
+        group.kind in ("contraction", "winograd") and (base.op not in AGAIN or group.first in (None, node))
     ):
         return False
     return base.type.shape == full_shape(group) and all(a.find() is base for a in node.args if base_of(a) is base)
@@ -220,19 +256,22 @@ def full_shape(group: Group) -> tuple[Dim, ...]:
 def _sources(node: Node, again: set[Node]) -> list[tuple[Node, Node]]:
     """Each argument as it is read, and the value behind it; for what is computed again, those of its arguments."""
     found: list[tuple[Node, Node]] = []
-    for a in node.args:
+    for a in arguments(node):
         base = base_of(a)
         found += _sources(base, again) if base in again else [(a.find(), base)]
     return found
 
 
-def _new_group(node: Node, home: dict[Node, Group], again: set[Node]) -> Group:
+def _new_group(node: Node, home: dict[Node, Group], again: set[Node], gates: int) -> Group:
     level = 1 + max([home[base].level for _, base in _sources(node, again) if base in home], default=0)
     if is_single(node):
         return Group("single", level, "mixed", (), None)
     dtype = node.type.dtype.name
     if node.op is red.contract or _is_column_reduction(node):
-        return Group("contraction", level, dtype, node.type.shape, None)
+        shape = (*node.type.shape[:-2], node.type.shape[-1]) if gates else node.type.shape
+        return Group("contraction", level, dtype, shape, None, gates=gates)
+    if node.op in TRANSFORMS:
+        return Group("winograd", level, dtype, node.type.shape, None)
     if is_reduction(node):
         shape = node.arg(0).type.shape
         return Group("rows", level, dtype, shape[:-1], shape[-1])
@@ -247,7 +286,7 @@ def _is_column_reduction(node: Node) -> bool:
 
 
 def _candidate(node: Node, home: dict[Node, Group], again: set[Node]) -> Group | None:
-    if node.op is red.contract or is_single(node) or _is_column_reduction(node):
+    if node.op in (red.contract, *TRANSFORMS) or is_single(node) or _is_column_reduction(node):
         return None
     groups = {home[base] for _, base in _sources(node, again) if base in home}
     fitting = [g for g in groups if _fits(node, g, home, again)]
@@ -261,11 +300,12 @@ def _fits(node: Node, group: Group, home: dict[Node, Group], again: set[Node], l
         return False
     for found, base in _sources(node, again):
         if home.get(base) is group:
-            if not (found is base or (group.kind == "rows" and _is_row_value(found, base, group))):
+            is_gate = group.gates > 0 and gate(found, group.nodes[0]) is not None
+            if not (found is base or is_gate or (group.kind == "rows" and _is_row_value(found, base, group))):
                 return False
         elif base in home and home[base].level >= level:
             return False
-    if group.kind == "contraction":
+    if group.kind in ("contraction", "winograd"):
         whole = all(a.find().type.dtype is node.type.dtype for a in node.args)
         return whole and is_elementwise(node) and node.op is not st.one_hot and node.type.shape == group.rows
     if group.kind == "loops":

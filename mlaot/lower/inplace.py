@@ -13,7 +13,7 @@ from mlaot.lower.fuse import Group, full_shape
 from mlaot.lower.rows import stages_of
 from mlaot.ops.control import scan, while_
 from mlaot.ops.indexing import scatter
-from mlaot.ops.kinds import REDUCTIONS, base_of, is_free
+from mlaot.ops.kinds import REDUCTIONS, base_of, is_free, root_of, without_ones
 
 Pair = tuple[Node, Node]  # the old value, which lies in memory, and the new one
 Before = dict[Group, set[Group]]
@@ -79,9 +79,9 @@ def _can_be_ordered(pairs: Sequence[Pair], groups: Sequence[Group], home: Mappin
 def _reads_its_own(group: Group, old: Node, new: Node) -> bool:
     """Whether the kernel that writes ``new`` reads of ``old`` only what it has not yet overwritten."""
     new = new.find()
-    if old.type != new.type:
+    if old.type.dtype is not new.type.dtype or without_ones(old.type.shape) != without_ones(new.type.shape):
         return False
-    reading = [(n, a.find()) for n in group.nodes for a in n.args if not is_free(a) and old in sources(a)]
+    reading = [(n, root_of(a)) for n in group.nodes for a in n.args if not is_free(a) and old in sources(a)]
     if group.kind == "single":
         return all(_starts_from(n, n.args, old, new) for n, _ in reading)
     if group.kind not in ("rows", "loops", "contraction"):

@@ -28,7 +28,7 @@ ISA_LEVELS = {"base": 1, "v3": 3, "v4": 4}
 # What a module has besides its entries, and the names that its stub uses.
 RESERVED = (
     *("backward", "set_input", "zero_grad", "data", "grad", "save", "load", "info", "selftest", "Model", "Array"),
-    *("fit", "parameters", "gradients", "flat_parameters", "flat_gradients", "buffers"),
+    *("fit", "set_threads", "parameters", "gradients", "flat_parameters", "flat_gradients", "buffers"),
     *("Any", "Buffer", "Callable", "Iterator", "MappingProxyType", "PathLike", "Sequence", "TypeAlias", "TypeVar"),
     *("bool", "bytes", "dict", "final", "float", "int", "memoryview", "object", "overload", "property", "str", "tuple"),
 )
@@ -91,6 +91,7 @@ def render_interface(module: Module) -> dict[str, str | bytes]:
         "module": module.name,
         "stem": stem,
         "stateful": bool(module.slots),
+        "threads": module.threads,
         "trains": trains,
         "attributes": (*(PARAMETERS if trains else ()), *(BUFFERS if of_kind(module, "buffer") else ())),
         "verbs": any(entry.name == "accumulate" for entry in module.entries),

@@ -6,18 +6,19 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
-from mlaot.ir import Dim, Graph, Node, Type
+from mlaot.ir import DTYPES, Dim, Graph, Node, Type, users
 from mlaot.ir.dims import Expr
+from mlaot.lower.gates import gates_of, weights_of
 from mlaot.lower.program import Buffer, Panels
 from mlaot.ops import reduction as red
 from mlaot.ops import structure as st
 from mlaot.ops.control import constants_of
-from mlaot.ops.kinds import VECTORS, is_narrow, is_view
+from mlaot.ops.kinds import ALIGNMENT as ALIGNMENT
+from mlaot.ops.kinds import VECTORS, is_narrow, is_view, puts_in_ones, regrouped, root_of
 
 PANEL = 256  # bytes of a panel's row: four of the widest vectors
 APART = 2  # columns that would make a vector of their own, mostly empty, and are better done as dot products
 PAGE = 4096  # bytes
-ALIGNMENT = 64  # bytes: the widest vector, and a cache line
 NOMINAL = 64  # the size assumed for a named dim where costs are compared
 
 
@@ -57,6 +58,28 @@ def slice_buffer(buffer: Buffer, start: Dim, lead: int = 0) -> Buffer:
     """The part of ``buffer`` that begins at the element ``start``, without its first ``lead`` axes."""
     name, strides = buffer.name, buffer.strides[lead:]
     return Buffer(name, buffer.dtype, buffer.shape[lead:], strides, "slice", buffer.dense, buffer, start)
+
+
+def is_row_major(buffer: Buffer) -> bool:
+    """Whether there are gaps in a buffer only behind its rows."""
+    itemsize = DTYPES[buffer.dtype].itemsize
+    return any(buffer.strides == row_major(buffer.shape, itemsize, dense=dense) for dense in (False, True))
+
+
+def behind_reshape(buffer: Buffer, node: Node) -> tuple[Node, Buffer]:
+    """What a kernel computes for the root ``node`` that goes into ``buffer``, and the buffer in that value's shape."""
+    value = root_of(node)
+    if value.type.shape == buffer.shape:
+        return value, buffer
+    shape = value.type.shape
+    strides = _spread([s for s, d in zip(buffer.strides, buffer.shape, strict=True) if d != 1], shape)
+    return value, Buffer(buffer.name, buffer.dtype, shape, strides, "slice", True, buffer)
+
+
+def _spread(strides: Sequence[Dim], shape: Sequence[Dim]) -> tuple[Dim, ...]:
+    """A stride for each axis, given those of axes of more than one element."""
+    rest = iter(strides)
+    return tuple(0 if d == 1 else next(rest) for d in shape)
 
 
 def atom(value: Dim) -> str:
@@ -110,7 +133,7 @@ def view(node: Node, inner: Access) -> Access | None:
     if node.op in (st.take, st.item):
         return _element(node, inner)
     if node.op is st.reshape:
-        return _unit_axes(node, inner)
+        return _reshape(node, inner)
     if node.op.name == "slice":
         return _slice(node, inner)
     return _window(node, inner) if node.op.name == "window" else None
@@ -152,11 +175,31 @@ def _element(node: Node, inner: Access) -> Access | None:
     return replace(inner, strides=inner.strides[:lead], offset=offset)
 
 
-def _unit_axes(node: Node, inner: Access) -> Access | None:
+def _reshape(node: Node, inner: Access) -> Access | None:
+    """Each group of axes without gaps between them, as other axes."""
     if not is_view(node):
         return None
+    if puts_in_ones(node):
+        return _unit_axes(node, inner)
+    source, target = node.arg(0).type.shape, node.type.shape
+    strides: list[Dim] = [0] * len(target)
+    whole = inner.whole
+    for before, after in regrouped(source, target) or ():
+        step = inner.strides[before[-1]]
+        whole = whole and not (step == 1 and len(after) > 1)
+        end = step
+        for axis in reversed(before):
+            assert inner.strides[axis] == end, f"bug in mlaot: {node} of what has gaps"
+            end = times(end, source[axis])
+        for axis in reversed(after):
+            strides[axis] = step
+            step = times(step, target[axis])
+    return replace(inner, strides=tuple(strides), whole=whole)
+
+
+def _unit_axes(node: Node, inner: Access) -> Access:
     kept = [s for s, d in zip(inner.strides, node.arg(0).type.shape, strict=True) if d != 1]
-    return replace(inner, strides=tuple(0 if d == 1 else kept.pop(0) for d in node.type.shape))
+    return replace(inner, strides=_spread(kept, node.type.shape))
 
 
 def panels_of(graphs: Iterable[Graph], name: str) -> Panels | None:
@@ -170,11 +213,12 @@ def panels_of(graphs: Iterable[Graph], name: str) -> Panels | None:
         return None
     type_ = uses[0][0].arg(uses[0][1]).type
     shape = tuple(int(d) for d in type_.shape)
-    width = PANEL // type_.dtype.itemsize
+    gates = _gates(uses[0][0])
+    width = (ALIGNMENT if gates else PANEL) // type_.dtype.itemsize
     if type_.dtype.name not in VECTORS or 4 * shape[axis] < width // 2:
         return None
     unit = ALIGNMENT // type_.dtype.itemsize
-    apart = shape[axis] % unit if shape[axis] > unit and shape[axis] % unit <= APART else 0
+    apart = shape[axis] % unit if not gates and shape[axis] > unit and shape[axis] % unit <= APART else 0
     return Panels(axis, width, prod(shape) // shape[axis], apart)
 
 
@@ -195,9 +239,15 @@ def _column_axis(node: Node, i: int) -> int | None:
     """The one axis of an operand of a contraction that the result has and the other operand has not."""
     if node.op is not red.contract or i < 0 or node.arg(0) is node.arg(1):
         return None
+    if _gates(node):
+        return node.arg(i).type.rank - 1 if i == weights_of(node) else None
     *labels, out = red.parse_spec(node.attrs["spec"])
     kept = [c for c in labels[i] if c in out]
     return labels[i].index(kept[0]) if len(kept) == 1 and kept[0] not in labels[1 - i] else None
+
+
+def _gates(node: Node) -> int:
+    return gates_of(node, users(node.graph.nodes()), node.graph.roots()) if weights_of(node) >= 0 else 0
 
 
 def panel_strides(panels: Panels, shape: Sequence[int]) -> tuple[int, ...]:
@@ -219,6 +269,8 @@ def slot_strides(graphs: Iterable[Graph], name: str) -> tuple[int, ...]:
         return tuple(int(s) for s in row_major(shape, itemsize, dense=False))
     rows = (int(padded(shape[1], itemsize)), 1)
     columns = (1, int(padded(shape[0], itemsize)))
+    if 1 in shape:  # read as a vector
+        return rows if shape[0] == 1 else columns
     return min((rows, columns), key=lambda strides: _cost(graphs, name, strides, itemsize))
 
 

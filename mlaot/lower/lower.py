@@ -11,7 +11,7 @@ from mlaot.lower.contraction import operands
 from mlaot.lower.emit import c_name
 from mlaot.lower.fuse import fuse
 from mlaot.lower.inplace import in_place
-from mlaot.lower.layout import Access, caller_buffer
+from mlaot.lower.layout import Access, behind_reshape, caller_buffer
 from mlaot.lower.plan import plan
 from mlaot.lower.program import Buffer, Entry, Module, Port, Procedure, Program
 from mlaot.lower.region import Fused, region
@@ -20,7 +20,8 @@ from mlaot.ops import elementwise as ew
 from mlaot.ops import reduction as red
 from mlaot.ops import structure as st
 from mlaot.ops.base import conditions
-from mlaot.ops.kinds import is_free, is_stored, is_view
+from mlaot.ops.kinds import is_free, is_stored, is_view, root_of
+from mlaot.ops.trees import tree_ensemble
 
 TILE = 240  # rows
 CACHE = 512 * 1024  # bytes
@@ -33,7 +34,7 @@ DOCS = {
 }
 
 
-def lower(model: Model, isas: tuple[str, ...], *, deterministic: bool = False) -> Program:
+def lower(model: Model, isas: tuple[str, ...], *, deterministic: bool = False, threads: int = 1) -> Program:
     """The program of a module whose graphs have been through the passes."""
     storage = Storage(model)
     procedures = tuple(_procedure(name, graph, storage, model) for name, graph in model.graphs.items())
@@ -51,6 +52,7 @@ def lower(model: Model, isas: tuple[str, ...], *, deterministic: bool = False) -
         isas,
         {**model.info, **({"scalars": storage.scalar_offsets(model)} if model.scalars and model.trains else {})},
         deterministic,
+        threads,
     )
     return Program(module, procedures)
 
@@ -60,12 +62,14 @@ def _procedure(name: str, graph: Graph, storage: Storage, model: Model) -> Proce
     _check_dims(name, graph)
     used = users(graph.nodes())
     for key, node in graph.outputs.items():
-        if node.find().type.shape and used[node.find()]:  # kernels read padded rows, callers get dense ones
+        found = node.find()
+        readers = [u for n in {found, root_of(node)} for u in used[n] if u is not found]
+        if found.type.shape and readers:  # kernels read padded rows, callers get dense ones
             graph.outputs[key] = ew.copy(node)
     fused = fuse(graph)
     while len(fitting := in_place(_slots(graph), *fused)) < len(graph.writes):
         for slot, node in graph.writes.items():
-            if (graph.inputs[slot], node.find()) not in fitting:
+            if (graph.inputs[slot], root_of(node)) not in fitting:
                 graph.writes[slot] = ew.copy(node)
         fused = fuse(graph)
     return _in_place(name, graph, fused, storage, model)
@@ -73,7 +77,7 @@ def _procedure(name: str, graph: Graph, storage: Storage, model: Model) -> Proce
 
 def _slots(graph: Graph) -> list[tuple[Node, Node]]:
     """The old and the new value of each slot that is written."""
-    return [(graph.inputs[slot], node.find()) for slot, node in graph.writes.items()]
+    return [(graph.inputs[slot], root_of(node)) for slot, node in graph.writes.items()]
 
 
 def _check_dims(name: str, graph: Graph) -> None:
@@ -107,9 +111,9 @@ def _in_place(name: str, graph: Graph, fused: Fused, storage: Storage, model: Mo
         accesses[node] = Access(buffer, buffer.strides)
     targets: dict[Node, list[Buffer]] = {}
     for key, node in graph.outputs.items():
-        targets.setdefault(node.find(), []).append(caller_buffer(key, node.find().type, "output"))
+        _write(targets, node, caller_buffer(key, node.find().type, "output"))
     for slot, node in graph.writes.items():
-        targets.setdefault(node.find(), []).append(storage.buffers[slot])
+        _write(targets, node, storage.buffers[slot])
     ordered, needed = region(graph, accesses, targets, storage, fused=fused, overwritten=_slots(graph))
     offsets, size = plan([step for _, step in ordered])
     limits = {n.arg(0): int(n.attrs["classes"]) for n in graph.nodes() if n.op is st.one_hot}
@@ -131,6 +135,11 @@ def _in_place(name: str, graph: Graph, fused: Fused, storage: Storage, model: Mo
         len([group for group, _ in ordered if group in needed]),
         {id(b): o for b, o in storage.offsets.items()},
     )
+
+
+def _write(targets: dict[Node, list[Buffer]], node: Node, buffer: Buffer) -> None:
+    value, target = behind_reshape(buffer, node)
+    targets.setdefault(value, []).append(target)
 
 
 def _tile(workspace: Dim) -> int:
@@ -160,6 +169,8 @@ def _work(graph: Graph) -> Dim:
             nodes, labels, out = operands(node)
             summed = {c: d for ls, n in zip(labels, nodes, strict=True) for c, d in zip(ls, n.type.shape, strict=True)}
             size = product((size, 2, *[d for c, d in summed.items() if c not in out]))
+        elif node.op is tree_ensemble:  # some ten steps a tree
+            size = product((10 * node.attrs["forest"].trees, *node.arg(0).type.shape[:-1]))
         elif node.op in (red.sum_, red.max_, red.min_):
             size = product(node.arg(0).type.shape)
         elif node.op in (ew.exp, ew.log, ew.tanh, ew.pow_):

@@ -58,6 +58,8 @@ def methods(module: Module, fit: Fit | None, scalars: bool) -> list[Method]:
             one_argument_method("save", path, "None", f"Write {kept} as safetensors."),
             one_argument_method("load", path, "None", f"Read {kept} from safetensors."),
         ]
+    doc = "How many threads a call may use; 0 or None: as many as there are CPUs. Returns how many that makes."
+    found.append(one_argument_method("set_threads", "n: int | None", "int", doc))
     if scalars:
         found += [
             one_argument_method("data", "i: int", "float", "Scalar parameter number i of the source model."),

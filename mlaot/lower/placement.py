@@ -15,33 +15,43 @@ from mlaot.lower.layout import times
 from mlaot.lower.program import Buffer
 from mlaot.ops import elementwise as ew
 from mlaot.ops import structure as st
-from mlaot.ops.kinds import base_of, is_side_by_side, is_view
+from mlaot.ops.kinds import base_of, is_side_by_side, is_view, puts_in_ones
 
 Stores = dict[Node, list[Buffer]]
+SHORT = 8  # so few elements a row may be scattered
 
 
 def place(
-    group: Group, home: Mapping[Node, Group], stores: Stores, fixed: set[Node], read: Mapping[Node, list[Node]]
+    group: Group,
+    home: Mapping[Node, Group],
+    stores: Stores,
+    fixed: set[Node],
+    merged: set[Node],
+    read: Mapping[Node, list[Node]],
 ) -> None:
     """Give values that the group only copies a place in the copy; ``placed`` says what is then not to be copied.
 
-    ``fixed`` are values whose place may not be written early, or that others want elsewhere; ``read`` says who reads a
-    value.
+    ``fixed`` are values that others want elsewhere, ``merged`` those that are to lie without gaps; ``read`` says who
+    reads a value.
     """
     node = group.nodes[0]
     parts = PARTS.get(node.op.name)
     if parts is None or len(group.nodes) != 1 or len(stores.get(node, ())) != 1:
         return
     (buffer,) = stores[node]
-    if buffer.whole.where not in ("output", "work") or (node in fixed and buffer.where != "output"):
+    if buffer.whole.where not in ("output", "work"):
         return
     places: dict[Node, dict[int, Buffer]] = {}
     for i, part in enumerate(parts(node, buffer)):
         base, found = base_of(node.arg(i)), _unviewed(node.arg(i), part)
-        if found is None or base not in home or base in fixed or not base.type.rank:
+        if found is None or base not in home or base in fixed | merged or not base.type.rank:
             continue
-        is_copied = home[base].kind == "single" and base.op is not st.fold
-        if (node.op is ew.copy or is_copied) and read[base] != [node]:
+        is_single = home[base].kind == "single"
+        if (node.op is ew.copy or (is_single and base.op is not st.fold)) and read[base] != [node]:
+            continue
+        if home[base].nodes[0].op in (st.pad, st.take, st.put_add):  # these write more than once, or by tables
+            continue
+        if not is_single and found.strides[-1] != 1 and found.shape[-1] not in range(SHORT):  # no vectors
             continue
         places.setdefault(base, {})[i] = found
     for base, found_at in places.items():
@@ -97,14 +107,11 @@ def _of_fold(node: Node, buffer: Buffer) -> list[Buffer]:
 
 
 def _of_pad(node: Node, buffer: Buffer) -> list[Buffer]:
-    """What is inside of the padding, where rows stay as long as they are."""
-    low, high, interior = (node.attrs[key] for key in ("low", "high", "interior"))
-    if any(interior) or low[-1:] != (0,) or high[-1:] != (0,):
-        return []
     start: Dim = 0
-    for stride, n in zip(buffer.strides, low, strict=True):
-        start = times(stride, n) + start
-    return [part_of(buffer, node.arg(0).type.shape, buffer.strides, start, dense=buffer.dense)]
+    for first, stride in zip(node.attrs["low"], buffer.strides, strict=True):
+        start = times(stride, first) + start
+    x = node.arg(0).type
+    return [] if any(node.attrs["interior"]) else [part_of(buffer, x.shape, buffer.strides, start, dense=True)]
 
 
 PARTS: dict[str, Callable[[Node, Buffer], list[Buffer]]] = {
@@ -124,6 +131,8 @@ def _unviewed(node: Node, buffer: Buffer) -> Buffer | None:
             order = sorted(range(node.type.rank), key=node.attrs["perm"].__getitem__)
             strides = [buffer.strides[i] for i in order]
         elif node.op is st.reshape:
+            if not puts_in_ones(node):
+                return None
             kept = iter([s for s, d in zip(buffer.strides, node.type.shape, strict=True) if d != 1])
             strides = [1 if d == 1 else next(kept) for d in inner.type.shape]
         else:
@@ -131,5 +140,4 @@ def _unviewed(node: Node, buffer: Buffer) -> Buffer | None:
         whole = strides[-1:] == [*buffer.strides[-1:]]
         buffer = part_of(buffer, inner.type.shape, strides, 0, dense=buffer.dense or not whole)
         node = inner
-    rows = buffer.strides and (buffer.strides[-1] == 1 or buffer.shape[-1] == 1)
-    return buffer if rows else None
+    return buffer

@@ -67,7 +67,7 @@ class Module:
     """Everything the extension module's template needs.
 
     ``initial`` is the start of the state; what lies behind it starts as zeros. ``deterministic``: all ``isas`` give the
-    same bits.
+    same bits. ``threads``: how many a call may use unless told otherwise; 0: as many as there are CPUs.
     """
 
     name: str
@@ -80,6 +80,7 @@ class Module:
     isas: tuple[str, ...]
     info: dict[str, object] = field(default_factory=dict)
     deterministic: bool = False
+    threads: int = 1
 
 
 @dataclass(frozen=True)
@@ -229,6 +230,7 @@ class Contraction:
     ``lanes``: the variable that runs along the lanes. If it is one of ``out``, the last operand is loaded in vectors;
     if it is summed, all are, and the lanes are added at the end. ``epilogue`` and ``rest`` (for the last, partial
     vector) hold ``{acc}`` and each variable of ``out`` in braces; where the lanes are summed they are scalar.
+    ``gates``: the variable whose points are all in one tile; the epilogue holds ``{acc0}``, ``{acc1}``.. for them.
     """
 
     dtype: str
@@ -243,6 +245,7 @@ class Contraction:
     epilogue: tuple[str, ...]
     rest: tuple[str, ...]
     doc: tuple[str, ...]
+    gates: str | None = None
     template: str = "contraction"
 
 
@@ -260,7 +263,52 @@ class Plain:
     template: str = "plain"
 
 
-Kernel = Rows | Contraction | Plain
+@dataclass(frozen=True)
+class Grove:
+    """Trees padded to perfect ones of one depth, ``width`` of them side by side; where their splits and leaves start.
+
+    Node i of a perfect tree has the children 2 i and 2 i + 1; the root is 1. ``first``: the number of the first tree.
+    """
+
+    trees: int
+    depth: int
+    width: int
+    splits: int
+    leaves: int
+    first: int
+
+
+@dataclass(frozen=True)
+class Trees:
+    """Decision trees over ``rows`` of ``columns`` features: groves, then ``branching`` trees that keep their links.
+
+    ``source`` and ``result`` are a pointer to the first row and the distance of rows, ``next`` that of targets. Where a
+    row must be gathered first, ``gather`` is the text of element {j} of row {i}; those from ``low`` on are then -inf
+    where they are nan. ``leaf``: "one" number for one target, a number for the "own" target of each tree, or numbers
+    for "all" targets.
+    """
+
+    dtype: str
+    params: tuple[Param, ...]
+    loops: tuple[tuple[str, str], ...]
+    rows: str
+    columns: int
+    targets: int
+    source: tuple[str, str]
+    result: tuple[str, str]
+    next: str
+    gather: str
+    low: int
+    leaf: str
+    aggregate: str
+    groves: tuple[Grove, ...]
+    branching: int
+    names: dict[str, str]
+    doc: tuple[str, ...]
+    template: str = "trees"
+
+
+Kernel = Rows | Contraction | Plain | Trees
 
 
 @dataclass(frozen=True)

@@ -7,20 +7,24 @@ from dataclasses import dataclass, field
 from graphlib import TopologicalSorter
 
 from mlaot.ir import Dim, Graph, Node, Subgraph, Type, dim
+from mlaot.ir.dims import names, substitute
 from mlaot.lower.contraction import contraction_kernel
 from mlaot.lower.fuse import Group, fuse
 from mlaot.lower.inplace import Pair, behind_readers, dependencies, in_place
-from mlaot.lower.layout import Access, slice_buffer, times, view, work_buffer
+from mlaot.lower.layout import NOMINAL, Access, behind_reshape, is_row_major, slice_buffer, times, view, work_buffer
 from mlaot.lower.loops import loops_kernel
 from mlaot.lower.placement import Stores, part_of, place, read_by
+from mlaot.lower.plan import plan
 from mlaot.lower.program import Branch, Buffer, Loop, Param, Plain, Step
 from mlaot.lower.program import Sequence as Steps
 from mlaot.lower.rows import needs_buffer, rows_kernel
-from mlaot.lower.single import indices, nest, single_kernel
+from mlaot.lower.single import indices, single_kernel
 from mlaot.lower.storage import Storage
+from mlaot.lower.trees import trees_kernel
+from mlaot.lower.winograd import winograd_steps
 from mlaot.ops import elementwise as ew
 from mlaot.ops import structure as st
-from mlaot.ops.kinds import base_of, is_view
+from mlaot.ops.kinds import base_of, is_view, merges, root_of
 
 Fused = tuple[list[Group], dict[Node, Group]]
 Ordered = list[tuple[Group, Step]]
@@ -43,19 +47,21 @@ def region(
     those of ``overwritten`` in the place of an input. ``depth`` counts the loops around it.
     """
     groups, home = fused or fuse(graph)
-    stores = _stores(groups, home, targets)
-    fixed, read = {*targets, *[new for _, new in overwritten]}, read_by(groups)
+    merged = {base_of(n.arg(0)) for n in graph.nodes() if n.op is st.reshape and merges(n)}
+    stores = _stores(groups, home, targets, merged)
+    fixed, read = set(targets), read_by(groups)
+    late = {new for _, new in overwritten}  # their places still hold what others read
     rounds: dict[Group, _Rounds] = {}
     for group in reversed(groups):  # who wants a value, before who makes it
-        plan = PLANS.get(group.nodes[0].op.name)
-        if plan is not None:
-            rounds[group] = plan(group, stores, fixed, depth)
-            _start_in_place(group, rounds[group], home, stores, fixed, read)
-        else:
-            place(group, home, stores, fixed, read)
+        planned = PLANS.get(group.nodes[0].op.name)
+        if planned is not None:
+            rounds[group] = planned(group, stores, fixed, depth)
+            _start_in_place(group, rounds[group], home, stores, fixed | late, read)
+        elif group.nodes[0] not in late:
+            place(group, home, stores, fixed, merged, read)
     for node in graph.nodes():
         if node.op is st.const and node.type.shape != ():
-            buffer = storage.constant(node)
+            buffer = storage.constant(node.attrs["value"])
             accesses[node] = Access(buffer, buffer.strides)
         elif node in stores:
             accesses[node] = Access(stores[node][0], stores[node][0].strides)
@@ -70,16 +76,23 @@ def region(
             steps[group] = control(_Control(group, accesses, stores, storage, depth, rounds.get(group)))
         elif group.placed and len(group.placed) == len(group.nodes[0].args):
             steps[group] = Steps(())  # every part is written where it belongs
+        elif group.kind == "winograd":
+            steps[group] = winograd_steps(group, accesses, stores, depth)
         else:
             steps[group] = BUILDERS[group.kind](group, accesses, stores)
-    needed = _ancestors({home[n.find()] for n in graph.outputs.values()}, home)
+    needed = _ancestors({home[root_of(n)] for n in graph.outputs.values()}, home)
     behind = behind_readers(overwritten, groups, home)
     before = {g: some | behind.get(g, set()) for g, some in dependencies(groups, home).items()}
-    return [(group, steps[group]) for group in _order(groups, before, needed)], needed
+    return [(group, steps[group]) for group in _order(groups, before, needed, steps)], needed
 
 
-def _stores(groups: list[Group], home: dict[Node, Group], targets: Mapping[Node, list[Buffer]]) -> Stores:
-    """Where each computed node is written to: where the caller wants it, and the workspace if other kernels read it."""
+def _stores(
+    groups: list[Group], home: dict[Node, Group], targets: Mapping[Node, list[Buffer]], merged: set[Node]
+) -> Stores:
+    """Where each computed node is written to: where the caller wants it, and the workspace if other kernels read it.
+
+    ``merged``: those of which several axes are read as one, which are to have no gaps between them.
+    """
     stores: Stores = {node: list(buffers) for node, buffers in targets.items()}
     wanted: dict[Node, None] = {}
     for group in groups:
@@ -90,8 +103,10 @@ def _stores(groups: list[Group], home: dict[Node, Group], targets: Mapping[Node,
                 if base in home and base not in group.members:
                     wanted[base] = None
     for node in wanted:
-        readable = ("output", "work", "state") if home[node].kind == "single" else ("output", "work")
-        if not any(b.whole.where in readable for b in stores.get(node, [])):
+        is_single = node in home and home[node].kind == "single"  # cheap values have no home
+        readable = ("output", "work", "state") if is_single else ("output", "work")
+        found = stores.get(node, [])
+        if not any(b.whole.where in readable for b in found) or (node in merged and not is_row_major(found[0])):
             stores.setdefault(node, []).insert(0, work_buffer(f"t{len(stores)}", node.type))
     return stores
 
@@ -108,19 +123,41 @@ def _ancestors(groups: Iterable[Group], home: dict[Node, Group]) -> set[Group]:
     return found
 
 
-def _order(groups: list[Group], before: Mapping[Group, set[Group]], needed: set[Group]) -> list[Group]:
-    """Kernels after those that must come before them; those that outputs need first."""
+def _order(
+    groups: list[Group], before: Mapping[Group, set[Group]], needed: set[Group], steps: Mapping[Group, Step]
+) -> list[Group]:
+    """Kernels after those that must come before them, those that outputs need first: level by level, or what was just
+    made possible next, whichever takes less room.
+    """
+    orders = [_sorted(groups, before, needed, at_once=at_once) for at_once in (False, True)]
+    return min(orders, key=lambda order: _room([steps[g] for g in order]))
+
+
+def _sorted(
+    groups: list[Group], before: Mapping[Group, set[Group]], needed: set[Group], *, at_once: bool
+) -> list[Group]:
     position = {g: i for i, g in enumerate(groups)}
     sorter = TopologicalSorter({g: sorted(before[g], key=position.__getitem__) for g in groups})
     sorter.prepare()
-    order: list[Group] = []
+    done: dict[Group, int] = {}
     ready: list[Group] = []
+
+    def rank(group: Group) -> tuple[object, ...]:
+        latest = max((done[b] for b in before[group]), default=-1) if at_once else 0
+        return group not in needed, -latest, position[group]
+
     while sorter.is_active():
         ready += sorter.get_ready()
-        ready.sort(key=lambda g: (g not in needed, position[g]))
-        order.append(ready.pop(0))
-        sorter.done(order[-1])
-    return order
+        ready.sort(key=rank)
+        done[ready[0]] = len(done)
+        sorter.done(ready.pop(0))
+    return list(done)
+
+
+def _room(steps: Sequence[Step]) -> int:
+    """The workspace of some steps, for dims of a usual size."""
+    size = plan(steps)[1]
+    return substitute(size, dict.fromkeys(names(size), NOMINAL))
 
 
 @dataclass
@@ -157,11 +194,13 @@ def _plan_scan(group: Group, stores: Stores, fixed: set[Node], depth: int) -> _R
     number, reverse = dim(f"round{depth}"), attrs["reverse"]
     body = attrs["body"].graph
     outputs, olds = _outputs(body), list(body.inputs.values())[consts : consts + count]
+    values = [root_of(n) for n in outputs]
     rounds = _Rounds(body, ([], {}), [], [])
     histories: dict[int, Buffer] = {}
-    for i, (old, new) in enumerate(zip(olds, outputs, strict=False)):
+    for i, old in enumerate(olds):
         for j, node in wanted.items():
-            given, made = outputs[j].op is ew.copy and outputs[j].arg(0) is old, outputs[j] is new
+            given = outputs[j].op is ew.copy and outputs[j].arg(0) is old
+            made = values[j] is values[i] and outputs[j].type == old.type
             private = node not in fixed and [b.where for b in stores.get(node, [])] == ["work"]
             if j >= count and j not in rounds.covered and private and (given or made):
                 shape = (length + 1, *old.type.shape)
@@ -172,9 +211,9 @@ def _plan_scan(group: Group, stores: Stores, fixed: set[Node], depth: int) -> _R
                 rounds.covered.add(j)
     rounds.graph = _giving(body, [*range(count), *(j for j in wanted if j >= count and j not in rounds.covered)])
     rounds.fused = fuse(rounds.graph)
-    pairs = [(old, new) for i, (old, new) in enumerate(zip(olds, outputs, strict=False)) if i not in histories]
+    pairs = [(old, new) for i, (old, new) in enumerate(zip(olds, values, strict=False)) if i not in histories]
     rounds.overwritten = in_place(pairs, *rounds.fused)
-    for i, (old, new) in enumerate(zip(olds, outputs, strict=False)):
+    for i, (old, new) in enumerate(zip(olds, values, strict=False)):
         if i in histories:
             at = (length - number, length - 1 - number, length, 0) if reverse else (number, number + 1, 0, length)
             places = [_row(histories[i], n) for n in at]
@@ -195,7 +234,7 @@ def _plan_while(group: Group, stores: Stores, fixed: set[Node], depth: int) -> _
     outputs, olds = _outputs(body), list(body.inputs.values())[attrs["consts"] :]
     graph = _giving(body, range(len(outputs)))
     rounds = _Rounds(graph, fuse(graph), [], [])
-    pairs = list(zip(olds, outputs, strict=True))
+    pairs = list(zip(olds, map(root_of, outputs), strict=True))
     rounds.overwritten = in_place(pairs, *rounds.fused)
     for i, pair in enumerate(pairs):
         own = _place_of(wanted.get(i), stores, f"carry{depth}_{i}", pair[0].type)
@@ -213,8 +252,8 @@ def _start_in_place(
     fixed: set[Node],
     read: Mapping[Node, list[Node]],
 ) -> None:
-    """What only carries start from is written where they begin."""
-    node = group.nodes[0]
+    """What only carries start from is written where they begin, unless that place still holds what others read."""
+    node, wanted = group.nodes[0], _results(group)
     consts = node.attrs["consts"]
     starts: dict[Node, list[int]] = {}
     for i in range(len(rounds.carries)):
@@ -222,6 +261,8 @@ def _start_in_place(
     for start, places in starts.items():
         if start in home and start not in fixed and start.type.rank and read[start] == [node] * len(places):
             if len(places) > 1 and home[start].kind == "single":
+                continue
+            if any(wanted.get(i) in fixed and rounds.carries[i].first in stores[wanted[i]] for i in places):
                 continue
             stores[start] = [rounds.carries[i].first for i in places]
             group.placed |= {consts + i for i in places}
@@ -303,8 +344,9 @@ class _Control:
         outputs = _outputs(body.graph)
         targets: Stores = {}
         for i, buffers in wanted.items():
-            if buffers:
-                targets.setdefault(outputs[i], []).extend(buffers)
+            for buffer in buffers:
+                value, target = behind_reshape(buffer, outputs[i])
+                targets.setdefault(value, []).append(target)
         accesses = dict(zip(graph.inputs.values(), given, strict=True))
         options = {"overwritten": overwritten, "depth": self.depth + 1}
         ordered, _ = region(graph, accesses, targets, self.storage, fused=fused, **options)  # type: ignore[arg-type]
@@ -318,8 +360,9 @@ def _copy(source: Access, target: Buffer) -> Plain:
     """All elements of a value into a buffer."""
     at = indices(target.shape)
     params = (Param("to", target, True), Param("from", source.buffer, False))
-    body = nest(at, target.shape, [f"to[{Access(target, target.strides).index(at)}] = from[{source.index(at)}];"])
-    return Plain(target.dtype, params, (), (), (), tuple(body), ("copy",))
+    loops = tuple((v, str(d)) for v, d in zip(at, target.shape, strict=True) if v != "0")
+    body = f"to[{Access(target, target.strides).index(at)}] = from[{source.index(at)}];"
+    return Plain(target.dtype, params, (), (), loops, (body,), ("copy",))
 
 
 def _slices(access: Access, position: Dim) -> Access:
@@ -388,5 +431,11 @@ def _cond(c: _Control) -> Step:
     return Branch(condition, then, otherwise, c.doc())
 
 
-CONTROL = {"scan": _scan, "while": _while, "cond": _cond}
+def _trees(c: _Control) -> Step:
+    kernel = trees_kernel(c.group, c.accesses, c.stores, c.storage)
+    first, *others = c.stores[c.node]
+    return Steps((kernel, *[_copy(Access(first, first.strides), buffer) for buffer in others])) if others else kernel
+
+
+CONTROL = {"scan": _scan, "while": _while, "cond": _cond, "tree_ensemble": _trees}
 PLANS = {"scan": _plan_scan, "while": _plan_while}

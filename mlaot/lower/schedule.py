@@ -20,7 +20,7 @@ from mlaot.lower.program import Axis, Contraction, Operand
 LIGHT = 1024  # multiply-adds of a contraction for which short code is worth more than the last of its speed
 LATENCY = 4  # cycles of a multiply-add
 UNROLLED = 25  # steps of a sum that are written out: the taps of a window
-NEAREST, NEXT = 24 * 1024, 768 * 1024  # bytes that stay in the first cache, and in the second
+NEAREST, NEXT = 40 * 1024, 768 * 1024  # bytes that stay in the first cache, and in the second
 LINE = {NEAREST: 2, NEXT: 8}  # cycles for a vector from the cache behind
 
 
@@ -77,6 +77,11 @@ def column_names(kernel: Contraction) -> list[str]:
     return [n for n in names if depends(kernel, 1, n) and not depends(kernel, 0, n)]
 
 
+def gates_of(kernel: Contraction) -> int:
+    """How many accumulators the epilogue of one vector reads; 0 where it is one that has no number."""
+    return next((int(axis.size) for axis in kernel.out if axis.name == kernel.gates), 0)
+
+
 def is_along_sum(kernel: Contraction) -> bool:
     """Whether the lanes run along a summed variable."""
     return any(axis.name == kernel.lanes for axis in kernel.summed)
@@ -109,11 +114,13 @@ def _candidates(kernel: Contraction, isa: Isa) -> Iterator[Schedule]:
         for rows in _row_counts(kernel, sizes, fixed):
             counts = {**rows, **columns}
             n, m = prod(columns.values()), prod(rows.values())
-            if is_light(kernel) and m * n > 4:
+            if is_light(kernel) and m * n > max(4, gates_of(kernel)):
                 continue
             sets = _sets(kernel) if not unrolled and not column_names(kernel) else 1
             sets *= isa.parts if is_along_sum(kernel) else 1
             loads = n + (1 if not kernel.operands[0].vector else m) + (isa.bytes == 16)
+            if kernel.gates and m == 1:
+                loads -= n - 1  # a multiply-add reads memory
             if m * n == 1 or m * n * sets + loads <= isa.registers:
                 yield Schedule(counts, sets, unrolled)
                 if len(kernel.operands) == 2:
@@ -123,6 +130,10 @@ def _candidates(kernel: Contraction, isa: Isa) -> Iterator[Schedule]:
 def _column_counts(kernel: Contraction, sizes: dict[str, int], fixed: set[str], isa: Isa) -> Iterator[dict[str, int]]:
     lanes = kernel.lanes
     names = column_names(kernel)
+    if kernel.gates:
+        for n in (1, 2):
+            yield {lanes: n, kernel.gates: gates_of(kernel)}
+        return
     vectors = 1
     if lanes in fixed:
         vectors = -(-sizes[lanes] // lanes_of(kernel.dtype, isa))
@@ -206,21 +217,26 @@ def _tile(kernel: Contraction, plan: Schedule, m: int, n: int, steps: float, alo
     else:
         streams = _streams(kernel, plan, m, n, steps, isa)
     busy = max(m * n / rate, loads, streams, LATENCY / plan.sets if m * n * plan.sets < 2 * LATENCY else 0)
-    busy += streams / 2
+    busy += streams * 3 / 4 + loads / 2
     around = (4 if along_sum else 1.5) * m * n + 10
     return steps * (busy + 0.7 / (plan.sets if not plan.unrolled else UNROLLED)) + around
 
 
 def _streams(kernel: Contraction, plan: Schedule, m: int, n: int, steps: float, isa: Isa) -> float:
-    """Cycles per step for the vectors that do not come from the nearest cache."""
+    """Cycles per step for the vectors that do not come from the nearest cache.
+
+    A block of columns is read again from there, if it fits, by the next rows: not if one tile has all rows.
+    """
     itemsize = DTYPES[kernel.dtype].itemsize
+    names = row_names(kernel)
+    rows = prod(nominal(axis.size) for axis in kernel.out if axis.name in names)
     total = 0.0
     for operand, count, is_outer in zip(kernel.operands, (m, n), (not plan.rows_inside, plan.rows_inside), strict=True):
         if not operand.vector:
             count = -(-count // (isa.bytes // itemsize))  # of consecutive steps, one line serves several
         whole = prod(nominal(axis.size) for axis in (*kernel.out, *kernel.summed) if _moves(operand, axis)) * itemsize
         block = count * steps * isa.bytes
-        if whole > NEAREST and not (is_outer and block <= NEAREST):
+        if whole > NEAREST and not (is_outer and block <= NEAREST and not (operand.vector and m == rows)):
             far = whole > NEXT and not is_outer
             total += count * LINE[NEXT if far else NEAREST] * isa.bytes / 64
     return total

@@ -17,6 +17,7 @@ from mlaot.lower.program import Buffer, Plain
 from mlaot.ops.indexing import scatter
 from mlaot.ops.kinds import is_side_by_side
 
+SEVERAL_TIMES = ("scatter", "fold", "put_add")  # rounds of their loops may write to the same element
 Table = tuple[str, tuple[int, ...]]
 Lines = list[str]
 
@@ -31,8 +32,20 @@ def single_kernel(group: Group, accesses: Mapping[Node, Access], stores: Mapping
     for buffer in sorted(stores[node], key=lambda b: old is not None and b is old.buffer):  # overwritten last
         lines = KERNELS[node.op.name](_Writer(emit, node, buffer, tables, group.placed))
         body += lines if len(stores[node]) == 1 else ["{", *[f"    {line}" for line in lines], "}"]  # names of its own
+    loops, body = outer_loops(body) if node.op.name not in SEVERAL_TIMES else ((), body)
     before = tuple(emit.once)
-    return Plain(group.dtype, emit.params, tuple(dict.fromkeys(tables)), before, (), tuple(body), emit.doc())
+    return Plain(group.dtype, emit.params, tuple(dict.fromkeys(tables)), before, loops, tuple(body), emit.doc())
+
+
+def outer_loops(body: Lines) -> tuple[tuple[tuple[str, str], ...], Lines]:
+    """The loops around all of ``body``, and what they hold: each round writes elements of its own."""
+    loops: list[tuple[str, str]] = []
+    while head := re.fullmatch(r"for \(ptrdiff_t (\w+) = 0; \1 < (.+); \1\+\+\) \{", body[0] if body else ""):
+        if any(line[0] != " " for line in body[1:-1]):
+            break
+        loops.append((head[1], head[2]))
+        body = [line[4:] for line in body[1:-1]]
+    return tuple(loops), body
 
 
 def loop(variable: str, extent: Dim | str, body: Sequence[str], *, down: bool = False) -> Lines:
@@ -205,24 +218,27 @@ def _slice_of(at: Sequence[str], low: Sequence[Dim], steps: Sequence[int], strid
 
 
 def _pad(w: _Writer) -> Lines:
+    """The value around the elements; these too, unless the kernel that computes them puts them there."""
+    shape, low, value = w.arg(0).type.shape, w.attrs["low"], w.emit.value(w.arg(1), ())
+    steps, at = [n + 1 for n in w.attrs["interior"]], indices(shape)
+    around = w.fill(value) if any(w.attrs["interior"]) else _border(w, shape, low, w.attrs["high"], value)
     if 0 in w.placed:
-        return _borders(w)
-    steps, at = [n + 1 for n in w.attrs["interior"]], indices(w.arg(0).type.shape)
-    place = f"{w.name}[{_slice_of(at, w.attrs['low'], steps, w.out.strides)}]"
-    return w.fill(w.emit.value(w.arg(1), ())) + nest(at, w.arg(0).type.shape, [f"{place} = {w.read(0, at)};"])
+        return around
+    place = f"{w.name}[{_slice_of(at, low, steps, w.out.strides)}]"
+    return around + nest(at, shape, [f"{place} = {w.read(0, at)};"])
 
 
-def _borders(w: _Writer) -> Lines:
-    """The padding alone: before and after the elements of each axis, from the first axis on."""
-    low, high, inner = list(w.attrs["low"]), list(w.attrs["high"]), w.arg(0).type.shape
-    value, ones, lines = w.emit.value(w.arg(1), ()), [1] * len(inner), []
-    for axis, n in enumerate(inner):
-        for first, size in ((0, low[axis]), (low[axis] + n, high[axis])):
+def _border(w: _Writer, shape: Sequence[Dim], low: Sequence[Dim], high: Sequence[Dim], value: str) -> Lines:
+    """Along each axis what is before and behind, as far as earlier axes have not covered it."""
+    lines: Lines = []
+    for i, (first, extent) in enumerate(zip(low, shape, strict=True)):
+        for start, size in ((0, first), (first + extent, high[i])):
             if size != 0:
-                rest = w.node.type.shape[axis + 1 :]
-                shape, starts = (*inner[:axis], size, *rest), [*low[:axis], first, *[0] * len(rest)]
-                at = indices(shape)
-                lines += nest(at, shape, [f"{w.name}[{_slice_of(at, starts, ones, w.out.strides)}] = {value};"])
+                starts = (*low[:i], start, *[0] * (len(shape) - i - 1))
+                sizes = (*shape[:i], size, *w.node.type.shape[i + 1 :])
+                at = indices(sizes)
+                place = _slice_of(at, starts, (1,) * len(shape), w.out.strides)
+                lines += nest(at, sizes, [f"{w.name}[{place}] = {value};"])
     return lines
 
 

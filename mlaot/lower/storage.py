@@ -6,9 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from mlaot.ir import DTYPES, DType, Graph, Node
+from mlaot.ir import DTYPES, DType, Graph
 from mlaot.ir.module import OPTIMIZER, gradient_of
 from mlaot.ir.module import Module as Model
+from mlaot.ir.types import Literal
 from mlaot.lower.layout import panel_strides, panels_of, row_major, slot_strides
 from mlaot.lower.program import Buffer, Panels, Slot
 
@@ -73,16 +74,15 @@ class Storage:
         shape, strides = (tuple(int(d) for d in dims) for dims in (buffer.shape, buffer.strides))
         return Slot(name, buffer.dtype, shape, strides, self.offsets[buffer], gradient, kind)
 
-    def constant(self, node: Node) -> Buffer:
+    def constant(self, literal: Literal) -> Buffer:
         """Where a constant array lies."""
-        literal = node.attrs["value"]
         name = f"constant{len([k for k in self.buffers if k.startswith('constant(')])}"
         key = f"constant({literal.key[0]}{literal.key[1]}{hash(literal)})"
         for known, buffer in self.buffers.items():
             if known == key:
                 return buffer
-        strides = row_major(node.type.shape, node.type.dtype.itemsize, dense=False)
-        buffer = Buffer(name, node.type.dtype.name, node.type.shape, strides, "constant")
+        strides = row_major(literal.array.shape, literal.dtype.itemsize, dense=False)
+        buffer = Buffer(name, literal.dtype.name, literal.array.shape, strides, "constant")
         self.buffers[key] = buffer
         self.offsets[buffer] = _append(self.constants, _stored(literal.array, buffer))
         return buffer

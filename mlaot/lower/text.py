@@ -10,6 +10,7 @@ from mlaot.ir import DTYPES, Dim
 from mlaot.lower.emit import C_TYPES
 from mlaot.lower.integers import integer_helpers
 from mlaot.lower.isa import Isa
+from mlaot.lower.parallel import Split, part_of, split
 from mlaot.lower.program import (
     Branch,
     Buffer,
@@ -23,9 +24,11 @@ from mlaot.lower.program import (
     Rows,
     Sequence,
     Step,
+    Trees,
 )
 from mlaot.lower.stages import stages
 from mlaot.lower.tiles import body
+from mlaot.lower.trees import tree_text
 from mlaot.lower.vectors import helpers
 from mlaot.ops.random import LN2, LOG_SERIES, SQRT_HALF, WICHURA
 from mlaot.render import render
@@ -49,11 +52,11 @@ def kernels_file(program: Program, stem: str, isa: Isa) -> str:
         for suffix, steps in parts:
             calls = _calls(steps, place, bodies)
             name = f"{stem}_{procedure.entry.name}{suffix}_{isa.name}"
-            lines = [*_dims(program.module, calls), *calls]
+            lines = [*_dims(program.module.dims, calls), *calls]
             entries.append({"name": name, "lines": lines, "doc": procedure.entry.doc})
     kernels_text = [text.replace("NAME(", f"{name}(", 1) for name, text in bodies.values()]
     text = "\n".join(kernels_text)
-    preamble = "\n".join(part for part in (helpers(text, isa), integer_helpers(text), *others(text)) if part)
+    preamble = "\n".join(part for part in (helpers(text, isa), integer_helpers(text), *others(text, stem)) if part)
     return render(
         "kernels.c.j2",
         module=program.module,
@@ -97,12 +100,32 @@ def _calls(steps: Iterable[Step], place: _Place, bodies: Bodies) -> list[str]:
             lines.append("} else {")
             lines += [*[f"    {line}" for line in _calls(step.otherwise, place, bodies)], "}"]
         else:
-            arguments, signature = _parameters(step, place)
-            text = _used(_kernel_text(step, "NAME", signature, place.isa), signature)
-            key = step.template, _anonymous(text, step.params)
-            name, _ = bodies.setdefault(key, (f"{step.template}{len(bodies)}_{place.isa.name}", text))
-            lines.append(f"{name}({arguments});")
+            lines.append(_call(step, place, bodies))
     return lines
+
+
+def _call(kernel: Kernel, place: _Place, bodies: Bodies) -> str:
+    """The statement that runs a kernel: a call, or a task on a range whose parts threads may share."""
+    shared = split(kernel, place.isa)
+    text = _kernel_text(kernel, "NAME", "SIGNATURE", place.isa, shared.variable if shared else None)
+    if shared is not None:
+        text = part_of(text, shared)
+    arguments, signature = _parameters(kernel, place, text.split("\n{\n", 1)[1], shared)
+    text = _used(text.replace("SIGNATURE", signature, 1), signature)
+    key = kernel.template, _anonymous(text, kernel.params)
+    name, _ = bodies.setdefault(key, (f"{kernel.template}{len(bodies)}_{place.isa.name}", text))
+    if shared is None:
+        return f"{name}({arguments});"
+    call = f"{name}({arguments}, begin, end);"
+    variables = [v for v in place.variables if re.search(rf"\b{v}\b", call)]
+    dims = (*place.module.dims, *variables)
+    lines = "".join(f"    {line}\n" for line in [*_dims(dims, [call]), call])
+    text = f"static void NAME(char *const *p, const ptrdiff_t *dim, ptrdiff_t begin, ptrdiff_t end)\n{{\n{lines}}}\n"
+    name, _ = bodies.setdefault(("task", text), (f"task{len(bodies)}_{place.isa.name}", text))
+    given = f"(const ptrdiff_t[]){{{', '.join(dims)}}}" if variables else "dim"
+    entry = place.procedure.entry
+    threads = f"p[{len(entry.inputs) + len(entry.outputs) + 3}]"
+    return f"share({threads}, {name}, p, {given}, {shared.extent}, {shared.step}, {shared.work});"
 
 
 def _anonymous(text: str, params: Iterable[Param]) -> str:
@@ -126,22 +149,22 @@ def _truth(param: Param, place: _Place) -> str:
     return f"*{_pointer(param, place)}"
 
 
-def _dims(module: Module, calls: list[str]) -> list[str]:
-    """Locals for the dims that the calls use."""
+def _dims(dims: tuple[str, ...], calls: list[str]) -> list[str]:
+    """Locals for those of the dims that the calls use."""
     text = "\n".join(calls)
-    used = [(i, d) for i, d in enumerate(module.dims) if re.search(rf"\b{d}\b", text)]
+    used = [(i, d) for i, d in enumerate(dims) if re.search(rf"\b{d}\b", text)]
     lines = [f"const ptrdiff_t {d} = dim[{i}];" for i, d in used]
     return lines + ([] if used else ["(void)dim;"]) + ([] if calls else ["(void)p;"])
 
 
-def _parameters(kernel: Kernel, place: _Place) -> tuple[str, str]:
+def _parameters(kernel: Kernel, place: _Place, body: str, shared: Split | None) -> tuple[str, str]:
     """The arguments of a call of ``kernel``, and its signature."""
     arguments = [_pointer(p, place) for p in kernel.params]
     types = [f"{'' if p.written else 'const '}{C_TYPES[p.buffer.dtype]} *restrict {p.name}" for p in kernel.params]
-    text = repr(replace(kernel, doc=(), params=()))
     names = {p.name for p in kernel.params}  # an input of this entry may be called like a dim of another
-    dims = [d for d in (*place.module.dims, *place.variables) if d not in names and re.search(rf"\b{d}\b", text)]
-    return ", ".join([*arguments, *dims]), ", ".join([*types, *[f"ptrdiff_t {d}" for d in dims]])
+    dims = [d for d in (*place.module.dims, *place.variables) if d not in names and re.search(rf"\b{d}\b", body)]
+    sizes = [*dims, *(("begin", "end") if shared else ())]
+    return ", ".join([*arguments, *dims]), ", ".join([*types, *[f"ptrdiff_t {d}" for d in sizes]])
 
 
 def _pointer(param: Param, place: _Place) -> str:
@@ -176,20 +199,24 @@ def _base(buffer: Buffer, place: _Place) -> tuple[int, Dim]:
     return inputs + outputs + (buffer.where == "constant"), place.procedure.places[id(buffer)]
 
 
-def _kernel_text(kernel: Kernel, name: str, signature: str, isa: Isa) -> str:
+def _kernel_text(kernel: Kernel, name: str, signature: str, isa: Isa, shared: str | None) -> str:
     def pad(depth: int) -> str:
         return "    " * depth
 
     context = {"kernel": kernel, "name": name, "signature": signature, "pad": pad}
     if isinstance(kernel, Contraction):
-        return render("kernels/contraction.c.j2", body=body(kernel, isa), **context)
+        return render("kernels/contraction.c.j2", body=body(kernel, isa, shared), **context)
     context["inner"] = pad(len(kernel.loops) + 1)
     if isinstance(kernel, Rows):
         return render("kernels/rows.c.j2", stages=stages(kernel, isa), **context)
+    if isinstance(kernel, Trees):
+        return render("kernels/trees.c.j2", **tree_text(kernel, isa), **context)
     return render("kernels/plain.c.j2", **context)
 
 
-def others(text: str) -> list[str]:
-    """Further functions that kernels call."""
-    data = {"ratios": WICHURA, "series": LOG_SERIES, "sqrt_half": SQRT_HALF, "ln2": LN2}
-    return [render(f"kernels/{name}.h.j2", **data) for name in ("threefry", "normal_quantile") if f"{name}(" in text]
+def others(text: str, stem: str) -> list[str]:
+    """Further functions that kernels and entries call."""
+    data = {"ratios": WICHURA, "series": LOG_SERIES, "sqrt_half": SQRT_HALF, "ln2": LN2, "stem": stem}
+    names = {"threefry": "threefry(", "normal_quantile": "normal_quantile("}
+    names |= {"share": "static void task", "first_from": "first_from("}
+    return [render(f"kernels/{name}.h.j2", **data) for name, call in names.items() if call in text]

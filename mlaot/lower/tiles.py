@@ -15,6 +15,7 @@ from mlaot.lower.schedule import (
     Schedule,
     block_sizes,
     column_names,
+    gates_of,
     is_along_sum,
     lanes_of,
     one_by_one,
@@ -66,17 +67,26 @@ class Piece:
         return self.start.isdigit() and self.end.isdigit() and int(self.start) + self.step >= int(self.end)
 
 
-def body(kernel: Contraction, isa: Isa) -> tuple[str | Nest, ...]:
-    """The loops of ``kernel`` around its tiles; rows that fill no block come last, in tiles of their own."""
+def body(kernel: Contraction, isa: Isa, shared: str | None = None) -> tuple[str | Nest, ...]:
+    """The loops of ``kernel`` around its tiles; rows that fill no block come last, in tiles of their own.
+
+    A block of the ``shared`` variable without a loop tests whether it begins between ``begin`` and ``end``.
+    """
     plan = schedule(kernel, isa)
     alone = one_by_one(kernel, plan, isa)
-    blocks = _Tiles(kernel, plan, isa, alone[0] if alone else None).nest(0, {}, {}, None)
+    blocks = _Tiles(kernel, plan, isa, alone[0] if alone else None, shared).nest(0, {}, {}, None)
     if alone is None:
         return blocks
     name, single = alone
-    rest = _Tiles(kernel, single, isa, None)
+    rest = _Tiles(kernel, single, isa, None, shared)
     rest.first[name] = plan.counts[name]
     return (*blocks, *rest.nest(0, {}, {}, None))
+
+
+def loops(kernel: Contraction, isa: Isa) -> list[tuple[Axis, int]]:
+    """The axes that ``kernel`` loops over around its tiles, the outermost first, each with the elements of a block."""
+    tiles = _Tiles(kernel, schedule(kernel, isa), isa, None, None)
+    return [(axis, max(piece.step for piece in tiles.pieces(axis))) for axis in tiles.order if axis.size != 0]
 
 
 def tidy(text: str) -> str:
@@ -87,8 +97,8 @@ def tidy(text: str) -> str:
 class _Tiles:
     """One kernel on one instruction set."""
 
-    def __init__(self, kernel: Contraction, plan: Schedule, isa: Isa, blocks: str | None) -> None:
-        self.kernel, self.plan, self.blocks = kernel, plan, blocks
+    def __init__(self, kernel: Contraction, plan: Schedule, isa: Isa, blocks: str | None, shared: str | None) -> None:
+        self.kernel, self.plan, self.blocks, self.shared = kernel, plan, blocks, shared
         self.first: dict[str, int] = {}  # the size of the blocks along a variable that are done elsewhere
         self.lanes = lanes_of(kernel.dtype, isa)
         self.vector = f"{kernel.dtype}v"
@@ -117,7 +127,7 @@ class _Tiles:
             return tuple(self.tile(at, counts, piece))
         axis = self.order[depth]
         result: list[str | Nest] = []
-        pieces = self._pieces(axis)
+        pieces = self.pieces(axis)
         for found in pieces:
             place = Place(None, int(found.start)) if found.is_once else Place(axis.name)
             inner = self.nest(
@@ -126,6 +136,9 @@ class _Tiles:
                 {**counts, axis.name: found.count},
                 found if axis.name == self.kernel.lanes else piece,
             )
+            if found.is_once and axis.name == self.shared:
+                result.append(Nest(f"if (begin <= {found.start} && {found.start} < end) {{", inner))
+                continue
             if found.is_once:
                 result += inner if len(pieces) == 1 else [Nest("{", inner)]
                 continue
@@ -141,7 +154,8 @@ class _Tiles:
             result.append(loop)
         return tuple(result)
 
-    def _pieces(self, axis: Axis) -> list[Piece]:
+    def pieces(self, axis: Axis) -> list[Piece]:
+        """The parts of an axis that are walked one after the other."""
         count = self.plan.counts.get(axis.name, 1)
         if axis.name in self.first:
             return [Piece(_done(axis.size, self.first[axis.name]), atom(axis.size), 1, 1)]
@@ -236,7 +250,7 @@ class _Tile:
         piece: Piece | None,
     ) -> None:
         self.kernel, self.lanes, self.vector = tiles.kernel, tiles.lanes, tiles.vector
-        self.along_sum, self.sets = tiles.along_sum, tiles.plan.sets
+        self.along_sum, self.sets, self.gates = tiles.along_sum, tiles.plan.sets, max(gates_of(tiles.kernel), 1)
         self.tiled = [*tiles.rows, *tiles.columns, *([] if tiles.along_sum else [tiles.kernel.lanes])]
         self.at, self.rows, self.columns, self.names, self.piece = at, rows, columns, names, piece
         ends = max(point.get(tiles.kernel.lanes, 0) for point in columns)
@@ -291,7 +305,9 @@ class _Tile:
     ) -> tuple[list[str], str]:
         """A variable with what an operand holds at a point, and the statement that loads it, unless one did."""
         where = self._index(operand, at)
-        if not operand.vector:
+        if dict(operand.strides).get(self.kernel.lanes) == 2:
+            text = self._every_second(operand, at)
+        elif not operand.vector:
             text = f"splat_{self.vector}({operand.name}[{where}])"
         else:
             pointer = operand.name if where == "0" else f"{operand.name} + {where}"
@@ -311,8 +327,19 @@ class _Tile:
         known[text] = name = f"{letter}{sum(n[0] == letter for n in known.values())}"
         return [f"const {self.vector} {name} = {text};"], name
 
+    def _every_second(self, operand: Operand, at: Mapping[str, Place]) -> str:
+        """A vector of every second element, of two loads that neighbours share."""
+        terms, number = self._terms(operand, at)
+        assert isinstance(number, int)
+        start = number - number % 2
+        first, second = (f"load_{self.vector}({operand.name} + {linear(terms, start + n)})" for n in (0, self.lanes))
+        return f"{'odd' if number % 2 else 'even'}_{self.vector}({first}, {second})"
+
     def _index(self, operand: Operand, at: Mapping[str, Place]) -> str:
         """The element index at a point, as a sum of variables times numbers."""
+        return linear(*self._terms(operand, at))
+
+    def _terms(self, operand: Operand, at: Mapping[str, Place]) -> tuple[list[tuple[str, Dim]], Dim]:
         strides, number = dict(operand.strides), operand.offset
         terms: list[tuple[str, Dim]] = []
         factor = 1
@@ -337,39 +364,40 @@ class _Tile:
             number = number + times(step, place.number)
             if place.variable is not None:
                 terms.append((place.variable, step))
-        return linear(terms, number)
+        return terms, number
 
     def finish(self) -> Iterator[str | Nest]:
-        """The epilogue of every accumulator."""
-        cells = [(r, c) for r in range(len(self.rows)) for c in range(len(self.columns))]
+        """The epilogue of every accumulator, or of the gates of every vector."""
+        cells = [(r, c) for r in range(len(self.rows)) for c in range(len(self.columns) // self.gates)]
         lines = self.kernel.epilogue if self.piece is None or self.piece.rest is None else self.kernel.rest
-        if self.along_sum or len(lines) * len(cells) > LONG:
+        if self.along_sum or len(lines) * len(cells) > LONG or (self.kernel.gates and len(cells) > 1):
             yield from self._finish_in_loops(cells, lines)
             return
         for r, c in cells:
             rest = self.piece.rest if self.piece is not None and self.at_end[c] else None
             at = self._moved({}, {**self.rows[r], **self.columns[c]})
-            text = self._put(self.kernel.epilogue if rest is None else self.kernel.rest, self.names[r][c], at, rest)
+            sums = self.names[r][c :: len(self.columns) // self.gates]
+            text = self._put(self.kernel.epilogue if rest is None else self.kernel.rest, sums, at, rest)
             yield from (text if len(text) < 2 else [Nest("{", tuple(text))])
 
     def _finish_in_loops(self, cells: Sequence[tuple[int, int]], lines: tuple[str, ...]) -> Iterator[str | Nest]:
-        names = [self.names[r][c] for r, c in cells]
+        names = [name for row in self.names for name in row]
         single = len(cells) == 1
         at: dict[str, str | Place] = dict(self.at)
         for name, count in zip(self.tiled, self.counts, strict=True):
-            if count > 1:
+            if count > 1 and name != self.kernel.gates:
                 step = f" * {self.lanes}" if name == self.kernel.lanes else ""
                 at[name] = f"{self.at[name]} + d_{name}{step}"
         inner: list[str | Nest] = []
-        acc = names[0] if single else f"sums[{self._flat()}]"
+        sums = names if single else [f"sums[{self._flat(g)}]" for g in range(self.gates)]
         if self.along_sum:
             ctype = "double" if self.kernel.dtype == "f64" else "float"
             if single:
-                inner.append(f"const {ctype} dot = sum_lanes_{self.vector}({acc});")
+                inner.append(f"const {ctype} dot = sum_lanes_{self.vector}({sums[0]});")
             else:
                 yield from self._folded(names, ctype)
                 inner.append(f"const {ctype} dot = dots[{self._flat()}];")
-            acc = "dot"
+            sums = ["dot"]
         elif not single:
             yield f"const {self.vector} sums[] = {{{', '.join(names)}}};"
         rest = None
@@ -378,10 +406,10 @@ class _Tile:
             rest = "rest"
             if any("{rest}" in line for line in lines):
                 inner.append(f"const ptrdiff_t rest = {size} - ({j}) < {self.lanes} ? {size} - ({j}) : {self.lanes};")
-        inner += self._put(lines, acc, at, rest)
+        inner += self._put(lines, sums, at, rest)
         found: tuple[str | Nest, ...] = tuple(inner)
         for name, count in reversed([*zip(self.tiled, self.counts, strict=True)]):
-            if count > 1:
+            if count > 1 and name != self.kernel.gates:
                 found = (Nest(f"for (ptrdiff_t d_{name} = 0; d_{name} < {count}; d_{name}++) {{", found),)
         yield from found if not single or len(found) < 2 else (Nest("{", found),)
 
@@ -407,19 +435,25 @@ class _Tile:
     def _size(self) -> Dim | str:
         return atom(next(axis.size for axis in self.kernel.out if axis.name == self.kernel.lanes))
 
-    def _flat(self) -> str:
+    def _flat(self, gate: int = 0) -> str:
         """The number of an accumulator in the array of them."""
-        terms, step = [], 1
+        terms, step, number = [], 1, 0
         for name, count in reversed([*zip(self.tiled, self.counts, strict=True)]):
-            if count > 1:
+            if name == self.kernel.gates:
+                number = gate * step
+            elif count > 1:
                 terms.append((f"d_{name}", step))
             step *= count
-        return linear(reversed(terms))
+        return linear(reversed(terms), number)
 
-    def _put(self, lines: Iterable[str], acc: str, at: Mapping[str, str | Place], rest: str | None) -> list[str]:
+    def _put(
+        self, lines: Iterable[str], sums: Sequence[str], at: Mapping[str, str | Place], rest: str | None
+    ) -> list[str]:
         result = []
         for line in lines:
-            text = line.replace("{acc}", acc).replace("{rest}", rest or "")
+            text = line.replace("{acc}", sums[0]).replace("{rest}", rest or "")
+            for number, name in enumerate(sums):
+                text = text.replace(f"{{acc{number}}}", name)
             for name, place in at.items():
                 text = text.replace(f"{{{name}}}", str(place))
             result.append(tidy(text))

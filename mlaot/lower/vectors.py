@@ -22,7 +22,8 @@ MEMORY = {"splat", *("load", "load_part", "store", "store_part", "gather", "gath
 CONVERTING = {"load", "load_part", "gather", "gather_part"}
 # One text for scalars and vectors of floats.
 GENERIC = {
-    *("splat", "select", "first", "max", "min", "relu", "step", "abs", "sign", "copysign", "sqrt", "nearest"),
+    *("splat", "select", "first", "abs", "sign", "copysign", "sqrt", "nearest"),
+    *("greater", "lesser", "max", "min", "relu", "step"),
     *("floor", "ceil", "trunc", "round", "remainder", "floor_divide"),
     *("isnan", "eq", "ne", "lt", "le", "gt", "ge"),
 }
@@ -34,7 +35,7 @@ COMBINE = {
     "min_lanes": "min_{t}(x, other)",
 }
 FOLD = {f"fold{half}": half for half in (1, 2, 4, 8)}
-VECTOR = {"lane", "store_mask", "any", *COMBINE, *FOLD}
+VECTOR = {"lane", "store_mask", "any", "even", "odd", *COMBINE, *FOLD}
 # Parts of the functions below: for either dtype, for one, or for either in a file of its own.
 PARTS = {
     *("head", "excess", "exp_parts", "log_fraction", "log_pair", "log_edges", "log_plus", "log1p_plus"),
@@ -119,6 +120,8 @@ def _template(family: str, source: str, dtype: str, form: str) -> str:
         family = "fold"
     elif family in TWO_FILES:
         family = f"{family}_{dtype}"
+    elif family in ("greater", "lesser"):
+        family = "extreme"
     elif family in MATH and not form:
         family = "scalar"
     elif family in WIDE and dtype == "f32":
@@ -134,6 +137,7 @@ def _context(name: str, family: str, source: str, dtype: str, form: str, isa: Is
     return {
         "name": name,
         "wide": WIDE.get(family, ""),
+        "greater": family == "greater",
         "t": dtype + form,  # suffix of helpers
         "dtype": dtype,
         "c": c,  # one element
@@ -167,6 +171,7 @@ def _context(name: str, family: str, source: str, dtype: str, form: str, isa: Is
         "arguments": list(ARGUMENTS.get(family, "x")),
         "combine": COMBINE.get(family, "").format(t=dtype + form),
         "lane_list": lambda text: ", ".join(text.replace("$", str(i)) for i in range(lanes)),
+        "every_second": lambda start: ", ".join(str(i) for i in range(start, 2 * lanes, 2)),
         "half": FOLD.get(family, 0),
         "folded": lambda start: ", ".join(
             str(i + start) for i in range(2 * lanes) if i % (2 * FOLD[family]) < FOLD[family]

@@ -84,6 +84,7 @@ from mlaot.nn.stateless import (
     Tanh,
     Upsample,
 )
+from mlaot.nn.trees import TreeEnsemble
 
 __all__ = [
     "CELU",
@@ -167,6 +168,7 @@ __all__ = [
     "Softplus",
     "Softsign",
     "Tanh",
+    "TreeEnsemble",
     "Upsample",
     "functional",
     "init",

@@ -13,6 +13,8 @@ from mlaot.ops import (
     sorting,
     structure,
     transcendental,
+    trees,
+    winograd,
 )
 from mlaot.ops.base import OPS, Op
 
@@ -31,4 +33,6 @@ __all__ = [
     "sorting",
     "structure",
     "transcendental",
+    "trees",
+    "winograd",
 ]

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 
 from mlaot.ir import Dim, Node, Type
+from mlaot.ir.dims import names, product, substitute
 from mlaot.ops import elementwise as ew
 from mlaot.ops import reduction as red
 from mlaot.ops import structure as st
 from mlaot.ops.base import batch_elementwise
 from mlaot.ops.random import normal_quantile
+from mlaot.ops.winograd import TRANSFORMS
 
 REDUCTIONS = (red.sum_, red.max_, red.min_)
+ALIGNMENT = 64  # bytes: the widest vector, and a cache line; rows of values in memory are a multiple of it
 VIEWS = ("broadcast", "transpose", "item", "slice", "window")
+ALIGNED = 64  # bytes of the widest vectors
 VECTORS = ("f32", "f64")  # the dtypes that kernels compute in vectors
 LOADED = (*VECTORS, "i32", "i64", "u8", "bool")  # the dtypes that vectors are converted from as they are loaded
 
@@ -23,19 +28,89 @@ def is_view(node: Node) -> bool:
         return True
     if node.op is st.take:
         return bool(node.attrs["indices"].array.ndim == 0)
-    if node.op is st.reshape:
-        return _without_ones(node.type.shape) == _without_ones(node.arg(0).type.shape)
-    return False
+    return node.op is st.reshape and (puts_in_ones(node) or _keeps_strides(node))
 
 
-def _without_ones(shape: Sequence[Dim]) -> tuple[Dim, ...]:
+def puts_in_ones(node: Node) -> bool:
+    """Whether a reshape only puts in, or takes out, axes of one element."""
+    return without_ones(node.type.shape) == without_ones(node.arg(0).type.shape)
+
+
+def without_ones(shape: Sequence[Dim]) -> tuple[Dim, ...]:
     return tuple(d for d in shape if d != 1)
+
+
+def _keeps_strides(node: Node) -> bool:
+    """Whether a reshape makes several axes of one, or one of several that have no gaps in memory between them.
+
+    Gaps are where rows are padded, and anywhere in a view or in an array from elsewhere.
+    """
+    x, merged = node.arg(0), _merged(node)
+    if not merged:
+        return merged is not None
+    if is_stored(x) or is_view(x) or x.op.name == "result":
+        return False
+    last = x.type.rank - 1
+    return all(before[-1] < last for before in merged) or is_narrow(x.type.shape) or _fills_rows(x.type)
+
+
+def merges(node: Node) -> bool:
+    """Whether a reshape makes one axis of several."""
+    return bool(_merged(node))
+
+
+def _merged(node: Node) -> list[list[int]] | None:
+    groups = regrouped(node.arg(0).type.shape, node.type.shape)
+    return None if groups is None else [before for before, _ in groups if len(before) > 1]
+
+
+def _fills_rows(type_: Type) -> bool:
+    columns = type_.shape[-1]
+    return isinstance(columns, int) and columns * type_.dtype.itemsize % ALIGNMENT == 0
+
+
+@cache
+def regrouped(source: tuple[Dim, ...], target: tuple[Dim, ...]) -> list[tuple[list[int], list[int]]] | None:
+    """How a reshape divides axes: groups of axes of both shapes that hold the same elements, smallest ones first.
+
+    Axes of one element are in no group. None where the shapes hold no elements, or extents cannot be compared.
+    """
+    groups: list[tuple[list[int], list[int]]] = []
+    left = [i for i, d in enumerate(source) if d != 1]
+    right = [i for i, d in enumerate(target) if d != 1]
+    if 0 in source or 0 in target:
+        return None
+    while left and right:
+        before, after = [left.pop(0)], [right.pop(0)]
+        sizes = source[before[0]], target[after[0]]
+        while sizes[0] != sizes[1]:
+            if _estimate(sizes[0]) < _estimate(sizes[1]) and left:
+                before.append(left.pop(0))
+            elif right:
+                after.append(right.pop(0))
+            else:
+                return None
+            sizes = product(tuple(source[i] for i in before)), product(tuple(target[i] for i in after))
+        groups.append((before, after))
+    return groups if not left and not right else None
+
+
+def _estimate(value: Dim) -> int:
+    return substitute(value, dict.fromkeys(names(value), 1009))
 
 
 def base_of(node: Node) -> Node:
     """The value that a chain of views looks at."""
     node = node.find()
     while is_view(node):
+        node = node.arg(0)
+    return node
+
+
+def root_of(node: Node) -> Node:
+    """What a kernel computes for an output or a slot: the value without axes of one element that a reshape put in."""
+    node = node.find()
+    while node.op is st.reshape and puts_in_ones(node):
         node = node.arg(0)
     return node
 
@@ -101,7 +176,8 @@ def is_reduction(node: Node) -> bool:
 
 def is_single(node: Node) -> bool:
     """Nodes that are a kernel of their own: moves, scans along an axis, sorts, control flow, other reductions."""
-    return not (is_view(node) or is_elementwise(node) or is_reduction(node) or node.op is red.contract)
+    others = (red.contract, *TRANSFORMS)
+    return not (is_view(node) or is_elementwise(node) or is_reduction(node) or node.op in others)
 
 
 def is_stored(node: Node) -> bool:

@@ -22,6 +22,12 @@ def kept_axes(rank: int, axes: Sequence[int]) -> tuple[int, ...]:
     return tuple(i for i in range(rank) if i not in axes)
 
 
+def both_axes(inner: Node, outer: Node) -> tuple[int, ...]:
+    """The axes over which two reductions, one of the other's result, go together."""
+    kept = kept_axes(inner.arg(0).type.rank, inner.attrs["axes"])
+    return tuple(sorted((*inner.attrs["axes"], *[kept[a] for a in outer.attrs["axes"]])))
+
+
 def reduced(x: Type, axes: tuple[int, ...]) -> Type:
     if any(not 0 <= a < x.rank for a in axes) or len(set(axes)) != len(axes):
         raise MlaotError(f"cannot reduce {x} over axes {axes}")

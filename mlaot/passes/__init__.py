@@ -14,6 +14,7 @@ from mlaot.ir import Graph, dim, verify
 from mlaot.ir.module import Module
 from mlaot.passes import (
     barriers,
+    blocked,
     canonical,
     concat_products,
     contract,
@@ -24,15 +25,19 @@ from mlaot.passes import (
     flatten_sums,
     fold,
     freeze,
+    gates,
     hoist,
     legalize,
+    masked_rows,
     pooling,
     prune,
     raise_tensors,
     reciprocal,
+    reshapes,
     simplify,
     split_parameters,
     widen,
+    winograd,
 )
 from mlaot.passes.subgraphs import everywhere
 from mlaot.transforms.batch import batch
@@ -88,6 +93,28 @@ def freeze_weights(module: Module, traced: Traced) -> None:
     freeze.freeze(module)
 
 
+def choose_layout(module: Module, traced: Traced) -> None:
+    """Convolutions in blocks of channels, where their weights are fixed."""
+    blocked.blocked(module)
+
+
+def convolve_tiles(module: Module, traced: Traced) -> None:
+    """3x3 convolutions with fewer products, where nothing trains."""
+    winograd.winograd(module)
+
+
+def forget_weights(module: Module, traced: Traced) -> None:
+    """Weights that only others were made of are not shipped."""
+    for graph in module.graphs.values() if not module.trains else ():
+        kept = {*graph.nodes(), *[graph.inputs[name] for name in graph.writes]}
+        graph.inputs = {k: node for k, node in graph.inputs.items() if k not in module.slots or node.find() in kept}
+
+
+def split_gates(module: Module, traced: Traced) -> None:
+    """Products with weights that give several gates, by gate."""
+    gates.gates(module)
+
+
 def widen_ports(module: Module, traced: Traced) -> None:
     """Arguments and results of entries have dtypes that a caller can hand over."""
     for graph in module.graphs.values():
@@ -121,11 +148,18 @@ PIPELINE: tuple[Stage, ...] = (
     each(convolution.convolution),
     each(contract.contract),
     each(concat_products.concat_products),
+    each(reshapes.reshapes),
+    each(contract.contract),
+    each(masked_rows.masked_rows),
     freeze_weights,
+    choose_layout,
     each(reciprocal.reciprocal),
     each(fold.fold),
     each(simplify.simplify),
     each(canonical.canonical),
+    convolve_tiles,
+    split_gates,
+    forget_weights,
     widen_ports,
     each(widen.widen),
     each(pooling.pooling),
@@ -136,14 +170,15 @@ PIPELINE: tuple[Stage, ...] = (
 Report = list[tuple[str, dict[str, Counter[str]]]]
 
 
-def run(name: str, traced: Traced, report: Report | None = None) -> Module:
+def run(name: str, traced: Traced, report: Report | None = None, *, winograd: str = "F2") -> Module:
     """Take a traced model through ``PIPELINE``; graphs are verified after each pass.
 
     ``MLAOT_DUMP=<pass>`` (or ``all``) prints the graphs after that pass on stderr. ``report`` collects node counts.
+    ``winograd`` is the setting of that name.
     """
     graphs = {"model": traced.graph, **({"training": traced.training} if traced.training else {}), **traced.entries}
     module = Module(name, graphs, dict(traced.parameters), traced.trains, traced.learning_rate)
-    module.per_example = traced.per_example
+    module.per_example, module.winograd = traced.per_example, winograd
     module.state, module.docs = dict(traced.buffers), dict(traced.docs)
     _observe("trace", module, report)
     for stage in PIPELINE:

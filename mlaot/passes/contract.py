@@ -39,6 +39,24 @@ def sum_of_products(node: Node) -> Node | None:
     return st.broadcast(result, shape=node.type.shape, axes=tuple(out.index(c) for c in reached))
 
 
+def sum_of_sums(node: Node) -> Node | None:
+    """sum(sum(x)) => sum(x), over the axes of both"""
+    inner = node.arg(0)
+    return red.sum_(inner.arg(0), axes=red.both_axes(inner, node)) if inner.op is red.sum_ else None
+
+
+def sum_of_multiples(node: Node) -> Node | None:
+    """sum(sum(x) * s) => sum(x) * s, over the axes of both, where s is one number"""
+    product = node.arg(0)
+    if product.op is not ew.mul or product.type.dtype.kind != "f":
+        return None
+    for x, s in ((product.arg(0), product.arg(1)), (product.arg(1), product.arg(0))):
+        if x.op is red.sum_ and s.op is st.broadcast and s.arg(0).type.rank == 0:
+            total = red.sum_(x, axes=node.attrs["axes"])
+            return ew.mul(total, st.broadcast(s.arg(0), shape=total.type.shape, axes=()))
+    return None
+
+
 def _factor(node: Node, labels: str) -> tuple[Node, str]:
     if node.op is st.broadcast and node.arg(0).type.rank > 0:
         return node.arg(0), "".join(labels[a] for a in node.attrs["axes"])
@@ -90,7 +108,7 @@ def contract(graph: Graph) -> None:
     rewrite(
         graph,
         {
-            red.sum_: (sum_of_products,),
+            red.sum_: (sum_of_products, sum_of_sums, sum_of_multiples),
             st.transpose: (transposed_result,),
             red.contract: (absorb_transpose, canonical_labels),
         },

@@ -11,13 +11,14 @@ statistics costs nothing. A value takes the place of the weights it is made of o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 
 from mlaot.evaluate import evaluate
 from mlaot.ir import Graph, Node, Type, users
 from mlaot.ir.dims import product
+from mlaot.ir.graph import topological
 from mlaot.ir.module import Module
 from mlaot.ops import Op
 from mlaot.ops import elementwise as ew
@@ -149,14 +150,23 @@ def _compute(module: Module, graph: Graph, is_fixed: IsFixed) -> None:
         if not is_fixed(node):
             bases = (base_of(a) for a in node.args)
             wanted |= dict.fromkeys(b for b in bases if is_fixed(b) and not is_view(b) and b.args and _is_worth(b))
+    store(module, graph, wanted)
+
+
+def store(module: Module, graph: Graph, nodes: Iterable[Node]) -> None:
+    """Values of fixed nodes as weights of their own; as constants, if no weights are in them."""
+    wanted = [node for node in dict.fromkeys(node.find() for node in nodes) if node.args]
     if not wanted:
         return
     copy, copies = copy_into(graph, wanted, "fixed")
     copy.outputs = {str(i): copies[node] for i, node in enumerate(wanted)}
     values = evaluate(copy, {name: module.slots[name] for name in copy.inputs})
     for i, node in enumerate(wanted):
-        name = _name(module, values[str(i)])
-        graph.forward(node, graph.input(name, node.type, parameter=True))
+        if any(n.op is st.input_ for n in topological([node])):
+            name = add_weight(module, values[str(i)])
+            graph.forward(node, graph.input(name, node.type, parameter=True))
+        else:
+            graph.forward(node, graph.constant(values[str(i)], node.type.dtype))
 
 
 def _is_worth(node: Node) -> bool:
@@ -179,7 +189,7 @@ def _bytes(node: Node) -> int:
     return size * node.type.dtype.itemsize
 
 
-def _name(module: Module, value: np.ndarray[tuple[int, ...], np.dtype[np.generic]]) -> str:
+def add_weight(module: Module, value: np.ndarray[tuple[int, ...], np.dtype[np.generic]]) -> str:
     """The name of a weight with this value: one for equal values."""
     for name, known in module.parameters.items():
         if known.dtype == value.dtype and known.shape == value.shape and known.tobytes() == value.tobytes():

@@ -15,7 +15,9 @@ from mlaot.ops import elementwise as ew
 from mlaot.ops import reduction as red
 from mlaot.ops import structure as st
 from mlaot.ops.control import cond, scan, while_
-from mlaot.ops.kinds import REDUCTIONS, base_of, is_free, is_narrow, is_reduction, is_stored, is_view
+from mlaot.ops.kinds import REDUCTIONS, base_of, is_free, is_narrow, is_reduction, is_stored, is_view, root_of
+from mlaot.ops.trees import tree_ensemble
+from mlaot.ops.winograd import TRANSFORMS
 from mlaot.passes.rewrite import Rule, rewrite
 
 CONTROL = (scan, while_, cond)
@@ -52,9 +54,10 @@ def legalize(graph: Graph) -> None:
     """Make ``graph`` fit for lowering."""
     rules: dict[Op | None, tuple[Rule, ...]] = dict.fromkeys(REDUCTIONS, (last_axis_first,))
     rewrite(graph, rules)
-    rewrite(graph, dict.fromkeys((*REDUCTIONS, red.contract, st.take, st.put_add, *CONTROL), (store_operands,)))
+    stored = (*REDUCTIONS, red.contract, st.take, st.put_add, tree_ensemble, *CONTROL, *TRANSFORMS)
+    rewrite(graph, dict.fromkeys(stored, (store_operands,)))
     for roots in (graph.outputs, graph.writes):
         for name, node in roots.items():
-            found = node.find()
-            if is_view(found) or is_stored(base_of(found)) or is_free(found):
+            found, value = node.find(), root_of(node)
+            if is_view(value) or is_stored(base_of(found)) or is_free(found):
                 roots[name] = ew.copy(found)

@@ -147,6 +147,26 @@ def compute_before_broadcast(node: Node) -> Node | None:
     return st.broadcast(node.op(*small, **node.attrs), shape=node.type.shape, axes=tuple(kept))
 
 
+def compute_before_unit_axes(node: Node) -> Node | None:
+    """f(reshape(x), reshape(y)) => reshape(f(x, y)), where the reshapes add axes of one element, as keepdims does"""
+    if node.op.batch is not ew.add.batch:
+        return None
+    args = [a.find() for a in node.args]
+    shapes = {a.arg(0).type.shape for a in args if _adds_unit_axes(a)}
+    if len(shapes) != 1 or not all(_adds_unit_axes(a) or (a.op is st.broadcast and not a.attrs["axes"]) for a in args):
+        return None
+    (shape,) = shapes
+    small = [a.arg(0) if _adds_unit_axes(a) else st.broadcast(a.arg(0), shape=shape, axes=()) for a in args]
+    return st.reshape(node.op(*small, **node.attrs), shape=node.type.shape)
+
+
+def _adds_unit_axes(node: Node) -> bool:
+    if node.op is not st.reshape or node.type.rank <= node.arg(0).type.rank:
+        return False
+    shapes = [[d for d in n.type.shape if d != 1] for n in (node, node.arg(0))]
+    return shapes[0] == shapes[1]
+
+
 def transpose_twice(node: Node) -> Node | None:
     """transpose(transpose(x)) => transpose(x), and none at all where nothing moves"""
     perm, inner = node.attrs["perm"], node.arg(0)
@@ -179,6 +199,45 @@ def reduce_nothing(node: Node) -> Node | None:
     return node.arg(0) if node.attrs["axes"] == () else None
 
 
+def reduce_twice(node: Node) -> Node | None:
+    """max(max(x)) => max(x), over the axes of both"""
+    inner = node.arg(0)
+    return node.op(inner.arg(0), axes=red.both_axes(inner, node)) if inner.op is node.op else None
+
+
+def window_of_one(node: Node) -> Node | None:
+    """window of one element along an axis => slice in steps, where the stride is not 1"""
+    axes, sizes, strides = (node.attrs[key] for key in ("axes", "sizes", "strides"))
+    if 1 not in sizes:
+        return None
+    x, steps = node.arg(0), [1] * node.arg(0).type.rank
+    for a, k, stride in zip(axes, sizes, strides, strict=True):
+        steps[a] = stride if k == 1 else 1
+    if any(step != 1 for step in steps):
+        size = tuple(d if s == 1 else m for d, m, s in zip(x.type.shape, node.type.shape, steps, strict=False))
+        x = st.slice_(x, start=(0,) * x.type.rank, size=size, step=tuple(steps))
+    kept = [i for i, k in enumerate(sizes) if k != 1]
+    if kept:
+        x = st.window(x, **{key: tuple(value[i] for i in kept) for key, value in node.attrs.items()})
+    return st.reshape(x, shape=node.type.shape)
+
+
+def pad_nothing(node: Node) -> Node | None:
+    """pad by nothing => x"""
+    return node.arg(0) if not any(d != 0 for key in ("low", "high", "interior") for d in node.attrs[key]) else None
+
+
+def pad_twice(node: Node) -> Node | None:
+    """pad(pad(x)) => pad(x), with one value and nothing put between by the outer one"""
+    inner = node.arg(0)
+    if inner.op is not st.pad or inner.arg(1) is not node.arg(1) or any(node.attrs["interior"]):
+        return None
+    low, high = (
+        tuple(a + b for a, b in zip(inner.attrs[key], node.attrs[key], strict=True)) for key in ("low", "high")
+    )
+    return st.pad(inner.arg(0), inner.arg(1), low=low, high=high, interior=inner.attrs["interior"])
+
+
 RULES: dict[Op | None, tuple[Rule, ...]] = {
     ew.add: (one_argument, constant_on_the_right, plus_negative),
     ew.mul: (constant_on_the_right, times_one, times_minus_one),
@@ -196,9 +255,11 @@ RULES: dict[Op | None, tuple[Rule, ...]] = {
     st.reshape: (reshape_twice,),
     st.take: (take_everything,),
     red.sum_: (reduce_nothing,),
-    red.max_: (reduce_nothing,),
-    red.min_: (reduce_nothing,),
-    None: (compute_before_broadcast,),
+    red.max_: (reduce_nothing, reduce_twice),
+    red.min_: (reduce_nothing, reduce_twice),
+    st.window: (window_of_one,),
+    st.pad: (pad_nothing, pad_twice),
+    None: (compute_before_broadcast, compute_before_unit_axes),
 }
 
 

@@ -29,13 +29,14 @@ def test_defaults(tmp_path: Path) -> None:
 def test_everything_said(tmp_path: Path) -> None:
     text = (
         '[build-system]\nbuild-backend = "mlaot.build"\n[project]\nname = "d"\n[tool.mlaot]\nsource = "lib"\n'
-        'requires = ["torch>=2"]\nisa = ["v3", "base"]\n[tool.mlaot.models.a]\nmodel = "m.n:o.p"\nmodule = "x.y.z"\n'
+        'requires = ["torch>=2"]\nisa = ["v3", "base"]\nthreads = 0\n'
+        '[tool.mlaot.models.a]\nmodel = "m.n:o.p"\nmodule = "x.y.z"\nwinograd = "F4"\n'
     )
     (tmp_path / "lib" / "x").mkdir(parents=True)
     (tmp_path / "lib" / "x" / "__init__.py").touch()
     settings = load(tmp_path, text)
-    models = (Model("a", "m.n:o.p", "x.y.z"),)
-    assert settings == Settings("d", "lib", ("torch>=2",), ("base", "v3"), models, "mlaot.build")
+    models = (Model("a", "m.n:o.p", "x.y.z", winograd="F4"),)
+    assert settings == Settings("d", "lib", ("torch>=2",), ("base", "v3"), models, "mlaot.build", threads=0)
     assert (models[0].package, models[0].stem) == ("x.y", "z")
     assert settings.packages(tmp_path) == ("lib/x",)
     assert settings.missing_packages(tmp_path) == ("x/y",)
@@ -76,7 +77,8 @@ ERRORS = {
         "unknown key 'model' in [tool.mlaot] of pyproject.toml; did you mean 'models'?"
     ),
     NAME + "[tool.mlaot]\nzzz = 1\n" + MODEL: (
-        "unknown key 'zzz' in [tool.mlaot] of pyproject.toml; the keys are source, requires, isa, deterministic, models"
+        "unknown key 'zzz' in [tool.mlaot] of pyproject.toml;"
+        " the keys are source, requires, isa, deterministic, threads, models"
     ),
     NAME + "[tool.mlaot.models.nn]": (
         "no key 'model' in [tool.mlaot.models.nn] of pyproject.toml;"
@@ -94,6 +96,9 @@ ERRORS = {
         "key 'module' in [tool.mlaot.models.nn] of pyproject.toml must be"
         " a dotted module name, such as 'digits.nn'; got 'nn'"
     ),
+    NAME + MODEL + "winograd = 4": (
+        "key 'winograd' in [tool.mlaot.models.nn] of pyproject.toml must be 'F2', 'F4' or 'off'; got 4"
+    ),
     NAME + "[tool.mlaot.models.class]\nmodel = 'a:b'": (
         "key 'module' in [tool.mlaot.models.class] of pyproject.toml must be"
         " a dotted module name, such as 'digits.nn'; got 'my_digits.class'"
@@ -105,6 +110,14 @@ ERRORS = {
     NAME + "[tool.mlaot]\nisa = 'base'\n" + MODEL: (
         "key 'isa' in [tool.mlaot] of pyproject.toml must be"
         " a list out of 'base', 'v3', 'v4' with 'base' in it; got 'base'"
+    ),
+    NAME + "[tool.mlaot]\nthreads = -1\n" + MODEL: (
+        "key 'threads' in [tool.mlaot] of pyproject.toml must be"
+        " a number of threads, or 0 for as many as there are CPUs; got -1"
+    ),
+    NAME + "[tool.mlaot]\nthreads = true\n" + MODEL: (
+        "key 'threads' in [tool.mlaot] of pyproject.toml must be"
+        " a number of threads, or 0 for as many as there are CPUs; got True"
     ),
     NAME + "[tool.mlaot]\nrequires = 'torch'\n" + MODEL: (
         "key 'requires' in [tool.mlaot] of pyproject.toml must be"

@@ -35,9 +35,19 @@ INLINE f32v select_f32v(i32v mask, f32v a, f32v b)
     return (f32v)((set & (i32v)a) | (~set & (i32v)b));
 }
 
+// a where a > b, else b: as the instruction does it.
+INLINE f32v greater_f32v(f32v a, f32v b)
+{
+#if __has_builtin(__builtin_ia32_maxps512_mask)
+    return __builtin_ia32_maxps512_mask(a, b, a, -1, 4);
+#else
+    return select_f32v(a > b, a, b);
+#endif
+}
+
 INLINE f32v relu_f32v(f32v x)
 {
-    return select_f32v(x < 0, splat_f32v(0), x);
+    return greater_f32v(splat_f32v(0), x);
 }
 
 INLINE void store_f32v(float *p, f32v x)
@@ -45,761 +55,527 @@ INLINE void store_f32v(float *p, f32v x)
     *(f32v_memory *)p = x;
 }
 
-// The first n lanes; nothing behind them is written.
-INLINE void store_part_f32v(float *p, ptrdiff_t n, f32v x)
+// Neighbouring groups of 8 lanes of x added, then those of y: one step of adding the lanes of many vectors.
+INLINE f32v fold8_f32v(f32v x, f32v y)
 {
-#if __has_builtin(__builtin_ia32_storeups512_mask)
-    __builtin_ia32_storeups512_mask((float *)p, (f32v)x, (uint16_t)((1u << n) - 1));
-    return;
-#endif
-    if (n > 0) {
-        p[0] = x[0];
+    return __builtin_shufflevector(x, y, 0, 1, 2, 3, 4, 5, 6, 7, 16, 17, 18, 19, 20, 21, 22, 23)
+        + __builtin_shufflevector(x, y, 8, 9, 10, 11, 12, 13, 14, 15, 24, 25, 26, 27, 28, 29, 30, 31);
+}
+
+// Neighbouring groups of 4 lanes of x added, then those of y: one step of adding the lanes of many vectors.
+INLINE f32v fold4_f32v(f32v x, f32v y)
+{
+    return __builtin_shufflevector(x, y, 0, 1, 2, 3, 8, 9, 10, 11, 16, 17, 18, 19, 24, 25, 26, 27)
+        + __builtin_shufflevector(x, y, 4, 5, 6, 7, 12, 13, 14, 15, 20, 21, 22, 23, 28, 29, 30, 31);
+}
+
+// Neighbouring groups of 2 lanes of x added, then those of y: one step of adding the lanes of many vectors.
+INLINE f32v fold2_f32v(f32v x, f32v y)
+{
+    return __builtin_shufflevector(x, y, 0, 1, 4, 5, 8, 9, 12, 13, 16, 17, 20, 21, 24, 25, 28, 29)
+        + __builtin_shufflevector(x, y, 2, 3, 6, 7, 10, 11, 14, 15, 18, 19, 22, 23, 26, 27, 30, 31);
+}
+
+// Neighbouring groups of 1 lanes of x added, then those of y: one step of adding the lanes of many vectors.
+INLINE f32v fold1_f32v(f32v x, f32v y)
+{
+    return __builtin_shufflevector(x, y, 0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30)
+        + __builtin_shufflevector(x, y, 1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31);
+}
+
+// a where a > b, else b: as the instruction does it.
+INLINE float greater_f32(float a, float b)
+{
+    return a > b ? a : b;
+}
+
+INLINE float splat_f32(float x)
+{
+    return (float){x};
+}
+
+INLINE float relu_f32(float x)
+{
+    return greater_f32(splat_f32(0), x);
+}
+
+// Run a task on [0, extent): on this thread, or in parts of whole steps on the Model's threads where the call has them.
+// work: operations of one round.
+INLINE void share(void *threads, Task *task, char *const *p, const ptrdiff_t *dim, ptrdiff_t extent, ptrdiff_t step,
+                  ptrdiff_t work)
+{
+    if (threads == NULL) {
+        task(p, dim, 0, extent);
+    } else {
+        dense_share(threads, task, p, dim, extent, step, work);
     }
-    if (n > 1) {
-        p[1] = x[1];
-    }
-    if (n > 2) {
-        p[2] = x[2];
-    }
-    if (n > 3) {
-        p[3] = x[3];
-    }
-    if (n > 4) {
-        p[4] = x[4];
-    }
-    if (n > 5) {
-        p[5] = x[5];
-    }
-    if (n > 6) {
-        p[6] = x[6];
-    }
-    if (n > 7) {
-        p[7] = x[7];
-    }
-    if (n > 8) {
-        p[8] = x[8];
-    }
-    if (n > 9) {
-        p[9] = x[9];
-    }
-    if (n > 10) {
-        p[10] = x[10];
-    }
-    if (n > 11) {
-        p[11] = x[11];
-    }
-    if (n > 12) {
-        p[12] = x[12];
-    }
-    if (n > 13) {
-        p[13] = x[13];
-    }
-    if (n > 14) {
-        p[14] = x[14];
-    }
-    if (n > 15) {
-        p[15] = x[15];
-    }
+}
+
+// The first of start, start + step, .. that is not before begin.
+INLINE ptrdiff_t first_from(ptrdiff_t start, ptrdiff_t step, ptrdiff_t begin)
+{
+    return begin > start ? start + (begin - start + step - 1) / step * step : start;
+}
+
+INLINE ptrdiff_t least(ptrdiff_t a, ptrdiff_t b)
+{
+    return a < b ? a : b;
 }
 
 // v0 = contract(x, w, spec=ac,bc->ab) : f32[batch,50]
 // v1 = add(b, v0) : f32[batch,50]
 // v2 = relu(v1) : f32[batch,50]
-static void contraction0_v4(float *restrict out, const float *restrict b, const float *restrict x, const float *restrict w, ptrdiff_t batch)
+static void contraction0_v4(float *restrict out, const float *restrict b, const float *restrict x, const float *restrict w, ptrdiff_t batch, ptrdiff_t begin, ptrdiff_t end)
 {
-    for (ptrdiff_t i = 0; i < batch - 13; i += 14) {
-        {
-            f32v c0_0 = splat_f32v(0.0f);
-            f32v c0_1 = splat_f32v(0.0f);
-            f32v c1_0 = splat_f32v(0.0f);
-            f32v c1_1 = splat_f32v(0.0f);
-            f32v c2_0 = splat_f32v(0.0f);
-            f32v c2_1 = splat_f32v(0.0f);
-            f32v c3_0 = splat_f32v(0.0f);
-            f32v c3_1 = splat_f32v(0.0f);
-            f32v c4_0 = splat_f32v(0.0f);
-            f32v c4_1 = splat_f32v(0.0f);
-            f32v c5_0 = splat_f32v(0.0f);
-            f32v c5_1 = splat_f32v(0.0f);
-            f32v c6_0 = splat_f32v(0.0f);
-            f32v c6_1 = splat_f32v(0.0f);
-            f32v c7_0 = splat_f32v(0.0f);
-            f32v c7_1 = splat_f32v(0.0f);
-            f32v c8_0 = splat_f32v(0.0f);
-            f32v c8_1 = splat_f32v(0.0f);
-            f32v c9_0 = splat_f32v(0.0f);
-            f32v c9_1 = splat_f32v(0.0f);
-            f32v c10_0 = splat_f32v(0.0f);
-            f32v c10_1 = splat_f32v(0.0f);
-            f32v c11_0 = splat_f32v(0.0f);
-            f32v c11_1 = splat_f32v(0.0f);
-            f32v c12_0 = splat_f32v(0.0f);
-            f32v c12_1 = splat_f32v(0.0f);
-            f32v c13_0 = splat_f32v(0.0f);
-            f32v c13_1 = splat_f32v(0.0f);
-            for (ptrdiff_t k = 0; k < 784; k++) {
-                const f32v b0 = load_f32v(w + k * 64);
-                const f32v b1 = load_f32v(w + k * 64 + 16);
-                const f32v a0 = splat_f32v(x[i * 784 + k]);
-                c0_0 += a0 * b0;
-                c0_1 += a0 * b1;
-                const f32v a1 = splat_f32v(x[i * 784 + k + 784]);
-                c1_0 += a1 * b0;
-                c1_1 += a1 * b1;
-                const f32v a2 = splat_f32v(x[i * 784 + k + 1568]);
-                c2_0 += a2 * b0;
-                c2_1 += a2 * b1;
-                const f32v a3 = splat_f32v(x[i * 784 + k + 2352]);
-                c3_0 += a3 * b0;
-                c3_1 += a3 * b1;
-                const f32v a4 = splat_f32v(x[i * 784 + k + 3136]);
-                c4_0 += a4 * b0;
-                c4_1 += a4 * b1;
-                const f32v a5 = splat_f32v(x[i * 784 + k + 3920]);
-                c5_0 += a5 * b0;
-                c5_1 += a5 * b1;
-                const f32v a6 = splat_f32v(x[i * 784 + k + 4704]);
-                c6_0 += a6 * b0;
-                c6_1 += a6 * b1;
-                const f32v a7 = splat_f32v(x[i * 784 + k + 5488]);
-                c7_0 += a7 * b0;
-                c7_1 += a7 * b1;
-                const f32v a8 = splat_f32v(x[i * 784 + k + 6272]);
-                c8_0 += a8 * b0;
-                c8_1 += a8 * b1;
-                const f32v a9 = splat_f32v(x[i * 784 + k + 7056]);
-                c9_0 += a9 * b0;
-                c9_1 += a9 * b1;
-                const f32v a10 = splat_f32v(x[i * 784 + k + 7840]);
-                c10_0 += a10 * b0;
-                c10_1 += a10 * b1;
-                const f32v a11 = splat_f32v(x[i * 784 + k + 8624]);
-                c11_0 += a11 * b0;
-                c11_1 += a11 * b1;
-                const f32v a12 = splat_f32v(x[i * 784 + k + 9408]);
-                c12_0 += a12 * b0;
-                c12_1 += a12 * b1;
-                const f32v a13 = splat_f32v(x[i * 784 + k + 10192]);
-                c13_0 += a13 * b0;
-                c13_1 += a13 * b1;
-            }
-            {
-                const f32v x0 = load_f32v(b);
-                const f32v v1 = x0 + c0_0;
-                const f32v v2 = relu_f32v(v1);
-                store_f32v(out + i * 50, v2);
-            }
-            {
-                const f32v x0 = load_f32v(b + 16);
-                const f32v v1 = x0 + c0_1;
-                const f32v v2 = relu_f32v(v1);
-                store_f32v(out + i * 50 + 16, v2);
-            }
-            {
-                const f32v x0 = load_f32v(b);
-                const f32v v1 = x0 + c1_0;
-                const f32v v2 = relu_f32v(v1);
-                store_f32v(out + (i + 1) * 50, v2);
-            }
-            {
-                const f32v x0 = load_f32v(b + 16);
-                const f32v v1 = x0 + c1_1;
-                const f32v v2 = relu_f32v(v1);
-                store_f32v(out + (i + 1) * 50 + 16, v2);
-            }
-            {
-                const f32v x0 = load_f32v(b);
-                const f32v v1 = x0 + c2_0;
-                const f32v v2 = relu_f32v(v1);
-                store_f32v(out + (i + 2) * 50, v2);
-            }
-            {
-                const f32v x0 = load_f32v(b + 16);
-                const f32v v1 = x0 + c2_1;
-                const f32v v2 = relu_f32v(v1);
-                store_f32v(out + (i + 2) * 50 + 16, v2);
-            }
-            {
-                const f32v x0 = load_f32v(b);
-                const f32v v1 = x0 + c3_0;
-                const f32v v2 = relu_f32v(v1);
-                store_f32v(out + (i + 3) * 50, v2);
-            }
-            {
-                const f32v x0 = load_f32v(b + 16);
-                const f32v v1 = x0 + c3_1;
-                const f32v v2 = relu_f32v(v1);
-                store_f32v(out + (i + 3) * 50 + 16, v2);
-            }
-            {
-                const f32v x0 = load_f32v(b);
-                const f32v v1 = x0 + c4_0;
-                const f32v v2 = relu_f32v(v1);
-                store_f32v(out + (i + 4) * 50, v2);
-            }
-            {
-                const f32v x0 = load_f32v(b + 16);
-                const f32v v1 = x0 + c4_1;
-                const f32v v2 = relu_f32v(v1);
-                store_f32v(out + (i + 4) * 50 + 16, v2);
-            }
-            {
-                const f32v x0 = load_f32v(b);
-                const f32v v1 = x0 + c5_0;
-                const f32v v2 = relu_f32v(v1);
-                store_f32v(out + (i + 5) * 50, v2);
-            }
-            {
-                const f32v x0 = load_f32v(b + 16);
-                const f32v v1 = x0 + c5_1;
-                const f32v v2 = relu_f32v(v1);
-                store_f32v(out + (i + 5) * 50 + 16, v2);
-            }
-            {
-                const f32v x0 = load_f32v(b);
-                const f32v v1 = x0 + c6_0;
-                const f32v v2 = relu_f32v(v1);
-                store_f32v(out + (i + 6) * 50, v2);
-            }
-            {
-                const f32v x0 = load_f32v(b + 16);
-                const f32v v1 = x0 + c6_1;
-                const f32v v2 = relu_f32v(v1);
-                store_f32v(out + (i + 6) * 50 + 16, v2);
-            }
-            {
-                const f32v x0 = load_f32v(b);
-                const f32v v1 = x0 + c7_0;
-                const f32v v2 = relu_f32v(v1);
-                store_f32v(out + (i + 7) * 50, v2);
-            }
-            {
-                const f32v x0 = load_f32v(b + 16);
-                const f32v v1 = x0 + c7_1;
-                const f32v v2 = relu_f32v(v1);
-                store_f32v(out + (i + 7) * 50 + 16, v2);
-            }
-            {
-                const f32v x0 = load_f32v(b);
-                const f32v v1 = x0 + c8_0;
-                const f32v v2 = relu_f32v(v1);
-                store_f32v(out + (i + 8) * 50, v2);
-            }
-            {
-                const f32v x0 = load_f32v(b + 16);
-                const f32v v1 = x0 + c8_1;
-                const f32v v2 = relu_f32v(v1);
-                store_f32v(out + (i + 8) * 50 + 16, v2);
-            }
-            {
-                const f32v x0 = load_f32v(b);
-                const f32v v1 = x0 + c9_0;
-                const f32v v2 = relu_f32v(v1);
-                store_f32v(out + (i + 9) * 50, v2);
-            }
-            {
-                const f32v x0 = load_f32v(b + 16);
-                const f32v v1 = x0 + c9_1;
-                const f32v v2 = relu_f32v(v1);
-                store_f32v(out + (i + 9) * 50 + 16, v2);
-            }
-            {
-                const f32v x0 = load_f32v(b);
-                const f32v v1 = x0 + c10_0;
-                const f32v v2 = relu_f32v(v1);
-                store_f32v(out + (i + 10) * 50, v2);
-            }
-            {
-                const f32v x0 = load_f32v(b + 16);
-                const f32v v1 = x0 + c10_1;
-                const f32v v2 = relu_f32v(v1);
-                store_f32v(out + (i + 10) * 50 + 16, v2);
-            }
-            {
-                const f32v x0 = load_f32v(b);
-                const f32v v1 = x0 + c11_0;
-                const f32v v2 = relu_f32v(v1);
-                store_f32v(out + (i + 11) * 50, v2);
-            }
-            {
-                const f32v x0 = load_f32v(b + 16);
-                const f32v v1 = x0 + c11_1;
-                const f32v v2 = relu_f32v(v1);
-                store_f32v(out + (i + 11) * 50 + 16, v2);
-            }
-            {
-                const f32v x0 = load_f32v(b);
-                const f32v v1 = x0 + c12_0;
-                const f32v v2 = relu_f32v(v1);
-                store_f32v(out + (i + 12) * 50, v2);
-            }
-            {
-                const f32v x0 = load_f32v(b + 16);
-                const f32v v1 = x0 + c12_1;
-                const f32v v2 = relu_f32v(v1);
-                store_f32v(out + (i + 12) * 50 + 16, v2);
-            }
-            {
-                const f32v x0 = load_f32v(b);
-                const f32v v1 = x0 + c13_0;
-                const f32v v2 = relu_f32v(v1);
-                store_f32v(out + (i + 13) * 50, v2);
-            }
-            {
-                const f32v x0 = load_f32v(b + 16);
-                const f32v v1 = x0 + c13_1;
-                const f32v v2 = relu_f32v(v1);
-                store_f32v(out + (i + 13) * 50 + 16, v2);
-            }
+    for (ptrdiff_t i = first_from(0, 8, begin); i < least(batch - 7, end); i += 8) {
+        f32v c0_0 = splat_f32v(0.0f);
+        f32v c0_1 = splat_f32v(0.0f);
+        f32v c0_2 = splat_f32v(0.0f);
+        f32v c1_0 = splat_f32v(0.0f);
+        f32v c1_1 = splat_f32v(0.0f);
+        f32v c1_2 = splat_f32v(0.0f);
+        f32v c2_0 = splat_f32v(0.0f);
+        f32v c2_1 = splat_f32v(0.0f);
+        f32v c2_2 = splat_f32v(0.0f);
+        f32v c3_0 = splat_f32v(0.0f);
+        f32v c3_1 = splat_f32v(0.0f);
+        f32v c3_2 = splat_f32v(0.0f);
+        f32v c4_0 = splat_f32v(0.0f);
+        f32v c4_1 = splat_f32v(0.0f);
+        f32v c4_2 = splat_f32v(0.0f);
+        f32v c5_0 = splat_f32v(0.0f);
+        f32v c5_1 = splat_f32v(0.0f);
+        f32v c5_2 = splat_f32v(0.0f);
+        f32v c6_0 = splat_f32v(0.0f);
+        f32v c6_1 = splat_f32v(0.0f);
+        f32v c6_2 = splat_f32v(0.0f);
+        f32v c7_0 = splat_f32v(0.0f);
+        f32v c7_1 = splat_f32v(0.0f);
+        f32v c7_2 = splat_f32v(0.0f);
+        for (ptrdiff_t k = 0; k < 784; k++) {
+            const f32v b0 = load_f32v(w + k * 48);
+            const f32v b1 = load_f32v(w + k * 48 + 16);
+            const f32v b2 = load_f32v(w + k * 48 + 32);
+            const f32v a0 = splat_f32v(x[i * 784 + k]);
+            c0_0 += a0 * b0;
+            c0_1 += a0 * b1;
+            c0_2 += a0 * b2;
+            const f32v a1 = splat_f32v(x[i * 784 + k + 784]);
+            c1_0 += a1 * b0;
+            c1_1 += a1 * b1;
+            c1_2 += a1 * b2;
+            const f32v a2 = splat_f32v(x[i * 784 + k + 1568]);
+            c2_0 += a2 * b0;
+            c2_1 += a2 * b1;
+            c2_2 += a2 * b2;
+            const f32v a3 = splat_f32v(x[i * 784 + k + 2352]);
+            c3_0 += a3 * b0;
+            c3_1 += a3 * b1;
+            c3_2 += a3 * b2;
+            const f32v a4 = splat_f32v(x[i * 784 + k + 3136]);
+            c4_0 += a4 * b0;
+            c4_1 += a4 * b1;
+            c4_2 += a4 * b2;
+            const f32v a5 = splat_f32v(x[i * 784 + k + 3920]);
+            c5_0 += a5 * b0;
+            c5_1 += a5 * b1;
+            c5_2 += a5 * b2;
+            const f32v a6 = splat_f32v(x[i * 784 + k + 4704]);
+            c6_0 += a6 * b0;
+            c6_1 += a6 * b1;
+            c6_2 += a6 * b2;
+            const f32v a7 = splat_f32v(x[i * 784 + k + 5488]);
+            c7_0 += a7 * b0;
+            c7_1 += a7 * b1;
+            c7_2 += a7 * b2;
         }
         {
-            f32v c0_0 = splat_f32v(0.0f);
-            f32v c0_1 = splat_f32v(0.0f);
-            f32v c1_0 = splat_f32v(0.0f);
-            f32v c1_1 = splat_f32v(0.0f);
-            f32v c2_0 = splat_f32v(0.0f);
-            f32v c2_1 = splat_f32v(0.0f);
-            f32v c3_0 = splat_f32v(0.0f);
-            f32v c3_1 = splat_f32v(0.0f);
-            f32v c4_0 = splat_f32v(0.0f);
-            f32v c4_1 = splat_f32v(0.0f);
-            f32v c5_0 = splat_f32v(0.0f);
-            f32v c5_1 = splat_f32v(0.0f);
-            f32v c6_0 = splat_f32v(0.0f);
-            f32v c6_1 = splat_f32v(0.0f);
-            f32v c7_0 = splat_f32v(0.0f);
-            f32v c7_1 = splat_f32v(0.0f);
-            f32v c8_0 = splat_f32v(0.0f);
-            f32v c8_1 = splat_f32v(0.0f);
-            f32v c9_0 = splat_f32v(0.0f);
-            f32v c9_1 = splat_f32v(0.0f);
-            f32v c10_0 = splat_f32v(0.0f);
-            f32v c10_1 = splat_f32v(0.0f);
-            f32v c11_0 = splat_f32v(0.0f);
-            f32v c11_1 = splat_f32v(0.0f);
-            f32v c12_0 = splat_f32v(0.0f);
-            f32v c12_1 = splat_f32v(0.0f);
-            f32v c13_0 = splat_f32v(0.0f);
-            f32v c13_1 = splat_f32v(0.0f);
-            for (ptrdiff_t k = 0; k < 784; k++) {
-                const f32v b0 = load_f32v(w + k * 64 + 32);
-                const f32v b1 = load_f32v(w + k * 64 + 48);
-                const f32v a0 = splat_f32v(x[i * 784 + k]);
-                c0_0 += a0 * b0;
-                c0_1 += a0 * b1;
-                const f32v a1 = splat_f32v(x[i * 784 + k + 784]);
-                c1_0 += a1 * b0;
-                c1_1 += a1 * b1;
-                const f32v a2 = splat_f32v(x[i * 784 + k + 1568]);
-                c2_0 += a2 * b0;
-                c2_1 += a2 * b1;
-                const f32v a3 = splat_f32v(x[i * 784 + k + 2352]);
-                c3_0 += a3 * b0;
-                c3_1 += a3 * b1;
-                const f32v a4 = splat_f32v(x[i * 784 + k + 3136]);
-                c4_0 += a4 * b0;
-                c4_1 += a4 * b1;
-                const f32v a5 = splat_f32v(x[i * 784 + k + 3920]);
-                c5_0 += a5 * b0;
-                c5_1 += a5 * b1;
-                const f32v a6 = splat_f32v(x[i * 784 + k + 4704]);
-                c6_0 += a6 * b0;
-                c6_1 += a6 * b1;
-                const f32v a7 = splat_f32v(x[i * 784 + k + 5488]);
-                c7_0 += a7 * b0;
-                c7_1 += a7 * b1;
-                const f32v a8 = splat_f32v(x[i * 784 + k + 6272]);
-                c8_0 += a8 * b0;
-                c8_1 += a8 * b1;
-                const f32v a9 = splat_f32v(x[i * 784 + k + 7056]);
-                c9_0 += a9 * b0;
-                c9_1 += a9 * b1;
-                const f32v a10 = splat_f32v(x[i * 784 + k + 7840]);
-                c10_0 += a10 * b0;
-                c10_1 += a10 * b1;
-                const f32v a11 = splat_f32v(x[i * 784 + k + 8624]);
-                c11_0 += a11 * b0;
-                c11_1 += a11 * b1;
-                const f32v a12 = splat_f32v(x[i * 784 + k + 9408]);
-                c12_0 += a12 * b0;
-                c12_1 += a12 * b1;
-                const f32v a13 = splat_f32v(x[i * 784 + k + 10192]);
-                c13_0 += a13 * b0;
-                c13_1 += a13 * b1;
-            }
-            {
-                const f32v x0 = load_f32v(b + 32);
-                const f32v v1 = x0 + c0_0;
-                const f32v v2 = relu_f32v(v1);
-                store_f32v(out + i * 50 + 32, v2);
-            }
-            {
-                const f32v x0 = load_f32v(b + 48);
-                const f32v v1 = x0 + c0_1;
-                const f32v v2 = relu_f32v(v1);
-                store_part_f32v(out + i * 50 + 48, 2, v2);
-            }
-            {
-                const f32v x0 = load_f32v(b + 32);
-                const f32v v1 = x0 + c1_0;
-                const f32v v2 = relu_f32v(v1);
-                store_f32v(out + (i + 1) * 50 + 32, v2);
-            }
-            {
-                const f32v x0 = load_f32v(b + 48);
-                const f32v v1 = x0 + c1_1;
-                const f32v v2 = relu_f32v(v1);
-                store_part_f32v(out + (i + 1) * 50 + 48, 2, v2);
-            }
-            {
-                const f32v x0 = load_f32v(b + 32);
-                const f32v v1 = x0 + c2_0;
-                const f32v v2 = relu_f32v(v1);
-                store_f32v(out + (i + 2) * 50 + 32, v2);
-            }
-            {
-                const f32v x0 = load_f32v(b + 48);
-                const f32v v1 = x0 + c2_1;
-                const f32v v2 = relu_f32v(v1);
-                store_part_f32v(out + (i + 2) * 50 + 48, 2, v2);
-            }
-            {
-                const f32v x0 = load_f32v(b + 32);
-                const f32v v1 = x0 + c3_0;
-                const f32v v2 = relu_f32v(v1);
-                store_f32v(out + (i + 3) * 50 + 32, v2);
-            }
-            {
-                const f32v x0 = load_f32v(b + 48);
-                const f32v v1 = x0 + c3_1;
-                const f32v v2 = relu_f32v(v1);
-                store_part_f32v(out + (i + 3) * 50 + 48, 2, v2);
-            }
-            {
-                const f32v x0 = load_f32v(b + 32);
-                const f32v v1 = x0 + c4_0;
-                const f32v v2 = relu_f32v(v1);
-                store_f32v(out + (i + 4) * 50 + 32, v2);
-            }
-            {
-                const f32v x0 = load_f32v(b + 48);
-                const f32v v1 = x0 + c4_1;
-                const f32v v2 = relu_f32v(v1);
-                store_part_f32v(out + (i + 4) * 50 + 48, 2, v2);
-            }
-            {
-                const f32v x0 = load_f32v(b + 32);
-                const f32v v1 = x0 + c5_0;
-                const f32v v2 = relu_f32v(v1);
-                store_f32v(out + (i + 5) * 50 + 32, v2);
-            }
-            {
-                const f32v x0 = load_f32v(b + 48);
-                const f32v v1 = x0 + c5_1;
-                const f32v v2 = relu_f32v(v1);
-                store_part_f32v(out + (i + 5) * 50 + 48, 2, v2);
-            }
-            {
-                const f32v x0 = load_f32v(b + 32);
-                const f32v v1 = x0 + c6_0;
-                const f32v v2 = relu_f32v(v1);
-                store_f32v(out + (i + 6) * 50 + 32, v2);
-            }
-            {
-                const f32v x0 = load_f32v(b + 48);
-                const f32v v1 = x0 + c6_1;
-                const f32v v2 = relu_f32v(v1);
-                store_part_f32v(out + (i + 6) * 50 + 48, 2, v2);
-            }
-            {
-                const f32v x0 = load_f32v(b + 32);
-                const f32v v1 = x0 + c7_0;
-                const f32v v2 = relu_f32v(v1);
-                store_f32v(out + (i + 7) * 50 + 32, v2);
-            }
-            {
-                const f32v x0 = load_f32v(b + 48);
-                const f32v v1 = x0 + c7_1;
-                const f32v v2 = relu_f32v(v1);
-                store_part_f32v(out + (i + 7) * 50 + 48, 2, v2);
-            }
-            {
-                const f32v x0 = load_f32v(b + 32);
-                const f32v v1 = x0 + c8_0;
-                const f32v v2 = relu_f32v(v1);
-                store_f32v(out + (i + 8) * 50 + 32, v2);
-            }
-            {
-                const f32v x0 = load_f32v(b + 48);
-                const f32v v1 = x0 + c8_1;
-                const f32v v2 = relu_f32v(v1);
-                store_part_f32v(out + (i + 8) * 50 + 48, 2, v2);
-            }
-            {
-                const f32v x0 = load_f32v(b + 32);
-                const f32v v1 = x0 + c9_0;
-                const f32v v2 = relu_f32v(v1);
-                store_f32v(out + (i + 9) * 50 + 32, v2);
-            }
-            {
-                const f32v x0 = load_f32v(b + 48);
-                const f32v v1 = x0 + c9_1;
-                const f32v v2 = relu_f32v(v1);
-                store_part_f32v(out + (i + 9) * 50 + 48, 2, v2);
-            }
-            {
-                const f32v x0 = load_f32v(b + 32);
-                const f32v v1 = x0 + c10_0;
-                const f32v v2 = relu_f32v(v1);
-                store_f32v(out + (i + 10) * 50 + 32, v2);
-            }
-            {
-                const f32v x0 = load_f32v(b + 48);
-                const f32v v1 = x0 + c10_1;
-                const f32v v2 = relu_f32v(v1);
-                store_part_f32v(out + (i + 10) * 50 + 48, 2, v2);
-            }
-            {
-                const f32v x0 = load_f32v(b + 32);
-                const f32v v1 = x0 + c11_0;
-                const f32v v2 = relu_f32v(v1);
-                store_f32v(out + (i + 11) * 50 + 32, v2);
-            }
-            {
-                const f32v x0 = load_f32v(b + 48);
-                const f32v v1 = x0 + c11_1;
-                const f32v v2 = relu_f32v(v1);
-                store_part_f32v(out + (i + 11) * 50 + 48, 2, v2);
-            }
-            {
-                const f32v x0 = load_f32v(b + 32);
-                const f32v v1 = x0 + c12_0;
-                const f32v v2 = relu_f32v(v1);
-                store_f32v(out + (i + 12) * 50 + 32, v2);
-            }
-            {
-                const f32v x0 = load_f32v(b + 48);
-                const f32v v1 = x0 + c12_1;
-                const f32v v2 = relu_f32v(v1);
-                store_part_f32v(out + (i + 12) * 50 + 48, 2, v2);
-            }
-            {
-                const f32v x0 = load_f32v(b + 32);
-                const f32v v1 = x0 + c13_0;
-                const f32v v2 = relu_f32v(v1);
-                store_f32v(out + (i + 13) * 50 + 32, v2);
-            }
-            {
-                const f32v x0 = load_f32v(b + 48);
-                const f32v v1 = x0 + c13_1;
-                const f32v v2 = relu_f32v(v1);
-                store_part_f32v(out + (i + 13) * 50 + 48, 2, v2);
+            const f32v x0 = load_f32v(b);
+            const f32v v1 = x0 + c0_0;
+            const f32v v2 = relu_f32v(v1);
+            store_f32v(out + i * 50, v2);
+        }
+        {
+            const f32v x0 = load_f32v(b + 16);
+            const f32v v1 = x0 + c0_1;
+            const f32v v2 = relu_f32v(v1);
+            store_f32v(out + i * 50 + 16, v2);
+        }
+        {
+            const f32v x0 = load_f32v(b + 32);
+            const f32v v1 = x0 + c0_2;
+            const f32v v2 = relu_f32v(v1);
+            store_f32v(out + i * 50 + 32, v2);
+        }
+        {
+            const f32v x0 = load_f32v(b);
+            const f32v v1 = x0 + c1_0;
+            const f32v v2 = relu_f32v(v1);
+            store_f32v(out + (i + 1) * 50, v2);
+        }
+        {
+            const f32v x0 = load_f32v(b + 16);
+            const f32v v1 = x0 + c1_1;
+            const f32v v2 = relu_f32v(v1);
+            store_f32v(out + (i + 1) * 50 + 16, v2);
+        }
+        {
+            const f32v x0 = load_f32v(b + 32);
+            const f32v v1 = x0 + c1_2;
+            const f32v v2 = relu_f32v(v1);
+            store_f32v(out + (i + 1) * 50 + 32, v2);
+        }
+        {
+            const f32v x0 = load_f32v(b);
+            const f32v v1 = x0 + c2_0;
+            const f32v v2 = relu_f32v(v1);
+            store_f32v(out + (i + 2) * 50, v2);
+        }
+        {
+            const f32v x0 = load_f32v(b + 16);
+            const f32v v1 = x0 + c2_1;
+            const f32v v2 = relu_f32v(v1);
+            store_f32v(out + (i + 2) * 50 + 16, v2);
+        }
+        {
+            const f32v x0 = load_f32v(b + 32);
+            const f32v v1 = x0 + c2_2;
+            const f32v v2 = relu_f32v(v1);
+            store_f32v(out + (i + 2) * 50 + 32, v2);
+        }
+        {
+            const f32v x0 = load_f32v(b);
+            const f32v v1 = x0 + c3_0;
+            const f32v v2 = relu_f32v(v1);
+            store_f32v(out + (i + 3) * 50, v2);
+        }
+        {
+            const f32v x0 = load_f32v(b + 16);
+            const f32v v1 = x0 + c3_1;
+            const f32v v2 = relu_f32v(v1);
+            store_f32v(out + (i + 3) * 50 + 16, v2);
+        }
+        {
+            const f32v x0 = load_f32v(b + 32);
+            const f32v v1 = x0 + c3_2;
+            const f32v v2 = relu_f32v(v1);
+            store_f32v(out + (i + 3) * 50 + 32, v2);
+        }
+        {
+            const f32v x0 = load_f32v(b);
+            const f32v v1 = x0 + c4_0;
+            const f32v v2 = relu_f32v(v1);
+            store_f32v(out + (i + 4) * 50, v2);
+        }
+        {
+            const f32v x0 = load_f32v(b + 16);
+            const f32v v1 = x0 + c4_1;
+            const f32v v2 = relu_f32v(v1);
+            store_f32v(out + (i + 4) * 50 + 16, v2);
+        }
+        {
+            const f32v x0 = load_f32v(b + 32);
+            const f32v v1 = x0 + c4_2;
+            const f32v v2 = relu_f32v(v1);
+            store_f32v(out + (i + 4) * 50 + 32, v2);
+        }
+        {
+            const f32v x0 = load_f32v(b);
+            const f32v v1 = x0 + c5_0;
+            const f32v v2 = relu_f32v(v1);
+            store_f32v(out + (i + 5) * 50, v2);
+        }
+        {
+            const f32v x0 = load_f32v(b + 16);
+            const f32v v1 = x0 + c5_1;
+            const f32v v2 = relu_f32v(v1);
+            store_f32v(out + (i + 5) * 50 + 16, v2);
+        }
+        {
+            const f32v x0 = load_f32v(b + 32);
+            const f32v v1 = x0 + c5_2;
+            const f32v v2 = relu_f32v(v1);
+            store_f32v(out + (i + 5) * 50 + 32, v2);
+        }
+        {
+            const f32v x0 = load_f32v(b);
+            const f32v v1 = x0 + c6_0;
+            const f32v v2 = relu_f32v(v1);
+            store_f32v(out + (i + 6) * 50, v2);
+        }
+        {
+            const f32v x0 = load_f32v(b + 16);
+            const f32v v1 = x0 + c6_1;
+            const f32v v2 = relu_f32v(v1);
+            store_f32v(out + (i + 6) * 50 + 16, v2);
+        }
+        {
+            const f32v x0 = load_f32v(b + 32);
+            const f32v v1 = x0 + c6_2;
+            const f32v v2 = relu_f32v(v1);
+            store_f32v(out + (i + 6) * 50 + 32, v2);
+        }
+        {
+            const f32v x0 = load_f32v(b);
+            const f32v v1 = x0 + c7_0;
+            const f32v v2 = relu_f32v(v1);
+            store_f32v(out + (i + 7) * 50, v2);
+        }
+        {
+            const f32v x0 = load_f32v(b + 16);
+            const f32v v1 = x0 + c7_1;
+            const f32v v2 = relu_f32v(v1);
+            store_f32v(out + (i + 7) * 50 + 16, v2);
+        }
+        {
+            const f32v x0 = load_f32v(b + 32);
+            const f32v v1 = x0 + c7_2;
+            const f32v v2 = relu_f32v(v1);
+            store_f32v(out + (i + 7) * 50 + 32, v2);
+        }
+    }
+    for (ptrdiff_t i = first_from(batch / 8 * 8, 2, begin); i < least(batch - 1, end); i += 2) {
+        f32v c0_0 = splat_f32v(0.0f);
+        f32v c0_1 = splat_f32v(0.0f);
+        f32v c0_2 = splat_f32v(0.0f);
+        f32v c1_0 = splat_f32v(0.0f);
+        f32v c1_1 = splat_f32v(0.0f);
+        f32v c1_2 = splat_f32v(0.0f);
+        for (ptrdiff_t k = 0; k < 784; k++) {
+            const f32v b0 = load_f32v(w + k * 48);
+            const f32v b1 = load_f32v(w + k * 48 + 16);
+            const f32v b2 = load_f32v(w + k * 48 + 32);
+            const f32v a0 = splat_f32v(x[i * 784 + k]);
+            c0_0 += a0 * b0;
+            c0_1 += a0 * b1;
+            c0_2 += a0 * b2;
+            const f32v a1 = splat_f32v(x[i * 784 + k + 784]);
+            c1_0 += a1 * b0;
+            c1_1 += a1 * b1;
+            c1_2 += a1 * b2;
+        }
+        {
+            const f32v x0 = load_f32v(b);
+            const f32v v1 = x0 + c0_0;
+            const f32v v2 = relu_f32v(v1);
+            store_f32v(out + i * 50, v2);
+        }
+        {
+            const f32v x0 = load_f32v(b + 16);
+            const f32v v1 = x0 + c0_1;
+            const f32v v2 = relu_f32v(v1);
+            store_f32v(out + i * 50 + 16, v2);
+        }
+        {
+            const f32v x0 = load_f32v(b + 32);
+            const f32v v1 = x0 + c0_2;
+            const f32v v2 = relu_f32v(v1);
+            store_f32v(out + i * 50 + 32, v2);
+        }
+        {
+            const f32v x0 = load_f32v(b);
+            const f32v v1 = x0 + c1_0;
+            const f32v v2 = relu_f32v(v1);
+            store_f32v(out + (i + 1) * 50, v2);
+        }
+        {
+            const f32v x0 = load_f32v(b + 16);
+            const f32v v1 = x0 + c1_1;
+            const f32v v2 = relu_f32v(v1);
+            store_f32v(out + (i + 1) * 50 + 16, v2);
+        }
+        {
+            const f32v x0 = load_f32v(b + 32);
+            const f32v v1 = x0 + c1_2;
+            const f32v v2 = relu_f32v(v1);
+            store_f32v(out + (i + 1) * 50 + 32, v2);
+        }
+    }
+    for (ptrdiff_t i = first_from(batch / 8 * 8 + batch % 8 / 2 * 2, 1, begin); i < least(batch, end); i += 1) {
+        f32v c0_0 = splat_f32v(0.0f);
+        f32v c0_1 = splat_f32v(0.0f);
+        f32v c0_2 = splat_f32v(0.0f);
+        for (ptrdiff_t k = 0; k < 784; k++) {
+            const f32v b0 = load_f32v(w + k * 48);
+            const f32v b1 = load_f32v(w + k * 48 + 16);
+            const f32v b2 = load_f32v(w + k * 48 + 32);
+            const f32v a0 = splat_f32v(x[i * 784 + k]);
+            c0_0 += a0 * b0;
+            c0_1 += a0 * b1;
+            c0_2 += a0 * b2;
+        }
+        {
+            const f32v x0 = load_f32v(b);
+            const f32v v1 = x0 + c0_0;
+            const f32v v2 = relu_f32v(v1);
+            store_f32v(out + i * 50, v2);
+        }
+        {
+            const f32v x0 = load_f32v(b + 16);
+            const f32v v1 = x0 + c0_1;
+            const f32v v2 = relu_f32v(v1);
+            store_f32v(out + i * 50 + 16, v2);
+        }
+        {
+            const f32v x0 = load_f32v(b + 32);
+            const f32v v1 = x0 + c0_2;
+            const f32v v2 = relu_f32v(v1);
+            store_f32v(out + i * 50 + 32, v2);
+        }
+    }
+}
+
+static void task1_v4(char *const *p, const ptrdiff_t *dim, ptrdiff_t begin, ptrdiff_t end)
+{
+    const ptrdiff_t batch = dim[0];
+    contraction0_v4((float *)p[1], (const float *)(p[3] + 156800), (const float *)p[0], (const float *)p[3], batch, begin, end);
+}
+
+// v0 = contract(x, w, spec=ac,bc->ab) : f32[batch,50]
+// v1 = add(b, v0) : f32[batch,50]
+// v2 = relu(v1) : f32[batch,50]
+static void contraction2_v4(float *restrict out, const float *restrict b, const float *restrict x, const float *restrict w, ptrdiff_t batch, ptrdiff_t begin, ptrdiff_t end)
+{
+    for (ptrdiff_t i1 = first_from(0, 8, begin); i1 < least(batch - 7, end); i1 += 8) {
+        f32v c0_0 = splat_f32v(0.0f);
+        f32v c0_1 = splat_f32v(0.0f);
+        f32v c1_0 = splat_f32v(0.0f);
+        f32v c1_1 = splat_f32v(0.0f);
+        f32v c2_0 = splat_f32v(0.0f);
+        f32v c2_1 = splat_f32v(0.0f);
+        f32v c3_0 = splat_f32v(0.0f);
+        f32v c3_1 = splat_f32v(0.0f);
+        f32v c4_0 = splat_f32v(0.0f);
+        f32v c4_1 = splat_f32v(0.0f);
+        f32v c5_0 = splat_f32v(0.0f);
+        f32v c5_1 = splat_f32v(0.0f);
+        f32v c6_0 = splat_f32v(0.0f);
+        f32v c6_1 = splat_f32v(0.0f);
+        f32v c7_0 = splat_f32v(0.0f);
+        f32v c7_1 = splat_f32v(0.0f);
+        for (ptrdiff_t k = 0; k < 784; k += 16) {
+            const f32v b0 = load_f32v(w + k + 37632);
+            const f32v b1 = load_f32v(w + k + 38416);
+            const f32v a0 = load_f32v(x + i1 * 784 + k);
+            c0_0 += a0 * b0;
+            c0_1 += a0 * b1;
+            const f32v a1 = load_f32v(x + i1 * 784 + k + 784);
+            c1_0 += a1 * b0;
+            c1_1 += a1 * b1;
+            const f32v a2 = load_f32v(x + i1 * 784 + k + 1568);
+            c2_0 += a2 * b0;
+            c2_1 += a2 * b1;
+            const f32v a3 = load_f32v(x + i1 * 784 + k + 2352);
+            c3_0 += a3 * b0;
+            c3_1 += a3 * b1;
+            const f32v a4 = load_f32v(x + i1 * 784 + k + 3136);
+            c4_0 += a4 * b0;
+            c4_1 += a4 * b1;
+            const f32v a5 = load_f32v(x + i1 * 784 + k + 3920);
+            c5_0 += a5 * b0;
+            c5_1 += a5 * b1;
+            const f32v a6 = load_f32v(x + i1 * 784 + k + 4704);
+            c6_0 += a6 * b0;
+            c6_1 += a6 * b1;
+            const f32v a7 = load_f32v(x + i1 * 784 + k + 5488);
+            c7_0 += a7 * b0;
+            c7_1 += a7 * b1;
+        }
+        float dots[16];
+        const f32v h0 = fold8_f32v(c0_0, c0_1);
+        const f32v h1 = fold8_f32v(c1_0, c1_1);
+        const f32v h2 = fold8_f32v(c2_0, c2_1);
+        const f32v h3 = fold8_f32v(c3_0, c3_1);
+        const f32v h4 = fold8_f32v(c4_0, c4_1);
+        const f32v h5 = fold8_f32v(c5_0, c5_1);
+        const f32v h6 = fold8_f32v(c6_0, c6_1);
+        const f32v h7 = fold8_f32v(c7_0, c7_1);
+        const f32v h8 = fold4_f32v(h0, h1);
+        const f32v h9 = fold4_f32v(h2, h3);
+        const f32v h10 = fold4_f32v(h4, h5);
+        const f32v h11 = fold4_f32v(h6, h7);
+        const f32v h12 = fold2_f32v(h8, h9);
+        const f32v h13 = fold2_f32v(h10, h11);
+        const f32v h14 = fold1_f32v(h12, h13);
+        store_f32v(dots + 0, h14);
+        for (ptrdiff_t d_i1 = 0; d_i1 < 8; d_i1++) {
+            for (ptrdiff_t d_i = 0; d_i < 2; d_i++) {
+                const float dot = dots[d_i1 * 2 + d_i];
+                const float x0 = b[(0 + d_i + 48)];
+                const float v1 = x0 + dot;
+                const float v2 = relu_f32(v1);
+                out[(i1 + d_i1) * 50 + (0 + d_i + 48)] = v2;
             }
         }
     }
-    for (ptrdiff_t i = batch / 14 * 14; i < batch - 3; i += 4) {
-        {
-            f32v c0_0 = splat_f32v(0.0f);
-            f32v c0_1 = splat_f32v(0.0f);
-            f32v c1_0 = splat_f32v(0.0f);
-            f32v c1_1 = splat_f32v(0.0f);
-            f32v c2_0 = splat_f32v(0.0f);
-            f32v c2_1 = splat_f32v(0.0f);
-            f32v c3_0 = splat_f32v(0.0f);
-            f32v c3_1 = splat_f32v(0.0f);
-            for (ptrdiff_t k = 0; k < 784; k++) {
-                const f32v b0 = load_f32v(w + k * 64);
-                const f32v b1 = load_f32v(w + k * 64 + 16);
-                const f32v a0 = splat_f32v(x[i * 784 + k]);
-                c0_0 += a0 * b0;
-                c0_1 += a0 * b1;
-                const f32v a1 = splat_f32v(x[i * 784 + k + 784]);
-                c1_0 += a1 * b0;
-                c1_1 += a1 * b1;
-                const f32v a2 = splat_f32v(x[i * 784 + k + 1568]);
-                c2_0 += a2 * b0;
-                c2_1 += a2 * b1;
-                const f32v a3 = splat_f32v(x[i * 784 + k + 2352]);
-                c3_0 += a3 * b0;
-                c3_1 += a3 * b1;
-            }
-            {
-                const f32v x0 = load_f32v(b);
-                const f32v v1 = x0 + c0_0;
-                const f32v v2 = relu_f32v(v1);
-                store_f32v(out + i * 50, v2);
-            }
-            {
-                const f32v x0 = load_f32v(b + 16);
-                const f32v v1 = x0 + c0_1;
-                const f32v v2 = relu_f32v(v1);
-                store_f32v(out + i * 50 + 16, v2);
-            }
-            {
-                const f32v x0 = load_f32v(b);
-                const f32v v1 = x0 + c1_0;
-                const f32v v2 = relu_f32v(v1);
-                store_f32v(out + (i + 1) * 50, v2);
-            }
-            {
-                const f32v x0 = load_f32v(b + 16);
-                const f32v v1 = x0 + c1_1;
-                const f32v v2 = relu_f32v(v1);
-                store_f32v(out + (i + 1) * 50 + 16, v2);
-            }
-            {
-                const f32v x0 = load_f32v(b);
-                const f32v v1 = x0 + c2_0;
-                const f32v v2 = relu_f32v(v1);
-                store_f32v(out + (i + 2) * 50, v2);
-            }
-            {
-                const f32v x0 = load_f32v(b + 16);
-                const f32v v1 = x0 + c2_1;
-                const f32v v2 = relu_f32v(v1);
-                store_f32v(out + (i + 2) * 50 + 16, v2);
-            }
-            {
-                const f32v x0 = load_f32v(b);
-                const f32v v1 = x0 + c3_0;
-                const f32v v2 = relu_f32v(v1);
-                store_f32v(out + (i + 3) * 50, v2);
-            }
-            {
-                const f32v x0 = load_f32v(b + 16);
-                const f32v v1 = x0 + c3_1;
-                const f32v v2 = relu_f32v(v1);
-                store_f32v(out + (i + 3) * 50 + 16, v2);
-            }
+    for (ptrdiff_t i1 = first_from(batch / 8 * 8, 2, begin); i1 < least(batch - 1, end); i1 += 2) {
+        f32v c0_0 = splat_f32v(0.0f);
+        f32v c0_1 = splat_f32v(0.0f);
+        f32v c1_0 = splat_f32v(0.0f);
+        f32v c1_1 = splat_f32v(0.0f);
+        for (ptrdiff_t k = 0; k < 784; k += 16) {
+            const f32v b0 = load_f32v(w + k + 37632);
+            const f32v b1 = load_f32v(w + k + 38416);
+            const f32v a0 = load_f32v(x + i1 * 784 + k);
+            c0_0 += a0 * b0;
+            c0_1 += a0 * b1;
+            const f32v a1 = load_f32v(x + i1 * 784 + k + 784);
+            c1_0 += a1 * b0;
+            c1_1 += a1 * b1;
         }
-        {
-            f32v c0_0 = splat_f32v(0.0f);
-            f32v c0_1 = splat_f32v(0.0f);
-            f32v c1_0 = splat_f32v(0.0f);
-            f32v c1_1 = splat_f32v(0.0f);
-            f32v c2_0 = splat_f32v(0.0f);
-            f32v c2_1 = splat_f32v(0.0f);
-            f32v c3_0 = splat_f32v(0.0f);
-            f32v c3_1 = splat_f32v(0.0f);
-            for (ptrdiff_t k = 0; k < 784; k++) {
-                const f32v b0 = load_f32v(w + k * 64 + 32);
-                const f32v b1 = load_f32v(w + k * 64 + 48);
-                const f32v a0 = splat_f32v(x[i * 784 + k]);
-                c0_0 += a0 * b0;
-                c0_1 += a0 * b1;
-                const f32v a1 = splat_f32v(x[i * 784 + k + 784]);
-                c1_0 += a1 * b0;
-                c1_1 += a1 * b1;
-                const f32v a2 = splat_f32v(x[i * 784 + k + 1568]);
-                c2_0 += a2 * b0;
-                c2_1 += a2 * b1;
-                const f32v a3 = splat_f32v(x[i * 784 + k + 2352]);
-                c3_0 += a3 * b0;
-                c3_1 += a3 * b1;
-            }
-            {
-                const f32v x0 = load_f32v(b + 32);
-                const f32v v1 = x0 + c0_0;
-                const f32v v2 = relu_f32v(v1);
-                store_f32v(out + i * 50 + 32, v2);
-            }
-            {
-                const f32v x0 = load_f32v(b + 48);
-                const f32v v1 = x0 + c0_1;
-                const f32v v2 = relu_f32v(v1);
-                store_part_f32v(out + i * 50 + 48, 2, v2);
-            }
-            {
-                const f32v x0 = load_f32v(b + 32);
-                const f32v v1 = x0 + c1_0;
-                const f32v v2 = relu_f32v(v1);
-                store_f32v(out + (i + 1) * 50 + 32, v2);
-            }
-            {
-                const f32v x0 = load_f32v(b + 48);
-                const f32v v1 = x0 + c1_1;
-                const f32v v2 = relu_f32v(v1);
-                store_part_f32v(out + (i + 1) * 50 + 48, 2, v2);
-            }
-            {
-                const f32v x0 = load_f32v(b + 32);
-                const f32v v1 = x0 + c2_0;
-                const f32v v2 = relu_f32v(v1);
-                store_f32v(out + (i + 2) * 50 + 32, v2);
-            }
-            {
-                const f32v x0 = load_f32v(b + 48);
-                const f32v v1 = x0 + c2_1;
-                const f32v v2 = relu_f32v(v1);
-                store_part_f32v(out + (i + 2) * 50 + 48, 2, v2);
-            }
-            {
-                const f32v x0 = load_f32v(b + 32);
-                const f32v v1 = x0 + c3_0;
-                const f32v v2 = relu_f32v(v1);
-                store_f32v(out + (i + 3) * 50 + 32, v2);
-            }
-            {
-                const f32v x0 = load_f32v(b + 48);
-                const f32v v1 = x0 + c3_1;
-                const f32v v2 = relu_f32v(v1);
-                store_part_f32v(out + (i + 3) * 50 + 48, 2, v2);
+        float dots[16];
+        const f32v h0 = fold8_f32v(c0_0, c0_1);
+        const f32v h1 = fold8_f32v(c1_0, c1_1);
+        const f32v h2 = fold4_f32v(h0, h1);
+        const f32v h3 = fold2_f32v(h2, h2);
+        const f32v h4 = fold1_f32v(h3, h3);
+        store_f32v(dots + 0, h4);
+        for (ptrdiff_t d_i1 = 0; d_i1 < 2; d_i1++) {
+            for (ptrdiff_t d_i = 0; d_i < 2; d_i++) {
+                const float dot = dots[d_i1 * 2 + d_i];
+                const float x0 = b[(0 + d_i + 48)];
+                const float v1 = x0 + dot;
+                const float v2 = relu_f32(v1);
+                out[(i1 + d_i1) * 50 + (0 + d_i + 48)] = v2;
             }
         }
     }
-    for (ptrdiff_t i = batch / 14 * 14 + batch % 14 / 4 * 4; i < batch; i++) {
-        {
-            f32v c0_0 = splat_f32v(0.0f);
-            f32v c0_1 = splat_f32v(0.0f);
-            for (ptrdiff_t k = 0; k < 784; k++) {
-                const f32v b0 = load_f32v(w + k * 64);
-                const f32v b1 = load_f32v(w + k * 64 + 16);
-                const f32v a0 = splat_f32v(x[i * 784 + k]);
-                c0_0 += a0 * b0;
-                c0_1 += a0 * b1;
-            }
-            {
-                const f32v x0 = load_f32v(b);
-                const f32v v1 = x0 + c0_0;
-                const f32v v2 = relu_f32v(v1);
-                store_f32v(out + i * 50, v2);
-            }
-            {
-                const f32v x0 = load_f32v(b + 16);
-                const f32v v1 = x0 + c0_1;
-                const f32v v2 = relu_f32v(v1);
-                store_f32v(out + i * 50 + 16, v2);
-            }
+    for (ptrdiff_t i1 = first_from(batch / 8 * 8 + batch % 8 / 2 * 2, 1, begin); i1 < least(batch, end); i1 += 1) {
+        f32v c0_0 = splat_f32v(0.0f);
+        f32v c0_1 = splat_f32v(0.0f);
+        for (ptrdiff_t k = 0; k < 784; k += 16) {
+            const f32v b0 = load_f32v(w + k + 37632);
+            const f32v b1 = load_f32v(w + k + 38416);
+            const f32v a0 = load_f32v(x + i1 * 784 + k);
+            c0_0 += a0 * b0;
+            c0_1 += a0 * b1;
         }
-        {
-            f32v c0_0 = splat_f32v(0.0f);
-            f32v c0_1 = splat_f32v(0.0f);
-            for (ptrdiff_t k = 0; k < 784; k++) {
-                const f32v b0 = load_f32v(w + k * 64 + 32);
-                const f32v b1 = load_f32v(w + k * 64 + 48);
-                const f32v a0 = splat_f32v(x[i * 784 + k]);
-                c0_0 += a0 * b0;
-                c0_1 += a0 * b1;
-            }
-            {
-                const f32v x0 = load_f32v(b + 32);
-                const f32v v1 = x0 + c0_0;
-                const f32v v2 = relu_f32v(v1);
-                store_f32v(out + i * 50 + 32, v2);
-            }
-            {
-                const f32v x0 = load_f32v(b + 48);
-                const f32v v1 = x0 + c0_1;
-                const f32v v2 = relu_f32v(v1);
-                store_part_f32v(out + i * 50 + 48, 2, v2);
-            }
+        float dots[16];
+        const f32v h0 = fold8_f32v(c0_0, c0_1);
+        const f32v h1 = fold4_f32v(h0, h0);
+        const f32v h2 = fold2_f32v(h1, h1);
+        const f32v h3 = fold1_f32v(h2, h2);
+        store_f32v(dots + 0, h3);
+        for (ptrdiff_t d_i = 0; d_i < 2; d_i++) {
+            const float dot = dots[d_i];
+            const float x0 = b[(0 + d_i + 48)];
+            const float v1 = x0 + dot;
+            const float v2 = relu_f32(v1);
+            out[i1 * 50 + (0 + d_i + 48)] = v2;
         }
     }
+}
+
+static void task3_v4(char *const *p, const ptrdiff_t *dim, ptrdiff_t begin, ptrdiff_t end)
+{
+    const ptrdiff_t batch = dim[0];
+    contraction2_v4((float *)p[1], (const float *)(p[3] + 156800), (const float *)p[0], (const float *)p[3], batch, begin, end);
 }
 
 // The outputs of the model.
 void dense_forward_v4(char *const *p, const ptrdiff_t *dim)
 {
     const ptrdiff_t batch = dim[0];
-    contraction0_v4((float *)p[1], (const float *)(p[3] + 200704), (const float *)p[0], (const float *)p[3], batch);
+    share(p[5], task1_v4, p, dim, batch, 8, 37632);
+    share(p[5], task3_v4, p, dim, batch, 8, 1568);
 }

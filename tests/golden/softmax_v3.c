@@ -35,10 +35,20 @@ INLINE f64v select_f64v(i64v mask, f64v a, f64v b)
     return (f64v)((set & (i64v)a) | (~set & (i64v)b));
 }
 
+// a where a > b, else b: as the instruction does it.
+INLINE f64v greater_f64v(f64v a, f64v b)
+{
+#if __has_builtin(__builtin_ia32_maxpd256)
+    return __builtin_ia32_maxpd256(a, b);
+#else
+    return select_f64v(a > b, a, b);
+#endif
+}
+
 // The larger, nan where either is nan.
 INLINE f64v max_f64v(f64v a, f64v b)
 {
-    const f64v larger = select_f64v(a > b, a, b);
+    const f64v larger = greater_f64v(a, b);
     return select_f64v(a != a, a, larger);
 }
 
@@ -141,16 +151,28 @@ INLINE void store_part_f64v(double *p, ptrdiff_t n, f64v x)
     }
 }
 
+// Run a task on [0, extent): on this thread, or in parts of whole steps on the Model's threads where the call has them.
+// work: operations of one round.
+INLINE void share(void *threads, Task *task, char *const *p, const ptrdiff_t *dim, ptrdiff_t extent, ptrdiff_t step,
+                  ptrdiff_t work)
+{
+    if (threads == NULL) {
+        task(p, dim, 0, extent);
+    } else {
+        softmax_share(threads, task, p, dim, extent, step, work);
+    }
+}
+
 // v0 = max(x, axes=(1,)) : f64[batch]
 // v1 = sub(x, v0) : f64[batch,10]
 // v2 = exp(v1) : f64[batch,10]
 // v3 = sum(v2, axes=(1,)) : f64[batch]
 // v4 = div(1.0, v3) : f64[batch]
 // v5 = mul(v4, v2) : f64[batch,10]
-static void rows0_v3(double *restrict out, const double *restrict x, ptrdiff_t batch)
+static void rows0_v3(double *restrict out, const double *restrict x, ptrdiff_t begin, ptrdiff_t end)
 {
     double v2_row[16];
-    for (ptrdiff_t i = 0; i < batch; i++) {
+    for (ptrdiff_t i = begin; i < end; i++) {
         f64v v0_all = splat_f64v(-__builtin_inf());
         for (ptrdiff_t j = 0; j < 8; j += 4) {
             const f64v x0 = load_f64v(x + i * 10 + j);
@@ -196,9 +218,15 @@ static void rows0_v3(double *restrict out, const double *restrict x, ptrdiff_t b
     }
 }
 
+static void task1_v3(char *const *p, const ptrdiff_t *dim, ptrdiff_t begin, ptrdiff_t end)
+{
+    (void)dim;
+    rows0_v3((double *)p[1], (const double *)p[0], begin, end);
+}
+
 // The outputs of the model.
 void softmax_forward_v3(char *const *p, const ptrdiff_t *dim)
 {
     const ptrdiff_t batch = dim[0];
-    rows0_v3((double *)p[1], (const double *)p[0], batch);
+    share(p[5], task1_v3, p, dim, batch, 1, 100);
 }

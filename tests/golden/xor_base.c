@@ -35,14 +35,31 @@ INLINE f64v select_f64v(i64v mask, f64v a, f64v b)
     return (f64v)(((i32v)mask & (i32v)a) | (~(i32v)mask & (i32v)b));
 }
 
+// a where a > b, else b: as the instruction does it.
+INLINE f64v greater_f64v(f64v a, f64v b)
+{
+#if __has_builtin(__builtin_ia32_maxpd)
+    return __builtin_ia32_maxpd(a, b);
+#else
+    return select_f64v(a > b, a, b);
+#endif
+}
+
 INLINE f64v relu_f64v(f64v x)
 {
-    return select_f64v(x < 0, splat_f64v(0), x);
+    return greater_f64v(splat_f64v(0), x);
 }
 
 INLINE void store_f64v(double *p, f64v x)
 {
     *(f64v_memory *)p = x;
+}
+
+// Neighbouring groups of 1 lanes of x added, then those of y: one step of adding the lanes of many vectors.
+INLINE f64v fold1_f64v(f64v x, f64v y)
+{
+    return __builtin_shufflevector(x, y, 0, 2)
+        + __builtin_shufflevector(x, y, 1, 3);
 }
 
 // Halves are combined until every lane holds the result.
@@ -76,75 +93,102 @@ INLINE void store_part_f64v(double *p, ptrdiff_t n, f64v x)
     }
 }
 
-// v0 = contract(x, layers_0_neurons_w, spec=ac,bc->ab) : f64[batch,4]
-// v1 = add(v0, layers_0_neurons_b) : f64[batch,4]
-// v2 = relu(v1) : f64[batch,4]
-static void contraction0_base(double *restrict t0, const double *restrict layers_0_neurons_b, const double *restrict x, const double *restrict layers_0_neurons_w, ptrdiff_t batch)
+// Run a task on [0, extent): on this thread, or in parts of whole steps on the Model's threads where the call has them.
+// work: operations of one round.
+INLINE void share(void *threads, Task *task, char *const *p, const ptrdiff_t *dim, ptrdiff_t extent, ptrdiff_t step,
+                  ptrdiff_t work)
 {
-    for (ptrdiff_t i = 0; i < batch - 3; i += 4) {
-        for (ptrdiff_t j = 0; j < 4; j += 2) {
-            f64v c0_0 = splat_f64v(0.0);
-            f64v c1_0 = splat_f64v(0.0);
-            f64v c2_0 = splat_f64v(0.0);
-            f64v c3_0 = splat_f64v(0.0);
-            for (ptrdiff_t k = 0; k < 2; k++) {
-                const f64v b0 = load_f64v(layers_0_neurons_w + j + k * 8);
-                const f64v a0 = splat_f64v(x[i * 2 + k]);
-                c0_0 += a0 * b0;
-                const f64v a1 = splat_f64v(x[i * 2 + k + 2]);
-                c1_0 += a1 * b0;
-                const f64v a2 = splat_f64v(x[i * 2 + k + 4]);
-                c2_0 += a2 * b0;
-                const f64v a3 = splat_f64v(x[i * 2 + k + 6]);
-                c3_0 += a3 * b0;
-            }
-            {
-                const f64v x0 = load_f64v(layers_0_neurons_b + j);
-                const f64v v1 = c0_0 + x0;
-                const f64v v2 = relu_f64v(v1);
-                store_f64v(t0 + i * 8 + j, v2);
-            }
-            {
-                const f64v x0 = load_f64v(layers_0_neurons_b + j);
-                const f64v v1 = c1_0 + x0;
-                const f64v v2 = relu_f64v(v1);
-                store_f64v(t0 + (i + 1) * 8 + j, v2);
-            }
-            {
-                const f64v x0 = load_f64v(layers_0_neurons_b + j);
-                const f64v v1 = c2_0 + x0;
-                const f64v v2 = relu_f64v(v1);
-                store_f64v(t0 + (i + 2) * 8 + j, v2);
-            }
-            {
-                const f64v x0 = load_f64v(layers_0_neurons_b + j);
-                const f64v v1 = c3_0 + x0;
-                const f64v v2 = relu_f64v(v1);
-                store_f64v(t0 + (i + 3) * 8 + j, v2);
-            }
+    if (threads == NULL) {
+        task(p, dim, 0, extent);
+    } else {
+        xor_share(threads, task, p, dim, extent, step, work);
+    }
+}
+
+// The first of start, start + step, .. that is not before begin.
+INLINE ptrdiff_t first_from(ptrdiff_t start, ptrdiff_t step, ptrdiff_t begin)
+{
+    return begin > start ? start + (begin - start + step - 1) / step * step : start;
+}
+
+INLINE ptrdiff_t least(ptrdiff_t a, ptrdiff_t b)
+{
+    return a < b ? a : b;
+}
+
+// v0 = contract(x, layers_neurons_w, spec=ac,bc->ab) : f64[batch,4]
+// v1 = add(v0, layers_neurons_b) : f64[batch,4]
+// v2 = relu(v1) : f64[batch,4]
+static void contraction0_base(double *restrict t0, const double *restrict layers_neurons_b, const double *restrict x, const double *restrict layers_neurons_w, ptrdiff_t batch)
+{
+    for (ptrdiff_t i = 0; i < batch - 1; i += 2) {
+        f64v c0_0 = splat_f64v(0.0);
+        f64v c0_1 = splat_f64v(0.0);
+        f64v c1_0 = splat_f64v(0.0);
+        f64v c1_1 = splat_f64v(0.0);
+        for (ptrdiff_t k = 0; k < 2; k++) {
+            const f64v b0 = load_f64v(layers_neurons_w + k * 8);
+            const f64v b1 = load_f64v(layers_neurons_w + k * 8 + 2);
+            const f64v a0 = splat_f64v(x[i * 2 + k]);
+            c0_0 += a0 * b0;
+            c0_1 += a0 * b1;
+            const f64v a1 = splat_f64v(x[i * 2 + k + 2]);
+            c1_0 += a1 * b0;
+            c1_1 += a1 * b1;
+        }
+        {
+            const f64v x0 = load_f64v(layers_neurons_b);
+            const f64v v1 = c0_0 + x0;
+            const f64v v2 = relu_f64v(v1);
+            store_f64v(t0 + i * 8, v2);
+        }
+        {
+            const f64v x0 = load_f64v(layers_neurons_b + 2);
+            const f64v v1 = c0_1 + x0;
+            const f64v v2 = relu_f64v(v1);
+            store_f64v(t0 + i * 8 + 2, v2);
+        }
+        {
+            const f64v x0 = load_f64v(layers_neurons_b);
+            const f64v v1 = c1_0 + x0;
+            const f64v v2 = relu_f64v(v1);
+            store_f64v(t0 + (i + 1) * 8, v2);
+        }
+        {
+            const f64v x0 = load_f64v(layers_neurons_b + 2);
+            const f64v v1 = c1_1 + x0;
+            const f64v v2 = relu_f64v(v1);
+            store_f64v(t0 + (i + 1) * 8 + 2, v2);
         }
     }
-    for (ptrdiff_t i = batch / 4 * 4; i < batch; i++) {
-        for (ptrdiff_t j = 0; j < 4; j += 2) {
-            f64v c0_0 = splat_f64v(0.0);
-            for (ptrdiff_t k = 0; k < 2; k++) {
-                const f64v b0 = load_f64v(layers_0_neurons_w + j + k * 8);
-                const f64v a0 = splat_f64v(x[i * 2 + k]);
-                c0_0 += a0 * b0;
-            }
-            {
-                const f64v x0 = load_f64v(layers_0_neurons_b + j);
-                const f64v v1 = c0_0 + x0;
-                const f64v v2 = relu_f64v(v1);
-                store_f64v(t0 + i * 8 + j, v2);
-            }
+    for (ptrdiff_t i = batch / 2 * 2; i < batch; i++) {
+        f64v c0_0 = splat_f64v(0.0);
+        f64v c0_1 = splat_f64v(0.0);
+        for (ptrdiff_t k = 0; k < 2; k++) {
+            const f64v b0 = load_f64v(layers_neurons_w + k * 8);
+            const f64v b1 = load_f64v(layers_neurons_w + k * 8 + 2);
+            const f64v a0 = splat_f64v(x[i * 2 + k]);
+            c0_0 += a0 * b0;
+            c0_1 += a0 * b1;
+        }
+        {
+            const f64v x0 = load_f64v(layers_neurons_b);
+            const f64v v1 = c0_0 + x0;
+            const f64v v2 = relu_f64v(v1);
+            store_f64v(t0 + i * 8, v2);
+        }
+        {
+            const f64v x0 = load_f64v(layers_neurons_b + 2);
+            const f64v v1 = c0_1 + x0;
+            const f64v v2 = relu_f64v(v1);
+            store_f64v(t0 + i * 8 + 2, v2);
         }
     }
 }
 
-// v0 = contract(t0, layers_1_neurons_0_w, spec=ab,b->a) : f64[batch]
-// v1 = add(layers_1_neurons_0_b, v0) : f64[batch]
-static void contraction1_base(double *restrict out, const double *restrict layers_1_neurons_0_b, const double *restrict t0, const double *restrict layers_1_neurons_0_w, ptrdiff_t batch)
+// v0 = contract(t0, layers_neurons_w, spec=ab,b->a) : f64[batch]
+// v1 = add(layers_neurons_b, v0) : f64[batch]
+static void contraction1_base(double *restrict out, const double *restrict layers_neurons_b, const double *restrict t0, const double *restrict layers_neurons_w, ptrdiff_t batch)
 {
     for (ptrdiff_t i = 0; i < batch - 3; i += 4) {
         f64v c0_0 = splat_f64v(0.0);
@@ -152,7 +196,7 @@ static void contraction1_base(double *restrict out, const double *restrict layer
         f64v c2_0 = splat_f64v(0.0);
         f64v c3_0 = splat_f64v(0.0);
         for (ptrdiff_t k = 0; k < 4; k += 2) {
-            const f64v b0 = load_f64v(layers_1_neurons_0_w + k);
+            const f64v b0 = load_f64v(layers_neurons_w + k);
             const f64v a0 = load_f64v(t0 + i * 8 + k);
             c0_0 += a0 * b0;
             const f64v a1 = load_f64v(t0 + i * 8 + k + 8);
@@ -162,10 +206,14 @@ static void contraction1_base(double *restrict out, const double *restrict layer
             const f64v a3 = load_f64v(t0 + i * 8 + k + 24);
             c3_0 += a3 * b0;
         }
-        const f64v sums[] = {c0_0, c1_0, c2_0, c3_0};
+        double dots[4];
+        const f64v h0 = fold1_f64v(c0_0, c1_0);
+        store_f64v(dots + 0, h0);
+        const f64v h1 = fold1_f64v(c2_0, c3_0);
+        store_f64v(dots + 2, h1);
         for (ptrdiff_t d_i = 0; d_i < 4; d_i++) {
-            const double dot = sum_lanes_f64v(sums[d_i]);
-            const double x0 = layers_1_neurons_0_b[0];
+            const double dot = dots[d_i];
+            const double x0 = layers_neurons_b[0];
             const double v1 = x0 + dot;
             out[i + d_i] = v1;
         }
@@ -173,24 +221,24 @@ static void contraction1_base(double *restrict out, const double *restrict layer
     for (ptrdiff_t i = batch / 4 * 4; i < batch; i++) {
         f64v c0_0 = splat_f64v(0.0);
         for (ptrdiff_t k = 0; k < 4; k += 2) {
-            const f64v b0 = load_f64v(layers_1_neurons_0_w + k);
+            const f64v b0 = load_f64v(layers_neurons_w + k);
             const f64v a0 = load_f64v(t0 + i * 8 + k);
             c0_0 += a0 * b0;
         }
         {
             const double dot = sum_lanes_f64v(c0_0);
-            const double x0 = layers_1_neurons_0_b[0];
+            const double x0 = layers_neurons_b[0];
             const double v1 = x0 + dot;
             out[i] = v1;
         }
     }
 }
 
-// v0 = contract(t1, layers_1_neurons_0_w, spec=ab,b->a) : f64[batch]
-// v1 = add(layers_1_neurons_0_b, v0) : f64[batch]
+// v0 = contract(t1, layers_neurons_w, spec=ab,b->a) : f64[batch]
+// v1 = add(layers_neurons_b, v0) : f64[batch]
 // v2 = sub(v1, y) : f64[batch]
 // v3 = pow(v2, exponent=2.0) : f64[batch]
-static void contraction2_base(double *restrict t0, const double *restrict layers_1_neurons_0_b, const double *restrict y, const double *restrict t1, const double *restrict layers_1_neurons_0_w, ptrdiff_t batch)
+static void contraction2_base(double *restrict t0, const double *restrict layers_neurons_b, const double *restrict y, const double *restrict t1, const double *restrict layers_neurons_w, ptrdiff_t batch)
 {
     for (ptrdiff_t i = 0; i < batch - 3; i += 4) {
         f64v c0_0 = splat_f64v(0.0);
@@ -198,7 +246,7 @@ static void contraction2_base(double *restrict t0, const double *restrict layers
         f64v c2_0 = splat_f64v(0.0);
         f64v c3_0 = splat_f64v(0.0);
         for (ptrdiff_t k = 0; k < 4; k += 2) {
-            const f64v b0 = load_f64v(layers_1_neurons_0_w + k);
+            const f64v b0 = load_f64v(layers_neurons_w + k);
             const f64v a0 = load_f64v(t1 + i * 8 + k);
             c0_0 += a0 * b0;
             const f64v a1 = load_f64v(t1 + i * 8 + k + 8);
@@ -208,10 +256,14 @@ static void contraction2_base(double *restrict t0, const double *restrict layers
             const f64v a3 = load_f64v(t1 + i * 8 + k + 24);
             c3_0 += a3 * b0;
         }
-        const f64v sums[] = {c0_0, c1_0, c2_0, c3_0};
+        double dots[4];
+        const f64v h0 = fold1_f64v(c0_0, c1_0);
+        store_f64v(dots + 0, h0);
+        const f64v h1 = fold1_f64v(c2_0, c3_0);
+        store_f64v(dots + 2, h1);
         for (ptrdiff_t d_i = 0; d_i < 4; d_i++) {
-            const double dot = sum_lanes_f64v(sums[d_i]);
-            const double x0 = layers_1_neurons_0_b[0];
+            const double dot = dots[d_i];
+            const double x0 = layers_neurons_b[0];
             const double v1 = x0 + dot;
             const double x1 = y[i + d_i];
             const double v2 = v1 - x1;
@@ -222,13 +274,13 @@ static void contraction2_base(double *restrict t0, const double *restrict layers
     for (ptrdiff_t i = batch / 4 * 4; i < batch; i++) {
         f64v c0_0 = splat_f64v(0.0);
         for (ptrdiff_t k = 0; k < 4; k += 2) {
-            const f64v b0 = load_f64v(layers_1_neurons_0_w + k);
+            const f64v b0 = load_f64v(layers_neurons_w + k);
             const f64v a0 = load_f64v(t1 + i * 8 + k);
             c0_0 += a0 * b0;
         }
         {
             const double dot = sum_lanes_f64v(c0_0);
-            const double x0 = layers_1_neurons_0_b[0];
+            const double x0 = layers_neurons_b[0];
             const double v1 = x0 + dot;
             const double x1 = y[i];
             const double v2 = v1 - x1;
@@ -267,13 +319,13 @@ static void rows3_base(double *restrict loss, const double *restrict t0, ptrdiff
     loss[0] = v1;
 }
 
-// v0 = contract(t2, layers_1_neurons_0_w, spec=ab,b->a) : f64[batch]
-// v1 = add(layers_1_neurons_0_b, v0) : f64[batch]
+// v0 = contract(t2, layers_neurons_w, spec=ab,b->a) : f64[batch]
+// v1 = add(layers_neurons_b, v0) : f64[batch]
 // v2 = sub(v1, y) : f64[batch]
 // v3 = pow(v2, exponent=2.0) : f64[batch]
 // v4 = mul(v2, 2.0) : f64[batch]
 // v5 = mul(v4, s0) : f64[batch]
-static void contraction4_base(double *restrict t0, double *restrict t1, const double *restrict layers_1_neurons_0_b, const double *restrict y, const double *restrict t2, const double *restrict layers_1_neurons_0_w, ptrdiff_t batch)
+static void contraction4_base(double *restrict t0, double *restrict t1, const double *restrict layers_neurons_b, const double *restrict y, const double *restrict t2, const double *restrict layers_neurons_w, ptrdiff_t batch)
 {
     const double s1 = (double)(batch);
     const double s0 = 1.0 / s1;
@@ -283,7 +335,7 @@ static void contraction4_base(double *restrict t0, double *restrict t1, const do
         f64v c2_0 = splat_f64v(0.0);
         f64v c3_0 = splat_f64v(0.0);
         for (ptrdiff_t k = 0; k < 4; k += 2) {
-            const f64v b0 = load_f64v(layers_1_neurons_0_w + k);
+            const f64v b0 = load_f64v(layers_neurons_w + k);
             const f64v a0 = load_f64v(t2 + i * 8 + k);
             c0_0 += a0 * b0;
             const f64v a1 = load_f64v(t2 + i * 8 + k + 8);
@@ -293,10 +345,14 @@ static void contraction4_base(double *restrict t0, double *restrict t1, const do
             const f64v a3 = load_f64v(t2 + i * 8 + k + 24);
             c3_0 += a3 * b0;
         }
-        const f64v sums[] = {c0_0, c1_0, c2_0, c3_0};
+        double dots[4];
+        const f64v h0 = fold1_f64v(c0_0, c1_0);
+        store_f64v(dots + 0, h0);
+        const f64v h1 = fold1_f64v(c2_0, c3_0);
+        store_f64v(dots + 2, h1);
         for (ptrdiff_t d_i = 0; d_i < 4; d_i++) {
-            const double dot = sum_lanes_f64v(sums[d_i]);
-            const double x0 = layers_1_neurons_0_b[0];
+            const double dot = dots[d_i];
+            const double x0 = layers_neurons_b[0];
             const double v1 = x0 + dot;
             const double x1 = y[i + d_i];
             const double v2 = v1 - x1;
@@ -310,13 +366,13 @@ static void contraction4_base(double *restrict t0, double *restrict t1, const do
     for (ptrdiff_t i = batch / 4 * 4; i < batch; i++) {
         f64v c0_0 = splat_f64v(0.0);
         for (ptrdiff_t k = 0; k < 4; k += 2) {
-            const f64v b0 = load_f64v(layers_1_neurons_0_w + k);
+            const f64v b0 = load_f64v(layers_neurons_w + k);
             const f64v a0 = load_f64v(t2 + i * 8 + k);
             c0_0 += a0 * b0;
         }
         {
             const double dot = sum_lanes_f64v(c0_0);
-            const double x0 = layers_1_neurons_0_b[0];
+            const double x0 = layers_neurons_b[0];
             const double v1 = x0 + dot;
             const double x1 = y[i];
             const double v2 = v1 - x1;
@@ -329,72 +385,76 @@ static void contraction4_base(double *restrict t0, double *restrict t1, const do
     }
 }
 
-// v0 = contract(t2, layers_1_neurons_0_w, spec=a,b->ab) : f64[batch,4]
+// v0 = contract(t2, layers_neurons_w, spec=a,b->ab) : f64[batch,4]
 // v1 = step(t0) : f64[batch,4]
 // v2 = mul(v0, v1) : f64[batch,4]
-static void contraction5_base(double *restrict t1, const double *restrict t0, const double *restrict t2, const double *restrict layers_1_neurons_0_w, ptrdiff_t batch)
+static void contraction5_base(double *restrict t1, const double *restrict t0, const double *restrict t2, const double *restrict layers_neurons_w, ptrdiff_t batch)
 {
-    for (ptrdiff_t i = 0; i < batch - 3; i += 4) {
-        for (ptrdiff_t j = 0; j < 4; j += 2) {
-            f64v c0_0 = splat_f64v(0.0);
-            f64v c1_0 = splat_f64v(0.0);
-            f64v c2_0 = splat_f64v(0.0);
-            f64v c3_0 = splat_f64v(0.0);
-            const f64v b0 = load_f64v(layers_1_neurons_0_w + j);
-            const f64v a0 = splat_f64v(t2[i]);
-            c0_0 += a0 * b0;
-            const f64v a1 = splat_f64v(t2[i + 1]);
-            c1_0 += a1 * b0;
-            const f64v a2 = splat_f64v(t2[i + 2]);
-            c2_0 += a2 * b0;
-            const f64v a3 = splat_f64v(t2[i + 3]);
-            c3_0 += a3 * b0;
-            {
-                const f64v x0 = load_f64v(t0 + i * 8 + j);
-                const f64v v1 = step_f64v(x0);
-                const f64v v2 = c0_0 * v1;
-                store_f64v(t1 + i * 8 + j, v2);
-            }
-            {
-                const f64v x0 = load_f64v(t0 + (i + 1) * 8 + j);
-                const f64v v1 = step_f64v(x0);
-                const f64v v2 = c1_0 * v1;
-                store_f64v(t1 + (i + 1) * 8 + j, v2);
-            }
-            {
-                const f64v x0 = load_f64v(t0 + (i + 2) * 8 + j);
-                const f64v v1 = step_f64v(x0);
-                const f64v v2 = c2_0 * v1;
-                store_f64v(t1 + (i + 2) * 8 + j, v2);
-            }
-            {
-                const f64v x0 = load_f64v(t0 + (i + 3) * 8 + j);
-                const f64v v1 = step_f64v(x0);
-                const f64v v2 = c3_0 * v1;
-                store_f64v(t1 + (i + 3) * 8 + j, v2);
-            }
+    for (ptrdiff_t i = 0; i < batch - 1; i += 2) {
+        f64v c0_0 = splat_f64v(0.0);
+        f64v c0_1 = splat_f64v(0.0);
+        f64v c1_0 = splat_f64v(0.0);
+        f64v c1_1 = splat_f64v(0.0);
+        const f64v b0 = load_f64v(layers_neurons_w);
+        const f64v b1 = load_f64v(layers_neurons_w + 2);
+        const f64v a0 = splat_f64v(t2[i]);
+        c0_0 += a0 * b0;
+        c0_1 += a0 * b1;
+        const f64v a1 = splat_f64v(t2[i + 1]);
+        c1_0 += a1 * b0;
+        c1_1 += a1 * b1;
+        {
+            const f64v x0 = load_f64v(t0 + i * 8);
+            const f64v v1 = step_f64v(x0);
+            const f64v v2 = c0_0 * v1;
+            store_f64v(t1 + i * 8, v2);
+        }
+        {
+            const f64v x0 = load_f64v(t0 + i * 8 + 2);
+            const f64v v1 = step_f64v(x0);
+            const f64v v2 = c0_1 * v1;
+            store_f64v(t1 + i * 8 + 2, v2);
+        }
+        {
+            const f64v x0 = load_f64v(t0 + (i + 1) * 8);
+            const f64v v1 = step_f64v(x0);
+            const f64v v2 = c1_0 * v1;
+            store_f64v(t1 + (i + 1) * 8, v2);
+        }
+        {
+            const f64v x0 = load_f64v(t0 + (i + 1) * 8 + 2);
+            const f64v v1 = step_f64v(x0);
+            const f64v v2 = c1_1 * v1;
+            store_f64v(t1 + (i + 1) * 8 + 2, v2);
         }
     }
-    for (ptrdiff_t i = batch / 4 * 4; i < batch; i++) {
-        for (ptrdiff_t j = 0; j < 4; j += 2) {
-            f64v c0_0 = splat_f64v(0.0);
-            const f64v b0 = load_f64v(layers_1_neurons_0_w + j);
-            const f64v a0 = splat_f64v(t2[i]);
-            c0_0 += a0 * b0;
-            {
-                const f64v x0 = load_f64v(t0 + i * 8 + j);
-                const f64v v1 = step_f64v(x0);
-                const f64v v2 = c0_0 * v1;
-                store_f64v(t1 + i * 8 + j, v2);
-            }
+    for (ptrdiff_t i = batch / 2 * 2; i < batch; i++) {
+        f64v c0_0 = splat_f64v(0.0);
+        f64v c0_1 = splat_f64v(0.0);
+        const f64v b0 = load_f64v(layers_neurons_w);
+        const f64v b1 = load_f64v(layers_neurons_w + 2);
+        const f64v a0 = splat_f64v(t2[i]);
+        c0_0 += a0 * b0;
+        c0_1 += a0 * b1;
+        {
+            const f64v x0 = load_f64v(t0 + i * 8);
+            const f64v v1 = step_f64v(x0);
+            const f64v v2 = c0_0 * v1;
+            store_f64v(t1 + i * 8, v2);
+        }
+        {
+            const f64v x0 = load_f64v(t0 + i * 8 + 2);
+            const f64v v1 = step_f64v(x0);
+            const f64v v2 = c0_1 * v1;
+            store_f64v(t1 + i * 8 + 2, v2);
         }
     }
 }
 
 // v0 = contract(t1, t0, spec=ba,b->a) : f64[4]
 // v1 = mul(lr, v0) : f64[4]
-// v2 = sub(layers_1_neurons_0_w, v1) : f64[4]
-static void contraction6_base(double *restrict layers_1_neurons_0_w, const double *restrict lr, const double *restrict t0, const double *restrict t1, ptrdiff_t batch)
+// v2 = sub(layers_neurons_w, v1) : f64[4]
+static void contraction6_base(double *restrict layers_neurons_w, const double *restrict lr, const double *restrict t0, const double *restrict t1, ptrdiff_t batch)
 {
     const double s0 = lr[0];
     f64v c0_0 = splat_f64v(0.0);
@@ -408,22 +468,22 @@ static void contraction6_base(double *restrict layers_1_neurons_0_w, const doubl
     }
     {
         const f64v v1 = splat_f64v(s0) * c0_0;
-        const f64v x0 = load_f64v(layers_1_neurons_0_w);
+        const f64v x0 = load_f64v(layers_neurons_w);
         const f64v v2 = x0 - v1;
-        store_f64v(layers_1_neurons_0_w, v2);
+        store_f64v(layers_neurons_w, v2);
     }
     {
         const f64v v1 = splat_f64v(s0) * c0_1;
-        const f64v x0 = load_f64v(layers_1_neurons_0_w + 2);
+        const f64v x0 = load_f64v(layers_neurons_w + 2);
         const f64v v2 = x0 - v1;
-        store_f64v(layers_1_neurons_0_w + 2, v2);
+        store_f64v(layers_neurons_w + 2, v2);
     }
 }
 
 // v0 = sum(t0, axes=(0,)) : f64[]
 // v1 = mul(v0, lr) : f64[]
-// v2 = sub(layers_1_neurons_0_b, v1) : f64[]
-static void rows7_base(double *restrict layers_1_neurons_0_b, const double *restrict t0, const double *restrict lr, ptrdiff_t batch)
+// v2 = sub(layers_neurons_b, v1) : f64[]
+static void rows7_base(double *restrict layers_neurons_b, const double *restrict t0, const double *restrict lr, ptrdiff_t batch)
 {
     const double s0 = lr[0];
     f64v v0_all0 = splat_f64v(0.0);
@@ -447,14 +507,14 @@ static void rows7_base(double *restrict layers_1_neurons_0_b, const double *rest
     }
     const double v0 = sum_lanes_f64v((v0_all0 + v0_all1) + (v0_all2 + v0_all3));
     const double v1 = v0 * s0;
-    const double v2 = layers_1_neurons_0_b[0] - v1;
-    layers_1_neurons_0_b[0] = v2;
+    const double v2 = layers_neurons_b[0] - v1;
+    layers_neurons_b[0] = v2;
 }
 
 // v0 = contract(t0, x, spec=ca,cb->ab) : f64[4,2]
 // v1 = mul(v0, lr) : f64[4,2]
-// v2 = sub(layers_0_neurons_w, v1) : f64[4,2]
-static void contraction8_base(double *restrict layers_0_neurons_w, const double *restrict lr, const double *restrict x, const double *restrict t0, ptrdiff_t batch)
+// v2 = sub(layers_neurons_w, v1) : f64[4,2]
+static void contraction8_base(double *restrict layers_neurons_w, const double *restrict lr, const double *restrict x, const double *restrict t0, ptrdiff_t batch)
 {
     const double s0 = lr[0];
     f64v c0_0 = splat_f64v(0.0);
@@ -473,34 +533,34 @@ static void contraction8_base(double *restrict layers_0_neurons_w, const double 
     }
     {
         const f64v v1 = c0_0 * splat_f64v(s0);
-        const f64v x0 = load_f64v(layers_0_neurons_w + 0 + 0 * 8);
+        const f64v x0 = load_f64v(layers_neurons_w + 0 + 0 * 8);
         const f64v v2 = x0 - v1;
-        store_f64v(layers_0_neurons_w + 0 + 0 * 8, v2);
+        store_f64v(layers_neurons_w + 0 + 0 * 8, v2);
     }
     {
         const f64v v1 = c0_1 * splat_f64v(s0);
-        const f64v x0 = load_f64v(layers_0_neurons_w + 2 + 0 * 8);
+        const f64v x0 = load_f64v(layers_neurons_w + 2 + 0 * 8);
         const f64v v2 = x0 - v1;
-        store_f64v(layers_0_neurons_w + 2 + 0 * 8, v2);
+        store_f64v(layers_neurons_w + 2 + 0 * 8, v2);
     }
     {
         const f64v v1 = c1_0 * splat_f64v(s0);
-        const f64v x0 = load_f64v(layers_0_neurons_w + 0 + 1 * 8);
+        const f64v x0 = load_f64v(layers_neurons_w + 0 + 1 * 8);
         const f64v v2 = x0 - v1;
-        store_f64v(layers_0_neurons_w + 0 + 1 * 8, v2);
+        store_f64v(layers_neurons_w + 0 + 1 * 8, v2);
     }
     {
         const f64v v1 = c1_1 * splat_f64v(s0);
-        const f64v x0 = load_f64v(layers_0_neurons_w + 2 + 1 * 8);
+        const f64v x0 = load_f64v(layers_neurons_w + 2 + 1 * 8);
         const f64v v2 = x0 - v1;
-        store_f64v(layers_0_neurons_w + 2 + 1 * 8, v2);
+        store_f64v(layers_neurons_w + 2 + 1 * 8, v2);
     }
 }
 
 // v0 = sum(t0, axes=(0,)) : f64[4]
 // v1 = mul(lr, v0) : f64[4]
-// v2 = sub(layers_0_neurons_b, v1) : f64[4]
-static void contraction9_base(double *restrict layers_0_neurons_b, const double *restrict lr, const double *restrict t0, ptrdiff_t batch)
+// v2 = sub(layers_neurons_b, v1) : f64[4]
+static void contraction9_base(double *restrict layers_neurons_b, const double *restrict lr, const double *restrict t0, ptrdiff_t batch)
 {
     const double s0 = lr[0];
     f64v c0_0 = splat_f64v(0.0);
@@ -513,25 +573,25 @@ static void contraction9_base(double *restrict layers_0_neurons_b, const double 
     }
     {
         const f64v v1 = splat_f64v(s0) * c0_0;
-        const f64v x0 = load_f64v(layers_0_neurons_b);
+        const f64v x0 = load_f64v(layers_neurons_b);
         const f64v v2 = x0 - v1;
-        store_f64v(layers_0_neurons_b, v2);
+        store_f64v(layers_neurons_b, v2);
     }
     {
         const f64v v1 = splat_f64v(s0) * c0_1;
-        const f64v x0 = load_f64v(layers_0_neurons_b + 2);
+        const f64v x0 = load_f64v(layers_neurons_b + 2);
         const f64v v2 = x0 - v1;
-        store_f64v(layers_0_neurons_b + 2, v2);
+        store_f64v(layers_neurons_b + 2, v2);
     }
 }
 
-// v0 = contract(t3, layers_1_neurons_0_w, spec=ab,b->a) : f64[batch]
-// v1 = add(layers_1_neurons_0_b, v0) : f64[batch]
+// v0 = contract(t3, layers_neurons_w, spec=ab,b->a) : f64[batch]
+// v1 = add(layers_neurons_b, v0) : f64[batch]
 // v2 = sub(v1, y) : f64[batch]
 // v3 = pow(v2, exponent=2.0) : f64[batch]
 // v4 = mul(v2, 2.0) : f64[batch]
 // v5 = mul(v4, s0) : f64[batch]
-static void contraction10_base(double *restrict t0, double *restrict t1, double *restrict t2, const double *restrict layers_1_neurons_0_b, const double *restrict y, const double *restrict t3, const double *restrict layers_1_neurons_0_w, ptrdiff_t batch)
+static void contraction10_base(double *restrict t0, double *restrict t1, double *restrict t2, const double *restrict layers_neurons_b, const double *restrict y, const double *restrict t3, const double *restrict layers_neurons_w, ptrdiff_t batch)
 {
     const double s1 = (double)(batch);
     const double s0 = 1.0 / s1;
@@ -541,7 +601,7 @@ static void contraction10_base(double *restrict t0, double *restrict t1, double 
         f64v c2_0 = splat_f64v(0.0);
         f64v c3_0 = splat_f64v(0.0);
         for (ptrdiff_t k = 0; k < 4; k += 2) {
-            const f64v b0 = load_f64v(layers_1_neurons_0_w + k);
+            const f64v b0 = load_f64v(layers_neurons_w + k);
             const f64v a0 = load_f64v(t3 + i * 8 + k);
             c0_0 += a0 * b0;
             const f64v a1 = load_f64v(t3 + i * 8 + k + 8);
@@ -551,10 +611,14 @@ static void contraction10_base(double *restrict t0, double *restrict t1, double 
             const f64v a3 = load_f64v(t3 + i * 8 + k + 24);
             c3_0 += a3 * b0;
         }
-        const f64v sums[] = {c0_0, c1_0, c2_0, c3_0};
+        double dots[4];
+        const f64v h0 = fold1_f64v(c0_0, c1_0);
+        store_f64v(dots + 0, h0);
+        const f64v h1 = fold1_f64v(c2_0, c3_0);
+        store_f64v(dots + 2, h1);
         for (ptrdiff_t d_i = 0; d_i < 4; d_i++) {
-            const double dot = sum_lanes_f64v(sums[d_i]);
-            const double x0 = layers_1_neurons_0_b[0];
+            const double dot = dots[d_i];
+            const double x0 = layers_neurons_b[0];
             const double v1 = x0 + dot;
             t0[i + d_i] = v1;
             const double x1 = y[i + d_i];
@@ -569,13 +633,13 @@ static void contraction10_base(double *restrict t0, double *restrict t1, double 
     for (ptrdiff_t i = batch / 4 * 4; i < batch; i++) {
         f64v c0_0 = splat_f64v(0.0);
         for (ptrdiff_t k = 0; k < 4; k += 2) {
-            const f64v b0 = load_f64v(layers_1_neurons_0_w + k);
+            const f64v b0 = load_f64v(layers_neurons_w + k);
             const f64v a0 = load_f64v(t3 + i * 8 + k);
             c0_0 += a0 * b0;
         }
         {
             const double dot = sum_lanes_f64v(c0_0);
-            const double x0 = layers_1_neurons_0_b[0];
+            const double x0 = layers_neurons_b[0];
             const double v1 = x0 + dot;
             t0[i] = v1;
             const double x1 = y[i];
@@ -590,14 +654,14 @@ static void contraction10_base(double *restrict t0, double *restrict t1, double 
 }
 
 // v0 = copy(t0) : f64[batch]
-static void rows11_base(double *restrict out, const double *restrict t0, ptrdiff_t batch)
+static void rows11_base(double *restrict out, const double *restrict t0, ptrdiff_t batch, ptrdiff_t begin, ptrdiff_t end)
 {
-    for (ptrdiff_t j = 0; j < batch - 1; j += 2) {
+    for (ptrdiff_t j = first_from(0, 2, begin); j < least(batch - 1, end); j += 2) {
         const f64v x0 = load_f64v(t0 + j);
         const f64v v0 = x0;
         store_f64v(out + j, v0);
     }
-    for (ptrdiff_t j = batch / 2 * 2; j < batch; j += 2) {
+    for (ptrdiff_t j = first_from(batch / 2 * 2, 2, begin); j < least(batch, end); j += 2) {
         const ptrdiff_t rest = batch - j;
         const f64v x0 = load_f64v(t0 + j);
         const f64v v0 = x0;
@@ -605,9 +669,15 @@ static void rows11_base(double *restrict out, const double *restrict t0, ptrdiff
     }
 }
 
+static void task12_base(char *const *p, const ptrdiff_t *dim, ptrdiff_t begin, ptrdiff_t end)
+{
+    const ptrdiff_t batch = dim[0];
+    rows11_base((double *)p[2], (const double *)(p[6] + batch * 64), batch, begin, end);
+}
+
 // v0 = contract(t1, t0, spec=ba,b->a) : f64[4]
-// v1 = add(v0, gradient_layers_1_neurons_0_w_) : f64[4]
-static void contraction12_base(double *restrict gradient_layers_1_neurons_0_w_, const double *restrict t0, const double *restrict t1, ptrdiff_t batch)
+// v1 = add(v0, gradient_layers_neurons_w_) : f64[4]
+static void contraction13_base(double *restrict gradient_layers_neurons_w_, const double *restrict t0, const double *restrict t1, ptrdiff_t batch)
 {
     f64v c0_0 = splat_f64v(0.0);
     f64v c0_1 = splat_f64v(0.0);
@@ -619,20 +689,20 @@ static void contraction12_base(double *restrict gradient_layers_1_neurons_0_w_, 
         c0_1 += a0 * b1;
     }
     {
-        const f64v x0 = load_f64v(gradient_layers_1_neurons_0_w_);
+        const f64v x0 = load_f64v(gradient_layers_neurons_w_);
         const f64v v1 = c0_0 + x0;
-        store_f64v(gradient_layers_1_neurons_0_w_, v1);
+        store_f64v(gradient_layers_neurons_w_, v1);
     }
     {
-        const f64v x0 = load_f64v(gradient_layers_1_neurons_0_w_ + 2);
+        const f64v x0 = load_f64v(gradient_layers_neurons_w_ + 2);
         const f64v v1 = c0_1 + x0;
-        store_f64v(gradient_layers_1_neurons_0_w_ + 2, v1);
+        store_f64v(gradient_layers_neurons_w_ + 2, v1);
     }
 }
 
 // v0 = sum(t0, axes=(0,)) : f64[]
-// v1 = add(v0, gradient_layers_1_neurons_0_b_) : f64[]
-static void rows13_base(double *restrict gradient_layers_1_neurons_0_b_, const double *restrict t0, ptrdiff_t batch)
+// v1 = add(v0, gradient_layers_neurons_b_) : f64[]
+static void rows14_base(double *restrict gradient_layers_neurons_b_, const double *restrict t0, ptrdiff_t batch)
 {
     f64v v0_all0 = splat_f64v(0.0);
     f64v v0_all1 = splat_f64v(0.0);
@@ -654,13 +724,13 @@ static void rows13_base(double *restrict gradient_layers_1_neurons_0_b_, const d
         v0_all0 += first_f64v(x0, rest, 0.0);
     }
     const double v0 = sum_lanes_f64v((v0_all0 + v0_all1) + (v0_all2 + v0_all3));
-    const double v1 = v0 + gradient_layers_1_neurons_0_b_[0];
-    gradient_layers_1_neurons_0_b_[0] = v1;
+    const double v1 = v0 + gradient_layers_neurons_b_[0];
+    gradient_layers_neurons_b_[0] = v1;
 }
 
 // v0 = contract(t0, x, spec=ca,cb->ab) : f64[4,2]
-// v1 = add(gradient_layers_0_neurons_w_, v0) : f64[4,2]
-static void contraction14_base(double *restrict gradient_layers_0_neurons_w_, const double *restrict x, const double *restrict t0, ptrdiff_t batch)
+// v1 = add(gradient_layers_neurons_w_, v0) : f64[4,2]
+static void contraction15_base(double *restrict gradient_layers_neurons_w_, const double *restrict x, const double *restrict t0, ptrdiff_t batch)
 {
     f64v c0_0 = splat_f64v(0.0);
     f64v c0_1 = splat_f64v(0.0);
@@ -677,30 +747,30 @@ static void contraction14_base(double *restrict gradient_layers_0_neurons_w_, co
         c1_1 += a1 * b1;
     }
     {
-        const f64v x0 = load_f64v(gradient_layers_0_neurons_w_ + 0 + 0 * 8);
+        const f64v x0 = load_f64v(gradient_layers_neurons_w_ + 0 + 0 * 8);
         const f64v v1 = x0 + c0_0;
-        store_f64v(gradient_layers_0_neurons_w_ + 0 + 0 * 8, v1);
+        store_f64v(gradient_layers_neurons_w_ + 0 + 0 * 8, v1);
     }
     {
-        const f64v x0 = load_f64v(gradient_layers_0_neurons_w_ + 2 + 0 * 8);
+        const f64v x0 = load_f64v(gradient_layers_neurons_w_ + 2 + 0 * 8);
         const f64v v1 = x0 + c0_1;
-        store_f64v(gradient_layers_0_neurons_w_ + 2 + 0 * 8, v1);
+        store_f64v(gradient_layers_neurons_w_ + 2 + 0 * 8, v1);
     }
     {
-        const f64v x0 = load_f64v(gradient_layers_0_neurons_w_ + 0 + 1 * 8);
+        const f64v x0 = load_f64v(gradient_layers_neurons_w_ + 0 + 1 * 8);
         const f64v v1 = x0 + c1_0;
-        store_f64v(gradient_layers_0_neurons_w_ + 0 + 1 * 8, v1);
+        store_f64v(gradient_layers_neurons_w_ + 0 + 1 * 8, v1);
     }
     {
-        const f64v x0 = load_f64v(gradient_layers_0_neurons_w_ + 2 + 1 * 8);
+        const f64v x0 = load_f64v(gradient_layers_neurons_w_ + 2 + 1 * 8);
         const f64v v1 = x0 + c1_1;
-        store_f64v(gradient_layers_0_neurons_w_ + 2 + 1 * 8, v1);
+        store_f64v(gradient_layers_neurons_w_ + 2 + 1 * 8, v1);
     }
 }
 
 // v0 = sum(t0, axes=(0,)) : f64[4]
-// v1 = add(v0, gradient_layers_0_neurons_b_) : f64[4]
-static void contraction15_base(double *restrict gradient_layers_0_neurons_b_, const double *restrict t0, ptrdiff_t batch)
+// v1 = add(v0, gradient_layers_neurons_b_) : f64[4]
+static void contraction16_base(double *restrict gradient_layers_neurons_b_, const double *restrict t0, ptrdiff_t batch)
 {
     f64v c0_0 = splat_f64v(0.0);
     f64v c0_1 = splat_f64v(0.0);
@@ -711,72 +781,57 @@ static void contraction15_base(double *restrict gradient_layers_0_neurons_b_, co
         c0_1 += b1;
     }
     {
-        const f64v x0 = load_f64v(gradient_layers_0_neurons_b_);
+        const f64v x0 = load_f64v(gradient_layers_neurons_b_);
         const f64v v1 = c0_0 + x0;
-        store_f64v(gradient_layers_0_neurons_b_, v1);
+        store_f64v(gradient_layers_neurons_b_, v1);
     }
     {
-        const f64v x0 = load_f64v(gradient_layers_0_neurons_b_ + 2);
+        const f64v x0 = load_f64v(gradient_layers_neurons_b_ + 2);
         const f64v v1 = c0_1 + x0;
-        store_f64v(gradient_layers_0_neurons_b_ + 2, v1);
+        store_f64v(gradient_layers_neurons_b_ + 2, v1);
     }
 }
 
-// v0 = mul(gradient_layers_0_neurons_w_, lr) : f64[4,2]
-// v1 = sub(layers_0_neurons_w, v0) : f64[4,2]
-static void rows16_base(double *restrict layers_0_neurons_w, const double *restrict gradient_layers_0_neurons_w_, const double *restrict lr)
+// v0 = mul(gradient_layers_neurons_w_, lr) : f64[4,2]
+// v1 = sub(layers_neurons_w, v0) : f64[4,2]
+static void rows17_base(double *restrict layers_neurons_w, const double *restrict gradient_layers_neurons_w_, const double *restrict lr)
 {
     const double s0 = lr[0];
     const f64v c0 = splat_f64v(s0);
     for (ptrdiff_t i = 0; i < 2; i++) {
         for (ptrdiff_t j = 0; j < 4; j += 2) {
-            const f64v x0 = load_f64v(gradient_layers_0_neurons_w_ + j + i * 8);
+            const f64v x0 = load_f64v(gradient_layers_neurons_w_ + j + i * 8);
             const f64v v0 = x0 * c0;
-            const f64v x1 = load_f64v(layers_0_neurons_w + j + i * 8);
+            const f64v x1 = load_f64v(layers_neurons_w + j + i * 8);
             const f64v v1 = x1 - v0;
-            store_f64v(layers_0_neurons_w + j + i * 8, v1);
+            store_f64v(layers_neurons_w + j + i * 8, v1);
         }
     }
 }
 
-// v0 = mul(lr, gradient_layers_0_neurons_b_) : f64[4]
-// v1 = sub(layers_0_neurons_b, v0) : f64[4]
-static void rows17_base(double *restrict layers_0_neurons_b, const double *restrict lr, const double *restrict gradient_layers_0_neurons_b_)
+// v0 = mul(lr, gradient_layers_neurons_b_) : f64[4]
+// v1 = sub(layers_neurons_b, v0) : f64[4]
+static void rows18_base(double *restrict layers_neurons_b, const double *restrict lr, const double *restrict gradient_layers_neurons_b_)
 {
     const double s0 = lr[0];
     const f64v c0 = splat_f64v(s0);
     for (ptrdiff_t j = 0; j < 4; j += 2) {
-        const f64v x0 = load_f64v(gradient_layers_0_neurons_b_ + j);
+        const f64v x0 = load_f64v(gradient_layers_neurons_b_ + j);
         const f64v v0 = c0 * x0;
-        const f64v x1 = load_f64v(layers_0_neurons_b + j);
+        const f64v x1 = load_f64v(layers_neurons_b + j);
         const f64v v1 = x1 - v0;
-        store_f64v(layers_0_neurons_b + j, v1);
+        store_f64v(layers_neurons_b + j, v1);
     }
 }
 
-// v0 = mul(lr, gradient_layers_1_neurons_0_w_) : f64[4]
-// v1 = sub(layers_1_neurons_0_w, v0) : f64[4]
-static void rows18_base(double *restrict layers_1_neurons_0_w, const double *restrict lr, const double *restrict gradient_layers_1_neurons_0_w_)
+// v0 = mul(gradient_layers_neurons_b_, lr) : f64[]
+// v1 = sub(layers_neurons_b, v0) : f64[]
+static void rows19_base(double *restrict layers_neurons_b, const double *restrict gradient_layers_neurons_b_, const double *restrict lr)
 {
     const double s0 = lr[0];
-    const f64v c0 = splat_f64v(s0);
-    for (ptrdiff_t j = 0; j < 4; j += 2) {
-        const f64v x0 = load_f64v(gradient_layers_1_neurons_0_w_ + j);
-        const f64v v0 = c0 * x0;
-        const f64v x1 = load_f64v(layers_1_neurons_0_w + j);
-        const f64v v1 = x1 - v0;
-        store_f64v(layers_1_neurons_0_w + j, v1);
-    }
-}
-
-// v0 = mul(gradient_layers_1_neurons_0_b_, lr) : f64[]
-// v1 = sub(layers_1_neurons_0_b, v0) : f64[]
-static void rows19_base(double *restrict layers_1_neurons_0_b, const double *restrict gradient_layers_1_neurons_0_b_, const double *restrict lr)
-{
-    const double s0 = lr[0];
-    const double v0 = gradient_layers_1_neurons_0_b_[0] * s0;
-    const double v1 = layers_1_neurons_0_b[0] - v0;
-    layers_1_neurons_0_b[0] = v1;
+    const double v0 = gradient_layers_neurons_b_[0] * s0;
+    const double v1 = layers_neurons_b[0] - v0;
+    layers_neurons_b[0] = v1;
 }
 
 // The outputs of the model.
@@ -816,7 +871,7 @@ void xor_accumulate_forward_base(char *const *p, const ptrdiff_t *dim)
     const ptrdiff_t batch = dim[0];
     contraction0_base((double *)p[6], (const double *)(p[4] + 128), (const double *)p[0], (const double *)p[4], batch);
     contraction10_base((double *)(p[6] + batch * 64), (double *)(p[6] + batch * 64 + (batch * 8 + 63) / 64 * 64), (double *)(p[6] + batch * 64 + (batch * 8 + 63) / 64 * 128), (const double *)(p[4] + 256), (const double *)p[1], (const double *)p[6], (const double *)(p[4] + 192), batch);
-    rows11_base((double *)p[2], (const double *)(p[6] + batch * 64), batch);
+    share(p[7], task12_base, p, dim, batch, 64, 3);
     rows3_base((double *)p[3], (const double *)(p[6] + batch * 64 + (batch * 8 + 63) / 64 * 64), batch);
 }
 
@@ -825,18 +880,18 @@ void xor_accumulate_backward_base(char *const *p, const ptrdiff_t *dim)
 {
     const ptrdiff_t batch = dim[0];
     contraction5_base((double *)(p[6] + batch * 64 + (batch * 8 + 63) / 64 * 192), (const double *)p[6], (const double *)(p[6] + batch * 64 + (batch * 8 + 63) / 64 * 128), (const double *)(p[4] + 192), batch);
-    contraction12_base((double *)(p[4] + 512), (const double *)(p[6] + batch * 64 + (batch * 8 + 63) / 64 * 128), (const double *)p[6], batch);
-    rows13_base((double *)(p[4] + 576), (const double *)(p[6] + batch * 64 + (batch * 8 + 63) / 64 * 128), batch);
-    contraction14_base((double *)(p[4] + 320), (const double *)p[0], (const double *)(p[6] + batch * 64 + (batch * 8 + 63) / 64 * 192), batch);
-    contraction15_base((double *)(p[4] + 448), (const double *)(p[6] + batch * 64 + (batch * 8 + 63) / 64 * 192), batch);
+    contraction13_base((double *)(p[4] + 512), (const double *)(p[6] + batch * 64 + (batch * 8 + 63) / 64 * 128), (const double *)p[6], batch);
+    rows14_base((double *)(p[4] + 576), (const double *)(p[6] + batch * 64 + (batch * 8 + 63) / 64 * 128), batch);
+    contraction15_base((double *)(p[4] + 320), (const double *)p[0], (const double *)(p[6] + batch * 64 + (batch * 8 + 63) / 64 * 192), batch);
+    contraction16_base((double *)(p[4] + 448), (const double *)(p[6] + batch * 64 + (batch * 8 + 63) / 64 * 192), batch);
 }
 
 // One step of the optimizer, by the gradients that backward() left.
 void xor_update_base(char *const *p, const ptrdiff_t *dim)
 {
     (void)dim;
-    rows16_base((double *)p[1], (const double *)(p[1] + 320), (const double *)p[0]);
-    rows17_base((double *)(p[1] + 128), (const double *)p[0], (const double *)(p[1] + 448));
+    rows17_base((double *)p[1], (const double *)(p[1] + 320), (const double *)p[0]);
+    rows18_base((double *)(p[1] + 128), (const double *)p[0], (const double *)(p[1] + 448));
     rows18_base((double *)(p[1] + 192), (const double *)p[0], (const double *)(p[1] + 512));
     rows19_base((double *)(p[1] + 256), (const double *)(p[1] + 576), (const double *)p[0]);
 }

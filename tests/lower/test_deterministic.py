@@ -37,8 +37,8 @@ from ..ops.test_c import ELEMENTWISE, graph_of, special_cases
 
 Array = np.ndarray[Any, Any]
 FLOATS = {"f32": mlaot.f32, "f64": mlaot.f64}
-LENGTHS = {"f32": (1, 10, 17, 65, 130, 300), "f64": (3, 16, 31, 100)}  # of rows
-SIZES = ((1, 1), (7, 3), (20, 10), (33, 50), (300, 17))  # of matrices
+LENGTHS = {"f32": (1, 17, 65, 300), "f64": (3, 31)}  # of rows
+SIZES = {"f32": ((1, 1), (20, 10), (33, 50), (300, 17)), "f64": ((37, 11),)}  # of matrices
 WIDTHS = (0, 1, 5, 23, 64, 300, 1030)  # what a named dim may be
 STEPS = 4  # of a training
 n, batch = mlaot.dim("n"), mlaot.dim("batch")
@@ -55,7 +55,7 @@ def compilers() -> dict[str, str]:
 
 
 COMPILERS = compilers()
-PATHS = [(cc, isa) for cc in COMPILERS for isa in AVAILABLE]
+PATHS = [(cc, isa) for cc in COMPILERS for isa in AVAILABLE if cc == "gcc" or isa in (AVAILABLE[0], AVAILABLE[-1])]
 
 
 # ---------------------------------------------------------------------------------------------------------- the models
@@ -95,11 +95,9 @@ def models() -> dict[str, Any]:
     for name, dtype in FLOATS.items():
         for length in (*LENGTHS[name], n):
             found[f"rows_{length}_{name}"] = declared(lambda x: rows_of(x), x=dtype[3, length])
-        for k, m in SIZES:
+        for k, m in SIZES[name]:
             found |= {f"{kind}_{k}_{m}_{name}": made for kind, made in products(rng, dtype, k, m).items()}
-        for kind, made in layers(rng, dtype).items():
-            found[f"{kind}_{name}"] = made
-        found[f"draws_{name}"] = draws(dtype)
+    found |= layers(rng, mlaot.f32) | {"draws_f32": draws(mlaot.f32), "draws_f64": draws(mlaot.f64)}
     return found | trainings(rng)
 
 
@@ -164,10 +162,10 @@ class Net(nn.Module):
     """A LeNet of few channels, with dropout and layer norm."""
 
     def __init__(self, rng: np.random.Generator) -> None:
-        self.conv = nn.Conv2d(1, 5, 3, rng=rng)
-        self.norm = nn.LayerNorm(5 * 6 * 6)
-        self.hidden = nn.Linear(5 * 6 * 6, 33, rng=rng)
-        self.last = nn.Linear(33, 10, rng=rng)
+        self.conv = nn.Conv2d(1, 3, 3, rng=rng)
+        self.norm = nn.LayerNorm(3 * 4 * 4)
+        self.hidden = nn.Linear(3 * 4 * 4, 19, rng=rng)
+        self.last = nn.Linear(19, 5, rng=rng)
 
     def forward(self, x: Any) -> Any:
         x = F.max_pool2d(F.relu(self.conv(x)), 2)
@@ -182,7 +180,7 @@ def trainings(rng: np.random.Generator) -> dict[str, Any]:
     def loss(scores: Any, label: mlaot.i64[batch]) -> Any:  # type: ignore[valid-type]
         return F.cross_entropy(scores, label)
 
-    def lenet(x: mlaot.f32[batch, 1, 14, 14]) -> Any:  # type: ignore[valid-type]
+    def lenet(x: mlaot.f32[batch, 1, 10, 10]) -> Any:  # type: ignore[valid-type]
         return net(x)
 
     mlp, values = MLP(11, [20, 10]), [Value(0.0) for _ in range(11)]
@@ -256,7 +254,7 @@ def numbers(port: Port, dims: dict[str, int], rng: np.random.Generator, *, few: 
     if port.default is not None:
         return np.full(shape, port.default, dtype)
     if dtype.kind != "f":
-        return rng.integers(0, port.limit or 10, shape).astype(dtype)
+        return rng.integers(0, port.limit or 5, shape).astype(dtype)
     values = rng.choice([-0.0, 0.0, 1.0, -1.0, -3.0], shape) if few else rng.normal(size=shape)
     return np.asarray(values).astype(dtype)
 

@@ -47,6 +47,15 @@ def rolled(x: Node) -> Node:
     return st.concat(rest, first, axis=1)
 
 
+def part(x: Node, start: int, size: int) -> Node:
+    return st.slice_(x, start=(start, 0), size=(size, N), step=(1, 1))
+
+
+def rows(x: Node) -> Node:
+    """The rows in reverse order."""
+    return st.slice_(x, start=(N - 1, 0), size=(N, N), step=(-1, 1))
+
+
 # The body over carries and slices of xs; their types; how many are carries; the copies that a round makes.
 BODIES: dict[str, tuple[Make, tuple[Type, ...], int, int]] = {
     "swapped": (lambda v: [v[1], v[0], v[0]], (V, V), 2, 2),
@@ -58,6 +67,19 @@ BODIES: dict[str, tuple[Make, tuple[Type, ...], int, int]] = {
     "a view": (
         lambda v: [st.transpose(ew.add(st.transpose(v[0], perm=(1, 0)), v[1]), perm=(1, 0))],
         (M, f64[N, 3]),
+        1,
+        1,
+    ),
+    "reversed": (lambda v: [st.slice_(ew.add(v[0], v[1]), start=(2, 0), size=(3, N), step=(-1, 1))], (M, M), 1, 1),
+    "of parts": (
+        lambda v: [st.concat(ew.exp(part(v[0], 2, 1)), ew.add(part(v[0], 0, 2), v[1]), axis=0)],
+        (M, f64[2, N]),
+        1,
+        0,
+    ),
+    "turned by its copy": (
+        lambda v: [ew.copy(st.transpose(ew.add(rows(v[0]), v[1]), perm=(1, 0)))],
+        (f64[N, N], f64[N, N]),
         1,
         1,
     ),
@@ -184,6 +206,48 @@ def copies(procedure: Procedure) -> list[int]:
 def test_how_many_copies_a_round_makes(name: str) -> None:
     (procedure,) = program_of(graph_of(name, LENGTH, False, [0])).procedures
     assert copies(procedure) == [BODIES[name][3]], str(procedure)
+
+
+@pytest.mark.parametrize("isa", [AVAILABLE[0], AVAILABLE[-1]])
+def test_loops_whose_carries_are_those_of_the_loop_around(isa: str, tmp_path: Path) -> None:
+    """An inner loop starts from the outer carry, as it is or moved, and ends as the next one."""
+
+    def inner(v: list[Node]) -> list[Node]:
+        return [ew.tanh(ew.add(v[0], v[1]))]
+
+    def outer(start: Make) -> Make:
+        def made(v: list[Node]) -> list[Node]:
+            c, xs = v
+            body = Subgraph.of("inner", [f64[N, N], f64[N, N]], lambda _, values: inner(values))
+            (begin,) = start([c])
+            found = results(scan(begin, xs, body=body, consts=0, carries=1, length=2, reverse=False))
+            return [found[0], ew.exp(c)]
+
+        return made
+
+    starts: dict[str, Make] = {
+        "same": lambda v: v,
+        "elementwise": lambda v: [ew.mul(v[0], v[0])],
+        "turned": lambda v: [ew.neg(st.transpose(v[0], perm=(1, 0)))],
+        "moved": lambda v: [
+            st.concat(
+                *[st.slice_(v[0], start=(i, 0), size=(n, N), step=(1, 1)) for i, n in ((2, N - 2), (0, 2))], axis=0
+            )
+        ],
+    }
+    graphs = {}
+    for name, start in starts.items():
+        graph = graphs[name] = Graph("forward")
+        c, xs = graph.input("c", f64[N, N]), graph.input("xs", f64[3, 2, N, N])
+        types = [f64[N, N], f64[2, N, N]]
+        body = Subgraph.of("outer", types, lambda _, values, start=start: outer(start)(values))  # type: ignore[misc]
+        found = results(scan(c, xs, body=body, consts=0, carries=1, length=3, reverse=False))
+        graph.outputs = {"c": found[0], "seen": found[1]}
+    expected = {name: evaluate(graph, inputs_of(graph)) for name, graph in graphs.items()}
+    library = Library({name: program_of(graph) for name, graph in graphs.items()}, isa, tmp_path)
+    for name, graph in graphs.items():
+        for key, value in library.call(name, "forward", inputs_of(graph)).items():
+            np.testing.assert_allclose(value, expected[name][key], rtol=1e-12, err_msg=f"{name}: {key}")
 
 
 def test_while_overwrites_or_moves(tmp_path: Path) -> None:

@@ -175,6 +175,36 @@ def _concat(rng: Generator) -> Iterator[Sample]:
             yield sample(*[rng.normal(size=s) for s in shapes], axis=axis)
 
 
+def _tree_ensemble(rng: Generator) -> Iterator[Sample]:
+    from .forests import random_forest
+
+    for i, shape in enumerate(((5,), (3, 5), (2, 3, 5), (40, 6), (0, 5))):
+        for aggregate in ("sum", "min", "max"):
+            found = random_forest(rng, [i % 3, 3, 2], targets=(None, 1, 2)[i % 3])
+            yield sample(rng.normal(size=shape), forest=found, aggregate=aggregate)
+
+
+# m, maps [n, C, h, w] (some will be without n, or with a further axis), low, high: whole tiles and parts of tiles
+MAPS = (
+    *((2, (1, 1, 4, 4), (0, 0), (0, 0)), (2, (2, 1, 6, 4), (1, 1), (1, 1)), (2, (1, 2, 5, 9), (1, 1), (1, 1))),
+    *((2, (1, 1, 1, 1), (1, 1), (1, 1)), (2, (1, 1, 3, 17), (0, 2), (2, 0)), (2, (0, 1, 4, 5), (1, 0), (1, 1))),
+    *((4, (1, 1, 6, 6), (0, 0), (0, 0)), (4, (2, 1, 8, 4), (1, 1), (1, 1)), (4, (1, 2, 5, 9), (1, 1), (1, 1))),
+    *((4, (1, 1, 1, 1), (1, 1), (1, 1)), (4, (1, 1, 3, 13), (0, 2), (2, 0))),
+)
+
+
+def _winograd_input(rng: Generator) -> Iterator[Sample]:
+    for i, (m, (n, *maps), low, high) in enumerate(MAPS):
+        images = ((n,), (), (2, n))[i % 3]
+        yield sample(rng.normal(size=(*images, *maps, 16)), m=m, low=low, high=high)
+
+
+def _winograd_output(rng: Generator) -> Iterator[Sample]:
+    for i, (m, (n, blocks, *size), _, _) in enumerate(MAPS):
+        images, tiles = ((n,), (), (2, n))[i % 3], [-(-d // m) for d in size]
+        yield sample(rng.normal(size=((m + 2) ** 2, *images, *tiles, blocks, 16)), m=m, size=tuple(size))
+
+
 SAMPLES: dict[str, Make] = {
     "prod": _prod,
     "argmax": _arg,
@@ -193,4 +223,7 @@ SAMPLES: dict[str, Make] = {
     "random_bits": _random_bits,
     "stack": _stack,
     "concat": _concat,
+    "tree_ensemble": _tree_ensemble,
+    "winograd_input": _winograd_input,
+    "winograd_output": _winograd_output,
 }

@@ -31,7 +31,10 @@ ALL = [d for d in DTYPES.values() if d is not bf16]
 PER_OP = 5
 LARGER = {"relu", "maximum", "minimum", "max", "min"}
 ULPS = {"exp": 2, "log": 2, "tanh": 2, "pow": 4}
-SUMS = {"sum", "prod", "cumsum", "cumprod", "linear_recurrence", "contract", "fold", "put_add", "scatter", "pow"}
+SUMS = {
+    *("sum", "prod", "cumsum", "cumprod", "linear_recurrence", "contract", "fold", "put_add", "scatter", "pow"),
+    *("tree_ensemble", "winograd_input", "winograd_output"),
+}
 NAMES = sorted(set(SAMPLES) - {"size"})
 # Those that have a meaning everywhere: not conversions, and not the inverse of a distribution function.
 ELEMENTWISE = [n for n in NAMES if OPS[n].batch is batch_elementwise and n not in ("cast", "normal_quantile")]

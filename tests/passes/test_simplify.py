@@ -82,6 +82,10 @@ FIRES: dict[str, tuple[Build, str]] = {
         lambda x, y: ew.exp(st.broadcast(x, shape=(3, 4), axes=(1,))),
         "v1 = exp(v0) : f64[4]\nv2 = broadcast(v1, shape=(3, 4), axes=(1,)) : f64[3,4]\nreturn r=v2",
     ),
+    "f(reshape(x), reshape(y))": (
+        lambda x, y: ew.sub(*(st.reshape(n, shape=(4, 1)) for n in (x, y))),
+        "v2 = sub(v0, v1) : f64[4]\nv3 = reshape(v2, shape=(4, 1)) : f64[4,1]\nreturn r=v3",
+    ),
     "transpose twice": (
         lambda x, y: st.transpose(st.transpose(st.broadcast(x, shape=(3, 4), axes=(1,)), perm=(1, 0)), perm=(1, 0)),
         "v1 = broadcast(v0, shape=(3, 4), axes=(1,)) : f64[3,4]\nreturn r=v1",
@@ -111,6 +115,7 @@ STAYS: dict[str, Build] = {
     "log(exp(x))": lambda x, y: ew.log(ew.exp(x)),
     "x**0.5 * x**0.5": lambda x, y: ew.mul(ew.pow_(x, exponent=0.5), ew.pow_(x, exponent=0.5)),
     "x**2": lambda x, y: ew.pow_(x, exponent=2.0),
+    "f(reshape(x), y) of another shape": lambda x, y: ew.exp(st.reshape(x, shape=(2, 2))),
     "take in another order": lambda x, y: st.take(x, indices=st.indices([1, 0, 2, 3]), lead=0),
     "take of a part": lambda x, y: st.take(x, indices=st.indices([0, 1]), lead=0),
     "x * nan": lambda x, y: ew.mul(x, full_like(x, float("nan"))),

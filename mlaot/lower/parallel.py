@@ -1,0 +1,127 @@
+"""Which loop of a kernel threads may share: one whose rounds write elements of their own.
+
+    for (ptrdiff_t i = 0; i < batch; i++) {        =>        for (ptrdiff_t i = begin; i < end; i++) {
+
+A tile of several rounds belongs to the part of the range in which it starts. So each element is computed by the same
+statements however the range is cut, and the results do not depend on the number of threads, to the last bit.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from math import prod
+
+from mlaot.lower.isa import Isa
+from mlaot.lower.program import Contraction, Kernel, Plain, Rows, Trees
+from mlaot.lower.tiles import loops
+
+LEAST = 65536  # operations of a kernel; fewer are not worth a second thread
+LIGHT = 100  # operations of a row; with fewer, code that is short and whole serves better
+MANY = 16  # rounds of a loop that several threads can share evenly
+TILES = 6  # the same of tiles
+PANEL = 64  # elements: a whole number of vectors
+LOOP = re.compile(r"for \(ptrdiff_t (\w+) = (.+); \1 < (.+); \1(?:\+\+| \+= (\d+))\) \{")  # and no other form
+
+Loops = Sequence[tuple[str, str]]  # variable and extent, outermost first
+
+
+@dataclass(frozen=True)
+class Split:
+    """The loop over ``variable`` from 0 to ``extent``, in parts of multiples of ``step`` rounds.
+
+    ``work``: operations of one round, a C expression in the dims as ``extent`` is.
+    """
+
+    variable: str
+    extent: str
+    step: int
+    work: str
+
+
+def split(kernel: Kernel, isa: Isa) -> Split | None:
+    """The loop of ``kernel`` that threads share, or None where there is none or it is short."""
+    if isinstance(kernel, Trees):  # blocks of rows are transposed in memory that they have in common
+        return None
+    if isinstance(kernel, Contraction):
+        found = _of_contraction(kernel, isa)
+    elif isinstance(kernel, Rows):
+        found = _of_rows(kernel)
+    else:
+        found = _of_plain(kernel)
+    if found is None or found.extent == "1":
+        return None
+    if not found.work.isdigit():
+        return found
+    work = int(found.work)
+    is_short = found.extent.isdigit() and int(found.extent) * work < LEAST
+    is_light = work * (found.step if isinstance(kernel, Rows) else 1) < LIGHT
+    return None if is_short or is_light else found
+
+
+def part_of(text: str, found: Split) -> str:
+    """The text of a kernel with the shared loops from ``begin`` to ``end`` only."""
+
+    def part(match: re.Match[str]) -> str:
+        variable, start, end, step = match.groups()
+        if variable != found.variable:
+            return match[0]
+        if (start, end, step) == ("0", found.extent, None):
+            return f"for (ptrdiff_t {variable} = begin; {variable} < end; {variable}++) {{"
+        first, last = f"first_from({start}, {step or 1}, begin)", f"least({end}, end)"
+        return f"for (ptrdiff_t {variable} = {first}; {variable} < {last}; {variable} += {step or 1}) {{"
+
+    return LOOP.sub(part, text)
+
+
+def _of_loops(loops: Loops, work: Iterable[str]) -> Split | None:
+    """The outermost loop that is known to be long, else the outermost one of unknown length."""
+    long = [v for v, extent in loops if extent.isdigit() and int(extent) >= MANY]
+    unknown = [v for v, extent in loops if not extent.isdigit()]
+    chosen = next(iter(long or unknown), None)
+    if chosen is None:
+        return None
+    others = [extent for v, extent in loops if v != chosen]
+    return Split(chosen, dict(loops)[chosen], 1, _product([*others, *work]))
+
+
+def _of_rows(kernel: Rows) -> Split | None:
+    """Rows, or the columns of a single row without reductions."""
+    statements = sum(len(stage.full) for stage in kernel.stages) + len(kernel.row) + len(kernel.done)
+    columns = kernel.columns or "1"
+    if kernel.loops:
+        return _of_loops(kernel.loops, [columns, str(statements)])
+    lines = [line for stage in kernel.stages for line in (*stage.before, *stage.after)]
+    once = [line for line in (*kernel.row, *lines, *kernel.done) if not line.startswith("const ")]
+    if len(kernel.stages) != 1 or kernel.stages[0].totals or once:
+        return None
+    return Split("j", columns, PANEL, str(statements))
+
+
+def _of_contraction(kernel: Contraction, isa: Isa) -> Split | None:
+    """The outermost loop of many tiles, else the outermost one of unknown length, else the one of most tiles."""
+    around = loops(kernel, isa)
+    known = [(axis, step) for axis, step in around if isinstance(axis.size, int) and axis.size > step]
+    many = [(axis, step) for axis, step in known if int(axis.size) >= TILES * step]
+    unknown = [(axis, step) for axis, step in around if not isinstance(axis.size, int)]
+    few = sorted(known, key=lambda loop: -int(loop[0].size) // loop[1])
+    chosen = next(iter([*many, *unknown, *few]), None)
+    if chosen is None:
+        return None
+    axis, step = chosen
+    others = [str(other.size) for other in (*kernel.out, *kernel.summed) if other is not axis]
+    return Split(axis.name, str(axis.size), step, _product(others))
+
+
+def _of_plain(kernel: Plain) -> Split | None:
+    inner = [match[3] for match in LOOP.finditer("\n".join(kernel.body))]
+    return _of_loops(kernel.loops, [*inner, str(8 * len(kernel.body))])  # slower than vectors
+
+
+def _product(factors: Iterable[str]) -> str:
+    """C text of a product, its numbers in one."""
+    texts = [*factors]
+    number = prod(int(text) for text in texts if text.isdigit())
+    others = [text if text.isidentifier() else f"({text})" for text in texts if not text.isdigit()]
+    return " * ".join(others + ([str(number)] if number != 1 or not others else []))

@@ -1,0 +1,222 @@
+"""Winograd's minimal filtering: the transforms around the products of a 3x3 convolution.
+
+Tiles of m x m results need (m + 2)^2 products each in place of 9 m^2::
+
+    y = A^T [ (G g G^T) * (B^T d B) ] A       d: m + 2 by m + 2 values of x, g: 3x3 weights, *: element by element
+
+A. Lavin, S. Gray, Fast Algorithms for Convolutional Neural Networks (2015), section 4. The channels are in blocks along
+the last axis. The components of a tile come first, so that the products summed over channels are one matrix product for
+each of them: ``contract(winograd_input(x), u, spec=znhwCc,zOCco->znhwOo)``; axes of images, such as n, may be any.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from mlaot.errors import MlaotError
+from mlaot.ir import Dim, Node, Type
+from mlaot.ops import reduction as red
+from mlaot.ops import structure as st
+from mlaot.ops.base import Array, Op
+
+BLOCK = 16  # channels of a block; a whole number of vectors on every instruction set
+Matrix = tuple[tuple[float, ...], ...]
+Pair = tuple[int, int]
+
+# B^T, A^T and G for tiles of 2x2 and of 4x4 results: points 0, 1, -1, (2, -2,) infinity.
+INPUT: dict[int, Matrix] = {
+    2: ((1, 0, -1, 0), (0, 1, 1, 0), (0, -1, 1, 0), (0, 1, 0, -1)),
+    4: (
+        (4, 0, -5, 0, 1, 0),
+        (0, -4, -4, 1, 1, 0),
+        (0, 4, -4, -1, 1, 0),
+        (0, -2, -1, 2, 1, 0),
+        (0, 2, -1, -2, 1, 0),
+        (0, 4, 0, -5, 0, 1),
+    ),
+}
+OUTPUT: dict[int, Matrix] = {
+    2: ((1, 1, 1, 0), (0, 1, -1, -1)),
+    4: ((1, 1, 1, 1, 1, 0), (0, 1, -1, 2, -2, 0), (0, 1, 1, 4, 4, 0), (0, 1, -1, 8, -8, 1)),
+}
+WEIGHTS: dict[int, Matrix] = {
+    2: ((1, 0, 0), (1 / 2, 1 / 2, 1 / 2), (1 / 2, -1 / 2, 1 / 2), (0, 0, 1)),
+    4: (
+        (1 / 4, 0, 0),
+        (-1 / 6, -1 / 6, -1 / 6),
+        (-1 / 6, 1 / 6, -1 / 6),
+        (1 / 24, 1 / 12, 1 / 6),
+        (1 / 24, -1 / 12, 1 / 6),
+        (0, 0, 1),
+    ),
+}
+
+
+def tiles(extent: int, m: int) -> int:
+    """How many tiles cover ``extent`` results."""
+    return -(-extent // m)
+
+
+def transform_weights(g: Array, m: int) -> Array:
+    """``G g G^T`` of weights [3, 3, ...] in float64: [(m + 2)^2, ...]."""
+    matrix = np.array(WEIGHTS[m])
+    u: Array = np.einsum("ik,jl,kl...->ij...", matrix, matrix, g.astype(np.float64))
+    return u.reshape(-1, *g.shape[2:])
+
+
+def _blocked(x: Type, axes: int, m: int) -> list[int]:
+    """The extents of the last axes of ``x``, if it is made of numbers in blocks of channels."""
+    known = [d for d in x.shape[-axes:] if isinstance(d, int) and d > 0]
+    fits = len(known) == axes and known[-1] % BLOCK == 0
+    return known if fits and m in INPUT and x.dtype.name in ("f32", "f64") else []
+
+
+def _covered(extents: Sequence[int], low: Pair, high: Pair) -> Pair:
+    """Extents of the results of 3x3 windows over padded maps."""
+    height, width = (d + a + b - 2 for d, a, b in zip(extents, low, high, strict=True))
+    return height, width
+
+
+def _input_type(x: Type, m: int, low: Pair, high: Pair) -> Type:
+    known = _blocked(x, 4, m)
+    if not known or min(*low, *high) < 0 or min(_covered(known[1:3], low, high)) < 1:
+        raise MlaotError(f"cannot cut {x}, padded by {low} and {high}, in tiles for {m}x{m} results of 3x3 windows")
+    height, width = _covered(known[1:3], low, high)
+    return x.with_shape(((m + 2) ** 2, *x.shape[:-4], tiles(height, m), tiles(width, m), known[0], known[3]))
+
+
+def _patches(x: Array, m: int, low: Pair, high: Pair) -> Array:
+    """The values that each tile needs, zeros around them: [.., C, th, tw, c, m + 2, m + 2]."""
+    missing = [-d % m for d in _covered(x.shape[-3:-1], low, high)]
+    sides = [(a, b + c) for a, b, c in zip(low, high, missing, strict=True)]
+    padded = np.pad(x, [*[(0, 0)] * (x.ndim - 3), *sides, (0, 0)])
+    windows = np.lib.stride_tricks.sliding_window_view(padded, (m + 2, m + 2), (-3, -2))
+    patches: Array = windows[..., ::m, ::m, :, :, :]
+    return patches
+
+
+def _input_reference(x: Array, m: int, low: Pair, high: Pair) -> Array:
+    matrix = np.array(INPUT[m], x.dtype)
+    patches = _patches(x, m, low, high)
+    v: Array = np.einsum("ik,jl,...Chwckl->ij...hwCc", matrix, matrix, patches, optimize=True)
+    return v.reshape((m + 2) ** 2, *v.shape[2:])
+
+
+def _input_by_ops(x: Node, m: int, low: Pair, high: Pair) -> Node:
+    """``winograd_input`` by general ops."""
+    dtype, size, lead = x.type.dtype, m + 2, (0,) * (x.type.rank - 3)
+    matrix = np.einsum("ik,jl->ijkl", *[np.array(INPUT[m], np.float64)] * 2).reshape(-1, size, size)
+    covered = _covered(_blocked(x.type, 4, m)[1:3], low, high)
+    after = [b + -d % m for b, d in zip(high, covered, strict=True)]
+    zero = x.graph.constant(0, dtype)
+    padded = st.pad(x, zero, low=(*lead, *low, 0), high=(*lead, *after, 0), interior=(0,) * x.type.rank)
+    axes = (len(lead), len(lead) + 1)
+    patches = st.window(padded, axes=axes, sizes=(size, size), strides=(m, m), dilations=(1, 1))
+    images = _images(x.type.rank - 4)
+    return red.contract(x.graph.constant(matrix, dtype), patches, spec=f"zkl,{images}Chwckl->z{images}hwCc")
+
+
+def _images(count: int) -> str:
+    """Labels of the axes in front of maps."""
+    return "nabdefgipq"[:count]
+
+
+def _vjp_input(ct: Node, out: Node, x: Node, **attrs: object) -> tuple[Node | None, ...]:
+    """That of windows times a constant matrix."""
+    from mlaot.transforms.differentiate import pullback
+
+    return tuple(pullback([_input_by_ops(x, **attrs)], [ct], [x]))  # type: ignore[arg-type]
+
+
+def _batch_input(node: Node, args: Sequence[Node], batched: Sequence[bool], dim: Dim) -> Node:
+    """One axis more in front of the maps."""
+    return _swapped(winograd_input(args[0], **node.attrs))
+
+
+def _swapped(node: Node) -> Node:
+    """With the first two axes in the other's place: the components of a tile, and those of a batch."""
+    return st.transpose(node, perm=(1, 0, *range(2, node.type.rank)))
+
+
+# V = B^T d B of each tile d of x, padded by zeros `low` before and `high` after its two axes of space, and further so
+# that tiles fit: [.., C, h, w, c] => [(m + 2)^2, .., tiles of h, tiles of w, C, c].
+winograd_input: Op = Op(
+    "winograd_input",
+    _input_type,
+    _input_reference,
+    _vjp_input,
+    _batch_input,
+    doc="the tiles of padded maps, transformed for the products of a 3x3 convolution (Winograd)",
+)
+
+
+def _output_type(x: Type, m: int, size: Pair) -> Type:
+    height, width = size
+    known = _blocked(x, 4, m)
+    if x.shape[:1] != ((m + 2) ** 2,) or known[:2] != [tiles(height, m), tiles(width, m)] or x.rank < 5:
+        raise MlaotError(f"cannot make maps of {height}x{width} out of tiles of {m}x{m} results, transformed: {x}")
+    return x.with_shape((*x.shape[1:-4], known[2], height, width, known[3]))
+
+
+def _output_reference(x: Array, m: int, size: Pair) -> Array:
+    matrix = np.array(OUTPUT[m], x.dtype)
+    split = x.reshape(m + 2, m + 2, *x.shape[1:])
+    y = np.einsum("ri,sj,ij...hwOo->...Ohrwso", matrix, matrix, split, optimize=True)
+    *lead, th, _, tw, _, block = y.shape
+    whole: Array = y.reshape(*lead, th * m, tw * m, block)
+    return whole[..., : size[0], : size[1], :]
+
+
+def _output_by_ops(x: Node, m: int, size: Pair) -> Node:
+    """``winograd_output`` by general ops."""
+    matrix = np.einsum("ri,sj->ijrs", *[np.array(OUTPUT[m], np.float64)] * 2).reshape(-1, m, m)
+    images = _images(x.type.rank - 5)
+    y = red.contract(x, x.graph.constant(matrix, x.type.dtype), spec=f"z{images}hwOo,zrs->{images}Ohrwso")
+    *lead, th, _, tw, _, block = y.type.shape
+    whole = st.reshape(y, shape=(*lead, th * m, tw * m, block))
+    rank = len(lead) + 3
+    return st.slice_(whole, start=(0,) * rank, size=(*lead, *size, block), step=(1,) * rank)
+
+
+def _vjp_output(ct: Node, out: Node, x: Node, **attrs: object) -> tuple[Node | None, ...]:
+    """That of a product with a constant matrix."""
+    from mlaot.transforms.differentiate import pullback
+
+    return tuple(pullback([_output_by_ops(x, **attrs)], [ct], [x]))  # type: ignore[arg-type]
+
+
+def _batch_output(node: Node, args: Sequence[Node], batched: Sequence[bool], dim: Dim) -> Node:
+    """One axis more in front of the maps."""
+    return winograd_output(_swapped(args[0]), **node.attrs)
+
+
+# Y = A^T M A of the summed products M of each tile: [(m + 2)^2, .., tiles of h, tiles of w, O, o] => [.., O, h, w, o].
+winograd_output: Op = Op(
+    "winograd_output",
+    _output_type,
+    _output_reference,
+    _vjp_output,
+    _batch_output,
+    doc="maps from the products of their tiles: what ends a 3x3 convolution (Winograd)",
+)
+TRANSFORMS = (winograd_input, winograd_output)
+
+
+def products(v: Node, u: Node) -> Node:
+    """The sums over channels of the products of transformed tiles and weights [(m + 2)^2, O, C, c, o]."""
+    images = _images(v.type.rank - 5)
+    return red.contract(v, u, spec=f"z{images}hwCc,zOCco->z{images}hwOo")
+
+
+def products_of(node: Node) -> tuple[Node, Node] | None:
+    """The V and M of ``winograd_output(M = products(V = winograd_input(x), u))``, if that is what ``node`` is."""
+    if node.op is not winograd_output or (m := node.arg(0)).op is not red.contract:
+        return None
+    first, second, out = red.parse_spec(m.attrs["spec"])
+    v = m.arg(0)
+    if v.op is not winograd_input or v.attrs["m"] != node.attrs["m"] or len(second) != 5:
+        return None
+    wanted = f"{first[0]}{second[1]}{first[-2:]}{second[4]}", f"{first[:-2]}{second[1]}{second[4]}"
+    return (v, m) if (second, out) == wanted else None

@@ -1,0 +1,147 @@
+"""Write ``docs/kernel.md``, one kernel from a line of a model to machine code: ``python -m tests.docs.make_kernel``.
+
+Needs gcc and objdump on x86-64; the page says which gcc made it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import mlaot
+from mlaot import passes
+from mlaot.generate import program_files, write
+from mlaot.lower.isa import V4
+from mlaot.lower.lower import lower
+from mlaot.lower.program import Contraction, Program
+from mlaot.lower.schedule import schedule
+from mlaot.lower.text import kernels_file
+
+from ..projects import ROOT
+
+PAGE = ROOT / "docs" / "kernel.md"
+COMMAND = "python -m tests.docs.make_kernel"
+CC = os.environ.get("CC", "gcc")
+LINE = "mlaot.relu(x @ w + b)"
+PAGE_TEXT = """\
+# One kernel, from a line of a model to machine code
+
+<!-- written by {command} -->
+
+The line is a layer of a network, frozen: `{line}` for one example of 64 numbers, `w` of 64 x 48.
+
+## 1. The graph
+
+The line is traced to nodes, the passes give it a batch and find the product (`mlaot/passes/`):
+
+```
+{graph}
+```
+
+`MLAOT_DUMP=all` prints the graph after every pass.
+
+## 2. The program
+
+Fusion makes one kernel of product, bias and relu (`mlaot/lower/fuse.py`); its weights go into panels, so that they are
+read in one ascending stream (`Panels` in `mlaot/lower/program.py`):
+
+```
+{program}
+```
+
+## 3. The schedule
+
+`mlaot/lower/schedule.py` estimates the cycles of every tile that fits the registers, and takes the best. On AVX-512
+that is a tile of {rows} examples by {columns} vectors of 16 outputs: {accumulators} accumulators for {loads} values
+loaded in a step of the sum. What is left of the batch has tiles of its own.
+
+## 4. C
+
+The template `templates/kernels/contraction.c.j2` prints loops and tiles (`mlaot/lower/tiles.py`). The first of them:
+
+```c
+{c}
+```
+
+## 5. Machine code
+
+The inner loop, as {compiler} makes it with `{flags}`: {fma} multiply-adds and {others} other instructions in a step.
+
+```
+{assembly}
+```
+"""
+FLAGS = ("-O2", "-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math", *V4.flags)
+
+
+def declared() -> Any:
+    """The model of the page."""
+    draw = np.random.default_rng(0)
+    w = mlaot.Parameter("w", draw.normal(size=(64, 48)).astype(np.float32))
+    b = mlaot.Parameter("b", np.zeros(48, np.float32))
+
+    @mlaot.model
+    def layer(x: mlaot.f32[64]) -> Any:  # type: ignore[valid-type]
+        return mlaot.relu(x @ w + b)
+
+    return layer
+
+
+def inner_loop(program: Program) -> list[str]:
+    """The instructions of the loop with the most multiply-adds, by way of the compiler and objdump."""
+    with tempfile.TemporaryDirectory() as name:
+        write(program_files(program), Path(name))
+        subprocess.run([CC, *FLAGS, "-c", "layer_v4.c", "-o", "layer.o"], check=True, cwd=name)
+        listing = subprocess.run(
+            ["objdump", "-d", "--no-show-raw-insn", "layer.o"], check=True, cwd=name, capture_output=True, text=True
+        ).stdout
+    found = re.findall(r"^ *([0-9a-f]+):\t(.*?) *$", listing, re.MULTILINE)
+    addresses = {address: i for i, (address, _) in enumerate(found)}
+    loops = []
+    for i, (_, instruction) in enumerate(found):
+        jump = re.match(r"j\w+ +([0-9a-f]+) ", instruction)
+        if jump and addresses.get(jump[1], i) < i:
+            loops.append([re.sub(r" +<.*>$", "", text) for _, text in found[addresses[jump[1]] : i + 1]])
+    return max((loop for loop in loops if len(loop) < 80), key=lambda loop: sum("vfmadd" in line for line in loop))
+
+
+def main() -> None:
+    module = passes.run("layer", declared().trace())
+    program = lower(module, ("base", "v4"))
+    text = kernels_file(program, "layer", V4)
+    kernel = next(k for k in program.procedures[0].kernels if isinstance(k, Contraction))
+    plan = schedule(kernel, V4)
+    rows, columns = plan.counts["i"], plan.counts["j"]
+    start = text.index("static void contraction0_v4")
+    end = text.index("\n        {\n", text.index("\n        {\n", start) + 1)  # the second accumulator's turn
+    loop = inner_loop(program)
+    fma = sum("vfmadd" in line for line in loop)
+    version = subprocess.run([CC, "--version"], check=True, capture_output=True, text=True).stdout
+    compiler = f"gcc {re.search(r'[0-9]+[.][0-9.]+', version)[0]}"  # type: ignore[index]
+    page = PAGE_TEXT.format(
+        command=COMMAND,
+        line=LINE,
+        graph=module.graphs["forward"],
+        program=str(program).rstrip(),
+        rows=rows,
+        columns=columns,
+        accumulators=rows * columns,
+        loads=rows + columns,
+        c=text[start:end] + "\n        ..",
+        compiler=compiler,
+        flags=" ".join(FLAGS),
+        fma=fma,
+        others=len(loop) - fma,
+        assembly="\n".join(loop),
+    )
+    PAGE.write_text(page)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,191 @@
+"""Loops that threads share: which they are, and that parts give the bits of the whole."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import mlaot
+from mlaot.generate import compile_model
+from mlaot.lower.isa import BASE, ISAS
+from mlaot.lower.parallel import Split, part_of, split
+from mlaot.lower.program import Program
+from mlaot.nn import functional as F
+
+from ..compiled import AVAILABLE, Array, Library, State, bits
+
+batch, n = mlaot.dim("batch"), mlaot.dim("n")
+draw = np.random.default_rng(5)
+
+
+def weights(*shape: int) -> Array:
+    return draw.normal(size=shape).astype(np.float32)
+
+
+WIDE, NARROW, KERNEL = weights(96, 320), weights(320, 10), weights(40, 8, 3, 3)
+
+
+@mlaot.model
+def mlp(x: mlaot.f32[batch, 96]) -> Any:
+    return np.maximum(x @ WIDE + 1, 0) @ NARROW
+
+
+@mlaot.model
+def convolution(x: mlaot.f32[batch, 8, 17, 19]) -> Any:
+    return F.max_pool2d(F.relu(F.conv2d(x, KERNEL)), 2)
+
+
+@mlaot.model
+def norms(x: mlaot.f32[batch, 37]) -> Any:
+    return F.softmax(x, 1) + F.layer_norm(x, (37,))
+
+
+@mlaot.model
+def line(x: mlaot.f32[n]) -> Any:
+    return np.exp(x) * x
+
+
+@mlaot.model
+def moves(x: mlaot.f32[batch, 24, 40], i: mlaot.i64[batch]) -> Any:
+    y = np.concatenate([np.roll(x, 3, axis=1), x[:, ::-1]], axis=2).transpose(0, 2, 1)
+    return np.sort(y, axis=1), x.argmax(axis=2), np.take(x, i, axis=1), (x > 0) & (x < 1), np.cumsum(x, axis=1)
+
+
+@mlaot.model
+def attention(q: mlaot.f32[batch, 20, 33, 16], k: mlaot.f32[batch, 20, 33, 16]) -> Any:
+    return F.softmax(q @ k.swapaxes(-1, -2), -1)
+
+
+@mlaot.model
+def recurrent(x: mlaot.f32[n, batch, 96]) -> Any:
+    def step(h: Any, now: Any) -> Any:
+        h = np.tanh(h @ WIDE[:, :96] + now)
+        return h, h.sum(-1)
+
+    return mlaot.scan(step, mlaot.zeros((batch, 96), "float32"), x)
+
+
+CASES = {
+    "mlp": (mlp, lambda b, n: {"x": weights(b, 96)}),
+    "convolution": (convolution, lambda b, n: {"x": weights(b, 8, 17, 19)}),
+    "norms": (norms, lambda b, n: {"x": weights(b, 37)}),
+    "line": (line, lambda b, n: {"x": weights(n)}),
+    "moves": (moves, lambda b, n: {"x": weights(b, 24, 40), "i": draw.integers(0, 24, b)}),
+    "attention": (attention, lambda b, n: {"q": weights(b, 20, 33, 16), "k": weights(b, 20, 33, 16)}),
+    "recurrent": (recurrent, lambda b, n: {"x": weights(n, b, 96)}),
+}
+Inputs = Callable[[int, int], dict[str, Array]]
+
+
+@cache
+def program(name: str) -> Program:
+    return compile_model(CASES[name][0], f"{name}.nn", ("base",))
+
+
+def shared(name: str) -> list[Split]:
+    """The loops of a case's kernels that threads share."""
+    kernels = [kernel for procedure in program(name).procedures for kernel in procedure.kernels]
+    return [found for kernel in kernels if (found := split(kernel, BASE)) is not None]
+
+
+@pytest.fixture(scope="module", params=AVAILABLE)
+def library(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Library:
+    programs = {name: program(name) for name in CASES}
+    return Library(programs, request.param, tmp_path_factory.mktemp("parallel"))
+
+
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("b", [1, 2, 13, 21])
+def test_parts_have_the_bits_of_the_whole(library: Library, name: str, b: int) -> None:
+    """Whatever the parts: a tile is computed where it starts, by the same statements."""
+    assert shared(name)
+    inputs: Inputs = CASES[name][1]
+    given, dims = inputs(b, 20 * b + 3), {"batch": b, "n": 20 * b + 3}
+    results = [library.call(name, "forward", given, dims, parts=parts) for parts in (False, True)]
+    assert bits(results[0].values()) == bits(results[1].values())
+
+
+def test_chosen_loops() -> None:
+    """Columns where they are many tiles, else rows; an axis known to be long before an unknown one; a single row."""
+    first, second = shared("mlp")
+    assert (first.variable, first.extent, first.work) == ("j", "320", "batch * 96")
+    assert (second.variable, second.extent, second.work) == ("i", "batch", "3200")
+    assert all(found.extent != "batch" for found in shared("attention"))
+    assert Split("j", "n", 64, "4") in shared("line")
+
+
+def test_short_work_is_not_shared() -> None:
+    @mlaot.model
+    def small(x: mlaot.f32[batch, 4], y: mlaot.f32[8, 8]) -> Any:
+        return x * 2 + 1, np.exp(y)
+
+    found = compile_model(small, "small.nn", ("base",))
+    assert [split(kernel, isa) for isa in ISAS.values() for kernel in found.procedures[0].kernels] == [None] * 6
+
+
+def test_loops_of_a_part() -> None:
+    """Rounds from begin to end; tiles that start there."""
+    assert part_of("for (ptrdiff_t i = 0; i < batch; i++) {", Split("i", "batch", 1, "1")) == (
+        "for (ptrdiff_t i = begin; i < end; i++) {"
+    )
+    assert part_of("for (ptrdiff_t j = 480; j < 512; j += 32) {", Split("j", "512", 64, "1")) == (
+        "for (ptrdiff_t j = first_from(480, 32, begin); j < least(512, end); j += 32) {"
+    )
+    other = "for (ptrdiff_t k = 0; k < 512; k++) {"
+    assert part_of(other, Split("j", "512", 64, "1")) == other
+
+
+def loss(scores: Any, label: mlaot.i64[batch]) -> Any:
+    return F.cross_entropy(scores, label)
+
+
+def test_training_in_parts(tmp_path: Path) -> None:
+    """The parameters after three steps, and their gradients."""
+    net = {"w": weights(96, 320), "b": weights(320), "v": weights(320, 10)}
+
+    @mlaot.model(loss=loss, parameters=net, optimizer=mlaot.optim.Adam())
+    def trained(x: mlaot.f32[batch, 96]) -> Any:
+        return np.tanh(x @ net["w"] + net["b"]) @ net["v"]
+
+    found = compile_model(trained, "trained.nn", ("base",))
+    made = Library({"trained": found}, AVAILABLE[-1], tmp_path)
+    entry = next(p.entry for p in found.procedures if p.entry.name == "train_step")
+    values = {"x": weights(29, 96), "lr": np.float32(0.01)}
+    values |= {p.name: draw.integers(0, 10, 29) for p in entry.inputs if p.name not in values}
+    states = []
+    for parts in (False, True):
+        state = State(found)
+        for _ in range(3):
+            made.call("trained", "train_step", values, {"batch": 29}, state, parts)
+        states.append(state.state.tobytes())
+    assert states[0] == states[1] != State(found).state.tobytes()
+
+
+def test_updates_of_one_element_stay_in_order(tmp_path: Path) -> None:
+    """A scatter in place has a loop of updates only, of which several go to one row."""
+    table = mlaot.Buffer(np.zeros((8, 64), np.float32), "table")
+
+    @mlaot.model
+    def read(x: mlaot.f32[batch, 8]) -> Any:
+        return x + table[:, 0]
+
+    @read.entry
+    def add(x: mlaot.f32[256, 64], i: mlaot.i64[256]) -> None:
+        table.assign(mlaot.scatter(table, i, x, mode="add"))
+
+    found = compile_model(read, "add.nn", ("base",))
+    made = Library({"add": found}, AVAILABLE[-1], tmp_path)
+    given = {"x": 2.0 ** draw.integers(-20, 20, (256, 64)), "i": draw.integers(0, 8, 256)}
+    states = []
+    for parts in (False, True):
+        states.append(State(found))
+        made.call("add", "add", given, {}, states[-1], parts)
+    assert bits([states[0].slot("table")]) == bits([states[1].slot("table")])
+    assert states[0].slot("table").any()
+    (kernel,) = next(p.kernels for p in found.procedures if p.entry.name == "add")
+    assert split(kernel, BASE) is None

@@ -1,0 +1,143 @@
+"""Decision trees in C: against the reference, on every instruction set, for any number of rows, to the same bits."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from mlaot.evaluate import evaluate
+from mlaot.ir import DType, Graph, Type, dim
+from mlaot.ir.module import Module
+from mlaot.ir.types import f32, f64
+from mlaot.lower.lower import lower
+from mlaot.lower.program import Program, Trees
+from mlaot.lower.trees import round_down
+from mlaot.ops import elementwise as ew
+from mlaot.ops import structure as st
+from mlaot.ops.trees import Forest, tree_ensemble
+from mlaot.passes.legalize import legalize
+
+from ..compiled import AVAILABLE, Library
+from ..ops.forests import awkward_rows, random_forest
+
+Array = np.ndarray[Any, Any]
+BATCH = dim("batch")
+ROWS = (0, 1, 7, 64, 1000)
+RNG = np.random.default_rng(7)
+
+
+@dataclass(frozen=True)
+class Case:
+    forest: Forest
+    dtype: DType = f32
+    aggregate: str = "sum"
+
+
+def forests() -> dict[str, Forest]:
+    """Every layout: one tree and many, shallow and deep, full and not, one target, many, and one of many."""
+    return {
+        "leaf": random_forest(RNG, [0]),
+        "stump": random_forest(RNG, [1], full=True),
+        "mixed": random_forest(RNG, [*range(9)] * 3),
+        "full": random_forest(RNG, [6] * 33, full=True, mixed_nan=False),
+        "eight": random_forest(RNG, [8] * 17, full=True, mixed_nan=False),
+        "deep": random_forest(RNG, [14] * 11),
+        "both": random_forest(RNG, [3, 12, 4] * 7, mixed_nan=False),
+        "targets": random_forest(RNG, [2, 5, 12] * 5, targets=3),
+        "one target": random_forest(RNG, [3] * 5, targets=1),
+        "own target": random_forest(RNG, [3, 6, 11] * 7, targets=3, own_target=True),
+        "few of many features": random_forest(RNG, [4] * 20, features=300, mixed_nan=False),
+    }
+
+
+FORESTS = forests()
+CASES = {
+    **{name: Case(found) for name, found in FORESTS.items()},
+    **{f"{name} f64": Case(FORESTS[name], f64) for name in ("mixed", "targets")},
+    **{f"{name} {how}": Case(FORESTS[name], f32, how) for name, how in (("both", "min"), ("targets", "max"))},
+}
+
+
+def graph_of(case: Case, features: int = 300) -> Graph:
+    graph = Graph("forward")
+    x = graph.input("x", Type(case.dtype, (BATCH, features)))
+    graph.outputs["y"] = tree_ensemble(x, forest=case.forest, aggregate=case.aggregate)
+    return graph
+
+
+def compiled(graph: Graph) -> Program:
+    legalize(graph)
+    return lower(Module("m", {"forward": graph}, {}, False), ("base",))
+
+
+@pytest.fixture(scope="module")
+def libraries(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Library]:
+    programs = {name.replace(" ", "_"): compiled(graph_of(case)) for name, case in CASES.items()}
+    return {isa: Library(programs, isa, tmp_path_factory.mktemp(f"trees_{isa}")) for isa in AVAILABLE}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_trees_are_the_reference(name: str, libraries: dict[str, Library]) -> None:
+    """On every instruction set, to the same bits; so is each row alone."""
+    case, graph = CASES[name], graph_of(CASES[name])
+    for rows in ROWS:
+        x = awkward_rows(RNG, (rows, 300), case.dtype.numpy)
+        expected = evaluate(graph, {"x": x}, wide=True)["y"]
+        found = [
+            library.call(name.replace(" ", "_"), "forward", {"x": x}, {"batch": rows})["y"]
+            for library in libraries.values()
+        ]
+        np.testing.assert_allclose(found[0], expected, rtol=0, atol=40 * np.finfo(case.dtype.numpy).eps)
+        assert len({y.tobytes() for y in found}) == 1, rows
+        for i in range(min(rows, 3)):
+            alone = libraries[AVAILABLE[-1]].call(name.replace(" ", "_"), "forward", {"x": x[i : i + 1]}, {"batch": 1})
+            assert alone["y"].tobytes() == found[0][i : i + 1].tobytes()
+
+
+@pytest.mark.parametrize("isa", AVAILABLE)
+def test_other_ranks_views_and_neighbours(isa: str, tmp_path: Path) -> None:
+    """One row, stacks of rows, columns of a transposed array, a value in between, a result that is used twice."""
+    found = random_forest(RNG, [4] * 5, targets=2)
+    vector, stack, turned = Graph("forward"), Graph("forward"), Graph("forward")
+    vector.outputs["y"] = tree_ensemble(vector.input("x", Type(f32, (5,))), forest=found, aggregate="sum")
+    stack.outputs["y"] = tree_ensemble(stack.input("x", Type(f32, (3, BATCH, 40, 6))), forest=found, aggregate="sum")
+    x = st.transpose(turned.input("x", Type(f32, (6, BATCH))), perm=(1, 0))
+    y = tree_ensemble(ew.neg(x), forest=found, aggregate="max")
+    z = tree_ensemble(x, forest=found, aggregate="sum")
+    turned.outputs |= {"y": y, "z": ew.add(y, z), "again": y, "joined": st.concat(y, z, axis=1)}
+    turned.outputs["stacked"] = st.stack(tree_ensemble(x, forest=found, aggregate="min"), z, axis=2)
+    graphs = {"vector": (vector, (5,)), "stack": (stack, (3, 2, 40, 6)), "turned": (turned, (6, 50))}
+    dims = {"batch": 0}
+    library = Library({name: compiled(graph) for name, (graph, _) in graphs.items()}, isa, tmp_path)
+    for name, (graph, shape) in graphs.items():
+        given = {"x": awkward_rows(RNG, shape, np.float32)}
+        dims["batch"] = {"stack": 2, "turned": 50}.get(name, 0)
+        actual = library.call(name, "forward", given, dims)
+        for key, expected in evaluate(graph, given).items():
+            np.testing.assert_allclose(actual[key], expected, rtol=0, atol=1e-5, err_msg=f"{name} {key}")
+
+
+def test_weights_are_stored_once() -> None:
+    """A perfect tree of 64 leaves takes 8 bytes a node and 4 a leaf; no node is in two layouts."""
+    program = compiled(graph_of(Case(random_forest(RNG, [6] * 32, full=True, mixed_nan=False)), 5))
+    assert len(program.module.constants) == 32 * (64 * 8 + 64 * 4)
+    (kernel,) = program.procedures[0].kernels
+    assert isinstance(kernel, Trees) and kernel.branching == 0 and [g.trees for g in kernel.groves] == [32]
+    deep, found = FORESTS["deep"], compiled(graph_of(Case(FORESTS["deep"], f64)))
+    assert len(found.module.constants) < 1.1 * (len(deep.feature.array) * 24 + len(deep.leaves.array) * 8)
+
+
+def test_thresholds_round_down() -> None:
+    """Below every float32 the decision is that of the float64 threshold."""
+    thresholds = np.concatenate(
+        [RNG.normal(size=200) * 10.0 ** RNG.integers(-45, 45, 200), [0.1, np.inf, -np.inf, 1e300]]
+    )
+    rounded = round_down(thresholds, np.dtype(np.float32))
+    with np.errstate(over="ignore"):
+        near = thresholds.astype(np.float32)
+    for x in (near, np.nextafter(near, np.float32(np.inf)), np.nextafter(near, np.float32(-np.inf)), rounded):
+        np.testing.assert_array_equal(x <= rounded, x.astype(np.float64) <= thresholds)

@@ -1,0 +1,92 @@
+"""Reshapes that are views, those that must be copies, and values that are computed inside of their padding."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import mlaot
+from mlaot import passes
+from mlaot.evaluate import evaluate
+from mlaot.ir import Type
+from mlaot.lower.lower import lower
+from tests.compiled import AVAILABLE, Library
+
+N = mlaot.dim("n")
+F32, F64 = mlaot.f32, mlaot.f64
+
+
+def total(x: Any) -> Any:
+    """Something that keeps what follows from being one kernel with what is before."""
+    return mlaot.cumsum(x, x.ndim - 1)
+
+
+# name: the input's type, the function, how many kernels move elements (a root's copy and views do not count)
+RESHAPES: dict[str, tuple[Type, Callable[[Any], Any], int]] = {
+    "split": (F32[N, 30], lambda x: np.max(total(x).reshape(N, 3, 10), axis=1), 0),
+    "split of the last axis of an input": (F32[N, 6], lambda x: np.exp(x.reshape(N, 2, 3)), 0),
+    "merge of whole rows": (F32[N, 3, 16], lambda x: np.exp(total(x).reshape(N, 48)), 0),
+    "merge of padded rows": (F32[N, 3, 10], lambda x: np.exp(total(x).reshape(N, 30)), 1),
+    "merge of short rows": (F32[N, 3, 5], lambda x: np.exp(total(x).reshape(N, 15)), 0),
+    "merge before the rows": (F64[N, 3, 10], lambda x: np.exp(total(x).reshape(N * 3, 10)), 0),
+    "merge of an input": (F32[N, 3, 16], lambda x: np.exp(x.reshape(N, 48)), 1),
+    "merge of a transpose": (F32[N, 16, 16], lambda x: np.exp(total(x).transpose(0, 2, 1).reshape(N, 256)), 1),
+    "other groups": (F32[N, 4, 48], lambda x: np.exp(total(x).reshape(N, 6, 32)), 0),
+    "split and merge": (F32[N, 2, 3, 20], lambda x: np.exp(total(x).reshape(N, 6, 4, 5)), 0),
+    "axes of one element": (F32[N, 1, 20], lambda x: np.exp(total(x).reshape(N, 20, 1)), 0),
+}
+
+
+def programs_of(cases: dict[str, tuple[Type, Callable[[Any], Any], int]], isa: str) -> dict[str, tuple[Any, Any]]:
+    found = {}
+    for name, (type_, function, _) in cases.items():
+        declared = mlaot.model(_one_argument(function, type_))
+        found[name] = lower(passes.run("m", declared.trace()), (isa,)), declared.trace().graph
+    return found
+
+
+def _one_argument(function: Callable[[Any], Any], type_: Type) -> Callable[[Any], Any]:
+    def model(x: Any) -> Any:
+        return function(x)
+
+    model.__annotations__ = {"x": type_}
+    return model
+
+
+def test_which_reshapes_are_copies() -> None:
+    for name, (program, _) in programs_of(RESHAPES, "base").items():
+        moves = len(re.findall(r" = reshape\(", str(program)))
+        assert moves == RESHAPES[name][2], name
+
+
+@pytest.mark.parametrize("isa", AVAILABLE)
+def test_values(isa: str, tmp_path: Path) -> None:
+    found = programs_of(RESHAPES, isa)
+    stems = {f"case{i}": name for i, name in enumerate(found)}
+    library = Library({stem: found[name][0] for stem, name in stems.items()}, isa, tmp_path)
+    for stem, name in stems.items():
+        type_, graph = RESHAPES[name][0], found[name][1]
+        shape = [3 if d is N else int(d) for d in type_.shape]
+        x = np.random.default_rng(0).normal(size=shape).astype(type_.dtype.numpy)
+        expected = evaluate(graph, {"x": x})["out"]
+        got = library.call(stem, "forward", {"x": x}, {"n": 3})["out"]
+        np.testing.assert_allclose(got, expected, rtol=2e-5, atol=1e-5, err_msg=name)
+
+
+def test_what_is_read_without_gaps_stays_whole() -> None:
+    """Neither a part of a concatenation nor the middle of a padded value could be read as one row."""
+
+    @mlaot.model
+    def model(x: F32[N, 3, 16], z: F32[N, 3, 16]):  # type: ignore[no-untyped-def,valid-type]
+        y = np.exp(x)
+        joined = total(np.concatenate([y, z], axis=2))
+        padded = np.max(mlaot.window(np.pad(y, ((0, 0), (0, 0), (1, 1))), (2,), (3,)), axis=-1)
+        return joined, padded, total(y.reshape(N, 48))
+
+    text = str(lower(passes.run("m", model.trace()), ("base",)))
+    assert " = reshape(" not in text and " = concat(" in text
