@@ -79,7 +79,7 @@ def split_scalars(module: Module, traced: Traced) -> None:
 
 
 def add_batch(module: Module, traced: Traced) -> None:
-    """The dimension ``batch`` for a model declared on one example; for some, the same model of a tile of examples too."""
+    """The dimension ``batch`` for a model declared on one example; some train in tiles, a model of their own."""
     if traced.per_example:
         training = module.graphs.get("training", module.graphs["model"])
         tiled = module.trains and example_tiles.fits(training)
