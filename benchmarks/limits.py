@@ -116,6 +116,7 @@ def cost(declared: Any, dims: Mapping[str, int]) -> Cost:
         everywhere(graph_pass, graph)
     weights = sum(array.nbytes for array in traced.parameters.values())
     flops, again = _counted(graph, dims, traced.trains)
+    flops *= dims["batch"] if traced.per_example else 1
     return Cost(flops, weights, 2 * weights if traced.trains else weights + again)
 
 

@@ -42,7 +42,7 @@ def networks(nn: Any, xp: Any) -> dict[str, Callable[[], Any]]:
             super().__init__()
             self.c1 = nn.Conv2d(1, 6, 5, padding=2)
             self.c2 = nn.Conv2d(6, 16, 5)
-            self.flatten = nn.Flatten()
+            self.flatten = nn.Flatten(-3)
             self.f1 = nn.Linear(400, 120)
             self.f2 = nn.Linear(120, 84)
             self.f3 = nn.Linear(84, 10)

@@ -85,6 +85,8 @@ def declare(name: str, weights: Mapping[str, Array] | Path | None = None) -> Any
     work = WORKLOADS[name]
     net = network(name, dict(np.load(weights)) if isinstance(weights, Path) else weights)
     first = work.shapes[0] if work.tokens or work.network == "lstm" else (batch, *work.shapes[0][1:])
+    if work.examples:
+        return _training(net, work.shapes[0][1:])
     if len(work.shapes) == 3:
 
         @mlaot.model(parameters=net)
@@ -96,12 +98,19 @@ def declare(name: str, weights: Mapping[str, Array] | Path | None = None) -> Any
     def forward(x: (mlaot.i64 if work.tokens else mlaot.f32)[first]) -> Any:
         return net(x)
 
-    def loss(scores: Any, label: mlaot.i64[batch]) -> Any:
+    return mlaot.model(forward, parameters=net)
+
+
+def _training(net: Any, shape: tuple[int, ...]) -> Any:
+    """A network that trains, declared on one example."""
+
+    def forward(x: mlaot.f32[shape]) -> Any:
+        return net(x)
+
+    def loss(scores: Any, label: mlaot.i64) -> Any:
         return nn.functional.cross_entropy(scores, label)
 
-    if work.examples:
-        return mlaot.model(loss=loss, parameters=net, learning_rate=LEARNING_RATE)(forward)
-    return mlaot.model(forward, parameters=net)
+    return mlaot.model(loss=loss, parameters=net, learning_rate=LEARNING_RATE)(forward)
 
 
 def inputs(name: str) -> list[Array]:
