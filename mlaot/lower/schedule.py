@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from math import prod
 
 from mlaot.ir import DTYPES, Dim
@@ -92,6 +93,7 @@ def cost(kernel: Contraction, isa: Isa) -> float:
     return min(_cycles(kernel, s, isa) for s in _candidates(kernel, isa))
 
 
+@lru_cache(512)
 def schedule(kernel: Contraction, isa: Isa) -> Schedule:
     """The best schedule."""
     return min(_candidates(kernel, isa), key=lambda s: _cycles(kernel, s, isa))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
@@ -35,6 +36,9 @@ from mlaot.render import render
 
 # Each distinct kernel: by its template and its text without names of buffers, its name and its text.
 Bodies = dict[tuple[str, str], tuple[str, str]]
+
+
+WORD = re.compile(r"\b[A-Za-z_]\w*\b")
 
 
 def kernels_file(program: Program, stem: str, isa: Isa) -> str:
@@ -131,17 +135,19 @@ def _call(kernel: Kernel, place: _Place, bodies: Bodies) -> str:
 def _anonymous(text: str, params: Iterable[Param]) -> str:
     """A kernel's text whatever its buffers are called: layers of one shape share their code."""
     numbers = {param.name: f"@{i}" for i, param in enumerate(params)}
-    return re.sub(r"\b[A-Za-z_]\w*\b", lambda match: numbers.get(match[0], match[0]), text)
+    return WORD.sub(lambda match: numbers.get(match[0], match[0]), text)
 
 
 def _used(text: str, signature: str) -> str:
     """A kernel over no elements needs no constants, and leaves parameters unused."""
     names = [part.rsplit(" ", 1)[-1] for part in signature.split(", ")]
     head, body = text.split("\n{\n", 1)
+    words = Counter(WORD.findall(body))
     for line, name in reversed(re.findall(r"^( *const \w+ (\w+) = .*\n)", body, re.MULTILINE)):
-        if len(re.findall(rf"\b{name}\b", body)) == 1:
+        if words[name] == 1:
             body = body.replace(line, "", 1)
-    unused = [name for name in names if not re.search(rf"\b{name}\b", body)]
+            words.subtract(WORD.findall(line))
+    unused = [name for name in names if words[name] == 0]
     return f"{head}\n{{\n" + "".join(f"    (void){name};\n" for name in unused) + body
 
 
