@@ -33,8 +33,7 @@ def mlaot(folder: Path, work: dict[str, Any]) -> Run:
         return nn.forward
 
     def epoch(x: Any, label: Any) -> Any:
-        for i in range(0, len(x), work["batch"]):
-            nn.train_step(x[i : i + work["batch"]], label[i : i + work["batch"]], lr=work["rate"])
+        nn.fit(x, label, batch=work["batch"], lr=work["rate"], shuffle=False)
         return [np.array(nn.parameters[name]) for name in work["parameters"]]
 
     return epoch

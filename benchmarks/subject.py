@@ -56,8 +56,7 @@ PARAMETERS = {parameters}
 
 def run(x, label):
     """One epoch in order; the parameters after it."""
-    for i in range(0, len(x), {batch}):
-        nn.train_step(x[i : i + {batch}], label[i : i + {batch}], lr={rate})
+    nn.fit(x, label, batch={batch}, lr={rate}, shuffle=False)
     return [np.array(nn.parameters[name]) for name in PARAMETERS]
 '''
 
