@@ -195,6 +195,25 @@ def networks(nn: Any, xp: Any) -> dict[str, Callable[[], Any]]:
     }
 
 
+def seeded_trees(trees: int = 100, depth: int = 6, features: int = 30) -> dict[str, np.ndarray[Any, Any]]:
+    """The arrays of perfect trees with random thresholds, as ``mlaot.nn.TreeEnsemble`` takes them."""
+    rng, nodes, leaves = np.random.default_rng(zlib.crc32(b"trees")), 2**depth - 1, 2**depth
+    tree = np.arange(trees)[:, None]
+    child = 2 * np.arange(nodes) + 1  # in one tree; those from `nodes` on are leaves
+
+    def link(child: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        return np.where(child < nodes, tree * nodes + child, ~(tree * leaves + child - nodes)).reshape(-1)
+
+    return {
+        "feature": rng.integers(0, features, trees * nodes),
+        "threshold": rng.standard_normal(trees * nodes),
+        "true": link(child),
+        "false": link(child + 1),
+        "roots": np.arange(trees) * nodes,
+        "leaves": rng.standard_normal(trees * leaves) / math.sqrt(trees),
+    }
+
+
 def seeded_weights(shapes: Mapping[str, Iterable[int]]) -> dict[str, np.ndarray[Any, Any]]:
     """float32 weights by the names of a ``state_dict``, each from a generator that its name seeds."""
     return {name: _drawn(name, tuple(shape)) for name, shape in shapes.items() if "num_batches" not in name}

@@ -10,6 +10,7 @@ FOLDER holds ``workload.json``, ``inputs.npz`` and ``weights.npz``, and what the
 import importlib
 import importlib.machinery
 import importlib.util
+import itertools
 import json
 import os
 import statistics
@@ -33,8 +34,7 @@ def mlaot(folder: Path, work: dict[str, Any]) -> Run:
         return nn.forward
 
     def epoch(x: Any, label: Any) -> Any:
-        for i in range(0, len(x), work["batch"]):
-            nn.train_step(x[i : i + work["batch"]], label[i : i + work["batch"]], lr=work["rate"])
+        nn.fit(x, label, batch=work["batch"], lr=work["rate"], shuffle=False)
         return [np.array(nn.parameters[name]) for name in work["parameters"]]
 
     return epoch
@@ -130,7 +130,10 @@ def torch_network(folder: Path, work: dict[str, Any]) -> Any:
     import torch
     from networks import networks
 
-    net = networks(torch.nn, torch)[work["network"]]()
+    made = networks(torch.nn, torch)
+    if work["network"] not in made:
+        raise NotImplementedError("trees: --data has them as <workload>.onnx")
+    net = made[work["network"]]()
     weights = np.load(folder / "weights.npz")
     net.load_state_dict({name: torch.from_numpy(weights[name]) for name in weights}, strict=False)
     return net if work["batch"] else net.eval().requires_grad_(False)
@@ -166,26 +169,32 @@ PEERS: dict[str, tuple[Callable[[Path, dict[str, Any]], Run], str, str]] = {
     "torch-compile": (torch_compile, "torch", "weights.npz"),
 }
 TRAINING = ("mlaot", "torch", "torch-compile")
+TREES = ("mlaot", "ort")
 MAKERS = {"model.onnx": (make_onnx, "torch"), "model.tflite": (make_tflite, "litert_torch")}
 
 
 def serve(peer: str, folder: Path, work: dict[str, Any]) -> None:
-    """Run once and keep the outputs; then, for each number of milliseconds read, the nanoseconds of the calls in it."""
+    """Run on each input and keep the outputs; then, for each number of milliseconds read, time the calls in it."""
     arrays = list(np.load(folder / "inputs.npz").values())
+    turns = [[array[i : i + 1] for array in arrays] for i in range(len(arrays[0]))] if work["rows"] else [arrays]
     run = PEERS[peer][0](folder, work)
-    found = run(*arrays)
-    outputs = found if isinstance(found, list | tuple) else [found]
-    np.savez(folder / f"{peer}.npz", *[np.asarray(array) for array in outputs])
+    outputs = [[np.array(array) for array in several(run(*given))] for given in turns]
+    np.savez(folder / f"{peer}.npz", *[np.stack(parts) for parts in zip(*outputs, strict=True)])
     answer({"ready": True})
-    clock = time.perf_counter_ns
+    clock, calls = time.perf_counter_ns, itertools.cycle(turns)
     for line in sys.stdin:
         times: list[int] = []
         end = clock() + int(float(line) * 1e6)
         while len(times) < 3 or clock() < end:
+            given = next(calls)
             start = clock()
-            run(*arrays)
+            run(*given)
             times.append(clock() - start)
         answer({"median": statistics.median(times[1:]), "best": min(times)})  # the first one finds cold caches
+
+
+def several(found: Any) -> Any:
+    return found if isinstance(found, list | tuple) else [found]
 
 
 def answer(words: dict[str, Any]) -> None:

@@ -9,10 +9,12 @@ and one thread; they take turns, ``--rounds`` times, and the median of the round
 
 ``limit`` is the larger of the operations at the machine's peak and the bytes of weights, inputs and outputs at its
 bandwidth, and a call (``limits.c``); ``by`` says which of the three is the most. Training workloads: one epoch a call.
-``code`` is the library without its weights. The runtimes other than mlaot get the network as PyTorch's export of it:
-that needs an interpreter with torch (``torch=``), and for LiteRT one with litert_torch (``litert_torch=``), or
-``--data FOLDER`` with ``<workload>.onnx``, ``build/litert/<workload>.tflite``, ``weights_<network>.npz`` and
-``<workload>.npz`` (inputs ``in0``.., outputs ``out0``..).
+The limit of trees is that of their rows: decisions are not counted. ``code`` is the library without its weights.
+
+The runtimes other than mlaot get the network as PyTorch's export of it: that needs an interpreter with torch
+(``torch=``), and for LiteRT one with litert_torch (``litert_torch=``), or ``--data FOLDER`` with ``<workload>.onnx``,
+``build/litert/<workload>.tflite``, ``weights_<network>.npz`` and ``<workload>.npz`` (inputs ``in0``.., outputs
+``out0``..). Trees come from there alone.
 """
 
 import argparse
@@ -33,8 +35,8 @@ from typing import Any
 import numpy as np
 from common import compile_program, one_core, out, table
 from limits import Cost, Machine, cost, measure
-from peers import MAKERS, PEERS, TRAINING
-from workloads import LEARNING_RATE, WORKLOADS, Array, chosen, declare, given_weights, inputs, network
+from peers import MAKERS, PEERS, TRAINING, TREES
+from workloads import LEARNING_RATE, WORKLOADS, Array, chosen, declare, inputs, network, weights_of
 
 from mlaot import passes
 from mlaot.evaluate import evaluate
@@ -63,20 +65,21 @@ class Built:
 
 def build(name: str, folder: Path, data: Path | None) -> Built:
     """Compile a workload and write what its runtimes read."""
-    work, weights = WORKLOADS[name], given_weights(name, data)
+    work, weights = WORKLOADS[name], weights_of(name, data)
     folder.mkdir(parents=True, exist_ok=True)
-    known = dict(np.load(data / f"{name}.npz")) if data else {}
+    known = dict(np.load(data / f"{work.rows_of or name}.npz")) if data else {}
     arrays = [known[key] for key in sorted(known) if key.startswith("in")] or inputs(name)
     net = network(name, weights)
     description = {
         "network": work.network,
         "batch": work.shapes[0][0] if work.examples else 0,
+        "rows": bool(work.rows_of),
         "rate": LEARNING_RATE,
         "parameters": [key for key, _ in net.named_parameters()],
     }
     (folder / "workload.json").write_text(json.dumps(description))
     np.savez(folder / "inputs.npz", *arrays)
-    np.savez(folder / "weights.npz", **net.state_dict())
+    np.savez(folder / "weights.npz", **weights)
     copy_made(name, folder, data)
     declared, dims = declare(name, weights), {"batch": work.shapes[0][0]}
     started = time.perf_counter()
@@ -86,12 +89,13 @@ def build(name: str, folder: Path, data: Path | None) -> Built:
     entry = next(e for e in program.module.entries if e.name == ("train_step" if work.examples else "forward"))
     price = cost(declared, dims)
     reference = [known[f"out{i}"] for i in range(len(known) - len(arrays))] or expected(name, net, declared, arrays)
+    moved = sum(array.nbytes for array in [*arrays, *([] if work.examples else reference)])
     return Built(
         name=name,
         folder=folder,
         cost=price,
         steps=max(1, work.examples // work.shapes[0][0]),
-        arrays=sum(array.nbytes for array in [*arrays, *([] if work.examples else reference)]),
+        arrays=moved // len(arrays[0]) if work.rows_of else moved,
         seconds=seconds,
         code=library.stat().st_size - price.weights,
         workspace=eval(entry.workspace.replace("/", "//"), {}, dims),  # a C expression in the dims
@@ -185,8 +189,8 @@ class Runtime:
 
 def start(built: Built, peer: str, pythons: dict[str, str]) -> Runtime | None:
     """A runtime whose outputs are right; a line of why where it is not to be had."""
-    file = PEERS[peer][2]
-    if WORKLOADS[built.name].examples and peer not in TRAINING:
+    file, work = PEERS[peer][2], WORKLOADS[built.name]
+    if peer not in (TRAINING if work.examples else TREES if work.network == "gb" else PEERS):
         return None
     try:
         if not (built.folder / file).exists():

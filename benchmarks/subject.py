@@ -20,7 +20,7 @@ from pathlib import Path
 
 import numpy as np
 from common import out
-from workloads import LEARNING_RATE, WORKLOADS, Array, chosen, given_weights, network
+from workloads import LEARNING_RATE, WORKLOADS, Array, chosen, network, weights_of
 
 HERE = Path(__file__).resolve().parent
 PROJECT = """\
@@ -56,13 +56,12 @@ PARAMETERS = {parameters}
 
 def run(x, label):
     """One epoch in order; the parameters after it."""
-    for i in range(0, len(x), {batch}):
-        nn.train_step(x[i : i + {batch}], label[i : i + {batch}], lr={rate})
+    nn.fit(x, label, batch={batch}, lr={rate}, shuffle=False)
     return [np.array(nn.parameters[name]) for name in PARAMETERS]
 '''
 
 
-def write_project(name: str, weights: Mapping[str, Array] | None, folder: Path) -> dict[str, str]:
+def write_project(name: str, weights: Mapping[str, Array], folder: Path) -> dict[str, str]:
     """A project of a workload; the module and the function of it that do the work."""
     work, package, source = WORKLOADS[name], f"nn_{name}", folder / "src"
     source.mkdir(parents=True)
@@ -70,13 +69,12 @@ def write_project(name: str, weights: Mapping[str, Array] | None, folder: Path) 
     (source / "model.py").write_text(MODEL.format(name=name))
     for file in ("networks.py", "workloads.py"):
         shutil.copy(HERE / file, source)
-    net = network(name, weights)
-    np.savez(source / "weights.npz", **net.state_dict())
+    np.savez(source / "weights.npz", **weights)
     if not work.examples:
         return {"module": f"{package}.nn", "function": "forward"}
     (source / package).mkdir()
     (source / package / "__init__.py").touch()
-    names = [parameter for parameter, _ in net.named_parameters()]
+    names = [parameter for parameter, _ in network(name, weights).named_parameters()]
     text = TRAINING.format(parameters=names, batch=work.shapes[0][0], rate=LEARNING_RATE)
     (source / package / "training.py").write_text(text)
     return {"module": f"{package}.training", "function": "run"}
@@ -101,7 +99,7 @@ def main() -> None:
     for name in chosen(options.work):
         started = time.perf_counter()
         with tempfile.TemporaryDirectory() as folder:
-            place = write_project(name, given_weights(name, options.data), Path(folder, name))
+            place = write_project(name, weights_of(name, options.data), Path(folder, name))
             wheel = build_wheel(Path(folder, name))
             command = ("install", "--quiet", "--no-deps", "--no-index", "--force-reinstall", wheel)
             subprocess.run([sys.executable, "-m", "pip", "--python", python, *command], check=True)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from networks import CONTEXT, HEADS, LAYERS, VOCABULARY, WIDTH, networks, seeded_weights
+from networks import CONTEXT, HEADS, LAYERS, VOCABULARY, WIDTH, networks, seeded_trees, seeded_weights
 
 import mlaot
 from mlaot import nn
@@ -27,13 +27,15 @@ class Workload:
     """A network and the shapes of its inputs; float32, or int64 where they are tokens.
 
     ``examples``: how many there are in an epoch of a workload that trains, in batches of the first axis of ``shapes``;
-    0: it serves.
+    0: it serves. ``rows_of``: another workload, whose rows the calls take in turn, one each: trees that answer the same
+    row again and again teach the branch predictor the way.
     """
 
     network: str
     shapes: tuple[tuple[int, ...], ...]
     tokens: bool = False
     examples: int = 0
+    rows_of: str = ""
 
 
 WORKLOADS = {
@@ -47,6 +49,8 @@ WORKLOADS = {
     "w5_resnet18_b1": Workload("resnet18", ((1, 3, 224, 224),)),
     "w6_gpt_full": Workload("gpt", ((1, CONTEXT),), tokens=True),
     "w6_gpt_decode": Workload("gptdec", ((1, 1), CACHE, CACHE), tokens=True),
+    "w7_gbt_b1": Workload("gb", ((1, 30),), rows_of="w7_gbt_b1000"),
+    "w7_gbt_b1000": Workload("gb", ((1000, 30),)),
     "w8_lstm_b1": Workload("lstm", ((50, 1, 64),)),
     "t1_mlp_b1": Workload("mnist", ((1, 784),), examples=2048),
     "t1_mlp_b64": Workload("mnist", ((64, 784),), examples=6400),
@@ -63,22 +67,29 @@ def chosen(prefixes: str) -> list[str]:
 
 
 def network(name: str, weights: Mapping[str, Array] | None = None) -> Any:
-    """The network of a workload with ``weights`` by PyTorch's names, or with seeded ones."""
-    made = networks(nn, np)[WORKLOADS[name].network]()
-    shapes = {key: value.shape for key, value in made.state_dict().items()}
-    made.load_state_dict(seeded_weights(shapes) if weights is None else weights, strict=False)
+    """The network of a workload with ``weights``, or with seeded ones."""
+    given, kind = weights_of(name) if weights is None else weights, WORKLOADS[name].network
+    if kind == "gb":
+        return nn.TreeEnsemble(**given)
+    made = networks(nn, np)[kind]()
+    made.load_state_dict(given, strict=False)
     return made
 
 
-def given_weights(name: str, data: Path | None) -> dict[str, Array] | None:
-    """The weights of a workload's network in a folder of ``weights_<network>.npz``; None without a folder."""
-    if data is None:
-        return None
-    return dict(np.load(data / f"weights_{WORKLOADS[name].network.replace('gptdec', 'gpt')}.npz"))
+def weights_of(name: str, data: Path | None = None) -> dict[str, Array]:
+    """The weights of a workload's network by PyTorch's names, or the arrays of its trees: those in ``data``, a folder
+    of ``weights_<network>.npz``; without one seeded ones.
+    """
+    kind = WORKLOADS[name].network
+    if data is not None:
+        return dict(np.load(data / f"weights_{kind.replace('gptdec', 'gpt')}.npz"))
+    if kind == "gb":
+        return seeded_trees()
+    return seeded_weights({key: value.shape for key, value in networks(nn, np)[kind]().state_dict().items()})
 
 
 def declare(name: str, weights: Mapping[str, Array] | Path | None = None) -> Any:
-    """A workload as an mlaot model. ``weights``: by PyTorch's names, or an ``.npz`` file of them.
+    """A workload as an mlaot model. ``weights``: those of ``weights_of``, or an ``.npz`` file of them.
 
     The first axis of images and vectors is any batch; a GPT and an LSTM take the shapes of the workload.
     """
@@ -114,8 +125,8 @@ def _training(net: Any, shape: tuple[int, ...]) -> Any:
 
 
 def inputs(name: str) -> list[Array]:
-    """Seeded inputs; for a workload that trains the images of an epoch and their labels."""
-    work, rng = WORKLOADS[name], np.random.default_rng(100)
+    """Seeded inputs, all those that calls take in turn; to train the images of an epoch and their labels."""
+    work, rng = WORKLOADS[WORKLOADS[name].rows_of or name], np.random.default_rng(100)
     if work.examples:
         images = rng.standard_normal((work.examples, *work.shapes[0][1:]), np.float32)
         return [images, rng.integers(0, 10, work.examples)]

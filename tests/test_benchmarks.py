@@ -59,12 +59,12 @@ def test_a_network_takes_given_weights_by_name(bench: Any, tmp_path: Path) -> No
     given = {"layers.0.weight": np.ones((4, 2), np.float32), "layers.0.bias": np.zeros(4, np.float32)}
     given |= {"layers.1.weight": np.ones((1, 4), np.float32), "layers.1.bias": np.zeros(1, np.float32)}
     np.savez(tmp_path / "weights_xor.npz", **given)
-    model = workloads.declare("w1_xor_b1", workloads.given_weights("w1_xor_b1", tmp_path))
+    model = workloads.declare("w1_xor_b1", workloads.weights_of("w1_xor_b1", tmp_path))
     expected = 1 / (1 + np.exp(-4 * np.tanh(0.75)))
     np.testing.assert_allclose(model(np.array([[0.25, 0.5]], np.float32)), [[expected]], rtol=1e-6)
 
 
-@pytest.mark.parametrize("name", ["w1_xor_b1", "t1_mlp_b64"])
+@pytest.mark.parametrize("name", ["w1_xor_b1", "w7_gbt_b1", "t1_mlp_b64"])
 def test_a_workload_is_checked_and_timed(name: str, tmp_path: Path) -> None:
     figures = tmp_path / "figures.json"
     arguments = ("--work", name, "--peers", "", "--rounds", "1", "--ms", "1", "--json", figures, "--keep", tmp_path)
@@ -73,6 +73,34 @@ def test_a_workload_is_checked_and_timed(name: str, tmp_path: Path) -> None:
     found = json.loads(figures.read_text())[name]
     assert found["seconds"]["mlaot"] > 0 and found["limit"] > 0 and found["by"] in ("flops", "bytes", "call")
     assert (tmp_path / name / "nn_base.c").exists()
+
+
+def test_given_trees(bench: Any, tmp_path: Path) -> None:
+    workloads = bench("workloads")
+    given = {"feature": [1, 0], "threshold": [0.5, 0.1], "true": [1, -1], "false": [-3, -2], "roots": [0]}
+    np.savez(tmp_path / "weights_gb.npz", leaves=[1.0, 2.0, 4.0], base=0.5, **given)
+    model = workloads.declare("w7_gbt_b1", workloads.weights_of("w7_gbt_b1", tmp_path))
+    x = np.zeros((3, 30), np.float32)
+    x[:, :2] = [[0, 0.3], [0.2, 0.3], [0.2, 0.7]]
+    np.testing.assert_array_equal(model(x), [1.5, 2.5, 4.5])
+
+
+def test_seeded_trees_are_perfect(bench: Any) -> None:
+    trees, nodes = bench("networks").seeded_trees(trees=3, depth=2, features=5), {}
+    for i, links in enumerate(zip(trees["true"], trees["false"], strict=True)):
+        nodes[i] = [int(link) for link in links]
+    links = [*trees["roots"], *(link for pair in nodes.values() for link in pair)]
+    assert sorted(links) == list(range(-12, 9))  # each leaf and each node once
+    for root in trees["roots"]:
+        below = [child for node in nodes[root] for child in nodes[node]]
+        assert len(below) == 4 and max(below) < 0
+
+
+def test_trees_that_a_runtime_does_not_know_are_left_out(bench: Any) -> None:
+    runtimes, limits = bench("runtimes"), bench("limits")
+    built = runtimes.Built("w7_gbt_b1", Path("none"), limits.Cost(0, 0, 0), 1, 124, 0.0, 0, 0, [])
+    assert runtimes.start(built, "openvino", {}) is None
+    assert runtimes.start(built, "torch", {}) is None
 
 
 def test_other_outputs_are_an_error(bench: Any) -> None:
@@ -94,7 +122,8 @@ def test_only_named_peers_are_timed_also_where_another_makes_their_files(bench: 
 
 
 def test_a_project_of_a_workload(bench: Any, tmp_path: Path) -> None:
-    place = bench("subject").write_project("t1_mlp_b64", None, tmp_path / "project")
+    weights = bench("workloads").weights_of("t1_mlp_b64")
+    place = bench("subject").write_project("t1_mlp_b64", weights, tmp_path / "project")
     assert place == {"module": "nn_t1_mlp_b64.training", "function": "run"}
     projects.run("-m", "mlaot", "emit", tmp_path / "project", "--out", tmp_path / "c")
     assert (tmp_path / "c" / "nn_t1_mlp_b64.nn" / "nn.c").exists()
