@@ -73,7 +73,7 @@ def rules(is_fixed: IsFixed, used: Mapping[Node, Sequence[Node]]) -> dict[Op | N
         return None
 
     def is_affine(node: Node) -> bool:
-        if len(used.get(node, ())) > 1:
+        if _readers(node, used) > 1:
             return False
         if node.op is red.contract:
             return is_fixed(node.arg(0)) != is_fixed(node.arg(1))
@@ -122,6 +122,13 @@ def rules(is_fixed: IsFixed, used: Mapping[Node, Sequence[Node]]) -> dict[Op | N
         ew.div: (over_fixed,),
         None: (compute_before_broadcast,),
     }
+
+
+def _readers(node: Node, used: Mapping[Node, Sequence[Node]]) -> int:
+    """How many nodes read a value, or what it has taken the place of."""
+    if node in used:
+        return len(used[node])
+    return max((len(some) for old, some in used.items() if old.find() is node), default=0)
 
 
 def _scaled(product_: Node, scale: Node, is_fixed: IsFixed) -> Node | None:

@@ -100,9 +100,13 @@ def test_training_keeps_its_weights() -> None:
     assert set(passes.run("m", model.trace()).parameters) == {"weight", "bias"}
 
 
-def test_a_product_that_two_nodes_read_is_computed_once() -> None:
-    """Scales that differ do not go into two copies of the weights."""
-    net = nn.Sequential(nn.Linear(7, 5, dtype=mlaot.f64), nn.GELU())
+@pytest.mark.parametrize(
+    "before",
+    [(), (nn.LayerNorm(7, dtype=mlaot.f64),), (nn.Linear(7, 7, dtype=mlaot.f64), nn.BatchNorm1d(7, dtype=mlaot.f64))],
+)
+def test_a_product_that_two_nodes_read_is_computed_once(before: tuple[Any, ...]) -> None:
+    """Scales that differ do not go into two copies of the weights, whatever else is folded before them."""
+    net = normalized(*before, nn.Linear(7, 5, bias=False, dtype=mlaot.f64), nn.GELU())
     graph, error = frozen(net, 7)
-    assert count(graph)["contract"] == 1
+    assert count(graph)["contract"] == 1 + isinstance(net[0], nn.Linear) * (len(before) > 0)
     assert error < 1e-13
