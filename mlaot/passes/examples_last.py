@@ -6,7 +6,7 @@
     v4 = relu(v3)                                         v4 = relu(v3) : f32[16,10,10,16]
     v5 = reshape(v4, shape=(16, 1600))                    v5 = reshape(transpose(v4, perm=(3, 0, 1, 2)), ..)
 
-Values of rank 3 and less stay row after row, one for each example: their products are fast so.
+Matrices stay row after row, one for each example: their products are fast so.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from mlaot.ops.indexing import gather
 from mlaot.ops.kinds import REDUCTIONS
 from mlaot.passes import example_tiles
 
-LEAST = 4  # the rank from which on a value is an image or its windows: examples, channels, places
+LEAST = 3  # the rank from which on a value is a signal, an image or windows: examples, channels, places
 
 
 def examples_last(graph: Graph) -> None:
