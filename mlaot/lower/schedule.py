@@ -18,7 +18,7 @@ from mlaot.lower.isa import Isa
 from mlaot.lower.layout import NOMINAL
 from mlaot.lower.program import Axis, Contraction, Operand
 
-LIGHT = 1024  # multiply-adds of a contraction for which short code is worth more than the last of its speed
+LIGHT = 16 * 1024  # multiply-adds of a contraction for which short code is worth more than the last of its speed
 LATENCY = 4  # cycles of a multiply-add
 UNROLLED = 25  # steps of a sum that are written out: the taps of a window
 NEAREST, NEXT = 40 * 1024, 768 * 1024  # bytes that stay in the first cache, and in the second
