@@ -1,10 +1,10 @@
 """Gradients of a batch in tiles of a fixed number of examples, so that these fill the vectors. Reassociates.
 
-    losses = model(x)                       v4, v5 = scan(w, x, 0, 0.0, zeros; of (batch + 31) // 32 rounds)
-    loss = sum(losses) / batch        =>      rows = start + iota(32)
+    losses = model(x)                       v4, v5 = scan(w, x, 0, 0.0, zeros; of (batch + 15) // 16 rounds)
+    loss = sum(losses) / batch        =>      rows = start + iota(16)
     dw = gradient of loss                     losses = model(gather(x, min(rows, batch - 1)))
                                               part = sum(where(rows < batch, losses, 0)) / batch
-                                              r0, r1, r2 = start + 32, loss + part, dw + gradient of part
+                                              r0, r1, r2 = start + 16, loss + part, dw + gradient of part
 
 For models on one example that slide windows over it: their work is in short rows that fill no vector, while values of
 a tile stay in the caches. Others are fast as one product over the batch.
@@ -28,7 +28,7 @@ from mlaot.ops.indexing import gather
 from mlaot.ops.kinds import VECTORS
 from mlaot.transforms.differentiate import differentiate
 
-TILE = 32  # examples: two of the widest vectors, and gradients are added up half as often as with one
+TILE = 16  # examples: the widest vector of float32; what a round computes stays in the caches
 BATCH = dim("batch")
 NAME = "tile"  # of the graph of a round
 

@@ -1,12 +1,12 @@
 """In tiles of examples, these are the last axis of images and windows: vectors along them are always full. Bit-exact.
 
-    v1 = gather(x, rows) : f32[32,6,14,14]                v1 = gather(x, rows) : f32[32,6,14,14]
+    v1 = gather(x, rows) : f32[16,6,14,14]                v1 = gather(x, rows) : f32[16,6,14,14]
     v2 = window(v1, axes=(2, 3), ..)                      v2 = window(transpose(v1, perm=(1, 2, 3, 0)), ..)
     v3 = contract(v2, w, spec=aecdfg,befg->abcd)    =>    v3 = contract(v2, w, spec=ecdafg,befg->bcda)
-    v4 = relu(v3)                                         v4 = relu(v3) : f32[16,10,10,32]
-    v5 = reshape(v4, shape=(32, 1600))                    v5 = reshape(transpose(v4, perm=(3, 0, 1, 2)), ..)
+    v4 = relu(v3)                                         v4 = relu(v3) : f32[16,10,10,16]
+    v5 = reshape(v4, shape=(16, 1600))                    v5 = reshape(transpose(v4, perm=(3, 0, 1, 2)), ..)
 
-Values of rank 3 and less stay row after row, one for each example: their products are fast so.
+Matrices stay row after row, one for each example: their products are fast so.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from mlaot.ops.indexing import gather
 from mlaot.ops.kinds import REDUCTIONS
 from mlaot.passes import example_tiles
 
-LEAST = 4  # the rank from which on a value is an image or its windows: examples, channels, places
+LEAST = 3  # the rank from which on a value is a signal, an image or windows: examples, channels, places
 
 
 def examples_last(graph: Graph) -> None:

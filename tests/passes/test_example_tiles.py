@@ -45,12 +45,12 @@ class Residual(nn.Module):
 
     def __init__(self) -> None:
         self.c0, self.c1 = nn.Conv2d(2, 4, 3, padding=1), nn.Conv2d(4, 4, 3, padding=1)
-        self.c2, self.f = nn.Conv2d(4, 32, 3, stride=2, padding=1), nn.Linear(32, CLASSES)
+        self.c2, self.f = nn.Conv2d(4, 16, 3, stride=2, padding=1), nn.Linear(16, CLASSES)
 
     def forward(self, x: Any) -> Any:
         x = F.max_pool2d(self.c0(x), 3, 2, 1)
         x = mlaot.tanh(self.c2(mlaot.relu(x + self.c1(x))))
-        return self.f(F.avg_pool2d(x, 2).reshape(32))
+        return self.f(F.avg_pool2d(x, 2).reshape(16))
 
 
 class Signal(nn.Module):

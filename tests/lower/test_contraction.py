@@ -1,0 +1,71 @@
+"""Contractions whose rows end within a vector, as machine code against the oracle."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from mlaot.evaluate import evaluate
+from mlaot.ir import Graph
+from mlaot.ir.module import Module
+from mlaot.ir.types import f32
+from mlaot.lower.lower import lower
+from mlaot.lower.program import Program
+from mlaot.ops import elementwise as ew
+from mlaot.ops import reduction as red
+from mlaot.ops import structure as st
+
+from ..compiled import AVAILABLE, Library
+
+SIZES = ((6, 6), (7, 5), (4, 9), (3, 18), (5, 23))  # of a result, whose rows lie one behind the other
+
+
+def convolution(size: tuple[int, int]) -> Graph:
+    graph = Graph("forward")
+    x, w = graph.input("x", f32[2, 3, size[0] + 2, size[1] + 2]), graph.input("w", f32[16, 3, 3, 3])
+    x = ew.relu(x)
+    windows = st.window(x, axes=(2, 3), sizes=(3, 3), strides=(1, 1), dilations=(1, 1))
+    graph.outputs["y"] = ew.relu(red.contract(windows, w, spec="aecdfg,befg->abcd"))
+    return graph
+
+
+def sums() -> Graph:
+    """Over rows of whole vectors and other axes at once."""
+    graph = Graph("forward")
+    x = ew.tanh(graph.input("x", f32[5, 3, 7, 32]))
+    for name, axes in (("inner", (1, 2, 3)), ("around", (0, 3)), ("all but one", (0, 2, 3))):
+        graph.outputs[name] = red.sum_(x, axes=axes)
+    return graph
+
+
+def pads() -> Graph:
+    """A value that is written inside of its padding, and read there by others too."""
+    graph = Graph("forward")
+    x = ew.tanh(graph.input("x", f32[3, 4, 2, 6]))
+    number = graph.constant(0.5, f32)
+    for name, rows, places in (("both", (1, 2), (2, 0)), ("one", (0, 0), (0, 3))):
+        low, high = (0, *rows, 0), (0, *places, 0)
+        padded = st.pad(ew.exp(ew.mul(x, x)), number, low=low, high=high, interior=(0, 0, 0, 0))
+        graph.outputs[name] = red.sum_(ew.relu(padded), axes=(0,))
+    graph.outputs["x"] = ew.neg(x)
+    return graph
+
+
+GRAPHS = {**{f"convolution_{a}x{b}": convolution((a, b)) for a, b in SIZES}, "sums": sums(), "pads": pads()}
+
+
+def program_of(graph: Graph) -> Program:
+    return lower(Module("m", {"forward": graph}, {}, False), ("base",))
+
+
+@pytest.mark.parametrize("isa", AVAILABLE)
+def test_kernels_are_the_oracle(isa: str, tmp_path: Path) -> None:
+    library = Library({name: program_of(graph) for name, graph in GRAPHS.items()}, isa, tmp_path)
+    rng = np.random.default_rng(0)
+    for name, graph in GRAPHS.items():
+        inputs = {k: rng.normal(size=n.type.shape).astype(np.float32) for k, n in graph.inputs.items()}  # type: ignore[arg-type]
+        actual = library.call(name, "forward", inputs)
+        for key, expected in evaluate(graph, inputs, wide=True).items():
+            np.testing.assert_allclose(actual[key], expected, rtol=1e-5, atol=1e-4, err_msg=f"{name}: {key}")
