@@ -81,7 +81,8 @@ def _is_product(node: Node, i: int, weights: Mapping[Node, Array]) -> bool:
         node.arg(i) in weights
         and node.type.dtype.name in VECTORS
         and node.type.dtype is node.arg(i).type.dtype
-        and [c for c in labels[i] if c in out] == [*out[-1:]]
+        and out != ""
+        and [c for c in labels[i] if c in out] == [out[-1]]
         and out[-1] not in labels[1 - i]
     )
 

@@ -26,9 +26,9 @@ def test_compiled_graphs_are_right(first: int) -> None:
     assert counts["numbers"] > 1000 and counts["no bound"] < 0.1 * counts["numbers"], counts
 
 
-@pytest.mark.parametrize("seed", [315, 973, 1709])
+@pytest.mark.parametrize("seed", [315, 322, 973, 1709])
 def test_graphs_that_once_failed(seed: int) -> None:
-    """315: a cheap value that waits for a sum over a named dim.
+    """315: a cheap value that waits for a sum over a named dim. 322: a weight summed to a scalar, as if it had gates.
 
     973: infinite cotangents of one value written twice. 1709: a recomputed mask as operand of a contraction.
     """
@@ -36,8 +36,12 @@ def test_graphs_that_once_failed(seed: int) -> None:
     assert not failed, report(failed, counts)
 
 
+# What passes alone write, and what no random graph draws: tests of their own compare them (tests/ops, tests/lower).
+NOT_DRAWN = ("winograd_input", "winograd_output", "tree_ensemble")
+
+
 def test_every_op_has_an_error_bound() -> None:
-    assert set(OPS) == {*RULES, *DOUBTS, *VIEWS, *LEAVES, *CONTROLS, "is_equal", "gather"}
+    assert set(OPS) == {*RULES, *DOUBTS, *VIEWS, *LEAVES, *CONTROLS, *NOT_DRAWN, "is_equal", "gather"}
 
 
 def wrong_rule(node: Node) -> Node | None:
