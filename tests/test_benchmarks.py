@@ -43,7 +43,7 @@ def test_cost_is_what_the_network_does(bench: Any) -> None:
 
 def test_cost_of_a_recurrence_is_that_of_all_steps(bench: Any) -> None:
     workloads, limits = bench("workloads"), bench("limits")
-    found = limits.cost(workloads.declare("w8_lstm_b1"), {})
+    found = limits.cost(workloads.declare("w8_lstm_b1"), {"batch": 1})
     assert found.flops == 50 * 2 * 512 * (64 + 128)
     assert found.traffic == found.weights + 49 * 4 * (512 * 128 + 512)
 

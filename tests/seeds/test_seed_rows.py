@@ -518,13 +518,13 @@ def test_row_38_picture_at_an_interrupt(compiled: Modules, site: Path, tmp_path:
     program = """if True:
         import runpy, sys
         from mnist import nn
-        step, calls = nn.train_step, []
+        fit, calls = nn.fit, []
         def interrupted(*args, **options):
             calls.append(1)
-            if len(calls) == 120:
+            if len(calls) == 3:
                 raise KeyboardInterrupt
-            return step(*args, **options)
-        nn.train_step = interrupted
+            return fit(*args, **options)
+        nn.fit = interrupted
         sys.argv = sys.argv[1:]
         runpy.run_path(sys.argv[0], run_name="__main__")
     """

@@ -26,7 +26,8 @@ MODEL_KEY = "key 'model' in [tool.mlaot.models.nn] of pyproject.toml"
 SETTINGS = {
     "unknown key": (
         PYPROJECT + 'weights = "w.safetensors"\n',
-        "unknown key 'weights' in [tool.mlaot.models.nn] of pyproject.toml; the keys are model, module",
+        "unknown key 'weights' in [tool.mlaot.models.nn] of pyproject.toml;"
+        " the keys are model, module, deterministic, winograd",
     ),
     "slip": (
         PYPROJECT.replace("\nmodel =", "\nmodell ="),
