@@ -53,18 +53,11 @@ def order() -> Any:
     return np.array(places)
 
 
-def epoch(module: Any, images: Bytes, labels: Any, places: Any, batch: int, lr: float) -> tuple[float, float]:
-    """CPU seconds and mean loss of one epoch; the rows of each batch are gathered inside the timing."""
-    step, total = module.train_step, 0.0
+def epoch(model: Any, images: Bytes, labels: Any, batch: int, lr: float) -> float:
+    """CPU seconds of one epoch: shuffled, as the yardstick's batches are, or in order, as its single images."""
     started = time.process_time()
-    if batch == 1:
-        for i in range(len(places)):
-            total += step(images[i], labels[i], lr)
-    else:
-        for i in range(0, len(places), batch):
-            chosen = places[i : i + batch]
-            total += step(images[chosen], labels[chosen], lr)
-    return time.process_time() - started, total * batch / len(places)
+    model.fit(images, labels, lr, batch=batch, shuffle=batch > 1)
+    return time.process_time() - started
 
 
 def yardstick(program: Path, *arguments: str) -> float:
@@ -108,24 +101,23 @@ def main() -> None:
     options = parser.parse_args()
     images, labels, test_images, test_labels = mnist(options.data)
     labels, places = labels.astype(np.int64), order()
-    one_label = labels.tolist()
     one_core()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         commands = compile_yardsticks(options.yardstick, folder, options.data) if options.yardstick else {}
         for dtype, real in (("float64", "double"), ("float32", "float")):
             module = load(build(declared(dtype), "nn", folder / dtype))
-            first = [module.Model().loss(images[i], one_label[i]) for i in places[:3]]
+            model = module.Model()
+            first = [model.loss(images[i], int(labels[i])) for i in places[:3]]
             out(f"{dtype}: loss of the first three images {', '.join(f'{v:.10f}' for v in first)}")
+            mean = model.fit(images[places], labels[places], 0.1, batch=20, shuffle=False)
+            right = np.asarray(model.forward(test_images)).argmax(1) == test_labels
+            out(f"  mean loss of the epoch {mean:.6f}, test accuracy {right.mean():.4f}")
             times: dict[str, list[float]] = {}
-            for round_ in range(options.rounds):
-                model = module.Model()
-                seconds, mean = epoch(model, images, labels, places, 20, 0.1)
-                times.setdefault("batch 20", []).append(seconds)
-                if round_ == 0:
-                    right = np.asarray(model.forward(test_images)).argmax(1) == test_labels
-                    out(f"  mean loss of the epoch {mean:.6f}, test accuracy {right.mean():.4f}")
-                times.setdefault("batch 1", []).append(epoch(module.Model(), images, one_label, places, 1, 0.01)[0])
+            for _ in range(options.rounds):
+                for batch, lr in ((20, 0.1), (1, 0.01)):
+                    seconds = epoch(module.Model(), images, labels, batch, lr)
+                    times.setdefault(f"batch {batch}", []).append(seconds)
                 for key, ours in (("batch", "batch 20"), ("vec", "batch 1")):
                     if commands:
                         command = commands[f"{key}_{real}"]

@@ -44,6 +44,7 @@ class Module:
         return any(graph.writes for graph in self.graphs.values())
 
 
+FIT_BEGIN, FIT_NEXT = "fit_begin", "fit_next"  # entries by which fit() takes one example after the other
 OPTIMIZER = "optimizer."  # how the names of an optimizer's slots start
 
 

@@ -5,14 +5,19 @@
 The examples lie along the first axis ``batch``. A model without such an axis has them along the only named one that an
 input begins with, or along the fixed one that all its inputs begin with: a batch is exactly so large then. Inputs that
 begin otherwise go into every step as they are.
+
+One example after the other goes by the entry ``fit_next``, where there is one: each step also starts the next.
 """
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
+from math import prod
 
 from mlaot.errors import MlaotError
+from mlaot.ir.module import FIT_BEGIN, FIT_NEXT
+from mlaot.ir.types import DTYPES
 from mlaot.lower.extents import shown
 from mlaot.lower.program import Entry, Module, Port
 
@@ -26,13 +31,16 @@ OPTIONS = ("batch", "epochs", "shuffle", "seed", "callback")
 class Fit:
     """The entry ``fit`` of a module, the extent of ``train_step`` that a batch has, and the dim ``examples``.
 
-    Where no batches can be formed, ``refusal`` says why.
+    Where no batches can be formed, ``refusal`` says why. ``ahead``: the bytes of each value that a step computes for
+    the next one; ``begins``: the inputs of ``train_step`` that ``fit_begin`` reads, and ``fit_next`` of the next one.
     """
 
     entry: Entry
     rows: int | str
     examples: str
     refusal: str = ""
+    ahead: tuple[int, ...] = ()
+    begins: tuple[int, ...] = ()
 
     @property
     def batch(self) -> int:
@@ -60,7 +68,15 @@ def make_fit(module: Module) -> Fit | None:
     rows, refusal = rows_of(step)
     inputs = tuple(with_examples(port, rows, examples) for port in step.inputs)
     # The bounds of a step are checked once the size of a batch is known.
-    return Fit(replace(step, name="fit", inputs=inputs, extents=()), rows, examples, refusal)
+    fit = Fit(replace(step, name="fit", inputs=inputs, extents=()), rows, examples, refusal)
+    begin, following = (next((e for e in module.entries if e.name == name), None) for name in (FIT_BEGIN, FIT_NEXT))
+    if begin is None or following is None:
+        return fit
+    places = {port.name: i for i, port in enumerate(step.inputs)}
+    same = [port.name for port in following.inputs[: len(places)]] == list(places)
+    assert same, "bug in mlaot: fit_next reads other inputs"
+    ahead = tuple(prod(map(int, port.shape)) * DTYPES[port.dtype].itemsize for port in begin.outputs)
+    return replace(fit, ahead=ahead, begins=tuple(places[port.name] for port in begin.inputs))
 
 
 def rows_of(step: Entry) -> tuple[int | str, str]:

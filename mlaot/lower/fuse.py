@@ -96,13 +96,18 @@ def fuse(graph: Graph) -> tuple[list[Group], dict[Node, Group]]:
     """The groups of ``graph``, so that each reads only what earlier ones compute, and the group others read a node
     from.
 
-    What goes into a slot joins a group that computes nothing else for others, and closes it: a slot can then be written
-    after its last reader, and no gradient is written while outputs are computed. Cheap nodes are in every row group of
+    What goes into a slot joins a group that computes nothing else for others, and closes it but for outputs that are
+    made of it: a slot can then be written after its last reader, and no gradient is written while other outputs are
+    computed. Cheap nodes are in every row group of
     their shape that reads them, and in one of their own where something else does.
     """
     written = {root_of(node) for node in graph.writes.values()}
     outputs = {root_of(node) for node in graph.outputs.values()}
     used = users(graph.nodes())
+    final = {n for n in outputs if not used[n]}  # what nothing but outputs is made of
+    for node in reversed(graph.nodes()):
+        if used[node] and node not in written and all(u in final for u in used[node]):
+            final.add(node)
     home: dict[Node, Group] = {}
     groups: list[Group] = []
     order: dict[Group, int] = {}
@@ -149,7 +154,7 @@ def fuse(graph: Graph) -> tuple[list[Group], dict[Node, Group]]:
         if group is not None and (node in written or group.closed):
             own = group.members | {node}
             others = {u for n in group.nodes if n not in written for u in used[n]}
-            if node not in written or others - own or group.members & outputs:
+            if node not in final and (node not in written or others - own or group.members & outputs):
                 group = None
         return group or _new_group(node, home, again, gates_of(node, used, outputs | written))
 

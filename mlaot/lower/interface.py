@@ -16,7 +16,7 @@ from mlaot.errors import MlaotError
 from mlaot.ir.types import DTYPES
 from mlaot.lower.extents import Extents, shown
 from mlaot.lower.fit import Fit, make_fit
-from mlaot.lower.methods import KINDS, c_text, is_scalar, methods, model_doc, render_stub, type_text
+from mlaot.lower.methods import HIDDEN, KINDS, c_text, is_scalar, methods, model_doc, render_stub, type_text
 from mlaot.lower.program import Entry, Module, Port, Slot
 from mlaot.render import render, template_text
 
@@ -396,7 +396,7 @@ def describe(module: Module) -> dict[str, object]:
             "outputs": {port.name: type_text(port.dtype, port.shape) for port in entry.outputs},
         }
         for entry in module.entries
-        if entry.name != "accumulate"
+        if entry.name not in HIDDEN
     }
     for key, kind in (("parameters", "parameter"), ("buffers", "buffer"), ("optimizer_state", "optimizer")):
         info[key] = {slot.name: type_text(slot.dtype, slot.shape) for slot in of_kind(module, kind)}

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from mlaot.ir.module import FIT_BEGIN, FIT_NEXT
 from mlaot.ir.types import DTYPES
 from mlaot.lower.extents import shown
 from mlaot.lower.fit import Fit
 from mlaot.lower.program import Entry, Module, Port, Shape
 from mlaot.render import render
 
+HIDDEN = ("accumulate", FIT_BEGIN, FIT_NEXT)  # entries that other functions run
 # Entries that every trained model has; the others are the user's own.
 OWN = ("forward", "loss", "train_step", "accumulate", "update")
 
@@ -44,7 +46,7 @@ FAST = {
 def methods(module: Module, fit: Fit | None, scalars: bool) -> list[Method]:
     """The functions of the module, which are also the methods of Model; ``scalars``: of a model of scalars."""
     verbs = any(entry.name == "accumulate" for entry in module.entries)
-    found = [entry_method(entry, verbs) for entry in module.entries if entry.name != "accumulate"]
+    found = [entry_method(entry, verbs) for entry in module.entries if entry.name not in HIDDEN]
     if fit is not None:
         found.append(fit_method(fit))
     for entry in module.entries:

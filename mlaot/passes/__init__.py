@@ -11,7 +11,7 @@ import numpy as np
 
 from mlaot.frontend.declaration import PARAMETERS, Traced
 from mlaot.ir import Graph, dim, verify
-from mlaot.ir.module import Module
+from mlaot.ir.module import FIT_NEXT, Module
 from mlaot.passes import (
     barriers,
     blocked,
@@ -28,6 +28,7 @@ from mlaot.passes import (
     gates,
     hoist,
     legalize,
+    lookahead,
     masked_rows,
     pooling,
     prune,
@@ -79,13 +80,17 @@ def split_scalars(module: Module, traced: Traced) -> None:
 
 
 def add_batch(module: Module, traced: Traced) -> None:
-    """The dimension ``batch`` for a model declared on one example; some train in tiles, a model of their own."""
+    """The dimension ``batch`` for a model declared on one example.
+
+    Training in tiles, or on one example after the other, has a model of its own.
+    """
     if traced.per_example:
         training = module.graphs.get("training", module.graphs["model"])
         tiled = module.trains and example_tiles.fits(training)
         tiles = {"tile": batch(training, example_tiles.TILE, module.slots)} if tiled else {}
+        ones = {FIT_NEXT: training} if module.trains and lookahead.fits(training) else {}
         batched = {name: batch(graph, dim("batch"), module.slots) for name, graph in module.graphs.items()}
-        module.graphs = batched | tiles
+        module.graphs = batched | tiles | ones
 
 
 def freeze_weights(module: Module, traced: Traced) -> None:
@@ -113,6 +118,11 @@ def forget_weights(module: Module, traced: Traced) -> None:
 def split_gates(module: Module, traced: Traced) -> None:
     """Products with weights that give several gates, by gate."""
     gates.gates(module)
+
+
+def look_ahead(module: Module, traced: Traced) -> None:
+    """Steps on one example that start the next one."""
+    lookahead.lookahead(module)
 
 
 def widen_ports(module: Module, traced: Traced) -> None:
@@ -160,6 +170,7 @@ PIPELINE: tuple[Stage, ...] = (
     convolve_tiles,
     split_gates,
     forget_weights,
+    look_ahead,
     widen_ports,
     each(widen.widen),
     each(pooling.pooling),

@@ -23,7 +23,7 @@ from mlaot.errors import MlaotError
 from mlaot.frontend.declaration import Optimizer
 from mlaot.frontend.updating import update_traced
 from mlaot.ir import Graph, Node, Type, topological
-from mlaot.ir.module import OPTIMIZER, Module, gradient_of
+from mlaot.ir.module import FIT_NEXT, OPTIMIZER, Module, gradient_of
 from mlaot.ir.types import BY_NUMPY
 from mlaot.ops import elementwise as ew
 from mlaot.ops import reduction as red
@@ -41,7 +41,7 @@ def entries(module: Module, arguments: Iterable[str] = (), optimizer: Optimizer 
     """
     model = module.graphs.pop("model")
     training = module.graphs.pop("training", model)
-    tile = module.graphs.pop("tile", None)
+    tile, one = module.graphs.pop("tile", None), module.graphs.pop(FIT_NEXT, None)
     others = dict(module.graphs)
     module.graphs.clear()
     outputs = _results(model)
@@ -56,6 +56,8 @@ def entries(module: Module, arguments: Iterable[str] = (), optimizer: Optimizer 
         module.graphs["train_step"] = _train_step(module, training, tile, optimizer)
         module.graphs["accumulate"] = _accumulate(module, training)
         module.graphs["update"] = _update(module, training, optimizer)
+        if one is not None:
+            module.graphs[FIT_NEXT] = _train_step(module, one, None, optimizer, FIT_NEXT)
     module.graphs |= others
 
 
@@ -119,11 +121,13 @@ def _differentiated(module: Module, model: Graph, name: str) -> tuple[Graph, dic
     return graph, copies, mean, dict(zip(module.parameters, differentiate(mean, wanted), strict=True))
 
 
-def _train_step(module: Module, model: Graph, tile: Graph | None, optimizer: Optimizer | None) -> Graph:
+def _train_step(
+    module: Module, model: Graph, tile: Graph | None, optimizer: Optimizer | None, name: str = "train_step"
+) -> Graph:
     if tile is None:
-        graph, _, mean, gradients = _differentiated(module, model, "train_step")
+        graph, _, mean, gradients = _differentiated(module, model, name)
     else:
-        graph, _ = copy_into(model, (), "train_step", keep=[key for key in model.inputs if key not in module.state])
+        graph, _ = copy_into(model, (), name, keep=[key for key in model.inputs if key not in module.state])
         mean, gradients = example_tiles.gradients(module, tile, graph.inputs)
     if optimizer is None:
         for name, gradient in gradients.items():
