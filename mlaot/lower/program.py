@@ -185,7 +185,10 @@ class Stage:
 
 @dataclass(frozen=True)
 class Rows:
-    """Elementwise work and reductions along rows: ``loops`` over rows (variable, extent), then stages over columns."""
+    """Elementwise work and reductions along rows: ``loops`` over rows (variable, extent), then stages over columns.
+
+    ``turned``: vectors of columns are read from so many rows in turn, whose elements lie side by side in memory.
+    """
 
     dtype: str
     params: tuple[Param, ...]
@@ -196,6 +199,7 @@ class Rows:
     stages: tuple[Stage, ...]
     done: tuple[str, ...]
     doc: tuple[str, ...]
+    turned: int = 0
     template: str = "rows"
 
 

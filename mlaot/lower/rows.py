@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from mlaot.ir import DTYPES, Node
 from mlaot.lower.emit import C_TYPES, Emitter
 from mlaot.lower.fuse import Group, full_shape
-from mlaot.lower.layout import NOMINAL, Access, atom, padded
+from mlaot.lower.layout import ALIGNMENT, NOMINAL, Access, atom, padded
 from mlaot.lower.program import Buffer, Rows, Stage, Total
 from mlaot.ops import elementwise as ew
 from mlaot.ops import reduction as red
@@ -75,7 +75,7 @@ class _RowsBuilder:
         self.rank = len(self.full)
         order = self._axis_order(stores)
         self.axis = order[-1] if group.columns is not None else None
-        row_axes = [a for a in order if a != self.axis]
+        self.row_axes = row_axes = [a for a in order if a != self.axis]
         self.at = [""] * self.rank
         for i, a in enumerate(row_axes):
             self.at[a] = f"i{i}" if len(row_axes) > 1 else "i"
@@ -117,8 +117,22 @@ class _RowsBuilder:
     def _kernel(self, row: tuple[str, ...], stages: tuple[Stage, ...], done: tuple[str, ...]) -> Rows:
         columns = atom(self.full[self.axis]) if self.axis is not None and stages else None
         doc = self.emit.doc()
-        once = tuple(self.emit.once)
-        return Rows(self.group.dtype, self.emit.params, self.loops, columns, once, (*self.row, *row), stages, done, doc)
+        once, before = tuple(self.emit.once), (*self.row, *row)
+        unit = ALIGNMENT // DTYPES[self.group.dtype].itemsize
+        is_plain = not done and [s.totals for s in stages] == [()]
+        turned = unit if is_plain and self._reads_along_rows(unit) else 0
+        return Rows(self.group.dtype, self.emit.params, self.loops, columns, once, before, stages, done, doc, turned)
+
+    def _reads_along_rows(self, unit: int) -> bool:
+        """Whether elements that lie side by side belong to neighbouring rows: the lines of a vector serve those too."""
+        if self.axis is None or not self.row_axes:
+            return False
+        sizes = [self.full[a] for a in (self.axis, self.row_axes[-1])]
+        if any(isinstance(size, int) and size <= unit for size in sizes):
+            return False
+        outside = [a.find() for n in self.group.nodes for a in n.args if base_of(a) not in self.emit.inside]
+        strides = [self.emit.access(a).strides for a in outside if not is_free(base_of(a)) and a.type.rank == self.rank]
+        return any(s[self.row_axes[-1]] == 1 and s[self.axis] not in (0, 1) for s in strides)
 
     def _has_columns(self, s: int) -> bool:
         return any(self._column_stage(n) == s for n in self.group.nodes)

@@ -19,6 +19,7 @@ from mlaot.lower.layout import NOMINAL
 from mlaot.lower.program import Axis, Contraction, Operand
 
 LIGHT = 16 * 1024  # multiply-adds of a contraction for which short code is worth more than the last of its speed
+LOADED, STREAMED = 1.0, 0.25  # cycles of loads, and of those from far away, that are not hidden behind arithmetic
 LATENCY = 4  # cycles of a multiply-add
 UNROLLED = 25  # steps of a sum that are written out: the taps of a window
 NEAREST, NEXT = 40 * 1024, 768 * 1024  # bytes that stay in the first cache, and in the second
@@ -139,8 +140,11 @@ def _column_counts(kernel: Contraction, sizes: dict[str, int], fixed: set[str], 
     vectors = 1
     if lanes in fixed:
         vectors = -(-sizes[lanes] // lanes_of(kernel.dtype, isa))
+        panels = next((o.panels for o in kernel.operands if o.panels), None)
+        whole = panels.width // lanes_of(kernel.dtype, isa) if panels and sizes[lanes] >= panels.width else 0
         for n in range(1, max(min(vectors, 6), 1) + 1):
-            yield {lanes: n}
+            if whole % n == 0:  # blocks of columns divide a panel
+                yield {lanes: n}
     else:
         yield {lanes: 1} if lanes in sizes else {}
     if names and vectors <= 4 and (lanes in fixed or lanes not in sizes):
@@ -219,7 +223,7 @@ def _tile(kernel: Contraction, plan: Schedule, m: int, n: int, steps: float, alo
     else:
         streams = _streams(kernel, plan, m, n, steps, isa)
     busy = max(m * n / rate, loads, streams, LATENCY / plan.sets if m * n * plan.sets < 2 * LATENCY else 0)
-    busy += streams * 3 / 4 + loads / 2
+    busy += streams * STREAMED + loads * LOADED
     around = (4 if along_sum else 1.5) * m * n + 10
     return steps * (busy + 0.7 / (plan.sets if not plan.unrolled else UNROLLED)) + around
 
@@ -234,13 +238,12 @@ def _streams(kernel: Contraction, plan: Schedule, m: int, n: int, steps: float, 
     rows = prod(nominal(axis.size) for axis in kernel.out if axis.name in names)
     total = 0.0
     for operand, count, is_outer in zip(kernel.operands, (m, n), (not plan.rows_inside, plan.rows_inside), strict=True):
-        if not operand.vector:
-            count = -(-count // (isa.bytes // itemsize))  # of consecutive steps, one line serves several
+        lines = count * isa.bytes / 64 if operand.vector else count * itemsize / 64  # several steps share the latter
         whole = prod(nominal(axis.size) for axis in (*kernel.out, *kernel.summed) if _moves(operand, axis)) * itemsize
         block = count * steps * isa.bytes
         if whole > NEAREST and not (is_outer and block <= NEAREST and not (operand.panels and m == rows)):
             far = whole > NEXT and not is_outer
-            total += count * LINE[NEXT if far else NEAREST] * isa.bytes / 64
+            total += lines * LINE[NEXT if far else NEAREST]
     return total
 
 

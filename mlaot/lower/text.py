@@ -224,5 +224,5 @@ def others(text: str, stem: str) -> list[str]:
     """Further functions that kernels and entries call."""
     data = {"ratios": WICHURA, "series": LOG_SERIES, "sqrt_half": SQRT_HALF, "ln2": LN2, "stem": stem}
     names = {"threefry": "threefry(", "normal_quantile": "normal_quantile("}
-    names |= {"share": "static void task", "first_from": "first_from("}
+    names |= {"share": "static void task", "first_from": "least("}
     return [render(f"kernels/{name}.h.j2", **data) for name, call in names.items() if call in text]

@@ -37,6 +37,7 @@ from mlaot.passes import (
     reshapes,
     simplify,
     split_parameters,
+    transposed,
     widen,
     winograd,
 )
@@ -160,6 +161,7 @@ PIPELINE: tuple[Stage, ...] = (
     each(concat_products.concat_products),
     each(reshapes.reshapes),
     each(contract.contract),
+    each(transposed.transposed),
     each(masked_rows.masked_rows),
     freeze_weights,
     choose_layout,

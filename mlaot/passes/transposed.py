@@ -1,0 +1,73 @@
+"""Operands of products that lie along the sum, stored the other way round where many rows read them. Bit-exact.
+
+    q : f32[256,64], k : f32[256,64]                     v1 = transpose(k, perm=(1, 0)) : f32[64,256]
+                                                  =>     v2 = copy(v1) : f32[64,256]
+    v1 = contract(q, k, spec=ac,bc->ab)                  v3 = contract(q, v2, spec=ac,cb->ab)
+
+The columns of the result then run along the lanes, as those of a product with weights do, and no lanes are added up at
+the end of each sum. Weights need none of this: they are packed at build.
+"""
+
+from __future__ import annotations
+
+from mlaot.ir import Dim, Graph, Node
+from mlaot.ops import elementwise as ew
+from mlaot.ops import reduction as red
+from mlaot.ops import structure as st
+from mlaot.ops.kinds import VECTORS, base_of, is_free, is_stored
+from mlaot.passes.rewrite import rewrite
+
+LEAST = 16  # of the rows, the columns and the steps of a sum
+
+
+def transposed(graph: Graph) -> None:
+    """Store such operands once more."""
+    rewrite(graph, {red.contract: (columns_last,)})
+
+
+def columns_last(node: Node) -> Node | None:
+    """contract(a, b, spec=ac,bc->ab) => contract(a, copy(transpose(b)), spec=ac,cb->ab)"""
+    *labels, out = red.parse_spec(node.attrs["spec"])
+    for i in (0, 1):
+        x, other = node.arg(i), node.arg(1 - i)
+        along, names = adjacent(x), labels[i]
+        computed = not is_stored(base_of(x)) and not is_free(x) and x.type.dtype.name in VECTORS
+        if not computed or along is None or not out or out[-1] not in names or out[-1] in labels[1 - i]:
+            continue
+        rows = [d for c, d in zip(labels[1 - i], other.type.shape, strict=True) if c not in names]
+        extents = dict(zip(names, x.type.shape, strict=True))
+        step = names[along]
+        if step in out or not all(_is_many(d) for d in ([extents[out[-1]]], [extents[step]], rows)):
+            continue
+        order = [*[c for c in names if c not in (step, out[-1])], step, out[-1]]
+        stored = ew.copy(st.transpose(x, perm=tuple(names.index(c) for c in order)))
+        labels[i] = "".join(order)
+        operands = (other, stored) if i else (stored, other)
+        return red.contract(*operands, spec=f"{labels[0]},{labels[1]}->{out}")
+    return None
+
+
+def _is_many(extents: list[Dim]) -> bool:
+    """Whether the product of extents is large enough; a named one counts as one."""
+    count = 1
+    for d in extents:
+        count *= d if isinstance(d, int) else 1
+    return count >= LEAST
+
+
+def adjacent(node: Node) -> int | None:
+    """The axis along which a value's elements lie side by side, where that is plain to see."""
+    node = node.find()
+    if node.op not in (st.transpose, st.slice_, st.reshape, st.broadcast):
+        return node.type.rank - 1
+    inner = adjacent(node.arg(0))
+    if inner is None or inner < 0:
+        return None
+    if node.op is st.transpose:
+        return int(node.attrs["perm"].index(inner))
+    if node.op is st.broadcast:
+        return int(node.attrs["axes"][inner])
+    if node.op is st.slice_:
+        return inner if node.attrs["step"][inner] == 1 else None
+    last = node.type.rank - 1
+    return last if inner == node.arg(0).type.rank - 1 and node.type.shape[last] != 1 else None
