@@ -9,6 +9,7 @@ import gc
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from mlaot.lower.isa import ISAS
 from mlaot.lower.lower import lower
 from mlaot.lower.program import Program
 from mlaot.lower.text import kernels_file
-from mlaot.settings import Settings, load_model
+from mlaot.settings import Settings, Tuned, load_model, read_tuned
 
 Files = dict[str, str | bytes]
 
@@ -30,20 +31,26 @@ Files = dict[str, str | bytes]
 def generate(settings: Settings, project: Path, out: Path) -> None:
     """Write the C, the stubs and the CMake of every model of ``settings`` below ``out``."""
     files: Files = {}
+    for program in compile_models(settings, read_tuned(project)):
+        files |= {f"{program.module.name}/{name}": content for name, content in program_files(program).items()}
+    files |= cmake_files(settings)
+    write(files, out)
+
+
+def compile_models(settings: Settings, tuned: Tuned | None = None) -> Iterator[Program]:
+    """The program of every model of ``settings``; ``tuned`` are schedules that ``mlaot tune`` found."""
     for model in settings.models:
         declared = load_model(settings, model)
         with located(declared):
-            program = compile_model(
+            yield compile_model(
                 declared,
                 model.module,
                 settings.isa,
                 deterministic=model.deterministic,
                 winograd=model.winograd,
                 threads=settings.threads,
+                tuned=tuned,
             )
-            files |= {f"{model.module}/{name}": content for name, content in program_files(program).items()}
-    files |= cmake_files(settings)
-    write(files, out)
 
 
 def compile_model(
@@ -54,16 +61,18 @@ def compile_model(
     deterministic: bool = False,
     winograd: str = "F2",
     threads: int = 1,
+    tuned: Tuned | None = None,
 ) -> Program:
     """A declared model to its program.
 
     ``deterministic``: one that gives the same bits on all of ``isas``; ``winograd`` and ``threads`` are the settings of
-    these names.
+    these names; ``tuned`` are schedules that ``mlaot tune`` found.
     """
     with no_collection():
         traced = trace(model)
         graphs = passes.run(module, traced, winograd=winograd)
-        return lower(graphs, isas, deterministic=deterministic, threads=threads)
+        program = lower(graphs, isas, deterministic=deterministic, threads=threads)
+        return replace(program, module=replace(program.module, tuned=tuned or {}))
 
 
 @contextmanager

@@ -18,10 +18,11 @@ from __future__ import annotations
 
 import difflib
 import importlib
+import json
 import keyword
 import re
 import tomllib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,7 @@ from mlaot.errors import MlaotError
 ISAS = ("base", "v3", "v4")
 WINOGRAD = ("F2", "F4", "off")
 FILE = "pyproject.toml"
+TUNED = "mlaot-tuned.json"  # what `mlaot tune` writes beside it
 MODEL = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*")
 MODULE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+", re.ASCII)  # ASCII: the last part names C functions
 
@@ -90,6 +92,28 @@ class Settings:
 def is_package(folder: Path) -> bool:
     """A folder with Python code somewhere in it; one with data only is not a package."""
     return folder.is_dir() and any(folder.rglob("*.py"))
+
+
+Tuned = Mapping[str, Mapping[str, str]]  # by instruction set and contraction: the schedule that was the fastest
+
+
+def read_tuned(project: Path) -> Tuned:
+    """The schedules beside the project's pyproject.toml, if there are any."""
+    try:
+        found = json.loads((project / TUNED).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
+    except ValueError as error:
+        raise MlaotError(f"{TUNED} is not valid JSON: {error}; make it anew with mlaot tune, or delete it") from None
+    parts = list(found.values()) if isinstance(found, dict) else [None]
+    if not all(isinstance(part, dict) and all(isinstance(v, str) for v in part.values()) for part in parts):
+        raise MlaotError(f"{TUNED} holds no schedules by instruction set; make it anew with mlaot tune, or delete it")
+    return {str(isa): dict(part) for isa, part in found.items()}
+
+
+def write_tuned(project: Path, tuned: Tuned) -> None:
+    """Store schedules beside the project's pyproject.toml."""
+    (project / TUNED).write_text(json.dumps(tuned, indent=1, sort_keys=True) + "\n", encoding="utf-8")
 
 
 def load_settings(project: Path) -> Settings:

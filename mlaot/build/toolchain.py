@@ -18,7 +18,7 @@ from pathlib import Path
 
 from mlaot.build.cmake import COMMON_FLAGS, contraction
 from mlaot.errors import MlaotError
-from mlaot.lower.isa import ISAS
+from mlaot.lower.isa import ISAS, Isa
 
 TRIAL = "#include <stddef.h>\n#include <string.h>\nsize_t mlaot_trial(const char *s) { return strlen(s); }\n"
 
@@ -87,6 +87,20 @@ def compile_module(
             made = list(pool.map(compile_unit, units))
         library.parent.mkdir(parents=True, exist_ok=True)
         run([*command, *user, "-shared", *made, *flags(environ, "LDFLAGS"), *link, "-o", str(library)], environ)
+
+
+def compile_kernels(source: Path, isa: Isa, library: Path, command: list[str]) -> None:
+    """Compile one file of kernels for one instruction set into ``library``, with the flags that it would have there."""
+    options = [
+        *flags(os.environ, "CFLAGS"),
+        "-DNDEBUG",
+        "-fPIC",
+        "-shared",
+        *COMMON_FLAGS,
+        contraction(False),
+        *isa.flags,
+    ]
+    run([*command, *options, "-w", str(source), "-o", str(library)], os.environ)
 
 
 def is_x86_64(command: list[str]) -> bool:

@@ -11,7 +11,8 @@ WIDEST = 64  # bytes of a vector
 class Isa:
     """``bytes`` of a vector register, how many ``registers`` there are, and the compiler ``flags`` that allow them.
 
-    ``deterministic``: results must not depend on which instruction set it is.
+    ``deterministic``: results must not depend on which instruction set it is. ``tuned``: schedules that were measured
+    to be the fastest, by the contraction they are of, both as ``schedule.py`` writes them.
     """
 
     name: str
@@ -19,6 +20,7 @@ class Isa:
     registers: int
     flags: tuple[str, ...] = ()
     deterministic: bool = False
+    tuned: tuple[tuple[str, str], ...] = ()
 
     @property
     def parts(self) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from mlaot.ir.dims import Dim, substitute
@@ -67,7 +67,8 @@ class Module:
     """Everything the extension module's template needs.
 
     ``initial`` is the start of the state; what lies behind it starts as zeros. ``deterministic``: all ``isas`` give the
-    same bits. ``threads``: how many a call may use unless told otherwise; 0: as many as there are CPUs.
+    same bits. ``threads``: how many a call may use unless told otherwise; 0: as many as there are CPUs. ``tuned``: by
+    instruction set and contraction, the schedule that was measured to be the fastest.
     """
 
     name: str
@@ -81,6 +82,7 @@ class Module:
     info: dict[str, object] = field(default_factory=dict)
     deterministic: bool = False
     threads: int = 1
+    tuned: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

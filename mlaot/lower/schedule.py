@@ -39,6 +39,11 @@ class Schedule:
     unrolled: int = 0
     rows_inside: bool = False
 
+    def __str__(self) -> str:
+        words = [f"{name}={count}" for name, count in self.counts.items() if count > 1]
+        words += [f"sets={self.sets}"] * (self.sets > 1) + [f"unrolled={self.unrolled}"] * (self.unrolled > 0)
+        return " ".join([*(words or ["single"]), *["rows-inside"] * self.rows_inside])
+
 
 def lanes_of(dtype: str, isa: Isa) -> int:
     """Elements of a vector."""
@@ -96,8 +101,27 @@ def cost(kernel: Contraction, isa: Isa) -> float:
 
 @lru_cache(512)
 def schedule(kernel: Contraction, isa: Isa) -> Schedule:
-    """The best schedule."""
-    return min(_candidates(kernel, isa), key=lambda s: _cycles(kernel, s, isa))
+    """The schedule that was measured to be the best, else the one that is estimated to be."""
+    candidates = ranked(kernel, isa)
+    known = dict(isa.tuned).get(description(kernel)) if isa.tuned else None
+    return next((s for s in candidates if str(s) == known), candidates[0])
+
+
+def ranked(kernel: Contraction, isa: Isa) -> list[Schedule]:
+    """All schedules, the one that is estimated to be the best first."""
+    return sorted(_candidates(kernel, isa), key=lambda s: _cycles(kernel, s, isa))
+
+
+def description(kernel: Contraction) -> str:
+    """The loops and operands of a contraction: ``f32 i=64 j=512 : k=784 | i:784 k:1 | lanes k:64 j:1``."""
+    axes = (" ".join(f"{axis.name}={axis.size}" for axis in part) for part in (kernel.out, kernel.summed))
+    return " | ".join([f"{kernel.dtype} {' : '.join(axes)}", *map(_described, kernel.operands)])
+
+
+def _described(operand: Operand) -> str:
+    strides = [f"{name}:{stride}" for name, stride in operand.strides]
+    panels = [f"panels of {operand.panels.width}"] if operand.panels else []
+    return " ".join([*["lanes"] * operand.vector, *strides, *panels])
 
 
 def one_by_one(kernel: Contraction, plan: Schedule, isa: Isa) -> tuple[str, Schedule] | None:

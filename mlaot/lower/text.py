@@ -8,9 +8,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from mlaot.ir import DTYPES, Dim
+from mlaot.ir.dims import names
 from mlaot.lower.emit import C_TYPES
 from mlaot.lower.integers import integer_helpers
 from mlaot.lower.isa import Isa
+from mlaot.lower.layout import NOMINAL
 from mlaot.lower.parallel import Split, part_of, split
 from mlaot.lower.program import (
     Branch,
@@ -27,6 +29,7 @@ from mlaot.lower.program import (
     Step,
     Trees,
 )
+from mlaot.lower.schedule import description
 from mlaot.lower.stages import stages
 from mlaot.lower.tiles import body
 from mlaot.lower.trees import tree_text
@@ -43,7 +46,8 @@ WORD = re.compile(r"\b[A-Za-z_]\w*\b")
 
 def kernels_file(program: Program, stem: str, isa: Isa) -> str:
     """The C file of ``program`` for ``isa``."""
-    isa = replace(isa, deterministic=program.module.deterministic)
+    tuned = tuple(program.module.tuned.get(isa.name, {}).items())
+    isa = replace(isa, deterministic=program.module.deterministic, tuned=tuned)
     bodies: Bodies = {}
     entries = []
     for procedure in program.procedures:
@@ -130,6 +134,25 @@ def _call(kernel: Kernel, place: _Place, bodies: Bodies) -> str:
     entry = place.procedure.entry
     threads = f"p[{len(entry.inputs) + len(entry.outputs) + 3}]"
     return f"share({threads}, {name}, p, {given}, {shared.extent}, {shared.step}, {shared.work});"
+
+
+def candidates_file(kernel: Contraction, schedules: list[str], isa: Isa) -> str:
+    """A C file whose ``run(i, times, p)`` computes a contraction by the i-th of some schedules, named dims being usual
+    ones; ``p`` holds its parameters.
+    """
+    params = kernel.params
+    sizes: list[Dim] = [axis.size for axis in (*kernel.out, *kernel.summed)]
+    sizes += [size for o in kernel.operands for size in (o.offset, *dict(o.strides).values())]
+    sizes += [size for p in params for size in (*p.buffer.shape, *p.buffer.strides)]
+    dims = sorted({name for size in sizes for name in names(size)})
+    types = [f"{'' if p.written else 'const '}{C_TYPES[p.buffer.dtype]} *restrict {p.name}" for p in params]
+    signature = ", ".join([*types, *[f"ptrdiff_t {name}" for name in dims]])
+    given = [f"({C_TYPES[p.buffer.dtype]} *)p[{i}]" for i, p in enumerate(params)]
+    arguments = ", ".join([*given, *[str(NOMINAL)] * len(dims)])
+    tuned = [replace(isa, tuned=((description(kernel), schedule),)) for schedule in schedules]
+    body = "\n".join(_kernel_text(kernel, f"candidate{i}", signature, t, None) for i, t in enumerate(tuned))
+    preamble = "\n".join(part for part in (helpers(body, isa), integer_helpers(body), *others(body, "")) if part)
+    return render("candidates.c.j2", preamble=preamble, kernels=body, count=len(schedules), arguments=arguments)
 
 
 def _anonymous(text: str, params: Iterable[Param]) -> str:

@@ -1,0 +1,119 @@
+"""Block sizes of contractions by measurement: what ``mlaot tune`` does, on this machine.
+
+A program's contractions are compiled once more, each with the schedules that the cost model finds best, as functions
+that take turns. Where one is clearly faster than the model's choice, its name goes into a file beside pyproject.toml,
+by instruction set and contraction, which later builds read. Without the file, or where a contraction is not in it, the
+model chooses: nothing depends on it, and for other machines it is but a hint.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import statistics
+import tempfile
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from mlaot.build.toolchain import compile_kernels
+from mlaot.ir import DTYPES, Dim
+from mlaot.ir.dims import names, substitute
+from mlaot.lower.isa import BASE, ISAS, Isa
+from mlaot.lower.layout import NOMINAL
+from mlaot.lower.program import Buffer, Contraction, Program
+from mlaot.lower.schedule import description, is_light, ranked
+from mlaot.lower.text import candidates_file
+from mlaot.render import render
+
+CANDIDATES = 8  # schedules that are tried
+GAIN = 0.03  # share of the time that another schedule must save
+ROUNDS, SECONDS = 15, 0.002  # of a measurement
+SLACK = 4096  # bytes behind each buffer
+LEVELS = {"base": 0, "v3": 3, "v4": 4}
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A contraction: its ``description``, ``what`` it computes, its seconds by schedules, the model's choice first."""
+
+    description: str
+    what: str
+    seconds: dict[str, float]
+
+    @property
+    def chosen(self) -> str:
+        """The cost model's choice."""
+        return next(iter(self.seconds))
+
+    @property
+    def best(self) -> str:
+        """The fastest, unless the cost model's choice is nearly as good."""
+        fastest = min(self.seconds, key=self.seconds.__getitem__)
+        return fastest if self.seconds[fastest] < (1 - GAIN) * self.seconds[self.chosen] else self.chosen
+
+    @property
+    def gain(self) -> float:
+        """Seconds of the best as a share of those of the cost model's choice."""
+        return self.seconds[self.best] / self.seconds[self.chosen]
+
+
+def contractions(programs: Iterable[Program]) -> list[Contraction]:
+    """The distinct contractions that are worth it."""
+    kernels = (kernel for program in programs for procedure in program.procedures for kernel in procedure.kernels)
+    return list({description(k): k for k in kernels if isinstance(k, Contraction) and not is_light(k)}.values())
+
+
+def measure(kernel: Contraction, isa: Isa, command: list[str]) -> Measured:
+    """Compile and time the best schedules of a kernel on ``isa``."""
+    schedules = list(dict.fromkeys(map(str, ranked(kernel, isa))))[:CANDIDATES]
+    with tempfile.TemporaryDirectory(prefix="mlaot-") as folder:
+        library = _library(candidates_file(kernel, schedules, isa), isa, Path(folder), command)
+        memory = [_memory(param.buffer) for param in kernel.params]
+        pointers = (ctypes.c_void_p * len(memory))(*[array.ctypes.data for array in memory])
+
+        def run(i: int, times: int) -> float:
+            started = time.perf_counter()
+            library.run(ctypes.c_int(i), ctypes.c_ssize_t(times), pointers)
+            return time.perf_counter() - started
+
+        times = [max(1, int(SECONDS / max(min(run(i, 1), run(i, 1)), 1e-7))) for i in range(len(schedules))]
+        found: list[list[float]] = [[] for _ in schedules]
+        for _ in range(ROUNDS):
+            for i, some in enumerate(found):
+                some.append(run(i, times[i]) / times[i])
+    return Measured(
+        description(kernel), kernel.doc[0], dict(zip(schedules, map(statistics.median, found), strict=True))
+    )
+
+
+def this_machine(isas: Iterable[str], command: list[str]) -> Isa:
+    """The best of ``isas`` that this machine has."""
+    with tempfile.TemporaryDirectory(prefix="mlaot-") as folder:
+        level = _library(
+            render("candidates.c.j2", preamble="", kernels="", count=0), BASE, Path(folder), command
+        ).level()
+    return ISAS[max((name for name in isas if LEVELS[name] <= level), key=LEVELS.__getitem__)]
+
+
+def _library(text: str, isa: Isa, folder: Path, command: list[str]) -> Any:
+    source, library = folder / "candidates.c", folder / "candidates.so"
+    source.write_text(text, encoding="utf-8")
+    compile_kernels(source, isa, library, command)
+    return ctypes.CDLL(str(library))
+
+
+def _memory(buffer: Buffer) -> np.ndarray[Any, Any]:
+    """Numbers where a buffer would be, for dims of a usual size; what is read as an index is 0."""
+    size: Dim = buffer.whole.bytes
+    count = int(substitute(size, dict.fromkeys(names(size), NOMINAL))) + SLACK
+    raw = np.zeros(count + 64, np.uint8)
+    start = -raw.ctypes.data % 64
+    found = raw[start : start + count // 8 * 8]
+    dtype = DTYPES[buffer.dtype]
+    if dtype.kind == "f" and dtype.name in ("f32", "f64"):
+        found.view(dtype.numpy)[...] = np.random.default_rng(0).uniform(-0.1, 0.1, found.nbytes // dtype.itemsize)
+    return found

@@ -1,0 +1,154 @@
+"""``mlaot tune``: every schedule that it tries computes the same, and builds take what it stores."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import mlaot
+from mlaot.cli import main
+from mlaot.errors import MlaotError
+from mlaot.generate import compile_model
+from mlaot.lower.isa import ISAS
+from mlaot.lower.program import Contraction, Program
+from mlaot.lower.schedule import description, ranked, schedule
+from mlaot.settings import TUNED, read_tuned, write_tuned
+from mlaot.tune import CANDIDATES, Measured, contractions
+
+from .compiled import AVAILABLE, Library
+
+PROJECT = """\
+[build-system]
+requires = ["mlaot"]
+build-backend = "mlaot.build"
+
+[project]
+name = "small"
+version = "1.0"
+
+[tool.mlaot.models.nn]
+model = "model:net"
+"""
+MODEL = """\
+import numpy as np
+import mlaot
+
+w = mlaot.Parameter("w", np.random.default_rng(0).normal(size=(130, 70)).astype(np.float32))
+
+
+@mlaot.model
+def net(x: mlaot.f32[96, 130]):
+    return mlaot.relu(x @ w)
+"""
+
+
+def products() -> Program:
+    """A dense layer, a convolution and scores along a sum, of a batch."""
+    rng = np.random.default_rng(0)
+    w = mlaot.Parameter("w", rng.normal(size=(37, 70)).astype(np.float32))
+    k = mlaot.Parameter("k", rng.normal(size=(18, 2, 3, 3)).astype(np.float32))
+
+    def model(x: Any, image: Any) -> Any:
+        return np.tanh(x @ w), mlaot.nn.functional.conv2d(image, k), np.matmul(x, x.T)
+
+    model.__annotations__ = {"x": mlaot.f32[29, 37], "image": mlaot.f32[2, 14, 15]}
+    return compile_model(mlaot.model(model), "m.nn", ("base",))
+
+
+@pytest.mark.parametrize("isa", AVAILABLE)
+def test_all_schedules_compute_the_same(isa: str, tmp_path: Path) -> None:
+    program = products()
+    kernels = contractions([program])
+    assert len(kernels) == 4  # of the layer, the columns that lie apart have one of their own
+    rng = np.random.default_rng(1)
+    given = {"x": rng.normal(size=(5, 29, 37)), "image": rng.normal(size=(5, 2, 14, 15))}
+    inputs = {name: value.astype(np.float32) for name, value in given.items()}
+    first: dict[str, Any] = {}
+    tried = set()
+    for i in range(CANDIDATES):
+        names = {description(k): str(ranked(k, ISAS[isa])[: i + 1][-1]) for k in kernels}
+        tried |= set(names.items())
+        tuned = replace(program, module=replace(program.module, tuned={isa: names}))
+        library = Library({"m": tuned}, isa, tmp_path / str(i))
+        found = library.call("m", "forward", inputs, {"batch": 5})
+        first = first or found
+        for key, value in first.items():
+            np.testing.assert_allclose(found[key], value, rtol=1e-5, atol=1e-5, err_msg=f"{key} by {names}")
+    assert len(tried) > 2 * CANDIDATES
+
+
+def test_what_is_stored_is_taken_where_it_fits() -> None:
+    (kernel, *_) = contractions([products()])
+    isa = ISAS["v3"]
+    chosen, second = ranked(kernel, isa)[:2]
+    assert schedule(kernel, isa) == chosen
+
+    def by(name: str, value: str) -> Any:
+        return schedule(kernel, replace(isa, tuned=((name, value),)))
+
+    assert by(description(kernel), str(second)) == second
+    assert by(description(kernel), "i=1000") == by("another", str(second)) == chosen
+
+
+def test_descriptions_tell_contractions_apart() -> None:
+    program = products()
+    kernels = [k for p in program.procedures for k in p.kernels if isinstance(k, Contraction)]
+    assert len({description(k) for k in kernels}) == len({(k.out, k.summed, k.operands) for k in kernels})
+
+
+def test_a_small_gain_is_none() -> None:
+    assert Measured("d", "w", {"a": 1.0, "b": 0.98}).best == "a"
+    found = Measured("d", "w", {"a": 1.0, "b": 0.9, "c": 0.95})
+    assert (found.chosen, found.best, found.gain) == ("a", "b", 0.9)
+
+
+def project_in(folder: Path) -> Path:
+    (folder / "pyproject.toml").write_text(PROJECT)
+    (folder / "model.py").write_text(MODEL)
+    return folder
+
+
+def test_tune_a_project(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mlaot.tune.SECONDS", 1e-5)
+    monkeypatch.setattr("mlaot.tune.GAIN", -1.0)  # the fastest counts, even if it is but noise
+    project = project_in(tmp_path)
+    assert main(["tune", str(project)]) == 0
+    printed = capsys.readouterr().out
+    assert re.search(r"^1/1  v0 = contract.*\n    \S.*: [\d.]+ us", printed) and f"{TUNED}: " in printed
+    (isa,) = json.loads((project / TUNED).read_text())
+    assert isa == AVAILABLE[-1]
+
+
+def tiles_of(project: Path, out: Path) -> list[str]:
+    assert main(["emit", str(project), "--out", str(out)]) == 0
+    return re.findall(r"f32v (c\d+_\d+) =", (out / "small.nn" / "nn_v3.c").read_text())
+
+
+def test_builds_take_the_stored_schedules(tmp_path: Path) -> None:
+    project = project_in(tmp_path)
+    before = tiles_of(project, tmp_path / "before")
+    (kernel,) = contractions([compile_model(load_net(project), "small.nn", ("v3",))])
+    other = next(s for s in ranked(kernel, ISAS["v3"]) if max(s.counts.values()) == 1)
+    write_tuned(project, {"v3": {description(kernel): str(other)}})
+    assert read_tuned(project) == {"v3": {description(kernel): "single"}}
+    after = tiles_of(project, tmp_path / "after")
+    assert set(after) == {"c0_0"} and len(set(before)) > 4
+
+
+def load_net(project: Path) -> Any:
+    scope: dict[str, Any] = {}
+    exec(compile((project / "model.py").read_text(), str(project / "model.py"), "exec"), scope)
+    return scope["net"]
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"v3": 1}', '{"v3": {"a": 1}}'])
+def test_a_damaged_file_is_one_line(text: str, tmp_path: Path) -> None:
+    (tmp_path / TUNED).write_text(text)
+    with pytest.raises(MlaotError, match=rf"^{TUNED} .*mlaot tune, or delete it$"):
+        read_tuned(tmp_path)
