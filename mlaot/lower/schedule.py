@@ -148,7 +148,9 @@ def _candidates(kernel: Contraction, isa: Isa) -> Iterator[Schedule]:
             loads = n + (1 if not kernel.operands[0].vector else m) + (isa.bytes == 16)
             if kernel.gates and m == 1:
                 loads -= n - 1  # a multiply-add reads memory
-            if m * n == 1 or m * n * sets + loads <= isa.registers:
+            kept = m * n * sets + (_window(kernel, rows) if unrolled else 0)
+            fits = m * n * sets + loads <= isa.registers and kept <= isa.registers * 3 // 4
+            if m * n == 1 or fits:
                 yield Schedule(counts, sets, unrolled)
                 if len(kernel.operands) == 2:
                     yield Schedule(counts, sets, unrolled, rows_inside=True)
@@ -213,6 +215,17 @@ def _unrolled(kernel: Contraction) -> int:
             break
         steps *= axis.size
         count += 1
+    return count
+
+
+def _window(kernel: Contraction, rows: dict[str, int]) -> int:
+    """Values that the rows of a tile read along the innermost summed variable, which neighbours share."""
+    strides, tap = dict(kernel.operands[0].strides), kernel.summed[-1]
+    count = 1
+    for name, points in rows.items():
+        step, along = strides.get(name, 0), strides.get(tap.name, 0)
+        apart = step // along if isinstance(step, int) and isinstance(along, int) and along and step % along == 0 else 0
+        count *= (points - 1) * apart + nominal(tap.size) if 0 < apart <= nominal(tap.size) else points
     return count
 
 
