@@ -14,13 +14,13 @@ from mlaot.lower.emit import C_TYPES, Emitter, combine, may_overread, neutral
 from mlaot.lower.fuse import Group
 from mlaot.lower.gates import gate
 from mlaot.lower.isa import V4
-from mlaot.lower.layout import ALIGNMENT, NOMINAL, Access, linear, padded, times
+from mlaot.lower.layout import NOMINAL, Access, linear, padded, times
 from mlaot.lower.program import Axis, Buffer, Contraction, Operand, Panels, Plain
 from mlaot.lower.program import Sequence as Steps
 from mlaot.lower.schedule import cost
 from mlaot.ops import reduction as red
 from mlaot.ops.elementwise import c_literal
-from mlaot.ops.kinds import VECTORS, base_of, is_free
+from mlaot.ops.kinds import ALIGNMENT, VECTORS, base_of, is_free
 
 LABELS = "abcdefghijklmnopqrstuvwxyz"
 START = {"sum": 0.0, "max": float("-inf"), "min": float("inf")}
@@ -47,7 +47,7 @@ def contraction_kernel(
     apart = next((r.access.buffer.panels.apart for r in builder.reads if r.access.buffer.panels), 0)
     if not apart:
         return builder.best()
-    return Steps(tuple(_ContractionBuilder(group, accesses, stores, part).best() for part in ("panels", "apart")))
+    return Steps((builder.best(), _ContractionBuilder(group, accesses, stores, "apart").best()))
 
 
 @dataclass

@@ -13,8 +13,7 @@ from mlaot.lower.program import Buffer, Panels
 from mlaot.ops import reduction as red
 from mlaot.ops import structure as st
 from mlaot.ops.control import constants_of
-from mlaot.ops.kinds import ALIGNMENT as ALIGNMENT
-from mlaot.ops.kinds import VECTORS, is_narrow, is_view, puts_in_ones, regrouped, root_of
+from mlaot.ops.kinds import ALIGNMENT, VECTORS, is_narrow, is_view, puts_in_ones, regrouped, root_of
 
 PANEL = 256  # bytes of a panel's row: four of the widest vectors
 APART = 2  # columns that would make a vector of their own, mostly empty, and are better done as dot products

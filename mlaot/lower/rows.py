@@ -13,12 +13,12 @@ from collections.abc import Mapping, Sequence
 from mlaot.ir import DTYPES, Node
 from mlaot.lower.emit import C_TYPES, Emitter
 from mlaot.lower.fuse import Group, full_shape
-from mlaot.lower.layout import ALIGNMENT, NOMINAL, Access, atom, padded
+from mlaot.lower.layout import NOMINAL, Access, atom, padded
 from mlaot.lower.program import Buffer, Rows, Stage, Total
 from mlaot.ops import elementwise as ew
 from mlaot.ops import reduction as red
 from mlaot.ops import structure as st
-from mlaot.ops.kinds import REDUCTIONS, base_of, is_free
+from mlaot.ops.kinds import ALIGNMENT, REDUCTIONS, base_of, is_free
 
 ROW_BYTES = 4096  # a row that waits for a later stage stays on the stack up to this size
 NEUTRAL = {"sum": "0.0", "max": "-__builtin_inf()", "min": "__builtin_inf()"}

@@ -84,7 +84,7 @@ def column_names(kernel: Contraction) -> list[str]:
     return [n for n in names if depends(kernel, 1, n) and not depends(kernel, 0, n)]
 
 
-def gates_of(kernel: Contraction) -> int:
+def gate_count(kernel: Contraction) -> int:
     """How many accumulators the epilogue of one vector reads; 0 where it is one that has no number."""
     return next((int(axis.size) for axis in kernel.out if axis.name == kernel.gates), 0)
 
@@ -96,7 +96,7 @@ def is_along_sum(kernel: Contraction) -> bool:
 
 def cost(kernel: Contraction, isa: Isa) -> float:
     """Estimated cycles of the best schedule."""
-    return min(_cycles(kernel, s, isa) for s in _candidates(kernel, isa))
+    return _cycles(kernel, schedule(kernel, isa), isa)
 
 
 @lru_cache(512)
@@ -141,7 +141,7 @@ def _candidates(kernel: Contraction, isa: Isa) -> Iterator[Schedule]:
         for rows in _row_counts(kernel, sizes, fixed):
             counts = {**rows, **columns}
             n, m = prod(columns.values()), prod(rows.values())
-            if is_light(kernel) and m * n > max(4, gates_of(kernel)):
+            if is_light(kernel) and m * n > max(4, gate_count(kernel)):
                 continue
             sets = _sets(kernel) if not unrolled and not column_names(kernel) else 1
             sets *= isa.parts if is_along_sum(kernel) else 1
@@ -161,7 +161,7 @@ def _column_counts(kernel: Contraction, sizes: dict[str, int], fixed: set[str], 
     names = column_names(kernel)
     if kernel.gates:
         for n in (1, 2):
-            yield {lanes: n, kernel.gates: gates_of(kernel)}
+            yield {lanes: n, kernel.gates: gate_count(kernel)}
         return
     vectors = 1
     if lanes in fixed:

@@ -15,7 +15,7 @@ from mlaot.lower.schedule import (
     Schedule,
     block_sizes,
     column_names,
-    gates_of,
+    gate_count,
     is_along_sum,
     lanes_of,
     one_by_one,
@@ -250,7 +250,7 @@ class _Tile:
         piece: Piece | None,
     ) -> None:
         self.kernel, self.lanes, self.vector = tiles.kernel, tiles.lanes, tiles.vector
-        self.along_sum, self.sets, self.gates = tiles.along_sum, tiles.plan.sets, max(gates_of(tiles.kernel), 1)
+        self.along_sum, self.sets, self.gates = tiles.along_sum, tiles.plan.sets, max(gate_count(tiles.kernel), 1)
         self.tiled = [*tiles.rows, *tiles.columns, *([] if tiles.along_sum else [tiles.kernel.lanes])]
         self.at, self.rows, self.columns, self.names, self.piece = at, rows, columns, names, piece
         ends = max(point.get(tiles.kernel.lanes, 0) for point in columns)

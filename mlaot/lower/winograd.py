@@ -18,14 +18,14 @@ from mlaot.ir import Dim, Graph, Node, Type, dim
 from mlaot.lower.contraction import contraction_kernel
 from mlaot.lower.emit import C_TYPES, Emitter
 from mlaot.lower.fuse import Group
-from mlaot.lower.layout import ALIGNMENT, Access, linear
+from mlaot.lower.layout import Access, linear
 from mlaot.lower.program import Buffer, Loop, Plain, Step
 from mlaot.lower.program import Sequence as Steps
 from mlaot.lower.single import loop
 from mlaot.lower.tiles import tidy
 from mlaot.ops import reduction as red
 from mlaot.ops.elementwise import c_literal
-from mlaot.ops.kinds import base_of, is_free
+from mlaot.ops.kinds import ALIGNMENT, base_of, is_free
 from mlaot.ops.winograd import INPUT, OUTPUT, Matrix, products_of, winograd_input, winograd_output
 
 CACHE = 896 * 1024  # bytes: most of a second-level cache
