@@ -1,10 +1,12 @@
-"""How the cost of a call grows with the width, the depth and the batch of a network, against the work it does.
+"""How the cost of a call grows with the width, depth and batch of a network and the number of trees, against the work.
 
     python benchmarks/scaling.py [--series width,batch] [--plot scaling.svg]
 
-Perceptrons with ReLU in float32, frozen, on one core, in CPU seconds: of a call the best of many, of compiling all of
-it. The exponent is the slope of log time over log operations, fitted to the points of 20 times an empty call and more:
-1 is linear. With ``--plot`` a picture, which needs matplotlib (``pip install -e ".[bench]"``).
+Perceptrons with ReLU and trees of depth 6 for 64 rows, in float32, frozen, on one core, in CPU seconds: of a call the
+best of many, of compiling all of it. Of trees an operation is a question, and all 63 of a tree count; they have no
+limit here, and their numbers are part of the code. The exponent is the slope of log time over log operations, fitted to
+the points of 20 times an empty call and more: 1 is linear.
+With ``--plot`` a picture, which needs matplotlib (``pip install -e ".[bench]"``).
 """
 
 import argparse
@@ -19,12 +21,13 @@ from typing import Any
 import numpy as np
 from common import build, load, one_core, out, table
 from limits import Machine, cost, measure
-from networks import networks, seeded_weights
+from networks import networks, seeded_trees, seeded_weights
 
 import mlaot
 from mlaot import nn
 
 batch = mlaot.dim("batch")
+DEPTH = 6  # of trees
 EMPTY = 20  # calls that are this many times an empty one are all work
 LINEAR = 1.05  # an exponent up to this is linear, within what a machine's noise makes of it
 
@@ -53,22 +56,37 @@ def perceptron(sizes: tuple[int, ...]) -> Any:
     return forward
 
 
-# The size that a series changes, to the layers and the batch.
-SERIES: dict[str, tuple[Callable[[int], tuple[int, ...]], Callable[[int], int], tuple[int, ...]]] = {
-    "width": (lambda n: (n,) * 4, lambda n: 64, (16, 32, 64, 128, 256, 512, 1024)),
-    "depth": (lambda n: (128,) * (n + 1), lambda n: 64, (1, 2, 4, 8, 16, 32, 64)),
-    "batch": (lambda n: (256,) * 4, lambda n: n, (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)),
+def forest(sizes: tuple[int, ...]) -> Any:
+    """So many trees that ask about so many features, for any batch."""
+    features, trees = sizes
+    ensemble = nn.TreeEnsemble(**seeded_trees(trees, DEPTH, features))
+
+    @mlaot.model
+    def forward(x: mlaot.f32[batch, features]) -> Any:
+        return ensemble(x)
+
+    return forward
+
+
+# The model of a series, and of the size that it changes the model's sizes and the batch.
+SERIES: dict[
+    str, tuple[Callable[..., Any], Callable[[int], tuple[int, ...]], Callable[[int], int], tuple[int, ...]]
+] = {
+    "width": (perceptron, lambda n: (n,) * 4, lambda n: 64, (16, 32, 64, 128, 256, 512, 1024)),
+    "depth": (perceptron, lambda n: (128,) * (n + 1), lambda n: 64, (1, 2, 4, 8, 16, 32, 64)),
+    "batch": (perceptron, lambda n: (256,) * 4, lambda n: n, (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)),
+    "trees": (forest, lambda n: (30, n), lambda n: 64, (1, 4, 16, 64, 256, 1024)),
 }
 
 
 def measured(series: str, machine: Machine, folder: Path) -> Iterator[Point]:
     """The points of a series; one library serves all that differ in the batch only."""
-    layers, batch_of, sizes = SERIES[series]
+    make, layers, batch_of, sizes = SERIES[series]
     known: dict[tuple[int, ...], tuple[Any, Any, float, int]] = {}
     for size in sizes:
         shape, rows = layers(size), batch_of(size)
         if shape not in known:
-            declared, started = perceptron(shape), _cpu_seconds()
+            declared, started = make(shape), _cpu_seconds()
             library = build(declared, "nn", folder / series / str(size))
             known[shape] = declared, load(library), _cpu_seconds() - started, library.stat().st_size
         declared, module, compiling, whole = known[shape]
@@ -76,7 +94,10 @@ def measured(series: str, machine: Machine, folder: Path) -> Iterator[Point]:
         y = module.forward(x)
         price = cost(declared, {"batch": rows})
         limit, _ = price.limit(machine, x.nbytes + memoryview(y).nbytes)
-        yield Point(size, price.flops, _best(module, x, y), limit, compiling, whole - price.weights)
+        work = price.flops
+        if make is forest:
+            work, limit = rows * size * (2**DEPTH - 1), float("nan")
+        yield Point(size, work, _best(module, x, y), limit, compiling, whole - price.weights)
 
 
 def _best(module: Any, x: Any, y: Any) -> float:
@@ -112,7 +133,7 @@ def show(series: str, points: list[Point], machine: Machine) -> None:
             f"{p.flops / 1e6:,.3f}",
             f"{p.seconds * 1e6:,.2f}",
             f"{p.flops / p.seconds / 1e9:,.1f}",
-            f"{p.seconds / p.limit:.1f}",
+            "-" if np.isnan(p.limit) else f"{p.seconds / p.limit:.1f}",
             f"{p.compile_seconds:.1f}",
             f"{p.code / 1000:,.0f}",
         ]
@@ -136,7 +157,8 @@ def plot(found: dict[str, list[Point]], path: Path) -> None:
     for (series, points), axis in zip(found.items(), axes[0], strict=True):
         work = [p.flops / 1e6 for p in points]
         axis.loglog(work, [p.seconds * 1e6 for p in points], "o-", label="mlaot")
-        axis.loglog(work, [p.limit * 1e6 for p in points], "--", color="grey", label="limit of the machine")
+        if not np.isnan(points[0].limit):
+            axis.loglog(work, [p.limit * 1e6 for p in points], "--", color="grey", label="limit of the machine")
         axis.set(title=f"by {series}", xlabel="MFLOP", ylabel="µs")
         axis.legend()
     figure.tight_layout()
