@@ -1,12 +1,14 @@
-"""LeNet-5 (LeCun et al., 1998) with max pooling and ReLU; pixels come as bytes, the digit as an integer."""
+"""LeNet-5 (LeCun et al., 1998) with max pooling and ReLU; pixels come as bytes, the digit as an integer.
+
+It is declared on one image, and the module takes any number of them: knowing that no image depends on another, mlaot
+trains on 16 at a time, side by side in the lanes of vectors.
+"""
 
 import numpy as np
 
 import mlaot
 from mlaot import nn, optim
 from mlaot.nn import functional as F
-
-batch = mlaot.dim("batch")
 
 
 class LeNet(nn.Module):
@@ -18,9 +20,9 @@ class LeNet(nn.Module):
         self.fc3 = nn.Linear(84, 10, rng=rng)
 
     def forward(self, x):
-        x = F.max_pool2d(F.relu(self.conv1(x)), 2)  # [batch, 6, 12, 12]
-        x = F.max_pool2d(F.relu(self.conv2(x)), 2)  # [batch, 16, 4, 4]
-        x = F.relu(self.fc1(F.flatten(x, 1)))
+        x = F.max_pool2d(F.relu(self.conv1(x)), 2)  # [6, 12, 12]
+        x = F.max_pool2d(F.relu(self.conv2(x)), 2)  # [16, 4, 4]
+        x = F.relu(self.fc1(F.flatten(x, -3)))
         return self.fc3(F.relu(self.fc2(x)))
 
 
@@ -28,17 +30,17 @@ net = LeNet(np.random.default_rng(1998))
 sgd = optim.SGD(lr=0.05, momentum=0.9, schedule=optim.polynomial_lr(5 * 938))  # in a line to 0: 5 epochs
 
 
-def loss(scores, label: mlaot.i64[batch]):
+def loss(scores, label: mlaot.i64):
     return F.cross_entropy(scores, label)
 
 
 @mlaot.model(loss=loss, optimizer=sgd, parameters=net)
-def lenet(x: mlaot.u8[batch, 1, 28, 28]):
+def lenet(x: mlaot.u8[1, 28, 28]):
     return net(x.astype("float32") / 255.0)
 
 
 @lenet.entry
-def evaluate(x: mlaot.u8[batch, 1, 28, 28], label: mlaot.i64[batch]):
-    """How many digits have the highest score, and the mean loss."""
+def evaluate(x: mlaot.u8[1, 28, 28], label: mlaot.i64):
+    """Whether the digit has the highest score, and the loss."""
     scores = lenet(x)
-    return {"right": (scores.argmax(axis=1) == label).sum(), "loss": loss(scores, label)}
+    return {"right": scores.argmax() == label, "loss": loss(scores, label)}

@@ -28,9 +28,9 @@ def evaluate(model: nn.Model, images: Images) -> tuple[float, float]:
     right, total = 0, 0.0
     for start in range(0, len(images), 1000):
         which = range(start, min(start + 1000, len(images)))
-        found, loss = model.evaluate(*images.batch(which, *SHAPE))
-        right += found.item()
-        total += loss.item() * len(which)
+        found, losses = model.evaluate(*images.batch(which, *SHAPE))
+        right += sum(found.tolist())
+        total += sum(losses.tolist())
     return right / len(images), total / len(images)
 
 

@@ -222,11 +222,12 @@ def test_lenet_agrees_with_numpy(built: Built) -> None:
     model = load_model("lenet")
     rng = np.random.default_rng(4)
     x, label = rng.integers(0, 256, (50, 1, 28, 28), dtype=np.uint8), rng.integers(0, 10, 50)
-    np.testing.assert_allclose(np.asarray(nn.forward(x)), model.lenet(x), rtol=1e-4, atol=1e-5)
-    wanted = model.evaluate(x, label)
-    right, loss = nn.evaluate(x, label)
-    assert right.item() == wanted["right"]
-    assert loss.item() == pytest.approx(float(wanted["loss"]), rel=1e-5)
+    scores, (right, loss) = np.asarray(nn.forward(x)), nn.evaluate(x, label)
+    for i in range(len(x)):
+        wanted = model.evaluate(x[i], label[i])
+        np.testing.assert_allclose(scores[i], model.lenet(x[i]), rtol=1e-4, atol=1e-5)
+        assert right[i] == wanted["right"]
+        assert loss[i] == pytest.approx(float(wanted["loss"]), rel=1e-4)
 
 
 def test_lenet_trains_on_idx_files(built: Built, tmp_path: Path) -> None:
