@@ -94,12 +94,12 @@ def run_tune(options: argparse.Namespace) -> int:
         settings = load_settings(project)
         with child.tracing(settings, project):
             from mlaot.build.toolchain import find_compiler
-            from mlaot.generate import compile_models
+            from mlaot.generate import compile_for
             from mlaot.tune import contractions, measure, this_machine
 
             command = find_compiler()
             isa = this_machine(settings.isa, command)
-            kernels = contractions(compile_models(settings))
+            kernels = contractions([compile_for(settings, model, lambda program: program) for model in settings.models])
             tuned = dict(read_tuned(project).get(isa.name, {}))
             for number, kernel in enumerate(kernels, 1):
                 found = measure(kernel, isa, command)

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import gc
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from mlaot import passes
 from mlaot.build.cmake import cmake_files
@@ -23,34 +23,42 @@ from mlaot.lower.isa import ISAS
 from mlaot.lower.lower import lower
 from mlaot.lower.program import Program
 from mlaot.lower.text import kernels_file
-from mlaot.settings import Settings, Tuned, load_model, read_tuned
+from mlaot.settings import Model, Settings, Tuned, load_model, read_tuned
 
 Files = dict[str, str | bytes]
+Result = TypeVar("Result")
 
 
 def generate(settings: Settings, project: Path, out: Path) -> None:
     """Write the C, the stubs and the CMake of every model of ``settings`` below ``out``."""
     files: Files = {}
-    for program in compile_models(settings, read_tuned(project)):
-        files |= {f"{program.module.name}/{name}": content for name, content in program_files(program).items()}
+    tuned = read_tuned(project)
+    for model in settings.models:
+        for name, content in compile_for(settings, model, program_files, tuned).items():
+            files[f"{model.module}/{name}"] = content
     files |= cmake_files(settings)
     write(files, out)
 
 
-def compile_models(settings: Settings, tuned: Tuned | None = None) -> Iterator[Program]:
-    """The program of every model of ``settings``; ``tuned`` are schedules that ``mlaot tune`` found."""
-    for model in settings.models:
-        declared = load_model(settings, model)
-        with located(declared):
-            yield compile_model(
-                declared,
-                model.module,
-                settings.isa,
-                deterministic=model.deterministic,
-                winograd=model.winograd,
-                threads=settings.threads,
-                tuned=tuned,
-            )
+def compile_for(
+    settings: Settings, model: Model, use: Callable[[Program], Result], tuned: Tuned | None = None
+) -> Result:
+    """What ``use`` makes of a model's program; its errors, too, name the model's place.
+
+    ``tuned`` are schedules that ``mlaot tune`` found.
+    """
+    declared = load_model(settings, model)
+    with located(declared):
+        program = compile_model(
+            declared,
+            model.module,
+            settings.isa,
+            deterministic=model.deterministic,
+            winograd=model.winograd,
+            threads=settings.threads,
+            tuned=tuned,
+        )
+        return use(program)
 
 
 def compile_model(

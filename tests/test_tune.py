@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import runpy
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -33,7 +34,7 @@ name = "small"
 version = "1.0"
 
 [tool.mlaot.models.nn]
-model = "model:net"
+model = "{module}:net"
 """
 MODEL = """\
 import numpy as np
@@ -109,8 +110,9 @@ def test_a_small_gain_is_none() -> None:
 
 
 def project_in(folder: Path) -> Path:
-    (folder / "pyproject.toml").write_text(PROJECT)
-    (folder / "model.py").write_text(MODEL)
+    module = f"{folder.name}_model"  # no other test's
+    (folder / "pyproject.toml").write_text(PROJECT.replace("{module}", module))
+    (folder / f"{module}.py").write_text(MODEL)
     return folder
 
 
@@ -142,9 +144,7 @@ def test_builds_take_the_stored_schedules(tmp_path: Path) -> None:
 
 
 def load_net(project: Path) -> Any:
-    scope: dict[str, Any] = {}
-    exec(compile((project / "model.py").read_text(), str(project / "model.py"), "exec"), scope)
-    return scope["net"]
+    return runpy.run_path(str(project / f"{project.name}_model.py"))["net"]
 
 
 @pytest.mark.parametrize("text", ["{", "[]", '{"v3": 1}', '{"v3": {"a": 1}}'])
