@@ -96,10 +96,10 @@ def fuse(graph: Graph) -> tuple[list[Group], dict[Node, Group]]:
     """The groups of ``graph``, so that each reads only what earlier ones compute, and the group others read a node
     from.
 
-    What goes into a slot joins a group that computes nothing else for others, and closes it but for outputs that are
-    made of it: a slot can then be written after its last reader, and no gradient is written while other outputs are
-    computed. Cheap nodes are in every row group of
-    their shape that reads them, and in one of their own where something else does.
+    What goes into a slot joins a group that computes nothing else for others, and closes it but for outputs that
+    are made of it: a slot can then be written after its last reader, and no gradient is written while other outputs
+    are computed. Cheap nodes are in every row group of their shape that reads them, and in one of their own where
+    something else does.
     """
     written = {root_of(node) for node in graph.writes.values()}
     outputs = {root_of(node) for node in graph.outputs.values()}
