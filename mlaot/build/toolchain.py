@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from mlaot.build.cmake import COMMON_FLAGS, contraction
+from mlaot.build.cmake import COMMON_FLAGS, INTERFACE_FLAGS, contraction
 from mlaot.errors import MlaotError
 from mlaot.lower.isa import ISAS, Isa
 
@@ -67,7 +67,9 @@ def compile_module(
     """Compile ``folder/<stem>*.c`` into ``library``, with the same flags as in CMakeLists.txt."""
     environ = os.environ
     extra = [ISAS[name] for name in isas if name != "base"] if is_x86_64(command) else []
-    units: dict[str, tuple[str, ...]] = {"": (), "_base": ()} | {f"_{isa.name}": isa.flags for isa in extra}
+    units: dict[str, tuple[str, ...]] = {"": INTERFACE_FLAGS, "_base": ()} | {
+        f"_{isa.name}": isa.flags for isa in extra
+    }
     user = flags(environ, "CFLAGS")
     common = (*COMMON_FLAGS, contraction(deterministic))
     link = (

@@ -57,6 +57,7 @@ class Graph:
         self.inputs: dict[str, Node] = {}
         self.outputs: dict[str, Node] = {}
         self.writes: dict[str, Node] = {}
+        self.verified: set[Node] = set()  # of the right type: what they are made of keeps its type when forwarded
         self._table: dict[object, Node] = {}
         self._links = 0
         self._order: tuple[object, list[Node]] = (None, [])

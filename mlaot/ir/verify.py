@@ -17,18 +17,18 @@ def verify(graph: Graph, after: str) -> None:
     seen: set[Node] = set()
     for node in graph.nodes():
         assert node.graph is graph, f"{where}: {node} belongs to another graph"
-        types = []
         for a in node.args:
             if a.forwarded is not None:
                 _check_links(a, where)
                 a = a.find()
             assert a in seen, f"{where}: {node} uses {a} before it is made (a cycle)"
-            types.append(a.type)
-        expected = node.op.type_rule(*types, **node.attrs)
-        assert node.type is expected or node.type == expected, f"{where}: {node} should be {expected}"
-        for inner in subgraphs(node.attrs).values():
-            verify(inner.graph, f"{after}, in graph {graph.name}")
         seen.add(node)
+        if node not in graph.verified:
+            expected = node.op.type_rule(*[a.find().type for a in node.args], **node.attrs)
+            assert node.type is expected or node.type == expected, f"{where}: {node} should be {expected}"
+            for inner in subgraphs(node.attrs).values():
+                verify(inner.graph, f"{after}, in graph {graph.name}")
+            graph.verified.add(node)
     for slot, value in graph.writes.items():
         target = graph.inputs.get(slot)
         assert target is not None, f"{where}: a write to {slot!r}, which is no input"

@@ -28,10 +28,12 @@ def flatten_sums(graph: Graph) -> None:
     """Flatten every chain of scalar ``add`` and ``maximum`` from its root."""
     for op in (ew.add, ew.maximum):
         nodes = graph.nodes()
+        sums = [node for node in nodes if node.op is op and node.type.rank == 0]
+        if not sums:
+            continue
         uses = {node: len(some) for node, some in users(nodes).items()}
         for root in graph.roots():
             uses[root] += 2
-        sums = [node for node in nodes if node.op is op and node.type.rank == 0]
         interior = {a.find() for node in sums for a in node.args if a.find().op is op and uses[a.find()] == 1}
         if interior:
             _flatten(graph, op, nodes, interior)

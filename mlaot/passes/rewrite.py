@@ -18,29 +18,29 @@ def rewrite(graph: Graph, rules: Mapping[Op | None, Sequence[Rule]]) -> None:
     A rule returns an equal, better node, or None. Nodes made inside a replacement are visited by the next sweep.
     """
     anywhere = tuple(rules.get(None, ()))
+    by_op = {op: (*some, *anywhere) for op, some in rules.items()}
     for _ in range(MAX_SWEEPS):
-        if not _sweep(graph, rules, anywhere):
+        if not _sweep(graph, by_op, anywhere):
             return
     names = [rule.__name__ for some in rules.values() for rule in some]
     raise AssertionError(f"bug in mlaot: no fixed point after {MAX_SWEEPS} sweeps of {names}")
 
 
-def _sweep(graph: Graph, rules: Mapping[Op | None, Sequence[Rule]], anywhere: tuple[Rule, ...]) -> bool:
+def _sweep(graph: Graph, rules: Mapping[Op | None, Sequence[Rule]], anywhere: Sequence[Rule]) -> bool:
     changed = False
     for old in graph.nodes():
         node = old
-        if any(a.forwarded is not None for a in old.args):
-            node = graph.add(old.op, old.args, old.attrs)  # arguments have been forwarded since it was made
-        some = rules.get(node.op, ())
-        if not some and not anywhere:
-            if node is not old:
-                graph.forward(old, node)
-                changed = True
-            continue
-        fired: list[str] = []
-        while (better := _first(node, (*rules.get(node.op, ()), *anywhere), fired)) is not None:
-            node = better
-            assert len(fired) < MAX_STEPS, f"bug in mlaot: rules loop on {old.op.name}: {fired}"
+        for a in old.args:
+            if a.forwarded is not None:
+                node = graph.add(old.op, old.args, old.attrs)  # arguments have been forwarded since it was made
+                break
+        some = rules.get(node.op, anywhere)
+        if some:
+            fired: list[str] = []
+            while (better := _first(node, some, fired)) is not None:
+                node = better
+                some = rules.get(node.op, anywhere)
+                assert len(fired) < MAX_STEPS, f"bug in mlaot: rules loop on {old.op.name}: {fired}"
         if node is not old:
             graph.forward(old, node)
             changed = True
