@@ -28,6 +28,7 @@ from mlaot.frontend.ufuncs import UFUNCS
 from mlaot.ir.types import BY_NUMPY, bf16, f64, i64, round_bf16
 from mlaot.ops import OPS
 from mlaot.ops.barrier import stop_gradient as _barrier
+from mlaot.ops.sparse import sparse as _sparse
 
 FAMILIES = (indexing, numerics, padding, products, reductions, shaping)  # importing them fills the table
 
@@ -139,6 +140,17 @@ def stop_gradient(x: Any) -> Any:
     if not any_traced(x):
         return plain(x)
     return Tensor(_barrier(as_node(x)))
+
+
+def sparse(x: Any) -> Any:
+    """``x``, of which most elements are zero: matrix products pass over the zeros, and so do their gradients.
+
+    It is the values that count, not how they are stored. Where most are not zero it costs time; what is zero adds
+    nothing to a product even where the matrix holds an infinity or nan.
+    """
+    if not any_traced(x):
+        return plain(x)
+    return Tensor(_sparse(as_node(x)))
 
 
 # Dtypes and shapes.
@@ -305,6 +317,7 @@ OWN: dict[str, Any] = {
     "silu": silu,
     "softmax": softmax,
     "softplus": softplus,
+    "sparse": sparse,
     "stop_gradient": stop_gradient,
     "top_k": top_k,
     "tree_ensemble": tree_ensemble,

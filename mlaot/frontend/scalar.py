@@ -19,6 +19,7 @@ from mlaot.ir import DType, Graph, Node, Type
 from mlaot.ir.types import BY_NUMPY, i64, u8
 from mlaot.ops import elementwise as ew
 from mlaot.ops import structure as st
+from mlaot.ops.sparse import sparse
 
 UNARY = {"ReLU": ew.relu, "exp": ew.exp, "log": ew.log, "tanh": ew.tanh}
 Values = Sequence[Any]
@@ -33,13 +34,20 @@ class Bytes:
 
 
 @dataclass(frozen=True)
+class Sparse:
+    """Inputs of which most are zero, a list of values or ``Bytes``: products pass over the zeros."""
+
+    values: Values | Bytes
+
+
+@dataclass(frozen=True)
 class Label:
     """Inputs that hold a class label one-hot; the module takes the label itself, an integer."""
 
     values: Values
 
 
-Input = Values | Bytes | Label | Any
+Input = Values | Bytes | Sparse | Label | Any
 
 
 def declare(
@@ -54,9 +62,10 @@ def declare(
     """Declare a model from a graph of ``Value``s, of ``mlaot.micrograd`` or of the micrograd package.
 
     ``outputs``: a value or a list of them. ``inputs``: name -> the leaves to be set at run time, in order (a value or a
-    list; ``Bytes(values)`` for pixels, ``Label(values)`` for a one-hot label). ``parameters``: a module, a list of
-    values, or a dict of names to values. With a ``loss`` the module trains by stochastic gradient descent and
-    ``learning_rate`` is the default step; without one the parameters are frozen into it.
+    list; ``Bytes(values)`` for pixels, ``Sparse(values)`` for what is mostly zero, ``Label(values)`` for a one-hot
+    label). ``parameters``: a module, a list of values, or a dict of names to values. With a ``loss`` the module trains
+    by stochastic gradient descent and ``learning_rate`` is the default step; without one the parameters are frozen into
+    it.
     """
     return Declaration(lambda: trace(outputs, inputs, parameters, loss, dtype, learning_rate))
 
@@ -122,6 +131,8 @@ def trace(outputs: Any, inputs: Mapping[str, Input], parameters: Any, loss: Any,
 def _input(graph: Graph, name: str, given: Input, kind: DType, nodes: dict[int, Node]) -> None:
     if not name.isidentifier():
         raise MlaotError(f"an input's name must be an identifier, got {name!r}")
+    is_sparse = isinstance(given, Sparse)
+    given = given.values if isinstance(given, Sparse) else given
     values = given.values if isinstance(given, Bytes | Label) else given
     if isinstance(values, list | tuple):
         leaves = list(values)
@@ -145,6 +156,7 @@ def _input(graph: Graph, name: str, given: Input, kind: DType, nodes: dict[int, 
         source = st.one_hot(raw, classes=len(leaves), dtype=kind)
     else:
         source = graph.input(name, Type(kind, shape))
+    source = sparse(source) if is_sparse else source
     for i, leaf in enumerate(leaves):
         if id(leaf) in nodes:
             raise MlaotError(f"input {name!r}: element {i} is another input or a parameter too")

@@ -29,6 +29,7 @@ from mlaot.ops.kinds import (
     root_of,
     vector_dtype,
 )
+from mlaot.ops.sparse import sparse_add, sparse_dot
 from mlaot.ops.winograd import TRANSFORMS, products_of
 
 MOST = 400  # nodes of a group: compilers grow faster than linearly with the length of a function
@@ -270,7 +271,8 @@ def _sources(node: Node, again: set[Node]) -> list[tuple[Node, Node]]:
 def _new_group(node: Node, home: dict[Node, Group], again: set[Node], gates: int) -> Group:
     level = 1 + max([home[base].level for _, base in _sources(node, again) if base in home], default=0)
     if is_single(node):
-        return Group("single", level, "mixed", (), None)
+        is_mixed = node.op not in (sparse_dot, sparse_add)
+        return Group("single", level, "mixed" if is_mixed else node.type.dtype.name, (), None)
     dtype = node.type.dtype.name
     if node.op is red.contract or _is_column_reduction(node):
         shape = (*node.type.shape[:-2], node.type.shape[-1]) if gates else node.type.shape

@@ -14,6 +14,7 @@ from mlaot.lower.rows import stages_of
 from mlaot.ops.control import scan, while_
 from mlaot.ops.indexing import scatter
 from mlaot.ops.kinds import REDUCTIONS, base_of, is_free, root_of, without_ones
+from mlaot.ops.sparse import sparse_add
 
 Pair = tuple[Node, Node]  # the old value, which lies in memory, and the new one
 Before = dict[Group, set[Group]]
@@ -100,7 +101,7 @@ def _reads_its_own(group: Group, old: Node, new: Node) -> bool:
 def _starts_from(node: Node, args: Sequence[Node], old: Node, new: Node) -> bool:
     """Whether a node takes ``old`` as the value that it changes, and nowhere else."""
     places = [i for i, a in enumerate(args) if old in sources(a)]
-    if node.op is scatter:
+    if node.op in (scatter, sparse_add):
         return places == [0] and node.arg(0) is old
     if node.op in (scan, while_) and new.op.name == "result":
         return places == [node.attrs["consts"] + new.attrs["index"]] and node.arg(places[0]) is old

@@ -14,6 +14,7 @@ from mlaot.ops import reduction as red
 from mlaot.ops import structure as st
 from mlaot.ops.control import constants_of
 from mlaot.ops.kinds import ALIGNMENT, VECTORS, is_narrow, is_view, puts_in_ones, regrouped, root_of
+from mlaot.ops.sparse import sparse_add, sparse_dot
 
 PANEL = 256  # bytes of a panel's row: four of the widest vectors
 APART = 2  # columns that would make a vector of their own, mostly empty, and are better done as dot products
@@ -280,7 +281,17 @@ def _cost(graphs: Iterable[Graph], name: str, strides: tuple[int, ...], itemsize
         for node in graph.nodes():
             if node.op is red.contract:
                 total += _use_cost(graph, node, name, strides.index(1), itemsize)
+            elif node.op in (sparse_dot, sparse_add) and strides.index(1) == node.attrs["axis"]:
+                total += _sparse_cost(graph, node, name)
     return total
+
+
+def _sparse_cost(graph: Graph, node: Node, name: str) -> int:
+    """Of a sparse product that would have to gather a slot's elements one by one."""
+    matrix = node.arg(1 if node.op is sparse_dot else 0)
+    rows = prod(d if isinstance(d, int) else NOMINAL for d in node.args[-1].find().type.shape[:-1])
+    is_used = matrix is graph.inputs.get(name) or graph.writes.get(name) in (node, node.find())
+    return rows * prod(int(d) for d in matrix.type.shape) * ALIGNMENT // matrix.type.dtype.itemsize * is_used
 
 
 def _use_cost(graph: Graph, node: Node, name: str, unit: int, itemsize: int) -> int:

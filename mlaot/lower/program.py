@@ -314,7 +314,30 @@ class Trees:
     template: str = "trees"
 
 
-Kernel = Rows | Contraction | Plain | Trees
+@dataclass(frozen=True)
+class Sparse:
+    """A product that passes over the zeros of a row: ``found`` lists in ``listed`` what is not zero; ``value`` is one.
+
+    ``columns`` of the matrix are added up in registers. Pairs are for a whole vector and for a part of one, at column
+    ``{j}``: loads of the ``matrix`` at ``row`` and of the ``dense`` factor (none where sums are stored), ``stores``.
+    """
+
+    dtype: str
+    params: tuple[Param, ...]
+    before: tuple[str, ...]
+    loops: tuple[tuple[str, str], ...]
+    found: tuple[str, ...]
+    listed: str
+    value: str
+    columns: int
+    matrix: tuple[str, str]
+    dense: tuple[str, str]
+    stores: tuple[str, str]
+    doc: tuple[str, ...] = ()
+    template = "sparse"
+
+
+Kernel = Rows | Contraction | Plain | Trees | Sparse
 
 
 @dataclass(frozen=True)

@@ -15,10 +15,11 @@ from mlaot.lower.layout import NOMINAL, Access, behind_reshape, is_row_major, sl
 from mlaot.lower.loops import loops_kernel
 from mlaot.lower.placement import Stores, part_of, place, read_by
 from mlaot.lower.plan import plan
-from mlaot.lower.program import Branch, Buffer, Loop, Param, Plain, Step
+from mlaot.lower.program import Branch, Buffer, Kernel, Loop, Param, Plain, Step
 from mlaot.lower.program import Sequence as Steps
 from mlaot.lower.rows import needs_buffer, rows_kernel
 from mlaot.lower.single import indices, single_kernel
+from mlaot.lower.sparse import sparse_kernel
 from mlaot.lower.storage import Storage
 from mlaot.lower.trees import trees_kernel
 from mlaot.lower.winograd import winograd_steps
@@ -432,10 +433,19 @@ def _cond(c: _Control) -> Step:
 
 
 def _trees(c: _Control) -> Step:
-    kernel = trees_kernel(c.group, c.accesses, c.stores, c.storage)
+    return _also_in(c, trees_kernel(c.group, c.accesses, c.stores, c.storage))
+
+
+def _sparse(c: _Control) -> Step:
+    return _also_in(c, sparse_kernel(c.group, c.accesses, c.stores))
+
+
+def _also_in(c: _Control, kernel: Kernel) -> Step:
+    """What a kernel writes, copied to wherever else it is wanted."""
     first, *others = c.stores[c.node]
     return Steps((kernel, *[_copy(Access(first, first.strides), buffer) for buffer in others])) if others else kernel
 
 
 CONTROL = {"scan": _scan, "while": _while, "cond": _cond, "tree_ensemble": _trees}
+CONTROL |= dict.fromkeys(("sparse_dot", "sparse_add"), _sparse)
 PLANS = {"scan": _plan_scan, "while": _plan_while}

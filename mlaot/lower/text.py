@@ -26,10 +26,12 @@ from mlaot.lower.program import (
     Program,
     Rows,
     Sequence,
+    Sparse,
     Step,
     Trees,
 )
 from mlaot.lower.schedule import description
+from mlaot.lower.sparse import loops_of
 from mlaot.lower.stages import stages
 from mlaot.lower.tiles import body
 from mlaot.lower.trees import tree_text
@@ -64,7 +66,7 @@ def kernels_file(program: Program, stem: str, isa: Isa) -> str:
             entries.append({"name": name, "lines": lines, "doc": procedure.entry.doc})
     kernels_text = [text.replace("NAME(", f"{name}(", 1) for name, text in bodies.values()]
     text = "\n".join(kernels_text)
-    preamble = "\n".join(part for part in (helpers(text, isa), integer_helpers(text), *others(text, stem)) if part)
+    preamble = "\n".join(part for part in (helpers(text, isa), integer_helpers(text), *others(text, stem, isa)) if part)
     return render(
         "kernels.c.j2",
         module=program.module,
@@ -151,7 +153,7 @@ def candidates_file(kernel: Contraction, schedules: list[str], isa: Isa) -> str:
     arguments = ", ".join([*given, *[str(NOMINAL)] * len(dims)])
     tuned = [replace(isa, tuned=((description(kernel), schedule),)) for schedule in schedules]
     body = "\n".join(_kernel_text(kernel, f"candidate{i}", signature, t, None) for i, t in enumerate(tuned))
-    preamble = "\n".join(part for part in (helpers(body, isa), integer_helpers(body), *others(body, "")) if part)
+    preamble = "\n".join(part for part in (helpers(body, isa), integer_helpers(body), *others(body, "", isa)) if part)
     return render("candidates.c.j2", preamble=preamble, kernels=body, count=len(schedules), arguments=arguments)
 
 
@@ -240,12 +242,22 @@ def _kernel_text(kernel: Kernel, name: str, signature: str, isa: Isa, shared: st
         return render("kernels/rows.c.j2", stages=stages(kernel, isa), **context)
     if isinstance(kernel, Trees):
         return render("kernels/trees.c.j2", **tree_text(kernel, isa), **context)
+    if isinstance(kernel, Sparse):
+        context["kernel"] = loops_of(kernel, isa)
     return render("kernels/plain.c.j2", **context)
 
 
-def others(text: str, stem: str) -> list[str]:
+def others(text: str, stem: str, isa: Isa) -> list[str]:
     """Further functions that kernels and entries call."""
-    data = {"ratios": WICHURA, "series": LOG_SERIES, "sqrt_half": SQRT_HALF, "ln2": LN2, "stem": stem}
+    places = [(dtype, C_TYPES[dtype]) for dtype in dict.fromkeys(re.findall(r"\bnonzeros_(\w+)\(", text))]
+    data: dict[str, object] = {
+        "ratios": WICHURA,
+        "series": LOG_SERIES,
+        "sqrt_half": SQRT_HALF,
+        "ln2": LN2,
+        "stem": stem,
+    }
+    data |= {"isa": isa, "dtypes": places}
     names = {"threefry": "threefry(", "normal_quantile": "normal_quantile("}
-    names |= {"share": "static void task", "first_from": "least("}
+    names |= {"share": "static void task", "first_from": "least(", "nonzeros": "nonzeros_"}
     return [render(f"kernels/{name}.h.j2", **data) for name, call in names.items() if call in text]

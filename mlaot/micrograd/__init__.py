@@ -4,7 +4,7 @@
 of the same names. What the eager ops compute is the reference for what the compiler makes of the same graph.
 """
 
-from mlaot.frontend.scalar import Bytes, Label, declare
+from mlaot.frontend.scalar import Bytes, Label, Sparse, declare
 from mlaot.micrograd.data import images
 from mlaot.micrograd.engine import Dot, Max, Value
 from mlaot.micrograd.graph import count, draw_dot, pretty, trace
@@ -20,6 +20,7 @@ __all__ = [
     "Max",
     "Module",
     "Neuron",
+    "Sparse",
     "Value",
     "count",
     "cross_entropy",

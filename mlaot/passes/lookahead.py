@@ -22,6 +22,7 @@ from mlaot.ops import elementwise as ew
 from mlaot.ops import reduction as red
 from mlaot.ops import structure as st
 from mlaot.ops.kinds import VECTORS, is_elementwise
+from mlaot.ops.sparse import sparse
 from mlaot.passes.entries import copy_into
 from mlaot.passes.rewrite import rewrite
 
@@ -30,7 +31,7 @@ LARGE = 8 * 1024  # elements of a weight from which on it costs to read it twice
 
 def fits(graph: Graph) -> bool:
     """Whether the training of a model on one example may have a large product of weights with what it is given."""
-    plain = not graph.writes and not any(n.op.draws or subgraphs(n.attrs) for n in graph.nodes())
+    plain = not graph.writes and not any(n.op.draws or n.op is sparse or subgraphs(n.attrs) for n in graph.nodes())
     given = _given(graph)
     return plain and any(
         n.op in (red.contract, ew.mul) and any(a.find() in given for a in n.args) and any(map(_is_large, n.args))

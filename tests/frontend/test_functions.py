@@ -345,6 +345,7 @@ OWN: dict[str, tuple[Case, Case]] = {
     "top_k": (lambda x: mlaot.top_k(x, 2)[0], lambda x: np.sort(x)[:, :-3:-1]),
     "smallest": (lambda x: mlaot.top_k(x, 2, axis=0, largest=False)[0], lambda x: np.sort(x, axis=0)[:2]),
     "erf": (lambda x: mlaot.erf(x), scipy.special.erf),
+    "sparse": (lambda x: mlaot.sparse(x) * 2, lambda x: x * 2),
     "stop_gradient": (lambda x: mlaot.stop_gradient(x) * 2, lambda x: x * 2),
     "where": (lambda x: mlaot.where(x > 0, x, 0), lambda x: np.where(x > 0, x, 0)),
     "pad": (lambda x: mlaot.pad(x, 1, (0, 2), value=7), lambda x: np.pad(x, ((1, 0), (1, 2)), constant_values=7)),

@@ -248,6 +248,7 @@ CONTROL: Items = {
     "vmap": (lambda x: mlaot.vmap(lambda v: v[::-1] * np.sum(v))(x), X),
     "grad": (lambda x: mlaot.grad(lambda v: np.sum(np.sin(v) * v))(x), X),
     "jvp": (lambda x, y: mlaot.jvp(np.tanh, (x,), (y,)), X, Y),
+    "sparse": (mlaot.sparse, X),
     "stop_gradient": (mlaot.stop_gradient, X),
 }
 PROBABLE = mlaot.sigmoid(X)

@@ -391,7 +391,7 @@ RULES: dict[str, Rule] = {
 # The parts of these are those of the arguments, moved.
 VIEWS = (
     *("copy", "neg", "broadcast", "transpose", "reshape", "take", "item", "stack", "concat"),
-    *("slice", "pad", "window", "stop_gradient"),
+    *("slice", "pad", "window", "stop_gradient", "sparse"),
 )
 LEAVES = ("input", "const", "result")
 SUMS = {"sum", "contract", "put_add", "add", "sub", "cumsum", "linear_recurrence", "fold", "scatter"}

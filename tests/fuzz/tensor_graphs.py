@@ -46,7 +46,7 @@ RESTRICTED = {  # what is taken for granted of the argument
     **dict.fromkeys(("asin", "acos", "atanh", "erfinv"), "below one"),
     **{"log1p": "positive", "acosh": "above one", "tan": "below one", "normal_quantile": "probability"},
 }
-PIECEWISE = ("neg", "abs", "sign", "relu", "step", "floor", "ceil", "trunc", "round", "copy", "stop_gradient")
+PIECEWISE = ("neg", "abs", "sign", "relu", "step", "floor", "ceil", "trunc", "round", "copy", "stop_gradient", "sparse")
 PAIRS = ("add", "sub", "mul", "mul", "maximum", "minimum", "is_equal")
 FLOAT_PAIRS = ("div", "power", "floor_divide", "remainder", "fmod", "copysign", "atan2", "hypot", "nextafter")
 INTEGER_PAIRS = ("power", "floor_divide", "remainder", "fmod", "left_shift", "right_shift")

@@ -155,6 +155,7 @@ TRANSLATED: dict[str, Callable[..., Tensor]] = {
     "const": lambda torch, value: torch.from_numpy(np.array(value.array)),
     "copy": lambda torch, x: x,
     "stop_gradient": lambda torch, x: x,
+    "sparse": lambda torch, x: x,
     "add": lambda torch, *args: _many(torch.add, list(args)),
     "pow": lambda torch, x, exponent: torch.pow(x, exponent),
     "sign": lambda torch, x: torch.where(x != x, x, torch.sign(x)),  # PyTorch's is 0 for nan

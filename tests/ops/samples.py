@@ -222,6 +222,7 @@ SAMPLES: dict[str, Make] = {
     "minimum": _many(2, 4),
     "copy": _unary(np.asarray),
     "stop_gradient": _unary(np.asarray),
+    "sparse": _unary(np.asarray),
     "neg": _unary(np.asarray),
     "exp": _unary(np.asarray),
     "tanh": _unary(np.asarray),

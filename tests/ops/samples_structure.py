@@ -205,6 +205,27 @@ def _winograd_output(rng: Generator) -> Iterator[Sample]:
         yield sample(rng.normal(size=((m + 2) ** 2, *images, *tiles, blocks, 16)), m=m, size=tuple(size))
 
 
+# x, columns, axis: rows that are whole vectors or not, several blocks of columns, none at all
+SPARSE = (((5,), 3, 0), ((3, 20), 70, 1), ((2, 2, 9), 1, 0), ((4, 33), 200, 1), ((2, 7), 450, 0), ((0, 4), 5, 1))
+
+
+def _mostly_zeros(rng: Generator, shape: tuple[int, ...]) -> Array:
+    return np.where(rng.random(shape) < 0.3, rng.normal(size=shape), 0.0)
+
+
+def _sparse_dot(rng: Generator) -> Iterator[Sample]:
+    for shape, columns, axis in SPARSE:
+        sizes = (columns, shape[-1]) if axis else (shape[-1], columns)
+        yield sample(_mostly_zeros(rng, shape), rng.normal(size=sizes), axis=axis)
+
+
+def _sparse_add(rng: Generator) -> Iterator[Sample]:
+    for shape, columns, axis in SPARSE:
+        sizes = (columns, shape[-1]) if axis else (shape[-1], columns)
+        g = rng.normal(size=(*shape[:-1], columns))
+        yield sample(rng.normal(size=sizes), _mostly_zeros(rng, shape), g, axis=axis)
+
+
 SAMPLES: dict[str, Make] = {
     "prod": _prod,
     "argmax": _arg,
@@ -226,4 +247,6 @@ SAMPLES: dict[str, Make] = {
     "tree_ensemble": _tree_ensemble,
     "winograd_input": _winograd_input,
     "winograd_output": _winograd_output,
+    "sparse_dot": _sparse_dot,
+    "sparse_add": _sparse_add,
 }

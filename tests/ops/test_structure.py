@@ -188,7 +188,7 @@ def test_reference_is_the_loop(name: str) -> None:
         np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-14, err_msg=f"{name} {s.attrs}")
 
 
-FOR_VECTORS = ("tree_ensemble", "winograd_input", "winograd_output")  # f32 and f64
+FOR_VECTORS = ("tree_ensemble", "winograd_input", "winograd_output", "sparse_dot", "sparse_add")  # f32 and f64
 NOT_FOR_BOOL = ("sum", "prod", "cumsum", "cumprod", "linear_recurrence", "fold", "contract")
 
 
