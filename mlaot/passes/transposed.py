@@ -70,4 +70,6 @@ def adjacent(node: Node) -> int | None:
     if node.op is st.slice_:
         return inner if node.attrs["step"][inner] == 1 else None
     last = node.type.rank - 1
+    if last < 0:
+        return None
     return last if inner == node.arg(0).type.rank - 1 and node.type.shape[last] != 1 else None

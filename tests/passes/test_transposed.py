@@ -12,11 +12,13 @@ import mlaot
 from mlaot import passes
 from mlaot.evaluate import evaluate
 from mlaot.generate import trace
-from mlaot.ir import Graph
+from mlaot.ir import Graph, Type
 from mlaot.lower.lower import lower
 from mlaot.lower.program import Contraction, Rows
 from mlaot.ops import elementwise as ew
 from mlaot.ops import reduction as red
+from mlaot.ops import structure as st
+from mlaot.passes.transposed import adjacent, transposed
 
 from ..compiled import AVAILABLE, Library
 
@@ -92,3 +94,14 @@ def test_gradients_of_products_need_none() -> None:
     for graph in module.graphs.values():
         products = [n for n in graph.nodes() if n.op is red.contract]
         assert not any(a.find().op is ew.copy for n in products for a in n.args)
+
+
+def test_a_reshape_to_a_scalar_lies_along_no_axis() -> None:
+    """Random graphs have them: products of arrays of one element."""
+    graph = Graph("m")
+    x = graph.input("x", Type(mlaot.f32, (1,)))
+    scalar = st.reshape(x, shape=())
+    assert adjacent(scalar) is None and adjacent(x) == 0
+    graph.outputs = {"y": red.contract(scalar, x, spec=",a->a")}
+    transposed(graph)
+    np.testing.assert_array_equal(evaluate(graph, {"x": np.float32([3])})["y"], [9])
