@@ -2,14 +2,15 @@
 
     python benchmarks/threads.py [--threads 0] [--seconds 2] [--only NAME..] [--json report.json]
 
-Milliseconds a call, the best of many, into memory that is there already. The results are compared to the last bit. It
-wants a quiet machine: each thread needs a core of its own.
+Milliseconds a call, the median of many in turn, into memory that is there already. The results are compared to the
+last bit. It wants a quiet machine: each thread needs a core of its own.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import statistics
 import tempfile
 import time
 from collections.abc import Callable
@@ -18,6 +19,8 @@ from typing import Any
 
 import numpy as np
 from common import build, load, out
+from networks import CONTEXT, VOCABULARY
+from workloads import declare
 
 import mlaot
 from mlaot.nn import functional as F
@@ -79,7 +82,10 @@ def rows(x: mlaot.f32[batch, 1000]) -> Any:
     return F.softmax(x, 1) + F.layer_norm(x, (1000,))
 
 
+# A model, or the name of a workload; the entry; its inputs.
 CASES: dict[str, tuple[Any, str, tuple[Any, ...]]] = {
+    "ResNet-18, batch 1": ("w5_resnet18_b1", "forward", (normal(1, 3, 224, 224),)),
+    "GPT of 6 layers, 256 tokens": ("w6_gpt_full", "forward", (draw.integers(0, VOCABULARY, (1, CONTEXT)),)),
     "mlp 784-512-512-10, batch 64": (mlp, "forward", (normal(64, 784),)),
     "mlp 784-512-512-10, batch 1024": (mlp, "forward", (normal(1024, 784),)),
     "training step of it, batch 64": (training, "train_step", (normal(64, 784), draw.integers(0, 10, 64))),
@@ -90,13 +96,18 @@ CASES: dict[str, tuple[Any, str, tuple[Any, ...]]] = {
 }
 
 
-def best_milliseconds(call: Callable[[], object], seconds: float) -> float:
-    """The shortest call."""
-    best, end = float("inf"), time.perf_counter() + seconds
-    while (started := time.perf_counter()) < end:
-        call()
-        best = min(best, time.perf_counter() - started)
-    return best * 1e3
+def medians(calls: list[Callable[[], object]], seconds: float) -> list[float]:
+    """Milliseconds of each of some calls, a few of one after a few of the other."""
+    times: list[list[float]] = [[] for _ in calls]
+    end = time.perf_counter() + seconds
+    while time.perf_counter() < end or len(times[0]) < 30:
+        for call, found in zip(calls, times, strict=True):
+            call()  # wakes the threads
+            for _ in range(3):
+                started = time.perf_counter()
+                call()
+                found.append(time.perf_counter() - started)
+    return [statistics.median(found) * 1e3 for found in times]
 
 
 def measure(module: Any, entry: str, inputs: tuple[Any, ...], threads: int, seconds: float) -> dict[str, Any]:
@@ -110,10 +121,8 @@ def measure(module: Any, entry: str, inputs: tuple[Any, ...], threads: int, seco
         answers.append([bytes(memoryview(call(*inputs, **given))) if given else call(*inputs) for _ in range(3)])
         calls.append(lambda call=call, given=given: call(*inputs, **given))
     assert answers[0] == answers[1], "the number of threads changed the result"
-    times = [float("inf")] * 2
-    for _ in range(4):
-        times = [min(best, best_milliseconds(call, seconds / 8)) for best, call in zip(times, calls, strict=True)]
-    return {"threads": count, "one": times[0], "several": times[1]}
+    one, several = medians(calls, seconds)
+    return {"threads": count, "one": one, "several": several}
 
 
 def main() -> None:
@@ -130,7 +139,8 @@ def main() -> None:
             if not any(word in name for word in given.only):
                 continue
             if id(declared) not in modules:
-                modules[id(declared)] = load(build(declared, f"m{len(modules)}", Path(folder, str(len(modules)))))
+                made = declare(declared) if isinstance(declared, str) else declared
+                modules[id(declared)] = load(build(made, f"m{len(modules)}", Path(folder, str(len(modules)))))
             found = report[name] = measure(modules[id(declared)], entry, inputs, given.threads, given.seconds)
             ratio = found["one"] / found["several"]
             out(

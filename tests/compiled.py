@@ -38,6 +38,8 @@ NEEDED = {"base": set(), "v3": {"avx2", "fma"}, "v4": {"avx2", "fma", "avx512f",
 # In place of the module's header: ranges in the smallest parts there may be, the last one first.
 HEADER = """
 #include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
 typedef void Task(char *const *p, const ptrdiff_t *dim, ptrdiff_t begin, ptrdiff_t end);
 __attribute__((unused)) static void graphs_share(void *threads, Task *task, char *const *p, const ptrdiff_t *dim,
                                                  ptrdiff_t extent, ptrdiff_t step, ptrdiff_t work)
@@ -46,6 +48,27 @@ __attribute__((unused)) static void graphs_share(void *threads, Task *task, char
     for (ptrdiff_t begin = (extent - 1) / step * step; begin >= 0 && extent > 0; begin -= step) {
         task(p, dim, begin, begin + step < extent ? begin + step : extent);
     }
+}
+
+__attribute__((unused)) static void graphs_share_apart(void *threads, Task *task, char *const *p, const ptrdiff_t *dim,
+                                                       ptrdiff_t extent, ptrdiff_t work, int own, ptrdiff_t at,
+                                                       ptrdiff_t bytes)
+{
+    char **mine = malloc(((size_t)own + 1) * sizeof *mine);
+    memcpy(mine, p, (size_t)own * sizeof *mine);
+    mine[own] = p[own - 2] + at;
+    if (threads == NULL) {
+        task(mine, dim, 0, extent);
+    } else {  // each part in memory of its own, full of nan
+        (void)work;
+        for (ptrdiff_t begin = extent - 1; begin >= 0; begin--) {
+            void *memory = aligned_alloc(64, ((size_t)bytes + 63) & ~(size_t)63);
+            mine[own] = memset(memory, -1, (size_t)bytes);
+            task(mine, dim, begin, begin + 1);
+            free(memory);
+        }
+    }
+    free(mine);
 }
 """
 

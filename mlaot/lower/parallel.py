@@ -14,13 +14,14 @@ from dataclasses import dataclass
 from math import prod
 
 from mlaot.lower.isa import Isa
-from mlaot.lower.program import Contraction, Kernel, Plain, Rows, Sparse, Trees
+from mlaot.lower.program import Contraction, Kernel, Loop, Plain, Rows, Sparse, Trees, kernels_of
 from mlaot.lower.tiles import loops
 
 LEAST = 65536  # operations of a kernel; fewer are not worth a second thread
 LIGHT = 100  # operations of a row; with fewer, code that is short and whole serves better
 MANY = 16  # rounds of a loop that several threads can share evenly
 TILES = 6  # the same of tiles
+ROUNDS = 4  # of a loop over kernels that go along from one to the next
 PANEL = 64  # elements: a whole number of vectors
 LOOP = re.compile(r"for \(ptrdiff_t (\w+) = (.+); \1 < (.+); \1(?:\+\+| \+= (\d+))\) \{")  # and no other form
 
@@ -58,6 +59,15 @@ def split(kernel: Kernel, isa: Isa) -> Split | None:
     is_short = found.extent.isdigit() and int(found.extent) * work < LEAST
     is_light = work * (found.step if isinstance(kernel, Rows) else 1) < LIGHT
     return None if is_short or is_light else found
+
+
+def work_of_round(loop: Loop) -> int | None:
+    """Operations of one round of a loop whose rounds threads share, or None where they do not: where it is short."""
+    if loop.apart is None or not isinstance(loop.extent, int) or loop.extent < ROUNDS:
+        return None
+    sizes = [[a.size for a in (*k.out, *k.summed)] for k in kernels_of(loop.steps) if isinstance(k, Contraction)]
+    work = sum(prod(s for s in some if isinstance(s, int)) for some in sizes)
+    return work if work >= LEAST else None
 
 
 def part_of(text: str, found: Split) -> str:

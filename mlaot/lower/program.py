@@ -344,7 +344,8 @@ Kernel = Rows | Contraction | Plain | Trees | Sparse
 class Loop:
     """``steps`` again and again, ``extent`` times at most: while the truth value behind ``condition`` holds, if given.
 
-    ``carried``: buffers whose contents one round leaves for the next.
+    ``carried``: buffers whose contents one round leaves for the next. ``apart``: rounds may run at the same time, each
+    thread with this buffer for itself.
     """
 
     variable: str
@@ -354,6 +355,7 @@ class Loop:
     steps: tuple[Step, ...]
     carried: tuple[Buffer, ...]
     doc: tuple[str, ...] = ()
+    apart: Buffer | None = None
 
     @property
     def params(self) -> tuple[Param, ...]:

@@ -6,6 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from typing import Any
 
 from mlaot.ir import DTYPES, Dim
 from mlaot.ir.dims import names
@@ -13,7 +14,7 @@ from mlaot.lower.emit import C_TYPES
 from mlaot.lower.integers import integer_helpers
 from mlaot.lower.isa import Isa
 from mlaot.lower.layout import NOMINAL
-from mlaot.lower.parallel import Split, part_of, split
+from mlaot.lower.parallel import Split, part_of, split, work_of_round
 from mlaot.lower.program import (
     Branch,
     Buffer,
@@ -51,7 +52,7 @@ def kernels_file(program: Program, stem: str, isa: Isa) -> str:
     tuned = tuple(program.module.tuned.get(isa.name, {}).items())
     isa = replace(isa, deterministic=program.module.deterministic, tuned=tuned)
     bodies: Bodies = {}
-    entries = []
+    entries: list[dict[str, Any]] = []
     for procedure in program.procedures:
         parts = [("", procedure.steps)]
         if procedure.entry.split:
@@ -65,7 +66,7 @@ def kernels_file(program: Program, stem: str, isa: Isa) -> str:
             lines = [*_dims(program.module.dims, calls), *calls]
             entries.append({"name": name, "lines": lines, "doc": procedure.entry.doc})
     kernels_text = [text.replace("NAME(", f"{name}(", 1) for name, text in bodies.values()]
-    text = "\n".join(kernels_text)
+    text = "\n".join([*kernels_text, *[line for entry in entries for line in entry["lines"]]])
     preamble = "\n".join(part for part in (helpers(text, isa), integer_helpers(text), *others(text, stem, isa)) if part)
     return render(
         "kernels.c.j2",
@@ -80,13 +81,27 @@ def kernels_file(program: Program, stem: str, isa: Isa) -> str:
 
 @dataclass(frozen=True)
 class _Place:
-    """Where steps stand: the entry, the instruction set, and the variables of the loops around them."""
+    """Where steps stand: the entry, the instruction set, and the variables of the loops around them.
+
+    ``apart``: the work buffer of which each thread has one of its own, behind the pointer number ``own``.
+    """
 
     module: Module
     procedure: Procedure
     isa: Isa
     variables: tuple[str, ...]
     offsets: dict[int, Dim]  # id of a work buffer: its byte offset
+    apart: Buffer | None = None
+
+    @property
+    def threads(self) -> str:
+        """C text of the threads of a call."""
+        return f"p[{self.own - 1}]"
+
+    @property
+    def own(self) -> int:
+        entry = self.procedure.entry
+        return len(entry.inputs) + len(entry.outputs) + 4
 
 
 def _calls(steps: Iterable[Step], place: _Place, bodies: Bodies) -> list[str]:
@@ -96,14 +111,8 @@ def _calls(steps: Iterable[Step], place: _Place, bodies: Bodies) -> list[str]:
         if isinstance(step, Sequence):
             lines += _calls(step.steps, place, bodies)
         elif isinstance(step, Loop):
-            inside = replace(place, variables=(*place.variables, step.variable))
-            body = _calls(step.tested, inside, bodies)
-            if step.condition is not None:
-                body += [f"if (!{_truth(step.condition, place)}) {{", "    break;", "}"]
-            body += _calls(step.steps, inside, bodies)
-            v = step.variable
-            lines.append(f"for (ptrdiff_t {v} = 0; {v} < {step.extent}; {v}++) {{")
-            lines += [*[f"    {line}" for line in body], "}"]
+            work = work_of_round(step)
+            lines += _loop(step, place, bodies) if work is None else [_share_rounds(step, work, place, bodies)]
         elif isinstance(step, Branch):
             lines.append(f"if ({_truth(step.condition, place)}) {{")
             lines += [f"    {line}" for line in _calls(step.then, place, bodies)]
@@ -114,9 +123,31 @@ def _calls(steps: Iterable[Step], place: _Place, bodies: Bodies) -> list[str]:
     return lines
 
 
+def _loop(loop: Loop, place: _Place, bodies: Bodies) -> list[str]:
+    """A loop around kernels."""
+    inside = replace(place, variables=(*place.variables, loop.variable))
+    body = _calls(loop.tested, inside, bodies)
+    if loop.condition is not None:
+        body += [f"if (!{_truth(loop.condition, place)}) {{", "    break;", "}"]
+    body += _calls(loop.steps, inside, bodies)
+    v = loop.variable
+    return [f"for (ptrdiff_t {v} = 0; {v} < {loop.extent}; {v}++) {{", *[f"    {line}" for line in body], "}"]
+
+
+def _share_rounds(loop: Loop, work: int, place: _Place, bodies: Bodies) -> str:
+    """The statement that runs a loop whose rounds threads may share, each thread with memory of its own."""
+    assert loop.apart is not None
+    v = loop.variable
+    body = _calls(loop.steps, replace(place, variables=(*place.variables, v), apart=loop.apart), bodies)
+    lines = [f"for (ptrdiff_t {v} = begin; {v} < end; {v}++) {{", *[f"    {line}" for line in body], "}"]
+    task, given = _task(lines, place, bodies)
+    apart = f"{place.own}, {place.offsets[id(loop.apart)]}, {loop.apart.bytes}"
+    return f"share_apart({place.threads}, {task}, p, {given}, {loop.extent}, {work}, {apart});"
+
+
 def _call(kernel: Kernel, place: _Place, bodies: Bodies) -> str:
     """The statement that runs a kernel: a call, or a task on a range whose parts threads may share."""
-    shared = split(kernel, place.isa)
+    shared = split(kernel, place.isa) if place.apart is None else None
     text = _kernel_text(kernel, "NAME", "SIGNATURE", place.isa, shared.variable if shared else None)
     if shared is not None:
         text = part_of(text, shared)
@@ -126,16 +157,18 @@ def _call(kernel: Kernel, place: _Place, bodies: Bodies) -> str:
     name, _ = bodies.setdefault(key, (f"{kernel.template}{len(bodies)}_{place.isa.name}", text))
     if shared is None:
         return f"{name}({arguments});"
-    call = f"{name}({arguments}, begin, end);"
-    variables = [v for v in place.variables if re.search(rf"\b{v}\b", call)]
+    task, given = _task([f"{name}({arguments}, begin, end);"], place, bodies)
+    return f"share({place.threads}, {task}, p, {given}, {shared.extent}, {shared.step}, {shared.work});"
+
+
+def _task(calls: list[str], place: _Place, bodies: Bodies) -> tuple[str, str]:
+    """The name of a function of statements on a range ``begin, end``, and C text of the dims that it is given."""
+    variables = [v for v in place.variables if any(re.search(rf"\b{v}\b", call) for call in calls)]
     dims = (*place.module.dims, *variables)
-    lines = "".join(f"    {line}\n" for line in [*_dims(dims, [call]), call])
+    lines = "".join(f"    {line}\n" for line in [*_dims(dims, calls), *calls])
     text = f"static void NAME(char *const *p, const ptrdiff_t *dim, ptrdiff_t begin, ptrdiff_t end)\n{{\n{lines}}}\n"
     name, _ = bodies.setdefault(("task", text), (f"task{len(bodies)}_{place.isa.name}", text))
-    given = f"(const ptrdiff_t[]){{{', '.join(dims)}}}" if variables else "dim"
-    entry = place.procedure.entry
-    threads = f"p[{len(entry.inputs) + len(entry.outputs) + 3}]"
-    return f"share({threads}, {name}, p, {given}, {shared.extent}, {shared.step}, {shared.work});"
+    return name, f"(const ptrdiff_t[]){{{', '.join(dims)}}}" if variables else "dim"
 
 
 def candidates_file(kernel: Contraction, schedules: list[str], isa: Isa) -> str:
@@ -225,6 +258,8 @@ def _base(buffer: Buffer, place: _Place) -> tuple[int, Dim]:
         return next(i for i, port in enumerate(entry.inputs) if port.name == buffer.name), 0
     if buffer.where == "output":
         return inputs + next(i for i, port in enumerate(entry.outputs) if port.name == buffer.name), 0
+    if buffer is place.apart:
+        return place.own, 0
     if buffer.where == "work":
         return inputs + outputs + 2, place.offsets[id(buffer)]
     return inputs + outputs + (buffer.where == "constant"), place.procedure.places[id(buffer)]
@@ -259,5 +294,5 @@ def others(text: str, stem: str, isa: Isa) -> list[str]:
     }
     data |= {"isa": isa, "dtypes": places}
     names = {"threefry": "threefry(", "normal_quantile": "normal_quantile("}
-    names |= {"share": "static void task", "first_from": "least(", "nonzeros": "nonzeros_"}
+    names |= {"share": "share(", "share_apart": "share_apart(", "first_from": "least(", "nonzeros": "nonzeros_"}
     return [render(f"kernels/{name}.h.j2", **data) for name, call in names.items() if call in text]

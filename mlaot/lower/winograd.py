@@ -11,10 +11,10 @@ A transform on its own is such a kernel too, over all tiles at once.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count
 
-from mlaot.ir import Dim, Graph, Node, Type, dim
+from mlaot.ir import DTYPES, Dim, Graph, Node, Type, dim
 from mlaot.lower.contraction import contraction_kernel
 from mlaot.lower.emit import C_TYPES, Emitter
 from mlaot.lower.fuse import Group
@@ -70,10 +70,15 @@ def _known(extent: Dim) -> int:
 def _blocks(convolution: _Convolution, image: tuple[str, ...], rows: int, variable: str) -> tuple[Step, ...]:
     """The steps of an image."""
     height = convolution.height
+    v, m = (_buffer(n, height) for n in (convolution.v, convolution.m))
     if height == rows:
-        return convolution.steps(Block(image, 0, height))
+        return convolution.steps(Block(image, 0, height), v, m)
+    itemsize = DTYPES[v.dtype].itemsize
+    both = Buffer("tiles", v.dtype, ((_known(v.bytes) + _known(m.bytes)) // itemsize,), (1,), "work")
+    v = replace(v, where="slice", within=both)
+    m = replace(m, where="slice", within=both, start=_known(v.bytes) // itemsize)
     block = Block(image, dim(variable) * height, height)
-    return (Loop(variable, rows // height, (), None, convolution.steps(block), ()),)
+    return (Loop(variable, rows // height, (), None, convolution.steps(block, v, m), (), apart=both),)
 
 
 @dataclass(frozen=True)
@@ -102,10 +107,9 @@ class _Convolution:
 
         return min((k for k in range(rows, 0, -1) if rows % k == 0), key=moved)
 
-    def steps(self, block: Block) -> tuple[Step, ...]:
-        """The three kernels of a block, with all its tiles along one axis between them."""
+    def steps(self, block: Block, v: Buffer, m: Buffer) -> tuple[Step, ...]:
+        """The three kernels of a block, with all its tiles along one axis between them, in ``v`` and ``m``."""
         u = self.m.arg(1)
-        v, m = _buffer(self.v, block.rows), _buffer(self.m, block.rows)
         graph = Graph("block")
         operands = graph.input("v", Type(self.v.type.dtype, v.shape)), graph.input("u", u.type)
         products = red.contract(*operands, spec="ztCc,zOCco->ztOo")

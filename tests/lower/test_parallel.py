@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -13,8 +15,9 @@ import pytest
 import mlaot
 from mlaot.generate import compile_model
 from mlaot.lower.isa import BASE, ISAS
-from mlaot.lower.parallel import Split, part_of, split
-from mlaot.lower.program import Program
+from mlaot.lower.parallel import Split, part_of, split, work_of_round
+from mlaot.lower.program import Loop, Program, Sequence, Step
+from mlaot.lower.text import kernels_file
 from mlaot.nn import functional as F
 
 from ..compiled import AVAILABLE, Array, Library, State, bits
@@ -28,6 +31,7 @@ def weights(*shape: int) -> Array:
 
 
 WIDE, NARROW, KERNEL = weights(96, 320), weights(320, 10), weights(40, 8, 3, 3)
+TAPS = weights(32, 32, 3, 3)
 
 
 @mlaot.model
@@ -38,6 +42,11 @@ def mlp(x: mlaot.f32[batch, 96]) -> Any:
 @mlaot.model
 def convolution(x: mlaot.f32[batch, 8, 17, 19]) -> Any:
     return F.max_pool2d(F.relu(F.conv2d(x, KERNEL)), 2)
+
+
+@mlaot.model
+def blocks(x: mlaot.f32[batch, 32, 64, 32]) -> Any:
+    return F.relu(F.conv2d(F.relu(F.conv2d(x, TAPS, padding=1)), TAPS, padding=1))
 
 
 @mlaot.model
@@ -73,6 +82,7 @@ def recurrent(x: mlaot.f32[n, batch, 96]) -> Any:
 CASES = {
     "mlp": (mlp, lambda b, n: {"x": weights(b, 96)}),
     "convolution": (convolution, lambda b, n: {"x": weights(b, 8, 17, 19)}),
+    "blocks": (blocks, lambda b, n: {"x": weights(b, 32, 64, 32)}),
     "norms": (norms, lambda b, n: {"x": weights(b, 37)}),
     "line": (line, lambda b, n: {"x": weights(n)}),
     "moves": (moves, lambda b, n: {"x": weights(b, 24, 40), "i": draw.integers(0, 24, b)}),
@@ -91,6 +101,15 @@ def shared(name: str) -> list[Split]:
     """The loops of a case's kernels that threads share."""
     kernels = [kernel for procedure in program(name).procedures for kernel in procedure.kernels]
     return [found for kernel in kernels if (found := split(kernel, BASE)) is not None]
+
+
+def loops_of(steps: Iterable[Step]) -> Iterator[Loop]:
+    """Loops around kernels."""
+    for step in steps:
+        if isinstance(step, Loop):
+            yield step
+        if isinstance(step, Loop | Sequence):
+            yield from loops_of(step.steps)
 
 
 @pytest.fixture(scope="module", params=AVAILABLE)
@@ -117,6 +136,18 @@ def test_chosen_loops() -> None:
     assert (second.variable, second.extent, second.work) == ("i", "batch", "3200")
     assert all(found.extent != "batch" for found in shared("attention"))
     assert Split("j", "n", 64, "4") in shared("line")
+
+
+def test_rounds_whose_kernels_go_along_are_shared() -> None:
+    """Of a convolution block by block, each thread with its own memory between the transforms."""
+    (procedure,) = program("blocks").procedures
+    (found,) = (loop for loop in loops_of(procedure.steps) if loop.apart is not None)
+    assert work_of_round(found) == 16 * 128 * 32 * 32
+    assert work_of_round(replace(found, apart=None)) is None and work_of_round(replace(found, extent=3)) is None
+    text = kernels_file(program("blocks"), "nn", BASE)
+    assert text.count("share_apart(p[5], ") == 1
+    (task,) = re.findall(r"^static void task\w+\(.*?^}", text, re.MULTILINE | re.DOTALL)[-1:]
+    assert "share(" not in task and "p[6]" in task and "round1 = begin" in task
 
 
 def test_short_work_is_not_shared() -> None:

@@ -19,7 +19,10 @@
 
 typedef void Task(char *const *p, const ptrdiff_t *dim, ptrdiff_t begin, ptrdiff_t end);
 
+enum { MAX_INPUTS = 1, MAX_OUTPUTS = 1 };
+
 void pool_share(void *, Task *, char *const *, const ptrdiff_t *, ptrdiff_t, ptrdiff_t, ptrdiff_t);
+void pool_share_apart(void *, Task *, char *const *, const ptrdiff_t *, ptrdiff_t, ptrdiff_t, int, ptrdiff_t, ptrdiff_t);
 
 static atomic_int locks, members;
 
@@ -115,9 +118,42 @@ static void run_rounds(Threads *threads, int rounds, ptrdiff_t count, ptrdiff_t 
     free(y);
 }
 
+// Each round counts up in memory that no other thread may touch meanwhile.
+static void sums(char *const *p, const ptrdiff_t *dim, ptrdiff_t begin, ptrdiff_t end)
+{
+    int64_t *y = (int64_t *)p[0], *mine = (int64_t *)p[5];
+    assert((uintptr_t)mine % 64 == 0 && 0 <= begin && begin < end && end <= dim[0]);
+    for (ptrdiff_t i = begin; i < end; i++) {
+        memset(mine, 0, 64 * sizeof *mine);
+        for (int64_t k = 0; k < 640; k++) {
+            mine[k % 64] += i;
+        }
+        for (int k = 0; k < 64; k++) {
+            y[i] += mine[k];
+        }
+    }
+}
+
+static void run_apart(Threads *threads, int rounds)
+{
+    enum { PARTS_OF_IT = 40, AT = 128 };
+    const ptrdiff_t count = PARTS_OF_IT;
+    int64_t y[PARTS_OF_IT] = {0};
+    char *workspace = aligned_alloc(64, AT + 64 * sizeof(int64_t));
+    char *const p[] = {(char *)y, NULL, NULL, workspace, (char *)threads};
+    for (int k = 0; k < rounds; k++) {
+        pool_share_apart(threads, sums, p, &count, count, 100000, 5, AT, 64 * sizeof(int64_t));
+    }
+    for (ptrdiff_t i = 0; i < count; i++) {
+        assert(y[i] == rounds * 640 * i);
+    }
+    free(workspace);
+}
+
 static void *run_in_thread(void *threads)
 {
     run_rounds(threads, ROUNDS, COUNT, 1000);
+    run_apart(threads, ROUNDS);
     return NULL;
 }
 
@@ -147,9 +183,15 @@ static void test_rounds(void)
         run_rounds(threads, ROUNDS, 8, 1000000);  // a single part
         run_rounds(threads, ROUNDS, 17, 1000000);
         run_rounds(threads, ROUNDS, COUNT, 0);
+        run_apart(threads, ROUNDS);
         threads_leave(threads);
         wait_for_none();
     }
+}
+
+static void test_one_thread(void)
+{
+    run_apart(NULL, 3);
 }
 
 static void test_many_callers(void)
@@ -222,6 +264,7 @@ int main(int count, char **arguments)
         return 0;
     }
     test_rounds();
+    test_one_thread();
     test_many_callers();
     test_comings_and_goings();
     test_idle();
