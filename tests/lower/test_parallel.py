@@ -146,8 +146,9 @@ def test_rounds_whose_kernels_go_along_are_shared() -> None:
     assert work_of_round(replace(found, apart=None)) is None and work_of_round(replace(found, extent=3)) is None
     text = kernels_file(program("blocks"), "nn", BASE)
     assert text.count("share_apart(p[5], ") == 1
-    (task,) = re.findall(r"^static void task\w+\(.*?^}", text, re.MULTILINE | re.DOTALL)[-1:]
-    assert "share(" not in task and "p[6]" in task and "round1 = begin" in task
+    tasks = re.findall(r"^static void task\w+\(.*?^}", text, re.MULTILINE | re.DOTALL)
+    (task,) = (t for t in tasks if "for (ptrdiff_t round1 = begin; round1 < end; round1++) {" in t)
+    assert "share(" not in task and "(p[6] + " in task
 
 
 def test_short_work_is_not_shared() -> None:
