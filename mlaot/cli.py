@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -72,43 +72,50 @@ def run_emit(options: argparse.Namespace) -> int:
 
 def run_passes(options: argparse.Namespace) -> int:
     """``mlaot passes PROJECT|module:attribute``."""
-    project, settings = Path(), None
-    try:
-        project, settings = find_target(options.target)
-        with child.tracing(settings, project):
-            from mlaot.generate import pass_report
 
-            print(pass_report(settings, project).rstrip())
-    except KeyboardInterrupt:
-        raise
-    except BaseException as error:
-        child.complain(error, project, settings)
-        return 1
-    return 0
+    def show(project: Path, settings: Settings) -> None:
+        from mlaot.generate import pass_report
+
+        print(pass_report(settings, project).rstrip())
+
+    return _with_model(Path(), lambda: find_target(options.target), show)
 
 
 def run_tune(options: argparse.Namespace) -> int:
     """``mlaot tune PROJECT``."""
-    project, settings = Path(options.project), None
-    try:
-        settings = load_settings(project)
-        with child.tracing(settings, project):
-            from mlaot.build.toolchain import find_compiler
-            from mlaot.generate import compile_for
-            from mlaot.tune import contractions, measure, this_machine
+    folder = Path(options.project)
+    return _with_model(folder, lambda: (folder, load_settings(folder)), _tune)
 
-            command = find_compiler()
-            isa = this_machine(settings.isa, command)
-            kernels = contractions([compile_for(settings, model, lambda program: program) for model in settings.models])
-            tuned = dict(read_tuned(project).get(isa.name, {}))
-            for number, kernel in enumerate(kernels, 1):
-                found = measure(kernel, isa, command)
-                tuned.pop(found.description, None)
-                if found.best != found.chosen:
-                    tuned[found.description] = found.best
-                print(f"{number}/{len(kernels)}  {found.what}\n    {tuned_line(found)}", flush=True)
-            write_tuned(project, {**read_tuned(project), isa.name: tuned})
-        print(f"{project / TUNED}: {len(tuned)} of {len(kernels)} products are faster so, with {isa.name}")
+
+def _tune(project: Path, settings: Settings) -> None:
+    """Measure the products of a project's models; write down which were faster otherwise."""
+    from mlaot.build.toolchain import find_compiler
+    from mlaot.generate import compile_for
+    from mlaot.tune import contractions, measure, this_machine
+
+    command = find_compiler()
+    isa = this_machine(settings.isa, command)
+    kernels = contractions([compile_for(settings, model, lambda program: program) for model in settings.models])
+    tuned = dict(read_tuned(project).get(isa.name, {}))
+    for number, kernel in enumerate(kernels, 1):
+        found = measure(kernel, isa, command)
+        tuned.pop(found.description, None)
+        if found.best != found.chosen:
+            tuned[found.description] = found.best
+        print(f"{number}/{len(kernels)}  {found.what}\n    {tuned_line(found)}", flush=True)
+    write_tuned(project, {**read_tuned(project), isa.name: tuned})
+    print(f"{project / TUNED}: {len(tuned)} of {len(kernels)} products are faster so, with {isa.name}")
+
+
+def _with_model(
+    project: Path, find: Callable[[], tuple[Path, Settings]], work: Callable[[Path, Settings], None]
+) -> int:
+    """Do ``work`` on the project that ``find`` gives, its models within reach of imports; errors become one line."""
+    settings = None
+    try:
+        project, settings = find()
+        with child.tracing(settings, project):
+            work(project, settings)
     except KeyboardInterrupt:
         raise
     except BaseException as error:

@@ -14,7 +14,7 @@ from mlaot.ops import OPS
 from mlaot.ops import elementwise as ew
 from mlaot.passes import simplify
 
-from .bounds import CONTROLS, DOUBTS, LEAVES, RULES, VIEWS
+from .bounds import CONTROLS, DOUBTS, LEAVES, NOT_DRAWN, RULES, VIEWS
 from .random_graphs import PER_FILE, report, run
 
 
@@ -34,10 +34,6 @@ def test_graphs_that_once_failed(seed: int) -> None:
     """
     failed, counts = run(seed, 1)
     assert not failed, report(failed, counts)
-
-
-# What passes alone write, and what no random graph draws: tests of their own compare them (tests/ops, tests/lower).
-NOT_DRAWN = ("winograd_input", "winograd_output", "tree_ensemble")
 
 
 def test_every_op_has_an_error_bound() -> None:
