@@ -15,8 +15,8 @@ import pytest
 import mlaot
 from mlaot.generate import compile_model
 from mlaot.lower.isa import BASE, ISAS
-from mlaot.lower.parallel import Split, part_of, split, work_of_round
-from mlaot.lower.program import Loop, Program, Sequence, Step
+from mlaot.lower.parallel import LEAST, Split, part_of, split, work_of_round
+from mlaot.lower.program import Contraction, Loop, Program, Sequence, Step
 from mlaot.lower.text import kernels_file
 from mlaot.nn import functional as F
 
@@ -144,6 +144,10 @@ def test_rounds_whose_kernels_go_along_are_shared() -> None:
     (found,) = (loop for loop in loops_of(procedure.steps) if loop.apart is not None)
     assert work_of_round(found) == 16 * 128 * 32 * 32
     assert work_of_round(replace(found, apart=None)) is None and work_of_round(replace(found, extent=3)) is None
+    light = tuple(replace(k, summed=()) if isinstance(k, Contraction) else k for k in found.steps)
+    assert work_of_round(replace(found, steps=light)) == 16 * 128 * 32 and LEAST == 16 * 128 * 32
+    lighter = tuple(replace(k, summed=(), out=k.out[1:]) if isinstance(k, Contraction) else k for k in found.steps)
+    assert work_of_round(replace(found, steps=lighter)) is None
     text = kernels_file(program("blocks"), "nn", BASE)
     assert text.count("share_apart(p[5], ") == 1
     tasks = re.findall(r"^static void task\w+\(.*?^}", text, re.MULTILINE | re.DOTALL)

@@ -11,11 +11,16 @@ import pytest
 
 import mlaot
 from mlaot import nn, optim, passes
+from mlaot.evaluate import evaluate
 from mlaot.generate import trace
-from mlaot.ir import Graph
+from mlaot.ir import Graph, Node, Type
 from mlaot.lower.lower import lower
 from mlaot.micrograd import MLP, Bytes, Sparse, Value, declare
 from mlaot.nn import functional as F
+from mlaot.ops import elementwise as ew
+from mlaot.ops import reduction as red
+from mlaot.ops.sparse import sparse
+from mlaot.passes.sparse_products import sparse_products
 
 from .. import projects
 from ..compiled import AVAILABLE, Library
@@ -171,6 +176,35 @@ def test_training_is_that_of_any_input(name: str, isa: str, tmp_path: Path, monk
         found, expected = (getattr(model, what) for model in models.values())
         for key, value in expected.items():
             np.testing.assert_allclose(found[key], value, rtol=1e-7, atol=1e-10, err_msg=f"{what} {key}")
+
+
+def test_a_gradient_that_is_read_twice_is_computed_once() -> None:
+    graph = passes.run("m", trace(declared(OPTIMIZERS["adam"]))).graphs["train_step"]
+    assert len(ops(graph, "sparse_add")) == 1
+
+
+def sums_of_a_product(combine: Callable[[Node, Node], Node]) -> Graph:
+    """A sum or difference of a matrix and a product with sparse rows."""
+    graph = Graph("m")
+    w, x, g = (
+        graph.input(name, Type(mlaot.f32, shape)) for name, shape in (("w", (N, M)), ("x", (5, N)), ("g", (5, M)))
+    )
+    graph.outputs["y"] = combine(w, red.contract(sparse(x), g, spec="ca,cb->ab"))
+    return graph
+
+
+@pytest.mark.parametrize("name", ["w + p", "p + w", "w - p", "p - w", "w - -p"])
+def test_what_a_product_is_added_to(name: str) -> None:
+    """In its place: but w - p is not p - w."""
+    scope = {"w + p": lambda w, p: ew.add(w, p), "p + w": lambda w, p: ew.add(p, w), "w - p": lambda w, p: ew.sub(w, p)}
+    scope |= {"p - w": lambda w, p: ew.sub(p, w), "w - -p": lambda w, p: ew.sub(w, ew.neg(p))}
+    inputs = {"w": W, "x": mostly_zeros((5, N)), "g": RNG.normal(size=(5, M)).astype(np.float32)}
+    expected = evaluate(sums_of_a_product(scope[name]), inputs, wide=True)["y"]
+    graph = sums_of_a_product(scope[name])
+    sparse_products(graph)
+    (made,) = (node for node in graph.nodes() if node.op.name == "sparse_add")
+    assert (made.arg(0) is graph.inputs["w"]) == (name != "p - w")
+    np.testing.assert_allclose(evaluate(graph, inputs, wide=True)["y"], expected, rtol=1e-12, atol=1e-12)
 
 
 def test_scalar_models_declare_inputs_sparse() -> None:
