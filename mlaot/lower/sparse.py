@@ -24,6 +24,7 @@ from mlaot.lower.layout import Access, linear, work_buffer
 from mlaot.lower.program import Buffer, Plain, Sparse
 from mlaot.lower.schedule import lanes_of
 from mlaot.lower.single import indices, loop, nest
+from mlaot.lower.tiles import tidy
 from mlaot.ops.sparse import sparse_dot
 
 SPARE = 4  # registers that hold no columns
@@ -66,20 +67,10 @@ def sparse_kernel(group: Group, accesses: Mapping[Node, Access], stores: Mapping
     dense = [""] * 2 if is_dot else [emit.load(moved, at, along, rest) for rest in REST]
     written = (at, along) if is_dot else (place, 1 - axis)
     stored = [emit.store(out, written[0], "@", written[1], rest) for rest in REST]
-    return Sparse(
-        node.type.dtype.name,
-        emit.params,
-        before,
-        tuple((v, str(d)) for v, d in zip(lead, x.type.shape, strict=False) if v != "0"),
-        tuple(found),
-        listed,
-        value,
-        columns,
-        (loads[0], loads[1]),
-        (dense[0], dense[1]),
-        (stored[0], stored[1]),
-        emit.doc(),
-    )
+    loops = tuple((v, str(d)) for v, d in zip(lead, x.type.shape, strict=False) if v != "0")
+    of_matrix, of_dense, of_sums = [(full, part) for full, part in (loads, dense, stored)]
+    lines = (before, loops, tuple(found))
+    return Sparse(emit.dtype, emit.params, *lines, listed, value, columns, of_matrix, of_dense, of_sums, emit.doc())
 
 
 def loops_of(kernel: Sparse, isa: Isa) -> Plain:
@@ -101,11 +92,7 @@ def _block(kernel: Sparse, starts: Sequence[int], lanes: int, vector: str) -> li
     def put(texts: tuple[str, str], j: int) -> str:
         rest = kernel.columns - j
         text = texts[0] if rest >= lanes else texts[1].replace("{rest}", str(rest))
-        return (
-            text.replace(" + {j}", f" + {j}" if j else "")
-            .replace("{j} + ", f"{j} + " if j else "")
-            .replace("{j}", str(j))
-        )
+        return tidy(text.replace("{j}", str(j)))
 
     if kernel.dense[0]:
         before = [f"const {vector} b{k} = {put(kernel.dense, j)};" for k, j in enumerate(starts)]

@@ -91,7 +91,7 @@ def loops(kernel: Contraction, isa: Isa) -> list[tuple[Axis, int]]:
 
 def tidy(text: str) -> str:
     """``(i) * 4`` as ``i * 4``, and nothing is added to a pointer."""
-    return re.sub(r" \+ 0(?=[,)\]])", "", re.sub(r"(?<!\w)\((\w+)\) \*", r"\1 *", text))
+    return re.sub(r" \+ 0(?=[,)\]]| \+)", "", re.sub(r"(?<!\w)\((\w+)\) \*", r"\1 *", text))
 
 
 class _Tiles:

@@ -533,9 +533,9 @@ static void contraction8_base(double *restrict layers_neurons_w, const double *r
     }
     {
         const f64v v1 = c0_0 * splat_f64v(s0);
-        const f64v x0 = load_f64v(layers_neurons_w + 0 + 0 * 8);
+        const f64v x0 = load_f64v(layers_neurons_w + 0 * 8);
         const f64v v2 = x0 - v1;
-        store_f64v(layers_neurons_w + 0 + 0 * 8, v2);
+        store_f64v(layers_neurons_w + 0 * 8, v2);
     }
     {
         const f64v v1 = c0_1 * splat_f64v(s0);
@@ -545,9 +545,9 @@ static void contraction8_base(double *restrict layers_neurons_w, const double *r
     }
     {
         const f64v v1 = c1_0 * splat_f64v(s0);
-        const f64v x0 = load_f64v(layers_neurons_w + 0 + 1 * 8);
+        const f64v x0 = load_f64v(layers_neurons_w + 1 * 8);
         const f64v v2 = x0 - v1;
-        store_f64v(layers_neurons_w + 0 + 1 * 8, v2);
+        store_f64v(layers_neurons_w + 1 * 8, v2);
     }
     {
         const f64v v1 = c1_1 * splat_f64v(s0);
@@ -747,9 +747,9 @@ static void contraction15_base(double *restrict gradient_layers_neurons_w_, cons
         c1_1 += a1 * b1;
     }
     {
-        const f64v x0 = load_f64v(gradient_layers_neurons_w_ + 0 + 0 * 8);
+        const f64v x0 = load_f64v(gradient_layers_neurons_w_ + 0 * 8);
         const f64v v1 = x0 + c0_0;
-        store_f64v(gradient_layers_neurons_w_ + 0 + 0 * 8, v1);
+        store_f64v(gradient_layers_neurons_w_ + 0 * 8, v1);
     }
     {
         const f64v x0 = load_f64v(gradient_layers_neurons_w_ + 2 + 0 * 8);
@@ -757,9 +757,9 @@ static void contraction15_base(double *restrict gradient_layers_neurons_w_, cons
         store_f64v(gradient_layers_neurons_w_ + 2 + 0 * 8, v1);
     }
     {
-        const f64v x0 = load_f64v(gradient_layers_neurons_w_ + 0 + 1 * 8);
+        const f64v x0 = load_f64v(gradient_layers_neurons_w_ + 1 * 8);
         const f64v v1 = x0 + c1_0;
-        store_f64v(gradient_layers_neurons_w_ + 0 + 1 * 8, v1);
+        store_f64v(gradient_layers_neurons_w_ + 1 * 8, v1);
     }
     {
         const f64v x0 = load_f64v(gradient_layers_neurons_w_ + 2 + 1 * 8);
