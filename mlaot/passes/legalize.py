@@ -16,11 +16,13 @@ from mlaot.ops import reduction as red
 from mlaot.ops import structure as st
 from mlaot.ops.control import cond, scan, while_
 from mlaot.ops.kinds import REDUCTIONS, base_of, is_free, is_narrow, is_reduction, is_stored, is_view, root_of
+from mlaot.ops.sparse import sparse_add, sparse_dot
 from mlaot.ops.trees import tree_ensemble
 from mlaot.ops.winograd import TRANSFORMS
 from mlaot.passes.rewrite import Rule, rewrite
 
 CONTROL = (scan, while_, cond)
+SPARSE = (sparse_dot, sparse_add)
 VECTOR = 64  # bytes of the widest
 
 
@@ -54,7 +56,17 @@ def legalize(graph: Graph) -> None:
     """Make ``graph`` fit for lowering."""
     rules: dict[Op | None, tuple[Rule, ...]] = dict.fromkeys(REDUCTIONS, (last_axis_first,))
     rewrite(graph, rules)
-    stored = (*REDUCTIONS, red.contract, st.take, st.put_add, tree_ensemble, *CONTROL, *TRANSFORMS)
+    stored = (
+        *REDUCTIONS,
+        red.contract,
+        st.take,
+        st.put_add,
+        tree_ensemble,
+        sparse_dot,
+        sparse_add,
+        *CONTROL,
+        *TRANSFORMS,
+    )
     rewrite(graph, dict.fromkeys(stored, (store_operands,)))
     for roots in (graph.outputs, graph.writes):
         for name, node in roots.items():

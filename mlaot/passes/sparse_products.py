@@ -11,11 +11,11 @@ Whatever else reads a sparse value reads it as any other.
 
 from __future__ import annotations
 
-from mlaot.ir import Graph, Node, Type, users
+from mlaot.ir import Graph, Node, users
 from mlaot.ops import elementwise as ew
 from mlaot.ops import reduction as red
 from mlaot.ops import structure as st
-from mlaot.ops.base import fill
+from mlaot.ops.base import full_like
 from mlaot.ops.kinds import LOADED, VECTORS, is_free
 from mlaot.ops.sparse import sparse, sparse_add, sparse_dot
 from mlaot.passes.rewrite import rewrite
@@ -67,13 +67,11 @@ def product(node: Node) -> Node | None:
         if len(kept) != 1 or kept[0] not in out or len(set(other)) != len(other):
             continue
         if last not in out and set(other) == {last, *kept} and set(out) == {*lead, *kept}:
-            made = sparse_dot(value, dense, axis=other.index(last))
-            made = _times(made, factors)
+            made = _times(sparse_dot(value, dense, axis=other.index(last)), factors)
             return st.transpose(made, perm=tuple([*lead, *kept].index(c) for c in out))
         if set(other) == {*lead, *kept} and set(out) == {last, *kept}:
             rows = st.transpose(dense, perm=tuple(other.index(c) for c in (*lead, *kept)))
-            zero = fill(node, 0.0, node.type)
-            return sparse_add(zero, value, _stored(_times(rows, factors)), axis=out.index(last))
+            return sparse_add(full_like(node, 0.0), value, _times(rows, factors), axis=out.index(last))
     return None
 
 
@@ -90,11 +88,11 @@ def _declared(node: Node) -> tuple[Node, list[Node]] | None:
             inner = _declared(node.arg(0))
             if inner is None and not declared:
                 return None
-            return _stored(node.arg(0) if inner is None or inner[1] else inner[0]), factors
+            return node.arg(0) if inner is None or inner[1] else inner[0], factors
         elif node.op is st.reshape and (inner := _declared(node.arg(0))) is not None:
             return st.reshape(inner[0], shape=node.type.shape), [*factors, *inner[1]]
         else:
-            return (_stored(node), factors) if declared else None
+            return (node, factors) if declared else None
 
 
 def _scaled(node: Node) -> tuple[Node, Node] | None:
@@ -115,13 +113,4 @@ def _times(node: Node, factors: list[Node]) -> Node:
     scale = factors[0]
     for factor in factors[1:]:
         scale = ew.mul(scale, factor)
-    return ew.mul(node, _spread(scale, node.type))
-
-
-def _spread(scalar: Node, type_: Type) -> Node:
-    return st.broadcast(scalar, shape=type_.shape, axes=())
-
-
-def _stored(node: Node) -> Node:
-    """A value that lies in memory."""
-    return ew.copy(node) if is_free(node) else node
+    return ew.mul(node, st.broadcast(scale, shape=node.type.shape, axes=()))

@@ -54,7 +54,7 @@ def dense(x: Any) -> Any:
     return mlaot.astype(x, mlaot.f32)
 
 
-# Forms of products, each with how many of them pass over zeros.
+# Forms of products, each with how many of them pass over zeros; of constants they are computed at build.
 FORMS: dict[str, tuple[Callable[[Any], Any], int]] = {
     "product": (lambda x: mlaot.sparse(x) @ W, 1),
     "transposed": (lambda x: mlaot.sparse(x) @ WIDE[:M, :N].T.copy(), 1),
@@ -65,6 +65,7 @@ FORMS: dict[str, tuple[Callable[[Any], Any], int]] = {
     "of_what_was_computed": (lambda x: mlaot.sparse(mlaot.relu(x - 40)) @ W, 1),
     "in_rows": (lambda x: mlaot.sparse(np.stack([x, 2 * x, 0 * x])) @ W, 1),
     "reshaped": (lambda x: np.reshape(mlaot.sparse(np.reshape(x, (1, N))), (N,)) @ W, 1),
+    "of_nothing_given": (lambda x: mlaot.sparse(x * 0 + 2.0) @ W + mlaot.sparse(mlaot.zeros(N, "float32")) @ W, 1),
     "elsewhere": (lambda x: mlaot.sparse(x) * W[:, 0] + 1.0, 0),
     "shifted": (lambda x: (mlaot.sparse(x) + 1.0) @ W, 0),
     "undeclared": (lambda x: x @ W, 0),
@@ -176,6 +177,23 @@ def test_training_is_that_of_any_input(name: str, isa: str, tmp_path: Path, monk
         found, expected = (getattr(model, what) for model in models.values())
         for key, value in expected.items():
             np.testing.assert_allclose(found[key], value, rtol=1e-7, atol=1e-10, err_msg=f"{what} {key}")
+
+
+@pytest.mark.parametrize("factor", [1.0, 0.5])
+def test_the_same_gradient_for_all_outputs(factor: float, tmp_path: Path) -> None:
+    """A cotangent that is one number is stored like any other: its kernel reads memory."""
+    w = mlaot.Parameter("w", W)
+
+    def model(x: Any) -> Any:
+        return (mlaot.sparse(dense(x)) * np.float32(factor)) @ w
+
+    model.__annotations__ = {"x": mlaot.u8[N]}
+    module = projects.load(projects.build_module(mlaot.model(loss=np.sum)(model), "same", tmp_path, ("base",)))
+    x = mostly_zeros((4, N), "u8")
+    module.train_step(x, lr=0.25)
+    expected = W - 0.25 * factor * x.mean(axis=0, dtype=np.float32)[:, None]
+    np.testing.assert_allclose(module.Model().parameters["w"], W, rtol=0)
+    np.testing.assert_allclose(module.parameters["w"], expected, rtol=1e-5, atol=1e-5)
 
 
 def test_a_gradient_that_is_read_twice_is_computed_once() -> None:
