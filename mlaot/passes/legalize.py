@@ -56,17 +56,7 @@ def legalize(graph: Graph) -> None:
     """Make ``graph`` fit for lowering."""
     rules: dict[Op | None, tuple[Rule, ...]] = dict.fromkeys(REDUCTIONS, (last_axis_first,))
     rewrite(graph, rules)
-    stored = (
-        *REDUCTIONS,
-        red.contract,
-        st.take,
-        st.put_add,
-        tree_ensemble,
-        sparse_dot,
-        sparse_add,
-        *CONTROL,
-        *TRANSFORMS,
-    )
+    stored = (*REDUCTIONS, red.contract, st.take, st.put_add, tree_ensemble, *SPARSE, *CONTROL, *TRANSFORMS)
     rewrite(graph, dict.fromkeys(stored, (store_operands,)))
     for roots in (graph.outputs, graph.writes):
         for name, node in roots.items():
