@@ -93,7 +93,7 @@ def _check_options(function: Any, loss: Any, optimizer: Any, learning_rate: Any)
         raise MlaotError("the model has an optimizer but no loss to train by; give the decorator a function loss=")
 
 
-RESERVED = ("forward", "loss", "train_step", "accumulate", "update", "backward", "fit_begin", "fit_next")
+RESERVED = ("forward", "loss", "train_step", "accumulate", "update", "backward", "fit_begin", "fit_step", "fit_end")
 
 
 def _trace(

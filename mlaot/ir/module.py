@@ -44,7 +44,8 @@ class Module:
         return any(graph.writes for graph in self.graphs.values())
 
 
-FIT_BEGIN, FIT_NEXT = "fit_begin", "fit_next"  # entries by which fit() takes one example after the other
+# The entries by which fit() takes one example after the other: what a block of them begins with, a step, its end.
+FIT_BEGIN, FIT_STEP, FIT_END = "fit_begin", "fit_step", "fit_end"
 OPTIMIZER = "optimizer."  # how the names of an optimizer's slots start
 
 

@@ -6,7 +6,8 @@ The examples lie along the first axis ``batch``. A model without such an axis ha
 input begins with, or along the fixed one that all its inputs begin with: a batch is exactly so large then. Inputs that
 begin otherwise go into every step as they are.
 
-One example after the other goes by the entry ``fit_next``, where there is one: each step also starts the next.
+One example after the other goes in blocks where there is an entry ``fit_step``: ``fit_begin`` on a block of examples,
+``fit_step`` on each of them, ``fit_end`` on all again (passes/late_updates.py).
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from mlaot.errors import MlaotError
-from mlaot.ir.module import FIT_BEGIN, FIT_NEXT
+from mlaot.ir.module import FIT_BEGIN, FIT_END, FIT_STEP
 from mlaot.ir.types import DTYPES
 from mlaot.lower.extents import shown
 from mlaot.lower.program import Entry, Module, Port
@@ -31,16 +32,20 @@ OPTIONS = ("batch", "epochs", "shuffle", "seed", "callback")
 class Fit:
     """The entry ``fit`` of a module, the extent of ``train_step`` that a batch has, and the dim ``examples``.
 
-    Where no batches can be formed, ``refusal`` says why. ``ahead``: the bytes of each value that a step computes for
-    the next one; ``begins``: the inputs of ``train_step`` that ``fit_begin`` reads, and ``fit_next`` of the next one.
+    Where no batches can be formed, ``refusal`` says why. With blocks: how many examples a ``block`` has; the bytes
+    of one example's ``ahead`` and ``like``, by weight that is updated late; and which inputs of ``train_step`` the
+    entries read: ``block_inputs`` those on the whole block, ``step_inputs`` the one on an example.
     """
 
     entry: Entry
     rows: int | str
     examples: str
     refusal: str = ""
+    block: int = 0
     ahead: tuple[int, ...] = ()
-    begins: tuple[int, ...] = ()
+    like: tuple[int, ...] = ()
+    block_inputs: tuple[int, ...] = ()
+    step_inputs: tuple[int, ...] = ()
 
     @property
     def batch(self) -> int:
@@ -69,14 +74,25 @@ def make_fit(module: Module) -> Fit | None:
     inputs = tuple(with_examples(port, rows, examples) for port in step.inputs)
     # The bounds of a step are checked once the size of a batch is known.
     fit = Fit(replace(step, name="fit", inputs=inputs, extents=()), rows, examples, refusal)
-    begin, following = (next((e for e in module.entries if e.name == name), None) for name in (FIT_BEGIN, FIT_NEXT))
-    if begin is None or following is None:
+    by_name = {entry.name: entry for entry in module.entries}
+    if FIT_STEP not in by_name:
         return fit
     places = {port.name: i for i, port in enumerate(step.inputs)}
-    same = [port.name for port in following.inputs[: len(places)]] == list(places)
-    assert same, "bug in mlaot: fit_next reads other inputs"
-    ahead = tuple(prod(map(int, port.shape)) * DTYPES[port.dtype].itemsize for port in begin.outputs)
-    return replace(fit, ahead=ahead, begins=tuple(places[port.name] for port in begin.inputs))
+    begin, one, end = (by_name[name] for name in (FIT_BEGIN, FIT_STEP, FIT_END))
+    block, ones = ([places[port.name] for port in entry.inputs if port.name in places] for entry in (begin, one))
+    products = len(begin.outputs) // 2
+    assert len(end.inputs) == len(block) + products, "bug in mlaot: fit_end reads other inputs than fit_begin"
+    assert len(one.inputs) == len(ones) + 3 * products, "bug in mlaot: fit_step reads other products"
+    bytes_ = [prod(map(int, port.shape[1:])) * DTYPES[port.dtype].itemsize for port in begin.outputs]
+    size = int(begin.outputs[0].shape[0])
+    return replace(
+        fit,
+        block=size,
+        ahead=tuple(bytes_[0::2]),
+        like=tuple(bytes_[1::2]),
+        block_inputs=tuple(block),
+        step_inputs=tuple(ones),
+    )
 
 
 def rows_of(step: Entry) -> tuple[int | str, str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from mlaot.errors import MlaotError
 from mlaot.ir import Dim, Graph, Node, TupleType, users
 from mlaot.ir.dims import Expr, names, product, substitute
-from mlaot.ir.module import FIT_BEGIN, FIT_NEXT
+from mlaot.ir.module import FIT_BEGIN, FIT_END, FIT_STEP
 from mlaot.ir.module import Module as Model
 from mlaot.ir.subgraph import subgraphs
 from mlaot.lower.contraction import operands
@@ -32,8 +32,9 @@ DOCS = {
     "train_step": "Forward pass, backward pass and update in one; the loss before the update.",
     "accumulate": "Forward pass, then the gradients added to what is there.",
     "update": "One step of the optimizer, by the gradients that backward() left.",
-    FIT_BEGIN: "The first products of an example, for a step on it.",
-    FIT_NEXT: "train_step on one example, whose first products are given; then those of the next one.",
+    FIT_BEGIN: "The products of a block of examples with weights that are updated at its end, and with each other.",
+    FIT_STEP: "train_step on one example of a block, all but these weights.",
+    FIT_END: "Their updates by all examples of the block.",
 }
 
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from mlaot.ir.module import FIT_BEGIN, FIT_NEXT
+from mlaot.ir.module import FIT_BEGIN, FIT_END, FIT_STEP
 from mlaot.ir.types import DTYPES
 from mlaot.lower.extents import shown
 from mlaot.lower.fit import Fit
 from mlaot.lower.program import Entry, Module, Port, Shape
 from mlaot.render import render
 
-HIDDEN = ("accumulate", FIT_BEGIN, FIT_NEXT)  # entries that other functions run
+HIDDEN = ("accumulate", FIT_BEGIN, FIT_STEP, FIT_END)  # entries that other functions run
 # Entries that every trained model has; the others are the user's own.
 OWN = ("forward", "loss", "train_step", "accumulate", "update")
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from mlaot.frontend.declaration import PARAMETERS, Traced
 from mlaot.ir import Graph, dim, verify
-from mlaot.ir.module import FIT_NEXT, Module
+from mlaot.ir.module import FIT_STEP, Module
 from mlaot.passes import (
     barriers,
     blocked,
@@ -27,8 +27,8 @@ from mlaot.passes import (
     freeze,
     gates,
     hoist,
+    late_updates,
     legalize,
-    lookahead,
     masked_rows,
     pooling,
     prune,
@@ -90,7 +90,7 @@ def add_batch(module: Module, traced: Traced) -> None:
         training = module.graphs.get("training", module.graphs["model"])
         tiled = module.trains and example_tiles.fits(training)
         tiles = {"tile": batch(training, example_tiles.TILE, module.slots)} if tiled else {}
-        ones = {FIT_NEXT: training} if module.trains and lookahead.fits(training) else {}
+        ones = {FIT_STEP: training} if module.trains and late_updates.fits(training) else {}
         batched = {name: batch(graph, dim("batch"), module.slots) for name, graph in module.graphs.items()}
         module.graphs = batched | tiles | ones
 
@@ -122,9 +122,9 @@ def split_gates(module: Module, traced: Traced) -> None:
     gates.gates(module)
 
 
-def look_ahead(module: Module, traced: Traced) -> None:
-    """Steps on one example that start the next one."""
-    lookahead.lookahead(module)
+def update_late(module: Module, traced: Traced) -> None:
+    """Steps on one example that leave the updates of large weights to the end of a block."""
+    late_updates.late_updates(module)
 
 
 def widen_ports(module: Module, traced: Traced) -> None:
@@ -174,7 +174,7 @@ PIPELINE: tuple[Stage, ...] = (
     convolve_tiles,
     split_gates,
     forget_weights,
-    look_ahead,
+    update_late,
     widen_ports,
     each(widen.widen),
     each(pooling.pooling),

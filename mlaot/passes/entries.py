@@ -23,7 +23,7 @@ from mlaot.errors import MlaotError
 from mlaot.frontend.declaration import Optimizer
 from mlaot.frontend.updating import update_traced
 from mlaot.ir import Graph, Node, Type, topological
-from mlaot.ir.module import FIT_NEXT, OPTIMIZER, Module, gradient_of
+from mlaot.ir.module import FIT_STEP, OPTIMIZER, Module, gradient_of
 from mlaot.ir.types import BY_NUMPY
 from mlaot.ops import elementwise as ew
 from mlaot.ops import reduction as red
@@ -41,7 +41,7 @@ def entries(module: Module, arguments: Iterable[str] = (), optimizer: Optimizer 
     """
     model = module.graphs.pop("model")
     training = module.graphs.pop("training", model)
-    tile, one = module.graphs.pop("tile", None), module.graphs.pop(FIT_NEXT, None)
+    tile, one = module.graphs.pop("tile", None), module.graphs.pop(FIT_STEP, None)
     others = dict(module.graphs)
     module.graphs.clear()
     outputs = _results(model)
@@ -57,7 +57,7 @@ def entries(module: Module, arguments: Iterable[str] = (), optimizer: Optimizer 
         module.graphs["accumulate"] = _accumulate(module, training)
         module.graphs["update"] = _update(module, training, optimizer)
         if one is not None:
-            module.graphs[FIT_NEXT] = _train_step(module, one, None, optimizer, FIT_NEXT)
+            module.graphs[FIT_STEP] = _train_step(module, one, None, optimizer, FIT_STEP)
     module.graphs |= others
 
 
