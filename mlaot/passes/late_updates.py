@@ -6,7 +6,7 @@
     v9 = sub(w, mul(g, x))                    fit_end: x[8], changes
     writes w=v9                               v9 = sub(w, contract(changes, x, spec=ab,ac->bc)); writes w=v9
 
-A step of gradient descent adds a matrix of rank 1 to a weight. Example j of a block sees the weight of the block's start
+A step of gradient descent adds a matrix of rank 1 to a weight. Example j of a block sees the weight of its start
 less the changes of the examples before it, and their products with it are
 
     x_j (w - x_1 g_1 - .. - x_i g_i) = x_j w - (x_j x_1) g_1 - .. - (x_j x_i) g_i
