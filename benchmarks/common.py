@@ -10,7 +10,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from mlaot.build.toolchain import compile_module, find_compiler
+from mlaot.build.toolchain import compile_module, find_toolchain
 from mlaot.generate import compile_model, program_files, write
 from mlaot.lower.program import Program
 from mlaot.settings import ISAS
@@ -26,7 +26,7 @@ def compile_program(program: Program, name: str, folder: Path) -> Path:
     write(program_files(program), folder)
     library = folder / f"{name}.abi3.so"
     deterministic = program.module.deterministic
-    compile_module(folder, name, program.module.isas, library, find_compiler(), deterministic=deterministic)
+    compile_module(folder, name, program.module.isas, library, find_toolchain(), deterministic=deterministic)
     return library
 
 

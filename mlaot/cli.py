@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from mlaot import build
 from mlaot.build import child
+from mlaot.build.platforms import EVERYWHERE, parse_platform
+from mlaot.build.toolchain import ZIG
+from mlaot.errors import MlaotError
 from mlaot.settings import FILE, TUNED, Settings, load_settings, read_tuned, settings_of, write_tuned
 
 if TYPE_CHECKING:
@@ -20,8 +26,9 @@ examples:
   mlaot passes .                how many nodes the graph has after each pass, for each model of the project
   mlaot passes model:digits     the same for one function, without a pyproject.toml
   mlaot tune .                  try block sizes on this machine; later builds of the project take the fastest
+  mlaot wheel . --platform all  wheels for Linux, macOS and Windows on x86-64 and ARM, made on this machine
 
-To build a wheel, use pip: pip wheel --no-deps .
+To build a wheel for this machine, use pip: pip wheel --no-deps .
 """
 
 
@@ -62,6 +69,18 @@ def parser() -> argparse.ArgumentParser:
     )
     tune.add_argument("project", nargs="?", default=".", help=f"folder with a {FILE} (default: this one)")
     tune.set_defaults(run=run_tune)
+    wheel = commands.add_parser(
+        "wheel",
+        help="make wheels for other platforms",
+        description=f"Make wheels for other platforms with zig, a cross-compiler (pip install '{ZIG}'). The model is"
+        " traced once. The first wheel for a system takes longer, up to two minutes: zig compiles its C library.",
+    )
+    wheel.add_argument("project", nargs="?", default=".", help=f"folder with a {FILE} (default: this one)")
+    wheel.add_argument(
+        "--platform", required=True, metavar="TAG,..", help=f"tags of wheels, or all: {', '.join(EVERYWHERE)}"
+    )
+    wheel.add_argument("--out", default="dist", help="folder for the wheels (default: dist)")
+    wheel.set_defaults(run=run_wheel)
     return top
 
 
@@ -79,6 +98,32 @@ def run_passes(options: argparse.Namespace) -> int:
         print(pass_report(settings, project).rstrip())
 
     return _with_model(Path(), lambda: find_target(options.target), show)
+
+
+def run_wheel(options: argparse.Namespace) -> int:
+    """``mlaot wheel PROJECT --platform TAG,..``."""
+    project, out = Path(options.project), Path(options.out).resolve()
+    try:
+        tags = EVERYWHERE if options.platform == "all" else options.platform.split(",")
+        platforms = [parse_platform(tag.strip()) for tag in tags]
+        settings = load_settings(project)
+        if settings.backend != "mlaot.build":
+            raise MlaotError(
+                f"mlaot wheel makes wheels of projects with build-backend = 'mlaot.build'; {FILE} has"
+                f" {settings.backend!r}"
+            )
+    except MlaotError as error:
+        print(f"mlaot: {error}", file=sys.stderr)
+        return 1
+    out.mkdir(parents=True, exist_ok=True)
+    os.chdir(project)
+    begun = time.perf_counter()
+    for number, name in enumerate(build.build_wheels(str(out), platforms), 1):
+        now = time.perf_counter()
+        size = (out / name).stat().st_size / 1000
+        print(f"{number}/{len(platforms)}  {name}  {size:.0f} KB  {now - begun:.1f} s", flush=True)
+        begun = now
+    return 0
 
 
 def run_tune(options: argparse.Namespace) -> int:

@@ -11,7 +11,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from mlaot.build.toolchain import compile_module, find_compiler
+from mlaot.build.toolchain import compile_module, find_toolchain
 from mlaot.generate import compile_model, program_files, write
 from mlaot.settings import load_settings
 
@@ -29,7 +29,7 @@ def build(project: Path, site: Path) -> None:
         library = site.joinpath(*model.module.split(".")).with_suffix(".abi3.so")
         deterministic = model.deterministic
         folder = generated / model.module
-        compile_module(folder, model.stem, settings.isa, library, find_compiler(), deterministic=deterministic)
+        compile_module(folder, model.stem, settings.isa, library, find_toolchain(), deterministic=deterministic)
 
 
 def build_module(
@@ -40,7 +40,7 @@ def build_module(
     program = compile_model(declared, f"{name}.nn", isas, deterministic=deterministic, threads=threads)
     write(program_files(program), folder)
     library = site / name / "nn.abi3.so"
-    compile_module(folder, "nn", isas, library, find_compiler(), deterministic=deterministic)
+    compile_module(folder, "nn", isas, library, find_toolchain(), deterministic=deterministic)
     return library
 
 

@@ -1,8 +1,10 @@
 """``build-backend = "mlaot.build"``: PEP 517 and 660 hooks over scikit-build-core.
 
-Each hook reads ``[tool.mlaot]``, lets a child process write the C into ``build/mlaot/c`` and hands over to
-scikit-build-core, with two tables of what a project would otherwise write into ``[tool.scikit-build]``. An sdist
-carries the C, in ``_mlaot``: nothing is traced there.
+Each hook reads ``[tool.mlaot]``, lets a child process write the C into ``build/mlaot/c``, compiles it into
+``build/mlaot/lib`` and lets scikit-build-core pack what is there, with two tables of what a project would otherwise
+write into ``[tool.scikit-build]``. An sdist carries the C, in ``_mlaot``: nothing is traced there.
+
+``-C mlaot.platform=TAG`` makes a wheel for another platform; so does zig where a machine has no compiler.
 """
 
 from __future__ import annotations
@@ -12,21 +14,23 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, ClassVar, NoReturn
+from typing import Any, ClassVar, NamedTuple, NoReturn
 
 from scikit_build_core import build as backend
 from scikit_build_core.errors import ScikitBuildError
 
-from mlaot.build.toolchain import check_interpreter, find_compiler
+from mlaot.build.platforms import Platform, parse_platform, this_platform
+from mlaot.build.toolchain import ZIG, Toolchain, check_interpreter, compile_module, compiler_name, find_toolchain
 from mlaot.errors import MlaotError
-from mlaot.settings import Settings, load_settings
+from mlaot.settings import Settings, did_you_mean, load_settings
 
 FROZEN = Path("_mlaot")
 GENERATED = Path("build/mlaot/c")
-Options = dict[str, str | list[str]] | None
+COMPILED = Path("build/mlaot/lib")
+Options = dict[str, str | list[str]]
 Context = importlib.metadata.DistributionFinder.Context
 EVERYTHING = Context()
 
@@ -76,95 +80,130 @@ class ConfigDistribution(importlib.metadata.Distribution):
         return Path(__file__).parent / path
 
 
-def get_requires_for_build_wheel(config_settings: Options = None) -> list[str]:
-    """What tracing needs, and cmake and ninja where the machine lacks them."""
-    with door() as settings:
-        return [*backend.get_requires_for_build_wheel(config_settings), *tracing_requires(settings)]
+def get_requires_for_build_wheel(config_settings: Options | None = None) -> list[str]:
+    """What tracing needs, and zig where it is to compile."""
+    with door(config_settings) as build:
+        return [*backend.get_requires_for_build_wheel(build.options), *requires(build)]
 
 
-def get_requires_for_build_editable(config_settings: Options = None) -> list[str]:
+def get_requires_for_build_editable(config_settings: Options | None = None) -> list[str]:
     """As for a wheel."""
-    with door() as settings:
-        return [*backend.get_requires_for_build_editable(config_settings), *tracing_requires(settings)]
+    with door(config_settings) as build:
+        return [*backend.get_requires_for_build_editable(build.options), *requires(build)]
 
 
-def get_requires_for_build_sdist(config_settings: Options = None) -> list[str]:
+def get_requires_for_build_sdist(config_settings: Options | None = None) -> list[str]:
     """What tracing needs: the sdist carries the generated C."""
-    with door() as settings:
-        return [*backend.get_requires_for_build_sdist(config_settings), *tracing_requires(settings)]
+    with door(config_settings) as build:
+        return [*backend.get_requires_for_build_sdist(build.options), *tracing_requires(build.settings)]
 
 
-def prepare_metadata_for_build_wheel(metadata_directory: str, config_settings: Options = None) -> str:
+def prepare_metadata_for_build_wheel(metadata_directory: str, config_settings: Options | None = None) -> str:
     """Nothing is traced for it."""
-    with door():
-        return backend.prepare_metadata_for_build_wheel(metadata_directory, config_settings)
+    with door(config_settings) as build:
+        return backend.prepare_metadata_for_build_wheel(metadata_directory, build.options)
 
 
-def prepare_metadata_for_build_editable(metadata_directory: str, config_settings: Options = None) -> str:
+def prepare_metadata_for_build_editable(metadata_directory: str, config_settings: Options | None = None) -> str:
     """Nothing is traced for it."""
-    with door():
-        return backend.prepare_metadata_for_build_editable(metadata_directory, config_settings)
+    with door(config_settings) as build:
+        return backend.prepare_metadata_for_build_editable(metadata_directory, build.options)
 
 
-def build_wheel(wheel_directory: str, config_settings: Options = None, metadata_directory: str | None = None) -> str:
+def build_wheel(
+    wheel_directory: str, config_settings: Options | None = None, metadata_directory: str | None = None
+) -> str:
     """Trace, write the C, compile it, pack the wheel."""
-    with door() as settings:
-        prepare(settings, config_settings)
-        with compile_errors():
-            return backend.build_wheel(wheel_directory, config_settings, metadata_directory)
+    with door(config_settings) as build:
+        prepare(build)
+        return backend.build_wheel(wheel_directory, build.options, metadata_directory)
 
 
-def build_editable(wheel_directory: str, config_settings: Options = None, metadata_directory: str | None = None) -> str:
+def build_editable(
+    wheel_directory: str, config_settings: Options | None = None, metadata_directory: str | None = None
+) -> str:
     """The same with the project's Python files left in place; an edited model needs another install."""
-    with door() as settings:
-        prepare(settings, config_settings)
-        with compile_errors():
-            return backend.build_editable(wheel_directory, config_settings, metadata_directory)
+    with door(config_settings) as build:
+        prepare(build)
+        return backend.build_editable(wheel_directory, build.options, metadata_directory)
 
 
-def build_sdist(sdist_directory: str, config_settings: Options = None) -> str:
+def build_sdist(sdist_directory: str, config_settings: Options | None = None) -> str:
     """Trace and freeze: who builds from the sdist needs a C compiler, and nothing of what tracing needs."""
-    with door() as settings:
+    with door(config_settings) as build:
         if not is_frozen(Path()):
-            generate_files(Path(), settings)
+            generate_files(Path(), build.settings)
             config["override"]["sdist"] = {"force-include": {GENERATED.as_posix(): FROZEN.as_posix()}}
-        return backend.build_sdist(sdist_directory, config_settings)
+        return backend.build_sdist(sdist_directory, build.options)
+
+
+def build_wheels(wheel_directory: str, platforms: Sequence[Platform]) -> Iterator[str]:
+    """Wheels for several platforms, of a model that is traced once; the name of each file when it is there."""
+    for n, platform in enumerate(platforms):
+        with door({"mlaot.platform": platform.tag}) as build:
+            prepare(build, trace=n == 0)
+            name = backend.build_wheel(wheel_directory, build.options)
+        yield name
+
+
+class Build(NamedTuple):
+    """What a hook is called for: the project's settings, scikit-build-core's options, what zig is to compile for."""
+
+    settings: Settings
+    options: Options
+    platform: Platform | None
 
 
 @contextmanager
-def door() -> Iterator[Settings]:
-    """Around each hook: the settings of the project in the current folder, scikit-build-core told, one-line errors."""
+def door(config_settings: Options | None) -> Iterator[Build]:
+    """Around each hook: the project in the current folder, scikit-build-core told of it, one-line errors."""
     entry_points = EntryPoints()
     sys.meta_path.append(entry_points)
     try:
         if os.environ.get("SKBUILD_NO_ENTRYPOINT_CONFIG", "0").lower() not in ("", "0", "false", "off", "no"):
             raise MlaotError("mlaot.build cannot work while SKBUILD_NO_ENTRYPOINT_CONFIG is set; unset it")
         settings = load_settings(Path())
-        config.update(scikit_build_settings(settings))
-        yield settings
+        own, options = split_options(config_settings or {})
+        # Where there is no compiler, pip installs zig when it is asked to; the wheel's tag says so from the start.
+        platform = own or (None if compiler_name() else this_platform())
+        config.update(scikit_build_settings(settings, platform))
+        yield Build(settings, options, platform)
     except MlaotError as error:
+        stop(str(error))
+    except ScikitBuildError as error:
         stop(str(error))
     finally:
         config.update(default={}, override={})
         sys.meta_path.remove(entry_points)
 
 
-def scikit_build_settings(settings: Settings) -> dict[str, dict[str, Any]]:
+def split_options(config_settings: Options) -> tuple[Platform | None, Options]:
+    """The platform that ``-C mlaot.platform=TAG`` says, and the options of others."""
+    others = {key: value for key, value in config_settings.items() if not key.startswith("mlaot.")}
+    for key in config_settings.keys() - others.keys() - {"mlaot.platform"}:
+        hint = did_you_mean(key, ["mlaot.platform"]) or "; there is mlaot.platform"
+        raise MlaotError(f"unknown option -C {key}{hint}")
+    tag = config_settings.get("mlaot.platform")
+    if tag is not None and (not isinstance(tag, str) or "," in tag):
+        raise MlaotError(f"option -C mlaot.platform: expected one platform, got {tag!r}; mlaot wheel makes several")
+    return (parse_platform(tag) if tag else None), others
+
+
+def scikit_build_settings(settings: Settings, platform: Platform | None) -> dict[str, dict[str, Any]]:
     """The two tables for scikit-build-core. Unlike a ``-C`` option, they can say what has structure."""
-    folder = FROZEN if is_frozen(Path()) else GENERATED
+    tags = {"tags": [f"cp311-abi3-{platform.tag}"]} if platform else {}
     return {
         "default": {
-            "cmake": {"version": ">=3.18", "build-type": "Release", "python-hints": os.name == "nt"},
-            "install": {"strip": False},  # the linker does it; strip would break what was cross-compiled
-            "wheel": {"py-api": "cp311", "reproducible": True, "packages": list(settings.packages(Path()))},
+            "cmake": {"version": ">=3.15"},  # none is run, but scikit-build-core would look for one in CMakeLists.txt
+            "wheel": {"reproducible": True, "packages": list(settings.packages(Path()))},
         },
-        "override": {
-            "cmake": {
-                "source-dir": folder.as_posix(),
-                "define": {"MLAOT_PACKAGES": ";".join(settings.missing_packages(Path()))},
-            },
-        },
+        "override": {"wheel": {"cmake": False, "platlib": True, "py-api": "cp311", **tags}},
     }
+
+
+def requires(build: Build) -> tuple[str, ...]:
+    """What pip is to install for a wheel."""
+    return (*tracing_requires(build.settings), *([ZIG] if build.platform else ()))
 
 
 def tracing_requires(settings: Settings) -> tuple[str, ...]:
@@ -172,15 +211,39 @@ def tracing_requires(settings: Settings) -> tuple[str, ...]:
     return () if is_frozen(Path()) else settings.requires
 
 
-def prepare(settings: Settings, config_settings: Options) -> None:
-    """Before CMake starts: an interpreter and a compiler that can do it, and the C files."""
-    check_interpreter()
-    if not chooses_compiler(config_settings):
-        find_compiler()
+def prepare(build: Build, *, trace: bool = True) -> None:
+    """The files that mlaot adds to a wheel, made and told to scikit-build-core."""
+    if build.platform is None:
+        check_interpreter()
+    toolchain = find_toolchain(build.platform)
     if is_frozen(Path()):
         print(f"mlaot: compiling the C that the sdist brought in {FROZEN}; delete that folder to trace the model again")
-    else:
-        generate_files(Path(), settings)
+    elif trace:
+        generate_files(Path(), build.settings)
+    files = compile_models(build.settings, FROZEN if is_frozen(Path()) else GENERATED, toolchain)
+    config["override"]["wheel"]["force-include"] = {source.as_posix(): name for name, source in files.items()}
+
+
+def compile_models(settings: Settings, generated: Path, toolchain: Toolchain) -> dict[str, Path]:
+    """Compile each model. Files by their name in the wheel: modules, stubs, packages that the project lacks."""
+    platform = toolchain.platform
+    folder = COMPILED / (platform.tag if platform else "here")
+    suffix = platform.suffix if platform else ".pyd" if os.name == "nt" else ".abi3.so"
+    build_folder(Path())
+    shutil.rmtree(folder, ignore_errors=True)
+    files = {f"{package}/__init__.py": "" for package in settings.missing_packages(Path())}
+    for model in settings.models:
+        sources, package = generated / model.module, model.package.replace(".", "/")
+        library = folder / package / f"{model.stem}{suffix}"
+        compile_module(sources, model.stem, settings.isa, library, toolchain, deterministic=model.deterministic)
+        shutil.copy(sources / f"{model.stem}.pyi", library.parent)
+        files[f"{package}/py.typed"] = ""
+    for name, text in files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    made = sorted(path for path in folder.rglob("*") if path.is_file())
+    return {path.relative_to(folder).as_posix(): path for path in made}
 
 
 def is_frozen(project: Path) -> bool:
@@ -188,17 +251,17 @@ def is_frozen(project: Path) -> bool:
     return (project / FROZEN / "CMakeLists.txt").is_file()
 
 
-def chooses_compiler(config_settings: Options) -> bool:
-    """Whether the user told CMake which compiler to take; ours to check is only the one it would find by itself."""
-    told = [os.environ.get("CMAKE_ARGS", ""), os.environ.get("CMAKE_TOOLCHAIN_FILE", ""), repr(config_settings)]
-    return os.name == "nt" or any("CMAKE_C_COMPILER" in text or "toolchain" in text.lower() for text in told)
+def build_folder(project: Path) -> Path:
+    """The folder of what a build makes; git and sdists leave it alone."""
+    folder = project / GENERATED.parent
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / ".gitignore").write_text("*\n")
+    return folder
 
 
 def generate_files(project: Path, settings: Settings) -> Path:
     """Let a child process trace the models and write the C. The folder appears whole or not at all."""
-    target = project / GENERATED
-    target.parent.mkdir(parents=True, exist_ok=True)
-    (target.parent / ".gitignore").write_text("*\n")
+    target = build_folder(project) / GENERATED.name
     for model in settings.models:
         print(f"mlaot: {model.model} -> {model.module}", flush=True)
     unfinished = target.with_name(f"c.{os.getpid()}")
@@ -219,19 +282,6 @@ def generate_files(project: Path, settings: Settings) -> Path:
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)
     return target
-
-
-@contextmanager
-def compile_errors() -> Iterator[None]:
-    """CMake and the compiler have said what is wrong at length; end with one line all the same."""
-    try:
-        yield
-    except ScikitBuildError as error:
-        stop(f"{error} (in a build without isolation: pip install cmake ninja)")
-    except SystemExit as error:
-        if error.code != 1:
-            raise
-        stop("the generated C could not be built; CMake's own messages are above")
 
 
 def stop(message: str) -> NoReturn:

@@ -17,7 +17,7 @@ from typing import Any
 from setuptools import Distribution, Extension, find_namespace_packages
 
 from mlaot.build import FROZEN, generate_files, is_frozen, stop
-from mlaot.build.toolchain import check_interpreter, compile_module, find_compiler
+from mlaot.build.toolchain import check_interpreter, compile_module, find_toolchain
 from mlaot.errors import MlaotError
 from mlaot.settings import FILE, Model, Settings, load_settings
 
@@ -91,11 +91,11 @@ def build_ext_class(base: Any) -> Any:
                 folder = Path(ext.settings.source, missing[0]).as_posix()
                 raise MlaotError(f"an editable install with setuptools needs the folder {folder} with an __init__.py")
             check_interpreter()
-            command = find_compiler()
+            toolchain = find_toolchain()
             library = Path(self.get_ext_fullpath(ext.name))
             sources = generated_folder(ext.settings) / ext.model.module
             isas, deterministic = ext.settings.isa, ext.model.deterministic
-            compile_module(sources, ext.model.stem, isas, library, command, deterministic=deterministic)
+            compile_module(sources, ext.model.stem, isas, library, toolchain, deterministic=deterministic)
             shutil.copy(sources / f"{ext.model.stem}.pyi", library.parent)
             (library.parent / "py.typed").touch()
             for package in missing:

@@ -1,10 +1,11 @@
-"""The C compiler: find it before anything starts, and compile one model without CMake.
+"""The C compiler: find it before anything starts, and make an extension module of one model's C.
 
-CMake would choose the same compiler; asking first turns forty lines of its output into one.
+zig, which pip can install, is the compiler where there is none, and for all other platforms.
 """
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import shlex
 import shutil
@@ -15,11 +16,14 @@ import tempfile
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import NamedTuple
 
 from mlaot.build.cmake import COMMON_FLAGS, INTERFACE_FLAGS, contraction
+from mlaot.build.platforms import Platform, python_exports, this_platform
 from mlaot.errors import MlaotError
 from mlaot.lower.isa import ISAS, Isa
 
+ZIG = "ziglang>=0.17,<0.18"  # as a requirement; its options change between versions
 TRIAL = "#include <stddef.h>\n#include <string.h>\nsize_t mlaot_trial(const char *s) { return strlen(s); }\n"
 
 
@@ -30,21 +34,49 @@ def check_interpreter() -> None:
         raise MlaotError(f"a cp311-abi3 wheel needs CPython with the GIL; {sys.executable} is {kind}")
 
 
+class Toolchain(NamedTuple):
+    """A compiler's ``command``; ``platform`` is what zig compiles for, None this machine's own compiler's."""
+
+    command: list[str]
+    platform: Platform | None = None
+
+
+def find_toolchain(platform: Platform | None = None, environ: Mapping[str, str] = os.environ) -> Toolchain:
+    """The compiler for a platform, or for this machine: its own if it has one, else zig."""
+    own = compiler_name(environ)
+    if (platform is None and own) or not (own or has_zig()):
+        return Toolchain(find_compiler(environ))
+    platform = platform or this_platform()
+    if not has_zig():
+        raise MlaotError(f"a wheel for {platform.tag} is compiled by zig, which is not installed: pip install '{ZIG}'")
+    (folder,) = importlib.util.find_spec("ziglang").submodule_search_locations  # type: ignore[union-attr, misc]
+    zig = str(Path(folder, "zig.exe" if os.name == "nt" else "zig"))
+    return Toolchain([zig, "cc", "-target", platform.target, "-fno-sanitize=undefined"], platform)
+
+
+def has_zig() -> bool:
+    """Whether the package ziglang is installed."""
+    return importlib.util.find_spec("ziglang") is not None
+
+
+def compiler_name(environ: Mapping[str, str] = os.environ) -> str | None:
+    """``$CC``, else the first of cc, gcc and clang on ``PATH``, not yet tried; None where there is none."""
+    names = ("cc", "gcc", "clang")
+    return environ.get("CC") or next((name for name in names if shutil.which(name, path=environ.get("PATH"))), None)
+
+
 def find_compiler(environ: Mapping[str, str] = os.environ) -> list[str]:
-    """The C compiler as a command, tried on three lines of C: ``$CC``, else the first of cc, gcc and clang."""
-    path = environ.get("PATH")
-    if environ.get("CC"):
-        command = shlex.split(environ["CC"])
-        if shutil.which(command[0], path=path) is None:
-            raise MlaotError(f"no C compiler: CC is {environ['CC']!r}, which is not on PATH")
-    else:
-        found = next((name for name in ("cc", "gcc", "clang") if shutil.which(name, path=path)), None)
-        if found is None:
-            raise MlaotError(
-                "no C compiler: looked for $CC, cc, gcc and clang on PATH; install one (Debian: apt install gcc"
-                " libc6-dev, Fedora: dnf install gcc, macOS: xcode-select --install) or set CC"
-            )
-        command = [found]
+    """This machine's own C compiler as a command, tried on three lines of C."""
+    name = compiler_name(environ)
+    if name is None:
+        raise MlaotError(
+            "no C compiler: looked for $CC, cc, gcc and clang on PATH; install one (Debian: apt install gcc"
+            " libc6-dev, Fedora: dnf install gcc, macOS: xcode-select --install), set CC, or let pip install one:"
+            f" pip install '{ZIG}'"
+        )
+    command = shlex.split(name)
+    if shutil.which(command[0], path=environ.get("PATH")) is None:
+        raise MlaotError(f"no C compiler: CC is {name!r}, which is not on PATH")
     try_compiler(command, environ)
     return command
 
@@ -62,21 +94,16 @@ def try_compiler(command: list[str], environ: Mapping[str, str]) -> None:
 
 
 def compile_module(
-    folder: Path, stem: str, isas: Iterable[str], library: Path, command: list[str], *, deterministic: bool = False
+    folder: Path, stem: str, isas: Iterable[str], library: Path, toolchain: Toolchain, *, deterministic: bool = False
 ) -> None:
     """Compile ``folder/<stem>*.c`` into ``library``, with the same flags as in CMakeLists.txt."""
-    environ = os.environ
+    command, environ = toolchain.command, os.environ
     extra = [ISAS[name] for name in isas if name != "base"] if is_x86_64(command) else []
     units: dict[str, tuple[str, ...]] = {"": INTERFACE_FLAGS, "_base": ()} | {
         f"_{isa.name}": isa.flags for isa in extra
     }
-    user = flags(environ, "CFLAGS")
+    user = [*flags(environ, "CFLAGS"), *(flags(environ, "ARCHFLAGS") if toolchain.platform is None else ())]
     common = (*COMMON_FLAGS, contraction(deterministic))
-    link = (
-        ["-undefined", "dynamic_lookup", "-Wl,-x"]
-        if sys.platform == "darwin"
-        else ["-fno-fast-math", "-fno-lto", "-s", "-Wl,-z,noseparate-code"]
-    )
     with tempfile.TemporaryDirectory(prefix="mlaot-") as objects:
 
         def compile_unit(name: str) -> str:
@@ -88,7 +115,34 @@ def compile_module(
         with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
             made = list(pool.map(compile_unit, units))
         library.parent.mkdir(parents=True, exist_ok=True)
-        run([*command, *user, "-shared", *made, *flags(environ, "LDFLAGS"), *link, "-o", str(library)], environ)
+        link = [*flags(environ, "LDFLAGS"), *link_options(toolchain, Path(objects))]
+        run([*command, *user, "-shared", *made, *link, "-o", str(library)], environ)
+
+
+def link_options(toolchain: Toolchain, folder: Path) -> list[str]:
+    """What the linker is told; files that it needs are made in ``folder``."""
+    command, platform = toolchain
+    if platform is None and sys.platform == "darwin":
+        return ["-undefined", "dynamic_lookup", "-Wl,-x"]
+    if platform is None:
+        return ["-fno-fast-math", "-fno-lto", "-s", "-Wl,-z,noseparate-code"]
+    options = ["-s", "-Wl,--gc-sections"]  # zig brings its whole runtime library along
+    if platform.system == "macos":
+        return ["-s", "-Wl,-undefined,dynamic_lookup"]
+    if platform.system == "windows":
+        exports, library = folder / "python3.def", folder / "python3.lib"
+        exports.write_text(python_exports())
+        machine = {"x86_64": "i386:x86-64", "aarch64": "arm64"}[platform.machine]
+        run([command[0], "dlltool", "-m", machine, "-d", str(exports), "-l", str(library)], os.environ)
+        return [*options, str(library)]
+    if platform.system == "musl":
+        # zig would note libc.so, which only a developer's machine has; the library's name at run time is another.
+        name = f"libc.musl-{platform.machine}.so.1"
+        empty = folder / "empty.c"
+        empty.write_text("int mlaot_empty;\n")
+        run([*command, "-shared", "-nostdlib", f"-Wl,-soname,{name}", str(empty), "-o", str(folder / name)], os.environ)
+        return [*options, "-nostdlib", "-lgcc", "-Wl,--no-as-needed", str(folder / name)]
+    return options
 
 
 def compile_kernels(source: Path, isa: Isa, library: Path, command: list[str]) -> None:

@@ -158,6 +158,14 @@ def python(fake_wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Python
 
 
 @pytest.fixture
+def no_zig(tmp_path: Path) -> str:
+    """A PYTHONPATH on which zig is not installed, wherever it is."""
+    made = Project(tmp_path / "no_zig")
+    made.write("sitecustomize.py", "import sys\nsys.modules['ziglang'] = None\n")
+    return str(made.path)
+
+
+@pytest.fixture
 def environment(tmp_path: Path) -> Callable[..., Python]:
     """Makes fresh environments: ``environment(wheel, ...)``."""
     return lambda *wheels: make_environment(tmp_path / f"venv{len(list(tmp_path.iterdir()))}", *wheels)

@@ -82,7 +82,7 @@ def test_flags_of_the_environment_cannot_break_the_kernels(
     cmake("-S", generated, "-B", tmp_path / "cmake", "-DCMAKE_BUILD_TYPE=Release")
     cmake("--build", tmp_path / "cmake")
     direct = tmp_path / "nn.abi3.so"
-    toolchain.compile_module(generated / "digits.nn", "nn", ("base", "v3", "v4"), direct, toolchain.find_compiler())
+    toolchain.compile_module(generated / "digits.nn", "nn", ("base", "v3", "v4"), direct, toolchain.find_toolchain())
     for library in (tmp_path / "cmake" / "digits.nn" / "nn.abi3.so", direct):
         flushes = "import ctypes, sys; x = float('5e-324'); ctypes.PyDLL(sys.argv[1]); print(x * 1.0 == 0.0)"
         assert subprocess.check_output([sys.executable, "-c", flushes, library]) == b"False\n"
@@ -96,7 +96,7 @@ def test_compiler_error_names_the_line(tmp_path: Path, capfd: pytest.CaptureFixt
     for name in ("nn.c", "nn_base.c"):
         (tmp_path / name).write_text("int x = y;\n")
     with pytest.raises(MlaotError, match=r"nn(_base)?\.c:1:9: error: .*y.* undeclared"):
-        toolchain.compile_module(tmp_path, "nn", (), tmp_path / "nn.so", toolchain.find_compiler())
+        toolchain.compile_module(tmp_path, "nn", (), tmp_path / "nn.so", toolchain.find_toolchain())
     assert "-O2" in capfd.readouterr().err
 
 

@@ -102,7 +102,9 @@ def test_sdist_builds_without_tracing(project: Project, python: Python, environm
     assert environment(wheel).check("-c", USE, cwd=out) == "43 7\n"
     again = python.hook(unpacked, "build_sdist", str(out / "again"))
     assert again.returncode == 0, again.stderr
-    assert not (unpacked.path / "build").exists()
+    assert not (unpacked.path / "build" / "mlaot" / "c").exists()
+    with tarfile.open(out / "again" / "digits-1.0.tar.gz") as file:
+        assert not [name for name in file.getnames() if "/build/" in name]
 
 
 def test_generated_files_stay_out_of_git_and_are_replaced_as_a_whole(project: Project, python: Python) -> None:
@@ -113,7 +115,7 @@ def test_generated_files_stay_out_of_git_and_are_replaced_as_a_whole(project: Pr
     assert project.files() - {"model.py", "pyproject.toml"} > {"build/mlaot/.gitignore", "build/mlaot/c/CMakeLists.txt"}
     assert (project.path / "build/mlaot/.gitignore").read_text() == "*\n"
     assert "build/mlaot/c/stale.c" not in project.files()
-    assert [path.name for path in (project.path / "build/mlaot").iterdir() if path.is_dir()] == ["c"]
+    assert sorted(path.name for path in (project.path / "build/mlaot").iterdir() if path.is_dir()) == ["c", "lib"]
     assert wheel.exists()
 
 

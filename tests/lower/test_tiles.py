@@ -10,7 +10,7 @@ from types import FrameType, ModuleType
 import numpy as np
 import pytest
 
-from mlaot.build.toolchain import compile_module, find_compiler
+from mlaot.build.toolchain import compile_module, find_toolchain
 from mlaot.generate import compile_model, program_files, write
 from mlaot.lower.program import Program
 from mlaot.micrograd import MLP, Value, declare
@@ -28,7 +28,7 @@ def program() -> Program:
 def nn(program: Program, tmp_path_factory: pytest.TempPathFactory) -> ModuleType:
     folder = tmp_path_factory.mktemp("tiles")
     write(program_files(program), folder)
-    compile_module(folder, "nn", ("base",), folder / "nn.abi3.so", find_compiler())
+    compile_module(folder, "nn", ("base",), folder / "nn.abi3.so", find_toolchain())
     spec = importlib.util.spec_from_file_location("nn", folder / "nn.abi3.so")
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)

@@ -246,9 +246,10 @@ def test_wheel_of_a_wrong_model(builder: Python, project: Project) -> None:
 
 def test_no_compiler(builder: Python, project: Project, tmp_path: Path) -> None:
     """Nothing on PATH, and a compiler that is not there."""
-    (tmp_path / "empty").mkdir()
+    empty = Project(tmp_path / "empty")
+    empty.write("sitecustomize.py", "import sys\nsys.modules['ziglang'] = None\n")  # not installed, wherever it is
     expected = "no C compiler: looked for $CC, cc, gcc and clang on PATH; install one ..."
-    assert_says(builder, project, expected, PATH=str(tmp_path / "empty"))
+    assert_says(builder, project, expected, PATH=str(empty.path), PYTHONPATH=str(empty.path))
     assert_says(builder, project, "no C compiler: CC is 'no-such-cc', which is not on PATH", CC="no-such-cc")
 
 

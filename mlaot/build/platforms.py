@@ -1,0 +1,92 @@
+"""The platforms that wheels are made for, by any machine: their tags, and what zig, a cross-compiler, calls them."""
+
+from __future__ import annotations
+
+import platform as machine_of
+import re
+import sysconfig
+from dataclasses import dataclass
+
+from mlaot.errors import MlaotError
+from mlaot.render import template_text
+from mlaot.settings import did_you_mean
+
+# Tags of wheels that fit wherever the system is not older than CentOS 7, Alpine 3.13 or the first macOS for ARM.
+EVERYWHERE = (
+    "manylinux_2_17_x86_64",
+    "manylinux_2_17_aarch64",
+    "musllinux_1_2_x86_64",
+    "musllinux_1_2_aarch64",
+    "macosx_11_0_x86_64",
+    "macosx_11_0_arm64",
+    "win_amd64",
+    "win_arm64",
+)
+LEAST = {"manylinux": (2, 17), "musllinux": (1, 2), "macosx": (11, 0)}
+TAG = re.compile(r"(?:(manylinux|musllinux|macosx)_(\d+)_(\d+)|win)_(x86_64|aarch64|amd64|arm64)")
+LEGACY = {"manylinux2014": "manylinux_2_17"}
+
+
+@dataclass(frozen=True)
+class Platform:
+    """A wheel's platform ``tag``; its ``system``: linux, musl, macos or windows; zig's ``target``."""
+
+    tag: str
+    system: str
+    target: str
+
+    @property
+    def machine(self) -> str:
+        """The processor's architecture: x86_64 or aarch64."""
+        return self.target.partition("-")[0]
+
+    @property
+    def suffix(self) -> str:
+        """How the name of an extension module ends."""
+        return ".pyd" if self.system == "windows" else ".abi3.so"
+
+
+def parse_platform(tag: str) -> Platform:
+    """The platform of a wheel's tag."""
+    for old, new in LEGACY.items():
+        tag = tag.replace(f"{old}_", f"{new}_")
+    found = TAG.fullmatch(tag)
+    family = (found[1] or "win") if found else ""
+    # Linux and Apple have each their own name of the same processor.
+    machines = {"win": ("amd64", "arm64"), "macosx": ("x86_64", "arm64")}.get(family, ("x86_64", "aarch64"))
+    if found is None or found[4] not in machines:
+        hint = did_you_mean(tag, EVERYWHERE)
+        raise MlaotError(f"platform {tag!r}: expected the tag of a wheel such as {', '.join(EVERYWHERE)}{hint}")
+    machine = {"amd64": "x86_64", "arm64": "aarch64"}.get(found[4], found[4])
+    if family == "win":
+        return Platform(tag, "windows", f"{machine}-windows-gnu")
+    version, least = (int(found[2]), int(found[3])), LEAST[family]
+    if version < least:
+        oldest = f"{family}_{least[0]}_{least[1]}_{found[4]}"
+        raise MlaotError(f"platform {tag!r}: expected at least {oldest}, which runs on all newer systems too")
+    if family == "musllinux":
+        return Platform(tag, "musl", f"{machine}-linux-musl")
+    system, target = ("linux", "linux-gnu") if family == "manylinux" else ("macos", "macos")
+    return Platform(tag, system, f"{machine}-{target}.{version[0]}.{version[1]}")
+
+
+def this_platform() -> Platform:
+    """The one that this machine's wheels are for when zig compiles them."""
+    name, _, rest = sysconfig.get_platform().partition("-")
+    machine = rest.rpartition("-")[2]
+    if name == "linux":
+        family = "manylinux_2_17" if machine_of.libc_ver()[0] == "glibc" else "musllinux_1_2"
+        return parse_platform(f"{family}_{machine}")
+    return parse_platform(f"macosx_11_0_{machine}" if name == "macosx" else f"{name}_{machine}")
+
+
+def python_exports() -> str:
+    """A module definition file of python3.dll with the names that the header of compiled models declares."""
+    declared = re.sub(r"//[^\n]*", "", template_text("mlaot_abi3.h")).partition("} Py_buffer;")[2]
+    lines = ["NAME python3.dll", "EXPORTS"]
+    for statement in declared.split(";"):
+        if "PY_DATA" in statement:
+            lines += [f"    {name} DATA" for name in re.findall(r"\b_?Py\w+(?=\s*(?:,|$))", statement)]
+        else:
+            lines += [f"    {name}" for name in re.findall(r"\b(_?Py\w+)\(", statement)]
+    return "\n".join(lines) + "\n"
