@@ -114,9 +114,11 @@ def compile_module(
 
         with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
             made = list(pool.map(compile_unit, units))
-        library.parent.mkdir(parents=True, exist_ok=True)
+        linked = Path(objects, library.name)  # where it may have import libraries beside it
         link = [*flags(environ, "LDFLAGS"), *link_options(toolchain, Path(objects))]
-        run([*command, *user, "-shared", *made, *link, "-o", str(library)], environ)
+        run([*command, *user, "-shared", *made, *link, "-o", str(linked)], environ)
+        library.parent.mkdir(parents=True, exist_ok=True)
+        shutil.move(linked, library)
 
 
 def link_options(toolchain: Toolchain, folder: Path) -> list[str]:
@@ -134,7 +136,7 @@ def link_options(toolchain: Toolchain, folder: Path) -> list[str]:
         exports.write_text(python_exports())
         machine = {"x86_64": "i386:x86-64", "aarch64": "arm64"}[platform.machine]
         run([command[0], "dlltool", "-m", machine, "-d", str(exports), "-l", str(library)], os.environ)
-        return [*options, str(library)]
+        return [*options, "-Wl,-Brepro", str(library)]  # no time of day
     if platform.system == "musl":
         # zig would note libc.so, which only a developer's machine has; the library's name at run time is another.
         name = f"libc.musl-{platform.machine}.so.1"
