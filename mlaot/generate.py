@@ -18,6 +18,7 @@ from mlaot.build.cmake import cmake_files
 from mlaot.errors import MlaotError
 from mlaot.frontend.declaration import Declaration, Traced
 from mlaot.frontend.scalar import declare_graph, declare_module
+from mlaot.golden import golden_vectors
 from mlaot.lower.interface import render_interface
 from mlaot.lower.isa import ISAS
 from mlaot.lower.lower import lower
@@ -80,7 +81,8 @@ def compile_model(
         traced = trace(model)
         graphs = passes.run(module, traced, winograd=winograd)
         program = lower(graphs, isas, deterministic=deterministic, threads=threads)
-        return replace(program, module=replace(program.module, tuned=tuned or {}))
+        golden = golden_vectors(graphs, program.module)
+        return replace(program, module=replace(program.module, tuned=tuned or {}, golden=golden))
 
 
 @contextmanager

@@ -60,9 +60,14 @@ def has_zig() -> bool:
 
 
 def compiler_name(environ: Mapping[str, str] = os.environ) -> str | None:
-    """``$CC``, else the first of cc, gcc and clang on ``PATH``, not yet tried; None where there is none."""
-    names = ("cc", "gcc", "clang")
-    return environ.get("CC") or next((name for name in names if shutil.which(name, path=environ.get("PATH"))), None)
+    """``$CC``, else the first of cc, gcc and clang on ``PATH``, not yet tried; None where there is none.
+
+    None of Windows' will do: they do not know the extensions of C that kernels use, or have no python3.lib to link.
+    """
+    if os.name == "nt":
+        return None
+    names = (name for name in ("cc", "gcc", "clang") if shutil.which(name, path=environ.get("PATH")))
+    return environ.get("CC") or next(names, None)
 
 
 def find_compiler(environ: Mapping[str, str] = os.environ) -> list[str]:

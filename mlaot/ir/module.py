@@ -19,6 +19,7 @@ class Module:
     ``scalars`` places each scalar parameter of a scalar model: the parameter's name and the flat index in it.
     ``per_example``: the model was declared on one example, so no row of a batch depends on another. ``docs``: a line
     on an entry. ``winograd``: which tiles 3x3 convolutions may be cut in, ``F2``, also ``F4``, or none (``off``).
+    ``declared``: the entries before they were optimized, and ``declared_slots`` what they read.
     """
 
     name: str
@@ -32,6 +33,8 @@ class Module:
     state: dict[str, np.ndarray[Any, Any]] = field(default_factory=dict)
     docs: dict[str, str] = field(default_factory=dict)
     winograd: str = "F2"
+    declared: dict[str, Graph] = field(default_factory=dict)
+    declared_slots: dict[str, np.ndarray[Any, Any]] = field(default_factory=dict)
 
     @property
     def slots(self) -> dict[str, np.ndarray[Any, Any]]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import keyword
+import textwrap
 from collections import Counter
 from dataclasses import dataclass
 from math import prod
@@ -270,11 +271,24 @@ def tables(module: Module, fit: Fit | None, stem: str) -> dict[str, object]:
             for i, isa in enumerate(isas)
         ],
         "info": c_lines(json.dumps(describe(module))),
+        "golden": golden_rows(module, dims),
+        "samples": max([1, *(len(output) - 1 for call in module.golden for output in call.outputs)]),
         "slots": [slot_row(slot) for slot in saved(module)],
         "tensors": c_lines(tensors_head(module)) if module.slots else (),
         "state_bytes": module.state_bytes,
         "flat": flat_region(module) if of_kind(module, "parameter") else {},
     }
+
+
+def golden_rows(module: Module, dims: tuple[str, ...]) -> list[dict[str, object]]:
+    """The golden calls: values of the dims, where their answers begin, and these as lines of C, an output each."""
+    rows, at = [], 0
+    for call in module.golden:
+        known = dict(zip(module.dims, call.dims, strict=True))
+        lines = [line for output in call.outputs for line in textwrap.wrap(", ".join(map(repr, output)) + ",", 116)]
+        rows.append({"entry": call.entry, "dims": [known.get(name, 1) for name in dims], "at": at, "lines": lines})
+        at += sum(map(len, call.outputs))
+    return rows
 
 
 def kernel_names(module: Module) -> list[str]:

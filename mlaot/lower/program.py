@@ -63,6 +63,18 @@ class Entry:
 
 
 @dataclass(frozen=True)
+class Golden:
+    """What an entry gives for inputs made from a seed (golden.py), with ``dims`` in the module's order.
+
+    ``outputs``: of each one how far off it may be, then elements at even distances.
+    """
+
+    entry: str
+    dims: tuple[int, ...]
+    outputs: tuple[tuple[float, ...], ...]
+
+
+@dataclass(frozen=True)
 class Module:
     """Everything the extension module's template needs.
 
@@ -83,6 +95,7 @@ class Module:
     deterministic: bool = False
     threads: int = 1
     tuned: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    golden: tuple[Golden, ...] = ()
 
 
 @dataclass(frozen=True)

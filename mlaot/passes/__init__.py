@@ -138,6 +138,17 @@ def make_entries(module: Module, traced: Traced) -> None:
     entries.entries(module, traced.arguments, traced.optimizer)
 
 
+def keep_declared(module: Module, traced: Traced) -> None:
+    """Copies of the entries, for the oracle."""
+    for name, graph in module.graphs.items():
+        roots = [node.find() for node in (*graph.outputs.values(), *graph.writes.values())]
+        copy, copies = entries.copy_into(graph, roots, name, keep=graph.inputs)
+        copy.outputs = {key: copies[node.find()] for key, node in graph.outputs.items()}
+        copy.writes = {key: copies[node.find()] for key, node in graph.writes.items()}
+        module.declared[name] = copy
+    module.declared_slots = module.slots
+
+
 PIPELINE: tuple[Stage, ...] = (
     each(simplify.simplify),
     of_scalars(flatten_sums.flatten_sums),
@@ -152,6 +163,7 @@ PIPELINE: tuple[Stage, ...] = (
     each(simplify.simplify),
     each(canonical.canonical),
     make_entries,
+    keep_declared,
     each(barriers.barriers),
     each(prune.prune),
     each(contract.contract),

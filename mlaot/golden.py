@@ -1,0 +1,106 @@
+"""Golden vectors: what a module's functions must give on any machine, computed by the oracle in float64.
+
+Inputs are numbers made from a seed, the same in Python and in C, and exact in their dtype; so a module carries only
+some elements of each output, and how far from them it may be. That bound is not measured on compiled code: it is a
+multiple of what the optimized graph loses when NumPy evaluates it in the model's own dtypes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from mlaot.errors import MlaotError
+from mlaot.evaluate import evaluate
+from mlaot.ir import Graph
+from mlaot.ir.dims import substitute
+from mlaot.ir.module import Module
+from mlaot.ir.subgraph import subgraphs
+from mlaot.ir.types import DTYPES
+from mlaot.lower.extents import parse
+from mlaot.lower.methods import HIDDEN
+from mlaot.lower.program import Entry, Golden, Port
+from mlaot.lower.program import Module as Lowered
+
+SAMPLES = 32  # elements of an output that are kept
+MARGIN = 16  # times the error of NumPy's arithmetic: other orders of sums, fused multiply-adds, own functions
+ROUNDINGS = 64  # of the largest element, where NumPy's own error happens to be small
+LARGEST = 1 << 24  # elements of inputs and outputs beyond which NumPy would take too long
+LONG = 2_000_000_000  # operations: NumPy takes seconds for them, so that one row must do
+BITS = {"f64": 24, "f32": 24, "f16": 11, "bf16": 8}  # of a number in -1..1 that is exact
+
+
+def golden_vectors(module: Module, lowered: Lowered) -> tuple[Golden, ...]:
+    """A call of each function that can be replayed: by the graphs that ``module`` was optimized from."""
+    found: list[Golden] = []
+    for entry in lowered.entries:
+        graph = module.declared.get(entry.name)
+        if graph is None or not entry.outputs or entry.name in HIDDEN or any(map(_varies, graph.nodes())):
+            continue
+        # Gradients are there only after another call.
+        if graph.inputs.keys() <= module.declared_slots.keys() | {port.name for port in entry.inputs}:
+            found += _call(entry, graph, module, lowered.dims)
+    return tuple(found)
+
+
+def _varies(node: Any) -> bool:
+    """Whether a node draws random numbers."""
+    inner = [n for body in subgraphs(node.attrs).values() for n in body.graph.nodes()]
+    return bool(node.op.draws) or any(map(_varies, inner))
+
+
+def _call(entry: Entry, graph: Graph, module: Module, dims: tuple[str, ...]) -> Iterator[Golden]:
+    """The entry's answers for some small values of its dims, if any suit it."""
+    for size in (2, 1, 3, 4, 8):
+        known = dict.fromkeys(dims, size)
+        try:
+            given = {port.name: numbers(port, number, known) for number, port in enumerate(entry.inputs)}
+            exact = evaluate(graph, {**module.declared_slots, **given}, wide=True, dims=known)
+            rounded = evaluate(module.graphs[entry.name], {**module.slots, **given}, dims=known)
+        except (MlaotError, ValueError, IndexError):  # these dims do not go together
+            continue
+        outputs = tuple(_expected(exact[port.name], rounded[port.name], port) for port in entry.outputs)
+        if all(outputs):
+            yield Golden(entry.name, tuple(known[name] for name in dims), outputs)
+        return
+
+
+def _expected(exact: Any, rounded: Any, port: Port) -> tuple[float, ...]:
+    """The bound of an output, then some of its elements; nothing where it cannot be compared."""
+    exact, rounded = np.asarray(exact, np.float64), np.asarray(rounded, np.float64)
+    if not np.isfinite(exact).all() or not np.isfinite(rounded).all():
+        return ()
+    bound = 0.0
+    if DTYPES[port.dtype].kind == "f":
+        epsilon = 2.0 ** -{"f64": 52, "f32": 23, "f16": 10, "bf16": 7}[port.dtype]
+        lost, largest = np.abs(exact - rounded).max(initial=0), np.abs(exact).max(initial=0)
+        bound = float(MARGIN * lost + ROUNDINGS * epsilon * largest)
+    elif (exact != rounded).any():  # decided by a rounding
+        return ()
+    flat = exact.ravel()
+    count = min(SAMPLES, flat.size)
+    return bound, *(float(flat[i * flat.size // count]) for i in range(count))
+
+
+def numbers(port: Port, number: int, dims: Mapping[str, int]) -> Any:
+    """The elements of input ``number``: SplitMix64 (Steele, Lea and Flood, 2014), scaled to its dtype."""
+    if port.default is not None:
+        return port.default
+    dtype, shape = DTYPES[port.dtype], tuple(substitute(parse(extent), dims) for extent in port.shape)
+    if prod(shape) > LARGEST:
+        raise MlaotError(f"{port.name} has {prod(shape)} elements")
+    with np.errstate(over="ignore"):
+        z = np.arange(1, prod(shape) + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+        z += np.uint64(number << 32)
+        z = (z ^ z >> np.uint64(30)) * np.uint64(0xBF58476D1CE4E5B9)
+        z = (z ^ z >> np.uint64(27)) * np.uint64(0x94D049BB133111EB)
+    z ^= z >> np.uint64(31)
+    if dtype.kind == "f":
+        bits = BITS[port.dtype]
+        made = (z >> np.uint64(64 - bits)).astype(np.float64) / 2 ** (bits - 1) - 1
+    else:
+        made = z % np.uint64(2 if dtype.kind == "b" else port.limit or 8)
+    return made.astype(dtype.numpy).reshape(shape)
