@@ -7,10 +7,10 @@ import os
 import sys
 from collections.abc import Sequence
 
-from mlaot.commands import diff, doctor, emit, init, inspect, passes, tune
+from mlaot.commands import bench, completion, diff, doctor, emit, init, inspect, passes, tune
 from mlaot.errors import MlaotError
 
-COMMANDS = (init, doctor, inspect, diff, emit, passes, tune)  # in the order of a user's work
+COMMANDS = (init, doctor, inspect, diff, bench, emit, passes, tune, completion)  # in the order of a user's work
 EPILOG = """\
 `mlaot COMMAND --help` has examples. To build a wheel, use pip: pip wheel --no-deps .
 

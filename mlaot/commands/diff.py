@@ -132,24 +132,25 @@ def same_file(old: Module, new: Module) -> bool:
 
 def show(found: Data) -> None:
     """Only what differs."""
-    if found["same"]:
-        print(f"{found['old']} and {found['new']} hold the same.")
+    print(f"{found['old']} and {found['new']} " + ("hold the same" if found["same"] else "differ"))
     show_changes("metadata", found["metadata"])
     show_changes("file", found["files"], ">")
     for module in found["modules"]:
         print(f"\n{module['module']}" + (f": {module['error']}" if module["error"] else ""))
         show_changes("info", module["info"])
         if module["values"]:
+            print()
             columns = ("value", ">elements", ">different", ">largest difference", ">largest value")
             rows = [(v["what"], v["elements"], v["different"], *number(v)) for v in module["values"]]
             table(columns, rows)
         elif not module["error"]:
-            print("  every value that both have is the same")
+            print("\n  every value that both have is the same")
 
 
 def show_changes(what: str, rows: list[Data], align: str = "") -> None:
     """Old and new side by side."""
     if rows:
+        print()
         cells = [(row["what"], *["-" if row[side] is None else row[side] for side in SIDES]) for row in rows]
         table((what, f"{align}old", f"{align}new"), cells)
 

@@ -56,6 +56,8 @@ def ask(module: Module, question: str, isa: str | None = None, **more: object) -
 def modules_of(target: str) -> Iterator[list[Module]]:
     """The modules of a wheel, which is unpacked meanwhile; or the one of that file or that name."""
     path = Path(target)
+    if path.is_dir():
+        raise MlaotError(f"{target} is a folder; expected a wheel, such as pip wheel --no-deps {target} makes")
     if path.suffix == ".whl":
         with tempfile.TemporaryDirectory(prefix="mlaot-") as folder:
             libraries = [name for name in unpack(path, folder) if name.endswith(SUFFIXES) and ".libs/" not in name]

@@ -28,6 +28,7 @@ TYPE = re.compile(r"(\w+)(?:\[(.*)\])?")  # float32[batch, 2 * n + 1]
 SIZE = 8  # of named dims other than the batch
 LIMITS = (256, 10, 2, 1)  # integers are drawn below the first that the module accepts: classes, indices
 ROUNDS, SECONDS = 15, 0.002  # of a measurement
+FEWEST, LONG = 3, 1.0  # rounds of calls that take so many seconds in all
 
 
 def main() -> None:
@@ -141,27 +142,27 @@ def draw(text: str, dims: Mapping[str, int], limit: int, rng: np.random.Generato
 def bench(module: ModuleType, question: Mapping[str, Any]) -> dict[str, Any]:
     """Seconds of a call of each entry, at each of ``batches``: median and extremes of several rounds, in turn."""
     about = module.info()
-    calls: dict[tuple[str, int], Callable[[], object]] = {}
+    calls: dict[tuple[str, int | None], Callable[[], object]] = {}
     refused: dict[str, str] = {}
     for name, entry in about["entries"].items():
-        for batch in question["batches"] if "batch" in about["dims"] else (1,):
-            dims = dict.fromkeys(about["dims"], SIZE) | {"batch": batch}
+        batched = any(re.search(r"\bbatch\b", text) for text in entry["inputs"].values())
+        for batch in question["batches"] if batched else (None,):
+            dims = dict.fromkeys(about["dims"], SIZE) | {"batch": batch or 1}
             try:
                 calls[name, batch] = bound(module, name, entry["inputs"], dims)
             except (TypeError, ValueError) as error:
                 refused[name] = str(error)
-    times = {
-        key: max(1, int(SECONDS / max(min(seconds(call, 1), seconds(call, 1)), 1e-7))) for key, call in calls.items()
-    }
-    found: dict[tuple[str, int], list[float]] = {key: [] for key in calls}
-    for _ in range(ROUNDS):
+    times = {key: max(1, int(SECONDS / max(seconds(call, 2) / 2, 1e-7))) for key, call in calls.items()}
+    found: dict[tuple[str, int | None], list[float]] = {key: [] for key in calls}
+    for number in range(ROUNDS):
         for key, call in calls.items():
-            found[key].append(seconds(call, times[key]) / times[key])
+            if number < FEWEST or sum(found[key]) < LONG:
+                found[key].append(seconds(call, times[key]) / times[key])
     rows = [
         {"entry": name, "batch": batch, "median": statistics.median(some), "least": min(some), "most": max(some)}
         for (name, batch), some in found.items()
     ]
-    return {"isa": about["isa"], "rows": rows, "refused": refused}
+    return {"module": about["name"], "isa": about["isa"], "rows": rows, "refused": refused}
 
 
 def bound(module: ModuleType, name: str, types: Mapping[str, str], dims: Mapping[str, int]) -> Callable[[], object]:

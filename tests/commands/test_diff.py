@@ -37,7 +37,7 @@ def test_the_same(cli: Cli, wheel: Path, tmp_path: Path) -> None:
     copy = rewritten(wheel, tmp_path / wheel.name, lambda name, content: content)  # packed otherwise
     found = differences(cli, wheel, copy)
     assert found["same"] and not (found["metadata"] or found["files"] or found["modules"])
-    assert cli("diff", wheel, copy).out == f"{wheel.name} and {copy.name} hold the same.\n"
+    assert cli("diff", wheel, copy).out == f"{wheel.name} and {copy.name} hold the same\n"
 
 
 def test_other_weights_and_one_more_function(cli: Cli, wheels: Wheels) -> None:
