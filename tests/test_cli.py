@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import signal
+import time
 from pathlib import Path
 
 import pytest
@@ -46,12 +47,16 @@ def test_a_file_that_cannot_be_written_is_1(cli: Cli, tmp_path: Path) -> None:
     assert complaint(cli("init", long)) == f"mlaot: {long / 'pyproject.toml'}: File name too long"
 
 
-def test_ctrl_c_is_quiet(tmp_path: Path) -> None:
-    (tmp_path / "slow.py").write_text("import time\nprint('here', flush=True)\ntime.sleep(60)\n")
-    process = start("passes", "slow:model", cwd=tmp_path)
-    assert process.stdout is not None and process.stdout.readline() == "here\n"
-    process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=30)
+@pytest.mark.parametrize("command", ["passes slow:model", "inspect slow"])  # in this process, and in one of its own
+def test_ctrl_c_is_quiet(command: str, tmp_path: Path) -> None:
+    text = "import pathlib, time\npathlib.Path('here').touch()\ntime.sleep(60)\n"
+    (tmp_path / "slow.py").write_text(text)
+    with start(*command.split(), cwd=tmp_path) as process:
+        while not (tmp_path / "here").exists():
+            assert process.poll() is None
+            time.sleep(0.01)
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=30)
     assert (process.returncode, err) == (130, "")
 
 

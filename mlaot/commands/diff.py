@@ -113,7 +113,7 @@ def compare_values(old: Path, new: Path) -> Iterator[Data]:
                     "what": name,
                     "elements": was.size,
                     "different": int(differ.sum()),
-                    "difference": float(abs(was - now)[differ].max()),
+                    "difference": float(abs(was[differ] - now[differ]).max()),
                     "value": float(abs(was).max()),
                 }
 

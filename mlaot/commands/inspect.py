@@ -162,10 +162,11 @@ def show_module(model: Data) -> None:
     )
     kinds = {"parameter": "parameters", "buffer": "buffers", "optimizer": "optimizer_state"}
     if slots := [(name, text, kind) for kind, key in kinds.items() for name, text in info[key].items()]:
-        print(f"\n{info['parameter_count']:,} parameters")
+        print()
         table(("state", "type", "kind"), slots)
     memory = info["bytes"]
-    print(f"\nconstants {size(memory['constants'])}, state {size(memory['state'])}")
+    counted = f"{info['parameter_count']:,} parameters, " if info["parameter_count"] else ""
+    print(f"\n  {counted}constants {size(memory['constants'])}, state {size(memory['state'])}")
     if "work" not in model:
         return
     print()

@@ -14,9 +14,9 @@ import pytest
 
 from mlaot.cli import main
 
-from ..build.conftest import shared
+from ..build.conftest import own_wheel, shared
 
-__all__ = ["shared"]
+__all__ = ["own_wheel", "shared"]
 
 
 class Result(NamedTuple):

@@ -9,7 +9,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+
+from mlaot.commands.diff import compare_values
 
 from .. import projects
 from .conftest import Cli, complaint
@@ -78,6 +81,39 @@ def test_one_weight(cli: Cli, wheel: Path, tmp_path: Path) -> None:
     assert (found_bias["elements"], found_bias["different"]) == (16, 1)
     assert found_bias["difference"] == pytest.approx(2)
     assert values["forward: out"]["different"] > 0
+
+
+def test_values_that_are_no_numbers(tmp_path: Path) -> None:
+    inf, nan = float("inf"), float("nan")
+    old = {
+        "same": [inf, -inf, nan, 0.0],
+        "nan": [nan, 1.0],
+        "inf": [inf, 1.0],
+        "shape": [1, 2],
+        "dtype": [1],
+        "gone": 1,
+    }
+    new = {
+        "same": [inf, -inf, nan, 0.0],
+        "nan": [nan, nan],
+        "inf": [-inf, 1.0],
+        "shape": [1],
+        "dtype": [2.0],
+        "come": 1,
+    }
+    for name, arrays in (("old", old), ("new", new)):
+        np.savez(tmp_path / name, **{key: np.asarray(value) for key, value in arrays.items()})
+    found = {row.pop("what"): row for row in compare_values(tmp_path / "old.npz", tmp_path / "new.npz")}
+    assert set(found) == {"nan", "inf"}
+    assert np.isnan(found["nan"]["difference"]) and found["nan"]["different"] == 1
+    assert found["inf"] == {"elements": 2, "different": 1, "difference": inf, "value": inf}
+
+
+def test_large_integers_differ_by_one(tmp_path: Path) -> None:
+    for name, number in (("old", 2**63 - 2), ("new", 2**63 - 1)):
+        np.savez(tmp_path / name, a=np.asarray(number))
+    (row,) = compare_values(tmp_path / "old.npz", tmp_path / "new.npz")
+    assert (row["different"], row["difference"]) == (1, 1)
 
 
 def test_tags_and_files(cli: Cli, wheel: Path, tmp_path: Path) -> None:

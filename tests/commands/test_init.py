@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from mlaot.commands.init import FILES as TEMPLATES
 from mlaot.settings import load_settings
 
 from .. import projects
@@ -26,6 +27,11 @@ def test_the_wheel_passes_the_project_s_test(wheel: Path, tmp_path: Path) -> Non
         file.extractall(tmp_path)
     assert {"small/__init__.py", "small/nn.abi3.so", "small/nn.pyi"} <= files(tmp_path)
     assert "1 passed" in projects.run("-m", "pytest", "-p", "no:cacheprovider", cwd=project, site=tmp_path)
+
+
+def test_mlaot_s_own_wheel_has_the_templates(own_wheel: Path) -> None:
+    with zipfile.ZipFile(own_wheel) as file:
+        assert {f"mlaot/templates/init/{name}" for name in TEMPLATES.values()} <= set(file.namelist())
 
 
 def test_what_it_writes_and_says(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
