@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import keyword
 import re
+import shlex
 import sys
 from pathlib import Path
 
@@ -54,7 +55,7 @@ def run(options: argparse.Namespace) -> int:
         check_free(path)
     write(files, name, package)
     print("\n".join(f"  {path}" for path in files))
-    steps = [*([f"cd {options.folder}"] if options.folder != "." else []), "pip wheel --no-deps ."]
+    steps = [*([f"cd {shlex.quote(options.folder)}"] if options.folder != "." else []), "pip wheel --no-deps ."]
     print("next:\n" + "\n".join(f"  {step}" for step in (*steps, f"pip install {package}-*.whl pytest", "pytest")))
     return 0
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import argparse
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from mlaot.commands.modules import Module, ask, modules_of, read_wheel
 from mlaot.commands.output import Data, add_json, report, size, table
 from mlaot.commands.project import project_of
 from mlaot.errors import MlaotError
-from mlaot.settings import FILE
+from mlaot.settings import FILE, Model, Settings
 
 if TYPE_CHECKING:
     from mlaot.lower.program import Kernel, Program
@@ -57,7 +57,7 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def describe_model(settings: Any, model: Any, graph: bool) -> Data:
+def describe_model(settings: Settings, model: Model, graph: bool) -> Data:
     """What a model of a project becomes."""
     from mlaot.generate import compile_for, final_graphs
 

@@ -60,7 +60,9 @@ def modules_of(target: str) -> Iterator[list[Module]]:
         raise MlaotError(f"{target} is a folder; expected a wheel, such as pip wheel --no-deps {target} makes")
     if path.suffix == ".whl":
         with tempfile.TemporaryDirectory(prefix="mlaot-") as folder:
-            libraries = [name for name in unpack(path, folder) if name.endswith(SUFFIXES) and ".libs/" not in name]
+            with open_wheel(path) as wheel:
+                wheel.extractall(folder)
+                libraries = [n for n in sorted(wheel.namelist()) if n.endswith(SUFFIXES) and ".libs/" not in n]
             yield [Module(module_name(name), Path(folder, name)) for name in libraries]
     elif path.suffix in SUFFIXES:
         if not path.is_file():
@@ -78,24 +80,18 @@ def module_name(path: str) -> str:
     return ".".join([*folder.split("/"), name.partition(".")[0]] if folder else [name.partition(".")[0]])
 
 
-def open_wheel(path: Path) -> zipfile.ZipFile:
-    """A wheel to read."""
+@contextmanager
+def open_wheel(path: Path) -> Iterator[zipfile.ZipFile]:
+    """A wheel to read; what is wrong with it shows while it is read."""
     try:
-        return zipfile.ZipFile(path)
+        with zipfile.ZipFile(path) as wheel:
+            yield wheel
     except FileNotFoundError:
         raise MlaotError(f"no file {path}; expected a wheel") from None
-    except zipfile.BadZipFile as error:
-        raise MlaotError(f"{path} is no wheel: {error}") from None
-
-
-def unpack(path: Path, folder: str) -> list[str]:
-    """Unpack a wheel; the names of its files."""
-    with open_wheel(path) as wheel:
-        try:
-            wheel.extractall(folder)
-        except (zipfile.BadZipFile, zlib.error) as error:
-            raise MlaotError(f"{path} is damaged: {error}") from None
-        return sorted(wheel.namelist())
+    except (zipfile.BadZipFile, zlib.error) as error:
+        raise MlaotError(f"{path} is no wheel, or a damaged one: {error}") from None
+    except OSError as error:
+        raise MlaotError(f"{path} cannot be read: {error.strerror}") from None
 
 
 def read_wheel(path: Path) -> dict[str, Any]:

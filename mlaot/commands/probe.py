@@ -76,8 +76,8 @@ def values(module: ModuleType, question: Mapping[str, Any]) -> dict[str, Any]:
             given, limits[name] = accepted(module, name, entry["inputs"], dims, allowed)
             model = module.Model()
             results = getattr(model, name)(**given)
-        except (TypeError, ValueError) as error:
-            refused[name] = str(error)
+        except Exception as error:
+            refused[name] = f"{type(error).__name__}: {error}"
             continue
         some = results if len(entry["outputs"]) > 1 else [results] * len(entry["outputs"])
         arrays |= {f"{name}: {key}": array(value) for key, value in zip(entry["outputs"], some, strict=True)}
@@ -150,8 +150,8 @@ def bench(module: ModuleType, question: Mapping[str, Any]) -> dict[str, Any]:
             dims = dict.fromkeys(about["dims"], SIZE) | {"batch": batch or 1}
             try:
                 calls[name, batch] = bound(module, name, entry["inputs"], dims)
-            except (TypeError, ValueError) as error:
-                refused[name] = str(error)
+            except Exception as error:
+                refused[name] = f"{type(error).__name__}: {error}"
     times = {key: max(1, int(SECONDS / max(seconds(call, 2) / 2, 1e-7))) for key, call in calls.items()}
     found: dict[tuple[str, int | None], list[float]] = {key: [] for key in calls}
     for number in range(ROUNDS):

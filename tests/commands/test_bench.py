@@ -81,11 +81,11 @@ def test_the_probe_draws_what_a_module_takes(cli: Cli, tmp_path: Path, monkeypat
     monkeypatch.chdir(tmp_path)
     (run,) = runs(cli, "odd")
     assert [(row["entry"], row["batch"]) for row in run["rows"]] == [("pick", None)]
-    assert run["refused"] == {"never": "never: no"}
-    assert "odd: never was not timed, it refuses random inputs: never: no" in cli("bench", "odd").out
+    assert run["refused"] == {"never": "ValueError: never: no"}
+    assert "odd: never was not timed, it refuses random inputs: ValueError: never: no" in cli("bench", "odd").out
     with modules_of("odd") as (module,):
         found = ask(module, "values", arrays=str(tmp_path / "odd.npz"), limits={})
-        assert (found["limits"], found["refused"]) == ({"pick": 2}, {"never": "never: no"})
+        assert (found["limits"], found["refused"]) == ({"pick": 2}, {"never": "ValueError: never: no"})
 
 
 def test_a_module_that_crashes(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -102,7 +102,8 @@ def test_values_that_are_no_numbers(tmp_path: Path) -> None:
         "come": 1,
     }
     for name, arrays in (("old", old), ("new", new)):
-        np.savez(tmp_path / name, **{key: np.asarray(value) for key, value in arrays.items()})
+        filled: dict[str, Any] = {key: np.asarray(value) for key, value in arrays.items()}
+        np.savez(tmp_path / name, **filled)
     found = {row.pop("what"): row for row in compare_values(tmp_path / "old.npz", tmp_path / "new.npz")}
     assert set(found) == {"nan", "inf"}
     assert np.isnan(found["nan"]["difference"]) and found["nan"]["different"] == 1
@@ -141,6 +142,15 @@ def test_a_module_that_cannot_be_imported(cli: Cli, wheel: Path, tmp_path: Path)
 
 @pytest.mark.parametrize("order", [1, -1])
 def test_what_is_no_wheel_is_2(order: int, cli: Cli, wheel: Path, tmp_path: Path) -> None:
-    (tmp_path / "text.whl").write_text("text")
-    line = complaint(cli("diff", *[wheel, tmp_path / "text.whl"][::order]), status=2)
-    assert line == f"mlaot: {tmp_path / 'text.whl'} is no wheel: File is not a zip file"
+    text, folder, damaged = (tmp_path / f"{name}.whl" for name in ("text", "folder", "damaged"))
+    text.write_text("text")
+    folder.mkdir()
+    content = wheel.read_bytes()
+    damaged.write_bytes(content[:200] + bytes(200) + content[400:])
+    for path, message in (
+        (text, "is no wheel, or a damaged one: File is not a zip file"),
+        (folder, "cannot be read: Is a directory"),
+        (damaged, "is no wheel, or a damaged one: "),
+    ):
+        line = complaint(cli("diff", *[wheel, path][::order]), status=2)
+        assert line.startswith(f"mlaot: {path} {message}")

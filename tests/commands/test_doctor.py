@@ -74,7 +74,7 @@ def test_cmake_chooses_the_compiler(cli: Cli, monkeypatch: pytest.MonkeyPatch) -
     [("numpy>=99", "pip install 'numpy>=99'"), ("no-such-package", "not installed: pip install 'no-such-package'")],
 )
 def test_packages(requirement: str, text: str, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(doctor.importlib.metadata, "requires", lambda name: [requirement, "rich; extra == 'bench'"])
+    monkeypatch.setattr("importlib.metadata.requires", lambda name: [requirement, "rich; extra == 'bench'"])
     status, found = checks(cli, 1)[requirement.partition(">")[0]]
     assert status == "missing" and found.endswith(text)
 
