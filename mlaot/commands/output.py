@@ -55,6 +55,7 @@ def rich_table(heads: list[str], right: list[bool], cells: list[list[str]]) -> b
     """The same, fitted to the terminal; whether rich is installed."""
     try:
         from rich.console import Console
+        from rich.padding import Padding
         from rich.table import Table
         from rich.text import Text
     except ImportError:
@@ -64,7 +65,7 @@ def rich_table(heads: list[str], right: list[bool], cells: list[list[str]]) -> b
         made.add_column(head, justify="right" if is_right else "left", overflow="fold")
     for row in cells:
         made.add_row(*map(Text, row))  # Text: brackets of shapes are no markup
-    Console(highlight=False).print(made)
+    Console(highlight=False).print(Padding.indent(made, 2))
     return True
 
 
