@@ -135,7 +135,7 @@ def write(files: Files, out: Path) -> None:
 def final_graphs(settings: Settings, model: Model) -> dict[str, Graph]:
     """The graphs of a model after all passes, by entry: what lowering starts from."""
     declared = load_model(settings, model)
-    with located(declared):
+    with located(declared), no_collection():
         return passes.run(model.module, trace(declared), winograd=model.winograd).graphs
 
 
