@@ -19,6 +19,7 @@ from mlaot.errors import MlaotError
 from mlaot.frontend.declaration import Declaration, Traced
 from mlaot.frontend.scalar import declare_graph, declare_module
 from mlaot.golden import golden_vectors
+from mlaot.ir import Graph
 from mlaot.lower.interface import render_interface
 from mlaot.lower.isa import ISAS
 from mlaot.lower.lower import lower
@@ -131,6 +132,13 @@ def write(files: Files, out: Path) -> None:
         if not path.exists() or path.read_bytes() != data:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(data)
+
+
+def final_graphs(settings: Settings, model: Model) -> dict[str, Graph]:
+    """The graphs of a model after all passes, by entry: what lowering starts from."""
+    declared = load_model(settings, model)
+    with located(declared), no_collection():
+        return passes.run(model.module, trace(declared), winograd=model.winograd).graphs
 
 
 def pass_report(settings: Settings, project: Path) -> str:

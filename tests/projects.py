@@ -59,6 +59,7 @@ def run(
     site: Path | None = None,
     alone: bool = False,
     environ: Mapping[str, str] | None = None,
+    status: int = 0,
 ) -> str:
     """What Python prints for ``arguments``; ``alone``: with ``site`` and the standard library only."""
     path = os.pathsep.join(map(str, [site or "", *([] if alone else [ROOT, *sys.path])]))
@@ -67,5 +68,5 @@ def run(
     done = subprocess.run(
         command, cwd=cwd, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
     )
-    assert done.returncode == 0, f"{command}\n{done.stdout}"
+    assert done.returncode == status, f"{command}\n{done.stdout}"
     return done.stdout

@@ -19,7 +19,7 @@ LAYERS = (
     ("mlaot.passes",),
     ("mlaot.lower",),
     ("mlaot.generate", "mlaot.build", "mlaot.tune"),
-    ("mlaot.cli", "mlaot.__main__"),
+    ("mlaot.commands", "mlaot.cli", "mlaot.__main__"),
 )
 FILES = sorted((ROOT / "mlaot").rglob("*.py"))
 

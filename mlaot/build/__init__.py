@@ -23,6 +23,7 @@ from scikit_build_core import build as backend
 from scikit_build_core.errors import ScikitBuildError
 
 from mlaot.build.platforms import Platform, parse_platform, this_platform
+from mlaot.build.replay import replay
 from mlaot.build.toolchain import ZIG, Toolchain, check_interpreter, compile_module, compiler_name, find_toolchain
 from mlaot.errors import MlaotError
 from mlaot.settings import Settings, did_you_mean, load_settings
@@ -236,6 +237,7 @@ def compile_models(settings: Settings, generated: Path, toolchain: Toolchain) ->
         sources, package = generated / model.module, model.package.replace(".", "/")
         library = folder / package / f"{model.stem}{suffix}"
         compile_module(sources, model.stem, settings.isa, library, toolchain, deterministic=model.deterministic)
+        replay(model.module, library, toolchain.command, platform)
         shutil.copy(sources / f"{model.stem}.pyi", library.parent)
         files[f"{package}/py.typed"] = ""
     for name, text in files.items():

@@ -17,6 +17,7 @@ from typing import Any
 from setuptools import Distribution, Extension, find_namespace_packages
 
 from mlaot.build import FROZEN, generate_files, is_frozen, stop
+from mlaot.build.replay import replay
 from mlaot.build.toolchain import check_interpreter, compile_module, find_toolchain
 from mlaot.errors import MlaotError
 from mlaot.settings import FILE, Model, Settings, load_settings
@@ -96,6 +97,7 @@ def build_ext_class(base: Any) -> Any:
             sources = generated_folder(ext.settings) / ext.model.module
             isas, deterministic = ext.settings.isa, ext.model.deterministic
             compile_module(sources, ext.model.stem, isas, library, toolchain, deterministic=deterministic)
+            replay(ext.model.module, library, *toolchain)
             shutil.copy(sources / f"{ext.model.stem}.pyi", library.parent)
             (library.parent / "py.typed").touch()
             for package in missing:

@@ -6,6 +6,7 @@ where the page shows it; ``...`` stands for anything. A comment in front of a bl
 
     <!-- file: model.py -->     the block is the content of that file
     <!-- build: . -->           the block tells how to build and install the project in that folder; here it is compiled
+    <!-- status: 1 -->          the commands of the block end with that exit status
     <!-- not run -->            the block is left alone
 """
 
@@ -80,7 +81,7 @@ class Reader:
         elif block.language == "pycon":
             self.check_session(block)
         elif block.language == "console":
-            self.check_commands(block)
+            self.check_commands(block, int(rest) if word == "status" else 0)
         if block.language == "toml":
             check_settings(block, self.folder / "toml")
 
@@ -93,7 +94,7 @@ class Reader:
         self.namespace.update(test.globs)
         assert not runner.failures, "".join(said)
 
-    def check_commands(self, block: Block) -> None:
+    def check_commands(self, block: Block, status: int) -> None:
         """Commands and their output."""
         for part in re.split(r"^\$ ", block.text, flags=re.MULTILINE)[1:]:
             command, _, wanted = part.partition("\n")
@@ -102,7 +103,7 @@ class Reader:
             if words[0] not in ("python", "mlaot"):
                 continue
             arguments = words[1:] if words[0] == "python" else ["-m", "mlaot", *words[1:]]
-            got = projects.run(*arguments, cwd=self.folder, site=self.site, environ=environ)
+            got = projects.run(*arguments, cwd=self.folder, site=self.site, environ=environ, status=status)
             assert not wanted.strip() or doctest.OutputChecker().check_output(wanted, got, FLAGS), f"{command}\n{got}"
 
 

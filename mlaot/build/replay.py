@@ -1,0 +1,53 @@
+"""Golden vectors, replayed on what was compiled before it is packed."""
+
+from __future__ import annotations
+
+import os
+import platform as machine_of
+import subprocess
+import sys
+from pathlib import Path
+
+from mlaot.build.platforms import Platform, this_platform
+from mlaot.errors import MlaotError
+
+# In a process of its own: what was compiled may be killed by the CPU, and packages are not importable meanwhile.
+SCRIPT = """\
+import importlib.util, sys
+spec = importlib.util.spec_from_file_location(*sys.argv[1:])
+module = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(module)
+shares = module.selftest() if hasattr(module, "selftest") else {}
+print(", ".join(f"{isa} {100 * share:.1f} %" for isa, share in shares.items()))
+"""
+
+
+def replay(name: str, library: Path, command: list[str], platform: Platform | None) -> None:
+    """Hold a module against its golden vectors, on each instruction set of this machine; or say that it cannot be."""
+    if not runs_here(command, platform):
+        target = platform.tag if platform else "another machine"
+        print(f"mlaot: {name} was not replayed: it is for {target}; run `mlaot check` on the wheel there", flush=True)
+        return
+    arguments = [sys.executable, "-P", "-c", SCRIPT, name, str(library)]
+    done = subprocess.run(arguments, capture_output=True, text=True, check=False)
+    if done.returncode:
+        said = done.stderr.strip().splitlines()[-1:] or [f"killed by signal {-done.returncode}"]
+        raise MlaotError(f"{name}, as compiled by {command[0]}, does not give the model's answers: {said[0]}")
+    if done.stdout.strip():
+        print(f"mlaot: {name} gives the model's answers; share of the largest error allowed: {done.stdout.strip()}")
+    else:
+        print(f"mlaot: {name} has no golden vectors")
+
+
+def runs_here(command: list[str], platform: Platform | None) -> bool:
+    """Whether what the compiler makes runs on this machine."""
+    if platform is not None:
+        try:
+            own = this_platform()
+        except MlaotError:
+            return False
+        return (platform.system, platform.machine) == (own.system, own.machine)
+    done = subprocess.run([*command, "-dumpmachine"], capture_output=True, text=True, check=False)
+    machine = done.stdout.partition("-")[0].replace("arm64", "aarch64")
+    same = machine == machine_of.machine().lower().replace("arm64", "aarch64").replace("amd64", "x86_64")
+    return same and not os.environ.get("ARCHFLAGS")

@@ -1,0 +1,75 @@
+"""``mlaot bench``: what a call costs."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+
+from mlaot.commands.modules import Module, ask, modules_of
+from mlaot.commands.output import Data, add_json, report, table
+from mlaot.errors import MlaotError
+from mlaot.settings import ISAS
+
+HELP = "time the functions of a built module"
+DESCRIPTION = """\
+Time a call of each function of a built wheel, an extension module's file or an
+importable module, on this machine and one thread unless the module says more:
+the median, the fastest and the slowest of several rounds, from Python, with
+seeded random inputs. Nothing else should run meanwhile.
+"""
+EXAMPLES = """\
+  mlaot bench digits-1.0-cp311-abi3-linux_x86_64.whl
+  mlaot bench digits.nn --isa all           an installed module, with each instruction set
+  mlaot bench digits.nn --json              in seconds, as data
+"""
+BATCHES = (1, 16, 256)
+TIMES = {"median": "median (us)", "least": "fastest", "most": "slowest"}
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    """The arguments."""
+    parser.add_argument("target", help="wheel, extension module's file, or module's name")
+    parser.add_argument("--isa", choices=[*ISAS, "all"], help="instruction set (default: the best of this machine)")
+    add_json(parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Each module in a process for each instruction set."""
+    with modules_of(options.target) as modules:
+        if not modules:
+            raise MlaotError(f"{options.target} holds no extension module")
+        found = [
+            ask(module, "bench", isa=isa, batches=BATCHES)
+            for module in modules
+            for isa in instruction_sets(module, options.isa)
+        ]
+    report({"runs": found}, show, options)
+    return 0
+
+
+def instruction_sets(module: Module, wanted: str | None) -> list[str | None]:
+    """What ``--isa`` stands for: with ``all``, those of the module that this machine has."""
+    return list(available(module)) if wanted == "all" else [wanted]
+
+
+def available(module: Module) -> Iterator[str]:
+    """The module refuses to be imported with the others."""
+    for isa in ask(module, "info")["isas"]:
+        try:
+            ask(module, "info", isa=isa)
+        except MlaotError:
+            continue
+        yield isa
+
+
+def show(found: Data) -> None:
+    """One table, in microseconds."""
+    rows = [
+        (run["module"], run["isa"], row["entry"], row["batch"] or "", *[f"{1e6 * row[key]:,.2f}" for key in TIMES])
+        for run in found["runs"]
+        for row in run["rows"]
+    ]
+    table(("module", "isa", "function", ">batch", *[f">{key}" for key in TIMES.values()]), rows)
+    for run in found["runs"]:
+        for entry, why in run["refused"].items():
+            print(f"{run['module']}: {entry} was not timed, it refuses random inputs: {why}")

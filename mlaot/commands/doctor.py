@@ -1,0 +1,175 @@
+"""``mlaot doctor``: whether a wheel can be built here, and what to do if not."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import importlib.metadata
+import importlib.util
+import io
+import os
+import platform
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from mlaot.commands.output import Data, add_json, report, size, table
+from mlaot.errors import MlaotError
+from mlaot.settings import FILE, ISAS, load_settings, read_pyproject
+
+HELP = "tell whether a wheel can be built here"
+DESCRIPTION = """\
+Look at everything that building a wheel takes: Python, packages, compiler,
+folders, and the project if there is one in this folder. Lines say `ok`,
+`fetched` (pip will get it for the build), `optional` or `missing`.
+The exit status is 0 if a wheel can be built here, 1 if something is missing.
+"""
+EXAMPLES = """\
+  mlaot doctor                this machine, and the project in this folder
+  CC=clang mlaot doctor       with another compiler
+"""
+
+
+@dataclass(frozen=True)
+class Check:
+    """``status``: ok, fetched, optional or missing; ``found`` is what is there, or what is wrong and how to mend it."""
+
+    what: str
+    status: str
+    found: str
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    """The arguments."""
+    add_json(parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    """All checks, one line each."""
+    checks = list(examine())
+    can_build = all(check.status != "missing" for check in checks)
+    report({"can_build": can_build, "checks": [asdict(check) for check in checks]}, show, options)
+    return 0 if can_build else 1
+
+
+def show(found: Data) -> None:
+    """The lines, and the verdict."""
+    table(("what", "status", "found"), [(c["what"], c["status"], c["found"]) for c in found["checks"]])
+    print("A wheel can be built here." if found["can_build"] else "No wheel can be built here: see `missing` above.")
+
+
+def examine() -> Iterator[Check]:
+    """What a build needs, in the order in which it needs it."""
+    yield check("python", interpreter)
+    yield Check("mlaot", "ok", importlib.metadata.version("mlaot"))
+    yield from packages()
+    yield optional("pip", "pip", "no pip here; another tool that builds wheels does as well (python -m ensurepip)")
+    yield from compilers()
+    yield check("temporary folder", temporary_folder)
+    if Path(FILE).exists():
+        yield check("project", project)
+
+
+def check(what: str, look: Callable[[], str]) -> Check:
+    """What ``look`` finds; where it raises a ``MlaotError``, that is what is missing."""
+    try:
+        with contextlib.redirect_stderr(io.StringIO()):  # a compiler's own words, at length
+            return Check(what, "ok", look())
+    except MlaotError as error:
+        return Check(what, "missing", str(error))
+
+
+def interpreter() -> str:
+    """The one that runs this."""
+    from mlaot.build.toolchain import check_interpreter
+
+    check_interpreter()
+    return f"{platform.python_implementation()} {platform.python_version()} with the GIL, {sys.executable}"
+
+
+def packages() -> Iterator[Check]:
+    """What mlaot's own metadata says that it needs."""
+    from packaging.requirements import Requirement
+
+    for text in importlib.metadata.requires("mlaot") or ():
+        requirement = Requirement(text)
+        if requirement.marker is None or requirement.marker.evaluate({"extra": ""}):
+            name, wanted = requirement.name, f"pip install '{requirement.name}{requirement.specifier}'"
+            try:
+                version = importlib.metadata.version(name)
+            except importlib.metadata.PackageNotFoundError:
+                yield Check(name, "missing", f"not installed: {wanted}")
+            else:
+                fits = requirement.specifier.contains(version, prereleases=True)
+                yield (
+                    Check(name, "ok", version) if fits else Check(name, "missing", f"{version} is installed: {wanted}")
+                )
+
+
+def optional(what: str, package: str, without: str) -> Check:
+    """A package that helps but need not be there."""
+    try:
+        return Check(what, "ok", importlib.metadata.version(package))
+    except importlib.metadata.PackageNotFoundError:
+        return Check(what, "optional", without)
+
+
+def compilers() -> Iterator[Check]:
+    """This machine's own, tried; zig, which stands in for it and compiles for others."""
+    from mlaot.build.toolchain import ZIG, compiler_name, has_zig
+
+    own = compiler_name() is not None
+    tried = Check("compiler", "fetched", f"none here, a build gets zig from the package index (pip install '{ZIG}')")
+    if own or has_zig():
+        tried = check("compiler", compiler)
+    yield tried
+    yield optional("zig", "ziglang", f"makes wheels for other platforms (pip install '{ZIG}')")
+    if own and tried.status == "ok":
+        yield check("cpu", instruction_sets)
+
+
+def compiler() -> str:
+    """The one that a build would take, tried."""
+    from mlaot.build.toolchain import find_toolchain
+
+    command, _ = find_toolchain()
+    said = subprocess.run([*command, "--version"], capture_output=True, text=True, errors="replace", check=False)
+    version = next(iter(said.stdout.splitlines()), "its version is unknown")
+    return f"{shlex.join([shutil.which(command[0]) or command[0], *command[1:]])}: {version}"
+
+
+def instruction_sets() -> str:
+    """Those of which a wheel's code runs on this machine."""
+    from mlaot.build.toolchain import find_compiler
+    from mlaot.tune import LEVELS, this_machine
+
+    try:
+        best = this_machine(ISAS, find_compiler())
+    except OSError:  # what was compiled cannot be loaded
+        return f"{platform.machine()}; the compiler is one for other machines"
+    return f"{platform.machine()}: {', '.join(name for name in ISAS if LEVELS[name] <= LEVELS[best.name])}"
+
+
+def temporary_folder() -> str:
+    """Where a build works."""
+    try:
+        with tempfile.TemporaryDirectory(prefix="mlaot-") as folder:
+            return f"{tempfile.gettempdir()}, {size(shutil.disk_usage(folder).free)} free"
+    except OSError as error:
+        raise MlaotError(f"no file can be made: {error}; set TMPDIR to a folder that can be written") from None
+
+
+def project() -> str:
+    """The project in this folder: its settings, and that the C can be written into it."""
+    if "mlaot" not in read_pyproject(Path()).get("tool", {}):
+        return f"none of mlaot: no [tool.mlaot] in {FILE}"
+    settings = load_settings(Path())
+    if not os.access(".", os.W_OK):
+        raise MlaotError("the C goes into the folder build, but this folder cannot be written")
+    models = ", ".join(f"{model.module} from {model.model}" for model in settings.models)
+    return f"{settings.name}: {models}"

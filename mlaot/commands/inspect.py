@@ -1,0 +1,198 @@
+"""``mlaot inspect``: what a model becomes, or what a built module is."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from mlaot.commands.modules import Module, ask, modules_of, read_wheel
+from mlaot.commands.output import Data, add_json, report, size, table
+from mlaot.commands.project import project_of
+from mlaot.errors import MlaotError
+from mlaot.settings import FILE, Model, Settings
+
+if TYPE_CHECKING:
+    from mlaot.lower.program import Kernel, Program
+
+HELP = "show what a model becomes, or what a wheel holds"
+DESCRIPTION = f"""\
+Of a project (a folder with a {FILE}, or module:attribute): the entries of
+each model, its kernels, memory and generated C, without compiling anything.
+Of a built wheel, an extension module's file or its name: what it holds.
+"""
+EXAMPLES = """\
+  mlaot inspect                             the project in this folder
+  mlaot inspect model:digits --graph        one function, with its graphs after the passes
+  mlaot inspect digits-1.0-cp311-abi3-linux_x86_64.whl
+  mlaot inspect digits.nn --json            an installed module, as data
+"""
+OP = re.compile(r" = (\w+)\(")  # in a line of a graph: v1 = add(v0, b) : f32[4]
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    """The arguments."""
+    parser.add_argument(
+        "target",
+        nargs="?",
+        default=".",
+        help="project folder (default: this one), module:attribute, wheel, extension module's file, or module's name",
+    )
+    parser.add_argument("--graph", action="store_true", help="with the graphs after the passes, of a project")
+    add_json(parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    """One report for a target."""
+    target = options.target
+    if ":" in target or Path(target).is_dir():
+        with project_of(target) as (_, settings):
+            found = {"models": [describe_model(settings, model, options.graph) for model in settings.models]}
+    elif options.graph:
+        raise MlaotError(f"--graph needs a project or module:attribute: no graph is left in {target}")
+    else:
+        found = describe_built(target)
+    report(found, show, options)
+    return 0
+
+
+def describe_model(settings: Settings, model: Model, graph: bool) -> Data:
+    """What a model of a project becomes."""
+    from mlaot.generate import compile_for, final_graphs
+
+    found: Data = {"model": model.model, **compile_for(settings, model, describe_program)}
+    if graph:
+        found["graphs"] = {name: str(final) for name, final in final_graphs(settings, model).items()}
+    return found
+
+
+def describe_program(program: Program) -> Data:
+    """The module's own ``info``, and what is seen before it is compiled only."""
+    from mlaot.generate import program_files
+    from mlaot.lower.extents import shown
+    from mlaot.lower.interface import describe
+
+    entries = [procedure.entry for procedure in program.procedures]
+    return {
+        "module": program.module.name,
+        "info": describe(program.module),
+        "work": [
+            {"entry": e.name, "flops": shown(e.work), "workspace": shown(e.workspace), "tile": e.tile} for e in entries
+        ],
+        "kernels": [
+            {"entry": procedure.entry.name, **describe_kernel(kernel)}
+            for procedure in program.procedures
+            for kernel in procedure.kernels
+        ],
+        "generated": {name: len(content) for name, content in program_files(program).items()},
+    }
+
+
+def describe_kernel(kernel: Kernel) -> Data:
+    """One kernel: its kind, the lines of the graph that it computes, and what one run of it does and touches.
+
+    Bytes are those of all arrays that it reads or writes, each counted once; operations are counted for contractions.
+    """
+    from mlaot.ir import DTYPES
+    from mlaot.ir.dims import Dim, product
+    from mlaot.lower.extents import shown
+    from mlaot.lower.program import Contraction
+
+    flops = None
+    if isinstance(kernel, Contraction):
+        points = product(tuple(axis.size for axis in (*kernel.out, *kernel.summed)))
+        flops = shown(points * (2 if len(kernel.operands) > 1 else 1))
+    total: Dim = 0
+    for buffer in dict.fromkeys(param.buffer for param in kernel.params):
+        total = product((*buffer.shape, DTYPES[buffer.dtype].itemsize)) + total
+    return {"kind": kernel.template, "computes": list(kernel.doc), "flops": flops, "bytes": shown(total)}
+
+
+def describe_built(target: str) -> Data:
+    """A wheel, or a module that can be imported."""
+    about = read_wheel(Path(target)) if target.endswith(".whl") else {}
+    with modules_of(target) as modules:
+        if not about:
+            return {"modules": [{"module": module.name, "info": ask(module, "info")} for module in modules]}
+        return {**about, "modules": [describe_module(module) for module in modules]}
+
+
+def describe_module(module: Module) -> Data:
+    """A module of a wheel, which may be for another platform: then what its file's name says."""
+    try:
+        return {"module": module.name, "info": ask(module, "info")}
+    except MlaotError as error:
+        return {"module": module.name, "info": None, "abi": module.abi, "error": str(error)}
+
+
+def show(found: Data) -> None:
+    """A report for people."""
+    if "wheel" in found:
+        show_wheel(found)
+    for number, model in enumerate(found["models"] if "models" in found else found["modules"]):
+        if number or "wheel" in found:
+            print()
+        if model["info"] is None:
+            print(f"{model['module']} ({model['abi']}): {model['error']}")
+        else:
+            show_module(model)
+
+
+def show_wheel(found: Data) -> None:
+    """Tag, metadata, files."""
+    metadata = found["metadata"]
+    print(f"{found['wheel']}: {metadata.get('Name')} {metadata.get('Version')}, {size(found['bytes'])}")
+    print(f"  for {', '.join(found['tags'])}")
+    if requires := metadata.get("Requires-Dist"):
+        print(f"  requires {requires}")
+    table(("file", ">bytes"), [(file["path"], file["bytes"]) for file in found["files"]])
+
+
+def show_module(model: Data) -> None:
+    """A module: what it offers, what it holds; of a model that is not compiled yet, what is known besides."""
+    info = model["info"]
+    uses = f", this machine uses {info['isa']}" if "isa" in info else ""
+    print(f"{info['name']}" + (f" ({model['model']})" if "model" in model else ""))
+    print(f"  instruction sets {', '.join(info['isas'])}{uses}" + ", deterministic" * info["deterministic"])
+    entries = info["entries"].items()
+    table(
+        ("entry", "inputs", "outputs"),
+        [(name, signature(entry["inputs"]), signature(entry["outputs"])) for name, entry in entries],
+    )
+    kinds = {"parameter": "parameters", "buffer": "buffers", "optimizer": "optimizer_state"}
+    if slots := [(name, text, kind) for kind, key in kinds.items() for name, text in info[key].items()]:
+        print()
+        table(("state", "type", "kind"), slots)
+    memory = info["bytes"]
+    counted = f"{info['parameter_count']:,} parameters, " if info["parameter_count"] else ""
+    print(f"\n  {counted}constants {size(memory['constants'])}, state {size(memory['state'])}")
+    if "work" not in model:
+        return
+    print()
+    table(
+        ("entry", "operations", "bytes of workspace", ">rows at a time"),
+        [(w["entry"], w["flops"], w["workspace"], w["tile"] or "all") for w in model["work"]],
+    )
+    print()
+    table(
+        ("entry", "kernel", "computes", "operations", "bytes"),
+        [(k["entry"], k["kind"], computed(k["computes"]), k["flops"] or "", k["bytes"]) for k in model["kernels"]],
+    )
+    print()
+    table(("generated", ">bytes"), list(model["generated"].items()))
+    for text in model.get("graphs", {}).values():
+        print(f"\n{text.rstrip()}")
+
+
+def signature(ports: dict[str, str]) -> str:
+    """``x: float64[batch, 2], lr: float64``"""
+    return ", ".join(f"{name}: {text}" for name, text in ports.items())
+
+
+def computed(lines: list[str]) -> str:
+    """``contract, add, relu : f64[batch,4]``: the ops of a kernel and the type of the last."""
+    if not lines:
+        return ""
+    ops = ", ".join(match[1] for line in lines if (match := OP.search(line)))
+    return f"{ops} : {lines[-1].rpartition(' : ')[2]}" if ops else lines[-1]

@@ -1,0 +1,118 @@
+"""Built modules as commands name them: in a wheel, as a file, or by the name that Python imports them by."""
+
+from __future__ import annotations
+
+import email.parser
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import zipfile
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from mlaot.errors import MlaotError
+
+SUFFIXES = (".so", ".pyd")
+PROBE = Path(__file__).with_name("probe.py")
+
+
+@dataclass(frozen=True)
+class Module:
+    """An extension module: its dotted name, and its file unless Python is to find it by its name."""
+
+    name: str
+    file: Path | None = None
+
+    @property
+    def abi(self) -> str:
+        """What its file's name says of the Python that it is for: ``abi3``."""
+        return ".".join(self.file.name.split(".")[1:-1]) if self.file else ""
+
+
+def ask(module: Module, question: str, isa: str | None = None, **more: object) -> dict[str, Any]:
+    """What ``probe.py`` answers about a module in a process of its own; a ``MlaotError`` where it cannot."""
+    environ = {**os.environ, **({"MLAOT_ISA": isa} if isa else {})}
+    file = None if module.file is None else str(module.file.resolve())
+    text = json.dumps({"name": module.name, "file": file, "ask": question, **more})
+    done = subprocess.run(
+        [sys.executable, "-P", str(PROBE)], input=text, env=environ, capture_output=True, text=True, check=False
+    )
+    if done.returncode < 0:
+        raise MlaotError(f"{module.name}: the process that imported it was killed by signal {-done.returncode}")
+    if done.returncode:
+        said = done.stderr.strip().splitlines()[-1:] or [f"exit status {done.returncode}"]
+        raise MlaotError(f"{module.name} cannot be imported here: {said[0]}")
+    answer: dict[str, Any] = json.loads(done.stdout)
+    return answer
+
+
+@contextmanager
+def modules_of(target: str) -> Iterator[list[Module]]:
+    """The modules of a wheel, which is unpacked meanwhile; or the one of that file or that name."""
+    path = Path(target)
+    if path.is_dir():
+        raise MlaotError(f"{target} is a folder; expected a wheel, such as pip wheel --no-deps {target} makes")
+    if path.suffix == ".whl":
+        with tempfile.TemporaryDirectory(prefix="mlaot-") as folder:
+            with open_wheel(path) as wheel:
+                wheel.extractall(folder)
+                libraries = [n for n in sorted(wheel.namelist()) if n.endswith(SUFFIXES) and ".libs/" not in n]
+            yield [Module(module_name(name), Path(folder, name)) for name in libraries]
+    elif path.suffix in SUFFIXES:
+        if not path.is_file():
+            raise MlaotError(f"no file {target}; expected a wheel, an extension module's file, or a module's name")
+        yield [Module(module_name(path.name), path)]
+    elif all(part.isidentifier() for part in target.split(".")):
+        yield [Module(target)]
+    else:
+        raise MlaotError(f"expected a wheel, an extension module's file, or a module's name, got {target!r}")
+
+
+def module_name(path: str) -> str:
+    """``digits.nn`` of ``digits/nn.abi3.so``."""
+    folder, _, name = path.rpartition("/")
+    return ".".join([*folder.split("/"), name.partition(".")[0]] if folder else [name.partition(".")[0]])
+
+
+@contextmanager
+def open_wheel(path: Path) -> Iterator[zipfile.ZipFile]:
+    """A wheel to read; what is wrong with it shows while it is read."""
+    try:
+        with zipfile.ZipFile(path) as wheel:
+            yield wheel
+    except FileNotFoundError:
+        raise MlaotError(f"no file {path}; expected a wheel") from None
+    except (zipfile.BadZipFile, zlib.error) as error:
+        raise MlaotError(f"{path} is no wheel, or a damaged one: {error}") from None
+    except OSError as error:
+        raise MlaotError(f"{path} cannot be read: {error.strerror}") from None
+
+
+def read_wheel(path: Path) -> dict[str, Any]:
+    """What a wheel says without being imported: metadata, tags, files with sizes and checksums."""
+    with open_wheel(path) as wheel:
+        described = {
+            name.rpartition("/")[2]: email.parser.Parser().parsestr(wheel.read(name).decode())
+            for name in wheel.namelist()
+            if name.endswith((".dist-info/METADATA", ".dist-info/WHEEL"))
+        }
+        if set(described) != {"METADATA", "WHEEL"}:
+            raise MlaotError(f"{path} is no wheel: expected METADATA and WHEEL in its .dist-info")
+        metadata, tags = described["METADATA"], described["WHEEL"].get_all("Tag", [])
+        return {
+            "wheel": path.name,
+            "bytes": path.stat().st_size,
+            "tags": tags,
+            "metadata": {key: ", ".join(metadata.get_all(key, [])) for key in dict.fromkeys(metadata.keys())},
+            "files": [
+                {"path": entry.filename, "bytes": entry.file_size, "crc": f"{entry.CRC:08x}"}
+                for entry in wheel.infolist()
+                if not entry.is_dir()
+            ],
+        }

@@ -1,0 +1,41 @@
+"""Projects as commands name them: a folder with a pyproject.toml, or a bare ``module:attribute``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from mlaot.settings import FILE, Settings, load_settings, settings_of
+
+FOLDER = f"folder with a {FILE} (default: this one)"
+Found = tuple[Path, Settings]
+
+
+def find_folder(target: str) -> Found:
+    """A project folder."""
+    return Path(target), load_settings(Path(target))
+
+
+def find_target(target: str) -> Found:
+    """A project folder, or else module:attribute in the current folder."""
+    if Path(target).is_dir() or ":" not in target:
+        return find_folder(target)
+    return Path(), settings_of(target)
+
+
+@contextmanager
+def project_of(target: str, find: Callable[[str], Found] = find_target) -> Iterator[Found]:
+    """The project of a command, its models within reach of imports; errors of any kind become one line and status 1."""
+    from mlaot.build import child
+
+    project, settings = Path(), None
+    try:
+        project, settings = find(target)
+        with child.tracing(settings, project):
+            yield project, settings
+    except (KeyboardInterrupt, BrokenPipeError):
+        raise
+    except BaseException as error:
+        child.complain(error, project, settings)
+        raise SystemExit(1) from None
