@@ -100,8 +100,8 @@ ERRORS = {
         "key 'winograd' in [tool.mlaot.models.nn] of pyproject.toml must be 'F2', 'F4' or 'off'; got 4"
     ),
     NAME + "[tool.mlaot.models.class]\nmodel = 'a:b'": (
-        "key 'module' in [tool.mlaot.models.class] of pyproject.toml must be"
-        " a dotted module name, such as 'digits.nn'; got 'my_digits.class'"
+        "[tool.mlaot.models.class] of pyproject.toml makes the module 'my_digits.class', but 'class' is a keyword of"
+        " Python; give the model another name with the key 'module'"
     ),
     NAME + "[tool.mlaot]\nisa = ['avx2']\n" + MODEL: (
         "key 'isa' in [tool.mlaot] of pyproject.toml must be"
