@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 from mlaot import passes
 from mlaot.build.cmake import cmake_files
-from mlaot.errors import MlaotError
+from mlaot.errors import MlaotError, writing
 from mlaot.frontend.declaration import Declaration, Traced
 from mlaot.frontend.scalar import declare_graph, declare_module
 from mlaot.lower.interface import render_interface
@@ -48,7 +48,7 @@ def compile_for(
     ``tuned`` are schedules that ``mlaot tune`` found.
     """
     declared = load_model(settings, model)
-    with located(declared):
+    with located(declared, model):
         program = compile_model(
             declared,
             model.module,
@@ -84,12 +84,12 @@ def compile_model(
 
 
 @contextmanager
-def located(model: Any) -> Iterator[None]:
-    """Errors that come from no line of the user's code name the one where the model is declared."""
+def located(declared: Any, model: Model) -> Iterator[None]:
+    """Errors that come from no line of the user's code name the one where the model is declared, or at least it."""
     try:
         yield
     except MlaotError as error:
-        error.place = error.place or getattr(model, "place", "")
+        error.place = error.place or getattr(declared, "place", "") or f"{model.model}: "
         raise
 
 
@@ -127,15 +127,18 @@ def write(files: Files, out: Path) -> None:
         path = out / name
         data = content.encode() if isinstance(content, str) else content
         if not path.exists() or path.read_bytes() != data:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(data)
+            with writing(path):
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_bytes(data)
 
 
 def pass_report(settings: Settings, project: Path) -> str:
     """Node counts of every model after every pass."""
     lines = []
     for model in settings.models:
-        lines += [f"{model.module} ({model.model})", *report(load_model(settings, model), model.module)]
+        declared = load_model(settings, model)
+        with located(declared, model):
+            lines += [f"{model.module} ({model.model})", *report(declared, model.module)]
     return "\n".join(lines)
 
 

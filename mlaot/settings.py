@@ -23,7 +23,7 @@ from dataclasses import MISSING, Field, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from mlaot.errors import MlaotError
+from mlaot.errors import MlaotError, writing
 
 ISAS = ("base", "v3", "v4")
 WINOGRAD = ("F2", "F4", "off")
@@ -32,7 +32,9 @@ TUNED = "mlaot-tuned.json"  # what `mlaot tune` writes beside it
 NAME = r"[^\W\d]\w*"
 MODEL = rf"^{NAME}(\.{NAME})*:{NAME}(\.{NAME})*$"
 MODULE = r"^[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)+$"  # ASCII: the last part names C functions
-SCHEMA_TYPES = {
+# A name, extras, versions or an address, a marker: PEP 508 but for the insides of these.
+REQUIREMENT = r"^ *[A-Za-z0-9][A-Za-z0-9._-]*( *\[[^\]]*\])?( *\(?(===|==|~=|!=|<=|>=|<|>)[^;]+| *@.+)?( *;.+)?$"
+SCHEMA_TYPES: dict[str, dict[str, Any]] = {
     "bool": {"type": "boolean"},
     "int": {"type": "integer"},
     "str": {"type": "string"},
@@ -111,6 +113,7 @@ class Settings:
         default=(),
         expected="a list of requirements such as ['torch>=2']",
         example=("torch>=2",),
+        items={"type": "string", "pattern": REQUIREMENT},
     )
     isa: tuple[str, ...] = key(
         "instruction sets to compile for on x86-64: `base`, and any of `v3` (AVX2 and FMA) and `v4` (AVX-512)",
@@ -166,6 +169,8 @@ def read_tuned(project: Path) -> Tuned:
         found = json.loads((project / TUNED).read_text(encoding="utf-8"))
     except FileNotFoundError:
         return {}
+    except OSError as error:
+        raise MlaotError(f"cannot read {TUNED}: {error.strerror}") from None
     except ValueError as error:
         raise MlaotError(f"{TUNED} is not valid JSON: {error}; make it anew with mlaot tune, or delete it") from None
     parts = list(found.values()) if isinstance(found, dict) else [None]
@@ -176,7 +181,8 @@ def read_tuned(project: Path) -> Tuned:
 
 def write_tuned(project: Path, tuned: Tuned) -> None:
     """Store schedules beside the project's pyproject.toml."""
-    (project / TUNED).write_text(json.dumps(tuned, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+    with writing(project / TUNED):
+        (project / TUNED).write_text(json.dumps(tuned, indent=1, sort_keys=True) + "\n", encoding="utf-8")
 
 
 def load_settings(project: Path) -> Settings:
@@ -219,7 +225,8 @@ def load_model(settings: Settings, model: Model) -> Any:
     except ModuleNotFoundError as error:
         if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
             raise
-        raise MlaotError(f"no module {error.name!r} in folder {settings.source!r}; {where}") from None
+        hint = f"; did you mean {model.model.replace('.py:', ':')!r}?" if module_name.endswith(".py") else ""
+        raise MlaotError(f"no module {error.name!r} in folder {settings.source!r}; {where}{hint}") from None
     for attribute in path.split("."):
         if not hasattr(found, attribute):
             known = [name for name in dir(found) if not name.startswith("_")]
@@ -234,10 +241,18 @@ def load_model(settings: Settings, model: Model) -> Any:
 def read_pyproject(project: Path) -> dict[str, Any]:
     """The project's pyproject.toml."""
     try:
-        return dict(tomllib.loads((project / FILE).read_text(encoding="utf-8")))
+        text = (project / FILE).read_text(encoding="utf-8")
+        if text.startswith("\ufeff"):
+            raise MlaotError(f"{FILE} begins with a byte order mark; save it as UTF-8 without one")
+        return dict(tomllib.loads(text))
     except FileNotFoundError:
         raise MlaotError(f"no {FILE} in {project}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except OSError as error:
+        raise MlaotError(f"cannot read {FILE}: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        byte = error.object[error.start]
+        raise MlaotError(f"{FILE} is not UTF-8: byte 0x{byte:02x} at {error.start}; save it as UTF-8") from None
+    except tomllib.TOMLDecodeError as error:
         raise MlaotError(f"{FILE} is not valid TOML: {error}") from None
 
 
@@ -354,8 +369,14 @@ def is_required(key: Field[Any]) -> bool:
 def check_modules(settings: Settings, project: Path) -> None:
     """No two extension modules in one place, none where a Python file of the project is, and names that can be."""
     taken: dict[str, str] = {}
+    made = [model.module for model in settings.models]
     for model in settings.models:
         where = f"[tool.mlaot.models.{model.name}]"
+        if (source := model.model.partition(":")[0]) in made:
+            raise MlaotError(
+                f"key 'model' in {where} of {FILE} is {model.model!r}, but {source!r} is a module to be made;"
+                " declare the model in another one"
+            )
         if other := taken.get(model.module):
             raise MlaotError(f"{other} and {where} of {FILE} both make the module {model.module!r}")
         taken[model.module] = where
@@ -363,7 +384,12 @@ def check_modules(settings: Settings, project: Path) -> None:
         existing = next(
             filter(lambda file: (project / file).is_file(), (path.with_suffix(".py"), path / "__init__.py")), None
         )
-        if reason := bad_name(model.module) or (existing and f"{existing.as_posix()} is there already"):
+        parent = next((module for module in made if model.module.startswith(f"{module}.")), None)
+        if reason := (
+            bad_name(model.module)
+            or (existing and f"{existing.as_posix()} is there already")
+            or (parent and f"{parent!r} is to be a module, not a package")
+        ):
             raise MlaotError(
                 f"{where} of {FILE} makes the module {model.module!r}, but {reason};"
                 f" give the model another name with the key 'module'"

@@ -12,20 +12,25 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, ClassVar, NoReturn
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
-from scikit_build_core import build as backend
 from scikit_build_core.errors import ScikitBuildError
 
+from mlaot.build.sums import check_sums, write_sums
 from mlaot.build.toolchain import check_interpreter, find_compiler
-from mlaot.errors import MlaotError
-from mlaot.settings import Settings, load_settings
+from mlaot.errors import MlaotError, writing
+from mlaot.settings import FILE, Settings, load_settings
+
+if TYPE_CHECKING:
+    from scikit_build_core import build as backend
 
 FROZEN = Path("_mlaot")
 GENERATED = Path("build/mlaot/c")
+UNKNOWN_OPTION = 7  # the exit status of scikit-build-core for it
 Options = dict[str, str | list[str]] | None
 Context = importlib.metadata.DistributionFinder.Context
 EVERYTHING = Context()
@@ -109,7 +114,7 @@ def prepare_metadata_for_build_editable(metadata_directory: str, config_settings
 def build_wheel(wheel_directory: str, config_settings: Options = None, metadata_directory: str | None = None) -> str:
     """Trace, write the C, compile it, pack the wheel."""
     with door() as settings:
-        prepare(settings, config_settings)
+        prepare(settings, config_settings, metadata_directory)
         with compile_errors():
             return backend.build_wheel(wheel_directory, config_settings, metadata_directory)
 
@@ -117,7 +122,7 @@ def build_wheel(wheel_directory: str, config_settings: Options = None, metadata_
 def build_editable(wheel_directory: str, config_settings: Options = None, metadata_directory: str | None = None) -> str:
     """The same with the project's Python files left in place; an edited model needs another install."""
     with door() as settings:
-        prepare(settings, config_settings)
+        prepare(settings, config_settings, metadata_directory)
         with compile_errors():
             return backend.build_editable(wheel_directory, config_settings, metadata_directory)
 
@@ -126,6 +131,7 @@ def build_sdist(sdist_directory: str, config_settings: Options = None) -> str:
     """Trace and freeze: who builds from the sdist needs a C compiler, and nothing of what tracing needs."""
     with door() as settings:
         if not is_frozen(Path()):
+            check_project(config_settings)
             generate_files(Path(), settings)
             config["override"]["sdist"] = {"force-include": {GENERATED.as_posix(): FROZEN.as_posix()}}
         return backend.build_sdist(sdist_directory, config_settings)
@@ -134,19 +140,41 @@ def build_sdist(sdist_directory: str, config_settings: Options = None) -> str:
 @contextmanager
 def door() -> Iterator[Settings]:
     """Around each hook: the settings of the project in the current folder, scikit-build-core told, one-line errors."""
+    global backend
     entry_points = EntryPoints()
     sys.meta_path.append(entry_points)
     try:
         if os.environ.get("SKBUILD_NO_ENTRYPOINT_CONFIG", "0").lower() not in ("", "0", "false", "off", "no"):
             raise MlaotError("mlaot.build cannot work while SKBUILD_NO_ENTRYPOINT_CONFIG is set; unset it")
         settings = load_settings(Path())
+        from scikit_build_core import build as backend  # reads the pyproject.toml itself, and with less grace
+
         config.update(scikit_build_settings(settings))
         yield settings
     except MlaotError as error:
         stop(str(error))
+    except ExceptionGroup as error:
+        stop(f"{FILE}: {'; '.join(complaints(error))}")
+    except ScikitBuildError as error:
+        stop(f"{error} (in a build without isolation: pip install cmake ninja)")
+    except OSError as error:
+        stop(f"the build failed: {error}")
+    except SystemExit as error:
+        if error.code == UNKNOWN_OPTION:
+            stop("scikit-build-core does not know an option of -C or of [tool.scikit-build]; its message is above")
+        raise
     finally:
         config.update(default={}, override={})
         sys.meta_path.remove(entry_points)
+
+
+def complaints(group: BaseExceptionGroup[Any]) -> Iterator[str]:
+    """What scikit-build-core says of [project] and [tool.scikit-build], a line for each mistake."""
+    for error in group.exceptions:
+        if isinstance(error, BaseExceptionGroup):
+            yield from complaints(error)
+        else:
+            yield " ".join([*str(error).split(), *getattr(error, "__notes__", ())])
 
 
 def scikit_build_settings(settings: Settings) -> dict[str, dict[str, Any]]:
@@ -163,6 +191,7 @@ def scikit_build_settings(settings: Settings) -> dict[str, dict[str, Any]]:
                 "source-dir": folder.as_posix(),
                 "define": {"MLAOT_PACKAGES": ";".join(settings.missing_packages(Path()))},
             },
+            "wheel": {"cmake": True},
         },
     }
 
@@ -172,12 +201,22 @@ def tracing_requires(settings: Settings) -> tuple[str, ...]:
     return () if is_frozen(Path()) else settings.requires
 
 
-def prepare(settings: Settings, config_settings: Options) -> None:
+def check_project(config_settings: Options) -> None:
+    """What scikit-build-core finds wrong it shall say before the model is traced, which can take minutes."""
+    if hasattr(backend, "prepare_metadata_for_build_wheel"):  # not where settings depend on whether a build failed
+        with tempfile.TemporaryDirectory(prefix="mlaot-") as folder:
+            backend.prepare_metadata_for_build_wheel(folder, config_settings)
+
+
+def prepare(settings: Settings, config_settings: Options, metadata_directory: str | None) -> None:
     """Before CMake starts: an interpreter and a compiler that can do it, and the C files."""
     check_interpreter()
     if not chooses_compiler(config_settings):
         find_compiler()
+    if metadata_directory is None:
+        check_project(config_settings)
     if is_frozen(Path()):
+        check_sums(FROZEN)
         print(f"mlaot: compiling the C that the sdist brought in {FROZEN}; delete that folder to trace the model again")
     else:
         generate_files(Path(), settings)
@@ -197,8 +236,9 @@ def chooses_compiler(config_settings: Options) -> bool:
 def generate_files(project: Path, settings: Settings) -> Path:
     """Let a child process trace the models and write the C. The folder appears whole or not at all."""
     target = project / GENERATED
-    target.parent.mkdir(parents=True, exist_ok=True)
-    (target.parent / ".gitignore").write_text("*\n")
+    with writing(GENERATED.parent):
+        target.parent.mkdir(parents=True, exist_ok=True)
+        (target.parent / ".gitignore").write_text("*\n")
     for model in settings.models:
         print(f"mlaot: {model.model} -> {model.module}", flush=True)
     unfinished = target.with_name(f"c.{os.getpid()}")
@@ -211,11 +251,15 @@ def generate_files(project: Path, settings: Settings) -> Path:
             raise MlaotError(
                 f"tracing was killed by signal {-status}" + (", perhaps for want of memory" * (status == -9))
             )
-        if status:
+        if status == 1:
             sys.stdout.flush()
             raise SystemExit(status)  # the child has said why, in its last line
-        shutil.rmtree(target, ignore_errors=True)
-        unfinished.rename(target)
+        if status or not unfinished.is_dir():
+            raise MlaotError(f"tracing ended with status {status} and no word; the model must not call os._exit")
+        with writing(GENERATED):
+            write_sums(unfinished)
+            shutil.rmtree(target, ignore_errors=True)
+            unfinished.rename(target)
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)
     return target
@@ -226,12 +270,13 @@ def compile_errors() -> Iterator[None]:
     """CMake and the compiler have said what is wrong at length; end with one line all the same."""
     try:
         yield
-    except ScikitBuildError as error:
-        stop(f"{error} (in a build without isolation: pip install cmake ninja)")
     except SystemExit as error:
         if error.code != 1:
             raise
-        stop("the generated C could not be built; CMake's own messages are above")
+        given = (
+            f" with {name}={os.environ[name]!r}" for name in ("CMAKE_ARGS", "CMAKE_GENERATOR") if name in os.environ
+        )
+        stop(f"the generated C could not be built{''.join(given)}; CMake's own messages are above")
 
 
 def stop(message: str) -> NoReturn:

@@ -17,6 +17,7 @@ from typing import Any
 from setuptools import Distribution, Extension, find_namespace_packages
 
 from mlaot.build import FROZEN, generate_files, is_frozen, stop
+from mlaot.build.sums import check_sums
 from mlaot.build.toolchain import check_interpreter, compile_module, find_compiler
 from mlaot.errors import MlaotError
 from mlaot.settings import FILE, Model, Settings, load_settings
@@ -53,7 +54,7 @@ def is_ours(path: Path) -> bool:
         pyproject = tomllib.loads(path.read_text(encoding="utf-8"))
         backend = pyproject.get("build-system", {}).get("build-backend", "setuptools.build_meta:__legacy__")
         return "mlaot" in pyproject.get("tool", {}) and backend.startswith("setuptools.")
-    except (OSError, ValueError, AttributeError):
+    except (OSError, ValueError, AttributeError, TypeError):
         return False
 
 
@@ -131,6 +132,8 @@ def generated_folder(settings: Settings) -> Path:
     """The folder with the generated C."""
     project = Path().resolve()
     if project not in generated:
+        if is_frozen(project):
+            check_sums(FROZEN)
         generated[project] = project / FROZEN if is_frozen(project) else generate_files(project, settings)
     return generated[project]
 
@@ -142,3 +145,5 @@ def one_line_errors() -> Iterator[None]:
         yield
     except MlaotError as error:
         stop(str(error))
+    except OSError as error:
+        stop(f"the build failed: {error}")

@@ -20,22 +20,32 @@ from mlaot.build.cmake import COMMON_FLAGS, INTERFACE_FLAGS, contraction
 from mlaot.errors import MlaotError
 from mlaot.lower.isa import ISAS, Isa
 
-TRIAL = "#include <stddef.h>\n#include <string.h>\nsize_t mlaot_trial(const char *s) { return strlen(s); }\n"
+TRIAL = """\
+#ifdef __cplusplus
+#error this compiles C++; CC must be a C compiler
+#endif
+#include <stddef.h>
+#include <string.h>
+size_t mlaot_trial(const char *s) { return strlen(s); }
+"""
+HEADERS = "; install the C library's headers (Debian: apt install libc6-dev, Alpine: apk add musl-dev)"
 
 
 def check_interpreter() -> None:
     """The extension modules use the stable ABI of CPython with a global lock."""
     if sys.implementation.name != "cpython" or sysconfig.get_config_var("Py_GIL_DISABLED"):
         kind = "a free-threaded build" if sys.implementation.name == "cpython" else sys.implementation.name
-        raise MlaotError(f"a cp311-abi3 wheel needs CPython with the GIL; {sys.executable} is {kind}")
+        raise MlaotError(
+            f"a cp311-abi3 wheel needs CPython with the GIL; {sys.executable} is {kind}: build with another Python"
+        )
 
 
 def find_compiler(environ: Mapping[str, str] = os.environ) -> list[str]:
-    """The C compiler as a command, tried on three lines of C: ``$CC``, else the first of cc, gcc and clang."""
+    """The C compiler as a command, tried on a few lines of C: ``$CC``, else the first of cc, gcc and clang."""
     path = environ.get("PATH")
     if environ.get("CC"):
-        command = shlex.split(environ["CC"])
-        if shutil.which(command[0], path=path) is None:
+        command = words(environ, "CC")
+        if not command or shutil.which(command[0], path=path) is None:
             raise MlaotError(f"no C compiler: CC is {environ['CC']!r}, which is not on PATH")
     else:
         found = next((name for name in ("cc", "gcc", "clang") if shutil.which(name, path=path)), None)
@@ -50,15 +60,19 @@ def find_compiler(environ: Mapping[str, str] = os.environ) -> list[str]:
 
 
 def try_compiler(command: list[str], environ: Mapping[str, str]) -> None:
-    """Compile and link three lines."""
+    """Compile and link a few lines."""
     with tempfile.TemporaryDirectory(prefix="mlaot-") as folder:
         source = Path(folder, "trial.c")
         source.write_text(TRIAL)
-        arguments = [*command, *flags(environ, "CFLAGS"), "-fPIC", "-shared", str(source), "-o", f"{folder}/trial.so"]
+        user, link = words(environ, "CFLAGS"), words(environ, "LDFLAGS")
+        arguments = [*command, *user, "-fPIC", "-shared", str(source), *link, "-o", f"{folder}/trial.so"]
         try:
             run(arguments, environ)
         except MlaotError as error:
-            raise MlaotError(f"the C compiler {shlex.join(command)!r} does not work: {error}") from None
+            given = "".join(f" with {name}={environ[name]!r}" for name in ("CFLAGS", "LDFLAGS") if environ.get(name))
+            said = str(error).replace(f"{folder}/", "")
+            hint = HEADERS if "string.h" in said else ""
+            raise MlaotError(f"the C compiler {shlex.join(command)!r} does not work{given}: {said}{hint}") from None
 
 
 def compile_module(
@@ -70,7 +84,7 @@ def compile_module(
     units: dict[str, tuple[str, ...]] = {"": INTERFACE_FLAGS, "_base": ()} | {
         f"_{isa.name}": isa.flags for isa in extra
     }
-    user = flags(environ, "CFLAGS")
+    user = words(environ, "CFLAGS")
     common = (*COMMON_FLAGS, contraction(deterministic))
     link = (
         ["-undefined", "dynamic_lookup", "-Wl,-x"]
@@ -88,13 +102,13 @@ def compile_module(
         with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
             made = list(pool.map(compile_unit, units))
         library.parent.mkdir(parents=True, exist_ok=True)
-        run([*command, *user, "-shared", *made, *flags(environ, "LDFLAGS"), *link, "-o", str(library)], environ)
+        run([*command, *user, "-shared", *made, *words(environ, "LDFLAGS"), *link, "-o", str(library)], environ)
 
 
 def compile_kernels(source: Path, isa: Isa, library: Path, command: list[str]) -> None:
     """Compile one file of kernels for one instruction set into ``library``, with the flags that it would have there."""
     options = [
-        *flags(os.environ, "CFLAGS"),
+        *words(os.environ, "CFLAGS"),
         "-DNDEBUG",
         "-fPIC",
         "-shared",
@@ -107,12 +121,15 @@ def compile_kernels(source: Path, isa: Isa, library: Path, command: list[str]) -
 
 def is_x86_64(command: list[str]) -> bool:
     """Whether the compiler's target, which need not be this machine, is x86-64."""
-    return "__x86_64__" in run([*command, *flags(os.environ, "CFLAGS"), "-dM", "-E", "-x", "c", os.devnull], os.environ)
+    return "__x86_64__" in run([*command, *words(os.environ, "CFLAGS"), "-dM", "-E", "-x", "c", os.devnull], os.environ)
 
 
-def flags(environ: Mapping[str, str], name: str) -> list[str]:
-    """The user's flags of an environment variable."""
-    return shlex.split(environ.get(name, ""))
+def words(environ: Mapping[str, str], name: str) -> list[str]:
+    """A command or flags in an environment variable of the user's."""
+    try:
+        return shlex.split(environ.get(name, ""))
+    except ValueError as error:
+        raise MlaotError(f"the environment variable {name} is {environ[name]!r}: {str(error).lower()}") from None
 
 
 def run(arguments: list[str], environ: Mapping[str, str]) -> str:
