@@ -155,6 +155,9 @@ class Settings:
         return tuple(folder for folder in wanted if not is_package(project / self.source / folder))
 
 
+TABLES = {Settings: "[tool.mlaot]", Model: "[tool.mlaot.models.<name>]"}
+
+
 def is_package(folder: Path) -> bool:
     """A folder with Python code somewhere in it; one with data only is not a package."""
     return folder.is_dir() and any(folder.rglob("*.py"))
@@ -190,7 +193,11 @@ def load_settings(project: Path) -> Settings:
     pyproject = read_pyproject(project)
     tool = check_table(pyproject.get("tool", {}), "[tool]").get("mlaot")
     if tool is None:
-        raise MlaotError(f"no [tool.mlaot] in {FILE}; expected a table [tool.mlaot.models.<name>] with a key 'model'")
+        near = difflib.get_close_matches("mlaot", pyproject.get("tool", {}), n=1)
+        only = f", only [tool.{near[0]}]" if near else ", only [mlaot]" if "mlaot" in pyproject else ""
+        raise MlaotError(
+            f"no [tool.mlaot] in {FILE}{only}; expected a table [tool.mlaot.models.<name>] with a key 'model'"
+        )
     source = "src" if (project / "src").is_dir() else "."
     values = read_table(Settings, tool, "[tool.mlaot]", besides=("models",), source=source)
     values["isa"] = tuple(isa for isa in ISAS if isa in values["isa"])
@@ -259,8 +266,10 @@ def read_pyproject(project: Path) -> dict[str, Any]:
 def read_name(pyproject: dict[str, Any], source: Path) -> str:
     """The project's name as a package name: ``My-Digits`` is ``my_digits``, unless the folder keeps its capitals."""
     name = check_table(pyproject.get("project", {}), "[project]").get("name")
-    if not isinstance(name, str):
+    if name is None:
         raise MlaotError(f"no key 'name' in [project] of {FILE}; expected the project's name, such as 'digits'")
+    if not isinstance(name, str):
+        raise MlaotError(f"key 'name' in [project] of {FILE} must be a name such as 'digits'; got {name!r}")
     package = re.sub(r"[-_.]+", "_", name)
     return package if is_package(source / package) else package.lower()
 
@@ -417,7 +426,9 @@ def check_keys(table: Iterable[str], known: tuple[str, ...], where: str) -> None
     """No key but the known ones."""
     for key in table:
         if key not in known:
-            hint = did_you_mean(key, known) or f"; the keys are {', '.join(known)}"
+            home = next((home for kind, home in TABLES.items() if key in keys_of(kind)), None)
+            hint = home and f"; it belongs in {home}"
+            hint = hint or did_you_mean(key, known) or f"; the keys are {', '.join(known)}"
             raise MlaotError(f"unknown key {key!r} in {where} of {FILE}{hint}")
 
 

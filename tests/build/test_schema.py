@@ -19,14 +19,18 @@ from mlaot.settings import json_schema
 from .conftest import ROOT
 from .test_settings import ERRORS
 
-# What only the project's files, two tables together or Python's grammar tell.
+# What only the project's files, several keys together or Python's grammar tell.
 BEYOND_A_SCHEMA = (
+    "no [tool.mlaot]",
+    "[project]",
     "both make the module",
-    "is there already",
-    "a folder of the project",
-    "'name' in [project]",
-    "keyword",
+    "makes the module",
+    "is a module to be made",
+    "a folder of the project such as 'src'; got '",
+    "got 2.0",
+    "[build-system] of",
 )
+TABLES = [text for text, line in ERRORS.items() if "valid TOML" not in line and "[tool] of" not in line]
 
 
 @pytest.fixture(scope="module")
@@ -40,9 +44,9 @@ def tool(text: str) -> dict[str, object]:
     return {"tool": tomllib.loads(text).get("tool", {})}
 
 
-@pytest.mark.parametrize(("text", "message"), ERRORS.items(), ids=[text.replace("\n", " ")[28:] for text in ERRORS])
-def test_what_is_wrong_is_refused(validator: Validator, text: str, message: str) -> None:
-    if message.startswith("no [tool.mlaot]") or any(words in message for words in BEYOND_A_SCHEMA):
+@pytest.mark.parametrize("text", TABLES, ids=range(len(TABLES)))
+def test_what_is_wrong_is_refused(validator: Validator, text: str) -> None:
+    if any(words in ERRORS[text] for words in BEYOND_A_SCHEMA):
         validator(tool(text))
     else:
         with pytest.raises(ValidationError, match=r"tool\.mlaot"):

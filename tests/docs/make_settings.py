@@ -9,14 +9,13 @@ import json
 from dataclasses import Field
 from typing import Any
 
-from mlaot.settings import Model, Settings, is_required, json_schema, keys_of, schema_of
+from mlaot.settings import TABLES, is_required, json_schema, keys_of, schema_of
 
 from ..projects import ROOT
 
 SCHEMA = ROOT / "mlaot" / "settings.schema.json"
 PAGE = ROOT / "docs" / "settings.md"
 Key = Field[Any]
-TABLES = {"[tool.mlaot]": Settings, "a model": Model}
 
 
 def schema() -> str:
@@ -26,8 +25,8 @@ def schema() -> str:
 
 def page(text: str) -> str:
     """The page with its tables as they must be."""
-    for mark, kind in TABLES.items():
-        begin, end = f"<!-- keys of {mark} -->\n", "<!-- end -->"
+    for kind, where in TABLES.items():
+        begin, end = f"<!-- keys of {where} -->\n", "<!-- end -->"
         before, _, rest = text.partition(begin)
         text = f"{before}{begin}{table(kind)}{end}{rest.partition(end)[2]}"
     return text
