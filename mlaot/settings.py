@@ -232,7 +232,8 @@ def load_model(settings: Settings, model: Model) -> Any:
     except ModuleNotFoundError as error:
         if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
             raise
-        hint = f"; did you mean {model.model.replace('.py:', ':')!r}?" if module_name.endswith(".py") else ""
+        likely = model.model.replace(".py:", ":").removeprefix(f"{settings.source.replace('/', '.')}.")
+        hint = f"; did you mean {likely!r}?" if likely != model.model else ""
         raise MlaotError(f"no module {error.name!r} in folder {settings.source!r}; {where}{hint}") from None
     for attribute in path.split("."):
         if not hasattr(found, attribute):

@@ -118,6 +118,8 @@ def missing_hint(name: str, project: Path, settings: Settings) -> str:
     source = project / settings.source
     if (source / top).exists() or (source / f"{top}.py").exists():
         return ""
+    if any(model.module.startswith(f"{top}.") for model in settings.models):
+        return f"; {top!r} is what this build makes, and the model cannot use it"
     if settings.backend != "mlaot.build":
         return f"; add it to `requires` in [build-system] of {FILE}"
     listed = {re.split(r"[^\w.-]", item, maxsplit=1)[0].replace("-", "_").lower() for item in settings.requires}

@@ -79,6 +79,12 @@ def build_ext_class(base: Any) -> Any:
             suffix = ".pyd" if self.plat_name.startswith("win") else ".abi3.so"
             return str(Path(*fullname.split("."))) + suffix
 
+        def run(self) -> None:
+            with one_line_errors():  # before distutils, which ends in a traceback
+                check_interpreter()
+                self.c_compiler = find_compiler()
+            super().run()
+
         def build_extension(self, ext: Any) -> None:
             if not isinstance(ext, ModelExtension):
                 super().build_extension(ext)
@@ -91,12 +97,10 @@ def build_ext_class(base: Any) -> Any:
             if missing and self.editable_mode:
                 folder = Path(ext.settings.source, missing[0]).as_posix()
                 raise MlaotError(f"an editable install with setuptools needs the folder {folder} with an __init__.py")
-            check_interpreter()
-            command = find_compiler()
             library = Path(self.get_ext_fullpath(ext.name))
             sources = generated_folder(ext.settings) / ext.model.module
             isas, deterministic = ext.settings.isa, ext.model.deterministic
-            compile_module(sources, ext.model.stem, isas, library, command, deterministic=deterministic)
+            compile_module(sources, ext.model.stem, isas, library, self.c_compiler, deterministic=deterministic)
             shutil.copy(sources / f"{ext.model.stem}.pyi", library.parent)
             (library.parent / "py.typed").touch()
             for package in missing:

@@ -143,6 +143,7 @@ def run(arguments: list[str], environ: Mapping[str, str]) -> str:
     if result.returncode:
         sys.stderr.write(f"{shlex.join(arguments)}\n{result.stderr}")
         lines = [line.strip() for line in result.stderr.splitlines() if line.strip()]
+        lines = [line for line in lines if not line.startswith("collect2: ")] or lines  # says that ld said something
         said = next((line for line in lines if "error" in line.lower()), lines[-1] if lines else "")
         raise MlaotError(said or f"exit status {result.returncode}")
     return result.stdout

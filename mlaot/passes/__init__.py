@@ -197,7 +197,7 @@ def run(name: str, traced: Traced, report: Report | None = None, *, winograd: st
     module = Module(name, graphs, dict(traced.parameters), traced.trains, traced.learning_rate)
     module.per_example, module.winograd = traced.per_example, winograd
     module.state, module.docs = dict(traced.buffers), dict(traced.docs)
-    stages = ("all", "trace", *(stage.__name__ for stage in PIPELINE))
+    stages = dict.fromkeys(["all", "trace", *(stage.__name__ for stage in PIPELINE)])
     if (wanted := os.environ.get("MLAOT_DUMP") or "all") not in stages:
         hint = did_you_mean(wanted, stages) or f"; they are {', '.join(stages)}"
         raise MlaotError(f"the environment variable MLAOT_DUMP is {wanted!r}, which is no pass{hint}")
