@@ -13,6 +13,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 
 FROZEN = Path("_mlaot")
 GENERATED = Path("build/mlaot/c")
-UNKNOWN_OPTION = 7  # the exit status of scikit-build-core for it
+REFUSED = 7  # the exit status of scikit-build-core for options that it cannot use
 Options = dict[str, str | list[str]] | None
 Context = importlib.metadata.DistributionFinder.Context
 EVERYTHING = Context()
@@ -116,7 +117,9 @@ def build_wheel(wheel_directory: str, config_settings: Options = None, metadata_
     with door() as settings:
         prepare(settings, config_settings, metadata_directory)
         with compile_errors():
-            return backend.build_wheel(wheel_directory, config_settings, metadata_directory)
+            wheel = backend.build_wheel(wheel_directory, config_settings, metadata_directory)
+        check_wheel(Path(wheel_directory, wheel), settings)
+        return wheel
 
 
 def build_editable(wheel_directory: str, config_settings: Options = None, metadata_directory: str | None = None) -> str:
@@ -155,13 +158,16 @@ def door() -> Iterator[Settings]:
         stop(str(error))
     except ExceptionGroup as error:
         stop(f"{FILE}: {'; '.join(complaints(error))}")
+    except AssertionError as error:  # scikit-build-core's: there is none in the hooks themselves
+        stop(f"{FILE}: {error}")
     except ScikitBuildError as error:
-        stop(f"{error} (in a build without isolation: pip install cmake ninja)")
+        hint = " (in a build without isolation: pip install cmake ninja)"
+        stop(f"{error}{hint * str(error).startswith('Could not find')}")
     except OSError as error:
         stop(f"the build failed: {error}")
     except SystemExit as error:
-        if error.code == UNKNOWN_OPTION:
-            stop("scikit-build-core does not know an option of -C or of [tool.scikit-build]; its message is above")
+        if error.code == REFUSED:
+            stop("scikit-build-core refuses an option, of -C, SKBUILD_* or [tool.scikit-build]; its message is above")
         raise
     finally:
         config.update(default={}, override={})
@@ -263,6 +269,19 @@ def generate_files(project: Path, settings: Settings) -> Path:
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)
     return target
+
+
+def check_wheel(wheel: Path, settings: Settings) -> None:
+    """Settings of scikit-build-core can keep files out; a wheel without its modules would fail where it is used."""
+    with zipfile.ZipFile(wheel) as file:
+        names = [f"/{name}" for name in file.namelist() if name.endswith((".so", ".pyd"))]
+    for model in settings.models:
+        path = model.module.replace(".", "/")
+        if not any(f"/{path}." in name for name in names):
+            wheel.unlink()
+            raise MlaotError(
+                f"the wheel would lack {path}.abi3.so; what in [tool.scikit-build] of {FILE} keeps it out?"
+            )
 
 
 @contextmanager

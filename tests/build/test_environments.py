@@ -9,6 +9,7 @@ import subprocess
 import sys
 import sysconfig
 import tarfile
+from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -20,7 +21,7 @@ from .conftest import PYPROJECT, ROOT, Project, Python, last_line
 
 BACKENDS = ("mlaot.build", "setuptools.build_meta")
 MLAOT = PYPROJECT.format(requires="", backend="mlaot.build", model="model:digits")
-ABOVE = "scikit-build-core does not know an option of -C or of [tool.scikit-build]; its message is above"
+ABOVE = "scikit-build-core refuses an option, of -C, SKBUILD_* or [tool.scikit-build]; its message is above"
 NOT_BUILT = "the generated C could not be built{}; CMake's own messages are above"
 
 
@@ -110,6 +111,21 @@ PROJECT_TABLES = {
         MLAOT.replace(VERSION, VERSION + "dependancies = []\n"),
         "pyproject.toml: Extra keys present in \"project\": 'dependancies'",
     ),
+    "version from nowhere": (
+        MLAOT.replace(VERSION, 'dynamic = ["version"]\n'),
+        "pyproject.toml: project.version is not specified, must be statically present or tool.scikit-build"
+        " metadata.version.provider configured when dynamic",
+    ),
+    "no such tag": (
+        MLAOT + '[tool.scikit-build]\nwheel.py-api = "cp3"\n',
+        "pyproject.toml: Unexpected py-api, must be abi3 (e.g. cp39), abi3t (e.g. cp315t), or Pythonless (e.g."
+        " py2.py3), not cp3",
+    ),
+    "future scikit-build-core": (
+        MLAOT + '[tool.scikit-build]\nminimum-version = "99"\n',
+        f"scikit-build-core version {metadata.version('scikit-build-core')} is too old. Minimum required version is"
+        " 99.",
+    ),
     "two mistakes": (
         MLAOT.replace(VERSION, 'readme = "README.md"\n'),
         'pyproject.toml: Field "project.version" missing and \'version\' not specified in "project.dynamic";'
@@ -144,6 +160,31 @@ def test_misspelt_option(project: Project, python: Python) -> None:
 def test_a_wheel_is_never_without_its_module(project: Project, python: Python) -> None:
     project.write("pyproject.toml", MLAOT + "[tool.scikit-build]\nwheel.cmake = false\n")
     python.wheel(project)
+    for option in ('wheel.exclude = ["**.so"]', 'install.components = ["other"]'):
+        project.write("pyproject.toml", f"{MLAOT}[tool.scikit-build]\n{option}\n")
+        result = python.hook(project, "build_wheel", str(project.path))
+        assert last_line(result) == (
+            "mlaot: the wheel would lack digits/nn.abi3.so; what in [tool.scikit-build] of pyproject.toml keeps it out?"
+        )
+        assert not list(project.path.glob("*.whl"))
+
+
+def test_wheels_that_cannot_be_written(project: Project, python: Python) -> None:
+    project.write("wheels", "")
+    result = python.hook(project, "build_wheel", "wheels")
+    wheel = f"digits-1.0-cp311-abi3-{sysconfig.get_platform().replace('-', '_').replace('.', '_')}.whl"
+    assert last_line(result) == f"mlaot: the build failed: [Errno 20] Not a directory: 'wheels/{wheel}'"
+
+
+def test_misspelt_variable_of_scikit_build(project: Project, python: Python) -> None:
+    result = python.hook(project, "build_wheel", str(project.path), SKBUILD_CMAKE_VERBOSE="1")
+    assert last_line(result) == f"mlaot: {ABOVE}"
+
+
+def test_cmake_that_is_not_there(project: Project, python: Python) -> None:
+    result = python.hook(project, "build_wheel", str(project.path), CMAKE_EXECUTABLE="/no/cmake")
+    hint = "(in a build without isolation: pip install cmake ninja)"
+    assert last_line(result) == f"mlaot: Could not find CMake with version >=3.18 {hint}"
 
 
 @pytest.mark.parametrize(
