@@ -35,6 +35,7 @@ from mlaot.frontend.tensor import Buffer, Parameter, parameters
 from mlaot.frontend.trace import is_training, training
 from mlaot.ir.dims import dim
 from mlaot.ir.types import bf16, boolean, f16, f32, f64, i8, i16, i32, i64, u8, u16, u32, u64
+from mlaot.settings import did_you_mean as _did_you_mean
 
 __version__ = "0.1.0"
 
@@ -94,7 +95,7 @@ def __getattr__(name: str) -> Any:
         return importlib.import_module(f"mlaot.{name}")
     found = _functions.attribute(name)
     if found is None:
-        raise AttributeError(f"module 'mlaot' has no attribute {name!r}{_functions.did_you_mean(name)}")
+        raise AttributeError(f"module 'mlaot' has no attribute {name!r}{_did_you_mean(name, __dir__())}")
     return found
 
 

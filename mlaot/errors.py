@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
 
 class MlaotError(Exception):
     """Something in the user's project is wrong: says where, what was expected, what was found, and how to mend it.
@@ -20,3 +24,12 @@ class MlaotError(Exception):
 
     def __str__(self) -> str:
         return f"{self.place}{self.message}"
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """A full disk, a folder that is read-only, a file in the way: what hinders writing is the user's to mend."""
+    try:
+        yield
+    except OSError as error:
+        raise MlaotError(f"cannot write {error.filename or path}: {error.strerror}") from None

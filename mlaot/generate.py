@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 from mlaot import passes
 from mlaot.build.cmake import cmake_files
-from mlaot.errors import MlaotError
+from mlaot.errors import MlaotError, writing
 from mlaot.frontend.declaration import Declaration, Traced
 from mlaot.frontend.scalar import declare_graph, declare_module
 from mlaot.golden import golden_vectors
@@ -50,7 +50,7 @@ def compile_for(
     ``tuned`` are schedules that ``mlaot tune`` found.
     """
     declared = load_model(settings, model)
-    with located(declared):
+    with located(declared, model):
         program = compile_model(
             declared,
             model.module,
@@ -87,12 +87,12 @@ def compile_model(
 
 
 @contextmanager
-def located(model: Any) -> Iterator[None]:
-    """Errors that come from no line of the user's code name the one where the model is declared."""
+def located(declared: Any, model: Model) -> Iterator[None]:
+    """Errors that come from no line of the user's code name the one where the model is declared, or at least it."""
     try:
         yield
     except MlaotError as error:
-        error.place = error.place or getattr(model, "place", "")
+        error.place = error.place or getattr(declared, "place", "") or f"{model.model}: "
         raise
 
 
@@ -130,14 +130,15 @@ def write(files: Files, out: Path) -> None:
         path = out / name
         data = content.encode() if isinstance(content, str) else content
         if not path.exists() or path.read_bytes() != data:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(data)
+            with writing(path):
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_bytes(data)
 
 
 def final_graphs(settings: Settings, model: Model) -> dict[str, Graph]:
     """The graphs of a model after all passes, by entry: what lowering starts from."""
     declared = load_model(settings, model)
-    with located(declared), no_collection():
+    with located(declared, model), no_collection():
         return passes.run(model.module, trace(declared), winograd=model.winograd).graphs
 
 
@@ -145,7 +146,9 @@ def pass_report(settings: Settings, project: Path) -> str:
     """Node counts of every model after every pass."""
     lines = []
     for model in settings.models:
-        lines += [f"{model.module} ({model.model})", *report(load_model(settings, model), model.module)]
+        declared = load_model(settings, model)
+        with located(declared, model):
+            lines += [f"{model.module} ({model.model})", *report(declared, model.module)]
     return "\n".join(lines)
 
 

@@ -1,17 +1,13 @@
 """``[tool.mlaot]`` of pyproject.toml as dataclasses: the first thing the compiler reads.
 
-[tool.mlaot]
-source = "src"                    # folder that holds the model module and the package; "src" if it exists, else "."
-requires = ["torch"]              # what tracing needs besides mlaot
-isa = ["base", "v3", "v4"]        # instruction sets compiled on x86-64; the CPU chooses at import
-deterministic = false             # the same bits on every instruction set, with every compiler
-threads = 1                       # how many threads a call may use unless told otherwise; 0: as many as CPUs
+    [tool.mlaot]
+    isa = ["base", "v3"]
 
-[tool.mlaot.models.nn]
-model = "model:digits"            # module:attribute, imported at build time only
-module = "digits.nn"              # the extension module; "<project>.<table key>" unless given
-deterministic = true              # for this model
-winograd = "F2"                   # largest tiles of 3x3 convolutions: "F2", "F4" (a digit less accurate) or "off"
+    [tool.mlaot.models.nn]
+    model = "model:digits"
+
+A key is a field of ``Settings`` or ``Model`` made by ``key``, and nothing else: reading it, checking it, its JSON
+Schema and its line in docs/settings.md come from there. ``python -m tests.docs.make_settings`` writes the last two.
 """
 
 from __future__ import annotations
@@ -22,34 +18,73 @@ import json
 import keyword
 import re
 import tomllib
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import MISSING, Field, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from mlaot.errors import MlaotError
+from mlaot.errors import MlaotError, writing
 
 ISAS = ("base", "v3", "v4")
 WINOGRAD = ("F2", "F4", "off")
 FILE = "pyproject.toml"
 TUNED = "mlaot-tuned.json"  # what `mlaot tune` writes beside it
-MODEL = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*")
-MODULE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+", re.ASCII)  # ASCII: the last part names C functions
+NAME = r"[^\W\d]\w*"
+MODEL = rf"^{NAME}(\.{NAME})*:{NAME}(\.{NAME})*$"
+MODULE = r"^[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)+$"  # ASCII: the last part names C functions
+# A name, extras, versions or an address, a marker: PEP 508 but for the insides of these.
+REQUIREMENT = r"^ *[A-Za-z0-9][A-Za-z0-9._-]*( *\[[^\]]*\])?( *\(?(===|==|~=|!=|<=|>=|<|>)[^;]+| *@.+)?( *;.+)?$"
+SCHEMA_TYPES: dict[str, dict[str, Any]] = {
+    "bool": {"type": "boolean"},
+    "int": {"type": "integer"},
+    "str": {"type": "string"},
+    "tuple[str, ...]": {"type": "array", "items": {"type": "string"}},
+}
+
+
+def key(doc: str, *, example: Any, expected: str, default: Any = MISSING, otherwise: str = "", **schema: Any) -> Any:
+    """A field that is a key of TOML.
+
+    ``doc`` is its line in the documentation, ``expected`` what errors say of the value. A key without ``default`` must
+    be given, unless ``otherwise`` says in words what holds where it is not. ``schema`` is what JSON Schema says of the
+    value, besides its type.
+    """
+    said = {"doc": doc, "example": example, "expected": expected, "otherwise": otherwise, "schema": schema}
+    return field(default=default, metadata=said)
 
 
 @dataclass(frozen=True)
 class Model:
-    """One ``[tool.mlaot.models.<name>]``: where the model is declared and which extension module it becomes.
-
-    ``deterministic``: the module gives the same bits on every instruction set.
-    ``winograd``: the largest tiles in which 3x3 convolutions with fixed weights may be computed.
-    """
+    """One ``[tool.mlaot.models.<name>]``: where the model is declared and which extension module it becomes."""
 
     name: str
-    model: str
-    module: str
-    deterministic: bool = False
-    winograd: str = "F2"
+    model: str = key(
+        "the model as `module:attribute`, imported when the wheel is built",
+        expected="'module:attribute', such as 'model:digits'",
+        example="model:digits",
+        pattern=MODEL,
+    )
+    module: str = key(
+        "the extension module to make",
+        otherwise="the project's name, a dot, the name of the table",
+        expected="a dotted module name, such as 'digits.nn'",
+        example="digits.nn",
+        pattern=MODULE,
+    )
+    deterministic: bool = key(
+        "as in `[tool.mlaot]`, for this model",
+        default=False,
+        otherwise="what `[tool.mlaot]` says",
+        expected="true or false",
+        example=True,
+    )
+    winograd: str = key(
+        "the largest tiles in which 3x3 convolutions of fixed weights are computed",
+        default="F2",
+        expected="'F2', 'F4' or 'off'",
+        example="F4",
+        enum=WINOGRAD,
+    )
 
     @property
     def package(self) -> str:
@@ -64,15 +99,46 @@ class Model:
 
 @dataclass(frozen=True)
 class Settings:
-    """What the project asks for. ``source`` is relative to the project; ``backend`` is its ``build-backend``."""
+    """What the project asks for. ``name`` is its package, ``backend`` its ``build-backend``."""
 
     name: str
-    source: str
-    requires: tuple[str, ...]
-    isa: tuple[str, ...]
-    models: tuple[Model, ...]
+    source: str = key(
+        "the folder that holds the model module, and the project's package where it has one",
+        otherwise="`src` if there is such a folder, else `.`",
+        expected="a folder of the project such as 'src'",
+        example="src",
+    )
+    requires: tuple[str, ...] = key(
+        "packages that importing the model needs, besides mlaot and NumPy; installed for the build only",
+        default=(),
+        expected="a list of requirements such as ['torch>=2']",
+        example=("torch>=2",),
+        items={"type": "string", "pattern": REQUIREMENT},
+    )
+    isa: tuple[str, ...] = key(
+        "instruction sets to compile for on x86-64: `base`, and any of `v3` (AVX2 and FMA) and `v4` (AVX-512)",
+        default=ISAS,
+        expected="a list out of 'base', 'v3', 'v4' with 'base' in it",
+        example=("base", "v3"),
+        items={"enum": ISAS},
+        contains={"const": "base"},
+    )
+    models: tuple[Model, ...] = ()
     backend: str = "mlaot.build"
-    threads: int = 1
+    deterministic: bool = key(
+        "the same bits on every instruction set, with every compiler; a model's table may say otherwise",
+        default=False,
+        expected="true or false",
+        example=True,
+    )
+    threads: int = key(
+        "how many threads one call may use, unless `set_threads` says otherwise; 0: as many as there are CPUs",
+        default=1,
+        expected="a number of threads, or 0 for as many as there are CPUs",
+        example=4,
+        minimum=0,
+        maximum=2**31 - 1,
+    )
 
     def packages(self, project: Path) -> tuple[str, ...]:
         """The project's own packages that belong into the wheel, as folders relative to the project."""
@@ -89,6 +155,9 @@ class Settings:
         return tuple(folder for folder in wanted if not is_package(project / self.source / folder))
 
 
+TABLES = {Settings: "[tool.mlaot]", Model: "[tool.mlaot.models.<name>]"}
+
+
 def is_package(folder: Path) -> bool:
     """A folder with Python code somewhere in it; one with data only is not a package."""
     return folder.is_dir() and any(folder.rglob("*.py"))
@@ -103,6 +172,8 @@ def read_tuned(project: Path) -> Tuned:
         found = json.loads((project / TUNED).read_text(encoding="utf-8"))
     except FileNotFoundError:
         return {}
+    except OSError as error:
+        raise MlaotError(f"cannot read {TUNED}: {error.strerror}") from None
     except ValueError as error:
         raise MlaotError(f"{TUNED} is not valid JSON: {error}; make it anew with mlaot tune, or delete it") from None
     parts = list(found.values()) if isinstance(found, dict) else [None]
@@ -113,32 +184,33 @@ def read_tuned(project: Path) -> Tuned:
 
 def write_tuned(project: Path, tuned: Tuned) -> None:
     """Store schedules beside the project's pyproject.toml."""
-    (project / TUNED).write_text(json.dumps(tuned, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+    with writing(project / TUNED):
+        (project / TUNED).write_text(json.dumps(tuned, indent=1, sort_keys=True) + "\n", encoding="utf-8")
 
 
 def load_settings(project: Path) -> Settings:
     """Read and check ``[tool.mlaot]`` of the project; every mistake is a ``MlaotError`` of one line."""
     pyproject = read_pyproject(project)
-    tool = pyproject.get("tool", {}).get("mlaot")
+    tool = check_table(pyproject.get("tool", {}), "[tool]").get("mlaot")
     if tool is None:
-        raise MlaotError(f"no [tool.mlaot] in {FILE}; expected a table [tool.mlaot.models.<name>] with a key 'model'")
-    check_table(tool, "[tool.mlaot]")
-    check_keys(tool, ("source", "requires", "isa", "deterministic", "threads", "models"), "[tool.mlaot]")
-    models = tool.get("models", {})
-    check_table(models, "[tool.mlaot.models]")
-    if not models:
+        near = difflib.get_close_matches("mlaot", pyproject.get("tool", {}), n=1)
+        only = f", only [tool.{near[0]}]" if near else ", only [mlaot]" if "mlaot" in pyproject else ""
+        raise MlaotError(
+            f"no [tool.mlaot] in {FILE}{only}; expected a table [tool.mlaot.models.<name>] with a key 'model'"
+        )
+    source = "src" if (project / "src").is_dir() else "."
+    values = read_table(Settings, tool, "[tool.mlaot]", besides=("models",), source=source)
+    values["isa"] = tuple(isa for isa in ISAS if isa in values["isa"])
+    values["source"] = inside(project, values["source"])
+    values["name"] = read_name(pyproject, project / values["source"])
+    tables = check_table(tool.get("models", {}), "[tool.mlaot.models]")
+    if not tables:
         raise MlaotError(f"no model in {FILE}; expected a table [tool.mlaot.models.<name>] with a key 'model'")
-    source = read_source(tool, project)
-    name = read_name(pyproject, project / source)
-    deterministic = read_flag(tool, "deterministic", "[tool.mlaot]", default=False)
+    build = check_table(pyproject.get("build-system", {}), "[build-system]")
     settings = Settings(
-        name=name,
-        source=source,
-        requires=read_strings(tool, "requires", "a list of requirements such as ['torch>=2']"),
-        isa=read_isa(tool),
-        models=tuple(read_model(key, value, name, deterministic) for key, value in models.items()),
-        backend=pyproject.get("build-system", {}).get("build-backend", "setuptools.build_meta:__legacy__"),
-        threads=read_threads(tool),
+        **values,
+        models=tuple(read_model(name, table, values) for name, table in tables.items()),
+        backend=build.get("build-backend", "setuptools.build_meta:__legacy__"),
     )
     check_modules(settings, project)
     return settings
@@ -146,7 +218,7 @@ def load_settings(project: Path) -> Settings:
 
 def settings_of(target: str) -> Settings:
     """Settings for one bare ``module:attribute`` in the current folder, without a pyproject.toml."""
-    if not MODEL.fullmatch(target):
+    if not re.fullmatch(MODEL, target):
         raise MlaotError(f"expected module:attribute, got {target!r}")
     return Settings("model", ".", (), ISAS, (Model("nn", target, "model.nn"),))
 
@@ -160,7 +232,9 @@ def load_model(settings: Settings, model: Model) -> Any:
     except ModuleNotFoundError as error:
         if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
             raise
-        raise MlaotError(f"no module {error.name!r} in folder {settings.source!r}; {where}") from None
+        likely = model.model.replace(".py:", ":").removeprefix(f"{settings.source.replace('/', '.')}.")
+        hint = f"; did you mean {likely!r}?" if likely != model.model else ""
+        raise MlaotError(f"no module {error.name!r} in folder {settings.source!r}; {where}{hint}") from None
     for attribute in path.split("."):
         if not hasattr(found, attribute):
             known = [name for name in dir(found) if not name.startswith("_")]
@@ -174,125 +248,203 @@ def load_model(settings: Settings, model: Model) -> Any:
 
 def read_pyproject(project: Path) -> dict[str, Any]:
     """The project's pyproject.toml."""
-    path = project / FILE
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        text = (project / FILE).read_text(encoding="utf-8")
+        if text.startswith("\ufeff"):
+            raise MlaotError(f"{FILE} begins with a byte order mark; save it as UTF-8 without one")
+        return dict(tomllib.loads(text))
     except FileNotFoundError:
         raise MlaotError(f"no {FILE} in {project}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except OSError as error:
+        raise MlaotError(f"cannot read {FILE}: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        byte = error.object[error.start]
+        raise MlaotError(f"{FILE} is not UTF-8: byte 0x{byte:02x} at {error.start}; save it as UTF-8") from None
+    except tomllib.TOMLDecodeError as error:
         raise MlaotError(f"{FILE} is not valid TOML: {error}") from None
 
 
 def read_name(pyproject: dict[str, Any], source: Path) -> str:
     """The project's name as a package name: ``My-Digits`` is ``my_digits``, unless the folder keeps its capitals."""
-    name = pyproject.get("project", {}).get("name")
-    if not isinstance(name, str):
+    name = check_table(pyproject.get("project", {}), "[project]").get("name")
+    if name is None:
         raise MlaotError(f"no key 'name' in [project] of {FILE}; expected the project's name, such as 'digits'")
+    if not isinstance(name, str):
+        raise MlaotError(f"key 'name' in [project] of {FILE} must be a name such as 'digits'; got {name!r}")
     package = re.sub(r"[-_.]+", "_", name)
     return package if is_package(source / package) else package.lower()
 
 
-def read_source(tool: dict[str, Any], project: Path) -> str:
-    """The source folder, relative to the project."""
-    source = tool.get("source", "src" if (project / "src").is_dir() else ".")
-    if isinstance(source, str) and (project / source).is_dir():
-        folder = (project / source).resolve()
-        if folder.is_relative_to(project.resolve()):
-            return folder.relative_to(project.resolve()).as_posix()
-    raise wrong("source", "[tool.mlaot]", "a folder of the project such as 'src'", source)
+def inside(project: Path, source: str) -> str:
+    """The source folder relative to the project, in which it must lie."""
+    root, folder = project.resolve(), (project / source).resolve()
+    if not (folder.is_dir() and folder.is_relative_to(root)):
+        raise wrong(keys_of(Settings)["source"], "[tool.mlaot]", source)
+    return folder.relative_to(root).as_posix()
 
 
-def read_strings(tool: dict[str, Any], key: str, expected: str) -> tuple[str, ...]:
-    """A list of strings; an absent key is an empty list."""
-    value = tool.get(key, [])
-    if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
-        raise wrong(key, "[tool.mlaot]", expected, value)
-    return tuple(value)
+def read_model(name: str, table: Any, project: Mapping[str, Any]) -> Model:
+    """One ``[tool.mlaot.models.<name>]``; a key that ``[tool.mlaot]`` has too is what that says unless it is given."""
+    inherited = {key: project[key] for key in keys_of(Model) if key in project}
+    where = f"[tool.mlaot.models.{name}]"
+    values = read_table(Model, table, where, module=f"{project['name']}.{name}", **inherited)
+    return Model(name, **values)
 
 
-def read_isa(tool: dict[str, Any]) -> tuple[str, ...]:
-    """The instruction sets in their own order; all unless the key is given."""
-    expected = "a list out of 'base', 'v3', 'v4' with 'base' in it"
-    names = read_strings(tool, "isa", expected) if "isa" in tool else ISAS
-    if "base" not in names or not set(names) <= set(ISAS):
-        raise wrong("isa", "[tool.mlaot]", expected, list(names))
-    return tuple(name for name in ISAS if name in names)
+def read_table(kind: Any, table: Any, where: str, besides: Iterable[str] = (), **defaults: Any) -> dict[str, Any]:
+    """The values of all keys of ``kind``, checked. ``defaults`` are those that the fields cannot know.
+
+    ``besides`` are keys for the caller to read.
+    """
+    keys = keys_of(kind)
+    check_keys(check_table(table, where), (*keys, *besides), where)
+    values = {}
+    for name, key in keys.items():
+        if name in table:
+            if not fits(table[name], schema_of(key)):
+                raise wrong(key, where, table[name])
+            values[name] = tuple(table[name]) if isinstance(table[name], list) else table[name]
+        elif name in defaults or key.default is not MISSING:
+            values[name] = defaults.get(name, key.default)
+        else:
+            raise MlaotError(f"no key {name!r} in {where} of {FILE}; expected {key.metadata['expected']}")
+    return values
 
 
-def read_flag(table: dict[str, Any], key: str, where: str, *, default: bool) -> bool:
-    """``true`` or ``false``."""
-    value = table.get(key, default)
-    if not isinstance(value, bool):
-        raise wrong(key, where, "true or false", value)
-    return value
+def keys_of(kind: Any) -> dict[str, Field[Any]]:
+    """The fields of a dataclass that are keys of its table."""
+    return {key.name: key for key in fields(kind) if key.metadata}
 
 
-def read_threads(tool: dict[str, Any]) -> int:
-    """How many threads a call may use; one unless the key is given."""
-    threads = tool.get("threads", 1)
-    if isinstance(threads, bool) or not isinstance(threads, int) or threads not in range(2**31):
-        raise wrong("threads", "[tool.mlaot]", "a number of threads, or 0 for as many as there are CPUs", threads)
-    return threads
+def schema_of(key: Field[Any]) -> dict[str, Any]:
+    """What the value of a key must be, as JSON Schema."""
+    return {**SCHEMA_TYPES[str(key.type)], **key.metadata["schema"]}
 
 
-def read_model(key: str, table: Any, project_name: str, deterministic: bool) -> Model:
-    """One ``[tool.mlaot.models.<key>]``; ``deterministic`` is what the project says."""
-    where = f"[tool.mlaot.models.{key}]"
-    check_table(table, where)
-    check_keys(table, ("model", "module", "deterministic", "winograd"), where)
-    if "model" not in table:
-        raise MlaotError(f"no key 'model' in {where} of {FILE}; expected 'module:attribute', such as 'model:digits'")
-    model = table["model"]
-    if not isinstance(model, str) or not MODEL.fullmatch(model):
-        raise wrong("model", where, "'module:attribute', such as 'model:digits'", model)
-    module = table.get("module", f"{project_name}.{key}")
-    if not isinstance(module, str) or not MODULE.fullmatch(module) or any(map(keyword.iskeyword, module.split("."))):
-        raise wrong("module", where, "a dotted module name, such as 'digits.nn'", module)
-    winograd = table.get("winograd", "F2")
-    if winograd not in WINOGRAD:
-        raise wrong("winograd", where, "'F2', 'F4' or 'off'", winograd)
-    flag = read_flag(table, "deterministic", where, default=deterministic)
-    return Model(key, model, module, flag, winograd)
+# The words of JSON Schema that keys use. ``True`` is no integer in TOML.
+PYTHON_TYPES = {"array": list, "boolean": bool, "integer": int, "string": str}
+CHECKS: dict[str, Callable[[Any, Any], bool]] = {
+    "type": lambda value, name: type(value) is PYTHON_TYPES[name],
+    "const": lambda value, only: bool(value == only),
+    "enum": lambda value, known: value in known,
+    "pattern": lambda value, pattern: re.fullmatch(pattern, value) is not None,
+    "minimum": lambda value, least: bool(value >= least),
+    "maximum": lambda value, most: bool(value <= most),
+    "items": lambda values, schema: all(fits(value, schema) for value in values),
+    "contains": lambda values, schema: any(fits(value, schema) for value in values),
+}
+
+
+def fits(value: Any, schema: Mapping[str, Any]) -> bool:
+    """Whether a value is what ``schema`` asks for, its type first."""
+    return all(CHECKS[word](value, argument) for word, argument in schema.items())
+
+
+def json_schema(tool: str = "mlaot") -> dict[str, Any]:
+    """JSON Schema of ``[tool.mlaot]``; entry point ``validate_pyproject.tool_schema``."""
+    top = table_schema(Settings)
+    top["properties"]["models"] = {
+        "type": "object",
+        "description": "one table for each model",
+        "minProperties": 1,
+        "additionalProperties": table_schema(Model),
+    }
+    found = {
+        "$schema": "http://json-schema.org/draft-07/schema#",
+        "$id": f"urn:{tool}:settings",
+        "description": f"[tool.{tool}] of {FILE}",
+        **top,
+        "required": ["models"],
+    }
+    plain: dict[str, Any] = json.loads(json.dumps(found))  # tuples become lists
+    return plain
+
+
+def table_schema(kind: Any) -> dict[str, Any]:
+    """JSON Schema of the table that becomes a ``kind``."""
+    properties = {}
+    for name, key in keys_of(kind).items():
+        said = {"description": key.metadata["doc"], "examples": [key.metadata["example"]]}
+        default = {} if key.metadata["otherwise"] or key.default is MISSING else {"default": key.default}
+        properties[name] = schema_of(key) | default | said
+    required = [name for name, key in keys_of(kind).items() if is_required(key)]
+    return {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
+
+
+def is_required(key: Field[Any]) -> bool:
+    """Whether the key must be given."""
+    return key.default is MISSING and not key.metadata["otherwise"]
 
 
 def check_modules(settings: Settings, project: Path) -> None:
-    """No two extension modules in one place, and none where a Python file of the project is."""
+    """No two extension modules in one place, none where a Python file of the project is, and names that can be."""
     taken: dict[str, str] = {}
+    made = [model.module for model in settings.models]
     for model in settings.models:
         where = f"[tool.mlaot.models.{model.name}]"
+        if (source := model.model.partition(":")[0]) in made:
+            raise MlaotError(
+                f"key 'model' in {where} of {FILE} is {model.model!r}, but {source!r} is a module to be made;"
+                " declare the model in another one"
+            )
         if other := taken.get(model.module):
             raise MlaotError(f"{other} and {where} of {FILE} both make the module {model.module!r}")
         taken[model.module] = where
         path = Path(settings.source, *model.module.split("."))
-        for existing in (path.with_suffix(".py"), path / "__init__.py"):
-            if (project / existing).is_file():
-                raise MlaotError(
-                    f"{where} of {FILE} makes the module {model.module!r}, but {existing.as_posix()} is there already;"
-                    f" give the model another name with the key 'module'"
-                )
+        existing = next(
+            filter(lambda file: (project / file).is_file(), (path.with_suffix(".py"), path / "__init__.py")), None
+        )
+        parent = next((module for module in made if model.module.startswith(f"{module}.")), None)
+        if reason := (
+            bad_name(model.module)
+            or (existing and f"{existing.as_posix()} is there already")
+            or (parent and f"{parent!r} is to be a module, not a package")
+        ):
+            raise MlaotError(
+                f"{where} of {FILE} makes the module {model.module!r}, but {reason};"
+                f" give the model another name with the key 'module'"
+            )
 
 
-def check_table(value: Any, where: str) -> None:
+def bad_name(module: str) -> str:
+    """Why no module can have this name; nothing if one can."""
+    for part in module.split("."):
+        if keyword.iskeyword(part):
+            return f"{part!r} is a keyword of Python"
+        if not (part.isascii() and part.isidentifier()):
+            return f"{part!r} is no name: it takes ASCII letters, digits and _"
+    return ""
+
+
+def check_table(value: Any, where: str) -> dict[str, Any]:
     """A TOML table where one must be."""
-    if not isinstance(value, dict):
-        raise MlaotError(f"{where} of {FILE} must be a table, got {value!r}")
+    if isinstance(value, dict):
+        return value
+    raise MlaotError(f"{where} of {FILE} must be a table, got {value!r}")
 
 
-def check_keys(table: dict[str, Any], known: tuple[str, ...], where: str) -> None:
+def check_keys(table: Iterable[str], known: tuple[str, ...], where: str) -> None:
     """No key but the known ones."""
     for key in table:
         if key not in known:
-            hint = did_you_mean(key, known) or f"; the keys are {', '.join(known)}"
+            home = next((home for kind, home in TABLES.items() if key in keys_of(kind)), None)
+            hint = home and f"; it belongs in {home}"
+            hint = hint or did_you_mean(key, known) or f"; the keys are {', '.join(known)}"
             raise MlaotError(f"unknown key {key!r} in {where} of {FILE}{hint}")
 
 
-def wrong(key: str, where: str, expected: str, got: Any) -> MlaotError:
-    """The error for a value of the wrong kind."""
-    return MlaotError(f"key {key!r} in {where} of {FILE} must be {expected}; got {got!r}")
+def wrong(key: Field[Any], where: str, got: Any) -> MlaotError:
+    """The error for a value that is not what the key expects."""
+    schema = schema_of(key)
+    known = schema.get("enum") or schema.get("items", {}).get("enum", ())
+    bad = [word for word in (got if isinstance(got, list) else [got]) if isinstance(word, str) and word not in known]
+    hint = did_you_mean(bad[0], known) if bad else ""
+    return MlaotError(f"key {key.name!r} in {where} of {FILE} must be {key.metadata['expected']}; got {got!r}{hint}")
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """``; did you mean 'model'?`` where something known is close enough, else nothing."""
-    close = difflib.get_close_matches(word, known)
+    known = list(known)
+    close = [name for name in known if name.lower() == word.lower()] or difflib.get_close_matches(word, known)
     close.sort(key=lambda name: sorted(name) != sorted(word))  # swapped letters are the likeliest slip
     return f"; did you mean {close[0]!r}?" if close else ""

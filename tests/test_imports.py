@@ -18,6 +18,7 @@ LAYERS = (
     ("mlaot.eager", "mlaot.evaluate", "mlaot.frontend", "mlaot.micrograd", "mlaot.nn", "mlaot.optim"),
     ("mlaot.passes",),
     ("mlaot.lower",),
+    ("mlaot.golden",),
     ("mlaot.generate", "mlaot.build", "mlaot.tune"),
     ("mlaot.commands", "mlaot.cli", "mlaot.__main__"),
 )

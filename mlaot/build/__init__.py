@@ -14,23 +14,28 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, NoReturn
 
-from scikit_build_core import build as backend
 from scikit_build_core.errors import ScikitBuildError
 
 from mlaot.build.platforms import Platform, parse_platform, this_platform
 from mlaot.build.replay import replay
+from mlaot.build.sums import check_sums, write_sums
 from mlaot.build.toolchain import ZIG, Toolchain, check_interpreter, compile_module, compiler_name, find_toolchain
-from mlaot.errors import MlaotError
-from mlaot.settings import Settings, did_you_mean, load_settings
+from mlaot.errors import MlaotError, writing
+from mlaot.settings import FILE, Settings, did_you_mean, load_settings
+
+if TYPE_CHECKING:
+    from scikit_build_core import build as backend
 
 FROZEN = Path("_mlaot")
 GENERATED = Path("build/mlaot/c")
 COMPILED = Path("build/mlaot/lib")
+REFUSED = 7  # the exit status of scikit-build-core for options that it cannot use
 Options = dict[str, str | list[str]]
 Context = importlib.metadata.DistributionFinder.Context
 EVERYTHING = Context()
@@ -116,7 +121,7 @@ def build_wheel(
 ) -> str:
     """Trace, write the C, compile it, pack the wheel."""
     with door(config_settings) as build:
-        prepare(build)
+        prepare(build, metadata_directory)
         return backend.build_wheel(wheel_directory, build.options, metadata_directory)
 
 
@@ -125,7 +130,7 @@ def build_editable(
 ) -> str:
     """The same with the project's Python files left in place; an edited model needs another install."""
     with door(config_settings) as build:
-        prepare(build)
+        prepare(build, metadata_directory)
         return backend.build_editable(wheel_directory, build.options, metadata_directory)
 
 
@@ -133,6 +138,7 @@ def build_sdist(sdist_directory: str, config_settings: Options | None = None) ->
     """Trace and freeze: who builds from the sdist needs a C compiler, and nothing of what tracing needs."""
     with door(config_settings) as build:
         if not is_frozen(Path()):
+            check_project(build.options)
             generate_files(Path(), build.settings)
             config["override"]["sdist"] = {"force-include": {GENERATED.as_posix(): FROZEN.as_posix()}}
         return backend.build_sdist(sdist_directory, build.options)
@@ -142,7 +148,7 @@ def build_wheels(wheel_directory: str, platforms: Sequence[Platform]) -> Iterato
     """Wheels for several platforms, of a model that is traced once; the name of each file when it is there."""
     for n, platform in enumerate(platforms):
         with door({"mlaot.platform": platform.tag}) as build:
-            prepare(build, trace=n == 0)
+            prepare(build, None, trace=n == 0)
             name = backend.build_wheel(wheel_directory, build.options)
         yield name
 
@@ -158,12 +164,15 @@ class Build(NamedTuple):
 @contextmanager
 def door(config_settings: Options | None) -> Iterator[Build]:
     """Around each hook: the project in the current folder, scikit-build-core told of it, one-line errors."""
+    global backend
     entry_points = EntryPoints()
     sys.meta_path.append(entry_points)
     try:
         if os.environ.get("SKBUILD_NO_ENTRYPOINT_CONFIG", "0").lower() not in ("", "0", "false", "off", "no"):
             raise MlaotError("mlaot.build cannot work while SKBUILD_NO_ENTRYPOINT_CONFIG is set; unset it")
         settings = load_settings(Path())
+        from scikit_build_core import build as backend  # reads the pyproject.toml itself, and with less grace
+
         own, options = split_options(config_settings or {})
         # Where there is no compiler, pip installs zig when it is asked to; the wheel's tag says so from the start.
         platform = own or (None if compiler_name() else this_platform())
@@ -171,11 +180,30 @@ def door(config_settings: Options | None) -> Iterator[Build]:
         yield Build(settings, options, platform)
     except MlaotError as error:
         stop(str(error))
+    except ExceptionGroup as error:
+        stop(f"{FILE}: {'; '.join(complaints(error))}")
+    except AssertionError as error:  # scikit-build-core's: there is none in the hooks themselves
+        stop(f"{FILE}: {error}")
     except ScikitBuildError as error:
         stop(str(error))
+    except OSError as error:
+        stop(f"the build failed: {error}")
+    except SystemExit as error:
+        if error.code == REFUSED:
+            stop("scikit-build-core refuses an option, of -C, SKBUILD_* or [tool.scikit-build]; its message is above")
+        raise
     finally:
         config.update(default={}, override={})
         sys.meta_path.remove(entry_points)
+
+
+def complaints(group: BaseExceptionGroup[Any]) -> Iterator[str]:
+    """What scikit-build-core says of [project] and [tool.scikit-build], a line for each mistake."""
+    for error in group.exceptions:
+        if isinstance(error, BaseExceptionGroup):
+            yield from complaints(error)
+        else:
+            yield " ".join([*str(error).split(), *getattr(error, "__notes__", ())])
 
 
 def split_options(config_settings: Options) -> tuple[Platform | None, Options]:
@@ -196,9 +224,9 @@ def scikit_build_settings(settings: Settings, platform: Platform | None) -> dict
     return {
         "default": {
             "cmake": {"version": ">=3.15"},  # none is run, but scikit-build-core would look for one in CMakeLists.txt
-            "wheel": {"reproducible": True, "packages": list(settings.packages(Path()))},
+            "wheel": {"py-api": "cp311", "reproducible": True, "packages": list(settings.packages(Path()))},
         },
-        "override": {"wheel": {"cmake": False, "platlib": True, "py-api": "cp311", **tags}},
+        "override": {"wheel": {"cmake": False, "platlib": True, **tags}},
     }
 
 
@@ -212,12 +240,22 @@ def tracing_requires(settings: Settings) -> tuple[str, ...]:
     return () if is_frozen(Path()) else settings.requires
 
 
-def prepare(build: Build, *, trace: bool = True) -> None:
+def check_project(options: Options) -> None:
+    """What scikit-build-core finds wrong it shall say before the model is traced, which can take minutes."""
+    if hasattr(backend, "prepare_metadata_for_build_wheel"):  # not where settings depend on whether a build failed
+        with tempfile.TemporaryDirectory(prefix="mlaot-") as folder:
+            backend.prepare_metadata_for_build_wheel(folder, options)
+
+
+def prepare(build: Build, metadata_directory: str | None, *, trace: bool = True) -> None:
     """The files that mlaot adds to a wheel, made and told to scikit-build-core."""
     if build.platform is None:
         check_interpreter()
     toolchain = find_toolchain(build.platform)
+    if metadata_directory is None:
+        check_project(build.options)
     if is_frozen(Path()):
+        check_sums(FROZEN)
         print(f"mlaot: compiling the C that the sdist brought in {FROZEN}; delete that folder to trace the model again")
     elif trace:
         generate_files(Path(), build.settings)
@@ -256,8 +294,9 @@ def is_frozen(project: Path) -> bool:
 def build_folder(project: Path) -> Path:
     """The folder of what a build makes; git and sdists leave it alone."""
     folder = project / GENERATED.parent
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / ".gitignore").write_text("*\n")
+    with writing(GENERATED.parent):
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / ".gitignore").write_text("*\n")
     return folder
 
 
@@ -276,11 +315,15 @@ def generate_files(project: Path, settings: Settings) -> Path:
             raise MlaotError(
                 f"tracing was killed by signal {-status}" + (", perhaps for want of memory" * (status == -9))
             )
-        if status:
+        if status == 1:
             sys.stdout.flush()
             raise SystemExit(status)  # the child has said why, in its last line
-        shutil.rmtree(target, ignore_errors=True)
-        unfinished.rename(target)
+        if status or not unfinished.is_dir():
+            raise MlaotError(f"tracing ended with status {status} and no word; the model must not call os._exit")
+        with writing(GENERATED):
+            write_sums(unfinished)
+            shutil.rmtree(target, ignore_errors=True)
+            unfinished.rename(target)
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)
     return target

@@ -10,6 +10,7 @@ import importlib.abc
 import importlib.machinery
 import importlib.util
 import os
+import re
 import sys
 import traceback
 from collections.abc import Iterator, Sequence
@@ -31,7 +32,6 @@ def main(arguments: Sequence[str]) -> int:
         with tracing(settings, project):
             from mlaot.generate import generate
 
-            out.mkdir(parents=True, exist_ok=True)
             generate(settings, project, out)
     except KeyboardInterrupt:
         raise
@@ -118,8 +118,14 @@ def missing_hint(name: str, project: Path, settings: Settings) -> str:
     source = project / settings.source
     if (source / top).exists() or (source / f"{top}.py").exists():
         return ""
-    table = "[tool.mlaot]" if settings.backend == "mlaot.build" else "[build-system]"
-    return f"; add it to `requires` in {table} of {FILE}"
+    if any(model.module.startswith(f"{top}.") for model in settings.models):
+        return f"; {top!r} is what this build makes, and the model cannot use it"
+    if settings.backend != "mlaot.build":
+        return f"; add it to `requires` in [build-system] of {FILE}"
+    listed = {re.split(r"[^\w.-]", item, maxsplit=1)[0].replace("-", "_").lower() for item in settings.requires}
+    if top.lower() in listed:
+        return f"; `requires` in [tool.mlaot] of {FILE} has it: without build isolation, install it yourself"
+    return f"; add it to `requires` in [tool.mlaot] of {FILE}"
 
 
 def user_line(error: BaseException, frames: Sequence[traceback.FrameSummary], project: Path) -> str:

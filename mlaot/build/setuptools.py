@@ -18,6 +18,7 @@ from setuptools import Distribution, Extension, find_namespace_packages
 
 from mlaot.build import FROZEN, generate_files, is_frozen, stop
 from mlaot.build.replay import replay
+from mlaot.build.sums import check_sums
 from mlaot.build.toolchain import check_interpreter, compile_module, find_toolchain
 from mlaot.errors import MlaotError
 from mlaot.settings import FILE, Model, Settings, load_settings
@@ -54,7 +55,7 @@ def is_ours(path: Path) -> bool:
         pyproject = tomllib.loads(path.read_text(encoding="utf-8"))
         backend = pyproject.get("build-system", {}).get("build-backend", "setuptools.build_meta:__legacy__")
         return "mlaot" in pyproject.get("tool", {}) and backend.startswith("setuptools.")
-    except (OSError, ValueError, AttributeError):
+    except (OSError, ValueError, AttributeError, TypeError):
         return False
 
 
@@ -79,6 +80,12 @@ def build_ext_class(base: Any) -> Any:
             suffix = ".pyd" if self.plat_name.startswith("win") else ".abi3.so"
             return str(Path(*fullname.split("."))) + suffix
 
+        def run(self) -> None:
+            with one_line_errors():  # before distutils, which ends in a traceback
+                check_interpreter()
+                self.toolchain = find_toolchain()
+            super().run()
+
         def build_extension(self, ext: Any) -> None:
             if not isinstance(ext, ModelExtension):
                 super().build_extension(ext)
@@ -91,13 +98,11 @@ def build_ext_class(base: Any) -> Any:
             if missing and self.editable_mode:
                 folder = Path(ext.settings.source, missing[0]).as_posix()
                 raise MlaotError(f"an editable install with setuptools needs the folder {folder} with an __init__.py")
-            check_interpreter()
-            toolchain = find_toolchain()
             library = Path(self.get_ext_fullpath(ext.name))
             sources = generated_folder(ext.settings) / ext.model.module
             isas, deterministic = ext.settings.isa, ext.model.deterministic
-            compile_module(sources, ext.model.stem, isas, library, toolchain, deterministic=deterministic)
-            replay(ext.model.module, library, *toolchain)
+            compile_module(sources, ext.model.stem, isas, library, self.toolchain, deterministic=deterministic)
+            replay(ext.model.module, library, *self.toolchain)
             shutil.copy(sources / f"{ext.model.stem}.pyi", library.parent)
             (library.parent / "py.typed").touch()
             for package in missing:
@@ -133,6 +138,8 @@ def generated_folder(settings: Settings) -> Path:
     """The folder with the generated C."""
     project = Path().resolve()
     if project not in generated:
+        if is_frozen(project):
+            check_sums(FROZEN)
         generated[project] = project / FROZEN if is_frozen(project) else generate_files(project, settings)
     return generated[project]
 
@@ -144,3 +151,5 @@ def one_line_errors() -> Iterator[None]:
         yield
     except MlaotError as error:
         stop(str(error))
+    except OSError as error:
+        stop(f"the build failed: {error}")

@@ -24,14 +24,24 @@ from mlaot.errors import MlaotError
 from mlaot.lower.isa import ISAS, Isa
 
 ZIG = "ziglang>=0.17,<0.18"  # as a requirement; its options change between versions
-TRIAL = "#include <stddef.h>\n#include <string.h>\nsize_t mlaot_trial(const char *s) { return strlen(s); }\n"
+TRIAL = """\
+#ifdef __cplusplus
+#error this compiles C++; CC must be a C compiler
+#endif
+#include <stddef.h>
+#include <string.h>
+size_t mlaot_trial(const char *s) { return strlen(s); }
+"""
+HEADERS = "; install the C library's headers (Debian: apt install libc6-dev, Alpine: apk add musl-dev)"
 
 
 def check_interpreter() -> None:
     """The extension modules use the stable ABI of CPython with a global lock."""
     if sys.implementation.name != "cpython" or sysconfig.get_config_var("Py_GIL_DISABLED"):
         kind = "a free-threaded build" if sys.implementation.name == "cpython" else sys.implementation.name
-        raise MlaotError(f"a cp311-abi3 wheel needs CPython with the GIL; {sys.executable} is {kind}")
+        raise MlaotError(
+            f"a cp311-abi3 wheel needs CPython with the GIL; {sys.executable} is {kind}: build with another Python"
+        )
 
 
 class Toolchain(NamedTuple):
@@ -71,7 +81,7 @@ def compiler_name(environ: Mapping[str, str] = os.environ) -> str | None:
 
 
 def find_compiler(environ: Mapping[str, str] = os.environ) -> list[str]:
-    """This machine's own C compiler as a command, tried on three lines of C."""
+    """This machine's own C compiler as a command, tried on a few lines of C."""
     name = compiler_name(environ)
     if name is None:
         raise MlaotError(
@@ -79,23 +89,27 @@ def find_compiler(environ: Mapping[str, str] = os.environ) -> list[str]:
             " libc6-dev, Fedora: dnf install gcc, macOS: xcode-select --install), set CC, or let pip install one:"
             f" pip install '{ZIG}'"
         )
-    command = shlex.split(name)
-    if shutil.which(command[0], path=environ.get("PATH")) is None:
+    command = words(environ, "CC") if environ.get("CC") else [name]
+    if not command or shutil.which(command[0], path=environ.get("PATH")) is None:
         raise MlaotError(f"no C compiler: CC is {name!r}, which is not on PATH")
     try_compiler(command, environ)
     return command
 
 
 def try_compiler(command: list[str], environ: Mapping[str, str]) -> None:
-    """Compile and link three lines."""
+    """Compile and link a few lines."""
     with tempfile.TemporaryDirectory(prefix="mlaot-") as folder:
         source = Path(folder, "trial.c")
         source.write_text(TRIAL)
-        arguments = [*command, *flags(environ, "CFLAGS"), "-fPIC", "-shared", str(source), "-o", f"{folder}/trial.so"]
+        user, link = words(environ, "CFLAGS"), words(environ, "LDFLAGS")
+        arguments = [*command, *user, "-fPIC", "-shared", str(source), *link, "-o", f"{folder}/trial.so"]
         try:
             run(arguments, environ)
         except MlaotError as error:
-            raise MlaotError(f"the C compiler {shlex.join(command)!r} does not work: {error}") from None
+            given = "".join(f" with {name}={environ[name]!r}" for name in ("CFLAGS", "LDFLAGS") if environ.get(name))
+            said = str(error).replace(f"{folder}/", "")
+            hint = HEADERS if "string.h" in said else ""
+            raise MlaotError(f"the C compiler {shlex.join(command)!r} does not work{given}: {said}{hint}") from None
 
 
 def compile_module(
@@ -107,7 +121,7 @@ def compile_module(
     units: dict[str, tuple[str, ...]] = {"": INTERFACE_FLAGS, "_base": ()} | {
         f"_{isa.name}": isa.flags for isa in extra
     }
-    user = [*flags(environ, "CFLAGS"), *(flags(environ, "ARCHFLAGS") if toolchain.platform is None else ())]
+    user = [*words(environ, "CFLAGS"), *(words(environ, "ARCHFLAGS") if toolchain.platform is None else ())]
     common = (*COMMON_FLAGS, contraction(deterministic))
     with tempfile.TemporaryDirectory(prefix="mlaot-") as objects:
 
@@ -120,7 +134,7 @@ def compile_module(
         with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
             made = list(pool.map(compile_unit, units))
         linked = Path(objects, library.name)  # where it may have import libraries beside it
-        link = [*flags(environ, "LDFLAGS"), *link_options(toolchain, Path(objects))]
+        link = [*words(environ, "LDFLAGS"), *link_options(toolchain, Path(objects))]
         run([*command, *user, "-shared", *made, *link, "-o", str(linked)], environ)
         library.parent.mkdir(parents=True, exist_ok=True)
         shutil.move(linked, library)
@@ -155,7 +169,7 @@ def link_options(toolchain: Toolchain, folder: Path) -> list[str]:
 def compile_kernels(source: Path, isa: Isa, library: Path, command: list[str]) -> None:
     """Compile one file of kernels for one instruction set into ``library``, with the flags that it would have there."""
     options = [
-        *flags(os.environ, "CFLAGS"),
+        *words(os.environ, "CFLAGS"),
         "-DNDEBUG",
         "-fPIC",
         "-shared",
@@ -168,12 +182,15 @@ def compile_kernels(source: Path, isa: Isa, library: Path, command: list[str]) -
 
 def is_x86_64(command: list[str]) -> bool:
     """Whether the compiler's target, which need not be this machine, is x86-64."""
-    return "__x86_64__" in run([*command, *flags(os.environ, "CFLAGS"), "-dM", "-E", "-x", "c", os.devnull], os.environ)
+    return "__x86_64__" in run([*command, *words(os.environ, "CFLAGS"), "-dM", "-E", "-x", "c", os.devnull], os.environ)
 
 
-def flags(environ: Mapping[str, str], name: str) -> list[str]:
-    """The user's flags of an environment variable."""
-    return shlex.split(environ.get(name, ""))
+def words(environ: Mapping[str, str], name: str) -> list[str]:
+    """A command or flags in an environment variable of the user's."""
+    try:
+        return shlex.split(environ.get(name, ""))
+    except ValueError as error:
+        raise MlaotError(f"the environment variable {name} is {environ[name]!r}: {str(error).lower()}") from None
 
 
 def run(arguments: list[str], environ: Mapping[str, str]) -> str:
@@ -187,6 +204,7 @@ def run(arguments: list[str], environ: Mapping[str, str]) -> str:
     if result.returncode:
         sys.stderr.write(f"{shlex.join(arguments)}\n{result.stderr}")
         lines = [line.strip() for line in result.stderr.splitlines() if line.strip()]
+        lines = [line for line in lines if not line.startswith("collect2: ")] or lines  # says that ld said something
         said = next((line for line in lines if "error" in line.lower()), lines[-1] if lines else "")
         raise MlaotError(said or f"exit status {result.returncode}")
     return result.stdout

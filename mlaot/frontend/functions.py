@@ -5,7 +5,6 @@ Whatever NumPy has too is NumPy's own function for plain arrays: ``mlaot.where``
 
 from __future__ import annotations
 
-import difflib
 import inspect
 from collections.abc import Callable, Sequence
 from functools import cache
@@ -351,8 +350,3 @@ def names() -> dict[str, Any]:
 def attribute(name: str) -> Any:
     """An attribute of mlaot, or None."""
     return names().get(name)
-
-
-def did_you_mean(name: str) -> str:
-    near = difflib.get_close_matches(name, names(), 1)
-    return f"; did you mean {near[0]!r}?" if near else ""

@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from mlaot.errors import MlaotError
 from mlaot.frontend.declaration import PARAMETERS, Traced
 from mlaot.ir import Graph, dim, verify
 from mlaot.ir.module import FIT_STEP, Module
@@ -43,6 +44,7 @@ from mlaot.passes import (
     winograd,
 )
 from mlaot.passes.subgraphs import everywhere
+from mlaot.settings import did_you_mean
 from mlaot.transforms.batch import batch
 
 Stage = Callable[[Module, Traced], None]
@@ -207,6 +209,10 @@ def run(name: str, traced: Traced, report: Report | None = None, *, winograd: st
     module = Module(name, graphs, dict(traced.parameters), traced.trains, traced.learning_rate)
     module.per_example, module.winograd = traced.per_example, winograd
     module.state, module.docs = dict(traced.buffers), dict(traced.docs)
+    stages = dict.fromkeys(["all", "trace", *(stage.__name__ for stage in PIPELINE)])
+    if (wanted := os.environ.get("MLAOT_DUMP") or "all") not in stages:
+        hint = did_you_mean(wanted, stages) or f"; they are {', '.join(stages)}"
+        raise MlaotError(f"the environment variable MLAOT_DUMP is {wanted!r}, which is no pass{hint}")
     _observe("trace", module, report)
     for stage in PIPELINE:
         stage(module, traced)

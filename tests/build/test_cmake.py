@@ -108,7 +108,7 @@ def test_free_threaded_interpreter_is_refused(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_command_line(project: Project, python: Python) -> None:
-    assert "mlaot emit . --out c" in python.check("-m", "mlaot", "--help", cwd=project.path)
+    assert "write the generated C files" in python.check("-m", "mlaot", "--help", cwd=project.path)
     assert python.check("-P", "-m", "mlaot", "passes", cwd=project.path) == "digits.nn: trace 42\n"
     assert python.check("-P", "-m", "mlaot", "passes", "model:digits", cwd=project.path) == "model.nn: trace 42\n"
     message = last_line(python.run("-P", "-m", "mlaot", "passes", "elsewhere", cwd=project.path))

@@ -10,6 +10,7 @@ import pytest
 
 from .conftest import PYPROJECT, Project, Python, last_line
 
+MLAOT = PYPROJECT.format(requires="", backend="mlaot.build", model="model:digits")
 SETUPTOOLS = PYPROJECT.format(requires="", backend="setuptools.build_meta", model="model:digits")
 WHERE = "key 'model' in [tool.mlaot.models.nn] of pyproject.toml is"
 
@@ -43,6 +44,36 @@ MODELS = {
         "from mlaot.errors import MlaotError\ndef digits():\n    raise MlaotError('cannot do that')\n",
         "mlaot: model.py:3: cannot do that",
     ),
+    "misspelt name": ("digits = nmupy.zeros(3)\n", "mlaot: model.py:1: NameError: name 'nmupy' is not defined"),
+    "misspelt function": (
+        "import json\njson.lods('')\n",
+        "mlaot: model.py:2: AttributeError: module 'json' has no attribute 'lods'",
+    ),
+    "missing file": (
+        "digits = open('w.bin')\n",
+        "mlaot: model.py:1: FileNotFoundError: [Errno 2] No such file or directory: 'w.bin'",
+    ),
+    "relative import without a package": (
+        "from . import weights\n",
+        "mlaot: model.py:1: ImportError: attempted relative import with no known parent package",
+    ),
+    "imports itself": (
+        "import model\ndigits = model.other\n",
+        "mlaot: model.py:2: AttributeError: partially initialized module 'model' has no attribute 'other' (most likely"
+        " due to a circular import)",
+    ),
+    "endless recursion": (
+        "import sys\nsys.setrecursionlimit(100)\ndef f(): return f()\ndigits = f()\n",
+        "mlaot: model.py:3: RecursionError: maximum recursion depth exceeded",
+    ),
+    "out of memory": ("digits = ' ' * 2**62\n", "mlaot: model.py:1: MemoryError"),
+    "raises in another file": ("from helpers import f\ndigits = f()\n", "mlaot: helpers.py:2: ValueError: helpless"),
+    "empty file": ("", f"mlaot: 'model' has no attribute 'digits'; {WHERE} 'model:digits'"),
+    "indentation": ("digits = 1\n  x = 2\n", "mlaot: model.py:2: IndentationError: unexpected indent"),
+    "uses the package not yet built": (
+        "import digits.nn\n",
+        "mlaot: model.py:1: No module named 'digits'; 'digits' is what this build makes, and the model cannot use it",
+    ),
     "syntax error": ("digits = (\n", "mlaot: model.py:1: SyntaxError: '(' was never closed"),
     "exits": ("import sys\nsys.exit(3)\n", "mlaot: model.py:2: SystemExit: 3"),
     "assertion": ("assert 1 > 2\n", "mlaot: model.py:1: AssertionError"),
@@ -56,7 +87,7 @@ MODELS = {
 @pytest.mark.parametrize(("text", "message"), MODELS.values(), ids=MODELS)
 def test_mistake_in_the_model(project: Project, python: Python, text: str, message: str) -> None:
     project.write("model.py", text)
-    project.write("helpers.py", "")
+    project.write("helpers.py", "def f():\n    raise ValueError('helpless')\n")
     if "digits import nn" in text:
         project.write("digits/__init__.py", "")
     result = python.run("-P", "-m", "mlaot.build.child", project.path, project.path / "out", cwd=project.path.parent)
@@ -79,6 +110,40 @@ def test_missing_module(project: Project, python: Python) -> None:
     (project.path / "model.py").unlink()
     message = last_line(python.hook(project, "build_wheel", str(project.path)))
     assert message == f"mlaot: no module 'model' in folder '.'; {WHERE} 'model:digits'"
+
+
+@pytest.mark.parametrize("model", ["model.py:digits", "src.model:digits"])
+def test_path_for_a_module(project: Project, python: Python, model: str) -> None:
+    project.write("pyproject.toml", PYPROJECT.format(requires="", backend="mlaot.build", model=model))
+    project.write("src/model.py", "")
+    result = python.run("-P", "-m", "mlaot.build.child", project.path, project.path / "out", cwd=project.path)
+    missing = model.partition(":")[0] if ".py" in model else "src"
+    hint = "did you mean 'model:digits'?"
+    assert last_line(result) == f"mlaot: no module {missing!r} in folder 'src'; {WHERE} {model!r}; {hint}"
+
+
+def test_requirement_that_is_listed_but_not_installed(project: Project, python: Python) -> None:
+    project.write("pyproject.toml", MLAOT + '[tool.mlaot]\nrequires = ["A-Framework>=2"]\n')
+    project.write("model.py", "import a_framework\n")
+    assert last_line(python.hook(project, "build_wheel", str(project.path))) == (
+        "mlaot: model.py:1: No module named 'a_framework'; `requires` in [tool.mlaot] of pyproject.toml has it: without"
+        " build isolation, install it yourself"
+    )
+
+
+@pytest.mark.parametrize(
+    ("code", "message"),
+    [
+        ("os._exit(0)", "tracing ended with status 0 and no word; the model must not call os._exit"),
+        ("os._exit(3)", "tracing ended with status 3 and no word; the model must not call os._exit"),
+        ("os.kill(os.getpid(), 9)", "tracing was killed by signal 9, perhaps for want of memory"),
+        ("os.kill(os.getpid(), 11)", "tracing was killed by signal 11"),
+    ],
+)
+@pytest.mark.parametrize("hook", ["build_wheel", "build_sdist"])
+def test_tracing_that_ends_without_a_word(project: Project, python: Python, hook: str, code: str, message: str) -> None:
+    project.write("model.py", f"import os\n{code}\n")
+    assert last_line(python.hook(project, hook, str(project.path))) == f"mlaot: {message}"
 
 
 @pytest.mark.parametrize("hook", ["build_wheel", "build_editable", "build_sdist"])

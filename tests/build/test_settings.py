@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from mlaot.build.child import main
 from mlaot.errors import MlaotError
 from mlaot.settings import Model, Settings, load_settings, settings_of
 
@@ -67,100 +68,89 @@ def test_settings_of_a_bare_target() -> None:
         settings_of("model")
 
 
-ERRORS = {
-    NAME: "no [tool.mlaot] in pyproject.toml; expected a table [tool.mlaot.models.<name>] with a key 'model'",
-    NAME + "[tool.mlaot]": "no model in pyproject.toml; expected a table [tool.mlaot.models.<name>] with a key 'model'",
-    NAME + "[tool.mlaot.models.nn]\nmodle = 'model:digits'": (
-        "unknown key 'modle' in [tool.mlaot.models.nn] of pyproject.toml; did you mean 'model'?"
+def cases(text: str) -> dict[str, str]:
+    """Each pyproject.toml of ``settings_errors.txt`` with the line that a user reads."""
+    found = {}
+    for case in text.strip().split("\n\n"):
+        toml, _, line = f"\n{case}".rpartition("\n")
+        found[toml.lstrip() + ("\n" if "project" in toml else "\n" + NAME)] = line
+    return found
+
+
+ERRORS = cases(Path(__file__).with_name("settings_errors.txt").read_text(encoding="utf-8"))
+IDS = [" ".join(text.removesuffix(NAME).split()) for text in ERRORS]
+
+
+def said(project: Path, capsys: pytest.CaptureFixture[str]) -> str:
+    """The one line on stderr of the process that traces."""
+    assert main([str(project), str(project / "out")]) == 1
+    shown = capsys.readouterr()
+    assert shown.out == "" and shown.err.count("\n") == 1
+    return shown.err.rstrip()
+
+
+@pytest.mark.parametrize(("text", "line"), ERRORS.items(), ids=IDS)
+def test_mistake(tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, line: str) -> None:
+    (tmp_path / "pkg" / "sub").mkdir(parents=True)
+    (tmp_path / "pkg" / "there.py").touch()
+    (tmp_path / "pkg" / "sub" / "__init__.py").touch()
+    (tmp_path / "pyproject.toml").write_text(text, encoding="utf-8")
+    assert said(tmp_path, capsys) == line
+
+
+UNREADABLE = {
+    "byte order mark": (
+        b"\xef\xbb\xbf" + (NAME + MODEL).encode(),
+        "mlaot: pyproject.toml begins with a byte order mark; save it as UTF-8 without one",
     ),
-    NAME + "[tool.mlaot]\nmodel = 'model:digits'": (
-        "unknown key 'model' in [tool.mlaot] of pyproject.toml; did you mean 'models'?"
+    "UTF-16": (
+        (NAME + MODEL).encode("utf-16-le"),
+        "mlaot: pyproject.toml is not valid TOML: Invalid initial character for a key part (at line 1, column 2)",
     ),
-    NAME + "[tool.mlaot]\nzzz = 1\n" + MODEL: (
-        "unknown key 'zzz' in [tool.mlaot] of pyproject.toml;"
-        " the keys are source, requires, isa, deterministic, threads, models"
+    "UTF-16 with its mark": (
+        b"\xff\xfe" + (NAME + MODEL).encode("utf-16-le"),
+        "mlaot: pyproject.toml is not UTF-8: byte 0xff at 0; save it as UTF-8",
     ),
-    NAME + "[tool.mlaot.models.nn]": (
-        "no key 'model' in [tool.mlaot.models.nn] of pyproject.toml;"
-        " expected 'module:attribute', such as 'model:digits'"
-    ),
-    NAME + "[tool.mlaot.models.nn]\nmodel = 'model.digits'": (
-        "key 'model' in [tool.mlaot.models.nn] of pyproject.toml must be"
-        " 'module:attribute', such as 'model:digits'; got 'model.digits'"
-    ),
-    NAME + "[tool.mlaot.models.nn]\nmodel = 5": (
-        "key 'model' in [tool.mlaot.models.nn] of pyproject.toml must be"
-        " 'module:attribute', such as 'model:digits'; got 5"
-    ),
-    NAME + MODEL + "module = 'nn'": (
-        "key 'module' in [tool.mlaot.models.nn] of pyproject.toml must be"
-        " a dotted module name, such as 'digits.nn'; got 'nn'"
-    ),
-    NAME + MODEL + "winograd = 4": (
-        "key 'winograd' in [tool.mlaot.models.nn] of pyproject.toml must be 'F2', 'F4' or 'off'; got 4"
-    ),
-    NAME + "[tool.mlaot.models.class]\nmodel = 'a:b'": (
-        "key 'module' in [tool.mlaot.models.class] of pyproject.toml must be"
-        " a dotted module name, such as 'digits.nn'; got 'my_digits.class'"
-    ),
-    NAME + "[tool.mlaot]\nisa = ['avx2']\n" + MODEL: (
-        "key 'isa' in [tool.mlaot] of pyproject.toml must be"
-        " a list out of 'base', 'v3', 'v4' with 'base' in it; got ['avx2']"
-    ),
-    NAME + "[tool.mlaot]\nisa = 'base'\n" + MODEL: (
-        "key 'isa' in [tool.mlaot] of pyproject.toml must be"
-        " a list out of 'base', 'v3', 'v4' with 'base' in it; got 'base'"
-    ),
-    NAME + "[tool.mlaot]\nthreads = -1\n" + MODEL: (
-        "key 'threads' in [tool.mlaot] of pyproject.toml must be"
-        " a number of threads, or 0 for as many as there are CPUs; got -1"
-    ),
-    NAME + "[tool.mlaot]\nthreads = true\n" + MODEL: (
-        "key 'threads' in [tool.mlaot] of pyproject.toml must be"
-        " a number of threads, or 0 for as many as there are CPUs; got True"
-    ),
-    NAME + "[tool.mlaot]\nrequires = 'torch'\n" + MODEL: (
-        "key 'requires' in [tool.mlaot] of pyproject.toml must be"
-        " a list of requirements such as ['torch>=2']; got 'torch'"
-    ),
-    NAME + "[tool.mlaot]\ndeterministic = 1\n" + MODEL: (
-        "key 'deterministic' in [tool.mlaot] of pyproject.toml must be true or false; got 1"
-    ),
-    NAME + MODEL + "deterministic = 'yes'": (
-        "key 'deterministic' in [tool.mlaot.models.nn] of pyproject.toml must be true or false; got 'yes'"
-    ),
-    NAME + "[tool.mlaot]\nsource = 'lib'\n" + MODEL: (
-        "key 'source' in [tool.mlaot] of pyproject.toml must be a folder of the project such as 'src'; got 'lib'"
-    ),
-    NAME + "[tool.mlaot]\nsource = '..'\n" + MODEL: (
-        "key 'source' in [tool.mlaot] of pyproject.toml must be a folder of the project such as 'src'; got '..'"
-    ),
-    NAME + "[tool.mlaot]\nmodels = 1\n": "[tool.mlaot.models] of pyproject.toml must be a table, got 1",
-    NAME + "[tool.mlaot.models]\nmodel = 'model:digits'\n": (
-        "[tool.mlaot.models.model] of pyproject.toml must be a table, got 'model:digits'"
-    ),
-    MODEL: "no key 'name' in [project] of pyproject.toml; expected the project's name, such as 'digits'",
-    NAME + MODEL + "[tool.mlaot.models.b]\nmodel = 'a:b'\nmodule = 'my_digits.nn'": (
-        "[tool.mlaot.models.nn] and [tool.mlaot.models.b] of pyproject.toml both make the module 'my_digits.nn'"
-    ),
-    NAME + MODEL + "module = 'pkg.there'": (
-        "[tool.mlaot.models.nn] of pyproject.toml makes the module 'pkg.there', but pkg/there.py is there already;"
-        " give the model another name with the key 'module'"
+    "Latin-1": (
+        b"# caf\xe9\n" + (NAME + MODEL).encode(),
+        "mlaot: pyproject.toml is not UTF-8: byte 0xe9 at 5; save it as UTF-8",
     ),
 }
 
 
-@pytest.mark.parametrize(("text", "message"), ERRORS.items(), ids=[text.replace("\n", " ")[28:] for text in ERRORS])
-def test_mistake(tmp_path: Path, text: str, message: str) -> None:
-    (tmp_path / "pkg").mkdir()
-    (tmp_path / "pkg" / "there.py").touch()
-    with pytest.raises(MlaotError) as error:
-        load(tmp_path, text)
-    assert str(error.value) == message
+@pytest.mark.parametrize("case", UNREADABLE)
+def test_unreadable_file(tmp_path: Path, capsys: pytest.CaptureFixture[str], case: str) -> None:
+    data, message = UNREADABLE[case]
+    (tmp_path / "pyproject.toml").write_bytes(data)
+    assert said(tmp_path, capsys) == message
 
 
-def test_no_file_and_bad_file(tmp_path: Path) -> None:
-    with pytest.raises(MlaotError, match=f"^no pyproject.toml in {tmp_path}$"):
-        load_settings(tmp_path)
-    with pytest.raises(MlaotError, match=r"^pyproject.toml is not valid TOML: .*line 1, column 5\)$"):
-        load(tmp_path, "name\n")
+def test_no_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert said(tmp_path, capsys) == f"mlaot: no pyproject.toml in {tmp_path}"
+    assert said(tmp_path / "typo", capsys) == f"mlaot: no pyproject.toml in {tmp_path / 'typo'}"
+    (tmp_path / "pyproject.toml").mkdir()
+    assert said(tmp_path, capsys) == "mlaot: cannot read pyproject.toml: Is a directory"
+
+
+JSON = "is not valid JSON: "
+TUNED_ERRORS = {
+    "{": JSON + "Expecting property name enclosed in double quotes: line 1 column 2 (char 1)",
+    "\xff": JSON + "'utf-8' codec can't decode byte 0xff in position 0: invalid start byte",
+    "[]": "holds no schedules by instruction set",
+    '{"v3": 1}': "holds no schedules by instruction set",
+    '{"v3": {"a": 1}}': "holds no schedules by instruction set",
+}
+
+
+@pytest.mark.parametrize("text", TUNED_ERRORS)
+def test_broken_schedules(tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str) -> None:
+    (tmp_path / "pyproject.toml").write_text(NAME + MODEL)
+    (tmp_path / "mlaot-tuned.json").write_text(text, encoding="latin-1")
+    wrong = TUNED_ERRORS[text]
+    assert said(tmp_path, capsys) == f"mlaot: mlaot-tuned.json {wrong}; make it anew with mlaot tune, or delete it"
+
+
+def test_schedules_in_a_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "pyproject.toml").write_text(NAME + MODEL)
+    (tmp_path / "mlaot-tuned.json").mkdir()
+    assert said(tmp_path, capsys) == "mlaot: cannot read mlaot-tuned.json: Is a directory"

@@ -243,7 +243,7 @@ MISTAKES = {
     ),
     "annotation that fails": (
         "from __future__ import annotations\n" + model("return x", "x: mlaot.f33[8]"),
-        "model.py:6: the annotations of net: module 'mlaot' has no attribute 'f33'",
+        "model.py:6: the annotations of net: module 'mlaot' has no attribute 'f33'; did you mean 'f32'?",
     ),
     "text as a dim": (model("return x", "x: mlaot.f32['batch', 8]"), f"model.py:6: {DIM} 'batch'"),
     "negative dim": (model("return x", "x: mlaot.f32[-1, 8]"), f"model.py:6: {DIM} -1"),

@@ -98,8 +98,32 @@ MODELS = {
     ),
     "not a model": (
         "net = 3\n",
-        "a int is no model; expected a function marked by mlaot.model, a declaration by mlaot.micrograd.declare, or a "
-        "micrograd MLP",
+        "model:net: a int is no model; expected a function marked by mlaot.model, a declaration by "
+        "mlaot.micrograd.declare, or a micrograd MLP",
+    ),
+    "None": ("net = None\n", "model:net: a NoneType is no model; expected a function marked by mlaot.model, ..."),
+    "file name": ("net = 'm.onnx'\n", "model:net: a str is no model; expected a function marked by mlaot.model, ..."),
+    "array": (
+        TENSORS + "net = w['w']\n",
+        "model:net: a ... is no model; expected a function marked by mlaot.model, ...",
+    ),
+    "unmarked function": (
+        "def net(x): return x\n",
+        "model:net: a function is no model; expected a function marked by mlaot.model, ...",
+    ),
+    "class, not a network": (
+        "from mlaot.micrograd import MLP\nnet = MLP\n",
+        "model:net: a type is no model; expected a function marked by mlaot.model, ...",
+    ),
+    "no outputs": (
+        "net = []\n",
+        "model:net: a bare graph of Values has no inputs; expected leaves made by Value(0.0, (), 'input'), or a "
+        "declaration by mlaot.micrograd.declare",
+    ),
+    "numbers": ("net = [1.0, 2.0]\n", "model:net: expected a Value, got float"),
+    "misspelt decorator": (
+        "import mlaot\n@mlaot.moodel\ndef net(x): return x\n",
+        "model.py:2: AttributeError: module 'mlaot' has no attribute 'moodel'; did you mean 'model'?",
     ),
     "matrix product": (
         function("return w['w'] @ x"),
@@ -166,27 +190,27 @@ MODELS = {
     ),
     "op of a Value": (
         SCALARS + "net = declare(Value(0.0, (out[0],), 'sin'), inputs={'x': x}, parameters=mlp)\n",
-        "op 'sin' of a Value with 1 arguments has no rule; known are + * ** ReLU exp log tanh max dot",
+        "model:net: op 'sin' of a Value with 1 arguments has no rule; known are + * ** ReLU exp log tanh max dot",
     ),
     "dtype": (
         SCALARS + "net = declare(out, inputs={'x': x}, parameters=mlp, dtype='float16')\n",
-        "dtype must be 'float32' or 'float64', got 'float16'",
+        "model:net: dtype must be 'float32' or 'float64', got 'float16'",
     ),
     "computed input": (
         SCALARS + "net = declare(out, inputs={'x': out}, parameters=mlp)\n",
-        "input 'x': expected Values that nothing was computed for, got the result of '...",
+        "model:net: input 'x': expected Values that nothing was computed for, got the result of '...",
     ),
     "computed label": (
         SCALARS + "net = declare(out, inputs={'x': x, 'y': Label([v * 2 for v in y])}, parameters=mlp)\n",
-        "input 'y': expected Values that nothing was computed for, got the result of '...",
+        "model:net: input 'y': expected Values that nothing was computed for, got the result of '...",
     ),
     "numbers for Values": (
         SCALARS + "net = declare(out, inputs={'x': [0.0, 1.0]}, parameters=mlp)\n",
-        "input 'x': expected Values, got float",
+        "model:net: input 'x': expected Values, got float",
     ),
     "one leaf twice": (
         SCALARS + "net = declare(out, inputs={'x': x, 'z': x}, parameters=mlp)\n",
-        "input 'z': element 0 is another input or a parameter too",
+        "model:net: input 'z': element 0 is another input or a parameter too",
     ),
     "power of two Values": (
         SCALARS + "net = x[0] ** x[1]\n",
