@@ -7,9 +7,9 @@ import re
 import shutil
 import subprocess
 import sys
-import zipfile
 import sysconfig
 import tarfile
+import zipfile
 from importlib import metadata
 from pathlib import Path
 
