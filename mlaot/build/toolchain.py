@@ -16,9 +16,9 @@ from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from mlaot.build.cmake import COMMON_FLAGS, INTERFACE_FLAGS, contraction
+from mlaot.build.cmake import COMMON_FLAGS, contraction, unit_flags
 from mlaot.errors import MlaotError
-from mlaot.lower.isa import ISAS, Isa
+from mlaot.lower.isa import Isa
 
 TRIAL = "#include <stddef.h>\n#include <string.h>\nsize_t mlaot_trial(const char *s) { return strlen(s); }\n"
 
@@ -64,14 +64,10 @@ def try_compiler(command: list[str], environ: Mapping[str, str]) -> None:
 def compile_module(
     folder: Path, stem: str, isas: Iterable[str], library: Path, command: list[str], *, deterministic: bool = False
 ) -> None:
-    """Compile ``folder/<stem>*.c`` into ``library``, with the same flags as in CMakeLists.txt."""
+    """Compile ``folder/<stem>*.c`` into ``library``, with the same flags as with CMake."""
     environ = os.environ
-    extra = [ISAS[name] for name in isas if name != "base"] if is_x86_64(command) else []
-    units: dict[str, tuple[str, ...]] = {"": INTERFACE_FLAGS, "_base": ()} | {
-        f"_{isa.name}": isa.flags for isa in extra
-    }
+    units = unit_flags(stem, isas if is_x86_64(command) else (), deterministic)
     user = flags(environ, "CFLAGS")
-    common = (*COMMON_FLAGS, contraction(deterministic))
     link = (
         ["-undefined", "dynamic_lookup", "-Wl,-x"]
         if sys.platform == "darwin"
@@ -80,9 +76,9 @@ def compile_module(
     with tempfile.TemporaryDirectory(prefix="mlaot-") as objects:
 
         def compile_unit(name: str) -> str:
-            made = f"{objects}/{stem}{name}.o"
-            options = [*user, "-DNDEBUG", "-fPIC", *common, *units[name], "-w", f"-Wa,-I{folder}"]
-            run([*command, *options, "-c", str(folder / f"{stem}{name}.c"), "-o", made], environ)
+            made = f"{objects}/{name}.o"
+            options = [*user, "-DNDEBUG", "-fPIC", *units[name], "-w", f"-Wa,-I{folder}"]
+            run([*command, *options, "-c", str(folder / f"{name}.c"), "-o", made], environ)
             return made
 
         with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
