@@ -9,7 +9,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mlaot.build import child
-from mlaot.settings import FILE, TUNED, Settings, load_settings, read_tuned, settings_of, write_tuned
+from mlaot.build.cmake import module_files
+from mlaot.errors import MlaotError
+from mlaot.settings import (
+    FILE,
+    TUNED,
+    Model,
+    Settings,
+    load_module,
+    load_settings,
+    read_tuned,
+    settings_of,
+    write_tuned,
+)
 
 if TYPE_CHECKING:
     from mlaot.tune import Measured
@@ -17,6 +29,8 @@ if TYPE_CHECKING:
 EXAMPLES = """\
 examples:
   mlaot emit . --out c          write the C files and the CMakeLists.txt that a wheel of this project is made of
+  mlaot emit --model digits.model:build --module digits.nn --source-dir src --out c
+                                the C of one module, for a build of your own; no [tool.mlaot] needed
   mlaot passes .                how many nodes the graph has after each pass, for each model of the project
   mlaot passes model:digits     the same for one function, without a pyproject.toml
   mlaot tune .                  try block sizes on this machine; later builds of the project take the fastest
@@ -41,9 +55,23 @@ def parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     commands = top.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    emit = commands.add_parser("emit", help="write the generated C files", description="Write the generated C files.")
-    emit.add_argument("project", nargs="?", default=".", help=f"folder with a {FILE} (default: this one)")
-    emit.add_argument("--out", required=True, help="folder for the files")
+    folder = str(Path(__file__).parent / "cmake")
+    top.add_argument("--cmake-dir", action="version", version=folder, help="print what CMake wants as mlaot_ROOT")
+    emit = commands.add_parser(
+        "emit",
+        help="write the generated C files",
+        description="Write the generated C files: of a project, a folder for each module and a CMakeLists.txt; with"
+        " --module, those of one module, which [tool.mlaot] need not name.",
+    )
+    emit.add_argument("project", nargs="?", default=".", help=f"the project's folder, with its {FILE} (default: this)")
+    emit.add_argument("--module", help="the one extension module to make, such as digits.nn")
+    emit.add_argument("--model", help=f"what it is made from, such as digits.model:build (default: as {FILE} says)")
+    emit.add_argument("--source-dir", help="the folder with the model's module (default: src if there is one, or .)")
+    emit.add_argument("--deterministic", action="store_true", help="the same bits on every instruction set")
+    emit.add_argument("--depfile", help="write what was read as a rule of Make for FILE to FILE.d", metavar="FILE.d")
+    what = emit.add_mutually_exclusive_group(required=True)
+    what.add_argument("--out", help="folder for the files")
+    what.add_argument("--list", action="store_true", help="print the names of the module's files; trace nothing")
     emit.set_defaults(run=run_emit)
     passes = commands.add_parser(
         "passes",
@@ -67,7 +95,45 @@ def parser() -> argparse.ArgumentParser:
 
 def run_emit(options: argparse.Namespace) -> int:
     """``mlaot emit PROJECT --out DIR``."""
-    return child.main([options.project, options.out])
+    project = Path(options.project)
+
+    def find() -> tuple[Settings, Model | None]:
+        if options.module:
+            given = {"model": options.model, "source": options.source_dir, "deterministic": options.deterministic}
+            return load_module(project, options.module, **given)
+        if options.model or options.source_dir or options.deterministic or options.list:
+            raise MlaotError("--model, --source-dir, --deterministic and --list are about one module: give --module")
+        return load_settings(project), None
+
+    def write_depfile(read: Sequence[Path]) -> None:
+        path = Path(options.depfile)
+        path.write_text(depfile(str(path.with_suffix("")), read), encoding="utf-8")
+
+    if options.list:
+        return _list_files(project, find)
+    return child.emit(project, Path(options.out), find, write_depfile if options.depfile else None)
+
+
+def _list_files(project: Path, find: Callable[[], tuple[Settings, Model | None]]) -> int:
+    """Print the names of the files of a module."""
+    try:
+        settings, model = find()
+        assert model is not None
+        print(*module_files(model, settings.isa), sep="\n")
+    except MlaotError as error:
+        child.complain(error, project, None)
+        return 1
+    return 0
+
+
+def depfile(target: str, read: Sequence[Path]) -> str:
+    """What compilers write with -MF: ``target`` is out of date when one of the files is newer."""
+    return " \\\n  ".join([f"{escaped(target)}:", *(escaped(str(path)) for path in read)]) + "\n"
+
+
+def escaped(path: str) -> str:
+    """A path as Make and Ninja read it in a depfile."""
+    return path.replace("$", "$$").replace("#", "\\#").replace(" ", "\\ ")
 
 
 def run_passes(options: argparse.Namespace) -> int:

@@ -23,7 +23,7 @@ import keyword
 import re
 import tomllib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +41,7 @@ MODULE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+", re.ASCII)  # ASCII: the la
 class Model:
     """One ``[tool.mlaot.models.<name>]``: where the model is declared and which extension module it becomes.
 
+    ``name`` is empty where a command line says all that.
     ``deterministic``: the module gives the same bits on every instruction set.
     ``winograd``: the largest tiles in which 3x3 convolutions with fixed weights may be computed.
     """
@@ -122,12 +123,53 @@ def load_settings(project: Path) -> Settings:
     tool = pyproject.get("tool", {}).get("mlaot")
     if tool is None:
         raise MlaotError(f"no [tool.mlaot] in {FILE}; expected a table [tool.mlaot.models.<name>] with a key 'model'")
+    settings = read_settings(pyproject, tool, project)
+    if not settings.models:
+        raise MlaotError(f"no model in {FILE}; expected a table [tool.mlaot.models.<name>] with a key 'model'")
+    return settings
+
+
+def load_module(
+    project: Path, module: str, *, model: str | None = None, source: str | None = None, deterministic: bool = False
+) -> tuple[Settings, Model]:
+    """Settings and model of one extension module, for those who say on a command line what makes it.
+
+    What is given goes before ``[tool.mlaot]``, and the project need not have that, nor a pyproject.toml.
+    """
+    if not is_module(module):
+        raise MlaotError(f"--module must be a dotted module name, such as 'digits.nn'; got {module!r}")
+    if model is not None and not MODEL.fullmatch(model):
+        raise MlaotError(f"--model must be 'module:attribute', such as 'model:digits'; got {model!r}")
+    pyproject = read_pyproject(project) if (project / FILE).is_file() else {}
+    pyproject.setdefault("project", {}).setdefault("name", module.partition(".")[0])
+    tool = pyproject.setdefault("tool", {}).setdefault("mlaot", {})
+    if source is not None:
+        folder = (project / source).resolve()
+        if not folder.is_dir() or not folder.is_relative_to(project.resolve()):
+            raise MlaotError(f"--source-dir must be a folder inside {project.resolve()}; got {source!r}")
+        tool["source"] = source
+    settings = read_settings(pyproject, tool, project)
+    found = next((found for found in settings.models if found.module == module), None)
+    if found is None and model is None:
+        hint = did_you_mean(module, [other.module for other in settings.models])
+        raise MlaotError(f"no --model is given, and no [tool.mlaot.models.<name>] of {FILE} makes {module!r}{hint}")
+    if found is None:
+        found = Model("", "", module, read_flag(tool, "deterministic", "[tool.mlaot]", default=False))
+    chosen = replace(found, deterministic=found.deterministic or deterministic)
+    if model is not None:
+        chosen = replace(chosen, name="", model=model)
+    others = tuple(other for other in settings.models if other.module != module)
+    settings = replace(settings, models=(*others, chosen))
+    check_modules(settings, project)
+    return settings, chosen
+
+
+def read_settings(pyproject: dict[str, Any], tool: Any, project: Path) -> Settings:
+    """``[tool.mlaot]`` of a pyproject.toml, checked but for whether it has models."""
     check_table(tool, "[tool.mlaot]")
     check_keys(tool, ("source", "requires", "isa", "deterministic", "threads", "models"), "[tool.mlaot]")
     models = tool.get("models", {})
     check_table(models, "[tool.mlaot.models]")
-    if not models:
-        raise MlaotError(f"no model in {FILE}; expected a table [tool.mlaot.models.<name>] with a key 'model'")
     source = read_source(tool, project)
     name = read_name(pyproject, project / source)
     deterministic = read_flag(tool, "deterministic", "[tool.mlaot]", default=False)
@@ -154,7 +196,8 @@ def settings_of(target: str) -> Settings:
 def load_model(settings: Settings, model: Model) -> Any:
     """Import the model's module and return the attribute; the source folder must be on ``sys.path``."""
     module_name, _, path = model.model.partition(":")
-    where = f"key 'model' in [tool.mlaot.models.{model.name}] of {FILE} is {model.model!r}"
+    key = f"key 'model' in [tool.mlaot.models.{model.name}] of {FILE}" if model.name else "--model"
+    where = f"{key} is {model.model!r}"
     try:
         found: Any = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
@@ -246,13 +289,18 @@ def read_model(key: str, table: Any, project_name: str, deterministic: bool) -> 
     if not isinstance(model, str) or not MODEL.fullmatch(model):
         raise wrong("model", where, "'module:attribute', such as 'model:digits'", model)
     module = table.get("module", f"{project_name}.{key}")
-    if not isinstance(module, str) or not MODULE.fullmatch(module) or any(map(keyword.iskeyword, module.split("."))):
+    if not isinstance(module, str) or not is_module(module):
         raise wrong("module", where, "a dotted module name, such as 'digits.nn'", module)
     winograd = table.get("winograd", "F2")
     if winograd not in WINOGRAD:
         raise wrong("winograd", where, "'F2', 'F4' or 'off'", winograd)
     flag = read_flag(table, "deterministic", where, default=deterministic)
     return Model(key, model, module, flag, winograd)
+
+
+def is_module(name: str) -> bool:
+    """A dotted name that Python can import."""
+    return MODULE.fullmatch(name) is not None and not any(map(keyword.iskeyword, name.split(".")))
 
 
 def check_modules(settings: Settings, project: Path) -> None:
@@ -267,7 +315,7 @@ def check_modules(settings: Settings, project: Path) -> None:
         for existing in (path.with_suffix(".py"), path / "__init__.py"):
             if (project / existing).is_file():
                 raise MlaotError(
-                    f"{where} of {FILE} makes the module {model.module!r}, but {existing.as_posix()} is there already;"
+                    f"{f'{where} of {FILE}' if model.name else '--module'} makes the module {model.module!r}, but {existing.as_posix()} is there already;"
                     f" give the model another name with the key 'module'"
                 )
 

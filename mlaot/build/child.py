@@ -1,4 +1,4 @@
-"""Tracing, in a process of its own: ``python -m mlaot.build.child <project> <out>``.
+"""Tracing, in a process of its own: ``python -m mlaot.build.child <project> <out> [<digests>]``.
 
 The user's code runs here and nowhere else. Whatever goes wrong ends in one line ``mlaot: ...``, the last on stderr,
 with the user's file and line where there is one.
@@ -6,33 +6,61 @@ with the user's file and line where there is one.
 
 from __future__ import annotations
 
+import hashlib
 import importlib.abc
 import importlib.machinery
 import importlib.util
+import json
 import os
 import sys
+import time
 import traceback
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from types import ModuleType
+from typing import Any, NoReturn
 
 import mlaot
 from mlaot.errors import MlaotError
-from mlaot.settings import FILE, Settings, load_settings
+from mlaot.settings import FILE, Model, Settings, load_settings
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Write the generated files of ``<project>`` to ``<out>``."""
-    project, out = map(Path, arguments)
+    """Write the generated files of ``<project>`` to ``<out>``, and a digest of all that tracing read to ``<digests>``."""
+    project, out, *digests = map(Path, arguments)
+    started = time.time_ns()
+
+    def note(read: Sequence[Path]) -> None:
+        for path in digests:
+            path.write_text(json.dumps({str(source): digest(source, started) for source in read}), encoding="utf-8")
+
+    return emit(project, out, lambda: (load_settings(project), None), note)
+
+
+def emit(
+    project: Path,
+    out: Path,
+    find: Callable[[], tuple[Settings, Model | None]],
+    note: Callable[[Sequence[Path]], None] | None = None,
+) -> int:
+    """Write the generated files to ``out``: those of a whole project, or of one model of it.
+
+    ``note`` is called with the files that tracing read.
+    """
     settings = None
     try:
-        settings = load_settings(project)
-        with tracing(settings, project):
-            from mlaot.generate import generate
+        settings, model = find()
+        with tracing(settings, project), watched(project, out) if note else nullcontext(list[Path]()) as read:
+            from mlaot.generate import generate, generate_module
 
             out.mkdir(parents=True, exist_ok=True)
-            generate(settings, project, out)
+            if model is None:
+                generate(settings, project, out)
+            else:
+                generate_module(settings, model, project, out)
+        if note:
+            note(read)
     except KeyboardInterrupt:
         raise
     except BaseException as error:
@@ -42,17 +70,77 @@ def main(arguments: Sequence[str]) -> int:
 
 
 @contextmanager
+def watched(project: Path, out: Path) -> Iterator[list[Path]]:
+    """The files of the project that are read meanwhile, also its modules, and what ``mlaot.load`` reads anywhere."""
+    read: dict[str, None] = {}
+    written: set[str] = set()
+    active = True
+
+    def listen(event: str, arguments: tuple[Any, ...]) -> None:
+        if not active or event not in ("open", "mlaot.load") or not isinstance(arguments[0], str | os.PathLike):
+            return
+        path = os.path.abspath(arguments[0])
+        if event == "mlaot.load":
+            read[path] = None
+        elif arguments[2] & (os.O_WRONLY | os.O_RDWR):
+            written.add(path)
+        elif is_users(Path(path), project) and not Path(path).is_relative_to(out.resolve()):
+            read[path] = None
+
+    sys.addaudithook(listen)
+    found: list[Path] = []
+    try:
+        yield found
+    finally:
+        active = False
+        found += [path for path in map(Path, sorted(read)) if str(path) not in written and path.is_file()]
+
+
+def digest(path: Path, since: int) -> str:
+    """The SHA-256 of a file; nothing, which no file has, if it was edited ``since`` then: which text was read?"""
+    if path.stat().st_mtime_ns >= since:
+        return ""
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+@contextmanager
 def tracing(settings: Settings, project: Path) -> Iterator[None]:
     """The source folder first on ``sys.path``, and stand-ins for the extension modules."""
-    finder = NotYetBuilt({model.module for model in settings.models})
     source = str((project / settings.source).resolve())
+    finders = [NotYetBuilt({model.module for model in settings.models}), FromSource(source)]
     sys.path.insert(0, source)
-    sys.meta_path.insert(0, finder)
+    sys.meta_path[:0] = finders
     try:
         yield
     finally:
-        sys.meta_path.remove(finder)
+        for finder in finders:
+            sys.meta_path.remove(finder)
         sys.path.remove(source)
+
+
+class FromSource(importlib.abc.MetaPathFinder):
+    """Finds the project's own modules in its source folder, before an editable install leads elsewhere."""
+
+    def __init__(self, source: str) -> None:
+        self.source = source
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        spec = importlib.machinery.PathFinder.find_spec(fullname, [self.source] if path is None else path)
+        if spec is None or type(spec.loader) is not importlib.machinery.SourceFileLoader:
+            return None
+        if not is_users(Path(spec.loader.path), Path(self.source)):
+            return None
+        spec.loader = Uncached(fullname, spec.loader.path)
+        return spec
+
+
+class Uncached(importlib.machinery.SourceFileLoader):
+    """Reads no ``__pycache__``, where an edit of the same second and size goes unnoticed."""
+
+    def path_stats(self, path: str) -> NoReturn:
+        raise OSError
 
 
 class NotYetBuilt(importlib.abc.MetaPathFinder, importlib.abc.Loader):
