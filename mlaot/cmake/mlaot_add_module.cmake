@@ -65,7 +65,7 @@ function(mlaot_add_module target)
         COMMAND ${CMAKE_COMMAND} -E env PYTHONHASHSEED=0 ${emit} --out ${folder} --depfile ${folder}.stamp.d
         COMMAND ${CMAKE_COMMAND} -E touch ${folder}.stamp
         DEPENDS ${arg_DEPENDS} ${CMAKE_CURRENT_FUNCTION_LIST_FILE} DEPFILE ${folder}.stamp.d
-        COMMENT "mlaot: ${arg_MODULE}" VERBATIM)
+        WORKING_DIRECTORY ${PROJECT_SOURCE_DIR} COMMENT "mlaot: ${arg_MODULE}" VERBATIM)
     add_custom_target(${target}_emit DEPENDS ${folder}.stamp)
     mlaot_library(${target} ${folder} ${c_files})
     add_dependencies(${target} ${target}_emit)

@@ -12,6 +12,7 @@ import os
 import subprocess
 import sys
 import sysconfig
+import tomllib
 import venv
 import zipfile
 from collections.abc import Callable, Iterator
@@ -70,11 +71,7 @@ class Python:
 
     def hook(self, project: Project, hook: str, *arguments: object, **environ: str) -> subprocess.CompletedProcess[str]:
         """Call one hook of the project's backend, as a frontend would."""
-        backend = (
-            "setuptools.build_meta"
-            if "setuptools.build_meta" in (project.path / "pyproject.toml").read_text()
-            else "mlaot.build"
-        )
+        backend = tomllib.loads((project.path / "pyproject.toml").read_text())["build-system"]["build-backend"]
         code = f"import {backend} as b; print('returned', b.{hook}(*{arguments!r}), flush=True)"
         return self.run("-P", "-c", code, cwd=project.path, **environ)
 
