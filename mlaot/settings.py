@@ -311,11 +311,12 @@ def check_modules(settings: Settings, project: Path) -> None:
         if other := taken.get(model.module):
             raise MlaotError(f"{other} and {where} of {FILE} both make the module {model.module!r}")
         taken[model.module] = where
+        place = f"{where} of {FILE}" if model.name else "--module"
         path = Path(settings.source, *model.module.split("."))
         for existing in (path.with_suffix(".py"), path / "__init__.py"):
             if (project / existing).is_file():
                 raise MlaotError(
-                    f"{f'{where} of {FILE}' if model.name else '--module'} makes the module {model.module!r}, but {existing.as_posix()} is there already;"
+                    f"{place} makes the module {model.module!r}, but {existing.as_posix()} is there already;"
                     f" give the model another name with the key 'module'"
                 )
 

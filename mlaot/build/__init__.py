@@ -8,7 +8,9 @@ carries the C, in ``_mlaot``: nothing is traced there.
 from __future__ import annotations
 
 import importlib.metadata
+import json
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -26,6 +28,8 @@ from mlaot.settings import Settings, load_settings
 
 FROZEN = Path("_mlaot")
 GENERATED = Path("build/mlaot/c")
+DIGESTS = Path("build/mlaot/digests.json")
+EDITABLE = Path("build/mlaot/editable")
 Options = dict[str, str | list[str]] | None
 Context = importlib.metadata.DistributionFinder.Context
 EVERYTHING = Context()
@@ -115,9 +119,13 @@ def build_wheel(wheel_directory: str, config_settings: Options = None, metadata_
 
 
 def build_editable(wheel_directory: str, config_settings: Options = None, metadata_directory: str | None = None) -> str:
-    """The same with the project's Python files left in place; an edited model needs another install."""
+    """The same with the project's Python files left in place; a module says when its model was edited since."""
     with door() as settings:
         prepare(settings, config_settings)
+        if not is_frozen(Path()):
+            shutil.rmtree(EDITABLE, ignore_errors=True)
+            watch_sources(Path(), settings, EDITABLE)
+            config["override"]["cmake"]["define"]["MLAOT_EDITABLE"] = EDITABLE.resolve().as_posix()
         with compile_errors():
             return backend.build_editable(wheel_directory, config_settings, metadata_directory)
 
@@ -161,7 +169,7 @@ def scikit_build_settings(settings: Settings) -> dict[str, dict[str, Any]]:
         "override": {
             "cmake": {
                 "source-dir": folder.as_posix(),
-                "define": {"MLAOT_PACKAGES": ";".join(settings.missing_packages(Path()))},
+                "define": {"MLAOT_PACKAGES": ";".join(settings.missing_packages(Path())), "MLAOT_EDITABLE": ""},
             },
         },
     }
@@ -204,7 +212,8 @@ def generate_files(project: Path, settings: Settings) -> Path:
     unfinished = target.with_name(f"c.{os.getpid()}")
     try:
         # -P: the current folder, which need not be the source folder, stays off sys.path.
-        command = [sys.executable, "-P", "-m", "mlaot.build.child", str(project.resolve()), str(unfinished.resolve())]
+        paths = [str(path.resolve()) for path in (project, unfinished, project / DIGESTS)]
+        command = [sys.executable, "-P", "-m", "mlaot.build.child", *paths]
         # A fixed hash seed: the same model is the same C, also where its code walks a set.
         status = subprocess.run(command, check=False, env=os.environ | {"PYTHONHASHSEED": "0"}).returncode
         if status < 0:
@@ -219,6 +228,18 @@ def generate_files(project: Path, settings: Settings) -> Path:
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)
     return target
+
+
+def watch_sources(project: Path, settings: Settings, site: Path) -> None:
+    """Write into ``site``, for an editable install, what warns at import of a module whose model was edited since."""
+    name = f"_mlaot_{settings.name}"  # sorted after the names of what finds the modules: the last finder is asked first
+    modules = [model.module for model in settings.models]
+    digests = json.loads((project / DIGESTS).read_text(encoding="utf-8"))
+    command = f"pip install -e {shlex.quote(str(project.resolve()))}"
+    code = (Path(__file__).parent / "stale.py").read_text(encoding="utf-8")
+    site.mkdir(parents=True, exist_ok=True)
+    (site / f"{name}.py").write_text(f"{code}\n\nwatch({modules!r}, {digests!r}, {command!r})\n", encoding="utf-8")
+    (site / f"{name}.pth").write_text(f"import {name}\n", encoding="utf-8")
 
 
 @contextmanager

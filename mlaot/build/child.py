@@ -6,7 +6,6 @@ with the user's file and line where there is one.
 
 from __future__ import annotations
 
-import hashlib
 import importlib.abc
 import importlib.machinery
 import importlib.util
@@ -19,23 +18,25 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from types import ModuleType
-from typing import Any, NoReturn
+from typing import NoReturn
 
-import mlaot
+from mlaot.build.sources import digest, is_own, is_users, watched, without_bystanders
 from mlaot.errors import MlaotError
 from mlaot.settings import FILE, Model, Settings, load_settings
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Write the generated files of ``<project>`` to ``<out>``, and a digest of all that tracing read to ``<digests>``."""
+    """Write the generated files of ``<project>`` to ``<out>``, and to ``<digests>`` digests of what the models read."""
     project, out, *digests = map(Path, arguments)
     started = time.time_ns()
 
     def note(read: Sequence[Path]) -> None:
+        models = load_settings(project).models
+        sources = without_bystanders(read, [model.model.partition(":")[0] for model in models])
         for path in digests:
-            path.write_text(json.dumps({str(source): digest(source, started) for source in read}), encoding="utf-8")
+            path.write_text(json.dumps({str(source): digest(source, started) for source in sources}), encoding="utf-8")
 
-    return emit(project, out, lambda: (load_settings(project), None), note)
+    return emit(project, out, lambda: (load_settings(project), None), note if digests else None)
 
 
 def emit(
@@ -67,40 +68,6 @@ def emit(
         complain(error, project, settings)
         return 1
     return 0
-
-
-@contextmanager
-def watched(project: Path, out: Path) -> Iterator[list[Path]]:
-    """The files of the project that are read meanwhile, also its modules, and what ``mlaot.load`` reads anywhere."""
-    read: dict[str, None] = {}
-    written: set[str] = set()
-    active = True
-
-    def listen(event: str, arguments: tuple[Any, ...]) -> None:
-        if not active or event not in ("open", "mlaot.load") or not isinstance(arguments[0], str | os.PathLike):
-            return
-        path = os.path.abspath(arguments[0])
-        if event == "mlaot.load":
-            read[path] = None
-        elif arguments[2] & (os.O_WRONLY | os.O_RDWR):
-            written.add(path)
-        elif is_users(Path(path), project) and not Path(path).is_relative_to(out.resolve()):
-            read[path] = None
-
-    sys.addaudithook(listen)
-    found: list[Path] = []
-    try:
-        yield found
-    finally:
-        active = False
-        found += [path for path in map(Path, sorted(read)) if str(path) not in written and path.is_file()]
-
-
-def digest(path: Path, since: int) -> str:
-    """The SHA-256 of a file; nothing, which no file has, if it was edited ``since`` then: which text was read?"""
-    if path.stat().st_mtime_ns >= since:
-        return ""
-    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 @contextmanager
@@ -238,17 +205,6 @@ def is_unexpected(error: BaseException, frames: Sequence[traceback.FrameSummary]
         if is_own(Path(frame.filename)) and "micrograd" not in Path(frame.filename).parts[-2:]:
             return True
     return False
-
-
-def is_users(path: Path, project: Path) -> bool:
-    """Code of the project; not of a virtual environment inside it, nor of mlaot where that is a part of it."""
-    inside = path.is_absolute() and path.is_relative_to(project.resolve())
-    return inside and "site-packages" not in path.parts and not is_own(path)
-
-
-def is_own(path: Path) -> bool:
-    """Code of mlaot."""
-    return path.is_relative_to(Path(mlaot.__file__).parent)
 
 
 if __name__ == "__main__":

@@ -218,7 +218,7 @@ def test_scikit_build_core_editable_install_follows_the_model(
 def test_scikit_build_core_isolated_editable_install(
     packaged: Project, fake_wheel: Path, environment: Callable[..., Python], tmp_path: Path
 ) -> None:
-    """The build's environment, and mlaot in it, is gone when the module is imported; CMake and Ninja are the system's."""
+    """The build's environment, and mlaot in it, is gone at import. CMake and Ninja are the system's."""
     constraints = tmp_path / "constraints.txt"
     constraints.write_text(f"mlaot @ {fake_wheel.as_uri()}\n")
     tools = tmp_path / "tools"
