@@ -75,7 +75,7 @@ def generate_module(settings: Settings, model: Model, project: Path, out: Path) 
         for isa in settings.isa
     }
     files = {
-        f"{stem}.c": NN_C.replace("CALLS", calls).replace("STEM", stem),
+        f"{stem}.c": NN_C.replace("CALLS", calls).replace("STEM", stem) + f"// weights.bin: {value}\n",
         f"{stem}.h": "".join(f"int {stem}_isa_{isa}(void);\n" for isa in settings.isa),
         "mlaot_abi3.h": "",
         f"{stem}.pyi": "def value() -> int: ...\ndef isas() -> int: ...\n",
