@@ -68,6 +68,7 @@ def parser() -> argparse.ArgumentParser:
     emit.add_argument("--model", help=f"what it is made from, such as digits.model:build (default: as {FILE} says)")
     emit.add_argument("--source-dir", help="the folder with the model's module (default: src if there is one, or .)")
     emit.add_argument("--deterministic", action="store_true", help="the same bits on every instruction set")
+    emit.add_argument("--others", nargs="*", default=[], metavar="MODULE", help="extension modules built beside it")
     emit.add_argument("--depfile", help="write what was read as a rule of Make for FILE to FILE.d", metavar="FILE.d")
     what = emit.add_mutually_exclusive_group(required=True)
     what.add_argument("--out", help="folder for the files")
@@ -99,10 +100,16 @@ def run_emit(options: argparse.Namespace) -> int:
 
     def find() -> tuple[Settings, Model | None]:
         if options.module:
-            given = {"model": options.model, "source": options.source_dir, "deterministic": options.deterministic}
-            return load_module(project, options.module, **given)
-        if options.model or options.source_dir or options.deterministic or options.list:
-            raise MlaotError("--model, --source-dir, --deterministic and --list are about one module: give --module")
+            return load_module(
+                project,
+                options.module,
+                model=options.model,
+                source=options.source_dir,
+                deterministic=options.deterministic,
+                others=options.others,
+            )
+        if options.model or options.source_dir or options.deterministic or options.others or options.list:
+            raise MlaotError("--list and what says how a module is made need --module, such as --module digits.nn")
         return load_settings(project), None
 
     def write_depfile(read: Sequence[Path]) -> None:

@@ -130,11 +130,18 @@ def load_settings(project: Path) -> Settings:
 
 
 def load_module(
-    project: Path, module: str, *, model: str | None = None, source: str | None = None, deterministic: bool = False
+    project: Path,
+    module: str,
+    *,
+    model: str | None = None,
+    source: str | None = None,
+    deterministic: bool = False,
+    others: Iterable[str] = (),
 ) -> tuple[Settings, Model]:
     """Settings and model of one extension module, for those who say on a command line what makes it.
 
-    What is given goes before ``[tool.mlaot]``, and the project need not have that, nor a pyproject.toml.
+    What is given goes before ``[tool.mlaot]``, and the project need not have that, nor a pyproject.toml. ``others`` are
+    modules that something else makes.
     """
     if not is_module(module):
         raise MlaotError(f"--module must be a dotted module name, such as 'digits.nn'; got {module!r}")
@@ -158,8 +165,8 @@ def load_module(
     chosen = replace(found, deterministic=found.deterministic or deterministic)
     if model is not None:
         chosen = replace(chosen, name="", model=model)
-    others = tuple(other for other in settings.models if other.module != module)
-    settings = replace(settings, models=(*others, chosen))
+    models = {other: Model("", "", other) for other in others} | {other.module: other for other in settings.models}
+    settings = replace(settings, models=tuple((models | {module: chosen}).values()))
     check_modules(settings, project)
     return settings, chosen
 

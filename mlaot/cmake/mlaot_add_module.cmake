@@ -59,13 +59,20 @@ function(mlaot_add_module target)
         set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${pyproject})
         list(APPEND arg_DEPENDS ${pyproject})
     endif()
+    # Tracing one module may import a package that imports the others, which calls that come later may add.
+    if(NOT TARGET mlaot_modules)
+        add_custom_target(mlaot_modules)
+    endif()
+    set_property(TARGET mlaot_modules APPEND PROPERTY MLAOT_MODULES ${arg_MODULE})
     # A file that comes out as it was keeps its time, so the library depends on the files, and tracing has a stamp.
     # The hash seed: the same model is the same C, also where its code walks a set.
     add_custom_command(OUTPUT ${folder}.stamp BYPRODUCTS ${made}
         COMMAND ${CMAKE_COMMAND} -E env PYTHONHASHSEED=0 ${emit} --out ${folder} --depfile ${folder}.stamp.d
+            --others $<TARGET_PROPERTY:mlaot_modules,MLAOT_MODULES>
         COMMAND ${CMAKE_COMMAND} -E touch ${folder}.stamp
         DEPENDS ${arg_DEPENDS} ${CMAKE_CURRENT_FUNCTION_LIST_FILE} DEPFILE ${folder}.stamp.d
-        WORKING_DIRECTORY ${PROJECT_SOURCE_DIR} COMMENT "mlaot: ${arg_MODULE}" VERBATIM)
+        WORKING_DIRECTORY ${PROJECT_SOURCE_DIR} COMMENT "mlaot: ${arg_MODULE}"
+        VERBATIM COMMAND_EXPAND_LISTS)
     add_custom_target(${target}_emit DEPENDS ${folder}.stamp)
     mlaot_library(${target} ${folder} ${c_files})
     add_dependencies(${target} ${target}_emit)

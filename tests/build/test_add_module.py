@@ -147,6 +147,16 @@ def test_arguments_go_before_the_table(owner: Project, python: Python) -> None:
         assert "-ffp-contract=off" in (build.folder / "nn.mlaot" / "nn_base.flags").read_text()
 
 
+def test_package_that_imports_two_modules_not_yet_built(owner: Project, python: Python) -> None:
+    second = "mlaot_add_module(other MODEL digits.model:build)\ninstall(TARGETS other DESTINATION digits)\n"
+    owner.write("CMakeLists.txt", CMAKE.format(arguments="MODEL digits.model:build") + second)
+    owner.write("src/digits/__init__.py", "from .nn import value\nfrom .other import isas\n")
+    build = Build(owner, python)
+    assert build.configure().returncode == 0
+    build.build()
+    assert build.use() == "43\n"
+
+
 MISTAKES = {
     "MODEL digits.model": "--model must be 'module:attribute', such as 'model:digits'; got 'digits.model'",
     "": "no --model is given, and no [tool.mlaot.models.<name>] of pyproject.toml makes 'digits.nn'",
