@@ -22,11 +22,11 @@ int main(void) { return 0; }" MLAOT_X86_64)
     list(GET files 0 interface)
     get_filename_component(stem ${interface} NAME_WE)
 
-    # SHARED, not MODULE: zig cannot link a Mach-O bundle. One file for each instruction set, so none may be merged.
+    # SHARED, not MODULE: zig cannot link a Mach-O bundle.
     add_library(${target} SHARED ${files})
     set_target_properties(${target} PROPERTIES
         OUTPUT_NAME ${stem} PREFIX "" SUFFIX .abi3.so DEBUG_POSTFIX "" NO_SONAME ON POSITION_INDEPENDENT_CODE ON
-        INTERPROCEDURAL_OPTIMIZATION OFF UNITY_BUILD OFF
+        INTERPROCEDURAL_OPTIMIZATION OFF
         LIBRARY_OUTPUT_DIRECTORY ${CMAKE_CURRENT_BINARY_DIR}/${target}
         RUNTIME_OUTPUT_DIRECTORY ${CMAKE_CURRENT_BINARY_DIR}/${target})
     if(MLAOT_WERROR)
