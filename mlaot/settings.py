@@ -123,6 +123,7 @@ def load_settings(project: Path) -> Settings:
     tool = pyproject.get("tool", {}).get("mlaot")
     if tool is None:
         raise MlaotError(f"no [tool.mlaot] in {FILE}; expected a table [tool.mlaot.models.<name>] with a key 'model'")
+    check_table(tool, "[tool.mlaot]")
     settings = read_settings(pyproject, tool, project)
     if not settings.models:
         raise MlaotError(f"no model in {FILE}; expected a table [tool.mlaot.models.<name>] with a key 'model'")
@@ -150,6 +151,7 @@ def load_module(
     pyproject = read_pyproject(project) if (project / FILE).is_file() else {}
     pyproject.setdefault("project", {}).setdefault("name", module.partition(".")[0])
     tool = pyproject.setdefault("tool", {}).setdefault("mlaot", {})
+    check_table(tool, "[tool.mlaot]")
     if source is not None:
         folder = (project / source).resolve()
         if not folder.is_dir() or not folder.is_relative_to(project.resolve()):
@@ -171,9 +173,8 @@ def load_module(
     return settings, chosen
 
 
-def read_settings(pyproject: dict[str, Any], tool: Any, project: Path) -> Settings:
+def read_settings(pyproject: dict[str, Any], tool: dict[str, Any], project: Path) -> Settings:
     """``[tool.mlaot]`` of a pyproject.toml, checked but for whether it has models."""
-    check_table(tool, "[tool.mlaot]")
     check_keys(tool, ("source", "requires", "isa", "deterministic", "threads", "models"), "[tool.mlaot]")
     models = tool.get("models", {})
     check_table(models, "[tool.mlaot.models]")

@@ -19,7 +19,8 @@ class Watch:
         if fullname in self.modules:
             import warnings
 
-            for file in filter(self.is_changed, self.digests):
+            file = next(filter(self.is_changed, self.digests), None)
+            if file:
                 text = f"{fullname} is older than {file}, from which it was made; mend it with: {self.command}"
                 warnings.warn(text, stacklevel=2)
 
