@@ -77,7 +77,6 @@ function(mlaot_add_module target)
     mlaot_library(${target} ${folder} ${c_files})
     add_dependencies(${target} ${target}_emit)
     set_target_properties(${target} PROPERTIES MLAOT_STUB ${folder}/${stubs})
-
-    # cmake --install takes a library for unchanged that is less than a second newer than the one in its place.
-    install(CODE "set(ENV{CMAKE_INSTALL_ALWAYS} 1)" ALL_COMPONENTS)
+    add_custom_command(TARGET ${target} PRE_LINK VERBATIM
+        COMMAND ${Python_EXECUTABLE} -S ${CMAKE_CURRENT_FUNCTION_LIST_DIR}/apart.py $<TARGET_FILE:${target}>)
 endfunction()

@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import subprocess
+import time
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +14,7 @@ from pathlib import Path
 import pytest
 
 import mlaot
+from mlaot.cmake.apart import wait
 
 from .conftest import ROOT, Project, Python
 
@@ -102,12 +104,26 @@ def test_edits_are_traced_again_and_nothing_else_is(owner: Project, python: Pyth
     assert library.stat().st_mtime_ns == made
     for value in ("44", "45"):  # less than a second apart, of the same size
         owner.write("src/digits/numbers.py", f"digits = {value}\n")
+        if generator == "Ninja":  # make would believe the time, and build nothing
+            soon = time.time() + 0.9
+            for path in (library, owner.path / "out" / "site" / "digits" / "nn.abi3.so"):
+                os.utime(path, (soon, soon))
         build.build()
-        just_before = library.stat().st_mtime_ns - 10**8
-        os.utime(owner.path / "out" / "site" / "digits" / "nn.abi3.so", ns=(just_before, just_before))
         assert build.use() == f"{value}\n"
     installed = {path.name for path in (owner.path / "out" / "site" / "digits").iterdir()}
     assert installed - {"__pycache__"} == {"nn.abi3.so", "nn.pyi"}
+
+
+def test_links_are_a_second_apart(tmp_path: Path) -> None:
+    """What CMake needs to tell an old library from a new one when it installs; nothing else waits."""
+    library = tmp_path / "nn.abi3.so"
+    for age, least, most in [(None, 0, 0.1), (0, 0.9, 1.1), (0.5, 0.4, 0.6), (2, 0, 0.1), (-100, 1.9, 2.1)]:
+        if age is not None:
+            library.touch()
+            os.utime(library, (time.time() - age, time.time() - age))
+        begin = time.monotonic()
+        wait(str(library))
+        assert least <= time.monotonic() - begin < most + 1
 
 
 def test_hostile_project_settings(owner: Project, python: Python) -> None:
