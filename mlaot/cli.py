@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from mlaot.build import child
 from mlaot.build.cmake import module_files
+from mlaot.build.sources import depfile
 from mlaot.errors import MlaotError
 from mlaot.settings import (
     FILE,
@@ -131,16 +132,6 @@ def _list_files(project: Path, find: Callable[[], tuple[Settings, Model | None]]
         child.complain(error, project, None)
         return 1
     return 0
-
-
-def depfile(target: str, read: Sequence[Path]) -> str:
-    """What compilers write with -MF: ``target`` is out of date when one of the files is newer."""
-    return " \\\n  ".join([f"{escaped(target)}:", *(escaped(str(path)) for path in read)]) + "\n"
-
-
-def escaped(path: str) -> str:
-    """A path as Make and Ninja read it in a depfile."""
-    return path.replace("$", "$$").replace("#", "\\#").replace(" ", "\\ ")
 
 
 def run_passes(options: argparse.Namespace) -> int:

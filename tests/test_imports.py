@@ -18,7 +18,7 @@ LAYERS = (
     ("mlaot.eager", "mlaot.evaluate", "mlaot.frontend", "mlaot.micrograd", "mlaot.nn", "mlaot.optim"),
     ("mlaot.passes",),
     ("mlaot.lower",),
-    ("mlaot.generate", "mlaot.build", "mlaot.tune"),
+    ("mlaot.generate", "mlaot.build", "mlaot.cmake", "mlaot.tune"),
     ("mlaot.cli", "mlaot.__main__"),
 )
 FILES = sorted((ROOT / "mlaot").rglob("*.py"))

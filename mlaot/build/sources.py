@@ -42,6 +42,16 @@ def watched(project: Path, out: Path) -> Iterator[list[Path]]:
         found += [path for path in map(Path, sorted(read)) if str(path) not in written and path.is_file()]
 
 
+def depfile(target: str, read: Iterable[Path]) -> str:
+    """What compilers write with -MF: ``target`` is out of date when one of the files is newer."""
+    return " \\\n  ".join([f"{escaped(target)}:", *(escaped(str(path)) for path in read)]) + "\n"
+
+
+def escaped(path: str) -> str:
+    """A path as Make and Ninja read it in a depfile."""
+    return path.replace("$", "$$").replace("#", "\\#").replace(" ", "\\ ")
+
+
 def without_bystanders(read: Iterable[Path], models: Iterable[str]) -> list[Path]:
     """``read`` without the modules that only a package's ``__init__`` imports: their edits make no model stale."""
     origins = {name: getattr(module, "__file__", None) for name, module in list(sys.modules.items())}

@@ -8,7 +8,7 @@ if(mlaot_status)
     set(mlaot_FOUND FALSE)
     set(mlaot_NOT_FOUND_MESSAGE
         "mlaot: ${Python_EXECUTABLE} has no mlaot: pip install mlaot; editable installs: with --no-build-isolation")
-    if(NOT mlaot_error MATCHES "No module named")
+    if(NOT mlaot_error MATCHES "No module named mlaot\n")
         string(APPEND mlaot_NOT_FOUND_MESSAGE "\n${mlaot_error}")
     endif()
     return()

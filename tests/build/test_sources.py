@@ -13,8 +13,7 @@ import pytest
 import safetensors.numpy
 
 import mlaot
-from mlaot.build.sources import digest, imported
-from mlaot.cli import depfile
+from mlaot.build.sources import depfile, digest, imported
 from mlaot.generate import compile_model, program_files
 
 from .conftest import Project, Python, last_line
