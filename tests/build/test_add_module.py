@@ -91,6 +91,8 @@ def test_edits_are_traced_again_and_nothing_else_is(owner: Project, python: Pyth
     build = Build(owner, python)
     owner.write("src/digits/model.py", SOURCES["src/digits/model.py"] + "open('src/digits/extra.txt').close()\n")
     owner.write("src/digits/extra.txt", "")
+    owner.write("notes.txt", "")
+    owner.write("CMakeLists.txt", CMAKE.format(arguments="MODEL digits.model:build DEPENDS notes.txt"))
     configured = build.configure(f"-G{generator}")
     assert configured.returncode == 0, configured.stderr
     assert "mlaot: digits.nn" in build.build()
@@ -98,9 +100,10 @@ def test_edits_are_traced_again_and_nothing_else_is(owner: Project, python: Pyth
     library = build.folder / "nn" / "nn.abi3.so"
     made = library.stat().st_mtime_ns
     assert "mlaot: digits.nn" not in build.build()
-    owner.write("src/digits/extra.txt", "a comment in what the model reads")
-    assert "mlaot: digits.nn" in build.build()  # the C is the same
-    assert "mlaot: digits.nn" not in build.build()
+    for name in ("src/digits/extra.txt", "notes.txt"):
+        owner.write(name, "another comment")
+        assert "mlaot: digits.nn" in build.build()  # the C is the same
+        assert "mlaot: digits.nn" not in build.build()
     assert library.stat().st_mtime_ns == made
     for value in ("44", "45"):  # less than a second apart, of the same size
         owner.write("src/digits/numbers.py", f"digits = {value}\n")
