@@ -6,6 +6,7 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 from mlaot.commands import bench, check, completion, diff, doctor, emit, init, inspect, passes, tune, wheel
 from mlaot.errors import MlaotError
@@ -55,6 +56,8 @@ def parser() -> argparse.ArgumentParser:
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+    folder = str(Path(__file__).parent / "cmake")
+    top.add_argument("--cmake-dir", action="version", version=folder, help="print what CMake wants as mlaot_ROOT")
     commands = top.add_subparsers(title="commands", metavar="COMMAND", dest="command", required=True)
     for command in COMMANDS:
         one = commands.add_parser(

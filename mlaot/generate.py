@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import gc
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 from mlaot import passes
-from mlaot.build.cmake import cmake_files
+from mlaot.build.cmake import cmake_files, flag_files
 from mlaot.errors import MlaotError, writing
 from mlaot.frontend.declaration import Declaration, Traced
 from mlaot.frontend.scalar import declare_graph, declare_module
@@ -33,13 +33,15 @@ Result = TypeVar("Result")
 
 def generate(settings: Settings, project: Path, out: Path) -> None:
     """Write the C, the stubs and the CMake of every model of ``settings`` below ``out``."""
-    files: Files = {}
-    tuned = read_tuned(project)
     for model in settings.models:
-        for name, content in compile_for(settings, model, program_files, tuned).items():
-            files[f"{model.module}/{name}"] = content
-    files |= cmake_files(settings)
-    write(files, out)
+        generate_module(settings, model, project, out / model.module)
+    write(cmake_files(settings), out)
+
+
+def generate_module(settings: Settings, model: Model, project: Path, out: Path) -> None:
+    """Write the C and the stub of one model, and the compiler's flags for each C file, into ``out``."""
+    files = compile_for(settings, model, program_files, read_tuned(project))
+    write(files | flag_files(model, settings.isa), out)
 
 
 def compile_for(
@@ -124,7 +126,7 @@ def program_files(program: Program) -> Files:
     return {**render_interface(program.module), **kernels}
 
 
-def write(files: Files, out: Path) -> None:
+def write(files: Mapping[str, str | bytes], out: Path) -> None:
     """Write what changed: a file that is as it should be keeps its time stamp, and nothing is rebuilt for it."""
     for name, content in files.items():
         path = out / name

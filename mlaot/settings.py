@@ -19,7 +19,7 @@ import keyword
 import re
 import tomllib
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import MISSING, Field, dataclass, field, fields
+from dataclasses import MISSING, Field, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -198,22 +198,68 @@ def load_settings(project: Path) -> Settings:
         raise MlaotError(
             f"no [tool.mlaot] in {FILE}{only}; expected a table [tool.mlaot.models.<name>] with a key 'model'"
         )
+    settings = read_settings(pyproject, tool, project)
+    if not settings.models:
+        raise MlaotError(f"no model in {FILE}; expected a table [tool.mlaot.models.<name>] with a key 'model'")
+    check_modules(settings, project)
+    return settings
+
+
+def load_module(
+    project: Path,
+    module: str,
+    *,
+    model: str | None = None,
+    source: str | None = None,
+    deterministic: bool = False,
+    others: Iterable[str] = (),
+) -> tuple[Settings, Model]:
+    """Settings and model of one extension module, for those who say on a command line what makes it.
+
+    What is given goes before ``[tool.mlaot]``, and the project need not have that, nor a pyproject.toml. ``others`` are
+    modules that something else makes. Such models have no ``name``.
+    """
+    if not fits(module, schema_of(keys_of(Model)["module"])) or bad_name(module):
+        raise MlaotError(f"--module must be a dotted module name, such as 'digits.nn'; got {module!r}")
+    if model is not None and not re.fullmatch(MODEL, model):
+        raise MlaotError(f"--model must be 'module:attribute', such as 'model:digits'; got {model!r}")
+    pyproject = read_pyproject(project) if (project / FILE).is_file() else {}
+    pyproject.setdefault("project", {}).setdefault("name", module.partition(".")[0])
+    tool = check_table(pyproject.setdefault("tool", {}), "[tool]").setdefault("mlaot", {})
+    if source is not None:
+        folder = (project / source).resolve()
+        if not folder.is_dir() or not folder.is_relative_to(project.resolve()):
+            raise MlaotError(f"--source-dir must be a folder inside {project.resolve()}; got {source!r}")
+        check_table(tool, "[tool.mlaot]")["source"] = source
+    settings = read_settings(pyproject, tool, project)
+    found = next((found for found in settings.models if found.module == module), None)
+    if found is None and model is None:
+        hint = did_you_mean(module, [other.module for other in settings.models])
+        raise MlaotError(f"no --model is given, and no [tool.mlaot.models.<name>] of {FILE} makes {module!r}{hint}")
+    found = found or Model("", "", module, settings.deterministic)
+    chosen = replace(found, deterministic=found.deterministic or deterministic)
+    if model is not None:
+        chosen = replace(chosen, name="", model=model)
+    models = {other: Model("", "", other) for other in others} | {other.module: other for other in settings.models}
+    settings = replace(settings, models=tuple((models | {module: chosen}).values()))
+    check_modules(settings, project)
+    return settings, chosen
+
+
+def read_settings(pyproject: dict[str, Any], tool: Any, project: Path) -> Settings:
+    """``[tool.mlaot]`` of a pyproject.toml, checked but for whether it has models, and which modules they make."""
     source = "src" if (project / "src").is_dir() else "."
     values = read_table(Settings, tool, "[tool.mlaot]", besides=("models",), source=source)
     values["isa"] = tuple(isa for isa in ISAS if isa in values["isa"])
     values["source"] = inside(project, values["source"])
     values["name"] = read_name(pyproject, project / values["source"])
     tables = check_table(tool.get("models", {}), "[tool.mlaot.models]")
-    if not tables:
-        raise MlaotError(f"no model in {FILE}; expected a table [tool.mlaot.models.<name>] with a key 'model'")
     build = check_table(pyproject.get("build-system", {}), "[build-system]")
-    settings = Settings(
+    return Settings(
         **values,
         models=tuple(read_model(name, table, values) for name, table in tables.items()),
         backend=build.get("build-backend", "setuptools.build_meta:__legacy__"),
     )
-    check_modules(settings, project)
-    return settings
 
 
 def settings_of(target: str) -> Settings:
@@ -226,7 +272,8 @@ def settings_of(target: str) -> Settings:
 def load_model(settings: Settings, model: Model) -> Any:
     """Import the model's module and return the attribute; the source folder must be on ``sys.path``."""
     module_name, _, path = model.model.partition(":")
-    where = f"key 'model' in [tool.mlaot.models.{model.name}] of {FILE} is {model.model!r}"
+    key = f"key 'model' in [tool.mlaot.models.{model.name}] of {FILE}" if model.name else "--model"
+    where = f"{key} is {model.model!r}"
     try:
         found: Any = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
@@ -382,6 +429,7 @@ def check_modules(settings: Settings, project: Path) -> None:
     made = [model.module for model in settings.models]
     for model in settings.models:
         where = f"[tool.mlaot.models.{model.name}]"
+        place = f"{where} of {FILE}" if model.name else "--module"
         if (source := model.model.partition(":")[0]) in made:
             raise MlaotError(
                 f"key 'model' in {where} of {FILE} is {model.model!r}, but {source!r} is a module to be made;"
@@ -401,7 +449,7 @@ def check_modules(settings: Settings, project: Path) -> None:
             or (parent and f"{parent!r} is to be a module, not a package")
         ):
             raise MlaotError(
-                f"{where} of {FILE} makes the module {model.module!r}, but {reason};"
+                f"{place} makes the module {model.module!r}, but {reason};"
                 f" give the model another name with the key 'module'"
             )
 

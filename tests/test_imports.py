@@ -19,7 +19,7 @@ LAYERS = (
     ("mlaot.passes",),
     ("mlaot.lower",),
     ("mlaot.golden",),
-    ("mlaot.generate", "mlaot.build", "mlaot.tune"),
+    ("mlaot.generate", "mlaot.build", "mlaot.cmake", "mlaot.tune"),
     ("mlaot.commands", "mlaot.cli", "mlaot.__main__"),
 )
 FILES = sorted((ROOT / "mlaot").rglob("*.py"))

@@ -10,7 +10,9 @@ write into ``[tool.scikit-build]``. An sdist carries the C, in ``_mlaot``: nothi
 from __future__ import annotations
 
 import importlib.metadata
+import json
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -35,6 +37,8 @@ if TYPE_CHECKING:
 FROZEN = Path("_mlaot")
 GENERATED = Path("build/mlaot/c")
 COMPILED = Path("build/mlaot/lib")
+DIGESTS = Path("build/mlaot/digests.json")
+EDITABLE = Path("build/mlaot/editable")
 REFUSED = 7  # the exit status of scikit-build-core for options that it cannot use
 Options = dict[str, str | list[str]]
 Context = importlib.metadata.DistributionFinder.Context
@@ -128,9 +132,15 @@ def build_wheel(
 def build_editable(
     wheel_directory: str, config_settings: Options | None = None, metadata_directory: str | None = None
 ) -> str:
-    """The same with the project's Python files left in place; an edited model needs another install."""
+    """The same with the project's Python files left in place; a module says when its model was edited since."""
     with door(config_settings) as build:
         prepare(build, metadata_directory)
+        include = config["override"]["wheel"]["force-include"]
+        if not is_frozen(Path()):
+            shutil.rmtree(EDITABLE, ignore_errors=True)
+            watch_sources(Path(), build.settings, EDITABLE)
+            include |= {path.as_posix(): path.name for path in EDITABLE.iterdir()}
+        config["override"]["wheel"]["force-include"] = {baked(Path(path)): name for path, name in include.items()}
         return backend.build_editable(wheel_directory, build.options, metadata_directory)
 
 
@@ -308,7 +318,8 @@ def generate_files(project: Path, settings: Settings) -> Path:
     unfinished = target.with_name(f"c.{os.getpid()}")
     try:
         # -P: the current folder, which need not be the source folder, stays off sys.path.
-        command = [sys.executable, "-P", "-m", "mlaot.build.child", str(project.resolve()), str(unfinished.resolve())]
+        paths = [str(path.resolve()) for path in (project, unfinished, project / DIGESTS)]
+        command = [sys.executable, "-P", "-m", "mlaot.build.child", *paths]
         # A fixed hash seed: the same model is the same C, also where its code walks a set.
         status = subprocess.run(command, check=False, env=os.environ | {"PYTHONHASHSEED": "0"}).returncode
         if status < 0:
@@ -327,6 +338,23 @@ def generate_files(project: Path, settings: Settings) -> Path:
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)
     return target
+
+
+def baked(path: Path) -> str:
+    """A file under a name that no import takes: an editable install gets a copy, not a way to the build's folder."""
+    return path.replace(path.with_name(f"{path.name}~")).as_posix()
+
+
+def watch_sources(project: Path, settings: Settings, site: Path) -> None:
+    """Write into ``site``, for an editable install, what warns at import of a module whose model was edited since."""
+    name = f"_mlaot_{settings.name}"  # sorted after the names of what finds the modules: the last finder is asked first
+    modules = [model.module for model in settings.models]
+    digests = json.loads((project / DIGESTS).read_text(encoding="utf-8"))
+    command = f"pip install -e {shlex.quote(str(project.resolve()))}"
+    code = (Path(__file__).parent / "stale.py").read_text(encoding="utf-8")
+    site.mkdir(parents=True, exist_ok=True)
+    (site / f"{name}.py").write_text(f"{code}\n\nwatch({modules!r}, {digests!r}, {command!r})\n", encoding="utf-8")
+    (site / f"{name}.pth").write_text(f"import {name}\n", encoding="utf-8")
 
 
 def stop(message: str) -> NoReturn:

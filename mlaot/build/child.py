@@ -1,4 +1,4 @@
-"""Tracing, in a process of its own: ``python -m mlaot.build.child <project> <out>``.
+"""Tracing, in a process of its own: ``python -m mlaot.build.child <project> <out> [<digests>]``.
 
 The user's code runs here and nowhere else. Whatever goes wrong ends in one line ``mlaot: ...``, the last on stderr,
 with the user's file and line where there is one.
@@ -9,30 +9,59 @@ from __future__ import annotations
 import importlib.abc
 import importlib.machinery
 import importlib.util
+import json
 import os
 import re
 import sys
+import time
 import traceback
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from types import ModuleType
+from typing import NoReturn
 
-import mlaot
+from mlaot.build.sources import digest, is_own, is_users, watched, without_bystanders
 from mlaot.errors import MlaotError
-from mlaot.settings import FILE, Settings, load_settings
+from mlaot.settings import FILE, Model, Settings, load_settings
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Write the generated files of ``<project>`` to ``<out>``."""
-    project, out = map(Path, arguments)
+    """Write the generated files of ``<project>`` to ``<out>``, and to ``<digests>`` digests of what the models read."""
+    project, out, *digests = map(Path, arguments)
+    started = time.time_ns()
+
+    def note(read: Sequence[Path]) -> None:
+        models = load_settings(project).models
+        sources = without_bystanders(read, [model.model.partition(":")[0] for model in models])
+        for path in digests:
+            path.write_text(json.dumps({str(source): digest(source, started) for source in sources}), encoding="utf-8")
+
+    return emit(project, out, lambda: (load_settings(project), None), note if digests else None)
+
+
+def emit(
+    project: Path,
+    out: Path,
+    find: Callable[[], tuple[Settings, Model | None]],
+    note: Callable[[Sequence[Path]], None] | None = None,
+) -> int:
+    """Write the generated files to ``out``: those of a whole project, or of one model of it.
+
+    ``note`` is called with the files that tracing read.
+    """
     settings = None
     try:
-        settings = load_settings(project)
-        with tracing(settings, project):
-            from mlaot.generate import generate
+        settings, model = find()
+        with tracing(settings, project), watched(project, out) if note else nullcontext(list[Path]()) as read:
+            from mlaot.generate import generate, generate_module
 
-            generate(settings, project, out)
+            if model is None:
+                generate(settings, project, out)
+            else:
+                generate_module(settings, model, project, out)
+        if note:
+            note(read)
     except KeyboardInterrupt:
         raise
     except BaseException as error:
@@ -44,15 +73,41 @@ def main(arguments: Sequence[str]) -> int:
 @contextmanager
 def tracing(settings: Settings, project: Path) -> Iterator[None]:
     """The source folder first on ``sys.path``, and stand-ins for the extension modules."""
-    finder = NotYetBuilt({model.module for model in settings.models})
     source = str((project / settings.source).resolve())
+    finders = [NotYetBuilt({model.module for model in settings.models}), FromSource(source)]
     sys.path.insert(0, source)
-    sys.meta_path.insert(0, finder)
+    sys.meta_path[:0] = finders
     try:
         yield
     finally:
-        sys.meta_path.remove(finder)
+        for finder in finders:
+            sys.meta_path.remove(finder)
         sys.path.remove(source)
+
+
+class FromSource(importlib.abc.MetaPathFinder):
+    """Finds the project's own modules in its source folder, before an editable install leads elsewhere."""
+
+    def __init__(self, source: str) -> None:
+        self.source = source
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        spec = importlib.machinery.PathFinder.find_spec(fullname, [self.source] if path is None else path)
+        if spec is None or type(spec.loader) is not importlib.machinery.SourceFileLoader:
+            return None
+        if not is_users(Path(spec.loader.path), Path(self.source)):
+            return None
+        spec.loader = Uncached(fullname, spec.loader.path)
+        return spec
+
+
+class Uncached(importlib.machinery.SourceFileLoader):
+    """Reads no ``__pycache__``, where an edit of the same second and size goes unnoticed."""
+
+    def path_stats(self, path: str) -> NoReturn:
+        raise OSError
 
 
 class NotYetBuilt(importlib.abc.MetaPathFinder, importlib.abc.Loader):
@@ -156,17 +211,6 @@ def is_unexpected(error: BaseException, frames: Sequence[traceback.FrameSummary]
         if is_own(Path(frame.filename)) and "micrograd" not in Path(frame.filename).parts[-2:]:
             return True
     return False
-
-
-def is_users(path: Path, project: Path) -> bool:
-    """Code of the project; not of a virtual environment inside it, nor of mlaot where that is a part of it."""
-    inside = path.is_absolute() and path.is_relative_to(project.resolve())
-    return inside and "site-packages" not in path.parts and not is_own(path)
-
-
-def is_own(path: Path) -> bool:
-    """Code of mlaot."""
-    return path.is_relative_to(Path(mlaot.__file__).parent)
 
 
 if __name__ == "__main__":

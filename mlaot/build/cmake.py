@@ -1,10 +1,13 @@
-"""The flags of every generated C file, and the CMakeLists.txt that says them to CMake."""
+"""The compiler flags of every generated C file, and the CMake files that hand them to the compiler."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from importlib.resources import files
+
 from mlaot.lower.isa import ISAS
 from mlaot.render import render
-from mlaot.settings import Settings
+from mlaot.settings import Model, Settings
 
 # A distribution's own CFLAGS come before these, so what the kernels cannot live with is taken back first. Link-time
 # optimization would merge code across instruction sets; -ffast-math would flush denormals for the whole process.
@@ -30,15 +33,37 @@ def contraction(deterministic: bool) -> str:
     return f"-ffp-contract={'off' if deterministic else 'fast'}"
 
 
+def unit_flags(stem: str, isas: Iterable[str], deterministic: bool) -> dict[str, tuple[str, ...]]:
+    """The C files of a module, without ``.c``, and the flags of each: the interface, ``base``, other instruction sets.
+
+    CMake's mlaot_library() relies on this order.
+    """
+    common = (*COMMON_FLAGS, contraction(deterministic))
+    extra = {f"{stem}_{name}": (*common, *ISAS[name].flags) for name in isas if name != "base"}
+    return {stem: (*common, *INTERFACE_FLAGS), f"{stem}_base": common} | extra
+
+
+def flag_files(model: Model, isas: Iterable[str]) -> dict[str, str]:
+    """``nn.flags`` beside ``nn.c``, and so on: what any build tool can give to a compiler as ``@nn.flags``."""
+    units = unit_flags(model.stem, isas, model.deterministic)
+    return {f"{unit}.flags": "\n".join(flags) + "\n" for unit, flags in units.items()}
+
+
+def module_files(model: Model, isas: Iterable[str]) -> list[str]:
+    """The names of all files of a module, known before anything is traced; the C files first."""
+    isas = tuple(isas)
+    stem = model.stem
+    names = [f"{unit}.c" for unit in unit_flags(stem, isas, model.deterministic)]
+    return [*names, *flag_files(model, isas), f"{stem}.h", "mlaot_abi3.h", "weights.bin", f"{stem}.pyi"]
+
+
 def cmake_files(settings: Settings) -> dict[str, str]:
-    """``{"CMakeLists.txt": text}`` for the folder that holds ``<module>/<stem>.c`` and its neighbours."""
-    extra = [ISAS[name] for name in settings.isa if name != "base"]
-    text = render(
-        "CMakeLists.txt.j2",
-        common_flags=COMMON_FLAGS,
-        interface_flags=INTERFACE_FLAGS,
-        isas=extra,
-        models=settings.models,
-        contraction=contraction,
-    )
-    return {"CMakeLists.txt": text}
+    """What compiles the folder that holds ``<module>/<stem>.c`` and its neighbours: the CMake files, and the flags."""
+
+    def c_files(model: Model) -> list[str]:
+        return [name for name in module_files(model, settings.isa) if name.endswith(".c")]
+
+    return {
+        "CMakeLists.txt": render("CMakeLists.txt.j2", models=settings.models, c_files=c_files),
+        "mlaot_library.cmake": (files("mlaot.cmake") / "mlaot_library.cmake").read_text(encoding="utf-8"),
+    }

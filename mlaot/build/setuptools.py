@@ -16,7 +16,7 @@ from typing import Any
 
 from setuptools import Distribution, Extension, find_namespace_packages
 
-from mlaot.build import FROZEN, generate_files, is_frozen, stop
+from mlaot.build import FROZEN, generate_files, is_frozen, stop, watch_sources
 from mlaot.build.replay import replay
 from mlaot.build.sums import check_sums
 from mlaot.build.toolchain import check_interpreter, compile_module, find_toolchain
@@ -110,6 +110,10 @@ def build_ext_class(base: Any) -> Any:
 
         def copy_extensions_to_source(self) -> None:
             super().copy_extensions_to_source()
+            models = [ext for ext in self.extensions if isinstance(ext, ModelExtension)]
+            if models and self.editable_mode and not is_frozen(Path()):
+                site = Path(self.get_finalized_command("install").install_lib)  # what is there goes into the wheel
+                watch_sources(Path(), models[0].settings, site)
             for regular, inplace in self.get_output_mapping().items():
                 stub = Path(regular.removesuffix(".abi3.so").removesuffix(".pyd") + ".pyi")
                 if stub.is_file():

@@ -18,10 +18,10 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
-from mlaot.build.cmake import COMMON_FLAGS, INTERFACE_FLAGS, contraction
+from mlaot.build.cmake import COMMON_FLAGS, contraction, unit_flags
 from mlaot.build.platforms import Platform, python_exports, this_platform
 from mlaot.errors import MlaotError
-from mlaot.lower.isa import ISAS, Isa
+from mlaot.lower.isa import Isa
 
 ZIG = "ziglang>=0.17,<0.18"  # as a requirement; its options change between versions
 TRIAL = """\
@@ -115,20 +115,16 @@ def try_compiler(command: list[str], environ: Mapping[str, str]) -> None:
 def compile_module(
     folder: Path, stem: str, isas: Iterable[str], library: Path, toolchain: Toolchain, *, deterministic: bool = False
 ) -> None:
-    """Compile ``folder/<stem>*.c`` into ``library``, with the same flags as in CMakeLists.txt."""
+    """Compile ``folder/<stem>*.c`` into ``library``, with the same flags as with CMake."""
     command, environ = toolchain.command, os.environ
-    extra = [ISAS[name] for name in isas if name != "base"] if is_x86_64(command) else []
-    units: dict[str, tuple[str, ...]] = {"": INTERFACE_FLAGS, "_base": ()} | {
-        f"_{isa.name}": isa.flags for isa in extra
-    }
+    units = unit_flags(stem, isas if is_x86_64(command) else (), deterministic)
     user = [*words(environ, "CFLAGS"), *(words(environ, "ARCHFLAGS") if toolchain.platform is None else ())]
-    common = (*COMMON_FLAGS, contraction(deterministic))
     with tempfile.TemporaryDirectory(prefix="mlaot-") as objects:
 
         def compile_unit(name: str) -> str:
-            made = f"{objects}/{stem}{name}.o"
-            options = [*user, "-DNDEBUG", "-fPIC", *common, *units[name], "-w", f"-Wa,-I{folder}"]
-            run([*command, *options, "-c", str(folder / f"{stem}{name}.c"), "-o", made], environ)
+            made = f"{objects}/{name}.o"
+            options = [*user, "-DNDEBUG", "-fPIC", *units[name], "-w", f"-Wa,-I{folder}"]
+            run([*command, *options, "-c", str(folder / f"{name}.c"), "-o", made], environ)
             return made
 
         with ThreadPoolExecutor(os.cpu_count() or 1) as pool:

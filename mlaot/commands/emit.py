@@ -1,27 +1,72 @@
-"""``mlaot emit``: the C of a project, without compiling it."""
+"""``mlaot emit``: the C of a project or of one module, without compiling it."""
 
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
+from pathlib import Path
 
 from mlaot.commands.project import FOLDER
+from mlaot.errors import MlaotError
+from mlaot.settings import FILE, Model, Settings, load_module, load_settings
 
 HELP = "write the generated C files"
-DESCRIPTION = "Write the C files and the CMakeLists.txt that a wheel of the project is made of."
+DESCRIPTION = """\
+Write the generated C files: of a project, a folder for each module and a
+CMakeLists.txt; with --module those of one module, which [tool.mlaot] need not
+name. `mlaot --cmake-dir` prints what CMake wants as mlaot_ROOT.
+"""
 EXAMPLES = """\
   mlaot emit . --out c        the files of this project, in the folder c
   cmake -S c -B c/build       what to do with them without pip
+  mlaot emit --model digits.model:build --module digits.nn --source-dir src --out c
+                              the C of one module, for a build of your own
 """
 
 
 def add(parser: argparse.ArgumentParser) -> None:
     """The arguments."""
     parser.add_argument("project", nargs="?", default=".", help=FOLDER)
-    parser.add_argument("--out", required=True, help="folder for the files")
+    parser.add_argument("--module", help="the one extension module to make, such as digits.nn")
+    parser.add_argument("--model", help=f"what it is made from, such as digits.model:build (default: as {FILE} says)")
+    parser.add_argument("--source-dir", help="the folder with the model's module (default: src if there is one, or .)")
+    parser.add_argument("--deterministic", action="store_true", help="the same bits on every instruction set")
+    parser.add_argument("--others", nargs="*", default=[], metavar="MODULE", help="extension modules built beside it")
+    parser.add_argument("--depfile", help="write what was read as a rule of Make for FILE to FILE.d", metavar="FILE.d")
+    what = parser.add_mutually_exclusive_group(required=True)
+    what.add_argument("--out", help="folder for the files")
+    what.add_argument("--list", action="store_true", help="print the names of the module's files; trace nothing")
 
 
 def run(options: argparse.Namespace) -> int:
     """As a build does it, but in this process."""
     from mlaot.build import child
+    from mlaot.build.cmake import module_files
+    from mlaot.build.sources import depfile
 
-    return child.main([options.project, options.out])
+    project = Path(options.project)
+
+    def find() -> tuple[Settings, Model | None]:
+        if options.module:
+            return load_module(
+                project,
+                options.module,
+                model=options.model,
+                source=options.source_dir,
+                deterministic=options.deterministic,
+                others=options.others,
+            )
+        if options.model or options.source_dir or options.deterministic or options.others or options.list:
+            raise MlaotError("--list and what says how a module is made need --module, such as --module digits.nn")
+        return load_settings(project), None
+
+    def write_depfile(read: Sequence[Path]) -> None:
+        path = Path(options.depfile)
+        path.write_text(depfile(str(path.with_suffix("")), read), encoding="utf-8")
+
+    if options.list:
+        settings, model = find()
+        assert model is not None
+        print(*module_files(model, settings.isa), sep="\n")
+        return 0
+    return child.emit(project, Path(options.out), find, write_depfile if options.depfile else None)

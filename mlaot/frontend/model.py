@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -355,4 +356,5 @@ def load(path: str | Path) -> dict[str, Parameter]:
     found = beside if beside.exists() else Path(path)
     if not found.exists():
         raise MlaotError(f"no file {path}; looked in {Path(caller).parent} and {Path.cwd()}")
+    sys.audit("mlaot.load", str(found))  # safetensors opens it behind Python's back; a build wants to know
     return parameters(safetensors.numpy.load_file(found))

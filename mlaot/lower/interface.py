@@ -6,6 +6,7 @@ and the weights. The templates walk tables; this file prepares the tables.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import keyword
 import textwrap
@@ -114,6 +115,7 @@ def render_interface(module: Module) -> dict[str, str | bytes]:
         scalars=len(scalar_offsets(module)),
         scalar_runs=len(scalar_runs(module)),
         weights_text=weights_text(weights) if len(weights) <= TEXT_LIMIT else (),
+        weights_digest=hashlib.sha256(weights).hexdigest(),
     )
     dim_list = "the values of " + ", ".join(module.dims) if module.dims else "not used"
     header = render("nn.h.j2", **context, prototypes=prototypes, dim_list=dim_list, guard=f"{stem.upper()}_H")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import re
 import subprocess
 import sys
 import sysconfig
@@ -70,11 +71,8 @@ class Python:
 
     def hook(self, project: Project, hook: str, *arguments: object, **environ: str) -> subprocess.CompletedProcess[str]:
         """Call one hook of the project's backend, as a frontend would."""
-        backend = (
-            "setuptools.build_meta"
-            if "setuptools.build_meta" in (project.path / "pyproject.toml").read_text()
-            else "mlaot.build"
-        )
+        named = re.search(r'^build-backend = "(.*)"$', (project.path / "pyproject.toml").read_text(), re.MULTILINE)
+        backend = named[1] if named else "mlaot.build"
         code = f"import {backend} as b; print('returned', b.{hook}(*{arguments!r}), flush=True)"
         return self.run("-P", "-c", code, cwd=project.path, **environ)
 

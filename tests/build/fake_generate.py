@@ -7,14 +7,15 @@ by the assembler, the user's module imported.
 from __future__ import annotations
 
 import struct
+from collections.abc import Mapping
 from pathlib import Path
 
-from mlaot.build.cmake import cmake_files
-from mlaot.settings import Settings, load_model
+from mlaot.build.cmake import cmake_files, flag_files
+from mlaot.settings import Model, Settings, load_model
 
 NN_C = r"""
 #include <stddef.h>
-#include "nn.h"
+#include "STEM.h"
 typedef struct object PyObject;
 typedef PyObject *(*function)(PyObject *, PyObject *);
 typedef struct { const char *name; function run; int flags; const char *doc; } PyMethodDef;
@@ -44,7 +45,7 @@ __attribute__((visibility("default"))) PyObject *PyInit_STEM(void) { return PyMo
 """
 
 ISA_C = """
-#include "nn.h"
+#include "STEM.h"
 #if NUMBER == 2 && !defined(__AVX2__) || NUMBER == 4 && !defined(__AVX512VL__) || NUMBER == 1 && defined(__AVX__)
 #error "wrong flags for this instruction set"
 #endif
@@ -59,22 +60,39 @@ NUMBERS = {"base": 1, "v3": 2, "v4": 4}
 
 def generate(settings: Settings, project: Path, out: Path) -> None:
     for model in settings.models:
-        value = load_model(settings, model)
-        value = value() if callable(value) else value
-        assert value != -1, "negative"
-        folder = out / model.module
-        folder.mkdir(parents=True)
-        stem = model.stem
-        calls = "".join(f" + {stem}_isa_{isa}()" for isa in settings.isa)
-        (folder / f"{stem}.c").write_text(NN_C.replace("CALLS", calls).replace("STEM", stem))
-        (folder / "nn.h").write_text("".join(f"int {stem}_isa_{isa}(void);\n" for isa in settings.isa))
-        for isa in settings.isa:
-            text = ISA_C.replace("NUMBER", str(NUMBERS[isa])).replace("ISA", isa).replace("STEM", stem)
-            (folder / f"{stem}_{isa}.c").write_text(text)
-        (folder / f"{stem}.pyi").write_text("def value() -> int: ...\ndef isas() -> int: ...\n")
-        (folder / "weights.bin").write_bytes(struct.pack("=i", value))
-    for name, text in cmake_files(settings).items():
-        (out / name).write_text(text)
+        generate_module(settings, model, project, out / model.module)
+    write(cmake_files(settings), out)
+
+
+def generate_module(settings: Settings, model: Model, project: Path, out: Path) -> None:
+    value = load_model(settings, model)
+    value = value() if callable(value) else value
+    assert value != -1, "negative"
+    stem = model.stem
+    calls = "".join(f" + {stem}_isa_{isa}()" for isa in settings.isa)
+    kernels = {
+        f"{stem}_{isa}.c": ISA_C.replace("NUMBER", str(NUMBERS[isa])).replace("ISA", isa).replace("STEM", stem)
+        for isa in settings.isa
+    }
+    files = {
+        f"{stem}.c": NN_C.replace("CALLS", calls).replace("STEM", stem) + f"// weights.bin: {value}\n",
+        f"{stem}.h": "".join(f"int {stem}_isa_{isa}(void);\n" for isa in settings.isa),
+        "mlaot_abi3.h": "",
+        f"{stem}.pyi": "def value() -> int: ...\ndef isas() -> int: ...\n",
+        **kernels,
+        **flag_files(model, settings.isa),
+    }
+    write(files, out)
+    write({"weights.bin": struct.pack("=i", value)}, out)
+
+
+def write(files: Mapping[str, str | bytes], out: Path) -> None:
+    for name, content in files.items():
+        path = out / name
+        data = content.encode() if isinstance(content, str) else content
+        if not path.exists() or path.read_bytes() != data:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(data)
 
 
 def pass_report(settings: Settings, project: Path) -> str:

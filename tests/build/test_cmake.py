@@ -7,12 +7,15 @@ import subprocess
 import sys
 import sysconfig
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+import mlaot
 from mlaot.build import toolchain
-from mlaot.build.cmake import COMMON_FLAGS, cmake_files
+from mlaot.build.cmake import COMMON_FLAGS, cmake_files, flag_files, module_files
 from mlaot.errors import MlaotError
+from mlaot.generate import compile_model, program_files
 from mlaot.lower.isa import ISAS
 from mlaot.settings import Model, Settings
 
@@ -27,6 +30,20 @@ def generated(project: Project, python: Python) -> Path:
     return out
 
 
+def said_flags(command: str) -> list[str]:
+    """The words of a compiler's command line, with the files of flags read as the compiler reads them."""
+    words = command.split()
+    return [flag for word in words for flag in (Path(word[1:]).read_text().split() if word[0] == "@" else [word])]
+
+
+def relu_of_input() -> Any:
+    @mlaot.model
+    def relu(x: mlaot.f32[4]):  # type: ignore[no-untyped-def,valid-type]
+        return mlaot.relu(x)
+
+    return relu
+
+
 def cmake(*arguments: object) -> str:
     return subprocess.run(["cmake", *map(str, arguments)], check=True, capture_output=True, text=True).stdout
 
@@ -34,10 +51,17 @@ def cmake(*arguments: object) -> str:
 def test_one_line_per_model() -> None:
     models = (Model("nn", "model:digits", "digits.nn"), Model("c", "model:other", "a.b.c", True))
     text = cmake_files(Settings("digits", ".", (), ("base", "v3"), models))["CMakeLists.txt"]
-    assert text.endswith(
-        "\nmlaot_library(digits.nn nn digits -ffp-contract=fast)\nmlaot_library(a.b.c c a/b -ffp-contract=off)\n"
-    )
-    assert "foreach(isa IN ITEMS v3)\n" in text
+    assert "\nmlaot_library(digits.nn ${CMAKE_CURRENT_SOURCE_DIR}/digits.nn nn.c nn_base.c nn_v3.c)\n" in text
+    assert text.endswith("\nmlaot_install(a.b.c a/b a.b.c/c.pyi)\n")
+
+
+def test_module_files_are_what_is_made(generated: Path) -> None:
+    """The doors that ask for the names before anything is traced get the right ones, of the real compiler too."""
+    model = Model("nn", "model:digits", "digits.nn")
+    names = module_files(model, ("base", "v3", "v4"))
+    assert {path.name for path in (generated / "digits.nn").iterdir()} == set(names)
+    program = compile_model(relu_of_input(), "digits.nn", ("base", "v3", "v4"))
+    assert set(program_files(program)) | set(flag_files(model, ("base", "v3", "v4"))) == set(names)
 
 
 def test_flags_per_file_and_install(generated: Path, tmp_path: Path) -> None:
@@ -45,7 +69,7 @@ def test_flags_per_file_and_install(generated: Path, tmp_path: Path) -> None:
     options = ["-DCMAKE_EXPORT_COMPILE_COMMANDS=ON", "-DMLAOT_WERROR=ON", "-DMLAOT_PACKAGES=digits;other"]
     cmake("-S", generated, "-B", build, "-DCMAKE_BUILD_TYPE=Release", *options)
     commands = {
-        Path(entry["file"]).stem: entry["command"].split()
+        Path(entry["file"]).stem: said_flags(entry["command"])
         for entry in json.loads((build / "compile_commands.json").read_text())
     }
     assert set(commands) == {"nn", "nn_base", "nn_v3", "nn_v4"}

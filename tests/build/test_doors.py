@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import tarfile
 import time
 import zipfile
@@ -158,22 +159,60 @@ def test_user_settings_of_scikit_build_win_over_our_defaults(project: Project, p
     assert "extra/__init__.py" in names(python.wheel(project))
 
 
-@pytest.mark.parametrize("files", [{}, PACKAGE], ids=["smallest", "package"])
-def test_editable_install(
-    project: Project, fake_wheel: Path, environment: Callable[..., Python], files: dict[str, str]
-) -> None:
+DOORS = {
+    "smallest": ({}, "model.py", 42),
+    "package": (PACKAGE, "src/digits/numbers.py", 43),
+    "setuptools": (PACKAGE | {"pyproject.toml": SETUPTOOLS_PACKAGE}, "src/digits/numbers.py", 43),
+}
+
+
+@pytest.mark.parametrize("door", DOORS)
+def test_editable_install(project: Project, fake_wheel: Path, environment: Callable[..., Python], door: str) -> None:
+    """Python files are live; a module whose model was edited says so until it is installed again."""
+    files, edited, value = DOORS[door]
     if files:
         write(project, files)
     python = environment(fake_wheel)
-    install = ["-m", "pip", "install", "-q", "--no-build-isolation", "--no-deps", "--no-index", "-e", "."]
-    python.check(*install, cwd=project.path)
-    assert python.check("-c", USE, cwd=project.path.parent) == ("43 7\n" if files else "42 7\n")
-    if files:  # Python files are live; the model is not, until it is installed again
-        project.write("src/digits/text.py", "print('live')")
-        project.write("src/digits/numbers.py", "digits = 50\n")
-        assert python.check("-c", USE, cwd=project.path.parent) == "live\n43 7\n"
-        python.check(*install, cwd=project.path)
-        assert python.check("-c", USE, cwd=project.path.parent) == "live\n50 7\n"
+
+    def install() -> None:
+        command = ["-m", "pip", "install", "-q", "--no-build-isolation", "--no-deps", "--no-index", "-e", "."]
+        python.check(*command, cwd=project.path)
+
+    def use() -> list[str]:
+        done = python.run("-c", USE, cwd=project.path.parent)
+        return (done.stdout + done.stderr).splitlines()
+
+    install()
+    assert use() == [f"{value} 7"]
+    if files:
+        project.write("src/digits/text.py", "print('live')\n")
+        assert use() == ["live", f"{value} 7"]
+        project.write("src/digits/text.py", "")
+    for again in (50, 51):  # less than a second apart, of the same size
+        project.write(edited, f"digits = {again}\n")
+        answer, warning, *_ = use()
+        assert answer == f"{value} 7"
+        mend = f"mend it with: pip install -e {project.path}"
+        assert warning.endswith(
+            f"UserWarning: digits.nn is older than {project.path / edited}, from which it was made; {mend}"
+        )
+        install()
+        value = again
+        assert use() == [f"{value} 7"]
+
+
+def test_wheel_after_an_editable_install_does_not_watch(project: Project, python: Python, tmp_path: Path) -> None:
+    settings = '[tool.scikit-build]\nbuild-dir = "build/cmake"\n'
+    project.write("pyproject.toml", (project.path / "pyproject.toml").read_text() + settings)
+    editable = python.hook(project, "build_editable", str(tmp_path))
+    assert editable.returncode == 0, editable.stderr
+    assert {"_mlaot_digits.py", "_mlaot_digits.pth"} <= names(next(tmp_path.glob("*.whl")))
+    assert names(python.wheel(project)) == {
+        "digits/__init__.py",
+        "digits/nn.abi3.so",
+        "digits/nn.pyi",
+        "digits/py.typed",
+    }
 
 
 def test_setuptools_builds_the_same_wheel(project: Project, python: Python) -> None:
@@ -188,6 +227,39 @@ def test_setuptools_builds_the_same_wheel(project: Project, python: Python) -> N
     with zipfile.ZipFile(theirs) as file:
         assert file.read("digits/nn.abi3.so") == expected
     assert "src/digits/nn.abi3.so" not in project.files()
+
+
+FAST_C = """\
+#include <Python.h>
+static PyObject *twice(PyObject *self, PyObject *x) { return PyNumber_Add(x, x); }
+static PyMethodDef methods[] = {{"twice", twice, METH_O, 0}, {0}};
+static struct PyModuleDef definition = {PyModuleDef_HEAD_INIT, "fast", 0, -1, methods};
+PyMODINIT_FUNC PyInit_fast(void) { return PyModule_Create(&definition); }
+"""
+SETUP_PY = """\
+from setuptools import Extension, setup
+setup(ext_modules=[Extension("digits.fast", ["src/digits/fast.c"], **{options})])
+"""
+
+
+@pytest.mark.parametrize("stable", [False, True], ids=["own tag", "stable ABI"])
+def test_setuptools_beside_an_extension_of_the_project(
+    project: Project, python: Python, environment: Callable[..., Python], fake_wheel: Path, stable: bool
+) -> None:
+    """The wheel has the tag that the project's own C needs; an editable install puts both where they are found."""
+    options = {"py_limited_api": True, "define_macros": [("Py_LIMITED_API", "0x030b0000")]} if stable else {}
+    fast = {"setup.py": SETUP_PY.format(options=options), "src/digits/fast.c": FAST_C}
+    write(project, PACKAGE | {"pyproject.toml": SETUPTOOLS_PACKAGE} | fast)
+    wheel = python.wheel(project)
+    tag = f"cp3{sys.version_info[1]}"
+    assert wheel.name.startswith(f"digits-1.0-{TAG}" if stable else f"digits-1.0-{tag}-{tag}-")
+    assert {"digits/nn.abi3.so", "digits/nn.pyi", "digits/py.typed"} < names(wheel)
+    use = "from digits import fast, nn; print(fast.twice(nn.value()))"
+    assert environment(wheel).check("-c", use, cwd=wheel.parent) == "86\n"
+    editable = environment(fake_wheel)
+    editable.check("-m", "pip", "install", "-q", "--no-build-isolation", "--no-deps", "-e", ".", cwd=project.path)
+    assert editable.check("-c", use, cwd=wheel.parent) == "86\n"
+    assert editable.run("-c", "import digits.fast", cwd=wheel.parent).stderr == ""
 
 
 def test_setuptools_smallest_project_and_sdist(
@@ -206,16 +278,6 @@ def test_setuptools_smallest_project_and_sdist(
     wheel = python.wheel(unpacked)
     assert names(wheel) == {"digits/__init__.py", "digits/nn.abi3.so", "digits/nn.pyi", "digits/py.typed"}
     assert environment(wheel).check("-c", USE, cwd=out) == "42 7\n"
-
-
-def test_setuptools_editable_install(project: Project, fake_wheel: Path, environment: Callable[..., Python]) -> None:
-    write(project, PACKAGE | {"pyproject.toml": SETUPTOOLS_PACKAGE})
-    python = environment(fake_wheel)
-    python.check(
-        "-m", "pip", "install", "-q", "--no-build-isolation", "--no-deps", "--no-index", "-e", ".", cwd=project.path
-    )
-    assert python.check("-c", USE, cwd=project.path.parent) == "43 7\n"
-    assert {"src/digits/nn.abi3.so", "src/digits/nn.pyi"} <= project.files()
 
 
 @pytest.mark.parametrize("editable", [False, True], ids=["wheel", "editable"])
@@ -237,3 +299,6 @@ def test_isolated_build_with_pip(
         assert os.path.getsize(wheel) < 20_000
         python = environment(wheel)
     assert python.check("-c", USE, cwd=project.path.parent) == "42 7\n"
+    if editable:
+        project.write("model.py", "digits = 43\n")
+        assert "digits.nn is older than" in python.run("-c", USE, cwd=project.path.parent).stderr

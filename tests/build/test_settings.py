@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from mlaot.build.child import main
 from mlaot.errors import MlaotError
-from mlaot.settings import Model, Settings, load_settings, settings_of
+from mlaot.settings import Model, Settings, load_module, load_settings, settings_of
 
 NAME = '[project]\nname = "My-Digits"\n'
 MODEL = '[tool.mlaot.models.nn]\nmodel = "model:digits"\n'
@@ -66,6 +67,51 @@ def test_settings_of_a_bare_target() -> None:
     assert settings_of("model:digits").models == (Model("nn", "model:digits", "model.nn"),)
     with pytest.raises(MlaotError, match="expected module:attribute, got 'model'"):
         settings_of("model")
+
+
+def test_one_module_on_a_command_line(tmp_path: Path) -> None:
+    """Without a pyproject.toml; with the table that makes it, which may be overruled; with tables that make others."""
+    settings, model = load_module(tmp_path, "digits.nn", model="a:b", others=["digits.other"])
+    assert model == Model("", "a:b", "digits.nn")
+    assert (settings.name, settings.source, [each.module for each in settings.models]) == (
+        *("digits", "."),
+        ["digits.other", "digits.nn"],
+    )
+    text = "[tool.mlaot]\ndeterministic = true\nisa = ['base']\n" + MODEL + "winograd = 'off'\n"
+    (tmp_path / "pyproject.toml").write_text(NAME + text)
+    settings, model = load_module(tmp_path, "my_digits.nn")
+    assert (model, settings.models) == (load_settings(tmp_path).models[0], (model,))
+    settings, model = load_module(tmp_path, "my_digits.nn", model="a:b")
+    assert (model, settings.isa) == (Model("", "a:b", "my_digits.nn", True, "off"), ("base",))
+    settings, model = load_module(tmp_path, "zoo.nn", model="a:b")
+    assert model == Model("", "a:b", "zoo.nn", True)
+    (tmp_path / "lib").mkdir()
+    assert load_module(tmp_path, "zoo.nn", model="a:b", source=str(tmp_path / "lib"))[0].source == "lib"
+
+
+@pytest.mark.parametrize(
+    ("module", "given", "message"),
+    [
+        ("nn", {}, "--module must be a dotted module name, such as 'digits.nn'; got 'nn'"),
+        ("a.nn", {"model": "b"}, "--model must be 'module:attribute', such as 'model:digits'; got 'b'"),
+        ("a.nn", {"model": "b:c", "source": "no"}, "--source-dir must be a folder inside FOLDER; got 'no'"),
+        ("a.nn", {"model": "b:c", "source": ".."}, "--source-dir must be a folder inside FOLDER; got '..'"),
+        ("a.there", {"model": "b:c"}, "--module makes the module 'a.there', but a/there.py is there already;"),
+        (
+            "my_digit.nn",
+            {},
+            "no --model is given, and no [tool.mlaot.models.<name>] of pyproject.toml makes 'my_digit.nn';"
+            " did you mean 'my_digits.nn'?",
+        ),
+    ],
+)
+def test_mistake_about_one_module(tmp_path: Path, module: str, given: dict[str, Any], message: str) -> None:
+    (tmp_path / "pyproject.toml").write_text(NAME + MODEL)
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "there.py").touch()
+    with pytest.raises(MlaotError) as error:
+        load_module(tmp_path, module, **given)
+    assert str(error.value).replace(str(tmp_path), "FOLDER").startswith(message)
 
 
 def cases(text: str) -> dict[str, str]:

@@ -60,6 +60,25 @@ def test_setuptools(builder: Python, wheel: Wheel, tmp_path: Path) -> None:
     assert content(made) == content(wheel("xor"))
 
 
+def test_cmake(builder: Python, wheel: Wheel, tmp_path: Path) -> None:
+    """The same extension module, by way of a CMakeLists.txt of the project's own and scikit-build-core."""
+    project = copy_project(PROJECTS["xor"], tmp_path / "xor")
+    text = (project.path / "pyproject.toml").read_text()
+    text = text.replace('["mlaot"]', '["scikit-build-core", "mlaot"]').replace("mlaot.build", "scikit_build_core.build")
+    project.write("pyproject.toml", text + '[tool.scikit-build]\nwheel.py-api = "cp311"\nwheel.packages = []\n')
+    project.write(
+        "CMakeLists.txt",
+        "cmake_minimum_required(VERSION 3.21)\nproject(xor LANGUAGES C)\nfind_package(mlaot CONFIG REQUIRED)\n"
+        "mlaot_add_module(nn)\ninstall(TARGETS nn LIBRARY DESTINATION xor)\n"
+        "install(FILES $<TARGET_PROPERTY:nn,MLAOT_STUB> DESTINATION xor)\n",
+    )
+    builder.check(*WHEEL, "-w", tmp_path, ".", cwd=project.path)
+    (made,) = tmp_path.glob("*.whl")
+    assert made.name == wheel("xor").name
+    expected = content(wheel("xor"))
+    assert content(made) == {name: expected[name] for name in ("xor/nn.abi3.so", "xor/nn.pyi")}
+
+
 def test_editable_install(own_wheel: Path, tmp_path: Path) -> None:
     """Installed from its folder, imported from elsewhere."""
     project = copy_project(PROJECTS["xor"], tmp_path / "xor-project")

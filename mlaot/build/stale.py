@@ -1,0 +1,40 @@
+"""Lies in site-packages beside an editable install, and says when a module is older than what it was made from.
+
+mlaot need not be installed there, and every start of Python reads this file: little is imported, and that late.
+"""
+
+import sys
+
+
+class Watch:
+    """A finder that finds nothing: it looks at the model's files when one of ``modules`` is imported."""
+
+    def __init__(self, modules: set[str], digests: dict[str, str], command: str) -> None:
+        self.modules = modules
+        self.digests = digests
+        self.command = command
+
+    def find_spec(self, fullname: str, path: object = None, target: object = None) -> None:
+        """Warn if a file has another digest than when it was read."""
+        if fullname in self.modules:
+            import warnings
+
+            file = next(filter(self.is_changed, self.digests), None)
+            if file:
+                text = f"{fullname} is older than {file}, from which it was made; mend it with: {self.command}"
+                warnings.warn(text, stacklevel=2)
+
+    def is_changed(self, file: str) -> bool:
+        """Whether the file has another content, or none."""
+        import hashlib
+
+        try:
+            with open(file, "rb") as opened:
+                return hashlib.file_digest(opened, "sha256").hexdigest() != self.digests[file]
+        except OSError:
+            return True
+
+
+def watch(modules: list[str], digests: dict[str, str], command: str) -> None:
+    """Watch in this process."""
+    sys.meta_path.insert(0, Watch(set(modules), digests, command))

@@ -1,0 +1,82 @@
+# mlaot_add_module(<target> [MODULE digits.nn] [MODEL digits.model:build] [SOURCE_DIR src] [DETERMINISTIC]
+#                  [DEPENDS file..])
+#
+# A target that traces a model and compiles the extension module made from it. What is not given is as [tool.mlaot] of
+# the project's pyproject.toml says, where there is one; MODULE is the project's name, a dot, and the target's. The model
+# is traced again when a module of the project that it imports or a file that it reads has changed; DEPENDS names what
+# else it reads. The stub is the target's property MLAOT_STUB:
+#
+#     install(TARGETS nn LIBRARY DESTINATION digits)
+#     install(FILES $<TARGET_PROPERTY:nn,MLAOT_STUB> DESTINATION digits)
+
+cmake_minimum_required(VERSION 3.21...4.0)
+include(${CMAKE_CURRENT_LIST_DIR}/mlaot_library.cmake)
+
+function(mlaot_add_module target)
+    cmake_parse_arguments(PARSE_ARGV 1 arg "DETERMINISTIC" "MODEL;MODULE;SOURCE_DIR" "DEPENDS")
+    if(DEFINED arg_UNPARSED_ARGUMENTS OR DEFINED arg_KEYWORDS_MISSING_VALUES)
+        message(FATAL_ERROR "mlaot_add_module(${target}): cannot read"
+            " '${arg_UNPARSED_ARGUMENTS}${arg_KEYWORDS_MISSING_VALUES}'; the keywords are MODEL, MODULE, SOURCE_DIR,"
+            " DETERMINISTIC and DEPENDS")
+    endif()
+    if(NOT CMAKE_C_COMPILER_LOADED)
+        message(FATAL_ERROR "mlaot_add_module(${target}): the project needs the language C: project(.. LANGUAGES C)")
+    endif()
+    if(NOT DEFINED arg_MODULE)
+        string(REGEX REPLACE "[-_.]+" "_" project ${PROJECT_NAME})
+        string(TOLOWER ${project}.${target} arg_MODULE)
+    endif()
+
+    set(emit ${Python_EXECUTABLE} -P -m mlaot emit ${PROJECT_SOURCE_DIR} --module ${arg_MODULE})
+    if(DEFINED arg_MODEL)
+        list(APPEND emit --model ${arg_MODEL})
+    endif()
+    if(DEFINED arg_SOURCE_DIR)
+        cmake_path(ABSOLUTE_PATH arg_SOURCE_DIR)
+        list(APPEND emit --source-dir ${arg_SOURCE_DIR})
+    endif()
+    if(arg_DETERMINISTIC)
+        list(APPEND emit --deterministic)
+    endif()
+
+    # The names of the files, which need no tracing, come from Python too: what it says of the arguments is said now.
+    execute_process(COMMAND ${emit} --list OUTPUT_VARIABLE names ERROR_VARIABLE error RESULT_VARIABLE status
+        OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_STRIP_TRAILING_WHITESPACE)
+    if(status)
+        message(FATAL_ERROR "mlaot_add_module(${target}): ${error}")
+    endif()
+    string(REPLACE "\n" ";" names "${names}")
+    set(c_files ${names})
+    list(FILTER c_files INCLUDE REGEX "\\.c$")
+    set(stubs ${names})
+    list(FILTER stubs INCLUDE REGEX "\\.pyi$")
+
+    set(folder ${CMAKE_CURRENT_BINARY_DIR}/${target}.mlaot)
+    set(made ${names})
+    list(TRANSFORM made PREPEND ${folder}/)
+    set(pyproject ${PROJECT_SOURCE_DIR}/pyproject.toml)
+    if(EXISTS ${pyproject})
+        set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${pyproject})
+        list(APPEND arg_DEPENDS ${pyproject})
+    endif()
+    # Tracing one module may import a package that imports the others, which calls that come later may add.
+    if(NOT TARGET mlaot_modules)
+        add_custom_target(mlaot_modules)
+    endif()
+    set_property(TARGET mlaot_modules APPEND PROPERTY MLAOT_MODULES ${arg_MODULE})
+    # A file that comes out as it was keeps its time, so the library depends on the files, and tracing has a stamp.
+    # The hash seed: the same model is the same C, also where its code walks a set.
+    add_custom_command(OUTPUT ${folder}.stamp BYPRODUCTS ${made}
+        COMMAND ${CMAKE_COMMAND} -E env PYTHONHASHSEED=0 ${emit} --out ${folder} --depfile ${folder}.stamp.d
+            --others $<TARGET_PROPERTY:mlaot_modules,MLAOT_MODULES>
+        COMMAND ${CMAKE_COMMAND} -E touch ${folder}.stamp
+        DEPENDS ${arg_DEPENDS} ${CMAKE_CURRENT_FUNCTION_LIST_FILE} DEPFILE ${folder}.stamp.d
+        WORKING_DIRECTORY ${PROJECT_SOURCE_DIR} COMMENT "mlaot: ${arg_MODULE}"
+        VERBATIM COMMAND_EXPAND_LISTS)
+    add_custom_target(${target}_emit DEPENDS ${folder}.stamp)
+    mlaot_library(${target} ${folder} ${c_files})
+    add_dependencies(${target} ${target}_emit)
+    set_target_properties(${target} PROPERTIES MLAOT_STUB ${folder}/${stubs})
+    add_custom_command(TARGET ${target} PRE_LINK VERBATIM
+        COMMAND ${Python_EXECUTABLE} -S ${CMAKE_CURRENT_FUNCTION_LIST_DIR}/apart.py $<TARGET_FILE:${target}>)
+endfunction()

@@ -1,0 +1,54 @@
+# How one extension module is compiled. Lies in every folder of C that mlaot makes, and serves mlaot_add_module() too.
+#
+# mlaot_library(<target> <folder> <file>.c..): the first file talks to Python, the second holds the kernels for any CPU,
+# the others those for more than the baseline of x86-64. Beside each lie its compiler flags, in <file>.flags.
+
+include(CheckCSourceCompiles)
+
+function(mlaot_library target folder)
+    if(NOT CMAKE_C_COMPILER_ID MATCHES "GNU|Clang")
+        message(FATAL_ERROR "mlaot: the generated C needs gcc or clang; got ${CMAKE_C_COMPILER}")
+    endif()
+    check_c_source_compiles("
+#ifndef __x86_64__
+#error
+#endif
+int main(void) { return 0; }" MLAOT_X86_64)
+    set(files ${ARGN})
+    if(NOT MLAOT_X86_64)
+        list(SUBLIST files 0 2 files)
+    endif()
+    list(TRANSFORM files PREPEND ${folder}/)
+    list(GET files 0 interface)
+    get_filename_component(stem ${interface} NAME_WE)
+
+    # SHARED, not MODULE: zig cannot link a Mach-O bundle.
+    add_library(${target} SHARED ${files})
+    set_target_properties(${target} PROPERTIES
+        OUTPUT_NAME ${stem} PREFIX "" SUFFIX .abi3.so DEBUG_POSTFIX "" NO_SONAME ON POSITION_INDEPENDENT_CODE ON
+        INTERPROCEDURAL_OPTIMIZATION OFF
+        LIBRARY_OUTPUT_DIRECTORY ${CMAKE_CURRENT_BINARY_DIR}/${target}
+        RUNTIME_OUTPUT_DIRECTORY ${CMAKE_CURRENT_BINARY_DIR}/${target})
+    if(MLAOT_WERROR)
+        target_compile_options(${target} PRIVATE -Wall -Wextra -Werror)
+    else()
+        target_compile_options(${target} PRIVATE -w)
+    endif()
+    # Flags of a file come after all others: CFLAGS and the project's own cannot break the kernels.
+    foreach(file IN LISTS files)
+        string(REGEX REPLACE "c$" "flags" flags ${file})
+        set_source_files_properties(${file} PROPERTIES COMPILE_OPTIONS @${flags} OBJECT_DEPENDS ${flags})
+    endforeach()
+    # The assembler reads weights.bin (.incbin), which no compiler lists among the dependencies.
+    set_property(SOURCE ${interface} APPEND PROPERTY COMPILE_OPTIONS -Wa,-I${folder})
+    set_property(SOURCE ${interface} APPEND PROPERTY OBJECT_DEPENDS ${folder}/weights.bin)
+    if(WIN32)
+        find_package(Python REQUIRED COMPONENTS Interpreter Development.SABIModule)
+        set_target_properties(${target} PROPERTIES SUFFIX .pyd)
+        target_link_libraries(${target} PRIVATE Python::SABIModule)
+    elseif(APPLE)
+        target_link_options(${target} PRIVATE -undefined dynamic_lookup -Wl,-x)
+    else()
+        target_link_options(${target} PRIVATE -fno-fast-math -fno-lto -s -Wl,-z,noseparate-code)
+    endif()
+endfunction()

@@ -1,0 +1,255 @@
+"""``mlaot_add_module()`` in plain CMake and under scikit-build-core: what is built, when, and what goes wrong."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import time
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import mlaot
+from mlaot.cmake.apart import wait
+
+from .conftest import ROOT, Project, Python
+
+USE = "from digits import nn; print(nn.value(), nn.isas())"
+QUIET = {"SKBUILD_EDITABLE_VERBOSE": "0"}
+CMAKE = """\
+cmake_minimum_required(VERSION 3.21)
+project(digits LANGUAGES C)
+find_package(mlaot 0.1 CONFIG REQUIRED)
+mlaot_add_module(nn {arguments})
+install(TARGETS nn LIBRARY DESTINATION digits COMPONENT python)
+install(FILES $<TARGET_PROPERTY:nn,MLAOT_STUB> DESTINATION digits COMPONENT python)
+"""
+SOURCES = {
+    "src/digits/__init__.py": "from .nn import value\nfrom . import nn\n",
+    "src/digits/model.py": "from digits.numbers import digits\n\n\ndef build():\n    return digits\n",
+    "src/digits/numbers.py": "digits = 43\n",
+}
+
+
+@pytest.fixture
+def owner(tmp_path: Path) -> Project:
+    """A project with a CMakeLists.txt of its own and no [tool.mlaot]."""
+    project = Project(tmp_path / "project")
+    for name, text in SOURCES.items():
+        project.write(name, text)
+    project.write("CMakeLists.txt", CMAKE.format(arguments="MODEL digits.model:build"))
+    return project
+
+
+@pytest.fixture
+def packaged(owner: Project) -> Project:
+    """The project of the documentation, which rebuilds at import."""
+    page = (ROOT / "docs" / "doors.md").read_text()
+    (cmake_lists,) = re.findall(r"```cmake\n(.*?)```", page, re.DOTALL)
+    (pyproject,) = re.findall(r"```toml\n([^`]*scikit_build_core[^`]*)```", page)
+    (rebuild,) = re.findall(r"```toml\n\[tool.scikit-build\]\n([^`]*editable[^`]*)```", page)
+    owner.write("CMakeLists.txt", cmake_lists)
+    owner.write("pyproject.toml", pyproject + rebuild)
+    return owner
+
+
+class Build:
+    """A build folder of plain CMake."""
+
+    def __init__(self, project: Project, python: Python) -> None:
+        self.project = project
+        self.python = python
+        self.folder = project.path / "out" / "build"
+
+    def cmake(self, *arguments: object, **environ: str) -> subprocess.CompletedProcess[str]:
+        code = "import subprocess, sys; sys.exit(subprocess.call(['cmake', *sys.argv[1:]]))"
+        return self.python.run("-c", code, *map(str, arguments), cwd=self.project.path, **environ)
+
+    def configure(self, *options: str) -> subprocess.CompletedProcess[str]:
+        root = self.python.check("-P", "-m", "mlaot", "--cmake-dir", cwd=self.project.path).strip()
+        python = f"-DPython_EXECUTABLE={self.python.executable}"
+        return self.cmake("-S", ".", "-B", self.folder, f"-Dmlaot_ROOT={root}", python, *options)
+
+    def build(self) -> str:
+        done = self.cmake("--build", self.folder)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    def use(self) -> str:
+        site = self.project.path / "out" / "site"
+        done = self.cmake("--install", self.folder, "--prefix", site, "--component", "python")
+        assert done.returncode == 0, done.stdout + done.stderr
+        return self.python.check("-c", "from digits import nn; print(nn.value())", cwd=site)
+
+
+@pytest.mark.parametrize("generator", ["Ninja", "Unix Makefiles"])
+def test_edits_are_traced_again_and_nothing_else_is(owner: Project, python: Python, generator: str) -> None:
+    build = Build(owner, python)
+    owner.write("src/digits/model.py", SOURCES["src/digits/model.py"] + "open('src/digits/extra.txt').close()\n")
+    owner.write("src/digits/extra.txt", "")
+    owner.write("notes.txt", "")
+    owner.write("CMakeLists.txt", CMAKE.format(arguments="MODEL digits.model:build DEPENDS notes.txt"))
+    configured = build.configure(f"-G{generator}")
+    assert configured.returncode == 0, configured.stderr
+    assert "mlaot: digits.nn" in build.build()
+    assert build.use() == "43\n"
+    library = build.folder / "nn" / "nn.abi3.so"
+    made = library.stat().st_mtime_ns
+    assert "mlaot: digits.nn" not in build.build()
+    for name in ("src/digits/extra.txt", "notes.txt"):
+        owner.write(name, "another comment")
+        assert "mlaot: digits.nn" in build.build()  # the C is the same
+        assert "mlaot: digits.nn" not in build.build()
+    assert library.stat().st_mtime_ns == made
+    for value in ("44", "45"):  # less than a second apart, of the same size
+        owner.write("src/digits/numbers.py", f"digits = {value}\n")
+        if generator == "Ninja":  # make would believe the time, and build nothing
+            soon = time.time() + 0.9
+            for path in (library, owner.path / "out" / "site" / "digits" / "nn.abi3.so"):
+                os.utime(path, (soon, soon))
+        build.build()
+        assert build.use() == f"{value}\n"
+    installed = {path.name for path in (owner.path / "out" / "site" / "digits").iterdir()}
+    assert installed - {"__pycache__"} == {"nn.abi3.so", "nn.pyi"}
+
+
+def test_links_are_a_second_apart(tmp_path: Path) -> None:
+    """What CMake needs to tell an old library from a new one when it installs; nothing else waits."""
+    library = tmp_path / "nn.abi3.so"
+    for age, least, most in [(None, 0, 0.1), (0, 0.9, 1.1), (0.5, 0.4, 0.6), (2, 0, 0.1), (-100, 1.9, 2.1)]:
+        if age is not None:
+            library.touch()
+            os.utime(library, (time.time() - age, time.time() - age))
+        begin = time.monotonic()
+        wait(str(library))
+        assert least <= time.monotonic() - begin < most + 1
+
+
+def test_hostile_project_settings(owner: Project, python: Python) -> None:
+    """What a project says of all its targets cannot break the module; the fake C checks the flags that it gets."""
+    build = Build(owner, python)
+    options = ["-DCMAKE_UNITY_BUILD=ON", "-DCMAKE_DEBUG_POSTFIX=d", "-DCMAKE_BUILD_TYPE=Debug"]
+    configured = build.configure(*options, "-DCMAKE_INTERPROCEDURAL_OPTIMIZATION=ON", "-DCMAKE_C_FLAGS=-ffast-math")
+    assert configured.returncode == 0, configured.stderr
+    build.build()
+    assert build.use() == "43\n"
+
+
+def test_arguments_go_before_the_table(owner: Project, python: Python) -> None:
+    table = '[project]\nname = "digits"\n[tool.mlaot]\nisa = ["base"]\n[tool.mlaot.models.nn]\nmodel = "{}"\n'
+    for arguments, model in [("", "other:digits"), ("MODULE digits.nn MODEL other:digits", "not.there:x")]:
+        owner.write("CMakeLists.txt", CMAKE.format(arguments=f"{arguments} SOURCE_DIR lib DETERMINISTIC"))
+        owner.write("lib/other.py", "digits = 7\n")
+        owner.write("pyproject.toml", table.format(model))
+        build = Build(owner, python)
+        configured = build.configure()
+        assert configured.returncode == 0, configured.stderr
+        build.build()
+        assert build.use() == "7\n"
+        made = {path.name for path in (build.folder / "nn.mlaot").iterdir()}
+        assert "nn_base.flags" in made and "nn_v3.c" not in made
+        assert "-ffp-contract=off" in (build.folder / "nn.mlaot" / "nn_base.flags").read_text()
+
+
+def test_package_that_imports_two_modules_not_yet_built(owner: Project, python: Python) -> None:
+    second = "mlaot_add_module(other MODEL digits.model:build)\ninstall(TARGETS other DESTINATION digits)\n"
+    owner.write("CMakeLists.txt", CMAKE.format(arguments="MODEL digits.model:build") + second)
+    owner.write("src/digits/__init__.py", "from .nn import value\nfrom .other import isas\n")
+    build = Build(owner, python)
+    assert build.configure().returncode == 0
+    build.build()
+    assert build.use() == "43\n"
+
+
+MISTAKES = {
+    "MODEL digits.model": "--model must be 'module:attribute', such as 'model:digits'; got 'digits.model'",
+    "": "no --model is given, and no [tool.mlaot.models.<name>] of pyproject.toml makes 'digits.nn'",
+    "MODEL digits.model:build MODULE nn": "--module must be a dotted module name, such as 'digits.nn'; got 'nn'",
+    "MODEL digits.model:build SOURCE_DIR lib": "--source-dir must be a folder inside",
+    "MODEL digits.model:build MODULES digits.nn": "cannot read 'MODULES;digits.nn'; the keywords are MODEL",
+}
+
+
+@pytest.mark.parametrize("arguments", MISTAKES)
+def test_mistake_in_the_arguments(owner: Project, python: Python, arguments: str) -> None:
+    owner.write("CMakeLists.txt", CMAKE.format(arguments=arguments))
+    configured = Build(owner, python).configure()
+    assert configured.returncode
+    assert MISTAKES[arguments] in " ".join(configured.stderr.split())
+    assert "Traceback" not in configured.stderr
+
+
+def test_mistake_in_the_model_is_the_last_line_of_the_step(owner: Project, python: Python) -> None:
+    owner.write("src/digits/numbers.py", "digits = 1 / 0\n")
+    build = Build(owner, python)
+    assert build.configure("-GNinja").returncode == 0
+    done = build.cmake("--build", build.folder)
+    assert done.returncode
+    assert "mlaot: src/digits/numbers.py:1: ZeroDivisionError: division by zero\n" in done.stdout
+    assert "Traceback" not in done.stdout
+
+
+def test_language_c_is_needed(owner: Project, python: Python) -> None:
+    owner.write("CMakeLists.txt", CMAKE.format(arguments="").replace("LANGUAGES C", "LANGUAGES NONE"))
+    assert "the project needs the language C" in Build(owner, python).configure().stderr
+
+
+def test_python_without_mlaot(owner: Project, python: Python, environment: Callable[..., Python]) -> None:
+    bare = environment()
+    build = Build(owner, python)
+    message = " ".join(build.configure(f"-DPython_EXECUTABLE={bare.executable}").stderr.split())
+    assert f"mlaot: {bare.executable} has no mlaot: pip install mlaot" in message
+
+
+def test_version_of_the_package() -> None:
+    text = (Path(mlaot.__file__).parent / "cmake" / "mlaotConfigVersion.cmake").read_text()
+    assert re.findall(r"PACKAGE_VERSION ([\d.]+)", text) == [mlaot.__version__]
+
+
+def test_scikit_build_core_wheel(packaged: Project, python: Python, environment: Callable[..., Python]) -> None:
+    wheel = python.wheel(packaged)
+    assert wheel.name.startswith("digits-1.0-cp311-abi3-")
+    with zipfile.ZipFile(wheel) as file:
+        assert {"digits/nn.abi3.so", "digits/nn.pyi", "digits/model.py"} <= set(file.namelist())
+    assert environment(wheel).check("-c", USE, cwd=wheel.parent) == "43 7\n"
+
+
+def install(python: Python, project: Project, *options: str, **environ: str) -> None:
+    command = ["-m", "pip", "install", "-q", "--no-deps", *options, "-e", "."]
+    python.check(*command, cwd=project.path, **environ)
+
+
+def test_scikit_build_core_editable_install_follows_the_model(
+    packaged: Project, fake_wheel: Path, environment: Callable[..., Python]
+) -> None:
+    python = environment(fake_wheel)
+    install(python, packaged, "--no-build-isolation", "--no-index")
+    for value in (43, 44, 45, 46):  # less than a second apart
+        packaged.write("src/digits/numbers.py", f"digits = {value}\n")
+        assert python.check("-c", USE, cwd=packaged.path.parent, **QUIET) == f"{value} 7\n"
+
+
+def test_scikit_build_core_editable_install_after_its_mlaot_is_gone(
+    packaged: Project, fake_wheel: Path, environment: Callable[..., Python], tmp_path: Path
+) -> None:
+    """As build isolation leaves it: mlaot lay in a folder of that build, on ``PYTHONPATH``."""
+    python = environment()
+    overlay = tmp_path / "overlay"
+    unpack(fake_wheel, overlay)
+    install(python, packaged, "--no-build-isolation", "--no-index", PYTHONPATH=str(overlay))
+    shutil.rmtree(overlay)
+    message = " ".join(python.run("-c", USE, cwd=tmp_path).stderr.split())
+    assert "has no mlaot: pip install mlaot; editable installs: with --no-build-isolation" in message
+
+    unpack(fake_wheel, next(python.executable.parents[1].glob("lib/*/site-packages")))
+    packaged.write("src/digits/numbers.py", "digits = 44\n")
+    assert python.check("-c", USE, cwd=tmp_path, **QUIET) == "44 7\n"
+
+
+def unpack(wheel: Path, folder: Path) -> None:
+    with zipfile.ZipFile(wheel) as file:
+        file.extractall(folder)
