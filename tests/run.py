@@ -53,7 +53,8 @@ def main() -> None:
     python = environment()
     run(python, "-m", "ruff", "check", ".")
     run(python, "-m", "mypy")
-    run(python, "-m", "pytest", "-q", "-n", "2", *sys.argv[1:])
+    # One worker more than the two cores that there are at least: tests wait for processes of theirs.
+    run(python, "-m", "pytest", "-q", "-n", "3", "--dist", "worksteal", *sys.argv[1:])
 
 
 if __name__ == "__main__":

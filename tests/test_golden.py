@@ -66,16 +66,17 @@ def test_every_function_on_every_instruction_set(dtype: Any, tmp_path: Path) -> 
     assert bytes(module.flat_parameters) == before  # models of its own have been trained
 
 
-@pytest.mark.parametrize("isa", AVAILABLE)
-@pytest.mark.parametrize("rows", [1, 2, 5, 17])
-def test_loss_is_that_of_a_training_step(isa: str, rows: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_loss_is_that_of_a_training_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A compiler that takes the last kernel for one without effect leaves a loss of 0."""
-    monkeypatch.setenv("MLAOT_ISA", isa)
-    module = projects.load(projects.build_module(classifier(), "loss", tmp_path, ("base", isa)))
-    rng = np.random.default_rng(rows)
-    x, label = rng.normal(size=(rows, 30)).astype(np.float32), rng.integers(0, 10, rows)
-    loss = module.loss(x, label)
-    assert loss > 1 and loss == pytest.approx(module.Model().train_step(x, label), rel=1e-6)
+    library = projects.build_module(classifier(), "loss", tmp_path, AVAILABLE)
+    for isa in AVAILABLE:
+        monkeypatch.setenv("MLAOT_ISA", isa)
+        module = projects.load(library)
+        for rows in (1, 2, 5, 17):
+            rng = np.random.default_rng(rows)
+            x, label = rng.normal(size=(rows, 30)).astype(np.float32), rng.integers(0, 10, rows)
+            loss = module.loss(x, label)
+            assert loss > 1 and loss == pytest.approx(module.Model().train_step(x, label), rel=1e-6)
 
 
 def test_a_wrong_weight_is_found(tmp_path: Path) -> None:
@@ -114,8 +115,8 @@ def test_inputs_of_other_dtypes(dtype: Any, tmp_path: Path) -> None:
         return mlaot.astype(x, mlaot.f32) * 3 + y, x
 
     model.__annotations__["x"] = dtype[4, 3]
-    module = projects.load(projects.build_module(mlaot.model(model), "kinds", tmp_path, ALL))
-    assert set(module.selftest()) == {isa for isa in ALL if isa in AVAILABLE}
+    module = projects.load(projects.build_module(mlaot.model(model), "kinds", tmp_path))
+    assert "base" in module.selftest()
 
 
 def test_functions_without() -> None:
@@ -163,8 +164,12 @@ def test_other_machines_are_not_replayed(tmp_path: Path, capsys: pytest.CaptureF
     assert capsys.readouterr().out == words
 
 
+def inference(x: mlaot.f32[3]) -> Any:
+    return mlaot.tanh(x)
+
+
 def test_command(tmp_path: Path) -> None:
-    library = projects.build_module(classifier(), "checked", tmp_path, ALL)
+    library = projects.build_module(mlaot.model(inference), "checked", tmp_path)
     command = [sys.executable, "-m", "mlaot", "check", str(library)]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[1].split()[:2] == ["nn", "base"]
