@@ -126,6 +126,17 @@ def test_fit_is_a_loop_over_train_step(isa: str, tmp_path: Path, monkeypatch: py
         close(model.fit(*one, 0.05, batch=1, shuffle=False), by_steps(by_hand, one, range(len(one[0]))))
 
 
+class Averaged(optim.SGD):
+    """Gradient descent that keeps an average of the weights that it makes."""
+
+    def slots_of(self, options: Any) -> tuple[str, ...]:
+        return ("average",)
+
+    def apply(self, x: Any, gradient: Any, slots: Any, options: Any, rate: Any, step: Any) -> Any:
+        new, _ = super().apply(x, gradient, slots, options, rate, step)
+        return new, {"average": slots["average"] * 0.9 + new * 0.1}
+
+
 OTHERS = {
     "small": None,
     "not of inputs": None,
@@ -133,6 +144,7 @@ OTHERS = {
     "Adam": optim.Adam(lr=0.01),
     "momentum": optim.SGD(lr=0.01, momentum=0.9),
     "weight decay": optim.SGD(lr=0.01, weight_decay=0.1),
+    "averaged": Averaged(lr=0.01),
     "read twice": None,
     "in the loss": None,
 }
