@@ -40,16 +40,21 @@ def generate(settings: Settings, project: Path, out: Path) -> None:
 
 def generate_module(settings: Settings, model: Model, project: Path, out: Path) -> None:
     """Write the C and the stub of one model, and the compiler's flags for each C file, into ``out``."""
-    files = compile_for(settings, model, program_files, read_tuned(project))
+    files = compile_for(settings, model, program_files, read_tuned(project), golden=True)
     write(files | flag_files(model, settings.isa), out)
 
 
 def compile_for(
-    settings: Settings, model: Model, use: Callable[[Program], Result], tuned: Tuned | None = None
+    settings: Settings,
+    model: Model,
+    use: Callable[[Program], Result],
+    tuned: Tuned | None = None,
+    *,
+    golden: bool = False,
 ) -> Result:
     """What ``use`` makes of a model's program; its errors, too, name the model's place.
 
-    ``tuned`` are schedules that ``mlaot tune`` found.
+    ``tuned`` and ``golden`` as in ``compile_model``.
     """
     declared = load_model(settings, model)
     with located(declared, model):
@@ -61,6 +66,7 @@ def compile_for(
             winograd=model.winograd,
             threads=settings.threads,
             tuned=tuned,
+            golden=golden,
         )
         return use(program)
 
@@ -74,18 +80,20 @@ def compile_model(
     winograd: str = "F2",
     threads: int = 1,
     tuned: Tuned | None = None,
+    golden: bool = False,
 ) -> Program:
     """A declared model to its program.
 
     ``deterministic``: one that gives the same bits on all of ``isas``; ``winograd`` and ``threads`` are the settings of
-    these names; ``tuned`` are schedules that ``mlaot tune`` found.
+    these names; ``tuned`` are schedules that ``mlaot tune`` found; ``golden``: with golden vectors, for which NumPy
+    evaluates the model.
     """
     with no_collection():
         traced = trace(model)
         graphs = passes.run(module, traced, winograd=winograd)
         program = lower(graphs, isas, deterministic=deterministic, threads=threads)
-        golden = golden_vectors(graphs, program.module)
-        return replace(program, module=replace(program.module, tuned=tuned or {}, golden=golden))
+        vectors = golden_vectors(graphs, program.module) if golden else ()
+        return replace(program, module=replace(program.module, tuned=tuned or {}, golden=vectors))
 
 
 @contextmanager

@@ -33,11 +33,18 @@ def build(project: Path, site: Path) -> None:
 
 
 def build_module(
-    declared: Any, name: str, site: Path, isas: tuple[str, ...] = ISAS, *, deterministic: bool = False, threads: int = 1
+    declared: Any,
+    name: str,
+    site: Path,
+    isas: tuple[str, ...] = ISAS,
+    *,
+    deterministic: bool = False,
+    threads: int = 1,
+    golden: bool = False,
 ) -> Path:
     """The extension module ``<name>.nn`` of a declared model, below ``site``; its C is in ``<site>-c/<name>.nn``."""
     folder = site.with_name(f"{site.name}-c") / f"{name}.nn"
-    program = compile_model(declared, f"{name}.nn", isas, deterministic=deterministic, threads=threads)
+    program = compile_model(declared, f"{name}.nn", isas, deterministic=deterministic, threads=threads, golden=golden)
     write(program_files(program), folder)
     library = site / name / "nn.abi3.so"
     compile_module(folder, "nn", isas, library, find_toolchain(), deterministic=deterministic)

@@ -52,13 +52,13 @@ def classifier(dtype: Any = mlaot.f32) -> Any:
 
 @pytest.mark.parametrize("dtype", [mlaot.f32, mlaot.f64], ids=str)
 def test_every_function_on_every_instruction_set(dtype: Any, tmp_path: Path) -> None:
-    golden = compile_model(classifier(dtype), "nn", ALL).module.golden
+    golden = compile_model(classifier(dtype), "nn", ALL, golden=True).module.golden
     assert [(call.entry, [len(output) for output in call.outputs]) for call in golden] == [
         ("forward", [21]),
         ("loss", [2]),
         ("train_step", [2]),
     ]
-    module = projects.load(projects.build_module(classifier(dtype), "golden", tmp_path, ALL))
+    module = projects.load(projects.build_module(classifier(dtype), "golden", tmp_path, ALL, golden=True))
     before = bytes(module.flat_parameters)
     shares = module.selftest()
     assert list(shares) == [isa for isa in ALL if isa in AVAILABLE]
@@ -68,7 +68,7 @@ def test_every_function_on_every_instruction_set(dtype: Any, tmp_path: Path) -> 
 
 def test_loss_is_that_of_a_training_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A compiler that takes the last kernel for one without effect leaves a loss of 0."""
-    library = projects.build_module(classifier(), "loss", tmp_path, AVAILABLE)
+    library = projects.build_module(classifier(), "loss", tmp_path, AVAILABLE, golden=True)
     for isa in AVAILABLE:
         monkeypatch.setenv("MLAOT_ISA", isa)
         module = projects.load(library)
@@ -80,7 +80,7 @@ def test_loss_is_that_of_a_training_step(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def test_a_wrong_weight_is_found(tmp_path: Path) -> None:
-    library = projects.build_module(classifier(), "nn", tmp_path, ("base",))
+    library = projects.build_module(classifier(), "nn", tmp_path, ("base",), golden=True)
     folder = tmp_path.with_name(f"{tmp_path.name}-c") / "nn.nn"
     replay("nn", library, *find_toolchain())
     source = folder / "nn.c"
@@ -115,7 +115,7 @@ def test_inputs_of_other_dtypes(dtype: Any, tmp_path: Path) -> None:
         return mlaot.astype(x, mlaot.f32) * 3 + y, x
 
     model.__annotations__["x"] = dtype[4, 3]
-    module = projects.load(projects.build_module(mlaot.model(model), "kinds", tmp_path))
+    module = projects.load(projects.build_module(mlaot.model(model), "kinds", tmp_path, golden=True))
     assert "base" in module.selftest()
 
 
@@ -129,7 +129,7 @@ def test_functions_without() -> None:
         return x / 0
 
     for function in (random, infinite):
-        assert compile_model(mlaot.model(function), "nn", ("base",)).module.golden == ()
+        assert compile_model(mlaot.model(function), "nn", ("base",), golden=True).module.golden == ()
 
 
 def test_dims_and_their_expressions(tmp_path: Path) -> None:
@@ -139,11 +139,17 @@ def test_dims_and_their_expressions(tmp_path: Path) -> None:
         return np.sum(x) * y[1:]
 
     model.__annotations__ = {"x": mlaot.f32[n], "y": mlaot.f32[2 * n + 1]}
-    module = projects.load(projects.build_module(mlaot.model(model), "dims", tmp_path, ("base",)))
+    module = projects.load(projects.build_module(mlaot.model(model), "dims", tmp_path, ("base",), golden=True))
     assert module.selftest().keys() == {"base"}
-    lowered = compile_model(mlaot.model(model), "nn", ("base",)).module
+    lowered = compile_model(mlaot.model(model), "nn", ("base",), golden=True).module
     (call,) = lowered.golden
     assert dict(zip(lowered.dims, call.dims, strict=True)) == {"n": 2} and len(call.outputs[0]) == 5
+
+
+def test_one_row_of_what_takes_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mlaot.golden.LONG", 100)
+    golden = compile_model(classifier(), "nn", ("base",), golden=True).module.golden
+    assert {call.dims for call in golden} == {(1,)}
 
 
 def test_declared_entries_are_kept() -> None:
@@ -169,7 +175,7 @@ def inference(x: mlaot.f32[3]) -> Any:
 
 
 def test_command(tmp_path: Path) -> None:
-    library = projects.build_module(mlaot.model(inference), "checked", tmp_path)
+    library = projects.build_module(mlaot.model(inference), "checked", tmp_path, golden=True)
     command = [sys.executable, "-m", "mlaot", "check", str(library)]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[1].split()[:2] == ["nn", "base"]

@@ -262,7 +262,7 @@ def prepare(build: Build, metadata_directory: str | None, *, trace: bool = True)
     if build.platform is None:
         check_interpreter()
     toolchain = find_toolchain(build.platform)
-    if metadata_directory is None:
+    if metadata_directory is None and trace:
         check_project(build.options)
     if is_frozen(Path()):
         check_sums(FROZEN)
@@ -277,7 +277,7 @@ def compile_models(settings: Settings, generated: Path, toolchain: Toolchain) ->
     """Compile each model. Files by their name in the wheel: modules, stubs, packages that the project lacks."""
     platform = toolchain.platform
     folder = COMPILED / (platform.tag if platform else "here")
-    suffix = platform.suffix if platform else ".pyd" if os.name == "nt" else ".abi3.so"
+    suffix = platform.suffix if platform else ".abi3.so"  # on Windows there is always a platform: zig compiles
     build_folder(Path())
     shutil.rmtree(folder, ignore_errors=True)
     files = {f"{package}/__init__.py": "" for package in settings.missing_packages(Path())}

@@ -49,7 +49,7 @@ def batch_into(new: Graph, graph: Graph, inputs: Sequence[Value], dim: Dim) -> l
             continue
         args = [values[a.find()][0] for a in node.args]
         flags = [values[a.find()][1] for a in node.args]
-        if not any(flags) and not _draws(node):
+        if not any(flags) and not draws(node):
             values[node] = new.add(node.op, args, node.attrs), False
         elif node.op.batch is None:
             raise MlaotError(f"op '{node.op.name}' has no batching rule")
@@ -60,6 +60,6 @@ def batch_into(new: Graph, graph: Graph, inputs: Sequence[Value], dim: Dim) -> l
     return [values[node] for node in graph.roots()]
 
 
-def _draws(node: Node) -> bool:
+def draws(node: Node) -> bool:
     """Whether a node, or one in its subgraphs, has a value of its own for each example."""
-    return node.op.draws or any(_draws(n) for inner in subgraphs(node.attrs).values() for n in inner.graph.nodes())
+    return node.op.draws or any(draws(n) for inner in subgraphs(node.attrs).values() for n in inner.graph.nodes())
