@@ -9,13 +9,17 @@ from __future__ import annotations
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import jinja2
+if TYPE_CHECKING:
+    import jinja2
 
 
 @cache
 def environment() -> jinja2.Environment:
     """The Jinja environment over ``templates/``; an undefined name in a template is an error."""
+    import jinja2  # not by build hooks that render nothing
+
     return jinja2.Environment(
         loader=jinja2.FunctionLoader(template_text),
         variable_start_string="@{",

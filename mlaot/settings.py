@@ -29,6 +29,7 @@ ISAS = ("base", "v3", "v4")
 WINOGRAD = ("F2", "F4", "off")
 FILE = "pyproject.toml"
 TUNED = "mlaot-tuned.json"  # what `mlaot tune` writes beside it
+WEIGHTS = "weights.bin"  # beside the C of a module
 NAME = r"[^\W\d]\w*"
 MODEL = rf"^{NAME}(\.{NAME})*:{NAME}(\.{NAME})*$"
 MODULE = r"^[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)+$"  # ASCII: the last part names C functions

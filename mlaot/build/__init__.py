@@ -24,10 +24,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, NoReturn
 
 from scikit_build_core.errors import ScikitBuildError
 
+from mlaot.build.module import build_module
 from mlaot.build.platforms import Platform, parse_platform, this_platform
-from mlaot.build.replay import replay
 from mlaot.build.sums import check_sums, write_sums
-from mlaot.build.toolchain import ZIG, Toolchain, check_interpreter, compile_module, compiler_name, find_toolchain
+from mlaot.build.toolchain import ZIG, Toolchain, check_interpreter, compiler_name, find_toolchain
 from mlaot.errors import MlaotError, writing
 from mlaot.settings import FILE, Settings, did_you_mean, load_settings
 
@@ -280,18 +280,11 @@ def compile_models(settings: Settings, generated: Path, toolchain: Toolchain) ->
     suffix = platform.suffix if platform else ".abi3.so"  # on Windows there is always a platform: zig compiles
     build_folder(Path())
     shutil.rmtree(folder, ignore_errors=True)
-    files = {f"{package}/__init__.py": "" for package in settings.missing_packages(Path())}
     for model in settings.models:
-        sources, package = generated / model.module, model.package.replace(".", "/")
-        library = folder / package / f"{model.stem}{suffix}"
-        compile_module(sources, model.stem, settings.isa, library, toolchain, deterministic=model.deterministic)
-        replay(model.module, library, toolchain.command, platform)
-        shutil.copy(sources / f"{model.stem}.pyi", library.parent)
-        files[f"{package}/py.typed"] = ""
-    for name, text in files.items():
-        path = folder / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
+        library = folder.joinpath(*model.package.split("."), f"{model.stem}{suffix}")
+        build_module(settings, model, generated, library, toolchain)
+    for package in settings.missing_packages(Path()):
+        (folder / package / "__init__.py").touch()
     made = sorted(path for path in folder.rglob("*") if path.is_file())
     return {path.relative_to(folder).as_posix(): path for path in made}
 

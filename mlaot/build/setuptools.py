@@ -17,9 +17,9 @@ from typing import Any
 from setuptools import Distribution, Extension, find_namespace_packages
 
 from mlaot.build import FROZEN, generate_files, is_frozen, stop, watch_sources
-from mlaot.build.replay import replay
+from mlaot.build.module import build_module
 from mlaot.build.sums import check_sums
-from mlaot.build.toolchain import check_interpreter, compile_module, find_toolchain
+from mlaot.build.toolchain import check_interpreter, find_toolchain
 from mlaot.errors import MlaotError
 from mlaot.settings import FILE, Model, Settings, load_settings
 
@@ -99,12 +99,7 @@ def build_ext_class(base: Any) -> Any:
                 folder = Path(ext.settings.source, missing[0]).as_posix()
                 raise MlaotError(f"an editable install with setuptools needs the folder {folder} with an __init__.py")
             library = Path(self.get_ext_fullpath(ext.name))
-            sources = generated_folder(ext.settings) / ext.model.module
-            isas, deterministic = ext.settings.isa, ext.model.deterministic
-            compile_module(sources, ext.model.stem, isas, library, self.toolchain, deterministic=deterministic)
-            replay(ext.model.module, library, *self.toolchain)
-            shutil.copy(sources / f"{ext.model.stem}.pyi", library.parent)
-            (library.parent / "py.typed").touch()
+            build_module(ext.settings, ext.model, generated_folder(ext.settings), library, self.toolchain)
             for package in missing:
                 Path(self.build_lib, package, "__init__.py").touch()
 

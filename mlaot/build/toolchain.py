@@ -18,10 +18,12 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
+from mlaot.build.cache import cached
 from mlaot.build.cmake import COMMON_FLAGS, contraction, unit_flags
 from mlaot.build.platforms import Platform, python_exports, this_platform
 from mlaot.errors import MlaotError
 from mlaot.lower.isa import Isa
+from mlaot.settings import WEIGHTS
 
 ZIG = "ziglang>=0.17,<0.18"  # as a requirement; its options change between versions
 TRIAL = """\
@@ -117,21 +119,31 @@ def compile_module(
 ) -> None:
     """Compile ``folder/<stem>*.c`` into ``library``, with the same flags as with CMake."""
     command, environ = toolchain.command, os.environ
-    units = unit_flags(stem, isas if is_x86_64(command) else (), deterministic)
-    user = [*words(environ, "CFLAGS"), *(words(environ, "ARCHFLAGS") if toolchain.platform is None else ())]
+    macros = predefined_macros(command)
+    units = unit_flags(stem, isas if "__x86_64__" in macros else (), deterministic)
+    flags = [*words(environ, "CFLAGS"), "-DNDEBUG", "-fPIC", "-w"]
+    machines = words(environ, "ARCHFLAGS") if toolchain.platform is None else []
+    # Objects are the same wherever the folder is, also with -g among the user's flags.
+    places = [f"-Wa,-I{folder}", f"-ffile-prefix-map={Path.cwd()}=.", f"-ffile-prefix-map={folder}=."]
     with tempfile.TemporaryDirectory(prefix="mlaot-") as objects:
 
         def compile_unit(name: str) -> str:
-            made = f"{objects}/{name}.o"
-            options = [*user, "-DNDEBUG", "-fPIC", *units[name], "-w", f"-Wa,-I{folder}"]
-            run([*command, *options, "-c", str(folder / f"{name}.c"), "-o", made], environ)
-            return made
+            source, made = str(folder / f"{name}.c"), Path(objects, f"{name}.o")
+            compile = [*command, *flags, *units[name]]
+
+            def parts() -> list[bytes]:
+                options = shlex.join([*compile, *machines])
+                texts = (macros, compiler_file(command), options, run([*compile, "-E", "-P", source], environ))
+                return [*map(str.encode, texts), (folder / WEIGHTS).read_bytes() if name == stem else b""]
+
+            cached(parts, made, lambda: run([*compile, *machines, *places, "-c", source, "-o", str(made)], environ))
+            return str(made)
 
         with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
             made = list(pool.map(compile_unit, units))
         linked = Path(objects, library.name)  # where it may have import libraries beside it
         link = [*words(environ, "LDFLAGS"), *link_options(toolchain, Path(objects))]
-        run([*command, *user, "-shared", *made, *link, "-o", str(linked)], environ)
+        run([*command, *flags, *machines, "-shared", *made, *link, "-o", str(linked)], environ)
         library.parent.mkdir(parents=True, exist_ok=True)
         shutil.move(linked, library)
 
@@ -176,9 +188,16 @@ def compile_kernels(source: Path, isa: Isa, library: Path, command: list[str]) -
     run([*command, *options, "-w", str(source), "-o", str(library)], os.environ)
 
 
-def is_x86_64(command: list[str]) -> bool:
-    """Whether the compiler's target, which need not be this machine, is x86-64."""
-    return "__x86_64__" in run([*command, *words(os.environ, "CFLAGS"), "-dM", "-E", "-x", "c", os.devnull], os.environ)
+def predefined_macros(command: list[str]) -> str:
+    """What the compiler says of itself and of its target, which need not be this machine."""
+    return run([*command, *words(os.environ, "CFLAGS"), "-dM", "-E", "-x", "c", os.devnull], os.environ)
+
+
+def compiler_file(command: list[str]) -> str:
+    """Which file the compiler is, and when it was installed."""
+    path = os.path.realpath(shutil.which(command[0]) or command[0])
+    status = os.stat(path)
+    return f"{path} {status.st_size} {status.st_mtime_ns}"
 
 
 def words(environ: Mapping[str, str], name: str) -> list[str]:

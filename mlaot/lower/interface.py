@@ -21,6 +21,7 @@ from mlaot.lower.fit import Fit, make_fit
 from mlaot.lower.methods import HIDDEN, KINDS, c_text, is_scalar, methods, model_doc, render_stub, type_text
 from mlaot.lower.program import Entry, Module, Port, Slot
 from mlaot.render import render, template_text
+from mlaot.settings import WEIGHTS
 
 # Weights up to this size are written as text, larger ones are embedded by the assembler.
 TEXT_LIMIT = 64 * 1024
@@ -124,7 +125,7 @@ def render_interface(module: Module) -> dict[str, str | bytes]:
         f"{stem}.h": header,
         "mlaot_abi3.h": template_text("mlaot_abi3.h"),
         f"{stem}.pyi": render_stub(found, context),
-        "weights.bin": weights,
+        WEIGHTS: weights,
     }
 
 

@@ -1,0 +1,73 @@
+"""What ``import mlaot`` offers to models. The package loads it when one of these names is first asked for."""
+
+from mlaot.frontend import random
+from mlaot.frontend.control import cond, fori_loop, scan, while_loop
+from mlaot.frontend.functions import (
+    arange,
+    gelu,
+    log_softmax,
+    logsumexp,
+    one_hot,
+    relu,
+    sigmoid,
+    softmax,
+    sparse,
+    stop_gradient,
+    top_k,
+    tree_ensemble,
+)
+from mlaot.frontend.gradients import grad, jvp, value_and_grad, vmap
+from mlaot.frontend.model import load, model
+from mlaot.frontend.padding import pad
+from mlaot.frontend.tensor import Buffer, Parameter, parameters
+from mlaot.frontend.trace import is_training, training
+from mlaot.ir.dims import dim
+from mlaot.ir.types import bf16, boolean, f16, f32, f64, i8, i16, i32, i64, u8, u16, u32, u64
+
+bool = boolean
+
+__all__ = [
+    "Buffer",
+    "Parameter",
+    "arange",
+    "bf16",
+    "bool",
+    "cond",
+    "dim",
+    "f16",
+    "f32",
+    "f64",
+    "fori_loop",
+    "gelu",
+    "grad",
+    "i8",
+    "i16",
+    "i32",
+    "i64",
+    "is_training",
+    "jvp",
+    "load",
+    "log_softmax",
+    "logsumexp",
+    "model",
+    "one_hot",
+    "pad",
+    "parameters",
+    "random",
+    "relu",
+    "scan",
+    "sigmoid",
+    "softmax",
+    "sparse",
+    "stop_gradient",
+    "top_k",
+    "training",
+    "tree_ensemble",
+    "u8",
+    "u16",
+    "u32",
+    "u64",
+    "value_and_grad",
+    "vmap",
+    "while_loop",
+]
