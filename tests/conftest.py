@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+# Tests start thousands of interpreters: as for users, none compiles what another has compiled.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 GOLDEN = Path(__file__).parent / "golden"
 
 
