@@ -15,6 +15,8 @@ from mlaot.generate import compile_model, program_files, write
 from mlaot.lower.program import Program
 from mlaot.settings import ISAS
 
+os.environ["MLAOT_CACHE"] = "off"  # what is measured is made, also by the compiler
+
 
 def build(declared: Any, name: str, folder: Path, isas: tuple[str, ...] = ISAS, *, deterministic: bool = False) -> Path:
     """The path of the extension module ``name`` made of a declared model."""

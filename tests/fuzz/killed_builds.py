@@ -130,9 +130,7 @@ def main() -> None:
     random.seed(options.seed)
     with tempfile.TemporaryDirectory(prefix="mlaot-") as folder:
         count = run(Builds(Path(folder)), options.kills)
-    print(
-        f"{options.kills} builds killed, {count} times a file of the cache damaged: each next build made the right wheel"
-    )
+    print(f"{options.kills} builds killed, files of the cache damaged {count} times: each next build was right")
 
 
 if __name__ == "__main__":
