@@ -123,7 +123,7 @@ def compile_module(
 
         def compile_unit(name: str) -> str:
             made = f"{objects}/{name}.o"
-            options = [*user, "-DNDEBUG", "-fPIC", *units[name], "-w", f"-Wa,-I{folder}"]
+            options = [*user, "-DNDEBUG", "-fPIC", *units[name], "-w", "-Xassembler", f"-I{folder}"]
             run([*command, *options, "-c", str(folder / f"{name}.c"), "-o", made], environ)
             return made
 
