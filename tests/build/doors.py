@@ -11,7 +11,7 @@ PAGE = ROOT / "docs" / "doors.md"
 
 def documented(language: str, word: str = "") -> str:
     """The one block of the page in that language that holds a word."""
-    found = re.findall(rf"```{language}\n([^`]*)```", PAGE.read_text(encoding="utf-8"))
+    found: list[str] = re.findall(rf"```{language}\n([^`]*)```", PAGE.read_text(encoding="utf-8"))
     (text,) = (block for block in found if word in block)
     return text
 

@@ -62,6 +62,22 @@ def test_editable_installs_share_a_namespace(
     assert environment(*wheels).check("-c", use, cwd=tmp_path) == "1 4 6\n"
 
 
+def test_package_that_names_what_is_not_yet_built(project: Project, python: Python) -> None:
+    """Its model imports the package, whose parts import all that the module will have."""
+    project.write("digits/__init__.py", "from .nn import *\nfrom . import nn\nfrom .api import Mine, read\n")
+    project.write(
+        "digits/api.py",
+        "from abc import ABC\nfrom functools import singledispatch\nfrom typing import Optional\n\n"
+        "import digits.nn\nfrom digits.nn import Array, Model\n\n\n"
+        "class Mine(Model, ABC):\n    first: Optional[Array] = None\n\n\n"
+        "@singledispatch\ndef read(x: Array | None) -> str:\n    return digits.nn.forward(x)\n\n\n"
+        "@read.register\ndef _(x: Array) -> str:\n    return 'array'\n\n\n"
+        "assert not isinstance(3, Array) and read.dispatch(Array)(3) == 'array'\n",
+    )
+    project.write("model.py", "from digits.api import Mine\ndigits = 44\n")
+    assert python.wheel(project).exists()
+
+
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_names_of_folders(tmp_path: Path, python: Python, environment: Callable[..., Python], backend: str) -> None:
     """A project below folders of odd names, reached by a link, its sources in one more, temporary files in another."""
