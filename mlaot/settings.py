@@ -20,6 +20,7 @@ import re
 import tomllib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, Field, dataclass, field, fields, replace
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,8 @@ WEIGHTS = "weights.bin"  # beside the C of a module
 NAME = r"[^\W\d]\w*"
 MODEL = rf"^{NAME}(\.{NAME})*:{NAME}(\.{NAME})*$"
 MODULE = r"^[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)+$"  # ASCII: the last part names C functions
+# What Windows takes for a device, also in front of an extension.
+DEVICES = {"con", "prn", "aux", "nul", *(f"{port}{n}" for port in ("com", "lpt") for n in range(1, 10))}
 # A name, extras, versions or an address, a marker: PEP 508 but for the insides of these.
 REQUIREMENT = r"^ *[A-Za-z0-9][A-Za-z0-9._-]*( *\[[^\]]*\])?( *\(?(===|==|~=|!=|<=|>=|<|>)[^;]+| *@.+)?( *;.+)?$"
 SCHEMA_TYPES: dict[str, dict[str, Any]] = {
@@ -148,11 +151,11 @@ class Settings:
         return tuple(folder for folder in folders if is_package(project / folder))
 
     def missing_packages(self, project: Path) -> tuple[str, ...]:
-        """Package folders (``digits``, ``a/b``) that the project lacks: the wheel gets an empty __init__.py there."""
-        wanted: dict[str, None] = {}
-        for model in self.models:
-            parts = model.package.split(".")
-            wanted |= dict.fromkeys("/".join(parts[: i + 1]) for i in range(len(parts)))
+        """Packages of modules (``digits``, ``a/b``) that the project lacks: the wheel gets an empty __init__.py there.
+
+        Folders above them get none: as namespaces (PEP 420) they can be shared with other wheels.
+        """
+        wanted = dict.fromkeys(model.package.replace(".", "/") for model in self.models)
         return tuple(folder for folder in wanted if not is_package(project / self.source / folder))
 
 
@@ -220,7 +223,7 @@ def load_module(
     What is given goes before ``[tool.mlaot]``, and the project need not have that, nor a pyproject.toml. ``others`` are
     modules that something else makes. Such models have no ``name``.
     """
-    if not fits(module, schema_of(keys_of(Model)["module"])) or bad_name(module):
+    if not fits(module, schema_of(keys_of(Model)["module"])):
         raise MlaotError(f"--module must be a dotted module name, such as 'digits.nn'; got {module!r}")
     if model is not None and not re.fullmatch(MODEL, model):
         raise MlaotError(f"--model must be 'module:attribute', such as 'model:digits'; got {model!r}")
@@ -427,6 +430,7 @@ def is_required(key: Field[Any]) -> bool:
 def check_modules(settings: Settings, project: Path) -> None:
     """No two extension modules in one place, none where a Python file of the project is, and names that can be."""
     taken: dict[str, str] = {}
+    spelled: dict[str, str] = {}
     made = [model.module for model in settings.models]
     for model in settings.models:
         where = f"[tool.mlaot.models.{model.name}]"
@@ -444,10 +448,13 @@ def check_modules(settings: Settings, project: Path) -> None:
             filter(lambda file: (project / file).is_file(), (path.with_suffix(".py"), path / "__init__.py")), None
         )
         parent = next((module for module in made if model.module.startswith(f"{module}.")), None)
+        names = accumulate(model.module.split("."), "{}.{}".format)
+        twin = next((spelled[name.lower()] for name in names if spelled.setdefault(name.lower(), name) != name), None)
         if reason := (
             bad_name(model.module)
             or (existing and f"{existing.as_posix()} is there already")
             or (parent and f"{parent!r} is to be a module, not a package")
+            or (twin and f"{twin!r} of another model differs in capitals only, which not every system tells apart")
         ):
             raise MlaotError(
                 f"{place} makes the module {model.module!r}, but {reason};"
@@ -460,6 +467,8 @@ def bad_name(module: str) -> str:
     for part in module.split("."):
         if keyword.iskeyword(part):
             return f"{part!r} is a keyword of Python"
+        if part.lower() in DEVICES:
+            return f"Windows has no files named {part!r}"
         if not (part.isascii() and part.isidentifier()):
             return f"{part!r} is no name: it takes ASCII letters, digits and _"
     return ""

@@ -15,6 +15,7 @@ import re
 import sys
 import time
 import traceback
+from abc import ABCMeta
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
@@ -125,16 +126,22 @@ class NotYetBuilt(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         def __getattr__(name: str) -> type:
             if name.startswith("__"):
                 raise AttributeError(name)
-            stand_in = type(name, (), {"__init__": not_yet, "__module__": module.__name__})
+            stand_in = StandIn(name, (), {"being_built": module.__name__, "__module__": module.__name__})
             setattr(module, name, stand_in)
             return stand_in
 
-        def not_yet(self: object, *args: object, **kwargs: object) -> None:
-            raise MlaotError(
-                f"{module.__name__}.{type(self).__name__} is called while {module.__name__} is being built"
-            )
-
         module.__dict__["__getattr__"] = __getattr__
+
+
+class StandIn(ABCMeta):
+    """A name of a module being built: a class, to be imported, inherited from and named in annotations; no more."""
+
+    being_built: str
+
+    def refuse(cls, *args: object, **kwargs: object) -> NoReturn:
+        raise MlaotError(f"{cls.being_built}.{cls.__name__} is used while {cls.being_built} is being built")
+
+    __call__ = __getitem__ = __iter__ = refuse
 
 
 def complain(error: BaseException, project: Path, settings: Settings | None) -> None:

@@ -124,7 +124,7 @@ def compile_module(
     flags = [*words(environ, "CFLAGS"), "-DNDEBUG", "-fPIC", "-w"]
     machines = words(environ, "ARCHFLAGS") if toolchain.platform is None else []
     # Objects are the same wherever the folder is, also with -g among the user's flags.
-    places = [f"-Wa,-I{folder}", f"-ffile-prefix-map={Path.cwd()}=.", f"-ffile-prefix-map={folder}=."]
+    places = ["-Xassembler", f"-I{folder}", f"-ffile-prefix-map={Path.cwd()}=.", f"-ffile-prefix-map={folder}=."]
     with tempfile.TemporaryDirectory(prefix="mlaot-") as objects:
 
         def compile_unit(name: str) -> str:

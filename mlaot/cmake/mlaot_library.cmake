@@ -40,7 +40,7 @@ int main(void) { return 0; }" MLAOT_X86_64)
         set_source_files_properties(${file} PROPERTIES COMPILE_OPTIONS @${flags} OBJECT_DEPENDS ${flags})
     endforeach()
     # The assembler reads weights.bin (.incbin), which no compiler lists among the dependencies.
-    set_property(SOURCE ${interface} APPEND PROPERTY COMPILE_OPTIONS -Wa,-I${folder})
+    set_property(SOURCE ${interface} APPEND PROPERTY COMPILE_OPTIONS -Xassembler -I${folder})
     set_property(SOURCE ${interface} APPEND PROPERTY OBJECT_DEPENDS ${folder}/weights.bin)
     if(WIN32)
         find_package(Python REQUIRED COMPONENTS Interpreter Development.SABIModule)

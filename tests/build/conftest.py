@@ -104,6 +104,21 @@ def make_environment(path: Path, *wheels: Path) -> Python:
     return Python(executable)
 
 
+def build_own_wheel(folder: Path) -> Path:
+    """mlaot's own wheel, built from this checkout into a new folder."""
+    options = ["-q", "--no-deps", "--no-build-isolation"]
+    command = [sys.executable, "-m", "pip", "wheel", *options, str(ROOT), "-w", str(folder)]
+    subprocess.run(command, check=True, cwd=folder.parent)
+    return next(folder.glob("mlaot-*.whl"))
+
+
+def pinned(wheel: Path, folder: Path) -> dict[str, str]:
+    """Environment variables with which an isolated build takes this wheel of mlaot; a file for it is in ``folder``."""
+    constraints = folder / "constraints.txt"
+    constraints.write_text(f"mlaot @ {wheel.as_uri()}\n")
+    return dict.fromkeys(("PIP_CONSTRAINT", "PIP_BUILD_CONSTRAINT", "UV_BUILD_CONSTRAINT"), str(constraints))
+
+
 @pytest.fixture(scope="session")
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A folder that the workers of pytest-xdist share, held by one of them at a time."""
@@ -120,19 +135,7 @@ def own_wheel(shared: Path) -> Path:
         fcntl.flock(lock, fcntl.LOCK_EX)
         out = shared / "own"
         if not out.exists():
-            command = [
-                sys.executable,
-                "-m",
-                "pip",
-                "wheel",
-                "-q",
-                "--no-deps",
-                "--no-build-isolation",
-                str(ROOT),
-                "-w",
-                str(out),
-            ]
-            subprocess.run(command, check=True, cwd=shared)
+            build_own_wheel(out)
     return next(out.glob("mlaot-*.whl"))
 
 

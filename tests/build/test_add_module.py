@@ -16,7 +16,8 @@ import pytest
 import mlaot
 from mlaot.cmake.apart import wait
 
-from .conftest import ROOT, Project, Python
+from .conftest import Project, Python
+from .doors import DOORS, documented
 
 USE = "from digits import nn; print(nn.value(), nn.isas())"
 QUIET = {"SKBUILD_EDITABLE_VERBOSE": "0"}
@@ -48,12 +49,10 @@ def owner(tmp_path: Path) -> Project:
 @pytest.fixture
 def packaged(owner: Project) -> Project:
     """The project of the documentation, which rebuilds at import."""
-    page = (ROOT / "docs" / "doors.md").read_text()
-    (cmake_lists,) = re.findall(r"```cmake\n(.*?)```", page, re.DOTALL)
-    (pyproject,) = re.findall(r"```toml\n([^`]*scikit_build_core[^`]*)```", page)
-    (rebuild,) = re.findall(r"```toml\n\[tool.scikit-build\]\n([^`]*editable[^`]*)```", page)
-    owner.write("CMakeLists.txt", cmake_lists)
-    owner.write("pyproject.toml", pyproject + rebuild)
+    for name, text in DOORS["CMake"].items():
+        owner.write(name, text)
+    rebuild = documented("toml", "editable").removeprefix("[tool.scikit-build]\n")
+    owner.write("pyproject.toml", DOORS["CMake"]["pyproject.toml"] + rebuild)
     return owner
 
 

@@ -25,7 +25,7 @@ from .conftest import Project, Python, last_line
 @pytest.fixture
 def generated(project: Project, python: Python) -> Path:
     """The C of the smallest project."""
-    out = project.path / "c"
+    out = project.path / "c,d"
     python.check("-P", "-m", "mlaot", "emit", project.path, "--out", out, cwd=project.path.parent)
     return out
 

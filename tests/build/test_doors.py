@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from .conftest import PYPROJECT, Project, Python
+from .conftest import PYPROJECT, Project, Python, pinned
+from .doors import FAST_C, SETUP_PY
 
 USE = "from digits import nn; print(nn.value(), nn.isas())"
 TAG = "cp311-abi3-linux_"
@@ -68,7 +69,9 @@ def test_two_models_chosen_instruction_sets_and_modules(
     )
     project.write("model.py", "digits = 1\nclass Other:\n    number = 2\n")
     wheel = python.wheel(project)
-    assert {"zoo/__init__.py", "zoo/cage/__init__.py", "zoo/cage/nn.abi3.so", "digits/nn.abi3.so"} <= names(wheel)
+    packages = {"digits/__init__.py", "digits/py.typed", "zoo/cage/__init__.py", "zoo/cage/py.typed"}
+    modules = {"digits/nn.abi3.so", "digits/nn.pyi", "zoo/cage/nn.abi3.so", "zoo/cage/nn.pyi"}
+    assert names(wheel) == packages | modules  # zoo is a namespace, which others may share
     use = "from digits import nn; from zoo.cage import nn as other; print(nn.value(), nn.isas(), other.value())"
     assert environment(wheel).check("-c", use, cwd=wheel.parent) == "1 3 2\n"
 
@@ -229,19 +232,6 @@ def test_setuptools_builds_the_same_wheel(project: Project, python: Python) -> N
     assert "src/digits/nn.abi3.so" not in project.files()
 
 
-FAST_C = """\
-#include <Python.h>
-static PyObject *twice(PyObject *self, PyObject *x) { return PyNumber_Add(x, x); }
-static PyMethodDef methods[] = {{"twice", twice, METH_O, 0}, {0}};
-static struct PyModuleDef definition = {PyModuleDef_HEAD_INIT, "fast", 0, -1, methods};
-PyMODINIT_FUNC PyInit_fast(void) { return PyModule_Create(&definition); }
-"""
-SETUP_PY = """\
-from setuptools import Extension, setup
-setup(ext_modules=[Extension("digits.fast", ["src/digits/fast.c"], **{options})])
-"""
-
-
 @pytest.mark.parametrize("stable", [False, True], ids=["own tag", "stable ABI"])
 def test_setuptools_beside_an_extension_of_the_project(
     project: Project, python: Python, environment: Callable[..., Python], fake_wheel: Path, stable: bool
@@ -285,9 +275,7 @@ def test_isolated_build_with_pip(
     project: Project, fake_wheel: Path, environment: Callable[..., Python], editable: bool
 ) -> None:
     """The only tests that go to the package index: for numpy, jinja2 and scikit-build-core."""
-    constraints = project.path.parent / "constraints.txt"
-    constraints.write_text(f"mlaot @ {fake_wheel.as_uri()}\n")
-    pins = {"PIP_CONSTRAINT": str(constraints), "PIP_BUILD_CONSTRAINT": str(constraints)}
+    pins = pinned(fake_wheel, project.path.parent)
     if editable:  # the environment has no mlaot, only what pip makes for the build
         python = environment()
         python.check("-m", "pip", "install", "-q", "--no-deps", "-e", ".", cwd=project.path, **pins)

@@ -79,7 +79,11 @@ MODELS = {
     "assertion": ("assert 1 > 2\n", "mlaot: model.py:1: AssertionError"),
     "uses the module not yet built": (
         "from digits import nn\ndigits = nn.forward(1)\n",
-        "mlaot: model.py:2: digits.nn.forward is called while digits.nn is being built",
+        "mlaot: model.py:2: digits.nn.forward is used while digits.nn is being built",
+    ),
+    "reads the module not yet built": (
+        "from digits import nn\ndigits = nn.parameters['w']\n",
+        "mlaot: model.py:2: digits.nn.parameters is used while digits.nn is being built",
     ),
 }
 

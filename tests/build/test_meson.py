@@ -2,27 +2,15 @@
 
 from __future__ import annotations
 
-import re
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from .conftest import ROOT, Project, Python
+from .conftest import Project, Python
+from .doors import DOORS
 
-PYPROJECT = """\
-[build-system]
-requires = ["meson-python", "mlaot"]
-build-backend = "mesonpy"
-
-[project]
-name = "digits"
-version = "1.0"
-
-[tool.meson-python]
-limited-api = true
-"""
 USE = "from digits import nn; print(nn.value(), nn.isas())"
 
 
@@ -30,11 +18,9 @@ USE = "from digits import nn; print(nn.value(), nn.isas())"
 def project(tmp_path: Path) -> Project:
     """The project of the documentation, with a model for the fake compiler."""
     pytest.importorskip("mesonpy")
-    found = re.search(r"```meson\n(.*?)```", (ROOT / "docs" / "doors.md").read_text(), re.DOTALL)
-    assert found
     made = Project(tmp_path / "project")
-    made.write("pyproject.toml", PYPROJECT)
-    made.write("meson.build", found[1])
+    for name, text in DOORS["meson"].items():
+        made.write(name, text)
     made.write("src/digits/__init__.py", "from . import nn\n")
     made.write("src/digits/model.py", "from digits.numbers import build\n")
     made.write("src/digits/numbers.py", "build = 43\n")

@@ -63,6 +63,14 @@ def test_folder_of_data_is_no_package(tmp_path: Path) -> None:
     assert load(tmp_path, NAME + MODEL).missing_packages(tmp_path) == ("my_digits",)
 
 
+def test_folders_above_a_package_are_namespaces_unless_the_project_says_otherwise(tmp_path: Path) -> None:
+    text = NAME + MODEL + "module = 'company.digits.nn'\n"
+    assert load(tmp_path, text).missing_packages(tmp_path) == ("company/digits",)
+    (tmp_path / "company" / "digits").mkdir(parents=True)
+    (tmp_path / "company" / "digits" / "model.py").touch()
+    assert load(tmp_path, text).missing_packages(tmp_path) == ()
+
+
 def test_settings_of_a_bare_target() -> None:
     assert settings_of("model:digits").models == (Model("nn", "model:digits", "model.nn"),)
     with pytest.raises(MlaotError, match="expected module:attribute, got 'model'"):
@@ -96,6 +104,7 @@ def test_one_module_on_a_command_line(tmp_path: Path) -> None:
         ("a.nn", {"model": "b"}, "--model must be 'module:attribute', such as 'model:digits'; got 'b'"),
         ("a.nn", {"model": "b:c", "source": "no"}, "--source-dir must be a folder inside FOLDER; got 'no'"),
         ("a.nn", {"model": "b:c", "source": ".."}, "--source-dir must be a folder inside FOLDER; got '..'"),
+        ("a.class", {"model": "b:c"}, "--module makes the module 'a.class', but 'class' is a keyword of Python;"),
         ("a.there", {"model": "b:c"}, "--module makes the module 'a.there', but a/there.py is there already;"),
         (
             "my_digit.nn",

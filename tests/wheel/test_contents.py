@@ -31,10 +31,9 @@ def tool(*command: str | Path) -> str:
 def test_contents(wheel: Wheel, name: str) -> None:
     """The extension modules, their stubs, packages for them and the metadata; no model.py, no weights, no C."""
     made = wheel(name)
-    packages = {parent.as_posix() for module in MODULES[name] for parent in Path(module).parents} - {"."}
+    packages = {Path(module).parent.as_posix() for module in MODULES[name]}
     expected = {f"{module}{suffix}" for module in MODULES[name] for suffix in (".abi3.so", ".pyi")}
-    expected |= {f"{package}/__init__.py" for package in packages}
-    expected |= {f"{Path(module).parent.as_posix()}/py.typed" for module in MODULES[name]}
+    expected |= {f"{package}/{file}" for package in packages for file in ("__init__.py", "py.typed")}
     info = f"{PACKAGES.get(name, name)}-1.0.dist-info"
     expected |= {f"{info}/METADATA", f"{info}/WHEEL", f"{info}/RECORD"}
     with zipfile.ZipFile(made) as file:
