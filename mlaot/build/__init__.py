@@ -284,7 +284,7 @@ def compile_models(settings: Settings, generated: Path, toolchain: Toolchain) ->
     for model in settings.models:
         sources, package = generated / model.module, model.package.replace(".", "/")
         library = folder / package / f"{model.stem}{suffix}"
-        compile_module(sources, model.stem, settings.isa, library, toolchain, deterministic=model.deterministic)
+        compile_module(sources, model.stem, settings.isas, library, toolchain, deterministic=model.deterministic)
         replay(model.module, library, toolchain.command, platform)
         shutil.copy(sources / f"{model.stem}.pyi", library.parent)
         files[f"{package}/py.typed"] = ""

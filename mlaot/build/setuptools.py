@@ -100,7 +100,7 @@ def build_ext_class(base: Any) -> Any:
                 raise MlaotError(f"an editable install with setuptools needs the folder {folder} with an __init__.py")
             library = Path(self.get_ext_fullpath(ext.name))
             sources = generated_folder(ext.settings) / ext.model.module
-            isas, deterministic = ext.settings.isa, ext.model.deterministic
+            isas, deterministic = ext.settings.isas, ext.model.deterministic
             compile_module(sources, ext.model.stem, isas, library, self.toolchain, deterministic=deterministic)
             replay(ext.model.module, library, *self.toolchain)
             shutil.copy(sources / f"{ext.model.stem}.pyi", library.parent)

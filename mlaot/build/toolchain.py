@@ -21,7 +21,7 @@ from typing import NamedTuple
 from mlaot.build.cmake import COMMON_FLAGS, contraction, unit_flags
 from mlaot.build.platforms import Platform, python_exports, this_platform
 from mlaot.errors import MlaotError
-from mlaot.lower.isa import Isa
+from mlaot.lower.isa import Isa, isas_for
 
 ZIG = "ziglang>=0.17,<0.18"  # as a requirement; its options change between versions
 TRIAL = """\
@@ -117,7 +117,7 @@ def compile_module(
 ) -> None:
     """Compile ``folder/<stem>*.c`` into ``library``, with the same flags as with CMake."""
     command, environ = toolchain.command, os.environ
-    units = unit_flags(stem, isas if is_x86_64(command) else (), deterministic)
+    units = unit_flags(stem, isas_for(machine_of(command), isas), deterministic)
     user = [*words(environ, "CFLAGS"), *(words(environ, "ARCHFLAGS") if toolchain.platform is None else ())]
     with tempfile.TemporaryDirectory(prefix="mlaot-") as objects:
 
@@ -176,9 +176,10 @@ def compile_kernels(source: Path, isa: Isa, library: Path, command: list[str]) -
     run([*command, *options, "-w", str(source), "-o", str(library)], os.environ)
 
 
-def is_x86_64(command: list[str]) -> bool:
-    """Whether the compiler's target, which need not be this machine, is x86-64."""
-    return "__x86_64__" in run([*command, *words(os.environ, "CFLAGS"), "-dM", "-E", "-x", "c", os.devnull], os.environ)
+def machine_of(command: list[str]) -> str:
+    """x86_64 or aarch64, if the compiler's target, which need not be this machine, is one of these."""
+    said = run([*command, *words(os.environ, "CFLAGS"), "-dM", "-E", "-x", "c", os.devnull], os.environ)
+    return next((machine for machine in ("x86_64", "aarch64") if f"__{machine}__" in said), "")
 
 
 def words(environ: Mapping[str, str], name: str) -> list[str]:
