@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import sysconfig
@@ -15,8 +16,8 @@ import mlaot
 from mlaot.build import toolchain
 from mlaot.build.cmake import COMMON_FLAGS, cmake_files, flag_files, module_files
 from mlaot.errors import MlaotError
-from mlaot.generate import compile_model, program_files
-from mlaot.lower.isa import ISAS
+from mlaot.generate import compile_model, program_files, write
+from mlaot.lower.isa import ISAS, isas_for
 from mlaot.settings import Model, Settings
 
 from .conftest import Project, Python, last_line
@@ -62,6 +63,32 @@ def test_module_files_are_what_is_made(generated: Path) -> None:
     assert {path.name for path in (generated / "digits.nn").iterdir()} == set(names)
     program = compile_model(relu_of_input(), "digits.nn", tuple(ISAS))
     assert set(program_files(program)) | set(flag_files(model, tuple(ISAS))) == set(names)
+
+
+@pytest.mark.parametrize(("machine", "isas"), [("x86_64", ["base", "v3", "v4"]), ("aarch64", ["neon"]), ("", ["base"])])
+def test_what_is_compiled_for_a_machine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, machine: str, isas: list[str]
+) -> None:
+    made = []
+
+    def compiler(arguments: list[str], environ: object) -> str:
+        Path(arguments[-1]).touch()
+        made.append(Path(arguments[-1]).name)
+        return ""
+
+    monkeypatch.setattr(toolchain, "machine_of", lambda command: machine)
+    monkeypatch.setattr(toolchain, "run", compiler)
+    toolchain.compile_module(tmp_path, "nn", tuple(ISAS), tmp_path / "nn.so", toolchain.Toolchain(["cc"]))
+    assert sorted(made) == sorted(["nn.o", *(f"nn_{isa}.o" for isa in isas), "nn.so"])
+
+
+def test_a_file_for_other_cpus_comes_out_empty(tmp_path: Path) -> None:
+    write(program_files(compile_model(relu_of_input(), "digits.nn", tuple(ISAS))), tmp_path)
+    compiler = toolchain.find_compiler()
+    own = isas_for(toolchain.machine_of(compiler), ISAS)
+    for isa in ISAS:
+        text = toolchain.run([*compiler, "-E", "-P", str(tmp_path / f"nn_{isa}.c")], os.environ)
+        assert (f"nn_forward_{isa}" in text, not text.strip()) == ((True, False) if isa in own else (False, True))
 
 
 def test_flags_per_file_and_install(generated: Path, tmp_path: Path) -> None:

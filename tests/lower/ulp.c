@@ -49,7 +49,7 @@ static inline quad Q(erfinv)(quad x)
     quad y = erfinv((double)a);
     for (int i = 0; i < 2; i++) {
         const quad distance = a < 0.5 ? Q(erf)(y) - a : (1 - a) - Q(erfc)(y);
-        const quad step = distance * (Q(sqrt)(Q(M_PI)) / 2) * Q(exp)(y * y);
+        const quad step = distance * (Q(sqrt)(Q(acos)(-1)) / 2) * Q(exp)(y * y);
         y -= step / (1 + y * step);
     }
     return a == 1 ? Q(copysign)((quad)INFINITY, x) : Q(copysign)(y, x);
