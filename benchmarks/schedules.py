@@ -35,7 +35,7 @@ def main() -> None:
     options = parser.parse_args()
     one_core()
     command = find_compiler()
-    isa = this_machine(ISAS, command)
+    isa = this_machine(ISAS, command)[-1]
     rows, all_found = [], []
     for name in chosen(options.work):
         for kernel in contractions([compile_model(declare(name), "m.nn", (isa.name,))]):

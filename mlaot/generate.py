@@ -41,7 +41,7 @@ def generate(settings: Settings, project: Path, out: Path) -> None:
 def generate_module(settings: Settings, model: Model, project: Path, out: Path) -> None:
     """Write the C and the stub of one model, and the compiler's flags for each C file, into ``out``."""
     files = compile_for(settings, model, program_files, read_tuned(project), golden=True)
-    write(files | flag_files(model, settings.isa), out)
+    write(files | flag_files(model, settings.isas), out)
 
 
 def compile_for(
@@ -61,7 +61,7 @@ def compile_for(
         program = compile_model(
             declared,
             model.module,
-            settings.isa,
+            settings.isas,
             deterministic=model.deterministic,
             winograd=model.winograd,
             threads=settings.threads,

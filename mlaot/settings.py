@@ -26,7 +26,7 @@ from typing import Any
 
 from mlaot.errors import MlaotError, writing
 
-ISAS = ("base", "v3", "v4")
+ISAS = ("base", "v3", "v4")  # those that one may choose from
 WINOGRAD = ("F2", "F4", "off")
 FILE = "pyproject.toml"
 TUNED = "mlaot-tuned.json"  # what `mlaot tune` writes beside it
@@ -143,6 +143,11 @@ class Settings:
         minimum=0,
         maximum=2**31 - 1,
     )
+
+    @property
+    def isas(self) -> tuple[str, ...]:
+        """All instruction sets that C is made for: ARM has but one."""
+        return ("base", "neon", *(name for name in self.isa if name != "base"))
 
     def packages(self, project: Path) -> tuple[str, ...]:
         """The project's own packages that belong into the wheel, as folders relative to the project."""

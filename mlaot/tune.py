@@ -19,10 +19,10 @@ from typing import Any
 
 import numpy as np
 
-from mlaot.build.toolchain import compile_kernels
+from mlaot.build.toolchain import compile_kernels, machine_of, predefined_macros
 from mlaot.ir import DTYPES, Dim
 from mlaot.ir.dims import names, substitute
-from mlaot.lower.isa import BASE, ISAS, Isa
+from mlaot.lower.isa import BASE, ISAS, Isa, isas_for
 from mlaot.lower.layout import NOMINAL
 from mlaot.lower.program import Buffer, Contraction, Program
 from mlaot.lower.schedule import description, is_light, ranked
@@ -33,7 +33,6 @@ CANDIDATES = 8  # schedules that are tried
 GAIN = 0.03  # share of the time that another schedule must save
 ROUNDS, SECONDS = 15, 0.002  # of a measurement
 SLACK = 4096  # bytes behind each buffer
-LEVELS = {"base": 0, "v3": 3, "v4": 4}
 
 
 @dataclass(frozen=True)
@@ -90,13 +89,13 @@ def measure(kernel: Contraction, isa: Isa, command: list[str]) -> Measured:
     )
 
 
-def this_machine(isas: Iterable[str], command: list[str]) -> Isa:
-    """The best of ``isas`` that this machine has."""
+def this_machine(isas: Iterable[str], command: list[str]) -> list[Isa]:
+    """Those of ``isas`` that a module uses on this machine, the best last."""
     with tempfile.TemporaryDirectory(prefix="mlaot-") as folder:
         level = _library(
             render("candidates.c.j2", preamble="", kernels="", count=0), BASE, Path(folder), command
         ).level()
-    return ISAS[max((name for name in isas if LEVELS[name] <= level), key=LEVELS.__getitem__)]
+    return [ISAS[name] for name in isas_for(machine_of(predefined_macros(command)), isas) if ISAS[name].level <= level]
 
 
 def _library(text: str, isa: Isa, folder: Path, command: list[str]) -> Any:

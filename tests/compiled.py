@@ -80,13 +80,13 @@ _libc.mprotect.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
 def available_isas() -> tuple[str, ...]:
     """The instruction sets of this machine, by mlaot's names."""
     if platform.machine() not in ("x86_64", "AMD64"):
-        return ("base",)
+        return ("neon",) if platform.machine() in ("aarch64", "arm64") else ("base",)
     try:
         found = re.search(r"^flags\s*:(.*)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
     except OSError:
         found = None
     flags = set(found[1].split()) if found else set()
-    return tuple(name for name in ISAS if NEEDED[name] <= flags)
+    return tuple(name for name, needed in NEEDED.items() if needed <= flags)
 
 
 AVAILABLE = available_isas()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import platform
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -17,7 +18,8 @@ from mlaot.settings import load_settings
 
 ROOT = Path(__file__).parents[1]
 EXAMPLES = ROOT / "examples"
-ISAS = ("base", "v4")  # what no CPU lacks, and what is furthest from it; the module takes what this machine has
+# What no CPU lacks, and what is furthest from it; the module takes what this machine has.
+ISAS = ("base", "v4" if platform.machine() in ("x86_64", "AMD64") else "neon")
 
 
 def build(project: Path, site: Path) -> None:
@@ -29,7 +31,7 @@ def build(project: Path, site: Path) -> None:
         library = site.joinpath(*model.module.split(".")).with_suffix(".abi3.so")
         deterministic = model.deterministic
         folder = generated / model.module
-        compile_module(folder, model.stem, settings.isa, library, find_toolchain(), deterministic=deterministic)
+        compile_module(folder, model.stem, settings.isas, library, find_toolchain(), deterministic=deterministic)
 
 
 def build_module(

@@ -15,7 +15,7 @@ LAYERS = (
     ("mlaot.ir",),
     ("mlaot.ops",),
     ("mlaot.transforms",),
-    ("mlaot.eager", "mlaot.evaluate", "mlaot.frontend", "mlaot.micrograd", "mlaot.nn", "mlaot.optim"),
+    ("mlaot.api", "mlaot.eager", "mlaot.evaluate", "mlaot.frontend", "mlaot.micrograd", "mlaot.nn", "mlaot.optim"),
     ("mlaot.passes",),
     ("mlaot.lower",),
     ("mlaot.golden",),

@@ -34,13 +34,10 @@ def contraction(deterministic: bool) -> str:
 
 
 def unit_flags(stem: str, isas: Iterable[str], deterministic: bool) -> dict[str, tuple[str, ...]]:
-    """The C files of a module, without ``.c``, and the flags of each: the interface, ``base``, other instruction sets.
-
-    CMake's mlaot_library() relies on this order.
-    """
+    """The C files of a module, without ``.c``, and the flags of each: the interface, then the instruction sets."""
     common = (*COMMON_FLAGS, contraction(deterministic))
-    extra = {f"{stem}_{name}": (*common, *ISAS[name].flags) for name in isas if name != "base"}
-    return {stem: (*common, *INTERFACE_FLAGS), f"{stem}_base": common} | extra
+    kernels = {f"{stem}_{name}": (*common, *ISAS[name].flags) for name in isas}
+    return {stem: (*common, *INTERFACE_FLAGS)} | kernels
 
 
 def flag_files(model: Model, isas: Iterable[str]) -> dict[str, str]:
@@ -61,7 +58,7 @@ def cmake_files(settings: Settings) -> dict[str, str]:
     """What compiles the folder that holds ``<module>/<stem>.c`` and its neighbours: the CMake files, and the flags."""
 
     def c_files(model: Model) -> list[str]:
-        return [name for name in module_files(model, settings.isa) if name.endswith(".c")]
+        return [name for name in module_files(model, settings.isas) if name.endswith(".c")]
 
     return {
         "CMakeLists.txt": render("CMakeLists.txt.j2", models=settings.models, c_files=c_files),

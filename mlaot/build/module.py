@@ -13,7 +13,7 @@ from mlaot.settings import Model, Settings
 def build_module(settings: Settings, model: Model, generated: Path, library: Path, toolchain: Toolchain) -> None:
     """Compile the C of ``model`` below ``generated`` to ``library``, and write what belongs beside that."""
     sources = generated / model.module
-    compile_module(sources, model.stem, settings.isa, library, toolchain, deterministic=model.deterministic)
+    compile_module(sources, model.stem, settings.isas, library, toolchain, deterministic=model.deterministic)
     replay(model.module, library, toolchain.command, toolchain.platform)
     shutil.copy(sources / f"{model.stem}.pyi", library.parent)
     (library.parent / "py.typed").touch()

@@ -22,7 +22,7 @@ from mlaot.build.cache import cached
 from mlaot.build.cmake import COMMON_FLAGS, contraction, unit_flags
 from mlaot.build.platforms import Platform, python_exports, this_platform
 from mlaot.errors import MlaotError
-from mlaot.lower.isa import Isa
+from mlaot.lower.isa import Isa, isas_for
 from mlaot.settings import WEIGHTS
 
 ZIG = "ziglang>=0.17,<0.18"  # as a requirement; its options change between versions
@@ -120,7 +120,7 @@ def compile_module(
     """Compile ``folder/<stem>*.c`` into ``library``, with the same flags as with CMake."""
     command, environ = toolchain.command, os.environ
     macros = predefined_macros(command)
-    units = unit_flags(stem, isas if "__x86_64__" in macros else (), deterministic)
+    units = unit_flags(stem, isas_for(machine_of(macros), isas), deterministic)
     flags = [*words(environ, "CFLAGS"), "-DNDEBUG", "-fPIC", "-w"]
     machines = words(environ, "ARCHFLAGS") if toolchain.platform is None else []
     # Objects are the same wherever the folder is, also with -g among the user's flags.
@@ -191,6 +191,11 @@ def compile_kernels(source: Path, isa: Isa, library: Path, command: list[str]) -
 def predefined_macros(command: list[str]) -> str:
     """What the compiler says of itself and of its target, which need not be this machine."""
     return run([*command, *words(os.environ, "CFLAGS"), "-dM", "-E", "-x", "c", os.devnull], os.environ)
+
+
+def machine_of(macros: str) -> str:
+    """x86_64 or aarch64, if the compiler's target is one of these."""
+    return next((machine for machine in ("x86_64", "aarch64") if f"__{machine}__" in macros), "")
 
 
 def compiler_file(command: list[str]) -> str:

@@ -1,7 +1,8 @@
 # How one extension module is compiled. Lies in every folder of C that mlaot makes, and serves mlaot_add_module() too.
 #
-# mlaot_library(<target> <folder> <file>.c..): the first file talks to Python, the second holds the kernels for any CPU,
-# the others those for more than the baseline of x86-64. Beside each lie its compiler flags, in <file>.flags.
+# mlaot_library(<target> <folder> <file>.c..): the first file talks to Python, the others hold the kernels: those for any
+# CPU, those for ARM, and those for more than the baseline of x86-64. Each comes out empty for CPUs of another kind, but
+# the last ones need flags that only x86-64 has. Beside each lie its compiler flags, in <file>.flags.
 
 include(CheckCSourceCompiles)
 
@@ -16,7 +17,7 @@ function(mlaot_library target folder)
 int main(void) { return 0; }" MLAOT_X86_64)
     set(files ${ARGN})
     if(NOT MLAOT_X86_64)
-        list(SUBLIST files 0 2 files)
+        list(SUBLIST files 0 3 files)
     endif()
     list(TRANSFORM files PREPEND ${folder}/)
     list(GET files 0 interface)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from mlaot.commands.modules import Module, ask, modules_of
 from mlaot.commands.output import Data, add_json, report, table
 from mlaot.errors import MlaotError
-from mlaot.settings import ISAS
+from mlaot.lower.isa import ISAS
 
 HELP = "time the functions of a built module"
 DESCRIPTION = """\

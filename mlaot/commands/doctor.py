@@ -20,7 +20,7 @@ from pathlib import Path
 
 from mlaot.commands.output import Data, add_json, report, size, table
 from mlaot.errors import MlaotError
-from mlaot.settings import FILE, ISAS, load_settings, read_pyproject
+from mlaot.settings import FILE, load_settings, read_pyproject
 
 HELP = "tell whether a wheel can be built here"
 DESCRIPTION = """\
@@ -146,13 +146,14 @@ def compiler() -> str:
 def instruction_sets() -> str:
     """Those of which a wheel's code runs on this machine."""
     from mlaot.build.toolchain import find_compiler
-    from mlaot.tune import LEVELS, this_machine
+    from mlaot.lower.isa import ISAS
+    from mlaot.tune import this_machine
 
     try:
-        best = this_machine(ISAS, find_compiler())
+        found = this_machine(ISAS, find_compiler())
     except OSError:  # what was compiled cannot be loaded
         return f"{platform.machine()}; the compiler is one for other machines"
-    return f"{platform.machine()}: {', '.join(name for name in ISAS if LEVELS[name] <= LEVELS[best.name])}"
+    return f"{platform.machine()}: {', '.join(isa.name for isa in found)}"
 
 
 def temporary_folder() -> str:

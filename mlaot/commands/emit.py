@@ -67,6 +67,6 @@ def run(options: argparse.Namespace) -> int:
     if options.list:
         settings, model = find()
         assert model is not None
-        print(*module_files(model, settings.isa), sep="\n")
+        print(*module_files(model, settings.isas), sep="\n")
         return 0
     return child.emit(project, Path(options.out), find, write_depfile if options.depfile else None)

@@ -76,7 +76,7 @@ def describe_program(program: Program) -> Data:
     entries = [procedure.entry for procedure in program.procedures]
     return {
         "module": program.module.name,
-        "info": describe(program.module),
+        "info": {**describe(program.module), "isas": list(program.module.isas)},
         "work": [
             {"entry": e.name, "flops": shown(e.work), "workspace": shown(e.workspace), "tile": e.tile} for e in entries
         ],

@@ -42,7 +42,7 @@ def tune(project: Path, settings: Settings) -> None:
     from mlaot.tune import contractions, measure, this_machine
 
     command = find_compiler()
-    isa = this_machine(settings.isa, command)
+    isa = this_machine(settings.isas, command)[-1]
     kernels = contractions([compile_for(settings, model, lambda program: program) for model in settings.models])
     tuned = dict(read_tuned(project).get(isa.name, {}))
     for number, kernel in enumerate(kernels, 1):

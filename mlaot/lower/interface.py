@@ -18,6 +18,7 @@ from mlaot.errors import MlaotError
 from mlaot.ir.types import DTYPES
 from mlaot.lower.extents import Extents, shown
 from mlaot.lower.fit import Fit, make_fit
+from mlaot.lower.isa import ISAS, condition
 from mlaot.lower.methods import HIDDEN, KINDS, c_text, is_scalar, methods, model_doc, render_stub, type_text
 from mlaot.lower.program import Entry, Module, Port, Slot
 from mlaot.render import render, template_text
@@ -25,8 +26,6 @@ from mlaot.settings import WEIGHTS
 
 # Weights up to this size are written as text, larger ones are embedded by the assembler.
 TEXT_LIMIT = 64 * 1024
-
-ISA_LEVELS = {"base": 1, "v3": 3, "v4": 4}
 
 # What a module has besides its entries, and the names that its stub uses.
 RESERVED = (
@@ -143,7 +142,7 @@ def check(module: Module) -> None:
         check_state(module)
     else:
         assert module.state_bytes == 0, "bug in mlaot: state without slots"
-    assert "base" in module.isas, "bug in mlaot: every module has the isa 'base'"
+    assert any(ISAS[isa].level == 1 for isa in module.isas), "bug in mlaot: a module that not every CPU can run"
 
 
 def check_entry(module: Module, entry: Entry) -> None:
@@ -246,7 +245,6 @@ def tables(module: Module, fit: Fit | None, stem: str) -> dict[str, object]:
     whole = module if fit is None else fit.added_to(module)
     extents = Extents(whole)
     dims = extents.dims
-    isas = sorted(module.isas, key=lambda isa: ISA_LEVELS[isa])
     return {
         "dims": dims,
         "expressions": list(enumerate(map(str, extents.all)))[len(dims) :],
@@ -266,12 +264,11 @@ def tables(module: Module, fit: Fit | None, stem: str) -> dict[str, object]:
         "isas": [
             {
                 "name": isa,
-                "level": ISA_LEVELS[isa],
-                "guard": i == 1,  # all after `base` are of x86-64
-                "end_guard": 0 < i == len(isas) - 1,
+                "level": ISAS[isa].level,
+                "condition": condition(isa, module.isas),
                 "kernels": [f"{stem}_{kernel}_{isa}" for kernel in kernels],
             }
-            for i, isa in enumerate(isas)
+            for isa in sorted(module.isas, key=lambda isa: ISAS[isa].level)
         ],
         "info": c_lines(json.dumps(describe(module))),
         "golden": golden_rows(module, dims),
@@ -403,7 +400,7 @@ def tensors_head(module: Module) -> str:
 
 
 def describe(module: Module) -> dict[str, object]:
-    """What ``info()`` says, but for the instruction set in use."""
+    """What ``info()`` says, but for the instruction sets."""
     info = {key: value for key, value in module.info.items() if key != "scalars"}
     info["name"] = module.name
     info["dims"] = list(module.dims)
@@ -419,7 +416,6 @@ def describe(module: Module) -> dict[str, object]:
         info[key] = {slot.name: type_text(slot.dtype, slot.shape) for slot in of_kind(module, kind)}
     info["parameter_count"] = sum(prod(slot.shape) for slot in of_kind(module, "parameter"))
     info["bytes"] = {"constants": len(module.constants), "state": module.state_bytes}
-    info["isas"] = list(module.isas)
     info["deterministic"] = module.deterministic
     return info
 

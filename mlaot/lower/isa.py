@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 WIDEST = 64  # bytes of a vector
@@ -11,14 +12,21 @@ WIDEST = 64  # bytes of a vector
 class Isa:
     """``bytes`` of a vector register, how many ``registers`` there are, and the compiler ``flags`` that allow them.
 
-    ``deterministic``: results must not depend on which instruction set it is. ``tuned``: schedules that were measured
-    to be the fastest, by the contraction they are of, both as ``schedule.py`` writes them.
+    ``machine``: the only kind of CPU that has it, as compilers call it; none for what every CPU has. ``level``: what
+    the compiled module finds on a CPU that has it. ``fused``: a product and a sum are one instruction. ``ahead``:
+    compilers load all that a step of a sum reads before they compute, as small cores need it, so that each load takes
+    a register. ``deterministic``: results must not depend on which instruction set it is. ``tuned``: schedules that
+    were measured to be the fastest, by the contraction they are of, both as ``schedule.py`` writes them.
     """
 
     name: str
     bytes: int
     registers: int
     flags: tuple[str, ...] = ()
+    machine: str = ""
+    level: int = 1
+    fused: bool = True
+    ahead: bool = False
     deterministic: bool = False
     tuned: tuple[tuple[str, str], ...] = ()
 
@@ -28,8 +36,9 @@ class Isa:
         return WIDEST // self.bytes if self.deterministic else 1
 
 
-BASE = Isa("base", 16, 16)
-V3 = Isa("v3", 32, 16, ("-mavx2", "-mfma"))
+BASE = Isa("base", 16, 16, fused=False)
+NEON = Isa("neon", 16, 32, machine="aarch64", ahead=True)
+V3 = Isa("v3", 32, 16, ("-mavx2", "-mfma"), "x86_64", 3)
 V4 = Isa(
     "v4",
     64,
@@ -38,5 +47,21 @@ V4 = Isa(
         *("-mavx2", "-mfma", "-mavx512f", "-mavx512dq", "-mavx512bw", "-mavx512vl"),
         "-mprefer-vector-width=512",
     ),
+    "x86_64",
+    4,
 )
-ISAS = {isa.name: isa for isa in (BASE, V3, V4)}
+ISAS = {isa.name: isa for isa in (BASE, NEON, V3, V4)}
+
+
+def isas_for(machine: str, isas: Iterable[str]) -> list[str]:
+    """Those of ``isas`` that a module for one kind of CPU holds: where all have NEON, nothing needs ``base``."""
+    own = sorted((ISAS[name] for name in isas), key=lambda isa: (isa.level, isa.machine))
+    return list({isa.level: isa.name for isa in own if isa.machine in ("", machine)}.values())
+
+
+def condition(name: str, isas: Iterable[str]) -> str:
+    """The same for one of ``isas``, asked of the compiler; empty where it is always so."""
+    machine = ISAS[name].machine
+    if name == "base" and "neon" in isas:
+        return "!defined(__aarch64__)"
+    return f"defined(__{machine}__)" if machine else ""

@@ -145,7 +145,7 @@ def _candidates(kernel: Contraction, isa: Isa) -> Iterator[Schedule]:
                 continue
             sets = _sets(kernel) if not unrolled and not column_names(kernel) else 1
             sets *= isa.parts if is_along_sum(kernel) else 1
-            loads = n + (1 if not kernel.operands[0].vector else m) + (isa.bytes == 16)
+            loads = n + (m if kernel.operands[0].vector or isa.ahead else 1) + (not isa.fused)
             if kernel.gates and m == 1:
                 loads -= n - 1  # a multiply-add reads memory
             kept = m * n * sets + (_window(kernel, rows) if unrolled else 0)
@@ -251,7 +251,7 @@ def _cycles(kernel: Contraction, plan: Schedule, isa: Isa) -> float:
 
 
 def _tile(kernel: Contraction, plan: Schedule, m: int, n: int, steps: float, along_sum: bool, isa: Isa) -> float:
-    rate = 1 if isa.bytes == 16 else 2  # without a fused multiply-add, twice as many instructions
+    rate = 2 if isa.fused else 1  # without a fused multiply-add, twice as many instructions
     loads, streams = (m + n) / 2, 0.0
     if len(kernel.operands) == 1:
         loads = n * m / 2

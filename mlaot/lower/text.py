@@ -12,7 +12,7 @@ from mlaot.ir import DTYPES, Dim
 from mlaot.ir.dims import names
 from mlaot.lower.emit import C_TYPES
 from mlaot.lower.integers import integer_helpers
-from mlaot.lower.isa import Isa
+from mlaot.lower.isa import Isa, condition
 from mlaot.lower.layout import NOMINAL
 from mlaot.lower.parallel import Split, part_of, split, work_of_round
 from mlaot.lower.program import (
@@ -72,6 +72,7 @@ def kernels_file(program: Program, stem: str, isa: Isa) -> str:
         "kernels.c.j2",
         module=program.module,
         isa=isa,
+        condition=condition(isa.name, program.module.isas),
         stem=stem,
         helpers=preamble,
         kernels=kernels_text,

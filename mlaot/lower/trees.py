@@ -22,7 +22,7 @@ from mlaot.ir import Node
 from mlaot.ir.types import DTYPES, Literal, i32, u32
 from mlaot.lower.emit import C_TYPES, Emitter, neutral
 from mlaot.lower.fuse import Group
-from mlaot.lower.isa import Isa
+from mlaot.lower.isa import WIDEST, Isa
 from mlaot.lower.layout import Access, atom, linear, work_buffer
 from mlaot.lower.program import Buffer, Grove, Trees
 from mlaot.lower.schedule import lanes_of
@@ -267,7 +267,7 @@ def tree_text(kernel: Trees, isa: Isa) -> dict[str, Any]:
     """What the template needs beside the kernel, for one instruction set."""
     lanes = lanes_of(kernel.dtype, isa)
     block = BLOCK // DTYPES[kernel.dtype].itemsize
-    vectors = min(block // lanes, 2 if isa.registers >= 32 else 4)
+    vectors = min(block // lanes, 2 if isa.bytes == WIDEST else 4)
     groves = [_grove_text(kernel, grove, vectors, lanes) for grove in kernel.groves]
     blocked = [g["least"] for g in groves if g["is_blocked"]]
     first = next(iter(kernel.groves), None)

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from mlaot.build.cmake import cmake_files, flag_files
+from mlaot.lower.isa import condition
 from mlaot.settings import Model, Settings, load_model
 
 NN_C = r"""
@@ -46,6 +47,7 @@ __attribute__((visibility("default"))) PyObject *PyInit_STEM(void) { return PyMo
 
 ISA_C = """
 #include "STEM.h"
+#if CONDITION
 #if NUMBER == 2 && !defined(__AVX2__) || NUMBER == 4 && !defined(__AVX512VL__) || NUMBER == 1 && defined(__AVX__)
 #error "wrong flags for this instruction set"
 #endif
@@ -53,9 +55,10 @@ ISA_C = """
 #error "-ffast-math"
 #endif
 int STEM_isa_ISA(void) { return NUMBER; }
+#endif
 """
 
-NUMBERS = {"base": 1, "v3": 2, "v4": 4}
+NUMBERS = {"base": 1, "neon": 1, "v3": 2, "v4": 4}
 
 
 def generate(settings: Settings, project: Path, out: Path) -> None:
@@ -69,18 +72,22 @@ def generate_module(settings: Settings, model: Model, project: Path, out: Path) 
     value = value() if callable(value) else value
     assert value != -1, "negative"
     stem = model.stem
-    calls = "".join(f" + {stem}_isa_{isa}()" for isa in settings.isa)
+    conditions = {isa: condition(isa, settings.isas) for isa in settings.isas}
+    calls = "".join(f"\n#if {conditions[isa]}\n+ {stem}_isa_{isa}()\n#endif\n" for isa in settings.isas)
     kernels = {
-        f"{stem}_{isa}.c": ISA_C.replace("NUMBER", str(NUMBERS[isa])).replace("ISA", isa).replace("STEM", stem)
-        for isa in settings.isa
+        f"{stem}_{isa}.c": ISA_C.replace("CONDITION", conditions[isa])
+        .replace("NUMBER", str(NUMBERS[isa]))
+        .replace("ISA", isa)
+        .replace("STEM", stem)
+        for isa in settings.isas
     }
     files = {
         f"{stem}.c": NN_C.replace("CALLS", calls).replace("STEM", stem) + f"// weights.bin: {value}\n",
-        f"{stem}.h": "".join(f"int {stem}_isa_{isa}(void);\n" for isa in settings.isa),
+        f"{stem}.h": "".join(f"int {stem}_isa_{isa}(void);\n" for isa in settings.isas),
         "mlaot_abi3.h": "",
         f"{stem}.pyi": "def value() -> int: ...\ndef isas() -> int: ...\n",
         **kernels,
-        **flag_files(model, settings.isa),
+        **flag_files(model, settings.isas),
     }
     write(files, out)
     write({"weights.bin": struct.pack("=i", value)}, out)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import sysconfig
@@ -15,8 +16,8 @@ import mlaot
 from mlaot.build import toolchain
 from mlaot.build.cmake import COMMON_FLAGS, cmake_files, flag_files, module_files
 from mlaot.errors import MlaotError
-from mlaot.generate import compile_model, program_files
-from mlaot.lower.isa import ISAS
+from mlaot.generate import compile_model, program_files, write
+from mlaot.lower.isa import ISAS, isas_for
 from mlaot.settings import Model, Settings
 
 from .conftest import Project, Python, last_line
@@ -51,17 +52,44 @@ def cmake(*arguments: object) -> str:
 def test_one_line_per_model() -> None:
     models = (Model("nn", "model:digits", "digits.nn"), Model("c", "model:other", "a.b.c", True))
     text = cmake_files(Settings("digits", ".", (), ("base", "v3"), models))["CMakeLists.txt"]
-    assert "\nmlaot_library(digits.nn ${CMAKE_CURRENT_SOURCE_DIR}/digits.nn nn.c nn_base.c nn_v3.c)\n" in text
+    assert "\nmlaot_library(digits.nn ${CMAKE_CURRENT_SOURCE_DIR}/digits.nn nn.c nn_base.c nn_neon.c nn_v3.c)\n" in text
     assert text.endswith("\nmlaot_install(a.b.c a/b a.b.c/c.pyi)\n")
 
 
 def test_module_files_are_what_is_made(generated: Path) -> None:
     """The doors that ask for the names before anything is traced get the right ones, of the real compiler too."""
     model = Model("nn", "model:digits", "digits.nn")
-    names = module_files(model, ("base", "v3", "v4"))
+    names = module_files(model, tuple(ISAS))
     assert {path.name for path in (generated / "digits.nn").iterdir()} == set(names)
-    program = compile_model(relu_of_input(), "digits.nn", ("base", "v3", "v4"))
-    assert set(program_files(program)) | set(flag_files(model, ("base", "v3", "v4"))) == set(names)
+    program = compile_model(relu_of_input(), "digits.nn", tuple(ISAS))
+    assert set(program_files(program)) | set(flag_files(model, tuple(ISAS))) == set(names)
+
+
+@pytest.mark.parametrize(("machine", "isas"), [("x86_64", ["base", "v3", "v4"]), ("aarch64", ["neon"]), ("", ["base"])])
+def test_what_is_compiled_for_a_machine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, machine: str, isas: list[str]
+) -> None:
+    made = []
+
+    def compiler(arguments: list[str], environ: object) -> str:
+        Path(arguments[-1]).touch()
+        made.append(Path(arguments[-1]).name)
+        return ""
+
+    monkeypatch.setenv("MLAOT_CACHE", "off")
+    monkeypatch.setattr(toolchain, "machine_of", lambda macros: machine)
+    monkeypatch.setattr(toolchain, "run", compiler)
+    toolchain.compile_module(tmp_path, "nn", tuple(ISAS), tmp_path / "nn.so", toolchain.Toolchain(["cc"]))
+    assert sorted(made) == sorted(["nn.o", *(f"nn_{isa}.o" for isa in isas), "nn.so"])
+
+
+def test_a_file_for_other_cpus_comes_out_empty(tmp_path: Path) -> None:
+    write(program_files(compile_model(relu_of_input(), "digits.nn", tuple(ISAS))), tmp_path)
+    compiler = toolchain.find_compiler()
+    own = isas_for(toolchain.machine_of(toolchain.predefined_macros(compiler)), ISAS)
+    for isa in ISAS:
+        text = toolchain.run([*compiler, "-E", "-P", str(tmp_path / f"nn_{isa}.c")], os.environ)
+        assert (f"nn_forward_{isa}" in text, not text.strip()) == ((True, False) if isa in own else (False, True))
 
 
 def test_flags_per_file_and_install(generated: Path, tmp_path: Path) -> None:
@@ -72,7 +100,7 @@ def test_flags_per_file_and_install(generated: Path, tmp_path: Path) -> None:
         Path(entry["file"]).stem: said_flags(entry["command"])
         for entry in json.loads((build / "compile_commands.json").read_text())
     }
-    assert set(commands) == {"nn", "nn_base", "nn_v3", "nn_v4"}
+    assert set(commands) == {"nn", "nn_base", "nn_neon", "nn_v3", "nn_v4"}
     for name, command in commands.items():
         assert {*COMMON_FLAGS, "-ffp-contract=fast", "-fPIC", "-Wall", "-Wextra", "-Werror"} <= set(command)
         expected = ISAS[name[3:]].flags if name != "nn" else ()
@@ -106,7 +134,7 @@ def test_flags_of_the_environment_cannot_break_the_kernels(
     cmake("-S", generated, "-B", tmp_path / "cmake", "-DCMAKE_BUILD_TYPE=Release")
     cmake("--build", tmp_path / "cmake")
     direct = tmp_path / "nn.abi3.so"
-    toolchain.compile_module(generated / "digits.nn", "nn", ("base", "v3", "v4"), direct, toolchain.find_toolchain())
+    toolchain.compile_module(generated / "digits.nn", "nn", tuple(ISAS), direct, toolchain.find_toolchain())
     for library in (tmp_path / "cmake" / "digits.nn" / "nn.abi3.so", direct):
         flushes = "import ctypes, sys; x = float('5e-324'); ctypes.PyDLL(sys.argv[1]); print(x * 1.0 == 0.0)"
         assert subprocess.check_output([sys.executable, "-c", flushes, library]) == b"False\n"
@@ -121,7 +149,7 @@ def test_compiler_error_names_the_line(tmp_path: Path, capfd: pytest.CaptureFixt
         (tmp_path / name).write_text("int x = y;\n")
     (tmp_path / "weights.bin").touch()
     with pytest.raises(MlaotError, match=r"nn(_base)?\.c:1:9: error: .*y.* undeclared"):
-        toolchain.compile_module(tmp_path, "nn", (), tmp_path / "nn.so", toolchain.find_toolchain())
+        toolchain.compile_module(tmp_path, "nn", ("base",), tmp_path / "nn.so", toolchain.find_toolchain())
     assert "-O2" in capfd.readouterr().err
 
 

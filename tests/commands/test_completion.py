@@ -18,7 +18,7 @@ NAMES = [command.__name__.rpartition(".")[2] for command in COMMANDS]
 @pytest.mark.parametrize("shell", SHELLS)
 def test_every_command_is_there(shell: str, cli: Cli) -> None:
     out = cli("completion", shell).out
-    assert all(name in out for name in (*NAMES, "base v3 v4 all"))
+    assert all(name in out for name in (*NAMES, "base neon v3 v4 all"))
     if found := shutil.which(shell):
         assert subprocess.run([found, "-n"], input=out, text=True, check=False).returncode == 0
 
@@ -29,7 +29,7 @@ def test_every_command_is_there(shell: str, cli: Cli) -> None:
     [
         ("", [*NAMES, "--help"]),
         ("in", ["init", "inspect"]),
-        ("bench --isa ", ["base", "v3", "v4", "all"]),
+        ("bench --isa ", ["base", "neon", "v3", "v4", "all"]),
         ("bench --isa v", ["v3", "v4"]),
         ("inspect --g", ["--graph"]),
         ("inspect digits.nn --j", ["--json"]),

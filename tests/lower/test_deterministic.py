@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import shlex
 import shutil
+import subprocess
 import sys
 from collections.abc import Callable
 from functools import cache
@@ -21,6 +23,8 @@ import pytest
 
 import mlaot
 from mlaot import nn, optim, random
+from mlaot.build.platforms import parse_platform
+from mlaot.build.toolchain import compile_module, find_toolchain
 from mlaot.generate import compile_model
 from mlaot.ir.module import Module
 from mlaot.lower.lower import lower
@@ -316,15 +320,16 @@ def test_an_example_alone_gives_what_it_gives_among_others(
 
 
 SESSION = """
-import hashlib, sys
-import numpy as np
+import hashlib, random, sys
 sys.path.insert(0, sys.argv[1])
 from net import nn
-rng = np.random.default_rng(0)
+rng = random.Random(0)
+def normal(rows, columns):
+    return [[rng.gauss(0, 1) for _ in range(columns)] for _ in range(rows)]
 for _ in range(5):
-    nn.train_step(rng.normal(size=(33, 11)), rng.normal(size=(33, 10)), lr=0.01)
-numbers = b"".join(np.asarray(x).tobytes() for x in (nn.forward(rng.normal(size=(9, 11))), nn.flat_parameters))
-print(nn.info()["deterministic"], nn.info()["isa"], hashlib.sha256(numbers).hexdigest())
+    nn.train_step(normal(33, 11), normal(33, 10), lr=0.01)
+numbers = repr((nn.forward(normal(9, 11)).tolist(), nn.flat_parameters.tolist()))
+print(nn.info()["deterministic"], nn.info()["isa"], hashlib.sha256(numbers.encode()).hexdigest())
 """
 
 
@@ -338,3 +343,20 @@ def test_a_module(tmp_path: Path) -> None:
     told = {isa: projects.run(code, library.parents[1], environ={"MLAOT_ISA": isa}).split() for isa in AVAILABLE}
     assert {isa: words[:2] for isa, words in told.items()} == {isa: ["True", isa] for isa in AVAILABLE}
     assert len({words[2] for words in told.values()}) == 1
+
+
+def test_a_module_on_arm(tmp_path: Path) -> None:
+    """The same C, compiled for ARM: the weights after some steps are those of this machine."""
+    if "MLAOT_ARM64" not in os.environ:
+        pytest.skip("MLAOT_ARM64 names no Python for ARM")
+    isas = ("base", "neon")
+    own = projects.build_module(models()["train_micrograd"], "net", tmp_path / "own", isas, deterministic=True)
+    arm = tmp_path / "arm" / "net" / "nn.abi3.so"
+    toolchain = find_toolchain(parse_platform("manylinux_2_17_aarch64"))
+    compile_module(tmp_path / "own-c" / "net.nn", "nn", isas, arm, toolchain, deterministic=True)
+    code = tmp_path / "session.py"
+    code.write_text(SESSION)
+    command = [*shlex.split(os.environ["MLAOT_ARM64"]), str(code), str(arm.parents[1])]
+    told = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
+    wanted = projects.run(code, own.parents[1]).split()
+    assert (wanted[1], told) == (AVAILABLE[0], ["True", "neon", wanted[2]])

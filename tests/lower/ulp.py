@@ -4,9 +4,9 @@
     python -m tests.lower.ulp --function tanh                     # one
     python -m tests.lower.ulp --function tanh --points 1000000    # in a hurry: random float32 instead of every one
 
-The helpers are compiled with gcc for every instruction set that this CPU has. Functions of one float32 are compared at
+The helpers are compiled for every instruction set that this CPU has. Functions of one float32 are compared at
 every float32 there is, with double; the others at random points (10^7 if ``--points`` does not say otherwise), float64
-with ``__float128``. The table that is printed names the point with the largest error; ``--write`` keeps the errors in
+in 128 bits. The table that is printed names the point with the largest error; ``--write`` keeps the errors in
 ``mlaot/lower/accuracy.py``, which the documentation shows and ``test_vectors.py`` holds the functions to.
 """
 
@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import ctypes
 import math
+import platform
 import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -27,9 +28,9 @@ import numpy as np
 from mlaot.lower import accuracy
 from mlaot.lower.isa import ISAS, Isa
 from mlaot.lower.vectors import helpers
+from tests.compiled import AVAILABLE, CC
 
 FLOATS = {"f32": ("float", np.float32), "f64": ("double", np.float64)}
-CPU_FLAGS = {"base": set(), "v3": {"avx2", "fma"}, "v4": {"avx2", "fma", "avx512f", "avx512dq", "avx512bw", "avx512vl"}}
 BLOCK = 1 << 20  # points at a time
 Array = np.ndarray[Any, Any]
 
@@ -77,15 +78,6 @@ class Worst:
         return f"{self.error:9.4f}  {self.isa:4}  {where}"
 
 
-def available() -> list[str]:
-    """The instruction sets that this CPU has."""
-    try:
-        line = next(x for x in Path("/proc/cpuinfo").read_text().splitlines() if x.startswith("flags"))
-    except (OSError, StopIteration):
-        return ["base"]
-    return [name for name, needed in CPU_FLAGS.items() if needed <= set(line.split())]
-
-
 def source(isa: Isa) -> str:
     """``map_<function>_<dtype>(n, x, y, out)`` over arrays, for every function."""
     text = []
@@ -111,7 +103,7 @@ def compile_c(folder: Path, name: str, text: str, *flags: str) -> ctypes.CDLL:
     file = folder / f"{name}.c"
     file.write_text(text)
     library = file.with_suffix(".so")
-    command = ["gcc", "-std=gnu11", "-fno-math-errno", "-fno-trapping-math", "-shared", "-fPIC", str(file)]
+    command = [CC, "-std=gnu11", "-fno-math-errno", "-fno-trapping-math", "-shared", "-fPIC", str(file)]
     subprocess.run([*command, "-o", str(library), *flags], check=True)
     return ctypes.CDLL(str(library))
 
@@ -119,14 +111,15 @@ def compile_c(folder: Path, name: str, text: str, *flags: str) -> ctypes.CDLL:
 def compiled(folder: Path) -> dict[str, ctypes.CDLL]:
     """The helpers for every instruction set of this CPU."""
     flags = ("-O2", "-ffp-contract=fast")
-    return {name: compile_c(folder, name, source(ISAS[name]), *flags, *ISAS[name].flags) for name in available()}
+    return {name: compile_c(folder, name, source(ISAS[name]), *flags, *ISAS[name].flags) for name in AVAILABLE}
 
 
 def oracle(folder: Path) -> ctypes.CDLL:
     """The true values, and the distances from them."""
     text = Path(__file__).with_suffix(".c").read_text()
     # With OpenMP allowed, the C library declares its vector functions.
-    flags = ["-O2", "-ftree-vectorize", "-fopenmp", *ISAS[available()[-1]].flags, "-lquadmath", "-lm"]
+    quad = ["-lquadmath"] if platform.machine() == "x86_64" else []
+    flags = ["-O2", "-ftree-vectorize", "-fopenmp", *ISAS[AVAILABLE[-1]].flags, *quad, "-lm"]
     library = compile_c(folder, "oracle", text, *flags)
     library.farthest_f32.restype = library.farthest_f64.restype = ctypes.c_double
     return library

@@ -26,6 +26,7 @@ pytest.importorskip("ziglang")
 every = pytest.mark.skipif("MLAOT_EVERY_PLATFORM" not in os.environ, reason="MLAOT_EVERY_PLATFORM is not set")
 Made = Callable[[str], Path]
 ANSWERS = "from xor import nn; print([nn.forward([[a, b]]).tolist() for a in (0, 1) for b in (0, 1)])"
+ISAS = "import json; from xor import nn; print(json.dumps([nn.info()['isa'], nn.info()['isas'], list(nn.selftest())]))"
 
 
 @pytest.fixture(scope="session")
@@ -119,9 +120,10 @@ def test_answers_on_arm(made: Made, wheel: Callable[[str], Path], tmp_path: Path
     """``MLAOT_ARM64``: a command that runs Python for ARM, such as ``qemu-aarch64 -L ROOT ROOT/usr/bin/python3``."""
     if "MLAOT_ARM64" not in os.environ:
         pytest.skip("MLAOT_ARM64 names no Python for ARM")
+    arm = shlex.split(os.environ["MLAOT_ARM64"])
     answers = []
     for name, path, command in (
-        ("arm", made("manylinux_2_17_aarch64"), shlex.split(os.environ["MLAOT_ARM64"])),
+        ("arm", made("manylinux_2_17_aarch64"), arm),
         ("own", wheel("xor"), [sys.executable]),
     ):
         with zipfile.ZipFile(path) as file:
@@ -129,6 +131,8 @@ def test_answers_on_arm(made: Made, wheel: Callable[[str], Path], tmp_path: Path
         run = subprocess.run([*command, "-c", ANSWERS], cwd=tmp_path / name, capture_output=True, text=True, check=True)
         answers.append(json.loads(run.stdout))
     assert answers[0] == [pytest.approx(row, rel=1e-14) for row in answers[1]]
+    run = subprocess.run([*arm, "-c", ISAS], cwd=tmp_path / "arm", capture_output=True, text=True, check=True)
+    assert json.loads(run.stdout) == ["neon", ["neon"], ["neon"]]
 
 
 def test_without_any_compiler(builder: Python, tmp_path: Path) -> None:
