@@ -64,6 +64,7 @@ def compile_for(
             settings.isa,
             deterministic=model.deterministic,
             winograd=model.winograd,
+            frozen=model.frozen,
             threads=settings.threads,
             tuned=tuned,
             golden=golden,
@@ -78,19 +79,20 @@ def compile_model(
     *,
     deterministic: bool = False,
     winograd: str = "F2",
+    frozen: bool = True,
     threads: int = 1,
     tuned: Tuned | None = None,
     golden: bool = False,
 ) -> Program:
     """A declared model to its program.
 
-    ``deterministic``: one that gives the same bits on all of ``isas``; ``winograd`` and ``threads`` are the settings of
-    these names; ``tuned`` are schedules that ``mlaot tune`` found; ``golden``: with golden vectors, for which NumPy
-    evaluates the model.
+    ``deterministic``: one that gives the same bits on all of ``isas``; ``winograd``, ``frozen`` and ``threads`` are the
+    settings of these names; ``tuned`` are schedules that ``mlaot tune`` found; ``golden``: with golden vectors, for
+    which NumPy evaluates the model.
     """
     with no_collection():
         traced = trace(model)
-        graphs = passes.run(module, traced, winograd=winograd)
+        graphs = passes.run(module, traced, winograd=winograd, frozen=frozen)
         program = lower(graphs, isas, deterministic=deterministic, threads=threads)
         vectors = golden_vectors(graphs, program.module) if golden else ()
         return replace(program, module=replace(program.module, tuned=tuned or {}, golden=vectors))
@@ -149,7 +151,7 @@ def final_graphs(settings: Settings, model: Model) -> dict[str, Graph]:
     """The graphs of a model after all passes, by entry: what lowering starts from."""
     declared = load_model(settings, model)
     with located(declared, model), no_collection():
-        return passes.run(model.module, trace(declared), winograd=model.winograd).graphs
+        return passes.run(model.module, trace(declared), winograd=model.winograd, frozen=model.frozen).graphs
 
 
 def pass_report(settings: Settings, project: Path) -> str:

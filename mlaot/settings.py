@@ -86,6 +86,12 @@ class Model:
         example="F4",
         enum=WINOGRAD,
     )
+    frozen: bool = key(
+        "whether the weights of a model without a loss are constants of the library; if not, `load` replaces them",
+        default=True,
+        expected="true or false",
+        example=False,
+    )
 
     @property
     def package(self) -> str:

@@ -52,7 +52,7 @@ def methods(module: Module, fit: Fit | None, scalars: bool) -> list[Method]:
     for entry in module.entries:
         if entry.name == "accumulate":
             found += verb_methods(entry)
-    if any(slot.kind == "parameter" for slot in module.slots):
+    if any(slot.gradient_offset >= 0 for slot in module.slots):
         found.append(no_argument_method("zero_grad", "Set all gradients to zero."))
     if module.slots:
         path, kept = "path: str | bytes | PathLike[Any]", kinds_text(module)

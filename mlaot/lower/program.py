@@ -30,8 +30,9 @@ class Port:
 class Slot:
     """An array in the state block: strides in elements, offsets in bytes; storage may be padded or transposed.
 
-    ``kind``: ``parameter`` (has a gradient), ``buffer`` (running statistics, caches) or ``optimizer`` (moments, step
-    counts). The state is the parameters, the other slots, then the gradients in the order of their parameters.
+    ``kind``: ``parameter`` (with a gradient where the module trains), ``buffer`` (running statistics, caches) or
+    ``optimizer`` (moments, step counts). The state is the parameters, the other slots, then the gradients in the order
+    of their parameters.
     """
 
     name: str
