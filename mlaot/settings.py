@@ -92,6 +92,12 @@ class Model:
         expected="true or false",
         example=False,
     )
+    intermediates: bool = key(
+        "whether the module has a function `intermediates`, which gives what the model names by `mlaot.tap`",
+        default=False,
+        expected="true or false",
+        example=True,
+    )
 
     @property
     def package(self) -> str:

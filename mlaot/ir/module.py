@@ -56,6 +56,7 @@ class Module:
 
 # The entries by which fit() takes one example after the other: what a block of them begins with, a step, its end.
 FIT_BEGIN, FIT_STEP, FIT_END = "fit_begin", "fit_step", "fit_end"
+INTERMEDIATES = "intermediates"  # the entry that gives what the model has tapped
 OPTIMIZER = "optimizer."  # how the names of an optimizer's slots start
 
 

@@ -50,6 +50,7 @@ class Entry:
 
     ``tile``: so many rows of the batch are computed at a time, since none depends on another; 0: all at once.
     ``extents``: further expressions that a call's dims must not make negative, such as those of values in between.
+    ``named``: the results are a dict.
     """
 
     name: str
@@ -61,6 +62,7 @@ class Entry:
     doc: str = ""
     tile: int = 0
     extents: tuple[str, ...] = ()
+    named: bool = False
 
 
 @dataclass(frozen=True)

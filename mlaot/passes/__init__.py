@@ -12,7 +12,7 @@ import numpy as np
 from mlaot.errors import MlaotError
 from mlaot.frontend.declaration import PARAMETERS, Traced
 from mlaot.ir import Graph, dim, verify
-from mlaot.ir.module import FIT_STEP, Module
+from mlaot.ir.module import FIT_STEP, INTERMEDIATES, Module
 from mlaot.passes import (
     barriers,
     blocked,
@@ -200,14 +200,22 @@ Report = list[tuple[str, dict[str, Counter[str]]]]
 
 
 def run(
-    name: str, traced: Traced, report: Report | None = None, *, winograd: str = "F2", frozen: bool = True
+    name: str,
+    traced: Traced,
+    report: Report | None = None,
+    *,
+    winograd: str = "F2",
+    frozen: bool = True,
+    intermediates: bool = False,
 ) -> Module:
     """Take a traced model through ``PIPELINE``; graphs are verified after each pass.
 
     ``MLAOT_DUMP=<pass>`` (or ``all``) prints the graphs after that pass on stderr. ``report`` collects node counts.
-    ``winograd`` and ``frozen`` are the settings of these names.
+    ``winograd``, ``frozen`` and ``intermediates`` are the settings of these names.
     """
     graphs = {"model": traced.graph, **({"training": traced.training} if traced.training else {}), **traced.entries}
+    if intermediates:
+        graphs[INTERMEDIATES] = _tapped(traced)
     module = Module(name, graphs, dict(traced.parameters), traced.trains, traced.learning_rate)
     module.per_example, module.winograd, module.replaceable = traced.per_example, winograd, not frozen
     module.state, module.docs = dict(traced.buffers), dict(traced.docs)
@@ -220,6 +228,18 @@ def run(
         stage(module, traced)
         _observe(stage.__name__, module, report)
     return module
+
+
+def _tapped(traced: Traced) -> Graph:
+    """The entry that gives what the model's function has tapped. It writes nothing."""
+    if not traced.taps:
+        raise MlaotError("intermediates = true, but the model has none; name some by mlaot.tap(name, array)")
+    if INTERMEDIATES in traced.entries:
+        raise MlaotError(f"with intermediates = true no entry can be called {INTERMEDIATES!r}; rename it")
+    taps = {name: node.find() for name, node in traced.taps.items()}
+    graph, copies = entries.copy_into(traced.graph, taps.values(), INTERMEDIATES, keep=traced.arguments)
+    graph.outputs = {name: copies[node] for name, node in taps.items()}
+    return graph
 
 
 def _observe(stage: str, module: Module, report: Report | None) -> None:
