@@ -19,6 +19,7 @@ from mlaot.frontend.functions import (
 from mlaot.frontend.gradients import grad, jvp, value_and_grad, vmap
 from mlaot.frontend.model import load, model
 from mlaot.frontend.padding import pad
+from mlaot.frontend.taps import tap
 from mlaot.frontend.tensor import Buffer, Parameter, parameters
 from mlaot.frontend.trace import is_training, training
 from mlaot.ir.dims import dim
@@ -60,6 +61,7 @@ __all__ = [
     "softmax",
     "sparse",
     "stop_gradient",
+    "tap",
     "top_k",
     "training",
     "tree_ensemble",

@@ -63,12 +63,17 @@ def compile_for(
             model.module,
             settings.isas,
             deterministic=model.deterministic,
-            winograd=model.winograd,
             threads=settings.threads,
             tuned=tuned,
             golden=golden,
+            **pass_options(model),
         )
         return use(program)
+
+
+def pass_options(model: Model) -> dict[str, Any]:
+    """The settings that passes obey."""
+    return {"winograd": model.winograd, "frozen": model.frozen, "intermediates": model.intermediates}
 
 
 def compile_model(
@@ -78,19 +83,21 @@ def compile_model(
     *,
     deterministic: bool = False,
     winograd: str = "F2",
+    frozen: bool = True,
+    intermediates: bool = False,
     threads: int = 1,
     tuned: Tuned | None = None,
     golden: bool = False,
 ) -> Program:
     """A declared model to its program.
 
-    ``deterministic``: one that gives the same bits on all of ``isas``; ``winograd`` and ``threads`` are the settings of
-    these names; ``tuned`` are schedules that ``mlaot tune`` found; ``golden``: with golden vectors, for which NumPy
-    evaluates the model.
+    ``deterministic``: one that gives the same bits on all of ``isas``; ``winograd``, ``frozen``, ``intermediates`` and
+    ``threads`` are the settings of these names; ``tuned`` are schedules that ``mlaot tune`` found; ``golden``: with
+    golden vectors, for which NumPy evaluates the model.
     """
     with no_collection():
         traced = trace(model)
-        graphs = passes.run(module, traced, winograd=winograd)
+        graphs = passes.run(module, traced, winograd=winograd, frozen=frozen, intermediates=intermediates)
         program = lower(graphs, isas, deterministic=deterministic, threads=threads)
         vectors = golden_vectors(graphs, program.module) if golden else ()
         return replace(program, module=replace(program.module, tuned=tuned or {}, golden=vectors))
@@ -149,7 +156,7 @@ def final_graphs(settings: Settings, model: Model) -> dict[str, Graph]:
     """The graphs of a model after all passes, by entry: what lowering starts from."""
     declared = load_model(settings, model)
     with located(declared, model), no_collection():
-        return passes.run(model.module, trace(declared), winograd=model.winograd).graphs
+        return passes.run(model.module, trace(declared), **pass_options(model)).graphs
 
 
 def pass_report(settings: Settings, project: Path) -> str:
@@ -158,17 +165,17 @@ def pass_report(settings: Settings, project: Path) -> str:
     for model in settings.models:
         declared = load_model(settings, model)
         with located(declared, model):
-            lines += [f"{model.module} ({model.model})", *report(declared, model.module)]
+            lines += [f"{model.module} ({model.model})", *report(declared, model.module, **pass_options(model))]
     return "\n".join(lines)
 
 
-def report(declared: Any, module: str) -> list[str]:
+def report(declared: Any, module: str, **options: Any) -> list[str]:
     """A line for each graph after each pass that changed its counts: how many nodes of which ops."""
     traced = trace(declared)
     observed: passes.Report = []
     if traced.counts:
         observed.append(("declared", {"values": Counter(traced.counts)}))
-    passes.run(module, traced, observed)
+    passes.run(module, traced, observed, **options)
     lines = []
     last: dict[str, Counter[str]] = {}
     for stage, graphs in observed:

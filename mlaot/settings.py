@@ -89,6 +89,18 @@ class Model:
         example="F4",
         enum=WINOGRAD,
     )
+    frozen: bool = key(
+        "whether the weights of a model without a loss are constants of the library; if not, `load` replaces them",
+        default=True,
+        expected="true or false",
+        example=False,
+    )
+    intermediates: bool = key(
+        "whether the module has a function `intermediates`, which gives what the model names by `mlaot.tap`",
+        default=False,
+        expected="true or false",
+        example=True,
+    )
 
     @property
     def package(self) -> str:

@@ -56,7 +56,7 @@ typedef struct {
 } Py_buffer;
 
 enum {
-    METH_VARARGS = 1, METH_KEYWORDS = 2, METH_NOARGS = 4, METH_O = 8, METH_FASTCALL = 128,
+    METH_VARARGS = 1, METH_KEYWORDS = 2, METH_NOARGS = 4, METH_O = 8, METH_CLASS = 16, METH_FASTCALL = 128,
     PyBUF_FORMAT = 0x4, PyBUF_ND = 0x8, PyBUF_STRIDES = 0x18,
     PyBUF_C_CONTIGUOUS = 0x38, PyBUF_F_CONTIGUOUS = 0x58, PyBUF_ANY_CONTIGUOUS = 0x98,
     Py_TPFLAGS_DISALLOW_INSTANTIATION = 1 << 7, Py_TPFLAGS_IMMUTABLETYPE = 1 << 8, Py_TPFLAGS_HAVE_GC = 1 << 14,
@@ -102,7 +102,9 @@ void *PyType_GetModuleState(PyTypeObject *);
 PyObject *PyImport_ImportModule(const char *);
 
 PyObject *PyObject_Type(PyObject *), *PyObject_CallMethod(PyObject *, const char *, const char *, ...);
-PyObject *PyObject_CallFunction(PyObject *, const char *, ...);
+PyObject *PyObject_CallFunction(PyObject *, const char *, ...), *PyObject_GetAttrString(PyObject *, const char *);
+PyObject *Py_BuildValue(const char *, ...);
+int PyArg_ParseTuple(PyObject *, const char *, ...);
 int PyCallable_Check(PyObject *);
 int PyObject_CheckBuffer(PyObject *), PyObject_GetBuffer(PyObject *, Py_buffer *, int), PyObject_IsTrue(PyObject *);
 int PyObject_RichCompareBool(PyObject *, PyObject *, int);

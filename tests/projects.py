@@ -43,10 +43,15 @@ def build_module(
     deterministic: bool = False,
     threads: int = 1,
     golden: bool = False,
+    **options: Any,
 ) -> Path:
-    """The extension module ``<name>.nn`` of a declared model, below ``site``; its C is in ``<site>-c/<name>.nn``."""
+    """The extension module ``<name>.nn`` of a declared model, below ``site``; its C is in ``<site>-c/<name>.nn``.
+
+    ``options`` are further ones of ``compile_model``.
+    """
     folder = site.with_name(f"{site.name}-c") / f"{name}.nn"
-    program = compile_model(declared, f"{name}.nn", isas, deterministic=deterministic, threads=threads, golden=golden)
+    options |= {"deterministic": deterministic, "threads": threads, "golden": golden}
+    program = compile_model(declared, f"{name}.nn", isas, **options)
     write(program_files(program), folder)
     library = site / name / "nn.abi3.so"
     compile_module(folder, "nn", isas, library, find_toolchain(), deterministic=deterministic)

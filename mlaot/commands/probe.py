@@ -87,8 +87,10 @@ def values(module: ModuleType, question: Mapping[str, Any]) -> dict[str, Any]:
         except Exception as error:
             refused[name] = f"{type(error).__name__}: {error}"
             continue
-        some = results if len(entry["outputs"]) > 1 else [results] * len(entry["outputs"])
-        arrays |= {f"{name}: {key}": array(value) for key, value in zip(entry["outputs"], some, strict=True)}
+        if not isinstance(results, dict):
+            some = results if len(entry["outputs"]) > 1 else [results] * len(entry["outputs"])
+            results = dict(zip(entry["outputs"], some, strict=True))
+        arrays |= {f"{name}: {key}": array(value) for key, value in results.items()}
         after = state(model)
         arrays |= {f"{name}: {key} afterwards": after[key] for key in after if not same(after[key], arrays[key])}
     np.savez(question["arrays"], **arrays)

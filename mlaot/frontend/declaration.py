@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from mlaot.ir import Graph
+from mlaot.ir import Graph, Node
 
 PARAMETERS = "parameters"  # the flat input that holds every scalar parameter of a scalar model
 Arrays = dict[str, np.ndarray[Any, Any]]
@@ -38,6 +38,7 @@ class Traced:
     ``scalars`` names the elements of the flat input of a scalar model. ``per_example``: the graphs are for one example
     and get the dimension ``batch``. ``arguments``: inputs of ``forward``, needed or not. Without an ``optimizer`` the
     update is stochastic gradient descent with ``learning_rate``. ``docs``: what the user says of an entry, in a line.
+    ``taps``: nodes of the graph that ``mlaot.tap`` named, which none but the entry ``intermediates`` gives.
     """
 
     graph: Graph
@@ -52,6 +53,7 @@ class Traced:
     entries: dict[str, Graph] = field(default_factory=dict)
     optimizer: Optimizer | None = None
     docs: dict[str, str] = field(default_factory=dict)
+    taps: dict[str, Node] = field(default_factory=dict)
 
     @property
     def trains(self) -> bool:

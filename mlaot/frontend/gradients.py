@@ -18,7 +18,7 @@ from mlaot.frontend import tree
 from mlaot.frontend.promotion import as_node, full, strong_type
 from mlaot.frontend.subtrace import Subtrace, call, subtrace
 from mlaot.frontend.tensor import Held, Tensor, is_traced
-from mlaot.frontend.trace import tracing
+from mlaot.frontend.trace import VMAP, tracing
 from mlaot.ir import Dim, Node, Type
 from mlaot.ops import elementwise as ew
 from mlaot.ops import reduction as red
@@ -93,7 +93,7 @@ def _traced(
 
 
 def _differentiated(traced: Subtrace, wanted: Sequence[Node]) -> Subtrace:
-    """With the gradients of the first output behind it; writes stay last."""
+    """With the gradients of the first output behind it; writes and taps stay last."""
     if traced.structure is not tree.LEAF:
         raise MlaotError("grad needs a function that returns one scalar, got several values")
     for node in wanted:
@@ -150,7 +150,7 @@ def _pushed(inner: Subtrace, points: list[Any], along: Sequence[Any]) -> list[An
     slopes = differentiate(dotted, pulls)
     inner.graph.outputs = {str(i): s for i, s in enumerate(slopes)}
     zeros = [Tensor(full(node.type.shape, 0.0, node.type.dtype)) for node in outputs]
-    return call(replace(inner, writes=()), [*points, *zeros, *along])
+    return call(replace(inner, writes=(), taps=()), [*points, *zeros, *along])
 
 
 def vmap(function: Function, in_axes: Any = 0, out_axes: Any = 0) -> Function:
@@ -187,10 +187,10 @@ def _mapped(function: Function, leaves: list[Any], structure: Any, axes: list[An
 
     types = [type_of(leaves[i]) for i in arrays]
     types = [t if axes[i] is None else t.with_shape(t.shape[1:]) for t, i in zip(types, arrays, strict=True)]
-    traced = subtrace(flat, types, read_only="vmap")
+    traced = subtrace(flat, types, read_only=VMAP)
     mapped = {n.attrs["name"] for n, i in zip(traced.arguments, arrays, strict=True) if axes[i] is not None}
     graph = batch(traced.graph, dim, set(traced.graph.inputs) - mapped)
     arguments = tuple(graph.inputs[n.attrs["name"]] for n in traced.arguments)
-    whole = Subtrace(graph, traced.structure, traced.captured, arguments, traced.trace)
+    whole = Subtrace(graph, traced.structure, traced.captured, arguments, traced.trace, (), traced.taps)
     found = tree.unflatten(traced.structure, call(whole, [leaves[i] for i in arrays]))
     return found if out_axes == 0 else tree.map_leaves(lambda v: np.moveaxis(v, 0, out_axes), found)

@@ -107,11 +107,11 @@ def _trace(
 ) -> Traced:
     known = _walked(given)
     held: dict[str, Held] = {}
-    graph, arguments = _model_graph(function, loss, known, held)
+    graph, arguments, taps = _model_graph(function, loss, known, held)
     trained = None
     if loss is not None:
         with training():
-            trained, _ = _model_graph(function, loss, known, held)
+            trained, _, _ = _model_graph(function, loss, known, held)
         if str(trained) == str(graph):
             trained = None
     further = {name: _entry_graph(name, f, known, held) for name, f in entries.items()}
@@ -131,6 +131,7 @@ def _trace(
         entries=further,
         optimizer=optimizer,
         docs={name: _summary(f) for name, f in {"forward": function, **entries}.items()},
+        taps=taps,
     )
 
 
@@ -147,8 +148,8 @@ def _trained(held: Mapping[str, Held], given: Mapping[str, Held] | None) -> set[
 
 def _model_graph(
     function: Function, loss: Function | None, known: Mapping[str, Held], held: dict[str, Held]
-) -> tuple[Graph, tuple[str, ...]]:
-    """The graph of a model and its loss, and the names of the model's arguments."""
+) -> tuple[Graph, tuple[str, ...], dict[str, Node]]:
+    """The graph of a model and its loss, the names of the model's arguments, and what it taps."""
     trace = _root("model", known, held)
     graph = trace.graph
     with tracing(trace):
@@ -160,11 +161,13 @@ def _model_graph(
         for name, value in _named(outputs).items():
             graph.outputs[name] = _output(name, value)
         _check_outputs(graph)
+        taps, trace.taps = trace.taps, {}
         if loss is not None:
             results = outputs if isinstance(outputs, tuple) else (outputs,)
             graph.outputs["loss"] = _loss_node(graph, loss(*results, *_arguments(graph, loss, len(results))))
         _finish(trace)
-    return graph, tuple(argument.node.attrs["name"] for argument in arguments)
+    names = tuple(argument.node.attrs["name"] for argument in arguments)
+    return graph, names, {tap.name: node for tap, node in taps.items()}
 
 
 def _entry_graph(name: str, function: Function, known: Mapping[str, Held], held: dict[str, Held]) -> Graph:

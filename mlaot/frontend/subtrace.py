@@ -15,8 +15,9 @@ import numpy as np
 from mlaot.evaluate import evaluate
 from mlaot.frontend import tree
 from mlaot.frontend.promotion import as_node
+from mlaot.frontend.taps import record
 from mlaot.frontend.tensor import Tensor
-from mlaot.frontend.trace import Trace, current, tracing
+from mlaot.frontend.trace import Tap, Trace, current, tracing
 from mlaot.ir import Graph, Node, Type
 from mlaot.ir.subgraph import inline
 
@@ -26,7 +27,7 @@ class Subtrace:
     """A traced function.
 
     ``graph`` has the inputs ``captured`` (values of the enclosing graph), then the arguments; its outputs ``"0"``,
-    ``"1"``.. are the leaves of ``structure``, and behind them the new values of the buffers ``writes``.
+    ``"1"``.. are the leaves of ``structure``, behind them the new values of the buffers ``writes``, then the ``taps``.
     """
 
     graph: Graph
@@ -35,6 +36,7 @@ class Subtrace:
     arguments: tuple[Node, ...]
     trace: Trace
     writes: tuple[str, ...] = ()
+    taps: tuple[Tap, ...] = ()
 
     def taking(self, captured: Sequence[Node]) -> Graph:
         """The graph with exactly the inputs ``captured``, a superset of its own, before the arguments."""
@@ -64,7 +66,8 @@ def subtrace(
         leaves, structure = tree.flatten(function(*map(Tensor, arguments)))
         trace.graph.outputs = {str(i): as_node(leaf) for i, leaf in enumerate(leaves)}
     trace.graph.outputs |= {f"write {name}": node for name, node in trace.writes.items()}
-    found = Subtrace(trace.graph, structure, (), arguments, trace, tuple(trace.writes))
+    trace.graph.outputs |= {f"tap {tap.name}": node for tap, node in trace.taps.items()}
+    found = Subtrace(trace.graph, structure, (), arguments, trace, tuple(trace.writes), tuple(trace.taps))
     if parent is not None:
         found.taking(tuple(trace.captured))
     return found
@@ -80,7 +83,11 @@ def call(traced: Subtrace, arguments: Sequence[Any]) -> list[Any]:
     else:
         nodes = [*[trace.local(n) for n in traced.captured], *map(as_node, arguments)]
         found = [Tensor(node) for node in inline(traced.graph, nodes, trace.graph)]
-    outputs = len(found) - len(traced.writes)
-    for name, value in zip(traced.writes, found[outputs:], strict=True):
+    tapped = len(found) - len(traced.taps)
+    outputs = tapped - len(traced.writes)
+    for name, value in zip(traced.writes, found[outputs:tapped], strict=True):
         traced.trace.root.held[name].assign(value)
+    for tap, value in zip(traced.taps, found[tapped:], strict=True):
+        if trace is not None:
+            record(trace, tap, value)
     return found[:outputs]

@@ -6,13 +6,14 @@ of it. A value of an enclosing graph that an inner function meets becomes an inp
 
 from __future__ import annotations
 
+import sys
 import sysconfig
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
+from types import FrameType, TracebackType
 from typing import Any
 
 from mlaot.errors import MlaotError
@@ -23,7 +24,16 @@ _current: ContextVar[Trace | None] = ContextVar("trace", default=None)
 _training: ContextVar[bool] = ContextVar("training", default=False)
 
 
+VMAP = "vmap"  # where buffers cannot be written, but values can be taken out
 OUTSIDE = "a traced array is used outside of the function that it was traced in"
+
+
+@dataclass(frozen=True)
+class Tap:
+    """A name for a value of a trace, and the line of the user's code that gave it."""
+
+    name: str
+    place: str
 
 
 @dataclass
@@ -32,7 +42,7 @@ class Trace:
 
     ``names`` of parameters and buffers by identity; ``held`` are those met so far, by name. ``captured`` maps values of
     the enclosing graph to inputs of this one. ``writes`` are the new values of buffers; ``read_only`` says why there
-    can be none. ``temporary``: of no module, so a parameter needs no name.
+    can be none. ``temporary``: of no module, so a parameter needs no name. ``taps``: what ``mlaot.tap`` gave a name.
     """
 
     graph: Graph
@@ -44,6 +54,7 @@ class Trace:
     read_only: str = ""
     temporary: bool = False
     sites: int = 0
+    taps: dict[Tap, Node] = field(default_factory=dict)
 
     @property
     def root(self) -> Trace:
@@ -139,6 +150,17 @@ def user_line(traceback: TracebackType | None) -> str:
             found = f"{Path(file).name}:{traceback.tb_lineno}: "
         traceback = traceback.tb_next
     return found
+
+
+def calling_line() -> str:
+    """``model.py:12: `` for the innermost line under way that is the user's, or nothing."""
+    frame: FrameType | None = sys._getframe()
+    while frame is not None:
+        file = frame.f_code.co_filename
+        if is_users(frame.f_globals.get("__name__", ""), file):
+            return f"{Path(file).name}:{frame.f_lineno}: "
+        frame = frame.f_back
+    return ""
 
 
 def is_users(module: str, file: str) -> bool:

@@ -18,8 +18,9 @@ class Module:
     whose names start with ``optimizer.``. A gradient slot is an input named ``gradient(NAME)`` next to the parameter's.
     ``scalars`` places each scalar parameter of a scalar model: the parameter's name and the flat index in it.
     ``per_example``: the model was declared on one example, so no row of a batch depends on another. ``docs``: a line
-    on an entry. ``winograd``: which tiles 3x3 convolutions may be cut in, ``F2``, also ``F4``, or none (``off``).
-    ``declared``: the entries before they were optimized, and ``declared_slots`` what they read.
+    on an entry. ``replaceable``: weights can be loaded though nothing trains them. ``winograd``: which tiles 3x3
+    convolutions may be cut in, ``F2``, also ``F4``, or none (``off``). ``declared``: the entries before they were
+    optimized, and ``declared_slots`` what they read.
     """
 
     name: str
@@ -33,6 +34,7 @@ class Module:
     state: dict[str, np.ndarray[Any, Any]] = field(default_factory=dict)
     docs: dict[str, str] = field(default_factory=dict)
     winograd: str = "F2"
+    replaceable: bool = False
     declared: dict[str, Graph] = field(default_factory=dict)
     declared_slots: dict[str, np.ndarray[Any, Any]] = field(default_factory=dict)
 
@@ -42,13 +44,19 @@ class Module:
         return {**self.parameters, **self.state}
 
     @property
+    def is_frozen(self) -> bool:
+        """Whether weights that no entry writes are constants."""
+        return not (self.trains or self.replaceable)
+
+    @property
     def is_stateful(self) -> bool:
-        """Whether an entry writes."""
-        return any(graph.writes for graph in self.graphs.values())
+        """Whether an instance has memory of its own: an entry writes, or weights can be replaced."""
+        return self.replaceable or any(graph.writes for graph in self.graphs.values())
 
 
 # The entries by which fit() takes one example after the other: what a block of them begins with, a step, its end.
 FIT_BEGIN, FIT_STEP, FIT_END = "fit_begin", "fit_step", "fit_end"
+INTERMEDIATES = "intermediates"  # the entry that gives what the model has tapped
 OPTIMIZER = "optimizer."  # how the names of an optimizer's slots start
 
 

@@ -53,6 +53,8 @@ PARAMETERS = (
         "Name -> Array that looks into this model's parameters.",
         "make_mapping(self, PARAMETER, false)",
     ),
+)
+TRAINED = (
     Attribute(
         "gradients",
         "MappingProxyType[str, Array]",
@@ -87,7 +89,7 @@ def render_interface(module: Module) -> dict[str, str | bytes]:
     check(module)
     stem = module.name.rpartition(".")[2]
     weights, initial_at, scalars_at = pack_weights(module)
-    trains = bool(of_kind(module, "parameter"))
+    trains = any(slot.gradient_offset >= 0 for slot in module.slots)
     fit = make_fit(module)
     context = {
         "module": module.name,
@@ -95,8 +97,13 @@ def render_interface(module: Module) -> dict[str, str | bytes]:
         "stateful": bool(module.slots),
         "threads": module.threads,
         "trains": trains,
-        "attributes": (*(PARAMETERS if trains else ()), *(BUFFERS if of_kind(module, "buffer") else ())),
+        "attributes": (
+            *(PARAMETERS if of_kind(module, "parameter") else ()),
+            *(TRAINED if trains else ()),
+            *(BUFFERS if of_kind(module, "buffer") else ()),
+        ),
         "verbs": any(entry.name == "accumulate" for entry in module.entries),
+        "named": any(entry.named for entry in module.entries),
         "split": any(entry.name == "accumulate" and entry.split for entry in module.entries),
         "fit": fit,
         "module_doc": c_text(f"{module.name}: a model compiled by mlaot."),
@@ -175,7 +182,7 @@ def check_state(module: Module) -> None:
     for slot in module.slots:
         is_parameter = slot.kind == "parameter"
         assert slot.kind in KINDS, f"bug in mlaot: {slot.name} is of an unknown kind {slot.kind!r}"
-        assert is_parameter == (slot.gradient_offset >= 0), f"bug in mlaot: {slot.name}: only parameters have gradients"
+        assert is_parameter or slot.gradient_offset < 0, f"bug in mlaot: {slot.name}: only parameters have gradients"
         inside = slot.offset + extent(slot) <= len(module.initial)
         assert inside or slot.offset >= len(module.initial), f"bug in mlaot: {slot.name} has half a start"
         assert is_parameter or slot.offset >= end, f"bug in mlaot: {slot.name} does not lie after the parameters"
@@ -276,7 +283,7 @@ def tables(module: Module, fit: Fit | None, stem: str) -> dict[str, object]:
         "slots": [slot_row(slot) for slot in saved(module)],
         "tensors": c_lines(tensors_head(module)) if module.slots else (),
         "state_bytes": module.state_bytes,
-        "flat": flat_region(module) if of_kind(module, "parameter") else {},
+        "flat": flat_region(module) if any(slot.gradient_offset >= 0 for slot in module.slots) else {},
     }
 
 
@@ -315,6 +322,7 @@ def entry_row(module: Module, extents: Extents, entry: Entry) -> dict[str, objec
         "bound_count": len(bounds),
         "tile": entry.tile,
         "scalar": "true" if is_scalar(entry) else "false",
+        "named": entry.named,
         "kernel": kernel_names(module).index(kernel),
         "workspace": entry.workspace,
         "work": entry.work,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from mlaot.errors import MlaotError
 from mlaot.ir import Dim, Graph, Node, TupleType, users
 from mlaot.ir.dims import Expr, names, product, substitute
-from mlaot.ir.module import FIT_BEGIN, FIT_END, FIT_STEP
+from mlaot.ir.module import FIT_BEGIN, FIT_END, FIT_STEP, INTERMEDIATES
 from mlaot.ir.module import Module as Model
 from mlaot.ir.subgraph import subgraphs
 from mlaot.lower.contraction import operands
@@ -34,6 +34,7 @@ DOCS = {
     "update": "One step of the optimizer, by the gradients that backward() left.",
     FIT_BEGIN: "The products of a block of examples with weights that are updated at its end, and with each other.",
     FIT_STEP: "train_step on one example of a block, all but these weights.",
+    INTERMEDIATES: "What forward() computes on its way, by the names that the model has given.",
     FIT_END: "Their updates by all examples of the block.",
 }
 
@@ -131,6 +132,7 @@ def _in_place(name: str, graph: Graph, fused: Fused, storage: Storage, model: Mo
         model.docs.get(name) or DOCS.get(name, ""),
         _tile(size) if name == "forward" and model.per_example else 0,
         tuple(str(d) for d in conditions(graph)),
+        name == INTERMEDIATES,
     )
     return Procedure(
         entry,

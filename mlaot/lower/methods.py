@@ -52,7 +52,7 @@ def methods(module: Module, fit: Fit | None, scalars: bool) -> list[Method]:
     for entry in module.entries:
         if entry.name == "accumulate":
             found += verb_methods(entry)
-    if any(slot.kind == "parameter" for slot in module.slots):
+    if any(slot.gradient_offset >= 0 for slot in module.slots):
         found.append(no_argument_method("zero_grad", "Set all gradients to zero."))
     if module.slots:
         path, kept = "path: str | bytes | PathLike[Any]", kinds_text(module)
@@ -80,13 +80,13 @@ def kinds_text(module: Module) -> str:
 def is_scalar(entry: Entry) -> bool:
     """Whether an entry returns a Python number: the losses, and a user's entry whose result is a single number."""
     single = [port.shape for port in entry.outputs] == [()]
-    return single and entry.name not in ("forward", "accumulate", "update")
+    return single and not entry.named and entry.name not in ("forward", "accumulate", "update")
 
 
 def entry_method(entry: Entry, verbs: bool) -> Method:
     """The method of an entry; forward and loss also work on what set_input() stored."""
     held = {"forward": "forward_held", "loss": "loss_held"}.get(entry.name, "") if verbs else ""
-    takes_out = bool(entry.outputs) and not is_scalar(entry)
+    takes_out = bool(entry.outputs) and not is_scalar(entry) and not entry.named
     ports = ", ".join(plain_port(port) for port in entry.inputs)
     typed = ", ".join(typed_port(port) for port in entry.inputs)
     result = result_type(entry)
@@ -143,6 +143,8 @@ def typed_port(port: Port) -> str:
 
 def result_type(entry: Entry) -> str:
     """What an entry returns, in the stub."""
+    if entry.named:
+        return "dict[str, Array]"
     if is_scalar(entry):
         return NUMBERS[DTYPES[entry.outputs[0].dtype].kind]
     many = len(entry.outputs)

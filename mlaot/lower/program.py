@@ -30,8 +30,9 @@ class Port:
 class Slot:
     """An array in the state block: strides in elements, offsets in bytes; storage may be padded or transposed.
 
-    ``kind``: ``parameter`` (has a gradient), ``buffer`` (running statistics, caches) or ``optimizer`` (moments, step
-    counts). The state is the parameters, the other slots, then the gradients in the order of their parameters.
+    ``kind``: ``parameter`` (with a gradient where the module trains), ``buffer`` (running statistics, caches) or
+    ``optimizer`` (moments, step counts). The state is the parameters, the other slots, then the gradients in the order
+    of their parameters.
     """
 
     name: str
@@ -49,6 +50,7 @@ class Entry:
 
     ``tile``: so many rows of the batch are computed at a time, since none depends on another; 0: all at once.
     ``extents``: further expressions that a call's dims must not make negative, such as those of values in between.
+    ``named``: the results are a dict.
     """
 
     name: str
@@ -60,6 +62,7 @@ class Entry:
     doc: str = ""
     tile: int = 0
     extents: tuple[str, ...] = ()
+    named: bool = False
 
 
 @dataclass(frozen=True)

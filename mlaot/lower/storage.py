@@ -19,7 +19,7 @@ Array = np.ndarray[Any, Any]
 class Storage:
     """The buffers of all slots and constants, their offsets, and the bytes that a module starts with.
 
-    Parameters that no entry writes are constants; so is a buffer in a module without state.
+    Frozen parameters are constants; so is a buffer in a module without state.
     """
 
     def __init__(self, model: Model) -> None:
@@ -41,7 +41,7 @@ class Storage:
         if node is None:
             assert not model.trains or name in model.state, f"bug in mlaot: no entry has the parameter {name}"
             return  # nothing reads it
-        is_state = model.trains or (model.is_stateful and name in model.state)
+        is_state = not model.is_frozen or (model.is_stateful and name in model.state)
         where = "state" if is_state else "constant"
         panels = None if is_state else panels_of(graphs, name)
         strides = slot_strides(graphs, name) if panels is None else panel_strides(panels, value.shape)
@@ -51,7 +51,7 @@ class Storage:
         self.offsets[buffer] = _append(region, _stored(value, buffer))
 
     def _make_slots(self, model: Model, zeros: list[str]) -> None:
-        parameters = [self.buffers[name] for name in model.parameters if model.trains]
+        parameters = [self.buffers[name] for name in model.parameters if not model.is_frozen and name in self.buffers]
         size = len(self.initial)
         slots = []
         for buffer in [self.buffers[name] for name in model.slots if name in self.buffers]:
@@ -59,13 +59,14 @@ class Storage:
                 kind = "optimizer" if buffer.name.startswith(OPTIMIZER) else "buffer"
                 slots.append(self._slot(buffer, kind, -1))
         end = max((self.offsets[b] + int(b.bytes) for b in parameters), default=0)
-        for buffer in parameters:
+        for buffer in parameters if model.trains else ():
             gradient = Buffer(gradient_of(buffer.name), buffer.dtype, buffer.shape, buffer.strides, "state")
             self.buffers[gradient.name] = gradient
             self.offsets[gradient] = size + self.offsets[buffer]
-        found = [self._slot(b, "parameter", size + self.offsets[b]) for b in parameters]
+        gradients = [size + self.offsets[b] if model.trains else -1 for b in parameters]
+        found = [self._slot(b, "parameter", at) for b, at in zip(parameters, gradients, strict=True)]
         self.slots = (*found, *slots)
-        self.state_bytes = size + end
+        self.state_bytes = size + (end if model.trains else 0)
         kept = [self.offsets[b] + int(b.bytes) for b in self.offsets if b.where == "state" and b.name not in zeros]
         del self.initial[max((at for at in kept if at <= size), default=0) :]
 

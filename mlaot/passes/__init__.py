@@ -12,7 +12,7 @@ import numpy as np
 from mlaot.errors import MlaotError
 from mlaot.frontend.declaration import PARAMETERS, Traced
 from mlaot.ir import Graph, dim, verify
-from mlaot.ir.module import FIT_STEP, Module
+from mlaot.ir.module import FIT_STEP, INTERMEDIATES, Module
 from mlaot.passes import (
     barriers,
     blocked,
@@ -98,7 +98,7 @@ def add_batch(module: Module, traced: Traced) -> None:
 
 
 def freeze_weights(module: Module, traced: Traced) -> None:
-    """Work on weights alone, done at build where nothing trains."""
+    """Work on weights alone, done at build where they are frozen."""
     freeze.freeze(module)
 
 
@@ -108,13 +108,13 @@ def choose_layout(module: Module, traced: Traced) -> None:
 
 
 def convolve_tiles(module: Module, traced: Traced) -> None:
-    """3x3 convolutions with fewer products, where nothing trains."""
+    """3x3 convolutions with fewer products, where weights are frozen."""
     winograd.winograd(module)
 
 
 def forget_weights(module: Module, traced: Traced) -> None:
     """Weights that only others were made of are not shipped."""
-    for graph in module.graphs.values() if not module.trains else ():
+    for graph in module.graphs.values() if module.is_frozen else ():
         kept = {*graph.nodes(), *[graph.inputs[name] for name in graph.writes]}
         graph.inputs = {k: node for k, node in graph.inputs.items() if k not in module.slots or node.find() in kept}
 
@@ -199,15 +199,25 @@ PIPELINE: tuple[Stage, ...] = (
 Report = list[tuple[str, dict[str, Counter[str]]]]
 
 
-def run(name: str, traced: Traced, report: Report | None = None, *, winograd: str = "F2") -> Module:
+def run(
+    name: str,
+    traced: Traced,
+    report: Report | None = None,
+    *,
+    winograd: str = "F2",
+    frozen: bool = True,
+    intermediates: bool = False,
+) -> Module:
     """Take a traced model through ``PIPELINE``; graphs are verified after each pass.
 
     ``MLAOT_DUMP=<pass>`` (or ``all``) prints the graphs after that pass on stderr. ``report`` collects node counts.
-    ``winograd`` is the setting of that name.
+    ``winograd``, ``frozen`` and ``intermediates`` are the settings of these names.
     """
     graphs = {"model": traced.graph, **({"training": traced.training} if traced.training else {}), **traced.entries}
+    if intermediates:
+        graphs[INTERMEDIATES] = _tapped(traced)
     module = Module(name, graphs, dict(traced.parameters), traced.trains, traced.learning_rate)
-    module.per_example, module.winograd = traced.per_example, winograd
+    module.per_example, module.winograd, module.replaceable = traced.per_example, winograd, not frozen
     module.state, module.docs = dict(traced.buffers), dict(traced.docs)
     stages = dict.fromkeys(["all", "trace", *(stage.__name__ for stage in PIPELINE)])
     if (wanted := os.environ.get("MLAOT_DUMP") or "all") not in stages:
@@ -218,6 +228,18 @@ def run(name: str, traced: Traced, report: Report | None = None, *, winograd: st
         stage(module, traced)
         _observe(stage.__name__, module, report)
     return module
+
+
+def _tapped(traced: Traced) -> Graph:
+    """The entry that gives what the model's function has tapped. It writes nothing."""
+    if not traced.taps:
+        raise MlaotError("intermediates = true, but the model has none; name some by mlaot.tap(name, array)")
+    if INTERMEDIATES in traced.entries:
+        raise MlaotError(f"with intermediates = true no entry can be called {INTERMEDIATES!r}; rename it")
+    taps = {name: node.find() for name, node in traced.taps.items()}
+    graph, copies = entries.copy_into(traced.graph, taps.values(), INTERMEDIATES, keep=traced.arguments)
+    graph.outputs = {name: copies[node] for name, node in taps.items()}
+    return graph
 
 
 def _observe(stage: str, module: Module, report: Report | None) -> None:

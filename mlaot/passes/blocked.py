@@ -84,8 +84,8 @@ class Blocked:
 
 
 def blocked(module: Module) -> None:
-    """Choose the layout of every entry of a module that does not train."""
-    if module.trains:
+    """Choose the layout of every entry of a module with frozen weights."""
+    if not module.is_frozen:
         return
     for graph in module.graphs.values():
         layout = _Layout(graph, fixed_by(module))

@@ -1,4 +1,4 @@
-"""In a module without training, what depends on weights alone is computed at build. Reassociates.
+"""In a module with frozen weights, what depends on weights alone is computed at build. Reassociates.
 
     v2 = contract(x, w) : f32[b,8]                 v2 = contract(x, folded0) : f32[b,8]
     v3 = sub(v2, mean)                    =>       v3 = add(v2, folded1)
@@ -34,8 +34,8 @@ IsFixed = Callable[[Node], bool]
 
 
 def freeze(module: Module) -> None:
-    """Fold what is fixed in every entry of a module that does not train."""
-    if module.trains:
+    """Fold what is fixed in every entry of a module with frozen weights."""
+    if not module.is_frozen:
         return
     for graph in module.graphs.values():
         is_fixed = fixed_by(module)

@@ -36,7 +36,7 @@ LETTERS = "abcdefghijklmnopqrstuvwxyz"
 
 def gates(module: Module) -> None:
     """Split the gates of every product with weights, in the graphs of a module and in the bodies of their loops."""
-    if module.trains:
+    if not module.is_frozen:
         return
     for graph in module.graphs.values():
         weights = {n: module.parameters[name] for name, n in graph.inputs.items() if name in module.parameters}

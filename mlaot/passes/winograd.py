@@ -45,8 +45,8 @@ Pair = tuple[int, int]
 
 
 def winograd(module: Module) -> None:
-    """Apply the rule of this file to every entry of a module that does not train."""
-    if module.trains or not SIZES[module.winograd]:
+    """Apply the rule of this file to every entry of a module with frozen weights."""
+    if not module.is_frozen or not SIZES[module.winograd]:
         return
     for graph in module.graphs.values():
         is_fixed = fixed_by(module)

@@ -201,6 +201,18 @@ def test_arguments(affine: ModuleType) -> None:
             call()
 
 
+def test_frozen_modules_say_how(affine: ModuleType) -> None:
+    """load() and a pickle with a state are refused in one line, by the module and by Model."""
+    message = (
+        r"^load: the weights of shop\.affine are frozen; for others build it with frozen = false in its table "
+        r"\[tool\.mlaot\.models\.<name>\]$"
+    )
+    for call in (affine.load, affine.Model().load, affine.Model().__setstate__):
+        with pytest.raises(TypeError, match=message):
+            call("weights.safetensors")
+    assert not hasattr(affine, "save") and not hasattr(affine, "parameters")
+
+
 def test_out(affine: ModuleType) -> None:
     """out= is written and returned; None means no out."""
     y = np.empty((5, 3), np.float32)

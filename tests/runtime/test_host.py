@@ -186,6 +186,7 @@ CALLS = [
     ("affine", "nn.forward(x); nn.forward(x, out=o)", "nn.forward(o)"),
     ("affine", "nn.forward([[1, 2], [3, 4]])[0]", "nn.forward(x, out=x)"),
     ("affine", "nn.pick([1., 2.], 1, True)", "nn.pick([1., 2.], 9, True)"),
+    ("affine", "nn.Array._restore('int8', (1,), b'1').__reduce__()", "nn.Array._restore('int8', (2,), b'1')"),
     ("affine", "nn.forward([[1, 2]] * 100)", "nn.forward([[1, 2]] * 100 + [[1]])"),
     ("fit", "nn.train_step(x, 1, lr=0.001)", "nn.train_step(x, 2)"),
     ("fit", "nn.set_input(x, 1); nn.forward(); nn.loss(); nn.backward()", "nn.set_input([x], 1)"),
@@ -260,6 +261,8 @@ calls = [
     lambda: load("fit"), lambda: load("affine"), lambda: load("cache"), lambda: cache.push([1, 2]),
     lambda: shapes.three([1, 2]), lambda: shapes.both([1], [1]), lambda: shapes.answer(),
     lambda: momentum.save("state.tmp"), lambda: momentum.load("state.tmp"),
+    lambda: momentum.Model().__setstate__(momentum.Model().__reduce__()[2]), affine.Model().__reduce__,
+    lambda: affine.Array._restore(*affine.forward(x).__reduce__()[1]),
     lambda: fit.fit([[1, 2, 3]] * 300, [1] * 300, batch=100, callback=max),
 ]
 failed = 0

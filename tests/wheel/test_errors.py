@@ -27,7 +27,7 @@ SETTINGS = {
     "unknown key": (
         PYPROJECT + 'weights = "w.safetensors"\n',
         "unknown key 'weights' in [tool.mlaot.models.nn] of pyproject.toml;"
-        " the keys are model, module, deterministic, winograd",
+        " the keys are model, module, deterministic, winograd, frozen, intermediates",
     ),
     "slip": (
         PYPROJECT.replace("\nmodel =", "\nmodell ="),
