@@ -11,14 +11,14 @@ ROOT = Path(__file__).parent.parent
 # A module may import, when it is imported itself, what stands before it or beside it.
 LAYERS = (
     ("mlaot.errors",),
-    ("mlaot.render", "mlaot.settings"),
+    ("mlaot.probe", "mlaot.render", "mlaot.settings"),
     ("mlaot.ir",),
     ("mlaot.ops",),
     ("mlaot.transforms",),
     ("mlaot.api", "mlaot.eager", "mlaot.evaluate", "mlaot.frontend", "mlaot.micrograd", "mlaot.nn", "mlaot.optim"),
     ("mlaot.passes",),
     ("mlaot.lower",),
-    ("mlaot.golden",),
+    ("mlaot.facts", "mlaot.golden"),
     ("mlaot.generate", "mlaot.build", "mlaot.cmake", "mlaot.tune"),
     ("mlaot.commands", "mlaot.cli", "mlaot.__main__"),
 )

@@ -5,10 +5,11 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator
 
-from mlaot.commands.modules import Module, ask, modules_of
+from mlaot.commands.modules import modules_of
 from mlaot.commands.output import Data, add_json, report, table
 from mlaot.errors import MlaotError
 from mlaot.lower.isa import ISAS
+from mlaot.probe import Module, ask
 
 HELP = "time the functions of a built module"
 DESCRIPTION = """\

@@ -5,9 +5,10 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from mlaot.commands.modules import ask, modules_of
+from mlaot.commands.modules import modules_of
 from mlaot.commands.output import Data, add_json, report, table
 from mlaot.errors import MlaotError
+from mlaot.probe import ask
 
 HELP = "replay the golden vectors of a built wheel or module"
 DESCRIPTION = """\

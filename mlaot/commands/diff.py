@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from mlaot.commands.inspect import signature
-from mlaot.commands.modules import Module, ask, modules_of, read_wheel
+from mlaot.commands.modules import modules_of, read_wheel
 from mlaot.commands.output import Data, add_json, report, table
 from mlaot.errors import MlaotError
+from mlaot.probe import Module, ask
 
 HELP = "compare two wheels"
 DESCRIPTION = """\

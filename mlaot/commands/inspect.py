@@ -7,10 +7,11 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mlaot.commands.modules import Module, ask, modules_of, read_wheel
+from mlaot.commands.modules import modules_of, read_wheel
 from mlaot.commands.output import Data, add_json, report, size, table
 from mlaot.commands.project import project_of
 from mlaot.errors import MlaotError
+from mlaot.probe import Module, ask
 from mlaot.settings import FILE, Model, Settings
 
 if TYPE_CHECKING:

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from mlaot.commands.bench import BATCHES
-from mlaot.commands.modules import ask, modules_of
+from mlaot.commands.modules import modules_of
+from mlaot.probe import ask
 
 from ..compiled import AVAILABLE
 from .conftest import Cli, complaint

@@ -1,4 +1,4 @@
-"""A compiled module, asked in a process of its own: ``python -P probe.py``.
+"""A compiled module, asked in a process of its own: ``python -P script.py``.
 
 The question comes on stdin, the answer goes to stdout, both as JSON. A script of the standard library and NumPy, so
 nothing else is imported beside the module.
