@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 from mlaot import passes
 from mlaot.build.cmake import cmake_files, flag_files
 from mlaot.errors import MlaotError, writing
+from mlaot.facts import facts_text, graph_facts
 from mlaot.frontend.declaration import Declaration, Traced
 from mlaot.frontend.scalar import declare_graph, declare_module
 from mlaot.golden import golden_vectors
@@ -25,7 +26,7 @@ from mlaot.lower.isa import ISAS
 from mlaot.lower.lower import lower
 from mlaot.lower.program import Program
 from mlaot.lower.text import kernels_file
-from mlaot.settings import Model, Settings, Tuned, load_model, read_tuned
+from mlaot.settings import FACTS, WEIGHTS, Model, Settings, Tuned, load_model, read_tuned
 
 Files = dict[str, str | bytes]
 Result = TypeVar("Result")
@@ -100,7 +101,8 @@ def compile_model(
         graphs = passes.run(module, traced, winograd=winograd, frozen=frozen, intermediates=intermediates)
         program = lower(graphs, isas, deterministic=deterministic, threads=threads)
         vectors = golden_vectors(graphs, program.module) if golden else ()
-        return replace(program, module=replace(program.module, tuned=tuned or {}, golden=vectors))
+        facts = graph_facts(graphs)
+        return replace(program, module=replace(program.module, tuned=tuned or {}, golden=vectors, facts=facts))
 
 
 @contextmanager
@@ -138,7 +140,10 @@ def program_files(program: Program) -> Files:
     """The files of one module."""
     stem = program.module.name.rpartition(".")[2]
     kernels = {f"{stem}_{isa}.c": kernels_file(program, stem, ISAS[isa]) for isa in program.module.isas}
-    return {**render_interface(program.module), **kernels}
+    interface = render_interface(program.module)
+    weights = interface[WEIGHTS]
+    assert isinstance(weights, bytes)
+    return {**interface, **kernels, FACTS: facts_text(program, weights)}
 
 
 def write(files: Mapping[str, str | bytes], out: Path) -> None:

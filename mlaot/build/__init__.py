@@ -26,10 +26,18 @@ from scikit_build_core.errors import ScikitBuildError
 
 from mlaot.build.module import build_module
 from mlaot.build.platforms import Platform, parse_platform, this_platform
+from mlaot.build.sbom import sbom, sbom_path
 from mlaot.build.sums import check_sums, write_sums
-from mlaot.build.toolchain import ZIG, Toolchain, check_interpreter, compiler_name, find_toolchain
+from mlaot.build.toolchain import (
+    ZIG,
+    Toolchain,
+    check_interpreter,
+    compiler_name,
+    describe_compiler,
+    find_toolchain,
+)
 from mlaot.errors import MlaotError, writing
-from mlaot.settings import FILE, Settings, did_you_mean, load_settings
+from mlaot.settings import FILE, Settings, did_you_mean, load_settings, read_pyproject
 
 if TYPE_CHECKING:
     from scikit_build_core import build as backend
@@ -269,7 +277,11 @@ def prepare(build: Build, metadata_directory: str | None, *, trace: bool = True)
         print(f"mlaot: compiling the C that the sdist brought in {FROZEN}; delete that folder to trace the model again")
     elif trace:
         generate_files(Path(), build.settings)
-    files = compile_models(build.settings, FROZEN if is_frozen(Path()) else GENERATED, toolchain)
+    generated = FROZEN if is_frozen(Path()) else GENERATED
+    files = compile_models(build.settings, generated, toolchain)
+    files["${SKBUILD_METADATA_DIR}/" + sbom_path(build.settings.name)] = write_sbom(
+        build.settings, generated, toolchain
+    )
     config["override"]["wheel"]["force-include"] = {source.as_posix(): name for name, source in files.items()}
 
 
@@ -278,7 +290,6 @@ def compile_models(settings: Settings, generated: Path, toolchain: Toolchain) ->
     platform = toolchain.platform
     folder = COMPILED / (platform.tag if platform else "here")
     suffix = platform.suffix if platform else ".abi3.so"  # on Windows there is always a platform: zig compiles
-    build_folder(Path())
     shutil.rmtree(folder, ignore_errors=True)
     for model in settings.models:
         library = folder.joinpath(*model.package.split("."), f"{model.stem}{suffix}")
@@ -287,6 +298,15 @@ def compile_models(settings: Settings, generated: Path, toolchain: Toolchain) ->
         (folder / package / "__init__.py").touch()
     made = sorted(path for path in folder.rglob("*") if path.is_file())
     return {path.relative_to(folder).as_posix(): path for path in made}
+
+
+def write_sbom(settings: Settings, generated: Path, toolchain: Toolchain) -> Path:
+    """The wheel's bill of materials."""
+    project = read_pyproject(Path())["project"]
+    path = build_folder(Path()) / sbom_path(settings.name)
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(sbom(project, settings.models, generated, describe_compiler(toolchain, settings)), encoding="utf-8")
+    return path
 
 
 def is_frozen(project: Path) -> bool:

@@ -6,6 +6,7 @@ with the user's file and line where there is one.
 
 from __future__ import annotations
 
+import hashlib
 import importlib.abc
 import importlib.machinery
 import importlib.util
@@ -24,11 +25,14 @@ from typing import NoReturn
 
 from mlaot.build.sources import digest, is_own, is_users, watched, without_bystanders
 from mlaot.errors import MlaotError
-from mlaot.settings import FILE, Model, Settings, load_settings
+from mlaot.settings import FILE, SOURCES, Model, Settings, load_settings
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Write the generated files of ``<project>`` to ``<out>``, and to ``<digests>`` digests of what the models read."""
+    """Write the generated files of ``<project>`` to ``<out>``, and to ``<digests>`` digests of what the models read.
+
+    The SBOM gets them, too, by paths that are the same everywhere.
+    """
     project, out, *digests = map(Path, arguments)
     started = time.time_ns()
 
@@ -37,8 +41,16 @@ def main(arguments: Sequence[str]) -> int:
         sources = without_bystanders(read, [model.model.partition(":")[0] for model in models])
         for path in digests:
             path.write_text(json.dumps({str(source): digest(source, started) for source in sources}), encoding="utf-8")
+        relative = {shown(source, project): hashlib.sha256(source.read_bytes()).hexdigest() for source in sources}
+        (out / SOURCES).write_text(json.dumps(relative, indent=1, sort_keys=True) + "\n", encoding="utf-8")
 
     return emit(project, out, lambda: (load_settings(project), None), note if digests else None)
+
+
+def shown(path: Path, project: Path) -> str:
+    """A file's path in the project, or its name where it lies elsewhere."""
+    root = project.resolve()
+    return path.relative_to(root).as_posix() if path.is_relative_to(root) else path.name
 
 
 def emit(

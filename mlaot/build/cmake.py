@@ -7,7 +7,7 @@ from importlib.resources import files
 
 from mlaot.lower.isa import ISAS
 from mlaot.render import render
-from mlaot.settings import WEIGHTS, Model, Settings
+from mlaot.settings import FACTS, WEIGHTS, Model, Settings
 
 # A distribution's own CFLAGS come before these, so what the kernels cannot live with is taken back first. Link-time
 # optimization would merge code across instruction sets; -ffast-math would flush denormals for the whole process.
@@ -51,7 +51,7 @@ def module_files(model: Model, isas: Iterable[str]) -> list[str]:
     isas = tuple(isas)
     stem = model.stem
     names = [f"{unit}.c" for unit in unit_flags(stem, isas, model.deterministic)]
-    return [*names, *flag_files(model, isas), f"{stem}.h", "mlaot_abi3.h", WEIGHTS, f"{stem}.pyi"]
+    return [*names, *flag_files(model, isas), f"{stem}.h", "mlaot_abi3.h", WEIGHTS, FACTS, f"{stem}.pyi"]
 
 
 def cmake_files(settings: Settings) -> dict[str, str]:

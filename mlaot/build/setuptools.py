@@ -16,8 +16,9 @@ from typing import Any
 
 from setuptools import Distribution, Extension, find_namespace_packages
 
-from mlaot.build import FROZEN, generate_files, is_frozen, stop, watch_sources
+from mlaot.build import FROZEN, generate_files, is_frozen, stop, watch_sources, write_sbom
 from mlaot.build.module import build_module
+from mlaot.build.sbom import sbom_path
 from mlaot.build.sums import check_sums
 from mlaot.build.toolchain import check_interpreter, find_toolchain
 from mlaot.errors import MlaotError
@@ -44,6 +45,7 @@ def finalize(dist: Distribution) -> None:
     if all(other.py_limited_api for other in others):
         dist.get_option_dict("bdist_wheel")["py_limited_api"] = (FILE, "cp311")
     dist.cmdclass["build_ext"] = build_ext_class(dist.get_command_class("build_ext"))
+    dist.cmdclass["bdist_wheel"] = bdist_wheel_class(dist.get_command_class("bdist_wheel"), settings)
     dist.cmdclass["sdist"] = sdist_class(dist.get_command_class("sdist"), settings)
     if holds_models_only(dist):
         dist.packages, dist.py_modules = [], []
@@ -73,6 +75,8 @@ def build_ext_class(base: Any) -> Any:
     """The project's ``build_ext`` command, with mlaot's own way for its extensions."""
 
     class build_ext(base):
+        sbom: Path | None = None
+
         def get_ext_filename(self, fullname: str) -> str:
             if not isinstance(self.ext_map.get(fullname), ModelExtension):
                 return str(super().get_ext_filename(fullname))
@@ -85,6 +89,9 @@ def build_ext_class(base: Any) -> Any:
                 check_interpreter()
                 self.toolchain = find_toolchain()
             super().run()
+            with one_line_errors():
+                models = [ext for ext in self.extensions if isinstance(ext, ModelExtension)]
+                self.sbom = write_sbom(models[0].settings, generated_folder(models[0].settings), self.toolchain)
 
         def build_extension(self, ext: Any) -> None:
             if not isinstance(ext, ModelExtension):
@@ -115,6 +122,21 @@ def build_ext_class(base: Any) -> Any:
                     shutil.copy(stub, Path(inplace).parent)
 
     return build_ext
+
+
+def bdist_wheel_class(base: Any, settings: Settings) -> Any:
+    """The project's ``bdist_wheel`` command; the bill of materials goes along."""
+
+    class bdist_wheel(base):
+        def write_wheelfile(self, wheelfile_base: str, *arguments: Any, **more: Any) -> None:
+            super().write_wheelfile(wheelfile_base, *arguments, **more)
+            made = self.get_finalized_command("build_ext").sbom
+            if made is not None:  # not yet where an editable install asks for metadata only
+                target = Path(wheelfile_base, sbom_path(settings.name))
+                target.parent.mkdir(exist_ok=True)
+                shutil.copy(made, target)
+
+    return bdist_wheel
 
 
 def sdist_class(base: Any, settings: Settings) -> Any:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import re
 import shlex
 import shutil
 import subprocess
@@ -23,7 +24,7 @@ from mlaot.build.cmake import COMMON_FLAGS, contraction, unit_flags
 from mlaot.build.platforms import Platform, python_exports, this_platform
 from mlaot.errors import MlaotError
 from mlaot.lower.isa import Isa, isas_for
-from mlaot.settings import WEIGHTS
+from mlaot.settings import WEIGHTS, Settings
 
 ZIG = "ziglang>=0.17,<0.18"  # as a requirement; its options change between versions
 TRIAL = """\
@@ -196,6 +197,35 @@ def predefined_macros(command: list[str]) -> str:
 def machine_of(macros: str) -> str:
     """x86_64 or aarch64, if the compiler's target is one of these."""
     return next((machine for machine in ("x86_64", "aarch64") if f"__{machine}__" in macros), "")
+
+
+class Compiler(NamedTuple):
+    """What is said of a compiler: ``name``, ``version`` and the first ``line`` of ``--version``, without its path."""
+
+    name: str
+    version: str
+    line: str
+    target: str
+    environ: dict[str, str]
+    flags: dict[str, dict[str, tuple[str, ...]]]  # by module and file
+
+
+def describe_compiler(toolchain: Toolchain, settings: Settings) -> Compiler:
+    """The compiler and its flags, without what depends on where it or the project lies."""
+    command, platform = toolchain
+    macros = predefined_macros(command)
+    defined: dict[str, str] = dict(
+        re.findall(r'^#define (__\w*(?:VERSION|version)__) "(.*?) *"$', macros, re.MULTILINE)
+    )
+    name = "zig" if platform else "clang" if "__clang__" in macros else "gcc"
+    version = defined.get("__clang_version__") or defined["__VERSION__"]
+    said = run([*command, "--version"], os.environ).partition("\n")[0]
+    line = said.removeprefix(f"{Path(command[0]).name} ")
+    target = platform.target if platform else run([*command, "-dumpmachine"], os.environ).strip()
+    given = {key: os.environ.get(key, "").replace(str(Path.cwd()), ".") for key in ("ARCHFLAGS", "CFLAGS", "LDFLAGS")}
+    isas = isas_for(machine_of(macros), settings.isas)
+    flags = {model.module: unit_flags(model.stem, isas, model.deterministic) for model in settings.models}
+    return Compiler(name, version, line, target, {key: value for key, value in given.items() if value}, flags)
 
 
 def compiler_file(command: list[str]) -> str:

@@ -83,7 +83,7 @@ class Module:
 
     ``initial`` is the start of the state; what lies behind it starts as zeros. ``deterministic``: all ``isas`` give the
     same bits. ``threads``: how many a call may use unless told otherwise; 0: as many as there are CPUs. ``tuned``: by
-    instruction set and contraction, the schedule that was measured to be the fastest.
+    instruction set and contraction, the schedule that was measured to be the fastest. ``facts`` are ``graph_facts``.
     """
 
     name: str
@@ -99,6 +99,7 @@ class Module:
     threads: int = 1
     tuned: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     golden: tuple[Golden, ...] = ()
+    facts: Mapping[str, object] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -58,6 +58,11 @@ int STEM_isa_ISA(void) { return NUMBER; }
 #endif
 """
 
+FACTS = """\
+{"elements": {}, "golden": [], "graph": "", "info": {"entries": {}, "isas": [], "parameter_count": 0}, "mlaot": "0",
+ "ops": {}, "weights": {"bytes": 4, "sha256": "%064d"}, "workspace": {}}
+"""
+
 NUMBERS = {"base": 1, "neon": 1, "v3": 2, "v4": 4}
 
 
@@ -87,6 +92,7 @@ def generate_module(settings: Settings, model: Model, project: Path, out: Path) 
         "mlaot_abi3.h": "",
         f"{stem}.pyi": "def value() -> int: ...\ndef isas() -> int: ...\n",
         **kernels,
+        "model.json": FACTS % 0,
         **flag_files(model, settings.isas),
     }
     write(files, out)

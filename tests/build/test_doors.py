@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 import tarfile
@@ -290,3 +291,23 @@ def test_isolated_build_with_pip(
     if editable:
         project.write("model.py", "digits = 43\n")
         assert "digits.nn is older than" in python.run("-c", USE, cwd=project.path.parent).stderr
+
+
+def test_bill_of_materials_behind_both_doors(project: Project, python: Python) -> None:
+    """The same file, with the project's licence; paths of the project, wherever it lies, are not in it."""
+    boms = []
+    for text in (PACKAGE["pyproject.toml"], SETUPTOOLS_PACKAGE):
+        write(project, PACKAGE | {"pyproject.toml": text.replace("[project]", "[project]\nlicense = 'MIT'")})
+        with zipfile.ZipFile(python.wheel(project, CFLAGS=f"-I{project.path}/include")) as file:
+            boms.append(file.read("digits-1.0.dist-info/sboms/digits.cdx.json"))
+        project.write("model.py", "")
+    assert boms[0] == boms[1] and str(project.path).encode() not in boms[0]
+    bom = json.loads(boms[0])
+    assert bom["metadata"]["component"]["licenses"] == [{"expression": "MIT"}]
+    assert {part["name"] for part in bom["components"]} == {
+        "digits.nn",
+        "src/digits/model.py",
+        "src/digits/numbers.py",
+    }
+    (flags,) = (p["value"] for p in bom["metadata"]["tools"]["components"][1]["properties"] if "CFLAGS" in p["name"])
+    assert flags == "-I./include"

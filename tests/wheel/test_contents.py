@@ -36,6 +36,7 @@ def test_contents(wheel: Wheel, name: str) -> None:
     expected |= {f"{package}/{file}" for package in packages for file in ("__init__.py", "py.typed")}
     info = f"{PACKAGES.get(name, name)}-1.0.dist-info"
     expected |= {f"{info}/METADATA", f"{info}/WHEEL", f"{info}/RECORD"}
+    expected.add(f"{info}/sboms/{info.removesuffix('-1.0.dist-info')}.cdx.json")
     with zipfile.ZipFile(made) as file:
         assert set(file.namelist()) == expected
         metadata = file.read(f"{info}/METADATA").decode()

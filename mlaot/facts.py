@@ -1,0 +1,95 @@
+"""Facts of a model that its C no longer tells: ``model.json`` beside it, for the SBOM and for budgets.
+
+An sdist carries the file, so that what is compiled there is held to the same.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Iterator
+from importlib.metadata import version
+from typing import Any
+
+from mlaot.ir import Graph
+from mlaot.ir.dims import substitute
+from mlaot.ir.module import Module
+from mlaot.ir.subgraph import subgraphs
+from mlaot.lower.extents import parse
+from mlaot.lower.interface import describe
+from mlaot.lower.program import Entry, Port, Program
+from mlaot.lower.program import Module as Lowered
+
+LEAVES = ("const", "input")  # what no code is made for
+
+
+def graph_facts(module: Module) -> dict[str, Any]:
+    """What only the graphs know: a digest of them, how often each op occurs, the dtypes of the weights."""
+    texts = "\n".join(str(module.graphs[name]) for name in sorted(module.graphs))
+    read = {name for graph in module.graphs.values() for name in graph.inputs}
+    arrays = [array for name, array in module.slots.items() if name in read]
+    elements = Counter[str]()
+    for array in arrays:
+        elements[str(array.dtype)] += array.size
+    return {
+        "graph": hashlib.sha256(texts.encode()).hexdigest(),
+        "ops": {name: dict(sorted(Counter(ops(graph)).items())) for name, graph in sorted(module.graphs.items())},
+        "elements": dict(sorted(elements.items())),
+    }
+
+
+def ops(graph: Graph) -> Iterator[str]:
+    """The name of each node's op, also of those in the subgraphs of control flow."""
+    for node in graph.nodes():
+        if node.op.name not in LEAVES:
+            yield node.op.name
+        for body in subgraphs(node.attrs).values():
+            yield from ops(body.graph)
+
+
+def facts_text(program: Program, weights: bytes) -> str:
+    """The content of ``model.json``: what ``graph_facts`` found, and what the lowered program knows."""
+    module = program.module
+    found = {
+        **module.facts,
+        "mlaot": version("mlaot"),
+        "info": describe(module),
+        "golden": list(golden_calls(module)),
+        "workspace": {entry.name: workspace(entry) for entry in module.entries},
+        "weights": {"sha256": hashlib.sha256(weights).hexdigest(), "bytes": len(weights)},
+    }
+    return json.dumps(found, indent=1, sort_keys=True) + "\n"
+
+
+def workspace(entry: Entry) -> int:
+    """Bytes for as many rows as are computed at a time, every other dimension being 1."""
+    return substitute(parse(entry.workspace), Sizes(batch=entry.tile or 1))
+
+
+class Sizes(dict[str, int]):
+    """Values of dims: 1 unless another is given."""
+
+    def __missing__(self, name: str) -> int:
+        return 1
+
+
+def golden_calls(module: Lowered) -> Iterator[dict[str, Any]]:
+    """The golden vectors with names: for each call its dims, the ports that take its numbers, its answers."""
+    entries = {entry.name: entry for entry in module.entries}
+    for call in module.golden:
+        entry = entries[call.entry]
+        yield {
+            "entry": call.entry,
+            "dims": dict(zip(module.dims, call.dims, strict=True)),
+            "inputs": [port_facts(port) for port in entry.inputs],
+            "outputs": [
+                {"name": port.name, "bound": bound, "elements": elements}
+                for port, (bound, *elements) in zip(entry.outputs, call.outputs, strict=True)
+            ],
+        }
+
+
+def port_facts(port: Port) -> list[Any]:
+    """The fields of a port in their order."""
+    return [port.name, port.dtype, list(port.shape), port.limit, port.default]
