@@ -45,6 +45,9 @@ SCHEMA_TYPES: dict[str, dict[str, Any]] = {
     "int": {"type": "integer"},
     "str": {"type": "string"},
     "tuple[str, ...]": {"type": "array", "items": {"type": "string"}},
+    "int | None": {"type": "integer"},
+    "float | None": {"type": "number"},
+    "tuple[str, ...] | None": {"type": "array", "items": {"type": "string"}},
 }
 
 
@@ -57,6 +60,66 @@ def key(doc: str, *, example: Any, expected: str, default: Any = MISSING, otherw
     """
     said = {"doc": doc, "example": example, "expected": expected, "otherwise": otherwise, "schema": schema}
     return field(default=default, metadata=said)
+
+
+@dataclass(frozen=True)
+class Budget:
+    """``budget`` of a model: what it may take at most. None: no limit."""
+
+    workspace_kb: int | None = key(
+        "memory of a call besides its arguments and results, for as many rows as are computed at a time, other named"
+        " dimensions being 1",
+        default=None,
+        otherwise="no limit",
+        expected="a number of KB (1000 bytes)",
+        example=64,
+        minimum=0,
+    )
+    error: float | None = key(
+        "error of the golden vectors on any instruction set of the machine that builds, relative to the largest answer",
+        default=None,
+        otherwise="no limit",
+        expected="a number, such as 1e-5",
+        example=1e-5,
+        minimum=0,
+    )
+    latency_us: float | None = key(
+        "median time of a call of any function with one example on the machine that builds",
+        default=None,
+        otherwise="no limit",
+        expected="a number of microseconds",
+        example=50.0,
+        minimum=0,
+    )
+    ops: tuple[str, ...] | None = key(
+        "the only ops that the model may have, by the names that `mlaot passes` prints last",
+        default=None,
+        otherwise="all",
+        expected="a list of names of ops such as ['contract', 'add', 'relu']",
+        example=("contract", "add", "relu"),
+    )
+    isa: tuple[str, ...] = key(
+        "instruction sets on which the golden vectors must have been replayed, by a machine that has them",
+        default=(),
+        otherwise="none",
+        expected="a list out of 'base', 'v3', 'v4'",
+        example=("base", "v3"),
+        items={"enum": ISAS},
+    )
+
+
+@dataclass(frozen=True)
+class ProjectBudget(Budget):
+    """``[tool.mlaot.budget]``: also what each model's budget is unless its table says otherwise."""
+
+    wheel_kb: int | None = key(
+        "size of the wheel",
+        default=None,
+        otherwise="no limit",
+        expected="a number of KB (1000 bytes)",
+        example=200,
+        minimum=1,
+    )
 
 
 @dataclass(frozen=True)
@@ -103,6 +166,7 @@ class Model:
         expected="true or false",
         example=True,
     )
+    budget: Budget = Budget()
 
     @property
     def package(self) -> str:
@@ -157,6 +221,7 @@ class Settings:
         minimum=0,
         maximum=2**31 - 1,
     )
+    budget: ProjectBudget = ProjectBudget()
 
     @property
     def isas(self) -> tuple[str, ...]:
@@ -178,7 +243,13 @@ class Settings:
         return tuple(folder for folder in wanted if not is_package(project / self.source / folder))
 
 
-TABLES = {Settings: "[tool.mlaot]", Model: "[tool.mlaot.models.<name>]"}
+BUDGET = "[tool.mlaot.budget]"
+TABLES = {
+    Settings: "[tool.mlaot]",
+    Model: "[tool.mlaot.models.<name>]",
+    Budget: "[tool.mlaot.models.<name>.budget]",
+    ProjectBudget: BUDGET,
+}
 
 
 def is_package(folder: Path) -> bool:
@@ -272,15 +343,17 @@ def load_module(
 def read_settings(pyproject: dict[str, Any], tool: Any, project: Path) -> Settings:
     """``[tool.mlaot]`` of a pyproject.toml, checked but for whether it has models, and which modules they make."""
     source = "src" if (project / "src").is_dir() else "."
-    values = read_table(Settings, tool, "[tool.mlaot]", besides=("models",), source=source)
+    values = read_table(Settings, tool, "[tool.mlaot]", besides=("models", "budget"), source=source)
     values["isa"] = tuple(isa for isa in ISAS if isa in values["isa"])
     values["source"] = inside(project, values["source"])
     values["name"] = read_name(pyproject, project / values["source"])
     tables = check_table(tool.get("models", {}), "[tool.mlaot.models]")
     build = check_table(pyproject.get("build-system", {}), "[build-system]")
+    budget = ProjectBudget(**read_table(ProjectBudget, tool.get("budget", {}), BUDGET))
     return Settings(
         **values,
-        models=tuple(read_model(name, table, values) for name, table in tables.items()),
+        models=tuple(read_model(name, table, values, budget) for name, table in tables.items()),
+        budget=budget,
         backend=build.get("build-backend", "setuptools.build_meta:__legacy__"),
     )
 
@@ -353,12 +426,22 @@ def inside(project: Path, source: str) -> str:
     return folder.relative_to(root).as_posix()
 
 
-def read_model(name: str, table: Any, project: Mapping[str, Any]) -> Model:
-    """One ``[tool.mlaot.models.<name>]``; a key that ``[tool.mlaot]`` has too is what that says unless it is given."""
+def read_model(name: str, table: Any, project: Mapping[str, Any], budget: Budget) -> Model:
+    """One ``[tool.mlaot.models.<name>]``; a key that ``[tool.mlaot]`` has too is what that says unless it is given.
+
+    So are the keys of its budget.
+    """
     inherited = {key: project[key] for key in keys_of(Model) if key in project}
     where = f"[tool.mlaot.models.{name}]"
-    values = read_table(Model, table, where, module=f"{project['name']}.{name}", **inherited)
-    return Model(name, **values)
+    values = read_table(Model, table, where, besides=("budget",), module=f"{project['name']}.{name}", **inherited)
+    general = {key: getattr(budget, key) for key in keys_of(Budget)}
+    own = read_table(Budget, table.get("budget", {}), f"[tool.mlaot.models.{name}.budget]", **general)
+    if lacking := [isa for isa in own["isa"] if isa not in project["isa"]]:
+        raise MlaotError(
+            f"budget.isa of {where} in {FILE} has {lacking[0]!r}, for which nothing is compiled: key 'isa' in"
+            f" [tool.mlaot] is {list(project['isa'])}"
+        )
+    return Model(name, **values, budget=Budget(**own))
 
 
 def read_table(kind: Any, table: Any, where: str, besides: Iterable[str] = (), **defaults: Any) -> dict[str, Any]:
@@ -392,9 +475,9 @@ def schema_of(key: Field[Any]) -> dict[str, Any]:
 
 
 # The words of JSON Schema that keys use. ``True`` is no integer in TOML.
-PYTHON_TYPES = {"array": list, "boolean": bool, "integer": int, "string": str}
+PYTHON_TYPES = {"array": (list,), "boolean": (bool,), "integer": (int,), "number": (int, float), "string": (str,)}
 CHECKS: dict[str, Callable[[Any, Any], bool]] = {
-    "type": lambda value, name: type(value) is PYTHON_TYPES[name],
+    "type": lambda value, name: type(value) in PYTHON_TYPES[name],
     "const": lambda value, only: bool(value == only),
     "enum": lambda value, known: value in known,
     "pattern": lambda value, pattern: re.fullmatch(pattern, value) is not None,
@@ -412,12 +495,14 @@ def fits(value: Any, schema: Mapping[str, Any]) -> bool:
 
 def json_schema(tool: str = "mlaot") -> dict[str, Any]:
     """JSON Schema of ``[tool.mlaot]``; entry point ``validate_pyproject.tool_schema``."""
-    top = table_schema(Settings)
+    top, model = table_schema(Settings), table_schema(Model)
+    model["properties"]["budget"] = table_schema(Budget)
+    top["properties"]["budget"] = table_schema(ProjectBudget)
     top["properties"]["models"] = {
         "type": "object",
         "description": "one table for each model",
         "minProperties": 1,
-        "additionalProperties": table_schema(Model),
+        "additionalProperties": model,
     }
     found = {
         "$schema": "http://json-schema.org/draft-07/schema#",

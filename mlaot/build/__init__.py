@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, NoReturn
 
 from scikit_build_core.errors import ScikitBuildError
 
+from mlaot.build.budget import hold_wheel
 from mlaot.build.module import build_module
 from mlaot.build.platforms import Platform, parse_platform, this_platform
 from mlaot.build.sbom import sbom, sbom_path
@@ -134,7 +135,7 @@ def build_wheel(
     """Trace, write the C, compile it, pack the wheel."""
     with door(config_settings) as build:
         prepare(build, metadata_directory)
-        return backend.build_wheel(wheel_directory, build.options, metadata_directory)
+        return pack(build, wheel_directory, metadata_directory)
 
 
 def build_editable(
@@ -167,8 +168,15 @@ def build_wheels(wheel_directory: str, platforms: Sequence[Platform]) -> Iterato
     for n, platform in enumerate(platforms):
         with door({"mlaot.platform": platform.tag}) as build:
             prepare(build, None, trace=n == 0)
-            name = backend.build_wheel(wheel_directory, build.options)
+            name = pack(build, wheel_directory)
         yield name
+
+
+def pack(build: Build, wheel_directory: str, metadata_directory: str | None = None) -> str:
+    """The wheel, if it is no larger than it may be."""
+    name = backend.build_wheel(wheel_directory, build.options, metadata_directory)
+    hold_wheel(build.settings, generated_c(), Path(wheel_directory, name))
+    return name
 
 
 class Build(NamedTuple):
@@ -277,7 +285,7 @@ def prepare(build: Build, metadata_directory: str | None, *, trace: bool = True)
         print(f"mlaot: compiling the C that the sdist brought in {FROZEN}; delete that folder to trace the model again")
     elif trace:
         generate_files(Path(), build.settings)
-    generated = FROZEN if is_frozen(Path()) else GENERATED
+    generated = generated_c()
     files = compile_models(build.settings, generated, toolchain)
     files["${SKBUILD_METADATA_DIR}/" + sbom_path(build.settings.name)] = write_sbom(
         build.settings, generated, toolchain
@@ -307,6 +315,11 @@ def write_sbom(settings: Settings, generated: Path, toolchain: Toolchain) -> Pat
     path.parent.mkdir(exist_ok=True)
     path.write_text(sbom(project, settings.models, generated, describe_compiler(toolchain, settings)), encoding="utf-8")
     return path
+
+
+def generated_c() -> Path:
+    """The folder of the C in the current project: what the sdist brought, or what was traced."""
+    return FROZEN if is_frozen(Path()) else GENERATED
 
 
 def is_frozen(project: Path) -> bool:

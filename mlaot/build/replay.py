@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import platform as machine_of
 import subprocess
@@ -13,30 +14,35 @@ from mlaot.errors import MlaotError
 
 # In a process of its own: what was compiled may be killed by the CPU, and packages are not importable meanwhile.
 SCRIPT = """\
-import importlib.util, sys
+import importlib.util, json, sys
 spec = importlib.util.spec_from_file_location(*sys.argv[1:])
 module = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(module)
-shares = module.selftest() if hasattr(module, "selftest") else {}
-print(", ".join(f"{isa} {100 * share:.1f} %" for isa, share in shares.items()))
+print(json.dumps(module.selftest() if hasattr(module, "selftest") else {}))
 """
 
 
-def replay(name: str, library: Path, command: list[str], platform: Platform | None) -> None:
-    """Hold a module against its golden vectors, on each instruction set of this machine; or say that it cannot be."""
+def replay(name: str, library: Path, command: list[str], platform: Platform | None) -> dict[str, float] | None:
+    """Hold a module against its golden vectors, on each instruction set of this machine; or say that it cannot be.
+
+    The largest errors as shares of what is allowed, by instruction set; None where the module is for another machine.
+    """
     if not runs_here(command, platform):
         target = platform.tag if platform else "another machine"
         print(f"mlaot: {name} was not replayed: it is for {target}; run `mlaot check` on the wheel there", flush=True)
-        return
+        return None
     arguments = [sys.executable, "-P", "-c", SCRIPT, name, str(library)]
     done = subprocess.run(arguments, capture_output=True, text=True, check=False)
     if done.returncode:
         said = done.stderr.strip().splitlines()[-1:] or [f"killed by signal {-done.returncode}"]
         raise MlaotError(f"{name}, as compiled by {command[0]}, does not give the model's answers: {said[0]}")
-    if done.stdout.strip():
-        print(f"mlaot: {name} gives the model's answers; share of the largest error allowed: {done.stdout.strip()}")
+    shares: dict[str, float] = json.loads(done.stdout)
+    if shares:
+        text = ", ".join(f"{isa} {100 * share:.1f} %" for isa, share in shares.items())
+        print(f"mlaot: {name} gives the model's answers; share of the largest error allowed: {text}")
     else:
         print(f"mlaot: {name} has no golden vectors")
+    return shares
 
 
 def runs_here(command: list[str], platform: Platform | None) -> bool:

@@ -7,6 +7,7 @@ file. What tracing needs stands in ``[build-system] requires`` here; setuptools 
 
 from __future__ import annotations
 
+import os
 import shutil
 import tomllib
 from collections.abc import Iterator
@@ -17,12 +18,15 @@ from typing import Any
 from setuptools import Distribution, Extension, find_namespace_packages
 
 from mlaot.build import FROZEN, generate_files, is_frozen, stop, watch_sources, write_sbom
+from mlaot.build.budget import hold_wheel
 from mlaot.build.module import build_module
 from mlaot.build.sbom import sbom_path
 from mlaot.build.sums import check_sums
 from mlaot.build.toolchain import check_interpreter, find_toolchain
 from mlaot.errors import MlaotError
 from mlaot.settings import FILE, Model, Settings, load_settings
+
+EARLIEST = "315532800"  # the first day of 1980, which is as far back as a zip file goes
 
 
 class ModelExtension(Extension):
@@ -128,6 +132,13 @@ def bdist_wheel_class(base: Any, settings: Settings) -> Any:
     """The project's ``bdist_wheel`` command; the bill of materials goes along."""
 
     class bdist_wheel(base):
+        def run(self) -> None:
+            with reproducible():
+                super().run()
+            with one_line_errors():
+                (wheel,) = (Path(path) for command, _, path in self.distribution.dist_files if command == "bdist_wheel")
+                hold_wheel(settings, generated_folder(settings), wheel)
+
         def write_wheelfile(self, wheelfile_base: str, *arguments: Any, **more: Any) -> None:
             super().write_wheelfile(wheelfile_base, *arguments, **more)
             made = self.get_finalized_command("build_ext").sbom
@@ -137,6 +148,19 @@ def bdist_wheel_class(base: Any, settings: Settings) -> Any:
                 shutil.copy(made, target)
 
     return bdist_wheel
+
+
+@contextmanager
+def reproducible() -> Iterator[None]:
+    """What a zip file notes besides its files: their times, unless SOURCE_DATE_EPOCH says which, and who may read."""
+    given, mask = os.environ.get("SOURCE_DATE_EPOCH"), os.umask(0o022)
+    os.environ["SOURCE_DATE_EPOCH"] = given or EARLIEST
+    try:
+        yield
+    finally:
+        os.umask(mask)
+        if given is None:
+            del os.environ["SOURCE_DATE_EPOCH"]
 
 
 def sdist_class(base: Any, settings: Settings) -> Any:

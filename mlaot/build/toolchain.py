@@ -228,6 +228,11 @@ def describe_compiler(toolchain: Toolchain, settings: Settings) -> Compiler:
     return Compiler(name, version, line, target, {key: value for key, value in given.items() if value}, flags)
 
 
+def compiled_isas(settings: Settings, toolchain: Toolchain) -> list[str]:
+    """The instruction sets that a module has code for."""
+    return isas_for(machine_of(predefined_macros(toolchain.command)), settings.isas)
+
+
 def compiler_file(command: list[str]) -> str:
     """Which file the compiler is, and when it was installed."""
     path = os.path.realpath(shutil.which(command[0]) or command[0])

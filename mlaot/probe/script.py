@@ -64,6 +64,25 @@ def selftest(module: ModuleType, question: Mapping[str, Any]) -> dict[str, Any]:
         return {"missed": str(error)}
 
 
+def golden(module: ModuleType, question: Mapping[str, Any]) -> dict[str, Any]:
+    """The largest error of each output of the golden ``calls``, relative to its largest expected element."""
+    from mlaot.golden import numbers
+    from mlaot.lower.program import Port
+
+    rows = []
+    for asked in question["calls"]:
+        ports = [Port(name, dtype, tuple(shape), *rest) for name, dtype, shape, *rest in asked["inputs"]]
+        given = [numbers(port, n, asked["dims"]) for n, port in enumerate(ports) if port.default is None]
+        results = getattr(module.Model(), asked["entry"])(*given)
+        for output, result in zip(asked["outputs"], results if len(asked["outputs"]) > 1 else [results], strict=True):
+            flat, expected = array(result).ravel().astype(float), np.asarray(output["elements"])
+            found = flat[np.arange(expected.size) * flat.size // max(expected.size, 1)]
+            largest = np.abs(expected).max(initial=0)
+            error = np.abs(found - expected).max(initial=0) / (largest if largest > 0 else 1)
+            rows.append({"entry": asked["entry"], "output": output["name"], "error": float(error)})
+    return {"rows": rows}
+
+
 def info(module: ModuleType, question: Mapping[str, Any]) -> dict[str, Any]:
     """What the module says about itself."""
     found: dict[str, Any] = module.info()
@@ -190,7 +209,7 @@ def seconds(call: Callable[[], object], times: int) -> float:
     return time.perf_counter() - started
 
 
-QUESTIONS = {"info": info, "selftest": selftest, "values": values, "bench": bench}
+QUESTIONS = {"info": info, "selftest": selftest, "golden": golden, "values": values, "bench": bench}
 
 if __name__ == "__main__":
     main()

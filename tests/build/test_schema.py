@@ -29,6 +29,7 @@ BEYOND_A_SCHEMA = (
     "a folder of the project such as 'src'; got '",
     "got 2.0",
     "[build-system] of",
+    "for which nothing is compiled",
 )
 TABLES = [text for text, line in ERRORS.items() if "valid TOML" not in line and "[tool] of" not in line]
 

@@ -9,7 +9,7 @@ import pytest
 
 from mlaot.build.child import main
 from mlaot.errors import MlaotError
-from mlaot.settings import Model, Settings, load_module, load_settings, settings_of
+from mlaot.settings import Budget, Model, ProjectBudget, Settings, load_module, load_settings, settings_of
 
 NAME = '[project]\nname = "My-Digits"\n'
 MODEL = '[tool.mlaot.models.nn]\nmodel = "model:digits"\n'
@@ -48,6 +48,16 @@ def test_deterministic_is_for_all_models_unless_one_says_otherwise(tmp_path: Pat
     text = NAME + "[tool.mlaot]\ndeterministic = true\n" + MODEL + MODEL.replace("nn", "b") + "deterministic = false\n"
     assert [model.deterministic for model in load(tmp_path, text).models] == [True, False]
     assert not load(tmp_path, NAME + MODEL).models[0].deterministic
+
+
+def test_budget_is_for_all_models_unless_one_says_otherwise(tmp_path: Path) -> None:
+    text = MODEL + MODEL.replace("nn", "b") + "budget = {error = 1, ops = []}\n"
+    settings = load(tmp_path, NAME + text + "[tool.mlaot.budget]\nwheel_kb = 9\nerror = 1e-5\nlatency_us = 2\n")
+    assert settings.budget == ProjectBudget(error=1e-5, latency_us=2, wheel_kb=9)
+    assert [m.budget for m in settings.models] == [
+        Budget(error=1e-5, latency_us=2),
+        Budget(error=1, latency_us=2, ops=()),
+    ]
 
 
 def test_source_folder_and_capitals_are_found(tmp_path: Path) -> None:
