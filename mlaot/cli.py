@@ -8,14 +8,27 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from mlaot.commands import bench, check, completion, diff, doctor, emit, init, inspect, passes, tune, wheel
+from mlaot.commands import (
+    bench,
+    build,
+    check,
+    completion,
+    diff,
+    doctor,
+    emit,
+    init,
+    inspect,
+    passes,
+    tune,
+    verify,
+    wheel,
+)
 from mlaot.errors import MlaotError
 
 # In the order of a user's work.
-COMMANDS = (init, doctor, wheel, inspect, check, diff, bench, emit, passes, tune, completion)
+COMMANDS = (init, doctor, build, wheel, inspect, check, verify, diff, bench, emit, passes, tune, completion)
 EPILOG = """\
-`mlaot COMMAND --help` has examples. To build a wheel for this machine, use pip:
-pip wheel --no-deps .
+`mlaot COMMAND --help` has examples. Wheels are made by pip, too: pip wheel --no-deps .
 
 exit status:
   0    all is well

@@ -71,6 +71,7 @@ def examine() -> Iterator[Check]:
     yield optional("pip", "pip", "no pip here; another tool that builds wheels does as well (python -m ensurepip)")
     yield from compilers()
     yield check("temporary folder", temporary_folder)
+    yield Check("cache", "ok", cache())
     if Path(FILE).exists():
         yield check("project", project)
 
@@ -163,6 +164,17 @@ def temporary_folder() -> str:
             return f"{tempfile.gettempdir()}, {size(shutil.disk_usage(folder).free)} free"
     except OSError as error:
         raise MlaotError(f"no file can be made: {error}; set TMPDIR to a folder that can be written") from None
+
+
+def cache() -> str:
+    """Where compiled objects are kept between builds, and how much that is."""
+    from mlaot.build.cache import OFF, VARIABLE, cache_folder
+
+    folder = cache_folder()
+    if folder is None:
+        return f"none: {VARIABLE} is {OFF}"
+    sizes = [path.stat().st_size for path in folder.iterdir() if path.is_file()] if folder.is_dir() else []
+    return f"{folder}, {size(sum(sizes))} in {len(sizes)} objects"
 
 
 def project() -> str:

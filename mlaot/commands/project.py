@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,6 +11,12 @@ from mlaot.settings import FILE, Settings, load_settings, settings_of
 
 FOLDER = f"folder with a {FILE} (default: this one)"
 Found = tuple[Path, Settings]
+
+
+def add_build(parser: argparse.ArgumentParser) -> None:
+    """The options of commands that make wheels."""
+    parser.add_argument("--out", default="dist", help="folder for what is made (default: dist)")
+    parser.add_argument("--no-cache", dest="cache", action="store_false", help="take no object of an earlier build")
 
 
 def find_folder(target: str) -> Found:

@@ -7,9 +7,10 @@ import os
 import time
 from pathlib import Path
 
+from mlaot.build.cache import OFF, VARIABLE
 from mlaot.build.platforms import EVERYWHERE, parse_platform
-from mlaot.commands.output import size
-from mlaot.commands.project import FOLDER
+from mlaot.commands.build import show_made
+from mlaot.commands.project import FOLDER, add_build
 from mlaot.errors import MlaotError
 from mlaot.settings import FILE, load_settings
 
@@ -30,7 +31,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("project", nargs="?", default=".", help=FOLDER)
     tags = ", ".join(EVERYWHERE)
     parser.add_argument("--platform", required=True, metavar="TAG,..", help=f"tags of wheels, or all: {tags}")
-    parser.add_argument("--out", default="dist", help="folder for the wheels (default: dist)")
+    add_build(parser)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -45,12 +46,12 @@ def run(options: argparse.Namespace) -> int:
         expected = "mlaot wheel makes wheels of projects with build-backend = 'mlaot.build'"
         raise MlaotError(f"{expected}; {FILE} has {backend!r}")
     out.mkdir(parents=True, exist_ok=True)
+    if not options.cache:
+        os.environ[VARIABLE] = OFF
     os.chdir(options.project)
     begun = time.perf_counter()
     for number, name in enumerate(build_wheels(str(out), platforms), 1):
-        now = time.perf_counter()
-        print(
-            f"{number}/{len(platforms)}  {name}  {size((out / name).stat().st_size)}  {now - begun:.1f} s", flush=True
-        )
-        begun = now
+        print(f"{number}/{len(platforms)}  ", end="")
+        show_made(out / name, begun)
+        begun = time.perf_counter()
     return 0

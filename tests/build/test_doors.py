@@ -77,15 +77,33 @@ def test_two_models_chosen_instruction_sets_and_modules(
     assert environment(wheel).check("-c", use, cwd=wheel.parent) == "1 3 2\n"
 
 
-def test_wheel_is_reproducible(project: Project, python: Python) -> None:
-    first = python.wheel(project).read_bytes()
-    time.sleep(2.1)  # a zip file counts in steps of two seconds
-    copy = Project(project.path.parent / "else where" / "project")
+HERE = {"TZ": "UTC", "LC_ALL": "C", "PYTHONHASHSEED": "1", "USER": "one", "CFLAGS": "-g"}
+THERE = {"TZ": "Asia/Tokyo", "LC_ALL": "C.UTF-8", "PYTHONHASHSEED": "77", "USER": "two", "CFLAGS": "-g"}
+
+
+@pytest.mark.parametrize("door", ["mlaot.build", "setuptools"])
+def test_builds_are_reproducible(project: Project, python: Python, tmp_path: Path, door: str) -> None:
+    """Another folder, umask, user, time zone, locale and hash seed, three seconds later, nothing from the cache."""
+    if door == "setuptools":
+        project.write("pyproject.toml", SETUPTOOLS)
+    hooks = ["build_wheel", "build_sdist"][: 2 if door == "mlaot.build" else 1]  # setuptools' sdists have times
+
+    def built(project: Project, **environ: str) -> list[bytes]:
+        out = project.path.with_name("out")
+        out.mkdir()
+        for hook in hooks:
+            result = python.hook(project, hook, str(out), MLAOT_CACHE="off", **environ)
+            assert result.returncode == 0, result.stdout + result.stderr
+        return [path.read_bytes() for path in sorted(out.iterdir())]
+
+    first = built(project, HOME=str(tmp_path), TMPDIR=str(tmp_path), **HERE)
+    time.sleep(3)  # a zip file counts in steps of two seconds
     umask = os.umask(0o077)
     try:
+        copy = Project(tmp_path / "else where" / "project")
         for name in ("pyproject.toml", "model.py"):
             copy.write(name, (project.path / name).read_text())
-        assert python.wheel(copy, MLAOT_CACHE="off").read_bytes() == first
+        assert built(copy, HOME=str(copy.path), **THERE) == first
     finally:
         os.umask(umask)
 

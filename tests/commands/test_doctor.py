@@ -38,6 +38,16 @@ def test_a_machine_that_can(cli: Cli) -> None:
     assert cli("doctor").out.endswith("\nA wheel can be built here.\n")
 
 
+def test_cache(cli: Cli, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MLAOT_CACHE", str(folder / "kept"))
+    assert checks(cli, 0)["cache"] == ["ok", f"{folder / 'kept'}, 0 B in 0 objects"]
+    (folder / "kept").mkdir()
+    (folder / "kept" / "a").write_bytes(bytes(1500))
+    assert checks(cli, 0)["cache"][1].endswith("kept, 1.5 KB in 1 objects")
+    monkeypatch.setenv("MLAOT_CACHE", "off")
+    assert checks(cli, 0)["cache"] == ["ok", "none: MLAOT_CACHE is off"]
+
+
 def test_no_compiler(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CC", "/no/such/cc")
     found = checks(cli, 1)

@@ -1,0 +1,58 @@
+"""``mlaot build``: the wheel for this machine."""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+import time
+from pathlib import Path
+
+from mlaot.commands.hooks import call_hook, progress, unpack
+from mlaot.commands.output import size
+from mlaot.commands.project import FOLDER, add_build
+from mlaot.settings import load_settings
+
+HELP = "make the wheel for this machine"
+DESCRIPTION = """\
+Make the wheel for this machine with the packages of this environment, whatever
+the project's build backend is; with --sdist an sdist as well, and the wheel
+from that. For wheels that others install, also without this environment, pip
+and `python -m build` do the same in one of their own.
+"""
+EXAMPLES = """\
+  mlaot build                    the project in this folder, into dist
+  mlaot build digits --sdist     an sdist, and the wheel that it gives
+"""
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    """The arguments."""
+    parser.add_argument("project", nargs="?", default=".", help=FOLDER)
+    parser.add_argument("--sdist", action="store_true", help="make an sdist too, and the wheel from it")
+    add_build(parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    """The sdist first."""
+    project, out = Path(options.project), Path(options.out)
+    load_settings(project)
+    out.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="mlaot-") as folder:
+        if options.sdist:
+            project = unpack(make(project, "sdist", out, options.cache), Path(folder))
+        make(project, "wheel", out, options.cache)
+    return 0
+
+
+def make(project: Path, kind: str, out: Path, cache: bool) -> Path:
+    """One file, and the line that says so."""
+    begun = time.perf_counter()
+    with progress(f"building the {kind}") as note:
+        made = call_hook(project, f"build_{kind}", out, note, cache=cache)
+    show_made(made, begun)
+    return made
+
+
+def show_made(made: Path, begun: float) -> None:
+    """Name, size, seconds."""
+    print(f"{made.name}  {size(made.stat().st_size)}  {time.perf_counter() - begun:.1f} s", flush=True)

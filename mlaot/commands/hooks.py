@@ -1,0 +1,113 @@
+"""PEP 517 hooks of a project, each in a process of its own with the packages of this environment."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tarfile
+import tempfile
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from mlaot.build.cache import OFF, VARIABLE
+from mlaot.errors import MlaotError
+from mlaot.settings import FILE, read_pyproject
+
+SCRIPT = """\
+import importlib, json, pathlib, sys
+backend, paths, hook, arguments, answer = json.loads(sys.argv[1])
+sys.path[:0] = paths
+module, _, path = backend.partition(":")
+found = importlib.import_module(module)
+for name in filter(None, path.split(".")):
+    found = getattr(found, name)
+pathlib.Path(answer).write_text(getattr(found, hook)(*arguments), encoding="utf-8")
+"""
+SLOW = 2  # seconds, from which on progress is shown
+Note = Callable[[str], None]
+
+
+def call_hook(
+    project: Path, hook: str, out: Path, note: Note, *, options: Mapping[str, str] | None = None, cache: bool = True
+) -> Path:
+    """Let ``build_wheel`` or ``build_sdist`` write a file into ``out``; ``note`` gets what mlaot prints of it.
+
+    ``options`` are those of -C. Without ``cache`` no object of an earlier build is taken.
+    """
+    build = read_pyproject(project).get("build-system", {})
+    backend = build.get("build-backend", "setuptools.build_meta:__legacy__")
+    paths = [str((project / path).resolve()) for path in build.get("backend-path", [])]
+    with tempfile.TemporaryDirectory(prefix="mlaot-") as folder:
+        answer = Path(folder, "answer")
+        asked = json.dumps([backend, paths, hook, [str(out.resolve()), options], str(answer)])
+        command = [sys.executable, "-P", "-u", "-c", SCRIPT, asked]
+        lines = []
+        with subprocess.Popen(
+            command,
+            cwd=project,
+            env=os.environ | ({} if cache else {VARIABLE: OFF}),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+        ) as process:
+            assert process.stdout is not None
+            for line in process.stdout:
+                lines.append(line.rstrip())
+                if line.startswith("mlaot: "):
+                    note(lines[-1])
+        if process.returncode:
+            *before, last = lines or [f"{backend} ended with status {process.returncode}"]
+            print(*before, sep="\n", file=sys.stderr)
+            raise MlaotError(last.removeprefix("mlaot: "))
+        return out / answer.read_text(encoding="utf-8")
+
+
+@contextmanager
+def progress(title: str) -> Iterator[Note]:
+    """What a build says of itself, line by line; on a terminal with rich, also that it still runs, if it is slow."""
+    display = spinner(title) if sys.stdout.isatty() else None
+    if display is None:
+        yield lambda line: print(line, flush=True)
+        return
+    timer = threading.Timer(SLOW, display.start)
+    timer.start()
+    try:
+        yield lambda line: display.console.print(line, markup=False, highlight=False, soft_wrap=True)
+    finally:
+        timer.cancel()
+        timer.join()
+        display.stop()
+
+
+def spinner(title: str) -> Any:
+    """A line with a title and the time since, not yet shown; None without rich."""
+    try:
+        from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+    except ImportError:
+        return None
+    columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), TimeElapsedColumn())
+    display = Progress(*columns, transient=True)
+    display.add_task(title, total=None)
+    return display
+
+
+def unpack(sdist: Path, folder: Path) -> Path:
+    """The folder in which an sdist is unpacked, below ``folder``."""
+    try:
+        with tarfile.open(sdist) as file:
+            file.extractall(folder, filter="data")
+    except FileNotFoundError:
+        raise MlaotError(f"no file {sdist}; expected an sdist") from None
+    except (tarfile.TarError, EOFError, OSError) as error:
+        why = str(error).partition("\n")[0]
+        raise MlaotError(f"{sdist} is no sdist, or a damaged one: {why}") from None
+    match list(folder.iterdir()):
+        case [Path() as only] if (only / FILE).is_file():
+            return only
+    raise MlaotError(f"{sdist} is no sdist: expected one folder with a {FILE} in it")

@@ -1,0 +1,223 @@
+"""``mlaot verify``: whether a wheel is what its sources give."""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import shutil
+import struct
+import tempfile
+import zipfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from mlaot.commands.diff import changes
+from mlaot.commands.hooks import call_hook, progress, unpack
+from mlaot.commands.modules import open_wheel
+from mlaot.commands.output import Data, add_json, report, table
+from mlaot.settings import load_settings
+
+HELP = "rebuild a wheel from its sources and compare"
+DESCRIPTION = """\
+Build a wheel once more from its sdist, or from the project's folder, in a
+temporary place and without the object cache, and compare the two byte by byte.
+Where they differ, say in which file, and what the wheel was made with that is
+another here. The exit status is 0 if they are the same, 1 if they differ.
+"""
+EXAMPLES = """\
+  mlaot verify digits-1.0-cp311-abi3-linux_x86_64.whl --sdist digits-1.0.tar.gz
+  mlaot verify digits-1.0-cp311-abi3-win_amd64.whl --source .      made by zig, so it is by zig again
+"""
+SBOM = ".cdx.json"
+LEFT_OUT = (".git", ".venv", "build", "dist")  # of a project's folder
+ARCHIVE = {"filename": "order of the files", "date_time": "times", "external_attr": "permissions"}  # of zip's entries
+SIDES = ("old", "new")  # as `changes` calls them: the given wheel, the rebuilt one
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    """The arguments."""
+    parser.add_argument("wheel", metavar="WHEEL", help="the wheel")
+    where = parser.add_mutually_exclusive_group(required=True)
+    where.add_argument("--sdist", metavar="SDIST", help="the sdist that belongs to it")
+    where.add_argument("--source", metavar="FOLDER", help="the project's folder")
+    add_json(parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Rebuild and compare."""
+    given = Path(options.wheel)
+    with open_wheel(given) as wheel:
+        bom = read_sbom(wheel)
+    with tempfile.TemporaryDirectory(prefix="mlaot-") as folder:
+        place = Path(folder, "sources")
+        if options.sdist:
+            place.mkdir()
+            project = unpack(Path(options.sdist), place)
+        else:
+            project = copy_project(Path(options.source), place)
+        found = compare(given, rebuild(project, given, bom, Path(folder), quiet=options.json))
+    report(found, show, options)
+    return 0 if found["same"] else 1
+
+
+def copy_project(source: Path, place: Path) -> Path:
+    """The files of a project, without what was built there."""
+
+    def left_out(folder: str, names: list[str]) -> list[str]:
+        top = Path(folder) == source
+        return [name for name in names if name == "__pycache__" or (top and name in LEFT_OUT)]
+
+    load_settings(source)
+    shutil.copytree(source, place, ignore=left_out, symlinks=True)
+    return place
+
+
+def rebuild(project: Path, given: Path, bom: Data, folder: Path, *, quiet: bool) -> Path:
+    """The same wheel from ``project``; what zig has compiled, it compiles again for the platform of the wheel's tag."""
+    out = folder / "out"
+    out.mkdir()
+    by_zig = compiler_of(bom).get("name") == "zig" and load_settings(project).backend == "mlaot.build"
+    options = {"mlaot.platform": given.stem.rpartition("-")[2]} if by_zig else {}
+    if quiet:
+        return call_hook(project, "build_wheel", out, lambda line: None, options=options, cache=False)
+    with progress(f"building {given.name}") as note:
+        return call_hook(project, "build_wheel", out, note, options=options, cache=False)
+
+
+def compare(given: Path, rebuilt: Path) -> Data:
+    """Digests; where they differ, the files, and what the bills of materials say of it."""
+    digests = [hashlib.sha256(path.read_bytes()).hexdigest() for path in (given, rebuilt)]
+    found: Data = {"wheel": given.name, "rebuilt": rebuilt.name, "sha256": digests, "same": digests[0] == digests[1]}
+    with open_wheel(given) as old, open_wheel(rebuilt) as new:
+        made = changes(made_with(read_sbom(old)), made_with(read_sbom(new)))
+        files = [] if found["same"] else list(differences(old, new))
+    return {**found, "files": files, "made_with": made, "hint": hint(made) if files else None}
+
+
+def differences(old: zipfile.ZipFile, new: zipfile.ZipFile) -> Iterator[Data]:
+    """Files that differ, and where. RECORD holds the digests of the others."""
+    names = [set(wheel.namelist()) for wheel in (old, new)]
+    same = True
+    for name in sorted(names[0] | names[1]):
+        if name.endswith(".dist-info/RECORD"):
+            continue
+        if name not in names[0] or name not in names[1]:
+            where = f"only in the {'rebuilt' if name in names[1] else 'given'} wheel"
+        elif (was := old.read(name)) != (now := new.read(name)):
+            where = "what it was made with" if name.endswith(SBOM) else difference(was, now)
+        else:
+            continue
+        same = False
+        yield {"file": name, "difference": where}
+    if same:
+        yield {"file": "(archive)", "difference": archive_difference(old, new)}
+
+
+def difference(old: bytes, new: bytes) -> str:
+    """Where two contents differ: sections of a library, a line of a text, or else a byte."""
+    parts = [sections(content) for content in (old, new)]
+    if all(parts):
+        names = [row["what"] for row in changes(*parts)]
+        return f"sections {', '.join(names)}" if names else "headers"
+    try:
+        lines = [content.decode().splitlines() for content in (old, new)]
+    except UnicodeDecodeError:
+        first = next((i for i, (a, b) in enumerate(zip(old, new, strict=False)) if a != b), min(len(old), len(new)))
+        return f"byte {first} of {len(old)} and {len(new)}"
+    for number, (was, now) in enumerate(zip(*lines, strict=False), 1):
+        if was != now:
+            return f"line {number}: {was.strip()[:60]!r}, here {now.strip()[:60]!r}"
+    return f"{len(lines[0])} and {len(lines[1])} lines"
+
+
+def sections(content: bytes) -> dict[str, bytes]:
+    """The sections of a 64-bit ELF file by name; none of anything else."""
+    if content[:6] != b"\x7fELF\x02\x01":
+        return {}
+    (at,) = struct.unpack_from("<Q", content, 0x28)
+    size, count, names = struct.unpack_from("<HHH", content, 0x3A)
+    heads = [struct.unpack_from("<IIQQQQ", content, at + i * size) for i in range(count)]
+    text = content[heads[names][4] :]
+    named = {text[head[0] : text.index(b"\0", head[0])].decode(): head for head in heads}
+    empty = 8  # SHT_NOBITS: takes no room in the file
+    return {name: content[h[4] : h[4] + h[5]] for name, h in named.items() if name and h[1] != empty}
+
+
+def archive_difference(old: zipfile.ZipFile, new: zipfile.ZipFile) -> str:
+    """What differs where all files are the same."""
+    for field, what in ARCHIVE.items():
+        if [getattr(entry, field) for entry in old.infolist()] != [getattr(entry, field) for entry in new.infolist()]:
+            return what
+    return "compression: the same files, packed by another zlib"
+
+
+def read_sbom(wheel: zipfile.ZipFile) -> Data:
+    """The bill of materials that mlaot wrote; nothing where there is none."""
+    names = [name for name in wheel.namelist() if "/sboms/" in name and name.endswith(SBOM)]
+    boms: list[Data] = [json.loads(wheel.read(name)) for name in names]
+    return next((bom for bom in boms if tools(bom).get("mlaot")), {})
+
+
+def tools(bom: Data) -> dict[str, Data]:
+    """The programs that took part, by name."""
+    return {tool["name"]: tool for tool in bom.get("metadata", {}).get("tools", {}).get("components", [])}
+
+
+def compiler_of(bom: Data) -> Data:
+    """The C compiler."""
+    return next((tool for name, tool in tools(bom).items() if name != "mlaot"), {})
+
+
+def made_with(bom: Data) -> dict[str, str]:
+    """What may make a wheel another one: programs, flags, sources, by what they are called in the table."""
+    compiler = compiler_of(bom)
+    found = {"mlaot": tools(bom).get("mlaot", {}).get("version", "unknown")}
+    if compiler:
+        found["compiler"] = f"{compiler['name']} {compiler['version']} {compiler['description']}"
+    found |= described(compiler)
+    for part in bom.get("components", []):
+        found |= {f"{part['name']} {name}": value for name, value in described(part).items()}
+        found |= {f"{part['name']} sha256": row["content"] for row in part.get("hashes", [])}
+    return found
+
+
+def described(component: Data) -> dict[str, str]:
+    """mlaot's own properties of a component."""
+    rows = component.get("properties", [])
+    return {row["name"].removeprefix("mlaot:"): row["value"] for row in rows}
+
+
+def hint(made: list[Data]) -> str:
+    """What to do about it."""
+    rows: Mapping[str, Data] = {row["what"]: row for row in made}
+    if "mlaot" in rows and rows["mlaot"]["old"] == "unknown":
+        return "the wheel has no bill of materials of mlaot, so what it was made with is unknown"
+    if row := rows.get("mlaot"):
+        return f"it was made with mlaot {row['old']}: pip install mlaot=={row['old']}"
+    if row := rows.get("compiler"):
+        return f"it was made with {row['old']}, here is {row['new']}: install that one and set CC to it"
+    if flags := [row for name, row in rows.items() if name in ("CFLAGS", "LDFLAGS", "ARCHFLAGS")]:
+        return f"it was made with {flags[0]['what']}={flags[0]['old'] or ''!r}, here it is {flags[0]['new'] or ''!r}"
+    if any(name.endswith(" sha256") for name in rows):
+        return "it was made from other sources than these"
+    return "nothing that is noted in it differs; tools that pack wheels, such as auditwheel, may have changed it"
+
+
+def show(found: Data) -> None:
+    """The verdict, then what differs."""
+    if found["same"]:
+        print(f"{found['wheel']} is what its sources give\n  sha256 {found['sha256'][0]}")
+        return
+    print(f"{found['wheel']} is not what its sources give here")
+    names = [found["wheel"], found["rebuilt"]] if found["wheel"] != found["rebuilt"] else ["given", "rebuilt"]
+    table(("wheel", "sha256"), list(zip(names, found["sha256"], strict=True)))
+    print()
+    table(("file", "difference"), [(row["file"], row["difference"]) for row in found["files"]])
+    if found["made_with"]:
+        print()
+        rows = [
+            (row["what"], *["-" if row[side] is None else row[side] for side in SIDES]) for row in found["made_with"]
+        ]
+        table(("made with", "given", "rebuilt"), rows)
+    print(f"\n{found['hint']}")
