@@ -7,9 +7,10 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mlaot.commands.modules import modules_of, read_wheel
+from mlaot.commands.modules import modules_of, open_wheel, read_wheel
 from mlaot.commands.output import Data, add_json, report, size, table
 from mlaot.commands.project import project_of
+from mlaot.commands.sbom import made_with, read_sbom
 from mlaot.errors import MlaotError
 from mlaot.probe import Module, ask
 from mlaot.settings import FILE, Model, Settings
@@ -112,7 +113,10 @@ def describe_kernel(kernel: Kernel) -> Data:
 
 def describe_built(target: str) -> Data:
     """A wheel, or a module that can be imported."""
-    about = read_wheel(Path(target)) if target.endswith(".whl") else {}
+    about: Data = {}
+    if target.endswith(".whl"):
+        with open_wheel(Path(target)) as wheel:
+            about = {**read_wheel(Path(target)), "sbom": read_sbom(wheel)}
     with modules_of(target) as modules:
         if not about:
             return {"modules": [{"module": module.name, "info": ask(module, "info")} for module in modules]}
@@ -147,6 +151,9 @@ def show_wheel(found: Data) -> None:
     print(f"  for {', '.join(found['tags'])}")
     if requires := metadata.get("Requires-Dist"):
         print(f"  requires {requires}")
+    if made := made_with(found["sbom"]):
+        sources = [part["name"] for part in found["sbom"]["components"] if part["type"] == "file"]
+        print(f"  made by mlaot {made['mlaot']} and {made['compiler']} from {', '.join(sources)}")
     table(("file", ">bytes"), [(file["path"], file["bytes"]) for file in found["files"]])
 
 

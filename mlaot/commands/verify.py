@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import hashlib
-import json
 import shutil
 import struct
 import tempfile
@@ -16,6 +15,7 @@ from mlaot.commands.diff import changes
 from mlaot.commands.hooks import call_hook, progress, unpack
 from mlaot.commands.modules import open_wheel
 from mlaot.commands.output import Data, add_json, report, table
+from mlaot.commands.sbom import SBOM, compiler_of, made_with, read_sbom
 from mlaot.settings import load_settings
 
 HELP = "rebuild a wheel from its sources and compare"
@@ -29,7 +29,6 @@ EXAMPLES = """\
   mlaot verify digits-1.0-cp311-abi3-linux_x86_64.whl --sdist digits-1.0.tar.gz
   mlaot verify digits-1.0-cp311-abi3-win_amd64.whl --source .      made by zig, so it is by zig again
 """
-SBOM = ".cdx.json"
 LEFT_OUT = (".git", ".venv", "build", "dist")  # of a project's folder
 ARCHIVE = {"filename": "order of the files", "date_time": "times", "external_attr": "permissions"}  # of zip's entries
 SIDES = ("old", "new")  # as `changes` calls them: the given wheel, the rebuilt one
@@ -152,46 +151,10 @@ def archive_difference(old: zipfile.ZipFile, new: zipfile.ZipFile) -> str:
     return "compression: the same files, packed by another zlib"
 
 
-def read_sbom(wheel: zipfile.ZipFile) -> Data:
-    """The bill of materials that mlaot wrote; nothing where there is none."""
-    names = [name for name in wheel.namelist() if "/sboms/" in name and name.endswith(SBOM)]
-    boms: list[Data] = [json.loads(wheel.read(name)) for name in names]
-    return next((bom for bom in boms if tools(bom).get("mlaot")), {})
-
-
-def tools(bom: Data) -> dict[str, Data]:
-    """The programs that took part, by name."""
-    return {tool["name"]: tool for tool in bom.get("metadata", {}).get("tools", {}).get("components", [])}
-
-
-def compiler_of(bom: Data) -> Data:
-    """The C compiler."""
-    return next((tool for name, tool in tools(bom).items() if name != "mlaot"), {})
-
-
-def made_with(bom: Data) -> dict[str, str]:
-    """What may make a wheel another one: programs, flags, sources, by what they are called in the table."""
-    compiler = compiler_of(bom)
-    found = {"mlaot": tools(bom).get("mlaot", {}).get("version", "unknown")}
-    if compiler:
-        found["compiler"] = f"{compiler['name']} {compiler['version']} {compiler['description']}"
-    found |= described(compiler)
-    for part in bom.get("components", []):
-        found |= {f"{part['name']} {name}": value for name, value in described(part).items()}
-        found |= {f"{part['name']} sha256": row["content"] for row in part.get("hashes", [])}
-    return found
-
-
-def described(component: Data) -> dict[str, str]:
-    """mlaot's own properties of a component."""
-    rows = component.get("properties", [])
-    return {row["name"].removeprefix("mlaot:"): row["value"] for row in rows}
-
-
 def hint(made: list[Data]) -> str:
     """What to do about it."""
     rows: Mapping[str, Data] = {row["what"]: row for row in made}
-    if "mlaot" in rows and rows["mlaot"]["old"] == "unknown":
+    if "mlaot" in rows and rows["mlaot"]["old"] is None:
         return "the wheel has no bill of materials of mlaot, so what it was made with is unknown"
     if row := rows.get("mlaot"):
         return f"it was made with mlaot {row['old']}: pip install mlaot=={row['old']}"
