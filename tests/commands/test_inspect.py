@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -59,7 +60,9 @@ def test_a_wheel(cli: Cli, wheel: Path) -> None:
         assert {entry["path"]: entry["bytes"] for entry in found["files"]} == {
             entry.filename: entry.file_size for entry in file.infolist()
         }
+    assert found["sbom"]["components"][0]["name"] == "small.nn"
     lines = cli("inspect", wheel).out
+    assert re.search(r"^  made by mlaot \S+ and (gcc|clang|zig) .* from src/model.py$", lines, re.MULTILINE)
     assert "\nsmall.nn\n  instruction sets base, v3, this machine uses " in lines
     assert "  forward     point: float32[batch, 2]  " in lines
 
