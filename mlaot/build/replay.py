@@ -8,7 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from mlaot.build.platforms import Platform, this_platform
+from mlaot.build.platforms import ABI3, ABI3T, Platform, this_platform
+from mlaot.build.toolchain import is_free_threaded
 from mlaot.errors import MlaotError
 
 # In a process of its own: what was compiled may be killed by the CPU, and packages are not importable meanwhile.
@@ -22,8 +23,11 @@ print(", ".join(f"{isa} {100 * share:.1f} %" for isa, share in shares.items()))
 """
 
 
-def replay(name: str, library: Path, command: list[str], platform: Platform | None) -> None:
+def replay(name: str, library: Path, command: list[str], platform: Platform | None, abi: str = ABI3) -> None:
     """Hold a module against its golden vectors, on each instruction set of this machine; or say that it cannot be."""
+    if not is_importable(abi):
+        print(f"mlaot: {name} was not replayed: {abi} is not of this Python; run `mlaot check` with one that has it")
+        return
     if not runs_here(command, platform):
         target = platform.tag if platform else "another machine"
         print(f"mlaot: {name} was not replayed: it is for {target}; run `mlaot check` on the wheel there", flush=True)
@@ -37,6 +41,11 @@ def replay(name: str, library: Path, command: list[str], platform: Platform | No
         print(f"mlaot: {name} gives the model's answers; share of the largest error allowed: {done.stdout.strip()}")
     else:
         print(f"mlaot: {name} has no golden vectors")
+
+
+def is_importable(abi: str) -> bool:
+    """Whether this interpreter can import a module for that stable ABI."""
+    return sys.version_info >= (3, 15) if abi == ABI3T else not is_free_threaded()
 
 
 def runs_here(command: list[str], platform: Platform | None) -> bool:

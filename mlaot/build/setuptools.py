@@ -18,8 +18,9 @@ from setuptools import Distribution, Extension, find_namespace_packages
 
 from mlaot.build import FROZEN, generate_files, is_frozen, stop, watch_sources
 from mlaot.build.module import build_module
+from mlaot.build.platforms import abi_name
 from mlaot.build.sums import check_sums
-from mlaot.build.toolchain import check_interpreter, find_toolchain
+from mlaot.build.toolchain import check_interpreter, find_toolchain, is_free_threaded, own_abi
 from mlaot.errors import MlaotError
 from mlaot.settings import FILE, Model, Settings, load_settings
 
@@ -41,7 +42,9 @@ def finalize(dist: Distribution) -> None:
         settings = load_settings(Path())
     others = dist.ext_modules or []
     dist.ext_modules = [*others, *(ModelExtension(model, settings) for model in settings.models)]
-    if all(other.py_limited_api for other in others):
+    if all(other.py_limited_api for other in others) and is_free_threaded():
+        dist.cmdclass["bdist_wheel"] = bdist_wheel_class(dist.get_command_class("bdist_wheel"))
+    elif all(other.py_limited_api for other in others):
         dist.get_option_dict("bdist_wheel")["py_limited_api"] = (FILE, "cp311")
     dist.cmdclass["build_ext"] = build_ext_class(dist.get_command_class("build_ext"))
     dist.cmdclass["sdist"] = sdist_class(dist.get_command_class("sdist"), settings)
@@ -77,7 +80,7 @@ def build_ext_class(base: Any) -> Any:
             if not isinstance(self.ext_map.get(fullname), ModelExtension):
                 return str(super().get_ext_filename(fullname))
             # Not what setuptools makes of 3.15's longer suffix, which older interpreters do not know.
-            suffix = ".pyd" if self.plat_name.startswith("win") else ".abi3.so"
+            suffix = ".pyd" if self.plat_name.startswith("win") else f".{abi_name(own_abi())}.so"
             return str(Path(*fullname.split("."))) + suffix
 
         def run(self) -> None:
@@ -99,7 +102,7 @@ def build_ext_class(base: Any) -> Any:
                 folder = Path(ext.settings.source, missing[0]).as_posix()
                 raise MlaotError(f"an editable install with setuptools needs the folder {folder} with an __init__.py")
             library = Path(self.get_ext_fullpath(ext.name))
-            build_module(ext.settings, ext.model, generated_folder(ext.settings), library, self.toolchain)
+            build_module(ext.settings, ext.model, generated_folder(ext.settings), library, self.toolchain, own_abi())
             for package in missing:
                 Path(self.build_lib, package, "__init__.py").touch()
 
@@ -110,11 +113,21 @@ def build_ext_class(base: Any) -> Any:
                 site = Path(self.get_finalized_command("install").install_lib)  # what is there goes into the wheel
                 watch_sources(Path(), models[0].settings, site)
             for regular, inplace in self.get_output_mapping().items():
-                stub = Path(regular.removesuffix(".abi3.so").removesuffix(".pyd") + ".pyi")
+                stub = Path(regular.removesuffix(f".{abi_name(own_abi())}.so").removesuffix(".pyd") + ".pyi")
                 if stub.is_file():
                     shutil.copy(stub, Path(inplace).parent)
 
     return build_ext
+
+
+def bdist_wheel_class(base: Any) -> Any:
+    """The project's ``bdist_wheel`` command of a free-threaded Python, for which setuptools knows no stable ABI."""
+
+    class bdist_wheel(base):
+        def get_tag(self) -> tuple[str, ...]:
+            return *own_abi().split("-"), super().get_tag()[2]
+
+    return bdist_wheel
 
 
 def sdist_class(base: Any, settings: Settings) -> Any:

@@ -44,7 +44,7 @@ def test_base(base: dict[str, Any]) -> None:
     assert_right(base, base)
 
 
-@pytest.mark.parametrize("minor", [11, 12, 13, 14])
+@pytest.mark.parametrize("minor", [11, 12, 13, 14, 15])
 def test_python_versions(wheel: Wheel, site: Site, base: dict[str, Any], tmp_path: Path, minor: int) -> None:
     """Installed alone, with all of its dependencies: none. Each version computes the same bits."""
     interpreter = python_of(minor)
@@ -125,8 +125,9 @@ def work():
     model = training.Model()
     return serving.forward([float(v) for v in x]).tolist(), [model.train_step(x, 3) for _ in range(3)]
 expected = work()
+serving.set_threads(2), training.set_threads(2)
 training.train_step(memoryview(x * 20000).cast("B", (20000, 64)), [3] * 20000)
-for _ in range(50):
+for _ in range(200):
     child = os.fork()
     if child == 0:
         os._exit(work() != expected or not 0 < training.train_step(x, 3) < 10)
@@ -137,7 +138,7 @@ print("done")
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
 def test_forks(site: Site) -> None:
-    """Children made after first use compute the same."""
+    """200 children made after first use compute the same, threads or not."""
     assert alone_python(PYTHON, "-I", "-S", "-c", FORKS, site("serve"), site("train")) == "done\n"
 
 
