@@ -32,7 +32,7 @@ from mlaot.build.platforms import ABI3, Platform, module_suffix, parse_abi, pars
 from mlaot.build.sums import check_sums, write_sums
 from mlaot.build.toolchain import ZIG, Toolchain, check_interpreter, compiler_name, find_toolchain, own_abi
 from mlaot.errors import MlaotError, writing
-from mlaot.settings import FILE, Settings, did_you_mean, load_settings
+from mlaot.settings import FILE, Settings, load_settings
 
 if TYPE_CHECKING:
     from scikit_build_core import build as backend
@@ -233,8 +233,7 @@ def split_options(config_settings: Options) -> tuple[str, Platform | None, Optio
     tags = {"mlaot.abi": "", "mlaot.platform": ""}
     for key in config_settings.keys() - others.keys():
         if key not in tags:
-            hint = did_you_mean(key, list(tags)) or f"; there are {' and '.join(tags)}"
-            raise MlaotError(f"unknown option -C {key}{hint}")
+            raise MlaotError(f"unknown option -C {key}; there are {' and '.join(tags)}")
         tag = config_settings[key]
         if not isinstance(tag, str) or "," in tag:
             kind = key.partition(".")[2]

@@ -108,10 +108,10 @@ def test_options() -> None:
     assert abi == ABI3T
     assert platform is not None and platform.tag == "win_arm64" and others == {"wheel.build-tag": "2"}
     assert split_options({}) == (ABI3, None, {})
-    with pytest.raises(MlaotError, match=r"unknown option -C mlaot\.plattform; did you mean 'mlaot\.platform'\?"):
+    with pytest.raises(
+        MlaotError, match=r"unknown option -C mlaot\.plattform; there are mlaot\.abi and mlaot\.platform"
+    ):
         split_options({"mlaot.plattform": "win_arm64"})
-    with pytest.raises(MlaotError, match=r"unknown option -C mlaot\.7; there are mlaot\.abi and mlaot\.platform"):
-        split_options({"mlaot.7": "v4"})
     with pytest.raises(MlaotError, match=r"expected one platform, got 'win_amd64,win_arm64'; mlaot wheel makes"):
         split_options({"mlaot.platform": "win_amd64,win_arm64"})
     with pytest.raises(MlaotError, match=r"ABI 'cp315-abit': expected cp311-abi3 or cp315-abi3t; did you mean"):
