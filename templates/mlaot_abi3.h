@@ -1,4 +1,5 @@
-// The part of CPython's stable ABI (3.11 and up) that a compiled model uses.
+// The part of CPython's stable ABI that a compiled model uses: abi3 of 3.11 and up, or, with MLAOT_ABI3T, abi3t of 3.15
+// and up, which is for interpreters without a GIL too.
 //
 // It stands in for Python.h, so that building needs no Python headers and cross-compiling needs no Python at all.
 // Objects stay opaque: reference counts and types are reached through functions only. Numbers and struct layouts are
@@ -22,9 +23,29 @@ typedef struct PyObject PyObject;
 typedef struct PyTypeObject PyTypeObject;
 typedef struct PyThreadState PyThreadState;
 
+#if defined(MLAOT_ABI3T)
+typedef struct {
+    uint16_t slot, flags;
+    uint32_t reserved;
+    union { const void *data; void (*function)(void); Py_ssize_t size; };
+} PySlot;
+typedef struct { uint8_t major, minor; uint16_t flags; uint32_t built_with, abi; } PyABIInfo;
+
+// How long the head of an object is depends on the interpreter. What is ours lies behind it, and is found by the type;
+// nothing can follow it.
+#define PY_HEAD
+#define PY_VAR_HEAD
+#define PY_BODY(object) PyObject_GetTypeData(object, Py_TYPE(object))
+#define PY_BASIC_SIZE(body) -(int)sizeof(body)
+#define PY_ITEM_SIZE 0
+#else
 // What stands first in an object of our own types; never read or written by us.
-typedef struct { ptrdiff_t opaque[2]; } PyObjectHead;
-typedef struct { ptrdiff_t opaque[3]; } PyVarObjectHead;
+#define PY_HEAD struct { ptrdiff_t opaque[2]; } head;
+#define PY_VAR_HEAD struct { ptrdiff_t opaque[3]; } head;
+#define PY_BODY(object) ((void *)(object))
+#define PY_BASIC_SIZE(body) sizeof(body)
+#define PY_ITEM_SIZE 1
+#endif
 
 typedef PyObject *(*PyCFunction)(PyObject *, PyObject *);
 typedef PyObject *(*getter)(PyObject *, void *);
@@ -65,9 +86,21 @@ enum {
     Py_bf_getbuffer = 1, Py_mp_ass_subscript = 3, Py_mp_length = 4, Py_mp_subscript = 5, Py_nb_bool = 9,
     Py_nb_float = 11, Py_nb_int = 26, Py_sq_item = 44, Py_sq_length = 45, Py_tp_dealloc = 52, Py_tp_doc = 56,
     Py_tp_iter = 62, Py_tp_methods = 64, Py_tp_new = 65, Py_tp_repr = 66, Py_tp_traverse = 71, Py_tp_getset = 73,
-    Py_mod_exec = 2, Py_EQ = 2,
+    Py_EQ = 2,
+};
+#if defined(MLAOT_ABI3T)
+enum {
+    Py_mod_exec = 85, Py_mod_multiple_interpreters = 86, Py_mod_gil = 87, Py_mod_name = 100, Py_mod_doc = 101,
+    Py_mod_state_size = 102, Py_mod_methods = 103, Py_mod_state_traverse = 104, Py_mod_state_clear = 105,
+    Py_mod_state_free = 106, Py_mod_abi = 109, PySlot_STATIC = 0x2,
+    PyABIInfo_STABLE = 0x1, PyABIInfo_GIL = 0x2, PyABIInfo_FREETHREADED = 0x4,
+};
+#else
+enum {
+    Py_mod_exec = 2,
     Py_mod_multiple_interpreters = 3,  // 3.12 and up
 };
+#endif
 
 PY_DATA const unsigned long Py_Version;
 PY_DATA PyObject _Py_NoneStruct;
@@ -93,7 +126,12 @@ int PyThread_acquire_lock(void *, int);
 void PyThread_release_lock(void *), PyThread_free_lock(void *);
 unsigned long PyThread_start_new_thread(void (*)(void *), void *);
 
+#if defined(MLAOT_ABI3T)
+PyTypeObject *Py_TYPE(PyObject *);
+void *PyObject_GetTypeData(PyObject *, PyTypeObject *);
+#else
 PyObject *PyModuleDef_Init(PyModuleDef *);
+#endif
 void *PyModule_GetState(PyObject *);
 int PyModule_AddType(PyObject *, PyTypeObject *), PyModule_AddObjectRef(PyObject *, const char *, PyObject *);
 PyObject *PyType_FromModuleAndSpec(PyObject *, const PyType_Spec *, PyObject *), *PyType_GetName(PyTypeObject *);

@@ -5,6 +5,7 @@ Each hook reads ``[tool.mlaot]``, lets a child process write the C into ``build/
 write into ``[tool.scikit-build]``. An sdist carries the C, in ``_mlaot``: nothing is traced there.
 
 ``-C mlaot.platform=TAG`` makes a wheel for another platform; so does zig where a machine has no compiler.
+``-C mlaot.abi=TAG`` makes one for another stable ABI of Python than the one of this interpreter.
 """
 
 from __future__ import annotations
@@ -16,9 +17,11 @@ import shlex
 import shutil
 import subprocess
 import sys
+import sysconfig
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, NoReturn
 
@@ -26,7 +29,7 @@ from scikit_build_core.errors import ScikitBuildError
 
 from mlaot.build.budget import hold_wheel
 from mlaot.build.module import build_module
-from mlaot.build.platforms import Platform, parse_platform, this_platform
+from mlaot.build.platforms import ABI3, Platform, module_suffix, parse_abi, parse_platform, this_platform
 from mlaot.build.sbom import sbom, sbom_path
 from mlaot.build.sums import check_sums, write_sums
 from mlaot.build.toolchain import (
@@ -36,9 +39,10 @@ from mlaot.build.toolchain import (
     compiler_name,
     describe_compiler,
     find_toolchain,
+    own_abi,
 )
 from mlaot.errors import MlaotError, writing
-from mlaot.settings import FILE, Settings, did_you_mean, load_settings, read_pyproject
+from mlaot.settings import FILE, Settings, load_settings, read_pyproject
 
 if TYPE_CHECKING:
     from scikit_build_core import build as backend
@@ -163,10 +167,14 @@ def build_sdist(sdist_directory: str, config_settings: Options | None = None) ->
         return backend.build_sdist(sdist_directory, build.options)
 
 
-def build_wheels(wheel_directory: str, platforms: Sequence[Platform]) -> Iterator[str]:
-    """Wheels for several platforms, of a model that is traced once; the name of each file when it is there."""
-    for n, platform in enumerate(platforms):
-        with door({"mlaot.platform": platform.tag}) as build:
+def build_wheels(wheel_directory: str, platforms: Sequence[Platform | None], abis: Sequence[str]) -> Iterator[str]:
+    """Wheels for several platforms and stable ABIs, of a model that is traced once; each file's name when it is there.
+
+    The cache of objects keeps the kernels from being compiled for each ABI.
+    """
+    for n, (platform, abi) in enumerate(product(platforms, abis)):
+        given = {"mlaot.platform": platform.tag} if platform else {}
+        with door({"mlaot.abi": abi, **given}) as build:
             prepare(build, None, trace=n == 0)
             name = pack(build, wheel_directory)
         yield name
@@ -180,10 +188,14 @@ def pack(build: Build, wheel_directory: str, metadata_directory: str | None = No
 
 
 class Build(NamedTuple):
-    """What a hook is called for: the project's settings, scikit-build-core's options, what zig is to compile for."""
+    """What a hook is called for: the project's settings, scikit-build-core's options, the wheel's ABI and platform.
+
+    ``platform`` is what zig is to compile for, None where this machine's own compiler does.
+    """
 
     settings: Settings
     options: Options
+    abi: str
     platform: Platform | None
 
 
@@ -199,11 +211,11 @@ def door(config_settings: Options | None) -> Iterator[Build]:
         settings = load_settings(Path())
         from scikit_build_core import build as backend  # reads the pyproject.toml itself, and with less grace
 
-        own, options = split_options(config_settings or {})
+        abi, own, options = split_options(config_settings or {})
         # Where there is no compiler, pip installs zig when it is asked to; the wheel's tag says so from the start.
         platform = own or (None if compiler_name() else this_platform())
-        config.update(scikit_build_settings(settings, platform))
-        yield Build(settings, options, platform)
+        config.update(scikit_build_settings(settings, abi, platform))
+        yield Build(settings, options, abi, platform)
     except MlaotError as error:
         stop(str(error))
     except ExceptionGroup as error:
@@ -232,25 +244,33 @@ def complaints(group: BaseExceptionGroup[Any]) -> Iterator[str]:
             yield " ".join([*str(error).split(), *getattr(error, "__notes__", ())])
 
 
-def split_options(config_settings: Options) -> tuple[Platform | None, Options]:
-    """The platform that ``-C mlaot.platform=TAG`` says, and the options of others."""
+def split_options(config_settings: Options) -> tuple[str, Platform | None, Options]:
+    """The ABI and the platform that ``-C mlaot.abi=TAG -C mlaot.platform=TAG`` say, and the options of others."""
     others = {key: value for key, value in config_settings.items() if not key.startswith("mlaot.")}
-    for key in config_settings.keys() - others.keys() - {"mlaot.platform"}:
-        hint = did_you_mean(key, ["mlaot.platform"]) or "; there is mlaot.platform"
-        raise MlaotError(f"unknown option -C {key}{hint}")
-    tag = config_settings.get("mlaot.platform")
-    if tag is not None and (not isinstance(tag, str) or "," in tag):
-        raise MlaotError(f"option -C mlaot.platform: expected one platform, got {tag!r}; mlaot wheel makes several")
-    return (parse_platform(tag) if tag else None), others
+    tags = {"mlaot.abi": "", "mlaot.platform": ""}
+    for key in config_settings.keys() - others.keys():
+        if key not in tags:
+            raise MlaotError(f"unknown option -C {key}; there are {' and '.join(tags)}")
+        tag = config_settings[key]
+        if not isinstance(tag, str) or "," in tag:
+            kind = key.partition(".")[2]
+            raise MlaotError(f"option -C {key}: expected one {kind}, got {tag!r}; mlaot wheel makes several")
+        tags[key] = tag
+    abi, platform = tags.values()
+    return (parse_abi(abi) if abi else own_abi()), (parse_platform(platform) if platform else None), others
 
 
-def scikit_build_settings(settings: Settings, platform: Platform | None) -> dict[str, dict[str, Any]]:
+def scikit_build_settings(settings: Settings, abi: str, platform: Platform | None) -> dict[str, dict[str, Any]]:
     """The two tables for scikit-build-core. Unlike a ``-C`` option, they can say what has structure."""
-    tags = {"tags": [f"cp311-abi3-{platform.tag}"]} if platform else {}
+    py_api = "cp311" if abi == ABI3 else "cp315t"
+    tags = {}
+    if platform or abi != own_abi():
+        here = sysconfig.get_platform().replace("-", "_").replace(".", "_")
+        tags["tags"] = [f"{abi}-{platform.tag if platform else here}"]
     return {
         "default": {
             "cmake": {"version": ">=3.15"},  # none is run, but scikit-build-core would look for one in CMakeLists.txt
-            "wheel": {"py-api": "cp311", "reproducible": True, "packages": list(settings.packages(Path()))},
+            "wheel": {"py-api": py_api, "reproducible": True, "packages": list(settings.packages(Path()))},
         },
         "override": {"wheel": {"cmake": False, "platlib": True, **tags}},
     }
@@ -275,7 +295,7 @@ def check_project(options: Options) -> None:
 
 def prepare(build: Build, metadata_directory: str | None, *, trace: bool = True) -> None:
     """The files that mlaot adds to a wheel, made and told to scikit-build-core."""
-    if build.platform is None:
+    if build.platform is None and build.abi == own_abi():
         check_interpreter()
     toolchain = find_toolchain(build.platform)
     if metadata_directory is None and trace:
@@ -286,22 +306,21 @@ def prepare(build: Build, metadata_directory: str | None, *, trace: bool = True)
     elif trace:
         generate_files(Path(), build.settings)
     generated = generated_c()
-    files = compile_models(build.settings, generated, toolchain)
+    files = compile_models(build.settings, generated, toolchain, build.abi)
     files["${SKBUILD_METADATA_DIR}/" + sbom_path(build.settings.name)] = write_sbom(
         build.settings, generated, toolchain
     )
     config["override"]["wheel"]["force-include"] = {source.as_posix(): name for name, source in files.items()}
 
 
-def compile_models(settings: Settings, generated: Path, toolchain: Toolchain) -> dict[str, Path]:
+def compile_models(settings: Settings, generated: Path, toolchain: Toolchain, abi: str) -> dict[str, Path]:
     """Compile each model. Files by their name in the wheel: modules, stubs, packages that the project lacks."""
     platform = toolchain.platform
     folder = COMPILED / (platform.tag if platform else "here")
-    suffix = platform.suffix if platform else ".abi3.so"  # on Windows there is always a platform: zig compiles
     shutil.rmtree(folder, ignore_errors=True)
     for model in settings.models:
-        library = folder.joinpath(*model.package.split("."), f"{model.stem}{suffix}")
-        build_module(settings, model, generated, library, toolchain)
+        library = folder.joinpath(*model.package.split("."), f"{model.stem}{module_suffix(abi, platform)}")
+        build_module(settings, model, generated, library, toolchain, abi)
     for package in settings.missing_packages(Path()):
         (folder / package / "__init__.py").touch()
     made = sorted(path for path in folder.rglob("*") if path.is_file())

@@ -6,19 +6,22 @@ import shutil
 from pathlib import Path
 
 from mlaot.build.budget import hold_facts, hold_replayed
+from mlaot.build.platforms import ABI3
 from mlaot.build.replay import replay
 from mlaot.build.sbom import read_facts
 from mlaot.build.toolchain import Toolchain, compile_module, compiled_isas
 from mlaot.settings import Model, Settings
 
 
-def build_module(settings: Settings, model: Model, generated: Path, library: Path, toolchain: Toolchain) -> None:
+def build_module(
+    settings: Settings, model: Model, generated: Path, library: Path, toolchain: Toolchain, abi: str = ABI3
+) -> None:
     """Compile the C of ``model`` below ``generated`` to ``library``, and write what belongs beside that."""
     sources = generated / model.module
     facts = read_facts(generated, model)
     hold_facts(model, facts)
-    compile_module(sources, model.stem, settings.isas, library, toolchain, deterministic=model.deterministic)
-    shares = replay(model.module, library, toolchain.command, toolchain.platform)
+    compile_module(sources, model.stem, settings.isas, library, toolchain, deterministic=model.deterministic, abi=abi)
+    shares = replay(model.module, library, *toolchain, abi)
     hold_replayed(model, facts, library, shares, compiled_isas(settings, toolchain))
     shutil.copy(sources / f"{model.stem}.pyi", library.parent)
     (library.parent / "py.typed").touch()

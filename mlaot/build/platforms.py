@@ -1,4 +1,7 @@
-"""The platforms that wheels are made for, by any machine: their tags, and what zig, a cross-compiler, calls them."""
+"""What wheels are made for, by any machine: stable ABIs of Python, platforms, and zig's names of these.
+
+zig is a cross-compiler.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,9 @@ from dataclasses import dataclass
 from mlaot.errors import MlaotError
 from mlaot.render import template_text
 from mlaot.settings import did_you_mean
+
+# The stable ABIs as the tags of wheels say them: of a Python with the global lock, and of one with it or without.
+ABIS = ABI3, ABI3T = "cp311-abi3", "cp315-abi3t"
 
 # Tags of wheels that fit wherever the system is not older than CentOS 7, Alpine 3.13 or the first macOS for ARM.
 EVERYWHERE = (
@@ -40,11 +46,6 @@ class Platform:
         """The processor's architecture: x86_64 or aarch64."""
         return self.target.partition("-")[0]
 
-    @property
-    def suffix(self) -> str:
-        """How the name of an extension module ends."""
-        return ".pyd" if self.system == "windows" else ".abi3.so"
-
 
 def parse_platform(tag: str) -> Platform:
     """The platform of a wheel's tag."""
@@ -70,6 +71,23 @@ def parse_platform(tag: str) -> Platform:
     return Platform(tag, system, f"{machine}-{target}.{version[0]}.{version[1]}")
 
 
+def parse_abi(tag: str) -> str:
+    """The tag of a stable ABI, if it is one."""
+    if tag not in ABIS:
+        raise MlaotError(f"ABI {tag!r}: expected {' or '.join(ABIS)}{did_you_mean(tag, ABIS)}")
+    return tag
+
+
+def abi_name(abi: str) -> str:
+    """``abi3`` of ``cp311-abi3``."""
+    return abi.partition("-")[2]
+
+
+def module_suffix(abi: str, platform: Platform | None) -> str:
+    """How the name of an extension module ends; on Windows there is always a platform, since zig compiles."""
+    return ".pyd" if platform and platform.system == "windows" else f".{abi_name(abi)}.so"
+
+
 def this_platform() -> Platform:
     """The one that this machine's wheels are for when zig compiles them."""
     name, _, rest = sysconfig.get_platform().partition("-")
@@ -80,10 +98,15 @@ def this_platform() -> Platform:
     return parse_platform(f"macosx_11_0_{machine}" if name == "macosx" else f"{name}_{machine}")
 
 
-def python_exports() -> str:
-    """A module definition file of python3.dll with the names that the header of compiled models declares."""
+def python_library(abi: str) -> str:
+    """The library of Windows that has the functions of a stable ABI: python3 or python3t."""
+    return f"python{abi_name(abi).removeprefix('abi')}"
+
+
+def python_exports(library: str) -> str:
+    """A module definition file of that library with the names that the header of compiled models declares."""
     declared = re.sub(r"//[^\n]*", "", template_text("mlaot_abi3.h")).partition("} Py_buffer;")[2]
-    lines = ["NAME python3.dll", "EXPORTS"]
+    lines = [f"NAME {library}.dll", "EXPORTS"]
     for statement in declared.split(";"):
         if "PY_DATA" in statement:
             lines += [f"    {name} DATA" for name in re.findall(r"\b_?Py\w+(?=\s*(?:,|$))", statement)]

@@ -9,7 +9,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from mlaot.build.platforms import Platform, this_platform
+from mlaot.build.platforms import ABI3, ABI3T, Platform, this_platform
+from mlaot.build.toolchain import is_free_threaded
 from mlaot.errors import MlaotError
 
 # In a process of its own: what was compiled may be killed by the CPU, and packages are not importable meanwhile.
@@ -22,11 +23,17 @@ print(json.dumps(module.selftest() if hasattr(module, "selftest") else {}))
 """
 
 
-def replay(name: str, library: Path, command: list[str], platform: Platform | None) -> dict[str, float] | None:
+def replay(
+    name: str, library: Path, command: list[str], platform: Platform | None, abi: str = ABI3
+) -> dict[str, float] | None:
     """Hold a module against its golden vectors, on each instruction set of this machine; or say that it cannot be.
 
-    The largest errors as shares of what is allowed, by instruction set; None where the module is for another machine.
+    The largest errors as shares of what is allowed, by instruction set; None where the module is not for this machine
+    or this Python.
     """
+    if not is_importable(abi):
+        print(f"mlaot: {name} was not replayed: {abi} is not of this Python; run `mlaot check` with one that has it")
+        return None
     if not runs_here(command, platform):
         target = platform.tag if platform else "another machine"
         print(f"mlaot: {name} was not replayed: it is for {target}; run `mlaot check` on the wheel there", flush=True)
@@ -43,6 +50,11 @@ def replay(name: str, library: Path, command: list[str], platform: Platform | No
     else:
         print(f"mlaot: {name} has no golden vectors")
     return shares
+
+
+def is_importable(abi: str) -> bool:
+    """Whether this interpreter can import a module for that stable ABI."""
+    return sys.version_info >= (3, 15) if abi == ABI3T else not is_free_threaded()
 
 
 def runs_here(command: list[str], platform: Platform | None) -> bool:

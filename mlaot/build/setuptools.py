@@ -20,9 +20,10 @@ from setuptools import Distribution, Extension, find_namespace_packages
 from mlaot.build import FROZEN, generate_files, is_frozen, stop, watch_sources, write_sbom
 from mlaot.build.budget import hold_wheel
 from mlaot.build.module import build_module
+from mlaot.build.platforms import abi_name
 from mlaot.build.sbom import sbom_path
 from mlaot.build.sums import check_sums
-from mlaot.build.toolchain import check_interpreter, find_toolchain
+from mlaot.build.toolchain import check_interpreter, find_toolchain, is_free_threaded, own_abi
 from mlaot.errors import MlaotError
 from mlaot.settings import FILE, Model, Settings, load_settings
 
@@ -46,10 +47,12 @@ def finalize(dist: Distribution) -> None:
         settings = load_settings(Path())
     others = dist.ext_modules or []
     dist.ext_modules = [*others, *(ModelExtension(model, settings) for model in settings.models)]
-    if all(other.py_limited_api for other in others):
+    is_limited = all(other.py_limited_api for other in others)
+    if is_limited and not is_free_threaded():
         dist.get_option_dict("bdist_wheel")["py_limited_api"] = (FILE, "cp311")
+    own_tag = is_limited and is_free_threaded()
     dist.cmdclass["build_ext"] = build_ext_class(dist.get_command_class("build_ext"))
-    dist.cmdclass["bdist_wheel"] = bdist_wheel_class(dist.get_command_class("bdist_wheel"), settings)
+    dist.cmdclass["bdist_wheel"] = bdist_wheel_class(dist.get_command_class("bdist_wheel"), settings, own_tag=own_tag)
     dist.cmdclass["sdist"] = sdist_class(dist.get_command_class("sdist"), settings)
     if holds_models_only(dist):
         dist.packages, dist.py_modules = [], []
@@ -85,7 +88,7 @@ def build_ext_class(base: Any) -> Any:
             if not isinstance(self.ext_map.get(fullname), ModelExtension):
                 return str(super().get_ext_filename(fullname))
             # Not what setuptools makes of 3.15's longer suffix, which older interpreters do not know.
-            suffix = ".pyd" if self.plat_name.startswith("win") else ".abi3.so"
+            suffix = ".pyd" if self.plat_name.startswith("win") else f".{abi_name(own_abi())}.so"
             return str(Path(*fullname.split("."))) + suffix
 
         def run(self) -> None:
@@ -110,7 +113,7 @@ def build_ext_class(base: Any) -> Any:
                 folder = Path(ext.settings.source, missing[0]).as_posix()
                 raise MlaotError(f"an editable install with setuptools needs the folder {folder} with an __init__.py")
             library = Path(self.get_ext_fullpath(ext.name))
-            build_module(ext.settings, ext.model, generated_folder(ext.settings), library, self.toolchain)
+            build_module(ext.settings, ext.model, generated_folder(ext.settings), library, self.toolchain, own_abi())
             for package in missing:
                 Path(self.build_lib, package, "__init__.py").touch()
 
@@ -121,15 +124,18 @@ def build_ext_class(base: Any) -> Any:
                 site = Path(self.get_finalized_command("install").install_lib)  # what is there goes into the wheel
                 watch_sources(Path(), models[0].settings, site)
             for regular, inplace in self.get_output_mapping().items():
-                stub = Path(regular.removesuffix(".abi3.so").removesuffix(".pyd") + ".pyi")
+                stub = Path(regular.removesuffix(f".{abi_name(own_abi())}.so").removesuffix(".pyd") + ".pyi")
                 if stub.is_file():
                     shutil.copy(stub, Path(inplace).parent)
 
     return build_ext
 
 
-def bdist_wheel_class(base: Any, settings: Settings) -> Any:
-    """The project's ``bdist_wheel`` command; the bill of materials goes along."""
+def bdist_wheel_class(base: Any, settings: Settings, *, own_tag: bool) -> Any:
+    """The project's ``bdist_wheel`` command; the bill of materials goes along.
+
+    ``own_tag``: setuptools knows none for the stable ABI of free-threaded Python.
+    """
 
     class bdist_wheel(base):
         def run(self) -> None:
@@ -138,6 +144,10 @@ def bdist_wheel_class(base: Any, settings: Settings) -> Any:
             with one_line_errors():
                 (wheel,) = (Path(path) for command, _, path in self.distribution.dist_files if command == "bdist_wheel")
                 hold_wheel(settings, generated_folder(settings), wheel)
+
+        def get_tag(self) -> tuple[str, ...]:
+            tag: tuple[str, ...] = super().get_tag()
+            return (*own_abi().split("-"), tag[2]) if own_tag else tag
 
         def write_wheelfile(self, wheelfile_base: str, *arguments: Any, **more: Any) -> None:
             super().write_wheelfile(wheelfile_base, *arguments, **more)

@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 from mlaot.build.cache import cached
 from mlaot.build.cmake import COMMON_FLAGS, contraction, unit_flags
-from mlaot.build.platforms import Platform, python_exports, this_platform
+from mlaot.build.platforms import ABI3, ABI3T, Platform, python_exports, python_library, this_platform
 from mlaot.errors import MlaotError
 from mlaot.lower.isa import Isa, isas_for
 from mlaot.settings import WEIGHTS, Settings
@@ -38,13 +38,27 @@ size_t mlaot_trial(const char *s) { return strlen(s); }
 HEADERS = "; install the C library's headers (Debian: apt install libc6-dev, Alpine: apk add musl-dev)"
 
 
+def own_abi() -> str:
+    """The stable ABI of this interpreter: what is made where no other is asked for."""
+    return ABI3T if is_free_threaded() and sys.version_info >= (3, 15) else ABI3
+
+
 def check_interpreter() -> None:
-    """The extension modules use the stable ABI of CPython with a global lock."""
-    if sys.implementation.name != "cpython" or sysconfig.get_config_var("Py_GIL_DISABLED"):
-        kind = "a free-threaded build" if sys.implementation.name == "cpython" else sys.implementation.name
+    """Whether this interpreter has a stable ABI that extension modules can use."""
+    if sys.implementation.name != "cpython":
         raise MlaotError(
-            f"a cp311-abi3 wheel needs CPython with the GIL; {sys.executable} is {kind}: build with another Python"
+            f"a compiled model needs CPython; {sys.executable} is {sys.implementation.name}: build with another Python"
         )
+    if is_free_threaded() and sys.version_info < (3, 15):
+        raise MlaotError(
+            f"a compiled model needs CPython with the GIL, or free-threaded CPython 3.15 or later; {sys.executable} is"
+            f" free-threaded 3.{sys.version_info.minor}: build with another Python"
+        )
+
+
+def is_free_threaded() -> bool:
+    """Whether this interpreter is a build without the global lock."""
+    return bool(sysconfig.get_config_var("Py_GIL_DISABLED"))
 
 
 class Toolchain(NamedTuple):
@@ -116,7 +130,14 @@ def try_compiler(command: list[str], environ: Mapping[str, str]) -> None:
 
 
 def compile_module(
-    folder: Path, stem: str, isas: Iterable[str], library: Path, toolchain: Toolchain, *, deterministic: bool = False
+    folder: Path,
+    stem: str,
+    isas: Iterable[str],
+    library: Path,
+    toolchain: Toolchain,
+    *,
+    deterministic: bool = False,
+    abi: str = ABI3,
 ) -> None:
     """Compile ``folder/<stem>*.c`` into ``library``, with the same flags as with CMake."""
     command, environ = toolchain.command, os.environ
@@ -130,7 +151,8 @@ def compile_module(
 
         def compile_unit(name: str) -> str:
             source, made = str(folder / f"{name}.c"), Path(objects, f"{name}.o")
-            compile = [*command, *flags, *units[name]]
+            own = ["-DMLAOT_ABI3T"] if abi == ABI3T and name == stem else []  # all that tells them apart
+            compile = [*command, *flags, *units[name], *own]
 
             def parts() -> list[bytes]:
                 options = shlex.join([*compile, *machines])
@@ -143,13 +165,13 @@ def compile_module(
         with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
             made = list(pool.map(compile_unit, units))
         linked = Path(objects, library.name)  # where it may have import libraries beside it
-        link = [*words(environ, "LDFLAGS"), *link_options(toolchain, Path(objects))]
+        link = [*words(environ, "LDFLAGS"), *link_options(toolchain, abi, Path(objects))]
         run([*command, *flags, *machines, "-shared", *made, *link, "-o", str(linked)], environ)
         library.parent.mkdir(parents=True, exist_ok=True)
         shutil.move(linked, library)
 
 
-def link_options(toolchain: Toolchain, folder: Path) -> list[str]:
+def link_options(toolchain: Toolchain, abi: str, folder: Path) -> list[str]:
     """What the linker is told; files that it needs are made in ``folder``."""
     command, platform = toolchain
     if platform is None and sys.platform == "darwin":
@@ -160,8 +182,9 @@ def link_options(toolchain: Toolchain, folder: Path) -> list[str]:
     if platform.system == "macos":
         return ["-s", "-Wl,-undefined,dynamic_lookup"]
     if platform.system == "windows":
-        exports, library = folder / "python3.def", folder / "python3.lib"
-        exports.write_text(python_exports())
+        name = python_library(abi)
+        exports, library = folder / f"{name}.def", folder / f"{name}.lib"
+        exports.write_text(python_exports(name))
         machine = {"x86_64": "i386:x86-64", "aarch64": "arm64"}[platform.machine]
         run([command[0], "dlltool", "-m", machine, "-d", str(exports), "-l", str(library)], os.environ)
         return [*options, "-Wl,-Brepro", str(library)]  # no time of day

@@ -13,6 +13,16 @@ if(mlaot_status)
     endif()
     return()
 endif()
+set(mlaot_code "from mlaot.build.toolchain import check_interpreter, own_abi\ncheck_interpreter()\nprint(own_abi())")
+execute_process(COMMAND ${Python_EXECUTABLE} -P -c ${mlaot_code}
+    OUTPUT_VARIABLE mlaot_abi OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_VARIABLE mlaot_error RESULT_VARIABLE mlaot_status)
+if(mlaot_status)
+    set(mlaot_FOUND FALSE)
+    string(REGEX MATCH "a compiled model needs .*" mlaot_NOT_FOUND_MESSAGE ${mlaot_error})
+    return()
+endif()
+string(REGEX REPLACE ".*-" "" mlaot_abi ${mlaot_abi})
+set(MLAOT_ABI ${mlaot_abi} CACHE STRING "Stable ABI of Python")
 include(${mlaot_folder}/mlaot_add_module.cmake)
 
 # Isolated builds run in an environment that is gone afterwards. This copy stays, to say the above when CMake runs again.

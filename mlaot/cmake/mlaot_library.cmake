@@ -4,6 +4,8 @@
 # CPU, those for ARM, and those for more than the baseline of x86-64. Each comes out empty for CPUs of another kind, but
 # the last ones need flags that only x86-64 has. Beside each lie its compiler flags, in <file>.flags.
 
+set(MLAOT_ABI abi3 CACHE STRING "Stable ABI of Python: abi3 (3.11 and up) or abi3t (3.15 and up, also free-threaded)")
+
 include(CheckCSourceCompiles)
 
 function(mlaot_library target folder)
@@ -26,7 +28,7 @@ int main(void) { return 0; }" MLAOT_X86_64)
     # SHARED, not MODULE: zig cannot link a Mach-O bundle.
     add_library(${target} SHARED ${files})
     set_target_properties(${target} PROPERTIES
-        OUTPUT_NAME ${stem} PREFIX "" SUFFIX .abi3.so DEBUG_POSTFIX "" NO_SONAME ON POSITION_INDEPENDENT_CODE ON
+        OUTPUT_NAME ${stem} PREFIX "" SUFFIX .${MLAOT_ABI}.so DEBUG_POSTFIX "" NO_SONAME ON POSITION_INDEPENDENT_CODE ON
         INTERPROCEDURAL_OPTIMIZATION OFF
         LIBRARY_OUTPUT_DIRECTORY ${CMAKE_CURRENT_BINARY_DIR}/${target}
         RUNTIME_OUTPUT_DIRECTORY ${CMAKE_CURRENT_BINARY_DIR}/${target})
@@ -40,6 +42,9 @@ int main(void) { return 0; }" MLAOT_X86_64)
         string(REGEX REPLACE "c$" "flags" flags ${file})
         set_source_files_properties(${file} PROPERTIES COMPILE_OPTIONS @${flags} OBJECT_DEPENDS ${flags})
     endforeach()
+    if(MLAOT_ABI STREQUAL abi3t)
+        set_property(SOURCE ${interface} APPEND PROPERTY COMPILE_DEFINITIONS MLAOT_ABI3T)
+    endif()
     # The assembler reads weights.bin (.incbin), which no compiler lists among the dependencies.
     set_property(SOURCE ${interface} APPEND PROPERTY COMPILE_OPTIONS -Xassembler -I${folder})
     set_property(SOURCE ${interface} APPEND PROPERTY OBJECT_DEPENDS ${folder}/weights.bin)

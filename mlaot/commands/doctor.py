@@ -87,10 +87,11 @@ def check(what: str, look: Callable[[], str]) -> Check:
 
 def interpreter() -> str:
     """The one that runs this."""
-    from mlaot.build.toolchain import check_interpreter
+    from mlaot.build.toolchain import check_interpreter, is_free_threaded
 
     check_interpreter()
-    return f"{platform.python_implementation()} {platform.python_version()} with the GIL, {sys.executable}"
+    lock = "without" if is_free_threaded() else "with"
+    return f"{platform.python_implementation()} {platform.python_version()} {lock} the GIL, {sys.executable}"
 
 
 def packages() -> Iterator[Check]:

@@ -1,4 +1,4 @@
-"""``mlaot wheel``: wheels for other platforms."""
+"""``mlaot wheel``: wheels for other platforms and Pythons."""
 
 from __future__ import annotations
 
@@ -8,21 +8,23 @@ import time
 from pathlib import Path
 
 from mlaot.build.cache import OFF, VARIABLE
-from mlaot.build.platforms import EVERYWHERE, parse_platform
+from mlaot.build.platforms import ABIS, EVERYWHERE, parse_abi, parse_platform
 from mlaot.commands.build import show_made
 from mlaot.commands.project import FOLDER, add_build
 from mlaot.errors import MlaotError
 from mlaot.settings import FILE, load_settings
 
-HELP = "make wheels for other platforms"
+HELP = "make wheels for other platforms and Pythons"
 DESCRIPTION = """\
-Make wheels for other platforms with zig, a cross-compiler (pip install ziglang).
-The model is traced once. The first wheel for a system takes longer, up to two
-minutes: zig compiles the system's C library.
+Make wheels for other platforms with zig, a cross-compiler (pip install ziglang),
+and for Python with and without its global lock. The model is traced once. The
+first wheel for a system takes longer, up to two minutes: zig compiles the
+system's C library.
 """
 EXAMPLES = """\
   mlaot wheel --platform all                     Linux, macOS and Windows on x86-64 and ARM
   mlaot wheel --platform win_amd64,win_arm64     some of them, by the tags of their wheels
+  mlaot wheel --abi cp311-abi3,cp315-abi3t       this machine, also for free-threaded Python
 """
 
 
@@ -30,17 +32,22 @@ def add(parser: argparse.ArgumentParser) -> None:
     """The arguments."""
     parser.add_argument("project", nargs="?", default=".", help=FOLDER)
     tags = ", ".join(EVERYWHERE)
-    parser.add_argument("--platform", required=True, metavar="TAG,..", help=f"tags of wheels, or all: {tags}")
+    platform = f"tags of wheels, or all: {tags} (default: this machine)"
+    parser.add_argument("--platform", metavar="TAG,..", help=platform)
+    abi = f"stable ABIs of Python: {', '.join(ABIS)} (default: that of this Python)"
+    parser.add_argument("--abi", metavar="TAG,..", help=abi)
     add_build(parser)
 
 
 def run(options: argparse.Namespace) -> int:
     """One after the other."""
     from mlaot.build import build_wheels
+    from mlaot.build.toolchain import own_abi
 
     out = Path(options.out).resolve()
-    tags = EVERYWHERE if options.platform == "all" else options.platform.split(",")
-    platforms = [parse_platform(tag.strip()) for tag in tags]
+    tags = EVERYWHERE if options.platform == "all" else (options.platform or "").split(",")
+    platforms = [parse_platform(tag.strip()) for tag in tags] if options.platform else [None]
+    abis = [parse_abi(tag.strip()) for tag in options.abi.split(",")] if options.abi else [own_abi()]
     backend = load_settings(Path(options.project)).backend
     if backend != "mlaot.build":
         expected = "mlaot wheel makes wheels of projects with build-backend = 'mlaot.build'"
@@ -49,9 +56,9 @@ def run(options: argparse.Namespace) -> int:
     if not options.cache:
         os.environ[VARIABLE] = OFF
     os.chdir(options.project)
-    begun = time.perf_counter()
-    for number, name in enumerate(build_wheels(str(out), platforms), 1):
-        print(f"{number}/{len(platforms)}  ", end="")
+    count, begun = len(platforms) * len(abis), time.perf_counter()
+    for number, name in enumerate(build_wheels(str(out), platforms, abis), 1):
+        print(f"{number}/{count}  ", end="")
         show_made(out / name, begun)
         begun = time.perf_counter()
     return 0

@@ -252,3 +252,28 @@ def test_scikit_build_core_editable_install_after_its_mlaot_is_gone(
 def unpack(wheel: Path, folder: Path) -> None:
     with zipfile.ZipFile(wheel) as file:
         file.extractall(folder)
+
+
+FREE_THREADED = """
+import sys, sysconfig
+if "mlaot.build.toolchain" in " ".join(sys.orig_argv):
+    known = sysconfig.get_config_var
+    sysconfig.get_config_var = lambda name: 1 if name == "Py_GIL_DISABLED" else known(name)
+    sys.version_info = type("Version", (tuple,), {"major": 3, "minor": MINOR})((3, MINOR))
+"""
+
+
+@pytest.mark.parametrize("minor", [14, 15])
+def test_free_threaded_python(owner: Project, python: Python, tmp_path: Path, minor: int) -> None:
+    """What it can load is what is built; where there is no such thing, configuring says so."""
+    (tmp_path / "sitecustomize.py").write_text(FREE_THREADED.replace("MINOR", str(minor)))
+    build = Build(owner, python)
+    root = python.check("-P", "-m", "mlaot", "--cmake-dir", cwd=tmp_path).strip()
+    options = f"-Dmlaot_ROOT={root}", f"-DPython_EXECUTABLE={python.executable}"
+    done = build.cmake("-S", ".", "-B", build.folder, *options, PYTHONPATH=str(tmp_path))
+    if minor == 14:
+        assert "is free-threaded 3.14: build with another Python" in " ".join(done.stderr.split())
+    else:
+        assert done.returncode == 0, done.stderr
+        assert build.cmake("--build", build.folder, "--verbose").stdout.count("-DMLAOT_ABI3T") == 1
+        assert (build.folder / "nn" / "nn.abi3t.so").is_file()

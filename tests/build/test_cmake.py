@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-import sysconfig
 from pathlib import Path
 from typing import Any
 
@@ -151,13 +150,6 @@ def test_compiler_error_names_the_line(tmp_path: Path, capfd: pytest.CaptureFixt
     with pytest.raises(MlaotError, match=r"nn(_base)?\.c:1:9: error: .*y.* undeclared"):
         toolchain.compile_module(tmp_path, "nn", ("base",), tmp_path / "nn.so", toolchain.find_toolchain())
     assert "-O2" in capfd.readouterr().err
-
-
-def test_free_threaded_interpreter_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    toolchain.check_interpreter()
-    monkeypatch.setattr(sysconfig, "get_config_var", lambda name: 1)
-    with pytest.raises(MlaotError, match=r"needs CPython with the GIL; .* is a free-threaded build"):
-        toolchain.check_interpreter()
 
 
 def test_command_line(project: Project, python: Python) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import sysconfig
 import tarfile
 import time
 import zipfile
@@ -13,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from .conftest import PYPROJECT, Project, Python, pinned
+from .conftest import PYPROJECT, Project, Python, last_line, pinned
 from .doors import FAST_C, SETUP_PY
 
 USE = "from digits import nn; print(nn.value(), nn.isas())"
@@ -47,6 +48,41 @@ def test_smallest_project_becomes_a_stable_abi_wheel(
     assert wheel.name.startswith(f"digits-1.0-{TAG}")
     assert names(wheel) == {"digits/__init__.py", "digits/nn.abi3.so", "digits/nn.pyi", "digits/py.typed"}
     assert environment(wheel).check("-c", USE, cwd=wheel.parent) == "42 7\n"
+
+
+ASKED = ("-P", "-m", "mlaot", "wheel")
+
+
+def test_wheels_for_both_stable_abis(project: Project, python: Python, tmp_path: Path) -> None:
+    """Traced once, kernels compiled once; only the file that talks to Python knows which one it is for."""
+    project.write("cc", '#!/bin/sh\necho "$@" >> calls\nexec cc "$@"\n')
+    (project.path / "cc").chmod(0o755)
+    abis = "cp311-abi3,cp315-abi3t"
+    printed = python.check(
+        *ASKED, "--abi", abis, "--out", "..", cwd=project.path, CC=str(project.path / "cc"), MLAOT_CACHE=str(tmp_path)
+    )
+    made = {path.name.removeprefix("digits-1.0-"): path for path in project.path.parent.glob("*.whl")}
+    assert sorted(made) == [f"{abi}-{sysconfig.get_platform().replace('-', '_')}.whl" for abi in abis.split(",")]
+    assert printed.count("model:digits -> digits.nn") == 1
+    assert "digits.nn was not replayed: cp315-abi3t is not of this Python" in printed or sys.version_info >= (3, 15)
+    for abi, wheel in zip(("abi3", "abi3t"), (made[name] for name in sorted(made)), strict=True):
+        assert names(wheel) == {"digits/__init__.py", f"digits/nn.{abi}.so", "digits/nn.pyi", "digits/py.typed"}
+    calls = [call for call in (project.path / "calls").read_text().splitlines() if " -c " in call]
+    for unit, times in ("nn", 2), ("nn_base", 1), ("nn_v3", 1):
+        assert len([call for call in calls if f" -c build/mlaot/c/digits.nn/{unit}.c " in call]) == times
+    assert len([call for call in calls if "-DMLAOT_ABI3T" in call]) == 1
+
+
+def test_option_for_the_stable_abi(project: Project, python: Python, tmp_path: Path) -> None:
+    result = python.hook(project, "build_wheel", str(tmp_path), {"mlaot.abi": "cp315-abi3t"})
+    assert result.returncode == 0, result.stderr
+    (wheel,) = tmp_path.glob("digits-1.0-cp315-abi3t-*.whl")
+    with zipfile.ZipFile(wheel) as file:
+        assert b"Tag: cp315-abi3t-" in file.read("digits-1.0.dist-info/WHEEL")
+    result = python.hook(project, "build_wheel", str(tmp_path), {"mlaot.abi": "cp313-abi3t"})
+    assert last_line(result) == (
+        "mlaot: ABI 'cp313-abi3t': expected cp311-abi3 or cp315-abi3t; did you mean 'cp315-abi3t'?"
+    )
 
 
 def test_package_that_imports_the_module_not_yet_built(

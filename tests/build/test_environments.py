@@ -12,10 +12,12 @@ import tarfile
 import zipfile
 from importlib import metadata
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
-from mlaot.build.toolchain import check_interpreter
+from mlaot.build.platforms import ABI3, ABI3T
+from mlaot.build.toolchain import check_interpreter, own_abi
 from mlaot.errors import MlaotError, writing
 
 from .conftest import PYPROJECT, ROOT, Project, Python, last_line
@@ -270,17 +272,31 @@ def test_broken_toml_where_a_command_runs(project: Project, python: Python) -> N
     assert last_line(result) == message
 
 
-@pytest.mark.parametrize(
-    ("name", "gil_disabled", "kind"), [("pypy", None, "pypy"), ("cpython", 1, "a free-threaded build")]
-)
-def test_interpreter(monkeypatch: pytest.MonkeyPatch, name: str, gil_disabled: int | None, kind: str) -> None:
+class Version(NamedTuple):
+    """What is asked of sys.version_info."""
+
+    major: int
+    minor: int
+
+
+def test_interpreter(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What this Python is decides which one the wheel is for, or that there is none for it."""
     check_interpreter()
-    monkeypatch.setattr(sys.implementation, "name", name)
-    monkeypatch.setattr(sysconfig, "get_config_var", {"Py_GIL_DISABLED": gil_disabled}.get)
+    assert own_abi() == ABI3
+    monkeypatch.setattr(sysconfig, "get_config_var", {"Py_GIL_DISABLED": 1}.get)
+    monkeypatch.setattr(sys, "version_info", Version(3, 14))
     with pytest.raises(MlaotError) as error:
         check_interpreter()
-    expected = f"a cp311-abi3 wheel needs CPython with the GIL; {sys.executable} is {kind}: build with another Python"
-    assert str(error.value) == expected
+    assert str(error.value) == (
+        "a compiled model needs CPython with the GIL, or free-threaded CPython 3.15 or later;"
+        f" {sys.executable} is free-threaded 3.14: build with another Python"
+    )
+    monkeypatch.setattr(sys, "version_info", Version(3, 15))
+    check_interpreter()
+    assert own_abi() == ABI3T
+    monkeypatch.setattr(sys.implementation, "name", "pypy")
+    with pytest.raises(MlaotError, match=f"a compiled model needs CPython; {sys.executable} is pypy: build with"):
+        check_interpreter()
 
 
 @pytest.fixture

@@ -8,7 +8,17 @@ from pathlib import Path
 import pytest
 
 from mlaot.build import split_options, toolchain
-from mlaot.build.platforms import EVERYWHERE, Platform, parse_platform, python_exports, this_platform
+from mlaot.build.platforms import (
+    ABI3,
+    ABI3T,
+    EVERYWHERE,
+    Platform,
+    module_suffix,
+    parse_platform,
+    python_exports,
+    python_library,
+    this_platform,
+)
 from mlaot.errors import MlaotError
 from mlaot.render import template_text
 
@@ -30,7 +40,8 @@ from .conftest import Project, Python, last_line
 def test_targets(tag: str, system: str, target: str) -> None:
     platform = parse_platform(tag)
     assert platform == Platform(tag, system, target)
-    assert platform.suffix == (".pyd" if system == "windows" else ".abi3.so")
+    for abi, suffix in ((ABI3, ".abi3.so"), (ABI3T, ".abi3t.so")):
+        assert module_suffix(abi, platform) == (".pyd" if system == "windows" else suffix)
     assert target.startswith(platform.machine)
 
 
@@ -73,8 +84,9 @@ def test_this_platform(monkeypatch: pytest.MonkeyPatch, found: str, libc: str, t
 
 
 def test_exports_are_what_the_header_declares() -> None:
-    lines = python_exports().splitlines()
-    assert lines[:2] == ["NAME python3.dll", "EXPORTS"]
+    assert (python_library(ABI3), python_library(ABI3T)) == ("python3", "python3t")
+    lines = python_exports("python3t").splitlines()
+    assert lines[:2] == ["NAME python3t.dll", "EXPORTS"]
     names = {line.split()[0] for line in lines[2:]}
     data = {line.split()[0] for line in lines[2:] if line.endswith(" DATA")}
     assert len(names) == len(lines[2:])
@@ -82,8 +94,8 @@ def test_exports_are_what_the_header_declares() -> None:
     # Everything that some template uses of Python, but for macros, constants and types.
     templates = Path(__file__).parents[2] / "templates"
     text = "\n".join(path.read_text() for path in templates.rglob("*.j2"))
-    used = set(re.findall(r"\b_?Py[A-Z]\w+(?=\()", text)) - {"PyInit_"}
-    assert used - names - {"PyInit"} == set()
+    used = set(re.findall(r"\b_?Py[A-Z]\w+(?=\()", text)) | {"PyObject_GetTypeData"}
+    assert used - names == set()
     assert data == set(re.findall(r"PyExc_\w+", template_text("mlaot_abi3.h"))) | {
         "Py_Version",
         "_Py_NoneStruct",
@@ -92,15 +104,18 @@ def test_exports_are_what_the_header_declares() -> None:
 
 
 def test_options() -> None:
-    platform, others = split_options({"mlaot.platform": "win_arm64", "wheel.build-tag": "2"})
+    abi, platform, others = split_options({"mlaot.platform": "win_arm64", "mlaot.abi": ABI3T, "wheel.build-tag": "2"})
+    assert abi == ABI3T
     assert platform is not None and platform.tag == "win_arm64" and others == {"wheel.build-tag": "2"}
-    assert split_options({}) == (None, {})
-    with pytest.raises(MlaotError, match=r"unknown option -C mlaot\.plattform; did you mean 'mlaot\.platform'\?"):
+    assert split_options({}) == (ABI3, None, {})
+    with pytest.raises(
+        MlaotError, match=r"unknown option -C mlaot\.plattform; there are mlaot\.abi and mlaot\.platform"
+    ):
         split_options({"mlaot.plattform": "win_arm64"})
-    with pytest.raises(MlaotError, match=r"unknown option -C mlaot\.x; there is mlaot\.platform"):
-        split_options({"mlaot.x": "v4"})
     with pytest.raises(MlaotError, match=r"expected one platform, got 'win_amd64,win_arm64'; mlaot wheel makes"):
         split_options({"mlaot.platform": "win_amd64,win_arm64"})
+    with pytest.raises(MlaotError, match=r"ABI 'cp315-abit': expected cp311-abi3 or cp315-abi3t; did you mean"):
+        split_options({"mlaot.abi": "cp315-abit"})
 
 
 def test_zig_is_asked_for_where_it_compiles(project: Project, python: Python, tmp_path: Path) -> None:

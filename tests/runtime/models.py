@@ -292,27 +292,28 @@ MODELS = {
 }
 
 
-def write_files(module: Module, kernels: str, folder: Path) -> list[list[str]]:
+def write_files(module: Module, kernels: str, folder: Path, abi: str = "abi3") -> list[list[str]]:
     """Write a model's files; the compiler commands that build it."""
     stem = module.name.rpartition(".")[2]
     folder.mkdir(parents=True, exist_ok=True)
     for name, data in render_interface(module).items():
         (folder / name).write_bytes(data if isinstance(data, bytes) else data.encode())
     compiler = [os.environ.get("CC", "cc"), *FLAGS.split(), *WARNINGS.split(), "-c", f"-I{folder}"]
-    commands = [[*compiler, str(folder / f"{stem}.c"), "-o", str(folder / f"{stem}.o")]]
+    define = f"-DMLAOT_{abi.upper()}"
+    commands = [[*compiler, define, str(folder / f"{stem}.c"), "-o", str(folder / f"{stem}.o")]]
     for isa in module.isas:
         source = folder / f"{stem}_{isa}.c"
         source.write_text(kernels.replace("ISA", isa))
         commands.append([*compiler, *ISA_FLAGS[isa].split(), str(source), "-o", str(source.with_suffix(".o"))])
     objects = [command[-1] for command in commands]
-    return [*commands, [compiler[0], "-shared", "-s", *objects, "-o", str(folder / f"{stem}.abi3.so")]]
+    return [*commands, [compiler[0], "-shared", "-s", *objects, "-o", str(folder / f"{stem}.{abi}.so")]]
 
 
-def build(module: Module, kernels: str, folder: Path) -> Path:
+def build(module: Module, kernels: str, folder: Path, abi: str = "abi3") -> Path:
     """Compile a model into ``folder``."""
-    for command in write_files(module, kernels, folder):
+    for command in write_files(module, kernels, folder, abi):
         subprocess.run(command, check=True)
-    return folder / f"{module.name.rpartition('.')[2]}.abi3.so"
+    return folder / f"{module.name.rpartition('.')[2]}.{abi}.so"
 
 
 def load(library: Path, name: str = "") -> ModuleType:

@@ -26,7 +26,7 @@ LINUX = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc and ELF 
 def other_pythons() -> list[str]:
     """Interpreters of the versions that one wheel serves."""
     found = [sys.executable]
-    for minor in {11, 12, 13, 14} - {sys.version_info.minor}:
+    for minor in {11, 12, 13, 14, 15} - {sys.version_info.minor}:
         path = shutil.which(f"python3.{minor}")
         real = [str(p) for p in (Path.home() / ".pyenv/versions").glob(f"3.{minor}.*/bin/python")]
         found += real[:1] or ([path] if path else [])
@@ -94,38 +94,45 @@ def test_stable_abi(libraries: dict[str, Path]) -> None:
 def headers() -> list[Path]:
     """The include folders of real Pythons."""
     folders = [Path(sysconfig.get_path("include"))]
-    folders += [Path(p).parent.parent.glob("include/python3.*").__next__() for p in other_pythons()[1:]]
-    return [folder for folder in folders if (folder / "Python.h").exists()]
+    folders += [folder for p in other_pythons()[1:] for folder in Path(p).parent.parent.glob("include/python3.*")]
+    return [folder for folder in dict.fromkeys(folders) if (folder / "Python.h").exists()]
 
 
+@pytest.mark.parametrize("abi", ["abi3", "abi3t"])
 @pytest.mark.parametrize("folder", headers(), ids=lambda folder: folder.name)
-def test_header_agrees(folder: Path, tmp_path: Path) -> None:
+def test_header_agrees(folder: Path, abi: str, tmp_path: Path) -> None:
     """Numbers, layouts and prototypes of mlaot_abi3.h are those of the real headers."""
-    text = template_text("mlaot_abi3.h")
+    is_new = abi == "abi3t"
+    if is_new and not (folder / "slots.h").exists():
+        pytest.skip("abi3t came with 3.15")
+    (tmp_path / "mlaot_abi3.h").write_text(template_text("mlaot_abi3.h"))
+    own = ["-DMLAOT_ABI3T"] if is_new else []
+    expand = ["cc", "-E", "-P", *own, "mlaot_abi3.h"]
+    text = subprocess.run(expand, cwd=tmp_path, capture_output=True, text=True, check=True).stdout
     values = re.findall(r"\b(\w+) = (0x[0-9a-f]+|\d+ << \d+|\d+)", text)
-    newer = ("Py_mod_multiple_interpreters",)
+    # Slots of modules have new numbers there; those of types keep the old ones, which are taken as well.
+    newer = ("Py_bf_getbuffer", "Py_mp_ass_subscript", "Py_mp_length") if is_new else ("Py_mod_multiple_interpreters",)
     lines = [f'_Static_assert({name} == ({value}), "{name}");' for name, value in values if name not in newer]
     assert len(lines) > 30
-    sizes = ("Py_buffer", "PyModuleDef", "PyType_Spec", "PyType_Slot", "PyMethodDef", "PyGetSetDef", "PyModuleDef_Slot")
+    sizes = ["Py_buffer", "PyType_Spec", "PyType_Slot", "PyMethodDef", "PyGetSetDef"]
+    sizes += ["PySlot", "PyABIInfo"] if is_new else ["PyModuleDef", "PyModuleDef_Slot"]
     layout = "\n".join(f'printf("%zu ", sizeof({name}));' for name in sizes)
     layout += "".join(f'printf("%zu ", offsetof(Py_buffer, {name}));' for name in ("ndim", "format", "internal"))
     main = f"#include <stdio.h>\n#include <stddef.h>\nint main(void) {{ {layout} return 0; }}\n"
-    (tmp_path / "mlaot_abi3.h").write_text(text)
-    real = ["#define Py_LIMITED_API 0x030b0000", "#include <Python.h>", *lines, main]
+    include = f"#define {'Py_TARGET_ABI3T 0x030f0000' if is_new else 'Py_LIMITED_API 0x030b0000'}\n#include <Python.h>"
+    real = [include, *lines, main]
     (tmp_path / "real.c").write_text("\n".join(real))
     (tmp_path / "ours.c").write_text('#include "mlaot_abi3.h"\n' + main)
     outputs = []
     for name in ("real", "ours"):
-        command = ["cc", "-std=gnu11", f"-I{folder}", str(tmp_path / f"{name}.c"), "-o", str(tmp_path / name)]
+        command = ["cc", "-std=gnu11", *own, f"-I{folder}", str(tmp_path / f"{name}.c"), "-o", str(tmp_path / name)]
         subprocess.run(command, check=True)
         outputs.append(subprocess.run([str(tmp_path / name)], check=True, capture_output=True).stdout)
     assert outputs[0] == outputs[1]
-    calls = sorted(set(re.findall(r"\b(_?Py\w+)\(", text.partition("#define Py_None")[2])))
+    calls = sorted(set(re.findall(r"\b(_?Py\w+)\(", text.partition("PyObject _Py_NoneStruct")[2])))
     assert len(calls) > 60
     uses = "\n".join(f"(void *){name}," for name in calls)
-    (tmp_path / "names.c").write_text(
-        f"#define Py_LIMITED_API 0x030b0000\n#include <Python.h>\nvoid *const names[] = {{{uses}}};\n"
-    )
+    (tmp_path / "names.c").write_text(f"{include}\nvoid *const names[] = {{{uses}}};\n")
     subprocess.run(["cc", "-std=gnu11", f"-I{folder}", "-fsyntax-only", str(tmp_path / "names.c")], check=True)
 
 
