@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 from dataclasses import replace
@@ -27,6 +28,13 @@ def libraries(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         module, kernels = both[name]
         made.append(models.build(replace(module, isas=("base",)), kernels, folder / name, "abi3t"))
     return {name: path.rename(folder / path.name) for name, path in zip(NAMES, made, strict=True)}
+
+
+def test_objects_are_opaque() -> None:
+    """No cast makes an Array or a Model of an object: what is ours begins elsewhere in each interpreter."""
+    templates = Path(__file__).parents[2] / "templates" / "nn"
+    casts = re.compile(r"\((?:const )?(?:Array|Model) \*\)(?!PY_BODY)")
+    assert [line for path in templates.iterdir() for line in path.read_text().splitlines() if casts.search(line)] == []
 
 
 @LINUX
