@@ -81,7 +81,7 @@ def model_component(model: Model, facts: Data, compiler: Compiler, about: Data) 
         **{f"flags:{unit}": " ".join(flags) for unit, flags in compiler.flags[model.module].items()},
         "model": model.model,
         "generator": f"mlaot {facts['mlaot']}",
-        "isa": " ".join(facts["info"]["isas"]),
+        "isa": " ".join(compiler.isas),
         "python-tag": "cp311-abi3",
         "deterministic": json.dumps(model.deterministic),
     }
