@@ -76,6 +76,7 @@ def test_what_is_compiled_for_a_machine(
         return ""
 
     monkeypatch.setenv("MLAOT_CACHE", "off")
+    monkeypatch.setattr(toolchain, "predefined_macros", lambda command: "")
     monkeypatch.setattr(toolchain, "machine_of", lambda macros: machine)
     monkeypatch.setattr(toolchain, "run", compiler)
     toolchain.compile_module(tmp_path, "nn", tuple(ISAS), tmp_path / "nn.so", toolchain.Toolchain(["cc"]))
