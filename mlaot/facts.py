@@ -12,12 +12,13 @@ from collections.abc import Iterator
 from importlib.metadata import version
 from typing import Any
 
-from mlaot.ir import Graph
+from mlaot.ir import DType, Graph, Node
 from mlaot.ir.dims import substitute
 from mlaot.ir.module import Module
 from mlaot.ir.subgraph import subgraphs
 from mlaot.lower.extents import parse
 from mlaot.lower.interface import describe
+from mlaot.lower.methods import type_text
 from mlaot.lower.program import Entry, Port, Program
 from mlaot.lower.program import Module as Lowered
 
@@ -25,27 +26,39 @@ LEAVES = ("const", "input")  # what no code is made for
 
 
 def graph_facts(module: Module) -> dict[str, Any]:
-    """What only the graphs know: a digest of them, how often each op occurs, the dtypes of the weights."""
-    texts = "\n".join(str(module.graphs[name]) for name in sorted(module.graphs))
-    read = {name for graph in module.graphs.values() for name in graph.inputs}
-    arrays = [array for name, array in module.slots.items() if name in read]
+    """What only the graphs know: a digest of what they compute, how often each op occurs, the dtypes of the weights.
+
+    The digest is of the text form, in which arrays of weights are not: these have a digest of their own.
+    """
+    graphs = dict(sorted(module.graphs.items()))
+    texts = "\n".join(map(str, graphs.values()))
+    arrays: dict[object, tuple[DType, int]] = {}
+    for graph in graphs.values():
+        read = {name: graph.inputs[name].type.dtype for name in graph.inputs.keys() & module.slots.keys()}
+        arrays |= {name: (dtype, module.slots[name].size) for name, dtype in read.items()}
+        held = [node.attrs["value"] for node in nodes(graph) if node.op.name == "const" and node.type.shape]
+        arrays |= {literal.key: (literal.dtype, literal.array.size) for literal in held}
     elements = Counter[str]()
-    for array in arrays:
-        elements[str(array.dtype)] += array.size
+    for dtype, size in arrays.values():
+        elements[type_text(dtype.name, ())] += size
     return {
         "graph": hashlib.sha256(texts.encode()).hexdigest(),
-        "ops": {name: dict(sorted(Counter(ops(graph)).items())) for name, graph in sorted(module.graphs.items())},
+        "ops": {name: dict(sorted(ops(graph).items())) for name, graph in graphs.items()},
         "elements": dict(sorted(elements.items())),
     }
 
 
-def ops(graph: Graph) -> Iterator[str]:
-    """The name of each node's op, also of those in the subgraphs of control flow."""
+def nodes(graph: Graph) -> Iterator[Node]:
+    """Of a graph and of the subgraphs of its control flow."""
     for node in graph.nodes():
-        if node.op.name not in LEAVES:
-            yield node.op.name
+        yield node
         for body in subgraphs(node.attrs).values():
-            yield from ops(body.graph)
+            yield from nodes(body.graph)
+
+
+def ops(graph: Graph) -> Counter[str]:
+    """How often each op occurs."""
+    return Counter(node.op.name for node in nodes(graph) if node.op.name not in LEAVES)
 
 
 def facts_text(program: Program, weights: bytes) -> str:

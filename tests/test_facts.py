@@ -35,7 +35,7 @@ def test_ops_of_a_loop_are_counted_with_the_others() -> None:
     found = json.loads(facts_text(program, b"weights"))
     assert {"scan", "tanh", "contract"} <= set(found["ops"]["forward"])
     assert not {"const", "input"} & set(found["ops"]["forward"])
-    assert found["weights"]["bytes"] == 7 and found["elements"] == {"float32": 32}
+    assert found["weights"]["bytes"] == 7 and found["elements"] == {"float32": 36}
     assert [call["entry"] for call in found["golden"]] == ["forward"]
     (entry,) = program.module.entries
     assert found["workspace"] == {"forward": eval(entry.workspace, {}, Sizes(batch=entry.tile or 1))}

@@ -307,9 +307,8 @@ def prepare(build: Build, metadata_directory: str | None, *, trace: bool = True)
         generate_files(Path(), build.settings)
     generated = generated_c()
     files = compile_models(build.settings, generated, toolchain, build.abi)
-    files["${SKBUILD_METADATA_DIR}/" + sbom_path(build.settings.name)] = write_sbom(
-        build.settings, generated, toolchain
-    )
+    bill = write_sbom(build.settings, generated, toolchain, build.abi)
+    files["${SKBUILD_METADATA_DIR}/" + sbom_path(build.settings.name)] = bill
     config["override"]["wheel"]["force-include"] = {source.as_posix(): name for name, source in files.items()}
 
 
@@ -327,12 +326,13 @@ def compile_models(settings: Settings, generated: Path, toolchain: Toolchain, ab
     return {path.relative_to(folder).as_posix(): path for path in made}
 
 
-def write_sbom(settings: Settings, generated: Path, toolchain: Toolchain) -> Path:
+def write_sbom(settings: Settings, generated: Path, toolchain: Toolchain, abi: str) -> Path:
     """The wheel's bill of materials."""
     project = read_pyproject(Path())["project"]
     path = build_folder(Path()) / sbom_path(settings.name)
     path.parent.mkdir(exist_ok=True)
-    path.write_text(sbom(project, settings.models, generated, describe_compiler(toolchain, settings)), encoding="utf-8")
+    compiler = describe_compiler(toolchain, settings)
+    path.write_text(sbom(project, settings.models, generated, compiler, abi), encoding="utf-8")
     return path
 
 

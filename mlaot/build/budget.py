@@ -40,8 +40,8 @@ def hold_replayed(
 ) -> None:
     """What only a run shows: instruction sets, errors, times.
 
-    ``shares`` are of the instruction sets on which the golden vectors were replayed; None: the module is for another
-    machine. ``isas`` are those that it has code for: the first is what every CPU has, ``base`` or what stands for that.
+    ``shares`` are of the instruction sets on which the golden vectors were replayed; None: the module does not run
+    here. ``isas`` are those that it has code for: the first is what every CPU has, ``base`` or what stands for that.
     """
     budget, module = model.budget, Module(model.module, library)
     needed = [isa for isa in isas if isa in budget.isa or (budget.isa and isa == isas[0])]
@@ -53,7 +53,7 @@ def hold_replayed(
     if budget.error is None and budget.latency_us is None:
         return
     if shares is None:
-        print(f"mlaot: error and latency of {model.module} are not held against its budget: it is for another machine")
+        print(f"mlaot: error and latency of {model.module} are not held against its budget: it does not run here")
         return
     if budget.error is not None:
         hold_error(model, facts, module, shares)

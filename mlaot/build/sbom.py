@@ -30,12 +30,12 @@ def read_facts(generated: Path, model: Model) -> Data:
     return facts
 
 
-def sbom(project: Mapping[str, Any], models: Iterable[Model], generated: Path, compiler: Compiler) -> str:
-    """The text of the bill of a wheel: of the table [project], its models, and the compiler that made them."""
+def sbom(project: Mapping[str, Any], models: Iterable[Model], generated: Path, compiler: Compiler, abi: str) -> str:
+    """The text of a wheel's bill: of the table [project], its models, their compiler, and the wheel's ABI."""
     sources = json.loads((generated / SOURCES).read_text(encoding="utf-8"))
     about = about_project(project)
     parts = [
-        *(model_component(model, read_facts(generated, model), compiler, about) for model in models),
+        *(model_component(model, read_facts(generated, model), compiler, abi, about) for model in models),
         *(file_component(name, digest) for name, digest in sorted(sources.items())),
     ]
     bom: Data = {
@@ -69,7 +69,7 @@ def about_project(project: Mapping[str, Any]) -> Data:
     return found
 
 
-def model_component(model: Model, facts: Data, compiler: Compiler, about: Data) -> Data:
+def model_component(model: Model, facts: Data, compiler: Compiler, abi: str, about: Data) -> Data:
     """A model: its functions, its weights, how far off its answers may be, how it was compiled."""
     entries, weights = facts["info"]["entries"].values(), facts["weights"]
     said = {
@@ -81,8 +81,8 @@ def model_component(model: Model, facts: Data, compiler: Compiler, about: Data) 
         **{f"flags:{unit}": " ".join(flags) for unit, flags in compiler.flags[model.module].items()},
         "model": model.model,
         "generator": f"mlaot {facts['mlaot']}",
-        "isa": " ".join(facts["info"]["isas"]),
-        "python-tag": "cp311-abi3",
+        "isa": " ".join(compiler.isas),
+        "python-tag": abi,
         "deterministic": json.dumps(model.deterministic),
     }
     bounds = [

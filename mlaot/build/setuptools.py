@@ -98,7 +98,9 @@ def build_ext_class(base: Any) -> Any:
             super().run()
             with one_line_errors():
                 models = [ext for ext in self.extensions if isinstance(ext, ModelExtension)]
-                self.sbom = write_sbom(models[0].settings, generated_folder(models[0].settings), self.toolchain)
+                self.sbom = write_sbom(
+                    models[0].settings, generated_folder(models[0].settings), self.toolchain, own_abi()
+                )
 
         def build_extension(self, ext: Any) -> None:
             if not isinstance(ext, ModelExtension):

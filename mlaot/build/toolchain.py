@@ -230,6 +230,7 @@ class Compiler(NamedTuple):
     line: str
     target: str
     environ: dict[str, str]
+    isas: list[str]
     flags: dict[str, dict[str, tuple[str, ...]]]  # by module and file
 
 
@@ -248,7 +249,7 @@ def describe_compiler(toolchain: Toolchain, settings: Settings) -> Compiler:
     given = {key: os.environ.get(key, "").replace(str(Path.cwd()), ".") for key in ("ARCHFLAGS", "CFLAGS", "LDFLAGS")}
     isas = isas_for(machine_of(macros), settings.isas)
     flags = {model.module: unit_flags(model.stem, isas, model.deterministic) for model in settings.models}
-    return Compiler(name, version, line, target, {key: value for key, value in given.items() if value}, flags)
+    return Compiler(name, version, line, target, {key: value for key, value in given.items() if value}, isas, flags)
 
 
 def compiled_isas(settings: Settings, toolchain: Toolchain) -> list[str]:

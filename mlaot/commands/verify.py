@@ -11,6 +11,7 @@ import zipfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from mlaot.build.platforms import ABIS
 from mlaot.commands.diff import changes
 from mlaot.commands.hooks import call_hook, progress, unpack
 from mlaot.commands.modules import open_wheel
@@ -73,11 +74,14 @@ def copy_project(source: Path, place: Path) -> Path:
 
 
 def rebuild(project: Path, given: Path, bom: Data, folder: Path, *, quiet: bool) -> Path:
-    """The same wheel from ``project``; what zig has compiled, it compiles again for the platform of the wheel's tag."""
+    """The same wheel from ``project``, for the ABI of its tag, and for its platform where zig has compiled it."""
     out = folder / "out"
     out.mkdir()
-    by_zig = compiler_of(bom).get("name") == "zig" and load_settings(project).backend == "mlaot.build"
-    options = {"mlaot.platform": given.stem.rpartition("-")[2]} if by_zig else {}
+    options: dict[str, str] = {}
+    if load_settings(project).backend == "mlaot.build":
+        *_, python, abi, platform = given.stem.split("-")
+        options |= {"mlaot.abi": f"{python}-{abi}"} if f"{python}-{abi}" in ABIS else {}
+        options |= {"mlaot.platform": platform} if compiler_of(bom).get("name") == "zig" else {}
     if quiet:
         return call_hook(project, "build_wheel", out, lambda line: None, options=options, cache=False)
     with progress(f"building {given.name}") as note:

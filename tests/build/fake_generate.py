@@ -59,7 +59,7 @@ int STEM_isa_ISA(void) { return NUMBER; }
 """
 
 FACTS = """\
-{"elements": {}, "golden": [], "graph": "", "info": {"entries": {}, "isas": [], "parameter_count": 0}, "mlaot": "0",
+{"elements": {}, "golden": [], "graph": "", "info": {"entries": {}, "parameter_count": 0}, "mlaot": "0",
  "ops": {}, "weights": {"bytes": 4, "sha256": "%064d"}, "workspace": {}}
 """
 
