@@ -28,10 +28,10 @@ def graph_facts(module: Module) -> dict[str, Any]:
     """What only the graphs know: a digest of them, how often each op occurs, the dtypes of the weights."""
     texts = "\n".join(str(module.graphs[name]) for name in sorted(module.graphs))
     read = {name for graph in module.graphs.values() for name in graph.inputs}
-    arrays = [array for name, array in module.slots.items() if name in read]
     elements = Counter[str]()
-    for array in arrays:
-        elements[str(array.dtype)] += array.size
+    for name, array in module.slots.items():
+        if name in read:
+            elements[module.weights_dtype if name in module.narrow else str(array.dtype)] += array.size
     return {
         "graph": hashlib.sha256(texts.encode()).hexdigest(),
         "ops": {name: dict(sorted(Counter(ops(graph)).items())) for name, graph in sorted(module.graphs.items())},
@@ -48,7 +48,7 @@ def ops(graph: Graph) -> Iterator[str]:
             yield from ops(body.graph)
 
 
-def facts_text(program: Program, weights: bytes) -> str:
+def facts_text(program: Program, weights: memoryview) -> str:
     """The content of ``model.json``: what ``graph_facts`` found, and what the lowered program knows."""
     module = program.module
     found = {
