@@ -52,10 +52,8 @@ def cmake(*arguments: object) -> str:
 def test_one_line_per_model() -> None:
     models = (Model("nn", "model:digits", "digits.nn"), Model("c", "model:other", "a.b.c", True, weights="file"))
     text = cmake_files(Settings("digits", ".", (), ("base", "v3"), models))["CMakeLists.txt"]
-    assert (
-        "\nmlaot_library(digits.nn ${CMAKE_CURRENT_SOURCE_DIR}/digits.nn nn.c nn_base.c nn_neon.c nn_v3.c weights.bin)\n"
-        in text
-    )
+    sources = "nn.c nn_base.c nn_neon.c nn_v3.c weights.bin"
+    assert f"\nmlaot_library(digits.nn ${{CMAKE_CURRENT_SOURCE_DIR}}/digits.nn {sources})\n" in text
     assert text.endswith("/a.b.c c.c c_base.c c_neon.c c_v3.c)\nmlaot_install(a.b.c a/b c.weights c.pyi)\n")
 
 
