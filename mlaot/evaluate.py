@@ -63,13 +63,22 @@ def _learn(shapes: Mapping[str, tuple[Type, tuple[int, ...]]], dims: Mapping[str
 
 
 def _run(graph: Graph, inputs: Mapping[str, Array], known: Mapping[str, int], wide: bool) -> dict[str, Array]:
-    values: dict[Node, Any] = {graph.inputs[k]: _typed(v, graph.inputs[k].type, wide) for k, v in inputs.items()}
+    given = {graph.inputs[k]: v for k, v in inputs.items()}
+    values: dict[Node, Any] = {}
+    nodes = graph.nodes()
+    last: dict[Node, Node | None] = {a.find(): node for node in nodes for a in node.args}
+    last |= dict.fromkeys(graph.roots())  # all others are let go when they are not read again
     with np.errstate(all="ignore"):
-        for node in graph.nodes():
-            if node not in values:
+        for node in nodes:
+            if node in given:
+                result = given[node]
+            else:
                 attrs = {k: concrete(v, known, wide) for k, v in node.attrs.items()}
                 result = node.op.reference(*[values[a.find()] for a in node.args], **attrs)
-                values[node] = _typed(result, node.type, wide)
+            values[node] = _typed(result, node.type, wide)
+            for a in {a.find() for a in node.args}:
+                if last[a] is node:
+                    del values[a]
     roots = {**graph.outputs, **{f"write {k}": v for k, v in graph.writes.items()}}
     return {name: values[node.find()] for name, node in roots.items()}
 

@@ -34,8 +34,9 @@ def graph_facts(module: Module) -> dict[str, Any]:
     texts = "\n".join(map(str, graphs.values()))
     arrays: dict[object, tuple[DType, int]] = {}
     for graph in graphs.values():
-        read = {name: graph.inputs[name].type.dtype for name in graph.inputs.keys() & module.slots.keys()}
-        arrays |= {name: (dtype, module.slots[name].size) for name, dtype in read.items()}
+        for name in graph.inputs.keys() & module.slots.keys():
+            stored = module.narrow.get(name, graph.inputs[name].type.dtype)
+            arrays[name] = stored, module.slots[name].size
         held = [node.attrs["value"] for node in nodes(graph) if node.op.name == "const" and node.type.shape]
         arrays |= {literal.key: (literal.dtype, literal.array.size) for literal in held}
     elements = Counter[str]()
@@ -61,7 +62,7 @@ def ops(graph: Graph) -> Counter[str]:
     return Counter(node.op.name for node in nodes(graph) if node.op.name not in LEAVES)
 
 
-def facts_text(program: Program, weights: bytes) -> str:
+def facts_text(program: Program, weights: memoryview) -> str:
     """The content of ``model.json``: what ``graph_facts`` found, and what the lowered program knows."""
     module = program.module
     found = {

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import gc
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -21,10 +21,11 @@ from mlaot.frontend.declaration import Declaration, Traced
 from mlaot.frontend.scalar import declare_graph, declare_module
 from mlaot.golden import golden_vectors
 from mlaot.ir import Graph
-from mlaot.lower.interface import render_interface
+from mlaot.ir.module import Module
+from mlaot.lower.interface import DIGEST_BYTES, render_interface
 from mlaot.lower.isa import ISAS
 from mlaot.lower.lower import lower
-from mlaot.lower.program import Program
+from mlaot.lower.program import Golden, Program
 from mlaot.lower.text import kernels_file
 from mlaot.settings import FACTS, WEIGHTS, Model, Settings, Tuned, load_model, read_tuned
 
@@ -34,15 +35,20 @@ Result = TypeVar("Result")
 
 def generate(settings: Settings, project: Path, out: Path) -> None:
     """Write the C, the stubs and the CMake of every model of ``settings`` below ``out``."""
-    for model in settings.models:
-        generate_module(settings, model, project, out / model.module)
-    write(cmake_files(settings), out)
+    models = [generate_module(settings, model, project, out / model.module) for model in settings.models]
+    write(cmake_files(replace(settings, models=tuple(models))), out)
 
 
-def generate_module(settings: Settings, model: Model, project: Path, out: Path) -> None:
-    """Write the C and the stub of one model, and the compiler's flags for each C file, into ``out``."""
+def generate_module(settings: Settings, model: Model, project: Path, out: Path) -> Model:
+    """Write the C and the stub of one model, and the compiler's flags for each C file, into ``out``.
+
+    Gives the model back with ``weights`` as they were placed.
+    """
     files = compile_for(settings, model, program_files, read_tuned(project), golden=True)
     write(files | flag_files(model, settings.isas), out)
+    for name in {WEIGHTS, model.weights_file} - files.keys():  # of another time, when they lay elsewhere
+        (out / name).unlink(missing_ok=True)
+    return replace(model, weights="file" if model.weights_file in files else "inside")
 
 
 def compile_for(
@@ -67,6 +73,7 @@ def compile_for(
             threads=settings.threads,
             tuned=tuned,
             golden=golden,
+            weights=model.weights,
             **pass_options(model),
         )
         return use(program)
@@ -74,7 +81,7 @@ def compile_for(
 
 def pass_options(model: Model) -> dict[str, Any]:
     """The settings that passes obey."""
-    return {"winograd": model.winograd, "frozen": model.frozen, "intermediates": model.intermediates}
+    return {name: getattr(model, name) for name in ("winograd", "frozen", "intermediates", "weights_dtype")}
 
 
 def compile_model(
@@ -86,23 +93,41 @@ def compile_model(
     winograd: str = "F2",
     frozen: bool = True,
     intermediates: bool = False,
+    weights_dtype: str = "",
+    weights: str = "auto",
     threads: int = 1,
     tuned: Tuned | None = None,
     golden: bool = False,
 ) -> Program:
     """A declared model to its program.
 
-    ``deterministic``: one that gives the same bits on all of ``isas``; ``winograd``, ``frozen``, ``intermediates`` and
-    ``threads`` are the settings of these names; ``tuned`` are schedules that ``mlaot tune`` found; ``golden``: with
-    golden vectors, for which NumPy evaluates the model.
+    ``deterministic``: one that gives the same bits on all of ``isas``; ``winograd``, ``frozen``, ``intermediates``,
+    ``weights_dtype``, ``weights`` and ``threads`` are the settings of these names; ``tuned`` are schedules that
+    ``mlaot tune`` found; ``golden``: with golden vectors, for which NumPy evaluates the model.
     """
+    options: dict[str, Any] = {"frozen": frozen, "intermediates": intermediates, "weights_dtype": weights_dtype}
     with no_collection():
         traced = trace(model)
-        graphs = passes.run(module, traced, winograd=winograd, frozen=frozen, intermediates=intermediates)
+        graphs = passes.run(module, traced, winograd=winograd, **options)
         program = lower(graphs, isas, deterministic=deterministic, threads=threads)
         vectors = golden_vectors(graphs, program.module) if golden else ()
-        facts = graph_facts(graphs)
-        return replace(program, module=replace(program.module, tuned=tuned or {}, golden=vectors, facts=facts))
+        if golden and weights_dtype:
+            print(f"mlaot: {narrowed(graphs, vectors)}", flush=True)
+        more: dict[str, Any] = {"golden": vectors, "facts": graph_facts(graphs), "weights": weights}
+        return replace(program, module=replace(program.module, tuned=tuned or {}, **more))
+
+
+def narrowed(module: Module, vectors: Iterable[Golden]) -> str:
+    """A line on what narrow weights save, and what they cost."""
+    kept = {name for graph in module.graphs.values() for name in graph.inputs} & module.parameters.keys()
+    others = sum(module.parameters[name].nbytes for name in kept - module.narrow.keys())
+    saved = sum(module.parameters[name].nbytes // 2 for name in kept & module.narrow.keys())
+    moved = [f"{call.entry} by {100 * call.moved:.2g} %" for call in vectors if call.moved]
+    return (
+        f"{module.name}: weights as {module.weights_dtype} save {saved:,} bytes"
+        + (f"; {others:,} bytes of others stay as they are" if others else "")
+        + (f"; they move {', '.join(moved)} of the largest element" if moved else "")
+    )
 
 
 @contextmanager
@@ -141,9 +166,15 @@ def program_files(program: Program) -> Files:
     stem = program.module.name.rpartition(".")[2]
     kernels = {f"{stem}_{isa}.c": kernels_file(program, stem, ISAS[isa]) for isa in program.module.isas}
     interface = render_interface(program.module)
-    weights = interface[WEIGHTS]
-    assert isinstance(weights, bytes)
-    return {**interface, **kernels, FACTS: facts_text(program, weights)}
+    return {**interface, **kernels, FACTS: facts_text(program, weights_of(interface, stem))}
+
+
+def weights_of(files: Files, stem: str) -> memoryview:
+    """The weights among the files of a module."""
+    beside = f"{stem}.weights"
+    content = files[beside if beside in files else WEIGHTS]
+    assert isinstance(content, bytes), "bug in mlaot: weights are text"
+    return memoryview(content)[DIGEST_BYTES if beside in files else 0 :]
 
 
 def write(files: Mapping[str, str | bytes], out: Path) -> None:

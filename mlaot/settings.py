@@ -28,9 +28,11 @@ from mlaot.errors import MlaotError, writing
 
 ISAS = ("base", "v3", "v4")  # those that one may choose from
 WINOGRAD = ("F2", "F4", "off")
+PLACES = ("auto", "inside", "file")
+HALVES = ("float16", "bfloat16")
 FILE = "pyproject.toml"
 TUNED = "mlaot-tuned.json"  # what `mlaot tune` writes beside it
-WEIGHTS = "weights.bin"  # beside the C of a module
+WEIGHTS = "weights.bin"  # beside the C of a module that embeds them
 FACTS = "model.json"  # there, too
 SOURCES = "sources.json"  # beside the modules' folders: the SHA-256 of each file that tracing read
 NAME = r"[^\W\d]\w*"
@@ -166,6 +168,21 @@ class Model:
         expected="true or false",
         example=True,
     )
+    weights: str = key(
+        "where the weights lie: `inside` the extension module, or in a `file` beside it, as `auto` has more than 64 MB",
+        default="auto",
+        expected="'auto', 'inside' or 'file'",
+        example="file",
+        enum=PLACES,
+    )
+    weights_dtype: str = key(
+        "`float16` or `bfloat16`: frozen float32 weights of products, and tables, are rounded to it and stored so",
+        default="",
+        otherwise="that of the model",
+        expected="'float16' or 'bfloat16'",
+        example="float16",
+        enum=HALVES,
+    )
     budget: Budget = Budget()
 
     @property
@@ -177,6 +194,11 @@ class Model:
     def stem(self) -> str:
         """``nn`` of ``digits.nn``: the name of the C files and the prefix of their functions."""
         return self.module.rpartition(".")[2]
+
+    @property
+    def weights_file(self) -> str:
+        """``nn.weights``: what lies beside the extension module where the weights are not inside."""
+        return f"{self.stem}.weights"
 
 
 @dataclass(frozen=True)
@@ -331,7 +353,8 @@ def load_module(
         hint = did_you_mean(module, [other.module for other in settings.models])
         raise MlaotError(f"no --model is given, and no [tool.mlaot.models.<name>] of {FILE} makes {module!r}{hint}")
     found = found or Model("", "", module, settings.deterministic)
-    chosen = replace(found, deterministic=found.deterministic or deterministic)
+    weights = "inside" if found.weights == "auto" else found.weights  # a build tool must know all files beforehand
+    chosen = replace(found, deterministic=found.deterministic or deterministic, weights=weights)
     if model is not None:
         chosen = replace(chosen, name="", model=model)
     models = {other: Model("", "", other) for other in others} | {other.module: other for other in settings.models}

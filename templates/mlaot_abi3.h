@@ -78,7 +78,7 @@ typedef struct {
 
 enum {
     METH_VARARGS = 1, METH_KEYWORDS = 2, METH_NOARGS = 4, METH_O = 8, METH_CLASS = 16, METH_FASTCALL = 128,
-    PyBUF_FORMAT = 0x4, PyBUF_ND = 0x8, PyBUF_STRIDES = 0x18,
+    PyBUF_SIMPLE = 0, PyBUF_FORMAT = 0x4, PyBUF_ND = 0x8, PyBUF_STRIDES = 0x18,
     PyBUF_C_CONTIGUOUS = 0x38, PyBUF_F_CONTIGUOUS = 0x58, PyBUF_ANY_CONTIGUOUS = 0x98,
     Py_TPFLAGS_DISALLOW_INSTANTIATION = 1 << 7, Py_TPFLAGS_IMMUTABLETYPE = 1 << 8, Py_TPFLAGS_HAVE_GC = 1 << 14,
     Py_TPFLAGS_LONG_SUBCLASS = 1 << 24, Py_TPFLAGS_LIST_SUBCLASS = 1 << 25, Py_TPFLAGS_TUPLE_SUBCLASS = 1 << 26,
@@ -86,7 +86,7 @@ enum {
     Py_bf_getbuffer = 1, Py_mp_ass_subscript = 3, Py_mp_length = 4, Py_mp_subscript = 5, Py_nb_bool = 9,
     Py_nb_float = 11, Py_nb_int = 26, Py_sq_item = 44, Py_sq_length = 45, Py_tp_dealloc = 52, Py_tp_doc = 56,
     Py_tp_iter = 62, Py_tp_methods = 64, Py_tp_new = 65, Py_tp_repr = 66, Py_tp_traverse = 71, Py_tp_getset = 73,
-    Py_EQ = 2,
+    Py_EQ = 2, PyBUF_READ = 0x100,
 };
 #if defined(MLAOT_ABI3T)
 enum {
@@ -113,6 +113,7 @@ void Py_IncRef(PyObject *), Py_DecRef(PyObject *);
 int PyErr_CheckSignals(void), PyErr_ExceptionMatches(PyObject *);
 void PyErr_Clear(void), PyErr_SetString(PyObject *, const char *);
 void PyErr_Fetch(PyObject **, PyObject **, PyObject **), PyErr_Restore(PyObject *, PyObject *, PyObject *);
+void PyErr_NormalizeException(PyObject **, PyObject **, PyObject **);
 PyObject *PyErr_Format(PyObject *, const char *, ...), *PyErr_NoMemory(void), *PyErr_Occurred(void);
 
 void *PyMem_Malloc(size_t);
@@ -137,7 +138,7 @@ int PyModule_AddType(PyObject *, PyTypeObject *), PyModule_AddObjectRef(PyObject
 PyObject *PyType_FromModuleAndSpec(PyObject *, const PyType_Spec *, PyObject *), *PyType_GetName(PyTypeObject *);
 unsigned long PyType_GetFlags(PyTypeObject *);
 void *PyType_GetModuleState(PyTypeObject *);
-PyObject *PyImport_ImportModule(const char *);
+PyObject *PyModule_GetFilenameObject(PyObject *), *PyImport_ImportModule(const char *);
 
 PyObject *PyObject_Type(PyObject *), *PyObject_CallMethod(PyObject *, const char *, const char *, ...);
 PyObject *PyObject_CallFunction(PyObject *, const char *, ...), *PyObject_GetAttrString(PyObject *, const char *);
@@ -147,6 +148,7 @@ int PyCallable_Check(PyObject *);
 int PyObject_CheckBuffer(PyObject *), PyObject_GetBuffer(PyObject *, Py_buffer *, int), PyObject_IsTrue(PyObject *);
 int PyObject_RichCompareBool(PyObject *, PyObject *, int);
 void PyBuffer_Release(Py_buffer *);
+PyObject *PyMemoryView_FromMemory(char *, Py_ssize_t, int);
 PyObject *PyBool_FromLong(long), *PyFloat_FromDouble(double);
 PyObject *PyLong_FromLongLong(long long), *PyLong_FromSsize_t(Py_ssize_t);
 PyObject *PyLong_FromUnsignedLongLong(unsigned long long);

@@ -19,7 +19,7 @@ import subprocess
 import sys
 import sysconfig
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import product
 from pathlib import Path
@@ -31,6 +31,7 @@ from mlaot.build.budget import hold_wheel
 from mlaot.build.module import build_module
 from mlaot.build.platforms import ABI3, Platform, module_suffix, parse_abi, parse_platform, this_platform
 from mlaot.build.sbom import sbom, sbom_path
+from mlaot.build.store import LARGE, store
 from mlaot.build.sums import check_sums, write_sums
 from mlaot.build.toolchain import (
     ZIG,
@@ -138,8 +139,8 @@ def build_wheel(
 ) -> str:
     """Trace, write the C, compile it, pack the wheel."""
     with door(config_settings) as build:
-        prepare(build, metadata_directory)
-        return pack(build, wheel_directory, metadata_directory)
+        large = prepare(build, metadata_directory)
+        return pack(build, large, wheel_directory, metadata_directory)
 
 
 def build_editable(
@@ -147,14 +148,16 @@ def build_editable(
 ) -> str:
     """The same with the project's Python files left in place; a module says when its model was edited since."""
     with door(config_settings) as build:
-        prepare(build, metadata_directory)
+        large = prepare(build, metadata_directory)
         include = config["override"]["wheel"]["force-include"]
         if not is_frozen(Path()):
             shutil.rmtree(EDITABLE, ignore_errors=True)
             watch_sources(Path(), build.settings, EDITABLE)
             include |= {path.as_posix(): path.name for path in EDITABLE.iterdir()}
         config["override"]["wheel"]["force-include"] = {baked(Path(path)): name for path, name in include.items()}
-        return backend.build_editable(wheel_directory, build.options, metadata_directory)
+        name = backend.build_editable(wheel_directory, build.options, metadata_directory)
+        store(Path(wheel_directory, name), large)
+        return name
 
 
 def build_sdist(sdist_directory: str, config_settings: Options | None = None) -> str:
@@ -175,14 +178,15 @@ def build_wheels(wheel_directory: str, platforms: Sequence[Platform | None], abi
     for n, (platform, abi) in enumerate(product(platforms, abis)):
         given = {"mlaot.platform": platform.tag} if platform else {}
         with door({"mlaot.abi": abi, **given}) as build:
-            prepare(build, None, trace=n == 0)
-            name = pack(build, wheel_directory)
+            large = prepare(build, None, trace=n == 0)
+            name = pack(build, large, wheel_directory)
         yield name
 
 
-def pack(build: Build, wheel_directory: str, metadata_directory: str | None = None) -> str:
-    """The wheel, if it is no larger than it may be."""
+def pack(build: Build, large: Mapping[str, Path], wheel_directory: str, metadata_directory: str | None = None) -> str:
+    """The wheel with its large files, if it is no larger than it may be."""
     name = backend.build_wheel(wheel_directory, build.options, metadata_directory)
+    store(Path(wheel_directory, name), large)
     hold_wheel(build.settings, generated_c(), Path(wheel_directory, name))
     return name
 
@@ -293,8 +297,8 @@ def check_project(options: Options) -> None:
             backend.prepare_metadata_for_build_wheel(folder, options)
 
 
-def prepare(build: Build, metadata_directory: str | None, *, trace: bool = True) -> None:
-    """The files that mlaot adds to a wheel, made and told to scikit-build-core."""
+def prepare(build: Build, metadata_directory: str | None, *, trace: bool = True) -> dict[str, Path]:
+    """The files that mlaot adds to a wheel, made and told to scikit-build-core; but for large ones, which it gives."""
     if build.platform is None and build.abi == own_abi():
         check_interpreter()
     toolchain = find_toolchain(build.platform)
@@ -309,7 +313,10 @@ def prepare(build: Build, metadata_directory: str | None, *, trace: bool = True)
     files = compile_models(build.settings, generated, toolchain, build.abi)
     bill = write_sbom(build.settings, generated, toolchain, build.abi)
     files["${SKBUILD_METADATA_DIR}/" + sbom_path(build.settings.name)] = bill
-    config["override"]["wheel"]["force-include"] = {source.as_posix(): name for name, source in files.items()}
+    large = {name: path for name, path in files.items() if path.stat().st_size > LARGE}
+    others = {path.as_posix(): name for name, path in files.items() if name not in large}
+    config["override"]["wheel"]["force-include"] = others
+    return large
 
 
 def compile_models(settings: Settings, generated: Path, toolchain: Toolchain, abi: str) -> dict[str, Path]:

@@ -51,16 +51,20 @@ def module_files(model: Model, isas: Iterable[str]) -> list[str]:
     isas = tuple(isas)
     stem = model.stem
     names = [f"{unit}.c" for unit in unit_flags(stem, isas, model.deterministic)]
-    return [*names, *flag_files(model, isas), f"{stem}.h", "mlaot_abi3.h", WEIGHTS, FACTS, f"{stem}.pyi"]
+    weights = model.weights_file if model.weights == "file" else WEIGHTS
+    return [*names, *flag_files(model, isas), f"{stem}.h", "mlaot_abi3.h", weights, FACTS, f"{stem}.pyi"]
 
 
 def cmake_files(settings: Settings) -> dict[str, str]:
     """What compiles the folder that holds ``<module>/<stem>.c`` and its neighbours: the CMake files, and the flags."""
 
-    def c_files(model: Model) -> list[str]:
-        return [name for name in module_files(model, settings.isas) if name.endswith(".c")]
+    def sources(model: Model) -> list[str]:
+        return [name for name in module_files(model, settings.isas) if name.endswith((".c", ".bin"))]
+
+    def beside(model: Model) -> list[str]:
+        return [name for name in module_files(model, settings.isas) if name.endswith((".pyi", ".weights"))]
 
     return {
-        "CMakeLists.txt": render("CMakeLists.txt.j2", models=settings.models, c_files=c_files),
+        "CMakeLists.txt": render("CMakeLists.txt.j2", models=settings.models, sources=sources, beside=beside),
         "mlaot_library.cmake": (files("mlaot.cmake") / "mlaot_library.cmake").read_text(encoding="utf-8"),
     }

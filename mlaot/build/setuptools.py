@@ -126,9 +126,9 @@ def build_ext_class(base: Any) -> Any:
                 site = Path(self.get_finalized_command("install").install_lib)  # what is there goes into the wheel
                 watch_sources(Path(), models[0].settings, site)
             for regular, inplace in self.get_output_mapping().items():
-                stub = Path(regular.removesuffix(f".{abi_name(own_abi())}.so").removesuffix(".pyd") + ".pyi")
-                if stub.is_file():
-                    shutil.copy(stub, Path(inplace).parent)
+                stem = regular.removesuffix(f".{abi_name(own_abi())}.so").removesuffix(".pyd")
+                for beside in filter(Path.is_file, (Path(f"{stem}.pyi"), Path(f"{stem}.weights"))):
+                    shutil.copy(beside, Path(inplace).parent)
 
     return build_ext
 

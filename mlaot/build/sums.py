@@ -33,4 +33,7 @@ def check_sums(folder: Path) -> None:
 
 def digest(path: Path) -> str:
     """Of a file's bytes; none where it is missing."""
-    return hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else "-"
+    if not path.is_file():
+        return "-"
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -22,6 +22,7 @@ from typing import NamedTuple
 from mlaot.build.cache import cached
 from mlaot.build.cmake import COMMON_FLAGS, contraction, unit_flags
 from mlaot.build.platforms import ABI3, ABI3T, Platform, python_exports, python_library, this_platform
+from mlaot.build.sums import digest
 from mlaot.errors import MlaotError
 from mlaot.lower.isa import Isa, isas_for
 from mlaot.settings import WEIGHTS, Settings
@@ -139,7 +140,10 @@ def compile_module(
     deterministic: bool = False,
     abi: str = ABI3,
 ) -> None:
-    """Compile ``folder/<stem>*.c`` into ``library``, with the same flags as with CMake."""
+    """Compile ``folder/<stem>*.c`` into ``library``, with the same flags as with CMake.
+
+    Weights that are not embedded are put beside it.
+    """
     command, environ = toolchain.command, os.environ
     macros = predefined_macros(command)
     units = unit_flags(stem, isas_for(machine_of(macros), isas), deterministic)
@@ -157,7 +161,7 @@ def compile_module(
             def parts() -> list[bytes]:
                 options = shlex.join([*compile, *machines])
                 texts = (macros, compiler_file(command), options, run([*compile, "-E", "-P", source], environ))
-                return [*map(str.encode, texts), (folder / WEIGHTS).read_bytes() if name == stem else b""]
+                return [text.encode() for text in (*texts, digest(folder / WEIGHTS) if name == stem else "")]
 
             cached(parts, made, lambda: run([*compile, *machines, *places, "-c", source, "-o", str(made)], environ))
             return str(made)
@@ -169,6 +173,9 @@ def compile_module(
         run([*command, *flags, *machines, "-shared", *made, *link, "-o", str(linked)], environ)
         library.parent.mkdir(parents=True, exist_ok=True)
         shutil.move(linked, library)
+    weights = folder / f"{stem}.weights"
+    if weights.is_file():
+        shutil.copy(weights, library.parent)
 
 
 def link_options(toolchain: Toolchain, abi: str, folder: Path) -> list[str]:

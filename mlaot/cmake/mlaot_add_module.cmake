@@ -8,6 +8,8 @@
 #
 #     install(TARGETS nn LIBRARY DESTINATION digits)
 #     install(FILES $<TARGET_PROPERTY:nn,MLAOT_STUB> DESTINATION digits)
+#
+# Where the setting `weights` is "file", that file is the property MLAOT_WEIGHTS, to be installed there too.
 
 cmake_minimum_required(VERSION 3.21...4.0)
 include(${CMAKE_CURRENT_LIST_DIR}/mlaot_library.cmake)
@@ -46,10 +48,12 @@ function(mlaot_add_module target)
         message(FATAL_ERROR "mlaot_add_module(${target}): ${error}")
     endif()
     string(REPLACE "\n" ";" names "${names}")
-    set(c_files ${names})
-    list(FILTER c_files INCLUDE REGEX "\\.c$")
+    set(sources ${names})
+    list(FILTER sources INCLUDE REGEX "\\.(c|bin)$")
     set(stubs ${names})
     list(FILTER stubs INCLUDE REGEX "\\.pyi$")
+    set(weights ${names})
+    list(FILTER weights INCLUDE REGEX "\\.weights$")
 
     set(folder ${CMAKE_CURRENT_BINARY_DIR}/${target}.mlaot)
     set(made ${names})
@@ -74,9 +78,12 @@ function(mlaot_add_module target)
         WORKING_DIRECTORY ${PROJECT_SOURCE_DIR} COMMENT "mlaot: ${arg_MODULE}"
         VERBATIM COMMAND_EXPAND_LISTS)
     add_custom_target(${target}_emit DEPENDS ${folder}.stamp)
-    mlaot_library(${target} ${folder} ${c_files})
+    mlaot_library(${target} ${folder} ${sources})
     add_dependencies(${target} ${target}_emit)
     set_target_properties(${target} PROPERTIES MLAOT_STUB ${folder}/${stubs})
+    if(weights)
+        set_target_properties(${target} PROPERTIES MLAOT_WEIGHTS ${folder}/${weights})
+    endif()
     add_custom_command(TARGET ${target} PRE_LINK VERBATIM
         COMMAND ${Python_EXECUTABLE} -S ${CMAKE_CURRENT_FUNCTION_LIST_DIR}/apart.py $<TARGET_FILE:${target}>)
 endfunction()

@@ -1,8 +1,9 @@
 # How one extension module is compiled. Lies in every folder of C that mlaot makes, and serves mlaot_add_module() too.
 #
-# mlaot_library(<target> <folder> <file>.c..): the first file talks to Python, the others hold the kernels: those for any
-# CPU, those for ARM, and those for more than the baseline of x86-64. Each comes out empty for CPUs of another kind, but
-# the last ones need flags that only x86-64 has. Beside each lie its compiler flags, in <file>.flags.
+# mlaot_library(<target> <folder> <file>.c.. [weights.bin]): the first file talks to Python, the others hold the kernels:
+# those for any CPU, those for ARM, and those for more than the baseline of x86-64. Each comes out empty for CPUs of
+# another kind, but the last ones need flags that only x86-64 has. Beside each lie its compiler flags, in <file>.flags.
+# weights.bin is what the first file embeds.
 
 set(MLAOT_ABI abi3 CACHE STRING "Stable ABI of Python: abi3 (3.11 and up) or abi3t (3.15 and up, also free-threaded)")
 
@@ -18,6 +19,9 @@ function(mlaot_library target folder)
 #endif
 int main(void) { return 0; }" MLAOT_X86_64)
     set(files ${ARGN})
+    list(FILTER files INCLUDE REGEX "\\.c$")
+    set(embedded ${ARGN})
+    list(FILTER embedded EXCLUDE REGEX "\\.c$")
     if(NOT MLAOT_X86_64)
         list(SUBLIST files 0 3 files)
     endif()
@@ -45,9 +49,11 @@ int main(void) { return 0; }" MLAOT_X86_64)
     if(MLAOT_ABI STREQUAL abi3t)
         set_property(SOURCE ${interface} APPEND PROPERTY COMPILE_DEFINITIONS MLAOT_ABI3T)
     endif()
-    # The assembler reads weights.bin (.incbin), which no compiler lists among the dependencies.
+    # What the assembler reads (.incbin) no compiler lists among the dependencies.
     set_property(SOURCE ${interface} APPEND PROPERTY COMPILE_OPTIONS -Xassembler -I${folder})
-    set_property(SOURCE ${interface} APPEND PROPERTY OBJECT_DEPENDS ${folder}/weights.bin)
+    foreach(file IN LISTS embedded)
+        set_property(SOURCE ${interface} APPEND PROPERTY OBJECT_DEPENDS ${folder}/${file})
+    endforeach()
     if(WIN32)
         find_package(Python REQUIRED COMPONENTS Interpreter Development.SABIModule)
         set_target_properties(${target} PROPERTIES SUFFIX .pyd)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from mlaot.ir.graph import Graph
+from mlaot.ir.types import DType
 
 
 @dataclass
@@ -19,7 +20,8 @@ class Module:
     ``scalars`` places each scalar parameter of a scalar model: the parameter's name and the flat index in it.
     ``per_example``: the model was declared on one example, so no row of a batch depends on another. ``docs``: a line
     on an entry. ``replaceable``: weights can be loaded though nothing trains them. ``winograd``: which tiles 3x3
-    convolutions may be cut in, ``F2``, also ``F4``, or none (``off``). ``declared``: the entries before they were
+    convolutions may be cut in, ``F2``, also ``F4``, or none (``off``). ``weights_dtype``: the setting of that
+    name, and ``narrow``: the weights that are stored so, by input name. ``declared``: the entries before they were
     optimized, and ``declared_slots`` what they read.
     """
 
@@ -35,6 +37,8 @@ class Module:
     docs: dict[str, str] = field(default_factory=dict)
     winograd: str = "F2"
     replaceable: bool = False
+    weights_dtype: str = ""
+    narrow: dict[str, DType] = field(default_factory=dict)
     declared: dict[str, Graph] = field(default_factory=dict)
     declared_slots: dict[str, np.ndarray[Any, Any]] = field(default_factory=dict)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 from typing import Any
 
@@ -99,6 +100,9 @@ class TupleType:
     __repr__ = __str__
 
 
+KEPT = 1 << 20  # bytes of a constant up to which it is compared as it is, beyond by a digest
+
+
 class Literal:
     """A constant array, compared by its bits: ``0.0`` is not ``-0.0``, ``1`` is not ``1.0``, and nan is itself."""
 
@@ -108,7 +112,9 @@ class Literal:
         self.array = dtype.array(value)
         self.dtype = dtype
         self.array.setflags(write=False)
-        self.key = (dtype.name, self.array.shape, self.array.tobytes())
+        bits = np.ascontiguousarray(self.array)
+        is_short = bits.nbytes <= KEPT
+        self.key = (dtype.name, self.array.shape, bits.tobytes() if is_short else hashlib.sha256(bits.data).digest())
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Literal) and self.key == other.key

@@ -19,8 +19,9 @@ from mlaot.lower.program import Axis, Buffer, Contraction, Operand, Panels, Plai
 from mlaot.lower.program import Sequence as Steps
 from mlaot.lower.schedule import cost
 from mlaot.ops import reduction as red
+from mlaot.ops.conversion import HALVES
 from mlaot.ops.elementwise import c_literal
-from mlaot.ops.kinds import ALIGNMENT, VECTORS, base_of, is_free
+from mlaot.ops.kinds import VECTORS, base_of, is_free
 
 LABELS = "abcdefghijklmnopqrstuvwxyz"
 START = {"sum": 0.0, "max": float("-inf"), "min": float("inf")}
@@ -65,7 +66,7 @@ class _Read:
 
 def _apart(access: Access, panels: Panels, first: int) -> tuple[Access, int]:
     """The columns that lie apart from panels for the ``first`` ones, each a row; the step from one to the next."""
-    unit = ALIGNMENT // DTYPES[access.buffer.dtype].itemsize
+    unit = panels.unit
     start = -(-first // unit) * unit * panels.rows
     strides = tuple(0 if i == panels.axis else s for i, s in enumerate(access.strides))
     return replace(access, strides=strides, offset=start), -(-panels.rows // unit) * unit
@@ -177,7 +178,7 @@ class _ContractionBuilder:
 
     def _is_vector(self, read: _Read, label: str) -> bool:
         """Whether vectors along a label can be loaded; every second element where whole rows may be read for it."""
-        if read.access.buffer.dtype != self.group.dtype:
+        if read.access.buffer.dtype not in (self.group.dtype, *HALVES):
             return False
         stride, buffer, size = read.stride(label), read.access.buffer, self.sizes[label]
         if stride != 2 or len(self.reads) > 1 or buffer.strides[-1:] != (1,):
@@ -241,7 +242,8 @@ class _ContractionBuilder:
             merged = any(u != v and v == lanes for u, v in self.place.items())
             axis = list(read.strides).index(lanes)
             is_padded = not merged and may_overread(access, axis)
-        return Operand(self.emit.buffer(access.buffer), strides, access.offset, vector, is_padded, panels)
+        name, dtype = self.emit.buffer(access.buffer), access.buffer.dtype
+        return Operand(name, strides, access.offset, vector, is_padded, dtype, panels)
 
     def _start(self) -> str:
         name = "sum" if self.node.op is red.contract else self.node.op.name

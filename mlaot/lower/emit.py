@@ -14,7 +14,7 @@ from mlaot.lower.program import Buffer, Param
 from mlaot.ops import elementwise as ew
 from mlaot.ops import structure as st
 from mlaot.ops.comparison import where
-from mlaot.ops.conversion import C_NAMES
+from mlaot.ops.conversion import C_NAMES, HALVES
 from mlaot.ops.elementwise import c_literal, splat
 from mlaot.ops.kinds import VECTORS, base_of, is_free
 
@@ -44,6 +44,13 @@ def combine(name: str, a: str, b: str, dtype: str) -> str:
     if dtype in VECTORS:
         return f"{name}_{dtype}({a}, {b})"
     return f"{a} {'>' if name == 'max' else '<'} {b} ? {a} : {b}"
+
+
+def widened(text: str, source: str, dtype: str) -> str:
+    """C text of an element of memory in the type ``dtype`` of a kernel."""
+    if source in HALVES:
+        return f"f32_from_{source}({text})"
+    return text if source == dtype else f"({C_TYPES[dtype]}){text}"
 
 
 def neutral(name: str, dtype: str) -> str:
@@ -169,7 +176,7 @@ class Emitter:
     def element(self, access: Access, at: Sequence[str]) -> str:
         """One element, in the kernel's type."""
         text = f"{self.buffer(access.buffer)}[{access.index(at)}]"
-        return text if access.buffer.dtype == self.dtype else f"({C_TYPES[self.dtype]}){text}"
+        return widened(text, access.buffer.dtype, self.dtype)
 
     def value(self, node: Node, at: Sequence[str]) -> str:
         """One element of a value from elsewhere, in its own type."""

@@ -11,6 +11,7 @@ import json
 import keyword
 import textwrap
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 from math import prod
 
@@ -26,6 +27,9 @@ from mlaot.settings import WEIGHTS
 
 # Weights up to this size are written as text, larger ones are embedded by the assembler.
 TEXT_LIMIT = 64 * 1024
+# Unless settings say so, larger ones go into a file of their own.
+INSIDE_LIMIT = 64 << 20
+DIGEST_BYTES = 64  # such a file begins with the SHA-256 of the rest, in hexadecimal
 
 # What a module has besides its entries, and the names that its stub uses.
 RESERVED = (
@@ -88,7 +92,11 @@ def render_interface(module: Module) -> dict[str, str | bytes]:
     """The files of a module but for its kernels, by name."""
     check(module)
     stem = module.name.rpartition(".")[2]
-    weights, initial_at, scalars_at = pack_weights(module)
+    parts, initial_at, scalars_at = weights_parts(module)
+    weights_bytes = sum(map(len, parts))
+    weights_digest = digest(parts)
+    is_file = module.weights == "file" or (module.weights == "auto" and weights_bytes > INSIDE_LIMIT)
+    weights_file = f"{stem}.weights" if is_file else ""
     trains = any(slot.gradient_offset >= 0 for slot in module.slots)
     fit = make_fit(module)
     context = {
@@ -121,8 +129,10 @@ def render_interface(module: Module) -> dict[str, str | bytes]:
         scalars_at=scalars_at,
         scalars=len(scalar_offsets(module)),
         scalar_runs=len(scalar_runs(module)),
-        weights_text=weights_text(weights) if len(weights) <= TEXT_LIMIT else (),
-        weights_digest=hashlib.sha256(weights).hexdigest(),
+        weights_text=weights_text(b"".join(parts)) if weights_bytes <= TEXT_LIMIT and not is_file else (),
+        weights_bytes=weights_bytes,
+        weights_file=weights_file,
+        weights_digest=weights_digest,
     )
     dim_list = "the values of " + ", ".join(module.dims) if module.dims else "not used"
     header = render("nn.h.j2", **context, prototypes=prototypes, dim_list=dim_list, guard=f"{stem.upper()}_H")
@@ -131,7 +141,7 @@ def render_interface(module: Module) -> dict[str, str | bytes]:
         f"{stem}.h": header,
         "mlaot_abi3.h": template_text("mlaot_abi3.h"),
         f"{stem}.pyi": render_stub(found, context),
-        WEIGHTS: weights,
+        weights_file or WEIGHTS: b"".join((weights_digest.encode() if is_file else b"", *parts)),
     }
 
 
@@ -191,14 +201,26 @@ def check_state(module: Module) -> None:
 # ------------------------------------------------------------------------------------------------------------- weights
 
 
-def pack_weights(module: Module) -> tuple[bytes, int, int]:
-    """The weights file, and where in it the start of the state and the scalar table lie (constants lie at 0)."""
-    initial_at = round_up(len(module.constants))
-    scalars_at = round_up(initial_at + len(module.initial))
+def weights_parts(module: Module) -> tuple[list[bytes | bytearray], int, int]:
+    """What makes up the weights, one after the other, and where the start of the state and the scalar table lie.
+
+    Constants lie at 0.
+    """
     table = b"".join(value.to_bytes(4, "little", signed=True) for run in scalar_runs(module) for value in run)
-    data = module.constants.ljust(initial_at, b"\0") + module.initial
-    data = data.ljust(scalars_at, b"\0") + table
-    return data.ljust(max(round_up(len(data)), 64), b"\0"), initial_at, scalars_at
+    initial_at = round_up(len(module.constants))
+    scalars_at = initial_at + round_up(len(module.initial))
+    parts: list[bytes | bytearray] = []
+    for part in (module.constants, module.initial, table):
+        parts += [part, bytes(-len(part) % 64)]
+    return parts if any(parts) else [bytes(64)], initial_at, scalars_at
+
+
+def digest(parts: Iterable[bytes | bytearray]) -> str:
+    """The SHA-256 of all parts together."""
+    found = hashlib.sha256()
+    for part in parts:
+        found.update(part)
+    return found.hexdigest()
 
 
 def round_up(size: int) -> int:

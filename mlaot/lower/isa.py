@@ -38,7 +38,7 @@ class Isa:
 
 BASE = Isa("base", 16, 16, fused=False)
 NEON = Isa("neon", 16, 32, machine="aarch64", ahead=True)
-V3 = Isa("v3", 32, 16, ("-mavx2", "-mfma"), "x86_64", 3)
+V3 = Isa("v3", 32, 16, ("-mavx2", "-mfma", "-mf16c"), "x86_64", 3)
 V4 = Isa(
     "v4",
     64,

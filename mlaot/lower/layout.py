@@ -12,7 +12,7 @@ from mlaot.lower.gates import gates_of, weights_of
 from mlaot.lower.program import Buffer, Panels
 from mlaot.ops import reduction as red
 from mlaot.ops import structure as st
-from mlaot.ops.control import constants_of
+from mlaot.ops.control import uses
 from mlaot.ops.kinds import ALIGNMENT, VECTORS, is_narrow, is_view, puts_in_ones, regrouped, root_of
 from mlaot.ops.sparse import sparse_add, sparse_dot
 
@@ -204,35 +204,22 @@ def _unit_axes(node: Node, inner: Access) -> Access:
 
 def panels_of(graphs: Iterable[Graph], name: str) -> Panels | None:
     """How a weight is cut into panels, where all that reads it are products over all of its axes but one."""
-    uses = [use for graph in graphs if name in graph.inputs for use in _uses(graph, graph.inputs[name])]
-    axes = {_column_axis(node, i) for node, i in uses}
+    reads = [use for graph in graphs if name in graph.inputs for use in uses(graph, graph.inputs[name])]
+    axes = {_column_axis(node, i) for node, i in reads}
     if len(axes) != 1:
         return None
     (axis,) = axes
     if axis is None:
         return None
-    type_ = uses[0][0].arg(uses[0][1]).type
+    type_ = reads[0][0].arg(reads[0][1]).type
     shape = tuple(int(d) for d in type_.shape)
-    gates = _gates(uses[0][0])
+    gates = _gates(reads[0][0])
     width = (ALIGNMENT if gates else PANEL) // type_.dtype.itemsize
     if type_.dtype.name not in VECTORS or 4 * shape[axis] < width // 2:
         return None
     unit = ALIGNMENT // type_.dtype.itemsize
     apart = shape[axis] % unit if not gates and shape[axis] > unit and shape[axis] % unit <= APART else 0
-    return Panels(axis, width, prod(shape) // shape[axis], apart)
-
-
-def _uses(graph: Graph, value: Node) -> list[tuple[Node, int]]:
-    """Every node that reads a value, and as which argument; inside of control flow too."""
-    found: list[tuple[Node, int]] = []
-    for node in graph.nodes():
-        for i, a in enumerate(node.args):
-            if a.find() is not value.find():
-                continue
-            inner = [*constants_of(node, i)]
-            found += [use for body, given in inner for use in _uses(body, given)] if inner else [(node, i)]
-    outputs = [n.find() for n in (*graph.outputs.values(), *graph.writes.values())]
-    return found + [(node, -1) for node in outputs if node is value.find()]
+    return Panels(axis, width, prod(shape) // shape[axis], unit, apart)
 
 
 def _column_axis(node: Node, i: int) -> int | None:

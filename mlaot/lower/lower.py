@@ -52,7 +52,7 @@ def lower(model: Model, isas: tuple[str, ...], *, deterministic: bool = False, t
         tuple(p.entry for p in procedures),
         storage.slots,
         storage.state_bytes,
-        bytes(storage.constants),
+        storage.constants,
         bytes(storage.initial),
         isas,
         {**model.info, **({"scalars": storage.scalar_offsets(model)} if model.scalars and model.trains else {})},

@@ -69,12 +69,14 @@ class Entry:
 class Golden:
     """What an entry gives for inputs made from a seed (golden.py), with ``dims`` in the module's order.
 
-    ``outputs``: of each one how far off it may be, then elements at even distances.
+    ``outputs``: of each one how far off it may be, then elements at even distances. ``moved``: how far narrow weights
+    take them from what was declared, as a share of the largest.
     """
 
     entry: str
     dims: tuple[int, ...]
     outputs: tuple[tuple[float, ...], ...]
+    moved: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -84,6 +86,7 @@ class Module:
     ``initial`` is the start of the state; what lies behind it starts as zeros. ``deterministic``: all ``isas`` give the
     same bits. ``threads``: how many a call may use unless told otherwise; 0: as many as there are CPUs. ``tuned``: by
     instruction set and contraction, the schedule that was measured to be the fastest. ``facts`` are ``graph_facts``.
+    ``weights``: where they lie, as the setting of that name says.
     """
 
     name: str
@@ -91,7 +94,7 @@ class Module:
     entries: tuple[Entry, ...]
     slots: tuple[Slot, ...]
     state_bytes: int
-    constants: bytes
+    constants: bytes | bytearray
     initial: bytes
     isas: tuple[str, ...]
     info: dict[str, object] = field(default_factory=dict)
@@ -100,6 +103,7 @@ class Module:
     tuned: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     golden: tuple[Golden, ...] = ()
     facts: Mapping[str, object] = field(default_factory=dict)
+    weights: str = "auto"
 
 
 @dataclass(frozen=True)
@@ -107,13 +111,14 @@ class Panels:
     """Weights as the kernels of a matrix product read them: in one ascending stream.
 
     ``axis`` is cut into panels of ``width`` elements; in each, the other axes come first in row-major order (``rows``
-    of them in all), then the panel's elements. The last panel is as wide as whole vectors of 64 bytes need, with zeros;
-    so that these are few, the last ``apart`` elements may come transposed, in rows of their own.
+    of them in all), then the panel's elements. The last panel is as wide as whole vectors of ``unit`` elements need,
+    with zeros; so that these are few, the last ``apart`` elements may come transposed, in rows of their own.
     """
 
     axis: int
     width: int
     rows: int
+    unit: int
     apart: int = 0
 
 
@@ -146,9 +151,10 @@ class Buffer:
     def bytes(self) -> Dim:
         """What it takes in the workspace."""
         if self.panels is not None:
-            itemsize = DTYPES[self.dtype].itemsize
-            columns, rows = (self.shape[self.panels.axis] - self.panels.apart) * itemsize, self.panels.rows * itemsize
-            return (columns + 63) // 64 * 64 * self.panels.rows + (rows + 63) // 64 * 64 * self.panels.apart
+            panels, unit = self.panels, self.panels.unit
+            columns = (self.shape[panels.axis] - panels.apart + unit - 1) // unit * unit
+            apart = -(-panels.rows // unit) * unit * panels.apart
+            return ((columns * panels.rows + apart) * DTYPES[self.dtype].itemsize + 63) // 64 * 64
         size: Dim = 1
         for extent, stride in zip(self.shape, self.strides, strict=True):
             if _is_larger(extent * stride, size):
@@ -235,7 +241,8 @@ class Operand:
     """What a contraction reads: how far its element index moves along each variable that it depends on.
 
     ``vector``: whole vectors are loaded, along the lanes; else one element is broadcast. ``padded``: a whole vector may
-    be loaded past the end of the lanes' axis. ``panels``: the lanes' axis is cut into panels, see ``Panels``.
+    be loaded past the end of the lanes' axis. ``dtype``: in memory, where it may be narrower than the kernel's.
+    ``panels``: the lanes' axis is cut into panels, see ``Panels``.
     """
 
     name: str
@@ -243,6 +250,7 @@ class Operand:
     offset: Dim
     vector: bool
     padded: bool
+    dtype: str
     panels: Panels | None = None
 
 

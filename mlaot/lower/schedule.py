@@ -17,6 +17,7 @@ from mlaot.ir import DTYPES, Dim
 from mlaot.lower.isa import Isa
 from mlaot.lower.layout import NOMINAL
 from mlaot.lower.program import Axis, Contraction, Operand
+from mlaot.ops.conversion import HALVES
 
 LIGHT = 16 * 1024  # multiply-adds of a contraction for which short code is worth more than the last of its speed
 LOADED, STREAMED = 1.0, 0.25  # cycles of loads, and of those from far away, that are not hidden behind arithmetic
@@ -121,7 +122,8 @@ def description(kernel: Contraction) -> str:
 def _described(operand: Operand) -> str:
     strides = [f"{name}:{stride}" for name, stride in operand.strides]
     panels = [f"panels of {operand.panels.width}"] if operand.panels else []
-    return " ".join([*["lanes"] * operand.vector, *strides, *panels])
+    narrow = [operand.dtype] if operand.dtype in HALVES else []
+    return " ".join([*["lanes"] * operand.vector, *strides, *panels, *narrow])
 
 
 def one_by_one(kernel: Contraction, plan: Schedule, isa: Isa) -> tuple[str, Schedule] | None:

@@ -45,10 +45,11 @@ class Storage:
         where = "state" if is_state else "constant"
         panels = None if is_state else panels_of(graphs, name)
         strides = slot_strides(graphs, name) if panels is None else panel_strides(panels, value.shape)
-        buffer = Buffer(name, node.type.dtype.name, node.type.shape, strides, where, panels=panels)
+        dtype = model.narrow.get(name, node.type.dtype)
+        buffer = Buffer(name, dtype.name, node.type.shape, strides, where, panels=panels)
         self.buffers[name] = buffer
         region = self.initial if is_state else self.constants
-        self.offsets[buffer] = _append(region, _stored(value, buffer))
+        self.offsets[buffer] = _store(region, value, buffer)
 
     def _make_slots(self, model: Model, zeros: list[str]) -> None:
         parameters = [self.buffers[name] for name in model.parameters if not model.is_frozen and name in self.buffers]
@@ -85,7 +86,7 @@ class Storage:
         strides = row_major(literal.array.shape, literal.dtype.itemsize, dense=False)
         buffer = Buffer(name, literal.dtype.name, literal.array.shape, strides, "constant")
         self.buffers[key] = buffer
-        self.offsets[buffer] = _append(self.constants, _stored(literal.array, buffer))
+        self.offsets[buffer] = _store(self.constants, literal.array, buffer)
         return buffer
 
     def scalar_offsets(self, model: Model) -> tuple[int, ...]:
@@ -98,38 +99,38 @@ class Storage:
         return tuple(int(tables[name][i]) for name, i in model.scalars)
 
 
-def _append(region: bytearray, data: bytes) -> int:
-    offset = len(region)
-    region += data + bytes(-len(data) % 64)
+def _store(region: bytearray, value: Array, buffer: Buffer) -> int:
+    """Put an array at the end of a region, as it lies in a buffer, with zeros in the padding; its offset there."""
+    offset, size = len(region), buffer.bytes
+    assert isinstance(size, int)
+    array = in_memory(value, DTYPES[buffer.dtype])
+    region.extend(bytes(size + -size % 64))
+    flat = np.frombuffer(region, array.dtype, size // array.itemsize, offset)  # without a copy: there may be a lot
+    if buffer.panels is not None:
+        _fill_panels(flat, array, buffer.panels)
+    else:
+        strides = [int(s) * array.itemsize for s in buffer.strides]
+        np.lib.stride_tricks.as_strided(flat, array.shape, strides)[...] = array
     return offset
 
 
-def _stored(value: Array, buffer: Buffer) -> bytes:
-    """The bytes of an array in a buffer's storage, zeros in the padding."""
-    size = buffer.bytes
-    assert isinstance(size, int)
-    array = in_memory(value, DTYPES[buffer.dtype])
-    if buffer.panels is not None:
-        return _in_panels(array, buffer.panels)
-    flat = np.zeros(size // array.itemsize, array.dtype)
-    strides = [int(s) * array.itemsize for s in buffer.strides]
-    np.lib.stride_tricks.as_strided(flat, array.shape, strides)[...] = array
-    return flat.tobytes()
-
-
-def _in_panels(array: Array, panels: Panels) -> bytes:
+def _fill_panels(flat: Array, array: Array, panels: Panels) -> None:
     """The panels of an array one after the other, then the columns apart."""
     columns = np.moveaxis(array, panels.axis, -1).reshape(panels.rows, -1)
-    end, unit = columns.shape[1] - panels.apart, 64 // array.itemsize
-    padded = np.pad(columns[:, :end], ((0, 0), (0, -end % unit)))
-    parts = [padded[:, at : at + panels.width] for at in range(0, padded.shape[1], panels.width)]
-    parts.append(np.pad(columns[:, end:].T, ((0, 0), (0, -panels.rows % unit))))
-    return b"".join(np.ascontiguousarray(part).tobytes() for part in parts)
+    end, start = columns.shape[1] - panels.apart, 0
+    for at in range(0, end, panels.width):
+        part = columns[:, at : min(at + panels.width, end)]
+        width = part.shape[1] + -part.shape[1] % panels.unit
+        flat[start : start + panels.rows * width].reshape(panels.rows, width)[:, : part.shape[1]] = part
+        start += panels.rows * width
+    length = panels.rows + -panels.rows % panels.unit
+    apart = flat[start : start + panels.apart * length].reshape(panels.apart, length)
+    apart[:, : panels.rows] = columns[:, end:].T
 
 
 def in_memory(value: Array, dtype: DType) -> Array:
     """An array as it is stored: half-precision numbers as their bits."""
-    array = np.asarray(value).astype(dtype.numpy)
+    array = np.asarray(value).astype(dtype.numpy, copy=False)
     if dtype.name == "bf16":
         return (dtype.array(array).view(np.uint32) >> np.uint32(16)).astype(np.uint16)
     return array.view(np.uint16) if dtype.name == "f16" else array

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from itertools import product
 
 from mlaot.ir import DTYPES, Dim
+from mlaot.lower.emit import widened
 from mlaot.lower.isa import Isa
 from mlaot.lower.layout import atom, linear, times
 from mlaot.lower.program import Axis, Contraction, Operand
@@ -308,19 +309,20 @@ class _Tile:
         if dict(operand.strides).get(self.kernel.lanes) == 2:
             text = self._every_second(operand, at)
         elif not operand.vector:
-            text = f"splat_{self.vector}({operand.name}[{where}])"
+            text = f"splat_{self.vector}({widened(f'{operand.name}[{where}]', operand.dtype, self.kernel.dtype)})"
         else:
+            kind = self.vector if operand.dtype == self.kernel.dtype else f"{operand.dtype}_as_{self.vector}"
             pointer = operand.name if where == "0" else f"{operand.name} + {where}"
             partial = rest
             if not self.along_sum and self.piece is not None and self.at_end[column]:
                 partial = self.piece.rest
             if partial is None or (operand.padded and not self.along_sum):
-                text = f"load_{self.vector}({pointer})"
+                text = f"load_{kind}({pointer})"
             elif operand.padded:
                 zero = "0.0" if self.kernel.dtype == "f64" else "0.0f"
-                text = f"first_{self.vector}(load_{self.vector}({pointer}), {partial}, {zero})"
+                text = f"first_{self.vector}(load_{kind}({pointer}), {partial}, {zero})"
             else:
-                text = f"load_part_{self.vector}({pointer}, {partial})"
+                text = f"load_part_{kind}({pointer}, {partial})"
         text = tidy(text)
         if text in known:
             return [], known[text]

@@ -12,6 +12,7 @@ from typing import Any
 
 from mlaot.lower.emit import C_TYPES
 from mlaot.lower.isa import Isa
+from mlaot.ops.conversion import HALVES
 from mlaot.render import render
 
 BITS = {"f32": 32, "f64": 64, "i32": 32, "i64": 64}
@@ -81,7 +82,7 @@ LOG_Q = {
     ),
 }
 
-_CALL = re.compile(r"\b(([a-z]\w*?)_(?:(f32|f64|i32|i64|u8|bool)_as_)?(f32|f64|i32|i64)(v?))\s*\(")
+_CALL = re.compile(r"\b(([a-z]\w*?)_(?:(f16|bf16|f32|f64|i32|i64|u8|bool)_as_)?(f32|f64|i32|i64)(v?))\s*\(")
 
 
 def helpers(text: str, isa: Isa) -> str:
@@ -103,7 +104,8 @@ def _require(text: str, isa: Isa, seen: set[str], bodies: list[str]) -> None:
 
 def _is_known(family: str, source: str, dtype: str, form: str) -> bool:
     if source:
-        return form == "v" and family in CONVERTING and dtype in FLOATS and source != dtype
+        families = {"load", "load_part"} if source in HALVES else CONVERTING  # weights, which have no gaps
+        return form == "v" and family in families and dtype in FLOATS and source != dtype
     if form == "v" and family in MEMORY:
         return True
     if family in ONE_DTYPE:
@@ -113,7 +115,7 @@ def _is_known(family: str, source: str, dtype: str, form: str) -> bool:
 
 def _template(family: str, source: str, dtype: str, form: str) -> str:
     if source:
-        family = f"{family}_as"
+        family = f"{family}_half" if source in HALVES else f"{family}_as"
     elif family in COMBINE:
         family = "lanes"
     elif family in FOLD:

@@ -44,6 +44,18 @@ def constants_of(node: Node, i: int) -> list[tuple[Graph, Node]]:
     return [(body.graph, list(body.graph.inputs.values())[i]) for body in bodies]
 
 
+def uses(graph: Graph, value: Node) -> list[tuple[Node, int]]:
+    """Every node that reads a value, and as which argument (-1: as a root); inside of control flow too."""
+    found: list[tuple[Node, int]] = []
+    for node in graph.nodes():
+        for i, a in enumerate(node.args):
+            if a.find() is not value.find():
+                continue
+            inner = constants_of(node, i)
+            found += [use for body, given in inner for use in uses(body, given)] if inner else [(node, i)]
+    return found + [(root, -1) for root in graph.roots() if root is value.find()]
+
+
 def _items(node: Node) -> tuple[Type, ...]:
     assert isinstance(node.type, TupleType), f"bug in mlaot: {node} has one result"
     return node.type.items

@@ -208,7 +208,7 @@ def _batch_contract(node: Node, args: Sequence[Node], batched: Sequence[bool], d
 
 def _contract_reference(a: Array, b: Array, spec: str) -> Array:
     wide = accumulator(a.dtype)
-    result: Array = np.einsum(spec, a.astype(wide), b.astype(wide), optimize=True)
+    result: Array = np.einsum(spec, a.astype(wide, copy=False), b.astype(wide, copy=False), optimize=True)
     return result.astype(a.dtype)
 
 

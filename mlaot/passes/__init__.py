@@ -31,6 +31,7 @@ from mlaot.passes import (
     late_updates,
     legalize,
     masked_rows,
+    narrow,
     pooling,
     prune,
     raise_tensors,
@@ -129,6 +130,11 @@ def update_late(module: Module, traced: Traced) -> None:
     late_updates.late_updates(module)
 
 
+def narrow_weights(module: Module, traced: Traced) -> None:
+    """Weights that only products read as 16-bit numbers, where settings ask for it."""
+    narrow.narrow(module)
+
+
 def widen_ports(module: Module, traced: Traced) -> None:
     """Arguments and results of entries have dtypes that a caller can hand over."""
     for graph in module.graphs.values():
@@ -194,6 +200,7 @@ PIPELINE: tuple[Stage, ...] = (
     each(pooling.pooling),
     each(examples_last.examples_last),
     each(legalize.legalize),
+    narrow_weights,
 )
 
 Report = list[tuple[str, dict[str, Counter[str]]]]
@@ -207,17 +214,19 @@ def run(
     winograd: str = "F2",
     frozen: bool = True,
     intermediates: bool = False,
+    weights_dtype: str = "",
 ) -> Module:
     """Take a traced model through ``PIPELINE``; graphs are verified after each pass.
 
     ``MLAOT_DUMP=<pass>`` (or ``all``) prints the graphs after that pass on stderr. ``report`` collects node counts.
-    ``winograd``, ``frozen`` and ``intermediates`` are the settings of these names.
+    ``winograd``, ``frozen``, ``intermediates`` and ``weights_dtype`` are the settings of these names.
     """
     graphs = {"model": traced.graph, **({"training": traced.training} if traced.training else {}), **traced.entries}
     if intermediates:
         graphs[INTERMEDIATES] = _tapped(traced)
     module = Module(name, graphs, dict(traced.parameters), traced.trains, traced.learning_rate)
     module.per_example, module.winograd, module.replaceable = traced.per_example, winograd, not frozen
+    module.weights_dtype = weights_dtype
     module.state, module.docs = dict(traced.buffers), dict(traced.docs)
     stages = dict.fromkeys(["all", "trace", *(stage.__name__ for stage in PIPELINE)])
     if (wanted := os.environ.get("MLAOT_DUMP") or "all") not in stages:

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -49,10 +50,11 @@ def cmake(*arguments: object) -> str:
 
 
 def test_one_line_per_model() -> None:
-    models = (Model("nn", "model:digits", "digits.nn"), Model("c", "model:other", "a.b.c", True))
+    models = (Model("nn", "model:digits", "digits.nn"), Model("c", "model:other", "a.b.c", True, weights="file"))
     text = cmake_files(Settings("digits", ".", (), ("base", "v3"), models))["CMakeLists.txt"]
-    assert "\nmlaot_library(digits.nn ${CMAKE_CURRENT_SOURCE_DIR}/digits.nn nn.c nn_base.c nn_neon.c nn_v3.c)\n" in text
-    assert text.endswith("\nmlaot_install(a.b.c a/b a.b.c/c.pyi)\n")
+    sources = "nn.c nn_base.c nn_neon.c nn_v3.c weights.bin"
+    assert f"\nmlaot_library(digits.nn ${{CMAKE_CURRENT_SOURCE_DIR}}/digits.nn {sources})\n" in text
+    assert text.endswith("/a.b.c c.c c_base.c c_neon.c c_v3.c)\nmlaot_install(a.b.c a/b c.weights c.pyi)\n")
 
 
 def test_module_files_are_what_is_made(generated: Path) -> None:
@@ -62,6 +64,9 @@ def test_module_files_are_what_is_made(generated: Path) -> None:
     assert {path.name for path in (generated / "digits.nn").iterdir()} == set(names)
     program = compile_model(relu_of_input(), "digits.nn", tuple(ISAS))
     assert set(program_files(program)) | set(flag_files(model, tuple(ISAS))) == set(names)
+    beside = compile_model(relu_of_input(), "digits.nn", tuple(ISAS), weights="file")
+    apart = module_files(replace(model, weights="file"), tuple(ISAS))
+    assert set(program_files(beside)) | set(flag_files(model, tuple(ISAS))) == set(apart)
 
 
 @pytest.mark.parametrize(("machine", "isas"), [("x86_64", ["base", "v3", "v4"]), ("aarch64", ["neon"]), ("", ["base"])])

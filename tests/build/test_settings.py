@@ -33,11 +33,12 @@ def test_everything_said(tmp_path: Path) -> None:
         '[build-system]\nbuild-backend = "mlaot.build"\n[project]\nname = "d"\n[tool.mlaot]\nsource = "lib"\n'
         'requires = ["torch>=2"]\nisa = ["v3", "base"]\nthreads = 0\n'
         '[tool.mlaot.models.a]\nmodel = "m.n:o.p"\nmodule = "x.y.z"\nwinograd = "F4"\n'
+        'weights = "file"\nweights_dtype = "float16"\n'
     )
     (tmp_path / "lib" / "x").mkdir(parents=True)
     (tmp_path / "lib" / "x" / "__init__.py").touch()
     settings = load(tmp_path, text)
-    models = (Model("a", "m.n:o.p", "x.y.z", winograd="F4"),)
+    models = (Model("a", "m.n:o.p", "x.y.z", winograd="F4", weights="file", weights_dtype="float16"),)
     assert settings == Settings("d", "lib", ("torch>=2",), ("base", "v3"), models, "mlaot.build", threads=0)
     assert (models[0].package, models[0].stem) == ("x.y", "z")
     assert settings.packages(tmp_path) == ("lib/x",)
@@ -90,19 +91,19 @@ def test_settings_of_a_bare_target() -> None:
 def test_one_module_on_a_command_line(tmp_path: Path) -> None:
     """Without a pyproject.toml; with the table that makes it, which may be overruled; with tables that make others."""
     settings, model = load_module(tmp_path, "digits.nn", model="a:b", others=["digits.other"])
-    assert model == Model("", "a:b", "digits.nn")
+    assert model == Model("", "a:b", "digits.nn", weights="inside")  # files are known before weights are
     assert (settings.name, settings.source, [each.module for each in settings.models]) == (
         *("digits", "."),
         ["digits.other", "digits.nn"],
     )
-    text = "[tool.mlaot]\ndeterministic = true\nisa = ['base']\n" + MODEL + "winograd = 'off'\n"
+    text = "[tool.mlaot]\ndeterministic = true\nisa = ['base']\n" + MODEL + "winograd = 'off'\nweights = 'file'\n"
     (tmp_path / "pyproject.toml").write_text(NAME + text)
     settings, model = load_module(tmp_path, "my_digits.nn")
     assert (model, settings.models) == (load_settings(tmp_path).models[0], (model,))
     settings, model = load_module(tmp_path, "my_digits.nn", model="a:b")
-    assert (model, settings.isa) == (Model("", "a:b", "my_digits.nn", True, "off"), ("base",))
+    assert (model, settings.isa) == (Model("", "a:b", "my_digits.nn", True, "off", "file"), ("base",))
     settings, model = load_module(tmp_path, "zoo.nn", model="a:b")
-    assert model == Model("", "a:b", "zoo.nn", True)
+    assert model == Model("", "a:b", "zoo.nn", True, weights="inside")
     (tmp_path / "lib").mkdir()
     assert load_module(tmp_path, "zoo.nn", model="a:b", source=str(tmp_path / "lib"))[0].source == "lib"
 

@@ -289,6 +289,8 @@ MODELS = {
     "fit": (FIT, FIT_KERNELS),
     "whole": (WHOLE, WHOLE_KERNELS),
     "large": (LARGE, LARGE_KERNELS),
+    "mapped": (replace(LARGE, name="mapped", weights="file"), LARGE_KERNELS.replace("large", "mapped")),
+    "apart": (replace(FIT, name="apart", weights="file"), FIT_KERNELS.replace("fit", "apart")),
 }
 
 

@@ -79,6 +79,39 @@ def test_cmake(builder: Python, wheel: Wheel, tmp_path: Path) -> None:
     assert content(made) == {name: expected[name] for name in ("xor/nn.abi3.so", "xor/nn.pyi")}
 
 
+def test_weights_beside_the_module(builder: Python, tmp_path: Path) -> None:
+    """By way of an sdist, of setuptools and of CMake: the same file, which the module finds where it is installed."""
+    pytest.importorskip("setuptools", minversion="77")
+    project = copy_project(PROJECTS["serve"], tmp_path / "serve")
+    text = (project.path / "pyproject.toml").read_text() + 'weights = "file"\nweights_dtype = "float16"\n'
+    project.write("pyproject.toml", text)
+    assert builder.hook(project, "build_sdist", str(tmp_path)).returncode == 0
+    with tarfile.open(tmp_path / "digits-1.0.tar.gz") as file:
+        file.extractall(tmp_path, filter="data")
+    builder.check(*WHEEL, "-w", tmp_path / "sdist", ".", cwd=tmp_path / "digits-1.0")
+    named = text.replace('["mlaot"]', '["setuptools>=77", "mlaot"]').replace("mlaot.build", "setuptools.build_meta")
+    project.write("pyproject.toml", named)
+    builder.check(*WHEEL, "-w", tmp_path / "setuptools", ".", cwd=project.path)
+    named = text.replace('["mlaot"]', '["scikit-build-core", "mlaot"]').replace(
+        "mlaot.build", "scikit_build_core.build"
+    )
+    project.write("pyproject.toml", named + '[tool.scikit-build]\nwheel.py-api = "cp311"\nwheel.packages = []\n')
+    project.write(
+        "CMakeLists.txt",
+        "cmake_minimum_required(VERSION 3.21)\nproject(digits LANGUAGES C)\nfind_package(mlaot CONFIG REQUIRED)\n"
+        "mlaot_add_module(nn)\ninstall(TARGETS nn LIBRARY DESTINATION digits)\n"
+        "install(FILES $<TARGET_PROPERTY:nn,MLAOT_WEIGHTS> DESTINATION digits)\n",
+    )
+    builder.check(*WHEEL, "-w", tmp_path / "cmake", ".", cwd=project.path)
+    wheels = {door: next((tmp_path / door).glob("*.whl")) for door in ("sdist", "setuptools", "cmake")}
+    found = {door: content(wheel) for door, wheel in wheels.items()}
+    for name in ("digits/nn.weights", "digits/nn.abi3.so"):
+        assert found["sdist"][name] == found["setuptools"][name] == found["cmake"][name]
+    with zipfile.ZipFile(wheels["cmake"]) as file:
+        file.extractall(tmp_path / "site")
+    assert builder.check("-c", "from digits import nn; print(*nn.selftest())", cwd=tmp_path / "site").startswith("base")
+
+
 def test_editable_install(own_wheel: Path, tmp_path: Path) -> None:
     """Installed from its folder, imported from elsewhere."""
     project = copy_project(PROJECTS["xor"], tmp_path / "xor-project")

@@ -25,9 +25,9 @@ MODEL_KEY = "key 'model' in [tool.mlaot.models.nn] of pyproject.toml"
 
 SETTINGS = {
     "unknown key": (
-        PYPROJECT + 'weights = "w.safetensors"\n',
-        "unknown key 'weights' in [tool.mlaot.models.nn] of pyproject.toml;"
-        " the keys are model, module, deterministic, winograd, frozen, intermediates",
+        PYPROJECT + 'zzz = "w.safetensors"\n',
+        "unknown key 'zzz' in [tool.mlaot.models.nn] of pyproject.toml;"
+        " the keys are model, module, deterministic, winograd, frozen, intermediates, weights, weights_dtype",
     ),
     "slip": (
         PYPROJECT.replace("\nmodel =", "\nmodell ="),

@@ -1,0 +1,48 @@
+"""Large files of a wheel, stored as they are: deflating weights takes long and makes them hardly smaller.
+
+scikit-build-core deflates every file, in memory.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import os
+import shutil
+import stat
+from collections.abc import Mapping
+from pathlib import Path
+from zipfile import ZIP_STORED, ZipFile, ZipInfo
+
+LARGE = 16 << 20  # bytes
+
+
+def store(wheel: Path, files: Mapping[str, Path]) -> None:
+    """Add files to a wheel, by their names in it, and to its RECORD."""
+    if not files:
+        return
+    unfinished = wheel.with_name(f"{wheel.name}.{os.getpid()}")
+    try:
+        with ZipFile(wheel) as old, ZipFile(unfinished, "w") as new:
+            *entries, record = old.infolist()  # the RECORD comes last
+            for entry in entries:
+                new.writestr(entry, old.read(entry))
+            lines = old.read(record).decode().splitlines(keepends=True)
+            lines[-1:-1] = [f"{name},{_add(new, name, path, record)}\n" for name, path in files.items()]
+            new.writestr(record, "".join(lines))
+        os.replace(unfinished, wheel)
+    finally:
+        unfinished.unlink(missing_ok=True)
+
+
+def _add(wheel: ZipFile, name: str, path: Path, record: ZipInfo) -> str:
+    """Store a file with the time of ``record``; its digest and its size, as a RECORD has them."""
+    status = path.stat()
+    entry = ZipInfo(name, record.date_time)
+    entry.compress_type, entry.file_size = ZIP_STORED, status.st_size
+    entry.external_attr = (stat.S_IFREG | (0o755 if status.st_mode & stat.S_IXUSR else 0o644)) << 16
+    with path.open("rb") as source, wheel.open(entry, "w") as target:
+        shutil.copyfileobj(source, target, 1 << 20)
+    with path.open("rb") as source:
+        digest = hashlib.file_digest(source, "sha256").digest()
+    return f"sha256={base64.urlsafe_b64encode(digest).decode().rstrip('=')},{status.st_size}"
