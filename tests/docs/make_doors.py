@@ -20,7 +20,7 @@ import sys
 import tempfile
 import time
 import venv
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -156,28 +156,28 @@ def answers(python: Python, folder: Path) -> np.ndarray:
     return np.array(json.loads(done.stdout))
 
 
-def measure(folder: Path, only: str | None) -> dict[str, list[str]]:
-    """Seconds of each way, by door."""
+def measure(folder: Path, doors: Iterable[str]) -> Iterator[tuple[str, list[str]]]:
+    """Of each door, seconds of each way."""
     own_wheel = build_own_wheel(folder / "own")
     tools = make_environment(folder / "tools", own_wheel)
     programs = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])  # ninja, for one
     environ = pinned(own_wheel, folder) | {"PATH": programs}
     wanted = expected()
-    table: dict[str, list[str]] = {}
-    for door, files in DOORS.items():
+    for door in doors:
+        cells = []
         for way, build in ways().items():
-            if only not in (None, door) or (door, way) in NO_WAY:
-                table.setdefault(door, []).append("-")
+            if (door, way) in NO_WAY:
+                cells.append("-")
                 continue
-            trial = Trial(folder / door.replace(",", "") / way, own_wheel, tools, environ)
-            write_project(files, trial.project)
+            trial = Trial(folder / door / way, own_wheel, tools, environ)
+            write_project(DOORS[door], trial.project)
             begin = time.perf_counter()
             python = build(trial)
             seconds = time.perf_counter() - begin
             np.testing.assert_allclose(answers(python, trial.folder), wanted, rtol=1e-5)
             print(f"{door}: {way}: {seconds:.1f} s", flush=True)
-            table.setdefault(door, []).append(f"{seconds:.1f}")
-    return table
+            cells.append(f"{seconds:.1f}")
+        yield door, cells
 
 
 def ways() -> Ways:
@@ -185,26 +185,32 @@ def ways() -> Ways:
     return WAYS | (UV_WAYS if importlib.util.find_spec("uv") else {})
 
 
-def page(table: Mapping[str, list[str]]) -> str:
-    """The page with the table as it must be."""
-    lines = [" | ".join(["| door", *ways()]) + " |", "|---|" + "--:|" * len(ways())]
-    lines += [" | ".join([f"| {door}", *cells]) + " |" for door, cells in table.items()]
+def read_table() -> dict[str, list[str]]:
+    """The rows of the page's table, by door."""
+    text = PAGE.read_text(encoding="utf-8").partition(BEGIN)[2].partition(END)[0]
+    rows = ([cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines())
+    return {door: cells for door, *cells in rows}
+
+
+def write_table(table: Mapping[str, list[str]]) -> None:
+    """Write the rows that there are into the page."""
+    rows = {"door": [*ways()], "---": ["--:"] * len(ways())} | {door: table[door] for door in DOORS if door in table}
+    lines = (f"| {' | '.join([door, *cells])} |\n" for door, cells in rows.items())
     before, _, rest = PAGE.read_text(encoding="utf-8").partition(BEGIN)
-    return before + BEGIN + "\n".join(lines) + "\n" + END + rest.partition(END)[2]
+    PAGE.write_text(before + BEGIN + "".join(lines) + END + rest.partition(END)[2], encoding="utf-8")
 
 
 def main() -> None:
-    """Measure, and write if that was all."""
+    """A row as soon as it is known."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", choices=DOORS, help="one door; the page is left alone")
+    parser.add_argument("--only", choices=DOORS, help="one door; the table's other rows stay")
     parser.add_argument("--keep", type=Path, help="a new folder to build in, which stays")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="mlaot-doors-") as temporary:
         folder = options.keep.resolve() if options.keep else Path(temporary)
         folder.mkdir(exist_ok=True)
-        table = measure(folder, options.only)
-    if options.only is None:
-        PAGE.write_text(page(table), encoding="utf-8")
+        for door, cells in measure(folder, [options.only] if options.only else DOORS):
+            write_table(read_table() | {door: cells})
 
 
 if __name__ == "__main__":
