@@ -101,7 +101,7 @@ def test_one_module_on_a_command_line(tmp_path: Path) -> None:
     settings, model = load_module(tmp_path, "my_digits.nn")
     assert (model, settings.models) == (load_settings(tmp_path).models[0], (model,))
     settings, model = load_module(tmp_path, "my_digits.nn", model="a:b")
-    assert (model, settings.isa) == (Model("", "a:b", "my_digits.nn", True, "off", "file"), ("base",))
+    assert (model, settings.isa) == (Model("", "a:b", "my_digits.nn", True, "off", weights="file"), ("base",))
     settings, model = load_module(tmp_path, "zoo.nn", model="a:b")
     assert model == Model("", "a:b", "zoo.nn", True, weights="inside")
     (tmp_path / "lib").mkdir()
