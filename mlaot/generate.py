@@ -163,10 +163,10 @@ def trace(model: Any) -> Traced:
 
 def program_files(program: Program) -> Files:
     """The files of one module."""
-    stem = program.module.name.rpartition(".")[2]
-    kernels = {f"{stem}_{isa}.c": kernels_file(program, stem, ISAS[isa]) for isa in program.module.isas}
-    interface = render_interface(program.module)
-    return {**interface, **kernels, FACTS: facts_text(program, weights_of(interface, stem))}
+    module = program.module
+    kernels = {f"{module.stem}_{isa}.c": kernels_file(program, module.prefix, ISAS[isa]) for isa in module.isas}
+    interface = render_interface(module)
+    return {**interface, **kernels, FACTS: facts_text(program, weights_of(interface, module.stem))}
 
 
 def weights_of(files: Files, stem: str) -> memoryview:

@@ -91,7 +91,7 @@ BUFFERS = (
 def render_interface(module: Module) -> dict[str, str | bytes]:
     """The files of a module but for its kernels, by name."""
     check(module)
-    stem = module.name.rpartition(".")[2]
+    stem = module.stem
     parts, initial_at, scalars_at = weights_parts(module)
     weights_bytes = sum(map(len, parts))
     weights_digest = digest(parts)
@@ -102,6 +102,7 @@ def render_interface(module: Module) -> dict[str, str | bytes]:
     context = {
         "module": module.name,
         "stem": stem,
+        "prefix": module.prefix,
         "stateful": bool(module.slots),
         "threads": module.threads,
         "trains": trains,
@@ -118,11 +119,11 @@ def render_interface(module: Module) -> dict[str, str | bytes]:
         "model_doc": model_doc(module),
     }
     found = methods(module, fit, bool(scalar_offsets(module)))
-    prototypes = [f"{stem}_{kernel}_{isa}" for isa in module.isas for kernel in kernel_names(module)]
+    prototypes = [f"{module.prefix}_{kernel}_{isa}" for isa in module.isas for kernel in kernel_names(module)]
     module_text = render(
         "nn.c.j2",
         **context,
-        **tables(module, fit, stem),
+        **tables(module, fit),
         methods=found,
         initial_at=initial_at,
         initial_bytes=len(module.initial),
@@ -266,7 +267,7 @@ def scalar_runs(module: Module) -> list[tuple[int, int, int]]:
 # -------------------------------------------------------------------------------------------------------------- tables
 
 
-def tables(module: Module, fit: Fit | None, stem: str) -> dict[str, object]:
+def tables(module: Module, fit: Fit | None) -> dict[str, object]:
     """The tables of the C file, row by row as C initialisers."""
     ports = [port for entry in module.entries for port in (*entry.inputs, *entry.outputs)]
     ranks = [len(port.shape) for port in ports] + [len(slot.shape) for slot in module.slots]
@@ -295,7 +296,7 @@ def tables(module: Module, fit: Fit | None, stem: str) -> dict[str, object]:
                 "name": isa,
                 "level": ISAS[isa].level,
                 "condition": condition(isa, module.isas),
-                "kernels": [f"{stem}_{kernel}_{isa}" for kernel in kernels],
+                "kernels": [f"{module.prefix}_{kernel}_{isa}" for kernel in kernels],
             }
             for isa in sorted(module.isas, key=lambda isa: ISAS[isa].level)
         ],

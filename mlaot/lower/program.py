@@ -105,6 +105,16 @@ class Module:
     facts: Mapping[str, object] = field(default_factory=dict)
     weights: str = "auto"
 
+    @property
+    def stem(self) -> str:
+        """``nn`` of ``digits.nn``: how the names of its C files begin."""
+        return self.name.rpartition(".")[2]
+
+    @property
+    def prefix(self) -> str:
+        """``digits_nn`` of ``digits.nn``: how its names in C begin, so that a program can have several models."""
+        return self.name.replace(".", "_")
+
 
 @dataclass(frozen=True)
 class Panels:

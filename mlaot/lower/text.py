@@ -47,8 +47,8 @@ Bodies = dict[tuple[str, str], tuple[str, str]]
 WORD = re.compile(r"\b[A-Za-z_]\w*\b")
 
 
-def kernels_file(program: Program, stem: str, isa: Isa) -> str:
-    """The C file of ``program`` for ``isa``."""
+def kernels_file(program: Program, prefix: str, isa: Isa) -> str:
+    """The C file of ``program`` for ``isa``; the names of its functions begin with ``prefix``."""
     tuned = tuple(program.module.tuned.get(isa.name, {}).items())
     isa = replace(isa, deterministic=program.module.deterministic, tuned=tuned)
     bodies: Bodies = {}
@@ -62,18 +62,18 @@ def kernels_file(program: Program, stem: str, isa: Isa) -> str:
         place = _Place(program.module, procedure, isa, (), offsets)
         for suffix, steps in parts:
             calls = _calls(steps, place, bodies)
-            name = f"{stem}_{procedure.entry.name}{suffix}_{isa.name}"
+            name = f"{prefix}_{procedure.entry.name}{suffix}_{isa.name}"
             lines = [*_dims(program.module.dims, calls), *calls]
             entries.append({"name": name, "lines": lines, "doc": procedure.entry.doc})
     kernels_text = [text.replace("NAME(", f"{name}(", 1) for name, text in bodies.values()]
     text = "\n".join([*kernels_text, *[line for entry in entries for line in entry["lines"]]])
-    preamble = "\n".join(part for part in (helpers(text, isa), integer_helpers(text), *others(text, stem, isa)) if part)
+    preamble = "\n".join(part for part in (helpers(text, isa), integer_helpers(text), *others(text, prefix, isa)) if part)
     return render(
         "kernels.c.j2",
         module=program.module,
         isa=isa,
         condition=condition(isa.name, program.module.isas),
-        stem=stem,
+        stem=program.module.stem,
         helpers=preamble,
         kernels=kernels_text,
         entries=entries,
@@ -283,7 +283,7 @@ def _kernel_text(kernel: Kernel, name: str, signature: str, isa: Isa, shared: st
     return render("kernels/plain.c.j2", **context)
 
 
-def others(text: str, stem: str, isa: Isa) -> list[str]:
+def others(text: str, prefix: str, isa: Isa) -> list[str]:
     """Further functions that kernels and entries call."""
     places = [(dtype, C_TYPES[dtype]) for dtype in dict.fromkeys(re.findall(r"\bnonzeros_(\w+)\(", text))]
     data: dict[str, object] = {
@@ -291,7 +291,7 @@ def others(text: str, stem: str, isa: Isa) -> list[str]:
         "series": LOG_SERIES,
         "sqrt_half": SQRT_HALF,
         "ln2": LN2,
-        "stem": stem,
+        "prefix": prefix,
     }
     data |= {"isa": isa, "dtypes": places}
     names = {"threefry": "threefry(", "normal_quantile": "normal_quantile("}
