@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -44,7 +45,8 @@ def generate_module(settings: Settings, model: Model, project: Path, out: Path) 
 
     Gives the model back with ``weights`` as they were placed.
     """
-    files = compile_for(settings, model, program_files, read_tuned(project), golden=True)
+    render = partial(program_files, c_library=model.c_library)
+    files = compile_for(settings, model, render, read_tuned(project), golden=True)
     write(files | flag_files(model, settings.isas), out)
     for name in {WEIGHTS, model.weights_file} - files.keys():  # of another time, when they lay elsewhere
         (out / name).unlink(missing_ok=True)
@@ -161,11 +163,11 @@ def trace(model: Any) -> Traced:
     return declare_module(model).trace()
 
 
-def program_files(program: Program) -> Files:
-    """The files of one module."""
+def program_files(program: Program, *, c_library: bool = False) -> Files:
+    """The files of one module; ``c_library``: with those of a library for C."""
     module = program.module
     kernels = {f"{module.stem}_{isa}.c": kernels_file(program, module.prefix, ISAS[isa]) for isa in module.isas}
-    interface = render_interface(module)
+    interface = render_interface(module, c_library=c_library)
     return {**interface, **kernels, FACTS: facts_text(program, weights_of(interface, module.stem))}
 
 

@@ -183,6 +183,12 @@ class Model:
         example="float16",
         enum=HALVES,
     )
+    c_library: bool = key(
+        "put a static library, its header and a CMake package for C and C++ into the wheel, too",
+        default=False,
+        expected="true or false",
+        example=True,
+    )
     budget: Budget = Budget()
 
     @property
@@ -328,6 +334,7 @@ def load_module(
     model: str | None = None,
     source: str | None = None,
     deterministic: bool = False,
+    c_library: bool = False,
     others: Iterable[str] = (),
 ) -> tuple[Settings, Model]:
     """Settings and model of one extension module, for those who say on a command line what makes it.
@@ -354,7 +361,12 @@ def load_module(
         raise MlaotError(f"no --model is given, and no [tool.mlaot.models.<name>] of {FILE} makes {module!r}{hint}")
     found = found or Model("", "", module, settings.deterministic)
     weights = "inside" if found.weights == "auto" else found.weights  # a build tool must know all files beforehand
-    chosen = replace(found, deterministic=found.deterministic or deterministic, weights=weights)
+    chosen = replace(
+        found,
+        deterministic=found.deterministic or deterministic,
+        c_library=found.c_library or c_library,
+        weights=weights,
+    )
     if model is not None:
         chosen = replace(chosen, name="", model=model)
     models = {other: Model("", "", other) for other in others} | {other.module: other for other in settings.models}

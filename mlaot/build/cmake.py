@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from importlib.resources import files
 
+from mlaot.lower.c_files import public_files
 from mlaot.lower.isa import ISAS
 from mlaot.render import render
 from mlaot.settings import FACTS, WEIGHTS, Model, Settings
@@ -33,16 +35,22 @@ def contraction(deterministic: bool) -> str:
     return f"-ffp-contract={'off' if deterministic else 'fast'}"
 
 
-def unit_flags(stem: str, isas: Iterable[str], deterministic: bool) -> dict[str, tuple[str, ...]]:
-    """The C files of a module, without ``.c``, and the flags of each: the interface, then the instruction sets."""
+def unit_flags(
+    stem: str, isas: Iterable[str], deterministic: bool, c_library: bool = False
+) -> dict[str, tuple[str, ...]]:
+    """The C files of a module, without ``.c``, and the flags of each: the interface, then the instruction sets.
+
+    With ``c_library`` C's interface comes last.
+    """
     common = (*COMMON_FLAGS, contraction(deterministic))
     kernels = {f"{stem}_{name}": (*common, *ISAS[name].flags) for name in isas}
-    return {stem: (*common, *INTERFACE_FLAGS)} | kernels
+    library = {f"{stem}_c": (*common, *INTERFACE_FLAGS)} if c_library else {}
+    return {stem: (*common, *INTERFACE_FLAGS)} | kernels | library
 
 
 def flag_files(model: Model, isas: Iterable[str]) -> dict[str, str]:
     """``nn.flags`` beside ``nn.c``, and so on: what any build tool can give to a compiler as ``@nn.flags``."""
-    units = unit_flags(model.stem, isas, model.deterministic)
+    units = unit_flags(model.stem, isas, model.deterministic, model.c_library)
     return {f"{unit}.flags": "\n".join(flags) + "\n" for unit, flags in units.items()}
 
 
@@ -50,21 +58,24 @@ def module_files(model: Model, isas: Iterable[str]) -> list[str]:
     """The names of all files of a module, known before anything is traced; the C files first."""
     isas = tuple(isas)
     stem = model.stem
-    names = [f"{unit}.c" for unit in unit_flags(stem, isas, model.deterministic)]
+    names = [f"{unit}.c" for unit in unit_flags(stem, isas, model.deterministic, model.c_library)]
     weights = model.weights_file if model.weights == "file" else WEIGHTS
-    return [*names, *flag_files(model, isas), f"{stem}.h", "mlaot_abi3.h", weights, FACTS, f"{stem}.pyi"]
+    public = public_files(model.module) if model.c_library else ()
+    return [*names, *flag_files(model, isas), f"{stem}.h", "mlaot_abi3.h", weights, FACTS, f"{stem}.pyi", *public]
 
 
 def cmake_files(settings: Settings) -> dict[str, str]:
     """What compiles the folder that holds ``<module>/<stem>.c`` and its neighbours: the CMake files, and the flags."""
 
     def sources(model: Model) -> list[str]:
-        return [name for name in module_files(model, settings.isas) if name.endswith((".c", ".bin"))]
+        names = module_files(replace(model, c_library=False), settings.isas)
+        return [name for name in names if name.endswith((".c", ".bin"))]
 
     def beside(model: Model) -> list[str]:
         return [name for name in module_files(model, settings.isas) if name.endswith((".pyi", ".weights"))]
 
+    helpers = {"sources": sources, "beside": beside, "public_files": public_files}
     return {
-        "CMakeLists.txt": render("CMakeLists.txt.j2", models=settings.models, sources=sources, beside=beside),
+        "CMakeLists.txt": render("CMakeLists.txt.j2", models=settings.models, **helpers),
         "mlaot_library.cmake": (files("mlaot.cmake") / "mlaot_library.cmake").read_text(encoding="utf-8"),
     }

@@ -10,6 +10,7 @@ from mlaot.build.platforms import ABI3
 from mlaot.build.replay import replay
 from mlaot.build.sbom import read_facts
 from mlaot.build.toolchain import Toolchain, compile_module, compiled_isas
+from mlaot.lower.c_files import library_place, public_files
 from mlaot.settings import Model, Settings
 
 
@@ -18,10 +19,24 @@ def build_module(
 ) -> None:
     """Compile the C of ``model`` below ``generated`` to ``library``, and write what belongs beside that."""
     sources = generated / model.module
+    top = library.parents[model.package.count(".")]
+    windows = toolchain.platform is not None and toolchain.platform.system == "windows"
     facts = read_facts(generated, model)
     hold_facts(model, facts)
-    compile_module(sources, model.stem, settings.isas, library, toolchain, deterministic=model.deterministic, abi=abi)
+    compile_module(
+        sources,
+        model.stem,
+        settings.isas,
+        library,
+        toolchain,
+        deterministic=model.deterministic,
+        abi=abi,
+        archive=top / library_place(model.module, windows=windows) if model.c_library else None,
+    )
     shares = replay(model.module, library, *toolchain, abi)
     hold_replayed(model, facts, library, shares, compiled_isas(settings, toolchain))
     shutil.copy(sources / f"{model.stem}.pyi", library.parent)
     (library.parent / "py.typed").touch()
+    for name, place in public_files(model.module).items() if model.c_library else ():
+        (top / place).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(sources / name, top / place)

@@ -139,14 +139,16 @@ def compile_module(
     *,
     deterministic: bool = False,
     abi: str = ABI3,
+    archive: Path | None = None,
 ) -> None:
     """Compile ``folder/<stem>*.c`` into ``library``, with the same flags as with CMake.
 
-    Weights that are not embedded are put beside it.
+    Weights that are not embedded are put beside it. ``archive``: where a static library goes that holds the same
+    kernels, the weights, and C's interface in place of Python's.
     """
     command, environ = toolchain.command, os.environ
     macros = predefined_macros(command)
-    units = unit_flags(stem, isas_for(machine_of(macros), isas), deterministic)
+    units = unit_flags(stem, isas_for(machine_of(macros), isas), deterministic, archive is not None)
     flags = [*words(environ, "CFLAGS"), "-DNDEBUG", "-fPIC", "-w"]
     machines = words(environ, "ARCHFLAGS") if toolchain.platform is None else []
     # Objects are the same wherever the folder is, also with -g among the user's flags.
@@ -161,21 +163,44 @@ def compile_module(
             def parts() -> list[bytes]:
                 options = shlex.join([*compile, *machines])
                 texts = (macros, compiler_file(command), options, run([*compile, "-E", "-P", source], environ))
-                return [text.encode() for text in (*texts, digest(folder / WEIGHTS) if name == stem else "")]
+                embedded = {stem: [WEIGHTS], f"{stem}_c": [WEIGHTS, f"{stem}.weights"]}.get(name, [])
+                return [text.encode() for text in (*texts, *(digest(folder / file) for file in embedded))]
 
             cached(parts, made, lambda: run([*compile, *machines, *places, "-c", source, "-o", str(made)], environ))
             return str(made)
 
         with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
-            made = list(pool.map(compile_unit, units))
+            made = dict(zip(units, pool.map(compile_unit, units), strict=True))
         linked = Path(objects, library.name)  # where it may have import libraries beside it
         link = [*words(environ, "LDFLAGS"), *link_options(toolchain, abi, Path(objects))]
-        run([*command, *flags, *machines, "-shared", *made, *link, "-o", str(linked)], environ)
+        python = [path for name, path in made.items() if name != f"{stem}_c"]
+        run([*command, *flags, *machines, "-shared", *python, *link, "-o", str(linked)], environ)
         library.parent.mkdir(parents=True, exist_ok=True)
         shutil.move(linked, library)
+        if archive is not None:
+            archive.parent.mkdir(parents=True, exist_ok=True)
+            archive.unlink(missing_ok=True)  # ar would add to it
+            # Apple's ar knows no D, only the variable.
+            options = "rcs" if toolchain.platform is None and sys.platform == "darwin" else "rcsD"
+            c = [path for name, path in made.items() if name != stem]
+            run([*archiver(toolchain), options, str(archive), *c], environ | {"ZERO_AR_DATE": "1"})
     weights = folder / f"{stem}.weights"
     if weights.is_file():
         shutil.copy(weights, library.parent)
+
+
+def archiver(toolchain: Toolchain) -> list[str]:
+    """What makes static libraries, as a command: the compiler's own."""
+    command = toolchain.command
+    if toolchain.platform is not None:
+        return [command[0], "ar"]
+    found = run([*command, "-print-prog-name=ar"], os.environ).strip()
+    if shutil.which(found) is None:
+        raise MlaotError(
+            f"c_library needs ar, and {command[0]} knows none: got {found!r}; install binutils (Debian: apt install"
+            " binutils), or make the wheel without c_library"
+        )
+    return [found]
 
 
 def link_options(toolchain: Toolchain, abi: str, folder: Path) -> list[str]:

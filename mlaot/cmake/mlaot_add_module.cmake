@@ -1,4 +1,4 @@
-# mlaot_add_module(<target> [MODULE digits.nn] [MODEL digits.model:build] [SOURCE_DIR src] [DETERMINISTIC]
+# mlaot_add_module(<target> [MODULE digits.nn] [MODEL digits.model:build] [SOURCE_DIR src] [DETERMINISTIC] [C_LIBRARY]
 #                  [DEPENDS file..])
 #
 # A target that traces a model and compiles the extension module made from it. What is not given is as [tool.mlaot] of
@@ -10,16 +10,20 @@
 #     install(FILES $<TARGET_PROPERTY:nn,MLAOT_STUB> DESTINATION digits)
 #
 # Where the setting `weights` is "file", that file is the property MLAOT_WEIGHTS, to be installed there too.
+#
+# With C_LIBRARY there is also a static library for C and C++, for the module digits.nn the target digits::nn:
+#
+#     target_link_libraries(program PRIVATE digits::nn)
 
 cmake_minimum_required(VERSION 3.21...4.0)
 include(${CMAKE_CURRENT_LIST_DIR}/mlaot_library.cmake)
 
 function(mlaot_add_module target)
-    cmake_parse_arguments(PARSE_ARGV 1 arg "DETERMINISTIC" "MODEL;MODULE;SOURCE_DIR" "DEPENDS")
+    cmake_parse_arguments(PARSE_ARGV 1 arg "DETERMINISTIC;C_LIBRARY" "MODEL;MODULE;SOURCE_DIR" "DEPENDS")
     if(DEFINED arg_UNPARSED_ARGUMENTS OR DEFINED arg_KEYWORDS_MISSING_VALUES)
         message(FATAL_ERROR "mlaot_add_module(${target}): cannot read"
             " '${arg_UNPARSED_ARGUMENTS}${arg_KEYWORDS_MISSING_VALUES}'; the keywords are MODEL, MODULE, SOURCE_DIR,"
-            " DETERMINISTIC and DEPENDS")
+            " DETERMINISTIC, C_LIBRARY and DEPENDS")
     endif()
     if(NOT CMAKE_C_COMPILER_LOADED)
         message(FATAL_ERROR "mlaot_add_module(${target}): the project needs the language C: project(.. LANGUAGES C)")
@@ -40,6 +44,9 @@ function(mlaot_add_module target)
     if(arg_DETERMINISTIC)
         list(APPEND emit --deterministic)
     endif()
+    if(arg_C_LIBRARY)
+        list(APPEND emit --c-library)
+    endif()
 
     # The names of the files, which need no tracing, come from Python too: what it says of the arguments is said now.
     execute_process(COMMAND ${emit} --list OUTPUT_VARIABLE names ERROR_VARIABLE error RESULT_VARIABLE status
@@ -50,6 +57,10 @@ function(mlaot_add_module target)
     string(REPLACE "\n" ";" names "${names}")
     set(sources ${names})
     list(FILTER sources INCLUDE REGEX "\\.(c|bin)$")
+    string(REGEX REPLACE "^.*\\." "" stem ${arg_MODULE})
+    set(c_interface ${sources})
+    list(FILTER c_interface INCLUDE REGEX "^${stem}_c\\.c$")
+    list(FILTER sources EXCLUDE REGEX "^${stem}_c\\.c$")
     set(stubs ${names})
     list(FILTER stubs INCLUDE REGEX "\\.pyi$")
     set(weights ${names})
@@ -80,6 +91,12 @@ function(mlaot_add_module target)
     add_custom_target(${target}_emit DEPENDS ${folder}.stamp)
     mlaot_library(${target} ${folder} ${sources})
     add_dependencies(${target} ${target}_emit)
+    if(c_interface)
+        list(FILTER names INCLUDE REGEX "\\.(bin|weights)$")
+        mlaot_c_library(${target} ${folder} ${arg_MODULE} ${names})
+        string(REPLACE "." "_" c_library ${arg_MODULE})
+        add_dependencies(${c_library} ${target}_emit)
+    endif()
     set_target_properties(${target} PROPERTIES MLAOT_STUB ${folder}/${stubs})
     if(weights)
         set_target_properties(${target} PROPERTIES MLAOT_WEIGHTS ${folder}/${weights})

@@ -31,6 +31,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--model", help=f"what it is made from, such as digits.model:build (default: as {FILE} says)")
     parser.add_argument("--source-dir", help="the folder with the model's module (default: src if there is one, or .)")
     parser.add_argument("--deterministic", action="store_true", help="the same bits on every instruction set")
+    parser.add_argument("--c-library", action="store_true", help="the files of a library for C and C++, too")
     parser.add_argument("--others", nargs="*", default=[], metavar="MODULE", help="extension modules built beside it")
     parser.add_argument("--depfile", help="write what was read as a rule of Make for FILE to FILE.d", metavar="FILE.d")
     what = parser.add_mutually_exclusive_group(required=True)
@@ -54,9 +55,11 @@ def run(options: argparse.Namespace) -> int:
                 model=options.model,
                 source=options.source_dir,
                 deterministic=options.deterministic,
+                c_library=options.c_library,
                 others=options.others,
             )
-        if options.model or options.source_dir or options.deterministic or options.others or options.list:
+        made = (options.model, options.source_dir, options.deterministic, options.c_library, options.others)
+        if any(made) or options.list:
             raise MlaotError("--list and what says how a module is made need --module, such as --module digits.nn")
         return load_settings(project), None
 

@@ -17,6 +17,7 @@ from math import prod
 
 from mlaot.errors import MlaotError
 from mlaot.ir.types import DTYPES
+from mlaot.lower.c_library import render_library
 from mlaot.lower.extents import Extents, shown
 from mlaot.lower.fit import Fit, make_fit
 from mlaot.lower.isa import ISAS, condition
@@ -88,8 +89,8 @@ BUFFERS = (
 )
 
 
-def render_interface(module: Module) -> dict[str, str | bytes]:
-    """The files of a module but for its kernels, by name."""
+def render_interface(module: Module, *, c_library: bool = False) -> dict[str, str | bytes]:
+    """The files of a module but for its kernels, by name; ``c_library``: with those of a library for C."""
     check(module)
     stem = module.stem
     parts, initial_at, scalars_at = weights_parts(module)
@@ -120,29 +121,28 @@ def render_interface(module: Module) -> dict[str, str | bytes]:
     }
     found = methods(module, fit, bool(scalar_offsets(module)))
     prototypes = [f"{module.prefix}_{kernel}_{isa}" for isa in module.isas for kernel in kernel_names(module)]
-    module_text = render(
-        "nn.c.j2",
-        **context,
+    data = {
         **tables(module, fit),
-        methods=found,
-        initial_at=initial_at,
-        initial_bytes=len(module.initial),
-        scalars_at=scalars_at,
-        scalars=len(scalar_offsets(module)),
-        scalar_runs=len(scalar_runs(module)),
-        weights_text=weights_text(b"".join(parts)) if weights_bytes <= TEXT_LIMIT and not is_file else (),
-        weights_bytes=weights_bytes,
-        weights_file=weights_file,
-        weights_digest=weights_digest,
-    )
+        "initial_at": initial_at,
+        "initial_bytes": len(module.initial),
+        "scalars_at": scalars_at,
+        "scalars": len(scalar_offsets(module)),
+        "scalar_runs": len(scalar_runs(module)),
+        "weights_text": weights_text(b"".join(parts)) if weights_bytes <= TEXT_LIMIT and not is_file else (),
+        "weights_bytes": weights_bytes,
+        "weights_file": weights_file,
+        "weights_digest": weights_digest,
+        "digest_bytes": len(weights_digest),
+    }
     dim_list = "the values of " + ", ".join(module.dims) if module.dims else "not used"
     header = render("nn.h.j2", **context, prototypes=prototypes, dim_list=dim_list, guard=f"{stem.upper()}_H")
     return {
-        f"{stem}.c": module_text,
+        f"{stem}.c": render("nn.c.j2", **context, **data, methods=found),
         f"{stem}.h": header,
         "mlaot_abi3.h": template_text("mlaot_abi3.h"),
         f"{stem}.pyi": render_stub(found, context),
         weights_file or WEIGHTS: b"".join((weights_digest.encode() if is_file else b"", *parts)),
+        **(render_library(module, context | data | tables(module, None)) if c_library else {}),
     }
 
 

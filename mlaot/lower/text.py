@@ -64,17 +64,18 @@ def kernels_file(program: Program, prefix: str, isa: Isa) -> str:
             calls = _calls(steps, place, bodies)
             name = f"{prefix}_{procedure.entry.name}{suffix}_{isa.name}"
             lines = [*_dims(program.module.dims, calls), *calls]
-            entries.append({"name": name, "lines": lines, "doc": procedure.entry.doc})
+            doc = procedure.entry.doc.rstrip("\\ ")  # a backslash would continue the comment
+            entries.append({"name": name, "lines": lines, "doc": doc})
     kernels_text = [text.replace("NAME(", f"{name}(", 1) for name, text in bodies.values()]
     text = "\n".join([*kernels_text, *[line for entry in entries for line in entry["lines"]]])
-    preamble = "\n".join(part for part in (helpers(text, isa), integer_helpers(text), *others(text, prefix, isa)) if part)
+    preamble = (helpers(text, isa), integer_helpers(text), *others(text, prefix, isa))
     return render(
         "kernels.c.j2",
         module=program.module,
         isa=isa,
         condition=condition(isa.name, program.module.isas),
         stem=program.module.stem,
-        helpers=preamble,
+        helpers="\n".join(part for part in preamble if part),
         kernels=kernels_text,
         entries=entries,
     )

@@ -66,7 +66,7 @@ AFFINE_KERNELS = """
 #include <stdint.h>
 #include "affine.h"
 
-void affine_forward_ISA(char *const *p, const ptrdiff_t *dim)
+void shop_affine_forward_ISA(char *const *p, const ptrdiff_t *dim)
 {
     const float *x = (const float *)p[0], *w = (const float *)p[3];
     float *y = (float *)p[1], *work = (float *)p[4];
@@ -78,7 +78,7 @@ void affine_forward_ISA(char *const *p, const ptrdiff_t *dim)
     }
 }
 
-void affine_pick_ISA(char *const *p, const ptrdiff_t *dim)
+void shop_affine_pick_ISA(char *const *p, const ptrdiff_t *dim)
 {
     const double *table = (const double *)p[0];
     const int64_t *index = (const int64_t *)p[1];
@@ -91,14 +91,14 @@ void affine_pick_ISA(char *const *p, const ptrdiff_t *dim)
     }
 }
 
-void affine_half_ISA(char *const *p, const ptrdiff_t *dim)
+void shop_affine_half_ISA(char *const *p, const ptrdiff_t *dim)
 {
     const int32_t *n = (const int32_t *)p[0];
     (void)dim;
     *(int32_t *)p[1] = (n[0] + n[1] + n[2]) / 2;
 }
 
-void affine_slow_ISA(char *const *p, const ptrdiff_t *dim)
+void shop_affine_slow_ISA(char *const *p, const ptrdiff_t *dim)
 {
     const float *x = (const float *)p[0];
     float *y = (float *)p[1];

@@ -30,6 +30,7 @@ PROJECTS = {
     "train": EXAMPLES / "digits" / "train",
     "serve": EXAMPLES / "digits" / "serve",
     "zoo": HERE / "zoo",
+    "gates": EXAMPLES / "c",
 }
 WHEEL = ("-m", "pip", "wheel", "-q", "--no-build-isolation", "--no-deps", "--no-index")
 Wheel = Callable[[str], Path]

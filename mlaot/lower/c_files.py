@@ -1,0 +1,22 @@
+"""What users of a C library get, known before anything is traced, and its places in the folder of a wheel's package."""
+
+from __future__ import annotations
+
+
+def public_files(module: str) -> dict[str, str]:
+    """The header and the CMake package of a library, by the names that they have beside the C; and their places.
+
+    ``find_package(digits CONFIG)`` finds them below the folder ``digits``, and below the one that holds it.
+    """
+    top, prefix = module.partition(".")[0], module.replace(".", "_")
+    return {
+        f"{prefix}.h": f"include/{prefix}.h",
+        f"{prefix}Targets.cmake": f"lib/cmake/{top}/{prefix}Targets.cmake",
+        f"{top}Config.cmake": f"lib/cmake/{top}/{top}Config.cmake",
+    }
+
+
+def library_place(module: str, *, windows: bool) -> str:
+    """The place of the library itself."""
+    prefix = module.replace(".", "_")
+    return f"lib/{prefix}.lib" if windows else f"lib/lib{prefix}.a"

@@ -1,0 +1,211 @@
+"""Program to a C library: a public header, and the C between that and the kernels.
+
+    size_t digits_nn_forward_workspace(int64_t batch);
+    int digits_nn_forward(const digits_nn *model, int64_t batch, const float *x, float *out, void *workspace);
+
+An entry's named dims become parameters; a call checks what Python's would, and takes memory of the caller's only.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from mlaot.errors import MlaotError
+from mlaot.ir.dims import names
+from mlaot.ir.types import DTYPES
+from mlaot.lower.c_files import public_files
+from mlaot.lower.extents import Extents, expressions
+from mlaot.lower.methods import HIDDEN, entry_types
+from mlaot.lower.program import Entry, Module, Port
+from mlaot.render import render
+
+C_TYPES = {"f16": "uint16_t", "f32": "float", "f64": "double", "bool": "bool"}  # the others: int8_t, uint64_t
+KEYWORDS = re.compile(
+    r"alignas|alignof|and|and_eq|asm|auto|bitand|bitor|bool|break|case|catch|char|char16_t|char32_t|char8_t|class"
+    r"|co_await|co_return|co_yield|compl|concept|const|const_cast|consteval|constexpr|constinit|continue|decltype"
+    r"|default|delete|do|double|dynamic_cast|else|enum|explicit|export|extern|false|float|for|friend|goto|if|inline"
+    r"|int|linux|long|mutable|namespace|new|noexcept|not|not_eq|nullptr|operator|or|or_eq|private|protected|public"
+    r"|register|reinterpret_cast|requires|restrict|return|short|signed|sizeof|static|static_assert|static_cast"
+    r"|struct|switch|template|this|thread_local|throw|true|try|typedef|typeid|typename|typeof|union|unix|unsigned"
+    r"|using|virtual|void|volatile|wchar_t|while|xor|xor_eq"
+)
+
+
+@dataclass(frozen=True)
+class Array:
+    """A port as a parameter: its ``name`` in C; a single number that goes in is no pointer."""
+
+    port: Port
+    name: str
+    is_output: bool
+
+    @property
+    def ctype(self) -> str:
+        """The type of its elements."""
+        return C_TYPES.get(self.port.dtype, f"{'u' * (self.port.dtype[0] == 'u')}int{self.port.dtype[1:]}_t")
+
+    @property
+    def itemsize(self) -> int:
+        """The bytes of an element."""
+        return DTYPES[self.port.dtype].itemsize
+
+    @property
+    def is_number(self) -> bool:
+        """Whether it is passed by value."""
+        return not self.port.shape and not self.is_output
+
+    @property
+    def parameter(self) -> str:
+        """``const float *x``"""
+        if self.is_number:
+            return f"{self.ctype} {self.name}"
+        return f"{self.ctype} *{self.name}" if self.is_output else f"const {self.ctype} *{self.name}"
+
+    @property
+    def pointer(self) -> str:
+        """Where its elements are, as kernels take it."""
+        return f"(char *){'&' * self.is_number}{self.name}"
+
+
+def render_library(module: Module, shared: dict[str, Any]) -> dict[str, str | bytes]:
+    """The files of the C library of a module, by name; ``shared`` is what the templates of its parts need."""
+    prefix, top = module.prefix, module.name.partition(".")[0]
+    assert prefix != module.stem, f"bug in mlaot: {module.name} is in no package"
+    functions = library_functions(module)
+    context = {
+        **shared,
+        "module": module.name,
+        "prefix": prefix,
+        "upper": prefix.upper(),
+        "package": top,
+        "target": f"{top}::{prefix.removeprefix(f'{top}_')}",
+        "functions": functions,
+        "checks": " ".join(condition for function in functions for condition in function["refused"]),
+        "batch_at": shared["dims"].index("batch"),
+        "stateful": bool(module.slots),
+        "state_bytes": (module.state_bytes + 63) // 64 * 64,
+        "isa_names": ", ".join(f'"{isa}"' for isa in module.isas),
+        "has_half": any(array.port.dtype == "f16" for f in functions for array in f["arrays"]),
+    }
+    check_names(module, functions)
+    return {
+        f"{module.stem}_c.c": render("nn_c.c.j2", **context),
+        **{
+            name: render(f"library/{template}.j2", **context)
+            for name, template in zip(public_files(module.name), ("nn.h", "Targets.cmake", "Config.cmake"), strict=True)
+        },
+    }
+
+
+def library_functions(module: Module) -> list[dict[str, Any]]:
+    """The entries that C calls. Those that only serve functions of the Python module's are not among them."""
+    hidden = {*HIDDEN, *(("update",) if any(entry.name == "accumulate" for entry in module.entries) else ())}
+    extents = Extents(module)
+    return [library_function(module, extents, entry) for entry in module.entries if entry.name not in hidden]
+
+
+def library_function(module: Module, extents: Extents, entry: Entry) -> dict[str, Any]:
+    """An entry for the templates."""
+    assert not entry.split, f"bug in mlaot: the entry {entry.name} runs in two halves"
+    given = {name for port in entry.inputs for extent in expressions(port.shape) for name in names(extent)}
+    taken = {"model", "state", "workspace", "p", "dim", "needed", "kernel", "left", "aligned", "is_state"}
+    dims = {name: unique(name, taken) for name in extents.dims if name in given}
+    inputs = [Array(port, unique(port.name, taken), False) for port in entry.inputs]
+    outputs = [Array(port, unique(port.name, taken), True) for port in entry.outputs]
+
+    def given_dims(extent: int | str) -> str:
+        return re.sub(r"[A-Za-z_]\w*", lambda found: dims.get(found[0], "1"), str(extent))
+
+    sizes = [f"int64_t {name}" for name in dims.values()]
+    arrays = [*inputs, *outputs]
+    state = ["void *state"] if module.slots else []
+    bounds = extents.bounds(entry)
+    least = {extents.dims[bound.extent]: bound.least for bound in bounds if bound.extent < len(extents.dims)}
+    return {
+        "name": f"{module.prefix}_{entry.name}",
+        "entry": entry.name,
+        "rule": f"// {f' {entry.name}':->117}",
+        "doc": [*comment(entry.doc), *comment(entry_types(entry)), *notes(arrays, dims, least)],
+        "sizes": ", ".join(sizes) or "void",
+        "parameters": [
+            f"const {module.prefix} *model",
+            *state,
+            *sizes,
+            *(array.parameter for array in arrays),
+            "void *workspace",
+        ],
+        "arrays": arrays,
+        "dims": [dims.get(name, "1") for name in extents.dims],
+        "refused": [
+            "!dims_fit(_values)",
+            *(f"{name} < {n}" for name, n in least.items() if n > 0),
+            *(f"!extent_fits({extents.all[bound.extent]})" for bound in bounds if bound.extent >= len(extents.dims)),
+            *dict.fromkeys(f"!{array_fits(array)}" for array in arrays if expressions(array.port.shape)),
+        ],
+        "limits": [(array, product(array.port)) for array in inputs if array.port.limit],
+        "tile": entry.tile,
+        "rows": [
+            (i, " * ".join([str(array.itemsize), *(f"({given_dims(extent)})" for extent in array.port.shape[1:])]))
+            for i, array in enumerate(arrays)
+            if entry.tile and array.port.shape[:1] == ("batch",)
+        ],
+        "workspace": entry.workspace,
+        "kernel": kernel_number(module, entry),
+    }
+
+
+def kernel_number(module: Module, entry: Entry) -> int:
+    """The place of an entry's kernel in the tables."""
+    before = module.entries[: module.entries.index(entry)]
+    return sum(2 if other.split else 1 for other in before)
+
+
+def unique(name: str, taken: set[str]) -> str:
+    """A parameter's name that neither C, C++ nor another parameter has."""
+    name = name if name.isascii() else "".join(char if char.isascii() else "_" for char in name)
+    while name in taken or KEYWORDS.fullmatch(name) or name.startswith("_"):
+        name = f"x{name}" if name.startswith("_") else f"{name}_"
+    taken.add(name)
+    return name
+
+
+def comment(text: str) -> list[str]:
+    """Text as the lines of a ``//`` comment, which a backslash at the end would continue."""
+    return [line.rstrip("\\ ") for line in text.splitlines()]
+
+
+def notes(arrays: Iterable[Array], dims: dict[str, str], least: dict[str, int]) -> list[str]:
+    """What a call must keep to, besides shapes; and what a parameter is called that cannot have its own name."""
+    renamed = [(array.port.name, array.name) for array in arrays] + list(dims.items())
+    return [
+        *(f"{dims[name]}: at least {n}." for name, n in least.items() if n > 0),
+        *(f"{a.name}: values from 0 to {a.port.limit - 1}." for a in arrays if a.port.limit),
+        *(f"{a.name}: {a.port.default} unless given, in Python." for a in arrays if a.port.default is not None),
+        *(f"{new}: {old} in Python." for old, new in renamed if old != new),
+    ]
+
+
+def array_fits(array: Array) -> str:
+    """The C expression that says whether an array is not too large."""
+    shape = array.port.shape
+    return f"array_fits({array.itemsize}, {len(shape)}, (const int128[]){{{', '.join(map(str, shape))}}})"
+
+
+def product(port: Port) -> str:
+    """How many elements a port has, in C."""
+    return " * ".join(f"({extent})" for extent in port.shape) or "1"
+
+
+def check_names(module: Module, functions: list[dict[str, Any]]) -> None:
+    """No two functions of the library may have one name."""
+    found = [f"{module.prefix}_{name}" for name in ("select", "isa", "message", "state_init", "share", "share_apart")]
+    for function in functions:
+        found += [str(function["name"]), f"{function['name']}_workspace"]
+    found += [f"{module.prefix}_{entry.name}_{isa}" for entry in module.entries for isa in module.isas]
+    name, count = Counter(found).most_common(1)[0]
+    if count > 1:
+        raise MlaotError(f"{module.name}: the C library would have several functions called {name}; rename an entry")
