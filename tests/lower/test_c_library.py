@@ -93,10 +93,11 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Library]:
     """``made("perceptron", perceptron)``: the library of a declared model, made once."""
     base, found = tmp_path_factory.mktemp("c_library"), dict[str, Library]()
 
-    def make(name: str, declared: Any, isas: tuple[str, ...] = ("base",)) -> Library:
+    def make(name: str, declared: Any, isas: tuple[str, ...] = ("base",), weights: str = "auto") -> Library:
         if name not in found:
             folder, library, archive = base / f"{name}-c", base / name / "nn.abi3.so", base / name / f"lib{name}_nn.a"
-            write(program_files(compile_model(declared, f"{name}.nn", isas), c_library=True), folder)
+            program = compile_model(declared, f"{name}.nn", isas, weights=weights)
+            write(program_files(program, c_library=True), folder)
             compile_module(folder, "nn", isas, library, find_toolchain(), archive=archive)
             shared = base / name / "c.so"
             whole = ["-Wl,--whole-archive", str(archive), "-Wl,--no-whole-archive", "-Wl,-z,defs"]
@@ -140,8 +141,8 @@ def test_sizes_and_numbers(made: Callable[..., Library]) -> None:
 
 
 def test_training(made: Callable[..., Library]) -> None:
-    """A state takes the same way as Python's, also where it was copied to."""
-    library = made("classifier", classifier)
+    """A state takes the same way as Python's, also where it was copied to. The library has weights inside anyway."""
+    library = made("classifier", classifier, weights="file")
     model = load(library.path).Model()
     header = (library.archive.parent.with_name("classifier-c") / "classifier_nn.h").read_text()
     bytes_ = int(re.search(r"CLASSIFIER_NN_STATE_BYTES (\d+)", header)[1])  # type: ignore[index]
@@ -163,7 +164,7 @@ def test_training(made: Callable[..., Library]) -> None:
 
 def test_refused(made: Callable[..., Library]) -> None:
     """Nothing is read or written by a call that is refused."""
-    library = made("classifier", classifier)
+    library = made("classifier", classifier, weights="file")
     state, loss, x, label = guarded(4096), np.empty(()), rng.normal(size=(2, 6)), np.array([0, 2])
     init = library.function("state_init", ctypes.c_int)
     assert init(ctypes.c_void_p(state.ctypes.data)) == OK
@@ -187,7 +188,7 @@ def test_refused(made: Callable[..., Library]) -> None:
 
 def test_symbols(made: Callable[..., Library]) -> None:
     """Names of the model's own, nothing of Python's, no malloc, nothing that is written; no time of day."""
-    for library in (made("perceptron", perceptron, ISAS), made("classifier", classifier)):
+    for library in (made("perceptron", perceptron, ISAS), made("classifier", classifier, weights="file")):
         said = subprocess.run(["nm", library.archive], check=True, capture_output=True, text=True).stdout
         symbols = [line.split()[-2:] for line in said.splitlines() if line and not line.endswith(":")]
         undefined = {name for kind, name in symbols if kind == "U"}
