@@ -176,7 +176,7 @@ def measure(folder: Path, doors: Iterable[str]) -> Iterator[tuple[str, list[str]
             seconds = time.perf_counter() - begin
             np.testing.assert_allclose(answers(python, trial.folder), wanted, rtol=1e-5)
             print(f"{door}: {way}: {seconds:.1f} s", flush=True)
-            cells.append(f"{seconds:.1f}")
+            cells.append(f"{seconds:.0f}")
         yield door, cells
 
 
