@@ -100,10 +100,13 @@ def hold_wheel(settings: Settings, generated: Path, wheel: Path) -> None:
         return
     parts = ", ".join(largest_parts(settings, generated, wheel))
     wheel.unlink()
-    smaller = f"fewer instruction sets make it smaller (isa = {list(settings.isa)})" if len(settings.isa) > 1 else ""
+    smaller = [f"fewer instruction sets (isa = {list(settings.isa)})"] if len(settings.isa) > 1 else []
+    if any(not model.weights_dtype for model in settings.models):
+        smaller.append("weights in 16 bits (weights_dtype)")
+    hint = f"; {' or '.join(smaller)} would make it smaller" if smaller else ""
     raise MlaotError(
         f"the wheel is {kilobytes(size)}, {kilobytes(size - 1000 * most)} over budget.wheel_kb = {most} in {FILE}; its"
-        f" largest parts are {parts}{'; ' * bool(smaller)}{smaller}"
+        f" largest parts are {parts}{hint}"
     )
 
 
