@@ -57,7 +57,7 @@ DOORS = {
     },
     "CMake": {
         "pyproject.toml": documented("toml", "scikit_build_core"),
-        "CMakeLists.txt": documented("cmake"),
+        "CMakeLists.txt": documented("cmake", "project("),
     },
     "meson": {"pyproject.toml": MESON_PYPROJECT, "meson.build": documented("meson")},
 }
