@@ -28,6 +28,7 @@ from mlaot.errors import MlaotError, writing
 
 ISAS = ("base", "v3", "v4")  # those that one may choose from
 WINOGRAD = ("F2", "F4", "off")
+SDISTS = ("frozen", "live")
 PLACES = ("auto", "inside", "file")
 HALVES = ("float16", "bfloat16")
 FILE = "pyproject.toml"
@@ -248,6 +249,13 @@ class Settings:
         example=4,
         minimum=0,
         maximum=2**31 - 1,
+    )
+    sdist: str = key(
+        "what an sdist holds of the models: `frozen`, the generated C, or `live`, only what they are traced from",
+        default="frozen",
+        expected="'frozen' or 'live'",
+        example="live",
+        enum=SDISTS,
     )
     budget: ProjectBudget = ProjectBudget()
 

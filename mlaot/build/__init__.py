@@ -117,9 +117,10 @@ def get_requires_for_build_editable(config_settings: Options | None = None) -> l
 
 
 def get_requires_for_build_sdist(config_settings: Options | None = None) -> list[str]:
-    """What tracing needs: the sdist carries the generated C."""
+    """What tracing needs, if the sdist carries the generated C."""
     with door(config_settings) as build:
-        return [*backend.get_requires_for_build_sdist(build.options), *tracing_requires(build.settings)]
+        needed = tracing_requires(build.settings) if build.settings.sdist == "frozen" else ()
+        return [*backend.get_requires_for_build_sdist(build.options), *needed]
 
 
 def prepare_metadata_for_build_wheel(metadata_directory: str, config_settings: Options | None = None) -> str:
@@ -163,7 +164,7 @@ def build_editable(
 def build_sdist(sdist_directory: str, config_settings: Options | None = None) -> str:
     """Trace and freeze: who builds from the sdist needs a C compiler, and nothing of what tracing needs."""
     with door(config_settings) as build:
-        if not is_frozen(Path()):
+        if build.settings.sdist == "frozen" and not is_frozen(Path()):
             check_project(build.options)
             generate_files(Path(), build.settings)
             config["override"]["sdist"] = {"force-include": {GENERATED.as_posix(): FROZEN.as_posix()}}

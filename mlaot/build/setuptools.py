@@ -176,13 +176,14 @@ def reproducible() -> Iterator[None]:
 
 
 def sdist_class(base: Any, settings: Settings) -> Any:
-    """The project's ``sdist`` command; the generated C goes along, so that building from it needs no tracing."""
+    """The project's ``sdist`` command; the generated C goes along, unless the sdist is to be live."""
 
     class sdist(base):
         def make_release_tree(self, base_dir: str, files: list[str]) -> None:
             super().make_release_tree(base_dir, files)
-            with one_line_errors():
-                shutil.copytree(generated_folder(settings), Path(base_dir, FROZEN), dirs_exist_ok=True)
+            if settings.sdist == "frozen":
+                with one_line_errors():
+                    shutil.copytree(generated_folder(settings), Path(base_dir, FROZEN), dirs_exist_ok=True)
 
     return sdist
 

@@ -144,6 +144,27 @@ def test_builds_are_reproducible(project: Project, python: Python, tmp_path: Pat
         os.umask(umask)
 
 
+@pytest.mark.parametrize("backend", ["mlaot.build", "setuptools.build_meta"])
+def test_live_sdist_is_traced_where_it_is_built(
+    project: Project, python: Python, environment: Callable[..., Python], backend: str
+) -> None:
+    write(project, PACKAGE)
+    text = PACKAGE["pyproject.toml"].replace("mlaot.build", backend)
+    project.write("pyproject.toml", text + '[tool.mlaot]\nrequires = ["a-framework"]\nsdist = "live"\n')
+    assert "a-framework" not in python.hook(project, "get_requires_for_build_sdist").stdout
+    out = project.path.parent / "sdist"
+    out.mkdir()
+    result = python.hook(project, "build_sdist", str(out))
+    assert result.returncode == 0, result.stdout + result.stderr
+    with tarfile.open(out / "digits-1.0.tar.gz") as file:
+        file.extractall(out, filter="data")
+    unpacked = Project(out / "digits-1.0")
+    assert not (unpacked.path / "_mlaot").exists()
+    assert not (project.path / "build" / "mlaot").exists()
+    unpacked.write("src/digits/model.py", unpacked.path.joinpath("src/digits/model.py").read_text() + "digits = 44\n")
+    assert environment(python.wheel(unpacked)).check("-c", USE, cwd=out) != "43 7\n"
+
+
 def test_sdist_builds_without_tracing(project: Project, python: Python, environment: Callable[..., Python]) -> None:
     write(project, PACKAGE)
     project.write("pyproject.toml", PACKAGE["pyproject.toml"] + '[tool.mlaot]\nrequires = ["no-such-package"]\n')
