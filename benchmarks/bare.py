@@ -36,11 +36,11 @@ TOOLS = re.compile(
     r"|(gcc|llvm)-.+|cmake|ctest|ninja|g?make|meson|zig"
 )
 FOLDERS = ("usr/include", "usr/local/include", "usr/lib/gcc*", "usr/libexec/gcc*", "usr/lib/llvm*")
+FIRST = "mlaot, NumPy and the rest"
 STAGES = {
-    "Installing build dependencies: started": "mlaot, NumPy and the rest",
     "Installing backend dependencies: started": "zig",
     "Building wheel for digits (pyproject.toml): started": "the wheel",
-    "Building wheel for digits (pyproject.toml): finished": "",
+    "Building wheel for digits (pyproject.toml): finished": "clearing up",
 }
 
 
@@ -64,15 +64,15 @@ def pip_wheel(folder: Path, target: Path, environ: dict[str, str]) -> dict[str, 
     """Seconds of the stages of a build, of all of it, and of CPU."""
     command = [folder / "pip" / "bin" / "python", "-m", "pip", "wheel", "--no-deps", folder / "digits", "-w", target]
     begin, used = time.perf_counter(), cpu_seconds()
-    seconds, stage, since = dict[str, float](), "", begin
+    seconds, stage, since = dict[str, float](), FIRST, begin
     with subprocess.Popen(command, env=environ, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as pip:
         assert pip.stdout is not None
         for line in pip.stdout:
             out(f"{time.perf_counter() - begin:5.1f} s  {line.rstrip()}")
             if (following := next((name for text, name in STAGES.items() if text in line), None)) is not None:
-                if stage:
-                    seconds[stage] = time.perf_counter() - since
+                seconds[stage] = time.perf_counter() - since
                 stage, since = following, time.perf_counter()
+    seconds[stage] = time.perf_counter() - since
     assert pip.returncode == 0, "no wheel was made"
     return seconds | {"all": time.perf_counter() - begin, "CPU time": cpu_seconds() - used}
 
