@@ -2,6 +2,7 @@
 
 import os
 import re
+import sys
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
@@ -19,7 +20,7 @@ from mlaot.ir.module import Module
 from mlaot.ir.types import round_bf16
 from mlaot.passes import run
 
-from ..compiled import AVAILABLE
+from ..compiled import AVAILABLE, Library
 from ..projects import build_module, load
 
 ROUND = {"float16": lambda a: a.astype(np.float16).astype(np.float32), "bfloat16": round_bf16}
@@ -144,13 +145,11 @@ def test_kernels_widen_them(kind: str, tmp_path: Path, capfd: pytest.CaptureFixt
         assert re.search(rf"(load_{short}_as_f32v|f32_from_{short})\(", text)
 
 
-@pytest.mark.parametrize("dtype", ROUND)
-def test_every_number_is_widened_exactly(dtype: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also those of float16 that are smaller than its normal ones, on every instruction set."""
+def all_numbers(dtype: str) -> tuple[Any, Any]:
+    """A product with every number that is neither very large nor very small, but for subnormal ones of float16."""
     bits = np.arange(65536, dtype=np.uint16)
-    if dtype == "float16":
-        values = bits.view(np.float16).astype(np.float32)
-    else:
+    values = bits.view(np.float16).astype(np.float32)
+    if dtype == "bfloat16":
         values = (bits.astype(np.uint32) << 16).view(np.float32)
     finite = np.isfinite(values) & (np.abs(values) < 1e30) & ((values == 0) | (np.abs(values) > 1e-30))
     table = values[finite][: np.count_nonzero(finite) // 64 * 64].reshape(64, -1)
@@ -159,12 +158,25 @@ def test_every_number_is_widened_exactly(dtype: str, tmp_path: Path, monkeypatch
     def row(x: mlaot.f32[64]):
         return x @ table
 
-    library = build_module(row, "all", tmp_path / "site", AVAILABLE, weights_dtype=dtype)
+    return row, table
+
+
+@pytest.mark.parametrize("compiler", [None, "zig"])
+def test_every_number_is_widened_exactly(compiler: str | None, tmp_path: Path) -> None:
+    """On every instruction set, by gcc's functions and by clang's conversion of vectors."""
+    if compiler == "zig":
+        pytest.importorskip("ziglang")
+    zig = f"{sys.executable} -m ziglang cc -target {os.uname().machine}-linux-gnu -fno-sanitize=undefined"
+    cc = {} if compiler is None else {"cc": zig}
+    made = {dtype: all_numbers(dtype) for dtype in ROUND}
+    programs = {
+        dtype: compile_model(row, f"{dtype}.nn", AVAILABLE, weights_dtype=dtype) for dtype, (row, _) in made.items()
+    }
     for isa in AVAILABLE:
-        monkeypatch.setitem(os.environ, "MLAOT_ISA", isa)
-        module = load(library)
-        for i in (0, 31, 63):
-            np.testing.assert_array_equal(module.forward(np.eye(64, dtype=np.float32)[i]), table[i])
+        library = Library(programs, isa, tmp_path, **cc)
+        for dtype, (_, table) in made.items():
+            found = library.call(dtype, "forward", {"x": np.eye(64, dtype=np.float32)}, {"batch": 64})
+            np.testing.assert_array_equal(*found.values(), table)
 
 
 def test_half_as_many_bytes() -> None:
