@@ -109,7 +109,7 @@ def test_numbers_are_exact_and_spread(dtype: str) -> None:
     assert (made != numbers(Port("x", dtype, (40, 50), limit=5 if dtype == "i64" else None), 4, {})).any()
 
 
-@pytest.mark.parametrize("dtype", [mlaot.f16, mlaot.bf16, mlaot.u8, mlaot.i32, mlaot.boolean], ids=str)
+@pytest.mark.parametrize("dtype", [mlaot.f16, mlaot.bf16, mlaot.u8, mlaot.i32, mlaot.bool], ids=str)
 def test_inputs_of_other_dtypes(dtype: Any, tmp_path: Path) -> None:
     def model(x: Any, y: mlaot.f32[3]) -> Any:
         return mlaot.astype(x, mlaot.f32) * 3 + y, x
