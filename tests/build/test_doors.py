@@ -195,7 +195,11 @@ def test_generated_files_stay_out_of_git_and_are_replaced_as_a_whole(project: Pr
     assert project.files() - {"model.py", "pyproject.toml"} > {"build/mlaot/.gitignore", "build/mlaot/c/CMakeLists.txt"}
     assert (project.path / "build/mlaot/.gitignore").read_text() == "*\n"
     assert "build/mlaot/c/stale.c" not in project.files()
-    assert sorted(path.name for path in (project.path / "build/mlaot").iterdir() if path.is_dir()) == ["c", "lib"]
+    assert sorted(path.name for path in (project.path / "build/mlaot").iterdir() if path.is_dir()) == [
+        "c",
+        "lib",
+        "sboms",
+    ]
     assert wheel.exists()
 
 

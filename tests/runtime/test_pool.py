@@ -35,7 +35,7 @@ QUOTAS = {
 def build(folder: Path, *flags: str) -> Path:
     """The program of pool.c."""
     pool = folder / "threads.c"
-    pool.write_text(render("nn/threads.c.j2", stem="pool"))
+    pool.write_text(render("nn/threads.c.j2", prefix="pool"))
     source, program = Path(__file__).with_name("pool.c"), folder / "pool"
     compiler = [os.environ.get("CC", "cc"), "-std=gnu11", "-g", "-Wall", "-Wextra", "-Werror", "-pthread", *flags]
     subprocess.run([*compiler, f'-DPOOL="{pool}"', str(source), "-o", str(program)], check=True)
