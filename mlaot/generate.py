@@ -107,16 +107,21 @@ def compile_model(
     ``weights_dtype``, ``weights`` and ``threads`` are the settings of these names; ``tuned`` are schedules that
     ``mlaot tune`` found; ``golden``: with golden vectors, for which NumPy evaluates the model.
     """
-    options: dict[str, Any] = {"frozen": frozen, "intermediates": intermediates, "weights_dtype": weights_dtype}
     with no_collection():
-        traced = trace(model)
-        graphs = passes.run(module, traced, winograd=winograd, **options)
+        graphs = passes.run(
+            module,
+            trace(model),
+            winograd=winograd,
+            frozen=frozen,
+            intermediates=intermediates,
+            weights_dtype=weights_dtype,
+        )
         program = lower(graphs, isas, deterministic=deterministic, threads=threads)
         vectors = golden_vectors(graphs, program.module) if golden else ()
         if golden and weights_dtype:
             print(f"mlaot: {narrowed(graphs, vectors)}", flush=True)
-        more: dict[str, Any] = {"golden": vectors, "facts": graph_facts(graphs), "weights": weights}
-        return replace(program, module=replace(program.module, tuned=tuned or {}, **more))
+        found = replace(program.module, tuned=tuned or {}, golden=vectors, facts=graph_facts(graphs), weights=weights)
+        return replace(program, module=found)
 
 
 def narrowed(module: Module, vectors: Iterable[Golden]) -> str:

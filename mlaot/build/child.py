@@ -6,7 +6,6 @@ with the user's file and line where there is one.
 
 from __future__ import annotations
 
-import hashlib
 import importlib.abc
 import importlib.machinery
 import importlib.util
@@ -23,6 +22,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import NoReturn
 
+from mlaot.build import sums
 from mlaot.build.sources import digest, is_own, is_users, watched, without_bystanders
 from mlaot.errors import MlaotError
 from mlaot.settings import FILE, SOURCES, Model, Settings, load_settings
@@ -39,9 +39,10 @@ def main(arguments: Sequence[str]) -> int:
     def note(read: Sequence[Path]) -> None:
         models = load_settings(project).models
         sources = without_bystanders(read, [model.model.partition(":")[0] for model in models])
+        found = {source: digest(source, started) for source in sources}
         for path in digests:
-            path.write_text(json.dumps({str(source): digest(source, started) for source in sources}), encoding="utf-8")
-        relative = {shown(source, project): hashlib.sha256(source.read_bytes()).hexdigest() for source in sources}
+            path.write_text(json.dumps({str(source): said for source, said in found.items()}), encoding="utf-8")
+        relative = {shown(source, project): said or sums.digest(source) for source, said in found.items()}
         (out / SOURCES).write_text(json.dumps(relative, indent=1, sort_keys=True) + "\n", encoding="utf-8")
 
     return emit(project, out, lambda: (load_settings(project), None), note if digests else None)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import hashlib
 import importlib.util
 import os
 import sys
@@ -13,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import mlaot
+from mlaot.build import sums
 
 
 @contextmanager
@@ -85,7 +85,7 @@ def digest(path: Path, since: int) -> str:
     """The SHA-256 of a file; nothing, which no file has, if it was edited ``since`` then: which text was read?"""
     if path.stat().st_mtime_ns >= since:
         return ""
-    return hashlib.sha256(path.read_bytes()).hexdigest()
+    return sums.digest(path)
 
 
 def is_users(path: Path, project: Path) -> bool:

@@ -16,6 +16,7 @@ import sysconfig
 import tempfile
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -246,7 +247,13 @@ def compile_kernels(source: Path, isa: Isa, library: Path, command: list[str]) -
 
 def predefined_macros(command: list[str]) -> str:
     """What the compiler says of itself and of its target, which need not be this machine."""
-    return run([*command, *words(os.environ, "CFLAGS"), "-dM", "-E", "-x", "c", os.devnull], os.environ)
+    return _macros(*command, *words(os.environ, "CFLAGS"))
+
+
+@cache
+def _macros(*command: str) -> str:
+    """Asked once a build."""
+    return run([*command, "-dM", "-E", "-x", "c", os.devnull], os.environ)
 
 
 def machine_of(macros: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 import shutil
 import subprocess
@@ -11,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from . import kinds, models
-from .test_host import EVERYTHING, INTERPRETERS, LINUX, python, symbols
+from .test_host import EVERYTHING, INTERPRETERS, LINUX, python, run_threads, symbols
 
 NAMES = ("affine", "fit", "momentum")
 PYTHONS = [path for name in ("python3.15", "python3.15t") if (path := shutil.which(name))]
@@ -75,24 +76,14 @@ def test_subinterpreters(libraries: dict[str, Path], executable: str) -> None:
     assert python(code, libraries["fit"], executable=executable) == "(2,)"
 
 
-THREADS = """
+THREADS = (
+    f"""
 import array, os, threading, affine, fit, momentum
+from collections.abc import Callable
 
-def run(work, count=6):
-    errors = []
-    def guarded(i):
-        try:
-            work(i)
-        except BaseException as error:
-            errors.append(error)
-    threads = [threading.Thread(target=guarded, args=(i,)) for i in range(count)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    if errors:
-        raise errors[0]
-
+{inspect.getsource(run_threads)}
+"""
+    + """
 def array_of(kind, rows, width, value):
     return memoryview(array.array(kind, [value] * rows * width)).cast("b").cast(kind, [rows, width])
 
@@ -120,7 +111,7 @@ seen = []
 def steps(i):
     seen.extend([shared.train_step([1, 2, 3], 1, lr=0.01) for _ in range(300)])
 
-run(frozen), run(verbs), run(steps)
+run_threads(6, frozen), run_threads(6, verbs), run_threads(6, steps)
 assert fit.parameters["w"].tolist() == fit.Model().parameters["w"].tolist()
 assert sorted(seen) == sorted(expected) and bytes(shared.flat_parameters) == bytes(single.flat_parameters)
 
@@ -148,6 +139,7 @@ finally:
     done = True
 print("done")
 """
+)
 
 
 @HOSTS
