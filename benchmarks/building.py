@@ -3,7 +3,8 @@
     python benchmarks/building.py
 
 The yardstick is scikit-build-core with its own CMake project of one empty function, in the same environment, without
-isolation. mlaot builds with its cache off, and again with nothing changed. Rounds take turns; medians.
+isolation. mlaot builds with its cache off, and again with nothing changed. Rounds take turns; medians. Install mlaot
+with ``pip install .`` first, as users have it: an editable install compiles its templates in each build.
 """
 
 from __future__ import annotations

@@ -73,7 +73,7 @@ def make(project: Path, units: int, settings: str) -> None:
 def build(project: Path, site: Path) -> None:
     """Build the wheel in this process and its children, and print what it took."""
     os.chdir(project)
-    from mlaot.build import build_wheel
+    from mlaot.build.hooks import build_wheel
 
     name = build_wheel(str(site))
     both = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]

@@ -1,7 +1,7 @@
 """Program to text: the only place that knows Jinja.
 
 Templates are loops over ready data. Their delimiters are ``@{ }@``, ``@% %@`` and ``@# #@``, so that C's braces stay
-C's.
+C's. A wheel of mlaot brings them compiled to Python as well, which takes Jinja longer than all rendering.
 """
 
 from __future__ import annotations
@@ -20,8 +20,9 @@ def environment() -> jinja2.Environment:
     """The Jinja environment over ``templates/``; an undefined name in a template is an error."""
     import jinja2  # not by build hooks that render nothing
 
+    compiled = jinja2.ModuleLoader(compiled_folder(Path(__file__).parent))
     return jinja2.Environment(
-        loader=jinja2.FunctionLoader(template_text),
+        loader=jinja2.ChoiceLoader([compiled, jinja2.FunctionLoader(template_text)]),
         variable_start_string="@{",
         variable_end_string="}@",
         block_start_string="@%",
@@ -34,6 +35,21 @@ def environment() -> jinja2.Environment:
         lstrip_blocks=True,
         autoescape=False,
     )
+
+
+def compiled_folder(package: Path) -> Path:
+    """Where compiled templates lie in a wheel: those of another version of Jinja are not found there."""
+    import jinja2
+
+    return package / "templates" / f"jinja-{jinja2.__version__}"
+
+
+def compile_templates(templates: Path, package: Path) -> None:
+    """Compile ``templates/`` into the package of a wheel of mlaot; called by its own build."""
+    import jinja2
+
+    source = environment().overlay(loader=jinja2.FileSystemLoader(templates))
+    source.compile_templates(compiled_folder(package), zip=None, ignore_errors=False)
 
 
 def template_text(name: str) -> str:

@@ -17,8 +17,8 @@ from typing import Any
 
 from setuptools import Distribution, Extension, find_namespace_packages
 
-from mlaot.build import FROZEN, generate_files, is_frozen, stop, watch_sources, write_sbom
 from mlaot.build.budget import hold_wheel
+from mlaot.build.hooks import FROZEN, generate_files, is_frozen, stop, watch_sources, write_sbom
 from mlaot.build.module import build_module
 from mlaot.build.platforms import abi_name
 from mlaot.build.sbom import sbom_path

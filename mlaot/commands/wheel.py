@@ -41,7 +41,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """One after the other."""
-    from mlaot.build import build_wheels
+    from mlaot.build.hooks import build_wheels
     from mlaot.build.toolchain import own_abi
 
     out = Path(options.out).resolve()

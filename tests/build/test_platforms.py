@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from mlaot.build import split_options, toolchain
+from mlaot.build import toolchain
+from mlaot.build.hooks import split_options
 from mlaot.build.platforms import (
     ABI3,
     ABI3T,

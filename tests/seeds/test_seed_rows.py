@@ -19,6 +19,7 @@ import zipfile
 from array import array
 from collections import Counter
 from collections.abc import Callable
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -90,11 +91,17 @@ def test_row_16_wheel(tmp_path: Path) -> None:
     program = (
         "import sys; sys.path[:0] = sys.argv[1:]; import mlaot.micrograd, mlaot.render, importlib.metadata as m;"
         "print(mlaot.__file__, m.version('mlaot') == mlaot.__version__, (mlaot.micrograd.Value(2.0) * 3).data);"
-        "mlaot.render.environment().get_template('nn.c.j2')"
+        "code = mlaot.render.environment().get_template('nn.c.j2').root_render_func.__code__; print(code.co_filename)"
     )
     packages = sysconfig.get_path("purelib")  # -S: no editable install of mlaot comes first
     printed = projects.run("-S", "-c", program, tmp_path / "site", packages, cwd=tmp_path)
-    assert printed.split() == [str(tmp_path / "site" / "mlaot" / "__init__.py"), "True", "6.0"]
+    *others, template = printed.split()
+    assert others == [str(tmp_path / "site" / "mlaot" / "__init__.py"), "True", "6.0"]
+    # The wheel has every template compiled, too.
+    folder = tmp_path / "site" / "mlaot" / "templates"
+    assert Path(template).parent == folder / f"jinja-{version('jinja2')}"
+    texts = [path for path in folder.rglob("*") if path.is_file() and path.suffix not in (".py", ".pyc")]
+    assert len(texts) == len(list(Path(template).parent.glob("tmpl_*.py")))
 
 
 # The fork's B1 compiler: every kind of node
