@@ -137,7 +137,7 @@ def _conv(
         amounts = [(0, 0)] * n
     else:
         amounts = [(p, p) for p in tuple_of(padding, n, f"{name}: padding ('same' and 'valid' are known too)")]
-    return _correlate(pad_spatial(input, amounts), weight, bias, strides, dilations, groups)
+    return correlate(pad_spatial(input, amounts), weight, bias, strides, dilations, groups)
 
 
 def _conv_transpose(
@@ -166,10 +166,10 @@ def _conv_transpose(
     turned = weight[(slice(None), slice(None), *[slice(None, None, -1)] * n)]
     grouped = np.swapaxes(np.reshape(turned, (groups, inner // groups, outer, *kernel)), 1, 2)
     flipped = np.reshape(grouped, (groups * outer, inner // groups, *kernel))
-    return _correlate(spread, flipped, bias, (1,) * n, dilations, groups)
+    return correlate(spread, flipped, bias, (1,) * n, dilations, groups)
 
 
-def _correlate(
+def correlate(
     x: Array, weight: Array, bias: Array | None, strides: tuple[int, ...], dilations: tuple[int, ...], groups: int
 ) -> Array:
     """Windows of x [(n,) c, *spatial] times weight [o, c / groups, *k], summed over c and k: [(n,) o, *positions]."""

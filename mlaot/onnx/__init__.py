@@ -1,0 +1,22 @@
+"""Models of ONNX files: ``mlaot.onnx.load("model.onnx")`` is a model like any other. Needs the package ``onnx``."""
+
+from typing import Any
+
+from mlaot.errors import MlaotError
+
+try:
+    import onnx as _  # noqa: F401
+except ModuleNotFoundError:
+    raise MlaotError("mlaot.onnx needs the package onnx to read a file: pip install onnx") from None
+
+from mlaot.onnx.declare import load as load
+
+__all__ = ["Backend", "load"]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "Backend":
+        from mlaot.onnx.backend import Backend
+
+        return Backend
+    raise AttributeError(f"module 'mlaot.onnx' has no attribute {name!r}")

@@ -1,0 +1,161 @@
+"""ONNX's own interface to a backend, over compiled C: ``Backend.prepare(model).run(inputs)``.
+
+Each model is compiled for the best instruction set of this machine into a library of its own and called through ctypes:
+what a module's interface checks is checked here, and what its kernels compute they compute here.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import shutil
+import tempfile
+import weakref
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+
+from mlaot.build.toolchain import compile_kernels, find_toolchain
+from mlaot.generate import compile_model
+from mlaot.ir import DTYPES
+from mlaot.ir.dims import substitute
+from mlaot.lower.extents import parse
+from mlaot.lower.isa import Isa
+from mlaot.lower.program import Program
+from mlaot.lower.text import kernels_file
+from mlaot.onnx.declare import declare
+from mlaot.onnx.values import Unsupported
+from mlaot.tune import this_machine
+
+Array = np.ndarray[Any, Any]
+
+# In place of a module's header: everything on one thread.
+HEADER = """\
+#pragma GCC visibility push(default)
+#include <stddef.h>
+typedef void Task(char *const *p, const ptrdiff_t *dim, ptrdiff_t begin, ptrdiff_t end);
+static void onnx_share(void *threads, Task *task, char *const *p, const ptrdiff_t *dim, ptrdiff_t extent,
+                       ptrdiff_t step, ptrdiff_t work) __attribute__((unused));
+static void onnx_share(void *threads, Task *task, char *const *p, const ptrdiff_t *dim, ptrdiff_t extent,
+                       ptrdiff_t step, ptrdiff_t work)
+{
+    (void)threads, (void)step, (void)work;
+    if (extent > 0) {
+        task(p, dim, 0, extent);
+    }
+}
+
+static void onnx_share_apart(void *threads, Task *task, char *const *p, const ptrdiff_t *dim, ptrdiff_t extent,
+                             ptrdiff_t work, int own, ptrdiff_t at, ptrdiff_t bytes) __attribute__((unused));
+static void onnx_share_apart(void *threads, Task *task, char *const *p, const ptrdiff_t *dim, ptrdiff_t extent,
+                             ptrdiff_t work, int own, ptrdiff_t at, ptrdiff_t bytes)
+{
+    (void)threads, (void)work, (void)bytes;
+    char *mine[own + 1];
+    for (int i = 0; i < own; i++) {
+        mine[i] = p[i];
+    }
+    mine[own] = p[own - 2] + at;
+    task(mine, dim, 0, extent);
+}
+"""
+
+
+@cache
+def compiler() -> tuple[list[str], Isa]:
+    """The C compiler, and the best instruction set of this machine."""
+    command = find_toolchain().command
+    return command, this_machine(("base", "neon", "v3", "v4"), command)[-1]
+
+
+class Model:
+    """A compiled model; ``run`` takes and gives arrays in the order of the graph's inputs and outputs."""
+
+    def __init__(self, program: Program) -> None:
+        self.module = program.module
+        (self.entry,) = (p.entry for p in program.procedures if p.entry.name == "forward")
+        folder = Path(tempfile.mkdtemp(prefix="mlaot-"))
+        weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
+        command, isa = compiler()
+        source, library = folder / "onnx.c", folder / "onnx.so"
+        source.write_text(kernels_file(program, "onnx", isa), encoding="utf-8")
+        (folder / f"{self.module.stem}.h").write_text(HEADER, encoding="utf-8")
+        compile_kernels(source, isa, library, command)
+        self.function = getattr(ctypes.CDLL(str(library)), f"onnx_forward_{isa.name}")
+        self.constants = _aligned(self.module.constants)
+        self.state = _aligned(bytes(self.module.initial).ljust(self.module.state_bytes, b"\0"))
+
+    def run(self, inputs: Sequence[Any], **options: Any) -> tuple[Array, ...]:
+        """The outputs for ``inputs``, which are only read."""
+        ports = self.entry.inputs
+        if len(inputs) != len(ports):
+            raise ValueError(f"expected {len(ports)} inputs, got {len(inputs)}")
+        known: dict[str, int] = {}
+        arrays = []
+        for port, value in zip(ports, inputs, strict=True):
+            array = np.asarray(value)
+            stored = "uint16" if port.dtype == "bf16" else DTYPES[port.dtype].numpy
+            if array.dtype != stored and not (port.dtype == "bf16" and str(array.dtype) == "bfloat16"):
+                raise TypeError(f"{port.name}: expected {stored}, got {array.dtype}")
+            if array.ndim != len(port.shape):
+                raise ValueError(f"{port.name}: expected {len(port.shape)} axes, got {array.ndim}")
+            for extent, wanted in zip(array.shape, port.shape, strict=True):
+                if wanted in self.module.dims and known.setdefault(str(wanted), extent) != extent:
+                    raise ValueError(f"{port.name}: {wanted} is {known[str(wanted)]}, got {extent}")
+            arrays.append(np.asarray(array, order="C"))
+        for port, array in zip(ports, arrays, strict=True):
+            shape = tuple(substitute(parse(extent), known) for extent in port.shape)
+            if array.shape != shape:
+                raise ValueError(f"{port.name}: expected the shape {list(shape)}, got {list(array.shape)}")
+        outputs = []
+        for port in self.entry.outputs:
+            stored = "uint16" if port.dtype == "bf16" else DTYPES[port.dtype].numpy
+            outputs.append(np.empty(tuple(substitute(parse(extent), known) for extent in port.shape), stored))
+        workspace = _aligned(bytes(int(substitute(parse(self.entry.workspace), known))))
+        memory = [*arrays, *outputs, self.state, self.constants, workspace]
+        p = (ctypes.c_void_p * (len(memory) + 1))(*[array.ctypes.data for array in memory], 0)
+        dims = (ctypes.c_ssize_t * max(len(self.module.dims), 1))(*[known.get(d, 0) for d in self.module.dims])
+        self.function(p, dims)
+        return tuple(outputs)
+
+
+def _aligned(data: bytes | bytearray) -> Array:
+    """A copy on a boundary of 64 bytes."""
+    raw = np.zeros(len(data) + 64, np.uint8)
+    start = -raw.ctypes.data % 64
+    found = raw[start : start + len(data)]
+    found[:] = np.frombuffer(data, np.uint8)
+    return found
+
+
+class Backend:
+    """``onnx.backend.base.Backend`` in its shape: what is not supported raises ``NotImplementedError``."""
+
+    @classmethod
+    def supports_device(cls, device: str) -> bool:
+        """Only the CPU."""
+        return device == "CPU"
+
+    @classmethod
+    def is_compatible(cls, model: onnx.ModelProto, device: str = "CPU", **options: Any) -> bool:
+        """Whether the model may be tried."""
+        return cls.supports_device(device)
+
+    @classmethod
+    def prepare(cls, model: onnx.ModelProto, device: str = "CPU", **options: Any) -> Model:
+        """Compile a model."""
+        if not cls.supports_device(device):
+            raise NotImplementedError(f"there is no device {device!r}; mlaot compiles for the CPU")
+        try:
+            program = compile_model(declare(model, {}), "onnx.model", ("base", compiler()[1].name))
+        except Unsupported as error:
+            raise NotImplementedError(str(error)) from None
+        return Model(program)
+
+    @classmethod
+    def run_model(cls, model: onnx.ModelProto, inputs: Sequence[Any], device: str = "CPU", **options: Any) -> Any:
+        """Compile a model and run it once."""
+        return cls.prepare(model, device, **options).run(inputs)

@@ -1,0 +1,345 @@
+"""An ONNX graph to a graph of mlaot: each node's inputs are looked up, and its function is called on them.
+
+What depends on constants and shapes alone is computed here and leaves no trace. Nodes that cannot be compiled are all
+named at once, before anything else happens.
+"""
+
+from __future__ import annotations
+
+from collections import ChainMap
+from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import onnx
+
+from mlaot.errors import MlaotError
+from mlaot.frontend.tensor import Parameter
+from mlaot.ir import Dim, Type
+from mlaot.ir.dims import dim
+from mlaot.onnx.registry import find
+from mlaot.onnx.values import Unsupported, dtype_of, known, lifted, settled
+
+Env = MutableMapping[str, Any]
+FIRST = 1  # elements of a weight; a single number is a constant
+ALIASES = {"ai.onnx": ""}
+
+
+class Missing:
+    """In place of the outputs of a node that cannot be imported."""
+
+
+MISSING = Missing()
+
+
+@dataclass(frozen=True)
+class Use:
+    """A node, as its operator's function sees it."""
+
+    node: onnx.NodeProto
+    importer: Importer
+    opset: int
+    env: Env
+    reference: onnx.FunctionProto | None = None
+
+    def attribute(self, name: str, default: Any = None) -> Any:
+        """An attribute as a Python value: int, float, str, bytes stay as such, tensors become arrays."""
+        for found in self.node.attribute:
+            if found.name == name:
+                return _attribute(found)
+        return default
+
+    def string(self, name: str, default: str) -> str:
+        """An attribute that is text."""
+        found = self.attribute(name, default)
+        return found.decode("utf-8", "replace") if isinstance(found, bytes) else str(found)
+
+    def has(self, i: int) -> bool:
+        """Whether somebody wants output ``i``."""
+        return i < len(self.node.output) and bool(self.node.output[i])
+
+    def declared(self, i: int = 0) -> Type | None:
+        """What the file says of output ``i``, if it does."""
+        return self.importer.types.get(self.node.output[i]) if self.has(i) else None
+
+    def body(self, name: str) -> Callable[[Sequence[Any]], list[Any]]:
+        """A graph among the attributes as a function of its inputs; it sees the values around it."""
+        graph = self.attribute(name)
+        if not isinstance(graph, onnx.GraphProto):
+            raise MlaotError(f"the attribute {name} is no graph")
+
+        def run(arguments: Sequence[Any]) -> list[Any]:
+            return self.importer.subgraph(graph, arguments, self.env)
+
+        return run
+
+
+class Importer:
+    """A model being imported: its opsets, functions, and the types that it declares."""
+
+    def __init__(self, model: onnx.ModelProto, pinned: Mapping[str, int]) -> None:
+        self.opsets = {ALIASES.get(o.domain, o.domain): o.version for o in model.opset_import}
+        self.functions = {(ALIASES.get(f.domain, f.domain), f.name, f.overload): f for f in model.functions}
+        self.types: dict[str, Type] = {}
+        self.pinned = pinned
+        self.refused: dict[str, None] = {}
+        self.path: list[str] = []
+        self.weights: set[str] = set()
+
+    def new_name(self, name: str) -> str:
+        """A name for a weight that no other has."""
+        while name in self.weights:
+            name += "_"
+        self.weights.add(name)
+        return name
+
+    def declare(self, infos: Iterable[onnx.ValueInfoProto]) -> None:
+        """Note the types that the file gives."""
+        for info in infos:
+            found = self.type_of(info)
+            if found is not None:
+                self.types[info.name] = found
+
+    def type_of(self, info: onnx.ValueInfoProto) -> Type | None:
+        """The type of an array, if its shape is given and mlaot has its dtype; open dims have names."""
+        kind = info.type.tensor_type
+        if info.type.WhichOneof("value") != "tensor_type" or not kind.HasField("shape"):
+            return None
+        try:
+            shape = tuple(self.extent(info.name, i, d) for i, d in enumerate(kind.shape.dim))
+            return Type(dtype_of(kind.elem_type), shape)
+        except MlaotError:
+            return None
+
+    def extent(self, name: str, axis: int, given: Any) -> Dim:
+        """An extent of the file: a number, or the name of an open dim, unless settings pin it."""
+        if given.HasField("dim_value"):
+            if given.dim_value < 0:
+                raise MlaotError(f"axis {axis} of {name} has the extent {given.dim_value}")
+            return int(given.dim_value)
+        called = identifier(given.dim_param or f"{name}_{axis}")
+        return self.pinned[called] if called in self.pinned else dim(called)
+
+    def initializers(self, graph: onnx.GraphProto) -> Env:
+        """The constants of a graph: weights as parameters, all else as arrays."""
+        found: Env = {}
+        for tensor in graph.initializer:
+            found[tensor.name] = constant(tensor, weight_name=self.new_name(tensor.name))
+        for sparse in graph.sparse_initializer:
+            found[sparse.values.name] = dense(sparse)
+        return found
+
+    def run(self, graph: onnx.GraphProto, env: Env) -> list[Any]:
+        """The outputs of a graph, whose inputs are in ``env``."""
+        for node in graph.node:
+            self.node(node, env)
+        absent = [output.name for output in graph.output if output.name not in env]
+        if absent:
+            raise MlaotError(f"nothing computes the output {absent[0]!r}")
+        return [env[output.name] for output in graph.output]
+
+    def subgraph(self, graph: onnx.GraphProto, arguments: Sequence[Any], env: Env) -> list[Any]:
+        """The outputs of a graph inside of a node."""
+        if len(arguments) != len(graph.input):
+            raise MlaotError(f"the graph {graph.name!r} takes {len(graph.input)} inputs, not {len(arguments)}")
+        inner: Env = {info.name: value for info, value in zip(graph.input, arguments, strict=True)}
+        self.declare((*graph.output, *graph.value_info))
+        found = self.run(graph, ChainMap({**self.initializers(graph), **inner}, env))
+        if any(value is MISSING for value in found):
+            raise Refused
+        return found
+
+    def node(self, node: onnx.NodeProto, env: Env) -> None:
+        """Compute one node; where that cannot be done, note why."""
+        missing = [name for name in node.input if name and name not in env]
+        if missing:
+            raise MlaotError(f"{title(node)}: nothing computes its input {missing[0]!r}")
+        inputs = [env[name] if name else None for name in node.input]
+        outputs: Sequence[Any]
+        try:
+            if any(value is MISSING for value in inputs):
+                raise Refused
+            outputs = self.call(node, inputs, env)
+        except Refused:
+            outputs = [MISSING] * len(node.output)
+        except Unsupported as error:
+            self.refused[f"{title(node)}: {error.message}"] = None
+            outputs = [MISSING] * len(node.output)
+        for name, value in zip(node.output, outputs, strict=False):
+            if name:
+                env[name] = value
+
+    def call(self, node: onnx.NodeProto, inputs: Sequence[Any], env: Env) -> Sequence[Any]:
+        """The outputs of a node."""
+        domain = ALIASES.get(node.domain, node.domain)
+        opset = self.opsets.get(domain)
+        local = self.functions.get((domain, node.op_type, node.overload))
+        if local is not None:
+            return self.inlined(node, local, inputs)
+        if opset is None:
+            raise MlaotError(f"{title(node)}: the file imports no opset of the domain {node.domain or 'ai.onnx'!r}")
+        found = find(domain, node.op_type, opset)
+        if found is None:
+            body = function_body(node, domain, opset, [self.proto_type(value) for value in inputs])
+            if body is None:
+                raise Unsupported(f"no such operator in opset {opset} can be compiled" + way_out(node, domain, opset))
+            return self.inlined(node, body, inputs)
+        given = inputs if found.symbolic else [lifted(value) for value in inputs]
+        try:
+            with np.errstate(all="ignore"):
+                result = found.function(Use(node, self, opset, env), *given)
+        except MlaotError as error:
+            if isinstance(error, Unsupported) or error.message.startswith("node "):
+                raise
+            raise MlaotError(f"{title(node)}: {error.message}") from None
+        except (TypeError, ValueError, IndexError, KeyError, ArithmeticError, np.linalg.LinAlgError) as error:
+            raise MlaotError(f"{title(node)}: {' '.join(str(error).split())}") from error
+        outputs = result if isinstance(result, tuple) else (result,)
+        return [settled(value) for value in outputs]
+
+    def inlined(self, node: onnx.NodeProto, function: onnx.FunctionProto, inputs: Sequence[Any]) -> Sequence[Any]:
+        """The outputs of a function of the model, or of one that ONNX itself composes of other operators."""
+        name = f"{function.domain}.{function.name}"
+        if name in self.path:
+            raise MlaotError(f"{title(node)}: the function {name} calls itself")
+        given = {a.name: a for a in function.attribute_proto} | {a.name: a for a in node.attribute}
+        env: Env = dict(zip(function.input, [*inputs, *[None] * (len(function.input) - len(inputs))], strict=False))
+        opsets, types, self.types = self.opsets, self.types, {}
+        self.opsets = opsets | {ALIASES.get(o.domain, o.domain): o.version for o in function.opset_import}
+        self.path.append(name)
+        try:
+            for inner in function.node:
+                self.node(referred(inner, given), env)
+        finally:
+            self.opsets, self.types = opsets, types
+            self.path.pop()
+        return [env.get(name) for name in function.output]
+
+    def proto_type(self, value: Any) -> onnx.TypeProto:
+        """ONNX's type of a value, for functions whose body depends on it."""
+        found = onnx.TypeProto()
+        if value is None or isinstance(value, list) or value is MISSING:
+            return found
+        array = known(value)
+        name = "int64" if array is not None and array.dtype == object else str(value.dtype)
+        name = "bfloat16" if name == "bf16" else name
+        if name.startswith(("<U", "str")):
+            found.tensor_type.elem_type = onnx.TensorProto.STRING
+        else:
+            import ml_dtypes
+
+            kind = np.dtype(getattr(ml_dtypes, name, name))
+            found.tensor_type.elem_type = onnx.helper.np_dtype_to_tensor_dtype(kind)
+        for extent in value.shape:
+            found.tensor_type.shape.dim.add(**({"dim_value": extent} if isinstance(extent, int) else {}))
+        return found
+
+
+class Refused(Exception):
+    """A node needs what a node before it could not give."""
+
+
+def title(node: onnx.NodeProto) -> str:
+    """How messages name a node."""
+    called = node.name or next((name for name in node.output if name), "")
+    domain = f"{node.domain}." if node.domain else ""
+    return f"node {called!r} ({domain}{node.op_type})"
+
+
+def identifier(name: str) -> str:
+    """A name of ONNX, which can be any text, as one of Python and C."""
+    import keyword
+    import re
+
+    found = re.sub(r"\W", "_", name, flags=re.ASCII).strip("_") or "x"
+    found = f"x{found}" if found[0].isdigit() else found
+    return f"{found}_" if keyword.iskeyword(found) else found
+
+
+def constant(tensor: onnx.TensorProto, weight_name: str = "") -> Any:
+    """A tensor of the file; numbers with a fraction as a parameter if it is to have a name."""
+    if tensor.data_type == onnx.TensorProto.STRING:
+        texts = [text.decode("utf-8", "replace") for text in tensor.string_data]
+        return np.array(texts, np.str_).reshape(tuple(tensor.dims))
+    try:
+        array = np.asarray(onnx.numpy_helper.to_array(tensor))
+    except (ValueError, TypeError, KeyError, IndexError) as error:
+        raise MlaotError(f"the tensor {tensor.name!r} is damaged: {' '.join(str(error).split())}") from None
+    is_weight = array.dtype.kind == "f" or str(array.dtype) == "bfloat16"
+    if weight_name and is_weight and array.size > FIRST and array.dtype.itemsize <= 8:
+        return Parameter(weight_name, array)
+    return array
+
+
+def dense(sparse: onnx.SparseTensorProto) -> Any:
+    """A sparse constant with its zeros."""
+    values, places = constant(sparse.values), constant(sparse.indices)
+    result = np.zeros(tuple(sparse.dims), values.dtype)
+    if places.ndim == 1:
+        result.reshape(-1)[places] = values
+    else:
+        result[tuple(places.T)] = values
+    return result
+
+
+def _attribute(found: onnx.AttributeProto) -> Any:
+    value = onnx.helper.get_attribute_value(found)
+    if isinstance(value, onnx.TensorProto):
+        return constant(value)
+    if isinstance(value, onnx.SparseTensorProto):
+        return dense(value)
+    return list(value) if found.type in (found.INTS, found.FLOATS, found.STRINGS) else value
+
+
+def referred(node: onnx.NodeProto, given: Mapping[str, onnx.AttributeProto]) -> onnx.NodeProto:
+    """A node of a function, its attributes taken from those of the call where it refers to them."""
+    if not any(a.ref_attr_name or a.type in (a.GRAPH, a.GRAPHS) for a in node.attribute):
+        return node
+    result = onnx.NodeProto()
+    result.CopyFrom(node)
+    del result.attribute[:]
+    for attribute in node.attribute:
+        if attribute.ref_attr_name:
+            if attribute.ref_attr_name in given:
+                result.attribute.add().CopyFrom(given[attribute.ref_attr_name])
+                result.attribute[-1].name = attribute.name
+            continue
+        kept = result.attribute.add()
+        kept.CopyFrom(attribute)
+        for graph in [kept.g] if kept.type == kept.GRAPH else kept.graphs:
+            inner = [referred(n, given) for n in graph.node]
+            del graph.node[:]
+            graph.node.extend(inner)
+    return result
+
+
+def function_body(
+    node: onnx.NodeProto, domain: str, opset: int, types: Sequence[onnx.TypeProto]
+) -> onnx.FunctionProto | None:
+    """What ONNX composes an operator of, where it does."""
+    try:
+        schema: Any = onnx.defs.get_schema(node.op_type, opset, domain)
+    except onnx.defs.SchemaError:
+        return None
+    if schema.has_function:
+        versions = [v for v in schema.function_opset_versions if v <= opset]
+        data = schema.get_function_with_opset_version(versions[-1]) if versions else schema.function_body
+        return data if isinstance(data, onnx.FunctionProto) else onnx.FunctionProto.FromString(data)
+    if schema.has_context_dependent_function:
+        versions = [v for v in schema.context_dependent_function_opset_versions if v <= opset]
+        if versions:
+            data = schema.get_context_dependent_function_with_opset_version(
+                versions[-1], node.SerializeToString(), [t.SerializeToString() for t in types]
+            )
+            return onnx.FunctionProto.FromString(data) if data else None
+    return None
+
+
+def way_out(node: onnx.NodeProto, domain: str, opset: int) -> str:
+    """What can be done about an operator that is not known."""
+    try:
+        onnx.defs.get_schema(node.op_type, opset, domain)
+    except onnx.defs.SchemaError:
+        return "; ONNX has none of that name: give the file a function of it"
+    return "; export the model without it, or compute it outside"

@@ -1,0 +1,312 @@
+"""Elementwise operators: arithmetic, comparisons, bits, casts and activations."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import reduce
+from typing import Any
+
+import numpy as np
+import onnx
+
+from mlaot.frontend import functions as F
+from mlaot.frontend.numerics import clip as _clip
+from mlaot.frontend.tensor import is_traced
+from mlaot.ir.dims import Expr
+from mlaot.ir.types import BY_NUMPY
+from mlaot.nn import activations as A
+from mlaot.onnx.importer import Use
+from mlaot.onnx.registry import operator
+from mlaot.onnx.values import Unsupported, dtype_of, is_symbolic, known, lifted, numpy_dtype
+
+UNARY: dict[str, Callable[[Any], Any]] = {
+    "Abs": np.abs,
+    "Acos": np.arccos,
+    "Acosh": np.arccosh,
+    "Asin": np.arcsin,
+    "Asinh": np.arcsinh,
+    "Atan": np.arctan,
+    "Atanh": np.arctanh,
+    "BitwiseNot": np.invert,
+    "Ceil": np.ceil,
+    "Cos": np.cos,
+    "Cosh": np.cosh,
+    "Erf": F.erf,
+    "Exp": np.exp,
+    "Floor": np.floor,
+    "IsNaN": np.isnan,
+    "Log": np.log,
+    "Neg": np.negative,
+    "Not": np.logical_not,
+    "Relu": F.relu,
+    "Round": np.rint,
+    "Sigmoid": F.sigmoid,
+    "Sign": np.sign,
+    "Sin": np.sin,
+    "Sinh": np.sinh,
+    "Softplus": F.softplus,
+    "Softsign": A.softsign,
+    "Sqrt": np.sqrt,
+    "Tan": np.tan,
+    "Tanh": np.tanh,
+    "Mish": A.mish,
+    "HardSwish": A.hardswish,
+}
+BINARY: dict[str, Callable[[Any, Any], Any]] = {
+    "And": np.logical_and,
+    "BitwiseAnd": np.bitwise_and,
+    "BitwiseOr": np.bitwise_or,
+    "BitwiseXor": np.bitwise_xor,
+    "Greater": np.greater,
+    "GreaterOrEqual": np.greater_equal,
+    "Less": np.less,
+    "LessOrEqual": np.less_equal,
+    "Or": np.logical_or,
+    "Xor": np.logical_xor,
+}
+ARITHMETIC: dict[str, Callable[[Any, Any], Any]] = {"Add": np.add, "Mul": np.multiply, "Sub": np.subtract}
+
+
+def _enter_tables() -> None:
+    def unary(function: Callable[[Any], Any]) -> Callable[[Use, Any], Any]:
+        return lambda use, x: function(x)
+
+    def binary(function: Callable[[Any, Any], Any]) -> Callable[[Use, Any, Any], Any]:
+        return lambda use, x, y: function(x, _placed(use, x, y))
+
+    for name, function in UNARY.items():
+        operator(name)(unary(function))
+    for name, pair in BINARY.items():
+        operator(name)(binary(pair))
+    for name, pair in ARITHMETIC.items():
+        operator(name, symbolic=True)(binary(pair))
+
+
+def _placed(use: Use, x: Any, y: Any) -> Any:
+    """The second argument, moved to where the attributes of opsets before 7 say that it is to be broadcast."""
+    if use.opset >= 7 or not use.attribute("broadcast", 0):
+        return y
+    axis = use.attribute("axis")
+    if axis is None:
+        return y
+    behind = x.ndim - axis - y.ndim
+    return np.reshape(y, (*y.shape, *[1] * behind))
+
+
+_enter_tables()
+
+
+@operator("Equal", symbolic=True)
+def equal(use: Use, x: Any, y: Any) -> Any:
+    if is_symbolic(x) or is_symbolic(y):
+        return _equal_extents(x, y)
+    return np.equal(x, _placed(use, x, y))
+
+
+def _equal_extents(x: Any, y: Any) -> Any:
+    """Expressions of dims: equal ones are, others count as different from numbers, which extents seldom are."""
+    a, b = known(x), known(y)
+    if a is None or b is None:
+        raise Unsupported("a dimension that is open is compared with what is computed when the model runs")
+    pairs = np.broadcast(a, b)
+    found = [_same_extent(p, q) for p, q in pairs]
+    return np.array(found, bool).reshape(pairs.shape)
+
+
+def _same_extent(p: Any, q: Any) -> bool:
+    if isinstance(p, Expr) and isinstance(q, Expr) and p != q:
+        raise Unsupported(f"whether {p} is {q} is not known before the model runs")
+    for one, other in ((p, q), (q, p)):
+        if isinstance(one, Expr) and not isinstance(other, Expr) and other >= 0:
+            raise Unsupported(f"whether {one} is {other} is not known before the model runs; pin it in [..dims]")
+    return bool(p == q)
+
+
+@operator("Div", symbolic=True)
+def div(use: Use, x: Any, y: Any) -> Any:
+    y = _placed(use, x, y)
+    if is_symbolic(x) or is_symbolic(y):
+        return x // y
+    kind = np.dtype(x.dtype).kind if x.dtype.__class__ is not str else "f"
+    if kind == "u":
+        return np.floor_divide(x, y)
+    if kind == "i":  # rounds towards zero
+        quotient = np.floor_divide(x, y)
+        inexact = np.not_equal(quotient * y, x) & np.not_equal(x < 0, y < 0)
+        return np.where(inexact, quotient + 1, quotient)
+    return np.divide(x, y)
+
+
+@operator("Mod")
+def mod(use: Use, x: Any, y: Any) -> Any:
+    return np.fmod(x, y) if use.attribute("fmod", 0) else np.remainder(x, y)
+
+
+@operator("Pow")
+def power(use: Use, x: Any, y: Any) -> Any:
+    y = _placed(use, x, y)
+    exponent = known(y)
+    if exponent is not None and exponent.size == 1 and y.ndim <= x.ndim and np.dtype(x.dtype).kind == "f":
+        return x ** float(exponent.reshape(()))
+    if y.dtype == x.dtype:
+        return np.power(x, y)
+    if np.dtype(x.dtype).kind == "f":
+        return np.power(x, y.astype(x.dtype))
+    return np.power(x.astype(np.float64), y.astype(np.float64)).astype(x.dtype)
+
+
+@operator("BitShift")
+def bit_shift(use: Use, x: Any, y: Any) -> Any:
+    return np.left_shift(x, y) if use.string("direction", "") == "LEFT" else np.right_shift(x, y)
+
+
+@operator("Where", symbolic=True)
+def where(use: Use, condition: Any, x: Any, y: Any) -> Any:
+    if is_symbolic(x) or is_symbolic(y):
+        if known(condition) is None:
+            raise Unsupported("a dimension depends on what is computed when the model runs")
+        return np.where(condition, x, y)
+    return np.where(condition, x, y)
+
+
+@operator("Identity", symbolic=True)
+def identity(use: Use, x: Any) -> Any:
+    return x
+
+
+@operator("IsInf")
+def is_inf(use: Use, x: Any) -> Any:
+    positive, negative = use.attribute("detect_positive", 1), use.attribute("detect_negative", 1)
+    if positive and negative:
+        return np.isinf(x)
+    found = np.isinf(x) & ((x > 0) if positive else (x < 0))
+    return found if positive or negative else np.isinf(x) & False
+
+
+@operator("Reciprocal")
+def reciprocal(use: Use, x: Any) -> Any:
+    return 1.0 / x
+
+
+@operator("Sum", "Max", "Min", "Mean")
+def variadic(use: Use, *values: Any) -> Any:
+    together = {"Sum": np.add, "Mean": np.add, "Max": np.maximum, "Min": np.minimum}[use.node.op_type]
+    found = reduce(together, values)
+    return found / float(len(values)) if use.node.op_type == "Mean" else found
+
+
+@operator("Clip")
+def clip(use: Use, x: Any, low: Any = None, high: Any = None) -> Any:
+    low = use.attribute("min", low) if use.opset < 11 else low
+    high = use.attribute("max", high) if use.opset < 11 else high
+    if high is not None:
+        x = np.minimum(x, high) if low is None else np.minimum(np.maximum(x, low), high)
+        return x
+    return x if low is None else np.maximum(x, low)
+
+
+@operator("Gelu")
+def gelu(use: Use, x: Any) -> Any:
+    return F.gelu(x, use.string("approximate", "none") == "tanh")
+
+
+@operator("LeakyRelu")
+def leaky_relu(use: Use, x: Any) -> Any:
+    return A.leaky_relu(x, use.attribute("alpha", 0.01))
+
+
+@operator("Elu")
+def elu(use: Use, x: Any) -> Any:
+    return A.elu(x, use.attribute("alpha", 1.0))
+
+
+@operator("Celu")
+def celu(use: Use, x: Any) -> Any:
+    return A.celu(x, use.attribute("alpha", 1.0))
+
+
+@operator("Selu")
+def selu(use: Use, x: Any) -> Any:
+    alpha = use.attribute("alpha", 1.67326319217681884765625)
+    return use.attribute("gamma", 1.05070102214813232421875) * A.elu(x, alpha)
+
+
+@operator("ThresholdedRelu")
+def thresholded_relu(use: Use, x: Any) -> Any:
+    return np.where(x > use.attribute("alpha", 1.0), x, 0 * x)
+
+
+@operator("HardSigmoid")
+def hard_sigmoid(use: Use, x: Any) -> Any:
+    return _clip(use.attribute("alpha", 0.2) * x + use.attribute("beta", 0.5), 0, 1)
+
+
+@operator("Shrink")
+def shrink(use: Use, x: Any) -> Any:
+    bias, edge = use.attribute("bias", 0.0), use.attribute("lambd", 0.5)
+    moved = np.where(x < -edge, x + _like(bias, x), x - _like(bias, x))
+    return np.where((x < -edge) | (x > edge), moved, 0 * x)
+
+
+def _like(value: float, x: Any) -> Any:
+    """A number of the file in the dtype of an array of integers."""
+    return int(value) if np.dtype(x.dtype).kind in "iu" else value
+
+
+@operator("Swish")
+def swish(use: Use, x: Any) -> Any:
+    alpha = use.attribute("alpha", 1.0)
+    return A.silu(x) if alpha == 1.0 else x * F.sigmoid(alpha * x)
+
+
+@operator("PRelu")
+def prelu(use: Use, x: Any, slope: Any) -> Any:
+    if use.opset < 7 and slope.ndim == 1 and slope.shape[0] != 1:  # one a channel
+        slope = np.reshape(slope, (-1, *[1] * (x.ndim - 2)))
+    return np.where(x < 0, slope * x, x)
+
+
+@operator("Cast", symbolic=True)
+def cast(use: Use, x: Any) -> Any:
+    to = use.attribute("to")
+    if isinstance(to, bytes):  # opset 1 to 5
+        to = onnx.TensorProto.DataType.Value(to.decode("ascii", "replace"))
+    return convert(x, to, bool(use.attribute("saturate", 1)))
+
+
+@operator("CastLike")
+def cast_like(use: Use, x: Any, target: Any) -> Any:
+    kind = use.importer.proto_type(target).tensor_type.elem_type
+    return convert(x, kind, bool(use.attribute("saturate", 1)))
+
+
+def convert(x: Any, to: int, saturate: bool = True) -> Any:
+    """``x`` in another element type."""
+    wanted = numpy_dtype(to)
+    if is_symbolic(x):
+        if wanted.kind == "i":
+            return x
+        x = lifted(x)
+    array = known(x)
+    if array is not None and not (is_traced(x) and wanted.kind == "f"):
+        return _cast_known(array, wanted)
+    kind = dtype_of(to)
+    if kind.kind in "iu" and np.dtype(x.dtype).kind == "f" and kind.itemsize < 8:
+        return F.astype(F.astype(x, BY_NUMPY["int64"]), kind)  # wraps, as other runtimes do
+    return F.astype(x, kind)
+
+
+def _cast_known(array: Any, wanted: Any) -> Any:
+    if array.dtype.kind == "U" and wanted.kind in "fiu":
+        return array.astype(np.float64).astype(wanted)
+    if wanted.kind == "U" and array.dtype.kind == "f":
+        return np.array([np.format_float_positional(v) for v in array.ravel()]).reshape(array.shape)
+    return array.astype(wanted)
+
+
+@operator("BitCast")
+def bit_cast(use: Use, x: Any) -> Any:
+    array = known(x)
+    if array is None:
+        raise Unsupported("the bits of what is computed cannot be taken for another type")
+    return np.ascontiguousarray(array).view(numpy_dtype(use.attribute("to"))).reshape(array.shape)

@@ -1,0 +1,125 @@
+"""Reductions, searches and scans along axes, and what is normalized by them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from mlaot.errors import MlaotError
+from mlaot.frontend import functions as F
+from mlaot.onnx.importer import Use
+from mlaot.onnx.registry import operator
+from mlaot.onnx.values import integers, known
+
+Reduction = Callable[..., Any]
+
+
+def _sum_square(x: Any, **options: Any) -> Any:
+    return np.sum(x * x, **options)
+
+
+REDUCTIONS: dict[str, Reduction] = {
+    "ReduceSum": np.sum,
+    "ReduceMean": np.mean,
+    "ReduceMax": np.max,
+    "ReduceMin": np.min,
+    "ReduceProd": np.prod,
+    "ReduceL1": lambda x, **o: np.sum(np.abs(x), **o),
+    "ReduceL2": lambda x, **o: np.sqrt(_sum_square(x, **o)),
+    "ReduceSumSquare": _sum_square,
+    "ReduceLogSum": lambda x, **o: np.log(np.sum(x, **o)),
+    "ReduceLogSumExp": lambda x, **o: F.logsumexp(x, **o),
+}
+
+
+@operator(*REDUCTIONS)
+def reduction(use: Use, x: Any, axes: Any = None) -> Any:
+    found = use.attribute("axes") if axes is None else integers(axes, "its second input, the axes,")
+    if not found and use.attribute("noop_with_empty_axes", 0):
+        name = use.node.op_type  # as if over an axis of one element
+        return REDUCTIONS[name](np.expand_dims(x, -1), axis=-1, keepdims=False)
+    if found is not None and len({a % x.ndim for a in found}) < len(found):
+        raise MlaotError(f"an axis is named twice in {found}")
+    where = tuple(a % x.ndim if -x.ndim <= a < x.ndim else a for a in found) if found else tuple(range(x.ndim))
+    keep = bool(use.attribute("keepdims", 1))
+    if x.ndim == 0:
+        return REDUCTIONS[use.node.op_type](np.reshape(x, (1,)), axis=0, keepdims=False)
+    kind = np.dtype("float32" if str(x.dtype) in ("bf16", "bfloat16") else x.dtype)
+    y = REDUCTIONS[use.node.op_type](_never_empty(use, x, where), axis=where, keepdims=keep)
+    return y if kind.kind == "f" or y.dtype == x.dtype else F.astype(y, x.dtype)
+
+
+def _never_empty(use: Use, x: Any, axes: tuple[int, ...]) -> Any:
+    """The extremes of nothing are what does not change others."""
+    fill = {"ReduceMax": -np.inf, "ReduceMin": np.inf}.get(use.node.op_type)
+    if fill is None or all(x.shape[a] != 0 for a in axes):
+        return x
+    kind = np.dtype(x.dtype)
+    least = fill if kind.kind == "f" else fill < 0 if kind.kind == "b" else None
+    if kind.kind == "b":
+        least = fill > 0
+    elif least is None:
+        least = np.iinfo(kind).max if fill > 0 else np.iinfo(kind).min
+    shape = tuple(1 if i in axes and e == 0 else e for i, e in enumerate(x.shape))
+    return np.full(shape, least, kind)
+
+
+@operator("ArgMax", "ArgMin")
+def arg_extreme(use: Use, x: Any) -> Any:
+    axis, keep = use.attribute("axis", 0), bool(use.attribute("keepdims", 1))
+    search = np.argmax if use.node.op_type == "ArgMax" else np.argmin
+    if not use.attribute("select_last_index", 0):
+        return search(x, axis=axis, keepdims=keep)
+    return x.shape[axis] - 1 - search(np.flip(x, axis), axis=axis, keepdims=keep)
+
+
+@operator("CumSum", "CumProd")
+def cumulative(use: Use, x: Any, axis: Any) -> Any:
+    (at,) = integers(axis, "the axis")
+    backwards, exclusive = use.attribute("reverse", 0), use.attribute("exclusive", 0)
+    y = np.flip(x, at) if backwards else x
+    if exclusive:
+        start: list[Any] = [slice(None)] * x.ndim
+        start[at] = slice(0, 1)
+        first = y[tuple(start)] * 0 + (use.node.op_type == "CumProd")
+        start[at] = slice(None, -1)
+        y = np.concatenate([F.astype(first, x.dtype), y[tuple(start)]], axis=at)
+    y = np.cumsum(y, axis=at) if use.node.op_type == "CumSum" else np.cumprod(y, axis=at)
+    y = F.astype(y, x.dtype) if y.dtype != x.dtype else y
+    return np.flip(y, at) if backwards else y
+
+
+@operator("Softmax", "LogSoftmax", "Hardmax")
+def normalized(use: Use, x: Any) -> Any:
+    function = {"Softmax": F.softmax, "LogSoftmax": F.log_softmax, "Hardmax": _hardmax}[use.node.op_type]
+    if use.opset >= 13:
+        return function(x, axis=use.attribute("axis", -1))
+    axis = use.attribute("axis", 1)  # all axes from there on are one
+    axis = axis + x.ndim if axis < 0 else axis
+    if axis == x.ndim - 1:
+        return function(x, axis=-1)
+    lead: Any = 1
+    for extent in x.shape[:axis]:
+        lead = lead * extent
+    behind: Any = 1
+    for extent in x.shape[axis:]:
+        behind = behind * extent
+    return np.reshape(function(np.reshape(x, (lead, behind)), axis=-1), x.shape)
+
+
+def _hardmax(x: Any, axis: int) -> Any:
+    places = np.arange(x.shape[axis]).reshape([-1 if i == axis % x.ndim else 1 for i in range(x.ndim)])
+    return F.astype(np.equal(places, np.argmax(x, axis=axis, keepdims=True)), x.dtype)
+
+
+@operator("TopK")
+def top_k(use: Use, x: Any, k: Any = None) -> Any:
+    count = use.attribute("k") if k is None else int(integers(k, "how many elements it gives")[0])
+    axis, largest = use.attribute("axis", -1), bool(use.attribute("largest", 1))
+    if known(x) is not None:
+        order = np.argsort(-x if largest else x, axis=axis, kind="stable")
+        chosen = np.take(order, np.arange(count), axis=axis)
+        return np.take_along_axis(x, chosen, axis=axis), chosen
+    return F.top_k(x, count, axis=axis, largest=largest)

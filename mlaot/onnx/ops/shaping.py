@@ -1,0 +1,441 @@
+"""Operators that move, cut, join and index arrays, and that compute with shapes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import onnx
+
+import mlaot.frontend.functions as F
+from mlaot.errors import MlaotError
+from mlaot.frontend.padding import pad as pad_
+from mlaot.frontend.tensor import is_traced
+from mlaot.ir.dims import Expr
+from mlaot.onnx.importer import Use, constant
+from mlaot.onnx.registry import operator
+from mlaot.onnx.values import (
+    Unsupported,
+    integers,
+    is_known,
+    is_symbolic,
+    known,
+    lifted,
+    numpy_dtype,
+    of_dims,
+    traced,
+    wanted,
+)
+
+
+@operator("Constant")
+def constant_(use: Use) -> Any:
+    makers: dict[str, Callable[[Any], Any]] = {
+        "value": lambda v: v,
+        "sparse_value": lambda v: v,
+        "value_float": lambda v: np.array(v, np.float32),
+        "value_floats": lambda v: np.array(v, np.float32),
+        "value_int": lambda v: np.array(v, np.int64),
+        "value_ints": lambda v: np.array(v, np.int64),
+        "value_string": lambda v: np.array(v.decode()),
+        "value_strings": lambda v: np.array([s.decode() for s in v], np.str_),
+    }
+    for name, make in makers.items():
+        found = use.attribute(name)
+        if found is not None:
+            return _weight(use, make(found))
+    raise MlaotError("the constant has no value")
+
+
+def _weight(use: Use, value: Any) -> Any:
+    """A large constant of numbers is a weight, as an initializer would be."""
+    if value.dtype.kind == "f" and value.ndim > 1 and not use.importer.path:
+        tensor = onnx.numpy_helper.from_array(value)
+        return constant(tensor, weight_name=use.importer.new_name(use.node.output[0]))
+    return value
+
+
+@operator("Shape", symbolic=True)
+def shape(use: Use, x: Any) -> Any:
+    start, end = use.attribute("start", 0), use.attribute("end")
+    return of_dims(list(x.shape)[start:end])
+
+
+@operator("Size", symbolic=True)
+def size(use: Use, x: Any) -> Any:
+    total: Any = 1
+    for extent in x.shape:
+        total = total * extent
+    return total
+
+
+@operator("Reshape", symbolic=True)
+def reshape(use: Use, x: Any, shape: Any = None) -> Any:
+    given = use.attribute("shape") if shape is None else integers(shape, "its second input, the shape,")
+    if not use.attribute("allowzero", 0):
+        given = [x.shape[i] if isinstance(e, int) and e == 0 else e for i, e in enumerate(given)]
+    return np.reshape(x, _without_unknown(x.shape, given))
+
+
+def _without_unknown(old: Any, new: Any) -> tuple[Any, ...]:
+    """A shape without -1; named dims on both sides cancel."""
+    if -1 not in [e for e in new if isinstance(e, int)]:
+        return tuple(new)
+    at = next(i for i, e in enumerate(new) if isinstance(e, int) and e == -1)
+    rest, left = [e for i, e in enumerate(new) if i != at], list(old)
+    for extent in [e for e in rest if isinstance(e, Expr)]:
+        if extent in left:
+            left.remove(extent)
+            rest.remove(extent)
+    if all(isinstance(e, int) for e in rest):
+        divisor = int(np.prod(rest, dtype=np.int64))
+        total: Any = 1
+        for extent in left:
+            total = total * extent
+        if divisor > 0:
+            return tuple(total // divisor if i == at else e for i, e in enumerate(new))
+    return tuple(new)
+
+
+@operator("Flatten")
+def flatten(use: Use, x: Any) -> Any:
+    axis = use.attribute("axis", 1)
+    axis = axis + x.ndim if axis < 0 else axis
+    before: Any = 1
+    behind: Any = 1
+    for i, extent in enumerate(x.shape):
+        before, behind = (before * extent, behind) if i < axis else (before, behind * extent)
+    return np.reshape(x, (before, behind))
+
+
+@operator("Transpose", symbolic=True)
+def transpose(use: Use, x: Any) -> Any:
+    return np.transpose(x, use.attribute("perm"))
+
+
+@operator("Squeeze", symbolic=True)
+def squeeze(use: Use, x: Any, axes: Any = None) -> Any:
+    found = use.attribute("axes") if axes is None else integers(axes, "its axes")
+    if found is None:
+        found = [i for i, extent in enumerate(x.shape) if isinstance(extent, int) and extent == 1]
+    return np.squeeze(x, axis=tuple(found))
+
+
+@operator("Unsqueeze", symbolic=True)
+def unsqueeze(use: Use, x: Any, axes: Any = None) -> Any:
+    found = use.attribute("axes") if axes is None else integers(axes, "its axes")
+    return np.expand_dims(x, tuple(found))
+
+
+@operator("Concat", symbolic=True)
+def concat(use: Use, *values: Any) -> Any:
+    return np.concatenate(_of_one_kind(values), axis=use.attribute("axis", 1))
+
+
+def _of_one_kind(values: Any) -> list[Any]:
+    """Expressions of dims and computed integers do not go together."""
+    if any(known(v) is None for v in values):
+        return [lifted(v) for v in values]
+    return list(values)
+
+
+@operator("Split")
+def split(use: Use, x: Any, sizes: Any = None) -> Any:
+    axis = use.attribute("axis", 0)
+    given = use.attribute("split") if sizes is None else integers(sizes, "its second input, the sizes,")
+    if given is None:
+        count, length = use.attribute("num_outputs", len(use.node.output)), x.shape[axis]
+        if not isinstance(length, int):
+            raise Unsupported(f"an axis of {length} elements cannot be split evenly; pin the dimension in [..dims]")
+        part = -(-length // count)
+        given = [min(part, max(length - i * part, 0)) for i in range(count)]
+    ends = np.cumsum(given)
+    if isinstance(x.shape[axis], int) and (len(ends) and ends[-1] != x.shape[axis]):
+        raise MlaotError(f"parts of {list(given)} do not make {x.shape[axis]}")
+    return tuple(np.split(x, [int(e) for e in ends[:-1]], axis=axis))
+
+
+@operator("Slice", symbolic=True)
+def slice_(use: Use, x: Any, starts: Any = None, ends: Any = None, axes: Any = None, steps: Any = None) -> Any:
+    if use.opset < 10:
+        begin, end, at = use.attribute("starts"), use.attribute("ends"), use.attribute("axes")
+        by = None
+    else:
+        begin, end = integers(starts, "where it starts"), integers(ends, "where it ends")
+        at = None if axes is None else integers(axes, "its axes")
+        by = None if steps is None else integers(steps, "its steps")
+    at = list(range(len(begin))) if at is None else [a % x.ndim for a in at]
+    by = [1] * len(begin) if by is None else by
+    index: list[Any] = [slice(None)] * x.ndim
+    for axis, first, last, step in zip(at, begin, end, by, strict=True):
+        if step == 0:
+            raise MlaotError("a step is 0")
+        index[axis] = _slice(x.shape[axis], first, last, step)
+    return x[tuple(index)]
+
+
+def _slice(length: Any, first: Any, last: Any, step: int) -> slice:
+    """ONNX's ends as Python's: far beyond means to the end."""
+    if isinstance(length, int) and isinstance(first, int) and isinstance(last, int):
+        first, last = (max(v + length, -1 if step < 0 else 0) if v < 0 else min(v, length) for v in (first, last))
+        first = min(first, length - 1) if step < 0 else first
+        return slice(first if first >= 0 else 0, None if last < 0 else last, step) if first >= 0 else slice(0, 0)
+    far = 10**9  # what exporters write for "to the end" differs; no open dimension is as large
+    if isinstance(first, Expr) and first == length:
+        first = far
+    if isinstance(last, Expr) and last == length:
+        last = far
+    if step > 0:
+        return slice(first or None, None if isinstance(last, int) and last >= far else last, step)
+    start = None if isinstance(first, int) and (first >= far or first == -1) else first
+    return slice(start, None if isinstance(last, int) and last <= -far else last, step)
+
+
+@operator("Expand", symbolic=True)
+def expand(use: Use, x: Any, shape: Any) -> Any:
+    return _broadcast(x, integers(shape, "its second input, the shape,"))
+
+
+def _broadcast(x: Any, target: list[Any]) -> Any:
+    rank = max(x.ndim, len(target))
+    old, new = [1] * (rank - x.ndim) + list(x.shape), [1] * (rank - len(target)) + list(target)
+    return np.broadcast_to(x, tuple(b if a == 1 else a for a, b in zip(old, new, strict=True)))
+
+
+@operator("Tile")
+def tile(use: Use, x: Any, repeats: Any, axis: Any = None) -> Any:
+    if use.opset < 6:
+        counts = [1] * x.ndim
+        counts[integers(axis, "its axis")[0]] = integers(repeats, "the number of tiles")[0]
+    else:
+        counts = integers(repeats, "the number of tiles")
+    return np.tile(x, counts)
+
+
+@operator("ConstantOfShape", symbolic=True)
+def constant_of_shape(use: Use, shape: Any) -> Any:
+    value = use.attribute("value", np.zeros(1, np.float32))
+    extents = tuple(integers(shape, "the shape"))
+    if all(isinstance(e, int) for e in extents):
+        _check_size(extents)
+        return np.full(extents, value.reshape(()))
+    return _broadcast(F.astype(traced(value.reshape(())), value.dtype), list(extents))
+
+
+def _check_size(extents: Any) -> None:
+    """A damaged file may ask for any amount of memory."""
+    if any(e < 0 for e in extents):
+        raise MlaotError(f"an array cannot have the shape {list(extents)}")
+    if float(np.prod([float(e) for e in extents])) > 2**31:
+        raise MlaotError(f"a constant of the shape {list(extents)} is too large")
+
+
+@operator("Range", symbolic=True)
+def range_(use: Use, start: Any, limit: Any, delta: Any) -> Any:
+    if is_symbolic(start) or is_symbolic(limit) or is_symbolic(delta):
+        (first,), (last,), (step,) = (integers(v, "the range") for v in (start, limit, delta))
+        return F.arange(first, last, step, dtype=np.int64)
+    first, last, step = (
+        wanted(v, what).reshape(())
+        for v, what in zip((start, limit, delta), ("its start", "its limit", "its step"), strict=True)
+    )
+    if step == 0:
+        raise MlaotError("the step is 0")
+    count = max(int(np.ceil((float(last) - float(first)) / float(step))), 0)
+    _check_size((count,))
+    return (first + np.arange(count).astype(first.dtype) * step).astype(first.dtype)
+
+
+@operator("EyeLike")
+def eye_like(use: Use, x: Any) -> Any:
+    to = use.attribute("dtype")
+    dtype = numpy_dtype(to) if to is not None else np.dtype(x.dtype)
+    rows, columns = x.shape
+    if isinstance(rows, int) and isinstance(columns, int):
+        return np.eye(rows, columns, use.attribute("k", 0)).astype(dtype)
+    return F.astype(F.eye(rows, columns, use.attribute("k", 0)), dtype)
+
+
+@operator("Trilu")
+def trilu(use: Use, x: Any, k: Any = None) -> Any:
+    diagonal = 0 if k is None else int(integers(k, "the diagonal")[0])
+    return np.triu(x, diagonal) if use.attribute("upper", 1) else np.tril(x, diagonal)
+
+
+@operator("Gather", symbolic=True)
+def gather(use: Use, x: Any, indices: Any) -> Any:
+    axis = use.attribute("axis", 0)
+    return _take(x, indices, axis)
+
+
+def _take(x: Any, indices: Any, axis: int) -> Any:
+    found = known(indices)
+    if found is not None:
+        length = x.shape[axis]
+        if isinstance(length, int) and found.size and (found.min() < -length or found.max() >= length):
+            raise MlaotError(f"index {found.min() if found.min() < -length else found.max()} of {length} elements")
+        return np.take(x, found, axis=axis)
+    return np.take(lifted(x), indices, axis=axis)
+
+
+@operator("GatherElements")
+def gather_elements(use: Use, x: Any, indices: Any) -> Any:
+    axis = use.attribute("axis", 0) % x.ndim
+    cut = tuple(slice(None) if i == axis else slice(0, n) for i, n in enumerate(indices.shape))
+    return np.take_along_axis(x[cut], indices, axis=axis)
+
+
+@operator("GatherND")
+def gather_nd(use: Use, x: Any, indices: Any) -> Any:
+    lead = use.attribute("batch_dims", 0)
+    depth = indices.shape[-1]
+    parts = [indices[..., i] for i in range(depth)]
+    if lead == 0:
+        return x[tuple(parts)]
+    grid: list[Any] = []
+    for axis in range(lead):
+        where = np.arange(x.shape[axis])
+        grid.append(where.reshape([-1 if i == axis else 1 for i in range(parts[0].ndim)]))
+    return x[(*grid, *parts)]
+
+
+REDUCTIONS = {"none": "set", "add": "add", "max": "max", "min": "min"}
+
+
+def _updated(x: Any, index: tuple[Any, ...], updates: Any, mode: str) -> Any:
+    if mode == "mul":
+        raise Unsupported("reduction 'mul' of a scatter cannot be compiled; use 'add' of logarithms")
+    if is_known(x, updates, *index) and not any(map(is_traced, (x, updates, *index))):
+        result = np.array(x)
+        at = {"none": None, "add": np.add, "max": np.maximum, "min": np.minimum}[mode]
+        if at is None:
+            result[index] = updates
+        else:
+            at.at(result, index, updates)
+        return result
+    from mlaot.frontend.indexing import update
+
+    return update(traced(x), index, updates, REDUCTIONS[mode])
+
+
+@operator("Scatter", "ScatterElements")
+def scatter_elements(use: Use, x: Any, indices: Any, updates: Any) -> Any:
+    axis = use.attribute("axis", 0) % x.ndim
+    index = []
+    for i, n in enumerate(indices.shape):
+        where = np.arange(n).reshape([-1 if j == i else 1 for j in range(x.ndim)])
+        index.append(indices if i == axis else np.broadcast_to(where, indices.shape))
+    return _updated(x, tuple(index), updates, use.string("reduction", "none"))
+
+
+@operator("ScatterND")
+def scatter_nd(use: Use, x: Any, indices: Any, updates: Any) -> Any:
+    parts = tuple(indices[..., i] for i in range(indices.shape[-1]))
+    return _updated(x, parts, updates, use.string("reduction", "none"))
+
+
+@operator("TensorScatter")
+def tensor_scatter(use: Use, past: Any, update: Any, indices: Any = None) -> Any:
+    axis = use.attribute("axis", -2) % past.ndim
+    batch, steps, length = past.shape[0], update.shape[axis], past.shape[axis]
+    start = np.zeros(batch, np.int64) if indices is None else indices
+    where = np.reshape(start, (-1, 1)) + np.arange(steps)
+    where = where % length if use.string("mode", "linear") == "circular" else where
+    moved, fresh = np.moveaxis(past, axis, 1), np.moveaxis(update, axis, 1)
+    rows = np.broadcast_to(np.arange(batch).reshape(-1, 1), (batch, steps))
+    return np.moveaxis(_updated(moved, (rows, where), fresh, "none"), 1, axis)
+
+
+@operator("Pad")
+def pad(use: Use, x: Any, pads: Any = None, value: Any = None, axes: Any = None) -> Any:
+    amounts = use.attribute("pads", use.attribute("paddings")) if pads is None else integers(pads, "its second input")
+    fill = use.attribute("value", 0.0) if pads is None else value
+    at = list(range(x.ndim)) if axes is None else [a % x.ndim for a in integers(axes, "its axes")]
+    low, high = [0] * x.ndim, [0] * x.ndim
+    for i, axis in enumerate(at):
+        low[axis], high[axis] = amounts[i], amounts[i + len(at)]
+    return padded(x, low, high, use.string("mode", "constant"), fill)
+
+
+def padded(x: Any, low: list[int], high: list[int], mode: str, fill: Any = None) -> Any:
+    """``x`` with more elements, or fewer, on both sides of each axis."""
+    if any(v < 0 for v in (*low, *high)):
+        x = x[tuple(slice(max(-a, 0), min(b, 0) or None) for a, b in zip(low, high, strict=True))]
+        low, high = [max(v, 0) for v in low], [max(v, 0) for v in high]
+    if not any(low) and not any(high):
+        return x
+    if mode == "constant":
+        number = 0 if fill is None else fill
+        found = known(number)
+        number = number if found is None else found.reshape(()).item()
+        if known(x) is not None and not is_traced(x):
+            return np.pad(x, list(zip(low, high, strict=True)), constant_values=number)
+        return pad_(x, tuple(low), tuple(high), value=number)
+    return np.pad(x, list(zip(low, high, strict=True)), mode=mode)  # type: ignore[call-overload]
+
+
+@operator("DepthToSpace")
+def depth_to_space(use: Use, x: Any) -> Any:
+    b = use.attribute("blocksize")
+    n, c, h, w = x.shape
+    if use.string("mode", "DCR") == "DCR":
+        y = np.transpose(np.reshape(x, (n, b, b, c // (b * b), h, w)), (0, 3, 4, 1, 5, 2))
+    else:
+        y = np.transpose(np.reshape(x, (n, c // (b * b), b, b, h, w)), (0, 1, 4, 2, 5, 3))
+    return np.reshape(y, (n, c // (b * b), h * b, w * b))
+
+
+@operator("SpaceToDepth")
+def space_to_depth(use: Use, x: Any) -> Any:
+    b = use.attribute("blocksize")
+    n, c, h, w = x.shape
+    y = np.reshape(x, (n, c, h // b, b, w // b, b))
+    order = (0, 3, 5, 1, 2, 4) if use.string("mode", "DCR") == "DCR" else (0, 1, 3, 5, 2, 4)
+    return np.reshape(np.transpose(y, order), (n, c * b * b, h // b, w // b))
+
+
+@operator("OneHot")
+def one_hot(use: Use, indices: Any, depth: Any, values: Any) -> Any:
+    count = int(integers(depth, "the depth")[0])
+    axis = use.attribute("axis", -1)
+    places = indices.astype(np.int64) if np.dtype(indices.dtype).kind == "f" else indices
+    places = np.where(places < 0, places + count, places)
+    rank = indices.ndim + 1
+    shape = [-1 if i == axis % rank else 1 for i in range(rank)]
+    hot = np.equal(np.expand_dims(places, axis), np.arange(count).astype(places.dtype).reshape(shape))
+    return np.where(hot, values[1], values[0])
+
+
+@operator("ReverseSequence")
+def reverse_sequence(use: Use, x: Any, lengths: Any) -> Any:
+    time, batch = use.attribute("time_axis", 0), use.attribute("batch_axis", 1)
+    y = np.moveaxis(x, (batch, time), (0, 1))
+    steps = np.arange(y.shape[1]).reshape(1, -1)
+    count = np.reshape(lengths, (-1, 1))
+    where = np.where(steps < count, count - 1 - steps, steps)
+    where = np.reshape(where, (*where.shape, *[1] * (y.ndim - 2)))
+    return np.moveaxis(np.take_along_axis(y, np.broadcast_to(where, y.shape), axis=1), (0, 1), (batch, time))
+
+
+@operator("CenterCropPad")
+def center_crop_pad(use: Use, x: Any, shape: Any) -> Any:
+    axes = use.attribute("axes", list(range(x.ndim)))
+    low, high = [0] * x.ndim, [0] * x.ndim
+    for axis, size in zip(axes, integers(shape, "the shape"), strict=True):
+        more = size - x.shape[axis]
+        low[axis % x.ndim] = more // 2 if more >= 0 else -((-more) // 2)
+        high[axis % x.ndim] = more - low[axis % x.ndim]
+    return padded(x, low, high, "constant")
+
+
+@operator("Compress")
+def compress(use: Use, x: Any, condition: Any) -> Any:
+    axis = use.attribute("axis")
+    chosen = np.flatnonzero(wanted(condition, "which elements it keeps"))
+    return np.take(np.ravel(x) if axis is None else x, chosen, axis=axis or 0)
+
+
+@operator("NonZero")
+def non_zero(use: Use, x: Any) -> Any:
+    return np.array(np.nonzero(wanted(x, "what its shape depends on")), np.int64)

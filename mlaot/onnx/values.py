@@ -1,0 +1,112 @@
+"""The values of an ONNX graph while it is imported.
+
+* ``numpy.ndarray``: known while importing. Of dtype object: integers of which some are expressions of named dims, such
+  as what ``Shape`` gives of an input whose batch is open. Strings have NumPy's own dtype ``U``.
+* ``Tensor``: traced. ``Parameter``: a weight of the file, whose numbers are known as well.
+* ``list``: a sequence. ``None``: an input that is left out, or an optional without a value.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx
+
+from mlaot.errors import MlaotError
+from mlaot.frontend.promotion import as_node
+from mlaot.frontend.tensor import Parameter, Tensor
+from mlaot.ir import DType
+from mlaot.ir.dims import Expr
+from mlaot.ir.types import BY_NUMPY, bf16
+
+Array = np.ndarray[Any, Any]
+
+
+class Unsupported(MlaotError):
+    """A model that is right, but of a kind that cannot be compiled: what, and the way out."""
+
+
+def known(value: Any) -> Array | None:
+    """The numbers (or strings) of a value that is known while importing."""
+    if isinstance(value, Parameter):
+        return value.array
+    return value if isinstance(value, np.ndarray) else None
+
+
+def is_known(*values: Any) -> bool:
+    """Whether all values are known, or left out."""
+    return all(value is None or known(value) is not None for value in values)
+
+
+def is_symbolic(value: Any) -> bool:
+    """Whether ``value`` holds expressions of named dims."""
+    return isinstance(value, np.ndarray) and value.dtype == object
+
+
+def wanted(value: Any, what: str) -> Array:
+    """The numbers of a value that must be known while importing."""
+    found = known(value)
+    if found is None:
+        raise Unsupported(f"{what} is computed when the model runs; it must be constant")
+    return found
+
+
+def integers(value: Any, what: str) -> list[Any]:
+    """A known vector of integers, or of expressions of named dims."""
+    return [e if isinstance(e, Expr) else int(e) for e in np.ravel(wanted(value, what))]
+
+
+def lifted(value: Any) -> Any:
+    """Integers of which some are expressions of named dims as a traced array."""
+    if not is_symbolic(value):
+        return value
+    nodes = [traced(np.int64(e) if isinstance(e, int) else e) for e in value.ravel()]
+    return np.reshape(np.stack(nodes), value.shape) if value.ndim else nodes[0]
+
+
+def traced(value: Any) -> Any:
+    """A number, an array or an expression of named dims as a traced array."""
+    return Tensor(as_node(value))
+
+
+def of_dims(values: list[Any]) -> Array:
+    """Extents as a known vector."""
+    if all(isinstance(value, int) for value in values):
+        return np.array(values, np.int64)
+    result = np.empty(len(values), object)
+    result[:] = values
+    return result
+
+
+def settled(value: Any) -> Any:
+    """A known array whose elements turned out to be numbers, as int64; anything else as it is."""
+    if isinstance(value, np.generic | int | float | bool):
+        value = np.asarray(value)
+    if isinstance(value, Expr):
+        result = np.empty((), object)
+        result[()] = value
+        return result
+    if is_symbolic(value) and all(isinstance(e, int | np.integer) for e in value.ravel()):
+        return value.astype(np.int64)
+    return value
+
+
+def numpy_dtype(elem_type: int) -> np.dtype[Any]:
+    """NumPy's dtype of one of ONNX."""
+    if elem_type == onnx.TensorProto.STRING:
+        return np.dtype(np.str_)
+    try:
+        return np.dtype(onnx.helper.tensor_dtype_to_np_dtype(elem_type))
+    except KeyError:
+        raise MlaotError(f"there is no element type {elem_type} in ONNX") from None
+
+
+def dtype_of(elem_type: int) -> DType:
+    """mlaot's dtype of one of ONNX."""
+    name = str(numpy_dtype(elem_type))
+    found = bf16 if name == "bfloat16" else BY_NUMPY.get(name)
+    if found is None:
+        kind = onnx.TensorProto.DataType.Name(elem_type) if elem_type else "UNDEFINED"
+        raise Unsupported(f"arrays of {kind} cannot be compiled")
+    return found
