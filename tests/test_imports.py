@@ -16,21 +16,25 @@ LAYERS = (
     ("mlaot.ops",),
     ("mlaot.transforms",),
     ("mlaot.api", "mlaot.eager", "mlaot.evaluate", "mlaot.frontend", "mlaot.micrograd", "mlaot.nn", "mlaot.optim"),
+    ("mlaot.onnx",),
     ("mlaot.passes",),
     ("mlaot.lower",),
     ("mlaot.facts", "mlaot.golden"),
     ("mlaot.generate", "mlaot.build", "mlaot.cmake", "mlaot.tune"),
-    ("mlaot.commands", "mlaot.cli", "mlaot.__main__"),
+    ("mlaot.commands", "mlaot.cli", "mlaot.__main__", "mlaot.onnx.backend"),
 )
 FILES = sorted((ROOT / "mlaot").rglob("*.py"))
 
 
 def layer(module: str) -> int | None:
     """The number of the layer of a module of mlaot; None for the package itself."""
-    for number, names in enumerate(LAYERS):
-        if any(module == name or module.startswith(f"{name}.") for name in names):
-            return number
-    return None
+    matching = [
+        (len(name), number)
+        for number, names in enumerate(LAYERS)
+        for name in names
+        if module == name or module.startswith(f"{name}.")
+    ]
+    return max(matching)[1] if matching else None
 
 
 def imports(path: Path, module: str) -> set[str]:

@@ -1,8 +1,8 @@
 """The operators of ONNX that can be imported: a small function each, in ``mlaot/onnx/ops/``, by family.
 
 ``@operator("Flatten")`` enters a function of a ``Use`` (the node's attributes) and of its inputs, which gives the
-output or a tuple of them. It is written with NumPy's functions and mlaot's: what is known is then computed while importing,
-all else is traced. ``since`` is the opset from which on a function holds. Expressions of named dims reach
+output or a tuple of them. It is written with NumPy's functions and mlaot's: what is known is then computed while
+importing, all else is traced. ``since`` is the opset from which on a function holds. Expressions of named dims reach
 only functions that say ``symbolic``; to others they come as traced integers.
 """
 
