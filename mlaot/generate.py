@@ -20,7 +20,7 @@ from mlaot.errors import MlaotError, writing
 from mlaot.facts import facts_text, graph_facts
 from mlaot.frontend.declaration import Declaration, Traced
 from mlaot.frontend.scalar import declare_graph, declare_module
-from mlaot.golden import golden_vectors
+from mlaot.golden import compared, golden_vectors
 from mlaot.ir import Graph
 from mlaot.ir.module import Module
 from mlaot.lower.interface import DIGEST_BYTES, render_interface
@@ -118,6 +118,9 @@ def compile_model(
         )
         program = lower(graphs, isas, deterministic=deterministic, threads=threads)
         vectors = golden_vectors(graphs, program.module) if golden else ()
+        references = getattr(model, "references", {}) if golden else {}
+        for line in compared(references, graphs, program.module, vectors):
+            print(f"mlaot: {module}: {line}", flush=True)
         if golden and weights_dtype:
             print(f"mlaot: {narrowed(graphs, vectors)}", flush=True)
         found = replace(program.module, tuned=tuned or {}, golden=vectors, facts=graph_facts(graphs), weights=weights)
@@ -143,7 +146,7 @@ def located(declared: Any, model: Model) -> Iterator[None]:
     try:
         yield
     except MlaotError as error:
-        error.place = error.place or getattr(declared, "place", "") or f"{model.model}: "
+        error.place = error.place or getattr(declared, "place", "") or f"{model.declared}: "
         raise
 
 
@@ -208,7 +211,7 @@ def pass_report(settings: Settings, project: Path) -> str:
     for model in settings.models:
         declared = load_model(settings, model)
         with located(declared, model):
-            lines += [f"{model.module} ({model.model})", *report(declared, model.module, **pass_options(model))]
+            lines += [f"{model.module} ({model.declared})", *report(declared, model.module, **pass_options(model))]
     return "\n".join(lines)
 
 

@@ -7,7 +7,7 @@ multiple of what the optimized graph loses when NumPy evaluates it in the model'
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from math import prod
 from typing import Any
 
@@ -15,6 +15,7 @@ import numpy as np
 
 from mlaot.errors import MlaotError
 from mlaot.evaluate import evaluate
+from mlaot.frontend.declaration import Reference
 from mlaot.ir import Graph
 from mlaot.ir.dims import substitute
 from mlaot.ir.module import Module
@@ -30,6 +31,7 @@ MARGIN = 16  # times the error of NumPy's arithmetic: other orders of sums, fuse
 ROUNDINGS = 64  # of the largest element, where NumPy's own error happens to be small
 LARGEST = 1 << 24  # elements of inputs and outputs beyond which NumPy would take too long
 LONG = 2_000_000_000  # operations: NumPy takes seconds for them, so that one row must do
+FAR = 1e-2  # of the largest element: beyond the rounding of any dtype but float16's
 BITS = {"f64": 24, "f32": 24, "f16": 11, "bf16": 8}  # of a number in -1..1 that is exact
 
 
@@ -66,6 +68,50 @@ def _call(entry: Entry, graph: Graph, module: Module, dims: tuple[str, ...]) -> 
             moved = max(_moved(declared[port.name], exact[port.name]) for port in entry.outputs)
             yield Golden(entry.name, tuple(known[name] for name in dims), outputs, moved)
         return
+
+
+def compared(
+    references: Mapping[str, Reference], module: Module, lowered: Lowered, vectors: Iterable[Golden]
+) -> Iterator[str]:
+    """A line for each of ``references``, others that compute ``forward``: how far the model's answers are from theirs.
+
+    The inputs are those of the golden vectors. Others err, too; so it is an error only where several agree on another
+    answer.
+    """
+    entry = next(entry for entry in lowered.entries if entry.name == "forward")
+    for vector in vectors:
+        if not references or vector.entry != "forward":
+            continue
+        known = dict(zip(lowered.dims, vector.dims, strict=True))
+        given = {port.name: numbers(port, number, known) for number, port in enumerate(entry.inputs)}
+        ours = evaluate(module.declared["forward"], {**module.declared_slots, **given}, wide=True, dims=known)
+        found: dict[str, float] = {}
+        for name, reference in references.items():
+            try:
+                theirs = reference(given)
+            except Exception as error:  # it need not know all that we do
+                yield f"{name} cannot compute it ({' '.join(str(error).split())[:120]})"
+                continue
+            found[name] = max(_off(ours[port.name], theirs[port.name]) for port in entry.outputs)
+            far = "another answer, off by" if found[name] > FAR else "the same answer to"
+            yield f"{name} gives {far} {max(found[name], 1e-9):.1g} of the largest element"
+        if len(found) > 1 and min(found.values()) > FAR:
+            raise MlaotError(f"{' and '.join(found)} give other answers than the model has here: a bug in mlaot")
+
+
+def _off(ours: Any, theirs: Any) -> float:
+    """The largest difference as a share of the largest element; of whole numbers, the share that differ."""
+    ours, theirs = np.asarray(ours), np.asarray(theirs)
+    if ours.shape != theirs.shape:
+        return float("inf")
+    if theirs.dtype.kind in "iub":
+        return float(np.mean(ours != theirs)) if ours.size else 0.0
+    ours, theirs = ours.astype(np.float64), theirs.astype(np.float64)
+    same = (ours == theirs) | (np.isnan(ours) & np.isnan(theirs))
+    with np.errstate(invalid="ignore"):
+        apart = np.where(same, 0.0, np.abs(ours - theirs))
+    finite = np.abs(theirs[np.isfinite(theirs)])
+    return float(np.nan_to_num(apart, nan=np.inf).max(initial=0) / max(finite.max(initial=0), np.finfo(float).tiny))
 
 
 def _moved(declared: Any, exact: Any) -> float:

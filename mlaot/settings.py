@@ -38,6 +38,8 @@ FACTS = "model.json"  # there, too
 SOURCES = "sources.json"  # beside the modules' folders: the SHA-256 of each file that tracing read
 NAME = r"[^\W\d]\w*"
 MODEL = rf"^{NAME}(\.{NAME})*:{NAME}(\.{NAME})*$"
+READER = "onnx>=1.19"  # what reads ONNX files
+ONNX = r"^.*\.onnx$"
 MODULE = r"^[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)+$"  # ASCII: the last part names C functions
 # What Windows takes for a device, also in front of an extension.
 DEVICES = {"con", "prn", "aux", "nul", *(f"{port}{n}" for port in ("com", "lpt") for n in range(1, 10))}
@@ -132,12 +134,15 @@ class Model:
     name: str
     model: str = key(
         "the model as `module:attribute`, imported when the wheel is built",
+        default="",
+        otherwise="there is a key `onnx`",
         expected="'module:attribute', such as 'model:digits'",
         example="model:digits",
         pattern=MODEL,
     )
     module: str = key(
         "the extension module to make",
+        default="",
         otherwise="the project's name, a dot, the name of the table",
         expected="a dotted module name, such as 'digits.nn'",
         example="digits.nn",
@@ -149,6 +154,14 @@ class Model:
         otherwise="what `[tool.mlaot]` says",
         expected="true or false",
         example=True,
+    )
+    onnx: str = key(
+        "an ONNX file of the project that is the model, in place of `model`",
+        default="",
+        otherwise="there is a key `model`",
+        expected="the path of an ONNX file, such as 'model.onnx'",
+        example="model.onnx",
+        pattern=ONNX,
     )
     winograd: str = key(
         "the largest tiles in which 3x3 convolutions of fixed weights are computed",
@@ -190,7 +203,13 @@ class Model:
         expected="true or false",
         example=True,
     )
+    dims: tuple[tuple[str, int], ...] = ()
     budget: Budget = Budget()
+
+    @property
+    def declared(self) -> str:
+        """Where it is declared, as the settings say it."""
+        return self.onnx or self.model
 
     @property
     def package(self) -> str:
@@ -258,6 +277,12 @@ class Settings:
         enum=SDISTS,
     )
     budget: ProjectBudget = ProjectBudget()
+    project: Path = field(default=Path(), compare=False)
+
+    @property
+    def needed(self) -> tuple[str, ...]:
+        """Packages that tracing needs, besides mlaot and NumPy."""
+        return (*self.requires, *(READER,) * any(model.onnx for model in self.models))
 
     @property
     def isas(self) -> tuple[str, ...]:
@@ -279,6 +304,7 @@ class Settings:
         return tuple(folder for folder in wanted if not is_package(project / self.source / folder))
 
 
+DIM = {"type": "integer", "minimum": 1}
 BUDGET = "[tool.mlaot.budget]"
 TABLES = {
     Settings: "[tool.mlaot]",
@@ -352,8 +378,8 @@ def load_module(
     """
     if not fits(module, schema_of(keys_of(Model)["module"])):
         raise MlaotError(f"--module must be a dotted module name, such as 'digits.nn'; got {module!r}")
-    if model is not None and not re.fullmatch(MODEL, model):
-        raise MlaotError(f"--model must be 'module:attribute', such as 'model:digits'; got {model!r}")
+    if model is not None and not re.fullmatch(f"{MODEL}|{ONNX}", model):
+        raise MlaotError(f"--model must be 'module:attribute', such as 'model:digits', or an ONNX file; got {model!r}")
     pyproject = read_pyproject(project) if (project / FILE).is_file() else {}
     pyproject.setdefault("project", {}).setdefault("name", module.partition(".")[0])
     tool = check_table(pyproject.setdefault("tool", {}), "[tool]").setdefault("mlaot", {})
@@ -367,7 +393,7 @@ def load_module(
     if found is None and model is None:
         hint = did_you_mean(module, [other.module for other in settings.models])
         raise MlaotError(f"no --model is given, and no [tool.mlaot.models.<name>] of {FILE} makes {module!r}{hint}")
-    found = found or Model("", "", module, settings.deterministic)
+    found = found or Model("", module=module, deterministic=settings.deterministic)
     weights = "inside" if found.weights == "auto" else found.weights  # a build tool must know all files beforehand
     chosen = replace(
         found,
@@ -376,8 +402,9 @@ def load_module(
         weights=weights,
     )
     if model is not None:
-        chosen = replace(chosen, name="", model=model)
-    models = {other: Model("", "", other) for other in others} | {other.module: other for other in settings.models}
+        given, onnx = declaration(model)
+        chosen = replace(chosen, name="", model=given, onnx=onnx)
+    models = {other: Model("", module=other) for other in others} | {other.module: other for other in settings.models}
     settings = replace(settings, models=tuple((models | {module: chosen}).values()))
     check_modules(settings, project)
     return settings, chosen
@@ -397,19 +424,31 @@ def read_settings(pyproject: dict[str, Any], tool: Any, project: Path) -> Settin
         **values,
         models=tuple(read_model(name, table, values, budget) for name, table in tables.items()),
         budget=budget,
+        project=project,
         backend=build.get("build-backend", "setuptools.build_meta:__legacy__"),
     )
 
 
 def settings_of(target: str) -> Settings:
-    """Settings for one bare ``module:attribute`` in the current folder, without a pyproject.toml."""
-    if not re.fullmatch(MODEL, target):
-        raise MlaotError(f"expected module:attribute, got {target!r}")
-    return Settings("model", ".", (), ISAS, (Model("nn", target, "model.nn"),))
+    """Settings for one bare ``module:attribute`` or ONNX file in the current folder, without a pyproject.toml."""
+    if not re.fullmatch(f"{MODEL}|{ONNX}", target):
+        raise MlaotError(f"expected module:attribute or an ONNX file, got {target!r}")
+    model, onnx = declaration(target)
+    return Settings("model", ".", (), ISAS, (Model("nn", model, "model.nn", onnx=onnx),))
+
+
+def declaration(target: str) -> tuple[str, str]:
+    """The keys ``model`` and ``onnx`` of what is a ``module:attribute`` or an ONNX file."""
+    return ("", target) if re.fullmatch(ONNX, target) else (target, "")
 
 
 def load_model(settings: Settings, model: Model) -> Any:
-    """Import the model's module and return the attribute; the source folder must be on ``sys.path``."""
+    """The declared model: what an ONNX file holds, or an attribute of a module.
+
+    The source folder must be on ``sys.path``.
+    """
+    if model.onnx:
+        return importlib.import_module("mlaot.onnx").declared(settings.project, model.onnx, dict(model.dims))
     module_name, _, path = model.model.partition(":")
     key = f"key 'model' in [tool.mlaot.models.{model.name}] of {FILE}" if model.name else "--model"
     where = f"{key} is {model.model!r}"
@@ -476,15 +515,36 @@ def read_model(name: str, table: Any, project: Mapping[str, Any], budget: Budget
     """
     inherited = {key: project[key] for key in keys_of(Model) if key in project}
     where = f"[tool.mlaot.models.{name}]"
-    values = read_table(Model, table, where, besides=("budget",), module=f"{project['name']}.{name}", **inherited)
+    default = f"{project['name']}.{name}"
+    values = read_table(Model, table, where, besides=("budget", "dims"), module=default, **inherited)
+    dims = read_dims(table.get("dims", {}), where, is_onnx=bool(values["onnx"]))
     general = {key: getattr(budget, key) for key in keys_of(Budget)}
     own = read_table(Budget, table.get("budget", {}), f"[tool.mlaot.models.{name}.budget]", **general)
+    if not values["model"] and not values["onnx"]:
+        raise MlaotError(
+            f"no key 'model' in {where} of {FILE}; expected {keys_of(Model)['model'].metadata['expected']}"
+        )
+    if values["model"] and values["onnx"]:
+        raise MlaotError(f"{where} of {FILE} has both a key 'model' and a key 'onnx'; a model is declared by one")
     if lacking := [isa for isa in own["isa"] if isa not in project["isa"]]:
         raise MlaotError(
             f"budget.isa of {where} in {FILE} has {lacking[0]!r}, for which nothing is compiled: key 'isa' in"
             f" [tool.mlaot] is {list(project['isa'])}"
         )
-    return Model(name, **values, budget=Budget(**own))
+    return Model(name, **values, dims=dims, budget=Budget(**own))
+
+
+def read_dims(table: Any, where: str, *, is_onnx: bool) -> tuple[tuple[str, int], ...]:
+    """``[tool.mlaot.models.<name>.dims]``: sizes of dimensions that an ONNX file leaves open."""
+    place = f"{where[:-1]}.dims]"
+    for name, size in check_table(table, place).items():
+        if not is_onnx:
+            raise MlaotError(
+                f"{place} of {FILE} is for models of ONNX files; give {name!r} its size in the model itself"
+            )
+        if not fits(size, DIM):
+            raise MlaotError(f"key {name!r} in {place} of {FILE} must be a size such as 1; got {size!r}")
+    return tuple(table.items())
 
 
 def read_table(kind: Any, table: Any, where: str, besides: Iterable[str] = (), **defaults: Any) -> dict[str, Any]:
@@ -540,6 +600,11 @@ def json_schema(tool: str = "mlaot") -> dict[str, Any]:
     """JSON Schema of ``[tool.mlaot]``; entry point ``validate_pyproject.tool_schema``."""
     top, model = table_schema(Settings), table_schema(Model)
     model["properties"]["budget"] = table_schema(Budget)
+    model["properties"]["dims"] = {
+        "type": "object",
+        "description": "sizes of dimensions that the ONNX file leaves open",
+        "additionalProperties": DIM,
+    }
     top["properties"]["budget"] = table_schema(ProjectBudget)
     top["properties"]["models"] = {
         "type": "object",
@@ -582,7 +647,7 @@ def check_modules(settings: Settings, project: Path) -> None:
     for model in settings.models:
         where = f"[tool.mlaot.models.{model.name}]"
         place = f"{where} of {FILE}" if model.name else "--module"
-        if (source := model.model.partition(":")[0]) in made:
+        if (source := model.model.partition(":")[0]) and source in made:
             raise MlaotError(
                 f"key 'model' in {where} of {FILE} is {model.model!r}, but {source!r} is a module to be made;"
                 " declare the model in another one"

@@ -288,7 +288,7 @@ def requires(build: Build) -> tuple[str, ...]:
 
 def tracing_requires(settings: Settings) -> tuple[str, ...]:
     """Nothing where the sdist brought the C along."""
-    return () if is_frozen(Path()) else settings.requires
+    return () if is_frozen(Path()) else settings.needed
 
 
 def check_project(options: Options) -> None:
@@ -367,7 +367,7 @@ def generate_files(project: Path, settings: Settings) -> Path:
     """Let a child process trace the models and write the C. The folder appears whole or not at all."""
     target = build_folder(project) / GENERATED.name
     for model in settings.models:
-        print(f"mlaot: {model.model} -> {model.module}", flush=True)
+        print(f"mlaot: {model.declared} -> {model.module}", flush=True)
     unfinished = target.with_name(f"c.{os.getpid()}")
     try:
         # -P: the current folder, which need not be the source folder, stays off sys.path.

@@ -79,7 +79,7 @@ def model_component(model: Model, facts: Data, compiler: Compiler, abi: str, abo
         **{f"weights:elements:{dtype}": count for dtype, count in facts["elements"].items()},
         **{f"ops:{entry}": counted(ops) for entry, ops in facts["ops"].items()},
         **{f"flags:{unit}": " ".join(flags) for unit, flags in compiler.flags[model.module].items()},
-        "model": model.model,
+        "model": model.declared,
         "generator": f"mlaot {facts['mlaot']}",
         "isa": " ".join(compiler.isas),
         "python-tag": abi,

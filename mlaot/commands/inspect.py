@@ -63,7 +63,7 @@ def describe_model(settings: Settings, model: Model, graph: bool) -> Data:
     """What a model of a project becomes."""
     from mlaot.generate import compile_for, final_graphs
 
-    found: Data = {"model": model.model, **compile_for(settings, model, describe_program)}
+    found: Data = {"model": model.declared, **compile_for(settings, model, describe_program)}
     if graph:
         found["graphs"] = {name: str(final) for name, final in final_graphs(settings, model).items()}
     return found

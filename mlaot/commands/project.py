@@ -1,4 +1,4 @@
-"""Projects as commands name them: a folder with a pyproject.toml, or a bare ``module:attribute``."""
+"""Projects as commands name them: a folder with a pyproject.toml, a bare ``module:attribute``, or an ONNX file."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ def find_folder(target: str) -> Found:
 
 
 def find_target(target: str) -> Found:
-    """A project folder, or else module:attribute in the current folder."""
-    if Path(target).is_dir() or ":" not in target:
+    """A project folder, or else module:attribute or an ONNX file in the current folder."""
+    if Path(target).is_dir() or not (":" in target or target.endswith(".onnx")):
         return find_folder(target)
     return Path(), settings_of(target)
 

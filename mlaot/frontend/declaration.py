@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -12,6 +12,7 @@ from mlaot.ir import Graph, Node
 
 PARAMETERS = "parameters"  # the flat input that holds every scalar parameter of a scalar model
 Arrays = dict[str, np.ndarray[Any, Any]]
+Reference = Callable[[Arrays], Arrays]
 
 
 class Optimizer(Protocol):
@@ -65,7 +66,9 @@ class Declaration:
     """A declared model: ``trace()`` gives its graph. Made by ``mlaot.micrograd.declare`` and ``mlaot.model``.
 
     ``place``: the line of the user's code where it is, as ``model.py:12: ``, for errors of no other line.
+    ``references``: others that compute the same, by name, each a function of inputs by name that gives the outputs.
     """
 
     trace: Callable[[], Traced]
     place: str = ""
+    references: Mapping[str, Reference] = field(default_factory=dict)

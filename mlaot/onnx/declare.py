@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import inspect
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import onnx
 from google.protobuf.message import DecodeError
 
 from mlaot.errors import MlaotError
-from mlaot.frontend.declaration import Declaration, Traced
+from mlaot.frontend.declaration import Arrays, Declaration, Reference, Traced
 from mlaot.frontend.promotion import as_node
 from mlaot.frontend.tensor import Held, Tensor
 from mlaot.frontend.trace import Trace, tracing
@@ -31,6 +33,13 @@ def load(path: str | Path, dims: Mapping[str, int] | None = None) -> Declaration
     """
     beside = Path(inspect.stack()[1].filename).parent / path
     return declare(read(beside if beside.exists() else Path(path)), dims or {}, place=f"{Path(path).name}: ")
+
+
+def declared(project: Path, path: str, dims: Mapping[str, int]) -> Declaration:
+    """The model of an ONNX file of a project, as its settings name it."""
+    if not (project / path).is_file():
+        raise MlaotError(f"no file {path} in {project.resolve()}; the key 'onnx' names a file of the project")
+    return declare(read(project / path), dims, place=f"{path}: ")
 
 
 def read(path: Path) -> onnx.ModelProto:
@@ -68,7 +77,35 @@ def declare(model: onnx.ModelProto, dims: Mapping[str, int], place: str = "") ->
     def trace() -> Traced:
         return traced(model, dims)
 
-    return Declaration(trace, place)
+    return Declaration(trace, place, references(model))
+
+
+def references(model: onnx.ModelProto) -> dict[str, Reference]:
+    """Others that compute the model: the evaluator of the package onnx, and onnxruntime where that is installed."""
+    known = {tensor.name for tensor in model.graph.initializer}
+    inputs = [info.name for info in model.graph.input if info.name not in known]
+    outputs = [port_name(info.name) for info in model.graph.output]
+
+    def named(run: Callable[[dict[str, Any]], Any], given: Arrays) -> Arrays:
+        found = run({name: given[port_name(name)] for name in inputs})
+        return dict(zip(outputs, found, strict=True))
+
+    def evaluator(given: Arrays) -> Arrays:
+        from onnx.reference import ReferenceEvaluator
+
+        return named(lambda feeds: ReferenceEvaluator(model).run(None, feeds), given)
+
+    def runtime(given: Arrays) -> Arrays:
+        import onnxruntime
+
+        onnxruntime.set_default_logger_severity(4)
+        session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+        return named(lambda feeds: session.run(None, feeds), given)
+
+    found: dict[str, Reference] = {"onnx.reference": evaluator}
+    if importlib.util.find_spec("onnxruntime") is not None:
+        found["onnxruntime"] = runtime
+    return found
 
 
 def check(model: onnx.ModelProto) -> None:

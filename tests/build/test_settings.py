@@ -84,7 +84,7 @@ def test_folders_above_a_package_are_namespaces_unless_the_project_says_otherwis
 
 def test_settings_of_a_bare_target() -> None:
     assert settings_of("model:digits").models == (Model("nn", "model:digits", "model.nn"),)
-    with pytest.raises(MlaotError, match="expected module:attribute, got 'model'"):
+    with pytest.raises(MlaotError, match="expected module:attribute or an ONNX file, got 'model'"):
         settings_of("model")
 
 
@@ -101,7 +101,7 @@ def test_one_module_on_a_command_line(tmp_path: Path) -> None:
     settings, model = load_module(tmp_path, "my_digits.nn")
     assert (model, settings.models) == (load_settings(tmp_path).models[0], (model,))
     settings, model = load_module(tmp_path, "my_digits.nn", model="a:b")
-    assert (model, settings.isa) == (Model("", "a:b", "my_digits.nn", True, "off", weights="file"), ("base",))
+    assert (model, settings.isa) == (Model("", "a:b", "my_digits.nn", True, winograd="off", weights="file"), ("base",))
     settings, model = load_module(tmp_path, "zoo.nn", model="a:b")
     assert model == Model("", "a:b", "zoo.nn", True, weights="inside")
     (tmp_path / "lib").mkdir()
@@ -112,7 +112,7 @@ def test_one_module_on_a_command_line(tmp_path: Path) -> None:
     ("module", "given", "message"),
     [
         ("nn", {}, "--module must be a dotted module name, such as 'digits.nn'; got 'nn'"),
-        ("a.nn", {"model": "b"}, "--model must be 'module:attribute', such as 'model:digits'; got 'b'"),
+        ("a.nn", {"model": "b"}, "--model must be 'module:attribute', such as 'model:digits', or an ONNX file; got 'b'"),
         ("a.nn", {"model": "b:c", "source": "no"}, "--source-dir must be a folder inside FOLDER; got 'no'"),
         ("a.nn", {"model": "b:c", "source": ".."}, "--source-dir must be a folder inside FOLDER; got '..'"),
         ("a.class", {"model": "b:c"}, "--module makes the module 'a.class', but 'class' is a keyword of Python;"),
