@@ -106,8 +106,8 @@ PY_DATA const unsigned long Py_Version;
 PY_DATA PyObject _Py_NoneStruct;
 PY_DATA PyTypeObject PyBool_Type;
 #define Py_None (&_Py_NoneStruct)
-PY_DATA PyObject *PyExc_BufferError, *PyExc_ImportError, *PyExc_IndexError, *PyExc_OverflowError, *PyExc_RecursionError,
-    *PyExc_RuntimeError, *PyExc_TypeError, *PyExc_ValueError;
+PY_DATA PyObject *PyExc_BufferError, *PyExc_ImportError, *PyExc_IndexError, *PyExc_KeyError, *PyExc_OverflowError,
+    *PyExc_RecursionError, *PyExc_RuntimeError, *PyExc_TypeError, *PyExc_ValueError;
 
 void Py_IncRef(PyObject *), Py_DecRef(PyObject *);
 int PyErr_CheckSignals(void), PyErr_ExceptionMatches(PyObject *);
@@ -139,9 +139,13 @@ PyObject *PyType_FromModuleAndSpec(PyObject *, const PyType_Spec *, PyObject *),
 unsigned long PyType_GetFlags(PyTypeObject *);
 void *PyType_GetModuleState(PyTypeObject *);
 PyObject *PyModule_GetFilenameObject(PyObject *), *PyImport_ImportModule(const char *);
+PyObject *PyImport_GetModule(PyObject *);
 
 PyObject *PyObject_Type(PyObject *), *PyObject_CallMethod(PyObject *, const char *, const char *, ...);
 PyObject *PyObject_CallFunction(PyObject *, const char *, ...), *PyObject_GetAttrString(PyObject *, const char *);
+PyObject *PyObject_Call(PyObject *, PyObject *, PyObject *), *PyObject_GetItem(PyObject *, PyObject *);
+int PyObject_IsInstance(PyObject *, PyObject *);
+Py_ssize_t PyObject_Size(PyObject *);
 PyObject *Py_BuildValue(const char *, ...);
 int PyArg_ParseTuple(PyObject *, const char *, ...);
 int PyCallable_Check(PyObject *);

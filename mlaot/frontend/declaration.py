@@ -40,6 +40,7 @@ class Traced:
     and get the dimension ``batch``. ``arguments``: inputs of ``forward``, needed or not. Without an ``optimizer`` the
     update is stochastic gradient descent with ``learning_rate``. ``docs``: what the user says of an entry, in a line.
     ``taps``: nodes of the graph that ``mlaot.tap`` named, which none but the entry ``intermediates`` gives.
+    ``file_names``: what the file that the model comes from calls the inputs and outputs of ``forward``.
     """
 
     graph: Graph
@@ -55,6 +56,7 @@ class Traced:
     optimizer: Optimizer | None = None
     docs: dict[str, str] = field(default_factory=dict)
     taps: dict[str, Node] = field(default_factory=dict)
+    file_names: dict[str, str] = field(default_factory=dict)
 
     @property
     def trains(self) -> bool:

@@ -35,8 +35,20 @@ DIGEST_BYTES = 64  # such a file begins with the SHA-256 of the rest, in hexadec
 # What a module has besides its entries, and the names that its stub uses.
 RESERVED = (
     *("backward", "set_input", "zero_grad", "data", "grad", "save", "load", "info", "selftest", "Model", "Array"),
+    *("InferenceSession", "run", "get_inputs", "get_outputs", "get_providers"),
     *("fit", "set_threads", "parameters", "gradients", "flat_parameters", "flat_gradients", "buffers"),
-    *("Any", "Buffer", "Callable", "Iterator", "MappingProxyType", "PathLike", "Sequence", "TypeAlias", "TypeVar"),
+    *(
+        "Any",
+        "Buffer",
+        "Callable",
+        "Iterator",
+        "Mapping",
+        "MappingProxyType",
+        "PathLike",
+        "Sequence",
+        "TypeAlias",
+        "TypeVar",
+    ),
     *("bool", "bytes", "dict", "final", "float", "int", "memoryview", "object", "overload", "property", "str", "tuple"),
 )
 
@@ -116,6 +128,7 @@ def render_interface(module: Module, *, c_library: bool = False) -> dict[str, st
         "named": any(entry.named for entry in module.entries),
         "split": any(entry.name == "accumulate" and entry.split for entry in module.entries),
         "fit": fit,
+        "session": session(module),
         "module_doc": c_text(f"{module.name}: a model compiled by mlaot."),
         "model_doc": model_doc(module),
     }
@@ -262,6 +275,37 @@ def scalar_runs(module: Module) -> list[tuple[int, int, int]]:
             runs.append((i, element, 0))
             length = 1
     return runs
+
+
+# ------------------------------------------------------------------------------------------------------------- session
+
+# What ONNX calls arrays of a dtype.
+ONNX_NAMES = {
+    **{"f16": "float16", "f32": "float", "f64": "double", "bool": "bool"},
+    **{f"{kind}{bits}": f"{name}{bits}" for kind, name in (("i", "int"), ("u", "uint")) for bits in (8, 16, 32, 64)},
+}
+
+
+def session(module: Module) -> dict[str, object]:
+    """What a session has to know: the names, types and shapes that the file has; nothing for models of no file."""
+    names = module.info.get("file_names")
+    if not isinstance(names, dict):
+        return {}
+    (entry,) = (entry for entry in module.entries if entry.name == "forward")
+
+    def described(ports: Iterable[Port]) -> list[str]:
+        found = [
+            {"name": names[p.name], "shape": list(p.shape), "type": f"tensor({ONNX_NAMES[p.dtype]})"} for p in ports
+        ]
+        return c_lines(json.dumps(found))
+
+    return {
+        "ports": [{"name": c_text(names[port.name])} for port in (*entry.inputs, *entry.outputs)],
+        "inputs": "\n    ".join(described(entry.inputs)),
+        "outputs": "\n    ".join(described(entry.outputs)),
+        "named": entry.named,
+        "many": len(entry.outputs) > 1,
+    }
 
 
 # -------------------------------------------------------------------------------------------------------------- tables
@@ -432,7 +476,7 @@ def tensors_head(module: Module) -> str:
 
 def describe(module: Module) -> dict[str, object]:
     """What ``info()`` says, but for the instruction sets."""
-    info = {key: value for key, value in module.info.items() if key != "scalars"}
+    info = {key: value for key, value in module.info.items() if key not in ("scalars", "file_names")}
     info["name"] = module.name
     info["dims"] = list(module.dims)
     info["entries"] = {

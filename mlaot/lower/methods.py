@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from mlaot.ir.module import FIT_BEGIN, FIT_END, FIT_STEP
 from mlaot.ir.types import DTYPES
@@ -60,6 +60,8 @@ def methods(module: Module, fit: Fit | None, scalars: bool) -> list[Method]:
             one_argument_method("save", path, "None", f"Write {kept} as safetensors."),
             one_argument_method("load", path, "None", f"Read {kept} from safetensors."),
         ]
+    if "file_names" in module.info:
+        found += session_methods()
     doc = "How many threads a call may use; 0 or None: as many as there are CPUs. Returns how many that makes."
     found.append(one_argument_method("set_threads", "n: int | None", "int", doc))
     if scalars:
@@ -185,6 +187,40 @@ def fit_method(fit: Fit) -> Method:
     )
     signature = f", /, {ports}, *, batch={batch}, epochs=1, shuffle=True, seed=0, callback=None"
     return Method("fit", signature, c_text(doc), (line,), **FAST)
+
+
+def session_methods() -> list[Method]:
+    """What a session of onnxruntime has, for programs that used one."""
+    run = Method(
+        "run",
+        ", /, output_names, input_feed, run_options=None",
+        c_text(
+            "The outputs of these names (None: all) as a list, for inputs by their names in the file. They are arrays"
+            " of NumPy where one of the inputs is. The options are not looked at."
+        ),
+        (
+            "def run(output_names: Sequence[str] | None, input_feed: Mapping[str, _Data], "
+            "run_options: object = None) -> list[Any]: ...",
+        ),
+        "METH_VARARGS | METH_KEYWORDS",
+        "PyObject *args, PyObject *named",
+        "args, named",
+    )
+    kinds = {"inputs": "The inputs", "outputs": "The outputs"}
+    return [
+        run,
+        *[
+            replace(
+                no_argument_method(f"get_{kind}", f"{what} of the file: their name, shape and type."),
+                lines=(f"def get_{kind}() -> list[Any]: ...",),
+            )
+            for kind, what in kinds.items()
+        ],
+        replace(
+            no_argument_method("get_providers", "What computes: the CPU."),
+            lines=("def get_providers() -> list[str]: ...",),
+        ),
+    ]
 
 
 def no_argument_method(name: str, doc: str) -> Method:

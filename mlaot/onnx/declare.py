@@ -153,6 +153,7 @@ def traced(model: onnx.ModelProto, dims: Mapping[str, int]) -> Traced:
         {name: value.array for name, value in held.items()},
         per_example=False,
         arguments=tuple(arguments),
+        file_names={port_name(info.name): info.name for info in (*graph.input, *graph.output)},
     )
 
 

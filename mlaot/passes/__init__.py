@@ -228,6 +228,8 @@ def run(
     module.per_example, module.winograd, module.replaceable = traced.per_example, winograd, not frozen
     module.weights_dtype = weights_dtype
     module.state, module.docs = dict(traced.buffers), dict(traced.docs)
+    if traced.file_names:
+        module.info["file_names"] = dict(traced.file_names)
     stages = dict.fromkeys(["all", "trace", *(stage.__name__ for stage in PIPELINE)])
     if (wanted := os.environ.get("MLAOT_DUMP") or "all") not in stages:
         hint = did_you_mean(wanted, stages) or f"; they are {', '.join(stages)}"

@@ -165,7 +165,7 @@ def test_package_that_imports_two_modules_not_yet_built(owner: Project, python: 
 
 
 MISTAKES = {
-    "MODEL digits.model": "--model must be 'module:attribute', such as 'model:digits', or an ONNX file; got 'digits.model'",
+    "MODEL digits.model": "--model must be 'module:attribute', such as 'model:digits', or an ONNX file; got 'digits.",
     "": "no --model is given, and no [tool.mlaot.models.<name>] of pyproject.toml makes 'digits.nn'",
     "MODEL digits.model:build MODULE nn": "--module must be a dotted module name, such as 'digits.nn'; got 'nn'",
     "MODEL digits.model:build SOURCE_DIR lib": "--source-dir must be a folder inside",

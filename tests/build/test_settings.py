@@ -112,7 +112,11 @@ def test_one_module_on_a_command_line(tmp_path: Path) -> None:
     ("module", "given", "message"),
     [
         ("nn", {}, "--module must be a dotted module name, such as 'digits.nn'; got 'nn'"),
-        ("a.nn", {"model": "b"}, "--model must be 'module:attribute', such as 'model:digits', or an ONNX file; got 'b'"),
+        (
+            "a.nn",
+            {"model": "b"},
+            "--model must be 'module:attribute', such as 'model:digits', or an ONNX file; got 'b'",
+        ),
         ("a.nn", {"model": "b:c", "source": "no"}, "--source-dir must be a folder inside FOLDER; got 'no'"),
         ("a.nn", {"model": "b:c", "source": ".."}, "--source-dir must be a folder inside FOLDER; got '..'"),
         ("a.class", {"model": "b:c"}, "--module makes the module 'a.class', but 'class' is a keyword of Python;"),

@@ -4,7 +4,7 @@
     python -m tests.onnx.conformance --select lstm    # those whose name matches
     python -m tests.onnx.conformance --write          # all, and add to the list what passes now
 
-Each model is compiled to C; nothing but that computes its outputs, which must be of the right dtype and shape, and within
+Each model is compiled to C; nothing but that computes its outputs, which must be of the right dtype and shape, within
 the test's own tolerance; a second run must give the same bits and leave the inputs alone. What cannot be compiled must
 say so (``unsupported``); anything else is a failure. The list in passing.txt may only grow.
 """
