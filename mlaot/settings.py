@@ -521,9 +521,8 @@ def read_model(name: str, table: Any, project: Mapping[str, Any], budget: Budget
     general = {key: getattr(budget, key) for key in keys_of(Budget)}
     own = read_table(Budget, table.get("budget", {}), f"[tool.mlaot.models.{name}.budget]", **general)
     if not values["model"] and not values["onnx"]:
-        raise MlaotError(
-            f"no key 'model' in {where} of {FILE}; expected {keys_of(Model)['model'].metadata['expected']}"
-        )
+        wanted = keys_of(Model)["model"].metadata["expected"]
+        raise MlaotError(f"no key 'model' in {where} of {FILE}; expected {wanted}, or a key 'onnx'")
     if values["model"] and values["onnx"]:
         raise MlaotError(f"{where} of {FILE} has both a key 'model' and a key 'onnx'; a model is declared by one")
     if lacking := [isa for isa in own["isa"] if isa not in project["isa"]]:
@@ -600,6 +599,7 @@ def json_schema(tool: str = "mlaot") -> dict[str, Any]:
     """JSON Schema of ``[tool.mlaot]``; entry point ``validate_pyproject.tool_schema``."""
     top, model = table_schema(Settings), table_schema(Model)
     model["properties"]["budget"] = table_schema(Budget)
+    model["oneOf"] = [{"required": ["model"]}, {"required": ["onnx"]}]
     model["properties"]["dims"] = {
         "type": "object",
         "description": "sizes of dimensions that the ONNX file leaves open",

@@ -7,6 +7,7 @@ import importlib.util
 import os
 import random
 import re
+import shutil
 import struct
 import xml.etree.ElementTree
 from collections.abc import Callable
@@ -259,3 +260,34 @@ def test_row_28_35_mnist(built: Built, tmp_path: Path) -> None:
     printed = projects.run(script, "--data", Path(str(MNIST)).resolve(), cwd=tmp_path, site=built("mnist"), alone=True)
     assert "loss of the first images 9.2103403698, 9.2103403656, 8.2573576937; test accuracy 0.1365" in printed
     assert "epoch 1: mean loss 0.737916, test accuracy 0.8968" in printed
+
+
+def test_filekind(tmp_path: Path) -> None:
+    """The package works with a session compiled from a file of magika's form, and reads files as magika does."""
+    from onnx import TensorProto, helper, numpy_helper
+
+    project = tmp_path / "project"
+    shutil.copytree(projects.EXAMPLES / "magika-wheel", project)
+    # The label is told by the first byte, the last byte and whether there are fewer than 2,048.
+    pick = numpy_helper.from_array(np.array([0, 2047, 1023], np.int64), "pick")
+    graph = helper.make_graph(
+        [
+            helper.make_node("Gather", ["bytes", "pick"], ["picked"], axis=1),
+            helper.make_node("Cast", ["picked"], ["target_label"], to=TensorProto.FLOAT),
+        ],
+        "g",
+        [helper.make_tensor_value_info("bytes", TensorProto.INT32, ["n", 2048])],
+        [helper.make_tensor_value_info("target_label", TensorProto.FLOAT, ["n", 3])],
+        [pick],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    (project / "model.onnx").write_bytes(model.SerializeToString())
+    (project / "filekind" / "labels.json").write_text('["first", "last", "short"]\n')
+    projects.build(project, tmp_path / "site")
+    shutil.copytree(project / "filekind", tmp_path / "site" / "filekind", dirs_exist_ok=True)
+    files = {"first": b"z" + b"a" * 3000, "last": b" a" + b"b" * 6000 + b"y \n", "short": b"\tzy\n"}
+    for name, content in files.items():
+        (tmp_path / name).write_bytes(content)
+    code = "import filekind, sys; print(*[filekind.label(path) for path in sys.argv[1:]], 'numpy' in sys.modules)"
+    printed = projects.run("-S", "-c", f"import sys; sys.path[:0] = ['site']; {code}", *files, cwd=tmp_path)
+    assert printed.split() == [*files, "False"]
