@@ -40,7 +40,14 @@ def golden_vectors(module: Module, lowered: Lowered) -> tuple[Golden, ...]:
     found: list[Golden] = []
     for entry in lowered.entries:
         graph = module.declared.get(entry.name)
-        if graph is None or not entry.outputs or entry.name in HIDDEN or any(map(draws, graph.nodes())):
+        # Where inputs can be refused, those made here would be.
+        if (
+            graph is None
+            or entry.refusals
+            or not entry.outputs
+            or entry.name in HIDDEN
+            or any(map(draws, graph.nodes()))
+        ):
             continue
         # Gradients are there only after another call.
         if graph.inputs.keys() <= module.declared_slots.keys() | {port.name for port in entry.inputs}:

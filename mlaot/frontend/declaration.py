@@ -40,6 +40,7 @@ class Traced:
     and get the dimension ``batch``. ``arguments``: inputs of ``forward``, needed or not. Without an ``optimizer`` the
     update is stochastic gradient descent with ``learning_rate``. ``docs``: what the user says of an entry, in a line.
     ``taps``: nodes of the graph that ``mlaot.tap`` named, which none but the entry ``intermediates`` gives.
+    ``refusals``: the graph's last output is a number that says which of these is wrong with the inputs, 0 for none.
     ``file_names``: what the file that the model comes from calls the inputs and outputs of ``forward``.
     """
 
@@ -57,6 +58,7 @@ class Traced:
     docs: dict[str, str] = field(default_factory=dict)
     taps: dict[str, Node] = field(default_factory=dict)
     file_names: dict[str, str] = field(default_factory=dict)
+    refusals: tuple[str, ...] = ()
 
     @property
     def trains(self) -> bool:

@@ -35,6 +35,7 @@ class Module:
     info: dict[str, object] = field(default_factory=dict)
     state: dict[str, np.ndarray[Any, Any]] = field(default_factory=dict)
     docs: dict[str, str] = field(default_factory=dict)
+    refusals: tuple[str, ...] = ()
     winograd: str = "F2"
     replaceable: bool = False
     weights_dtype: str = ""

@@ -75,6 +75,11 @@ def render_library(module: Module, shared: dict[str, Any]) -> dict[str, str | by
     """The files of the C library of a module, by name; ``shared`` is what the templates of its parts need."""
     prefix, top = module.prefix, module.name.partition(".")[0]
     assert prefix != module.stem, f"bug in mlaot: {module.name} is in no package"
+    if any(entry.refusals for entry in module.entries):
+        raise MlaotError(
+            f"{module.name}: an input decides a shape, which functions for C cannot refuse; make it a constant of the"
+            " file, or leave out c_library"
+        )
     functions = library_functions(module)
     context = {
         **shared,

@@ -126,6 +126,7 @@ def render_interface(module: Module, *, c_library: bool = False) -> dict[str, st
         ),
         "verbs": any(entry.name == "accumulate" for entry in module.entries),
         "named": any(entry.named for entry in module.entries),
+        "refuses": any(entry.refusals for entry in module.entries),
         "split": any(entry.name == "accumulate" and entry.split for entry in module.entries),
         "fit": fit,
         "session": session(module),
@@ -300,11 +301,11 @@ def session(module: Module) -> dict[str, object]:
         return c_lines(json.dumps(found))
 
     return {
-        "ports": [{"name": c_text(names[port.name])} for port in (*entry.inputs, *entry.outputs)],
+        "ports": [{"name": c_text(names[port.name])} for port in (*entry.inputs, *entry.results)],
         "inputs": "\n    ".join(described(entry.inputs)),
-        "outputs": "\n    ".join(described(entry.outputs)),
+        "outputs": "\n    ".join(described(entry.results)),
         "named": entry.named,
-        "many": len(entry.outputs) > 1,
+        "many": len(entry.results) > 1,
     }
 
 
@@ -380,9 +381,10 @@ def entry_row(module: Module, extents: Extents, entry: Entry) -> dict[str, objec
     kernel = {"fit": "train_step"}.get(entry.name, f"{entry.name}_forward" if entry.split else entry.name)
     return {
         "name": entry.name,
-        "ports": [port_row(extents, port) for port in (*entry.inputs, *entry.outputs)] or ["{0}"],
+        "ports": [port_row(extents, port) for port in (*entry.inputs, *entry.results)] or ["{0}"],
         "inputs": len(entry.inputs),
-        "outputs": len(entry.outputs),
+        "outputs": len(entry.results),
+        "refusals": [c_text(text) for text in entry.refusals],
         "solves": ", ".join(solves) or "{0}",
         "solve_count": len(solves),
         "bounds": ", ".join(bounds) or "{0}",
@@ -482,7 +484,7 @@ def describe(module: Module) -> dict[str, object]:
     info["entries"] = {
         entry.name: {
             "inputs": {port.name: type_text(port.dtype, port.shape) for port in entry.inputs},
-            "outputs": {port.name: type_text(port.dtype, port.shape) for port in entry.outputs},
+            "outputs": {port.name: type_text(port.dtype, port.shape) for port in entry.results},
         }
         for entry in module.entries
         if entry.name not in HIDDEN

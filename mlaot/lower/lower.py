@@ -133,6 +133,7 @@ def _in_place(name: str, graph: Graph, fused: Fused, storage: Storage, model: Mo
         _tile(size) if name == "forward" and model.per_example else 0,
         tuple(str(d) for d in conditions(graph)),
         name == INTERMEDIATES,
+        model.refusals if name == "forward" else (),
     )
     return Procedure(
         entry,

@@ -81,14 +81,14 @@ def kinds_text(module: Module) -> str:
 
 def is_scalar(entry: Entry) -> bool:
     """Whether an entry returns a Python number: the losses, and a user's entry whose result is a single number."""
-    single = [port.shape for port in entry.outputs] == [()]
+    single = [port.shape for port in entry.results] == [()]
     return single and not entry.named and entry.name not in ("forward", "accumulate", "update")
 
 
 def entry_method(entry: Entry, verbs: bool) -> Method:
     """The method of an entry; forward and loss also work on what set_input() stored."""
     held = {"forward": "forward_held", "loss": "loss_held"}.get(entry.name, "") if verbs else ""
-    takes_out = bool(entry.outputs) and not is_scalar(entry) and not entry.named
+    takes_out = bool(entry.results) and not is_scalar(entry) and not entry.named
     ports = ", ".join(plain_port(port) for port in entry.inputs)
     typed = ", ".join(typed_port(port) for port in entry.inputs)
     result = result_type(entry)
@@ -117,7 +117,7 @@ def entry_types(entry: Entry) -> str:
     """``x: float32[batch, 784] -> y: float32[batch, 10]``"""
     inputs, outputs = (
         ", ".join(f"{port.name}: {type_text(port.dtype, port.shape)}" for port in ports)
-        for ports in (entry.inputs, entry.outputs)
+        for ports in (entry.inputs, entry.results)
     )
     return f"{inputs} -> {outputs or None}".lstrip()
 
@@ -148,8 +148,8 @@ def result_type(entry: Entry) -> str:
     if entry.named:
         return "dict[str, Array]"
     if is_scalar(entry):
-        return NUMBERS[DTYPES[entry.outputs[0].dtype].kind]
-    many = len(entry.outputs)
+        return NUMBERS[DTYPES[entry.results[0].dtype].kind]
+    many = len(entry.results)
     return "None" if many == 0 else "Array" if many == 1 else f"tuple[{', '.join(['Array'] * many)}]"
 
 

@@ -50,7 +50,8 @@ class Entry:
 
     ``tile``: so many rows of the batch are computed at a time, since none depends on another; 0: all at once.
     ``extents``: further expressions that a call's dims must not make negative, such as those of values in between.
-    ``named``: the results are a dict.
+    ``named``: the results are a dict. ``refusals``: what is wrong with the inputs where the last output, which is no
+    result, gives a number from 1 on.
     """
 
     name: str
@@ -63,6 +64,12 @@ class Entry:
     tile: int = 0
     extents: tuple[str, ...] = ()
     named: bool = False
+    refusals: tuple[str, ...] = ()
+
+    @property
+    def results(self) -> tuple[Port, ...]:
+        """The outputs that a caller gets."""
+        return self.outputs[: len(self.outputs) - bool(self.refusals)]
 
 
 @dataclass(frozen=True)

@@ -119,6 +119,8 @@ class Model:
         p = (ctypes.c_void_p * (len(memory) + 1))(*[array.ctypes.data for array in memory], 0)
         dims = (ctypes.c_ssize_t * max(len(self.module.dims), 1))(*[known.get(d, 0) for d in self.module.dims])
         self.function(p, dims)
+        if self.entry.refusals and (refused := int(outputs.pop())):
+            raise ValueError(self.entry.refusals[refused - 1])
         return tuple(outputs)
 
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import onnx
 from google.protobuf.message import DecodeError
 
@@ -23,6 +24,7 @@ from mlaot.onnx.values import Unsupported, dtype_of, lifted
 
 LARGEST = 2**31 - 1  # bytes of a file of protobuf
 TAKEN = ("loss", "lr", "out", "self")
+REFUSED = "refused_"
 
 
 def load(path: str | Path, dims: Mapping[str, int] | None = None) -> Declaration:
@@ -112,6 +114,8 @@ def check(model: onnx.ModelProto) -> None:
     """Whether the file keeps ONNX's own rules."""
     try:
         onnx.checker.check_model(model)
+    except UnicodeDecodeError:  # in what the checker says of a name
+        raise MlaotError("not a valid ONNX model: a name is no UTF-8") from None
     except onnx.checker.ValidationError as error:
         line = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
         raise MlaotError(f"not a valid ONNX model: {line}") from None
@@ -126,6 +130,7 @@ def traced(model: onnx.ModelProto, dims: Mapping[str, int]) -> Traced:
     importer = Importer(model, pinned)
     graph = model.graph
     importer.declare((*graph.output, *graph.value_info))
+    importer.declare_backwards(graph.node)
     held: dict[str, Held] = {}
     found = Trace(Graph("model"), held=held)
     with tracing(found):
@@ -148,11 +153,14 @@ def traced(model: onnx.ModelProto, dims: Mapping[str, int]) -> Traced:
             if name in found.graph.outputs:
                 raise MlaotError(f"two outputs are called {name!r}; rename one of them")
             found.graph.outputs[name] = as_node(lifted(value))
+        if importer.conditions:
+            found.graph.outputs[REFUSED] = as_node(_refused([condition for condition, _ in importer.conditions]))
     return Traced(
         found.graph,
         {name: value.array for name, value in held.items()},
         per_example=False,
         arguments=tuple(arguments),
+        refusals=tuple(message for _, message in importer.conditions),
         file_names={port_name(info.name): info.name for info in (*graph.input, *graph.output)},
     )
 
@@ -176,6 +184,14 @@ def port_name(name: str) -> str:
     """The name of an input or output in the module."""
     found = identifier(name)
     return f"{found}_" if found in TAKEN else found
+
+
+def _refused(conditions: list[Any]) -> Any:
+    """The number of the first condition that does not hold, from 1 on; 0 where all do."""
+    found: Any = np.int64(0)
+    for number in range(len(conditions), 0, -1):
+        found = np.where(conditions[number - 1], found, np.int64(number))
+    return found
 
 
 def _report(reasons: list[str]) -> str:

@@ -23,6 +23,7 @@ from mlaot.onnx.values import Unsupported, dtype_of, known, lifted, settled
 
 Env = MutableMapping[str, Any]
 FIRST = 1  # elements of a weight; a single number is a constant
+KEEPING = {"Abs", "Cast", "Exp", "Identity", "Log", "Neg", "Reciprocal", "Relu", "Sigmoid", "Sqrt", "Tanh"}
 ALIASES = {"ai.onnx": ""}
 
 
@@ -63,6 +64,12 @@ class Use:
         """What the file says of output ``i``, if it does."""
         return self.importer.types.get(self.node.output[i]) if self.has(i) else None
 
+    def require(self, condition: Any, message: str) -> None:
+        """Let calls be refused whose inputs do not fulfil ``condition``, a truth value that is computed."""
+        if any(condition is known for known, _ in self.importer.conditions):
+            return
+        self.importer.conditions.append((condition, f"{message} (node {self.node.name or self.node.output[0]!r})"))
+
     def body(self, name: str) -> Callable[[Sequence[Any]], list[Any]]:
         """A graph among the attributes as a function of its inputs; it sees the values around it."""
         graph = self.attribute(name)
@@ -86,6 +93,7 @@ class Importer:
         self.refused: dict[str, None] = {}
         self.path: list[str] = []
         self.weights: set[str] = set()
+        self.conditions: list[tuple[Any, str]] = []
 
     def new_name(self, name: str) -> str:
         """A name for a weight that no other has."""
@@ -100,6 +108,12 @@ class Importer:
             found = self.type_of(info)
             if found is not None:
                 self.types[info.name] = found
+
+    def declare_backwards(self, nodes: Sequence[onnx.NodeProto]) -> None:
+        """Note the shapes of what goes through operators that keep them, by those of their outputs."""
+        for node in reversed(nodes):
+            if node.op_type in KEEPING and node.output[0] in self.types:
+                self.types.setdefault(node.input[0], self.types[node.output[0]])
 
     def type_of(self, info: onnx.ValueInfoProto) -> Type | None:
         """The type of an array, if its shape is given and mlaot has its dtype; open dims have names."""

@@ -228,6 +228,7 @@ def run(
     module.per_example, module.winograd, module.replaceable = traced.per_example, winograd, not frozen
     module.weights_dtype = weights_dtype
     module.state, module.docs = dict(traced.buffers), dict(traced.docs)
+    module.refusals = traced.refusals
     if traced.file_names:
         module.info["file_names"] = dict(traced.file_names)
     stages = dict.fromkeys(["all", "trace", *(stage.__name__ for stage in PIPELINE)])

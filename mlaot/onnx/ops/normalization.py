@@ -94,7 +94,7 @@ def lp_normalization(use: Use, x: Any) -> Any:
 @operator("Dropout")
 def dropout(use: Use, x: Any, ratio: Any = None, training: Any = None) -> Any:
     on = bool(wanted(training, "whether it is training")) if training is not None else False
-    given = use.attribute("ratio", 0.5) if ratio is None else wanted(ratio, "the ratio")
+    given = use.attribute("ratio", 0.5) if ratio is None or not on else wanted(ratio, "the ratio")
     if on and float(given) > 0:
         raise Unsupported("dropout in training draws random numbers of another generator; export for inference")
     mask = F.astype(np.equal(x, x) | True, np.bool_ if use.opset >= 10 else x.dtype)

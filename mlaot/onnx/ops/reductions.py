@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from mlaot.errors import MlaotError
 from mlaot.frontend import functions as F
+from mlaot.onnx import assumed
 from mlaot.onnx.importer import Use
 from mlaot.onnx.registry import operator
-from mlaot.onnx.values import integers, known
+from mlaot.onnx.values import integers, known, of_dims
 
 Reduction = Callable[..., Any]
 
@@ -36,6 +38,10 @@ REDUCTIONS: dict[str, Reduction] = {
 
 @operator(*REDUCTIONS)
 def reduction(use: Use, x: Any, axes: Any = None) -> Any:
+    if axes is not None and known(axes) is None and axes.shape != (0,):
+        return _over_computed(use, x, axes)
+    if axes is not None and axes.shape == (0,):
+        axes = np.zeros(0, np.int64)
     found = use.attribute("axes") if axes is None else integers(axes, "its second input, the axes,")
     if not found and use.attribute("noop_with_empty_axes", 0):
         name = use.node.op_type  # as if over an axis of one element
@@ -51,9 +57,25 @@ def reduction(use: Use, x: Any, axes: Any = None) -> Any:
     return y if kind.kind == "f" or y.dtype == x.dtype else F.astype(y, x.dtype)
 
 
+def _over_computed(use: Use, x: Any, axes: Any) -> Any:
+    """By axes that are computed: all that make the declared shape are."""
+    what = "its second input, the axes,"
+    target, keep = assumed.declared_shape(use, what), bool(use.attribute("keepdims", 1))
+
+    def over(some: tuple[int, ...]) -> Any:
+        y = REDUCTIONS[use.node.op_type](_never_empty(use, x, some), axis=some, keepdims=keep)
+        return y if y.dtype == x.dtype else F.astype(y, x.dtype)
+
+    def shape(some: tuple[int, ...]) -> tuple[Any, ...]:
+        return tuple(1 if i in some else e for i, e in enumerate(x.shape) if keep or i not in some)
+
+    choices = [(holds, partial(over, some)) for some, holds in assumed.subsets(axes, x.ndim) if shape(some) == target]
+    return assumed.chosen(use, what, choices)
+
+
 def _never_empty(use: Use, x: Any, axes: tuple[int, ...]) -> Any:
     """The extremes of nothing are what does not change others."""
-    fill = {"ReduceMax": -np.inf, "ReduceMin": np.inf}.get(use.node.op_type)
+    fill = {"ReduceMax": -np.inf, "ReduceMin": np.inf, "ReduceLogSumExp": -np.inf}.get(use.node.op_type)
     if fill is None or all(x.shape[a] != 0 for a in axes):
         return x
     kind = np.dtype(x.dtype)
@@ -77,7 +99,14 @@ def arg_extreme(use: Use, x: Any) -> Any:
 
 @operator("CumSum", "CumProd")
 def cumulative(use: Use, x: Any, axis: Any) -> Any:
-    (at,) = integers(axis, "the axis")
+    if known(axis) is None:
+        place = np.remainder(np.reshape(axis, ()), x.ndim)
+        choices = [(np.equal(place, a), partial(_cumulative, use, x, a)) for a in range(x.ndim)]
+        return assumed.chosen(use, "the axis", choices)
+    return _cumulative(use, x, int(integers(axis, "the axis")[0]))
+
+
+def _cumulative(use: Use, x: Any, at: int) -> Any:
     backwards, exclusive = use.attribute("reverse", 0), use.attribute("exclusive", 0)
     y = np.flip(x, at) if backwards else x
     if exclusive:
@@ -116,6 +145,10 @@ def _hardmax(x: Any, axis: int) -> Any:
 
 @operator("TopK")
 def top_k(use: Use, x: Any, k: Any = None) -> Any:
+    if k is not None and known(k) is None:
+        extent = assumed.declared_shape(use, "how many elements it gives")[use.attribute("axis", -1)]
+        assumed.require_equal(use, k, [extent], "how many elements it gives")
+        k = of_dims([extent])
     count = use.attribute("k") if k is None else int(integers(k, "how many elements it gives")[0])
     axis, largest = use.attribute("axis", -1), bool(use.attribute("largest", 1))
     if known(x) is not None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from mlaot.errors import MlaotError
 from mlaot.frontend.padding import pad as pad_
 from mlaot.frontend.tensor import is_traced
 from mlaot.ir.dims import Expr
+from mlaot.onnx import assumed
 from mlaot.onnx.importer import Use, constant
 from mlaot.onnx.registry import operator
 from mlaot.onnx.values import (
@@ -72,6 +74,8 @@ def size(use: Use, x: Any) -> Any:
 
 @operator("Reshape", symbolic=True)
 def reshape(use: Use, x: Any, shape: Any = None) -> Any:
+    if shape is not None and known(shape) is None:
+        return assumed.reshaped(use, lifted(x), shape)
     given = use.attribute("shape") if shape is None else integers(shape, "its second input, the shape,")
     if not use.attribute("allowzero", 0):
         given = [x.shape[i] if isinstance(e, int) and e == 0 else e for i, e in enumerate(given)]
@@ -116,6 +120,8 @@ def transpose(use: Use, x: Any) -> Any:
 
 @operator("Squeeze", symbolic=True)
 def squeeze(use: Use, x: Any, axes: Any = None) -> Any:
+    if axes is not None and known(axes) is None:
+        return _with_axes(use, x, axes, x.ndim, lambda some: [e for i, e in enumerate(x.shape) if i not in some])
     found = use.attribute("axes") if axes is None else integers(axes, "its axes")
     if found is None:
         found = [i for i, extent in enumerate(x.shape) if isinstance(extent, int) and extent == 1]
@@ -124,8 +130,26 @@ def squeeze(use: Use, x: Any, axes: Any = None) -> Any:
 
 @operator("Unsqueeze", symbolic=True)
 def unsqueeze(use: Use, x: Any, axes: Any = None) -> Any:
+    if axes is not None and known(axes) is None:
+        target = assumed.declared_shape(use, "its axes")
+        rank = len(target)
+        return _with_axes(use, x, axes, rank, lambda some: [] if _removed(target, some) != x.shape else target)
     found = use.attribute("axes") if axes is None else integers(axes, "its axes")
     return np.expand_dims(x, tuple(found))
+
+
+def _removed(shape: Sequence[Any], axes: Sequence[int]) -> tuple[Any, ...]:
+    return tuple(extent for i, extent in enumerate(shape) if i not in axes)
+
+
+def _with_axes(use: Use, x: Any, axes: Any, rank: int, shape: Callable[[tuple[int, ...]], Sequence[Any]]) -> Any:
+    """Squeeze and Unsqueeze by computed axes: the same elements, whichever of those that make the shape they are."""
+    target = assumed.declared_shape(use, "its axes")
+    choices = [holds for some, holds in assumed.subsets(axes, rank) if tuple(shape(some)) == target]
+    if not choices:
+        raise Unsupported("its axes are computed when the model runs, and none make the declared shape")
+    use.require(reduce(np.logical_or, choices), f"its axes must make {list(target)}")
+    return np.reshape(x, target)
 
 
 @operator("Concat", symbolic=True)
@@ -143,6 +167,11 @@ def _of_one_kind(values: Any) -> list[Any]:
 @operator("Split")
 def split(use: Use, x: Any, sizes: Any = None) -> Any:
     axis = use.attribute("axis", 0)
+    if sizes is not None and known(sizes) is None:
+        what = "its second input, the sizes,"
+        parts = [assumed.declared_shape(use, what, i)[axis] for i in range(len(use.node.output))]
+        assumed.require_equal(use, sizes, parts, what)
+        sizes = of_dims(parts)
     given = use.attribute("split") if sizes is None else integers(sizes, "its second input, the sizes,")
     if given is None:
         count, length = use.attribute("num_outputs", len(use.node.output)), x.shape[axis]
@@ -161,6 +190,8 @@ def slice_(use: Use, x: Any, starts: Any = None, ends: Any = None, axes: Any = N
     if use.opset < 10:
         begin, end, at = use.attribute("starts"), use.attribute("ends"), use.attribute("axes")
         by = None
+    elif any(value is not None and known(value) is None for value in (starts, ends, axes, steps)):
+        return assumed.sliced(use, lifted(x), *(lifted(value) for value in (starts, ends, axes, steps)))
     else:
         begin, end = integers(starts, "where it starts"), integers(ends, "where it ends")
         at = None if axes is None else integers(axes, "its axes")
@@ -194,6 +225,8 @@ def _slice(length: Any, first: Any, last: Any, step: int) -> slice:
 
 @operator("Expand", symbolic=True)
 def expand(use: Use, x: Any, shape: Any) -> Any:
+    if known(shape) is None:
+        return assumed.expanded(use, lifted(x), shape)
     return _broadcast(x, integers(shape, "its second input, the shape,"))
 
 
@@ -209,6 +242,13 @@ def tile(use: Use, x: Any, repeats: Any, axis: Any = None) -> Any:
         counts = [1] * x.ndim
         counts[integers(axis, "its axis")[0]] = integers(repeats, "the number of tiles")[0]
     else:
+        if known(repeats) is None:
+            target = assumed.declared_shape(use, "the number of tiles")
+            if 0 in x.shape or not all(isinstance(e, int) for e in (*target, *x.shape)):
+                raise Unsupported("the number of tiles is computed when the model runs; it must be constant")
+            whole = [int(a) // int(b) for a, b in zip(target, x.shape, strict=True)]
+            assumed.require_equal(use, repeats, whole, "the number of tiles")
+            repeats = of_dims(list(whole))
         counts = integers(repeats, "the number of tiles")
     return np.tile(x, counts)
 
@@ -216,6 +256,10 @@ def tile(use: Use, x: Any, repeats: Any, axis: Any = None) -> Any:
 @operator("ConstantOfShape", symbolic=True)
 def constant_of_shape(use: Use, shape: Any) -> Any:
     value = use.attribute("value", np.zeros(1, np.float32))
+    if known(shape) is None:
+        target = assumed.declared_shape(use, "the shape")
+        assumed.require_equal(use, shape, target, "the shape")
+        shape = of_dims(list(target))
     extents = tuple(integers(shape, "the shape"))
     if all(isinstance(e, int) for e in extents):
         _check_size(extents)
@@ -236,6 +280,8 @@ def range_(use: Use, start: Any, limit: Any, delta: Any) -> Any:
     if is_symbolic(start) or is_symbolic(limit) or is_symbolic(delta):
         (first,), (last,), (step,) = (integers(v, "the range") for v in (start, limit, delta))
         return F.arange(first, last, step, dtype=np.int64)
+    if not is_known(start, limit, delta):
+        return _computed_range(use, start, limit, delta)
     first, last, step = (
         wanted(v, what).reshape(())
         for v, what in zip((start, limit, delta), ("its start", "its limit", "its step"), strict=True)
@@ -245,6 +291,15 @@ def range_(use: Use, start: Any, limit: Any, delta: Any) -> Any:
     count = max(int(np.ceil((float(last) - float(first)) / float(step))), 0)
     _check_size((count,))
     return (first + np.arange(count).astype(first.dtype) * step).astype(first.dtype)
+
+
+def _computed_range(use: Use, start: Any, limit: Any, delta: Any) -> Any:
+    (count,) = assumed.declared_shape(use, "the range")
+    start, limit, delta = (np.reshape(value, ()) for value in (start, limit, delta))
+    wide = [F.astype(value, np.float64) for value in (start, limit, delta)]
+    number = np.maximum(np.ceil((wide[1] - wide[0]) / wide[2]), 0.0)
+    use.require(np.equal(number, float(int(count))), f"the range must have {count} elements")
+    return start + F.astype(np.arange(int(count)), start.dtype) * delta
 
 
 @operator("EyeLike")
@@ -259,6 +314,11 @@ def eye_like(use: Use, x: Any) -> Any:
 
 @operator("Trilu")
 def trilu(use: Use, x: Any, k: Any = None) -> Any:
+    if k is not None and known(k) is None:
+        rows, columns = x.shape[-2:]
+        apart = np.arange(columns).reshape(1, -1) - np.arange(rows).reshape(-1, 1)
+        kept = apart >= np.reshape(k, ()) if use.attribute("upper", 1) else apart <= np.reshape(k, ())
+        return np.where(kept, x, np.zeros((), x.dtype))
     diagonal = 0 if k is None else int(integers(k, "the diagonal")[0])
     return np.triu(x, diagonal) if use.attribute("upper", 1) else np.tril(x, diagonal)
 
@@ -349,6 +409,9 @@ def tensor_scatter(use: Use, past: Any, update: Any, indices: Any = None) -> Any
 
 @operator("Pad")
 def pad(use: Use, x: Any, pads: Any = None, value: Any = None, axes: Any = None) -> Any:
+    if pads is not None and known(pads) is None:
+        at = list(range(x.ndim)) if axes is None else [a % x.ndim for a in integers(axes, "its axes")]
+        return assumed.padded(use, x, pads, value, at, use.string("mode", "constant"))
     amounts = use.attribute("pads", use.attribute("paddings")) if pads is None else integers(pads, "its second input")
     fill = use.attribute("value", 0.0) if pads is None else value
     at = list(range(x.ndim)) if axes is None else [a % x.ndim for a in integers(axes, "its axes")]
@@ -397,8 +460,12 @@ def space_to_depth(use: Use, x: Any) -> Any:
 
 @operator("OneHot")
 def one_hot(use: Use, indices: Any, depth: Any, values: Any) -> Any:
-    count = int(integers(depth, "the depth")[0])
     axis = use.attribute("axis", -1)
+    if known(depth) is None:
+        extent = assumed.declared_shape(use, "the depth")[axis]
+        assumed.require_equal(use, depth, [extent], "the depth")
+        depth = of_dims([extent])
+    count = int(integers(depth, "the depth")[0])
     places = indices.astype(np.int64) if np.dtype(indices.dtype).kind == "f" else indices
     places = np.where(places < 0, places + count, places)
     rank = indices.ndim + 1
@@ -421,6 +488,10 @@ def reverse_sequence(use: Use, x: Any, lengths: Any) -> Any:
 @operator("CenterCropPad")
 def center_crop_pad(use: Use, x: Any, shape: Any) -> Any:
     axes = use.attribute("axes", list(range(x.ndim)))
+    if known(shape) is None:
+        target = assumed.declared_shape(use, "the shape")
+        assumed.require_equal(use, shape, [target[axis] for axis in axes], "the shape")
+        shape = of_dims([target[axis] for axis in axes])
     low, high = [0] * x.ndim, [0] * x.ndim
     for axis, size in zip(axes, integers(shape, "the shape"), strict=True):
         more = size - x.shape[axis]

@@ -11,9 +11,10 @@ from mlaot.errors import MlaotError
 from mlaot.frontend.functions import fold, window
 from mlaot.frontend.padding import pad
 from mlaot.nn.convolution import correlate, pad_spatial
+from mlaot.onnx import assumed
 from mlaot.onnx.importer import Use
 from mlaot.onnx.registry import operator
-from mlaot.onnx.values import Unsupported, integers, traced
+from mlaot.onnx.values import Unsupported, integers, known, of_dims, traced
 
 Pads = list[tuple[int, int]]
 
@@ -212,6 +213,10 @@ def max_unpool(use: Use, x: Any, places: Any, shape: Any = None) -> Any:
     sizes, strides, _ = _options(use, n, None)
     given = use.attribute("pads", [0] * 2 * n)
     if shape is not None:
+        if known(shape) is None:
+            target = assumed.declared_shape(use, "its third input, the shape,")
+            assumed.require_equal(use, shape, target, "its third input, the shape,")
+            shape = of_dims(list(target))
         whole = integers(shape, "its third input, the shape,")
     else:
         axes = zip(x.shape[2:], sizes, strides, strict=True)

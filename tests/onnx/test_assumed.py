@@ -1,0 +1,119 @@
+"""Inputs that decide a shape: compiled for the declared one; other values are refused by each call."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+from mlaot.build.toolchain import compile_module, find_toolchain
+from mlaot.errors import MlaotError
+from mlaot.generate import compile_model, program_files, write
+from mlaot.onnx import Backend
+from mlaot.onnx.declare import declare
+
+from ..runtime.models import FLAGS, WARNINGS, load
+
+KINDS = {"f": TensorProto.FLOAT, "i": TensorProto.INT64}
+X = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
+
+
+def model(op: str, inputs: list[Any], shapes: list[list[int]], **attributes: Any) -> onnx.ModelProto:
+    """One node, all its inputs given by the call."""
+    names = [f"in{i}" for i in range(len(inputs))]
+    outputs = [f"out{i}" for i in range(len(shapes))]
+    infos = [
+        helper.make_tensor_value_info(name, KINDS[np.asarray(value).dtype.kind], np.shape(value))
+        for name, value in zip(names, inputs, strict=True)
+    ]
+    results = [
+        helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
+        for name, shape in zip(outputs, shapes, strict=True)
+    ]
+    graph = helper.make_graph([helper.make_node(op, names, outputs, name="n", **attributes)], "g", infos, results)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
+
+
+def of(*values: int) -> Any:
+    return np.array(values, np.int64)
+
+
+# The operator, its further inputs, what it gives; further inputs of another shape, and what is said of them.
+CASES: dict[str, tuple[str, tuple[Any, ...], list[Any], tuple[Any, ...], str]] = {
+    "reshape": ("Reshape", (of(4, -1),), [X.reshape(4, 6)], (of(6, 4),), r"must make \[4, 6\]"),
+    "expand": ("Expand", (of(5, 1, 3, 1),), [np.broadcast_to(X, (5, 2, 3, 4))], (of(4, 1, 1, 1),), "must make"),
+    "tile": ("Tile", (of(1, 2, 1),), [np.tile(X, (1, 2, 1))], (of(2, 1, 1),), r"must be \[1, 2, 1\]"),
+    "unsqueeze": ("Unsqueeze", (of(-5, 3),), [X.reshape(1, 2, 3, 1, 4)], (of(0, 4),), "must make"),
+    "sum": ("ReduceSum", (of(-1),), [X.sum(axis=2, keepdims=True)], (of(1),), "must be what the file's"),
+    "split": ("Split", (of(1, 2),), [X[:, :1], X[:, 1:]], (of(2, 1),), r"must be \[1, 2\]"),
+    "slice": (
+        "Slice",
+        (of(-1, 3), of(-9, 99), of(1, 2), of(-1, 9)),
+        [X[:, ::-1, 3:]],
+        (of(1, 3), of(-9, 99), of(1, 2), of(-1, 9)),
+        "axis 1 must have 3 elements",
+    ),
+    "pad": ("Pad", (of(0, 1, 0, 0, 0, 2),), [np.pad(X, ((0, 0), (1, 0), (0, 2)))], (of(*[0] * 6),), "must have 4"),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_declared(name: str) -> None:
+    op, given, wanted, other, message = CASES[name]
+    options = {"axis": 1} if op == "Split" else {}
+    compiled = Backend.prepare(model(op, [X, *given], [list(w.shape) for w in wanted], **options))
+    for found, expected in zip(compiled.run([X, *given]), wanted, strict=True):
+        np.testing.assert_array_equal(found, expected)
+    with pytest.raises(ValueError, match=message):
+        compiled.run([X, *other])
+
+
+def test_where_it_begins_is_computed() -> None:
+    compiled = Backend.prepare(model("Slice", [X, of(0), of(2), of(2)], [[2, 3, 2]]))
+    for begin in range(3):
+        (found,) = compiled.run([X, of(begin), of(begin + 2), of(2)])
+        np.testing.assert_array_equal(found, X[:, :, begin : begin + 2])
+
+
+def test_equal_axes_are_told_apart() -> None:
+    x = np.arange(9, dtype=np.float32).reshape(3, 3)
+    compiled = Backend.prepare(model("ReduceMax", [x, of(0)], [[3]], keepdims=0))
+    for axis in (0, 1, -1):
+        np.testing.assert_array_equal(compiled.run([x, of(axis)])[0], x.max(axis=axis))
+
+
+def test_without_a_declared_shape() -> None:
+    nodes = [helper.make_node("Reshape", ["x", "s"], ["r"], name="n"), helper.make_node("Size", ["r"], ["y"])]
+    infos = [helper.make_tensor_value_info("x", TensorProto.FLOAT, [6])]
+    infos.append(helper.make_tensor_value_info("s", TensorProto.INT64, [2]))
+    graph = helper.make_graph(nodes, "g", infos, [helper.make_tensor_value_info("y", TensorProto.INT64, [])])
+    file = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
+    with pytest.raises(NotImplementedError, match="the file gives its output no shape; make it constant"):
+        Backend.prepare(file)
+
+
+def test_module_refuses(tmp_path: Path) -> None:
+    """The extension module itself, and not only its kernels."""
+    program = compile_model(
+        declare(model("Reshape", [X, of(0, 0)], [[4, 6]]), {}), "shipped.nn", ("base",), golden=True
+    )
+    assert program.module.golden == ()
+    write(program_files(program), tmp_path)
+    checked = [*find_toolchain().command, *FLAGS.split(), *WARNINGS.split(), "-fsyntax-only", str(tmp_path / "nn.c")]
+    subprocess.run(checked, check=True)
+    compile_module(tmp_path, "nn", ("base",), tmp_path / "nn.abi3.so", find_toolchain())
+    nn = load(tmp_path / "nn.abi3.so")
+    np.testing.assert_array_equal(nn.forward(X, of(4, 6)), X.reshape(4, 6))
+    out = np.zeros((4, 6), np.float32)
+    for shape in (of(6, 4), of(-1, -1)):
+        with pytest.raises(ValueError, match=r"forward: its second input, the shape, must make \[4, 6\] \(node 'n'\)"):
+            nn.forward(X, shape, out=out)
+    np.testing.assert_array_equal(nn.forward(X, of(-1, 6), out=out), X.reshape(4, 6))
+    assert nn.selftest() == {}
+    with pytest.raises(MlaotError, match="an input decides a shape, which functions for C cannot refuse"):
+        program_files(program, c_library=True)
