@@ -27,6 +27,7 @@ Of a built wheel, an extension module's file or its name: what it holds.
 EXAMPLES = """\
   mlaot inspect                             the project in this folder
   mlaot inspect model:digits --graph        one function, with its graphs after the passes
+  mlaot inspect model.onnx                  an ONNX file
   mlaot inspect digits-1.0-cp311-abi3-linux_x86_64.whl
   mlaot inspect digits.nn --json            an installed module, as data
 """
@@ -39,7 +40,7 @@ def add(parser: argparse.ArgumentParser) -> None:
         "target",
         nargs="?",
         default=".",
-        help="project folder (default: this one), module:attribute, wheel, extension module's file, or module's name",
+        help="project folder (default: this one), module:attribute, ONNX file, wheel, extension module's file, or module's name",
     )
     parser.add_argument("--graph", action="store_true", help="with the graphs after the passes, of a project")
     add_json(parser)
@@ -48,7 +49,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """One report for a target."""
     target = options.target
-    if ":" in target or Path(target).is_dir():
+    if ":" in target or target.endswith(".onnx") or Path(target).is_dir():
         with project_of(target) as (_, settings):
             found = {"models": [describe_model(settings, model, options.graph) for model in settings.models]}
     elif options.graph:

@@ -10,6 +10,7 @@ Reassociates: the order of a sum over several axes is fixed here.
 from __future__ import annotations
 
 from mlaot.ir import Graph, Node, Type
+from mlaot.ir.dims import product
 from mlaot.ops import Op
 from mlaot.ops import elementwise as ew
 from mlaot.ops import reduction as red
@@ -24,6 +25,7 @@ from mlaot.passes.rewrite import Rule, rewrite
 CONTROL = (scan, while_, cond)
 SPARSE = (sparse_dot, sparse_add)
 VECTOR = 64  # bytes of the widest
+LARGER = 8  # times as many elements: copying the others costs nothing beside
 
 
 def last_axis_first(node: Node) -> Node | None:
@@ -52,12 +54,36 @@ def store_operands(node: Node) -> Node | None:
     return node.op(*[ew.copy(a) if is_free(a) else a for a in args], **node.attrs)
 
 
+def gather_vectors(node: Node) -> Node | None:
+    """contract(w, x[:, 0]) => contract(w, copy(x[:, 0])): vectors want elements side by side, and w is far larger"""
+    args = [a.find() for a in node.args]
+    sizes = [product(a.type.shape) for a in args]
+    if not all(isinstance(size, int) for size in sizes):
+        return None
+    largest = max(int(size) for size in sizes)
+    apart = [LARGER * int(size) <= largest and _is_apart(a) for a, size in zip(args, sizes, strict=True)]
+    if not any(apart):
+        return None
+    return node.op(*[ew.copy(a) if far else a for a, far in zip(args, apart, strict=True)], **node.attrs)
+
+
+def _is_apart(node: Node) -> bool:
+    """A view that cuts the last axis of something, so that the elements along another one do not lie side by side."""
+    while is_view(node) and node.args:
+        below = node.arg(0)
+        if node.op is st.slice_ and (node.attrs["step"][-1] != 1 or node.type.shape[-1] == 1 != below.type.shape[-1]):
+            return True
+        node = below
+    return False
+
+
 def legalize(graph: Graph) -> None:
     """Make ``graph`` fit for lowering."""
     rules: dict[Op | None, tuple[Rule, ...]] = dict.fromkeys(REDUCTIONS, (last_axis_first,))
     rewrite(graph, rules)
     stored = (*REDUCTIONS, red.contract, st.take, st.put_add, tree_ensemble, *SPARSE, *CONTROL, *TRANSFORMS)
     rewrite(graph, dict.fromkeys(stored, (store_operands,)))
+    rewrite(graph, {red.contract: (gather_vectors,)})
     for roots in (graph.outputs, graph.writes):
         for name, node in roots.items():
             found, value = node.find(), root_of(node)
