@@ -40,7 +40,7 @@ def add(parser: argparse.ArgumentParser) -> None:
         "target",
         nargs="?",
         default=".",
-        help="project folder (default: this one), module:attribute, ONNX file, wheel, extension module's file, or module's name",
+        help="project folder (default: this one), module:attribute, ONNX file, wheel, extension module or its name",
     )
     parser.add_argument("--graph", action="store_true", help="with the graphs after the passes, of a project")
     add_json(parser)
