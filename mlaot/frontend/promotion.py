@@ -48,9 +48,7 @@ def _stacked(nodes: list[Node]) -> Node:
 
 def _constant(value: Any, dtype: DType | None) -> Node:
     array = np.asarray(value)
-    kind = BY_NUMPY.get(str(array.dtype)) or (bf16 if str(array.dtype) == "bfloat16" else None)
-    if kind is None:
-        raise MlaotError(f"a {type(value).__name__} cannot be part of a model")
+    kind = _array_type(array, value)
     if dtype is not None and dtype is not kind and type(value) is int and dtype.kind in "iu":
         info = np.iinfo(dtype.numpy)
         if not info.min <= value <= info.max:
@@ -76,10 +74,15 @@ def strong_type(value: Any) -> DType:
         return dtype_of(value.dtype if isinstance(value, Held) else value)
     if isinstance(value, list | tuple) and any_traced(value):
         return result_type(*value)
-    array = np.asarray(value)
-    if str(array.dtype) not in BY_NUMPY:
+    return _array_type(np.asarray(value), value)
+
+
+def _array_type(array: Any, value: Any) -> DType:
+    name = str(array.dtype)
+    found = bf16 if name == "bfloat16" else BY_NUMPY.get(name)
+    if found is None:
         raise MlaotError(f"a {type(value).__name__} cannot be part of a model")
-    return BY_NUMPY[str(array.dtype)]
+    return found
 
 
 def result_type(*values: Any) -> DType:

@@ -26,8 +26,9 @@ from mlaot.lower.extents import parse
 from mlaot.lower.isa import Isa
 from mlaot.lower.program import Program
 from mlaot.lower.text import kernels_file
-from mlaot.onnx.declare import declare
-from mlaot.onnx.values import Unsupported
+from mlaot.onnx.codes import from_ml_dtype, to_ml_dtype
+from mlaot.onnx.declare import declare, port_name
+from mlaot.onnx.values import Unsupported, numpy_dtype
 from mlaot.tune import this_machine
 
 Array = np.ndarray[Any, Any]
@@ -74,7 +75,8 @@ def compiler() -> tuple[list[str], Isa]:
 class Model:
     """A compiled model; ``run`` takes and gives arrays in the order of the graph's inputs and outputs."""
 
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: Program, graph: onnx.GraphProto) -> None:
+        self.inputs, self.outputs = _dtypes(graph.input), _dtypes(graph.output)
         self.module = program.module
         (self.entry,) = (p.entry for p in program.procedures if p.entry.name == "forward")
         folder = Path(tempfile.mkdtemp(prefix="mlaot-"))
@@ -97,9 +99,10 @@ class Model:
         arrays = []
         for port, value in zip(ports, inputs, strict=True):
             array = np.asarray(value)
-            stored = "uint16" if port.dtype == "bf16" else DTYPES[port.dtype].numpy
-            if array.dtype != stored and not (port.dtype == "bf16" and str(array.dtype) == "bfloat16"):
-                raise TypeError(f"{port.name}: expected {stored}, got {array.dtype}")
+            wanted_dtype = self.inputs.get(port.name)
+            if wanted_dtype is None or array.dtype != wanted_dtype:
+                raise TypeError(f"{port.name}: expected {wanted_dtype}, got {array.dtype}")
+            array = from_ml_dtype(array)
             if array.ndim != len(port.shape):
                 raise ValueError(f"{port.name}: expected {len(port.shape)} axes, got {array.ndim}")
             for extent, wanted in zip(array.shape, port.shape, strict=True):
@@ -112,8 +115,8 @@ class Model:
                 raise ValueError(f"{port.name}: expected the shape {list(shape)}, got {list(array.shape)}")
         outputs = []
         for port in self.entry.outputs:
-            stored = "uint16" if port.dtype == "bf16" else DTYPES[port.dtype].numpy
-            outputs.append(np.empty(tuple(substitute(parse(extent), known) for extent in port.shape), stored))
+            shape = tuple(substitute(parse(extent), known) for extent in port.shape)
+            outputs.append(np.empty(shape, DTYPES[port.dtype].numpy))
         workspace = _aligned(bytes(int(substitute(parse(self.entry.workspace), known))))
         memory = [*arrays, *outputs, self.state, self.constants, workspace]
         p = (ctypes.c_void_p * (len(memory) + 1))(*[array.ctypes.data for array in memory], 0)
@@ -121,7 +124,14 @@ class Model:
         self.function(p, dims)
         if self.entry.refusals and (refused := int(outputs.pop())):
             raise ValueError(self.entry.refusals[refused - 1])
-        return tuple(outputs)
+        named = zip(self.entry.outputs, outputs, strict=False)
+        return tuple(to_ml_dtype(array, self.outputs.get(port.name)) for port, array in named)
+
+
+def _dtypes(infos: Sequence[onnx.ValueInfoProto]) -> dict[str, np.dtype[Any]]:
+    """The dtypes that a file declares; those that only ``ml_dtypes`` has are computed with as others."""
+    kinds = {port_name(info.name): info.type.tensor_type.elem_type for info in infos}
+    return {name: numpy_dtype(kind) for name, kind in kinds.items() if kind}
 
 
 def _aligned(data: bytes | bytearray) -> Array:
@@ -155,7 +165,7 @@ class Backend:
             program = compile_model(declare(model, {}), "onnx.model", ("base", compiler()[1].name))
         except Unsupported as error:
             raise NotImplementedError(str(error)) from None
-        return Model(program)
+        return Model(program, model.graph)
 
     @classmethod
     def run_model(cls, model: onnx.ModelProto, inputs: Sequence[Any], device: str = "CPU", **options: Any) -> Any:

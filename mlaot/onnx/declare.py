@@ -19,8 +19,9 @@ from mlaot.frontend.promotion import as_node
 from mlaot.frontend.tensor import Held, Tensor
 from mlaot.frontend.trace import Trace, tracing
 from mlaot.ir import Graph, Type
+from mlaot.onnx.codes import carrier, coded_as, from_ml_dtype, plain, to_ml_dtype
 from mlaot.onnx.importer import MISSING, Importer, identifier
-from mlaot.onnx.values import Unsupported, dtype_of, lifted
+from mlaot.onnx.values import Unsupported, lifted, numpy_dtype
 
 LARGEST = 2**31 - 1  # bytes of a file of protobuf
 TAKEN = ("loss", "lr", "out", "self")
@@ -85,12 +86,16 @@ def declare(model: onnx.ModelProto, dims: Mapping[str, int], place: str = "") ->
 def references(model: onnx.ModelProto) -> dict[str, Reference]:
     """Others that compute the model: the evaluator of the package onnx, and onnxruntime where that is installed."""
     known = {tensor.name for tensor in model.graph.initializer}
-    inputs = [info.name for info in model.graph.input if info.name not in known]
+    inputs = {
+        info.name: numpy_dtype(info.type.tensor_type.elem_type)
+        for info in model.graph.input
+        if info.name not in known and info.type.tensor_type.elem_type
+    }
     outputs = [port_name(info.name) for info in model.graph.output]
 
     def named(run: Callable[[dict[str, Any]], Any], given: Arrays) -> Arrays:
-        found = run({name: given[port_name(name)] for name in inputs})
-        return dict(zip(outputs, found, strict=True))
+        found = run({name: to_ml_dtype(given[port_name(name)], dtype) for name, dtype in inputs.items()})
+        return dict(zip(outputs, map(from_ml_dtype, found), strict=True))
 
     def evaluator(given: Arrays) -> Arrays:
         from onnx.reference import ReferenceEvaluator
@@ -140,7 +145,8 @@ def traced(model: onnx.ModelProto, dims: Mapping[str, int]) -> Traced:
         for info in graph.input:
             if info.name not in env:
                 arguments.append(port_name(info.name))
-                env[info.name] = Tensor(found.graph.input(arguments[-1], input_type(importer, info)))
+                taken = Tensor(found.graph.input(arguments[-1], input_type(importer, info)))
+                env[info.name] = coded_as(taken, info.type.tensor_type.elem_type)
         if len(set(arguments)) < len(arguments):
             raise MlaotError(f"two inputs are called {max(arguments, key=arguments.count)!r}; rename one of them")
         outputs = importer.run(graph, env)
@@ -152,7 +158,7 @@ def traced(model: onnx.ModelProto, dims: Mapping[str, int]) -> Traced:
             name = port_name(info.name)
             if name in found.graph.outputs:
                 raise MlaotError(f"two outputs are called {name!r}; rename one of them")
-            found.graph.outputs[name] = as_node(lifted(value))
+            found.graph.outputs[name] = as_node(lifted(plain(value)))
         if importer.conditions:
             found.graph.outputs[REFUSED] = as_node(_refused([condition for condition, _ in importer.conditions]))
     return Traced(
@@ -174,7 +180,7 @@ def input_type(importer: Importer, info: onnx.ValueInfoProto) -> Type:
     if not tensor.HasField("shape"):
         raise Unsupported(f"input {info.name!r} has no shape, not even a number of axes; export the model with one")
     try:
-        dtype = dtype_of(tensor.elem_type)
+        dtype = carrier(tensor.elem_type)
     except Unsupported as error:
         raise Unsupported(f"input {info.name!r}: {error.message}") from None
     return Type(dtype, tuple(importer.extent(info.name, i, d) for i, d in enumerate(tensor.shape.dim)))

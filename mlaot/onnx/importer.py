@@ -18,8 +18,9 @@ from mlaot.errors import MlaotError
 from mlaot.frontend.tensor import Parameter
 from mlaot.ir import Dim, Type
 from mlaot.ir.dims import dim
+from mlaot.onnx.codes import moved, whether_coded
 from mlaot.onnx.registry import find
-from mlaot.onnx.values import Unsupported, dtype_of, known, lifted, settled
+from mlaot.onnx.values import Coded, Unsupported, dtype_of, kind_of, known, lifted, settled
 
 Env = MutableMapping[str, Any]
 FIRST = 1  # elements of a weight; a single number is a constant
@@ -200,9 +201,10 @@ class Importer:
                 raise Unsupported(f"no such operator in opset {opset} can be compiled" + way_out(node, domain, opset))
             return self.inlined(node, body, inputs)
         given = inputs if found.symbolic else [lifted(value) for value in inputs]
+        function = found.function if found.coded or not whether_coded(given) else moved(node, found.function)
         try:
             with np.errstate(all="ignore"):
-                result = found.function(Use(node, self, opset, env), *given)
+                result = function(Use(node, self, opset, env), *given)
         except MlaotError as error:
             if isinstance(error, Unsupported) or error.message.startswith("node "):
                 raise
@@ -234,6 +236,9 @@ class Importer:
         """ONNX's type of a value, for functions whose body depends on it."""
         found = onnx.TypeProto()
         if value is None or isinstance(value, list) or value is MISSING:
+            return found
+        if isinstance(value, Coded):
+            found.tensor_type.elem_type = value.elem_type
             return found
         array = known(value)
         name = "int64" if array is not None and array.dtype == object else str(value.dtype)
@@ -280,8 +285,7 @@ def constant(tensor: onnx.TensorProto, weight_name: str = "") -> Any:
         array = np.asarray(onnx.numpy_helper.to_array(tensor))
     except (ValueError, TypeError, KeyError, IndexError) as error:
         raise MlaotError(f"the tensor {tensor.name!r} is damaged: {' '.join(str(error).split())}") from None
-    is_weight = array.dtype.kind == "f" or str(array.dtype) == "bfloat16"
-    if weight_name and is_weight and array.size > FIRST and array.dtype.itemsize <= 8:
+    if weight_name and kind_of(array) == "f" and array.size > FIRST and array.dtype.itemsize <= 8:
         return Parameter(weight_name, array)
     return array
 

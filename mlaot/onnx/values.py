@@ -3,6 +3,8 @@
 * ``numpy.ndarray``: known while importing. Of dtype object: integers of which some are expressions of named dims, such
   as what ``Shape`` gives of an input whose batch is open. Strings have NumPy's own dtype ``U``.
 * ``Tensor``: traced. ``Parameter``: a weight of the file, whose numbers are known as well.
+* ``Coded``: traced, of a dtype that only ONNX has, such as FLOAT8E5M2 or INT4. Known arrays of these have the dtypes of
+  ``ml_dtypes``.
 * ``list``: a sequence. ``None``: an input that is left out, or an optional without a value.
 """
 
@@ -25,6 +27,31 @@ Array = np.ndarray[Any, Any]
 
 class Unsupported(MlaotError):
     """A model that is right, but of a kind that cannot be compiled: what, and the way out."""
+
+
+class Coded:
+    """A traced array of a dtype that mlaot has not: its numbers as codes, one byte each (see ``codes.py``)."""
+
+    def __init__(self, codes: Any, elem_type: int) -> None:
+        self.codes = codes
+        self.elem_type = elem_type
+
+    @property
+    def shape(self) -> Any:
+        return self.codes.shape
+
+    @property
+    def ndim(self) -> int:
+        return int(self.codes.ndim)
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The dtype of ``ml_dtypes``."""
+        return numpy_dtype(self.elem_type)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
+        name = onnx.TensorProto.DataType.Name(self.elem_type)
+        raise Unsupported(f"arrays of {name} are only moved, quantized and cast here; cast to FLOAT before it")
 
 
 def known(value: Any) -> Array | None:
@@ -90,6 +117,12 @@ def settled(value: Any) -> Any:
     if is_symbolic(value) and all(isinstance(e, int | np.integer) for e in value.ravel()):
         return value.astype(np.int64)
     return value
+
+
+def kind_of(value: Any) -> str:
+    """NumPy's letter for the kind of an array's dtype; that of bfloat16, which NumPy does not know, is "f"."""
+    name = str(value.dtype)
+    return "f" if name in ("bf16", "bfloat16") else "V" if name.startswith("float8") else np.dtype(value.dtype).kind
 
 
 def numpy_dtype(elem_type: int) -> np.dtype[Any]:

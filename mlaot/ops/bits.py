@@ -1,4 +1,4 @@
-"""Bit operations on integers, and logic on bools."""
+"""Bit operations on integers, logic on bools, and the bits of a number taken for another dtype."""
 
 from __future__ import annotations
 
@@ -6,9 +6,12 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from mlaot.errors import MlaotError
+from mlaot.ir import DType, Type
+from mlaot.ir.types import DTYPES
 from mlaot.ops import integers
 from mlaot.ops.base import Array, Op, batch_elementwise, no_gradient
-from mlaot.ops.conversion import C_NAMES
+from mlaot.ops.conversion import C_NAMES, HALVES
 from mlaot.ops.dtypes import DISCRETE, INTEGERS, one_type
 from mlaot.ops.elementwise import C, function
 
@@ -51,4 +54,44 @@ right_shift = _bitwise(
     integers.right_shift,
     function("right_shift"),
     INTEGERS,
+)
+
+
+def _bitcast_type(x: Type, dtype: DType) -> Type:
+    if dtype.itemsize != x.dtype.itemsize or dtype.kind == "b":
+        raise MlaotError(f"the bits of {x.dtype} cannot be taken for {dtype}; the dtypes must be of one size")
+    return Type(dtype, x.shape)
+
+
+def _bitcast_reference(x: Array, dtype: DType) -> Array:
+    if dtype.name == "bf16":
+        return (x.view(np.uint16).astype(np.uint32) << 16).view(np.float32)
+    if dtype.itemsize == 2 and x.dtype.itemsize == 4:  # bfloat16, whose stand-in is float32
+        return (x.view(np.uint32) >> 16).astype(np.uint16).view(dtype.numpy)
+    return np.asarray(x).view(dtype.numpy)
+
+
+def _bitcast(args: Sequence[str], t: str, dtype: DType) -> str:
+    (x,) = args
+    own, target = DTYPES[t], dtype.name
+    if own.kind != "f" and dtype.kind != "f":
+        return f"({C_NAMES[target]}){x}"
+    if dtype.itemsize == 2:  # halves are bits in C
+        return f"({'uint16_t' if target in HALVES else C_NAMES[target]}){x}"
+    if own is dtype:
+        return x
+    bits = f"u{own.itemsize * 8}"
+    if dtype.kind == "f":
+        return f"{target}_of_bits({f'(uint{bits[1:]}_t){x}'})"
+    return f"({C_NAMES[target]}){bits}_bits({x})"
+
+
+bitcast: Op = Op(
+    "bitcast",
+    _bitcast_type,
+    _bitcast_reference,
+    no_gradient,
+    batch_elementwise,
+    _bitcast,
+    doc="the bits of x taken for another dtype of the same size",
 )

@@ -22,7 +22,7 @@ COMPARING = (
     *("is_equal", "equal", "not_equal", "less", "less_equal", "greater", "greater_equal"),
     *("argmax", "argmin", "argsort", "step", "sign"),
 )
-MOVES = ("copy", "cast", "where", "take", "stack", "concat", "reshape", "pad", "gather", "const", "input")
+MOVES = ("copy", "cast", "bitcast", "where", "take", "stack", "concat", "reshape", "pad", "gather", "const", "input")
 
 
 def widen(graph: Graph) -> None:

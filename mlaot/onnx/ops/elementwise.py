@@ -13,11 +13,23 @@ from mlaot.frontend import functions as F
 from mlaot.frontend.numerics import clip as _clip
 from mlaot.frontend.tensor import is_traced
 from mlaot.ir.dims import Expr
-from mlaot.ir.types import BY_NUMPY
+from mlaot.ir.types import boolean, i32, i64
 from mlaot.nn import activations as A
+from mlaot.onnx.codes import (
+    INTEGERS,
+    bitcast,
+    carrier,
+    coded_as,
+    decoded,
+    elem_type_of,
+    encoded,
+    is_coded_dtype,
+    plain,
+    whether_coded,
+)
 from mlaot.onnx.importer import Use
 from mlaot.onnx.registry import operator
-from mlaot.onnx.values import Unsupported, dtype_of, is_symbolic, known, lifted, numpy_dtype
+from mlaot.onnx.values import Unsupported, dtype_of, is_symbolic, kind_of, known, lifted, numpy_dtype
 
 UNARY: dict[str, Callable[[Any], Any]] = {
     "Abs": np.abs,
@@ -127,7 +139,7 @@ def div(use: Use, x: Any, y: Any) -> Any:
     y = _placed(use, x, y)
     if is_symbolic(x) or is_symbolic(y):
         return x // y
-    kind = np.dtype(x.dtype).kind if x.dtype.__class__ is not str else "f"
+    kind = kind_of(x)
     if kind == "u":
         return np.floor_divide(x, y)
     if kind == "i":  # rounds towards zero
@@ -146,11 +158,11 @@ def mod(use: Use, x: Any, y: Any) -> Any:
 def power(use: Use, x: Any, y: Any) -> Any:
     y = _placed(use, x, y)
     exponent = known(y)
-    if exponent is not None and exponent.size == 1 and y.ndim <= x.ndim and np.dtype(x.dtype).kind == "f":
+    if exponent is not None and exponent.size == 1 and y.ndim <= x.ndim and kind_of(x) == "f":
         return x ** float(exponent.reshape(()))
     if y.dtype == x.dtype:
         return np.power(x, y)
-    if np.dtype(x.dtype).kind == "f":
+    if kind_of(x) == "f":
         return np.power(x, y.astype(x.dtype))
     return np.power(x.astype(np.float64), y.astype(np.float64)).astype(x.dtype)
 
@@ -250,7 +262,7 @@ def shrink(use: Use, x: Any) -> Any:
 
 def _like(value: float, x: Any) -> Any:
     """A number of the file in the dtype of an array of integers."""
-    return int(value) if np.dtype(x.dtype).kind in "iu" else value
+    return int(value) if kind_of(x) in "iu" else value
 
 
 @operator("Swish")
@@ -266,34 +278,44 @@ def prelu(use: Use, x: Any, slope: Any) -> Any:
     return np.where(x < 0, slope * x, x)
 
 
-@operator("Cast", symbolic=True)
+@operator("Cast", symbolic=True, coded=True)
 def cast(use: Use, x: Any) -> Any:
     to = use.attribute("to")
     if isinstance(to, bytes):  # opset 1 to 5
         to = onnx.TensorProto.DataType.Value(to.decode("ascii", "replace"))
-    return convert(x, to, bool(use.attribute("saturate", 1)))
+    return convert(x, to, bool(use.attribute("saturate", 1)), use.string("round_mode", "up"))
 
 
-@operator("CastLike")
+@operator("CastLike", coded=True)
 def cast_like(use: Use, x: Any, target: Any) -> Any:
-    kind = use.importer.proto_type(target).tensor_type.elem_type
-    return convert(x, kind, bool(use.attribute("saturate", 1)))
+    kind = elem_type_of(target)
+    return convert(x, kind, bool(use.attribute("saturate", 1)), use.string("round_mode", "up"))
 
 
-def convert(x: Any, to: int, saturate: bool = True) -> Any:
-    """``x`` in another element type."""
+def convert(x: Any, to: int, saturate: bool = True, round_mode: str = "up") -> Any:
+    """``x`` in another element type.
+
+    What a float becomes beyond the range of integers is left open by ONNX: short integers are the low bits, which is
+    what most runtimes give, and cheap.
+    """
     wanted = numpy_dtype(to)
     if is_symbolic(x):
         if wanted.kind == "i":
             return x
         x = lifted(x)
+    if is_coded_dtype(wanted):
+        return x if whether_coded([x]) and elem_type_of(x) == to else encoded(decoded(x), to, saturate, round_mode)
+    x = decoded(x)
     array = known(x)
-    if array is not None and not (is_traced(x) and wanted.kind == "f"):
+    if array is not None and not is_traced(x):
         return _cast_known(array, wanted)
-    kind = dtype_of(to)
-    if kind.kind in "iu" and np.dtype(x.dtype).kind == "f" and kind.itemsize < 8:
-        return F.astype(F.astype(x, BY_NUMPY["int64"]), kind)  # wraps, as other runtimes do
-    return F.astype(x, kind)
+    if kind_of(x) == "f":
+        kind = dtype_of(to)
+        if kind.kind in "iu" and kind.itemsize < 4:
+            x = F.astype(x, i32)
+        elif kind.name == "u32":
+            x = F.astype(x, i64)
+    return F.astype(x, dtype_of(to))
 
 
 def _cast_known(array: Any, wanted: Any) -> Any:
@@ -304,9 +326,12 @@ def _cast_known(array: Any, wanted: Any) -> Any:
     return array.astype(wanted)
 
 
-@operator("BitCast")
+@operator("BitCast", coded=True)
 def bit_cast(use: Use, x: Any) -> Any:
-    array = known(x)
-    if array is None:
-        raise Unsupported("the bits of what is computed cannot be taken for another type")
-    return np.ascontiguousarray(array).view(numpy_dtype(use.attribute("to"))).reshape(array.shape)
+    to = use.attribute("to")
+    for kind in (elem_type_of(x), to):
+        if kind == onnx.TensorProto.STRING or str(numpy_dtype(kind)) in INTEGERS:
+            raise Unsupported(f"the bits of {onnx.TensorProto.DataType.Name(kind)} cannot be taken for another type")
+    if carrier(to) is boolean:
+        return np.not_equal(plain(x), 0)
+    return coded_as(bitcast(plain(x), carrier(to)), to)

@@ -14,7 +14,7 @@ from mlaot.nn.convolution import correlate, pad_spatial
 from mlaot.onnx import assumed
 from mlaot.onnx.importer import Use
 from mlaot.onnx.registry import operator
-from mlaot.onnx.values import Unsupported, integers, known, of_dims, traced
+from mlaot.onnx.values import Unsupported, integers, kind_of, known, of_dims, traced
 
 Pads = list[tuple[int, int]]
 
@@ -147,8 +147,7 @@ def lp_pool(use: Use, x: Any) -> Any:
 
 @operator("MaxPool")
 def max_pool(use: Use, x: Any) -> Any:
-    kind = np.dtype(x.dtype)
-    least = -math.inf if kind.kind == "f" else int(np.iinfo(kind).min)
+    least = -math.inf if kind_of(x) == "f" else int(np.iinfo(x.dtype).min)
     axes = tuple(range(2 - x.ndim, 0))
     seen, _ = _windows(use, x, least)
     found = np.max(seen, axis=axes)

@@ -1,0 +1,251 @@
+"""Dtypes that only ONNX has: floats of 8, 6 and 4 bits, and integers of 4 and 2 bits, as codes of one byte each.
+
+Floats are u8: the bits of the number. They are decoded by a table, and encoded by arithmetic on the bits of a float32.
+Small integers are the numbers themselves, as i8 or u8. Operators that only move values move the codes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import numpy as np
+import onnx
+
+from mlaot.errors import MlaotError
+from mlaot.frontend import functions as F
+from mlaot.frontend.promotion import apply, as_node
+from mlaot.frontend.tensor import Tensor, is_traced
+from mlaot.ir import DType
+from mlaot.ir.types import bf16, f32, f64, i8, i32, u8, u32
+from mlaot.onnx.values import Coded, Unsupported, dtype_of, kind_of, known, numpy_dtype, traced
+
+E8M0 = onnx.TensorProto.FLOAT8E8M0
+INTEGERS = {"int4": (4, i8), "uint4": (4, u8), "int2": (2, i8), "uint2": (2, u8)}  # bits and codes
+
+
+@dataclass(frozen=True)
+class Format:
+    """A float of few bits: sign, exponent, mantissa.
+
+    ``largest`` is the code of the largest number; ``beyond`` of what is more, where that is not the largest one. In
+    formats ``with_minus_zero`` nan has a sign too.
+    """
+
+    exponent: int
+    mantissa: int
+    bias: int
+    largest: int
+    beyond: int
+    nan: int
+    with_minus_zero: bool = True
+
+
+FORMATS = {
+    "float8_e4m3fn": Format(4, 3, 7, 0x7E, 0x7F, 0x7F),
+    "float8_e4m3fnuz": Format(4, 3, 8, 0x7F, 0x80, 0x80, False),
+    "float8_e5m2": Format(5, 2, 15, 0x7B, 0x7C, 0x7E),
+    "float8_e5m2fnuz": Format(5, 2, 16, 0x7F, 0x80, 0x80, False),
+    "float6_e2m3fn": Format(2, 3, 1, 0x1F, 0x1F, 0x20),
+    "float6_e3m2fn": Format(3, 2, 3, 0x1F, 0x1F, 0x20),
+    "float4_e2m1fn": Format(2, 1, 1, 0x7, 0x7, 0x8),
+}
+NAMES = (*FORMATS, *INTEGERS, "float8_e8m0fnu")
+
+# Operators that only move values, and which of their inputs hold these.
+MOVES: dict[str, tuple[int, ...] | None] = {
+    **dict.fromkeys(("Identity", "Reshape", "Flatten", "Transpose", "Squeeze", "Unsqueeze", "Split", "Slice"), (0,)),
+    **dict.fromkeys(("Expand", "Tile", "Gather", "GatherElements", "GatherND", "DepthToSpace", "SpaceToDepth"), (0,)),
+    **dict.fromkeys(("ReverseSequence", "Compress", "Trilu"), (0,)),
+    **dict.fromkeys(("Scatter", "ScatterElements", "ScatterND", "TensorScatter"), (0, 2)),
+    "Concat": None,
+    "Pad": (0, 2),
+    "Where": (1, 2),
+}
+SHAPES = ("Shape", "Size")  # these look at no value at all
+
+
+def is_coded_dtype(dtype: Any) -> bool:
+    return str(dtype) in NAMES
+
+
+def whether_coded(values: Sequence[Any]) -> bool:
+    """Whether one of the values has a dtype that only ONNX has."""
+    return any(isinstance(v, Coded) or (isinstance(v, np.ndarray) and is_coded_dtype(v.dtype)) for v in values)
+
+
+def carrier(elem_type: int) -> DType:
+    """The dtype of arrays of ``elem_type`` in a module: that of their codes, where mlaot has no other."""
+    name = str(numpy_dtype(elem_type))
+    if name in NAMES:
+        return INTEGERS[name][1] if name in INTEGERS else u8
+    return dtype_of(elem_type)
+
+
+def coded_as(codes: Any, elem_type: int) -> Any:
+    """Codes as an array of ``elem_type``; known ones in the dtype of ``ml_dtypes``. Other arrays stay as they are."""
+    dtype = numpy_dtype(elem_type)
+    if not is_coded_dtype(dtype):
+        return codes
+    return Coded(codes, elem_type) if known(codes) is None else to_ml_dtype(known(codes), dtype)
+
+
+def plain(value: Any) -> Any:
+    """An array by its codes, if it has any."""
+    if isinstance(value, Coded):
+        return value.codes
+    return from_ml_dtype(value) if isinstance(value, np.ndarray) and is_coded_dtype(value.dtype) else value
+
+
+def from_ml_dtype(array: Any) -> Any:
+    """An array of a dtype of ``ml_dtypes`` as it is computed with: as codes, or bfloat16 as float32."""
+    name = str(array.dtype)
+    if name == "bfloat16":
+        return array.astype(np.float32)
+    if name in INTEGERS:
+        return array.astype(INTEGERS[name][1].numpy)
+    return np.ascontiguousarray(array).view(np.uint8).reshape(array.shape) if name in NAMES else array
+
+
+def to_ml_dtype(array: Any, dtype: Any) -> Any:
+    """What ``from_ml_dtype`` was given; an array stays as it is where ``dtype`` is none of these."""
+    name = str(dtype)
+    if name == "bfloat16" or name in INTEGERS:
+        return array.astype(dtype)
+    return array.view(dtype) if name in NAMES else array
+
+
+def elem_type_of(value: Any) -> int:
+    """ONNX's element type of an array."""
+    if isinstance(value, Coded):
+        return value.elem_type
+    array = known(value)
+    is_weight = array is not None and is_traced(value)  # whose numbers stand in float32, if they are bfloat16
+    dtype = value.dtype if is_weight or array is None else array.dtype
+    if dtype is bf16:
+        return int(onnx.TensorProto.BFLOAT16)
+    return int(onnx.helper.np_dtype_to_tensor_dtype(np.dtype(dtype)))
+
+
+def moved(node: onnx.NodeProto, function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function of an operator that moves values, for codes."""
+
+    def run(use: Any, *inputs: Any) -> Any:
+        if node.domain in ("", "ai.onnx") and node.op_type in SHAPES:
+            return function(use, *inputs)
+        places = MOVES.get(node.op_type, ()) if node.domain in ("", "ai.onnx") else ()
+        places = tuple(range(len(inputs))) if places is None else places
+        coded = [v for i, v in enumerate(inputs) if i in places and v is not None and whether_coded([v])]
+        others = [v for i, v in enumerate(inputs) if i not in places and whether_coded([v])]
+        is_sum = use.string("reduction", "none") != "none"
+        if not coded or others or is_sum:
+            kind = onnx.TensorProto.DataType.Name(elem_type_of((others or coded)[0]))
+            raise Unsupported(f"arrays of {kind} are only moved, quantized and cast here; cast to FLOAT before it")
+        kinds = {elem_type_of(v) for i, v in enumerate(inputs) if i in places and v is not None}
+        if len(kinds) > 1:
+            names = sorted(onnx.TensorProto.DataType.Name(kind) for kind in kinds)
+            raise MlaotError(f"arrays of {' and '.join(names)} have no common type")
+        result = function(use, *[plain(v) for v in inputs])
+        (kind,) = kinds
+        return tuple(coded_as(r, kind) for r in result) if isinstance(result, tuple) else coded_as(result, kind)
+
+    return run
+
+
+# Numbers as codes, and back.
+
+
+def decoded(value: Any) -> Any:
+    """An array with codes as numbers: of the dtype i8, u8 or f32. Other arrays stay as they are."""
+    if not whether_coded([value]):
+        return value
+    codes, name = plain(value), str(value.dtype)
+    if name in INTEGERS:
+        return codes
+    return _table(name)[codes] if known(codes) is not None else np.take(traced(_table(name)), codes)
+
+
+@cache
+def _table(name: str) -> Any:
+    """The number of every code, in float32."""
+    import ml_dtypes
+
+    return np.arange(256, dtype=np.uint8).view(getattr(ml_dtypes, name)).astype(np.float32)
+
+
+def encoded(x: Any, elem_type: int, saturate: bool = True, round_mode: str = "up") -> Any:
+    """Numbers as codes of ``elem_type``: floats rounded, integers by their low bits."""
+    name = str(numpy_dtype(elem_type))
+    if name in INTEGERS:
+        return coded_as(_low_bits(x, name), elem_type)
+    single = _as_float32(x)
+    if elem_type == E8M0:
+        return coded_as(_power_of_two(single, saturate, round_mode), elem_type)
+    return coded_as(_short_float(single, FORMATS[name], saturate), elem_type)
+
+
+def _low_bits(x: Any, name: str) -> Any:
+    bits, dtype = INTEGERS[name]
+    kind = kind_of(x)
+    whole = F.astype(x, i32) if kind == "f" else x
+    low = F.astype(whole, u8) & (2**bits - 1)
+    if dtype is u8:
+        return low
+    sign = 2 ** (bits - 1)
+    return F.astype(low ^ sign, i8) - sign
+
+
+def _as_float32(x: Any) -> Any:
+    """Numbers in float32; doubles so that rounding them a second time is as if they had been rounded once.
+
+    Of the two neighbours of what is inexact, the one whose last bit is 1 is taken.
+    """
+    if str(x.dtype) not in ("float64", "int64", "uint64", "int32", "uint32"):
+        return F.astype(x, f32)
+    wide = F.astype(x, f64)
+    near = F.astype(wide, f32)
+    bits, back = bitcast(near, u32), F.astype(near, f64)
+    is_even = np.equal(bits & 1, 0) & np.not_equal(back, wide) & np.equal(wide, wide)
+    other = np.where(np.abs(back) > np.abs(wide), bits - 1, bits + 1)
+    return bitcast(np.where(is_even, other, bits), f32)
+
+
+def _short_float(x: Any, form: Format, saturate: bool) -> Any:
+    """The codes of float32 numbers, rounded to the nearest, halves to even."""
+    bits = bitcast(x, u32)
+    size, cut = bits & 0x7FFFFFFF, 23 - form.mantissa
+    to_even = size + (2 ** (cut - 1) - 1) + (size >> cut & 1)
+    normal = (to_even >> cut) - ((127 - form.bias) << form.mantissa)
+    subnormal = F.astype(np.rint(np.abs(x) * 2.0 ** (form.bias - 1 + form.mantissa)), u32)
+    code = np.where(size < ((128 - form.bias) << 23), subnormal, normal)
+    code = np.where(code > form.largest, form.largest if saturate else form.beyond, code)
+    code = np.where(size > 0x7F800000, form.nan, code)
+    sign = bits >> 31 << (form.exponent + form.mantissa)
+    if not form.with_minus_zero:
+        sign = np.where(np.equal(code, 0), 0, sign)
+    return F.astype(code | sign, u8)
+
+
+def _power_of_two(x: Any, saturate: bool, round_mode: str) -> Any:
+    """The codes of powers of two next to float32 numbers, whose sign does not count: the exponent plus 127.
+
+    The smallest one, 2 to the -127, is no normal float32 but half of the smallest that is.
+    """
+    if round_mode not in ("up", "down", "nearest"):
+        raise MlaotError(f"there is no round_mode {round_mode!r}; there are up, down and nearest")
+    size = bitcast(x, u32) & 0x7FFFFFFF
+    is_tiny = size < 0x800000
+    more = {"up": 0x7FFFFF, "nearest": 0x400000, "down": 0}[round_mode]
+    tiny = size >= {"up": 0x400001, "nearest": 0x600000, "down": 0x800000}[round_mode]
+    code = np.where(is_tiny, F.astype(tiny, u32), (size + more) >> 23)
+    code = np.where(code > 0xFE, 0xFE, code) if saturate else np.where(size < 0x400000, 0xFF, code)
+    return F.astype(np.where(size > 0x7F800000, 0xFF, code), u8)
+
+
+def bitcast(x: Any, dtype: DType) -> Any:
+    """The bits of an array taken for another dtype of the same size."""
+    if known(x) is None or is_traced(x):
+        return Tensor(apply("bitcast", as_node(x), dtype=dtype))
+    return np.ascontiguousarray(x).view(dtype.numpy).reshape(np.shape(x))

@@ -1,0 +1,194 @@
+"""Quantized arrays: to and from numbers, and products of them.
+
+Products of integers are integers of 32 bits, so exact; what scales do is computed in float32.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import onnx
+
+from mlaot.errors import MlaotError
+from mlaot.frontend import functions as F
+from mlaot.frontend.tensor import is_traced
+from mlaot.ir.types import f32, i32
+from mlaot.nn.convolution import correlate, pad_spatial
+from mlaot.onnx.codes import INTEGERS, coded_as, decoded, elem_type_of, encoded, is_coded_dtype, whether_coded
+from mlaot.onnx.importer import Use
+from mlaot.onnx.ops.elementwise import convert
+from mlaot.onnx.ops.shaping import _weight
+from mlaot.onnx.ops.windows import _options, _pads
+from mlaot.onnx.registry import operator
+from mlaot.onnx.values import Unsupported, kind_of, known, numpy_dtype
+
+
+@operator("DequantizeLinear", coded=True)
+def dequantize_linear(use: Use, x: Any, scale: Any, zero: Any = None) -> Any:
+    to = use.attribute("output_dtype", 0) or elem_type_of(scale)
+    factor = _along(use, _single(scale), x.shape)
+    y = _single(_less(decoded(x), _along(use, _zero_point(zero), x.shape))) * factor
+    y = convert(y, to)
+    return _weight(use, y) if isinstance(y, np.ndarray) else y
+
+
+@operator("QuantizeLinear", coded=True)
+def quantize_linear(use: Use, x: Any, scale: Any, zero: Any = None) -> Any:
+    given = use.attribute("output_dtype", 0)
+    to = elem_type_of(zero) if zero is not None else given or onnx.TensorProto.UINT8
+    if given and given != to:
+        raise MlaotError("its output_dtype is not that of the zero point")
+    precision = use.attribute("precision", 0) or elem_type_of(scale)
+    factor = _along(use, _rounded(scale, precision), x.shape)
+    quotient = _rounded(_rounded(x, precision) / factor, precision)
+    return quantized(quotient, _along(use, _zero_point(zero), x.shape), to, bool(use.attribute("saturate", 1)))
+
+
+def quantized(x: Any, zero: Any, to: int, saturate: bool = True) -> Any:
+    """float32 numbers, divided by their scale, as numbers of a quantized type."""
+    dtype = numpy_dtype(to)
+    if is_coded_dtype(dtype) and str(dtype) not in INTEGERS:
+        return encoded(x if zero is None else x + _single(zero), to, saturate)
+    low, high = _range(dtype)
+    whole = np.rint(x)
+    whole = whole if zero is None else whole + _single(zero)
+    inside = np.minimum(np.maximum(whole, low), high)
+    if str(dtype) in INTEGERS:
+        return coded_as(F.astype(inside, INTEGERS[str(dtype)][1]), to)
+    return F.astype(inside, dtype)
+
+
+def _range(dtype: Any) -> tuple[float, float]:
+    name = str(dtype)
+    if name not in (*INTEGERS, "int8", "uint8", "int16", "uint16"):
+        raise MlaotError(f"{name} is no type of quantized numbers")
+    bits = INTEGERS[name][0] if name in INTEGERS else dtype.itemsize * 8
+    return (0.0, 2.0**bits - 1) if name.startswith("u") else (-(2.0 ** (bits - 1)), 2.0 ** (bits - 1) - 1)
+
+
+def _single(x: Any) -> Any:
+    """Numbers in float32."""
+    return F.astype(decoded(x), f32)
+
+
+def _rounded(x: Any, precision: int) -> Any:
+    """Numbers in float32, rounded to an element type."""
+    return _single(convert(_single(x), precision)) if precision != onnx.TensorProto.FLOAT else _single(x)
+
+
+def _zero_point(zero: Any) -> Any:
+    """A zero point, None where it is known to be 0."""
+    found = known(zero)
+    if found is None or is_traced(zero):
+        return None if zero is None else decoded(zero)
+    return None if not np.any(decoded(found)) else decoded(found)
+
+
+def _less(x: Any, zero: Any) -> Any:
+    """``x - zero``, exactly."""
+    if zero is None:
+        return x
+    return F.astype(x, i32) - F.astype(zero, i32) if kind_of(x) in "iu" else _single(x) - _single(zero)
+
+
+def _along(use: Use, value: Any, shape: Any) -> Any:
+    """A scale or zero point of an array of ``shape``: one for all, one for each place along an axis, or for a block."""
+    if value is None or value.ndim == 0:
+        return value
+    if math.prod(e if isinstance(e, int) else 2 for e in value.shape) == 1:
+        return np.reshape(value, ())
+    axis, block = use.attribute("axis", 1), use.attribute("block_size", 0)
+    if not -len(shape) <= axis < len(shape):
+        raise MlaotError(f"there is no axis {axis} in an array of {len(shape)} dimensions")
+    axis %= len(shape)
+    if value.ndim == 1 and not block:
+        return np.reshape(value, [-1 if i == axis else 1 for i in range(len(shape))])
+    if block <= 0 or value.ndim != len(shape):
+        raise MlaotError(f"a scale of {list(value.shape)} does not go with an array of {list(shape)}")
+    if not isinstance(shape[axis], int):
+        raise Unsupported(f"blocks along the open dimension {shape[axis]}; pin it in [..dims]")
+    if -(-shape[axis] // block) != value.shape[axis]:
+        raise MlaotError(f"{value.shape[axis]} blocks of {block} do not make {shape[axis]} elements")
+    spread = np.repeat(value, block, axis=axis)
+    return spread[tuple(slice(0, shape[axis]) if i == axis else slice(None) for i in range(len(shape)))]
+
+
+# Products.
+
+
+def _rows(value: Any) -> Any:
+    """A zero point or scale of a matrix's rows, as a column."""
+    return value if value is None or value.ndim != 1 else np.reshape(value, (-1, 1))
+
+
+def _scalar(value: Any) -> Any:
+    """One number, which may stand in a vector."""
+    return value if value is None or value.ndim == 0 or value.shape != (1,) else np.reshape(value, ())
+
+
+def _integers(x: Any, zero: Any) -> Any:
+    """Quantized numbers less their zero point, in i32."""
+    return _less(F.astype(x, i32), zero)
+
+
+def _matmul(a: Any, b: Any, a_zero: Any, b_zero: Any) -> Any:
+    return np.matmul(_integers(a, _rows(_scalar(_zero_point(a_zero)))), _integers(b, _scalar(_zero_point(b_zero))))
+
+
+@operator("MatMulInteger")
+def matmul_integer(use: Use, a: Any, b: Any, a_zero: Any = None, b_zero: Any = None) -> Any:
+    return _matmul(a, b, a_zero, b_zero)
+
+
+@operator("QLinearMatMul", coded=True)
+def qlinear_matmul(
+    use: Use, a: Any, a_scale: Any, a_zero: Any, b: Any, b_scale: Any, b_zero: Any, y_scale: Any, y_zero: Any
+) -> Any:
+    if whether_coded([a, b]):
+        product = np.matmul(_single(a), _single(b))
+    else:
+        product = _single(_matmul(a, b, a_zero, b_zero))
+    scale = _rows(_scalar(_single(a_scale))) * _scalar(_single(b_scale)) / _rows(_scalar(_single(y_scale)))
+    return quantized(product * scale, _rows(_scalar(_zero_point(y_zero))), elem_type_of(y_zero))
+
+
+def _conv(use: Use, x: Any, w: Any, x_zero: Any, w_zero: Any, bias: Any = None) -> Any:
+    n = x.ndim - 2
+    _, strides, dilations = _options(use, n, w.shape[2:])
+    amounts = _pads(use, x.shape[2:], w.shape[2:], strides, dilations)
+    image = pad_spatial(_integers(x, _scalar(_zero_point(x_zero))), amounts)
+    weight = _integers(w, _channels(_zero_point(w_zero), w.ndim, 0))
+    return correlate(image, weight, bias, strides, dilations, use.attribute("group", 1))
+
+
+def _channels(value: Any, rank: int, axis: int) -> Any:
+    """One number for each place along an axis."""
+    value = _scalar(value)
+    if value is None or value.ndim == 0:
+        return value
+    return np.reshape(value, [-1 if i == axis else 1 for i in range(rank)])
+
+
+@operator("ConvInteger")
+def conv_integer(use: Use, x: Any, w: Any, x_zero: Any = None, w_zero: Any = None) -> Any:
+    return _conv(use, x, w, x_zero, w_zero)
+
+
+@operator("QLinearConv")
+def qlinear_conv(
+    use: Use,
+    x: Any,
+    x_scale: Any,
+    x_zero: Any,
+    w: Any,
+    w_scale: Any,
+    w_zero: Any,
+    y_scale: Any,
+    y_zero: Any,
+    bias: Any = None,
+) -> Any:
+    product = _single(_conv(use, x, w, x_zero, w_zero, bias))
+    scale = _scalar(_single(x_scale)) * _channels(_single(w_scale), x.ndim, 1) / _scalar(_single(y_scale))
+    return quantized(product * scale, _scalar(_zero_point(y_zero)), elem_type_of(y_zero))
