@@ -64,11 +64,12 @@ def _bitcast_type(x: Type, dtype: DType) -> Type:
 
 
 def _bitcast_reference(x: Array, dtype: DType) -> Array:
-    if dtype.name == "bf16":
-        return (x.view(np.uint16).astype(np.uint32) << 16).view(np.float32)
+    x = np.asarray(x)
     if dtype.itemsize == 2 and x.dtype.itemsize == 4:  # bfloat16, whose stand-in is float32
-        return (x.view(np.uint32) >> 16).astype(np.uint16).view(dtype.numpy)
-    return np.asarray(x).view(dtype.numpy)
+        x = (x.view(np.uint32) >> np.uint32(16)).astype(np.uint16)
+    if dtype.name == "bf16":
+        return np.asarray(x.view(np.uint16).astype(np.uint32) << np.uint32(16)).view(np.float32)
+    return x.view(dtype.numpy)
 
 
 def _bitcast(args: Sequence[str], t: str, dtype: DType) -> str:

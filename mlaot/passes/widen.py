@@ -7,7 +7,8 @@
                                         v6 = cast(v5) : f16[4]
 
 What is computed is handed on in float32; it is rounded where it is stored, moved, or cast by the model itself, and
-before it is compared: a maximum is then equal to the element that it is. Ops that only move values leave them narrow.
+before it is compared: a maximum is then equal to the element that it is. Ops that only move values leave them narrow,
+unless what they move was computed and is computed with.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from __future__ import annotations
 from mlaot.ir import Graph, Node, TupleType, Type
 from mlaot.ir.types import bf16, f16, f32
 from mlaot.ops import elementwise as ew
+from mlaot.ops.comparison import where
 from mlaot.ops.kinds import is_view
 
 NARROW = (f16, bf16)
@@ -23,13 +25,14 @@ COMPARING = (
     *("argmax", "argmin", "argsort", "step", "sign"),
 )
 MOVES = ("copy", "cast", "bitcast", "where", "take", "stack", "concat", "reshape", "pad", "gather", "const", "input")
+LOOKS = ("broadcast", "transpose", "reshape", "slice")
 
 
 def widen(graph: Graph) -> None:
     """Rewrite arithmetic on float16 and bfloat16."""
     wide: dict[Node, Node] = {}  # what a narrow node was before it was rounded
     for node in graph.nodes():
-        if isinstance(node.type, TupleType) or not _is_arithmetic(node):
+        if isinstance(node.type, TupleType) or not (_is_arithmetic(node) or _is_choice(node, wide)):
             continue
         known = {} if node.op.name in COMPARING else wide
         args = [_widened(a.find(), known) for a in node.args]
@@ -70,9 +73,23 @@ def _is_arithmetic(node: Node) -> bool:
     return any(getattr(t, "dtype", None) in NARROW for t in types) and not any(isinstance(t, TupleType) for t in types)
 
 
+def _is_choice(node: Node, wide: dict[Node, Node]) -> bool:
+    """Whether a node chooses among values of which one was computed."""
+    return node.op is where and node.type.dtype in NARROW and any(_base(a.find()) in wide for a in node.args)
+
+
+def _base(node: Node) -> Node:
+    """What views look at."""
+    while node.op.name in LOOKS:
+        node = node.arg(0)
+    return node
+
+
 def _widened(node: Node, wide: dict[Node, Node]) -> Node:
     if node in wide:
         return wide[node]
     if node.type.dtype not in NARROW:
         return node
+    if node.op.name in LOOKS and _base(node) in wide:
+        return wide.setdefault(node, node.graph.add(node.op, [_widened(node.arg(0), wide)], node.attrs))
     return wide.setdefault(node, ew.cast(node, dtype=f32))

@@ -113,6 +113,8 @@ def dtypes(op: Op) -> str:
     tried = samples(op.name)[3:8] if op.name in SAMPLES else []
     if not tried or not tried[0].args:
         return "any"
+    if "dtype" in tried[0].attrs:  # what it gives
+        tried = [Sample(s.args, {**s.attrs, "dtype": d}) for s in tried for d in DTYPES.values()]
     taken = [d for d in DTYPES.values() if any(takes(op, sample, d) for sample in tried)]
     whole = {group: [d for d in DTYPES.values() if d.kind in kinds] for group, kinds in GROUPS.items()}
     groups = tuple(group for group, members in whole.items() if set(members) <= set(taken))

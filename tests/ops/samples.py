@@ -110,6 +110,11 @@ def _cast(rng: np.random.Generator) -> Iterator[Sample]:
         yield Sample((np.asarray(rng.normal(size=shape)),), {"dtype": f32})
 
 
+def _bitcast(rng: np.random.Generator) -> Iterator[Sample]:
+    for shape in SHAPES:
+        yield Sample((np.asarray(rng.normal(size=shape)),), {"dtype": i64})
+
+
 def _reduction(rng: np.random.Generator) -> Iterator[Sample]:
     for shape in SHAPES:
         rank = len(shape)
@@ -234,6 +239,7 @@ SAMPLES: dict[str, Make] = {
     "step": _unary(_apart),
     "pow": _power,
     "cast": _cast,
+    "bitcast": _bitcast,
     **dict.fromkeys(("equal", "not_equal", "less", "less_equal", "greater", "greater_equal"), _close),
     **dict.fromkeys(("isnan", "isinf", "isfinite", "signbit"), _unary(np.asarray)),
     "where": _choice,

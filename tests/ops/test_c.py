@@ -37,7 +37,9 @@ SUMS = {
 }
 NAMES = sorted(set(SAMPLES) - {"size"})
 # Those that have a meaning everywhere: not conversions, and not the inverse of a distribution function.
-ELEMENTWISE = [n for n in NAMES if OPS[n].batch is batch_elementwise and n not in ("cast", "normal_quantile")]
+ELEMENTWISE = [
+    n for n in NAMES if OPS[n].batch is batch_elementwise and n not in ("cast", "bitcast", "normal_quantile")
+]
 
 
 def special(dtype: DType) -> Array:

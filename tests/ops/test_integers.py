@@ -241,6 +241,8 @@ def cases() -> dict[str, Case]:
     found += [case("isnan", dtype, (extremes(dtype),)) for dtype in (f32, f64)]
     for source, target in product(DTYPES.values(), DTYPES.values()):
         found.append(case("cast", source, (extremes(source),), dtype=target))
+        if source.itemsize == target.itemsize and target is not boolean:
+            found.append(case("bitcast", source, (extremes(source),), dtype=target))
     return {c.symbol: c for c in found}
 
 

@@ -63,7 +63,7 @@ def test_rules_are_there(name: str) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_type_rule_is_what_the_reference_gives(name: str) -> None:
-    for sample, dtype in product(samples(name), (f32, f64)):
+    for sample, dtype in product(samples(name), (f64,) if name == "bitcast" else (f32, f64)):
         _, node, inputs = graph_of(name, sample, dtype)
         with np.errstate(all="ignore"):
             result = np.asarray(OPS[name].reference(*inputs.values(), **sample.attrs))

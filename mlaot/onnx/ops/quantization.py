@@ -146,10 +146,8 @@ def matmul_integer(use: Use, a: Any, b: Any, a_zero: Any = None, b_zero: Any = N
 def qlinear_matmul(
     use: Use, a: Any, a_scale: Any, a_zero: Any, b: Any, b_scale: Any, b_zero: Any, y_scale: Any, y_zero: Any
 ) -> Any:
-    if whether_coded([a, b]):
-        product = np.matmul(_single(a), _single(b))
-    else:
-        product = _single(_matmul(a, b, a_zero, b_zero))
+    is_float = whether_coded([a, b])
+    product = np.matmul(_single(a), _single(b)) if is_float else _single(_matmul(a, b, a_zero, b_zero))
     scale = _rows(_scalar(_single(a_scale))) * _scalar(_single(b_scale)) / _rows(_scalar(_single(y_scale)))
     return quantized(product * scale, _rows(_scalar(_zero_point(y_zero))), elem_type_of(y_zero))
 
