@@ -82,7 +82,7 @@ LOG_Q = {
     ),
 }
 
-_CALL = re.compile(r"\b(([a-z]\w*?)_(?:(f16|bf16|f32|f64|i32|i64|u8|bool)_as_)?(f32|f64|i32|i64)(v?))\s*\(")
+_CALL = re.compile(r"\b(([a-z]\w*?)_(?:(f16|bf16|f32|f64|i32|i64|i8|u8|bool)_as_)?(f32|f64|i32|i64)(v?))\s*\(")
 
 
 def helpers(text: str, isa: Isa) -> str:

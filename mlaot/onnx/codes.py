@@ -218,7 +218,8 @@ def _short_float(x: Any, form: Format, saturate: bool) -> Any:
     size, cut = bits & 0x7FFFFFFF, 23 - form.mantissa
     to_even = size + (2 ** (cut - 1) - 1) + (size >> cut & 1)
     normal = (to_even >> cut) - ((127 - form.bias) << form.mantissa)
-    subnormal = F.astype(np.rint(np.abs(x) * 2.0 ** (form.bias - 1 + form.mantissa)), u32)
+    whole = np.abs(x) * 2.0 ** (form.bias - 1 + form.mantissa) + 2.0**23  # the sum is rounded as the code is to be
+    subnormal = bitcast(whole, u32) - 0x4B000000
     code = np.where(size < ((128 - form.bias) << 23), subnormal, normal)
     code = np.where(code > form.largest, form.largest if saturate else form.beyond, code)
     code = np.where(size > 0x7F800000, form.nan, code)

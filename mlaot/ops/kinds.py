@@ -19,7 +19,7 @@ ALIGNMENT = 64  # bytes: the widest vector, and a cache line; rows of values in 
 VIEWS = ("broadcast", "transpose", "item", "slice", "window")
 ALIGNED = 64  # bytes of the widest vectors
 VECTORS = ("f32", "f64")  # the dtypes that kernels compute in vectors
-LOADED = (*VECTORS, "i32", "i64", "u8", "bool")  # the dtypes that vectors are converted from as they are loaded
+LOADED = (*VECTORS, "i32", "i64", "i8", "u8", "bool")  # the dtypes that vectors are converted from as they are loaded
 
 
 def is_view(node: Node) -> bool:

@@ -9,7 +9,8 @@
     v3 = winograd_output(v2, m=2, size=(56, 56))
 
 The channels are in blocks, and the strides are 1; a model of one image has no n. The transformed weights are computed
-in float64 and rounded once. Tiles of 2x2 results (F2) round no worse than the sum they replace; those of 4x4 (F4) lose
+in float64 and rounded once. Weights that are whole numbers are left alone: where the inputs are so too, the direct sum
+is exact. Tiles of 2x2 results (F2) round no worse than the sum they replace; those of 4x4 (F4) lose
 a digit, so they must be asked for (Lavin and Gray 2015, section 5.2).
 
 The time is counted in products of a vector of 16 with a scalar, for one image::
@@ -70,6 +71,8 @@ def _by_transforms(module: Module, node: Node, is_fixed: IsFixed) -> Node | None
     if m is None:
         return None
     g = np.transpose(_value(module, w), order)  # [3, 3, O, C, c, o]
+    if (g == np.rint(g)).all():
+        return None
     u = transform_weights(g, m).astype(g.dtype)
     weights = node.graph.input(add_weight(module, u), node.type.with_shape(u.shape), parameter=True)
     v = winograd_input(x, m=m, low=low, high=high)

@@ -6,6 +6,8 @@ Products of integers are integers of 32 bits, so exact; what scales do is comput
 from __future__ import annotations
 
 import math
+from functools import reduce
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -22,14 +24,18 @@ from mlaot.onnx.ops.elementwise import convert
 from mlaot.onnx.ops.shaping import _weight
 from mlaot.onnx.ops.windows import _options, _pads
 from mlaot.onnx.registry import operator
-from mlaot.onnx.values import Unsupported, kind_of, known, numpy_dtype
+from mlaot.onnx.values import Unsupported, known, numpy_dtype
+
+EXACT = 2**24  # whole numbers below it are float32
 
 
 @operator("DequantizeLinear", coded=True)
 def dequantize_linear(use: Use, x: Any, scale: Any, zero: Any = None) -> Any:
     to = use.attribute("output_dtype", 0) or elem_type_of(scale)
     factor = _along(use, _single(scale), x.shape)
-    y = _single(_less(decoded(x), _along(use, _zero_point(zero), x.shape))) * factor
+    offset = _along(use, _zero_point(zero), x.shape)
+    is_wide = str(x.dtype) == "int32"  # more than float32 holds
+    y = (_single(_integers(x, offset)) if is_wide else _exact(x, offset)) * factor
     y = convert(y, to)
     return _weight(use, y) if isinstance(y, np.ndarray) else y
 
@@ -54,7 +60,7 @@ def quantized(x: Any, zero: Any, to: int, saturate: bool = True) -> Any:
     low, high = _range(dtype)
     whole = np.rint(x)
     whole = whole if zero is None else whole + _single(zero)
-    inside = np.minimum(np.maximum(whole, low), high)
+    inside = F.astype(np.minimum(np.maximum(whole, low), high), i32)  # compilers know vectors of this conversion
     if str(dtype) in INTEGERS:
         return coded_as(F.astype(inside, INTEGERS[str(dtype)][1]), to)
     return F.astype(inside, dtype)
@@ -86,11 +92,14 @@ def _zero_point(zero: Any) -> Any:
     return None if not np.any(decoded(found)) else decoded(found)
 
 
-def _less(x: Any, zero: Any) -> Any:
-    """``x - zero``, exactly."""
-    if zero is None:
-        return x
-    return F.astype(x, i32) - F.astype(zero, i32) if kind_of(x) in "iu" else _single(x) - _single(zero)
+def _integers(x: Any, zero: Any) -> Any:
+    """Quantized numbers less their zero point, in i32."""
+    return F.astype(x, i32) if zero is None else F.astype(x, i32) - F.astype(zero, i32)
+
+
+def _exact(x: Any, zero: Any) -> Any:
+    """Quantized numbers less their zero point, in f32, which holds those of 16 bits and less."""
+    return _single(x) if zero is None else _single(x) - _single(zero)
 
 
 def _along(use: Use, value: Any, shape: Any) -> Any:
@@ -128,18 +137,62 @@ def _scalar(value: Any) -> Any:
     return value if value is None or value.ndim == 0 or value.shape != (1,) else np.reshape(value, ())
 
 
-def _integers(x: Any, zero: Any) -> Any:
-    """Quantized numbers less their zero point, in i32."""
-    return _less(F.astype(x, i32), zero)
+def _reach(x: Any, zero: Any) -> int:
+    """How far quantized numbers can be from their zero point."""
+    info = np.iinfo(str(x.dtype))
+    if zero is None:
+        return max(-int(info.min), int(info.max))
+    found = known(zero)
+    if found is None:
+        return int(info.max) - int(info.min)
+    return max(int(info.max) - int(found.min()), int(found.max()) - int(info.min))
+
+
+def _parts(a_reach: int, b: Any, b_zero: Any, terms: Any) -> list[slice] | None:
+    """Ranges of the terms of products, ``b`` [terms, results], so short that float32 adds them exactly.
+
+    The sum of all sizes is a whole number below 2 to the 24th then, so no rounding happens in any order. None: no such
+    ranges are known.
+    """
+    if not isinstance(terms, int):
+        return None
+    numbers = _known_integers(b, b_zero)
+    sizes = np.full(terms, _reach(b, b_zero)) if numbers is None else np.abs(numbers)
+    parts = 1
+    while parts <= max(terms, 1):
+        ends = [terms * i // parts for i in range(parts + 1)]
+        cuts = [slice(low, high) for low, high in pairwise(ends)]
+        if all(a_reach * int(sizes[cut].sum(axis=0).max(initial=0)) < EXACT for cut in cuts):
+            return cuts
+        parts += 1
+    return None
+
+
+def _known_integers(x: Any, zero: Any) -> Any:
+    """Numbers less their zero point, if both are known."""
+    found, less = known(x), known(zero)
+    if found is None or (zero is not None and less is None):
+        return None
+    return found.astype(np.int64) - (0 if zero is None else np.asarray(less).astype(np.int64))
 
 
 def _matmul(a: Any, b: Any, a_zero: Any, b_zero: Any) -> Any:
-    return np.matmul(_integers(a, _rows(_scalar(_zero_point(a_zero)))), _integers(b, _scalar(_zero_point(b_zero))))
+    """The product of quantized matrices, of integers: in i32, or in f32 where that holds it."""
+    a_zero, b_zero = _rows(_scalar(_zero_point(a_zero))), _scalar(_zero_point(b_zero))
+    cuts = _parts(_reach(a, a_zero), b, b_zero, a.shape[-1]) if b.ndim == 2 else None
+    if cuts is None:
+        return np.matmul(_integers(a, a_zero), _integers(b, b_zero))
+    left, right = _exact(a, a_zero), _exact(b, b_zero)
+    return _total([np.matmul(left[..., cut], right[cut]) for cut in cuts])
+
+
+def _total(parts: list[Any]) -> Any:
+    return parts[0] if len(parts) == 1 else reduce(np.add, [F.astype(part, i32) for part in parts])
 
 
 @operator("MatMulInteger")
 def matmul_integer(use: Use, a: Any, b: Any, a_zero: Any = None, b_zero: Any = None) -> Any:
-    return _matmul(a, b, a_zero, b_zero)
+    return F.astype(_matmul(a, b, a_zero, b_zero), i32)
 
 
 @operator("QLinearMatMul", coded=True)
@@ -152,13 +205,26 @@ def qlinear_matmul(
     return quantized(product * scale, _rows(_scalar(_zero_point(y_zero))), elem_type_of(y_zero))
 
 
-def _conv(use: Use, x: Any, w: Any, x_zero: Any, w_zero: Any, bias: Any = None) -> Any:
-    n = x.ndim - 2
+def _conv(use: Use, x: Any, w: Any, x_zero: Any, w_zero: Any) -> Any:
+    """The convolution of quantized arrays, of integers: in i32, or in f32 where that holds it."""
+    n, groups = x.ndim - 2, use.attribute("group", 1)
     _, strides, dilations = _options(use, n, w.shape[2:])
     amounts = _pads(use, x.shape[2:], w.shape[2:], strides, dilations)
-    image = pad_spatial(_integers(x, _scalar(_zero_point(x_zero))), amounts)
-    weight = _integers(w, _channels(_zero_point(w_zero), w.ndim, 0))
-    return correlate(image, weight, bias, strides, dilations, use.attribute("group", 1))
+    x_zero, w_zero = _scalar(_zero_point(x_zero)), _channels(_zero_point(w_zero), w.ndim, 0)
+    channels, taps = w.shape[1], math.prod(w.shape[2:])
+    table = _known_integers(w, w_zero)
+    if table is not None:  # [terms, results]: by channels, whose taps stay together
+        table = np.abs(table).reshape(w.shape[0], channels, -1).sum(axis=2).T
+        cuts = _parts(_reach(x, x_zero), table, None, channels)
+    else:
+        cuts = _parts(_reach(x, x_zero) * taps, w, w_zero, channels)
+    if cuts is None or (groups > 1 and len(cuts) > 1):
+        image = pad_spatial(_integers(x, x_zero), amounts)
+        return correlate(image, _integers(w, w_zero), None, strides, dilations, groups)
+    image, weight = pad_spatial(_exact(x, x_zero), amounts), _exact(w, w_zero)
+    if len(cuts) == 1:
+        return correlate(image, weight, None, strides, dilations, groups)
+    return _total([correlate(image[:, cut], weight[:, cut], None, strides, dilations) for cut in cuts])
 
 
 def _channels(value: Any, rank: int, axis: int) -> Any:
@@ -171,7 +237,7 @@ def _channels(value: Any, rank: int, axis: int) -> Any:
 
 @operator("ConvInteger")
 def conv_integer(use: Use, x: Any, w: Any, x_zero: Any = None, w_zero: Any = None) -> Any:
-    return _conv(use, x, w, x_zero, w_zero)
+    return F.astype(_conv(use, x, w, x_zero, w_zero), i32)
 
 
 @operator("QLinearConv")
@@ -187,6 +253,9 @@ def qlinear_conv(
     y_zero: Any,
     bias: Any = None,
 ) -> Any:
-    product = _single(_conv(use, x, w, x_zero, w_zero, bias))
+    product = _conv(use, x, w, x_zero, w_zero)
+    if bias is not None:
+        product = F.astype(product, i32) + _channels(bias, x.ndim, 1)
+    product = _single(product)
     scale = _scalar(_single(x_scale)) * _channels(_single(w_scale), x.ndim, 1) / _scalar(_single(y_scale))
     return quantized(product * scale, _scalar(_zero_point(y_zero)), elem_type_of(y_zero))
