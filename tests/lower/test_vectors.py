@@ -32,6 +32,7 @@ NUMPY: dict[str, Any] = {
     "f64": np.float64,
     "i32": np.int32,
     "i64": np.int64,
+    "i8": np.int8,
     "u8": np.uint8,
     "bool": np.uint8,
 }
@@ -77,7 +78,7 @@ EXACT_BINARY: dict[str, C] = {
     "ge": np.greater_equal,
 }
 COMBINE: dict[str, C] = {"sum": np.sum, "prod": np.prod, "max": np.max, "min": np.min}
-CONVERTED = [(a, b) for a in ("u8", "bool", "i32", "i64", *FLOATS) for b in FLOATS if a != b]
+CONVERTED = [(a, b) for a in ("i8", "u8", "bool", "i32", "i64", *FLOATS) for b in FLOATS if a != b]
 
 
 def lanes(isa: Isa, dtype: str) -> int:

@@ -148,11 +148,11 @@ def _reach(x: Any, zero: Any) -> int:
     return max(int(info.max) - int(found.min()), int(found.max()) - int(info.min))
 
 
-def _parts(a_reach: int, b: Any, b_zero: Any, terms: Any) -> list[slice] | None:
+def _parts(a_reach: int, b: Any, b_zero: Any, terms: Any, limit: int = EXACT) -> list[slice] | None:
     """Ranges of the terms of products, ``b`` [terms, results], so short that float32 adds them exactly.
 
-    The sum of all sizes is a whole number below 2 to the 24th then, so no rounding happens in any order. None: no such
-    ranges are known.
+    The sum of all sizes is then below ``limit``, which is 2 to the 24th or less: nothing is rounded in any order. None:
+    there are no such ranges, or they are not known.
     """
     if not isinstance(terms, int):
         return None
@@ -162,7 +162,7 @@ def _parts(a_reach: int, b: Any, b_zero: Any, terms: Any) -> list[slice] | None:
     while parts <= max(terms, 1):
         ends = [terms * i // parts for i in range(parts + 1)]
         cuts = [slice(low, high) for low, high in pairwise(ends)]
-        if all(a_reach * int(sizes[cut].sum(axis=0).max(initial=0)) < EXACT for cut in cuts):
+        if all(a_reach * int(sizes[cut].sum(axis=0).max(initial=0)) < limit for cut in cuts):
             return cuts
         parts += 1
     return None
@@ -205,8 +205,10 @@ def qlinear_matmul(
     return quantized(product * scale, _rows(_scalar(_zero_point(y_zero))), elem_type_of(y_zero))
 
 
-def _conv(use: Use, x: Any, w: Any, x_zero: Any, w_zero: Any) -> Any:
+def _conv(use: Use, x: Any, w: Any, x_zero: Any, w_zero: Any, bias: Any = None) -> Any:
     """The convolution of quantized arrays, of integers: in i32, or in f32 where that holds it."""
+    given = known(bias)
+    more = 0 if bias is None else EXACT if given is None else int(np.abs(given.astype(np.int64)).max())
     n, groups = x.ndim - 2, use.attribute("group", 1)
     _, strides, dilations = _options(use, n, w.shape[2:])
     amounts = _pads(use, x.shape[2:], w.shape[2:], strides, dilations)
@@ -215,16 +217,19 @@ def _conv(use: Use, x: Any, w: Any, x_zero: Any, w_zero: Any) -> Any:
     table = _known_integers(w, w_zero)
     if table is not None:  # [terms, results]: by channels, whose taps stay together
         table = np.abs(table).reshape(w.shape[0], channels, -1).sum(axis=2).T
-        cuts = _parts(_reach(x, x_zero), table, None, channels)
+        cuts = _parts(_reach(x, x_zero), table, None, channels, max(EXACT - more, EXACT // 2))
     else:
-        cuts = _parts(_reach(x, x_zero) * taps, w, w_zero, channels)
+        cuts = _parts(_reach(x, x_zero) * taps, w, w_zero, channels, max(EXACT - more, EXACT // 2))
     if cuts is None or (groups > 1 and len(cuts) > 1):
         image = pad_spatial(_integers(x, x_zero), amounts)
-        return correlate(image, _integers(w, w_zero), None, strides, dilations, groups)
+        return correlate(image, _integers(w, w_zero), bias, strides, dilations, groups)
     image, weight = pad_spatial(_exact(x, x_zero), amounts), _exact(w, w_zero)
-    if len(cuts) == 1:
-        return correlate(image, weight, None, strides, dilations, groups)
-    return _total([correlate(image[:, cut], weight[:, cut], None, strides, dilations) for cut in cuts])
+    if len(cuts) == 1 and more <= EXACT // 2:
+        return correlate(image, weight, None if bias is None else _single(bias), strides, dilations, groups)
+    parts = [image] if len(cuts) == 1 else [image[:, cut] for cut in cuts]
+    pairs = zip(parts, [weight] if len(cuts) == 1 else [weight[:, cut] for cut in cuts], strict=True)
+    total = reduce(np.add, [F.astype(correlate(i, w, None, strides, dilations, groups), i32) for i, w in pairs])
+    return total if bias is None else total + _channels(bias, x.ndim, 1)
 
 
 def _channels(value: Any, rank: int, axis: int) -> Any:
@@ -253,9 +258,6 @@ def qlinear_conv(
     y_zero: Any,
     bias: Any = None,
 ) -> Any:
-    product = _conv(use, x, w, x_zero, w_zero)
-    if bias is not None:
-        product = F.astype(product, i32) + _channels(bias, x.ndim, 1)
-    product = _single(product)
+    product = _single(_conv(use, x, w, x_zero, w_zero, bias))
     scale = _scalar(_single(x_scale)) * _channels(_single(w_scale), x.ndim, 1) / _scalar(_single(y_scale))
     return quantized(product * scale, _scalar(_zero_point(y_zero)), elem_type_of(y_zero))

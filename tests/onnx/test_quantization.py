@@ -1,0 +1,287 @@
+"""Quantized arrays: to and from numbers, and products of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+from onnx.reference import ReferenceEvaluator
+
+from mlaot.onnx import Backend
+
+Array = np.ndarray[Any, Any]
+RNG = np.random.default_rng(7)
+INT8, UINT8, FLOAT = TensorProto.INT8, TensorProto.UINT8, TensorProto.FLOAT
+
+
+def kind(array: Array) -> int:
+    return int(helper.np_dtype_to_tensor_dtype(array.dtype))
+
+
+def model(
+    nodes: list[Any], inputs: dict[str, Array], outputs: dict[str, int], weights: dict[str, Array], opset: int
+) -> onnx.ModelProto:
+    """A model of nodes; outputs by their element types; their shapes are inferred."""
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        [helper.make_tensor_value_info(name, kind(a), a.shape) for name, a in inputs.items()],
+        [helper.make_tensor_value_info(name, to, None) for name, to in outputs.items()],
+        [numpy_helper.from_array(a, name) for name, a in weights.items()],
+    )
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=10)
+    return onnx.shape_inference.infer_shapes(made)
+
+
+def run(
+    nodes: list[Any],
+    inputs: dict[str, Array],
+    outputs: dict[str, int],
+    weights: dict[str, Array] | None = None,
+    opset: int = 25,
+) -> list[Array]:
+    found = Backend.run_model(model(nodes, inputs, outputs, weights or {}, opset), list(inputs.values()))
+    for array, to in zip(found, outputs.values(), strict=True):
+        assert kind(array) == to
+    return list(found)
+
+
+def reference(
+    nodes: list[Any],
+    inputs: dict[str, Array],
+    outputs: dict[str, int],
+    weights: dict[str, Array] | None = None,
+    opset: int = 25,
+) -> list[Array]:
+    return list(ReferenceEvaluator(model(nodes, inputs, outputs, weights or {}, opset)).run(None, inputs))
+
+
+def same(found: Array, expected: Array) -> None:
+    assert found.dtype == expected.dtype
+    assert found.shape == expected.shape
+    np.testing.assert_array_equal(found.astype(np.float64), expected.astype(np.float64))
+
+
+INTEGERS = ("int8", "uint8", "int16", "uint16", "int4", "uint4", "int2", "uint2")
+FLOATS = ("float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz", "float4_e2m1fn")
+
+
+def dtype_of(name: str) -> Any:
+    return np.dtype(getattr(ml_dtypes, name, name))
+
+
+def test_quantize_to_every_type() -> None:
+    """Rounded halves to even, saturated; by one scale, by one for each row, by one for each block of a row."""
+    x = (RNG.normal(size=(4, 7)) * 60).astype(np.float32)
+    x[0, :6] = [0.5, 1.5, 2.5, -0.5, 1e9, -1e9]
+    weights: dict[str, Array] = {"one": np.array(1.0, np.float32), "rows": np.array([0.5, 1, 2, 8], np.float32)}
+    weights["blocks"] = np.abs(RNG.normal(size=(4, 3))).astype(np.float32) + 1
+    nodes, outputs = [], {}
+    for name in (*INTEGERS, *FLOATS):
+        to = int(helper.np_dtype_to_tensor_dtype(dtype_of(name)))
+        zero = np.array([0, 1, 0, 1]).astype(dtype_of(name)) if name in INTEGERS else np.zeros(4, dtype_of(name))
+        weights[f"zero_{name}"] = zero
+        for how, options in (("one", {}), ("rows", {"axis": 0}), ("blocks", {"axis": 1, "block_size": 3})):
+            given = ["x", how] if how != "rows" else ["x", how, f"zero_{name}"]
+            y = f"{how}_{name}"
+            nodes.append(helper.make_node("QuantizeLinear", given, [y], output_dtype=to, **options))
+            outputs[y] = to
+    args = nodes, {"x": x}, outputs, weights
+    for found, expected in zip(run(*args), reference(*args), strict=True):
+        same(found, expected)
+
+
+def test_dequantize_every_type() -> None:
+    inputs, weights, nodes, outputs = {}, {}, [], {}
+    for name in (*INTEGERS, *FLOATS):
+        codes = RNG.integers(-3, 4, (3, 5)).astype(np.float32)
+        inputs[name] = np.abs(codes).astype(dtype_of(name)) if name.startswith("u") else codes.astype(dtype_of(name))
+        weights[f"zero_{name}"] = np.array([1, 0, 1]).astype(dtype_of(name))
+        if name in FLOATS:
+            weights[f"zero_{name}"] = np.zeros(3, dtype_of(name))
+        nodes.append(helper.make_node("DequantizeLinear", [name, "rows", f"zero_{name}"], [f"rows_{name}"], axis=-2))
+        nodes.append(helper.make_node("DequantizeLinear", [name, "blocks"], [f"b_{name}"], axis=-1, block_size=2))
+        outputs |= {f"rows_{name}": FLOAT, f"b_{name}": FLOAT}
+    weights["rows"] = np.array([0.1, 0.2, 3], np.float32)
+    weights["blocks"] = RNG.normal(size=(3, 3)).astype(np.float32)
+    args = nodes, inputs, outputs, weights
+    for found, expected in zip(run(*args), reference(*args), strict=True):
+        same(found, expected)
+
+
+def test_dequantize_int32() -> None:
+    """The difference is taken in integers: float32 does not hold these."""
+    x = np.array([2**30 + 1, -(2**30) - 3, 7], np.int32)
+    nodes = [helper.make_node("DequantizeLinear", ["x", "scale"], ["y"])]
+    (found,) = run(nodes, {"x": x}, {"y": FLOAT}, {"scale": np.array([0.5], np.float32)}, opset=13)
+    same(found, x.astype(np.float32) * np.float32(0.5))
+
+
+def test_scales_and_zero_points_from_inputs() -> None:
+    x = (RNG.normal(size=(2, 3, 4)) * 50).astype(np.float32)
+    inputs = {"x": x, "scale": np.array([0.3, 1, 7], np.float32), "zero": np.array([3, 0, 255], np.uint8)}
+    nodes = [
+        helper.make_node("QuantizeLinear", ["x", "scale", "zero"], ["q"]),
+        helper.make_node("DequantizeLinear", ["q", "scale", "zero"], ["y"]),
+    ]
+    args = nodes, inputs, {"q": UINT8, "y": FLOAT}
+    for opset in (13, 19, 21, 25):
+        for found, expected in zip(run(*args, opset=opset), reference(*args, opset=max(opset, 19)), strict=True):
+            same(found, expected)
+
+
+def test_narrow_scales() -> None:
+    """The quotient is rounded to the scale's type, or to the one asked for; the product to the output's."""
+    x = (RNG.normal(size=200) * 3).astype(np.float16)
+    scale = {"scale": np.array(0.0203, np.float16)}
+    quantize = helper.make_node("QuantizeLinear", ["x", "scale"], ["q"])
+    exact = helper.make_node("QuantizeLinear", ["x", "scale"], ["p"], precision=FLOAT, output_dtype=INT8)
+    back = helper.make_node("DequantizeLinear", ["q", "scale"], ["y"])
+    wide = helper.make_node("DequantizeLinear", ["q", "scale"], ["z"], output_dtype=FLOAT)
+    found = run(
+        [quantize, exact, back, wide], {"x": x}, {"q": UINT8, "p": INT8, "y": TensorProto.FLOAT16, "z": FLOAT}, scale
+    )
+    q = np.clip(np.rint(x / scale["scale"]), 0, 255).astype(np.uint8)
+    same(found[0], q)
+    same(found[1], np.clip(np.rint(x.astype(np.float32) / np.float32(scale["scale"])), -128, 127).astype(np.int8))
+    product = q.astype(np.float32) * scale["scale"].astype(np.float32)
+    same(found[2], product.astype(np.float16))
+    same(found[3], product)
+
+
+def test_dynamic_quantization() -> None:
+    """Quotients next to a half are not rounded twice."""
+    x = (RNG.normal(size=(64, 33)) * RNG.choice([0.1, 1, 100], (64, 1))).astype(np.float32)
+    nodes = [helper.make_node("DynamicQuantizeLinear", ["x"], ["y", "s", "z"])]
+    args = nodes, {"x": x}, {"y": UINT8, "s": FLOAT, "z": UINT8}
+    for found, expected in zip(run(*args, opset=11), reference(*args, opset=11), strict=True):
+        same(found, expected)
+
+
+def quantized(shape: tuple[int, ...], dtype: Any) -> Array:
+    info = np.iinfo(dtype)
+    return RNG.integers(info.min, info.max + 1, shape).astype(dtype)
+
+
+@pytest.mark.parametrize("fixed", [True, False])
+@pytest.mark.parametrize(("left", "right"), [(np.uint8, np.int8), (np.uint8, np.uint8), (np.int8, np.int8)])
+def test_matmul_integer_is_exact(fixed: bool, left: Any, right: Any) -> None:
+    """However many terms: float32 would not hold the sum of 5000 products."""
+    a, b = quantized((3, 5000), left), quantized((5000, 4), right)
+    a[0], b[:, 0] = np.iinfo(left).max, np.iinfo(right).min
+    b[:, 1] = np.iinfo(right).max
+    zeros = {"p": np.array([3, 100, 0], left), "q": np.array([0, 7, 100, 1], right)}
+    inputs, weights = {"a": a} | ({} if fixed else {"b": b}), zeros | ({"b": b} if fixed else {})
+    nodes = [
+        helper.make_node("MatMulInteger", ["a", "b"], ["y"]),
+        helper.make_node("MatMulInteger", ["a", "b", "p", "q"], ["z"]),
+    ]
+    y, z = run(nodes, inputs, {"y": TensorProto.INT32, "z": TensorProto.INT32}, weights, opset=10)
+    wide = a.astype(np.int64), b.astype(np.int64)
+    np.testing.assert_array_equal(y, wide[0] @ wide[1])
+    p, q = (v.astype(np.int64) for v in zeros.values())
+    np.testing.assert_array_equal(z, (wide[0] - p[:, None]) @ (wide[1] - q))
+
+
+def test_matmul_integer_of_stacks() -> None:
+    inputs = {"a": quantized((2, 3, 4, 6), np.uint8), "b": quantized((3, 6, 5), np.int8), "p": np.array(9, np.uint8)}
+    nodes = [helper.make_node("MatMulInteger", ["a", "b", "p"], ["y"])]
+    (y,) = run(nodes, inputs, {"y": TensorProto.INT32}, opset=10)
+    np.testing.assert_array_equal(y, (inputs["a"].astype(int) - 9) @ inputs["b"].astype(int))
+
+
+def test_qlinear_matmul_by_rows_and_columns() -> None:
+    a, b = quantized((5, 300), np.uint8), quantized((300, 7), np.int8)
+    weights = {
+        "b": b,
+        "as": np.linspace(0.01, 0.02, 5).astype(np.float32),
+        "az": quantized((5,), np.uint8),
+        "bs": np.linspace(0.01, 0.03, 7).astype(np.float32),
+        "bz": quantized((7,), np.int8),
+        "ys": np.array(1.7, np.float32),
+        "yz": np.array(-3, np.int8),
+    }
+    nodes = [helper.make_node("QLinearMatMul", ["a", "as", "az", "b", "bs", "bz", "ys", "yz"], ["y"])]
+    (y,) = run(nodes, {"a": a}, {"y": INT8}, weights, opset=10)
+    product = (a.astype(int) - weights["az"].astype(int)[:, None]) @ (b.astype(int) - weights["bz"].astype(int))
+    scale = weights["as"][:, None] * weights["bs"] / weights["ys"]
+    expected = np.rint(product.astype(np.float32) * scale) - 3
+    np.testing.assert_array_equal(y, np.clip(expected, -128, 127))
+
+
+def convolved(x: Array, w: Array, groups: int, pad: int) -> Array:
+    """A convolution in int64."""
+    n, _, h, k = *x.shape[:3], w.shape[2]
+    x = np.pad(x, ((0, 0), (0, 0), (pad, pad), (pad, pad)))
+    size = h + 2 * pad - k + 1
+    y = np.zeros((n, w.shape[0], size, size), np.int64)
+    inner, outer = w.shape[1], w.shape[0] // groups
+    for o in range(w.shape[0]):
+        g = o // outer
+        for i in range(size):
+            for j in range(size):
+                part = x[:, g * inner : (g + 1) * inner, i : i + k, j : j + k]
+                y[:, o, i, j] = (part * w[o]).sum(axis=(1, 2, 3))
+    return y
+
+
+@pytest.mark.parametrize(("channels", "groups"), [(4, 2), (32, 1), (96, 1)])
+def test_qlinear_conv(channels: int, groups: int) -> None:
+    """Each output channel has its scale and zero point; pads are zero points; sums that float32 does not hold."""
+    x, w = quantized((1, channels, 6, 6), np.uint8), quantized((32, channels // groups, 3, 3), np.int8)
+    w[0], x[0, :, :3] = 127, 255
+    largest = 2**31 - 1 if channels == 96 else 10**5
+    bias = RNG.integers(-largest // 2, largest // 2, 32).astype(np.int32)
+    weights = {
+        "w": w,
+        "xs": np.array(0.02, np.float32),
+        "xz": np.array(12, np.uint8),
+        "ws": np.linspace(0.001, 0.003, 32).astype(np.float32),
+        "wz": RNG.integers(-4, 4, 32).astype(np.int8),
+        "ys": np.array([0.1], np.float32),
+        "yz": np.array([100], np.uint8),
+        "bias": bias,
+    }
+    names = ["x", "xs", "xz", "w", "ws", "wz", "ys", "yz", "bias"]
+    nodes = [
+        helper.make_node("QLinearConv", names, ["y"], pads=[1, 1, 1, 1], group=groups),
+        helper.make_node("ConvInteger", ["x", "w", "xz", "wz"], ["z"], pads=[1, 1, 1, 1], group=groups),
+    ]
+    y, z = run(nodes, {"x": x}, {"y": UINT8, "z": TensorProto.INT32}, weights, opset=10)
+    moved = w.astype(np.int64) - weights["wz"].astype(np.int64).reshape(-1, 1, 1, 1)
+    product = convolved(x.astype(np.int64) - 12, moved, groups, 1)
+    np.testing.assert_array_equal(z, product)
+    total = (product + bias.reshape(-1, 1, 1)).astype(np.float32)
+    scale = weights["xs"] * weights["ws"].reshape(-1, 1, 1) / weights["ys"]
+    np.testing.assert_array_equal(y, np.clip(np.rint(total * scale) + 100, 0, 255))
+
+
+def test_quantized_weights_of_a_layer() -> None:
+    """What is quantized in the file alone is computed while importing: int8 by columns, 4 bits by blocks."""
+    x, w = RNG.normal(size=(5, 16)).astype(np.float32), quantized((16, 8), np.int8)
+    short = RNG.integers(-8, 8, (8, 4)).astype(ml_dtypes.int4)
+    weights = {"w": w, "v": short, "ws": RNG.random(8).astype(np.float32), "vs": RNG.random((2, 4)).astype(np.float32)}
+    nodes = [
+        helper.make_node("DequantizeLinear", ["w", "ws"], ["a"]),
+        helper.make_node("DequantizeLinear", ["v", "vs"], ["b"], axis=0, block_size=4),
+        helper.make_node("MatMul", ["x", "a"], ["h"]),
+        helper.make_node("MatMul", ["h", "b"], ["y"]),
+    ]
+    (y,) = run(nodes, {"x": x}, {"y": FLOAT}, weights)
+    a = w * weights["ws"].astype(np.float64)
+    b = short.astype(np.float64) * np.repeat(weights["vs"].astype(np.float64), 4, axis=0)
+    np.testing.assert_allclose(y, x @ a @ b, rtol=2e-4, atol=0.05)
+
+
+def test_mistakes() -> None:
+    x = {"x": np.zeros((2, 6), np.float32)}
+    blocks = [helper.make_node("QuantizeLinear", ["x", "s"], ["y"], axis=1, block_size=2)]
+    with pytest.raises(Exception, match="2 blocks of 2 do not make 6 elements"):
+        run(blocks, x, {"y": UINT8}, {"s": np.ones((2, 2), np.float32)})
+    axis = [helper.make_node("QuantizeLinear", ["x", "s"], ["y"], axis=3)]
+    with pytest.raises(Exception, match="there is no axis 3 in an array of 2 dimensions"):
+        run(axis, x, {"y": UINT8}, {"s": np.ones(6, np.float32)})
