@@ -365,7 +365,7 @@ def test_parts_touch_nothing_behind_them(library: Library, dtype: str) -> None:
 def test_conversions(library: Library, a: str, b: str) -> None:
     n = lanes(library.isa, b)
     rng = np.random.default_rng(3)
-    low, high = (0, 256) if NUMPY[a] is np.uint8 else (-1e9, 1e9)
+    low, high = {np.uint8: (0.0, 256.0), np.int8: (-128.0, 128.0)}.get(NUMPY[a], (-1e9, 1e9))
     x = rng.uniform(low, high, 3 * n + 1).astype(NUMPY[a])
     if a == "i64":
         x[::2] *= 2**31

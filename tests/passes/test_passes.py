@@ -12,11 +12,12 @@ from mlaot.errors import MlaotError
 from mlaot.evaluate import evaluate
 from mlaot.ir import Graph, Node, Type, dim, verify
 from mlaot.ir.module import Module, gradient_of
-from mlaot.ir.types import f32, f64
+from mlaot.ir.types import f32, f64, i64
 from mlaot.ops import elementwise as ew
 from mlaot.ops import reduction as red
 from mlaot.ops import structure as st
 from mlaot.ops.base import Op, fill, full_like
+from mlaot.ops.rounding import floor, round_
 from mlaot.passes.canonical import canonical
 from mlaot.passes.contract import contract
 from mlaot.passes.entries import entries
@@ -306,6 +307,16 @@ return r=v6"""
     graph.outputs["r"] = ew.div(x, y)
     before = body(graph)
     assert after(reciprocal, graph) == before
+
+
+def test_quotients_that_become_whole_numbers_stay() -> None:
+    """x * (1 / y) may be on the other side of a half."""
+    for whole in (round_, floor, lambda q: ew.cast(q, dtype=i64), lambda q: round_(ew.cast(q, dtype=f32))):
+        graph = Graph("f")
+        x, y = graph.input("x", f64[3]), graph.input("y", f64[()])
+        graph.outputs["r"] = whole(ew.div(x, st.broadcast(y, shape=(3,), axes=())))
+        before = body(graph)
+        assert after(reciprocal, graph) == before
 
 
 def test_legalize_splits_reductions_and_copies_roots() -> None:

@@ -7,11 +7,12 @@ import pytest
 
 from mlaot.evaluate import evaluate
 from mlaot.ir import DType, Graph, Type, verify
-from mlaot.ir.types import bf16, f16, f32
+from mlaot.ir.types import bf16, boolean, f16, f32
 from mlaot.ops import OPS
 from mlaot.ops import elementwise as ew
 from mlaot.ops import reduction as red
 from mlaot.ops import structure as st
+from mlaot.ops.comparison import where
 from mlaot.passes.widen import widen, widen_ports
 
 
@@ -34,6 +35,17 @@ def test_chains_stay_wide() -> None:
             "  return y=v6",
         ]
     )
+
+
+def test_chains_stay_wide_behind_views_and_choices() -> None:
+    graph = Graph("f")
+    a, choice = graph.input("a", f16[4]), graph.input("choice", boolean[4, 2])
+    b = st.broadcast(ew.exp(a), shape=(4, 2), axes=(0,))
+    graph.outputs["y"] = ew.mul(where(choice, b, st.broadcast(a, shape=(4, 2), axes=(0,))), b)
+    widen(graph)
+    verify(graph, "widen")
+    casts = [n for n in graph.nodes() if n.op is ew.cast and n.type.dtype is f16]
+    assert casts == [graph.outputs["y"].find()]
 
 
 def test_moves_stay_narrow() -> None:
