@@ -63,7 +63,7 @@ def subsets(axes: Any, rank: int) -> list[tuple[tuple[int, ...], Any]]:
     places = np.reshape(np.remainder(astype(axes, np.int64), rank), (-1, 1)) if rank else axes
     mask = np.any(np.equal(places, np.arange(rank).reshape(1, -1)), axis=0)
     found = []
-    for some in combinations(range(rank), int(axes.shape[0])):
+    for some in combinations(range(rank), min(int(axes.shape[0]), rank + 1)):
         wanted = np.isin(np.arange(rank), some)
         found.append((some, np.all(np.equal(mask, wanted))))
     return found

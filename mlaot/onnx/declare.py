@@ -85,15 +85,15 @@ def declare(model: onnx.ModelProto, dims: Mapping[str, int], place: str = "") ->
 
 def references(model: onnx.ModelProto) -> dict[str, Reference]:
     """Others that compute the model: the evaluator of the package onnx, and onnxruntime where that is installed."""
-    known = {tensor.name for tensor in model.graph.initializer}
-    inputs = {
-        info.name: numpy_dtype(info.type.tensor_type.elem_type)
-        for info in model.graph.input
-        if info.name not in known and info.type.tensor_type.elem_type
-    }
-    outputs = [port_name(info.name) for info in model.graph.output]
 
     def named(run: Callable[[dict[str, Any]], Any], given: Arrays) -> Arrays:
+        known = {tensor.name for tensor in model.graph.initializer}
+        inputs = {
+            info.name: numpy_dtype(info.type.tensor_type.elem_type)
+            for info in model.graph.input
+            if info.name not in known and info.type.tensor_type.elem_type
+        }
+        outputs = [port_name(info.name) for info in model.graph.output]
         found = run({name: to_ml_dtype(given[port_name(name)], dtype) for name, dtype in inputs.items()})
         return dict(zip(outputs, map(from_ml_dtype, found), strict=True))
 
@@ -117,6 +117,10 @@ def references(model: onnx.ModelProto) -> dict[str, Reference]:
 
 def check(model: onnx.ModelProto) -> None:
     """Whether the file keeps ONNX's own rules."""
+    ports = (*model.graph.input, *model.graph.output, *model.graph.value_info, *model.graph.initializer)
+    texts = [text for node in model.graph.node for text in (node.name, node.op_type, *node.input, *node.output)]
+    if not all(isinstance(text, str) for text in (*texts, *(port.name for port in ports))):  # what is no UTF-8 is bytes
+        raise MlaotError("not a valid ONNX model: a name is no UTF-8")
     try:
         onnx.checker.check_model(model)
     except UnicodeDecodeError:  # in what the checker says of a name

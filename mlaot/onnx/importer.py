@@ -211,6 +211,8 @@ class Importer:
             raise MlaotError(f"{title(node)}: {error.message}") from None
         except (TypeError, ValueError, IndexError, KeyError, ArithmeticError, np.linalg.LinAlgError) as error:
             raise MlaotError(f"{title(node)}: {' '.join(str(error).split())}") from error
+        except (MemoryError, OverflowError, RecursionError) as error:
+            raise MlaotError(f"{title(node)}: too much for this machine ({type(error).__name__})") from None
         outputs = result if isinstance(result, tuple) else (result,)
         return [settled(value) for value in outputs]
 
