@@ -19,7 +19,7 @@ from mlaot.frontend.tensor import Parameter
 from mlaot.ir import Dim, Type
 from mlaot.ir.dims import dim
 from mlaot.onnx.registry import find
-from mlaot.onnx.values import Unsupported, dtype_of, known, lifted, settled
+from mlaot.onnx.values import Maps, Strings, Unsupported, dtype_of, known, lifted, settled
 
 Env = MutableMapping[str, Any]
 FIRST = 1  # elements of a weight; a single number is a constant
@@ -94,6 +94,7 @@ class Importer:
         self.path: list[str] = []
         self.weights: set[str] = set()
         self.conditions: list[tuple[Any, str]] = []
+        self.imported: list[onnx.NodeProto] = []  # of the graph, or of the function that is being inlined
 
     def new_name(self, name: str) -> str:
         """A name for a weight that no other has."""
@@ -170,6 +171,7 @@ class Importer:
         if missing:
             raise MlaotError(f"{title(node)}: nothing computes its input {missing[0]!r}")
         inputs = [env[name] if name else None for name in node.input]
+        self.imported.append(node)
         outputs: Sequence[Any]
         try:
             if any(value is MISSING for value in inputs):
@@ -199,6 +201,8 @@ class Importer:
             if body is None:
                 raise Unsupported(f"no such operator in opset {opset} can be compiled" + way_out(node, domain, opset))
             return self.inlined(node, body, inputs)
+        if not found.labels and any(isinstance(value, Strings | Maps) for value in inputs):
+            raise Unsupported("it takes strings or maps that are computed when the model runs; use integer labels")
         given = inputs if found.symbolic else [lifted(value) for value in inputs]
         try:
             with np.errstate(all="ignore"):
@@ -220,20 +224,21 @@ class Importer:
         given = {a.name: a for a in function.attribute_proto} | {a.name: a for a in node.attribute}
         env: Env = dict(zip(function.input, [*inputs, *[None] * (len(function.input) - len(inputs))], strict=False))
         opsets, types, self.types = self.opsets, self.types, {}
+        imported, self.imported = self.imported, []
         self.opsets = opsets | {ALIASES.get(o.domain, o.domain): o.version for o in function.opset_import}
         self.path.append(name)
         try:
             for inner in function.node:
                 self.node(referred(inner, given), env)
         finally:
-            self.opsets, self.types = opsets, types
+            self.opsets, self.types, self.imported = opsets, types, imported
             self.path.pop()
         return [env.get(name) for name in function.output]
 
     def proto_type(self, value: Any) -> onnx.TypeProto:
         """ONNX's type of a value, for functions whose body depends on it."""
         found = onnx.TypeProto()
-        if value is None or isinstance(value, list) or value is MISSING:
+        if value is None or isinstance(value, list | Maps) or value is MISSING:
             return found
         array = known(value)
         name = "int64" if array is not None and array.dtype == object else str(value.dtype)

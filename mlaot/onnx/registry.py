@@ -3,7 +3,8 @@
 ``@operator("Flatten")`` enters a function of a ``Use`` (the node's attributes) and of its inputs, which gives the
 output or a tuple of them. It is written with NumPy's functions and mlaot's: what is known is then computed while
 importing, all else is traced. ``since`` is the opset from which on a function holds. Expressions of named dims reach
-only functions that say ``symbolic``; to others they come as traced integers.
+only functions that say ``symbolic``; to others they come as traced integers. Labels that are chosen when the model runs
+(``Strings``, ``Maps``) reach only functions that say ``labels``.
 """
 
 from __future__ import annotations
@@ -24,19 +25,22 @@ class Operator:
     function: Function
     since: int
     symbolic: bool
+    labels: bool
 
 
 OPERATORS: dict[tuple[str, str], list[Operator]] = {}
 
 
-def operator(*names: str, domain: str = "", since: int = 1, symbolic: bool = False) -> Callable[[Function], Function]:
+def operator(
+    *names: str, domain: str = "", since: int = 1, symbolic: bool = False, labels: bool = False
+) -> Callable[[Function], Function]:
     """Enter a function under the names of one or several operators."""
 
     def enter(function: Function) -> Function:
         for name in names:
             entered = OPERATORS.setdefault((domain, name), [])
             assert all(o.since != since for o in entered), f"{name} is entered twice"
-            entered.append(Operator(function, since, symbolic))
+            entered.append(Operator(function, since, symbolic, labels))
             entered.sort(key=lambda o: o.since)
         return function
 

@@ -4,10 +4,12 @@
   as what ``Shape`` gives of an input whose batch is open. Strings have NumPy's own dtype ``U``.
 * ``Tensor``: traced. ``Parameter``: a weight of the file, whose numbers are known as well.
 * ``list``: a sequence. ``None``: an input that is left out, or an optional without a value.
+* ``Strings``, ``Maps``: labels that are chosen when the model runs, and maps of labels to numbers.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -25,6 +27,31 @@ Array = np.ndarray[Any, Any]
 
 class Unsupported(MlaotError):
     """A model that is right, but of a kind that cannot be compiled: what, and the way out."""
+
+
+@dataclass(frozen=True)
+class Strings:
+    """Texts that are chosen when the model runs: ``index``, traced, says which of ``table`` each is."""
+
+    index: Any
+    table: Array
+    dtype = "str"
+
+    @property
+    def shape(self) -> Any:
+        return self.index.shape
+
+
+@dataclass(frozen=True)
+class Maps:
+    """A map of labels to numbers for each row of ``values``; its columns are in the order of the labels."""
+
+    values: Any
+    dtype = "map"
+
+    @property
+    def shape(self) -> Any:
+        return self.values.shape
 
 
 def known(value: Any) -> Array | None:

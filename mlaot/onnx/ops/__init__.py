@@ -1,5 +1,27 @@
 """The functions of ONNX's operators, by family; importing them fills the registry."""
 
-from mlaot.onnx.ops import elementwise, normalization, products, recurrent, reductions, shaping, windows
+from mlaot.onnx.ops import (
+    elementwise,
+    ml,
+    ml_trees,
+    normalization,
+    products,
+    recurrent,
+    reductions,
+    shaping,
+    training,
+    windows,
+)
 
-__all__ = ["elementwise", "normalization", "products", "recurrent", "reductions", "shaping", "windows"]
+__all__ = [
+    "elementwise",
+    "ml",
+    "ml_trees",
+    "normalization",
+    "products",
+    "recurrent",
+    "reductions",
+    "shaping",
+    "training",
+    "windows",
+]
