@@ -14,17 +14,19 @@ import numpy as np
 from mlaot.errors import MlaotError
 from mlaot.frontend import functions as F
 from mlaot.frontend.control import scan, while_loop
-from mlaot.frontend.tensor import Parameter
+from mlaot.frontend.indexing import take as traced_take
+from mlaot.frontend.tensor import Parameter, any_traced
 from mlaot.onnx.importer import Use
 from mlaot.onnx.registry import ML, operator
 from mlaot.onnx.values import Array, Maps, Strings, Unsupported, known
 
+DOUBLE = ("f64", "float64")  # traced, and known
 FEW = 64  # keys that are compared with one by one, all at once
 
 
 def real(x: Any) -> Any:
     """``x`` in the dtype that it is computed in: doubles stay, all else becomes float32."""
-    return x if str(x.dtype) in ("f64", "float64") else F.astype(x, np.float32)
+    return x if str(x.dtype) in DOUBLE else F.astype(x, np.float32)
 
 
 def single(x: Any) -> Any:
@@ -34,7 +36,12 @@ def single(x: Any) -> Any:
 
 def like(values: Any, x: Any) -> Array:
     """Numbers of an attribute in the dtype of ``x``."""
-    return np.asarray(values, np.float64 if str(x.dtype) in ("f64", "float64") else np.float32)
+    return np.asarray(values, np.float64 if str(x.dtype) in DOUBLE else np.float32)
+
+
+def take(x: Any, index: Any, axis: int = 0) -> Any:
+    """Elements of an array by indices of which either may be known."""
+    return traced_take(x, index, axis) if any_traced(x, index) else np.take(x, index, axis)
 
 
 def rows(x: Any) -> Any:
@@ -63,7 +70,7 @@ def chosen(labels: Sequence[Any], index: Any) -> Any:
         return Strings(index, np.array(labels, np.str_))
     if list(labels) == list(range(len(labels))):
         return F.astype(index, np.int64)
-    return np.take(np.array(labels, np.int64), index)
+    return take(np.array(labels, np.int64), index)
 
 
 def scores_of_two(score: Any, kind: str) -> Any:
@@ -116,17 +123,19 @@ def scaler(use: Use, x: Any) -> Any:
 
 @operator("Normalizer", domain=ML)
 def normalizer(use: Use, x: Any) -> Any:
-    """Rows are divided by their largest element first: no square overflows."""
+    """``MAX`` takes magnitudes. Rows of very large or very small numbers are scaled first, by a power of two: exactly."""
     x, norm = real(x), use.string("norm", "MAX")
+    far, power = (1e100, 2.0**700) if str(x.dtype) in DOUBLE else (1e12, 2.0**100)
     largest = np.max(np.abs(x), axis=-1, keepdims=True)
-    y = x / np.where(largest == 0, 1, largest)
+    y = x * F.astype(np.where(largest < 1 / far, power, np.where(largest > far, 1 / power, 1.0)), x.dtype)
     if norm == "MAX":
-        return single(y)
-    if norm not in ("L1", "L2"):
-        raise MlaotError(f"there is no norm {norm!r}")
-    length = np.sum(np.abs(y), axis=-1, keepdims=True)
-    if norm == "L2":
+        length = np.max(np.abs(y), axis=-1, keepdims=True)
+    elif norm == "L1":
+        length = np.sum(np.abs(y), axis=-1, keepdims=True)
+    elif norm == "L2":
         length = np.sqrt(np.sum(y * y, axis=-1, keepdims=True))
+    else:
+        raise MlaotError(f"there is no norm {norm!r}")
     return single(y / np.where(length == 0, 1, length))
 
 
@@ -163,7 +172,7 @@ def array_feature_extractor(use: Use, x: Any, index: Any) -> Any:
 
 
 def _columns(x: Any, at: Any) -> Any:
-    found = np.take(x, at, axis=-1)
+    found = take(x, at, axis=-1)
     return np.reshape(found, (1, -1)) if x.ndim == 1 else found
 
 
@@ -193,7 +202,7 @@ def one_hot_encoder(use: Use, x: Any) -> Any:
     numbers, texts = use.attribute("cats_int64s"), use.attribute("cats_strings")
     categories = np.array(numbers, np.int64) if numbers else np.array([t.decode() for t in texts or []], np.str_)
     if isinstance(x, Strings):
-        return np.take(np.float32(x.table[:, None] == categories), x.index, axis=0)
+        return take(np.float32(x.table[:, None] == categories), x.index, axis=0)
     if known(x) is not None and x.dtype.kind == "U":
         return np.float32(np.asarray(x)[..., None] == categories)
     found = np.trunc(x) if str(x.dtype).startswith("f") else x
@@ -256,7 +265,7 @@ def _mapped(x: Any, keys: Any, values: Array, default: Any) -> Any:
     place = {("nan" if key != key else key): i for i, key in enumerate(np.asarray(keys).tolist())}
     table = np.concatenate([values, np.reshape(default, (1,))])
     if isinstance(x, Strings):
-        index = np.take(np.array([place.get(text, -1) for text in x.table.tolist()], np.int64) % len(table), x.index)
+        index = take(np.array([place.get(text, -1) for text in x.table.tolist()], np.int64) % len(table), x.index)
     elif known(x) is not None:
         array = np.asarray(known(x))
         found = [place.get("nan" if v != v else v, -1) for v in array.ravel().tolist()]
@@ -265,7 +274,7 @@ def _mapped(x: Any, keys: Any, values: Array, default: Any) -> Any:
         raise Unsupported("it looks up strings, but its input holds numbers")
     else:
         index = _looked_up(x, place, len(table) - 1)
-    return Strings(index, table) if table.dtype.kind == "U" else np.take(table, index)
+    return Strings(index, table) if table.dtype.kind == "U" else take(table, index)
 
 
 def _looked_up(x: Any, place: dict[Any, int], other: int) -> Any:
@@ -283,8 +292,8 @@ def _looked_up(x: Any, place: dict[Any, int], other: int) -> Any:
         at = np.where(np.any(equal, axis=-1), np.argmax(equal, axis=-1), len(keys))
     else:
         near = np.clip(np.digitize(x, keys) - 1, 0, len(keys) - 1)
-        at = np.where(np.take(keys, near) == x, near, len(keys))
-    index = np.take(places, at)
+        at = np.where(take(keys, near) == x, near, len(keys))
+    index = take(places, at)
     return np.where(np.isnan(x), nan, index) if nan is not None else index
 
 
@@ -369,16 +378,9 @@ def svm_classifier(use: Use, x: Any) -> Any:
     if platt:
         odds = scores * like(platt, x) + like(use.attribute("prob_b"), x)
         return chosen(labels, index), single(transformed(_coupled(F.sigmoid(-odds), classes), kind))
-    if classes == 2:
-        return _two_by_vectors(labels, scores, index, kind, bool(coefficients.min() >= 0))
+    if classes == 2:  # of the pair, seen from the second
+        scores = np.concatenate([-scores, scores], axis=-1)
     return chosen(labels, index), single(transformed(scores, kind))
-
-
-def _two_by_vectors(labels: Sequence[Any], score: Any, index: Any, kind: str, all_positive: bool) -> Any:
-    """Two classes without probabilities: the score of the second is that of the pair."""
-    del all_positive
-    both = np.concatenate([-score, score], axis=-1)
-    return chosen(labels, index), single(transformed(both, kind))
 
 
 def _pairs(coefficients: Array, counts: Sequence[int]) -> Array:
@@ -407,7 +409,7 @@ def _coupled(pairwise: Any, classes: int) -> Any:
     place = np.zeros((classes, classes), np.int64)
     place[first, second], place[second, first] = np.arange(len(first)), len(first) + np.arange(len(first))
     p = F.astype(np.clip(pairwise, 1e-7, 1 - 1e-7), np.float64)
-    r = np.take(np.concatenate([p, 1 - p], axis=-1), place, axis=-1) * (1 - np.eye(classes))  # [N, classes, classes]
+    r = take(np.concatenate([p, 1 - p], axis=-1), place, axis=-1) * (1 - np.eye(classes))  # [N, classes, classes]
     across = np.swapaxes(r, -1, -2)
     q = np.sum(across * across, axis=-1, keepdims=True) * np.eye(classes) - across * r
     diagonal = np.sum(across * across, axis=-1)
