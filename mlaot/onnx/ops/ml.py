@@ -123,7 +123,7 @@ def scaler(use: Use, x: Any) -> Any:
 
 @operator("Normalizer", domain=ML)
 def normalizer(use: Use, x: Any) -> Any:
-    """``MAX`` takes magnitudes. Rows of very large or very small numbers are scaled first, by a power of two: exactly."""
+    """``MAX`` takes magnitudes. Rows of very large or small numbers are scaled by a power of two first: exactly."""
     x, norm = real(x), use.string("norm", "MAX")
     far, power = (1e100, 2.0**700) if str(x.dtype) in DOUBLE else (1e12, 2.0**100)
     largest = np.max(np.abs(x), axis=-1, keepdims=True)
@@ -279,22 +279,19 @@ def _mapped(x: Any, keys: Any, values: Array, default: Any) -> Any:
 
 def _looked_up(x: Any, place: dict[Any, int], other: int) -> Any:
     """The place of each element among numbers, ``other`` where it is none of them."""
-    nan = place.get("nan")
     numbers = sorted((key, i) for key, i in place.items() if key != "nan")
-    if not numbers:
-        index = np.full((), other, np.int64) + F.astype(x * 0, np.int64) if nan is None else None
-        return np.where(np.isnan(x), nan, other) if index is None else index
-    keys = np.array([key for key, _ in numbers])
     places = np.array([i for _, i in numbers] + [other], np.int64)
-    keys = keys.astype(str(np.dtype(x.dtype))) if str(x.dtype).startswith("f") else keys
-    if len(keys) <= FEW:
+    keys = np.array([key for key, _ in numbers], np.dtype(x.dtype) if str(x.dtype).startswith("f") else np.int64)
+    if not len(keys):
+        at = np.zeros_like(x, np.int64)
+    elif len(keys) <= FEW:
         equal = np.expand_dims(x, -1) == keys
         at = np.where(np.any(equal, axis=-1), np.argmax(equal, axis=-1), len(keys))
     else:
         near = np.clip(np.digitize(x, keys) - 1, 0, len(keys) - 1)
         at = np.where(take(keys, near) == x, near, len(keys))
     index = take(places, at)
-    return np.where(np.isnan(x), nan, index) if nan is not None else index
+    return np.where(np.isnan(x), place["nan"], index) if "nan" in place else index
 
 
 @operator("LinearRegressor", domain=ML)

@@ -233,13 +233,14 @@ def _trees_5(use: Use) -> Nodes:
     for side in ("true", "false"):
         ids, is_leaf = _integers(use, f"nodes_{side}nodeids", count), _integers(use, f"nodes_{side}leafs", count)
         sides.append(np.where(is_leaf > 0, ~ids, ids))
+    true, false = sides
     if count and not 0 <= modes.min() <= modes.max() <= MEMBER:
         raise Unsupported(f"nodes of the mode {modes.max()} cannot be compiled")
     splits = np.ravel(use.attribute("nodes_splits")).astype(np.float64)
     if len(splits) != count:
         raise MlaotError(f"nodes_splits has {len(splits)} entries, expected {count}")
     names = np.array([*MODES.values(), "=="], "U2")
-    found = Nodes(feature, splits, names[modes], *sides, missing > 0, _integers(use, "tree_roots"))
+    found = Nodes(feature, splits, names[modes], true, false, missing > 0, _integers(use, "tree_roots"))
     members = np.flatnonzero(modes == MEMBER)
     return _with_members(found, members, _sets(use, len(members))) if len(members) else found
 
