@@ -26,8 +26,8 @@ def gradient(use: Use, *values: Any) -> Any:
         raise MlaotError(f"{len(names)} names in xs and zs, {len(values)} inputs")
     between = _between(use, names, y)
 
-    def function(*xs: Any) -> Any:
-        env: Env = ChainMap(dict(zip(names, [*xs, *values[count:]], strict=True)), use.env)
+    def function(*given: Any) -> Any:
+        env: Env = ChainMap(dict(zip(names, given, strict=True)), use.env)
         imported = list(use.importer.imported)
         for node in between:
             use.importer.node(node, env)
@@ -36,7 +36,7 @@ def gradient(use: Use, *values: Any) -> Any:
             raise Refused
         return np.sum(env[y])
 
-    for value in values:
+    for value in values[:count]:
         if not str(value.dtype).startswith(("f", "bf")):
             raise Unsupported(f"a gradient by an input of {value.dtype}; only numbers with a fraction have one")
     found = grad(function, tuple(range(count)))(*[traced(known(v)) if known(v) is not None else v for v in values])
