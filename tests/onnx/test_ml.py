@@ -96,6 +96,11 @@ def test_array_feature_extractor() -> None:
     same(found, [[9, 7, 9]])
 
 
+def test_gather_of_a_constant_by_computed_indices() -> None:
+    made = helper.make_node("Gather", ["t", "i"], ["y"])
+    same(run(made, {"y": INT64}, i=np.array([2, 0]), held={"t": np.array([5, 7, 9])}), [9, 5])
+
+
 def test_feature_vectorizer_cuts_and_fills() -> None:
     x, n = X[:2], np.array([[1, 2], [3, 4]])
     made = node("FeatureVectorizer", "x n", "y", inputdimensions=[2, 3])
