@@ -95,6 +95,7 @@ class Importer:
         self.weights: set[str] = set()
         self.conditions: list[tuple[Any, str]] = []
         self.imported: list[onnx.NodeProto] = []  # of the graph, or of the function that is being inlined
+        self.imported: list[onnx.NodeProto] = []  # what is seen by the node that is being imported
 
     def new_name(self, name: str) -> str:
         """A name for a weight that no other has."""
@@ -160,7 +161,11 @@ class Importer:
             raise MlaotError(f"the graph {graph.name!r} takes {len(graph.input)} inputs, not {len(arguments)}")
         inner: Env = {info.name: value for info, value in zip(graph.input, arguments, strict=True)}
         self.declare((*graph.output, *graph.value_info))
-        found = self.run(graph, ChainMap({**self.initializers(graph), **inner}, env))
+        imported, self.imported = self.imported, [*self.imported]  # names inside are nobody else's
+        try:
+            found = self.run(graph, ChainMap({**self.initializers(graph), **inner}, env))
+        finally:
+            self.imported = imported
         if any(value is MISSING for value in found):
             raise Refused
         return found

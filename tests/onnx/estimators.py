@@ -32,9 +32,7 @@ class Case(NamedTuple):
     """How an estimator is made, what it is fitted on, and what is compared."""
 
     make: Callable[[], Any]
-    kind: str = "cls"  # cls, two (classes), many (targets), reg, positive, counts, ints, labels, cluster, transform
-    methods: Sequence[str] = ()
-    options: dict[str, Any] = {}  # noqa: RUF012 - of skl2onnx
+    kind: str = "cls"  # of the data, and where there is no estimator to tell, of what it gives
     extremes: bool = True
     nan: bool = False
 
@@ -54,7 +52,7 @@ def data(kind: str) -> tuple[Array, Any]:
     rng = np.random.default_rng(0)
     x = rng.normal(size=(120, FEATURES)).astype(np.float32)
     total = x @ np.array([1.0, -2.0, 0.5, 0.25], np.float32)
-    if kind in ("two", "onlytwo"):
+    if kind == "two":
         return x, (total + 0.3 * rng.normal(size=120) > 0).astype(np.int64)
     if kind == "reg":
         return x, (total + 0.1 * rng.normal(size=120)).astype(np.float32)
@@ -298,18 +296,17 @@ def expected(estimator: Any, case: Case, x: Array) -> list[Array]:
     return [np.asarray(estimator.predict(x))]
 
 
-def converted(estimator: Any, case: Case, x: Array) -> Any:
+def converted(estimator: Any, x: Array) -> Any:
     """The ONNX file."""
     import onnx
     from skl2onnx import __max_supported_opset__, to_onnx
 
-    options: dict[str, Any] = dict(case.options)
-    if hasattr(estimator, "classes_") and hasattr(estimator, "predict"):
-        options["zipmap"] = False
+    is_classifier = hasattr(estimator, "classes_") and hasattr(estimator, "predict")
+    options = {id(estimator): {"zipmap": False}} if is_classifier else None
     opset: Any = min(__max_supported_opset__, onnx.defs.onnx_opset_version())
     opset = {"": opset, "ai.onnx.ml": 3} if type(estimator).__name__ == "IsolationForest" else opset
     try:
-        return to_onnx(estimator, x[:1], options={id(estimator): options} if options else None, target_opset=opset)
+        return to_onnx(estimator, x[:1], options=options, target_opset=opset)
     except NameError:  # the estimator has no such option
         return to_onnx(estimator, x[:1], target_opset=opset)
 
@@ -365,7 +362,7 @@ def examined(name: str, case: Case) -> Row:
     except Exception as error:
         return Row(name, "not fitted", "", np.nan, _short(error))
     try:
-        model = converted(estimator, case, x)
+        model = converted(estimator, x)
     except Exception as error:
         return Row(name, "no", "", np.nan, _short(error))
     try:

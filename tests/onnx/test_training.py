@@ -124,7 +124,7 @@ def test_adam_of_two_tensors(step: int) -> None:
     options = {"alpha": 0.9, "beta": 0.99, "epsilon": 1e-3, "norm_coefficient": 0.1, "norm_coefficient_post": 0.2}
     made = node("Adam", "r t x x2 g g2 v v2 h h2", "nx nx2 nv nv2 nh nh2", **options)
     values = {"x": x, "x2": x[0], "g": g, "g2": g[0], "v": v, "v2": v[0], "h": h, "h2": h[0]}
-    found = run([made], "nx nx2 nv nv2 nh nh2", r=F([0.1]), t=np.int64([step]), **values)
+    found = run([made], "nx nx2 nv nv2 nh nh2", r=np.array([0.1], F), t=np.array([step]), **values)
     whole = g + 0.1 * x
     first, second = 0.9 * v + 0.1 * whole, 0.99 * h + 0.01 * whole**2
     rate = 0.1 * np.sqrt(1 - 0.99**step) / (1 - 0.9**step) if step else 0.1
