@@ -20,7 +20,7 @@ from mlaot.frontend.tensor import Held, Tensor
 from mlaot.frontend.trace import Trace, tracing
 from mlaot.ir import Graph, Type
 from mlaot.onnx.importer import MISSING, Importer, identifier
-from mlaot.onnx.values import Maps, Strings, Unsupported, dtype_of, lifted
+from mlaot.onnx.values import Unsupported, dtype_of, lifted, served
 
 LARGEST = 2**31 - 1  # bytes of a file of protobuf
 TAKEN = ("loss", "lr", "out", "self")
@@ -149,16 +149,10 @@ def traced(model: onnx.ModelProto, dims: Mapping[str, int]) -> Traced:
         for info, value in zip(graph.output, outputs, strict=True):
             if value is MISSING or value is None or isinstance(value, list):
                 raise Unsupported(f"output {info.name!r} is a sequence or optional; a module gives arrays only")
-            if isinstance(value, Strings) or (isinstance(value, np.ndarray) and value.dtype.kind == "U"):
-                raise Unsupported(
-                    f"output {info.name!r} holds strings; a module gives numbers only: "
-                    "fit the model with integer labels, or leave that output out of the file"
-                )
-            value = value.values if isinstance(value, Maps) else value
             name = port_name(info.name)
             if name in found.graph.outputs:
                 raise MlaotError(f"two outputs are called {name!r}; rename one of them")
-            found.graph.outputs[name] = as_node(lifted(value))
+            found.graph.outputs[name] = as_node(lifted(served(info.name, value)))
         if importer.conditions:
             found.graph.outputs[REFUSED] = as_node(_refused([condition for condition, _ in importer.conditions]))
     return Traced(

@@ -94,7 +94,6 @@ class Importer:
         self.path: list[str] = []
         self.weights: set[str] = set()
         self.conditions: list[tuple[Any, str]] = []
-        self.imported: list[onnx.NodeProto] = []  # of the graph, or of the function that is being inlined
         self.imported: list[onnx.NodeProto] = []  # what is seen by the node that is being imported
 
     def new_name(self, name: str) -> str:

@@ -54,6 +54,16 @@ class Maps:
         return self.values.shape
 
 
+def served(name: str, value: Any) -> Any:
+    """What a module gives of the output ``name``: numbers, also of maps, and no strings."""
+    if isinstance(value, Strings) or (isinstance(value, np.ndarray) and value.dtype.kind == "U"):
+        raise Unsupported(
+            f"output {name!r} holds strings; a module gives numbers only: "
+            "fit the model with integer labels, or leave that output out of the file"
+        )
+    return value.values if isinstance(value, Maps) else value
+
+
 def known(value: Any) -> Array | None:
     """The numbers (or strings) of a value that is known while importing."""
     if isinstance(value, Parameter):

@@ -15,9 +15,11 @@ from __future__ import annotations
 import argparse
 import re
 import sys
+import tempfile
 import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -366,7 +368,7 @@ def examined(name: str, case: Case) -> Row:
     except Exception as error:
         return Row(name, "no", "", np.nan, _short(error))
     try:
-        got = Backend.prepare(model).run([x])
+        got = [np.stack(v) if isinstance(v, list) else v for v in Backend.prepare(model).run([x])]
     except NotImplementedError as error:
         return Row(name, "yes", "unsupported", np.nan, _short(error))
     except Exception as error:
@@ -410,9 +412,10 @@ def direct() -> Iterator[Row]:
     import sklearn.ensemble as ensemble
 
     import mlaot
-    from mlaot.generate import compile_model
+    from mlaot import passes
+    from mlaot.lower.lower import lower
     from mlaot.nn import TreeEnsemble
-    from mlaot.onnx.backend import Model, compiler
+    from tests.compiled import AVAILABLE, Library
 
     rows = mlaot.dim("rows")
     made = {"cls": "Classifier", "two": "Classifier", "reg": "Regressor"}
@@ -425,9 +428,11 @@ def direct() -> Iterator[Row]:
             name = f"{type(estimator).__name__} {kind} {output}"
             try:
                 trees = TreeEnsemble.from_sklearn(estimator, output)
-
                 declared = mlaot.model(_of_rows(trees, mlaot.f32[rows, FEATURES]))
-                got = Model(compile_model(declared, "onnx.model", ("base", compiler()[1].name))).run([x])[0]
+                program = lower(passes.run("trees", declared.trace()), ("base",))
+                with tempfile.TemporaryDirectory() as folder:
+                    library = Library({"trees": program}, AVAILABLE[-1], Path(folder))
+                    (got,) = library.call("trees", "forward", {"x": x}, {"rows": len(x)}).values()
                 difference, differing = apart(got, value)
                 yield Row(name, "directly", "WRONG" if differing.any() else "yes", difference, "")
             except Exception as error:
