@@ -9,6 +9,8 @@ import numpy as np
 
 from mlaot.errors import MlaotError
 from mlaot.frontend.functions import astype, sigmoid, softmax
+from mlaot.frontend.indexing import take
+from mlaot.frontend.tensor import any_traced
 from mlaot.frontend.trees import tree_ensemble
 from mlaot.ir.types import f32, f64
 from mlaot.nn.arguments import Array
@@ -186,7 +188,9 @@ class _Table:
         self.array = array
 
     def __getitem__(self, index: Any) -> Any:
-        return self.array[index] if isinstance(index, int) else np.take(self.array, index)
+        if any_traced(index):  # NumPy asks the array alone whether it is traced
+            return take(self.array, index)
+        return self.array[index]
 
 
 Part = tuple[Array, Array, Array, Array, Array, int, Array]  # a tree's nodes, its root, its leaves

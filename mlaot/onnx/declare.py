@@ -21,7 +21,7 @@ from mlaot.frontend.trace import Trace, tracing
 from mlaot.ir import Graph, Type
 from mlaot.onnx.codes import carrier, coded_as, from_ml_dtype, plain, to_ml_dtype
 from mlaot.onnx.importer import MISSING, Importer, identifier
-from mlaot.onnx.values import Unsupported, lifted, numpy_dtype
+from mlaot.onnx.values import Unsupported, lifted, numpy_dtype, served
 
 LARGEST = 2**31 - 1  # bytes of a file of protobuf
 TAKEN = ("loss", "lr", "out", "self")
@@ -162,7 +162,7 @@ def traced(model: onnx.ModelProto, dims: Mapping[str, int]) -> Traced:
             name = port_name(info.name)
             if name in found.graph.outputs:
                 raise MlaotError(f"two outputs are called {name!r}; rename one of them")
-            found.graph.outputs[name] = as_node(lifted(plain(value)))
+            found.graph.outputs[name] = as_node(lifted(plain(served(info.name, value))))
         if importer.conditions:
             found.graph.outputs[REFUSED] = as_node(_refused([condition for condition, _ in importer.conditions]))
     return Traced(

@@ -20,7 +20,7 @@ from mlaot.ir import Dim, Type
 from mlaot.ir.dims import dim
 from mlaot.onnx.codes import moved, whether_coded
 from mlaot.onnx.registry import find
-from mlaot.onnx.values import Coded, Unsupported, dtype_of, kind_of, known, lifted, settled
+from mlaot.onnx.values import Coded, Maps, Strings, Unsupported, dtype_of, kind_of, known, lifted, settled
 
 Env = MutableMapping[str, Any]
 FIRST = 1  # elements of a weight; a single number is a constant
@@ -95,6 +95,7 @@ class Importer:
         self.path: list[str] = []
         self.weights: set[str] = set()
         self.conditions: list[tuple[Any, str]] = []
+        self.imported: list[onnx.NodeProto] = []  # what is seen by the node that is being imported
 
     def new_name(self, name: str) -> str:
         """A name for a weight that no other has."""
@@ -160,7 +161,11 @@ class Importer:
             raise MlaotError(f"the graph {graph.name!r} takes {len(graph.input)} inputs, not {len(arguments)}")
         inner: Env = {info.name: value for info, value in zip(graph.input, arguments, strict=True)}
         self.declare((*graph.output, *graph.value_info))
-        found = self.run(graph, ChainMap({**self.initializers(graph), **inner}, env))
+        imported, self.imported = self.imported, [*self.imported]  # names inside are nobody else's
+        try:
+            found = self.run(graph, ChainMap({**self.initializers(graph), **inner}, env))
+        finally:
+            self.imported = imported
         if any(value is MISSING for value in found):
             raise Refused
         return found
@@ -171,6 +176,7 @@ class Importer:
         if missing:
             raise MlaotError(f"{title(node)}: nothing computes its input {missing[0]!r}")
         inputs = [env[name] if name else None for name in node.input]
+        self.imported.append(node)
         outputs: Sequence[Any]
         try:
             if any(value is MISSING for value in inputs):
@@ -200,6 +206,8 @@ class Importer:
             if body is None:
                 raise Unsupported(f"no such operator in opset {opset} can be compiled" + way_out(node, domain, opset))
             return self.inlined(node, body, inputs)
+        if not found.labels and any(isinstance(value, Strings | Maps) for value in inputs):
+            raise Unsupported("it takes strings or maps that are computed when the model runs; use integer labels")
         given = inputs if found.symbolic else [lifted(value) for value in inputs]
         function = found.function if found.coded or not whether_coded(given) else moved(node, found.function)
         try:
@@ -224,20 +232,21 @@ class Importer:
         given = {a.name: a for a in function.attribute_proto} | {a.name: a for a in node.attribute}
         env: Env = dict(zip(function.input, [*inputs, *[None] * (len(function.input) - len(inputs))], strict=False))
         opsets, types, self.types = self.opsets, self.types, {}
+        imported, self.imported = self.imported, []
         self.opsets = opsets | {ALIASES.get(o.domain, o.domain): o.version for o in function.opset_import}
         self.path.append(name)
         try:
             for inner in function.node:
                 self.node(referred(inner, given), env)
         finally:
-            self.opsets, self.types = opsets, types
+            self.opsets, self.types, self.imported = opsets, types, imported
             self.path.pop()
         return [env.get(name) for name in function.output]
 
     def proto_type(self, value: Any) -> onnx.TypeProto:
         """ONNX's type of a value, for functions whose body depends on it."""
         found = onnx.TypeProto()
-        if value is None or isinstance(value, list) or value is MISSING:
+        if value is None or isinstance(value, list | Maps) or value is MISSING:
             return found
         if isinstance(value, Coded):
             found.tensor_type.elem_type = value.elem_type

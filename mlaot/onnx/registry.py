@@ -4,7 +4,8 @@
 output or a tuple of them. It is written with NumPy's functions and mlaot's: what is known is then computed while
 importing, all else is traced. ``since`` is the opset from which on a function holds. Expressions of named dims reach
 only functions that say ``symbolic``; to others they come as traced integers. Only functions that say ``coded`` get
-``Coded`` arrays, whose numbers are of a dtype that only ONNX has.
+``Coded`` arrays, whose numbers are of a dtype that only ONNX has, and only those that say ``labels`` what is chosen
+among labels when the model runs (``Strings``, ``Maps``).
 """
 
 from __future__ import annotations
@@ -26,13 +27,19 @@ class Operator:
     since: int
     symbolic: bool
     coded: bool
+    labels: bool
 
 
 OPERATORS: dict[tuple[str, str], list[Operator]] = {}
 
 
 def operator(
-    *names: str, domain: str = "", since: int = 1, symbolic: bool = False, coded: bool = False
+    *names: str,
+    domain: str = "",
+    since: int = 1,
+    symbolic: bool = False,
+    coded: bool = False,
+    labels: bool = False,
 ) -> Callable[[Function], Function]:
     """Enter a function under the names of one or several operators."""
 
@@ -40,7 +47,7 @@ def operator(
         for name in names:
             entered = OPERATORS.setdefault((domain, name), [])
             assert all(o.since != since for o in entered), f"{name} is entered twice"
-            entered.append(Operator(function, since, symbolic, coded))
+            entered.append(Operator(function, since, symbolic, coded, labels))
             entered.sort(key=lambda o: o.since)
         return function
 

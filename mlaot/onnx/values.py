@@ -6,10 +6,12 @@
 * ``Coded``: traced, of a dtype that only ONNX has, such as FLOAT8E5M2 or INT4. Known arrays of these have the dtypes of
   ``ml_dtypes``.
 * ``list``: a sequence. ``None``: an input that is left out, or an optional without a value.
+* ``Strings``, ``Maps``: labels that are chosen when the model runs, and maps of labels to numbers.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -52,6 +54,41 @@ class Coded:
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
         name = onnx.TensorProto.DataType.Name(self.elem_type)
         raise Unsupported(f"arrays of {name} are only moved, quantized and cast here; cast to FLOAT before it")
+
+
+@dataclass(frozen=True)
+class Strings:
+    """Texts that are chosen when the model runs: ``index``, traced, says which of ``table`` each is."""
+
+    index: Any
+    table: Array
+    dtype = "str"
+
+    @property
+    def shape(self) -> Any:
+        return self.index.shape
+
+
+@dataclass(frozen=True)
+class Maps:
+    """A map of labels to numbers for each row of ``values``; its columns are in the order of the labels."""
+
+    values: Any
+    dtype = "map"
+
+    @property
+    def shape(self) -> Any:
+        return self.values.shape
+
+
+def served(name: str, value: Any) -> Any:
+    """What a module gives of the output ``name``: numbers, also of maps, and no strings."""
+    if isinstance(value, Strings) or (isinstance(value, np.ndarray) and value.dtype.kind == "U"):
+        raise Unsupported(
+            f"output {name!r} holds strings; a module gives numbers only: "
+            "fit the model with integer labels, or leave that output out of the file"
+        )
+    return value.values if isinstance(value, Maps) else value
 
 
 def known(value: Any) -> Array | None:

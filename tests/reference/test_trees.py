@@ -12,6 +12,7 @@ import pytest
 import mlaot
 from mlaot import nn, passes
 from mlaot.errors import MlaotError
+from mlaot.evaluate import evaluate
 from mlaot.frontend.declaration import Declaration
 from mlaot.ir import Type
 from mlaot.ir.types import BY_NUMPY
@@ -46,6 +47,15 @@ def declared(layer: TreeEnsemble, type_: Type) -> Declaration:
     found = mlaot.model(forward)
     assert isinstance(found, Declaration)
     return found
+
+
+@pytest.mark.parametrize(("name", "output"), CASES)
+def test_traced_predictions(name: str, output: str) -> None:
+    x = data(ESTIMATORS[name][3])[0].astype(np.float32)
+    layer = TreeEnsemble.from_sklearn(stand_in(DATA, name), output)
+    graph = declared(layer, BY_NUMPY["float32"][BATCH, 4]).trace().graph
+    (found,) = evaluate(graph, {"x": x}).values()
+    np.testing.assert_allclose(found, DATA[f"{name}/out {output}"], rtol=3e-6, atol=3e-6)
 
 
 def test_compiled_predictions(tmp_path: Path) -> None:

@@ -2,22 +2,28 @@
 
 from mlaot.onnx.ops import (
     elementwise,
+    ml,
+    ml_trees,
     normalization,
     products,
     quantization,
     recurrent,
     reductions,
     shaping,
+    training,
     windows,
 )
 
 __all__ = [
     "elementwise",
+    "ml",
+    "ml_trees",
     "normalization",
     "products",
     "quantization",
     "recurrent",
     "reductions",
     "shaping",
+    "training",
     "windows",
 ]

@@ -336,7 +336,7 @@ def _take(x: Any, indices: Any, axis: int) -> Any:
         if isinstance(length, int) and found.size and (found.min() < -length or found.max() >= length):
             raise MlaotError(f"index {found.min() if found.min() < -length else found.max()} of {length} elements")
         return np.take(x, found, axis=axis)
-    return np.take(lifted(x), indices, axis=axis)
+    return np.take(traced(lifted(x)), indices, axis=axis)  # NumPy asks the array alone whether it is traced
 
 
 @operator("GatherElements")
