@@ -6,6 +6,7 @@ named at once, before anything else happens.
 
 from __future__ import annotations
 
+import hashlib
 from collections import ChainMap
 from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
@@ -95,6 +96,7 @@ class Importer:
         self.path: list[str] = []
         self.weights: set[str] = set()
         self.conditions: list[tuple[Any, str]] = []
+        self.inner: dict[bytes, Any] = {}
 
     def new_name(self, name: str) -> str:
         """A name for a weight that no other has."""
@@ -145,6 +147,13 @@ class Importer:
             found[sparse.values.name] = dense(sparse)
         return found
 
+    def inner_initializers(self, graph: onnx.GraphProto) -> Env:
+        """The constants of a graph inside of a node; one that is imported again, as a loop's, has them once."""
+        key = hashlib.sha256(b"".join(t.SerializeToString() for t in graph.initializer)).digest()
+        if key not in self.inner:
+            self.inner[key] = self.initializers(graph)
+        return {**self.inner[key]}
+
     def run(self, graph: onnx.GraphProto, env: Env) -> list[Any]:
         """The outputs of a graph, whose inputs are in ``env``."""
         for node in graph.node:
@@ -160,7 +169,7 @@ class Importer:
             raise MlaotError(f"the graph {graph.name!r} takes {len(graph.input)} inputs, not {len(arguments)}")
         inner: Env = {info.name: value for info, value in zip(graph.input, arguments, strict=True)}
         self.declare((*graph.output, *graph.value_info))
-        found = self.run(graph, ChainMap({**self.initializers(graph), **inner}, env))
+        found = self.run(graph, ChainMap({**self.inner_initializers(graph), **inner}, env))
         if any(value is MISSING for value in found):
             raise Refused
         return found
