@@ -1,6 +1,7 @@
 """The functions of ONNX's operators, by family; importing them fills the registry."""
 
 from mlaot.onnx.ops import (
+    attention,
     control,
     elementwise,
     normalization,
@@ -14,6 +15,7 @@ from mlaot.onnx.ops import (
 )
 
 __all__ = [
+    "attention",
     "control",
     "elementwise",
     "normalization",
