@@ -194,7 +194,8 @@ class _Loop:
         if asked is not None and not asked:
             count = 0
         size = _nodes(self.use.attribute("body"))
-        failure: Any = None
+        found: Any
+        failure: _Failure | None = None
         if count is not None and 0 < count * size <= SHORT and asked is not None:
             found = self.attempt(lambda: self.written_out(SHORT, size))
             if not isinstance(found, _Failure):
@@ -248,7 +249,8 @@ class _Loop:
 
     def look(self) -> _Seen:
         """Trace the body once, of values of which only the types are known."""
-        n, kept, endless = len(self.carried), [], False
+        n, endless = len(self.carried), False
+        kept: list[bool] = []
 
         def once(*values: Tensor) -> list[Any]:
             nonlocal endless
