@@ -199,7 +199,7 @@ class _Loop:
         if count is not None and 0 < count * size <= SHORT and asked is not None:
             found = self.attempt(lambda: self.written_out(SHORT, size))
             if not isinstance(found, _Failure):
-                return found
+                return tuple(found)
         flat = all(not isinstance(value, list) and value is not None for value in self.carried)
         if count == 0:
             return self.none()
@@ -218,7 +218,7 @@ class _Loop:
         if asked is not None and (self.limit is None or count is not None):
             found = self.attempt(lambda: self.written_out(LONG, size))
             if not isinstance(found, _Failure):
-                return found
+                return tuple(found)
             failure = found
         if failure is None:
             raise Unsupported(self.reason())
