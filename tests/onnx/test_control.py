@@ -12,6 +12,7 @@ from onnx.reference import ReferenceEvaluator
 from mlaot.errors import MlaotError
 from mlaot.onnx import Backend
 from mlaot.onnx.declare import traced
+from mlaot.onnx.values import Unsupported
 
 
 def model(text: str, opset: int = 21) -> onnx.ModelProto:
@@ -448,3 +449,54 @@ def test_errors_of_sequences(node: str, match: str) -> None:
     }}"""
     with pytest.raises(MlaotError, match=match):
         Backend.prepare(model(text))
+
+
+JOINED = """m (seq(float[2, 3]) s, optional(float[2, 3]) o, int64 i) => (float[k, 3] y, seq(float[2, 3]) t) {
+    has = OptionalHasElement(o)
+    t = If (has) <then_branch = a () => (seq(float[2, 3]) p) { x = OptionalGetElement(o) p = SequenceInsert(s, x, i) },
+                  else_branch = b () => (seq(float[2, 3]) q) { q = Identity(s) }>
+    y = ConcatFromSequence<axis = 0>(t)
+}"""
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_sequences_and_optionals_go_in_and_out(there: bool) -> None:
+    parts = [np.full((2, 3), k, np.float32) for k in range(3)]
+    more = np.full((2, 3), 9, np.float32)
+    made = Backend.prepare(model(JOINED))
+    for at in (0, 2, -1):
+        want = list(parts)
+        if there:
+            want.insert(at, more)
+        y, t = made.run([parts, more if there else None, np.array(at)])
+        assert isinstance(t, list) and len(t) == len(want)
+        np.testing.assert_array_equal(t, want)
+        np.testing.assert_array_equal(y, np.concatenate(want))
+
+
+def test_a_module_takes_and_gives_the_arrays_of_sequences_one_by_one() -> None:
+    found = traced(model(JOINED), {"s": 2, "o": 1})
+    assert found.arguments == ("s_0", "s_1", "o", "i")
+    assert list(found.graph.outputs) == ["y", "t_0", "t_1", "t_2"]
+    without = traced(model(JOINED), {"s": 2, "o": 0})
+    assert without.arguments == ("s_0", "s_1", "i")
+    with pytest.raises(Unsupported, match=r"input 's' is a sequence; pin in .* how many arrays s has"):
+        traced(model(JOINED), {"o": 1})
+
+
+def test_elements_may_have_other_shapes_than_one_another() -> None:
+    text = """m (seq(float) s) => (seq(float) t) {
+        t = SequenceMap (s) <body = b (float a) => (float c) { c = Exp(a) }>
+    }"""
+    made = model(text)
+    made.graph.input[0].type.sequence_type.elem_type.tensor_type.ClearField("shape")
+    made.graph.output[0].type.sequence_type.elem_type.tensor_type.ClearField("shape")
+    given = [np.ones((2, 3), np.float32), np.zeros(4, np.float32)]
+    (t,) = Backend.prepare(made).run([given])
+    for a, b in zip(t, given, strict=True):
+        np.testing.assert_allclose(a, np.exp(b), rtol=1e-6)
+    assert Backend.prepare(made).run([given[:1]])[0][0].shape == (2, 3)
+
+
+def test_a_model_whose_sequences_are_empty_has_nothing_to_give() -> None:
+    refused("m (float[2] x) => (seq(float) s) { s = SequenceEmpty() }", match="no output has an array")

@@ -14,7 +14,6 @@ import numpy as np
 import mlaot.frontend.functions as F
 from mlaot.errors import MlaotError
 from mlaot.frontend import control
-from mlaot.ir.types import bf16
 from mlaot.nn.attention import _softmax
 from mlaot.onnx.importer import Use
 from mlaot.onnx.ops.shaping import padded
@@ -60,16 +59,21 @@ def _heads(x: Any, heads: int) -> Any:
     return np.transpose(np.reshape(x, (batch, steps, heads, width // heads)), (0, 2, 1, 3))
 
 
+def is_narrow(x: Any) -> bool:
+    """Whether ``x`` is of a dtype that is computed in float32."""
+    return str(x.dtype) in ("float16", "f16", "bfloat16", "bf16")
+
+
 def wide(x: Any) -> Any:
     """``x`` in the dtype to compute in."""
-    return F.astype(x, np.float32) if x.dtype is bf16 or x.dtype == np.float16 else x
+    return F.astype(x, np.float32) if is_narrow(x) else x
 
 
 def scores(q: Any, k: Any, scale: float | None) -> Any:
     """The products of queries and keys, [batch, heads, rows, columns]; heads of ``k`` may be shared by several of q."""
     scale = 1.0 / math.sqrt(q.shape[-1]) if scale is None else scale
-    if q.dtype is bf16 or q.dtype == np.float16:  # the definition rounds its root
-        scale = float(F.astype(np.array(math.sqrt(scale), np.float32), q.dtype)) ** 2 if q.dtype is not bf16 else scale
+    if is_narrow(q):  # the definition rounds its root
+        scale = float(F.astype(np.array(math.sqrt(scale), np.float32), q.dtype)) ** 2
     found = np.matmul(_folded(wide(q) * scale, k), np.swapaxes(wide(k), -1, -2))
     return np.reshape(found, (*q.shape[:-1], k.shape[-2]))
 
