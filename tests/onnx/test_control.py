@@ -500,3 +500,15 @@ def test_elements_may_have_other_shapes_than_one_another() -> None:
 
 def test_a_model_whose_sequences_are_empty_has_nothing_to_give() -> None:
     refused("m (float[2] x) => (seq(float) s) { s = SequenceEmpty() }", match="no output has an array")
+
+
+def test_a_condition_of_open_dimensions() -> None:
+    text = f"""m (float[n] v, float[3] x) => (float[3] y) {{
+        s = Shape(v)
+        one = Constant<value_ints = [1]>()
+        same = Equal(s, one)
+        c = Squeeze(same)
+        y = If (c) {BRANCHES}
+    }}"""
+    same(text, np.zeros(1, np.float32), X)
+    same(text, np.zeros(2, np.float32), X)

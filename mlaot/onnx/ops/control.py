@@ -56,7 +56,10 @@ def if_(use: Use, condition: Any) -> Any:
         if len(given) < 2 or isinstance(error, Unsupported) or error.message.startswith("node "):
             raise
         kinds = " and ".join(_kinds(given[name]) for name in ("then_branch", "else_branch"))
-        raise Unsupported(f"its condition is computed when the model runs, but its branches give {kinds}") from None
+        raise Unsupported(
+            f"its condition is computed when the model runs, but its branches give {kinds}; if it asks for an open "
+            "dimension, pin that in [..dims]"
+        ) from None
     pairs = zip(*given.values(), strict=True)
     return tuple(a if _same(a, b) else value for (a, b), value in zip(pairs, found, strict=True))
 
