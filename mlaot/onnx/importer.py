@@ -169,7 +169,11 @@ class Importer:
             raise MlaotError(f"the graph {graph.name!r} takes {len(graph.input)} inputs, not {len(arguments)}")
         inner: Env = {info.name: value for info, value in zip(graph.input, arguments, strict=True)}
         self.declare((*graph.output, *graph.value_info))
-        found = self.run(graph, ChainMap({**self.inner_initializers(graph), **inner}, env))
+        self.path.append(f"the graph {graph.name}")  # constants in it, which may be met often, are no weights
+        try:
+            found = self.run(graph, ChainMap({**self.inner_initializers(graph), **inner}, env))
+        finally:
+            self.path.pop()
         if any(value is MISSING for value in found):
             raise Refused
         return found

@@ -257,7 +257,10 @@ def test_weights_of_a_body_that_is_written_out_are_there_once() -> None:
         y = Loop (m, go, x) <body = b (int64 i, bool c, float[2] s) => (bool on, float[2] t)
                 <float[2] w = {2.0, 3.0}> {
             on = Identity(c)
-            t = Mul(s, w)
+            one = Constant<value = float[1, 2] {1.0, 2.0}>()
+            flat = Squeeze(one)
+            u = Mul(s, w)
+            t = Add(u, flat)
         }>
     }"""
     assert list(traced(model(text), {}).parameters) == ["w"]
