@@ -94,7 +94,12 @@ def declare(
 
 
 def references(model: onnx.ModelProto) -> dict[str, Reference]:
-    """Others that compute the model: the evaluator of the package onnx, and onnxruntime where that is installed."""
+    """Others that compute the model: the evaluator of the package onnx, and onnxruntime where that is installed.
+
+    Nobody for models of sequences, which a module takes apart.
+    """
+    if any(info.type.WhichOneof("value") != "tensor_type" for info in (*model.graph.input, *model.graph.output)):
+        return {}
     known = {tensor.name for tensor in model.graph.initializer}
     inputs = {
         info.name: numpy_dtype(info.type.tensor_type.elem_type)
@@ -156,19 +161,20 @@ def traced(
     with tracing(found):
         importer.weights |= {port_name(info.name) for info in graph.input}
         env = importer.initializers(graph)
-        arguments: list[str] = []
+        arguments: list[tuple[str, str]] = []  # the names of ports, and those of the file
         for info in graph.input:
             if info.name not in env:
                 shape = _shape_of(info, given or {}, pinned)
                 env[info.name] = _argument(importer, found.graph, arguments, info.name, info.type, shape)
-        if len(set(arguments)) < len(arguments):
-            raise MlaotError(f"two inputs are called {max(arguments, key=arguments.count)!r}; rename one of them")
+        names = [port for port, _ in arguments]
+        if len(set(names)) < len(names):
+            raise MlaotError(f"two inputs are called {max(names, key=names.count)!r}; rename one of them")
         outputs = importer.run(graph, env)
         if importer.refused:
             raise Unsupported(_report(list(importer.refused)))
-        ports = {
-            info.name: _result(found.graph, info.name, value) for info, value in zip(graph.output, outputs, strict=True)
-        }
+        results: list[tuple[str, str]] = []
+        pairs = zip(graph.output, outputs, strict=True)
+        ports = {info.name: _result(found.graph, results, info.name, value) for info, value in pairs}
         if not found.graph.outputs:
             raise Unsupported("no output has an array: sequences and optionals are empty")
         if made is not None:
@@ -179,35 +185,36 @@ def traced(
         found.graph,
         {name: value.array for name, value in held.items()},
         per_example=False,
-        arguments=tuple(arguments),
+        arguments=tuple(names),
         refusals=tuple(message for _, message in importer.conditions),
-        file_names={port_name(info.name): info.name for info in (*graph.input, *graph.output)},
+        file_names=dict([*arguments, *results]),
     )
 
 
 def _argument(
-    importer: Importer, graph: Graph, arguments: list[str], name: str, proto: onnx.TypeProto, shape: Any
+    importer: Importer, graph: Graph, arguments: list[tuple[str, str]], name: str, proto: onnx.TypeProto, shape: Any
 ) -> Any:
     """The value of an input of a shape as ``_shape_of`` says."""
     if shape is None:
         return None
     if isinstance(shape, list):
         return [_argument(importer, graph, arguments, f"{name}_{i}", proto, s) for i, s in enumerate(shape)]
-    arguments.append(port_name(name))
+    arguments.append((port_name(name), name))
     taken = Tensor(graph.input(port_name(name), input_type(importer, name, proto, shape)))
     return coded_as(taken, element_type(proto).tensor_type.elem_type)
 
 
-def _result(graph: Graph, name: str, value: Any) -> Any:
+def _result(graph: Graph, results: list[tuple[str, str]], name: str, value: Any) -> Any:
     """Make a value an output; its port, or those of a sequence."""
     if value is None:
         return None
     if isinstance(value, list):
-        return [_result(graph, f"{name}_{i}", element) for i, element in enumerate(value)]
+        return [_result(graph, results, f"{name}_{i}", element) for i, element in enumerate(value)]
     port = port_name(name)
     if port in graph.outputs:
         raise MlaotError(f"two outputs are called {port!r}; rename one of them")
     graph.outputs[port] = as_node(lifted(plain(value)))
+    results.append((port, name))
     return port
 
 

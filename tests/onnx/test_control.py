@@ -10,8 +10,9 @@ import pytest
 from onnx.reference import ReferenceEvaluator
 
 from mlaot.errors import MlaotError
+from mlaot.generate import compile_model, program_files
 from mlaot.onnx import Backend
-from mlaot.onnx.declare import traced
+from mlaot.onnx.declare import declare, traced
 from mlaot.onnx.values import Unsupported
 
 
@@ -480,7 +481,10 @@ def test_sequences_and_optionals_go_in_and_out(there: bool) -> None:
 def test_a_module_takes_and_gives_the_arrays_of_sequences_one_by_one() -> None:
     found = traced(model(JOINED), {"s": 2, "o": 1})
     assert found.arguments == ("s_0", "s_1", "o", "i")
+    assert list(found.file_names) == ["s_0", "s_1", "o", "i", "y", "t_0", "t_1", "t_2"]
     assert list(found.graph.outputs) == ["y", "t_0", "t_1", "t_2"]
+    program = compile_model(declare(model(JOINED), {"s": 2, "o": 1}), "shipped.nn", ("base",))
+    assert "t_2" in program_files(program)["nn.c"]
     without = traced(model(JOINED), {"s": 2, "o": 0})
     assert without.arguments == ("s_0", "s_1", "i")
     with pytest.raises(Unsupported, match=r"input 's' is a sequence; pin in .* how many arrays s has"):
