@@ -17,6 +17,7 @@ import onnx
 
 from mlaot.errors import MlaotError
 from mlaot.frontend.tensor import Parameter
+from mlaot.frontend.trace import needed
 from mlaot.ir import Dim, Type
 from mlaot.ir.dims import dim
 from mlaot.onnx.codes import moved, whether_coded
@@ -68,6 +69,8 @@ class Use:
 
     def require(self, condition: Any, message: str) -> None:
         """Let calls be refused whose inputs do not fulfil ``condition``, a truth value that is computed."""
+        if needed().parent is not None:
+            raise Unsupported(f"{message}, which cannot be checked in a compiled loop or branch; make it constant")
         if any(condition is known for known, _ in self.importer.conditions):
             return
         self.importer.conditions.append((condition, f"{message} (node {self.node.name or self.node.output[0]!r})"))
@@ -168,7 +171,7 @@ class Importer:
         if len(arguments) != len(graph.input):
             raise MlaotError(f"the graph {graph.name!r} takes {len(graph.input)} inputs, not {len(arguments)}")
         inner: Env = {info.name: value for info, value in zip(graph.input, arguments, strict=True)}
-        self.declare((*graph.output, *graph.value_info))
+        self.declare(info for info in (*graph.output, *graph.value_info) if is_closed(info))
         self.path.append(f"the graph {graph.name}")  # constants in it, which may be met often, are no weights
         try:
             found = self.run(graph, ChainMap({**self.inner_initializers(graph), **inner}, env))
@@ -266,6 +269,11 @@ class Importer:
         for extent in value.shape:
             found.tensor_type.shape.dim.add(**({"dim_value": extent} if isinstance(extent, int) else {}))
         return found
+
+
+def is_closed(info: onnx.ValueInfoProto) -> bool:
+    """Whether all extents are numbers; names of dimensions inside of a node say nothing outside."""
+    return all(extent.HasField("dim_value") for extent in info.type.tensor_type.shape.dim)
 
 
 class Refused(Exception):

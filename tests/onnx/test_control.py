@@ -519,3 +519,23 @@ def test_a_condition_of_open_dimensions() -> None:
     }}"""
     same(text, np.zeros(1, np.float32), X)
     same(text, np.zeros(2, np.float32), X)
+
+
+def test_what_is_stacked_may_have_a_declared_number_of_rounds() -> None:
+    text = f"m (int64 m, bool go, float[3] x) => (float[3] y, float[4, 3] z) {{ y, z = Loop (m, go, x) {SUMS} }}"
+    same(text, np.int64(4), True, X)
+    compiled = Backend.prepare(model(text))
+    with pytest.raises(ValueError, match="trip count must be 4"):
+        compiled.run([np.array(3), np.array(True), X])
+    with pytest.raises(ValueError, match="condition must be true"):
+        compiled.run([np.array(4), np.array(False), X])
+
+
+def test_a_shape_is_not_checked_in_a_loop_that_is_compiled() -> None:
+    text = """m (float[3] s, float[40, 3] x, int64[1] n) => (float[3] y) {
+        y = Scan (s, x) <num_scan_inputs = 1, body = b (float[3] s, float[3] a) => (float[3] t) {
+            r = Reshape(a, n)
+            t = Add(s, r)
+        }>
+    }"""
+    refused(text, match="computed when the model runs")

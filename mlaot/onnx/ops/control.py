@@ -96,7 +96,24 @@ def loop(use: Use, count: Any = None, condition: Any = None, *carried: Any) -> A
         limit = limit.item()
         limit = limit if isinstance(limit, Expr) else max(int(limit), 0) if limit < EVER else None
     asked = np.array(True) if condition is None else condition.reshape(())
+    if len(use.node.output) > n:
+        limit, asked = _declared_rounds(use, n, limit, asked)
     return _Loop(use, step, list(carried), [], limit, asked).run()
+
+
+def _declared_rounds(use: Use, n: int, limit: Any, asked: Any) -> tuple[Any, Any]:
+    """A computed number of rounds as the file's shape of what is stacked says it; other calls are refused."""
+    shapes = [found.shape for i in range(n, len(use.node.output)) if (found := use.declared(i)) is not None]
+    rounds = next((shape[0] for shape in shapes if isinstance(shape[0], int)), None)
+    if limit is None or rounds is None:
+        return limit, asked
+    if not isinstance(limit, int | Expr):
+        use.require(np.equal(np.maximum(limit, 0), rounds), f"its trip count must be {rounds}")
+        limit = rounds
+    if rounds and known(asked) is None:
+        use.require(asked, "its condition must be true")
+        asked = np.array(True)
+    return limit, asked
 
 
 @operator("Scan", since=9)
@@ -239,14 +256,15 @@ class _Loop:
 
     def attempt(self, function: Callable[[], Any]) -> Any:
         """What ``function`` gives, or why it gives nothing; then no trace of it is left."""
-        refused = self.use.importer.refused
-        before, sites = dict(refused), needed().root.sites
+        refused, conditions = self.use.importer.refused, self.use.importer.conditions
+        before, sites, checked = dict(refused), needed().root.sites, len(conditions)
         try:
             return function()
         except (Refused, MlaotError, TypeError, ValueError, IndexError) as error:
             new = {reason: None for reason in refused if reason not in before}
             refused.clear()
             refused.update(before)
+            del conditions[checked:]
             needed().root.sites = sites
             return _Failure(error, new)
 
