@@ -27,7 +27,7 @@ from mlaot.lower.isa import Isa
 from mlaot.lower.program import Program
 from mlaot.lower.text import kernels_file
 from mlaot.onnx.codes import from_ml_dtype, to_ml_dtype
-from mlaot.onnx.declare import declare, port_name
+from mlaot.onnx.declare import declare, element_type, port_name
 from mlaot.onnx.values import Unsupported, numpy_dtype
 from mlaot.tune import this_machine
 
@@ -75,12 +75,13 @@ def compiler() -> tuple[list[str], Isa]:
 class Model:
     """A compiled model; ``run`` takes and gives arrays in the order of the graph's inputs and outputs.
 
-    ``ports`` says of each output which port it is, or of a sequence, which ports.
+    ``given`` has the shapes of inputs that are sequences as lists; ``made`` says of each output which port it is, or of
+    a sequence, which ports.
     """
 
-    def __init__(self, program: Program, graph: onnx.GraphProto, ports: Sequence[Any]) -> None:
-        self.inputs, self.outputs = _dtypes(graph.input), _dtypes(graph.output)
-        self.module, self.ports = program.module, ports
+    def __init__(self, program: Program, graph: onnx.GraphProto, given: dict[str, Any], made: dict[str, Any]) -> None:
+        self.inputs, self.outputs = _dtypes(graph.input, given), _dtypes(graph.output, made)
+        self.module, self.ports = program.module, [made[info.name] for info in graph.output]
         (self.entry,) = (p.entry for p in program.procedures if p.entry.name == "forward")
         folder = Path(tempfile.mkdtemp(prefix="mlaot-"))
         weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
@@ -185,13 +186,24 @@ def _compiled(model: onnx.ModelProto, given: dict[str, Any]) -> Model:
         program = compile_model(declared, "onnx.model", ("base", compiler()[1].name))
     except Unsupported as error:
         raise NotImplementedError(str(error)) from None
-    return Model(program, model.graph, [made[info.name] for info in model.graph.output])
+    return Model(program, model.graph, given, made)
 
 
-def _dtypes(infos: Sequence[onnx.ValueInfoProto]) -> dict[str, np.dtype[Any]]:
+def _dtypes(infos: Sequence[onnx.ValueInfoProto], parts: dict[str, Any]) -> dict[str, np.dtype[Any]]:
     """The dtypes that a file declares; those that only ``ml_dtypes`` has are computed with as others."""
-    kinds = {port_name(info.name): info.type.tensor_type.elem_type for info in infos}
-    return {name: numpy_dtype(kind) for name, kind in kinds.items() if kind}
+    found = {}
+    for info in infos:
+        kind = element_type(info.type).tensor_type.elem_type
+        if kind:
+            found |= {port_name(name): numpy_dtype(kind) for name in _names(info.name, parts.get(info.name))}
+    return found
+
+
+def _names(name: str, part: Any) -> list[str]:
+    """The name of an array, or the names of those of a sequence."""
+    if not isinstance(part, list):
+        return [name]
+    return [inner for i, each in enumerate(part) for inner in _names(f"{name}_{i}", each)]
 
 
 def _aligned(data: bytes | bytearray) -> Array:
