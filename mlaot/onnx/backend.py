@@ -191,7 +191,7 @@ def _compiled(model: onnx.ModelProto, given: dict[str, Any]) -> Model:
 
 def _dtypes(infos: Sequence[onnx.ValueInfoProto], parts: dict[str, Any]) -> dict[str, np.dtype[Any]]:
     """The dtypes that a file declares; those that only ``ml_dtypes`` has are computed with as others."""
-    found = {}
+    found: dict[str, np.dtype[Any]] = {}
     for info in infos:
         kind = element_type(info.type).tensor_type.elem_type
         if kind:
