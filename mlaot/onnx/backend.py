@@ -27,7 +27,7 @@ from mlaot.lower.isa import Isa
 from mlaot.lower.program import Program
 from mlaot.lower.text import kernels_file
 from mlaot.onnx.codes import from_ml_dtype, to_ml_dtype
-from mlaot.onnx.declare import declare, port_name
+from mlaot.onnx.declare import declare, element_type, port_name
 from mlaot.onnx.values import Unsupported, numpy_dtype
 from mlaot.tune import this_machine
 
@@ -73,11 +73,15 @@ def compiler() -> tuple[list[str], Isa]:
 
 
 class Model:
-    """A compiled model; ``run`` takes and gives arrays in the order of the graph's inputs and outputs."""
+    """A compiled model; ``run`` takes and gives arrays in the order of the graph's inputs and outputs.
 
-    def __init__(self, program: Program, graph: onnx.GraphProto) -> None:
-        self.inputs, self.outputs = _dtypes(graph.input), _dtypes(graph.output)
-        self.module = program.module
+    ``given`` has the shapes of inputs that are sequences as lists; ``made`` says of each output which port it is, or of
+    a sequence, which ports.
+    """
+
+    def __init__(self, program: Program, graph: onnx.GraphProto, given: dict[str, Any], made: dict[str, Any]) -> None:
+        self.inputs, self.outputs = _dtypes(graph.input, given), _dtypes(graph.output, made)
+        self.module, self.ports = program.module, [made[info.name] for info in graph.output]
         (self.entry,) = (p.entry for p in program.procedures if p.entry.name == "forward")
         folder = Path(tempfile.mkdtemp(prefix="mlaot-"))
         weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
@@ -90,7 +94,7 @@ class Model:
         self.constants = _aligned(self.module.constants)
         self.state = _aligned(bytes(self.module.initial).ljust(self.module.state_bytes, b"\0"))
 
-    def run(self, inputs: Sequence[Any], **options: Any) -> tuple[Array, ...]:
+    def run(self, inputs: Sequence[Any], **options: Any) -> tuple[Any, ...]:
         """The outputs for ``inputs``, which are only read."""
         ports = self.entry.inputs
         if len(inputs) != len(ports):
@@ -122,16 +126,84 @@ class Model:
         p = (ctypes.c_void_p * (len(memory) + 1))(*[array.ctypes.data for array in memory], 0)
         dims = (ctypes.c_ssize_t * max(len(self.module.dims), 1))(*[known.get(d, 0) for d in self.module.dims])
         self.function(p, dims)
-        if self.entry.refusals and (refused := int(outputs.pop())):
+        if self.entry.refusals and (refused := int(outputs[-1])):
             raise ValueError(self.entry.refusals[refused - 1])
         named = zip(self.entry.outputs, outputs, strict=False)
-        return tuple(to_ml_dtype(array, self.outputs.get(port.name)) for port, array in named)
+        found = {port.name: to_ml_dtype(array, self.outputs.get(port.name)) for port, array in named}
+        return tuple(_outputs(port, found) for port in self.ports)
 
 
-def _dtypes(infos: Sequence[onnx.ValueInfoProto]) -> dict[str, np.dtype[Any]]:
+class Later:
+    """A model of whose inputs the file does not say all, compiled for what it is run with: sequences, optionals, and
+    arrays without a shape. Only their lengths and shapes count, never their numbers."""
+
+    def __init__(self, model: onnx.ModelProto) -> None:
+        self.model = model
+        self.compiled: dict[str, Model] = {}
+
+    def run(self, inputs: Sequence[Any], **options: Any) -> tuple[Any, ...]:
+        """The outputs for ``inputs``."""
+        known = {tensor.name for tensor in self.model.graph.initializer}
+        infos = [info for info in self.model.graph.input if info.name not in known]
+        if len(inputs) != len(infos):
+            raise ValueError(f"expected {len(infos)} inputs, got {len(inputs)}")
+        given = {info.name: _shape(x) for info, x in zip(infos, inputs, strict=True)}
+        if str(given) not in self.compiled:
+            self.compiled[str(given)] = _compiled(self.model, given)
+        return self.compiled[str(given)].run(_flat(inputs))
+
+
+def _is_said(info: onnx.ValueInfoProto) -> bool:
+    """Whether the file says all of an input that compiling it takes; of other types than arrays it never does."""
+    kind = info.type.WhichOneof("value")
+    return kind not in ("tensor_type", "sequence_type", "optional_type") or info.type.tensor_type.HasField("shape")
+
+
+def _shape(value: Any) -> Any:
+    """The shape of an array, a list of them for a sequence."""
+    return None if value is None else list(map(_shape, value)) if isinstance(value, list) else np.shape(value)
+
+
+def _flat(values: Sequence[Any]) -> list[Any]:
+    """The arrays in ``values``."""
+    found: list[Any] = []
+    for value in values:
+        found += [] if value is None else _flat(value) if isinstance(value, list) else [value]
+    return found
+
+
+def _outputs(port: Any, found: dict[str, Array]) -> Any:
+    if port is None:
+        return None
+    return [_outputs(p, found) for p in port] if isinstance(port, list) else found[port]
+
+
+def _compiled(model: onnx.ModelProto, given: dict[str, Any]) -> Model:
+    """A model, compiled."""
+    made: dict[str, Any] = {}
+    declared = declare(model, {}, given=given, made=made)
+    try:
+        program = compile_model(declared, "onnx.model", ("base", compiler()[1].name))
+    except Unsupported as error:
+        raise NotImplementedError(str(error)) from None
+    return Model(program, model.graph, given, made)
+
+
+def _dtypes(infos: Sequence[onnx.ValueInfoProto], parts: dict[str, Any]) -> dict[str, np.dtype[Any]]:
     """The dtypes that a file declares; those that only ``ml_dtypes`` has are computed with as others."""
-    kinds = {port_name(info.name): info.type.tensor_type.elem_type for info in infos}
-    return {name: numpy_dtype(kind) for name, kind in kinds.items() if kind}
+    found: dict[str, np.dtype[Any]] = {}
+    for info in infos:
+        kind = element_type(info.type).tensor_type.elem_type
+        if kind:
+            found |= {port_name(name): numpy_dtype(kind) for name in _names(info.name, parts.get(info.name))}
+    return found
+
+
+def _names(name: str, part: Any) -> list[str]:
+    """The name of an array, or the names of those of a sequence."""
+    if not isinstance(part, list):
+        return [name]
+    return [inner for i, each in enumerate(part) for inner in _names(f"{name}_{i}", each)]
 
 
 def _aligned(data: bytes | bytearray) -> Array:
@@ -157,15 +229,14 @@ class Backend:
         return cls.supports_device(device)
 
     @classmethod
-    def prepare(cls, model: onnx.ModelProto, device: str = "CPU", **options: Any) -> Model:
-        """Compile a model."""
+    def prepare(cls, model: onnx.ModelProto, device: str = "CPU", **options: Any) -> Model | Later:
+        """Compile a model; where the file says too little of the inputs, once they are there."""
         if not cls.supports_device(device):
             raise NotImplementedError(f"there is no device {device!r}; mlaot compiles for the CPU")
-        try:
-            program = compile_model(declare(model, {}), "onnx.model", ("base", compiler()[1].name))
-        except Unsupported as error:
-            raise NotImplementedError(str(error)) from None
-        return Model(program, model.graph)
+        known = {tensor.name for tensor in model.graph.initializer}
+        if all(_is_said(info) for info in model.graph.input if info.name not in known):
+            return _compiled(model, {})
+        return Later(model)
 
     @classmethod
     def run_model(cls, model: onnx.ModelProto, inputs: Sequence[Any], device: str = "CPU", **options: Any) -> Any:

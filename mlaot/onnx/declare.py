@@ -20,7 +20,7 @@ from mlaot.frontend.tensor import Held, Tensor
 from mlaot.frontend.trace import Trace, tracing
 from mlaot.ir import Graph, Type
 from mlaot.onnx.codes import carrier, coded_as, from_ml_dtype, plain, to_ml_dtype
-from mlaot.onnx.importer import MISSING, Importer, identifier
+from mlaot.onnx.importer import Importer, identifier
 from mlaot.onnx.values import Unsupported, lifted, numpy_dtype, served
 
 LARGEST = 2**31 - 1  # bytes of a file of protobuf
@@ -74,17 +74,32 @@ def _read_external(model: onnx.ModelProto, path: Path) -> None:
         del tensor.external_data[:]
 
 
-def declare(model: onnx.ModelProto, dims: Mapping[str, int], place: str = "") -> Declaration:
-    """A model in memory, declared."""
+def declare(
+    model: onnx.ModelProto,
+    dims: Mapping[str, int],
+    place: str = "",
+    given: Mapping[str, Any] | None = None,
+    made: dict[str, Any] | None = None,
+) -> Declaration:
+    """A model in memory, declared.
+
+    ``given``: the shapes of inputs of which the file says too little, a list of them for a sequence, None for an
+    optional without a value. ``made`` is told what each output is: its port, a list of them, or None.
+    """
 
     def trace() -> Traced:
-        return traced(model, dims)
+        return traced(model, dims, given, made)
 
     return Declaration(trace, place, references(model))
 
 
 def references(model: onnx.ModelProto) -> dict[str, Reference]:
-    """Others that compute the model: the evaluator of the package onnx, and onnxruntime where that is installed."""
+    """Others that compute the model: the evaluator of the package onnx, and onnxruntime where that is installed.
+
+    Nobody for models of sequences, which a module takes apart.
+    """
+    if any(info.type.WhichOneof("value") != "tensor_type" for info in (*model.graph.input, *model.graph.output)):
+        return {}
 
     def named(run: Callable[[dict[str, Any]], Any], given: Arrays) -> Arrays:
         known = {tensor.name for tensor in model.graph.initializer}
@@ -130,7 +145,12 @@ def check(model: onnx.ModelProto) -> None:
         raise MlaotError(f"not a valid ONNX model: {line}") from None
 
 
-def traced(model: onnx.ModelProto, dims: Mapping[str, int]) -> Traced:
+def traced(
+    model: onnx.ModelProto,
+    dims: Mapping[str, int],
+    given: Mapping[str, Any] | None = None,
+    made: dict[str, Any] | None = None,
+) -> Traced:
     """The graph of a model."""
     importlib.import_module("mlaot.onnx.ops")  # fills the registry
 
@@ -145,49 +165,106 @@ def traced(model: onnx.ModelProto, dims: Mapping[str, int]) -> Traced:
     with tracing(found):
         importer.weights |= {port_name(info.name) for info in graph.input}
         env = importer.initializers(graph)
-        arguments = []
+        arguments: list[tuple[str, str]] = []  # the names of ports, and those of the file
         for info in graph.input:
             if info.name not in env:
-                arguments.append(port_name(info.name))
-                taken = Tensor(found.graph.input(arguments[-1], input_type(importer, info)))
-                env[info.name] = coded_as(taken, info.type.tensor_type.elem_type)
-        if len(set(arguments)) < len(arguments):
-            raise MlaotError(f"two inputs are called {max(arguments, key=arguments.count)!r}; rename one of them")
+                shape = _shape_of(info, given or {}, pinned)
+                env[info.name] = _argument(importer, found.graph, arguments, info.name, info.type, shape)
+        names = [port for port, _ in arguments]
+        if len(set(names)) < len(names):
+            raise MlaotError(f"two inputs are called {max(names, key=names.count)!r}; rename one of them")
         outputs = importer.run(graph, env)
         if importer.refused:
             raise Unsupported(_report(list(importer.refused)))
-        for info, value in zip(graph.output, outputs, strict=True):
-            if value is MISSING or value is None or isinstance(value, list):
-                raise Unsupported(f"output {info.name!r} is a sequence or optional; a module gives arrays only")
-            name = port_name(info.name)
-            if name in found.graph.outputs:
-                raise MlaotError(f"two outputs are called {name!r}; rename one of them")
-            found.graph.outputs[name] = as_node(lifted(plain(served(info.name, value))))
+        results: list[tuple[str, str]] = []
+        pairs = zip(graph.output, outputs, strict=True)
+        ports = {info.name: _result(found.graph, results, info.name, value) for info, value in pairs}
+        if not found.graph.outputs:
+            raise Unsupported("no output has an array: sequences and optionals are empty")
+        if made is not None:
+            made.update(ports)
         if importer.conditions:
             found.graph.outputs[REFUSED] = as_node(_refused([condition for condition, _ in importer.conditions]))
     return Traced(
         found.graph,
         {name: value.array for name, value in held.items()},
         per_example=False,
-        arguments=tuple(arguments),
+        arguments=tuple(names),
         refusals=tuple(message for _, message in importer.conditions),
-        file_names={port_name(info.name): info.name for info in (*graph.input, *graph.output)},
+        file_names=dict([*arguments, *results]),
     )
 
 
-def input_type(importer: Importer, info: onnx.ValueInfoProto) -> Type:
-    """The type of an input."""
+def _argument(
+    importer: Importer, graph: Graph, arguments: list[tuple[str, str]], name: str, proto: onnx.TypeProto, shape: Any
+) -> Any:
+    """The value of an input of a shape as ``_shape_of`` says."""
+    if shape is None:
+        return None
+    if isinstance(shape, list):
+        return [_argument(importer, graph, arguments, f"{name}_{i}", proto, s) for i, s in enumerate(shape)]
+    arguments.append((port_name(name), name))
+    taken = Tensor(graph.input(port_name(name), input_type(importer, name, proto, shape)))
+    return coded_as(taken, element_type(proto).tensor_type.elem_type)
+
+
+def _result(graph: Graph, results: list[tuple[str, str]], name: str, value: Any) -> Any:
+    """Make a value an output; its port, or those of a sequence."""
+    if value is None:
+        return None
+    if isinstance(value, list):
+        return [_result(graph, results, f"{name}_{i}", element) for i, element in enumerate(value)]
+    port = port_name(name)
+    if port in graph.outputs:
+        raise MlaotError(f"two outputs are called {port!r}; rename one of them")
+    graph.outputs[port] = as_node(lifted(plain(served(name, value))))
+    results.append((port, name))
+    return port
+
+
+def _shape_of(info: onnx.ValueInfoProto, given: Mapping[str, Any], pinned: Mapping[str, int]) -> Any:
+    """The shape of an input as it is given; ``...`` is what the file says."""
+    if info.name in given:
+        return given[info.name]
     kind = info.type.WhichOneof("value")
+    if kind not in ("sequence_type", "optional_type"):
+        return ...
+    count = pinned.get(identifier(info.name))
+    if count is None:
+        what = str(kind).removesuffix("_type")
+        raise Unsupported(f"input {info.name!r} is a {what}; pin in [..dims] how many arrays {info.name} has")
+    if kind == "sequence_type" or info.type.optional_type.elem_type.HasField("sequence_type"):
+        return [...] * count
+    return ... if count else None
+
+
+def element_type(proto: onnx.TypeProto) -> onnx.TypeProto:
+    """What is in a sequence or an optional, in the end."""
+    while (kind := proto.WhichOneof("value")) in ("sequence_type", "optional_type"):
+        proto = getattr(proto, kind).elem_type
+    return proto
+
+
+def input_type(importer: Importer, name: str, proto: onnx.TypeProto, shape: Any) -> Type:
+    """The type of an input; ``shape``: ``...`` if the file says it."""
+    proto = element_type(proto)
+    kind = proto.WhichOneof("value")
     if kind != "tensor_type":
-        raise Unsupported(f"input {info.name!r} is a {str(kind).removesuffix('_type')}; a module takes arrays only")
-    tensor = info.type.tensor_type
-    if not tensor.HasField("shape"):
-        raise Unsupported(f"input {info.name!r} has no shape, not even a number of axes; export the model with one")
+        raise Unsupported(f"input {name!r} is a {str(kind).removesuffix('_type')}; a module takes arrays only")
+    tensor = proto.tensor_type
+    if not tensor.HasField("shape") and shape is ...:
+        raise Unsupported(f"input {name!r} has no shape, not even a number of axes; export the model with one")
     try:
         dtype = carrier(tensor.elem_type)
     except Unsupported as error:
-        raise Unsupported(f"input {info.name!r}: {error.message}") from None
-    return Type(dtype, tuple(importer.extent(info.name, i, d) for i, d in enumerate(tensor.shape.dim)))
+        raise Unsupported(f"input {name!r}: {error.message}") from None
+    said = tuple(importer.extent(name, i, d) for i, d in enumerate(tensor.shape.dim))
+    if shape is ...:
+        return Type(dtype, said)
+    fits = len(said) == len(shape) and all(a == b for a, b in zip(said, shape, strict=True) if isinstance(a, int))
+    if tensor.HasField("shape") and not fits:
+        raise MlaotError(f"input {name!r} has the shape [{', '.join(map(str, said))}], not {list(shape)}")
+    return Type(dtype, shape)
 
 
 def port_name(name: str) -> str:

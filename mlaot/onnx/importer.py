@@ -6,6 +6,7 @@ named at once, before anything else happens.
 
 from __future__ import annotations
 
+import hashlib
 from collections import ChainMap
 from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ import onnx
 
 from mlaot.errors import MlaotError
 from mlaot.frontend.tensor import Parameter
+from mlaot.frontend.trace import needed
 from mlaot.ir import Dim, Type
 from mlaot.ir.dims import dim
 from mlaot.onnx.codes import moved, whether_coded
@@ -67,6 +69,8 @@ class Use:
 
     def require(self, condition: Any, message: str) -> None:
         """Let calls be refused whose inputs do not fulfil ``condition``, a truth value that is computed."""
+        if needed().parent is not None:
+            raise Unsupported(f"{message}, which cannot be checked in a compiled loop or branch; make it constant")
         if any(condition is known for known, _ in self.importer.conditions):
             return
         self.importer.conditions.append((condition, f"{message} (node {self.node.name or self.node.output[0]!r})"))
@@ -96,6 +100,7 @@ class Importer:
         self.weights: set[str] = set()
         self.conditions: list[tuple[Any, str]] = []
         self.imported: list[onnx.NodeProto] = []  # what is seen by the node that is being imported
+        self.inner: dict[bytes, Any] = {}
 
     def new_name(self, name: str) -> str:
         """A name for a weight that no other has."""
@@ -146,6 +151,13 @@ class Importer:
             found[sparse.values.name] = dense(sparse)
         return found
 
+    def inner_initializers(self, graph: onnx.GraphProto) -> Env:
+        """The constants of a graph inside of a node; one that is imported again, as a loop's, has them once."""
+        key = hashlib.sha256(b"".join(t.SerializeToString() for t in graph.initializer)).digest()
+        if key not in self.inner:
+            self.inner[key] = self.initializers(graph)
+        return {**self.inner[key]}
+
     def run(self, graph: onnx.GraphProto, env: Env) -> list[Any]:
         """The outputs of a graph, whose inputs are in ``env``."""
         for node in graph.node:
@@ -160,11 +172,13 @@ class Importer:
         if len(arguments) != len(graph.input):
             raise MlaotError(f"the graph {graph.name!r} takes {len(graph.input)} inputs, not {len(arguments)}")
         inner: Env = {info.name: value for info, value in zip(graph.input, arguments, strict=True)}
-        self.declare((*graph.output, *graph.value_info))
+        self.declare(info for info in (*graph.output, *graph.value_info) if is_closed(info))
+        self.path.append(f"the graph {graph.name}")  # constants in it, which may be met often, are no weights
         imported, self.imported = self.imported, [*self.imported]  # names inside are nobody else's
         try:
-            found = self.run(graph, ChainMap({**self.initializers(graph), **inner}, env))
+            found = self.run(graph, ChainMap({**self.inner_initializers(graph), **inner}, env))
         finally:
+            self.path.pop()
             self.imported = imported
         if any(value is MISSING for value in found):
             raise Refused
@@ -264,6 +278,11 @@ class Importer:
         for extent in value.shape:
             found.tensor_type.shape.dim.add(**({"dim_value": extent} if isinstance(extent, int) else {}))
         return found
+
+
+def is_closed(info: onnx.ValueInfoProto) -> bool:
+    """Whether all extents are numbers; names of dimensions inside of a node say nothing outside."""
+    return all(extent.HasField("dim_value") for extent in info.type.tensor_type.shape.dim)
 
 
 class Refused(Exception):

@@ -1,4 +1,4 @@
-"""Some of ONNX's own tests: one for each operator, of those that pass. ``python -m tests.onnx.conformance`` runs all."""
+"""Some of ONNX's own tests, one for each operator. ``python -m tests.onnx.conformance`` runs all."""
 
 from __future__ import annotations
 

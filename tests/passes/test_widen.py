@@ -57,6 +57,29 @@ def test_moves_stay_narrow() -> None:
     assert str(graph) == before
 
 
+def test_what_is_computed_is_repeated_and_chosen_wide() -> None:
+    graph = Graph("f")
+    x, chosen = graph.input("x", f16[2, 4]), graph.input("chosen", boolean[2, 4])
+    total = st.broadcast(red.sum_(ew.exp(x), axes=(1,)), shape=(2, 4), axes=(0,))
+    graph.outputs["y"] = where(chosen, total, x)
+    widen(graph)
+    verify(graph, "widen")
+    assert str(graph) == "\n".join(
+        [
+            "graph f:",
+            "  v0 = input(name=chosen) : bool[2,4]",
+            "  v1 = input(name=x) : f16[2,4]",
+            "  v2 = cast(v1, dtype=f32) : f32[2,4]",
+            "  v3 = exp(v2) : f32[2,4]",
+            "  v4 = sum(v3, axes=(1,)) : f32[2]",
+            "  v5 = broadcast(v4, shape=(2, 4), axes=(0,)) : f32[2,4]",
+            "  v6 = where(v0, v5, v2) : f32[2,4]",
+            "  v7 = cast(v6, dtype=f16) : f16[2,4]",
+            "  return y=v7",
+        ]
+    )
+
+
 def test_a_cast_of_the_model_itself_rounds() -> None:
     """astype(f16).astype(f32) is what it says."""
     graph = Graph("f")

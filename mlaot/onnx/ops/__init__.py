@@ -1,6 +1,8 @@
 """The functions of ONNX's operators, by family; importing them fills the registry."""
 
 from mlaot.onnx.ops import (
+    attention,
+    control,
     elementwise,
     ml,
     ml_trees,
@@ -9,12 +11,15 @@ from mlaot.onnx.ops import (
     quantization,
     recurrent,
     reductions,
+    sequences,
     shaping,
     training,
     windows,
 )
 
 __all__ = [
+    "attention",
+    "control",
     "elementwise",
     "ml",
     "ml_trees",
@@ -23,6 +28,7 @@ __all__ = [
     "quantization",
     "recurrent",
     "reductions",
+    "sequences",
     "shaping",
     "training",
     "windows",

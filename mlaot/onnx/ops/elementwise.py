@@ -116,22 +116,22 @@ def equal(use: Use, x: Any, y: Any) -> Any:
 
 
 def _equal_extents(x: Any, y: Any) -> Any:
-    """Expressions of dims: equal ones are, others count as different from numbers, which extents seldom are."""
+    """Expressions of dims, as numbers that the module computes where nothing else can be said of them."""
     a, b = known(x), known(y)
-    if a is None or b is None:
-        raise Unsupported("a dimension that is open is compared with what is computed when the model runs")
-    pairs = np.broadcast(a, b)
-    found = [_same_extent(p, q) for p, q in pairs]
-    return np.array(found, bool).reshape(pairs.shape)
+    found = [None] if a is None or b is None else [_same_extent(p, q) for p, q in np.broadcast(a, b)]
+    if a is None or b is None or None in found:
+        return np.equal(lifted(x), lifted(y))
+    return np.array(found, bool).reshape(np.broadcast_shapes(a.shape, b.shape))
 
 
-def _same_extent(p: Any, q: Any) -> bool:
-    if isinstance(p, Expr) and isinstance(q, Expr) and p != q:
-        raise Unsupported(f"whether {p} is {q} is not known before the model runs")
+def _same_extent(p: Any, q: Any) -> bool | None:
+    """Whether two extents are the same, if that is known: no extent is negative."""
+    if p == q:
+        return True
     for one, other in ((p, q), (q, p)):
-        if isinstance(one, Expr) and not isinstance(other, Expr) and other >= 0:
-            raise Unsupported(f"whether {one} is {other} is not known before the model runs; pin it in [..dims]")
-    return bool(p == q)
+        if isinstance(one, Expr) and (isinstance(other, Expr) or other >= 0):
+            return None
+    return False
 
 
 @operator("Div", symbolic=True)

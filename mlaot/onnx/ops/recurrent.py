@@ -12,7 +12,7 @@ from mlaot.frontend import functions as F
 from mlaot.nn import activations as A
 from mlaot.onnx.importer import Use
 from mlaot.onnx.registry import operator
-from mlaot.onnx.values import Unsupported
+from mlaot.onnx.values import known
 
 Activation = Callable[[Any], Any]
 
@@ -27,7 +27,7 @@ def _activation(name: str, alpha: float | None, beta: float | None) -> Activatio
         "relu": F.relu,
         "affine": lambda x: value(alpha, 1.0) * x + value(beta, 0.0),
         "leakyrelu": lambda x: A.leaky_relu(x, value(alpha, 0.01)),
-        "thresholdedrelu": lambda x: np.where(x > value(alpha, 1.0), x, 0 * x),
+        "thresholdedrelu": lambda x: np.where(x > value(alpha, 1.0), x, 0.0),
         "scaledtanh": lambda x: value(alpha, 1.0) * np.tanh(value(beta, 1.0) * x),
         "hardsigmoid": lambda x: np.clip(value(alpha, 0.2) * x + value(beta, 0.5), 0, 1),
         "elu": lambda x: A.elu(x, value(alpha, 1.0)),
@@ -63,8 +63,9 @@ def _run(use: Use, x: Any, lengths: Any, step: Step, of_input: Any, start: tuple
     """All steps of one direction: the outputs [time, batch, hidden] and the last state."""
     steps = of_input.shape[0]
     inputs = np.flip(of_input, 0) if backwards else of_input
-    times = np.arange(steps)
-    times = times[::-1] if backwards and isinstance(steps, int) else times
+    whole = known(lengths)
+    if whole is not None and isinstance(steps, int) and (whole >= steps).all():
+        lengths = None
 
     def body(state: Any, given: Any) -> Any:
         gates, at = given if lengths is not None else (given, None)
@@ -73,12 +74,11 @@ def _run(use: Use, x: Any, lengths: Any, step: Step, of_input: Any, start: tuple
             return new, new[0]
         alive = np.reshape(at < lengths, (-1, 1))
         kept = tuple(np.where(alive, n, o) for n, o in zip(new, state, strict=True))
-        return kept, np.where(alive, new[0], 0 * new[0])
+        return kept, np.where(alive, new[0], 0.0)
 
     if lengths is not None:
-        if not isinstance(steps, int):
-            raise Unsupported("sequence lengths with an open number of steps; pin it in [..dims]")
-        last, outputs = F.scan(body, start, (inputs, times.astype(np.dtype(lengths.dtype))))
+        times = F.arange(steps, dtype=np.dtype(lengths.dtype))
+        last, outputs = F.scan(body, start, (inputs, np.flip(times, 0) if backwards else times))
     elif isinstance(steps, int) and steps == 1:
         last, out = body(start, inputs[0])
         outputs = np.expand_dims(out, 0)
@@ -97,6 +97,7 @@ def _directions(use: Use, weights: Any) -> list[bool]:
 
 
 def _clipped(use: Use, x: Any) -> Any:
+    """What an activation of a gate takes; that of an LSTM's cell is not clipped, as in other runtimes."""
     bound = use.attribute("clip")
     return x if bound is None else np.minimum(np.maximum(x, -bound), bound)
 

@@ -1,0 +1,249 @@
+"""Attention of several kinds, and what models put around it: rotary embeddings, the state of a causal convolution.
+
+float16 and bfloat16 are computed in float32 from the products on, and rounded once, at the end: the definitions round
+in between, which costs accuracy and time.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+import mlaot.frontend.functions as F
+from mlaot.errors import MlaotError
+from mlaot.frontend import control
+from mlaot.nn.attention import _softmax
+from mlaot.onnx.importer import Use
+from mlaot.onnx.ops.shaping import padded
+from mlaot.onnx.registry import operator
+from mlaot.onnx.values import Unsupported, known, numpy_dtype, traced
+
+PREVIEW = "ai.onnx.preview"
+
+
+@operator("Attention")
+def attention(
+    use: Use, q: Any, k: Any, v: Any, mask: Any = None, past_k: Any = None, past_v: Any = None, lengths: Any = None
+) -> Any:
+    flat, kind = q.ndim == 3, q.dtype
+    if flat:
+        heads, shared = use.attribute("q_num_heads"), use.attribute("kv_num_heads")
+        if not heads or not shared:
+            raise MlaotError("inputs of three axes need q_num_heads and kv_num_heads")
+        q, k, v = _heads(q, heads), _heads(k, shared), _heads(v, shared)
+    if past_k is not None and past_v is not None:
+        k, v = np.concatenate([past_k, k], axis=2), np.concatenate([past_v, v], axis=2)
+    raw = scores(q, k, use.attribute("scale"))
+    softcap = use.attribute("softcap", 0.0)
+    capped = softcap * np.tanh(raw / softcap) if softcap else raw
+    before = 0 if past_k is None else past_k.shape[2]
+    biased = _masked(use, capped, mask, before, lengths)
+    precision = use.attribute("softmax_precision")
+    weights = _softmax(biased if precision is None else F.astype(biased, numpy_dtype(precision)))
+    weights = F.astype(weights, raw.dtype)
+    y = F.astype(attend(weights, v), kind)
+    if flat:
+        y = np.transpose(y, (0, 2, 1, 3))
+        y = np.reshape(y, (y.shape[0], y.shape[1], y.shape[2] * y.shape[3]))
+    shown = (raw, capped, biased, weights)[use.attribute("qk_matmul_output_mode", 0)]
+    return y, k, v, F.astype(shown, kind)
+
+
+def _heads(x: Any, heads: int) -> Any:
+    """[batch, time, heads * size] as [batch, heads, time, size]."""
+    batch, steps, width = x.shape
+    if width % heads:
+        raise MlaotError(f"{width} columns are not {heads} heads")
+    return np.transpose(np.reshape(x, (batch, steps, heads, width // heads)), (0, 2, 1, 3))
+
+
+def is_narrow(x: Any) -> bool:
+    """Whether ``x`` is of a dtype that is computed in float32."""
+    return str(x.dtype) in ("float16", "f16", "bfloat16", "bf16")
+
+
+def wide(x: Any) -> Any:
+    """``x`` in the dtype to compute in."""
+    return F.astype(x, np.float32) if is_narrow(x) else x
+
+
+def scores(q: Any, k: Any, scale: float | None) -> Any:
+    """The products of queries and keys, [batch, heads, rows, columns]; heads of ``k`` may be shared by several of q."""
+    scale = 1.0 / math.sqrt(q.shape[-1]) if scale is None else scale
+    if is_narrow(q):  # the definition rounds its root
+        scale = float(F.astype(np.array(math.sqrt(scale), np.float32), q.dtype)) ** 2
+    found = np.matmul(_folded(wide(q) * scale, k), np.swapaxes(wide(k), -1, -2))
+    return np.reshape(found, (*q.shape[:-1], k.shape[-2]))
+
+
+def attend(weights: Any, v: Any) -> Any:
+    """The values weighted and summed; heads of ``v`` may be shared."""
+    found = np.matmul(_folded(weights, v), F.astype(v, weights.dtype))
+    return np.reshape(found, (*weights.shape[:-1], v.shape[-1]))
+
+
+def _folded(x: Any, shared: Any) -> Any:
+    """Rows of heads that share a key and value, below one another."""
+    batch, heads, rows, size = x.shape
+    groups = shared.shape[1]
+    if heads == groups:
+        return x
+    if heads % groups:
+        raise MlaotError(f"{heads} heads of queries cannot share {groups} of keys and values evenly")
+    return np.reshape(x, (batch, groups, heads // groups * rows, size))
+
+
+def _masked(use: Use, x: Any, mask: Any, before: Any, lengths: Any) -> Any:
+    """Scores with -inf where a query may not attend, and with what the mask adds."""
+    rows, columns = x.shape[-2:]
+    allowed: list[Any] = []
+    added = None
+    if mask is not None:
+        mask = _as_long_as(use, mask, columns)
+        numbers = known(mask)
+        if mask.dtype == np.bool_:
+            allowed.append(mask)
+        elif numbers is not None and np.isin(numbers, (0, -np.inf)).all():
+            allowed.append(numbers == 0)
+        else:
+            added = F.astype(mask, x.dtype)
+            allowed.append(added > -np.inf)  # so that a row of nothing else gives zeros, whatever its scores
+    if lengths is not None:
+        lengths = np.reshape(lengths, (-1, 1, 1, 1))
+        before = lengths - rows
+        allowed.append(F.arange(columns) < lengths)
+    left, right = use.attribute("left_window_size", -1), use.attribute("right_window_size", -1)
+    row, column = np.expand_dims(F.arange(rows), 1) + before, F.arange(columns)
+    if use.attribute("is_causal", 0):
+        allowed.append(row >= column)
+    if left >= 0:
+        allowed.append(row - left <= column)
+    if right >= 0:
+        allowed.append(row + right >= column)
+    y = x if added is None else x + added
+    if not allowed:
+        return y
+    together = allowed[0]
+    for each in sorted(allowed[1:], key=lambda a: known(a) is None):
+        together = np.logical_and(together, each)
+    return np.where(together, y, -math.inf)
+
+
+def _as_long_as(use: Use, mask: Any, columns: Any) -> Any:
+    """A mask with what it lacks of columns, where nobody may attend; opset 23 had no such masks."""
+    have = mask.shape[-1]
+    if use.opset < 24 or have == columns:
+        return mask
+    more = columns - have
+    if not isinstance(more, int):
+        raise Unsupported(f"a mask of {have} columns for {columns} keys; pin the dimensions in [..dims]")
+    if mask.dtype != np.bool_:
+        return padded(mask, [0] * mask.ndim, [*[0] * (mask.ndim - 1), more], "constant", np.array(-math.inf))
+    shown = padded(F.astype(mask, np.int8), [0] * mask.ndim, [*[0] * (mask.ndim - 1), more], "constant")
+    return np.not_equal(shown, 0)
+
+
+@operator("FlexAttention", domain=PREVIEW)
+def flex_attention(use: Use, q: Any, k: Any, v: Any) -> Any:
+    def changed(name: str, x: Any) -> Any:
+        if use.attribute(name) is None:
+            return x
+        (found,) = use.body(name)([x])
+        return found
+
+    precision, found = use.attribute("softmax_precision"), scores(q, k, use.attribute("scale"))
+    found = found if precision is None else F.astype(found, numpy_dtype(precision))
+    weights = changed("prob_mod", F.softmax(changed("score_mod", found), axis=-1))
+    return F.astype(attend(weights, v), q.dtype)
+
+
+@operator("RotaryEmbedding")
+def rotary_embedding(use: Use, x: Any, cos: Any, sin: Any, positions: Any = None) -> Any:
+    flat, kind = x.ndim == 3, x.dtype
+    if flat:
+        heads = use.attribute("num_heads", 0)
+        if not heads:
+            raise MlaotError("an input of three axes needs num_heads")
+        x = np.reshape(x, (*x.shape[:2], heads, x.shape[2] // heads))
+    else:
+        x = np.transpose(x, (0, 2, 1, 3))  # [batch, time, heads, size]
+    turned = use.attribute("rotary_embedding_dim", 0) or x.shape[-1]
+    c, s = (wide(a if positions is None else np.take(a, positions, axis=0)) for a in (cos, sin))
+    if c.shape[-1] * 2 != turned:
+        raise MlaotError(f"caches of {c.shape[-1]} columns do not turn {turned} elements")
+    c, s = np.expand_dims(c, 2), np.expand_dims(s, 2)
+    part, rest = wide(x[..., :turned]), x[..., turned:]
+    if use.attribute("interleaved", 0):
+        a, b = part[..., 0::2], part[..., 1::2]
+        y = np.reshape(np.stack([c * a - s * b, s * a + c * b], axis=-1), part.shape)
+    else:
+        a, b = part[..., : turned // 2], part[..., turned // 2 :]
+        y = np.concatenate([c * a - s * b, s * a + c * b], axis=-1)
+    y = F.astype(y, kind)
+    y = np.concatenate([y, rest], axis=-1) if rest.shape[-1] else y
+    if flat:
+        return np.reshape(y, (*y.shape[:2], y.shape[2] * y.shape[3]))
+    return np.transpose(y, (0, 2, 1, 3))
+
+
+@operator("LinearAttention")
+def linear_attention(use: Use, q: Any, k: Any, v: Any, past: Any = None, decay: Any = None, beta: Any = None) -> Any:
+    """A state [batch, shared heads, key, value] that each step adds to, and reads."""
+    rule = use.string("update_rule", "gated_delta")
+    heads, shared = use.attribute("q_num_heads"), use.attribute("kv_num_heads")
+    kind, state_kind = q.dtype, q.dtype if past is None else past.dtype
+    batch, steps = q.shape[:2]
+    corrects, fades = rule in ("delta", "gated_delta"), rule in ("gated", "gated_delta")
+    if (decay is not None) != fades or (beta is not None) != corrects:
+        raise MlaotError(f"the rule {rule!r} does not go with the inputs")
+
+    def over_time(x: Any, n: int) -> Any:
+        """[batch, time, n * size] as [time, batch, n, size]."""
+        return np.transpose(np.reshape(wide(x), (batch, steps, n, x.shape[2] // n)), (1, 0, 2, 3))
+
+    q, k, v = over_time(q, heads), over_time(k, shared), over_time(v, shared)
+    size, width = k.shape[-1], v.shape[-1]
+    scale = use.attribute("scale", 0.0) or 1.0 / math.sqrt(size)
+    q = np.reshape(q * scale, (steps, batch, shared, heads // shared, size))
+    given = [q, k, v]
+    if fades:
+        given.append(np.exp(over_time(decay, shared)))
+    if corrects:
+        given.append(over_time(beta, beta.shape[-1]))
+    state = F.zeros((batch, shared, size, width), dtype=q.dtype) if past is None else wide(past)
+
+    def step(state: Any, now: Any) -> Any:
+        q, k, v, *others = now
+        state = state * np.expand_dims(others[0], -1) if fades else state
+        if corrects:
+            seen = np.matmul(np.expand_dims(k, -2), state)[..., 0, :]
+            v = others[-1] * (v - seen)
+        state = state + np.expand_dims(k, -1) * np.expand_dims(v, -2)
+        return state, np.matmul(q, state)
+
+    if isinstance(steps, int) and steps == 1:
+        state, y = step(state, [x[0] for x in given])
+        y = np.expand_dims(y, 0)
+    else:
+        state, y = control.scan(step, traced(state), tuple(map(traced, given)))
+    y = np.reshape(np.transpose(y, (1, 0, 2, 3, 4)), (batch, steps, heads * width))
+    return F.astype(y, kind), F.astype(state, state_kind)
+
+
+@operator("CausalConvWithState")
+def causal_convolution(use: Use, x: Any, weight: Any, bias: Any = None, past: Any = None) -> Any:
+    """Each channel with a kernel of its own: a sum over the few places of the kernel."""
+    batch, channels, _ = x.shape
+    kernel = weight.shape[2]
+    past = F.astype(F.zeros((batch, channels, kernel - 1), dtype=np.float32), x.dtype) if past is None else past
+    whole = np.concatenate([past, x], axis=2) if kernel > 1 else x
+    y: Any = None
+    for i in range(kernel):
+        term = wide(whole[:, :, i : whole.shape[2] - (kernel - 1 - i)]) * wide(weight[:, 0, i : i + 1])
+        y = term if y is None else y + term
+    y = y if bias is None else y + wide(np.reshape(bias, (-1, 1)))
+    if use.string("activation", "none") in ("silu", "swish"):
+        y = F.silu(y)
+    return F.astype(y, x.dtype), whole[:, :, whole.shape[2] - (kernel - 1) :]

@@ -1,0 +1,366 @@
+"""If, Loop and Scan: decided while importing where what they ask is known, compiled as loops and branches where not.
+
+A loop whose number of rounds is known becomes a ``scan``; one that asks each time, a ``while_loop``. A short one is
+written out, and so is one that no loop of fixed types can be: its carried values change shape or are sequences, or its
+body wants to know them. Values that a loop only hands on stay outside of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import onnx
+
+import mlaot.frontend.functions as F
+from mlaot.errors import MlaotError
+from mlaot.frontend import control, tree
+from mlaot.frontend.promotion import as_node
+from mlaot.frontend.subtrace import subtrace
+from mlaot.frontend.tensor import Tensor
+from mlaot.frontend.trace import needed
+from mlaot.ir import Type
+from mlaot.ir.dims import Expr
+from mlaot.onnx.importer import Refused, Use
+from mlaot.onnx.registry import operator
+from mlaot.onnx.values import Unsupported, is_symbolic, known, lifted, settled, traced
+
+SHORT = 64  # nodes that a loop may be written out to where it could stay a loop
+LONG = 4096  # nodes that it may be written out to where it could not
+EVER = 2**48  # more rounds than anybody waits for
+
+# The number of the round, the carried values, the slices: whether to go on, the new carried values, what is stacked.
+Step = Callable[[Any, Sequence[Any], Sequence[Any]], tuple[Any, list[Any], list[Any]]]
+
+
+@operator("If")
+def if_(use: Use, condition: Any) -> Any:
+    asked = known(condition)
+    if asked is not None:
+        return tuple(use.body("then_branch" if asked.reshape(()) else "else_branch")([]))
+    given: dict[str, list[Any]] = {}
+
+    def branch(name: str) -> Callable[[], Any]:
+        def run() -> Any:
+            given[name] = use.body(name)([])
+            leaves, structure = tree.flatten(given[name])
+            return tree.unflatten(structure, [traced(lifted(leaf)) for leaf in leaves])
+
+        return run
+
+    try:
+        found = control.cond(np.reshape(condition, ()), branch("then_branch"), branch("else_branch"))
+    except MlaotError as error:
+        if len(given) < 2 or isinstance(error, Unsupported) or error.message.startswith("node "):
+            raise
+        kinds = " and ".join(_kinds(given[name]) for name in ("then_branch", "else_branch"))
+        raise Unsupported(
+            f"its condition is computed when the model runs, but its branches give {kinds}; if it asks for an open "
+            "dimension, pin that in [..dims]"
+        ) from None
+    pairs = zip(*given.values(), strict=True)
+    return tuple(a if _same(a, b) else value for (a, b), value in zip(pairs, found, strict=True))
+
+
+def _kinds(values: Any) -> str:
+    """The types of values, for messages."""
+
+    def shown(value: Any) -> str:
+        if isinstance(value, list):
+            return f"a sequence of {len(value)}"
+        return "nothing" if value is None else f"{value.dtype}[{', '.join(map(str, value.shape))}]"
+
+    return ", ".join(map(shown, values)) or "nothing"
+
+
+def _same(a: Any, b: Any) -> bool:
+    """Whether two values are known and the same."""
+    one, other = known(a), known(b)
+    if one is None or other is None or one.dtype != other.dtype or one.shape != other.shape:
+        return False
+    return list(one.ravel()) == list(other.ravel()) if one.dtype == object else one.tobytes() == other.tobytes()
+
+
+@operator("Loop", symbolic=True)
+def loop(use: Use, count: Any = None, condition: Any = None, *carried: Any) -> Any:
+    body, n = use.body("body"), len(carried)
+
+    def step(i: Any, values: Sequence[Any], slices: Sequence[Any]) -> tuple[Any, list[Any], list[Any]]:
+        found = body([i, np.array(True), *values])  # inside, the condition has been met
+        return np.array(True) if condition is None else found[0], found[1 : n + 1], found[n + 1 :]
+
+    limit = None if count is None else settled(count).reshape(())
+    if limit is not None and known(limit) is not None:
+        limit = limit.item()
+        limit = limit if isinstance(limit, Expr) else max(int(limit), 0) if limit < EVER else None
+    asked = np.array(True) if condition is None else condition.reshape(())
+    if len(use.node.output) > n:
+        limit, asked = _declared_rounds(use, n, limit, asked)
+    return _Loop(use, step, list(carried), [], limit, asked).run()
+
+
+def _declared_rounds(use: Use, n: int, limit: Any, asked: Any) -> tuple[Any, Any]:
+    """A computed number of rounds as the file's shape of what is stacked says it; other calls are refused."""
+    shapes = [found.shape for i in range(n, len(use.node.output)) if (found := use.declared(i)) is not None]
+    rounds = next((shape[0] for shape in shapes if isinstance(shape[0], int)), None)
+    if limit is None or rounds is None:
+        return limit, asked
+    if not isinstance(limit, int | Expr):
+        use.require(np.equal(np.maximum(limit, 0), rounds), f"its trip count must be {rounds}")
+        limit = rounds
+    if rounds and known(asked) is None:
+        use.require(asked, "its condition must be true")
+        asked = np.array(True)
+    return limit, asked
+
+
+@operator("Scan", since=9)
+def scan(use: Use, *inputs: Any) -> Any:
+    count = use.attribute("num_scan_inputs")
+    states, items = list(inputs[: len(inputs) - count]), list(inputs[len(inputs) - count :])
+    outs = len(use.node.output) - len(states)
+    axes = use.attribute("scan_input_axes", [0] * count)
+    turned = use.attribute("scan_input_directions", [0] * count)
+    items = [np.moveaxis(item, axis, 0) for item, axis in zip(items, axes, strict=True)]
+    found = list(_scanned(use, states, items, turned, use.attribute("scan_output_directions", [0] * outs)))
+    for i, axis in enumerate(use.attribute("scan_output_axes", [0] * outs)):
+        found[len(states) + i] = np.moveaxis(found[len(states) + i], 0, axis)
+    return tuple(found)
+
+
+@operator("Scan")
+def scan_of_batch(use: Use, lengths: Any, *inputs: Any) -> Any:
+    """Of opset 8: each example of the batch, the first axis, is scanned along its own first axis."""
+    count = use.attribute("num_scan_inputs")
+    turned = use.attribute("directions", [0] * count)
+    states = len(inputs) - count
+
+    def example(values: Sequence[Any], length: Any) -> tuple[Any, ...]:
+        return _scanned(use, list(values[:states]), list(values[states:]), turned, [], length)
+
+    if isinstance(inputs[0].shape[0], int) and inputs[0].shape[0] == 1:
+        found = example([x[0] for x in inputs], None if lengths is None else lengths[0])
+        return tuple(np.expand_dims(value, 0) for value in found)
+    given = tuple(map(traced, inputs))
+    if lengths is None:
+        return control.scan(lambda _, values: ((), example(values, None)), (), given)[1]
+    return control.scan(lambda _, values: ((), example(values[1:], values[0])), (), (traced(lengths), *given))[1]
+
+
+def _scanned(
+    use: Use, states: list[Any], items: list[Any], turned: list[int], put: list[int], length: Any = None
+) -> tuple[Any, ...]:
+    """A scan along the first axes of ``items``; ``length``: after how many rounds the states stay as they are."""
+    body, n, rounds = use.body("body"), len(states), items[0].shape[0]
+
+    def step(i: Any, values: Sequence[Any], slices: Sequence[Any]) -> tuple[Any, list[Any], list[Any]]:
+        found = body([*values, *slices])
+        new, outs = found[:n], found[n:]
+        if length is not None:
+            new = [np.where(i < length, a, b) for a, b in zip(new, values, strict=True)]
+            outs = [np.where(i < length, out, 0 * out) for out in outs]
+        return np.array(True), new, outs
+
+    given = [np.flip(x, 0) if back else x for x, back in zip(items, turned, strict=True)]
+    found = list(_Loop(use, step, states, given, rounds, np.array(True)).run())
+    for i, back in enumerate(put):
+        found[n + i] = np.flip(found[n + i], 0) if back else found[n + i]
+    return tuple(found)
+
+
+@operator("SequenceMap", symbolic=True)
+def sequence_map(use: Use, first: Any, *others: Any) -> Any:
+    body = use.body("body")
+    if any(isinstance(other, list) and len(other) != len(first) for other in others):
+        raise MlaotError(f"its sequences have {len(first)} and other numbers of elements")
+    found = [body([x, *[o[i] if isinstance(o, list) else o for o in others]]) for i, x in enumerate(first)]
+    return tuple([each[k] for each in found] for k in range(len(use.node.output)))
+
+
+@dataclass(frozen=True)
+class _Seen:
+    """What a body does with values that it does not know."""
+
+    types: list[Type]  # of the new carried values
+    outs: list[Type]
+    kept: list[bool]  # which carried values it only hands on
+    endless: bool  # whether it always says to go on
+
+
+@dataclass
+class _Failure:
+    """Why an attempt came to nothing: an error, or nodes that were refused."""
+
+    error: Exception
+    refused: dict[str, None]
+
+
+@dataclass(frozen=True)
+class _Loop:
+    """A loop before it is decided how to compile it. ``limit``: at most so many rounds; None if there is no limit."""
+
+    use: Use
+    step: Step
+    carried: list[Any]
+    items: list[Any]
+    limit: Any
+    condition: Any
+
+    def run(self) -> tuple[Any, ...]:
+        """The last carried values, then what was stacked."""
+        asked, count = known(self.condition), self.limit if isinstance(self.limit, int) else None
+        if asked is not None and not asked:
+            count = 0
+        size = _nodes(self.use.attribute("body"))
+        found: Any
+        failure: _Failure | None = None
+        if count is not None and 0 < count * size <= SHORT and asked is not None:
+            found = self.attempt(lambda: self.written_out(SHORT, size))
+            if not isinstance(found, _Failure):
+                return tuple(found)
+        flat = all(not isinstance(value, list) and value is not None for value in self.carried)
+        if count == 0:
+            return self.none()
+        if flat:
+            seen = self.attempt(self.look)
+            if isinstance(seen, _Failure):
+                failure = seen
+            elif seen.types == [_type(value) for value in self.carried]:
+                fixed = asked is not None and (isinstance(self.limit, int | Expr))
+                if fixed and seen.endless:
+                    return self.as_scan(seen)
+                if asked is not None and seen.endless and self.limit is None:
+                    raise MlaotError("it never ends: no trip count, and a condition that is always true")
+                if not seen.outs:
+                    return self.as_while(seen)
+        if asked is not None and (self.limit is None or count is not None):
+            found = self.attempt(lambda: self.written_out(LONG, size))
+            if not isinstance(found, _Failure):
+                return tuple(found)
+            failure = found
+        if failure is None:
+            raise Unsupported(self.reason())
+        self.use.importer.refused.update(failure.refused)
+        raise failure.error
+
+    def reason(self) -> str:
+        """Why a loop whose number of rounds is not known cannot be compiled."""
+        if len(self.use.node.output) > len(self.carried):
+            return "how many rounds it takes is computed when the model runs, and so is the size of what it stacks"
+        return (
+            "how many rounds it takes is computed when the model runs, and its carried values are sequences or change "
+            "their shapes; make the number constant"
+        )
+
+    def attempt(self, function: Callable[[], Any]) -> Any:
+        """What ``function`` gives, or why it gives nothing; then no trace of it is left."""
+        refused, conditions = self.use.importer.refused, self.use.importer.conditions
+        before, sites, checked = dict(refused), needed().root.sites, len(conditions)
+        try:
+            return function()
+        except (Refused, MlaotError, TypeError, ValueError, IndexError) as error:
+            new = {reason: None for reason in refused if reason not in before}
+            refused.clear()
+            refused.update(before)
+            del conditions[checked:]
+            needed().root.sites = sites
+            return _Failure(error, new)
+
+    def look(self) -> _Seen:
+        """Trace the body once, of values of which only the types are known."""
+        n, endless = len(self.carried), False
+        kept: list[bool] = []
+
+        def once(*values: Tensor) -> list[Any]:
+            nonlocal endless
+            on, new, outs = self.step(values[-1], values[:n], values[n:-1])
+            answer = known(on)
+            endless = answer is not None and bool(answer.reshape(()))
+            found = [traced(lifted(value)) for value in (*new, *outs)]
+            kept[:] = [value.node is old.node for value, old in zip(found[:n], values[:n], strict=True)]
+            return found
+
+        slices = [Type(t.dtype, t.shape[1:]) for t in map(_type, self.items)]
+        root = needed().root
+        sites = root.sites
+        types = subtrace(
+            once, [*map(_type, self.carried), *slices, _type(np.int64(0))], "look", read_only="a loop"
+        ).types
+        root.sites = sites
+        return _Seen(list(types[:n]), list(types[n:]), kept, endless)
+
+    def none(self) -> tuple[Any, ...]:
+        """No round at all."""
+        seen = self.look() if len(self.use.node.output) > len(self.carried) else None
+        empty = [F.zeros((0, *out.shape), dtype=out.dtype.numpy) for out in seen.outs] if seen else []
+        return (*self.carried, *empty)
+
+    def written_out(self, most: int, size: int) -> tuple[Any, ...]:
+        """Round after round."""
+        values, made, i, on = list(self.carried), [], 0, True
+        while on and (self.limit is None or i < self.limit):
+            if (i + 1) * size > most:
+                raise Unsupported(
+                    f"its carried values change their types, or its rounds have to be counted; {i} rounds are as many "
+                    "as can be written out"
+                )
+            answer, values, outs = self.step(np.array(i, np.int64), values, [item[i] for item in self.items])
+            made.append(outs)
+            found = known(answer)
+            if found is None:
+                raise Unsupported(self.reason())
+            on, i = bool(found.reshape(())), i + 1
+        if any(isinstance(out, list) or out is None for outs in made for out in outs):
+            raise MlaotError("what a loop stacks are sequences")
+        stacked = [np.stack([lifted(out) for out in outs]) for outs in zip(*made, strict=True)]
+        return (*values, *stacked)
+
+    def as_scan(self, seen: _Seen) -> tuple[Any, ...]:
+        """A known number of rounds."""
+
+        def body(state: Any, given: Any) -> Any:
+            _, new, outs = self.step(given[0], self.all(seen, state), given[1:])
+            return self.moving(seen, new), tuple(traced(lifted(out)) for out in outs)
+
+        numbers = F.arange(self.limit, dtype=np.int64)
+        items = tuple(traced(lifted(item)) for item in self.items)
+        last, outs = control.scan(body, self.moving(seen, self.carried), (numbers, *items))
+        return (*self.all(seen, last), *outs)
+
+    def as_while(self, seen: _Seen) -> tuple[Any, ...]:
+        """Asking before each round."""
+        limit = self.limit
+
+        def test(state: Any) -> Any:
+            i, on, _ = state
+            return on if limit is None else np.logical_and(on, i < traced(limit))
+
+        def body(state: Any) -> Any:
+            i, _, values = state
+            on, new, _ = self.step(i, self.all(seen, values), [])
+            return i + np.int64(1), np.reshape(traced(on), ()), self.moving(seen, new)
+
+        start = traced(np.int64(0)), traced(self.condition), self.moving(seen, self.carried)
+        bound = limit if isinstance(limit, int | Expr) else EVER
+        return self.all(seen, control.while_loop(test, body, start, bound=bound)[2])
+
+    def moving(self, seen: _Seen, values: Sequence[Any]) -> tuple[Any, ...]:
+        """Of carried values those that change."""
+        return tuple(traced(lifted(v)) for v, kept in zip(values, seen.kept, strict=True) if not kept)
+
+    def all(self, seen: _Seen, moving: Sequence[Any]) -> tuple[Any, ...]:
+        """All carried values, those that do not change as they came."""
+        new = iter(moving)
+        return tuple(old if kept else next(new) for old, kept in zip(self.carried, seen.kept, strict=True))
+
+
+def _type(value: Any) -> Type:
+    return as_node(value if not is_symbolic(value) else np.zeros(value.shape, np.int64)).type
+
+
+def _nodes(graph: onnx.GraphProto) -> int:
+    """The nodes of a graph and of the graphs inside of it."""
+    inner = [g for node in graph.node for a in node.attribute for g in ([a.g] if a.type == a.GRAPH else a.graphs)]
+    return max(len(graph.node), 1) + sum(map(_nodes, inner))
