@@ -7,6 +7,7 @@ from mlaot.onnx.ops import (
     quantization,
     recurrent,
     reductions,
+    resize,
     shaping,
     windows,
 )
@@ -18,6 +19,7 @@ __all__ = [
     "quantization",
     "recurrent",
     "reductions",
+    "resize",
     "shaping",
     "windows",
 ]
