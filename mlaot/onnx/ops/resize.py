@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -48,9 +49,14 @@ def resize(use: Use, x: Any, roi: Any = None, scales: Any = None, sizes: Any = N
         found = _by_sizes(lengths, targets, cut, use.string("keep_aspect_ratio_policy", "stretch"))
     else:
         found = _by_scales(lengths, _scales(scales), cut)
-    for axis, how in zip(axes, found, strict=True):
+    for axis, how in _ordered(zip(axes, found, strict=True)):
         x = _resampled(use, x, axis, how, transform)
     return x
+
+
+def _ordered(axes: Iterable[tuple[int, Axis]]) -> list[tuple[int, Axis]]:
+    """Axes in the order that takes least work: those that shrink first, whole rows before places in them."""
+    return sorted(axes, key=lambda pair: (pair[1].scale, pair[0] if pair[1].scale < 1 else -pair[0]))
 
 
 @operator("Resize", since=10, symbolic=True)
@@ -71,7 +77,7 @@ def upsample(use: Use, x: Any, scales: Any = None) -> Any:
 
 
 def _asymmetric(use: Use, x: Any, factors: list[float]) -> Any:
-    for axis, how in enumerate(_by_scales(list(x.shape), factors, [(0.0, 1.0)] * x.ndim)):
+    for axis, how in _ordered(enumerate(_by_scales(list(x.shape), factors, [(0.0, 1.0)] * x.ndim))):
         x = _resampled(use, x, axis, how, "asymmetric", "floor" if how.scale >= 1 else "ceil")
     return x
 
