@@ -8,7 +8,10 @@ from mlaot.onnx.ops import (
     recurrent,
     reductions,
     resize,
+    sampling,
+    search,
     shaping,
+    signal,
     windows,
 )
 
@@ -20,6 +23,9 @@ __all__ = [
     "recurrent",
     "reductions",
     "resize",
+    "sampling",
+    "search",
     "shaping",
+    "signal",
     "windows",
 ]

@@ -185,13 +185,14 @@ def _repeated(x: Any, axis: int, how: Axis, mode: str, transform: str, nearest: 
     raise Unsupported(f"an open dimension {how.length} is resized in mode {mode}; pin it in [..dims]")
 
 
-def _source(how: Axis, transform: str) -> Array:
+def _source(how: Axis, transform: str) -> Any:
     """Where in the input each element of the result lies."""
-    length, scale, at = how.length, how.scale, np.arange(how.size, dtype=np.float64)
+    at: Array = np.arange(how.size, dtype=np.float64)
+    length, scale = int(how.length), how.scale
     width = length * scale  # of which the size is the whole part
     if transform in ("half_pixel", "pytorch_half_pixel"):
         if transform == "pytorch_half_pixel" and how.size == 1:
-            return np.zeros(1)
+            return at
         return (at + 0.5) / scale - 0.5
     if transform == "half_pixel_symmetric":
         return length / 2 * (1 - how.size / width) + (at + 0.5) / scale - 0.5
@@ -208,7 +209,7 @@ def _source(how: Axis, transform: str) -> Array:
     raise MlaotError(f"there is no coordinate_transformation_mode {transform!r}")
 
 
-def _nearest(source: Array, length: int, mode: str) -> Array:
+def _nearest(source: Array, length: int, mode: str) -> Any:
     if mode not in NEAREST:
         raise MlaotError(f"there is no nearest_mode {mode!r}")
     found = {
