@@ -12,6 +12,7 @@ from mlaot.onnx.ops import (
     search,
     shaping,
     signal,
+    text,
     windows,
 )
 
@@ -27,5 +28,6 @@ __all__ = [
     "search",
     "shaping",
     "signal",
+    "text",
     "windows",
 ]
