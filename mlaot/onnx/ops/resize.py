@@ -5,16 +5,19 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any
 
 import numpy as np
 
 import mlaot.frontend.functions as F
 from mlaot.errors import MlaotError
+from mlaot.frontend.tensor import is_traced
 from mlaot.ir.dims import Expr
+from mlaot.onnx.assumed import declared_shape, require_equal
 from mlaot.onnx.importer import Use
 from mlaot.onnx.registry import operator
-from mlaot.onnx.values import Array, Unsupported, integers, lifted, wanted
+from mlaot.onnx.values import Unsupported, integers, known, lifted, wanted
 
 REACH = {"linear": 1, "cubic": 2}  # how far from an element its weight is not 0
 INTERPOLATIONS = {"nearest": "nearest", "linear": "linear", "bilinear": "linear", "cubic": "cubic"}
@@ -23,17 +26,22 @@ NEAREST = ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil")
 
 @dataclass(frozen=True)
 class Axis:
-    """How an axis is resampled: ``scale`` times as long, which ``size`` is the whole part of."""
+    """How an axis is resampled: ``scale`` times as long, which ``size`` is the whole part of.
+
+    The scale and the ends of the region may be computed when the model runs.
+    """
 
     length: Any
     size: Any
-    scale: float
-    start: float = 0.0
-    end: float = 1.0
+    scale: Any
+    start: Any = 0.0
+    end: Any = 1.0
 
     @property
     def is_kept(self) -> bool:
         """Whether nothing happens to it."""
+        if is_traced(self.scale) or is_traced(self.start):
+            return False
         return bool(self.length == self.size and math.isclose(self.scale, 1.0) and (self.start, self.end) == (0.0, 1.0))
 
 
@@ -44,9 +52,14 @@ def resize(use: Use, x: Any, roi: Any = None, scales: Any = None, sizes: Any = N
     transform = use.string("coordinate_transformation_mode", "half_pixel")
     cut = _region(roi, len(axes)) if transform == "tf_crop_and_resize" else [(0.0, 1.0)] * len(axes)
     lengths = [x.shape[a] for a in axes]
+    policy = use.string("keep_aspect_ratio_policy", "stretch")
     if sizes is not None and np.size(sizes):
-        targets = integers(sizes, "the sizes")
-        found = _by_sizes(lengths, targets, cut, use.string("keep_aspect_ratio_policy", "stretch"))
+        if known(sizes) is None:
+            found = _by_computed_sizes(use, lengths, sizes, axes, cut, policy)
+        else:
+            found = _by_sizes(lengths, integers(sizes, "the sizes"), cut, policy)
+    elif scales is not None and known(scales) is None:
+        found = _by_computed_scales(use, lengths, scales, axes, cut)
     else:
         found = _by_scales(lengths, _scales(scales), cut)
     for axis, how in _ordered(zip(axes, found, strict=True)):
@@ -56,29 +69,82 @@ def resize(use: Use, x: Any, roi: Any = None, scales: Any = None, sizes: Any = N
 
 def _ordered(axes: Iterable[tuple[int, Axis]]) -> list[tuple[int, Axis]]:
     """Axes in the order that takes least work: those that shrink first, whole rows before places in them."""
-    return sorted(axes, key=lambda pair: (pair[1].scale, pair[0] if pair[1].scale < 1 else -pair[0]))
+
+    def order(pair: tuple[int, Axis]) -> tuple[float, int]:
+        axis, how = pair
+        scale = how.size / max(how.length, 1) if is_traced(how.scale) else how.scale
+        return scale, axis if scale < 1 else -axis
+
+    return sorted(axes, key=order)
+
+
+def _by_computed_sizes(
+    use: Use, lengths: list[Any], sizes: Any, axes: list[int], cut: list[tuple[Any, Any]], policy: str
+) -> list[Axis]:
+    """For the sizes that the file declares."""
+    targets: list[Any] = [declared_shape(use, "the size")[a] for a in axes]
+    if policy == "stretch":
+        require_equal(use, sizes, targets, "the size")
+        return _by_sizes(lengths, targets, cut, policy)
+    if not all(isinstance(extent, int) for extent in (*lengths, *targets)):
+        raise Unsupported(f"{policy} with an open dimension; pin it in [..dims]")
+    ratios = F.astype(sizes, np.float64) / np.array(lengths, np.float64)
+    common = np.min(ratios) if policy == "not_larger" else np.max(ratios)
+    fitting = [np.equal(np.floor(common * n + 0.5), t) for n, t in zip(lengths, targets, strict=True)]
+    use.require(reduce(np.logical_and, fitting), f"the size must make {targets}")
+    return [Axis(n, t, common, start, end) for n, t, (start, end) in zip(lengths, targets, cut, strict=True)]
+
+
+def _by_computed_scales(
+    use: Use, lengths: list[Any], scales: Any, axes: list[int], cut: list[tuple[Any, Any]]
+) -> list[Axis]:
+    """For the sizes that the file declares; the scales themselves are computed with."""
+    shape = declared_shape(use, "the scale")
+    if scales.shape != (len(axes),):
+        raise MlaotError(f"expected {len(axes)} scales, got {list(scales.shape)}")
+    found, fitting = [], []
+    for i, (axis, length, (start, end)) in enumerate(zip(axes, lengths, cut, strict=True)):
+        scale, size = F.astype(scales[i], np.float32), shape[axis]
+        if length == size and (start, end) == (0.0, 1.0):
+            fitting.append(np.equal(scale, 1))
+            found.append(Axis(length, size, 1.0))
+            continue
+        if not isinstance(length, int) or not isinstance(size, int) or not size:
+            raise Unsupported(f"an open dimension {length} is resized by what is computed; pin it in [..dims]")
+        grown = np.float32(length) * F.astype(
+            np.asarray(end - start) if not is_traced(end) else end - start, np.float32
+        )
+        fitting.append(np.equal(np.floor(grown * scale), size))
+        found.append(Axis(length, size, F.astype(scale, np.float64), start, end))
+    use.require(reduce(np.logical_and, fitting), f"the scale must make {list(shape)}")
+    return found
 
 
 @operator("Resize", since=10, symbolic=True)
 def resize_10(use: Use, x: Any, scales: Any) -> Any:
-    x = lifted(x)
-    return _asymmetric(use, x, _scales(scales))
+    return _asymmetric(use, lifted(x), scales)
 
 
 @operator("Upsample", symbolic=True)
 def upsample(use: Use, x: Any, scales: Any = None) -> Any:
     if use.opset >= 9:
-        factors = _scales(scales)
-    elif use.opset >= 7:
+        return _asymmetric(use, lifted(x), scales)
+    if use.opset >= 7:
         factors = use.attribute("scales")
     else:
         factors = [1.0, 1.0, use.attribute("height_scale"), use.attribute("width_scale")]
-    return _asymmetric(use, lifted(x), factors)
+    return _asymmetric(use, lifted(x), np.array(factors, np.float64))
 
 
-def _asymmetric(use: Use, x: Any, factors: list[float]) -> Any:
-    for axis, how in _ordered(enumerate(_by_scales(list(x.shape), factors, [(0.0, 1.0)] * x.ndim))):
-        x = _resampled(use, x, axis, how, "asymmetric", "floor" if how.scale >= 1 else "ceil")
+def _asymmetric(use: Use, x: Any, scales: Any) -> Any:
+    axes, cut = list(range(x.ndim)), [(0.0, 1.0)] * x.ndim
+    if known(scales) is None:
+        found = _by_computed_scales(use, list(x.shape), scales, axes, cut)
+    else:
+        found = _by_scales(list(x.shape), _scales(scales), cut)
+    for axis, how in _ordered(enumerate(found)):
+        is_larger = how.size >= how.length if is_traced(how.scale) else how.scale >= 1
+        x = _resampled(use, x, axis, how, "asymmetric", "floor" if is_larger else "ceil")
     return x
 
 
@@ -88,16 +154,19 @@ def _scales(scales: Any) -> list[float]:
     return [float(s) for s in np.ravel(wanted(scales, "the scales"))]
 
 
-def _region(roi: Any, count: int) -> list[tuple[float, float]]:
+def _region(roi: Any, count: int) -> list[tuple[Any, Any]]:
     if roi is None or not np.size(roi):
         raise MlaotError("tf_crop_and_resize without a region")
+    if known(roi) is None:
+        computed = F.astype(np.reshape(roi, (2, count)), np.float64)
+        return [(computed[0, i], computed[1, i]) for i in range(count)]
     ends = [float(v) for v in np.ravel(wanted(roi, "the region"))]
     if len(ends) != 2 * count:
         raise MlaotError(f"a region of {count} axes has {2 * count} numbers, not {len(ends)}")
     return list(zip(ends[:count], ends[count:], strict=True))
 
 
-def _by_scales(lengths: list[Any], scales: list[float], cut: list[tuple[float, float]]) -> list[Axis]:
+def _by_scales(lengths: list[Any], scales: list[float], cut: list[tuple[Any, Any]]) -> list[Axis]:
     if len(scales) != len(lengths):
         raise MlaotError(f"expected {len(lengths)} scales, got {scales}")
     if min(scales) <= 0 or not np.isfinite(scales).all():
@@ -109,13 +178,15 @@ def _by_scales(lengths: list[Any], scales: list[float], cut: list[tuple[float, f
             if scale != int(scale):
                 raise Unsupported(f"an open dimension {length} cannot be resized by {scale:g}; pin it in [..dims]")
             size = length * int(scale)
+        elif is_traced(start):
+            raise Unsupported("the region and with it the size is computed when the model runs; give sizes")
         else:  # in single precision, as ONNX infers shapes
             size = math.floor(np.float32(length) * np.float32(end - start) * np.float32(scale))
         found.append(Axis(length, size, scale, start, end))
     return found
 
 
-def _by_sizes(lengths: list[Any], sizes: list[Any], cut: list[tuple[float, float]], policy: str) -> list[Axis]:
+def _by_sizes(lengths: list[Any], sizes: list[Any], cut: list[tuple[Any, Any]], policy: str) -> list[Axis]:
     if len(sizes) != len(lengths):
         raise MlaotError(f"expected {len(lengths)} sizes, got {sizes}")
     if policy not in ("stretch", "not_larger", "not_smaller"):
@@ -160,20 +231,21 @@ def _resampled(use: Use, x: Any, axis: int, how: Axis, transform: str, nearest: 
     if mode == "nearest":
         x = np.take(x, _nearest(source, how.length, nearest), axis=axis)
     else:
-        sharp = min(how.scale, 1.0) if use.attribute("antialias", 0) else 1.0
-        places, weights = _taps(source, REACH[mode], sharp, use.attribute("cubic_coeff_a", -0.75))
+        is_sharp = not use.attribute("antialias", 0) or (not is_traced(how.scale) and how.scale >= 1)
+        sharp = 1.0 if is_sharp else np.minimum(how.scale, 1.0)
+        reach = REACH[mode] if is_sharp else REACH[mode] * max(how.length / how.size, 1.0)
+        places, weights = _taps(source, REACH[mode], reach, sharp, use.attribute("cubic_coeff_a", -0.75))
         if use.attribute("exclude_outside", 0):
             weights = np.where((places < 0) | (places >= how.length), 0.0, weights)
-        if use.attribute("exclude_outside", 0) or sharp != 1.0:
-            total = weights.sum(axis=0)
-            weights = weights / np.where(total == 0, 1.0, total)
+        if use.attribute("exclude_outside", 0) or not is_sharp:
+            total = np.sum(weights, axis=0)
+            weights = weights / np.where(np.equal(total, 0), 1.0, total)
         x = _weighted(x, axis, np.clip(places, 0, how.length - 1), weights)
     if transform == "tf_crop_and_resize":
         outside = (source < 0) | (source > how.length - 1)
-        if outside.any():
-            mask = outside.reshape([-1 if i == axis else 1 for i in range(x.ndim)])
-            fill = use.attribute("extrapolation_value", 0.0)
-            x = np.where(mask, np.asarray(fill).astype(np.dtype(x.dtype)), x)
+        if is_traced(outside) or outside.any():
+            mask = np.reshape(outside, [-1 if i == axis else 1 for i in range(x.ndim)])
+            x = np.where(mask, F.astype(np.asarray(use.attribute("extrapolation_value", 0.0)), x.dtype), x)
     return x
 
 
@@ -187,7 +259,7 @@ def _repeated(x: Any, axis: int, how: Axis, mode: str, transform: str, nearest: 
 
 def _source(how: Axis, transform: str) -> Any:
     """Where in the input each element of the result lies."""
-    at: Array = np.arange(how.size, dtype=np.float64)
+    at: Any = np.arange(how.size, dtype=np.float64)
     length, scale = int(how.length), how.scale
     width = length * scale  # of which the size is the whole part
     if transform in ("half_pixel", "pytorch_half_pixel"):
@@ -201,15 +273,15 @@ def _source(how: Axis, transform: str) -> Any:
     if transform == "asymmetric":
         return at / scale
     if transform == "align_corners":
-        return at * (length - 1) / (width - 1) if width != 1 else at * 0.0
+        return np.where(np.equal(width, 1), 0.0, at * ((length - 1) / np.where(np.equal(width, 1), 1.0, width - 1)))
     if transform == "tf_crop_and_resize":
         if how.size == 1:
-            return np.array([0.5 * (how.start + how.end) * (length - 1)])
-        return how.start * (length - 1) + at * (how.end - how.start) * (length - 1) / (how.size - 1)
+            return np.reshape(0.5 * (how.start + how.end) * (length - 1), (1,))
+        return how.start * (length - 1) + at * ((how.end - how.start) * (length - 1) / (how.size - 1))
     raise MlaotError(f"there is no coordinate_transformation_mode {transform!r}")
 
 
-def _nearest(source: Array, length: int, mode: str) -> Any:
+def _nearest(source: Any, length: int, mode: str) -> Any:
     if mode not in NEAREST:
         raise MlaotError(f"there is no nearest_mode {mode!r}")
     found = {
@@ -218,34 +290,35 @@ def _nearest(source: Array, length: int, mode: str) -> Any:
         "floor": np.floor(source),
         "ceil": np.ceil(source),
     }[mode]
-    return np.clip(found, 0, length - 1).astype(np.int64)
+    return F.astype(np.clip(found, 0, length - 1), np.int64)
 
 
-def _taps(source: Array, reach: int, sharp: float, a: float) -> tuple[Array, Array]:
-    """Places in the input and their weights, a row for each tap; ``sharp`` below 1 widens the filter."""
+def _taps(source: Any, kind: int, reach: float, sharp: Any, a: float) -> tuple[Any, Any]:
+    """Places in the input and their weights, a row for each tap; ``sharp`` below 1 widens the filter to ``reach``."""
     base = np.ceil(source) - 1  # so that a whole number lies at the end of its interval
-    first = math.floor(-reach / sharp) + 1
-    places = base + np.arange(first, 2 - first)[:, None]
+    first = math.floor(-reach) + 1
+    places = base + np.arange(first, 2 - first, dtype=np.float64).reshape(-1, 1)
     distance = np.abs(places - source) * sharp
-    if reach == 1:
-        return places.astype(np.int64), np.clip(1 - distance, 0, 1)
+    places = F.astype(places, np.int64)
+    if kind == 1:
+        return places, np.clip(1 - distance, 0, 1)
     near = ((a + 2) * distance - (a + 3)) * distance * distance + 1
     far = ((a * distance - 5 * a) * distance + 8 * a) * distance - 4 * a
-    weights = np.where(distance <= 1, near, np.where(distance < 2, far, 0.0))
-    return places.astype(np.int64), weights
+    return places, np.where(distance <= 1, near, np.where(distance < 2, far, 0.0))
 
 
-def _weighted(x: Any, axis: int, places: Array, weights: Array) -> Any:
+def _weighted(x: Any, axis: int, places: Any, weights: Any) -> Any:
     """The sum of weighted taps; integers are rounded."""
     kind = np.dtype(x.dtype) if str(x.dtype) != "bf16" else None
     wide = x if kind in (np.float32, np.float64) else F.astype(x, np.float32)
     total: Any = None
-    for at, weight in zip(places, weights, strict=True):
-        if not weight.any():
+    for i in range(places.shape[0]):
+        at, weight = places[i], weights[i]
+        if not is_traced(weight) and not weight.any():
             continue
         part = np.take(wide, at, axis=axis)
-        if (weight != 1).any():
-            part = part * weight.astype(wide.dtype).reshape(-1, *[1] * (x.ndim - axis - 1))
+        if is_traced(weight) or (weight != 1).any():
+            part = part * np.reshape(F.astype(weight, wide.dtype), (-1, *[1] * (x.ndim - axis - 1)))
         total = part if total is None else total + part
     total = np.zeros_like(np.take(wide, places[0], axis=axis)) if total is None else total
     if kind is not None and kind.kind in "iu":

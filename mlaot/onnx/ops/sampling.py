@@ -19,6 +19,7 @@ from mlaot.onnx.values import Unsupported, integers, known, traced
 
 CUBIC = -0.75  # the free coefficient of the cubic convolution
 MODES = {"bilinear": "linear", "bicubic": "cubic", "linear": "linear", "cubic": "cubic", "nearest": "nearest"}
+ROUNDS = 2**30  # more samples than a bin of any region has
 FAR = 2.0**30  # beyond any image, and within what an index holds
 
 
@@ -155,6 +156,7 @@ def affine_grid(use: Use, theta: Any, size: Any) -> Any:
         if type_ is None or not all(isinstance(extent, int) for extent in type_.shape[1:]):
             raise Unsupported("the size is computed when the model runs; it must be constant, or the shape declared")
         spatial = list(type_.shape[1:-1])
+        use.require(np.all(np.equal(size[2:], np.array(spatial, np.int64))), f"the size must be {spatial}")
     if len(spatial) != n or theta.shape[2] != n + 1:
         raise MlaotError(f"matrices {list(theta.shape)} do not fit images of {spatial}")
     lines = []
@@ -270,7 +272,7 @@ def roi_align(use: Use, x: Any, regions: Any, images: Any) -> Any:
                 return number + 1, total + np.where(used, value, 0.0)
             return number + 1, np.where(used, np.where(number == 0, value, np.maximum(total, value)), total)
 
-        _, found = while_loop(lambda carry: carry[0] < most[0] * most[1], step, start)
+        _, found = while_loop(lambda carry: carry[0] < most[0] * most[1], step, start, bound=ROUNDS)
         if mode == "avg":
             found = found / np.reshape(np.maximum(many[0] * many[1], 1), (count, 1, 1, 1))
     return _as(np.moveaxis(found, -1, 1), x)

@@ -1,7 +1,7 @@
 """Operators whose result is as long as the data say: chosen elements, unique ones, boxes that stay.
 
-A compiled model has one shape for its results. Where the file declares how many elements there are, this many are
-given: the first ones, and zeros (for boxes -1) where the data have fewer.
+A compiled model has one shape for its results. Where the file declares how many elements there are, the operator is
+compiled for this many, and calls with data that have more or fewer are refused.
 """
 
 from __future__ import annotations
@@ -33,8 +33,13 @@ def _count(use: Use, axis: int, output: int = 0) -> int:
     return found
 
 
-def _chosen(flags: Any, count: int) -> Any:
-    """The places of the first ``count`` elements that are true; 0 behind them."""
+def _require(use: Use, found: Any, count: int, what: str) -> None:
+    use.require(np.equal(found, count), f"the file's shape needs {count} {what}")
+
+
+def _chosen(use: Use, flags: Any, count: int) -> Any:
+    """The places of the ``count`` elements that are true."""
+    _require(use, np.sum(flags.astype(np.int64)), count, "elements that are not 0")
     before = np.cumsum(flags.astype(np.int64), axis=0)
     target = np.where(flags, before - 1, count)
     return F.scatter(traced(np.zeros(count, np.int64)), target, traced(np.arange(flags.shape[0])), mode="set")
@@ -46,10 +51,6 @@ def _flat(x: Any) -> Any:
     return np.reshape(x, (math.prod(x.shape),))
 
 
-def _zero(like: Any) -> Any:
-    return F.astype(traced(np.zeros((), np.float32)), like.dtype)
-
-
 @operator("NonZero")
 def non_zero(use: Use, x: Any) -> Any:
     found = known(x)
@@ -57,7 +58,7 @@ def non_zero(use: Use, x: Any) -> Any:
         return np.array(np.nonzero(found), np.int64)
     count, flat = _count(use, 1), _flat(x)
     flags = flat if flat.dtype == np.bool_ else np.not_equal(flat, 0)
-    places, rows = _chosen(flags, count), []
+    places, rows = _chosen(use, flags, count), []
     for extent in reversed(x.shape):
         rows.append(places % extent)
         places = places // extent
@@ -72,11 +73,7 @@ def compress(use: Use, x: Any, condition: Any) -> Any:
     if found is not None:
         return np.take(y, np.flatnonzero(found), axis=axis)
     count = _count(use, axis)
-    places = _chosen(condition, count)
-    there = np.arange(count) < np.sum(condition.astype(np.int64))
-    there = np.reshape(there, [-1 if i == axis else 1 for i in range(y.ndim)])
-    picked = np.take(traced(y), places, axis=axis)
-    return np.where(there, picked, _zero(x))
+    return np.take(traced(y), _chosen(use, condition, count), axis=axis)
 
 
 @operator("Unique")
@@ -90,9 +87,8 @@ def unique(use: Use, x: Any) -> Any:
     count = rows.shape[0] if found is None else _count(use, found[1], found[0])
     keys = rows if rows.ndim == 1 else _ranks(np.reshape(rows, (rows.shape[0], -1)))
     first_ones, inverse, counts = _groups(keys, count, is_sorted)
-    there = np.arange(count) < np.max(inverse) + 1
-    there = np.reshape(there, (-1, *[1] * (rows.ndim - 1)))
-    values = np.where(there, np.take(rows, first_ones, axis=0), _zero(x))
+    _require(use, np.max(inverse) + 1, count, "unique elements")
+    values = np.take(rows, first_ones, axis=0)
     return values if axis is None else np.moveaxis(values, 0, axis), first_ones, inverse, counts
 
 
@@ -135,8 +131,7 @@ def _groups(keys: Any, count: int, is_sorted: bool) -> tuple[Any, Any, Any]:
     counts = F.scatter(blank, group, traced(np.ones(n, np.int64)), mode="add")
     if is_sorted:
         return first, inverse, counts
-    real = np.arange(count) < np.max(group) + 1
-    turn = np.argsort(np.where(real, first, n), axis=0, kind="stable")
+    turn = np.argsort(first, axis=0, kind="stable")
     place = update(blank, (turn,), traced(np.arange(count)), "set")
     return np.take(first, turn, axis=0), np.take(place, inverse, axis=0), np.take(counts, turn, axis=0)
 
@@ -150,13 +145,14 @@ def non_max_suppression(
     if not all(isinstance(extent, int) for extent in (batch, classes, places)):
         raise Unsupported("boxes with an open dimension; pin it in [..dims]")
     limit = known(most)
-    rounds = min(places, count)
-    if most is None:
-        rounds = 0
-    elif limit is not None:
+    # A round more than there is room for tells whether there are too many.
+    rounds = 0 if most is None else min(places, count + 1)
+    if limit is not None:
         rounds = max(min(rounds, int(limit.reshape(()))), 0)
-    if rounds == 0 or count == 0:
-        return np.full((count, 3), -1, np.int64)
+    if rounds == 0:
+        if count:
+            raise Unsupported(f"at most 0 boxes, and an output that is declared with {count}")
+        return np.zeros((0, 3), np.int64)
     corners = _corners(boxes, bool(use.attribute("center_point_box", 0)))
     flags, chosen = _selected(corners, scores, rounds, _scalar(overlap, 0.0), threshold)
     if limit is None:  # [batch, classes, rounds]
@@ -165,8 +161,9 @@ def non_max_suppression(
     triples = np.concatenate([traced(grid.astype(np.int64)), np.expand_dims(chosen, -1)], axis=-1)
     total = batch * classes * rounds
     flags, triples = np.reshape(flags, (total,)), np.reshape(triples, (total, 3))
+    _require(use, np.sum(flags.astype(np.int64)), count, "boxes")
     target = np.where(flags, np.cumsum(flags.astype(np.int64), axis=0) - 1, count)
-    return F.scatter(traced(np.full((count, 3), -1, np.int64)), target, triples, mode="set")
+    return F.scatter(traced(np.zeros((count, 3), np.int64)), target, triples, mode="set")
 
 
 def _scalar(value: Any, otherwise: float) -> Any:

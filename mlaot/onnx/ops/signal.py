@@ -38,7 +38,11 @@ def _declared(use: Use, axis: int, what: str) -> int:
 
 
 def _size(use: Use, given: Any, axis: int, what: str) -> int:
-    return _declared(use, axis, what) if known(given) is None else int(integers(given, what)[0])
+    if known(given) is not None:
+        return int(integers(given, what)[0])
+    found = _declared(use, axis, what)
+    use.require(np.all(np.equal(given, found)), f"{what} must be {found}")
+    return found
 
 
 @operator(*WINDOWS, since=17)
@@ -56,7 +60,11 @@ def window(use: Use, size: Any) -> Any:
 @operator("MelWeightMatrix", since=17)
 def mel_weight_matrix(use: Use, bands: Any, length: Any, rate: Any, low: Any, high: Any) -> Any:
     count = _size(use, bands, 1, "the number of bands")
-    rows = _declared(use, 0, "the length") if known(length) is None else int(integers(length, "the length")[0]) // 2 + 1
+    if known(length) is None:
+        rows = _declared(use, 0, "the length")
+        use.require(np.all(np.equal(np.floor_divide(length, 2) + 1, rows)), f"the length must make {rows} rows")
+    else:
+        rows = int(integers(length, "the length")[0]) // 2 + 1
     length, rate, low, high = (np.reshape(_double(v), ()) for v in (length, rate, low, high))
     first, last = (2595 * np.log10(1 + edge / 700) for edge in (low, high))
     hertz = 700 * (10 ** ((np.arange(count + 2) * ((last - first) / (count + 2)) + first) / 2595) - 1)
@@ -99,6 +107,7 @@ def _along_any(use: Use, x: Any, length: Any, axis: Any) -> Any:
         raise MlaotError(f"no axis of {list(x.shape)} gives {list(type_.shape)}")
     at = np.reshape(axis, ())
     at = np.where(at < 0, at + x.ndim, at)
+    use.require(np.any(np.equal(at, np.array(fitting))), f"the axis must be one of {fitting}")
 
     def branch(left: list[int]) -> Callable[[Any], Any]:
         def run(value: Any) -> Any:
@@ -124,7 +133,7 @@ def _length(use: Use, x: Any, length: Any, axis: int) -> int:
         elif use.attribute("onesided", 0) and not use.attribute("inverse", 0):
             raise Unsupported("the length is computed when the model runs; it must be constant")
         else:
-            found = _declared(use, axis, "the length")
+            found = _size(use, length, axis, "the length")
         if found < 1:
             raise MlaotError(f"a transform of {found} elements")
         return found
@@ -265,5 +274,8 @@ def _frames(use: Use, x: Any, size: int, step: Any) -> Any:
         if hop < 1:
             raise MlaotError(f"frames {hop} apart")
         return F.window(x, (1,), (size,), (hop,), (1,))
-    begin = np.arange(_declared(use, 1, "the step")).reshape(-1, 1) * np.reshape(step, ()).astype(np.int64)
+    count, room = _declared(use, 1, "the step"), x.shape[1] - size
+    hop = np.reshape(step, ()).astype(np.int64)
+    use.require((hop > 0) & np.equal(room // np.maximum(hop, 1) + 1, count), f"the step must make {count} frames")
+    begin: Any = np.arange(count).reshape(-1, 1) * hop
     return np.moveaxis(np.take(x, begin + np.arange(size), axis=1), 2, 3)
