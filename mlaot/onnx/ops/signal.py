@@ -275,7 +275,7 @@ def _frames(use: Use, x: Any, size: int, step: Any) -> Any:
             raise MlaotError(f"frames {hop} apart")
         return F.window(x, (1,), (size,), (hop,), (1,))
     count, room = _declared(use, 1, "the step"), x.shape[1] - size
-    hop = np.reshape(step, ()).astype(np.int64)
-    use.require((hop > 0) & np.equal(room // np.maximum(hop, 1) + 1, count), f"the step must make {count} frames")
-    begin: Any = np.arange(count).reshape(-1, 1) * hop
+    each: Any = np.reshape(step, ()).astype(np.int64)
+    use.require((each > 0) & np.equal(room // np.maximum(each, 1) + 1, count), f"the step must make {count} frames")
+    begin = np.arange(count).reshape(-1, 1) * each
     return np.moveaxis(np.take(x, begin + np.arange(size), axis=1), 2, 3)
