@@ -177,17 +177,27 @@ class _ContractionBuilder:
                 yield self._kernel(label, vectors)
 
     def _is_vector(self, read: _Read, label: str) -> bool:
-        """Whether vectors along a label can be loaded; every second element where whole rows may be read for it."""
+        """Whether vectors along a label can be loaded; every second element where whole rows may be read for it.
+
+        Those are loaded whole: what lies behind the last one must not come into a sum.
+        """
         if read.access.buffer.dtype not in (self.group.dtype, *HALVES):
             return False
         stride, buffer, size = read.stride(label), read.access.buffer, self.sizes[label]
-        if stride != 2 or len(self.reads) > 1 or buffer.strides[-1:] != (1,):
+        if stride != 2 or len(self.reads) > 1 or buffer.strides[-1:] != (1,) or label in self.summed:
             return stride in (1, None)
         if buffer.where != "work" or buffer.dense or read.access.offset != 0 or not isinstance(size, int):
             return False
         itemsize = DTYPES[buffer.dtype].itemsize
         row, needed = padded(buffer.shape[-1], itemsize), 2 * int(padded(size, itemsize))
-        return isinstance(row, int) and needed <= row
+        return isinstance(row, int) and self._reach(read, label) + needed <= row
+
+    def _reach(self, read: _Read, label: str) -> int:
+        """How far from the beginning of its row a vector along ``label`` may begin; it begins at an even element."""
+        row = (None, *read.access.buffer.strides)[-2]
+        others = [(read.strides.get(c), self.sizes[c]) for c in (*self.kept, *self.summed) if c != label]
+        known = [(s, n) for s, n in others if isinstance(s, int) and isinstance(n, int)]
+        return sum(s * (n - 1) for s, n in known if row is None or s < row) // 2 * 2
 
     def _kernel(self, lanes: str, vectors: Sequence[bool]) -> Contraction:
         order = sorted(range(len(self.reads)), key=lambda i: vectors[i])  # what is broadcast comes first

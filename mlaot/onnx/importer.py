@@ -370,18 +370,25 @@ def function_body(
         schema: Any = onnx.defs.get_schema(node.op_type, opset, domain)
     except onnx.defs.SchemaError:
         return None
+    data: Any = None
     if schema.has_function:
         versions = [v for v in schema.function_opset_versions if v <= opset]
         data = schema.get_function_with_opset_version(versions[-1]) if versions else schema.function_body
-        return data if isinstance(data, onnx.FunctionProto) else onnx.FunctionProto.FromString(data)
-    if schema.has_context_dependent_function:
+    elif schema.has_context_dependent_function:
         versions = [v for v in schema.context_dependent_function_opset_versions if v <= opset]
         if versions:
             data = schema.get_context_dependent_function_with_opset_version(
                 versions[-1], node.SerializeToString(), [t.SerializeToString() for t in types]
             )
-            return onnx.FunctionProto.FromString(data) if data else None
-    return None
+    if not data:
+        return None
+    found = onnx.FunctionProto()
+    found.CopyFrom(data if isinstance(data, onnx.FunctionProto) else onnx.FunctionProto.FromString(data))
+    for name, attribute in schema.attributes.items():  # what a call leaves out
+        if attribute.default_value.type:
+            found.attribute_proto.add().CopyFrom(attribute.default_value)
+            found.attribute_proto[-1].name = name
+    return found
 
 
 def way_out(node: onnx.NodeProto, domain: str, opset: int) -> str:

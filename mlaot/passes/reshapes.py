@@ -22,6 +22,7 @@ from mlaot.ops import Op
 from mlaot.ops import elementwise as ew
 from mlaot.ops import reduction as red
 from mlaot.ops import structure as st
+from mlaot.ops.indexing import gather
 from mlaot.ops.kinds import is_stored, is_view, puts_in_ones, regrouped, without_ones
 from mlaot.passes.rewrite import rewrite
 from mlaot.passes.simplify import reshape_twice, transpose_twice
@@ -130,11 +131,16 @@ def _reduced(node: Node, x: Node, places: Places) -> Node | None:
     return node.op(x, axes=axes) if axes else x
 
 
+def _gathered(node: Node, x: Node, places: Places) -> Node | None:
+    return None if node.attrs["lead"] or places[0] is None else gather(x, node.arg(1), lead=0)
+
+
 PAST: dict[Op, Callable[[Node, Node, Places], Node | None]] = {
     st.transpose: _transposed,
     st.pad: _padded,
     st.slice_: _sliced,
     st.window: _windows,
+    gather: _gathered,
     **dict.fromkeys((red.sum_, red.prod, red.max_, red.min_), _reduced),
 }
 

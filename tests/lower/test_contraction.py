@@ -53,7 +53,17 @@ def pads() -> Graph:
     return graph
 
 
-GRAPHS = {**{f"convolution_{a}x{b}": convolution((a, b)) for a, b in SIZES}, "sums": sums(), "pads": pads()}
+def gaps(size: int, taps: int, stride: int, dilation: int) -> Graph:
+    """Sums of windows whose elements, or which themselves, are two elements apart."""
+    graph = Graph("forward")
+    x = ew.tanh(graph.input("x", f32[2, size, size]))
+    windows = st.window(x, axes=(1, 2), sizes=(taps, taps), strides=(stride, stride), dilations=(dilation, dilation))
+    graph.outputs["y"] = red.sum_(windows, axes=(3, 4))
+    return graph
+
+
+GAPS = {f"gaps_{n}_{k}_{s}_{d}": gaps(n, k, s, d) for n, k, s, d in ((33, 5, 3, 2), (33, 9, 2, 2), (29, 7, 2, 3))}
+GRAPHS = {**GAPS, **{f"convolution_{a}x{b}": convolution((a, b)) for a, b in SIZES}, "sums": sums(), "pads": pads()}
 
 
 def program_of(graph: Graph) -> Program:

@@ -8,6 +8,7 @@ import numpy as np
 
 from mlaot.onnx.importer import Use
 from mlaot.onnx.registry import operator
+from mlaot.onnx.values import Unsupported
 
 
 @operator("MatMul")
@@ -39,15 +40,20 @@ def det(use: Use, x: Any) -> Any:
 
 
 def _det(x: Any) -> Any:
-    """By Laplace's formula along the first row: for the small matrices that models have."""
+    """By elimination, the largest element of a column first; of small matrices by the formula."""
     n = x.shape[-1]
     if n == 1:
         return x[..., 0, 0]
     if n == 2:
         return x[..., 0, 0] * x[..., 1, 1] - x[..., 0, 1] * x[..., 1, 0]
-    total: Any = None
-    for j in range(n):
-        minor = np.concatenate([x[..., 1:, :j], x[..., 1:, j + 1 :]], axis=-1)
-        term = x[..., 0, j] * _det(minor)
-        total = term if total is None else total - term if j % 2 else total + term
-    return total
+    if n > 64:
+        raise Unsupported(f"a determinant of {n} rows; compute it outside")
+    at = np.expand_dims(np.argmax(np.abs(x[..., 0]), axis=-1), (-1, -2))  # row that is eliminated
+    row = np.take_along_axis(x, np.broadcast_to(at, (*x.shape[:-2], 1, n)), axis=-2)
+    others = np.arange(n - 1).reshape(-1, 1)
+    others = np.where(others < at, others, others + 1)
+    rest = np.take_along_axis(x, np.broadcast_to(others, (*x.shape[:-2], n - 1, n)), axis=-2)
+    pivot = row[..., :1]
+    below = rest[..., 1:] - rest[..., :1] * (row[..., 1:] / np.where(pivot == 0, 1, pivot))
+    sign = np.where(at % 2 == 0, pivot, -pivot)[..., 0, 0]
+    return sign * _det(below)

@@ -498,15 +498,3 @@ def center_crop_pad(use: Use, x: Any, shape: Any) -> Any:
         low[axis % x.ndim] = more // 2 if more >= 0 else -((-more) // 2)
         high[axis % x.ndim] = more - low[axis % x.ndim]
     return padded(x, low, high, "constant")
-
-
-@operator("Compress")
-def compress(use: Use, x: Any, condition: Any) -> Any:
-    axis = use.attribute("axis")
-    chosen = np.flatnonzero(wanted(condition, "which elements it keeps"))
-    return np.take(np.ravel(x) if axis is None else x, chosen, axis=axis or 0)
-
-
-@operator("NonZero")
-def non_zero(use: Use, x: Any) -> Any:
-    return np.array(np.nonzero(wanted(x, "what its shape depends on")), np.int64)

@@ -94,18 +94,19 @@ def _windows(use: Use, x: Any, fill: float) -> tuple[Any, list[np.ndarray[Any, A
     sizes, strides, dilations = _options(use, n, None if use.attribute("kernel_shape") else [1] * n)
     amounts = _pads(use, x.shape[2:], sizes, strides, dilations)
     counts, extras = [], []
+    is_up = use.attribute("ceil_mode", 0) and use.string("auto_pad", "NOTSET") != "VALID"
     axes = zip(x.shape[2:], sizes, strides, dilations, amounts, strict=True)
     for length, size, stride, dilation, (low, high) in axes:
         reach = dilation * (size - 1) + 1
         if not isinstance(length, int):
-            if use.attribute("ceil_mode", 0) or low or high:
+            if is_up or low or high:
                 raise Unsupported(f"pooling with pads over an open dimension {length}; pin it in [..dims]")
             counts.append(np.array([size], float))
             extras.append(0)
             continue
         room = length + low + high - reach
-        positions = (-(-room // stride) if use.attribute("ceil_mode", 0) else room // stride) + 1
-        if use.attribute("ceil_mode", 0) and (positions - 1) * stride >= length + low:
+        positions = (-(-room // stride) if is_up else room // stride) + 1
+        if is_up and (positions - 1) * stride >= length + low:
             positions -= 1
         if positions < 1:
             raise MlaotError(f"a window of {reach} does not fit into {length + low + high} elements")
