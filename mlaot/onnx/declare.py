@@ -158,12 +158,13 @@ def traced(
     pinned = {identifier(name): size for name, size in dims.items()}
     importer = Importer(model, pinned)
     graph = model.graph
+    importer.ports |= {port_name(info.name) for info in graph.input}
     importer.declare((*graph.output, *graph.value_info))
     importer.declare_backwards(graph.node)
     held: dict[str, Held] = {}
     found = Trace(Graph("model"), held=held)
     with tracing(found):
-        importer.weights |= {port_name(info.name) for info in graph.input}
+        importer.weights |= importer.ports
         env = importer.initializers(graph)
         arguments: list[tuple[str, str]] = []  # the names of ports, and those of the file
         for info in graph.input:

@@ -98,6 +98,7 @@ class Importer:
         self.refused: dict[str, None] = {}
         self.path: list[str] = []
         self.weights: set[str] = set()
+        self.ports: set[str] = set()  # names of inputs, which no dimension can have
         self.conditions: list[tuple[Any, str]] = []
         self.imported: list[onnx.NodeProto] = []  # what is seen by the node that is being imported
         self.inner: dict[bytes, Any] = {}
@@ -140,7 +141,12 @@ class Importer:
                 raise MlaotError(f"axis {axis} of {name} has the extent {given.dim_value}")
             return int(given.dim_value)
         called = identifier(given.dim_param or f"{name}_{axis}")
-        return self.pinned[called] if called in self.pinned else dim(called)
+        if called in self.pinned:
+            return self.pinned[called]
+        from mlaot.lower.emit import c_name
+
+        is_taken = called in self.ports or c_name(called) not in (called, "x_batch")
+        return dim(f"{called}_size" if is_taken else called)
 
     def initializers(self, graph: onnx.GraphProto) -> Env:
         """The constants of a graph: weights as parameters, all else as arrays."""

@@ -124,7 +124,9 @@ def squeeze(use: Use, x: Any, axes: Any = None) -> Any:
         return _with_axes(use, x, axes, x.ndim, lambda some: [e for i, e in enumerate(x.shape) if i not in some])
     found = use.attribute("axes") if axes is None else integers(axes, "its axes")
     if found is None:
-        found = [i for i, extent in enumerate(x.shape) if isinstance(extent, int) and extent == 1]
+        if opened := [extent for extent in x.shape if not isinstance(extent, int)]:
+            raise Unsupported(f"it names no axes, and whether {opened[0]} is 1 is not known; pin it in [..dims]")
+        found = [i for i, extent in enumerate(x.shape) if extent == 1]
     return np.squeeze(x, axis=tuple(found))
 
 
