@@ -98,12 +98,12 @@ def test_missing_data(tmp_path: Path) -> None:
 def test_damaged_file(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "model.onnx"
     path.write_bytes(content)
-    with pytest.raises(MlaotError, match="no ONNX file|not a valid ONNX model"):
+    with pytest.raises(MlaotError, match=r"no ONNX file|not a valid ONNX model"):
         mlaot.onnx.load(path).trace()
 
 
 def test_no_file(tmp_path: Path) -> None:
-    with pytest.raises(MlaotError, match="cannot read .*: No such file"):
+    with pytest.raises(MlaotError, match=r"cannot read .*: No such file"):
         mlaot.onnx.load(tmp_path / "model.onnx")
 
 

@@ -366,11 +366,9 @@ REDUCTIONS = {"none": "set", "add": "add", "max": "max", "min": "min"}
 
 
 def _updated(x: Any, index: tuple[Any, ...], updates: Any, mode: str) -> Any:
-    if mode == "mul":
-        raise Unsupported("reduction 'mul' of a scatter cannot be compiled; use 'add' of logarithms")
     if is_known(x, updates, *index) and not any(map(is_traced, (x, updates, *index))):
         result = np.array(x)
-        at = {"none": None, "add": np.add, "max": np.maximum, "min": np.minimum}[mode]
+        at = {"none": None, "add": np.add, "max": np.maximum, "min": np.minimum, "mul": np.multiply}[mode]
         if at is None:
             result[index] = updates
         else:
@@ -378,7 +376,24 @@ def _updated(x: Any, index: tuple[Any, ...], updates: Any, mode: str) -> Any:
         return result
     from mlaot.frontend.indexing import update
 
+    if mode == "mul":
+        return _multiplied(traced(x), index, updates)
     return update(traced(x), index, updates, REDUCTIONS[mode])
+
+
+def _multiplied(x: Any, index: tuple[Any, ...], factors: Any) -> Any:
+    """Elements times factors, one after the other, since a place can be named again."""
+    from mlaot.frontend.indexing import update
+
+    size = int(np.prod([int(extent) for extent in x.shape]))
+    places = traced(np.arange(size).reshape(x.shape))[index]
+
+    def step(carry: Any, given: Any) -> Any:
+        place, factor = given
+        return update(carry, (place,), carry[place] * factor, "set"), ()
+
+    found, _ = F.scan(step, np.ravel(x), (np.ravel(places), np.ravel(factors)))
+    return np.reshape(found, x.shape)
 
 
 @operator("Scatter", "ScatterElements")
