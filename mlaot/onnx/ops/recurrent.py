@@ -197,17 +197,17 @@ def lstm(use: Use, *inputs: Any) -> Any:
         f, g, out = functions
         turned = np.transpose(r)
 
-        def peep(k: int, cell: Any) -> Any:
-            return 0.0 if peepholes is None else peepholes[i, k * hidden : (k + 1) * hidden] * cell
+        def peep(z: Any, k: int, cell: Any) -> Any:
+            return z if peepholes is None else z + peepholes[i, k * hidden : (k + 1) * hidden] * cell
 
         def step(gates: Any, state: tuple[Any, ...]) -> tuple[Any, ...]:
             h, c = state
             z = gates + np.matmul(h, turned)
             zi, zo, zf, zc = (z[:, k * hidden : (k + 1) * hidden] for k in range(4))
-            into = f(_clipped(use, zi + peep(0, c)))
-            keep = 1.0 - into if forget else f(_clipped(use, zf + peep(2, c)))
+            into = f(_clipped(use, peep(zi, 0, c)))
+            keep = 1.0 - into if forget else f(_clipped(use, peep(zf, 2, c)))
             cell = keep * c + into * g(_clipped(use, zc))
-            return f(_clipped(use, zo + peep(1, cell))) * out(cell), cell
+            return f(_clipped(use, peep(zo, 1, cell))) * out(cell), cell
 
         return step
 
