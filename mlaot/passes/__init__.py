@@ -30,6 +30,7 @@ from mlaot.passes import (
     hoist,
     late_updates,
     legalize,
+    lookups,
     masked_rows,
     narrow,
     pooling,
@@ -102,6 +103,11 @@ def add_batch(module: Module, traced: Traced) -> None:
 def freeze_weights(module: Module, traced: Traced) -> None:
     """Work on weights alone, done at build where they are frozen."""
     freeze.freeze(module)
+
+
+def look_up(module: Module, traced: Traced) -> None:
+    """Products of one-hot rows with frozen weights."""
+    lookups.lookups(module)
 
 
 def choose_layout(module: Module, traced: Traced) -> None:
@@ -186,6 +192,7 @@ PIPELINE: tuple[Stage, ...] = (
     each(transposed.transposed),
     each(masked_rows.masked_rows),
     each(sparse_products.sparse_products),
+    look_up,
     freeze_weights,
     choose_layout,
     each(take_last.take_last),
