@@ -235,7 +235,7 @@ COMMANDS = {
         ["passes", "modle:digits"],
         "no module 'modle' in folder '.'; key 'model' in [tool.mlaot.models.nn] of pyproject.toml is 'modle:digits'",
     ),
-    "no module:attribute": (["passes", "model:a:b"], "expected module:attribute, got 'model:a:b'"),
+    "no module:attribute": (["passes", "model:a:b"], "expected module:attribute or an ONNX file, got 'model:a:b'"),
     "nothing to tune": (["tune", "typo"], "no pyproject.toml in typo"),
 }
 

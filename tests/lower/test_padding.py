@@ -64,6 +64,10 @@ def picked(x: Any) -> Any:
     return windows(pad(np.take(np.exp(x), [3, 0, 5, 5], axis=1)))
 
 
+def looked_up(x: Any) -> Any:
+    return windows(pad(np.take(np.exp(x), x[0, :4].astype(np.int32), axis=1)))
+
+
 def product(x: Any) -> Any:
     return windows(pad(np.maximum(x @ mlaot.Parameter("w", np.linspace(-1, 1, 6 * 19).reshape(6, 19).astype("f4")), 0)))
 
@@ -88,7 +92,8 @@ CASES: dict[str, tuple[Type, Callable[[Any], Any], int]] = {
     "an input": (F32[N, 21], lambda x: windows(pad(x)), 1),
     "padding of padding": (F32[N, 21], of_padding, 1),
     "read with merged axes": (F32[N, 4, 16], merged, 1),
-    "picked": (F32[N, 7], picked, 0),
+    "picked": (F32[N, 7], picked, 1),  # by a table
+    "looked up": (F32[N, 7], looked_up, 0),
     "in a loop": (F32[4, 9], in_a_loop, 0),
 }
 
