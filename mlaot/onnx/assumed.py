@@ -2,8 +2,7 @@
 
 A shape, a number of tiles or a set of axes that is computed when the model runs decides what the output's shape is.
 Where the file says what that is, the operator is compiled for it, and calls with an input that asks for another are
-refused.
-What does not change the shape (where a slice begins, which of several equal axes is meant) is computed.
+refused. What does not change the shape (where a slice begins, which of several equal axes is meant) is computed.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ import numpy as np
 from mlaot.frontend.functions import astype
 from mlaot.ir import Dim
 from mlaot.onnx.importer import Use
-from mlaot.onnx.values import Unsupported, lifted, of_dims
+from mlaot.onnx.values import Unsupported, integers, known, lifted, of_dims
 
 MOST = 100  # choices that are compiled
 
@@ -39,6 +38,15 @@ def require_equal(use: Use, value: Any, wanted: Sequence[Dim], what: str) -> Non
     if flat.shape[0] != len(wanted):
         raise Unsupported(f"{what} has {flat.shape[0]} elements; {len(wanted)} make the declared shape")
     use.require(np.all(np.equal(flat, lifted(of_dims(list(wanted))))), f"{what} must be {list(wanted)}")
+
+
+def settled_integers(use: Use, value: Any, what: str, wanted: Callable[[], Sequence[Dim]]) -> list[Any]:
+    """A known vector of integers; in place of a computed one, those that make the declared shape."""
+    if known(value) is not None:
+        return integers(value, what)
+    targets = list(wanted())
+    require_equal(use, value, targets, what)
+    return targets
 
 
 def chosen(use: Use, what: str, choices: Iterable[tuple[Any, Callable[[], Any]]]) -> Any:
@@ -100,6 +108,11 @@ def expanded(use: Use, x: Any, shape: Any) -> Any:
     return np.broadcast_to(x, target)  # type: ignore[arg-type]
 
 
+def _extent(value: Dim) -> Any:
+    """An extent as a number to compute with."""
+    return lifted(of_dims([value]))[0]
+
+
 def sliced(use: Use, x: Any, starts: Any, ends: Any, axes: Any, steps: Any) -> Any:
     """Slice: elements at computed places; only how many there are is fixed."""
     target = declared_shape(use, "where it starts or ends")
@@ -113,14 +126,14 @@ def sliced(use: Use, x: Any, starts: Any, ends: Any, axes: Any, steps: Any) -> A
         has = np.any(here)
         first, last, step = (np.sum(np.where(here, values, 0)) for values in (firsts, lasts, strides))
         step = np.where(has, step, 1)
-        size = lifted(of_dims([length]))[0]
+        size = _extent(length)
         back = step < 0
         low, high = np.where(back, -1, 0), np.where(back, size - 1, size)
         first = np.where(has, np.minimum(np.maximum(np.where(first < 0, first + size, first), low), high), 0)
         last = np.where(has, np.minimum(np.maximum(np.where(last < 0, last + size, last), low), high), size)
         nonzero = np.where(np.equal(step, 0), 1, step)
         number = np.maximum(-np.floor_divide(first - last, nonzero), 0)
-        wanted = lifted(of_dims([target[axis]]))[0]
+        wanted = _extent(target[axis])
         use.require(np.equal(number, wanted) & np.not_equal(step, 0), f"axis {axis} must have {target[axis]} elements")
         x = np.take(x, first + np.arange(int(target[axis])) * step, axis=axis)
     return x
@@ -133,7 +146,7 @@ def padded(use: Use, x: Any, pads: Any, value: Any, axes: Sequence[int], mode: s
     inside: Any = True
     for i, axis in enumerate(axes):
         length, low, high = x.shape[axis], amounts[i], amounts[i + len(axes)]
-        wanted = lifted(of_dims([target[axis]]))[0]
+        wanted = _extent(target[axis])
         use.require(np.equal(low + high + length, wanted), f"axis {axis} must have {target[axis]} elements")
         at = np.arange(int(target[axis])) - low
         if mode == "constant":

@@ -45,7 +45,6 @@ class Use:
     importer: Importer
     opset: int
     env: Env
-    reference: onnx.FunctionProto | None = None
 
     def attribute(self, name: str, default: Any = None) -> Any:
         """An attribute as a Python value: int, float, str, bytes stay as such, tensors become arrays."""

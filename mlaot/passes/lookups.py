@@ -121,10 +121,10 @@ def lookups(module: Module) -> None:
 
     for graph in module.graphs.values():
         rewrite(graph, {red.contract: (find,)})
-        if any(node.op is gather for node in graph.nodes()):
-            is_fixed = fixed_by(module)
+    is_fixed = fixed_by(module)  # the tables, too
 
-            def tabulate(node: Node, is_fixed: IsFixed = is_fixed) -> Node | None:
-                return tabulated(is_fixed, node)
+    def tabulate(node: Node) -> Node | None:
+        return tabulated(is_fixed, node)
 
-            rewrite(graph, dict.fromkeys(ELEMENTWISE, (tabulate,)))
+    for graph in module.graphs.values():
+        rewrite(graph, dict.fromkeys(ELEMENTWISE, (tabulate,)))

@@ -174,10 +174,8 @@ def bit_shift(use: Use, x: Any, y: Any) -> Any:
 
 @operator("Where", symbolic=True)
 def where(use: Use, condition: Any, x: Any, y: Any) -> Any:
-    if is_symbolic(x) or is_symbolic(y):
-        if known(condition) is None:
-            raise Unsupported("a dimension depends on what is computed when the model runs")
-        return np.where(condition, x, y)
+    if (is_symbolic(x) or is_symbolic(y)) and known(condition) is None:
+        raise Unsupported("a dimension depends on what is computed when the model runs")
     return np.where(condition, x, y)
 
 
@@ -212,8 +210,7 @@ def clip(use: Use, x: Any, low: Any = None, high: Any = None) -> Any:
     low = use.attribute("min", low) if use.opset < 11 else low
     high = use.attribute("max", high) if use.opset < 11 else high
     if high is not None:
-        x = np.minimum(x, high) if low is None else np.minimum(np.maximum(x, low), high)
-        return x
+        return np.minimum(x if low is None else np.maximum(x, low), high)
     return x if low is None else np.maximum(x, low)
 
 

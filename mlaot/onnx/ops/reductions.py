@@ -10,10 +10,11 @@ import numpy as np
 
 from mlaot.errors import MlaotError
 from mlaot.frontend import functions as F
+from mlaot.ir.dims import product
 from mlaot.onnx import assumed
 from mlaot.onnx.importer import Use
 from mlaot.onnx.registry import operator
-from mlaot.onnx.values import integers, known, of_dims
+from mlaot.onnx.values import integers, known
 
 Reduction = Callable[..., Any]
 
@@ -129,13 +130,8 @@ def normalized(use: Use, x: Any) -> Any:
     axis = axis + x.ndim if axis < 0 else axis
     if axis == x.ndim - 1:
         return function(x, axis=-1)
-    lead: Any = 1
-    for extent in x.shape[:axis]:
-        lead = lead * extent
-    behind: Any = 1
-    for extent in x.shape[axis:]:
-        behind = behind * extent
-    return np.reshape(function(np.reshape(x, (lead, behind)), axis=-1), x.shape)
+    flat = np.reshape(x, (product(tuple(x.shape[:axis])), product(tuple(x.shape[axis:]))))
+    return np.reshape(function(flat, axis=-1), x.shape)
 
 
 def _hardmax(x: Any, axis: int) -> Any:
@@ -145,11 +141,12 @@ def _hardmax(x: Any, axis: int) -> Any:
 
 @operator("TopK")
 def top_k(use: Use, x: Any, k: Any = None) -> Any:
-    if k is not None and known(k) is None:
-        extent = assumed.declared_shape(use, "how many elements it gives")[use.attribute("axis", -1)]
-        assumed.require_equal(use, k, [extent], "how many elements it gives")
-        k = of_dims([extent])
-    count = use.attribute("k") if k is None else int(integers(k, "how many elements it gives")[0])
+    what, axis = "how many elements it gives", use.attribute("axis", -1)
+
+    def extent() -> list[Any]:
+        return [assumed.declared_shape(use, what)[axis]]
+
+    count = use.attribute("k") if k is None else int(assumed.settled_integers(use, k, what, extent)[0])
     axis, largest = use.attribute("axis", -1), bool(use.attribute("largest", 1))
     if known(x) is not None:
         order = np.argsort(-x if largest else x, axis=axis, kind="stable")

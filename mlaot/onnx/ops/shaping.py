@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import reduce
+from functools import partial, reduce
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,7 @@ import mlaot.frontend.functions as F
 from mlaot.errors import MlaotError
 from mlaot.frontend.padding import pad as pad_
 from mlaot.frontend.tensor import is_traced
-from mlaot.ir.dims import Expr
+from mlaot.ir.dims import Expr, product
 from mlaot.onnx import assumed
 from mlaot.onnx.importer import Use, constant
 from mlaot.onnx.registry import operator
@@ -66,10 +66,7 @@ def shape(use: Use, x: Any) -> Any:
 
 @operator("Size", symbolic=True)
 def size(use: Use, x: Any) -> Any:
-    total: Any = 1
-    for extent in x.shape:
-        total = total * extent
-    return total
+    return product(tuple(x.shape))
 
 
 @operator("Reshape", symbolic=True)
@@ -94,11 +91,8 @@ def _without_unknown(old: Any, new: Any) -> tuple[Any, ...]:
             rest.remove(extent)
     if all(isinstance(e, int) for e in rest):
         divisor = int(np.prod(rest, dtype=np.int64))
-        total: Any = 1
-        for extent in left:
-            total = total * extent
         if divisor > 0:
-            return tuple(total // divisor if i == at else e for i, e in enumerate(new))
+            return tuple(product(tuple(left)) // divisor if i == at else e for i, e in enumerate(new))
     return tuple(new)
 
 
@@ -106,11 +100,7 @@ def _without_unknown(old: Any, new: Any) -> tuple[Any, ...]:
 def flatten(use: Use, x: Any) -> Any:
     axis = use.attribute("axis", 1)
     axis = axis + x.ndim if axis < 0 else axis
-    before: Any = 1
-    behind: Any = 1
-    for i, extent in enumerate(x.shape):
-        before, behind = (before * extent, behind) if i < axis else (before, behind * extent)
-    return np.reshape(x, (before, behind))
+    return np.reshape(x, (product(tuple(x.shape[:axis])), product(tuple(x.shape[axis:]))))
 
 
 @operator("Transpose", symbolic=True)
@@ -169,12 +159,12 @@ def _of_one_kind(values: Any) -> list[Any]:
 @operator("Split")
 def split(use: Use, x: Any, sizes: Any = None) -> Any:
     axis = use.attribute("axis", 0)
-    if sizes is not None and known(sizes) is None:
-        what = "its second input, the sizes,"
-        parts = [assumed.declared_shape(use, what, i)[axis] for i in range(len(use.node.output))]
-        assumed.require_equal(use, sizes, parts, what)
-        sizes = of_dims(parts)
-    given = use.attribute("split") if sizes is None else integers(sizes, "its second input, the sizes,")
+    what = "its second input, the sizes,"
+
+    def parts() -> list[Any]:
+        return [assumed.declared_shape(use, what, i)[axis] for i in range(len(use.node.output))]
+
+    given = use.attribute("split") if sizes is None else assumed.settled_integers(use, sizes, what, parts)
     if given is None:
         count, length = use.attribute("num_outputs", len(use.node.output)), x.shape[axis]
         if not isinstance(length, int):
@@ -244,25 +234,23 @@ def tile(use: Use, x: Any, repeats: Any, axis: Any = None) -> Any:
         counts = [1] * x.ndim
         counts[integers(axis, "its axis")[0]] = integers(repeats, "the number of tiles")[0]
     else:
-        if known(repeats) is None:
-            target = assumed.declared_shape(use, "the number of tiles")
-            if 0 in x.shape or not all(isinstance(e, int) for e in (*target, *x.shape)):
-                raise Unsupported("the number of tiles is computed when the model runs; it must be constant")
-            whole = [int(a) // int(b) for a, b in zip(target, x.shape, strict=True)]
-            assumed.require_equal(use, repeats, whole, "the number of tiles")
-            repeats = of_dims(list(whole))
-        counts = integers(repeats, "the number of tiles")
+        counts = assumed.settled_integers(use, repeats, "the number of tiles", lambda: _tiles(use, x))
     return np.tile(x, counts)
+
+
+def _tiles(use: Use, x: Any) -> list[Any]:
+    """How many tiles make the declared shape."""
+    target = assumed.declared_shape(use, "the number of tiles")
+    if 0 in x.shape or not all(isinstance(e, int) for e in (*target, *x.shape)):
+        raise Unsupported("the number of tiles is computed when the model runs; it must be constant")
+    return [int(a) // int(b) for a, b in zip(target, x.shape, strict=True)]
 
 
 @operator("ConstantOfShape", symbolic=True)
 def constant_of_shape(use: Use, shape: Any) -> Any:
     value = use.attribute("value", np.zeros(1, np.float32))
-    if known(shape) is None:
-        target = assumed.declared_shape(use, "the shape")
-        assumed.require_equal(use, shape, target, "the shape")
-        shape = of_dims(list(target))
-    extents = tuple(integers(shape, "the shape"))
+    target = partial(assumed.declared_shape, use, "the shape")
+    extents = tuple(assumed.settled_integers(use, shape, "the shape", target))
     if all(isinstance(e, int) for e in extents):
         _check_size(extents)
         return np.full(extents, value.reshape(()))
@@ -478,11 +466,8 @@ def space_to_depth(use: Use, x: Any) -> Any:
 @operator("OneHot")
 def one_hot(use: Use, indices: Any, depth: Any, values: Any) -> Any:
     axis = use.attribute("axis", -1)
-    if known(depth) is None:
-        extent = assumed.declared_shape(use, "the depth")[axis]
-        assumed.require_equal(use, depth, [extent], "the depth")
-        depth = of_dims([extent])
-    count = int(integers(depth, "the depth")[0])
+    depths = assumed.settled_integers(use, depth, "the depth", lambda: [assumed.declared_shape(use, "the depth")[axis]])
+    count = int(depths[0])
     places = indices.astype(np.int64) if np.dtype(indices.dtype).kind == "f" else indices
     places = np.where(places < 0, places + count, places)
     rank = indices.ndim + 1
@@ -505,12 +490,13 @@ def reverse_sequence(use: Use, x: Any, lengths: Any) -> Any:
 @operator("CenterCropPad")
 def center_crop_pad(use: Use, x: Any, shape: Any) -> Any:
     axes = use.attribute("axes", list(range(x.ndim)))
-    if known(shape) is None:
-        target = assumed.declared_shape(use, "the shape")
-        assumed.require_equal(use, shape, [target[axis] for axis in axes], "the shape")
-        shape = of_dims([target[axis] for axis in axes])
+
+    def target() -> list[Any]:
+        whole = assumed.declared_shape(use, "the shape")
+        return [whole[axis] for axis in axes]
+
     low, high = [0] * x.ndim, [0] * x.ndim
-    for axis, size in zip(axes, integers(shape, "the shape"), strict=True):
+    for axis, size in zip(axes, assumed.settled_integers(use, shape, "the shape", target), strict=True):
         more = size - x.shape[axis]
         low[axis % x.ndim] = more // 2 if more >= 0 else -((-more) // 2)
         high[axis % x.ndim] = more - low[axis % x.ndim]

@@ -14,7 +14,7 @@ from mlaot.nn.convolution import correlate, pad_spatial
 from mlaot.onnx import assumed
 from mlaot.onnx.importer import Use
 from mlaot.onnx.registry import operator
-from mlaot.onnx.values import Unsupported, integers, kind_of, known, of_dims, traced
+from mlaot.onnx.values import Unsupported, integers, kind_of, traced
 
 Pads = list[tuple[int, int]]
 
@@ -212,21 +212,12 @@ def max_unpool(use: Use, x: Any, places: Any, shape: Any = None) -> Any:
     n = x.ndim - 2
     sizes, strides, _ = _options(use, n, None)
     given = use.attribute("pads", [0] * 2 * n)
+    axes = zip(x.shape[2:], sizes, strides, strict=True)
+    spatial = [(e - 1) * s - given[i] - given[i + n] + k for i, (e, k, s) in enumerate(axes)]
+    small = whole = [*x.shape[:2], *spatial]  # whose indices are given, also where a larger image is asked for
     if shape is not None:
-        if known(shape) is None:
-            target = assumed.declared_shape(use, "its third input, the shape,")
-            assumed.require_equal(use, shape, target, "its third input, the shape,")
-            shape = of_dims(list(target))
-        whole = integers(shape, "its third input, the shape,")
-    else:
-        axes = zip(x.shape[2:], sizes, strides, strict=True)
-        spatial = [(e - 1) * s - given[i] - given[i + n] + k for i, (e, k, s) in enumerate(axes)]
-        whole = [*x.shape[:2], *spatial]
-    if shape is not None:  # indices are those of the smaller image
-        axes = zip(x.shape[2:], sizes, strides, strict=True)
-        small = [*x.shape[:2], *[(e - 1) * s - given[i] - given[i + n] + k for i, (e, k, s) in enumerate(axes)]]
-    else:
-        small = whole
+        what = "its third input, the shape,"
+        whole = assumed.settled_integers(use, shape, what, lambda: assumed.declared_shape(use, what))
     blank = traced(np.zeros(math.prod(small), x.dtype))
     found = np.reshape(update(blank, (np.ravel(places),), np.ravel(x), "set"), small)
     more = [b - a for a, b in zip(small, whole, strict=True)]
