@@ -38,8 +38,16 @@ FACTS = "model.json"  # there, too
 SOURCES = "sources.json"  # beside the modules' folders: the SHA-256 of each file that tracing read
 NAME = r"[^\W\d]\w*"
 MODEL = rf"^{NAME}(\.{NAME})*:{NAME}(\.{NAME})*$"
-READER = "onnx>=1.19"  # what reads ONNX files
+KINDS = ("model", "onnx", "sklearn", "torch")  # keys, one of which says what the model is
+# What turns a model of each kind into ONNX and reads it, besides what `requires` has.
+READERS = {
+    "model": (),
+    "onnx": ("onnx>=1.19",),
+    "sklearn": ("onnx>=1.19", "skl2onnx>=1.19"),
+    "torch": ("onnx>=1.19", "onnxscript>=0.5"),
+}
 ONNX = r"^.*\.onnx$"
+SKLEARN = rf"{MODEL}|^.*\.skops$"
 MODULE = r"^[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)+$"  # ASCII: the last part names C functions
 # What Windows takes for a device, also in front of an extension.
 DEVICES = {"con", "prn", "aux", "nul", *(f"{port}{n}" for port in ("com", "lpt") for n in range(1, 10))}
@@ -135,7 +143,7 @@ class Model:
     model: str = key(
         "the model as `module:attribute`, imported when the wheel is built",
         default="",
-        otherwise="there is a key `onnx`",
+        otherwise="there is a key `onnx`, `sklearn` or `torch`",
         expected="'module:attribute', such as 'model:digits'",
         example="model:digits",
         pattern=MODEL,
@@ -162,6 +170,31 @@ class Model:
         expected="the path of an ONNX file, such as 'model.onnx'",
         example="model.onnx",
         pattern=ONNX,
+    )
+    sklearn: str = key(
+        "a fitted estimator or pipeline of scikit-learn that is the model, in place of `model`: `module:attribute`, or"
+        " a file of the project that skops wrote",
+        default="",
+        otherwise="there is a key `model`",
+        expected="'module:attribute' or the path of a skops file, such as 'model:pipeline'",
+        example="model:pipeline",
+        pattern=SKLEARN,
+    )
+    torch: str = key(
+        "a module of PyTorch that is the model, in place of `model`, as `module:attribute`",
+        default="",
+        otherwise="there is a key `model`",
+        expected="'module:attribute', such as 'model:net'",
+        example="model:net",
+        pattern=MODEL,
+    )
+    sample: str = key(
+        "inputs as the model is given them, as `module:attribute`: an array, or a tuple or a dict of arrays",
+        default="",
+        otherwise="made up by a seed",
+        expected="'module:attribute', such as 'model:sample'",
+        example="model:sample",
+        pattern=MODEL,
     )
     winograd: str = key(
         "the largest tiles in which 3x3 convolutions of fixed weights are computed",
@@ -209,7 +242,12 @@ class Model:
     @property
     def declared(self) -> str:
         """Where it is declared, as the settings say it."""
-        return self.onnx or self.model
+        return str(getattr(self, self.kind))
+
+    @property
+    def kind(self) -> str:
+        """The key that says what the model is."""
+        return next((kind for kind in KINDS if getattr(self, kind)), "model")
 
     @property
     def package(self) -> str:
@@ -282,7 +320,7 @@ class Settings:
     @property
     def needed(self) -> tuple[str, ...]:
         """Packages that tracing needs, besides mlaot and NumPy."""
-        return (*self.requires, *(READER,) * any(model.onnx for model in self.models))
+        return tuple(dict.fromkeys([*self.requires, *(name for model in self.models for name in READERS[model.kind])]))
 
     @property
     def isas(self) -> tuple[str, ...]:
@@ -402,8 +440,7 @@ def load_module(
         weights=weights,
     )
     if model is not None:
-        given, onnx = declaration(model)
-        chosen = replace(chosen, name="", model=given, onnx=onnx)
+        chosen = replace(chosen, name="", **{**dict.fromkeys(KINDS, ""), **declaration(model)})
     models = {other: Model("", module=other) for other in others} | {other.module: other for other in settings.models}
     settings = replace(settings, models=tuple((models | {module: chosen}).values()))
     check_modules(settings, project)
@@ -433,38 +470,44 @@ def settings_of(target: str) -> Settings:
     """Settings for one bare ``module:attribute`` or ONNX file in the current folder, without a pyproject.toml."""
     if not re.fullmatch(f"{MODEL}|{ONNX}", target):
         raise MlaotError(f"expected module:attribute or an ONNX file, got {target!r}")
-    model, onnx = declaration(target)
-    return Settings("model", ".", (), ISAS, (Model("nn", model, "model.nn", onnx=onnx),))
+    return Settings("model", ".", (), ISAS, (Model("nn", module="model.nn", **declaration(target)),))
 
 
-def declaration(target: str) -> tuple[str, str]:
-    """The keys ``model`` and ``onnx`` of what is a ``module:attribute`` or an ONNX file."""
-    return ("", target) if re.fullmatch(ONNX, target) else (target, "")
+def declaration(target: str) -> dict[str, Any]:
+    """The key ``model`` of what is a ``module:attribute``, or the key ``onnx`` of a file."""
+    return {"onnx" if re.fullmatch(ONNX, target) else "model": target}
 
 
 def load_model(settings: Settings, model: Model) -> Any:
-    """The declared model: what an ONNX file holds, or an attribute of a module.
+    """The declared model: an attribute of a module, or what a file or another library's model becomes.
 
     The source folder must be on ``sys.path``.
     """
-    if model.onnx:
-        return importlib.import_module("mlaot.onnx").declared(settings.project, model.onnx, dict(model.dims))
-    module_name, _, path = model.model.partition(":")
-    key = f"key 'model' in [tool.mlaot.models.{model.name}] of {FILE}" if model.name else "--model"
-    where = f"{key} is {model.model!r}"
+    if model.kind == "model":
+        return attribute(settings, model, "model")
+    sample = attribute(settings, model, "sample") if model.sample else None
+    return importlib.import_module(f"mlaot.{model.kind}").declared(settings, model, sample)
+
+
+def attribute(settings: Settings, model: Model, name: str) -> Any:
+    """What a key of a model names by ``module:attribute``."""
+    target = getattr(model, name)
+    module_name, _, path = target.partition(":")
+    key = f"key {name!r} in [tool.mlaot.models.{model.name}] of {FILE}" if model.name else "--model"
+    where = f"{key} is {target!r}"
     try:
         found: Any = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
         if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
             raise
-        likely = model.model.replace(".py:", ":").removeprefix(f"{settings.source.replace('/', '.')}.")
-        hint = f"; did you mean {likely!r}?" if likely != model.model else ""
+        likely = target.replace(".py:", ":").removeprefix(f"{settings.source.replace('/', '.')}.")
+        hint = f"; did you mean {likely!r}?" if likely != target else ""
         raise MlaotError(f"no module {error.name!r} in folder {settings.source!r}; {where}{hint}") from None
-    for attribute in path.split("."):
-        if not hasattr(found, attribute):
+    for part in path.split("."):
+        if not hasattr(found, part):
             known = [name for name in dir(found) if not name.startswith("_")]
-            raise MlaotError(f"{module_name!r} has no attribute {attribute!r}; {where}{did_you_mean(attribute, known)}")
-        found = getattr(found, attribute)
+            raise MlaotError(f"{module_name!r} has no attribute {part!r}; {where}{did_you_mean(part, known)}")
+        found = getattr(found, part)
     return found
 
 
@@ -517,14 +560,16 @@ def read_model(name: str, table: Any, project: Mapping[str, Any], budget: Budget
     where = f"[tool.mlaot.models.{name}]"
     default = f"{project['name']}.{name}"
     values = read_table(Model, table, where, besides=("budget", "dims"), module=default, **inherited)
-    dims = read_dims(table.get("dims", {}), where, is_onnx=bool(values["onnx"]))
     general = {key: getattr(budget, key) for key in keys_of(Budget)}
     own = read_table(Budget, table.get("budget", {}), f"[tool.mlaot.models.{name}.budget]", **general)
-    if not values["model"] and not values["onnx"]:
-        wanted = keys_of(Model)["model"].metadata["expected"]
-        raise MlaotError(f"no key 'model' in {where} of {FILE}; expected {wanted}, or a key 'onnx'")
-    if values["model"] and values["onnx"]:
-        raise MlaotError(f"{where} of {FILE} has both a key 'model' and a key 'onnx'; a model is declared by one")
+    kinds = [kind for kind in KINDS if values[kind]]
+    if not kinds:
+        wanted, others = keys_of(Model)["model"].metadata["expected"], " or ".join(map(repr, KINDS[1:]))
+        raise MlaotError(f"no key 'model' in {where} of {FILE}; expected {wanted}, or a key {others}")
+    if len(kinds) > 1:
+        given = " and ".join(f"a key {kind!r}" for kind in kinds)
+        raise MlaotError(f"{where} of {FILE} has {given}; a model is declared by one")
+    dims = read_dims(table.get("dims", {}), where, kind=kinds[0])
     if lacking := [isa for isa in own["isa"] if isa not in project["isa"]]:
         raise MlaotError(
             f"budget.isa of {where} in {FILE} has {lacking[0]!r}, for which nothing is compiled: key 'isa' in"
@@ -533,13 +578,13 @@ def read_model(name: str, table: Any, project: Mapping[str, Any], budget: Budget
     return Model(name, **values, dims=dims, budget=Budget(**own))
 
 
-def read_dims(table: Any, where: str, *, is_onnx: bool) -> tuple[tuple[str, int], ...]:
-    """``[tool.mlaot.models.<name>.dims]``: sizes of dimensions that an ONNX file leaves open."""
+def read_dims(table: Any, where: str, *, kind: str) -> tuple[tuple[str, int], ...]:
+    """``[tool.mlaot.models.<name>.dims]``: sizes of dimensions that another library's model leaves open."""
     place = f"{where[:-1]}.dims]"
     for name, size in check_table(table, place).items():
-        if not is_onnx:
+        if kind == "model":
             raise MlaotError(
-                f"{place} of {FILE} is for models of ONNX files; give {name!r} its size in the model itself"
+                f"{place} of {FILE} is for models of {', '.join(KINDS[1:])}; give {name!r} its size in the model itself"
             )
         if not fits(size, DIM):
             raise MlaotError(f"key {name!r} in {place} of {FILE} must be a size such as 1; got {size!r}")
@@ -599,7 +644,7 @@ def json_schema(tool: str = "mlaot") -> dict[str, Any]:
     """JSON Schema of ``[tool.mlaot]``; entry point ``validate_pyproject.tool_schema``."""
     top, model = table_schema(Settings), table_schema(Model)
     model["properties"]["budget"] = table_schema(Budget)
-    model["oneOf"] = [{"required": ["model"]}, {"required": ["onnx"]}]
+    model["oneOf"] = [{"required": [kind]} for kind in KINDS]
     model["properties"]["dims"] = {
         "type": "object",
         "description": "sizes of dimensions that the ONNX file leaves open",

@@ -22,27 +22,31 @@ from mlaot.ir import Graph, Type
 from mlaot.onnx.codes import carrier, coded_as, from_ml_dtype, plain, to_ml_dtype
 from mlaot.onnx.importer import Importer, identifier
 from mlaot.onnx.values import Unsupported, lifted, numpy_dtype, served
+from mlaot.settings import Model, Settings
 
-LARGEST = 2**31 - 1  # bytes of a file of protobuf
 TAKEN = ("loss", "lr", "out", "self")
 REFUSED = "refused_"
 
 
-def load(path: str | Path, dims: Mapping[str, int] | None = None) -> Declaration:
-    """The model of an ONNX file; a relative path is looked for beside the calling module first.
+def load(path: str | Path | onnx.ModelProto, dims: Mapping[str, int] | None = None) -> Declaration:
+    """The model of an ONNX file, or one in memory; a relative path is looked for beside the calling module first.
 
     ``dims`` gives sizes to dimensions that the file leaves open. Tensors stored outside of the file must lie in its
     folder or below it.
     """
+    if isinstance(path, onnx.ModelProto):
+        return declare(path, dims or {}, place=f"{path.graph.name or 'model'}: ")
     beside = Path(inspect.stack()[1].filename).parent / path
     return declare(read(beside if beside.exists() else Path(path)), dims or {}, place=f"{Path(path).name}: ")
 
 
-def declared(project: Path, path: str, dims: Mapping[str, int]) -> Declaration:
+def declared(settings: Settings, model: Model, sample: Any = None) -> Declaration:
     """The model of an ONNX file of a project, as its settings name it."""
-    if not (project / path).is_file():
-        raise MlaotError(f"no file {path} in {project.resolve()}; the key 'onnx' names a file of the project")
-    return declare(read(project / path), dims, place=f"{path}: ")
+    path = settings.project / model.onnx
+    if not path.is_file():
+        where = settings.project.resolve()
+        raise MlaotError(f"no file {model.onnx} in {where}; the key 'onnx' names a file of the project")
+    return declare(read(path), dict(model.dims), place=f"{model.onnx}: ")
 
 
 def read(path: Path) -> onnx.ModelProto:
