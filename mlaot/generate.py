@@ -28,7 +28,7 @@ from mlaot.lower.isa import ISAS
 from mlaot.lower.lower import lower
 from mlaot.lower.program import Golden, Program
 from mlaot.lower.text import kernels_file
-from mlaot.settings import FACTS, WEIGHTS, Model, Settings, Tuned, load_model, read_tuned
+from mlaot.settings import FACTS, WEIGHTS, Model, Settings, Tuned, attribute, load_model, read_tuned
 
 Files = dict[str, str | bytes]
 Result = TypeVar("Result")
@@ -76,14 +76,16 @@ def compile_for(
             tuned=tuned,
             golden=golden,
             weights=model.weights,
-            **pass_options(model),
+            **pass_options(settings, model),
         )
         return use(program)
 
 
-def pass_options(model: Model) -> dict[str, Any]:
+def pass_options(settings: Settings, model: Model) -> dict[str, Any]:
     """The settings that passes obey."""
-    return {name: getattr(model, name) for name in ("winograd", "frozen", "intermediates", "weights_dtype")}
+    names = ("winograd", "frozen", "intermediates", "weights_dtype", "quantize")
+    sample = attribute(settings, model, "sample") if model.sample else None
+    return {**{name: getattr(model, name) for name in names}, "sample": sample}
 
 
 def compile_model(
@@ -96,6 +98,8 @@ def compile_model(
     frozen: bool = True,
     intermediates: bool = False,
     weights_dtype: str = "",
+    quantize: str = "",
+    sample: Any = None,
     weights: str = "auto",
     threads: int = 1,
     tuned: Tuned | None = None,
@@ -104,7 +108,8 @@ def compile_model(
     """A declared model to its program.
 
     ``deterministic``: one that gives the same bits on all of ``isas``; ``winograd``, ``frozen``, ``intermediates``,
-    ``weights_dtype``, ``weights`` and ``threads`` are the settings of these names; ``tuned`` are schedules that
+    ``weights_dtype``, ``quantize``, ``weights`` and ``threads`` are the settings of these names, and ``sample`` is what
+    that of this name names; ``tuned`` are schedules that
     ``mlaot tune`` found; ``golden``: with golden vectors, for which NumPy evaluates the model.
     """
     with no_collection():
@@ -115,6 +120,8 @@ def compile_model(
             frozen=frozen,
             intermediates=intermediates,
             weights_dtype=weights_dtype,
+            quantize=quantize,
+            sample=sample,
         )
         program = lower(graphs, isas, deterministic=deterministic, threads=threads)
         vectors = golden_vectors(graphs, program.module) if golden else ()
@@ -202,7 +209,7 @@ def final_graphs(settings: Settings, model: Model) -> dict[str, Graph]:
     """The graphs of a model after all passes, by entry: what lowering starts from."""
     declared = load_model(settings, model)
     with located(declared, model), no_collection():
-        return passes.run(model.module, trace(declared), **pass_options(model)).graphs
+        return passes.run(model.module, trace(declared), **pass_options(settings, model)).graphs
 
 
 def pass_report(settings: Settings, project: Path) -> str:
@@ -211,7 +218,7 @@ def pass_report(settings: Settings, project: Path) -> str:
     for model in settings.models:
         declared = load_model(settings, model)
         with located(declared, model):
-            lines += [f"{model.module} ({model.declared})", *report(declared, model.module, **pass_options(model))]
+            lines += [f"{model.module} ({model.declared})", *report(declared, model.module, **pass_options(settings, model))]
     return "\n".join(lines)
 
 

@@ -31,6 +31,7 @@ WINOGRAD = ("F2", "F4", "off")
 SDISTS = ("frozen", "live")
 PLACES = ("auto", "inside", "file")
 HALVES = ("float16", "bfloat16")
+BYTES = ("int8",)
 FILE = "pyproject.toml"
 TUNED = "mlaot-tuned.json"  # what `mlaot tune` writes beside it
 WEIGHTS = "weights.bin"  # beside the C of a module that embeds them
@@ -229,6 +230,15 @@ class Model:
         expected="'float16' or 'bfloat16'",
         example="float16",
         enum=HALVES,
+    )
+    quantize: str = key(
+        "`int8`: products of frozen float32 weights are computed with bytes; of ranges that `sample` shows, or else those"
+        " of each call",
+        default="",
+        otherwise="in the model's own dtype",
+        expected="'int8'",
+        example="int8",
+        enum=BYTES,
     )
     c_library: bool = key(
         "put a static library, its header and a CMake package for C and C++ into the wheel, too",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -9,6 +10,20 @@ import numpy as np
 
 from mlaot.ir.graph import Graph
 from mlaot.ir.types import DType
+
+
+@dataclass(frozen=True)
+class Quantized:
+    """A product that is computed with bytes.
+
+    ``error``: the root mean square of what rounding took from the weights, as a share of theirs. ``range``: of what is
+    multiplied with them; None where each call finds its own.
+    """
+
+    weight: str
+    shape: tuple[int, ...]
+    error: float
+    range: tuple[float, float] | None
 
 
 @dataclass
@@ -22,7 +37,8 @@ class Module:
     on an entry. ``replaceable``: weights can be loaded though nothing trains them. ``winograd``: which tiles 3x3
     convolutions may be cut in, ``F2``, also ``F4``, or none (``off``). ``weights_dtype``: the setting of that
     name, and ``narrow``: the weights that are stored so, by input name. ``declared``: the entries before they were
-    optimized, and ``declared_slots`` what they read.
+    optimized, and ``declared_slots`` what they read. ``quantize``: the setting of that name, ``sample``: inputs by
+    name, from which ranges are learnt, and ``quantized``: what became of products.
     """
 
     name: str
@@ -42,6 +58,9 @@ class Module:
     narrow: dict[str, DType] = field(default_factory=dict)
     declared: dict[str, Graph] = field(default_factory=dict)
     declared_slots: dict[str, np.ndarray[Any, Any]] = field(default_factory=dict)
+    quantize: str = ""
+    sample: Mapping[str, np.ndarray[Any, Any]] | None = None
+    quantized: list[Quantized] = field(default_factory=list)
 
     @property
     def slots(self) -> dict[str, np.ndarray[Any, Any]]:

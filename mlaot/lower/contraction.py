@@ -21,7 +21,8 @@ from mlaot.lower.schedule import cost
 from mlaot.ops import reduction as red
 from mlaot.ops.conversion import HALVES
 from mlaot.ops.elementwise import c_literal
-from mlaot.ops.kinds import VECTORS, base_of, is_free
+from mlaot.ops.kinds import PRODUCTS, VECTORS, base_of, is_free
+from mlaot.ops.quantized import contract_bytes
 
 LABELS = "abcdefghijklmnopqrstuvwxyz"
 START = {"sum": 0.0, "max": float("-inf"), "min": float("inf")}
@@ -29,7 +30,7 @@ START = {"sum": 0.0, "max": float("-inf"), "min": float("inf")}
 
 def operands(node: Node) -> tuple[list[Node], list[str], str]:
     """The operands of a contraction or column reduction with their labels, and the labels of the result."""
-    if node.op is red.contract:
+    if node.op in PRODUCTS:
         first, second, out = red.parse_spec(node.attrs["spec"])
         return [node.arg(0), node.arg(1)], [first, second], out
     labels = LABELS[: node.arg(0).type.rank]
@@ -86,6 +87,7 @@ class _ContractionBuilder:
         self.node = group.nodes[0]
         self.accesses = accesses
         self.stores = stores
+        self.words = self.node.op is contract_bytes
         self.emit = Emitter(group, accesses, stores)
         nodes, labels, self.out = operands(self.node)
         self.gate = self.out[-2] if group.gates else None
@@ -95,10 +97,11 @@ class _ContractionBuilder:
         self.reads: list[_Read] = []
         for names, n in zip(labels, nodes, strict=True):
             access = accesses[n]
-            self.sizes |= dict(zip(names, n.type.shape, strict=True))
+            rank = len(names)  # the four bytes of a word have no label
+            self.sizes |= dict(zip(names, n.type.shape[:rank], strict=True))
             panels = access.buffer.panels
             panel = names[panels.axis] if panels else None
-            strides = dict(zip(names, access.strides, strict=True))
+            strides = dict(zip(names, access.strides[:rank], strict=True))
             if panels is not None and panel is not None and panels.apart:
                 first = self._extent(panel) - panels.apart
                 self.sizes[panel] = first if part == "panels" else panels.apart
@@ -157,6 +160,7 @@ class _ContractionBuilder:
     def best(self) -> Contraction | Plain:
         """The kernel that is estimated to cost least."""
         choices = list(self.choices()) if self.group.dtype in VECTORS else []
+        assert choices or not self.words, f"bug in mlaot: words of {self.node} that do not lie side by side"
         return min(choices, key=lambda kernel: cost(kernel, V4)) if choices else self.plain()
 
     def choices(self) -> Iterator[Contraction]:
@@ -181,7 +185,7 @@ class _ContractionBuilder:
 
         Those are loaded whole: what lies behind the last one must not come into a sum.
         """
-        if read.access.buffer.dtype not in (self.group.dtype, *HALVES):
+        if read.access.buffer.dtype not in (("i32",) if self.words else (self.group.dtype, *HALVES)):
             return False
         stride, buffer, size = read.stride(label), read.access.buffer, self.sizes[label]
         if stride != 2 or len(self.reads) > 1 or buffer.strides[-1:] != (1,) or label in self.summed:
@@ -217,13 +221,14 @@ class _ContractionBuilder:
             tuple(Axis(names[c], self.sizes[c]) for c in summed),
             names[lanes],
             read,
-            self.node.op.name if self.node.op is not red.contract else "sum",
+            "sum" if self.node.op in PRODUCTS else self.node.op.name,
             self._start(),
             tuple(emit.once),
             epilogue,
             rest,
             emit.doc(),
             names[self.gate] if self.gate else None,
+            self.words,
         )
 
     def _names(self, lanes: str) -> dict[str, str]:
@@ -256,6 +261,8 @@ class _ContractionBuilder:
         return Operand(name, strides, access.offset, vector, is_padded, dtype, panels)
 
     def _start(self) -> str:
+        if self.words:
+            return "0"
         name = "sum" if self.node.op is red.contract else self.node.op.name
         return c_literal(START[name], self.group.dtype)
 

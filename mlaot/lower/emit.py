@@ -194,12 +194,13 @@ class Emitter:
         if buffer.dtype == "bool":
             count = rest or f"(ptrdiff_t)(sizeof({self.vector}) / sizeof({C_TYPES[self.dtype]}))"
             return f"store_mask_{self.vector}({pointer}, {stride}, {count}, {value});"
+        kind = self.vector if buffer.dtype == self.dtype else f"{buffer.dtype}_as_{self.vector}"
         if stride != 1:
-            part = f"_part_{self.vector}({pointer}, {stride}, {rest}" if rest else f"_{self.vector}({pointer}, {stride}"
+            part = f"_part_{kind}({pointer}, {stride}, {rest}" if rest else f"_{kind}({pointer}, {stride}"
             return f"scatter{part}, {value});"
         if rest is None or (buffer.where == "work" and may_overread(Access(buffer, buffer.strides), axis)):
-            return f"store_{self.vector}({pointer}, {value});"
-        return f"store_part_{self.vector}({pointer}, {rest}, {value});"
+            return f"store_{kind}({pointer}, {value});"
+        return f"store_part_{kind}({pointer}, {rest}, {value});"
 
     def doc(self) -> tuple[str, ...]:
         """The graph lines of the kernel, with its own names."""

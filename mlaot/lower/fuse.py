@@ -17,6 +17,7 @@ from mlaot.ops import elementwise as ew
 from mlaot.ops import reduction as red
 from mlaot.ops import structure as st
 from mlaot.ops.kinds import (
+    PRODUCTS,
     REDUCTIONS,
     base_of,
     is_elementwise,
@@ -274,7 +275,7 @@ def _new_group(node: Node, home: dict[Node, Group], again: set[Node], gates: int
         is_mixed = node.op not in (sparse_dot, sparse_add)
         return Group("single", level, "mixed" if is_mixed else node.type.dtype.name, (), None)
     dtype = node.type.dtype.name
-    if node.op is red.contract or _is_column_reduction(node):
+    if node.op in PRODUCTS or _is_column_reduction(node):
         shape = (*node.type.shape[:-2], node.type.shape[-1]) if gates else node.type.shape
         return Group("contraction", level, dtype, shape, None, gates=gates)
     if node.op in TRANSFORMS:
@@ -293,7 +294,7 @@ def _is_column_reduction(node: Node) -> bool:
 
 
 def _candidate(node: Node, home: dict[Node, Group], again: set[Node]) -> Group | None:
-    if node.op in (red.contract, *TRANSFORMS) or is_single(node) or _is_column_reduction(node):
+    if node.op in (*PRODUCTS, *TRANSFORMS) or is_single(node) or _is_column_reduction(node):
         return None
     groups = {home[base] for _, base in _sources(node, again) if base in home}
     fitting = [g for g in groups if _fits(node, g, home, again)]
@@ -313,7 +314,7 @@ def _fits(node: Node, group: Group, home: dict[Node, Group], again: set[Node], l
         elif base in home and home[base].level >= level:
             return False
     if group.kind in ("contraction", "winograd"):
-        whole = all(a.find().type.dtype is node.type.dtype for a in node.args)
+        whole = all(a.find().type.dtype.name == group.dtype for a in node.args) and vector_dtype(node) == group.dtype
         return whole and is_elementwise(node) and node.op is not st.one_hot and node.type.shape == group.rows
     if group.kind == "loops":
         return node.type.shape == group.rows

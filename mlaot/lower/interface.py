@@ -336,6 +336,7 @@ def tables(module: Module, fit: Fit | None) -> dict[str, object]:
         "rows": extents.number(fit.rows) if fit is not None and not fit.refusal else 0,
         "examples": extents.number(fit.examples) if fit is not None and not fit.refusal else 0,
         "kernels": kernels,
+        "words": module.words,
         "isas": [
             {
                 "name": isa,

@@ -15,7 +15,7 @@ class Isa:
     ``machine``: the only kind of CPU that has it, as compilers call it; none for what every CPU has. ``level``: what
     the compiled module finds on a CPU that has it. ``fused``: a product and a sum are one instruction. ``ahead``:
     compilers load all that a step of a sum reads before they compute, as small cores need it, so that each load takes
-    a register. ``deterministic``: results must not depend on which instruction set it is. ``tuned``: schedules that
+    a register. ``dot4``: four products of bytes and their sum are one instruction. ``deterministic``: results must not depend on which instruction set it is. ``tuned``: schedules that
     were measured to be the fastest, by the contraction they are of, both as ``schedule.py`` writes them.
     """
 
@@ -27,6 +27,7 @@ class Isa:
     level: int = 1
     fused: bool = True
     ahead: bool = False
+    dot4: bool = False
     deterministic: bool = False
     tuned: tuple[tuple[str, str], ...] = ()
 
@@ -49,6 +50,7 @@ V4 = Isa(
     ),
     "x86_64",
     4,
+    dot4=True,
 )
 ISAS = {isa.name: isa for isa in (BASE, NEON, V3, V4)}
 

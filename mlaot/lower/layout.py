@@ -13,7 +13,7 @@ from mlaot.lower.program import Buffer, Panels
 from mlaot.ops import reduction as red
 from mlaot.ops import structure as st
 from mlaot.ops.control import uses
-from mlaot.ops.kinds import ALIGNMENT, VECTORS, is_narrow, is_view, puts_in_ones, regrouped, root_of
+from mlaot.ops.kinds import ALIGNMENT, PRODUCTS, VECTORS, is_narrow, is_view, puts_in_ones, regrouped, root_of
 from mlaot.ops.sparse import sparse_add, sparse_dot
 
 PANEL = 256  # bytes of a panel's row: four of the widest vectors
@@ -23,11 +23,11 @@ NOMINAL = 64  # the size assumed for a named dim where costs are compared
 
 
 def padded(extent: Dim, itemsize: int) -> Dim:
-    """A row length that is a whole number of the widest vectors.
+    """A row length that is a whole number of the widest vectors; bytes are in vectors of floats.
 
     Rows as long as a page, or several, get a vector more: else the same place in each would be in one set of the cache.
     """
-    lanes = ALIGNMENT // itemsize
+    lanes = ALIGNMENT // (4 if itemsize == 1 else itemsize)  # vectors hold bytes as floats
     whole = (extent + (lanes - 1)) // lanes * lanes
     return whole + lanes if isinstance(whole, int) and whole and whole * itemsize % PAGE == 0 else whole
 
@@ -215,16 +215,17 @@ def panels_of(graphs: Iterable[Graph], name: str) -> Panels | None:
     shape = tuple(int(d) for d in type_.shape)
     gates = _gates(reads[0][0])
     width = (ALIGNMENT if gates else PANEL) // type_.dtype.itemsize
-    if type_.dtype.name not in VECTORS or 4 * shape[axis] < width // 2:
+    if type_.dtype.name not in (*VECTORS, "i32") or 4 * shape[axis] < width // 2:
         return None
     unit = ALIGNMENT // type_.dtype.itemsize
-    apart = shape[axis] % unit if not gates and shape[axis] > unit and shape[axis] % unit <= APART else 0
+    is_few = shape[axis] > unit and shape[axis] % unit <= APART
+    apart = shape[axis] % unit if is_few and not gates and type_.dtype.name in VECTORS else 0
     return Panels(axis, width, prod(shape) // shape[axis], unit, apart)
 
 
 def _column_axis(node: Node, i: int) -> int | None:
     """The one axis of an operand of a contraction that the result has and the other operand has not."""
-    if node.op is not red.contract or i < 0 or node.arg(0) is node.arg(1):
+    if node.op not in PRODUCTS or i < 0 or node.arg(0) is node.arg(1):
         return None
     if _gates(node):
         return node.arg(i).type.rank - 1 if i == weights_of(node) else None

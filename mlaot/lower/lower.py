@@ -14,14 +14,14 @@ from mlaot.lower.fuse import fuse
 from mlaot.lower.inplace import in_place
 from mlaot.lower.layout import Access, behind_reshape, caller_buffer
 from mlaot.lower.plan import plan
-from mlaot.lower.program import Buffer, Entry, Module, Port, Procedure, Program
+from mlaot.lower.program import Buffer, Contraction, Entry, Module, Port, Procedure, Program
 from mlaot.lower.region import Fused, region
 from mlaot.lower.storage import Storage
 from mlaot.ops import elementwise as ew
 from mlaot.ops import reduction as red
 from mlaot.ops import structure as st
 from mlaot.ops.base import conditions
-from mlaot.ops.kinds import is_free, is_stored, is_view, root_of
+from mlaot.ops.kinds import PRODUCTS, is_free, is_stored, is_view, root_of
 from mlaot.ops.trees import tree_ensemble
 
 TILE = 240  # rows
@@ -58,6 +58,7 @@ def lower(model: Model, isas: tuple[str, ...], *, deterministic: bool = False, t
         {**model.info, **({"scalars": storage.scalar_offsets(model)} if model.scalars and model.trains else {})},
         deterministic,
         threads,
+        words=any(isinstance(k, Contraction) and k.words for p in procedures for k in p.kernels),
     )
     return Program(module, procedures)
 
@@ -172,10 +173,11 @@ def _work(graph: Graph) -> Dim:
             total = size + total if isinstance(size, Expr) else total + size
             continue
         size = product(node.type.shape)
-        if node.op is red.contract:
+        if node.op in PRODUCTS:
             nodes, labels, out = operands(node)
-            summed = {c: d for ls, n in zip(labels, nodes, strict=True) for c, d in zip(ls, n.type.shape, strict=True)}
-            size = product((size, 2, *[d for c, d in summed.items() if c not in out]))
+            pairs = zip(labels, nodes, strict=True)
+            summed = {c: d for ls, n in pairs for c, d in zip(ls, n.type.shape, strict=False)}  # words have no labels
+            size = product((size, 2 if node.op is red.contract else 8, *[d for c, d in summed.items() if c not in out]))
         elif node.op is tree_ensemble:  # some ten steps a tree
             size = product((10 * node.attrs["forest"].trees, *node.arg(0).type.shape[:-1]))
         elif node.op in (red.sum_, red.max_, red.min_):

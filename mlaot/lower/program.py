@@ -93,7 +93,8 @@ class Module:
     ``initial`` is the start of the state; what lies behind it starts as zeros. ``deterministic``: all ``isas`` give the
     same bits. ``threads``: how many a call may use unless told otherwise; 0: as many as there are CPUs. ``tuned``: by
     instruction set and contraction, the schedule that was measured to be the fastest. ``facts`` are ``graph_facts``.
-    ``weights``: where they lie, as the setting of that name says.
+    ``weights``: where they lie, as the setting of that name says. ``words``: kernels multiply bytes, for which AVX-512
+    has instructions on most CPUs only.
     """
 
     name: str
@@ -111,6 +112,7 @@ class Module:
     golden: tuple[Golden, ...] = ()
     facts: Mapping[str, object] = field(default_factory=dict)
     weights: str = "auto"
+    words: bool = False
 
     @property
     def stem(self) -> str:
@@ -279,6 +281,7 @@ class Contraction:
     if it is summed, all are, and the lanes are added at the end. ``epilogue`` and ``rest`` (for the last, partial
     vector) hold ``{acc}`` and each variable of ``out`` in braces; where the lanes are summed they are scalar.
     ``gates``: the variable whose points are all in one tile; the epilogue holds ``{acc0}``, ``{acc1}``.. for them.
+    ``words``: of four bytes each are the factors, so that the sums are integers of 32 bits.
     """
 
     dtype: str
@@ -294,6 +297,7 @@ class Contraction:
     rest: tuple[str, ...]
     doc: tuple[str, ...]
     gates: str | None = None
+    words: bool = False
     template: str = "contraction"
 
 

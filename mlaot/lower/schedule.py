@@ -116,7 +116,8 @@ def ranked(kernel: Contraction, isa: Isa) -> list[Schedule]:
 def description(kernel: Contraction) -> str:
     """The loops and operands of a contraction: ``f32 i=64 j=512 : k=784 | i:784 k:1 | lanes k:64 j:1``."""
     axes = (" ".join(f"{axis.name}={axis.size}" for axis in part) for part in (kernel.out, kernel.summed))
-    return " | ".join([f"{kernel.dtype} {' : '.join(axes)}", *map(_described, kernel.operands)])
+    factors = "words" if kernel.words else kernel.dtype
+    return " | ".join([f"{factors} {' : '.join(axes)}", *map(_described, kernel.operands)])
 
 
 def _described(operand: Operand) -> str:
@@ -148,6 +149,8 @@ def _candidates(kernel: Contraction, isa: Isa) -> Iterator[Schedule]:
             sets = _sets(kernel) if not unrolled and not column_names(kernel) else 1
             sets *= isa.parts if is_along_sum(kernel) else 1
             loads = n + (m if kernel.operands[0].vector or isa.ahead else 1) + (not isa.fused)
+            if kernel.words and not isa.dot4:
+                loads *= 2  # as 16-bit numbers, even and odd ones apart
             if kernel.gates and m == 1:
                 loads -= n - 1  # a multiply-add reads memory
             kept = m * n * sets + (_window(kernel, rows) if unrolled else 0)

@@ -102,7 +102,7 @@ class _Tiles:
         self.kernel, self.plan, self.blocks, self.shared = kernel, plan, blocks, shared
         self.first: dict[str, int] = {}  # the size of the blocks along a variable that are done elsewhere
         self.lanes = lanes_of(kernel.dtype, isa)
-        self.vector = f"{kernel.dtype}v"
+        self.sum = "i32v" if kernel.words else f"{kernel.dtype}v"  # the type of an accumulator
         self.along_sum = is_along_sum(kernel)
         self.rows = [n for n in row_names(kernel) if n in self.plan.counts]
         self.columns = [n for n in column_names(kernel) if n in self.plan.counts]
@@ -179,7 +179,7 @@ class _Tiles:
         for s in range(self.plan.sets):
             for row in names:
                 for name in row:
-                    yield f"{self.vector} {_of_set(name, s)} = splat_{self.vector}({self.kernel.start});"
+                    yield f"{self.sum} {_of_set(name, s)} = splat_{self.sum}({self.kernel.start});"
         yield from self._sum(0, {}, tile)
         sets = self.plan.sets
         while sets > 1:
@@ -250,7 +250,8 @@ class _Tile:
         names: Sequence[Sequence[str]],
         piece: Piece | None,
     ) -> None:
-        self.kernel, self.lanes, self.vector = tiles.kernel, tiles.lanes, tiles.vector
+        self.kernel, self.lanes, self.sum = tiles.kernel, tiles.lanes, tiles.sum
+        self.vector = f"{tiles.kernel.dtype}v"
         self.along_sum, self.sets, self.gates = tiles.along_sum, tiles.plan.sets, max(gate_count(tiles.kernel), 1)
         self.tiled = [*tiles.rows, *tiles.columns, *([] if tiles.along_sum else [tiles.kernel.lanes])]
         self.at, self.rows, self.columns, self.names, self.piece = at, rows, columns, names, piece
@@ -288,7 +289,8 @@ class _Tile:
                     if c == 0 or (a.vector and not self.along_sum):
                         lines, x = self._load(a, "a", self._moved(at, {**row, **self.columns[c]}), c, rest, known)
                         yield from lines
-                    yield f"{_of_set(name, s)} += {x} * {y};"
+                    sum_ = _of_set(name, s)
+                    yield f"{sum_} = dot4_i32v({sum_}, {x}, {y});" if self.kernel.words else f"{sum_} += {x} * {y};"
 
     def _combined(self, name: str, x: str) -> str:
         if self.kernel.combine == "sum":
@@ -308,10 +310,13 @@ class _Tile:
         where = self._index(operand, at)
         if dict(operand.strides).get(self.kernel.lanes) == 2:
             text = self._every_second(operand, at)
+        elif self.kernel.words and not operand.vector:
+            text = f"splat_word_i32v({operand.name}{'' if where == '0' else f' + {where}'})"
         elif not operand.vector:
             text = f"splat_{self.vector}({widened(f'{operand.name}[{where}]', operand.dtype, self.kernel.dtype)})"
         else:
-            kind = self.vector if operand.dtype == self.kernel.dtype else f"{operand.dtype}_as_{self.vector}"
+            is_same = self.kernel.words or operand.dtype == self.kernel.dtype
+            kind = self.sum if is_same else f"{operand.dtype}_as_{self.vector}"
             pointer = operand.name if where == "0" else f"{operand.name} + {where}"
             partial = rest
             if not self.along_sum and self.piece is not None and self.at_end[column]:
@@ -327,7 +332,7 @@ class _Tile:
         if text in known:
             return [], known[text]
         known[text] = name = f"{letter}{sum(n[0] == letter for n in known.values())}"
-        return [f"const {self.vector} {name} = {text};"], name
+        return [f"const {self.sum} {name} = {text};"], name
 
     def _every_second(self, operand: Operand, at: Mapping[str, Place]) -> str:
         """A vector of every second element, of two loads that neighbours share."""
@@ -401,7 +406,7 @@ class _Tile:
                 inner.append(f"const {ctype} dot = dots[{self._flat()}];")
             sums = ["dot"]
         elif not single:
-            yield f"const {self.vector} sums[] = {{{', '.join(names)}}};"
+            yield f"const {self.sum} sums[] = {{{', '.join(names)}}};"
         rest = None
         if not self.along_sum and self.piece is not None and self.piece.rest is not None:
             j, size = at[self.kernel.lanes], self._size()
@@ -451,6 +456,8 @@ class _Tile:
     def _put(
         self, lines: Iterable[str], sums: Sequence[str], at: Mapping[str, str | Place], rest: str | None
     ) -> list[str]:
+        if self.kernel.words:
+            sums = [f"__builtin_convertvector({name}, {self.vector})" for name in sums]
         result = []
         for line in lines:
             text = line.replace("{acc}", sums[0]).replace("{rest}", rest or "")

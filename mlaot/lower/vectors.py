@@ -21,12 +21,15 @@ FLOATS = ("f32", "f64")
 # Vectors of any dtype, and the ones that convert: ``load_u8_as_f32v``.
 MEMORY = {"splat", *("load", "load_part", "store", "store_part", "gather", "gather_part", "scatter", "scatter_part")}
 CONVERTING = {"load", "load_part", "gather", "gather_part"}
+NARROWING = {"store", "store_part", "scatter", "scatter_part"}  # ``store_u8_as_f32v``: of whole numbers
+WORDS = {"splat_word", "dot4"}  # of four bytes
 # One text for scalars and vectors of floats.
 GENERIC = {
     *("splat", "select", "first", "abs", "sign", "copysign", "sqrt", "nearest"),
     *("greater", "lesser", "max", "min", "relu", "step"),
     *("floor", "ceil", "trunc", "round", "remainder", "floor_divide"),
     *("isnan", "eq", "ne", "lt", "le", "gt", "ge"),
+    "quantize",
 }
 # Vectors of floats; these combine all lanes.
 COMBINE = {
@@ -104,10 +107,14 @@ def _require(text: str, isa: Isa, seen: set[str], bodies: list[str]) -> None:
 
 def _is_known(family: str, source: str, dtype: str, form: str) -> bool:
     if source:
+        if family in NARROWING:
+            return form == "v" and source == "u8" and dtype == "f32"
         families = {"load", "load_part"} if source in HALVES else CONVERTING  # weights, which have no gaps
         return form == "v" and family in families and dtype in FLOATS and source != dtype
     if form == "v" and family in MEMORY:
         return True
+    if family in WORDS:
+        return form == "v" and dtype == "i32"
     if family in ONE_DTYPE:
         return dtype == ONE_DTYPE[family]
     return dtype in FLOATS and (family in GENERIC | MATH or (form == "v" and family in VECTOR | PARTS | TWO_FILES))
@@ -173,6 +180,7 @@ def _context(name: str, family: str, source: str, dtype: str, form: str, isa: Is
         "arguments": list(ARGUMENTS.get(family, "x")),
         "combine": COMBINE.get(family, "").format(t=dtype + form),
         "lane_list": lambda text: ", ".join(text.replace("$", str(i)) for i in range(lanes)),
+        "every_fourth": ", ".join(str(4 * i % isa.bytes) for i in range(isa.bytes)),
         "every_second": lambda start: ", ".join(str(i) for i in range(start, 2 * lanes, 2)),
         "half": FOLD.get(family, 0),
         "folded": lambda start: ", ".join(

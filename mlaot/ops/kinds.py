@@ -11,9 +11,11 @@ from mlaot.ops import elementwise as ew
 from mlaot.ops import reduction as red
 from mlaot.ops import structure as st
 from mlaot.ops.base import batch_elementwise
+from mlaot.ops.quantized import contract_bytes, quantize
 from mlaot.ops.random import normal_quantile
 from mlaot.ops.winograd import TRANSFORMS
 
+PRODUCTS = (red.contract, contract_bytes)
 REDUCTIONS = (red.sum_, red.max_, red.min_)
 ALIGNMENT = 64  # bytes: the widest vector, and a cache line; rows of values in memory are a multiple of it
 VIEWS = ("broadcast", "transpose", "item", "slice", "window")
@@ -140,6 +142,8 @@ def vector_dtype(node: Node) -> str | None:
     """The dtype of the vectors that compute an elementwise node: its own, or that of what it compares."""
     if not is_elementwise(node) or not node.args or node.op is normal_quantile:
         return None
+    if node.op is quantize:  # bytes are whole numbers in the lanes
+        return "f32"
     own, given = node.type.dtype.name, [a.find().type.dtype.name for a in node.args]
     if own in VECTORS:
         if node.op is ew.cast or node.op is st.one_hot:
@@ -176,7 +180,7 @@ def is_reduction(node: Node) -> bool:
 
 def is_single(node: Node) -> bool:
     """Nodes that are a kernel of their own: moves, scans along an axis, sorts, control flow, other reductions."""
-    others = (red.contract, *TRANSFORMS)
+    others = (*PRODUCTS, *TRANSFORMS)
     return not (is_view(node) or is_elementwise(node) or is_reduction(node) or node.op in others)
 
 

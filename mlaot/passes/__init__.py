@@ -6,11 +6,13 @@ import os
 import sys
 from collections import Counter
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
 from mlaot.errors import MlaotError
 from mlaot.frontend.declaration import PARAMETERS, Traced
+from mlaot.frontend.sample import arrays
 from mlaot.ir import Graph, dim, verify
 from mlaot.ir.module import FIT_STEP, INTERMEDIATES, Module
 from mlaot.passes import (
@@ -35,6 +37,7 @@ from mlaot.passes import (
     narrow,
     pooling,
     prune,
+    quantize,
     raise_tensors,
     reciprocal,
     reshapes,
@@ -113,6 +116,11 @@ def look_up(module: Module, traced: Traced) -> None:
 def choose_layout(module: Module, traced: Traced) -> None:
     """Convolutions in blocks of channels, where their weights are fixed."""
     blocked.blocked(module)
+
+
+def use_bytes(module: Module, traced: Traced) -> None:
+    """Products with frozen weights in 8 bits, where settings ask for it."""
+    quantize.quantize(module)
 
 
 def convolve_tiles(module: Module, traced: Traced) -> None:
@@ -200,6 +208,7 @@ PIPELINE: tuple[Stage, ...] = (
     each(fold.fold),
     each(simplify.simplify),
     each(canonical.canonical),
+    use_bytes,
     convolve_tiles,
     split_gates,
     forget_weights,
@@ -224,18 +233,25 @@ def run(
     frozen: bool = True,
     intermediates: bool = False,
     weights_dtype: str = "",
+    quantize: str = "",
+    sample: Any = None,
 ) -> Module:
     """Take a traced model through ``PIPELINE``; graphs are verified after each pass.
 
     ``MLAOT_DUMP=<pass>`` (or ``all``) prints the graphs after that pass on stderr. ``report`` collects node counts.
-    ``winograd``, ``frozen``, ``intermediates`` and ``weights_dtype`` are the settings of these names.
+    ``winograd``, ``frozen``, ``intermediates``, ``weights_dtype`` and ``quantize`` are the settings of these names;
+    ``sample``: what that of this name names.
     """
     graphs = {"model": traced.graph, **({"training": traced.training} if traced.training else {}), **traced.entries}
     if intermediates:
         graphs[INTERMEDIATES] = _tapped(traced)
     module = Module(name, graphs, dict(traced.parameters), traced.trains, traced.learning_rate)
     module.per_example, module.winograd, module.replaceable = traced.per_example, winograd, not frozen
-    module.weights_dtype = weights_dtype
+    module.weights_dtype, module.quantize = weights_dtype, quantize
+    if sample is not None:
+        lead = (dim("batch"),) if traced.per_example else ()
+        taken = {name: traced.graph.inputs[name].type for name in traced.arguments}
+        module.sample = arrays(sample, {name: t.with_shape((*lead, *t.shape)) for name, t in taken.items()})
     module.state, module.docs = dict(traced.buffers), dict(traced.docs)
     module.refusals = traced.refusals
     if traced.file_names:

@@ -1,0 +1,49 @@
+"""A sample: inputs as a model is given them, to learn from what numbers come up inside."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from mlaot.errors import MlaotError
+from mlaot.ir import Type
+from mlaot.ir.dims import names
+
+
+def arrays(sample: Any, inputs: Mapping[str, Type]) -> dict[str, np.ndarray[Any, Any]]:
+    """A sample as arrays by the names of ``inputs``: it is an array, or a tuple or dict of some; or makes one of these.
+
+    ``sample`` may hold whatever NumPy makes an array of, tensors of other libraries too.
+    """
+    sample = sample() if callable(sample) else sample
+    if isinstance(sample, Mapping):
+        given = dict(sample)
+    else:
+        values = sample if isinstance(sample, tuple | list) else (sample,)
+        if len(values) != len(inputs):
+            raise MlaotError(f"the sample has {len(values)} arrays, and the model takes {len(inputs)}: {_list(inputs)}")
+        given = dict(zip(inputs, values, strict=True))
+    if given.keys() != inputs.keys():
+        raise MlaotError(f"the sample has arrays for {_list(given)}, and the model takes {_list(inputs)}")
+    found = {name: _array(name, given[name], type_) for name, type_ in inputs.items()}
+    dims: dict[str, int] = {}
+    for name, array in found.items():
+        for extent, size in zip(inputs[name].shape, array.shape, strict=True):
+            known = extent if isinstance(extent, int) else dims.setdefault(str(extent), size)
+            if names(extent) <= {str(extent)} and known != size:
+                raise MlaotError(f"the sample's {name} is of shape {array.shape}, expected {inputs[name]}")
+    return found
+
+
+def _array(name: str, value: Any, type_: Type) -> np.ndarray[Any, Any]:
+    value = value.detach().numpy() if hasattr(value, "detach") else value
+    array = np.asarray(value)
+    if array.ndim != type_.rank or array.dtype.kind not in "biuf":
+        raise MlaotError(f"the sample's {name} is {array.dtype} of shape {array.shape}, expected {type_}")
+    return type_.dtype.array(array)
+
+
+def _list(names_: Mapping[str, Any]) -> str:
+    return ", ".join(map(str, names_)) or "nothing"

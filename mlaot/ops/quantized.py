@@ -1,0 +1,85 @@
+"""Products of numbers of 8 bits: how they are rounded to bytes, and sums of products of bytes, four at a time.
+
+The form that instructions for it take (``vpdpbusd`` of AVX-512 VNNI): the one operand unsigned, the other signed, four
+neighbours of a sum in a word of 32 bits, and 32-bit sums, which are exact.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from mlaot.errors import MlaotError
+from mlaot.ir import Dim, Type
+from mlaot.ir.types import f32, i32, u8
+from mlaot.ops.base import Array, Op, batch_elementwise, no_gradient
+from mlaot.ops.reduction import parse_spec
+
+LARGEST = 255 * 128  # of a product of an unsigned and a signed byte
+LONGEST = (2**31 - 1) // LARGEST  # products whose sum a 32-bit number holds
+
+
+def _quantize_type(x: Type) -> Type:
+    if x.dtype is not f32:
+        raise MlaotError(f"cannot round {x} to bytes; it must be f32")
+    return Type(u8, x.shape)
+
+
+def _quantize_reference(x: Array) -> Array:
+    x = np.nan_to_num(np.asarray(x), nan=0.0)
+    return np.clip(np.rint(x), 0, 255).astype(np.uint8)
+
+
+def _quantize(args: Sequence[str], t: str) -> str:
+    return f"quantize_{t}({args[0]})"
+
+
+quantize: Op = Op(
+    "quantize",
+    _quantize_type,
+    _quantize_reference,
+    no_gradient,
+    batch_elementwise,
+    _quantize,
+    doc="the nearest whole number in 0 to 255, of a half the even one; 0 for nan",
+)
+
+
+def words_of(weights: Array, axis: int) -> Array:
+    """Signed bytes as words: every four neighbours along ``axis``, whose length is a multiple of four, in one int32."""
+    last = np.moveaxis(weights, axis, -1)
+    words = np.ascontiguousarray(last).view("<i4").astype(np.int32, copy=False)
+    return np.ascontiguousarray(np.moveaxis(words, -1, axis))
+
+
+def _contract_bytes_type(x: Type, w: Type, spec: str) -> Type:
+    labels, weight_labels, out = parse_spec(spec)
+    sizes: dict[str, Dim] = {}
+    fits = x.dtype is u8 and w.dtype is i32 and x.shape[-1:] == (4,) and x.rank == len(labels) + 1
+    fits = fits and w.rank == len(weight_labels) and set(out) <= {*labels, *weight_labels} and labels[-1] not in out
+    for label, size in (*zip(labels, x.shape, strict=False), *zip(weight_labels, w.shape, strict=False)):
+        fits = fits and sizes.setdefault(label, size) == size
+    if not fits:
+        raise MlaotError(f"contract_bytes '{spec}' does not fit {x} and {w}")
+    return Type(f32, tuple(sizes[label] for label in out))
+
+
+def _contract_bytes_reference(x: Array, w: Array, spec: str) -> Array:
+    labels, weight_labels, out = parse_spec(spec)
+    byte = next(c for c in "zyxwvutsrqpZYX" if c not in spec)
+    signed = np.ascontiguousarray(w).astype("<i4", copy=False).view(np.int8).reshape(*w.shape, 4)
+    # Sums of these are exact in float64, for which NumPy has fast products.
+    operands = x.astype(np.float64), signed.astype(np.float64)
+    found: Any = np.einsum(f"{labels}{byte},{weight_labels}{byte}->{out}", *operands, optimize=True)
+    return np.asarray(found).astype(np.float32)
+
+
+contract_bytes: Op = Op(
+    "contract_bytes",
+    _contract_bytes_type,
+    _contract_bytes_reference,
+    no_gradient,
+    doc="a sum of products by labels of bytes x, along a last axis of 4, and words y of 4 signed bytes, exact in 32 bits",
+)
