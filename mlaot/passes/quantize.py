@@ -24,7 +24,7 @@ import numpy as np
 
 from mlaot.errors import MlaotError
 from mlaot.evaluate import evaluate
-from mlaot.ir import Dim, Graph, Node, Type
+from mlaot.ir import Graph, Node, Type
 from mlaot.ir.dims import names
 from mlaot.ir.module import Module, Quantized
 from mlaot.ir.types import f32, i32
@@ -42,8 +42,9 @@ FEWEST = 16  # products in a sum, and results that share a factor, from which on
 ROWS = 32  # of a sample, at a time
 NEVER_NEGATIVE = (ew.relu, ew.abs_, ew.exp)
 
+OF_A_SHAPE = (st.slice_, st.broadcast, st.reshape)  # moves that name extents, to which none can be added before them
+
 Range = tuple[float, float]
-Move = tuple[Node, int, int]  # a node that moves elements, and the axis of words in its argument and in itself
 
 
 @dataclass(frozen=True)
@@ -59,7 +60,7 @@ class Factor:
     label: str
     base: Node
     axis: int
-    steps: tuple[Move, ...]
+    steps: tuple[Node, ...]
     kept: tuple[tuple[int, int], ...]  # axes of the base that are axes of the result, alone: pairs of these
 
 
@@ -115,14 +116,16 @@ def factor(node: Node, is_fixed: IsFixed) -> Factor | None:
 
 def _seen(
     x: Node, labels: str, label: str, out: str
-) -> tuple[Node, int, tuple[Move, ...], tuple[tuple[int, int], ...]]:
+) -> tuple[Node, int, tuple[Node, ...], tuple[tuple[int, int], ...]]:
     """The value behind moves that leave an axis alone, the axis there, the moves, and what stays of other axes."""
     axis = labels.index(label)
-    steps: list[Move] = []
+    steps: list[Node] = []
     kept = {i: out.index(c) for i, c in enumerate(labels) if c in out}
-    while (before := _before(x, axis)) is not None:
+    length = x.type.shape[axis]
+    assert isinstance(length, int)
+    while (x.op not in OF_A_SHAPE or length % 4 == 0) and (before := _before(x, axis)) is not None:
         kept = {i: place for a, place in kept.items() if (i := _before(x, a)) is not None}
-        steps.append((x, before, axis))
+        steps.append(x)
         x, axis = x.arg(0), before
     return x, axis, tuple(reversed(steps)), tuple(sorted(kept.items()))
 
@@ -245,48 +248,28 @@ def _product(module: Module, f: Factor, w: Array, known: Range | None) -> Node:
 
 
 def _words(f: Factor, codes: Node, zero: int) -> Node:
-    """What the product reads as bytes, four neighbours along ``f.axis`` in a last axis of their own."""
+    """What the product reads as bytes, four neighbours along the axis of its label in a last axis of their own."""
     rank = codes.type.rank
-    if f.axis != rank - 1:
-        rest = [i for i in range(rank) if i != f.axis]
-        codes = st.transpose(codes, perm=(*rest, f.axis))
+    if f.axis != rank - 1:  # neighbours in memory, too
+        codes = st.transpose(codes, perm=(*[i for i in range(rank) if i != f.axis], f.axis))
     found = q8.quantize(codes)
     length = found.type.shape[-1]
     assert isinstance(length, int)
+    code = codes.graph.constant(zero, found.type.dtype)
     if length % 4:
         none = (0,) * rank
-        high = (*none[1:], -length % 4)
-        found = st.pad(found, codes.graph.constant(zero, found.type.dtype), low=none, high=high, interior=none)
-    found = st.reshape(found, shape=(*found.type.shape[:-1], -(-length // 4), 4))
+        found = st.pad(found, code, low=none, high=(*none[1:], -length % 4), interior=none)
     if f.axis != rank - 1:
         order = [*range(rank - 1)]
         order.insert(f.axis, rank - 1)
-        found = st.transpose(found, perm=(*order, rank))
+        found = st.transpose(found, perm=tuple(order))
     for step in f.steps:
-        found = _replayed(step, found, zero)
-    return found
-
-
-def _replayed(move: Move, x: Node, zero: int) -> Node:
-    """A move of words: their axis of four stays the last."""
-    step, before, after = move
-    attrs, last = step.attrs, x.type.rank - 1
-    if step.op is st.window:
-        found = st.window(x, **attrs)
-        return st.transpose(found, perm=(*[i for i in range(found.type.rank) if i != last], last))
-    if step.op is st.pad:
-        sides = {key: (*attrs[key], 0) for key in ("low", "high", "interior")}
-        return st.pad(x, x.graph.constant(zero, x.type.dtype), **sides)
-    if step.op is st.transpose:
-        return st.transpose(x, perm=(*attrs["perm"], last))
-    words = x.type.shape[before]
-    shape: tuple[Dim, ...] = (*[words if i == after else d for i, d in enumerate(step.type.shape)], 4)
-    if step.op is st.slice_:
-        return st.slice_(x, start=(*attrs["start"], 0), size=shape, step=(*attrs["step"], 1))
-    if step.op is st.broadcast:
-        return st.broadcast(x, shape=shape, axes=(*attrs["axes"], len(shape) - 1))
-    assert step.op is st.reshape, f"bug in mlaot: {step} is no move"
-    return st.reshape(x, shape=shape)
+        found = step.op(found, *[code] * (step.op is st.pad), **step.attrs)
+    at, shape = f.labels.index(f.label), found.type.shape
+    words = -(-length // 4)
+    found = st.reshape(found, shape=(*shape[:at], words, 4, *shape[at + 1 :]))
+    rank = found.type.rank
+    return st.transpose(found, perm=(*[i for i in range(rank) if i != at + 1], at + 1)) if at + 2 != rank else found
 
 
 def _report(f: Factor, w: Array, rounded: Array, known: Range | None) -> Quantized:
