@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import gc
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -22,12 +22,12 @@ from mlaot.frontend.declaration import Declaration, Traced
 from mlaot.frontend.scalar import declare_graph, declare_module
 from mlaot.golden import compared, golden_vectors
 from mlaot.ir import Graph
-from mlaot.ir.module import Module
 from mlaot.lower.interface import DIGEST_BYTES, render_interface
 from mlaot.lower.isa import ISAS
 from mlaot.lower.lower import lower
-from mlaot.lower.program import Golden, Program
+from mlaot.lower.program import Program
 from mlaot.lower.text import kernels_file
+from mlaot.rounded import narrowed, quantized
 from mlaot.settings import FACTS, WEIGHTS, Model, Settings, Tuned, attribute, load_model, read_tuned
 
 Files = dict[str, str | bytes]
@@ -130,21 +130,10 @@ def compile_model(
             print(f"mlaot: {module}: {line}", flush=True)
         if golden and weights_dtype:
             print(f"mlaot: {narrowed(graphs, vectors)}", flush=True)
+        for line in quantized(graphs, vectors) if golden and quantize else ():
+            print(f"mlaot: {line}", flush=True)
         found = replace(program.module, tuned=tuned or {}, golden=vectors, facts=graph_facts(graphs), weights=weights)
         return replace(program, module=found)
-
-
-def narrowed(module: Module, vectors: Iterable[Golden]) -> str:
-    """A line on what narrow weights save, and what they cost."""
-    kept = {name for graph in module.graphs.values() for name in graph.inputs} & module.parameters.keys()
-    others = sum(module.parameters[name].nbytes for name in kept - module.narrow.keys())
-    saved = sum(module.parameters[name].nbytes // 2 for name in kept & module.narrow.keys())
-    moved = [f"{call.entry} by {100 * call.moved:.2g} %" for call in vectors if call.moved]
-    return (
-        f"{module.name}: weights as {module.weights_dtype} save {saved:,} bytes"
-        + (f"; {others:,} bytes of others stay as they are" if others else "")
-        + (f"; they move {', '.join(moved)} of the largest element" if moved else "")
-    )
 
 
 @contextmanager
@@ -218,7 +207,10 @@ def pass_report(settings: Settings, project: Path) -> str:
     for model in settings.models:
         declared = load_model(settings, model)
         with located(declared, model):
-            lines += [f"{model.module} ({model.declared})", *report(declared, model.module, **pass_options(settings, model))]
+            lines += [
+                f"{model.module} ({model.declared})",
+                *report(declared, model.module, **pass_options(settings, model)),
+            ]
     return "\n".join(lines)
 
 

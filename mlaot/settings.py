@@ -232,8 +232,8 @@ class Model:
         enum=HALVES,
     )
     quantize: str = key(
-        "`int8`: products of frozen float32 weights are computed with bytes; of ranges that `sample` shows, or else those"
-        " of each call",
+        "`int8`: products with frozen float32 weights are computed with bytes, of ranges that `sample` shows, or else"
+        " of those of each call",
         default="",
         otherwise="in the model's own dtype",
         expected="'int8'",

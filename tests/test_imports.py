@@ -19,7 +19,7 @@ LAYERS = (
     ("mlaot.onnx",),
     ("mlaot.passes",),
     ("mlaot.lower",),
-    ("mlaot.facts", "mlaot.golden"),
+    ("mlaot.facts", "mlaot.golden", "mlaot.rounded"),
     ("mlaot.generate", "mlaot.build", "mlaot.cmake", "mlaot.tune"),
     ("mlaot.commands", "mlaot.cli", "mlaot.__main__", "mlaot.onnx.backend"),
 )

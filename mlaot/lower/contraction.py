@@ -175,7 +175,7 @@ class _ContractionBuilder:
                 continue
             if label in self.out:
                 along = self.out.index(label)
-                if label == panel or all(b.strides[along] == 1 for b in self.stored):
+                if label == panel or self.words or all(b.strides[along] == 1 for b in self.stored):
                     yield self._kernel(label, vectors)
             elif all(vectors) and (len(vectors) == 2 or self.node.op is red.sum_):
                 yield self._kernel(label, vectors)

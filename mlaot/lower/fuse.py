@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 from mlaot.ir import Dim, Graph, Node, users
 from mlaot.lower.gates import gate, gates_of
 from mlaot.ops import elementwise as ew
-from mlaot.ops import reduction as red
 from mlaot.ops import structure as st
 from mlaot.ops.kinds import (
     PRODUCTS,

@@ -14,9 +14,10 @@ class Isa:
 
     ``machine``: the only kind of CPU that has it, as compilers call it; none for what every CPU has. ``level``: what
     the compiled module finds on a CPU that has it. ``fused``: a product and a sum are one instruction. ``ahead``:
-    compilers load all that a step of a sum reads before they compute, as small cores need it, so that each load takes
-    a register. ``dot4``: four products of bytes and their sum are one instruction. ``deterministic``: results must not depend on which instruction set it is. ``tuned``: schedules that
-    were measured to be the fastest, by the contraction they are of, both as ``schedule.py`` writes them.
+    compilers load all that a step of a sum reads before they compute, as small cores need it, so that each load takes a
+    register. ``dot4``: four products of bytes and their sum are one instruction. ``deterministic``: results must not
+    depend on which instruction set it is. ``tuned``: schedules that were measured to be the fastest, by the contraction
+    they are of, both as ``schedule.py`` writes them.
     """
 
     name: str

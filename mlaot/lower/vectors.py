@@ -108,7 +108,7 @@ def _require(text: str, isa: Isa, seen: set[str], bodies: list[str]) -> None:
 def _is_known(family: str, source: str, dtype: str, form: str) -> bool:
     if source:
         if family in NARROWING:
-            return form == "v" and source == "u8" and dtype == "f32"
+            return form == "v" and source == "u8" and dtype in FLOATS
         families = {"load", "load_part"} if source in HALVES else CONVERTING  # weights, which have no gaps
         return form == "v" and family in families and dtype in FLOATS and source != dtype
     if form == "v" and family in MEMORY:

@@ -1,6 +1,7 @@
 """Every op, defined once: type rule, NumPy reference, VJP, batching rule, C. ``OPS`` holds them by name."""
 
 from mlaot.ops import (
+    barrier,
     bits,
     comparison,
     control,
@@ -12,6 +13,7 @@ from mlaot.ops import (
     reduction,
     rounding,
     sorting,
+    sparse,
     structure,
     transcendental,
     trees,
@@ -22,6 +24,7 @@ from mlaot.ops.base import OPS, Op
 __all__ = [
     "OPS",
     "Op",
+    "barrier",
     "bits",
     "comparison",
     "control",
@@ -33,6 +36,7 @@ __all__ = [
     "reduction",
     "rounding",
     "sorting",
+    "sparse",
     "structure",
     "transcendental",
     "trees",

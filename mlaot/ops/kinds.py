@@ -143,7 +143,7 @@ def vector_dtype(node: Node) -> str | None:
     if not is_elementwise(node) or not node.args or node.op is normal_quantile:
         return None
     if node.op is quantize:  # bytes are whole numbers in the lanes
-        return "f32"
+        return node.arg(0).type.dtype.name
     own, given = node.type.dtype.name, [a.find().type.dtype.name for a in node.args]
     if own in VECTORS:
         if node.op is ew.cast or node.op is st.one_hot:

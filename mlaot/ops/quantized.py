@@ -12,18 +12,18 @@ from typing import Any
 import numpy as np
 
 from mlaot.errors import MlaotError
-from mlaot.ir import Dim, Type
-from mlaot.ir.types import f32, i32, u8
+from mlaot.ir import Dim, Node, Type
+from mlaot.ir.types import f32, f64, i32, u8
 from mlaot.ops.base import Array, Op, batch_elementwise, no_gradient
-from mlaot.ops.reduction import parse_spec
+from mlaot.ops.reduction import batched_spec, parse_spec
 
 LARGEST = 255 * 128  # of a product of an unsigned and a signed byte
 LONGEST = (2**31 - 1) // LARGEST  # products whose sum a 32-bit number holds
 
 
 def _quantize_type(x: Type) -> Type:
-    if x.dtype is not f32:
-        raise MlaotError(f"cannot round {x} to bytes; it must be f32")
+    if x.dtype not in (f32, f64):
+        raise MlaotError(f"cannot round {x} to bytes; it must be f32 or f64")
     return Type(u8, x.shape)
 
 
@@ -76,10 +76,15 @@ def _contract_bytes_reference(x: Array, w: Array, spec: str) -> Array:
     return np.asarray(found).astype(np.float32)
 
 
+def _batch_contract_bytes(node: Node, args: Sequence[Node], batched: Sequence[bool], dim: Dim) -> Node:
+    return contract_bytes(*args, spec=batched_spec(node.attrs["spec"], batched))
+
+
 contract_bytes: Op = Op(
     "contract_bytes",
     _contract_bytes_type,
     _contract_bytes_reference,
     no_gradient,
-    doc="a sum of products by labels of bytes x, along a last axis of 4, and words y of 4 signed bytes, exact in 32 bits",
+    _batch_contract_bytes,
+    doc="a sum of products by labels of bytes x, a last axis of 4, and y, words of 4 signed bytes; exact in 32 bits",
 )

@@ -169,6 +169,14 @@ def parse_spec(spec: str) -> tuple[str, str, str]:
     return a, b, out
 
 
+def batched_spec(spec: str, batched: Sequence[bool]) -> str:
+    """A spec with a label more, of a leading axis of the result and of the operands that are batched."""
+    first, second, out = parse_spec(spec)
+    new = next(c for c in "bnzyxwvutsrqp" + "BNZYXWVUTSRQP" if c not in spec)
+    a, b = (new if flag else "" for flag in batched)
+    return f"{a}{first},{b}{second}->{new}{out}"
+
+
 def _contract_type(a: Type, b: Type, spec: str) -> Type:
     first, second, out = parse_spec(spec)
     sizes: dict[str, Dim] = {}
@@ -200,10 +208,7 @@ def _vjp_contract(ct: Node, out: Node, a: Node, b: Node, spec: str) -> tuple[Nod
 
 
 def _batch_contract(node: Node, args: Sequence[Node], batched: Sequence[bool], dim: Dim) -> Node:
-    first, second, out = parse_spec(node.attrs["spec"])
-    new = next(c for c in "bnzyxwvutsrqp" + "BNZYXWVUTSRQP" if c not in node.attrs["spec"])
-    a, b = (new if flag else "" for flag in batched)
-    return contract(*args, spec=f"{a}{first},{b}{second}->{new}{out}")
+    return contract(*args, spec=batched_spec(node.attrs["spec"], batched))
 
 
 def _contract_reference(a: Array, b: Array, spec: str) -> Array:

@@ -18,7 +18,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import Any
 
 import numpy as np
 
@@ -40,6 +39,7 @@ from mlaot.passes.simplify import number
 
 FEWEST = 16  # products in a sum, and results that share a factor, from which on bytes are worth it
 ROWS = 32  # of a sample, at a time
+TINY = float(np.finfo(np.float32).tiny)
 NEVER_NEGATIVE = (ew.relu, ew.abs_, ew.exp)
 
 OF_A_SHAPE = (st.slice_, st.broadcast, st.reshape)  # moves that name extents, to which none can be added before them
@@ -175,7 +175,7 @@ def _ranges(module: Module, graph: Graph, nodes: Iterable[Node]) -> dict[Node, R
     found: list[dict[str, Array]] = [evaluate(copy, {**slots, **part}) for part in parts(given, copy)]
     ranges = {}
     for i, node in enumerate(wanted):
-        low, high = (float(pick(run[f"{name}{i}"] for run in found)) for name, pick in (("low", min), ("high", max)))
+        low, high = min(float(run[f"low{i}"]) for run in found), max(float(run[f"high{i}"]) for run in found)
         if not np.isfinite([low, high]).all():
             raise MlaotError(f"{module.name}: quantize: with the sample, a value of the model is {low} or {high}")
         ranges[node] = min(low, 0.0), max(high, 0.0)
@@ -194,57 +194,60 @@ def parts(given: Mapping[str, Array], graph: Graph) -> list[dict[str, Array]]:
 
 def _product(module: Module, f: Factor, w: Array, known: Range | None) -> Node:
     """The product with bytes, in its own type."""
+    like, graph = f.product.type, f.product.graph
     summed = tuple(i for i, c in enumerate(f.weight_labels) if c not in f.out)
-    scale = np.maximum(np.abs(w).max(axis=summed, keepdims=True), np.finfo(np.float32).tiny) / 127
+    scale = np.maximum(np.abs(w).max(axis=summed, keepdims=True), TINY) / 127
     rounded = np.rint(w / scale).astype(np.int8)
-    along = f.weight_labels.index(f.label)
-    lacking = -w.shape[along] % 4
-    whole = np.pad(rounded, [(0, lacking if i == along else 0) for i in range(w.ndim)])
-    order = [c for c in f.weight_labels if c not in f.out] if f.weight_labels[-1] not in f.out else []
-    order = [*order, *[c for c in f.weight_labels if c not in order]]
-    words = np.transpose(q8.words_of(whole, along), [f.weight_labels.index(c) for c in order])
-    graph = f.product.graph
-    name = add_weight(module, np.ascontiguousarray(words))
-    weights = graph.input(name, Type(i32, words.shape), parameter=True)
-
-    base = f.base.find()
-    like = f.product.type
-    at = tuple(f.out.index(c) for c in f.weight_labels if c in f.out)
-    by = sorted(range(len(at)), key=at.__getitem__)
-
-    def spread(values: Array) -> Node:
-        """A number for each output channel, in all of the result."""
-        constant = graph.constant(np.transpose(values, by).astype(np.float32), f32)
-        return st.broadcast(constant, shape=like.shape, axes=tuple(sorted(at)))
-
-    channels = scale.reshape([w.shape[i] for i in range(w.ndim) if i not in summed])
-    sums = rounded.astype(np.int64).sum(axis=summed)
-    if known is not None:
-        low, high = known
-        step = max(high - low, np.finfo(np.float32).tiny) / 255
-        zero = round(-low / step)
-        codes = ew.mul(base, fill(base, 1 / step, base.type))
-        codes = ew.add(codes, fill(base, float(zero), base.type)) if zero else codes
-        exact = q8.contract_bytes(_words(f, codes, zero), weights, spec=f"{f.labels},{''.join(order)}->{f.out}")
-        result = ew.mul(exact, spread(channels * step))
-        result = ew.add(result, spread(-zero * sums * channels * step)) if zero else result
-    else:
-        zero, levels = (0, 255) if base.op in NEVER_NEGATIVE else (128, 127)
-        reduced = tuple(i for i in range(base.type.rank) if i not in dict(f.kept))
-        largest = red.max_(ew.abs_(base) if zero else base, axes=reduced)
-        inverse = ew.div(fill(largest, float(levels), largest.type), largest)
-        axes = tuple(i for i in range(base.type.rank) if i not in reduced)
-        codes = ew.mul(base, st.broadcast(inverse, shape=base.type.shape, axes=axes))
-        codes = ew.add(codes, fill(base, float(zero), base.type)) if zero else codes
-        exact = q8.contract_bytes(_words(f, codes, zero), weights, spec=f"{f.labels},{''.join(order)}->{f.out}")
-        exact = ew.add(exact, spread(-zero * sums)) if zero else exact
-        places = [dict(f.kept)[a] for a in axes]
-        turned = sorted(range(len(places)), key=places.__getitem__)
-        moved = st.transpose(largest, perm=tuple(turned)) if turned != list(range(len(turned))) else largest
-        rows = st.broadcast(moved, shape=like.shape, axes=tuple(sorted(places)))
-        result = ew.mul(ew.mul(exact, spread(channels / levels)), rows)
     module.quantized.append(_report(f, w, rounded * scale, known))
-    return result
+    places = [f.out.index(c) for c in f.weight_labels if c in f.out]
+
+    def spread(channels: Array) -> Node:
+        """A number for each output channel, in all of the result."""
+        constant = graph.constant(np.transpose(channels, np.argsort(places)).astype(np.float32), f32)
+        return st.broadcast(constant, shape=like.shape, axes=tuple(sorted(places)))
+
+    codes, zero, unit, rows = _of_range(f, known) if known else _of_each_row(f)
+    labels, words = _weights(f, rounded)
+    weights = graph.input(add_weight(module, words), Type(i32, words.shape), parameter=True)
+    result = q8.contract_bytes(_words(f, codes, zero), weights, spec=f"{f.labels},{labels}->{f.out}")
+    result = ew.add(result, spread(-zero * rounded.sum(axis=summed, dtype=np.int64))) if zero else result
+    result = ew.mul(result, spread(np.squeeze(scale, summed) * unit))
+    return result if rows is None else ew.mul(result, rows)
+
+
+def _weights(f: Factor, rounded: Array) -> tuple[str, Array]:
+    """The words of weights, and their labels: the last is of an output channel, as vectors of them are loaded."""
+    axis = f.weight_labels.index(f.label)
+    whole = np.pad(rounded, [(0, -size % 4 if i == axis else 0) for i, size in enumerate(rounded.shape)])
+    is_last = f.weight_labels[-1] in f.out
+    order = range(whole.ndim) if is_last else sorted(range(whole.ndim), key=lambda i: f.weight_labels[i] in f.out)
+    words = np.ascontiguousarray(np.transpose(q8.words_of(whole, axis), order))
+    return "".join(f.weight_labels[i] for i in order), words
+
+
+def _of_range(f: Factor, known: Range) -> tuple[Node, int, float, None]:
+    """The base as numbers to be rounded to bytes, which of them 0 is, and the step from one to the next."""
+    low, high = known
+    unit = max(high - low, TINY) / 255
+    zero = round(-low / unit)
+    base = f.base.find()
+    codes = ew.mul(base, fill(base, 1 / unit, base.type))
+    return ew.add(codes, fill(base, zero, base.type)) if zero else codes, zero, unit, None
+
+
+def _of_each_row(f: Factor) -> tuple[Node, int, float, Node]:
+    """The same by the largest number in each part of the base that is a part of the result, which is given last."""
+    base = f.base.find()
+    zero, levels = (0, 255) if base.op in NEVER_NEGATIVE else (128, 127)
+    kept = dict(f.kept)
+    largest = red.max_(ew.abs_(base) if zero else base, axes=red.kept_axes(base.type.rank, tuple(kept)))
+    inverse = ew.div(fill(largest, levels, largest.type), largest)
+    codes = ew.mul(base, st.broadcast(inverse, shape=base.type.shape, axes=tuple(kept)))
+    codes = ew.add(codes, fill(base, zero, base.type)) if zero else codes
+    places = [*kept.values()]
+    turned = st.transpose(largest, perm=tuple(int(i) for i in np.argsort(places)))
+    rows = st.broadcast(turned, shape=f.product.type.shape, axes=tuple(sorted(places)))
+    return codes, zero, 1 / levels, rows
 
 
 def _words(f: Factor, codes: Node, zero: int) -> Node:
@@ -275,5 +278,5 @@ def _words(f: Factor, codes: Node, zero: int) -> Node:
 def _report(f: Factor, w: Array, rounded: Array, known: Range | None) -> Quantized:
     """What became of a product."""
     name = f.w.attrs["name"] if f.w.op is st.input_ else "weights"
-    off = float(np.sqrt(np.mean((w - rounded) ** 2) / max(float(np.mean(w**2)), np.finfo(np.float32).tiny)))
+    off = float(np.sqrt(np.mean((w - rounded) ** 2) / max(float(np.mean(w**2)), TINY)))
     return Quantized(name, w.shape, off, known)

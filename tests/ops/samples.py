@@ -110,6 +110,14 @@ def _cast(rng: np.random.Generator) -> Iterator[Sample]:
         yield Sample((np.asarray(rng.normal(size=shape)),), {"dtype": f32})
 
 
+def _bytes(rng: np.random.Generator) -> Iterator[Sample]:
+    """Bytes with each of whole, of several rows and windows, and words of signed ones."""
+    shapes = (((3, 5), (5, 7), "ac,cb->ab"), ((5,), (5, 33), "c,cb->b"), ((2, 3, 4), (5, 3, 4, 16), "abc,dbce->ade"))
+    for x, w, spec in (*shapes, ((4, 9), (9, 3), "ac,cb->ab"), ((7, 130), (130, 20), "ac,cb->ba")):
+        words = rng.integers(-(2**31), 2**31, w, np.int32)
+        yield Sample((rng.integers(0, 256, (*x, 4), np.uint8), words), {"spec": spec})
+
+
 def _bitcast(rng: np.random.Generator) -> Iterator[Sample]:
     for shape in SHAPES:
         yield Sample((np.asarray(rng.normal(size=shape)),), {"dtype": i64})
@@ -240,6 +248,8 @@ SAMPLES: dict[str, Make] = {
     "pow": _power,
     "cast": _cast,
     "bitcast": _bitcast,
+    "quantize": _unary(lambda x: np.asarray(90 + 90 * x)),
+    "contract_bytes": _bytes,
     **dict.fromkeys(("equal", "not_equal", "less", "less_equal", "greater", "greater_equal"), _close),
     **dict.fromkeys(("isnan", "isinf", "isfinite", "signbit"), _unary(np.asarray)),
     "where": _choice,
