@@ -33,7 +33,11 @@ FLAGS = (
     *("-Wall", "-Wextra", "-Werror"),
 )
 NUMPY = {d.name: "uint16" if d.name == "bf16" else d.numpy for d in DTYPES.values()}
-NEEDED = {"base": set(), "v3": {"avx2", "fma"}, "v4": {"avx2", "fma", "avx512f", "avx512dq", "avx512bw", "avx512vl"}}
+NEEDED = {
+    "base": set(),
+    "v3": {"avx2", "fma"},
+    "v4": {"avx2", "fma", "avx512f", "avx512dq", "avx512bw", "avx512vl", "avx512_vnni"},
+}
 
 # In place of the module's header: ranges in the smallest parts there may be, the last one first.
 HEADER = """

@@ -98,6 +98,7 @@ class _ContractionBuilder:
         for names, n in zip(labels, nodes, strict=True):
             access = accesses[n]
             rank = len(names)  # the four bytes of a word have no label
+            assert access.strides[rank:] in ((), (1,)), f"bug in mlaot: bytes of {n} that do not lie side by side"
             self.sizes |= dict(zip(names, n.type.shape[:rank], strict=True))
             panels = access.buffer.panels
             panel = names[panels.axis] if panels else None

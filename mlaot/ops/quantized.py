@@ -58,7 +58,7 @@ def _contract_bytes_type(x: Type, w: Type, spec: str) -> Type:
     labels, weight_labels, out = parse_spec(spec)
     sizes: dict[str, Dim] = {}
     fits = x.dtype is u8 and w.dtype is i32 and x.shape[-1:] == (4,) and x.rank == len(labels) + 1
-    fits = fits and w.rank == len(weight_labels) and set(out) <= {*labels, *weight_labels} and labels[-1] not in out
+    fits = fits and w.rank == len(weight_labels) and set(out) <= {*labels, *weight_labels}
     for label, size in (*zip(labels, x.shape, strict=False), *zip(weight_labels, w.shape, strict=False)):
         fits = fits and sizes.setdefault(label, size) == size
     if not fits:

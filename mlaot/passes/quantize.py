@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
+from typing import Any
 
 import numpy as np
 
@@ -45,6 +46,7 @@ NEVER_NEGATIVE = (ew.relu, ew.abs_, ew.exp)
 OF_A_SHAPE = (st.slice_, st.broadcast, st.reshape)  # moves that name extents, to which none can be added before them
 
 Range = tuple[float, float]
+Move = tuple[Node, int, int]  # a node that moves elements, and the axis of words in its argument and in itself
 
 
 @dataclass(frozen=True)
@@ -60,7 +62,7 @@ class Factor:
     label: str
     base: Node
     axis: int
-    steps: tuple[Node, ...]
+    steps: tuple[Move, ...]
     kept: tuple[tuple[int, int], ...]  # axes of the base that are axes of the result, alone: pairs of these
 
 
@@ -116,16 +118,16 @@ def factor(node: Node, is_fixed: IsFixed) -> Factor | None:
 
 def _seen(
     x: Node, labels: str, label: str, out: str
-) -> tuple[Node, int, tuple[Node, ...], tuple[tuple[int, int], ...]]:
+) -> tuple[Node, int, tuple[Move, ...], tuple[tuple[int, int], ...]]:
     """The value behind moves that leave an axis alone, the axis there, the moves, and what stays of other axes."""
     axis = labels.index(label)
-    steps: list[Node] = []
+    steps: list[Move] = []
     kept = {i: out.index(c) for i, c in enumerate(labels) if c in out}
     length = x.type.shape[axis]
     assert isinstance(length, int)
     while (x.op not in OF_A_SHAPE or length % 4 == 0) and (before := _before(x, axis)) is not None:
         kept = {i: place for a, place in kept.items() if (i := _before(x, a)) is not None}
-        steps.append(x)
+        steps.append((x, before, axis))
         x, axis = x.arg(0), before
     return x, axis, tuple(reversed(steps)), tuple(sorted(kept.items()))
 
@@ -230,49 +232,78 @@ def _of_range(f: Factor, known: Range) -> tuple[Node, int, float, None]:
     low, high = known
     unit = max(high - low, TINY) / 255
     zero = round(-low / unit)
-    base = f.base.find()
+    base = _base(f)
     codes = ew.mul(base, fill(base, 1 / unit, base.type))
     return ew.add(codes, fill(base, zero, base.type)) if zero else codes, zero, unit, None
 
 
 def _of_each_row(f: Factor) -> tuple[Node, int, float, Node]:
     """The same by the largest number in each part of the base that is a part of the result, which is given last."""
-    base = f.base.find()
-    zero, levels = (0, 255) if base.op in NEVER_NEGATIVE else (128, 127)
-    kept = dict(f.kept)
+    base = _base(f)
+    zero, levels = (0, 255) if f.base.find().op in NEVER_NEGATIVE else (128, 127)
+    kept = {axis - (axis > f.axis): place for axis, place in f.kept}
     largest = red.max_(ew.abs_(base) if zero else base, axes=red.kept_axes(base.type.rank, tuple(kept)))
     inverse = ew.div(fill(largest, levels, largest.type), largest)
     codes = ew.mul(base, st.broadcast(inverse, shape=base.type.shape, axes=tuple(kept)))
     codes = ew.add(codes, fill(base, zero, base.type)) if zero else codes
     places = [*kept.values()]
-    turned = st.transpose(largest, perm=tuple(int(i) for i in np.argsort(places)))
+    order = tuple(int(i) for i in np.argsort(places))
+    turned = st.transpose(largest, perm=order) if order != tuple(range(len(order))) else largest
     rows = st.broadcast(turned, shape=f.product.type.shape, axes=tuple(sorted(places)))
     return codes, zero, 1 / levels, rows
 
 
 def _words(f: Factor, codes: Node, zero: int) -> Node:
-    """What the product reads as bytes, four neighbours along the axis of its label in a last axis of their own."""
-    rank = codes.type.rank
-    if f.axis != rank - 1:  # neighbours in memory, too
-        codes = st.transpose(codes, perm=(*[i for i in range(rank) if i != f.axis], f.axis))
+    """What the product reads as bytes, four neighbours along the axis of its label in a last axis of their own.
+
+    Up to the end that axis is the last, so that they are neighbours in memory.
+    """
     found = q8.quantize(codes)
-    length = found.type.shape[-1]
+    rank, length = found.type.rank, found.type.shape[-1]
     assert isinstance(length, int)
     code = codes.graph.constant(zero, found.type.dtype)
     if length % 4:
         none = (0,) * rank
         found = st.pad(found, code, low=none, high=(*none[1:], -length % 4), interior=none)
-    if f.axis != rank - 1:
-        order = [*range(rank - 1)]
-        order.insert(f.axis, rank - 1)
-        found = st.transpose(found, perm=tuple(order))
-    for step in f.steps:
-        found = step.op(found, *[code] * (step.op is st.pad), **step.attrs)
-    at, shape = f.labels.index(f.label), found.type.shape
-    words = -(-length // 4)
-    found = st.reshape(found, shape=(*shape[:at], words, 4, *shape[at + 1 :]))
-    rank = found.type.rank
-    return st.transpose(found, perm=(*[i for i in range(rank) if i != at + 1], at + 1)) if at + 2 != rank else found
+    for step, before, after in f.steps:
+        found = _replayed(step, found, code, before, after)
+    shape = found.type.shape
+    found = st.reshape(found, shape=(*shape[:-1], -(-length // 4), 4))
+    at, rank = f.labels.index(f.label), len(shape)
+    order = [*range(rank - 1)]
+    order.insert(at, rank - 1)
+    return st.transpose(found, perm=(*order, rank)) if at != rank - 1 else found
+
+
+def _replayed(step: Node, x: Node, code: Node, before: int, after: int) -> Node:
+    """A move of bytes: the axis that was the one ``before``, and is the one ``after``, is the last of both."""
+    attrs, last = step.attrs, x.type.rank - 1
+    if step.op is st.pad:
+        return st.pad(x, code, **{key: _last(attrs[key], before) for key in ("low", "high", "interior")})
+    if step.op is st.slice_:
+        return st.slice_(x, **{key: _last(attrs[key], before) for key in ("start", "size", "step")})
+    if step.op is st.window:
+        found = st.window(x, **{**attrs, "axes": tuple(a - (a > before) for a in attrs["axes"])})
+        return st.transpose(found, perm=_last(range(found.type.rank), last))
+    if step.op is st.transpose:
+        return st.transpose(x, perm=(*[a - (a > before) for a in attrs["perm"] if a != before], last))
+    shape = _last(step.type.shape, after)
+    if step.op is st.broadcast:
+        axes = tuple(a - (a > after) for a in attrs["axes"] if a != after)
+        return st.broadcast(x, shape=shape, axes=(*axes, len(shape) - 1))
+    assert step.op is st.reshape, f"bug in mlaot: {step} is no move"
+    return st.reshape(x, shape=shape)
+
+
+def _last(values: Sequence[Any], axis: int) -> tuple[Any, ...]:
+    """One of them behind the others."""
+    return (*[value for i, value in enumerate(values) if i != axis], values[axis])
+
+
+def _base(f: Factor) -> Node:
+    """The base with the axis of words as its last."""
+    base, order = f.base.find(), _last(range(f.base.type.rank), f.axis)
+    return st.transpose(base, perm=order) if order != tuple(range(len(order))) else base
 
 
 def _report(f: Factor, w: Array, rounded: Array, known: Range | None) -> Quantized:
