@@ -167,6 +167,14 @@ def astype(x: Any, dtype: Any) -> Any:
     return OPS["cast"].reference(array, dtype=kind)
 
 
+def quantize(x: Any, dtype: Any) -> Any:
+    """The nearest number of 8 bits, ``uint8`` or ``int8``, of a half the even one; for nan the smallest there is."""
+    kind = dtype_of(dtype)
+    if is_traced(x):
+        return Tensor(apply("quantize", as_node(x), dtype=kind))
+    return OPS["quantize"].reference(np.asarray(plain(x)), dtype=kind)
+
+
 def one_hot(label: Any, classes: int, dtype: Any = f64) -> Any:
     """1 where the class is ``label``, else 0, along a new last axis; labels outside ``0..classes-1`` are refused."""
     kind = dtype_of(dtype)

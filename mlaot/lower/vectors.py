@@ -29,7 +29,7 @@ GENERIC = {
     *("greater", "lesser", "max", "min", "relu", "step"),
     *("floor", "ceil", "trunc", "round", "remainder", "floor_divide"),
     *("isnan", "eq", "ne", "lt", "le", "gt", "ge"),
-    "quantize",
+    "nearest_inside",
 }
 # Vectors of floats; these combine all lanes.
 COMBINE = {
@@ -108,7 +108,7 @@ def _require(text: str, isa: Isa, seen: set[str], bodies: list[str]) -> None:
 def _is_known(family: str, source: str, dtype: str, form: str) -> bool:
     if source:
         if family in NARROWING:
-            return form == "v" and source == "u8" and dtype in FLOATS
+            return form == "v" and source in ("u8", "i8") and dtype in FLOATS
         families = {"load", "load_part"} if source in HALVES else CONVERTING  # weights, which have no gaps
         return form == "v" and family in families and dtype in FLOATS and source != dtype
     if form == "v" and family in MEMORY:

@@ -12,28 +12,32 @@ from typing import Any
 import numpy as np
 
 from mlaot.errors import MlaotError
-from mlaot.ir import Dim, Node, Type
-from mlaot.ir.types import f32, f64, i32, u8
+from mlaot.ir import Dim, DType, Node, Type
+from mlaot.ir.types import f32, f64, i8, i32, u8
 from mlaot.ops.base import Array, Op, batch_elementwise, no_gradient
+from mlaot.ops.conversion import C_NAMES
 from mlaot.ops.reduction import batched_spec, parse_spec
 
 LARGEST = 255 * 128  # of a product of an unsigned and a signed byte
 LONGEST = (2**31 - 1) // LARGEST  # products whose sum a 32-bit number holds
 
 
-def _quantize_type(x: Type) -> Type:
-    if x.dtype not in (f32, f64):
-        raise MlaotError(f"cannot round {x} to bytes; it must be f32 or f64")
-    return Type(u8, x.shape)
+def _quantize_type(x: Type, dtype: DType) -> Type:
+    if x.dtype not in (f32, f64) or dtype not in (u8, i8):
+        raise MlaotError(f"cannot round {x} to {dtype}; floats are rounded to u8 or i8")
+    return Type(dtype, x.shape)
 
 
-def _quantize_reference(x: Array) -> Array:
-    x = np.nan_to_num(np.asarray(x), nan=0.0)
-    return np.clip(np.rint(x), 0, 255).astype(np.uint8)
+def _quantize_reference(x: Array, dtype: DType) -> Array:
+    info = np.iinfo(dtype.numpy)
+    whole = np.nan_to_num(np.asarray(x), nan=info.min)
+    return np.asarray(np.clip(np.rint(whole), info.min, info.max).astype(dtype.numpy))
 
 
-def _quantize(args: Sequence[str], t: str) -> str:
-    return f"quantize_{t}({args[0]})"
+def _quantize(args: Sequence[str], t: str, dtype: DType, source: str = "") -> str:
+    low, high = (str(limit) for limit in (np.iinfo(dtype.numpy).min, np.iinfo(dtype.numpy).max))
+    inside = f"nearest_inside_{t}({args[0]}, {low}, {high})"
+    return inside if t.endswith("v") else f"({C_NAMES[dtype.name]}){inside}"
 
 
 quantize: Op = Op(
@@ -43,7 +47,7 @@ quantize: Op = Op(
     no_gradient,
     batch_elementwise,
     _quantize,
-    doc="the nearest whole number in 0 to 255, of a half the even one; 0 for nan",
+    doc="the nearest number of 8 bits, of a half the even one; for nan the smallest",
 )
 
 

@@ -10,6 +10,9 @@ ones, x = t (q - z): where there is a sample, t and z are those of the range tha
 each call, for each row of its own, and z is 128, or 0 for what is never negative. (Jacob et al., Quantization and
 Training of Neural Networks for Efficient Integer-Arithmetic-Only Inference, 2018, sections 2.1 to 2.3.)
 
+Products of what is of bytes already, as in quantized ONNX models, are computed so without a setting: there, sums are
+exact before they are rounded to float32, and nothing else changes.
+
 What lies between a value and the product that reads it, such as the windows of a convolution, looks at bytes then.
 """
 
@@ -27,25 +30,29 @@ from mlaot.evaluate import evaluate
 from mlaot.ir import Graph, Node, Type
 from mlaot.ir.dims import names
 from mlaot.ir.module import Module, Quantized
-from mlaot.ir.types import f32, i32
+from mlaot.ir.types import f32, i8, i32, u8
 from mlaot.ops import elementwise as ew
 from mlaot.ops import quantized as q8
 from mlaot.ops import reduction as red
 from mlaot.ops import structure as st
 from mlaot.ops.base import Array, fill
-from mlaot.ops.kinds import regrouped
+from mlaot.ops.kinds import is_view, regrouped
 from mlaot.passes.entries import copy_into
 from mlaot.passes.freeze import IsFixed, add_weight, fixed_by
 from mlaot.passes.simplify import number
 
 FEWEST = 16  # products in a sum, and results that share a factor, from which on bytes are worth it
 ROWS = 32  # of a sample, at a time
+SOME = 16  # weights along each axis that are summed, to find their scale by
+NEARLY = 1e-3  # as far from a whole number as float32 makes whole numbers up to 128, at most
 TINY = float(np.finfo(np.float32).tiny)
 NEVER_NEGATIVE = (ew.relu, ew.abs_, ew.exp)
 
 OF_A_SHAPE = (st.slice_, st.broadcast, st.reshape)  # moves that name extents, to which none can be added before them
 
 Range = tuple[float, float]
+# Bytes with the axis of words as the last, which of them 0 is, the step from one to the next, and a factor of results.
+Bytes = tuple[Node, int | Node, float, Node | None]
 Move = tuple[Node, int, int]  # a node that moves elements, and the axis of words in its argument and in itself
 
 
@@ -68,21 +75,31 @@ class Factor:
 
 def quantize(module: Module) -> None:
     """Products with bytes in all entries."""
-    if not module.quantize:
-        return
     if not module.is_frozen:
+        if not module.quantize:
+            return
         raise MlaotError(
             f"{module.name}: quantize = {module.quantize!r} is for weights that are frozen, and this model"
             f" {'trains' if module.trains else 'has frozen = false'}; leave the key out"
         )
     is_fixed = fixed_by(module)
     for graph in module.graphs.values():
-        factors = [found for node in graph.nodes() if (found := factor(node, is_fixed)) is not None]
-        weights = _values(module, graph, [f.w for f in factors])
-        ranges = _ranges(module, graph, [f.base for f in factors])
-        for found, w in zip(factors, weights, strict=True):
-            graph.forward(found.product, _product(module, found, w, ranges.get(found.base)))
-    if not module.quantized:
+        factors = [f for node in graph.nodes() if (f := factor(node, is_fixed)) is not None]
+        if not module.quantize:
+            factors = [f for f in factors if coded(f.base) is not None]
+        values = _values(module, graph, [f.w for f in factors])
+        ranges = _ranges(module, graph, [f.base for f in factors]) if module.quantize else {}
+        for f, value in zip(factors, values, strict=True):
+            codes, weights = coded(f.base), integers(f, value)
+            if codes is not None and weights is not None:
+                graph.forward(f.product, _product(module, f, _known(f, codes), *weights))
+            elif module.quantize:
+                known = ranges.get(f.base)
+                rounded, scale = _rounded(f, value)
+                module.quantized.append(_report(f, value, rounded * scale, known))
+                by = _of_range(f, known) if known else _of_each_row(f)
+                graph.forward(f.product, _product(module, f, by, rounded, scale))
+    if module.quantize and not module.quantized:
         raise MlaotError(
             f"{module.name}: quantize = {module.quantize!r}, but no product with frozen float32 weights adds"
             f" {FEWEST} products or more; leave the key out"
@@ -194,13 +211,74 @@ def parts(given: Mapping[str, Array], graph: Graph) -> list[dict[str, Array]]:
     return [{name: value[i : i + ROWS] for name, value in given.items()} for i in range(0, count, ROWS)]
 
 
-def _product(module: Module, f: Factor, w: Array, known: Range | None) -> Node:
+@dataclass(frozen=True)
+class Codes:
+    """Numbers as bytes: ``unit * (node - zero)``; ``zero`` may be a scalar of float32, and bytes signed."""
+
+    node: Node
+    zero: float | Node
+    unit: float
+
+
+def coded(x: Node) -> Codes | None:
+    """What is behind numbers that are bytes, less a number, times a number."""
+    unit = 1.0
+    zero: float | Node = 0.0
+    x = x.find()
+    while x.op is ew.mul and unit == 1.0:
+        scale = next((i for i in (0, 1) if number(x.arg(i)) is not None), None)
+        if scale is None:
+            return None
+        unit, x = number(x.arg(scale)) or 0.0, x.arg(1 - scale).find()
+    if x.op in (ew.sub, ew.add):
+        value, less = x.arg(0).find(), number(x.arg(1))
+        spread = x.arg(1).find()
+        if less is not None:
+            zero = less if x.op is ew.sub else -less
+        elif x.op is ew.sub and spread.op is st.broadcast and spread.arg(0).type.shape == ():
+            zero = spread.arg(0)
+        else:
+            return None
+        x = value
+    if x.op is not ew.cast or x.arg(0).type.dtype not in (u8, i8) or x.type.dtype is not f32:
+        return None
+    info = np.iinfo(x.arg(0).type.dtype.numpy)
+    is_byte = isinstance(zero, Node) or (info.min <= zero <= info.max and zero == int(zero))
+    return Codes(x.arg(0).find(), zero, unit) if is_byte else None
+
+
+def integers(f: Factor, w: Array) -> tuple[Array, Array] | None:
+    """Weights as signed bytes times a number for each output channel, if that is what they are."""
+    scale = _largest(f, w) / np.arange(1, 129).reshape(-1, *[1] * w.ndim)  # the largest one may be any of these
+    if not np.isfinite(w).all():
+        return None
+    some = w[tuple(slice(None, SOME) if c not in f.out else slice(None) for c in f.weight_labels)]
+    apart = np.abs(some / scale - np.rint(some / scale)).max(axis=tuple(1 + i for i in _summed(f)), keepdims=True)
+    chosen = np.take_along_axis(scale, np.argmin(apart > NEARLY, axis=0)[None], axis=0)[0]
+    rounded = np.rint(w / chosen)
+    fits = (np.abs(w / chosen - rounded) <= NEARLY).all() and rounded.max(initial=0) <= 127
+    return (rounded.astype(np.int8), chosen) if fits else None
+
+
+def _summed(f: Factor) -> tuple[int, ...]:
+    """The axes of the weights that the product sums over."""
+    return tuple(i for i, c in enumerate(f.weight_labels) if c not in f.out)
+
+
+def _largest(f: Factor, w: Array) -> Array:
+    return np.asarray(np.maximum(np.abs(w).max(axis=_summed(f), keepdims=True), TINY))
+
+
+def _rounded(f: Factor, w: Array) -> tuple[Array, Array]:
+    """The same of any weights, which are rounded."""
+    scale = _largest(f, w) / 127
+    return np.rint(w / scale).astype(np.int8), scale
+
+
+def _product(module: Module, f: Factor, base: Bytes, rounded: Array, scale: Array) -> Node:
     """The product with bytes, in its own type."""
+    found, zero, unit, rows = base
     like, graph = f.product.type, f.product.graph
-    summed = tuple(i for i, c in enumerate(f.weight_labels) if c not in f.out)
-    scale = np.maximum(np.abs(w).max(axis=summed, keepdims=True), TINY) / 127
-    rounded = np.rint(w / scale).astype(np.int8)
-    module.quantized.append(_report(f, w, rounded * scale, known))
     places = [f.out.index(c) for c in f.weight_labels if c in f.out]
 
     def spread(channels: Array) -> Node:
@@ -208,13 +286,34 @@ def _product(module: Module, f: Factor, w: Array, known: Range | None) -> Node:
         constant = graph.constant(np.transpose(channels, np.argsort(places)).astype(np.float32), f32)
         return st.broadcast(constant, shape=like.shape, axes=tuple(sorted(places)))
 
-    codes, zero, unit, rows = _of_range(f, known) if known else _of_each_row(f)
     labels, words = _weights(f, rounded)
     weights = graph.input(add_weight(module, words), Type(i32, words.shape), parameter=True)
-    result = q8.contract_bytes(_words(f, codes, zero), weights, spec=f"{f.labels},{labels}->{f.out}")
-    result = ew.add(result, spread(-zero * rounded.sum(axis=summed, dtype=np.int64))) if zero else result
-    result = ew.mul(result, spread(np.squeeze(scale, summed) * unit))
+    result = q8.contract_bytes(_words(f, found, zero), weights, spec=f"{f.labels},{labels}->{f.out}")
+    sums = rounded.sum(axis=_summed(f), dtype=np.int64)
+    if isinstance(zero, Node):
+        result = ew.sub(result, ew.mul(spread(sums), st.broadcast(zero, shape=like.shape, axes=())))
+    elif zero:
+        result = ew.add(result, spread(-zero * sums))
+    result = ew.mul(result, spread(np.squeeze(scale, _summed(f)) * unit))
     return result if rows is None else ew.mul(result, rows)
+
+
+def _known(f: Factor, codes: Codes) -> Bytes:
+    """Bytes of numbers that are bytes already: signed ones are 128 more; they are copied where words need it."""
+    more = 128 if codes.node.type.dtype is i8 else 0
+    zero: int | Node = int(codes.zero) + more if not isinstance(codes.zero, Node) else codes.zero
+    if isinstance(zero, Node) and more:
+        zero = ew.add(zero, fill(zero, more, zero.type))
+    is_there = f.axis == codes.node.type.rank - 1 and not is_view(codes.node) and not more
+    if is_there:
+        return codes.node, zero, codes.unit, None
+    if more and codes.node.op is q8.quantize and codes.node.arg(0).type.dtype is f32:
+        numbers = codes.node.arg(0)
+    else:
+        numbers = ew.cast(codes.node, dtype=f32)
+    numbers = _moved(numbers, f.axis)
+    numbers = ew.add(numbers, fill(numbers, more, numbers.type)) if more else numbers
+    return q8.quantize(numbers, dtype=u8), zero, codes.unit, None
 
 
 def _weights(f: Factor, rounded: Array) -> tuple[str, Array]:
@@ -227,19 +326,20 @@ def _weights(f: Factor, rounded: Array) -> tuple[str, Array]:
     return "".join(f.weight_labels[i] for i in order), words
 
 
-def _of_range(f: Factor, known: Range) -> tuple[Node, int, float, None]:
-    """The base as numbers to be rounded to bytes, which of them 0 is, and the step from one to the next."""
+def _of_range(f: Factor, known: Range) -> Bytes:
+    """Bytes for a range of numbers, which of them 0 is, and the step from one to the next."""
     low, high = known
     unit = max(high - low, TINY) / 255
     zero = round(-low / unit)
-    base = _base(f)
+    base = _moved(f.base, f.axis)
     codes = ew.mul(base, fill(base, 1 / unit, base.type))
-    return ew.add(codes, fill(base, zero, base.type)) if zero else codes, zero, unit, None
+    codes = ew.add(codes, fill(base, zero, base.type)) if zero else codes
+    return q8.quantize(codes, dtype=u8), zero, unit, None
 
 
-def _of_each_row(f: Factor) -> tuple[Node, int, float, Node]:
+def _of_each_row(f: Factor) -> Bytes:
     """The same by the largest number in each part of the base that is a part of the result, which is given last."""
-    base = _base(f)
+    base = _moved(f.base, f.axis)
     zero, levels = (0, 255) if f.base.find().op in NEVER_NEGATIVE else (128, 127)
     kept = {axis - (axis > f.axis): place for axis, place in f.kept}
     largest = red.max_(ew.abs_(base) if zero else base, axes=red.kept_axes(base.type.rank, tuple(kept)))
@@ -250,18 +350,17 @@ def _of_each_row(f: Factor) -> tuple[Node, int, float, Node]:
     order = tuple(int(i) for i in np.argsort(places))
     turned = st.transpose(largest, perm=order) if order != tuple(range(len(order))) else largest
     rows = st.broadcast(turned, shape=f.product.type.shape, axes=tuple(sorted(places)))
-    return codes, zero, 1 / levels, rows
+    return q8.quantize(codes, dtype=u8), zero, 1 / levels, rows
 
 
-def _words(f: Factor, codes: Node, zero: int) -> Node:
-    """What the product reads as bytes, four neighbours along the axis of its label in a last axis of their own.
+def _words(f: Factor, found: Node, zero: int | Node) -> Node:
+    """What the product reads, four neighbours along the axis of its label in a last axis of their own.
 
     Up to the end that axis is the last, so that they are neighbours in memory.
     """
-    found = q8.quantize(codes)
     rank, length = found.type.rank, found.type.shape[-1]
     assert isinstance(length, int)
-    code = codes.graph.constant(zero, found.type.dtype)
+    code = q8.quantize(zero, dtype=u8) if isinstance(zero, Node) else found.graph.constant(zero, u8)
     if length % 4:
         none = (0,) * rank
         found = st.pad(found, code, low=none, high=(*none[1:], -length % 4), interior=none)
@@ -300,10 +399,10 @@ def _last(values: Sequence[Any], axis: int) -> tuple[Any, ...]:
     return (*[value for i, value in enumerate(values) if i != axis], values[axis])
 
 
-def _base(f: Factor) -> Node:
-    """The base with the axis of words as its last."""
-    base, order = f.base.find(), _last(range(f.base.type.rank), f.axis)
-    return st.transpose(base, perm=order) if order != tuple(range(len(order))) else base
+def _moved(x: Node, axis: int) -> Node:
+    """A value with an axis as its last."""
+    x, order = x.find(), _last(range(x.type.rank), axis)
+    return st.transpose(x, perm=order) if order != tuple(range(len(order))) else x
 
 
 def _report(f: Factor, w: Array, rounded: Array, known: Range | None) -> Quantized:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from mlaot.ir.types import Literal, f32, i64
+from mlaot.ir.types import Literal, f32, i8, i64, u8
 from mlaot.ops import structure as st
 
 from . import samples_structure
@@ -108,6 +108,11 @@ def _power(rng: np.random.Generator) -> Iterator[Sample]:
 def _cast(rng: np.random.Generator) -> Iterator[Sample]:
     for shape in SHAPES:
         yield Sample((np.asarray(rng.normal(size=shape)),), {"dtype": f32})
+
+
+def _rounded(rng: np.random.Generator) -> Iterator[Sample]:
+    for i, shape in enumerate(SHAPES):
+        yield Sample((np.asarray(90 + 90 * rng.normal(size=shape)),), {"dtype": (u8, i8)[i % 2]})
 
 
 def _bytes(rng: np.random.Generator) -> Iterator[Sample]:
@@ -248,7 +253,7 @@ SAMPLES: dict[str, Make] = {
     "pow": _power,
     "cast": _cast,
     "bitcast": _bitcast,
-    "quantize": _unary(lambda x: np.asarray(90 + 90 * x)),
+    "quantize": _rounded,
     "contract_bytes": _bytes,
     **dict.fromkeys(("equal", "not_equal", "less", "less_equal", "greater", "greater_equal"), _close),
     **dict.fromkeys(("isnan", "isinf", "isfinite", "signbit"), _unary(np.asarray)),

@@ -14,7 +14,7 @@ from mlaot.errors import MlaotError
 from mlaot.evaluate import evaluate
 from mlaot.ir import DTYPES, Graph, Type
 from mlaot.ir.module import Module
-from mlaot.ir.types import BY_NUMPY, DType, bf16, f16, f32, f64
+from mlaot.ir.types import BY_NUMPY, DType, bf16, f16, f32, f64, i8, u8
 from mlaot.lower.lower import lower
 from mlaot.lower.program import Program
 from mlaot.ops import OPS
@@ -64,7 +64,8 @@ def special_cases(name: str, dtype: DType) -> list[Sample]:
     values = special(dtype)
     count = len(samples(name)[0].args)
     if count == 1:
-        attrs: list[dict[str, Any]] = [{"exponent": e} for e in EXPONENTS] if name == "pow" else [{}]
+        given = {"pow": [{"exponent": e} for e in EXPONENTS], "quantize": [{"dtype": d} for d in (u8, i8)]}
+        attrs: list[dict[str, Any]] = given.get(name, [{}])
         return [Sample((values,), a) for a in attrs]
     a, b = (x.reshape(-1) for x in np.meshgrid(values, values))
     return [Sample((np.arange(a.size) % 3 == 0, a, b) if name == "where" else (a, b), {})]
@@ -97,7 +98,7 @@ def graph_of(name: str, sample: Sample, dtype: DType) -> tuple[Graph, dict[str, 
         inputs[f"arg{i}"] = argument(array, dtype)
         graph.input(f"arg{i}", Type(BY_NUMPY[str(inputs[f"arg{i}"].dtype)], array.shape))
     attrs = dict(sample.attrs)
-    if "dtype" in attrs:
+    if "dtype" in attrs and name != "quantize":
         attrs["dtype"] = dtype if name == "one_hot" else f64 if dtype is f32 else f32
     try:
         graph.outputs["y"] = graph.add(OPS[name], list(graph.inputs.values()), attrs)

@@ -57,9 +57,11 @@ def quantized(x: Any, zero: Any, to: int, saturate: bool = True) -> Any:
     dtype = numpy_dtype(to)
     if is_coded_dtype(dtype) and str(dtype) not in INTEGERS:
         return encoded(x if zero is None else x + _single(zero), to, saturate)
-    low, high = _range(dtype)
     whole = np.rint(x)
     whole = whole if zero is None else whole + _single(zero)
+    if str(dtype) in ("int8", "uint8") and is_traced(whole):
+        return F.quantize(whole, dtype)
+    low, high = _range(dtype)
     inside = F.astype(np.minimum(np.maximum(whole, low), high), i32)  # compilers know vectors of this conversion
     if str(dtype) in INTEGERS:
         return coded_as(F.astype(inside, INTEGERS[str(dtype)][1]), to)
@@ -138,8 +140,10 @@ def _scalar(value: Any) -> Any:
 
 
 def _reach(x: Any, zero: Any) -> int:
-    """How far quantized numbers can be from their zero point."""
+    """How far quantized numbers can be from their zero point; those of 8 bits, which may be counted from below, 255."""
     info = np.iinfo(str(x.dtype))
+    if info.bits == 8:
+        return 255
     if zero is None:
         return max(-int(info.min), int(info.max))
     found = known(zero)
