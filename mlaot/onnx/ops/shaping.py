@@ -225,7 +225,8 @@ def expand(use: Use, x: Any, shape: Any) -> Any:
 def _broadcast(x: Any, target: list[Any]) -> Any:
     rank = max(x.ndim, len(target))
     old, new = [1] * (rank - x.ndim) + list(x.shape), [1] * (rank - len(target)) + list(target)
-    return np.broadcast_to(x, tuple(b if a == 1 else a for a, b in zip(old, new, strict=True)))
+    shape = tuple(b if a == 1 else a for a, b in zip(old, new, strict=True))
+    return np.broadcast_to(x if all(isinstance(extent, int) for extent in shape) else traced(x), shape)
 
 
 @operator("Tile")
