@@ -27,6 +27,7 @@ from mlaot.settings import FILE, Model, Settings, attribute, did_you_mean
 try:
     import onnxscript as _  # noqa: F401
     import torch
+    from onnx_ir.passes.common import NameFixPass  # which comes with onnxscript
     from torch.utils import _pytree as pytree
 except ModuleNotFoundError as error:
     raise MlaotError(f"mlaot.torch needs the packages torch and onnxscript: pip install {error.name}") from None
@@ -203,6 +204,7 @@ def _converted(program: Any, place: str) -> tuple[Any, list[str]]:
     outputs = _output_names(program, place)
     with _quiet(), _said(place, program):
         found = torch.onnx.export(program, dynamo=True, optimize=False, verbose=False, output_names=outputs)
+        NameFixPass()(found.model)  # a buffer may be called as what an operator gives
     if written := sorted(found.exported_program.graph_signature.buffers_to_mutate.values()):
         raise MlaotError(f"{place}forward writes the buffer {written[0]!r}; make it an argument and a result")
     return found.model_proto, outputs
