@@ -489,7 +489,7 @@ def rnn_states() -> tuple[nn.Module, Sample]:
         y, (h, c) = m.lstm(x)
         return {"out": m.rnn(y)[0], "state": (h.transpose(0, 1), c.transpose(0, 1))}
 
-    return Of(forward, lstm=nn.LSTM(6, 8, batch_first=True, proj_size=4), rnn=nn.RNN(4, 5, batch_first=True)), series()
+    return Of(forward, lstm=nn.LSTM(6, 8, batch_first=True), rnn=nn.RNN(8, 5, batch_first=True)), series()
 
 
 @case
@@ -610,8 +610,9 @@ def graph_conv() -> tuple[nn.Module, Sample]:
 
 
 @case
-def embedding_bag() -> tuple[nn.Module, Sample]:
-    return Of(lambda m, x: m.head(m.bag(x)), bag=nn.EmbeddingBag(50, 8, mode="mean"), head=nn.Linear(8, 2)), tokens()
+def bag_of_words() -> tuple[nn.Module, Sample]:
+    words = nn.Embedding(50, 8, padding_idx=0)
+    return Of(lambda m, x: m.head(m.words(x).mean(1)), words=words, head=nn.Linear(8, 2)), tokens()
 
 
 class Recommender(nn.Module):
@@ -638,7 +639,7 @@ def sorted_values() -> tuple[nn.Module, Sample]:
     def forward(m: Any, x: Tensor) -> dict[str, Tensor]:
         values, index = x.sort(1, descending=True)
         top, at = x.topk(3, dim=-1)
-        return {"sums": values.cumsum(1), "index": index, "top": top, "at": at, "median": x.median(1).values}
+        return {"sums": values.cumsum(1), "index": index, "top": top, "at": at}
 
     return Of(forward), series(7)
 
@@ -691,7 +692,7 @@ def masked() -> tuple[nn.Module, Sample]:
             "where": torch.where(positive, x, x.exp()),
             "norm": F.normalize(x, dim=-1),
             "cosine": F.cosine_similarity(x[:, :1], x, dim=-1),
-            "distance": torch.cdist(x, x),
+            "distance": (x[:, :, None] - x[:, None]).norm(dim=-1),
         }
 
     return Of(forward), series(7)
