@@ -6,7 +6,8 @@ from jax2onnx import to_onnx
 
 import mlaot.onnx
 
-first, second = (0.1 * jax.random.normal(key, (64, n)) for key, n in zip(jax.random.split(jax.random.key(0)), (64, 10)))
+keys = jax.random.split(jax.random.key(0))
+first, second = (0.1 * jax.random.normal(keys[i], (64, n)) for i, n in enumerate((64, 10)))
 
 
 def forward(x):
