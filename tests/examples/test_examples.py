@@ -180,8 +180,11 @@ def test_torch_wheel_reads_digits(built: Built) -> None:
 
 
 @pytest.mark.parametrize(("name", "needs", "shape"), [("keras", "keras", (8, 8, 1)), ("jax", "jax2onnx", (64,))])
-def test_wheels_of_exporters(built: Built, name: str, needs: str, shape: tuple[int, ...]) -> None:
+def test_wheels_of_exporters(
+    built: Built, name: str, needs: str, shape: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Probabilities for a batch."""
+    monkeypatch.setenv("KERAS_BACKEND", "torch")
     for package in {needs, "torch" if name == "keras" else needs}:
         pytest.importorskip(package)
     nn = load(built(f"{name}-wheel") / f"{name}_reader" / "nn.abi3.so", f"{name}_reader.nn")
