@@ -84,7 +84,8 @@ def compile_for(
 def pass_options(settings: Settings, model: Model) -> dict[str, Any]:
     """The settings that passes obey."""
     names = ("winograd", "frozen", "intermediates", "weights_dtype", "quantize")
-    sample = attribute(settings, model, "sample") if model.sample else None
+    is_numbers = model.sample and model.kind != "torch"  # whose sample says shapes, and may hold what is no array
+    sample = attribute(settings, model, "sample") if is_numbers else None
     return {**{name: getattr(model, name) for name in names}, "sample": sample}
 
 

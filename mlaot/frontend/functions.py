@@ -215,10 +215,11 @@ def arange(start: Any, stop: Any = None, step: Any = 1, dtype: Any = None) -> An
         return np.arange(start, stop, step, dtype=None if dtype is None else np.dtype(dtype_of(dtype).numpy))
     if any_traced(start, stop, step):
         raise MlaotError("arange: the shape of its result depends on the data")
-    if step != 1:
-        raise MlaotError(f"arange over a named dim goes in steps of 1, got {step!r}")
-    numbers = apply("iota", shape=(stop - start,), axis=0, dtype=dtype_of(dtype) if dtype is not None else i64)
-    found = Tensor(numbers)
+    if not isinstance(step, int) or step < 1:
+        raise MlaotError(f"arange over a named dim goes in steps of a positive integer, got {step!r}")
+    count = (stop - start + (step - 1)) // step
+    numbers = apply("iota", shape=(count,), axis=0, dtype=dtype_of(dtype) if dtype is not None else i64)
+    found = Tensor(numbers) if step == 1 else Tensor(numbers) * step
     return found if isinstance(start, int) and start == 0 else astype(found + start, found.dtype)
 
 

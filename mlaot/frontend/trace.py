@@ -136,7 +136,7 @@ def located(function: Any) -> Iterator[None]:
         raise
 
 
-LIBRARIES = ("numpy", "scipy")
+LIBRARIES = ("numpy", "scipy", "torch")
 HERE = Path(__file__).parents[1]
 PYTHON = Path(sysconfig.get_path("stdlib"))
 
@@ -164,7 +164,7 @@ def calling_line() -> str:
 
 
 def is_users(module: str, file: str) -> bool:
-    """Code that is neither mlaot's, nor NumPy's or SciPy's, nor Python's own."""
+    """Code that is neither mlaot's, nor NumPy's, SciPy's or PyTorch's, nor Python's own."""
     if module.partition(".")[0] in LIBRARIES or file.startswith("<") or Path(file).is_relative_to(HERE):
         return False
     return "site-packages" in file or not Path(file).is_relative_to(PYTHON)

@@ -167,6 +167,31 @@ def test_digits_serve_agrees_with_numpy(built: Built) -> None:
     np.testing.assert_allclose(np.asarray(nn.forward(images)).sum(1), 1, rtol=1e-6)
 
 
+def test_torch_wheel_reads_digits(built: Built) -> None:
+    """The module built from PyTorch's weights, on the images that they were not trained on."""
+    pytest.importorskip("onnxscript")
+    pytest.importorskip("torch")
+    nn = load(built("torch-wheel") / "reader" / "nn.abi3.so", "reader.nn")
+    digits = pytest.importorskip("sklearn.datasets").load_digits()
+    images = digits.images[-360:, None].astype(np.float32)
+    probabilities, digit = map(np.asarray, nn.forward(image=images))
+    assert (digit == digits.target[-360:]).mean() > 0.9
+    np.testing.assert_allclose(probabilities.sum(1), 1, rtol=1e-5)
+
+
+@pytest.mark.parametrize(("name", "needs", "shape"), [("keras", "keras", (8, 8, 1)), ("jax", "jax2onnx", (64,))])
+def test_wheels_of_exporters(
+    built: Built, name: str, needs: str, shape: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Probabilities for a batch."""
+    monkeypatch.setenv("KERAS_BACKEND", "torch")
+    for package in {needs, "torch" if name == "keras" else needs}:
+        pytest.importorskip(package)
+    nn = load(built(f"{name}-wheel") / f"{name}_reader" / "nn.abi3.so", f"{name}_reader.nn")
+    found = np.asarray(nn.forward(np.random.default_rng(0).random((3, *shape), np.float32)))
+    np.testing.assert_allclose(found.sum(1), np.ones(3), rtol=1e-5)
+
+
 def test_digits_data_is_scikit_learns() -> None:
     """digits.csv.gz holds the images of ``load_digits``."""
     datasets = pytest.importorskip("sklearn.datasets")

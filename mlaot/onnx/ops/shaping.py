@@ -225,7 +225,12 @@ def expand(use: Use, x: Any, shape: Any) -> Any:
 def _broadcast(x: Any, target: list[Any]) -> Any:
     rank = max(x.ndim, len(target))
     old, new = [1] * (rank - x.ndim) + list(x.shape), [1] * (rank - len(target)) + list(target)
-    return np.broadcast_to(x, tuple(b if a == 1 else a for a, b in zip(old, new, strict=True)))
+    return _spread(x, tuple(b if a == 1 else a for a, b in zip(old, new, strict=True)))
+
+
+def _spread(x: Any, shape: tuple[Any, ...]) -> Any:
+    """``np.broadcast_to``, which knows no named dimensions where the array is a constant."""
+    return np.broadcast_to(x if all(isinstance(extent, int) for extent in shape) else traced(x), shape)
 
 
 @operator("Tile")
@@ -341,11 +346,12 @@ def gather_nd(use: Use, x: Any, indices: Any) -> Any:
     lead = use.attribute("batch_dims", 0)
     depth = indices.shape[-1]
     parts = [indices[..., i] for i in range(depth)]
+    x = traced(x) if any(map(is_traced, parts)) else x  # NumPy asks the array alone whether it is traced
     if lead == 0:
         return x[tuple(parts)]
     grid: list[Any] = []
     for axis in range(lead):
-        where = np.arange(x.shape[axis])
+        where = F.arange(x.shape[axis])
         grid.append(where.reshape([-1 if i == axis else 1 for i in range(parts[0].ndim)]))
     return x[(*grid, *parts)]
 
@@ -389,8 +395,8 @@ def scatter_elements(use: Use, x: Any, indices: Any, updates: Any) -> Any:
     axis = use.attribute("axis", 0) % x.ndim
     index = []
     for i, n in enumerate(indices.shape):
-        where = np.arange(n).reshape([-1 if j == i else 1 for j in range(x.ndim)])
-        index.append(indices if i == axis else np.broadcast_to(where, indices.shape))
+        where = F.arange(n).reshape([-1 if j == i else 1 for j in range(x.ndim)])
+        index.append(indices if i == axis else _spread(where, indices.shape))
     return _updated(x, tuple(index), updates, use.string("reduction", "none"))
 
 
@@ -404,11 +410,11 @@ def scatter_nd(use: Use, x: Any, indices: Any, updates: Any) -> Any:
 def tensor_scatter(use: Use, past: Any, update: Any, indices: Any = None) -> Any:
     axis = use.attribute("axis", -2) % past.ndim
     batch, steps, length = past.shape[0], update.shape[axis], past.shape[axis]
-    start = np.zeros(batch, np.int64) if indices is None else indices
-    where = np.reshape(start, (-1, 1)) + np.arange(steps)
+    start = F.zeros((batch,), np.int64) if indices is None else indices
+    where = np.reshape(start, (-1, 1)) + F.arange(steps)
     where = where % length if use.string("mode", "linear") == "circular" else where
     moved, fresh = np.moveaxis(past, axis, 1), np.moveaxis(update, axis, 1)
-    rows = np.broadcast_to(np.arange(batch).reshape(-1, 1), (batch, steps))
+    rows = _spread(F.arange(batch).reshape(-1, 1), (batch, steps))
     return np.moveaxis(_updated(moved, (rows, where), fresh, "none"), 1, axis)
 
 

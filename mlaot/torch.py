@@ -1,0 +1,297 @@
+"""Modules of PyTorch as models: ``mlaot.torch.load(module, sample)``. Needs the packages ``torch`` and ``onnxscript``.
+
+``torch.export`` follows the module with the shapes and dtypes of ``sample``, whose numbers do not count; what it finds
+becomes ONNX in memory and is read as any ONNX file is. The module itself is what the build compares the answers with.
+"""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import re
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from dataclasses import dataclass, replace
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+from mlaot.errors import MlaotError
+from mlaot.frontend.declaration import Arrays, Declaration
+from mlaot.frontend.trace import user_line
+from mlaot.ir import DTYPES, Dim, DType, Type
+from mlaot.ir.dims import Expr, dim, names, substitute
+from mlaot.settings import FILE, Model, Settings, attribute, did_you_mean
+
+try:
+    import onnxscript as _  # noqa: F401
+    import torch
+    from onnx_ir.passes.common import NameFixPass  # which comes with onnxscript
+    from torch.utils import _pytree as pytree
+except ModuleNotFoundError as error:
+    raise MlaotError(f"mlaot.torch needs the packages torch and onnxscript: pip install {error.name}") from None
+
+from mlaot.onnx.declare import declare, port_name
+
+BATCH = "batch"
+SIZES = (7, 11, 13, 17, 19, 23, 29, 31)  # of open dimensions while a module is followed: hardly equal to any other
+TO_TORCH = {d: torch.bfloat16 if d.name == "bf16" else getattr(torch, d.numpy) for d in DTYPES.values()}
+FROM_TORCH = {dtype: d for d, dtype in TO_TORCH.items()}
+
+
+def load(module: torch.nn.Module, sample: Any, dims: Mapping[str, int] | None = None) -> Declaration:
+    """A module of PyTorch, which is put into evaluation mode, as a model.
+
+    ``sample``: the inputs as ``forward`` takes them, a tuple of its arguments or a dict of them by name; what is
+    neither is the only argument. Arrays as long as the first one have an open first axis called ``batch``; types such
+    as ``mlaot.f32[batch, 3, height, width]`` say themselves what is open. ``dims`` gives sizes to open dimensions.
+    """
+    return _declare(module, sample, dims or {}, f"{type(module).__name__}: ")
+
+
+def declared(settings: Settings, model: Model, sample: Any = None) -> Declaration:
+    """The module of a project, as its settings name it."""
+    if sample is None:
+        raise MlaotError(
+            f"no key 'sample' in [tool.mlaot.models.{model.name}] of {FILE}; PyTorch follows a module by inputs as it"
+            " takes them: sample = 'model:sample', with sample = torch.zeros(1, 3, 224, 224) in model.py"
+        )
+    return _declare(attribute(settings, model, "torch"), sample, dict(model.dims), f"{model.torch}: ")
+
+
+@dataclass(frozen=True)
+class Call:
+    """How ``forward`` is called: arguments by position, or by name, as a tree of ``leaves``.
+
+    ``types`` are those of the leaves that are arrays; None for other ones, which are constants.
+    """
+
+    leaves: tuple[Any, ...]
+    types: tuple[Type | None, ...]
+    tree: Any
+
+    def arguments(self, arrays: Sequence[torch.Tensor]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """The arguments with these arrays."""
+        given = iter(arrays)
+        leaves = [leaf if kind is None else next(given) for leaf, kind in zip(self.leaves, self.types, strict=True)]
+        found = pytree.tree_unflatten(leaves, self.tree)
+        return (found, {}) if isinstance(found, tuple) else ((), found)
+
+    @property
+    def arrays(self) -> list[Type]:
+        """The types of the arrays."""
+        return [kind for kind in self.types if kind is not None]
+
+    @property
+    def dims(self) -> list[str]:
+        """The names of open dimensions."""
+        return sorted({name for kind in self.arrays for extent in kind.shape for name in names(extent)})
+
+    def pinned(self, sizes: Mapping[str, int]) -> Call:
+        """The same with sizes for some open dimensions."""
+
+        def extent(given: Dim) -> Dim:
+            return substitute(given, sizes) if names(given) and names(given) <= sizes.keys() else given
+
+        return replace(
+            self,
+            types=tuple(kind and kind.with_shape(tuple(map(extent, kind.shape))) for kind in self.types),
+        )
+
+
+def _call(module: torch.nn.Module, sample: Any) -> tuple[Call, int]:
+    """How a sample calls a module, and how long its batch is; 0 if there is none."""
+    if isinstance(sample, dict):  # in the order of the signature, as torch.export takes them
+        known = [name for name in inspect.signature(module.forward).parameters if name in sample]
+        sample = {name: sample[name] for name in (*known, *sample)}
+    leaves, tree = pytree.tree_flatten(sample if isinstance(sample, tuple | dict) else (sample,))
+    shapes = [leaf.shape for leaf in leaves if hasattr(leaf, "shape") and leaf.shape]
+    is_typed = any(isinstance(leaf, Type | DType) for leaf in leaves)
+    rows = 0 if is_typed or not shapes else int(shapes[0][0])
+    return Call(tuple(leaves), tuple(_type(leaf, rows) for leaf in leaves), tree), rows
+
+
+def _type(leaf: Any, rows: int) -> Type | None:
+    """The type of an input that is an array or says its type; ``rows``: how long an open first axis is."""
+    if isinstance(leaf, Type | DType):
+        return leaf if isinstance(leaf, Type) else Type(leaf)
+    if not hasattr(leaf, "shape"):
+        return None
+    dtype = FROM_TORCH.get(torch.as_tensor(leaf).dtype)
+    if dtype is None:
+        raise MlaotError(f"an array of the sample is {leaf.dtype}, which mlaot has not")
+    shape: tuple[Dim, ...] = tuple(map(int, leaf.shape))
+    return Type(dtype, (dim(BATCH), *shape[1:]) if shape and shape[0] == rows else shape)
+
+
+def _declare(module: Any, sample: Any, sizes: Mapping[str, int], place: str) -> Declaration:
+    if not isinstance(module, torch.nn.Module) or isinstance(module, torch.jit.ScriptModule):
+        hint = "; call it to make a module" if isinstance(module, type) else ""
+        raise MlaotError(f"{place}expected a torch.nn.Module, got {type(module).__name__}{hint}")
+    module.eval()
+    call, rows = _call(module, sample)
+    if unknown := sorted(sizes.keys() - set(call.dims)):
+        known = ", ".join(call.dims) or "none"
+        raise MlaotError(
+            f"{place}no dimension is called {unknown[0]!r}{did_you_mean(unknown[0], call.dims)}; open: {known}"
+        )
+    call = call.pinned(sizes)
+    call, program = _followed(module, call, rows, place)
+    model, outputs = _converted(program, place)
+    graph = model.graph
+    _name_dims(graph, call)
+    inputs = [port_name(info.name) for info in graph.input]
+
+    def run(given: Arrays) -> Arrays:
+        device = next(module.parameters(), torch.empty(0)).device
+        made = [
+            torch.tensor(given[name]).to(device, TO_TORCH[kind.dtype])
+            for name, kind in zip(inputs, call.arrays, strict=True)
+        ]
+        args, kwargs = call.arguments(made)
+        with torch.no_grad():
+            found = [leaf for leaf in pytree.tree_leaves(module(*args, **kwargs)) if isinstance(leaf, torch.Tensor)]
+        plain = [array.float() if array.dtype is torch.bfloat16 else array for array in found]
+        return {port_name(name): array.cpu().numpy() for name, array in zip(outputs, plain, strict=True)}
+
+    shapes = {info.name: kind.shape for info, kind in zip(graph.input, call.arrays, strict=True)}
+    found = declare(model, {}, place, given=shapes)
+    return replace(found, references={"torch": run, **found.references})
+
+
+def _followed(module: torch.nn.Module, call: Call, rows: int, place: str) -> tuple[Call, Any]:
+    """What a module does, and the call that it does it for: where that cannot have an open batch, one with ``rows``.
+
+    What ``torch.export`` does not see when it only runs the module, such as ``len(x)``, it may see by reading the code.
+    """
+    ways = [(call, False), (call, True)]
+    if rows and BATCH in call.dims:
+        ways.append((call.pinned({BATCH: rows}), False))
+    errors = []
+    for chosen, strict in ways:
+        try:
+            found = _exported(module, chosen, place, strict=strict)
+        except MlaotError as error:
+            errors.append(error)
+            continue
+        if chosen is not call:
+            print(f"mlaot: {place}for batches of {rows} only, as the sample has: {errors[0].message}", flush=True)
+        return chosen, found
+    raise errors[0]
+
+
+def _exported(module: torch.nn.Module, call: Call, place: str, *, strict: bool) -> Any:
+    sizes = dict(zip(call.dims, SIZES, strict=False))
+    if len(sizes) < len(call.dims):
+        raise MlaotError(f"{place}{len(call.dims)} dimensions are open; there can be {len(SIZES)}")
+    device = next(module.parameters(), torch.empty(0)).device
+    shapes = torch.export.ShapesCollection()
+    arrays = []
+    for kind in call.arrays:
+        extents = [substitute(extent, sizes) for extent in kind.shape]
+        arrays.append(torch.zeros(extents, dtype=TO_TORCH[kind.dtype], device=device))
+        if axes := {i: torch.export.Dim.DYNAMIC for i, extent in enumerate(kind.shape) if isinstance(extent, Expr)}:
+            shapes[arrays[-1]] = axes
+    args, kwargs = call.arguments(arrays)
+    with _quiet(), _said(place):
+        is_open = shapes.dynamic_shapes(module, args, kwargs) if sizes else None
+        return torch.export.export(module, args, kwargs, dynamic_shapes=is_open, strict=strict)
+
+
+def _converted(program: Any, place: str) -> tuple[Any, list[str]]:
+    """What was followed as a model of ONNX, and the names of its outputs."""
+    outputs = _output_names(program, place)
+    with _quiet(), _said(place, program):
+        found = torch.onnx.export(program, dynamo=True, optimize=False, verbose=False, output_names=outputs)
+        NameFixPass()(found.model)  # a buffer may be called as what an operator gives
+    if written := sorted(found.exported_program.graph_signature.buffers_to_mutate.values()):
+        raise MlaotError(f"{place}forward writes the buffer {written[0]!r}; make it an argument and a result")
+    return found.model_proto, outputs
+
+
+def _output_names(program: Any, place: str) -> list[str]:
+    """``output``; of tuples ``output_0``, of dicts their keys, of named fields their names."""
+    kinds = [spec.arg for spec in program.graph_signature.output_specs if spec.kind.name == "USER_OUTPUT"]
+    tree = pytree.tree_unflatten(kinds, program.call_spec.out_spec)
+    taken = set(program.graph_signature.user_inputs)
+    result = []
+    for path, kind in pytree.tree_leaves_with_path(tree):
+        parts = [str(getattr(key, word)) for key in path for word in ("idx", "key", "name") if hasattr(key, word)]
+        name = "_".join(parts if parts and not parts[0].isdigit() else ["output", *parts])
+        while name in taken:
+            name += "_"
+        taken.add(name)
+        constant = getattr(kind, "value", None)
+        if constant is not None:
+            raise MlaotError(f"{place}forward gives the constant {constant!r} besides arrays; leave it out")
+        if type(kind).__name__ != "ConstantArgument":
+            result.append(name)
+    return result
+
+
+def _name_dims(graph: Any, call: Call) -> None:
+    """Call open dimensions what the sample calls them, and no others anything."""
+    called = {
+        axis.dim_param: str(extent)
+        for info, kind in zip(graph.input, call.arrays, strict=True)
+        for axis, extent in zip(info.type.tensor_type.shape.dim, kind.shape, strict=True)
+        if isinstance(extent, Expr) and axis.dim_param
+    }
+    for info in (*graph.input, *graph.output):
+        for axis in info.type.tensor_type.shape.dim:
+            if axis.dim_param:
+                axis.dim_param = called.get(axis.dim_param, "")
+    del graph.value_info[:]  # what the importer finds by itself
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Without the progress and the warnings of exporters, which are for those who work on them."""
+    before = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
+    try:
+        with warnings.catch_warnings(action="ignore"), redirect_stdout(StringIO()), redirect_stderr(StringIO()):
+            yield
+    finally:
+        logging.disable(before)
+
+
+@contextmanager
+def _said(place: str, program: Any = None) -> Iterator[None]:
+    """What exporters say on pages, in a line."""
+    try:
+        yield
+    except MlaotError:
+        raise
+    except Exception as error:
+        found = MlaotError(_reason(error))
+        found.place = user_line(error.__traceback__) or _line_of(error, program) or place
+        raise found from None
+
+
+def _reason(error: Exception) -> str:
+    text = str(error)
+    if type(error).__name__ == "GuardOnDataDependentSymNode":
+        return "an `if`, a loop or a shape depends on computed numbers; choose by torch.where or torch.cond"
+    if fixed := re.search(r"marked L\['(.*)'\]\.size\(\)\[(\d+)\] .* specialized it to be a constant \((\d+)\)", text):
+        return (
+            f"axis {fixed[2]} of {fixed[1]} cannot be open: forward, or a layer of torch, takes {fixed[3]} for its size"
+        )
+    if unknown := re.search(r"No ONNX function found for <OpOverload\(op='([\w.]+)'", text):
+        return f"torch.onnx has no {unknown[1]}; compute it by other operations"
+    summary = text.partition("## Exception summary")[2]
+    lines = [line.strip() for line in (summary or text).splitlines() if line.strip()]
+    return f"torch cannot export it: {lines[0] if lines else type(error).__name__}"[:300]
+
+
+def _line_of(error: Exception, program: Any) -> str:
+    """``model.py:12: ``, the line of the node that an exporter names."""
+    named = re.search(r"op='\w+\.(\w+)'", str(error))
+    if program is None or named is None:
+        return ""
+    for node in program.graph.nodes:
+        lines = re.findall(r'File "(.*)", line (\d+)', node.meta.get("stack_trace") or "")
+        if named[1] in str(node.target) and lines:
+            return f"{Path(lines[-1][0]).name}:{lines[-1][1]}: "
+    return ""
