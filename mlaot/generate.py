@@ -76,16 +76,17 @@ def compile_for(
             tuned=tuned,
             golden=golden,
             weights=model.weights,
-            **pass_options(settings, model),
+            **pass_options(settings, model, declared),
         )
         return use(program)
 
 
-def pass_options(settings: Settings, model: Model) -> dict[str, Any]:
-    """The settings that passes obey."""
+def pass_options(settings: Settings, model: Model, declared: Any) -> dict[str, Any]:
+    """The settings that passes obey, and a sample where the model has one."""
     names = ("winograd", "frozen", "intermediates", "weights_dtype", "quantize")
-    is_numbers = model.sample and model.kind != "torch"  # whose sample says shapes, and may hold what is no array
-    sample = attribute(settings, model, "sample") if is_numbers else None
+    sample = getattr(declared, "sample", None) if model.quantize else None
+    if model.sample and model.kind != "torch":  # whose sample says shapes, and may hold what is no array
+        sample = attribute(settings, model, "sample")
     return {**{name: getattr(model, name) for name in names}, "sample": sample}
 
 
@@ -199,7 +200,7 @@ def final_graphs(settings: Settings, model: Model) -> dict[str, Graph]:
     """The graphs of a model after all passes, by entry: what lowering starts from."""
     declared = load_model(settings, model)
     with located(declared, model), no_collection():
-        return passes.run(model.module, trace(declared), **pass_options(settings, model)).graphs
+        return passes.run(model.module, trace(declared), **pass_options(settings, model, declared)).graphs
 
 
 def pass_report(settings: Settings, project: Path) -> str:
@@ -210,7 +211,7 @@ def pass_report(settings: Settings, project: Path) -> str:
         with located(declared, model):
             lines += [
                 f"{model.module} ({model.declared})",
-                *report(declared, model.module, **pass_options(settings, model)),
+                *report(declared, model.module, **pass_options(settings, model, declared)),
             ]
     return "\n".join(lines)
 

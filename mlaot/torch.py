@@ -1,7 +1,7 @@
 """Modules of PyTorch as models: ``mlaot.torch.load(module, sample)``. Needs the packages ``torch`` and ``onnxscript``.
 
-``torch.export`` follows the module with the shapes and dtypes of ``sample``, whose numbers do not count; what it finds
-becomes ONNX in memory and is read as any ONNX file is. The module itself is what the build compares the answers with.
+``torch.export`` follows the module with the shapes and dtypes of ``sample``; its numbers count for ``quantize`` only.
+What it finds becomes ONNX in memory and is read as any ONNX file is. The module itself is what the build compares the answers with.
 """
 
 from __future__ import annotations
@@ -157,7 +157,13 @@ def _declare(module: Any, sample: Any, sizes: Mapping[str, int], place: str) -> 
 
     shapes = {info.name: kind.shape for info, kind in zip(graph.input, call.arrays, strict=True)}
     found = declare(model, {}, place, given=shapes)
-    return replace(found, references={"torch": run, **found.references})
+    arrays = [leaf for leaf, kind in zip(call.leaves, call.types, strict=True) if kind is not None]
+    numbers = None  # types of arrays have none
+    if not any(isinstance(leaf, Type | DType) for leaf in arrays):
+        tensors = [torch.as_tensor(leaf).detach().cpu() for leaf in arrays]
+        plain = [x.float() if x.dtype is torch.bfloat16 else x for x in tensors]
+        numbers = {name: x.numpy() for name, x in zip(inputs, plain, strict=True)}
+    return replace(found, references={"torch": run, **found.references}, sample=numbers)
 
 
 def _followed(module: torch.nn.Module, call: Call, rows: int, place: str) -> tuple[Call, Any]:

@@ -71,8 +71,10 @@ class Declaration:
 
     ``place``: the line of the user's code where it is, as ``model.py:12: ``, for errors of no other line.
     ``references``: others that compute the same, by name, each a function of inputs by name that gives the outputs.
+    ``sample``: inputs by name whose ranges count where nothing else says them.
     """
 
     trace: Callable[[], Traced]
     place: str = ""
     references: Mapping[str, Reference] = field(default_factory=dict)
+    sample: Mapping[str, Any] | None = None

@@ -197,7 +197,8 @@ def _ranges(module: Module, graph: Graph, nodes: Iterable[Node]) -> dict[Node, R
         low, high = min(float(run[f"low{i}"]) for run in found), max(float(run[f"high{i}"]) for run in found)
         if not np.isfinite([low, high]).all():
             raise MlaotError(f"{module.name}: quantize: with the sample, a value of the model is {low} or {high}")
-        ranges[node] = min(low, 0.0), max(high, 0.0)
+        if low or high:  # nothing but zeros says nothing
+            ranges[node] = min(low, 0.0), max(high, 0.0)
     return ranges
 
 
