@@ -1,7 +1,8 @@
 """Modules of PyTorch as models: ``mlaot.torch.load(module, sample)``. Needs the packages ``torch`` and ``onnxscript``.
 
 ``torch.export`` follows the module with the shapes and dtypes of ``sample``; its numbers count for ``quantize`` only.
-What it finds becomes ONNX in memory and is read as any ONNX file is. The module itself is what the build compares the answers with.
+What it finds becomes ONNX in memory and is read as any ONNX file is. The module itself is what the build compares the
+answers with.
 """
 
 from __future__ import annotations

@@ -1,0 +1,97 @@
+"""What ``quantize = "int8"`` gives: time of a call, size of the module and answers, by those of float32.
+
+    python benchmarks/quantized.py            (the MLP 784-512-512-10 with 1 and 64 rows, ResNet-18)
+    python benchmarks/quantized.py w3
+
+One core. The modules of a workload run in turn, so that all meet the same machine; medians of rounds. ``calibrated``:
+with ranges that a sample shows; ``dynamic``: with those of each call.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+import workloads
+from common import compile_program, load, one_core, out, table
+
+from mlaot.generate import compile_model
+from mlaot.settings import ISAS
+
+ROUNDS = 15
+WORKLOADS = ("w3_mlp_b1", "w3_mlp_b64", "w5_resnet18_b1")
+
+
+def inputs(name: str, seed: int, rows: int) -> np.ndarray[tuple[int, ...], np.dtype[np.float32]]:
+    """Made-up rows for a workload: pixels between 0 and 1, or normal numbers for images."""
+    shape = (rows, *workloads.WORKLOADS[name].shapes[0][1:])
+    rng = np.random.default_rng(seed)
+    return rng.random(shape, np.float32) if len(shape) == 2 else rng.standard_normal(shape, np.float32)
+
+
+def make(name: str, folder: Path) -> list[str]:
+    """The modules of a workload: float32, calibrated and dynamic."""
+    declared = workloads.declare(name)
+    sample = inputs(name, 1, 64 if name.startswith("w3") else 2)
+    found = []
+    for kind, options in (
+        ("float32", {}),
+        ("calibrated", {"quantize": "int8", "sample": sample}),
+        ("dynamic", {"quantize": "int8"}),
+    ):
+        program = compile_model(declared, f"{kind}.{kind}", ISAS, **options)
+        found.append(str(compile_program(program, kind, folder / kind)))
+    return found
+
+
+def compare(name: str, *libraries: str) -> None:
+    """Print for each module the median time of a call, and how far its answers are from the first one's."""
+    one_core()
+    modules = [load(Path(library)) for library in libraries]
+    x = inputs(name, 2, workloads.WORKLOADS[name].shapes[0][0])
+    answers = [np.asarray(module.forward(x)) for module in modules]
+    times: list[list[float]] = [[] for _ in modules]
+    for _ in range(ROUNDS):
+        for module, found in zip(modules, times, strict=True):
+            count, started = 0, time.perf_counter()
+            while time.perf_counter() - started < 0.05:
+                module.forward(x)
+                count += 1
+            found.append((time.perf_counter() - started) / count)
+    for found, answer in zip(times, answers, strict=True):
+        largest = np.abs(answers[0]).max()
+        same = np.mean(answer.argmax(-1) == answers[0].argmax(-1))
+        out(f"{statistics.median(found) * 1e6:.2f} {np.abs(answer - answers[0]).max() / largest:.3g} {same:.3g}")
+
+
+def main(wanted: str = "") -> None:
+    rows = []
+    for name in (n for n in WORKLOADS if n.startswith(wanted)):
+        with tempfile.TemporaryDirectory() as folder:
+            libraries = make(name, Path(folder))
+            sizes = [sum(file.stat().st_size for file in Path(path).parent.glob("*.abi3.so")) for path in libraries]
+            for isa in ISAS:
+                command = [sys.executable, __file__, "--compare", name, *libraries]
+                done = subprocess.run(
+                    command, env=os.environ | {"MLAOT_ISA": isa}, capture_output=True, text=True, check=False
+                )
+                if done.returncode:
+                    continue  # not on this CPU
+                measured = [line.split() for line in done.stdout.splitlines()]
+                first = float(measured[0][0])
+                for path, size, (us, off, same) in zip(libraries, sizes, measured, strict=True):
+                    kind, ratio = Path(path).parent.name, f"{float(us) / first:.2f}"
+                    moved = "" if kind == "float32" else f"{100 * float(off):.2g} %"
+                    kept = "" if kind == "float32" else f"{100 * float(same):.4g} %"
+                    rows.append([f"{name} {isa} {kind}", us, ratio, f"{size / 1000:,.0f}", moved, kept])
+    table(["", "us", "ratio", "KB", "largest difference", "same largest"], rows)
+
+
+if __name__ == "__main__":
+    compare(*sys.argv[2:]) if sys.argv[1:2] == ["--compare"] else main(*sys.argv[1:])
