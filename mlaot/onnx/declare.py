@@ -18,14 +18,16 @@ from mlaot.frontend.declaration import Arrays, Declaration, Reference, Traced
 from mlaot.frontend.promotion import as_node
 from mlaot.frontend.tensor import Held, Tensor
 from mlaot.frontend.trace import Trace, tracing
-from mlaot.ir import Graph, Type
+from mlaot.ir import Dim, Graph, Type
+from mlaot.ir.dims import dim, names, substitute
 from mlaot.onnx.codes import carrier, coded_as, from_ml_dtype, plain, to_ml_dtype
-from mlaot.onnx.importer import Importer, identifier
+from mlaot.onnx.importer import Importer, Settled, identifier
 from mlaot.onnx.values import Unsupported, lifted, numpy_dtype, served
 from mlaot.settings import Model, Settings
 
 TAKEN = ("loss", "lr", "out", "self")
 REFUSED = "refused_"
+ROUNDS = 32  # imports, each of which finds out more of what open dims are
 
 
 def load(path: str | Path | onnx.ModelProto, dims: Mapping[str, int] | None = None) -> Declaration:
@@ -155,12 +157,34 @@ def traced(
     given: Mapping[str, Any] | None = None,
     made: dict[str, Any] | None = None,
 ) -> Traced:
-    """The graph of a model."""
+    """The graph of a model, of which open dims are settled as far as its operators need it."""
     importlib.import_module("mlaot.onnx.ops")  # fills the registry
 
     check(model)
+    meant: dict[str, Dim] = {}
+    for left in reversed(range(ROUNDS)):
+        try:
+            return imported(model, dims, meant, given, made)
+        except Settled as found:
+            if not left:
+                raise MlaotError(found.message) from None
+            kept = {name: dim(name) for value in meant.values() for name in names(value)}
+            meant = {name: substitute(value, kept | found.meant) for name, value in meant.items()} | {
+                name: value for name, value in found.meant.items() if name not in meant
+            }
+    raise AssertionError("bug in mlaot: a model is neither imported nor refused")
+
+
+def imported(
+    model: onnx.ModelProto,
+    dims: Mapping[str, int],
+    meant: Mapping[str, Dim],
+    given: Mapping[str, Any] | None,
+    made: dict[str, Any] | None,
+) -> Traced:
+    """The graph of a model, its open dims being ``meant``."""
     pinned = {identifier(name): size for name, size in dims.items()}
-    importer = Importer(model, pinned)
+    importer = Importer(model, pinned, meant)
     graph = model.graph
     importer.ports |= {port_name(info.name) for info in graph.input}
     importer.declare((*graph.output, *graph.value_info))
