@@ -29,6 +29,8 @@ from mlaot.ops.kinds import ALIGNMENT, base_of, is_free
 from mlaot.ops.winograd import INPUT, OUTPUT, Matrix, products_of, winograd_input, winograd_output
 
 CACHE = 896 * 1024  # bytes: most of a second-level cache
+SHARED = 8 * 1024 * 1024  # bytes: a part of a third-level cache
+FAR = 4  # times as long as what comes from there takes what comes from memory
 
 Accesses = Mapping[Node, Access]
 Stores = Mapping[Node, Sequence[Buffer]]
@@ -95,7 +97,8 @@ class _Convolution:
     def height(self) -> int:
         """Rows of tiles of a block, of equal blocks the largest that move the fewest bytes from behind the cache.
 
-        V and M do where they do not fit it, and the weights for each block where all three do not.
+        V and M do where they do not fit it, farther where they do not fit the next one either, and the weights for each
+        block where all three do not.
         """
         rows = _known(self.v.type.shape[-4])
         weights = _known(self.accesses[self.m.arg(1)].buffer.bytes)
@@ -103,7 +106,8 @@ class _Convolution:
         def moved(height: int) -> int:
             between = sum(_known(_buffer(n, height).bytes) for n in (self.v, self.m))
             again = rows // height if weights + between > CACHE else 1
-            return again * weights + (2 * rows // height * between if between > CACHE else 0)
+            distance = 0 if between <= CACHE else 1 if between <= SHARED else FAR
+            return again * weights + 2 * rows // height * between * distance
 
         return min((k for k in range(rows, 0, -1) if rows % k == 0), key=moved)
 

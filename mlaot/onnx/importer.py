@@ -74,9 +74,10 @@ class Use:
         In a branch, only those calls that take it.
         """
         trace = needed()
-        found = [trace.outside(as_node(each)) for each in (condition, *self.importer.branches)]
+        found: list[Any] = [trace.outside(as_node(each)) for each in (condition, *self.importer.branches)]
         if None in found:
             raise Unsupported(f"{message}, which cannot be checked in a compiled loop or branch; make it constant")
+        holds: Any
         holds, *taken = map(Tensor, found)
         with tracing(trace.root):
             for each in taken:
