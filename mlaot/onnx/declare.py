@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -65,7 +65,7 @@ def read(path: Path) -> onnx.ModelProto:
 
 def _read_external(model: onnx.ModelProto, path: Path) -> None:
     folder = path.resolve().parent
-    for tensor in onnx.external_data_helper._get_all_tensors(model):
+    for tensor in (*_tensors(model.graph), *(t for f in model.functions for t in _held(f.node))):
         if not onnx.external_data_helper.uses_external_data(tensor):
             continue
         location = onnx.external_data_helper.ExternalDataInfo(tensor).location
@@ -78,6 +78,24 @@ def _read_external(model: onnx.ModelProto, path: Path) -> None:
             raise MlaotError(f"{path.name}: the tensor {tensor.name!r}: {' '.join(str(error).split())}") from None
         tensor.data_location = onnx.TensorProto.DEFAULT
         del tensor.external_data[:]
+
+
+def _tensors(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:
+    """All tensors of a graph and of those inside of it."""
+    yield from graph.initializer
+    for sparse in graph.sparse_initializer:
+        yield from (sparse.values, sparse.indices)
+    yield from _held(graph.node)
+
+
+def _held(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.TensorProto]:
+    """The tensors among the attributes of nodes."""
+    for held in (attribute for node in nodes for attribute in node.attribute):
+        yield from (*([held.t] if held.HasField("t") else ()), *held.tensors)
+        for sparse in (*([held.sparse_tensor] if held.HasField("sparse_tensor") else ()), *held.sparse_tensors):
+            yield from (sparse.values, sparse.indices)
+        for graph in (*([held.g] if held.HasField("g") else ()), *held.graphs):
+            yield from _tensors(graph)
 
 
 def declare(

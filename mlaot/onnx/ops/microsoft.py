@@ -14,7 +14,7 @@ from mlaot.nn import activations as A
 from mlaot.onnx.codes import elem_type_of
 from mlaot.onnx.importer import Use
 from mlaot.onnx.ops.elementwise import gelu
-from mlaot.onnx.ops.normalization import layer_normalization
+from mlaot.onnx.ops.normalization import standard
 from mlaot.onnx.ops.products import gemm
 from mlaot.onnx.ops.quantization import dequantize_linear, matmul_integer, quantize_linear, quantized
 from mlaot.onnx.ops.recurrent import lstm_by
@@ -178,4 +178,5 @@ def quick_gelu(use: Use, x: Any) -> Any:
 @operator("SkipLayerNormalization", domain=DOMAIN)
 def skip_layer_normalization(use: Use, x: Any, skip: Any, scale: Any, beta: Any = None, bias: Any = None) -> Any:
     total = plus(x + skip, bias)
-    return (*layer_normalization(use, total, scale, beta), total)
+    y, mean, inverse = standard(total, (total.ndim - 1,), use.attribute("epsilon", 1e-12))
+    return plus(y * scale, beta), mean, inverse, total
