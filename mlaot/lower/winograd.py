@@ -95,21 +95,13 @@ class _Convolution:
 
     @property
     def height(self) -> int:
-        """Rows of tiles of a block, of equal blocks the largest that move the fewest bytes from behind the cache.
-
-        V and M do where they do not fit it, farther where they do not fit the next one either, and the weights for each
-        block where all three do not.
-        """
-        rows = _known(self.v.type.shape[-4])
+        """Rows of tiles of a block."""
         weights = _known(self.accesses[self.m.arg(1)].buffer.bytes)
-
-        def moved(height: int) -> int:
-            between = sum(_known(_buffer(n, height).bytes) for n in (self.v, self.m))
-            again = rows // height if weights + between > CACHE else 1
-            distance = 0 if between <= CACHE else 1 if between <= SHARED else FAR
-            return again * weights + 2 * rows // height * between * distance
-
-        return min((k for k in range(rows, 0, -1) if rows % k == 0), key=moved)
+        return block_height(
+            _known(self.v.type.shape[-4]),
+            weights,
+            lambda height: sum(_known(_buffer(n, height).bytes) for n in (self.v, self.m)),
+        )
 
     def steps(self, block: Block, v: Buffer, m: Buffer) -> tuple[Step, ...]:
         """The three kernels of a block, with all its tiles along one axis between them, in ``v`` and ``m``."""
@@ -126,6 +118,22 @@ class _Convolution:
             contraction_kernel(group, known, {products: [m]}),
             _output_kernel(_part(self.group, last), accesses, self.stores, block),
         )
+
+
+def block_height(rows: int, weights: int, between: Callable[[int], int]) -> int:
+    """Rows of tiles of a block, of equal blocks the largest that move the fewest bytes from behind the cache.
+
+    What is ``between`` the kernels does where it does not fit it, farther where it does not fit the next one either, and
+    the weights for each block where both together do not.
+    """
+
+    def moved(height: int) -> int:
+        inside = between(height)
+        again = rows // height if weights + inside > CACHE else 1
+        distance = 0 if inside <= CACHE else 1 if inside <= SHARED else FAR
+        return again * weights + 2 * rows // height * inside * distance
+
+    return min((k for k in range(rows, 0, -1) if rows % k == 0), key=moved)
 
 
 def _part(group: Group, nodes: list[Node]) -> Group:
