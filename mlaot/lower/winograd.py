@@ -123,8 +123,8 @@ class _Convolution:
 def block_height(rows: int, weights: int, between: Callable[[int], int]) -> int:
     """Rows of tiles of a block, of equal blocks the largest that move the fewest bytes from behind the cache.
 
-    What is ``between`` the kernels does where it does not fit it, farther where it does not fit the next one either, and
-    the weights for each block where both together do not.
+    What is ``between`` the kernels does where it does not fit it, farther where it does not fit the next one either,
+    and the weights for each block where both together do not.
     """
 
     def moved(height: int) -> int:
