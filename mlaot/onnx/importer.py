@@ -160,7 +160,8 @@ class Importer:
         """An extent of the file: a number, or the name of an open dim, unless settings pin it."""
         if given.HasField("dim_value") and given.dim_value >= 0:  # below that stands for an open one, too
             return int(given.dim_value)
-        called = identifier(given.dim_param or f"{name}_{axis}")
+        is_named = any(letter.isalpha() for letter in given.dim_param)  # "?" names none
+        called = identifier(given.dim_param if is_named else f"{name}_{axis}")
         if called in self.pinned:
             return self.pinned[called]
         from mlaot.lower.emit import c_name

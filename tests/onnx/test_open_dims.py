@@ -85,6 +85,13 @@ def test_an_axis_below_0_is_open() -> None:
     assert str(next(iter(traced(made, {}).graph.inputs.values())).type) == "f32[x_0,3]"
 
 
+def test_a_question_mark_is_no_name() -> None:
+    made = model("f (float[n,m] x) => (float[n,m] y) { y = Neg(x) }")
+    for axis in made.graph.input[0].type.tensor_type.shape.dim:
+        axis.dim_param = "?"
+    assert str(next(iter(traced(made, {}).graph.inputs.values())).type) == "f32[x_0,x_1]"
+
+
 def test_a_squeezed_axis_is_checked_by_the_call() -> None:
     text = "f (float[2,n] x) => (float[2] y) <int64[1] axes = {1}> { y = Squeeze(x, axes) }"
     same(text, X[0, :2, :1])
