@@ -15,6 +15,7 @@ from mlaot.frontend.shaping import tensor
 from mlaot.frontend.tensor import Tensor
 from mlaot.frontend.ufuncs import truth
 from mlaot.ir import Dim, Node
+from mlaot.ir.dims import Unequal
 from mlaot.ir.types import boolean, i64
 
 
@@ -25,7 +26,8 @@ def matmul(a: Any, b: Any) -> Any:
     if not x.type.rank or not y.type.rank:
         raise MlaotError(f"matmul needs arrays, got {x.type} and {y.type}")
     if x.type.shape[-1] != y.type.shape[-2 if y.type.rank > 1 else 0]:
-        raise MlaotError(f"matmul needs (m,k) and (k,n), got {x.type} and {y.type}")
+        inner = x.type.shape[-1], y.type.shape[-2 if y.type.rank > 1 else 0]
+        raise Unequal(f"matmul needs (m,k) and (k,n), got {x.type} and {y.type}", *inner)
     rank = max(x.type.rank, y.type.rank) - 2
     lead = "abcdefghijklmnop"[: max(rank, 0)]
     left = lead[len(lead) - max(x.type.rank - 2, 0) :] + ("y" if x.type.rank > 1 else "") + "z"
@@ -66,9 +68,11 @@ def _sizes(terms: Sequence[tuple[str, Node]]) -> dict[str, Dim]:
             if known == 1:
                 sizes[label] = size
             elif size not in (1, known):
-                raise MlaotError(
+                raise Unequal(
                     f"shapes do not fit: {' and '.join(str(n.type) for _, n in terms)} have {known} and {size} for "
-                    "one axis"
+                    "one axis",
+                    known,
+                    size,
                 )
     return sizes
 

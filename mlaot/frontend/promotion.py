@@ -11,7 +11,7 @@ from mlaot.errors import MlaotError
 from mlaot.frontend.tensor import Held, Tensor, any_traced, dtype_of
 from mlaot.frontend.trace import needed
 from mlaot.ir import Dim, Node
-from mlaot.ir.dims import Expr
+from mlaot.ir.dims import Expr, Unequal
 from mlaot.ir.types import BY_NUMPY, DType, bf16, f16, i64
 from mlaot.ops import OPS
 from mlaot.ops import structure as st
@@ -107,10 +107,10 @@ def broadcast_shape(shapes: Sequence[tuple[Dim, ...]]) -> tuple[Dim, ...]:
     rank = max(map(len, shapes), default=0)
     result: list[Dim] = []
     for i in range(-rank, 0):
-        sizes = {s[i] for s in shapes if len(s) >= -i and s[i] != 1}
+        sizes = list(dict.fromkeys(s[i] for s in shapes if len(s) >= -i and s[i] != 1))
         if len(sizes) > 1:
-            raise MlaotError(f"shapes {' and '.join(str(list(s)) for s in shapes)} do not broadcast")
-        result.append(sizes.pop() if sizes else 1)
+            raise Unequal(f"shapes {' and '.join(str(list(s)) for s in shapes)} do not broadcast", *sizes[:2])
+        result.append(sizes[0] if sizes else 1)
     return tuple(result)
 
 

@@ -25,7 +25,7 @@ from mlaot.frontend.protocols import implements
 from mlaot.frontend.tensor import Tensor, dtype_of, is_traced
 from mlaot.ir import Dim, Node
 from mlaot.ir import dims as dims_
-from mlaot.ir.dims import Expr
+from mlaot.ir.dims import Expr, Unequal
 from mlaot.ir.types import boolean, i64
 
 
@@ -226,6 +226,11 @@ def concatenate(arrays: Any, axis: Any = 0, *, dtype: Any = None, casting: Any =
     if any(n.type.rank != nodes[0].type.rank for n in nodes):
         raise MlaotError(f"cannot concatenate {' and '.join(str(n.type) for n in nodes)}: their ranks differ")
     at = normal_axis(axis, nodes[0].type.rank)
+    for i, (size, *others) in enumerate(zip(*[n.type.shape for n in nodes], strict=True)):
+        other = next((s for s in others if s != size), size)
+        if i != at and other != size:
+            types = " and ".join(str(n.type) for n in nodes)
+            raise Unequal(f"cannot concatenate {types} along axis {at}", size, other)
     return Tensor(nodes[0] if len(nodes) == 1 else apply("concat", *nodes, axis=at))
 
 

@@ -19,6 +19,7 @@ from typing import Any
 from mlaot.errors import MlaotError
 from mlaot.frontend.scipy_special import traceable
 from mlaot.ir import Graph, Node
+from mlaot.ir.graph import topological
 
 _current: ContextVar[Trace | None] = ContextVar("trace", default=None)
 _training: ContextVar[bool] = ContextVar("training", default=False)
@@ -76,6 +77,21 @@ class Trace:
         if outer not in self.captured:
             self.captured[outer] = self.graph.input(f"captured{len(self.captured)}", outer.type)
         return self.captured[outer]
+
+    def outside(self, node: Node) -> Node | None:
+        """A value of this trace or of one around it in the root graph; None if it depends on what is only in here."""
+        if self.parent is None:
+            return node
+        if node.find().graph is not self.graph:
+            return self.parent.outside(node)
+        met = {inner: outer for outer, inner in self.captured.items()}
+        made: dict[Node, Node] = {}
+        for part in topological([node]):
+            if part not in met and part.op.name == "input":
+                return None
+            args = [] if part in met else [made[a.find()] for a in part.args]
+            made[part] = met.get(part) or self.parent.graph.add(part.op, args, part.attrs)
+        return self.parent.outside(made[node.find()])
 
 
 def current() -> Trace | None:

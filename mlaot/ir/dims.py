@@ -10,7 +10,7 @@ import operator
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import gcd
-from typing import SupportsIndex
+from typing import SupportsIndex, overload
 
 from mlaot.errors import MlaotError
 
@@ -118,13 +118,26 @@ def names(value: Dim) -> set[str]:
     return found
 
 
-def substitute(value: Dim, known: Mapping[str, int]) -> int:
-    """The number that ``value`` is when every named dim has the given value."""
-    total = 0
+class Unequal(MlaotError):
+    """Two extents that must be equal are not, or only for some sizes of the named dims."""
+
+    def __init__(self, message: str, one: Dim, other: Dim) -> None:
+        super().__init__(message)
+        self.extents = one, other
+
+
+@overload
+def substitute(value: Dim, known: Mapping[str, int]) -> int: ...
+@overload
+def substitute(value: Dim, known: Mapping[str, Dim]) -> Dim: ...
+def substitute(value: Dim, known: Mapping[str, Dim]) -> Dim:
+    """What ``value`` is when every named dim has the given value."""
+    total: Dim = 0
     for monomial, coefficient in _terms(value):
+        term: Dim = coefficient
         for atom in monomial:
-            coefficient *= known[atom] if isinstance(atom, str) else substitute(atom.top, known) // atom.bottom
-        total += coefficient
+            term = term * (known[atom] if isinstance(atom, str) else substitute(atom.top, known) // atom.bottom)
+        total = total + term
     return total
 
 

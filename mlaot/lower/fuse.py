@@ -12,6 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from mlaot.ir import Dim, Graph, Node, users
+from mlaot.ir.types import boolean
 from mlaot.lower.gates import gate, gates_of
 from mlaot.ops import elementwise as ew
 from mlaot.ops import structure as st
@@ -314,7 +315,8 @@ def _fits(node: Node, group: Group, home: dict[Node, Group], again: set[Node], l
             return False
     if group.kind in ("contraction", "winograd"):
         whole = all(a.find().type.dtype.name == group.dtype for a in node.args) and vector_dtype(node) == group.dtype
-        return whole and is_elementwise(node) and node.op is not st.one_hot and node.type.shape == group.rows
+        is_held = node.type.dtype is not boolean and node.op is not st.one_hot  # by vectors of the group's dtype
+        return whole and is_held and is_elementwise(node) and node.type.shape == group.rows
     if group.kind == "loops":
         return node.type.shape == group.rows
     full = full_shape(group)

@@ -29,6 +29,8 @@ from mlaot.ops.kinds import ALIGNMENT, base_of, is_free
 from mlaot.ops.winograd import INPUT, OUTPUT, Matrix, products_of, winograd_input, winograd_output
 
 CACHE = 896 * 1024  # bytes: most of a second-level cache
+SHARED = 8 * 1024 * 1024  # bytes: a part of a third-level cache
+FAR = 4  # times as long as what comes from there takes what comes from memory
 
 Accesses = Mapping[Node, Access]
 Stores = Mapping[Node, Sequence[Buffer]]
@@ -93,19 +95,13 @@ class _Convolution:
 
     @property
     def height(self) -> int:
-        """Rows of tiles of a block, of equal blocks the largest that move the fewest bytes from behind the cache.
-
-        V and M do where they do not fit it, and the weights for each block where all three do not.
-        """
-        rows = _known(self.v.type.shape[-4])
+        """Rows of tiles of a block."""
         weights = _known(self.accesses[self.m.arg(1)].buffer.bytes)
-
-        def moved(height: int) -> int:
-            between = sum(_known(_buffer(n, height).bytes) for n in (self.v, self.m))
-            again = rows // height if weights + between > CACHE else 1
-            return again * weights + (2 * rows // height * between if between > CACHE else 0)
-
-        return min((k for k in range(rows, 0, -1) if rows % k == 0), key=moved)
+        return block_height(
+            _known(self.v.type.shape[-4]),
+            weights,
+            lambda height: sum(_known(_buffer(n, height).bytes) for n in (self.v, self.m)),
+        )
 
     def steps(self, block: Block, v: Buffer, m: Buffer) -> tuple[Step, ...]:
         """The three kernels of a block, with all its tiles along one axis between them, in ``v`` and ``m``."""
@@ -122,6 +118,22 @@ class _Convolution:
             contraction_kernel(group, known, {products: [m]}),
             _output_kernel(_part(self.group, last), accesses, self.stores, block),
         )
+
+
+def block_height(rows: int, weights: int, between: Callable[[int], int]) -> int:
+    """Rows of tiles of a block, of equal blocks the largest that move the fewest bytes from behind the cache.
+
+    What is ``between`` the kernels does where it does not fit it, farther where it does not fit the next one either,
+    and the weights for each block where both together do not.
+    """
+
+    def moved(height: int) -> int:
+        inside = between(height)
+        again = rows // height if weights + inside > CACHE else 1
+        distance = 0 if inside <= CACHE else 1 if inside <= SHARED else FAR
+        return again * weights + 2 * rows // height * inside * distance
+
+    return min((k for k in range(rows, 0, -1) if rows % k == 0), key=moved)
 
 
 def _part(group: Group, nodes: list[Node]) -> Group:

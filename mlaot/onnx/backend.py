@@ -22,7 +22,7 @@ from mlaot.build.toolchain import compile_kernels, find_toolchain
 from mlaot.generate import compile_model
 from mlaot.ir import DTYPES
 from mlaot.ir.dims import substitute
-from mlaot.lower.extents import parse
+from mlaot.lower.extents import Extents, parse
 from mlaot.lower.isa import Isa
 from mlaot.lower.program import Program
 from mlaot.lower.text import kernels_file
@@ -113,6 +113,11 @@ class Model:
                 if wanted in self.module.dims and known.setdefault(str(wanted), extent) != extent:
                     raise ValueError(f"{port.name}: {wanted} is {known[str(wanted)]}, got {extent}")
             arrays.append(np.asarray(array, order="C"))
+        for step in Extents(self.module).solves(self.entry):
+            if step.dim >= 0:  # an extent that is linear in a dim which is not known yet
+                name, extent = self.module.dims[step.dim], parse(ports[step.input].shape[step.axis])
+                none, one = (substitute(extent, known | {name: size}) for size in (0, 1))
+                known[name] = (arrays[step.input].shape[step.axis] - none) // (one - none)
         for port, array in zip(ports, arrays, strict=True):
             shape = tuple(substitute(parse(extent), known) for extent in port.shape)
             if array.shape != shape:

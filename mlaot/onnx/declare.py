@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,14 +18,16 @@ from mlaot.frontend.declaration import Arrays, Declaration, Reference, Traced
 from mlaot.frontend.promotion import as_node
 from mlaot.frontend.tensor import Held, Tensor
 from mlaot.frontend.trace import Trace, tracing
-from mlaot.ir import Graph, Type
+from mlaot.ir import Dim, Graph, Type
+from mlaot.ir.dims import dim, names, substitute
 from mlaot.onnx.codes import carrier, coded_as, from_ml_dtype, plain, to_ml_dtype
-from mlaot.onnx.importer import Importer, identifier
+from mlaot.onnx.importer import Importer, Settled, identifier
 from mlaot.onnx.values import Unsupported, lifted, numpy_dtype, served
 from mlaot.settings import Model, Settings
 
 TAKEN = ("loss", "lr", "out", "self")
 REFUSED = "refused_"
+ROUNDS = 32  # imports, each of which finds out more of what open dims are
 
 
 def load(path: str | Path | onnx.ModelProto, dims: Mapping[str, int] | None = None) -> Declaration:
@@ -63,7 +65,7 @@ def read(path: Path) -> onnx.ModelProto:
 
 def _read_external(model: onnx.ModelProto, path: Path) -> None:
     folder = path.resolve().parent
-    for tensor in onnx.external_data_helper._get_all_tensors(model):
+    for tensor in (*_tensors(model.graph), *(t for f in model.functions for t in _held(f.node))):
         if not onnx.external_data_helper.uses_external_data(tensor):
             continue
         location = onnx.external_data_helper.ExternalDataInfo(tensor).location
@@ -76,6 +78,24 @@ def _read_external(model: onnx.ModelProto, path: Path) -> None:
             raise MlaotError(f"{path.name}: the tensor {tensor.name!r}: {' '.join(str(error).split())}") from None
         tensor.data_location = onnx.TensorProto.DEFAULT
         del tensor.external_data[:]
+
+
+def _tensors(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:
+    """All tensors of a graph and of those inside of it."""
+    yield from graph.initializer
+    for sparse in graph.sparse_initializer:
+        yield from (sparse.values, sparse.indices)
+    yield from _held(graph.node)
+
+
+def _held(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.TensorProto]:
+    """The tensors among the attributes of nodes."""
+    for held in (attribute for node in nodes for attribute in node.attribute):
+        yield from (*([held.t] if held.HasField("t") else ()), *held.tensors)
+        for sparse in (*([held.sparse_tensor] if held.HasField("sparse_tensor") else ()), *held.sparse_tensors):
+            yield from (sparse.values, sparse.indices)
+        for graph in (*([held.g] if held.HasField("g") else ()), *held.graphs):
+            yield from _tensors(graph)
 
 
 def declare(
@@ -155,12 +175,34 @@ def traced(
     given: Mapping[str, Any] | None = None,
     made: dict[str, Any] | None = None,
 ) -> Traced:
-    """The graph of a model."""
+    """The graph of a model, of which open dims are settled as far as its operators need it."""
     importlib.import_module("mlaot.onnx.ops")  # fills the registry
 
     check(model)
+    meant: dict[str, Dim] = {}
+    for left in reversed(range(ROUNDS)):
+        try:
+            return imported(model, dims, meant, given, made)
+        except Settled as found:
+            if not left:
+                raise MlaotError(found.message) from None
+            kept = {name: dim(name) for value in meant.values() for name in names(value)}
+            meant = {name: substitute(value, kept | found.meant) for name, value in meant.items()} | {
+                name: value for name, value in found.meant.items() if name not in meant
+            }
+    raise AssertionError("bug in mlaot: a model is neither imported nor refused")
+
+
+def imported(
+    model: onnx.ModelProto,
+    dims: Mapping[str, int],
+    meant: Mapping[str, Dim],
+    given: Mapping[str, Any] | None,
+    made: dict[str, Any] | None,
+) -> Traced:
+    """The graph of a model, its open dims being ``meant``."""
     pinned = {identifier(name): size for name, size in dims.items()}
-    importer = Importer(model, pinned)
+    importer = Importer(model, pinned, meant)
     graph = model.graph
     importer.ports |= {port_name(info.name) for info in graph.input}
     importer.declare((*graph.output, *graph.value_info))

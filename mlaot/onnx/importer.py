@@ -16,15 +16,17 @@ import numpy as np
 import onnx
 
 from mlaot.errors import MlaotError
-from mlaot.frontend.tensor import Parameter
-from mlaot.frontend.trace import needed
+from mlaot.frontend.promotion import as_node
+from mlaot.frontend.tensor import Parameter, Tensor
+from mlaot.frontend.trace import needed, tracing
 from mlaot.ir import Dim, Type
-from mlaot.ir.dims import dim
+from mlaot.ir.dims import Expr, Unequal, dim, names, substitute
 from mlaot.onnx.codes import moved, whether_coded
 from mlaot.onnx.registry import find
-from mlaot.onnx.values import Coded, Maps, Strings, Unsupported, dtype_of, kind_of, known, lifted, settled
+from mlaot.onnx.values import Coded, Maps, Strings, Unsupported, dtype_of, kind_of, known, lifted, of_dims, settled
 
 Env = MutableMapping[str, Any]
+MULTIPLE = 64  # the most that an open dim is found to be a multiple of
 FIRST = 1  # elements of a weight; a single number is a constant
 KEEPING = {"Abs", "Cast", "Exp", "Identity", "Log", "Neg", "Reciprocal", "Relu", "Sigmoid", "Sqrt", "Tanh"}
 ALIASES = {"ai.onnx": ""}
@@ -67,12 +69,31 @@ class Use:
         return self.importer.types.get(self.node.output[i]) if self.has(i) else None
 
     def require(self, condition: Any, message: str) -> None:
-        """Let calls be refused whose inputs do not fulfil ``condition``, a truth value that is computed."""
-        if needed().parent is not None:
+        """Let calls be refused whose inputs do not fulfil ``condition``, a truth value that is computed.
+
+        In a branch, only those calls that take it.
+        """
+        trace = needed()
+        found: list[Any] = [trace.outside(as_node(each)) for each in (condition, *self.importer.branches)]
+        if None in found:
             raise Unsupported(f"{message}, which cannot be checked in a compiled loop or branch; make it constant")
-        if any(condition is known for known, _ in self.importer.conditions):
+        holds: Any
+        holds, *taken = map(Tensor, found)
+        with tracing(trace.root):
+            for each in taken:
+                holds = np.logical_or(holds, np.logical_not(each))
+        if all(holds.node is not known.node for known, _ in self.importer.conditions):
+            where = f"node {self.node.name or self.node.output[0]!r}"
+            self.importer.conditions.append((holds, f"{message} ({where})"))
+
+    def require_equal(self, extent: Dim, wanted: Dim, what: str) -> None:
+        """Let calls be refused in which two extents differ."""
+        if extent == wanted:
             return
-        self.importer.conditions.append((condition, f"{message} (node {self.node.name or self.node.output[0]!r})"))
+        message = f"{what} must be {wanted}, not {extent}"
+        if isinstance(extent, int) and isinstance(wanted, int):
+            raise MlaotError(message)
+        self.require(np.equal(*[lifted(of_dims([value]))[0] for value in (extent, wanted)]), message)
 
     def body(self, name: str) -> Callable[[Sequence[Any]], list[Any]]:
         """A graph among the attributes as a function of its inputs; it sees the values around it."""
@@ -89,16 +110,18 @@ class Use:
 class Importer:
     """A model being imported: its opsets, functions, and the types that it declares."""
 
-    def __init__(self, model: onnx.ModelProto, pinned: Mapping[str, int]) -> None:
+    def __init__(self, model: onnx.ModelProto, pinned: Mapping[str, int], meant: Mapping[str, Dim]) -> None:
         self.opsets = {ALIASES.get(o.domain, o.domain): o.version for o in model.opset_import}
         self.functions = {(ALIASES.get(f.domain, f.domain), f.name, f.overload): f for f in model.functions}
         self.types: dict[str, Type] = {}
         self.pinned = pinned
+        self.meant = meant  # what open dims were found to be
         self.refused: dict[str, None] = {}
         self.path: list[str] = []
         self.weights: set[str] = set()
         self.ports: set[str] = set()  # names of inputs, which no dimension can have
         self.conditions: list[tuple[Any, str]] = []
+        self.branches: list[Any] = []  # the conditions of the branches that are being imported
         self.imported: list[onnx.NodeProto] = []  # what is seen by the node that is being imported
         self.inner: dict[bytes, Any] = {}
 
@@ -135,17 +158,17 @@ class Importer:
 
     def extent(self, name: str, axis: int, given: Any) -> Dim:
         """An extent of the file: a number, or the name of an open dim, unless settings pin it."""
-        if given.HasField("dim_value"):
-            if given.dim_value < 0:
-                raise MlaotError(f"axis {axis} of {name} has the extent {given.dim_value}")
+        if given.HasField("dim_value") and given.dim_value >= 0:  # below that stands for an open one, too
             return int(given.dim_value)
-        called = identifier(given.dim_param or f"{name}_{axis}")
+        is_named = any(letter.isalpha() for letter in given.dim_param)  # "?" names none
+        called = identifier(given.dim_param if is_named else f"{name}_{axis}")
         if called in self.pinned:
             return self.pinned[called]
         from mlaot.lower.emit import c_name
 
         is_taken = called in self.ports or c_name(called) not in (called, "x_batch")
-        return dim(f"{called}_size" if is_taken else called)
+        found = f"{called}_size" if is_taken else called
+        return self.meant.get(found, dim(found))
 
     def initializers(self, graph: onnx.GraphProto) -> Env:
         """The constants of a graph: weights as parameters, all else as arrays."""
@@ -235,7 +258,10 @@ class Importer:
         except MlaotError as error:
             if isinstance(error, Unsupported) or error.message.startswith("node "):
                 raise
-            raise MlaotError(f"{title(node)}: {error.message}") from None
+            message = f"{title(node)}: {error.message}"
+            if isinstance(error, Unequal) and (meant := settling(*error.extents)):
+                raise Settled(message, meant) from None
+            raise MlaotError(message) from None
         except (TypeError, ValueError, IndexError, KeyError, ArithmeticError, np.linalg.LinAlgError) as error:
             raise MlaotError(f"{title(node)}: {' '.join(str(error).split())}") from error
         except (MemoryError, OverflowError, RecursionError) as error:
@@ -288,6 +314,34 @@ class Importer:
 def is_closed(info: onnx.ValueInfoProto) -> bool:
     """Whether all extents are numbers; names of dimensions inside of a node say nothing outside."""
     return all(extent.HasField("dim_value") for extent in info.type.tensor_type.shape.dim)
+
+
+class Settled(Exception):
+    """The operators of a file fit only if dims are something more definite: ``meant``. Import it again with that."""
+
+    def __init__(self, message: str, meant: dict[str, Dim]) -> None:
+        super().__init__(message)
+        self.message = message
+        self.meant = meant
+
+
+def settling(one: Dim, other: Dim) -> dict[str, Dim]:
+    """What named dims must be that two extents are equal for all sizes that are left; nothing if that is not known.
+
+    One is the other or a number, or they are multiples: a network that halves an image five times, doubles it again
+    and adds the two fits images of ``32 * height`` only.
+    """
+    for left, right in ((other, one), (one, other)):
+        if isinstance(left, Expr) and left == dim(min(names(left))) and names(left).isdisjoint(names(right)):
+            return {min(names(left)): right}
+    every = sorted(names(one) | names(other))
+    own = {name: dim(name) for name in every}
+    for factor in range(2, MULTIPLE + 1):
+        for some in (*([name] for name in every), every):
+            meant = {name: factor * dim(name) for name in some}
+            if substitute(one, own | meant) == substitute(other, own | meant):
+                return meant
+    return {}
 
 
 class Refused(Exception):

@@ -146,7 +146,7 @@ def update_late(module: Module, traced: Traced) -> None:
 
 
 def narrow_weights(module: Module, traced: Traced) -> None:
-    """Weights that only products read as 16-bit numbers, where settings ask for it."""
+    """Weights that only products read as 16-bit numbers, where those hold them or settings ask for it."""
     narrow.narrow(module)
 
 
@@ -189,6 +189,8 @@ PIPELINE: tuple[Stage, ...] = (
     keep_declared,
     each(barriers.barriers),
     each(prune.prune),
+    widen_ports,
+    each(widen.widen),
     each(contract.contract),
     each(hoist.hoist),
     each(prune.prune),
@@ -213,8 +215,6 @@ PIPELINE: tuple[Stage, ...] = (
     split_gates,
     forget_weights,
     update_late,
-    widen_ports,
-    each(widen.widen),
     each(pooling.pooling),
     each(examples_last.examples_last),
     each(legalize.legalize),

@@ -20,6 +20,7 @@ from mlaot.ir import Graph, Node, Type, users
 from mlaot.ir.dims import product
 from mlaot.ir.graph import topological
 from mlaot.ir.module import Module
+from mlaot.ir.types import BY_NUMPY, DType
 from mlaot.ops import Op
 from mlaot.ops import elementwise as ew
 from mlaot.ops import reduction as red
@@ -29,6 +30,7 @@ from mlaot.ops.kinds import base_of, is_view
 from mlaot.passes.entries import copy_into
 from mlaot.passes.rewrite import Rule, rewrite
 from mlaot.passes.simplify import compute_before_broadcast
+from mlaot.passes.widen import NARROW
 
 IsFixed = Callable[[Node], bool]
 
@@ -170,7 +172,7 @@ def store(module: Module, graph: Graph, nodes: Iterable[Node]) -> None:
     values = evaluate(copy, {name: module.slots[name] for name in copy.inputs})
     for i, node in enumerate(wanted):
         if any(n.op is st.input_ for n in topological([node])):
-            name = add_weight(module, values[str(i)])
+            name = add_weight(module, values[str(i)], node.type.dtype)
             graph.forward(node, graph.input(name, node.type, parameter=True))
         else:
             graph.forward(node, graph.constant(values[str(i)], node.type.dtype))
@@ -191,16 +193,25 @@ def _is_worth(node: Node) -> bool:
 
 
 def _bytes(node: Node) -> int:
+    """The room of a value; what is 16 bits wide and computed in 32 is stored in 16 again by the pass ``narrow``."""
     size = product(node.type.shape)
     assert isinstance(size, int), f"bug in mlaot: {node} is fixed, but its size is not"
-    return size * node.type.dtype.itemsize
+    return size * (4 if node.type.dtype in NARROW else node.type.dtype.itemsize)
 
 
-def add_weight(module: Module, value: np.ndarray[tuple[int, ...], np.dtype[np.generic]]) -> str:
-    """The name of a weight with this value: one for equal values."""
+def add_weight(
+    module: Module, value: np.ndarray[tuple[int, ...], np.dtype[np.generic]], dtype: DType | None = None
+) -> str:
+    """The name of a weight with this value: one for equal values.
+
+    ``dtype`` is that of the graphs where NumPy has another: bfloat16 is float32 in NumPy.
+    """
+    dtype = dtype or BY_NUMPY[str(value.dtype)]
     for name, known in module.parameters.items():
         if known.dtype == value.dtype and known.shape == value.shape and known.tobytes() == value.tobytes():
-            return name
+            read = [graph.inputs[name] for graph in module.graphs.values() if name in graph.inputs]
+            if all(node.type.dtype is dtype for node in read):
+                return name
     name = next(n for i in range(len(module.slots) + 1) if (n := f"folded{i}") not in module.slots)
     module.parameters[name] = value
     return name

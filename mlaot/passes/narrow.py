@@ -9,7 +9,9 @@ So are tables whose rows are gathered; the rows are widened behind that.
     v2 = gather(v1, v0) : f32[b,10]        =>      v2 = gather(v1, v0) : f16[b,10]
                                                    v3 = cast(v2) : f32[b,10]
 
-Changes results: the weights are rounded, once, at build. Constants of products become weights for it.
+What ``weights_dtype`` asks for changes results: the weights are rounded, once, at build. Where it asks for nothing,
+this is bit-exact: only weights are stored so whose numbers 16 bits hold, as those of a float16 network or of a
+quantized one. Constants of products become weights for it.
 """
 
 from __future__ import annotations
@@ -28,19 +30,19 @@ from mlaot.ops.control import uses
 from mlaot.ops.indexing import gather
 from mlaot.passes.freeze import add_weight
 
+SMALL = 1024  # elements of a weight that is not worth it
 HALVES: dict[str, DType] = {"float16": BY_NUMPY["float16"], "bfloat16": bf16}
 
 
 def narrow(module: Module) -> None:
-    """Round the weights of products, if ``weights_dtype`` says to what."""
-    if not module.weights_dtype:
-        return
+    """Round the weights of products to what ``weights_dtype`` says; without it, store those narrow that fit exactly."""
     if not module.is_frozen:
+        if not module.weights_dtype:
+            return
         raise MlaotError(
             f"{module.name}: weights_dtype = {module.weights_dtype!r} is for weights that are frozen, and this model"
             f" {'trains' if module.trains else 'has frozen = false'}; leave the key out"
         )
-    dtype = HALVES[module.weights_dtype]
     graphs = list(module.graphs.values())
     for graph in graphs:
         _name_constants(module, graph)
@@ -50,9 +52,20 @@ def narrow(module: Module) -> None:
         is_table = all(node.op is gather and i == 0 and node.graph in graphs for node, i in reads)
         if value.dtype != np.float32 or value.ndim == 0 or not reads or not (is_factor or is_table):
             continue
+        dtype = HALVES[module.weights_dtype] if module.weights_dtype else _holding(value)
+        if dtype is None:
+            continue
         module.parameters[name], module.narrow[name] = _rounded(module, name, value, dtype), dtype
         for node, _ in reads if is_table else ():
             _gather_narrow(node, dtype)
+
+
+def _holding(value: Array) -> DType | None:
+    """The dtype of 16 bits that holds all numbers of a weight."""
+    if value.size < SMALL:
+        return None
+    with np.errstate(over="ignore"):
+        return next((d for d in HALVES.values() if np.array_equal(d.array(value).astype(np.float32), value)), None)
 
 
 def _rounded(module: Module, name: str, value: Array, dtype: DType) -> Array:

@@ -8,7 +8,7 @@
 
 What is computed is handed on in float32; it is rounded where it is stored, moved, or cast by the model itself, and
 before it is compared: a maximum is then equal to the element that it is. Ops that only move values leave them narrow,
-unless what they move was computed and is computed with.
+unless what they move was computed and is computed with; what is repeated or padded is widened before that.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ COMPARING = (
     *("argmax", "argmin", "argsort", "step", "sign"),
 )
 MOVES = ("copy", "cast", "bitcast", "where", "take", "stack", "concat", "reshape", "pad", "gather", "const", "input")
-LOOKS = ("broadcast", "transpose", "reshape", "slice")
+LOOKS = ("broadcast", "transpose", "reshape", "slice", "window", "pad")
 
 
 def widen(graph: Graph) -> None:
@@ -90,6 +90,7 @@ def _widened(node: Node, wide: dict[Node, Node]) -> Node:
         return wide[node]
     if node.type.dtype not in NARROW:
         return node
-    if node.op.name in LOOKS and _base(node) in wide:
-        return wide.setdefault(node, node.graph.add(node.op, [_widened(node.arg(0), wide)], node.attrs))
+    if node.op.name in LOOKS and (node.op.name != "slice" or _base(node) in wide):
+        args = [_widened(a.find(), wide) for a in node.args]
+        return wide.setdefault(node, node.graph.add(node.op, args, node.attrs))
     return wide.setdefault(node, ew.cast(node, dtype=f32))

@@ -170,7 +170,7 @@ def outcome(path: Path) -> str:
     """Read a file and compile it up to C: ``model``, ``refused: ..``, or what is wrong."""
     from mlaot.errors import MlaotError
     from mlaot.generate import compile_model, program_files
-    from mlaot.onnx import declared
+    from mlaot.onnx import load
 
     outside: list[str] = []
 
@@ -180,7 +180,7 @@ def outcome(path: Path) -> str:
 
     sys.addaudithook(listen)
     try:
-        program_files(compile_model(declared(path.parent, path.name, {}), "fuzz.nn", ("base",)))
+        program_files(compile_model(load(path), "fuzz.nn", ("base",)))
         said = "model"
     except MlaotError as error:
         said = f"refused: {error}"

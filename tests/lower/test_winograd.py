@@ -16,7 +16,7 @@ from mlaot.ir.types import DType, f32, f64
 from mlaot.lower.fuse import fuse
 from mlaot.lower.lower import lower
 from mlaot.lower.program import Loop, Program
-from mlaot.lower.winograd import times
+from mlaot.lower.winograd import block_height, times
 from mlaot.ops import control
 from mlaot.ops import elementwise as ew
 from mlaot.ops import structure as st
@@ -175,6 +175,12 @@ def test_large_maps_are_cut_in_blocks_of_rows() -> None:
     assert len(case.program.procedures[0].kernels) == 3
     assert int(case.program.procedures[0].entry.workspace) < 896 * 1024
     assert CASES["56x56_F2"].program.procedures[0].entry.workspace.isdigit()
+
+
+def test_blocks_that_leave_the_cache_a_little_are_better_than_all_tiles() -> None:
+    """Of 41 rows of tiles of many channels, a prime number, one is larger than the cache, and all much larger."""
+    assert block_height(rows=41, weights=512 * 1024, between=lambda height: height * 1024 * 1024) == 1
+    assert block_height(rows=41, weights=512 * 1024, between=lambda height: height * 16 * 1024) == 41
 
 
 def test_the_epilogue_is_in_the_last_kernel() -> None:

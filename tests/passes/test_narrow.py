@@ -50,6 +50,24 @@ def test_weights_of_products_are_rounded_and_others_are_not(dtype: str) -> None:
     np.testing.assert_array_equal(found[5, 33], ROUND[dtype](W))
 
 
+HALF = W.astype(np.float16)
+LARGE = draw.standard_normal((64, 64)).astype(np.float16)
+
+
+def test_weights_that_16_bits_hold_are_stored_so_unasked() -> None:
+    whole = np.rint(64 * V.repeat(2, axis=1)).astype(np.float32)
+
+    @mlaot.model
+    def halves(x: mlaot.f16[BATCH, 64], y: mlaot.f32[BATCH, 33], z: mlaot.f32[BATCH, 5]):
+        return x @ LARGE, y @ whole, y @ V.repeat(2, axis=1), z @ HALF.astype(np.float32)
+
+    module = run("nn", trace(halves))
+    stored = {module.parameters[name].shape: str(dtype) for name, dtype in module.narrow.items()}
+    assert stored == {(64, 64): "f16", (33, 36): "f16"}  # neither what would be rounded nor what is small
+    (name,) = (name for name in module.narrow if module.parameters[name].shape == (33, 36))
+    np.testing.assert_array_equal(module.parameters[name], whole)
+
+
 TABLE = parameters({"table": V})
 
 

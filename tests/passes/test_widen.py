@@ -37,6 +37,22 @@ def test_chains_stay_wide() -> None:
     )
 
 
+def test_what_is_padded_and_repeated_is_widened_before() -> None:
+    graph = Graph("f")
+    x = graph.input("x", f16[4])
+    padded = st.pad(x, graph.constant(0, f16), low=(1,), high=(1,), interior=(0,))
+    seen = st.window(padded, axes=(0,), sizes=(3,), strides=(1,), dilations=(1,))
+    graph.outputs["y"] = red.sum_(seen, axes=(1,))
+    widen(graph)
+    verify(graph, "widen")
+    assert [f"{n.op.name} {n.type}" for n in graph.nodes() if n.op.name in ("cast", "pad", "window")][-4:] == [
+        "cast f32[]",
+        "pad f32[6]",
+        "window f32[4,3]",
+        "cast f16[4]",
+    ]
+
+
 def test_chains_stay_wide_behind_views_and_choices() -> None:
     graph = Graph("f")
     a, choice = graph.input("a", f16[4]), graph.input("choice", boolean[4, 2])

@@ -23,7 +23,8 @@ from mlaot.frontend.tensor import Tensor
 from mlaot.frontend.trace import needed
 from mlaot.ir import Type
 from mlaot.ir.dims import Expr
-from mlaot.onnx.importer import Refused, Use
+from mlaot.ir.graph import topological
+from mlaot.onnx.importer import Refused, Settled, Use
 from mlaot.onnx.registry import operator
 from mlaot.onnx.values import Unsupported, is_symbolic, known, lifted, settled, traced
 
@@ -41,20 +42,33 @@ def if_(use: Use, condition: Any) -> Any:
     if asked is not None:
         return tuple(use.body("then_branch" if asked.reshape(()) else "else_branch")([]))
     given: dict[str, list[Any]] = {}
+    taken = np.reshape(condition, ())
+    conditions = {"then_branch": taken, "else_branch": np.logical_not(taken)}
 
     def branch(name: str) -> Callable[[], Any]:
         def run() -> Any:
-            given[name] = use.body(name)([])
+            use.importer.branches.append(conditions[name])
+            try:
+                given[name] = use.body(name)([])
+            finally:
+                use.importer.branches.pop()
             leaves, structure = tree.flatten(given[name])
             return tree.unflatten(structure, [traced(lifted(leaf)) for leaf in leaves])
 
         return run
 
     try:
-        found = control.cond(np.reshape(condition, ()), branch("then_branch"), branch("else_branch"))
+        found = control.cond(taken, branch("then_branch"), branch("else_branch"))
     except MlaotError as error:
+        if len(given) < 2 and not isinstance(error, Unsupported):
+            impossible, other = ("else_branch", "then_branch") if given else ("then_branch", "else_branch")
+            use.require(conditions[other], f"its {impossible} does not fit shapes that are fixed: {error.message}")
+            return tuple(use.body(other)([]))
         if len(given) < 2 or isinstance(error, Unsupported) or error.message.startswith("node "):
             raise
+        if fitting := _assumed_branch(use, taken, given):
+            use.require(conditions[fitting], f"its condition must take the {fitting}")
+            return tuple(use.body(fitting)([]))
         kinds = " and ".join(_kinds(given[name]) for name in ("then_branch", "else_branch"))
         raise Unsupported(
             f"its condition is computed when the model runs, but its branches give {kinds}; if it asks for an open "
@@ -62,6 +76,31 @@ def if_(use: Use, condition: Any) -> Any:
         ) from None
     pairs = zip(*given.values(), strict=True)
     return tuple(a if _same(a, b) else value for (a, b), value in zip(pairs, found, strict=True))
+
+
+def _assumed_branch(use: Use, taken: Any, given: dict[str, list[Any]]) -> str:
+    """The branch to take where they give arrays of different ranks: that which gives what the file declares.
+
+    Where it declares nothing and asks for extents only, that in which they are what it asks for: exporters write "if
+    the axis is 1 long, remove it".
+    """
+    wanted = [use.declared(i) for i in range(len(use.node.output))]
+    fitting = [
+        name
+        for name, values in given.items()
+        if all(t is not None and t.rank == _rank(v) for t, v in zip(wanted, values, strict=True))
+    ]
+    if len(fitting) == 1:
+        return fitting[0]
+    asked = needed().outside(as_node(taken))
+    ranks = {tuple(map(_rank, values)) for values in given.values()}
+    is_of_extents = asked is not None and all(node.op.name != "input" for node in topological([asked]))
+    return "then_branch" if is_of_extents and len(ranks) == 2 else ""
+
+
+def _rank(value: Any) -> int | None:
+    """How many axes an array has, None for what is no array."""
+    return len(value.shape) if hasattr(value, "shape") else None
 
 
 def _kinds(values: Any) -> str:
@@ -260,7 +299,7 @@ class _Loop:
         before, sites, checked = dict(refused), needed().root.sites, len(conditions)
         try:
             return function()
-        except (Refused, MlaotError, TypeError, ValueError, IndexError) as error:
+        except (Refused, Settled, MlaotError, TypeError, ValueError, IndexError) as error:
             new = {reason: None for reason in refused if reason not in before}
             refused.clear()
             refused.update(before)

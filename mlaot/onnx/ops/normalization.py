@@ -34,7 +34,7 @@ def batch_normalization(use: Use, x: Any, scale: Any, bias: Any, mean: Any, var:
     return (y, *outputs)
 
 
-def _standard(x: Any, axes: tuple[int, ...], epsilon: float) -> tuple[Any, Any, Any]:
+def standard(x: Any, axes: tuple[int, ...], epsilon: float) -> tuple[Any, Any, Any]:
     """``x`` less its mean over the axes by its deviation, the mean and the deviation's reciprocal."""
     mean = np.mean(x, axis=axes, keepdims=True)
     centred = x - mean
@@ -44,14 +44,14 @@ def _standard(x: Any, axes: tuple[int, ...], epsilon: float) -> tuple[Any, Any, 
 
 @operator("InstanceNormalization")
 def instance_normalization(use: Use, x: Any, scale: Any, bias: Any) -> Any:
-    y, _, _ = _standard(x, tuple(range(2, x.ndim)), use.attribute("epsilon", 1e-5))
+    y, _, _ = standard(x, tuple(range(2, x.ndim)), use.attribute("epsilon", 1e-5))
     return y * _channels(scale, x.ndim) + _channels(bias, x.ndim)
 
 
 @operator("LayerNormalization")
 def layer_normalization(use: Use, x: Any, scale: Any, bias: Any = None) -> Any:
     axis = use.attribute("axis", -1) % x.ndim
-    y, mean, inverse = _standard(x, tuple(range(axis, x.ndim)), use.attribute("epsilon", 1e-5))
+    y, mean, inverse = standard(x, tuple(range(axis, x.ndim)), use.attribute("epsilon", 1e-5))
     y = y * scale
     return y if bias is None else y + bias, mean, inverse
 
@@ -67,7 +67,7 @@ def rms_normalization(use: Use, x: Any, scale: Any) -> Any:
 def group_normalization(use: Use, x: Any, scale: Any, bias: Any) -> Any:
     groups, channels = use.attribute("num_groups"), x.shape[1]
     split = np.reshape(x, (x.shape[0], groups, channels // groups, *x.shape[2:]))
-    y, _, _ = _standard(split, tuple(range(2, split.ndim)), use.attribute("epsilon", 1e-5))
+    y, _, _ = standard(split, tuple(range(2, split.ndim)), use.attribute("epsilon", 1e-5))
     if use.opset < 21:  # a number a group
         scale, bias = np.repeat(scale, channels // groups), np.repeat(bias, channels // groups)
     return np.reshape(y, x.shape) * _channels(scale, x.ndim) + _channels(bias, x.ndim)

@@ -57,6 +57,7 @@ def _activations(use: Use, default: list[str], directions: int) -> list[list[Act
 
 
 Step = Callable[[Any, tuple[Any, ...]], tuple[Any, ...]]
+Products = Callable[[Any, int], Callable[[Any], Any]]  # of weights in a direction: what multiplies by them
 
 
 def _run(use: Use, x: Any, lengths: Any, step: Step, of_input: Any, start: tuple[Any, ...], backwards: bool) -> Any:
@@ -87,6 +88,12 @@ def _run(use: Use, x: Any, lengths: Any, step: Step, of_input: Any, start: tuple
     return (np.flip(outputs, 0) if backwards else outputs), last
 
 
+def products(weights: Any, i: int) -> Callable[[Any], Any]:
+    """What multiplies by the weights of direction ``i``."""
+    turned = np.transpose(weights[i])
+    return lambda x: np.matmul(x, turned)
+
+
 def _directions(use: Use, weights: Any) -> list[bool]:
     """Whether each direction runs backwards."""
     name = use.string("direction", "forward").lower()
@@ -115,6 +122,7 @@ def _recurrent(
     make: Callable[[int, list[Activation], Any, Any, int], Step],
     states: int,
     joined: bool,
+    products: Products = products,
 ) -> Any:
     """What the three share. ``joined``: the recurrent bias is added to that of the input at once."""
     x, w, r, bias, lengths, *begin = _filled(inputs)
@@ -127,7 +135,7 @@ def _recurrent(
     outputs, finals = [], []
     for i, backwards in enumerate(turns):
         of_bias = None if bias is None else bias[i]
-        of_input = np.matmul(x, np.transpose(w[i]))
+        of_input = products(w, i)(x)
         behind = None
         if of_bias is not None:
             ahead, behind = of_bias[: gates * hidden], of_bias[gates * hidden :]
@@ -190,19 +198,24 @@ def gru(use: Use, *inputs: Any) -> Any:
 
 @operator("LSTM")
 def lstm(use: Use, *inputs: Any) -> Any:
+    return lstm_by(products, use, inputs)
+
+
+def lstm_by(products: Products, use: Use, inputs: Sequence[Any]) -> Any:
+    """An LSTM whose weights are multiplied by ``products``."""
     x, w, r, bias, lengths, h, c, peepholes = _filled(inputs)
     forget = use.attribute("input_forget", 0)
 
     def make(i: int, functions: list[Activation], r: Any, bias: Any, hidden: int) -> Step:
         f, g, out = functions
-        turned = np.transpose(r)
+        again = products(inputs[2], i)
 
         def peep(z: Any, k: int, cell: Any) -> Any:
             return z if peepholes is None else z + peepholes[i, k * hidden : (k + 1) * hidden] * cell
 
         def step(gates: Any, state: tuple[Any, ...]) -> tuple[Any, ...]:
             h, c = state
-            z = gates + np.matmul(h, turned)
+            z = gates + again(h)
             zi, zo, zf, zc = (z[:, k * hidden : (k + 1) * hidden] for k in range(4))
             into = f(_clipped(use, peep(zi, 0, c)))
             keep = 1.0 - into if forget else f(_clipped(use, peep(zf, 2, c)))
@@ -211,4 +224,4 @@ def lstm(use: Use, *inputs: Any) -> Any:
 
         return step
 
-    return _recurrent(use, (x, w, r, bias, lengths, h, c), 4, ["Sigmoid", "Tanh", "Tanh"], make, 2, True)
+    return _recurrent(use, (x, w, r, bias, lengths, h, c), 4, ["Sigmoid", "Tanh", "Tanh"], make, 2, True, products)

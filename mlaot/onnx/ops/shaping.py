@@ -117,7 +117,13 @@ def squeeze(use: Use, x: Any, axes: Any = None) -> Any:
         if opened := [extent for extent in x.shape if not isinstance(extent, int)]:
             raise Unsupported(f"it names no axes, and whether {opened[0]} is 1 is not known; pin it in [..dims]")
         found = [i for i, extent in enumerate(x.shape) if extent == 1]
-    return np.squeeze(x, axis=tuple(found))
+    axes = tuple(i + x.ndim if i < 0 else i for i in found)
+    opened = [i for i in axes if 0 <= i < x.ndim and not isinstance(x.shape[i], int)]
+    for i in opened:
+        use.require_equal(x.shape[i], 1, f"axis {i}, which is removed,")
+    if opened:
+        x = x[tuple(slice(0, 1) if i in opened else slice(None) for i in range(x.ndim))]
+    return np.squeeze(x, axis=axes)
 
 
 @operator("Unsqueeze", symbolic=True)
@@ -223,6 +229,8 @@ def expand(use: Use, x: Any, shape: Any) -> Any:
 
 
 def _broadcast(x: Any, target: list[Any]) -> Any:
+    if not all(isinstance(extent, int) for extent in target):
+        x = traced(x)
     rank = max(x.ndim, len(target))
     old, new = [1] * (rank - x.ndim) + list(x.shape), [1] * (rank - len(target)) + list(target)
     return _spread(x, tuple(b if a == 1 else a for a, b in zip(old, new, strict=True)))

@@ -8,13 +8,14 @@ from typing import Any
 import numpy as np
 
 from mlaot.errors import MlaotError
+from mlaot.frontend import functions as F
 from mlaot.frontend.functions import fold, window
 from mlaot.frontend.padding import pad
 from mlaot.nn.convolution import correlate, pad_spatial
 from mlaot.onnx import assumed
 from mlaot.onnx.importer import Use
 from mlaot.onnx.registry import operator
-from mlaot.onnx.values import Unsupported, integers, kind_of, traced
+from mlaot.onnx.values import Unsupported, integers, kind_of, known, traced
 
 Pads = list[tuple[int, int]]
 
@@ -88,7 +89,7 @@ def conv_transpose(use: Use, x: Any, w: Any, bias: Any = None) -> Any:
     return correlate(spread, flipped, bias, (1,) * n, dilations, groups)
 
 
-def _windows(use: Use, x: Any, fill: float) -> tuple[Any, list[np.ndarray[Any, Any]]]:
+def _windows(use: Use, x: Any, fill: float) -> tuple[Any, list[Any]]:
     """Windows with ``fill`` around, and how many elements of the input (or its pads) each one has along each axis."""
     n = x.ndim - 2
     sizes, strides, dilations = _options(use, n, None if use.attribute("kernel_shape") else [1] * n)
@@ -99,10 +100,15 @@ def _windows(use: Use, x: Any, fill: float) -> tuple[Any, list[np.ndarray[Any, A
     for length, size, stride, dilation, (low, high) in axes:
         reach = dilation * (size - 1) + 1
         if not isinstance(length, int):
-            if is_up or low or high:
-                raise Unsupported(f"pooling with pads over an open dimension {length}; pin it in [..dims]")
+            if is_up and high + stride > reach:  # whether the last window starts behind the elements is not known
+                raise Unsupported(f"pooling with ceil_mode over an open dimension {length}; pin it in [..dims]")
+            extras.append(stride - 1 if is_up else 0)
+            counted = (low, high) if use.attribute("count_include_pad", 0) else (0, 0)
+            beside = low - counted[0], high - counted[1] + extras[-1]
             counts.append(np.array([size], float))
-            extras.append(0)
+            if any(beside):
+                there = pad(F.ones((length + sum(counted),), dtype=np.float32), beside[:1], beside[1:])
+                counts[-1] = np.sum(window(there, (0,), (size,), (stride,), (dilation,)), axis=-1)
             continue
         room = length + low + high - reach
         positions = (-(-room // stride) if is_up else room // stride) + 1
@@ -123,13 +129,15 @@ def _windows(use: Use, x: Any, fill: float) -> tuple[Any, list[np.ndarray[Any, A
     return window(x, tuple(range(2, x.ndim)), sizes, strides, dilations), counts
 
 
-def _per_window(counts: list[np.ndarray[Any, Any]], like: Any) -> Any:
+def _per_window(counts: list[Any], like: Any) -> Any:
     """The product of the axes' counts."""
     n = len(counts)
-    total = np.ones((1,) * n)
+    total: Any = np.ones((1,) * n)
     for i, count in enumerate(counts):
-        short = count[:1] if (count == count[0]).all() else count
-        total = total * short.reshape([-1 if j == i else 1 for j in range(n)])
+        short = count[:1] if known(count) is not None and (count == count[0]).all() else count
+        total = total * np.reshape(short, [-1 if j == i else 1 for j in range(n)])
+    if known(total) is None:
+        return F.astype(total, like.dtype)
     return float(total.flat[0]) if total.size == 1 else total.astype(like.dtype)
 
 

@@ -1,0 +1,98 @@
+"""onnxruntime's own operators, against onnxruntime."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from onnx import helper, numpy_helper
+
+from mlaot.onnx import Backend
+
+DRAW = np.random.default_rng(0)
+
+
+def floats(*shape: int) -> Any:
+    return DRAW.standard_normal(shape, np.float32)
+
+
+def codes(*shape: int, dtype: type = np.uint8) -> Any:
+    info = np.iinfo(dtype)
+    return DRAW.integers(info.min, info.max + 1, shape).astype(dtype)
+
+
+def steps(*shape: int) -> Any:
+    return (0.01 + np.abs(DRAW.standard_normal(shape)) / 50).astype(np.float32)
+
+
+SCALE, OTHER, RESULT = (np.float32(s) for s in (0.1037, 0.0489, 0.2111))
+ZERO, MIDDLE, END = (np.uint8(z) for z in (3, 128, 60))
+NONE = np.zeros(1, np.int8)
+LSTM = (
+    *(codes(1, 6, 20, dtype=np.int8), codes(1, 5, 20, dtype=np.int8), floats(1, 40), None, None, None, None),
+    *(steps(1), NONE, steps(1), NONE),
+)
+
+# The operator, its attributes, its inputs of which the first so many are given by the call, how many outputs.
+CASES: dict[str, tuple[dict[str, Any], tuple[Any, ...], int, int]] = {
+    "DynamicQuantizeMatMul": ({}, (floats(3, 8), codes(8, 5, dtype=np.int8), steps(5), None, floats(5)), 1, 1),
+    "MatMulIntegerToFloat": (
+        {},
+        (codes(3, 8), codes(8, 5, dtype=np.int8), SCALE, steps(5), MIDDLE, None, floats(5)),
+        1,
+        1,
+    ),
+    "DynamicQuantizeLSTM": ({"hidden_size": 5}, (floats(4, 1, 6), *LSTM), 1, 3),
+    "QLinearAdd": ({}, (codes(3, 4), SCALE, ZERO, codes(3, 4), OTHER, MIDDLE, RESULT, END), 1, 1),
+    "QLinearMul": ({}, (codes(3, 4), SCALE, ZERO, codes(3, 4), OTHER, MIDDLE, np.float32(3), END), 1, 1),
+    "QLinearSigmoid": ({}, (codes(3, 4), OTHER, MIDDLE, np.float32(1 / 256), np.uint8(0)), 1, 1),
+    "QLinearLeakyRelu": ({"alpha": 0.1}, (codes(3, 4), OTHER, MIDDLE, OTHER, END), 1, 1),
+    "QLinearGlobalAveragePool": ({}, (codes(2, 3, 4, 4), OTHER, MIDDLE, np.float32(0.02), END), 1, 1),
+    "FusedMatMul": ({"transA": 1, "transB": 1, "alpha": 0.5}, (floats(2, 5, 3), floats(2, 4, 5)), 2, 1),
+    "FusedConv": (
+        {"activation": "LeakyRelu", "activation_params": [0.2], "kernel_shape": [3, 3]},
+        (floats(1, 2, 5, 5), floats(3, 2, 3, 3), floats(3)),
+        1,
+        1,
+    ),
+    "FusedGemm": ({"activation": "Relu"}, (floats(2, 3), floats(3, 4), floats(4)), 1, 1),
+    "Gelu": ({}, (floats(3, 4),), 1, 1),
+    "BiasGelu": ({}, (floats(3, 4), floats(4)), 1, 1),
+    "FastGelu": ({}, (floats(3, 4), floats(4)), 1, 1),
+    "QuickGelu": ({"alpha": 1.5}, (floats(3, 4),), 1, 1),
+    "SkipLayerNormalization": ({}, (floats(2, 3, 4), floats(2, 3, 4), floats(4), floats(4), floats(4)), 2, 1),
+    "QLinearConcat": ({"axis": 1}, (SCALE, ZERO, codes(2, 3), OTHER, MIDDLE, codes(2, 2), SCALE, END), 0, 1),
+}
+
+
+def node(op: str) -> tuple[Any, dict[str, Any]]:
+    """A model of one node, and what a call gives it."""
+    attributes, inputs, count, outputs = CASES[op]
+    names = ["" if value is None else f"in{i}" for i, value in enumerate(inputs)]
+    arrays = {name: np.asarray(value) for name, value in zip(names, inputs, strict=True) if name}
+    given = {name: arrays[name] for name in (names[:count] if count else ["in2", "in5"])}
+    made = [f"out{i}" for i in range(outputs)]
+    graph = helper.make_graph(
+        [helper.make_node(op, names, made, domain="com.microsoft", **attributes)],
+        "g",
+        [helper.make_tensor_value_info(n, helper.np_dtype_to_tensor_dtype(a.dtype), a.shape) for n, a in given.items()],
+        [helper.make_empty_tensor_value_info(name) for name in made],
+        [numpy_helper.from_array(array, name) for name, array in arrays.items() if name not in given],
+    )
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
+    return helper.make_model(graph, opset_imports=opsets, ir_version=8), given
+
+
+@pytest.mark.parametrize("op", CASES)
+def test_operator(op: str) -> None:
+    onnxruntime = pytest.importorskip("onnxruntime")
+    model, given = node(op)
+    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    expected = session.run(None, given)
+    for output, value in zip(model.graph.output, expected, strict=True):
+        kind = helper.np_dtype_to_tensor_dtype(value.dtype)
+        output.CopyFrom(helper.make_tensor_value_info(output.name, kind, value.shape))
+    for got, want in zip(Backend.prepare(model).run(list(given.values())), expected, strict=True):
+        assert got.dtype == want.dtype
+        np.testing.assert_allclose(got, want, rtol=2e-6, atol=1e-6 * np.abs(want).max())
