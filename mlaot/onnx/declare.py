@@ -156,15 +156,8 @@ def traced(
     made: dict[str, Any] | None = None,
 ) -> Traced:
     """The graph of a model."""
-    importlib.import_module("mlaot.onnx.ops")  # fills the registry
-
-    check(model)
-    pinned = {identifier(name): size for name, size in dims.items()}
-    importer = Importer(model, pinned)
+    importer, pinned = begun(model, dims), pinned_by(dims)
     graph = model.graph
-    importer.ports |= {port_name(info.name) for info in graph.input}
-    importer.declare((*graph.output, *graph.value_info))
-    importer.declare_backwards(graph.node)
     held: dict[str, Held] = {}
     found = Trace(Graph("model"), held=held)
     with tracing(found):
@@ -179,8 +172,7 @@ def traced(
         if len(set(names)) < len(names):
             raise MlaotError(f"two inputs are called {max(names, key=names.count)!r}; rename one of them")
         outputs = importer.run(graph, env)
-        if importer.refused:
-            raise Unsupported(_report(list(importer.refused)))
+        check_refused(importer)
         results: list[tuple[str, str]] = []
         pairs = zip(graph.output, outputs, strict=True)
         ports = {info.name: _result(found.graph, results, info.name, value) for info, value in pairs}
@@ -198,6 +190,26 @@ def traced(
         refusals=tuple(message for _, message in importer.conditions),
         file_names=dict([*arguments, *results]),
     )
+
+
+def begun(
+    model: onnx.ModelProto, dims: Mapping[str, int], calls: Mapping[str, Callable[..., Any]] | None = None
+) -> Importer:
+    """An importer of a model that keeps ONNX's rules, ready for its nodes; ``calls`` as there."""
+    importlib.import_module("mlaot.onnx.ops")  # fills the registry
+
+    check(model)
+    importer = Importer(model, pinned_by(dims), calls)
+    graph = model.graph
+    importer.ports |= {port_name(info.name) for info in graph.input}
+    importer.declare((*graph.output, *graph.value_info))
+    importer.declare_backwards(graph.node)
+    return importer
+
+
+def pinned_by(dims: Mapping[str, int]) -> dict[str, int]:
+    """Sizes of open dims by the names that these have in the module."""
+    return {identifier(name): size for name, size in dims.items()}
 
 
 def _argument(
@@ -286,7 +298,10 @@ def _refused(conditions: list[Any]) -> Any:
     return found
 
 
-def _report(reasons: list[str]) -> str:
-    if len(reasons) == 1:
-        return reasons[0]
-    return f"{len(reasons)} nodes cannot be compiled: {'; '.join(reasons)}"
+def check_refused(importer: Importer) -> None:
+    """Raise if there are nodes that cannot be compiled, and name them all."""
+    reasons = list(importer.refused)
+    if len(reasons) > 1:
+        raise Unsupported(f"{len(reasons)} nodes cannot be compiled: {'; '.join(reasons)}")
+    if reasons:
+        raise Unsupported(reasons[0])

@@ -28,6 +28,7 @@ Env = MutableMapping[str, Any]
 FIRST = 1  # elements of a weight; a single number is a constant
 KEEPING = {"Abs", "Cast", "Exp", "Identity", "Log", "Neg", "Reciprocal", "Relu", "Sigmoid", "Sqrt", "Tanh"}
 ALIASES = {"ai.onnx": ""}
+OWN = "mlaot"  # the domain of nodes that are functions of Python
 
 
 class Missing:
@@ -87,9 +88,15 @@ class Use:
 
 
 class Importer:
-    """A model being imported: its opsets, functions, and the types that it declares."""
+    """A model being imported: its opsets, functions, and the types that it declares.
 
-    def __init__(self, model: onnx.ModelProto, pinned: Mapping[str, int]) -> None:
+    ``calls``: what nodes of the domain ``mlaot`` compute, by their operators' names.
+    """
+
+    def __init__(
+        self, model: onnx.ModelProto, pinned: Mapping[str, int], calls: Mapping[str, Callable[..., Any]] | None = None
+    ) -> None:
+        self.calls = calls or {}
         self.opsets = {ALIASES.get(o.domain, o.domain): o.version for o in model.opset_import}
         self.functions = {(ALIASES.get(f.domain, f.domain), f.name, f.overload): f for f in model.functions}
         self.types: dict[str, Type] = {}
@@ -217,6 +224,8 @@ class Importer:
         local = self.functions.get((domain, node.op_type, node.overload))
         if local is not None:
             return self.inlined(node, local, inputs)
+        if domain == OWN and node.op_type in self.calls:
+            return list(self.calls[node.op_type](*inputs))
         if opset is None:
             raise MlaotError(f"{title(node)}: the file imports no opset of the domain {node.domain or 'ai.onnx'!r}")
         found = find(domain, node.op_type, opset)
