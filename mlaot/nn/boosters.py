@@ -60,7 +60,7 @@ def _lightgbm_node(node: dict[str, Any]) -> Node:
     threshold, default = float(node["threshold"]), bool(node["default_left"])
     if kind == "NaN":
         return feature, "<=", threshold, left, right, default
-    asked = (feature, "<=", threshold, left, right, 0 <= threshold)  # nan is a zero
+    asked = (feature, "<=", threshold, left, right, threshold >= 0)  # nan is a zero
     if kind == "None":
         return asked
     return feature, "<", -ZERO, asked, (feature, "<=", ZERO, left if default else right, asked, True), False
@@ -121,7 +121,13 @@ def _xgboost_node(tree: dict[str, Any]) -> Node:
 
 
 def _member(
-    feature: int, members: Iterable[int], inside: Node, outside: Node, *, truncated: bool = False, nan_is_member: bool = False
+    feature: int,
+    members: Iterable[int],
+    inside: Node,
+    outside: Node,
+    *,
+    truncated: bool = False,
+    nan_is_member: bool = False,
 ) -> Node:
     """Whether the whole part of a feature is one of ``members``; ``truncated``: -0.5 is 0."""
     ordered = sorted(members)
