@@ -28,12 +28,13 @@ try:
     from sklearn.base import is_classifier
     from sklearn.exceptions import NotFittedError
     from sklearn.feature_selection import SelectorMixin
+    from sklearn.svm import SVC, NuSVC
     from sklearn.utils.validation import check_is_fitted
 except ModuleNotFoundError as error:
     raise MlaotError(f"mlaot.sklearn needs the package {error.name}: pip install skl2onnx") from None
 
 from mlaot.frontend.declaration import Arrays, Declaration, Traced
-from mlaot.frontend.functions import astype, sigmoid
+from mlaot.frontend.functions import astype, sigmoid, softmax, top_k
 from mlaot.frontend.promotion import as_node
 from mlaot.frontend.tensor import Held, Tensor
 from mlaot.frontend.trace import Trace, tracing
@@ -54,7 +55,19 @@ FORESTS = ("DecisionTree", "ExtraTree", "RandomForest", "ExtraTrees", "GradientB
 TREES = tuple(f"{name}{kind}" for name in FORESTS for kind in ("Classifier", "Regressor"))
 LIBRARIES = ("lightgbm", "xgboost")
 BOOSTERS = tuple(f"{name}{kind}" for name in ("LGBM", "XGB", "XGBRF") for kind in ("Classifier", "Regressor", "Ranker"))
-LINEAR = ("LinearSVC", "Perceptron", "RidgeClassifier", "RidgeClassifierCV", "SGDClassifier")
+LINEAR = (
+    "LinearDiscriminantAnalysis",
+    "LinearSVC",
+    "OneVsRestClassifier",
+    "Perceptron",
+    "RidgeClassifier",
+    "RidgeClassifierCV",
+    "SGDClassifier",
+)
+OTHERS = (
+    *("CalibratedClassifierCV", "KNNImputer", "QuadraticDiscriminantAnalysis"),
+    *("TunedThresholdClassifierCV", "VotingClassifier"),
+)
 MARGINS = ("hinge", "squared_hinge", "perceptron", "squared_error", "huber")  # losses without probabilities
 SECOND = ("predict_proba", "decision_function", "transform")  # what a converter gives besides what is predicted
 DOCS = {
@@ -250,7 +263,14 @@ def _named(column: Column, values: Any) -> Any:
 
 def by_method(estimator: Any, found: Sequence[Any]) -> dict[str, list[Any]]:
     """What a converted estimator gives, by the methods of scikit-learn that give it."""
-    values = [value if isinstance(value, list) else [value] for value in found]
+    plain = [value.values if isinstance(value, Maps) else value for value in found]
+    values = [value if isinstance(value, list) else [value] for value in plain]
+    if len(values) == 2 and len(values[1]) == 1 and values[0][0].ndim == 2:
+        (scores,), outputs = values[1], values[0][0].shape[1]
+        if isinstance(getattr(estimator, "classes_", None), list):
+            values[1] = [scores[i] for i in range(outputs)]
+        elif scores.shape[-1] == 2 * outputs:  # of no and of yes
+            values[1] = [scores[:, outputs:]]
     if hasattr(estimator, "kneighbors_graph") and not hasattr(estimator, "predict") and len(values) == 2:
         return {"kneighbors": [*values[1], *values[0]]}  # distances first
     if len(values) == 1:
@@ -274,13 +294,12 @@ def _served(estimator: Any, method: str, value: Any, outside: DType) -> Any:
     if isinstance(value, Strings):
         places = {label: i for i, label in enumerate(estimator.classes_.tolist())}
         value = take(np.array([places.get(str(label), -1) for label in value.table], np.int64), value.index)
-    value = value.values if isinstance(value, Maps) else value
     if value.dtype.kind == "f":
         value = astype(value, outside)
     if method in ("predict", "decision_function") and value.ndim == 2 and value.shape[1] == 1:
         return value[:, 0]
     if method == "decision_function" and value.ndim == 2 and len(getattr(estimator, "classes_", ())) == 2:
-        return value[:, 1]
+        return value[:, 0 if isinstance(last(estimator), SVC | NuSVC) else 1]  # skl2onnx gives them reversed
     return value
 
 
@@ -311,23 +330,32 @@ def converted(estimator: Any, columns: Mapping[str, Column]) -> tuple[onnx.Model
     calls: dict[str, Callable[..., Any]] = {}
 
     def convert(scope: Any, operator: Any, container: Any) -> None:
-        name = scope.get_unique_operator_name(type(operator.raw_operator).__name__)
-        call = function_of(operator.raw_operator)
-        if call is None:
-            if hasattr(operator.raw_operator, "flatten_transform"):  # of what nobody asks for here
-                operator.raw_operator = copy(operator.raw_operator)
-                operator.raw_operator.flatten_transform = False
-            get_converter(operator.type)(scope, operator, container)
+        raw = operator.raw_operator
+        name = scope.get_unique_operator_name(type(raw).__name__)
+        call = _tuned(scope, operator, container) if hasattr(raw, "best_threshold_") else function_of(raw)
+        if call is not None:
+            calls[name] = call
+            inputs, outputs = operator.input_full_names, operator.output_full_names
+            container.add_node(name, inputs, outputs, op_domain=OWN, op_version=1, name=name)
             return
-        calls[name] = call
-        inputs, outputs = operator.input_full_names, operator.output_full_names
-        container.add_node(name, inputs, outputs, op_domain=OWN, op_version=1, name=name)
+        if hasattr(raw, "flatten_transform"):  # of what nobody asks for here
+            operator.raw_operator = copy(raw)
+            operator.raw_operator.flatten_transform = False
+        get_converter(operator.type)(scope, operator, container)
+
+    def shaped(operator: Any) -> None:
+        operator.outputs[0].type = data_types.DoubleTensorType([None, None])
 
     types = [(name, column.kind([None, column.features or 1])) for name, column in columns.items()]
     own = dict.fromkeys(kinds_converted_here(), convert)
+    shapes = {kind: shaped for kind in own if kind.__name__ == "KNNImputer"}  # of float32 only there
     try:
         model = skl2onnx.convert_sklearn(
-            estimator, initial_types=types, target_opset=OPSETS, custom_conversion_functions=own
+            estimator,
+            initial_types=types,
+            target_opset=OPSETS,
+            custom_conversion_functions=own,
+            custom_shape_calculators=shapes,
         )
     except MlaotError:
         raise
@@ -345,11 +373,7 @@ def kinds_converted_here() -> list[type]:
             if kind is not None:  # skl2onnx then converts it as a step of others, too
                 suffix = "Classifier" if name.endswith("Classifier") else "Regressor"
                 ALIASES.setdefault(kind, f"SklearnHistGradientBoosting{suffix}")
-    return [
-        kind
-        for kind in ALIASES
-        if kind.__name__ in (*TREES, *BOOSTERS, *LINEAR, "VotingClassifier", "CalibratedClassifierCV")
-    ]
+    return [kind for kind in ALIASES if kind.__name__ in (*TREES, *BOOSTERS, *LINEAR, *OTHERS)]
 
 
 def function_of(estimator: Any) -> Callable[..., list[Any]] | None:
@@ -357,8 +381,14 @@ def function_of(estimator: Any) -> Callable[..., list[Any]] | None:
     name = type(estimator).__name__
     if name == "CalibratedClassifierCV" and estimator.method == "isotonic":
         raise MlaotError("the isotonic calibration of a CalibratedClassifierCV cannot be converted; use 'sigmoid'")
+    if name == "KNNImputer":
+        return _imputed(estimator)
+    if name == "QuadraticDiscriminantAnalysis":
+        return _quadratic(estimator)
     if name in LINEAR:
-        return _linear(estimator) if getattr(estimator, "loss", "log_loss") in ("log_loss", *MARGINS) else None
+        parts = getattr(estimator, "estimators_", [estimator])
+        is_known = not getattr(estimator, "multilabel_", False) and all(map(_is_linear, parts))
+        return _linear(estimator, parts) if is_known else None
     if name not in (*TREES, *BOOSTERS) or isinstance(getattr(estimator, "classes_", None), list):
         return None  # where classes are a list there are several outputs
     outputs = ("class_index", "predict_proba") if hasattr(estimator, "classes_") else ("predict",)
@@ -374,20 +404,97 @@ def function_of(estimator: Any) -> Callable[..., list[Any]] | None:
     return run
 
 
-def _linear(estimator: Any) -> Callable[..., list[Any]]:
-    """Linear classifiers: the largest score, of two classes the sign of one."""
-    weight, bias = np.atleast_2d(estimator.coef_).T, np.asarray(estimator.intercept_)
+def _is_linear(estimator: Any) -> bool:
+    loss = getattr(estimator, "loss", "log_loss")
+    return hasattr(estimator, "coef_") and isinstance(loss, str) and loss in ("log_loss", *MARGINS)
+
+
+def _linear(estimator: Any, parts: Sequence[Any]) -> Callable[..., list[Any]]:
+    """Linear classifiers, or one against the rest: the largest score, of two classes the sign of one."""
+    weight = np.concatenate([np.atleast_2d(part.coef_) for part in parts]).T
+    bias = np.concatenate([np.broadcast_to(part.intercept_, (len(np.atleast_2d(part.coef_)),)) for part in parts])
 
     def run(*inputs: Any) -> list[Any]:
         scores = _joined(inputs) @ weight + bias
         is_pair = scores.shape[1] == 1
         index = astype(scores[:, 0] > 0, np.int64) if is_pair else np.argmax(scores, axis=-1)
-        if hasattr(estimator, "predict_proba"):
+        if type(estimator).__name__ == "LinearDiscriminantAnalysis" and not is_pair:
+            scores = softmax(scores)
+        elif hasattr(estimator, "predict_proba"):
             scores = sigmoid(scores)
             scores = (
                 np.concatenate([1 - scores, scores], axis=-1) if is_pair else scores / np.sum(scores, -1, keepdims=True)
             )
         return [_label(estimator, index), scores]
+
+    return run
+
+
+def _tuned(scope: Any, operator: Any, container: Any) -> Callable[..., list[Any]]:
+    """A threshold that was tuned decides on the label; skl2onnx leaves that to the classifier inside."""
+    estimator, inner = operator.raw_operator, operator.raw_operator.estimator_
+    if estimator.response_method == "decision_function" or not hasattr(inner, "predict_proba"):
+        raise MlaotError("a TunedThresholdClassifierCV without probabilities cannot be converted")
+    inside = scope.declare_local_operator(ALIASES[type(inner)], inner)
+    inside.inputs = operator.inputs
+    for name, kind in (("label", data_types.Int64TensorType), ("scores", data_types.DoubleTensorType)):
+        inside.outputs.append(scope.declare_local_variable(name, kind()))
+    operator.inputs = inside.outputs[1:]
+    chosen_class = estimator._curve_scorer._get_pos_label()
+    positive = 1 if chosen_class is None else list(estimator.classes_).index(chosen_class)
+
+    def run(scores: Any) -> list[Any]:
+        is_positive = scores[:, positive] >= estimator.best_threshold_
+        return [_label(estimator, np.where(is_positive, positive, 1 - positive)), scores]
+
+    return run
+
+
+def _quadratic(estimator: Any) -> Callable[..., list[Any]]:
+    """``QuadraticDiscriminantAnalysis``."""
+    turns = [r / np.sqrt(s) for r, s in zip(estimator.rotations_, estimator.scalings_, strict=True)]
+    shift = np.log(estimator.priors_) - 0.5 * np.array([np.sum(np.log(s)) for s in estimator.scalings_])
+
+    def run(*inputs: Any) -> list[Any]:
+        x = _joined(inputs)
+        apart = [(x - mean) @ turn for mean, turn in zip(estimator.means_, turns, strict=True)]
+        scores = np.stack([-0.5 * np.sum(each * each, axis=-1) for each in apart], axis=-1) + shift
+        return [_label(estimator, np.argmax(scores, axis=-1)), softmax(scores)]
+
+    return run
+
+
+def _imputed(estimator: Any) -> Callable[..., list[Any]]:
+    """Means of the nearest rows that have the feature; of all rows where none is at a distance."""
+    fit, absent = np.asarray(estimator._fit_X, np.float64), estimator._mask_fit_X
+    if estimator.missing_values == estimator.missing_values or callable(estimator.weights) or estimator.add_indicator:
+        raise MlaotError("a KNNImputer is converted for nan, with the weights 'uniform' or 'distance', no indicator")
+    kept = np.flatnonzero(estimator._valid_mask | estimator.keep_empty_features)
+
+    def run(*inputs: Any) -> list[Any]:
+        x = _joined(inputs)
+        missing = np.isnan(x)
+        both = ~np.expand_dims(missing, 1) & ~absent
+        apart = np.where(both, np.expand_dims(x, 1) - np.where(absent, 0, fit), 0)
+        square, count = np.sum(apart * apart, axis=-1), np.sum(astype(both, f64), axis=-1)
+        distance = np.sqrt(np.where(count > 0, square * (fit.shape[1] / np.maximum(count, 1)), np.inf))
+        return [np.stack([np.where(missing[:, i], imputed(int(i), distance), x[:, i]) for i in kept], axis=-1)]
+
+    def imputed(i: int, distance: Any) -> Any:
+        donors = np.flatnonzero(~absent[:, i])
+        if not len(donors):
+            return np.zeros(())
+        values = fit[donors, i]
+        count = min(estimator.n_neighbors, len(donors))
+        near, index = top_k(distance[:, donors], count, largest=False)
+        weight = astype(np.isfinite(near), f64)
+        if estimator.weights == "distance":
+            same = astype(near == 0, f64)
+            closeness = weight / np.where(near == 0, 1, near)
+            weight = np.where(np.sum(same, axis=-1, keepdims=True) > 0, same, closeness)
+        total = np.sum(weight, axis=-1)
+        mean = np.sum(weight * take(values, index), axis=-1) / np.where(total > 0, total, 1)
+        return np.where(total > 0, mean, values.mean())
 
     return run
 
