@@ -52,7 +52,7 @@ from mlaot.settings import Model, Settings, attribute
 OPSETS = {"": 18, "ai.onnx.ml": 3}  # what all converters know
 PICKLES = (".pkl", ".pickle", ".joblib", ".dill", ".cloudpickle")
 FORESTS = ("DecisionTree", "ExtraTree", "RandomForest", "ExtraTrees", "GradientBoosting", "HistGradientBoosting")
-TREES = tuple(f"{name}{kind}" for name in FORESTS for kind in ("Classifier", "Regressor"))
+TREES = ("IsolationForest", *(f"{name}{kind}" for name in FORESTS for kind in ("Classifier", "Regressor")))
 LIBRARIES = ("lightgbm", "xgboost")
 BOOSTERS = tuple(f"{name}{kind}" for name in ("LGBM", "XGB", "XGBRF") for kind in ("Classifier", "Regressor", "Ranker"))
 LINEAR = (
@@ -265,7 +265,7 @@ def by_method(estimator: Any, found: Sequence[Any]) -> dict[str, list[Any]]:
     """What a converted estimator gives, by the methods of scikit-learn that give it."""
     plain = [value.values if isinstance(value, Maps) else value for value in found]
     values = [value if isinstance(value, list) else [value] for value in plain]
-    if len(values) == 2 and len(values[1]) == 1 and values[0][0].ndim == 2:
+    if len(values) == 2 and len(values[1]) == 1 and values[0][0].ndim == 2 and values[0][0].shape[1] > 1:
         (scores,), outputs = values[1], values[0][0].shape[1]
         if isinstance(getattr(estimator, "classes_", None), list):
             values[1] = [scores[i] for i in range(outputs)]
@@ -392,6 +392,7 @@ def function_of(estimator: Any) -> Callable[..., list[Any]] | None:
     if name not in (*TREES, *BOOSTERS) or isinstance(getattr(estimator, "classes_", None), list):
         return None  # where classes are a list there are several outputs
     outputs = ("class_index", "predict_proba") if hasattr(estimator, "classes_") else ("predict",)
+    outputs = ("predict", "decision_function") if name == "IsolationForest" else outputs
     layers = [TreeEnsemble.from_sklearn(estimator, output) for output in outputs]
 
     def run(*inputs: Any) -> list[Any]:
@@ -399,7 +400,7 @@ def function_of(estimator: Any) -> Callable[..., list[Any]] | None:
         first, *others = [layer(x) for layer in layers]
         if not others:
             return [first if first.ndim > 1 else np.expand_dims(first, -1)]
-        return [_label(estimator, first), *others]
+        return [_label(estimator, first) if hasattr(estimator, "classes_") else first, *others]
 
     return run
 

@@ -61,7 +61,7 @@ class TreeEnsemble(Module):
     @classmethod
     def from_sklearn(cls, estimator: Any, output: str | None = None) -> TreeEnsemble:
         """The trees of a fitted scikit-learn estimator: a decision tree, a random forest, extra trees, or gradient
-        boosting (also by histograms); or of one of LightGBM or XGBoost.
+        boosting (also by histograms), an isolation forest; or of one of LightGBM or XGBoost.
 
         ``output`` is the method whose result ``forward`` gives: ``predict`` (for regressors the default),
         ``predict_proba`` (for classifiers) or ``decision_function``; ``class_index`` is the place in ``classes_`` of
@@ -71,6 +71,8 @@ class TreeEnsemble(Module):
         name = type(estimator).__name__
         is_classifier = hasattr(estimator, "classes_")
         output = output or ("predict_proba" if is_classifier else "predict")
+        if hasattr(estimator, "_decision_path_lengths") and output in ("predict", "decision_function"):
+            return _isolated(cls, estimator, output)
         if output not in OUTPUTS or (not is_classifier and output != "predict"):
             raise MlaotError(f"from_sklearn: {name} has no output {output!r}")
         library = type(estimator).__module__.partition(".")[0]
@@ -110,6 +112,30 @@ def _averaged(cls: type[TreeEnsemble], estimator: Any, trees: list[Any], output:
     if hasattr(estimator, "classes_") and output != "predict_proba":
         label = labels(estimator, output)
         made._finish = lambda proba: label(np.argmax(proba, axis=-1))
+    return made
+
+
+def _average_path(samples: int) -> float:
+    """The mean depth of a leaf in a tree that isolates each of some samples."""
+    return 2 * (np.log(samples - 1) + np.euler_gamma) - 2 * (samples - 1) / samples if samples > 2 else samples - 1.0
+
+
+def _isolated(cls: type[TreeEnsemble], estimator: Any, output: str) -> TreeEnsemble:
+    """Isolation forests: how deep a row gets on average, and would get in the rows of a leaf."""
+    if estimator._max_samples < 2:
+        raise MlaotError("from_sklearn: an IsolationForest of trees of one sample isolates nothing")
+    parts, lengths = [], zip(estimator._decision_path_lengths, estimator._average_path_length_per_tree, strict=True)
+    for tree, used, (depth, rest) in zip(estimator.estimators_, estimator.estimators_features_, lengths, strict=True):
+        feature, *others = _tree(tree.tree_, np.asarray(depth + rest - 1.0))
+        parts.append((np.asarray(used)[feature], *others))
+    made = cls(*_joined(parts), nan_is_true=_nan_is_true(parts), aggregate="mean")
+    made._single = True
+    scale = np.log(2) / _average_path(estimator._max_samples)
+
+    def decision(depth: Array) -> Array:
+        return -np.exp(-scale * depth) - estimator.offset_
+
+    made._finish = decision if output == "decision_function" else lambda depth: np.where(decision(depth) < 0, -1, 1)
     return made
 
 

@@ -13,6 +13,7 @@ list in passing.txt may only grow.
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import re
 import sys
 import tempfile
@@ -56,6 +57,10 @@ class Row(NamedTuple):
 
 def data(kind: str) -> tuple[Array, Any]:
     """What an estimator is fitted on."""
+    if kind.startswith("missing"):
+        x, y = data(kind.removeprefix("missing").removeprefix("-") or "cls")
+        x[np.random.default_rng(2).random(x.shape) < 0.2] = np.nan
+        return x, y
     rng = np.random.default_rng(0)
     x = rng.normal(size=(120, FEATURES)).astype(np.float32)
     total = x @ np.array([1.0, -2.0, 0.5, 0.25], np.float32)
@@ -247,7 +252,7 @@ def table() -> dict[str, Case]:
     add("reg", lambda: VotingRegressor(pair), lambda: StackingRegressor(pair, cv=2))
     add("outlier", seeded(IsolationForest, **few), svm.OneClassSVM, seeded(linear.SGDOneClassSVM))
     add("outlier", lambda: neighbors.LocalOutlierFactor(novelty=True), extremes=False)
-    add("cluster", seeded(KMeans, n_clusters=3), seeded(MiniBatchKMeans, n_clusters=3))
+    add("cluster", seeded(KMeans, n_clusters=3), seeded(MiniBatchKMeans, n_clusters=3), extremes=False)
     add("mixture", seeded(GaussianMixture, n_components=2), seeded(BayesianGaussianMixture, n_components=2))
     for covariance in ("tied", "diag", "spherical"):
         add("mixture", seeded(GaussianMixture, n_components=2, covariance_type=covariance))
@@ -279,8 +284,27 @@ def table() -> dict[str, Case]:
     add("counts-transform", TfidfTransformer)
     add("ints", lambda: preprocessing.OneHotEncoder(sparse_output=False), preprocessing.OrdinalEncoder)
     add("twoints", lambda: preprocessing.TargetEncoder(random_state=0))
+    for library in ("lightgbm", "xgboost"):
+        if importlib.util.find_spec(library) is not None:
+            add_boosters(add, importlib.import_module(library))
     add("labels", preprocessing.LabelEncoder, preprocessing.LabelBinarizer)
     return found
+
+
+def add_boosters(add: Callable[..., None], library: Any) -> None:
+    """The estimators of LightGBM or XGBoost, which see missing values when they are fitted, too."""
+    is_lightgbm = library.__name__ == "lightgbm"
+    prefix, options = ("LGBM", {"verbose": -1}) if is_lightgbm else ("XGB", {})
+    classifier, regressor = (getattr(library, f"{prefix}{kind}") for kind in ("Classifier", "Regressor"))
+    dart = {"boosting_type": "dart"} if is_lightgbm else {"booster": "dart", "rate_drop": 0.3}
+    for more in ({}, dart, {"reg_lambda": 3.0, "zero_as_missing": True} if is_lightgbm else {"max_delta_step": 1}):
+        given = {"n_estimators": 20, "random_state": 0, **options, **more}
+        add("cls", lambda given=given: classifier(**given))
+        add("missing", lambda given=given: classifier(**given))
+        add("missing-two", lambda given=given: classifier(**given))
+        add("missing-reg", lambda given=given: regressor(**given))
+    for objective in ("poisson", "tweedie", "huber") if is_lightgbm else ("count:poisson", "reg:tweedie", "reg:gamma"):
+        add("positive", lambda o=objective: regressor(n_estimators=20, random_state=0, objective=o, **options))
 
 
 def fitted(case: Case) -> Any:
@@ -292,6 +316,7 @@ def fitted(case: Case) -> Any:
         return estimator.fit(x)
     if name == "KernelCenterer":
         return estimator.fit(x[:FEATURES] @ x[:FEATURES].T)
+    x = x.astype(np.float64) if x.dtype == np.float32 else x
     return estimator.fit(x) if y is None else estimator.fit(x, y)
 
 
