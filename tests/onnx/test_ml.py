@@ -11,7 +11,6 @@ from onnx import TensorProto, helper, numpy_helper
 
 from mlaot.errors import MlaotError
 from mlaot.onnx import Backend
-from tests.onnx import estimators
 
 ML = "ai.onnx.ml"
 F = np.float32
@@ -414,29 +413,3 @@ def test_sets_of_members(dtype: Any) -> None:
     found = run(node("TreeEnsemble", "x", "y", **made), {"y": kind}, x=x, opset=5)
     assert found.dtype == dtype
     same(found[:, 0], [10, 30, 10, 30, 30, 20])
-
-
-# scikit-learn
-
-
-CONVERTED = [
-    "LogisticRegression",
-    "LinearSVC, two",
-    "SVC",
-    "RandomForestClassifier",
-    "GradientBoostingClassifier",
-    "GaussianNB",
-    "MLPClassifier",
-    "Ridge, reg",
-    "PCA",
-    "StandardScaler",
-    "OneHotEncoder, ints",
-]
-
-
-@pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("name", CONVERTED)
-def test_estimators(name: str) -> None:
-    pytest.importorskip("skl2onnx")
-    row = estimators.examined(name, estimators.table()[name])
-    assert (row.converts, row.compiles) == ("yes", "yes"), row
