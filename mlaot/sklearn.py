@@ -8,6 +8,7 @@ sides that nan goes to.
 from __future__ import annotations
 
 import inspect
+import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy
@@ -49,7 +50,7 @@ from mlaot.onnx.ops.ml import chosen, take
 from mlaot.onnx.values import Maps, Strings
 from mlaot.settings import Model, Settings, attribute
 
-OPSETS = {"": 18, "ai.onnx.ml": 3}  # what all converters know
+OPSET = 18  # what all converters know
 PICKLES = (".pkl", ".pickle", ".joblib", ".dill", ".cloudpickle")
 FORESTS = ("DecisionTree", "ExtraTree", "RandomForest", "ExtraTrees", "GradientBoosting", "HistGradientBoosting")
 TREES = ("IsolationForest", *(f"{name}{kind}" for name in FORESTS for kind in ("Classifier", "Regressor")))
@@ -64,10 +65,7 @@ LINEAR = (
     "RidgeClassifierCV",
     "SGDClassifier",
 )
-OTHERS = (
-    *("CalibratedClassifierCV", "KNNImputer", "QuadraticDiscriminantAnalysis"),
-    *("TunedThresholdClassifierCV", "VotingClassifier"),
-)
+OTHERS = ("CalibratedClassifierCV", "TunedThresholdClassifierCV", "VotingClassifier")
 MARGINS = ("hinge", "squared_hinge", "perceptron", "squared_error", "huber")  # losses without probabilities
 SECOND = ("predict_proba", "decision_function", "transform")  # what a converter gives besides what is predicted
 DOCS = {
@@ -213,7 +211,8 @@ def traced(estimator: Any, columns: Mapping[str, Column], dims: Mapping[str, int
         env = importer.initializers(model.graph)
         for name, column in columns.items():
             shape = (batch, column.features) if column.features else (batch,)
-            env[name] = column.taken(Tensor(graph.input(port_name(name), Type(column.dtype, shape))))
+            inner = re.sub(r"^(?=\d)|[^\w+]", "_", name)  # as skl2onnx calls it
+            env[inner] = env[name] = column.taken(Tensor(graph.input(port_name(name), Type(column.dtype, shape))))
         found = importer.run(model.graph, env)
         check_refused(importer)
         results = by_method(estimator, found)
@@ -332,7 +331,10 @@ def converted(estimator: Any, columns: Mapping[str, Column]) -> tuple[onnx.Model
     def convert(scope: Any, operator: Any, container: Any) -> None:
         raw = operator.raw_operator
         name = scope.get_unique_operator_name(type(raw).__name__)
-        call = _tuned(scope, operator, container) if hasattr(raw, "best_threshold_") else function_of(raw)
+        is_tuned, asks_more = hasattr(raw, "best_threshold_"), len(operator.outputs) > 1 + hasattr(raw, "predict_proba")
+        call = _tuned(scope, operator) if is_tuned else function_of(raw)
+        if asks_more and type(raw).__name__ in TREES[1:]:
+            call = None  # of the leaves that rows reach
         if call is not None:
             calls[name] = call
             inputs, outputs = operator.input_full_names, operator.output_full_names
@@ -353,7 +355,7 @@ def converted(estimator: Any, columns: Mapping[str, Column]) -> tuple[onnx.Model
         model = skl2onnx.convert_sklearn(
             estimator,
             initial_types=types,
-            target_opset=OPSETS,
+            target_opset=OPSET,
             custom_conversion_functions=own,
             custom_shape_calculators=shapes,
         )
@@ -373,7 +375,7 @@ def kinds_converted_here() -> list[type]:
             if kind is not None:  # skl2onnx then converts it as a step of others, too
                 suffix = "Classifier" if name.endswith("Classifier") else "Regressor"
                 ALIASES.setdefault(kind, f"SklearnHistGradientBoosting{suffix}")
-    return [kind for kind in ALIASES if kind.__name__ in (*TREES, *BOOSTERS, *LINEAR, *OTHERS)]
+    return [kind for kind in ALIASES if kind.__name__ in (*TREES, *BOOSTERS, *LINEAR, *SIMPLE, *OTHERS)]
 
 
 def function_of(estimator: Any) -> Callable[..., list[Any]] | None:
@@ -381,10 +383,8 @@ def function_of(estimator: Any) -> Callable[..., list[Any]] | None:
     name = type(estimator).__name__
     if name == "CalibratedClassifierCV" and estimator.method == "isotonic":
         raise MlaotError("the isotonic calibration of a CalibratedClassifierCV cannot be converted; use 'sigmoid'")
-    if name == "KNNImputer":
-        return _imputed(estimator)
-    if name == "QuadraticDiscriminantAnalysis":
-        return _quadratic(estimator)
+    if name in SIMPLE:
+        return SIMPLE[name](estimator)
     if name in LINEAR:
         parts = getattr(estimator, "estimators_", [estimator])
         is_known = not getattr(estimator, "multilabel_", False) and all(map(_is_linear, parts))
@@ -431,7 +431,7 @@ def _linear(estimator: Any, parts: Sequence[Any]) -> Callable[..., list[Any]]:
     return run
 
 
-def _tuned(scope: Any, operator: Any, container: Any) -> Callable[..., list[Any]]:
+def _tuned(scope: Any, operator: Any) -> Callable[..., list[Any]]:
     """A threshold that was tuned decides on the label; skl2onnx leaves that to the classifier inside."""
     estimator, inner = operator.raw_operator, operator.raw_operator.estimator_
     if estimator.response_method == "decision_function" or not hasattr(inner, "predict_proba"):
@@ -498,6 +498,35 @@ def _imputed(estimator: Any) -> Callable[..., list[Any]]:
         return np.where(total > 0, mean, values.mean())
 
     return run
+
+
+def _binarized(estimator: Any) -> Callable[..., list[Any]]:
+    """``Binarizer``."""
+    return lambda *inputs: [astype(_joined(inputs) > estimator.threshold, f64)]
+
+
+def _normalized(estimator: Any) -> Callable[..., list[Any]]:
+    """``Normalizer``; rows of next to nothing stay."""
+    norms: dict[str, Callable[[Any], Any]] = {
+        "l1": lambda x: np.sum(np.abs(x), axis=-1, keepdims=True),
+        "l2": lambda x: np.sqrt(np.sum(x * x, axis=-1, keepdims=True)),
+        "max": lambda x: np.max(np.abs(x), axis=-1, keepdims=True),
+    }
+
+    def run(*inputs: Any) -> list[Any]:
+        x = _joined(inputs)
+        length = norms[estimator.norm](x)
+        return [x / np.where(length < 10 * np.finfo(np.float64).eps, 1.0, length)]
+
+    return run
+
+
+SIMPLE: dict[str, Callable[[Any], Callable[..., list[Any]]]] = {
+    "Binarizer": _binarized,
+    "KNNImputer": _imputed,
+    "Normalizer": _normalized,
+    "QuadraticDiscriminantAnalysis": _quadratic,
+}
 
 
 def _joined(inputs: Sequence[Any]) -> Any:

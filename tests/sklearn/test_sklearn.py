@@ -1,4 +1,4 @@
-"""Estimators as models: what goes in, what comes out, what is refused. ``python -m tests.sklearn.estimators`` has more."""
+"""Estimators as models: what goes in, what comes out, what is refused. tests/sklearn/estimators.py has more of them."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from mlaot.settings import Model, Settings
 pytest.importorskip("skl2onnx")
 pytestmark = pytest.mark.filterwarnings("ignore")
 
+# ruff: noqa: E402
 from sklearn.cluster import KMeans
 from sklearn.ensemble import HistGradientBoostingClassifier, IsolationForest, RandomForestClassifier, VotingClassifier
 from sklearn.linear_model import LinearRegression, LogisticRegression
@@ -72,7 +73,7 @@ def test_methods_of_others() -> None:
     assert list(scaler.trace().entries) == ["transform"]
     clusters = KMeans(2, random_state=0, n_init=1).fit(X)
     assert list(mlaot.sklearn.load(clusters).trace().entries) == ["predict", "transform"]
-    outliers = IsolationForest(3, random_state=0).fit(X)
+    outliers = IsolationForest(n_estimators=3, random_state=0).fit(X)
     found = called(mlaot.sklearn.load(outliers, X), "decision_function", X=X)
     np.testing.assert_allclose(found, outliers.decision_function(X), rtol=1e-12)
 
@@ -116,7 +117,7 @@ def test_pinned_batch() -> None:
         traced = mlaot.sklearn.declared(settings, settings.models[0]).trace()
     finally:
         del sys.modules["m"]
-    assert str(traced.graph.inputs["X"].type) == "f32[1, 3]"
+    assert str(traced.graph.inputs["X"].type) == "f32[1,3]"
 
 
 @pytest.mark.parametrize(
@@ -147,7 +148,7 @@ def test_what_cannot_be_converted() -> None:
 
 @pytest.mark.parametrize("suffix", [".pkl", ".joblib"])
 def test_pickles_are_refused(tmp_path: Path, suffix: str) -> None:
-    with pytest.raises(MlaotError, match="a pickle runs code where it is read; store the estimator by skops.io.dump"):
+    with pytest.raises(MlaotError, match=r"a pickle runs code where it is read; store the estimator by skops.io.dump"):
         mlaot.sklearn.load(tmp_path / f"model{suffix}")
 
 
