@@ -175,10 +175,10 @@ def test_labels_that_are_strings_are_moved() -> None:
     nodes = [linear(classlabels_strings=["a", "b", "c"]), other]
     nodes.append(helper.make_node("Concat", ["l", "m"], ["both"], axis=0))
     nodes.append(helper.make_node("Reshape", ["both", "s"], ["column"]))
-    nodes.append(node("LabelEncoder", "column", "z", keys_strings=["a", "x", "y"], values_int64s=[1, 2, 3]))
+    nodes.append(node("LabelEncoder", "column", "y", keys_strings=["a", "x", "y"], values_int64s=[1, 2, 3]))
     index = SCORES.argmax(axis=1)
     wanted = np.concatenate([np.array([1, -1, -1])[index], np.array([2, 3, -1])[index]])[:, None]
-    same(run(nodes, {"z": INT64}, x=X[:20], opset=2, held={"s": np.array([-1, 1])}), wanted)
+    same(run(nodes, {"y": INT64}, x=X[:20], opset=2, held={"s": np.array([-1, 1])}), wanted)
 
 
 def test_zip_map_gives_its_array() -> None:
