@@ -118,14 +118,23 @@ def read(path: Path) -> Any:
 
 def declare(estimator: Any, sample: Any, dims: Mapping[str, int], place: str) -> Declaration:
     """A fitted estimator, declared."""
+    try:
+        columns = columns_of(estimator, sample)
+    except MlaotError as error:
+        error.place = error.place or place
+        raise
 
     def trace() -> Traced:
-        return traced(estimator, columns_of(estimator, sample), dims)
+        return traced(estimator, columns, dims)
 
     def reference(given: Arrays) -> Arrays:
-        return computed(estimator, columns_of(estimator, sample), given)
+        return computed(estimator, columns, given)
 
-    return Declaration(trace, place, {"scikit-learn": reference})
+    def numbers(name: str, column: Column) -> Any:
+        return np.asarray(sample) if column.features else column.numbers(sample[name])
+
+    known = None if sample is None else {port_name(name): numbers(name, column) for name, column in columns.items()}
+    return Declaration(trace, place, {"scikit-learn": reference}, known)
 
 
 @dataclass(frozen=True)
@@ -143,6 +152,11 @@ class Column:
             return data_types.StringTensorType
         kinds = {"f": data_types.DoubleTensorType, "b": data_types.BooleanTensorType}
         return kinds.get(self.dtype.kind, data_types.Int64TensorType)
+
+    def numbers(self, values: Any) -> Any:
+        """A column as the module is given it."""
+        places = {text: i for i, text in enumerate(self.texts)}
+        return np.array([places.get(value, -1) for value in values]) if places else np.asarray(values)
 
     def taken(self, x: Any) -> Any:
         """Rows of features in the dtype that they are computed in; other numbers than those of texts are no text."""

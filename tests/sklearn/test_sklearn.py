@@ -97,6 +97,8 @@ def test_columns() -> None:
     }
     assert traced.info == {"classes": [False, True], "categories": {"port": ("A", "B", "C")}}
     places = np.array(["A", "B", "C"]).searchsorted(frame["port"])
+    assert declared.sample is not None
+    np.testing.assert_array_equal(declared.sample["port"], places)
     places[:2] = [-1, 3]
     frame.loc[:1, "port"] = "elsewhere"
     given = {"the_age": frame["the age"].to_numpy(), "port": places, "n": Y}
