@@ -330,7 +330,9 @@ class Settings:
     @property
     def needed(self) -> tuple[str, ...]:
         """Packages that tracing needs, besides mlaot and NumPy."""
-        return tuple(dict.fromkeys([*self.requires, *(name for model in self.models for name in READERS[model.kind])]))
+        readers = [name for model in self.models for name in READERS[model.kind]]
+        readers += ["skops>=0.11" for model in self.models if model.sklearn.endswith(".skops")]
+        return tuple(dict.fromkeys([*self.requires, *readers]))
 
     @property
     def isas(self) -> tuple[str, ...]:

@@ -16,7 +16,7 @@ LAYERS = (
     ("mlaot.ops",),
     ("mlaot.transforms",),
     ("mlaot.api", "mlaot.eager", "mlaot.evaluate", "mlaot.frontend", "mlaot.micrograd", "mlaot.nn", "mlaot.optim"),
-    ("mlaot.onnx", "mlaot.torch"),
+    ("mlaot.onnx", "mlaot.sklearn", "mlaot.torch"),
     ("mlaot.passes",),
     ("mlaot.lower",),
     ("mlaot.facts", "mlaot.golden", "mlaot.rounded"),

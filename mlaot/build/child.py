@@ -38,7 +38,9 @@ def main(arguments: Sequence[str]) -> int:
 
     def note(read: Sequence[Path]) -> None:
         models = load_settings(project).models
-        sources = without_bystanders(read, [model.model.partition(":")[0] for model in models if model.model])
+        sources = without_bystanders(
+            read, [model.declared.partition(":")[0] for model in models if ":" in model.declared]
+        )
         found = {source: digest(source, started) for source in sources}
         for path in digests:
             path.write_text(json.dumps({str(source): said for source, said in found.items()}), encoding="utf-8")

@@ -23,7 +23,7 @@ LINKS: dict[str, Callable[[Array], Array]] = {
     "HalfLogitLink": lambda raw: sigmoid(2 * raw),
     "MultinomialLogit": softmax,
 }
-OUTPUTS = ("predict", "predict_proba", "decision_function")
+OUTPUTS = ("predict", "predict_proba", "decision_function", "class_index")
 
 
 class TreeEnsemble(Module):
@@ -46,9 +46,12 @@ class TreeEnsemble(Module):
         self._arrays = feature, threshold, true, false, roots, leaves
         self._options = {"mode": mode, "nan_is_true": nan_is_true, "aggregate": aggregate, "base": base}
         self._single = False
+        self._missing = np.nan  # the number that stands for a missing value
         self._finish: Callable[[Array], Array] = lambda raw: raw
 
     def forward(self, x: Array) -> Array:
+        if self._missing == self._missing:
+            x = np.where(x == self._missing, np.asarray(np.nan, np.float32), x)
         if not self._single:
             return self._finish(tree_ensemble(x, *self._arrays, **self._options))
         wide = x.dtype not in (f32, np.float32)  # features are rounded to float32, results are not
@@ -58,17 +61,26 @@ class TreeEnsemble(Module):
     @classmethod
     def from_sklearn(cls, estimator: Any, output: str | None = None) -> TreeEnsemble:
         """The trees of a fitted scikit-learn estimator: a decision tree, a random forest, extra trees, or gradient
-        boosting (also by histograms).
+        boosting (also by histograms), an isolation forest; or of one of LightGBM or XGBoost.
 
         ``output`` is the method whose result ``forward`` gives: ``predict`` (for regressors the default),
-        ``predict_proba`` (for classifiers) or ``decision_function``. As there, features are compared as float32, those
-        of histogram gradient boosting as what they are; results have the dtype of ``x``.
+        ``predict_proba`` (for classifiers) or ``decision_function``; ``class_index`` is the place in ``classes_`` of
+        what ``predict`` gives. As there, features are compared as float32, those of histogram gradient boosting and of
+        LightGBM as what they are; results have the dtype of ``x``.
         """
         name = type(estimator).__name__
         is_classifier = hasattr(estimator, "classes_")
         output = output or ("predict_proba" if is_classifier else "predict")
+        if hasattr(estimator, "_decision_path_lengths") and output in ("predict", "decision_function"):
+            return _isolated(cls, estimator, output)
         if output not in OUTPUTS or (not is_classifier and output != "predict"):
             raise MlaotError(f"from_sklearn: {name} has no output {output!r}")
+        library = type(estimator).__module__.partition(".")[0]
+        if library in ("lightgbm", "xgboost"):
+            from mlaot.nn import boosters
+
+            made: TreeEnsemble = getattr(boosters, f"from_{library}")(estimator, output)
+            return made
         if getattr(estimator, "n_outputs_", 1) > 1 and is_classifier:
             raise MlaotError(f"from_sklearn: {name} has several outputs, each with classes of its own")
         if hasattr(estimator, "_predictors"):
@@ -97,9 +109,33 @@ def _averaged(cls: type[TreeEnsemble], estimator: Any, trees: list[Any], output:
         parts.append(_tree(tree.tree_, value))
     made = cls(*_joined(parts), nan_is_true=_nan_is_true(parts), aggregate="mean" if len(trees) > 1 else "sum")
     made._single = True
-    if hasattr(estimator, "classes_") and output == "predict":
-        classes = _classes(estimator)
-        made._finish = lambda proba: classes[np.argmax(proba, axis=-1)]
+    if hasattr(estimator, "classes_") and output != "predict_proba":
+        label = labels(estimator, output)
+        made._finish = lambda proba: label(np.argmax(proba, axis=-1))
+    return made
+
+
+def _average_path(samples: int) -> float:
+    """The mean depth of a leaf in a tree that isolates each of some samples."""
+    return 2 * (np.log(samples - 1) + np.euler_gamma) - 2 * (samples - 1) / samples if samples > 2 else samples - 1.0
+
+
+def _isolated(cls: type[TreeEnsemble], estimator: Any, output: str) -> TreeEnsemble:
+    """Isolation forests: how deep a row gets on average, and would get in the rows of a leaf."""
+    if estimator._max_samples < 2:
+        raise MlaotError("from_sklearn: an IsolationForest of trees of one sample isolates nothing")
+    parts, lengths = [], zip(estimator._decision_path_lengths, estimator._average_path_length_per_tree, strict=True)
+    for tree, used, (depth, rest) in zip(estimator.estimators_, estimator.estimators_features_, lengths, strict=True):
+        feature, *others = _tree(tree.tree_, np.asarray(depth + rest - 1.0))
+        parts.append((np.asarray(used)[feature], *others))
+    made = cls(*_joined(parts), nan_is_true=_nan_is_true(parts), aggregate="mean")
+    made._single = True
+    scale = np.log(2) / _average_path(estimator._max_samples)
+
+    def decision(depth: Array) -> Array:
+        return -np.exp(-scale * depth) - estimator.offset_
+
+    made._finish = decision if output == "decision_function" else lambda depth: np.where(decision(depth) < 0, -1, 1)
     return made
 
 
@@ -164,33 +200,23 @@ def _finish(estimator: Any, output: str, ties: bool) -> Callable[[Array], Array]
         if link == "MultinomialLogit":
             return inverse
         return lambda raw: np.stack([1 - inverse(raw), inverse(raw)], axis=-1)
-    classes = _classes(estimator)
+    label = labels(estimator, output)
     if link == "MultinomialLogit":
-        return lambda raw: classes[np.argmax(raw, axis=-1)]
-    return lambda raw: np.where(raw >= 0 if ties else raw > 0, classes[1], classes[0])
+        return lambda raw: label(np.argmax(raw, axis=-1))
+    return lambda raw: label(astype(raw >= 0 if ties else raw > 0, np.int64))
 
 
-def _classes(estimator: Any) -> Any:
-    """The classes, as something that traced arrays can index."""
+def labels(estimator: Any, output: str) -> Callable[[Array], Array]:
+    """From places in ``classes_`` to what ``output`` gives."""
+    if output == "class_index":
+        return lambda index: index
     classes = np.asarray(estimator.classes_)
     if classes.dtype.kind not in "biuf":
         raise MlaotError(
-            "from_sklearn: 'predict' gives classes that are numbers, "
-            f"got {classes.dtype}; use output='predict_proba' and the largest of its columns"
+            f"from_sklearn: 'predict' gives classes that are numbers, got {classes.dtype}; use output='class_index'"
         )
-    return _Table(classes)
-
-
-class _Table:
-    """An array to index by traced arrays."""
-
-    def __init__(self, array: Array) -> None:
-        self.array = array
-
-    def __getitem__(self, index: Any) -> Any:
-        if any_traced(index):  # NumPy asks the array alone whether it is traced
-            return take(self.array, index)
-        return self.array[index]
+    # NumPy asks the array alone whether it is traced.
+    return lambda index: take(classes, index) if any_traced(index) else classes[index]
 
 
 Part = tuple[Array, Array, Array, Array, Array, int, Array]  # a tree's nodes, its root, its leaves

@@ -176,9 +176,6 @@ def traced(
     made: dict[str, Any] | None = None,
 ) -> Traced:
     """The graph of a model, of which open dims are settled as far as its operators need it."""
-    importlib.import_module("mlaot.onnx.ops")  # fills the registry
-
-    check(model)
     meant: dict[str, Dim] = {}
     for left in reversed(range(ROUNDS)):
         try:
@@ -201,12 +198,8 @@ def imported(
     made: dict[str, Any] | None,
 ) -> Traced:
     """The graph of a model, its open dims being ``meant``."""
-    pinned = {identifier(name): size for name, size in dims.items()}
-    importer = Importer(model, pinned, meant)
+    importer, pinned = begun(model, dims, meant=meant), pinned_by(dims)
     graph = model.graph
-    importer.ports |= {port_name(info.name) for info in graph.input}
-    importer.declare((*graph.output, *graph.value_info))
-    importer.declare_backwards(graph.node)
     held: dict[str, Held] = {}
     found = Trace(Graph("model"), held=held)
     with tracing(found):
@@ -221,8 +214,7 @@ def imported(
         if len(set(names)) < len(names):
             raise MlaotError(f"two inputs are called {max(names, key=names.count)!r}; rename one of them")
         outputs = importer.run(graph, env)
-        if importer.refused:
-            raise Unsupported(_report(list(importer.refused)))
+        check_refused(importer)
         results: list[tuple[str, str]] = []
         pairs = zip(graph.output, outputs, strict=True)
         ports = {info.name: _result(found.graph, results, info.name, value) for info, value in pairs}
@@ -240,6 +232,29 @@ def imported(
         refusals=tuple(message for _, message in importer.conditions),
         file_names=dict([*arguments, *results]),
     )
+
+
+def begun(
+    model: onnx.ModelProto,
+    dims: Mapping[str, int],
+    calls: Mapping[str, Callable[..., Any]] | None = None,
+    meant: Mapping[str, Dim] | None = None,
+) -> Importer:
+    """An importer of a model that keeps ONNX's rules, ready for its nodes; ``calls`` and ``meant`` as there."""
+    importlib.import_module("mlaot.onnx.ops")  # fills the registry
+
+    check(model)
+    importer = Importer(model, pinned_by(dims), meant or {}, calls)
+    graph = model.graph
+    importer.ports |= {port_name(info.name) for info in graph.input}
+    importer.declare((*graph.output, *graph.value_info))
+    importer.declare_backwards(graph.node)
+    return importer
+
+
+def pinned_by(dims: Mapping[str, int]) -> dict[str, int]:
+    """Sizes of open dims by the names that these have in the module."""
+    return {identifier(name): size for name, size in dims.items()}
 
 
 def _argument(
@@ -328,7 +343,10 @@ def _refused(conditions: list[Any]) -> Any:
     return found
 
 
-def _report(reasons: list[str]) -> str:
-    if len(reasons) == 1:
-        return reasons[0]
-    return f"{len(reasons)} nodes cannot be compiled: {'; '.join(reasons)}"
+def check_refused(importer: Importer) -> None:
+    """Raise if there are nodes that cannot be compiled, and name them all."""
+    reasons = list(importer.refused)
+    if len(reasons) > 1:
+        raise Unsupported(f"{len(reasons)} nodes cannot be compiled: {'; '.join(reasons)}")
+    if reasons:
+        raise Unsupported(reasons[0])

@@ -28,8 +28,10 @@ from mlaot.onnx.values import Coded, Maps, Strings, Unsupported, dtype_of, kind_
 Env = MutableMapping[str, Any]
 MULTIPLE = 64  # the most that an open dim is found to be a multiple of
 FIRST = 1  # elements of a weight; a single number is a constant
+MOVING = {"Concat", "Expand", "Flatten", "Gather", "Identity", "Reshape", "Slice", "Squeeze", "Transpose", "Unsqueeze"}
 KEEPING = {"Abs", "Cast", "Exp", "Identity", "Log", "Neg", "Reciprocal", "Relu", "Sigmoid", "Sqrt", "Tanh"}
 ALIASES = {"ai.onnx": ""}
+OWN = "mlaot"  # the domain of nodes that are functions of Python
 
 
 class Missing:
@@ -108,14 +110,27 @@ class Use:
 
 
 class Importer:
-    """A model being imported: its opsets, functions, and the types that it declares."""
+    """A model being imported: its opsets, functions, and the types that it declares.
 
-    def __init__(self, model: onnx.ModelProto, pinned: Mapping[str, int], meant: Mapping[str, Dim]) -> None:
+    ``pinned``: sizes of open dims, and ``meant``: what others were found to be. ``calls``: what nodes of the domain
+    ``mlaot`` compute, by their operators' names. ``wide``: what is float64 stays so where ONNX's operators of machine
+    learning give float32.
+    """
+
+    def __init__(
+        self,
+        model: onnx.ModelProto,
+        pinned: Mapping[str, int],
+        meant: Mapping[str, Dim],
+        calls: Mapping[str, Callable[..., Any]] | None = None,
+    ) -> None:
+        self.calls = calls or {}
+        self.wide = False
         self.opsets = {ALIASES.get(o.domain, o.domain): o.version for o in model.opset_import}
         self.functions = {(ALIASES.get(f.domain, f.domain), f.name, f.overload): f for f in model.functions}
         self.types: dict[str, Type] = {}
         self.pinned = pinned
-        self.meant = meant  # what open dims were found to be
+        self.meant = meant
         self.refused: dict[str, None] = {}
         self.path: list[str] = []
         self.weights: set[str] = set()
@@ -240,6 +255,8 @@ class Importer:
         local = self.functions.get((domain, node.op_type, node.overload))
         if local is not None:
             return self.inlined(node, local, inputs)
+        if domain == OWN and node.op_type in self.calls:
+            return list(self.calls[node.op_type](*inputs))
         if opset is None:
             raise MlaotError(f"{title(node)}: the file imports no opset of the domain {node.domain or 'ai.onnx'!r}")
         found = find(domain, node.op_type, opset)
@@ -248,10 +265,12 @@ class Importer:
             if body is None:
                 raise Unsupported(f"no such operator in opset {opset} can be compiled" + way_out(node, domain, opset))
             return self.inlined(node, body, inputs)
-        if not found.labels and any(isinstance(value, Strings | Maps) for value in inputs):
-            raise Unsupported("it takes strings or maps that are computed when the model runs; use integer labels")
         given = inputs if found.symbolic else [lifted(value) for value in inputs]
         function = found.function if found.coded or not whether_coded(given) else moved(node, found.function)
+        if not found.labels and any(isinstance(value, Strings | Maps) for value in inputs):
+            if domain or node.op_type not in MOVING or any(isinstance(value, Maps) for value in inputs):
+                raise Unsupported("it takes strings or maps that are computed when the model runs; use integer labels")
+            function = texts_moved(function)
         try:
             with np.errstate(all="ignore"):
                 result = function(Use(node, self, opset, env), *given)
@@ -342,6 +361,23 @@ def settling(one: Dim, other: Dim) -> dict[str, Dim]:
             if substitute(one, own | meant) == substitute(other, own | meant):
                 return meant
     return {}
+
+
+def texts_moved(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function of an operator that moves values, for texts: their places in one table are moved."""
+
+    def run(use: Use, *inputs: Any) -> Any:
+        tables: list[Any] = []
+        moved = []
+        for value in inputs:
+            if isinstance(value, Strings):
+                moved.append(value.index + sum(map(len, tables)))
+                tables.append(value.table)
+            else:
+                moved.append(value)
+        return Strings(function(use, *moved), np.concatenate(tables))
+
+    return run
 
 
 class Refused(Exception):

@@ -68,6 +68,10 @@ class Strings:
     def shape(self) -> Any:
         return self.index.shape
 
+    @property
+    def ndim(self) -> int:
+        return int(self.index.ndim)
+
 
 @dataclass(frozen=True)
 class Maps:

@@ -253,7 +253,7 @@ def run(
         taken = {name: traced.graph.inputs[name].type for name in traced.arguments}
         module.sample = arrays(sample, {name: t.with_shape((*lead, *t.shape)) for name, t in taken.items()})
     module.state, module.docs = dict(traced.buffers), dict(traced.docs)
-    module.refusals = traced.refusals
+    module.refusals, module.info = traced.refusals, dict(traced.info)
     if traced.file_names:
         module.info["file_names"] = dict(traced.file_names)
     stages = dict.fromkeys(["all", "trace", *(stage.__name__ for stage in PIPELINE)])

@@ -31,6 +31,7 @@ from .. import projects
 
 PAGES = sorted([projects.ROOT / "README.md", projects.ROOT / "CONTRIBUTING.md", *(projects.ROOT / "docs").glob("*.md")])
 BLOCK = re.compile(r"(?:^<!-- (?P<note>.*?) -->\n)?^```(?P<language>\w*)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
+PACKAGES = {"sklearn.md": ("skl2onnx", "pandas")}  # what a page needs besides the extra `test`
 LINK = re.compile(r"\]\((?!https?://)([^)#]+)")
 FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 
@@ -133,6 +134,8 @@ def reader_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[P
 @pytest.mark.parametrize("page", PAGES, ids=[page.name for page in PAGES])
 def test_page_runs(page: Path, reader_folder: Path) -> None:
     """Every block of the page does what it says."""
+    for package in PACKAGES.get(page.name, ()):
+        pytest.importorskip(package)
     reader = Reader(page, reader_folder)
     for block in blocks(page):
         reader.follow(block)

@@ -316,3 +316,13 @@ def test_filekind(tmp_path: Path) -> None:
     code = "import filekind, sys; print(*[filekind.label(path) for path in sys.argv[1:]], 'numpy' in sys.modules)"
     printed = projects.run("-S", "-c", f"import sys; sys.path[:0] = ['site']; {code}", *files, cwd=tmp_path)
     assert printed.split() == [*files, "False"]
+
+
+def test_wines(tmp_path: Path) -> None:
+    """The program answers as the pipeline does, with nothing but the standard library."""
+    for package in ("skl2onnx", "sklearn"):
+        pytest.importorskip(package)
+    project = projects.EXAMPLES / "wines"
+    projects.build(project, tmp_path / "site")
+    printed = projects.run(project / "classify.py", project / "wines.csv", site=tmp_path / "site", alone=True)
+    assert printed.split() == ["class_0", "0.995", "class_2", "0.985", "class_1", "0.956", "class_1", "0.939"]

@@ -11,7 +11,6 @@ from onnx import TensorProto, helper, numpy_helper
 
 from mlaot.errors import MlaotError
 from mlaot.onnx import Backend
-from tests.onnx import estimators
 
 ML = "ai.onnx.ml"
 F = np.float32
@@ -163,9 +162,23 @@ def test_labels_that_are_strings_can_be_mapped_to_numbers() -> None:
 def test_labels_that_are_strings_are_no_output() -> None:
     with pytest.raises(NotImplementedError, match=r"output 'l' holds strings.*integer labels"):
         run(linear(classlabels_strings=["a", "b", "c"]), {"l": STRING, "z": FLOAT}, x=X)
-    nodes = [linear(classlabels_strings=["a", "b", "c"]), helper.make_node("Reshape", ["l", "s"], ["y"])]
+    nodes = [linear(classlabels_strings=["a", "b", "c"]), helper.make_node("Tile", ["l", "s"], ["y"])]
     with pytest.raises(NotImplementedError, match="strings or maps that are computed"):
-        run(nodes, {"y": STRING}, x=X, held={"s": np.array([-1, 1])})
+        run(nodes, {"y": STRING}, x=X, held={"s": np.array([2])})
+
+
+def test_labels_that_are_strings_are_moved() -> None:
+    """Their places are: here into a column, and behind those of another classifier, whose labels are others."""
+    other = helper.make_node(
+        "LabelEncoder", ["l"], ["m"], domain=ML, keys_strings=["a", "b"], values_strings=["x", "y"]
+    )
+    nodes = [linear(classlabels_strings=["a", "b", "c"]), other]
+    nodes.append(helper.make_node("Concat", ["l", "m"], ["both"], axis=0))
+    nodes.append(helper.make_node("Reshape", ["both", "s"], ["column"]))
+    nodes.append(node("LabelEncoder", "column", "y", keys_strings=["a", "x", "y"], values_int64s=[1, 2, 3]))
+    index = SCORES.argmax(axis=1)
+    wanted = np.concatenate([np.array([1, -1, -1])[index], np.array([2, 3, -1])[index]])[:, None]
+    same(run(nodes, {"y": INT64}, x=X[:20], opset=2, held={"s": np.array([-1, 1])}), wanted)
 
 
 def test_zip_map_gives_its_array() -> None:
@@ -414,29 +427,3 @@ def test_sets_of_members(dtype: Any) -> None:
     found = run(node("TreeEnsemble", "x", "y", **made), {"y": kind}, x=x, opset=5)
     assert found.dtype == dtype
     same(found[:, 0], [10, 30, 10, 30, 30, 20])
-
-
-# scikit-learn
-
-
-CONVERTED = [
-    "LogisticRegression",
-    "LinearSVC, two",
-    "SVC",
-    "RandomForestClassifier",
-    "GradientBoostingClassifier",
-    "GaussianNB",
-    "MLPClassifier",
-    "Ridge, reg",
-    "PCA",
-    "StandardScaler",
-    "OneHotEncoder, ints",
-]
-
-
-@pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("name", CONVERTED)
-def test_estimators(name: str) -> None:
-    pytest.importorskip("skl2onnx")
-    row = estimators.examined(name, estimators.table()[name])
-    assert (row.converts, row.compiles) == ("yes", "yes"), row

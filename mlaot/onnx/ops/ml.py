@@ -34,6 +34,11 @@ def single(x: Any) -> Any:
     return F.astype(x, np.float32)
 
 
+def result(use: Use, x: Any) -> Any:
+    """``x`` as float32, as ONNX has it, unless doubles are wanted throughout."""
+    return x if use.importer.wide and str(x.dtype) in DOUBLE else single(x)
+
+
 def like(values: Any, x: Any) -> Array:
     """Numbers of an attribute in the dtype of ``x``."""
     return np.asarray(values, np.float64 if str(x.dtype) in DOUBLE else np.float32)
@@ -118,7 +123,7 @@ TRANSFORMS: dict[str, Callable[[Any], Any]] = {
 def scaler(use: Use, x: Any) -> Any:
     x = real(x)
     offset, scale = (like(use.attribute(name, [v]), x) for name, v in (("offset", 0.0), ("scale", 1.0)))
-    return single((x - offset) * scale)
+    return result(use, (x - offset) * scale)
 
 
 @operator("Normalizer", domain=ML)
@@ -136,7 +141,7 @@ def normalizer(use: Use, x: Any) -> Any:
         length = np.sqrt(np.sum(y * y, axis=-1, keepdims=True))
     else:
         raise MlaotError(f"there is no norm {norm!r}")
-    return single(y / np.where(length == 0, 1, length))
+    return result(use, y / np.where(length == 0, 1, length))
 
 
 @operator("Imputer", domain=ML)
@@ -181,7 +186,7 @@ def feature_vectorizer(use: Use, *values: Any) -> Any:
     sizes = use.attribute("inputdimensions") or [None] * len(values)
     parts = []
     for value, size in zip(values, sizes, strict=True):
-        x = rows(single(value))
+        x = rows(result(use, value))
         if x.ndim != 2:
             raise MlaotError(f"its inputs have 1 or 2 axes, got {x.ndim}")
         if size is not None and size > x.shape[1]:
@@ -299,7 +304,7 @@ def linear_regressor(use: Use, x: Any) -> Any:
     x, targets = rows(real(x)), use.attribute("targets", 1)
     y = x @ np.transpose(F.astype(weight(use, "coefficients", _matrix(use, targets)), x.dtype))
     y = y + like(use.attribute("intercepts", [0.0]), x)
-    return single(transformed(y, use.string("post_transform", "NONE")))
+    return result(use, transformed(y, use.string("post_transform", "NONE")))
 
 
 def _matrix(use: Use, rows: int) -> Array:
@@ -319,9 +324,9 @@ def linear_classifier(use: Use, x: Any) -> Any:
     if len(matrix) == 1:
         if len(labels) != 2:
             raise Unsupported(f"one row of coefficients for {len(labels)} labels; give it two labels")
-        return chosen(labels, F.astype(scores[:, 0] > 0, np.int64)), single(scores_of_two(scores, kind))
+        return chosen(labels, F.astype(scores[:, 0] > 0, np.int64)), result(use, scores_of_two(scores, kind))
     labels = labels or list(range(len(matrix)))
-    return chosen(labels, np.argmax(scores, axis=-1)), single(transformed(scores, kind))
+    return chosen(labels, np.argmax(scores, axis=-1)), result(use, transformed(scores, kind))
 
 
 def _kernels(use: Use, x: Any, vectors: Any) -> Any:
@@ -350,8 +355,8 @@ def svm_regressor(use: Use, x: Any) -> Any:
         x = _kernels(use, x, F.astype(weight(use, "support_vectors", vectors), x.dtype))
     y = x @ np.reshape(coefficients, (-1, 1)) + like(use.attribute("rho", [0.0])[:1], x)
     if use.attribute("one_class", 0):
-        return single(np.where(y > 0, 1, -1))
-    return single(transformed(y, use.string("post_transform", "NONE")))
+        return result(use, np.where(y > 0, 1, -1))
+    return result(use, transformed(y, use.string("post_transform", "NONE")))
 
 
 @operator("SVMClassifier", domain=ML)
@@ -363,7 +368,7 @@ def svm_classifier(use: Use, x: Any) -> Any:
     rho = use.attribute("rho") or [0.0]
     if not counts:
         scores = x @ np.transpose(F.astype(_matrix(use, max(len(labels), 1)), x.dtype)) + like(rho[:1], x)
-        return chosen(labels or [0], np.argmax(scores, axis=-1)), single(transformed(scores, kind))
+        return chosen(labels or [0], np.argmax(scores, axis=-1)), result(use, transformed(scores, kind))
     vectors = np.asarray(use.attribute("support_vectors"), np.float32).reshape(sum(counts), -1)
     kernels = _kernels(use, x, F.astype(weight(use, "support_vectors", vectors), x.dtype))
     pairs = _pairs(coefficients.reshape(-1, sum(counts)), counts)
@@ -374,10 +379,10 @@ def svm_classifier(use: Use, x: Any) -> Any:
     platt = use.attribute("prob_a")
     if platt:
         odds = scores * like(platt, x) + like(use.attribute("prob_b"), x)
-        return chosen(labels, index), single(transformed(_coupled(F.sigmoid(-odds), classes), kind))
+        return chosen(labels, index), result(use, transformed(_coupled(F.sigmoid(-odds), classes), kind))
     if classes == 2:  # of the pair, seen from the second
         scores = np.concatenate([-scores, scores], axis=-1)
-    return chosen(labels, index), single(transformed(scores, kind))
+    return chosen(labels, index), result(use, transformed(scores, kind))
 
 
 def _pairs(coefficients: Array, counts: Sequence[int]) -> Array:

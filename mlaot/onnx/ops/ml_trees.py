@@ -15,7 +15,7 @@ from mlaot.errors import MlaotError
 from mlaot.frontend import functions as F
 from mlaot.frontend.trees import tree_ensemble
 from mlaot.onnx.importer import Use
-from mlaot.onnx.ops.ml import chosen, class_labels, real, rows, scores_of_two, single, transformed
+from mlaot.onnx.ops.ml import chosen, class_labels, real, result, rows, scores_of_two, transformed
 from mlaot.onnx.registry import ML, operator
 from mlaot.onnx.values import Array, Unsupported
 
@@ -181,7 +181,7 @@ def tree_ensemble_regressor(use: Use, x: Any) -> Any:
     nodes, places = _trees(use)
     leaves = _leaves(use, "target", places, targets, _neutral(aggregate))
     y = _with_base(use, _evaluated(x, nodes, leaves, aggregate), targets)
-    return single(transformed(y, use.string("post_transform", "NONE")))
+    return result(use, transformed(y, use.string("post_transform", "NONE")))
 
 
 @operator("TreeEnsembleClassifier", domain=ML)
@@ -194,17 +194,17 @@ def tree_ensemble_classifier(use: Use, x: Any) -> Any:
     ids = np.unique(_integers(use, "class_ids"))
     if len(labels) > 2 or len(ids) != 1:
         scores = _with_base(use, _evaluated(x, nodes, leaves), len(labels))
-        return chosen(labels, np.argmax(scores, axis=-1)), single(transformed(scores, kind))
+        return chosen(labels, np.argmax(scores, axis=-1)), result(use, transformed(scores, kind))
     base = _numbers(use, "base_values")
     score = _evaluated(x, nodes, leaves[:, ids])
     score = score + F.astype(base[min(int(ids[0]), base.size - 1)], score.dtype) if base.size else score
     all_positive = bool((_numbers(use, "class_weights") >= 0).all())
     label = chosen(labels, F.astype(score[:, 0] > (0.5 if all_positive else 0.0), np.int64))
     if ids[0] == 1:
-        return label, single(transformed(np.concatenate([score * 0, score], axis=-1), kind))
+        return label, result(use, transformed(np.concatenate([score * 0, score], axis=-1), kind))
     if kind == "NONE" and not all_positive:
-        return label, single(np.concatenate([-score, score], axis=-1))
-    return label, single(scores_of_two(score, kind))
+        return label, result(use, np.concatenate([-score, score], axis=-1))
+    return label, result(use, scores_of_two(score, kind))
 
 
 @operator("TreeEnsemble", domain=ML, since=5)

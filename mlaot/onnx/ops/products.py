@@ -8,7 +8,7 @@ import numpy as np
 
 from mlaot.onnx.importer import Use
 from mlaot.onnx.registry import operator
-from mlaot.onnx.values import Unsupported
+from mlaot.onnx.values import Unsupported, wanted
 
 
 @operator("MatMul")
@@ -57,3 +57,9 @@ def _det(x: Any) -> Any:
     below = rest[..., 1:] - rest[..., :1] * (row[..., 1:] / np.where(pivot == 0, 1, pivot))
     sign = np.where(at % 2 == 0, pivot, -pivot)[..., 0, 0]
     return sign * _det(below)
+
+
+@operator("Solve", domain="com.microsoft")
+def solve(use: Use, a: Any, b: Any) -> Any:
+    """Of a matrix that is known, by its inverse."""
+    return np.linalg.inv(wanted(a, "the matrix")) @ b

@@ -1,0 +1,187 @@
+"""Estimators as models: what goes in, what comes out, what is refused. tests/sklearn/estimators.py has more of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from mlaot.errors import MlaotError
+from mlaot.evaluate import evaluate
+from mlaot.settings import Model, Settings
+
+pytest.importorskip("skl2onnx")
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+# ruff: noqa: E402
+from sklearn.cluster import KMeans
+from sklearn.ensemble import HistGradientBoostingClassifier, IsolationForest, RandomForestClassifier, VotingClassifier
+from sklearn.linear_model import LinearRegression, LogisticRegression
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import OneHotEncoder, StandardScaler
+
+import mlaot.sklearn
+from tests.sklearn import estimators
+
+Array = np.ndarray[Any, Any]
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(80, 3))
+Y = np.digitize(X @ [1.0, -2.0, 0.5], [-1, 1])
+NAMES = np.array(["low", "mid", "top"])
+
+
+def called(declared: Any, method: str, **inputs: Any) -> Array:
+    """What a method gives."""
+    traced = declared.trace()
+    (batch,) = {len(x) for x in inputs.values()}
+    (found,) = evaluate(traced.entries[method], {**traced.parameters, **inputs}, dims={"batch": batch}).values()
+    return np.asarray(found)
+
+
+@pytest.mark.parametrize(
+    "last",
+    [
+        LogisticRegression(),
+        HistGradientBoostingClassifier(max_iter=3),
+        RandomForestClassifier(4, random_state=0),
+        VotingClassifier(
+            [("a", LogisticRegression()), ("b", HistGradientBoostingClassifier(max_iter=3))], voting="soft"
+        ),
+    ],
+)
+@pytest.mark.parametrize("labels", [Y, NAMES[Y]], ids=["integers", "strings"])
+def test_pipelines(last: Any, labels: Array) -> None:
+    fitted = make_pipeline(StandardScaler(), last).fit(X, labels)
+    declared = mlaot.sklearn.load(fitted, X)
+    traced = declared.trace()
+    assert list(traced.entries) == list(traced.graph.outputs) == ["predict", "predict_proba"]
+    assert traced.info == {"classes": fitted.classes_.tolist()}
+    index = called(declared, "predict", X=X)
+    assert index.dtype == np.int64
+    np.testing.assert_array_equal(fitted.classes_[index], fitted.predict(X))
+    np.testing.assert_allclose(called(declared, "predict_proba", X=X), fitted.predict_proba(X), rtol=1e-12)
+
+
+def test_methods_of_others() -> None:
+    single = X.astype(np.float32)
+    linear = LinearRegression().fit(X, X[:, 0] + 1)
+    assert called(mlaot.sklearn.load(linear), "predict", X=single).dtype == np.float32
+    np.testing.assert_allclose(called(mlaot.sklearn.load(linear), "predict", X=single), linear.predict(X), rtol=1e-5)
+    scaler = mlaot.sklearn.load(StandardScaler().fit(X))
+    assert list(scaler.trace().entries) == ["transform"]
+    clusters = KMeans(2, random_state=0, n_init=1).fit(X)
+    assert list(mlaot.sklearn.load(clusters).trace().entries) == ["predict", "transform"]
+    outliers = IsolationForest(n_estimators=3, random_state=0).fit(X)
+    found = called(mlaot.sklearn.load(outliers, X), "decision_function", X=X)
+    np.testing.assert_allclose(found, outliers.decision_function(X), rtol=1e-12)
+
+
+def test_columns() -> None:
+    """Inputs of several dtypes; strings are places in what the encoder has learnt, other numbers are unknown to it."""
+    pandas = pytest.importorskip("pandas")
+    from sklearn.compose import make_column_transformer
+
+    frame = pandas.DataFrame(
+        {"the age": X[:, 0].astype(np.float32), "port": np.array(["B", "A", "C", "A"] * 20), "n": Y}
+    )
+    encoder = make_column_transformer((OneHotEncoder(handle_unknown="ignore"), ["port"]), remainder="passthrough")
+    fitted = make_pipeline(encoder, LogisticRegression()).fit(frame, X[:, 1] > 0)
+    declared = mlaot.sklearn.load(fitted, frame)
+    traced = declared.trace()
+    assert {name: str(node.type) for name, node in traced.graph.inputs.items() if name in traced.arguments} == {
+        "the_age": "f32[batch]",
+        "port": "i64[batch]",
+        "n": "i64[batch]",
+    }
+    assert traced.info == {"classes": [False, True], "categories": {"port": ("A", "B", "C")}}
+    places = np.array(["A", "B", "C"]).searchsorted(frame["port"])
+    assert declared.sample is not None
+    np.testing.assert_array_equal(declared.sample["port"], places)
+    places[:2] = [-1, 3]
+    frame.loc[:1, "port"] = "elsewhere"
+    given = {"the_age": frame["the age"].to_numpy(), "port": places, "n": Y}
+    np.testing.assert_allclose(
+        called(declared, "predict_proba", **given), fitted.predict_proba(frame), rtol=1e-6, atol=1e-7
+    )
+    (reference,) = declared.references.values()
+    np.testing.assert_array_equal(reference(given)["predict"], fitted.predict(frame))
+
+
+def test_pinned_batch() -> None:
+    settings = Settings("p", ".", models=(Model("nn", sklearn="m:fitted", dims=(("batch", 1),)),), project=Path())
+    import sys
+    from types import SimpleNamespace
+
+    sys.modules["m"] = SimpleNamespace(fitted=StandardScaler().fit(X))  # type: ignore[assignment]
+    try:
+        traced = mlaot.sklearn.declared(settings, settings.models[0]).trace()
+    finally:
+        del sys.modules["m"]
+    assert str(traced.graph.inputs["X"].type) == "f32[1,3]"
+
+
+@pytest.mark.parametrize(
+    ("model", "sample", "message"),
+    [
+        (LogisticRegression(), None, "this LogisticRegression is not fitted; call its fit where it is made"),
+        (LogisticRegression, None, "expected a fitted estimator of scikit-learn, got <class"),
+        (3, None, "expected a fitted estimator of scikit-learn, got 3"),
+        (StandardScaler().fit(X), X[0], r"the sample must be rows of features, got the shape \[3\]"),
+        (StandardScaler().fit(X), {"a": np.array(["x"])}, "a is <U1, and no encoder of the pipeline tells all"),
+    ],
+)
+def test_refusals(model: Any, sample: Any, message: str) -> None:
+    with pytest.raises(MlaotError, match=message) as raised:
+        mlaot.sklearn.load(model, sample).trace()
+    assert "\n" not in str(raised.value)
+
+
+def test_what_cannot_be_converted() -> None:
+    from sklearn.calibration import CalibratedClassifierCV
+    from sklearn.cluster import DBSCAN
+
+    with pytest.raises(MlaotError, match="skl2onnx cannot convert this DBSCAN: "):
+        mlaot.sklearn.load(DBSCAN().fit(X), X).trace()
+    with pytest.raises(MlaotError, match="isotonic calibration"):
+        mlaot.sklearn.load(CalibratedClassifierCV(method="isotonic", cv=2).fit(X, Y)).trace()
+
+
+@pytest.mark.parametrize("suffix", [".pkl", ".joblib"])
+def test_pickles_are_refused(tmp_path: Path, suffix: str) -> None:
+    with pytest.raises(MlaotError, match=r"a pickle runs code where it is read; store the estimator by skops.io.dump"):
+        mlaot.sklearn.load(tmp_path / f"model{suffix}")
+
+
+def test_skops(tmp_path: Path) -> None:
+    io = pytest.importorskip("skops.io")
+    path = tmp_path / "model.skops"
+    fitted = make_pipeline(StandardScaler(), LogisticRegression()).fit(X, Y)
+    io.dump(fitted, path)
+    found = called(mlaot.sklearn.load(path, X), "predict", X=X)
+    np.testing.assert_array_equal(found, fitted.predict(X))
+    io.dump(make_pipeline(Own()), path)
+    with pytest.raises(MlaotError, match=r"model.skops holds .*\.Own, which skops does not trust"):
+        mlaot.sklearn.load(path)
+    path.write_bytes(b"PK nothing")
+    with pytest.raises(MlaotError, match=r"model.skops is no skops file, or it is damaged: "):
+        mlaot.sklearn.load(path)
+    with pytest.raises(MlaotError, match=r"no file other.skops in "):
+        mlaot.sklearn.load(tmp_path / "other.skops")
+
+
+class Own(StandardScaler):  # type: ignore[misc]
+    """A type that nobody trusts."""
+
+
+COMPILED = ["SVC, two", "DecisionTreeClassifier", "GaussianNB", "PCA", "KNNImputer", "QuadraticDiscriminantAnalysis"]
+
+
+@pytest.mark.parametrize("name", COMPILED)
+def test_estimators(name: str) -> None:
+    """Some of the list, compiled."""
+    with np.errstate(all="ignore"):
+        row = estimators.examined(name, estimators.table()[name])
+    assert row.verdict == "pass", row
+    assert name in estimators.passing()
