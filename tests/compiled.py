@@ -30,7 +30,7 @@ Array = np.ndarray[Any, Any]
 CC = os.environ.get("CC", "cc")
 FLAGS = (
     *("-std=gnu11", "-O1", "-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math", "-fPIC", "-shared"),
-    *("-Wall", "-Wextra", "-Werror"),
+    *("-fno-delete-null-pointer-checks", "-Wall", "-Wextra", "-Werror"),
 )
 NUMPY = {d.name: "uint16" if d.name == "bf16" else d.numpy for d in DTYPES.values()}
 NEEDED = {
