@@ -7,9 +7,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from cmake import CMAKE_BIN_DIR
 
 # Tests start thousands of interpreters: as for users, none compiles what another has compiled.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+# Most of what an isolated build installs it never imports.
+os.environ["PIP_NO_COMPILE"] = "1"
+# The program itself, not the script of the package cmake that starts Python to start it.
+os.environ["PATH"] = os.pathsep.join([CMAKE_BIN_DIR, os.environ["PATH"]])
 GOLDEN = Path(__file__).parent / "golden"
 
 

@@ -7,11 +7,13 @@ import os
 import platform
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
+from unittest.mock import patch
 
+from mlaot.build import cmake
 from mlaot.build.toolchain import compile_module, find_toolchain
 from mlaot.generate import compile_model, program_files, write
 from mlaot.settings import load_settings
@@ -29,9 +31,7 @@ def build(project: Path, site: Path) -> None:
     settings = load_settings(project)
     for model in settings.models:
         library = site.joinpath(*model.module.split(".")).with_suffix(".abi3.so")
-        deterministic = model.deterministic
-        folder = generated / model.module
-        compile_module(folder, model.stem, settings.isas, library, find_toolchain(), deterministic=deterministic)
+        compile_quickly(generated / model.module, model.stem, settings.isas, library, model.deterministic)
 
 
 def build_module(
@@ -54,8 +54,17 @@ def build_module(
     program = compile_model(declared, f"{name}.nn", isas, **options)
     write(program_files(program), folder)
     library = site / name / "nn.abi3.so"
-    compile_module(folder, "nn", isas, library, find_toolchain(), deterministic=deterministic)
+    compile_quickly(folder, "nn", isas, library, deterministic)
     return library
+
+
+def compile_quickly(folder: Path, stem: str, isas: Sequence[str], library: Path, deterministic: bool) -> None:
+    """As a build compiles, but for the file that talks to Python, which takes longer than most kernels.
+
+    The wheels of tests/wheel have it optimized.
+    """
+    with patch.object(cmake, "INTERFACE_FLAGS", ("-O0",)):
+        compile_module(folder, stem, isas, library, find_toolchain(), deterministic=deterministic)
 
 
 def load(library: Path) -> ModuleType:

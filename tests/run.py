@@ -43,7 +43,7 @@ def environment() -> Path:
     wanted = hashlib.sha256(content).hexdigest()
     if not stamp.is_file() or stamp.read_text() != wanted:
         venv.create(ENVIRONMENT, clear=True, with_pip=True, symlinks=os.name != "nt")
-        run(python, "-m", "pip", "install", "--quiet", "--editable", ".[test]")
+        run(python, "-m", "pip", "install", "--quiet", "--no-compile", "--editable", ".[test]")
         stamp.write_text(wanted)
     return python
 

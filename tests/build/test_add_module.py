@@ -217,16 +217,11 @@ def test_scikit_build_core_wheel(packaged: Project, python: Python, environment:
     assert environment(wheel).check("-c", USE, cwd=wheel.parent) == "43 7\n"
 
 
-def install(python: Python, project: Project, *options: str, **environ: str) -> None:
-    command = ["-m", "pip", "install", "-q", "--no-deps", *options, "-e", "."]
-    python.check(*command, cwd=project.path, **environ)
-
-
 def test_scikit_build_core_editable_install_follows_the_model(
     packaged: Project, fake_wheel: Path, environment: Callable[..., Python]
 ) -> None:
     python = environment(fake_wheel)
-    install(python, packaged, "--no-build-isolation", "--no-index")
+    python.install_editable(packaged)
     for value in (43, 44, 45, 46):  # less than a second apart
         packaged.write("src/digits/numbers.py", f"digits = {value}\n")
         assert python.check("-c", USE, cwd=packaged.path.parent, **QUIET) == f"{value} 7\n"
@@ -239,7 +234,8 @@ def test_scikit_build_core_editable_install_after_its_mlaot_is_gone(
     python = environment()
     overlay = tmp_path / "overlay"
     unpack(fake_wheel, overlay)
-    install(python, packaged, "--no-build-isolation", "--no-index", PYTHONPATH=str(overlay))
+    command = ["-m", "pip", "install", "-q", "--no-deps", "--no-build-isolation", "--no-index", "-e", "."]
+    python.check(*command, cwd=packaged.path, PYTHONPATH=str(overlay))
     shutil.rmtree(overlay)
     message = " ".join(python.run("-c", USE, cwd=tmp_path).stderr.split())
     assert "has no mlaot: pip install mlaot; editable installs: with --no-build-isolation" in message

@@ -257,15 +257,11 @@ def test_editable_install(project: Project, fake_wheel: Path, environment: Calla
         write(project, files)
     python = environment(fake_wheel)
 
-    def install() -> None:
-        command = ["-m", "pip", "install", "-q", "--no-build-isolation", "--no-deps", "--no-index", "-e", "."]
-        python.check(*command, cwd=project.path)
-
     def use() -> list[str]:
         done = python.run("-c", USE, cwd=project.path.parent)
         return (done.stdout + done.stderr).splitlines()
 
-    install()
+    python.install_editable(project)
     assert use() == [f"{value} 7"]
     if files:
         project.write("src/digits/text.py", "print('live')\n")
@@ -279,7 +275,7 @@ def test_editable_install(project: Project, fake_wheel: Path, environment: Calla
         assert warning.endswith(
             f"UserWarning: digits.nn is older than {project.path / edited}, from which it was made; {mend}"
         )
-        install()
+        python.install_editable(project)
         value = again
         assert use() == [f"{value} 7"]
 

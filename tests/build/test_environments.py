@@ -20,7 +20,7 @@ from mlaot.build.platforms import ABI3, ABI3T
 from mlaot.build.toolchain import check_interpreter, own_abi
 from mlaot.errors import MlaotError, writing
 
-from .conftest import PYPROJECT, ROOT, Project, Python, last_line
+from .conftest import PYPROJECT, ROOT, Project, Python, last_line, smallest_project
 
 BACKENDS = ("mlaot.build", "setuptools.build_meta")
 MLAOT = PYPROJECT.format(requires="", backend="mlaot.build", model="model:digits")
@@ -299,15 +299,21 @@ def test_interpreter(monkeypatch: pytest.MonkeyPatch) -> None:
         check_interpreter()
 
 
-@pytest.fixture
-def unpacked(project: Project, python: Python) -> Project:
-    """An sdist, unpacked."""
-    out = project.path.parent / "sdist"
-    result = python.hook(project, "build_sdist", str(out))
+@pytest.fixture(scope="module")
+def sdist(python: Python, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Of the smallest project."""
+    project = smallest_project(tmp_path_factory.mktemp("sdist") / "project")
+    result = python.hook(project, "build_sdist", str(project.path.parent))
     assert result.returncode == 0, result.stderr
-    with tarfile.open(out / "digits-1.0.tar.gz") as file:
-        file.extractall(out, filter="data")
-    return Project(out / "digits-1.0")
+    return project.path.parent / "digits-1.0.tar.gz"
+
+
+@pytest.fixture
+def unpacked(sdist: Path, tmp_path: Path) -> Project:
+    """An sdist, unpacked."""
+    with tarfile.open(sdist) as file:
+        file.extractall(tmp_path, filter="data")
+    return Project(tmp_path / "digits-1.0")
 
 
 @pytest.mark.parametrize(

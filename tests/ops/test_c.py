@@ -90,6 +90,15 @@ def argument(array: Array, dtype: DType) -> Array:
     return array.astype(dtype.numpy) if dtype.kind == "f" else np.round(array * 5).astype(np.int64).astype(dtype.numpy)
 
 
+@cache
+def expected_of(name: str, dtype: DType, i: int) -> tuple[Graph, dict[str, Array], Array]:
+    """The i-th case: graph, inputs and the reference's answer, the same on every instruction set."""
+    made = graph_of(name, cases(name, dtype)[i], dtype)
+    assert made is not None
+    graph, inputs = made
+    return graph, inputs, evaluate(graph, inputs)["y"]
+
+
 def graph_of(name: str, sample: Sample, dtype: DType) -> tuple[Graph, dict[str, Array]] | None:
     """The op as an entry of its own, over inputs; None where the op does not take the dtype."""
     graph = Graph("f")
@@ -139,11 +148,8 @@ def test_c_is_the_reference(name: str, isa: str, libraries: dict[str, Library]) 
             stem = f"{name}_{dtype}_{i}"
             if stem not in library.programs:
                 continue
-            made = graph_of(name, sample, dtype)
-            assert made is not None
-            graph, inputs = made
+            graph, inputs, expected = expected_of(name, dtype, i)
             actual = library.call(stem, "forward", inputs)["y"]
-            expected = evaluate(graph, inputs)["y"]
             what = f"{name} {sample.attrs} of {dtype} {[a.shape for a in sample.args]}"
             assert actual.dtype == expected.dtype and actual.shape == expected.shape, what
             check(name, dtype, sample, graph, inputs, actual, expected, what)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -128,16 +129,29 @@ def ops_of(graph: Graph) -> set[str]:
     return {node.op.name for node in graph.nodes()}.union(*inner)
 
 
+@cache
+def whole(case: str) -> Module:
+    with pytest.MonkeyPatch.context() as patch:
+        return module_of(case, patch, tiled=False)
+
+
+@cache
+def step_on_the_whole(case: str, batch: int) -> dict[str, Any]:
+    """What a step computes, the same for every instruction set."""
+    module = whole(case)
+    graph = module.graphs["train_step"]
+    known = {k: v for k, v in (inputs_of(case, batch) | module.slots).items() if k in graph.inputs}
+    return evaluate(graph, known, wide=True)
+
+
 @pytest.mark.parametrize("isa", AVAILABLE)
 def test_it_is_the_training_of_the_whole_batch(isa: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tiled = {case: module_of(case, monkeypatch, tiled=True) for case in CASES}
-    whole = {case: module_of(case, monkeypatch, tiled=False) for case in CASES}
     programs = {case: lower(module, (isa,)) for case, module in tiled.items()}
     library = Library(programs, isa, tmp_path)
     for case, batch in ((case, batch) for case in CASES for batch in BATCHES):
         inputs, slots = inputs_of(case, batch), tiled[case].slots
-        known = {k: v for k, v in (inputs | slots).items() if k in whole[case].graphs["train_step"].inputs}
-        expected = evaluate(whole[case].graphs["train_step"], known, wide=True)
+        expected = step_on_the_whole(case, batch)
         state, given = State(programs[case]), {k: np.asarray(v) for k, v in inputs.items()}
         loss = library.call(case, "train_step", given, {"batch": batch}, state=state)["loss"]
         limit = 1e-12 if CASES[case][1] is mlaot.f64 else 2e-5

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
 from pathlib import Path
 from types import ModuleType
 
@@ -10,12 +12,22 @@ import pytest
 from . import kinds, models
 
 
+def made(name: str, folder: Path) -> Path:
+    """A model's library, compiled unless it is there."""
+    module, kernels = (models.MODELS | kinds.MODELS)[name]
+    library = models.library(module, folder / name)
+    return library if library.exists() else models.build(module, kernels, folder / name)
+
+
 @pytest.fixture(scope="session")
 def libraries(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """The shared libraries of the hand-made models."""
-    folder = tmp_path_factory.mktemp("runtime")
-    both = models.MODELS | kinds.MODELS
-    return {name: models.build(module, kernels, folder / name) for name, (module, kernels) in both.items()}
+    """The shared libraries of the hand-made models; the processes of one run share them."""
+    base = tmp_path_factory.getbasetemp()
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "hand-made"
+    folder.mkdir(exist_ok=True)
+    with open(folder / "lock", "w") as lock:  # the first process that wants them compiles
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        return {name: made(name, folder) for name in models.MODELS | kinds.MODELS}
 
 
 @pytest.fixture(scope="session")

@@ -15,7 +15,7 @@ from mlaot.lower.interface import render_interface
 from mlaot.lower.program import Entry, Module, Port, Slot
 
 ISAS = ("base", "v3", "v4")
-FLAGS = "-std=gnu11 -O3 -ffp-contract=fast -fno-math-errno -fno-trapping-math -fPIC -fvisibility=hidden"
+FLAGS = "-std=gnu11 -O1 -ffp-contract=fast -fno-math-errno -fno-trapping-math -fPIC -fvisibility=hidden"
 WARNINGS = "-Wall -Wextra -Wconversion -Werror"
 ISA_FLAGS = {
     "base": "",
@@ -315,6 +315,11 @@ def build(module: Module, kernels: str, folder: Path, abi: str = "abi3") -> Path
     """Compile a model into ``folder``."""
     for command in write_files(module, kernels, folder, abi):
         subprocess.run(command, check=True)
+    return library(module, folder, abi)
+
+
+def library(module: Module, folder: Path, abi: str = "abi3") -> Path:
+    """Where a model's shared library is."""
     return folder / f"{module.name.rpartition('.')[2]}.{abi}.so"
 
 

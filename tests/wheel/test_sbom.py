@@ -9,13 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cyclonedx.schema import SchemaVersion
-from cyclonedx.validation.json import JsonStrictValidator
 
 from .conftest import PROJECTS, Wheel
 
 PACKAGES = {"xor": "xor", "train": "digits_train", "serve": "digits", "zoo": "zoo"}
-VALIDATOR = JsonStrictValidator(SchemaVersion.V1_6)
 
 
 def read(wheel: Path, name: str) -> str:
@@ -30,9 +27,14 @@ def said(component: dict[str, Any]) -> dict[str, str]:
 
 @pytest.mark.parametrize("name", PACKAGES)
 def test_valid(wheel: Wheel, name: str) -> None:
+    # Imported where it is used: that takes 7 s, and every worker collects all tests.
+    from cyclonedx.schema import SchemaVersion
+    from cyclonedx.validation.json import JsonStrictValidator
+
+    validator = JsonStrictValidator(SchemaVersion.V1_6)
     text = read(wheel(name), PACKAGES[name])
-    assert VALIDATOR.validate_str(text) is None
-    assert VALIDATOR.validate_str(text.replace('"machine-learning-model"', '"model"')) is not None
+    assert validator.validate_str(text) is None
+    assert validator.validate_str(text.replace('"machine-learning-model"', '"model"')) is not None
 
 
 def test_says_what_the_model_is(wheel: Wheel) -> None:
