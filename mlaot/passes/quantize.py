@@ -47,7 +47,6 @@ SOME = 16  # weights along each axis that are summed, to find their scale by
 NEARLY = 1e-3  # as far from a whole number as float32 makes whole numbers up to 128, at most
 TINY = float(np.finfo(np.float32).tiny)
 NEVER_NEGATIVE = (ew.relu, ew.abs_, ew.exp)
-
 OF_A_SHAPE = (st.slice_, st.broadcast, st.reshape)  # moves that name extents, to which none can be added before them
 
 Range = tuple[float, float]
@@ -58,8 +57,11 @@ Move = tuple[Node, int, int]  # a node that moves elements, and the axis of word
 
 @dataclass(frozen=True)
 class Factor:
-    """What a product with weights ``w`` reads: ``base``, along whose ``axis`` four neighbours make a word, seen by
-    ``steps``. ``label``: of that axis in the product."""
+    """What a product with weights ``w`` reads: ``base``, along whose ``axis`` four neighbours make a word.
+
+    ``steps`` are what it is seen by, ``label`` is that axis in the product. ``kept``: axes of the base that are axes of
+    the result and nothing else, and which.
+    """
 
     product: Node
     w: Node
@@ -70,7 +72,7 @@ class Factor:
     base: Node
     axis: int
     steps: tuple[Move, ...]
-    kept: tuple[tuple[int, int], ...]  # axes of the base that are axes of the result, alone: pairs of these
+    kept: tuple[tuple[int, int], ...]
 
 
 def quantize(module: Module) -> None:
@@ -82,7 +84,7 @@ def quantize(module: Module) -> None:
             f"{module.name}: quantize = {module.quantize!r} is for weights that are frozen, and this model"
             f" {'trains' if module.trains else 'has frozen = false'}; leave the key out"
         )
-    is_fixed = fixed_by(module)
+    is_fixed, count = fixed_by(module), 0
     for graph in module.graphs.values():
         factors = [f for node in graph.nodes() if (f := factor(node, is_fixed)) is not None]
         if not module.quantize:
@@ -91,6 +93,7 @@ def quantize(module: Module) -> None:
         ranges = _ranges(module, graph, [f.base for f in factors]) if module.quantize else {}
         for f, value in zip(factors, values, strict=True):
             codes, weights = coded(f.base), integers(f, value)
+            count += 1
             if codes is not None and weights is not None:
                 graph.forward(f.product, _product(module, f, _known(f, codes), *weights))
             elif module.quantize:
@@ -99,7 +102,7 @@ def quantize(module: Module) -> None:
                 module.quantized.append(_report(f, value, rounded * scale, known))
                 by = _of_range(f, known) if known else _of_each_row(f)
                 graph.forward(f.product, _product(module, f, by, rounded, scale))
-    if module.quantize and not module.quantized:
+    if module.quantize and not count:
         raise MlaotError(
             f"{module.name}: quantize = {module.quantize!r}, but no product with frozen float32 weights adds"
             f" {FEWEST} products or more; leave the key out"
@@ -410,4 +413,5 @@ def _report(f: Factor, w: Array, rounded: Array, known: Range | None) -> Quantiz
     """What became of a product."""
     name = f.w.attrs["name"] if f.w.op is st.input_ else "weights"
     off = float(np.sqrt(np.mean((w - rounded) ** 2) / max(float(np.mean(w**2)), TINY)))
-    return Quantized(name, w.shape, off, known)
+    terms = prod(w.shape[i] for i in _summed(f))
+    return Quantized(name, (terms, w.size // terms), off, known)
