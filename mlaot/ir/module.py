@@ -16,8 +16,9 @@ from mlaot.ir.types import DType
 class Quantized:
     """A product that is computed with bytes.
 
-    ``shape``: how many products are added, for how many channels. ``error``: the root mean square of what rounding took from the weights, as a share of theirs. ``range``: of what is
-    multiplied with them; None where each call finds its own.
+    ``shape``: how many products are added, for how many channels. ``error``: the root mean square of what rounding took
+    from the weights, as a share of theirs. ``range``: of what is multiplied with them; None where each call finds its
+    own.
     """
 
     weight: str
