@@ -66,6 +66,7 @@ def compile_for(
     ``tuned`` and ``golden`` as in ``compile_model``.
     """
     declared = load_model(settings, model)
+    options = pass_options(settings, model, declared)
     with located(declared, model):
         program = compile_model(
             declared,
@@ -76,7 +77,7 @@ def compile_for(
             tuned=tuned,
             golden=golden,
             weights=model.weights,
-            **pass_options(settings, model, declared),
+            **options,
         )
         return use(program)
 
