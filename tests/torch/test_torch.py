@@ -11,8 +11,10 @@ import numpy as np
 import pytest
 
 import mlaot
+from mlaot import passes
 from mlaot.errors import MlaotError
 from mlaot.evaluate import evaluate
+from mlaot.generate import pass_options
 from mlaot.settings import Model, Settings
 
 
@@ -148,3 +150,16 @@ def test_a_sample_is_needed(torch: Any) -> None:
     model = Model("nn", torch="model:net", module="reader.nn")
     with pytest.raises(MlaotError, match=r"no key 'sample' in \[tool.mlaot.models.nn\].*sample = 'model:sample'"):
         sys.modules["mlaot.torch"].declared(Settings("reader", ".", models=(model,), project=Path()), model)
+
+
+def test_bytes_of_the_ranges_that_a_sample_shows(torch: Any) -> None:
+    net = module(torch, lambda self, x: self.dense(x), dense=torch.nn.Linear(32, 16))
+    settings, model = (
+        Settings("net", ".", (), ("base",)),
+        Model("nn", torch="model:net", module="net.nn", quantize="int8"),
+    )
+    x = torch.linspace(-2, 3, 64).reshape(2, 32)
+    options = pass_options(settings, model, load(net, x))
+    (product,) = passes.run("nn", load(net, x).trace(), **options).quantized
+    assert product.range == (-2, 3) and product.shape == (32, 16)
+    assert pass_options(settings, model, load(net, mlaot.f32[mlaot.dim("batch"), 32]))["sample"] is None
