@@ -396,7 +396,16 @@ VIEWS = (
 LEAVES = ("input", "const", "result")
 # What passes alone write, and what no random graph draws: tests of their own compare them (tests/ops, tests/lower).
 # Those of other passes; and bits, which any rounding makes other ones.
-NOT_DRAWN = ("winograd_input", "winograd_output", "tree_ensemble", "sparse_dot", "sparse_add", "bitcast")
+NOT_DRAWN = (
+    "winograd_input",
+    "winograd_output",
+    "tree_ensemble",
+    "sparse_dot",
+    "sparse_add",
+    "bitcast",
+    "quantize",
+    "contract_bytes",
+)
 SUMS = {"sum", "contract", "put_add", "add", "sub", "cumsum", "linear_recurrence", "fold", "scatter"}
 # Exact as long as every term is a multiple of 1/8 and no sum of them needs more digits than the type has.
 GRAINED = SUMS | {"mul", "cast", "prod", "cumprod", "iota", "size", "one_hot", "pow"}
