@@ -16,6 +16,8 @@ from mlaot.ops.cumulative import cumprod
 from mlaot.ops.elementwise import div, is_equal, mul
 from mlaot.ops.structure import broadcast, reshape, transpose
 
+PART = 1 << 25  # elements of a contraction's operand that the reference works on at a time
+
 
 def kept_axes(rank: int, axes: Sequence[int]) -> tuple[int, ...]:
     """The axes of a value of ``rank`` that a reduction over ``axes`` keeps."""
@@ -212,8 +214,21 @@ def _batch_contract(node: Node, args: Sequence[Node], batched: Sequence[bool], d
 
 
 def _contract_reference(a: Array, b: Array, spec: str) -> Array:
+    """In parts along an axis of the result where an operand is large: NumPy copies the windows of an image."""
     wide = accumulator(a.dtype)
-    result: Array = np.einsum(spec, a.astype(wide, copy=False), b.astype(wide, copy=False), optimize=True)
+    first, second, out = parse_spec(spec)
+    labels, larger = (first, a) if a.size >= b.size else (second, b)
+    along = max((c for c in labels if c in out), key=lambda c: larger.shape[labels.index(c)], default="")
+    parts = min(1 + larger.size // PART, larger.shape[labels.index(along)]) if along else 1
+
+    def cut(x: Array, own: str) -> list[Array]:
+        return np.array_split(x, parts, own.index(along)) if along in own and parts > 1 else [x] * parts
+
+    found: list[Array] = [
+        np.einsum(spec, some.astype(wide, copy=False), others.astype(wide, copy=False), optimize=True)
+        for some, others in zip(cut(a, first), cut(b, second), strict=True)
+    ]
+    result = found[0] if parts == 1 else np.concatenate(found, axis=out.index(along))
     return result.astype(a.dtype)
 
 

@@ -229,3 +229,11 @@ def test_named_dims_never_broadcast() -> None:
     assert OPS["reshape"].type_rule(f32[n, 4], shape=(n * 4,)) == f32[4 * n]
     refused("cannot reshape", "reshape", f32[n, 4], shape=(n,))
     assert OPS["contract"].type_rule(f32[n, 4], f32[3, 4], spec="ab,cb->ac") == f32[n, 3]
+
+
+def test_large_contractions_are_evaluated_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    cases = [(sample, OPS["contract"].reference(*sample.args, **sample.attrs)) for sample in samples("contract")]
+    monkeypatch.setattr(red, "PART", 3)
+    for sample, whole in cases:
+        found = OPS["contract"].reference(*sample.args, **sample.attrs)
+        np.testing.assert_allclose(found, whole, 1e-12, 1e-12, err_msg=str(sample.attrs))
