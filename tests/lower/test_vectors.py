@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import fcntl
 import math
 import mmap
 import subprocess
@@ -141,10 +142,13 @@ class Library:
     def __init__(self, isa: Isa, contract: str, folder: Path) -> None:
         self.isa, self.contract = isa, contract
         file = folder / f"vectors_{isa.name}_{contract}.c"
-        file.write_text(source(isa))
         self.path = file.with_suffix(".so")
-        command = [CC, *FLAGS, f"-ffp-contract={contract}", *isa.flags, str(file), "-o", str(self.path)]
-        subprocess.run(command, check=True)
+        with open(folder / "lock", "w") as lock:  # several test processes share the folder: the first one compiles
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not self.path.exists():
+                file.write_text(source(isa))
+                command = [CC, *FLAGS, f"-ffp-contract={contract}", *isa.flags, str(file), "-o", str(self.path)]
+                subprocess.run(command, check=True)
         self.handle = ctypes.CDLL(str(self.path))
 
     def call(self, name: str, *arguments: int | Array) -> int:
@@ -161,7 +165,10 @@ class Library:
 
 @pytest.fixture(scope="module")
 def libraries(tmp_path_factory: pytest.TempPathFactory) -> Mapping[tuple[str, str], Library]:
-    folder = tmp_path_factory.mktemp("vectors")
+    shared = tmp_path_factory.getbasetemp()
+    shared = shared.parent if shared.name.startswith("popen-") else shared
+    folder = shared / "vectors"
+    folder.mkdir(exist_ok=True)
     return {(n, c): Library(ISAS[n], c, folder) for n in AVAILABLE for c in CONTRACT}
 
 
