@@ -248,7 +248,7 @@ def begun(
     graph = model.graph
     importer.ports |= {port_name(info.name) for info in graph.input}
     importer.declare((*graph.output, *graph.value_info))
-    importer.declare_backwards(graph.node)
+    importer.declare_backwards(graph)
     return importer
 
 

@@ -30,6 +30,7 @@ MULTIPLE = 64  # the most that an open dim is found to be a multiple of
 FIRST = 1  # elements of a weight; a single number is a constant
 MOVING = {"Concat", "Expand", "Flatten", "Gather", "Identity", "Reshape", "Slice", "Squeeze", "Transpose", "Unsqueeze"}
 KEEPING = {"Abs", "Cast", "Exp", "Identity", "Log", "Neg", "Reciprocal", "Relu", "Sigmoid", "Sqrt", "Tanh"}
+ARITHMETIC = {"Add", "Div", "Mul", "Sub"}  # which keep the shape beside a number
 ALIASES = {"ai.onnx": ""}
 OWN = "mlaot"  # the domain of nodes that are functions of Python
 
@@ -97,6 +98,12 @@ class Use:
             raise MlaotError(message)
         self.require(np.equal(*[lifted(of_dims([value]))[0] for value in (extent, wanted)]), message)
 
+    def settle(self, extent: Dim, wanted: Dim, what: str) -> None:
+        """Let an extent be another one: for all calls, if that says what named dims are, else each is checked."""
+        if extent != wanted and settling(extent, wanted) and not self.importer.branches:
+            raise Unequal(f"{what} must be {wanted}, not {extent}", extent, wanted)
+        self.require_equal(extent, wanted, what)
+
     def body(self, name: str) -> Callable[[Sequence[Any]], list[Any]]:
         """A graph among the attributes as a function of its inputs; it sees the values around it."""
         graph = self.attribute(name)
@@ -154,11 +161,17 @@ class Importer:
             if found is not None:
                 self.types[info.name] = found
 
-    def declare_backwards(self, nodes: Sequence[onnx.NodeProto]) -> None:
+    def declare_backwards(self, graph: onnx.GraphProto) -> None:
         """Note the shapes of what goes through operators that keep them, by those of their outputs."""
-        for node in reversed(nodes):
-            if node.op_type in KEEPING and node.output[0] in self.types:
-                self.types.setdefault(node.input[0], self.types[node.output[0]])
+        numbers = {tensor.name for tensor in graph.initializer if not tensor.dims}
+        for node in graph.node:
+            if node.op_type == "Constant" and all(a.name == "value" and not a.t.dims for a in node.attribute):
+                numbers.add(node.output[0])
+        for node in reversed(graph.node):
+            given = [name for name in node.input if name not in numbers]
+            keeps = node.op_type in KEEPING or node.op_type in ARITHMETIC
+            if keeps and len(given) == 1 and node.output[0] in self.types:
+                self.types.setdefault(given[0], self.types[node.output[0]])
 
     def type_of(self, info: onnx.ValueInfoProto) -> Type | None:
         """The type of an array, if its shape is given and mlaot has its dtype; open dims have names."""

@@ -11,7 +11,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from fractions import Fraction
+from math import lcm
 from typing import Any
 
 import numpy as np
@@ -20,8 +23,8 @@ import onnx
 from mlaot.errors import MlaotError
 from mlaot.frontend.promotion import as_node
 from mlaot.frontend.tensor import Parameter, Tensor
-from mlaot.ir import DType
-from mlaot.ir.dims import Expr
+from mlaot.ir import DType, Node
+from mlaot.ir.dims import Expr, nonnegative
 from mlaot.ir.types import BY_NUMPY, bf16
 
 Array = np.ndarray[Any, Any]
@@ -136,6 +139,78 @@ def lifted(value: Any) -> Any:
 def traced(value: Any) -> Any:
     """A number, an array or an expression of named dims as a traced array."""
     return Tensor(as_node(value))
+
+
+def extents(value: Any) -> Array | None:
+    """The integers, some of them expressions of named dims, that a small array has, if it has none but these.
+
+    Also where a file computes them in floats, as in ``floor(height * 0.5)``.
+    """
+    if is_symbolic(value):
+        return np.asarray(value)
+    found = _fractions(as_node(value)) if isinstance(value, Tensor | np.ndarray) else None
+    if found is None or any(factor.denominator > 1 for e in found.ravel() for factor in _factors(e)):
+        return None
+    return settled(_whole(found))  # type: ignore[no-any-return]
+
+
+def _fractions(node: Node) -> Array | None:
+    """What a small array is as sums of named dims whose factors are fractions, if it is that."""
+    if node.op.name == "size":
+        return np.array(node.attrs["dim"], object)
+    if node.op.name == "const":
+        array = node.attrs["value"].array
+        if array.size > FEW or array.dtype.kind not in "iuf" or not np.isfinite(array).all():
+            return None
+        return np.array([Fraction(e) for e in array.ravel().tolist()], object).reshape(array.shape)
+    compute = ARITHMETIC.get(node.op.name)
+    if compute is None:
+        return None
+    given = []
+    for argument in node.args:
+        found = _fractions(argument)
+        if found is None:
+            return None
+        given.append(found)
+    try:
+        return np.asarray(compute(*given, **node.attrs), object)
+    except (MlaotError, ZeroDivisionError):  # by a named dim, or by 0
+        return None
+
+
+def _factors(value: Any) -> list[Any]:
+    return [factor for _, factor in value.terms] if isinstance(value, Expr) else [value]
+
+
+def _floor(value: Any) -> Any:
+    below = lcm(*[factor.denominator for factor in _factors(value)])
+    return value * below // 1 // below  # the first makes integers of fractions
+
+
+_whole = np.frompyfunc(_floor, 1, 1)
+
+
+def _truncated(values: Any, dtype: DType) -> Any:
+    """A cast: towards zero, which is down where nothing is below it."""
+    if dtype.kind == "f":
+        return values
+    if dtype.kind not in "iu" or not all(nonnegative(value) for value in np.ravel(values)):
+        raise MlaotError("not a number of elements")
+    return _whole(values)
+
+
+FEW = 16  # numbers of an array that is a shape
+ARITHMETIC: dict[str, Callable[..., Any]] = {
+    "add": np.add,
+    "sub": np.subtract,
+    "mul": np.multiply,
+    "div": lambda x, y: x * (1 / y),
+    "floor": _whole,
+    "ceil": lambda x: -_whole(-x),
+    "cast": _truncated,
+    "reshape": lambda x, shape: np.reshape(x, shape),
+    "stack": lambda *values, axis: np.stack(values, axis),
+}
 
 
 def of_dims(values: list[Any]) -> Array:

@@ -118,9 +118,39 @@ def test_an_open_dimension_is_repeated() -> None:
     node = model("Resize", 19, [x], {1: None, 2: np.array([1, 1, 2, 2], F)}, [(1, 2, "h2", 8)])
     node.graph.input[0].type.tensor_type.shape.dim[2].dim_param = "h"
     np.testing.assert_array_equal(Backend.prepare(node).run([x])[0], x.repeat(2, axis=2).repeat(2, axis=3))
-    node.graph.node[0].attribute.append(helper.make_attribute("mode", "linear"))
-    with pytest.raises(NotImplementedError, match=r"pin it in \[..dims\]"):
-        Backend.prepare(node)
+
+
+OPEN: dict[str, tuple[dict[int, Any], dict[str, Any]]] = {
+    "linear": ({2: np.array([1, 1, 2, 1], F)}, {"mode": "linear"}),
+    "cubic": (
+        {2: np.array([1, 1, 1.5, 1], F)},
+        {"mode": "cubic", "exclude_outside": 1, "coordinate_transformation_mode": "align_corners"},
+    ),
+    "nearest": (
+        {2: np.array([1, 1, 0.5, 1], F)},
+        {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"},
+    ),
+    "size": (
+        {2: None, 3: np.array([1, 1, 4, 2])},
+        {"mode": "linear", "coordinate_transformation_mode": "pytorch_half_pixel"},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", OPEN)
+def test_an_open_dimension_is_resized(name: str) -> None:
+    constants, attributes = OPEN[name]
+    x = normal(1, 1, 5, 2)
+    node = model("Resize", 19, [x], {1: None, **constants}, [(1, 1, "h2", 2)], **attributes)
+    node.graph.input[0].type.tensor_type.shape.dim[2].dim_param = "h"
+    compiled = Backend.prepare(node)
+    for height in (5, 3):
+        given = x[:, :, :height].copy()
+        (expected,) = ReferenceEvaluator(node).run(None, {"i0": given})  # type: ignore[misc]
+        np.testing.assert_allclose(compiled.run([given])[0], expected, rtol=1e-5, atol=1e-5)
+    if name == "size":
+        with pytest.raises(ValueError, match="must not be empty"):
+            compiled.run([x[:, :, :0]])
 
 
 @pytest.mark.parametrize("mode", ["linear", "cubic", "nearest"])

@@ -99,6 +99,64 @@ def test_a_squeezed_axis_is_checked_by_the_call() -> None:
         Backend.prepare(model(text)).run([X[0, :2]])
 
 
+@pytest.mark.parametrize(("out", "n"), [("[n]", 3), ("", 1)])
+def test_the_declared_shape_says_which_axes_are_squeezed(out: str, n: int) -> None:
+    text = f"f (float[n,1] x) => (float{out} y) <float two = {{2}}> {{ s = Squeeze(x) y = Mul(s, two) }}"
+    same(text, X[0, :n, :1].copy())
+
+
+def test_which_axes_are_squeezed_must_be_known() -> None:
+    with pytest.raises(MlaotError, match=r"whether n is 1 is not known; pin it in \[..dims\]"):
+        shapes("f (float[n,1] x) => (float[n] y) { s = Squeeze(x) y = Softmax(s) }")
+
+
+HALF = """s = Shape(x) h = Gather(s, at) f = Cast<to = 1>(h) m = Mul(f, half) r = Floor(m)"""
+NUMBERS = "<int64 at = {0}, float half = {0.5}, float zero = {0}, float one = {1}, int64[1] first = {0}>"
+
+
+def test_extents_may_be_computed_in_floats() -> None:
+    given = X[0, :, :2]
+    same(f"f (float[n,2] x) => (float[m] y) {NUMBERS} {{ {HALF} y = Range(zero, r, one) }}", given)
+    last = "i = Cast<to = 7>(r) u = Unsqueeze(i, first) c = ConstantOfShape(u)"
+    same(f"f (float[n,2] x) => (float[m] y) {NUMBERS} {{ {HALF} {last} y = Cos(c) }}", given)
+
+
+def test_what_an_open_axis_must_be_that_a_reshape_fits() -> None:
+    text = "f (float[n,6] x) => (float[6] y) <int64[1] six = {6}> { y = Reshape(x, six) }"
+    assert shapes(text) == ["1, 6"]
+
+
+# A recognizer of lines: pooling leaves a single row of images of a certain height, which others have from the start.
+ROW = """f (float[1,2,h] x) => (float[2,k] y) <int64[2] two = {2, 1}, float[1,2,1] row = {1, 2}> {
+    pooled = MaxPool<kernel_shape = [3], strides = [3]>(x)
+    %s
+}"""
+
+
+@pytest.mark.parametrize(
+    ("rest", "where"),
+    [
+        ("y = Reshape(pooled, two)", "axis 2, which is reshaped,"),
+        (
+            "both = Concat<axis = 0>(pooled, row) y = ReduceMax<axes = [0], keepdims = 0>(both)",
+            "axis 2, which is 1 long",
+        ),
+    ],
+)
+def test_an_open_axis_is_checked_where_it_must_be_a_number(rest: str, where: str) -> None:
+    same(ROW % rest, X[:1, :2, :4].copy())
+    with pytest.raises(ValueError, match=where):
+        Backend.prepare(model(ROW % rest)).run([X[:1, :2, :6].copy()])
+
+
+def test_the_batch_is_that_of_a_given_state() -> None:
+    text = """f (float[3,n,2] x) => (float[3,1,n,1] y)
+    <float[1,1,2] w = {1, 2}, float[1,1,1] r = {0.5}, float[1,1,1] h = {0.25}> {
+        y = RNN<hidden_size = 1>(x, w, r, , , h)
+    }"""
+    assert shapes(text) == ["3, 1, 2"]
+
+
 def test_a_known_array_is_repeated_along_an_open_axis() -> None:
     text = """f (float[n,2] x) => (float[n,2] y) <float[1,2] w = {3, 4}> {
         s = Shape(x)

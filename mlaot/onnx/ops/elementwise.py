@@ -29,7 +29,7 @@ from mlaot.onnx.codes import (
 )
 from mlaot.onnx.importer import Use
 from mlaot.onnx.registry import operator
-from mlaot.onnx.values import Unsupported, dtype_of, is_symbolic, kind_of, known, lifted, numpy_dtype
+from mlaot.onnx.values import Unsupported, dtype_of, extents, is_symbolic, kind_of, known, lifted, numpy_dtype
 
 UNARY: dict[str, Callable[[Any], Any]] = {
     "Abs": np.abs,
@@ -307,6 +307,9 @@ def convert(x: Any, to: int, saturate: bool = True, round_mode: str = "up") -> A
     if array is not None and not is_traced(x):
         return _cast_known(array, wanted)
     if kind_of(x) == "f":
+        shape = extents(x) if wanted.kind == "i" else None
+        if shape is not None:
+            return shape
         kind = dtype_of(to)
         if kind.kind in "iu" and kind.itemsize < 4:
             x = F.astype(x, i32)

@@ -146,6 +146,7 @@ def _recurrent(
                 start.append(F.zeros((batch, hidden), dtype=kind))
             else:
                 start.append(state[:, i] if layout else state[i])
+                use.settle(batch, start[-1].shape[0], "the batch, of which a state is given,")
         step = make(i, functions[i], r[i], None if joined else behind, hidden)
         y, last = _run(use, x, lengths, step, of_input, tuple(start), backwards)
         outputs.append(y)

@@ -17,7 +17,7 @@ from mlaot.ir.dims import Expr
 from mlaot.onnx.assumed import declared_shape, require_equal
 from mlaot.onnx.importer import Use
 from mlaot.onnx.registry import operator
-from mlaot.onnx.values import Unsupported, integers, known, lifted, wanted
+from mlaot.onnx.values import Unsupported, integers, known, lifted, of_dims, traced, wanted
 
 REACH = {"linear": 1, "cubic": 2}  # how far from an element its weight is not 0
 INTERPOLATIONS = {"nearest": "nearest", "linear": "linear", "bilinear": "linear", "cubic": "cubic"}
@@ -72,7 +72,8 @@ def _ordered(axes: Iterable[tuple[int, Axis]]) -> list[tuple[int, Axis]]:
 
     def order(pair: tuple[int, Axis]) -> tuple[float, int]:
         axis, how = pair
-        scale = how.size / max(how.length, 1) if is_traced(how.scale) else how.scale
+        is_known = isinstance(how.length, int) and isinstance(how.size, int)
+        scale = how.scale if not is_traced(how.scale) else how.size / max(how.length, 1) if is_known else 1.0
         return scale, axis if scale < 1 else -axis
 
     return sorted(axes, key=order)
@@ -175,9 +176,10 @@ def _by_scales(lengths: list[Any], scales: list[float], cut: list[tuple[Any, Any
     for length, scale, (start, end) in zip(lengths, scales, cut, strict=True):
         size: Any
         if isinstance(length, Expr):
-            if scale != int(scale):
-                raise Unsupported(f"an open dimension {length} cannot be resized by {scale:g}; pin it in [..dims]")
-            size = length * int(scale)
+            if (start, end) != (0.0, 1.0):
+                raise Unsupported(f"a region of an open dimension {length}; pin it in [..dims]")
+            top, bottom = scale.as_integer_ratio()
+            size = length * top // bottom
         elif is_traced(start):
             raise Unsupported("the region and with it the size is computed when the model runs; give sizes")
         else:  # in single precision, as ONNX infers shapes
@@ -202,17 +204,22 @@ def _by_sizes(lengths: list[Any], sizes: list[Any], cut: list[tuple[Any, Any]], 
     return [Axis(length, size, scale, start, end) for length, size, scale, (start, end) in axes]
 
 
-def _ratio(size: Any, length: Any) -> float:
+def _ratio(size: Any, length: Any) -> Any:
     if size == length:
         return 1.0
     if isinstance(size, Expr) or isinstance(length, Expr):
         for factor in range(2, 65):
             if size == length * factor:
                 return float(factor)
-        raise Unsupported(f"an open dimension {length} cannot be resized to {size}; pin it in [..dims]")
+        return _number(size) / _number(length)
     if length == 0 or size < 0:
         raise MlaotError(f"an axis of {length} elements cannot be resized to {size}")
     return float(size / length)
+
+
+def _number(extent: Any) -> Any:
+    """An extent to compute places with."""
+    return F.astype(traced(extent), np.float64) if isinstance(extent, Expr) else float(extent)
 
 
 def _resampled(use: Use, x: Any, axis: int, how: Axis, transform: str, nearest: str = "") -> Any:
@@ -223,24 +230,28 @@ def _resampled(use: Use, x: Any, axis: int, how: Axis, transform: str, nearest: 
     if mode is None:
         raise MlaotError(f"there is no mode {use.string('mode', '')!r}")
     nearest = nearest or use.string("nearest_mode", NEAREST[0])
-    if isinstance(how.length, Expr):
-        return _repeated(x, axis, how, mode, transform, nearest)
+    if _is_repeated(how, mode, transform, nearest):
+        return np.repeat(x, int(how.scale), axis=axis)
+    if isinstance(how.length, Expr) and is_traced(how.scale):
+        use.require(_last(how) >= 0, f"axis {axis}, which is resized to {how.size}, must not be empty")
     if how.size == 0:
         return x[(*[slice(None)] * axis, slice(0, 0))]
     source = _source(how, transform)
     if mode == "nearest":
-        x = np.take(x, _nearest(source, how.length, nearest), axis=axis)
+        x = np.take(x, _nearest(source, _last(how), nearest), axis=axis)
     else:
         is_sharp = not use.attribute("antialias", 0) or (not is_traced(how.scale) and how.scale >= 1)
         sharp = 1.0 if is_sharp else np.minimum(how.scale, 1.0)
+        if not is_sharp and not (isinstance(how.length, int) and isinstance(how.size, int)):
+            raise Unsupported(f"an open dimension {how.length} is resized with antialias; pin it in [..dims]")
         reach = REACH[mode] if is_sharp else REACH[mode] * max(how.length / how.size, 1.0)
         places, weights = _taps(source, REACH[mode], reach, sharp, use.attribute("cubic_coeff_a", -0.75))
         if use.attribute("exclude_outside", 0):
-            weights = np.where((places < 0) | (places >= how.length), 0.0, weights)
+            weights = np.where((places < 0) | (places > _last(how)), 0.0, weights)
         if use.attribute("exclude_outside", 0) or not is_sharp:
             total = np.sum(weights, axis=0)
             weights = weights / np.where(np.equal(total, 0), 1.0, total)
-        x = _weighted(x, axis, np.clip(places, 0, how.length - 1), weights)
+        x = _weighted(x, axis, np.clip(places, 0, _last(how)), weights)
     if transform == "tf_crop_and_resize":
         outside = (source < 0) | (source > how.length - 1)
         if is_traced(outside) or outside.any():
@@ -249,25 +260,24 @@ def _resampled(use: Use, x: Any, axis: int, how: Axis, transform: str, nearest: 
     return x
 
 
-def _repeated(x: Any, axis: int, how: Axis, mode: str, transform: str, nearest: str) -> Any:
-    """An open dimension, of which each element comes several times."""
+def _is_repeated(how: Axis, mode: str, transform: str, nearest: str) -> bool:
+    """Whether each element of an open dimension comes several times."""
+    if mode != "nearest" or not isinstance(how.length, Expr) or is_traced(how.scale) or how.scale != int(how.scale):
+        return False
     half = transform in ("half_pixel", "pytorch_half_pixel", "half_pixel_symmetric") and nearest.startswith("round")
-    if mode == "nearest" and (half or (transform == "asymmetric" and nearest == "floor")):
-        return np.repeat(x, int(how.scale), axis=axis)
-    raise Unsupported(f"an open dimension {how.length} is resized in mode {mode}; pin it in [..dims]")
+    return half or (transform == "asymmetric" and nearest == "floor")
 
 
 def _source(how: Axis, transform: str) -> Any:
     """Where in the input each element of the result lies."""
-    at: Any = np.arange(how.size, dtype=np.float64)
-    length, scale = int(how.length), how.scale
+    at: Any = F.arange(how.size, dtype=np.float64)
+    length, size, scale = _number(how.length), _number(how.size), how.scale
     width = length * scale  # of which the size is the whole part
     if transform in ("half_pixel", "pytorch_half_pixel"):
-        if transform == "pytorch_half_pixel" and how.size == 1:
-            return at
-        return (at + 0.5) / scale - 0.5
+        found = (at + 0.5) / scale - 0.5
+        return np.where(np.equal(size, 1), at, found) if transform == "pytorch_half_pixel" else found
     if transform == "half_pixel_symmetric":
-        return length / 2 * (1 - how.size / width) + (at + 0.5) / scale - 0.5
+        return length / 2 * (1 - size / width) + (at + 0.5) / scale - 0.5
     if transform == "tf_half_pixel_for_nn":
         return (at + 0.5) / scale
     if transform == "asymmetric":
@@ -275,13 +285,20 @@ def _source(how: Axis, transform: str) -> Any:
     if transform == "align_corners":
         return np.where(np.equal(width, 1), 0.0, at * ((length - 1) / np.where(np.equal(width, 1), 1.0, width - 1)))
     if transform == "tf_crop_and_resize":
+        if isinstance(how.length, Expr) or isinstance(how.size, Expr):
+            raise Unsupported(f"a region of an open dimension {how.length}; pin it in [..dims]")
         if how.size == 1:
             return np.reshape(0.5 * (how.start + how.end) * (length - 1), (1,))
         return how.start * (length - 1) + at * ((how.end - how.start) * (length - 1) / (how.size - 1))
     raise MlaotError(f"there is no coordinate_transformation_mode {transform!r}")
 
 
-def _nearest(source: Any, length: int, mode: str) -> Any:
+def _last(how: Axis) -> Any:
+    """The last place in the input."""
+    return lifted(of_dims([how.length - 1]))[0]
+
+
+def _nearest(source: Any, last: Any, mode: str) -> Any:
     if mode not in NEAREST:
         raise MlaotError(f"there is no nearest_mode {mode!r}")
     found = {
@@ -290,7 +307,7 @@ def _nearest(source: Any, length: int, mode: str) -> Any:
         "floor": np.floor(source),
         "ceil": np.ceil(source),
     }[mode]
-    return F.astype(np.clip(found, 0, length - 1), np.int64)
+    return np.clip(F.astype(found, np.int64), 0, last)
 
 
 def _taps(source: Any, kind: int, reach: float, sharp: Any, a: float) -> tuple[Any, Any]:

@@ -19,6 +19,7 @@ from mlaot.onnx.importer import Use, constant
 from mlaot.onnx.registry import operator
 from mlaot.onnx.values import (
     Unsupported,
+    extents,
     integers,
     is_known,
     is_symbolic,
@@ -76,7 +77,8 @@ def reshape(use: Use, x: Any, shape: Any = None) -> Any:
     given = use.attribute("shape") if shape is None else integers(shape, "its second input, the shape,")
     if not use.attribute("allowzero", 0):
         given = [x.shape[i] if isinstance(e, int) and e == 0 else e for i, e in enumerate(given)]
-    return np.reshape(x, _without_unknown(x.shape, given))
+    target = _without_unknown(x.shape, given)
+    return np.reshape(_fitting(use, x, target), target)
 
 
 def _without_unknown(old: Any, new: Any) -> tuple[Any, ...]:
@@ -96,6 +98,25 @@ def _without_unknown(old: Any, new: Any) -> tuple[Any, ...]:
     return tuple(new)
 
 
+def _fitting(use: Use, x: Any, shape: tuple[Any, ...]) -> Any:
+    """``x`` with as many elements as ``shape`` has: calls are checked for the open axis that decides it."""
+    if -1 in [e for e in shape if isinstance(e, int)] or product(tuple(x.shape)) == product(shape):
+        return x
+    for i, extent in enumerate(x.shape):
+        others = [-1 if j == i else e for j, e in enumerate(x.shape)]
+        needed = _without_unknown(shape, others)[i]
+        fits = needed != -1 and product((*x.shape[:i], needed, *x.shape[i + 1 :])) == product(shape)
+        if fits and isinstance(extent, Expr):
+            return _cut(use, x, i, needed, f"axis {i}, which is reshaped,")
+    return x
+
+
+def _cut(use: Use, x: Any, axis: int, length: Any, what: str) -> Any:
+    """``x`` with an open axis as long as it must be, which calls are checked for."""
+    use.settle(x.shape[axis], length, what)
+    return x[(*[slice(None)] * axis, slice(0, length))]
+
+
 @operator("Flatten")
 def flatten(use: Use, x: Any) -> Any:
     axis = use.attribute("axis", 1)
@@ -113,10 +134,7 @@ def squeeze(use: Use, x: Any, axes: Any = None) -> Any:
     if axes is not None and known(axes) is None:
         return _with_axes(use, x, axes, x.ndim, lambda some: [e for i, e in enumerate(x.shape) if i not in some])
     found = use.attribute("axes") if axes is None else integers(axes, "its axes")
-    if found is None:
-        if opened := [extent for extent in x.shape if not isinstance(extent, int)]:
-            raise Unsupported(f"it names no axes, and whether {opened[0]} is 1 is not known; pin it in [..dims]")
-        found = [i for i, extent in enumerate(x.shape) if extent == 1]
+    found = _squeezed(use, x) if found is None else found
     axes = tuple(i + x.ndim if i < 0 else i for i in found)
     opened = [i for i in axes if 0 <= i < x.ndim and not isinstance(x.shape[i], int)]
     for i in opened:
@@ -124,6 +142,18 @@ def squeeze(use: Use, x: Any, axes: Any = None) -> Any:
     if opened:
         x = x[tuple(slice(0, 1) if i in opened else slice(None) for i in range(x.ndim))]
     return np.squeeze(x, axis=axes)
+
+
+def _squeezed(use: Use, x: Any) -> list[int]:
+    """All axes of one element; whether open ones are among them says the shape that the file declares."""
+    ones = [i for i, extent in enumerate(x.shape) if extent == 1]
+    opened = [i for i, extent in enumerate(x.shape) if isinstance(extent, Expr)]
+    declared = use.declared()
+    if not opened or (declared is not None and declared.shape == _removed(x.shape, ones)):
+        return ones
+    if declared is not None and len(declared.shape) == x.ndim - len(ones) - len(opened):
+        return [*ones, *opened]
+    raise Unsupported(f"it names no axes, and whether {x.shape[opened[0]]} is 1 is not known; pin it in [..dims]")
 
 
 @operator("Unsqueeze", symbolic=True)
@@ -152,7 +182,15 @@ def _with_axes(use: Use, x: Any, axes: Any, rank: int, shape: Callable[[tuple[in
 
 @operator("Concat", symbolic=True)
 def concat(use: Use, *values: Any) -> Any:
-    return np.concatenate(_of_one_kind(values), axis=use.attribute("axis", 1))
+    parts, joined = _of_one_kind(values), use.attribute("axis", 1)
+    for axis in range(parts[0].ndim):
+        given = [part.shape[axis] for part in parts]
+        fixed = [extent for extent in given if isinstance(extent, int)]
+        if fixed and len(fixed) < len(given) and axis != joined % parts[0].ndim:
+            what = f"axis {axis}, which is {fixed[0]} long in others,"
+            opened = [isinstance(extent, Expr) for extent in given]
+            parts = [_cut(use, p, axis, fixed[0], what) if o else p for p, o in zip(parts, opened, strict=True)]
+    return np.concatenate(parts, axis=joined)
 
 
 def _of_one_kind(values: Any) -> list[Any]:
@@ -280,11 +318,13 @@ def _check_size(extents: Any) -> None:
 
 @operator("Range", symbolic=True)
 def range_(use: Use, start: Any, limit: Any, delta: Any) -> Any:
-    if is_symbolic(start) or is_symbolic(limit) or is_symbolic(delta):
-        (first,), (last,), (step,) = (integers(v, "the range") for v in (start, limit, delta))
-        return F.arange(first, last, step, dtype=np.int64)
-    if not is_known(start, limit, delta):
-        return _computed_range(use, start, limit, delta)
+    if is_symbolic(start) or is_symbolic(limit) or is_symbolic(delta) or not is_known(start, limit, delta):
+        ends = [extents(value) for value in (start, limit, delta)]
+        start, limit, delta = (lifted(value) for value in (start, limit, delta))
+        if any(end is None for end in ends):
+            return _computed_range(use, start, limit, delta)
+        (first,), (last,), (step,) = (integers(end, "the range") for end in ends)
+        return F.arange(first, last, step, dtype=delta.dtype)
     first, last, step = (
         wanted(v, what).reshape(())
         for v, what in zip((start, limit, delta), ("its start", "its limit", "its step"), strict=True)
