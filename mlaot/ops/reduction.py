@@ -219,7 +219,7 @@ def _contract_reference(a: Array, b: Array, spec: str) -> Array:
     first, second, out = parse_spec(spec)
     labels, larger = (first, a) if a.size >= b.size else (second, b)
     along = max((c for c in labels if c in out), key=lambda c: larger.shape[labels.index(c)], default="")
-    parts = min(1 + larger.size // PART, larger.shape[labels.index(along)]) if along else 1
+    parts = max(1, min(1 + larger.size // PART, larger.shape[labels.index(along)])) if along else 1
 
     def cut(x: Array, own: str) -> list[Array]:
         return np.array_split(x, parts, own.index(along)) if along in own and parts > 1 else [x] * parts

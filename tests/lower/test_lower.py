@@ -472,7 +472,7 @@ def xor() -> Declaration:
 
 
 def dense_layer() -> Declaration:
-    w = parameters({"w": np.ones((50, 784), np.float32), "b": np.zeros(50, np.float32)})
+    w = parameters({"w": np.full((50, 784), 0.1, np.float32), "b": np.zeros(50, np.float32)})
 
     @mlaot.model
     def layer(x: f32[784]):  # type: ignore[no-untyped-def,valid-type]

@@ -193,15 +193,3 @@ def test_a_dimension_with_the_name_of_an_input() -> None:
         assert str(traced.graph.inputs["x"].type) == f"f32[{becomes},3]"
         (found,) = Backend.prepare(product(name)).run([np.eye(3, dtype=np.float32)[:2]])
         np.testing.assert_array_equal(found, W[:2])
-
-
-def test_squeeze_of_an_open_dimension() -> None:
-    graph = helper.make_graph(
-        [helper.make_node("Squeeze", ["x"], ["y"])],
-        "g",
-        [info("x", TensorProto.FLOAT, ["n", 1, 3])],
-        [info("y", TensorProto.FLOAT, ["n", 3])],
-    )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
-    with pytest.raises(NotImplementedError, match="it names no axes, and whether n is 1 is not known; pin it"):
-        Backend.prepare(model)
