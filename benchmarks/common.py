@@ -26,8 +26,7 @@ def build(declared: Any, name: str, folder: Path, isas: tuple[str, ...] = ISAS, 
 def compile_program(program: Program, name: str, folder: Path) -> Path:
     """The same of a program; its C is in ``folder`` too."""
     write(program_files(program), folder)
-    library = folder / "site" / f"{name}.abi3.so"  # apart from the C, as weights in a file are copied beside it
-    library.parent.mkdir(exist_ok=True)
+    library = folder / f"{name}.abi3.so"
     deterministic = program.module.deterministic
     compile_module(folder, name, program.module.isas, library, find_toolchain(), deterministic=deterministic)
     return library

@@ -75,7 +75,8 @@ def main(wanted: str = "") -> None:
     for name in (n for n in WORKLOADS if n.startswith(wanted)):
         with tempfile.TemporaryDirectory() as folder:
             libraries = make(name, Path(folder))
-            sizes = [sum(file.stat().st_size for file in Path(path).parent.iterdir()) for path in libraries]
+            made = ("*.abi3.so", "*.weights")
+            sizes = [sum(f.stat().st_size for p in made for f in Path(path).parent.glob(p)) for path in libraries]
             for isa in ISAS:
                 command = [sys.executable, __file__, "--compare", name, *libraries]
                 done = subprocess.run(
@@ -86,7 +87,7 @@ def main(wanted: str = "") -> None:
                 measured = [line.split() for line in done.stdout.splitlines()]
                 first = float(measured[0][0])
                 for path, size, (us, off, same) in zip(libraries, sizes, measured, strict=True):
-                    kind, ratio = Path(path).parents[1].name, f"{float(us) / first:.2f}"
+                    kind, ratio = Path(path).parent.name, f"{float(us) / first:.2f}"
                     moved = "" if kind == "float32" else f"{100 * float(off):.2g} %"
                     kept = "" if kind == "float32" else f"{100 * float(same):.4g} %"
                     rows.append([f"{name} {isa} {kind}", us, ratio, f"{size / 1000:,.0f}", moved, kept])

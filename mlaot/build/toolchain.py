@@ -186,7 +186,7 @@ def compile_module(
             c = [path for name, path in made.items() if name != stem]
             run([*archiver(toolchain), options, str(archive), *c], environ | {"ZERO_AR_DATE": "1"})
     weights = folder / f"{stem}.weights"
-    if weights.is_file():
+    if weights.is_file() and not folder.samefile(library.parent):
         shutil.copy(weights, library.parent)
 
 
