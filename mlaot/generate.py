@@ -85,10 +85,8 @@ def compile_for(
 def pass_options(settings: Settings, model: Model, declared: Any) -> dict[str, Any]:
     """The settings that passes obey, and a sample where the model has one."""
     names = ("winograd", "frozen", "intermediates", "weights_dtype", "quantize")
-    counts = model.quantize or model.kind != "torch"  # whose sample says shapes, and may hold what is no array
-    sample = getattr(declared, "sample", None) if counts else None
-    if sample is None and model.sample and model.kind != "torch":
-        sample = attribute(settings, model, "sample")
+    is_own = model.kind == "model" and model.sample
+    sample = attribute(settings, model, "sample") if is_own else getattr(declared, "sample", None)
     return {**{name: getattr(model, name) for name in names}, "sample": sample}
 
 

@@ -96,10 +96,12 @@ def compared(
     for vector in vectors:
         if not references or vector.entry != "forward":
             continue
-        known = dict(zip(lowered.dims, vector.dims, strict=True))
-        given = {port.name: numbers(port, number, known) for number, port in enumerate(entry.inputs)}
+        known: dict[str, int] = {}
         if module.sample is not None:
-            given, known = parts(module.sample, graph)[0], {}
+            given = parts(module.sample, graph)[0]
+        else:
+            known = dict(zip(lowered.dims, vector.dims, strict=True))
+            given = {port.name: numbers(port, number, known) for number, port in enumerate(entry.inputs)}
         ours = evaluate(graph, {**module.declared_slots, **given}, wide=True, dims=known)
         found: dict[str, float] = {}
         for name, reference in references.items():

@@ -58,7 +58,8 @@ def declared(settings: Settings, model: Model, sample: Any = None) -> Declaratio
             f"no key 'sample' in [tool.mlaot.models.{model.name}] of {FILE}; PyTorch follows a module by inputs as it"
             " takes them: sample = 'model:sample', with sample = torch.zeros(1, 3, 224, 224) in model.py"
         )
-    return _declare(attribute(settings, model, "torch"), sample, dict(model.dims), f"{model.torch}: ")
+    found = _declare(attribute(settings, model, "torch"), sample, dict(model.dims), f"{model.torch}: ")
+    return found if model.quantize else replace(found, sample=None)  # else it says shapes, with any numbers
 
 
 @dataclass(frozen=True)
@@ -153,18 +154,20 @@ def _declare(module: Any, sample: Any, sizes: Mapping[str, int], place: str) -> 
         args, kwargs = call.arguments(made)
         with torch.no_grad():
             found = [leaf for leaf in pytree.tree_leaves(module(*args, **kwargs)) if isinstance(leaf, torch.Tensor)]
-        plain = [array.float() if array.dtype is torch.bfloat16 else array for array in found]
-        return {port_name(name): array.cpu().numpy() for name, array in zip(outputs, plain, strict=True)}
+        return {port_name(name): _numpy(array) for name, array in zip(outputs, found, strict=True)}
 
     shapes = {info.name: kind.shape for info, kind in zip(graph.input, call.arrays, strict=True)}
     found = declare(model, {}, place, given=shapes)
     arrays = [leaf for leaf, kind in zip(call.leaves, call.types, strict=True) if kind is not None]
     numbers = None  # types of arrays have none
     if not any(isinstance(leaf, Type | DType) for leaf in arrays):
-        tensors = [torch.as_tensor(leaf).detach().cpu() for leaf in arrays]
-        plain = [x.float() if x.dtype is torch.bfloat16 else x for x in tensors]
-        numbers = {name: x.numpy() for name, x in zip(inputs, plain, strict=True)}
+        numbers = {name: _numpy(torch.as_tensor(leaf)) for name, leaf in zip(inputs, arrays, strict=True)}
     return replace(found, references={"torch": run, **found.references}, sample=numbers)
+
+
+def _numpy(tensor: torch.Tensor) -> Any:
+    """A tensor's numbers; NumPy has no bfloat16."""
+    return (tensor.float() if tensor.dtype is torch.bfloat16 else tensor).detach().cpu().numpy()
 
 
 def _followed(module: torch.nn.Module, call: Call, rows: int, place: str) -> tuple[Call, Any]:

@@ -121,7 +121,7 @@ def _is_known(family: str, source: str, dtype: str, form: str) -> bool:
 
 
 def _template(family: str, source: str, dtype: str, form: str) -> str:
-    if source:
+    if source and family not in ("scatter", "scatter_part"):  # which are one text
         family = f"{family}_half" if source in HALVES else f"{family}_as"
     elif family in COMBINE:
         family = "lanes"

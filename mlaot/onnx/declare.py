@@ -6,6 +6,7 @@ import importlib
 import importlib.util
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -48,7 +49,7 @@ def declared(settings: Settings, model: Model, sample: Any = None) -> Declaratio
     if not path.is_file():
         where = settings.project.resolve()
         raise MlaotError(f"no file {model.onnx} in {where}; the key 'onnx' names a file of the project")
-    return declare(read(path), dict(model.dims), place=f"{model.onnx}: ")
+    return replace(declare(read(path), dict(model.dims), place=f"{model.onnx}: "), sample=sample)
 
 
 def read(path: Path) -> onnx.ModelProto:

@@ -87,6 +87,11 @@ transpose: Op = Op(
 )
 
 
+def in_order(x: Node, perm: Sequence[int]) -> Node:
+    """``transpose``, where the order is another."""
+    return x if list(perm) == list(range(len(perm))) else transpose(x, perm=tuple(perm))
+
+
 def _reshape_type(x: Type, shape: tuple[Dim, ...]) -> Type:
     if dims_.product(x.shape) != dims_.product(shape):
         raise MlaotError(f"cannot reshape {x} to {list(shape)}")

@@ -13,8 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-import numpy as np
-
+from mlaot.errors import MlaotError
 from mlaot.evaluate import evaluate
 from mlaot.ir import Graph, Node, Type, users
 from mlaot.ir.dims import product
@@ -25,7 +24,7 @@ from mlaot.ops import Op
 from mlaot.ops import elementwise as ew
 from mlaot.ops import reduction as red
 from mlaot.ops import structure as st
-from mlaot.ops.base import full_like
+from mlaot.ops.base import Array, full_like
 from mlaot.ops.kinds import base_of, is_view
 from mlaot.passes.entries import copy_into
 from mlaot.passes.rewrite import Rule, rewrite
@@ -145,8 +144,7 @@ def _scaled(product_: Node, scale: Node, is_fixed: IsFixed) -> Node | None:
     if -1 in places or not isinstance(product(weights.type.shape), int):
         return None
     order = sorted(range(len(places)), key=places.__getitem__)
-    small = st.transpose(scale.arg(0), perm=tuple(order)) if order != list(range(len(order))) else scale.arg(0)
-    spread = st.broadcast(small, shape=weights.type.shape, axes=tuple(sorted(places)))
+    spread = st.broadcast(st.in_order(scale.arg(0), order), shape=weights.type.shape, axes=tuple(sorted(places)))
     scaled = ew.mul(weights, spread)
     operands = [scaled if j == i else product_.arg(j) for j in (0, 1)]
     return red.contract(*operands, spec=product_.attrs["spec"])
@@ -167,15 +165,31 @@ def store(module: Module, graph: Graph, nodes: Iterable[Node]) -> None:
     wanted = [node for node in dict.fromkeys(node.find() for node in nodes) if node.args]
     if not wanted:
         return
+    for node, value in zip(wanted, fixed_values(module, graph, wanted), strict=True):
+        if any(n.op is st.input_ for n in topological([node])):
+            name = add_weight(module, value, node.type.dtype)
+            graph.forward(node, graph.input(name, node.type, parameter=True))
+        else:
+            graph.forward(node, graph.constant(value, node.type.dtype))
+
+
+def fixed_values(module: Module, graph: Graph, nodes: Sequence[Node]) -> list[Array]:
+    """What fixed nodes are."""
+    wanted = [node.find() for node in nodes]
     copy, copies = copy_into(graph, wanted, "fixed")
     copy.outputs = {str(i): copies[node] for i, node in enumerate(wanted)}
     values = evaluate(copy, {name: module.slots[name] for name in copy.inputs})
-    for i, node in enumerate(wanted):
-        if any(n.op is st.input_ for n in topological([node])):
-            name = add_weight(module, values[str(i)], node.type.dtype)
-            graph.forward(node, graph.input(name, node.type, parameter=True))
-        else:
-            graph.forward(node, graph.constant(values[str(i)], node.type.dtype))
+    return [values[str(i)] for i in range(len(wanted))]
+
+
+def check_frozen(module: Module, key: str) -> None:
+    """Refuse a setting that changes weights where they are not frozen."""
+    value = getattr(module, key)
+    if value and not module.is_frozen:
+        raise MlaotError(
+            f"{module.name}: {key} = {value!r} is for weights that are frozen, and this model"
+            f" {'trains' if module.trains else 'has frozen = false'}; leave the key out"
+        )
 
 
 def _is_worth(node: Node) -> bool:
@@ -199,9 +213,7 @@ def _bytes(node: Node) -> int:
     return size * (4 if node.type.dtype in NARROW else node.type.dtype.itemsize)
 
 
-def add_weight(
-    module: Module, value: np.ndarray[tuple[int, ...], np.dtype[np.generic]], dtype: DType | None = None
-) -> str:
+def add_weight(module: Module, value: Array, dtype: DType | None = None) -> str:
     """The name of a weight with this value: one for equal values.
 
     ``dtype`` is that of the graphs where NumPy has another: bfloat16 is float32 in NumPy.

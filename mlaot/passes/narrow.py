@@ -28,7 +28,7 @@ from mlaot.ops import structure as st
 from mlaot.ops.base import Array
 from mlaot.ops.control import uses
 from mlaot.ops.indexing import gather
-from mlaot.passes.freeze import add_weight
+from mlaot.passes.freeze import add_weight, check_frozen
 
 SMALL = 1024  # elements of a weight that is not worth it
 HALVES: dict[str, DType] = {"float16": BY_NUMPY["float16"], "bfloat16": bf16}
@@ -36,13 +36,9 @@ HALVES: dict[str, DType] = {"float16": BY_NUMPY["float16"], "bfloat16": bf16}
 
 def narrow(module: Module) -> None:
     """Round the weights of products to what ``weights_dtype`` says; without it, store those narrow that fit exactly."""
+    check_frozen(module, "weights_dtype")
     if not module.is_frozen:
-        if not module.weights_dtype:
-            return
-        raise MlaotError(
-            f"{module.name}: weights_dtype = {module.weights_dtype!r} is for weights that are frozen, and this model"
-            f" {'trains' if module.trains else 'has frozen = false'}; leave the key out"
-        )
+        return
     graphs = list(module.graphs.values())
     for graph in graphs:
         _name_constants(module, graph)
@@ -64,8 +60,13 @@ def _holding(value: Array) -> DType | None:
     """The dtype of 16 bits that holds all numbers of a weight."""
     if value.size < SMALL:
         return None
+    few = value.ravel()[:SMALL]  # most weights are told by these
+    return next((d for d in HALVES.values() if _holds(d, few) and _holds(d, value)), None)
+
+
+def _holds(dtype: DType, value: Array) -> bool:
     with np.errstate(over="ignore"):
-        return next((d for d in HALVES.values() if np.array_equal(d.array(value).astype(np.float32), value)), None)
+        return np.array_equal(dtype.array(value).astype(np.float32), value)
 
 
 def _rounded(module: Module, name: str, value: Array, dtype: DType) -> Array:

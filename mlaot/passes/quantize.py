@@ -38,7 +38,7 @@ from mlaot.ops import structure as st
 from mlaot.ops.base import Array, fill
 from mlaot.ops.kinds import is_view, regrouped
 from mlaot.passes.entries import copy_into
-from mlaot.passes.freeze import IsFixed, add_weight, fixed_by
+from mlaot.passes.freeze import IsFixed, add_weight, check_frozen, fixed_by, fixed_values
 from mlaot.passes.simplify import number
 
 FEWEST = 16  # products in a sum, and results that share a factor, from which on bytes are worth it
@@ -77,22 +77,17 @@ class Factor:
 
 def quantize(module: Module) -> None:
     """Products with bytes in all entries."""
+    check_frozen(module, "quantize")
     if not module.is_frozen:
-        if not module.quantize:
-            return
-        raise MlaotError(
-            f"{module.name}: quantize = {module.quantize!r} is for weights that are frozen, and this model"
-            f" {'trains' if module.trains else 'has frozen = false'}; leave the key out"
-        )
+        return
     is_fixed, count = fixed_by(module), 0
     for graph in module.graphs.values():
-        factors = [f for node in graph.nodes() if (f := factor(node, is_fixed)) is not None]
-        if not module.quantize:
-            factors = [f for f in factors if coded(f.base) is not None]
-        values = _values(module, graph, [f.w for f in factors])
-        ranges = _ranges(module, graph, [f.base for f in factors]) if module.quantize else {}
-        for f, value in zip(factors, values, strict=True):
-            codes, weights = coded(f.base), integers(f, value)
+        found = [(f, coded(f.base)) for node in graph.nodes() if (f := factor(node, is_fixed)) is not None]
+        factors = [(f, codes) for f, codes in found if module.quantize or codes is not None]
+        values = fixed_values(module, graph, [f.w for f, _ in factors])
+        ranges = _ranges(module, graph, [f.base for f, _ in factors]) if module.quantize else {}
+        for (f, codes), value in zip(factors, values, strict=True):
+            weights = integers(f, value) if codes is not None else None
             count += 1
             if codes is not None and weights is not None:
                 graph.forward(f.product, _product(module, f, _known(f, codes), *weights))
@@ -171,14 +166,6 @@ def _before(node: Node, axis: int) -> int | None:
         groups = regrouped(node.arg(0).type.shape, node.type.shape) or []
         return next((before[0] for before, after in groups if after == [axis] and len(before) == 1), None)
     return None
-
-
-def _values(module: Module, graph: Graph, nodes: Sequence[Node]) -> list[Array]:
-    """What fixed nodes are."""
-    copy, copies = copy_into(graph, [n.find() for n in nodes], "fixed")
-    copy.outputs = {str(i): copies[node.find()] for i, node in enumerate(nodes)}
-    values = evaluate(copy, {name: module.slots[name] for name in copy.inputs})
-    return [values[str(i)] for i in range(len(nodes))]
 
 
 def _ranges(module: Module, graph: Graph, nodes: Iterable[Node]) -> dict[Node, Range]:
@@ -351,8 +338,7 @@ def _of_each_row(f: Factor) -> Bytes:
     codes = ew.mul(base, st.broadcast(inverse, shape=base.type.shape, axes=tuple(kept)))
     codes = ew.add(codes, fill(base, zero, base.type)) if zero else codes
     places = [*kept.values()]
-    order = tuple(int(i) for i in np.argsort(places))
-    turned = st.transpose(largest, perm=order) if order != tuple(range(len(order))) else largest
+    turned = st.in_order(largest, [int(i) for i in np.argsort(places)])
     rows = st.broadcast(turned, shape=f.product.type.shape, axes=tuple(sorted(places)))
     return q8.quantize(codes, dtype=u8), zero, 1 / levels, rows
 
@@ -375,7 +361,7 @@ def _words(f: Factor, found: Node, zero: int | Node) -> Node:
     at, rank = f.labels.index(f.label), len(shape)
     order = [*range(rank - 1)]
     order.insert(at, rank - 1)
-    return st.transpose(found, perm=(*order, rank)) if at != rank - 1 else found
+    return st.in_order(found, (*order, rank))
 
 
 def _replayed(step: Node, x: Node, code: Node, before: int, after: int) -> Node:
@@ -405,8 +391,7 @@ def _last(values: Sequence[Any], axis: int) -> tuple[Any, ...]:
 
 def _moved(x: Node, axis: int) -> Node:
     """A value with an axis as its last."""
-    x, order = x.find(), _last(range(x.type.rank), axis)
-    return st.transpose(x, perm=order) if order != tuple(range(len(order))) else x
+    return st.in_order(x.find(), _last(range(x.type.rank), axis))
 
 
 def _report(f: Factor, w: Array, rounded: Array, known: Range | None) -> Quantized:

@@ -25,18 +25,14 @@ most part the way of its (m + 2)^2 vectors to and from the second-level cache.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
-from mlaot.evaluate import evaluate
 from mlaot.ir import Node
 from mlaot.ir.module import Module
 from mlaot.ops import reduction as red
 from mlaot.ops import structure as st
 from mlaot.ops.winograd import BLOCK, products, tiles, transform_weights, winograd_input, winograd_output
-from mlaot.passes.entries import copy_into
-from mlaot.passes.freeze import IsFixed, add_weight, fixed_by
+from mlaot.passes.freeze import IsFixed, add_weight, fixed_by, fixed_values
 from mlaot.passes.rewrite import rewrite
 
 SIZES: dict[str, tuple[int, ...]] = {"off": (), "F2": (2,), "F4": (2, 4)}  # by the setting, the tiles that may be used
@@ -70,7 +66,8 @@ def _by_transforms(module: Module, node: Node, is_fixed: IsFixed) -> Node | None
     m = fastest((height, width), (int(x.type.shape[-4]), out_blocks), SIZES[module.winograd])
     if m is None:
         return None
-    g = np.transpose(_value(module, w), order)  # [3, 3, O, C, c, o]
+    (value,) = fixed_values(module, node.graph, [w])
+    g = np.transpose(value, order)  # [3, 3, O, C, c, o]
     if (g == np.rint(g)).all():
         return None
     u = transform_weights(g, m).astype(g.dtype)
@@ -120,10 +117,3 @@ def fastest(size: Pair, blocks: Pair, sizes: tuple[int, ...]) -> int | None:
         count = tiles(height, m) * tiles(width, m)
         costs[m] = (m + 2) ** 2 * (count + WEIGHT) * c * 16 * o + TRANSFORM[m] * count * (c + o)
     return min(costs, key=costs.__getitem__)
-
-
-def _value(module: Module, node: Node) -> np.ndarray[Any, Any]:
-    """The value of a fixed node."""
-    copy, copies = copy_into(node.graph, [node], "fixed")
-    copy.outputs = {"value": copies[node]}
-    return evaluate(copy, {name: module.slots[name] for name in copy.inputs})["value"]
