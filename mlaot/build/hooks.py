@@ -1,8 +1,9 @@
 """The hooks of PEP 517 and 660 over scikit-build-core, which ``mlaot.build`` has for build frontends.
 
-Each hook reads ``[tool.mlaot]``, lets a child process write the C into ``build/mlaot/c``, compiles it into
-``build/mlaot/lib`` and lets scikit-build-core pack what is there, with two tables of what a project would otherwise
-write into ``[tool.scikit-build]``. An sdist carries the C, in ``_mlaot``: nothing is traced there.
+Each hook reads ``[tool.mlaot]``, lets a child process write the C into ``build/mlaot/c`` while it imports what packs
+wheels, compiles it into ``build/mlaot/lib`` and lets scikit-build-core pack what is there, with two tables of what a
+project would otherwise write into ``[tool.scikit-build]``. An sdist carries the C, in ``_mlaot``: nothing is traced
+there.
 
 ``-C mlaot.platform=TAG`` makes a wheel for another platform; so does zig where a machine has no compiler.
 ``-C mlaot.abi=TAG`` makes one for another stable ABI of Python than the one of this interpreter.
@@ -11,6 +12,7 @@ write into ``[tool.scikit-build]``. An sdist carries the C, in ``_mlaot``: nothi
 from __future__ import annotations
 
 import importlib.metadata
+import io
 import json
 import os
 import shlex
@@ -19,8 +21,8 @@ import subprocess
 import sys
 import sysconfig
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext, redirect_stdout
 from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, NoReturn
@@ -139,8 +141,8 @@ def build_wheel(
     wheel_directory: str, config_settings: Options | None = None, metadata_directory: str | None = None
 ) -> str:
     """Trace, write the C, compile it, pack the wheel."""
-    with door(config_settings) as build:
-        large = prepare(build, metadata_directory)
+    with door(config_settings, trace=True) as build:
+        large = prepare(build)
         return pack(build, large, wheel_directory, metadata_directory)
 
 
@@ -148,8 +150,8 @@ def build_editable(
     wheel_directory: str, config_settings: Options | None = None, metadata_directory: str | None = None
 ) -> str:
     """The same with the project's Python files left in place; a module says when its model was edited since."""
-    with door(config_settings) as build:
-        large = prepare(build, metadata_directory)
+    with door(config_settings, trace=True) as build:
+        large = prepare(build)
         include = config["override"]["wheel"]["force-include"]
         if not is_frozen(Path()):
             shutil.rmtree(EDITABLE, ignore_errors=True)
@@ -178,8 +180,8 @@ def build_wheels(wheel_directory: str, platforms: Sequence[Platform | None], abi
     """
     for n, (platform, abi) in enumerate(product(platforms, abis)):
         given = {"mlaot.platform": platform.tag} if platform else {}
-        with door({"mlaot.abi": abi, **given}) as build:
-            large = prepare(build, None, trace=n == 0)
+        with door({"mlaot.abi": abi, **given}, trace=n == 0) as build:
+            large = prepare(build)
             name = pack(build, large, wheel_directory)
         yield name
 
@@ -195,18 +197,23 @@ def pack(build: Build, large: Mapping[str, Path], wheel_directory: str, metadata
 class Build(NamedTuple):
     """What a hook is called for: the project's settings, scikit-build-core's options, the wheel's ABI and platform.
 
-    ``platform`` is what zig is to compile for, None where this machine's own compiler does.
+    ``platform`` is what zig is to compile for, None where this machine's own compiler does. ``traced`` waits for the C,
+    where a child process is about to write it.
     """
 
     settings: Settings
     options: Options
     abi: str
     platform: Platform | None
+    traced: Callable[[], None] | None
 
 
 @contextmanager
-def door(config_settings: Options | None) -> Iterator[Build]:
-    """Around each hook: the project in the current folder, scikit-build-core told of it, one-line errors."""
+def door(config_settings: Options | None, *, trace: bool = False) -> Iterator[Build]:
+    """Around each hook: the project in the current folder, scikit-build-core told of it, one-line errors.
+
+    With ``trace`` the models are traced meanwhile, unless an sdist brought the C.
+    """
     global backend
     entry_points = EntryPoints()
     sys.meta_path.append(entry_points)
@@ -214,13 +221,14 @@ def door(config_settings: Options | None) -> Iterator[Build]:
         if os.environ.get("SKBUILD_NO_ENTRYPOINT_CONFIG", "0").lower() not in ("", "0", "false", "off", "no"):
             raise MlaotError("mlaot.build cannot work while SKBUILD_NO_ENTRYPOINT_CONFIG is set; unset it")
         settings = load_settings(Path())
-        from scikit_build_core import build as backend  # reads the pyproject.toml itself, and with less grace
-
         abi, own, options = split_options(config_settings or {})
-        # Where there is no compiler, pip installs zig when it is asked to; the wheel's tag says so from the start.
-        platform = own or (None if compiler_name() else this_platform())
-        config.update(scikit_build_settings(settings, abi, platform))
-        yield Build(settings, options, abi, platform)
+        with tracing(Path(), settings) if trace and not is_frozen(Path()) else nullcontext() as traced:
+            from scikit_build_core import build as backend  # reads the pyproject.toml itself, and with less grace
+
+            # Where there is no compiler, pip installs zig when it is asked to; the wheel's tag says so from the start.
+            platform = own or (None if compiler_name() else this_platform())
+            config.update(scikit_build_settings(settings, abi, platform))
+            yield Build(settings, options, abi, platform, traced)
     except MlaotError as error:
         stop(str(error))
     except ExceptionGroup as error:
@@ -292,24 +300,32 @@ def tracing_requires(settings: Settings) -> tuple[str, ...]:
 
 
 def check_project(options: Options) -> None:
-    """What scikit-build-core finds wrong it shall say before the model is traced, which can take minutes."""
-    if hasattr(backend, "prepare_metadata_for_build_wheel"):  # not where settings depend on whether a build failed
-        with tempfile.TemporaryDirectory(prefix="mlaot-") as folder:
+    """What scikit-build-core finds wrong it shall say at once: tracing can take minutes.
+
+    It says nothing else: what the child says last is to be the last line.
+    """
+    if not hasattr(backend, "prepare_metadata_for_build_wheel"):  # where settings depend on whether a build failed
+        return
+    said = io.StringIO()
+    try:
+        with redirect_stdout(said), tempfile.TemporaryDirectory(prefix="mlaot-") as folder:
             backend.prepare_metadata_for_build_wheel(folder, options)
+    except BaseException:
+        print(said.getvalue(), end="")
+        raise
 
 
-def prepare(build: Build, metadata_directory: str | None, *, trace: bool = True) -> dict[str, Path]:
+def prepare(build: Build) -> dict[str, Path]:
     """The files that mlaot adds to a wheel, made and told to scikit-build-core; but for large ones, which it gives."""
     if build.platform is None and build.abi == own_abi():
         check_interpreter()
     toolchain = find_toolchain(build.platform)
-    if metadata_directory is None and trace:
-        check_project(build.options)
     if is_frozen(Path()):
         check_sums(FROZEN)
         print(f"mlaot: compiling the C that the sdist brought in {FROZEN}; delete that folder to trace the model again")
-    elif trace:
-        generate_files(Path(), build.settings)
+    elif build.traced:
+        check_project(build.options)
+        build.traced()
     generated = generated_c()
     files = compile_models(build.settings, generated, toolchain, build.abi)
     bill = write_sbom(build.settings, generated, toolchain, build.abi)
@@ -364,17 +380,30 @@ def build_folder(project: Path) -> Path:
 
 
 def generate_files(project: Path, settings: Settings) -> Path:
-    """Let a child process trace the models and write the C. The folder appears whole or not at all."""
+    """Trace the models and write the C. The folder appears whole or not at all."""
+    with tracing(project, settings) as traced:
+        traced()
+    return project / GENERATED
+
+
+@contextmanager
+def tracing(project: Path, settings: Settings) -> Iterator[Callable[[], None]]:
+    """A child process that does that, while the caller does something else.
+
+    What is yielded waits for it. Whoever leaves without ends the child.
+    """
     target = build_folder(project) / GENERATED.name
     for model in settings.models:
         print(f"mlaot: {model.declared} -> {model.module}", flush=True)
     unfinished = target.with_name(f"c.{os.getpid()}")
-    try:
-        # -P: the current folder, which need not be the source folder, stays off sys.path.
-        paths = [str(path.resolve()) for path in (project, unfinished, project / DIGESTS)]
-        command = [sys.executable, "-P", "-m", "mlaot.build.child", *paths]
-        # A fixed hash seed: the same model is the same C, also where its code walks a set.
-        status = subprocess.run(command, check=False, env=os.environ | {"PYTHONHASHSEED": "0"}).returncode
+    # -P: the current folder, which need not be the source folder, stays off sys.path.
+    paths = [str(path.resolve()) for path in (project, unfinished, project / DIGESTS)]
+    command = [sys.executable, "-P", "-m", "mlaot.build.child", *paths]
+    # A fixed hash seed: the same model is the same C, also where its code walks a set.
+    child = subprocess.Popen(command, env=os.environ | {"PYTHONHASHSEED": "0"})
+
+    def traced() -> None:
+        status = child.wait()
         if status < 0:
             raise MlaotError(
                 f"tracing was killed by signal {-status}" + (", perhaps for want of memory" * (status == -9))
@@ -388,9 +417,14 @@ def generate_files(project: Path, settings: Settings) -> Path:
             write_sums(unfinished)
             shutil.rmtree(target, ignore_errors=True)
             unfinished.rename(target)
+
+    try:
+        yield traced
     finally:
+        if child.poll() is None:
+            child.kill()
+            child.wait()
         shutil.rmtree(unfinished, ignore_errors=True)
-    return target
 
 
 def baked(path: Path) -> str:
