@@ -37,6 +37,7 @@ from mlaot.build.store import LARGE, store
 from mlaot.build.sums import check_sums, write_sums
 from mlaot.build.toolchain import (
     ZIG,
+    Compiler,
     Toolchain,
     check_interpreter,
     compiler_name,
@@ -320,6 +321,7 @@ def prepare(build: Build) -> dict[str, Path]:
     if build.platform is None and build.abi == own_abi():
         check_interpreter()
     toolchain = find_toolchain(build.platform)
+    compiler = describe_compiler(toolchain, build.settings)
     if is_frozen(Path()):
         check_sums(FROZEN)
         print(f"mlaot: compiling the C that the sdist brought in {FROZEN}; delete that folder to trace the model again")
@@ -328,7 +330,7 @@ def prepare(build: Build) -> dict[str, Path]:
         build.traced()
     generated = generated_c()
     files = compile_models(build.settings, generated, toolchain, build.abi)
-    bill = write_sbom(build.settings, generated, toolchain, build.abi)
+    bill = write_sbom(build.settings, generated, compiler, build.abi)
     files["${SKBUILD_METADATA_DIR}/" + sbom_path(build.settings.name)] = bill
     large = {name: path for name, path in files.items() if path.stat().st_size > LARGE}
     others = {path.as_posix(): name for name, path in files.items() if name not in large}
@@ -350,12 +352,11 @@ def compile_models(settings: Settings, generated: Path, toolchain: Toolchain, ab
     return {path.relative_to(folder).as_posix(): path for path in made}
 
 
-def write_sbom(settings: Settings, generated: Path, toolchain: Toolchain, abi: str) -> Path:
+def write_sbom(settings: Settings, generated: Path, compiler: Compiler, abi: str) -> Path:
     """The wheel's bill of materials."""
     project = read_pyproject(Path())["project"]
     path = build_folder(Path()) / sbom_path(settings.name)
     path.parent.mkdir(exist_ok=True)
-    compiler = describe_compiler(toolchain, settings)
     path.write_text(sbom(project, settings.models, generated, compiler, abi), encoding="utf-8")
     return path
 

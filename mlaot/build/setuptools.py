@@ -23,7 +23,7 @@ from mlaot.build.module import build_module
 from mlaot.build.platforms import abi_name
 from mlaot.build.sbom import sbom_path
 from mlaot.build.sums import check_sums
-from mlaot.build.toolchain import check_interpreter, find_toolchain, is_free_threaded, own_abi
+from mlaot.build.toolchain import check_interpreter, describe_compiler, find_toolchain, is_free_threaded, own_abi
 from mlaot.errors import MlaotError
 from mlaot.settings import FILE, Model, Settings, load_settings
 
@@ -98,9 +98,9 @@ def build_ext_class(base: Any) -> Any:
             super().run()
             with one_line_errors():
                 models = [ext for ext in self.extensions if isinstance(ext, ModelExtension)]
-                self.sbom = write_sbom(
-                    models[0].settings, generated_folder(models[0].settings), self.toolchain, own_abi()
-                )
+                settings = models[0].settings
+                compiler = describe_compiler(self.toolchain, settings)
+                self.sbom = write_sbom(settings, generated_folder(settings), compiler, own_abi())
 
         def build_extension(self, ext: Any) -> None:
             if not isinstance(ext, ModelExtension):

@@ -247,13 +247,13 @@ def compile_kernels(source: Path, isa: Isa, library: Path, command: list[str]) -
 
 def predefined_macros(command: list[str]) -> str:
     """What the compiler says of itself and of its target, which need not be this machine."""
-    return _macros(*command, *words(os.environ, "CFLAGS"))
+    return asked(*command, *words(os.environ, "CFLAGS"), "-dM", "-E", "-x", "c", os.devnull)
 
 
 @cache
-def _macros(*command: str) -> str:
-    """Asked once a build."""
-    return run([*command, "-dM", "-E", "-x", "c", os.devnull], os.environ)
+def asked(*command: str) -> str:
+    """What a compiler says, asked once a build."""
+    return run([*command], os.environ)
 
 
 def machine_of(macros: str) -> str:
@@ -282,9 +282,9 @@ def describe_compiler(toolchain: Toolchain, settings: Settings) -> Compiler:
     )
     name = "zig" if platform else "clang" if "__clang__" in macros else "gcc"
     version = defined.get("__clang_version__") or defined["__VERSION__"]
-    said = run([*command, "--version"], os.environ).partition("\n")[0]
+    said = asked(*command, "--version").partition("\n")[0]
     line = said.removeprefix(f"{Path(command[0]).name} ")
-    target = platform.target if platform else run([*command, "-dumpmachine"], os.environ).strip()
+    target = platform.target if platform else asked(*command, "-dumpmachine").strip()
     given = {key: os.environ.get(key, "").replace(str(Path.cwd()), ".") for key in ("ARCHFLAGS", "CFLAGS", "LDFLAGS")}
     isas = isas_for(machine_of(macros), settings.isas)
     flags = {model.module: unit_flags(model.stem, isas, model.deterministic) for model in settings.models}
