@@ -519,18 +519,66 @@ def _binarized(estimator: Any) -> Callable[..., list[Any]]:
     return lambda *inputs: [astype(_joined(inputs) > estimator.threshold, f64)]
 
 
+NORMS: dict[str, Callable[[Any], Any]] = {
+    "l1": lambda x: np.sum(np.abs(x), axis=-1, keepdims=True),
+    "l2": lambda x: np.sqrt(np.sum(x * x, axis=-1, keepdims=True)),
+    "max": lambda x: np.max(np.abs(x), axis=-1, keepdims=True),
+}
+
+
 def _normalized(estimator: Any) -> Callable[..., list[Any]]:
     """``Normalizer``; rows of next to nothing stay."""
-    norms: dict[str, Callable[[Any], Any]] = {
-        "l1": lambda x: np.sum(np.abs(x), axis=-1, keepdims=True),
-        "l2": lambda x: np.sqrt(np.sum(x * x, axis=-1, keepdims=True)),
-        "max": lambda x: np.max(np.abs(x), axis=-1, keepdims=True),
-    }
 
     def run(*inputs: Any) -> list[Any]:
         x = _joined(inputs)
-        length = norms[estimator.norm](x)
+        length = NORMS[estimator.norm](x)
         return [x / np.where(length < 10 * np.finfo(np.float64).eps, 1.0, length)]
+
+    return run
+
+
+def _embedded(estimator: Any) -> Callable[..., list[Any]]:
+    """``RandomTreesEmbedding``."""
+    trees = TreeEnsemble.from_sklearn(estimator, "transform")
+    return lambda *inputs: [trees(_joined(inputs))]
+
+
+def _powered(estimator: Any) -> Callable[..., list[Any]]:
+    """``PowerTransformer``: Yeo and Johnson 2000, or Box and Cox 1964."""
+    lambdas = np.asarray(estimator.lambdas_)
+
+    def power(logarithm: Any, exponent: Any) -> Any:
+        """(exp(logarithm) ** exponent - 1) / exponent, and its limit where the exponent is 0"""
+        is_zero = np.abs(exponent) < np.finfo(np.float64).eps
+        safe = np.where(is_zero, 1.0, exponent)
+        return np.where(is_zero, logarithm, np.expm1(logarithm * safe) / safe)
+
+    def run(*inputs: Any) -> list[Any]:
+        x = _joined(inputs)
+        if estimator.method == "box-cox":
+            y = power(np.log(x), lambdas)
+        else:
+            above, below = np.log1p(np.where(x < 0, 0.0, x)), np.log1p(np.where(x < 0, -x, 0.0))
+            y = np.where(x < 0, -power(below, 2 - lambdas), power(above, lambdas))
+        if not estimator.standardize:
+            return [y]
+        return [(y - estimator._scaler.mean_) / estimator._scaler.scale_]
+
+    return run
+
+
+def _weighted(estimator: Any) -> Callable[..., list[Any]]:
+    """``TfidfTransformer``; rows of zeros stay."""
+
+    def run(*inputs: Any) -> list[Any]:
+        x = _joined(inputs)
+        if estimator.sublinear_tf:
+            x = np.where(x == 0, 0.0, np.log(np.where(x == 0, 1.0, x)) + 1)
+        x = x * estimator.idf_ if estimator.use_idf else x
+        if estimator.norm is None:
+            return [x]
+        length = NORMS[estimator.norm](x)
+        return [x / np.where(length == 0, 1.0, length)]
 
     return run
 
@@ -540,6 +588,9 @@ SIMPLE: dict[str, Callable[[Any], Callable[..., list[Any]]]] = {
     "KNNImputer": _imputed,
     "Normalizer": _normalized,
     "QuadraticDiscriminantAnalysis": _quadratic,
+    "PowerTransformer": _powered,
+    "RandomTreesEmbedding": _embedded,
+    "TfidfTransformer": _weighted,
 }
 
 

@@ -23,7 +23,7 @@ LINKS: dict[str, Callable[[Array], Array]] = {
     "HalfLogitLink": lambda raw: sigmoid(2 * raw),
     "MultinomialLogit": softmax,
 }
-OUTPUTS = ("predict", "predict_proba", "decision_function", "class_index")
+OUTPUTS = ("predict", "predict_proba", "decision_function", "class_index", "transform")
 
 
 class TreeEnsemble(Module):
@@ -61,18 +61,21 @@ class TreeEnsemble(Module):
     @classmethod
     def from_sklearn(cls, estimator: Any, output: str | None = None) -> TreeEnsemble:
         """The trees of a fitted scikit-learn estimator: a decision tree, a random forest, extra trees, or gradient
-        boosting (also by histograms), an isolation forest; or of one of LightGBM or XGBoost.
+        boosting (also by histograms), an isolation forest, an embedding by random trees; or of one of LightGBM or
+        XGBoost.
 
         ``output`` is the method whose result ``forward`` gives: ``predict`` (for regressors the default),
-        ``predict_proba`` (for classifiers) or ``decision_function``; ``class_index`` is the place in ``classes_`` of
-        what ``predict`` gives. As there, features are compared as float32, those of histogram gradient boosting and of
-        LightGBM as what they are; results have the dtype of ``x``.
+        ``predict_proba`` (for classifiers), ``decision_function`` or ``transform``; ``class_index`` is the place in
+        ``classes_`` of what ``predict`` gives. As there, features are compared as float32, those of histogram gradient
+        boosting and of LightGBM as what they are; results have the dtype of ``x``.
         """
         name = type(estimator).__name__
         is_classifier = hasattr(estimator, "classes_")
         output = output or ("predict_proba" if is_classifier else "predict")
         if hasattr(estimator, "_decision_path_lengths") and output in ("predict", "decision_function"):
             return _isolated(cls, estimator, output)
+        if hasattr(estimator, "one_hot_encoder_") and output == "transform":
+            return _embedded(cls, estimator)
         if output not in OUTPUTS or (not is_classifier and output != "predict"):
             raise MlaotError(f"from_sklearn: {name} has no output {output!r}")
         library = type(estimator).__module__.partition(".")[0]
@@ -136,6 +139,20 @@ def _isolated(cls: type[TreeEnsemble], estimator: Any, output: str) -> TreeEnsem
         return -np.exp(-scale * depth) - estimator.offset_
 
     made._finish = decision if output == "decision_function" else lambda depth: np.where(decision(depth) < 0, -1, 1)
+    return made
+
+
+def _embedded(cls: type[TreeEnsemble], estimator: Any) -> TreeEnsemble:
+    """Random trees that embed: a column for each leaf of each tree, of ones where it is reached and of zeros."""
+    parts, columns, start = [], estimator.one_hot_encoder_.categories_, 0
+    width = sum(map(len, columns))
+    for tree, leaves in zip(estimator.estimators_, columns, strict=True):
+        value = np.zeros((tree.tree_.node_count, width))
+        value[leaves.astype(int), start + np.arange(len(leaves))] = 1
+        start += len(leaves)
+        parts.append(_tree(tree.tree_, value))
+    made = cls(*_joined(parts), nan_is_true=_nan_is_true(parts))
+    made._single = True
     return made
 
 

@@ -261,6 +261,7 @@ def table() -> dict[str, Case]:
     for norm in ("l2", "l1", "max"):  # scikit-learn takes very small rows for zeros, and overflows
         add("transform", lambda norm=norm: preprocessing.Normalizer(norm))
     add("transform", preprocessing.PolynomialFeatures, preprocessing.PowerTransformer)
+    add("transform", lambda: preprocessing.PowerTransformer(standardize=False))
     add("transform", seeded(preprocessing.QuantileTransformer, n_quantiles=50))
     add("transform", lambda: preprocessing.KBinsDiscretizer(encode="ordinal"))
     add("transform", lambda: preprocessing.KBinsDiscretizer(encode="onehot-dense"), preprocessing.FunctionTransformer)
@@ -274,14 +275,16 @@ def table() -> dict[str, Case]:
     add("transform", lambda: selection.SelectFromModel(linear.LogisticRegression()))
     add("transform", lambda: selection.RFE(logistic(), n_features_to_select=2), lambda: selection.RFECV(logistic()))
     add("transform", SimpleImputer)
-    add("transform", seeded(RandomTreesEmbedding, n_estimators=3, max_depth=3, sparse_output=False))
+    embedding = seeded(RandomTreesEmbedding, n_estimators=3, max_depth=3, sparse_output=False)
+    add("transform", embedding, seeded(RandomTreesEmbedding))
     add("transform", lambda: FeatureUnion([("a", preprocessing.StandardScaler()), ("b", PCA(2))]))
     columns = [("a", preprocessing.StandardScaler(), [0, 2]), ("b", preprocessing.MinMaxScaler(), [1])]
     add("transform", lambda: ColumnTransformer(columns, remainder="passthrough"))
     add("transform", preprocessing.KernelCenterer)
     add("transform", neighbors.KNeighborsTransformer, KNNImputer, extremes=False)
     add("neighbors", lambda: neighbors.NearestNeighbors(n_neighbors=3, radius=None), extremes=False)
-    add("counts-transform", TfidfTransformer)
+    add("counts-transform", TfidfTransformer, lambda: TfidfTransformer(norm="l1", sublinear_tf=True))
+    add("counts-transform", lambda: TfidfTransformer(norm=None), lambda: TfidfTransformer(use_idf=False))
     add("ints", lambda: preprocessing.OneHotEncoder(sparse_output=False), preprocessing.OrdinalEncoder)
     add("twoints", lambda: preprocessing.TargetEncoder(random_state=0))
     for library in ("lightgbm", "xgboost"):
