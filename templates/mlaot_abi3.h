@@ -116,7 +116,7 @@ void PyErr_Fetch(PyObject **, PyObject **, PyObject **), PyErr_Restore(PyObject 
 void PyErr_NormalizeException(PyObject **, PyObject **, PyObject **);
 PyObject *PyErr_Format(PyObject *, const char *, ...), *PyErr_NoMemory(void), *PyErr_Occurred(void);
 
-void *PyMem_Malloc(size_t);
+void *PyMem_Malloc(size_t), *PyMem_Calloc(size_t, size_t);
 void PyMem_Free(void *);
 PyObject *_PyObject_GC_New(PyTypeObject *), *_PyObject_GC_NewVar(PyTypeObject *, Py_ssize_t);
 void PyObject_GC_Track(void *), PyObject_GC_UnTrack(void *), PyObject_GC_Del(void *);

@@ -160,6 +160,14 @@ def nonnegative(value: Dim) -> bool:
     return False
 
 
+def most(a: Dim, b: Dim) -> Dim:
+    """A dim that is no less than either, as small as coefficients tell."""
+    if nonnegative(a - b):
+        return a
+    terms, others = dict(_terms(a)), dict(_terms(b))
+    return _canonical({key: max(terms.get(key, 0), others.get(key, 0)) for key in {**terms, **others}})
+
+
 def product(shape: tuple[Dim, ...]) -> Dim:
     """The number of elements of ``shape``."""
     size: Dim = 1

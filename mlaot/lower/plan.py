@@ -5,33 +5,49 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from mlaot.ir import Dim
-from mlaot.ir.dims import Expr, Monomial
+from mlaot.ir.dims import most, names, nonnegative, substitute
+from mlaot.lower.layout import NOMINAL
 from mlaot.lower.program import Branch, Buffer, Loop, Param, Step
 from mlaot.lower.program import Sequence as Sequence_
 
 
 def plan(steps: Sequence[Step]) -> tuple[list[tuple[Buffer, Dim]], Dim]:
-    """Offsets of the work buffers, and the bytes they take in all, as expressions in the dims.
+    """Offsets of the work buffers, and the bytes they take in all, as expressions in the dims."""
+    return pack(*_lifetimes(steps))
 
-    First fit by liveness over blocks: a buffer takes the first free block that is large enough for every value of the
-    dims, or opens a new one.
+
+def pack(first: Mapping[Buffer, int], last: Mapping[Buffer, int]) -> tuple[list[tuple[Buffer, Dim]], Dim]:
+    """The same for buffers that live from one kernel to another.
+
+    The largest ones come first, and each takes the first gap, large enough for every value of the dims, between those
+    that are alive with it (Pisarchyk and Lee, Efficient Memory Management for Deep Neural Net Inference, 2020, section
+    5.2). Which is larger or comes first is decided where each dim is ``NOMINAL``.
     """
-    first, last = _lifetimes(steps)
-    blocks: list[tuple[Dim, int]] = []  # bytes, the last kernel that uses it
-    placed: list[tuple[Buffer, int]] = []
-    for buffer in sorted(first, key=lambda b: first[b]):
-        free = (i for i, (size, busy) in enumerate(blocks) if busy < first[buffer] and at_least(size, buffer.bytes))
-        i = next(free, len(blocks))
-        if i == len(blocks):
-            blocks.append((buffer.bytes, -1))
-        blocks[i] = (blocks[i][0], last[buffer])
-        placed.append((buffer, i))
-    starts: list[Dim] = []
+    sizes = {buffer: buffer.bytes for buffer in first}
+    places: dict[Buffer, tuple[Dim, Dim]] = {}  # from where to where
     total: Dim = 0
-    for size, _ in blocks:
-        starts.append(total)
-        total = size + total if isinstance(size, Expr) else total + size
-    return [(buffer, starts[i]) for buffer, i in placed], total
+    for buffer in sorted(first, key=lambda b: (-_nominal(sizes[b]), first[b])):
+        others = [place for b, place in places.items() if first[b] <= last[buffer] and first[buffer] <= last[b]]
+        start = _gap(sizes[buffer], others)
+        places[buffer] = start, start + sizes[buffer]
+        total = most(total, places[buffer][1])
+    return [(buffer, start) for buffer, (start, _) in places.items()], total
+
+
+def _gap(size: Dim, taken: Iterable[tuple[Dim, Dim]]) -> Dim:
+    """Where so many bytes lie first between or behind those that are ``taken``, each from a start to an end."""
+    parts = sorted(taken, key=lambda part: _nominal(part[0]))
+    start: Dim = 0
+    for low, high in parts:
+        end = start + size
+        if at_least(low, end) and all(at_least(a, end) or at_least(start, b) for a, b in parts):
+            break
+        start = most(start, high)
+    return start
+
+
+def _nominal(size: Dim) -> int:
+    return substitute(size, dict.fromkeys(names(size), NOMINAL))
 
 
 def _lifetimes(steps: Sequence[Step]) -> tuple[dict[Buffer, int], dict[Buffer, int]]:
@@ -78,9 +94,5 @@ def _lifetimes(steps: Sequence[Step]) -> tuple[dict[Buffer, int], dict[Buffer, i
 
 
 def at_least(a: Dim, b: Dim) -> bool:
-    """Whether ``a >= b`` for all values of the dims: certain where each coefficient is."""
-    if a == b:
-        return True
-    left: Mapping[Monomial, int] = dict(a.terms) if isinstance(a, Expr) else {(): a}
-    right: Mapping[Monomial, int] = dict(b.terms) if isinstance(b, Expr) else {(): b}
-    return all(left.get(key, 0) >= value for key, value in right.items()) and all(v >= 0 for v in left.values())
+    """Whether ``a >= b`` for all values of the dims, as far as can be told."""
+    return nonnegative(a - b)

@@ -15,7 +15,7 @@ from mlaot.lower.fuse import Group
 from mlaot.lower.layout import Access, atom, linear, times
 from mlaot.lower.program import Buffer, Plain
 from mlaot.ops.indexing import scatter
-from mlaot.ops.kinds import is_side_by_side
+from mlaot.ops.kinds import is_side_by_side, regrouped
 
 SEVERAL_TIMES = ("scatter", "fold", "put_add")  # rounds of their loops may write to the same element
 Table = tuple[str, tuple[int, ...]]
@@ -177,21 +177,29 @@ def _concat(w: _Writer) -> Lines:
 
 
 def _reshape(w: _Writer) -> Lines:
-    """Both sides are walked along the shape with more axes; the other side's indices are quotients of a flat one."""
+    """Both sides are walked along the shape with more axes; the other side's indices are made of these.
+
+    They are where axes hold the same elements together, and in the worst case quotients of a flat index.
+    """
     source, target = w.arg(0).type.shape, w.node.type.shape
-    lead = 0
-    while lead < min(len(source), len(target)) and source[lead] == target[lead]:
-        lead += 1
     if 0 in target:
         return []
-    walked, other = (target, source) if len(target) >= len(source) else (source, target)
-    at = indices(walked)
-    flat = linear([*zip(at[lead:], _dense(walked[lead:]), strict=True)])
-    split = at[:lead] + _unravel("e", other[lead:])
-    read, write = (split, at) if walked is target else (at, split)
-    line = f"{w.element(write)} = {w.read(0, read)};"
-    body = [f"const ptrdiff_t e = {flat};", line] if re.search(r"\be\b", line) else [line]
-    return nest(at, walked, body)
+    is_spread = len(target) >= len(source)
+    walked, other = (target, source) if is_spread else (source, target)
+    at, split, lines = indices(walked), ["0"] * len(other), []
+    for group in regrouped(source, target) or [([*range(len(source))], [*range(len(target))])]:
+        mine, theirs = reversed(group) if is_spread else group
+        flat = linear([(at[i], s) for i, s in zip(mine, _dense([walked[i] for i in mine]), strict=True)])
+        if len(theirs) == 1:
+            split[theirs[0]] = flat
+            continue
+        if not flat.isidentifier():
+            lines.append(f"const ptrdiff_t e{mine[0]} = {flat};")
+            flat = f"e{mine[0]}"
+        for i, text in zip(theirs, _unravel(flat, [other[i] for i in theirs]), strict=True):
+            split[i] = text
+    read, write = (split, at) if is_spread else (at, split)
+    return nest(at, walked, [*lines, f"{w.element(write)} = {w.read(0, read)};"])
 
 
 def _dense(shape: Sequence[Dim]) -> list[Dim]:

@@ -856,13 +856,13 @@ void xor_train_step_base(char *const *p, const ptrdiff_t *dim)
 {
     const ptrdiff_t batch = dim[0];
     contraction0_base((double *)p[6], (const double *)(p[4] + 128), (const double *)p[0], (const double *)p[4], batch);
-    contraction4_base((double *)(p[6] + batch * 64), (double *)(p[6] + batch * 64 + (batch * 8 + 63) / 64 * 64), (const double *)(p[4] + 256), (const double *)p[1], (const double *)p[6], (const double *)(p[4] + 192), batch);
+    contraction4_base((double *)(p[6] + batch * 64), (double *)(p[6] + batch * 128 + (batch * 8 + 63) / 64 * 64), (const double *)(p[4] + 256), (const double *)p[1], (const double *)p[6], (const double *)(p[4] + 192), batch);
     rows3_base((double *)p[3], (const double *)(p[6] + batch * 64), batch);
-    contraction5_base((double *)(p[6] + batch * 64 + (batch * 8 + 63) / 64 * 128), (const double *)p[6], (const double *)(p[6] + batch * 64 + (batch * 8 + 63) / 64 * 64), (const double *)(p[4] + 192), batch);
-    contraction6_base((double *)(p[4] + 192), (const double *)p[2], (const double *)(p[6] + batch * 64 + (batch * 8 + 63) / 64 * 64), (const double *)p[6], batch);
-    rows7_base((double *)(p[4] + 256), (const double *)(p[6] + batch * 64 + (batch * 8 + 63) / 64 * 64), (const double *)p[2], batch);
-    contraction8_base((double *)p[4], (const double *)p[2], (const double *)p[0], (const double *)(p[6] + batch * 64 + (batch * 8 + 63) / 64 * 128), batch);
-    contraction9_base((double *)(p[4] + 128), (const double *)p[2], (const double *)(p[6] + batch * 64 + (batch * 8 + 63) / 64 * 128), batch);
+    contraction5_base((double *)(p[6] + batch * 64), (const double *)p[6], (const double *)(p[6] + batch * 128 + (batch * 8 + 63) / 64 * 64), (const double *)(p[4] + 192), batch);
+    contraction6_base((double *)(p[4] + 192), (const double *)p[2], (const double *)(p[6] + batch * 128 + (batch * 8 + 63) / 64 * 64), (const double *)p[6], batch);
+    rows7_base((double *)(p[4] + 256), (const double *)(p[6] + batch * 128 + (batch * 8 + 63) / 64 * 64), (const double *)p[2], batch);
+    contraction8_base((double *)p[4], (const double *)p[2], (const double *)p[0], (const double *)(p[6] + batch * 64), batch);
+    contraction9_base((double *)(p[4] + 128), (const double *)p[2], (const double *)(p[6] + batch * 64), batch);
 }
 
 // Forward pass, then the gradients added to what is there.
@@ -870,7 +870,7 @@ void xor_accumulate_forward_base(char *const *p, const ptrdiff_t *dim)
 {
     const ptrdiff_t batch = dim[0];
     contraction0_base((double *)p[6], (const double *)(p[4] + 128), (const double *)p[0], (const double *)p[4], batch);
-    contraction10_base((double *)(p[6] + batch * 64), (double *)(p[6] + batch * 64 + (batch * 8 + 63) / 64 * 64), (double *)(p[6] + batch * 64 + (batch * 8 + 63) / 64 * 128), (const double *)(p[4] + 256), (const double *)p[1], (const double *)p[6], (const double *)(p[4] + 192), batch);
+    contraction10_base((double *)(p[6] + batch * 64), (double *)(p[6] + batch * 64 + (batch * 8 + 63) / 64 * 64), (double *)(p[6] + batch * 128 + (batch * 8 + 63) / 64 * 128), (const double *)(p[4] + 256), (const double *)p[1], (const double *)p[6], (const double *)(p[4] + 192), batch);
     share(p[7], task12_base, p, dim, batch, 64, 3);
     rows3_base((double *)p[3], (const double *)(p[6] + batch * 64 + (batch * 8 + 63) / 64 * 64), batch);
 }
@@ -879,11 +879,11 @@ void xor_accumulate_forward_base(char *const *p, const ptrdiff_t *dim)
 void xor_accumulate_backward_base(char *const *p, const ptrdiff_t *dim)
 {
     const ptrdiff_t batch = dim[0];
-    contraction5_base((double *)(p[6] + batch * 64 + (batch * 8 + 63) / 64 * 192), (const double *)p[6], (const double *)(p[6] + batch * 64 + (batch * 8 + 63) / 64 * 128), (const double *)(p[4] + 192), batch);
-    contraction13_base((double *)(p[4] + 512), (const double *)(p[6] + batch * 64 + (batch * 8 + 63) / 64 * 128), (const double *)p[6], batch);
-    rows14_base((double *)(p[4] + 576), (const double *)(p[6] + batch * 64 + (batch * 8 + 63) / 64 * 128), batch);
-    contraction15_base((double *)(p[4] + 320), (const double *)p[0], (const double *)(p[6] + batch * 64 + (batch * 8 + 63) / 64 * 192), batch);
-    contraction16_base((double *)(p[4] + 448), (const double *)(p[6] + batch * 64 + (batch * 8 + 63) / 64 * 192), batch);
+    contraction5_base((double *)(p[6] + batch * 64), (const double *)p[6], (const double *)(p[6] + batch * 128 + (batch * 8 + 63) / 64 * 128), (const double *)(p[4] + 192), batch);
+    contraction13_base((double *)(p[4] + 512), (const double *)(p[6] + batch * 128 + (batch * 8 + 63) / 64 * 128), (const double *)p[6], batch);
+    rows14_base((double *)(p[4] + 576), (const double *)(p[6] + batch * 128 + (batch * 8 + 63) / 64 * 128), batch);
+    contraction15_base((double *)(p[4] + 320), (const double *)p[0], (const double *)(p[6] + batch * 64), batch);
+    contraction16_base((double *)(p[4] + 448), (const double *)(p[6] + batch * 64), batch);
 }
 
 // One step of the optimizer, by the gradients that backward() left.

@@ -269,6 +269,24 @@ def test_outputs_that_are_inputs_views_constants_or_twice_the_same(tmp_path: Pat
     assert found["filled"].tolist() == [[7.0] * 3] * 2 and found["column"].tolist() == [1.0, 4.0]
 
 
+def test_a_reshape_moves_elements_axis_by_axis(tmp_path: Path) -> None:
+    graph, h, w = Graph("forward"), dim("h"), dim("w")
+    x = graph.input("x", f32[BATCH, h, 2, w, 4, 3])
+    moved = st.transpose(x, perm=(0, 4, 5, 1, 2, 3))
+    graph.outputs = {
+        "y": st.reshape(moved, shape=(BATCH, 12, h * 2, w)),
+        "z": st.reshape(moved, shape=(BATCH * 12, h, w * 2)),
+    }
+    program = program_of(graph)
+    value = np.arange(2 * 3 * 2 * 5 * 4 * 3, dtype=np.float32).reshape(2, 3, 2, 5, 4, 3)
+    library = Library({"m": program}, AVAILABLE[-1], tmp_path)
+    found = library.call("m", "forward", {"x": value}, {"batch": 2, "h": 3, "w": 5})
+    expected = value.transpose(0, 4, 5, 1, 2, 3)
+    assert (found["y"] == expected.reshape(2, 12, 6, 5)).all() and (found["z"] == expected.reshape(24, 3, 10)).all()
+    text = kernels_file(program, "m", ISAS["base"])
+    assert " % " not in text.split("static void")[1]  # no index of y is a quotient
+
+
 def test_an_empty_batch_is_served(tmp_path: Path) -> None:
     graph = Graph("forward")
     x = graph.input("x", f64[BATCH, 3])
