@@ -81,7 +81,7 @@ def build(name: str, folder: Path, data: Path | None) -> Built:
     np.savez(folder / "inputs.npz", *arrays)
     np.savez(folder / "weights.npz", **weights)
     copy_made(name, folder, data)
-    declared, dims = declare(name, weights), {"batch": work.shapes[0][0]}
+    declared, dims = declare(name, weights), {"batch": work.batch}
     started = time.perf_counter()
     program = compile_model(declared, "nn.nn", ISAS)
     library = compile_program(program, "nn", folder)

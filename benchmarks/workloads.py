@@ -37,6 +37,11 @@ class Workload:
     examples: int = 0
     rows_of: str = ""
 
+    @property
+    def batch(self) -> int:
+        """How many examples a call takes: a sequence is one, and its first axis counts steps."""
+        return 1 if self.network == "lstm" else self.shapes[0][0]
+
 
 WORKLOADS = {
     "w1_xor_b1": Workload("xor", ((1, 2),)),
