@@ -26,7 +26,7 @@ COMMON_FLAGS = (
     # drops calls of functions that only write there.
     "-fno-delete-null-pointer-checks",
 )
-# The file that talks to Python computes nothing: -O1 takes twice as long and makes a call 2 to 3 % faster.
+# The file that talks to Python computes nothing: -O1 takes up to twice as long and makes a call 2 to 3 % faster.
 INTERFACE_FLAGS = ("-Og", "-finline-functions-called-once", "-finline-small-functions")
 
 
