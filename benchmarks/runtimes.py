@@ -88,6 +88,8 @@ def build(name: str, folder: Path, data: Path | None) -> Built:
     seconds = time.perf_counter() - started
     entry = next(e for e in program.module.entries if e.name == ("train_step" if work.examples else "forward"))
     price = cost(declared, dims)
+    weights_inside = folder / "weights.bin"  # large ones lie in a file beside the library
+    inside = weights_inside.stat().st_size if weights_inside.exists() else 0
     reference = [known[f"out{i}"] for i in range(len(known) - len(arrays))] or expected(name, net, declared, arrays)
     moved = sum(array.nbytes for array in [*arrays, *([] if work.examples else reference)])
     return Built(
@@ -97,7 +99,7 @@ def build(name: str, folder: Path, data: Path | None) -> Built:
         steps=max(1, work.examples // work.shapes[0][0]),
         arrays=moved // len(arrays[0]) if work.rows_of else moved,
         seconds=seconds,
-        code=library.stat().st_size - price.weights,
+        code=library.stat().st_size - inside,
         workspace=eval(entry.workspace.replace("/", "//"), {}, dims),  # a C expression in the dims
         reference=reference,
     )
