@@ -21,9 +21,8 @@ import numpy as np
 
 from mlaot.build.toolchain import compile_kernels, machine_of, predefined_macros
 from mlaot.ir import DTYPES, Dim
-from mlaot.ir.dims import names, substitute
 from mlaot.lower.isa import BASE, ISAS, Isa, isas_for
-from mlaot.lower.layout import NOMINAL
+from mlaot.lower.layout import assumed
 from mlaot.lower.program import Buffer, Contraction, Program
 from mlaot.lower.schedule import description, is_light, ranked
 from mlaot.lower.text import candidates_file
@@ -108,7 +107,7 @@ def _library(text: str, isa: Isa, folder: Path, command: list[str]) -> Any:
 def _memory(buffer: Buffer) -> np.ndarray[Any, Any]:
     """Numbers where a buffer would be, for dims of a usual size; what is read as an index is 0."""
     size: Dim = buffer.whole.bytes
-    count = int(substitute(size, dict.fromkeys(names(size), NOMINAL))) + SLACK
+    count = assumed(size) + SLACK
     raw = np.zeros(count + 64, np.uint8)
     start = -raw.ctypes.data % 64
     found = raw[start : start + count // 8 * 8]

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from mlaot.ir import DTYPES, Dim, Graph, Node, Type, users
-from mlaot.ir.dims import Expr
+from mlaot.ir.dims import Expr, names, substitute
 from mlaot.lower.gates import gates_of, weights_of
 from mlaot.lower.program import Buffer, Panels
 from mlaot.ops import reduction as red
@@ -103,6 +103,11 @@ class Access:
     def index(self, at: Sequence[str]) -> str:
         """C text of the element index for the axis indices ``at``."""
         return linear([*zip(at, self.strides, strict=True)], self.offset)
+
+
+def assumed(size: Dim) -> int:
+    """What a size is taken for where costs are compared."""
+    return substitute(size, dict.fromkeys(names(size), NOMINAL))
 
 
 def linear(terms: Iterable[tuple[str, Dim]], offset: Dim = 0) -> str:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from mlaot.ir import Dim
-from mlaot.ir.dims import most, names, nonnegative, substitute
-from mlaot.lower.layout import NOMINAL
+from mlaot.ir.dims import most, nonnegative
+from mlaot.lower.layout import assumed
 from mlaot.lower.program import Branch, Buffer, Loop, Param, Step
 from mlaot.lower.program import Sequence as Sequence_
 
@@ -21,33 +21,29 @@ def pack(first: Mapping[Buffer, int], last: Mapping[Buffer, int]) -> tuple[list[
 
     The largest ones come first, and each takes the first gap, large enough for every value of the dims, between those
     that are alive with it (Pisarchyk and Lee, Efficient Memory Management for Deep Neural Net Inference, 2020, section
-    5.2). Which is larger or comes first is decided where each dim is ``NOMINAL``.
+    5.2). Which is larger or comes first is decided by what their sizes are ``assumed`` to be.
     """
     sizes = {buffer: buffer.bytes for buffer in first}
-    places: dict[Buffer, tuple[Dim, Dim]] = {}  # from where to where
+    places: dict[Buffer, tuple[int, Dim, Dim]] = {}  # about where, from where to where
     total: Dim = 0
-    for buffer in sorted(first, key=lambda b: (-_nominal(sizes[b]), first[b])):
+    for buffer in sorted(first, key=lambda b: (-assumed(sizes[b]), first[b])):
         others = [place for b, place in places.items() if first[b] <= last[buffer] and first[buffer] <= last[b]]
         start = _gap(sizes[buffer], others)
-        places[buffer] = start, start + sizes[buffer]
-        total = most(total, places[buffer][1])
-    return [(buffer, start) for buffer, (start, _) in places.items()], total
+        places[buffer] = assumed(start), start, start + sizes[buffer]
+        total = most(total, start + sizes[buffer])
+    return [(buffer, start) for buffer, (_, start, _) in places.items()], total
 
 
-def _gap(size: Dim, taken: Iterable[tuple[Dim, Dim]]) -> Dim:
+def _gap(size: Dim, taken: Iterable[tuple[int, Dim, Dim]]) -> Dim:
     """Where so many bytes lie first between or behind those that are ``taken``, each from a start to an end."""
-    parts = sorted(taken, key=lambda part: _nominal(part[0]))
+    parts = sorted(taken, key=lambda part: part[0])
     start: Dim = 0
-    for low, high in parts:
+    for _, low, high in parts:
         end = start + size
-        if at_least(low, end) and all(at_least(a, end) or at_least(start, b) for a, b in parts):
+        if at_least(low, end) and all(at_least(a, end) or at_least(start, b) for _, a, b in parts):
             break
         start = most(start, high)
     return start
-
-
-def _nominal(size: Dim) -> int:
-    return substitute(size, dict.fromkeys(names(size), NOMINAL))
 
 
 def _lifetimes(steps: Sequence[Step]) -> tuple[dict[Buffer, int], dict[Buffer, int]]:
