@@ -13,6 +13,8 @@ from mlaot.lower.isa import Isa
 from mlaot.lower.layout import atom, linear, times
 from mlaot.lower.program import Axis, Contraction, Operand
 from mlaot.lower.schedule import (
+    NEAREST,
+    NEXT,
     Schedule,
     block_sizes,
     column_names,
@@ -24,6 +26,7 @@ from mlaot.lower.schedule import (
     schedule,
 )
 
+AHEAD = 16  # steps of a sum: some 200 cycles in a tile of many rows, and a kilobyte or more for a single one
 LONG = 120  # statements of a tile's epilogue from which on it is written once, in a loop over the accumulators
 
 
@@ -212,6 +215,9 @@ class _Tiles:
         def step(places: Sequence[Place], rest: str | None = None, first: int = 0) -> tuple[str | Nest, ...]:
             return tuple(tile.steps([{**at, v: place} for place in places], rest, first))
 
+        def loop(places: Sequence[Place]) -> tuple[str | Nest, ...]:
+            return (*tile.ahead([{**at, v: place} for place in places]), *step(places))
+
         if not isinstance(axis.size, int):
             size, by = atom(axis.size), q * sets
             end = f"{axis.size}" if by == 1 else f"{axis.size} - {by - 1}"
@@ -231,7 +237,7 @@ class _Tiles:
             yield from step([Place(None, s * q) for s in range(sets)])
         elif main:
             head = f"for (ptrdiff_t {v} = 0; {v} < {main * q}; {v}{f' += {sets * q}' if sets * q > 1 else '++'}) {{"
-            yield Nest(head, step([Place(v, s * q) for s in range(sets)]))
+            yield Nest(head, loop([Place(v, s * q) for s in range(sets)]))
         if full > main:
             yield Nest("{", step([Place(None, s * q) for s in range(main, full)]))
         if rest:
@@ -291,6 +297,27 @@ class _Tile:
                         yield from lines
                     sum_ = _of_set(name, s)
                     yield f"{sum_} = dot4_i32v({sum_}, {x}, {y});" if self.kernel.words else f"{sum_} += {x} * {y};"
+
+    def ahead(self, steps: Iterable[Mapping[str, Place]]) -> Iterator[str]:
+        """Ask for what a loop reads ``AHEAD`` steps later from panels that do not stay in the nearest cache.
+
+        A single row is done as fast as the next cache delivers, and asks only for what comes from behind that.
+        """
+        b = self.kernel.operands[-1]
+        if b.panels is None:
+            return
+        assert self.piece is not None and self.piece.panel is not None
+        itemsize, width = DTYPES[b.dtype].itemsize, self.piece.panel[1]
+        size = next(axis.size for axis in self.kernel.out if axis.name == self.kernel.lanes)
+        columns, near = (width, NEAREST // 2) if len(self.rows) > 1 else (int(size), NEXT // 2)
+        if columns * b.panels.rows * itemsize <= near:
+            return
+        line = 64 // itemsize
+        for at in steps:
+            for column in self.columns:
+                terms, number = self._terms(b, self._moved(at, column))
+                if column.get(self.kernel.lanes, 0) * self.lanes % line == 0:
+                    yield tidy(f"__builtin_prefetch({b.name} + {linear(terms, number + AHEAD * width)});")
 
     def _combined(self, name: str, x: str) -> str:
         if self.kernel.combine == "sum":

@@ -154,6 +154,9 @@ static void contraction0_v4(float *restrict out, const float *restrict b, const 
         f32v c7_1 = splat_f32v(0.0f);
         f32v c7_2 = splat_f32v(0.0f);
         for (ptrdiff_t k = 0; k < 784; k++) {
+            __builtin_prefetch(w + k * 48 + 768);
+            __builtin_prefetch(w + k * 48 + 784);
+            __builtin_prefetch(w + k * 48 + 800);
             const f32v b0 = load_f32v(w + k * 48);
             const f32v b1 = load_f32v(w + k * 48 + 16);
             const f32v b2 = load_f32v(w + k * 48 + 32);
@@ -343,6 +346,9 @@ static void contraction0_v4(float *restrict out, const float *restrict b, const 
         f32v c1_1 = splat_f32v(0.0f);
         f32v c1_2 = splat_f32v(0.0f);
         for (ptrdiff_t k = 0; k < 784; k++) {
+            __builtin_prefetch(w + k * 48 + 768);
+            __builtin_prefetch(w + k * 48 + 784);
+            __builtin_prefetch(w + k * 48 + 800);
             const f32v b0 = load_f32v(w + k * 48);
             const f32v b1 = load_f32v(w + k * 48 + 16);
             const f32v b2 = load_f32v(w + k * 48 + 32);
