@@ -34,6 +34,7 @@ typedef struct { uint8_t major, minor; uint16_t flags; uint32_t built_with, abi;
 // How long the head of an object is depends on the interpreter. What is ours lies behind it, and is found by the type;
 // nothing can follow it.
 #define PY_HEAD
+#define PY_HEAD_IS_KNOWN 0
 #define PY_VAR_HEAD
 #define PY_BODY(object) PyObject_GetTypeData(object, Py_TYPE(object))
 #define PY_BASIC_SIZE(body) -(int)sizeof(body)
@@ -41,6 +42,7 @@ typedef struct { uint8_t major, minor; uint16_t flags; uint32_t built_with, abi;
 #else
 // What stands first in an object of our own types; never read or written by us.
 #define PY_HEAD struct { ptrdiff_t opaque[2]; } head;
+#define PY_HEAD_IS_KNOWN 1
 #define PY_VAR_HEAD struct { ptrdiff_t opaque[3]; } head;
 #define PY_BODY(object) ((void *)(object))
 #define PY_BASIC_SIZE(body) sizeof(body)
