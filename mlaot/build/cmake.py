@@ -18,6 +18,9 @@ COMMON_FLAGS = (
     "-fno-fast-math",
     "-std=gnu11",
     "-O2",
+    # Kernels are vectors already. From version 12 on gcc looks for more, and keeps what neighbouring windows share from
+    # one step of a sum to the next instead of loading it again: LeNet takes a sixth longer.
+    "-fno-tree-vectorize",
     "-fno-math-errno",
     "-fno-trapping-math",
     "-fvisibility=hidden",

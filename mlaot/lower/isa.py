@@ -48,6 +48,7 @@ V4 = Isa(
     (
         *("-mavx2", "-mfma", "-mavx512f", "-mavx512dq", "-mavx512bw", "-mavx512vl"),
         "-mprefer-vector-width=512",
+        "-mtune=cascadelake",  # untuned, gcc takes memory for as near as a register and loads a column for each row
     ),
     "x86_64",
     4,
