@@ -40,7 +40,7 @@ typedef struct { uint8_t major, minor; uint16_t flags; uint32_t built_with, abi;
 #define PY_BASIC_SIZE(body) -(int)sizeof(body)
 #define PY_ITEM_SIZE 0
 #else
-// What stands first in an object of our own types; never read or written by us.
+// What stands first in an object of our own types and of NumPy's; never read or written by us.
 #define PY_HEAD struct { ptrdiff_t opaque[2]; } head;
 #define PY_HEAD_IS_KNOWN 1
 #define PY_VAR_HEAD struct { ptrdiff_t opaque[3]; } head;
