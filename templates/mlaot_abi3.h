@@ -2,8 +2,8 @@
 // and up, which is for interpreters without a GIL too.
 //
 // It stands in for Python.h, so that building needs no Python headers and cross-compiling needs no Python at all.
-// Objects stay opaque: reference counts and types are reached through functions only. Numbers and struct layouts are
-// fixed by the stable ABI.
+// Objects stay opaque but for their type: reference counts are reached through functions only. Numbers and struct
+// layouts are fixed by the stable ABI.
 #ifndef MLAOT_ABI3_H
 #define MLAOT_ABI3_H
 
@@ -33,6 +33,7 @@ typedef struct { uint8_t major, minor; uint16_t flags; uint32_t built_with, abi;
 
 // How long the head of an object is depends on the interpreter. What is ours lies behind it, and is found by the type;
 // nothing can follow it.
+#define PY_TYPE(object) Py_TYPE(object)
 #define PY_HEAD
 #define PY_HEAD_IS_KNOWN 0
 #define PY_VAR_HEAD
@@ -40,10 +41,12 @@ typedef struct { uint8_t major, minor; uint16_t flags; uint32_t built_with, abi;
 #define PY_BASIC_SIZE(body) -(int)sizeof(body)
 #define PY_ITEM_SIZE 0
 #else
-// What stands first in an object of our own types and of NumPy's; never read or written by us.
-#define PY_HEAD struct { ptrdiff_t opaque[2]; } head;
+// What stands first in every object.
+typedef struct { ptrdiff_t references; PyTypeObject *type; } PyHead;
+#define PY_TYPE(object) (((const PyHead *)(const void *)(object))->type)
+#define PY_HEAD PyHead head;
 #define PY_HEAD_IS_KNOWN 1
-#define PY_VAR_HEAD struct { ptrdiff_t opaque[3]; } head;
+#define PY_VAR_HEAD struct { PyHead object; Py_ssize_t size; } head;
 #define PY_BODY(object) ((void *)(object))
 #define PY_BASIC_SIZE(body) sizeof(body)
 #define PY_ITEM_SIZE 1
@@ -143,7 +146,7 @@ void *PyType_GetModuleState(PyTypeObject *);
 PyObject *PyModule_GetFilenameObject(PyObject *), *PyImport_ImportModule(const char *);
 PyObject *PyImport_GetModule(PyObject *);
 
-PyObject *PyObject_Type(PyObject *), *PyObject_CallMethod(PyObject *, const char *, const char *, ...);
+PyObject *PyObject_CallMethod(PyObject *, const char *, const char *, ...);
 PyObject *PyObject_CallFunction(PyObject *, const char *, ...), *PyObject_GetAttrString(PyObject *, const char *);
 PyObject *PyObject_Call(PyObject *, PyObject *, PyObject *), *PyObject_GetItem(PyObject *, PyObject *);
 int PyObject_IsInstance(PyObject *, PyObject *);
