@@ -9,6 +9,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from math import gcd
 from typing import SupportsIndex, overload
 
@@ -45,6 +46,8 @@ class Expr:
         return _canonical(total)
 
     def __mul__(self, other: Dim) -> Dim:
+        if isinstance(other, int):
+            return _canonical({monomial: coefficient * other for monomial, coefficient in self.terms})
         product: dict[Monomial, int] = {}
         for left, a in self.terms:
             for right, b in _terms(other):
@@ -191,4 +194,10 @@ def _canonical(terms: dict[Monomial, int]) -> Dim:
         return 0
     if set(kept) == {()}:
         return kept[()]
-    return Expr(tuple(sorted(kept.items(), key=lambda term: (-len(term[0]), str(term[0])))))
+    return Expr(tuple(sorted(kept.items(), key=lambda term: _rank(term[0]))))
+
+
+@cache
+def _rank(monomial: Monomial) -> tuple[int, str]:
+    """Its place in a sum: those of many factors come first."""
+    return -len(monomial), str(monomial)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 from mlaot.ir import Dim
 from mlaot.ir.dims import most, nonnegative
@@ -24,25 +25,41 @@ def pack(first: Mapping[Buffer, int], last: Mapping[Buffer, int]) -> tuple[list[
     5.2). Which is larger or comes first is decided by what their sizes are ``assumed`` to be.
     """
     sizes = {buffer: buffer.bytes for buffer in first}
-    places: dict[Buffer, tuple[int, Dim, Dim]] = {}  # about where, from where to where
+    places: dict[Buffer, _Place] = {}
     total: Dim = 0
     for buffer in sorted(first, key=lambda b: (-assumed(sizes[b]), first[b])):
         others = [place for b, place in places.items() if first[b] <= last[buffer] and first[buffer] <= last[b]]
         start = _gap(sizes[buffer], others)
-        places[buffer] = assumed(start), start, start + sizes[buffer]
-        total = most(total, start + sizes[buffer])
-    return [(buffer, start) for buffer, (_, start, _) in places.items()], total
+        places[buffer] = place = _place(start, sizes[buffer])
+        total = most(total, place.end)
+    return [(buffer, place.start) for buffer, place in places.items()], total
 
 
-def _gap(size: Dim, taken: Iterable[tuple[int, Dim, Dim]]) -> Dim:
-    """Where so many bytes lie first between or behind those that are ``taken``, each from a start to an end."""
-    parts = sorted(taken, key=lambda part: part[0])
+class _Place(NamedTuple):
+    """From where to where a buffer lies, and what both are assumed to be."""
+
+    start: Dim
+    end: Dim
+    low: int
+    high: int
+
+    def is_before(self, other: _Place) -> bool:
+        return self.high <= other.low and at_least(other.start, self.end)  # the quick look first
+
+
+def _place(start: Dim, size: Dim) -> _Place:
+    return _Place(start, start + size, assumed(start), assumed(start + size))
+
+
+def _gap(size: Dim, taken: Iterable[_Place]) -> Dim:
+    """Where so many bytes lie first between or behind those that are ``taken``."""
+    parts = sorted(taken, key=lambda part: part.low)
     start: Dim = 0
-    for _, low, high in parts:
-        end = start + size
-        if at_least(low, end) and all(at_least(a, end) or at_least(start, b) for _, a, b in parts):
+    for part in parts:
+        place = _place(start, size)
+        if place.is_before(part) and all(place.is_before(other) or other.is_before(place) for other in parts):
             break
-        start = most(start, high)
+        start = most(start, part.end)
     return start
 
 

@@ -129,8 +129,10 @@ def _order(
     """Kernels after those that must come before them, those that outputs need first: level by level, or what was just
     made possible next, whichever takes less room.
     """
-    orders = [_sorted(groups, before, needed, at_once=at_once) for at_once in (False, True)]
-    return min(orders, key=lambda order: _room([steps[g] for g in order]))
+    by_level, at_once = (_sorted(groups, before, needed, at_once=at_once) for at_once in (False, True))
+    if by_level == at_once:
+        return by_level
+    return min(by_level, at_once, key=lambda order: _room([steps[g] for g in order]))
 
 
 def _sorted(

@@ -69,5 +69,5 @@ def test_overlapping_buffers_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
         return [(buffer, 0) for buffer, _ in offsets], size
 
     monkeypatch.setattr(lowering, "plan", overlapping)
-    failed, counts = run(0, 10)
+    failed, counts = run(0, 4)
     assert failed, report(failed, counts)
