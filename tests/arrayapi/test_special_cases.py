@@ -125,12 +125,10 @@ def programs(isa: str) -> dict[str, Program]:
     return found
 
 
-@pytest.fixture(scope="module")
-def libraries(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Library]:
-    """All of them in one library for each instruction set; test processes share the files."""
-    shared = tmp_path_factory.getbasetemp()
-    shared = shared.parent if shared.name.startswith("popen-") else shared
-    return {isa: Library(programs(isa), isa, shared / f"arrayapi_{isa}") for isa in AVAILABLE}
+@pytest.fixture(scope="session")
+def libraries(shared_folder: Path) -> dict[str, Library]:
+    """All of them in one library for each instruction set."""
+    return {isa: Library(programs(isa), isa, shared_folder / f"arrayapi_{isa}") for isa in AVAILABLE}
 
 
 def run(library: Library, stem: str, arguments: list[Array]) -> Array:

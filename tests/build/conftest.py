@@ -134,10 +134,9 @@ def pinned(wheel: Path, folder: Path) -> dict[str, str]:
 
 
 @pytest.fixture(scope="session")
-def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def shared(shared_folder: Path) -> Iterator[Path]:
     """A folder that the workers of pytest-xdist share, held by one of them at a time."""
-    base = tmp_path_factory.getbasetemp()
-    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "shared"
+    folder = shared_folder / "shared"
     folder.mkdir(exist_ok=True)
     yield folder
 

@@ -231,14 +231,12 @@ def programs() -> dict[str, Program]:
     return {name: program for name, (program, _) in ops().items()} | compiled
 
 
-@pytest.fixture(scope="module")
-def libraries(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str], Library]:
-    """All programs on every path; test processes share the compiled files."""
-    shared = tmp_path_factory.getbasetemp()
-    shared = shared.parent if shared.name.startswith("popen-") else shared
+@pytest.fixture(scope="session")
+def libraries(shared_folder: Path) -> dict[tuple[str, str], Library]:
+    """All programs on every path."""
     flags = ("-ffp-contract=off",)
     return {
-        (cc, isa): Library(programs(), isa, Path(shared) / f"deterministic_{cc}_{isa}", flags, COMPILERS[cc])
+        (cc, isa): Library(programs(), isa, shared_folder / f"deterministic_{cc}_{isa}", flags, COMPILERS[cc])
         for cc, isa in PATHS
     }
 

@@ -113,9 +113,9 @@ def loops_of(steps: Iterable[Step]) -> Iterator[Loop]:
 
 
 @pytest.fixture(scope="module", params=AVAILABLE)
-def library(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Library:
+def library(request: pytest.FixtureRequest, shared_folder: Path) -> Library:
     programs = {name: program(name) for name in CASES}
-    return Library(programs, request.param, tmp_path_factory.mktemp("parallel"))
+    return Library(programs, request.param, shared_folder / "parallel")
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -74,10 +74,10 @@ def compiled(graph: Graph) -> Program:
     return lower(Module("m", {"forward": graph}, {}, False), ("base",))
 
 
-@pytest.fixture(scope="module")
-def libraries(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Library]:
+@pytest.fixture(scope="session")
+def libraries(shared_folder: Path) -> dict[str, Library]:
     programs = {name.replace(" ", "_"): compiled(graph_of(case)) for name, case in CASES.items()}
-    return {isa: Library(programs, isa, tmp_path_factory.mktemp(f"trees_{isa}")) for isa in AVAILABLE}
+    return {isa: Library(programs, isa, shared_folder / f"trees_{isa}") for isa in AVAILABLE}
 
 
 @pytest.mark.parametrize("name", CASES)

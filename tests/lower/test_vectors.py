@@ -163,11 +163,9 @@ class Library:
         return out
 
 
-@pytest.fixture(scope="module")
-def libraries(tmp_path_factory: pytest.TempPathFactory) -> Mapping[tuple[str, str], Library]:
-    shared = tmp_path_factory.getbasetemp()
-    shared = shared.parent if shared.name.startswith("popen-") else shared
-    folder = shared / "vectors"
+@pytest.fixture(scope="session")
+def libraries(shared_folder: Path) -> Mapping[tuple[str, str], Library]:
+    folder = shared_folder / "vectors"
     folder.mkdir(exist_ok=True)
     return {(n, c): Library(ISAS[n], c, folder) for n in AVAILABLE for c in CONTRACT}
 

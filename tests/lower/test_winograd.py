@@ -139,10 +139,10 @@ CASES = {
 
 
 @pytest.fixture(scope="module", params=AVAILABLE)
-def library(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Library:
+def library(request: pytest.FixtureRequest, shared_folder: Path) -> Library:
     """Every case on one instruction set."""
-    folder = tmp_path_factory.getbasetemp() / "winograd"
-    return Library({name: case.program for name, case in CASES.items()}, request.param, folder)
+    programs = {name: case.program for name, case in CASES.items()}
+    return Library(programs, request.param, shared_folder / "winograd")
 
 
 @pytest.mark.parametrize("name", CASES)

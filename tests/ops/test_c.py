@@ -129,13 +129,11 @@ def programs() -> dict[str, Program]:
     return found
 
 
-@pytest.fixture(scope="module")
-def libraries(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Library]:
-    """Every op on every instruction set of this machine; test processes share the compiled files."""
-    shared = tmp_path_factory.getbasetemp()
-    shared = shared.parent if shared.name.startswith("popen-") else shared
-    all_programs = programs()
-    return {isa: Library(all_programs, isa, Path(shared) / f"ops_{isa}") for isa in AVAILABLE}
+@pytest.fixture(scope="session")
+def libraries(shared_folder: Path) -> dict[str, Library]:
+    """Every op on every instruction set of this machine."""
+    all_programs, flags = programs(), ("-Og",)  # thousands of kernels that run once each
+    return {isa: Library(all_programs, isa, shared_folder / f"ops_{isa}", flags) for isa in AVAILABLE}
 
 
 @pytest.mark.parametrize("isa", AVAILABLE)

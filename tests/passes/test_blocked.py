@@ -299,7 +299,7 @@ def test_random_nets(seed: int) -> None:
 
 
 @pytest.fixture(scope="module", params=AVAILABLE)
-def compiled(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Any:
+def compiled(request: pytest.FixtureRequest, shared_folder: Path) -> Any:
     """Some cases for one instruction set, with what they should give for some input."""
     programs, cases = {}, {}
     for i, (make, shape) in enumerate(CASES[name] for name in COMPILED):
@@ -307,7 +307,7 @@ def compiled(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
         programs[f"case{i}"] = lower(module, (request.param,))
         x = np.random.default_rng(1).normal(size=(2, *shape))
         cases[f"case{i}"] = x, evaluate(graph, {"x": x, **weights})["out"]
-    return Library(programs, request.param, Path(tmp_path_factory.mktemp(request.param))), cases
+    return Library(programs, request.param, shared_folder / "blocked"), cases
 
 
 def test_compiled(compiled: Any) -> None:

@@ -153,13 +153,11 @@ def program(name: str) -> Program:
     return replace(whole, procedures=tuple(p for p in whole.procedures if p.entry.name in wanted))
 
 
-@pytest.fixture(scope="module")
-def library(tmp_path_factory: pytest.TempPathFactory) -> Library:
+@pytest.fixture(scope="session")
+def library(shared_folder: Path) -> Library:
     """All of them, for the best instruction set of this machine."""
-    folder = tmp_path_factory.getbasetemp()
-    folder = folder.parent if folder.name.startswith("popen-") else folder
     programs = {name.replace(".", "_"): program(name) for name in NETWORKS}
-    return Library(programs, AVAILABLE[-1], folder / "curves")
+    return Library(programs, AVAILABLE[-1], shared_folder / "curves")
 
 
 def train(library: Library, name: str, steps: int) -> tuple[State, list[float]]:

@@ -127,10 +127,8 @@ def declared(name: str) -> Declaration:
     return found
 
 
-@pytest.fixture(scope="module")
-def libraries(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Library]:
-    shared_folder = tmp_path_factory.getbasetemp()
-    shared_folder = shared_folder.parent if shared_folder.name.startswith("popen-") else shared_folder
+@pytest.fixture(scope="session")
+def libraries(shared_folder: Path) -> dict[str, Library]:
     programs = {name: lower(passes.run(name, declared(name).trace()), ("base",)) for name in LOSSES}
     return {isa: Library(programs, isa, shared_folder / f"reference_{isa}") for isa in AVAILABLE}
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import fcntl
-import os
 from pathlib import Path
 from types import ModuleType
 
@@ -20,10 +19,9 @@ def made(name: str, folder: Path) -> Path:
 
 
 @pytest.fixture(scope="session")
-def libraries(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """The shared libraries of the hand-made models; the processes of one run share them."""
-    base = tmp_path_factory.getbasetemp()
-    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "hand-made"
+def libraries(shared_folder: Path) -> dict[str, Path]:
+    """The shared libraries of the hand-made models."""
+    folder = shared_folder / "hand-made"
     folder.mkdir(exist_ok=True)
     with open(folder / "lock", "w") as lock:  # the first process that wants them compiles
         fcntl.flock(lock, fcntl.LOCK_EX)

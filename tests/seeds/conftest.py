@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import fcntl
-import os
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -18,10 +17,9 @@ Modules = Callable[[str], ModuleType]
 
 
 @pytest.fixture(scope="session")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder with the compiled packages; the processes of one run share it."""
-    base = tmp_path_factory.getbasetemp()
-    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "seeds" / "site"
+def site(shared_folder: Path) -> Path:
+    """The folder with the compiled packages."""
+    folder = shared_folder / "seeds" / "site"
     folder.mkdir(parents=True, exist_ok=True)
     return folder
 
