@@ -77,7 +77,7 @@ The inner loop, as {compiler} makes it with `{flags}`: {fma} multiply-adds and {
 {assembly}
 ```
 """
-FLAGS = ("-O2", "-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math", *V4.flags)
+FLAGS = ("-O2", "-fno-tree-vectorize", "-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math", *V4.flags)
 
 
 def declared() -> Any:
