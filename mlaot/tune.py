@@ -21,8 +21,8 @@ import numpy as np
 
 from mlaot.build.toolchain import compile_kernels, machine_of, predefined_macros
 from mlaot.ir import DTYPES, Dim
+from mlaot.ir.dims import assumed
 from mlaot.lower.isa import BASE, ISAS, Isa, isas_for
-from mlaot.lower.layout import assumed
 from mlaot.lower.program import Buffer, Contraction, Program
 from mlaot.lower.schedule import description, is_light, ranked
 from mlaot.lower.text import candidates_file

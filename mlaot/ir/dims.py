@@ -94,6 +94,7 @@ class Expr:
 
 
 Dim = int | Expr
+NOMINAL = 64  # what a named dim is taken for where costs are compared
 
 
 def dim(name: str) -> Expr:
@@ -142,6 +143,11 @@ def substitute(value: Dim, known: Mapping[str, Dim]) -> Dim:
             term = term * (known[atom] if isinstance(atom, str) else substitute(atom.top, known) // atom.bottom)
         total = total + term
     return total
+
+
+def assumed(value: Dim) -> int:
+    """What ``value`` is taken for where costs are compared."""
+    return substitute(value, dict.fromkeys(names(value), NOMINAL))
 
 
 def nonnegative(value: Dim) -> bool:

@@ -10,11 +10,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from mlaot.ir import DTYPES, Dim, Node
+from mlaot.ir.dims import NOMINAL
 from mlaot.lower.emit import C_TYPES, Emitter, combine, may_overread, neutral
 from mlaot.lower.fuse import Group
 from mlaot.lower.gates import gate
 from mlaot.lower.isa import V4
-from mlaot.lower.layout import NOMINAL, Access, linear, padded, times
+from mlaot.lower.layout import Access, linear, padded, times
 from mlaot.lower.program import Axis, Buffer, Contraction, Operand, Panels, Plain
 from mlaot.lower.program import Sequence as Steps
 from mlaot.lower.schedule import cost

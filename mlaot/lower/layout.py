@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from mlaot.ir import DTYPES, Dim, Graph, Node, Type, users
-from mlaot.ir.dims import Expr, names, substitute
+from mlaot.ir.dims import NOMINAL, Expr
 from mlaot.lower.gates import gates_of, weights_of
 from mlaot.lower.program import Buffer, Panels
 from mlaot.ops import reduction as red
@@ -19,7 +19,6 @@ from mlaot.ops.sparse import sparse_add, sparse_dot
 PANEL = 256  # bytes of a panel's row: four of the widest vectors
 APART = 2  # columns that would make a vector of their own, mostly empty, and are better done as dot products
 PAGE = 4096  # bytes
-NOMINAL = 64  # the size assumed for a named dim where costs are compared
 
 
 def padded(extent: Dim, itemsize: int) -> Dim:
@@ -103,11 +102,6 @@ class Access:
     def index(self, at: Sequence[str]) -> str:
         """C text of the element index for the axis indices ``at``."""
         return linear([*zip(at, self.strides, strict=True)], self.offset)
-
-
-def assumed(size: Dim) -> int:
-    """What a size is taken for where costs are compared."""
-    return substitute(size, dict.fromkeys(names(size), NOMINAL))
 
 
 def linear(terms: Iterable[tuple[str, Dim]], offset: Dim = 0) -> str:

@@ -6,8 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from mlaot.ir import Dim
-from mlaot.ir.dims import most, nonnegative
-from mlaot.lower.layout import assumed
+from mlaot.ir.dims import assumed, most, nonnegative
 from mlaot.lower.program import Branch, Buffer, Loop, Param, Step
 from mlaot.lower.program import Sequence as Sequence_
 

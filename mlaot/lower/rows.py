@@ -11,9 +11,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from mlaot.ir import DTYPES, Node
+from mlaot.ir.dims import NOMINAL
 from mlaot.lower.emit import C_TYPES, Emitter
 from mlaot.lower.fuse import Group, full_shape
-from mlaot.lower.layout import NOMINAL, Access, atom, padded
+from mlaot.lower.layout import Access, atom, padded
 from mlaot.lower.program import Buffer, Rows, Stage, Total
 from mlaot.ops import elementwise as ew
 from mlaot.ops import reduction as red

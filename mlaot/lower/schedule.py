@@ -14,8 +14,8 @@ from functools import lru_cache
 from math import prod
 
 from mlaot.ir import DTYPES, Dim
+from mlaot.ir.dims import NOMINAL
 from mlaot.lower.isa import Isa
-from mlaot.lower.layout import NOMINAL
 from mlaot.lower.program import Axis, Contraction, Operand
 from mlaot.ops.conversion import HALVES
 

@@ -9,11 +9,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from mlaot.ir import DTYPES, Dim
-from mlaot.ir.dims import names
+from mlaot.ir.dims import NOMINAL, names
 from mlaot.lower.emit import C_TYPES
 from mlaot.lower.integers import integer_helpers
 from mlaot.lower.isa import Isa, condition
-from mlaot.lower.layout import NOMINAL
 from mlaot.lower.parallel import Split, part_of, split, work_of_round
 from mlaot.lower.program import (
     Branch,

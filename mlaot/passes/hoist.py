@@ -18,7 +18,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from mlaot.ir import Dim, Graph, Node, Subgraph, Type, users
-from mlaot.ir.dims import names, product, substitute
+from mlaot.ir.dims import assumed, product
 from mlaot.ir.subgraph import inline
 from mlaot.ops import elementwise as ew
 from mlaot.ops import reduction as red
@@ -30,7 +30,6 @@ from mlaot.passes.simplify import number
 from mlaot.transforms.batch import Value, batch_into
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
-NOMINAL = 32  # the size assumed for a named dim where costs are compared
 LINEAR = (ew.neg, ew.cast, st.reshape, st.transpose)  # the sum of their values is their value of the sum
 
 
@@ -240,8 +239,7 @@ def _is_worth(part: Node, known: set[Node]) -> bool:
 
 
 def _size(node: Node) -> int:
-    size = product(node.type.shape)
-    return substitute(size, dict.fromkeys(names(size), NOMINAL))
+    return assumed(product(node.type.shape))
 
 
 def _late_results(loop: _Loop, sums: Mapping[int, Node]) -> dict[int, Node]:
