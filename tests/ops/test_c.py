@@ -132,8 +132,8 @@ def programs() -> dict[str, Program]:
 @pytest.fixture(scope="session")
 def libraries(shared_folder: Path) -> dict[str, Library]:
     """Every op on every instruction set of this machine."""
-    all_programs, flags = programs(), ("-Og",)  # thousands of kernels that run once each
-    return {isa: Library(all_programs, isa, shared_folder / f"ops_{isa}", flags) for isa in AVAILABLE}
+    all_programs = programs()
+    return {isa: Library(all_programs, isa, shared_folder / f"ops_{isa}") for isa in AVAILABLE}
 
 
 @pytest.mark.parametrize("isa", AVAILABLE)
