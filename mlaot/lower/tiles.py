@@ -216,7 +216,8 @@ class _Tiles:
             return tuple(tile.steps([{**at, v: place} for place in places], rest, first))
 
         def loop(places: Sequence[Place]) -> tuple[str | Nest, ...]:
-            return (*tile.ahead([{**at, v: place} for place in places]), *step(places))
+            later = [replace(place, number=place.number + AHEAD) for place in places]
+            return (*tile.ahead([{**at, v: place} for place in later]), *step(places))
 
         if not isinstance(axis.size, int):
             size, by = atom(axis.size), q * sets
@@ -299,7 +300,7 @@ class _Tile:
                     yield f"{sum_} = dot4_i32v({sum_}, {x}, {y});" if self.kernel.words else f"{sum_} += {x} * {y};"
 
     def ahead(self, steps: Iterable[Mapping[str, Place]]) -> Iterator[str]:
-        """Ask for what a loop reads ``AHEAD`` steps later from panels that do not stay in the nearest cache.
+        """Ask for what some steps of a loop read from panels that do not stay in the nearest cache.
 
         A single row is done as fast as the next cache delivers, and asks only for what comes from behind that.
         """
@@ -317,7 +318,7 @@ class _Tile:
             for column in self.columns:
                 terms, number = self._terms(b, self._moved(at, column))
                 if column.get(self.kernel.lanes, 0) * self.lanes % line == 0:
-                    yield tidy(f"__builtin_prefetch({b.name} + {linear(terms, number + AHEAD * width)});")
+                    yield tidy(f"__builtin_prefetch({b.name} + {linear(terms, number)});")
 
     def _combined(self, name: str, x: str) -> str:
         if self.kernel.combine == "sum":
