@@ -29,8 +29,7 @@ Array = np.ndarray[Any, Any]
 
 CC = os.environ.get("CC", "cc")
 FLAGS = (
-    # Most kernels run once, on a few numbers: -O1 takes twice as long to compile.
-    *("-std=gnu11", "-Og", "-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math", "-fPIC", "-shared"),
+    *("-std=gnu11", "-O1", "-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math", "-fPIC", "-shared"),
     *("-fno-delete-null-pointer-checks", "-Wall", "-Wextra", "-Werror"),
 )
 NUMPY = {d.name: "uint16" if d.name == "bf16" else d.numpy for d in DTYPES.values()}

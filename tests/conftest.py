@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 from cmake import CMAKE_BIN_DIR
-from hypothesis import HealthCheck, settings
 
 # Tests start thousands of interpreters: as for users, none compiles what another has compiled.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
@@ -17,9 +16,6 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 os.environ["PIP_NO_COMPILE"] = "1"
 # The program itself, not the script of the package cmake that starts Python to start it.
 os.environ["PATH"] = os.pathsep.join([CMAKE_BIN_DIR, os.environ["PATH"]])
-# The same examples in every run, however busy the machine is; tests/fuzz searches for new ones.
-settings.register_profile("tests", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("tests")
 GOLDEN = Path(__file__).parent / "golden"
 
 

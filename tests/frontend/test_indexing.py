@@ -84,13 +84,13 @@ def indices(draw: st.DrawFn) -> Any:
     return tuple(parts)
 
 
-@settings(max_examples=300)
+@settings(max_examples=300, deadline=None)
 @given(indices())
 def test_any_index(index: Any) -> None:
     assert_same(lambda x: x[index], X)
 
 
-@settings(max_examples=150)
+@settings(max_examples=150, deadline=None)
 @given(indices(), st.sampled_from(["set", "add", "max", "min"]))
 def test_any_update(index: Any, mode: str) -> None:
     """Traced and plain agree, and both do what NumPy's assignment does."""

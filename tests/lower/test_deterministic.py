@@ -234,7 +234,7 @@ def programs() -> dict[str, Program]:
 @pytest.fixture(scope="session")
 def libraries(shared_folder: Path) -> dict[tuple[str, str], Library]:
     """All programs on every path."""
-    flags = ("-O1", "-ffp-contract=off")  # compilers may reorder as far as they are allowed to
+    flags = ("-ffp-contract=off",)
     return {
         (cc, isa): Library(programs(), isa, shared_folder / f"deterministic_{cc}_{isa}", flags, COMPILERS[cc])
         for cc, isa in PATHS
