@@ -212,8 +212,8 @@ def test_interrupt(fit: ModuleType) -> None:
 
     before = signal.signal(signal.SIGALRM, handler)
     try:
-        signal.setitimer(signal.ITIMER_REAL, 0.2)
         started = time.monotonic()
+        signal.setitimer(signal.ITIMER_REAL, 0.2)
         with pytest.raises(KeyboardInterrupt):
             fit.fit(x, label, lr=1e-6, epochs=EPOCHS)
         assert 0.15 < rung[0] - started < 0.5 and time.monotonic() - rung[0] < 0.1
