@@ -1,7 +1,7 @@
 """The whole way of an example, from bare Python to a wheel that runs alone.
 
     python examples/run.py            # digits: build, train in compiled code, freeze the weights, serve
-    python examples/run.py NAME       # another one: xor, moons, mnist, lenet; more arguments go to its train.py
+    python examples/run.py NAME       # another one: lenet, mnist, moons, xor; more arguments go to its train.py
 
 Needs only Python, pip's package index and a C compiler. Everything lands in dist and build/examples.
 """
@@ -20,6 +20,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 EXAMPLES = ROOT / "examples"
+NAMES = ("digits", "lenet", "mnist", "moons", "xor")
 DIST = ROOT / "dist"
 WORK = ROOT / "build" / "examples"
 
@@ -126,17 +127,20 @@ def run_project(python: Path, own_wheel: Path, project: Path, arguments: list[st
 
 def main() -> None:
     """Build, install and run one example."""
-    parser = argparse.ArgumentParser(description="Build an example's wheel, install it alone, run it.")
-    parser.add_argument("example", nargs="?", default="digits", help="a folder of examples/ (default: digits)")
+    parser = argparse.ArgumentParser(
+        description="Build an example's wheel, install it alone, run it.",
+        epilog="for example: python examples/run.py mnist --data FOLDER",
+    )
+    parser.add_argument("example", nargs="?", default="digits", choices=NAMES, help="default: digits")
     options, arguments = parser.parse_known_args()
+    if options.example == "digits" and arguments:
+        parser.error(f"digits takes no more arguments, got {' '.join(arguments)}")
     project = EXAMPLES / options.example
-    if project.name != "digits" and not (project / "pyproject.toml").is_file():
-        raise SystemExit(f"no example in {project}")
     start = time.perf_counter()
     WORK.mkdir(parents=True, exist_ok=True)
     python = builder()
     own_wheel = build_own_wheel(python)
-    if project.name == "digits":
+    if options.example == "digits":
         run_digits(python, own_wheel)
     else:
         # The script runs in the work folder.

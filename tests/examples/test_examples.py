@@ -326,3 +326,12 @@ def test_wines(tmp_path: Path) -> None:
     projects.build(project, tmp_path / "site")
     printed = projects.run(project / "classify.py", project / "wines.csv", site=tmp_path / "site", alone=True)
     assert printed.split() == ["class_0", "0.995", "class_2", "0.985", "class_1", "0.956", "class_1", "0.939"]
+
+
+@pytest.mark.parametrize(
+    ("argument", "message"), [("wines", "invalid choice: 'wines'"), ("--epochs", "digits takes no more arguments, got")]
+)
+def test_run_refuses_before_it_builds(argument: str, message: str) -> None:
+    """A name that is no example to train, and an option that nothing would read."""
+    printed = projects.run(projects.EXAMPLES / "run.py", argument, status=2)
+    assert message in printed and "building" not in printed
