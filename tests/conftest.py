@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import gc
 import os
+import random
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 from cmake import CMAKE_BIN_DIR
+
+import mlaot
+from mlaot.nn import init
 
 # Tests start thousands of interpreters: as for users, none compiles what another has compiled.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
@@ -23,9 +29,30 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="write the golden files anew")
 
 
-def pytest_collection_finish() -> None:
-    """Thousands of tests are there to the end: the garbage collector need not look at them again and again."""
+GENERATORS = pytest.StashKey[list[tuple[Any, Any]]]()
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Note where the generators of the modules of tests start.
+
+    Thousands of tests are there to the end: the garbage collector need not look at them again and again.
+    """
+    for module in {item.getparent(pytest.Module) for item in session.items}:
+        if module is not None:
+            found = [value for value in vars(module.obj).values() if isinstance(value, np.random.Generator)]
+            module.stash[GENERATORS] = [(each.bit_generator, each.bit_generator.state) for each in found]
     gc.freeze()
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Every test draws the same numbers, whatever ran before it: which that is depends on how busy the workers are."""
+    random.seed(0)
+    np.random.seed(0)
+    mlaot.random.seed(0)
+    init.seed(init.DEFAULT_SEED)
+    module = item.getparent(pytest.Module)
+    for generator, state in module.stash[GENERATORS] if module is not None else ():
+        generator.state = state
 
 
 @pytest.fixture(scope="session")

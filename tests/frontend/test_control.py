@@ -323,7 +323,7 @@ def test_vmap_of_a_loop_that_draws() -> None:
         def again(c: Any) -> Any:
             return mlaot.random.uniform(), c[1] + 1
 
-        return mlaot.while_loop(lambda c: c[0] < a, again, (0.0, 0), bound=50)
+        return mlaot.while_loop(lambda c: c[0] < a, again, (0.0, 0), bound=400)
 
     last, rounds = mlaot.vmap(tries)(np.array([0.9, 0.9, 0.9, 0.0, 0.5], np.float32))
     assert len(set(rounds[:3].tolist())) > 1 and rounds[3] == 0

@@ -17,13 +17,6 @@ from .tracing import assert_same
 Array = np.ndarray[Any, Any]
 Case = Callable[..., Any]
 RNG = np.random.default_rng(1)
-START = RNG.bit_generator.state
-
-
-@pytest.fixture(autouse=True)
-def same_numbers() -> None:
-    """Every test draws from the start, whichever ran before it."""
-    RNG.bit_generator.state = START
 
 
 def sample(dtype: str, *shape: int) -> Array:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -377,15 +377,8 @@ def test_item_is_traced(name: str) -> None:
         np.testing.assert_allclose(f, e, rtol=tolerance, atol=tolerance)
 
 
-@pytest.fixture
-def start() -> Iterator[None]:
-    mlaot.random.seed(7)
-    yield
-    mlaot.random.seed(0)
-
-
 @pytest.mark.parametrize("name", DRAWS)
-def test_draw_is_traced(name: str, start: None) -> None:
+def test_draw_is_traced(name: str) -> None:
     declared = mlaot.model(DRAWS[name])
     assert isinstance(declared, Declaration)
     graph = declared.trace()

@@ -77,11 +77,6 @@ def shuffled(terms: list[Any]) -> list[Any]:
     return terms
 
 
-@pytest.fixture(autouse=True)
-def _seed() -> None:
-    random.seed(1234)
-
-
 @pytest.mark.parametrize("order", [list, shuffled, lambda t: t[::-1]], ids=["straight", "shuffled", "reversed"])
 def test_a_network_by_hand(order: Callable[[list[Any]], list[Any]]) -> None:
     w1, b1, w2, b2, x = weights(7, 5), weights(7), weights(3, 7), weights(3), leaves(5)

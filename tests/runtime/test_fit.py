@@ -359,7 +359,6 @@ def build(tmp_path_factory: pytest.TempPathFactory) -> Build:
 @pytest.fixture(scope="module")
 def adam(build: Build) -> ModuleType:
     """A network with random numbers, running statistics, moments and a schedule."""
-    mlaot.random.seed(0)
     layers = nn.Linear(6, 16, rng=0), nn.BatchNorm1d(16), nn.ReLU(), nn.Dropout(0.3), nn.Linear(16, 3, rng=1)
     net = nn.Sequential(*layers)
 

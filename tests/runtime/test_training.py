@@ -68,7 +68,6 @@ def test_accumulated_gradients_are_one_big_step(build: Build) -> None:
 
 def test_training_goes_on_from_a_file(build: Build, tmp_path: Path) -> None:
     """Parameters, Adam's state, running statistics and the random state come back: the same bits as without a stop."""
-    mlaot.random.seed(0)  # what others have drawn outside of models would be counted too
     net = nn.Sequential(
         nn.Linear(6, 16, dtype="float64", rng=0),
         nn.BatchNorm1d(16, dtype="float64"),
