@@ -33,15 +33,12 @@ GENERATORS = pytest.StashKey[list[tuple[Any, Any]]]()
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Note where the generators of the modules of tests start.
-
-    Thousands of tests are there to the end: the garbage collector need not look at them again and again.
-    """
+    """Note where the generators of the tests' modules start."""
     for module in {item.getparent(pytest.Module) for item in session.items}:
         if module is not None:
             found = [value for value in vars(module.obj).values() if isinstance(value, np.random.Generator)]
             module.stash[GENERATORS] = [(each.bit_generator, each.bit_generator.state) for each in found]
-    gc.freeze()
+    gc.freeze()  # thousands of tests are there to the end: the collector need not look at them again and again
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
