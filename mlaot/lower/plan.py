@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
@@ -43,19 +44,20 @@ class _Alive:
     SPAN = 32  # kernels
 
     def __init__(self) -> None:
-        self.spans: dict[int, list[int]] = {}
-        self.lives: list[tuple[int, int]] = []
+        self.spans: dict[int, array[int]] = {}
+        self.first, self.last = array("q"), array("q")
 
     def add(self, i: int, first: int, last: int) -> None:
-        self.lives.append((first, last))
+        self.first.append(first)
+        self.last.append(last)
         for span in range(first // self.SPAN, last // self.SPAN + 1):
-            self.spans.setdefault(span, []).append(i)
+            self.spans.setdefault(span, array("q")).append(i)
 
     def with_(self, first: int, last: int) -> Ints:
-        spans = [self.spans.get(span, []) for span in range(first // self.SPAN, last // self.SPAN + 1)]
-        near = spans[0] if len(spans) == 1 else sorted(set().union(*spans))
-        lives = self.lives
-        return np.array([i for i in near if lives[i][0] <= last and first <= lives[i][1]], dtype=np.int64)
+        spans = [self.spans.get(span, array("q")) for span in range(first // self.SPAN, last // self.SPAN + 1)]
+        near = np.unique(np.concatenate(spans)).astype(np.int64)
+        starts, ends = (np.frombuffer(some, np.int64)[near] for some in (self.first, self.last))
+        return near[(starts <= last) & (first <= ends)]
 
 
 class _Room:
