@@ -28,7 +28,8 @@ from mlaot.ops import elementwise as ew
 from mlaot.ops import reduction as red
 from mlaot.ops import structure as st
 from mlaot.ops.base import Array, full_like
-from mlaot.ops.kinds import base_of, is_view
+from mlaot.ops.control import uses
+from mlaot.ops.kinds import PRODUCTS, base_of, is_stored, is_view
 from mlaot.passes.entries import copy_into
 from mlaot.passes.rewrite import Rule, rewrite
 from mlaot.passes.simplify import compute_before_broadcast
@@ -37,6 +38,7 @@ from mlaot.passes.widen import NARROW
 IsFixed = Callable[[Node], bool]
 Magnitude = Callable[[Node], tuple[float, float]]
 AFFINE = (ew.add, ew.sub, ew.mul)
+GROWTH = 1.3  # of the constants, for products that read them as their kernels like to
 
 
 def freeze(module: Module) -> None:
@@ -52,6 +54,7 @@ def freeze(module: Module) -> None:
 
         rewrite(graph, rules(is_fixed, readers, magnitudes(module, graph)), replaced)
         _compute(module, graph, is_fixed)
+        _own_operands(module, graph)
 
 
 def fixed_by(module: Module) -> IsFixed:
@@ -224,6 +227,40 @@ def _compute(module: Module, graph: Graph, is_fixed: IsFixed) -> None:
             bases = (base_of(a) for a in node.args)
             wanted |= dict.fromkeys(b for b in bases if is_fixed(b) and not is_view(b) and b.args and _is_worth(b))
     store(module, graph, wanted)
+
+
+def _own_operands(module: Module, graph: Graph) -> None:
+    """What products read of weights through views, and constants, as weights of their own.
+
+    Only such weights are stored as the product's kernel reads them best. The constants grow by a part at most.
+    """
+    is_fixed = fixed_by(module)
+    reads: dict[Node, dict[Node, list[Node]]] = {}  # by what views look at: each value that is read, and its readers
+    for node in graph.nodes():
+        for a in dict.fromkeys(a.find() for a in node.args):
+            if not is_view(node) and is_stored(base_of(a)) and is_fixed(a):
+                reads.setdefault(base_of(a), {}).setdefault(a, []).append(node)
+    for base, read in reads.items():
+        operands = [a for a in read if _is_operand(graph, a) and _bytes(a) <= _bytes(base)]
+        kept = 0 if len(operands) == len(read) else _bytes(base)
+        if kept + sum(map(_bytes, operands)) <= GROWTH * _bytes(base):
+            _replace(module, graph, {a: read[a] for a in operands if a is not base or base.op is st.const})
+
+
+def _is_operand(graph: Graph, value: Node) -> bool:
+    """Whether products alone read a value, whose size is known."""
+    is_sized = isinstance(value.type, Type) and isinstance(product(value.type.shape), int)
+    return is_sized and all(i >= 0 and node.op in PRODUCTS for node, i in uses(graph, value))
+
+
+def _replace(module: Module, graph: Graph, reads: Mapping[Node, Iterable[Node]]) -> None:
+    """Make weights of values, for those that read them."""
+    for value, number in zip(reads, fixed_values(module, graph, list(reads)), strict=True):
+        weight = graph.input(add_weight(module, number, value.type.dtype), value.type, parameter=True)
+        for node in reads[value]:
+            node = node.find()
+            args = [weight if a.find() is value else a for a in node.args]
+            graph.forward(node, graph.add(node.op, args, node.attrs))
 
 
 def store(module: Module, graph: Graph, nodes: Iterable[Node]) -> None:
