@@ -108,7 +108,7 @@ def _numpy_dtype(x: Any) -> Any:
 
 
 def softmax(x: Any, axis: Any = -1) -> Any:
-    """``exp(x - max) / sum(exp(x - max))`` along ``axis``; the sum, at least 1, divides as a factor of its reciprocal."""
+    """``exp(x - max) / sum(exp(x - max))`` along ``axis``; the sum, at least 1, is divided by as a reciprocal."""
     x = _as_array(x)
     e = np.exp(x - stop_gradient(np.max(x, axis=axis, keepdims=True)))
     return e * (1.0 / np.sum(e, axis=axis, keepdims=True))

@@ -13,7 +13,7 @@ from mlaot.lower.program import Buffer, Panels
 from mlaot.ops import reduction as red
 from mlaot.ops import structure as st
 from mlaot.ops.control import uses
-from mlaot.ops.kinds import ALIGNMENT, PRODUCTS, VECTORS, is_narrow, is_view, puts_in_ones, regrouped, root_of
+from mlaot.ops.kinds import ALIGNMENT, PRODUCTS, VECTORS, adjacent, is_narrow, is_view, puts_in_ones, regrouped, root_of
 from mlaot.ops.sparse import sparse_add, sparse_dot
 
 PANEL = 256  # bytes of a panel's row: four of the widest vectors
@@ -221,10 +221,17 @@ def panels_of(graphs: Iterable[Graph], name: str) -> Panels | None:
     if gates or type_.dtype.name not in VECTORS:
         return Panels(axis, width, rows, unit)
     rest = columns % unit
-    is_apart = rest <= APART or columns + unit - rest > GAPS * columns
-    if columns < unit and is_apart:
+    has_gaps = columns + -columns % unit > GAPS * columns
+    if has_gaps and (columns < unit or len(shape) == 2):  # rows without gaps are as fast
         return None
-    return Panels(axis, width, rows, unit, rest if is_apart else 0)
+    return Panels(axis, width, rows, unit, rest if has_gaps or (columns > unit and rest <= APART) else 0)
+
+
+def _is_along_sum(product: Node, i: int) -> bool:
+    """Whether the elements that an operand is multiplied with lie side by side along what is summed."""
+    *labels, out = red.parse_spec(product.attrs["spec"])
+    along = adjacent(product.arg(1 - i))
+    return along is not None and along >= 0 and labels[1 - i][along] not in out
 
 
 def _column_axis(node: Node, i: int) -> int | None:
@@ -274,17 +281,16 @@ def held(shape: Sequence[int], itemsize: int) -> tuple[tuple[int, ...], bool]:
 
 
 def _cost(graphs: Iterable[Graph], name: str, unit: int, itemsize: int) -> int:
-    """Multiply-adds with padding: reading along the result's axis costs one, along the summed axis more.
-
-    Elements along the axis ``unit`` lie side by side.
-    """
+    """Multiply-adds with padding, of products that read or write a matrix whose axis ``unit`` lies side by side."""
     total = 0
     for graph in graphs:
+        read = uses(graph, graph.inputs[name]) if name in graph.inputs else []
         written = _written_by(graph, name)
-        for node in dict.fromkeys((*graph.users().get(graph.inputs.get(name), ()), *written)):  # type: ignore[arg-type]
+        for node, i in (*read, *((node, -1) for node in written)):
             if node.op is red.contract:
-                total += _use_cost(graph, node, name, unit, itemsize, is_written=node in written)
-            elif node.op in (sparse_dot, sparse_add) and unit == node.attrs["axis"]:
+                total += _use_cost(node, i, unit, itemsize)
+        for node in dict.fromkeys((*(node for node, _ in read), *written)):
+            if node.op in (sparse_dot, sparse_add) and unit == node.attrs["axis"]:
                 total += _sparse_cost(graph, node, name)
     return total
 
@@ -297,24 +303,23 @@ def _sparse_cost(graph: Graph, node: Node, name: str) -> int:
     return rows * prod(int(d) for d in matrix.type.shape) * ALIGNMENT // matrix.type.dtype.itemsize * is_used
 
 
-def _use_cost(graph: Graph, node: Node, name: str, unit: int, itemsize: int, *, is_written: bool) -> int:
-    first, second, out = red.parse_spec(node.attrs["spec"])
+def _use_cost(node: Node, i: int, unit: int, itemsize: int) -> int:
+    """Of a product that has a matrix as its operand ``i``, or as its result (-1).
+
+    Reading along the result's axis costs one, along the summed axis more, or that of scalars where the other operand
+    does not lie so.
+    """
+    *labels, out = red.parse_spec(node.attrs["spec"])
     sizes: dict[str, int] = {}
-    for labels, arg in ((first, node.arg(0)), (second, node.arg(1))):
-        for label, extent in zip(labels, arg.type.shape, strict=True):
+    for names, arg in zip(labels, (node.arg(0), node.arg(1)), strict=True):
+        for label, extent in zip(names, arg.type.shape, strict=True):
             sizes[label] = extent if isinstance(extent, int) else NOMINAL
-    slot = graph.inputs.get(name)
-    uses = [labels for labels, i in ((first, 0), (second, 1)) if node.arg(i) is slot]
-    if slot is not None and is_written:
-        uses.append(out)
-    total = 0
-    for labels in uses:
-        along = labels[unit]
-        work = prod(d for c, d in sizes.items() if c != along) * int(padded(sizes[along], itemsize))
-        if along not in out:
-            work += prod(sizes[c] for c in out) * 4 * ALIGNMENT // itemsize
-        total += work
-    return total
+    along = (*labels, out)[i][unit]
+    work = prod(d for c, d in sizes.items() if c != along) * int(padded(sizes[along], itemsize))
+    if along in out:
+        return work
+    work += prod(sizes[c] for c in out) * 4 * ALIGNMENT // itemsize
+    return work if _is_along_sum(node, i) else work * ALIGNMENT // itemsize
 
 
 def _written_by(graph: Graph, name: str) -> dict[Node, None]:

@@ -109,6 +109,26 @@ def base_of(node: Node) -> Node:
     return node
 
 
+def adjacent(node: Node) -> int | None:
+    """The axis along which a value's elements lie side by side, where that is plain to see."""
+    node = node.find()
+    if node.op not in (st.transpose, st.slice_, st.reshape, st.broadcast):
+        return node.type.rank - 1
+    inner = adjacent(node.arg(0))
+    if inner is None or inner < 0:
+        return None
+    if node.op is st.transpose:
+        return int(node.attrs["perm"].index(inner))
+    if node.op is st.broadcast:
+        return int(node.attrs["axes"][inner])
+    if node.op is st.slice_:
+        return inner if node.attrs["step"][inner] == 1 else None
+    last = node.type.rank - 1
+    if last < 0:
+        return None
+    return last if inner == node.arg(0).type.rank - 1 and node.type.shape[last] != 1 else None
+
+
 def root_of(node: Node) -> Node:
     """What a kernel computes for an output or a slot: the value without axes of one element that a reshape put in."""
     node = node.find()

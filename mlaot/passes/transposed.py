@@ -14,7 +14,7 @@ from mlaot.ir import Dim, Graph, Node
 from mlaot.ops import elementwise as ew
 from mlaot.ops import reduction as red
 from mlaot.ops import structure as st
-from mlaot.ops.kinds import VECTORS, base_of, is_free, is_stored
+from mlaot.ops.kinds import VECTORS, adjacent, base_of, is_free, is_stored
 from mlaot.passes.rewrite import rewrite
 
 LEAST = 16  # of the rows, the columns and the steps of a sum
@@ -53,23 +53,3 @@ def _is_many(extents: list[Dim]) -> bool:
     for d in extents:
         count *= d if isinstance(d, int) else 1
     return count >= LEAST
-
-
-def adjacent(node: Node) -> int | None:
-    """The axis along which a value's elements lie side by side, where that is plain to see."""
-    node = node.find()
-    if node.op not in (st.transpose, st.slice_, st.reshape, st.broadcast):
-        return node.type.rank - 1
-    inner = adjacent(node.arg(0))
-    if inner is None or inner < 0:
-        return None
-    if node.op is st.transpose:
-        return int(node.attrs["perm"].index(inner))
-    if node.op is st.broadcast:
-        return int(node.attrs["axes"][inner])
-    if node.op is st.slice_:
-        return inner if node.attrs["step"][inner] == 1 else None
-    last = node.type.rank - 1
-    if last < 0:
-        return None
-    return last if inner == node.arg(0).type.rank - 1 and node.type.shape[last] != 1 else None
