@@ -34,6 +34,7 @@ from mlaot.ops.sparse import sparse_add, sparse_dot
 from mlaot.ops.winograd import TRANSFORMS, products_of
 
 MOST = 400  # nodes of a group: compilers grow faster than linearly with the length of a function
+MOST_AGAIN = 64  # cheap nodes that a kernel computes again for one that it reads
 AGAIN = (ew.step, ew.is_equal)  # computed again by each reader of values in memory, rather than stored beside them
 CHEAP = (ew.add, ew.sub, ew.mul, ew.neg, ew.cast, ew.relu, ew.step, ew.maximum, ew.minimum, st.one_hot)
 
@@ -62,15 +63,16 @@ class Group:
 
 def cheap_nodes(graph: Graph) -> set[Node]:
     """Elementwise work on what is stored anyway: every row kernel that wants it does it again, as it loads."""
-    found: set[Node] = set()
+    found: dict[Node, int] = {}  # with how many nodes are computed again for it
     roots = set(map(root_of, graph.roots()))
     for node in graph.nodes():
         if node.op in CHEAP and vector_dtype(node) and node not in roots and not is_free(node):
             args = [a.find() for a in node.args]  # a cheap one behind a view has another shape: that is not recomputed
-            known = found if node.op is not ew.cast else ()  # a kernel computes in one type
-            if all(a in known or is_stored(base_of(a)) or is_free(a) for a in args):
-                found.add(node)
-    return found
+            known = found if node.op is not ew.cast else {}  # a kernel computes in one type
+            size = 1 + sum(known.get(a, 0) for a in args)
+            if size <= MOST_AGAIN and all(a in known or is_stored(base_of(a)) or is_free(a) for a in args):
+                found[node] = size
+    return set(found)
 
 
 def parts_of(node: Node) -> tuple[Node, ...]:

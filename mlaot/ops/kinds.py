@@ -20,6 +20,7 @@ REDUCTIONS = (red.sum_, red.max_, red.min_)
 ALIGNMENT = 64  # bytes: the widest vector, and a cache line; rows of values in memory are a multiple of it
 VIEWS = ("broadcast", "transpose", "item", "slice", "window")
 ALIGNED = 64  # bytes of the widest vectors
+MOST_FREE = 48  # nodes of a scalar that every kernel computes for itself
 VECTORS = ("f32", "f64")  # the dtypes that kernels compute in vectors
 LOADED = (*VECTORS, "i32", "i64", "i8", "u8", "bool")  # the dtypes that vectors are converted from as they are loaded
 
@@ -138,17 +139,24 @@ def root_of(node: Node) -> Node:
 
 
 def is_free(node: Node) -> bool:
-    """Scalars that every kernel computes for itself: constants, dims, scalar arguments and arithmetic on them."""
-    node = base_of(node)
-    if not isinstance(node.type, Type):
-        return False
-    if node.op in (st.const, st.size):
-        return node.type.shape == ()
-    if node.op is st.input_:
-        return node.type.shape == () and not node.attrs.get("parameter", False)
-    return (
-        node.type.shape == () and is_elementwise(node) and node.op is not ew.copy and all(is_free(a) for a in node.args)
-    )
+    """Scalars that every kernel computes for itself: constants, dims, scalar arguments and a little arithmetic on them."""
+    found: set[Node] = set()
+    stack = [base_of(node)]
+    while stack:
+        node = stack.pop()
+        if node in found:
+            continue
+        if not isinstance(node.type, Type) or node.type.shape != () or len(found) == MOST_FREE:
+            return False
+        found.add(node)
+        if node.op is st.input_:
+            if node.attrs.get("parameter", False):
+                return False
+        elif node.op not in (st.const, st.size):
+            if not is_elementwise(node) or node.op is ew.copy:
+                return False
+            stack += [base_of(a) for a in node.args]
+    return True
 
 
 def is_elementwise(node: Node) -> bool:
