@@ -16,6 +16,7 @@ import numpy as np
 from mlaot.errors import MlaotError
 from mlaot.frontend.declaration import PARAMETERS, Declaration, Traced
 from mlaot.ir import DType, Graph, Node, Type
+from mlaot.ir.names import argument, printable
 from mlaot.ir.types import BY_NUMPY, i64, u8
 from mlaot.ops import elementwise as ew
 from mlaot.ops import structure as st
@@ -110,7 +111,10 @@ def trace(outputs: Any, inputs: Mapping[str, Input], parameters: Any, loss: Any,
     for i, value in enumerate(names.values()):
         assert flat is not None
         nodes[id(value)] = graph.add(st.item, (flat,), {"index": i})
+    called = {name.partition(".")[0] for name in names}
     for name, given in inputs.items():
+        if name in called:
+            raise MlaotError(f"an input is called {name!r}, and so are parameters; rename the input")
         _input(graph, name, given, kind, nodes)
     roots = list(outputs) if isinstance(outputs, list | tuple) else [outputs]
     single = not isinstance(outputs, list | tuple)
@@ -129,8 +133,8 @@ def trace(outputs: Any, inputs: Mapping[str, Input], parameters: Any, loss: Any,
 
 
 def _input(graph: Graph, name: str, given: Input, kind: DType, nodes: dict[int, Node]) -> None:
-    if not name.isidentifier():
-        raise MlaotError(f"an input's name must be an identifier, got {name!r}")
+    if argument(name, "an input") == PARAMETERS:
+        raise MlaotError(f"an input cannot be called {name!r}: every model has these already")
     is_sparse = isinstance(given, Sparse)
     given = given.values if isinstance(given, Sparse) else given
     values = given.values if isinstance(given, Bytes | Label) else given
@@ -232,6 +236,7 @@ def parameter_names(parameters: Any) -> dict[str, Any]:
     else:
         found = {f"p.{i}": value for i, value in enumerate(parameters)}
     for name, value in found.items():
+        printable(name, "a parameter")
         if not hasattr(value, "_prev") or value._prev:
             raise MlaotError(f"parameter {name}: expected a leaf Value, got {value!r}")
     if len({id(value) for value in found.values()}) != len(found):

@@ -15,6 +15,7 @@ from math import gcd
 from typing import SupportsIndex, overload
 
 from mlaot.errors import MlaotError
+from mlaot.ir.names import identifier
 
 
 @dataclass(frozen=True)
@@ -100,9 +101,7 @@ NOMINAL = 64  # what a named dim is taken for where costs are compared
 
 def dim(name: str) -> Expr:
     """A named dimension: one wheel then serves every value of it."""
-    if not name.isidentifier():
-        raise MlaotError(f"a dimension's name must be an identifier, got {name!r}")
-    return Expr((((name,), 1),))
+    return Expr((((identifier(name, "a dimension"),), 1),))
 
 
 def parse(text: int | str) -> Dim:
@@ -116,7 +115,7 @@ def parse(text: int | str) -> Dim:
     return value
 
 
-TOKEN = re.compile(r"\d+|\w+|//|\S")
+TOKEN = re.compile(r"//|[-+*/()]|[^-+*/()\s]+")
 
 
 def _sum(tokens: list[str]) -> Dim:
@@ -149,7 +148,7 @@ def _atom(tokens: list[str]) -> Dim:
         if not tokens or tokens.pop(0) != ")":
             raise ValueError("a parenthesis of a dimension is open")
         return value
-    if token.isdecimal():
+    if token.isascii() and token.isdecimal():
         return int(token)
     if not token.isidentifier():
         raise ValueError(f"expected a name or an integer in a dimension, got {token!r}")

@@ -27,18 +27,19 @@ KEYWORDS = re.compile(
     r"|not|not_eq|operator|or|or_eq|private|protected|public|reinterpret_cast|requires|static_cast|template|this|throw"
     r"|try|typeid|typename|using|virtual|wchar_t|xor|xor_eq"
     # macros in lower case: predefined ones, and those of headers
-    r"|arm|assert|complex|errno|hppa|i386|imaginary|interface|linux|m68k|mips|noreturn|offsetof|ppc|pixel|small|sparc"
-    r"|stderr|stdin|stdout|sun|unix|vax|vector|win32"
+    r"|arm|assert|complex|errno|hppa|i386|imaginary|interface|linux|m68k|mips|noreturn|math_errhandling|offsetof|ppc|pixel|small|sparc"
+    r"|stderr|stdin|stdout|sun|unix|vax|vector|win32|L_ctermid|L_cuserid|L_tmpnam|P_tmpdir"
 )
 # What else could be a macro: it has no lower-case letter, but for one capital with digits, such as the weights W and
 # W1. `I` is a macro of complex.h.
 MACRO = re.compile(r"I|(?![A-Z][0-9]*$)[^a-z]+")
 # The shapes of mlaot's own names in kernels; tests hold them against the C.
 OWN = re.compile(
-    r"v\d+.*|[ikn]\d*|[abchrst]\d+|x\d+|[ceghjmpqruz]|round\d+|[bc]\d+(_\d+)+|d_.*|table\d+|[fiu]\d+v?|\w+_t"
-    r"|\w+_[fiu](8|16|32|64)v?|[nux]_.*|_.*"
-    r"|row|column|acc|now|best|one|two|left|right|root|child|start|end|last|inside|is_after|dot|dots|sums|rest|work|dim"
-    r"|batch|[ab]\d+_\d+|halo|pitch|tree_\w+|begin|share|share_\w+|first_from|least"
+    r"v\d+.*|[ik]\d*|[abcehprstx]\d+|round\d+|[abc]\d+(_\d+)+|d_.*|table\d+|[fiu]\d+v?|\w+_t"
+    r"|\w+_[fiu](8|16|32|64)v?|[nux]_.*|_.*|NAME|INLINE"
+    r"|j|e|p|row|column|acc|now|best|one|two|left|right|root|child|start|end|last|inside|is_after|dot|dots|sums|rest"
+    r"|work|dim|batch|halo|pitch|tree_\w+|begin|share|share_\w+|first_from|least"
+    r"|feature|threshold|threefry|normal_quantile|f32_of_bits"
 )
 
 

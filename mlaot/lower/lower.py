@@ -109,9 +109,7 @@ def _names(graph: Graph) -> set[str]:
     return found
 
 
-def _in_place(
-    name: str, graph: Graph, fused: Fused, storage: Storage, model: Model, dims: Sequence[str]
-) -> Procedure:
+def _in_place(name: str, graph: Graph, fused: Fused, storage: Storage, model: Model, dims: Sequence[str]) -> Procedure:
     own = {dim_name(name): dim(name) for name in dims}
     accesses: dict[Node, Access] = {}
     for key, node in graph.inputs.items():

@@ -80,9 +80,9 @@ def of_scalars(graph_pass: Callable[[Graph], None]) -> Stage:
 
 def split_scalars(module: Module, traced: Traced) -> None:
     """Parameters of a scalar model as the tensors in which they are read."""
-    graph, flat = module.graphs["model"], module.parameters.pop(PARAMETERS, None)
-    if flat is None:
+    if not traced.scalars:
         return
+    graph, flat = module.graphs["model"], module.parameters.pop(PARAMETERS)
     members = split_parameters.split_parameters(graph, PARAMETERS, traced.scalars)
     module.parameters |= {name: flat[ids] for name, ids in members.items()}
     place = {int(scalar): (name, i) for name, ids in members.items() for i, scalar in enumerate(np.ravel(ids))}

@@ -21,7 +21,7 @@ from mlaot.frontend.declaration import Declaration
 from mlaot.frontend.tensor import parameters
 from mlaot.generate import compile_model
 from mlaot.ir import Graph, Node, dim
-from mlaot.ir.dims import substitute
+from mlaot.ir.dims import parse, substitute
 from mlaot.ir.module import Module
 from mlaot.ir.types import f32, f64, i64, u8
 from mlaot.lower.fuse import fuse
@@ -179,7 +179,7 @@ def buffers(procedure: Procedure) -> dict[int, tuple[Buffer, int, int]]:
 def overlaps(procedure: Procedure, dims: dict[str, int]) -> list[str]:
     """Pairs of buffers that are alive at once and share bytes, and buffers that stick out of the workspace."""
     offsets = {id(b): substitute(offset, dims) for b, offset in procedure.offsets}
-    total = int(eval(procedure.entry.workspace.replace("/", "//"), {}, dict(dims)))
+    total = substitute(parse(procedure.entry.workspace), dims)
     bad = []
     used = list(buffers(procedure).values())
     for buffer, _, _ in used:
