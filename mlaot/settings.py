@@ -17,6 +17,7 @@ import importlib
 import json
 import keyword
 import re
+import sys
 import tomllib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, Field, dataclass, field, fields, replace
@@ -25,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from mlaot.errors import MlaotError, writing
+from mlaot.interpreter import undisturbed
 
 ISAS = ("base", "v3", "v4")  # those that one may choose from
 WINOGRAD = ("F2", "F4", "off")
@@ -510,19 +512,36 @@ def attribute(settings: Settings, model: Model, name: str) -> Any:
     key = f"key {name!r} in {table_of(model.name)} of {FILE}" if model.name else "--model"
     where = f"{key} is {target!r}"
     try:
-        found: Any = importlib.import_module(module_name)
+        with undisturbed():
+            found: Any = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
         if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
             raise
         likely = target.replace(".py:", ":").removeprefix(f"{settings.source.replace('/', '.')}.")
         hint = f"; did you mean {likely!r}?" if likely != target else ""
         raise MlaotError(f"no module {error.name!r} in folder {settings.source!r}; {where}{hint}") from None
+    except KeyError as error:
+        if error.args != (module_name,) or module_name in sys.modules:
+            raise
+        raise MlaotError(f"the module {module_name!r} took itself out of sys.modules; {where}") from None
+    if hidden := is_hidden(found, module_name, Path(settings.project or ".", settings.source)):
+        raise MlaotError(f"{where}, but {hidden} is hidden by another module of that name; give the file another name")
     for part in path.split("."):
         if not hasattr(found, part):
             known = [name for name in dir(found) if not name.startswith("_")]
             raise MlaotError(f"{module_name!r} has no attribute {part!r}; {where}{did_you_mean(part, known)}")
         found = getattr(found, part)
     return found
+
+
+def is_hidden(module: Any, name: str, source: Path) -> str:
+    """The file of the project that Python would have taken for a module, had another not come first."""
+    for path in (Path(*name.split(".")).with_suffix(".py"), Path(*name.split("."), "__init__.py")):
+        if (source / path).is_file():
+            origin = getattr(module, "__file__", None)
+            is_it = isinstance(origin, str) and Path(origin).exists() and Path(origin).samefile(source / path)
+            return "" if is_it else path.as_posix()
+    return ""
 
 
 # The values come from TOML: their types are whatever the user wrote.
@@ -752,7 +771,7 @@ def bad_name(module: str) -> str:
 
 def table_of(model: str, *below: str) -> str:
     """How messages name the table of a model, or one below that: ``[tool.mlaot.models.nn]``."""
-    name = model if re.fullmatch(r"[\w-]+", model) else ascii(model)
+    name = model if re.fullmatch(r"[\w-]+", model) else repr(model)
     return f"[{'.'.join(('tool.mlaot.models', name, *below))}]"
 
 

@@ -6,6 +6,7 @@ parameters is an item of the flat parameter vector, any other leaf is a constant
 
 from __future__ import annotations
 
+import inspect
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -83,13 +84,19 @@ def declare_graph(outputs: Any) -> Declaration:
     return declare(outputs, inputs={"x": leaves})
 
 
+def is_value(thing: Any) -> bool:
+    """Whether it is a node of a scalar graph; objects that have any attribute are none."""
+    return not isinstance(thing, type) and inspect.getattr_static(thing, "_prev", None) is not None
+
+
 def declare_module(net: Any) -> Declaration:
     """A network object as a model: its input vector in, its outputs out, its parameters frozen."""
     from mlaot.micrograd.engine import Value
 
     try:
+        inspect.getattr_static(net, "layers")
         width = len(net.layers[0].neurons[0].w)
-    except (AttributeError, IndexError, TypeError):
+    except (AttributeError, IndexError, TypeError, KeyError):
         raise MlaotError(
             f"a {type(net).__name__} is no model; expected a function marked by mlaot.model, a declaration by "
             "mlaot.micrograd.declare, or a micrograd MLP"
@@ -170,7 +177,7 @@ def _input(graph: Graph, name: str, given: Input, kind: DType, nodes: dict[int, 
 def topological(roots: Sequence[Any]) -> list[Any]:
     """Values reachable from ``roots``, arguments first; iterative."""
     for root in roots:
-        if not hasattr(root, "_prev"):
+        if not is_value(root):
             raise MlaotError(f"expected a Value, got {type(root).__name__}")
     order: list[Any] = []
     seen: set[int] = set()
