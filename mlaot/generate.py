@@ -144,6 +144,7 @@ def compile_model(
 @contextmanager
 def located(declared: Any, model: Model) -> Iterator[None]:
     """Errors that come from no line of the user's code name the one where the model is declared, or at least it."""
+    passes.dumped()  # what an environment variable says is no matter of the model's
     try:
         yield
     except MlaotError as error:

@@ -384,7 +384,7 @@ def read_tuned(project: Path) -> Tuned:
         return {}
     except OSError as error:
         raise MlaotError(f"cannot read {TUNED}: {error.strerror}") from None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise MlaotError(f"{TUNED} is not valid JSON: {error}; make it anew with mlaot tune, or delete it") from None
     parts = list(found.values()) if isinstance(found, dict) else [None]
     if not all(isinstance(part, dict) and all(isinstance(v, str) for v in part.values()) for part in parts):

@@ -11,7 +11,7 @@ ROOT = Path(__file__).parent.parent
 # A module may import, when it is imported itself, what stands before it or beside it.
 LAYERS = (
     ("mlaot.errors", "mlaot.interpreter"),
-    ("mlaot.probe", "mlaot.render", "mlaot.settings"),
+    ("mlaot.probe", "mlaot.render", "mlaot.settings", "mlaot.stored"),
     ("mlaot.ir",),
     ("mlaot.ops",),
     ("mlaot.transforms",),

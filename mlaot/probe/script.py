@@ -51,8 +51,8 @@ def load(name: str, file: str | None) -> ModuleType:
             raise ImportError(f"{Path(file).name} is no extension module of this platform")
         module = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(module)
-    if not hasattr(module, "info"):
-        raise ImportError(f"{name} was not made by mlaot: it has no info()")
+    if not all(callable(getattr(module, own, None)) for own in ("info", "selftest", "Model")):
+        raise ImportError(f"{name} was not made by mlaot: no info(), selftest(), Model")
     return module
 
 

@@ -52,7 +52,8 @@ COMPILERS = {
     ),
     "one that says nothing": (
         {"CC": "sh -c 'cc \"$@\" >/dev/null' cc"},
-        "the C compiler ... does not work: it tells nothing of itself by -dM -E -x c /dev/null; mlaot needs gcc or clang",
+        "the C compiler ... does not work: it tells nothing of itself by -dM -E -x c /dev/null; mlaot needs gcc or"
+        " clang",
     ),
     "a folder": ({"CC": "/usr/bin"}, "no C compiler: CC is '/usr/bin', which is not on PATH"),
     "quotes": ({"CC": 'cc "'}, "the environment variable CC is 'cc \"': no closing quotation"),
@@ -275,8 +276,7 @@ def test_misspelt_pass(project: Project) -> None:
     command = [sys.executable, "-m", "mlaot", "passes", "."]
     result = subprocess.run(command, cwd=project.path, env=env, capture_output=True, text=True, check=False)
     assert last_line(result) == (
-        "mlaot: model:digits: the environment variable MLAOT_DUMP is 'simplfy', which is no pass; did you mean"
-        " 'simplify'?"
+        "mlaot: the environment variable MLAOT_DUMP is 'simplfy', which is no pass; did you mean 'simplify'?"
     )
 
 
