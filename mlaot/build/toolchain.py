@@ -18,7 +18,7 @@ from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from mlaot.build.cache import cached
 from mlaot.build.cmake import COMMON_FLAGS, contraction, unit_flags
@@ -322,9 +322,17 @@ def run(arguments: list[str], environ: Mapping[str, str], patience: float | None
 
     ``patience``: seconds after which it is given up.
     """
-    options: dict[str, Any] = {"env": dict(environ), "timeout": patience, "stdin": subprocess.DEVNULL}
     try:
-        result = subprocess.run(arguments, capture_output=True, text=True, errors="replace", check=False, **options)
+        result = subprocess.run(
+            arguments,
+            env=dict(environ),
+            stdin=subprocess.DEVNULL,
+            timeout=patience,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            check=False,
+        )
     except OSError as error:
         raise MlaotError(f"{arguments[0]}: {error.strerror}") from None
     except subprocess.TimeoutExpired:

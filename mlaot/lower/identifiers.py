@@ -78,7 +78,7 @@ def dims_of(graph: Graph) -> set[str]:
     return {name for node in graph.inputs.values() for extent in node.type.shape for name in names(extent)}
 
 
-def renamed(value: Any, known: Mapping[str, Expr]) -> Any:
+def renamed(value: Any, known: Mapping[str, Dim]) -> Any:
     """An attribute of a node with other names for its dims."""
     if isinstance(value, Expr):
         return substitute(value, known)
@@ -93,7 +93,7 @@ def renamed(value: Any, known: Mapping[str, Expr]) -> Any:
     return value
 
 
-def _copy(graph: Graph, known: Mapping[str, Expr]) -> Graph:
+def _copy(graph: Graph, known: Mapping[str, Dim]) -> Graph:
     new = Graph(graph.name)
     copies: dict[Node, Node] = {}
     for key, node in graph.inputs.items():
