@@ -159,7 +159,7 @@ def library_function(module: Module, extents: Extents, entry: Entry) -> dict[str
 
 def words_of(template: str) -> set[str]:
     """The names in the C of a template."""
-    text = re.sub(r"@\{.*?\}@|@%.*?%@|//.*", " ", template_text(template))
+    text = re.sub(r"@\{.*?\}@|@%.*?%@|//.*|\"[^\"\n]*\"", " ", template_text(template))
     return set(re.findall(r"[A-Za-z]\w*", text))
 
 
