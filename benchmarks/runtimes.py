@@ -41,6 +41,7 @@ from workloads import LEARNING_RATE, WORKLOADS, Array, chosen, declare, inputs, 
 from mlaot import passes
 from mlaot.evaluate import evaluate
 from mlaot.generate import compile_model, trace
+from mlaot.ir.dims import parse, substitute
 from mlaot.settings import ISAS
 
 HERE = Path(__file__).resolve().parent
@@ -100,7 +101,7 @@ def build(name: str, folder: Path, data: Path | None) -> Built:
         arrays=moved // len(arrays[0]) if work.rows_of else moved,
         seconds=seconds,
         code=library.stat().st_size - inside,
-        workspace=eval(entry.workspace.replace("/", "//"), {}, dims),  # a C expression in the dims
+        workspace=substitute(parse(entry.workspace), dims),
         reference=reference,
     )
 

@@ -13,10 +13,9 @@ from importlib.metadata import version
 from typing import Any
 
 from mlaot.ir import DType, Graph, Node
-from mlaot.ir.dims import substitute
+from mlaot.ir.dims import parse, substitute
 from mlaot.ir.module import Module
 from mlaot.ir.subgraph import subgraphs
-from mlaot.lower.extents import parse
 from mlaot.lower.interface import describe
 from mlaot.lower.methods import type_text
 from mlaot.lower.program import Entry, Port, Program

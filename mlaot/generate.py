@@ -19,8 +19,9 @@ from mlaot.build.cmake import cmake_files, flag_files
 from mlaot.errors import MlaotError, writing
 from mlaot.facts import facts_text, graph_facts
 from mlaot.frontend.declaration import Declaration, Traced
-from mlaot.frontend.scalar import declare_graph, declare_module
+from mlaot.frontend.scalar import declare_graph, declare_module, is_value
 from mlaot.golden import compared, golden_vectors
+from mlaot.interpreter import undisturbed
 from mlaot.ir import Graph
 from mlaot.lower.interface import DIGEST_BYTES, render_interface
 from mlaot.lower.isa import ISAS
@@ -86,7 +87,9 @@ def pass_options(settings: Settings, model: Model, declared: Any) -> dict[str, A
     """The settings that passes obey, and a sample where the model has one."""
     names = ("winograd", "frozen", "intermediates", "weights_dtype", "quantize")
     is_own = model.kind == "model" and model.sample
-    sample = attribute(settings, model, "sample") if is_own else getattr(declared, "sample", None)
+    sample = attribute(settings, model, "sample") if is_own else None
+    if not is_own and isinstance(declared, Declaration):
+        sample = declared.sample
     fast_division = model.fast_division and not model.deterministic
     return {**{name: getattr(model, name) for name in names}, "fast_division": fast_division, "sample": sample}
 
@@ -130,7 +133,7 @@ def compile_model(
         )
         program = lower(graphs, isas, deterministic=deterministic, threads=threads)
         vectors = golden_vectors(graphs, program.module) if golden else ()
-        references = getattr(model, "references", {}) if golden else {}
+        references = model.references if golden and isinstance(model, Declaration) else {}
         for line in compared(references, graphs, program.module, vectors):
             print(f"mlaot: {module}: {line}", flush=True)
         if golden and weights_dtype:
@@ -144,10 +147,12 @@ def compile_model(
 @contextmanager
 def located(declared: Any, model: Model) -> Iterator[None]:
     """Errors that come from no line of the user's code name the one where the model is declared, or at least it."""
+    passes.dumped()  # what an environment variable says is no matter of the model's
     try:
         yield
     except MlaotError as error:
-        error.place = error.place or getattr(declared, "place", "") or f"{model.declared}: "
+        place = declared.place if isinstance(declared, Declaration) else ""
+        error.place = error.place or place or f"{model.declared}: "
         raise
 
 
@@ -165,11 +170,11 @@ def no_collection() -> Iterator[None]:
 
 def trace(model: Any) -> Traced:
     """The graph of whatever a user may name as a model: a declaration, a network, a graph of values."""
-    if isinstance(model, Declaration):
-        return model.trace()
-    if hasattr(model, "_prev") or isinstance(model, list | tuple):
-        return declare_graph(model).trace()
-    return declare_module(model).trace()
+    if not isinstance(model, Declaration):
+        model = declare_graph(model) if is_value(model) or isinstance(model, list | tuple) else declare_module(model)
+    with undisturbed():
+        traced: Traced = model.trace()
+    return traced
 
 
 def program_files(program: Program, *, c_library: bool = False) -> Files:

@@ -17,10 +17,9 @@ from mlaot.errors import MlaotError
 from mlaot.evaluate import evaluate
 from mlaot.frontend.declaration import Reference
 from mlaot.ir import Graph
-from mlaot.ir.dims import substitute
+from mlaot.ir.dims import parse, substitute
 from mlaot.ir.module import Module
 from mlaot.ir.types import DTYPES
-from mlaot.lower.extents import parse
 from mlaot.lower.methods import HIDDEN
 from mlaot.lower.program import Entry, Golden, Port
 from mlaot.lower.program import Module as Lowered

@@ -17,6 +17,7 @@ import importlib
 import json
 import keyword
 import re
+import sys
 import tomllib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, Field, dataclass, field, fields, replace
@@ -25,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from mlaot.errors import MlaotError, writing
+from mlaot.interpreter import undisturbed
 
 ISAS = ("base", "v3", "v4")  # those that one may choose from
 WINOGRAD = ("F2", "F4", "off")
@@ -51,6 +53,8 @@ ONNX = r"^.*\.onnx$"
 SKLEARN = rf"{MODEL}|^.*\.skops$"
 MODULE = r"^[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)+$"  # ASCII: the last part names C functions
 # What Windows takes for a device, also in front of an extension.
+PROJECT = r"[A-Za-z0-9]([A-Za-z0-9._-]{0,198}[A-Za-z0-9])?"  # PEP 508
+LONGEST = 200  # characters of a file's name, so that there is room for what is added to it
 DEVICES = {"con", "prn", "aux", "nul", *(f"{port}{n}" for port in ("com", "lpt") for n in range(1, 10))}
 # A name, extras, versions or an address, a marker: PEP 508 but for the insides of these.
 REQUIREMENT = r"^ *[A-Za-z0-9][A-Za-z0-9._-]*( *\[[^\]]*\])?( *\(?(===|==|~=|!=|<=|>=|<|>)[^;]+| *@.+)?( *;.+)?$"
@@ -387,7 +391,7 @@ def read_tuned(project: Path) -> Tuned:
         return {}
     except OSError as error:
         raise MlaotError(f"cannot read {TUNED}: {error.strerror}") from None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise MlaotError(f"{TUNED} is not valid JSON: {error}; make it anew with mlaot tune, or delete it") from None
     parts = list(found.values()) if isinstance(found, dict) else [None]
     if not all(isinstance(part, dict) and all(isinstance(v, str) for v in part.values()) for part in parts):
@@ -512,22 +516,39 @@ def attribute(settings: Settings, model: Model, name: str) -> Any:
     """What a key of a model names by ``module:attribute``."""
     target = getattr(model, name)
     module_name, _, path = target.partition(":")
-    key = f"key {name!r} in [tool.mlaot.models.{model.name}] of {FILE}" if model.name else "--model"
+    key = f"key {name!r} in {table_of(model.name)} of {FILE}" if model.name else "--model"
     where = f"{key} is {target!r}"
     try:
-        found: Any = importlib.import_module(module_name)
+        with undisturbed():
+            found: Any = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
         if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
             raise
         likely = target.replace(".py:", ":").removeprefix(f"{settings.source.replace('/', '.')}.")
         hint = f"; did you mean {likely!r}?" if likely != target else ""
         raise MlaotError(f"no module {error.name!r} in folder {settings.source!r}; {where}{hint}") from None
+    except KeyError as error:
+        if error.args != (module_name,) or module_name in sys.modules:
+            raise
+        raise MlaotError(f"the module {module_name!r} took itself out of sys.modules; {where}") from None
+    if hidden := is_hidden(found, module_name, Path(settings.project or ".", settings.source)):
+        raise MlaotError(f"{where}, but {hidden} is hidden by another module of that name; give the file another name")
     for part in path.split("."):
         if not hasattr(found, part):
             known = [name for name in dir(found) if not name.startswith("_")]
             raise MlaotError(f"{module_name!r} has no attribute {part!r}; {where}{did_you_mean(part, known)}")
         found = getattr(found, part)
     return found
+
+
+def is_hidden(module: Any, name: str, source: Path) -> str:
+    """The file of the project that Python would have taken for a module, had another not come first."""
+    for path in (Path(*name.split(".")).with_suffix(".py"), Path(*name.split("."), "__init__.py")):
+        if (source / path).is_file():
+            origin = getattr(module, "__file__", None)
+            is_it = isinstance(origin, str) and Path(origin).exists() and Path(origin).samefile(source / path)
+            return "" if is_it else path.as_posix()
+    return ""
 
 
 # The values come from TOML: their types are whatever the user wrote.
@@ -556,7 +577,7 @@ def read_name(pyproject: dict[str, Any], source: Path) -> str:
     name = check_table(pyproject.get("project", {}), "[project]").get("name")
     if name is None:
         raise MlaotError(f"no key 'name' in [project] of {FILE}; expected the project's name, such as 'digits'")
-    if not isinstance(name, str):
+    if not isinstance(name, str) or not re.fullmatch(PROJECT, name):
         raise MlaotError(f"key 'name' in [project] of {FILE} must be a name such as 'digits'; got {name!r}")
     package = re.sub(r"[-_.]+", "_", name)
     return package if is_package(source / package) else package.lower()
@@ -564,10 +585,14 @@ def read_name(pyproject: dict[str, Any], source: Path) -> str:
 
 def inside(project: Path, source: str) -> str:
     """The source folder relative to the project, in which it must lie."""
-    root, folder = project.resolve(), (project / source).resolve()
-    if not (folder.is_dir() and folder.is_relative_to(root)):
-        raise wrong(keys_of(Settings)["source"], "[tool.mlaot]", source)
-    return folder.relative_to(root).as_posix()
+    root = project.resolve()
+    try:
+        folder = (project / source).resolve()
+        if folder.is_dir() and folder.is_relative_to(root):
+            return folder.relative_to(root).as_posix()
+    except (OSError, ValueError):  # what no file can be called
+        pass
+    raise wrong(keys_of(Settings)["source"], "[tool.mlaot]", source)
 
 
 def read_model(name: str, table: Any, project: Mapping[str, Any], budget: Budget) -> Model:
@@ -576,11 +601,11 @@ def read_model(name: str, table: Any, project: Mapping[str, Any], budget: Budget
     So are the keys of its budget.
     """
     inherited = {key: project[key] for key in keys_of(Model) if key in project}
-    where = f"[tool.mlaot.models.{name}]"
+    where = table_of(name)
     default = f"{project['name']}.{name}"
     values = read_table(Model, table, where, besides=("budget", "dims"), module=default, **inherited)
     general = {key: getattr(budget, key) for key in keys_of(Budget)}
-    own = read_table(Budget, table.get("budget", {}), f"[tool.mlaot.models.{name}.budget]", **general)
+    own = read_table(Budget, table.get("budget", {}), table_of(name, "budget"), **general)
     kinds = [kind for kind in KINDS if values[kind]]
     if not kinds:
         wanted, others = keys_of(Model)["model"].metadata["expected"], " or ".join(map(repr, KINDS[1:]))
@@ -588,7 +613,7 @@ def read_model(name: str, table: Any, project: Mapping[str, Any], budget: Budget
     if len(kinds) > 1:
         given = " and ".join(f"a key {kind!r}" for kind in kinds)
         raise MlaotError(f"{where} of {FILE} has {given}; a model is declared by one")
-    dims = read_dims(table.get("dims", {}), where, kind=kinds[0])
+    dims = read_dims(table.get("dims", {}), name, kind=kinds[0])
     if lacking := [isa for isa in own["isa"] if isa not in project["isa"]]:
         raise MlaotError(
             f"budget.isa of {where} in {FILE} has {lacking[0]!r}, for which nothing is compiled: key 'isa' in"
@@ -597,9 +622,9 @@ def read_model(name: str, table: Any, project: Mapping[str, Any], budget: Budget
     return Model(name, **values, dims=dims, budget=Budget(**own))
 
 
-def read_dims(table: Any, where: str, *, kind: str) -> tuple[tuple[str, int], ...]:
+def read_dims(table: Any, model: str, *, kind: str) -> tuple[tuple[str, int], ...]:
     """``[tool.mlaot.models.<name>.dims]``: sizes of dimensions that another library's model leaves open."""
-    place = f"{where[:-1]}.dims]"
+    place = table_of(model, "dims")
     for name, size in check_table(table, place).items():
         if kind == "model":
             raise MlaotError(
@@ -709,7 +734,7 @@ def check_modules(settings: Settings, project: Path) -> None:
     spelled: dict[str, str] = {}
     made = [model.module for model in settings.models]
     for model in settings.models:
-        where = f"[tool.mlaot.models.{model.name}]"
+        where = table_of(model.name)
         place = f"{where} of {FILE}" if model.name else "--module"
         if (source := model.model.partition(":")[0]) and source in made:
             raise MlaotError(
@@ -720,9 +745,8 @@ def check_modules(settings: Settings, project: Path) -> None:
             raise MlaotError(f"{other} and {where} of {FILE} both make the module {model.module!r}")
         taken[model.module] = where
         path = Path(settings.source, *model.module.split("."))
-        existing = next(
-            filter(lambda file: (project / file).is_file(), (path.with_suffix(".py"), path / "__init__.py")), None
-        )
+        files = () if bad_name(model.module) else (path.with_suffix(".py"), path / "__init__.py")
+        existing = next(filter(lambda file: (project / file).is_file(), files), None)
         parent = next((module for module in made if model.module.startswith(f"{module}.")), None)
         names = accumulate(model.module.split("."), "{}.{}".format)
         twin = next((spelled[name.lower()] for name in names if spelled.setdefault(name.lower(), name) != name), None)
@@ -741,6 +765,8 @@ def check_modules(settings: Settings, project: Path) -> None:
 def bad_name(module: str) -> str:
     """Why no module can have this name; nothing if one can."""
     for part in module.split("."):
+        if len(part) > LONGEST:
+            return f"its name is longer than the {LONGEST} characters that every file system takes"
         if keyword.iskeyword(part):
             return f"{part!r} is a keyword of Python"
         if part.lower() in DEVICES:
@@ -748,6 +774,12 @@ def bad_name(module: str) -> str:
         if not (part.isascii() and part.isidentifier()):
             return f"{part!r} is no name: it takes ASCII letters, digits and _"
     return ""
+
+
+def table_of(model: str, *below: str) -> str:
+    """How messages name the table of a model, or one below that: ``[tool.mlaot.models.nn]``."""
+    name = model if re.fullmatch(r"[\w-]+", model) else repr(model)
+    return f"[{'.'.join(('tool.mlaot.models', name, *below))}]"
 
 
 def check_table(value: Any, where: str) -> dict[str, Any]:

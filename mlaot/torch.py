@@ -23,7 +23,7 @@ from mlaot.frontend.declaration import Arrays, Declaration
 from mlaot.frontend.trace import user_line
 from mlaot.ir import DTYPES, Dim, DType, Type
 from mlaot.ir.dims import Expr, dim, names, substitute
-from mlaot.settings import FILE, Model, Settings, attribute, did_you_mean
+from mlaot.settings import FILE, Model, Settings, attribute, did_you_mean, table_of
 
 try:
     import onnxscript as _  # noqa: F401
@@ -55,7 +55,7 @@ def declared(settings: Settings, model: Model, sample: Any = None) -> Declaratio
     """The module of a project, as its settings name it."""
     if sample is None:
         raise MlaotError(
-            f"no key 'sample' in [tool.mlaot.models.{model.name}] of {FILE}; PyTorch follows a module by inputs as it"
+            f"no key 'sample' in {table_of(model.name)} of {FILE}; PyTorch follows a module by inputs as it"
             " takes them: sample = 'model:sample', with sample = torch.zeros(1, 3, 224, 224) in model.py"
         )
     found = _declare(attribute(settings, model, "torch"), sample, dict(model.dims), f"{model.torch}: ")

@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 
 from mlaot.ir import DTYPES
+from mlaot.ir.dims import parse, substitute
 from mlaot.lower.isa import ISAS
 from mlaot.lower.program import Entry, Program, Slot
 from mlaot.lower.text import kernels_file
@@ -220,10 +221,8 @@ def joined(programs: Mapping[str, Program], dims: Sequence[str]) -> Program:
 
 
 def evaluate_dim(text: str | int, known: Mapping[str, int]) -> int:
-    """The value of a C expression in the dims."""
-    if isinstance(text, int):
-        return text
-    return int(eval(text.replace("/", "//"), {"__builtins__": {}}, dict(known)))
+    """The value of an extent's text in the dims."""
+    return substitute(parse(text), known)
 
 
 def entry_of(program: Program, name: str) -> Entry:

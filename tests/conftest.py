@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import random
+import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,9 @@ from mlaot.nn import init
 
 # Tests start thousands of interpreters: as for users, none compiles what another has compiled.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+# Jobs in the background ignore Ctrl-C, and so do the processes that they start: tests press it as on a terminal.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 # Most of what an isolated build installs it never imports.
 os.environ["PIP_NO_COMPILE"] = "1"
 # The program itself, not the script of the package cmake that starts Python to start it.

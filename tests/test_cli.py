@@ -56,7 +56,7 @@ def test_ctrl_c_is_quiet(command: str, tmp_path: Path) -> None:
             assert process.poll() is None
             time.sleep(0.01)
         process.send_signal(signal.SIGINT)
-        _, err = process.communicate(timeout=30)
+        _, err = process.communicate(timeout=300)
     assert (process.returncode, err) == (130, "")
 
 

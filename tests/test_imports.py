@@ -10,8 +10,8 @@ import pytest
 ROOT = Path(__file__).parent.parent
 # A module may import, when it is imported itself, what stands before it or beside it.
 LAYERS = (
-    ("mlaot.errors",),
-    ("mlaot.probe", "mlaot.render", "mlaot.settings"),
+    ("mlaot.errors", "mlaot.interpreter"),
+    ("mlaot.probe", "mlaot.render", "mlaot.settings", "mlaot.stored"),
     ("mlaot.ir",),
     ("mlaot.ops",),
     ("mlaot.transforms",),

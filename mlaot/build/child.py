@@ -13,6 +13,7 @@ import json
 import os
 import re
 import sys
+import threading
 import time
 import traceback
 from abc import ABCMeta
@@ -25,6 +26,7 @@ from typing import NoReturn
 from mlaot.build import sums
 from mlaot.build.sources import digest, is_own, is_users, watched, without_bystanders
 from mlaot.errors import MlaotError
+from mlaot.interpreter import interrupts, undisturbed
 from mlaot.settings import FILE, SOURCES, Model, Settings, load_settings
 
 
@@ -67,28 +69,34 @@ def emit(
     ``note`` is called with the files that tracing read.
     """
     settings = None
-    try:
-        settings, model = find()
-        with tracing(settings, project), watched(project, out) if note else nullcontext(list[Path]()) as read:
-            from mlaot.generate import generate, generate_module
+    with interrupts() as interrupted:
+        try:
+            settings, model = find()
+            reading = watched(project, out) if note else nullcontext(list[Path]())
+            with undisturbed(), tracing(settings, project), reading as read:
+                from mlaot.generate import generate, generate_module
 
-            if model is None:
-                generate(settings, project, out)
-            else:
-                generate_module(settings, model, project, out)
-        if note:
-            note(read)
-    except KeyboardInterrupt:
-        raise
-    except BaseException as error:
-        complain(error, project, settings)
-        return 1
+                if model is None:
+                    generate(settings, project, out)
+                else:
+                    generate_module(settings, model, project, out)
+            if note:
+                note(read)
+        except BaseException as error:
+            if interrupted:
+                raise
+            complain(error, project, settings)
+            return 1
     return 0
 
 
 @contextmanager
 def tracing(settings: Settings, project: Path) -> Iterator[None]:
-    """The source folder first on ``sys.path``, and stand-ins for the extension modules."""
+    """The source folder first on ``sys.path``, and stand-ins for the extension modules.
+
+    The compiler and what it needs are loaded before, so that no file of the project is taken for a part of them.
+    """
+    importlib.import_module("mlaot.generate")
     source = str((project / settings.source).resolve())
     finders = [NotYetBuilt({model.module for model in settings.models}), FromSource(source)]
     sys.path.insert(0, source)
@@ -183,7 +191,10 @@ def explain(
         return error.message if file and file in error.message else f"{where or error.place}{error.message}"
     if isinstance(error, SyntaxError):
         return f"{where}{type(error).__name__}: {error.msg}"
-    text = " ".join(str(error).split())
+    try:
+        text = " ".join(str(error).split())
+    except Exception:  # a user's own class of errors may have none
+        text = ""
     if isinstance(error, ModuleNotFoundError) and error.name and settings is not None:
         return f"{where}{text}{missing_hint(error.name, project, settings)}"
     return f"{where}{type(error).__name__}: {text}" if text else f"{where}{type(error).__name__}"
@@ -237,5 +248,7 @@ def is_unexpected(error: BaseException, frames: Sequence[traceback.FrameSummary]
 
 if __name__ == "__main__":
     status = main(sys.argv[1:])
-    if status:
-        os._exit(status)  # nothing that a user's library prints at exit comes after the line
+    is_waited_for = any(not t.daemon for t in threading.enumerate() if t is not threading.current_thread())
+    if status or is_waited_for:  # nothing that a user's library prints at exit comes after the line, no thread goes on
+        sys.stdout.flush()
+        os._exit(status)

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import importlib.metadata
 import io
-import json
 import os
 import shlex
 import shutil
@@ -47,6 +46,7 @@ from mlaot.build.toolchain import (
 )
 from mlaot.errors import MlaotError, writing
 from mlaot.settings import FILE, Settings, load_settings, read_pyproject
+from mlaot.stored import read_json
 
 if TYPE_CHECKING:
     from scikit_build_core import build as backend
@@ -437,7 +437,7 @@ def watch_sources(project: Path, settings: Settings, site: Path) -> None:
     """Write into ``site``, for an editable install, what warns at import of a module whose model was edited since."""
     name = f"_mlaot_{settings.name}"  # sorted after the names of what finds the modules: the last finder is asked first
     modules = [model.module for model in settings.models]
-    digests = json.loads((project / DIGESTS).read_text(encoding="utf-8"))
+    digests = read_json(project / DIGESTS, {str: object}, str(DIGESTS))
     command = f"pip install -e {shlex.quote(str(project.resolve()))}"
     code = (Path(__file__).parent / "stale.py").read_text(encoding="utf-8")
     site.mkdir(parents=True, exist_ok=True)

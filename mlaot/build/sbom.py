@@ -14,8 +14,21 @@ from typing import Any
 
 from mlaot.build.toolchain import Compiler
 from mlaot.settings import FACTS, SOURCES, Model
+from mlaot.stored import read_json
 
 Data = dict[str, Any]
+# What is read of ``model.json``.
+CALL = {
+    "entry": str,
+    "dims": {str: int},
+    "inputs": [list],
+    "outputs": [{"name": str, "bound": object, "elements": list}],
+}
+INFO = {"entries": {str: {"inputs": {str: str}, "outputs": {str: str}}}, "parameter_count": int}
+FACTS_SHAPE = {
+    **{"info": INFO, "weights": {"sha256": str, "bytes": int}, "graph": str, "mlaot": str, "golden": [CALL]},
+    **{"elements": {str: int}, "ops": {str: {str: int}}, "workspace": {str: int}},
+}
 SCHEMA = "http://cyclonedx.org/schema/bom-1.6.schema.json"
 
 
@@ -26,13 +39,13 @@ def sbom_path(name: str) -> str:
 
 def read_facts(generated: Path, model: Model) -> Data:
     """``model.json`` of one model below the folder of the generated C."""
-    facts: Data = json.loads((generated / model.module / FACTS).read_text(encoding="utf-8"))
+    facts: Data = read_json(generated / model.module / FACTS, FACTS_SHAPE, f"{model.module}/{FACTS}")
     return facts
 
 
 def sbom(project: Mapping[str, Any], models: Iterable[Model], generated: Path, compiler: Compiler, abi: str) -> str:
     """The text of a wheel's bill: of the table [project], its models, their compiler, and the wheel's ABI."""
-    sources = json.loads((generated / SOURCES).read_text(encoding="utf-8"))
+    sources = read_json(generated / SOURCES, {str: str}, SOURCES)
     about = about_project(project)
     parts = [
         *(model_component(model, read_facts(generated, model), compiler, abi, about) for model in models),

@@ -37,6 +37,8 @@ TRIAL = """\
 #include <string.h>
 size_t mlaot_trial(const char *s) { return strlen(s); }
 """
+MACROS = ("-dM", "-E", "-x", "c", os.devnull)  # with which gcc and clang print those that they define
+PATIENCE = 300  # seconds for a few lines; zig's first ones take a while
 HEADERS = "; install the C library's headers (Debian: apt install libc6-dev, Alpine: apk add musl-dev)"
 
 
@@ -116,14 +118,18 @@ def find_compiler(environ: Mapping[str, str] = os.environ) -> list[str]:
 
 
 def try_compiler(command: list[str], environ: Mapping[str, str]) -> None:
-    """Compile and link a few lines."""
+    """Compile and link a few lines, and ask what macros there are: not everything that runs is a compiler."""
     with tempfile.TemporaryDirectory(prefix="mlaot-") as folder:
         source = Path(folder, "trial.c")
         source.write_text(TRIAL)
         user, link = words(environ, "CFLAGS"), words(environ, "LDFLAGS")
         arguments = [*command, *user, "-fPIC", "-shared", str(source), *link, "-o", f"{folder}/trial.so"]
         try:
-            run(arguments, environ)
+            run(arguments, environ, PATIENCE)
+            if not Path(folder, "trial.so").is_file():
+                raise MlaotError("it made no library of a few lines of C, and gave no error; mlaot needs gcc or clang")
+            if "#define " not in run([*command, *user, *MACROS], environ, PATIENCE):
+                raise MlaotError(f"it tells nothing of itself by {shlex.join(MACROS)}; mlaot needs gcc or clang")
         except MlaotError as error:
             given = "".join(f" with {name}={environ[name]!r}" for name in ("CFLAGS", "LDFLAGS") if environ.get(name))
             said = str(error).replace(f"{folder}/", "")
@@ -247,7 +253,7 @@ def compile_kernels(source: Path, isa: Isa, library: Path, command: list[str]) -
 
 def predefined_macros(command: list[str]) -> str:
     """What the compiler says of itself and of its target, which need not be this machine."""
-    return asked(*command, *words(os.environ, "CFLAGS"), "-dM", "-E", "-x", "c", os.devnull)
+    return asked(*command, *words(os.environ, "CFLAGS"), *MACROS)
 
 
 @cache
@@ -281,7 +287,7 @@ def describe_compiler(toolchain: Toolchain, settings: Settings) -> Compiler:
         re.findall(r'^#define (__\w*(?:VERSION|version)__) "(.*?) *"$', macros, re.MULTILINE)
     )
     name = "zig" if platform else "clang" if "__clang__" in macros else "gcc"
-    version = defined.get("__clang_version__") or defined["__VERSION__"]
+    version = defined.get("__clang_version__") or defined.get("__VERSION__", "unknown")
     said = asked(*command, "--version").partition("\n")[0]
     line = said.removeprefix(f"{Path(command[0]).name} ")
     target = platform.target if platform else asked(*command, "-dumpmachine").strip()
@@ -311,14 +317,26 @@ def words(environ: Mapping[str, str], name: str) -> list[str]:
         raise MlaotError(f"the environment variable {name} is {environ[name]!r}: {str(error).lower()}") from None
 
 
-def run(arguments: list[str], environ: Mapping[str, str]) -> str:
-    """Run a compiler; all it says goes to stderr, the line that matters into the error."""
+def run(arguments: list[str], environ: Mapping[str, str], patience: float | None = None) -> str:
+    """Run a compiler; all it says goes to stderr, the line that matters into the error.
+
+    ``patience``: seconds after which it is given up.
+    """
     try:
         result = subprocess.run(
-            arguments, env=dict(environ), capture_output=True, text=True, errors="replace", check=False
+            arguments,
+            env=dict(environ),
+            stdin=subprocess.DEVNULL,
+            timeout=patience,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            check=False,
         )
     except OSError as error:
         raise MlaotError(f"{arguments[0]}: {error.strerror}") from None
+    except subprocess.TimeoutExpired:
+        raise MlaotError(f"it has not come to an end after {patience} s") from None
     if result.returncode:
         sys.stderr.write(f"{shlex.join(arguments)}\n{result.stderr}")
         lines = [line.strip() for line in result.stderr.splitlines() if line.strip()]

@@ -154,7 +154,10 @@ def show_wheel(found: Data) -> None:
         print(f"  requires {requires}")
     if made := made_with(found["sbom"]):
         sources = [part["name"] for part in found["sbom"]["components"] if part["type"] == "file"]
-        print(f"  made by mlaot {made['mlaot']} and {made['compiler']} from {', '.join(sources)}")
+        compiler = made.get("compiler", "an unknown compiler")
+        print(f"  made by mlaot {made['mlaot']} and {compiler} from {', '.join(sources)}")
+    if damaged := found["sbom"].get("damaged"):
+        print(f"  what it was made with is unknown: {damaged}")
     table(("file", ">bytes"), [(file["path"], file["bytes"]) for file in found["files"]])
 
 

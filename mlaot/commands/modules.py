@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import email.parser
+import lzma
 import tempfile
 import zipfile
 import zlib
@@ -15,6 +16,8 @@ from mlaot.errors import MlaotError
 from mlaot.probe import Module
 
 SUFFIXES = (".so", ".pyd")
+# What reading an archive raises that is none, or encrypted, or packed in a way that Python does not know.
+DAMAGES = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, RuntimeError, UnicodeDecodeError, OverflowError)
 
 
 @contextmanager
@@ -53,7 +56,7 @@ def open_wheel(path: Path) -> Iterator[zipfile.ZipFile]:
             yield wheel
     except FileNotFoundError:
         raise MlaotError(f"no file {path}; expected a wheel") from None
-    except (zipfile.BadZipFile, zlib.error) as error:
+    except DAMAGES as error:
         raise MlaotError(f"{path} is no wheel, or a damaged one: {error}") from None
     except OSError as error:
         raise MlaotError(f"{path} cannot be read: {error.strerror}") from None

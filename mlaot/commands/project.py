@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from mlaot.interpreter import interrupts, undisturbed
 from mlaot.settings import FILE, Settings, load_settings, settings_of
 
 FOLDER = f"folder with a {FILE} (default: this one)"
@@ -37,12 +38,15 @@ def project_of(target: str, find: Callable[[str], Found] = find_target) -> Itera
     from mlaot.build import child
 
     project, settings = Path(), None
-    try:
-        project, settings = find(target)
-        with child.tracing(settings, project):
-            yield project, settings
-    except (KeyboardInterrupt, BrokenPipeError):
-        raise
-    except BaseException as error:
-        child.complain(error, project, settings)
-        raise SystemExit(1) from None
+    with interrupts() as interrupted:
+        try:
+            project, settings = find(target)
+            with undisturbed(), child.tracing(settings, project):
+                yield project, settings
+        except BrokenPipeError:
+            raise
+        except BaseException as error:
+            if interrupted:
+                raise
+            child.complain(error, project, settings)
+            raise SystemExit(1) from None

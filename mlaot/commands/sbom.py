@@ -2,24 +2,44 @@
 
 from __future__ import annotations
 
-import json
 import zipfile
 
 from mlaot.commands.output import Data
+from mlaot.errors import MlaotError
+from mlaot.stored import MOST, parse_json
 
 SBOM = ".cdx.json"
 
 
+PROPERTIES = [{"name": str, "value": str}]
+TOOL = {"name": str, "version": str, "description?": str, "properties?": PROPERTIES}
+PART = {"name": str, "type": str, "properties?": PROPERTIES, "hashes?": [{"content": str}]}
+BOM = {"metadata": {"tools": {"components": [TOOL]}}, "components": [PART]}
+
+
 def read_sbom(wheel: zipfile.ZipFile) -> Data:
-    """The bill of materials that mlaot wrote; nothing where there is none."""
-    names = [name for name in wheel.namelist() if "/sboms/" in name and name.endswith(SBOM)]
-    boms: list[Data] = [json.loads(wheel.read(name)) for name in names]
-    return next((bom for bom in boms if tools(bom).get("mlaot")), {})
+    """The bill of materials that mlaot wrote; nothing where there is none.
+
+    Where none can be read that could be it, ``damaged`` says why.
+    """
+    damaged: Data = {}
+    for entry in wheel.infolist():
+        if "/sboms/" in entry.filename and entry.filename.endswith(SBOM):
+            try:
+                if entry.file_size > MOST:
+                    raise MlaotError(f"{entry.filename} is larger than {MOST >> 20} MiB")
+                bom: Data = parse_json(wheel.read(entry), BOM, entry.filename)
+            except MlaotError as error:
+                damaged = {"damaged": str(error)}
+                continue
+            if "mlaot" in tools(bom):
+                return bom
+    return damaged
 
 
 def tools(bom: Data) -> dict[str, Data]:
     """The programs that took part, by name."""
-    return {tool["name"]: tool for tool in bom.get("metadata", {}).get("tools", {}).get("components", [])}
+    return {tool["name"]: tool for tool in bom["metadata"]["tools"]["components"]} if "metadata" in bom else {}
 
 
 def compiler_of(bom: Data) -> Data:
@@ -30,13 +50,13 @@ def compiler_of(bom: Data) -> Data:
 def made_with(bom: Data) -> dict[str, str]:
     """What may make a wheel another one: programs, flags, sources, by what they are called in the table."""
     compiler = compiler_of(bom)
-    if not bom:
+    if "mlaot" not in tools(bom):
         return {}
     found = {"mlaot": tools(bom)["mlaot"]["version"]}
     if compiler:
-        found["compiler"] = f"{compiler['name']} {compiler['version']} {compiler['description']}"
+        found["compiler"] = f"{compiler['name']} {compiler['version']} {compiler.get('description', '')}".rstrip()
     found |= described(compiler)
-    for part in bom.get("components", []):
+    for part in bom["components"]:
         found |= {f"{part['name']} {name}": value for name, value in described(part).items()}
         found |= {f"{part['name']} sha256": row["content"] for row in part.get("hashes", [])}
     return found

@@ -79,7 +79,7 @@ def rebuild(project: Path, given: Path, bom: Data, folder: Path, *, quiet: bool)
     out.mkdir()
     options: dict[str, str] = {}
     if load_settings(project).backend == "mlaot.build":
-        *_, python, abi, platform = given.stem.split("-")
+        *_, python, abi, platform = ("", "", "", *given.stem.split("-"))
         options |= {"mlaot.abi": f"{python}-{abi}"} if f"{python}-{abi}" in ABIS else {}
         options |= {"mlaot.platform": platform} if compiler_of(bom).get("name") == "zig" else {}
     if quiet:
@@ -135,14 +135,17 @@ def difference(old: bytes, new: bytes) -> str:
 
 
 def sections(content: bytes) -> dict[str, bytes]:
-    """The sections of a 64-bit ELF file by name; none of anything else."""
+    """The sections of a 64-bit ELF file by name; none of anything else, or of a damaged one."""
     if content[:6] != b"\x7fELF\x02\x01":
         return {}
-    (at,) = struct.unpack_from("<Q", content, 0x28)
-    size, count, names = struct.unpack_from("<HHH", content, 0x3A)
-    heads = [struct.unpack_from("<IIQQQQ", content, at + i * size) for i in range(count)]
-    text = content[heads[names][4] :]
-    named = {text[head[0] : text.index(b"\0", head[0])].decode(): head for head in heads}
+    try:
+        (at,) = struct.unpack_from("<Q", content, 0x28)
+        size, count, names = struct.unpack_from("<HHH", content, 0x3A)
+        heads = [struct.unpack_from("<IIQQQQ", content, at + i * size) for i in range(count)]
+        text = content[heads[names][4] :]
+        named = {text[head[0] : text.index(b"\0", head[0])].decode(): head for head in heads}
+    except (struct.error, IndexError, ValueError):
+        return {}
     empty = 8  # SHT_NOBITS: takes no room in the file
     return {name: content[h[4] : h[4] + h[5]] for name, h in named.items() if name and h[1] != empty}
 
@@ -159,7 +162,7 @@ def hint(made: list[Data]) -> str:
     """What to do about it."""
     rows: Mapping[str, Data] = {row["what"]: row for row in made}
     if "mlaot" in rows and rows["mlaot"]["old"] is None:
-        return "the wheel has no bill of materials of mlaot, so what it was made with is unknown"
+        return "the wheel has no bill of materials of mlaot that can be read, so what it was made with is unknown"
     if row := rows.get("mlaot"):
         return f"it was made with mlaot {row['old']}: pip install mlaot=={row['old']}"
     if row := rows.get("compiler"):

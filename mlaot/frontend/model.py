@@ -18,6 +18,7 @@ from mlaot.frontend.tensor import Held, Parameter, Tensor, is_traced, parameters
 from mlaot.frontend.trace import Trace, located, place_of, tracing, training
 from mlaot.ir import DType, Graph, Node, Type
 from mlaot.ir.dims import Expr
+from mlaot.ir.names import identifier
 
 Function = Callable[..., Any]
 PLAIN = (str, bytes, int, float, complex, bool, type(None), np.ndarray, np.generic, type, DType, Type)
@@ -94,7 +95,10 @@ def _check_options(function: Any, loss: Any, optimizer: Any, learning_rate: Any)
         raise MlaotError("the model has an optimizer but no loss to train by; give the decorator a function loss=")
 
 
-RESERVED = ("forward", "loss", "train_step", "accumulate", "update", "backward", "fit_begin", "fit_step", "fit_end")
+RESERVED = (
+    *("forward", "loss", "train_step", "accumulate", "update", "backward", "fit_begin", "fit_step", "fit_end"),
+    *("model", "training", "tile"),  # the graphs of which entries are made
+)
 
 
 def _trace(
@@ -261,7 +265,7 @@ def _shared(graph: Graph, name: str, argument: str, hint: Type) -> Node | None:
 
 def _named(outputs: Any) -> dict[str, Any]:
     if isinstance(outputs, Mapping):
-        return dict(outputs)
+        return {identifier(name, "an output"): value for name, value in outputs.items()}
     if isinstance(outputs, tuple | list):
         return {f"out{i}": value for i, value in enumerate(outputs)}
     return {"out": outputs}
@@ -282,9 +286,6 @@ def _check_outputs(graph: Graph) -> None:
         raise MlaotError("the model has no output")
     if "loss" in graph.outputs:
         raise MlaotError("an output cannot be called 'loss'; to train, give the decorator a function loss=")
-    for name in graph.outputs:
-        if not isinstance(name, str) or not name.isidentifier():
-            raise MlaotError(f"an output's name must be an identifier, got {name!r}")
 
 
 def _named_dims(graph: Graph) -> bool:
@@ -315,7 +316,8 @@ def _check_entries(function: Function, entries: Mapping[str, Graph], per_example
 def _walked(given: Any) -> dict[str, Held]:
     """Parameters and buffers by name: those of a dict, or those that an object's attributes hold."""
     if isinstance(given, Mapping):
-        found = {str(k): v if isinstance(v, Held) or not _is_array(v) else Parameter(k, v) for k, v in given.items()}
+        named = {str(key): value for key, value in given.items()}
+        found = {key: Parameter(key, v) if _is_array(v) and not isinstance(v, Held) else v for key, v in named.items()}
     else:
         found = given
     result: dict[str, Held] = {}

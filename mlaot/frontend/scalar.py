@@ -6,6 +6,7 @@ parameters is an item of the flat parameter vector, any other leaf is a constant
 
 from __future__ import annotations
 
+import inspect
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ import numpy as np
 from mlaot.errors import MlaotError
 from mlaot.frontend.declaration import PARAMETERS, Declaration, Traced
 from mlaot.ir import DType, Graph, Node, Type
+from mlaot.ir.names import argument, printable
 from mlaot.ir.types import BY_NUMPY, i64, u8
 from mlaot.ops import elementwise as ew
 from mlaot.ops import structure as st
@@ -82,13 +84,19 @@ def declare_graph(outputs: Any) -> Declaration:
     return declare(outputs, inputs={"x": leaves})
 
 
+def is_value(thing: Any) -> bool:
+    """Whether it is a node of a scalar graph; objects that have any attribute are none."""
+    return not isinstance(thing, type) and inspect.getattr_static(thing, "_prev", None) is not None
+
+
 def declare_module(net: Any) -> Declaration:
     """A network object as a model: its input vector in, its outputs out, its parameters frozen."""
     from mlaot.micrograd.engine import Value
 
     try:
+        inspect.getattr_static(net, "layers")
         width = len(net.layers[0].neurons[0].w)
-    except (AttributeError, IndexError, TypeError):
+    except (AttributeError, IndexError, TypeError, KeyError):
         raise MlaotError(
             f"a {type(net).__name__} is no model; expected a function marked by mlaot.model, a declaration by "
             "mlaot.micrograd.declare, or a micrograd MLP"
@@ -110,7 +118,10 @@ def trace(outputs: Any, inputs: Mapping[str, Input], parameters: Any, loss: Any,
     for i, value in enumerate(names.values()):
         assert flat is not None
         nodes[id(value)] = graph.add(st.item, (flat,), {"index": i})
+    called = {name.partition(".")[0] for name in names}
     for name, given in inputs.items():
+        if name in called:
+            raise MlaotError(f"an input is called {name!r}, and so are parameters; rename the input")
         _input(graph, name, given, kind, nodes)
     roots = list(outputs) if isinstance(outputs, list | tuple) else [outputs]
     single = not isinstance(outputs, list | tuple)
@@ -129,8 +140,8 @@ def trace(outputs: Any, inputs: Mapping[str, Input], parameters: Any, loss: Any,
 
 
 def _input(graph: Graph, name: str, given: Input, kind: DType, nodes: dict[int, Node]) -> None:
-    if not name.isidentifier():
-        raise MlaotError(f"an input's name must be an identifier, got {name!r}")
+    if argument(name, "an input") == PARAMETERS:
+        raise MlaotError(f"an input cannot be called {name!r}: every model has these already")
     is_sparse = isinstance(given, Sparse)
     given = given.values if isinstance(given, Sparse) else given
     values = given.values if isinstance(given, Bytes | Label) else given
@@ -165,7 +176,7 @@ def _input(graph: Graph, name: str, given: Input, kind: DType, nodes: dict[int, 
 def topological(roots: Sequence[Any]) -> list[Any]:
     """Values reachable from ``roots``, arguments first; iterative."""
     for root in roots:
-        if not hasattr(root, "_prev"):
+        if not is_value(root):
             raise MlaotError(f"expected a Value, got {type(root).__name__}")
     order: list[Any] = []
     seen: set[int] = set()
@@ -231,6 +242,7 @@ def parameter_names(parameters: Any) -> dict[str, Any]:
     else:
         found = {f"p.{i}": value for i, value in enumerate(parameters)}
     for name, value in found.items():
+        printable(name, "a parameter")
         if not hasattr(value, "_prev") or value._prev:
             raise MlaotError(f"parameter {name}: expected a leaf Value, got {value!r}")
     if len({id(value) for value in found.values()}) != len(found):

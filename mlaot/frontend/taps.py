@@ -12,6 +12,7 @@ from typing import Any
 from mlaot.errors import MlaotError
 from mlaot.frontend.promotion import as_node
 from mlaot.frontend.trace import VMAP, Tap, Trace, calling_line, current
+from mlaot.ir.names import identifier
 
 
 def tap(name: str, value: Any) -> Any:
@@ -19,8 +20,7 @@ def tap(name: str, value: Any) -> Any:
     trace = current()
     if trace is None:
         return value
-    if not isinstance(name, str) or not name.isidentifier():
-        raise MlaotError(f"tap: expected an identifier as name, got {name!r}")
+    identifier(name, "a tap")
     outer: Trace | None = trace
     while outer is not None:
         if outer.read_only not in ("", VMAP):

@@ -16,6 +16,7 @@ from mlaot.errors import MlaotError
 from mlaot.frontend.trace import Trace, current, needed
 from mlaot.ir import Dim, Node, Type
 from mlaot.ir import dims as dims_
+from mlaot.ir.names import printable
 from mlaot.ir.types import BY_NUMPY, DType, bf16
 
 
@@ -285,7 +286,7 @@ class Held(Operators):
     kind = ""
 
     def __init__(self, name: str | None, array: Any) -> None:
-        self.name = name
+        self.name = None if name is None else printable(name, f"a {self.kind}")
         given = np.asarray(array)
         self.dtype_ = bf16 if str(given.dtype) == "bfloat16" else BY_NUMPY.get(str(given.dtype))
         if self.dtype_ is None:

@@ -7,6 +7,7 @@ negative; nothing else is known of a named one until the module is called.
 from __future__ import annotations
 
 import operator
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -14,6 +15,7 @@ from math import gcd
 from typing import SupportsIndex, overload
 
 from mlaot.errors import MlaotError
+from mlaot.ir.names import identifier
 
 
 @dataclass(frozen=True)
@@ -87,7 +89,7 @@ class Expr:
     __mod__ = __rmod__ = __pow__ = __rpow__ = __lt__ = __le__ = __gt__ = __ge__ = __index__
 
     def __str__(self) -> str:
-        """C text: integer division rounds down because dims are never negative."""
+        """Text that ``parse`` reads, and C where names do: division rounds down because dims are never negative."""
         return " + ".join(" * ".join([*_factors(m)] + ([str(c)] if c != 1 or not m else [])) for m, c in self.terms)
 
     __repr__ = __str__
@@ -99,9 +101,58 @@ NOMINAL = 64  # what a named dim is taken for where costs are compared
 
 def dim(name: str) -> Expr:
     """A named dimension: one wheel then serves every value of it."""
-    if not name.isidentifier():
-        raise MlaotError(f"a dimension's name must be an identifier, got {name!r}")
-    return Expr((((name,), 1),))
+    return Expr((((identifier(name, "a dimension"),), 1),))
+
+
+def parse(text: int | str) -> Dim:
+    """The dim behind its text: names, integers, ``+``, ``-``, ``*``, ``/`` or ``//`` by an integer, parentheses."""
+    if isinstance(text, int):
+        return text
+    tokens = TOKEN.findall(text)
+    value = _sum(tokens)
+    if tokens:
+        raise ValueError(f"{text!r} is no dimension")
+    return value
+
+
+TOKEN = re.compile(r"//|[-+*/()]|[^-+*/()\s]+")
+
+
+def _sum(tokens: list[str]) -> Dim:
+    value = _product(tokens)
+    while tokens and tokens[0] in "+-":
+        sign = -1 if tokens.pop(0) == "-" else 1
+        value = value + _product(tokens) * sign
+    return value
+
+
+def _product(tokens: list[str]) -> Dim:
+    value = _atom(tokens)
+    while tokens and tokens[0] in ("*", "/", "//"):
+        operation, other = tokens.pop(0), _atom(tokens)
+        if operation == "*":
+            value = value * other
+        elif isinstance(other, int) and other > 0:
+            value = value // other
+        else:
+            raise ValueError(f"a dimension is divided by {other}")
+    return value
+
+
+def _atom(tokens: list[str]) -> Dim:
+    token = tokens.pop(0) if tokens else "the end"
+    if token == "-":
+        return _atom(tokens) * -1
+    if token == "(":
+        value = _sum(tokens)
+        if not tokens or tokens.pop(0) != ")":
+            raise ValueError("a parenthesis of a dimension is open")
+        return value
+    if token.isascii() and token.isdecimal():
+        return int(token)
+    if not token.isidentifier():
+        raise ValueError(f"expected a name or an integer in a dimension, got {token!r}")
+    return dim(token)
 
 
 def extent(value: object) -> Dim:

@@ -15,24 +15,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from mlaot.errors import MlaotError
-from mlaot.ir.dims import names
+from mlaot.ir.dims import names, parse
 from mlaot.ir.types import DTYPES
 from mlaot.lower.c_files import public_files
 from mlaot.lower.extents import Extents, expressions
+from mlaot.lower.identifiers import array_name, c_expression, dim_name, renamed
 from mlaot.lower.methods import HIDDEN, entry_types
 from mlaot.lower.program import Entry, Module, Port
-from mlaot.render import render
+from mlaot.render import render, template_text
 
 C_TYPES = {"f16": "uint16_t", "f32": "float", "f64": "double", "bool": "bool"}  # the others: int8_t, uint64_t
-KEYWORDS = re.compile(
-    r"alignas|alignof|and|and_eq|asm|auto|bitand|bitor|bool|break|case|catch|char|char16_t|char32_t|char8_t|class"
-    r"|co_await|co_return|co_yield|compl|concept|const|const_cast|consteval|constexpr|constinit|continue|decltype"
-    r"|default|delete|do|double|dynamic_cast|else|enum|explicit|export|extern|false|float|for|friend|goto|if|inline"
-    r"|int|linux|long|mutable|namespace|new|noexcept|not|not_eq|nullptr|operator|or|or_eq|private|protected|public"
-    r"|register|reinterpret_cast|requires|restrict|return|short|signed|sizeof|static|static_assert|static_cast"
-    r"|struct|switch|template|this|thread_local|throw|true|try|typedef|typeid|typename|typeof|union|unix|unsigned"
-    r"|using|virtual|void|volatile|wchar_t|while|xor|xor_eq"
-)
 
 
 @dataclass(frozen=True)
@@ -117,19 +109,21 @@ def library_function(module: Module, extents: Extents, entry: Entry) -> dict[str
     """An entry for the templates."""
     assert not entry.split, f"bug in mlaot: the entry {entry.name} runs in two halves"
     given = {name for port in entry.inputs for extent in expressions(port.shape) for name in names(extent)}
-    taken = {"model", "state", "workspace", "p", "dim", "needed", "kernel", "left", "aligned", "is_state"}
-    dims = {name: unique(name, taken) for name in extents.dims if name in given}
+    dims = {name: dim_name(name) for name in extents.dims if name in given}
+    taken = words_of("nn_c.c.j2") | set(dims.values())
     inputs = [Array(port, unique(port.name, taken), False) for port in entry.inputs]
     outputs = [Array(port, unique(port.name, taken), True) for port in entry.outputs]
 
     def given_dims(extent: int | str) -> str:
-        return re.sub(r"[A-Za-z_]\w*", lambda found: dims.get(found[0], "1"), str(extent))
+        absent = names(parse(extent)) - dims.keys()
+        return c_expression(renamed(parse(extent), dict.fromkeys(absent, 1)))
 
     sizes = [f"int64_t {name}" for name in dims.values()]
     arrays = [*inputs, *outputs]
     state = ["void *state"] if module.slots else []
     bounds = extents.bounds(entry)
     least = {extents.dims[bound.extent]: bound.least for bound in bounds if bound.extent < len(extents.dims)}
+    others = [extents.all[bound.extent] for bound in bounds if bound.extent >= len(extents.dims)]
     return {
         "name": f"{module.prefix}_{entry.name}",
         "entry": entry.name,
@@ -147,8 +141,8 @@ def library_function(module: Module, extents: Extents, entry: Entry) -> dict[str
         "dims": [dims.get(name, "1") for name in extents.dims],
         "refused": [
             "!dims_fit(_values)",
-            *(f"{name} < {n}" for name, n in least.items() if n > 0),
-            *(f"!extent_fits({extents.all[bound.extent]})" for bound in bounds if bound.extent >= len(extents.dims)),
+            *(f"{dim_name(name)} < {n}" for name, n in least.items() if n > 0),
+            *(f"!extent_fits({c_expression(extent)})" for extent in others),
             *dict.fromkeys(f"!{array_fits(array)}" for array in arrays if expressions(array.port.shape)),
         ],
         "limits": [(array, product(array.port)) for array in inputs if array.port.limit],
@@ -158,9 +152,15 @@ def library_function(module: Module, extents: Extents, entry: Entry) -> dict[str
             for i, array in enumerate(arrays)
             if entry.tile and array.port.shape[:1] == ("batch",)
         ],
-        "workspace": entry.workspace,
+        "workspace": c_expression(entry.workspace),
         "kernel": kernel_number(module, entry),
     }
+
+
+def words_of(template: str) -> set[str]:
+    """The names in the C of a template."""
+    text = re.sub(r"@\{.*?\}@|@%.*?%@|//.*|\"[^\"\n]*\"", " ", template_text(template))
+    return set(re.findall(r"[A-Za-z]\w*", text))
 
 
 def kernel_number(module: Module, entry: Entry) -> int:
@@ -170,12 +170,12 @@ def kernel_number(module: Module, entry: Entry) -> int:
 
 
 def unique(name: str, taken: set[str]) -> str:
-    """A parameter's name that neither C, C++ nor another parameter has."""
-    name = name if name.isascii() else "".join(char if char.isascii() else "_" for char in name)
-    while name in taken or KEYWORDS.fullmatch(name) or name.startswith("_"):
-        name = f"x{name}" if name.startswith("_") else f"{name}_"
-    taken.add(name)
-    return name
+    """A parameter's name that neither C, C++, a dim nor another parameter has."""
+    found = array_name(name)
+    while found in taken:
+        found += "_"
+    taken.add(found)
+    return found
 
 
 def comment(text: str) -> list[str]:
@@ -197,12 +197,12 @@ def notes(arrays: Iterable[Array], dims: dict[str, str], least: dict[str, int]) 
 def array_fits(array: Array) -> str:
     """The C expression that says whether an array is not too large."""
     shape = array.port.shape
-    return f"array_fits({array.itemsize}, {len(shape)}, (const int128[]){{{', '.join(map(str, shape))}}})"
+    return f"array_fits({array.itemsize}, {len(shape)}, (const int128[]){{{', '.join(map(c_expression, shape))}}})"
 
 
 def product(port: Port) -> str:
     """How many elements a port has, in C."""
-    return " * ".join(f"({extent})" for extent in port.shape) or "1"
+    return " * ".join(f"({c_expression(extent)})" for extent in port.shape) or "1"
 
 
 def check_names(module: Module, functions: list[dict[str, Any]]) -> None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from mlaot.ir import Node
 from mlaot.lower.fuse import Group
+from mlaot.lower.identifiers import array_name
 from mlaot.lower.layout import Access, linear
 from mlaot.lower.program import Buffer, Param
 from mlaot.ops import elementwise as ew
@@ -24,14 +24,6 @@ C_TYPES = {
     **{"f16": "uint16_t", "bf16": "uint16_t", "bool": "uint8_t"},
 }
 MASKS = {"f32": "i32v", "f64": "i64v"}  # truth values in vectors: 0 or -1 in each lane
-RESERVED = re.compile(
-    r"^(v\d+.*|[ik]\d*|[abchrstx]\d+|round\d+|c\d+(_\d+)+|d_.*|table\d+|NAME|INLINE|[fiu]\d+v?|\w+_t|_.*|\w+_[fiu](8|16|32|64)v?"
-    r"|j|e|p|row|column|acc|now|best|one|two|left|right|root|child|start|end|last|inside|is_after|dot|dots|sums|rest|work|dim|batch"
-    r"|[ab]\d+_\d+|halo|pitch|tree_\w+|begin|share|first_from|least"
-    r"|auto|break|case|char|const|continue|default|do|double|else|enum|extern|float|for|goto|if|inline|int|long|register"
-    r"|restrict|return|short|signed|sizeof|static|struct|switch|typedef|union|unsigned|void|volatile|while|asm|typeof"
-    r"|linux|unix)$"
-)
 
 
 def combine(name: str, a: str, b: str, dtype: str) -> str:
@@ -63,14 +55,6 @@ def neutral(name: str, dtype: str) -> str:
         return str(int(name == "min"))
     info = np.iinfo({"i": "int", "u": "uint"}[dtype[0]] + dtype[1:])
     return c_literal(int(info.min if name == "max" else info.max), dtype)
-
-
-def c_name(name: str) -> str:
-    """A C identifier for a user's name."""
-    clean = re.sub(r"\W", "_", name)
-    if not clean or clean[0].isdigit() or RESERVED.match(clean):
-        clean = f"x_{clean}"
-    return clean
 
 
 def _without_numbers(buffer: Buffer) -> str:
@@ -106,7 +90,7 @@ class Emitter:
             buffer = buffer.within
         known = self._params.get(id(buffer))
         if known is None:
-            name = c_name(_without_numbers(buffer))
+            name = array_name(_without_numbers(buffer))
             if buffer.whole.where == "work":
                 name = f"t{self._temporaries}"
                 self._temporaries += 1

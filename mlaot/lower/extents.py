@@ -9,11 +9,10 @@ of them. A call takes named dims from axes that are nothing else, then solves th
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 
 from mlaot.errors import MlaotError
-from mlaot.ir.dims import Dim, Expr, Quotient, dim, names, nonnegative, substitute
+from mlaot.ir.dims import Dim, Expr, Quotient, dim, names, nonnegative, parse, substitute
 from mlaot.lower.program import Entry, Module, Shape
 
 # Entries whose result is a mean over the batch: of nothing it would be nan.
@@ -88,15 +87,6 @@ class Extents:
         # Extents that cannot be negative are in the list too, since a call checks that none is beyond all memory.
         single = [Bound(self.dims.index(name), n) for name, n in least.items()]
         return single + [Bound(self.all.index(extent), 0) for extent in others]
-
-
-def parse(text: int | str) -> Dim:
-    """The dim behind C text in named dims."""
-    if isinstance(text, int):
-        return text
-    known = {name: dim(name) for name in re.findall(r"[A-Za-z_]\w*", text)}
-    value: Dim = eval(text.replace("/", "//"), {"__builtins__": {}}, known)
-    return value
 
 
 def expressions(shape: Shape) -> list[Expr]:

@@ -12,11 +12,11 @@ One example after the other goes in blocks where there is an entry ``fit_step``:
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, replace
 from math import prod
 
 from mlaot.errors import MlaotError
+from mlaot.ir.dims import names, parse
 from mlaot.ir.module import FIT_BEGIN, FIT_END, FIT_STEP
 from mlaot.ir.types import DTYPES
 from mlaot.lower.extents import shown
@@ -112,7 +112,7 @@ def rows_of(step: Entry) -> tuple[int | str, str]:
     if isinstance(rows, str):
         for port in arrays:
             others = port.shape[1:] if port.shape[0] == rows else port.shape
-            if any(re.search(rf"\b{rows}\b", str(extent)) for extent in others):
+            if any(rows in names(parse(extent)) for extent in others):
                 return rows, f"{rows} is not only the first axis of {shape_text(port)}"
     return rows, ""
 

@@ -20,6 +20,7 @@ from mlaot.ir.types import DTYPES
 from mlaot.lower.c_library import render_library
 from mlaot.lower.extents import Extents, shown
 from mlaot.lower.fit import Fit, make_fit
+from mlaot.lower.identifiers import c_expression, dim_name
 from mlaot.lower.isa import ISAS, condition
 from mlaot.lower.methods import HIDDEN, KINDS, c_text, is_scalar, methods, model_doc, render_stub, type_text
 from mlaot.lower.program import Entry, Module, Port, Slot
@@ -321,11 +322,11 @@ def tables(module: Module, fit: Fit | None) -> dict[str, object]:
     extents = Extents(whole)
     dims = extents.dims
     return {
-        "dims": dims,
-        "expressions": list(enumerate(map(str, extents.all)))[len(dims) :],
+        "dims": list(map(dim_name, dims)),
+        "expressions": list(enumerate(map(c_expression, extents.all)))[len(dims) :],
         "extent_names": [f'"{shown(extent)}"' for extent in extents.all],
         "degrees": ", ".join(map(str, extents.degrees)),
-        "unused": " ".join(f"(void){dim};" for dim in dims),
+        "unused": " ".join(f"(void){dim_name(name)};" for name in dims),
         "batch": extents.number("batch"),
         # At least 2, since gcc warns of arrays of one element that a loop walks.
         "max_rank": max([2, *ranks]),
@@ -394,8 +395,8 @@ def entry_row(module: Module, extents: Extents, entry: Entry) -> dict[str, objec
         "scalar": "true" if is_scalar(entry) else "false",
         "named": entry.named,
         "kernel": kernel_names(module).index(kernel),
-        "workspace": entry.workspace,
-        "work": entry.work,
+        "workspace": c_expression(entry.workspace),
+        "work": c_expression(entry.work),
     }
 
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
 from mlaot.errors import MlaotError
 from mlaot.ir import Dim, Graph, Node, TupleType, users
-from mlaot.ir.dims import Expr, names, product, substitute
+from mlaot.ir.dims import Expr, dim, names, product, substitute
 from mlaot.ir.module import FIT_BEGIN, FIT_END, FIT_STEP, INTERMEDIATES
 from mlaot.ir.module import Module as Model
 from mlaot.ir.subgraph import subgraphs
 from mlaot.lower.contraction import operands
-from mlaot.lower.emit import c_name
 from mlaot.lower.fuse import fuse
+from mlaot.lower.identifiers import dim_name, dims_of, renamed, with_c_dims
 from mlaot.lower.inplace import in_place
 from mlaot.lower.layout import Access, behind_reshape, caller_buffer
 from mlaot.lower.plan import plan
@@ -41,11 +44,12 @@ DOCS = {
 
 def lower(model: Model, isas: tuple[str, ...], *, deterministic: bool = False, threads: int = 1) -> Program:
     """The program of a module whose graphs have been through the passes."""
+    for name, graph in model.graphs.items():
+        _check_dims(name, graph)
+    dims = sorted({name for graph in model.graphs.values() for name in dims_of(graph)})
+    model = replace(model, graphs={name: with_c_dims(graph) for name, graph in model.graphs.items()})
     storage = Storage(model)
-    procedures = tuple(_procedure(name, graph, storage, model) for name, graph in model.graphs.items())
-    dims = sorted(
-        {n for g in model.graphs.values() for node in g.inputs.values() for d in node.type.shape for n in names(d)}
-    )
+    procedures = tuple(_procedure(name, graph, storage, model, dims) for name, graph in model.graphs.items())
     module = Module(
         model.name,
         tuple(dims),
@@ -63,9 +67,8 @@ def lower(model: Model, isas: tuple[str, ...], *, deterministic: bool = False, t
     return Program(module, procedures)
 
 
-def _procedure(name: str, graph: Graph, storage: Storage, model: Model) -> Procedure:
+def _procedure(name: str, graph: Graph, storage: Storage, model: Model, dims: Sequence[str]) -> Procedure:
     """The entry ``name``; where writing a slot is in a reader's way, its new value is complete before it is written."""
-    _check_dims(name, graph)
     used = users(graph.nodes())
     for key, node in graph.outputs.items():
         found = node.find()
@@ -78,7 +81,7 @@ def _procedure(name: str, graph: Graph, storage: Storage, model: Model) -> Proce
             if (graph.inputs[slot], root_of(node)) not in fitting:
                 graph.writes[slot] = ew.copy(node)
         fused = fuse(graph)
-    return _in_place(name, graph, fused, storage, model)
+    return _in_place(name, graph, fused, storage, model, dims)
 
 
 def _slots(graph: Graph) -> list[tuple[Node, Node]]:
@@ -88,15 +91,11 @@ def _slots(graph: Graph) -> list[tuple[Node, Node]]:
 
 def _check_dims(name: str, graph: Graph) -> None:
     """Every named dim of an entry must be that of one of its inputs: a call learns its value from there."""
-    known = {n for node in graph.inputs.values() for d in node.type.shape for n in names(d)}
-    used = _names(graph)
+    used, known = _names(graph), dims_of(graph)
     if used - known:
         raise MlaotError(
             f"{name}: no input that the result depends on has the dimension {', '.join(sorted(used - known))}"
         )
-    for dim in sorted(known - {"batch"}):
-        if c_name(dim) != dim or dim in graph.inputs:
-            raise MlaotError(f"a dimension cannot be called {dim!r}: the name is taken; choose another")
 
 
 def _names(graph: Graph) -> set[str]:
@@ -110,7 +109,8 @@ def _names(graph: Graph) -> set[str]:
     return found
 
 
-def _in_place(name: str, graph: Graph, fused: Fused, storage: Storage, model: Model) -> Procedure:
+def _in_place(name: str, graph: Graph, fused: Fused, storage: Storage, model: Model, dims: Sequence[str]) -> Procedure:
+    own = {dim_name(name): dim(name) for name in dims}
     accesses: dict[Node, Access] = {}
     for key, node in graph.inputs.items():
         buffer = storage.buffers[key] if key in storage.buffers else caller_buffer(key, node.type, "input")
@@ -125,14 +125,14 @@ def _in_place(name: str, graph: Graph, fused: Fused, storage: Storage, model: Mo
     limits = {n.arg(0): int(n.attrs["classes"]) for n in graph.nodes() if n.op is st.one_hot}
     entry = Entry(
         name,
-        tuple(_port(k, n, limits.get(n)) for k, n in graph.inputs.items() if k not in storage.buffers),
-        tuple(_port(k, n.find(), None) for k, n in graph.outputs.items()),
-        str(size),
-        str(_work(graph)),
+        tuple(_port(k, n, limits.get(n), own) for k, n in graph.inputs.items() if k not in storage.buffers),
+        tuple(_port(k, n.find(), None, own) for k, n in graph.outputs.items()),
+        str(renamed(size, own)),
+        str(renamed(_work(graph), own)),
         name == "accumulate",
         model.docs.get(name) or DOCS.get(name, ""),
         _tile(size) if name == "forward" and model.per_example else 0,
-        tuple(str(d) for d in conditions(graph)),
+        tuple(str(renamed(d, own)) for d in conditions(graph)),
         name == INTERMEDIATES,
         model.refusals if name == "forward" else (),
     )
@@ -156,8 +156,8 @@ def _tile(workspace: Dim) -> int:
     return TILE * max(1, min(64, CACHE // max(size, 1)))
 
 
-def _port(name: str, node: Node, limit: int | None) -> Port:
-    shape = tuple(d if isinstance(d, int) else str(d) for d in node.type.shape)
+def _port(name: str, node: Node, limit: int | None, own: Mapping[str, Expr]) -> Port:
+    shape = tuple(d if isinstance(d, int) else str(renamed(d, own)) for d in node.type.shape)
     return Port(name, node.type.dtype.name, shape, limit, node.attrs.get("default"))
 
 

@@ -8,13 +8,14 @@ from dataclasses import dataclass, field
 from mlaot.ir.dims import Dim, substitute
 from mlaot.ir.dims import names as dim_names
 from mlaot.ir.types import DTYPES
+from mlaot.lower.identifiers import dim_name
 
 Shape = tuple[int | str, ...]
 
 
 @dataclass(frozen=True)
 class Port:
-    """One input or output of an entry; an extent is an int or a C expression in the dims, such as ``2 * n + 1``.
+    """One input or output of an entry; an extent is an int or the text of one in the dims, such as ``2 * n + 1``.
 
     ``limit``: integers must be in ``0..limit-1``; ``default``: a keyword scalar.
     """
@@ -46,7 +47,7 @@ class Slot:
 
 @dataclass(frozen=True)
 class Entry:
-    """One compiled function; ``workspace`` (bytes) and ``work`` (operations) are C expressions in the dims.
+    """One compiled function; ``workspace`` (bytes) and ``work`` (operations) are texts of expressions in the dims.
 
     ``tile``: so many rows of the batch are computed at a time, since none depends on another; 0: all at once.
     ``extents``: further expressions that a call's dims must not make negative, such as those of values in between.
@@ -113,6 +114,11 @@ class Module:
     facts: Mapping[str, object] = field(default_factory=dict)
     weights: str = "auto"
     words: bool = False
+
+    @property
+    def c_dims(self) -> tuple[str, ...]:
+        """The dims as C calls them."""
+        return tuple(map(dim_name, self.dims))
 
     @property
     def stem(self) -> str:

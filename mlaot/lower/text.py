@@ -62,7 +62,7 @@ def kernels_file(program: Program, prefix: str, isa: Isa) -> str:
         for suffix, steps in parts:
             calls = _calls(steps, place, bodies)
             name = f"{prefix}_{procedure.entry.name}{suffix}_{isa.name}"
-            lines = [*_dims(program.module.dims, calls), *calls]
+            lines = [*_dims(program.module.c_dims, calls), *calls]
             doc = procedure.entry.doc.rstrip("\\ ")  # a backslash would continue the comment
             entries.append({"name": name, "lines": lines, "doc": doc})
     kernels_text = [text.replace("NAME(", f"{name}(", 1) for name, text in bodies.values()]
@@ -165,7 +165,7 @@ def _call(kernel: Kernel, place: _Place, bodies: Bodies) -> str:
 def _task(calls: list[str], place: _Place, bodies: Bodies) -> tuple[str, str]:
     """The name of a function of statements on a range ``begin, end``, and C text of the dims that it is given."""
     variables = [v for v in place.variables if any(re.search(rf"\b{v}\b", call) for call in calls)]
-    dims = (*place.module.dims, *variables)
+    dims = (*place.module.c_dims, *variables)
     lines = "".join(f"    {line}\n" for line in [*_dims(dims, calls), *calls])
     text = f"static void NAME(char *const *p, const ptrdiff_t *dim, ptrdiff_t begin, ptrdiff_t end)\n{{\n{lines}}}\n"
     name, _ = bodies.setdefault(("task", text), (f"task{len(bodies)}_{place.isa.name}", text))
@@ -226,8 +226,7 @@ def _parameters(kernel: Kernel, place: _Place, body: str, shared: Split | None) 
     """The arguments of a call of ``kernel``, and its signature."""
     arguments = [_pointer(p, place) for p in kernel.params]
     types = [f"{'' if p.written else 'const '}{C_TYPES[p.buffer.dtype]} *restrict {p.name}" for p in kernel.params]
-    names = {p.name for p in kernel.params}  # an input of this entry may be called like a dim of another
-    dims = [d for d in (*place.module.dims, *place.variables) if d not in names and re.search(rf"\b{d}\b", body)]
+    dims = [d for d in (*place.module.c_dims, *place.variables) if re.search(rf"\b{d}\b", body)]
     sizes = [*dims, *(("begin", "end") if shared else ())]
     return ", ".join([*arguments, *dims]), ", ".join([*types, *[f"ptrdiff_t {d}" for d in sizes]])
 

@@ -21,8 +21,8 @@ import onnx
 from mlaot.build.toolchain import compile_kernels, find_toolchain
 from mlaot.generate import compile_model
 from mlaot.ir import DTYPES
-from mlaot.ir.dims import substitute
-from mlaot.lower.extents import Extents, parse
+from mlaot.ir.dims import parse, substitute
+from mlaot.lower.extents import Extents
 from mlaot.lower.isa import Isa
 from mlaot.lower.program import Program
 from mlaot.lower.text import kernels_file

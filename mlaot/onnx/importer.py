@@ -141,7 +141,7 @@ class Importer:
         self.refused: dict[str, None] = {}
         self.path: list[str] = []
         self.weights: set[str] = set()
-        self.ports: set[str] = set()  # names of inputs, which no dimension can have
+        self.ports: set[str] = set()  # names of inputs
         self.conditions: list[tuple[Any, str]] = []
         self.branches: list[Any] = []  # the conditions of the branches that are being imported
         self.imported: list[onnx.NodeProto] = []  # what is seen by the node that is being imported
@@ -192,11 +192,7 @@ class Importer:
         called = identifier(given.dim_param if is_named else f"{name}_{axis}")
         if called in self.pinned:
             return self.pinned[called]
-        from mlaot.lower.emit import c_name
-
-        is_taken = called in self.ports or c_name(called) not in (called, "x_batch")
-        found = f"{called}_size" if is_taken else called
-        return self.meant.get(found, dim(found))
+        return self.meant.get(called, dim(called))
 
     def initializers(self, graph: onnx.GraphProto) -> Env:
         """The constants of a graph: weights as parameters, all else as arrays."""

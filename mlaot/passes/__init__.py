@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import sys
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 import numpy as np
@@ -80,9 +81,9 @@ def of_scalars(graph_pass: Callable[[Graph], None]) -> Stage:
 
 def split_scalars(module: Module, traced: Traced) -> None:
     """Parameters of a scalar model as the tensors in which they are read."""
-    graph, flat = module.graphs["model"], module.parameters.pop(PARAMETERS, None)
-    if flat is None:
+    if not traced.scalars:
         return
+    graph, flat = module.graphs["model"], module.parameters.pop(PARAMETERS)
     members = split_parameters.split_parameters(graph, PARAMETERS, traced.scalars)
     module.parameters |= {name: flat[ids] for name, ids in members.items()}
     place = {int(scalar): (name, i) for name, ids in members.items() for i, scalar in enumerate(np.ravel(ids))}
@@ -264,15 +265,29 @@ def run(
     module.refusals, module.info = traced.refusals, dict(traced.info)
     if traced.file_names:
         module.info["file_names"] = dict(traced.file_names)
-    stages = dict.fromkeys(["all", "trace", *(stage.__name__ for stage in PIPELINE)])
-    if (wanted := os.environ.get("MLAOT_DUMP") or "all") not in stages:
-        hint = did_you_mean(wanted, stages) or f"; they are {', '.join(stages)}"
-        raise MlaotError(f"the environment variable MLAOT_DUMP is {wanted!r}, which is no pass{hint}")
-    _observe("trace", module, report)
+    printed = dumped()
+    _observe("trace", module, printed, report)
     for stage in PIPELINE:
         stage(module, traced)
-        _observe(stage.__name__, module, report)
+        _observe(stage.__name__, module, printed, report)
     return module
+
+
+def dumped() -> set[str]:
+    """The stages after which ``MLAOT_DUMP`` wants the graphs printed: one by its name, those of a file, or all."""
+    names = {stage.__name__: {stage.__name__} for stage in PIPELINE}
+    every = {"trace", *names}
+    for stage in PIPELINE:
+        for file in stage.__code__.co_names:
+            if inspect.ismodule(globals().get(file)):
+                names.setdefault(file, set()).add(stage.__name__)
+    names |= {"all": every, "trace": {"trace"}, "": set()}
+    wanted = os.environ.get("MLAOT_DUMP", "")
+    if wanted not in names:
+        known = [name for name in names if name]
+        hint = did_you_mean(wanted, known) or f"; they are {', '.join(known)}"
+        raise MlaotError(f"the environment variable MLAOT_DUMP is {wanted!r}, which is no pass{hint}")
+    return names[wanted]
 
 
 def _tapped(traced: Traced) -> Graph:
@@ -287,11 +302,10 @@ def _tapped(traced: Traced) -> Graph:
     return graph
 
 
-def _observe(stage: str, module: Module, report: Report | None) -> None:
-    wanted = os.environ.get("MLAOT_DUMP", "")
+def _observe(stage: str, module: Module, printed: Collection[str], report: Report | None) -> None:
     for graph in module.graphs.values():
         verify(graph, stage)
-        if wanted in (stage, "all"):
+        if stage in printed:
             print(f"# after {stage}\n{graph}\n", file=sys.stderr)
     if report is not None:
         report.append((stage, {n: Counter(node.op.name for node in g.nodes()) for n, g in module.graphs.items()}))

@@ -11,7 +11,22 @@ from pathlib import Path
 from typing import Any
 
 from mlaot.errors import MlaotError
+from mlaot.stored import parse_json
 
+TYPES = {str: str}
+# What each module says of itself, as far as commands look into it.
+INFO = {
+    **{
+        "name": str,
+        "isas": [str],
+        "deterministic": bool,
+        "dims": [str],
+        "entries": {str: {"inputs": TYPES, "outputs": TYPES}},
+    },
+    **{"parameters": TYPES, "buffers": TYPES, "optimizer_state": TYPES, "parameter_count": int},
+    **{"bytes": {"constants": int, "state": int}},
+}
+SHAPES = {"info": INFO, "values": {"info": INFO, "refused": TYPES}}
 SCRIPT = Path(__file__).with_name("script.py")
 
 
@@ -41,5 +56,5 @@ def ask(module: Module, question: str, isa: str | None = None, **more: object) -
     if done.returncode:
         said = done.stderr.strip().splitlines()[-1:] or [f"exit status {done.returncode}"]
         raise MlaotError(f"{module.name} cannot be imported here: {said[0]}")
-    answer: dict[str, Any] = json.loads(done.stdout)
+    answer: dict[str, Any] = parse_json(done.stdout, SHAPES.get(question, dict), f"what {module.name} says of itself")
     return answer

@@ -51,8 +51,8 @@ def load(name: str, file: str | None) -> ModuleType:
             raise ImportError(f"{Path(file).name} is no extension module of this platform")
         module = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(module)
-    if not hasattr(module, "info"):
-        raise ImportError(f"{name} was not made by mlaot: it has no info()")
+    if not all(callable(getattr(module, own, None)) for own in ("info", "selftest", "Model")):
+        raise ImportError(f"{name} was not made by mlaot: no info(), selftest(), Model")
     return module
 
 
@@ -157,10 +157,12 @@ def accepted(
 
 def draw(text: str, dims: Mapping[str, int], limit: int, rng: np.random.Generator) -> np.ndarray[Any, Any]:
     """Random numbers of a type such as ``float32[batch, 2 * n + 1]``."""
+    from mlaot.ir.dims import parse, substitute
+
     match = TYPE.fullmatch(text)
     assert match is not None, f"bug in mlaot: info() speaks of {text}"
     dtype = np.dtype(match[1])
-    shape = [int(eval(extent, {"__builtins__": {}}, dict(dims))) for extent in (match[2] or "").split(",") if extent]
+    shape = [substitute(parse(extent), dims) for extent in (match[2] or "").split(",") if extent]
     if dtype.kind == "f":
         return np.asarray(rng.uniform(-1, 1, shape)).astype(dtype)
     most = 2 if dtype.kind == "b" else min(limit, np.iinfo(dtype).max)

@@ -10,11 +10,12 @@ import time
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 import mlaot
-from mlaot.cmake.apart import wait
+from mlaot.cmake import apart
 
 from .conftest import Project, Python
 from .doors import DOORS, documented
@@ -116,16 +117,18 @@ def test_edits_are_traced_again_and_nothing_else_is(owner: Project, python: Pyth
     assert installed - {"__pycache__"} == {"nn.abi3.so", "nn.pyi"}
 
 
-def test_links_are_a_second_apart(tmp_path: Path) -> None:
+def test_links_are_a_second_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What CMake needs to tell an old library from a new one when it installs; nothing else waits."""
+    slept: list[float] = []
+    monkeypatch.setattr(apart, "time", SimpleNamespace(time=lambda: 1000.0, sleep=slept.append))
     library = tmp_path / "nn.abi3.so"
-    for age, least, most in [(None, 0, 0.1), (0, 0.9, 1.1), (0.5, 0.4, 0.6), (2, 0, 0.1), (-100, 1.9, 2.1)]:
-        begin = time.monotonic()
-        if age is not None:
-            library.touch()
-            os.utime(library, (time.time() - age, time.time() - age))
-        wait(str(library))
-        assert least <= time.monotonic() - begin < most + 1
+    apart.wait(str(library))
+    assert slept == []
+    library.touch()
+    for age in (0, 0.5, 2, -100):
+        os.utime(library, (1000 - age, 1000 - age))
+        apart.wait(str(library))
+    assert slept == [1, 0.5, 0, 2]
 
 
 def test_hostile_project_settings(owner: Project, python: Python) -> None:

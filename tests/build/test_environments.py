@@ -35,7 +35,26 @@ def gcc_headers() -> str:
 
 COMPILERS = {
     "blank": ({"CC": "  "}, "no C compiler: CC is '  ', which is not on PATH"),
-    "misspelt": ({"CC": "gc -m64"}, "no C compiler: CC is 'gc -m64', which is not on PATH"),
+    "misspelt": ({"CC": "no/such/gc -m64"}, "no C compiler: CC is 'no/such/gc -m64', which is not on PATH"),
+    **{
+        f"no compiler but {command}": (
+            {"CC": command},
+            f"the C compiler {command!r} does not work: it made no library of a few lines of C, and gave no error;"
+            " mlaot needs gcc or clang",
+        )
+        for command in ("true", "echo -n", "sh -c :", "sh -c 'head -c 999 /dev/urandom; head -c 999 /dev/urandom >&2'")
+    },
+    "false": ({"CC": "false"}, "the C compiler 'false' does not work: exit status 1"),
+    "one that waits for its input": (
+        {"CC": "sh -c cat"},
+        "the C compiler 'sh -c cat' does not work: it made no library of a few lines of C, and gave no error; mlaot"
+        " needs gcc or clang",
+    ),
+    "one that says nothing": (
+        {"CC": "sh -c 'cc \"$@\" >/dev/null' cc"},
+        "the C compiler ... does not work: it tells nothing of itself by -dM -E -x c /dev/null; mlaot needs gcc or"
+        " clang",
+    ),
     "a folder": ({"CC": "/usr/bin"}, "no C compiler: CC is '/usr/bin', which is not on PATH"),
     "quotes": ({"CC": 'cc "'}, "the environment variable CC is 'cc \"': no closing quotation"),
     "quotes in flags": ({"CFLAGS": "-D'"}, 'the environment variable CFLAGS is "-D\'": no closing quotation'),
@@ -257,8 +276,7 @@ def test_misspelt_pass(project: Project) -> None:
     command = [sys.executable, "-m", "mlaot", "passes", "."]
     result = subprocess.run(command, cwd=project.path, env=env, capture_output=True, text=True, check=False)
     assert last_line(result) == (
-        "mlaot: model:digits: the environment variable MLAOT_DUMP is 'simplfy', which is no pass; did you mean"
-        " 'simplify'?"
+        "mlaot: the environment variable MLAOT_DUMP is 'simplfy', which is no pass; did you mean 'simplify'?"
     )
 
 

@@ -76,6 +76,30 @@ MODELS = {
     ),
     "syntax error": ("digits = (\n", "mlaot: model.py:1: SyntaxError: '(' was never closed"),
     "exits": ("import sys\nsys.exit(3)\n", "mlaot: model.py:2: SystemExit: 3"),
+    "exits without a word": ("raise SystemExit\n", "mlaot: model.py:1: SystemExit"),
+    "interrupts itself": ("raise KeyboardInterrupt\n", "mlaot: model.py:1: KeyboardInterrupt"),
+    "is no Exception": ("class E(BaseException): pass\nraise E('a\\nb')\n", "mlaot: model.py:2: E: a b"),
+    "an error without a text": (
+        "class E(Exception):\n    def __str__(self): raise ValueError\nraise E\n",
+        "mlaot: model.py:3: E",
+    ),
+    "closes where errors go": (
+        "import sys\nsys.stderr.close()\n1 / 0\n",
+        "mlaot: model.py:3: ZeroDivisionError: division by zero",
+    ),
+    "closes it for all": ("import os\nos.close(2)\n1 / 0\n", "mlaot: model.py:3: ZeroDivisionError: division by zero"),
+    "has nowhere to print": (
+        "import sys\nsys.stdout = sys.stderr = None\n1 / 0\n",
+        "mlaot: model.py:3: ZeroDivisionError: division by zero",
+    ),
+    "breaks built-in functions": (
+        "import builtins\nbuiltins.print = builtins.len = None\nbuiltins.isinstance = lambda *_: True\n1 / 0\n",
+        "mlaot: model.py:4: ZeroDivisionError: division by zero",
+    ),
+    "forgets all modules": (
+        "import sys\nsys.modules.clear()\n",
+        f"mlaot: the module 'model' took itself out of sys.modules; {WHERE} 'model:digits'",
+    ),
     "assertion": ("assert 1 > 2\n", "mlaot: model.py:1: AssertionError"),
     "uses the module not yet built": (
         "from digits import nn\ndigits = nn.forward(1)\n",
@@ -108,6 +132,17 @@ def test_fault_of_mlaot_keeps_its_traceback(project: Project, python: Python, va
     assert result.returncode == 1
     assert "Traceback" in result.stderr
     assert result.stderr.endswith(f"\nmlaot: {message}\n")
+
+
+@pytest.mark.parametrize("name", ["json", "mlaot", "sys", "random"])
+def test_a_model_file_whose_name_another_module_has(project: Project, python: Python, name: str) -> None:
+    project.write("pyproject.toml", PYPROJECT.format(requires="", backend="mlaot.build", model=f"{name}:digits"))
+    project.write(f"{name}.py", "digits = 1\n")
+    result = python.run("-P", "-m", "mlaot.build.child", project.path, project.path / "out", cwd=project.path)
+    assert last_line(result) == (
+        f"mlaot: {WHERE} '{name}:digits', but {name}.py is hidden by another module of that name;"
+        " give the file another name"
+    )
 
 
 def test_missing_module(project: Project, python: Python) -> None:

@@ -47,7 +47,7 @@ def test_build_fails_in_one_line(tmp_path: Path) -> None:
         '[tool.mlaot.models.nn]\nmodel = "model:net"\n'
     )
     with start("build", cwd=tmp_path) as process:
-        _, err = process.communicate(timeout=60)
+        _, err = process.communicate(timeout=300)
     assert process.returncode == 1
     assert err.splitlines()[-1].startswith("mlaot: no module 'model' in folder '.'")
 

@@ -111,7 +111,7 @@ def test_equal_names() -> None:
         tapped(net)
 
 
-@pytest.mark.parametrize(("name", "value", "message"), [("a.b", 1, "expected an identifier"), ("a", None, "NoneType")])
+@pytest.mark.parametrize(("name", "value", "message"), [("a.b", 1, "must be an identifier"), ("a", None, "NoneType")])
 def test_wrong_arguments(name: str, value: Any, message: str) -> None:
     """A name that no C table could have, a value that is no array."""
     with pytest.raises(MlaotError, match=message):

@@ -19,6 +19,7 @@ from mlaot import optim
 from mlaot.build.toolchain import compile_module, find_toolchain
 from mlaot.errors import MlaotError
 from mlaot.generate import compile_model, program_files, write
+from mlaot.lower.c_library import words_of
 from mlaot.lower.interface import render_interface
 
 from ..compiled import AVAILABLE, CC, Array, guarded, guarded_array
@@ -230,3 +231,10 @@ def test_two_functions_of_one_name() -> None:
     program = compile_model(one, "m.nn", ("base",))
     with pytest.raises(MlaotError, match=r"m\.nn: .* several functions called m_nn_forward_workspace; rename an entry"):
         program_files(program, c_library=True)
+
+
+def test_usual_names_stay_in_the_header() -> None:
+    """Only those that the C around a call uses are changed."""
+    taken = words_of("nn_c.c.j2")
+    assert {"aligned", "Kernel", "needed", "kernel", "left", "memcpy"} <= taken
+    assert not taken & {"x", "y", "out", "out0", "label", "target", "weights", "tokens", "lr"}

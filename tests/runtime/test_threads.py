@@ -92,10 +92,11 @@ def helpers() -> int:
     return count
 
 
-def wait_until(condition: Callable[[], bool], seconds: float = 10) -> None:
+def wait_until(condition: Callable[[], bool], seconds: float = 60) -> None:
     end = time.monotonic() + seconds
     while not condition():
-        assert time.monotonic() < end
+        if time.monotonic() > end:
+            raise TimeoutError
         time.sleep(0.001)
 
 

@@ -169,10 +169,6 @@ MODELS = {
         function("return x", "x"),
         "model.py:4: argument 'x' of net: expected an annotation such as mlaot.f32[64], got none",
     ),
-    "a dimension called as a loop variable": (
-        function("return x * 2", "x: mlaot.f32[mlaot.dim('i'), 8]"),
-        "model.py:4: a dimension cannot be called 'i': the name is taken; choose another",
-    ),
     "an input called out": (
         function("return out * 2", "out: mlaot.f32[8]"),
         "model.py:4: wrong.nn: an input of forward cannot be called 'out': results go there",

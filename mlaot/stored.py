@@ -1,0 +1,65 @@
+"""What mlaot reads back that it, or another program, wrote as JSON: checked before anything looks into it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from mlaot.errors import MlaotError
+
+MOST = 64 << 20  # bytes of a file
+Shape = Any  # a type; [shape] a list of these; {"key": shape, "key that may be missing?": shape}; {str: shape} any keys
+
+
+def read_json(path: Path, shape: Shape, what: str) -> Any:
+    """The content of a file that has ``shape``. ``what``: how messages call it."""
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise MlaotError(f"cannot read {what}: {error.strerror}") from None
+    return parse_json(content, shape, what)
+
+
+def parse_json(content: bytes | str, shape: Shape, what: str) -> Any:
+    """The value of a JSON text that has ``shape``; ``MlaotError`` says what is wrong with ``what``."""
+    if len(content) > MOST:
+        raise MlaotError(f"{what} is larger than {MOST >> 20} MiB")
+    try:
+        value = json.loads(content)
+    except RecursionError:
+        raise MlaotError(f"{what} is nested too deeply") from None
+    except ValueError as error:  # of Unicode and of JSON
+        raise MlaotError(f"{what} is not valid JSON: {error}") from None
+    if wrong := mismatch(value, shape):
+        raise MlaotError(f"{what} is damaged: {wrong}")
+    return value
+
+
+def mismatch(value: Any, shape: Shape, place: str = "") -> str:
+    """Where a value is not of a shape, and what it should be there; nothing if it is."""
+    at = place or "the whole"
+    if shape is object:
+        return ""
+    if isinstance(shape, type):
+        is_right = isinstance(value, shape) and (shape is bool or not isinstance(value, bool))
+        return "" if is_right else f"expected {at} to be {NAMES[shape]}, got {type(value).__name__}"
+    if isinstance(shape, list):
+        if not isinstance(value, list):
+            return f"expected {at} to be a list, got {type(value).__name__}"
+        found = (mismatch(item, shape[0], f"{place}[{i}]") for i, item in enumerate(value))
+        return next(filter(None, found), "")
+    if not isinstance(value, dict):
+        return f"expected {at} to be an object, got {type(value).__name__}"
+    if str in shape:
+        return next(filter(None, (mismatch(item, shape[str], f"{place}.{key!r}") for key, item in value.items())), "")
+    for key, inner in shape.items():
+        name = key.removesuffix("?")
+        if name in value and (wrong := mismatch(value[name], inner, f"{place}.{name}".lstrip("."))):
+            return wrong
+        if name not in value and name == key:
+            return f"no {f'{place}.{name}'.lstrip('.')}"
+    return ""
+
+
+NAMES = {str: "a string", int: "an integer", bool: "true or false", dict: "an object", list: "a list"}
