@@ -15,16 +15,17 @@ import re
 import sys
 import time
 import traceback
+import warnings
 from abc import ABCMeta
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from types import ModuleType
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from mlaot.build import sums
 from mlaot.build.sources import digest, is_own, is_users, watched, without_bystanders
-from mlaot.errors import MlaotError
+from mlaot.errors import MlaotError, MlaotWarning, in_project, line_of
 from mlaot.settings import FILE, SOURCES, Model, Settings, load_settings
 
 
@@ -88,17 +89,33 @@ def emit(
 
 @contextmanager
 def tracing(settings: Settings, project: Path) -> Iterator[None]:
-    """The source folder first on ``sys.path``, and stand-ins for the extension modules."""
+    """The source folder first on ``sys.path``, stand-ins for the extension modules, and warnings told as errors are."""
     source = str((project / settings.source).resolve())
     finders = [NotYetBuilt({model.module for model in settings.models}), FromSource(source)]
     sys.path.insert(0, source)
     sys.meta_path[:0] = finders
     try:
-        yield
+        with in_project(project), warnings.catch_warnings():
+            warnings.simplefilter("always", MlaotWarning)
+            warnings.showwarning = show_warning(warnings.showwarning)
+            yield
     finally:
         for finder in finders:
             sys.meta_path.remove(finder)
         sys.path.remove(source)
+
+
+def show_warning(others: Callable[..., None]) -> Callable[..., None]:
+    """What prints mlaot's warnings in a line of their own, and leaves those of ``others`` to them."""
+
+    def show(message: Warning | str, category: type[Warning], filename: str, lineno: int, *more: Any) -> None:
+        if not issubclass(category, MlaotWarning):
+            others(message, category, filename, lineno, *more)
+            return
+        place = f"{filename}:{lineno}: " if lineno else ""
+        print(f"mlaot: {place}warning: {message}", file=sys.stderr, flush=True)
+
+    return show
 
 
 class FromSource(importlib.abc.MetaPathFinder):
@@ -212,7 +229,8 @@ def user_line(error: BaseException, frames: Sequence[traceback.FrameSummary], pr
         places.append((error.filename or "", error.lineno))
     for filename, lineno in reversed(places):
         if is_users(Path(filename), project):
-            return f"{Path(filename).relative_to(project.resolve()).as_posix()}:{lineno}: "
+            with in_project(project):
+                return line_of(filename, lineno)
     return ""
 
 
