@@ -492,10 +492,8 @@ def settings_of(target: str) -> Settings:
     tool = check_table(check_table(pyproject.get("tool", {}), "[tool]").get("mlaot", {}), "[tool.mlaot]")
     settings = read_settings(pyproject, {**tool, "models": {}}, project)
     top = re.split(r"[.:]", target)[0]
-    homes = [
-        place for place in (settings.source, ".") for name in (f"{top}.py", top) if (project / place / name).exists()
-    ]
-    settings = replace(settings, source=next(iter(homes), settings.source))
+    homes = (home for home in (settings.source, ".") for name in (f"{top}.py", top) if (project / home / name).exists())
+    settings = replace(settings, source=next(homes, settings.source))
     model = Model("", module="model.nn", deterministic=settings.deterministic, **declaration(target))
     return replace(settings, models=(model,))
 
