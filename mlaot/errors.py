@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
-import warnings
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass, field
 from pathlib import Path
 
-_project: ContextVar[Path | None] = ContextVar("project", default=None)
+
+@dataclass(frozen=True)
+class Build:
+    """The project's folder, and the warnings that were given so far."""
+
+    folder: Path
+    warned: set[str] = field(default_factory=set)
+
+
+_build: ContextVar[Build | None] = ContextVar("build", default=None)
 
 
 class MlaotError(Exception):
@@ -30,35 +40,37 @@ class MlaotError(Exception):
         return f"{self.place}{self.message}"
 
 
-class MlaotWarning(UserWarning):
-    """Something in the user's project can be compiled, but is likely not what was meant."""
-
-
 def warn(message: str, place: str = "") -> None:
-    """Warn of what is lost, at ``place``, a line of the user's code as ``line_of`` gives it, or at none.
+    """Say once, while a project is built, what can be compiled but is likely not what was meant.
 
-    A build prints it as ``mlaot: model.py:12: warning: ..``; elsewhere Python's ``warnings`` decide.
+    ``place`` is a line of the user's code, as ``line_of`` gives it.
     """
-    file, _, line = place.removesuffix(": ").rpartition(":")
-    warnings.warn_explicit(message, MlaotWarning, file or "mlaot", int(line or 0))
+    build, line = _build.get(), f"mlaot: {place}warning: {message}"
+    if build is not None and line not in build.warned:
+        build.warned.add(line)
+        print(line, file=sys.stderr, flush=True)
 
 
 def line_of(file: str, line: int | None) -> str:
     """``src/model.py:12: ``: a file of the project that is being built by its path there, any other by its name."""
-    project = _project.get()
-    path = Path(file)
-    inside = project is not None and path.is_absolute() and path.is_relative_to(project)
-    return f"{path.relative_to(project).as_posix() if project and inside else path.name}:{line}: "
+    build, path = _build.get(), Path(file)
+    inside = build is not None and path.is_absolute() and path.is_relative_to(build.folder)
+    return f"{path.relative_to(build.folder).as_posix() if build and inside else path.name}:{line}: "
+
+
+def is_building() -> bool:
+    """Whether a project is being built, or looked at by a command."""
+    return _build.get() is not None
 
 
 @contextmanager
-def in_project(folder: Path) -> Iterator[None]:
-    """Name the lines of the user's code by their files' paths in ``folder``."""
-    token = _project.set(folder.resolve())
+def building(project: Path) -> Iterator[None]:
+    """Name the lines of the user's code by their files' paths in the project's folder, and give warnings."""
+    token = _build.set(Build(project.resolve()))
     try:
         yield
     finally:
-        _project.reset(token)
+        _build.reset(token)
 
 
 @contextmanager

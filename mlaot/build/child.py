@@ -15,17 +15,16 @@ import re
 import sys
 import time
 import traceback
-import warnings
 from abc import ABCMeta
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from types import ModuleType
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from mlaot.build import sums
 from mlaot.build.sources import digest, is_own, is_users, watched, without_bystanders
-from mlaot.errors import MlaotError, MlaotWarning, in_project, line_of
+from mlaot.errors import MlaotError, building, line_of
 from mlaot.settings import FILE, SOURCES, Model, Settings, load_settings
 
 
@@ -89,33 +88,18 @@ def emit(
 
 @contextmanager
 def tracing(settings: Settings, project: Path) -> Iterator[None]:
-    """The source folder first on ``sys.path``, stand-ins for the extension modules, and warnings told as errors are."""
+    """The source folder first on ``sys.path``, stand-ins for the extension modules, and warnings."""
     source = str((project / settings.source).resolve())
     finders = [NotYetBuilt({model.module for model in settings.models}), FromSource(source)]
     sys.path.insert(0, source)
     sys.meta_path[:0] = finders
     try:
-        with in_project(project), warnings.catch_warnings():
-            warnings.simplefilter("always", MlaotWarning)
-            warnings.showwarning = show_warning(warnings.showwarning)
+        with building(project):
             yield
     finally:
         for finder in finders:
             sys.meta_path.remove(finder)
         sys.path.remove(source)
-
-
-def show_warning(others: Callable[..., None]) -> Callable[..., None]:
-    """What prints mlaot's warnings in a line of their own, and leaves those of ``others`` to them."""
-
-    def show(message: Warning | str, category: type[Warning], filename: str, lineno: int, *more: Any) -> None:
-        if not issubclass(category, MlaotWarning):
-            others(message, category, filename, lineno, *more)
-            return
-        place = f"{filename}:{lineno}: " if lineno else ""
-        print(f"mlaot: {place}warning: {message}", file=sys.stderr, flush=True)
-
-    return show
 
 
 class FromSource(importlib.abc.MetaPathFinder):
@@ -229,7 +213,7 @@ def user_line(error: BaseException, frames: Sequence[traceback.FrameSummary], pr
         places.append((error.filename or "", error.lineno))
     for filename, lineno in reversed(places):
         if is_users(Path(filename), project):
-            with in_project(project):
+            with building(project):
                 return line_of(filename, lineno)
     return ""
 
