@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import FrameType
 
 
 @dataclass(frozen=True)
@@ -56,6 +57,21 @@ def line_of(file: str, line: int | None) -> str:
     build, path = _build.get(), Path(file)
     inside = build is not None and path.is_absolute() and path.is_relative_to(build.folder)
     return f"{path.relative_to(build.folder).as_posix() if build and inside else path.name}:{line}: "
+
+
+def place_in_project() -> Callable[[FrameType], str]:
+    """A function that gives the project's line, ``src/model.py:12``, which a frame is in or was called from, if any."""
+    build = _build.get()
+
+    def place(frame: FrameType | None) -> str:
+        while build is not None and frame is not None:
+            path = Path(frame.f_code.co_filename)
+            if path.is_absolute() and path.is_relative_to(build.folder) and "site-packages" not in path.parts:
+                return f"{path.relative_to(build.folder).as_posix()}:{frame.f_lineno}"
+            frame = frame.f_back
+        return ""
+
+    return place
 
 
 def is_building() -> bool:

@@ -32,6 +32,7 @@ from mlaot.lower.program import Program
 from mlaot.lower.text import kernels_file
 from mlaot.rounded import narrowed, quantized
 from mlaot.settings import FACTS, WEIGHTS, Model, Settings, Tuned, attribute, load_model, read_tuned
+from mlaot.stages import stage
 
 Files = dict[str, str | bytes]
 Result = TypeVar("Result")
@@ -68,7 +69,7 @@ def compile_for(
 
     ``tuned`` and ``golden`` as in ``compile_model``.
     """
-    declared = load_model(settings, model)
+    declared = imported(settings, model)
     options = pass_options(settings, model, declared)
     with located(declared, model):
         program = compile_model(
@@ -82,7 +83,14 @@ def compile_for(
             weights=model.weights,
             **options,
         )
-        return use(program)
+        with stage("writing the C"):
+            return use(program)
+
+
+def imported(settings: Settings, model: Model) -> Any:
+    """The declared model."""
+    with stage(f"importing {model.declared}"):
+        return load_model(settings, model)
 
 
 def pass_options(settings: Settings, model: Model, declared: Any) -> dict[str, Any]:
@@ -130,8 +138,10 @@ def compile_model(
             quantize=quantize,
             sample=sample,
         )
-        program = lower(graphs, isas, deterministic=deterministic, threads=threads)
-        vectors = golden_vectors(graphs, program.module) if golden else ()
+        with stage("lowering"):
+            program = lower(graphs, isas, deterministic=deterministic, threads=threads)
+        with stage("computing golden vectors"):
+            vectors = golden_vectors(graphs, program.module) if golden else ()
         references = getattr(model, "references", {}) if golden else {}
         for line in compared(references, graphs, program.module, vectors):
             print(f"mlaot: {module}: {line}", flush=True)
@@ -167,11 +177,12 @@ def no_collection() -> Iterator[None]:
 
 def trace(model: Any) -> Traced:
     """The graph of whatever a user may name as a model: a declaration, a network, a graph of values."""
-    if isinstance(model, Declaration):
-        return model.trace()
-    if hasattr(model, "_prev") or isinstance(model, list | tuple):
-        return declare_graph(model).trace()
-    return declare_module(model).trace()
+    with stage("tracing"):
+        if isinstance(model, Declaration):
+            return model.trace()
+        if hasattr(model, "_prev") or isinstance(model, list | tuple):
+            return declare_graph(model).trace()
+        return declare_module(model).trace()
 
 
 def warn_of_nan(traced: Traced, place: str) -> None:
@@ -229,7 +240,7 @@ def write(files: Mapping[str, str | bytes], out: Path) -> None:
 
 def final_graphs(settings: Settings, model: Model) -> dict[str, Graph]:
     """The graphs of a model after all passes, by entry: what lowering starts from."""
-    declared = load_model(settings, model)
+    declared = imported(settings, model)
     with located(declared, model), no_collection():
         return passes.run(model.module, trace(declared), **pass_options(settings, model, declared)).graphs
 
@@ -238,7 +249,7 @@ def pass_report(settings: Settings, project: Path) -> str:
     """Node counts of every model after every pass."""
     lines = []
     for model in settings.models:
-        declared = load_model(settings, model)
+        declared = imported(settings, model)
         with located(declared, model):
             lines += [
                 f"{model.module} ({model.declared})",
@@ -256,7 +267,7 @@ def report(declared: Any, module: str, **options: Any) -> list[str]:
     passes.run(module, traced, observed, **options)
     lines = []
     last: dict[str, Counter[str]] = {}
-    for stage, graphs in observed:
+    for step, graphs in observed:
         for name, counts in graphs.items():
             if last.get(name) == counts:
                 continue
@@ -265,5 +276,5 @@ def report(declared: Any, module: str, **options: Any) -> list[str]:
             text = ", ".join(
                 f"{op or 'leaf'} {n:,}" for op, n in sorted(counts.items(), key=lambda item: (-item[1], item[0]))
             )
-            lines.append(f"  {stage:<18}{name:<12}{total:>8,} nodes: {text}")
+            lines.append(f"  {step:<18}{name:<12}{total:>8,} nodes: {text}")
     return lines

@@ -26,6 +26,7 @@ from mlaot.build import sums
 from mlaot.build.sources import digest, is_own, is_users, watched, without_bystanders
 from mlaot.errors import MlaotError, building, line_of
 from mlaot.settings import FILE, SOURCES, Model, Settings, load_settings
+from mlaot.stages import reported
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -94,7 +95,7 @@ def tracing(settings: Settings, project: Path) -> Iterator[None]:
     sys.path.insert(0, source)
     sys.meta_path[:0] = finders
     try:
-        with building(project):
+        with building(project), reported():
             yield
     finally:
         for finder in finders:

@@ -47,6 +47,7 @@ from mlaot.build.toolchain import (
 )
 from mlaot.errors import MlaotError, writing
 from mlaot.settings import FILE, Settings, load_settings, read_pyproject
+from mlaot.stages import reported, stage
 
 if TYPE_CHECKING:
     from scikit_build_core import build as backend
@@ -189,8 +190,9 @@ def build_wheels(wheel_directory: str, platforms: Sequence[Platform | None], abi
 
 def pack(build: Build, large: Mapping[str, Path], wheel_directory: str, metadata_directory: str | None = None) -> str:
     """The wheel with its large files, if it is no larger than it may be."""
-    name = backend.build_wheel(wheel_directory, build.options, metadata_directory)
-    store(Path(wheel_directory, name), large)
+    with stage("packing the wheel"):
+        name = backend.build_wheel(wheel_directory, build.options, metadata_directory)
+        store(Path(wheel_directory, name), large)
     hold_wheel(build.settings, generated_c(), Path(wheel_directory, name))
     return name
 
@@ -229,7 +231,8 @@ def door(config_settings: Options | None, *, trace: bool = False) -> Iterator[Bu
             # Where there is no compiler, pip installs zig when it is asked to; the wheel's tag says so from the start.
             platform = own or (None if compiler_name() else this_platform())
             config.update(scikit_build_settings(settings, abi, platform))
-            yield Build(settings, options, abi, platform, traced)
+            with reported():
+                yield Build(settings, options, abi, platform, traced)
     except MlaotError as error:
         stop(str(error))
     except ExceptionGroup as error:
@@ -404,7 +407,7 @@ def tracing(project: Path, settings: Settings) -> Iterator[Callable[[], None]]:
     child = subprocess.Popen(command, env=os.environ | {"PYTHONHASHSEED": "0"})
 
     def traced() -> None:
-        status = child.wait()
+        status = child.wait()  # which says itself what it is at
         if status < 0:
             raise MlaotError(
                 f"tracing was killed by signal {-status}" + (", perhaps for want of memory" * (status == -9))

@@ -26,6 +26,7 @@ from mlaot.build.sums import check_sums
 from mlaot.build.toolchain import check_interpreter, describe_compiler, find_toolchain, is_free_threaded, own_abi
 from mlaot.errors import MlaotError
 from mlaot.settings import FILE, Model, Settings, load_settings
+from mlaot.stages import reported
 
 EARLIEST = "315532800"  # the first day of 1980, which is as far back as a zip file goes
 
@@ -204,9 +205,10 @@ def generated_folder(settings: Settings) -> Path:
 
 @contextmanager
 def one_line_errors() -> Iterator[None]:
-    """What the user can mend ends the build in one line."""
+    """What the user can mend ends the build in one line; what takes long says what it is."""
     try:
-        yield
+        with reported():
+            yield
     except MlaotError as error:
         stop(str(error))
     except OSError as error:

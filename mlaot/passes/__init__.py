@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from mlaot import stages
 from mlaot.errors import MlaotError
 from mlaot.frontend.declaration import PARAMETERS, Traced
 from mlaot.frontend.sample import arrays
@@ -256,14 +257,16 @@ def run(
     module.refusals, module.info = traced.refusals, dict(traced.info)
     if traced.file_names:
         module.info["file_names"] = dict(traced.file_names)
-    stages = dict.fromkeys(["all", "trace", *(stage.__name__ for stage in PIPELINE)])
-    if (wanted := os.environ.get("MLAOT_DUMP") or "all") not in stages:
-        hint = did_you_mean(wanted, stages) or f"; they are {', '.join(stages)}"
+    names = dict.fromkeys(["all", "trace", *(step.__name__ for step in PIPELINE)])
+    if (wanted := os.environ.get("MLAOT_DUMP") or "all") not in names:
+        hint = did_you_mean(wanted, names) or f"; they are {', '.join(names)}"
         raise MlaotError(f"the environment variable MLAOT_DUMP is {wanted!r}, which is no pass{hint}")
     _observe("trace", module, report)
-    for stage in PIPELINE:
-        stage(module, traced)
-        _observe(stage.__name__, module, report)
+    with stages.stage("passes") as rename:
+        for step in PIPELINE:
+            rename(f"pass {step.__name__}")
+            step(module, traced)
+            _observe(step.__name__, module, report)
     return module
 
 
