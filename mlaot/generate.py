@@ -208,7 +208,8 @@ def count_of(value: np.ndarray[Any, Any], is_wrong: Callable[..., Any]) -> tuple
 
 def not_finite(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     """Where an array has nan or infinities."""
-    return ~np.isfinite(array)
+    wrong: np.ndarray[Any, Any] = np.logical_not(np.isfinite(array))
+    return wrong
 
 
 def program_files(program: Program, *, c_library: bool = False) -> Files:

@@ -99,7 +99,7 @@ class Generators:
 
     def __init__(self) -> None:
         kinds = (np.random.Generator, np.random.RandomState)
-        shared = np.random.rand.__self__  # of NumPy's own functions
+        shared = getattr(np.random.rand, "__self__")  # noqa: B009  of NumPy's own functions
         found = [shared, *(made for made in gc.get_objects() if type(made) in kinds)]
         self.bits = list({id(made): made for made in (one._bit_generator for one in found)}.values())
         self.seen = self.states()
