@@ -54,6 +54,7 @@ def finalize(dist: Distribution) -> None:
     own_tag = is_limited and is_free_threaded()
     dist.cmdclass["build_ext"] = build_ext_class(dist.get_command_class("build_ext"))
     dist.cmdclass["bdist_wheel"] = bdist_wheel_class(dist.get_command_class("bdist_wheel"), settings, own_tag=own_tag)
+    dist.cmdclass["build_py"] = build_py_class(dist.get_command_class("build_py"), settings)
     dist.cmdclass["sdist"] = sdist_class(dist.get_command_class("sdist"), settings)
     if holds_models_only(dist):
         dist.packages, dist.py_modules = [], []
@@ -132,6 +133,23 @@ def build_ext_class(base: Any) -> Any:
                     shutil.copy(beside, Path(inplace).parent)
 
     return build_ext
+
+
+def build_py_class(base: Any, settings: Settings) -> Any:
+    """The project's ``build_py`` command: it would install models that lie beside the packages for the build."""
+    tool = tomllib.loads(Path(FILE).read_text(encoding="utf-8"))["tool"].get("setuptools", {})
+    wanted = tool.get("py-modules", ())  # of the user's own will
+    models = {model.declared.partition(":")[0] for model in settings.models if ":" in model.declared} - set(wanted)
+
+    class build_py(base):
+        def find_modules(self) -> list[tuple[str, str, str]]:
+            return [found for found in super().find_modules() if found[1] not in models]
+
+        def get_source_files(self) -> list[str]:
+            left_out = [file for _, name, file in super().find_modules() if name in models]
+            return [*super().get_source_files(), *left_out]  # what an sdist holds
+
+    return build_py
 
 
 def bdist_wheel_class(base: Any, settings: Settings, *, own_tag: bool) -> Any:

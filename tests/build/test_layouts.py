@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tarfile
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -168,3 +169,26 @@ def test_what_is_not_there_in_a_package(project: Project, python: Python, name: 
     own_extension(project, "setup.py", name=name)
     project.write("src/digits/model.py", model)
     assert last_line(python.hook(project, "build_wheel", str(project.path))) == f"mlaot: {message}"
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_model_beside_the_package_is_not_installed(project: Project, python: Python, backend: str) -> None:
+    """It needs what the build needs, and its name may be another's; an sdist has it."""
+    project.write("pyproject.toml", PYPROJECT.format(requires="", backend=backend, model="model:digits"))
+    project.write("src/digits/__init__.py", "from .nn import value\n")
+    (project.path / "model.py").unlink(missing_ok=True)
+    project.write("src/model.py", "import numpy\n\ndigits = 3\n")
+    with zipfile.ZipFile(python.wheel(project)) as file:
+        names = {name for name in file.namelist() if ".dist-info" not in name}
+    assert names == {"digits/__init__.py", "digits/nn.abi3.so", "digits/nn.pyi", "digits/py.typed"}
+    result = python.hook(project, "build_sdist", str(project.path))
+    with tarfile.open(project.path / result.stdout.splitlines()[-1].removeprefix("returned ")) as sdist:
+        assert "digits-1.0/src/model.py" in sdist.getnames()
+
+
+def test_a_model_that_the_project_lists_is_installed(project: Project, python: Python) -> None:
+    text = PYPROJECT.format(requires="", backend="setuptools.build_meta", model="model:digits")
+    project.write("pyproject.toml", text + '[tool.setuptools]\npy-modules = ["model"]\npackage-dir = {"" = "src"}\n')
+    project.write("src/model.py", "digits = 3\n")
+    with zipfile.ZipFile(python.wheel(project)) as file:
+        assert "model.py" in file.namelist()
