@@ -32,6 +32,7 @@ from scikit_build_core.errors import ScikitBuildError
 from mlaot.build.budget import hold_wheel
 from mlaot.build.module import build_module
 from mlaot.build.platforms import ABI3, Platform, module_suffix, parse_abi, parse_platform, this_platform
+from mlaot.build.pyinstaller import hooks
 from mlaot.build.sbom import sbom, sbom_path
 from mlaot.build.store import LARGE, store
 from mlaot.build.sums import check_sums, write_sums
@@ -161,7 +162,7 @@ def build_editable(
             include |= {path.as_posix(): path.name for path in EDITABLE.iterdir()}
         config["override"]["wheel"]["force-include"] = {baked(Path(path)): name for path, name in include.items()}
         name = backend.build_editable(wheel_directory, build.options, metadata_directory)
-        store(Path(wheel_directory, name), large)
+        store(Path(wheel_directory, name), large, {})
         return name
 
 
@@ -192,7 +193,8 @@ def pack(build: Build, large: Mapping[str, Path], wheel_directory: str, metadata
     """The wheel with its large files, if it is no larger than it may be."""
     with stage("packing the wheel"):
         name = backend.build_wheel(wheel_directory, build.options, metadata_directory)
-        store(Path(wheel_directory, name), large)
+        wheel = Path(wheel_directory, name)
+        store(wheel, large, hooks(build.settings, wheel, set(large)))
     hold_wheel(build.settings, generated_c(), Path(wheel_directory, name))
     return name
 

@@ -21,7 +21,9 @@ from mlaot.build.budget import hold_wheel
 from mlaot.build.hooks import FROZEN, generate_files, is_frozen, stop, watch_sources, write_sbom
 from mlaot.build.module import build_module
 from mlaot.build.platforms import abi_name
+from mlaot.build.pyinstaller import hooks
 from mlaot.build.sbom import sbom_path
+from mlaot.build.store import store
 from mlaot.build.sums import check_sums
 from mlaot.build.toolchain import check_interpreter, describe_compiler, find_toolchain, is_free_threaded, own_abi
 from mlaot.errors import MlaotError
@@ -164,6 +166,7 @@ def bdist_wheel_class(base: Any, settings: Settings, *, own_tag: bool) -> Any:
                 super().run()
             with one_line_errors():
                 (wheel,) = (Path(path) for command, _, path in self.distribution.dist_files if command == "bdist_wheel")
+                store(wheel, {}, hooks(settings, wheel, set()))
                 hold_wheel(settings, generated_folder(settings), wheel)
 
         def get_tag(self) -> tuple[str, ...]:

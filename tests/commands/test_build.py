@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,7 @@ def project(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     cli("init", "digits")
     with open("digits/pyproject.toml", "a") as file:
-        file.write('\n[tool.mlaot]\nisa = ["base"]\n')
+        file.write('weights = "file"\n\n[tool.mlaot]\nisa = ["base"]\n')
     edit(tmp_path / "digits" / "src" / "model.py", ("net = ", "print('traced here')\nnet = "))
     return tmp_path / "digits"
 
@@ -32,7 +33,9 @@ def test_what_the_model_prints_is_shown(project: Path, cli: Cli, backend: str) -
     assert (begun, printed) == ("mlaot: model:classify -> digits.nn", "traced here")
     assert made.startswith("digits-0.1.0-cp311-abi3-")
     assert "copying" not in result.out and "***" not in result.out  # what other tools say of each of their steps
-    assert len(os.listdir("wheels/here")) == 1
+    (wheel,) = os.listdir("wheels/here")
+    with zipfile.ZipFile(Path("wheels/here", wheel)) as file:
+        assert {"digits/nn.weights", "digits/__pyinstaller/hook-digits.nn.py"} <= set(file.namelist())
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
