@@ -44,8 +44,8 @@ def find_target(target: str) -> Found:
     """A project folder, or else module:attribute or an ONNX file in the current folder."""
     if is_bare(target):
         return Path(), settings_of(target)
-    if not Path(target).is_dir():
-        raise MlaotError(f"no folder {target}; expected one with a {FILE}, module:attribute, or an ONNX file")
+    if Path(target).is_file():
+        raise MlaotError(f"{target} is a file; expected a folder with a {FILE}, module:attribute, or an ONNX file")
     return find_folder(target)
 
 
