@@ -14,15 +14,18 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
+import numpy as np
+
 from mlaot import passes
 from mlaot.build.cmake import cmake_files, flag_files
-from mlaot.errors import MlaotError, writing
+from mlaot.errors import MlaotError, warn, writing
 from mlaot.facts import facts_text, graph_facts
-from mlaot.frontend.declaration import Declaration, Traced
+from mlaot.frontend.declaration import PARAMETERS, Declaration, Traced
 from mlaot.frontend.scalar import declare_graph, declare_module, is_value
 from mlaot.golden import compared, golden_vectors
 from mlaot.interpreter import undisturbed
 from mlaot.ir import Graph
+from mlaot.ir.graph import topological
 from mlaot.lower.interface import DIGEST_BYTES, render_interface
 from mlaot.lower.isa import ISAS
 from mlaot.lower.lower import lower
@@ -30,6 +33,7 @@ from mlaot.lower.program import Program
 from mlaot.lower.text import kernels_file
 from mlaot.rounded import narrowed, quantized
 from mlaot.settings import FACTS, WEIGHTS, Model, Settings, Tuned, attribute, load_model, read_tuned
+from mlaot.stages import stage
 
 Files = dict[str, str | bytes]
 Result = TypeVar("Result")
@@ -66,7 +70,7 @@ def compile_for(
 
     ``tuned`` and ``golden`` as in ``compile_model``.
     """
-    declared = load_model(settings, model)
+    declared = imported(settings, model)
     options = pass_options(settings, model, declared)
     with located(declared, model):
         program = compile_model(
@@ -80,7 +84,14 @@ def compile_for(
             weights=model.weights,
             **options,
         )
-        return use(program)
+        with stage("writing the C"):
+            return use(program)
+
+
+def imported(settings: Settings, model: Model) -> Any:
+    """The declared model."""
+    with stage(f"importing {model.declared}"):
+        return load_model(settings, model)
 
 
 def pass_options(settings: Settings, model: Model, declared: Any) -> dict[str, Any]:
@@ -120,9 +131,11 @@ def compile_model(
     golden vectors, for which NumPy evaluates the model.
     """
     with no_collection():
+        traced = trace(model)
+        warn_of_nan(traced, getattr(model, "place", "") or f"{module}: ")
         graphs = passes.run(
             module,
-            trace(model),
+            traced,
             winograd=winograd,
             fast_division=fast_division,
             frozen=frozen,
@@ -131,8 +144,10 @@ def compile_model(
             quantize=quantize,
             sample=sample,
         )
-        program = lower(graphs, isas, deterministic=deterministic, threads=threads)
-        vectors = golden_vectors(graphs, program.module) if golden else ()
+        with stage("lowering"):
+            program = lower(graphs, isas, deterministic=deterministic, threads=threads)
+        with stage("computing golden vectors"):
+            vectors = golden_vectors(graphs, program.module) if golden else ()
         references = model.references if golden and isinstance(model, Declaration) else {}
         for line in compared(references, graphs, program.module, vectors):
             print(f"mlaot: {module}: {line}", flush=True)
@@ -172,9 +187,36 @@ def trace(model: Any) -> Traced:
     """The graph of whatever a user may name as a model: a declaration, a network, a graph of values."""
     if not isinstance(model, Declaration):
         model = declare_graph(model) if is_value(model) or isinstance(model, list | tuple) else declare_module(model)
-    with undisturbed():
+    with stage("tracing"), undisturbed():
         traced: Traced = model.trace()
     return traced
+
+
+def warn_of_nan(traced: Traced, place: str) -> None:
+    """Weights that are no numbers make answers that are none. What is not trained may hold infinities, as masks do."""
+    constants = (n.attrs["value"].array for n in topological(traced.graph.outputs.values()) if n.op.name == "const")
+    arrays = ((f"a constant {value.dtype}{list(value.shape)}", value) for value in constants if np.ndim(value))
+    untrained = (*((repr(name), value) for name, value in traced.buffers.items()), *arrays)
+    for name, value in traced.parameters.items():
+        count, first = count_of(value, not_finite)
+        where = traced.scalars[first] if name == PARAMETERS and traced.scalars and count else name
+        if count:
+            warn(f"nan or inf in {count:,} of {value.size:,} numbers of {where!r}", place)
+    for name, value in untrained:
+        if count := count_of(value, np.isnan)[0]:
+            warn(f"nan in {count:,} of {value.size:,} numbers of {name}", place)
+
+
+def count_of(value: np.ndarray[Any, Any], is_wrong: Callable[..., Any]) -> tuple[int, int]:
+    """How many numbers of an array are wrong, and the first of these; integers are not."""
+    wrong = np.flatnonzero(is_wrong(value)) if value.dtype.kind not in "biu" else np.empty(0, int)
+    return len(wrong), int(wrong[0]) if len(wrong) else -1
+
+
+def not_finite(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Where an array has nan or infinities."""
+    wrong: np.ndarray[Any, Any] = np.logical_not(np.isfinite(array))
+    return wrong
 
 
 def program_files(program: Program, *, c_library: bool = False) -> Files:
@@ -206,7 +248,7 @@ def write(files: Mapping[str, str | bytes], out: Path) -> None:
 
 def final_graphs(settings: Settings, model: Model) -> dict[str, Graph]:
     """The graphs of a model after all passes, by entry: what lowering starts from."""
-    declared = load_model(settings, model)
+    declared = imported(settings, model)
     with located(declared, model), no_collection():
         return passes.run(model.module, trace(declared), **pass_options(settings, model, declared)).graphs
 
@@ -215,7 +257,7 @@ def pass_report(settings: Settings, project: Path) -> str:
     """Node counts of every model after every pass."""
     lines = []
     for model in settings.models:
-        declared = load_model(settings, model)
+        declared = imported(settings, model)
         with located(declared, model):
             lines += [
                 f"{model.module} ({model.declared})",
@@ -233,7 +275,7 @@ def report(declared: Any, module: str, **options: Any) -> list[str]:
     passes.run(module, traced, observed, **options)
     lines = []
     last: dict[str, Counter[str]] = {}
-    for stage, graphs in observed:
+    for step, graphs in observed:
         for name, counts in graphs.items():
             if last.get(name) == counts:
                 continue
@@ -242,5 +284,5 @@ def report(declared: Any, module: str, **options: Any) -> list[str]:
             text = ", ".join(
                 f"{op or 'leaf'} {n:,}" for op, n in sorted(counts.items(), key=lambda item: (-item[1], item[0]))
             )
-            lines.append(f"  {stage:<18}{name:<12}{total:>8,} nodes: {text}")
+            lines.append(f"  {step:<18}{name:<12}{total:>8,} nodes: {text}")
     return lines

@@ -490,10 +490,22 @@ def read_settings(pyproject: dict[str, Any], tool: Any, project: Path) -> Settin
 
 
 def settings_of(target: str) -> Settings:
-    """Settings for one bare ``module:attribute`` or ONNX file in the current folder, without a pyproject.toml."""
+    """Settings for one bare ``module:attribute`` or ONNX file in the current folder.
+
+    Modules are looked for where the project there has them, if there is one.
+    """
     if not re.fullmatch(f"{MODEL}|{ONNX}", target):
         raise MlaotError(f"expected module:attribute or an ONNX file, got {target!r}")
-    return Settings("model", ".", (), ISAS, (Model("nn", module="model.nn", **declaration(target)),))
+    project = Path()
+    pyproject = read_pyproject(project) if (project / FILE).is_file() else {}
+    pyproject = {**pyproject, "project": {"name": "model", **check_table(pyproject.get("project", {}), "[project]")}}
+    tool = check_table(check_table(pyproject.get("tool", {}), "[tool]").get("mlaot", {}), "[tool.mlaot]")
+    settings = read_settings(pyproject, {**tool, "models": {}}, project)
+    top = re.split(r"[.:]", target)[0]
+    homes = (home for home in (settings.source, ".") for name in (f"{top}.py", top) if (project / home / name).exists())
+    settings = replace(settings, source=next(homes, settings.source))
+    model = Model("", module="model.nn", deterministic=settings.deterministic, **declaration(target))
+    return replace(settings, models=(model,))
 
 
 def declaration(target: str) -> dict[str, Any]:
@@ -516,7 +528,7 @@ def attribute(settings: Settings, model: Model, name: str) -> Any:
     """What a key of a model names by ``module:attribute``."""
     target = getattr(model, name)
     module_name, _, path = target.partition(":")
-    key = f"key {name!r} in {table_of(model.name)} of {FILE}" if model.name else "--model"
+    key = f"key {name!r} in {table_of(model.name)} of {FILE}" if model.name else "the model asked for"
     where = f"{key} is {target!r}"
     try:
         with undisturbed():
@@ -525,18 +537,19 @@ def attribute(settings: Settings, model: Model, name: str) -> Any:
         if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
             raise
         likely = target.replace(".py:", ":").removeprefix(f"{settings.source.replace('/', '.')}.")
-        hint = f"; did you mean {likely!r}?" if likely != target else ""
+        hint = f"; did you mean {likely!r}?" if likely != target else did_you_mean_module(error.name, settings)
         raise MlaotError(f"no module {error.name!r} in folder {settings.source!r}; {where}{hint}") from None
     except KeyError as error:
         if error.args != (module_name,) or module_name in sys.modules:
             raise
         raise MlaotError(f"the module {module_name!r} took itself out of sys.modules; {where}") from None
-    if hidden := is_hidden(found, module_name, Path(settings.project or ".", settings.source)):
+    if hidden := is_hidden(found, module_name, settings.project / settings.source):
         raise MlaotError(f"{where}, but {hidden} is hidden by another module of that name; give the file another name")
     for part in path.split("."):
         if not hasattr(found, part):
             known = [name for name in dir(found) if not name.startswith("_")]
-            raise MlaotError(f"{module_name!r} has no attribute {part!r}; {where}{did_you_mean(part, known)}")
+            hint = did_you_mean(part, known)
+            raise MlaotError(f"{module_name!r} has no attribute {part!r}; {where}{hint}")
         found = getattr(found, part)
     return found
 
@@ -549,6 +562,15 @@ def is_hidden(module: Any, name: str, source: Path) -> str:
             is_it = isinstance(origin, str) and Path(origin).exists() and Path(origin).samefile(source / path)
             return "" if is_it else path.as_posix()
     return ""
+
+
+def did_you_mean_module(name: str, settings: Settings) -> str:
+    """A hint at a module of the project beside the one of that name, which there is none of."""
+    *packages, last = name.split(".")
+    folder = settings.project.joinpath(settings.source, *packages)
+    found = folder.iterdir() if folder.is_dir() else ()
+    known = [path.stem for path in found if path.suffix == ".py" or is_package(path)]
+    return did_you_mean(last, known)
 
 
 # The values come from TOML: their types are whatever the user wrote.

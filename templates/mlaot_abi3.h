@@ -87,7 +87,7 @@ enum {
     PyBUF_C_CONTIGUOUS = 0x38, PyBUF_F_CONTIGUOUS = 0x58, PyBUF_ANY_CONTIGUOUS = 0x98,
     Py_TPFLAGS_DISALLOW_INSTANTIATION = 1 << 7, Py_TPFLAGS_IMMUTABLETYPE = 1 << 8, Py_TPFLAGS_HAVE_GC = 1 << 14,
     Py_TPFLAGS_LONG_SUBCLASS = 1 << 24, Py_TPFLAGS_LIST_SUBCLASS = 1 << 25, Py_TPFLAGS_TUPLE_SUBCLASS = 1 << 26,
-    Py_TPFLAGS_DICT_SUBCLASS = 1 << 29,
+    Py_TPFLAGS_UNICODE_SUBCLASS = 1 << 28, Py_TPFLAGS_DICT_SUBCLASS = 1 << 29,
     Py_bf_getbuffer = 1, Py_mp_ass_subscript = 3, Py_mp_length = 4, Py_mp_subscript = 5, Py_nb_bool = 9,
     Py_nb_float = 11, Py_nb_int = 26, Py_sq_item = 44, Py_sq_length = 45, Py_tp_dealloc = 52, Py_tp_doc = 56,
     Py_tp_iter = 62, Py_tp_methods = 64, Py_tp_new = 65, Py_tp_repr = 66, Py_tp_traverse = 71, Py_tp_getset = 73,
@@ -111,8 +111,8 @@ PY_DATA const unsigned long Py_Version;
 PY_DATA PyObject _Py_NoneStruct;
 PY_DATA PyTypeObject PyBool_Type;
 #define Py_None (&_Py_NoneStruct)
-PY_DATA PyObject *PyExc_BufferError, *PyExc_ImportError, *PyExc_IndexError, *PyExc_KeyError, *PyExc_OverflowError,
-    *PyExc_RecursionError, *PyExc_RuntimeError, *PyExc_TypeError, *PyExc_ValueError;
+PY_DATA PyObject *PyExc_AttributeError, *PyExc_BufferError, *PyExc_ImportError, *PyExc_IndexError, *PyExc_KeyError,
+    *PyExc_OverflowError, *PyExc_RecursionError, *PyExc_RuntimeError, *PyExc_TypeError, *PyExc_ValueError;
 
 void Py_IncRef(PyObject *), Py_DecRef(PyObject *);
 int PyErr_CheckSignals(void), PyErr_ExceptionMatches(PyObject *);
@@ -139,6 +139,7 @@ void *PyObject_GetTypeData(PyObject *, PyTypeObject *);
 PyObject *PyModuleDef_Init(PyModuleDef *);
 #endif
 void *PyModule_GetState(PyObject *);
+PyObject *PyModule_GetDict(PyObject *);
 int PyModule_AddType(PyObject *, PyTypeObject *), PyModule_AddObjectRef(PyObject *, const char *, PyObject *);
 PyObject *PyType_FromModuleAndSpec(PyObject *, const PyType_Spec *, PyObject *), *PyType_GetName(PyTypeObject *);
 unsigned long PyType_GetFlags(PyTypeObject *);
@@ -180,6 +181,7 @@ Py_ssize_t PySequence_Size(PyObject *);
 PyObject *PyDict_New(void), *PyDict_GetItemString(PyObject *, const char *), *PyDictProxy_New(PyObject *);
 int PyDict_SetItemString(PyObject *, const char *, PyObject *);
 Py_ssize_t PyDict_Size(PyObject *);
+PyObject *PyDict_Keys(PyObject *);
 
 PyObject *PyCapsule_New(void *, const char *, void (*)(PyObject *));
 int PyCapsule_IsValid(PyObject *, const char *), PyGILState_Ensure(void);

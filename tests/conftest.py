@@ -26,6 +26,8 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 os.environ["PIP_NO_COMPILE"] = "1"
 # The program itself, not the script of the package cmake that starts Python to start it.
 os.environ["PATH"] = os.pathsep.join([CMAKE_BIN_DIR, os.environ["PATH"]])
+# On a slow machine, too, commands print what tests expect.
+os.environ["MLAOT_PATIENCE"] = "inf"
 GOLDEN = Path(__file__).parent / "golden"
 
 

@@ -25,9 +25,10 @@ ISAS = ("base", "v4" if platform.machine() in ("x86_64", "AMD64") else "neon")
 
 
 def build(project: Path, site: Path) -> None:
-    """Compile every model of ``project`` into ``site``, a folder for ``sys.path``."""
+    """Compile every model of ``project``, which must be worth no warning, into ``site``, a folder for ``sys.path``."""
     generated = site.with_name(f"{site.name}-c")
-    run("-m", "mlaot", "emit", project, "--out", generated)
+    said = run("-m", "mlaot", "emit", project, "--out", generated)
+    assert "warning: " not in said, said
     settings = load_settings(project)
     for model in settings.models:
         library = site.joinpath(*model.module.split(".")).with_suffix(".abi3.so")

@@ -10,7 +10,7 @@ import pytest
 ROOT = Path(__file__).parent.parent
 # A module may import, when it is imported itself, what stands before it or beside it.
 LAYERS = (
-    ("mlaot.errors", "mlaot.interpreter"),
+    ("mlaot.errors", "mlaot.interpreter", "mlaot.stages"),
     ("mlaot.probe", "mlaot.render", "mlaot.settings", "mlaot.stored"),
     ("mlaot.ir",),
     ("mlaot.ops",),

@@ -25,9 +25,14 @@ from typing import NoReturn
 
 from mlaot.build import sums
 from mlaot.build.sources import digest, is_own, is_users, watched, without_bystanders
-from mlaot.errors import MlaotError
+from mlaot.errors import MlaotError, building, line_of
 from mlaot.interpreter import interrupts, undisturbed
-from mlaot.settings import FILE, SOURCES, Model, Settings, load_settings
+from mlaot.settings import FILE, SOURCES, Model, Settings, did_you_mean_module, load_settings, read_pyproject
+from mlaot.stages import reported
+
+# Where extension modules are named that something else makes.
+BUILD_FILES = ("CMakeLists.txt", "meson.build", "setup.py", "setup.cfg", "Cargo.toml")
+APART = "declare the model in a module that imports nothing of the package, such as one beside it"
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -92,19 +97,21 @@ def emit(
 
 @contextmanager
 def tracing(settings: Settings, project: Path) -> Iterator[None]:
-    """The source folder first on ``sys.path``, and stand-ins for the extension modules.
+    """The source folder first on ``sys.path``, stand-ins for the extension modules, and warnings.
 
     The compiler and what it needs are loaded before, so that no file of the project is taken for a part of them.
     """
     importlib.import_module("mlaot.generate")
     source = str((project / settings.source).resolve())
     finders = [NotYetBuilt({model.module for model in settings.models}), FromSource(source)]
+    others = MadeBeside(project, source)
     sys.path.insert(0, source)
-    sys.meta_path[:0] = finders
+    sys.meta_path[:] = [*finders, *sys.meta_path, others]
     try:
-        yield
+        with building(project), reported():
+            yield
     finally:
-        for finder in finders:
+        for finder in (*finders, others):
             sys.meta_path.remove(finder)
         sys.path.remove(source)
 
@@ -137,6 +144,8 @@ class Uncached(importlib.machinery.SourceFileLoader):
 class NotYetBuilt(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     """Finds the modules being built, so that ``from .nn import Model`` in the package does not end its first build."""
 
+    mend = ""
+
     def __init__(self, modules: set[str]) -> None:
         self.modules = modules
 
@@ -149,20 +158,54 @@ class NotYetBuilt(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         def __getattr__(name: str) -> type:
             if name.startswith("__"):
                 raise AttributeError(name)
-            stand_in = StandIn(name, (), {"being_built": module.__name__, "__module__": module.__name__})
+            said = {"being_built": module.__name__, "mend": self.mend, "__module__": module.__name__}
+            stand_in = StandIn(name, (), said)
             setattr(module, name, stand_in)
             return stand_in
 
         module.__dict__["__getattr__"] = __getattr__
 
 
+class MadeBeside(NotYetBuilt):
+    """Finds, behind all others, the project's own extension modules, which its build tool makes at another time.
+
+    Those are what a build file names and no file is there for: a slip in an import is an error as ever.
+    """
+
+    mend = f"; {APART}"
+
+    def __init__(self, project: Path, source: str) -> None:
+        self.project, self.source = project, Path(source)
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        is_ours = any(is_users(Path(folder), self.source) for folder in path or ())
+        return importlib.util.spec_from_loader(fullname, self) if is_ours and self.is_named(fullname) else None
+
+    def is_named(self, fullname: str) -> bool:
+        """Whether a build file of the project has the name of the module, or setuptools' table the whole of it."""
+        files = (self.project / name for name in BUILD_FILES)
+        texts = [file.read_text(encoding="utf-8", errors="replace") for file in files if file.is_file()]
+        name = re.escape(fullname.rpartition(".")[2])
+        return any(re.search(rf"\b{name}\b", text) for text in texts) or fullname in extensions(self.project)
+
+
+def extensions(project: Path) -> list[str]:
+    """The extension modules that ``[[tool.setuptools.ext-modules]]`` of the project lists."""
+    file = project / FILE
+    tool = read_pyproject(project).get("tool", {}) if file.is_file() else {}
+    return [module.get("name", "") for module in tool.get("setuptools", {}).get("ext-modules", ())]
+
+
 class StandIn(ABCMeta):
     """A name of a module being built: a class, to be imported, inherited from and named in annotations; no more."""
 
     being_built: str
+    mend: str
 
     def refuse(cls, *args: object, **kwargs: object) -> NoReturn:
-        raise MlaotError(f"{cls.being_built}.{cls.__name__} is used while {cls.being_built} is being built")
+        raise MlaotError(f"{cls.being_built}.{cls.__name__} is used while {cls.being_built} is being built{cls.mend}")
 
     __call__ = __getitem__ = __iter__ = refuse
 
@@ -205,7 +248,8 @@ def missing_hint(name: str, project: Path, settings: Settings) -> str:
     top = name.partition(".")[0]
     source = project / settings.source
     if (source / top).exists() or (source / f"{top}.py").exists():
-        return ""
+        in_package = source.joinpath(*name.split(".")[:-1]).is_dir() and "." in name
+        return did_you_mean_module(name, settings) or f"; if the build makes it, {APART}" * in_package
     if any(model.module.startswith(f"{top}.") for model in settings.models):
         return f"; {top!r} is what this build makes, and the model cannot use it"
     if settings.backend != "mlaot.build":
@@ -223,7 +267,8 @@ def user_line(error: BaseException, frames: Sequence[traceback.FrameSummary], pr
         places.append((error.filename or "", error.lineno))
     for filename, lineno in reversed(places):
         if is_users(Path(filename), project):
-            return f"{Path(filename).relative_to(project.resolve()).as_posix()}:{lineno}: "
+            with building(project):
+                return line_of(filename, lineno)
     return ""
 
 

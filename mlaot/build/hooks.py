@@ -31,6 +31,7 @@ from scikit_build_core.errors import ScikitBuildError
 from mlaot.build.budget import hold_wheel
 from mlaot.build.module import build_module
 from mlaot.build.platforms import ABI3, Platform, module_suffix, parse_abi, parse_platform, this_platform
+from mlaot.build.pyinstaller import hooks
 from mlaot.build.sbom import sbom, sbom_path
 from mlaot.build.store import LARGE, store
 from mlaot.build.sums import check_sums, write_sums
@@ -46,6 +47,7 @@ from mlaot.build.toolchain import (
 )
 from mlaot.errors import MlaotError, writing
 from mlaot.settings import FILE, Settings, load_settings, read_pyproject
+from mlaot.stages import reported, stage
 from mlaot.stored import read_json
 
 if TYPE_CHECKING:
@@ -160,7 +162,7 @@ def build_editable(
             include |= {path.as_posix(): path.name for path in EDITABLE.iterdir()}
         config["override"]["wheel"]["force-include"] = {baked(Path(path)): name for path, name in include.items()}
         name = backend.build_editable(wheel_directory, build.options, metadata_directory)
-        store(Path(wheel_directory, name), large)
+        store(Path(wheel_directory, name), large, {})
         return name
 
 
@@ -189,8 +191,10 @@ def build_wheels(wheel_directory: str, platforms: Sequence[Platform | None], abi
 
 def pack(build: Build, large: Mapping[str, Path], wheel_directory: str, metadata_directory: str | None = None) -> str:
     """The wheel with its large files, if it is no larger than it may be."""
-    name = backend.build_wheel(wheel_directory, build.options, metadata_directory)
-    store(Path(wheel_directory, name), large)
+    with stage("packing the wheel"):
+        name = backend.build_wheel(wheel_directory, build.options, metadata_directory)
+        wheel = Path(wheel_directory, name)
+        store(wheel, large, hooks(build.settings, wheel, set(large)))
     hold_wheel(build.settings, generated_c(), Path(wheel_directory, name))
     return name
 
@@ -229,7 +233,8 @@ def door(config_settings: Options | None, *, trace: bool = False) -> Iterator[Bu
             # Where there is no compiler, pip installs zig when it is asked to; the wheel's tag says so from the start.
             platform = own or (None if compiler_name() else this_platform())
             config.update(scikit_build_settings(settings, abi, platform))
-            yield Build(settings, options, abi, platform, traced)
+            with reported():
+                yield Build(settings, options, abi, platform, traced)
     except MlaotError as error:
         stop(str(error))
     except ExceptionGroup as error:
@@ -404,7 +409,7 @@ def tracing(project: Path, settings: Settings) -> Iterator[Callable[[], None]]:
     child = subprocess.Popen(command, env=os.environ | {"PYTHONHASHSEED": "0"})
 
     def traced() -> None:
-        status = child.wait()
+        status = child.wait()  # which says itself what it is at
         if status < 0:
             raise MlaotError(
                 f"tracing was killed by signal {-status}" + (", perhaps for want of memory" * (status == -9))

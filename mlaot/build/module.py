@@ -12,6 +12,7 @@ from mlaot.build.sbom import read_facts
 from mlaot.build.toolchain import Toolchain, compile_module, compiled_isas
 from mlaot.lower.c_files import library_place, public_files
 from mlaot.settings import Model, Settings
+from mlaot.stages import stage
 
 
 def build_module(
@@ -33,7 +34,8 @@ def build_module(
         abi=abi,
         archive=top / library_place(model.module, windows=windows) if model.c_library else None,
     )
-    shares = replay(model.module, library, *toolchain, abi)
+    with stage(f"replaying the golden vectors of {model.module}"):
+        shares = replay(model.module, library, *toolchain, abi)
     hold_replayed(model, facts, library, shares, compiled_isas(settings, toolchain))
     shutil.copy(sources / f"{model.stem}.pyi", library.parent)
     (library.parent / "py.typed").touch()

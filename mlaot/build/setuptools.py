@@ -21,11 +21,14 @@ from mlaot.build.budget import hold_wheel
 from mlaot.build.hooks import FROZEN, generate_files, is_frozen, stop, watch_sources, write_sbom
 from mlaot.build.module import build_module
 from mlaot.build.platforms import abi_name
+from mlaot.build.pyinstaller import hooks
 from mlaot.build.sbom import sbom_path
+from mlaot.build.store import store
 from mlaot.build.sums import check_sums
 from mlaot.build.toolchain import check_interpreter, describe_compiler, find_toolchain, is_free_threaded, own_abi
 from mlaot.errors import MlaotError
 from mlaot.settings import FILE, Model, Settings, load_settings
+from mlaot.stages import reported
 
 EARLIEST = "315532800"  # the first day of 1980, which is as far back as a zip file goes
 
@@ -53,6 +56,7 @@ def finalize(dist: Distribution) -> None:
     own_tag = is_limited and is_free_threaded()
     dist.cmdclass["build_ext"] = build_ext_class(dist.get_command_class("build_ext"))
     dist.cmdclass["bdist_wheel"] = bdist_wheel_class(dist.get_command_class("bdist_wheel"), settings, own_tag=own_tag)
+    dist.cmdclass["build_py"] = build_py_class(dist.get_command_class("build_py"), settings)
     dist.cmdclass["sdist"] = sdist_class(dist.get_command_class("sdist"), settings)
     if holds_models_only(dist):
         dist.packages, dist.py_modules = [], []
@@ -133,6 +137,23 @@ def build_ext_class(base: Any) -> Any:
     return build_ext
 
 
+def build_py_class(base: Any, settings: Settings) -> Any:
+    """The project's ``build_py`` command: it would install models that lie beside the packages for the build."""
+    tool = tomllib.loads(Path(FILE).read_text(encoding="utf-8"))["tool"].get("setuptools", {})
+    wanted = tool.get("py-modules", ())  # of the user's own will
+    models = {model.declared.partition(":")[0] for model in settings.models if ":" in model.declared} - set(wanted)
+
+    class build_py(base):
+        def find_modules(self) -> list[tuple[str, str, str]]:
+            return [found for found in super().find_modules() if found[1] not in models]
+
+        def get_source_files(self) -> list[str]:
+            left_out = [file for _, name, file in super().find_modules() if name in models]
+            return [*super().get_source_files(), *left_out]  # what an sdist holds
+
+    return build_py
+
+
 def bdist_wheel_class(base: Any, settings: Settings, *, own_tag: bool) -> Any:
     """The project's ``bdist_wheel`` command; the bill of materials goes along.
 
@@ -145,6 +166,7 @@ def bdist_wheel_class(base: Any, settings: Settings, *, own_tag: bool) -> Any:
                 super().run()
             with one_line_errors():
                 (wheel,) = (Path(path) for command, _, path in self.distribution.dist_files if command == "bdist_wheel")
+                store(wheel, {}, hooks(settings, wheel, set()))
                 hold_wheel(settings, generated_folder(settings), wheel)
 
         def get_tag(self) -> tuple[str, ...]:
@@ -204,9 +226,10 @@ def generated_folder(settings: Settings) -> Path:
 
 @contextmanager
 def one_line_errors() -> Iterator[None]:
-    """What the user can mend ends the build in one line."""
+    """What the user can mend ends the build in one line; what takes long says what it is."""
     try:
-        yield
+        with reported():
+            yield
     except MlaotError as error:
         stop(str(error))
     except OSError as error:

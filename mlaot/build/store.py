@@ -1,6 +1,6 @@
-"""Large files of a wheel, stored as they are: deflating weights takes long and makes them hardly smaller.
+"""What a wheel gets after it was packed: large files, stored as they are, and texts.
 
-scikit-build-core deflates every file, in memory.
+Deflating weights takes long and makes them hardly smaller; scikit-build-core deflates every file, in memory.
 """
 
 from __future__ import annotations
@@ -12,23 +12,28 @@ import shutil
 import stat
 from collections.abc import Mapping
 from pathlib import Path
-from zipfile import ZIP_STORED, ZipFile, ZipInfo
+from zipfile import ZIP_DEFLATED, ZIP_STORED, ZipFile, ZipInfo
 
 LARGE = 16 << 20  # bytes
 
 
-def store(wheel: Path, files: Mapping[str, Path]) -> None:
-    """Add files to a wheel, by their names in it, and to its RECORD."""
-    if not files:
+def store(wheel: Path, files: Mapping[str, Path], texts: Mapping[str, str]) -> None:
+    """Add files and texts to a wheel, by their names in it, and to its RECORD; a text replaces what has its name."""
+    if not files and not texts:
         return
     unfinished = wheel.with_name(f"{wheel.name}.{os.getpid()}")
     try:
         with ZipFile(wheel) as old, ZipFile(unfinished, "w") as new:
             *entries, record = old.infolist()  # the RECORD comes last
             for entry in entries:
-                new.writestr(entry, old.read(entry))
+                if entry.filename not in texts:
+                    new.writestr(entry, old.read(entry))
             lines = old.read(record).decode().splitlines(keepends=True)
-            lines[-1:-1] = [f"{name},{_add(new, name, path, record)}\n" for name, path in files.items()]
+            lines = [line for line in lines if line.partition(",")[0] not in texts]
+            lines[-1:-1] = [
+                *(f"{name},{_add_text(new, name, text, record)}\n" for name, text in texts.items()),
+                *(f"{name},{_add(new, name, path, record)}\n" for name, path in files.items()),
+            ]
             new.writestr(record, "".join(lines))
         os.replace(unfinished, wheel)
     finally:
@@ -45,4 +50,17 @@ def _add(wheel: ZipFile, name: str, path: Path, record: ZipInfo) -> str:
         shutil.copyfileobj(source, target, 1 << 20)
     with path.open("rb") as source:
         digest = hashlib.file_digest(source, "sha256").digest()
-    return f"sha256={base64.urlsafe_b64encode(digest).decode().rstrip('=')},{status.st_size}"
+    return _recorded(digest, status.st_size)
+
+
+def _add_text(wheel: ZipFile, name: str, text: str, record: ZipInfo) -> str:
+    """Write a text with the time of ``record``; its digest and its size, as a RECORD has them."""
+    entry, content = ZipInfo(name, record.date_time), text.encode()
+    entry.compress_type, entry.external_attr = ZIP_DEFLATED, (stat.S_IFREG | 0o644) << 16
+    wheel.writestr(entry, content)
+    return _recorded(hashlib.sha256(content).digest(), len(content))
+
+
+def _recorded(digest: bytes, size: int) -> str:
+    """``sha256=..,12``"""
+    return f"sha256={base64.urlsafe_b64encode(digest).decode().rstrip('=')},{size}"

@@ -27,6 +27,7 @@ from mlaot.build.sums import digest
 from mlaot.errors import MlaotError
 from mlaot.lower.isa import Isa, isas_for
 from mlaot.settings import WEIGHTS, Settings
+from mlaot.stages import stage
 
 ZIG = "ziglang>=0.17,<0.18"  # as a requirement; its options change between versions
 TRIAL = """\
@@ -176,8 +177,12 @@ def compile_module(
             cached(parts, made, lambda: run([*compile, *machines, *places, "-c", source, "-o", str(made)], environ))
             return str(made)
 
-        with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
-            made = dict(zip(units, pool.map(compile_unit, units), strict=True))
+        what = f"compiling {stem}" + (f" for {toolchain.platform.tag} by zig" if toolchain.platform else "")
+        with stage(what) as rename, ThreadPoolExecutor(os.cpu_count() or 1) as pool:
+            made = {}
+            for name, path in zip(units, pool.map(compile_unit, units), strict=True):
+                made[name] = path
+                rename(f"{what}, {len(made)} of {len(units)} files are done")
         linked = Path(objects, library.name)  # where it may have import libraries beside it
         link = [*words(environ, "LDFLAGS"), *link_options(toolchain, abi, Path(objects))]
         python = [path for name, path in made.items() if name != f"{stem}_c"]

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from mlaot import stages
 from mlaot.errors import MlaotError
 from mlaot.frontend.declaration import PARAMETERS, Traced
 from mlaot.frontend.sample import arrays
@@ -267,9 +268,11 @@ def run(
         module.info["file_names"] = dict(traced.file_names)
     printed = dumped()
     _observe("trace", module, printed, report)
-    for stage in PIPELINE:
-        stage(module, traced)
-        _observe(stage.__name__, module, printed, report)
+    with stages.stage("passes") as rename:
+        for step in PIPELINE:
+            rename(f"pass {step.__name__}")
+            step(module, traced)
+            _observe(step.__name__, module, printed, report)
     return module
 
 

@@ -252,7 +252,7 @@ COMMANDS = {
     ),
     "module that is not there": (
         ["passes", "modle:digits"],
-        "no module 'modle' in folder '.'; key 'model' in [tool.mlaot.models.nn] of pyproject.toml is 'modle:digits'",
+        "no module 'modle' in folder '.'; the model asked for is 'modle:digits'; did you mean 'model'?",
     ),
     "no module:attribute": (["passes", "model:a:b"], "expected module:attribute or an ONNX file, got 'model:a:b'"),
     "nothing to tune": (["tune", "typo"], "no pyproject.toml in typo"),

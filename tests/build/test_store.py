@@ -25,7 +25,7 @@ def made(folder: Path) -> Path:
     library.write_bytes(bytes(3000))
     library.chmod(0o700)
     weights.write_bytes(b"w" * 5000)
-    store(wheel, {"a/nn.abi3.so": library, "a/nn.weights": weights})
+    store(wheel, {"a/nn.abi3.so": library, "a/nn.weights": weights}, {})
     return wheel
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import struct
+import subprocess
+import sys
 import threading
 from pathlib import Path
 from types import MappingProxyType, ModuleType
@@ -11,6 +13,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+
+from . import models
 
 
 def test_frozen_model_with_buffers(cache: ModuleType) -> None:
@@ -218,3 +222,79 @@ def test_threads_share_buffers(cache: ModuleType) -> None:
     for thread in threads:
         thread.join()
     assert model.buffers["position"].item() == 16000
+
+
+def test_the_module_takes_its_state_when_it_is_first_used(fit: ModuleType) -> None:
+    """Not at import, and not for the sake of a Model of one's own; its attributes are there from then on."""
+    names = {"parameters", "gradients", "flat_parameters", "flat_gradients"}
+    fit.Model().forward([1, 2, 3])
+    assert fit.info()["name"] == "fit"
+    assert not names & vars(fit).keys() and names <= set(dir(fit)) and "forward" in dir(fit)
+    parameters = fit.parameters
+    assert vars(fit)["parameters"] is parameters is fit.parameters
+    before = parameters["w"].tolist()
+    fit.train_step([1, 2, 3], 1)
+    assert parameters["w"].tolist() != before  # they are those of the instance that the functions use
+    assert sorted(set(dir(fit))) == sorted(dir(fit))
+
+
+def test_names_that_a_module_does_not_have(fit: ModuleType) -> None:
+    with pytest.raises(AttributeError, match=r"^module '\w+' has no attribute 'weights'$"):
+        fit.weights  # noqa: B018
+    for wrong in (3, None, b"parameters"):
+        with pytest.raises(TypeError, match=r"^__getattr__: expected a str$"):
+            fit.__getattr__(wrong)
+    assert not hasattr(fit, "param\0eters") and not hasattr(fit, "\ud800")
+
+
+def test_state_takes_no_memory_before(libraries: dict[str, Path]) -> None:
+    """By the account of Python's allocators, in an interpreter of its own."""
+    code = f"""
+import importlib.util, tracemalloc
+tracemalloc.start()
+spec = importlib.util.spec_from_file_location("fit", {str(libraries["fit"])!r})
+fit = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(fit)
+def blocks():
+    return sum(trace.size == {models.FIT.state_bytes} + 64 + 512 for trace in tracemalloc.take_snapshot().traces)
+imported = blocks()
+fit.forward([1, 2, 3])
+used = blocks()
+model = fit.Model()
+print(used - imported, blocks() - used)
+"""
+    done = subprocess.run([sys.executable, "-I", "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["1", "1"]
+
+
+FIRST_USE = """
+import os, sys, threading
+sys.path.insert(0, FOLDER)
+import fit
+
+def first(barrier, found):
+    barrier.wait()
+    found.append((fit.parameters, fit.flat_parameters, fit.forward([1, 2, 3]).tolist()))
+
+def together():
+    barrier, found = threading.Barrier(8), []
+    threads = [threading.Thread(target=first, args=(barrier, found)) for _ in range(8)]
+    for thread in threads: thread.start()
+    for thread in threads: thread.join()
+    answers = {str(answer) for _, _, answer in found}
+    return len({id(p) for p, _, _ in found}) == len({id(f) for _, f, _ in found}) == len(answers) == 1 == len(found) / 8
+
+sys.setswitchinterval(1e-6)
+child = os.fork()
+if child == 0:
+    os._exit(0 if together() else 1)  # the state of the child is its own
+print(os.waitpid(child, 0)[1], together())
+"""
+
+
+def test_threads_that_use_it_first_at_once(libraries: dict[str, Path]) -> None:
+    """One instance is behind the functions, whoever came first; in a forked child, too."""
+    code = FIRST_USE.replace("FOLDER", repr(str(libraries["fit"].parent)))
+    for _ in range(5):
+        done = subprocess.run([sys.executable, "-I", "-c", code], capture_output=True, text=True, check=True)
+        assert done.stdout.split() == ["0", "True"]

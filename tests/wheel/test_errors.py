@@ -44,7 +44,7 @@ SETTINGS = {
     ),
     "missing module": (
         PYPROJECT.replace("model:net", "modle:net"),
-        f"no module 'modle' in folder '.'; {MODEL_KEY} is 'modle:net'",
+        f"no module 'modle' in folder '.'; {MODEL_KEY} is 'modle:net'; did you mean 'model'?",
     ),
     "missing attribute": (
         PYPROJECT.replace("model:net", "model:nets"),

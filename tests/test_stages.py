@@ -1,0 +1,146 @@
+"""A build that takes long says what it is at, and where in the user's code; one that is fast says nothing.
+
+No test looks at a clock: a stage lasts until its line has come, and patience is a moment, or without an end.
+"""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from mlaot import stages
+from mlaot.errors import MlaotError
+from mlaot.stages import reported, stage
+
+from .commands.conftest import Cli, cli, complaint, start
+
+__all__ = ["cli"]
+
+WAIT = """\
+import sys, time
+from pathlib import Path
+
+def wait(name):
+    while not Path(name).exists():
+        time.sleep(0.001)
+
+"""
+MODEL = (
+    WAIT
+    + """\
+import mlaot
+
+wait("imported")
+
+@mlaot.model
+def model(x: mlaot.f32[2]):
+    wait("traced")
+    return x + 1
+"""
+)
+
+
+class Said:
+    """What has gone to stderr so far."""
+
+    def __init__(self, capsys: pytest.CaptureFixture[str]) -> None:
+        self.capsys, self.text = capsys, ""
+
+    def __str__(self) -> str:
+        self.text += self.capsys.readouterr().err
+        return self.text
+
+    def forget(self) -> None:
+        self.text = str(self) and ""
+
+
+@pytest.fixture
+def said(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Said:
+    """Where a moment is too long."""
+    monkeypatch.setenv("MLAOT_PATIENCE", "0.001")
+    return Said(capsys)
+
+
+def wait_for(said: Said, text: str) -> None:
+    """Until that was said."""
+    while text not in str(said):
+        time.sleep(0.001)
+
+
+def test_stages_inside_of_each_other(said: Said) -> None:
+    with reported(), stage("outer"):
+        wait_for(said, " s since the start\n")
+        with stage("inner") as rename:
+            wait_for(said, "mlaot: inner, ")
+            rename("inner, 1 of 2")
+            wait_for(said, "mlaot: inner, 1 of 2, ")
+        said.forget()
+        wait_for(said, "mlaot: outer, ")
+    done = str(said)
+    time.sleep(0.01)  # nobody is left to say anything
+    assert str(said) == done
+
+
+def test_one_voice(said: Said) -> None:
+    """A build inside of another does not speak too, and nothing is said between stages."""
+    with reported():
+        with reported(), stage("outer"):
+            wait_for(said, "outer")
+        before = str(said)
+        for _ in range(20):
+            time.sleep(0.001)
+        assert len(str(said).splitlines()) <= len(before.splitlines()) + 1  # which was on its way
+
+
+def test_the_same_again_comes_less_often(said: Said, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stages, "AGAIN", 10**9)
+    with reported(), stage("long"):
+        wait_for(said, "long")
+        for _ in range(20):
+            time.sleep(0.001)
+    assert str(said).count("long") == 1
+
+
+def test_without_a_build_nothing_is_said(said: Said) -> None:
+    with stage("alone") as rename:
+        rename("still alone")
+        time.sleep(0.01)
+    assert str(said) == ""
+
+
+@pytest.mark.parametrize("text", ["soon", "0", "-1", "nan"])
+def test_no_patience(text: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, cli: Cli) -> None:
+    monkeypatch.setenv("MLAOT_PATIENCE", text)
+    with pytest.raises(MlaotError, match="expected seconds such as 5, or inf"), reported():
+        pass
+    (tmp_path / "pyproject.toml").write_text("[project]\nname='a'\n[tool.mlaot.models.nn]\nmodel='a:b'\n")
+    assert complaint(cli("passes", tmp_path)).startswith("mlaot: the environment variable MLAOT_PATIENCE is ")
+
+
+@pytest.mark.parametrize("command", [["emit", "slow:model", "--out", "c"], ["build"]])
+def test_a_model_that_takes_long(command: list[str], tmp_path: Path) -> None:
+    (tmp_path / "slow.py").write_text(MODEL)
+    (tmp_path / "pyproject.toml").write_text(
+        '[build-system]\nrequires = ["mlaot"]\nbuild-backend = "mlaot.build"\n[project]\nname = "slow"\nversion = "1"\n'
+        '[tool.mlaot]\nisa = ["base"]\n[tool.mlaot.models.nn]\nmodule = "made.nn"\nmodel = "slow:model"\n'
+    )
+    lines = {"importing slow:model, ": "imported", "tracing, ": "traced"}
+    with start(*command, cwd=tmp_path, MLAOT_PATIENCE="0.01") as process:
+        assert process.stdout is not None and process.stderr is not None
+        for wanted, name in lines.items():
+            ends = "at slow.py:5\n", "at slow.py:6\n"
+            found = any(line.startswith(f"mlaot: {wanted}") and line.endswith(ends) for line in process.stderr)
+            (tmp_path / name).touch()
+            assert found
+        process.stderr.read()
+        process.stdout.read()
+    assert process.returncode == 0
+
+
+def test_a_fast_build_says_nothing(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MLAOT_PATIENCE", "1000000")
+    Path("fast.py").write_text("import mlaot\n\n@mlaot.model\ndef model(x: mlaot.f32[2]):\n    return x + 1\n")
+    assert cli("emit", "fast:model", "--out", "c").err == ""
