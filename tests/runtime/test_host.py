@@ -119,8 +119,8 @@ def test_header_agrees(folder: Path, abi: str, tmp_path: Path) -> None:
     layout = "\n".join(f'printf("%zu ", sizeof({name}));' for name in sizes)
     layout += "".join(f'printf("%zu ", offsetof(Py_buffer, {name}));' for name in ("ndim", "format", "internal"))
     main = f"#include <stdio.h>\n#include <stddef.h>\nint main(void) {{ {layout} return 0; }}\n"
-    include = f"#define {'Py_TARGET_ABI3T 0x030f0000' if is_new else 'Py_LIMITED_API 0x030b0000'}\n#include <Python.h>\n#include <structmember.h>"
-    real = [include, *lines, main]
+    include = f"#define {'Py_TARGET_ABI3T 0x030f0000' if is_new else 'Py_LIMITED_API 0x030b0000'}\n#include <Python.h>"
+    real = [include, "#include <structmember.h>", *lines, main]
     (tmp_path / "real.c").write_text("\n".join(real))
     (tmp_path / "ours.c").write_text('#include "mlaot_abi3.h"\n' + main)
     outputs = []
