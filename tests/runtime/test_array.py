@@ -133,7 +133,7 @@ def test_assignment(affine: ModuleType, fit: ModuleType, cache: ModuleType) -> N
                 drawn,
                 drawn.tolist() if np.size(drawn) else drawn,
                 list(drawn) if np.size(drawn) > 1 else 3,
-                np.asarray(part)[..., ::-1],
+                part[..., ::-1] if np.ndim(part) else part,
                 first,
             ]
             value = values[rng.integers(5 if np.ndim(part) else 3) if rng.random() < 0.8 else -1]

@@ -206,7 +206,7 @@ def test_damaged_files(request: pytest.FixtureRequest, name: str, tmp_path: Path
     model.save(path)
     content = path.read_bytes()
     reasons: set[str] = set()
-    for _ in range(1500):
+    for _ in range(1000):
         path.write_bytes(damaged(content, rng))
         before = model.__reduce__()[2]
         try:

@@ -270,6 +270,7 @@ calls = [
     lambda: momentum.save("state.tmp"), lambda: momentum.load("state.tmp"),
     lambda: momentum.Model().__setstate__(momentum.Model().__reduce__()[2]), affine.Model().__reduce__,
     lambda: affine.Array._restore(*affine.forward(x).__reduce__()[1]),
+    lambda: affine.forward([[1, 2]] * 9)[1:, ::-1], lambda: momentum.parameters["w"].__setitem__(slice(1), [2]),
     lambda: fit.fit([[1, 2, 3]] * 300, [1] * 300, batch=100, callback=max),
 ]
 failed = 0
@@ -279,12 +280,16 @@ for call in calls:
         try:
             call()
         except MemoryError:
-            failed += 1
-        except (TypeError, ValueError, RuntimeError):  # the last one is io's, when it gets no lock
-            pass
+            failed, wrong = failed + 1, ""
+        except (TypeError, ValueError, RuntimeError) as error:  # the last one is io's, when it gets no lock
+            wrong = str(error)
+        else:
+            wrong = ""
         finally:
             _testcapi.remove_mem_hooks()
+        assert not wrong.startswith("load:"), wrong  # nothing is wrong with the file
 assert failed > 300, failed
+assert os.listdir() == ["state.tmp"], os.listdir()
 """
 
 
