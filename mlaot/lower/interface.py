@@ -403,7 +403,11 @@ def port_row(extents: Extents, port: Port) -> str:
     """A port as a C initialiser."""
     shape = ", ".join(str(extents.number(extent)) for extent in port.shape or [0])
     default = "false, 0" if port.default is None else f"true, {float(port.default)!r}"
-    return f'{{"{port.name}", {c_dtype(port.dtype)}, {len(port.shape)}, {{{shape}}}, {port.limit or 0}, {default}}}'
+    converts = "true" if port.converts else "false"
+    return (
+        f'{{"{port.name}", {c_dtype(port.dtype)}, {len(port.shape)}, {{{shape}}}, {port.limit or 0}, {default}, '
+        f"{converts}}}"
+    )
 
 
 def slot_row(slot: Slot) -> str:

@@ -158,7 +158,8 @@ def _tile(workspace: Dim) -> int:
 
 def _port(name: str, node: Node, limit: int | None) -> Port:
     shape = tuple(d if isinstance(d, int) else str(d) for d in node.type.shape)
-    return Port(name, node.type.dtype.name, shape, limit, node.attrs.get("default"))
+    attrs = node.attrs
+    return Port(name, node.type.dtype.name, shape, limit, attrs.get("default"), attrs.get("converts", False))
 
 
 def _work(graph: Graph) -> Dim:

@@ -16,7 +16,8 @@ Shape = tuple[int | str, ...]
 class Port:
     """One input or output of an entry; an extent is an int or a C expression in the dims, such as ``2 * n + 1``.
 
-    ``limit``: integers must be in ``0..limit-1``; ``default``: a keyword scalar.
+    ``limit``: integers must be in ``0..limit-1``; ``default``: a keyword scalar; ``converts``: arrays of other numbers
+    are taken, too.
     """
 
     name: str
@@ -24,6 +25,7 @@ class Port:
     shape: Shape
     limit: int | None = None
     default: float | None = None
+    converts: bool = False
 
 
 @dataclass(frozen=True)
@@ -50,8 +52,8 @@ class Entry:
 
     ``tile``: so many rows of the batch are computed at a time, since none depends on another; 0: all at once.
     ``extents``: further expressions that a call's dims must not make negative, such as those of values in between.
-    ``named``: the results are a dict, as is ``out``. ``refusals``: what is wrong with the inputs where the last output, which is no
-    result, gives a number from 1 on.
+    ``named``: the results are a dict, as is ``out``. ``refusals``: what is wrong with the inputs where the last output,
+    which is no result, gives a number from 1 on.
     """
 
     name: str

@@ -53,6 +53,13 @@ AFFINE = Module(
             "batch",
         ),
         Entry("half", (Port("n", "i32", (3,)),), (Port("h", "i32", ()),), "0", "3"),
+        Entry(
+            "take",
+            (Port("x", "f32", ("batch", 2), converts=True), Port("n", "i16", ("batch",), converts=True)),
+            (Port("y", "f32", ("batch", 2)), Port("m", "i16", ("batch",))),
+            "0",
+            "batch",
+        ),
         Entry("slow", (Port("x", "f32", ("batch", 2)),), (Port("y", "f32", ("batch", 2)),), "8 * batch", "1000000"),
     ),
     slots=(),
@@ -64,6 +71,7 @@ AFFINE = Module(
 )
 AFFINE_KERNELS = """
 #include <stdint.h>
+#include <string.h>
 #include "affine.h"
 
 void shop_affine_forward_ISA(char *const *p, const ptrdiff_t *dim)
@@ -96,6 +104,12 @@ void shop_affine_half_ISA(char *const *p, const ptrdiff_t *dim)
     const int32_t *n = (const int32_t *)p[0];
     (void)dim;
     *(int32_t *)p[1] = (n[0] + n[1] + n[2]) / 2;
+}
+
+void shop_affine_take_ISA(char *const *p, const ptrdiff_t *dim)
+{
+    memcpy(p[2], p[0], (size_t)dim[0] * 8);
+    memcpy(p[3], p[1], (size_t)dim[0] * 2);
 }
 
 void shop_affine_slow_ISA(char *const *p, const ptrdiff_t *dim)
