@@ -79,7 +79,7 @@ def compile_for(
             weights=model.weights,
             **options,
         )
-        return use(program)
+        return use(replace(program, module=replace(program.module, version=settings.version)))
 
 
 def pass_options(settings: Settings, model: Model, declared: Any) -> dict[str, Any]:

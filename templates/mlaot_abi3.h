@@ -144,6 +144,7 @@ void *PyObject_GetTypeData(PyObject *, PyTypeObject *);
 PyObject *PyModuleDef_Init(PyModuleDef *);
 #endif
 void *PyModule_GetState(PyObject *);
+int PyModule_AddStringConstant(PyObject *, const char *, const char *);
 int PyModule_AddType(PyObject *, PyTypeObject *), PyModule_AddObjectRef(PyObject *, const char *, PyObject *);
 PyObject *PyType_FromModuleAndSpec(PyObject *, const PyType_Spec *, PyObject *), *PyType_GetName(PyTypeObject *);
 unsigned long PyType_GetFlags(PyTypeObject *);

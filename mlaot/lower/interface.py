@@ -41,15 +41,32 @@ RESERVED = (
         "Any",
         "Buffer",
         "Callable",
+        "EllipsisType",
         "Iterator",
         "Mapping",
         "MappingProxyType",
         "PathLike",
+        "Protocol",
         "Sequence",
+        "SupportsIndex",
         "TypeAlias",
         "TypeVar",
     ),
-    *("bool", "bytes", "dict", "final", "float", "int", "memoryview", "object", "overload", "property", "str", "tuple"),
+    *(
+        "bool",
+        "bytes",
+        "dict",
+        "final",
+        "float",
+        "int",
+        "memoryview",
+        "object",
+        "overload",
+        "property",
+        "slice",
+        "str",
+        "tuple",
+    ),
 )
 
 
@@ -132,6 +149,7 @@ def render_interface(module: Module, *, c_library: bool = False) -> dict[str, st
         "session": session(module),
         "module_doc": c_text(f"{module.name}: a model compiled by mlaot."),
         "model_doc": model_doc(module),
+        "version": c_text(module.version),
     }
     found = methods(module, fit, bool(scalar_offsets(module)))
     prototypes = [f"{module.prefix}_{kernel}_{isa}" for isa in module.isas for kernel in kernel_names(module)]

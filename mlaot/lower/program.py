@@ -95,8 +95,8 @@ class Module:
     ``initial`` is the start of the state; what lies behind it starts as zeros. ``deterministic``: all ``isas`` give the
     same bits. ``threads``: how many a call may use unless told otherwise; 0: as many as there are CPUs. ``tuned``: by
     instruction set and contraction, the schedule that was measured to be the fastest. ``facts`` are ``graph_facts``.
-    ``weights``: where they lie, as the setting of that name says. ``words``: kernels multiply bytes, for which AVX-512
-    has instructions on most CPUs only.
+    ``weights``: where they lie, as the setting of that name says. ``version``: the project's, if known. ``words``:
+    kernels multiply bytes, for which AVX-512 has instructions on most CPUs only.
     """
 
     name: str
@@ -115,6 +115,7 @@ class Module:
     facts: Mapping[str, object] = field(default_factory=dict)
     weights: str = "auto"
     words: bool = False
+    version: str = ""
 
     @property
     def stem(self) -> str:

@@ -68,6 +68,7 @@ AFFINE = Module(
     initial=b"",
     isas=ISAS,
     info={"version": "1.2.3", "note": 'quote " and \\ and é'},
+    version="1.2.3",
 )
 AFFINE_KERNELS = """
 #include <stdint.h>

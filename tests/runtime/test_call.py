@@ -397,7 +397,7 @@ def test_info(affine: ModuleType) -> None:
     """info() says what the model is."""
     info = affine.info()
     assert info["name"] == "shop.affine"
-    assert info["version"] == "1.2.3"
+    assert info["version"] == affine.__version__ == "1.2.3"
     assert info["note"] == 'quote " and \\ and é'
     assert info["entries"]["forward"] == {"inputs": {"x": "float32[batch, 2]"}, "outputs": {"y": "float32[batch, 3]"}}
     assert info["isa"] in info["isas"]
