@@ -85,7 +85,7 @@ nn.forward([1])[1.5]
 
 @pytest.mark.parametrize("version", ["3.11", "3.12", "3.13"])
 def test_calls(site: Site, tmp_path: Path, version: str) -> None:
-    """A module's own inputs pass, NumPy's arrays too, whose stub calls them buffers from 3.12 on only; others do not."""
+    """Its inputs pass, NumPy's arrays, too, whose stub calls them buffers from 3.12 on only; others do not."""
     pytest.importorskip("mypy")
     (tmp_path / "good.py").write_text(GOOD)
     (tmp_path / "bad.py").write_text(BAD)
