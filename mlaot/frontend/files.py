@@ -40,7 +40,7 @@ def read(path: Path) -> dict[str, Parameter | Buffer]:
     import safetensors
 
     try:
-        tensors = safetensors.deserialize(path.read_bytes())
+        tensors = safetensors.deserialize(path.read_bytes())  # type: ignore[no-untyped-call]
     except OSError as error:
         raise MlaotError(f"cannot read {path}: {error.strerror}") from None
     except safetensors.SafetensorError as error:

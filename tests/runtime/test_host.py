@@ -265,7 +265,7 @@ calls = [
     lambda: affine.forward(x), lambda: affine.forward([[1, 2]] * 300), lambda: affine.forward([[1, 2]] * 9)[1].tolist(),
     lambda: affine.pick([1.0], 1, True), lambda: affine.forward([1, "x"]), lambda: affine.forward(d), verbs,
     lambda: repr(fit.forward(d)), lambda: fit.train_step(d, 1), lambda: fit.forward(d).__dlpack__(copy=True), fit.info,
-    lambda: load("fit"), lambda: load("affine"), lambda: load("cache"), lambda: cache.push([1, 2]),
+    lambda: load("fit"), lambda: load("affine"), lambda: load("cache"), lambda: load("mapped"), lambda: cache.push([1, 2]),
     lambda: shapes.three([1, 2]), lambda: shapes.both([1], [1]), lambda: shapes.answer(),
     lambda: momentum.save("state.tmp"), lambda: momentum.load("state.tmp"),
     lambda: momentum.Model().__setstate__(momentum.Model().__reduce__()[2]), affine.Model().__reduce__,
