@@ -21,7 +21,17 @@ from mlaot.lower.c_library import render_library
 from mlaot.lower.extents import Extents, shown
 from mlaot.lower.fit import Fit, make_fit
 from mlaot.lower.isa import ISAS, condition
-from mlaot.lower.methods import HIDDEN, KINDS, c_text, is_scalar, methods, model_doc, render_stub, type_text
+from mlaot.lower.methods import (
+    HIDDEN,
+    KINDS,
+    c_text,
+    gives_numbers,
+    is_scalar,
+    methods,
+    model_doc,
+    render_stub,
+    type_text,
+)
 from mlaot.lower.program import Entry, Module, Port, Slot
 from mlaot.render import render, template_text
 from mlaot.settings import WEIGHTS
@@ -410,6 +420,7 @@ def entry_row(module: Module, extents: Extents, entry: Entry) -> dict[str, objec
         "bound_count": len(bounds),
         "tile": entry.tile,
         "scalar": "true" if is_scalar(entry) else "false",
+        "numbers": "true" if gives_numbers(entry) else "false",
         "named": entry.named,
         "kernel": kernel_names(module).index(kernel),
         "workspace": entry.workspace,

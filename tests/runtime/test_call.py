@@ -158,6 +158,19 @@ def test_wrong_type(affine: ModuleType, x: object, message: str) -> None:
         assert re.search(r"got (float64|uint8)\[.*\]; pass x\.astype", str(error))
 
 
+def test_numbers_among_several_results(affine: ModuleType) -> None:
+    """Results without axes are Python numbers, alone or among others, in a tuple or in a dict; `out=` gets arrays."""
+    several, named = affine.several([1, 2, 6]), affine.named([1, 2, 6])
+    assert type(several) is tuple and type(named) is dict and list(named) == ["total", "n2", "mean", "odd"]
+    for total, n, mean, odd in (several, named.values()):
+        assert (total, n.tolist(), mean, odd) == (9, [1, 2, 6], 3.0, True)
+        assert (type(total), type(n), type(mean), type(odd)) == (int, affine.Array, float, bool)
+    out = np.zeros((), np.int32), np.zeros(3, np.int32), np.zeros(()), np.zeros((), bool)
+    assert affine.several([3, 3, 3], out=out) is out and out[0] == 9 and out[2] == 3 and out[3]
+    given = dict(zip(named, out, strict=True))
+    assert affine.named([0, 1, 2], out=given) is given and [x.tolist() for x in out] == [3, [0, 1, 2], 1, False]
+
+
 LOSSY = [
     (lambda m: m.half(np.zeros(3)), "half: n: expected int32[3], got float64[3]"),
     (lambda m: m.half(array.array("d", [1, 2, 3])), "half: n: expected int32[3], got float64[3]"),
