@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import random
 import struct
 import sys
 from pathlib import Path
@@ -20,6 +21,7 @@ from mlaot.lower.interface import tensors_head
 from mlaot.nn import functional as F
 
 from .. import projects
+from ..runtime.test_files import damaged
 
 BATCH = mlaot.dim("batch")
 OPTIMIZERS = {
@@ -154,3 +156,19 @@ def test_files_that_are_refused(tmp_path: Path, make: Any, message: str) -> None
     with pytest.raises(MlaotError) as info:
         mlaot.load(path)
     assert str(path) in str(info.value) and message in str(info.value)
+
+
+def test_damaged_files(tmp_path: Path) -> None:
+    """Each is told by its name, or can be read all the same."""
+    rng = random.Random(1)
+    head = '{"a":{"dtype":"F32","shape":[4],"data_offsets":[0,16]},"b":{"dtype":"I64","shape":[],"data_offsets":[16,24]}}'
+    content = file_of(tmp_path / "good", head, bytes(24)).read_bytes()
+    path, refused = tmp_path / "file", 0
+    for _ in range(1000):
+        path.write_bytes(damaged(content, rng))
+        try:
+            mlaot.load(path)
+        except MlaotError as error:
+            assert str(path) in str(error), error
+            refused += 1
+    assert refused > 500
