@@ -32,9 +32,10 @@ def model(
     """Mark a function of annotated arrays as a model: ``def net(x: mlaot.f32[64]): ...``.
 
     Without a named dim in the annotations the function is for one example and the module serves any batch. ``loss`` is
-    a function of the outputs and further annotated inputs; with it the module trains ``parameters`` (all it meets,
-    unless given) by ``optimizer``, or by stochastic gradient descent. ``parameters`` are a dict of arrays, or any
-    object whose attributes hold ``Parameter``s and ``Buffer``s: their names are paths of attributes.
+    a function of the outputs, a tuple's one by one and a dict as a whole, and further annotated inputs; with it the
+    module trains ``parameters`` (all it meets, unless given) by ``optimizer``, or by stochastic gradient descent.
+    ``parameters`` are a dict of arrays, or any object whose attributes hold ``Parameter``s and ``Buffer``s: their names
+    are paths of attributes.
     """
     if function is None:
         return lambda f: Model(f, loss, optimizer, parameters, learning_rate)

@@ -161,8 +161,9 @@ def test_files_that_are_refused(tmp_path: Path, make: Any, message: str) -> None
 def test_damaged_files(tmp_path: Path) -> None:
     """Each is told by its name, or can be read all the same."""
     rng = random.Random(1)
-    head = '{"a":{"dtype":"F32","shape":[4],"data_offsets":[0,16]},"b":{"dtype":"I64","shape":[],"data_offsets":[16,24]}}'
-    content = file_of(tmp_path / "good", head, bytes(24)).read_bytes()
+    first, second = ("a", "F32", 4, 0, 16), ("b", "I64", 1, 16, 24)
+    rows = {n: {"dtype": d, "shape": [s], "data_offsets": [i, j]} for n, d, s, i, j in (first, second)}
+    content = file_of(tmp_path / "good", json.dumps(rows), bytes(24)).read_bytes()
     path, refused = tmp_path / "file", 0
     for _ in range(1000):
         path.write_bytes(damaged(content, rng))
