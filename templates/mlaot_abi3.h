@@ -90,7 +90,7 @@ enum {
     PyBUF_C_CONTIGUOUS = 0x38, PyBUF_F_CONTIGUOUS = 0x58, PyBUF_ANY_CONTIGUOUS = 0x98,
     Py_TPFLAGS_DISALLOW_INSTANTIATION = 1 << 7, Py_TPFLAGS_IMMUTABLETYPE = 1 << 8, Py_TPFLAGS_HAVE_GC = 1 << 14,
     Py_TPFLAGS_LONG_SUBCLASS = 1 << 24, Py_TPFLAGS_LIST_SUBCLASS = 1 << 25, Py_TPFLAGS_TUPLE_SUBCLASS = 1 << 26,
-    Py_TPFLAGS_UNICODE_SUBCLASS = 1 << 28, Py_TPFLAGS_DICT_SUBCLASS = 1 << 29,
+    Py_TPFLAGS_BYTES_SUBCLASS = 1 << 27, Py_TPFLAGS_UNICODE_SUBCLASS = 1 << 28, Py_TPFLAGS_DICT_SUBCLASS = 1 << 29,
     Py_bf_getbuffer = 1, Py_mp_ass_subscript = 3, Py_mp_length = 4, Py_mp_subscript = 5, Py_nb_bool = 9,
     Py_nb_float = 11, Py_nb_int = 26, Py_sq_item = 44, Py_sq_length = 45, Py_tp_dealloc = 52, Py_tp_doc = 56,
     Py_tp_iter = 62, Py_tp_methods = 64, Py_tp_new = 65, Py_tp_repr = 66, Py_tp_traverse = 71, Py_tp_members = 72,

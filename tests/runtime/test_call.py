@@ -133,6 +133,7 @@ BAD_TYPES = [
     ([np.zeros(2, "f")], "got a list of arrays; pass numpy.stack(x)"),
     ((np.zeros(2), np.zeros(2)), "got a list of arrays; pass numpy.stack(x)"),
     ([[memoryview(b"12")]], "got a list of arrays; pass numpy.stack(x)"),
+    ([b"1", b"2"], "forward: x: expected float32, got bytes"),
     (iter([1, 2]), "got list_iterator"),
     ([1, "2"], "forward: x: expected float32, got str"),
     ([None, 1], "expected float32, got NoneType"),
