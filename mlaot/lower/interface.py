@@ -154,6 +154,7 @@ def render_interface(module: Module, *, c_library: bool = False) -> dict[str, st
         "verbs": any(entry.name == "accumulate" for entry in module.entries),
         "named": any(entry.named for entry in module.entries),
         "refuses": any(entry.refusals for entry in module.entries),
+        "converts": any(port.converts for entry in module.entries for port in entry.inputs),
         "split": any(entry.name == "accumulate" and entry.split for entry in module.entries),
         "fit": fit,
         "session": session(module),

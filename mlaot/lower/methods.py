@@ -144,6 +144,8 @@ def plain_port(port: Port) -> str:
 
 def typed_port(port: Port) -> str:
     """A parameter of the stub."""
+    if port.converts:
+        return f"{port.name}: _Data | _Convertible"
     return f"{port.name}: _Data" if port.default is None else f"{port.name}: float = {float(port.default)!r}"
 
 

@@ -468,6 +468,13 @@ fit.Model().save("x")
 answer: int = shapes.answer() + shapes.Model().largest([1])
 flag: bool = shapes.any_of([True])
 total, negated, negative = shapes.three([1, -2])
+whole: int = total + affine.several([1, 2, 3])[0]
+mixed: int | affine.Array | float = affine.named([1, 2, 3])["mean"]
+
+class Frame:
+    def __array__(self, dtype: object = None, copy: bool | None = None) -> object: ...
+
+affine.take(Frame(), [1])
 z: shapes.Array = shapes.windows([1, 2, 3])[1]
 out = shapes.odd([1, 2, 3], out=bytearray(4))
 buffers: MappingProxyType[str, cache.Array] = cache.buffers
