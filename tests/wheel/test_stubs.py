@@ -83,14 +83,14 @@ nn.forward([1])[1.5]
 """
 
 
-@pytest.mark.parametrize("version", ["3.11", "3.12", "3.13"])
+@pytest.mark.parametrize("version", ["3.11", "3.12"])
 def test_calls(site: Site, tmp_path: Path, version: str) -> None:
     """Its inputs pass, NumPy's arrays, too, whose stub calls them buffers from 3.12 on only; others do not."""
     pytest.importorskip("mypy")
     (tmp_path / "good.py").write_text(GOOD)
     (tmp_path / "bad.py").write_text(BAD)
     options = ("--strict", "--no-error-summary", "--hide-error-context", "--python-version", version)
-    assert checked("mypy", *options, "good.py", folder=site("train"), cwd=tmp_path) == ""
-    said = checked("mypy", *options, "bad.py", folder=site("train"), cwd=tmp_path, status=1)
-    lines = {int(line.split(":")[1]) for line in said.splitlines() if ": error: " in line}
-    assert lines == {i for i, line in enumerate(BAD.splitlines(), 1) if line.startswith("nn.")}, said
+    said = checked("mypy", *options, "good.py", "bad.py", folder=site("train"), cwd=tmp_path, status=1)
+    places = {tuple(line.split(":")[:2]) for line in said.splitlines() if ": error: " in line}
+    lines = BAD.splitlines()
+    assert places == {("bad.py", str(i)) for i, line in enumerate(lines, 1) if line.startswith("nn.")}, said
