@@ -85,7 +85,7 @@ def compile_for(
             **options,
         )
         with stage("writing the C"):
-            return use(program)
+            return use(replace(program, module=replace(program.module, version=settings.version)))
 
 
 def imported(settings: Settings, model: Model) -> Any:

@@ -288,7 +288,10 @@ class Model:
 
 @dataclass(frozen=True)
 class Settings:
-    """What the project asks for. ``name`` is its package, ``backend`` its ``build-backend``."""
+    """What the project asks for. ``name`` is its package, ``backend`` its ``build-backend``.
+
+    ``version`` is the project's, where its pyproject.toml says one: a build backend may find it elsewhere, and later.
+    """
 
     name: str
     source: str = key(
@@ -337,6 +340,7 @@ class Settings:
     )
     budget: ProjectBudget = ProjectBudget()
     project: Path = field(default=Path(), compare=False)
+    version: str = ""
 
     @property
     def needed(self) -> tuple[str, ...]:
@@ -486,6 +490,7 @@ def read_settings(pyproject: dict[str, Any], tool: Any, project: Path) -> Settin
         budget=budget,
         project=project,
         backend=build.get("build-backend", "setuptools.build_meta:__legacy__"),
+        version=str(pyproject.get("project", {}).get("version", "")),
     )
 
 

@@ -226,7 +226,8 @@ def traced(estimator: Any, columns: Mapping[str, Column], dims: Mapping[str, int
         for name, column in columns.items():
             shape = (batch, column.features) if column.features else (batch,)
             inner = re.sub(r"^(?=\d)|[^\w+]", "_", name)  # as skl2onnx calls it
-            env[inner] = env[name] = column.taken(Tensor(graph.input(port_name(name), Type(column.dtype, shape))))
+            rows = graph.input(port_name(name), Type(column.dtype, shape), converts=True)  # as scikit-learn does
+            env[inner] = env[name] = column.taken(Tensor(rows))
         found = importer.run(model.graph, env)
         check_refused(importer)
         results = by_method(estimator, found)

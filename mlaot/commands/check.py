@@ -1,21 +1,28 @@
-"""``mlaot check``: replay a module's golden vectors on this machine."""
+"""``mlaot check``: whether a wheel's files are those that were packed, and its modules compute right here."""
 
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 from typing import Any
 
 from mlaot.commands.modules import modules_of
 from mlaot.commands.output import Data, add_json, report, table
+from mlaot.commands.record import wrong_files
 from mlaot.errors import MlaotError
 from mlaot.probe import ask
 
-HELP = "replay the golden vectors of a built wheel or module"
+HELP = "check a wheel's files, and replay the golden vectors of its modules"
 DESCRIPTION = """\
+Hold the files of a wheel against its RECORD: each one is there, with the digest
+and the size that it had when it was packed, and no other. Nothing of a wheel
+where that is not so is run.
+
 Call a built module with the inputs that its golden vectors name, on each
 instruction set that this CPU has, and hold the answers against those that were
 computed in float64 when it was made. The table has the largest error as a share
-of what is allowed. The exit status is 1 if an answer is further off than that.
+of what is allowed. The exit status is 1 if an answer is further off than that,
+or a file is not as it should be.
 """
 EXAMPLES = """\
   mlaot check digits-1.0.0-cp311-abi3-linux_x86_64.whl    a wheel, also one that another machine made
@@ -30,7 +37,11 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """All modules of the target, on all instruction sets."""
+    """The files of a wheel; all modules of the target, on all instruction sets."""
+    path = Path(options.target)
+    if wrong := wrong_files(path) if path.suffix == ".whl" and not path.is_dir() else []:
+        report({"wrong": [{"file": file, "what": what} for file, what in wrong]}, show_wrong, options)
+        return 1
     with modules_of(options.target) as modules:
         if not modules:
             raise MlaotError(f"{options.target} holds no extension module")
@@ -49,3 +60,9 @@ def show(found: Data) -> None:
     rows += [(name, "", f"MISSED: {answer['missed']}") for name, answer in found.items() if "missed" in answer]
     rows += [(name, "", "has no golden vectors") for name, answer in found.items() if answer.get("shares") == {}]
     table(("module", "instruction set", "largest error"), rows)
+
+
+def show_wrong(found: Data) -> None:
+    """A line for each thing that is wrong."""
+    for row in found["wrong"]:
+        print(f"{row['file']}: {row['what']}")

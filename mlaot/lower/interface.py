@@ -22,7 +22,17 @@ from mlaot.lower.extents import Extents, shown
 from mlaot.lower.fit import Fit, make_fit
 from mlaot.lower.identifiers import c_expression, dim_name
 from mlaot.lower.isa import ISAS, condition
-from mlaot.lower.methods import HIDDEN, KINDS, c_text, is_scalar, methods, model_doc, render_stub, type_text
+from mlaot.lower.methods import (
+    HIDDEN,
+    KINDS,
+    c_text,
+    gives_numbers,
+    is_scalar,
+    methods,
+    model_doc,
+    render_stub,
+    type_text,
+)
 from mlaot.lower.program import Entry, Module, Port, Slot
 from mlaot.render import render, template_text
 from mlaot.settings import WEIGHTS
@@ -42,15 +52,32 @@ RESERVED = (
         "Any",
         "Buffer",
         "Callable",
+        "EllipsisType",
         "Iterator",
         "Mapping",
         "MappingProxyType",
         "PathLike",
+        "Protocol",
         "Sequence",
+        "SupportsIndex",
         "TypeAlias",
         "TypeVar",
     ),
-    *("bool", "bytes", "dict", "final", "float", "int", "memoryview", "object", "overload", "property", "str", "tuple"),
+    *(
+        "bool",
+        "bytes",
+        "dict",
+        "final",
+        "float",
+        "int",
+        "memoryview",
+        "object",
+        "overload",
+        "property",
+        "slice",
+        "str",
+        "tuple",
+    ),
 )
 
 
@@ -128,11 +155,13 @@ def render_interface(module: Module, *, c_library: bool = False) -> dict[str, st
         "verbs": any(entry.name == "accumulate" for entry in module.entries),
         "named": any(entry.named for entry in module.entries),
         "refuses": any(entry.refusals for entry in module.entries),
+        "converts": any(port.converts for entry in module.entries for port in entry.inputs),
         "split": any(entry.name == "accumulate" and entry.split for entry in module.entries),
         "fit": fit,
         "session": session(module),
         "module_doc": c_text(f"{module.name}: a model compiled by mlaot."),
         "model_doc": model_doc(module),
+        "version": c_text(module.version),
     }
     found = methods(module, fit, bool(scalar_offsets(module)))
     prototypes = [f"{module.prefix}_{kernel}_{isa}" for isa in module.isas for kernel in kernel_names(module)]
@@ -393,6 +422,7 @@ def entry_row(module: Module, extents: Extents, entry: Entry) -> dict[str, objec
         "bound_count": len(bounds),
         "tile": entry.tile,
         "scalar": "true" if is_scalar(entry) else "false",
+        "numbers": "true" if gives_numbers(entry) else "false",
         "named": entry.named,
         "kernel": kernel_names(module).index(kernel),
         "workspace": c_expression(entry.workspace),
@@ -404,7 +434,11 @@ def port_row(extents: Extents, port: Port) -> str:
     """A port as a C initialiser."""
     shape = ", ".join(str(extents.number(extent)) for extent in port.shape or [0])
     default = "false, 0" if port.default is None else f"true, {float(port.default)!r}"
-    return f'{{"{port.name}", {c_dtype(port.dtype)}, {len(port.shape)}, {{{shape}}}, {port.limit or 0}, {default}}}'
+    converts = "true" if port.converts else "false"
+    return (
+        f'{{"{port.name}", {c_dtype(port.dtype)}, {len(port.shape)}, {{{shape}}}, {port.limit or 0}, {default}, '
+        f"{converts}}}"
+    )
 
 
 def slot_row(slot: Slot) -> str:

@@ -133,7 +133,7 @@ def _in_place(name: str, graph: Graph, fused: Fused, storage: Storage, model: Mo
         model.docs.get(name) or DOCS.get(name, ""),
         _tile(size) if name == "forward" and model.per_example else 0,
         tuple(str(renamed(d, own)) for d in conditions(graph)),
-        name == INTERMEDIATES,
+        name in model.dicts,
         model.refusals if name == "forward" else (),
     )
     return Procedure(
@@ -158,7 +158,8 @@ def _tile(workspace: Dim) -> int:
 
 def _port(name: str, node: Node, limit: int | None, own: Mapping[str, Expr]) -> Port:
     shape = tuple(d if isinstance(d, int) else str(renamed(d, own)) for d in node.type.shape)
-    return Port(name, node.type.dtype.name, shape, limit, node.attrs.get("default"))
+    attrs = node.attrs
+    return Port(name, node.type.dtype.name, shape, limit, attrs.get("default"), attrs.get("converts", False))
 
 
 def _work(graph: Graph) -> Dim:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from mlaot.ir.module import FIT_BEGIN, FIT_END, FIT_STEP
+from mlaot.ir.module import FIT_BEGIN, FIT_END, FIT_STEP, INTERMEDIATES
 from mlaot.ir.types import DTYPES
 from mlaot.lower.extents import shown
 from mlaot.lower.fit import Fit
@@ -79,16 +79,20 @@ def kinds_text(module: Module) -> str:
     return f"{', '.join(first)} and {last}" if first else last
 
 
+def gives_numbers(entry: Entry) -> bool:
+    """Whether results without axes come as Python numbers: the losses, and those of the user's own entries."""
+    return entry.name not in ("forward", "accumulate", "update", INTERMEDIATES)
+
+
 def is_scalar(entry: Entry) -> bool:
-    """Whether an entry returns a Python number: the losses, and a user's entry whose result is a single number."""
-    single = [port.shape for port in entry.results] == [()]
-    return single and not entry.named and entry.name not in ("forward", "accumulate", "update")
+    """Whether an entry returns a Python number and nothing else."""
+    return gives_numbers(entry) and not entry.named and [port.shape for port in entry.results] == [()]
 
 
 def entry_method(entry: Entry, verbs: bool) -> Method:
     """The method of an entry; forward and loss also work on what set_input() stored."""
     held = {"forward": "forward_held", "loss": "loss_held"}.get(entry.name, "") if verbs else ""
-    takes_out = bool(entry.results) and not is_scalar(entry) and not entry.named
+    takes_out = bool(entry.results) and not is_scalar(entry)
     ports = ", ".join(plain_port(port) for port in entry.inputs)
     typed = ", ".join(typed_port(port) for port in entry.inputs)
     result = result_type(entry)
@@ -140,17 +144,22 @@ def plain_port(port: Port) -> str:
 
 def typed_port(port: Port) -> str:
     """A parameter of the stub."""
+    if port.converts:
+        return f"{port.name}: _Data | _Convertible"
     return f"{port.name}: _Data" if port.default is None else f"{port.name}: float = {float(port.default)!r}"
 
 
 def result_type(entry: Entry) -> str:
     """What an entry returns, in the stub."""
+    found = ["Array" if port.shape or not gives_numbers(entry) else number_type(port) for port in entry.results]
     if entry.named:
-        return "dict[str, Array]"
-    if is_scalar(entry):
-        return NUMBERS[DTYPES[entry.results[0].dtype].kind]
-    many = len(entry.results)
-    return "None" if many == 0 else "Array" if many == 1 else f"tuple[{', '.join(['Array'] * many)}]"
+        return f"dict[str, {' | '.join(dict.fromkeys(found))}]"
+    return f"tuple[{', '.join(found)}]" if len(found) > 1 else (*found, "None")[0]
+
+
+def number_type(port: Port) -> str:
+    """The Python number that a result without axes is."""
+    return NUMBERS[DTYPES[port.dtype].kind]
 
 
 def verb_methods(accumulate: Entry) -> list[Method]:

@@ -17,7 +17,8 @@ Shape = tuple[int | str, ...]
 class Port:
     """One input or output of an entry; an extent is an int or the text of one in the dims, such as ``2 * n + 1``.
 
-    ``limit``: integers must be in ``0..limit-1``; ``default``: a keyword scalar.
+    ``limit``: integers must be in ``0..limit-1``; ``default``: a keyword scalar; ``converts``: arrays of other numbers
+    are taken, too.
     """
 
     name: str
@@ -25,6 +26,7 @@ class Port:
     shape: Shape
     limit: int | None = None
     default: float | None = None
+    converts: bool = False
 
 
 @dataclass(frozen=True)
@@ -51,8 +53,8 @@ class Entry:
 
     ``tile``: so many rows of the batch are computed at a time, since none depends on another; 0: all at once.
     ``extents``: further expressions that a call's dims must not make negative, such as those of values in between.
-    ``named``: the results are a dict. ``refusals``: what is wrong with the inputs where the last output, which is no
-    result, gives a number from 1 on.
+    ``named``: the results are a dict, as is ``out``. ``refusals``: what is wrong with the inputs where the last output,
+    which is no result, gives a number from 1 on.
     """
 
     name: str
@@ -94,8 +96,8 @@ class Module:
     ``initial`` is the start of the state; what lies behind it starts as zeros. ``deterministic``: all ``isas`` give the
     same bits. ``threads``: how many a call may use unless told otherwise; 0: as many as there are CPUs. ``tuned``: by
     instruction set and contraction, the schedule that was measured to be the fastest. ``facts`` are ``graph_facts``.
-    ``weights``: where they lie, as the setting of that name says. ``words``: kernels multiply bytes, for which AVX-512
-    has instructions on most CPUs only.
+    ``weights``: where they lie, as the setting of that name says. ``version``: the project's, if known. ``words``:
+    kernels multiply bytes, for which AVX-512 has instructions on most CPUs only.
     """
 
     name: str
@@ -114,6 +116,7 @@ class Module:
     facts: Mapping[str, object] = field(default_factory=dict)
     weights: str = "auto"
     words: bool = False
+    version: str = ""
 
     @property
     def c_dims(self) -> tuple[str, ...]:

@@ -28,6 +28,12 @@ def test_defaults(tmp_path: Path) -> None:
     assert expected.packages(tmp_path) == ()
 
 
+def test_version(tmp_path: Path) -> None:
+    """The project's own; none where a build backend finds it."""
+    assert load(tmp_path, NAME.replace("]\n", ']\nversion = "1.2"\n') + MODEL).version == "1.2"
+    assert load(tmp_path, NAME.replace("]\n", ']\ndynamic = ["version"]\n') + MODEL).version == ""
+
+
 def test_everything_said(tmp_path: Path) -> None:
     text = (
         '[build-system]\nbuild-backend = "mlaot.build"\n[project]\nname = "d"\n[tool.mlaot]\nsource = "lib"\n'

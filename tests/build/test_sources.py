@@ -23,7 +23,7 @@ import json
 import os
 
 from digits.numbers import digits
-import mlaot.frontend.model
+import mlaot.frontend.files
 
 here = os.path.dirname(__file__)
 open(here + "/read.txt").close()
@@ -33,7 +33,7 @@ try:
     open(here + "/missing.txt")
 except FileNotFoundError:
     pass
-mlaot.frontend.model.load("../../../weights.safetensors")
+mlaot.frontend.files.load("../../../weights.safetensors")
 """
 
 

@@ -174,7 +174,7 @@ def test_torch_wheel_reads_digits(built: Built) -> None:
     nn = load(built("torch-wheel") / "reader" / "nn.abi3.so", "reader.nn")
     digits = pytest.importorskip("sklearn.datasets").load_digits()
     images = digits.images[-360:, None].astype(np.float32)
-    probabilities, digit = map(np.asarray, nn.forward(image=images))
+    probabilities, digit = map(np.asarray, nn.forward(image=images).values())
     assert (digit == digits.target[-360:]).mean() > 0.9
     np.testing.assert_allclose(probabilities.sum(1), 1, rtol=1e-5)
 
@@ -248,7 +248,7 @@ def test_lenet_agrees_with_numpy(built: Built) -> None:
     model = load_model("lenet")
     rng = np.random.default_rng(4)
     x, label = rng.integers(0, 256, (50, 1, 28, 28), dtype=np.uint8), rng.integers(0, 10, 50)
-    scores, (right, loss) = np.asarray(nn.forward(x)), nn.evaluate(x, label)
+    scores, (right, loss) = np.asarray(nn.forward(x)), nn.evaluate(x, label).values()
     for i in range(len(x)):
         wanted = model.evaluate(x[i], label[i])
         np.testing.assert_allclose(scores[i], model.lenet(x[i]), rtol=1e-4, atol=1e-5)

@@ -84,7 +84,12 @@ def test_run(nn: ModuleType) -> None:
         ([1], FEED, ValueError, "run: output_names: the model has no output 1"),
         (1, FEED, TypeError, "run: output_names: expected a list of names or None"),
         (None, FEED | {"class": C[:2]}, ValueError, "forward: class_: expected float32[3], got float32[2]"),
-        (None, FEED | {"class": C.astype(float)}, TypeError, "forward: class_: expected float32[3], got float64[3]"),
+        (
+            None,
+            FEED | {"class": C.astype(float)},
+            TypeError,
+            "forward: class_: expected float32[3], got float64[3]; pass class_.astype('float32')",
+        ),
     ],
 )
 def test_mistakes(nn: ModuleType, names: Any, feed: Any, error: type[Exception], message: str) -> None:

@@ -53,6 +53,24 @@ AFFINE = Module(
             "batch",
         ),
         Entry("half", (Port("n", "i32", (3,)),), (Port("h", "i32", ()),), "0", "3"),
+        *(
+            Entry(
+                name,
+                (Port("n", "i32", (3,)),),
+                (Port("total", "i32", ()), Port("n2", "i32", (3,)), Port("mean", "f64", ()), Port("odd", "bool", ())),
+                "0",
+                "3",
+                named=name == "named",
+            )
+            for name in ("several", "named")
+        ),
+        Entry(
+            "take",
+            (Port("x", "f32", ("batch", 2), converts=True), Port("n", "i16", ("batch",), converts=True)),
+            (Port("y", "f32", ("batch", 2)), Port("m", "i16", ("batch",))),
+            "0",
+            "batch",
+        ),
         Entry("slow", (Port("x", "f32", ("batch", 2)),), (Port("y", "f32", ("batch", 2)),), "8 * batch", "1000000"),
     ),
     slots=(),
@@ -61,9 +79,11 @@ AFFINE = Module(
     initial=b"",
     isas=ISAS,
     info={"version": "1.2.3", "note": 'quote " and \\ and é'},
+    version="1.2.3",
 )
 AFFINE_KERNELS = """
 #include <stdint.h>
+#include <string.h>
 #include "affine.h"
 
 void shop_affine_forward_ISA(char *const *p, const ptrdiff_t *dim)
@@ -96,6 +116,27 @@ void shop_affine_half_ISA(char *const *p, const ptrdiff_t *dim)
     const int32_t *n = (const int32_t *)p[0];
     (void)dim;
     *(int32_t *)p[1] = (n[0] + n[1] + n[2]) / 2;
+}
+
+void shop_affine_several_ISA(char *const *p, const ptrdiff_t *dim)
+{
+    const int32_t *n = (const int32_t *)p[0];
+    (void)dim;
+    *(int32_t *)p[1] = n[0] + n[1] + n[2];
+    memcpy(p[2], n, 12);
+    *(double *)p[3] = (n[0] + n[1] + n[2]) / 3.0;
+    *p[4] = n[0] % 2 != 0;
+}
+
+void shop_affine_named_ISA(char *const *p, const ptrdiff_t *dim)
+{
+    shop_affine_several_ISA(p, dim);
+}
+
+void shop_affine_take_ISA(char *const *p, const ptrdiff_t *dim)
+{
+    memcpy(p[2], p[0], (size_t)dim[0] * 8);
+    memcpy(p[3], p[1], (size_t)dim[0] * 2);
 }
 
 void shop_affine_slow_ISA(char *const *p, const ptrdiff_t *dim)

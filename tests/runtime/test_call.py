@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import array
+import collections
 import ctypes
 import inspect
+import re
 import struct
 from collections.abc import Callable
 from types import ModuleType
@@ -89,15 +91,34 @@ def test_empty_batch(affine: ModuleType) -> None:
     assert (picked.shape, narrow.shape) == ((0,), (0, 2))
 
 
+class Tensor:
+    """What makes an array of itself, as tensors do."""
+
+    def __init__(self, array: Any = ((1.0, 2.0), (3.0, 4.0))) -> None:
+        self.array = array if isinstance(array, str) else np.asarray(array)
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
+        return self.array if dtype is None else self.array.astype(dtype)
+
+
+class Frame(Tensor):
+    """And as DataFrames do."""
+
+    def to_numpy(self) -> Any:
+        return self.array
+
+
 BAD_TYPES = [
-    (np.zeros((10, 784)), "forward: x: expected float32[batch, 2], got float64[10, 784]"),
-    (np.zeros((1, 2), np.int32), "got int32[1, 2]"),
-    (np.zeros((1, 2), np.uint32), "got uint32[1, 2]"),
-    (np.zeros((1, 2), np.int64), "got int64[1, 2]"),
-    (np.zeros((1, 2), np.float16), "got float16[1, 2]"),
+    (np.zeros((10, 784)), "forward: x: expected float32[batch, 2], got float64[10, 784]; pass x.astype('float32')"),
+    (np.zeros((1, 2), np.int32), "got int32[1, 2]; pass x.astype('float32')"),
+    (np.zeros((1, 2), np.uint32), "got uint32[1, 2]; pass x.astype('float32')"),
+    (np.zeros((1, 2), np.int64), "got int64[1, 2]; pass x.astype('float32')"),
+    (np.zeros((1, 2), np.float16), "got float16[1, 2]; pass x.astype('float32')"),
     (np.zeros((1, 2), np.complex64), "got buffer format 'Zf'[1, 2]"),
-    (np.zeros((1, 2), ">f4"), "got big-endian float32[1, 2]"),
+    (np.zeros((1, 2), ">f4"), "got big-endian float32[1, 2]; pass x.astype('float32')"),
     (np.zeros(2, [("a", "f4")]), "got buffer format 'T{f:a:}'[2]"),
+    (array.array("d", [1, 2]), "got float64[2]; pass x.tolist(), whose numbers are converted"),
+    (memoryview(array.array("i", [1, 2])), "got int32[2]; pass x.tolist(), whose numbers are converted"),
     (b"12345678", "got uint8[8]"),
     (np.float32(3), "got float32"),
     ("12", "got str"),
@@ -105,7 +126,14 @@ BAD_TYPES = [
     (1.5, "got float"),
     (object(), "got object"),
     ({1: 2}, "got dict"),
-    (range(2), "got range"),
+    (range(2), "got range; pass list(x)"),
+    (collections.deque([1, 2]), "got deque; pass list(x)"),
+    (Frame(), "got Frame; pass x.to_numpy().astype('float32')"),
+    (Tensor(), "got Tensor; pass numpy.asarray(x, 'float32')"),
+    ([np.zeros(2, "f")], "got a list of arrays; pass numpy.stack(x)"),
+    ((np.zeros(2), np.zeros(2)), "got a list of arrays; pass numpy.stack(x)"),
+    ([[memoryview(b"12")]], "got a list of arrays; pass numpy.stack(x)"),
+    ([b"1", b"2"], "forward: x: expected float32, got bytes"),
     (iter([1, 2]), "got list_iterator"),
     ([1, "2"], "forward: x: expected float32, got str"),
     ([None, 1], "expected float32, got NoneType"),
@@ -118,8 +146,99 @@ def test_wrong_type(affine: ModuleType, x: object, message: str) -> None:
     """Nothing is cast in silence: the message names the argument, what was expected and what came."""
     with pytest.raises((TypeError, ValueError)) as info:
         affine.forward(x)
-    assert message in str(info.value)
+    assert str(info.value).endswith(message)
     assert isinstance(info.value, ValueError if isinstance(x, np.float32) else TypeError)
+    if "; pass " not in message:
+        return
+    mended = eval(message.partition("; pass ")[2].partition(", whose")[0], {"x": x, "numpy": np})
+    try:  # what it says is taken, where the shape is right
+        affine.forward(mended)
+    except ValueError as error:
+        assert "expected float32[batch, 2], got float32[" in str(error)
+    except TypeError as error:  # there may be more to mend
+        assert re.search(r"got (float64|uint8)\[.*\]; pass x\.astype", str(error))
+
+
+def test_numbers_among_several_results(affine: ModuleType) -> None:
+    """Results without axes are Python numbers, alone or among others, in a tuple or in a dict; `out=` gets arrays."""
+    several, named = affine.several([1, 2, 6]), affine.named([1, 2, 6])
+    assert type(several) is tuple and type(named) is dict and list(named) == ["total", "n2", "mean", "odd"]
+    for total, n, mean, odd in (several, named.values()):
+        assert (total, n.tolist(), mean, odd) == (9, [1, 2, 6], 3.0, True)
+        assert (type(total), type(n), type(mean), type(odd)) == (int, affine.Array, float, bool)
+    out = np.zeros((), np.int32), np.zeros(3, np.int32), np.zeros(()), np.zeros((), bool)
+    assert affine.several([3, 3, 3], out=out) is out and out[0] == 9 and out[2] == 3 and out[3]
+    given = dict(zip(named, out, strict=True))
+    assert affine.named([0, 1, 2], out=given) is given and [x.tolist() for x in out] == [3, [0, 1, 2], 1, False]
+
+
+LOSSY = [
+    (lambda m: m.half(np.zeros(3)), "half: n: expected int32[3], got float64[3]"),
+    (lambda m: m.half(array.array("d", [1, 2, 3])), "half: n: expected int32[3], got float64[3]"),
+    (lambda m: m.half(np.zeros(3, np.int64)), "half: n: expected int32[3], got int64[3]; pass n.astype('int32')"),
+    (lambda m: m.half(np.zeros(3, bool)), "half: n: expected int32[3], got bool[3]; pass n.astype('int32')"),
+]
+
+
+@pytest.mark.parametrize(("call", "message"), LOSSY)
+def test_nobody_is_told_to_cut_off_digits(affine: ModuleType, call: Callable[[Any], Any], message: str) -> None:
+    """An integer is no better float, and 0.5 no integer."""
+    with pytest.raises(TypeError) as info:
+        call(affine)
+    assert str(info.value) == message
+
+
+KINDS = ("float16", "float32", "float64", *(f"{u}int{n}" for u in ("", "u") for n in (8, 16, 32, 64)), "bool")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_converted_arrays(affine: ModuleType, kind: str) -> None:
+    """An input that converts takes all numbers, in all forms of arrays, and rounds as NumPy does."""
+    rng = np.random.default_rng(6)
+    values = (
+        rng.normal(size=(40, 8)) if kind.startswith("f") else rng.integers(0, 2 if kind == "bool" else 127, (40, 8))
+    )
+    for x in (forms := values.astype(kind))[:, 3:5], forms[::-2, :2], forms[3, 6:], forms[:0, :2], forms.T[:2].T:
+        n = np.zeros(x.shape[:-1], np.int16)
+        for given in (x, np.ascontiguousarray(x), memoryview(x), Tensor(x)):
+            y, _ = affine.take(given, n)
+            assert y.shape == x.shape and y.tolist() == x.astype("f").tolist()
+        out = np.empty_like(n, "f", shape=x.shape), np.empty_like(n)
+        affine.take(x, n, out=out)
+        assert out[0].tolist() == x.astype("f").tolist()
+    if kind in ("int64", "uint64"):
+        large = np.iinfo(kind).max
+        assert affine.take(np.full((1, 2), large), [0])[0].tolist() == [[float(large)] * 2]
+
+
+def test_what_is_not_converted(affine: ModuleType) -> None:
+    """What would not come out as the number it was: too large ones, fractions for integers, no numbers at all."""
+    n = np.zeros(1, np.int16)
+    for x, wrong in (
+        (np.array([[1, 1e300]]), ValueError),
+        (np.array([[1, "2"]]), TypeError),
+        (np.array([[1, 2]], object), TypeError),
+        (np.array([[1, 2j]]), TypeError),
+        (np.zeros((1, 3)), ValueError),
+        (Tensor(np.zeros((1, 3))), ValueError),
+        (Tensor("no array"), TypeError),
+    ):
+        with pytest.raises(wrong, match=r"^take: x: expected float32"):
+            affine.take(x, n)
+    assert affine.take([[np.inf, np.nan]], n)[0].tolist()[0][0] == np.inf
+    assert affine.take(np.array([[np.inf, -np.inf]]), n)[0].tolist() == [[np.inf, -np.inf]]
+    x = np.zeros((3, 2), "f")
+    for kind in KINDS[3:]:
+        assert affine.take(x, np.array([0, 1, 1], kind))[1].tolist() == [0, 1, 1]
+    for given, wrong in (
+        (np.zeros(3), TypeError),
+        (np.array([0, 0, 2**15]), ValueError),
+        ([0, 0, 2**64 - 1], ValueError),
+    ):
+        with pytest.raises(wrong, match=r"^take: n: expected int16"):
+            affine.take(x, given)
+    with pytest.raises(ValueError, match=r"^take: n: expected int16, got 18446744073709551615$"):
+        affine.take(x, np.array([0, 0, 2**64 - 1], np.uint64))
 
 
 BAD_VALUES = [
@@ -292,7 +411,7 @@ def test_info(affine: ModuleType) -> None:
     """info() says what the model is."""
     info = affine.info()
     assert info["name"] == "shop.affine"
-    assert info["version"] == "1.2.3"
+    assert info["version"] == affine.__version__ == "1.2.3"
     assert info["note"] == 'quote " and \\ and é'
     assert info["entries"]["forward"] == {"inputs": {"x": "float32[batch, 2]"}, "outputs": {"y": "float32[batch, 3]"}}
     assert info["isa"] in info["isas"]

@@ -114,13 +114,13 @@ def test_header_agrees(folder: Path, abi: str, tmp_path: Path) -> None:
     newer = ("Py_bf_getbuffer", "Py_mp_ass_subscript", "Py_mp_length") if is_new else ("Py_mod_multiple_interpreters",)
     lines = [f'_Static_assert({name} == ({value}), "{name}");' for name, value in values if name not in newer]
     assert len(lines) > 30
-    sizes = ["Py_buffer", "PyType_Spec", "PyType_Slot", "PyMethodDef", "PyGetSetDef"]
+    sizes = ["Py_buffer", "PyType_Spec", "PyType_Slot", "PyMethodDef", "PyMemberDef", "PyGetSetDef"]
     sizes += ["PySlot", "PyABIInfo"] if is_new else ["PyModuleDef", "PyModuleDef_Slot"]
     layout = "\n".join(f'printf("%zu ", sizeof({name}));' for name in sizes)
     layout += "".join(f'printf("%zu ", offsetof(Py_buffer, {name}));' for name in ("ndim", "format", "internal"))
     main = f"#include <stdio.h>\n#include <stddef.h>\nint main(void) {{ {layout} return 0; }}\n"
     include = f"#define {'Py_TARGET_ABI3T 0x030f0000' if is_new else 'Py_LIMITED_API 0x030b0000'}\n#include <Python.h>"
-    real = [include, *lines, main]
+    real = [include, "#include <structmember.h>", *lines, main]
     (tmp_path / "real.c").write_text("\n".join(real))
     (tmp_path / "ours.c").write_text('#include "mlaot_abi3.h"\n' + main)
     outputs = []
@@ -193,6 +193,9 @@ CALLS = [
     ("affine", "nn.forward(x); nn.forward(x, out=o)", "nn.forward(o)"),
     ("affine", "nn.forward([[1, 2], [3, 4]])[0]", "nn.forward(x, out=x)"),
     ("affine", "nn.pick([1., 2.], 1, True)", "nn.pick([1., 2.], 9, True)"),
+    ("affine", "nn.several([1, 2, 3]), nn.named([1, 2, 3])", "nn.named([1, 2, 3], out={})"),
+    ("affine", "y = nn.forward([[1, 2]] * 3); y[1:, ::2][:] = y[0, :2]; repr(y)", "nn.forward([1, 2])[1:] = [1, 'x']"),
+    ("affine", "nn.take([[1, 2]], [3]); nn.take(x[:2], x.__class__('i', [1])[0])", "nn.take(x, [1e9])"),
     ("affine", "nn.Array._restore('int8', (1,), b'1').__reduce__()", "nn.Array._restore('int8', (2,), b'1')"),
     ("affine", "nn.forward([[1, 2]] * 100)", "nn.forward([[1, 2]] * 100 + [[1]])"),
     ("fit", "nn.train_step(x, 1, lr=0.001)", "nn.train_step(x, 2)"),
@@ -265,11 +268,13 @@ calls = [
     lambda: affine.forward(x), lambda: affine.forward([[1, 2]] * 300), lambda: affine.forward([[1, 2]] * 9)[1].tolist(),
     lambda: affine.pick([1.0], 1, True), lambda: affine.forward([1, "x"]), lambda: affine.forward(d), verbs,
     lambda: repr(fit.forward(d)), lambda: fit.train_step(d, 1), lambda: fit.forward(d).__dlpack__(copy=True), fit.info,
-    lambda: load("fit"), lambda: load("affine"), lambda: load("cache"), lambda: cache.push([1, 2]),
+    lambda: load("fit"), lambda: load("affine"), lambda: load("cache"), lambda: load("mapped"),
+    lambda: cache.push([1, 2]), lambda: affine.several([1, 2, 3]), lambda: affine.named([1, 2, 3]),
     lambda: shapes.three([1, 2]), lambda: shapes.both([1], [1]), lambda: shapes.answer(),
     lambda: momentum.save("state.tmp"), lambda: momentum.load("state.tmp"),
     lambda: momentum.Model().__setstate__(momentum.Model().__reduce__()[2]), affine.Model().__reduce__,
     lambda: affine.Array._restore(*affine.forward(x).__reduce__()[1]),
+    lambda: affine.forward([[1, 2]] * 9)[1:, ::-1], lambda: momentum.parameters["w"].__setitem__(slice(1), [2]),
     lambda: fit.fit([[1, 2, 3]] * 300, [1] * 300, batch=100, callback=max),
 ]
 failed = 0
@@ -279,12 +284,16 @@ for call in calls:
         try:
             call()
         except MemoryError:
-            failed += 1
-        except (TypeError, ValueError, RuntimeError):  # the last one is io's, when it gets no lock
-            pass
+            failed, wrong = failed + 1, ""
+        except (TypeError, ValueError, RuntimeError) as error:  # the last one is io's, when it gets no lock
+            wrong = str(error)
+        else:
+            wrong = ""
         finally:
             _testcapi.remove_mem_hooks()
+        assert not wrong.startswith("load:"), wrong  # nothing is wrong with the file
 assert failed > 300, failed
+assert os.listdir() == ["state.tmp"], os.listdir()
 """
 
 
@@ -459,6 +468,13 @@ fit.Model().save("x")
 answer: int = shapes.answer() + shapes.Model().largest([1])
 flag: bool = shapes.any_of([True])
 total, negated, negative = shapes.three([1, -2])
+whole: int = total + affine.several([1, 2, 3])[0]
+mixed: int | affine.Array | float = affine.named([1, 2, 3])["mean"]
+
+class Frame:
+    def __array__(self, dtype: object = None, copy: bool | None = None) -> object: ...
+
+affine.take(Frame(), [1])
 z: shapes.Array = shapes.windows([1, 2, 3])[1]
 out = shapes.odd([1, 2, 3], out=bytearray(4))
 buffers: MappingProxyType[str, cache.Array] = cache.buffers

@@ -676,10 +676,10 @@ def test_row_42_training_and_inference_builds(compiled: Modules, site: Path) -> 
 
 
 def test_row_42_several_outputs_and_vectors(compiled: Modules, site: Path) -> None:
-    """Outputs as a vector or as a tuple; the dot products are vector code in all but names."""
+    """Outputs as a vector or by name; the dot products are vector code in all but names."""
     assert compiled("served_pair").forward([1.0, 2.0]).shape == (2,)
     outputs = compiled("tensors").forward(1.0)
-    assert isinstance(outputs, tuple) and len(outputs) == len(tensor_ops(TENSORS, 1.0))
+    assert isinstance(outputs, dict) and list(outputs) == list(tensor_ops(TENSORS, 1.0))
     text = (site.with_name("site-c") / "tensors.nn" / "nn_v4.c").read_text()
     assert re.search(r"typedef double f64v __attribute__\(\(vector_size\(64\)\)\);", text)
 
@@ -749,7 +749,7 @@ def test_row_49_tensor_ops(compiled: Modules, name: str) -> None:
     def total() -> float:
         return float(np.sum(tensor_ops(parameters, 1.0)[name]))
 
-    close(np.asarray(model.forward(1.0)[i]), tensor_ops(TENSORS, 1.0)[name])
+    close(np.asarray(model.forward(1.0)[name]), tensor_ops(TENSORS, 1.0)[name])
     model.set_input(1.0, i)
     model.forward()
     close(model.loss(), total())
@@ -770,7 +770,7 @@ def test_row_49_tensor_ops(compiled: Modules, name: str) -> None:
 def test_row_49_figures_of_its_tests(compiled: Modules) -> None:
     """The numbers that ``test_vnn.py`` writes out."""
     model = compiled("tensors").Model()
-    outputs = dict(zip(TENSOR_OPS, model.forward(1.0), strict=True))
+    outputs = model.forward(1.0)
     assert outputs["add"].tolist() == [[8, 10, 12], [14, 16, 18]]
     assert outputs["sub"].tolist() == [[-6, -6, -6], [-6, -6, -6]]
     assert outputs["truediv"].tolist() == [[1 / 4, 1 / 3, 1 / 3], [1 / 2, 1 / 3, 1 / 2]]

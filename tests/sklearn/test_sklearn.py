@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 import mlaot.sklearn
+from tests import projects
 from tests.sklearn import estimators
 
 Array = np.ndarray[Any, Any]
@@ -107,6 +109,25 @@ def test_columns() -> None:
     )
     (reference,) = declared.references.values()
     np.testing.assert_array_equal(reference(given)["predict"], fitted.predict(frame))
+
+
+def test_arrays_of_other_numbers(tmp_path: Path) -> None:
+    """A compiled pipeline takes what scikit-learn takes for it: other floats, integers, frames; and lists."""
+    fitted = make_pipeline(StandardScaler(), LogisticRegression()).fit(X, Y)
+    library = projects.build_module(mlaot.sklearn.load(fitted), "pipeline", tmp_path, ("base",))
+    module = projects.load(library)
+    whole = np.round(3 * X)
+    forms = [X, X.astype(np.float32), X.tolist(), X[::-1][::-1], X.T.copy().T, np.float16(X)]
+    forms += [whole.astype(kind) for kind in (np.int8, np.int32, np.int64)]
+    forms += [pandas.DataFrame(X)] if (pandas := sys.modules.get("pandas")) else []
+    for form in forms:
+        expected = fitted.predict_proba(np.asarray(form, np.float32))
+        np.testing.assert_allclose(np.asarray(module.predict_proba(form)), expected, atol=1e-6)
+    assert module.predict(X)[:5].tolist() == fitted.predict(X)[:5].tolist()
+    with pytest.raises(ValueError, match=r"^predict: X: expected float32, got"):
+        module.predict(X * 1e300)
+    with pytest.raises(TypeError, match=r"^predict: X: expected float32\[batch, 3\], got a list of arrays; pass numpy"):
+        module.predict(list(X))
 
 
 def test_pinned_batch() -> None:

@@ -1,0 +1,78 @@
+"""RECORD, the list of a wheel's files: whether they are those that were packed."""
+
+from __future__ import annotations
+
+import base64
+import csv
+import hashlib
+import zipfile
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
+
+from mlaot.commands.modules import open_wheel
+
+SIGNATURES = ("RECORD.jws", "RECORD.p7s")  # of RECORD, which cannot list them
+DIGESTS = ("sha256", "sha384", "sha512")
+Wrong = tuple[str, str]  # a file, and what is wrong with it
+
+
+def wrong_files(path: Path) -> list[Wrong]:
+    """What in a wheel is not as its RECORD says, in the order of names."""
+    with open_wheel(path) as wheel:
+        names = [entry.filename for entry in wheel.infolist() if not entry.is_dir()]
+        records = [name for name in names if is_top(name, "RECORD")]
+        if len(set(records)) != 1:
+            return [("RECORD", f"expected one .dist-info/RECORD, got {len(set(records))}")]
+        return sorted(set(compared(wheel, names, records[0])))
+
+
+def is_top(name: str, file: str) -> bool:
+    """Whether a file lies in the wheel's ``.dist-info`` itself."""
+    parts = name.split("/")
+    return len(parts) == 2 and parts[0].endswith(".dist-info") and parts[1] == file
+
+
+def compared(wheel: zipfile.ZipFile, names: list[str], record: str) -> Iterator[Wrong]:
+    """Every file has its row, every row its file, and both agree."""
+    rows: dict[str, list[str]] = {}
+    try:
+        lines = list(csv.reader(wheel.read(record).decode("utf-8").splitlines(), strict=True))
+    except (UnicodeDecodeError, csv.Error) as error:
+        yield record, f"cannot be read: {error}"
+        return
+    for number, row in enumerate(lines, 1):
+        if len(row) != 3:
+            yield record, f"line {number}: expected a path, a digest and a size, got {len(row)} fields"
+        elif rows.setdefault(row[0], row[1:]) != row[1:]:
+            yield row[0], "stands in RECORD more than once"
+    for name, count in Counter(names).items():
+        if count > 1:
+            yield name, f"is there {count} times"
+        if PurePosixPath(name).is_absolute() or ".." in name.split("/") or "\\" in name:
+            yield name, "leads out of the wheel"
+        if name in rows:
+            yield from of_row(wheel, name, *rows[name], is_record=name == record)
+        elif not any(is_top(name, signature) for signature in SIGNATURES):
+            yield name, "is not in RECORD"
+    for name in rows.keys() - set(names):
+        yield name, "is in RECORD, but not there"
+
+
+def of_row(wheel: zipfile.ZipFile, name: str, said: str, size: str, *, is_record: bool) -> Iterator[Wrong]:
+    """A file against its row; RECORD does not say its own digest."""
+    if is_record:
+        return
+    content = wheel.read(name)
+    kind, _, digest = said.partition("=")
+    if kind not in DIGESTS:
+        yield name, f"expected a digest by {', '.join(DIGESTS)} in RECORD, got {said!r}"
+    elif digest.rstrip("=") != (found := digest_of(kind, content)):
+        yield name, f"expected {said}, got {found}"
+    if size and size != str(len(content)):
+        yield name, f"expected {size} bytes, got {len(content)}"
+
+
+def digest_of(kind: str, content: bytes) -> str:
+    """As RECORD writes one."""
+    return base64.urlsafe_b64encode(hashlib.new(kind, content).digest()).rstrip(b"=").decode()
