@@ -1,4 +1,4 @@
-"""The one error that a user of mlaot can mend."""
+"""The one error that a user of mlaot can mend, and the one warning."""
 
 from __future__ import annotations
 
@@ -24,6 +24,14 @@ class MlaotError(Exception):
 
     def __str__(self) -> str:
         return f"{self.place}{self.message}"
+
+
+class MlaotWarning(UserWarning):
+    """Something that a user wrote is legal, and probably not what was meant: values that tracing loses without a word.
+
+    Given by ``warnings.warn(message, MlaotWarning, stacklevel=..)`` or ``warnings.warn_explicit`` for the user's line; a
+    build prints it in one line, ``mlaot: model.py:12: warning: ..``, and goes on.
+    """
 
 
 @contextmanager
