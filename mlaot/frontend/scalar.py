@@ -7,7 +7,7 @@ parameters is an item of the flat parameter vector, any other leaf is a constant
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +15,7 @@ import numpy as np
 
 from mlaot.errors import MlaotError
 from mlaot.frontend.declaration import PARAMETERS, Declaration, Traced
+from mlaot.frontend.scalar_parameters import parameter_arrays
 from mlaot.ir import DType, Graph, Node, Type
 from mlaot.ir.types import BY_NUMPY, i64, u8
 from mlaot.ops import elementwise as ew
@@ -105,11 +106,10 @@ def trace(outputs: Any, inputs: Mapping[str, Input], parameters: Any, loss: Any,
     kind = BY_NUMPY[dtype]
     graph = Graph("model")
     nodes: dict[int, Node] = {}
-    names = parameter_names(parameters)
-    flat = graph.input(PARAMETERS, Type(kind, (len(names),)), parameter=True) if names else None
-    for i, value in enumerate(names.values()):
-        assert flat is not None
-        nodes[id(value)] = graph.add(st.item, (flat,), {"index": i})
+    trained, named = parameter_arrays(parameters)
+    if trained:
+        flat = graph.input(PARAMETERS, Type(kind, (len(trained),)), parameter=True)
+        nodes |= {id(value): graph.add(st.item, (flat,), {"index": i}) for i, value in enumerate(trained)}
     for name, given in inputs.items():
         _input(graph, name, given, kind, nodes)
     roots = list(outputs) if isinstance(outputs, list | tuple) else [outputs]
@@ -122,10 +122,10 @@ def trace(outputs: Any, inputs: Mapping[str, Input], parameters: Any, loss: Any,
     graph.outputs["out"] = found[0] if single else graph.add(st.stack, found)
     if loss is not None:
         graph.outputs["loss"] = nodes[id(loss)]
-    start = np.array([float(v.data) for v in names.values()], dtype)
+    start = {PARAMETERS: np.array([float(v.data) for v in trained], dtype)} if trained else {}
     counts = Counter(v._op for v in order)
     arguments = tuple(inputs) if loss is None else ()
-    return Traced(graph, {PARAMETERS: start} if names else {}, list(names), True, rate, dict(counts), arguments)
+    return Traced(graph, start, named, True, rate, dict(counts), arguments)
 
 
 def _input(graph: Graph, name: str, given: Input, kind: DType, nodes: dict[int, Node]) -> None:
@@ -217,40 +217,3 @@ def _node(graph: Graph, value: Any, nodes: Mapping[int, Node], kind: DType) -> N
 
 def _exponent(text: str) -> float:
     return 1.0 if text == "True" else 0.0 if text == "False" else float(text)
-
-
-def parameter_names(parameters: Any) -> dict[str, Any]:
-    """The parameters with a dotted name each: by attribute path for a module, by position for a list."""
-    if isinstance(parameters, Mapping):
-        found = dict(_leaves(parameters, ""))
-    elif hasattr(parameters, "parameters"):
-        wanted = list(parameters.parameters())
-        paths = {id(value): path for path, value in _leaves(parameters, "")}
-        found = {paths.get(id(value), f"p.{i}"): value for i, value in enumerate(wanted)}
-        if len(found) != len(wanted):
-            found = {f"p.{i}": value for i, value in enumerate(wanted)}
-    else:
-        found = {f"p.{i}": value for i, value in enumerate(parameters)}
-    for name, value in found.items():
-        if not hasattr(value, "_prev") or value._prev:
-            raise MlaotError(f"parameter {name}: expected a leaf Value, got {value!r}")
-    if len({id(value) for value in found.values()}) != len(found):
-        raise MlaotError("a parameter is listed twice")
-    return found
-
-
-def _leaves(thing: Any, path: str) -> Iterable[tuple[str, Any]]:
-    """Values below an object, by attribute, key and position."""
-    if hasattr(thing, "_prev"):
-        yield path or "p", thing
-        return
-    if isinstance(thing, Mapping):
-        parts: Iterable[tuple[Any, Any]] = thing.items()
-    elif isinstance(thing, list | tuple):
-        parts = enumerate(thing)
-    elif hasattr(thing, "__dict__"):
-        parts = vars(thing).items()
-    else:
-        return
-    for key, part in parts:
-        yield from _leaves(part, f"{path}.{key}" if path else str(key))

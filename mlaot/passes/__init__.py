@@ -83,10 +83,10 @@ def split_scalars(module: Module, traced: Traced) -> None:
     graph, flat = module.graphs["model"], module.parameters.pop(PARAMETERS, None)
     if flat is None:
         return
-    members = split_parameters.split_parameters(graph, PARAMETERS, traced.scalars)
+    members = split_parameters.split_parameters(graph, PARAMETERS, traced.named)
     module.parameters |= {name: flat[ids] for name, ids in members.items()}
     place = {int(scalar): (name, i) for name, ids in members.items() for i, scalar in enumerate(np.ravel(ids))}
-    module.scalars = tuple(place[i] for i in range(len(flat)))
+    module.scalars, module.named = tuple(place[i] for i in range(len(flat))), dict(traced.named)
 
 
 def add_batch(module: Module, traced: Traced) -> None:
