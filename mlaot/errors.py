@@ -29,8 +29,8 @@ class MlaotError(Exception):
 class MlaotWarning(UserWarning):
     """Something that a user wrote is legal, and probably not what was meant: values that tracing loses without a word.
 
-    Given by ``warnings.warn(message, MlaotWarning, stacklevel=..)`` or ``warnings.warn_explicit`` for the user's line; a
-    build prints it in one line, ``mlaot: model.py:12: warning: ..``, and goes on.
+    Given by ``warnings.warn(message, MlaotWarning, stacklevel=..)``, or by ``warnings.warn_explicit`` for the user's
+    line; a build prints it in one line, ``mlaot: model.py:12: warning: ..``, and goes on.
     """
 
 

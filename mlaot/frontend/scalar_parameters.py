@@ -39,8 +39,10 @@ def parameter_arrays(parameters: Any) -> tuple[list[Any], Arrays]:
         )
     if isinstance(parameters, Iterable) and not isinstance(parameters, Mapping | np.ndarray):
         parameters = list(parameters)
-    empty = isinstance(parameters, list) and not parameters
-    found = {} if empty else _named(_of(parameters, "parameters", (), strict=True), "")
+    is_list = isinstance(parameters, list | np.ndarray)
+    found: Arrays = {}
+    if not is_list or len(parameters):
+        found = _named(_of(parameters, "parameters", (), strict=True), ROOT if is_list else "")
     values = list(parameters.parameters()) if is_network(parameters) else list(_values(found.values()))
     _check(found, values)
     number = {id(value): i for i, value in enumerate(values)}
@@ -88,7 +90,9 @@ def _of(thing: Any, path: str, around: tuple[int, ...], *, strict: bool) -> Arra
         return {}
     inside = (*around, id(thing))
     if isinstance(thing, Mapping):
-        return _joined(((str(k), _of(part, f"{path}[{k!r}]", inside, strict=strict)) for k, part in thing.items()), path)
+        return _joined(
+            ((str(k), _of(part, f"{path}[{k!r}]", inside, strict=strict)) for k, part in thing.items()), path
+        )
     if isinstance(thing, list | tuple):
         rows = [_of(part, f"{path}[{i}]", inside, strict=strict) for i, part in enumerate(thing)]
         if strict and not rows:
