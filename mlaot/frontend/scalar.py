@@ -9,13 +9,16 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from mlaot.errors import MlaotError
+from mlaot.frontend import lost
 from mlaot.frontend.declaration import PARAMETERS, Declaration, Traced
-from mlaot.frontend.scalar_parameters import parameter_arrays
+from mlaot.frontend.scalar_parameters import is_value, kind_of, parameter_arrays
+from mlaot.frontend.trace import Line, calling_line
 from mlaot.ir import DType, Graph, Node, Type
 from mlaot.ir.types import BY_NUMPY, i64, u8
 from mlaot.ops import elementwise as ew
@@ -62,13 +65,75 @@ def declare(
 ) -> Declaration:
     """Declare a model from a graph of ``Value``s, of ``mlaot.micrograd`` or of the micrograd package.
 
-    ``outputs``: a value or a list of them. ``inputs``: name -> the leaves to be set at run time, in order (a value or a
-    list; ``Bytes(values)`` for pixels, ``Sparse(values)`` for what is mostly zero, ``Label(values)`` for a one-hot
-    label). ``parameters``: a module, a list of values, or a dict of names to values. With a ``loss`` the module trains
-    by stochastic gradient descent and ``learning_rate`` is the default step; without one the parameters are frozen into
-    it.
+    ``outputs``: a value, a list of them, or a dict of names to either. ``inputs``: name -> the leaves to be set at run
+    time, in order (a value or a list; ``Bytes(values)`` for pixels, ``Sparse(values)`` for what is mostly zero,
+    ``Label(values)`` for a one-hot label); a model without inputs has no batch. ``parameters``: a network, or a dict of
+    names to values and nested lists of them, which come out by these names, in these orders and shapes; of a list they
+    are one vector, ``p``. With a ``loss`` the module trains by stochastic gradient descent and ``learning_rate`` is the
+    default step; without one the parameters are frozen into it.
+
+    Raises ``MlaotError`` for arguments of other types. Where a leaf was probably forgotten, tracing gives a
+    ``MlaotWarning``.
     """
-    return Declaration(lambda: trace(outputs, inputs, parameters, loss, dtype, learning_rate))
+    given = _Given(outputs, inputs, parameters, loss, dtype, learning_rate)
+    _check(given)
+    line = calling_line()
+    return Declaration(lambda: trace(given, line), f"{Path(line[0]).name}:{line[1]}: " if line[1] else "")
+
+
+@dataclass(frozen=True)
+class _Given:
+    """The arguments of ``declare``."""
+
+    outputs: Any
+    inputs: Mapping[str, Input]
+    parameters: Any
+    loss: Any
+    dtype: str
+    rate: float
+
+    @property
+    def results(self) -> dict[str, Any]:
+        """The outputs by name."""
+        return dict(self.outputs) if isinstance(self.outputs, Mapping) else {"out": self.outputs}
+
+
+def _check(given: _Given) -> None:
+    """Refuse arguments of wrong types, by the names that the user knows."""
+    if not isinstance(given.inputs, Mapping):
+        raise MlaotError(
+            f"inputs: expected a dict of names to Values, got {kind_of(given.inputs)}; write inputs={{'x': ..}}"
+        )
+    if not given.results:
+        raise MlaotError("outputs: expected a Value, a list or a dict of Values, got an empty dict")
+    for name, output in given.results.items():
+        what = f"outputs[{name!r}]" if isinstance(given.outputs, Mapping) else "outputs"
+        if isinstance(given.outputs, Mapping) and (not isinstance(name, str) or not name.isidentifier()):
+            raise MlaotError(f"an output's name must be an identifier, got {name!r}")
+        if name == "loss":
+            raise MlaotError("an output cannot be called 'loss'; to train, give declare a loss=")
+        if isinstance(output, list | tuple):
+            if not output:
+                raise MlaotError(f"{what}: expected at least one Value, got an empty {type(output).__name__}")
+            for i, value in enumerate(output):
+                _check_value(f"{what}[{i}]", value)
+        elif output is None:
+            raise MlaotError(f"{what} is None; is the `return` of what should make it missing?")
+        else:
+            _check_value(what, output, "a Value, a list or a dict of Values")
+    if given.loss is not None:
+        _check_value("loss", given.loss)
+        if "lr" in given.inputs:
+            raise MlaotError("no input of a model that trains can be called 'lr': train_step has the learning rate there")
+    if given.dtype not in ("float32", "float64"):
+        raise MlaotError(f"dtype must be 'float32' or 'float64', got {given.dtype!r}")
+    if isinstance(given.rate, bool) or not isinstance(given.rate, int | float | np.number):
+        raise MlaotError(f"learning_rate: expected a number, got {kind_of(given.rate)}")
+
+
+def _check_value(what: str, value: Any, expected: str = "a Value") -> None:
+    if not is_value(value):
+        raise MlaotError(f"{what}: expected {expected}, got {kind_of(value)}")
 
 
 def declare_graph(outputs: Any) -> Declaration:
@@ -99,37 +164,40 @@ def declare_module(net: Any) -> Declaration:
     return declare(net(x), inputs={"x": x}, parameters=net)
 
 
-def trace(outputs: Any, inputs: Mapping[str, Input], parameters: Any, loss: Any, dtype: str, rate: float) -> Traced:
-    """The graph of one example. Raises ``MlaotError`` for values that cannot be compiled."""
-    if dtype not in ("float32", "float64"):
-        raise MlaotError(f"dtype must be 'float32' or 'float64', got {dtype!r}")
-    kind = BY_NUMPY[dtype]
+def trace(given: _Given, line: Line) -> Traced:
+    """The graph of one example, declared on a line. Raises ``MlaotError`` for values that cannot be compiled."""
+    kind = BY_NUMPY[given.dtype]
     graph = Graph("model")
     nodes: dict[int, Node] = {}
-    trained, named = parameter_arrays(parameters)
+    trained, named = parameter_arrays(given.parameters)
     if trained:
         flat = graph.input(PARAMETERS, Type(kind, (len(trained),)), parameter=True)
         nodes |= {id(value): graph.add(st.item, (flat,), {"index": i}) for i, value in enumerate(trained)}
-    for name, given in inputs.items():
-        _input(graph, name, given, kind, nodes)
-    roots = list(outputs) if isinstance(outputs, list | tuple) else [outputs]
-    single = not isinstance(outputs, list | tuple)
-    order = topological([*roots, *([] if loss is None else [loss])])
+    leaves = {name: _input(graph, name, value, kind, nodes) for name, value in given.inputs.items()}
+    results = given.results
+    roots = [value for output in results.values() for value in (output if isinstance(output, list | tuple) else [output])]
+    order = topological([*roots, *([] if given.loss is None else [given.loss])])
     for value in order:
         if id(value) not in nodes:
             nodes[id(value)] = _node(graph, value, nodes, kind)
-    found = [nodes[id(r)] for r in roots]
-    graph.outputs["out"] = found[0] if single else graph.add(st.stack, found)
-    if loss is not None:
-        graph.outputs["loss"] = nodes[id(loss)]
-    start = {PARAMETERS: np.array([float(v.data) for v in trained], dtype)} if trained else {}
+    for name, output in results.items():
+        is_list = isinstance(output, list | tuple)
+        graph.outputs[name] = graph.add(st.stack, [nodes[id(v)] for v in output]) if is_list else nodes[id(output)]
+    if given.loss is not None:
+        graph.outputs["loss"] = nodes[id(given.loss)]
+    lost.warn_of_constants(order, leaves, trained, trains=given.loss is not None)
+    if given.loss is not None and trained:
+        lost.warn_of_untrained(line, topological([given.loss]), trained, named)
+    lost.warn_of_reads(order, leaves, trained, named, {id(value) for value in (*roots, given.loss)})
+    start = {PARAMETERS: np.array([float(v.data) for v in trained], given.dtype)} if trained else {}
     counts = Counter(v._op for v in order)
-    arguments = tuple(inputs) if loss is None else ()
-    return Traced(graph, start, named, True, rate, dict(counts), arguments)
+    arguments = tuple(given.inputs) if given.loss is None else ()
+    return Traced(graph, start, named, True, float(given.rate), dict(counts), arguments)
 
 
-def _input(graph: Graph, name: str, given: Input, kind: DType, nodes: dict[int, Node]) -> None:
-    if not name.isidentifier():
+def _input(graph: Graph, name: str, given: Input, kind: DType, nodes: dict[int, Node]) -> list[Any]:
+    """Make an input; its leaves."""
+    if not isinstance(name, str) or not name.isidentifier():
         raise MlaotError(f"an input's name must be an identifier, got {name!r}")
     is_sparse = isinstance(given, Sparse)
     given = given.values if isinstance(given, Sparse) else given
@@ -137,10 +205,12 @@ def _input(graph: Graph, name: str, given: Input, kind: DType, nodes: dict[int, 
     if isinstance(values, list | tuple):
         leaves = list(values)
         shape: tuple[int, ...] = (len(leaves),)
+    elif isinstance(given, Label):
+        raise MlaotError(f"input {name!r}: Label takes a list of Values, one for each class, got {kind_of(values)}")
     else:
         leaves, shape = [values], ()
     for leaf in leaves:
-        if not hasattr(leaf, "_prev"):
+        if not is_value(leaf):
             raise MlaotError(f"input {name!r}: expected Values, got {type(leaf).__name__}")
         if leaf._prev:
             raise MlaotError(
@@ -161,13 +231,13 @@ def _input(graph: Graph, name: str, given: Input, kind: DType, nodes: dict[int, 
         if id(leaf) in nodes:
             raise MlaotError(f"input {name!r}: element {i} is another input or a parameter too")
         nodes[id(leaf)] = source if shape == () else graph.add(st.item, (source,), {"index": i})
+    return leaves
 
 
 def topological(roots: Sequence[Any]) -> list[Any]:
     """Values reachable from ``roots``, arguments first; iterative."""
     for root in roots:
-        if not hasattr(root, "_prev"):
-            raise MlaotError(f"expected a Value, got {type(root).__name__}")
+        _check_value("outputs", root)
     order: list[Any] = []
     seen: set[int] = set()
     stack: list[tuple[Any, bool]] = [(root, False) for root in reversed(list(roots))]
@@ -183,8 +253,7 @@ def topological(roots: Sequence[Any]) -> list[Any]:
 
 
 def _node(graph: Graph, value: Any, nodes: Mapping[int, Node], kind: DType) -> Node:
-    if not hasattr(value, "_prev"):
-        raise MlaotError(f"expected a Value, got {type(value).__name__}")
+    _check_value("an argument of a Value", value)
     if not value._prev:
         if value._op == "input":
             raise MlaotError("a leaf labelled 'input' is not among the declared inputs; name it in inputs={...}")

@@ -35,7 +35,7 @@ def parameter_arrays(parameters: Any) -> tuple[list[Any], Arrays]:
     """
     if is_value(parameters) or isinstance(parameters, str | bytes | type):
         raise MlaotError(
-            f"parameters: expected a dict of names to Values, a list of Values or a network, got {_kind(parameters)}"
+            f"parameters: expected a dict of names to Values, a list of Values or a network, got {kind_of(parameters)}"
         )
     if isinstance(parameters, Iterable) and not isinstance(parameters, Mapping | np.ndarray):
         parameters = list(parameters)
@@ -102,7 +102,7 @@ def _of(thing: Any, path: str, around: tuple[int, ...], *, strict: bool) -> Arra
         return _of_network(thing, inside)
     found = _of_attributes(thing, inside)
     if strict and not found:
-        raise MlaotError(f"{path}: expected {EXPECTED}, got {_kind(thing)}")
+        raise MlaotError(f"{path}: expected {EXPECTED}, got {kind_of(thing)}")
     return found
 
 
@@ -119,7 +119,7 @@ def _of_network(network: Any, around: tuple[int, ...]) -> Arrays:
     wanted = list(network.parameters())
     for i, value in enumerate(wanted):
         if not is_value(value):
-            raise MlaotError(f"{type(network).__name__}.parameters()[{i}]: expected a Value, got {_kind(value)}")
+            raise MlaotError(f"{type(network).__name__}.parameters()[{i}]: expected a Value, got {kind_of(value)}")
     order = {id(value): i for i, value in enumerate(wanted)}
     left = set(order)
     found: Arrays = {}
@@ -185,5 +185,6 @@ def _array(values: Sequence[Any]) -> Array:
     return found
 
 
-def _kind(thing: Any) -> str:
+def kind_of(thing: Any) -> str:
+    """What an error says that it got."""
     return f"an array of {thing.dtype}" if isinstance(thing, np.ndarray) else f"{type(thing).__name__} {thing!r:.40}"
