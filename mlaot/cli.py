@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import importlib.metadata
 import os
 import sys
 from collections.abc import Sequence
@@ -36,6 +37,7 @@ exit status:
   2    wrong usage
   130  interrupted by Ctrl-C
 """
+USAGE = 2
 INTERRUPTED, PIPE_CLOSED = 130, 141  # 128 and the number of the signal, as a shell has it
 
 
@@ -70,8 +72,15 @@ def parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     folder = str(Path(__file__).parent / "cmake")
+    top.add_argument("--version", action="version", version=f"mlaot {importlib.metadata.version('mlaot')}")
     top.add_argument("--cmake-dir", action="version", version=folder, help="print what CMake wants as mlaot_ROOT")
-    commands = top.add_subparsers(title="commands", metavar="COMMAND", dest="command", required=True)
+    commands = top.add_subparsers(title="commands", metavar="COMMAND", dest="command")
+
+    def show_help(options: argparse.Namespace) -> int:
+        top.print_help()
+        return USAGE
+
+    top.set_defaults(run=show_help)
     for command in COMMANDS:
         one = commands.add_parser(
             command.__name__.rpartition(".")[2],

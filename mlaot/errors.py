@@ -1,10 +1,24 @@
-"""The one error that a user of mlaot can mend, and the one warning."""
+"""The one error that a user of mlaot can mend, the one warning, and how both name a line of the user's code."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
 from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Build:
+    """The project's folder, and the warnings that were given so far."""
+
+    folder: Path
+    warned: set[str] = field(default_factory=set)
+
+
+_build: ContextVar[Build | None] = ContextVar("build", default=None)
 
 
 class MlaotError(Exception):
@@ -26,12 +40,37 @@ class MlaotError(Exception):
         return f"{self.place}{self.message}"
 
 
-class MlaotWarning(UserWarning):
-    """Something that a user wrote is legal, and probably not what was meant: values that tracing loses without a word.
+def warn(message: str, place: str = "") -> None:
+    """Say once, while a project is built, what can be compiled but is likely not what was meant.
 
-    Given by ``warnings.warn(message, MlaotWarning, stacklevel=..)``, or by ``warnings.warn_explicit`` for the user's
-    line; a build prints it in one line, ``mlaot: model.py:12: warning: ..``, and goes on.
+    ``place`` is a line of the user's code, as ``line_of`` gives it.
     """
+    build, line = _build.get(), f"mlaot: {place}warning: {message}"
+    if build is not None and line not in build.warned:
+        build.warned.add(line)
+        print(line, file=sys.stderr, flush=True)
+
+
+def line_of(file: str, line: int | None) -> str:
+    """``src/model.py:12: ``: a file of the project that is being built by its path there, any other by its name."""
+    build, path = _build.get(), Path(file)
+    inside = build is not None and path.is_absolute() and path.is_relative_to(build.folder)
+    return f"{path.relative_to(build.folder).as_posix() if build and inside else path.name}:{line}: "
+
+
+def is_building() -> bool:
+    """Whether a project is being built, or looked at by a command."""
+    return _build.get() is not None
+
+
+@contextmanager
+def building(project: Path) -> Iterator[None]:
+    """Name the lines of the user's code by their files' paths in the project's folder, and give warnings."""
+    token = _build.set(Build(project.resolve()))
+    try:
+        yield
+    finally:
+        _build.reset(token)
 
 
 @contextmanager

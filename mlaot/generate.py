@@ -14,14 +14,17 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
+import numpy as np
+
 from mlaot import passes
 from mlaot.build.cmake import cmake_files, flag_files
-from mlaot.errors import MlaotError, writing
+from mlaot.errors import MlaotError, warn, writing
 from mlaot.facts import facts_text, graph_facts
-from mlaot.frontend.declaration import Declaration, Traced
+from mlaot.frontend.declaration import PARAMETERS, Declaration, Traced
 from mlaot.frontend.scalar import declare_graph, declare_module
 from mlaot.golden import compared, golden_vectors
 from mlaot.ir import Graph
+from mlaot.ir.graph import topological
 from mlaot.lower.interface import DIGEST_BYTES, render_interface
 from mlaot.lower.isa import ISAS
 from mlaot.lower.lower import lower
@@ -115,9 +118,11 @@ def compile_model(
     ``mlaot tune`` found; ``golden``: with golden vectors, for which NumPy evaluates the model.
     """
     with no_collection():
+        traced = trace(model)
+        warn_of_nan(traced, getattr(model, "place", "") or f"{module}: ")
         graphs = passes.run(
             module,
-            trace(model),
+            traced,
             winograd=winograd,
             frozen=frozen,
             intermediates=intermediates,
@@ -167,6 +172,32 @@ def trace(model: Any) -> Traced:
     if hasattr(model, "_prev") or isinstance(model, list | tuple):
         return declare_graph(model).trace()
     return declare_module(model).trace()
+
+
+def warn_of_nan(traced: Traced, place: str) -> None:
+    """Weights that are no numbers make answers that are none. What is not trained may hold infinities, as masks do."""
+    constants = (n.attrs["value"].array for n in topological(traced.graph.outputs.values()) if n.op.name == "const")
+    arrays = ((f"a constant {value.dtype}{list(value.shape)}", value) for value in constants if np.ndim(value))
+    untrained = (*((repr(name), value) for name, value in traced.buffers.items()), *arrays)
+    for name, value in traced.parameters.items():
+        count, first = count_of(value, not_finite)
+        where = named_scalar(traced.named, first) if name == PARAMETERS and traced.named and count else name
+        if count:
+            warn(f"nan or inf in {count:,} of {value.size:,} numbers of {where!r}", place)
+    for name, value in untrained:
+        if count := count_of(value, np.isnan)[0]:
+            warn(f"nan in {count:,} of {value.size:,} numbers of {name}", place)
+
+
+def count_of(value: np.ndarray[Any, Any], is_wrong: Callable[..., Any]) -> tuple[int, int]:
+    """How many numbers of an array are wrong, and the first of these; integers are not."""
+    wrong = np.flatnonzero(is_wrong(value)) if value.dtype.kind not in "biu" else np.empty(0, int)
+    return len(wrong), int(wrong[0]) if len(wrong) else -1
+
+
+def not_finite(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Where an array has nan or infinities."""
+    return ~np.isfinite(array)
 
 
 def program_files(program: Program, *, c_library: bool = False) -> Files:

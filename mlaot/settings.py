@@ -17,6 +17,7 @@ import importlib
 import json
 import keyword
 import re
+import sys
 import tomllib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, Field, dataclass, field, fields, replace
@@ -479,10 +480,22 @@ def read_settings(pyproject: dict[str, Any], tool: Any, project: Path) -> Settin
 
 
 def settings_of(target: str) -> Settings:
-    """Settings for one bare ``module:attribute`` or ONNX file in the current folder, without a pyproject.toml."""
+    """Settings for one bare ``module:attribute`` or ONNX file in the current folder.
+
+    Modules are looked for where the project there has them, if there is one.
+    """
     if not re.fullmatch(f"{MODEL}|{ONNX}", target):
         raise MlaotError(f"expected module:attribute or an ONNX file, got {target!r}")
-    return Settings("model", ".", (), ISAS, (Model("nn", module="model.nn", **declaration(target)),))
+    project = Path()
+    pyproject = read_pyproject(project) if (project / FILE).is_file() else {}
+    pyproject = {**pyproject, "project": {"name": "model", **check_table(pyproject.get("project", {}), "[project]")}}
+    tool = check_table(check_table(pyproject.get("tool", {}), "[tool]").get("mlaot", {}), "[tool.mlaot]")
+    settings = read_settings(pyproject, {**tool, "models": {}}, project)
+    top = re.split(r"[.:]", target)[0]
+    homes = (home for home in (settings.source, ".") for name in (f"{top}.py", top) if (project / home / name).exists())
+    settings = replace(settings, source=next(homes, settings.source))
+    model = Model("", module="model.nn", deterministic=settings.deterministic, **declaration(target))
+    return replace(settings, models=(model,))
 
 
 def declaration(target: str) -> dict[str, Any]:
@@ -505,7 +518,7 @@ def attribute(settings: Settings, model: Model, name: str) -> Any:
     """What a key of a model names by ``module:attribute``."""
     target = getattr(model, name)
     module_name, _, path = target.partition(":")
-    key = f"key {name!r} in [tool.mlaot.models.{model.name}] of {FILE}" if model.name else "--model"
+    key = f"key {name!r} in [tool.mlaot.models.{model.name}] of {FILE}" if model.name else "the model asked for"
     where = f"{key} is {target!r}"
     try:
         found: Any = importlib.import_module(module_name)
@@ -513,14 +526,33 @@ def attribute(settings: Settings, model: Model, name: str) -> Any:
         if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
             raise
         likely = target.replace(".py:", ":").removeprefix(f"{settings.source.replace('/', '.')}.")
-        hint = f"; did you mean {likely!r}?" if likely != target else ""
+        hint = f"; did you mean {likely!r}?" if likely != target else did_you_mean_module(error.name, settings)
         raise MlaotError(f"no module {error.name!r} in folder {settings.source!r}; {where}{hint}") from None
     for part in path.split("."):
         if not hasattr(found, part):
             known = [name for name in dir(found) if not name.startswith("_")]
-            raise MlaotError(f"{module_name!r} has no attribute {part!r}; {where}{did_you_mean(part, known)}")
+            hint = hidden(module_name, settings) or did_you_mean(part, known)
+            raise MlaotError(f"{module_name!r} has no attribute {part!r}; {where}{hint}")
         found = getattr(found, part)
     return found
+
+
+def did_you_mean_module(name: str, settings: Settings) -> str:
+    """A hint at a module of the project beside the one of that name, which there is none of."""
+    *packages, last = name.split(".")
+    folder = settings.project.joinpath(settings.source, *packages)
+    found = folder.iterdir() if folder.is_dir() else ()
+    known = [path.stem for path in found if path.suffix == ".py" or is_package(path)]
+    return did_you_mean(last, known)
+
+
+def hidden(name: str, settings: Settings) -> str:
+    """A hint at a file of the project that another module of its name, imported before, keeps from being found."""
+    file = Path(settings.source, *name.split(".")).with_suffix(".py")
+    origin = getattr(sys.modules[name], "__file__", None) or "part of Python"
+    if not (settings.project / file).is_file() or Path(origin) == (settings.project / file).resolve():
+        return ""
+    return f"; that is {origin}, which was imported before: give {file.as_posix()} another name"
 
 
 # The values come from TOML: their types are whatever the user wrote.

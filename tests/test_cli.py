@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import signal
 import time
+from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -36,6 +37,14 @@ def test_help_of_each_command_has_examples_that_parse(name: str, cli: Cli) -> No
 
 def test_wrong_usage_is_2(cli: Cli) -> None:
     assert cli().status == cli("compile").status == cli("emit").status == 2
+
+
+def test_without_a_command_it_helps(cli: Cli) -> None:
+    assert cli().out == cli("--help").out
+
+
+def test_version(cli: Cli) -> None:
+    assert cli("--version") == (0, f"mlaot {metadata.version('mlaot')}\n", "")
 
 
 def test_a_wrong_project_is_1(cli: Cli, tmp_path: Path) -> None:

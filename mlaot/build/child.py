@@ -24,7 +24,7 @@ from typing import NoReturn
 
 from mlaot.build import sums
 from mlaot.build.sources import digest, is_own, is_users, watched, without_bystanders
-from mlaot.errors import MlaotError
+from mlaot.errors import MlaotError, building, line_of
 from mlaot.settings import FILE, SOURCES, Model, Settings, load_settings
 
 
@@ -88,13 +88,14 @@ def emit(
 
 @contextmanager
 def tracing(settings: Settings, project: Path) -> Iterator[None]:
-    """The source folder first on ``sys.path``, and stand-ins for the extension modules."""
+    """The source folder first on ``sys.path``, stand-ins for the extension modules, and warnings."""
     source = str((project / settings.source).resolve())
     finders = [NotYetBuilt({model.module for model in settings.models}), FromSource(source)]
     sys.path.insert(0, source)
     sys.meta_path[:0] = finders
     try:
-        yield
+        with building(project):
+            yield
     finally:
         for finder in finders:
             sys.meta_path.remove(finder)
@@ -212,7 +213,8 @@ def user_line(error: BaseException, frames: Sequence[traceback.FrameSummary], pr
         places.append((error.filename or "", error.lineno))
     for filename, lineno in reversed(places):
         if is_users(Path(filename), project):
-            return f"{Path(filename).relative_to(project.resolve()).as_posix()}:{lineno}: "
+            with building(project):
+                return line_of(filename, lineno)
     return ""
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from mlaot.commands.hooks import call_hook, progress, unpack
 from mlaot.commands.output import size
-from mlaot.commands.project import FOLDER, add_build
+from mlaot.commands.project import FOLDER, add_build, output_folder
 from mlaot.settings import load_settings
 
 HELP = "make the wheel for this machine"
@@ -34,10 +34,9 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """The sdist first."""
-    project, out = Path(options.project), Path(options.out)
+    project = Path(options.project)
     load_settings(project)
-    out.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix="mlaot-") as folder:
+    with output_folder(Path(options.out)) as out, tempfile.TemporaryDirectory(prefix="mlaot-") as folder:
         if options.sdist:
             project = unpack(make(project, "sdist", out, options.cache), Path(folder))
         make(project, "wheel", out, options.cache)

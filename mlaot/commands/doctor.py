@@ -19,18 +19,20 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from mlaot.commands.output import Data, add_json, report, size, table
+from mlaot.commands.project import FOLDER
 from mlaot.errors import MlaotError
 from mlaot.settings import FILE, load_settings, read_pyproject
 
 HELP = "tell whether a wheel can be built here"
 DESCRIPTION = """\
 Look at everything that building a wheel takes: Python, packages, compiler,
-folders, and the project if there is one in this folder. Lines say `ok`,
-`fetched` (pip will get it for the build), `optional` or `missing`.
+folders, and the project. Lines say `ok`, `fetched` (pip will get it for the
+build, and nothing else will), `optional` or `missing`.
 The exit status is 0 if a wheel can be built here, 1 if something is missing.
 """
 EXAMPLES = """\
   mlaot doctor                this machine, and the project in this folder
+  mlaot doctor digits         and the project in that one
   CC=clang mlaot doctor       with another compiler
 """
 
@@ -46,12 +48,16 @@ class Check:
 
 def add(parser: argparse.ArgumentParser) -> None:
     """The arguments."""
+    parser.add_argument("project", nargs="?", default=".", help=FOLDER)
     add_json(parser)
 
 
 def run(options: argparse.Namespace) -> int:
     """All checks, one line each."""
-    checks = list(examine())
+    folder = Path(options.project)
+    if not folder.is_dir():
+        raise MlaotError(f"no folder {folder}; expected one with a {FILE}")
+    checks = list(examine(folder))
     can_build = all(check.status != "missing" for check in checks)
     report({"can_build": can_build, "checks": [asdict(check) for check in checks]}, show, options)
     return 0 if can_build else 1
@@ -60,20 +66,29 @@ def run(options: argparse.Namespace) -> int:
 def show(found: Data) -> None:
     """The lines, and the verdict."""
     table(("what", "status", "found"), [(c["what"], c["status"], c["found"]) for c in found["checks"]])
-    print("A wheel can be built here." if found["can_build"] else "No wheel can be built here: see `missing` above.")
+    print(verdict(found))
 
 
-def examine() -> Iterator[Check]:
+def verdict(found: Data) -> str:
+    """Whether a wheel can be built here, and by what, if not by everything."""
+    if not found["can_build"]:
+        return "No wheel can be built here: see `missing` above."
+    if any(check["status"] == "fetched" for check in found["checks"]):
+        return "A wheel can be built here by pip, which fetches zig; `mlaot build` fetches nothing: install it first."
+    return "A wheel can be built here."
+
+
+def examine(folder: Path) -> Iterator[Check]:
     """What a build needs, in the order in which it needs it."""
     yield check("python", interpreter)
     yield Check("mlaot", "ok", importlib.metadata.version("mlaot"))
     yield from packages()
     yield optional("pip", "pip", "no pip here; another tool that builds wheels does as well (python -m ensurepip)")
-    yield from compilers()
+    yield from compilers(folder)
     yield check("temporary folder", temporary_folder)
     yield Check("cache", "ok", cache())
-    if Path(FILE).exists():
-        yield check("project", project)
+    if folder != Path() or (folder / FILE).exists():
+        yield check("project", lambda: project(folder))
 
 
 def check(what: str, look: Callable[[], str]) -> Check:
@@ -121,18 +136,29 @@ def optional(what: str, package: str, without: str) -> Check:
         return Check(what, "optional", without)
 
 
-def compilers() -> Iterator[Check]:
+def compilers(folder: Path) -> Iterator[Check]:
     """This machine's own, tried; zig, which stands in for it and compiles for others."""
     from mlaot.build.toolchain import ZIG, compiler_name, has_zig
 
     own = compiler_name() is not None
-    tried = Check("compiler", "fetched", f"none here, a build gets zig from the package index (pip install '{ZIG}')")
-    if own or has_zig():
-        tried = check("compiler", compiler)
+    tried = check("compiler", compiler)
+    if not own and not has_zig() and fetches_zig(folder):
+        tried = Check("compiler", "fetched", f"none here, pip gets zig from the package index (pip install '{ZIG}')")
     yield tried
     yield optional("zig", "ziglang", f"makes wheels for other platforms (pip install '{ZIG}')")
     if own and tried.status == "ok":
         yield check("cpu", instruction_sets)
+
+
+def fetches_zig(folder: Path) -> bool:
+    """Whether pip gets zig for a build: it compiles for this platform, and the project's door is mlaot's own."""
+    from mlaot.build.platforms import this_platform
+
+    try:
+        this_platform()
+        return not (folder / FILE).is_file() or load_settings(folder).backend == "mlaot.build"
+    except MlaotError:
+        return False
 
 
 def compiler() -> str:
@@ -178,12 +204,12 @@ def cache() -> str:
     return f"{folder}, {size(sum(sizes))} in {len(sizes)} objects"
 
 
-def project() -> str:
-    """The project in this folder: its settings, and that the C can be written into it."""
-    if "mlaot" not in read_pyproject(Path()).get("tool", {}):
+def project(folder: Path) -> str:
+    """The project in a folder: its settings, and that the C can be written into it."""
+    if "mlaot" not in read_pyproject(folder).get("tool", {}):
         return f"none of mlaot: no [tool.mlaot] in {FILE}"
-    settings = load_settings(Path())
-    if not os.access(".", os.W_OK):
+    settings = load_settings(folder)
+    if not os.access(folder, os.W_OK):
         raise MlaotError("the C goes into the folder build, but this folder cannot be written")
-    models = ", ".join(f"{model.module} from {model.model}" for model in settings.models)
+    models = ", ".join(f"{model.module} from {model.declared}" for model in settings.models)
     return f"{settings.name}: {models}"

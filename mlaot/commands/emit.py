@@ -6,19 +6,21 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from mlaot.commands.project import FOLDER
+from mlaot.commands.project import TARGET, find_target, is_bare
 from mlaot.errors import MlaotError
-from mlaot.settings import FILE, Model, Settings, load_module, load_settings
+from mlaot.settings import FILE, Model, Settings, load_module
 
 HELP = "write the generated C files"
 DESCRIPTION = """\
-Write the generated C files: of a project, a folder for each module and a
-CMakeLists.txt; with --module those of one module, which [tool.mlaot] need not
+Write the generated C files: of a project, or of one function or ONNX file, a
+folder for each module and a CMakeLists.txt; with --module those of one module, which [tool.mlaot] need not
 name. `mlaot --cmake-dir` prints what CMake wants as mlaot_ROOT.
 """
 EXAMPLES = """\
   mlaot emit . --out c        the files of this project, in the folder c
   cmake -S c -B c/build       what to do with them without pip
+  mlaot emit model:digits --out c
+                              those of one function, without a pyproject.toml
   mlaot emit --model digits.model:build --module digits.nn --source-dir src --out c
                               the C of one module, for a build of your own
 """
@@ -26,7 +28,7 @@ EXAMPLES = """\
 
 def add(parser: argparse.ArgumentParser) -> None:
     """The arguments."""
-    parser.add_argument("project", nargs="?", default=".", help=FOLDER)
+    parser.add_argument("project", nargs="?", default=".", help=TARGET)
     parser.add_argument("--module", help="the one extension module to make, such as digits.nn")
     parser.add_argument("--model", help=f"what it is made from, such as digits.model:build (default: as {FILE} says)")
     parser.add_argument("--source-dir", help="the folder with the model's module (default: src if there is one, or .)")
@@ -45,9 +47,12 @@ def run(options: argparse.Namespace) -> int:
     from mlaot.build.cmake import module_files
     from mlaot.build.sources import depfile
 
-    project = Path(options.project)
+    bare = is_bare(options.project)
+    project = Path() if bare else Path(options.project)
 
     def find() -> tuple[Settings, Model | None]:
+        if options.module and bare:
+            raise MlaotError(f"with --module, --model says what it is made from: --model {options.project}")
         if options.module:
             return load_module(
                 project,
@@ -61,7 +66,7 @@ def run(options: argparse.Namespace) -> int:
         made = (options.model, options.source_dir, options.deterministic, options.c_library, options.others)
         if any(made) or options.list:
             raise MlaotError("--list and what says how a module is made need --module, such as --module digits.nn")
-        return load_settings(project), None
+        return find_target(options.project)[1], None
 
     def write_depfile(read: Sequence[Path]) -> None:
         path = Path(options.depfile)

@@ -1,4 +1,8 @@
-"""PEP 517 hooks of a project, each in a process of its own with the packages of this environment."""
+"""PEP 517 hooks of a project, each in a process of its own with the packages of this environment.
+
+What a hook says is passed on line by line, as it says it: its errors and warnings to stderr, anything else to a
+``Note``. So a failure is told once, by what failed.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +13,7 @@ import sys
 import tarfile
 import tempfile
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -29,43 +33,63 @@ for name in filter(None, path.split(".")):
 pathlib.Path(answer).write_text(getattr(found, hook)(*arguments), encoding="utf-8")
 """
 SLOW = 2  # seconds, from which on progress is shown
+CHATTER = "*** "  # begins the lines in which scikit-build-core says that it makes a wheel
+QUIET = {"setuptools": {"quiet": "true"}}  # options with which others leave out each file that they copy
 Note = Callable[[str], None]
 
 
 def call_hook(
     project: Path, hook: str, out: Path, note: Note, *, options: Mapping[str, str] | None = None, cache: bool = True
 ) -> Path:
-    """Let ``build_wheel`` or ``build_sdist`` write a file into ``out``; ``note`` gets what mlaot prints of it.
+    """Let ``build_wheel`` or ``build_sdist`` write a file into ``out``; ``note`` gets the lines that are printed.
 
-    ``options`` are those of -C. Without ``cache`` no object of an earlier build is taken.
+    ``options`` are those of -C. Without ``cache`` no object of an earlier build is taken. Where the hook fails it has
+    said why, and ``SystemExit`` is all that is raised.
     """
     build = read_pyproject(project).get("build-system", {})
     backend = build.get("build-backend", "setuptools.build_meta:__legacy__")
     paths = [str((project / path).resolve()) for path in build.get("backend-path", [])]
+    options = {**QUIET.get(backend.partition(".")[0], {}), **(options or {})}
     with tempfile.TemporaryDirectory(prefix="mlaot-") as folder:
         answer = Path(folder, "answer")
         asked = json.dumps([backend, paths, hook, [str(out.resolve()), options], str(answer)])
-        command = [sys.executable, "-P", "-u", "-c", SCRIPT, asked]
-        lines = []
-        with subprocess.Popen(
-            command,
-            cwd=project,
-            env=os.environ | ({} if cache else {VARIABLE: OFF}),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            errors="replace",
-        ) as process:
-            assert process.stdout is not None
-            for line in process.stdout:
-                lines.append(line.rstrip())
-                if line.startswith("mlaot: "):
-                    note(lines[-1])
-        if process.returncode:
-            *before, last = lines or [f"{backend} ended with status {process.returncode}"]
-            print(*before, sep="\n", file=sys.stderr)
-            raise MlaotError(last.removeprefix("mlaot: "))
+        status, complained = run_hook(
+            [sys.executable, "-P", "-u", "-c", SCRIPT, asked], project, {} if cache else {VARIABLE: OFF}, note
+        )
+        if status and not complained:
+            raise MlaotError(f"{backend} ended with status {status} and no word")
+        if status:
+            raise SystemExit(1)
         return out / answer.read_text(encoding="utf-8")
+
+
+def run_hook(command: list[str], folder: Path, environ: Mapping[str, str], note: Note) -> tuple[int, bool]:
+    """Run a process and pass on its lines; its exit status, and whether it said something on stderr."""
+    with subprocess.Popen(
+        command,
+        cwd=folder,
+        env=os.environ | environ,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        errors="replace",
+    ) as process:
+        assert process.stdout is not None and process.stderr is not None
+        printed = threading.Thread(target=pass_on, args=(process.stdout, note))
+        printed.start()
+        complained = pass_on(process.stderr, lambda line: print(line, file=sys.stderr, flush=True))
+        printed.join()
+    return process.returncode, complained
+
+
+def pass_on(lines: Iterable[str], note: Note) -> bool:
+    """Give each line to ``note`` but for mere chatter; whether there was any."""
+    said = False
+    for line in lines:
+        if not line.startswith(CHATTER):
+            note(line.rstrip())
+            said = True
+    return said
 
 
 @contextmanager

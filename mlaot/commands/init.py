@@ -55,8 +55,9 @@ def run(options: argparse.Namespace) -> int:
         check_free(path)
     write(files, name, package)
     print("\n".join(f"  {path}" for path in files))
-    steps = [*([f"cd {shlex.quote(options.folder)}"] if options.folder != "." else []), "pip wheel --no-deps ."]
-    print("next:\n" + "\n".join(f"  {step}" for step in (*steps, f"pip install {package}-*.whl pytest", "pytest")))
+    steps = [*([f"cd {shlex.quote(options.folder)}"] if options.folder != "." else []), "mlaot build"]
+    steps += [f"pip install dist/{package}-*.whl pytest", "pytest"]
+    print("next:\n" + "\n".join(f"  {step}" for step in steps))
     return 0
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from mlaot.commands.project import FOLDER, project_of
+from mlaot.commands.project import TARGET, project_of
 
 HELP = "print node counts per pass"
 DESCRIPTION = "Print the number of nodes of the graph after each pass that changed it."
@@ -17,7 +17,7 @@ EXAMPLES = """\
 
 def add(parser: argparse.ArgumentParser) -> None:
     """The arguments."""
-    parser.add_argument("target", nargs="?", default=".", help=f"{FOLDER}, or module:attribute")
+    parser.add_argument("target", nargs="?", default=".", help=TARGET)
 
 
 def run(options: argparse.Namespace) -> int:

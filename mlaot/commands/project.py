@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from mlaot.errors import MlaotError
 from mlaot.settings import FILE, Settings, load_settings, settings_of
 
 FOLDER = f"folder with a {FILE} (default: this one)"
+TARGET = f"{FOLDER}, module:attribute, or an ONNX file"
 Found = tuple[Path, Settings]
 
 
@@ -19,6 +21,20 @@ def add_build(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--no-cache", dest="cache", action="store_false", help="take no object of an earlier build")
 
 
+@contextmanager
+def output_folder(out: Path) -> Iterator[Path]:
+    """The folder for what is made; where nothing comes of it, none that was not there before stays behind."""
+    new = [folder for folder in (out, *out.parents) if not folder.exists()]
+    out.mkdir(parents=True, exist_ok=True)
+    try:
+        yield out
+    except BaseException:
+        with suppress(OSError):  # not empty: an earlier wheel is there
+            for folder in new:
+                folder.rmdir()
+        raise
+
+
 def find_folder(target: str) -> Found:
     """A project folder."""
     return Path(target), load_settings(Path(target))
@@ -26,9 +42,16 @@ def find_folder(target: str) -> Found:
 
 def find_target(target: str) -> Found:
     """A project folder, or else module:attribute or an ONNX file in the current folder."""
-    if Path(target).is_dir() or not (":" in target or target.endswith(".onnx")):
-        return find_folder(target)
-    return Path(), settings_of(target)
+    if is_bare(target):
+        return Path(), settings_of(target)
+    if not Path(target).is_dir():
+        raise MlaotError(f"no folder {target}; expected one with a {FILE}, module:attribute, or an ONNX file")
+    return find_folder(target)
+
+
+def is_bare(target: str) -> bool:
+    """Whether that is module:attribute or an ONNX file, and no folder."""
+    return not Path(target).is_dir() and (":" in target or target.endswith(".onnx"))
 
 
 @contextmanager

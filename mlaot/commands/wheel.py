@@ -10,7 +10,7 @@ from pathlib import Path
 from mlaot.build.cache import OFF, VARIABLE
 from mlaot.build.platforms import ABIS, EVERYWHERE, parse_abi, parse_platform
 from mlaot.commands.build import show_made
-from mlaot.commands.project import FOLDER, add_build
+from mlaot.commands.project import FOLDER, add_build, output_folder
 from mlaot.errors import MlaotError
 from mlaot.settings import FILE, load_settings
 
@@ -52,13 +52,13 @@ def run(options: argparse.Namespace) -> int:
     if backend != "mlaot.build":
         expected = "mlaot wheel makes wheels of projects with build-backend = 'mlaot.build'"
         raise MlaotError(f"{expected}; {FILE} has {backend!r}")
-    out.mkdir(parents=True, exist_ok=True)
     if not options.cache:
         os.environ[VARIABLE] = OFF
     os.chdir(options.project)
     count, begun = len(platforms) * len(abis), time.perf_counter()
-    for number, name in enumerate(build_wheels(str(out), platforms, abis), 1):
-        print(f"{number}/{count}  ", end="")
-        show_made(out / name, begun)
-        begun = time.perf_counter()
+    with output_folder(out):
+        for number, name in enumerate(build_wheels(str(out), platforms, abis), 1):
+            print(f"{number}/{count}  ", end="")
+            show_made(out / name, begun)
+            begun = time.perf_counter()
     return 0

@@ -10,14 +10,16 @@ from typing import Any
 
 import numpy as np
 
-from mlaot.errors import MlaotError
+from mlaot.errors import MlaotError, warn
 from mlaot.frontend import random
 from mlaot.frontend.declaration import Declaration, Optimizer, Traced
+from mlaot.frontend.impure import watched
 from mlaot.frontend.promotion import as_node
 from mlaot.frontend.tensor import Held, Parameter, Tensor, is_traced, parameters
 from mlaot.frontend.trace import Trace, located, place_of, tracing, training
 from mlaot.ir import DType, Graph, Node, Type
 from mlaot.ir.dims import Expr
+from mlaot.ir.graph import topological
 
 Function = Callable[..., Any]
 PLAIN = (str, bytes, int, float, complex, bool, type(None), np.ndarray, np.generic, type, DType, Type)
@@ -61,7 +63,7 @@ class Model(Declaration):
         _check_options(function, loss, optimizer, learning_rate)
 
         def trace() -> Traced:
-            with located(function):
+            with located(function), watched():
                 return _trace(function, loss, optimizer, given, learning_rate, entries)
 
         super().__init__(trace, place_of(function))
@@ -120,6 +122,8 @@ def _trace(
     _check_writes(function, graphs, per_example)
     _check_entries(function, further, per_example)
     wanted = _trained(held, known if given is not None and loss is not None else None)
+    if loss is not None:
+        _warn_of_untrained(function, trained or graph, wanted)
     return Traced(
         graph,
         {name: value.array for name, value in held.items() if name in wanted},
@@ -144,6 +148,15 @@ def _trained(held: Mapping[str, Held], given: Mapping[str, Held] | None) -> set[
     """The names of what the training step updates: every parameter, or those that the user gave."""
     names = {name for name, value in held.items() if isinstance(value, Parameter)}
     return names if given is None else names & set(given)
+
+
+def _warn_of_untrained(function: Function, graph: Graph, wanted: set[str]) -> None:
+    """A parameter that the loss does not depend on is likely one that the model forgot."""
+    met = {node.attrs["name"] for node in topological([graph.outputs["loss"]]) if node.op.name == "input"}
+    if unmet := [name for name in graph.inputs if name in wanted - met]:
+        names, more = ", ".join(map(repr, unmet[:3])), f" and {len(unmet) - 3} more" * (len(unmet) > 3)
+        what = f"parameter {names}, which is" if len(unmet) == 1 else f"parameters {names}{more}, which are"
+        warn(f"the loss does not depend on the {what} never trained", place_of(function))
 
 
 def _model_graph(

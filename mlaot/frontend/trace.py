@@ -16,7 +16,7 @@ from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Any
 
-from mlaot.errors import MlaotError
+from mlaot.errors import MlaotError, line_of
 from mlaot.frontend.scipy_special import traceable
 from mlaot.ir import Graph, Node
 from mlaot.ir.graph import topological
@@ -139,7 +139,7 @@ def training(on: bool = True) -> Iterator[None]:
 def place_of(function: Any) -> str:
     """``model.py:12: ``: where a function is defined."""
     code = getattr(function, "__code__", None)
-    return f"{Path(code.co_filename).name}:{code.co_firstlineno}: " if code is not None else ""
+    return line_of(code.co_filename, code.co_firstlineno) if code is not None else ""
 
 
 @contextmanager
@@ -163,7 +163,7 @@ def user_line(traceback: TracebackType | None) -> str:
     while traceback is not None:
         file = traceback.tb_frame.f_code.co_filename
         if is_users(traceback.tb_frame.f_globals.get("__name__", ""), file):
-            found = f"{Path(file).name}:{traceback.tb_lineno}: "
+            found = line_of(file, traceback.tb_lineno)
         traceback = traceback.tb_next
     return found
 
@@ -174,7 +174,7 @@ def calling_line() -> str:
     while frame is not None:
         file = frame.f_code.co_filename
         if is_users(frame.f_globals.get("__name__", ""), file):
-            return f"{Path(file).name}:{frame.f_lineno}: "
+            return line_of(file, frame.f_lineno)
         frame = frame.f_back
     return ""
 

@@ -83,7 +83,7 @@ def test_folders_above_a_package_are_namespaces_unless_the_project_says_otherwis
 
 
 def test_settings_of_a_bare_target() -> None:
-    assert settings_of("model:digits").models == (Model("nn", "model:digits", "model.nn"),)
+    assert settings_of("model:digits").models == (Model("", "model:digits", "model.nn"),)
     with pytest.raises(MlaotError, match="expected module:attribute or an ONNX file, got 'model'"):
         settings_of("model")
 

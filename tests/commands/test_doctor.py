@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from .conftest import Cli
+from .conftest import Cli, complaint
 
 
 @pytest.fixture(autouse=True)
@@ -21,9 +21,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def checks(cli: Cli, status: int) -> dict[str, list[str]]:
+def checks(cli: Cli, status: int, *arguments: str | Path) -> dict[str, list[str]]:
     """By what was looked at: the status, and what was found."""
-    result = cli("doctor", "--json")
+    result = cli("doctor", *arguments, "--json")
     assert (result.status, result.err) == (status, "")
     found = json.loads(result.out)
     assert found["can_build"] == (status == 0)
@@ -79,6 +79,25 @@ def test_zig_compiles_where_nothing_else_does(cli: Cli, folder: Path, monkeypatc
     monkeypatch.setitem(sys.modules, "ziglang", None)
     status, text = checks(cli, 0)["compiler"]
     assert status == "fetched" and text.endswith("(pip install 'ziglang>=0.17,<0.18')")
+    assert "by pip, which fetches zig; `mlaot build` fetches nothing" in cli("doctor").out.splitlines()[-1]
+
+
+@pytest.mark.parametrize("reason", ["setuptools", "no zig for this platform"])
+def test_zig_is_not_fetched_where_nobody_does(
+    cli: Cli, folder: Path, monkeypatch: pytest.MonkeyPatch, reason: str
+) -> None:
+    """setuptools has no way to ask pip for it, and it does not compile for every machine."""
+    monkeypatch.setitem(sys.modules, "ziglang", None)
+    monkeypatch.setenv("PATH", str(folder))
+    cli("init", "digits")
+    assert checks(cli, 0, "digits")["compiler"][0] == "fetched"
+    if reason == "setuptools":
+        path = folder / "digits" / "pyproject.toml"
+        path.write_text(path.read_text().replace("mlaot.build", "setuptools.build_meta"))
+    else:
+        monkeypatch.setattr("sysconfig.get_platform", lambda: "linux-riscv64")
+    status, text = checks(cli, 1, "digits")["compiler"]
+    assert status == "missing" and text.startswith("no C compiler: looked for $CC, cc, gcc and clang on PATH; install")
 
 
 @pytest.mark.parametrize(
@@ -106,3 +125,16 @@ def test_the_project_in_this_folder(cli: Cli, folder: Path) -> None:
     assert checks(cli, 1)["project"][1].endswith("did you mean 'models'?")
     (folder / "pyproject.toml").write_text("[tool\n")
     assert checks(cli, 1)["project"][1].startswith("pyproject.toml is not valid TOML")
+
+
+def test_the_project_in_another_folder(cli: Cli, folder: Path) -> None:
+    cli("init", "digits")
+    assert checks(cli, 0, "digits")["project"] == ["ok", "digits: digits.nn from model:classify"]
+    (folder / "empty").mkdir()
+    assert checks(cli, 1, "empty")["project"] == ["missing", "no pyproject.toml in empty"]
+    assert complaint(cli("doctor", "nothing")) == "mlaot: no folder nothing; expected one with a pyproject.toml"
+
+
+def test_a_model_of_another_kind(cli: Cli, folder: Path) -> None:
+    (folder / "pyproject.toml").write_text("[project]\nname = 'a'\n[tool.mlaot.models.nn]\nonnx = 'm.onnx'\n")
+    assert checks(cli, 0)["project"] == ["ok", "a: a.nn from m.onnx"]

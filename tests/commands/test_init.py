@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import re
+import subprocess
+import sys
 import tomllib
 import zipfile
 from pathlib import Path
@@ -29,6 +33,26 @@ def test_the_wheel_passes_the_project_s_test(wheel: Path, tmp_path: Path) -> Non
     assert "1 passed" in projects.run("-m", "pytest", "-p", "no:cacheprovider", cwd=project, site=tmp_path)
 
 
+def test_the_readme_works_as_printed(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each line by a shell, where no index is in reach: what pip would install besides is here already."""
+    assert cli("init", tmp_path / "digits").status == 0
+    monkeypatch.chdir(tmp_path / "digits")
+    steps = re.findall("^    (.*)$", Path("README.md").read_text(), re.MULTILINE)
+    printed = "".join(f"  {step}\n" for step in steps).replace("digits", "again")
+    assert cli("init", tmp_path / "again").out.endswith(printed)
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    pip = f'-m pip "$1" --target {tmp_path / "site"} --no-index --no-deps "$2"'
+    for name, command in {"mlaot": '-m mlaot "$@"', "pip": pip, "pytest": '-m pytest -p no:cacheprovider "$@"'}.items():
+        (programs / name).write_text(f"#!/bin/sh\nexec {sys.executable} {command}\n")
+        (programs / name).chmod(0o755)
+    environ = os.environ | {"PATH": f"{programs}:{os.environ['PATH']}", "PYTHONPATH": str(tmp_path / "site")}
+    for step in steps:
+        done = subprocess.run(["sh", "-c", step], env=environ, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+    assert "1 passed" in done.stdout
+
+
 def test_mlaot_s_own_wheel_has_the_templates(own_wheel: Path) -> None:
     with zipfile.ZipFile(own_wheel) as file:
         assert {f"mlaot/templates/init/{name}" for name in TEMPLATES.values()} <= set(file.namelist())
@@ -38,9 +62,7 @@ def test_what_it_writes_and_says(cli: Cli, tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.chdir(tmp_path)
     result = cli("init", "digits")
     assert result.status == 0 and files(tmp_path / "digits") == FILES
-    assert result.out.endswith(
-        "next:\n  cd digits\n  pip wheel --no-deps .\n  pip install digits-*.whl pytest\n  pytest\n"
-    )
+    assert result.out.endswith("next:\n  cd digits\n  mlaot build\n  pip install dist/digits-*.whl pytest\n  pytest\n")
     assert load_settings(tmp_path / "digits").models[0].module == "digits.nn"
 
 

@@ -93,10 +93,10 @@ def test_a_module_for_another_platform(cli: Cli, tmp_path: Path) -> None:
         ("nothing.so", "no file nothing.so; expected a wheel, an extension module's file, or a module's name"),
         ("no/thing", "expected a wheel, an extension module's file, or a module's name, got 'no/thing'"),
         ("nothing.nn", "nothing.nn cannot be imported here: ModuleNotFoundError: No module named 'nothing'"),
-        ("json", "json cannot be imported here: ImportError: json was not made by mlaot: it has no info()"),
+        ("json", "json cannot be imported here: ImportError: json was not made by mlaot"),
         ("text.whl", "text.whl is no wheel, or a damaged one: File is not a zip file"),
         ("zip.whl", "zip.whl is no wheel: expected METADATA and WHEEL in its .dist-info"),
-        ("nothing:model", "no module 'nothing' in folder '.'; key 'model' in [tool.mlaot.models.nn] of ..."),
+        ("nothing:model", "no module 'nothing' in folder '.'; the model asked for is 'nothing:model'"),
         (".", "no pyproject.toml in ."),
     ],
 )
