@@ -64,6 +64,12 @@ class Traced:
     info: dict[str, object] = field(default_factory=dict)
 
     @property
+    def declared(self) -> Arrays:
+        """The parameters by the names that the user gave them."""
+        flat = self.parameters.get(PARAMETERS)
+        return self.parameters if flat is None else {name: flat[ids] for name, ids in self.named.items()}
+
+    @property
     def trains(self) -> bool:
         return "loss" in self.graph.outputs
 

@@ -9,16 +9,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from mlaot.errors import MlaotError
+from mlaot.errors import MlaotError, is_building
 from mlaot.frontend import lost
 from mlaot.frontend.declaration import PARAMETERS, Declaration, Traced
-from mlaot.frontend.scalar_parameters import is_value, kind_of, parameter_arrays
-from mlaot.frontend.trace import Line, calling_line
+from mlaot.frontend.scalar_parameters import Ids, is_value, kind_of, parameter_arrays
+from mlaot.frontend.trace import calling_line
 from mlaot.ir import DType, Graph, Node, Type
 from mlaot.ir.types import BY_NUMPY, i64, u8
 from mlaot.ops import elementwise as ew
@@ -72,13 +71,12 @@ def declare(
     are one vector, ``p``. With a ``loss`` the module trains by stochastic gradient descent and ``learning_rate`` is the
     default step; without one the parameters are frozen into it.
 
-    Raises ``MlaotError`` for arguments of other types. Where a leaf was probably forgotten, tracing gives a
-    ``MlaotWarning``.
+    Raises ``MlaotError`` for arguments of other types. A build warns where a leaf was probably forgotten.
     """
     given = _Given(outputs, inputs, parameters, loss, dtype, learning_rate)
     _check(given)
-    line = calling_line()
-    return Declaration(lambda: trace(given, line), f"{Path(line[0]).name}:{line[1]}: " if line[1] else "")
+    place = calling_line()
+    return Declaration(lambda: trace(given, place), place)
 
 
 @dataclass(frozen=True)
@@ -96,6 +94,13 @@ class _Given:
     def results(self) -> dict[str, Any]:
         """The outputs by name."""
         return dict(self.outputs) if isinstance(self.outputs, Mapping) else {"out": self.outputs}
+
+    @property
+    def roots(self) -> list[Any]:
+        """The values that are outputs."""
+        return [
+            v for output in self.results.values() for v in (output if isinstance(output, list | tuple) else [output])
+        ]
 
 
 def _check(given: _Given) -> None:
@@ -124,7 +129,9 @@ def _check(given: _Given) -> None:
     if given.loss is not None:
         _check_value("loss", given.loss)
         if "lr" in given.inputs:
-            raise MlaotError("no input of a model that trains can be called 'lr': train_step has the learning rate there")
+            raise MlaotError(
+                "no input of a model that trains can be called 'lr': train_step has the learning rate there"
+            )
     if given.dtype not in ("float32", "float64"):
         raise MlaotError(f"dtype must be 'float32' or 'float64', got {given.dtype!r}")
     if isinstance(given.rate, bool) or not isinstance(given.rate, int | float | np.number):
@@ -164,8 +171,8 @@ def declare_module(net: Any) -> Declaration:
     return declare(net(x), inputs={"x": x}, parameters=net)
 
 
-def trace(given: _Given, line: Line) -> Traced:
-    """The graph of one example, declared on a line. Raises ``MlaotError`` for values that cannot be compiled."""
+def trace(given: _Given, place: str) -> Traced:
+    """The graph of one example, declared at ``place``. Raises ``MlaotError`` for values that cannot be compiled."""
     kind = BY_NUMPY[given.dtype]
     graph = Graph("model")
     nodes: dict[int, Node] = {}
@@ -174,25 +181,36 @@ def trace(given: _Given, line: Line) -> Traced:
         flat = graph.input(PARAMETERS, Type(kind, (len(trained),)), parameter=True)
         nodes |= {id(value): graph.add(st.item, (flat,), {"index": i}) for i, value in enumerate(trained)}
     leaves = {name: _input(graph, name, value, kind, nodes) for name, value in given.inputs.items()}
-    results = given.results
-    roots = [value for output in results.values() for value in (output if isinstance(output, list | tuple) else [output])]
-    order = topological([*roots, *([] if given.loss is None else [given.loss])])
+    order = topological([*given.roots, *([] if given.loss is None else [given.loss])])
     for value in order:
         if id(value) not in nodes:
             nodes[id(value)] = _node(graph, value, nodes, kind)
-    for name, output in results.items():
+    for name, output in given.results.items():
         is_list = isinstance(output, list | tuple)
         graph.outputs[name] = graph.add(st.stack, [nodes[id(v)] for v in output]) if is_list else nodes[id(output)]
     if given.loss is not None:
         graph.outputs["loss"] = nodes[id(given.loss)]
-    lost.warn_of_constants(order, leaves, trained, trains=given.loss is not None)
-    if given.loss is not None and trained:
-        lost.warn_of_untrained(line, topological([given.loss]), trained, named)
-    lost.warn_of_reads(order, leaves, trained, named, {id(value) for value in (*roots, given.loss)})
+    if is_building():
+        _warn(given, place, order, leaves, trained, named)
     start = {PARAMETERS: np.array([float(v.data) for v in trained], given.dtype)} if trained else {}
     counts = Counter(v._op for v in order)
     arguments = tuple(given.inputs) if given.loss is None else ()
     return Traced(graph, start, named, True, float(given.rate), dict(counts), arguments)
+
+
+def _warn(
+    given: _Given,
+    place: str,
+    order: list[Any],
+    inputs: Mapping[str, list[Any]],
+    trained: list[Any],
+    named: Mapping[str, Ids],
+) -> None:
+    """Say what was probably not meant; ``order`` is the whole graph."""
+    lost.warn_of_constants(order, inputs, trained, trains=given.loss is not None)
+    lost.warn_of_reads(inputs, trained, named, {id(value) for value in (*given.roots, given.loss)})
+    if given.loss is not None and trained:
+        lost.warn_of_untrained(place, topological([given.loss]), trained, named)
 
 
 def _input(graph: Graph, name: str, given: Input, kind: DType, nodes: dict[int, Node]) -> list[Any]:

@@ -21,14 +21,15 @@ import numpy as np
 
 from mlaot.errors import MlaotError
 
-Array = np.ndarray[Any, Any]  # of Values, or of their numbers
+Array = np.ndarray[Any, Any]  # of Values
 Arrays = dict[str, Array]
+Ids = np.ndarray[Any, np.dtype[np.int64]]
 
 ROOT = "p"  # the name of what has none
 EXPECTED = "a Value, a (nested) list of Values or a network"
 
 
-def parameter_arrays(parameters: Any) -> tuple[list[Any], Arrays]:
+def parameter_arrays(parameters: Any) -> tuple[list[Any], dict[str, Ids]]:
     """The parameters in their order, and by name the arrays that they form, of numbers in that order.
 
     Raises ``MlaotError`` for what is no parameter, and for one that is listed twice.

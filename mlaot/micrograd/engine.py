@@ -16,14 +16,13 @@ import math
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache, partial
-from types import FrameType
 from typing import Any, NamedTuple
 
-from mlaot.errors import MlaotError
+from mlaot.errors import MlaotError, is_building
+from mlaot.frontend.lost import Line, note_read, users_line
 
 Number = int | float
 Step = Callable[[], None]
-Line = tuple[str, int]  # of a file
 
 
 class Value:
@@ -33,11 +32,11 @@ class Value:
     ``'+' '*' '**k' 'ReLU' 'exp' 'log' 'tanh' 'max' 'dot'``. A node without arguments is a leaf; its ``_op`` is ``''``
     or a label such as ``'input'``.
 
-    ``_made`` is the line of the user's code that made a leaf, None for one that is a number in an expression;
-    ``_read`` are the lines that read ``data``. A compiler warns by them of what a graph has lost.
+    While a project is built, ``_made`` is the line of the user's code that made a leaf, and None where an op has made
+    it of a number.
     """
 
-    __slots__ = ("_custom", "_data", "_made", "_op", "_prev", "_read", "grad")
+    __slots__ = ("_custom", "_data", "_made", "_op", "_prev", "grad")
 
     grad: float
     _prev: tuple[Value, ...]
@@ -45,7 +44,6 @@ class Value:
     _data: float
     _custom: dict[str, Step] | None
     _made: Line | None
-    _read: tuple[Line, ...]
 
     def __init__(self, data: float, _children: Iterable[Value] = (), _op: str = "") -> None:
         self._data = data
@@ -53,17 +51,15 @@ class Value:
         self._prev = tuple(_children)
         self._op = _op
         self._custom = None
-        self._made = None if self._prev else _users_line(sys._getframe(1))
-        self._read = ()
+        self._made = None
+        if is_building() and not self._prev and (caller := sys._getframe(1)).f_globals.get("__name__") != __name__:
+            self._made = users_line(caller)
 
     @property
     def data(self) -> float:
         """The number."""
-        caller = sys._getframe(1)
-        if not caller.f_globals.get("__name__", "").startswith("mlaot."):
-            line = caller.f_code.co_filename, caller.f_lineno
-            if line not in self._read:
-                self._read += (line,)
+        if is_building():
+            note_read(self, sys._getframe(1))
         return self._data
 
     @data.setter
@@ -274,15 +270,6 @@ def topological_order(root: Any) -> list[Any]:
             else:
                 order.append(node)
     return order
-
-
-def _users_line(frame: FrameType | None) -> Line | None:
-    """The line that calls for a leaf; None where an op has made it of a number."""
-    if frame is not None and frame.f_globals.get("__name__") == __name__:
-        return None
-    while frame is not None and frame.f_globals.get("__name__", "").startswith("mlaot."):
-        frame = frame.f_back
-    return None if frame is None else (frame.f_code.co_filename, frame.f_lineno)
 
 
 def _apply(op: str, arg: Value) -> Value:
