@@ -2,6 +2,7 @@
 
 from mlaot.frontend import random
 from mlaot.frontend.control import cond, fori_loop, scan, while_loop
+from mlaot.frontend.files import load
 from mlaot.frontend.functions import (
     arange,
     gelu,
@@ -17,7 +18,7 @@ from mlaot.frontend.functions import (
     tree_ensemble,
 )
 from mlaot.frontend.gradients import grad, jvp, value_and_grad, vmap
-from mlaot.frontend.model import load, model
+from mlaot.frontend.model import model
 from mlaot.frontend.padding import pad
 from mlaot.frontend.taps import tap
 from mlaot.frontend.tensor import Buffer, Parameter, parameters

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from mlaot.errors import MlaotError
-from mlaot.frontend.declaration import Arrays, Declaration
+from mlaot.frontend.declaration import Arrays, Declaration, Traced
 from mlaot.frontend.trace import user_line
 from mlaot.ir import DTYPES, Dim, DType, Type
 from mlaot.ir.dims import Expr, dim, names, substitute
@@ -162,7 +162,13 @@ def _declare(module: Any, sample: Any, sizes: Mapping[str, int], place: str) -> 
     numbers = None  # types of arrays have none
     if not any(isinstance(leaf, Type | DType) for leaf in arrays):
         numbers = {name: _numpy(torch.as_tensor(leaf)) for name, leaf in zip(inputs, arrays, strict=True)}
-    return replace(found, references={"torch": run, **found.references}, sample=numbers)
+    spec = program.call_spec.out_spec
+    gives_dict = issubclass(spec.type or tuple, dict) and list(spec.context) == outputs
+
+    def trace() -> Traced:
+        return replace(found.trace(), dicts=frozenset({"forward"} if gives_dict else ()))
+
+    return replace(found, trace=trace, references={"torch": run, **found.references}, sample=numbers)
 
 
 def _numpy(tensor: torch.Tensor) -> Any:

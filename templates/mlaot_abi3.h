@@ -40,6 +40,7 @@ typedef struct { uint8_t major, minor; uint16_t flags; uint32_t built_with, abi;
 #define PY_BODY(object) PyObject_GetTypeData(object, Py_TYPE(object))
 #define PY_BASIC_SIZE(body) -(int)sizeof(body)
 #define PY_ITEM_SIZE 0
+#define PY_OFFSET_FLAG 8  // Py_RELATIVE_OFFSET
 #else
 // What stands first in every object.
 typedef struct { ptrdiff_t references; PyTypeObject *type; } PyHead;
@@ -50,6 +51,7 @@ typedef struct { ptrdiff_t references; PyTypeObject *type; } PyHead;
 #define PY_BODY(object) ((void *)(object))
 #define PY_BASIC_SIZE(body) sizeof(body)
 #define PY_ITEM_SIZE 1
+#define PY_OFFSET_FLAG 0
 #endif
 
 typedef PyObject *(*PyCFunction)(PyObject *, PyObject *);
@@ -58,6 +60,7 @@ typedef int (*visitproc)(PyObject *, void *);
 
 typedef struct { const char *name; PyCFunction function; int flags; const char *doc; } PyMethodDef;
 typedef struct { const char *name; getter get; void *set; const char *doc; void *closure; } PyGetSetDef;
+typedef struct { const char *name; int type; Py_ssize_t offset; int flags; const char *doc; } PyMemberDef;
 typedef struct { int slot; void *value; } PyType_Slot;
 typedef struct { const char *name; int basicsize, itemsize; unsigned flags; const PyType_Slot *slots; } PyType_Spec;
 typedef struct { int slot; void *value; } PyModuleDef_Slot;
@@ -87,11 +90,11 @@ enum {
     PyBUF_C_CONTIGUOUS = 0x38, PyBUF_F_CONTIGUOUS = 0x58, PyBUF_ANY_CONTIGUOUS = 0x98,
     Py_TPFLAGS_DISALLOW_INSTANTIATION = 1 << 7, Py_TPFLAGS_IMMUTABLETYPE = 1 << 8, Py_TPFLAGS_HAVE_GC = 1 << 14,
     Py_TPFLAGS_LONG_SUBCLASS = 1 << 24, Py_TPFLAGS_LIST_SUBCLASS = 1 << 25, Py_TPFLAGS_TUPLE_SUBCLASS = 1 << 26,
-    Py_TPFLAGS_DICT_SUBCLASS = 1 << 29,
+    Py_TPFLAGS_UNICODE_SUBCLASS = 1 << 28, Py_TPFLAGS_DICT_SUBCLASS = 1 << 29,
     Py_bf_getbuffer = 1, Py_mp_ass_subscript = 3, Py_mp_length = 4, Py_mp_subscript = 5, Py_nb_bool = 9,
     Py_nb_float = 11, Py_nb_int = 26, Py_sq_item = 44, Py_sq_length = 45, Py_tp_dealloc = 52, Py_tp_doc = 56,
-    Py_tp_iter = 62, Py_tp_methods = 64, Py_tp_new = 65, Py_tp_repr = 66, Py_tp_traverse = 71, Py_tp_getset = 73,
-    Py_EQ = 2, PyBUF_READ = 0x100,
+    Py_tp_iter = 62, Py_tp_methods = 64, Py_tp_new = 65, Py_tp_repr = 66, Py_tp_traverse = 71, Py_tp_members = 72,
+    Py_tp_getset = 73, Py_EQ = 2, PyBUF_READ = 0x100,
 };
 #if defined(MLAOT_ABI3T)
 enum {
@@ -108,15 +111,16 @@ enum {
 #endif
 
 PY_DATA const unsigned long Py_Version;
-PY_DATA PyObject _Py_NoneStruct;
-PY_DATA PyTypeObject PyBool_Type;
+PY_DATA PyObject _Py_NoneStruct, _Py_EllipsisObject;
+PY_DATA PyTypeObject PyBool_Type, PySlice_Type;
 #define Py_None (&_Py_NoneStruct)
-PY_DATA PyObject *PyExc_BufferError, *PyExc_ImportError, *PyExc_IndexError, *PyExc_KeyError, *PyExc_OverflowError,
-    *PyExc_RecursionError, *PyExc_RuntimeError, *PyExc_TypeError, *PyExc_ValueError;
+#define Py_Ellipsis (&_Py_EllipsisObject)
+PY_DATA PyObject *PyExc_BufferError, *PyExc_FileNotFoundError, *PyExc_ImportError, *PyExc_IndexError, *PyExc_KeyError,
+    *PyExc_OSError, *PyExc_OverflowError, *PyExc_RecursionError, *PyExc_RuntimeError, *PyExc_TypeError, *PyExc_ValueError;
 
 void Py_IncRef(PyObject *), Py_DecRef(PyObject *);
 int PyErr_CheckSignals(void), PyErr_ExceptionMatches(PyObject *);
-void PyErr_Clear(void), PyErr_SetString(PyObject *, const char *);
+void PyErr_Clear(void), PyErr_SetString(PyObject *, const char *), PyErr_SetObject(PyObject *, PyObject *);
 void PyErr_Fetch(PyObject **, PyObject **, PyObject **), PyErr_Restore(PyObject *, PyObject *, PyObject *);
 void PyErr_NormalizeException(PyObject **, PyObject **, PyObject **);
 PyObject *PyErr_Format(PyObject *, const char *, ...), *PyErr_NoMemory(void), *PyErr_Occurred(void);
@@ -124,6 +128,7 @@ PyObject *PyErr_Format(PyObject *, const char *, ...), *PyErr_NoMemory(void), *P
 void *PyMem_Malloc(size_t), *PyMem_Calloc(size_t, size_t);
 void PyMem_Free(void *);
 PyObject *_PyObject_GC_New(PyTypeObject *), *_PyObject_GC_NewVar(PyTypeObject *, Py_ssize_t);
+void PyObject_ClearWeakRefs(PyObject *);
 void PyObject_GC_Track(void *), PyObject_GC_UnTrack(void *), PyObject_GC_Del(void *);
 PyThreadState *PyEval_SaveThread(void);
 void PyEval_RestoreThread(PyThreadState *);
@@ -149,7 +154,7 @@ PyObject *PyImport_GetModule(PyObject *);
 PyObject *PyObject_CallMethod(PyObject *, const char *, const char *, ...);
 PyObject *PyObject_CallFunction(PyObject *, const char *, ...), *PyObject_GetAttrString(PyObject *, const char *);
 PyObject *PyObject_Call(PyObject *, PyObject *, PyObject *), *PyObject_GetItem(PyObject *, PyObject *);
-int PyObject_IsInstance(PyObject *, PyObject *);
+int PyObject_IsInstance(PyObject *, PyObject *), PyObject_SetAttrString(PyObject *, const char *, PyObject *);
 Py_ssize_t PyObject_Size(PyObject *);
 PyObject *Py_BuildValue(const char *, ...);
 int PyArg_ParseTuple(PyObject *, const char *, ...);
@@ -161,13 +166,17 @@ PyObject *PyMemoryView_FromMemory(char *, Py_ssize_t, int);
 PyObject *PyBool_FromLong(long), *PyFloat_FromDouble(double);
 PyObject *PyLong_FromLongLong(long long), *PyLong_FromSsize_t(Py_ssize_t);
 PyObject *PyLong_FromUnsignedLongLong(unsigned long long);
-double PyFloat_AsDouble(PyObject *);
+double PyFloat_AsDouble(PyObject *), PyOS_string_to_double(const char *, char **, PyObject *);
+char *PyOS_double_to_string(double, char, int, int, int *);
 long long PyLong_AsLongLong(PyObject *);
 unsigned long long PyLong_AsUnsignedLongLong(PyObject *);
 PyObject *PyNumber_Index(PyObject *), *PyNumber_Long(PyObject *);
 int PyIndex_Check(PyObject *);
+int PySlice_Unpack(PyObject *, Py_ssize_t *, Py_ssize_t *, Py_ssize_t *);
+Py_ssize_t PySlice_AdjustIndices(Py_ssize_t, Py_ssize_t *, Py_ssize_t *, Py_ssize_t);
 Py_ssize_t PyNumber_AsSsize_t(PyObject *, PyObject *);
 PyObject *PyUnicode_FromString(const char *), *PyUnicode_FromFormat(const char *, ...);
+PyObject *PyUnicode_DecodeUTF8(const char *, Py_ssize_t, const char *);
 int PyUnicode_CompareWithASCIIString(PyObject *, const char *);
 PyObject *PyBytes_FromStringAndSize(const char *, Py_ssize_t);
 char *PyBytes_AsString(PyObject *);
@@ -175,9 +184,11 @@ Py_ssize_t PyBytes_Size(PyObject *);
 PyObject *PyTuple_New(Py_ssize_t), *PyTuple_GetItem(PyObject *, Py_ssize_t);
 Py_ssize_t PyTuple_Size(PyObject *);
 int PyTuple_SetItem(PyObject *, Py_ssize_t, PyObject *), PyList_SetItem(PyObject *, Py_ssize_t, PyObject *);
+int PyList_Append(PyObject *, PyObject *);
 PyObject *PyList_New(Py_ssize_t), *PySequence_GetItem(PyObject *, Py_ssize_t), *PySeqIter_New(PyObject *);
 Py_ssize_t PySequence_Size(PyObject *);
-PyObject *PyDict_New(void), *PyDict_GetItemString(PyObject *, const char *), *PyDictProxy_New(PyObject *);
+PyObject *PyDict_New(void), *PyDict_GetItemWithError(PyObject *, PyObject *), *PyDictProxy_New(PyObject *);
+int PyDict_Next(PyObject *, Py_ssize_t *, PyObject **, PyObject **);
 int PyDict_SetItemString(PyObject *, const char *, PyObject *);
 Py_ssize_t PyDict_Size(PyObject *);
 

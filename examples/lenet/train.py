@@ -28,9 +28,9 @@ def evaluate(model: nn.Model, images: Images) -> tuple[float, float]:
     right, total = 0, 0.0
     for start in range(0, len(images), 1000):
         which = range(start, min(start + 1000, len(images)))
-        found, losses = model.evaluate(*images.batch(which, *SHAPE))
-        right += sum(found.tolist())
-        total += sum(losses.tolist())
+        found = model.evaluate(*images.batch(which, *SHAPE))
+        right += sum(found["right"].tolist())
+        total += sum(found["loss"].tolist())
     return right / len(images), total / len(images)
 
 

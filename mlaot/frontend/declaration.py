@@ -42,6 +42,7 @@ class Traced:
     update is stochastic gradient descent with ``learning_rate``. ``docs``: what the user says of an entry, in a line.
     ``taps``: nodes of the graph that ``mlaot.tap`` named, which none but the entry ``intermediates`` gives.
     ``refusals``: the graph's last output is a number that says which of these is wrong with the inputs, 0 for none.
+    ``dicts``: those of ``forward`` and the entries whose outputs are a dict.
     ``file_names``: what the file that the model comes from calls the inputs and outputs of ``forward``. ``info``: what
     ``info()`` tells besides.
     """
@@ -59,6 +60,7 @@ class Traced:
     optimizer: Optimizer | None = None
     docs: dict[str, str] = field(default_factory=dict)
     taps: dict[str, Node] = field(default_factory=dict)
+    dicts: frozenset[str] = frozenset()
     file_names: dict[str, str] = field(default_factory=dict)
     refusals: tuple[str, ...] = ()
     info: dict[str, object] = field(default_factory=dict)

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import inspect
-import sys
 from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,7 +13,7 @@ from mlaot.frontend import random
 from mlaot.frontend.declaration import Declaration, Optimizer, Traced
 from mlaot.frontend.impure import watched
 from mlaot.frontend.promotion import as_node
-from mlaot.frontend.tensor import Held, Parameter, Tensor, is_traced, parameters
+from mlaot.frontend.tensor import Held, Parameter, Tensor, is_traced
 from mlaot.frontend.trace import Trace, located, place_of, tracing, training
 from mlaot.ir import DType, Graph, Node, Type
 from mlaot.ir.dims import Expr
@@ -109,14 +107,15 @@ def _trace(
 ) -> Traced:
     known = _walked(given)
     held: dict[str, Held] = {}
-    graph, arguments, taps = _model_graph(function, loss, known, held)
+    graph, arguments, taps, is_dict = _model_graph(function, loss, known, held)
     trained = None
     if loss is not None:
         with training():
-            trained, _, _ = _model_graph(function, loss, known, held)
+            trained, *_ = _model_graph(function, loss, known, held)
         if str(trained) == str(graph):
             trained = None
-    further = {name: _entry_graph(name, f, known, held) for name, f in entries.items()}
+    dicts = {"forward"} if is_dict else set[str]()
+    further = {name: _entry_graph(name, f, known, held, dicts) for name, f in entries.items()}
     graphs = [graph, *([trained] if trained else []), *further.values()]
     per_example = not _named_dims(graph)
     _check_writes(function, graphs, per_example)
@@ -136,6 +135,7 @@ def _trace(
         optimizer=optimizer,
         docs={name: _summary(f) for name, f in {"forward": function, **entries}.items()},
         taps=taps,
+        dicts=frozenset(dicts),
     )
 
 
@@ -161,8 +161,8 @@ def _warn_of_untrained(function: Function, graph: Graph, wanted: set[str]) -> No
 
 def _model_graph(
     function: Function, loss: Function | None, known: Mapping[str, Held], held: dict[str, Held]
-) -> tuple[Graph, tuple[str, ...], dict[str, Node]]:
-    """The graph of a model and its loss, the names of the model's arguments, and what it taps."""
+) -> tuple[Graph, tuple[str, ...], dict[str, Node], bool]:
+    """The graph of a model and its loss, the model's arguments by name, what it taps, and whether it gives a dict."""
     trace = _root("model", known, held)
     graph = trace.graph
     with tracing(trace):
@@ -180,16 +180,21 @@ def _model_graph(
             graph.outputs["loss"] = _loss_node(graph, loss(*results, *_arguments(graph, loss, len(results))))
         _finish(trace)
     names = tuple(argument.node.attrs["name"] for argument in arguments)
-    return graph, names, {tap.name: node for tap, node in taps.items()}
+    return graph, names, {tap.name: node for tap, node in taps.items()}, isinstance(outputs, Mapping)
 
 
-def _entry_graph(name: str, function: Function, known: Mapping[str, Held], held: dict[str, Held]) -> Graph:
+def _entry_graph(
+    name: str, function: Function, known: Mapping[str, Held], held: dict[str, Held], dicts: set[str]
+) -> Graph:
+    """The graph of a further function, which joins ``dicts`` where it gives one."""
     trace = _root(name, known, held)
     with located(function), tracing(trace):
         outputs = function(*_arguments(trace.graph, function, 0))
         if outputs is not None:
             for key, value in _named(outputs).items():
                 trace.graph.outputs[key] = _output(key, value)
+        if isinstance(outputs, Mapping):
+            dicts.add(name)
         _finish(trace)
         if not trace.graph.outputs and not trace.graph.writes:
             raise MlaotError(f"the entry {name} has no output and assigns no buffer")
@@ -361,16 +366,3 @@ def _leaves(thing: Any, path: str, seen: set[int]) -> Iterator[tuple[str, Held]]
         parts += vars(thing).items()
     for key, part in parts:
         yield from _leaves(part, f"{path}.{key}" if path else str(key), seen)
-
-
-def load(path: str | Path) -> dict[str, Parameter]:
-    """The arrays of a safetensors file as parameters; a relative path is looked for beside the calling module first."""
-    import safetensors.numpy
-
-    caller = inspect.stack()[1].filename
-    beside = Path(caller).parent / path
-    found = beside if beside.exists() else Path(path)
-    if not found.exists():
-        raise MlaotError(f"no file {path}; looked in {Path(caller).parent} and {Path.cwd()}")
-    sys.audit("mlaot.load", str(found))  # safetensors opens it behind Python's back; a build wants to know
-    return parameters(safetensors.numpy.load_file(found))

@@ -40,7 +40,8 @@ class Module:
     convolutions may be cut in, ``F2``, also ``F4``, or none (``off``). ``weights_dtype``: the setting of that
     name, and ``narrow``: the weights that are stored so, by input name. ``declared``: the entries before they were
     optimized, and ``declared_slots`` what they read. ``quantize``: the setting of that name, ``sample``: inputs by
-    name, from which ranges are learnt, and ``quantized``: what became of products.
+    name, from which ranges are learnt, and ``quantized``: what became of products. ``dicts``: the entries whose
+    outputs are a dict.
     """
 
     name: str
@@ -55,6 +56,7 @@ class Module:
     state: dict[str, np.ndarray[Any, Any]] = field(default_factory=dict)
     docs: dict[str, str] = field(default_factory=dict)
     refusals: tuple[str, ...] = ()
+    dicts: frozenset[str] = frozenset()
     winograd: str = "F2"
     replaceable: bool = False
     weights_dtype: str = ""

@@ -133,7 +133,7 @@ def _in_place(name: str, graph: Graph, fused: Fused, storage: Storage, model: Mo
         model.docs.get(name) or DOCS.get(name, ""),
         _tile(size) if name == "forward" and model.per_example and "batch" in _names(graph) else 0,
         tuple(str(d) for d in conditions(graph)),
-        name == INTERMEDIATES,
+        name in model.dicts,
         model.refusals if name == "forward" else (),
     )
     return Procedure(

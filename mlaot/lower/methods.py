@@ -88,7 +88,7 @@ def is_scalar(entry: Entry) -> bool:
 def entry_method(entry: Entry, verbs: bool) -> Method:
     """The method of an entry; forward and loss also work on what set_input() stored."""
     held = {"forward": "forward_held", "loss": "loss_held"}.get(entry.name, "") if verbs else ""
-    takes_out = bool(entry.results) and not is_scalar(entry) and not entry.named
+    takes_out = bool(entry.results) and not is_scalar(entry)
     ports = ", ".join(plain_port(port) for port in entry.inputs)
     typed = ", ".join(typed_port(port) for port in entry.inputs)
     result = result_type(entry)

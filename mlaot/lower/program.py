@@ -50,7 +50,7 @@ class Entry:
 
     ``tile``: so many rows of the batch are computed at a time, since none depends on another; 0: all at once.
     ``extents``: further expressions that a call's dims must not make negative, such as those of values in between.
-    ``named``: the results are a dict. ``refusals``: what is wrong with the inputs where the last output, which is no
+    ``named``: the results are a dict, as is ``out``. ``refusals``: what is wrong with the inputs where the last output, which is no
     result, gives a number from 1 on.
     """
 

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from mlaot.errors import MlaotError
+from mlaot.frontend.files import is_for_training
 from mlaot.frontend.tensor import Buffer, Parameter
 from mlaot.frontend.trace import is_training
 from mlaot.nn.arguments import Array
@@ -50,8 +51,12 @@ class Module:
         return {name: np.asarray(held) for name, held in _walk(self, "", (Parameter, Buffer))}
 
     def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True) -> None:
-        """Take over arrays by name, in the dtypes that the parameters have; ``strict``: no name more, none less."""
+        """Take over arrays by name, in the dtypes that the parameters have; ``strict``: no name more, none less.
+
+        What a compiled module's ``save`` writes for training only is passed over.
+        """
         own = dict(_walk(self, "", (Parameter, Buffer)))
+        state_dict = {k: v for k, v in state_dict.items() if k in own or not is_for_training(k)}
         if strict and set(own) != set(state_dict):
             raise MlaotError(
                 f"load_state_dict: missing {sorted(set(own) - set(state_dict))}, "

@@ -271,6 +271,7 @@ def run(
         module.sample = arrays(sample, {name: t.with_shape((*lead, *t.shape)) for name, t in taken.items()})
     module.state, module.docs = dict(traced.buffers), dict(traced.docs)
     module.refusals, module.info = traced.refusals, dict(traced.info)
+    module.dicts = traced.dicts | {INTERMEDIATES} | ({"accumulate"} if "forward" in traced.dicts else set())
     if traced.file_names:
         module.info["file_names"] = dict(traced.file_names)
     stages = dict.fromkeys(["all", "trace", *(stage.__name__ for stage in PIPELINE)])

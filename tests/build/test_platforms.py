@@ -100,7 +100,9 @@ def test_exports_are_what_the_header_declares() -> None:
     assert data == set(re.findall(r"PyExc_\w+", template_text("mlaot_abi3.h"))) | {
         "Py_Version",
         "_Py_NoneStruct",
+        "_Py_EllipsisObject",
         "PyBool_Type",
+        "PySlice_Type",
     }
 
 

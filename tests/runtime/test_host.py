@@ -114,13 +114,13 @@ def test_header_agrees(folder: Path, abi: str, tmp_path: Path) -> None:
     newer = ("Py_bf_getbuffer", "Py_mp_ass_subscript", "Py_mp_length") if is_new else ("Py_mod_multiple_interpreters",)
     lines = [f'_Static_assert({name} == ({value}), "{name}");' for name, value in values if name not in newer]
     assert len(lines) > 30
-    sizes = ["Py_buffer", "PyType_Spec", "PyType_Slot", "PyMethodDef", "PyGetSetDef"]
+    sizes = ["Py_buffer", "PyType_Spec", "PyType_Slot", "PyMethodDef", "PyMemberDef", "PyGetSetDef"]
     sizes += ["PySlot", "PyABIInfo"] if is_new else ["PyModuleDef", "PyModuleDef_Slot"]
     layout = "\n".join(f'printf("%zu ", sizeof({name}));' for name in sizes)
     layout += "".join(f'printf("%zu ", offsetof(Py_buffer, {name}));' for name in ("ndim", "format", "internal"))
     main = f"#include <stdio.h>\n#include <stddef.h>\nint main(void) {{ {layout} return 0; }}\n"
     include = f"#define {'Py_TARGET_ABI3T 0x030f0000' if is_new else 'Py_LIMITED_API 0x030b0000'}\n#include <Python.h>"
-    real = [include, *lines, main]
+    real = [include, "#include <structmember.h>", *lines, main]
     (tmp_path / "real.c").write_text("\n".join(real))
     (tmp_path / "ours.c").write_text('#include "mlaot_abi3.h"\n' + main)
     outputs = []
@@ -270,6 +270,7 @@ calls = [
     lambda: momentum.save("state.tmp"), lambda: momentum.load("state.tmp"),
     lambda: momentum.Model().__setstate__(momentum.Model().__reduce__()[2]), affine.Model().__reduce__,
     lambda: affine.Array._restore(*affine.forward(x).__reduce__()[1]),
+    lambda: affine.forward([[1, 2]] * 9)[1:, ::-1], lambda: momentum.parameters["w"].__setitem__(slice(1), [2]),
     lambda: fit.fit([[1, 2, 3]] * 300, [1] * 300, batch=100, callback=max),
 ]
 failed = 0
@@ -279,12 +280,16 @@ for call in calls:
         try:
             call()
         except MemoryError:
-            failed += 1
-        except (TypeError, ValueError, RuntimeError):  # the last one is io's, when it gets no lock
-            pass
+            failed, wrong = failed + 1, ""
+        except (TypeError, ValueError, RuntimeError) as error:  # the last one is io's, when it gets no lock
+            wrong = str(error)
+        else:
+            wrong = ""
         finally:
             _testcapi.remove_mem_hooks()
+        assert not wrong.startswith("load:"), wrong  # nothing is wrong with the file
 assert failed > 300, failed
+assert os.listdir() == ["state.tmp"], os.listdir()
 """
 
 

@@ -90,10 +90,16 @@ def test_values_by_name(frozen: ModuleType) -> None:
     assert one["hidden"].tolist() == pytest.approx(found["hidden"][0].tolist())
 
 
-def test_no_out(frozen: ModuleType) -> None:
-    """It is for looking, not for serving."""
-    with pytest.raises(TypeError, match=r"^intermediates\(\) got an unexpected keyword argument 'out'$"):
-        frozen.intermediates(X, out=X)
+def test_out(frozen: ModuleType) -> None:
+    """A dict as the results are."""
+    found = frozen.intermediates(X)
+    out = {name: np.zeros_like(array) for name, array in found.items()}
+    assert frozen.intermediates(X, out=out) is out
+    assert all(out[name].tolist() == array.tolist() for name, array in found.items())
+    message = r"^intermediates: out: expected a dict of \d buffers with one for 'product'$"
+    for wrong in (X, tuple(out.values()), {**out, "more": X}, {}):
+        with pytest.raises(TypeError, match=message):
+            frozen.intermediates(X, out=wrong)
     with pytest.raises(TypeError, match=r"^intermediates\(\) is missing argument 'x'$"):
         frozen.intermediates()
     assert frozen.intermediates.__doc__.startswith("What forward() computes on its way")

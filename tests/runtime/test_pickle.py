@@ -126,7 +126,7 @@ def test_made_up_arrays(affine: ModuleType, made_up: tuple[Any, ...]) -> None:
     for wrong in ((), (1, 2, 3), ("int8", "a", b""), ("int8", (), "a")):
         with pytest.raises(TypeError):
             affine.Array._restore(*wrong)
-    with pytest.raises(IndexError, match="too many indices"):
+    with pytest.raises(IndexError, match="too many extents"):
         affine.Array._restore("int8", (1,) * 9, b"1")
 
 

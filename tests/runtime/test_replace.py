@@ -124,14 +124,14 @@ def test_refused_files(weights: Path, serves: ModuleType, tmp_path: Path) -> Non
     assert sum(name.startswith("optimizer.") for name in good) > 6 and "1.num_batches_tracked" in good.keys() - own
     path, before = tmp_path / "file", serves.forward(X).tolist()
     for change, message in (
-        ({"4.bias": np.zeros(4, np.float32)}, r"^load: 4\.bias: expected F32\[3\], got"),
-        ({"4.bias": np.zeros(3)}, r"^load: 4\.bias: expected F32\[3\], got"),
+        ({"4.bias": np.zeros(4, np.float32)}, r"^load: .*: 4\.bias: expected F32\[3\], got"),
+        ({"4.bias": np.zeros(3)}, r"^load: .*: 4\.bias: expected F32\[3\], got"),
     ):
         numpy.save_file(own | change, path)
         with pytest.raises(ValueError, match=message):
             serves.load(path)
     numpy.save_file({name: array for name, array in good.items() if name != "4.bias"}, path)
-    with pytest.raises(ValueError, match=r"^load: expected a tensor 4\.bias, got a file without it$"):
+    with pytest.raises(ValueError, match=r"^load: .*: expected a tensor 4\.bias, got a file without it$"):
         serves.load(path)
     path.write_bytes(weights.read_bytes()[:5000])
     with pytest.raises(ValueError, match=r"^load: .* inside a file with \d+ bytes of data, got"):

@@ -107,7 +107,7 @@ def test_buffers_in_files(cache: ModuleType, tmp_path: Path) -> None:
     numpy = pytest.importorskip("safetensors.numpy")
     tensors = {"rows": np.ones((4, 2), "f"), "position": np.array(3), "half": np.zeros((2, 2), np.float16)}
     numpy.save_file(tensors, path)
-    with pytest.raises(ValueError, match=r"^load: expected a tensor table, got a file without it$"):
+    with pytest.raises(ValueError, match=rf"^load: {path}: expected a tensor table, got a file without it$"):
         model.load(path)
     assert model.push([0, 0]) == 3
 
@@ -160,9 +160,9 @@ def test_files_without_optimizer_state(momentum: ModuleType, tmp_path: Path) -> 
             {"optimizer.step": kept["optimizer.step"]},
             "expected a tensor optimizer.m.w, got a file without it, but with",
         ),
-        ({"optimizer.v": kept["optimizer.m.w"]}, "expected 2 tensors, got 3"),
-        (kept | {"optimizer.v": np.zeros(1)}, "expected 4 tensors, got 5"),
-        (kept | {"optimizer.step": np.array(1.0)}, "load: optimizer.step: expected I64, got"),
+        ({"optimizer.v": kept["optimizer.m.w"]}, "optimizer.v is no tensor of this model"),
+        (kept | {"optimizer.v": np.zeros(1)}, "optimizer.v is no tensor of this model"),
+        (kept | {"optimizer.step": np.array(1.0)}, ": optimizer.step: expected I64, got"),
     ):
         numpy.save_file(weights | extra, path)
         with pytest.raises(ValueError) as info:
@@ -170,7 +170,7 @@ def test_files_without_optimizer_state(momentum: ModuleType, tmp_path: Path) -> 
         assert message in str(info.value)
         assert state(momentum) == ([2.5, 3.25], 1)
     numpy.save_file({"w": weights["w"]} | kept, path)
-    with pytest.raises(ValueError, match=r"^load: expected a tensor count, got a file without it$"):
+    with pytest.raises(ValueError, match=rf"^load: {path}: expected a tensor count, got a file without it$"):
         momentum.load(path)
     assert moved(momentum) == [1.5, 1.25]
     numpy.save_file(weights, path)

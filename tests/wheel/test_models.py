@@ -45,21 +45,29 @@ def test_wider_weights_than_inputs(zoo: Any, model: ModuleType) -> None:
 
 
 def test_several_outputs(zoo: Any, model: ModuleType) -> None:
-    """A tuple comes back for a tuple and for a dict, in order; out= takes one too."""
-    for name in ("pair", "named"):
-        nn, wanted = zoo(name), model.pair(X)
+    """A tuple comes back for a tuple, a dict for a dict, in order; out= takes the same."""
+    wanted = model.pair(X)
+    first, second = np.empty((7, 5), np.float32), np.empty((7, 5), np.float32)
+    for name, kind, out, twice in (
+        ("pair", tuple, (first, second), (first, first)),
+        ("named", dict, {"chances": second, "scores": first}, {"scores": first, "chances": first}),
+    ):
+        nn = zoo(name)
         found = nn.forward(X)
-        assert isinstance(found, tuple) and len(found) == 2
-        for one, expected in zip(found, wanted, strict=True):
+        assert type(found) is kind and (kind is tuple or list(found) == ["scores", "chances"])
+        arrays = list(found.values()) if kind is dict else found
+        for one, expected in zip(arrays, wanted, strict=True):
             assert_close(one, expected, "float32")
-        out = np.empty((7, 5), np.float32), np.empty((7, 5), np.float32)
+        first[...] = second[...] = 0
         assert nn.forward(X, out=out) is out
-        np.testing.assert_array_equal(out, [np.asarray(one) for one in found])
-        with pytest.raises(TypeError, match="out: expected a tuple of 2 buffers"):
-            nn.forward(X, out=out[0])
+        np.testing.assert_array_equal([first, second], [np.asarray(one) for one in arrays])
+        for wrong in (first, (first,), {"scores": first}, {"scores": first, "other": second}, [first, second]):
+            with pytest.raises(TypeError, match=f"out: expected a {kind.__name__} of 2 buffers"):
+                nn.forward(X, out=wrong)
         with pytest.raises(ValueError, match="got one that overlaps another output"):
-            nn.forward(X, out=(out[0], out[0]))
-        assert [one.shape for one in nn.forward(X[0])] == [(5,), (5,)]
+            nn.forward(X, out=twice)
+        single = nn.forward(X[0])
+        assert [one.shape for one in (single.values() if kind is dict else single)] == [(5,), (5,)]
     assert "scores: float32[batch, 5], chances: float32[batch, 5]" in zoo("named").forward.__doc__
 
 
