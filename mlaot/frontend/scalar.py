@@ -195,7 +195,8 @@ def trace(given: _Given, place: str) -> Traced:
     start = {PARAMETERS: np.array([float(v.data) for v in trained], given.dtype)} if trained else {}
     counts = Counter(v._op for v in order)
     arguments = tuple(given.inputs) if given.loss is None else ()
-    return Traced(graph, start, named, True, float(given.rate), dict(counts), arguments)
+    dicts = frozenset({"forward"} if isinstance(given.outputs, Mapping) else ())
+    return Traced(graph, start, named, True, float(given.rate), dict(counts), arguments, dicts=dicts)
 
 
 def _warn(
