@@ -31,7 +31,7 @@ Path = list[ast.AST]  # a node of a syntax tree, then what is around it, up to t
 PARTS = (ast.expr, ast.keyword, ast.comprehension, ast.Assign, ast.AnnAssign, ast.AugAssign, ast.Return, ast.Assert)
 ROWS = (ast.Tuple, ast.List, ast.ListComp, ast.Dict, ast.DictComp, ast.Starred, ast.GeneratorExp)
 KEEPS = (ast.Assign, ast.AnnAssign, ast.NamedExpr, ast.keyword, ast.Return)
-KEEPERS = ("append", "extend", "list", "tuple", "dict", "zip")  # functions that keep what they are given
+ROW_FUNCTIONS = ("list", "tuple", "dict", "zip")
 MANY = 64  # values that one line reads
 REPORTS = ("print", "append", "format", "round", "str", "repr", "info", "debug")
 
@@ -151,9 +151,10 @@ def _reads_on(line: Line) -> list[Path]:
 def _is_kept(call: Path) -> bool:
     """Whether what a call gives is put into a variable or a list: not where it is a part of an expression."""
     for node in call[1:]:
-        if isinstance(node, KEEPS):
+        called = _name(node.func) if isinstance(node, ast.Call) else ""
+        if isinstance(node, KEEPS) or called in ("append", "extend"):
             return True
-        if not (isinstance(node, ROWS) or (isinstance(node, ast.Call) and _name(node.func) in KEEPERS)):
+        if not (isinstance(node, ROWS) or called in ROW_FUNCTIONS):
             return False
     return False
 

@@ -73,9 +73,11 @@ def declare(
 
     Raises ``MlaotError`` for arguments of other types. A build warns where a leaf was probably forgotten.
     """
-    given = _Given(outputs, inputs, parameters, loss, dtype, learning_rate)
+    return _declared(_Given(outputs, inputs, parameters, loss, dtype, learning_rate), calling_line())
+
+
+def _declared(given: _Given, place: str = "") -> Declaration:
     _check(given)
-    place = calling_line()
     return Declaration(lambda: trace(given, place), place)
 
 
@@ -85,10 +87,10 @@ class _Given:
 
     outputs: Any
     inputs: Mapping[str, Input]
-    parameters: Any
-    loss: Any
-    dtype: str
-    rate: float
+    parameters: Any = ()
+    loss: Any = None
+    dtype: str = "float64"
+    rate: float = 0.1
 
     @property
     def results(self) -> dict[str, Any]:
@@ -152,7 +154,7 @@ def declare_graph(outputs: Any) -> Declaration:
             "a bare graph of Values has no inputs; expected leaves made by Value(0.0, (), 'input'), "
             "or a declaration by mlaot.micrograd.declare"
         )
-    return declare(outputs, inputs={"x": leaves})
+    return _declared(_Given(outputs, {"x": leaves}))
 
 
 def declare_module(net: Any) -> Declaration:
@@ -168,7 +170,7 @@ def declare_module(net: Any) -> Declaration:
         ) from None
     weight = net.layers[0].neurons[0].w[0]
     x = [(type(weight) if hasattr(weight, "_prev") else Value)(0.0) for _ in range(width)]
-    return declare(net(x), inputs={"x": x}, parameters=net)
+    return _declared(_Given(net(x), {"x": x}, net))
 
 
 def trace(given: _Given, place: str) -> Traced:
@@ -256,7 +258,8 @@ def _input(graph: Graph, name: str, given: Input, kind: DType, nodes: dict[int, 
 def topological(roots: Sequence[Any]) -> list[Any]:
     """Values reachable from ``roots``, arguments first; iterative."""
     for root in roots:
-        _check_value("outputs", root)
+        if not is_value(root):
+            raise MlaotError(f"expected a Value, got {kind_of(root)}")
     order: list[Any] = []
     seen: set[int] = set()
     stack: list[tuple[Any, bool]] = [(root, False) for root in reversed(list(roots))]
