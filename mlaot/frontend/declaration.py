@@ -10,7 +10,7 @@ import numpy as np
 
 from mlaot.ir import Graph, Node
 
-PARAMETERS = "parameters"  # the flat input that holds every scalar parameter of a scalar model
+PARAMETERS = "all parameters"  # the flat input that holds every scalar parameter of a scalar model
 Arrays = dict[str, np.ndarray[Any, Any]]
 Reference = Callable[[Arrays], Arrays]
 

@@ -44,7 +44,7 @@ def split_parameters(graph: Graph, flat_name: str, declared: Mapping[str, Ids]) 
         reads.append((flat, np.arange(count)))
     pieces = _with_views(_pieces([ids for _, ids in reads], count), list(declared.values()), count)
     members: dict[str, Ids] = {}
-    for name, ids in zip(_names(pieces, declared, set(graph.inputs)), pieces, strict=True):
+    for name, ids in zip(_names(pieces, declared, {*graph.inputs, "lr"}), pieces, strict=True):
         graph.input(name, flat.type.with_shape(ids.shape), parameter=True)
         members[name] = ids
     home = {scalar: name for name, ids in members.items() for scalar in ids.reshape(-1).tolist()}
@@ -128,7 +128,10 @@ def _indices(node: Node) -> Ids:
 
 
 def _names(pieces: Iterable[Ids], declared: Mapping[str, Ids], taken: set[str]) -> list[str]:
-    """A name for each piece: what the names of the arrays in it have in common, ``enc`` of ``enc.w`` and ``enc.b``."""
+    """A name for each piece: what the names of the arrays in it have in common, ``enc`` of ``enc.w`` and ``enc.b``.
+
+    ``taken``: the names of inputs, to which training adds the learning rate.
+    """
     owner = {int(scalar): name for name, ids in declared.items() for scalar in ids.flat}
     found: list[str] = []
     for ids in pieces:
