@@ -1,6 +1,6 @@
 """Parameters read as tensors become tensors: the flat vector of scalar parameters is cut up. Bit-exact.
 
-    v0 = input(name=parameters) : f64[39760]           v0 = input(name=layers.0.w) : f64[50,784]
+    v0 = input(name=all parameters) : f64[39760]       v0 = input(name=layers.0.w) : f64[50,784]
     v1 = take(v0, indices=<39200 numbers>)       =>    v1 = input(name=layers.0.b) : f64[50]
     v2 = take(v0, indices=<50 numbers>)
 
