@@ -91,7 +91,9 @@ def warn_of_reads(
     ``roots`` are the ids of the outputs and the loss, whose numbers many a program looks at.
     """
     given = {id(leaf): f"the input {name!r}" for name, leaves in inputs.items() for leaf in leaves}
-    parameters = {id(trained[i]): f"the parameter {name!r}" for name, ids in named.items() for i in ids.flat}
+    parameters = {
+        id(trained[i]): f"the parameter {name!r}" for name, ids in named.items() for i in ids.reshape(-1).tolist()
+    }
     elsewhere: set[int] = set()  # what depends on no input
     for line, values in _reads.items():
         paths = _reads_on(line)

@@ -219,13 +219,13 @@ MODELS = {
     ),
     "max of Values": (
         SCALARS + "net = max(x)\n",
-        "model.py:4: a Value is compared: its number is not known when a graph is built; for the larger of two use Max(a, b)"
-        ", for max(x, 0) x.relu()",
+        "model.py:4: a Value is compared: its number is not known when a graph is built; for the larger of two use "
+        "Max(a, b), for max(x, 0) x.relu()",
     ),
     "exp of math": (
         SCALARS + "import math\nnet = math.exp(x[0])\n",
-        "model.py:5: float(v) of a Value: functions of math take numbers; use v.exp(), v.log(), v.tanh(), v ** 0.5, which "
-        "the graph remembers, or v.data for the number",
+        "model.py:5: float(v) of a Value: functions of math take numbers; use v.exp(), v.log(), v.tanh(), v ** 0.5, "
+        "which the graph remembers, or v.data for the number",
     ),
     "power of two Values": (
         SCALARS + "net = x[0] ** x[1]\n",
