@@ -37,11 +37,11 @@ class Module:
     ``named`` are the arrays that the user declared of them, each a view of one parameter: of numbers of scalars.
     ``per_example``: the model was declared on one example, so no row of a batch depends on another. ``docs``: a line
     on an entry. ``replaceable``: weights can be loaded though nothing trains them. ``winograd``: which tiles 3x3
-    convolutions may be cut in, ``F2``, also ``F4``, or none (``off``). ``weights_dtype``: the setting of that
-    name, and ``narrow``: the weights that are stored so, by input name. ``declared``: the entries before they were
-    optimized, and ``declared_slots`` what they read. ``quantize``: the setting of that name, ``sample``: inputs by
-    name, from which ranges are learnt, and ``quantized``: what became of products. ``dicts``: the entries whose
-    outputs are a dict.
+    convolutions may be cut in, ``F2``, also ``F4``, or none (``off``). ``fast_division``: quotients by what is the
+    same for many elements may be products. ``weights_dtype``: the setting of that name, and ``narrow``: the weights
+    that are stored so, by input name. ``declared``: the entries before they were optimized, and ``declared_slots`` what
+    they read. ``quantize``: the setting of that name, ``sample``: inputs by name, from which ranges are learnt, and
+    ``quantized``: what became of products. ``dicts``: the entries whose outputs are a dict.
     """
 
     name: str
@@ -58,6 +58,7 @@ class Module:
     refusals: tuple[str, ...] = ()
     dicts: frozenset[str] = frozenset()
     winograd: str = "F2"
+    fast_division: bool = False
     replaceable: bool = False
     weights_dtype: str = ""
     narrow: dict[str, DType] = field(default_factory=dict)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
-from mlaot.ir import DTYPES, Dim, Graph, Node, Type, users
+from mlaot.ir import DTYPES, Dim, Graph, Node, Type
 from mlaot.ir.dims import NOMINAL, Expr
 from mlaot.lower.gates import gates_of, weights_of
 from mlaot.lower.program import Buffer, Panels
@@ -19,6 +19,7 @@ from mlaot.ops.sparse import sparse_add, sparse_dot
 PANEL = 256  # bytes of a panel's row: four of the widest vectors
 APART = 2  # columns that would make a vector of their own, mostly empty, and are better done as dot products
 PAGE = 4096  # bytes
+GAPS = 1.3  # how many times its room an array may take for rows of whole vectors
 
 
 def padded(extent: Dim, itemsize: int) -> Dim:
@@ -214,12 +215,16 @@ def panels_of(graphs: Iterable[Graph], name: str) -> Panels | None:
     shape = tuple(int(d) for d in type_.shape)
     gates = _gates(reads[0][0])
     width = (ALIGNMENT if gates else PANEL) // type_.dtype.itemsize
-    if type_.dtype.name not in (*VECTORS, "i32") or 4 * shape[axis] < width // 2:
+    columns, unit, rows = shape[axis], ALIGNMENT // type_.dtype.itemsize, prod(shape) // shape[axis]
+    if type_.dtype.name not in (*VECTORS, "i32") or 4 * columns < width // 2:
         return None
-    unit = ALIGNMENT // type_.dtype.itemsize
-    is_few = shape[axis] > unit and shape[axis] % unit <= APART
-    apart = shape[axis] % unit if is_few and not gates and type_.dtype.name in VECTORS else 0
-    return Panels(axis, width, prod(shape) // shape[axis], unit, apart)
+    if gates or type_.dtype.name not in VECTORS:
+        return Panels(axis, width, rows, unit)
+    rest = columns % unit
+    is_apart = rest <= APART or columns + unit - rest > GAPS * columns
+    if columns < unit and is_apart:
+        return None
+    return Panels(axis, width, rows, unit, rest if is_apart else 0)
 
 
 def _column_axis(node: Node, i: int) -> int | None:
@@ -234,7 +239,7 @@ def _column_axis(node: Node, i: int) -> int | None:
 
 
 def _gates(node: Node) -> int:
-    return gates_of(node, users(node.graph.nodes()), node.graph.roots()) if weights_of(node) >= 0 else 0
+    return gates_of(node, node.graph.users(), node.graph.roots()) if weights_of(node) >= 0 else 0
 
 
 def panel_strides(panels: Panels, shape: Sequence[int]) -> tuple[int, ...]:
@@ -247,28 +252,39 @@ def panel_strides(panels: Panels, shape: Sequence[int]) -> tuple[int, ...]:
     return tuple(strides)
 
 
-def slot_strides(graphs: Iterable[Graph], name: str) -> tuple[int, ...]:
+def slot_buffer(graphs: Iterable[Graph], name: str, dtype: str, where: str) -> Buffer:
     """A parameter's storage: for a matrix, the order that makes the contractions that read or write it cheapest."""
     node = next(g.inputs[name] for g in graphs if name in g.inputs)
     shape = tuple(int(d) for d in node.type.shape)
     itemsize = node.type.dtype.itemsize
-    if len(shape) != 2:
-        return tuple(int(s) for s in row_major(shape, itemsize, dense=False))
-    rows = (int(padded(shape[1], itemsize)), 1)
-    columns = (1, int(padded(shape[0], itemsize)))
-    if 1 in shape:  # read as a vector
-        return rows if shape[0] == 1 else columns
-    return min((rows, columns), key=lambda strides: _cost(graphs, name, strides, itemsize))
+    order = tuple(range(len(shape)))
+    if len(shape) == 2 and 1 in shape:  # read as a vector
+        order = (0, 1) if shape[0] == 1 else (1, 0)
+    elif len(shape) == 2:
+        order = min(((0, 1), (1, 0)), key=lambda axes: _cost(graphs, name, axes[-1], itemsize))
+    strides, dense = held([shape[a] for a in order], itemsize)
+    placed = tuple(strides[order.index(a)] for a in range(len(shape)))
+    return Buffer(name, dtype, node.type.shape, placed, where, dense)
 
 
-def _cost(graphs: Iterable[Graph], name: str, strides: tuple[int, ...], itemsize: int) -> int:
-    """Multiply-adds with padding: reading along the result's axis costs one, along the summed axis more."""
+def held(shape: Sequence[int], itemsize: int) -> tuple[tuple[int, ...], bool]:
+    """Strides in elements of what a module holds, and whether it is dense: where padded rows would take much more."""
+    dense = len(shape) > 1 and padded(shape[-1], itemsize) > GAPS * shape[-1]
+    return tuple(int(s) for s in row_major(shape, itemsize, dense=dense)), dense
+
+
+def _cost(graphs: Iterable[Graph], name: str, unit: int, itemsize: int) -> int:
+    """Multiply-adds with padding: reading along the result's axis costs one, along the summed axis more.
+
+    Elements along the axis ``unit`` lie side by side.
+    """
     total = 0
     for graph in graphs:
-        for node in graph.nodes():
+        written = _written_by(graph, name)
+        for node in dict.fromkeys((*graph.users().get(graph.inputs.get(name), ()), *written)):  # type: ignore[arg-type]
             if node.op is red.contract:
-                total += _use_cost(graph, node, name, strides.index(1), itemsize)
-            elif node.op in (sparse_dot, sparse_add) and strides.index(1) == node.attrs["axis"]:
+                total += _use_cost(graph, node, name, unit, itemsize, is_written=node in written)
+            elif node.op in (sparse_dot, sparse_add) and unit == node.attrs["axis"]:
                 total += _sparse_cost(graph, node, name)
     return total
 
@@ -281,7 +297,7 @@ def _sparse_cost(graph: Graph, node: Node, name: str) -> int:
     return rows * prod(int(d) for d in matrix.type.shape) * ALIGNMENT // matrix.type.dtype.itemsize * is_used
 
 
-def _use_cost(graph: Graph, node: Node, name: str, unit: int, itemsize: int) -> int:
+def _use_cost(graph: Graph, node: Node, name: str, unit: int, itemsize: int, *, is_written: bool) -> int:
     first, second, out = red.parse_spec(node.attrs["spec"])
     sizes: dict[str, int] = {}
     for labels, arg in ((first, node.arg(0)), (second, node.arg(1))):
@@ -289,7 +305,7 @@ def _use_cost(graph: Graph, node: Node, name: str, unit: int, itemsize: int) -> 
             sizes[label] = extent if isinstance(extent, int) else NOMINAL
     slot = graph.inputs.get(name)
     uses = [labels for labels, i in ((first, 0), (second, 1)) if node.arg(i) is slot]
-    if slot is not None and node.type.shape == slot.type.shape and _reaches(graph, node, name):
+    if slot is not None and is_written:
         uses.append(out)
     total = 0
     for labels in uses:
@@ -301,17 +317,14 @@ def _use_cost(graph: Graph, node: Node, name: str, unit: int, itemsize: int) -> 
     return total
 
 
-def _reaches(graph: Graph, node: Node, name: str) -> bool:
-    """Whether the write to a slot is computed from ``node`` by elementwise steps."""
+def _written_by(graph: Graph, name: str) -> dict[Node, None]:
+    """What a slot's new value is computed from by elementwise steps, products included."""
     write = graph.writes.get(name)
+    found: dict[Node, None] = {}
     stack = [write.find()] if write is not None else []
-    seen = set()
     while stack:
         top = stack.pop()
-        if top is node:
-            return True
-        if top in seen or top.type != node.type or top.op is red.contract:
-            continue
-        seen.add(top)
-        stack.extend(a.find() for a in top.args)
-    return False
+        if top not in found and top.type == write.type:  # type: ignore[union-attr]
+            found[top] = None
+            stack += [] if top.op is red.contract else [a.find() for a in top.args]
+    return found

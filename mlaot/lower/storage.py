@@ -12,7 +12,7 @@ from mlaot.ir import DTYPES, DType, Graph
 from mlaot.ir.module import OPTIMIZER, gradient_of
 from mlaot.ir.module import Module as Model
 from mlaot.ir.types import Literal
-from mlaot.lower.layout import panel_strides, panels_of, row_major, slot_strides
+from mlaot.lower.layout import held, panel_strides, panels_of, slot_buffer
 from mlaot.lower.program import Buffer, Panels, Slot
 
 Array = np.ndarray[Any, Any]
@@ -27,6 +27,7 @@ class Storage:
 
     def __init__(self, model: Model) -> None:
         self.buffers: dict[str, Buffer] = {}
+        self.literals: dict[Literal, Buffer] = {}
         self.offsets: dict[Buffer, int] = {}
         self.constants = bytearray()
         self.initial = bytearray()
@@ -47,9 +48,11 @@ class Storage:
         is_state = not model.is_frozen or (model.is_stateful and name in model.state)
         where = "state" if is_state else "constant"
         panels = None if is_state else panels_of(graphs, name)
-        strides = slot_strides(graphs, name) if panels is None else panel_strides(panels, value.shape)
         dtype = model.narrow.get(name, node.type.dtype)
-        buffer = Buffer(name, dtype.name, node.type.shape, strides, where, panels=panels)
+        buffer = slot_buffer(graphs, name, dtype.name, where)
+        if panels is not None:
+            strides = panel_strides(panels, value.shape)
+            buffer = Buffer(name, dtype.name, node.type.shape, strides, where, panels=panels)
         self.buffers[name] = buffer
         region = self.initial if is_state else self.constants
         self.offsets[buffer] = _store(region, value, buffer)
@@ -64,7 +67,7 @@ class Storage:
                 slots.append(self._slot(buffer, kind, -1))
         end = max((self.offsets[b] + int(b.bytes) for b in parameters), default=0)
         for buffer in parameters if model.trains else ():
-            gradient = Buffer(gradient_of(buffer.name), buffer.dtype, buffer.shape, buffer.strides, "state")
+            gradient = replace(buffer, name=gradient_of(buffer.name))
             self.buffers[gradient.name] = gradient
             self.offsets[gradient] = size + self.offsets[buffer]
         found = [self._slot(b, "parameter", -1) for b in parameters]
@@ -84,15 +87,13 @@ class Storage:
 
     def constant(self, literal: Literal) -> Buffer:
         """Where a constant array lies."""
-        name = f"constant{len([k for k in self.buffers if k.startswith('constant(')])}"
-        key = f"constant({literal.key[0]}{literal.key[1]}{hash(literal)})"
-        for known, buffer in self.buffers.items():
-            if known == key:
-                return buffer
-        strides = row_major(literal.array.shape, literal.dtype.itemsize, dense=False)
-        buffer = Buffer(name, literal.dtype.name, literal.array.shape, strides, "constant")
-        self.buffers[key] = buffer
-        self.offsets[buffer] = _store(self.constants, literal.array, buffer)
+        buffer = self.literals.get(literal)
+        if buffer is None:
+            strides, dense = held(literal.array.shape, literal.dtype.itemsize)
+            name = f"constant{len(self.literals)}"
+            buffer = Buffer(name, literal.dtype.name, literal.array.shape, strides, "constant", dense)
+            self.literals[literal] = buffer
+            self.offsets[buffer] = _store(self.constants, literal.array, buffer)
         return buffer
 
     def _named(self, model: Model) -> Iterator[Slot]:

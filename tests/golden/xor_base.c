@@ -127,8 +127,8 @@ static void contraction0_base(double *restrict t0, const double *restrict layers
         f64v c1_0 = splat_f64v(0.0);
         f64v c1_1 = splat_f64v(0.0);
         for (ptrdiff_t k = 0; k < 2; k++) {
-            const f64v b0 = load_f64v(layers_neurons_w + k * 8);
-            const f64v b1 = load_f64v(layers_neurons_w + k * 8 + 2);
+            const f64v b0 = load_f64v(layers_neurons_w + k * 4);
+            const f64v b1 = load_f64v(layers_neurons_w + k * 4 + 2);
             const f64v a0 = splat_f64v(x[i * 2 + k]);
             c0_0 += a0 * b0;
             c0_1 += a0 * b1;
@@ -165,8 +165,8 @@ static void contraction0_base(double *restrict t0, const double *restrict layers
         f64v c0_0 = splat_f64v(0.0);
         f64v c0_1 = splat_f64v(0.0);
         for (ptrdiff_t k = 0; k < 2; k++) {
-            const f64v b0 = load_f64v(layers_neurons_w + k * 8);
-            const f64v b1 = load_f64v(layers_neurons_w + k * 8 + 2);
+            const f64v b0 = load_f64v(layers_neurons_w + k * 4);
+            const f64v b1 = load_f64v(layers_neurons_w + k * 4 + 2);
             const f64v a0 = splat_f64v(x[i * 2 + k]);
             c0_0 += a0 * b0;
             c0_1 += a0 * b1;
@@ -533,27 +533,27 @@ static void contraction8_base(double *restrict layers_neurons_w, const double *r
     }
     {
         const f64v v1 = c0_0 * splat_f64v(s0);
-        const f64v x0 = load_f64v(layers_neurons_w + 0 * 8);
+        const f64v x0 = load_f64v(layers_neurons_w + 0 * 4);
         const f64v v2 = x0 - v1;
-        store_f64v(layers_neurons_w + 0 * 8, v2);
+        store_f64v(layers_neurons_w + 0 * 4, v2);
     }
     {
         const f64v v1 = c0_1 * splat_f64v(s0);
-        const f64v x0 = load_f64v(layers_neurons_w + 2 + 0 * 8);
+        const f64v x0 = load_f64v(layers_neurons_w + 2 + 0 * 4);
         const f64v v2 = x0 - v1;
-        store_f64v(layers_neurons_w + 2 + 0 * 8, v2);
+        store_f64v(layers_neurons_w + 2 + 0 * 4, v2);
     }
     {
         const f64v v1 = c1_0 * splat_f64v(s0);
-        const f64v x0 = load_f64v(layers_neurons_w + 1 * 8);
+        const f64v x0 = load_f64v(layers_neurons_w + 1 * 4);
         const f64v v2 = x0 - v1;
-        store_f64v(layers_neurons_w + 1 * 8, v2);
+        store_f64v(layers_neurons_w + 1 * 4, v2);
     }
     {
         const f64v v1 = c1_1 * splat_f64v(s0);
-        const f64v x0 = load_f64v(layers_neurons_w + 2 + 1 * 8);
+        const f64v x0 = load_f64v(layers_neurons_w + 2 + 1 * 4);
         const f64v v2 = x0 - v1;
-        store_f64v(layers_neurons_w + 2 + 1 * 8, v2);
+        store_f64v(layers_neurons_w + 2 + 1 * 4, v2);
     }
 }
 
@@ -747,24 +747,24 @@ static void contraction15_base(double *restrict gradient_layers_neurons_w_, cons
         c1_1 += a1 * b1;
     }
     {
-        const f64v x0 = load_f64v(gradient_layers_neurons_w_ + 0 * 8);
+        const f64v x0 = load_f64v(gradient_layers_neurons_w_ + 0 * 4);
         const f64v v1 = x0 + c0_0;
-        store_f64v(gradient_layers_neurons_w_ + 0 * 8, v1);
+        store_f64v(gradient_layers_neurons_w_ + 0 * 4, v1);
     }
     {
-        const f64v x0 = load_f64v(gradient_layers_neurons_w_ + 2 + 0 * 8);
+        const f64v x0 = load_f64v(gradient_layers_neurons_w_ + 2 + 0 * 4);
         const f64v v1 = x0 + c0_1;
-        store_f64v(gradient_layers_neurons_w_ + 2 + 0 * 8, v1);
+        store_f64v(gradient_layers_neurons_w_ + 2 + 0 * 4, v1);
     }
     {
-        const f64v x0 = load_f64v(gradient_layers_neurons_w_ + 1 * 8);
+        const f64v x0 = load_f64v(gradient_layers_neurons_w_ + 1 * 4);
         const f64v v1 = x0 + c1_0;
-        store_f64v(gradient_layers_neurons_w_ + 1 * 8, v1);
+        store_f64v(gradient_layers_neurons_w_ + 1 * 4, v1);
     }
     {
-        const f64v x0 = load_f64v(gradient_layers_neurons_w_ + 2 + 1 * 8);
+        const f64v x0 = load_f64v(gradient_layers_neurons_w_ + 2 + 1 * 4);
         const f64v v1 = x0 + c1_1;
-        store_f64v(gradient_layers_neurons_w_ + 2 + 1 * 8, v1);
+        store_f64v(gradient_layers_neurons_w_ + 2 + 1 * 4, v1);
     }
 }
 
@@ -800,11 +800,11 @@ static void rows17_base(double *restrict layers_neurons_w, const double *restric
     const f64v c0 = splat_f64v(s0);
     for (ptrdiff_t i = 0; i < 2; i++) {
         for (ptrdiff_t j = 0; j < 4; j += 2) {
-            const f64v x0 = load_f64v(gradient_layers_neurons_w_ + j + i * 8);
+            const f64v x0 = load_f64v(gradient_layers_neurons_w_ + j + i * 4);
             const f64v v0 = x0 * c0;
-            const f64v x1 = load_f64v(layers_neurons_w + j + i * 8);
+            const f64v x1 = load_f64v(layers_neurons_w + j + i * 4);
             const f64v v1 = x1 - v0;
-            store_f64v(layers_neurons_w + j + i * 8, v1);
+            store_f64v(layers_neurons_w + j + i * 4, v1);
         }
     }
 }
@@ -838,16 +838,16 @@ static void rows19_base(double *restrict layers_neurons_b, const double *restric
 void xor_forward_base(char *const *p, const ptrdiff_t *dim)
 {
     const ptrdiff_t batch = dim[0];
-    contraction0_base((double *)p[4], (const double *)(p[2] + 128), (const double *)p[0], (const double *)p[2], batch);
-    contraction1_base((double *)p[1], (const double *)(p[2] + 256), (const double *)p[4], (const double *)(p[2] + 192), batch);
+    contraction0_base((double *)p[4], (const double *)(p[2] + 64), (const double *)p[0], (const double *)p[2], batch);
+    contraction1_base((double *)p[1], (const double *)(p[2] + 192), (const double *)p[4], (const double *)(p[2] + 128), batch);
 }
 
 // The loss, averaged over the batch.
 void xor_loss_base(char *const *p, const ptrdiff_t *dim)
 {
     const ptrdiff_t batch = dim[0];
-    contraction0_base((double *)p[5], (const double *)(p[3] + 128), (const double *)p[0], (const double *)p[3], batch);
-    contraction2_base((double *)(p[5] + batch * 64), (const double *)(p[3] + 256), (const double *)p[1], (const double *)p[5], (const double *)(p[3] + 192), batch);
+    contraction0_base((double *)p[5], (const double *)(p[3] + 64), (const double *)p[0], (const double *)p[3], batch);
+    contraction2_base((double *)(p[5] + batch * 64), (const double *)(p[3] + 192), (const double *)p[1], (const double *)p[5], (const double *)(p[3] + 128), batch);
     rows3_base((double *)p[2], (const double *)(p[5] + batch * 64), batch);
 }
 
@@ -855,22 +855,22 @@ void xor_loss_base(char *const *p, const ptrdiff_t *dim)
 void xor_train_step_base(char *const *p, const ptrdiff_t *dim)
 {
     const ptrdiff_t batch = dim[0];
-    contraction0_base((double *)p[6], (const double *)(p[4] + 128), (const double *)p[0], (const double *)p[4], batch);
-    contraction4_base((double *)(p[6] + batch * 64), (double *)(p[6] + batch * 128 + (batch * 8 + 63) / 64 * 64), (const double *)(p[4] + 256), (const double *)p[1], (const double *)p[6], (const double *)(p[4] + 192), batch);
+    contraction0_base((double *)p[6], (const double *)(p[4] + 64), (const double *)p[0], (const double *)p[4], batch);
+    contraction4_base((double *)(p[6] + batch * 64), (double *)(p[6] + batch * 128 + (batch * 8 + 63) / 64 * 64), (const double *)(p[4] + 192), (const double *)p[1], (const double *)p[6], (const double *)(p[4] + 128), batch);
     rows3_base((double *)p[3], (const double *)(p[6] + batch * 64), batch);
-    contraction5_base((double *)(p[6] + batch * 64), (const double *)p[6], (const double *)(p[6] + batch * 128 + (batch * 8 + 63) / 64 * 64), (const double *)(p[4] + 192), batch);
-    contraction6_base((double *)(p[4] + 192), (const double *)p[2], (const double *)(p[6] + batch * 128 + (batch * 8 + 63) / 64 * 64), (const double *)p[6], batch);
-    rows7_base((double *)(p[4] + 256), (const double *)(p[6] + batch * 128 + (batch * 8 + 63) / 64 * 64), (const double *)p[2], batch);
+    contraction5_base((double *)(p[6] + batch * 64), (const double *)p[6], (const double *)(p[6] + batch * 128 + (batch * 8 + 63) / 64 * 64), (const double *)(p[4] + 128), batch);
+    contraction6_base((double *)(p[4] + 128), (const double *)p[2], (const double *)(p[6] + batch * 128 + (batch * 8 + 63) / 64 * 64), (const double *)p[6], batch);
+    rows7_base((double *)(p[4] + 192), (const double *)(p[6] + batch * 128 + (batch * 8 + 63) / 64 * 64), (const double *)p[2], batch);
     contraction8_base((double *)p[4], (const double *)p[2], (const double *)p[0], (const double *)(p[6] + batch * 64), batch);
-    contraction9_base((double *)(p[4] + 128), (const double *)p[2], (const double *)(p[6] + batch * 64), batch);
+    contraction9_base((double *)(p[4] + 64), (const double *)p[2], (const double *)(p[6] + batch * 64), batch);
 }
 
 // Forward pass, then the gradients added to what is there.
 void xor_accumulate_forward_base(char *const *p, const ptrdiff_t *dim)
 {
     const ptrdiff_t batch = dim[0];
-    contraction0_base((double *)p[6], (const double *)(p[4] + 128), (const double *)p[0], (const double *)p[4], batch);
-    contraction10_base((double *)(p[6] + batch * 64), (double *)(p[6] + batch * 64 + (batch * 8 + 63) / 64 * 64), (double *)(p[6] + batch * 128 + (batch * 8 + 63) / 64 * 128), (const double *)(p[4] + 256), (const double *)p[1], (const double *)p[6], (const double *)(p[4] + 192), batch);
+    contraction0_base((double *)p[6], (const double *)(p[4] + 64), (const double *)p[0], (const double *)p[4], batch);
+    contraction10_base((double *)(p[6] + batch * 64), (double *)(p[6] + batch * 64 + (batch * 8 + 63) / 64 * 64), (double *)(p[6] + batch * 128 + (batch * 8 + 63) / 64 * 128), (const double *)(p[4] + 192), (const double *)p[1], (const double *)p[6], (const double *)(p[4] + 128), batch);
     share(p[7], task12_base, p, dim, batch, 64, 3);
     rows3_base((double *)p[3], (const double *)(p[6] + batch * 64 + (batch * 8 + 63) / 64 * 64), batch);
 }
@@ -879,19 +879,19 @@ void xor_accumulate_forward_base(char *const *p, const ptrdiff_t *dim)
 void xor_accumulate_backward_base(char *const *p, const ptrdiff_t *dim)
 {
     const ptrdiff_t batch = dim[0];
-    contraction5_base((double *)(p[6] + batch * 64), (const double *)p[6], (const double *)(p[6] + batch * 128 + (batch * 8 + 63) / 64 * 128), (const double *)(p[4] + 192), batch);
-    contraction13_base((double *)(p[4] + 512), (const double *)(p[6] + batch * 128 + (batch * 8 + 63) / 64 * 128), (const double *)p[6], batch);
-    rows14_base((double *)(p[4] + 576), (const double *)(p[6] + batch * 128 + (batch * 8 + 63) / 64 * 128), batch);
-    contraction15_base((double *)(p[4] + 320), (const double *)p[0], (const double *)(p[6] + batch * 64), batch);
-    contraction16_base((double *)(p[4] + 448), (const double *)(p[6] + batch * 64), batch);
+    contraction5_base((double *)(p[6] + batch * 64), (const double *)p[6], (const double *)(p[6] + batch * 128 + (batch * 8 + 63) / 64 * 128), (const double *)(p[4] + 128), batch);
+    contraction13_base((double *)(p[4] + 384), (const double *)(p[6] + batch * 128 + (batch * 8 + 63) / 64 * 128), (const double *)p[6], batch);
+    rows14_base((double *)(p[4] + 448), (const double *)(p[6] + batch * 128 + (batch * 8 + 63) / 64 * 128), batch);
+    contraction15_base((double *)(p[4] + 256), (const double *)p[0], (const double *)(p[6] + batch * 64), batch);
+    contraction16_base((double *)(p[4] + 320), (const double *)(p[6] + batch * 64), batch);
 }
 
 // One step of the optimizer, by the gradients that backward() left.
 void xor_update_base(char *const *p, const ptrdiff_t *dim)
 {
     (void)dim;
-    rows17_base((double *)p[1], (const double *)(p[1] + 320), (const double *)p[0]);
-    rows18_base((double *)(p[1] + 128), (const double *)p[0], (const double *)(p[1] + 448));
-    rows18_base((double *)(p[1] + 192), (const double *)p[0], (const double *)(p[1] + 512));
-    rows19_base((double *)(p[1] + 256), (const double *)(p[1] + 576), (const double *)p[0]);
+    rows17_base((double *)p[1], (const double *)(p[1] + 256), (const double *)p[0]);
+    rows18_base((double *)(p[1] + 64), (const double *)p[0], (const double *)(p[1] + 320));
+    rows18_base((double *)(p[1] + 128), (const double *)p[0], (const double *)(p[1] + 384));
+    rows19_base((double *)(p[1] + 192), (const double *)(p[1] + 448), (const double *)p[0]);
 }
