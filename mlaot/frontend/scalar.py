@@ -6,6 +6,7 @@ parameters is an item of the flat parameter vector, any other leaf is a constant
 
 from __future__ import annotations
 
+import inspect
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -16,9 +17,11 @@ import numpy as np
 from mlaot.errors import MlaotError, is_building
 from mlaot.frontend import lost
 from mlaot.frontend.declaration import PARAMETERS, Declaration, Traced
-from mlaot.frontend.scalar_parameters import Ids, is_value, kind_of, parameter_arrays
+from mlaot.frontend.scalar_parameters import Ids, kind_of, parameter_arrays
+from mlaot.frontend.scalar_parameters import is_value as is_value
 from mlaot.frontend.trace import calling_line
 from mlaot.ir import DType, Graph, Node, Type
+from mlaot.ir.names import argument, identifier
 from mlaot.ir.types import BY_NUMPY, i64, u8
 from mlaot.ops import elementwise as ew
 from mlaot.ops import structure as st
@@ -115,8 +118,7 @@ def _check(given: _Given) -> None:
         raise MlaotError("outputs: expected a Value, a list or a dict of Values, got an empty dict")
     for name, output in given.results.items():
         what = f"outputs[{name!r}]" if isinstance(given.outputs, Mapping) else "outputs"
-        if isinstance(given.outputs, Mapping) and (not isinstance(name, str) or not name.isidentifier()):
-            raise MlaotError(f"an output's name must be an identifier, got {name!r}")
+        identifier(name, "an output")
         if name == "loss":
             raise MlaotError("an output cannot be called 'loss'; to train, give declare a loss=")
         if isinstance(output, list | tuple):
@@ -162,8 +164,9 @@ def declare_module(net: Any) -> Declaration:
     from mlaot.micrograd.engine import Value
 
     try:
+        inspect.getattr_static(net, "layers")
         width = len(net.layers[0].neurons[0].w)
-    except (AttributeError, IndexError, TypeError):
+    except (AttributeError, IndexError, TypeError, KeyError):
         raise MlaotError(
             f"a {type(net).__name__} is no model; expected a function marked by mlaot.model, a declaration by "
             "mlaot.micrograd.declare, or a micrograd MLP"
@@ -218,8 +221,7 @@ def _warn(
 
 def _input(graph: Graph, name: str, given: Input, kind: DType, nodes: dict[int, Node]) -> list[Any]:
     """Make an input; its leaves."""
-    if not isinstance(name, str) or not name.isidentifier():
-        raise MlaotError(f"an input's name must be an identifier, got {name!r}")
+    argument(name, "an input")
     is_sparse = isinstance(given, Sparse)
     given = given.values if isinstance(given, Sparse) else given
     values = given.values if isinstance(given, Bytes | Label) else given

@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from mlaot.errors import MlaotError
+from mlaot.ir.names import printable
 
 Array = np.ndarray[Any, Any]  # of Values
 Arrays = dict[str, Array]
@@ -52,18 +53,20 @@ def parameter_arrays(parameters: Any) -> tuple[list[Any], dict[str, Ids]]:
 
 
 def is_value(thing: Any) -> bool:
-    """Whether a thing is a ``Value``, of mlaot's micrograd or of the micrograd package."""
-    return hasattr(thing, "_prev")
+    """Whether a thing is a ``Value`` of mlaot or of the micrograd package; a thing that has any attribute is none."""
+    return not isinstance(thing, type) and (hasattr(type(thing), "_prev") or "_prev" in getattr(thing, "__dict__", ()))
 
 
 def is_network(thing: Any) -> bool:
     """Whether a thing has trained values and says which."""
-    return callable(getattr(thing, "parameters", None)) and not inspect.isclass(thing)
+    is_there = inspect.getattr_static(thing, "parameters", None) is not None
+    return is_there and not inspect.isclass(thing) and callable(thing.parameters)
 
 
 def _check(found: Arrays, values: Sequence[Any]) -> None:
     """Parameters are leaves, and each is listed once."""
     for name, array in found.items():
+        printable(name, "a parameter")
         for value in array.flat:
             if value._prev:
                 raise MlaotError(f"parameter {name}: expected a leaf Value, got the result of '{value._op}'")
