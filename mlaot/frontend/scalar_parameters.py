@@ -44,7 +44,7 @@ def parameter_arrays(parameters: Any) -> tuple[list[Any], dict[str, Ids]]:
     is_list = isinstance(parameters, list | np.ndarray)
     found: Arrays = {}
     if not is_list or len(parameters):
-        found = _named(_of(parameters, "parameters", (), strict=True), ROOT if is_list else "")
+        found = _named(_of(parameters, "parameters", ()), ROOT if is_list else "")
     values = list(parameters.parameters()) if is_network(parameters) else list(_values(found.values()))
     _check(found, values)
     number = {id(value): i for i, value in enumerate(values)}
@@ -81,44 +81,45 @@ def _values(arrays: Iterable[Array]) -> Iterator[Any]:
     return (value for array in arrays for value in array.flat)
 
 
-def _of(thing: Any, path: str, around: tuple[int, ...], *, strict: bool) -> Arrays:
+def _of(thing: Any, path: str, around: tuple[int, ...], seen: set[int] | None = None) -> Arrays:
     """The arrays of Values in ``thing``, by their names in it; where it is one array, that is called ``""``.
 
-    ``strict``: anything else in it is an error, at ``path``. ``around``: the ids of what it is a part of.
+    ``around``: the ids of what it is a part of. Among the attributes of an object anything may be: what is no Value is
+    passed over, and of each object that was ``seen`` the attributes are walked once. Elsewhere it is an error at
+    ``path``.
     """
     if is_value(thing):
         return {"": _array([thing]).reshape(())}
-    if isinstance(thing, np.ndarray) and thing.dtype == object:
-        thing = thing.tolist()
     if id(thing) in around:
         return {}
     inside = (*around, id(thing))
+    if isinstance(thing, np.ndarray) and thing.dtype == object:
+        thing = thing.tolist()
     if isinstance(thing, Mapping):
-        return _joined(
-            ((str(k), _of(part, f"{path}[{k!r}]", inside, strict=strict)) for k, part in thing.items()), path
-        )
+        return _joined(((str(k), _of(part, f"{path}[{k!r}]", inside, seen)) for k, part in thing.items()), path)
     if isinstance(thing, list | tuple):
-        rows = [_of(part, f"{path}[{i}]", inside, strict=strict) for i, part in enumerate(thing)]
-        if strict and not rows:
+        rows = [_of(part, f"{path}[{i}]", inside, seen) for i, part in enumerate(thing)]
+        if seen is None and not rows:
             raise MlaotError(f"{path}: expected {EXPECTED}, got an empty list")
         return _stacked(thing, rows) or _joined(((str(i), row) for i, row in enumerate(rows)), path)
-    if strict and is_network(thing):
-        return _of_network(thing, inside)
-    found = _of_attributes(thing, inside)
-    if strict and not found:
+    if seen is not None:
+        return _of_attributes(thing, inside, seen)
+    found = _of_network(thing) if is_network(thing) else _of_attributes(thing, inside, set())
+    if not found and not is_network(thing):
         raise MlaotError(f"{path}: expected {EXPECTED}, got {kind_of(thing)}")
     return found
 
 
-def _of_attributes(thing: Any, around: tuple[int, ...]) -> Arrays:
-    """The arrays that an object holds; what is no Value in it is passed over."""
-    if not hasattr(thing, "__dict__") or inspect.ismodule(thing) or inspect.isroutine(thing) or inspect.isclass(thing):
+def _of_attributes(thing: Any, around: tuple[int, ...], seen: set[int]) -> Arrays:
+    """The arrays that an object holds."""
+    is_code = inspect.ismodule(thing) or inspect.isroutine(thing) or inspect.isclass(thing)
+    if id(thing) in seen or is_code or not hasattr(thing, "__dict__"):
         return {}
-    parts = ((key, _of(part, key, around, strict=False)) for key, part in vars(thing).items())
-    return _joined(parts, type(thing).__name__)
+    seen.add(id(thing))
+    return _joined(((key, _of(part, key, around, seen)) for key, part in vars(thing).items()), type(thing).__name__)
 
 
-def _of_network(network: Any, around: tuple[int, ...]) -> Arrays:
+def _of_network(network: Any) -> Arrays:
     """What ``parameters()`` lists, by attributes; an array of which only some are listed, by its elements."""
     wanted = list(network.parameters())
     for i, value in enumerate(wanted):
@@ -135,7 +136,7 @@ def _of_network(network: Any, around: tuple[int, ...]) -> Arrays:
                 found[name] = array
                 left.difference_update(ids)
 
-    walked = _of_attributes(network, around)
+    walked = _of_attributes(network, (id(network),), set())
     keep(walked.items())
     if left:
         elements = ((name, a, at) for name, a in walked.items() for at in np.ndindex(a.shape))

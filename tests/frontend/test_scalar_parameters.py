@@ -369,6 +369,10 @@ def test_networks_of_ones_own() -> None:
         "dense.0.W": [0, 1],
         "dense.1.W": [2, 3],
     }
+    web = [Own([]) for _ in range(40)]  # each of which knows all others
+    for one in web:
+        one.others = web  # type: ignore[attr-defined]
+    assert names([a, b], web=web, w=[a, b]) == {"w": [0, 1]}
     own = Own([a, b], w=[a, b])
     own.self = own  # type: ignore[attr-defined]
     assert list(parameter_arrays(own)[1]) == ["w"]
