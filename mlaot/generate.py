@@ -20,7 +20,7 @@ from mlaot import passes
 from mlaot.build.cmake import cmake_files, flag_files
 from mlaot.errors import MlaotError, warn, writing
 from mlaot.facts import facts_text, graph_facts
-from mlaot.frontend.declaration import PARAMETERS, Declaration, Traced
+from mlaot.frontend.declaration import Declaration, Traced
 from mlaot.frontend.scalar import declare_graph, declare_module, is_value
 from mlaot.golden import compared, golden_vectors
 from mlaot.interpreter import undisturbed
@@ -197,20 +197,17 @@ def warn_of_nan(traced: Traced, place: str) -> None:
     constants = (n.attrs["value"].array for n in topological(traced.graph.outputs.values()) if n.op.name == "const")
     arrays = ((f"a constant {value.dtype}{list(value.shape)}", value) for value in constants if np.ndim(value))
     untrained = (*((repr(name), value) for name, value in traced.buffers.items()), *arrays)
-    for name, value in traced.parameters.items():
-        count, first = count_of(value, not_finite)
-        where = traced.scalars[first] if name == PARAMETERS and traced.scalars and count else name
-        if count:
-            warn(f"nan or inf in {count:,} of {value.size:,} numbers of {where!r}", place)
+    for name, value in traced.declared.items():
+        if count := count_of(value, not_finite):
+            warn(f"nan or inf in {count:,} of {value.size:,} numbers of {name!r}", place)
     for name, value in untrained:
-        if count := count_of(value, np.isnan)[0]:
+        if count := count_of(value, np.isnan):
             warn(f"nan in {count:,} of {value.size:,} numbers of {name}", place)
 
 
-def count_of(value: np.ndarray[Any, Any], is_wrong: Callable[..., Any]) -> tuple[int, int]:
-    """How many numbers of an array are wrong, and the first of these; integers are not."""
-    wrong = np.flatnonzero(is_wrong(value)) if value.dtype.kind not in "biu" else np.empty(0, int)
-    return len(wrong), int(wrong[0]) if len(wrong) else -1
+def count_of(value: np.ndarray[Any, Any], is_wrong: Callable[..., Any]) -> int:
+    """How many numbers of an array are wrong; integers are not."""
+    return int(np.count_nonzero(is_wrong(value))) if value.dtype.kind not in "biu" else 0
 
 
 def not_finite(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:

@@ -10,7 +10,7 @@ import numpy as np
 
 from mlaot.ir import Graph, Node
 
-PARAMETERS = "parameters"  # the flat input that holds every scalar parameter of a scalar model
+PARAMETERS = "all parameters"  # the flat input that holds every scalar parameter of a scalar model
 Arrays = dict[str, np.ndarray[Any, Any]]
 Reference = Callable[[Arrays], Arrays]
 
@@ -36,7 +36,8 @@ class Traced:
 
     Inputs that are parameters or buffers have the note ``parameter``; a graph's ``writes`` are new values of buffers.
     ``parameters`` are trained (frozen where there is no loss), ``buffers`` are further state, both by input name.
-    ``scalars`` names the elements of the flat input of a scalar model. ``per_example``: the graphs are for one example
+    ``named`` are the arrays that the user declared of the parameters of a scalar model: by name the numbers of their
+    elements in the flat input ``PARAMETERS``. ``per_example``: the graphs are for one example
     and get the dimension ``batch``. ``arguments``: inputs of ``forward``, needed or not. Without an ``optimizer`` the
     update is stochastic gradient descent with ``learning_rate``. ``docs``: what the user says of an entry, in a line.
     ``taps``: nodes of the graph that ``mlaot.tap`` named, which none but the entry ``intermediates`` gives.
@@ -48,7 +49,7 @@ class Traced:
 
     graph: Graph
     parameters: Arrays
-    scalars: list[str] = field(default_factory=list)
+    named: dict[str, np.ndarray[Any, np.dtype[np.int64]]] = field(default_factory=dict)
     per_example: bool = True
     learning_rate: float = 0.1
     counts: dict[str, int] = field(default_factory=dict)
@@ -63,6 +64,12 @@ class Traced:
     file_names: dict[str, str] = field(default_factory=dict)
     refusals: tuple[str, ...] = ()
     info: dict[str, object] = field(default_factory=dict)
+
+    @property
+    def declared(self) -> Arrays:
+        """The parameters by the names that the user gave them."""
+        flat = self.parameters.get(PARAMETERS)
+        return self.parameters if flat is None else {name: flat[ids] for name, ids in self.named.items()}
 
     @property
     def trains(self) -> bool:

@@ -344,8 +344,7 @@ CONSTANTS: dict[str, Any] = {
     "finfo": np.finfo,
     "iinfo": np.iinfo,
     "isdtype": getattr(np, "isdtype", None),
-    **{d.numpy: np.dtype(d.numpy) for d in BY_NUMPY.values()},
-    "float16": np.dtype("float16"),
+    **{d.numpy: d for d in BY_NUMPY.values()},  # mlaot.float32 is mlaot.f32, so that mlaot.float32[3] is a type, too
     "bfloat16": bf16,
 }
 

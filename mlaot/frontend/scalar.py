@@ -8,16 +8,20 @@ from __future__ import annotations
 
 import inspect
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from mlaot.errors import MlaotError
+from mlaot.errors import MlaotError, is_building
+from mlaot.frontend import lost
 from mlaot.frontend.declaration import PARAMETERS, Declaration, Traced
+from mlaot.frontend.scalar_parameters import Ids, kind_of, parameter_arrays
+from mlaot.frontend.scalar_parameters import is_value as is_value
+from mlaot.frontend.trace import calling_line
 from mlaot.ir import DType, Graph, Node, Type
-from mlaot.ir.names import argument, printable
+from mlaot.ir.names import argument, identifier
 from mlaot.ir.types import BY_NUMPY, i64, u8
 from mlaot.ops import elementwise as ew
 from mlaot.ops import structure as st
@@ -63,13 +67,84 @@ def declare(
 ) -> Declaration:
     """Declare a model from a graph of ``Value``s, of ``mlaot.micrograd`` or of the micrograd package.
 
-    ``outputs``: a value or a list of them. ``inputs``: name -> the leaves to be set at run time, in order (a value or a
-    list; ``Bytes(values)`` for pixels, ``Sparse(values)`` for what is mostly zero, ``Label(values)`` for a one-hot
-    label). ``parameters``: a module, a list of values, or a dict of names to values. With a ``loss`` the module trains
-    by stochastic gradient descent and ``learning_rate`` is the default step; without one the parameters are frozen into
-    it.
+    ``outputs``: a value, a list of them, or a dict of names to either. ``inputs``: name -> the leaves to be set at run
+    time, in order (a value or a list; ``Bytes(values)`` for pixels, ``Sparse(values)`` for what is mostly zero,
+    ``Label(values)`` for a one-hot label); a model without inputs has no batch. ``parameters``: a network, or a dict of
+    names to values and nested lists of them, which come out by these names, in these orders and shapes; of a list they
+    are one vector, ``p``. With a ``loss`` the module trains by stochastic gradient descent and ``learning_rate`` is the
+    default step; without one the parameters are frozen into it.
+
+    Raises ``MlaotError`` for arguments of other types. A build warns where a leaf was probably forgotten.
     """
-    return Declaration(lambda: trace(outputs, inputs, parameters, loss, dtype, learning_rate))
+    return _declared(_Given(outputs, inputs, parameters, loss, dtype, learning_rate), calling_line())
+
+
+def _declared(given: _Given, place: str = "") -> Declaration:
+    _check(given)
+    return Declaration(lambda: trace(given, place), place)
+
+
+@dataclass(frozen=True)
+class _Given:
+    """The arguments of ``declare``."""
+
+    outputs: Any
+    inputs: Mapping[str, Input]
+    parameters: Any = ()
+    loss: Any = None
+    dtype: str = "float64"
+    rate: float = 0.1
+
+    @property
+    def results(self) -> dict[str, Any]:
+        """The outputs by name."""
+        return dict(self.outputs) if isinstance(self.outputs, Mapping) else {"out": self.outputs}
+
+    @property
+    def roots(self) -> list[Any]:
+        """The values that are outputs."""
+        return [
+            v for output in self.results.values() for v in (output if isinstance(output, list | tuple) else [output])
+        ]
+
+
+def _check(given: _Given) -> None:
+    """Refuse arguments of wrong types, by the names that the user knows."""
+    if not isinstance(given.inputs, Mapping):
+        raise MlaotError(
+            f"inputs: expected a dict of names to Values, got {kind_of(given.inputs)}; write inputs={{'x': ..}}"
+        )
+    if not given.results:
+        raise MlaotError("outputs: expected a Value, a list or a dict of Values, got an empty dict")
+    for name, output in given.results.items():
+        what = f"outputs[{name!r}]" if isinstance(given.outputs, Mapping) else "outputs"
+        identifier(name, "an output")
+        if name == "loss":
+            raise MlaotError("an output cannot be called 'loss'; to train, give declare a loss=")
+        if isinstance(output, list | tuple):
+            if not output:
+                raise MlaotError(f"{what}: expected at least one Value, got an empty {type(output).__name__}")
+            for i, value in enumerate(output):
+                _check_value(f"{what}[{i}]", value)
+        elif output is None:
+            raise MlaotError(f"{what} is None; is the `return` of what should make it missing?")
+        else:
+            _check_value(what, output, "a Value, a list or a dict of Values")
+    if given.loss is not None:
+        _check_value("loss", given.loss)
+        if "lr" in given.inputs:
+            raise MlaotError(
+                "no input of a model that trains can be called 'lr': train_step has the learning rate there"
+            )
+    if given.dtype not in ("float32", "float64"):
+        raise MlaotError(f"dtype must be 'float32' or 'float64', got {given.dtype!r}")
+    if isinstance(given.rate, bool) or not isinstance(given.rate, int | float | np.number):
+        raise MlaotError(f"learning_rate: expected a number, got {kind_of(given.rate)}")
+
+
+def _check_value(what: str, value: Any, expected: str = "a Value") -> None:
+    if not is_value(value):
+        raise MlaotError(f"{what}: expected {expected}, got {kind_of(value)}")
 
 
 def declare_graph(outputs: Any) -> Declaration:
@@ -81,12 +156,7 @@ def declare_graph(outputs: Any) -> Declaration:
             "a bare graph of Values has no inputs; expected leaves made by Value(0.0, (), 'input'), "
             "or a declaration by mlaot.micrograd.declare"
         )
-    return declare(outputs, inputs={"x": leaves})
-
-
-def is_value(thing: Any) -> bool:
-    """Whether it is a node of a scalar graph; objects that have any attribute are none."""
-    return not isinstance(thing, type) and inspect.getattr_static(thing, "_prev", None) is not None
+    return _declared(_Given(outputs, {"x": leaves}))
 
 
 def declare_module(net: Any) -> Declaration:
@@ -103,55 +173,67 @@ def declare_module(net: Any) -> Declaration:
         ) from None
     weight = net.layers[0].neurons[0].w[0]
     x = [(type(weight) if hasattr(weight, "_prev") else Value)(0.0) for _ in range(width)]
-    return declare(net(x), inputs={"x": x}, parameters=net)
+    return _declared(_Given(net(x), {"x": x}, net))
 
 
-def trace(outputs: Any, inputs: Mapping[str, Input], parameters: Any, loss: Any, dtype: str, rate: float) -> Traced:
-    """The graph of one example. Raises ``MlaotError`` for values that cannot be compiled."""
-    if dtype not in ("float32", "float64"):
-        raise MlaotError(f"dtype must be 'float32' or 'float64', got {dtype!r}")
-    kind = BY_NUMPY[dtype]
+def trace(given: _Given, place: str) -> Traced:
+    """The graph of one example, declared at ``place``. Raises ``MlaotError`` for values that cannot be compiled."""
+    kind = BY_NUMPY[given.dtype]
     graph = Graph("model")
     nodes: dict[int, Node] = {}
-    names = parameter_names(parameters)
-    flat = graph.input(PARAMETERS, Type(kind, (len(names),)), parameter=True) if names else None
-    for i, value in enumerate(names.values()):
-        assert flat is not None
-        nodes[id(value)] = graph.add(st.item, (flat,), {"index": i})
-    called = {name.partition(".")[0] for name in names}
-    for name, given in inputs.items():
-        if name in called:
-            raise MlaotError(f"an input is called {name!r}, and so are parameters; rename the input")
-        _input(graph, name, given, kind, nodes)
-    roots = list(outputs) if isinstance(outputs, list | tuple) else [outputs]
-    single = not isinstance(outputs, list | tuple)
-    order = topological([*roots, *([] if loss is None else [loss])])
+    trained, named = parameter_arrays(given.parameters)
+    if trained:
+        flat = graph.input(PARAMETERS, Type(kind, (len(trained),)), parameter=True)
+        nodes |= {id(value): graph.add(st.item, (flat,), {"index": i}) for i, value in enumerate(trained)}
+    leaves = {name: _input(graph, name, value, kind, nodes) for name, value in given.inputs.items()}
+    order = topological([*given.roots, *([] if given.loss is None else [given.loss])])
     for value in order:
         if id(value) not in nodes:
             nodes[id(value)] = _node(graph, value, nodes, kind)
-    found = [nodes[id(r)] for r in roots]
-    graph.outputs["out"] = found[0] if single else graph.add(st.stack, found)
-    if loss is not None:
-        graph.outputs["loss"] = nodes[id(loss)]
-    start = np.array([float(v.data) for v in names.values()], dtype)
+    for name, output in given.results.items():
+        is_list = isinstance(output, list | tuple)
+        graph.outputs[name] = graph.add(st.stack, [nodes[id(v)] for v in output]) if is_list else nodes[id(output)]
+    if given.loss is not None:
+        graph.outputs["loss"] = nodes[id(given.loss)]
+    if is_building():
+        _warn(given, place, order, leaves, trained, named)
+    start = {PARAMETERS: np.array([float(v.data) for v in trained], given.dtype)} if trained else {}
     counts = Counter(v._op for v in order)
-    arguments = tuple(inputs) if loss is None else ()
-    return Traced(graph, {PARAMETERS: start} if names else {}, list(names), True, rate, dict(counts), arguments)
+    arguments = tuple(given.inputs) if given.loss is None else ()
+    dicts = frozenset({"forward"} if isinstance(given.outputs, Mapping) else ())
+    return Traced(graph, start, named, True, float(given.rate), dict(counts), arguments, dicts=dicts)
 
 
-def _input(graph: Graph, name: str, given: Input, kind: DType, nodes: dict[int, Node]) -> None:
-    if argument(name, "an input") == PARAMETERS:
-        raise MlaotError(f"an input cannot be called {name!r}: every model has these already")
+def _warn(
+    given: _Given,
+    place: str,
+    order: list[Any],
+    inputs: Mapping[str, list[Any]],
+    trained: list[Any],
+    named: Mapping[str, Ids],
+) -> None:
+    """Say what was probably not meant; ``order`` is the whole graph."""
+    lost.warn_of_constants(order, inputs, trained, trains=given.loss is not None)
+    lost.warn_of_reads(inputs, trained, named, {id(value) for value in (*given.roots, given.loss)})
+    if given.loss is not None and trained:
+        lost.warn_of_untrained(place, topological([given.loss]), trained, named)
+
+
+def _input(graph: Graph, name: str, given: Input, kind: DType, nodes: dict[int, Node]) -> list[Any]:
+    """Make an input; its leaves."""
+    argument(name, "an input")
     is_sparse = isinstance(given, Sparse)
     given = given.values if isinstance(given, Sparse) else given
     values = given.values if isinstance(given, Bytes | Label) else given
     if isinstance(values, list | tuple):
         leaves = list(values)
         shape: tuple[int, ...] = (len(leaves),)
+    elif isinstance(given, Label):
+        raise MlaotError(f"input {name!r}: Label takes a list of Values, one for each class, got {kind_of(values)}")
     else:
         leaves, shape = [values], ()
     for leaf in leaves:
-        if not hasattr(leaf, "_prev"):
+        if not is_value(leaf):
             raise MlaotError(f"input {name!r}: expected Values, got {type(leaf).__name__}")
         if leaf._prev:
             raise MlaotError(
@@ -171,13 +253,14 @@ def _input(graph: Graph, name: str, given: Input, kind: DType, nodes: dict[int, 
         if id(leaf) in nodes:
             raise MlaotError(f"input {name!r}: element {i} is another input or a parameter too")
         nodes[id(leaf)] = source if shape == () else graph.add(st.item, (source,), {"index": i})
+    return leaves
 
 
 def topological(roots: Sequence[Any]) -> list[Any]:
     """Values reachable from ``roots``, arguments first; iterative."""
     for root in roots:
         if not is_value(root):
-            raise MlaotError(f"expected a Value, got {type(root).__name__}")
+            raise MlaotError(f"expected a Value, got {kind_of(root)}")
     order: list[Any] = []
     seen: set[int] = set()
     stack: list[tuple[Any, bool]] = [(root, False) for root in reversed(list(roots))]
@@ -193,8 +276,7 @@ def topological(roots: Sequence[Any]) -> list[Any]:
 
 
 def _node(graph: Graph, value: Any, nodes: Mapping[int, Node], kind: DType) -> Node:
-    if not hasattr(value, "_prev"):
-        raise MlaotError(f"expected a Value, got {type(value).__name__}")
+    _check_value("an argument of a Value", value)
     if not value._prev:
         if value._op == "input":
             raise MlaotError("a leaf labelled 'input' is not among the declared inputs; name it in inputs={...}")
@@ -227,41 +309,3 @@ def _node(graph: Graph, value: Any, nodes: Mapping[int, Node], kind: DType) -> N
 
 def _exponent(text: str) -> float:
     return 1.0 if text == "True" else 0.0 if text == "False" else float(text)
-
-
-def parameter_names(parameters: Any) -> dict[str, Any]:
-    """The parameters with a dotted name each: by attribute path for a module, by position for a list."""
-    if isinstance(parameters, Mapping):
-        found = dict(_leaves(parameters, ""))
-    elif hasattr(parameters, "parameters"):
-        wanted = list(parameters.parameters())
-        paths = {id(value): path for path, value in _leaves(parameters, "")}
-        found = {paths.get(id(value), f"p.{i}"): value for i, value in enumerate(wanted)}
-        if len(found) != len(wanted):
-            found = {f"p.{i}": value for i, value in enumerate(wanted)}
-    else:
-        found = {f"p.{i}": value for i, value in enumerate(parameters)}
-    for name, value in found.items():
-        printable(name, "a parameter")
-        if not hasattr(value, "_prev") or value._prev:
-            raise MlaotError(f"parameter {name}: expected a leaf Value, got {value!r}")
-    if len({id(value) for value in found.values()}) != len(found):
-        raise MlaotError("a parameter is listed twice")
-    return found
-
-
-def _leaves(thing: Any, path: str) -> Iterable[tuple[str, Any]]:
-    """Values below an object, by attribute, key and position."""
-    if hasattr(thing, "_prev"):
-        yield path or "p", thing
-        return
-    if isinstance(thing, Mapping):
-        parts: Iterable[tuple[Any, Any]] = thing.items()
-    elif isinstance(thing, list | tuple):
-        parts = enumerate(thing)
-    elif hasattr(thing, "__dict__"):
-        parts = vars(thing).items()
-    else:
-        return
-    for key, part in parts:
-        yield from _leaves(part, f"{path}.{key}" if path else str(key))

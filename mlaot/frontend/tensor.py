@@ -247,8 +247,8 @@ class Tensor(Operators):
 
     def __float__(self) -> float:
         raise MlaotError(
-            f"float(x) of {self.node.type}: {UNKNOWN}; compute with the array itself; "
-            "instead of `a[i] = x` use np.stack"
+            f"float(x) of {self.node.type}: {UNKNOWN}; compute with the array itself: instead of math.exp(x) use "
+            "np.exp(x), instead of `a[i] = x` np.stack"
         )
 
     def __int__(self) -> int:

@@ -33,7 +33,8 @@ class Module:
 
     ``state`` holds further slots: ``buffers`` of the model (running statistics, caches) and what its optimizer keeps,
     whose names start with ``optimizer.``. A gradient slot is an input named ``gradient(NAME)`` next to the parameter's.
-    ``scalars`` places each scalar parameter of a scalar model: the parameter's name and the flat index in it.
+    ``scalars`` places each scalar parameter of a scalar model: the parameter's name and the flat index in it;
+    ``named`` are the arrays that the user declared of them, each a view of one parameter: of numbers of scalars.
     ``per_example``: the model was declared on one example, so no row of a batch depends on another. ``docs``: a line
     on an entry. ``replaceable``: weights can be loaded though nothing trains them. ``winograd``: which tiles 3x3
     convolutions may be cut in, ``F2``, also ``F4``, or none (``off``). ``fast_division``: quotients by what is the
@@ -49,6 +50,7 @@ class Module:
     trains: bool
     learning_rate: float = 0.1
     scalars: tuple[tuple[str, int], ...] = ()
+    named: dict[str, np.ndarray[Any, np.dtype[np.int64]]] = field(default_factory=dict)
     per_example: bool = False
     info: dict[str, object] = field(default_factory=dict)
     state: dict[str, np.ndarray[Any, Any]] = field(default_factory=dict)

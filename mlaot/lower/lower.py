@@ -131,7 +131,7 @@ def _in_place(name: str, graph: Graph, fused: Fused, storage: Storage, model: Mo
         str(renamed(_work(graph), own)),
         name == "accumulate",
         model.docs.get(name) or DOCS.get(name, ""),
-        _tile(size) if name == "forward" and model.per_example else 0,
+        _tile(size) if name == "forward" and model.per_example and "batch" in _names(graph) else 0,
         tuple(str(renamed(d, own)) for d in conditions(graph)),
         name in model.dicts,
         model.refusals if name == "forward" else (),

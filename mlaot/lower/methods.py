@@ -104,7 +104,7 @@ def entry_method(entry: Entry, verbs: bool) -> Method:
             f"def {entry.name}({typed}out: None = None) -> {result}: ...",
             f"def {entry.name}({typed}out: _Out) -> _Out: ...",
         ]
-    if held:
+    if held and entry.inputs:
         lines.append(f"def {entry.name}() -> {result}: ...")
     types = entry_types(entry)
     lines[0] = lines[0].removesuffix(" ...")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -15,6 +16,7 @@ from mlaot.lower.layout import held, panel_strides, panels_of, slot_buffer
 from mlaot.lower.program import Buffer, Panels, Slot
 
 Array = np.ndarray[Any, Any]
+Ids = np.ndarray[Any, np.dtype[np.int64]]
 
 
 class Storage:
@@ -68,8 +70,11 @@ class Storage:
             gradient = replace(buffer, name=gradient_of(buffer.name))
             self.buffers[gradient.name] = gradient
             self.offsets[gradient] = size + self.offsets[buffer]
-        gradients = [size + self.offsets[b] if model.trains else -1 for b in parameters]
-        found = [self._slot(b, "parameter", at) for b, at in zip(parameters, gradients, strict=True)]
+        found = [self._slot(b, "parameter", -1) for b in parameters]
+        if model.named:
+            found = list(self._named(model))
+        if model.trains:
+            found = [replace(slot, gradient_offset=size + slot.offset) for slot in found]
         self.slots = (*found, *slots)
         self.state_bytes = size + (end if model.trains else 0)
         kept = [self.offsets[b] + int(b.bytes) for b in self.offsets if b.where == "state" and b.name not in zeros]
@@ -91,14 +96,35 @@ class Storage:
             self.offsets[buffer] = _store(self.constants, literal.array, buffer)
         return buffer
 
+    def _named(self, model: Model) -> Iterator[Slot]:
+        """The arrays that the user declared of a scalar model's parameters, as views of what kernels read."""
+        places = [(self.buffers.get(name), i) for name, i in model.scalars]
+        offsets = self._scalar_offsets(model)
+        for name, ids in model.named.items():
+            buffer = places[int(ids.flat[0])][0]
+            if buffer is not None:  # nothing reads it otherwise
+                itemsize = DTYPES[buffer.dtype].itemsize
+                at = offsets[ids] // itemsize
+                strides = tuple(int(np.diff(at, axis=axis).flat[0]) if n > 1 else 1 for axis, n in enumerate(at.shape))
+                first = int(at.flat[0])
+                affine = first + np.tensordot(strides, np.indices(at.shape), 1)
+                assert (at == affine).all(), f"bug in mlaot: {name} is no view of {buffer.name}"
+                yield Slot(name, buffer.dtype, at.shape, strides, first * itemsize)
+
     def scalar_offsets(self, model: Model) -> tuple[int, ...]:
         """For each scalar parameter of a scalar model, its byte offset in the state."""
-        tables: dict[str, np.ndarray[tuple[int, ...], np.dtype[np.int64]]] = {}
-        for slot in self.slots:
-            index = np.indices(slot.shape).reshape(len(slot.shape), -1).T if slot.shape else np.zeros((1, 0), np.int64)
-            itemsize = DTYPES[slot.dtype].itemsize
-            tables[slot.name] = slot.offset + itemsize * (index @ np.array(slot.strides, np.int64))
-        return tuple(int(tables[name][i]) for name, i in model.scalars)
+        return tuple(self._scalar_offsets(model).tolist())
+
+    def _scalar_offsets(self, model: Model) -> Ids:
+        tables: dict[str, Ids] = {}
+        for name in dict.fromkeys(name for name, _ in model.scalars):
+            buffer = self.buffers.get(name)
+            if buffer is None:
+                continue
+            shape, strides = (tuple(map(int, dims)) for dims in (buffer.shape, buffer.strides))
+            elements = np.tensordot(np.array(strides, np.int64), np.indices(shape), 1)
+            tables[name] = self.offsets[buffer] + DTYPES[buffer.dtype].itemsize * elements.reshape(-1)
+        return np.array([tables[name][i] if name in tables else -1 for name, i in model.scalars], np.int64)
 
 
 def _store(region: bytearray, value: Array, buffer: Buffer) -> int:

@@ -13,11 +13,13 @@ Derived operators expand as micrograd's do, so graphs have the same nodes: ``-a`
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
-from mlaot.errors import MlaotError
+from mlaot.errors import MlaotError, is_building
+from mlaot.frontend.lost import Line, note_read, users_line
 
 Number = int | float
 Step = Callable[[], None]
@@ -29,32 +31,50 @@ class Value:
     ``_prev`` is the ordered tuple of arguments, duplicates kept (``x * x`` has ``(x, x)``); ``_op`` names the op:
     ``'+' '*' '**k' 'ReLU' 'exp' 'log' 'tanh' 'max' 'dot'``. A node without arguments is a leaf; its ``_op`` is ``''``
     or a label such as ``'input'``.
+
+    While a project is built, ``_made`` is the line of the user's code that made a leaf, and None where an op has made
+    it of a number.
     """
 
-    __slots__ = ("_custom", "_op", "_prev", "data", "grad")
+    __slots__ = ("_custom", "_data", "_made", "_op", "_prev", "grad")
 
-    data: float
     grad: float
     _prev: tuple[Value, ...]
     _op: str
+    _data: float
     _custom: dict[str, Step] | None
+    _made: Line | None
 
     def __init__(self, data: float, _children: Iterable[Value] = (), _op: str = "") -> None:
-        self.data = data
+        self._data = data
         self.grad = 0
         self._prev = tuple(_children)
         self._op = _op
         self._custom = None
+        self._made = None
+        if is_building() and not self._prev and (caller := sys._getframe(1)).f_globals.get("__name__") != __name__:
+            self._made = users_line(caller)
+
+    @property
+    def data(self) -> float:
+        """The number."""
+        if is_building():
+            note_read(self, sys._getframe(1))
+        return self._data
+
+    @data.setter
+    def data(self, data: float) -> None:
+        self._data = data
 
     def __add__(self, other: Value | Number) -> Value:
         if not isinstance(other, Value):
             other = Value(other)
-        return Value(self.data + other.data, (self, other), "+")
+        return Value(self._data + other._data, (self, other), "+")
 
     def __mul__(self, other: Value | Number) -> Value:
         if not isinstance(other, Value):
             other = Value(other)
-        return Value(self.data * other.data, (self, other), "*")
+        return Value(self._data * other._data, (self, other), "*")
 
     def __pow__(self, other: Number) -> Value:
         """``self`` to a constant power; the exponent is an int or a float, never a ``Value``."""
@@ -92,7 +112,7 @@ class Value:
             if node._custom is not None:
                 node._forward()
             elif node._prev:
-                node.data = rule(node._op).forward(node._prev)
+                node._data = rule(node._op).forward(node._prev)
 
     def backward(self, reverse_topo: Iterable[Value] | None = None) -> None:
         """Add to the ``grad`` of every node the derivative of ``self`` with respect to it.
@@ -149,8 +169,22 @@ class Value:
     def __rtruediv__(self, other: Number) -> Value:
         return other * self**-1
 
+    def __float__(self) -> float:
+        raise MlaotError(
+            "float(v) of a Value: functions of math take numbers; use v.exp(), v.log(), v.tanh(), v ** 0.5, which the "
+            "graph remembers, or v.data for the number"
+        )
+
+    def _refuse_order(self, other: object) -> bool:
+        raise MlaotError(
+            "a Value is compared: its number is not known when a graph is built; for the larger of two use Max(a, b), "
+            "for max(x, 0) x.relu()"
+        )
+
+    __lt__ = __le__ = __gt__ = __ge__ = _refuse_order
+
     def __repr__(self) -> str:
-        return f"Value(data={self.data}, grad={self.grad})"
+        return f"Value(data={self._data}, grad={self.grad})"
 
 
 class Max(Value):
@@ -245,7 +279,7 @@ def _apply(op: str, arg: Value) -> Value:
 
 def _recompute(node: Value) -> None:
     if node._prev:
-        node.data = rule(node._op).forward(node._prev)
+        node._data = rule(node._op).forward(node._prev)
 
 
 def _propagate(node: Value) -> None:
@@ -255,9 +289,9 @@ def _propagate(node: Value) -> None:
 
 def _add(args: tuple[Value, ...]) -> float:
     # A loop, not sum(): since Python 3.12 that compensates rounding errors, so results would depend on the version.
-    total = args[0].data
+    total = args[0]._data
     for arg in args[1:]:
-        total += arg.data
+        total += arg._data
     return total
 
 
@@ -269,89 +303,89 @@ def _add_backward(node: Value) -> None:
 
 def _mul(args: tuple[Value, ...]) -> float:
     left, right = args
-    return left.data * right.data
+    return left._data * right._data
 
 
 def _mul_backward(node: Value) -> None:
     left, right = node._prev
-    left.grad += right.data * node.grad
-    right.grad += left.data * node.grad
+    left.grad += right._data * node.grad
+    right.grad += left._data * node.grad
 
 
 def _relu(args: tuple[Value, ...]) -> float:
-    x = args[0].data
+    x = args[0]._data
     return 0 if x < 0 else x
 
 
 def _relu_backward(node: Value) -> None:
     # Zero of the gradient's own type, as micrograd's `False * grad`, without its nan where the gradient is infinite.
-    node._prev[0].grad += node.grad if node.data > 0 else type(node.grad)(0)
+    node._prev[0].grad += node.grad if node._data > 0 else type(node.grad)(0)
 
 
 def _exp(args: tuple[Value, ...]) -> float:
-    return math.exp(args[0].data)
+    return math.exp(args[0]._data)
 
 
 def _exp_backward(node: Value) -> None:
-    node._prev[0].grad += node.data * node.grad
+    node._prev[0].grad += node._data * node.grad
 
 
 def _log(args: tuple[Value, ...]) -> float:
-    return math.log(args[0].data)
+    return math.log(args[0]._data)
 
 
 def _log_backward(node: Value) -> None:
     x = node._prev[0]
-    x.grad += 1 / x.data * node.grad
+    x.grad += 1 / x._data * node.grad
 
 
 def _tanh(args: tuple[Value, ...]) -> float:
-    return math.tanh(args[0].data)
+    return math.tanh(args[0]._data)
 
 
 def _tanh_backward(node: Value) -> None:
-    node._prev[0].grad += (1 - node.data * node.data) * node.grad
+    node._prev[0].grad += (1 - node._data * node._data) * node.grad
 
 
 def _max(args: tuple[Value, ...]) -> float:
-    left, right = args[0].data, args[1].data
+    left, right = args[0]._data, args[1]._data
     return left if left >= right or math.isnan(left) else right
 
 
 def _max_backward(node: Value) -> None:
     left, right = node._prev
-    share = node.grad / 2 if left.data == right.data else node.grad
-    if not left.data < right.data:  # not `>=`: a nan takes part on both sides
+    share = node.grad / 2 if left._data == right._data else node.grad
+    if not left._data < right._data:  # not `>=`: a nan takes part on both sides
         left.grad += share
-    if not left.data > right.data:
+    if not left._data > right._data:
         right.grad += share
 
 
 def _dot(args: tuple[Value, ...]) -> float:
     total: float = 0
     for left, right in zip(*halves(args), strict=True):
-        total += left.data * right.data
+        total += left._data * right._data
     return total
 
 
 def _dot_backward(node: Value) -> None:
     grad = node.grad
     for left, right in zip(*halves(node._prev), strict=True):
-        left.grad += right.data * grad
-        right.grad += left.data * grad
+        left.grad += right._data * grad
+        right.grad += left._data * grad
 
 
 def _power(text: str) -> Rule:
     exponent: Number = float(text) if set(text) - set("-0123456789") else int(text)
 
     def forward(args: tuple[Value, ...]) -> float:
-        result: float = args[0].data ** exponent
+        result: float = args[0]._data ** exponent
         return result
 
     def backward(node: Value) -> None:
         x = node._prev[0]
         if exponent:  # the derivative of x**0 is 0 at x = 0 too, where 0 * 0**-1 fails
-            x.grad += (exponent * x.data ** (exponent - 1)) * node.grad
+            x.grad += (exponent * x._data ** (exponent - 1)) * node.grad
 
     return Rule(forward, backward)
 

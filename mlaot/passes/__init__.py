@@ -15,7 +15,7 @@ from mlaot import stages
 from mlaot.errors import MlaotError
 from mlaot.frontend.declaration import PARAMETERS, Traced
 from mlaot.frontend.sample import arrays
-from mlaot.ir import Graph, dim, verify
+from mlaot.ir import Graph, dim, topological, verify
 from mlaot.ir.module import FIT_STEP, INTERMEDIATES, Module
 from mlaot.passes import (
     barriers,
@@ -82,27 +82,44 @@ def of_scalars(graph_pass: Callable[[Graph], None]) -> Stage:
 
 def split_scalars(module: Module, traced: Traced) -> None:
     """Parameters of a scalar model as the tensors in which they are read."""
-    if not traced.scalars:
+    if not traced.named:
         return
     graph, flat = module.graphs["model"], module.parameters.pop(PARAMETERS)
-    members = split_parameters.split_parameters(graph, PARAMETERS, traced.scalars)
+    members = split_parameters.split_parameters(graph, PARAMETERS, traced.named)
     module.parameters |= {name: flat[ids] for name, ids in members.items()}
     place = {int(scalar): (name, i) for name, ids in members.items() for i, scalar in enumerate(np.ravel(ids))}
-    module.scalars = tuple(place[i] for i in range(len(flat)))
+    module.scalars, module.named = tuple(place[i] for i in range(len(flat))), dict(traced.named)
 
 
 def add_batch(module: Module, traced: Traced) -> None:
-    """The dimension ``batch`` for a model declared on one example.
+    """The dimension ``batch`` for a model declared on one example; what takes no inputs has no batch.
 
     Training in tiles, or on one example after the other, has a model of its own.
     """
-    if traced.per_example:
+    module.per_example = traced.per_example and any(_given(module, graph) for graph in module.graphs.values())
+    if module.per_example:
         training = module.graphs.get("training", module.graphs["model"])
         tiled = module.trains and example_tiles.fits(training)
         tiles = {"tile": batch(training, example_tiles.TILE, module.slots)} if tiled else {}
         ones = {FIT_STEP: training} if module.trains and late_updates.fits(training) else {}
-        batched = {name: batch(graph, dim("batch"), module.slots) for name, graph in module.graphs.items()}
+        single = () if traced.arguments else _alone(module, module.graphs["model"])
+        batched = {
+            name: batch(graph, dim("batch"), module.slots, single) if _given(module, graph) else graph
+            for name, graph in module.graphs.items()
+        }
         module.graphs = batched | tiles | ones
+
+
+def _given(module: Module, graph: Graph) -> list[str]:
+    """The inputs of a graph that a caller gives."""
+    return [name for name in graph.inputs if name not in module.slots]
+
+
+def _alone(module: Module, model: Graph) -> list[str]:
+    """The results of a model, where none of them depends on an input: its loss has some, ``forward`` takes none."""
+    results = {name: node.find() for name, node in model.outputs.items() if name != "loss"}
+    reached = set(topological(results.values()))
+    return [] if any(model.inputs[name] in reached for name in _given(module, model)) else list(results)
 
 
 def freeze_weights(module: Module, traced: Traced) -> None:

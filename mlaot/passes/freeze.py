@@ -198,9 +198,7 @@ def rules(is_fixed: IsFixed, readers: Mapping[Node, int], magnitude: Magnitude) 
     }
 
 
-def _scaled(
-    product_: Node, scale: Node, is_fixed: IsFixed, scaled: Callable[[Node, Node], Node | None]
-) -> Node | None:
+def _scaled(product_: Node, scale: Node, is_fixed: IsFixed, scaled: Callable[[Node, Node], Node | None]) -> Node | None:
     """A contraction with its weights ``scaled`` by ``scale``, if that varies along labels of the weights alone."""
     first, second, out = red.parse_spec(product_.attrs["spec"])
     i = 0 if is_fixed(product_.args[0]) else 1

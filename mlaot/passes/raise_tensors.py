@@ -75,7 +75,8 @@ class _Raiser:
         self.number = {node: i for i, node in enumerate(self.nodes)}
         self.height = np.zeros(len(self.nodes), np.int64)
         self.klass = np.zeros(len(self.nodes), np.int64)
-        first = np.full(len(self.nodes), len(self.nodes), np.int64)  # the first parameter behind each
+        first = np.full(len(self.nodes), len(self.nodes), np.int64)  # the first of the nearest parameters behind each
+        far = np.full(len(self.nodes), len(self.nodes), np.int64)  # and how far behind they are
         index = np.zeros(len(self.nodes), np.int64)
         classes = Classes()
         for i, node in enumerate(self.nodes):
@@ -86,12 +87,13 @@ class _Raiser:
                 if node.op is st.item:
                     index[i] = node.attrs["index"]
                     if node.arg(0).attrs.get("parameter"):
-                        first[i] = index[i]
+                        first[i], far[i] = index[i], 0
             else:
                 self.klass[i] = classes.computed(node, [int(self.klass[a]) for a in args])
                 self.height[i] = 1 + max(int(self.height[a]) for a in args)
-                first[i] = min(int(first[a]) for a in args)
-        # Terms sort by the items they are, else by their first parameter: not by the order in which they were traced.
+                near, first[i] = min((int(far[a]), int(first[a])) for a in args)
+                far[i] = near + 1
+        # Terms sort by the items they are, else by their parameters: not by the order in which they were traced.
         self.order = np.empty(len(self.nodes), np.int64)
         self.order[np.lexsort((np.arange(len(self.nodes)), first, index))] = np.arange(len(self.nodes))
         self.asked: dict[int, dict[Key, Ids]] = {}

@@ -20,8 +20,8 @@ from mlaot.ops.control import result
 Value = tuple[Node, bool]  # a node of the new graph, and whether it leads with the new dimension
 
 
-def batch(graph: Graph, dim: Dim, shared: Container[str]) -> Graph:
-    """A new graph in which every input not in ``shared``, and every output, leads with ``dim``."""
+def batch(graph: Graph, dim: Dim, shared: Container[str], single: Container[str] = ()) -> Graph:
+    """A new graph in which every input not in ``shared``, and every output not in ``single``, leads with ``dim``."""
     new = Graph(graph.name)
     inputs: list[Value] = []
     for name, node in graph.inputs.items():
@@ -30,7 +30,7 @@ def batch(graph: Graph, dim: Dim, shared: Container[str]) -> Graph:
         inputs.append((new.input(name, type_, **attrs), name not in shared))
     found = batch_into(new, graph, inputs, dim)
     for name, (value, batched) in zip(graph.outputs, found, strict=False):
-        new.outputs[name] = value if batched else lift(value, dim)
+        new.outputs[name] = value if batched or name in single else lift(value, dim)
     for name, (value, batched) in zip(graph.writes, found[len(graph.outputs) :], strict=True):
         if batched and name in shared:
             raise MlaotError(f"{name!r} cannot be written by each example of a batch; reduce over the batch first")

@@ -46,7 +46,8 @@ CASES: dict[str, tuple[Case, str]] = {
     "not": (lambda x: not x, f"bool(x) of f32[8]: {BOOL}"),
     "float": (
         lambda x: float(x.sum()),
-        f"float(x) of f32[]: {UNKNOWN}; compute with the array itself; instead of `a[i] = x` use np.stack",
+        f"float(x) of f32[]: {UNKNOWN}; compute with the array itself: "
+        "instead of math.exp(x) use np.exp(x), instead of `a[i] = x` np.stack",
     ),
     "int": (lambda x: int(x[0]), f"int(x) of f32[]: {UNKNOWN}; use x.astype(int)"),
     "list index": (lambda x: [1, 2][x[0].astype(int)], INDEX),

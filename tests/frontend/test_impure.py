@@ -193,4 +193,4 @@ def test_a_scalar_that_is_no_number(cli: Cli, tmp_path: Path, monkeypatch: pytes
     text = "from mlaot.micrograd import MLP\nnet = MLP(2, [3, 1])\nnet.parameters()[4].data = float('nan')\n"
     Path("nowhere.py").write_text(text)
     (line,) = cli("inspect", "nowhere:net").err.splitlines()
-    assert line == "mlaot: model.nn: warning: nan or inf in 1 of 13 numbers of 'layers.0.neurons.1.w.1'"
+    assert line == "mlaot: model.nn: warning: nan or inf in 1 of 6 numbers of 'layers.0.neurons.w'"

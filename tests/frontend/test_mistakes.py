@@ -44,7 +44,9 @@ SIZE = (
 )
 DATA = "the shape of its result depends on the data"
 IN_PLACE = "an array of a model cannot be written in place; use x = x.at[...].set(value), mlaot.where or np.concatenate"
-FLOAT = f"{UNKNOWN}; compute with the array itself; instead of `a[i] = x` use np.stack"
+FLOAT = (
+    f"{UNKNOWN}; compute with the array itself: instead of math.exp(x) use np.exp(x), instead of `a[i] = x` np.stack"
+)
 NUMBERS = (
     "needs the numbers of Tensor(f32[]), which are not known while tracing; a list of traced arrays becomes one by "
     "np.stack, a constant array is indexed by mlaot.take(array, x, axis=0)"

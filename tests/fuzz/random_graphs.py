@@ -106,7 +106,7 @@ class TensorMaker:
             self.graph.outputs[f"y{i}"] = rng.choice(some[-5:] if rng.random() < 0.8 else some)
         if trains:
             self.graph.outputs["loss"] = self._loss([*told[-1:], inner[-1]])
-        return Traced(self.graph, self.parameters, [], self.per_example, 0.1)
+        return Traced(self.graph, self.parameters, {}, self.per_example, 0.1)
 
     def _input(self, name: str, trains: bool) -> None:
         rng = self.rng

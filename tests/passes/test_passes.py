@@ -183,8 +183,8 @@ def test_split_parameters() -> None:
     matrix = st.take(flat, indices=st.indices([[0, 1], [3, 4]]), lead=0)
     vector = st.take(flat, indices=st.indices([2, 5]), lead=0)
     graph.outputs["y"] = red.contract(matrix, vector, spec="ab,b->a")
-    names = ["n.0.w.0", "n.0.w.1", "n.0.b", "n.1.w.0", "n.1.w.1", "n.1.b"]
-    members = split_parameters(graph, "parameters", names)
+    declared = {"n.w": np.array([[0, 1], [3, 4]]), "n.b": np.array([2, 5])}
+    members = split_parameters(graph, "parameters", declared)
     verify(graph, "split_parameters")
     assert {k: v.tolist() for k, v in members.items()} == {"n.w": [[0, 1], [3, 4]], "n.b": [2, 5]}
     assert (
@@ -202,7 +202,7 @@ def test_split_parameters_of_the_whole_vector() -> None:
     graph = Graph("f")
     flat = graph.input("parameters", f64[3], parameter=True)
     graph.outputs["y"] = ew.mul(ew.exp(flat), st.broadcast(st.item(flat, index=1), shape=(3,), axes=()))
-    members = split_parameters(graph, "parameters", ["a", "b", "c"])
+    members = split_parameters(graph, "parameters", {name: np.array(i) for i, name in enumerate("abc")})
     verify(graph, "split_parameters")
     assert [v.tolist() for v in members.values()] == [[0, 1, 2]]
     (name,) = members
@@ -214,7 +214,7 @@ def test_split_parameters_keeps_the_unread() -> None:
     graph = Graph("f")
     flat = graph.input("parameters", f64[3], parameter=True)
     graph.outputs["y"] = st.item(flat, index=1)
-    members = split_parameters(graph, "parameters", ["a", "b", "c"])
+    members = split_parameters(graph, "parameters", {name: np.array(i) for i, name in enumerate("abc")})
     assert sorted(int(i) for v in members.values() for i in np.ravel(v)) == [0, 1, 2]
     assert set(graph.inputs) == set(members)
 

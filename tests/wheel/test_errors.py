@@ -121,7 +121,7 @@ MODELS = {
         "model:net: a bare graph of Values has no inputs; expected leaves made by Value(0.0, (), 'input'), or a "
         "declaration by mlaot.micrograd.declare",
     ),
-    "numbers": ("net = [1.0, 2.0]\n", "model:net: expected a Value, got float"),
+    "numbers": ("net = [1.0, 2.0]\n", "model:net: expected a Value, got float 1.0"),
     "misspelt decorator": (
         "import mlaot\n@mlaot.moodel\ndef net(x): return x\n",
         "model.py:2: AttributeError: module 'mlaot' has no attribute 'moodel'; did you mean 'model'?",
@@ -187,27 +187,41 @@ MODELS = {
     ),
     "op of a Value": (
         SCALARS + "net = declare(Value(0.0, (out[0],), 'sin'), inputs={'x': x}, parameters=mlp)\n",
-        "model:net: op 'sin' of a Value with 1 arguments has no rule; known are + * ** ReLU exp log tanh max dot",
+        "model.py:4: op 'sin' of a Value with 1 arguments has no rule; known are + * ** ReLU exp log tanh max dot",
     ),
     "dtype": (
         SCALARS + "net = declare(out, inputs={'x': x}, parameters=mlp, dtype='float16')\n",
-        "model:net: dtype must be 'float32' or 'float64', got 'float16'",
+        "model.py:4: dtype must be 'float32' or 'float64', got 'float16'",
     ),
     "computed input": (
         SCALARS + "net = declare(out, inputs={'x': out}, parameters=mlp)\n",
-        "model:net: input 'x': expected Values that nothing was computed for, got the result of '...",
+        "model.py:4: input 'x': expected Values that nothing was computed for, got the result of '...",
     ),
     "computed label": (
         SCALARS + "net = declare(out, inputs={'x': x, 'y': Label([v * 2 for v in y])}, parameters=mlp)\n",
-        "model:net: input 'y': expected Values that nothing was computed for, got the result of '...",
+        "model.py:4: input 'y': expected Values that nothing was computed for, got the result of '...",
     ),
     "numbers for Values": (
         SCALARS + "net = declare(out, inputs={'x': [0.0, 1.0]}, parameters=mlp)\n",
-        "model:net: input 'x': expected Values, got float",
+        "model.py:4: input 'x': expected Values, got float",
     ),
     "one leaf twice": (
         SCALARS + "net = declare(out, inputs={'x': x, 'z': x}, parameters=mlp)\n",
-        "model:net: input 'z': element 0 is another input or a parameter too",
+        "model.py:4: input 'z': element 0 is another input or a parameter too",
+    ),
+    "a list of inputs": (
+        SCALARS + "net = declare(out, inputs=[x], parameters=mlp)\n",
+        "model.py:4: inputs: expected a dict of names to Values, got list [[...",
+    ),
+    "max of Values": (
+        SCALARS + "net = max(x)\n",
+        "model.py:4: a Value is compared: its number is not known when a graph is built; for the larger of two use "
+        "Max(a, b), for max(x, 0) x.relu()",
+    ),
+    "exp of math": (
+        SCALARS + "import math\nnet = math.exp(x[0])\n",
+        "model.py:5: float(v) of a Value: functions of math take numbers; use v.exp(), v.log(), v.tanh(), v ** 0.5, "
+        "which the graph remembers, or v.data for the number",
     ),
     "power of two Values": (
         SCALARS + "net = x[0] ** x[1]\n",

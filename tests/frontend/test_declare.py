@@ -1,0 +1,149 @@
+"""``declare``: models without inputs, outputs by name, and what it refuses, in words that help."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import mlaot
+from mlaot.errors import MlaotError
+from mlaot.micrograd import Label, Max, Value, declare
+
+from ..projects import build_module, load
+from ..seeds.declarations import readme
+
+
+def test_the_example_of_micrograds_readme(tmp_path: Path) -> None:
+    """Parameters and no inputs: there is no batch, and nothing to set."""
+    a, b = Value(-4.0), Value(2.0)
+    g = readme(a, b)
+    declared = declare(g, inputs={}, parameters={"a": a, "b": b}, loss=g)
+    nn = load(build_module(declared, "readme", tmp_path / "site", ("base",), golden=True))
+    assert float(nn.forward()) == nn.loss() == pytest.approx(24.704081632653061)
+    nn.backward()
+    gradients = {name: array.item() for name, array in nn.gradients.items()}
+    assert gradients == pytest.approx({"a": 138.83381924198252, "b": 645.5772594752186})
+    nn.update(lr=1e-4)
+    assert nn.parameters["a"].item() == pytest.approx(-4 - 1e-4 * gradients["a"])
+    assert nn.loss() == float(nn.forward()) == nn.train_step(lr=0.0) < 24
+    nn.backward()  # after another forward
+    assert nn.grad(1) != pytest.approx(gradients["b"])
+    assert nn.selftest() and nn.info()["dims"] == [] and nn.info()["entries"]["forward"]["inputs"] == {}
+
+    model = nn.Model()
+    with pytest.raises(ValueError, match="call forward first"):
+        model.backward()
+    assert model.train_step(lr=1e-4) == pytest.approx(24.704081632653061)
+    model.set_input()
+    assert model.loss() == float(model.forward(out=np.zeros(())))
+    with pytest.raises(TypeError, match="no batches"):
+        model.fit()
+
+
+def test_a_loss_with_inputs_of_its_own(tmp_path: Path) -> None:
+    w, y = [Value(3.0), Value(2.0)], Value(0.0)
+    declared = declare([w[0] * w[1], w[0]], inputs={"y": y}, parameters={"w": w}, loss=(w[0] * w[1] - y) ** 2)
+    model = load(build_module(declared, "goal", tmp_path / "site", ("base",))).Model()
+    assert model.forward().tolist() == [6.0, 3.0]
+    assert model.loss([5.0, 7.0]) == 1.0 and model.loss([6.0]) == 0.0
+    model.set_input([4.0, 6.0])
+    assert (model.forward().tolist(), model.loss()) == ([6.0, 3.0], 2.0)
+    model.backward()
+    assert model.gradients["w"].tolist() == [4.0, 6.0]
+    model.train_step([4.0, 6.0], lr=0.1)
+    assert model.parameters["w"].tolist() == pytest.approx([2.6, 1.4])
+    assert np.isfinite(model.fit(np.full(64, 5.0), epochs=2, lr=0.01))
+
+
+def test_outputs_by_name(tmp_path: Path) -> None:
+    w, x, y = Value(3.0), Value(0.0), Value(0.0)
+    score = w * x
+    outputs = {"score": score, "pair": [x + 1, w * 2]}
+    declared = declare(outputs, inputs={"x": x, "y": y}, parameters={"w": w}, loss=(score - y) ** 2)
+    nn = load(build_module(declared, "named", tmp_path / "site", ("base",)))
+    found = nn.forward([1.0, 2.0])
+    assert {name: array.tolist() for name, array in found.items()} == {"score": [3, 6], "pair": [[2, 6], [3, 6]]}
+    nn.set_input([1.0], [2.0])
+    assert {name: array.tolist() for name, array in nn.forward().items()} == {"score": [3], "pair": [[2, 6]]}
+
+
+X, W = Value(0.0), Value(1.0)
+GOOD: dict[str, Any] = {"outputs": W * X, "inputs": {"x": X}, "parameters": {"w": W}}
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (
+            {"inputs": [X]},
+            "inputs: expected a dict of names to Values, got list [Value(data=0.0, grad=0)]; write inputs={'x': ..}",
+        ),
+        ({"inputs": X}, "inputs: expected a dict of names to Values, got Value"),
+        ({"inputs": None}, "inputs: expected a dict of names to Values, got NoneType None"),
+        ({"inputs": {"x": 1.0}}, "input 'x': expected Values, got float"),
+        ({"inputs": {"x": [X, "y"]}}, "input 'x': expected Values, got str"),
+        ({"inputs": {"x": [[X]]}}, "input 'x': expected Values, got list"),
+        ({"inputs": {"an x": X}}, "an input's name must be an identifier, got 'an x'"),
+        ({"inputs": {3: X}}, "an input's name must be an identifier, got 3"),
+        ({"inputs": {"x": Label(X)}}, "input 'x': Label takes a list of Values, one for each class, got Value"),
+        ({"inputs": {"x": X, "lr": Value(0.0)}, "loss": W * X}, "no input of a model that trains can be called 'lr'"),
+        ({"inputs": {"x": W}}, "input 'x': element 0 is another input or a parameter too"),
+        ({"outputs": None}, "outputs is None; is the `return` of what should make it missing?"),
+        ({"outputs": 3.0}, "outputs: expected a Value, a list or a dict of Values, got float 3.0"),
+        ({"outputs": []}, "outputs: expected at least one Value, got an empty list"),
+        ({"outputs": {}}, "outputs: expected a Value, a list or a dict of Values, got an empty dict"),
+        ({"outputs": [W, 2.0]}, "outputs[1]: expected a Value, got float 2.0"),
+        ({"outputs": [[W]]}, "outputs[0]: expected a Value, got list"),
+        ({"outputs": {"y": 2.0}}, "outputs['y']: expected a Value, a list or a dict of Values, got float 2.0"),
+        ({"outputs": {"loss": W}}, "an output cannot be called 'loss'; to train, give declare a loss="),
+        ({"outputs": {"a b": W}}, "an output's name must be an identifier, got 'a b'"),
+        ({"loss": [W * X]}, "loss: expected a Value, got list"),
+        ({"loss": 0.5}, "loss: expected a Value, got float 0.5"),
+        ({"loss": lambda out: out}, "loss: expected a Value, got function"),
+        ({"parameters": W}, "parameters: expected a dict of names to Values, a list of Values or a network, got Value"),
+        ({"parameters": {"w": 1.0}}, "parameters['w']: expected a Value"),
+        ({"dtype": "float16"}, "dtype must be 'float32' or 'float64', got 'float16'"),
+        ({"dtype": mlaot.f32}, "dtype must be 'float32' or 'float64', got f32"),
+        ({"learning_rate": "fast"}, "learning_rate: expected a number, got str 'fast'"),
+        ({"learning_rate": None}, "learning_rate: expected a number, got NoneType None"),
+    ],
+    ids=lambda case: "",
+)
+def test_wrong_arguments(given: dict[str, Any], message: str) -> None:
+    with pytest.raises(MlaotError) as error:
+        arguments = GOOD | given
+        declare(arguments.pop("outputs"), **arguments).trace()
+    assert error.value.message.startswith(message)
+
+
+def test_a_parameter_and_an_input_may_share_a_name(tmp_path: Path) -> None:
+    x, w = [Value(0.0), Value(0.0)], [Value(2.0), Value(3.0)]
+    out = w[0] * x[0] + w[1] * x[1]
+    for i, name in enumerate(("x", "parameters", "lr")):
+        declared = declare(out, inputs={"x" if name != "parameters" else name: x}, parameters={name: w}, loss=out * out)
+        model = load(build_module(declared, f"shared{i}", tmp_path / "site", ("base",))).Model()
+        assert list(model.parameters) == [name]
+        assert model.train_step([1.0, 1.0], lr=0.01) == 25.0
+        assert model.parameters[name].tolist() == pytest.approx([1.9, 2.9])
+
+
+def test_functions_that_take_numbers() -> None:
+    for use in (lambda: math.exp(X), lambda: math.sqrt(X), lambda: float(X)):
+        with pytest.raises(MlaotError, match=r"use v.exp\(\), v.log\(\), v.tanh\(\)"):
+            use()
+    for compare in (lambda: max(X, W), lambda: min([X, W]), lambda: X > 0, lambda: W <= X, lambda: sorted([X, W])):
+        with pytest.raises(MlaotError, match=r"use Max\(a, b\), for max\(x, 0\) x.relu\(\)"):
+            compare()
+    assert X == X and X != W and Max(X, W).data == 1.0
+
+
+def test_long_names_of_dtypes() -> None:
+    assert (
+        mlaot.float32[3] == mlaot.f32[3] and mlaot.int64[2, 2] == mlaot.i64[2, 2] and mlaot.float16[1] == mlaot.f16[1]
+    )
+    assert np.ones(2).astype(mlaot.float32).dtype == np.float32 == np.zeros(2, mlaot.float32).dtype
+    assert mlaot.float64.dtype == np.float64 and np.dtype("float32") == mlaot.float32
