@@ -112,8 +112,8 @@ def _sizes(
         raise MlaotError("interpolate: give either size or scale_factor")
     if size is not None:
         return list(tuple_of(size, n, "interpolate: size")), [None] * n
-    factors = [float(f) for f in (scale_factor if isinstance(scale_factor, Sequence) else [scale_factor] * n)]
-    if len(factors) != n:
+    factors = list(scale_factor) if isinstance(scale_factor, list | tuple) else [scale_factor] * n
+    if len(factors) != n or not all(isinstance(f, int | float) and f > 0 for f in factors):
         raise MlaotError(f"interpolate: scale_factor: expected a number or {n} of them, got {scale_factor!r}")
     sizes = [math.floor(length * factor) for length, factor in zip(lengths, factors, strict=True)]
     return sizes, [None] * n if recompute else [1.0 / factor for factor in factors]

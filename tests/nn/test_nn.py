@@ -425,7 +425,7 @@ ERRORS: list[tuple[Callable[[], Any], str]] = [
     (lambda: nn.Conv2d(3, 4, 3, groups=2), "3 and 4 channels do not divide into 2 groups"),
     (lambda: nn.Conv2d(3, 4, 3, padding_mode="mirror"), "padding_mode: expected one of 'zeros'"),
     (lambda: F.max_pool2d(ONE, 2, padding=2), "padding 2 is more than half of the window 2"),
-    (lambda: nn.MaxPool2d(2, strides=2), "MaxPool2d: got an unexpected keyword argument 'strides'"),
+    (lambda: nn.MaxPool2d(2, strides=2), "MaxPool2d has no argument 'strides'; did you mean 'stride'"),
     (lambda: nn.MaxPool2d(), "MaxPool2d: missing a required argument: 'kernel_size'"),
     (lambda: F.glu(np.ones((2, 3))), "axis -1 of .* cannot be halved"),
     (lambda: F.gelu(np.ones(2), "erf"), "gelu: approximate: expected one of 'none', 'tanh', got 'erf'"),
