@@ -1,7 +1,8 @@
 """Scaled dot-product attention.
 
 Query [.., heads, l, e], key [.., heads, s, e], value [.., heads, s, v]. A query that may attend to no key gets zeros.
-What ``is_causal`` or a boolean mask bars counts nothing, whatever its score; in PyTorch a score of nan stays one.
+What ``is_causal`` or a boolean mask bars counts nothing, whatever its score; in PyTorch a score of nan stays one. A
+value that is barred and not finite may or may not make the result nan, as in PyTorch.
 """
 
 from __future__ import annotations
