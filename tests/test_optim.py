@@ -343,7 +343,7 @@ def test_special_values_traced(key: str) -> None:
 @pytest.fixture(scope="session")
 def updates(shared_folder: Path) -> dict[str, Library]:
     programs = {key.replace(".", "_"): lower(passed(step_graph(key)), ("base",)) for key in UPDATED}
-    return {isa: Library(programs, isa, shared_folder / f"updates_{isa}") for isa in {"base", AVAILABLE[-1]}}
+    return {isa: Library(programs, isa, shared_folder / f"updates_{isa}") for isa in {AVAILABLE[0], AVAILABLE[-1]}}
 
 
 @pytest.mark.parametrize("key", UPDATED)

@@ -419,6 +419,7 @@ def test_mistakes(number: int) -> None:
         (nn, "Parameter", "it is mlaot.Parameter"),
         (nn, "Buffer", "it is mlaot.Buffer"),
         (nn, "one_hot", "it is mlaot.nn.functional.one_hot"),
+        (nn.init, "kaiming_normal", "did you mean 'kaiming_normal_'"),
         (F, "foo", "what is missing can be written in Python"),
         (F, "cross_entrop", "did you mean 'cross_entropy'"),
         (optim, "Adadelta", "what is missing can be written in Python"),

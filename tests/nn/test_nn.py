@@ -232,6 +232,13 @@ def test_dropout() -> None:
         nn.Dropout(1.5)
 
 
+def test_dropout_drops_no_nan() -> None:
+    """As in PyTorch, which multiplies by 0."""
+    x = np.full((40, 10), np.nan, np.float32)
+    with training():
+        assert np.isnan(F.dropout(x, 0.5)).all() and np.isnan(F.dropout(x, 1.0)).all()
+
+
 def test_dropout_within_recurrent_and_attention_layers() -> None:
     x = numbers((5, 3, 4), 0)
     lstm = nn.LSTM(4, 6, num_layers=2, dropout=0.5, rng=0, dtype=np.float64)
