@@ -179,6 +179,26 @@ def test_forms(name: str, key: str) -> None:
         compare(traced(**{key: options[key]}))
 
 
+REAL = [(n, k) for n, k in FILLED if isinstance(FUNCTIONS[n][k], float)]
+# Numbers that decide what is computed; each is refused in one line where it is traced.
+DECIDES = {"p", "label_smoothing", "beta", "delta", "scale_factor", "dropout_p"}
+
+
+@pytest.mark.parametrize(("name", "key"), REAL)
+def test_traced_numbers(name: str, key: str) -> None:
+    """A number that only takes part may be traced: a slope that is learned, a margin that is an argument."""
+    function, options = getattr(F, name), FUNCTIONS[name]
+
+    def call() -> Any:
+        return run(lambda number: function(**options | {key: number}), np.float32(options[key]))
+
+    if key in DECIDES and (name, key) != ("softplus", "beta"):
+        with pytest.raises(MlaotError):
+            call()
+    else:
+        np.testing.assert_allclose(call(), function(**options), rtol=1e-5, atol=1e-6)
+
+
 WRONG = (
     2.0,
     -1,
