@@ -12,6 +12,7 @@ import numpy as np
 from mlaot.errors import MlaotError
 from mlaot.frontend.promotion import as_node
 from mlaot.frontend.tensor import Held, Tensor, any_traced, is_traced
+from mlaot.ir.dims import Expr
 from mlaot.ir.types import bf16, round_bf16
 from mlaot.settings import did_you_mean
 
@@ -81,7 +82,7 @@ def _option(value: Any, kind: Any, name: str) -> Any:
     value, kind = number_of(value), str(kind).removesuffix(" | None")
     if kind in SIZES:
         sizes = (value,) if isinstance(value, int) and kind != "Sequence[int]" else value
-        fits = isinstance(sizes, list | tuple) and all(map(is_static, sizes))
+        fits = isinstance(sizes, list | tuple) and all(is_static(size) or isinstance(size, Expr) for size in sizes)
     else:
         fits = kind not in EXPECTED or isinstance(value, EXPECTED[kind][0])
     if not fits:

@@ -349,6 +349,17 @@ DIMS: dict[str, tuple[Callable[..., Any], list[Array], list[tuple[Any, ...]]]] =
     "avg_pool": (nn.AvgPool1d(3, 2, 1), [numbers((2, 3, 7), 0)], [(N, 3, T)]),
     "adaptive": (nn.AdaptiveAvgPool2d((1, 4)), [numbers((2, 3, 4, 6), 0)], [(N, 3, T, 6)]),
     "layer_norm": (nn.LayerNorm(4, dtype=np.float64), [numbers((2, 3, 4), 0)], [(N, T, 4)]),
+    "layer_norm_named": (lambda x: F.layer_norm(x, x.shape[1:]), [numbers((2, 3, 4), 0)], [(N, T, 4)]),
+    "masked": (
+        lambda q, mask: F.scaled_dot_product_attention(q, q, q, attn_mask=mask),
+        [numbers((2, 3, 5, 4), 0), numbers((5, 5), 1)],
+        [(N, 3, T, 4), (T, T)],
+    ),
+    "weighted": (
+        lambda x, y, w: F.binary_cross_entropy_with_logits(x, y, w, pos_weight=w[:1]),
+        [numbers((4, 5), 0), numbers((4, 5), 1), np.abs(numbers((4, 5), 2))],
+        [(N, T), (N, T), (N, T)],
+    ),
     "group_norm": (nn.GroupNorm(2, 4, dtype=np.float64), [numbers((2, 4, 3), 0)], [(N, 4, T)]),
     "instance_norm": (nn.InstanceNorm1d(4, dtype=np.float64), [numbers((2, 4, 3), 0)], [(N, 4, T)]),
     "batch_norm": (
