@@ -58,18 +58,21 @@ def checked(called: Callable[..., Any]) -> Callable[..., Any]:
                 raise MlaotError(f"{name}: {key}: expected {_expected(kinds[key])}, got None")
         like = found.get(arrays[0]) if arrays else None
         traced = any_traced(*[found.get(key) for key in arrays])
-        known: dict[int, Any] = {}  # one array given twice stays one
+        known: dict[tuple[int, str], Any] = {}  # one array given twice stays one
 
         def as_array(value: Any, key: str) -> Any:
-            if id(value) not in known:
+            mark = (id(value), kinds[key])
+            if mark not in known:
                 array = _as_array(value, like, kinds[key] != REQUIRED, f"{name}: {key}")
-                known[id(value)] = Tensor(as_node(array)) if traced and not is_traced(array) else array
-            return known[id(value)]
+                known[mark] = Tensor(as_node(array)) if traced and not is_traced(array) else array
+            return known[mark]
 
         for key, value in found.items():
             if key not in arrays:
                 given.arguments[key] = _option(value, kinds.get(key), f"{name}: {key}")
             elif kinds[key] == PAIR:
+                if not isinstance(value, list | tuple) or len(value) != 2:
+                    raise MlaotError(f"{name}: {key}: expected a pair of arrays, got {shown(value)}")
                 given.arguments[key] = tuple(as_array(part, key) for part in value)
             else:
                 given.arguments[key] = as_array(value, key)
@@ -86,12 +89,18 @@ def _option(value: Any, kind: Any, name: str) -> Any:
     else:
         fits = kind not in EXPECTED or isinstance(value, EXPECTED[kind][0])
     if not fits:
-        raise MlaotError(f"{name}: expected {_expected(kind)}, got {str(value)[:60]}")
+        raise MlaotError(f"{name}: expected {_expected(kind)}, got {shown(value)}")
     return value
 
 
 def _expected(kind: str) -> str:
     return EXPECTED[kind][1] if kind in EXPECTED else "whole numbers" if kind in SIZES else "an array"
+
+
+def shown(value: Any) -> str:
+    """A value as errors show it, in one short line."""
+    text = f"an array {list(value.shape)}" if hasattr(value, "shape") and value.ndim else repr(value)
+    return " ".join(text[:80].split())
 
 
 def number_of(value: Any) -> Any:
@@ -133,7 +142,7 @@ def _as_array(value: Any, like: Any, optional: bool, name: str) -> Any:
     except ValueError:  # ragged
         array = np.asarray(None)
     if array.dtype.kind not in "biuf":
-        raise MlaotError(f"{name}: expected an array or a list of numbers, got {str(value)[:60]}")
+        raise MlaotError(f"{name}: expected an array or a list of numbers, got {shown(value)}")
     if getattr(getattr(like, "dtype", None), "kind", "") == "f" and array.dtype.kind in ("iuf" if optional else "f"):
         array = as_like(array, like)
     if isinstance(array, np.ndarray):
@@ -160,9 +169,9 @@ def tuple_of(value: Any, n: int, name: str, least: int = 0) -> tuple[Any, ...]:
     """``value`` once an axis, each ``least`` at least: one number stands for all."""
     values = (value,) if isinstance(value, int | np.integer) else value
     if not isinstance(values, list | tuple) or len(values) not in (1, n) or not all(map(is_static, values)):
-        raise MlaotError(f"{name}: expected a number or {n} of them, got {value!r}")
+        raise MlaotError(f"{name}: expected a number or {n} of them, got {shown(value)}")
     if any(each < least for each in values):
-        raise MlaotError(f"{name}: expected {least} at least, got {value!r}")
+        raise MlaotError(f"{name}: expected {least} at least, got {shown(value)}")
     return tuple(map(int, values)) * (n // len(values))
 
 
@@ -216,4 +225,4 @@ def as_like(values: Array, like: Array) -> Array:
 def check_choice(value: str, choices: Sequence[str], name: str) -> None:
     """An option that is a word."""
     if value not in choices:
-        raise MlaotError(f"{name}: expected one of {', '.join(map(repr, choices))}, got {value!r}")
+        raise MlaotError(f"{name}: expected one of {', '.join(map(repr, choices))}, got {shown(value)}")

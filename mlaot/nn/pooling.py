@@ -15,7 +15,7 @@ import numpy as np
 from mlaot.errors import MlaotError
 from mlaot.frontend.functions import window
 from mlaot.frontend.padding import pad
-from mlaot.nn.arguments import Array, as_like, check_spatial, is_static, static, tuple_of
+from mlaot.nn.arguments import Array, as_like, check_spatial, is_static, shown, static, tuple_of
 
 
 def max_pool1d(
@@ -161,7 +161,7 @@ def _adaptive(n: int, input: Array, output_size: Any, reduce: Callable[..., Any]
     check_spatial(input, n, name)
     sizes = output_size if isinstance(output_size, tuple | list) else (output_size,) * n
     if len(sizes) != n or not all(size is None or (is_static(size) and size > 0) for size in sizes):
-        raise MlaotError(f"{name}: output_size: expected a number or {n} of them, got {output_size!r}")
+        raise MlaotError(f"{name}: output_size: expected a number or {n} of them, got {shown(output_size)}")
     for axis, size in zip(range(input.ndim - n, input.ndim), sizes, strict=True):
         if size == 1:
             input = reduce(input, axis=axis, keepdims=True)

@@ -18,7 +18,7 @@ import numpy as np
 
 from mlaot.errors import MlaotError
 from mlaot.frontend.tensor import Parameter
-from mlaot.nn.arguments import bound, number_of
+from mlaot.nn.arguments import bound, number_of, shown
 from mlaot.optim.schedules import Array, Schedule
 
 Arrays = Mapping[str, Array]
@@ -121,13 +121,13 @@ class Optimizer:
         """Refuse options that make no sense."""
         for name, value in options.items():
             if name != "betas" and not isinstance(value, int | float):
-                raise MlaotError(f"{type(self).__name__}: expected a number for {name}, got {value!r}")
+                raise MlaotError(f"{type(self).__name__}: expected a number for {name}, got {shown(value)}")
             if name in POSITIVE and not value >= 0:
-                raise MlaotError(f"{type(self).__name__}: expected {name} of at least 0, got {value!r}")
+                raise MlaotError(f"{type(self).__name__}: expected {name} of at least 0, got {shown(value)}")
         betas = options.get("betas", (0, 0))
         pair = isinstance(betas, tuple) and len(betas) == 2 and all(isinstance(beta, int | float) for beta in betas)
         if not pair or not all(0 <= beta < 1 for beta in betas):
-            raise MlaotError(f"{type(self).__name__}: expected two betas from 0 to below 1, got {betas}")
+            raise MlaotError(f"{type(self).__name__}: expected two betas from 0 to below 1, got {shown(betas)}")
 
     def slots_of(self, options: Mapping[str, Any]) -> tuple[str, ...]:
         """The names of the state arrays of a parameter."""
@@ -147,16 +147,16 @@ class Optimizer:
         """Refuse shared options that make no sense."""
         name = type(self).__name__
         if not isinstance(self.maximize, int):
-            raise MlaotError(f"{name}: expected True or False for maximize, got {self.maximize!r}")
+            raise MlaotError(f"{name}: expected True or False for maximize, got {shown(self.maximize)}")
         for option in ("clip_grad_norm", "clip_grad_value"):
             value = getattr(self, option)
             if value is not None and not (isinstance(value, int | float) and value >= 0):
-                raise MlaotError(f"{name}: expected {option} of at least 0, or None, got {value!r}")
+                raise MlaotError(f"{name}: expected {option} of at least 0, or None, got {shown(value)}")
         if self.schedule is not None and not callable(self.schedule):
-            raise MlaotError(f"{name}: expected a function of the step as the schedule, got {self.schedule!r}")
+            raise MlaotError(f"{name}: expected a function of the step as the schedule, got {shown(self.schedule)}")
         listed = isinstance(groups, list | tuple) and all(isinstance(group, Mapping) for group in groups)
         if groups is not None and not listed:
-            raise MlaotError(f"{name}: expected a list of dicts, each with 'params', as groups, got {groups!r:.80}")
+            raise MlaotError(f"{name}: expected a list of dicts, each with 'params', as groups, got {shown(groups)}")
 
     def _group(self, group: Mapping[str, Any]) -> tuple[tuple[str, ...], dict[str, Any]]:
         options = _numbers({key: value for key, value in group.items() if key != "params"})
@@ -236,7 +236,7 @@ def _pattern(given: Any) -> str:
     if isinstance(given, str):
         return given
     if not isinstance(given, Parameter) or given.name is None:
-        raise MlaotError(f"optimizer: 'params' are names, patterns, or parameters that have a name, got {given!r}")
+        raise MlaotError(f"optimizer: 'params' are names, patterns, or parameters that have a name, got {shown(given)}")
     return given.name.replace("[", "[[]")
 
 
