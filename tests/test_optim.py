@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +15,19 @@ from mlaot.frontend.promotion import as_node
 from mlaot.frontend.tensor import Parameter, Tensor
 from mlaot.frontend.trace import Trace, tracing
 from mlaot.ir import Graph, Type
-from mlaot.ir.types import BY_NUMPY
+from mlaot.ir.types import BY_NUMPY, f32
+from mlaot.lower.lower import lower
 
+from .arrayapi.engines import passed
+from .compiled import AVAILABLE, Library
+from .frontend.tracing import graph_of
 from .nn.cases import OPTIMIZERS, RATES, SCHEDULES, STEPS, numbers, optimizer_arrays
+from .nn.special import CLIP_NORMS, LATE, LION, gradients_of, left, right, values
 
 Array = np.ndarray[Any, Any]
 Arrays = dict[str, Any]
 DATA = dict(np.load(Path(__file__).parent / "reference" / "optim.npz"))
+SPECIAL = dict(np.load(Path(__file__).parent / "reference" / "special_optim.npz"))
 MAKERS = [optim.SGD, optim.Adam, optim.AdamW, optim.RMSprop, optim.Adagrad, optim.Lion]
 
 
@@ -270,3 +277,116 @@ def test_inputs_are_not_changed() -> None:
         np.testing.assert_array_equal(parameters["x"], numbers((3,), 1))
         np.testing.assert_array_equal(gradients["x"], numbers((3,), 2))
         assert all(not np.any(v) for v in state.values())
+
+
+# Optimizers on special values: every value as a parameter with every value as its gradient.
+
+UPDATED = {f"{name}.{i}": (name, options) for i, (name, options) in enumerate(OPTIMIZERS)} | {"Lion": LION}
+
+
+def test_every_optimizer_and_schedule_has_answers() -> None:
+    """Two schedules are made of others, and one ends."""
+    compared = {name for name, _ in UPDATED.values()} | {name for name, *_ in SCHEDULES}
+    assert compared | {"Optimizer", "clip_grad_norm", "clip_grad_value", "chained_lr", "sequential_lr"} == {
+        *optim.__all__
+    }
+
+
+def step_of(key: str) -> Callable[..., dict[str, Any]]:
+    """One update as a function of parameter, gradient and state, in the order of their names."""
+    name, options = UPDATED[key]
+    optimizer = getattr(optim, name)(**options)
+    slots = list(optimizer.init({"x": np.zeros(1, np.float32)}))
+
+    def step(x: Any, gradient: Any, *state: Any) -> dict[str, Any]:
+        updated, kept = optimizer.update({"x": x}, {"x": gradient}, dict(zip(slots, state, strict=True)))
+        return updated | kept
+
+    return step
+
+
+def initial(key: str) -> list[Array]:
+    name, options = UPDATED[key]
+    x = left("float32")
+    return [x, right("float32"), *getattr(optim, name)(**options).init({"x": x}).values()]
+
+
+def check_updates(key: str, run: Callable[..., Sequence[Any]]) -> None:
+    """The parameters after each update; where a square overflows, only in the way that the rounding goes, or not."""
+    arrays = initial(key)
+    large = np.isfinite(arrays[1]) & (np.abs(arrays[1]) > 1e30)
+    compared = ~large if UPDATED[key][1].get("centered") else np.ones_like(large)
+    for expected in SPECIAL[key]:
+        found, *state = run(*arrays)
+        assert found.dtype == np.float32
+        np.testing.assert_allclose(found[compared], expected[compared], rtol=1e-5, atol=4e-7)
+        arrays = [np.asarray(a) for a in (found, arrays[1], *state)]
+
+
+@pytest.mark.parametrize("key", UPDATED)
+def test_special_values(key: str) -> None:
+    with np.errstate(all="ignore"):
+        check_updates(key, lambda *arrays: list(step_of(key)(*arrays).values()))
+
+
+def step_graph(key: str) -> Graph:
+    types = [Type(BY_NUMPY[str(a.dtype)], a.shape) for a in initial(key)]
+    return graph_of(lambda *arrays: list(step_of(key)(*arrays).values()), *types)[0]
+
+
+@pytest.mark.parametrize("key", UPDATED)
+def test_special_values_traced(key: str) -> None:
+    graph = step_graph(key)
+    check_updates(key, lambda *arrays: list(evaluate(graph, {f"x{i}": a for i, a in enumerate(arrays)}).values()))
+
+
+@pytest.fixture(scope="session")
+def updates(shared_folder: Path) -> dict[str, Library]:
+    programs = {key.replace(".", "_"): lower(passed(step_graph(key)), ("base",)) for key in UPDATED}
+    return {isa: Library(programs, isa, shared_folder / f"updates_{isa}") for isa in {AVAILABLE[0], AVAILABLE[-1]}}
+
+
+@pytest.mark.parametrize("key", UPDATED)
+def test_special_values_compiled(key: str, updates: dict[str, Library]) -> None:
+    for library in updates.values():
+
+        def run(*arrays: Array, library: Library = library) -> list[Array]:
+            inputs = {f"x{i}": a for i, a in enumerate(arrays)}
+            return list(library.call(key.replace(".", "_"), "forward", inputs).values())
+
+        check_updates(key, run)
+
+
+@pytest.mark.parametrize("norm_type", CLIP_NORMS)
+def test_clipping_of_special_values(norm_type: float) -> None:
+    graph, _ = graph_of(
+        lambda w, b: list(clipped({"w": w, "b": b}, norm_type)), *[Type(f32, a.shape) for a in gradients_of(0).values()]
+    )
+    for value in values("float32"):
+        arrays = gradients_of(value)
+        expected = SPECIAL[f"clip_grad_norm.{norm_type}.{value!r}"]
+        traced = evaluate(graph, {f"x{i}": a for i, a in enumerate(arrays.values())}).values()
+        with np.errstate(all="ignore"):
+            for found in (clipped(arrays, norm_type), traced):
+                np.testing.assert_allclose(np.concatenate([np.ravel(a) for a in found]), expected, rtol=1e-5)
+
+
+def clipped(gradients: Arrays, norm_type: float) -> list[Any]:
+    found, norm = optim.clip_grad_norm(gradients, 0.7, norm_type)
+    return [norm, *found.values()]
+
+
+def test_limits_of_special_values() -> None:
+    found = optim.clip_grad_value({"x": values("float32")}, 0.7)["x"]
+    np.testing.assert_array_equal(found, SPECIAL["clip_grad_value"])
+
+
+@pytest.mark.parametrize("number", range(len(SCHEDULES)), ids=lambda i: f"{SCHEDULES[i][0]}.{i}")
+def test_late_rates(number: int) -> None:
+    name, options, _, _ = SCHEDULES[number]
+    if name == "one_cycle_lr":  # it ends, and keeps its last rate
+        schedule = optim.one_cycle_lr(**options)
+        assert all(schedule(step) == schedule(options["total_steps"] - 1) for step in LATE)
+        return
+    rates = [0.5 * getattr(optim, name)(**options)(np.array(step, np.int64)) for step in LATE]
+    np.testing.assert_allclose(rates, SPECIAL[f"schedule.{number}"], rtol=1e-6, atol=1e-12)

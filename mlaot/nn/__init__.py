@@ -3,7 +3,10 @@
 ``functional`` has the functions, for NumPy arrays and traced arrays alike; the classes here hold the parameters.
 """
 
+from typing import Any
+
 from mlaot.nn import functional, init
+from mlaot.nn.arguments import absent
 from mlaot.nn.layers import (
     Conv1d,
     Conv2d,
@@ -173,3 +176,7 @@ __all__ = [
     "functional",
     "init",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    absent(__name__, name, __all__, {"mlaot.nn.functional": functional.__all__, "mlaot": ["Parameter", "Buffer"]})

@@ -1,7 +1,7 @@
 """Activation functions, element by element or along one axis.
 
 Where a formula has two branches, the branch that is not taken is computed on a harmless argument: it neither overflows
-nor turns a gradient into nan.
+nor turns a gradient into nan. A nan is in neither branch by comparison, so it is left to the last one, which keeps it.
 """
 
 from __future__ import annotations
@@ -11,13 +11,27 @@ import math
 import numpy as np
 
 from mlaot.errors import MlaotError
-from mlaot.frontend.functions import erf, relu, sigmoid, stop_gradient
+from mlaot.frontend import functions
+from mlaot.frontend.functions import erf, stop_gradient
 from mlaot.nn.arguments import Array, channels_first, check_choice, static
-
-tanh = np.tanh
 
 SELU_ALPHA = 1.6732632423543772848170429916717
 SELU_SCALE = 1.0507009873554804934193349852946
+
+
+def relu(input: Array) -> Array:
+    """``max(x, 0)``, with gradient 0 at 0."""
+    return functions.relu(input)
+
+
+def sigmoid(input: Array) -> Array:
+    """``1 / (1 + exp(-x))``, without overflow."""
+    return functions.sigmoid(input)
+
+
+def tanh(input: Array) -> Array:
+    """The hyperbolic tangent."""
+    return np.tanh(input)
 
 
 def leaky_relu(input: Array, negative_slope: float = 0.01) -> Array:
@@ -62,33 +76,39 @@ def softsign(input: Array) -> Array:
 
 
 def hardtanh(input: Array, min_val: float = -1.0, max_val: float = 1.0) -> Array:
-    return np.minimum(np.maximum(input, min_val), max_val)
+    """Limited to ``min_val`` to ``max_val``; at the limits themselves the gradient is 0."""
+    low, high = (int(min_val), int(max_val)) if input.dtype.kind in "iu" else (min_val, max_val)
+    return np.where(input <= low, low, np.where(input >= high, high, input))
 
 
 def relu6(input: Array) -> Array:
-    return hardtanh(input, 0.0, 6.0)
+    """Limited to 0 to 6, with gradient 0 at 0; half of it passes at 6, where PyTorch lets nothing pass."""
+    return np.minimum(relu(input), 6 if input.dtype.kind in "iu" else 6.0)
 
 
 def hardsigmoid(input: Array) -> Array:
+    """``relu6(x + 3) / 6``, with the gradient of ``relu6``."""
     return relu6(input + 3.0) / 6.0
 
 
 def hardswish(input: Array) -> Array:
+    """``x * relu6(x + 3) / 6``, with the gradient of ``relu6``."""
     return input * relu6(input + 3.0) / 6.0
 
 
 def logsigmoid(input: Array) -> Array:
     """``-log(1 + exp(-x))``, with gradient 1/2 at 0."""
-    negative = _negative_part(input)
-    positive = np.where(input >= 0, input, 0.0)
+    negative, positive = _negative_part(input), np.where(input > 0, input, 0.0)
     return negative - np.log1p(np.exp(negative - positive))
 
 
 def prelu(input: Array, weight: Array) -> Array:
+    if weight.ndim != 1:
+        raise MlaotError(f"prelu: expected one slope, or one a channel, got {list(weight.shape)}")
     if weight.shape[0] != 1 and (input.ndim < 2 or input.shape[1] != weight.shape[0]):
         raise MlaotError(f"prelu: {weight.shape[0]} slopes do not fit the channels (axis 1) of {list(input.shape)}")
     slopes = channels_first(weight, input.ndim) if weight.shape[0] != 1 else weight
-    return np.where(input > 0, input, input * slopes)
+    return np.where(input > 0, input, _negative_part(input) * slopes)
 
 
 def glu(input: Array, dim: int = -1) -> Array:
@@ -111,8 +131,8 @@ def log_softmax(input: Array, dim: int = -1) -> Array:
 
 
 def _negative_part(x: Array) -> Array:
-    """``x`` where negative, else 0: selected, so that its gradient at 0 is 0 and not a half."""
-    return np.where(x < 0, x, 0.0)
+    """0 where ``x`` is positive, else ``x``, nan too: selected, so that its gradient at 0 is 1 and not a half."""
+    return np.where(x > 0, 0.0, x)
 
 
 __all__ = [

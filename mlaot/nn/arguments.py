@@ -2,26 +2,177 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+import inspect
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import wraps
+from typing import Any, NoReturn
 
 import numpy as np
 
 from mlaot.errors import MlaotError
 from mlaot.frontend.promotion import as_node
-from mlaot.frontend.tensor import Tensor, is_traced
+from mlaot.frontend.tensor import Held, Tensor, any_traced, is_traced
+from mlaot.ir.dims import Expr
 from mlaot.ir.types import bf16, round_bf16
+from mlaot.settings import did_you_mean
 
 Array = Any  # a NumPy array, a parameter, or a traced array
+# How an argument that is an array, or several, is annotated.
+REQUIRED, OPTIONAL, PAIR = "Array", "Array | None", "tuple[Array, Array] | None"
+# What other arguments must be, by their annotation; a number that need not be whole may be traced.
+EXPECTED: dict[str, tuple[type | tuple[type, ...], str]] = {
+    "int": (int, "a whole number"),
+    "float": ((int, float, Tensor, Held), "a number"),
+    "bool": ((bool, int), "True or False"),
+    "str": (str, "a word"),
+}
+SIZES = ("int | Sequence[int]", "Sequence[int]")
+# What PyTorch, NumPy or Keras call an argument, and what to do about it.
+RENAMED = {"axis": "dim", "keepdims": "keepdim", "x": "input", "learning_rate": "lr", "rate": "p", "prob": "p"}
+NEEDLESS = {
+    "inplace": "nothing is changed in place here; leave it out",
+    "device": "modules run on the CPU; leave it out",
+    "requires_grad": "parameters are trained unless they are frozen; leave it out",
+}
 
 
-def tuple_of(value: Any, n: int, name: str) -> tuple[Any, ...]:
-    """``value`` once an axis: one number stands for all."""
-    if isinstance(value, int | np.integer):
-        return (int(value),) * n
-    if not isinstance(value, Sequence) or isinstance(value, str) or len(value) not in (1, n):
-        raise MlaotError(f"{name}: expected a number or {n} of them, got {value!r}")
-    return tuple(value) * (n // len(value))
+def checked(called: Callable[..., Any]) -> Callable[..., Any]:
+    """A function or method of which every argument may come in each of its forms, and errors name the argument.
+
+    An array may be a list or a number, which takes the dtype of the first argument where that is a floating-point one;
+    integers keep theirs in arguments that must be given, as they may be labels. Where one array is traced, so become
+    the others. An option that is a number may be one of NumPy, or where it need not be whole a traced one.
+    """
+    signature = inspect.signature(called)
+    kinds = {name: p.annotation for name, p in signature.parameters.items() if p.kind is not p.VAR_POSITIONAL}
+    arrays = [name for name, kind in kinds.items() if kind in (REQUIRED, OPTIONAL, PAIR)]
+    method = next(iter(kinds), "") == "self"
+
+    @wraps(called)
+    def call(*args: Any, **options: Any) -> Any:
+        name = type(args[0]).__name__ if method else called.__name__
+        given = bound(name, signature, args, options)
+        found = {key: value for key, value in given.arguments.items() if value is not None}
+        for key in given.arguments.keys() - found.keys():
+            if kinds.get(key) in (REQUIRED, *EXPECTED, *SIZES):
+                raise MlaotError(f"{name}: {key}: expected {_expected(kinds[key])}, got None")
+        like = found.get(arrays[0]) if arrays else None
+        traced = any_traced(*[found.get(key) for key in arrays])
+        known: dict[tuple[int, str], Any] = {}  # one array given twice stays one
+
+        def as_array(value: Any, key: str) -> Any:
+            mark = (id(value), kinds[key])
+            if mark not in known:
+                array = _as_array(value, like, kinds[key] != REQUIRED, f"{name}: {key}")
+                known[mark] = Tensor(as_node(array)) if traced and not is_traced(array) else array
+            return known[mark]
+
+        for key, value in found.items():
+            if key not in arrays:
+                given.arguments[key] = _option(value, kinds.get(key), f"{name}: {key}")
+            elif kinds[key] == PAIR:
+                if not isinstance(value, list | tuple) or len(value) != 2:
+                    raise MlaotError(f"{name}: {key}: expected a pair of arrays, got {shown(value)}")
+                given.arguments[key] = tuple(as_array(part, key) for part in value)
+            else:
+                given.arguments[key] = as_array(value, key)
+        return called(*given.args, **given.kwargs)
+
+    return call
+
+
+def _option(value: Any, kind: Any, name: str) -> Any:
+    value, kind = number_of(value), str(kind).removesuffix(" | None")
+    if kind in SIZES:
+        sizes = (value,) if isinstance(value, int) and kind != "Sequence[int]" else value
+        fits = isinstance(sizes, list | tuple) and all(is_static(size) or isinstance(size, Expr) for size in sizes)
+    else:
+        fits = kind not in EXPECTED or isinstance(value, EXPECTED[kind][0])
+    if not fits:
+        raise MlaotError(f"{name}: expected {_expected(kind)}, got {shown(value)}")
+    return value
+
+
+def _expected(kind: str) -> str:
+    return EXPECTED[kind][1] if kind in EXPECTED else "whole numbers" if kind in SIZES else "an array"
+
+
+def shown(value: Any) -> str:
+    """A value as errors show it, in one short line."""
+    text = f"an array {list(value.shape)}" if hasattr(value, "shape") and value.ndim else repr(value)
+    return " ".join(text[:80].split())
+
+
+def number_of(value: Any) -> Any:
+    """A number of NumPy as Python's, which does not change the dtype of what it meets; anything else as it is."""
+    return value.item() if isinstance(value, np.generic | np.ndarray) and value.ndim == 0 else value
+
+
+def bound(
+    name: str, signature: inspect.Signature, args: Sequence[Any], options: Mapping[str, Any], more: Sequence[str] = ()
+) -> inspect.BoundArguments:
+    """The arguments by name; ``more`` names those that ``**`` takes, any others where it names none."""
+    known = [*signature.parameters, *more]
+    is_open = not more and any(p.kind is p.VAR_KEYWORD for p in signature.parameters.values())
+    for option in options:
+        if option not in known and not is_open:
+            hint = did_you_mean(option, known)
+            if RENAMED.get(option) in known:
+                hint = f"; did you mean {RENAMED[option]!r}?"
+            hint = f": {NEEDLESS[option]}" if option in NEEDLESS else hint or f"; it has {', '.join(_public(known))}"
+            raise MlaotError(f"{name} has no argument {option!r}{hint}")
+    try:
+        return signature.bind(*args, **options)
+    except TypeError as error:
+        raise MlaotError(f"{name}: {error}; its arguments are {', '.join(_public(known))}") from None
+
+
+def _public(names: Iterable[str]) -> list[str]:
+    return [name for name in names if name not in ("self", "shared")]
+
+
+def _as_array(value: Any, like: Any, optional: bool, name: str) -> Any:
+    """An array as it is, a list or a number as one."""
+    if hasattr(value, "dtype") and not isinstance(value, np.generic):
+        return value
+    if any_traced(value):
+        return Tensor(as_node(value))
+    try:
+        array = np.asarray(value)
+    except ValueError:  # ragged
+        array = np.asarray(None)
+    if array.dtype.kind not in "biuf":
+        raise MlaotError(f"{name}: expected an array or a list of numbers, got {shown(value)}")
+    if getattr(getattr(like, "dtype", None), "kind", "") == "f" and array.dtype.kind in ("iuf" if optional else "f"):
+        array = as_like(array, like)
+    if isinstance(array, np.ndarray):
+        array.flags.writeable = False  # nobody would see what is written to it
+    return array
+
+
+def absent(module: str, name: str, known: Iterable[str], elsewhere: Mapping[str, Iterable[str]]) -> NoReturn:
+    """There is no such name in a module: say which was meant, or where it is."""
+    hint = ""
+    if not name.startswith("__"):  # Python itself asks, not a user
+        places = {other: f"; it is {place}.{other}" for place, names in elsewhere.items() for other in names}
+        alike = [place for other, place in places.items() if _alike(other, name)]
+        hint = places.get(name) or did_you_mean(name, known) or next(iter(alike), "")
+        hint = hint or "; what is missing can be written in Python, as a Module or a function"
+    raise AttributeError(f"module {module!r} has no attribute {name!r}{hint}")
+
+
+def _alike(name: str, other: str) -> bool:
+    return name.replace("_", "").lower() == other.replace("_", "").lower()
+
+
+def tuple_of(value: Any, n: int, name: str, least: int = 0) -> tuple[Any, ...]:
+    """``value`` once an axis, each ``least`` at least: one number stands for all."""
+    values = (value,) if isinstance(value, int | np.integer) else value
+    if not isinstance(values, list | tuple) or len(values) not in (1, n) or not all(map(is_static, values)):
+        raise MlaotError(f"{name}: expected a number or {n} of them, got {shown(value)}")
+    if any(each < least for each in values):
+        raise MlaotError(f"{name}: expected {least} at least, got {shown(value)}")
+    return tuple(map(int, values)) * (n // len(values))
 
 
 def is_static(size: Any) -> bool:
@@ -51,6 +202,19 @@ def channels_first(values: Array, ndim: int, axis: int = 1) -> Array:
     return np.reshape(values, (1,) * axis + (-1,) + (1,) * (ndim - axis - 1))
 
 
+def check_shape(values: Array | None, shape: Sequence[Any], name: str) -> None:
+    """A weight or a bias, where there is one, has the shape of what it is for."""
+    if values is not None and tuple(values.shape) != tuple(shape):
+        raise MlaotError(f"{name}: expected shape {list(shape)}, got {list(values.shape)}")
+
+
+def check_broadcast(values: Array, shape: Sequence[Any], name: str) -> None:
+    """A weight or a mask that is broadcast to the shape of what it is for."""
+    own = (1,) * (len(shape) - values.ndim) + tuple(values.shape)
+    if len(own) != len(shape) or any(size not in (1, whole) for size, whole in zip(own, shape, strict=True)):
+        raise MlaotError(f"{name}: shape {list(values.shape)} cannot be broadcast to {list(shape)}")
+
+
 def as_like(values: Array, like: Array) -> Array:
     """``values`` in the dtype of ``like``."""
     if isinstance(values, np.ndarray) and like.dtype is bf16:
@@ -61,4 +225,4 @@ def as_like(values: Array, like: Array) -> Array:
 def check_choice(value: str, choices: Sequence[str], name: str) -> None:
     """An option that is a word."""
     if value not in choices:
-        raise MlaotError(f"{name}: expected one of {', '.join(map(repr, choices))}, got {value!r}")
+        raise MlaotError(f"{name}: expected one of {', '.join(map(repr, choices))}, got {shown(value)}")

@@ -1,6 +1,8 @@
 """Scaled dot-product attention.
 
 Query [.., heads, l, e], key [.., heads, s, e], value [.., heads, s, v]. A query that may attend to no key gets zeros.
+What ``is_causal`` or a boolean mask bars counts nothing, whatever its score; in PyTorch a score of nan stays one. A
+value that is barred and not finite may or may not make the result nan, as in PyTorch.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ import numpy as np
 
 from mlaot.errors import MlaotError
 from mlaot.frontend.functions import arange, stop_gradient
-from mlaot.nn.arguments import Array, as_like, static
+from mlaot.nn.arguments import Array, as_like, check_broadcast, static
 from mlaot.nn.basic import dropout
 
 
@@ -52,6 +54,7 @@ def attention_weights(
         scores = np.where(causal_mask(scores), scores, -math.inf)
     if attn_mask is None:
         return _softmax(scores)
+    check_broadcast(attn_mask, scores.shape, "attn_mask")
     if attn_mask.dtype == np.bool_:
         return _softmax(np.where(attn_mask, scores, -math.inf))
     return _softmax(scores + as_like(attn_mask, scores))

@@ -11,19 +11,22 @@ import numpy as np
 from mlaot.errors import MlaotError
 from mlaot.frontend import random
 from mlaot.frontend.functions import stop_gradient
-from mlaot.nn.arguments import Array, is_static
+from mlaot.nn.arguments import Array, as_like, check_shape, is_static
 
 
 def linear(input: Array, weight: Array, bias: Array | None = None) -> Array:
     """``x w^T + b``, weight [out, in]."""
-    if input.shape[-1] != weight.shape[-1]:
+    if not input.ndim or not weight.ndim or input.shape[-1] != weight.shape[-1]:
         raise MlaotError(f"linear: a weight {list(weight.shape)} does not fit an input {list(input.shape)}")
+    check_shape(bias, weight.shape[:-1], "linear: bias")
     y = input @ np.swapaxes(weight, -1, -2) if weight.ndim > 1 else input @ weight
     return y if bias is None else y + bias
 
 
 def embedding(input: Array, weight: Array, padding_idx: int | None = None) -> Array:
     """Rows of ``weight`` by number; the row ``padding_idx`` gets no gradient."""
+    if input.dtype.kind not in "iu":
+        raise MlaotError(f"embedding: expected whole numbers of rows, got {input.dtype}")
     rows = np.take(weight, input, axis=0)
     if padding_idx is None:
         return rows
@@ -80,6 +83,8 @@ def cosine_similarity(x1: Array, x2: Array, dim: int = 1, eps: float = 1e-8) -> 
 
 def flatten(input: Array, start_dim: int = 0, end_dim: int = -1) -> Array:
     """The axes from ``start_dim`` to ``end_dim`` as one."""
+    if not input.ndim:
+        return np.reshape(input, (1,))
     first, last = start_dim % input.ndim, end_dim % input.ndim
     return np.reshape(input, (*input.shape[:first], _product(input.shape[first : last + 1]), *input.shape[last + 1 :]))
 
@@ -91,7 +96,8 @@ def _dropout(input: Array, p: float, training: bool, shape: tuple[Any, ...]) -> 
         return input
     if p == 1:
         return input * 0.0
-    return np.where(random.bernoulli(1.0 - p, shape), input / (1.0 - p), 0.0)
+    kept = np.where(random.bernoulli(1.0 - p, shape), 1.0 / (1.0 - p), 0.0)
+    return input * as_like(kept, input)  # a product: nan is not dropped
 
 
 def _product(sizes: Sequence[Any]) -> Any:

@@ -14,7 +14,7 @@ import numpy as np
 from mlaot.errors import MlaotError
 from mlaot.frontend.functions import window
 from mlaot.frontend.padding import pad
-from mlaot.nn.arguments import Array, check_spatial, static, tuple_of
+from mlaot.nn.arguments import Array, check_shape, check_spatial, static, tuple_of
 
 
 def conv1d(
@@ -127,13 +127,14 @@ def _conv(
 ) -> Array:
     name = f"conv{n}d"
     check_spatial(input, n, name)
-    strides, dilations = tuple_of(stride, n, f"{name}: stride"), tuple_of(dilation, n, f"{name}: dilation")
+    strides, dilations = tuple_of(stride, n, f"{name}: stride", 1), tuple_of(dilation, n, f"{name}: dilation", 1)
+    _check_rank(name, weight, n, groups)
     _check_weight(name, input, weight, n, groups, weight.shape[1] * groups, weight.shape[0])
-    if padding == "same":
+    if isinstance(padding, str) and padding == "same":
         if set(strides) != {1}:
             raise MlaotError(f"{name}: padding 'same' needs stride 1, got {stride}")
         amounts = same_padding(weight.shape[2:], dilations)
-    elif padding == "valid":
+    elif isinstance(padding, str) and padding == "valid":
         amounts = [(0, 0)] * n
     else:
         amounts = [(p, p) for p in tuple_of(padding, n, f"{name}: padding ('same' and 'valid' are known too)")]
@@ -153,9 +154,10 @@ def _conv_transpose(
 ) -> Array:
     name = f"conv_transpose{n}d"
     check_spatial(input, n, name)
-    strides, dilations = tuple_of(stride, n, f"{name}: stride"), tuple_of(dilation, n, f"{name}: dilation")
+    strides, dilations = tuple_of(stride, n, f"{name}: stride", 1), tuple_of(dilation, n, f"{name}: dilation", 1)
     paddings = tuple_of(padding, n, f"{name}: padding")
     extras = tuple_of(output_padding, n, f"{name}: output_padding")
+    _check_rank(name, weight, n, groups)
     inner, outer, *kernel = weight.shape
     _check_weight(name, input, weight, n, groups, inner, inner)
     if any(e >= max(s, d) for e, s, d in zip(extras, strides, dilations, strict=True)):
@@ -175,6 +177,7 @@ def correlate(
     """Windows of x [(n,) c, *spatial] times weight [o, c / groups, *k], summed over c and k: [(n,) o, *positions]."""
     n = len(strides)
     lead, kernel, out = x.shape[: -n - 1], weight.shape[2:], weight.shape[0]
+    check_shape(bias, (out,), "convolution: bias")
     batch, group, positions, taps = "n"[: len(lead)], "g"[: groups > 1], "xyz"[:n], "uvw"[:n]
     if group:
         x = np.reshape(x, (*lead, groups, weight.shape[1], *x.shape[-n:]))
@@ -187,9 +190,14 @@ def correlate(
     return y if bias is None else y + np.reshape(bias, (out,) + (1,) * n)
 
 
-def _check_weight(name: str, x: Array, weight: Array, n: int, groups: int, inner: int, divided: int) -> None:
+def _check_rank(name: str, weight: Array, n: int, groups: int) -> None:
+    if groups < 1:
+        raise MlaotError(f"{name}: groups: expected 1 at least, got {groups}")
     if weight.ndim != n + 2:
         raise MlaotError(f"{name}: expected a kernel of {n + 2} dimensions, got {list(weight.shape)}")
+
+
+def _check_weight(name: str, x: Array, weight: Array, n: int, groups: int, inner: int, divided: int) -> None:
     channels = static(x.shape[-n - 1], name)
     if channels != inner or divided % groups or inner % groups:
         raise MlaotError(

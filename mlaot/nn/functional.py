@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from mlaot.nn import arguments
 from mlaot.nn.activations import (
     celu,
     elu,
@@ -149,3 +152,10 @@ __all__ = [
     "softsign",
     "tanh",
 ]
+
+for _name in __all__:  # here the arguments come from users
+    globals()[_name] = arguments.checked(globals()[_name])
+
+
+def __getattr__(name: str) -> Any:
+    arguments.absent(__name__, name, __all__, {})

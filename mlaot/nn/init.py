@@ -14,7 +14,7 @@ import numpy as np
 
 from mlaot.errors import MlaotError
 from mlaot.ir.types import DType
-from mlaot.nn.arguments import check_choice
+from mlaot.nn.arguments import absent, check_choice
 
 __all__ = [
     "calculate_gain",
@@ -162,3 +162,7 @@ def fans(shape: Sequence[int]) -> tuple[int, int]:
 def _kaiming_std(shape: Sequence[int], a: float, mode: str, nonlinearity: str) -> float:
     check_choice(mode, ("fan_in", "fan_out"), "kaiming: mode")
     return calculate_gain(nonlinearity, a) / math.sqrt(fans(shape)[mode == "fan_out"])
+
+
+def __getattr__(name: str) -> Any:
+    absent(__name__, name, __all__, {"mlaot.nn.init": __all__})

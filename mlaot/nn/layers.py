@@ -19,7 +19,7 @@ from mlaot.nn import init
 from mlaot.nn.arguments import Array, check_choice, check_spatial, tuple_of
 from mlaot.nn.convolution import same_padding
 from mlaot.nn.init import float_dtype
-from mlaot.nn.module import Module
+from mlaot.nn.module import Layer
 
 
 def parameter(array: Any) -> Parameter:
@@ -37,7 +37,7 @@ def _weight_and_bias(
     return weight, None if outputs is None else parameter(init.uniform_(outputs, -bound, bound, source, dtype))
 
 
-class Linear(Module):
+class Linear(Layer):
     """``x w^T + b``."""
 
     def __init__(
@@ -51,7 +51,7 @@ class Linear(Module):
         return F.linear(input, self.weight, self.bias)
 
 
-class _Conv(Module):
+class _Conv(Layer):
     n = 0
     transposed = False
 
@@ -169,7 +169,7 @@ class ConvTranspose3d(_ConvTranspose):
     n = 3
 
 
-class Embedding(Module):
+class Embedding(Layer):
     """A table of vectors, looked up by number; the row ``padding_idx`` is zeros and stays so."""
 
     def __init__(
@@ -192,7 +192,7 @@ class Embedding(Module):
         return F.embedding(input, self.weight, self.padding_idx)
 
 
-class PReLU(Module):
+class PReLU(Layer):
     """``x``, or ``weight * x`` where negative: one slope, or one a channel."""
 
     def __init__(self, num_parameters: int = 1, init: float = 0.25, *, dtype: Any = None) -> None:

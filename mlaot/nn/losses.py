@@ -6,7 +6,7 @@ import numpy as np
 
 from mlaot.errors import MlaotError
 from mlaot.nn.activations import log_softmax, logsigmoid, relu
-from mlaot.nn.arguments import Array, as_like, channels_first, check_choice, static
+from mlaot.nn.arguments import Array, as_like, channels_first, check_broadcast, check_choice, static
 
 
 def mse_loss(input: Array, target: Array, *, reduction: str = "mean", weight: Array | None = None) -> Array:
@@ -28,8 +28,12 @@ def huber_loss(
     if not delta > 0:
         raise MlaotError(f"huber_loss: expected delta above 0, got {delta}")
     error = np.abs(input - target)
-    loss = np.where(error <= delta, error * error * 0.5, (error - 0.5 * delta) * delta)
-    return reduced(loss if weight is None else loss * as_like(weight, loss), reduction)
+    small = np.where(error <= delta, error, 0.0)
+    loss = np.where(error <= delta, small * small * 0.5, (error - 0.5 * delta) * delta)
+    if weight is not None:
+        _check_shapes("huber_loss: weight", loss, weight)
+        loss = loss * as_like(weight, loss)
+    return reduced(loss, reduction)
 
 
 def smooth_l1_loss(input: Array, target: Array, *, reduction: str = "mean", beta: float = 1.0) -> Array:
@@ -40,7 +44,8 @@ def smooth_l1_loss(input: Array, target: Array, *, reduction: str = "mean", beta
     error = np.abs(input - target)
     if beta == 0:
         return reduced(error, reduction)
-    return reduced(np.where(error < beta, error * error * (0.5 / beta), error - 0.5 * beta), reduction)
+    small = np.where(error < beta, error, 0.0)
+    return reduced(np.where(error < beta, small * small * (0.5 / beta), error - 0.5 * beta), reduction)
 
 
 def hinge_loss(input: Array, target: Array, *, margin: float = 1.0, reduction: str = "mean") -> Array:
@@ -52,17 +57,21 @@ def hinge_loss(input: Array, target: Array, *, margin: float = 1.0, reduction: s
 def hinge_embedding_loss(input: Array, target: Array, margin: float = 1.0, *, reduction: str = "mean") -> Array:
     """The input where the target is 1, ``max(0, margin - input)`` where it is -1."""
     _check_shapes("hinge_embedding_loss", input, target)
-    apart = np.where(target == 1, 0.0, relu(margin - input))
+    distance = margin - input
+    apart = np.where(target == 1, 0.0, np.where(distance < 0, 0.0, distance))  # with a gradient at 0, unlike relu
     return reduced(np.where(target == -1, 0.0, input) + apart, reduction)
 
 
 def binary_cross_entropy(input: Array, target: Array, weight: Array | None = None, *, reduction: str = "mean") -> Array:
-    """Inputs are probabilities; a logarithm counts as -100 at least."""
+    """Inputs are probabilities, and nan where they are not; a logarithm counts as -100 at least, with gradient 0 there.
+
+    PyTorch refuses what is no probability, and limits the gradient to a size of 1e12 instead.
+    """
     _check_shapes("binary_cross_entropy", input, target)
     target = _as_float(target, input)
     yes, no = _clamped_log(input), _clamped_log(1.0 - input)
     loss = (target - 1.0) * no - target * yes
-    return reduced(loss if weight is None else loss * as_like(weight, loss), reduction)
+    return reduced(_times(loss, weight), reduction)
 
 
 def binary_cross_entropy_with_logits(
@@ -78,9 +87,10 @@ def binary_cross_entropy_with_logits(
     target = _as_float(target, input)
     likelihood = logsigmoid(input)
     if pos_weight is not None:
+        check_broadcast(pos_weight, input.shape, "pos_weight")
         likelihood = likelihood * ((as_like(pos_weight, input) - 1.0) * target + 1.0)
     loss = (1.0 - target) * input - likelihood
-    return reduced(loss if weight is None else loss * as_like(weight, loss), reduction)
+    return reduced(_times(loss, weight), reduction)
 
 
 def cross_entropy(
@@ -101,7 +111,7 @@ def cross_entropy(
         raise MlaotError(f"cross_entropy: expected label_smoothing from 0 to 1, got {label_smoothing}")
     axis = _class_axis(input)
     logs = log_softmax(input, axis)
-    weight = None if weight is None else as_like(weight, logs)
+    weight = None if weight is None else _class_weight(weight, logs, axis)
     if target.dtype.kind == "f":
         return _of_probabilities(logs, target, axis, weight, reduction, label_smoothing)
     if label_smoothing == 0:
@@ -114,10 +124,12 @@ def nll_loss(
 ) -> Array:
     """Minus the log-probability, from [n, classes, *rest], of each integer class [n, *rest]."""
     axis = _class_axis(input)
-    weight = None if weight is None else as_like(weight, input)
+    if target.dtype.kind not in "iu":
+        raise MlaotError(f"nll_loss: expected integer classes as the target, got {target.dtype}")
+    weight = None if weight is None else _class_weight(weight, input, axis)
     counts = _counts(input, target, weight, ignore_index)
-    loss = -_chosen(input, target, axis)
-    return _class_mean(loss if counts is None else _times(counts, loss), counts, reduction)
+    loss = _counted(-_chosen(input, target, axis), target, ignore_index)
+    return _class_mean(loss if counts is None else counts * loss, counts, reduction)
 
 
 def kl_div(input: Array, target: Array, *, reduction: str = "mean", log_target: bool = False) -> Array:
@@ -126,7 +138,7 @@ def kl_div(input: Array, target: Array, *, reduction: str = "mean", log_target: 
     if log_target:
         loss = np.exp(target) * (target - input)
     else:
-        loss = target * np.log(np.where(target > 0, target, 1.0)) - target * input
+        loss = target * np.log(np.where(target == 0, 1.0, target)) - target * input
     if reduction == "batchmean":
         return np.mean(np.sum(loss, axis=tuple(range(1, loss.ndim))))
     return reduced(loss, reduction)
@@ -138,6 +150,13 @@ def reduced(loss: Array, reduction: str) -> Array:
     if reduction == "none":
         return loss
     return np.mean(loss) if reduction == "mean" else np.sum(loss)
+
+
+def _times(loss: Array, weight: Array | None) -> Array:
+    if weight is None:
+        return loss
+    check_broadcast(weight, loss.shape, "weight")
+    return loss * as_like(weight, loss)
 
 
 def _weighted(loss: Array, weight: Array | None, reduction: str) -> Array:
@@ -152,8 +171,8 @@ def _weighted(loss: Array, weight: Array | None, reduction: str) -> Array:
 
 
 def _clamped_log(x: Array) -> Array:
-    positive = x > 0
-    return np.where(positive, np.maximum(np.log(np.where(positive, x, 1.0)), -100.0), -100.0)
+    zero = x == 0
+    return np.where(zero, -100.0, np.maximum(np.log(np.where(zero, 1.0, x)), -100.0))
 
 
 def _as_float(target: Array, input: Array) -> Array:
@@ -162,6 +181,8 @@ def _as_float(target: Array, input: Array) -> Array:
 
 
 def _class_axis(x: Array) -> int:
+    if not x.ndim:
+        raise MlaotError("expected classes along an axis of the input, got a number")
     return 1 if x.ndim > 1 else 0
 
 
@@ -177,8 +198,7 @@ def _chosen(x: Array, target: Array, axis: int) -> Array:
 
 def _counts(x: Array, target: Array, weight: Array | None, ignore_index: int) -> Array | None:
     """What each target counts: the weight of its class, 0 where it is ignored; None where each counts 1."""
-    limits = np.iinfo(target.dtype)
-    can_ignore = limits.min <= ignore_index <= limits.max
+    can_ignore = _can_ignore(target, ignore_index)
     if weight is None:
         return as_like(target != ignore_index, x) if can_ignore else None
     if not can_ignore:
@@ -187,9 +207,21 @@ def _counts(x: Array, target: Array, weight: Array | None, ignore_index: int) ->
     return np.where(counted, np.take(weight, np.where(counted, target, 0), axis=0), 0.0)
 
 
-def _times(counts: Array, loss: Array) -> Array:
-    """A loss that counts nothing is 0 even where it is infinite."""
-    return counts * np.where(counts == 0, 0.0, loss)
+def _counted(loss: Array, target: Array, ignore_index: int) -> Array:
+    """A loss whose target is ignored is 0 even where it is infinite."""
+    return np.where(target == ignore_index, 0.0, loss) if _can_ignore(target, ignore_index) else loss
+
+
+def _can_ignore(target: Array, ignore_index: int) -> bool:
+    limits = np.iinfo(target.dtype)
+    return bool(limits.min <= ignore_index <= limits.max)
+
+
+def _class_weight(weight: Array, x: Array, axis: int) -> Array:
+    """One number for each class, in the dtype of ``x``."""
+    if tuple(weight.shape) != (x.shape[axis],):
+        raise MlaotError(f"weight: expected one number for each of {x.shape[axis]} classes, got {list(weight.shape)}")
+    return as_like(weight, x)
 
 
 def _class_mean(loss: Array, counts: Array | None, reduction: str) -> Array:
@@ -203,12 +235,10 @@ def _smoothed(
 ) -> Array:
     """``smoothing`` of the probability is spread evenly over all classes."""
     counts = _counts(logs, target, weight, ignore_index)
-    counted = _counts(logs, target, None, ignore_index)
     weighted = logs if weight is None else logs * channels_first(weight, logs.ndim, axis)
     picked = -_chosen(weighted, target, axis) * (1.0 - smoothing)
     spread = -np.sum(weighted, axis=axis) * (smoothing / logs.shape[axis])
-    loss = picked + spread
-    return _class_mean(loss if counted is None else _times(counted, loss), counts, reduction)
+    return _class_mean(_counted(picked + spread, target, ignore_index), counts, reduction)
 
 
 def _of_probabilities(

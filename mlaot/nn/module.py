@@ -15,7 +15,7 @@ from mlaot.errors import MlaotError
 from mlaot.frontend.files import is_for_training
 from mlaot.frontend.tensor import Buffer, Parameter
 from mlaot.frontend.trace import is_training
-from mlaot.nn.arguments import Array
+from mlaot.nn.arguments import Array, checked
 
 
 class Module:
@@ -70,6 +70,15 @@ class Module:
                 )
         for name, value in values.items():
             own[name].array = np.array(value, np.asarray(own[name]).dtype)
+
+
+class Layer(Module):
+    """Base class of the layers of this package, whose arguments are checked and may come in each of their forms."""
+
+    def __init_subclass__(cls) -> None:
+        for name in ("__init__", "forward"):
+            if name in vars(cls):
+                setattr(cls, name, checked(vars(cls)[name]))
 
 
 class Sequential(Module):

@@ -13,10 +13,10 @@ from mlaot.nn import init
 from mlaot.nn.arguments import Array, as_like
 from mlaot.nn.attention import attend, attention_weights
 from mlaot.nn.layers import Linear, parameter
-from mlaot.nn.module import Module
+from mlaot.nn.module import Layer
 
 
-class MultiheadAttention(Module):
+class MultiheadAttention(Layer):
     """Query [l, n, e], key [s, n, k], value [s, n, v] ([n, l, e] with ``batch_first``; without n for one example).
 
     ``num_kv_heads``: fewer heads of key and value, each shared by neighbouring heads of the query. As in PyTorch, True

@@ -1,5 +1,8 @@
 """Normalization by mean and variance, over the batch, the channels, or an example.
 
+All compute ``(x - mean) / sqrt(var + eps) * weight + bias`` as it is written. PyTorch rearranges it to ``x * scale +
+shift``, which gives nan where a weight or a mean is infinite.
+
 Running statistics are a ``Buffer`` that ``assign`` updates, or a NumPy array that is updated in place, as PyTorch does.
 """
 
@@ -13,7 +16,7 @@ import numpy as np
 from mlaot.errors import MlaotError
 from mlaot.frontend.tensor import Buffer
 from mlaot.ir.types import bf16
-from mlaot.nn.arguments import Array, channels_first, is_static, static
+from mlaot.nn.arguments import Array, channels_first, check_shape, is_static, static
 
 
 def batch_norm(
@@ -31,6 +34,8 @@ def batch_norm(
     if not training:
         if running_mean is None or running_var is None:
             raise MlaotError("batch_norm: without running statistics it can only be used with training=True")
+        for name, values in (("running_mean", running_mean), ("running_var", running_var)):
+            check_shape(values, input.shape[1:2], f"batch_norm: {name}")
         mean, var = channels_first(running_mean, input.ndim), channels_first(running_var, input.ndim)
         return _affine((input - mean) * (1.0 / np.sqrt(var + eps)), weight, bias)
     _check_several(input, axes, "batch_norm")
@@ -71,7 +76,10 @@ def layer_norm(
     eps: float = 1e-5,
 ) -> Array:
     """Normalized over the last axes, whose sizes are ``normalized_shape``."""
-    y = _normalized(input, _last_axes(input, normalized_shape, "layer_norm"), eps)
+    axes = _last_axes(input, normalized_shape, "layer_norm")
+    for name, values in (("weight", weight), ("bias", bias)):
+        check_shape(values, input.shape[-len(axes) :], f"layer_norm: {name}")
+    y = _normalized(input, axes, eps)
     y = y if weight is None else y * weight
     return y if bias is None else y + bias
 
@@ -81,6 +89,7 @@ def rms_norm(
 ) -> Array:
     """Divided by the root of the mean square over the last axes; ``eps`` is the dtype's epsilon unless given."""
     axes = _last_axes(input, normalized_shape, "rms_norm")
+    check_shape(weight, input.shape[-len(axes) :], "rms_norm: weight")
     if eps is None:
         eps = 2.0**-7 if input.dtype is bf16 else float(np.finfo(input.dtype).eps)
     y = input * (1.0 / np.sqrt(np.mean(input * input, axis=axes, keepdims=True) + eps))
@@ -91,8 +100,10 @@ def group_norm(
     input: Array, num_groups: int, weight: Array | None = None, bias: Array | None = None, eps: float = 1e-5
 ) -> Array:
     """The channels (axis 1) in ``num_groups`` groups, each normalized together with the axes behind."""
+    if input.ndim < 2:
+        raise MlaotError(f"group_norm: expected an input [n, channels, ..], got {list(input.shape)}")
     channels = static(input.shape[1], "group_norm")
-    if channels % num_groups:
+    if num_groups < 1 or channels % num_groups:
         raise MlaotError(f"group_norm: {channels} channels do not divide into {num_groups} groups")
     grouped = np.reshape(input, (input.shape[0], num_groups, channels // num_groups, *input.shape[2:]))
     y = np.reshape(_normalized(grouped, tuple(range(2, grouped.ndim)), eps), input.shape)
@@ -105,6 +116,8 @@ def _normalized(x: Array, axes: tuple[int, ...], eps: float) -> Array:
 
 
 def _affine(x: Array, weight: Array | None, bias: Array | None) -> Array:
+    check_shape(weight, x.shape[1:2], "weight")
+    check_shape(bias, x.shape[1:2], "bias")
     x = x if weight is None else x * channels_first(weight, x.ndim)
     return x if bias is None else x + channels_first(bias, x.ndim)
 
@@ -113,10 +126,10 @@ def _update(running: Array, value: Array, momentum: Any) -> None:
     mixed = running * (1.0 - momentum) + value * momentum
     if isinstance(running, Buffer):
         running.assign(mixed)
-    elif isinstance(running, np.ndarray):
+    elif isinstance(running, np.ndarray) and running.flags.writeable:
         running[...] = mixed
     else:
-        raise MlaotError(f"running statistics: expected a mlaot Buffer or a NumPy array, got {type(running).__name__}")
+        raise MlaotError("running statistics: expected a mlaot Buffer or a NumPy array that can be written to")
 
 
 def _check_several(x: Array, axes: tuple[int, ...], name: str) -> None:

@@ -13,10 +13,10 @@ from mlaot.nn import functional as F
 from mlaot.nn import init
 from mlaot.nn.arguments import Array
 from mlaot.nn.layers import parameter
-from mlaot.nn.module import Module
+from mlaot.nn.module import Layer
 
 
-class _Statistics(Module):
+class _Statistics(Layer):
     """Scale and shift a channel, and running statistics."""
 
     ranks: tuple[int, ...] = ()
@@ -133,7 +133,7 @@ class InstanceNorm3d(_InstanceNorm):
     ranks = (4, 5)
 
 
-class LayerNorm(Module):
+class LayerNorm(Layer):
     """Normalization over the last axes."""
 
     def __init__(
@@ -153,7 +153,7 @@ class LayerNorm(Module):
         return F.layer_norm(input, self.normalized_shape, self.weight, self.bias, self.eps)
 
 
-class RMSNorm(Module):
+class RMSNorm(Layer):
     """Division by the root of the mean square over the last axes."""
 
     def __init__(
@@ -171,7 +171,7 @@ class RMSNorm(Module):
         return F.rms_norm(input, self.normalized_shape, self.weight, self.eps)
 
 
-class GroupNorm(Module):
+class GroupNorm(Layer):
     """Normalization of groups of channels."""
 
     def __init__(

@@ -15,24 +15,27 @@ import numpy as np
 from mlaot.errors import MlaotError
 from mlaot.frontend.functions import window
 from mlaot.frontend.padding import pad
-from mlaot.nn.arguments import Array, as_like, check_spatial, static, tuple_of
+from mlaot.nn.arguments import Array, as_like, check_spatial, is_static, shown, static, tuple_of
 
 
 def max_pool1d(
     input: Array, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1, *, ceil_mode: bool = False
 ) -> Array:
+    """The largest of each window. Equal ones share the gradient, which PyTorch gives to the first of them."""
     return _max_pool(1, input, kernel_size, stride, padding, dilation, ceil_mode)
 
 
 def max_pool2d(
     input: Array, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1, *, ceil_mode: bool = False
 ) -> Array:
+    """The largest of each window. Equal ones share the gradient, which PyTorch gives to the first of them."""
     return _max_pool(2, input, kernel_size, stride, padding, dilation, ceil_mode)
 
 
 def max_pool3d(
     input: Array, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1, *, ceil_mode: bool = False
 ) -> Array:
+    """The largest of each window. Equal ones share the gradient, which PyTorch gives to the first of them."""
     return _max_pool(3, input, kernel_size, stride, padding, dilation, ceil_mode)
 
 
@@ -96,14 +99,17 @@ def adaptive_avg_pool3d(input: Array, output_size: Any) -> Array:
 
 
 def adaptive_max_pool1d(input: Array, output_size: Any) -> Array:
+    """The largest of each bin. Equal ones share the gradient, which PyTorch gives to the first of them."""
     return _adaptive(1, input, output_size, np.max)
 
 
 def adaptive_max_pool2d(input: Array, output_size: Any) -> Array:
+    """The largest of each bin. Equal ones share the gradient, which PyTorch gives to the first of them."""
     return _adaptive(2, input, output_size, np.max)
 
 
 def adaptive_max_pool3d(input: Array, output_size: Any) -> Array:
+    """The largest of each bin. Equal ones share the gradient, which PyTorch gives to the first of them."""
     return _adaptive(3, input, output_size, np.max)
 
 
@@ -144,7 +150,9 @@ def _avg_pool(
 
 def _lp_pool(n: int, input: Array, norm_type: float, kernel: Any, stride: Any, ceil_mode: bool) -> Array:
     mean = _avg_pool(n, input**norm_type, kernel, stride, 0, ceil_mode, True, None)
-    return (mean * float(math.prod(tuple_of(kernel, n, f"lp_pool{n}d: kernel_size")))) ** (1.0 / norm_type)
+    total = mean * float(math.prod(tuple_of(kernel, n, f"lp_pool{n}d: kernel_size", 1)))
+    zero = total == 0  # where the root has no finite gradient
+    return np.where(zero, 0.0, np.where(zero, 1.0, total) ** (1.0 / norm_type))
 
 
 def _adaptive(n: int, input: Array, output_size: Any, reduce: Callable[..., Any]) -> Array:
@@ -155,6 +163,8 @@ def _adaptive(n: int, input: Array, output_size: Any, reduce: Callable[..., Any]
     name = f"adaptive_pool{n}d"
     check_spatial(input, n, name)
     sizes = output_size if isinstance(output_size, tuple | list) else (output_size,) * n
+    if len(sizes) != n or not all(size is None or (is_static(size) and size > 0) for size in sizes):
+        raise MlaotError(f"{name}: output_size: expected a number or {n} of them, got {shown(output_size)}")
     axes = dict(zip(range(input.ndim - n, input.ndim), sizes, strict=True))
     if whole := tuple(axis for axis, size in axes.items() if size == 1):
         input = reduce(input, axis=whole, keepdims=True)
@@ -204,13 +214,13 @@ def _axes(
     n: int, name: str, x: Array, kernel: Any, stride: Any, padding: Any, dilation: Any, ceil: bool
 ) -> list[_Axis]:
     check_spatial(x, n, name)
-    kernels = tuple_of(kernel, n, f"{name}: kernel_size")
+    kernels = tuple_of(kernel, n, f"{name}: kernel_size", 1)
     options = zip(
         x.shape[-n:],
         kernels,
-        kernels if stride is None else tuple_of(stride, n, f"{name}: stride"),
+        kernels if stride is None else tuple_of(stride, n, f"{name}: stride", 1),
         tuple_of(padding, n, f"{name}: padding"),
-        tuple_of(dilation, n, f"{name}: dilation"),
+        tuple_of(dilation, n, f"{name}: dilation", 1),
         strict=True,
     )
     return [_Axis(name, *each, ceil) for each in options]

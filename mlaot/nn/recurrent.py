@@ -20,7 +20,7 @@ from mlaot.nn import functional as F
 from mlaot.nn import init
 from mlaot.nn.arguments import Array, check_choice
 from mlaot.nn.layers import parameter
-from mlaot.nn.module import Module
+from mlaot.nn.module import Layer
 
 State = tuple[Array, ...]
 Step = Callable[[Array, Array, State], State]  # of gates from the input, gates from the state, and the state
@@ -52,7 +52,7 @@ def _gates(x: Array, count: int) -> list[Array]:
     return [x[..., i * size : (i + 1) * size] for i in range(count)]
 
 
-class _Cell(Module):
+class _Cell(Layer):
     gates = 1
     step: Step
 
@@ -116,7 +116,7 @@ class LSTMCell(_Cell):
         return output, cell
 
 
-class _Recurrent(Module):
+class _Recurrent(Layer):
     gates = 1
     step: Step
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from mlaot.errors import MlaotError
 from mlaot.frontend import padding
-from mlaot.nn.arguments import Array, as_like, check_choice, is_static, static, tuple_of
+from mlaot.nn.arguments import Array, as_like, check_choice, is_static, shown, static, tuple_of
 from mlaot.nn.pooling import adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d
 
 MODES = {"nearest": None, "nearest-exact": None, "linear": 1, "bilinear": 2, "trilinear": 3, "bicubic": 2, "area": None}
@@ -112,9 +112,9 @@ def _sizes(
         raise MlaotError("interpolate: give either size or scale_factor")
     if size is not None:
         return list(tuple_of(size, n, "interpolate: size")), [None] * n
-    factors = [float(f) for f in (scale_factor if isinstance(scale_factor, Sequence) else [scale_factor] * n)]
-    if len(factors) != n:
-        raise MlaotError(f"interpolate: scale_factor: expected a number or {n} of them, got {scale_factor!r}")
+    factors = list(scale_factor) if isinstance(scale_factor, list | tuple) else [scale_factor] * n
+    if len(factors) != n or not all(isinstance(f, int | float) and f > 0 for f in factors):
+        raise MlaotError(f"interpolate: scale_factor: expected a number or {n} of them, got {shown(scale_factor)}")
     sizes = [math.floor(length * factor) for length, factor in zip(lengths, factors, strict=True)]
     return sizes, [None] * n if recompute else [1.0 / factor for factor in factors]
 

@@ -8,28 +8,25 @@ from typing import Any, ClassVar
 
 from mlaot.errors import MlaotError
 from mlaot.nn import functional as F
-from mlaot.nn.arguments import Array
-from mlaot.nn.module import Module
+from mlaot.nn.arguments import Array, bound
+from mlaot.nn.module import Layer
 
 
-class Function(Module):
+class Function(Layer):
     """A function whose options, all but the ``inputs`` first arguments, are given when the layer is made."""
 
     function: ClassVar[Callable[..., Any]]
     inputs = 1
 
     def __init__(self, *args: Any, **options: Any) -> None:
-        try:
-            inspect.signature(self.function).bind(*[None] * self.inputs, *args, **options)
-        except TypeError as error:
-            raise MlaotError(f"{type(self).__name__}: {error}") from None
+        bound(type(self).__name__, inspect.signature(self.function), [None] * self.inputs + list(args), options)
         self.args, self.options = args, options
 
     def forward(self, *inputs: Array) -> Array:
         return type(self).function(*inputs, *self.args, **self.options)
 
 
-class Identity(Module):
+class Identity(Layer):
     """Gives back what it is given; takes any arguments, as a stand-in for another layer."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
@@ -39,7 +36,7 @@ class Identity(Module):
         return input
 
 
-class _Dropout(Module):
+class _Dropout(Layer):
     function: ClassVar[Callable[..., Any]]
 
     def __init__(self, p: float = 0.5) -> None:
@@ -51,7 +48,7 @@ class _Dropout(Module):
         return type(self).function(input, self.p, self.training)
 
 
-class Flatten(Module):
+class Flatten(Layer):
     """The axes from ``start_dim`` on as one; the first is the batch's unless told otherwise."""
 
     def __init__(self, start_dim: int = 1, end_dim: int = -1) -> None:

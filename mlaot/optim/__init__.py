@@ -5,6 +5,9 @@ state = optimizer.init(parameters)
 parameters, state = optimizer.update(parameters, gradients, state, lr)
 """
 
+from typing import Any
+
+from mlaot.nn.arguments import absent
 from mlaot.optim.base import Optimizer, clip_grad_norm, clip_grad_value
 from mlaot.optim.optimizers import SGD, Adagrad, Adam, AdamW, Lion, RMSprop
 from mlaot.optim.schedules import (
@@ -43,3 +46,7 @@ __all__ = [
     "sequential_lr",
     "step_lr",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    absent(__name__, name, __all__, {"mlaot.optim": __all__})

@@ -7,18 +7,22 @@ Computations stay in each parameter's dtype; those on scalars, such as a bias co
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Callable, Mapping, Sequence
 from fnmatch import fnmatchcase
+from functools import wraps
 from typing import Any, TypedDict
 
 import numpy as np
 
 from mlaot.errors import MlaotError
 from mlaot.frontend.tensor import Parameter
+from mlaot.nn.arguments import bound, number_of, shown
 from mlaot.optim.schedules import Array, Schedule
 
 Arrays = Mapping[str, Array]
+POSITIVE = ("lr", "eps", "momentum", "weight_decay", "lr_decay", "alpha", "initial_accumulator_value")
 
 
 class Shared(TypedDict, total=False):
@@ -42,6 +46,10 @@ class Optimizer:
 
     slots: tuple[str, ...] = ()
 
+    def __init_subclass__(cls) -> None:
+        if "__init__" in vars(cls):
+            cls.__init__ = _checked(cls.__init__)  # type: ignore[method-assign]
+
     def __init__(
         self,
         lr: float,
@@ -53,8 +61,9 @@ class Optimizer:
         clip_grad_norm: float | None = None,
         clip_grad_value: float | None = None,
     ) -> None:
-        self.lr, self.options, self.schedule = lr, dict(options), schedule
+        self.lr, self.options, self.schedule = lr, _numbers(options), schedule
         self.clip_grad_norm, self.clip_grad_value, self.maximize = clip_grad_norm, clip_grad_value, maximize
+        self._check_shared(groups)
         self.groups = [self._group(group) for group in groups or ()]
         for chosen in (self.options, *[group for _, group in self.groups]):
             self.check({**self.options, **chosen, "lr": chosen.get("lr", lr)})
@@ -110,11 +119,15 @@ class Optimizer:
 
     def check(self, options: Mapping[str, Any]) -> None:
         """Refuse options that make no sense."""
-        for name in ("lr", "eps", "momentum", "weight_decay", "lr_decay", "alpha", "initial_accumulator_value"):
-            if options.get(name, 0) < 0:
-                raise MlaotError(f"{type(self).__name__}: expected {name} of at least 0, got {options[name]}")
-        if not all(0 <= beta < 1 for beta in options.get("betas", ())):
-            raise MlaotError(f"{type(self).__name__}: expected betas from 0 to below 1, got {options['betas']}")
+        for name, value in options.items():
+            if name != "betas" and not isinstance(value, int | float):
+                raise MlaotError(f"{type(self).__name__}: expected a number for {name}, got {shown(value)}")
+            if name in POSITIVE and not value >= 0:
+                raise MlaotError(f"{type(self).__name__}: expected {name} of at least 0, got {shown(value)}")
+        betas = options.get("betas", (0, 0))
+        pair = isinstance(betas, tuple) and len(betas) == 2 and all(isinstance(beta, int | float) for beta in betas)
+        if not pair or not all(0 <= beta < 1 for beta in betas):
+            raise MlaotError(f"{type(self).__name__}: expected two betas from 0 to below 1, got {shown(betas)}")
 
     def slots_of(self, options: Mapping[str, Any]) -> tuple[str, ...]:
         """The names of the state arrays of a parameter."""
@@ -130,8 +143,23 @@ class Optimizer:
         """One parameter's new value and new state arrays; ``step`` is the number of updates before this one."""
         raise NotImplementedError
 
+    def _check_shared(self, groups: Any) -> None:
+        """Refuse shared options that make no sense."""
+        name = type(self).__name__
+        if not isinstance(self.maximize, int):
+            raise MlaotError(f"{name}: expected True or False for maximize, got {shown(self.maximize)}")
+        for option in ("clip_grad_norm", "clip_grad_value"):
+            value = getattr(self, option)
+            if value is not None and not (isinstance(value, int | float) and value >= 0):
+                raise MlaotError(f"{name}: expected {option} of at least 0, or None, got {shown(value)}")
+        if self.schedule is not None and not callable(self.schedule):
+            raise MlaotError(f"{name}: expected a function of the step as the schedule, got {shown(self.schedule)}")
+        listed = isinstance(groups, list | tuple) and all(isinstance(group, Mapping) for group in groups)
+        if groups is not None and not listed:
+            raise MlaotError(f"{name}: expected a list of dicts, each with 'params', as groups, got {shown(groups)}")
+
     def _group(self, group: Mapping[str, Any]) -> tuple[tuple[str, ...], dict[str, Any]]:
-        options = {key: value for key, value in group.items() if key != "params"}
+        options = _numbers({key: value for key, value in group.items() if key != "params"})
         unknown = sorted(set(options) - {*self.options, "lr"})
         if unknown or "params" not in group:
             raise MlaotError(
@@ -141,7 +169,10 @@ class Optimizer:
         if "lr" in options and self.lr == 0:
             raise MlaotError(f"{type(self).__name__}: a group's lr is relative to the optimizer's, which must not be 0")
         given = group["params"]
-        return tuple(_pattern(p) for p in ([given] if isinstance(given, str | Parameter) else given)), options
+        given = [given] if isinstance(given, str | Parameter) or not np.iterable(given) else list(given)
+        if not given:
+            raise MlaotError(f"{type(self).__name__}: a group's 'params' names no parameter")
+        return tuple(map(_pattern, given)), options
 
     def _clipped(self, gradients: dict[str, Array]) -> dict[str, Array]:
         if self.clip_grad_value is not None:
@@ -149,6 +180,31 @@ class Optimizer:
         if self.clip_grad_norm is not None:
             gradients, _ = clip_grad_norm(gradients, self.clip_grad_norm)
         return gradients
+
+
+def _checked(init: Callable[..., None]) -> Callable[..., None]:
+    """``__init__`` of an optimizer that says which argument is wrong, and takes NumPy's numbers for Python's."""
+    signature = inspect.signature(init)
+
+    @wraps(init)
+    def checked(self: Optimizer, *args: Any, **options: Any) -> None:
+        name = type(self).__name__
+        if "params" in options or (args and not isinstance(number_of(args[0]), int | float)):
+            raise MlaotError(
+                f"{name}: an optimizer is not given the parameters, it updates those of the model: {name}(lr=1e-3)"
+            )
+        given = bound(name, signature, (self, *args), options, tuple(Shared.__annotations__))
+        init(*map(number_of, given.args), **{key: number_of(value) for key, value in given.kwargs.items()})
+
+    return checked
+
+
+def _numbers(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Options with NumPy's numbers as Python's."""
+    pairs = {key: number_of(value) for key, value in options.items()}
+    if isinstance(betas := pairs.get("betas"), list | tuple | np.ndarray):
+        pairs["betas"] = tuple(map(number_of, betas))
+    return pairs
 
 
 def clip_grad_norm(gradients: Arrays, max_norm: float, norm_type: float = 2.0) -> tuple[dict[str, Array], Array]:
@@ -180,7 +236,7 @@ def _pattern(given: Any) -> str:
     if isinstance(given, str):
         return given
     if not isinstance(given, Parameter) or given.name is None:
-        raise MlaotError(f"optimizer: 'params' are names, patterns, or parameters that have a name, got {given!r}")
+        raise MlaotError(f"optimizer: 'params' are names, patterns, or parameters that have a name, got {shown(given)}")
     return given.name.replace("[", "[[]")
 
 

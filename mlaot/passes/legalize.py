@@ -71,10 +71,14 @@ def _is_apart(node: Node) -> bool:
     """A view that cuts the last axis of something, so that the elements along another one do not lie side by side."""
     while is_view(node) and node.args:
         below = node.arg(0)
-        if node.op is st.slice_ and (node.attrs["step"][-1] != 1 or node.type.shape[-1] == 1 != below.type.shape[-1]):
+        if node.op is st.slice_ and node.type.rank and _cuts_last(node.attrs["step"], node.type, below.type):
             return True
         node = below
     return False
+
+
+def _cuts_last(step: tuple[int, ...], part: Type, whole: Type) -> bool:
+    return step[-1] != 1 or part.shape[-1] == 1 != whole.shape[-1]
 
 
 def legalize(graph: Graph) -> None:

@@ -8,7 +8,8 @@
                                                    v9 = concat(v4, v6, v8, ..) : f32[64,8]
 
 What a mask makes -inf has no part in a maximum, and none in a sum behind the exponential: a causal mask leaves little
-more than half of the work, and scores take the room of one block. Bit-exact, but for infinite values that are masked.
+more than half of the work, and scores take the room of one block. Bit-exact, but for infinities and nan among what is
+masked: their products with 0 are left out.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ def number(node: Node) -> float | None:
     if node.op is not st.const:
         return None
     array = node.attrs["value"].array
-    if array.size == 0 or (array != array.flat[0]).any():
+    if array.size == 0 or (array != array.flat[0]).any() or (np.signbit(array) != np.signbit(array.flat[0])).any():
         return None
     return float(array.flat[0])
 

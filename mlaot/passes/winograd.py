@@ -11,7 +11,8 @@
 The channels are in blocks, and the strides are 1; a model of one image has no n. The transformed weights are computed
 in float64 and rounded once. Weights that are whole numbers are left alone: where the inputs are so too, the direct sum
 is exact. Tiles of 2x2 results (F2) round no worse than the sum they replace; those of 4x4 (F4) lose
-a digit, so they must be asked for (Lavin and Gray 2015, section 5.2).
+a digit, so they must be asked for (Lavin and Gray 2015, section 5.2). Where the direct sum gives an infinity, these may
+give nan; and in tiles of 4x4 what is not finite reaches all of its tile.
 
 The time is counted in products of a vector of 16 with a scalar, for one image::
 

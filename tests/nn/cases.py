@@ -453,6 +453,15 @@ for fill in (simple_layers, norm_layers, recurrent_layers, attention_layers):
     fill()
 
 
+def make_constant(layer: Any) -> None:
+    """Arrays in place of parameters, so that the graph of a layer is a function of its inputs."""
+    for name, value in vars(layer).items():
+        if hasattr(value, "array"):  # a parameter or a buffer
+            setattr(layer, name, value.array)
+        elif hasattr(value, "forward"):
+            make_constant(value)
+
+
 def leaves(value: Any) -> list[Any]:
     """The arrays in nested tuples, without None."""
     if isinstance(value, tuple | list):

@@ -232,6 +232,13 @@ def test_dropout() -> None:
         nn.Dropout(1.5)
 
 
+def test_dropout_drops_no_nan() -> None:
+    """As in PyTorch, which multiplies by 0."""
+    x = np.full((40, 10), np.nan, np.float32)
+    with training():
+        assert np.isnan(F.dropout(x, 0.5)).all() and np.isnan(F.dropout(x, 1.0)).all()
+
+
 def test_dropout_within_recurrent_and_attention_layers() -> None:
     x = numbers((5, 3, 4), 0)
     lstm = nn.LSTM(4, 6, num_layers=2, dropout=0.5, rng=0, dtype=np.float64)
@@ -342,6 +349,17 @@ DIMS: dict[str, tuple[Callable[..., Any], list[Array], list[tuple[Any, ...]]]] =
     "avg_pool": (nn.AvgPool1d(3, 2, 1), [numbers((2, 3, 7), 0)], [(N, 3, T)]),
     "adaptive": (nn.AdaptiveAvgPool2d((1, 4)), [numbers((2, 3, 4, 6), 0)], [(N, 3, T, 6)]),
     "layer_norm": (nn.LayerNorm(4, dtype=np.float64), [numbers((2, 3, 4), 0)], [(N, T, 4)]),
+    "layer_norm_named": (lambda x: F.layer_norm(x, x.shape[1:]), [numbers((2, 3, 4), 0)], [(N, T, 4)]),
+    "masked": (
+        lambda q, mask: F.scaled_dot_product_attention(q, q, q, attn_mask=mask),
+        [numbers((2, 3, 5, 4), 0), numbers((5, 5), 1)],
+        [(N, 3, T, 4), (T, T)],
+    ),
+    "weighted": (
+        lambda x, y, w: F.binary_cross_entropy_with_logits(x, y, w, pos_weight=w[:1]),
+        [numbers((4, 5), 0), numbers((4, 5), 1), np.abs(numbers((4, 5), 2))],
+        [(N, T), (N, T), (N, T)],
+    ),
     "group_norm": (nn.GroupNorm(2, 4, dtype=np.float64), [numbers((2, 4, 3), 0)], [(N, 4, T)]),
     "instance_norm": (nn.InstanceNorm1d(4, dtype=np.float64), [numbers((2, 4, 3), 0)], [(N, 4, T)]),
     "batch_norm": (
@@ -425,7 +443,7 @@ ERRORS: list[tuple[Callable[[], Any], str]] = [
     (lambda: nn.Conv2d(3, 4, 3, groups=2), "3 and 4 channels do not divide into 2 groups"),
     (lambda: nn.Conv2d(3, 4, 3, padding_mode="mirror"), "padding_mode: expected one of 'zeros'"),
     (lambda: F.max_pool2d(ONE, 2, padding=2), "padding 2 is more than half of the window 2"),
-    (lambda: nn.MaxPool2d(2, strides=2), "MaxPool2d: got an unexpected keyword argument 'strides'"),
+    (lambda: nn.MaxPool2d(2, strides=2), "MaxPool2d has no argument 'strides'; did you mean 'stride'"),
     (lambda: nn.MaxPool2d(), "MaxPool2d: missing a required argument: 'kernel_size'"),
     (lambda: F.glu(np.ones((2, 3))), "axis -1 of .* cannot be halved"),
     (lambda: F.gelu(np.ones(2), "erf"), "gelu: approximate: expected one of 'none', 'tanh', got 'erf'"),

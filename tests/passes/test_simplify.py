@@ -99,6 +99,8 @@ FIRES: dict[str, tuple[Build, str]] = {
 }
 
 STAYS: dict[str, Build] = {
+    "x - [0, 0, -0, -0]": lambda x, y: ew.sub(x, x.graph.constant(np.array([0.0, 0.0, -0.0, -0.0]), f64)),
+    "maximum(x, [0, -0, 0, 0])": lambda x, y: ew.maximum(x, x.graph.constant(np.array([0.0, -0.0, 0.0, 0.0]), f64)),
     "x * 0": lambda x, y: ew.mul(x, full_like(x, 0.0)),
     "x + 0": lambda x, y: ew.add(x, full_like(x, 0.0)),
     "x - -0": lambda x, y: ew.sub(x, full_like(x, -0.0)),
