@@ -11,15 +11,16 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from mlaot.errors import MlaotError
 from mlaot.ir.dims import names
+from mlaot.ir.indices import IndexRange
 from mlaot.ir.types import DTYPES
 from mlaot.lower.c_files import public_files
-from mlaot.lower.extents import Extents, expressions
-from mlaot.lower.methods import HIDDEN, entry_types
+from mlaot.lower.extents import Extents, expressions, parse
+from mlaot.lower.methods import HIDDEN, entry_types, range_lines
 from mlaot.lower.program import Entry, Module, Port
 from mlaot.render import render
 
@@ -151,7 +152,8 @@ def library_function(module: Module, extents: Extents, entry: Entry) -> dict[str
             *(f"!extent_fits({extents.all[bound.extent]})" for bound in bounds if bound.extent >= len(extents.dims)),
             *dict.fromkeys(f"!{array_fits(array)}" for array in arrays if expressions(array.port.shape)),
         ],
-        "limits": [(array, product(array.port)) for array in inputs if array.port.limit],
+        "indices": [array for array in inputs if array.port.ranges],
+        "ranges": [searched(module, array, range_) for array in inputs for range_ in array.port.ranges],
         "tile": entry.tile,
         "rows": [
             (i, " * ".join([str(array.itemsize), *(f"({given_dims(extent)})" for extent in array.port.shape[1:])]))
@@ -188,7 +190,7 @@ def notes(arrays: Iterable[Array], dims: dict[str, str], least: dict[str, int]) 
     renamed = [(array.port.name, array.name) for array in arrays] + list(dims.items())
     return [
         *(f"{dims[name]}: at least {n}." for name, n in least.items() if n > 0),
-        *(f"{a.name}: values from 0 to {a.port.limit - 1}." for a in arrays if a.port.limit),
+        *(f"{line}." for a in arrays for line in range_lines(replace(a.port, name=a.name))),
         *(f"{a.name}: {a.port.default} unless given, in Python." for a in arrays if a.port.default is not None),
         *(f"{new}: {old} in Python." for old, new in renamed if old != new),
     ]
@@ -200,9 +202,28 @@ def array_fits(array: Array) -> str:
     return f"array_fits({array.itemsize}, {len(shape)}, (const int128[]){{{', '.join(map(str, shape))}}})"
 
 
-def product(port: Port) -> str:
-    """How many elements a port has, in C."""
-    return " * ".join(f"({extent})" for extent in port.shape) or "1"
+def searched(module: Module, array: Array, range_: IndexRange) -> dict[str, Any]:
+    """How the C library looks at the elements of an input that are indices: loops, where each lies, what is refused."""
+    kind, shape = DTYPES[array.port.dtype].kind, array.port.shape
+    if array.port.dtype == "f16":
+        raise MlaotError(f"{module.name}: c_library: indices as float16 cannot be checked in C; declare {array.port.name} as integers")
+    loops, terms = [(f"_{d}", f"({extent})") for d, extent in enumerate(shape)], []
+    for d, span in enumerate(range_.box or [None] * len(shape)):
+        behind = "".join(f" * ({extent})" for extent in shape[d + 1 :])
+        if span is not None:
+            loops[d] = f"_{d}", f"({span[1]})"
+        terms.append((f"_{d}" if span is None else f"({span[0]} + _{d} * {span[2]})") + behind)
+    is_wide, is_float = array.port.dtype == "u64", kind == "f"
+    ignores = range_.ignored is not None and not (is_wide and range_.ignored < 0)
+    inside = "_x < (uint64_t)_high" if is_wide else f"_x > _low{' - 1' if is_float else ''} && _x < _high"
+    return {
+        "low": f"-({range_.size})" if range_.wraps and kind != "u" else "0",
+        "high": str(range_.size),
+        "loops": loops,
+        "ctype": "double" if is_float else "uint64_t" if is_wide else "int64_t",
+        "element": array.name if array.is_number else f"{array.name}[{' + '.join(terms)}]",
+        "outside": f"!({inside if is_float or is_wide else inside.replace('>', '>=')})" + (f" && _x != {range_.ignored}" if ignores else ""),
+    }
 
 
 def check_names(module: Module, functions: list[dict[str, Any]]) -> None:

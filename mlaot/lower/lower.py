@@ -5,6 +5,7 @@ from __future__ import annotations
 from mlaot.errors import MlaotError
 from mlaot.ir import Dim, Graph, Node, TupleType, users
 from mlaot.ir.dims import Expr, names, product, substitute
+from mlaot.ir.indices import IndexRange
 from mlaot.ir.module import FIT_BEGIN, FIT_END, FIT_STEP, INTERMEDIATES
 from mlaot.ir.module import Module as Model
 from mlaot.ir.subgraph import subgraphs
@@ -122,11 +123,11 @@ def _in_place(name: str, graph: Graph, fused: Fused, storage: Storage, model: Mo
         _write(targets, node, storage.buffers[slot])
     ordered, needed = region(graph, accesses, targets, storage, fused=fused, overwritten=_slots(graph))
     offsets, size = plan([step for _, step in ordered])
-    limits = {n.arg(0): int(n.attrs["classes"]) for n in graph.nodes() if n.op is st.one_hot}
+    ranges = model.ranges.get(name, {})
     entry = Entry(
         name,
-        tuple(_port(k, n, limits.get(n)) for k, n in graph.inputs.items() if k not in storage.buffers),
-        tuple(_port(k, n.find(), None) for k, n in graph.outputs.items()),
+        tuple(_port(k, n, ranges.get(k, ())) for k, n in graph.inputs.items() if k not in storage.buffers),
+        tuple(_port(k, n.find()) for k, n in graph.outputs.items()),
         str(size),
         str(_work(graph)),
         name == "accumulate",
@@ -156,9 +157,9 @@ def _tile(workspace: Dim) -> int:
     return TILE * max(1, min(64, CACHE // max(size, 1)))
 
 
-def _port(name: str, node: Node, limit: int | None) -> Port:
+def _port(name: str, node: Node, ranges: tuple[IndexRange, ...] = ()) -> Port:
     shape = tuple(d if isinstance(d, int) else str(d) for d in node.type.shape)
-    return Port(name, node.type.dtype.name, shape, limit, node.attrs.get("default"))
+    return Port(name, node.type.dtype.name, shape, node.attrs.get("default"), ranges)
 
 
 def _work(graph: Graph) -> Dim:

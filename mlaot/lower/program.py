@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from mlaot.ir.dims import Dim, substitute
 from mlaot.ir.dims import names as dim_names
+from mlaot.ir.indices import IndexRange
 from mlaot.ir.types import DTYPES
 
 Shape = tuple[int | str, ...]
@@ -16,14 +17,14 @@ Shape = tuple[int | str, ...]
 class Port:
     """One input or output of an entry; an extent is an int or a C expression in the dims, such as ``2 * n + 1``.
 
-    ``limit``: integers must be in ``0..limit-1``; ``default``: a keyword scalar.
+    ``default``: a keyword scalar; ``ranges``: what its elements must be that are indices.
     """
 
     name: str
     dtype: str
     shape: Shape
-    limit: int | None = None
     default: float | None = None
+    ranges: tuple[IndexRange, ...] = ()
 
 
 @dataclass(frozen=True)

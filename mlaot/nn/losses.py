@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from mlaot.errors import MlaotError
+from mlaot.frontend.indexing import in_range
 from mlaot.nn.activations import log_softmax, logsigmoid, relu
 from mlaot.nn.arguments import Array, as_like, channels_first, check_choice, static
 
@@ -95,7 +96,8 @@ def cross_entropy(
     """Of the softmax of the logits [n, classes, *rest] (or [classes]).
 
     Targets are integer classes [n, *rest], of which ``ignore_index`` counts nothing, or probabilities shaped as the
-    logits. The mean weighs each class by ``weight``.
+    logits. The mean weighs each class by ``weight``. Any other integer is an error where a caller gives it, and has the
+    loss 0 where the model computes it.
     """
     if not 0 <= label_smoothing <= 1:
         raise MlaotError(f"cross_entropy: expected label_smoothing from 0 to 1, got {label_smoothing}")
@@ -112,11 +114,15 @@ def cross_entropy(
 def nll_loss(
     input: Array, target: Array, weight: Array | None = None, *, ignore_index: int = -100, reduction: str = "mean"
 ) -> Array:
-    """Minus the log-probability, from [n, classes, *rest], of each integer class [n, *rest]."""
+    """Minus the log-probability, from [n, classes, *rest], of each integer class [n, *rest].
+
+    A target that is neither a class nor ``ignore_index`` is an error where a caller gives it, and has the loss 0 where
+    the model computes it.
+    """
     axis = _class_axis(input)
     weight = None if weight is None else as_like(weight, input)
     counts = _counts(input, target, weight, ignore_index)
-    loss = -_chosen(input, target, axis)
+    loss = -_chosen(input, in_range(target, input.shape[axis], ignored=ignore_index), axis)
     return _class_mean(loss if counts is None else _times(counts, loss), counts, reduction)
 
 
@@ -205,6 +211,7 @@ def _smoothed(
     counts = _counts(logs, target, weight, ignore_index)
     counted = _counts(logs, target, None, ignore_index)
     weighted = logs if weight is None else logs * channels_first(weight, logs.ndim, axis)
+    target = in_range(target, logs.shape[axis], ignored=ignore_index)
     picked = -_chosen(weighted, target, axis) * (1.0 - smoothing)
     spread = -np.sum(weighted, axis=axis) * (smoothing / logs.shape[axis])
     loss = picked + spread

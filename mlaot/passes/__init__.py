@@ -30,6 +30,7 @@ from mlaot.passes import (
     freeze,
     gates,
     hoist,
+    index_ranges,
     late_updates,
     legalize,
     lookups,
@@ -161,6 +162,11 @@ def make_entries(module: Module, traced: Traced) -> None:
     entries.entries(module, traced.arguments, traced.optimizer)
 
 
+def note_indices(module: Module, traced: Traced) -> None:
+    """What a caller's integers may be where they are indices."""
+    index_ranges.index_ranges(module, traced)
+
+
 def keep_declared(module: Module, traced: Traced) -> None:
     """Copies of the entries, for the oracle."""
     for name, graph in module.graphs.items():
@@ -186,6 +192,7 @@ PIPELINE: tuple[Stage, ...] = (
     each(simplify.simplify),
     each(canonical.canonical),
     make_entries,
+    note_indices,
     keep_declared,
     each(barriers.barriers),
     each(prune.prune),

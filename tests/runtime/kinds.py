@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 
+from mlaot.ir.indices import IndexRange
 from mlaot.lower.program import Entry, Module, Port, Slot
 
 from .models import floats
@@ -39,7 +40,7 @@ TYPES = Module(
         for entry in (
             same(dtype, f"same_{name}", ("n",)),
             same(dtype, f"one_{name}", ()),
-            Entry(f"rest_{name}", (Port("x", dtype, ("n",), limit=3),), (Port("y", dtype, ("n",)),), "0", "n"),
+            Entry(f"rest_{name}", (Port("x", dtype, ("n",), ranges=(IndexRange(3),)),), (Port("y", dtype, ("n",)),), "0", "n"),
         )
         if dtype[0] in "iu" or not entry.name.startswith("rest")
     ),
