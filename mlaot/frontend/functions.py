@@ -178,7 +178,7 @@ def quantize(x: Any, dtype: Any) -> Any:
 def one_hot(label: Any, classes: int, dtype: Any = f64) -> Any:
     """1 where the class is ``label``, else 0, along a new last axis.
 
-    A label outside ``0..classes-1`` is an error where a caller gives it, and a row of zeros where the model computes it.
+    A label outside ``0..classes-1`` is an error where a caller gives it, and gives zeros where the model computes it.
     """
     kind = dtype_of(dtype)
     if not any_traced(label):

@@ -40,8 +40,8 @@ class Module:
     convolutions may be cut in, ``F2``, also ``F4``, or none (``off``). ``weights_dtype``: the setting of that
     name, and ``narrow``: the weights that are stored so, by input name. ``declared``: the entries before they were
     optimized, and ``declared_slots`` what they read. ``quantize``: the setting of that name, ``sample``: inputs by
-    name, from which ranges are learnt, and ``quantized``: what became of products. ``ranges``: by entry and input, what indices
-    a caller may give.
+    name, from which ranges are learnt, and ``quantized``: what became of products. ``ranges``: by entry and
+    input, which indices a caller may give.
     """
 
     name: str

@@ -19,7 +19,7 @@ from mlaot.ir.dims import names
 from mlaot.ir.indices import IndexRange
 from mlaot.ir.types import DTYPES
 from mlaot.lower.c_files import public_files
-from mlaot.lower.extents import Extents, expressions, parse
+from mlaot.lower.extents import Extents, expressions
 from mlaot.lower.methods import HIDDEN, entry_types, range_lines
 from mlaot.lower.program import Entry, Module, Port
 from mlaot.render import render
@@ -203,26 +203,26 @@ def array_fits(array: Array) -> str:
 
 
 def searched(module: Module, array: Array, range_: IndexRange) -> dict[str, Any]:
-    """How the C library looks at the elements of an input that are indices: loops, where each lies, what is refused."""
-    kind, shape = DTYPES[array.port.dtype].kind, array.port.shape
-    if array.port.dtype == "f16":
-        raise MlaotError(f"{module.name}: c_library: indices as float16 cannot be checked in C; declare {array.port.name} as integers")
-    loops, terms = [(f"_{d}", f"({extent})") for d, extent in enumerate(shape)], []
-    for d, span in enumerate(range_.box or [None] * len(shape)):
-        behind = "".join(f" * ({extent})" for extent in shape[d + 1 :])
-        if span is not None:
-            loops[d] = f"_{d}", f"({span[1]})"
-        terms.append((f"_{d}" if span is None else f"({span[0]} + _{d} * {span[2]})") + behind)
-    is_wide, is_float = array.port.dtype == "u64", kind == "f"
-    ignores = range_.ignored is not None and not (is_wide and range_.ignored < 0)
-    inside = "_x < (uint64_t)_high" if is_wide else f"_x > _low{' - 1' if is_float else ''} && _x < _high"
+    """How the C library looks at the elements of an input that are indices: where they lie, what is in range."""
+    dtype, shape = DTYPES[array.port.dtype], array.port.shape
+    if dtype.name == "f16":
+        where = f"{module.name}: an input of float16 numbers is made of indices"
+        raise MlaotError(f"{where}, which functions for C cannot check; declare {array.port.name} as integers")
+    loops, terms = [], []
+    for axis, span in enumerate(range_.box or [None] * len(shape)):
+        start, count, step = span or (0, shape[axis], 1)
+        behind = "".join(f" * ({extent})" for extent in shape[axis + 1 :])
+        loops.append((f"_{axis}", count))
+        terms.append(f"(({start}) + _{axis} * ({step})){behind}" if span else f"_{axis}{behind}")
+    is_signed = dtype.kind != "u"
+    ignored = range_.ignored if is_signed or (range_.ignored or 0) >= 0 else None
     return {
-        "low": f"-({range_.size})" if range_.wraps and kind != "u" else "0",
-        "high": str(range_.size),
         "loops": loops,
-        "ctype": "double" if is_float else "uint64_t" if is_wide else "int64_t",
         "element": array.name if array.is_number else f"{array.name}[{' + '.join(terms)}]",
-        "outside": f"!({inside if is_float or is_wide else inside.replace('>', '>=')})" + (f" && _x != {range_.ignored}" if ignores else ""),
+        "ctype": "double" if dtype.kind == "f" else "int64_t" if is_signed else "uint64_t",
+        "low": f"-({range_.size})" if range_.wraps and is_signed else "0",
+        "high": str(range_.size),
+        "ignored": ignored,
     }
 
 

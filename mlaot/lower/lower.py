@@ -20,7 +20,6 @@ from mlaot.lower.region import Fused, region
 from mlaot.lower.storage import Storage
 from mlaot.ops import elementwise as ew
 from mlaot.ops import reduction as red
-from mlaot.ops import structure as st
 from mlaot.ops.base import conditions
 from mlaot.ops.kinds import PRODUCTS, is_free, is_stored, is_view, root_of
 from mlaot.ops.trees import tree_ensemble

@@ -26,7 +26,7 @@ class Index:
     """
 
     argument: int
-    range: Callable[..., IndexRange]
+    range: Callable[..., IndexRange | None]
     others: str
 
 

@@ -100,7 +100,8 @@ def _valid(indices: Node, n: Dim) -> Node:
 
 def _vjp_gather(ct: Node, out: Node, x: Node, indices: Node, lead: int) -> tuple[Node, None]:
     """Each cotangent added to the row that was read."""
-    places = _clamped(indices, x.type.shape[lead])
+    noted = index(indices, size=x.type.shape[lead], wraps=True, ignored=None)  # the gather may be dead
+    places = _clamped(noted, x.type.shape[lead])
     return scatter(full_like(x, 0.0), places, ct, lead=lead, mode="add"), None
 
 
@@ -213,13 +214,23 @@ scatter: Op = Op(
 )
 
 
-def _index_type(x: Type, size: Dim, wraps: bool, ignored: int | None) -> Type:
+def _index_type(x: Type, size: Dim | None, wraps: bool, ignored: int | None) -> Type:
     if x.dtype.kind not in "iu":
         raise MlaotError(f"an index is an integer, got {x}")
     return x
 
 
+def unchecked(x: Node) -> Node:
+    """Integers that are read where it is not certain that they are in range; others as they are."""
+    return index(x, size=None, wraps=False, ignored=None) if x.type.dtype.kind in "iu" else x
+
+
+def _index_range(x: Type, size: Dim | None, wraps: bool, ignored: int | None) -> IndexRange | None:
+    return None if size is None else IndexRange(size, wraps, ignored)
+
+
 # What the front end knows of integers that no op above takes for indices, or takes for others: labels of classes.
+# Without a size they may be anything, whatever reads them.
 index: Op = Op(
     "index",
     _index_type,
@@ -227,6 +238,6 @@ index: Op = Op(
     no_gradient,
     batch_elementwise,
     lambda args, t, **_: args[0],
-    index=Index(0, lambda x, size, wraps, ignored: IndexRange(size, wraps, ignored), "kept as they are"),
+    index=Index(0, _index_range, "kept as they are"),
     doc="x, noted to be indices into an axis, such as labels of classes",
 )

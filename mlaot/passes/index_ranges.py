@@ -13,8 +13,10 @@ an index.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
+from itertools import product as iterproduct
+from math import prod
 
 import numpy as np
 
@@ -28,7 +30,7 @@ from mlaot.ops import control as ctl
 from mlaot.ops import elementwise as ew
 from mlaot.ops import structure as st
 from mlaot.ops.barrier import stop_gradient
-from mlaot.ops.indexing import index
+from mlaot.ops.indexing import gather, index
 from mlaot.ops.kinds import regrouped
 from mlaot.passes.rewrite import rewrite
 from mlaot.passes.subgraphs import everywhere
@@ -84,7 +86,8 @@ def _given(graph: Graph) -> Iterator[tuple[Node, IndexRange]]:
     for node in graph.nodes():
         if node.op.index is not None:
             wanted = node.op.index.range(*[a.find().type for a in node.args], **node.attrs)
-            yield from _followed(node.arg(node.op.index.argument), (), wanted)
+            if wanted is not None:
+                yield from _followed(node.arg(node.op.index.argument), (), wanted)
         elif node.op is ctl.scan:
             body, consts, carries = node.attrs["body"].graph, node.attrs["consts"], node.attrs["carries"]
             places = {inner: i for i, inner in enumerate(body.inputs.values())}
@@ -120,6 +123,11 @@ def _same(node: Node, box: Box) -> Iterator[Part]:
     yield node.arg(0), box
 
 
+def _noted(node: Node, box: Box) -> Iterator[Part]:
+    if node.attrs["size"] is not None:  # else it is read in a branch
+        yield node.arg(0), box
+
+
 def _broadcast(node: Node, box: Box) -> Iterator[Part]:
     yield node.arg(0), tuple(box[axis] for axis in node.attrs["axes"])
 
@@ -136,74 +144,67 @@ def _within(start: Dim, step: int, span: Span) -> Span:
 
 def _slice(node: Node, box: Box) -> Iterator[Part]:
     cuts = zip(*[node.attrs[key] for key in ("start", "size", "step")], strict=True)
-    yield node.arg(0), tuple(
-        _within(start, step, span or (0, size, 1)) for (start, size, step), span in zip(cuts, box, strict=True)
+    yield (
+        node.arg(0),
+        tuple(_within(start, step, span or (0, size, 1)) for (start, size, step), span in zip(cuts, box, strict=True)),
     )
 
 
 def _reshape(node: Node, box: Box) -> Iterator[Part]:
     x = node.arg(0)
-    if not any(box):
-        yield x, ()
-        return
-    groups = regrouped(x.type.shape, node.type.shape)
-    spans: list[Span | None] = [None] * x.type.rank
+    groups = regrouped(x.type.shape, node.type.shape) if any(box) else ()
+    choices: list[list[dict[int, Span | None]]] = []  # of each group that is cut, its parts by axis of x
     for before, after in groups or ():
-        cut = [box[i] for i in after]
-        if not any(cut):
-            continue
-        if len(before) == len(after) == 1:
-            spans[before[0]] = cut[0]
-            continue
-        sizes = [node.type.shape[i] for i in after]
-        found = _flat(cut, sizes)
-        merged = None if found is None else _split(found, [x.type.shape[i] for i in before])
-        if merged is None:
-            return
-        for axis, span in zip(before, merged, strict=True):
-            spans[axis] = span
-    if groups is not None:
-        yield x, tuple(spans)
+        cut, sizes = [box[i] for i in after], [node.type.shape[i] for i in after]
+        if any(cut):
+            parts = [part for run in _flat(cut, sizes) for part in _split(run, [x.type.shape[i] for i in before])]
+            choices.append([dict(zip(before, part, strict=True)) for part in parts])
+    if groups is not None and prod(map(len, choices)) <= PARTS:
+        for chosen in iterproduct(*choices):
+            spans = {axis: span for part in chosen for axis, span in part.items()}
+            yield x, tuple(spans.get(axis) for axis in range(x.type.rank))
 
 
-def _flat(cut: list[Span | None], sizes: list[Dim]) -> Span | None:
-    """A part of several axes as a run of their elements in row-major order, if it is one."""
+def _flat(cut: list[Span | None], sizes: list[Dim]) -> list[Span]:
+    """A part of several axes as runs of their elements in row-major order; none where they are not known."""
     spans = [span or (0, n, 1) for span, n in zip(cut, sizes, strict=True)]
     behind = [product(tuple(sizes[i + 1 :])) for i in range(len(sizes))]
     start = sum((span[0] * n for span, n in zip(spans, behind, strict=True)), start=0)
     many = [i for i, span in enumerate(spans) if span[1] != 1]
-    if not many:
-        return start, 1, 1
-    first = many[0]
-    if len(many) == 1:
-        step = behind[first]
-        return (start, spans[first][1], spans[first][2] * step) if isinstance(step, int) else None
-    if spans[first][2] == 1 and not any(cut[first + 1 :]):
-        return start, spans[first][1] * behind[first], 1
-    return None
+    if many and spans[many[0]][2] == 1 and not any(cut[many[0] + 1 :]):
+        return [(start, spans[many[0]][1] * behind[many[0]], 1)]
+    last = many.pop() if many else len(sizes) - 1
+    steps = [(spans[i][1], spans[i][2] * behind[i]) for i in (*many, last)]
+    if not all(isinstance(n, int) for pair in steps for n in pair) or prod(n for n, _ in steps[:-1]) > PARTS:
+        return []
+    offsets = [
+        sum(i * step for i, (_, step) in zip(at, steps, strict=False)) for at in np.ndindex(*[n for n, _ in steps[:-1]])
+    ]
+    return [(start + offset, *steps[-1]) for offset in offsets]
 
 
-def _split(run: Span, sizes: list[Dim]) -> list[Span | None] | None:
-    """A run of elements in row-major order as a part of several axes, if it is one."""
+def _split(run: Span, sizes: Sequence[Dim]) -> list[Box]:
+    """A run of elements in row-major order as parts of several axes; none where they are not known."""
     if len(sizes) == 1:
-        return [run]
+        return [(run,)]
     behind = product(tuple(sizes[1:]))
     start, count, step = run
-    if not (isinstance(behind, int) and behind > 0 and isinstance(start, int)):
-        return None
-    if isinstance(count, int) and start // behind == (start + (count - 1) * step) // behind:  # in one row
-        rest = _split((start % behind, count, step), sizes[1:])
-        return None if rest is None else [(start // behind, 1, 1), *rest]
+    if not (isinstance(behind, int) and behind > 0 and isinstance(start, int) and isinstance(step, int)):
+        return []
+    row, place = start // behind, start % behind
+    if isinstance(count, int) and row == (start + (count - 1) * step) // behind:  # in one row
+        return [((row, 1, 1), *rest) for rest in _split((place, count, step), sizes[1:])]
     if step % behind == 0:  # one of each row
-        rest = _split((start % behind, 1, 1), sizes[1:])
-        return None if rest is None else [(start // behind, count, step // behind), *rest]
-    if step == 1 and start % behind == 0 and isinstance(count, int) and count % behind == 0:  # whole rows
-        return [(start // behind, count // behind, 1), *[None] * (len(sizes) - 1)]
-    return None
+        return [((row, count, step // behind), *rest) for rest in _split((place, 1, 1), sizes[1:])]
+    if step == 1 and place == 0 and isinstance(count, int) and count % behind == 0:  # whole rows
+        return [((row, count // behind, 1), *[None] * (len(sizes) - 1))]
+    if not isinstance(count, int) or count > PARTS:
+        return []
+    return [part for i in range(count) for part in _split((start + i * step, 1, 1), sizes)]
 
 
 def _take(node: Node, box: Box) -> Iterator[Part]:
-    x, lead, places = node.arg(0), node.attrs["lead"] if "lead" in node.attrs else 0, node.attrs["indices"].array
+    x, lead, places = node.arg(0), node.attrs.get("lead", 0), node.attrs["indices"].array
     cut, shape = box[lead:], x.type.shape[lead:]
     if any(span and not all(isinstance(n, int) for n in span) for span in cut):
         return
@@ -212,9 +213,24 @@ def _take(node: Node, box: Box) -> Iterator[Part]:
         chosen = chosen if span is None else np.take(chosen, np.arange(span[1]) * span[2] + span[0], axis)
     runs = list(islice(_runs(sorted({int(place) for place in chosen.flat})), PARTS + 1))
     for run in runs if len(runs) <= PARTS else ():
-        spans = _split(run, list(shape))
-        if spans is not None:
-            yield x, (*box[:lead], *spans)
+        for part in _split(run, shape):
+            yield x, (*box[:lead], *part)
+
+
+def _gather(node: Node, box: Box) -> Iterator[Part]:
+    """Only the rows at places that are constants are moved; computed ones choose."""
+    x, places, lead = node.arg(0), node.arg(1), node.attrs["lead"]
+    rank, n = places.type.rank, x.type.shape[lead]
+    if places.op is st.broadcast and all(axis >= lead for axis in places.attrs["axes"]):  # the same for all examples
+        places = places.arg(0)
+    if places.op is not st.const or (lead > 0 and places is node.arg(1)) or any(box[lead:rank]):
+        return
+    chosen = places.attrs["value"].array
+    if isinstance(n, int):
+        rows = np.clip(np.where(chosen < 0, chosen + n, chosen), 0, n - 1)
+        runs = list(islice(_runs(sorted({int(row) for row in rows.flat})), PARTS + 1))
+        for run in runs if len(runs) <= PARTS else ():
+            yield x, (*box[:lead], run, *box[rank:])
 
 
 def _runs(places: list[int]) -> Iterator[Span]:
@@ -227,13 +243,12 @@ def _runs(places: list[int]) -> Iterator[Span]:
 
 
 def _item(node: Node, box: Box) -> Iterator[Part]:
-    spans = _split((node.attrs["index"], 1, 1), list(node.arg(0).type.shape))
-    if spans is not None:
-        yield node.arg(0), tuple(spans)
+    for part in _split((node.attrs["index"], 1, 1), node.arg(0).type.shape):
+        yield node.arg(0), part
 
 
 def _stack(node: Node, box: Box) -> Iterator[Part]:
-    axis = node.attrs["axis"] if "axis" in node.attrs else 0
+    axis = node.attrs.get("axis", 0)
     rest = (*box[:axis], *box[axis + 1 :])
     for i, a in enumerate(node.args):
         if _meeting(box[axis], i, 1) is not None:
@@ -241,7 +256,7 @@ def _stack(node: Node, box: Box) -> Iterator[Part]:
 
 
 def _concat(node: Node, box: Box) -> Iterator[Part]:
-    axis, at = node.attrs["axis"] if "axis" in node.attrs else 0, 0
+    axis, at = node.attrs.get("axis", 0), 0
     for a in map(Node.find, node.args):
         size = a.type.shape[axis]
         found = (None,) if box[axis] is None else _meeting(box[axis], at, size)
@@ -266,12 +281,14 @@ def _pad(node: Node, box: Box) -> Iterator[Part]:
 
 
 MOVES: dict[Op, Callable[[Node, Box], Iterator[Part]]] = {
-    **dict.fromkeys((index, stop_gradient, ew.copy, ew.cast), _same),
+    index: _noted,
+    **dict.fromkeys((stop_gradient, ew.copy, ew.cast), _same),
     st.broadcast: _broadcast,
     st.transpose: _transpose,
     st.slice_: _slice,
     st.reshape: _reshape,
     st.take: _take,
+    gather: _gather,
     st.item: _item,
     st.stack: _stack,
     st.concat: _concat,
