@@ -55,5 +55,4 @@ def bounds_text(first: str, last: str, ignored: int | None) -> str:
 def _run(start: Dim, size: Dim, step: int, dims: Mapping[str, int]) -> slice:
     """The elements of a span."""
     first, count = substitute(start, dims), substitute(size, dims)
-    stop = first + (count - 1) * step + (1 if step > 0 else -1)
-    return slice(first, None if stop < 0 else stop, step) if count > 0 else slice(0, 0)
+    return slice(first, first + (count - 1) * step + 1, step) if count > 0 else slice(0, 0)

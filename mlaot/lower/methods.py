@@ -143,8 +143,7 @@ def span_text(span: Span | None) -> str:
     start, count, step = span
     if count == 1:
         return shown(start)
-    stop = shown(start + (count - 1) * step + (1 if step > 0 else -1))
-    return f"{shown(start)}:{stop if step > 0 or stop != '-1' else ''}" + (f":{step}" if step != 1 else "")
+    return f"{shown(start)}:{shown(start + (count - 1) * step + 1)}" + (f":{step}" if step != 1 else "")
 
 
 def dtype_text(dtype: str) -> str:

@@ -114,9 +114,21 @@ def _followed(node: Node, box: Box, wanted: IndexRange) -> Iterator[tuple[Node, 
 
 
 def _plain(box: Box, shape: tuple[Dim, ...]) -> Box:
-    """A box in one form: None for all of an axis, nothing for all elements."""
-    whole = [None if span is None or span == (0, n, 1) else span for span, n in zip(box, shape, strict=False)]
-    return tuple(whole) if any(whole) else ()
+    """A box in one form: steps forwards, None for all of an axis, nothing for all elements."""
+    spans = [_forwards(span, n) for span, n in zip(box, shape, strict=False)]
+    return tuple(spans) if any(spans) else ()
+
+
+def _forwards(span: Span | None, extent: Dim) -> Span | None:
+    """The same elements of an axis in ascending order."""
+    if span is None:
+        return None
+    start, count, step = span
+    if step < 0:
+        start, step = start + (count + -1) * step, -step
+    if count == 1:
+        step = 1
+    return None if (start, count, step) == (0, extent, 1) else (start, count, step)
 
 
 def _same(node: Node, box: Box) -> Iterator[Part]:
