@@ -22,7 +22,7 @@ from mlaot.frontend.trace import current
 from mlaot.ir import Dim, Node
 from mlaot.ir import dims as dims_
 from mlaot.ir.dims import Expr
-from mlaot.ir.indices import bounds_text, outside
+from mlaot.ir.indices import outside, refusal
 from mlaot.ir.types import boolean, i64
 
 NEW, GAP = object(), object()  # a new axis; where an ellipsis was, which parts arrays even if it is empty
@@ -234,12 +234,11 @@ def in_range(x: Any, size: Dim, *, wraps: bool = False, ignored: int | None = No
     if is_traced(x):
         return Tensor(apply("index", as_node(x), size=size, wraps=wraps, ignored=ignored))
     array = np.asarray(plain(x))
-    if not isinstance(size, int) or not (bad := outside(array, size, wraps=wraps, ignored=ignored)).any():
-        return x
-    place = tuple(map(int, np.argwhere(bad)[0]))
-    expected = bounds_text(str(-size if wraps else 0), str(size - 1), ignored)
-    message = f"index{list(place) if place else ''}: expected {expected}, got {array[place]}"
-    raise IndexError(message) if current() is None else MlaotError(message)
+    if isinstance(size, int):
+        bad = outside(array, size, wraps=wraps, ignored=ignored)
+        if message := refusal(array, bad, size, wraps, ignored):
+            raise IndexError(f"index{message}") if current() is None else MlaotError(f"index{message}")
+    return x
 
 
 def _checked(index: Any, extent: Dim, axis: int) -> Any:

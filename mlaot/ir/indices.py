@@ -38,6 +38,19 @@ class IndexRange:
         self.part(found, dims)[...] = outside(values, size, wraps=self.wraps, ignored=self.ignored)
         return found
 
+    def refusal(self, array: Any, dims: Mapping[str, int]) -> str:
+        """What is wrong with the first element that is out of range; nothing where none is."""
+        return refusal(array, self.outside(array, dims), substitute(self.size, dims), self.wraps, self.ignored)
+
+
+def refusal(array: Any, bad: Any, size: int, wraps: bool, ignored: int | None) -> str:
+    """``[3, 1]: expected values from 0 to 9, got 10``, of the first element where ``bad`` is true."""
+    if not bad.any():
+        return ""
+    place = tuple(map(int, np.argwhere(bad)[0]))
+    expected = bounds_text(str(-size if wraps else 0), str(size - 1), ignored)
+    return f"{list(place) if place else ''}: expected {expected}, got {array[place]}"
+
 
 def outside(values: Any, size: int, *, wraps: bool = False, ignored: int | None = None) -> Any:
     """Which numbers are no indices into an axis of ``size`` elements, as booleans."""

@@ -123,8 +123,8 @@ class Model:
             if array.shape != shape:
                 raise ValueError(f"{port.name}: expected the shape {list(shape)}, got {list(array.shape)}")
             for range_ in port.ranges:
-                if (bad := range_.outside(array, known)).any():
-                    raise ValueError(f"{port.name}{list(np.argwhere(bad)[0])}: index {array[bad][0]} is out of range")
+                if message := range_.refusal(array, known):
+                    raise ValueError(f"{port.name}{message}")
         outputs = []
         for port in self.entry.outputs:
             shape = tuple(substitute(parse(extent), known) for extent in port.shape)
