@@ -37,7 +37,7 @@ from mlaot.passes.subgraphs import everywhere
 
 Box = tuple[Span | None, ...]  # of each axis the elements that are indices, None for all
 Part = tuple[Node, Box]
-PARTS = 64  # of one index that are followed one by one
+PARTS, STEPS = 64, 10_000  # of one index that are followed one by one, and in all: the rest counts as computed
 
 
 def index_ranges(module: Module, traced: Traced) -> None:
@@ -75,7 +75,7 @@ def _joined(ranges: list[IndexRange], new: IndexRange) -> list[IndexRange]:
     for i, old in enumerate(ranges):
         same = old.box == new.box and old.ignored == new.ignored
         if same and (old.size == new.size or (isinstance(old.size, int) and isinstance(new.size, int))):
-            size = old.size if old.size == new.size else min(old.size, new.size)  # type: ignore[type-var]
+            size = old.size if old.size == new.size else min(old.size, new.size)
             both = IndexRange(size, old.wraps and new.wraps, old.ignored, old.box)
             return [*ranges[:i], both, *ranges[i + 1 :]]
     return [*ranges, new]
@@ -101,7 +101,7 @@ def _given(graph: Graph) -> Iterator[tuple[Node, IndexRange]]:
 def _followed(node: Node, box: Box, wanted: IndexRange) -> Iterator[tuple[Node, IndexRange]]:
     """The inputs that the elements ``box`` of a value are elements of."""
     pending, seen = [(node.find(), box)], set[tuple[Node, Box]]()
-    while pending:
+    while pending and len(seen) < STEPS:
         node, box = pending.pop()
         box = _plain(box, node.type.shape)
         if (node, box) in seen or node.type.dtype.kind == "b":
@@ -186,13 +186,17 @@ def _flat(cut: list[Span | None], sizes: list[Dim]) -> list[Span]:
     if many and spans[many[0]][2] == 1 and not any(cut[many[0] + 1 :]):
         return [(start, spans[many[0]][1] * behind[many[0]], 1)]
     last = many.pop() if many else len(sizes) - 1
-    steps = [(spans[i][1], spans[i][2] * behind[i]) for i in (*many, last)]
-    if not all(isinstance(n, int) for pair in steps for n in pair) or prod(n for n, _ in steps[:-1]) > PARTS:
+    outer, step = [_steps(spans[i], behind[i]) for i in many], behind[last]
+    if not isinstance(step, int) or any(found is None for found in outer):
         return []
-    offsets = [
-        sum(i * step for i, (_, step) in zip(at, steps, strict=False)) for at in np.ndindex(*[n for n, _ in steps[:-1]])
-    ]
-    return [(start + offset, *steps[-1]) for offset in offsets]
+    rows = list(islice(iterproduct(*[found or () for found in outer]), PARTS + 1))
+    return [(start + sum(row), spans[last][1], spans[last][2] * step) for row in rows] if len(rows) <= PARTS else []
+
+
+def _steps(span: Span, behind: Dim) -> range | None:
+    """How far the elements of an axis lie behind the first of them, where that is known."""
+    count, step = span[1], span[2] * behind
+    return range(0, count * step, step) if isinstance(count, int) and isinstance(step, int) else None
 
 
 def _split(run: Span, sizes: Sequence[Dim]) -> list[Box]:
@@ -217,16 +221,22 @@ def _split(run: Span, sizes: Sequence[Dim]) -> list[Box]:
 
 def _take(node: Node, box: Box) -> Iterator[Part]:
     x, lead, places = node.arg(0), node.attrs.get("lead", 0), node.attrs["indices"].array
-    cut, shape = box[lead:], x.type.shape[lead:]
-    if any(span and not all(isinstance(n, int) for n in span) for span in cut):
-        return
-    chosen = places[tuple(slice(None) if span is None else np.arange(span[1]) * span[2] + span[0] for span in cut[:1])]
-    for axis, span in enumerate(cut[1:], 1):
-        chosen = chosen if span is None else np.take(chosen, np.arange(span[1]) * span[2] + span[0], axis)
+    chosen, shape = places, x.type.shape[lead:]
+    for axis, span in enumerate(box[lead:]):
+        elements = None if span is None else _elements(span)
+        if span is not None and elements is None:
+            return
+        chosen = chosen if elements is None else np.take(chosen, elements, axis)
     runs = list(islice(_runs(sorted({int(place) for place in chosen.flat})), PARTS + 1))
     for run in runs if len(runs) <= PARTS else ():
         for part in _split(run, shape):
             yield x, (*box[:lead], *part)
+
+
+def _elements(span: Span) -> list[int] | None:
+    """The elements of a part of an axis, where they are known."""
+    start, count, step = span
+    return [start + i * step for i in range(count)] if isinstance(start, int) and isinstance(count, int) else None
 
 
 def _gather(node: Node, box: Box) -> Iterator[Part]:
@@ -281,9 +291,10 @@ def _meeting(span: Span | None, at: Dim, size: Dim) -> tuple[Span | None] | None
     """What a part of an axis, ``size`` elements from ``at`` on, has of a span; None for nothing, or where unknown."""
     if span is None:
         return (None,)
-    if not all(isinstance(n, int) for n in (*span, at, size)):
+    elements = _elements(span)
+    if elements is None or not isinstance(at, int) or not isinstance(size, int):
         return None
-    inside = [i for i in range(span[0], span[0] + span[1] * span[2], span[2]) if at <= i < at + size]
+    inside = [i for i in elements if at <= i < at + size]
     return ((inside[0] - at, len(inside), span[2]),) if inside else None
 
 
