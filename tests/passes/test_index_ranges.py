@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import mlaot
-from mlaot import passes
+from mlaot import nn, passes
 from mlaot.evaluate import evaluate
 from mlaot.frontend.declaration import Traced
 from mlaot.generate import trace
@@ -19,6 +19,7 @@ from mlaot.ir.indices import IndexRange
 from mlaot.ir.module import Module
 from mlaot.ir.types import Literal, f32, f64, i32, i64
 from mlaot.nn import functional as F
+from mlaot.ops import control as ctl
 from mlaot.ops import elementwise as ew
 from mlaot.ops import indexing as ix
 from mlaot.ops import structure as st
@@ -157,6 +158,23 @@ def test_entries_have_their_own() -> None:
     assert found["forward"] == {"x": (row,)}
     for entry in ("loss", "train_step", "accumulate"):
         assert set(found[entry]["x"]) == {row, label}
+
+
+def test_training_in_tiles() -> None:
+    """The rows of a tile are computed, the labels are still the caller's."""
+    net = nn.Conv1d(1, 3, 3, rng=0)
+
+    def loss(scores: Any, label: mlaot.i64) -> Any:
+        return F.cross_entropy(scores, label)
+
+    @mlaot.model(loss=loss, parameters=net)
+    def model(x: mlaot.f32[1, 9]) -> Any:
+        return net(x).max(axis=1)
+
+    module = passes.run("m", trace(model))
+    assert any(node.op is ctl.scan for node in module.graphs["train_step"].nodes())
+    for entry in ("loss", "train_step", "accumulate"):
+        assert module.ranges[entry] == {"label": (IndexRange(3, ignored=-100),)}
 
 
 def test_nothing_is_left_of_the_notes() -> None:
