@@ -202,6 +202,11 @@ def array_fits(array: Array) -> str:
     return f"array_fits({array.itemsize}, {len(shape)}, (const int128[]){{{', '.join(map(str, shape))}}})"
 
 
+def factor(extent: int | str) -> str:
+    """An extent as a factor in C."""
+    return f"({extent})" if " " in str(extent) else str(extent)
+
+
 def searched(module: Module, array: Array, range_: IndexRange) -> dict[str, Any]:
     """How the C library looks at the elements of an input that are indices: where they lie, what is in range."""
     dtype, shape = DTYPES[array.port.dtype], array.port.shape
@@ -211,16 +216,19 @@ def searched(module: Module, array: Array, range_: IndexRange) -> dict[str, Any]
     loops, terms = [], []
     for axis, span in enumerate(range_.box or [None] * len(shape)):
         start, count, step = span or (0, shape[axis], 1)
-        behind = "".join(f" * ({extent})" for extent in shape[axis + 1 :])
-        loops.append((f"_{axis}", count))
-        terms.append(f"(({start}) + _{axis} * ({step})){behind}" if span else f"_{axis}{behind}")
+        behind = "".join(f" * {factor(extent)}" for extent in shape[axis + 1 :])
+        moved = f"_{axis}" + (f" * {step}" if step != 1 else "")
+        place = moved if start == 0 else f"({start} + {moved})"
+        if count != 1:
+            loops.append((f"_{axis}", count))
+        terms.append((factor(str(start)) if count == 1 else place) + behind)
     is_signed = dtype.kind != "u"
     ignored = range_.ignored if is_signed or (range_.ignored or 0) >= 0 else None
     return {
         "loops": loops,
         "element": array.name if array.is_number else f"{array.name}[{' + '.join(terms)}]",
         "ctype": "double" if dtype.kind == "f" else "int64_t" if is_signed else "uint64_t",
-        "low": f"-({range_.size})" if range_.wraps and is_signed else "0",
+        "low": f"-{factor(str(range_.size))}" if range_.wraps and is_signed else "0",
         "high": str(range_.size),
         "ignored": ignored,
     }
