@@ -250,6 +250,10 @@ def trained() -> Any:
     def accuracy(x: mlaot.i32[BATCH], y: mlaot.i64[BATCH]) -> Any:
         return (mlaot.one_hot(y, 5) * net(x)).sum()
 
+    @model.entry
+    def open_axis(x: mlaot.f64[N, 3], i: mlaot.i64[BATCH, 3]) -> Any:
+        return x[i[:, 1:]]
+
     return model
 
 
@@ -306,6 +310,26 @@ def test_training_leaves_all_as_it_was(training: ModuleType, level: str, tmp_pat
     ignored[7] = -100
     model.train_step(x, ignored)
     assert saved(model, tmp_path / "c") != before
+
+
+def test_a_bound_that_is_known_when_called(training: ModuleType) -> None:
+    """The extent of an axis; of one without elements nothing can be chosen."""
+    assert training.open_axis.__doc__.endswith("\n\ni[:, 1:3]: values from -n to n - 1.")
+    for n in (1, 2, 7):
+        x, i = np.ones((n, 3)), np.full((9, 3), n - 1)
+        i[:, 0] = 99
+        training.open_axis(x, i)
+        for place, bad in (((0, 1), n), ((4, 2), -n - 1), ((8, 2), 2**63 - 1), ((8, 1), -(2**63))):
+            i[place] = bad
+            with pytest.raises(ValueError) as caught:
+                training.open_axis(x, i)
+            message = f"open_axis: i[{place[0]}, {place[1]}]: expected values from {-n} to {n - 1}, got {bad}"
+            assert str(caught.value) == message
+            i[place] = -n
+    message = r"^open_axis: i\[0, 1\]: expected no values, since there is nothing to choose from, got 0$"
+    with pytest.raises(ValueError, match=message):
+        training.open_axis(np.ones((0, 3)), np.zeros((2, 3), np.int64))
+    assert training.open_axis(np.ones((0, 3)), np.zeros((0, 3), np.int64)).shape == (0, 2, 3)
 
 
 def test_micrograd(site: Path) -> None:
