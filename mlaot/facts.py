@@ -104,5 +104,9 @@ def golden_calls(module: Lowered) -> Iterator[dict[str, Any]]:
 
 
 def port_facts(port: Port) -> list[Any]:
-    """The fields of a port in their order."""
-    return [port.name, port.dtype, list(port.shape), port.limit, port.default]
+    """The fields of a port in their order; ``golden.port_of`` reads them."""
+    ranges = [
+        [str(r.size), r.wraps, r.ignored, [span and [str(span[0]), str(span[1]), span[2]] for span in r.box]]
+        for r in port.ranges
+    ]
+    return [port.name, port.dtype, list(port.shape), port.default, ranges]

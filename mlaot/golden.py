@@ -18,6 +18,7 @@ from mlaot.evaluate import evaluate
 from mlaot.frontend.declaration import Reference
 from mlaot.ir import Graph
 from mlaot.ir.dims import parse, substitute
+from mlaot.ir.indices import IndexRange
 from mlaot.ir.module import Module
 from mlaot.ir.types import DTYPES
 from mlaot.lower.methods import HIDDEN
@@ -159,6 +160,15 @@ def _expected(exact: Any, rounded: Any, port: Port, spare: float) -> tuple[float
     return bound, *(float(flat[i * flat.size // count]) for i in range(count))
 
 
+def port_of(name: str, dtype: str, shape: list[int | str], default: float | None, ranges: list[Any]) -> Port:
+    """A port from what ``model.json`` says of it."""
+    found = tuple(
+        IndexRange(parse(size), wraps, ignored, tuple(s and (parse(s[0]), parse(s[1]), s[2]) for s in box))
+        for size, wraps, ignored, box in ranges
+    )
+    return Port(name, dtype, tuple(shape), default, found)
+
+
 def numbers(port: Port, number: int, dims: Mapping[str, int]) -> Any:
     """The elements of input ``number``: SplitMix64 (Steele, Lea and Flood, 2014), scaled to its dtype."""
     if port.default is not None:
@@ -176,5 +186,12 @@ def numbers(port: Port, number: int, dims: Mapping[str, int]) -> Any:
         bits = BITS[port.dtype]
         made = (z >> np.uint64(64 - bits)).astype(np.float64) / 2 ** (bits - 1) - 1
     else:
-        made = z % np.uint64(2 if dtype.kind == "b" else port.limit or 8)
-    return made.astype(dtype.numpy).reshape(shape)
+        made = z % np.uint64(2 if dtype.kind == "b" else 8)
+    made, z = made.astype(dtype.numpy).reshape(shape), z.reshape(shape)
+    most = 2**8 if dtype.kind == "f" else min(2**31, np.iinfo(dtype.numpy).max + 1) if port.ranges else 0
+    for range_ in port.ranges:
+        count = min(substitute(range_.size, dims), most)
+        range_.part(made, dims)[...] = range_.part(z, dims) % np.uint64(count) if count > 0 else -1
+    if any(range_.outside(made, dims).any() for range_ in port.ranges):
+        raise MlaotError(f"{port.name} takes no indices of these sizes")
+    return made

@@ -209,8 +209,8 @@ class Model:
         enum=WINOGRAD,
     )
     fast_division: bool = key(
-        "whether quotients of many numbers by one are products with its reciprocal: faster, and off by a last bit, or by"
-        " all where the reciprocal overflows; never with `deterministic`",
+        "whether quotients of many numbers by one are products with its reciprocal: faster, but off by a last bit, and"
+        " wrong where the reciprocal overflows; never with `deterministic`",
         default=False,
         expected="true or false",
         example=True,

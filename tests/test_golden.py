@@ -18,6 +18,7 @@ from mlaot.build.toolchain import find_toolchain
 from mlaot.errors import MlaotError
 from mlaot.generate import compile_model, trace
 from mlaot.golden import numbers
+from mlaot.ir.indices import IndexRange
 from mlaot.lower.program import Port
 from mlaot.nn import functional as F
 
@@ -99,14 +100,14 @@ def test_a_wrong_weight_is_found(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("dtype", ["f64", "f32", "f16", "bf16", "i8", "u8", "i64", "bool"])
 def test_numbers_are_exact_and_spread(dtype: str) -> None:
-    made = numbers(Port("x", dtype, (40, 50), limit=5 if dtype == "i64" else None), 3, {})
+    made = numbers(Port("x", dtype, (40, 50), ranges=(IndexRange(5),) if dtype == "i64" else ()), 3, {})
     assert made.shape == (40, 50)
     if dtype in ("f64", "f32", "f16", "bf16"):
         assert -1 <= made.min() < -0.95 and 0.95 < made.max() < 1 and abs(made.mean()) < 0.05
         assert (made == mlaot.ir.types.DTYPES[dtype].array(made)).all()
     else:
         assert set(made.ravel().tolist()) == set(range({"i64": 5, "bool": 2}.get(dtype, 8)))
-    assert (made != numbers(Port("x", dtype, (40, 50), limit=5 if dtype == "i64" else None), 4, {})).any()
+    assert (made != numbers(Port("x", dtype, (40, 50), ranges=(IndexRange(5),) if dtype == "i64" else ()), 4, {})).any()
 
 
 @pytest.mark.parametrize("dtype", [mlaot.f16, mlaot.bf16, mlaot.u8, mlaot.i32, mlaot.bool], ids=str)

@@ -176,10 +176,13 @@ def quantize(x: Any, dtype: Any) -> Any:
 
 
 def one_hot(label: Any, classes: int, dtype: Any = f64) -> Any:
-    """1 where the class is ``label``, else 0, along a new last axis; labels outside ``0..classes-1`` are refused."""
+    """1 where the class is ``label``, else 0, along a new last axis.
+
+    A label outside ``0..classes-1`` is an error where a caller gives it, and gives zeros where the model computes it.
+    """
     kind = dtype_of(dtype)
     if not any_traced(label):
-        return (np.asarray(label)[..., None] == np.arange(classes)).astype(kind.numpy)
+        return (np.asarray(indexing.in_range(label, classes))[..., None] == np.arange(classes)).astype(kind.numpy)
     return Tensor(apply("one_hot", as_node(label), classes=classes, dtype=kind))
 
 
@@ -266,13 +269,19 @@ def _op(name: str, *args: Any, **attrs: Any) -> Any:
 
 
 def gather(x: Any, indices: Any, lead: int = 0) -> Any:
-    """The rows of ``x`` that ``indices`` name, behind ``lead`` axes that both share; indices are clamped."""
+    """The rows of ``x`` that ``indices`` name, behind ``lead`` axes that both share.
+
+    An index out of range is clamped; one that a caller gives to a module is an error.
+    """
     return _op("gather", x, indices, lead=lead)
 
 
 def scatter(x: Any, indices: Any, updates: Any, lead: int = 0, mode: str = "set") -> Any:
     """``x`` with the rows that ``indices`` name set to ``updates``, or to the sum, maximum or minimum with them
-    (``mode`` "add", "max", "min"); updates out of range are dropped, the last of several wins."""
+    (``mode`` "add", "max", "min"); the last of several wins.
+
+    An update out of range is dropped; an index that a caller gives to a module is an error there.
+    """
     if not any_traced(x, indices, updates):
         array = np.asarray(plain(x))
         return _op("scatter", array, indices, np.asarray(plain(updates), array.dtype), lead=lead, mode=mode)

@@ -1,8 +1,8 @@
 """``x[...]``, and functional updates of what it names, by NumPy's rules.
 
 Slices, integers, ``None`` and ``...`` are views. Integer arrays, traced or constant, gather; a constant boolean mask is
-the integer arrays of its true places. An index that is out of range is clamped when it is traced, and refused when it
-is constant.
+the integer arrays of its true places. An index that is out of range is refused where it is constant, and by the module
+where it is an input; one that the model computes is clamped.
 """
 
 from __future__ import annotations
@@ -18,9 +18,11 @@ from mlaot.frontend.promotion import apply, as_node, broadcast_shape, normal_axi
 from mlaot.frontend.protocols import implements, run
 from mlaot.frontend.shaping import moveaxis, tensor
 from mlaot.frontend.tensor import Tensor, any_traced, is_traced, plain
+from mlaot.frontend.trace import current
 from mlaot.ir import Dim, Node
 from mlaot.ir import dims as dims_
 from mlaot.ir.dims import Expr
+from mlaot.ir.indices import outside, refusal
 from mlaot.ir.types import boolean, i64
 
 NEW, GAP = object(), object()  # a new axis; where an ellipsis was, which parts arrays even if it is empty
@@ -223,6 +225,22 @@ def _flat_index(arrays: list[Any], extents: list[Dim], axes: Sequence[int]) -> N
     return as_node(flat)
 
 
+def in_range(x: Any, size: Dim, *, wraps: bool = False, ignored: int | None = None) -> Any:
+    """``x``, which are indices into an axis of ``size`` elements; ``wraps``: negative ones count from its end.
+
+    Others, but for ``ignored``, are an error: in a plain array an ``IndexError`` at once, in an input of a module a
+    ``ValueError`` of the call. Traced indices that the model computes stay what they are.
+    """
+    if is_traced(x):
+        return Tensor(apply("index", as_node(x), size=size, wraps=wraps, ignored=ignored))
+    array = np.asarray(plain(x))
+    if isinstance(size, int):
+        bad = outside(array, size, wraps=wraps, ignored=ignored)
+        if message := refusal(array, bad, size, wraps, ignored):
+            raise IndexError(f"index{message}") if current() is None else MlaotError(f"index{message}")
+    return x
+
+
 def _checked(index: Any, extent: Dim, axis: int) -> Any:
     """An index counted from the front and in range."""
     if not is_traced(index) and isinstance(extent, int):
@@ -230,7 +248,7 @@ def _checked(index: Any, extent: Dim, axis: int) -> Any:
             worst = index.max() if index.max() >= extent else index.min()
             raise MlaotError(f"index {worst} is out of bounds for axis {axis} with {extent} elements")
         return np.where(index < 0, index + extent, index)
-    i, n = Tensor(as_node(index, i64)), tensor(extent)
+    i, n = Tensor(as_node(in_range(index, extent, wraps=True), i64)), tensor(extent)
     return np.maximum(np.minimum(np.where(i < 0, i + n, i), n - 1), 0)
 
 

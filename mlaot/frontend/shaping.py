@@ -568,6 +568,9 @@ def select(condlist: Any, choicelist: Any, default: Any = 0) -> Any:
 
 @implements("choose")
 def choose(a: Any, choices: Any, mode: str = "raise") -> Any:
+    from mlaot.frontend.indexing import in_range
+
+    a = np.remainder(a, len(choices)) if mode == "wrap" else a if mode == "clip" else in_range(a, len(choices))
     result = choices[-1]
     for i in reversed(range(len(choices) - 1)):
         result = where(np.less_equal(tensor(a), i), choices[i], result)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from mlaot.ir.graph import Graph
+from mlaot.ir.indices import IndexRange
 from mlaot.ir.types import DType
 
 
@@ -41,7 +42,8 @@ class Module:
     same for many elements may be products. ``weights_dtype``: the setting of that name, and ``narrow``: the weights
     that are stored so, by input name. ``declared``: the entries before they were optimized, and ``declared_slots`` what
     they read. ``quantize``: the setting of that name, ``sample``: inputs by name, from which ranges are learnt, and
-    ``quantized``: what became of products. ``dicts``: the entries whose outputs are a dict.
+    ``quantized``: what became of products. ``dicts``: the entries whose outputs are a dict. ``ranges``: by entry and
+    input, which indices a caller may give.
     """
 
     name: str
@@ -67,6 +69,7 @@ class Module:
     quantize: str = ""
     sample: Mapping[str, np.ndarray[Any, Any]] | None = None
     quantized: list[Quantized] = field(default_factory=list)
+    ranges: dict[str, dict[str, tuple[IndexRange, ...]]] = field(default_factory=dict)
 
     @property
     def slots(self) -> dict[str, np.ndarray[Any, Any]]:

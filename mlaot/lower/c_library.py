@@ -11,16 +11,17 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from mlaot.errors import MlaotError
-from mlaot.ir.dims import names, parse
+from mlaot.ir.dims import Dim, names, parse
+from mlaot.ir.indices import IndexRange
 from mlaot.ir.types import DTYPES
 from mlaot.lower.c_files import public_files
 from mlaot.lower.extents import Extents, expressions
 from mlaot.lower.identifiers import array_name, c_expression, dim_name, renamed
-from mlaot.lower.methods import HIDDEN, entry_types
+from mlaot.lower.methods import HIDDEN, entry_types, range_lines
 from mlaot.lower.program import Entry, Module, Port
 from mlaot.render import render, template_text
 
@@ -145,7 +146,8 @@ def library_function(module: Module, extents: Extents, entry: Entry) -> dict[str
             *(f"!extent_fits({c_expression(extent)})" for extent in others),
             *dict.fromkeys(f"!{array_fits(array)}" for array in arrays if expressions(array.port.shape)),
         ],
-        "limits": [(array, product(array.port)) for array in inputs if array.port.limit],
+        "indices": [array for array in inputs if array.port.ranges],
+        "ranges": [searched(module, array, range_) for array in inputs for range_ in array.port.ranges],
         "tile": entry.tile,
         "rows": [
             (i, " * ".join([str(array.itemsize), *(f"({given_dims(extent)})" for extent in array.port.shape[1:])]))
@@ -188,7 +190,7 @@ def notes(arrays: Iterable[Array], dims: dict[str, str], least: dict[str, int]) 
     renamed = [(array.port.name, array.name) for array in arrays] + list(dims.items())
     return [
         *(f"{dims[name]}: at least {n}." for name, n in least.items() if n > 0),
-        *(f"{a.name}: values from 0 to {a.port.limit - 1}." for a in arrays if a.port.limit),
+        *(f"{line}." for a in arrays for line in range_lines(replace(a.port, name=a.name))),
         *(f"{a.name}: {a.port.default} unless given, in Python." for a in arrays if a.port.default is not None),
         *(f"{new}: {old} in Python." for old, new in renamed if old != new),
     ]
@@ -200,9 +202,37 @@ def array_fits(array: Array) -> str:
     return f"array_fits({array.itemsize}, {len(shape)}, (const int128[]){{{', '.join(map(c_expression, shape))}}})"
 
 
-def product(port: Port) -> str:
-    """How many elements a port has, in C."""
-    return " * ".join(f"({c_expression(extent)})" for extent in port.shape) or "1"
+def factor(extent: Dim | str) -> str:
+    """An extent as a factor in C."""
+    text = c_expression(extent)
+    return f"({text})" if " " in text else text
+
+
+def searched(module: Module, array: Array, range_: IndexRange) -> dict[str, Any]:
+    """How the C library looks at the elements of an input that are indices: where they lie, what is in range."""
+    dtype, shape = DTYPES[array.port.dtype], array.port.shape
+    if dtype.name == "f16":
+        where = f"{module.name}: an input of float16 numbers is made of indices"
+        raise MlaotError(f"{where}, which functions for C cannot check; declare {array.port.name} as integers")
+    loops, terms = [], []
+    for axis, span in enumerate(range_.box or [None] * len(shape)):
+        start, count, step = span or (0, shape[axis], 1)
+        behind = "".join(f" * {factor(extent)}" for extent in shape[axis + 1 :])
+        moved = f"_{axis}" + (f" * {step}" if step != 1 else "")
+        place = moved if start == 0 else f"({c_expression(start)} + {moved})"
+        if count != 1:
+            loops.append((f"_{axis}", c_expression(count)))
+        terms.append((factor(start) if count == 1 else place) + behind)
+    is_signed = dtype.kind != "u"
+    ignored = range_.ignored if is_signed or (range_.ignored or 0) >= 0 else None
+    return {
+        "loops": loops,
+        "element": array.name if array.is_number else f"{array.name}[{' + '.join(terms)}]",
+        "ctype": "double" if dtype.kind == "f" else "int64_t" if is_signed else "uint64_t",
+        "low": f"-{factor(range_.size)}" if range_.wraps and is_signed else "0",
+        "high": c_expression(range_.size),
+        "ignored": ignored,
+    }
 
 
 def check_names(module: Module, functions: list[dict[str, Any]]) -> None:

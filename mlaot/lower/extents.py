@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from mlaot.errors import MlaotError
 from mlaot.ir.dims import Dim, Expr, Quotient, dim, names, nonnegative, parse, substitute
+from mlaot.ir.indices import IndexRange
 from mlaot.lower.program import Entry, Module, Shape
 
 # Entries whose result is a mean over the batch: of nothing it would be nan.
@@ -44,6 +45,7 @@ class Extents:
         self.dims = module.dims if "batch" in module.dims else (*module.dims, "batch")
         shapes = [port.shape for entry in module.entries for port in (*entry.inputs, *entry.outputs)]
         shapes += [entry.extents for entry in module.entries]
+        shapes += [written(range_) for entry in module.entries for port in entry.inputs for range_ in port.ranges]
         found = dict.fromkeys(e for shape in shapes for e in expressions(shape))
         self.all: tuple[Dim, ...] = (*map(dim, self.dims), *(e for e in found if not is_name(e)))
         texts = [text for entry in module.entries for text in (entry.workspace, entry.work)]
@@ -92,6 +94,11 @@ class Extents:
 def expressions(shape: Shape) -> list[Expr]:
     """The extents of a shape that are no plain ints."""
     return [e for e in map(parse, shape) if isinstance(e, Expr)]
+
+
+def written(range_: IndexRange) -> Shape:
+    """The extents that a table has of a range."""
+    return (str(range_.size), *[str(n) for span in range_.box if span is not None for n in span[:2]])
 
 
 def is_name(extent: Dim) -> bool:

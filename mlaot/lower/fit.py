@@ -123,5 +123,8 @@ def shape_text(port: Port) -> str:
 
 
 def with_examples(port: Port, rows: int | str, examples: str) -> Port:
-    """An input of ``fit``."""
-    return replace(port, shape=(examples, *port.shape[1:])) if port.shape[:1] == (rows,) else port
+    """An input of ``fit``; where a part of each batch is made of indices, all examples are held against their range."""
+    if port.shape[:1] != (rows,):
+        return port
+    ranges = tuple(replace(range_, box=range_.box and (None, *range_.box[1:])) for range_ in port.ranges)
+    return replace(port, shape=(examples, *port.shape[1:]), ranges=ranges)

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from math import prod
 
 from mlaot.errors import MlaotError
+from mlaot.ir.indices import IndexRange
 from mlaot.ir.types import DTYPES
 from mlaot.lower.c_library import render_library
 from mlaot.lower.extents import Extents, shown
@@ -353,6 +354,7 @@ def tables(module: Module, fit: Fit | None) -> dict[str, object]:
     return {
         "dims": list(map(dim_name, dims)),
         "expressions": list(enumerate(map(c_expression, extents.all)))[len(dims) :],
+        "indexed": indexed(whole),
         "extent_names": [f'"{shown(extent)}"' for extent in extents.all],
         "degrees": ", ".join(map(str, extents.degrees)),
         "unused": " ".join(f"(void){dim_name(name)};" for name in dims),
@@ -386,6 +388,21 @@ def tables(module: Module, fit: Fit | None) -> dict[str, object]:
     }
 
 
+def indexed(module: Module) -> list[dict[str, object]]:
+    """The dtypes that indices of callers have, for the template."""
+    names = sorted({port.dtype for entry in module.entries for port in entry.inputs if port.ranges})
+    ctypes = {"f16": "uint16_t", "f32": "float", "f64": "double"}
+    return [
+        {
+            "name": name,
+            "tag": c_dtype(name),
+            "ctype": ctypes.get(name, f"{'u' * (name[0] == 'u')}int{name[1:]}_t"),
+            "is_float": name in ctypes,
+        }
+        for name in names
+    ]
+
+
 def golden_rows(module: Module, dims: tuple[str, ...]) -> list[dict[str, object]]:
     """The golden calls: values of the dims, where their answers begin, and these as lines of C, an output each."""
     rows, at = [], 0
@@ -412,7 +429,8 @@ def entry_row(module: Module, extents: Extents, entry: Entry) -> dict[str, objec
     kernel = {"fit": "train_step"}.get(entry.name, f"{entry.name}_forward" if entry.split else entry.name)
     return {
         "name": entry.name,
-        "ports": [port_row(extents, port) for port in (*entry.inputs, *entry.results)] or ["{0}"],
+        "ports": port_rows(module, extents, entry) or ["{0}"],
+        "ranges": [range_row(extents, range_) for port in entry.inputs for range_ in port.ranges],
         "inputs": len(entry.inputs),
         "outputs": len(entry.results),
         "refusals": [c_text(text) for text in entry.refusals],
@@ -430,15 +448,31 @@ def entry_row(module: Module, extents: Extents, entry: Entry) -> dict[str, objec
     }
 
 
-def port_row(extents: Extents, port: Port) -> str:
-    """A port as a C initialiser."""
+def port_rows(module: Module, extents: Extents, entry: Entry) -> list[str]:
+    """The ports of an entry, inputs first."""
+    rows, at = [], 0
+    none = ", NULL, 0" if indexed(module) else ""
+    for port in (*entry.inputs, *entry.results):
+        ranges = f", ranges_of_{entry.name} + {at}, {len(port.ranges)}" if port.ranges else none
+        rows.append(port_row(extents, port, ranges))
+        at += len(port.ranges)
+    return rows
+
+
+def port_row(extents: Extents, port: Port, ranges: str) -> str:
+    """A port as a C initialiser, at whose end stands where its ``ranges`` are."""
     shape = ", ".join(str(extents.number(extent)) for extent in port.shape or [0])
     default = "false, 0" if port.default is None else f"true, {float(port.default)!r}"
     converts = "true" if port.converts else "false"
-    return (
-        f'{{"{port.name}", {c_dtype(port.dtype)}, {len(port.shape)}, {{{shape}}}, {port.limit or 0}, {default}, '
-        f"{converts}}}"
-    )
+    return f'{{"{port.name}", {c_dtype(port.dtype)}, {len(port.shape)}, {{{shape}}}, {default}, {converts}{ranges}}}'
+
+
+def range_row(extents: Extents, range_: IndexRange) -> str:
+    """A range of indices as a C initialiser."""
+    spans = [(0, 0, 0) if s is None else (*[extents.number(str(n)) for n in s[:2]], s[2]) for s in range_.box]
+    box = ", ".join(f"{{{', '.join(map(str, span))}}}" for span in spans) or "{0}"
+    wraps, ignores = str(range_.wraps).lower(), str(range_.ignored is not None).lower()
+    return f"{{{extents.number(str(range_.size))}, {wraps}, {ignores}, {range_.ignored or 0}, {{{box}}}}}"
 
 
 def slot_row(slot: Slot) -> str:

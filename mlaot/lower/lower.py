@@ -8,6 +8,7 @@ from dataclasses import replace
 from mlaot.errors import MlaotError
 from mlaot.ir import Dim, Graph, Node, TupleType, users
 from mlaot.ir.dims import Expr, dim, names, product, substitute
+from mlaot.ir.indices import IndexRange
 from mlaot.ir.module import FIT_BEGIN, FIT_END, FIT_STEP, INTERMEDIATES
 from mlaot.ir.module import Module as Model
 from mlaot.ir.subgraph import subgraphs
@@ -22,7 +23,6 @@ from mlaot.lower.region import Fused, region
 from mlaot.lower.storage import Storage
 from mlaot.ops import elementwise as ew
 from mlaot.ops import reduction as red
-from mlaot.ops import structure as st
 from mlaot.ops.base import conditions
 from mlaot.ops.kinds import PRODUCTS, is_free, is_stored, is_view, root_of
 from mlaot.ops.trees import tree_ensemble
@@ -122,11 +122,11 @@ def _in_place(name: str, graph: Graph, fused: Fused, storage: Storage, model: Mo
         _write(targets, node, storage.buffers[slot])
     ordered, needed = region(graph, accesses, targets, storage, fused=fused, overwritten=_slots(graph))
     offsets, size = plan([step for _, step in ordered])
-    limits = {n.arg(0): int(n.attrs["classes"]) for n in graph.nodes() if n.op is st.one_hot}
+    ranges = model.ranges.get(name, {})
     entry = Entry(
         name,
-        tuple(_port(k, n, limits.get(n), own) for k, n in graph.inputs.items() if k not in storage.buffers),
-        tuple(_port(k, n.find(), None, own) for k, n in graph.outputs.items()),
+        tuple(_port(k, n, own, ranges.get(k, ())) for k, n in graph.inputs.items() if k not in storage.buffers),
+        tuple(_port(k, n.find(), own) for k, n in graph.outputs.items()),
         str(renamed(size, own)),
         str(renamed(_work(graph), own)),
         name == "accumulate",
@@ -156,10 +156,10 @@ def _tile(workspace: Dim) -> int:
     return TILE * max(1, min(64, CACHE // max(size, 1)))
 
 
-def _port(name: str, node: Node, limit: int | None, own: Mapping[str, Expr]) -> Port:
+def _port(name: str, node: Node, own: Mapping[str, Expr], ranges: tuple[IndexRange, ...] = ()) -> Port:
     shape = tuple(d if isinstance(d, int) else str(renamed(d, own)) for d in node.type.shape)
     attrs = node.attrs
-    return Port(name, node.type.dtype.name, shape, limit, attrs.get("default"), attrs.get("converts", False))
+    return Port(name, node.type.dtype.name, shape, attrs.get("default"), attrs.get("converts", False), ranges)
 
 
 def _work(graph: Graph) -> Dim:

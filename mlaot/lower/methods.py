@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from mlaot.ir.indices import Span, bounds_text
 from mlaot.ir.module import FIT_BEGIN, FIT_END, FIT_STEP, INTERMEDIATES
 from mlaot.ir.types import DTYPES
 from mlaot.lower.extents import shown
@@ -106,13 +107,14 @@ def entry_method(entry: Entry, verbs: bool) -> Method:
         ]
     if held and entry.inputs:
         lines.append(f"def {entry.name}() -> {result}: ...")
+    ranges = [f"{line}." for port in entry.inputs for line in range_lines(port)]
     types = entry_types(entry)
     lines[0] = lines[0].removesuffix(" ...")
-    documented = (lines[0], f'    """{types}"""', *lines[1:])
+    documented = (lines[0], f'    """{" ".join([f"{types}.", *ranges]) if ranges else types}"""', *lines[1:])
     if len(lines) > 1:
         documented = tuple(text for line in documented for text in (["@overload", line] if line[0] == "d" else [line]))
     tail = ", *, out=None" if takes_out else ""
-    doc = c_text(f"{entry.doc}\n\n{types}" if entry.doc else types)
+    doc = c_text("\n\n".join(text for text in (entry.doc, types, "\n".join(ranges)) if text))
     signature = f", /, {optional}{tail}" if optional else ", /" + tail
     return Method(entry.name, signature, doc, documented, entry=entry.name, held=held, **FAST)
 
@@ -124,6 +126,28 @@ def entry_types(entry: Entry) -> str:
         for ports in (entry.inputs, entry.results)
     )
     return f"{inputs} -> {outputs or None}".lstrip()
+
+
+def range_lines(port: Port) -> list[str]:
+    """``label: values from 0 to 9``, of a part of an input ``x[:, 0]: values from 0 to 11``."""
+    found = []
+    for range_ in port.ranges:
+        spans = ", ".join(map(span_text, range_.box))
+        is_unsigned, last = port.dtype[0] == "u", shown(range_.size - 1)
+        first = shown(-1 * range_.size) if range_.wraps and not is_unsigned else "0"
+        ignored = None if is_unsigned and (range_.ignored or 0) < 0 else range_.ignored
+        found.append(f"{port.name}{f'[{spans}]' if spans else ''}: {bounds_text(first, last, ignored)}")
+    return found
+
+
+def span_text(span: Span | None) -> str:
+    """A part of an axis as an index of Python's."""
+    if span is None:
+        return ":"
+    start, count, step = span
+    if count == 1:
+        return shown(start)
+    return f"{shown(start)}:{shown(start + (count - 1) * step + 1)}" + (f":{step}" if step != 1 else "")
 
 
 def dtype_text(dtype: str) -> str:
@@ -183,9 +207,10 @@ def fit_method(fit: Fit) -> Method:
     ports = ", ".join(plain_port(port) for port in fit.entry.inputs)
     typed = ", ".join(typed_port(port) for port in fit.entry.inputs)
     batch = fit.batch
+    ranges = "".join(f"{line}.\n" for port in fit.entry.inputs for line in range_lines(port))
     doc = (
         "train_step on one batch of the examples after the other, a last smaller one included, for some epochs; the "
-        f"mean loss of the last.\n\n{entry_types(fit.entry)}\n\n"
+        f"mean loss of the last.\n\n{entry_types(fit.entry)}\n\n{ranges}"
         "shuffle: each epoch takes the examples in an order of its own, which depends on seed alone.\n"
         "callback(done, total, loss): the examples done of all epochs', and the mean loss of this epoch so far; about "
         "every 0.1 s and at the end of each epoch. It may use the model; an exception ends the training."

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from mlaot.ir.dims import Dim, substitute
 from mlaot.ir.dims import names as dim_names
+from mlaot.ir.indices import IndexRange
 from mlaot.ir.types import DTYPES
 from mlaot.lower.identifiers import dim_name
 
@@ -17,16 +18,16 @@ Shape = tuple[int | str, ...]
 class Port:
     """One input or output of an entry; an extent is an int or the text of one in the dims, such as ``2 * n + 1``.
 
-    ``limit``: integers must be in ``0..limit-1``; ``default``: a keyword scalar; ``converts``: arrays of other numbers
-    are taken, too.
+    ``default``: a keyword scalar; ``converts``: arrays of other numbers are taken, too; ``ranges``: what its elements
+    must be that are indices.
     """
 
     name: str
     dtype: str
     shape: Shape
-    limit: int | None = None
     default: float | None = None
     converts: bool = False
+    ranges: tuple[IndexRange, ...] = ()
 
 
 @dataclass(frozen=True)

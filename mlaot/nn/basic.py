@@ -11,6 +11,7 @@ import numpy as np
 from mlaot.errors import MlaotError
 from mlaot.frontend import random
 from mlaot.frontend.functions import stop_gradient
+from mlaot.frontend.indexing import in_range
 from mlaot.nn.arguments import Array, as_like, check_shape, is_static
 
 
@@ -24,10 +25,14 @@ def linear(input: Array, weight: Array, bias: Array | None = None) -> Array:
 
 
 def embedding(input: Array, weight: Array, padding_idx: int | None = None) -> Array:
-    """Rows of ``weight`` by number; the row ``padding_idx`` gets no gradient."""
+    """Rows of ``weight`` by number; the row ``padding_idx`` gets no gradient.
+
+    A number that is none of a row is an error where a caller gives it. One that the model computes is clamped, as by
+    ``np.take``, after a negative one has been counted from the end.
+    """
     if input.dtype.kind not in "iu":
         raise MlaotError(f"embedding: expected whole numbers of rows, got {input.dtype}")
-    rows = np.take(weight, input, axis=0)
+    rows = np.take(weight, in_range(input, weight.shape[0]), axis=0)
     if padding_idx is None:
         return rows
     number = padding_idx + weight.shape[0] if padding_idx < 0 else padding_idx
@@ -35,12 +40,15 @@ def embedding(input: Array, weight: Array, padding_idx: int | None = None) -> Ar
 
 
 def one_hot(tensor: Array, num_classes: int = -1) -> Array:
-    """int64: 1 where the class is ``tensor``, else 0, along a new last axis; -1: as many classes as an array has."""
+    """int64: 1 where the class is ``tensor``, else 0, along a new last axis; -1: as many classes as an array has.
+
+    What is no class is an error where a caller gives it, and a row of zeros where the model computes it.
+    """
     if num_classes < 0:
         if not isinstance(tensor, np.ndarray):
             raise MlaotError("one_hot: give num_classes, as the largest class of a traced array is not known")
         num_classes = int(tensor.max()) + 1
-    return (np.expand_dims(tensor, -1) == np.arange(num_classes)).astype(np.int64)
+    return (np.expand_dims(in_range(tensor, num_classes), -1) == np.arange(num_classes)).astype(np.int64)
 
 
 def dropout(input: Array, p: float = 0.5, training: bool = True) -> Array:

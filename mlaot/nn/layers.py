@@ -170,7 +170,10 @@ class ConvTranspose3d(_ConvTranspose):
 
 
 class Embedding(Layer):
-    """A table of vectors, looked up by number; the row ``padding_idx`` is zeros and stays so."""
+    """A table of vectors, looked up by number; the row ``padding_idx`` is zeros and stays so.
+
+    A number that is none of a row is an error where a caller gives it, and clamped where the model computes it.
+    """
 
     def __init__(
         self,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from mlaot.errors import MlaotError
+from mlaot.frontend.indexing import in_range
 from mlaot.nn.activations import log_softmax, logsigmoid, relu
 from mlaot.nn.arguments import Array, as_like, channels_first, check_broadcast, check_choice, static
 
@@ -105,7 +106,8 @@ def cross_entropy(
     """Of the softmax of the logits [n, classes, *rest] (or [classes]).
 
     Targets are integer classes [n, *rest], of which ``ignore_index`` counts nothing, or probabilities shaped as the
-    logits. The mean weighs each class by ``weight``.
+    logits. The mean weighs each class by ``weight``. Any other integer is an error where a caller gives it, and has the
+    loss 0 where the model computes it.
     """
     if not 0 <= label_smoothing <= 1:
         raise MlaotError(f"cross_entropy: expected label_smoothing from 0 to 1, got {label_smoothing}")
@@ -122,13 +124,18 @@ def cross_entropy(
 def nll_loss(
     input: Array, target: Array, weight: Array | None = None, *, ignore_index: int = -100, reduction: str = "mean"
 ) -> Array:
-    """Minus the log-probability, from [n, classes, *rest], of each integer class [n, *rest]."""
+    """Minus the log-probability, from [n, classes, *rest], of each integer class [n, *rest].
+
+    A target that is neither a class nor ``ignore_index`` is an error where a caller gives it, and has the loss 0 where
+    the model computes it.
+    """
     axis = _class_axis(input)
     if target.dtype.kind not in "iu":
         raise MlaotError(f"nll_loss: expected integer classes as the target, got {target.dtype}")
     weight = None if weight is None else _class_weight(weight, input, axis)
     counts = _counts(input, target, weight, ignore_index)
-    loss = _counted(-_chosen(input, target, axis), target, ignore_index)
+    chosen = _chosen(input, in_range(target, input.shape[axis], ignored=ignore_index), axis)
+    loss = _counted(-chosen, target, ignore_index)
     return _class_mean(loss if counts is None else counts * loss, counts, reduction)
 
 
@@ -236,6 +243,7 @@ def _smoothed(
     """``smoothing`` of the probability is spread evenly over all classes."""
     counts = _counts(logs, target, weight, ignore_index)
     weighted = logs if weight is None else logs * channels_first(weight, logs.ndim, axis)
+    target = in_range(target, logs.shape[axis], ignored=ignore_index)
     picked = -_chosen(weighted, target, axis) * (1.0 - smoothing)
     spread = -np.sum(weighted, axis=axis) * (smoothing / logs.shape[axis])
     return _class_mean(_counted(picked + spread, target, ignore_index), counts, reduction)

@@ -122,6 +122,9 @@ class Model:
             shape = tuple(substitute(parse(extent), known) for extent in port.shape)
             if array.shape != shape:
                 raise ValueError(f"{port.name}: expected the shape {list(shape)}, got {list(array.shape)}")
+            for range_ in port.ranges:
+                if message := range_.refusal(array, known):
+                    raise ValueError(f"{port.name}{message}")
         outputs = []
         for port in self.entry.outputs:
             shape = tuple(substitute(parse(extent), known) for extent in port.shape)

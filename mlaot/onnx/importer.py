@@ -16,6 +16,7 @@ import numpy as np
 import onnx
 
 from mlaot.errors import MlaotError
+from mlaot.frontend.indexing import in_range
 from mlaot.frontend.promotion import as_node
 from mlaot.frontend.tensor import Parameter, Tensor
 from mlaot.frontend.trace import needed, tracing
@@ -273,7 +274,7 @@ class Importer:
             body = function_body(node, domain, opset, [self.proto_type(value) for value in inputs])
             if body is None:
                 raise Unsupported(f"no such operator in opset {opset} can be compiled" + way_out(node, domain, opset))
-            return self.inlined(node, body, inputs)
+            return self.inlined(node, body, noted(node, inputs) if node.op_type in LABELS else inputs)
         given = inputs if found.symbolic else [lifted(value) for value in inputs]
         function = found.function if found.coded or not whether_coded(given) else moved(node, found.function)
         if not found.labels and any(isinstance(value, Strings | Maps) for value in inputs):
@@ -493,6 +494,20 @@ def function_body(
             found.attribute_proto.add().CopyFrom(attribute.default_value)
             found.attribute_proto[-1].name = name
     return found
+
+
+# Functions of other operators whose second input names classes, along the second axis of the first.
+LABELS = ("NegativeLogLikelihoodLoss", "SoftmaxCrossEntropyLoss")
+
+
+def noted(node: onnx.NodeProto, inputs: Sequence[Any]) -> list[Any]:
+    """The inputs of a loss, whose labels are classes."""
+    ignored = next((a.i for a in node.attribute if a.name == "ignore_index"), None)
+    scores, labels, *rest = inputs
+    try:
+        return [scores, in_range(lifted(labels), lifted(scores).shape[1], ignored=ignored), *rest]
+    except MlaotError as error:
+        raise MlaotError(f"{title(node)}: {error.message}") from None
 
 
 def way_out(node: onnx.NodeProto, domain: str, opset: int) -> str:

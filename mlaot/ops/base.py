@@ -11,10 +11,23 @@ import numpy as np
 
 from mlaot.errors import MlaotError
 from mlaot.ir import Dim, DType, Graph, Node, TupleType, Type, dims
+from mlaot.ir.indices import IndexRange
 from mlaot.ir.subgraph import subgraphs
 
 Array = np.ndarray[Any, Any]
 OPS: dict[str, Op] = {}
+
+
+@dataclass(frozen=True)
+class Index:
+    """``argument`` of an op is made of indices: ``range(*types, **attrs)``, and what the op does with all ``others``.
+
+    Integers that a caller gives are refused out of range; ``others`` is what becomes of those that a model computes.
+    """
+
+    argument: int
+    range: Callable[..., IndexRange | None]
+    others: str
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,7 +39,8 @@ class Op:
     the C expression of an elementwise op for values of type suffix ``t`` (``f64`` scalars, ``f64v`` vectors).
     ``doc`` says in a line what the op computes, of arguments x and y (a, b for two alike).
     ``needs(*types, **attrs)`` are dims that must not be negative for the op to stay within its arguments. ``draws``:
-    each example of a batch has a value of its own, even where no argument is batched.
+    each example of a batch has a value of its own, even where no argument is batched. ``index``: which argument is made
+    of indices, if one is.
     """
 
     name: str
@@ -38,6 +52,7 @@ class Op:
     commutative: bool = False
     needs: Callable[..., Iterable[Dim]] | None = None
     draws: bool = False
+    index: Index | None = None
     doc: str = ""
 
     def __post_init__(self) -> None:

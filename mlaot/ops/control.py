@@ -24,6 +24,7 @@ from mlaot.ops import structure as st
 from mlaot.ops.base import Array, Op, fill, full_like, lift
 from mlaot.ops.bits import bitwise_and
 from mlaot.ops.comparison import where
+from mlaot.ops.indexing import unchecked
 from mlaot.ops.reduction import max_
 
 Function = Callable[..., tuple[Array, ...]]  # a subgraph as the references get it
@@ -419,7 +420,7 @@ def _batch_cond(node: Node, args: Sequence[Node], batched: Sequence[bool], dim: 
 
     branches = (node.attrs["then"], node.attrs["otherwise"])
     if batched[0]:
-        inputs = list(zip(args[1:], batched[1:], strict=True))
+        inputs = list(zip(map(unchecked, args[1:]), batched[1:], strict=True))  # what would not be read is read, too
         both = (batch_into(args[0].graph, branch.graph, inputs, dim) for branch in branches)
         lifted = ([_as_flagged(value, b, True, dim) for value, b in values] for values in both)
         return [(_select(args[0], a, b), True) for a, b in zip(*lifted, strict=True)]

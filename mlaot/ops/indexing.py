@@ -3,7 +3,8 @@
     x [lead.., n, rest..]    indices [lead.., m..]    updates and results [lead.., m.., rest..]
 
 A negative index counts from the end. What is out of range then is clamped by gather and dropped by scatter. Gather
-from an axis without elements gives zeros.
+from an axis without elements gives zeros. Integers that a caller of the module gives are refused where they are out of
+range (passes/index_ranges.py): for these two by the axis, elsewhere by what ``index`` says.
 """
 
 from __future__ import annotations
@@ -16,9 +17,10 @@ import numpy as np
 from mlaot.errors import MlaotError
 from mlaot.ir import Dim, Node, Type
 from mlaot.ir import dims as dims_
+from mlaot.ir.indices import IndexRange
 from mlaot.ir.types import boolean, i64
 from mlaot.ops import elementwise as ew
-from mlaot.ops.base import Array, Op, accumulator, fill, full_like, lift
+from mlaot.ops.base import Array, Index, Op, accumulator, batch_elementwise, fill, full_like, lift, no_gradient
 from mlaot.ops.bits import bitwise_and
 from mlaot.ops.comparison import equal, greater_equal, less, where
 from mlaot.ops.structure import broadcast, iota, reshape, size
@@ -98,7 +100,8 @@ def _valid(indices: Node, n: Dim) -> Node:
 
 def _vjp_gather(ct: Node, out: Node, x: Node, indices: Node, lead: int) -> tuple[Node, None]:
     """Each cotangent added to the row that was read."""
-    places = _clamped(indices, x.type.shape[lead])
+    noted = index(indices, size=x.type.shape[lead], wraps=True, ignored=None)  # the gather may be dead
+    places = _clamped(noted, x.type.shape[lead])
     return scatter(full_like(x, 0.0), places, ct, lead=lead, mode="add"), None
 
 
@@ -120,7 +123,8 @@ gather: Op = Op(
     _gather_reference,
     _vjp_gather,
     _batch_gather,
-    doc="the rows that computed indices name; indices out of range are clamped",
+    index=Index(1, lambda x, indices, lead: IndexRange(x.shape[lead], wraps=True), "clamped"),
+    doc="the rows that computed indices name",
 )
 
 
@@ -205,5 +209,35 @@ scatter: Op = Op(
     _scatter_reference,
     _vjp_scatter,
     _batch_scatter,
-    doc="rows set to updates at computed indices, or to their sum, maximum, minimum; dropped out of range",
+    index=Index(1, lambda x, indices, updates, lead, mode: IndexRange(x.shape[lead], wraps=True), "dropped"),
+    doc="rows set to updates at computed indices, or to their sum, maximum, minimum",
+)
+
+
+def _index_type(x: Type, size: Dim | None, wraps: bool, ignored: int | None) -> Type:
+    if x.dtype.kind not in "iu":
+        raise MlaotError(f"an index is an integer, got {x}")
+    return x
+
+
+def unchecked(x: Node) -> Node:
+    """Integers that are read where it is not certain that they are in range; others as they are."""
+    return index(x, size=None, wraps=False, ignored=None) if x.type.dtype.kind in "iu" else x
+
+
+def _index_range(x: Type, size: Dim | None, wraps: bool, ignored: int | None) -> IndexRange | None:
+    return None if size is None else IndexRange(size, wraps, ignored)
+
+
+# What the front end knows of integers that no op above takes for indices, or takes for others: labels of classes.
+# Without a size they may be anything, whatever reads them.
+index: Op = Op(
+    "index",
+    _index_type,
+    lambda x, size, wraps, ignored: x,
+    no_gradient,
+    batch_elementwise,
+    lambda args, t, **_: args[0],
+    index=Index(0, _index_range, "kept as they are"),
+    doc="x, noted to be indices into an axis, such as labels of classes",
 )

@@ -139,7 +139,7 @@ def root_of(node: Node) -> Node:
 
 
 def is_free(node: Node) -> bool:
-    """Scalars that every kernel computes for itself: constants, dims, scalar arguments and a little arithmetic on them."""
+    """Scalars that every kernel computes for itself: constants, dims, arguments and a little arithmetic on them."""
     found: set[Node] = set()
     stack = [base_of(node)]
     while stack:

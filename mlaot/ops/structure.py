@@ -11,8 +11,9 @@ import numpy as np
 from mlaot.errors import MlaotError
 from mlaot.ir import Dim, DType, Literal, Node, Type
 from mlaot.ir import dims as dims_
+from mlaot.ir.indices import IndexRange
 from mlaot.ir.types import boolean, i64
-from mlaot.ops.base import Array, Op, accumulator, fill, full_like, lift, no_gradient, scalar_type
+from mlaot.ops.base import Array, Index, Op, accumulator, fill, full_like, lift, no_gradient, scalar_type
 
 Dims = tuple[Dim, ...]
 Ints = tuple[int, ...]
@@ -519,6 +520,7 @@ one_hot: Op = Op(
     lambda label, classes, dtype: (label[..., None] == np.arange(classes)).astype(dtype.numpy),
     no_gradient,
     lambda node, args, batched, dim: one_hot(args[0], **node.attrs),
+    index=Index(0, lambda label, classes, dtype: IndexRange(classes), "a row of zeros"),
     doc="1 where the class is the label, else 0, along a new last axis",
 )
 

@@ -32,6 +32,7 @@ from mlaot.passes import (
     freeze,
     gates,
     hoist,
+    index_ranges,
     late_updates,
     legalize,
     lookups,
@@ -186,6 +187,11 @@ def make_entries(module: Module, traced: Traced) -> None:
     entries.entries(module, traced.arguments, traced.optimizer)
 
 
+def note_indices(module: Module, traced: Traced) -> None:
+    """What a caller's integers may be where they are indices."""
+    index_ranges.index_ranges(module, traced)
+
+
 def keep_declared(module: Module, traced: Traced) -> None:
     """Copies of the entries, for the oracle."""
     for name, graph in module.graphs.items():
@@ -211,6 +217,7 @@ PIPELINE: tuple[Stage, ...] = (
     each(simplify.simplify),
     each(canonical.canonical),
     make_entries,
+    note_indices,
     keep_declared,
     each(barriers.barriers),
     each(prune.prune),
@@ -265,9 +272,8 @@ def run(
     """Take a traced model through ``PIPELINE``; graphs are verified after each pass.
 
     ``MLAOT_DUMP=<pass>`` (or ``all``) prints the graphs after that pass on stderr. ``report`` collects node counts.
-    ``winograd``, ``fast_division``, ``frozen``, ``intermediates``, ``weights_dtype`` and ``quantize`` are the settings of
-    these names;
-    ``sample``: what that of this name names.
+    ``winograd``, ``fast_division``, ``frozen``, ``intermediates``, ``weights_dtype`` and ``quantize`` are the settings
+    of these names; ``sample``: what that of this name names.
     """
     graphs = {"model": traced.graph, **({"training": traced.training} if traced.training else {}), **traced.entries}
     if intermediates:

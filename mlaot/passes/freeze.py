@@ -27,7 +27,7 @@ from mlaot.ops import Op
 from mlaot.ops import elementwise as ew
 from mlaot.ops import reduction as red
 from mlaot.ops import structure as st
-from mlaot.ops.base import Array, full_like
+from mlaot.ops.base import Array
 from mlaot.ops.control import uses
 from mlaot.ops.kinds import PRODUCTS, base_of, is_stored, is_view
 from mlaot.passes.entries import copy_into
@@ -137,9 +137,8 @@ def rules(is_fixed: IsFixed, readers: Mapping[Node, int], magnitude: Magnitude) 
         """Whether a node that varies is a product with weights behind sums and products with what is fixed."""
         chain = []
         while node not in known:
-            if readers[node] > 1 or not (node.op is red.contract or (node.op in AFFINE and len(node.args) == 2)):
-                known[node] = False
-            elif is_fixed(node.arg(0)) == is_fixed(node.arg(1)):
+            is_step = node.op is red.contract or (node.op in AFFINE and len(node.args) == 2)
+            if readers[node] > 1 or not is_step or is_fixed(node.arg(0)) == is_fixed(node.arg(1)):
                 known[node] = False
             elif node.op is red.contract:
                 known[node] = True

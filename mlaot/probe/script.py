@@ -74,12 +74,11 @@ def selftest(module: ModuleType, question: Mapping[str, Any]) -> dict[str, Any]:
 
 def golden(module: ModuleType, question: Mapping[str, Any]) -> dict[str, Any]:
     """The largest error of each output of the golden ``calls``, relative to its largest expected element."""
-    from mlaot.golden import numbers
-    from mlaot.lower.program import Port
+    from mlaot.golden import numbers, port_of
 
     rows = []
     for asked in question["calls"]:
-        ports = [Port(name, dtype, tuple(shape), *rest) for name, dtype, shape, *rest in asked["inputs"]]
+        ports = [port_of(*fields) for fields in asked["inputs"]]
         given = [numbers(port, n, asked["dims"]) for n, port in enumerate(ports) if port.default is None]
         results = getattr(module.Model(), asked["entry"])(*given)
         for output, result in zip(asked["outputs"], results if len(asked["outputs"]) > 1 else [results], strict=True):

@@ -48,6 +48,8 @@ has the functions that models are written with, which trace to these ops.
 
 Every op has a type rule, which says what it takes and gives, and a NumPy reference, which is its meaning.
 
+* **computes**: for indices also what becomes of those out of range that a model computes. Those that a caller gives, in
+  an input that is only moved before, are a `ValueError` of the call ([Indices](module.md#indices)).
 * **dtypes**: what the type rule takes. Floats are f16, bf16, f32, f64; integers i8 to i64 and u8 to u64; numbers are
   both; any is numbers and bool. Indices are of any integer dtype.
 * **gradient**: what the VJP gives for each argument, `ct` being the cotangent of the result `out`. *None*: the op is
@@ -202,6 +204,11 @@ def batching(op: Op) -> str:
     return "elementwise" if op.batch is batch_elementwise else "own rule"
 
 
+def meaning(op: Op) -> str:
+    """What an op computes, and of which indices."""
+    return op.doc if op.index is None else f"{op.doc}; indices out of range: {op.index.others}"
+
+
 def ops_part() -> Iterator[str]:
     """A section a family."""
     yield "## Ops\n"
@@ -211,7 +218,7 @@ def ops_part() -> Iterator[str]:
             path = f"mlaot/ops/{module.__name__.rpartition('.')[2]}.py"
             yield f"### {module.__name__.rpartition('.')[2].capitalize()}\n"
             yield f"{first_sentence(module.__doc__)}. In [{path}](../{path}).\n"
-            rows = [(f"`{op.name}`", op.doc, dtypes(op), gradient(op), batching(op), code(op)) for op in ops]
+            rows = [(f"`{op.name}`", meaning(op), dtypes(op), gradient(op), batching(op), code(op)) for op in ops]
             yield table(("op", "computes", "dtypes", "gradient", "batching", "C"), rows)
 
 

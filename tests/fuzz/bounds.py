@@ -397,6 +397,7 @@ LEAVES = ("input", "const", "result")
 # What passes alone write, and what no random graph draws: tests of their own compare them (tests/ops, tests/lower).
 # Those of other passes; and bits, which any rounding makes other ones.
 NOT_DRAWN = (
+    "index",
     "winograd_input",
     "winograd_output",
     "tree_ensemble",

@@ -187,6 +187,60 @@ def test_refused(made: Callable[..., Library]) -> None:
     assert len({words(status) for status in range(-1, 4)}) == 5
 
 
+@mlaot.model
+def indexed(
+    x: mlaot.f64[ROWS, 3], i: mlaot.i64[4, 2], u: mlaot.u64[5], b: mlaot.i8, f: mlaot.f32[2], label: mlaot.i32[ROWS]
+) -> Any:
+    """Indices of every kind: a column, into an open axis, unsigned, a number by value, whole parts, one ignored."""
+    losses = mlaot.nn.functional.cross_entropy(x, label, ignore_index=-7, reduction="none")
+    return x[i[:, 1]], x[u], x[b], mlaot.one_hot(f.astype(np.int64), 3), losses
+
+
+def test_indices(made: Callable[..., Library]) -> None:
+    library = made("indexed", indexed)
+    module = load(library.path)
+    header = (library.archive.parent.with_name("indexed-c") / "indexed_nn.h").read_text()
+    for line in (
+        "i[:, 1]: values from -rows to rows - 1.",
+        "label: values from 0 to 2 or -7.",
+        "f: values from 0 to 2.",
+    ):
+        assert line in header
+    out = [np.empty((4, 3)), np.empty((5, 3)), np.empty(3), np.empty((2, 3)), np.empty(6)]
+
+    def call(*changes: tuple[str, Any, Any]) -> int:
+        given = {
+            "x": rng.normal(size=(6, 3)),
+            "i": np.full((4, 2), 5),
+            "u": np.arange(5, dtype=np.uint64),
+            "b": np.array(-6, np.int8),
+            "f": np.array([2.75, -0.5], np.float32),
+            "label": np.array([0, 1, 2, -7, 0, 1], np.int32),
+        }
+        for name, place, value in changes:
+            given[name][place] = value
+        arguments = [*given.values()]
+        arguments[3] = ctypes.c_int8(int(given["b"]))
+        status = library.call("forward", *arguments, *out, sizes=(6,))
+        if status == OK:
+            module.forward(*given.values())
+        else:
+            with pytest.raises(ValueError, match="expected values from"):
+                module.forward(*given.values())
+        return status
+
+    assert call() == call(("i", (2, 0), 2**62)) == OK  # that column is none of indices
+    for name, place, values in (
+        *[("i", (k, 1), (6, -7, 2**62, -(2**63))) for k in (0, 3)],
+        *[("u", k, (6, 2**63, 2**64 - 1)) for k in (0, 4)],
+        ("b", (), (6, -7, 127, -128)),
+        *[("f", k, (3.0, -1.0, np.nan, np.inf)) for k in (0, 1)],
+        *[("label", k, (3, -1, -8, 2**31 - 1)) for k in (0, 5)],
+    ):
+        for value in values:
+            assert call((name, place, value)) == BAD_INDEX, (name, place, value)
+
+
 def test_symbols(made: Callable[..., Library]) -> None:
     """Names of the model's own, nothing of Python's, no malloc, nothing that is written; no time of day."""
     for library in (made("perceptron", perceptron, ISAS), made("classifier", classifier, weights="file")):

@@ -256,7 +256,7 @@ def numbers(port: Port, dims: dict[str, int], rng: np.random.Generator, *, few: 
     if port.default is not None:
         return np.full(shape, port.default, dtype)
     if dtype.kind != "f":
-        return rng.integers(0, port.limit or 5, shape).astype(dtype)
+        return rng.integers(0, min([5, *[evaluate_dim(str(r.size), dims) for r in port.ranges]]), shape).astype(dtype)
     values = rng.choice([-0.0, 0.0, 1.0, -1.0, -3.0], shape) if few else rng.normal(size=shape)
     return np.asarray(values).astype(dtype)
 

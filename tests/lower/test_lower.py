@@ -22,6 +22,7 @@ from mlaot.frontend.tensor import parameters
 from mlaot.generate import compile_model
 from mlaot.ir import Graph, Node, dim
 from mlaot.ir.dims import parse, substitute
+from mlaot.ir.indices import IndexRange
 from mlaot.ir.module import Module
 from mlaot.ir.types import f32, f64, i64, u8
 from mlaot.lower.fuse import fuse
@@ -532,12 +533,13 @@ entry forward: workspace 0
     )
 
 
-def test_labels_carry_their_limit() -> None:
+def test_inputs_carry_the_ranges_of_indices() -> None:
     graph = Graph("forward")
     label, x = graph.input("label", i64[BATCH]), graph.input("x", f64[BATCH, 7])
     graph.outputs["y"] = red.sum_(ew.mul(x, st.one_hot(label, classes=7, dtype=f64)), axes=(1,))
-    ports = program_of(graph).procedures[0].entry.inputs
-    assert {p.name: p.limit for p in ports} == {"label": 7, "x": None}
+    module = Module("m", {"forward": graph}, {}, False, ranges={"forward": {"label": (IndexRange(7),)}})
+    ports = lower(module, ("base",)).procedures[0].entry.inputs
+    assert {p.name: p.ranges for p in ports} == {"label": (IndexRange(7),), "x": ()}
 
 
 def test_equal_kernels_are_written_once() -> None:

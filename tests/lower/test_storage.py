@@ -54,7 +54,8 @@ def layers() -> Iterator[tuple[str, Any]]:
         for at, shape in {"window": size, "9x9": (9, 9), "open": (H, W)}.items():
             yield f"conv2d {i} {o} {k} on {at}", reads(layer, N, i, *shape)
     for channels, groups in ((17, 17), (32, 32), (68, 4), (400, 4)):
-        yield f"conv2d {channels} by {groups}", reads(nn.Conv2d(channels, channels, 3, groups=groups), N, channels, 9, 9)
+        layer = nn.Conv2d(channels, channels, 3, groups=groups)
+        yield f"conv2d {channels} by {groups}", reads(layer, N, channels, 9, 9)
     yield "conv1d", reads(nn.Conv1d(512, 256, 1), 1, 512, 1)
     yield "conv1d of 3", reads(nn.Conv1d(40, 40, 3), N, 40, 30)
     yield "conv3d", reads(nn.Conv3d(4, 8, 3), N, 4, 7, 7, 7)

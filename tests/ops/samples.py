@@ -219,6 +219,11 @@ def _one_hot(rng: np.random.Generator) -> Iterator[Sample]:
             yield Sample((np.asarray(rng.integers(0, 5, shape)),), {"classes": 5, "dtype": f32})
 
 
+def _index(rng: np.random.Generator) -> Iterator[Sample]:
+    for shape in SHAPES:
+        yield Sample((np.asarray(rng.integers(-5, 5, shape)),), {"size": 5, "wraps": True, "ignored": None})
+
+
 def _const(rng: np.random.Generator) -> Iterator[Sample]:
     for shape in SHAPES:
         yield Sample((), {"value": Literal(rng.normal(size=shape), f32)})
@@ -284,6 +289,7 @@ SAMPLES: dict[str, Make] = {
     "stack": _stack,
     "concat": _concat,
     "one_hot": _one_hot,
+    "index": _index,
     "const": _const,
     "size": _size,
 }

@@ -20,6 +20,7 @@ from mlaot.ops.base import batch_elementwise
 from mlaot.transforms.batch import batch
 from mlaot.transforms.differentiate import differentiate
 
+from ..projects import ROOT
 from .samples import SAMPLES, SHAPES, Sample, samples
 
 Array = np.ndarray[Any, Any]
@@ -237,3 +238,33 @@ def test_large_contractions_are_evaluated_in_parts(monkeypatch: pytest.MonkeyPat
     for sample, whole in cases:
         found = OPS["contract"].reference(*sample.args, **sample.attrs)
         np.testing.assert_allclose(found, whole, 1e-12, 1e-12, err_msg=str(sample.attrs))
+
+
+def integers_only(name: str) -> set[int]:
+    """Arguments that must be integers, of any dtype, which is not that of the result: indices."""
+    found = set()
+    for sample in samples(name):
+        types = [Type(BY_NUMPY[str(a.dtype)], a.shape) for a in sample.args]
+        for k in range(len(types)):
+            results = []
+            for dtype in (i8, i32, DTYPES["u64"], f32):
+                try:
+                    given = [Type(dtype, t.shape) if i == k else t for i, t in enumerate(types)]
+                    results.append(OPS[name].type_rule(*given, **sample.attrs))
+                except MlaotError:
+                    results.append(None)
+            if results[0] is not None and results == [results[0]] * 3 + [None]:
+                found.add(k)
+    return found
+
+
+@pytest.mark.parametrize("name", WITH_ARGUMENTS)
+def test_an_op_with_indices_says_what_becomes_of_those_out_of_range(name: str) -> None:
+    """Then a caller's are checked, and the documentation has the rule for others."""
+    index = OPS[name].index
+    assert name == "index" or integers_only(name) == (set() if index is None else {index.argument})
+    if index is not None:
+        rows = [
+            line for line in (ROOT / "docs" / "ops.md").read_text().splitlines() if line.startswith(f"| `{name}` |")
+        ]
+        assert len(rows) == 1 and f"; indices out of range: {index.others} |" in rows[0]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 
+from mlaot.ir.indices import IndexRange
 from mlaot.lower.program import Entry, Module, Port, Slot
 
 from .models import floats
@@ -30,6 +31,11 @@ def same(dtype: str, name: str, shape: tuple[str, ...]) -> Entry:
     return Entry(name, (Port("x", dtype, shape),), (Port("y", dtype, shape),), "0", "n" if shape else "1")
 
 
+def labels(dtype: str) -> Port:
+    """An input of classes."""
+    return Port("x", dtype, ("n",), ranges=(IndexRange(3),))
+
+
 TYPES = Module(
     name="dtypes",
     dims=("n",),
@@ -39,7 +45,7 @@ TYPES = Module(
         for entry in (
             same(dtype, f"same_{name}", ("n",)),
             same(dtype, f"one_{name}", ()),
-            Entry(f"rest_{name}", (Port("x", dtype, ("n",), limit=3),), (Port("y", dtype, ("n",)),), "0", "n"),
+            Entry(f"rest_{name}", (labels(dtype),), (Port("y", dtype, ("n",)),), "0", "n"),
         )
         if dtype[0] in "iu" or not entry.name.startswith("rest")
     ),

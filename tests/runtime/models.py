@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 
+from mlaot.ir.indices import IndexRange
 from mlaot.lower.interface import render_interface
 from mlaot.lower.program import Entry, Module, Port, Slot
 
@@ -45,7 +46,7 @@ AFFINE = Module(
             "pick",
             (
                 Port("table", "f64", ("batch", "width")),
-                Port("index", "i64", ("batch",), limit=4),
+                Port("index", "i64", ("batch",), ranges=(IndexRange(4),)),
                 Port("flag", "bool", ()),
             ),
             (Port("picked", "f64", ("batch",)), Port("bytes", "u8", ("batch", 2))),
@@ -163,7 +164,7 @@ FIT = Module(
         Entry("forward", (Port("x", "f64", ("batch", 3)),), (Port("s", "f64", ("batch", 2)),), "0", "batch * 12"),
         Entry(
             "loss",
-            (Port("x", "f64", ("batch", 3)), Port("label", "i32", ("batch",), limit=2)),
+            (Port("x", "f64", ("batch", 3)), Port("label", "i32", ("batch",), ranges=(IndexRange(2),))),
             (Port("loss", "f64", ()),),
             "batch * 16",
             "batch * 20",
@@ -172,7 +173,7 @@ FIT = Module(
             "train_step",
             (
                 Port("x", "f64", ("batch", 3)),
-                Port("label", "i32", ("batch",), limit=2),
+                Port("label", "i32", ("batch",), ranges=(IndexRange(2),)),
                 Port("lr", "f64", (), default=0.1),
             ),
             (Port("loss", "f64", ()),),
@@ -181,7 +182,7 @@ FIT = Module(
         ),
         Entry(
             "accumulate",
-            (Port("x", "f64", ("batch", 3)), Port("label", "i32", ("batch",), limit=2)),
+            (Port("x", "f64", ("batch", 3)), Port("label", "i32", ("batch",), ranges=(IndexRange(2),))),
             (Port("s", "f64", ("batch", 2)), Port("loss", "f64", ())),
             "batch * 16",
             "batch * 40",

@@ -291,7 +291,7 @@ MISTAKES = [
     ({"x": X.astype(np.float32)}, TypeError, r"fit: x: expected float64\[examples, 3\], got float32\[10, 3\]"),
     ({"x": X.astype(">f8")}, TypeError, "fit: x: expected float64.*, got big-endian float64"),
     ({"label": LABEL.astype(np.int64)}, TypeError, r"fit: label: expected int32\[examples\], got int64\[10\]"),
-    ({"label": LABEL + 1}, ValueError, "fit: label: expected values from 0 to 1, got 2"),
+    ({"label": LABEL + 1}, ValueError, r"fit: label\[\d\]: expected values from 0 to 1, got 2"),
     ({"x": "x"}, TypeError, "fit: x: expected .*, got str"),
     ({"x": [[1, 2, 3], [1, 2]], "label": [0, 1]}, ValueError, "fit: x: expected .*, got lists of unequal length"),
     ({"x": X[:0], "label": LABEL[:0]}, ValueError, "fit: expected examples of at least 1, got 0"),

@@ -112,7 +112,7 @@ def test_integer_ranges(dtypes: ModuleType, name: str) -> None:
     rest = getattr(dtypes, f"rest_{name}")
     assert rest([0, 1, 2]).tolist() == [0, 1, 2]
     for bad in {info.min or 3, info.max, 3}:
-        with pytest.raises(ValueError, match=f"rest_{name}: x: expected values from 0 to 2, got {bad}"):
+        with pytest.raises(ValueError, match=rf"rest_{name}: x\[\d\]: expected values from 0 to 2, got {bad}"):
             rest(np.array([0, bad], name))
 
 

@@ -132,7 +132,7 @@ def test_bad_batches(training: ModuleType, case: str, function: str) -> None:
     held, state = model.loss(), (bytes(model.flat_parameters), bytes(model.flat_gradients))
     with pytest.raises(error, match=re.escape(message)) as caught:
         getattr(model, function)(x, label)
-    assert re.match(rf"{function}: ((x|label): )?(expected|batch)", str(caught.value))
+    assert re.match(rf"{function}: ((x|label)(\[\d\])?: )?(expected|batch)", str(caught.value))
     assert (bytes(model.flat_parameters), bytes(model.flat_gradients)) == state
     assert model.loss() == held == model.loss(PIXELS, LABELS)
 

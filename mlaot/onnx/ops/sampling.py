@@ -12,6 +12,7 @@ import numpy as np
 import mlaot.frontend.functions as F
 from mlaot.errors import MlaotError
 from mlaot.frontend.control import while_loop
+from mlaot.frontend.indexing import in_range
 from mlaot.onnx.importer import Use
 from mlaot.onnx.ops.windows import _options
 from mlaot.onnx.registry import operator
@@ -223,7 +224,7 @@ def roi_align(use: Use, x: Any, regions: Any, images: Any) -> Any:
         extents = [np.maximum(extent, 1.0) for extent in extents]
     parts = [extent / float(bins) for extent, bins in zip(extents, (rows, columns), strict=True)]
     pixels = np.reshape(np.moveaxis(_wide(x), 1, -1), (x.shape[0] * height * width, x.shape[1]))
-    first = np.reshape(F.astype(images, np.int64), (count, 1, 1)) * (height * width)
+    first = np.reshape(F.astype(in_range(images, x.shape[0]), np.int64), (count, 1, 1)) * (height * width)
 
     def line(axis: int, bins: int, round_: Any, rounds: Any) -> list[tuple[Any, Any]]:
         """Two elements around a sample in each bin along one axis, and their weights: 0 outside of the image."""

@@ -1,0 +1,71 @@
+"""What integers may be that name elements of an axis, and which elements of an input are such integers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from mlaot.ir.dims import Dim, substitute
+
+Span = tuple[Dim, Dim, int]  # of an axis: the first element, how many, the step from one to the next
+
+
+@dataclass(frozen=True)
+class IndexRange:
+    """Elements of an input are indices into an axis of ``size`` elements: from 0 to ``size - 1``.
+
+    ``wraps``: negative ones count from the end, from ``-size`` on. ``ignored``: a number that names no element and is
+    allowed as well. ``box``: which elements of the input, by axis; None for all of an axis, and nothing where all
+    elements of the input are indices. Of floating-point numbers the whole part counts.
+    """
+
+    size: Dim
+    wraps: bool = False
+    ignored: int | None = None
+    box: tuple[Span | None, ...] = ()
+
+    def part(self, array: Any, dims: Mapping[str, int]) -> Any:
+        """The elements of ``array`` that are indices, as a view."""
+        return array[(*[slice(None) if span is None else _run(*span, dims) for span in self.box], ...)]
+
+    def outside(self, array: Any, dims: Mapping[str, int]) -> Any:
+        """Which elements of ``array`` are indices out of range, as booleans."""
+        found = np.zeros(np.shape(array), bool)
+        size, values = substitute(self.size, dims), self.part(np.asarray(array), dims)
+        self.part(found, dims)[...] = outside(values, size, wraps=self.wraps, ignored=self.ignored)
+        return found
+
+    def refusal(self, array: Any, dims: Mapping[str, int]) -> str:
+        """What is wrong with the first element that is out of range; nothing where none is."""
+        return refusal(array, self.outside(array, dims), substitute(self.size, dims), self.wraps, self.ignored)
+
+
+def refusal(array: Any, bad: Any, size: int, wraps: bool, ignored: int | None) -> str:
+    """``[3, 1]: expected values from 0 to 9, got 10``, of the first element where ``bad`` is true."""
+    if not bad.any():
+        return ""
+    place = tuple(map(int, np.argwhere(bad)[0]))
+    expected = bounds_text(str(-size if wraps else 0), str(size - 1), ignored)
+    return f"{list(place) if place else ''}: expected {expected}, got {array[place]}"
+
+
+def outside(values: Any, size: int, *, wraps: bool = False, ignored: int | None = None) -> Any:
+    """Which numbers are no indices into an axis of ``size`` elements, as booleans."""
+    is_unsigned = np.asarray(values).dtype.kind in "ub"
+    low = -size if wraps and not is_unsigned else 0
+    found = (np.trunc(values) < low) | (np.trunc(values) >= size) | np.isnan(values)
+    return found if ignored is None else found & (values != ignored)
+
+
+def bounds_text(first: str, last: str, ignored: int | None) -> str:
+    """``values from 0 to 9 or -100``"""
+    return f"values from {first} to {last}" + ("" if ignored is None else f" or {ignored}")
+
+
+def _run(start: Dim, size: Dim, step: int, dims: Mapping[str, int]) -> slice:
+    """The elements of a span."""
+    first, count = substitute(start, dims), substitute(size, dims)
+    return slice(first, first + (count - 1) * step + 1, step) if count > 0 else slice(0, 0)
