@@ -17,7 +17,7 @@ from mlaot.errors import MlaotError
 from mlaot.frontend import indexing, numerics, padding, products, reductions, shaping
 from mlaot.frontend.control import scan as scan
 from mlaot.frontend.padding import pad as pad
-from mlaot.frontend.promotion import apply, as_node, cast, normal_axis, spread
+from mlaot.frontend.promotion import apply, as_node, cast, normal_axis, result_type, spread
 from mlaot.frontend.protocols import FUNCTIONS, namespace, run
 from mlaot.frontend.shaping import a_shape
 from mlaot.frontend.tensor import Tensor, any_traced, dtype_of, is_traced, plain
@@ -122,12 +122,23 @@ def log_softmax(x: Any, axis: Any = -1) -> Any:
 
 
 def logsumexp(x: Any, axis: Any = None, b: Any = None, keepdims: bool = False) -> Any:
-    """``log(sum(b * exp(x)))``, without overflow."""
-    x = _as_array(x)
+    """``log(sum(b * exp(x)))``, without overflow; what has no weight counts for nothing, be it infinite."""
+    x = _as_float(x, *([] if b is None else [_as_array(b)]))
     top = _largest(x, axis)
     e = np.exp(x - top)
-    total = np.log(np.sum(e if b is None else b * e, axis=axis, keepdims=True)) + top
+    if b is not None:
+        b = _as_array(b)
+        e = np.where(b == 0, np.zeros((), _numpy_dtype(e)), b * e)
+    total = np.log(np.sum(e, axis=axis, keepdims=True)) + top
     return total if keepdims else np.squeeze(total, axis=axis)
+
+
+def _as_float(x: Any, *others: Any) -> Any:
+    """An array in the dtype that SciPy computes it in, together with others: integers become f64."""
+    x = _as_array(x)
+    kinds = [result_type(v) for v in (x, *others)]
+    kind = result_type(*[k if k.kind == "f" else f64 for k in kinds])
+    return x if kinds[0] is kind else astype(x, kind)
 
 
 def _as_array(x: Any) -> Any:
