@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
-from functools import cache
+from functools import cache, wraps
 from types import SimpleNamespace
 from typing import Any
 
@@ -24,7 +24,7 @@ from mlaot.frontend.tensor import Tensor, any_traced, dtype_of, is_traced, plain
 from mlaot.frontend.trace import current
 from mlaot.frontend.trees import tree_ensemble as tree_ensemble
 from mlaot.frontend.ufuncs import UFUNCS
-from mlaot.ir.types import BY_NUMPY, bf16, f64, i64, round_bf16
+from mlaot.ir.types import BY_NUMPY, bf16, f16, f32, f64, i64, round_bf16
 from mlaot.ops import OPS
 from mlaot.ops.barrier import stop_gradient as _barrier
 from mlaot.ops.sparse import sparse as _sparse
@@ -107,6 +107,21 @@ def _numpy_dtype(x: Any) -> Any:
     return "float32" if x.dtype is bf16 else x.dtype
 
 
+def _once_rounded(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function of several operations that computes halves in float32 and rounds its result alone."""
+
+    @wraps(function)
+    def call(x: Any, axis: Any = -1) -> Any:
+        x = _as_array(x)
+        kind = result_type(x)
+        if kind not in (f16, bf16):
+            return function(x, axis)
+        return astype(function(astype(x, f32), axis), kind)
+
+    return call
+
+
+@_once_rounded
 def softmax(x: Any, axis: Any = -1) -> Any:
     """``exp(x - max) / sum(exp(x - max))`` along ``axis``; the sum, at least 1, divides as a factor of its reciprocal."""
     x = _as_array(x)
@@ -114,6 +129,7 @@ def softmax(x: Any, axis: Any = -1) -> Any:
     return e * (1.0 / np.sum(e, axis=axis, keepdims=True))
 
 
+@_once_rounded
 def log_softmax(x: Any, axis: Any = -1) -> Any:
     """``log(softmax(x))``, without its underflow."""
     x = _as_array(x)

@@ -112,7 +112,8 @@ def compiled(isa: str, folder: Path, every: bool = False) -> tuple[list[str], in
             stem = f"f{len(plans)}"
             plans[stem] = name, dtype, pairs
             programs[stem] = program([form for form, _ in pairs], dtype, isa)
-    library = Library(programs, isa, folder, ("-Wno-error",))  # x == x may be asked for
+    flags = ("-Wno-error", "-O1" if every or isa == ISAS[-1] else "-O0")  # x == x may be asked for
+    library = Library(programs, isa, folder, flags)
     lines, count = [], 0
     for stem, (name, dtype, pairs) in plans.items():
         given = inputs([form for form, _ in pairs], dtype)
