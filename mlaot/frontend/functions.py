@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
-from functools import cache
+from functools import cache, wraps
 from types import SimpleNamespace
 from typing import Any
 
@@ -17,14 +17,14 @@ from mlaot.errors import MlaotError
 from mlaot.frontend import indexing, numerics, padding, products, reductions, shaping
 from mlaot.frontend.control import scan as scan
 from mlaot.frontend.padding import pad as pad
-from mlaot.frontend.promotion import apply, as_node, cast, normal_axis, spread
+from mlaot.frontend.promotion import apply, as_node, cast, normal_axis, result_type, spread
 from mlaot.frontend.protocols import FUNCTIONS, namespace, run
 from mlaot.frontend.shaping import a_shape
 from mlaot.frontend.tensor import Tensor, any_traced, dtype_of, is_traced, plain
 from mlaot.frontend.trace import current
 from mlaot.frontend.trees import tree_ensemble as tree_ensemble
 from mlaot.frontend.ufuncs import UFUNCS
-from mlaot.ir.types import BY_NUMPY, bf16, f64, i64, round_bf16
+from mlaot.ir.types import BY_NUMPY, bf16, f16, f32, f64, i64, round_bf16
 from mlaot.ops import OPS
 from mlaot.ops.barrier import stop_gradient as _barrier
 from mlaot.ops.sparse import sparse as _sparse
@@ -107,6 +107,21 @@ def _numpy_dtype(x: Any) -> Any:
     return "float32" if x.dtype is bf16 else x.dtype
 
 
+def _once_rounded(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function of several operations that computes halves in float32 and rounds its result alone."""
+
+    @wraps(function)
+    def call(x: Any, axis: Any = -1) -> Any:
+        x = _as_array(x)
+        kind = result_type(x)
+        if kind not in (f16, bf16):
+            return function(x, axis)
+        return astype(function(astype(x, f32), axis), kind)
+
+    return call
+
+
+@_once_rounded
 def softmax(x: Any, axis: Any = -1) -> Any:
     """``exp(x - max) / sum(exp(x - max))`` along ``axis``; the sum, at least 1, is divided by as a reciprocal."""
     x = _as_array(x)
@@ -114,6 +129,7 @@ def softmax(x: Any, axis: Any = -1) -> Any:
     return e * (1.0 / np.sum(e, axis=axis, keepdims=True))
 
 
+@_once_rounded
 def log_softmax(x: Any, axis: Any = -1) -> Any:
     """``log(softmax(x))``, without its underflow."""
     x = _as_array(x)
@@ -122,12 +138,23 @@ def log_softmax(x: Any, axis: Any = -1) -> Any:
 
 
 def logsumexp(x: Any, axis: Any = None, b: Any = None, keepdims: bool = False) -> Any:
-    """``log(sum(b * exp(x)))``, without overflow."""
-    x = _as_array(x)
+    """``log(sum(b * exp(x)))``, without overflow; what has no weight counts for nothing, be it infinite."""
+    x = _as_float(x, *([] if b is None else [_as_array(b)]))
     top = _largest(x, axis)
     e = np.exp(x - top)
-    total = np.log(np.sum(e if b is None else b * e, axis=axis, keepdims=True)) + top
+    if b is not None:
+        b = _as_array(b)
+        e = np.where(b == 0, np.zeros((), _numpy_dtype(e)), b * e)
+    total = np.log(np.sum(e, axis=axis, keepdims=True)) + top
     return total if keepdims else np.squeeze(total, axis=axis)
+
+
+def _as_float(x: Any, *others: Any) -> Any:
+    """An array in the dtype that SciPy computes it in, together with others: integers become f64."""
+    x = _as_array(x)
+    kinds = [result_type(v) for v in (x, *others)]
+    kind = result_type(*[k if k.kind == "f" else f64 for k in kinds])
+    return x if kinds[0] is kind else astype(x, kind)
 
 
 def _as_array(x: Any) -> Any:

@@ -9,9 +9,9 @@ import numpy as np
 from mlaot.errors import MlaotError
 from mlaot.frontend.promotion import apply, as_node, cast, like, normal_axis, promote
 from mlaot.frontend.protocols import implements
-from mlaot.frontend.shaping import tensor
+from mlaot.frontend.shaping import _numpy, tensor
 from mlaot.frontend.tensor import Tensor, is_traced
-from mlaot.ir.types import boolean, f64
+from mlaot.ir.types import boolean
 
 
 @implements("clip")
@@ -26,15 +26,25 @@ def clip(a: Any, a_min: Any = None, a_max: Any = None, *, min: Any = None, max: 
 @implements("round", "around")
 def round_(a: Any, decimals: int = 0) -> Any:
     x = as_node(a)
-    if x.type.dtype.kind != "f":
-        if decimals < 0:
-            raise MlaotError("round of integers to tens cannot be traced; divide, round and multiply")
-        return Tensor(cast(x, f64) if x.type.dtype is boolean else x)
-    if decimals == 0:
-        return Tensor(apply("round", x))
-    scale = 10.0 ** abs(decimals)
     y = Tensor(x)
+    if x.type.dtype is boolean:
+        if decimals:
+            raise MlaotError(f"round of {x.type} to {decimals} decimals is not defined; cast with x.astype(...) first")
+        return np.rint(y)
+    if x.type.dtype.kind != "f":
+        return y if decimals >= 0 else Tensor(cast(as_node(round_(y.astype(np.float64), decimals)), x.type.dtype))
+    if decimals == 0:
+        return np.rint(y)
+    scale = _power_of_ten(abs(decimals))
     return np.rint(y * scale) / scale if decimals > 0 else np.rint(y / scale) * scale
+
+
+def _power_of_ten(n: int) -> float:
+    """As NumPy's rounding has it: by products beyond 1e9."""
+    power = 10.0 ** min(n, 9)
+    for _ in range(n - 9):
+        power *= 10.0
+    return power
 
 
 @implements("fix")
@@ -145,10 +155,26 @@ def _slide(x: Any, y: Any, mode: str) -> Any:
         raise MlaotError("a convolution with a kernel of a named dim cannot be traced")
     if mode not in ("full", "same", "valid"):
         raise MlaotError(f"expected the mode full, same or valid, got {mode!r}")
-    around = {"full": (k - 1, k - 1), "same": (k // 2, k - 1 - k // 2), "valid": (0, 0)}[mode]
-    padded = as_node(np.pad(x, around))
-    windows = apply("window", padded, axes=(0,), sizes=(k,), strides=(1,), dilations=(1,))
-    return np.matmul(Tensor(windows), y)
+    low, high = {"full": (k - 1, k - 1), "same": (k // 2, k - 1 - k // 2), "valid": (0, 0)}[mode]
+    if x.node.type.dtype.kind != "f" or not low + high:
+        return np.matmul(_windows(np.pad(x, (low, high)), k), y)
+    if not isinstance(n, int):
+        return _overlapping(x, y, low, high)
+    left = [_overlapping(x[: k - 1], y, low, 0)] if low else []
+    right = [_overlapping(x[n - k + 1 :], y, 0, high)] if high else []
+    return np.concatenate([*left, np.matmul(_windows(x, k), y), *right])
+
+
+def _windows(x: Any, size: int) -> Any:
+    return Tensor(apply("window", as_node(x), axes=(0,), sizes=(size,), strides=(1,), dilations=(1,)))
+
+
+def _overlapping(x: Any, y: Any, low: int, high: int) -> Any:
+    """Dot products of the part of ``y`` that lies over ``x``: a zero beside it times an infinity would be nan."""
+    k = y.shape[0]
+    inside = _windows(np.pad(np.ones_like(x, dtype=bool), (low, high)), k)
+    products = _windows(np.pad(x, (low, high)), k) * y
+    return np.sum(np.where(inside, products, np.zeros((), _numpy(products))), axis=-1)
 
 
 @implements("trapezoid")

@@ -114,8 +114,8 @@ def _mirrored(skip: int) -> Any:
             stop = -skip or None
             behind = flip(_cut(x, axis, -right - skip, stop), axis) if right else 0
             if kind == "odd":
-                before = left and 2 * _cut(x, axis, 0, 1) - before
-                behind = right and 2 * _cut(x, axis, -1, None) - behind
+                before = left and (2 * _cut(x, axis, 0, 1) - before).astype(x.dtype)
+                behind = right and (2 * _cut(x, axis, -1, None) - behind).astype(x.dtype)
             x = _between(x, axis, before, behind)
             low, high = low - left, high - right
             step = step + left + right
@@ -132,14 +132,19 @@ def _wrap(x: Any, axis: int, low: int, high: int, options: Any) -> Any:
 
 
 def _ramp(x: Any, axis: int, low: int, high: int, options: Any) -> Any:
+    """From the end's value to the edge, as ``np.linspace`` rounds it: integers in float64, and downwards."""
     before, behind = _pair_values(options.get("end_values", 0), x.ndim)[axis]
     shape = [1] * x.ndim
 
     def strip(edge: Any, end: Any, size: int, up: bool) -> Any:
         shape[axis] = size
-        share = np.linspace(0, 1, size, endpoint=False).reshape(shape)
-        value = end + (edge - end) * (share if up else np.flip(share, axis))
-        value = np.rint(value) if x.node.type.dtype.kind != "f" else value
+        kind = x.dtype if x.node.type.dtype.kind == "f" else np.dtype(np.float64)
+        number = np.arange(size).reshape(shape)
+        number = tensor(number if up else np.flip(number, axis)).astype(kind)
+        rise = edge.astype(kind) - end
+        step = rise / size
+        value = np.where(np.any(step == 0), number / size * rise, number * step) + end
+        value = np.floor(value) if x.node.type.dtype.kind in "iu" else value
         return value.astype(x.dtype)
 
     left = strip(_cut(x, axis, 0, 1), before, low, True) if low else 0
@@ -154,7 +159,7 @@ def _statistic(name: str) -> Any:
 
         def strip(part: Any, size: int) -> Any:
             value = getattr(np, name)(part, axis=axis, keepdims=True)
-            if name in ("mean", "median") and x.node.type.dtype.kind != "f":
+            if name in ("mean", "median") and x.node.type.dtype.kind in "iu":
                 value = np.rint(value)
             return np.broadcast_to(value.astype(x.dtype), (*x.shape[:axis], size, *x.shape[axis + 1 :]))
 

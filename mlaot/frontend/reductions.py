@@ -61,33 +61,58 @@ def mean_type(dtype: DType, wanted: Any) -> DType:
 @implements("sum")
 def sum_(a: Any, axis: Any = None, dtype: Any = None, *, keepdims: bool = False, initial: Any = None) -> Any:
     x = as_node(a)
-    return started(np.add, reduced("sum", cast(x, sum_type(x.type.dtype, dtype)), axis, keepdims), initial)
+    return _added("sum", cast(x, sum_type(x.type.dtype, dtype)), axis, keepdims, initial)
 
 
 @implements("prod")
 def prod(a: Any, axis: Any = None, dtype: Any = None, *, keepdims: bool = False, initial: Any = None) -> Any:
     x = as_node(a)
-    return started(np.multiply, reduced("prod", cast(x, sum_type(x.type.dtype, dtype)), axis, keepdims), initial)
+    return _added("prod", cast(x, sum_type(x.type.dtype, dtype)), axis, keepdims, initial)
 
 
-def started(ufunc: np.ufunc, result: Node, initial: Any) -> Any:
-    return Tensor(result) if initial is None else ufunc(Tensor(result), initial)
+def _added(op: str, x: Node, axis: Any, keepdims: bool, initial: Any) -> Tensor:
+    """A sum or a product, which begins at ``initial``."""
+    result = reduced(op, x, axis, keepdims)
+    if initial is None and op == "sum" and not normal_axes(axis, x.type.rank):
+        initial = 0  # which no sum is without: that of -0 is 0
+    return Tensor(result if initial is None else started({"sum": "add", "prod": "mul"}[op], result, initial))
+
+
+def started(op: str, result: Node, initial: Any) -> Node:
+    """A reduction's result and ``initial`` by the op of two; the dtype stays the reduction's, as in NumPy."""
+    ops = {"add": "bitwise_or", "mul": "bitwise_and", "maximum": "bitwise_or", "minimum": "bitwise_and"}
+    first = cast(as_node(initial), result.type.dtype)
+    return apply(ops[op] if result.type.dtype is boolean else op, *aligned(result, first))
 
 
 @implements("max", "amax")
 def max_(a: Any, axis: Any = None, *, keepdims: bool = False, initial: Any = None) -> Any:
-    return started(np.maximum, _extreme("max", as_node(a), axis, keepdims), initial)
+    return _extreme("max", as_node(a), axis, keepdims, initial)
 
 
 @implements("min", "amin")
 def min_(a: Any, axis: Any = None, *, keepdims: bool = False, initial: Any = None) -> Any:
-    return started(np.minimum, _extreme("min", as_node(a), axis, keepdims), initial)
+    return _extreme("min", as_node(a), axis, keepdims, initial)
 
 
-def _extreme(op: str, x: Node, axis: Any, keepdims: bool) -> Node:
-    if count(x, axis) == 0:
-        raise MlaotError(f"{op} of {x.type} over axis {axis}: there are no elements; use initial=")
-    return reduced(op, x, axis, keepdims)
+def _extreme(op: str, x: Node, axis: Any, keepdims: bool, initial: Any) -> Tensor:
+    if initial is None:
+        if _is_empty(x, axis):
+            raise MlaotError(f"{op} of {x.type} over axis {axis}: there are no elements; use initial=")
+        return Tensor(reduced(op, x, axis, keepdims))
+    if _is_empty(x, axis):
+        return Tensor(spread(cast(as_node(initial), x.type.dtype), _reduced_shape(x, axis, keepdims)))
+    return Tensor(started({"max": "maximum", "min": "minimum"}[op], reduced(op, x, axis, keepdims), initial))
+
+
+def _is_empty(x: Node, axis: Any) -> bool:
+    """Whether a reduction over ``axis`` has nothing to choose from."""
+    return any(x.type.shape[i] == 0 for i in normal_axes(axis, x.type.rank))
+
+
+def _reduced_shape(x: Node, axis: Any, keepdims: bool) -> tuple[Dim, ...]:
+    axes = normal_axes(axis, x.type.rank)
+    return kept(x, axes) if keepdims else tuple(d for i, d in enumerate(x.type.shape) if i not in axes)
 
 
 @implements("ptp")
@@ -97,12 +122,19 @@ def ptp(a: Any, axis: Any = None, *, keepdims: bool = False) -> Any:
 
 @implements("all")
 def all_(a: Any, axis: Any = None, *, keepdims: bool = False) -> Any:
-    return Tensor(reduced("min", truth(as_node(a)), axis, keepdims))
+    return _quantified("min", truth(as_node(a)), axis, keepdims)
 
 
 @implements("any")
 def any_(a: Any, axis: Any = None, *, keepdims: bool = False) -> Any:
-    return Tensor(reduced("max", truth(as_node(a)), axis, keepdims))
+    return _quantified("max", truth(as_node(a)), axis, keepdims)
+
+
+def _quantified(op: str, x: Node, axis: Any, keepdims: bool) -> Tensor:
+    """Of no elements all are true, and none is."""
+    if _is_empty(x, axis):
+        return Tensor(full(_reduced_shape(x, axis, keepdims), op == "min", boolean))
+    return Tensor(reduced(op, x, axis, keepdims))
 
 
 @implements("count_nonzero")
@@ -318,49 +350,85 @@ def sort(a: Any, axis: Any = -1, kind: Any = None, order: Any = None, *, stable:
 
 @implements("median")
 def median(a: Any, axis: Any = None, overwrite_input: bool = False, keepdims: bool = False) -> Any:
-    return quantile(a, 0.5, axis, keepdims=keepdims)
+    """The mean of the one or two elements in the middle; nan where one of all is nan."""
+    x = as_node(a)
+    if count(x, axis) == 0:
+        return Tensor(full(_reduced_shape(x, axis, keepdims), np.nan, mean_type(x.type.dtype, None)))
+    ordered, size = _ordered("median", x, axis)
+    middle = mean(ordered[..., (size - 1) // 2 : size // 2 + 1], axis=-1)
+    return _with_axes(_nan_kept(ordered, middle), (), x, axis, keepdims)
 
 
 @implements("percentile")
 def percentile(a: Any, q: Any, axis: Any = None, *, method: str = "linear", keepdims: bool = False) -> Any:
     return quantile(
-        a, q / 100 if isinstance(q, float | int) else np.asarray(q) / 100, axis, method=method, keepdims=keepdims
+        a, q / 100 if type(q) in (float, int) else np.asarray(q) / 100, axis, method=method, keepdims=keepdims
     )
 
 
 @implements("quantile")
 def quantile(a: Any, q: Any, axis: Any = None, *, method: str = "linear", keepdims: bool = False) -> Any:
-    """By linear interpolation between the sorted elements; nan where one of them is nan."""
+    """By linear interpolation between the sorted elements, integers in float64; nan where one of them is nan."""
     if method != "linear":
         raise MlaotError(f"quantile with method={method!r} cannot be traced; only 'linear' can")
+    if not np.all((np.asarray(q) >= 0) & (np.asarray(q) <= 1)):
+        raise MlaotError(f"quantile: expected shares from 0 to 1, got {q!r}")
     x = as_node(a)
-    axes = normal_axes(axis, x.type.rank)
-    size = count(x, axis)
+    ordered, size = _ordered("quantile", x, axis)
+    places = np.asarray(q) * (size - 1)
+    if places.dtype.kind in "iu":  # the first or the last element, whatever its dtype
+        return _with_axes(_nan_kept(ordered, ordered[..., places]), places.shape, x, axis, keepdims)
+    low = np.clip(np.floor(places), 0, size - 1).astype(np.int64)
+    share: Any = places - low
+    share = float(share) if type(q) in (float, int) else share
+    wide = Tensor(cast(as_node(ordered), mean_type(x.type.dtype, None)))
+    found = _between(wide[..., low], wide[..., np.minimum(low + 1, size - 1)], share)
+    return _with_axes(_nan_kept(ordered, found), places.shape, x, axis, keepdims)
+
+
+def _between(low: Any, high: Any, share: Any) -> Any:
+    """``low + (high - low) * share``, rounded as NumPy's: from the nearer end."""
+    step = high - low
+    upwards, downwards = low + step * share, high - step * (1 - share)
+    if isinstance(share, float):
+        return downwards if share >= 0.5 else upwards
+    return np.where(share >= 0.5, downwards, upwards)
+
+
+def _ordered(name: str, x: Node, axis: Any) -> tuple[Any, int]:
+    """The elements over ``axis`` sorted along a last axis, which takes its place, and how many they are."""
+    axes, size = normal_axes(axis, x.type.rank), count(x, axis)
     if not isinstance(size, int):
-        raise MlaotError(f"quantile of {x.type} over a named dim cannot be traced")
+        raise MlaotError(f"{name} of {x.type} over a named dim cannot be traced")
+    if size == 0:
+        raise MlaotError(f"{name} of {x.type} over axis {axis}: there are no elements")
     rest = tuple(i for i in range(x.type.rank) if i not in axes)
     moved = apply("transpose", x, perm=(*rest, *axes))
-    flat = apply("reshape", moved, shape=(*[x.type.shape[i] for i in rest], size))
-    ordered = sort(Tensor(cast(flat, mean_type(x.type.dtype, None))))
-    places = np.asarray(q, np.float64) * (size - 1)
-    low = np.floor(places).astype(np.int64)
-    share: Any = places - low
-    share = float(share) if isinstance(q, float | int) else share
-    below, above = ordered[..., low], ordered[..., np.minimum(low + 1, size - 1)]
-    found = np.where(share == 0, below, below + (above - below) * share)
-    found = np.where(np.isnan(ordered[..., -1:].reshape((*ordered.shape[:-1], *[1] * places.ndim))), np.nan, found)
-    result = np.moveaxis(found, range(-places.ndim, 0), range(places.ndim)) if places.ndim else found
-    if keepdims:
-        result = np.reshape(result, (*places.shape, *kept(x, axes)))
-    return result
+    return sort(Tensor(apply("reshape", moved, shape=(*[x.type.shape[i] for i in rest], size)))), size
+
+
+def _nan_kept(ordered: Any, found: Any) -> Any:
+    """``found`` of sorted elements, nan where the last of those is."""
+    if as_node(ordered).type.dtype.kind != "f":
+        return found
+    last = np.reshape(ordered[..., -1], (*ordered.shape[:-1], *[1] * (found.ndim - ordered.ndim + 1)))
+    return np.where(np.isnan(last), np.nan, found)
+
+
+def _with_axes(found: Any, shape: tuple[int, ...], x: Node, axis: Any, keepdims: bool) -> Any:
+    """The axes of ``shape``, which come last, as the first ones."""
+    result = np.moveaxis(found, range(-len(shape), 0), range(len(shape))) if shape else found
+    return np.reshape(result, (*shape, *kept(x, normal_axes(axis, x.type.rank)))) if keepdims else result
 
 
 @implements("searchsorted")
 def searchsorted(a: Any, v: Any, side: str = "left", sorter: Any = None) -> Any:
-    """How many elements stand before each of ``v``."""
+    """How many elements stand before each of ``v``; nan stands behind all numbers."""
     if sorter is not None:
         raise MlaotError("searchsorted with sorter= cannot be traced; use np.take(a, sorter) first")
     x, y = promote(a, v)
-    before = np.less if side == "left" else np.less_equal
-    wide = np.reshape(Tensor(y), (*y.type.shape, 1))
-    return np.sum(before(Tensor(x), wide), axis=-1)
+    row, wide = Tensor(x), np.reshape(Tensor(y), (*y.type.shape, 1))
+    before = np.less(row, wide) if side == "left" else np.less_equal(row, wide)
+    if x.type.dtype.kind == "f":
+        before = before | (np.isnan(wide) & (~np.isnan(row) if side == "left" else True))
+    return np.sum(before, axis=-1)

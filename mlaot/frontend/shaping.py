@@ -441,6 +441,8 @@ def resize(a: Any, new_shape: Any) -> Any:
     total, size = dims_.product(shape), flat.shape[0]
     if not isinstance(total, int) or not isinstance(size, int):
         raise MlaotError("resize of a named dim cannot be traced; use np.tile")
+    if size == 0:
+        return zeros_like(flat, shape=shape)
     return reshape(flat[np.arange(total) % size], shape)
 
 
@@ -448,8 +450,8 @@ def resize(a: Any, new_shape: Any) -> Any:
 
 
 def _triangle(x: Tensor, k: int) -> Node:
-    """Whether an element is on or below diagonal ``k``."""
-    shape = x.shape[-2:]
+    """Whether an element is on or below diagonal ``k``; a row stands for as many equal ones as it is long."""
+    shape = x.shape[-2:] if x.ndim > 1 else x.shape * 2
     row, column = (apply("iota", shape=shape, axis=i, dtype=i64) for i in range(2))
     return apply("less_equal", column, apply("add", row, full(shape, k, i64)))
 
@@ -568,9 +570,16 @@ def select(condlist: Any, choicelist: Any, default: Any = 0) -> Any:
 
 @implements("choose")
 def choose(a: Any, choices: Any, mode: str = "raise") -> Any:
+    """A place beyond the last choice takes the last one, one below zero the first; ``wrap`` counts on from zero.
+
+    With ``raise`` a place out of range is an error where a caller gives it.
+    """
     from mlaot.frontend.indexing import in_range
 
-    a = np.remainder(a, len(choices)) if mode == "wrap" else a if mode == "clip" else in_range(a, len(choices))
+    if mode not in ("raise", "clip", "wrap"):
+        raise MlaotError(f"choose: expected the mode raise, clip or wrap, got {mode!r}")
+    if mode != "clip":
+        a = np.remainder(tensor(a), len(choices)) if mode == "wrap" else in_range(a, len(choices))
     result = choices[-1]
     for i in reversed(range(len(choices) - 1)):
         result = where(np.less_equal(tensor(a), i), choices[i], result)

@@ -5,7 +5,7 @@ Which dtypes a ufunc computes in is asked of the ufunc itself; the nodes that a 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -23,7 +23,8 @@ from mlaot.frontend.promotion import (
 )
 from mlaot.frontend.tensor import Tensor
 from mlaot.ir import Node
-from mlaot.ir.types import BY_NUMPY, DType, bf16, boolean, f64, u8
+from mlaot.ir.types import BY_NUMPY, DType, bf16, boolean, f32, f64, i32, i64, u8
+from mlaot.ops.random import WICHURA
 
 Function = Callable[..., Any]
 
@@ -154,7 +155,7 @@ def cbrt(x: Node) -> Node:
     """The real cube root: a power, and one step of Newton's method for the last bits."""
     size = apply("abs", x)
     root = apply("pow", size, exponent=1 / 3)
-    better = sub(root, div(sub(mul(root, mul(root, root)), size), mul(like(x, 3), mul(root, root))))
+    better = sub(root, div(sub(root, div(size, mul(root, root))), like(x, 3)))
     finite = apply("bitwise_and", apply("isfinite", better), apply("isfinite", size))
     return apply("copysign", where(finite, better, root), x)
 
@@ -207,10 +208,30 @@ def modf(x: Node) -> tuple[Node, Node]:
     return apply("copysign", rest, x), whole
 
 
+# Bits of the fraction, the least and the largest exponent of a normal number, and the integer of as many bits.
+BINARY = {f64: (52, -1022, 1023, i64), f32: (23, -126, 127, i32)}
+
+
 def ldexp(x: Node, exponent: Node) -> Node:
-    half = apply("floor_divide", exponent, like(exponent, 2))  # in two steps, each of which can be represented
-    parts = [apply("exp2", cast(e, x.type.dtype)) for e in (half, sub(exponent, half))]
-    return mul(mul(x, parts[0]), parts[1])
+    """``x * 2**exponent``, rounded once: what goes far is scaled in steps, of which only the last can be inexact."""
+    if x.type.dtype not in BINARY:
+        return cast(ldexp(cast(x, f32), exponent), x.type.dtype)
+    digits, least, largest, _ = BINARY[x.type.dtype]
+    wide = cast(exponent, i64)
+    for _ in range(2):
+        for beyond, step in (("greater", largest), ("less", least + digits + 1)):
+            far = apply(beyond, wide, like(wide, largest if step == largest else least))
+            x = mul(x, where(far, like(x, 2.0**step), like(x, 1)))
+            wide = where(far, sub(wide, like(wide, step)), wide)
+    wide = apply("maximum", apply("minimum", wide, like(wide, largest)), like(wide, least))
+    return mul(x, power_of_two(wide, x.type.dtype))
+
+
+def power_of_two(exponent: Node, dtype: DType) -> Node:
+    """``2**exponent`` for exponents of normal numbers, by its bits."""
+    digits, _, largest, bits = BINARY[dtype]
+    biased = cast(add(exponent, like(exponent, largest)), bits)
+    return apply("bitcast", apply("left_shift", biased, like(biased, digits)), dtype=dtype)
 
 
 def zero_times(log: Function) -> Function:
@@ -234,14 +255,32 @@ def rel_entr(x: Node, y: Node) -> Node:
     """``x * log(x / y)`` of positive numbers, 0 for x = 0 and y >= 0, else inf."""
     zero = like(x, 0)
     positive = apply("bitwise_and", apply("greater", x, zero), apply("greater", y, zero))
-    value = mul(x, apply("log", div(where(positive, x, like(x, 1)), where(positive, y, like(x, 1)))))
+    value = mul(x, log_ratio(*[where(positive, v, like(v, 1)) for v in (x, y)]))
     nothing = apply("bitwise_and", equal(x, zero), apply("greater_equal", y, zero))
     value = where(positive, value, where(nothing, zero, like(x, np.inf)))
     return where(apply("isnan", x), x, where(apply("isnan", y), y, value))
 
 
+def log_ratio(x: Node, y: Node) -> Node:
+    """``log(x / y)`` of positive numbers: also where they are close, and where their quotient leaves the range."""
+    ratio = div(x, y)
+    close = apply("bitwise_and", apply("greater", ratio, like(x, 0.5)), less(ratio, like(x, 2)))
+    limits = np.finfo("float32" if x.type.dtype.itemsize < 4 else x.type.dtype.numpy)
+    inside = apply("bitwise_and", apply("greater", ratio, like(x, float(limits.tiny))), apply("isfinite", ratio))
+    near = apply("log1p", where(close, div(sub(x, y), y), like(x, 0)))
+    far = sub(apply("log", x), apply("log", y))
+    return where(close, near, where(inside, apply("log", where(inside, ratio, like(x, 1))), far))
+
+
 def kl_div(x: Node, y: Node) -> Node:
-    return add(rel_entr(x, y), sub(y, x))
+    """``x * log(x / y) - x + y`` of positive numbers, y for x = 0 and y >= 0, else inf."""
+    zero = like(x, 0)
+    positive = apply("bitwise_and", apply("greater", x, zero), apply("greater", y, zero))
+    ratio = div(*[where(positive, v, like(v, 1)) for v in (x, y)])
+    value = add(sub(mul(x, apply("log", ratio)), x), y)
+    nothing = apply("bitwise_and", equal(x, zero), apply("greater_equal", y, zero))
+    value = where(positive, value, where(nothing, y, like(x, np.inf)))
+    return where(apply("isnan", x), x, where(apply("isnan", y), y, value))
 
 
 def logit(x: Node) -> Node:
@@ -250,7 +289,7 @@ def logit(x: Node) -> Node:
 
 def log_expit(x: Node) -> Node:
     """``log(sigmoid(x))``: ``min(x, 0) - log1p(exp(-|x|))``."""
-    return sub(apply("minimum", x, like(x, 0)), apply("log1p", apply("exp", neg(apply("abs", x)))))
+    return sub(apply("minimum", x, like(x, -0.0)), apply("log1p", apply("exp", neg(apply("abs", x)))))
 
 
 def ndtr(x: Node) -> Node:
@@ -259,14 +298,35 @@ def ndtr(x: Node) -> Node:
 
 
 def ndtri(p: Node) -> Node:
-    return mul(like(p, 2**0.5), apply("erfinv", sub(mul(p, like(p, 2)), like(p, 1))))
+    """The inverse of ``ndtr``; in the tails, where ``2 p - 1`` loses digits, Wichura's quotients of polynomials."""
+    middle = mul(like(p, 2**0.5), apply("erfinv", sub(mul(p, like(p, 2)), like(p, 1))))
+    below = less(p, like(p, 0.5))
+    nearest = where(below, p, sub(like(p, 1), p))
+    tail = apply("bitwise_and", apply("greater", nearest, like(p, 0)), less(nearest, like(p, 0.075)))
+    r = apply("sqrt", neg(apply("log", where(tail, nearest, like(p, 0.075)))))
+    size = where(apply("less_equal", r, like(p, 5)), quotient("tail", r), quotient("far", r))
+    return where(less(p, like(p, 0)), like(p, np.nan), where(tail, where(below, neg(size), size), middle))
+
+
+def quotient(part: str, r: Node) -> Node:
+    """One of Wichura's quotients of polynomials."""
+    shift, above, below = WICHURA[part]
+    return div(*[horner(coefficients, sub(r, like(r, shift))) for coefficients in (above, below)])
+
+
+def horner(coefficients: Sequence[float], x: Node) -> Node:
+    """A polynomial, the highest power first."""
+    total = like(x, coefficients[0])
+    for coefficient in coefficients[1:]:
+        total = add(mul(total, x), like(x, coefficient))
+    return total
 
 
 def exprel(x: Node) -> Node:
     """``(exp(x) - 1) / x``, 1 at 0."""
-    zero = equal(x, like(x, 0))
-    safe = where(zero, like(x, 1), x)
-    return where(zero, like(x, 1), div(apply("expm1", safe), safe))
+    zero, most = equal(x, like(x, 0)), equal(x, like(x, np.inf))
+    safe = where(apply("bitwise_or", zero, most), like(x, 1), x)
+    return where(zero, like(x, 1), where(most, x, div(apply("expm1", safe), safe)))
 
 
 def exp10(x: Node) -> Node:
@@ -281,8 +341,12 @@ def huber(delta: Node, r: Node) -> Node:
 
 
 def pseudo_huber(delta: Node, r: Node) -> Node:
-    ratio = div(r, delta)
-    return mul(square(delta), sub(apply("sqrt", add(like(r, 1), square(ratio))), like(r, 1)))
+    """``delta**2 * (sqrt(1 + (r / delta)**2) - 1)``, inf below 0; exact to the last bits for small r."""
+    nothing = apply("bitwise_or", equal(delta, like(delta, 0)), equal(r, like(r, 0)))
+    ratio = div(where(nothing, like(r, 1), r), where(nothing, like(r, 1), delta))
+    growth = apply("expm1", mul(like(r, 0.5), apply("log1p", square(ratio))))
+    value = where(nothing, like(r, 0), mul(square(delta), growth))
+    return where(less(delta, like(delta, 0)), like(r, np.inf), value)
 
 
 UFUNCS: dict[str, Function] = {

@@ -335,8 +335,11 @@ def _cumulate(w: _Writer) -> Lines:
     value = combine(name, "acc", w.read(0, at), w.out.dtype)
     keep, step = f"{w.element(at)} = acc;", f"acc = {value};"
     inner = [keep, step] if w.attrs.get("exclusive") else [step, keep]
+    start = neutral(name, w.out.dtype)
+    if name == "sum" and w.out.dtype in ("f32", "f64") and not w.attrs.get("exclusive"):
+        start = f"-{start}"  # what stands first stays as it is: 0 + -0 would be 0
     lines = [
-        f"{w.ctype} acc = {neutral(name, w.out.dtype)};",
+        f"{w.ctype} acc = {start};",
         *loop("k", extent, inner, down=bool(w.attrs.get("reverse"))),
     ]
     return _around(w, axis, lines)

@@ -29,7 +29,7 @@ GENERIC = {
     *("greater", "lesser", "max", "min", "relu", "step"),
     *("floor", "ceil", "trunc", "round", "remainder", "floor_divide"),
     *("isnan", "eq", "ne", "lt", "le", "gt", "ge"),
-    "nearest_inside",
+    *("nearest_inside", "round_f16", "round_bf16"),
 }
 # Vectors of floats; these combine all lanes.
 COMBINE = {
@@ -131,6 +131,8 @@ def _template(family: str, source: str, dtype: str, form: str) -> str:
         family = f"{family}_{dtype}"
     elif family in ("greater", "lesser"):
         family = "extreme"
+    elif family in ("round_f16", "round_bf16"):
+        family = "round_half"
     elif family in MATH and not form:
         family = "scalar"
     elif family in WIDE and dtype == "f32":
@@ -145,6 +147,7 @@ def _context(name: str, family: str, source: str, dtype: str, form: str, isa: Is
     float_ = f"f{bits}"
     return {
         "name": name,
+        "family": family,
         "wide": WIDE.get(family, ""),
         "greater": family == "greater",
         "t": dtype + form,  # suffix of helpers

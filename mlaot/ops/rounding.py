@@ -11,7 +11,8 @@ from collections.abc import Callable
 import numpy as np
 
 from mlaot.errors import MlaotError
-from mlaot.ir import Node, Type
+from mlaot.ir import DType, Node, Type
+from mlaot.ir.types import bf16, f16
 from mlaot.ops import integers
 from mlaot.ops.base import Array, Op, batch_elementwise, full_like, no_gradient
 from mlaot.ops.dtypes import NUMBERS, one_type
@@ -51,6 +52,23 @@ trunc: Op = elementwise("trunc", np.trunc, no_gradient, function("trunc"), doc="
 round_: Op = elementwise(
     "round", np.rint, no_gradient, function("round"), doc="the nearest whole number; halves to the even one"
 )
+
+
+def _rounding(dtype: DType, digits: int, least: int, limit: float) -> Op:
+    """Rounding to ``digits`` binary digits behind the first, as halves have them, of what they are computed in."""
+
+    def reference(x: Array) -> Array:
+        exponent = np.maximum(np.frexp(x)[1] - 1, least)
+        unit = np.ldexp(np.ones_like(x), exponent - digits)
+        rounded = np.where(np.isfinite(x), np.rint(x / unit) * unit, x)
+        return np.asarray(np.where(np.abs(x) >= limit, np.copysign(np.inf, x), rounded), x.dtype)
+
+    doc = f"the nearest number that {dtype} holds; halves to even"
+    return elementwise(f"round_{dtype}", reference, no_gradient, function(f"round_{dtype}"), doc=doc)
+
+
+round_f16: Op = _rounding(f16, 10, -14, 65520.0)
+round_bf16: Op = _rounding(bf16, 7, -126, float.fromhex("0x1.ffp127"))
 floor_divide: Op = elementwise(
     "floor_divide",
     _on_integers(np.floor_divide, integers.floor_divide),

@@ -13,6 +13,7 @@ equal contractions are one node however they were written.
 from __future__ import annotations
 
 from mlaot.ir import Graph, Node
+from mlaot.ir.types import bf16, f16
 from mlaot.ops import elementwise as ew
 from mlaot.ops import reduction as red
 from mlaot.ops import structure as st
@@ -24,7 +25,7 @@ LETTERS = "abcdefghijklmnopqrstuvwxyz"
 def sum_of_products(node: Node) -> Node | None:
     """sum(broadcast(x) * broadcast(w)) => contract(x, w)"""
     product, axes = node.arg(0), node.attrs["axes"]
-    if product.op is not ew.mul:
+    if product.op is not ew.mul or _is_half(node):
         return None
     labels = LETTERS[: product.type.rank]
     (a, a_labels), (b, b_labels) = (_factor(product.arg(i), labels) for i in (0, 1))
@@ -42,19 +43,26 @@ def sum_of_products(node: Node) -> Node | None:
 def sum_of_sums(node: Node) -> Node | None:
     """sum(sum(x)) => sum(x), over the axes of both"""
     inner = node.arg(0)
-    return red.sum_(inner.arg(0), axes=red.both_axes(inner, node)) if inner.op is red.sum_ else None
+    if inner.op is not red.sum_ or _is_half(node):
+        return None
+    return red.sum_(inner.arg(0), axes=red.both_axes(inner, node))
 
 
 def sum_of_multiples(node: Node) -> Node | None:
     """sum(sum(x) * s) => sum(x) * s, over the axes of both, where s is one number"""
     product = node.arg(0)
-    if product.op is not ew.mul or product.type.dtype.kind != "f":
+    if product.op is not ew.mul or product.type.dtype.kind != "f" or _is_half(node):
         return None
     for x, s in ((product.arg(0), product.arg(1)), (product.arg(1), product.arg(0))):
         if x.op is red.sum_ and s.op is st.broadcast and s.arg(0).type.rank == 0:
             total = red.sum_(x, axes=node.attrs["axes"])
             return ew.mul(total, st.broadcast(s.arg(0), shape=total.type.shape, axes=()))
     return None
+
+
+def _is_half(node: Node) -> bool:
+    """Whether each of the ops rounds to 16 bits: a product in a contraction would not."""
+    return node.type.dtype in (f16, bf16)
 
 
 def _factor(node: Node, labels: str) -> tuple[Node, str]:

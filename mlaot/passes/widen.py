@@ -1,29 +1,33 @@
-"""float16 and bfloat16 are stored narrow and computed in float32. Changes results: fewer roundings than asked for.
+"""float16 and bfloat16 are stored narrow and computed in float32, where every op rounds its result. Bit-exact.
 
     v2 = mul(v0, v1) : f16[4]           v2 = cast(v0) : f32[4]
     v3 = add(v2, v0) : f16[4]    =>     v3 = cast(v1) : f32[4]
-                                        v4 = mul(v2, v3) : f32[4]
-                                        v5 = add(v4, v2) : f32[4]
-                                        v6 = cast(v5) : f16[4]
+                                        v4 = round_f16(mul(v2, v3)) : f32[4]
+                                        v5 = cast(add(v4, v2)) : f16[4]
 
-What is computed is handed on in float32; it is rounded where it is stored, moved, or cast by the model itself, and
-before it is compared: a maximum is then equal to the element that it is. Ops that only move values leave them narrow,
-unless what they move was computed and is computed with; what is repeated or padded is widened before that.
+What is computed is handed on in float32, but rounded to a number that 16 bits hold, as the cast does that stores it: no
+result depends on what else is stored. Sums and contractions add up in float32 and round once. Ops that only
+move values leave them narrow, unless what they move was computed and is computed with; what is repeated or padded is
+widened before that.
 """
 
 from __future__ import annotations
 
-from mlaot.ir import Graph, Node, TupleType, Type
+from typing import Any
+
+from mlaot.ir import DType, Graph, Node, TupleType, Type
 from mlaot.ir.types import bf16, f16, f32
 from mlaot.ops import elementwise as ew
 from mlaot.ops.comparison import where
 from mlaot.ops.kinds import is_view
+from mlaot.ops.rounding import round_bf16, round_f16
 
-NARROW = (f16, bf16)
-COMPARING = (
-    *("is_equal", "equal", "not_equal", "less", "less_equal", "greater", "greater_equal"),
-    *("argmax", "argmin", "argsort", "step", "sign"),
-)
+NARROW = {f16: round_f16, bf16: round_bf16}
+# What gives an argument, its negative, or a whole number of its size: there is nothing to round.
+EXACT = {
+    *("neg", "abs", "sign", "relu", "step", "maximum", "minimum", "max", "min", "where", "copysign", "stop_gradient"),
+    *("floor", "ceil", "trunc", "round", "fmod", "copy", "sparse", "gather", "scatter", "broadcast"),
+}
 MOVES = ("copy", "cast", "bitcast", "where", "take", "stack", "concat", "reshape", "pad", "gather", "const", "input")
 LOOKS = ("broadcast", "transpose", "reshape", "slice", "window", "pad")
 
@@ -34,14 +38,14 @@ def widen(graph: Graph) -> None:
     for node in graph.nodes():
         if isinstance(node.type, TupleType) or not (_is_arithmetic(node) or _is_choice(node, wide)):
             continue
-        known = {} if node.op.name in COMPARING else wide
-        args = [_widened(a.find(), known) for a in node.args]
-        attrs = {k: f32 if v in NARROW else v for k, v in node.attrs.items()} if node.op.name != "cast" else node.attrs
+        args = [_widened(a.find(), wide) for a in node.args]
+        attrs = {k: f32 if _is_narrow(v) and node.op is not ew.cast else v for k, v in node.attrs.items()}
         result = graph.add(node.op, args, attrs)
         if node.type.dtype in NARROW:
             narrow = ew.cast(result, dtype=node.type.dtype)
             graph.forward(node, narrow)
-            wide[narrow] = result
+            exact = node.op.name in EXACT and node.attrs.get("mode") != "add"
+            wide[narrow] = result if exact else NARROW[node.type.dtype](result)
         else:
             graph.forward(node, result)
 
@@ -70,7 +74,11 @@ def _is_arithmetic(node: Node) -> bool:
     if node.op.name == "scatter" and node.attrs["mode"] == "set":
         return False
     types = [node.type, *(a.find().type for a in node.args)]
-    return any(getattr(t, "dtype", None) in NARROW for t in types) and not any(isinstance(t, TupleType) for t in types)
+    return not any(isinstance(t, TupleType) for t in types) and any(_is_narrow(t.dtype) for t in types)
+
+
+def _is_narrow(value: Any) -> bool:
+    return isinstance(value, DType) and value in NARROW
 
 
 def _is_choice(node: Node, wide: dict[Node, Node]) -> bool:

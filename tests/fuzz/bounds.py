@@ -406,6 +406,8 @@ NOT_DRAWN = (
     "bitcast",
     "quantize",
     "contract_bytes",
+    "round_f16",
+    "round_bf16",
 )
 SUMS = {"sum", "contract", "put_add", "add", "sub", "cumsum", "linear_recurrence", "fold", "scatter"}
 # Exact as long as every term is a multiple of 1/8 and no sum of them needs more digits than the type has.

@@ -45,7 +45,7 @@ from mlaot.passes.canonical import canonical
 from mlaot.passes.entries import copy_into
 from mlaot.transforms.differentiate import differentiate
 
-from ..compiled import AVAILABLE, Library, State
+from ..compiled import AVAILABLE, Library, State, effort
 from .bounds import EPS, Bounded, analyse, difference, exact
 
 Array = np.ndarray[Any, Any]
@@ -566,7 +566,8 @@ def _libraries(cases: list[Case], programs: dict[str, Program], isa: str, folder
     if not programs:
         return {}
     try:
-        library = Library(programs, isa, Path(tempfile.mkdtemp(dir=folder)))
+        flags = (effort(cases[0].seed // PER_FILE),)
+        library = Library(programs, isa, Path(tempfile.mkdtemp(dir=folder)), flags)
     except Exception as error:
         stems = list(programs)
         if len(stems) == 1:

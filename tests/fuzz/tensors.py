@@ -50,7 +50,7 @@ from mlaot.passes.canonical import canonical
 from mlaot.passes.entries import copy_into
 from mlaot.transforms.differentiate import differentiate
 
-from ..compiled import AVAILABLE, Library, State, entry_of
+from ..compiled import AVAILABLE, Library, State, effort, entry_of
 from .bounds import Analysis, Bounded, difference
 from .shrink import shrunk, source
 from .tensor_graphs import Arrays, Made, make, trials
@@ -185,7 +185,8 @@ def _libraries(cases: Sequence[Case], programs: dict[str, Program], isa: str, fo
         return {}
     by_stem = {f"{kind}{case.name}": case for case in cases for kind in KINDS}
     try:
-        library = Warned(programs, isa, Path(tempfile.mkdtemp(dir=folder)), FLAGS)
+        flags = (*FLAGS, effort(cases[0].seed // PER_FILE))
+        library = Warned(programs, isa, Path(tempfile.mkdtemp(dir=folder)), flags)
     except Exception as error:
         stems = list(programs)
         if len(stems) == 1:

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from mlaot.ir.types import round_bf16
 from mlaot.lower.accuracy import ULP
 from mlaot.lower.isa import ISAS, Isa
 from mlaot.lower.vectors import C_TYPES, helpers
@@ -63,6 +64,10 @@ EXACT: dict[str, C] = {
     "round": np.rint,
     "isnan": lambda x: np.isnan(x).astype(x.dtype),
 }
+HALVES: dict[str, C] = {
+    "round_f16": lambda x: x.astype(np.float16).astype(x.dtype),
+    "round_bf16": lambda x: round_bf16(x.astype(np.float32)).astype(x.dtype),
+}
 EXACT_BINARY: dict[str, C] = {
     "max": np.maximum,
     "min": np.minimum,
@@ -98,7 +103,7 @@ def source(isa: Isa) -> str:
 
     for dtype in FLOATS:
         c, v, m = C_TYPES[dtype], f"{dtype}v", f"i{dtype[1:]}v"
-        for f in [*UNARY, *EXACT]:
+        for f in [*UNARY, *EXACT, *HALVES]:
             loop(f"{f}_{v}", f"const {c} *x, {c} *y", f"store_{v}(y + i, {f}_{v}(load_{v}(x + i)))", lanes(isa, dtype))
             loop(f"{f}_{dtype}", f"const {c} *x, {c} *y", f"y[i] = {f}_{dtype}(x[i])", 1)
         for f in [*BINARY, *EXACT_BINARY]:
@@ -266,6 +271,23 @@ def test_pow_of_integers_is_exact_where_it_can_be(library: Library, dtype: str) 
 def test_exact(library: Library, name: str, dtype: str) -> None:
     (x,) = points("sinh", dtype)
     expected = EXACT[name](x)
+    assert_same(library.map(f"{name}_{dtype}v", x), expected)
+    assert_same(library.map(f"{name}_{dtype}", x), expected)
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("name", HALVES)
+def test_rounding_to_halves(library: Library, name: str, dtype: str) -> None:
+    """Every number of 16 bits, the middle between neighbours, and what is next to it."""
+    upper = (np.arange(2**16, dtype=np.uint32) << np.uint32(16)).view(np.float32)
+    halves = np.concatenate([upper, np.arange(2**16).astype(np.uint16).view(np.float16).astype(np.float32)])
+    halves = np.unique(halves[np.isfinite(halves)])
+    middles = ((halves[1:].astype(np.float64) + halves[:-1]) / 2).astype(np.float32)
+    ends = np.array([0.0, -0.0, np.inf, -np.inf, np.nan, 65519.99, 65520.0, 3.4e38], np.float32)
+    near = [middles, np.nextafter(middles, np.float32(np.inf)), np.nextafter(middles, np.float32(-np.inf))]
+    x = np.concatenate([ends, halves, *near])
+    x = x[: len(x) // 16 * 16].astype(NUMPY[dtype])
+    expected = HALVES[name](x)
     assert_same(library.map(f"{name}_{dtype}v", x), expected)
     assert_same(library.map(f"{name}_{dtype}", x), expected)
 

@@ -278,12 +278,12 @@ def test_ports_are_checked() -> None:
         compiled.run([np.zeros(2, np.float32)])
 
 
-def test_half_precision_is_rounded_where_it_is_kept() -> None:
-    """What a reduction gives is not rounded before it is computed with again."""
+def test_half_precision_is_rounded_after_every_operator() -> None:
+    """But not within one: a softmax and a product of matrices round once."""
     x = (RNG.normal(size=(8, 50)) * 3).astype(np.float16)
     nodes = [helper.make_node("Softmax", ["x"], ["y"], axis=1), helper.make_node("MatMul", ["y", "w"], ["z"])]
     w = RNG.normal(size=(50, 4)).astype(np.float16)
     (z,) = run(nodes, {"x": x}, {"z": np.dtype(np.float16)}, {"w": w})
     e = np.exp(x.astype(float) - x.astype(float).max(axis=1, keepdims=True))
-    exact = e / e.sum(axis=1, keepdims=True) @ w.astype(float)
-    assert (np.abs(z - exact) <= np.spacing(np.abs(exact).astype(np.float16)) * 0.502).all()
+    exact = (e / e.sum(axis=1, keepdims=True)).astype(np.float16).astype(float) @ w.astype(float)
+    assert (np.abs(z - exact) <= np.spacing(np.abs(exact).astype(np.float16)) * 0.75).all()

@@ -16,7 +16,7 @@ from mlaot.ops.comparison import where
 from mlaot.passes.widen import widen, widen_ports
 
 
-def test_chains_stay_wide() -> None:
+def test_each_op_of_a_chain_rounds() -> None:
     graph = Graph("f")
     a, b = (graph.input(n, f16[4]) for n in "ab")
     graph.outputs["y"] = ew.add(ew.mul(a, b), a)
@@ -30,9 +30,10 @@ def test_chains_stay_wide() -> None:
             "  v2 = input(name=b) : f16[4]",
             "  v3 = cast(v2, dtype=f32) : f32[4]",
             "  v4 = mul(v1, v3) : f32[4]",
-            "  v5 = add(v4, v1) : f32[4]",
-            "  v6 = cast(v5, dtype=f16) : f16[4]",
-            "  return y=v6",
+            "  v5 = round_f16(v4) : f32[4]",
+            "  v6 = add(v5, v1) : f32[4]",
+            "  v7 = cast(v6, dtype=f16) : f16[4]",
+            "  return y=v7",
         ]
     )
 
@@ -87,11 +88,13 @@ def test_what_is_computed_is_repeated_and_chosen_wide() -> None:
             "  v1 = input(name=x) : f16[2,4]",
             "  v2 = cast(v1, dtype=f32) : f32[2,4]",
             "  v3 = exp(v2) : f32[2,4]",
-            "  v4 = sum(v3, axes=(1,)) : f32[2]",
-            "  v5 = broadcast(v4, shape=(2, 4), axes=(0,)) : f32[2,4]",
-            "  v6 = where(v0, v5, v2) : f32[2,4]",
-            "  v7 = cast(v6, dtype=f16) : f16[2,4]",
-            "  return y=v7",
+            "  v4 = round_f16(v3) : f32[2,4]",
+            "  v5 = sum(v4, axes=(1,)) : f32[2]",
+            "  v6 = round_f16(v5) : f32[2]",
+            "  v7 = broadcast(v6, shape=(2, 4), axes=(0,)) : f32[2,4]",
+            "  v8 = where(v0, v7, v2) : f32[2,4]",
+            "  v9 = cast(v8, dtype=f16) : f16[2,4]",
+            "  return y=v9",
         ]
     )
 
@@ -150,3 +153,18 @@ def test_counting_is_wide() -> None:
     widen(graph)
     assert [node.op.name for node in graph.nodes()] == ["iota", "cast"]
     assert evaluate(graph, {})["y"].tolist() == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("dtype", [f16, bf16], ids=str)
+def test_every_op_rounds_as_if_it_were_alone(dtype: DType) -> None:
+    """Whatever is computed behind it or stored beside it."""
+    graph = Graph("f")
+    a, b = (graph.input(n, dtype[4]) for n in "ab")
+    total = ew.add(a, b)
+    graph.outputs = {"floor": OPS["floor"](total), "equal": OPS["equal"](total, a), "rest": ew.sub(total, a)}
+    inputs = {"a": dtype.array([1, 2048, 0.1, 3]), "b": dtype.array([-1e-4, 1, 1e-3, 4097])}
+    expected = evaluate(graph, inputs)
+    widen(graph)
+    verify(graph, "widen")
+    found = evaluate(graph, inputs)
+    assert all((found[k] == expected[k]).all() for k in found)
