@@ -110,8 +110,8 @@ def log_softmax(input: Array, dim: int = -1) -> Array:
 
 
 def _negative_part(x: Array) -> Array:
-    """``x`` where negative, else 0: selected, so that its gradient at 0 is 0 and not a half."""
-    return np.where(x < 0, x, 0.0)
+    """0 where ``x`` is positive, else ``x``, nan too: selected, so that its gradient at 0 is 1 and not a half."""
+    return np.where(x > 0, 0.0, x)
 
 
 __all__ = [

@@ -3,9 +3,9 @@
     python -m tests.fuzz.onnx_files --count 2000 --seed 0
 
 Files of ONNX's own tests and small ones made here are damaged: bytes flipped, the end cut off, lengths changed,
-extents and attributes made huge or negative, tensors sent to files outside, with offsets and lengths of any kind. Each is read and taken through the compiler
-up to C in a process of its own, with a limit of time and memory. A crash, a traceback of ours, a file read outside of
-the folder, or a refusal that takes more than two seconds count as failures.
+extents and attributes made huge or negative, tensors sent to files outside, with offsets and lengths of any kind. Each
+is read and taken through the compiler up to C in a process of its own, with a limit of time and memory. A crash, a
+traceback of ours, a file read outside of the folder, or a refusal that takes more than two seconds count as failures.
 """
 
 from __future__ import annotations
@@ -43,9 +43,41 @@ PATHS = (
     "~/secret",
     "file:///etc/passwd",
 )
-LOCATIONS = (*PATHS, "w", "w\n", "./w", "sub/../w", "sub", "sub/w", "no", "w/", "é", "*", "/", "//etc/passwd", "x" * 255, b"\xff")
+LOCATIONS = (
+    *PATHS,
+    "w",
+    "w\n",
+    "./w",
+    "sub/../w",
+    "sub",
+    "sub/w",
+    "no",
+    "w/",
+    "é",
+    "*",
+    "/",
+    "//etc/passwd",
+    "x" * 255,
+    b"\xff",
+)
 SIZES = ("-1", "0", "4", "8", "16", "17", "32", "33", "2147483648", "-9223372036854775808", "9223372036854775807")
-SIZES += ("9" * 40, "9" * 5000, "1.5", "", "abc", "0x10", " 4 ", "+4", "1_6", "\u0663", "1e3", "nan", "\0", "4\n", b"\xff")
+SIZES += (
+    "9" * 40,
+    "9" * 5000,
+    "1.5",
+    "",
+    "abc",
+    "0x10",
+    " 4 ",
+    "+4",
+    "1_6",
+    "\u0663",
+    "1e3",
+    "nan",
+    "\0",
+    "4\n",
+    b"\xff",
+)
 KEYS = ("location", "offset", "length", "checksum", "basepath", "Location", "", "__class__", "\0")
 
 

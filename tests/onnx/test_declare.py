@@ -94,7 +94,9 @@ def of_a_project(name: str, project: Path) -> object:
     return declared(Settings("p", ".", (), project=project), Model("nn", module="p.nn", model="", onnx=name))
 
 
-@pytest.mark.parametrize("name", ["../up.onnx", "sub/../../up.onnx", "linked.onnx", "linked/up.onnx", "{outside}/up.onnx"])
+@pytest.mark.parametrize(
+    "name", ["../up.onnx", "sub/../../up.onnx", "linked.onnx", "linked/up.onnx", "{outside}/up.onnx"]
+)
 def test_no_file_from_outside_of_the_project(tmp_path: Path, name: str) -> None:
     project = tmp_path / "project"
     (project / "sub").mkdir(parents=True)

@@ -96,10 +96,10 @@ def _sampled(
     total: Any = None
     for taps in _product(axes):
         value = F.gather(rows, _flat_place([t[0] for t in taps], sizes), lead=1)
-        if padding == "zeros":  # the elements are passed over, whatever they are
-            value = np.where(np.expand_dims(reduce(np.logical_and, [t[2] for t in taps]), -1), value, 0.0)
         if mode != "nearest":
             value = value * np.expand_dims(reduce(np.multiply, [t[1] for t in taps]), -1)
+        if padding == "zeros":  # the elements are passed over, whatever they and their weights are
+            value = np.where(np.expand_dims(reduce(np.logical_and, [t[2] for t in taps]), -1), value, 0.0)
         total = value if total is None else total + value
     return np.swapaxes(total, 1, 2)
 
