@@ -87,7 +87,8 @@ def pass_options(settings: Settings, model: Model, declared: Any) -> dict[str, A
     names = ("winograd", "frozen", "intermediates", "weights_dtype", "quantize")
     is_own = model.kind == "model" and model.sample
     sample = attribute(settings, model, "sample") if is_own else getattr(declared, "sample", None)
-    return {**{name: getattr(model, name) for name in names}, "sample": sample}
+    fast_division = model.fast_division and not model.deterministic
+    return {**{name: getattr(model, name) for name in names}, "fast_division": fast_division, "sample": sample}
 
 
 def compile_model(
@@ -97,6 +98,7 @@ def compile_model(
     *,
     deterministic: bool = False,
     winograd: str = "F2",
+    fast_division: bool = False,
     frozen: bool = True,
     intermediates: bool = False,
     weights_dtype: str = "",
@@ -109,16 +111,17 @@ def compile_model(
 ) -> Program:
     """A declared model to its program.
 
-    ``deterministic``: one that gives the same bits on all of ``isas``; ``winograd``, ``frozen``, ``intermediates``,
-    ``weights_dtype``, ``quantize``, ``weights`` and ``threads`` are the settings of these names, and ``sample`` is what
-    that of this name names; ``tuned`` are schedules that
-    ``mlaot tune`` found; ``golden``: with golden vectors, for which NumPy evaluates the model.
+    ``deterministic``: one that gives the same bits on all of ``isas``; ``winograd``, ``fast_division``, ``frozen``,
+    ``intermediates``, ``weights_dtype``, ``quantize``, ``weights`` and ``threads`` are the settings of these names, and
+    ``sample`` is what that of this name names; ``tuned`` are schedules that ``mlaot tune`` found; ``golden``: with
+    golden vectors, for which NumPy evaluates the model.
     """
     with no_collection():
         graphs = passes.run(
             module,
             trace(model),
             winograd=winograd,
+            fast_division=fast_division,
             frozen=frozen,
             intermediates=intermediates,
             weights_dtype=weights_dtype,

@@ -204,6 +204,13 @@ class Model:
         example="F4",
         enum=WINOGRAD,
     )
+    fast_division: bool = key(
+        "whether quotients of many numbers by one are products with its reciprocal: faster, and off by a last bit, or by"
+        " all where the reciprocal overflows; never with `deterministic`",
+        default=False,
+        expected="true or false",
+        example=True,
+    )
     frozen: bool = key(
         "whether the weights of a model without a loss are constants of the library; if not, `load` replaces them",
         default=True,

@@ -108,10 +108,10 @@ def _numpy_dtype(x: Any) -> Any:
 
 
 def softmax(x: Any, axis: Any = -1) -> Any:
-    """``exp(x - max) / sum(exp(x - max))`` along ``axis``."""
+    """``exp(x - max) / sum(exp(x - max))`` along ``axis``; the sum, at least 1, divides as a factor of its reciprocal."""
     x = _as_array(x)
     e = np.exp(x - stop_gradient(np.max(x, axis=axis, keepdims=True)))
-    return e / np.sum(e, axis=axis, keepdims=True)
+    return e * (1.0 / np.sum(e, axis=axis, keepdims=True))
 
 
 def log_softmax(x: Any, axis: Any = -1) -> Any:

@@ -149,8 +149,7 @@ def _input(graph: Graph, name: str, given: Input, kind: DType, nodes: dict[int, 
     if isinstance(given, Bytes):
         raw = graph.input(name, Type(u8, shape))
         scaled = ew.cast(raw, dtype=kind)
-        step = st.broadcast(graph.constant(1.0 / given.scale, kind), shape=shape, axes=())
-        source = ew.mul(scaled, step)
+        source = ew.div(scaled, st.broadcast(graph.constant(given.scale, kind), shape=shape, axes=()))
     elif isinstance(given, Label):
         raw = graph.input(name, Type(i64))
         source = st.one_hot(raw, classes=len(leaves), dtype=kind)

@@ -185,6 +185,16 @@ def product(shape: tuple[Dim, ...]) -> Dim:
     return size
 
 
+def terms(value: Dim) -> dict[Monomial, int]:
+    """The coefficient of each monomial of ``value``, those that are 0 left out."""
+    return {monomial: coefficient for monomial, coefficient in _terms(value) if coefficient}
+
+
+def polynomial(coefficients: dict[Monomial, int]) -> Dim:
+    """The dim with the given coefficient of each monomial."""
+    return _canonical(coefficients)
+
+
 def _factors(monomial: Monomial) -> list[str]:
     """C text of atoms to be multiplied: a quotient behind another factor needs parentheses."""
     return [f"({atom})" if i and isinstance(atom, Quotient) else str(atom) for i, atom in enumerate(monomial)]

@@ -12,7 +12,7 @@ has one node a line::
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from mlaot.ir.types import DType, Literal, Type
@@ -61,6 +61,7 @@ class Graph:
         self._table: dict[object, Node] = {}
         self._links = 0
         self._order: tuple[object, list[Node]] = (None, [])
+        self._users: tuple[object, dict[Node, list[Node]]] = (None, {})
 
     def add(self, op: Op, args: Iterable[Node] = (), attrs: Mapping[str, Any] | None = None) -> Node:
         """The node for ``op`` on the representatives of ``args``; the same object for the same op, args and attrs."""
@@ -108,12 +109,19 @@ class Graph:
             self._order = state, topological(roots)
         return list(self._order[1])
 
+    def users(self) -> Mapping[Node, Sequence[Node]]:
+        """``users`` of all nodes, in their order; computed again only where the graph has changed."""
+        nodes = self.nodes()
+        if self._users[0] != self._order[0]:
+            self._users = self._order[0], users(nodes)
+        return self._users[1]
+
     def __str__(self) -> str:
         return text(self)
 
 
-def topological(roots: Iterable[Node]) -> list[Node]:
-    """Representatives reachable from ``roots``, each after its arguments."""
+def topological(roots: Iterable[Node], within: Container[Node] | None = None) -> list[Node]:
+    """Representatives reachable from ``roots``, each after its arguments; through those ``within`` alone if given."""
     order: list[Node] = []
     done: set[Node] = set()
     begun: set[Node] = set()
@@ -126,6 +134,8 @@ def topological(roots: Iterable[Node]) -> list[Node]:
                 stack.pop()
                 continue
             missing = [f for a in node.args if (f := a if a.forwarded is None else a.find()) not in done]
+            if within is not None:
+                missing = [a for a in missing if a in within]
             if missing:
                 assert node not in begun, f"bug in mlaot: a cycle through forwarded at {node}"
                 begun.add(node)

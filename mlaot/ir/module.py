@@ -36,10 +36,11 @@ class Module:
     ``scalars`` places each scalar parameter of a scalar model: the parameter's name and the flat index in it.
     ``per_example``: the model was declared on one example, so no row of a batch depends on another. ``docs``: a line
     on an entry. ``replaceable``: weights can be loaded though nothing trains them. ``winograd``: which tiles 3x3
-    convolutions may be cut in, ``F2``, also ``F4``, or none (``off``). ``weights_dtype``: the setting of that
-    name, and ``narrow``: the weights that are stored so, by input name. ``declared``: the entries before they were
-    optimized, and ``declared_slots`` what they read. ``quantize``: the setting of that name, ``sample``: inputs by
-    name, from which ranges are learnt, and ``quantized``: what became of products.
+    convolutions may be cut in, ``F2``, also ``F4``, or none (``off``). ``fast_division``: quotients by what is the
+    same for many elements may be products. ``weights_dtype``: the setting of that name, and ``narrow``: the weights
+    that are stored so, by input name. ``declared``: the entries before they were optimized, and ``declared_slots`` what
+    they read. ``quantize``: the setting of that name, ``sample``: inputs by name, from which ranges are learnt, and
+    ``quantized``: what became of products.
     """
 
     name: str
@@ -54,6 +55,7 @@ class Module:
     docs: dict[str, str] = field(default_factory=dict)
     refusals: tuple[str, ...] = ()
     winograd: str = "F2"
+    fast_division: bool = False
     replaceable: bool = False
     weights_dtype: str = ""
     narrow: dict[str, DType] = field(default_factory=dict)

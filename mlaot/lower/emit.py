@@ -93,6 +93,8 @@ class Emitter:
         self.once: list[str] = []
         self._scalars: dict[Node, str] = {}
         self._params: dict[int, Param] = {}
+        self._names: set[str] = set()
+        self._temporaries = 0
 
     @property
     def params(self) -> tuple[Param, ...]:
@@ -104,10 +106,13 @@ class Emitter:
             buffer = buffer.within
         known = self._params.get(id(buffer))
         if known is None:
-            temporaries = sum(p.buffer.whole.where == "work" for p in self._params.values())
-            name = f"t{temporaries}" if buffer.whole.where == "work" else c_name(_without_numbers(buffer))
-            while any(p.name == name for p in self._params.values()):
+            name = c_name(_without_numbers(buffer))
+            if buffer.whole.where == "work":
+                name = f"t{self._temporaries}"
+                self._temporaries += 1
+            while name in self._names:
                 name += "_"
+            self._names.add(name)
             known = self._params[id(buffer)] = Param(name, buffer, written)
         elif written and not known.written:
             known = self._params[id(buffer)] = Param(known.name, buffer, True)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
-from mlaot.ir import DTYPES, Dim, Graph, Node, Type, users
+from mlaot.ir import DTYPES, Dim, Graph, Node, Type
 from mlaot.ir.dims import NOMINAL, Expr
 from mlaot.lower.gates import gates_of, weights_of
 from mlaot.lower.program import Buffer, Panels
@@ -234,7 +234,7 @@ def _column_axis(node: Node, i: int) -> int | None:
 
 
 def _gates(node: Node) -> int:
-    return gates_of(node, users(node.graph.nodes()), node.graph.roots()) if weights_of(node) >= 0 else 0
+    return gates_of(node, node.graph.users(), node.graph.roots()) if weights_of(node) >= 0 else 0
 
 
 def panel_strides(panels: Panels, shape: Sequence[int]) -> tuple[int, ...]:

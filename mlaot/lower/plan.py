@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple
+
+import numpy as np
 
 from mlaot.ir import Dim
-from mlaot.ir.dims import assumed, most, nonnegative
+from mlaot.ir.dims import assumed, most, nonnegative, polynomial, terms
 from mlaot.lower.program import Branch, Buffer, Loop, Param, Step
 from mlaot.lower.program import Sequence as Sequence_
+
+Ints = np.ndarray[tuple[int, ...], np.dtype[np.int64]]
 
 
 def plan(steps: Sequence[Step]) -> tuple[list[tuple[Buffer, Dim]], Dim]:
@@ -24,42 +28,96 @@ def pack(first: Mapping[Buffer, int], last: Mapping[Buffer, int]) -> tuple[list[
     5.2). Which is larger or comes first is decided by what their sizes are ``assumed`` to be.
     """
     sizes = {buffer: buffer.bytes for buffer in first}
-    places: dict[Buffer, _Place] = {}
-    total: Dim = 0
-    for buffer in sorted(first, key=lambda b: (-assumed(sizes[b]), first[b])):
-        others = [place for b, place in places.items() if first[b] <= last[buffer] and first[buffer] <= last[b]]
-        start = _gap(sizes[buffer], others)
-        places[buffer] = place = _place(start, sizes[buffer])
-        total = most(total, place.end)
-    return [(buffer, place.start) for buffer, place in places.items()], total
+    order = sorted(first, key=lambda b: (-assumed(sizes[b]), first[b]))
+    room = _Room([sizes[b] for b in order])
+    alive = _Alive()
+    for i, buffer in enumerate(order):
+        others = alive.with_(first[buffer], last[buffer])
+        room.place(i, others)
+        alive.add(i, first[buffer], last[buffer])
+    return [(buffer, room.start(i)) for i, buffer in enumerate(order)], room.total
 
 
-class _Place(NamedTuple):
-    """From where to where a buffer lies, and what both are assumed to be."""
+class _Alive:
+    """Which buffers live at the same time as another. Most live short: they are found by spans of kernels."""
 
-    start: Dim
-    end: Dim
-    low: int
-    high: int
+    SPAN = 32  # kernels
 
-    def is_before(self, other: _Place) -> bool:
-        return self.high <= other.low and at_least(other.start, self.end)  # the quick look first
+    def __init__(self) -> None:
+        self.spans: dict[int, array[int]] = {}
+        self.first, self.last = array("q"), array("q")
+
+    def add(self, i: int, first: int, last: int) -> None:
+        self.first.append(first)
+        self.last.append(last)
+        for span in range(first // self.SPAN, last // self.SPAN + 1):
+            self.spans.setdefault(span, array("q")).append(i)
+
+    def with_(self, first: int, last: int) -> Ints:
+        spans = [self.spans.get(span, array("q")) for span in range(first // self.SPAN, last // self.SPAN + 1)]
+        near = np.unique(np.concatenate(spans)).astype(np.int64)
+        starts, ends = (np.frombuffer(some, np.int64)[near] for some in (self.first, self.last))
+        return near[(starts <= last) & (first <= ends)]
 
 
-def _place(start: Dim, size: Dim) -> _Place:
-    return _Place(start, start + size, assumed(start), assumed(start + size))
+class _Room:
+    """Where buffers lie, from start to end, as coefficients of the monomials that their sizes are made of.
 
+    A place is before another for certain where no coefficient of its end exceeds the other's start. What coefficients
+    leave open is asked of the expressions: quotients have bounds.
+    """
 
-def _gap(size: Dim, taken: Iterable[_Place]) -> Dim:
-    """Where so many bytes lie first between or behind those that are ``taken``."""
-    parts = sorted(taken, key=lambda part: part.low)
-    start: Dim = 0
-    for part in parts:
-        place = _place(start, size)
-        if place.is_before(part) and all(place.is_before(other) or other.is_before(place) for other in parts):
-            break
-        start = most(start, part.end)
-    return start
+    def __init__(self, sizes: Sequence[Dim]) -> None:
+        self.monomials = list(dict.fromkeys(m for size in sizes for m in terms(size))) or [()]
+        shape = (len(sizes), len(self.monomials))
+        self.sizes = np.array([[terms(s).get(m, 0) for m in self.monomials] for s in sizes], np.int64).reshape(shape)
+        self.weights = np.array([assumed(polynomial({m: 1})) for m in self.monomials], np.int64)
+        self.starts, self.ends = np.zeros_like(self.sizes), np.zeros_like(self.sizes)
+        self.low, self.high = np.zeros(len(sizes), np.int64), np.zeros(len(sizes), np.int64)
+        self.total: Dim = 0
+
+    def place(self, i: int, others: Ints) -> None:
+        """Put a buffer into the first gap between those that are alive with it, or behind them."""
+        self.starts[i] = self._gap(i, others[np.argsort(self.low[others], kind="stable")])
+        self.ends[i] = self.starts[i] + self.sizes[i]
+        self.low[i], self.high[i] = self.starts[i] @ self.weights, self.ends[i] @ self.weights
+        self.total = most(self.total, self._dim(self.ends[i]))
+
+    def start(self, i: int) -> Dim:
+        return self._dim(self.starts[i])
+
+    def _gap(self, i: int, others: Ints) -> Ints:
+        """The first start at which a buffer fits: 0, or the end of one of ``others``, which come from the first on."""
+        size, start = self.sizes[i], np.zeros_like(self.sizes[i])
+        if not len(others):
+            return start
+        reached = np.maximum.accumulate(np.concatenate(([0], self.high[others])))
+        wide_enough = np.flatnonzero(reached[:-1] + int(size @ self.weights) <= self.low[others])
+        for gap in (*wide_enough.tolist(), len(others)):
+            if gap:
+                start = self.ends[others[np.argmax(self.high[others[:gap]])]]
+            if self._fits(start, start + size, others):
+                return start
+        for end in self.ends[others]:  # that none of which comes last for certain
+            start = np.maximum(start, end)
+        return start
+
+    def _fits(self, start: Ints, end: Ints, others: Ints) -> bool:
+        starts, ends = self.starts[others], self.ends[others]
+        open_ = others[~((ends <= start).all(1) | (end <= starts).all(1))]
+        if not len(open_) or len(self.monomials) == 1:
+            return not len(open_)
+        from_, to = self._dim(start), self._dim(end)
+        return all(self._is_clear(from_, to, int(other)) for other in open_)
+
+    def _is_clear(self, start: Dim, end: Dim, other: int) -> bool:
+        low, high = int(assumed(start)), int(assumed(end))
+        if high <= self.low[other] and at_least(self._dim(self.starts[other]), end):
+            return True
+        return bool(self.high[other] <= low) and at_least(start, self._dim(self.ends[other]))
+
+    def _dim(self, coefficients: Ints) -> Dim:
+        return polynomial(dict(zip(self.monomials, coefficients.tolist(), strict=True)))
 
 
 def _lifetimes(steps: Sequence[Step]) -> tuple[dict[Buffer, int], dict[Buffer, int]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from graphlib import TopologicalSorter
+from heapq import heappop, heappush
 
 from mlaot.ir import Dim, Graph, Node, Subgraph, Type, dim
 from mlaot.ir.dims import assumed
@@ -143,17 +144,18 @@ def _sorted(
     sorter = TopologicalSorter({g: sorted(before[g], key=position.__getitem__) for g in groups})
     sorter.prepare()
     done: dict[Group, int] = {}
-    ready: list[Group] = []
+    ready: list[tuple[bool, int, int]] = []  # a heap; what a group waits for is done when it gets there
 
-    def rank(group: Group) -> tuple[object, ...]:
+    def rank(group: Group) -> tuple[bool, int, int]:
         latest = max((done[b] for b in before[group]), default=-1) if at_once else 0
         return group not in needed, -latest, position[group]
 
     while sorter.is_active():
-        ready += sorter.get_ready()
-        ready.sort(key=rank)
-        done[ready[0]] = len(done)
-        sorter.done(ready.pop(0))
+        for group in sorter.get_ready():
+            heappush(ready, rank(group))
+        group = groups[heappop(ready)[-1]]
+        done[group] = len(done)
+        sorter.done(group)
     return list(done)
 
 

@@ -100,8 +100,9 @@ def glu(input: Array, dim: int = -1) -> Array:
 
 
 def softmax(input: Array, dim: int = -1) -> Array:
+    """The sum of the exponentials, at least 1, divides as a factor of its reciprocal."""
     e = np.exp(input - stop_gradient(np.max(input, axis=dim, keepdims=True)))
-    return e / np.sum(e, axis=dim, keepdims=True)
+    return e * (1.0 / np.sum(e, axis=dim, keepdims=True))
 
 
 def log_softmax(input: Array, dim: int = -1) -> Array:

@@ -84,4 +84,4 @@ def _softmax(scores: Array) -> Array:
     largest = stop_gradient(np.max(scores, axis=-1, keepdims=True))
     e = np.exp(scores - np.where(largest == -math.inf, 0.0, largest))
     total = np.sum(e, axis=-1, keepdims=True)
-    return e / np.where(total == 0, 1.0, total)
+    return e * (1.0 / np.where(total == 0, 1.0, total))

@@ -32,7 +32,7 @@ def batch_norm(
         if running_mean is None or running_var is None:
             raise MlaotError("batch_norm: without running statistics it can only be used with training=True")
         mean, var = channels_first(running_mean, input.ndim), channels_first(running_var, input.ndim)
-        return _affine((input - mean) / np.sqrt(var + eps), weight, bias)
+        return _affine((input - mean) * (1.0 / np.sqrt(var + eps)), weight, bias)
     _check_several(input, axes, "batch_norm")
     if running_mean is not None:
         _update(running_mean, np.mean(input, axis=axes), momentum)
@@ -83,7 +83,7 @@ def rms_norm(
     axes = _last_axes(input, normalized_shape, "rms_norm")
     if eps is None:
         eps = 2.0**-7 if input.dtype is bf16 else float(np.finfo(input.dtype).eps)
-    y = input / np.sqrt(np.mean(input * input, axis=axes, keepdims=True) + eps)
+    y = input * (1.0 / np.sqrt(np.mean(input * input, axis=axes, keepdims=True) + eps))
     return y if weight is None else y * weight
 
 
@@ -101,7 +101,7 @@ def group_norm(
 
 def _normalized(x: Array, axes: tuple[int, ...], eps: float) -> Array:
     centered = x - np.mean(x, axis=axes, keepdims=True)
-    return centered / np.sqrt(np.mean(centered * centered, axis=axes, keepdims=True) + eps)
+    return centered * (1.0 / np.sqrt(np.mean(centered * centered, axis=axes, keepdims=True) + eps))
 
 
 def _affine(x: Array, weight: Array | None, bias: Array | None) -> Array:

@@ -148,14 +148,18 @@ def _lp_pool(n: int, input: Array, norm_type: float, kernel: Any, stride: Any, c
 
 
 def _adaptive(n: int, input: Array, output_size: Any, reduce: Callable[..., Any]) -> Array:
-    """Each axis in turn: a bin is a box, so the mean over it is a mean of means of equally many elements."""
+    """Each axis in turn: a bin is a box, so the mean over it is a mean of means of equally many elements.
+
+    Axes of a single bin are reduced together.
+    """
     name = f"adaptive_pool{n}d"
     check_spatial(input, n, name)
     sizes = output_size if isinstance(output_size, tuple | list) else (output_size,) * n
-    for axis, size in zip(range(input.ndim - n, input.ndim), sizes, strict=True):
-        if size == 1:
-            input = reduce(input, axis=axis, keepdims=True)
-        elif size is not None:
+    axes = dict(zip(range(input.ndim - n, input.ndim), sizes, strict=True))
+    if whole := tuple(axis for axis, size in axes.items() if size == 1):
+        input = reduce(input, axis=whole, keepdims=True)
+    for axis, size in axes.items():
+        if size not in (None, 1):
             input = _bins(input, axis, size, static(input.shape[axis], name), reduce)
     return input
 

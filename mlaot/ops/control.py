@@ -47,13 +47,14 @@ def constants_of(node: Node, i: int) -> list[tuple[Graph, Node]]:
 def uses(graph: Graph, value: Node) -> list[tuple[Node, int]]:
     """Every node that reads a value, and as which argument (-1: as a root); inside of control flow too."""
     found: list[tuple[Node, int]] = []
-    for node in graph.nodes():
+    value = value.find()
+    for node in dict.fromkeys(graph.users().get(value, ())):
         for i, a in enumerate(node.args):
-            if a.find() is not value.find():
+            if a.find() is not value:
                 continue
             inner = constants_of(node, i)
             found += [use for body, given in inner for use in uses(body, given)] if inner else [(node, i)]
-    return found + [(root, -1) for root in graph.roots() if root is value.find()]
+    return found + [(root, -1) for root in graph.roots() if root is value]
 
 
 def _items(node: Node) -> tuple[Type, ...]:

@@ -113,6 +113,12 @@ def look_up(module: Module, traced: Traced) -> None:
     lookups.lookups(module)
 
 
+def divide_fast(module: Module, traced: Traced) -> None:
+    """Quotients of many numbers by one as products, where settings ask for it."""
+    for graph in module.graphs.values() if module.fast_division else ():
+        everywhere(reciprocal.reciprocal, graph)
+
+
 def choose_layout(module: Module, traced: Traced) -> None:
     """Convolutions in blocks of channels, where their weights are fixed."""
     blocked.blocked(module)
@@ -180,7 +186,7 @@ PIPELINE: tuple[Stage, ...] = (
     each(simplify.simplify),
     each(fold.fold),
     add_batch,
-    each(reciprocal.reciprocal),
+    divide_fast,
     each(contract.contract),
     each(hoist.hoist),
     each(simplify.simplify),
@@ -206,7 +212,7 @@ PIPELINE: tuple[Stage, ...] = (
     freeze_weights,
     choose_layout,
     each(take_last.take_last),
-    each(reciprocal.reciprocal),
+    divide_fast,
     each(fold.fold),
     each(simplify.simplify),
     each(canonical.canonical),
@@ -230,6 +236,7 @@ def run(
     report: Report | None = None,
     *,
     winograd: str = "F2",
+    fast_division: bool = False,
     frozen: bool = True,
     intermediates: bool = False,
     weights_dtype: str = "",
@@ -239,7 +246,8 @@ def run(
     """Take a traced model through ``PIPELINE``; graphs are verified after each pass.
 
     ``MLAOT_DUMP=<pass>`` (or ``all``) prints the graphs after that pass on stderr. ``report`` collects node counts.
-    ``winograd``, ``frozen``, ``intermediates``, ``weights_dtype`` and ``quantize`` are the settings of these names;
+    ``winograd``, ``fast_division``, ``frozen``, ``intermediates``, ``weights_dtype`` and ``quantize`` are the settings of
+    these names;
     ``sample``: what that of this name names.
     """
     graphs = {"model": traced.graph, **({"training": traced.training} if traced.training else {}), **traced.entries}
@@ -247,7 +255,7 @@ def run(
         graphs[INTERMEDIATES] = _tapped(traced)
     module = Module(name, graphs, dict(traced.parameters), traced.trains, traced.learning_rate)
     module.per_example, module.winograd, module.replaceable = traced.per_example, winograd, not frozen
-    module.weights_dtype, module.quantize = weights_dtype, quantize
+    module.weights_dtype, module.quantize, module.fast_division = weights_dtype, quantize, fast_division
     if sample is not None:
         lead = (dim("batch"),) if traced.per_example else ()
         taken = {name: traced.graph.inputs[name].type for name in traced.arguments}

@@ -11,7 +11,10 @@ statistics costs nothing. A value takes the place of the weights it is made of o
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+
+import numpy as np
 
 from mlaot.errors import MlaotError
 from mlaot.evaluate import evaluate
@@ -32,6 +35,8 @@ from mlaot.passes.simplify import compute_before_broadcast
 from mlaot.passes.widen import NARROW
 
 IsFixed = Callable[[Node], bool]
+Magnitude = Callable[[Node], tuple[float, float]]
+AFFINE = (ew.add, ew.sub, ew.mul)
 
 
 def freeze(module: Module) -> None:
@@ -40,7 +45,12 @@ def freeze(module: Module) -> None:
         return
     for graph in module.graphs.values():
         is_fixed = fixed_by(module)
-        rewrite(graph, rules(is_fixed, users(graph.nodes())))
+        readers = Counter({node: len(some) for node, some in users(graph.nodes()).items()})
+
+        def replaced(old: Node, new: Node, readers: Counter[Node] = readers) -> None:
+            readers[new] += readers[old]
+
+        rewrite(graph, rules(is_fixed, readers, magnitudes(module, graph)), replaced)
         _compute(module, graph, is_fixed)
 
 
@@ -50,21 +60,68 @@ def fixed_by(module: Module) -> IsFixed:
     weights = set(module.slots) - written
     known: dict[Node, bool] = {}
 
+    def is_leaf_fixed(node: Node) -> bool:
+        return node.op is st.const or (node.op is st.input_ and node.attrs["name"] in weights)
+
     def is_fixed(node: Node) -> bool:
-        node = node.find()
-        if node not in known:
-            if node.op is st.input_:
-                known[node] = node.attrs["name"] in weights
+        stack = [node.find()]
+        while stack:
+            top = stack[-1]
+            args = [a.find() for a in top.args]
+            if top in known or not args or not isinstance(top.type, Type):
+                known.setdefault(top, is_leaf_fixed(top))
+            elif any(known.get(a) is False for a in args):
+                known[top] = False
+            elif unknown := [a for a in args if a not in known]:
+                stack += unknown
+                continue
             else:
-                is_value = isinstance(node.type, Type) and bool(node.args)
-                known[node] = node.op is st.const or (is_value and all(map(is_fixed, node.args)))
-        return known[node]
+                known[top] = True
+            stack.pop()
+        return known[node.find()]
 
     return is_fixed
 
 
-def rules(is_fixed: IsFixed, used: Mapping[Node, Sequence[Node]]) -> dict[Op | None, tuple[Rule, ...]]:
+def magnitudes(module: Module, graph: Graph) -> Magnitude:
+    """The least absolute value of a fixed node that is not 0, and the largest: bounds, for products and quotients.
+
+    What is not finite, and what is divided by 0, counts as infinite.
+    """
+    known: dict[Node, tuple[float, float]] = {}
+    zeros: dict[Node, bool] = {}
+
+    def magnitude(node: Node) -> tuple[float, float]:
+        node = behind_moves(node)
+        if node not in known:
+            args = [behind_moves(a) for a in node.args]
+            if node.op in (ew.mul, ew.div) and all(a in known for a in args):
+                (low, high), (least, most) = (known[a] for a in args)
+                known[node] = (low * least, high * most) if node.op is ew.mul else (low / most, high / least)
+                if node.op is ew.div and zeros[args[1]]:
+                    known[node] = (low / most, np.inf)
+                zeros[node] = any(zeros[a] for a in args)
+            else:
+                size = np.abs(fixed_values(module, graph, [node])[0].astype(np.float64))
+                zeros[node] = bool((size == 0).any())
+                size = np.where(np.isnan(size), np.inf, size)[size != 0]
+                known[node] = (float(size.min()), float(size.max())) if size.size else (1.0, 1.0)
+        return known[node]
+
+    return magnitude
+
+
+def behind_moves(node: Node) -> Node:
+    """What a node moves elements of, or repeats."""
+    node = node.find()
+    while node.op in (st.broadcast, st.transpose, st.reshape, ew.neg):
+        node = node.arg(0)
+    return node
+
+
+def rules(is_fixed: IsFixed, readers: Mapping[Node, int], magnitude: Magnitude) -> dict[Op | None, tuple[Rule, ...]]:
     """The rules, for a module whose fixed nodes are known; a product that several nodes read is computed once."""
+    known: dict[Node, bool] = {}
 
     def parts(node: Node) -> tuple[Node, Node] | None:
         """The argument that varies and the one that is fixed, where the first is made of a product with weights."""
@@ -74,29 +131,47 @@ def rules(is_fixed: IsFixed, used: Mapping[Node, Sequence[Node]]) -> dict[Op | N
         return None
 
     def is_affine(node: Node) -> bool:
-        if _readers(node, used) > 1:
-            return False
-        if node.op is red.contract:
-            return is_fixed(node.arg(0)) != is_fixed(node.arg(1))
-        if node.op in (ew.add, ew.sub, ew.mul) and len(node.args) == 2:
-            return any(is_fixed(node.args[1 - i]) and is_affine(node.arg(i)) for i in (0, 1))
-        return False
+        """Whether a node that varies is a product with weights behind sums and products with what is fixed."""
+        chain = []
+        while node not in known:
+            if readers[node] > 1 or not (node.op is red.contract or (node.op in AFFINE and len(node.args) == 2)):
+                known[node] = False
+            elif is_fixed(node.arg(0)) == is_fixed(node.arg(1)):
+                known[node] = False
+            elif node.op is red.contract:
+                known[node] = True
+            else:
+                chain.append(node)
+                node = node.arg(int(is_fixed(node.arg(0))))
+        known.update(dict.fromkeys(chain, known[node]))
+        return known[node]
+
+    def scaled(weights: Node, scale: Node, op: Op) -> Node | None:
+        """Weights times or by a scale, where no element becomes infinite or subnormal, or cannot be told to stay."""
+        found = op(weights, scale)
+        found = compute_before_broadcast(found) or found
+        if not isinstance(product(behind_moves(found).type.shape), int):
+            return None
+        limits = np.finfo(found.type.dtype.numpy)
+        low, high = magnitude(found)
+        return found if float(limits.tiny) <= low and high <= float(limits.max) else None
 
     def times_fixed(node: Node) -> Node | None:
-        """contract(x, w) * s => contract(x, w * s), (x + b) * s => x * s + b * s"""
+        """contract(x, w) * s => contract(x, w * s), (x + b) * s => x * s + b * s; the same for quotients"""
         found = parts(node) if len(node.args) == 2 else None
         if found is None:
             return None
         x, scale = found
         if x.op is red.contract:
-            return _scaled(x, scale, is_fixed)
+            return _scaled(x, scale, is_fixed, lambda weights, spread: scaled(weights, spread, node.op))
         inner = parts(x)
         if inner is None:
             return None
         varying, other = inner
-        if x.op is ew.mul:
-            return ew.mul(varying, ew.mul(other, scale))
-        return x.op(ew.mul(varying, scale), ew.mul(other, scale))
+        fixed = scaled(other, scale, node.op)
+        if fixed is None:
+            return None
+        return ew.mul(varying, fixed) if x.op is ew.mul else x.op(node.op(varying, scale), fixed)
 
     def minus_fixed(node: Node) -> Node | None:
         """x - b => x + -b"""
@@ -111,29 +186,19 @@ def rules(is_fixed: IsFixed, used: Mapping[Node, Sequence[Node]]) -> dict[Op | N
         inner = parts(found[0])
         return ew.add(inner[0], ew.add(inner[1], found[1])) if inner else None
 
-    def over_fixed(node: Node) -> Node | None:
-        """x / s => x * (1 / s)"""
-        found = parts(node)
-        return ew.mul(found[0], ew.div(full_like(found[1], 1.0), found[1])) if found else None
-
     return {
         ew.mul: (times_fixed,),
         ew.add: (plus_fixed,),
         ew.sub: (minus_fixed,),
-        ew.div: (over_fixed,),
+        ew.div: (times_fixed,),
         None: (compute_before_broadcast,),
     }
 
 
-def _readers(node: Node, used: Mapping[Node, Sequence[Node]]) -> int:
-    """How many nodes read a value, or what it has taken the place of."""
-    if node in used:
-        return len(used[node])
-    return max((len(some) for old, some in used.items() if old.find() is node), default=0)
-
-
-def _scaled(product_: Node, scale: Node, is_fixed: IsFixed) -> Node | None:
-    """A contraction with its weights times ``scale``, if that varies along labels of the weights alone."""
+def _scaled(
+    product_: Node, scale: Node, is_fixed: IsFixed, scaled: Callable[[Node, Node], Node | None]
+) -> Node | None:
+    """A contraction with its weights ``scaled`` by ``scale``, if that varies along labels of the weights alone."""
     first, second, out = red.parse_spec(product_.attrs["spec"])
     i = 0 if is_fixed(product_.args[0]) else 1
     labels, weights = (first, second)[i], product_.arg(i)
@@ -145,9 +210,10 @@ def _scaled(product_: Node, scale: Node, is_fixed: IsFixed) -> Node | None:
         return None
     order = sorted(range(len(places)), key=places.__getitem__)
     spread = st.broadcast(st.in_order(scale.arg(0), order), shape=weights.type.shape, axes=tuple(sorted(places)))
-    scaled = ew.mul(weights, spread)
-    operands = [scaled if j == i else product_.arg(j) for j in (0, 1)]
-    return red.contract(*operands, spec=product_.attrs["spec"])
+    found = scaled(weights, spread)
+    if found is None:
+        return None
+    return red.contract(*[found if j == i else product_.arg(j) for j in (0, 1)], spec=product_.attrs["spec"])
 
 
 def _compute(module: Module, graph: Graph, is_fixed: IsFixed) -> None:
@@ -197,12 +263,9 @@ def _is_worth(node: Node) -> bool:
     if not isinstance(product(node.type.shape), int):
         return False
     weights: dict[Node, int] = {}
-    stack = [node]
-    while stack:
-        top = stack.pop()
+    for top in topological([node]):
         if top.op in (st.input_, st.const):
             weights[top] = _bytes(top)
-        stack.extend(a.find() for a in top.args)
     return any(leaf.op is st.input_ for leaf in weights) and _bytes(node) <= sum(weights.values())
 
 

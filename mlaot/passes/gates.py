@@ -13,12 +13,12 @@ work is all that follows. Bit-exact.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from mlaot.ir import Graph, Node, Subgraph, users
+from mlaot.ir import Graph, Node, Subgraph, topological, users
 from mlaot.ir.module import Module
 from mlaot.ir.subgraph import inline
 from mlaot.ops import reduction as red
@@ -53,9 +53,9 @@ def gates(module: Module) -> None:
 def split(graph: Graph, weights: Mapping[Node, Array], place: Place) -> None:
     """Split the gates of the products in ``graph`` with ``weights``."""
     done: set[Node] = set()
-    while (node := next((n for n in graph.nodes() if n.op is red.contract and n not in done), None)) is not None:
+    for node in _contractions(graph, done):
         done.add(node)
-        used = users(graph.nodes())
+        used = graph.users()
         i = 0 if node.arg(0) in weights else 1
         members: dict[Node, None] = {}
         found = _slices(node, used, set(graph.roots()), members) if _is_product(node, i, weights) else None
@@ -72,6 +72,14 @@ def split(graph: Graph, weights: Mapping[Node, Array], place: Place) -> None:
             for x in members:
                 known[x, number] = known.get((x, number)) or _gate(x, number, node, new, known)
             graph.forward(s, known[s.arg(0), number])
+
+
+def _contractions(graph: Graph, done: set[Node]) -> Iterator[Node]:
+    """Those that are not ``done``, also of what the graph becomes meanwhile."""
+    while some := [n for n in graph.nodes() if n.op is red.contract and n not in done]:
+        for node in some:
+            if node in graph.users():
+                yield node
 
 
 def _is_product(node: Node, i: int, weights: Mapping[Node, Array]) -> bool:
@@ -92,19 +100,21 @@ def _slices(
 ) -> list[Node] | None:
     """The slices through which alone a product, and ``members`` computed from it element by element, are read."""
     found: dict[Node, None] = {}
-    reached = {product}
-    for node in used:  # in their order
-        if node not in reached:
-            continue
-        members[node] = None
+    reached, stack = {product}, [product]
+    while stack:
+        node = stack.pop()
         for user in used[node]:
             if user.op is st.slice_:
                 found[user] = None
             elif not is_elementwise(user) or user.type != node.type or vector_dtype(user) is None:
                 return None
-            else:
+            elif user not in reached:
                 reached.add(user)
-    return None if roots & reached else list(found)
+                stack.append(user)
+    if not found or roots & reached:
+        return None
+    members |= dict.fromkeys(topological(reached, reached))
+    return list(found)
 
 
 def _is_part(node: Node, units: int) -> bool:

@@ -100,7 +100,7 @@ def _between(weights: Node) -> tuple[Node, list[Node]] | None:
     if len(products) != 1:
         return None
     (scores,) = products
-    order = [n for n in topological([weights]) if n in inside]
+    order = topological([weights], inside)
     varying = {scores}
     for n in order:
         if any(a.find() in varying for a in n.args):

@@ -12,21 +12,31 @@ MAX_STEPS = 50
 MAX_SWEEPS = 50
 
 
-def rewrite(graph: Graph, rules: Mapping[Op | None, Sequence[Rule]]) -> None:
+def rewrite(
+    graph: Graph,
+    rules: Mapping[Op | None, Sequence[Rule]],
+    replaced: Callable[[Node, Node], None] = lambda old, new: None,
+) -> None:
     """Apply ``rules`` until none fires. They are listed by the op they match; those under None match any op.
 
     A rule returns an equal, better node, or None. Nodes made inside a replacement are visited by the next sweep.
+    ``replaced`` is told of each node and what took its place.
     """
     anywhere = tuple(rules.get(None, ()))
     by_op = {op: (*some, *anywhere) for op, some in rules.items()}
     for _ in range(MAX_SWEEPS):
-        if not _sweep(graph, by_op, anywhere):
+        if not _sweep(graph, by_op, anywhere, replaced):
             return
     names = [rule.__name__ for some in rules.values() for rule in some]
     raise AssertionError(f"bug in mlaot: no fixed point after {MAX_SWEEPS} sweeps of {names}")
 
 
-def _sweep(graph: Graph, rules: Mapping[Op | None, Sequence[Rule]], anywhere: Sequence[Rule]) -> bool:
+def _sweep(
+    graph: Graph,
+    rules: Mapping[Op | None, Sequence[Rule]],
+    anywhere: Sequence[Rule],
+    replaced: Callable[[Node, Node], None],
+) -> bool:
     changed = False
     for old in graph.nodes():
         node = old
@@ -43,6 +53,7 @@ def _sweep(graph: Graph, rules: Mapping[Op | None, Sequence[Rule]], anywhere: Se
                 assert len(fired) < MAX_STEPS, f"bug in mlaot: rules loop on {old.op.name}: {fired}"
         if node is not old:
             graph.forward(old, node)
+            replaced(old, node)
             changed = True
     return changed
 

@@ -11,7 +11,10 @@ Whatever else reads a sparse value reads it as any other.
 
 from __future__ import annotations
 
+from functools import reduce
+
 from mlaot.ir import Graph, Node, users
+from mlaot.ops import Op
 from mlaot.ops import elementwise as ew
 from mlaot.ops import reduction as red
 from mlaot.ops import structure as st
@@ -33,7 +36,7 @@ def sparse_products(graph: Graph) -> None:
         if len(node.args) != 2:
             return None
         for base, term in ((node.arg(0), node.arg(1)), (node.arg(1), node.arg(0))):
-            inner, factors = term, [] if node.op is ew.add else [node.graph.constant(-1.0, node.type.dtype)]
+            inner, factors = term, [] if node.op is ew.add else [_minus_one(node)]
             while (found := _scaled(inner)) is not None and len(used.get(inner, ())) == 1:
                 inner, factors = found[0], [*factors, found[1]]
             if inner.op is sparse_add and is_free(inner.arg(0)) and len(used.get(inner, ())) == 1:
@@ -75,9 +78,12 @@ def product(node: Node) -> Node | None:
     return None
 
 
-def _declared(node: Node) -> tuple[Node, list[Node]] | None:
+Factor = tuple[Op, Node]  # a scalar that a value is multiplied with, or divided by
+
+
+def _declared(node: Node) -> tuple[Node, list[Factor]] | None:
     """What a sparse value is made of, and its factors, where it is declared so."""
-    factors: list[Node] = []
+    factors: list[Factor] = []
     declared = False
     while True:
         if node.op is sparse:
@@ -95,22 +101,26 @@ def _declared(node: Node) -> tuple[Node, list[Node]] | None:
             return (node, factors) if declared else None
 
 
-def _scaled(node: Node) -> tuple[Node, Node] | None:
-    """``x`` and the scalar of x * scalar or -x."""
+def _scaled(node: Node) -> tuple[Node, Factor] | None:
+    """``x`` and the scalar of x * scalar, x / scalar or -x."""
     if node.op is ew.neg:
-        return node.arg(0), node.graph.constant(-1.0, node.type.dtype)
-    if node.op is ew.mul:
-        for x, scalar in ((node.arg(0), node.arg(1)), (node.arg(1), node.arg(0))):
+        return node.arg(0), _minus_one(node)
+    if node.op in (ew.mul, ew.div):
+        pairs = ((node.arg(0), node.arg(1)), (node.arg(1), node.arg(0)))
+        for x, scalar in pairs[: 2 if node.op is ew.mul else 1]:
             if scalar.op is st.broadcast and scalar.arg(0).type.rank == 0:
-                return x, scalar.arg(0)
+                return x, (node.op, scalar.arg(0))
     return None
 
 
-def _times(node: Node, factors: list[Node]) -> Node:
-    """A value times scalars."""
-    if not factors:
-        return node
-    scale = factors[0]
-    for factor in factors[1:]:
-        scale = ew.mul(scale, factor)
-    return ew.mul(node, st.broadcast(scale, shape=node.type.shape, axes=()))
+def _minus_one(node: Node) -> Factor:
+    return ew.mul, node.graph.constant(-1.0, node.type.dtype)
+
+
+def _times(node: Node, factors: list[Factor]) -> Node:
+    """A value times the product of its factors, by the product of its divisors."""
+    for op in (ew.mul, ew.div):
+        scalars = [scalar for kind, scalar in factors if kind is op]
+        if scalars:
+            node = op(node, st.broadcast(reduce(ew.mul, scalars), shape=node.type.shape, axes=()))
+    return node
