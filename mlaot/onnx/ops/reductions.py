@@ -10,6 +10,7 @@ import numpy as np
 
 from mlaot.errors import MlaotError
 from mlaot.frontend import functions as F
+from mlaot.frontend.tensor import is_traced
 from mlaot.ir.dims import product
 from mlaot.onnx import assumed
 from mlaot.onnx.importer import Use
@@ -154,7 +155,7 @@ def top_k(use: Use, x: Any, k: Any = None) -> Any:
 
     count = use.attribute("k") if k is None else int(assumed.settled_integers(use, k, what, extent)[0])
     axis, largest = use.attribute("axis", -1), bool(use.attribute("largest", 1))
-    if known(x) is not None:
+    if known(x) is not None and not is_traced(x):
         ranks = np.unique(x, return_inverse=True)[1].reshape(x.shape)  # nan has the largest
         order = np.argsort(-ranks if largest else ranks, axis=axis, kind="stable")
         chosen = np.take(order, np.arange(count), axis=axis)
