@@ -312,6 +312,8 @@ def run_seeds(first: int, count: int, references: References, isas: Sequence[str
         isa = isas[start // PER_FILE % len(isas)]
         run_models(models, isa, references, counts)
         failed += [model for model in models if model.failures]
+        if sys.stderr.isatty():
+            print(f"\r{counts['models']:,} models, {len(failed)} failed", end="", file=sys.stderr, flush=True)
     return failed, counts + references.counts
 
 

@@ -412,10 +412,8 @@ def moving(cases: Cases) -> None:
         for i, (a, b) in enumerate(product(SLICES, repeat=2))
     ]
     cases.together("Slice", nodes, {"x": x}, {}, 9)
-    for first, last, step in ((0, 2, 1), (-1, -3, -1), (-9, 9, 2)):
-        rows = [(x, [a], [b], [0], [step]) for a, b in ((first, last),)]
-        length = len(range(*slice(first, last, step).indices(3)))
-        cases.add("Slice", *rows[0], outputs=[("y", TensorProto.FLOAT, [length, 2])])
+    for first, last, step, length in ((0, 2, 1, 2), (-1, -3, -1, 2), (-9, 9, 2, 2), (-9, -10, -1, 1), (9, -9, -2, 2)):
+        cases.add("Slice", x, [first], [last], [0], [step], outputs=[("y", TensorProto.FLOAT, [length, 2])])
     for k in (-(2**63), -4, -1, 0, 1, 4, 2**63 - 1):
         for upper in (0, 1):
             cases.add("Trilu", floats()[:9].reshape(3, 3), np.array(k), held=[1], upper=upper)
