@@ -99,7 +99,8 @@ class Maker:
         names = [
             name
             for name, v in self.values.items()
-            if v.dtype.kind in kinds
+            if v.size
+            and v.dtype.kind in kinds
             and ranks[0] <= v.ndim <= ranks[1]
             and (dtypes is None or str(v.dtype) in dtypes)
             and (fits is None or fits(v))

@@ -227,7 +227,7 @@ def roi_align(use: Use, x: Any, regions: Any, images: Any) -> Any:
     first = np.reshape(F.astype(images, np.int64), (count, 1, 1)) * (height * width)
 
     def line(axis: int, bins: int, round_: Any, rounds: Any) -> tuple[Any, list[tuple[Any, Any]]]:
-        """Whether a sample in each bin is in the image along one axis, and the elements around it with their weights."""
+        """Whether a sample in each bin is in the image along one axis; the elements around it and their weights."""
         size = (height, width)[axis]
         inside = (np.reshape(F.astype(round_, parts[axis].dtype), (-1, 1)) + 0.5) / np.reshape(rounds, (-1, 1))
         bin_ = np.arange(bins).astype(np.dtype(parts[axis].dtype))
