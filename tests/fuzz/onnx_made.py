@@ -139,9 +139,9 @@ class Maker:
         return self.number(-value.ndim, value.ndim - 1)
 
 
-def broadcasts(one: tuple[int, ...], other: tuple[int, ...]) -> bool:
+def broadcasts(*shapes: tuple[int, ...]) -> bool:
     try:
-        return int(np.prod(np.broadcast_shapes(one, other))) <= MOST
+        return int(np.prod(np.broadcast_shapes(*shapes))) <= MOST
     except ValueError:
         return False
 
@@ -262,7 +262,7 @@ def bits(m: Maker, op: str) -> None:
 def variadic(m: Maker, op: str) -> None:
     x = m.pick("f" if op in ("Sum", "Mean") or m.opset < 12 else "fi", dtypes=(*FLOATS, "int32", "int64"))
     others = [m.beside(x) for _ in range(m.number(0, 2))]
-    if not broadcasts(m.values[x].shape, np.broadcast_shapes(*[m.values[o].shape for o in others])):
+    if not broadcasts(*[m.values[name].shape for name in (x, *others)]):
         raise Unfit
     m.add(op, x, *others)
 
