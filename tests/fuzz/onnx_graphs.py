@@ -59,7 +59,8 @@ FINITE = SUMS - set(REDUCTIONS) - {"Softmax", "CumSum", "Selu", "Celu", "Elu", "
 # Where the package onnx is known to be wrong: always, and for what is not finite.
 WRONG = {"LRN", "LpNormalization"}
 WRONG_BEYOND = {"AveragePool", "LpPool", "PRelu", "QuantizeLinear", "ReduceLogSumExp"}
-RECURRENT = {"RNN", "GRU", "LSTM"}  # sums in front of functions that onnxruntime approximates
+# What ends in functions that onnxruntime approximates, or in 1 - 1.
+ROUGH = {"RNN", "GRU", "LSTM", "Celu", "Elu", "Gelu", "Mish", "Selu"}
 LARGE = 1e15
 OFF = {"float32": 2e-6, "float64": 1e-13}
 
@@ -189,7 +190,7 @@ def moved(value: Array, op: str, rng: Any) -> Array:
     with np.errstate(all="ignore"):
         size = np.abs(value)
         if op in SUMS:
-            least = 1.0 if op in RECURRENT else 0.0
+            least = 1.0 if op in ROUGH else 0.0
             size = size + np.max(size, where=np.isfinite(size), initial=least)
         found = value + (size * OFF[str(value.dtype)] * rng.uniform(-1, 1, value.shape)).astype(value.dtype)
         found = np.where(np.isfinite(value), found, value)
@@ -215,7 +216,8 @@ def expected(model: Model, run: Run, given: Values) -> tuple[Values, Values]:
                 bound = np.maximum(bound, far if value.dtype.kind == "f" else np.where(far > 0, np.inf, 0.0))
             if value.dtype.kind == "f":
                 own = OFF[str(value.dtype)] * np.abs(np.where(np.isfinite(value), value, 0))
-                bound = 6 * bound + own + 4 * np.finfo(value.dtype).tiny
+                jumps = bound > 0.01 * np.max(np.abs(value), where=np.isfinite(value), initial=0)  # as Mod does
+                bound = np.where(jumps, np.inf, 6 * bound + own + 4 * np.finfo(value.dtype).tiny)
         bounds[name] = bound
     return {name: right[name] for name in model.outputs}, bounds
 

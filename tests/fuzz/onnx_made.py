@@ -119,6 +119,8 @@ class Maker:
         value = self.values[name]
         if self.chance(0.5):
             others = [n for n, v in self.values.items() if v.dtype == value.dtype and broadcasts(v.shape, value.shape)]
+            if not others:
+                raise Unfit
             return self.choice(*others)
         shape = [self.choice(n, 1) for n in value.shape][self.number(0, value.ndim) :]
         return self.constant(self.array(tuple(shape), value.dtype, special))
