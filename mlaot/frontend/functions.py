@@ -328,7 +328,7 @@ def put_along_axis(arr: Any, indices: Any, values: Any, axis: Any) -> Any:
 
 
 def top_k(x: Any, k: int, axis: int = -1, largest: bool = True) -> tuple[Any, Any]:
-    """The ``k`` largest (or smallest) elements along ``axis``, in order, and their indices; nan comes last."""
+    """The ``k`` largest (or smallest) elements along ``axis``, in order, and their indices; nan is the largest."""
     x = _as_array(x)
     at = normal_axis(axis, x.ndim)
     order = _op("argsort", x, axis=at, descending=largest)

@@ -366,7 +366,7 @@ def _recurrence(w: _Writer) -> Lines:
 
 
 def _argsort(w: _Writer) -> Lines:
-    """Heap sort of the indices, in place; equal elements by index, so that the order is the stable one; nan last."""
+    """Heap sort of the indices, in place; equal elements by index, as in the stable order; nan is the largest."""
     axis, dtype = w.attrs["axis"], w.arg(0).type.dtype.name
     extent = atom(w.node.type.shape[axis])
 
@@ -376,10 +376,10 @@ def _argsort(w: _Writer) -> Lines:
     def key(text: str) -> str:
         return w.read(0, _along(w, axis, text))
 
-    symbol = "<" if w.attrs.get("descending") else ">"
+    symbol, largest = ("<", "right") if w.attrs.get("descending") else (">", "left")
     after = f"left {symbol} right || (left == right && one > two)"
     if dtype in ("f32", "f64"):
-        after = f"(left != left) != (right != right) ? left != left : {after} || (left != left && one > two)"
+        after = f"(left != left) != (right != right) ? {largest} != {largest} : {after} || (left != left && one > two)"
 
     def compare(first: str, second: str, then: Sequence[str]) -> Lines:
         ctype = C_TYPES[dtype]

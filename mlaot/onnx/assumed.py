@@ -129,7 +129,7 @@ def sliced(use: Use, x: Any, starts: Any, ends: Any, axes: Any, steps: Any) -> A
         size = _extent(length)
         back = step < 0
         low, high = np.where(back, -1, 0), np.where(back, size - 1, size)
-        first = np.where(has, np.minimum(np.maximum(np.where(first < 0, first + size, first), low), high), 0)
+        first = np.where(has, np.minimum(np.maximum(np.where(first < 0, first + size, first), 0), high), 0)
         last = np.where(has, np.minimum(np.maximum(np.where(last < 0, last + size, last), low), high), size)
         nonzero = np.where(np.equal(step, 0), 1, step)
         number = np.maximum(-np.floor_divide(first - last, nonzero), 0)

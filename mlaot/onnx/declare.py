@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import inspect
+import re
+import reprlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -28,6 +30,8 @@ from mlaot.settings import Model, Settings
 
 TAKEN = ("loss", "lr", "out", "self")
 REFUSED = "refused_"
+BYTES = re.compile(r"[0-9]{1,18}")  # a number of them that fits in 64 bits
+LONGEST = 1024  # characters of a path
 ROUNDS = 32  # imports, each of which finds out more of what open dims are
 
 
@@ -45,10 +49,15 @@ def load(path: str | Path | onnx.ModelProto, dims: Mapping[str, int] | None = No
 
 def declared(settings: Settings, model: Model, sample: Any = None) -> Declaration:
     """The model of an ONNX file of a project, as its settings name it."""
-    path = settings.project / model.onnx
-    if not path.is_file():
-        where = settings.project.resolve()
-        raise MlaotError(f"no file {model.onnx} in {where}; the key 'onnx' names a file of the project")
+    path, project = settings.project / model.onnx, settings.project.resolve()
+    try:
+        is_inside, is_file = path.resolve().is_relative_to(project), path.is_file()
+    except (OSError, ValueError, RuntimeError):  # a name that no file can have, links that lead to each other
+        is_inside, is_file = True, False
+    if not is_inside:
+        raise MlaotError(f"{model.onnx} lies outside of {project}; the key 'onnx' names a file of the project: copy it")
+    if not is_file:
+        raise MlaotError(f"no file {model.onnx!r} in {project}; the key 'onnx' names a file of the project")
     return replace(declare(read(path), dict(model.dims), place=f"{model.onnx}: "), sample=sample)
 
 
@@ -69,16 +78,35 @@ def _read_external(model: onnx.ModelProto, path: Path) -> None:
     for tensor in (*_tensors(model.graph), *(t for f in model.functions for t in _held(f.node))):
         if not onnx.external_data_helper.uses_external_data(tensor):
             continue
-        location = onnx.external_data_helper.ExternalDataInfo(tensor).location
-        file = (folder / location).resolve()
-        if not location or not file.is_relative_to(folder):
-            raise MlaotError(f"{path.name}: the tensor {tensor.name!r} lies in {location!r}, outside of its folder")
         try:
-            onnx.external_data_helper.load_external_data_for_tensor(tensor, str(folder))
-        except (OSError, ValueError, onnx.checker.ValidationError) as error:
+            _load_external(tensor, folder)
+        except MlaotError as error:
+            raise MlaotError(f"{path.name}: the tensor {tensor.name!r} {error.message}") from None
+        except (OSError, RuntimeError, ValueError, onnx.checker.ValidationError) as error:
             raise MlaotError(f"{path.name}: the tensor {tensor.name!r}: {' '.join(str(error).split())}") from None
         tensor.data_location = onnx.TensorProto.DEFAULT
         del tensor.external_data[:]
+
+
+def _load_external(tensor: onnx.TensorProto, folder: Path) -> None:
+    """The bytes of a tensor that lies in a file of ``folder`` or below it."""
+    entries: dict[str, Any] = {entry.key: entry.value for entry in tensor.external_data}
+    location = entries.get("location", "")
+    if not isinstance(location, str) or not location or "\0" in location:
+        raise MlaotError(f"lies in {reprlib.repr(location)}, which is no file's name")
+    for key in ("offset", "length"):
+        size = entries.get(key, "0")
+        if not isinstance(size, str) or not BYTES.fullmatch(size):
+            raise MlaotError(f"has the {key} {reprlib.repr(size)}; expected a number of bytes")
+    if len(location) > LONGEST:
+        raise MlaotError(f"lies in {reprlib.repr(location)}; no file has a name that long")
+    if not (folder / location).resolve().is_relative_to(folder):
+        raise MlaotError(f"lies in {location!r}, outside of its folder")
+    del tensor.external_data[:]
+    for key in ("location", "offset", "length"):
+        if key in entries:
+            tensor.external_data.add(key=key, value=entries[key])
+    onnx.external_data_helper.load_external_data_for_tensor(tensor, str(folder))
 
 
 def _tensors(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:

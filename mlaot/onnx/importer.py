@@ -53,11 +53,14 @@ class Use:
     env: Env
 
     def attribute(self, name: str, default: Any = None) -> Any:
-        """An attribute as a Python value: int, float, str, bytes stay as such, tensors become arrays."""
+        """An attribute as a Python value: int, float, str, bytes stay as such, tensors become arrays.
+
+        A default with a fraction is a float32, as it is in a file, also where doubles are computed.
+        """
         for found in self.node.attribute:
             if found.name == name:
                 return _attribute(found)
-        return default
+        return float(np.float32(default)) if isinstance(default, float) else default
 
     def string(self, name: str, default: str) -> str:
         """An attribute that is text."""

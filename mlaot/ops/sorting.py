@@ -17,18 +17,17 @@ def _argsort_type(x: Type, axis: int, descending: bool = False) -> Type:
 
 
 def _argsort_reference(x: Array, axis: int, descending: bool = False) -> Array:
-    """By ranks, which can be negated where numbers cannot; ranks of nan are the largest either way."""
+    """By ranks, which can be negated where numbers cannot; that of nan is the largest."""
     ranks = np.unique(x, return_inverse=True)[1].reshape(x.shape)
-    key = np.where(np.isnan(x), x.size, -ranks) if descending else ranks
-    return np.argsort(key, axis=axis, kind="stable").astype(np.int64)
+    return np.argsort(-ranks if descending else ranks, axis=axis, kind="stable").astype(np.int64)
 
 
-# Stable: equal elements (0 and -0 too) keep their order, also when descending; nan comes last either way.
+# Stable: equal elements (0 and -0 too) keep their order, also when descending. nan is larger than all numbers.
 argsort: Op = Op(
     "argsort",
     _argsort_type,
     _argsort_reference,
     no_gradient,
     by_axis,
-    doc="the indices that sort an axis: stable, nan last, ascending or descending",
+    doc="the indices that sort an axis: stable, ascending or descending, nan above all numbers",
 )

@@ -498,7 +498,7 @@ def _sorted(node: Node, out: Array, x: Bounded, axis: int, descending: bool = Fa
         doubt = np.broadcast_to(np.any(np.isinf(error), axis=-1, keepdims=True), value.shape)
         return np.moveaxis(doubt, -1, axis)
     both = error[..., 1:] + error[..., :-1]
-    close = ~(np.abs(np.diff(value)) > 2 * both) & (both > 0) & ~np.isnan(value[..., 1:])
+    close = ~(np.abs(np.diff(value)) > 2 * both) & (both > 0) & ~np.isnan(value[..., 1:]) & ~np.isnan(value[..., :-1])
     doubt = np.zeros(value.shape, bool)
     doubt[..., 1:] |= close
     doubt[..., :-1] |= close

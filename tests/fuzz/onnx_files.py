@@ -3,9 +3,9 @@
     python -m tests.fuzz.onnx_files --count 2000 --seed 0
 
 Files of ONNX's own tests and small ones made here are damaged: bytes flipped, the end cut off, lengths changed,
-extents and attributes made huge or negative, tensors sent to files outside. Each is read and taken through the compiler
-up to C in a process of its own, with a limit of time and memory. A crash, a traceback of ours, a file read outside of
-the folder, or a refusal that takes more than two seconds count as failures.
+extents and attributes made huge or negative, tensors sent to files outside, with offsets and lengths of any kind. Each
+is read and taken through the compiler up to C in a process of its own, with a limit of time and memory. A crash, a
+traceback of ours, a file read outside of the folder, or a refusal that takes more than two seconds count as failures.
 """
 
 from __future__ import annotations
@@ -43,6 +43,42 @@ PATHS = (
     "~/secret",
     "file:///etc/passwd",
 )
+LOCATIONS = (
+    *PATHS,
+    "w",
+    "w\n",
+    "./w",
+    "sub/../w",
+    "sub",
+    "sub/w",
+    "no",
+    "w/",
+    "é",
+    "*",
+    "/",
+    "//etc/passwd",
+    "x" * 255,
+    b"\xff",
+)
+SIZES = ("-1", "0", "4", "8", "16", "17", "32", "33", "2147483648", "-9223372036854775808", "9223372036854775807")
+SIZES += (
+    "9" * 40,
+    "9" * 5000,
+    "1.5",
+    "",
+    "abc",
+    "0x10",
+    " 4 ",
+    "+4",
+    "1_6",
+    "\u0663",
+    "1e3",
+    "nan",
+    "\0",
+    "4\n",
+    b"\xff",
+)
+KEYS = ("location", "offset", "length", "checksum", "basepath", "Location", "", "__class__", "\0")
 
 
 @cache
@@ -157,7 +193,40 @@ def hostile(rng: random.Random, data: bytes) -> bytes:
     return model.SerializeToString()
 
 
-DAMAGES: tuple[Callable[[random.Random, bytes], bytes], ...] = (flipped, cut, lengths, hostile, hostile)
+def external(rng: random.Random, data: bytes) -> bytes:
+    """A tensor that lies in a file, of which anything may be said; ``data`` is not used."""
+    entries = [("location", "w")] * (rng.random() < 0.7)
+    for _ in range(rng.randrange(4)):
+        key = rng.choice(KEYS[:3] if rng.random() < 0.8 else KEYS)
+        entries.append((key, rng.choice(LOCATIONS if key == "location" else SIZES)))
+    return lying_outside(entries).SerializeToString()
+
+
+def lying_outside(entries: Sequence[tuple[str, str | bytes]]) -> onnx.ModelProto:
+    """``y = x + w``, w being four numbers of a file as ``entries`` say."""
+    tensor = onnx.TensorProto(name="w", data_type=TensorProto.FLOAT, dims=[4])
+    tensor.data_location = TensorProto.EXTERNAL
+    for key, value in entries:
+        entry = onnx.StringStringEntryProto(key=key)
+        if isinstance(value, bytes):  # what is no UTF-8 gets in by the bytes of the file only
+            entry.MergeFromString(b"\x12" + bytes([len(value)]) + value)
+        else:
+            entry.value = value
+        tensor.external_data.append(entry)
+    info = helper.make_tensor_value_info
+    ports = [info("x", TensorProto.FLOAT, [4])], [info("y", TensorProto.FLOAT, [4])]
+    graph = helper.make_graph([helper.make_node("Add", ["x", "w"], ["y"])], "g", *ports, [tensor])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+def beside(folder: Path) -> None:
+    """The files that tensors may lie in."""
+    (folder / "sub").mkdir()
+    for path in (folder / "w", folder / "sub" / "w"):
+        path.write_bytes(np.arange(4, dtype=np.float32).tobytes())
+
+
+DAMAGES: tuple[Callable[[random.Random, bytes], bytes], ...] = (flipped, cut, lengths, hostile, hostile, external)
 
 
 def damaged(number: int) -> bytes:
@@ -229,6 +298,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     tally: Counter[str] = Counter()
     longest = 0.0
     with tempfile.TemporaryDirectory(prefix="mlaot-") as name:
+        beside(Path(name))
         for number in range(options.seed, options.seed + options.count):
             said, taken = run(number, Path(name))
             longest = max(longest, taken)

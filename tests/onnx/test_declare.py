@@ -13,7 +13,8 @@ import mlaot
 import mlaot.onnx
 from mlaot.errors import MlaotError
 from mlaot.evaluate import evaluate
-from mlaot.onnx import Backend
+from mlaot.onnx import Backend, declared
+from mlaot.settings import Model, Settings
 
 RNG = np.random.default_rng(0)
 W = RNG.standard_normal((3, 4)).astype(np.float32)
@@ -77,7 +78,7 @@ def test_external_data(tmp_path: Path) -> None:
     np.testing.assert_array_equal(traced.parameters["w.weight"], W)
 
 
-@pytest.mark.parametrize("location", ["../w.bin", "/etc/hostname", "parts/../../w.bin", "linked/w.bin", ""])
+@pytest.mark.parametrize("location", ["../w.bin", "/etc/hostname", "parts/../../w.bin", "linked/w.bin"])
 def test_no_data_from_elsewhere(tmp_path: Path, location: str) -> None:
     folder, outside = tmp_path / "project", tmp_path / "outside"
     for path in (folder / "parts", outside):
@@ -87,6 +88,34 @@ def test_no_data_from_elsewhere(tmp_path: Path, location: str) -> None:
     (folder / "linked").symlink_to(outside)
     with pytest.raises(MlaotError, match=r"the tensor 'w.weight' lies in .*, outside of its folder"):
         mlaot.onnx.load(external(folder, location))
+
+
+def of_a_project(name: str, project: Path) -> object:
+    return declared(Settings("p", ".", (), project=project), Model("nn", module="p.nn", model="", onnx=name))
+
+
+@pytest.mark.parametrize(
+    "name", ["../up.onnx", "sub/../../up.onnx", "linked.onnx", "linked/up.onnx", "{outside}/up.onnx"]
+)
+def test_no_file_from_outside_of_the_project(tmp_path: Path, name: str) -> None:
+    project = tmp_path / "project"
+    (project / "sub").mkdir(parents=True)
+    path = saved(product(), tmp_path).rename(tmp_path / "up.onnx")
+    (project / "linked.onnx").symlink_to(path)
+    (project / "linked").symlink_to(tmp_path)
+    with pytest.raises(MlaotError, match=r"lies outside of .*project; the key 'onnx' names a file of the project"):
+        of_a_project(name.format(outside=tmp_path), project)
+
+
+def test_links_within_the_project_and_names_that_no_file_has(tmp_path: Path) -> None:
+    (tmp_path / "sub").mkdir()
+    saved(product(), tmp_path / "sub")
+    (tmp_path / "linked.onnx").symlink_to("sub/model.onnx")
+    (tmp_path / "loop.onnx").symlink_to("loop.onnx")
+    assert of_a_project("linked.onnx", tmp_path)
+    for name in ("no.onnx", "a\0.onnx", "x" * 5000 + ".onnx", "loop.onnx"):
+        with pytest.raises(MlaotError, match=r"no file .*; the key 'onnx' names a file of the project"):
+            of_a_project(name, tmp_path)
 
 
 def test_missing_data(tmp_path: Path) -> None:

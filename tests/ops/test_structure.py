@@ -149,7 +149,8 @@ def loop_argsort(x: Array, axis: int, descending: bool) -> Array:
     def row(line: list[float]) -> list[int]:
         def key(i: int) -> tuple[bool, float]:
             value = float(line[i])
-            return math.isnan(value), 0 if math.isnan(value) else -value if descending else value
+            is_last = math.isnan(value) != descending
+            return is_last, 0 if math.isnan(value) else -value if descending else value
 
         return sorted(range(len(line)), key=key)
 
@@ -262,7 +263,7 @@ def test_special_values() -> None:
     x = np.array([1.0, nan, -inf, inf, nan, 2.0, 1.0])
     assert OPS["argmax"].reference(x, axis=0) == 1 and OPS["argmin"].reference(x, axis=0) == 1
     assert OPS["argsort"].reference(x, axis=0).tolist() == [2, 0, 6, 5, 3, 1, 4]
-    assert OPS["argsort"].reference(x, axis=0, descending=True).tolist() == [3, 5, 0, 6, 2, 1, 4]
+    assert OPS["argsort"].reference(x, axis=0, descending=True).tolist() == [1, 4, 3, 5, 0, 6, 2]
     assert OPS["argsort"].reference(np.array([0.0, -0.0, 0.0]), axis=0, descending=True).tolist() == [0, 1, 2]
     small = np.array([-128, 127, 0], np.int8)
     assert OPS["argsort"].reference(small, axis=0, descending=True).tolist() == [1, 2, 0]

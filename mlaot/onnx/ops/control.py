@@ -199,7 +199,7 @@ def _scanned(
         new, outs = found[:n], found[n:]
         if length is not None:
             new = [np.where(i < length, a, b) for a, b in zip(new, values, strict=True)]
-            outs = [np.where(i < length, out, 0 * out) for out in outs]
+            outs = [np.where(i < length, out, np.zeros_like(out)) for out in outs]
         return np.array(True), new, outs
 
     given = [np.flip(x, 0) if back else x for x, back in zip(items, turned, strict=True)]

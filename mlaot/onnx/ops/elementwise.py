@@ -62,8 +62,8 @@ UNARY: dict[str, Callable[[Any], Any]] = {
     "Tan": np.tan,
     "Tanh": np.tanh,
     "Mish": A.mish,
-    "HardSwish": A.hardswish,
 }
+LARGEST = float(np.finfo(np.float32).max)
 BINARY: dict[str, Callable[[Any, Any], Any]] = {
     "And": np.logical_and,
     "BitwiseAnd": np.bitwise_and,
@@ -207,8 +207,9 @@ def variadic(use: Use, *values: Any) -> Any:
 
 @operator("Clip")
 def clip(use: Use, x: Any, low: Any = None, high: Any = None) -> Any:
-    low = use.attribute("min", low) if use.opset < 11 else low
-    high = use.attribute("max", high) if use.opset < 11 else high
+    if use.opset < 11:
+        most = LARGEST if use.opset >= 6 else None
+        low, high = use.attribute("min", -most if most else None), use.attribute("max", most)
     if high is not None:
         return np.minimum(x if low is None else np.maximum(x, low), high)
     return x if low is None else np.maximum(x, low)
@@ -242,7 +243,7 @@ def selu(use: Use, x: Any) -> Any:
 
 @operator("ThresholdedRelu")
 def thresholded_relu(use: Use, x: Any) -> Any:
-    return np.where(x > use.attribute("alpha", 1.0), x, 0 * x)
+    return np.where(x > use.attribute("alpha", 1.0), x, _like(0.0, x))
 
 
 @operator("HardSigmoid")
@@ -250,11 +251,16 @@ def hard_sigmoid(use: Use, x: Any) -> Any:
     return _clip(use.attribute("alpha", 0.2) * x + use.attribute("beta", 0.5), 0, 1)
 
 
+@operator("HardSwish")
+def hard_swish(use: Use, x: Any) -> Any:
+    return x * _clip(x * float(np.float32(1 / 6)) + 0.5, 0, 1)
+
+
 @operator("Shrink")
 def shrink(use: Use, x: Any) -> Any:
     bias, edge = use.attribute("bias", 0.0), use.attribute("lambd", 0.5)
-    moved = np.where(x < -edge, x + _like(bias, x), x - _like(bias, x))
-    return np.where((x < -edge) | (x > edge), moved, 0 * x)
+    low, high = x < -edge, x > edge
+    return np.where(low, x + _like(bias, x), np.where(high, x - _like(bias, x), _like(0.0, x)))
 
 
 def _like(value: float, x: Any) -> Any:

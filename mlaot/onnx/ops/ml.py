@@ -441,5 +441,5 @@ def _coupled(pairwise: Any, classes: int) -> Any:
         (moved, _, _), _ = scan(turn, (carry, qp, pqp), np.arange(classes))
         return np.where(wrong(carry), moved, carry)
 
-    start = p[:, :1] * 0 + np.full((classes,), 1 / classes)
+    start = np.zeros_like(p[:, :1]) + np.full((classes,), 1 / classes)
     return while_loop(lambda carry: np.any(wrong(carry)), body, start, bound=max(100, classes))

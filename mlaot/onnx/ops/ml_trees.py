@@ -201,7 +201,7 @@ def tree_ensemble_classifier(use: Use, x: Any) -> Any:
     all_positive = bool((_numbers(use, "class_weights") >= 0).all())
     label = chosen(labels, F.astype(score[:, 0] > (0.5 if all_positive else 0.0), np.int64))
     if ids[0] == 1:
-        return label, result(use, transformed(np.concatenate([score * 0, score], axis=-1), kind))
+        return label, result(use, transformed(np.concatenate([np.zeros_like(score), score], axis=-1), kind))
     if kind == "NONE" and not all_positive:
         return label, result(use, np.concatenate([-score, score], axis=-1))
     return label, result(use, scores_of_two(score, kind))

@@ -10,6 +10,7 @@ import numpy as np
 
 from mlaot.errors import MlaotError
 from mlaot.frontend import functions as F
+from mlaot.frontend.tensor import is_traced
 from mlaot.ir.dims import product
 from mlaot.onnx import assumed
 from mlaot.onnx.importer import Use
@@ -113,9 +114,9 @@ def _cumulative(use: Use, x: Any, at: int) -> Any:
     if exclusive:
         start: list[Any] = [slice(None)] * x.ndim
         start[at] = slice(0, 1)
-        first = y[tuple(start)] * 0 + (use.node.op_type == "CumProd")
+        first = F.filled(y[tuple(start)].shape, int(use.node.op_type == "CumProd"), x.dtype)
         start[at] = slice(None, -1)
-        y = np.concatenate([F.astype(first, x.dtype), y[tuple(start)]], axis=at)
+        y = np.concatenate([first, y[tuple(start)]], axis=at)
     y = np.cumsum(y, axis=at) if use.node.op_type == "CumSum" else np.cumprod(y, axis=at)
     y = F.astype(y, x.dtype) if y.dtype != x.dtype else y
     return np.flip(y, at) if backwards else y
@@ -123,7 +124,7 @@ def _cumulative(use: Use, x: Any, at: int) -> Any:
 
 @operator("Softmax", "LogSoftmax", "Hardmax")
 def normalized(use: Use, x: Any) -> Any:
-    function = {"Softmax": F.softmax, "LogSoftmax": F.log_softmax, "Hardmax": _hardmax}[use.node.op_type]
+    function = {"Softmax": F.softmax, "LogSoftmax": _log_softmax, "Hardmax": _hardmax}[use.node.op_type]
     if use.opset >= 13:
         return function(x, axis=use.attribute("axis", -1))
     axis = use.attribute("axis", 1)  # all axes from there on are one
@@ -132,6 +133,12 @@ def normalized(use: Use, x: Any) -> Any:
         return function(x, axis=-1)
     flat = np.reshape(x, (product(tuple(x.shape[:axis])), product(tuple(x.shape[axis:]))))
     return np.reshape(function(flat, axis=-1), x.shape)
+
+
+def _log_softmax(x: Any, axis: int) -> Any:
+    """By what is largest, be it infinite: no difference of infinities is a number, so all along the axis are nan."""
+    shifted = x - np.max(x, axis=axis, keepdims=True)
+    return shifted - np.log(np.sum(np.exp(shifted), axis=axis, keepdims=True))
 
 
 def _hardmax(x: Any, axis: int) -> Any:
@@ -148,8 +155,9 @@ def top_k(use: Use, x: Any, k: Any = None) -> Any:
 
     count = use.attribute("k") if k is None else int(assumed.settled_integers(use, k, what, extent)[0])
     axis, largest = use.attribute("axis", -1), bool(use.attribute("largest", 1))
-    if known(x) is not None:
-        order = np.argsort(-x if largest else x, axis=axis, kind="stable")
+    if known(x) is not None and not is_traced(x):
+        ranks = np.unique(x, return_inverse=True)[1].reshape(x.shape)  # nan has the largest
+        order = np.argsort(-ranks if largest else ranks, axis=axis, kind="stable")
         chosen = np.take(order, np.arange(count), axis=axis)
         return np.take_along_axis(x, chosen, axis=axis), chosen
     return F.top_k(x, count, axis=axis, largest=largest)

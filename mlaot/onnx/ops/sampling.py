@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import reduce
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -97,10 +98,10 @@ def _sampled(
     total: Any = None
     for taps in _product(axes):
         value = F.gather(rows, _flat_place([t[0] for t in taps], sizes), lead=1)
-        if padding == "zeros":  # the elements are passed over, whatever they are
-            value = np.where(np.expand_dims(reduce(np.logical_and, [t[2] for t in taps]), -1), value, 0.0)
         if mode != "nearest":
             value = value * np.expand_dims(reduce(np.multiply, [t[1] for t in taps]), -1)
+        if padding == "zeros":  # the elements are passed over, whatever they and their weights are
+            value = np.where(np.expand_dims(reduce(np.logical_and, [t[2] for t in taps]), -1), value, 0.0)
         total = value if total is None else total + value
     return np.swapaxes(total, 1, 2)
 
@@ -226,29 +227,31 @@ def roi_align(use: Use, x: Any, regions: Any, images: Any) -> Any:
     pixels = np.reshape(np.moveaxis(_wide(x), 1, -1), (x.shape[0] * height * width, x.shape[1]))
     first = np.reshape(F.astype(in_range(images, x.shape[0]), np.int64), (count, 1, 1)) * (height * width)
 
-    def line(axis: int, bins: int, round_: Any, rounds: Any) -> list[tuple[Any, Any]]:
-        """Two elements around a sample in each bin along one axis, and their weights: 0 outside of the image."""
+    def line(axis: int, bins: int, round_: Any, rounds: Any) -> tuple[Any, list[tuple[Any, Any]]]:
+        """Whether a sample in each bin is in the image along one axis; the elements around it and their weights."""
         size = (height, width)[axis]
         inside = (np.reshape(F.astype(round_, parts[axis].dtype), (-1, 1)) + 0.5) / np.reshape(rounds, (-1, 1))
         bin_ = np.arange(bins).astype(np.dtype(parts[axis].dtype))
         at = np.expand_dims(starts[axis], 1) + (bin_ + inside) * np.expand_dims(parts[axis], 1)
-        there = F.astype((at >= -1.0) & (at <= float(size)), at.dtype)
+        there = (at >= -1.0) & (at <= float(size))
         at = np.clip(at, 0, size - 1)
         low = np.floor(at)
         share = at - low
         index = F.astype(low, np.int64)
-        return [(index, (1 - share) * there), (np.minimum(index + 1, size - 1), share * there)]
+        return there, [(index, 1 - share), (np.minimum(index + 1, size - 1), share)]
 
     def sample(round_: Any, rounds: Any, column: Any, columns_: Any) -> Any:
         """One sample in each bin: [regions, rows, columns, channels]."""
         total: Any = None
-        for y, wy in line(0, rows, round_, rounds):
-            for z, wz in line(1, columns, column, columns_):
-                place = first + np.expand_dims(y, 2) * width + np.expand_dims(z, 1)
-                value = F.gather(pixels, place) * np.expand_dims(np.expand_dims(wy, 2) * np.expand_dims(wz, 1), -1)
-                together = np.add if mode == "avg" else np.maximum
-                total = value if total is None else together(total, value)
-        return total
+        in_row, around_row = line(0, rows, round_, rounds)
+        in_column, around_column = line(1, columns, column, columns_)
+        for (y, wy), (z, wz) in product(around_row, around_column):
+            place = first + np.expand_dims(y, 2) * width + np.expand_dims(z, 1)
+            value = F.gather(pixels, place) * np.expand_dims(np.expand_dims(wy, 2) * np.expand_dims(wz, 1), -1)
+            together = np.add if mode == "avg" else np.maximum
+            total = value if total is None else together(total, value)
+        inside = np.expand_dims(in_row, 2) & np.expand_dims(in_column, 1)
+        return np.where(np.expand_dims(inside, -1), total, 0.0)
 
     shape = (count, rows, columns, x.shape[1])
     if ratio > 0:

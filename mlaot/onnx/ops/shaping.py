@@ -23,6 +23,7 @@ from mlaot.onnx.values import (
     integers,
     is_known,
     is_symbolic,
+    kind_of,
     known,
     lifted,
     numpy_dtype,
@@ -245,9 +246,12 @@ def slice_(use: Use, x: Any, starts: Any = None, ends: Any = None, axes: Any = N
 def _slice(length: Any, first: Any, last: Any, step: int) -> slice:
     """ONNX's ends as Python's: far beyond means to the end."""
     if isinstance(length, int) and isinstance(first, int) and isinstance(last, int):
-        first, last = (max(v + length, -1 if step < 0 else 0) if v < 0 else min(v, length) for v in (first, last))
-        first = min(first, length - 1) if step < 0 else first
-        return slice(first if first >= 0 else 0, None if last < 0 else last, step) if first >= 0 else slice(0, 0)
+        first, last = (v + length if v < 0 else v for v in (first, last))
+        if step > 0:
+            return slice(max(first, 0), max(last, 0), step)
+        # Unlike Python, a start in front of the first element means that element.
+        first, last = max(min(first, length - 1), 0), max(last, -1)
+        return slice(first, None if last < 0 else last, step) if length else slice(0, 0)
     far = 10**9  # what exporters write for "to the end" differs; no open dimension is as large
     if isinstance(first, Expr) and first == length:
         first = far
@@ -362,7 +366,7 @@ def trilu(use: Use, x: Any, k: Any = None) -> Any:
         apart = np.arange(columns).reshape(1, -1) - np.arange(rows).reshape(-1, 1)
         kept = apart >= np.reshape(k, ()) if use.attribute("upper", 1) else apart <= np.reshape(k, ())
         return np.where(kept, x, np.zeros((), x.dtype))
-    diagonal = 0 if k is None else int(integers(k, "the diagonal")[0])
+    diagonal = 0 if k is None else max(min(int(integers(k, "the diagonal")[0]), FAR), -FAR)
     return np.triu(x, diagonal) if use.attribute("upper", 1) else np.tril(x, diagonal)
 
 
@@ -404,6 +408,7 @@ def gather_nd(use: Use, x: Any, indices: Any) -> Any:
     return x[(*grid, *parts)]
 
 
+FAR = 2**40  # beyond the diagonals of any array
 REDUCTIONS = {"none": "set", "add": "add", "max": "max", "min": "min"}
 
 
@@ -522,7 +527,8 @@ def one_hot(use: Use, indices: Any, depth: Any, values: Any) -> Any:
     axis = use.attribute("axis", -1)
     depths = assumed.settled_integers(use, depth, "the depth", lambda: [assumed.declared_shape(use, "the depth")[axis]])
     count = int(depths[0])
-    places = indices.astype(np.int64) if np.dtype(indices.dtype).kind == "f" else indices
+    # Numbers with a fraction stay what they are, towards zero: nan and infinities are no index.
+    places = np.trunc(F.astype(indices, np.float64)) if kind_of(indices) == "f" else indices
     places = np.where(places < 0, places + count, places)
     rank = indices.ndim + 1
     shape = [-1 if i == axis % rank else 1 for i in range(rank)]
