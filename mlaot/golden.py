@@ -166,7 +166,7 @@ def port_of(name: str, dtype: str, shape: list[int | str], default: float | None
         IndexRange(parse(size), wraps, ignored, tuple(s and (parse(s[0]), parse(s[1]), s[2]) for s in box))
         for size, wraps, ignored, box in ranges
     )
-    return Port(name, dtype, tuple(shape), default, found)
+    return Port(name, dtype, tuple(shape), default, ranges=found)
 
 
 def numbers(port: Port, number: int, dims: Mapping[str, int]) -> Any:

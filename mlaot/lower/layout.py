@@ -276,7 +276,7 @@ def slot_buffer(graphs: Iterable[Graph], name: str, dtype: str, where: str) -> B
 
 def held(shape: Sequence[int], itemsize: int) -> tuple[tuple[int, ...], bool]:
     """Strides in elements of what a module holds, and whether it is dense: where padded rows would take much more."""
-    dense = len(shape) > 1 and padded(shape[-1], itemsize) > GAPS * shape[-1]
+    dense = len(shape) > 1 and int(padded(shape[-1], itemsize)) > GAPS * shape[-1]
     return tuple(int(s) for s in row_major(shape, itemsize, dense=dense)), dense
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -12,7 +13,7 @@ from mlaot.ir.dims import assumed, most, nonnegative, polynomial, terms
 from mlaot.lower.program import Branch, Buffer, Loop, Param, Step
 from mlaot.lower.program import Sequence as Sequence_
 
-Ints = np.ndarray[tuple[int, ...], np.dtype[np.int64]]
+Ints = np.ndarray[Any, np.dtype[np.int64]]
 
 
 def plan(steps: Sequence[Step]) -> tuple[list[tuple[Buffer, Dim]], Dim]:
