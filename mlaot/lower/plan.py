@@ -58,7 +58,8 @@ class _Alive:
         spans = [self.spans.get(span, array("q")) for span in range(first // self.SPAN, last // self.SPAN + 1)]
         near = np.unique(np.concatenate(spans)).astype(np.int64)
         starts, ends = (np.frombuffer(some, np.int64)[near] for some in (self.first, self.last))
-        return near[(starts <= last) & (first <= ends)]
+        found: Ints = near[(starts <= last) & (first <= ends)]
+        return found
 
 
 class _Room:
@@ -89,7 +90,8 @@ class _Room:
 
     def _gap(self, i: int, others: Ints) -> Ints:
         """The first start at which a buffer fits: 0, or the end of one of ``others``, which come from the first on."""
-        size, start = self.sizes[i], np.zeros_like(self.sizes[i])
+        size: Ints = self.sizes[i]
+        start: Ints = np.zeros_like(size)
         if not len(others):
             return start
         reached = np.maximum.accumulate(np.concatenate(([0], self.high[others])))

@@ -417,14 +417,15 @@ MISTAKES = {
 
 
 def last_words(text: str, project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> str:
-    """What the process that traces prints of a model module; nothing where it is right."""
+    """What the process that traces prints of a model module: warnings at most, where it is right."""
     project.mkdir()
     (project / "pyproject.toml").write_text(PYPROJECT)
     (project / "model.py").write_text(text)
     monkeypatch.delitem(sys.modules, "model", raising=False)
     status = child.main([str(project), str(project / "out")])
     printed = capsys.readouterr().err
-    assert bool(status) == bool(printed)
+    warnings = [line for line in printed.splitlines() if ": warning: " in line]
+    assert bool(status) == (len(warnings) < len(printed.splitlines()))
     return printed
 
 
