@@ -9,10 +9,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from mlaot.ir import DTYPES, Dim
-from mlaot.ir.dims import NOMINAL, names
+from mlaot.ir.dims import NOMINAL, Expr, names
 from mlaot.lower.emit import C_TYPES
 from mlaot.lower.integers import integer_helpers
 from mlaot.lower.isa import Isa, condition
+from mlaot.lower.layout import atom
 from mlaot.lower.parallel import Split, part_of, split, work_of_round
 from mlaot.lower.program import (
     Branch,
@@ -120,8 +121,22 @@ def _calls(steps: Iterable[Step], place: _Place, bodies: Bodies) -> list[str]:
             lines.append("} else {")
             lines += [*[f"    {line}" for line in _calls(step.otherwise, place, bodies)], "}"]
         else:
-            lines.append(_call(step, place, bodies))
+            call, some = _call(step, place, bodies), not_empty(step)
+            lines += [f"if ({some}) {{", f"    {call}", "}"] if some else [call]
     return lines
+
+
+def not_empty(kernel: Kernel) -> str:
+    """C text of whether a kernel writes anything; nothing where its loops are too short to be worth the question.
+
+    An array without elements may have any number of rows, and a loop over these takes its time.
+    """
+    written = [[d for d in p.buffer.shape if isinstance(d, Expr)] for p in kernel.params if p.written]
+    open_ = {name for p in kernel.params for extent in p.buffer.shape for name in names(extent)}
+    if len(open_) < 2 or not all(written):
+        return ""
+    sizes = [" && ".join(f"{atom(d)} > 0" for d in dict.fromkeys(extents)) for extents in written]
+    return " || ".join(dict.fromkeys(f"({size})" if len(written) > 1 else size for size in sizes))
 
 
 def _loop(loop: Loop, place: _Place, bodies: Bodies) -> list[str]:
