@@ -30,7 +30,7 @@ from mlaot.lower.interface import DIGEST_BYTES, render_interface
 from mlaot.lower.isa import ISAS
 from mlaot.lower.lower import lower
 from mlaot.lower.program import Program
-from mlaot.lower.text import kernels_file
+from mlaot.lower.text import LONG_KERNELS, kernels_file
 from mlaot.rounded import narrowed, quantized
 from mlaot.settings import FACTS, WEIGHTS, Model, Settings, Tuned, attribute, load_model, read_tuned
 from mlaot.stages import stage
@@ -53,6 +53,8 @@ def generate_module(settings: Settings, model: Model, project: Path, out: Path) 
     render = partial(program_files, c_library=model.c_library)
     files = compile_for(settings, model, render, read_tuned(project), golden=True)
     write(files | flag_files(model, settings.isas), out)
+    for line in long_files(model.module, files):
+        print(f"mlaot: {line}", flush=True)
     for name in {WEIGHTS, model.weights_file} - files.keys():  # of another time, when they lay elsewhere
         (out / name).unlink(missing_ok=True)
     return replace(model, weights="file" if model.weights_file in files else "inside")
@@ -222,6 +224,13 @@ def program_files(program: Program, *, c_library: bool = False) -> Files:
     kernels = {f"{module.stem}_{isa}.c": kernels_file(program, module.prefix, ISAS[isa]) for isa in module.isas}
     interface = render_interface(module, c_library=c_library)
     return {**interface, **kernels, FACTS: facts_text(program, weights_of(interface, module.stem))}
+
+
+def long_files(module: str, files: Files) -> list[str]:
+    """A line where the compiler is spared: the kernels are too long for all that it could do with them."""
+    lines = [text.count("\n") for name, text in files.items() if isinstance(text, str) and LONG_KERNELS in text]
+    how = "with -O1 and without inlining, as gcc would take more than a minute for each file otherwise"
+    return [f"{module}: {max(lines):,} lines of C an instruction set, compiled {how}"] if lines else []
 
 
 def weights_of(files: Files, stem: str) -> memoryview:

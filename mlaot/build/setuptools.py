@@ -148,7 +148,8 @@ def build_py_class(base: Any, settings: Settings) -> Any:
             return [found for found in super().find_modules() if found[1] not in models]
 
         def get_source_files(self) -> list[str]:
-            left_out = [file for _, name, file in super().find_modules() if name in models]
+            modules = super().find_modules() if self.py_modules else []
+            left_out = [file for _, name, file in modules if name in models]
             return [*super().get_source_files(), *left_out]  # what an sdist holds
 
     return build_py

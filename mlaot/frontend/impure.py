@@ -10,7 +10,6 @@ from __future__ import annotations
 import datetime
 import gc
 import os
-import pickle
 import random
 import sys
 from collections.abc import Callable, Iterator
@@ -94,6 +93,13 @@ def is_users_code(frame: FrameType) -> bool:
 _users: dict[int, tuple[CodeType, bool]] = {}  # by identity: the hash of a code object walks all of it
 
 
+def as_values(state: object) -> object:
+    """The state of a generator as what can be compared, made without the modules that a model may have taken away."""
+    if isinstance(state, dict):
+        return [(key, as_values(part)) for key, part in state.items()]
+    return state.tobytes() if isinstance(state, np.ndarray) else state
+
+
 class Generators:
     """NumPy's generators that there were before the trace, and the states in which they were last seen."""
 
@@ -104,8 +110,8 @@ class Generators:
         self.bits = list({id(made): made for made in (one._bit_generator for one in found)}.values())
         self.seen = self.states()
 
-    def states(self) -> list[bytes]:
-        return [pickle.dumps(bits.state) for bits in self.bits]
+    def states(self) -> list[object]:
+        return [as_values(bits.state) for bits in self.bits]
 
     def see_function(self, frame: FrameType, event: str, argument: object) -> Callable[..., Any] | None:
         """A trace function: follow the user's functions line by line, and no others; environment variables."""

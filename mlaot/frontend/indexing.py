@@ -231,9 +231,13 @@ def in_range(x: Any, size: Dim, *, wraps: bool = False, ignored: int | None = No
     Others, but for ``ignored``, are an error: in a plain array an ``IndexError`` at once, in an input of a module a
     ``ValueError`` of the call. Traced indices that the model computes stay what they are.
     """
+    known = x
     if is_traced(x):
-        return Tensor(apply("index", as_node(x), size=size, wraps=wraps, ignored=ignored))
-    array = np.asarray(plain(x))
+        node = as_node(x)
+        if node.op.name != "const":
+            return Tensor(apply("index", node, size=size, wraps=wraps, ignored=ignored))
+        known = node.attrs["value"].array
+    array = np.asarray(plain(known))
     if isinstance(size, int):
         bad = outside(array, size, wraps=wraps, ignored=ignored)
         if message := refusal(array, bad, size, wraps, ignored):

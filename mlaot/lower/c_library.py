@@ -162,7 +162,7 @@ def library_function(module: Module, extents: Extents, entry: Entry) -> dict[str
 def words_of(template: str) -> set[str]:
     """The names in the C of a template."""
     text = re.sub(r"@\{.*?\}@|@%.*?%@|//.*|\"[^\"\n]*\"", " ", template_text(template))
-    return set(re.findall(r"[A-Za-z]\w*", text))
+    return set(re.findall(r"\b[A-Za-z]\w*", text))
 
 
 def kernel_number(module: Module, entry: Entry) -> int:

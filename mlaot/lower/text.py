@@ -36,7 +36,7 @@ from mlaot.lower.sparse import loops_of
 from mlaot.lower.stages import stages
 from mlaot.lower.tiles import body
 from mlaot.lower.trees import tree_text
-from mlaot.lower.vectors import helpers
+from mlaot.lower.vectors import helpers, seconds_of
 from mlaot.ops.random import LN2, LOG_SERIES, SQRT_HALF, WICHURA
 from mlaot.render import render
 
@@ -44,7 +44,14 @@ from mlaot.render import render
 Bodies = dict[tuple[str, str], tuple[str, str]]
 
 
+LONG_KERNELS = '#pragma GCC optimize("O1")'  # what stands in a file that is too long
+MOST_SECONDS = 60  # for gcc; a file that takes more at -O2 is compiled with -O1, and its helpers stay functions
 WORD = re.compile(r"\b[A-Za-z_]\w*\b")
+
+
+def is_long(kernels: str) -> bool:
+    """Whether gcc would take more than a minute for a file of kernels at -O2."""
+    return seconds_of(kernels) > MOST_SECONDS
 
 
 def kernels_file(program: Program, prefix: str, isa: Isa) -> str:
@@ -68,7 +75,7 @@ def kernels_file(program: Program, prefix: str, isa: Isa) -> str:
             entries.append({"name": name, "lines": lines, "doc": doc})
     kernels_text = [text.replace("NAME(", f"{name}(", 1) for name, text in bodies.values()]
     text = "\n".join([*kernels_text, *[line for entry in entries for line in entry["lines"]]])
-    preamble = (helpers(text, isa), integer_helpers(text), *others(text, prefix, isa))
+    preamble = (helpers(text, isa, is_long=is_long(text)), integer_helpers(text), *others(text, prefix, isa))
     return render(
         "kernels.c.j2",
         module=program.module,
@@ -78,6 +85,7 @@ def kernels_file(program: Program, prefix: str, isa: Isa) -> str:
         helpers="\n".join(part for part in preamble if part),
         kernels=kernels_text,
         entries=entries,
+        long_kernels=LONG_KERNELS if is_long(text) else "",
     )
 
 

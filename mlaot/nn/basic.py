@@ -32,6 +32,8 @@ def embedding(input: Array, weight: Array, padding_idx: int | None = None) -> Ar
     """
     if input.dtype.kind not in "iu":
         raise MlaotError(f"embedding: expected whole numbers of rows, got {input.dtype}")
+    if weight.ndim != 2:
+        raise MlaotError(f"embedding: weight: expected a table of vectors, got shape {list(weight.shape)}")
     rows = np.take(weight, in_range(input, weight.shape[0]), axis=0)
     if padding_idx is None:
         return rows

@@ -72,7 +72,9 @@ def info():
         "pick": {"inputs": {"x": "float16[n, 2 * n + 1]", "index": "int64[n]"}, "outputs": {"out": "float16[n]"}},
         "never": {"inputs": {"x": "bool"}, "outputs": {}},
     }
-    return {"name": "odd", "dims": ["n"], "entries": entries, "isa": "base", "isas": ["base"]}
+    return {"name": "odd", "dims": ["n"], "entries": entries, "isa": "base", "isas": ["base"], **REST}
+REST = {"deterministic": False, "parameters": {}, "buffers": {}, "optimizer_state": {}, "parameter_count": 0}
+REST["bytes"] = {"constants": 0, "state": 0}
 """
 
 

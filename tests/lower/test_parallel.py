@@ -135,7 +135,7 @@ def test_chosen_loops() -> None:
     assert (first.variable, first.extent, first.work) == ("j", "320", "batch * 96")
     assert (second.variable, second.extent, second.work) == ("i1", "batch", "3200")
     assert all(found.extent != "batch" for found in shared("attention"))
-    assert Split("j", "n", 64, "4") in shared("line")
+    assert Split("j", "n_n", 64, "4") in shared("line")
 
 
 def test_rounds_whose_kernels_go_along_are_shared() -> None:

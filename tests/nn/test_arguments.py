@@ -233,7 +233,9 @@ def test_forms_without_a_meaning(name: str, key: str) -> None:
             function(**given, **arrays)
         except MlaotError as error:
             assert "\n" not in str(error) and len(str(error)) < 250
-        except (ValueError, IndexError):
+        except (ValueError, IndexError) as error:
+            if str(error).startswith("index["):  # as the plain array's own would be
+                continue
             assert kind == "Array" and not isinstance(form, str | dict | None), (name, key, form)
         if arrays:
             with contextlib.suppress(MlaotError):
