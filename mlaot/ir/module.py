@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -43,7 +45,8 @@ class Module:
     that are stored so, by input name. ``declared``: the entries before they were optimized, and ``declared_slots`` what
     they read. ``quantize``: the setting of that name, ``sample``: inputs by name, from which ranges are learnt, and
     ``quantized``: what became of products. ``dicts``: the entries whose outputs are a dict. ``ranges``: by entry and
-    input, which indices a caller may give.
+    input, which indices a caller may give. ``folded`` counts the weights that passes have added, ``hashed`` those
+    parameters that are in ``by_value``.
     """
 
     name: str
@@ -69,7 +72,18 @@ class Module:
     quantize: str = ""
     sample: Mapping[str, np.ndarray[Any, Any]] | None = None
     quantized: list[Quantized] = field(default_factory=list)
+    folded: int = 0
+    hashed: int = 0
+    by_value: dict[object, list[str]] = field(default_factory=dict)
     ranges: dict[str, dict[str, tuple[IndexRange, ...]]] = field(default_factory=dict)
+
+    def named_by_value(self, value: np.ndarray[Any, Any]) -> list[str]:
+        """The names of the parameters that are this array, bit for bit."""
+        for name in islice(self.parameters, self.hashed, None):
+            self.by_value.setdefault(_key(self.parameters[name]), []).append(name)
+        self.hashed = len(self.parameters)
+        key = _key(value)
+        return [name for name in self.by_value.get(key, ()) if _key(self.parameters.get(name)) == key]
 
     @property
     def slots(self) -> dict[str, np.ndarray[Any, Any]]:
@@ -85,6 +99,13 @@ class Module:
     def is_stateful(self) -> bool:
         """Whether an instance has memory of its own: an entry writes, or weights can be replaced."""
         return self.replaceable or any(graph.writes for graph in self.graphs.values())
+
+
+def _key(value: np.ndarray[Any, Any] | None) -> object:
+    """What two arrays have in common that are equal bit for bit."""
+    if value is None:
+        return None
+    return str(value.dtype), value.shape, hashlib.sha256(np.ascontiguousarray(value)).digest()
 
 
 # The entries by which fit() takes one example after the other: what a block of them begins with, a step, its end.

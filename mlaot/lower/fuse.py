@@ -36,7 +36,10 @@ from mlaot.ops.winograd import TRANSFORMS, products_of
 MOST = 400  # nodes of a group: compilers grow faster than linearly with the length of a function
 MOST_AGAIN = 64  # cheap nodes that a kernel computes again for one that it reads
 AGAIN = (ew.step, ew.is_equal)  # computed again by each reader of values in memory, rather than stored beside them
-CHEAP = (ew.add, ew.sub, ew.mul, ew.neg, ew.cast, ew.relu, ew.step, ew.maximum, ew.minimum, st.one_hot)
+CHEAP = (
+    *(ew.add, ew.sub, ew.mul, ew.neg, ew.rounded, ew.cast, ew.relu, ew.step, ew.maximum, ew.minimum),
+    st.one_hot,
+)
 
 
 @dataclass(eq=False)

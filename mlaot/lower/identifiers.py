@@ -70,7 +70,7 @@ def c_expression(text: int | str | Dim) -> str:
 def with_c_dims(graph: Graph) -> Graph:
     """The graph with its dims as C calls them; itself where none has another name there."""
     known = {name: dim(dim_name(name)) for name in dims_of(graph)}
-    return graph if known.keys() <= {BATCH} else _copy(graph, known)
+    return graph if known.keys() <= {BATCH} else copy_of(graph, known)
 
 
 def dims_of(graph: Graph) -> set[str]:
@@ -89,11 +89,12 @@ def renamed(value: Any, known: Mapping[str, Dim]) -> Any:
     if isinstance(value, tuple):
         return tuple(renamed(each, known) for each in value)
     if isinstance(value, Subgraph):
-        return Subgraph(_copy(value.graph, known))
+        return Subgraph(copy_of(value.graph, known))
     return value
 
 
-def _copy(graph: Graph, known: Mapping[str, Dim]) -> Graph:
+def copy_of(graph: Graph, known: Mapping[str, Dim]) -> Graph:
+    """A graph of its own, with other names for its dims."""
     new = Graph(graph.name)
     copies: dict[Node, Node] = {}
     for key, node in graph.inputs.items():

@@ -20,6 +20,7 @@ from mlaot.lower.layout import Access, behind_reshape, caller_buffer
 from mlaot.lower.plan import plan
 from mlaot.lower.program import Buffer, Contraction, Entry, Module, Port, Procedure, Program
 from mlaot.lower.region import Fused, region
+from mlaot.lower.roundings import with_roundings
 from mlaot.lower.storage import Storage
 from mlaot.ops import elementwise as ew
 from mlaot.ops import reduction as red
@@ -47,7 +48,10 @@ def lower(model: Model, isas: tuple[str, ...], *, deterministic: bool = False, t
     for name, graph in model.graphs.items():
         _check_dims(name, graph)
     dims = sorted({name for graph in model.graphs.values() for name in dims_of(graph)})
-    model = replace(model, graphs={name: with_c_dims(graph) for name, graph in model.graphs.items()})
+    graphs = {name: with_c_dims(graph) for name, graph in model.graphs.items()}
+    if not deterministic:
+        graphs = {name: with_roundings(graph) for name, graph in graphs.items()}
+    model = replace(model, graphs=graphs)
     storage = Storage(model)
     procedures = tuple(_procedure(name, graph, storage, model, dims) for name, graph in model.graphs.items())
     module = Module(

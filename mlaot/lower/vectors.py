@@ -29,7 +29,7 @@ GENERIC = {
     *("greater", "lesser", "max", "min", "relu", "step"),
     *("floor", "ceil", "trunc", "round", "remainder", "floor_divide"),
     *("isnan", "eq", "ne", "lt", "le", "gt", "ge"),
-    *("nearest_inside", "round_f16", "round_bf16"),
+    *("nearest_inside", "round_f16", "round_bf16", "rounded"),
 }
 # Vectors of floats; these combine all lanes.
 COMBINE = {

@@ -195,6 +195,13 @@ div: Op = elementwise(
 copy: Op = elementwise(
     "copy", lambda x: x, lambda ct, out, x: (ct,), lambda args, t: args[0], ANY, doc="x, in memory of its own"
 )
+rounded: Op = elementwise(
+    "rounded",
+    lambda x: x,
+    lambda ct, out, x: (ct,),
+    function("rounded"),
+    doc="x, rounded before anything is computed from it",
+)
 neg: Op = elementwise("neg", np.negative, lambda ct, out, x: (neg(ct),), _negative, NUMBERS, doc="-x")
 pow_: Op = Op(
     "pow", _power_type, _power_reference, _vjp_power, batch_elementwise, _power, doc="x to a constant exponent"

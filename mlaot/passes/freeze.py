@@ -316,11 +316,11 @@ def add_weight(module: Module, value: Array, dtype: DType | None = None) -> str:
     ``dtype`` is that of the graphs where NumPy has another: bfloat16 is float32 in NumPy.
     """
     dtype = dtype or BY_NUMPY[str(value.dtype)]
-    for name, known in module.parameters.items():
-        if known.dtype == value.dtype and known.shape == value.shape and known.tobytes() == value.tobytes():
-            read = [graph.inputs[name] for graph in module.graphs.values() if name in graph.inputs]
-            if all(node.type.dtype is dtype for node in read):
-                return name
-    name = next(n for i in range(len(module.slots) + 1) if (n := f"folded{i}") not in module.slots)
+    for name in module.named_by_value(value):
+        read = [graph.inputs[name] for graph in module.graphs.values() if name in graph.inputs]
+        if all(node.type.dtype is dtype for node in read):
+            return name
+    while (name := f"folded{module.folded}") in module.parameters or name in module.state:
+        module.folded += 1
     module.parameters[name] = value
     return name

@@ -408,6 +408,7 @@ NOT_DRAWN = (
     "contract_bytes",
     "round_f16",
     "round_bf16",
+    "rounded",
 )
 SUMS = {"sum", "contract", "put_add", "add", "sub", "cumsum", "linear_recurrence", "fold", "scatter"}
 # Exact as long as every term is a multiple of 1/8 and no sum of them needs more digits than the type has.

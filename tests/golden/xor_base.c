@@ -71,6 +71,13 @@ INLINE double sum_lanes_f64v(f64v x)
     return x[0];
 }
 
+// Rounded by itself: the compiler cannot make one operation of a product before and a sum behind.
+INLINE double rounded_f64(double x)
+{
+    __asm__("" : "+x"(x));
+    return x;
+}
+
 // The first n lanes of x, then the fill.
 INLINE f64v first_f64v(f64v x, ptrdiff_t n, double fill)
 {
@@ -80,6 +87,13 @@ INLINE f64v first_f64v(f64v x, ptrdiff_t n, double fill)
 INLINE f64v step_f64v(f64v x)
 {
     return select_f64v(x > 0, splat_f64v(1), splat_f64v(0));
+}
+
+// Rounded by itself: the compiler cannot make one operation of a product before and a sum behind.
+INLINE f64v rounded_f64v(f64v x)
+{
+    __asm__("" : "+x"(x));
+    return x;
 }
 
 // The first n lanes; nothing behind them is written.
@@ -238,6 +252,7 @@ static void contraction1_base(double *restrict out, const double *restrict layer
 // v1 = add(layers_neurons_b, v0) : f64[batch]
 // v2 = sub(v1, y) : f64[batch]
 // v3 = pow(v2, exponent=2.0) : f64[batch]
+// v4 = rounded(v3) : f64[batch]
 static void contraction2_base(double *restrict t0, const double *restrict layers_neurons_b, const double *restrict y, const double *restrict t1, const double *restrict layers_neurons_w, ptrdiff_t batch)
 {
     for (ptrdiff_t i = 0; i < batch - 3; i += 4) {
@@ -268,7 +283,8 @@ static void contraction2_base(double *restrict t0, const double *restrict layers
             const double x1 = y[i + d_i];
             const double v2 = v1 - x1;
             const double v3 = v2 * v2;
-            t0[i + d_i] = v3;
+            const double v4 = rounded_f64(v3);
+            t0[i + d_i] = v4;
         }
     }
     for (ptrdiff_t i = batch / 4 * 4; i < batch; i++) {
@@ -285,7 +301,8 @@ static void contraction2_base(double *restrict t0, const double *restrict layers
             const double x1 = y[i];
             const double v2 = v1 - x1;
             const double v3 = v2 * v2;
-            t0[i] = v3;
+            const double v4 = rounded_f64(v3);
+            t0[i] = v4;
         }
     }
 }
@@ -319,279 +336,15 @@ static void rows3_base(double *restrict loss, const double *restrict t0, ptrdiff
     loss[0] = v1;
 }
 
-// v0 = contract(t2, layers_neurons_w, spec=ab,b->a) : f64[batch]
-// v1 = add(layers_neurons_b, v0) : f64[batch]
-// v2 = sub(v1, y) : f64[batch]
-// v3 = pow(v2, exponent=2.0) : f64[batch]
-// v4 = mul(v2, 2.0) : f64[batch]
-// v5 = mul(v4, s0) : f64[batch]
-static void contraction4_base(double *restrict t0, double *restrict t1, const double *restrict layers_neurons_b, const double *restrict y, const double *restrict t2, const double *restrict layers_neurons_w, ptrdiff_t batch)
-{
-    const double s1 = (double)(batch);
-    const double s0 = 1.0 / s1;
-    for (ptrdiff_t i = 0; i < batch - 3; i += 4) {
-        f64v c0_0 = splat_f64v(0.0);
-        f64v c1_0 = splat_f64v(0.0);
-        f64v c2_0 = splat_f64v(0.0);
-        f64v c3_0 = splat_f64v(0.0);
-        for (ptrdiff_t k = 0; k < 4; k += 2) {
-            const f64v b0 = load_f64v(layers_neurons_w + k);
-            const f64v a0 = load_f64v(t2 + i * 8 + k);
-            c0_0 += a0 * b0;
-            const f64v a1 = load_f64v(t2 + i * 8 + k + 8);
-            c1_0 += a1 * b0;
-            const f64v a2 = load_f64v(t2 + i * 8 + k + 16);
-            c2_0 += a2 * b0;
-            const f64v a3 = load_f64v(t2 + i * 8 + k + 24);
-            c3_0 += a3 * b0;
-        }
-        double dots[4];
-        const f64v h0 = fold1_f64v(c0_0, c1_0);
-        store_f64v(dots + 0, h0);
-        const f64v h1 = fold1_f64v(c2_0, c3_0);
-        store_f64v(dots + 2, h1);
-        for (ptrdiff_t d_i = 0; d_i < 4; d_i++) {
-            const double dot = dots[d_i];
-            const double x0 = layers_neurons_b[0];
-            const double v1 = x0 + dot;
-            const double x1 = y[i + d_i];
-            const double v2 = v1 - x1;
-            const double v3 = v2 * v2;
-            t0[i + d_i] = v3;
-            const double v4 = v2 * 2.0;
-            const double v5 = v4 * s0;
-            t1[i + d_i] = v5;
-        }
-    }
-    for (ptrdiff_t i = batch / 4 * 4; i < batch; i++) {
-        f64v c0_0 = splat_f64v(0.0);
-        for (ptrdiff_t k = 0; k < 4; k += 2) {
-            const f64v b0 = load_f64v(layers_neurons_w + k);
-            const f64v a0 = load_f64v(t2 + i * 8 + k);
-            c0_0 += a0 * b0;
-        }
-        {
-            const double dot = sum_lanes_f64v(c0_0);
-            const double x0 = layers_neurons_b[0];
-            const double v1 = x0 + dot;
-            const double x1 = y[i];
-            const double v2 = v1 - x1;
-            const double v3 = v2 * v2;
-            t0[i] = v3;
-            const double v4 = v2 * 2.0;
-            const double v5 = v4 * s0;
-            t1[i] = v5;
-        }
-    }
-}
-
-// v0 = contract(t2, layers_neurons_w, spec=a,b->ab) : f64[batch,4]
-// v1 = step(t0) : f64[batch,4]
-// v2 = mul(v0, v1) : f64[batch,4]
-static void contraction5_base(double *restrict t1, const double *restrict t0, const double *restrict t2, const double *restrict layers_neurons_w, ptrdiff_t batch)
-{
-    for (ptrdiff_t i = 0; i < batch - 1; i += 2) {
-        f64v c0_0 = splat_f64v(0.0);
-        f64v c0_1 = splat_f64v(0.0);
-        f64v c1_0 = splat_f64v(0.0);
-        f64v c1_1 = splat_f64v(0.0);
-        const f64v b0 = load_f64v(layers_neurons_w);
-        const f64v b1 = load_f64v(layers_neurons_w + 2);
-        const f64v a0 = splat_f64v(t2[i]);
-        c0_0 += a0 * b0;
-        c0_1 += a0 * b1;
-        const f64v a1 = splat_f64v(t2[i + 1]);
-        c1_0 += a1 * b0;
-        c1_1 += a1 * b1;
-        {
-            const f64v x0 = load_f64v(t0 + i * 8);
-            const f64v v1 = step_f64v(x0);
-            const f64v v2 = c0_0 * v1;
-            store_f64v(t1 + i * 8, v2);
-        }
-        {
-            const f64v x0 = load_f64v(t0 + i * 8 + 2);
-            const f64v v1 = step_f64v(x0);
-            const f64v v2 = c0_1 * v1;
-            store_f64v(t1 + i * 8 + 2, v2);
-        }
-        {
-            const f64v x0 = load_f64v(t0 + (i + 1) * 8);
-            const f64v v1 = step_f64v(x0);
-            const f64v v2 = c1_0 * v1;
-            store_f64v(t1 + (i + 1) * 8, v2);
-        }
-        {
-            const f64v x0 = load_f64v(t0 + (i + 1) * 8 + 2);
-            const f64v v1 = step_f64v(x0);
-            const f64v v2 = c1_1 * v1;
-            store_f64v(t1 + (i + 1) * 8 + 2, v2);
-        }
-    }
-    for (ptrdiff_t i = batch / 2 * 2; i < batch; i++) {
-        f64v c0_0 = splat_f64v(0.0);
-        f64v c0_1 = splat_f64v(0.0);
-        const f64v b0 = load_f64v(layers_neurons_w);
-        const f64v b1 = load_f64v(layers_neurons_w + 2);
-        const f64v a0 = splat_f64v(t2[i]);
-        c0_0 += a0 * b0;
-        c0_1 += a0 * b1;
-        {
-            const f64v x0 = load_f64v(t0 + i * 8);
-            const f64v v1 = step_f64v(x0);
-            const f64v v2 = c0_0 * v1;
-            store_f64v(t1 + i * 8, v2);
-        }
-        {
-            const f64v x0 = load_f64v(t0 + i * 8 + 2);
-            const f64v v1 = step_f64v(x0);
-            const f64v v2 = c0_1 * v1;
-            store_f64v(t1 + i * 8 + 2, v2);
-        }
-    }
-}
-
-// v0 = contract(t1, t0, spec=ba,b->a) : f64[4]
-// v1 = mul(lr, v0) : f64[4]
-// v2 = sub(layers_neurons_w, v1) : f64[4]
-static void contraction6_base(double *restrict layers_neurons_w, const double *restrict lr, const double *restrict t0, const double *restrict t1, ptrdiff_t batch)
-{
-    const double s0 = lr[0];
-    f64v c0_0 = splat_f64v(0.0);
-    f64v c0_1 = splat_f64v(0.0);
-    for (ptrdiff_t k = 0; k < batch; k++) {
-        const f64v b0 = load_f64v(t1 + k * 8);
-        const f64v b1 = load_f64v(t1 + k * 8 + 2);
-        const f64v a0 = splat_f64v(t0[k]);
-        c0_0 += a0 * b0;
-        c0_1 += a0 * b1;
-    }
-    {
-        const f64v v1 = splat_f64v(s0) * c0_0;
-        const f64v x0 = load_f64v(layers_neurons_w);
-        const f64v v2 = x0 - v1;
-        store_f64v(layers_neurons_w, v2);
-    }
-    {
-        const f64v v1 = splat_f64v(s0) * c0_1;
-        const f64v x0 = load_f64v(layers_neurons_w + 2);
-        const f64v v2 = x0 - v1;
-        store_f64v(layers_neurons_w + 2, v2);
-    }
-}
-
-// v0 = sum(t0, axes=(0,)) : f64[]
-// v1 = mul(v0, lr) : f64[]
-// v2 = sub(layers_neurons_b, v1) : f64[]
-static void rows7_base(double *restrict layers_neurons_b, const double *restrict t0, const double *restrict lr, ptrdiff_t batch)
-{
-    const double s0 = lr[0];
-    f64v v0_all0 = splat_f64v(0.0);
-    f64v v0_all1 = splat_f64v(0.0);
-    f64v v0_all2 = splat_f64v(0.0);
-    f64v v0_all3 = splat_f64v(0.0);
-    for (ptrdiff_t j = 0; j < batch - 7; j += 8) {
-        v0_all0 += load_f64v(t0 + j);
-        v0_all1 += load_f64v(t0 + j + 2);
-        v0_all2 += load_f64v(t0 + j + 4);
-        v0_all3 += load_f64v(t0 + j + 6);
-    }
-    for (ptrdiff_t j = batch / 8 * 8; j < batch - 1; j += 2) {
-        const f64v x0 = load_f64v(t0 + j);
-        v0_all0 += x0;
-    }
-    for (ptrdiff_t j = batch / 2 * 2; j < batch; j += 2) {
-        const ptrdiff_t rest = batch - j;
-        const f64v x0 = load_f64v(t0 + j);
-        v0_all0 += first_f64v(x0, rest, 0.0);
-    }
-    const double v0 = sum_lanes_f64v((v0_all0 + v0_all1) + (v0_all2 + v0_all3));
-    const double v1 = v0 * s0;
-    const double v2 = layers_neurons_b[0] - v1;
-    layers_neurons_b[0] = v2;
-}
-
-// v0 = contract(t0, x, spec=ca,cb->ab) : f64[4,2]
-// v1 = mul(v0, lr) : f64[4,2]
-// v2 = sub(layers_neurons_w, v1) : f64[4,2]
-static void contraction8_base(double *restrict layers_neurons_w, const double *restrict lr, const double *restrict x, const double *restrict t0, ptrdiff_t batch)
-{
-    const double s0 = lr[0];
-    f64v c0_0 = splat_f64v(0.0);
-    f64v c0_1 = splat_f64v(0.0);
-    f64v c1_0 = splat_f64v(0.0);
-    f64v c1_1 = splat_f64v(0.0);
-    for (ptrdiff_t k = 0; k < batch; k++) {
-        const f64v b0 = load_f64v(t0 + k * 8);
-        const f64v b1 = load_f64v(t0 + k * 8 + 2);
-        const f64v a0 = splat_f64v(x[k * 2]);
-        c0_0 += a0 * b0;
-        c0_1 += a0 * b1;
-        const f64v a1 = splat_f64v(x[k * 2 + 1]);
-        c1_0 += a1 * b0;
-        c1_1 += a1 * b1;
-    }
-    {
-        const f64v v1 = c0_0 * splat_f64v(s0);
-        const f64v x0 = load_f64v(layers_neurons_w + 0 * 4);
-        const f64v v2 = x0 - v1;
-        store_f64v(layers_neurons_w + 0 * 4, v2);
-    }
-    {
-        const f64v v1 = c0_1 * splat_f64v(s0);
-        const f64v x0 = load_f64v(layers_neurons_w + 2 + 0 * 4);
-        const f64v v2 = x0 - v1;
-        store_f64v(layers_neurons_w + 2 + 0 * 4, v2);
-    }
-    {
-        const f64v v1 = c1_0 * splat_f64v(s0);
-        const f64v x0 = load_f64v(layers_neurons_w + 1 * 4);
-        const f64v v2 = x0 - v1;
-        store_f64v(layers_neurons_w + 1 * 4, v2);
-    }
-    {
-        const f64v v1 = c1_1 * splat_f64v(s0);
-        const f64v x0 = load_f64v(layers_neurons_w + 2 + 1 * 4);
-        const f64v v2 = x0 - v1;
-        store_f64v(layers_neurons_w + 2 + 1 * 4, v2);
-    }
-}
-
-// v0 = sum(t0, axes=(0,)) : f64[4]
-// v1 = mul(lr, v0) : f64[4]
-// v2 = sub(layers_neurons_b, v1) : f64[4]
-static void contraction9_base(double *restrict layers_neurons_b, const double *restrict lr, const double *restrict t0, ptrdiff_t batch)
-{
-    const double s0 = lr[0];
-    f64v c0_0 = splat_f64v(0.0);
-    f64v c0_1 = splat_f64v(0.0);
-    for (ptrdiff_t k = 0; k < batch; k++) {
-        const f64v b0 = load_f64v(t0 + k * 8);
-        c0_0 += b0;
-        const f64v b1 = load_f64v(t0 + k * 8 + 2);
-        c0_1 += b1;
-    }
-    {
-        const f64v v1 = splat_f64v(s0) * c0_0;
-        const f64v x0 = load_f64v(layers_neurons_b);
-        const f64v v2 = x0 - v1;
-        store_f64v(layers_neurons_b, v2);
-    }
-    {
-        const f64v v1 = splat_f64v(s0) * c0_1;
-        const f64v x0 = load_f64v(layers_neurons_b + 2);
-        const f64v v2 = x0 - v1;
-        store_f64v(layers_neurons_b + 2, v2);
-    }
-}
-
 // v0 = contract(t3, layers_neurons_w, spec=ab,b->a) : f64[batch]
 // v1 = add(layers_neurons_b, v0) : f64[batch]
 // v2 = sub(v1, y) : f64[batch]
 // v3 = pow(v2, exponent=2.0) : f64[batch]
-// v4 = mul(v2, 2.0) : f64[batch]
-// v5 = mul(v4, s0) : f64[batch]
-static void contraction10_base(double *restrict t0, double *restrict t1, double *restrict t2, const double *restrict layers_neurons_b, const double *restrict y, const double *restrict t3, const double *restrict layers_neurons_w, ptrdiff_t batch)
+// v4 = rounded(v3) : f64[batch]
+// v5 = mul(v2, 2.0) : f64[batch]
+// v6 = mul(v5, s0) : f64[batch]
+// v7 = rounded(v6) : f64[batch]
+static void contraction4_base(double *restrict t0, double *restrict t1, double *restrict t2, const double *restrict layers_neurons_b, const double *restrict y, const double *restrict t3, const double *restrict layers_neurons_w, ptrdiff_t batch)
 {
     const double s1 = (double)(batch);
     const double s0 = 1.0 / s1;
@@ -620,14 +373,16 @@ static void contraction10_base(double *restrict t0, double *restrict t1, double 
             const double dot = dots[d_i];
             const double x0 = layers_neurons_b[0];
             const double v1 = x0 + dot;
-            t0[i + d_i] = v1;
             const double x1 = y[i + d_i];
             const double v2 = v1 - x1;
             const double v3 = v2 * v2;
-            t1[i + d_i] = v3;
-            const double v4 = v2 * 2.0;
-            const double v5 = v4 * s0;
-            t2[i + d_i] = v5;
+            const double v4 = rounded_f64(v3);
+            t0[i + d_i] = v4;
+            const double v5 = v2 * 2.0;
+            const double v6 = v5 * s0;
+            t1[i + d_i] = v6;
+            const double v7 = rounded_f64(v6);
+            t2[i + d_i] = v7;
         }
     }
     for (ptrdiff_t i = batch / 4 * 4; i < batch; i++) {
@@ -641,14 +396,318 @@ static void contraction10_base(double *restrict t0, double *restrict t1, double 
             const double dot = sum_lanes_f64v(c0_0);
             const double x0 = layers_neurons_b[0];
             const double v1 = x0 + dot;
+            const double x1 = y[i];
+            const double v2 = v1 - x1;
+            const double v3 = v2 * v2;
+            const double v4 = rounded_f64(v3);
+            t0[i] = v4;
+            const double v5 = v2 * 2.0;
+            const double v6 = v5 * s0;
+            t1[i] = v6;
+            const double v7 = rounded_f64(v6);
+            t2[i] = v7;
+        }
+    }
+}
+
+// v0 = contract(t3, layers_neurons_w, spec=a,b->ab) : f64[batch,4]
+// v1 = step(t0) : f64[batch,4]
+// v2 = mul(v0, v1) : f64[batch,4]
+// v3 = rounded(v2) : f64[batch,4]
+static void contraction5_base(double *restrict t1, double *restrict t2, const double *restrict t0, const double *restrict t3, const double *restrict layers_neurons_w, ptrdiff_t batch)
+{
+    for (ptrdiff_t i = 0; i < batch - 1; i += 2) {
+        f64v c0_0 = splat_f64v(0.0);
+        f64v c0_1 = splat_f64v(0.0);
+        f64v c1_0 = splat_f64v(0.0);
+        f64v c1_1 = splat_f64v(0.0);
+        const f64v b0 = load_f64v(layers_neurons_w);
+        const f64v b1 = load_f64v(layers_neurons_w + 2);
+        const f64v a0 = splat_f64v(t3[i]);
+        c0_0 += a0 * b0;
+        c0_1 += a0 * b1;
+        const f64v a1 = splat_f64v(t3[i + 1]);
+        c1_0 += a1 * b0;
+        c1_1 += a1 * b1;
+        {
+            const f64v x0 = load_f64v(t0 + i * 8);
+            const f64v v1 = step_f64v(x0);
+            const f64v v2 = c0_0 * v1;
+            store_f64v(t1 + i * 8, v2);
+            const f64v v3 = rounded_f64v(v2);
+            store_f64v(t2 + i * 8, v3);
+        }
+        {
+            const f64v x0 = load_f64v(t0 + i * 8 + 2);
+            const f64v v1 = step_f64v(x0);
+            const f64v v2 = c0_1 * v1;
+            store_f64v(t1 + i * 8 + 2, v2);
+            const f64v v3 = rounded_f64v(v2);
+            store_f64v(t2 + i * 8 + 2, v3);
+        }
+        {
+            const f64v x0 = load_f64v(t0 + (i + 1) * 8);
+            const f64v v1 = step_f64v(x0);
+            const f64v v2 = c1_0 * v1;
+            store_f64v(t1 + (i + 1) * 8, v2);
+            const f64v v3 = rounded_f64v(v2);
+            store_f64v(t2 + (i + 1) * 8, v3);
+        }
+        {
+            const f64v x0 = load_f64v(t0 + (i + 1) * 8 + 2);
+            const f64v v1 = step_f64v(x0);
+            const f64v v2 = c1_1 * v1;
+            store_f64v(t1 + (i + 1) * 8 + 2, v2);
+            const f64v v3 = rounded_f64v(v2);
+            store_f64v(t2 + (i + 1) * 8 + 2, v3);
+        }
+    }
+    for (ptrdiff_t i = batch / 2 * 2; i < batch; i++) {
+        f64v c0_0 = splat_f64v(0.0);
+        f64v c0_1 = splat_f64v(0.0);
+        const f64v b0 = load_f64v(layers_neurons_w);
+        const f64v b1 = load_f64v(layers_neurons_w + 2);
+        const f64v a0 = splat_f64v(t3[i]);
+        c0_0 += a0 * b0;
+        c0_1 += a0 * b1;
+        {
+            const f64v x0 = load_f64v(t0 + i * 8);
+            const f64v v1 = step_f64v(x0);
+            const f64v v2 = c0_0 * v1;
+            store_f64v(t1 + i * 8, v2);
+            const f64v v3 = rounded_f64v(v2);
+            store_f64v(t2 + i * 8, v3);
+        }
+        {
+            const f64v x0 = load_f64v(t0 + i * 8 + 2);
+            const f64v v1 = step_f64v(x0);
+            const f64v v2 = c0_1 * v1;
+            store_f64v(t1 + i * 8 + 2, v2);
+            const f64v v3 = rounded_f64v(v2);
+            store_f64v(t2 + i * 8 + 2, v3);
+        }
+    }
+}
+
+// v0 = contract(t1, t0, spec=ba,b->a) : f64[4]
+// v1 = mul(lr, v0) : f64[4]
+// v2 = rounded(v1) : f64[4]
+// v3 = sub(layers_neurons_w, v2) : f64[4]
+static void contraction6_base(double *restrict layers_neurons_w, const double *restrict lr, const double *restrict t0, const double *restrict t1, ptrdiff_t batch)
+{
+    const double s0 = lr[0];
+    f64v c0_0 = splat_f64v(0.0);
+    f64v c0_1 = splat_f64v(0.0);
+    for (ptrdiff_t k = 0; k < batch; k++) {
+        const f64v b0 = load_f64v(t1 + k * 8);
+        const f64v b1 = load_f64v(t1 + k * 8 + 2);
+        const f64v a0 = splat_f64v(t0[k]);
+        c0_0 += a0 * b0;
+        c0_1 += a0 * b1;
+    }
+    {
+        const f64v v1 = splat_f64v(s0) * c0_0;
+        const f64v v2 = rounded_f64v(v1);
+        const f64v x0 = load_f64v(layers_neurons_w);
+        const f64v v3 = x0 - v2;
+        store_f64v(layers_neurons_w, v3);
+    }
+    {
+        const f64v v1 = splat_f64v(s0) * c0_1;
+        const f64v v2 = rounded_f64v(v1);
+        const f64v x0 = load_f64v(layers_neurons_w + 2);
+        const f64v v3 = x0 - v2;
+        store_f64v(layers_neurons_w + 2, v3);
+    }
+}
+
+// v0 = sum(t0, axes=(0,)) : f64[]
+// v1 = mul(v0, lr) : f64[]
+// v2 = rounded(v1) : f64[]
+// v3 = sub(layers_neurons_b, v2) : f64[]
+static void rows7_base(double *restrict layers_neurons_b, const double *restrict t0, const double *restrict lr, ptrdiff_t batch)
+{
+    const double s0 = lr[0];
+    f64v v0_all0 = splat_f64v(0.0);
+    f64v v0_all1 = splat_f64v(0.0);
+    f64v v0_all2 = splat_f64v(0.0);
+    f64v v0_all3 = splat_f64v(0.0);
+    for (ptrdiff_t j = 0; j < batch - 7; j += 8) {
+        v0_all0 += load_f64v(t0 + j);
+        v0_all1 += load_f64v(t0 + j + 2);
+        v0_all2 += load_f64v(t0 + j + 4);
+        v0_all3 += load_f64v(t0 + j + 6);
+    }
+    for (ptrdiff_t j = batch / 8 * 8; j < batch - 1; j += 2) {
+        const f64v x0 = load_f64v(t0 + j);
+        v0_all0 += x0;
+    }
+    for (ptrdiff_t j = batch / 2 * 2; j < batch; j += 2) {
+        const ptrdiff_t rest = batch - j;
+        const f64v x0 = load_f64v(t0 + j);
+        v0_all0 += first_f64v(x0, rest, 0.0);
+    }
+    const double v0 = sum_lanes_f64v((v0_all0 + v0_all1) + (v0_all2 + v0_all3));
+    const double v1 = v0 * s0;
+    const double v2 = rounded_f64(v1);
+    const double v3 = layers_neurons_b[0] - v2;
+    layers_neurons_b[0] = v3;
+}
+
+// v0 = contract(t0, x, spec=ca,cb->ab) : f64[4,2]
+// v1 = mul(v0, lr) : f64[4,2]
+// v2 = rounded(v1) : f64[4,2]
+// v3 = sub(layers_neurons_w, v2) : f64[4,2]
+static void contraction8_base(double *restrict layers_neurons_w, const double *restrict lr, const double *restrict x, const double *restrict t0, ptrdiff_t batch)
+{
+    const double s0 = lr[0];
+    f64v c0_0 = splat_f64v(0.0);
+    f64v c0_1 = splat_f64v(0.0);
+    f64v c1_0 = splat_f64v(0.0);
+    f64v c1_1 = splat_f64v(0.0);
+    for (ptrdiff_t k = 0; k < batch; k++) {
+        const f64v b0 = load_f64v(t0 + k * 8);
+        const f64v b1 = load_f64v(t0 + k * 8 + 2);
+        const f64v a0 = splat_f64v(x[k * 2]);
+        c0_0 += a0 * b0;
+        c0_1 += a0 * b1;
+        const f64v a1 = splat_f64v(x[k * 2 + 1]);
+        c1_0 += a1 * b0;
+        c1_1 += a1 * b1;
+    }
+    {
+        const f64v v1 = c0_0 * splat_f64v(s0);
+        const f64v v2 = rounded_f64v(v1);
+        const f64v x0 = load_f64v(layers_neurons_w + 0 * 4);
+        const f64v v3 = x0 - v2;
+        store_f64v(layers_neurons_w + 0 * 4, v3);
+    }
+    {
+        const f64v v1 = c0_1 * splat_f64v(s0);
+        const f64v v2 = rounded_f64v(v1);
+        const f64v x0 = load_f64v(layers_neurons_w + 2 + 0 * 4);
+        const f64v v3 = x0 - v2;
+        store_f64v(layers_neurons_w + 2 + 0 * 4, v3);
+    }
+    {
+        const f64v v1 = c1_0 * splat_f64v(s0);
+        const f64v v2 = rounded_f64v(v1);
+        const f64v x0 = load_f64v(layers_neurons_w + 1 * 4);
+        const f64v v3 = x0 - v2;
+        store_f64v(layers_neurons_w + 1 * 4, v3);
+    }
+    {
+        const f64v v1 = c1_1 * splat_f64v(s0);
+        const f64v v2 = rounded_f64v(v1);
+        const f64v x0 = load_f64v(layers_neurons_w + 2 + 1 * 4);
+        const f64v v3 = x0 - v2;
+        store_f64v(layers_neurons_w + 2 + 1 * 4, v3);
+    }
+}
+
+// v0 = sum(t0, axes=(0,)) : f64[4]
+// v1 = mul(lr, v0) : f64[4]
+// v2 = rounded(v1) : f64[4]
+// v3 = sub(layers_neurons_b, v2) : f64[4]
+static void contraction9_base(double *restrict layers_neurons_b, const double *restrict lr, const double *restrict t0, ptrdiff_t batch)
+{
+    const double s0 = lr[0];
+    f64v c0_0 = splat_f64v(0.0);
+    f64v c0_1 = splat_f64v(0.0);
+    for (ptrdiff_t k = 0; k < batch; k++) {
+        const f64v b0 = load_f64v(t0 + k * 8);
+        c0_0 += b0;
+        const f64v b1 = load_f64v(t0 + k * 8 + 2);
+        c0_1 += b1;
+    }
+    {
+        const f64v v1 = splat_f64v(s0) * c0_0;
+        const f64v v2 = rounded_f64v(v1);
+        const f64v x0 = load_f64v(layers_neurons_b);
+        const f64v v3 = x0 - v2;
+        store_f64v(layers_neurons_b, v3);
+    }
+    {
+        const f64v v1 = splat_f64v(s0) * c0_1;
+        const f64v v2 = rounded_f64v(v1);
+        const f64v x0 = load_f64v(layers_neurons_b + 2);
+        const f64v v3 = x0 - v2;
+        store_f64v(layers_neurons_b + 2, v3);
+    }
+}
+
+// v0 = contract(t4, layers_neurons_w, spec=ab,b->a) : f64[batch]
+// v1 = add(layers_neurons_b, v0) : f64[batch]
+// v2 = sub(v1, y) : f64[batch]
+// v3 = pow(v2, exponent=2.0) : f64[batch]
+// v4 = rounded(v3) : f64[batch]
+// v5 = mul(v2, 2.0) : f64[batch]
+// v6 = mul(v5, s0) : f64[batch]
+// v7 = rounded(v6) : f64[batch]
+static void contraction10_base(double *restrict t0, double *restrict t1, double *restrict t2, double *restrict t3, const double *restrict layers_neurons_b, const double *restrict y, const double *restrict t4, const double *restrict layers_neurons_w, ptrdiff_t batch)
+{
+    const double s1 = (double)(batch);
+    const double s0 = 1.0 / s1;
+    for (ptrdiff_t i = 0; i < batch - 3; i += 4) {
+        f64v c0_0 = splat_f64v(0.0);
+        f64v c1_0 = splat_f64v(0.0);
+        f64v c2_0 = splat_f64v(0.0);
+        f64v c3_0 = splat_f64v(0.0);
+        for (ptrdiff_t k = 0; k < 4; k += 2) {
+            const f64v b0 = load_f64v(layers_neurons_w + k);
+            const f64v a0 = load_f64v(t4 + i * 8 + k);
+            c0_0 += a0 * b0;
+            const f64v a1 = load_f64v(t4 + i * 8 + k + 8);
+            c1_0 += a1 * b0;
+            const f64v a2 = load_f64v(t4 + i * 8 + k + 16);
+            c2_0 += a2 * b0;
+            const f64v a3 = load_f64v(t4 + i * 8 + k + 24);
+            c3_0 += a3 * b0;
+        }
+        double dots[4];
+        const f64v h0 = fold1_f64v(c0_0, c1_0);
+        store_f64v(dots + 0, h0);
+        const f64v h1 = fold1_f64v(c2_0, c3_0);
+        store_f64v(dots + 2, h1);
+        for (ptrdiff_t d_i = 0; d_i < 4; d_i++) {
+            const double dot = dots[d_i];
+            const double x0 = layers_neurons_b[0];
+            const double v1 = x0 + dot;
+            t0[i + d_i] = v1;
+            const double x1 = y[i + d_i];
+            const double v2 = v1 - x1;
+            const double v3 = v2 * v2;
+            const double v4 = rounded_f64(v3);
+            t1[i + d_i] = v4;
+            const double v5 = v2 * 2.0;
+            const double v6 = v5 * s0;
+            t2[i + d_i] = v6;
+            const double v7 = rounded_f64(v6);
+            t3[i + d_i] = v7;
+        }
+    }
+    for (ptrdiff_t i = batch / 4 * 4; i < batch; i++) {
+        f64v c0_0 = splat_f64v(0.0);
+        for (ptrdiff_t k = 0; k < 4; k += 2) {
+            const f64v b0 = load_f64v(layers_neurons_w + k);
+            const f64v a0 = load_f64v(t4 + i * 8 + k);
+            c0_0 += a0 * b0;
+        }
+        {
+            const double dot = sum_lanes_f64v(c0_0);
+            const double x0 = layers_neurons_b[0];
+            const double v1 = x0 + dot;
             t0[i] = v1;
             const double x1 = y[i];
             const double v2 = v1 - x1;
             const double v3 = v2 * v2;
-            t1[i] = v3;
-            const double v4 = v2 * 2.0;
-            const double v5 = v4 * s0;
-            t2[i] = v5;
+            const double v4 = rounded_f64(v3);
+            t1[i] = v4;
+            const double v5 = v2 * 2.0;
+            const double v6 = v5 * s0;
+            t2[i] = v6;
+            const double v7 = rounded_f64(v6);
+            t3[i] = v7;
         }
     }
 }
@@ -793,7 +852,8 @@ static void contraction16_base(double *restrict gradient_layers_neurons_b_, cons
 }
 
 // v0 = mul(gradient_layers_neurons_w_, lr) : f64[4,2]
-// v1 = sub(layers_neurons_w, v0) : f64[4,2]
+// v1 = rounded(v0) : f64[4,2]
+// v2 = sub(layers_neurons_w, v1) : f64[4,2]
 static void rows17_base(double *restrict layers_neurons_w, const double *restrict gradient_layers_neurons_w_, const double *restrict lr)
 {
     const double s0 = lr[0];
@@ -802,15 +862,17 @@ static void rows17_base(double *restrict layers_neurons_w, const double *restric
         for (ptrdiff_t j = 0; j < 4; j += 2) {
             const f64v x0 = load_f64v(gradient_layers_neurons_w_ + j + i * 4);
             const f64v v0 = x0 * c0;
+            const f64v v1 = rounded_f64v(v0);
             const f64v x1 = load_f64v(layers_neurons_w + j + i * 4);
-            const f64v v1 = x1 - v0;
-            store_f64v(layers_neurons_w + j + i * 4, v1);
+            const f64v v2 = x1 - v1;
+            store_f64v(layers_neurons_w + j + i * 4, v2);
         }
     }
 }
 
 // v0 = mul(lr, gradient_layers_neurons_b_) : f64[4]
-// v1 = sub(layers_neurons_b, v0) : f64[4]
+// v1 = rounded(v0) : f64[4]
+// v2 = sub(layers_neurons_b, v1) : f64[4]
 static void rows18_base(double *restrict layers_neurons_b, const double *restrict lr, const double *restrict gradient_layers_neurons_b_)
 {
     const double s0 = lr[0];
@@ -818,20 +880,23 @@ static void rows18_base(double *restrict layers_neurons_b, const double *restric
     for (ptrdiff_t j = 0; j < 4; j += 2) {
         const f64v x0 = load_f64v(gradient_layers_neurons_b_ + j);
         const f64v v0 = c0 * x0;
+        const f64v v1 = rounded_f64v(v0);
         const f64v x1 = load_f64v(layers_neurons_b + j);
-        const f64v v1 = x1 - v0;
-        store_f64v(layers_neurons_b + j, v1);
+        const f64v v2 = x1 - v1;
+        store_f64v(layers_neurons_b + j, v2);
     }
 }
 
 // v0 = mul(gradient_layers_neurons_b_, lr) : f64[]
-// v1 = sub(layers_neurons_b, v0) : f64[]
+// v1 = rounded(v0) : f64[]
+// v2 = sub(layers_neurons_b, v1) : f64[]
 static void rows19_base(double *restrict layers_neurons_b, const double *restrict gradient_layers_neurons_b_, const double *restrict lr)
 {
     const double s0 = lr[0];
     const double v0 = gradient_layers_neurons_b_[0] * s0;
-    const double v1 = layers_neurons_b[0] - v0;
-    layers_neurons_b[0] = v1;
+    const double v1 = rounded_f64(v0);
+    const double v2 = layers_neurons_b[0] - v1;
+    layers_neurons_b[0] = v2;
 }
 
 // The outputs of the model.
@@ -856,13 +921,13 @@ void xor_train_step_base(char *const *p, const ptrdiff_t *dim)
 {
     const ptrdiff_t batch = dim[0];
     contraction0_base((double *)p[6], (const double *)(p[4] + 64), (const double *)p[0], (const double *)p[4], batch);
-    contraction4_base((double *)(p[6] + batch * 64), (double *)(p[6] + batch * 128 + (batch * 8 + 63) / 64 * 64), (const double *)(p[4] + 192), (const double *)p[1], (const double *)p[6], (const double *)(p[4] + 128), batch);
+    contraction4_base((double *)(p[6] + batch * 64), (double *)(p[6] + batch * 192 + (batch * 8 + 63) / 64 * 64), (double *)(p[6] + batch * 192 + (batch * 8 + 63) / 64 * 128), (const double *)(p[4] + 192), (const double *)p[1], (const double *)p[6], (const double *)(p[4] + 128), batch);
     rows3_base((double *)p[3], (const double *)(p[6] + batch * 64), batch);
-    contraction5_base((double *)(p[6] + batch * 64), (const double *)p[6], (const double *)(p[6] + batch * 128 + (batch * 8 + 63) / 64 * 64), (const double *)(p[4] + 128), batch);
-    contraction6_base((double *)(p[4] + 128), (const double *)p[2], (const double *)(p[6] + batch * 128 + (batch * 8 + 63) / 64 * 64), (const double *)p[6], batch);
-    rows7_base((double *)(p[4] + 192), (const double *)(p[6] + batch * 128 + (batch * 8 + 63) / 64 * 64), (const double *)p[2], batch);
+    contraction5_base((double *)(p[6] + batch * 64), (double *)(p[6] + batch * 128), (const double *)p[6], (const double *)(p[6] + batch * 192 + (batch * 8 + 63) / 64 * 64), (const double *)(p[4] + 128), batch);
+    contraction6_base((double *)(p[4] + 128), (const double *)p[2], (const double *)(p[6] + batch * 192 + (batch * 8 + 63) / 64 * 64), (const double *)p[6], batch);
+    rows7_base((double *)(p[4] + 192), (const double *)(p[6] + batch * 192 + (batch * 8 + 63) / 64 * 128), (const double *)p[2], batch);
     contraction8_base((double *)p[4], (const double *)p[2], (const double *)p[0], (const double *)(p[6] + batch * 64), batch);
-    contraction9_base((double *)(p[4] + 64), (const double *)p[2], (const double *)(p[6] + batch * 64), batch);
+    contraction9_base((double *)(p[4] + 64), (const double *)p[2], (const double *)(p[6] + batch * 128), batch);
 }
 
 // Forward pass, then the gradients added to what is there.
@@ -870,7 +935,7 @@ void xor_accumulate_forward_base(char *const *p, const ptrdiff_t *dim)
 {
     const ptrdiff_t batch = dim[0];
     contraction0_base((double *)p[6], (const double *)(p[4] + 64), (const double *)p[0], (const double *)p[4], batch);
-    contraction10_base((double *)(p[6] + batch * 64), (double *)(p[6] + batch * 64 + (batch * 8 + 63) / 64 * 64), (double *)(p[6] + batch * 128 + (batch * 8 + 63) / 64 * 128), (const double *)(p[4] + 192), (const double *)p[1], (const double *)p[6], (const double *)(p[4] + 128), batch);
+    contraction10_base((double *)(p[6] + batch * 64), (double *)(p[6] + batch * 64 + (batch * 8 + 63) / 64 * 64), (double *)(p[6] + batch * 192 + (batch * 8 + 63) / 64 * 128), (double *)(p[6] + batch * 192 + (batch * 8 + 63) / 64 * 192), (const double *)(p[4] + 192), (const double *)p[1], (const double *)p[6], (const double *)(p[4] + 128), batch);
     share(p[7], task12_base, p, dim, batch, 64, 3);
     rows3_base((double *)p[3], (const double *)(p[6] + batch * 64 + (batch * 8 + 63) / 64 * 64), batch);
 }
@@ -879,11 +944,11 @@ void xor_accumulate_forward_base(char *const *p, const ptrdiff_t *dim)
 void xor_accumulate_backward_base(char *const *p, const ptrdiff_t *dim)
 {
     const ptrdiff_t batch = dim[0];
-    contraction5_base((double *)(p[6] + batch * 64), (const double *)p[6], (const double *)(p[6] + batch * 128 + (batch * 8 + 63) / 64 * 128), (const double *)(p[4] + 128), batch);
-    contraction13_base((double *)(p[4] + 384), (const double *)(p[6] + batch * 128 + (batch * 8 + 63) / 64 * 128), (const double *)p[6], batch);
-    rows14_base((double *)(p[4] + 448), (const double *)(p[6] + batch * 128 + (batch * 8 + 63) / 64 * 128), batch);
+    contraction5_base((double *)(p[6] + batch * 64), (double *)(p[6] + batch * 128), (const double *)p[6], (const double *)(p[6] + batch * 192 + (batch * 8 + 63) / 64 * 128), (const double *)(p[4] + 128), batch);
+    contraction13_base((double *)(p[4] + 384), (const double *)(p[6] + batch * 192 + (batch * 8 + 63) / 64 * 128), (const double *)p[6], batch);
+    rows14_base((double *)(p[4] + 448), (const double *)(p[6] + batch * 192 + (batch * 8 + 63) / 64 * 192), batch);
     contraction15_base((double *)(p[4] + 256), (const double *)p[0], (const double *)(p[6] + batch * 64), batch);
-    contraction16_base((double *)(p[4] + 320), (const double *)(p[6] + batch * 64), batch);
+    contraction16_base((double *)(p[4] + 320), (const double *)(p[6] + batch * 128), batch);
 }
 
 // One step of the optimizer, by the gradients that backward() left.

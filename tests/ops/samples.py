@@ -266,7 +266,7 @@ SAMPLES: dict[str, Make] = {
     **dict.fromkeys(("bitwise_and", "bitwise_or", "bitwise_xor"), _discrete(2, "int64", "bool")),
     "bitwise_not": _discrete(1, "int64", "bool"),
     **dict.fromkeys(("left_shift", "right_shift"), _discrete(2, "int64")),
-    **dict.fromkeys(("floor", "ceil", "trunc", "round"), _unary(np.asarray)),
+    **dict.fromkeys(("floor", "ceil", "trunc", "round", "rounded"), _unary(np.asarray)),
     **dict.fromkeys(("round_f16", "round_bf16"), _unary(lambda x: (np.round(x * 16) + 0.5) / 16)),  # far from a jump
     **dict.fromkeys(("floor_divide", "remainder", "fmod", "copysign", "hypot", "atan2"), _many(2, positive=True)),
     "nextafter": _many(2),
