@@ -2,6 +2,11 @@
 
 #include "xor.h"
 
+#if defined(__GNUC__) && !defined(__clang__)
+// gcc 12 takes x for other than 0 everywhere once it has made one value of `x != 0 ? x : c`.
+#pragma GCC optimize("no-ssa-phiopt")
+#endif
+
 #include <stddef.h>
 #include <stdint.h>
 
