@@ -105,7 +105,7 @@ def _key(value: np.ndarray[Any, Any] | None) -> object:
     """What two arrays have in common that are equal bit for bit."""
     if value is None:
         return None
-    return str(value.dtype), value.shape, hashlib.sha256(np.ascontiguousarray(value)).digest()
+    return str(value.dtype), value.shape, hashlib.sha256(np.ascontiguousarray(value).data).digest()
 
 
 # The entries by which fit() takes one example after the other: what a block of them begins with, a step, its end.
