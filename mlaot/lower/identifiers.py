@@ -69,8 +69,13 @@ def c_expression(text: int | str | Dim) -> str:
 
 def with_c_dims(graph: Graph) -> Graph:
     """The graph with its dims as C calls them; itself where none has another name there."""
-    known = {name: dim(dim_name(name)) for name in dims_of(graph)}
+    known = c_dims(graph)
     return graph if known.keys() <= {BATCH} else copy_of(graph, known)
+
+
+def c_dims(graph: Graph) -> dict[str, Dim]:
+    """The named dims of a graph as C calls them."""
+    return {name: dim(dim_name(name)) for name in dims_of(graph)}
 
 
 def dims_of(graph: Graph) -> set[str]:

@@ -48,10 +48,8 @@ def lower(model: Model, isas: tuple[str, ...], *, deterministic: bool = False, t
     for name, graph in model.graphs.items():
         _check_dims(name, graph)
     dims = sorted({name for graph in model.graphs.values() for name in dims_of(graph)})
-    graphs = {name: with_c_dims(graph) for name, graph in model.graphs.items()}
-    if not deterministic:
-        graphs = {name: with_roundings(graph) for name, graph in graphs.items()}
-    model = replace(model, graphs=graphs)
+    prepared = with_c_dims if deterministic else with_roundings
+    model = replace(model, graphs={name: prepared(graph) for name, graph in model.graphs.items()})
     storage = Storage(model)
     procedures = tuple(_procedure(name, graph, storage, model, dims) for name, graph in model.graphs.items())
     module = Module(

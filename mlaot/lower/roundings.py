@@ -10,8 +10,8 @@ where results are deterministic, compilers make none.
 
 from __future__ import annotations
 
-from mlaot.ir import Graph, Node, Type, dim
-from mlaot.lower.identifiers import copy_of, dims_of
+from mlaot.ir import Graph, Node, Type
+from mlaot.lower.identifiers import c_dims, copy_of
 from mlaot.ops import comparison, rounding
 from mlaot.ops import elementwise as ew
 from mlaot.ops import reduction as red
@@ -26,18 +26,20 @@ PLAIN = {
     *(ew.rounded, comparison.where, rounding.floor, rounding.ceil, rounding.trunc, rounding.round_),
     *(rounding.round_f16, rounding.round_bf16),
 }
+NO_PRODUCTS = {*PLAIN, ew.add, ew.sub, ew.neg}
+NO_SUMS = {*PLAIN, ew.mul, ew.neg}
 
 
 def ends_with_product(node: Node) -> bool:
     """Whether the last operation of an elementwise node may be a product."""
     node = node.arg(0) if node.op is ew.neg else node
     is_float = isinstance(node.type, Type) and node.type.dtype.name in VECTORS
-    return is_float and node.op.batch is batch_elementwise and node.op not in {*PLAIN, ew.add, ew.sub, ew.neg}
+    return is_float and node.op.batch is batch_elementwise and node.op not in NO_PRODUCTS
 
 
 def round_first(node: Node) -> Node | None:
     """add(mul(x, y), z) => add(rounded(mul(x, y)), z), and so on for all that may begin with a sum"""
-    sums = node.op is red.sum_ or (node.op.batch is batch_elementwise and node.op not in {*PLAIN, ew.mul, ew.neg})
+    sums = node.op is red.sum_ or (node.op.batch is batch_elementwise and node.op not in NO_SUMS)
     args = [a.find() for a in node.args]
     if not sums or not any(map(ends_with_product, args)):
         return None
@@ -45,7 +47,7 @@ def round_first(node: Node) -> Node | None:
 
 
 def with_roundings(graph: Graph) -> Graph:
-    """A copy of a graph in which products that go into sums are rounded first."""
-    found = copy_of(graph, {name: dim(name) for name in dims_of(graph)})
+    """A copy of a graph, with its dims as C calls them, in which products that go into sums are rounded first."""
+    found = copy_of(graph, c_dims(graph))
     everywhere(lambda each: rewrite(each, {None: (round_first,)}), found)
     return found

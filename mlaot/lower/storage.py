@@ -49,8 +49,9 @@ class Storage:
         where = "state" if is_state else "constant"
         panels = None if is_state else panels_of(graphs, name)
         dtype = model.narrow.get(name, node.type.dtype)
-        buffer = slot_buffer(graphs, name, dtype.name, where)
-        if panels is not None:
+        if panels is None:
+            buffer = slot_buffer(graphs, name, dtype.name, where)
+        else:
             strides = panel_strides(panels, value.shape)
             buffer = Buffer(name, dtype.name, node.type.shape, strides, where, panels=panels)
         self.buffers[name] = buffer

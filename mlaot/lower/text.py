@@ -49,11 +49,6 @@ MOST_SECONDS = 60  # for gcc; a file that takes more at -O2 is compiled with -O1
 WORD = re.compile(r"\b[A-Za-z_]\w*\b")
 
 
-def is_long(kernels: str) -> bool:
-    """Whether gcc would take more than a minute for a file of kernels at -O2."""
-    return seconds_of(kernels) > MOST_SECONDS
-
-
 def kernels_file(program: Program, prefix: str, isa: Isa) -> str:
     """The C file of ``program`` for ``isa``; the names of its functions begin with ``prefix``."""
     tuned = tuple(program.module.tuned.get(isa.name, {}).items())
@@ -75,7 +70,8 @@ def kernels_file(program: Program, prefix: str, isa: Isa) -> str:
             entries.append({"name": name, "lines": lines, "doc": doc})
     kernels_text = [text.replace("NAME(", f"{name}(", 1) for name, text in bodies.values()]
     text = "\n".join([*kernels_text, *[line for entry in entries for line in entry["lines"]]])
-    preamble = (helpers(text, isa, is_long=is_long(text)), integer_helpers(text), *others(text, prefix, isa))
+    is_long = seconds_of(text) > MOST_SECONDS
+    preamble = (helpers(text, isa, is_long=is_long), integer_helpers(text), *others(text, prefix, isa))
     return render(
         "kernels.c.j2",
         module=program.module,
@@ -85,7 +81,7 @@ def kernels_file(program: Program, prefix: str, isa: Isa) -> str:
         helpers="\n".join(part for part in preamble if part),
         kernels=kernels_text,
         entries=entries,
-        long_kernels=LONG_KERNELS if is_long(text) else "",
+        long_kernels=LONG_KERNELS if is_long else "",
     )
 
 
