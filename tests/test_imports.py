@@ -11,13 +11,15 @@ ROOT = Path(__file__).parent.parent
 # A module may import, when it is imported itself, what stands before it or beside it.
 LAYERS = (
     ("mlaot.errors", "mlaot.interpreter", "mlaot.stages"),
-    ("mlaot.probe", "mlaot.render", "mlaot.settings", "mlaot.stored"),
+    ("mlaot.probe", "mlaot.settings", "mlaot.stored"),
     ("mlaot.ir",),
+    ("mlaot.nest", "mlaot.spelling", "mlaot.render"),
     ("mlaot.ops",),
     ("mlaot.transforms",),
     ("mlaot.api", "mlaot.eager", "mlaot.evaluate", "mlaot.frontend", "mlaot.micrograd", "mlaot.nn", "mlaot.optim"),
     ("mlaot.onnx", "mlaot.sklearn", "mlaot.torch"),
     ("mlaot.passes",),
+    ("mlaot.schedule",),
     ("mlaot.lower",),
     ("mlaot.facts", "mlaot.golden", "mlaot.rounded"),
     ("mlaot.generate", "mlaot.build", "mlaot.cmake", "mlaot.tune"),

@@ -21,9 +21,9 @@ from mlaot.lower.program import Sequence as Steps
 from mlaot.lower.schedule import cost
 from mlaot.ops import reduction as red
 from mlaot.ops.conversion import HALVES
-from mlaot.ops.elementwise import c_literal
 from mlaot.ops.kinds import PRODUCTS, VECTORS, base_of, is_free
 from mlaot.ops.quantized import contract_bytes
+from mlaot.spelling import literal
 
 LABELS = "abcdefghijklmnopqrstuvwxyz"
 START = {"sum": 0.0, "max": float("-inf"), "min": float("inf")}
@@ -266,7 +266,7 @@ class _ContractionBuilder:
         if self.words:
             return "0"
         name = "sum" if self.node.op is red.contract else self.node.op.name
-        return c_literal(START[name], self.group.dtype)
+        return literal(START[name], self.group.dtype)
 
     def _epilogue(self, at: Sequence[str], axis: int | None, rest: str | None, *, vector: bool) -> tuple[str, ...]:
         """Statements that take ``{acc}`` through the group's elementwise nodes into the stored buffers."""

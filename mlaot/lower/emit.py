@@ -11,18 +11,13 @@ from mlaot.lower.fuse import Group
 from mlaot.lower.identifiers import array_name
 from mlaot.lower.layout import Access, linear
 from mlaot.lower.program import Buffer, Param
-from mlaot.ops import elementwise as ew
+from mlaot.nest.expressions import WHOLE, ValueType, Var
 from mlaot.ops import structure as st
-from mlaot.ops.comparison import where
-from mlaot.ops.conversion import C_NAMES, HALVES
-from mlaot.ops.elementwise import c_literal, splat
 from mlaot.ops.kinds import VECTORS, base_of, is_free
+from mlaot.spelling import C_NAMES, HALVES, MEMORY, Speller, literal
 
-# Elements in memory; half-precision numbers are bits there, and float everywhere else.
-C_TYPES = {
-    **C_NAMES,
-    **{"f16": "uint16_t", "bf16": "uint16_t", "bool": "uint8_t"},
-}
+C_TYPES = MEMORY
+
 MASKS = {"f32": "i32v", "f64": "i64v"}  # truth values in vectors: 0 or -1 in each lane
 
 
@@ -48,13 +43,13 @@ def widened(text: str, source: str, dtype: str) -> str:
 def neutral(name: str, dtype: str) -> str:
     """What a reduction starts with."""
     if name in ("sum", "prod"):
-        return c_literal(float(name == "prod") if dtype in VECTORS else int(name == "prod"), dtype)
+        return literal(float(name == "prod") if dtype in VECTORS else int(name == "prod"), dtype)
     if dtype in VECTORS:
-        return c_literal(float("-inf") if name == "max" else float("inf"), dtype)
+        return literal(float("-inf") if name == "max" else float("inf"), dtype)
     if dtype == "bool":
         return str(int(name == "min"))
     info = np.iinfo({"i": "int", "u": "uint"}[dtype[0]] + dtype[1:])
-    return c_literal(int(info.min if name == "max" else info.max), dtype)
+    return literal(int(info.min if name == "max" else info.max), dtype)
 
 
 def _without_numbers(buffer: Buffer) -> str:
@@ -109,7 +104,7 @@ class Emitter:
         """A free scalar, computed once a call."""
         node = base_of(node)
         if node.op is st.const:
-            return c_literal(node.attrs["value"].array.item(), node.type.dtype.name)
+            return literal(node.attrs["value"].array.item(), node.type.dtype.name)
         if node not in self._scalars:
             name = f"s{len(self._scalars)}"
             self._scalars[node] = name
@@ -129,7 +124,7 @@ class Emitter:
         if node.type.dtype.name == "bool":
             return f"splat_{self.vector}({self.scalar(node)}) != 0"
         if node.op is st.const:
-            return splat(float(node.attrs["value"].array), self.vector)
+            return f"splat_{self.vector}({literal(float(node.attrs['value'].array), self.dtype)})"
         return f"splat_{self.vector}({self.scalar(node)})"
 
     def ctype(self, node: Node, *, vector: bool = False) -> str:
@@ -141,9 +136,14 @@ class Emitter:
 
     def expression(self, node: Node, args: Sequence[str], *, vector: bool) -> str:
         assert node.op.c is not None, f"bug in mlaot: op '{node.op.name}' has no C expression"
-        source = node.args[-1].find().type.dtype.name
-        note = {"source": source} if vector and node.op in (ew.cast, where) else {}
-        return str(node.op.c(list(args), self.vector if vector else source, **node.attrs, **note))
+        types = [self._type(a.find().type.dtype.name, vector) for a in node.args]
+        texts = [f"({x})" if x.startswith("-") else x for x in args]
+        return Speller(0)(node.op.c([Var(x, t) for x, t in zip(texts, types, strict=True)], **node.attrs))
+
+    def _type(self, dtype: str, vector: bool) -> ValueType:
+        if not vector:
+            return ValueType(dtype)
+        return ValueType(MASKS[self.dtype].replace("i", "m")[:-1] if dtype == "bool" else self.dtype, WHOLE)
 
     def load(self, access: Access, at: Sequence[str], axis: int | None, rest: str | None) -> str:
         """A vector of ``access`` along ``axis`` at the axis indices ``at``; only ``rest`` lanes where that is given."""

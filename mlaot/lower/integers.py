@@ -5,9 +5,8 @@ from __future__ import annotations
 import re
 from functools import cache
 
-from mlaot.ops.conversion import C_NAMES
-from mlaot.ops.elementwise import c_literal
 from mlaot.render import render
+from mlaot.spelling import C_NAMES, literal
 
 _NAME = re.compile(r"^static inline \w+ (\w+)\(", re.MULTILINE)
 _CALL = re.compile(r"\b([a-z]\w*)\(")
@@ -46,6 +45,6 @@ def _type(kind: str, bits: int) -> dict[str, object]:
         "u": f"uint{max(bits, 32)}_t",  # unsigned, and not computed as int
         "bits": bits,
         "signed": signed,
-        "min": c_literal(-(2 ** (bits - 1)) if signed else 0, name),
-        "max": c_literal(2 ** (bits - signed) - 1, name),
+        "min": literal(-(2 ** (bits - 1)) if signed else 0, name),
+        "max": literal(2 ** (bits - signed) - 1, name),
     }

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from math import prod
 
 from mlaot.lower.isa import Isa
-from mlaot.lower.program import Contraction, Kernel, Loop, Plain, Rows, Sparse, Trees, kernels_of
+from mlaot.lower.program import Contraction, Kernel, Loop, NestKernel, Plain, Rows, Sparse, Trees, kernels_of
 from mlaot.lower.tiles import loops
 
 LEAST = 65536  # operations of a kernel; fewer are not worth a second thread
@@ -43,7 +43,9 @@ class Split:
 
 def split(kernel: Kernel, isa: Isa) -> Split | None:
     """The loop of ``kernel`` that threads share, or None where there is none or it is short."""
-    if isinstance(kernel, Trees | Sparse):  # what they make of a row lies in memory that threads have in common
+    if isinstance(
+        kernel, Trees | Sparse | NestKernel
+    ):  # what they make of a row lies in memory that threads have in common
         return None
     if isinstance(kernel, Contraction):
         found = _of_contraction(kernel, isa)

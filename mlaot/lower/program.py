@@ -10,6 +10,7 @@ from mlaot.ir.dims import names as dim_names
 from mlaot.ir.indices import IndexRange
 from mlaot.ir.types import DTYPES
 from mlaot.lower.identifiers import dim_name
+from mlaot.nest.statements import Nest
 
 Shape = tuple[int | str, ...]
 
@@ -393,7 +394,20 @@ class Sparse:
     template = "sparse"
 
 
-Kernel = Rows | Contraction | Plain | Trees | Sparse
+@dataclass(frozen=True)
+class NestKernel:
+    """A loop nest with the buffers that its arrays are, in the order of the nest's parameters."""
+
+    nest: Nest
+    params: tuple[Param, ...]
+    template: str = "nest"
+
+    @property
+    def doc(self) -> tuple[str, ...]:
+        return self.nest.doc
+
+
+Kernel = Rows | Contraction | Plain | Trees | Sparse | NestKernel
 
 
 @dataclass(frozen=True)

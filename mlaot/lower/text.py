@@ -22,6 +22,7 @@ from mlaot.lower.program import (
     Kernel,
     Loop,
     Module,
+    NestKernel,
     Param,
     Procedure,
     Program,
@@ -37,11 +38,14 @@ from mlaot.lower.stages import stages
 from mlaot.lower.tiles import body
 from mlaot.lower.trees import tree_text
 from mlaot.lower.vectors import helpers, seconds_of
+from mlaot.nest.canonical import canonical
 from mlaot.ops.random import LN2, LOG_SERIES, SQRT_HALF, WICHURA
-from mlaot.render import render
+from mlaot.render import nest_text, render
+from mlaot.schedule.parallel import RANGE, part_of_range, shared_loop
+from mlaot.spelling import Speller, dim_text
 
 # Each distinct kernel: by its template and its text without names of buffers, its name and its text.
-Bodies = dict[tuple[str, str], tuple[str, str]]
+Bodies = dict[tuple[str, object], tuple[str, str]]
 
 
 LONG_KERNELS = '#pragma GCC optimize("O1")'  # what stands in a file that is too long
@@ -167,6 +171,8 @@ def _share_rounds(loop: Loop, work: int, place: _Place, bodies: Bodies) -> str:
 
 def _call(kernel: Kernel, place: _Place, bodies: Bodies) -> str:
     """The statement that runs a kernel: a call, or a task on a range whose parts threads may share."""
+    if isinstance(kernel, NestKernel):
+        return _call_nest(kernel, place, bodies)
     shared = split(kernel, place.isa) if place.apart is None else None
     text = _kernel_text(kernel, "NAME", "SIGNATURE", place.isa, shared.variable if shared else None)
     if shared is not None:
@@ -179,6 +185,29 @@ def _call(kernel: Kernel, place: _Place, bodies: Bodies) -> str:
         return f"{name}({arguments});"
     task, given = _task([f"{name}({arguments}, begin, end);"], place, bodies)
     return f"share({place.threads}, {task}, p, {given}, {shared.extent}, {shared.step}, {shared.work});"
+
+
+def _call_nest(kernel: NestKernel, place: _Place, bodies: Bodies) -> str:
+    """The statement that runs a nest; equal nests are one function, whatever their buffers and dims are called."""
+    nest = kernel.nest
+    shared = shared_loop(nest) if place.apart is None else None
+    if shared is not None:
+        nest = part_of_range(nest, shared.variable)
+    key, dims = canonical(nest)
+    sizes = [d for d in dims if d not in RANGE]
+    written = nest.written
+    types = [f"{'' if a.name in written else 'const '}{C_TYPES[a.dtype]} *restrict {a.name}" for a in nest.params]
+    signature = ", ".join([*types, *[f"ptrdiff_t {d}" for d in (*sizes, *(RANGE if shared else ()))]])
+    if ("nest", key) not in bodies:
+        text = nest_text(nest, "NAME", signature, Speller(place.isa.bytes))
+        bodies["nest", key] = (f"{kernel.template}{len(bodies)}_{place.isa.name}", text)
+    name, _ = bodies["nest", key]
+    arguments = ", ".join([*[_pointer(p, place) for p in kernel.params], *sizes])
+    if shared is None:
+        return f"{name}({arguments});"
+    task, given = _task([f"{name}({arguments}, {', '.join(RANGE)});"], place, bodies)
+    extent, work = dim_text(shared.extent), dim_text(shared.work)
+    return f"share({place.threads}, {task}, p, {given}, {extent}, {shared.step}, {work});"
 
 
 def _task(calls: list[str], place: _Place, bodies: Bodies) -> tuple[str, str]:
@@ -284,7 +313,9 @@ def _base(buffer: Buffer, place: _Place) -> tuple[int, Dim]:
     return inputs + outputs + (buffer.where == "constant"), place.procedure.places[id(buffer)]
 
 
-def _kernel_text(kernel: Kernel, name: str, signature: str, isa: Isa, shared: str | None) -> str:
+def _kernel_text(
+    kernel: Rows | Contraction | Plain | Trees | Sparse, name: str, signature: str, isa: Isa, shared: str | None
+) -> str:
     def pad(depth: int) -> str:
         return "    " * depth
 

@@ -24,9 +24,9 @@ from mlaot.lower.program import Sequence as Steps
 from mlaot.lower.single import loop
 from mlaot.lower.tiles import tidy
 from mlaot.ops import reduction as red
-from mlaot.ops.elementwise import c_literal
 from mlaot.ops.kinds import ALIGNMENT, base_of, is_free
 from mlaot.ops.winograd import INPUT, OUTPUT, Matrix, products_of, winograd_input, winograd_output
+from mlaot.spelling import literal
 
 CACHE = 896 * 1024  # bytes: most of a second-level cache
 SHARED = 8 * 1024 * 1024  # bytes: a part of a third-level cache
@@ -241,7 +241,7 @@ def times(matrix: Matrix, x: Sequence[str], y: Sequence[str], dtype: str, name: 
     def value(terms: Sequence[tuple[float, str]]) -> str:
         text = ""
         for factor, term in sorted(terms, key=lambda t: t[0] < 0):
-            scaled = term if abs(factor) == 1 else f"{c_literal(abs(factor), dtype)} * {term}"
+            scaled = term if abs(factor) == 1 else f"{literal(abs(factor), dtype)} * {term}"
             text += f" {'-' if factor < 0 else '+'} {scaled}" if text else scaled
         return text
 
@@ -305,7 +305,7 @@ def _input_kernel(group: Group, accesses: Accesses, stores: Stores, block: Block
         source, pitch = f"{emit.buffer(access.buffer)} + {offset}", str(access.strides[-3])
     if inside or not is_direct:
         body.append(f"{C_TYPES[group.dtype]} halo[{size * size * k.channels}];")
-        copy = [f"{vector} acc = splat_{vector}({c_literal(0.0, group.dtype)});"] if within else []
+        copy = [f"{vector} acc = splat_{vector}({literal(0.0, group.dtype)});"] if within else []
         copy += _braced(f"if ({' && '.join(within)})", [f"acc = {value};"]) if within else [f"{vector} acc = {value};"]
         copy.append(f"store_{vector}(halo + (k0 * {size} + k1) * {k.channels} + j, acc);")
         copied = loop("k0", size, loop("k1", size, k.vectors(copy)))

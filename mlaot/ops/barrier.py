@@ -10,6 +10,6 @@ stop_gradient: Op = Op(
     lambda x: x,
     no_gradient,
     batch_elementwise,
-    lambda args, t: args[0],
+    lambda args: args[0],
     doc="x, through which no gradient passes",
 )

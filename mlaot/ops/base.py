@@ -13,6 +13,7 @@ from mlaot.errors import MlaotError
 from mlaot.ir import Dim, DType, Graph, Node, TupleType, Type, dims
 from mlaot.ir.indices import IndexRange
 from mlaot.ir.subgraph import subgraphs
+from mlaot.nest.expressions import Expr
 
 Array = np.ndarray[Any, Any]
 OPS: dict[str, Op] = {}
@@ -35,8 +36,8 @@ class Op:
     """``type_rule(*types, **attrs)``, ``reference(*arrays, **attrs)``: NumPy, the meaning of the op.
 
     ``vjp(ct, out, *args, **attrs)`` gives one cotangent (or None) per argument. ``batch(node, args, batched, dim)``
-    gives the node with a leading ``dim``; ``args`` are batched where ``batched`` says so. ``c(args, t, **attrs)`` is
-    the C expression of an elementwise op for values of type suffix ``t`` (``f64`` scalars, ``f64v`` vectors).
+    gives the node with a leading ``dim``; ``args`` are batched where ``batched`` says so. ``c(args, **attrs)`` is
+    the expression of an elementwise op in a loop nest, of numbers or of lanes.
     ``doc`` says in a line what the op computes, of arguments x and y (a, b for two alike).
     ``needs(*types, **attrs)`` are dims that must not be negative for the op to stay within its arguments. ``draws``:
     each example of a batch has a value of its own, even where no argument is batched. ``index``: which argument is made
@@ -48,7 +49,7 @@ class Op:
     reference: Callable[..., Array]
     vjp: Callable[..., tuple[Node | None, ...]] | None = None
     batch: Callable[[Node, Sequence[Node], Sequence[bool], Dim], Node] | None = None
-    c: Callable[..., str] | None = None
+    c: Callable[..., Expr] | None = None
     commutative: bool = False
     needs: Callable[..., Iterable[Dim]] | None = None
     draws: bool = False

@@ -12,9 +12,13 @@ import numpy as np
 from mlaot.errors import MlaotError
 from mlaot.ir import Node, Type
 from mlaot.ir.types import boolean
+from mlaot.nest.expressions import Expr, call, compare, const, select
 from mlaot.ops.base import Array, Op, batch_elementwise, full_like, no_gradient
+from mlaot.ops.conversion import HALVES
 from mlaot.ops.dtypes import ANY, FLOATS, NUMBERS, one_type
-from mlaot.ops.elementwise import C, is_float, splat
+from mlaot.ops.elementwise import C
+
+COMPARISONS = {"==": "eq", "!=": "ne", "<": "lt", "<=": "le", ">": "gt", ">=": "ge"}  # as nests call them
 
 
 def _comparison(
@@ -22,9 +26,9 @@ def _comparison(
 ) -> Op:
     """``a < b``; false where either is nan, but for ``not_equal``."""
 
-    def c(args: Sequence[str], t: str) -> str:
-        assert t not in ("f16", "bf16"), f"bug in mlaot: {t} is compared as f32"
-        return f"{args[0]} {symbol} {args[1]}"
+    def c(args: Sequence[Expr]) -> Expr:
+        assert args[0].type.dtype not in HALVES, f"bug in mlaot: {args[0].type} is compared as f32"
+        return compare(COMPARISONS[symbol], *args)
 
     rule = one_type(name, kinds, boolean)
     doc = doc or f"a {symbol} b; false where either is nan"
@@ -43,24 +47,24 @@ less_equal = _comparison("less_equal", np.less_equal, "<=")
 greater = _comparison("greater", np.greater, ">")
 greater_equal = _comparison("greater_equal", np.greater_equal, ">=")
 
-isnan = _question("isnan", "whether x is nan", np.isnan, lambda args, t: f"{args[0]} != {args[0]}")
+isnan = _question("isnan", "whether x is nan", np.isnan, lambda args: compare("ne", args[0], args[0]))
 isinf = _question(
     "isinf",
     "whether x is infinite",
     np.isinf,
-    lambda args, t: f"abs_{t}({args[0]}) == {splat(np.inf, t)}",
+    lambda args: compare("eq", call("abs", args[0]), const(np.inf, args[0].type)),
 )
 isfinite = _question(
     "isfinite",
     "whether x is neither infinite nor nan",
     np.isfinite,
-    lambda args, t: f"abs_{t}({args[0]}) < {splat(np.inf, t)}",
+    lambda args: compare("lt", call("abs", args[0]), const(np.inf, args[0].type)),
 )
 signbit = _question(
     "signbit",
     "whether the sign of x is minus; true of -0",
     np.signbit,
-    lambda args, t: f"copysign_{t}({splat(1.0, t)}, {args[0]}) < 0",
+    lambda args: compare("lt", call("copysign", const(1.0, args[0].type), args[0]), const(0, args[0].type)),
 )
 
 
@@ -74,16 +78,6 @@ def _where_reference(condition: Array, a: Array, b: Array) -> Array:
     return np.where(condition, a, b)
 
 
-def _where_c(args: Sequence[str], t: str, source: str | None = None) -> str:
-    """``source`` is the dtype of the values in vector code, whose bools are masks."""
-    condition, a, b = args
-    if t.endswith("v") and source == "bool":
-        return f"({condition} & {a}) | (~{condition} & {b})"
-    if t in ("f16", "bf16") or not is_float(t):
-        return f"{condition} ? {a} : {b}"
-    return f"select_{t}({condition}, {a}, {b})"
-
-
 def _vjp_where(ct: Node, out: Node, condition: Node, a: Node, b: Node) -> tuple[Node | None, ...]:
     none = full_like(ct, 0.0)
     return None, where(condition, ct, none), where(condition, none, ct)
@@ -95,7 +89,7 @@ where: Op = Op(
     _where_reference,
     _vjp_where,
     batch_elementwise,
-    _where_c,
+    lambda args: select(*args),
     doc="a where the condition is true, else b",
 )
 

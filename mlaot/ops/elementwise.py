@@ -13,38 +13,22 @@ import numpy as np
 
 from mlaot.errors import MlaotError
 from mlaot.ir import DType, Node, Type
-from mlaot.ir.types import DTYPES
+from mlaot.nest.expressions import Expr, call, compare, const, is_float, mask_of, select
+from mlaot.nest.expressions import cast as converted
 from mlaot.ops import integers
 from mlaot.ops.base import Array, Op, batch_elementwise, full_like, no_gradient
-from mlaot.ops.conversion import HALVES, conversion, convert
+from mlaot.ops.conversion import convert
 from mlaot.ops.dtypes import ANY, FLOATS, NUMBERS, one_type
 
-C = Callable[..., str]
+C = Callable[..., Expr]
 VJP = Callable[..., tuple[Node | None, ...]]
 
 
-def is_float(t: str) -> bool:
-    """Whether values of type suffix ``t`` have C's operators for floats."""
-    assert t not in HALVES, f"bug in mlaot: {t} is computed as f32"
-    return t.startswith("f")
-
-
-def operator(symbol: str, name: str) -> C:
-    """``a + b + c`` for any number of arguments; ``name_i32(name_i32(a, b), c)`` for integers."""
-
-    def expression(args: Sequence[str], t: str, **_: Any) -> str:
-        return f" {symbol} ".join(args) if is_float(t) else function(name)(args, t)
-
-    return expression
-
-
 def function(name: str) -> C:
-    """``name_f64v(a, b)``; more arguments nest to the left."""
+    """``name(a, b)``; more arguments nest to the left."""
 
-    def expression(args: Sequence[str], t: str, **_: Any) -> str:
-        if len(args) < 3:
-            return f"{name}_{t}({', '.join(args)})"
-        return reduce(lambda a, b: f"{name}_{t}({a}, {b})", args)
+    def expression(args: Sequence[Expr]) -> Expr:
+        return call(name, *args)
 
     return expression
 
@@ -61,64 +45,26 @@ def _power_type(x: Type, exponent: float) -> Type:
     return type_
 
 
-def _power(args: Sequence[str], t: str, exponent: float) -> str:
+def _power(args: Sequence[Expr], exponent: float) -> Expr:
     """Small integers as products, of the reciprocal where negative; halves as roots; else the power function."""
     (x,) = args
+    one = const(1, x.type)
     if exponent in (2, 3, 4):
-        return operator("*", "mul")([x] * int(exponent), t)
-    if is_float(t) and exponent == 0.5:
-        return _root(x, t)
+        return call("mul", *[x] * int(exponent))
+    if is_float(x.type.dtype) and exponent == 0.5:
+        return _root(x)
     if exponent == -0.5:
-        return f"{splat(1.0, t)} / {_root(x, t)}"
-    if exponent == -1:
-        return f"{splat(1.0, t)} / {x}"
-    if exponent in (-2, -3):
-        return " * ".join([f"({splat(1.0, t)} / {x})"] * -int(exponent))
-    return f"pow_{t}({x}, {splat(exponent, t)})"
+        return call("div", one, _root(x))
+    if exponent in (-1, -2, -3):
+        return reduce(lambda a, b: call("mul", a, b), [call("div", one, x)] * -int(exponent))
+    return call("pow", x, const(exponent, x.type))
 
 
-def _root(x: str, t: str) -> str:
+def _root(x: Expr) -> Expr:
     """``x`` to the power 0.5, of which -0 is 0 and -inf is inf; square roots of these are -0 and nan."""
-    infinite = float("inf")
-    root = f"sqrt_{t}({x} + {splat(0.0, t)})"
-    return f"select_{t}({x} == {splat(-infinite, t)}, {splat(infinite, t)}, {root})"
-
-
-def splat(value: float, t: str) -> str:
-    """A C constant of type suffix ``t``."""
-    literal = c_literal(value, t.rstrip("v"))
-    return f"splat_{t}({literal})" if t.endswith("v") else literal
-
-
-def c_literal(value: float, dtype: str) -> str:
-    """A number as C text, exact to the last bit and as short as can be; a half as the bits that it is stored in."""
-    if dtype in HALVES:
-        return _half_literal(value, dtype)
-    if not dtype.startswith("f"):
-        return _integer_literal(int(value), dtype)
-    if np.isnan(value):
-        return '__builtin_nan("")' if dtype == "f64" else '__builtin_nanf("")'
-    if np.isinf(value):
-        sign = "-" if value < 0 else ""
-        return f"{sign}__builtin_inf()" if dtype == "f64" else f"{sign}__builtin_inff()"
-    if dtype == "f32":
-        short = str(np.float32(value))
-        return (short if any(c in short for c in ".e") else short + ".0") + "f"
-    return repr(float(value))
-
-
-def _integer_literal(value: int, dtype: str) -> str:
-    """With a suffix where the type is wider than ``int``; C has no literal for the smallest number."""
-    if value in (-(2**31), -(2**63)):
-        return f"({_integer_literal(value + 1, dtype)} - 1)"
-    suffix = "u" if dtype in ("u32", "u64") else ""
-    return f"{value}{suffix}" if -(2**31) < value < 2**31 else f"{value}{suffix if dtype == 'u32' else suffix + 'll'}"
-
-
-def _half_literal(value: float, dtype: str) -> str:
-    number = convert(np.asarray(value, np.float64), DTYPES[dtype])
-    bits = number.view(np.uint16) if dtype == "f16" else number.view(np.uint32) >> np.uint32(16)
-    return f"0x{int(bits):04X}"
+    infinite = const(float("inf"), x.type)
+    root = call("sqrt", call("add", x, const(0.0, x.type)))
+    return select(compare("eq", x, const(float("-inf"), x.type)), infinite, root)
 
 
 def _vjp_max(ct: Node, out: Node, *args: Node) -> tuple[Node, ...]:
@@ -156,10 +102,11 @@ def _vjp_power(ct: Node, out: Node, x: Node, exponent: float) -> tuple[Node | No
     return (mul(ct, mul(full_like(x, exponent), below)),)
 
 
-def _negative(args: Sequence[str], t: str) -> str:
-    if not is_float(t):
-        return function("neg")(args, t)
-    return f"-({args[0]})" if args[0].startswith("-") else f"-{args[0]}"
+def _cast_c(args: Sequence[Expr], dtype: DType) -> Expr:
+    """In lanes, a truth value is a mask as wide as they are."""
+    (x,) = args
+    in_lanes = dtype.name == "bool" and x.type.lanes != 1
+    return converted(x, mask_of(x.type).dtype if in_lanes else dtype.name)
 
 
 def _vjp_cast(ct: Node, out: Node, x: Node, dtype: DType) -> tuple[Node | None, ...]:
@@ -172,28 +119,26 @@ add: Op = elementwise(
     "add",
     _sum,
     lambda ct, out, *args: (ct,) * len(args),
-    operator("+", "add"),
+    function("add"),
     NUMBERS,
     commutative=True,
     doc="the sum of all arguments",
 )
-sub: Op = elementwise(
-    "sub", np.subtract, lambda ct, out, a, b: (ct, neg(ct)), operator("-", "sub"), NUMBERS, doc="a - b"
-)
+sub: Op = elementwise("sub", np.subtract, lambda ct, out, a, b: (ct, neg(ct)), function("sub"), NUMBERS, doc="a - b")
 mul: Op = elementwise(
     "mul",
     np.multiply,
     lambda ct, out, a, b: (mul(ct, b), mul(ct, a)),
-    operator("*", "mul"),
+    function("mul"),
     NUMBERS,
     commutative=True,
     doc="a * b",
 )
 div: Op = elementwise(
-    "div", np.divide, lambda ct, out, a, b: (div(ct, b), neg(mul(ct, div(out, b)))), operator("/", "div"), doc="a / b"
+    "div", np.divide, lambda ct, out, a, b: (div(ct, b), neg(mul(ct, div(out, b)))), function("div"), doc="a / b"
 )
 copy: Op = elementwise(
-    "copy", lambda x: x, lambda ct, out, x: (ct,), lambda args, t: args[0], ANY, doc="x, in memory of its own"
+    "copy", lambda x: x, lambda ct, out, x: (ct,), lambda args: args[0], ANY, doc="x, in memory of its own"
 )
 rounded: Op = elementwise(
     "rounded",
@@ -202,7 +147,7 @@ rounded: Op = elementwise(
     function("rounded"),
     doc="x, rounded before anything is computed from it",
 )
-neg: Op = elementwise("neg", np.negative, lambda ct, out, x: (neg(ct),), _negative, NUMBERS, doc="-x")
+neg: Op = elementwise("neg", np.negative, lambda ct, out, x: (neg(ct),), function("neg"), NUMBERS, doc="-x")
 pow_: Op = Op(
     "pow", _power_type, _power_reference, _vjp_power, batch_elementwise, _power, doc="x to a constant exponent"
 )
@@ -236,7 +181,7 @@ is_equal: Op = elementwise(
     "is_equal",
     lambda a, b: np.asarray(a == b).astype(a.dtype),
     no_gradient,
-    function("eq"),
+    function("is_equal"),
     NUMBERS,
     commutative=True,
     doc="1 where a == b, else 0, of their dtype",
@@ -265,6 +210,6 @@ cast: Op = Op(
     convert,
     _vjp_cast,
     batch_elementwise,
-    conversion,
+    _cast_c,
     doc="x in another dtype; from float to integer saturates, nan becomes 0",
 )

@@ -237,7 +237,7 @@ index: Op = Op(
     lambda x, size, wraps, ignored: x,
     no_gradient,
     batch_elementwise,
-    lambda args, t, **_: args[0],
+    lambda args, **_: args[0],
     index=Index(0, _index_range, "kept as they are"),
     doc="x, noted to be indices into an axis, such as labels of classes",
 )

@@ -14,8 +14,8 @@ import numpy as np
 from mlaot.errors import MlaotError
 from mlaot.ir import Dim, DType, Node, Type
 from mlaot.ir.types import f32, f64, i8, i32, u8
+from mlaot.nest.expressions import Call, Expr, Index, ValueType
 from mlaot.ops.base import Array, Op, batch_elementwise, no_gradient
-from mlaot.ops.conversion import C_NAMES
 from mlaot.ops.reduction import batched_spec, parse_spec
 
 LARGEST = 255 * 128  # of a product of an unsigned and a signed byte
@@ -34,10 +34,11 @@ def _quantize_reference(x: Array, dtype: DType) -> Array:
     return np.asarray(np.clip(np.rint(whole), info.min, info.max).astype(dtype.numpy))
 
 
-def _quantize(args: Sequence[str], t: str, dtype: DType, source: str = "") -> str:
-    low, high = (str(limit) for limit in (np.iinfo(dtype.numpy).min, np.iinfo(dtype.numpy).max))
-    inside = f"nearest_inside_{t}({args[0]}, {low}, {high})"
-    return inside if t.endswith("v") else f"({C_NAMES[dtype.name]}){inside}"
+def _quantize(args: Sequence[Expr], dtype: DType) -> Expr:
+    (x,) = args
+    info = np.iinfo(dtype.numpy)
+    inside = Call("nearest_inside", (x, Index(int(info.min)), Index(int(info.max))), x.type)
+    return Call("convert", (inside,), ValueType(dtype.name, x.type.lanes))
 
 
 quantize: Op = Op(

@@ -16,6 +16,7 @@ import numpy as np
 from mlaot.errors import MlaotError
 from mlaot.ir import Dim, Node, Type
 from mlaot.ir.types import u32
+from mlaot.nest.expressions import Expr, call, cast
 from mlaot.ops import elementwise as ew
 from mlaot.ops.base import Array, Op, batch_elementwise, full_like, no_gradient
 from mlaot.ops.dtypes import FLOATS, one_type
@@ -152,8 +153,8 @@ def _ratio(part: str, r: Array) -> Array:
     return result
 
 
-def _normal_quantile_c(args: Sequence[str], t: str) -> str:
-    return f"normal_quantile({args[0]})" if t == "f64" else f"(float)normal_quantile((double){args[0]})"
+def _normal_quantile_c(args: Sequence[Expr]) -> Expr:
+    return cast(call("normal_quantile", cast(args[0], "f64")), args[0].type.dtype)
 
 
 def _vjp_normal_quantile(ct: Node, out: Node, p: Node) -> tuple[Node]:

@@ -18,10 +18,10 @@ from mlaot.ir.types import BY_NUMPY, DType, bf16, f16, f32, f64, i8, u8
 from mlaot.lower.lower import lower
 from mlaot.lower.program import Program
 from mlaot.ops import OPS
-from mlaot.ops import elementwise as ew
 from mlaot.ops.base import batch_elementwise
 from mlaot.passes.legalize import legalize
 from mlaot.passes.widen import widen
+from mlaot.spelling import literal
 
 from ..compiled import AVAILABLE, Library
 from .samples import EXPONENTS, SAMPLES, Sample, samples
@@ -249,7 +249,7 @@ def test_constants_are_written_to_the_last_bit() -> None:
     """Printed C literals read back as the same number."""
     for dtype in (f32, f64):
         for value in special(dtype):
-            text = ew.c_literal(float(value), dtype.name)
+            text = literal(float(value), dtype.name)
             if np.isnan(value):
                 assert text.startswith("__builtin_nan")
             elif np.isinf(value):

@@ -12,8 +12,10 @@ import pytest
 from mlaot.evaluate import evaluate
 from mlaot.ir import Graph, Node, Type
 from mlaot.ir.types import f32, f64, i32
+from mlaot.nest.expressions import WHOLE, ValueType, Var
 from mlaot.ops import OPS
 from mlaot.ops import reduction as red
+from mlaot.spelling import Speller
 from mlaot.transforms.differentiate import differentiate
 
 Array = np.ndarray[Any, Any]
@@ -165,7 +167,8 @@ def test_cast_passes_a_gradient_between_floats_only() -> None:
 def c_text(name: str, args: str, t: str, **attrs: Any) -> str:
     c = OPS[name].c
     assert c is not None
-    return str(c(list(args), t, **attrs))
+    type_ = ValueType(t.removesuffix("v"), WHOLE if t.endswith("v") else 1)
+    return Speller(0)(c([Var(name, type_) for name in args], **attrs))
 
 
 C_TEXTS: list[tuple[str, str, str, str]] = [
@@ -191,7 +194,7 @@ def test_c_of_questions() -> None:
         "isnan": ["x != x", "x != x"],
         "isinf": ["abs_f32(x) == __builtin_inff()", "abs_f64v(x) == splat_f64v(__builtin_inf())"],
         "isfinite": ["abs_f32(x) < __builtin_inff()", "abs_f64v(x) < splat_f64v(__builtin_inf())"],
-        "signbit": ["copysign_f32(1.0f, x) < 0", "copysign_f64v(splat_f64v(1.0), x) < 0"],
+        "signbit": ["copysign_f32(1.0f, x) < 0.0f", "copysign_f64v(splat_f64v(1.0), x) < splat_f64v(0.0)"],
     }
 
 

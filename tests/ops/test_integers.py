@@ -9,7 +9,7 @@ import ctypes
 import math
 import operator
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
@@ -22,9 +22,9 @@ from mlaot.errors import MlaotError
 from mlaot.ir import Type
 from mlaot.ir.types import DTYPES, DType, bf16, boolean, f16, f32, f64, round_bf16
 from mlaot.lower.integers import integer_helpers
+from mlaot.nest.expressions import WHOLE, ValueType, Var
 from mlaot.ops import OPS
-from mlaot.ops.conversion import C_NAMES
-from mlaot.ops.elementwise import c_literal
+from mlaot.spelling import C_NAMES, Speller, literal
 
 Array = np.ndarray[Any, Any]
 
@@ -314,15 +314,15 @@ def test_every_half_is_converted(dtype: DType, library: ctypes.CDLL) -> None:
 
 def test_literals_are_exact() -> None:
     """As text that C reads as the same number and, where it matters, type."""
-    assert c_literal(-(2**31), "i32") == "(-2147483647 - 1)"
-    assert c_literal(-(2**63), "i64") == "(-9223372036854775807ll - 1)"
-    assert c_literal(2**63 - 1, "i64") == "9223372036854775807ll"
-    assert c_literal(2**64 - 1, "u64") == "18446744073709551615ull"
-    assert c_literal(2**32 - 1, "u32") == "4294967295u"
-    assert [c_literal(v, "i8") for v in (-128, 127)] == ["-128", "127"]
-    assert [c_literal(v, "bool") for v in (False, True)] == ["0", "1"]
-    assert [c_literal(v, "f16") for v in (1.0, -2.0, np.inf, 2.0**-24)] == ["0x3C00", "0xC000", "0x7C00", "0x0001"]
-    assert [c_literal(v, "bf16") for v in (1.0, -2.0, np.inf)] == ["0x3F80", "0xC000", "0x7F80"]
+    assert literal(-(2**31), "i32") == "(-2147483647 - 1)"
+    assert literal(-(2**63), "i64") == "(-9223372036854775807ll - 1)"
+    assert literal(2**63 - 1, "i64") == "9223372036854775807ll"
+    assert literal(2**64 - 1, "u64") == "18446744073709551615ull"
+    assert literal(2**32 - 1, "u32") == "4294967295u"
+    assert [literal(v, "i8") for v in (-128, 127)] == ["-128", "127"]
+    assert [literal(v, "bool") for v in (False, True)] == ["0", "1"]
+    assert [literal(v, "f16") for v in (1.0, -2.0, np.inf, 2.0**-24)] == ["0x3C00", "0xC000", "0x7C00", "0x0001"]
+    assert [literal(v, "bf16") for v in (1.0, -2.0, np.inf)] == ["0x3F80", "0xC000", "0x7F80"]
 
 
 def test_helpers_are_those_that_are_called() -> None:
@@ -332,19 +332,20 @@ def test_helpers_are_those_that_are_called() -> None:
     assert integer_helpers("v1 = a + b;") == ""
 
 
-def c_text(name: str, args: str, t: str, **attrs: Any) -> str:
+def c_text(name: str, args: Sequence[str], t: str, **attrs: Any) -> str:
     c = OPS[name].c
     assert c is not None
-    return str(c(list(args), t, **attrs))
+    type_ = ValueType(t.removesuffix("v"), WHOLE if t.endswith("v") else 1)
+    return Speller(0)(c([Var(name, type_) for name in args], **attrs))
 
 
 def test_masks_and_truth_values() -> None:
     """Bools are 0 and 1 in scalar code, 0 and -1 in each lane of vectors."""
-    assert [c_text("bitwise_not", "a", t) for t in ("bool", "f32v", "u8", "i32")] == ["!a", "~a", "(uint8_t)~a", "~a"]
-    assert c_text("cast", "m", "f32v", dtype=f32, source="bool") == "select_f32v(m, splat_f32v(1), splat_f32v(0))"
-    assert c_text("cast", "x", "f32v", dtype=boolean, source="f32") == "x != splat_f32v(0)"
-    assert c_text("cast", "m", "f64v", dtype=boolean, source="bool") == "m"
+    assert [c_text("bitwise_not", "a", t) for t in ("bool", "m32v", "u8", "i32")] == ["!a", "~a", "(uint8_t)~a", "~a"]
+    assert c_text("cast", "m", "m32v", dtype=f32) == "select_f32v(m, splat_f32v(1.0f), splat_f32v(0.0f))"
+    assert c_text("cast", "x", "f32v", dtype=boolean) == "x != splat_f32v(0.0f)"
+    assert c_text("cast", "m", "m64v", dtype=boolean) == "m"
     assert c_text("where", "mab", "f32v") == "select_f32v(m, a, b)"
-    assert c_text("where", "mab", "f32v", source="bool") == "(m & a) | (~m & b)"
+    assert c_text("where", "mab", "m32v") == "(m & a) | (~m & b)"
     with pytest.raises(MlaotError):
         OPS["greater"].type_rule(boolean[3], boolean[3])

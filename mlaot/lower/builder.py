@@ -1,0 +1,200 @@
+"""What the builders of nests have in common: arrays for buffers, loads and stores of values, elementwise work.
+
+Every builder takes a group of nodes to a nest with loops over numbers; the schedule makes vectors of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+
+from mlaot.ir import DTYPES, Dim, Node
+from mlaot.lower.fuse import Group
+from mlaot.lower.identifiers import array_name
+from mlaot.lower.layout import Access, times
+from mlaot.lower.program import Buffer, NestKernel, Param
+from mlaot.nest.expressions import Array, Const, Expr, Index, Load, ValueType, Var, cast, compare
+from mlaot.nest.statements import Body, Let, Nest, Statement, Store
+from mlaot.ops import structure as st
+from mlaot.ops.kinds import base_of, is_free
+
+At = Sequence[Expr]  # an index along each axis
+Accesses = Mapping[Node, Access]
+Stores = Mapping[Node, Sequence[Buffer]]
+ZERO = Index(0)
+
+
+class Builder:
+    """The arrays and the scalars of one kernel, and its statements: ``once`` stand before all loops."""
+
+    def __init__(self, group: Group, accesses: Accesses, stores: Stores) -> None:
+        self.group = group
+        self.accesses = accesses
+        self.stores = stores
+        self.inside = set(group.nodes)
+        self.names = {node: f"v{i}" for i, node in enumerate(group.nodes)}
+        self.once: list[Statement] = []
+        self._scalars: dict[Node, Expr] = {}
+        self._arrays: dict[int, Array] = {}
+        self._buffers: dict[str, Buffer] = {}
+        self._temporaries = 0
+
+    def array(self, buffer: Buffer) -> Array:
+        """The kernel's array for a buffer; work buffers are ``t0``, ``t1``.. in order of use."""
+        while buffer.within is not None and buffer.start == 0:  # one pointer to what is read and written
+            buffer = buffer.within
+        known = self._arrays.get(id(buffer))
+        if known is None:
+            known = self._arrays[id(buffer)] = Array(self._name(buffer), buffer.dtype, elements(buffer))
+            self._buffers[known.name] = buffer
+        return known
+
+    def _name(self, buffer: Buffer) -> str:
+        if buffer.whole.where == "work":
+            self._temporaries += 1
+            return f"t{self._temporaries - 1}"
+        parts = [p for p in buffer.name.split(".") if not p.isdigit()] if buffer.where != "input" else []
+        name = array_name(".".join(parts) or buffer.name)  # the kernel is that of every layer of its shape
+        while name in self._buffers:
+            name += "_"
+        return name
+
+    def access(self, node: Node) -> Access:
+        return self.accesses[node.find()]
+
+    def element(self, access: Access, at: At) -> Load:
+        """One element, as it lies in memory."""
+        array, index = self.array(access.buffer), place(at, access.strides, access.offset)
+        padded = access.whole and not access.buffer.dense and access.offset == 0
+        return Load(array, index, ValueType(array.dtype), padded=padded)
+
+    def scalar(self, node: Node) -> Expr:
+        """A free scalar, computed once a call."""
+        node = base_of(node)
+        if node.op is st.const:
+            return Const(node.attrs["value"].array.item(), ValueType(node.type.dtype.name))
+        if node not in self._scalars:
+            value = self._free(node)
+            var = Var(f"s{len(self._scalars)}", value.type)
+            self._scalars[node] = var
+            self.once.append(Let(var, value))
+        return self._scalars[node]
+
+    def _free(self, node: Node) -> Expr:
+        if node.op is st.size:
+            return cast(Index(node.attrs["dim"]), node.type.dtype.name)
+        if node.op is st.input_:
+            return self.element(self.access(node), ())
+        return expression(node, [self.scalar(a) for a in node.args])
+
+    def value(self, node: Node, at: At) -> Expr:
+        """One element of a value from elsewhere."""
+        if is_free(node):
+            return self.scalar(node)
+        access = self.access(node)
+        return self.element(access, at[: len(access.strides)])
+
+    def store(self, buffer: Buffer, at: At, value: Expr) -> Store:
+        """Write one element."""
+        padded = buffer.where == "work" and not buffer.dense
+        return Store(self.array(buffer), place(at, buffer.strides), value, padded=padded)
+
+    def elementwise(
+        self, nodes: Sequence[Node], at: Callable[[Node], At], values: dict[Node, Expr], dtype: str | None = None
+    ) -> Body:
+        """The statements that compute ``nodes`` at one point: loads, each node in a variable, stores.
+
+        ``at``: the indices of a value there. ``values`` has what is at hand, and gets what is computed. ``dtype``: what
+        is computed with, where it is not each value's own: elements from elsewhere are converted as they are loaded.
+        """
+        statements: list[Statement] = []
+        loaded: dict[Node, Expr] = {}
+
+        def operand(node: Node) -> Expr:
+            base = base_of(node)
+            if base in values:
+                return values[base]
+            if is_free(base):
+                return self.scalar(base)
+            if node not in loaded:
+                x = self.value(node, at(node))
+                if dtype is not None and x.type.dtype not in (dtype, "bool"):
+                    x = cast(x, dtype)
+                loaded[node] = var = Var(f"x{len(loaded)}", x.type)
+                statements.append(Let(var, x))
+            return loaded[node]
+
+        for node in nodes:
+            if node not in values:
+                x = self.computed(node, [operand(a.find()) for a in node.args], at(node))
+                values[node] = Var(self.names[node], x.type)
+                statements.append(Let(Var(self.names[node], x.type), x))
+            for buffer in self.stores.get(node, ()):
+                statements.append(self.store(buffer, at(node), values[node]))
+        return tuple(statements)
+
+    def computed(self, node: Node, args: Sequence[Expr], at: At) -> Expr:
+        """The value of an elementwise node, of arguments in its own type or as they were loaded."""
+        if node.op is st.one_hot:
+            is_here = compare("eq", cast(args[0], "i64"), cast(at[-1], "i64"))
+            dtype = node.type.dtype.name
+            return cast(is_here, dtype) if dtype != "bool" else is_here
+        return expression(node, args)
+
+    def kernel(self, body: Sequence[Statement], name: str = "") -> NestKernel:
+        """The kernel of a body behind what is computed once; what is written comes first."""
+        nest = Nest(name or self.group.kind, tuple(self._arrays.values()), (*self.once, *body), self.doc())
+        written = nest.written
+        arrays = sorted(nest.params, key=lambda a: a.name not in written)
+        params = tuple(Param(a.name, self._buffers[a.name], a.name in written) for a in arrays)
+        return NestKernel(replace(nest, params=tuple(arrays)), params)
+
+    def doc(self) -> tuple[str, ...]:
+        """The graph lines of the kernel, with its own names."""
+        lines = []
+        for node in self.group.nodes:
+            args = ", ".join(self._shown(a.find()) for a in node.args)
+            notes = "".join(f", {k}={v}" for k, v in node.attrs.items() if k not in ("shape", "dtype"))
+            lines.append(f"{self.names[node]} = {node.op.name}({args}{notes}) : {node.type}")
+        return tuple(lines)
+
+    def _shown(self, node: Node) -> str:
+        base = base_of(node)
+        if base in self.names:
+            return self.names[base]
+        if base.op is st.const and base.type.shape == ():
+            return repr(base.attrs["value"])
+        if is_free(base) and base.op is not st.input_:
+            scalar = self._scalars.get(base)
+            return scalar.name if isinstance(scalar, Var) else str(base.op.name)
+        buffer = self.access(base).buffer
+        known = self._arrays.get(id(buffer)) or self._arrays.get(id(buffer.whole))
+        return known.name if known is not None else buffer.name
+
+
+def expression(node: Node, args: Sequence[Expr]) -> Expr:
+    """What an elementwise node computes."""
+    assert node.op.c is not None, f"bug in mlaot: op '{node.op.name}' has no expression"
+    return node.op.c(list(args), **node.attrs)
+
+
+def place(at: At, strides: Sequence[Dim], offset: Dim = 0) -> Expr:
+    """The element index for indices along axes that are so far apart."""
+    total: Expr = Index(offset)
+    for index, stride in zip(at, strides, strict=True):
+        total = total + index * Index(stride)
+    return total
+
+
+def elements(buffer: Buffer) -> Dim:
+    """How many elements lie behind the start of a buffer, padding included."""
+    if buffer.where in ("input", "output"):
+        return product_of(buffer.shape)
+    return buffer.bytes // DTYPES[buffer.dtype].itemsize
+
+
+def product_of(shape: Sequence[Dim]) -> Dim:
+    total: Dim = 1
+    for extent in shape:
+        total = times(total, extent)
+    return total

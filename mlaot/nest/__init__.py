@@ -1,0 +1,1 @@
+"""Kernels as loop nests: values that are built, scheduled, verified, interpreted and printed."""

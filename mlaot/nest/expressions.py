@@ -1,0 +1,273 @@
+"""Expressions of a loop nest: immutable values, typed by dtype and lanes, equal where they are built alike.
+
+    x[i * 64 + j]         Load(x, Index(i * 64 + j))
+    exp(x0 - m)           Call("exp", (Call("sub", (x0, m)),))
+
+An index is a polynomial in variables and dims (``mlaot/ir/dims.py``), so that it is simple as soon as it is built and
+two indices are compared, moved and bounded as values. What a polynomial cannot say is bound to a variable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from mlaot.ir.dims import Dim, dim, names, substitute
+from mlaot.ir.types import DTYPES
+
+WHOLE = 0  # lanes: as many as a vector of the machine has
+
+
+class ValueType(NamedTuple):
+    """A dtype and how many ``lanes`` of it; ``index`` counts elements, ``m32`` is a truth value in 32 bits."""
+
+    dtype: str
+    lanes: int = 1
+
+    def __str__(self) -> str:
+        return self.dtype if self.lanes == 1 else f"{self.dtype}x{self.lanes or ''}"
+
+
+INDEX = ValueType("index")
+BOOL = ValueType("bool")
+
+
+@dataclass(frozen=True, slots=True)
+class Array:
+    """Memory of ``size`` elements, rows that end in padding included.
+
+    ``space``: ``param`` is the caller's, ``local`` the nest's own, ``table`` holds ``values``.
+    """
+
+    name: str
+    dtype: str
+    size: Dim
+    space: str = "param"
+    values: tuple[int, ...] = ()
+
+    def __getitem__(self, index: int | Dim | Expr) -> Load:
+        return Load(self, as_index(index), ValueType(self.dtype))
+
+
+class Operators:
+    """Arithmetic on expressions by Python's operators."""
+
+    __slots__ = ()
+
+    def __add__(self: Expr, other: Expr | int) -> Expr:  # type: ignore[misc]
+        return arithmetic("add", self, other)
+
+    def __sub__(self: Expr, other: Expr | int) -> Expr:  # type: ignore[misc]
+        return arithmetic("sub", self, other)
+
+    def __mul__(self: Expr, other: Expr | int) -> Expr:  # type: ignore[misc]
+        return arithmetic("mul", self, other)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Const(Operators):
+    """A number; two are equal where their bits are."""
+
+    value: float | int
+    type: ValueType
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Const) and self.type == other.type and repr(self.value) == repr(other.value)
+
+    def __hash__(self) -> int:
+        return hash((repr(self.value), self.type))
+
+
+@dataclass(frozen=True, slots=True)
+class Var(Operators):
+    """The value of a variable that a statement binds."""
+
+    name: str
+    type: ValueType
+
+
+@dataclass(frozen=True, slots=True)
+class Index(Operators):
+    """A number of elements: a polynomial in the names of index variables and dims."""
+
+    value: Dim
+
+    @property
+    def type(self) -> ValueType:
+        return INDEX
+
+
+@dataclass(frozen=True, slots=True)
+class Load(Operators):
+    """Elements of an array: lane i is the one at ``index + i * step``; lanes from ``count`` on are 0 and not read.
+
+    ``padded``: along the axis on which elements are adjacent, whole vectors may be read behind the last element.
+    """
+
+    array: Array
+    index: Expr
+    type: ValueType
+    step: Dim = 1
+    count: Expr | None = None
+    padded: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Call(Operators):
+    """An operator or a function of ``FUNCTIONS``, by its name."""
+
+    name: str
+    args: tuple[Expr, ...]
+    type: ValueType
+
+
+Expr = Const | Var | Index | Load | Call
+
+
+def as_index(value: int | Dim | Expr) -> Expr:
+    """``value`` as an expression of type ``index``."""
+    if isinstance(value, Var) and value.type == INDEX:
+        return Index(dim(value.name))
+    return value if isinstance(value, Const | Var | Index | Load | Call) else Index(value)
+
+
+def const(value: float, type_: ValueType) -> Const:
+    """A number of a type, the same in all lanes."""
+    return Const(float(value) if type_.dtype.startswith(("f", "bf")) else int(value), type_)
+
+
+def is_float(dtype: str) -> bool:
+    """Whether C has operators for values of a dtype, and rounds what they give."""
+    return dtype in ("f32", "f64")
+
+
+def arithmetic(name: str, a: Expr, b: Expr | int) -> Expr:
+    """The sum, difference or product of two values of one type; that of two polynomials is one."""
+    if isinstance(b, int):
+        b = Index(b) if a.type == INDEX else const(b, a.type)
+    if a.type == b.type == INDEX:
+        a, b = as_index(a), as_index(b)
+        if isinstance(a, Index) and isinstance(b, Index):
+            return Index(POLYNOMIALS[name](a.value, b.value))
+    return Call(name, (a, b), a.type)
+
+
+def _product(a: Dim, b: Dim) -> Dim:
+    return b * a if isinstance(a, int) else a * b
+
+
+POLYNOMIALS: Mapping[str, Callable[[Dim, Dim], Dim]] = {
+    "add": lambda a, b: a + b,
+    "sub": lambda a, b: a + _product(-1, b),
+    "mul": _product,
+}
+
+
+def mask_of(type_: ValueType) -> ValueType:
+    """The type of a comparison: a truth value, or in vectors one in each lane, of the lane's width."""
+    if type_.lanes == 1:
+        return BOOL
+    return type_ if type_.dtype.startswith("m") else ValueType(f"m{8 * DTYPES[type_.dtype].itemsize}", type_.lanes)
+
+
+def compare(name: str, a: Expr, b: Expr) -> Expr:
+    """``eq``, ``ne``, ``lt``, ``le``, ``gt`` or ``ge``."""
+    return Call(name, (a, b), mask_of(a.type))
+
+
+def cast(x: Expr, dtype: str) -> Expr:
+    """``x`` in another dtype, as ``mlaot/ops/conversion.py`` says."""
+    if x.type.dtype == dtype:
+        return x
+    return Call("cast", (x,), ValueType(dtype, x.type.lanes))
+
+
+def splat(x: Expr, lanes: int) -> Expr:
+    """``x`` in every lane."""
+    if lanes == 1:
+        return x
+    if isinstance(x, Const):
+        return replace(x, type=ValueType(x.type.dtype, lanes))
+    return Call("splat", (x,), ValueType(x.type.dtype, lanes))
+
+
+def select(condition: Expr, a: Expr, b: Expr) -> Expr:
+    """``a`` where the condition holds, else ``b``."""
+    return Call("select", (condition, a, b), a.type)
+
+
+def call(name: str, *args: Expr) -> Expr:
+    """A function whose result has the type of its last argument; more arguments than it takes nest to the left."""
+    arity = 2 if name in ASSOCIATIVE else len(args)
+    result, rest = Call(name, args[:arity], args[-1].type), args[arity:]
+    for arg in rest:
+        result = Call(name, (result, arg), arg.type)
+    return result
+
+
+ASSOCIATIVE = ("add", "mul", "max", "min", "and", "or", "xor")
+COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
+
+
+def children(x: Expr) -> tuple[Expr, ...]:
+    """The expressions that ``x`` is made of."""
+    if isinstance(x, Call):
+        return x.args
+    if isinstance(x, Load):
+        return (x.index,) if x.count is None else (x.index, x.count)
+    return ()
+
+
+def subexpressions(x: Expr) -> Iterator[Expr]:
+    """``x`` and everything inside it."""
+    stack = [x]
+    while stack:
+        top = stack.pop()
+        yield top
+        stack += children(top)
+
+
+def variables(x: Expr) -> set[str]:
+    """The names of the variables and dims that ``x`` depends on."""
+    if isinstance(x, Var):
+        return {x.name}
+    if isinstance(x, Index):
+        return names(x.value)
+    inner = names(x.step) if isinstance(x, Load) else set()
+    return inner.union(*map(variables, children(x)))
+
+
+def rebuilt(x: Expr, change: Callable[[Expr], Expr]) -> Expr:
+    """``x`` with each of its direct parts changed."""
+    if isinstance(x, Call):
+        args = tuple(map(change, x.args))
+        if args == x.args:
+            return x
+        if x.name in POLYNOMIALS and x.type == INDEX:
+            return arithmetic(x.name, *args)
+        return Call(x.name, args, x.type)
+    if isinstance(x, Load):
+        return replace(x, index=change(x.index), count=None if x.count is None else change(x.count))
+    return x
+
+
+def renamed(x: Expr, known: Mapping[str, Expr]) -> Expr:
+    """``x`` with other values for some variables."""
+    if isinstance(x, Var):
+        return known.get(x.name, x)
+    if isinstance(x, Index):
+        return moved(x, known)
+    return rebuilt(x, lambda part: renamed(part, known))
+
+
+def moved(x: Index, known: Mapping[str, Expr]) -> Expr:
+    """A polynomial with other values for some variables, which are of type ``index``."""
+    used = {name: as_index(known[name]) for name in names(x.value) if name in known}
+    if not used:
+        return x
+    values = {}
+    for name, value in used.items():
+        assert isinstance(value, Index), f"bug in mlaot: {name} of an index becomes {value}"
+        values[name] = value.value
+    return Index(substitute(x.value, {n: values.get(n, dim(n)) for n in names(x.value)}))

@@ -1,0 +1,263 @@
+"""Statements of a loop nest, and a nest: what one function of C does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from mlaot.ir.dims import Dim, dim, names
+from mlaot.nest.expressions import INDEX, Array, Expr, Index, Load, Var, as_index, renamed, subexpressions, variables
+
+
+@dataclass(frozen=True, slots=True)
+class Let:
+    """Bind a variable once."""
+
+    var: Var
+    value: Expr
+
+
+@dataclass(frozen=True, slots=True)
+class Mutable:
+    """Declare a variable that is assigned to again."""
+
+    var: Var
+    value: Expr
+
+
+@dataclass(frozen=True, slots=True)
+class Assign:
+    """Give a mutable variable its next value."""
+
+    var: Var
+    value: Expr
+
+
+@dataclass(frozen=True, slots=True)
+class Store:
+    """Write ``value``: lane i to ``index + i * step``; lanes from ``count`` on are not written.
+
+    ``padded``: along the axis on which elements are adjacent, whole vectors may be written behind the last element.
+    """
+
+    array: Array
+    index: Expr
+    value: Expr
+    step: Dim = 1
+    count: Expr | None = None
+    padded: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class For:
+    """``body`` for ``var`` from ``low`` to below ``high`` by ``step``; from the last to the first where ``down``.
+
+    ``parallel``: no round reads or writes what another writes, so threads may share them. ``vector``: the schedule
+    makes vectors along it.
+    """
+
+    var: Var
+    low: Expr
+    high: Expr
+    body: Body
+    step: int = 1
+    parallel: bool = False
+    vector: bool = False
+    down: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class While:
+    """``body`` as long as ``condition`` holds, or until a ``Break``."""
+
+    condition: Expr
+    body: Body
+
+
+@dataclass(frozen=True, slots=True)
+class If:
+    """``body`` where ``condition`` holds, else ``otherwise``."""
+
+    condition: Expr
+    body: Body
+    otherwise: Body = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """``body`` with variables of its own."""
+
+    body: Body
+
+
+@dataclass(frozen=True, slots=True)
+class Alloc:
+    """Memory of the nest's own until its block ends."""
+
+    array: Array
+
+
+@dataclass(frozen=True, slots=True)
+class Prefetch:
+    """Ask for the cache line of an element."""
+
+    array: Array
+    index: Expr
+
+
+@dataclass(frozen=True, slots=True)
+class Break:
+    """Leave the innermost loop."""
+
+
+Statement = Let | Mutable | Assign | Store | For | While | If | Block | Alloc | Prefetch | Break
+Body = tuple[Statement, ...]
+
+
+@dataclass(frozen=True)
+class Nest:
+    """A function: its ``params`` are arrays, its other free variables dims. ``doc``: what it computes, line by line."""
+
+    name: str
+    params: tuple[Array, ...]
+    body: Body
+    doc: tuple[str, ...] = ()
+
+    @property
+    def dims(self) -> tuple[str, ...]:
+        """The free variables, in alphabetical order."""
+        return tuple(sorted(free(self.body)))
+
+    @property
+    def written(self) -> set[str]:
+        """The names of the arrays that are written to."""
+        return {s.array.name for s in walk(self.body) if isinstance(s, Store)}
+
+
+def index_var(name: str) -> Var:
+    """A variable that counts elements."""
+    return Var(name, INDEX)
+
+
+def loop(name: str, extent: Dim | Expr, body: Iterable[Statement], **more: bool) -> For:
+    """``body`` for the variable ``name`` from 0 to below ``extent``."""
+    return For(index_var(name), Index(0), as_index(extent), tuple(body), **more)
+
+
+def around(loops: Iterable[tuple[str, Dim]], body: Iterable[Statement], **more: bool) -> Body:
+    """``body`` inside loops, the outermost first; an axis of one element needs none where its variable is empty."""
+    result = tuple(body)
+    for name, extent in reversed([*loops]):
+        result = (loop(name, extent, result, **more),) if name else result
+    return result
+
+
+def expressions(statement: Statement) -> tuple[Expr, ...]:
+    """The expressions of a statement, without those of its body."""
+    if isinstance(statement, Let | Mutable | Assign):
+        return (statement.value,)
+    if isinstance(statement, Store):
+        own = (statement.index, Index(statement.step), statement.value)
+        return own if statement.count is None else (*own, statement.count)
+    if isinstance(statement, For):
+        return statement.low, statement.high
+    if isinstance(statement, While | If):
+        return (statement.condition,)
+    return (statement.index,) if isinstance(statement, Prefetch) else ()
+
+
+def bodies(statement: Statement) -> tuple[Body, ...]:
+    """The bodies of a statement."""
+    if isinstance(statement, If):
+        return statement.body, statement.otherwise
+    return (statement.body,) if isinstance(statement, For | While | Block) else ()
+
+
+def walk(body: Iterable[Statement]) -> Iterator[Statement]:
+    """Every statement, those of bodies after the one that they are in."""
+    for statement in body:
+        yield statement
+        for inner in bodies(statement):
+            yield from walk(inner)
+
+
+def all_expressions(body: Iterable[Statement]) -> Iterator[Expr]:
+    """Every expression of every statement."""
+    for statement in walk(body):
+        for x in expressions(statement):
+            yield from subexpressions(x)
+
+
+def bound(statement: Statement) -> Var | None:
+    """The variable that a statement binds in the block where it stands."""
+    return statement.var if isinstance(statement, Let | Mutable) else None
+
+
+def free(body: Iterable[Statement]) -> set[str]:
+    """The variables and dims that a body uses and does not bind; arrays of its own count with their sizes."""
+    used: set[str] = set()
+    known: set[str] = set()
+    for statement in body:
+        for x in expressions(statement):
+            used |= variables(x) - known
+        if isinstance(statement, Alloc):
+            used |= names(statement.array.size) - known
+        own = {statement.var.name} if isinstance(statement, For) else set()
+        for inner in bodies(statement):
+            used |= free(inner) - known - own
+        var = bound(statement)
+        known |= {var.name} if var is not None else set()
+    return used
+
+
+def changed(body: Body, change: Callable[[Expr], Expr]) -> Body:
+    """A body with all of its expressions changed."""
+    return tuple(_changed(statement, change) for statement in body)
+
+
+def _changed(statement: Statement, change: Callable[[Expr], Expr]) -> Statement:
+    if isinstance(statement, Let | Mutable | Assign):
+        return replace(statement, value=change(statement.value))
+    if isinstance(statement, Store):
+        count = None if statement.count is None else change(statement.count)
+        return replace(statement, index=change(statement.index), value=change(statement.value), count=count)
+    if isinstance(statement, For):
+        low, high = change(statement.low), change(statement.high)
+        return replace(statement, low=low, high=high, body=changed(statement.body, change))
+    if isinstance(statement, If):
+        body, otherwise = changed(statement.body, change), changed(statement.otherwise, change)
+        return If(change(statement.condition), body, otherwise)
+    if isinstance(statement, While):
+        return While(change(statement.condition), changed(statement.body, change))
+    if isinstance(statement, Block):
+        return Block(changed(statement.body, change))
+    return Prefetch(statement.array, change(statement.index)) if isinstance(statement, Prefetch) else statement
+
+
+def substituted(body: Body, known: Mapping[str, Expr]) -> Body:
+    """A body with values for some of its free variables."""
+    return changed(body, lambda x: renamed(x, known))
+
+
+def rebound(body: Body, suffix: str) -> Body:
+    """A body whose variables have a suffix, so that it may stand beside itself."""
+    own = {s.var.name: Var(s.var.name + suffix, s.var.type) for s in walk(body) if isinstance(s, Let | Mutable)}
+    values: dict[str, Expr] = {name: Index(dim(var.name)) if var.type == INDEX else var for name, var in own.items()}
+    return tuple(_rebound(s, own) for s in substituted(body, values))
+
+
+def _rebound(statement: Statement, own: Mapping[str, Var]) -> Statement:
+    if isinstance(statement, Let | Mutable | Assign):
+        return replace(statement, var=own.get(statement.var.name, statement.var))
+    if isinstance(statement, If):
+        body = tuple(_rebound(s, own) for s in statement.body)
+        return If(statement.condition, body, tuple(_rebound(s, own) for s in statement.otherwise))
+    if isinstance(statement, For | While | Block):
+        return replace(statement, body=tuple(_rebound(s, own) for s in statement.body))
+    return statement
+
+
+def arrays_of(body: Iterable[Statement]) -> dict[str, Array]:
+    """The arrays that a body reads or writes, by name."""
+    found = {s.array.name: s.array for s in walk(body) if isinstance(s, Store | Prefetch | Alloc)}
+    return found | {x.array.name: x.array for x in all_expressions(body) if isinstance(x, Load)}

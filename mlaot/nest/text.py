@@ -1,0 +1,355 @@
+"""The text form of nests: a part of Python's syntax, printed and read back.
+
+    def softmax(out: f32[64 * batch], x: f32[64 * batch]):
+        for i in parallel(0, batch):
+            s: f32 = f32(0.0)
+            for j in vector(0, 64):
+                s = s + exp(x[i * 64 + j])
+            for j in vector(0, 64):
+                out[i * 64 + j] = exp(x[i * 64 + j]) / s
+
+A first assignment binds a variable, one with a type declares a mutable one, further ones assign to it. ``x[i:8]`` are
+eight elements side by side, ``x[i:8:n]`` are ``n`` elements apart, ``x[i:8, k]`` the first ``k`` of them; ``x[i, ...]``
+is in a padded row.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Sequence
+
+from mlaot.ir.dims import Dim, dim
+from mlaot.ir.types import DTYPES
+from mlaot.nest.expressions import (
+    BOOL,
+    COMPARISONS,
+    INDEX,
+    Array,
+    Call,
+    Const,
+    Expr,
+    Index,
+    Load,
+    ValueType,
+    Var,
+    arithmetic,
+    as_index,
+    cast,
+    compare,
+    splat,
+)
+from mlaot.nest.statements import (
+    Alloc,
+    Assign,
+    Block,
+    Body,
+    Break,
+    For,
+    If,
+    Let,
+    Mutable,
+    Nest,
+    Prefetch,
+    Statement,
+    Store,
+    While,
+)
+
+OPERATORS = {
+    "add": "+",
+    "sub": "-",
+    "mul": "*",
+    "div": "/",
+    "and": "&",
+    "or": "|",
+    "xor": "^",
+    **dict(zip(COMPARISONS, ("==", "!=", "<", "<=", ">", ">="), strict=True)),
+}
+SYNTAX: dict[type[ast.AST], str] = {
+    ast.Add: "add",
+    ast.Sub: "sub",
+    ast.Mult: "mul",
+    ast.Div: "div",
+    ast.BitAnd: "and",
+    ast.BitOr: "or",
+    ast.BitXor: "xor",
+    ast.Eq: "eq",
+    ast.NotEq: "ne",
+    ast.Lt: "lt",
+    ast.LtE: "le",
+    ast.Gt: "gt",
+    ast.GtE: "ge",
+}
+LOOPS = {"range": {}, "parallel": {"parallel": True}, "vector": {"vector": True}, "down": {"down": True}}
+LOOPS["parallel_vector"] = {"parallel": True, "vector": True}
+LOOPS["parallel_down"] = {"parallel": True, "down": True}
+
+
+def nest_text(nest: Nest) -> str:
+    """A nest as text that ``parse_nest`` reads."""
+    params = ", ".join(f"{a.name}: {a.dtype}[{_dim(a.size)}]" for a in nest.params)
+    doc = [f"    # {line}" for line in nest.doc]
+    return "\n".join([f"def {nest.name}({params}):", *doc, *body_lines(nest.body, 1)]) + "\n"
+
+
+def body_lines(body: Body, depth: int) -> list[str]:
+    """The lines of a body."""
+    indent = "    " * depth
+    lines: list[str] = []
+    for statement in body:
+        head, *more = _lines(statement, depth)
+        lines += [indent + head, *more]
+    return lines or [f"{indent}pass"]
+
+
+def _lines(s: Statement, depth: int) -> list[str]:
+    if isinstance(s, Let | Assign):
+        return [f"{s.var.name} = {expression_text(s.value)}"]
+    if isinstance(s, Mutable):
+        return [f"{s.var.name}: {s.var.type} = {expression_text(s.value)}"]
+    if isinstance(s, Store):
+        lanes = s.value.type.lanes
+        return [f"{s.array.name}[{_place(s.index, lanes, s.step, s.count, s.padded)}] = {expression_text(s.value)}"]
+    if isinstance(s, For):
+        kind = next(k for k, v in LOOPS.items() if all(getattr(s, f) == v.get(f, False) for f in FLAGS))
+        step = f", {s.step}" if s.step != 1 else ""
+        low, high = expression_text(s.low), expression_text(s.high)
+        return [f"for {s.var.name} in {kind}({low}, {high}{step}):", *body_lines(s.body, depth + 1)]
+    if isinstance(s, While):
+        return [f"while {expression_text(s.condition)}:", *body_lines(s.body, depth + 1)]
+    if isinstance(s, If):
+        otherwise = ["    " * depth + "else:", *body_lines(s.otherwise, depth + 1)] if s.otherwise else []
+        return [f"if {expression_text(s.condition)}:", *body_lines(s.body, depth + 1), *otherwise]
+    if isinstance(s, Block):
+        return ["with block:", *body_lines(s.body, depth + 1)]
+    if isinstance(s, Alloc):
+        values = f", {list(s.array.values)}" if s.array.values else ""
+        return [f"{s.array.name} = {s.array.space}({s.array.dtype}, {_dim(s.array.size)}{values})"]
+    if isinstance(s, Prefetch):
+        return [f"prefetch({s.array.name}[{expression_text(s.index)}])"]
+    return ["break"]
+
+
+FLAGS = ("parallel", "vector", "down")
+
+
+def _dim(value: Dim) -> str:
+    return str(value).replace(" / ", " // ")
+
+
+def _place(index: Expr, lanes: int, step: Dim, count: Expr | None, padded: bool) -> str:
+    text = expression_text(index)
+    if lanes != 1:
+        text += f":{lanes}" + (f":{_dim(step)}" if step != 1 else "")
+    text += "" if count is None else f", {expression_text(count)}"
+    return f"{text}, ..." if padded else text
+
+
+def expression_text(x: Expr, inside: bool = False) -> str:
+    """An expression as text; in parentheses where it is ``inside`` another and an operator."""
+    if isinstance(x, Const):
+        return f"{x.type}({x.value!r})"
+    if isinstance(x, Var):
+        return x.name
+    if isinstance(x, Index):
+        text = _dim(x.value)
+        return f"({text})" if inside and not text.isalnum() else text
+    if isinstance(x, Load):
+        return f"{x.array.name}[{_place(x.index, x.type.lanes, x.step, x.count, x.padded)}]"
+    if x.name in OPERATORS and len(x.args) == 2:
+        text = f" {OPERATORS[x.name]} ".join(expression_text(a, True) for a in x.args)
+        return f"({text})" if inside else text
+    args = ", ".join(map(expression_text, x.args))
+    if x.name == "cast":
+        return f"cast[{x.type.dtype}]({args})"
+    if x.name == "splat":
+        return f"splat[{x.type.lanes}]({args})"
+    own = "" if x.type == default_type(x.name, x.args) else f"[{x.type}]"
+    return f"{x.name}{own}({args})"
+
+
+def default_type(name: str, args: Sequence[Expr]) -> ValueType:
+    """The type of a call whose text does not say it: that of its last argument."""
+    return args[-1].type if args else BOOL
+
+
+def parse_nest(text: str) -> Nest:
+    """The nest behind its text.
+
+    Raises:
+        ValueError: The text is no nest; the message begins with the line.
+    """
+    try:
+        (function,) = ast.parse(text).body
+    except SyntaxError as error:
+        raise ValueError(f"line {error.lineno}: {error.msg}") from error
+    if not isinstance(function, ast.FunctionDef):
+        raise ValueError("line 1: expected def name(arrays):")
+    doc = [line.strip()[2:] for line in text.splitlines() if line.startswith("    # ")]
+    params = tuple(_array(a.arg, a.annotation) for a in function.args.args)
+    reader = _Reader({a.name: a for a in params})
+    return Nest(function.name, params, reader.body(function.body), tuple(doc))
+
+
+def _array(name: str, annotation: ast.expr | None) -> Array:
+    if not isinstance(annotation, ast.Subscript):
+        raise ValueError(f"expected {name}: dtype[size]")
+    return Array(name, ast.unparse(annotation.value), _size(annotation.slice))
+
+
+def _size(node: ast.expr) -> Dim:
+    value = _Reader({}).expression(node)
+    if not isinstance(value, Index):
+        raise ValueError(f"line {node.lineno}: expected a size, got {ast.unparse(node)}")
+    return value.value
+
+
+class _Reader:
+    """Reads statements; knows the arrays and the types of the variables so far."""
+
+    def __init__(self, arrays: dict[str, Array]) -> None:
+        self.arrays = arrays
+        self.variables: dict[str, ValueType] = {}
+        self.mutable: set[str] = set()
+
+    def body(self, statements: Sequence[ast.stmt]) -> Body:
+        outer = self.arrays.copy(), self.variables.copy(), self.mutable.copy()
+        result = tuple(s for statement in statements for s in self.statement(statement))
+        self.arrays, self.variables, self.mutable = outer
+        return result
+
+    def statement(self, s: ast.stmt) -> Iterator[Statement]:
+        if isinstance(s, ast.Assign):
+            yield self.assignment(s)
+        elif isinstance(s, ast.AnnAssign) and isinstance(s.target, ast.Name) and s.value is not None:
+            var = Var(s.target.id, value_type(ast.unparse(s.annotation)))
+            yield Mutable(var, self.expression(s.value))
+            self.variables[var.name] = var.type
+            self.mutable.add(var.name)
+        elif isinstance(s, ast.For):
+            yield self.loop(s)
+        elif isinstance(s, ast.While):
+            yield While(self.expression(s.test), self.body(s.body))
+        elif isinstance(s, ast.If):
+            yield If(self.expression(s.test), self.body(s.body), self.body(s.orelse))
+        elif isinstance(s, ast.With):
+            yield Block(self.body(s.body))
+        elif isinstance(s, ast.Break):
+            yield Break()
+        elif isinstance(s, ast.Expr) and isinstance(s.value, ast.Call):
+            element = self.expression(s.value.args[0])
+            assert isinstance(element, Load)
+            yield Prefetch(element.array, element.index)
+        elif not isinstance(s, ast.Pass):
+            raise ValueError(f"line {s.lineno}: {ast.unparse(s)} is no statement of a nest")
+
+    def assignment(self, s: ast.Assign) -> Statement:
+        (target,) = s.targets
+        if isinstance(target, ast.Subscript):
+            array, index, _, step, count, padded = self.place(target)
+            return Store(array, index, self.expression(s.value), step, count, padded)
+        if not isinstance(target, ast.Name):
+            raise ValueError(f"line {s.lineno}: {ast.unparse(target)} is no variable and no element")
+        name, value = target.id, s.value
+        if isinstance(value, ast.Call) and isinstance(value.func, ast.Name) and value.func.id in ("local", "table"):
+            dtype, size, *values = value.args
+            entries = tuple(ast.literal_eval(values[0])) if values else ()
+            self.arrays[name] = Array(name, ast.unparse(dtype), _size(size), value.func.id, entries)
+            return Alloc(self.arrays[name])
+        found = self.expression(value)
+        if name in self.mutable:
+            return Assign(Var(name, self.variables[name]), found)
+        self.variables[name] = found.type
+        return Let(Var(name, found.type), found)
+
+    def loop(self, s: ast.For) -> For:
+        if not (isinstance(s.target, ast.Name) and isinstance(s.iter, ast.Call) and isinstance(s.iter.func, ast.Name)):
+            raise ValueError(f"line {s.lineno}: expected for variable in range(low, high):")
+        low, high, *step = (self.expression(a) for a in s.iter.args)
+        var = Var(s.target.id, INDEX)
+        by = int(str(step[0].value)) if step and isinstance(step[0], Index) else 1
+        return For(var, low, high, self.body(s.body), by, **LOOPS[s.iter.func.id])
+
+    def place(self, node: ast.Subscript) -> tuple[Array, Expr, int, Dim, Expr | None, bool]:
+        """The array, index, lanes, step and count of an element or of several, and whether rows are padded."""
+        array = self.arrays.get(ast.unparse(node.value))
+        if array is None:
+            raise ValueError(f"line {node.lineno}: {ast.unparse(node.value)} is no array")
+        at, *more = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
+        padded = bool(more) and ast.unparse(more[-1]) == "..."
+        count = self.expression(more[0]) if len(more) > padded else None
+        if not isinstance(at, ast.Slice):
+            return array, self.index(at), 1, 1, count, padded
+        assert at.lower is not None and at.upper is not None
+        lanes = int(ast.unparse(at.upper))
+        return array, self.index(at.lower), lanes, 1 if at.step is None else _size(at.step), count, padded
+
+    def index(self, node: ast.expr) -> Expr:
+        return as_index(self.expression(node))
+
+    def expression(self, node: ast.expr) -> Expr:
+        if isinstance(node, ast.Constant) and isinstance(node.value, int):
+            return Index(node.value)
+        if isinstance(node, ast.Name):
+            type_ = self.variables.get(node.id, INDEX)
+            return Index(dim(node.id)) if type_ == INDEX else Var(node.id, type_)
+        if isinstance(node, ast.Subscript):
+            array, index, lanes, step, count, padded = self.place(node)
+            return Load(array, index, ValueType(load_dtype(array.dtype, lanes), lanes), step, count, padded)
+        if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+            return arithmetic("mul", self.expression(node.operand), -1)
+        if isinstance(node, ast.BinOp | ast.Compare):
+            return self.binary(node)
+        if isinstance(node, ast.Call):
+            return self.call(node)
+        raise ValueError(f"line {node.lineno}: {ast.unparse(node)} is no expression of a nest")
+
+    def binary(self, node: ast.BinOp | ast.Compare) -> Expr:
+        if isinstance(node, ast.Compare):
+            return compare(SYNTAX[type(node.ops[0])], self.expression(node.left), self.expression(node.comparators[0]))
+        a, b = self.expression(node.left), self.expression(node.right)
+        if isinstance(node.op, ast.FloorDiv):
+            assert isinstance(a, Index) and isinstance(b, Index) and isinstance(b.value, int)
+            return Index(a.value // b.value)
+        name = SYNTAX[type(node.op)]
+        return arithmetic(name, a, b) if name in ("add", "sub", "mul") else Call(name, (a, b), a.type)
+
+    def call(self, node: ast.Call) -> Expr:
+        name, own = node.func, ""
+        function = ast.unparse(name)
+        if isinstance(name, ast.Subscript):
+            function, own = ast.unparse(name.value), ast.unparse(name.slice)
+        if is_type(function) and len(node.args) == 1:
+            return Const(number(node.args[0]), value_type(function))
+        args = tuple(map(self.expression, node.args))
+        if function == "cast":
+            return cast(args[0], own)
+        if function == "splat":
+            return splat(args[0], int(own))
+        return Call(function, args, value_type(own) if own else default_type(function, args))
+
+
+def load_dtype(dtype: str, lanes: int) -> str:
+    """The dtype of a value that is loaded: truth values in memory are bytes, and in lanes masks of a byte."""
+    return "m8" if dtype == "bool" and lanes != 1 else dtype
+
+
+def is_type(text: str) -> bool:
+    """Whether ``text`` is that of a type."""
+    return text.partition("x")[0] in DTYPE_NAMES
+
+
+DTYPE_NAMES = {*DTYPES, "m8", "m16", "m32", "m64", "index"}
+
+
+def value_type(text: str) -> ValueType:
+    """The type behind its text, ``f32`` or ``f32x8``."""
+    dtype, _, lanes = text.partition("x")
+    return ValueType(dtype, 1 if "x" not in text else int(lanes or 0))
+
+
+def number(node: ast.expr) -> float | int:
+    """A literal, an infinity or nan."""
+    text = ast.unparse(node)
+    found: float | int = float(text) if text.strip("-") in ("inf", "nan") else ast.literal_eval(node)
+    return found

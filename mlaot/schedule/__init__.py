@@ -1,0 +1,1 @@
+"""Nest to nest, for one machine."""

@@ -1,0 +1,117 @@
+"""Which loop of a nest threads may share: one whose rounds write elements of their own.
+
+    for i in parallel(0, batch):        =>        for i in range(begin, end):
+
+A tile of several rounds belongs to the part of the range in which it starts. So each element is computed by the same
+statements however the range is cut, and the results do not depend on the number of threads, to the last bit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from mlaot.ir.dims import NOMINAL, Dim, dim, names, product
+from mlaot.nest.expressions import INDEX, Call, Index
+from mlaot.nest.expressions import Expr as Expression
+from mlaot.nest.statements import Assign, Body, For, If, Let, Mutable, Nest, Statement, Store, bodies, walk
+
+LEAST = 65536  # operations of a kernel; fewer are not worth a second thread
+LIGHT = 100  # operations of a round; with fewer, code that is short and whole serves better
+MANY = 16  # rounds of a loop that several threads can share evenly
+SCALAR = 8  # operations that one statement on a number takes as long as, where vectors are the measure
+RANGE = ("begin", "end")
+
+
+@dataclass(frozen=True)
+class Shared:
+    """The loops over ``variable`` from 0 to ``extent``, in parts of multiples of ``step``; ``work``: of one round."""
+
+    variable: str
+    extent: Dim
+    step: int
+    work: Dim
+
+
+def shared_loop(nest: Nest) -> Shared | None:
+    """The loop of ``nest`` that threads share, or None where there is none or it is short.
+
+    The outermost one that is known to be long, else the outermost one of unknown length.
+    """
+    found = [s for s in _shared(nest.body) if s.extent != 1]
+    long = [s for s in found if isinstance(s.extent, int) and s.extent >= MANY * s.step]
+    unknown = [s for s in found if not isinstance(s.extent, int)]
+    chosen = next(iter(long or unknown or found), None)
+    if chosen is None or not isinstance(chosen.work, int):
+        return chosen
+    is_short = isinstance(chosen.extent, int) and chosen.extent * chosen.work < LEAST
+    return None if is_short or chosen.work * chosen.step < LIGHT else chosen
+
+
+def _shared(body: Body) -> Iterator[Shared]:
+    """The loops that may be shared, the outermost first; those of one variable are parts of one range."""
+    parts: dict[str, list[tuple[For, Dim]]] = {}
+    for loop, outside in _parallel(body, 1):
+        parts.setdefault(loop.var.name, []).append((loop, outside))
+    variables = {s.var.name for s in walk(body) if isinstance(s, For)}
+    for name, found in parts.items():
+        (first, outside), (last, _) = found[0], found[-1]
+        if isinstance(last.high, Index) and not names(last.high.value) & variables:
+            one = product((outside, work(first.body))) // first.step
+            yield Shared(name, last.high.value, max(loop.step for loop, _ in found), one)
+
+
+def _parallel(body: Body, outside: Dim) -> Iterator[tuple[For, Dim]]:
+    """Loops that are inside of parallel ones only, with the rounds of these."""
+    for s in body:
+        if isinstance(s, For) and s.parallel:
+            yield s, outside
+            yield from _parallel(s.body, product((outside, rounds(s))))
+
+
+def work(body: Body) -> Dim:
+    """Operations of a body, roughly: statements times the rounds of the loops around them."""
+    total: Dim = 0
+    for s in body:
+        if isinstance(s, Let | Mutable | Assign | Store):
+            lanes = s.value.type.lanes
+            total = total + (lanes if lanes > 1 else 0 if s.value.type == INDEX else SCALAR)
+        elif isinstance(s, For):
+            total = total + product((rounds(s), work(s.body)))
+        elif isinstance(s, If):
+            total = total + work(s.body)
+        else:
+            total = sum((work(inner) for inner in bodies(s)), start=total)
+    return total
+
+
+def rounds(loop: For) -> Dim:
+    """How often a loop goes round; a usual number where its bounds are no polynomials."""
+    if not (isinstance(loop.low, Index) and isinstance(loop.high, Index)):
+        return NOMINAL
+    low, high = loop.low.value, loop.high.value
+    extent = high - low if isinstance(low, int) else high + -1 * low
+    return (extent + (loop.step - 1)) // loop.step if loop.step > 1 else extent
+
+
+def part_of_range(nest: Nest, variable: str) -> Nest:
+    """A nest with the shared loops from ``begin`` to ``end`` only."""
+    return replace(nest, body=_part(nest.body, variable))
+
+
+def _part(body: Body, variable: str) -> Body:
+    result: list[Statement] = []
+    for s in body:
+        if isinstance(s, For) and s.var.name == variable:
+            begin, end = (Index(dim(name)) for name in RANGE)
+            low: Expression = begin
+            high: Expression = end
+            if s.low != Index(0) or s.step != 1:
+                low = Call("first_from", (s.low, Index(s.step), begin), INDEX)
+                high = Call("least", (s.high, end), INDEX)
+            result.append(replace(s, low=low, high=high))
+        elif isinstance(s, For | If):
+            result.append(replace(s, body=_part(s.body, variable)))
+        else:
+            result.append(s)
+    return tuple(result)
