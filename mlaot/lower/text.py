@@ -313,9 +313,9 @@ def _base(buffer: Buffer, place: _Place) -> tuple[int, Dim]:
     return inputs + outputs + (buffer.where == "constant"), place.procedure.places[id(buffer)]
 
 
-def _kernel_text(
-    kernel: Rows | Contraction | Plain | Trees | Sparse, name: str, signature: str, isa: Isa, shared: str | None
-) -> str:
+def _kernel_text(kernel: Kernel, name: str, signature: str, isa: Isa, shared: str | None) -> str:
+    assert not isinstance(kernel, NestKernel)
+
     def pad(depth: int) -> str:
         return "    " * depth
 
