@@ -27,11 +27,11 @@ from mlaot.interpreter import undisturbed
 from mlaot.ir import Graph
 from mlaot.ir.graph import topological
 from mlaot.lower.interface import DIGEST_BYTES, render_interface
-from mlaot.lower.isa import ISAS
 from mlaot.lower.lower import lower
 from mlaot.lower.program import Program
 from mlaot.lower.text import LONG_KERNELS, kernels_file
 from mlaot.rounded import narrowed, quantized
+from mlaot.schedule.machine import MACHINES
 from mlaot.settings import FACTS, WEIGHTS, Model, Settings, Tuned, attribute, load_model, read_tuned
 from mlaot.stages import stage
 
@@ -221,7 +221,7 @@ def not_finite(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 def program_files(program: Program, *, c_library: bool = False) -> Files:
     """The files of one module; ``c_library``: with those of a library for C."""
     module = program.module
-    kernels = {f"{module.stem}_{isa}.c": kernels_file(program, module.prefix, ISAS[isa]) for isa in module.isas}
+    kernels = {f"{module.stem}_{isa}.c": kernels_file(program, module.prefix, MACHINES[isa]) for isa in module.isas}
     interface = render_interface(module, c_library=c_library)
     return {**interface, **kernels, FACTS: facts_text(program, weights_of(interface, module.stem))}
 

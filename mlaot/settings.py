@@ -27,8 +27,10 @@ from typing import Any
 
 from mlaot.errors import MlaotError, writing
 from mlaot.interpreter import undisturbed
+from mlaot.schedule.machine import CHOICES, MACHINES
 
-ISAS = ("base", "v3", "v4")  # those that one may choose from
+EXPECTED_ISAS = f"a list out of {', '.join(map(repr, CHOICES))}"
+OTHERS = " and ".join(f"`{name}` ({MACHINES[name].doc})" for name in CHOICES if MACHINES[name].needs)
 WINOGRAD = ("F2", "F4", "off")
 SDISTS = ("frozen", "live")
 PLACES = ("auto", "inside", "file")
@@ -120,9 +122,9 @@ class Budget:
         "instruction sets on which the golden vectors must have been replayed, by a machine that has them",
         default=(),
         otherwise="none",
-        expected="a list out of 'base', 'v3', 'v4'",
+        expected=EXPECTED_ISAS,
         example=("base", "v3"),
-        items={"enum": ISAS},
+        items={"enum": CHOICES},
     )
 
 
@@ -308,11 +310,11 @@ class Settings:
         items={"type": "string", "pattern": REQUIREMENT},
     )
     isa: tuple[str, ...] = key(
-        "instruction sets to compile for on x86-64: `base`, and any of `v3` (AVX2 and FMA) and `v4` (AVX-512)",
-        default=ISAS,
-        expected="a list out of 'base', 'v3', 'v4' with 'base' in it",
+        f"instruction sets to compile for on x86-64: `base`, and any of {OTHERS}",
+        default=CHOICES,
+        expected=f"{EXPECTED_ISAS} with 'base' in it",
         example=("base", "v3"),
-        items={"enum": ISAS},
+        items={"enum": CHOICES},
         contains={"const": "base"},
     )
     models: tuple[Model, ...] = ()
@@ -351,8 +353,8 @@ class Settings:
 
     @property
     def isas(self) -> tuple[str, ...]:
-        """All instruction sets that C is made for: ARM has but one."""
-        return ("base", "neon", *(name for name in self.isa if name != "base"))
+        """All instruction sets that C is made for, the best last: ARM has but one, which nobody chooses."""
+        return tuple(name for name in MACHINES if name in self.isa or name not in CHOICES)
 
     def packages(self, project: Path) -> tuple[str, ...]:
         """The project's own packages that belong into the wheel, as folders relative to the project."""
@@ -478,7 +480,7 @@ def read_settings(pyproject: dict[str, Any], tool: Any, project: Path) -> Settin
     """``[tool.mlaot]`` of a pyproject.toml, checked but for whether it has models, and which modules they make."""
     source = "src" if (project / "src").is_dir() else "."
     values = read_table(Settings, tool, "[tool.mlaot]", besides=("models", "budget"), source=source)
-    values["isa"] = tuple(isa for isa in ISAS if isa in values["isa"])
+    values["isa"] = tuple(isa for isa in CHOICES if isa in values["isa"])
     values["source"] = inside(project, values["source"])
     values["name"] = read_name(pyproject, project / values["source"])
     tables = check_table(tool.get("models", {}), "[tool.mlaot.models]")

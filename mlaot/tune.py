@@ -22,11 +22,11 @@ import numpy as np
 from mlaot.build.toolchain import compile_kernels, machine_of, predefined_macros
 from mlaot.ir import DTYPES, Dim
 from mlaot.ir.dims import assumed
-from mlaot.lower.isa import BASE, ISAS, Isa, isas_for
 from mlaot.lower.program import Buffer, Contraction, Program
-from mlaot.lower.schedule import description, is_light, ranked
 from mlaot.lower.text import candidates_file
 from mlaot.render import render
+from mlaot.schedule.contraction import description, is_light, ranked
+from mlaot.schedule.machine import BASE, MACHINES, Machine, isas_for
 
 CANDIDATES = 8  # schedules that are tried
 GAIN = 0.03  # share of the time that another schedule must save
@@ -65,7 +65,7 @@ def contractions(programs: Iterable[Program]) -> list[Contraction]:
     return list({description(k): k for k in kernels if isinstance(k, Contraction) and not is_light(k)}.values())
 
 
-def measure(kernel: Contraction, isa: Isa, command: list[str]) -> Measured:
+def measure(kernel: Contraction, isa: Machine, command: list[str]) -> Measured:
     """Compile and time the best schedules of a kernel on ``isa``."""
     schedules = list(dict.fromkeys(map(str, ranked(kernel, isa))))[:CANDIDATES]
     with tempfile.TemporaryDirectory(prefix="mlaot-") as folder:
@@ -88,16 +88,22 @@ def measure(kernel: Contraction, isa: Isa, command: list[str]) -> Measured:
     )
 
 
-def this_machine(isas: Iterable[str], command: list[str]) -> list[Isa]:
+def this_machine(isas: Iterable[str], command: list[str]) -> list[Machine]:
     """Those of ``isas`` that a module uses on this machine, the best last."""
     with tempfile.TemporaryDirectory(prefix="mlaot-") as folder:
-        level = _library(
-            render("candidates.c.j2", preamble="", kernels="", count=0), BASE, Path(folder), command
-        ).level()
-    return [ISAS[name] for name in isas_for(machine_of(predefined_macros(command)), isas) if ISAS[name].level <= level]
+        library = _library(render("has.c.j2"), BASE, Path(folder), command)
+
+        def is_here(machine: Machine) -> bool:
+            needs = machine.condition(words=False)
+            numbers = [number for row in needs.bits for number in row]
+            given = (ctypes.c_uint * len(numbers))(*numbers)
+            return bool(library.has(given, ctypes.c_int(len(needs.bits)), ctypes.c_uint(needs.saved)))
+
+        built = [MACHINES[name] for name in isas_for(machine_of(predefined_macros(command)), isas)]
+        return [machine for machine in built if is_here(machine)]
 
 
-def _library(text: str, isa: Isa, folder: Path, command: list[str]) -> Any:
+def _library(text: str, isa: Machine, folder: Path, command: list[str]) -> Any:
     source, library = folder / "candidates.c", folder / "candidates.so"
     source.write_text(text, encoding="utf-8")
     compile_kernels(source, isa, library, command)

@@ -22,9 +22,9 @@ import numpy as np
 
 from mlaot.ir import DTYPES
 from mlaot.ir.dims import parse, substitute
-from mlaot.lower.isa import ISAS
 from mlaot.lower.program import Entry, Program, Slot
 from mlaot.lower.text import kernels_file
+from mlaot.schedule.machine import MACHINES
 
 Array = np.ndarray[Any, Any]
 
@@ -177,9 +177,9 @@ class Library:
         self.library = ctypes.CDLL(str(library))
 
     def _compile(self, library: Path, compiler: Sequence[str]) -> None:
-        self.source.write_text(kernels_file(joined(self.programs, self.dims), "graphs", ISAS[self.isa]))
+        self.source.write_text(kernels_file(joined(self.programs, self.dims), "graphs", MACHINES[self.isa]))
         self.source.with_name("graphs.h").write_text(HEADER)
-        command = [*compiler, *ISAS[self.isa].flags, str(self.source), "-o", str(library)]
+        command = [*compiler, *MACHINES[self.isa].flags, str(self.source), "-o", str(library)]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         assert done.returncode == 0, f"{' '.join(command)}\n{done.stderr[:4000]}"
 

@@ -10,7 +10,7 @@ import pytest
 ROOT = Path(__file__).parent.parent
 # A module may import, when it is imported itself, what stands before it or beside it.
 LAYERS = (
-    ("mlaot.errors", "mlaot.interpreter", "mlaot.stages"),
+    ("mlaot.errors", "mlaot.interpreter", "mlaot.schedule.machine", "mlaot.schedule.tuning", "mlaot.stages"),
     ("mlaot.probe", "mlaot.settings", "mlaot.stored"),
     ("mlaot.ir",),
     ("mlaot.nest", "mlaot.spelling", "mlaot.render"),
@@ -19,6 +19,7 @@ LAYERS = (
     ("mlaot.api", "mlaot.eager", "mlaot.evaluate", "mlaot.frontend", "mlaot.micrograd", "mlaot.nn", "mlaot.optim"),
     ("mlaot.onnx", "mlaot.sklearn", "mlaot.torch"),
     ("mlaot.passes",),
+    ("mlaot.lower.identifiers", "mlaot.lower.program"),
     ("mlaot.schedule",),
     ("mlaot.lower",),
     ("mlaot.facts", "mlaot.golden", "mlaot.rounded"),

@@ -16,9 +16,9 @@ import mlaot
 from mlaot.cli import main
 from mlaot.errors import MlaotError
 from mlaot.generate import compile_model
-from mlaot.lower.isa import ISAS
 from mlaot.lower.program import Contraction, Program
-from mlaot.lower.schedule import description, ranked, schedule
+from mlaot.schedule.contraction import description, ranked, schedule
+from mlaot.schedule.machine import MACHINES
 from mlaot.settings import TUNED, read_tuned, write_tuned
 from mlaot.tune import CANDIDATES, Measured, contractions
 
@@ -73,7 +73,7 @@ def test_all_schedules_compute_the_same(isa: str, tmp_path: Path) -> None:
     first: dict[str, Any] = {}
     tried = set()
     for i in range(CANDIDATES):
-        names = {description(k): str(ranked(k, ISAS[isa])[: i + 1][-1]) for k in kernels}
+        names = {description(k): str(ranked(k, MACHINES[isa])[: i + 1][-1]) for k in kernels}
         tried |= set(names.items())
         tuned = replace(program, module=replace(program.module, tuned={isa: names}))
         library = Library({"m": tuned}, isa, tmp_path / str(i))
@@ -86,7 +86,7 @@ def test_all_schedules_compute_the_same(isa: str, tmp_path: Path) -> None:
 
 def test_what_is_stored_is_taken_where_it_fits() -> None:
     (kernel, *_) = contractions([products()])
-    isa = ISAS["v3"]
+    isa = MACHINES["v3"]
     chosen, second = ranked(kernel, isa)[:2]
     assert schedule(kernel, isa) == chosen
 
@@ -136,7 +136,7 @@ def test_builds_take_the_stored_schedules(tmp_path: Path) -> None:
     project = project_in(tmp_path)
     before = tiles_of(project, tmp_path / "before")
     (kernel,) = contractions([compile_model(load_net(project), "small.nn", ("v3",))])
-    other = next(s for s in ranked(kernel, ISAS["v3"]) if max(s.counts.values()) == 1)
+    other = next(s for s in ranked(kernel, MACHINES["v3"]) if max(s.counts.values()) == 1)
     write_tuned(project, {"v3": {description(kernel): str(other)}})
     assert read_tuned(project) == {"v3": {description(kernel): "single"}}
     after = tiles_of(project, tmp_path / "after")

@@ -7,8 +7,8 @@ from dataclasses import replace
 from importlib.resources import files
 
 from mlaot.lower.c_files import public_files
-from mlaot.lower.isa import ISAS
 from mlaot.render import render
+from mlaot.schedule.machine import MACHINES
 from mlaot.settings import FACTS, WEIGHTS, Model, Settings
 
 # A distribution's own CFLAGS come before these, so what the kernels cannot live with is taken back first. Link-time
@@ -46,7 +46,7 @@ def unit_flags(
     With ``c_library`` C's interface comes last.
     """
     common = (*COMMON_FLAGS, contraction(deterministic))
-    kernels = {f"{stem}_{name}": (*common, *ISAS[name].flags) for name in isas}
+    kernels = {f"{stem}_{name}": (*common, *MACHINES[name].flags) for name in isas}
     library = {f"{stem}_c": (*common, *INTERFACE_FLAGS)} if c_library else {}
     return {stem: (*common, *INTERFACE_FLAGS)} | kernels | library
 

@@ -25,7 +25,7 @@ from mlaot.build.cmake import COMMON_FLAGS, contraction, unit_flags
 from mlaot.build.platforms import ABI3, ABI3T, Platform, python_exports, python_library, this_platform
 from mlaot.build.sums import digest
 from mlaot.errors import MlaotError
-from mlaot.lower.isa import Isa, isas_for
+from mlaot.schedule.machine import Machine, isas_for
 from mlaot.settings import WEIGHTS, Settings
 from mlaot.stages import stage
 
@@ -242,7 +242,7 @@ def link_options(toolchain: Toolchain, abi: str, folder: Path) -> list[str]:
     return options
 
 
-def compile_kernels(source: Path, isa: Isa, library: Path, command: list[str]) -> None:
+def compile_kernels(source: Path, isa: Machine, library: Path, command: list[str]) -> None:
     """Compile one file of kernels for one instruction set into ``library``, with the flags that it would have there."""
     options = [
         *words(os.environ, "CFLAGS"),

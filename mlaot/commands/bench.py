@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from mlaot.commands.modules import modules_of
 from mlaot.commands.output import Data, add_json, report, table
 from mlaot.errors import MlaotError
-from mlaot.lower.isa import ISAS
 from mlaot.probe import Module, ask
+from mlaot.schedule.machine import MACHINES
 
 HELP = "time the functions of a built module"
 DESCRIPTION = """\
@@ -30,7 +30,7 @@ TIMES = {"median": "median (us)", "least": "fastest", "most": "slowest"}
 def add(parser: argparse.ArgumentParser) -> None:
     """The arguments."""
     parser.add_argument("target", help="wheel, extension module's file, or module's name")
-    parser.add_argument("--isa", choices=[*ISAS, "all"], help="instruction set (default: the best of this machine)")
+    parser.add_argument("--isa", choices=[*MACHINES, "all"], help="instruction set (default: the best of this machine)")
     add_json(parser)
 
 

@@ -174,11 +174,11 @@ def compiler() -> str:
 def instruction_sets() -> str:
     """Those of which a wheel's code runs on this machine."""
     from mlaot.build.toolchain import find_compiler
-    from mlaot.lower.isa import ISAS
+    from mlaot.schedule.machine import MACHINES
     from mlaot.tune import this_machine
 
     try:
-        found = this_machine(ISAS, find_compiler())
+        found = this_machine(MACHINES, find_compiler())
     except OSError:  # what was compiled cannot be loaded
         return f"{platform.machine()}; the compiler is one for other machines"
     return f"{platform.machine()}: {', '.join(isa.name for isa in found)}"

@@ -24,6 +24,7 @@ from mlaot.lower.identifiers import array_name, c_expression, dim_name, renamed
 from mlaot.lower.methods import HIDDEN, entry_types, range_lines
 from mlaot.lower.program import Entry, Module, Port
 from mlaot.render import render, template_text
+from mlaot.schedule.machine import whole_lines
 
 C_TYPES = {"f16": "uint16_t", "f32": "float", "f64": "double", "bool": "bool"}  # the others: int8_t, uint64_t
 
@@ -85,7 +86,7 @@ def render_library(module: Module, shared: dict[str, Any]) -> dict[str, str | by
         "checks": " ".join(condition for function in functions for condition in function["refused"]),
         "batch_at": shared["dims"].index("batch"),
         "stateful": bool(module.slots),
-        "state_bytes": (module.state_bytes + 63) // 64 * 64,
+        "state_bytes": whole_lines(module.state_bytes),
         "isa_names": ", ".join(f'"{isa}"' for isa in module.isas),
         "has_half": any(array.port.dtype == "f16" for f in functions for array in f["arrays"]),
     }

@@ -14,15 +14,15 @@ from mlaot.ir.dims import NOMINAL
 from mlaot.lower.emit import C_TYPES, Emitter, combine, may_overread, neutral
 from mlaot.lower.fuse import Group
 from mlaot.lower.gates import gate
-from mlaot.lower.isa import V4
 from mlaot.lower.layout import Access, linear, padded, times
 from mlaot.lower.program import Axis, Buffer, Contraction, Operand, Panels, Plain
 from mlaot.lower.program import Sequence as Steps
-from mlaot.lower.schedule import cost
 from mlaot.ops import reduction as red
 from mlaot.ops.conversion import HALVES
 from mlaot.ops.kinds import PRODUCTS, VECTORS, base_of, is_free
 from mlaot.ops.quantized import contract_bytes
+from mlaot.schedule.contraction import cost
+from mlaot.schedule.machine import REFERENCE
 from mlaot.spelling import literal
 
 LABELS = "abcdefghijklmnopqrstuvwxyz"
@@ -163,7 +163,7 @@ class _ContractionBuilder:
         """The kernel that is estimated to cost least."""
         choices = list(self.choices()) if self.group.dtype in VECTORS else []
         assert choices or not self.words, f"bug in mlaot: words of {self.node} that do not lie side by side"
-        return min(choices, key=lambda kernel: cost(kernel, V4)) if choices else self.plain()
+        return min(choices, key=lambda kernel: cost(kernel, REFERENCE)) if choices else self.plain()
 
     def choices(self) -> Iterator[Contraction]:
         """A kernel for each label that could run along the lanes."""

@@ -32,9 +32,8 @@ from mlaot.ops.kinds import (
 )
 from mlaot.ops.sparse import sparse_add, sparse_dot
 from mlaot.ops.winograd import TRANSFORMS, products_of
+from mlaot.schedule.tuning import GROUP_NODES, NODES_AGAIN
 
-MOST = 400  # nodes of a group: compilers grow faster than linearly with the length of a function
-MOST_AGAIN = 64  # cheap nodes that a kernel computes again for one that it reads
 AGAIN = (ew.step, ew.is_equal)  # computed again by each reader of values in memory, rather than stored beside them
 CHEAP = (
     *(ew.add, ew.sub, ew.mul, ew.neg, ew.rounded, ew.cast, ew.relu, ew.step, ew.maximum, ew.minimum),
@@ -73,7 +72,7 @@ def cheap_nodes(graph: Graph) -> set[Node]:
             args = [a.find() for a in node.args]  # a cheap one behind a view has another shape: that is not recomputed
             known = found if node.op is not ew.cast else {}  # a kernel computes in one type
             size = 1 + sum(known.get(a, 0) for a in args)
-            if size <= MOST_AGAIN and all(a in known or is_stored(base_of(a)) or is_free(a) for a in args):
+            if size <= NODES_AGAIN and all(a in known or is_stored(base_of(a)) or is_free(a) for a in args):
                 found[node] = size
     return set(found)
 
@@ -131,7 +130,7 @@ def fuse(graph: Graph) -> tuple[list[Group], dict[Node, Group]]:
         latest = [g for g in sources if g.level == top and g.kind in ("rows", "loops") and not g.closed]
         for other in latest[1:]:
             first = latest[0]
-            if _space(other) == _space(first) and len(first.nodes) + len(other.nodes) <= MOST:
+            if _space(other) == _space(first) and len(first.nodes) + len(other.nodes) <= GROUP_NODES:
                 _absorb(first, other)
                 home.update(dict.fromkeys([n for n in other.nodes if home.get(n) is other], first))
 
@@ -217,7 +216,7 @@ def _merge(groups: list[Group]) -> list[Group]:
         target = open_.get(key)
         if group.kind not in ("rows", "loops") or group.closed:
             kept.append(group)
-        elif target is None or len(target.nodes) + len(group.nodes) > MOST:
+        elif target is None or len(target.nodes) + len(group.nodes) > GROUP_NODES:
             open_[key] = group
             kept.append(group)
         else:
@@ -309,7 +308,7 @@ def _candidate(node: Node, home: dict[Node, Group], again: set[Node]) -> Group |
 def _fits(node: Node, group: Group, home: dict[Node, Group], again: set[Node], level: int | None = None) -> bool:
     """Whether a group, if it were of that level, can take a node in."""
     level = group.level if level is None else level
-    if len(group.nodes) >= MOST or group.kind == "single" or not _suits(node, group):
+    if len(group.nodes) >= GROUP_NODES or group.kind == "single" or not _suits(node, group):
         return False
     for found, base in _sources(node, again):
         if home.get(base) is group:

@@ -22,7 +22,6 @@ from mlaot.lower.c_library import render_library
 from mlaot.lower.extents import Extents, shown
 from mlaot.lower.fit import Fit, make_fit
 from mlaot.lower.identifiers import c_expression, dim_name
-from mlaot.lower.isa import ISAS, condition
 from mlaot.lower.methods import (
     HIDDEN,
     KINDS,
@@ -36,6 +35,7 @@ from mlaot.lower.methods import (
 )
 from mlaot.lower.program import Entry, Module, Port, Slot
 from mlaot.render import render, template_text
+from mlaot.schedule.machine import LINE, MACHINES, condition, whole_lines
 from mlaot.settings import WEIGHTS
 
 # Weights up to this size are written as text, larger ones are embedded by the assembler.
@@ -205,7 +205,7 @@ def check(module: Module) -> None:
         check_state(module)
     else:
         assert module.state_bytes == 0, "bug in mlaot: state without slots"
-    assert any(ISAS[isa].level == 1 for isa in module.isas), "bug in mlaot: a module that not every CPU can run"
+    assert any(not MACHINES[isa].needs for isa in module.isas), "bug in mlaot: a module that not every CPU can run"
 
 
 def check_entry(module: Module, entry: Entry) -> None:
@@ -253,12 +253,12 @@ def weights_parts(module: Module) -> tuple[list[bytes | bytearray], int, int]:
     Constants lie at 0.
     """
     table = b"".join(value.to_bytes(4, "little", signed=True) for run in scalar_runs(module) for value in run)
-    initial_at = round_up(len(module.constants))
-    scalars_at = initial_at + round_up(len(module.initial))
+    initial_at = whole_lines(len(module.constants))
+    scalars_at = initial_at + whole_lines(len(module.initial))
     parts: list[bytes | bytearray] = []
     for part in (module.constants, module.initial, table):
-        parts += [part, bytes(-len(part) % 64)]
-    return parts if any(parts) else [bytes(64)], initial_at, scalars_at
+        parts += [part, bytes(-len(part) % LINE)]
+    return parts if any(parts) else [bytes(LINE)], initial_at, scalars_at
 
 
 def digest(parts: Iterable[bytes | bytearray]) -> str:
@@ -267,11 +267,6 @@ def digest(parts: Iterable[bytes | bytearray]) -> str:
     for part in parts:
         found.update(part)
     return found.hexdigest()
-
-
-def round_up(size: int) -> int:
-    """The next multiple of 64."""
-    return (size + 63) & ~63
 
 
 def weights_text(weights: bytes) -> list[str]:
@@ -349,6 +344,7 @@ def tables(module: Module, fit: Fit | None) -> dict[str, object]:
     ranks = [len(port.shape) for port in ports] + [len(slot.shape) for slot in module.slots]
     kernels = kernel_names(module)
     whole = module if fit is None else fit.added_to(module)
+    needs = {isa: m.condition(words=module.words) for isa, m in MACHINES.items() if isa in module.isas}
     extents = Extents(whole)
     dims = extents.dims
     return {
@@ -369,14 +365,15 @@ def tables(module: Module, fit: Fit | None) -> dict[str, object]:
         "examples": extents.number(fit.examples) if fit is not None and not fit.refusal else 0,
         "kernels": kernels,
         "words": module.words,
+        "registers": max([1, *(len(condition.bits) for condition in needs.values())]),
         "isas": [
             {
                 "name": isa,
-                "level": ISAS[isa].level,
+                "needs": needs[isa],
                 "condition": condition(isa, module.isas),
                 "kernels": [f"{module.prefix}_{kernel}_{isa}" for kernel in kernels],
             }
-            for isa in sorted(module.isas, key=lambda isa: ISAS[isa].level)
+            for isa in needs
         ],
         "info": c_lines(json.dumps(describe(module))),
         "golden": golden_rows(module, dims),

@@ -13,13 +13,10 @@ from mlaot.lower.program import Buffer, Panels
 from mlaot.ops import reduction as red
 from mlaot.ops import structure as st
 from mlaot.ops.control import uses
-from mlaot.ops.kinds import ALIGNMENT, PRODUCTS, VECTORS, adjacent, is_narrow, is_view, puts_in_ones, regrouped, root_of
+from mlaot.ops.kinds import PRODUCTS, VECTORS, adjacent, is_narrow, is_view, puts_in_ones, regrouped, root_of
 from mlaot.ops.sparse import sparse_add, sparse_dot
-
-PANEL = 256  # bytes of a panel's row: four of the widest vectors
-APART = 2  # columns that would make a vector of their own, mostly empty, and are better done as dot products
-PAGE = 4096  # bytes
-GAPS = 1.3  # how many times its room an array may take for rows of whole vectors
+from mlaot.schedule.machine import LINE, PAGE
+from mlaot.schedule.tuning import COLUMNS_APART, PADDING_GROWTH, PANEL_BYTES
 
 
 def padded(extent: Dim, itemsize: int) -> Dim:
@@ -27,7 +24,7 @@ def padded(extent: Dim, itemsize: int) -> Dim:
 
     Rows as long as a page, or several, get a vector more: else the same place in each would be in one set of the cache.
     """
-    lanes = ALIGNMENT // (4 if itemsize == 1 else itemsize)  # vectors hold bytes as floats
+    lanes = LINE // (4 if itemsize == 1 else itemsize)  # vectors hold bytes as floats
     whole = (extent + (lanes - 1)) // lanes * lanes
     return whole + lanes if isinstance(whole, int) and whole and whole * itemsize % PAGE == 0 else whole
 
@@ -214,17 +211,17 @@ def panels_of(graphs: Iterable[Graph], name: str) -> Panels | None:
     type_ = reads[0][0].arg(reads[0][1]).type
     shape = tuple(int(d) for d in type_.shape)
     gates = _gates(reads[0][0])
-    width = (ALIGNMENT if gates else PANEL) // type_.dtype.itemsize
-    columns, unit, rows = shape[axis], ALIGNMENT // type_.dtype.itemsize, prod(shape) // shape[axis]
+    width = (LINE if gates else PANEL_BYTES) // type_.dtype.itemsize
+    columns, unit, rows = shape[axis], LINE // type_.dtype.itemsize, prod(shape) // shape[axis]
     if type_.dtype.name not in (*VECTORS, "i32") or 4 * columns < width // 2:
         return None
     if gates or type_.dtype.name not in VECTORS:
         return Panels(axis, width, rows, unit)
     rest = columns % unit
-    has_gaps = columns + -columns % unit > GAPS * columns
+    has_gaps = columns + -columns % unit > PADDING_GROWTH * columns
     if has_gaps and (columns < unit or len(shape) == 2):  # rows without gaps are as fast
         return None
-    return Panels(axis, width, rows, unit, rest if has_gaps or (columns > unit and rest <= APART) else 0)
+    return Panels(axis, width, rows, unit, rest if has_gaps or (columns > unit and rest <= COLUMNS_APART) else 0)
 
 
 def _is_along_sum(product: Node, i: int) -> bool:
@@ -276,7 +273,7 @@ def slot_buffer(graphs: Iterable[Graph], name: str, dtype: str, where: str) -> B
 
 def held(shape: Sequence[int], itemsize: int) -> tuple[tuple[int, ...], bool]:
     """Strides in elements of what a module holds, and whether it is dense: where padded rows would take much more."""
-    dense = len(shape) > 1 and int(padded(shape[-1], itemsize)) > GAPS * shape[-1]
+    dense = len(shape) > 1 and int(padded(shape[-1], itemsize)) > PADDING_GROWTH * shape[-1]
     return tuple(int(s) for s in row_major(shape, itemsize, dense=dense)), dense
 
 
@@ -300,7 +297,7 @@ def _sparse_cost(graph: Graph, node: Node, name: str) -> int:
     matrix = node.arg(1 if node.op is sparse_dot else 0)
     rows = prod(d if isinstance(d, int) else NOMINAL for d in node.args[-1].find().type.shape[:-1])
     is_used = matrix is graph.inputs.get(name) or graph.writes.get(name) in (node, node.find())
-    return rows * prod(int(d) for d in matrix.type.shape) * ALIGNMENT // matrix.type.dtype.itemsize * is_used
+    return rows * prod(int(d) for d in matrix.type.shape) * LINE // matrix.type.dtype.itemsize * is_used
 
 
 def _use_cost(node: Node, i: int, unit: int, itemsize: int) -> int:
@@ -318,8 +315,8 @@ def _use_cost(node: Node, i: int, unit: int, itemsize: int) -> int:
     work = prod(d for c, d in sizes.items() if c != along) * int(padded(sizes[along], itemsize))
     if along in out:
         return work
-    work += prod(sizes[c] for c in out) * 4 * ALIGNMENT // itemsize
-    return work if _is_along_sum(node, i) else work * ALIGNMENT // itemsize
+    work += prod(sizes[c] for c in out) * 4 * LINE // itemsize
+    return work if _is_along_sum(node, i) else work * LINE // itemsize
 
 
 def _written_by(graph: Graph, name: str) -> dict[Node, None]:

@@ -27,9 +27,9 @@ from mlaot.ops import reduction as red
 from mlaot.ops.base import conditions
 from mlaot.ops.kinds import PRODUCTS, is_free, is_stored, is_view, root_of
 from mlaot.ops.trees import tree_ensemble
+from mlaot.schedule.machine import REFERENCE
+from mlaot.schedule.tuning import BATCH_ROWS, BATCH_SHARE, BATCH_TIMES
 
-TILE = 240  # rows
-CACHE = 512 * 1024  # bytes
 DOCS = {
     "forward": "The outputs of the model.",
     "loss": "The loss, averaged over the batch.",
@@ -154,8 +154,9 @@ def _write(targets: dict[Node, list[Buffer]], node: Node, buffer: Buffer) -> Non
 
 def _tile(workspace: Dim) -> int:
     """Rows at a time: as many as work in a part of the cache, in steps that whole register tiles divide."""
-    size = substitute(workspace, {"batch": TILE})
-    return TILE * max(1, min(64, CACHE // max(size, 1)))
+    size = substitute(workspace, {"batch": BATCH_ROWS})
+    room = int(REFERENCE.caches.second * BATCH_SHARE)
+    return BATCH_ROWS * max(1, min(BATCH_TIMES, room // max(size, 1)))
 
 
 def _port(name: str, node: Node, own: Mapping[str, Expr], ranges: tuple[IndexRange, ...] = ()) -> Port:

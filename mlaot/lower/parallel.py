@@ -13,16 +13,18 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import prod
 
-from mlaot.lower.isa import Isa
 from mlaot.lower.program import Contraction, Kernel, Loop, NestKernel, Plain, Rows, Sparse, Trees, kernels_of
 from mlaot.lower.tiles import loops
+from mlaot.schedule.machine import Machine as Isa
+from mlaot.schedule.tuning import (
+    LIGHT_OPERATIONS,
+    SHARED_COLUMNS,
+    SHARED_OPERATIONS,
+    SHARED_ROUNDS,
+    SHARED_STEPS,
+    SHARED_TILES,
+)
 
-LEAST = 65536  # operations of a kernel; fewer are not worth a second thread
-LIGHT = 100  # operations of a row; with fewer, code that is short and whole serves better
-MANY = 16  # rounds of a loop that several threads can share evenly
-TILES = 6  # the same of tiles
-ROUNDS = 4  # of a loop over kernels that go along from one to the next
-PANEL = 64  # elements: a whole number of vectors
 LOOP = re.compile(r"for \(ptrdiff_t (\w+) = (.+); \1 < (.+); \1(?:\+\+| \+= (\d+))\) \{")  # and no other form
 
 Loops = Sequence[tuple[str, str]]  # variable and extent, outermost first
@@ -58,18 +60,18 @@ def split(kernel: Kernel, isa: Isa) -> Split | None:
     if not found.work.isdigit():
         return found
     work = int(found.work)
-    is_short = found.extent.isdigit() and int(found.extent) * work < LEAST
-    is_light = work * (found.step if isinstance(kernel, Rows) else 1) < LIGHT
+    is_short = found.extent.isdigit() and int(found.extent) * work < SHARED_OPERATIONS
+    is_light = work * (found.step if isinstance(kernel, Rows) else 1) < LIGHT_OPERATIONS
     return None if is_short or is_light else found
 
 
 def work_of_round(loop: Loop) -> int | None:
     """Operations of one round of a loop whose rounds threads share, or None where they do not: where it is short."""
-    if loop.apart is None or not isinstance(loop.extent, int) or loop.extent < ROUNDS:
+    if loop.apart is None or not isinstance(loop.extent, int) or loop.extent < SHARED_STEPS:
         return None
     sizes = [[a.size for a in (*k.out, *k.summed)] for k in kernels_of(loop.steps) if isinstance(k, Contraction)]
     work = sum(prod(s for s in some if isinstance(s, int)) for some in sizes)
-    return work if work >= LEAST else None
+    return work if work >= SHARED_OPERATIONS else None
 
 
 def part_of(text: str, found: Split) -> str:
@@ -89,7 +91,7 @@ def part_of(text: str, found: Split) -> str:
 
 def _of_loops(loops: Loops, work: Iterable[str]) -> Split | None:
     """The outermost loop that is known to be long, else the outermost one of unknown length."""
-    long = [v for v, extent in loops if extent.isdigit() and int(extent) >= MANY]
+    long = [v for v, extent in loops if extent.isdigit() and int(extent) >= SHARED_ROUNDS]
     unknown = [v for v, extent in loops if not extent.isdigit()]
     chosen = next(iter(long or unknown), None)
     if chosen is None:
@@ -108,14 +110,14 @@ def _of_rows(kernel: Rows) -> Split | None:
     once = [line for line in (*kernel.row, *lines, *kernel.done) if not line.startswith("const ")]
     if len(kernel.stages) != 1 or kernel.stages[0].totals or once:
         return None
-    return Split("j", columns, PANEL, str(statements))
+    return Split("j", columns, SHARED_COLUMNS, str(statements))
 
 
 def _of_contraction(kernel: Contraction, isa: Isa) -> Split | None:
     """The outermost loop of many tiles, else the outermost one of unknown length, else the one of most tiles."""
     around = loops(kernel, isa)
     known = [(axis, step) for axis, step in around if isinstance(axis.size, int) and axis.size > step]
-    many = [(axis, step) for axis, step in known if int(axis.size) >= TILES * step]
+    many = [(axis, step) for axis, step in known if int(axis.size) >= SHARED_TILES * step]
     unknown = [(axis, step) for axis, step in around if not isinstance(axis.size, int)]
     few = sorted(known, key=lambda loop: -int(loop[0].size) // loop[1])
     chosen = next(iter([*many, *unknown, *few]), None)

@@ -16,9 +16,9 @@ from mlaot.lower.program import Buffer
 from mlaot.ops import elementwise as ew
 from mlaot.ops import structure as st
 from mlaot.ops.kinds import base_of, is_side_by_side, is_view, puts_in_ones
+from mlaot.schedule.tuning import SCATTERED_ELEMENTS
 
 Stores = dict[Node, list[Buffer]]
-SHORT = 8  # so few elements a row may be scattered
 
 
 def place(
@@ -51,7 +51,7 @@ def place(
             continue
         if home[base].nodes[0].op in (st.pad, st.take, st.put_add):  # these write more than once, or by tables
             continue
-        if not is_single and found.strides[-1] != 1 and found.shape[-1] not in range(SHORT):  # no vectors
+        if not is_single and found.strides[-1] != 1 and found.shape[-1] not in range(SCATTERED_ELEMENTS):  # no vectors
             continue
         places.setdefault(base, {})[i] = found
     for base, found_at in places.items():

@@ -11,6 +11,7 @@ from mlaot.ir.indices import IndexRange
 from mlaot.ir.types import DTYPES
 from mlaot.lower.identifiers import dim_name
 from mlaot.nest.statements import Nest
+from mlaot.schedule.machine import LINE
 
 Shape = tuple[int | str, ...]
 
@@ -184,12 +185,12 @@ class Buffer:
             panels, unit = self.panels, self.panels.unit
             columns = (self.shape[panels.axis] - panels.apart + unit - 1) // unit * unit
             apart = -(-panels.rows // unit) * unit * panels.apart
-            return ((columns * panels.rows + apart) * DTYPES[self.dtype].itemsize + 63) // 64 * 64
+            return ((columns * panels.rows + apart) * DTYPES[self.dtype].itemsize + LINE - 1) // LINE * LINE
         size: Dim = 1
         for extent, stride in zip(self.shape, self.strides, strict=True):
             if _is_larger(extent * stride, size):
                 size = extent * stride
-        return (size * DTYPES[self.dtype].itemsize + 63) // 64 * 64
+        return (size * DTYPES[self.dtype].itemsize + LINE - 1) // LINE * LINE
 
     def __str__(self) -> str:
         shape = ",".join(map(str, self.shape))

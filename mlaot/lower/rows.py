@@ -19,9 +19,10 @@ from mlaot.lower.program import Buffer, Rows, Stage, Total
 from mlaot.ops import elementwise as ew
 from mlaot.ops import reduction as red
 from mlaot.ops import structure as st
-from mlaot.ops.kinds import ALIGNMENT, REDUCTIONS, base_of, is_free
+from mlaot.ops.kinds import REDUCTIONS, base_of, is_free
+from mlaot.schedule.machine import LINE
+from mlaot.schedule.tuning import STACK_ROW_BYTES
 
-ROW_BYTES = 4096  # a row that waits for a later stage stays on the stack up to this size
 NEUTRAL = {"sum": "0.0", "max": "-__builtin_inf()", "min": "__builtin_inf()"}
 
 
@@ -50,7 +51,7 @@ def waiting(group: Group) -> list[Node]:
 
 def needs_buffer(group: Group) -> list[Node]:
     columns = group.columns
-    if isinstance(columns, int) and padded(columns, 8) * DTYPES[group.dtype].itemsize <= ROW_BYTES:
+    if isinstance(columns, int) and padded(columns, 8) * DTYPES[group.dtype].itemsize <= STACK_ROW_BYTES:
         return []
     return waiting(group)
 
@@ -119,7 +120,7 @@ class _RowsBuilder:
         columns = atom(self.full[self.axis]) if self.axis is not None and stages else None
         doc = self.emit.doc()
         once, before = tuple(self.emit.once), (*self.row, *row)
-        unit = ALIGNMENT // DTYPES[self.group.dtype].itemsize
+        unit = LINE // DTYPES[self.group.dtype].itemsize
         is_plain = not done and [s.totals for s in stages] == [()]
         turned = unit if is_plain and self._reads_along_rows(unit) else 0
         return Rows(self.group.dtype, self.emit.params, self.loops, columns, once, before, stages, done, doc, turned)

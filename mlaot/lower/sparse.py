@@ -19,15 +19,16 @@ from mlaot.ir import Node
 from mlaot.ir.types import Type, i32
 from mlaot.lower.emit import C_TYPES, Emitter
 from mlaot.lower.fuse import Group
-from mlaot.lower.isa import WIDEST, Isa
 from mlaot.lower.layout import Access, linear, work_buffer
 from mlaot.lower.program import Buffer, Plain, Sparse
-from mlaot.lower.schedule import lanes_of
 from mlaot.lower.single import indices, loop, nest
 from mlaot.lower.tiles import tidy
 from mlaot.ops.sparse import sparse_dot
+from mlaot.schedule.contraction import lanes_of
+from mlaot.schedule.machine import LINE
+from mlaot.schedule.machine import Machine as Isa
+from mlaot.schedule.tuning import SPARSE_SPARE_REGISTERS
 
-SPARE = 4  # registers that hold no columns
 REST = (None, "{rest}")  # of a vector: all of it, a part
 
 
@@ -53,7 +54,7 @@ def sparse_kernel(group: Group, accesses: Mapping[Node, Access], stores: Mapping
             target = f"{name}[{linear([*zip(whole, out.strides, strict=True)])}]"
             before = tuple(nest(whole, matrix.type.shape, [f"{target} = {emit.value(matrix, whole)};"]))
     rows = emit.access(x)
-    listed = emit.buffer(work_buffer("list", Type(i32, (length + WIDEST // 4,))), written=True)
+    listed = emit.buffer(work_buffer("list", Type(i32, (length + LINE // 4,))), written=True)
     start, source = linear([*zip(lead, rows.strides[:-1], strict=True)], rows.offset), emit.buffer(rows.buffer)
     value = f"{source}[{rows.index([*lead, 'row'])}]"
     if rows.strides[-1] == 1:
@@ -77,7 +78,7 @@ def loops_of(kernel: Sparse, isa: Isa) -> Plain:
     """The kernel on one instruction set: a block of columns after the other."""
     lanes, vector = lanes_of(kernel.dtype, isa), f"{kernel.dtype}v"
     starts = range(0, kernel.columns, lanes)
-    blocks = -(-len(starts) // (isa.registers - SPARE))
+    blocks = -(-len(starts) // (isa.registers - SPARSE_SPARE_REGISTERS))
     body = list(kernel.found)
     for i in range(blocks):
         block = starts[i * len(starts) // blocks : (i + 1) * len(starts) // blocks]

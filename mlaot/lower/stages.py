@@ -13,15 +13,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from mlaot.lower.isa import Isa
 from mlaot.lower.program import Rows, Stage, Total
-from mlaot.lower.schedule import lanes_of
 from mlaot.lower.tiles import tidy
 from mlaot.lower.vectors import MATH
+from mlaot.schedule.contraction import lanes_of
+from mlaot.schedule.machine import Machine as Isa
+from mlaot.schedule.tuning import STAGE_LINES_ONCE, STAGE_LINES_SEVERAL, SUM_CHAINS
 
-LONG = 150  # lines of a loop body from which on it is written once, for whole and partial vectors
-SHORT = 10  # lines up to which one may be written several times
-CHAINS = 4  # accumulators of a long reduction: an addition takes so many times as long as the next one may wait
 Lines = tuple[str, ...]
 Loop = tuple[str, Lines]  # its header and its body
 
@@ -35,7 +33,7 @@ def stages(kernel: Rows, isa: Isa) -> list[dict[str, object]]:
     for stage in kernel.stages:
         lanes, size = lanes_of(kernel.dtype, isa), str(kernel.columns)
         parts = isa.parts if stage.totals else 1
-        chains = CHAINS if _waits(stage, size, lanes * parts) else 1
+        chains = SUM_CHAINS if _waits(stage, size, lanes * parts) else 1
         vector = f"{kernel.dtype}v"
         start = [
             f"{vector} {name} = splat_{vector}({total.start});"
@@ -54,8 +52,8 @@ def stages(kernel: Rows, isa: Isa) -> list[dict[str, object]]:
 
 def _waits(stage: Stage, size: str, lanes: int) -> bool:
     """Whether so little is done for an element of a long row that one accumulator would be waited for."""
-    light = len(stage.full) <= SHORT and not any(_FUNCTION.search(line) for line in stage.full)
-    long = not size.isdigit() or int(size) >= 2 * CHAINS * lanes
+    light = len(stage.full) <= STAGE_LINES_SEVERAL and not any(_FUNCTION.search(line) for line in stage.full)
+    long = not size.isdigit() or int(size) >= 2 * SUM_CHAINS * lanes
     return bool(stage.totals) and light and long
 
 
@@ -91,7 +89,7 @@ def _loops(stage: Stage, size: str, lanes: int, parts: int, chains: int) -> Iter
         return _with_rest(declaration, _put(stage.rest, 0, lanes, chains))
 
     step = lanes * parts
-    if parts == chains == 1 and (len(stage.full) > LONG or _fits_padding(size, lanes, stage.rest)):
+    if parts == chains == 1 and (len(stage.full) > STAGE_LINES_ONCE or _fits_padding(size, lanes, stage.rest)):
         yield _header("0", size, lanes), one(f"const ptrdiff_t rest = {size} - j < {lanes} ? {size} - j : {lanes};")
     elif size.isdigit():
         n, start = int(size), 0

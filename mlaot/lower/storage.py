@@ -14,6 +14,7 @@ from mlaot.ir.module import Module as Model
 from mlaot.ir.types import Literal
 from mlaot.lower.layout import held, panel_strides, panels_of, slot_buffer
 from mlaot.lower.program import Buffer, Panels, Slot
+from mlaot.schedule.machine import whole_lines
 
 Array = np.ndarray[Any, Any]
 Ids = np.ndarray[Any, np.dtype[np.int64]]
@@ -133,7 +134,7 @@ def _store(region: bytearray, value: Array, buffer: Buffer) -> int:
     offset, size = len(region), buffer.bytes
     assert isinstance(size, int)
     array = in_memory(value, DTYPES[buffer.dtype])
-    region.extend(bytes(size + -size % 64))
+    region.extend(bytes(whole_lines(size)))
     flat = np.frombuffer(region, array.dtype, size // array.itemsize, offset)  # without a copy: there may be a lot
     if buffer.panels is not None:
         _fill_panels(flat, array, buffer.panels)

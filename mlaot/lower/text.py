@@ -12,7 +12,6 @@ from mlaot.ir import DTYPES, Dim
 from mlaot.ir.dims import NOMINAL, Expr, names
 from mlaot.lower.emit import C_TYPES
 from mlaot.lower.integers import integer_helpers
-from mlaot.lower.isa import Isa, condition
 from mlaot.lower.layout import atom
 from mlaot.lower.parallel import Split, part_of, split, work_of_round
 from mlaot.lower.program import (
@@ -32,7 +31,6 @@ from mlaot.lower.program import (
     Step,
     Trees,
 )
-from mlaot.lower.schedule import description
 from mlaot.lower.sparse import loops_of
 from mlaot.lower.stages import stages
 from mlaot.lower.tiles import body
@@ -41,7 +39,11 @@ from mlaot.lower.vectors import helpers, seconds_of
 from mlaot.nest.canonical import canonical
 from mlaot.ops.random import LN2, LOG_SERIES, SQRT_HALF, WICHURA
 from mlaot.render import nest_text, render
+from mlaot.schedule.contraction import description
+from mlaot.schedule.machine import Machine as Isa
+from mlaot.schedule.machine import condition
 from mlaot.schedule.parallel import RANGE, part_of_range, shared_loop
+from mlaot.schedule.tuning import KERNELS_SECONDS
 from mlaot.spelling import Speller, dim_text
 
 # Each distinct kernel: by its template and its text without names of buffers, its name and its text.
@@ -49,7 +51,6 @@ Bodies = dict[tuple[str, object], tuple[str, str]]
 
 
 LONG_KERNELS = '#pragma GCC optimize("O1")'  # what stands in a file that is too long
-MOST_SECONDS = 60  # for gcc; a file that takes more at -O2 is compiled with -O1, and its helpers stay functions
 WORD = re.compile(r"\b[A-Za-z_]\w*\b")
 
 
@@ -74,7 +75,7 @@ def kernels_file(program: Program, prefix: str, isa: Isa) -> str:
             entries.append({"name": name, "lines": lines, "doc": doc})
     kernels_text = [text.replace("NAME(", f"{name}(", 1) for name, text in bodies.values()]
     text = "\n".join([*kernels_text, *[line for entry in entries for line in entry["lines"]]])
-    is_long = seconds_of(text) > MOST_SECONDS
+    is_long = seconds_of(text) > KERNELS_SECONDS
     preamble = (helpers(text, isa, is_long=is_long), integer_helpers(text), *others(text, prefix, isa))
     return render(
         "kernels.c.j2",

@@ -9,25 +9,24 @@ from itertools import product
 
 from mlaot.ir import DTYPES, Dim
 from mlaot.lower.emit import widened
-from mlaot.lower.isa import Isa
 from mlaot.lower.layout import atom, linear, times
 from mlaot.lower.program import Axis, Contraction, Operand
-from mlaot.lower.schedule import (
-    NEAREST,
-    NEXT,
+from mlaot.schedule.contraction import (
     Schedule,
     block_sizes,
     column_names,
     gate_count,
     is_along_sum,
+    kept_near,
+    kept_next,
     lanes_of,
     one_by_one,
     row_names,
     schedule,
 )
-
-AHEAD = 16  # steps of a sum: some 200 cycles in a tile of many rows, and a kilobyte or more for a single one
-LONG = 120  # statements of a tile's epilogue from which on it is written once, in a loop over the accumulators
+from mlaot.schedule.machine import LINE
+from mlaot.schedule.machine import Machine as Isa
+from mlaot.schedule.tuning import EPILOGUE_STATEMENTS, PREFETCH_SHARE, PREFETCH_STEPS
 
 
 @dataclass(frozen=True)
@@ -103,6 +102,7 @@ class _Tiles:
 
     def __init__(self, kernel: Contraction, plan: Schedule, isa: Isa, blocks: str | None, shared: str | None) -> None:
         self.kernel, self.plan, self.blocks, self.shared = kernel, plan, blocks, shared
+        self.isa = isa
         self.first: dict[str, int] = {}  # the size of the blocks along a variable that are done elsewhere
         self.lanes = lanes_of(kernel.dtype, isa)
         self.sum = "i32v" if kernel.words else f"{kernel.dtype}v"  # the type of an accumulator
@@ -169,7 +169,7 @@ class _Tiles:
         panels = next((o.panels for o in self.kernel.operands if o.panels), None)
         if panels is not None:
             assert isinstance(axis.size, int)
-            unit = 64 // DTYPES[self.kernel.dtype].itemsize
+            unit = LINE // DTYPES[self.kernel.dtype].itemsize
             return _panel_pieces(axis.size, count, self.lanes, panels.width, unit)
         return _lane_pieces(axis.size, count, self.lanes)
 
@@ -216,7 +216,7 @@ class _Tiles:
             return tuple(tile.steps([{**at, v: place} for place in places], rest, first))
 
         def loop(places: Sequence[Place]) -> tuple[str | Nest, ...]:
-            later = [replace(place, number=place.number + AHEAD) for place in places]
+            later = [replace(place, number=place.number + PREFETCH_STEPS) for place in places]
             return (*tile.ahead([{**at, v: place} for place in later]), *step(places))
 
         if not isinstance(axis.size, int):
@@ -258,7 +258,7 @@ class _Tile:
         piece: Piece | None,
     ) -> None:
         self.kernel, self.lanes, self.sum = tiles.kernel, tiles.lanes, tiles.sum
-        self.vector = f"{tiles.kernel.dtype}v"
+        self.isa, self.vector = tiles.isa, f"{tiles.kernel.dtype}v"
         self.along_sum, self.sets, self.gates = tiles.along_sum, tiles.plan.sets, max(gate_count(tiles.kernel), 1)
         self.tiled = [*tiles.rows, *tiles.columns, *([] if tiles.along_sum else [tiles.kernel.lanes])]
         self.at, self.rows, self.columns, self.names, self.piece = at, rows, columns, names, piece
@@ -310,10 +310,10 @@ class _Tile:
         assert self.piece is not None and self.piece.panel is not None
         itemsize, width = DTYPES[b.dtype].itemsize, self.piece.panel[1]
         size = next(axis.size for axis in self.kernel.out if axis.name == self.kernel.lanes)
-        columns, near = (width, NEAREST // 2) if len(self.rows) > 1 else (int(size), NEXT // 2)
-        if columns * b.panels.rows * itemsize <= near:
+        columns, kept = (width, kept_near(self.isa)) if len(self.rows) > 1 else (int(size), kept_next(self.isa))
+        if columns * b.panels.rows * itemsize <= kept * PREFETCH_SHARE:
             return
-        line = 64 // itemsize
+        line = LINE // itemsize
         for at in steps:
             for column in self.columns:
                 terms, number = self._terms(b, self._moved(at, column))
@@ -405,7 +405,7 @@ class _Tile:
         """The epilogue of every accumulator, or of the gates of every vector."""
         cells = [(r, c) for r in range(len(self.rows)) for c in range(len(self.columns) // self.gates)]
         lines = self.kernel.epilogue if self.piece is None or self.piece.rest is None else self.kernel.rest
-        if self.along_sum or len(lines) * len(cells) > LONG or (self.kernel.gates and len(cells) > 1):
+        if self.along_sum or len(lines) * len(cells) > EPILOGUE_STATEMENTS or (self.kernel.gates and len(cells) > 1):
             yield from self._finish_in_loops(cells, lines)
             return
         for r, c in cells:

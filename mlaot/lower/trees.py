@@ -22,24 +22,26 @@ from mlaot.ir import Node
 from mlaot.ir.types import DTYPES, Literal, i32, u32
 from mlaot.lower.emit import C_TYPES, Emitter, neutral
 from mlaot.lower.fuse import Group
-from mlaot.lower.isa import WIDEST, Isa
 from mlaot.lower.layout import Access, atom, linear, work_buffer
 from mlaot.lower.program import Buffer, Grove, Trees
-from mlaot.lower.schedule import lanes_of
 from mlaot.lower.single import loop
 from mlaot.lower.storage import Storage
 from mlaot.ops.trees import Forest
+from mlaot.schedule.contraction import lanes_of
+from mlaot.schedule.machine import LINE
+from mlaot.schedule.machine import Machine as Isa
+from mlaot.schedule.tuning import (
+    BUSHY_LEVELS,
+    FEATURE_BLOCK_BYTES,
+    NODE_BY_VECTOR,
+    PADDED_LEAVES,
+    PERFECT_LEVELS,
+    ROWS_IN_STEP,
+    SUBTREE_LEVELS,
+    TREES_IN_STEP,
+)
 
 Array = np.ndarray[Any, Any]
-
-SIDE_BY_SIDE = 16  # perfect trees that a row walks in step
-IN_STEP = 8  # rows, or linked trees, that are walked in step
-DEEPEST = 8  # levels of a perfect tree: 255 nodes
-INLINE = 5  # levels of the subtrees whose evaluation is written out: compilers are slow with more
-SPARSE = 4  # times the leaves that a tree deeper than BUSHY has, when it is padded
-BUSHY = 6
-BLOCK = 128  # bytes of a feature in a block of rows
-EVALUATED = 0.35  # the time of evaluating a node for a vector of rows, by that of a step of one row
 
 
 def trees_kernel(
@@ -57,10 +59,10 @@ def trees_kernel(
     given, names = emit.buffer(access.buffer), {"y": emit.buffer(out, written=True)}
     for name, literal in packed.literals().items():
         names[name] = emit.buffer(storage.constant(literal))
-    block = BLOCK // DTYPES[dtype].itemsize
+    block = FEATURE_BLOCK_BYTES // DTYPES[dtype].itemsize
     rows = packed.columns * packed.gathers  # gathered, then transposed; then sums, and what subtrees gave
     if packed.groves:
-        rows += packed.columns + _sums(packed.leaf, packed.targets) + (1 << (DEEPEST - INLINE))
+        rows += packed.columns + _sums(packed.leaf, packed.targets) + (1 << (PERFECT_LEVELS - SUBTREE_LEVELS))
     if rows:
         type_ = node.type.with_shape((block * rows,))
         names["scratch"] = emit.buffer(work_buffer("scratch", type_), written=True)
@@ -105,7 +107,7 @@ def _start(name: str, lead: Sequence[str], strides: Sequence[Any], offset: Any) 
 
 def _sums(leaf: str, targets: int) -> int:
     """How many numbers a row of a block needs while its trees are added."""
-    return {"one": SIDE_BY_SIDE, "own": targets, "all": 1}[leaf]
+    return {"one": TREES_IN_STEP, "own": targets, "all": 1}[leaf]
 
 
 class Packed:
@@ -129,7 +131,7 @@ class Packed:
         if self.leaf == "own":
             leaves = leaves.sum(axis=1, keepdims=True)  # of one number and zeros
         self.leaves = leaves.astype(self.dtype)
-        shallow = (depths <= BUSHY) | ((depths <= DEEPEST) & (2**depths <= SPARSE * counts))
+        shallow = (depths <= BUSHY_LEVELS) | ((depths <= PERFECT_LEVELS) & (2**depths <= PADDED_LEAVES * counts))
         self._choose_columns(width, is_row, bool(shallow.any()))
         self._plant(depths, np.flatnonzero(shallow))
         self._link(np.flatnonzero(~shallow))
@@ -168,9 +170,9 @@ class Packed:
         levels = np.maximum(depths[shallow], 1)
         for depth in np.unique(levels):
             waiting = np.union1d(waiting, shallow[levels == depth])
-            if len(waiting) < SIDE_BY_SIDE and depth < levels.max():
+            if len(waiting) < TREES_IN_STEP and depth < levels.max():
                 continue
-            side = min(SIDE_BY_SIDE, 1 << (len(waiting) - 1).bit_length())
+            side = min(TREES_IN_STEP, 1 << (len(waiting) - 1).bit_length())
             first = sum(len(order) for order in self.order)
             at = sum(part.size for part in splits), sum(part.size for part in leaves)
             groves.append(Grove(len(waiting), int(depth), side, *at, first))
@@ -234,9 +236,9 @@ class Packed:
         neutral_leaf = np.full((1, self.leaves.shape[1]), self.identity, self.dtype)
         self.branch_leaves = np.concatenate([self.leaves[reached], neutral_leaf])
         roots = renumbered(self.forest.roots.array.astype(np.int64))[deep]
-        self.roots = np.pad(roots, (0, -len(deep) % IN_STEP), constant_values=~int(reached.sum()))
+        self.roots = np.pad(roots, (0, -len(deep) % ROWS_IN_STEP), constant_values=~int(reached.sum()))
         if len(deep):
-            self.order.append(np.pad(deep, (0, -len(deep) % IN_STEP), mode="edge"))
+            self.order.append(np.pad(deep, (0, -len(deep) % ROWS_IN_STEP), mode="edge"))
 
     def literals(self) -> dict[str, Literal]:
         """The arrays that the kernel reads, by name."""
@@ -266,8 +268,8 @@ def round_down(values: Array, dtype: np.dtype[Any]) -> Array:
 def tree_text(kernel: Trees, isa: Isa) -> dict[str, Any]:
     """What the template needs beside the kernel, for one instruction set."""
     lanes = lanes_of(kernel.dtype, isa)
-    block = BLOCK // DTYPES[kernel.dtype].itemsize
-    vectors = min(block // lanes, 2 if isa.bytes == WIDEST else 4)
+    block = FEATURE_BLOCK_BYTES // DTYPES[kernel.dtype].itemsize
+    vectors = min(block // lanes, 2 if isa.bytes == LINE else 4)
     groves = [_grove_text(kernel, grove, vectors, lanes) for grove in kernel.groves]
     blocked = [g["least"] for g in groves if g["is_blocked"]]
     first = next(iter(kernel.groves), None)
@@ -289,7 +291,7 @@ def tree_text(kernel: Trees, isa: Isa) -> dict[str, Any]:
         "least": min(blocked, default=0),
         "sums": _sums(kernel.leaf, kernel.targets),
         "each": kernel.targets if kernel.leaf == "all" else 1,
-        "in_step": IN_STEP,
+        "in_step": ROWS_IN_STEP,
         "linked_first": linked_first,
         **_lines(kernel),
     }
@@ -297,8 +299,8 @@ def tree_text(kernel: Trees, isa: Isa) -> dict[str, Any]:
 
 def _grove_text(kernel: Trees, grove: Grove, vectors: int, lanes: int) -> dict[str, Any]:
     """A grove's loops; ``least``: the rows from which on it is faster to evaluate every node for a block of them."""
-    least = max(2, math.ceil(((1 << grove.depth) - 1) * vectors * EVALUATED / grove.depth))
-    levels = min(grove.depth, INLINE)
+    least = max(2, math.ceil(((1 << grove.depth) - 1) * vectors * NODE_BY_VECTOR / grove.depth))
+    levels = min(grove.depth, SUBTREE_LEVELS)
     first_root = 1 << (grove.depth - levels)
     part = vectors * lanes
 
@@ -379,8 +381,8 @@ def _lines(kernel: Trees) -> dict[str, Callable[..., Any]]:
 
     def walk(rows: str) -> list[str]:
         """Walks down until all are at leaves; who is there stays."""
-        lines = [f"while (({' & '.join(f'a{k}' for k in range(IN_STEP))}) >= 0) {{"]
-        for k in range(IN_STEP):
+        lines = [f"while (({' & '.join(f'a{k}' for k in range(ROWS_IN_STEP))}) >= 0) {{"]
+        for k in range(ROWS_IN_STEP):
             row = rows if rows == "row" else f"{rows}{k}"
             lines += [
                 f"    const int32_t s{k} = a{k} >> 31;",

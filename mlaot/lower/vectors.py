@@ -11,9 +11,9 @@ from collections.abc import Iterable
 from typing import Any
 
 from mlaot.lower.emit import C_TYPES
-from mlaot.lower.isa import Isa
 from mlaot.ops.conversion import HALVES
 from mlaot.render import render
+from mlaot.schedule.machine import Machine as Isa
 
 BITS = {"f32": 32, "f64": 64, "i32": 32, "i64": 64}
 FLOATS = ("f32", "f64")

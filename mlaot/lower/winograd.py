@@ -24,13 +24,13 @@ from mlaot.lower.program import Sequence as Steps
 from mlaot.lower.single import loop
 from mlaot.lower.tiles import tidy
 from mlaot.ops import reduction as red
-from mlaot.ops.kinds import ALIGNMENT, base_of, is_free
+from mlaot.ops.kinds import base_of, is_free
 from mlaot.ops.winograd import INPUT, OUTPUT, Matrix, products_of, winograd_input, winograd_output
+from mlaot.schedule.machine import LINE, REFERENCE
+from mlaot.schedule.tuning import WINOGRAD_SHARE
 from mlaot.spelling import literal
 
-CACHE = 896 * 1024  # bytes: most of a second-level cache
-SHARED = 8 * 1024 * 1024  # bytes: a part of a third-level cache
-FAR = 4  # times as long as what comes from there takes what comes from memory
+NEAR = int(REFERENCE.caches.second * WINOGRAD_SHARE)  # bytes
 
 Accesses = Mapping[Node, Access]
 Stores = Mapping[Node, Sequence[Buffer]]
@@ -129,8 +129,8 @@ def block_height(rows: int, weights: int, between: Callable[[int], int]) -> int:
 
     def moved(height: int) -> int:
         inside = between(height)
-        again = rows // height if weights + inside > CACHE else 1
-        distance = 0 if inside <= CACHE else 1 if inside <= SHARED else FAR
+        again = rows // height if weights + inside > NEAR else 1
+        distance = 0 if inside <= NEAR else 1 if inside <= REFERENCE.caches.third else REFERENCE.memory
         return again * weights + 2 * rows // height * inside * distance
 
     return min((k for k in range(rows, 0, -1) if rows % k == 0), key=moved)
@@ -149,7 +149,7 @@ def _buffer(node: Node, rows: int) -> Buffer:
     """
     columns, blocks, block = map(_known, node.type.shape[-3:])
     shape = (_known(node.type.shape[0]), columns * rows, blocks, block)
-    line = ALIGNMENT // node.type.dtype.itemsize
+    line = LINE // node.type.dtype.itemsize
     plane = (shape[1] * shape[2] * shape[3] // line | 1) * line
     return Buffer("tiles", node.type.dtype.name, shape, (plane, shape[3], shape[1] * shape[3], 1), "work")
 

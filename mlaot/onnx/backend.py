@@ -23,12 +23,12 @@ from mlaot.generate import compile_model
 from mlaot.ir import DTYPES
 from mlaot.ir.dims import parse, substitute
 from mlaot.lower.extents import Extents
-from mlaot.lower.isa import Isa
 from mlaot.lower.program import Program
 from mlaot.lower.text import kernels_file
 from mlaot.onnx.codes import from_ml_dtype, to_ml_dtype
 from mlaot.onnx.declare import declare, element_type, port_name
 from mlaot.onnx.values import Unsupported, numpy_dtype
+from mlaot.schedule.machine import MACHINES, Machine
 from mlaot.tune import this_machine
 
 Array = np.ndarray[Any, Any]
@@ -66,10 +66,10 @@ static void onnx_share_apart(void *threads, Task *task, char *const *p, const pt
 
 
 @cache
-def compiler() -> tuple[list[str], Isa]:
+def compiler() -> tuple[list[str], Machine]:
     """The C compiler, and the best instruction set of this machine."""
     command = find_toolchain().command
-    return command, this_machine(("base", "neon", "v3", "v4"), command)[-1]
+    return command, this_machine(MACHINES, command)[-1]
 
 
 class Model:

@@ -14,13 +14,12 @@ from mlaot.ops.base import batch_elementwise
 from mlaot.ops.quantized import contract_bytes, quantize
 from mlaot.ops.random import normal_quantile
 from mlaot.ops.winograd import TRANSFORMS
+from mlaot.schedule.machine import LINE
+from mlaot.schedule.tuning import FREE_NODES
 
 PRODUCTS = (red.contract, contract_bytes)
 REDUCTIONS = (red.sum_, red.max_, red.min_)
-ALIGNMENT = 64  # bytes: the widest vector, and a cache line; rows of values in memory are a multiple of it
 VIEWS = ("broadcast", "transpose", "item", "slice", "window")
-ALIGNED = 64  # bytes of the widest vectors
-MOST_FREE = 48  # nodes of a scalar that every kernel computes for itself
 VECTORS = ("f32", "f64")  # the dtypes that kernels compute in vectors
 LOADED = (*VECTORS, "i32", "i64", "i8", "u8", "bool")  # the dtypes that vectors are converted from as they are loaded
 
@@ -69,7 +68,7 @@ def _merged(node: Node) -> list[list[int]] | None:
 
 def _fills_rows(type_: Type) -> bool:
     columns = type_.shape[-1]
-    return isinstance(columns, int) and columns * type_.dtype.itemsize % ALIGNMENT == 0
+    return isinstance(columns, int) and columns * type_.dtype.itemsize % LINE == 0
 
 
 @cache
@@ -146,7 +145,7 @@ def is_free(node: Node) -> bool:
         node = stack.pop()
         if node in found:
             continue
-        if not isinstance(node.type, Type) or node.type.shape != () or len(found) == MOST_FREE:
+        if not isinstance(node.type, Type) or node.type.shape != () or len(found) == FREE_NODES:
             return False
         found.add(node)
         if node.op is st.input_:

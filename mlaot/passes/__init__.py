@@ -53,6 +53,7 @@ from mlaot.passes import (
     winograd,
 )
 from mlaot.passes.subgraphs import everywhere
+from mlaot.schedule.tuning import EXAMPLES_TILE
 from mlaot.settings import did_you_mean
 from mlaot.transforms.batch import batch
 
@@ -101,7 +102,7 @@ def add_batch(module: Module, traced: Traced) -> None:
     if module.per_example:
         training = module.graphs.get("training", module.graphs["model"])
         tiled = module.trains and example_tiles.fits(training)
-        tiles = {"tile": batch(training, example_tiles.TILE, module.slots)} if tiled else {}
+        tiles = {"tile": batch(training, EXAMPLES_TILE, module.slots)} if tiled else {}
         ones = {FIT_STEP: training} if module.trains and late_updates.fits(training) else {}
         single = () if traced.arguments else _alone(module, module.graphs["model"])
         batched = {

@@ -46,9 +46,9 @@ from mlaot.passes.contract import absorb_transpose, canonical_labels
 from mlaot.passes.freeze import IsFixed, fixed_by, store
 from mlaot.passes.rewrite import rewrite
 from mlaot.passes.simplify import number
+from mlaot.schedule.tuning import KNOWN_FILLINGS
 
 LANES = 16
-MOST_FILLINGS = 16  # different values that added channels may hold before they count as unknown
 NAMES = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 Filling = frozenset[float]
@@ -341,7 +341,7 @@ def _values(node: Node) -> Filling:
 
 def _filling(node: Node, fillings: Sequence[Filling]) -> Filling:
     """What an elementwise op makes of what the added channels of its arguments hold."""
-    if any(v != v for filling in fillings for v in filling) or prod(map(len, fillings)) > MOST_FILLINGS:
+    if any(v != v for filling in fillings for v in filling) or prod(map(len, fillings)) > KNOWN_FILLINGS:
         return UNKNOWN
     dtypes = [a.find().type.dtype for a in node.args]
     with np.errstate(all="ignore"):

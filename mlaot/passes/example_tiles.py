@@ -26,9 +26,9 @@ from mlaot.ops.comparison import less, where
 from mlaot.ops.control import results, scan
 from mlaot.ops.indexing import gather
 from mlaot.ops.kinds import VECTORS
+from mlaot.schedule.tuning import EXAMPLES_TILE
 from mlaot.transforms.differentiate import differentiate
 
-TILE = 16  # examples: the widest vector of float32; what a round computes stays in the caches
 BATCH = dim("batch")
 NAME = "tile"  # of the graph of a round
 
@@ -56,8 +56,8 @@ def gradients(module: Module, tile: Graph, inputs: Mapping[str, Node]) -> tuple[
     def round_(body: Graph, args: list[Node]) -> list[Node]:
         values = dict(zip(used, args, strict=False))
         start, total, *sums = args[len(used) :]
-        rows = ew.add(st.broadcast(start, shape=(TILE,), axes=()), body.add(st.iota, (), _iota()))
-        count = st.broadcast(_size(body, Type(i64)), shape=(TILE,), axes=())
+        rows = ew.add(st.broadcast(start, shape=(EXAMPLES_TILE,), axes=()), body.add(st.iota, (), _iota()))
+        count = st.broadcast(_size(body, Type(i64)), shape=(EXAMPLES_TILE,), axes=())
         places = ew.minimum(rows, ew.sub(count, full_like(rows, 1)))
         given = {k: v if k in module.slots else gather(v, places, lead=0) for k, v in values.items()}
         unread = {k: fill(start, 0, n.type) for k, n in tile.inputs.items() if k not in given}
@@ -66,7 +66,7 @@ def gradients(module: Module, tile: Graph, inputs: Mapping[str, Node]) -> tuple[
         valid = where(less(rows, count), loss, full_like(loss, 0))
         part = ew.div(red.sum_(valid, axes=(0,)), _size(body, total.type))
         found = differentiate(part, [values[name] for name in trained])
-        following = ew.add(start, full_like(start, TILE))
+        following = ew.add(start, full_like(start, EXAMPLES_TILE))
         return [following, ew.add(total, part), *[ew.add(s, g) for s, g in zip(sums, found, strict=True)]]
 
     loss_type = tile.outputs["loss"].find().type.with_shape(())
@@ -75,13 +75,13 @@ def gradients(module: Module, tile: Graph, inputs: Mapping[str, Node]) -> tuple[
     operands = [*consts, *starts]
     body = Subgraph.of(NAME, [node.type for node in operands], round_)
     attrs = {"body": body, "consts": len(consts), "carries": len(starts), "reverse": False}
-    length: Dim = (BATCH + (TILE - 1)) // TILE
+    length: Dim = (BATCH + (EXAMPLES_TILE - 1)) // EXAMPLES_TILE
     _, loss, *sums = results(graph.add(scan, operands, {**attrs, "length": length}))
     return loss, {**{k: full_like(inputs[k], 0) for k in module.parameters}, **dict(zip(trained, sums, strict=True))}
 
 
 def _iota() -> dict[str, object]:
-    return {"shape": (TILE,), "axis": 0, "dtype": i64}
+    return {"shape": (EXAMPLES_TILE,), "axis": 0, "dtype": i64}
 
 
 def _size(graph: Graph, type_: Type) -> Node:

@@ -22,6 +22,7 @@ from mlaot.ops.base import batch_elementwise
 from mlaot.ops.indexing import gather
 from mlaot.ops.kinds import REDUCTIONS
 from mlaot.passes import example_tiles
+from mlaot.schedule.tuning import EXAMPLES_TILE
 
 LEAST = 3  # the rank from which on a value is a signal, an image or windows: examples, channels, places
 
@@ -58,7 +59,7 @@ class _Body:
         return [self.first(node) for node in self.graph.outputs.values()]
 
     def _leads_with_examples(self, node: Node) -> bool:
-        if not isinstance(node.type, Type) or node.type.shape[:1] != (example_tiles.TILE,):
+        if not isinstance(node.type, Type) or node.type.shape[:1] != (EXAMPLES_TILE,):
             return False
         given = [a.find() in self.tiled for a in node.args]
         if node.op is gather:

@@ -19,9 +19,9 @@ from mlaot.ir import Graph, Node, users
 from mlaot.ops import Op
 from mlaot.ops import elementwise as ew
 from mlaot.ops import structure as st
+from mlaot.schedule.tuning import SHARED_TERMS
 
 Signature = tuple[int, int]
-SHARED = 0.25  # siblings share at least this part of their operands
 
 
 def flatten_sums(graph: Graph) -> None:
@@ -134,7 +134,7 @@ def _siblings(root: Node, interior: set[Node], signature: dict[Node, Signature])
         if len(members) < 2:
             continue
         first, second = (_operands(m, interior) for m in members[:2])
-        if len(first & second) >= SHARED * len(first):
+        if len(first & second) >= SHARED_TERMS * len(first):
             kept.update(members)
             for member in members:
                 inside.update(_inner(member, interior))

@@ -34,11 +34,11 @@ from mlaot.passes.entries import copy_into
 from mlaot.passes.rewrite import Rule, rewrite
 from mlaot.passes.simplify import compute_before_broadcast
 from mlaot.passes.widen import NARROW
+from mlaot.schedule.tuning import CONSTANTS_GROWTH
 
 IsFixed = Callable[[Node], bool]
 Magnitude = Callable[[Node], tuple[float, float]]
 AFFINE = (ew.add, ew.sub, ew.mul)
-GROWTH = 1.3  # of the constants, for products that read them as their kernels like to
 
 
 def freeze(module: Module) -> None:
@@ -240,7 +240,7 @@ def _own_operands(module: Module, graph: Graph) -> None:
     for base, read in reads.items():
         operands = [a for a in read if _is_operand(graph, a) and _bytes(a) <= _bytes(base)]
         kept = 0 if len(operands) == len(read) else _bytes(base)
-        if kept + sum(map(_bytes, operands)) <= GROWTH * _bytes(base):
+        if kept + sum(map(_bytes, operands)) <= CONSTANTS_GROWTH * _bytes(base):
             _replace(module, graph, {a: read[a] for a in operands if a is not base or base.op is st.const})
 
 

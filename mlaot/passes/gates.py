@@ -24,13 +24,14 @@ from mlaot.ir.subgraph import inline
 from mlaot.ops import reduction as red
 from mlaot.ops import structure as st
 from mlaot.ops.control import scan
-from mlaot.ops.kinds import ALIGNED, VECTORS, is_elementwise, vector_dtype
+from mlaot.ops.kinds import VECTORS, is_elementwise, vector_dtype
 from mlaot.passes.freeze import add_weight
+from mlaot.schedule.machine import LINE
+from mlaot.schedule.tuning import MOST_GATES
 
 Array = np.ndarray[Any, Any]
 Place = Callable[[Node, Array], Node | None]  # of a weight and its rearranged value: the input that holds that
 
-MOST = 8  # gates
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 
 
@@ -126,9 +127,9 @@ def _is_part(node: Node, units: int) -> bool:
     return bool(
         set(step) == {1}
         and (*size[:-1],) == x.shape[:-1]
-        and size[-1] == units >= ALIGNED // x.dtype.itemsize
+        and size[-1] == units >= LINE // x.dtype.itemsize
         and start[-1] % units == 0 == whole % units
-        and 2 <= whole // units <= MOST
+        and 2 <= whole // units <= MOST_GATES
     )
 
 

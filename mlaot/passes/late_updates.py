@@ -31,10 +31,8 @@ from mlaot.ops.kinds import VECTORS
 from mlaot.ops.sparse import sparse
 from mlaot.passes.entries import copy_into
 from mlaot.passes.rewrite import rewrite
+from mlaot.schedule.tuning import LATE_EXAMPLES, LATE_WEIGHT
 from mlaot.transforms.batch import batch
-
-BLOCK = 8  # examples: more of them save little traffic, and each is multiplied with all others
-LARGE = 8 * 1024  # elements of a weight from which on it costs to read and write it for each example
 
 
 @dataclass(frozen=True)
@@ -76,18 +74,18 @@ def late_updates(module: Module) -> None:
     for k, late in enumerate(found):
         begin.outputs |= {f"ahead{k}": copies[late.product], f"like{k}": copies[late.x]}
         end.outputs[f"x{k}"] = rows[late.x]
-    begin, end = (batch(g, BLOCK, module.slots) for g in (begin, end))
+    begin, end = (batch(g, LATE_EXAMPLES, module.slots) for g in (begin, end))
     for k, late in enumerate(found):
         size, dtype = late.change.type.shape[0], late.weight.type.dtype
         x = begin.outputs[f"like{k}"].find()
         begin.outputs[f"like{k}"] = begin.add(red.contract, (x, x), {"spec": "ac,bc->ab"})
         name = _free(graph, f"changes{k}")
-        changes = end.input(name, Type(dtype, (BLOCK, size)))
+        changes = end.input(name, Type(dtype, (LATE_EXAMPLES, size)))
         weight = end.inputs[late.weight.attrs["name"]]
         product = end.add(red.contract, (changes, end.outputs.pop(f"x{k}").find()), {"spec": late.spec})
         end.writes[late.weight.attrs["name"]] = ew.sub(weight, product)
         ahead = graph.input(_free(graph, f"ahead{k}"), late.product.type)
-        like = graph.input(_free(graph, f"like{k}"), Type(dtype, (BLOCK,)))
+        like = graph.input(_free(graph, f"like{k}"), Type(dtype, (LATE_EXAMPLES,)))
         before = graph.add(red.contract, (like, graph.input(name, changes.type)), {"spec": "a,ab->b"})
         graph.outputs[f"change{k}"] = late.change
         del graph.writes[late.weight.attrs["name"]]
@@ -108,7 +106,7 @@ def _given(graph: Graph) -> set[Node]:
 def _is_large(node: Node) -> bool:
     """Whether a value is a matrix that is too large for the nearest cache."""
     shape = node.find().type.shape
-    return len(shape) == 2 and all(isinstance(d, int) for d in shape) and bool(prod(shape) >= LARGE)
+    return len(shape) == 2 and all(isinstance(d, int) for d in shape) and bool(prod(shape) >= LATE_WEIGHT)
 
 
 def _late(graph: Graph) -> Iterator[Late]:

@@ -21,11 +21,11 @@ from mlaot.ops.sparse import sparse_add, sparse_dot
 from mlaot.ops.trees import tree_ensemble
 from mlaot.ops.winograd import TRANSFORMS
 from mlaot.passes.rewrite import Rule, rewrite
+from mlaot.schedule.machine import LINE
+from mlaot.schedule.tuning import GATHERED_BY
 
 CONTROL = (scan, while_, cond)
 SPARSE = (sparse_dot, sparse_add)
-VECTOR = 64  # bytes of the widest
-LARGER = 8  # times as many elements: copying the others costs nothing beside
 
 
 def last_axis_first(node: Node) -> Node | None:
@@ -41,7 +41,7 @@ def last_axis_first(node: Node) -> Node | None:
 def _is_whole(x: Type) -> bool:
     """Whether all rows are whole vectors, which one kernel adds up over any axes."""
     row = x.shape[-1] if all(isinstance(d, int) for d in x.shape) else 1
-    return row * x.dtype.itemsize % VECTOR == 0
+    return row * x.dtype.itemsize % LINE == 0
 
 
 def store_operands(node: Node) -> Node | None:
@@ -61,7 +61,7 @@ def gather_vectors(node: Node) -> Node | None:
     if not all(isinstance(size, int) for size in sizes):
         return None
     largest = max(int(size) for size in sizes)
-    apart = [LARGER * int(size) <= largest and _is_apart(a) for a, size in zip(args, sizes, strict=True)]
+    apart = [GATHERED_BY * int(size) <= largest and _is_apart(a) for a, size in zip(args, sizes, strict=True)]
     if not any(apart):
         return None
     return node.op(*[ew.copy(a) if far else a for a, far in zip(args, apart, strict=True)], **node.attrs)

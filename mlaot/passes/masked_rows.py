@@ -29,10 +29,8 @@ from mlaot.ops import structure as st
 from mlaot.ops.base import batch_elementwise
 from mlaot.ops.comparison import where
 from mlaot.passes.simplify import number
+from mlaot.schedule.tuning import MASK_BLOCKS, MASK_ROWS, MASK_WORK
 
-BLOCKS = 4  # of rows
-LEAST = 64  # rows from which on blocks are worth their kernels
-MOST = 0.8  # of the work, which must be left at most
 SEEN, MINUS_INFINITY, ZERO, ROW = "seen", "-inf", "0", "row"  # what a value is where the mask hides it
 
 
@@ -82,7 +80,7 @@ def _chain(last: Node, side: int, used: Mapping[Node, Sequence[Node]], roots: se
         chain = _Chain(scores, last, side, nodes, {scores: axes})
         if _separates(scores, *axes) and _is_without_effect(chain) and chain.axes[weights][1] == summed[0]:
             blocks = _blocks(chain)
-            if sum((end - start) * seen for start, end, seen in blocks) <= MOST * chain.mask.size:  # type: ignore[union-attr]
+            if sum((end - start) * seen for start, end, seen in blocks) <= MASK_WORK * chain.mask.size:  # type: ignore[union-attr]
                 return chain
     return None
 
@@ -122,7 +120,7 @@ def _separates(scores: Node, rows: int, columns: int) -> bool:
 
 
 def _is_long(rows: Dim) -> bool:
-    return isinstance(rows, int) and rows >= LEAST
+    return isinstance(rows, int) and rows >= MASK_ROWS
 
 
 def _is_without_effect(chain: _Chain) -> bool:
@@ -214,7 +212,7 @@ def _blocks(chain: _Chain) -> list[tuple[int, int, int]]:
     """The first and the last row of each block, and how many columns it sees."""
     assert chain.mask is not None
     rows = len(chain.mask)
-    step = -(-rows // BLOCKS // 16) * 16
+    step = -(-rows // MASK_BLOCKS // 16) * 16
     found = []
     for start in range(0, rows, step):
         seen = np.flatnonzero(chain.mask[start : start + step].any(0))

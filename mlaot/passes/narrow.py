@@ -29,8 +29,8 @@ from mlaot.ops.base import Array
 from mlaot.ops.control import uses
 from mlaot.ops.indexing import gather
 from mlaot.passes.freeze import add_weight, check_frozen
+from mlaot.schedule.tuning import NARROW_ELEMENTS
 
-SMALL = 1024  # elements of a weight that is not worth it
 HALVES: dict[str, DType] = {"float16": BY_NUMPY["float16"], "bfloat16": bf16}
 
 
@@ -58,9 +58,9 @@ def narrow(module: Module) -> None:
 
 def _holding(value: Array) -> DType | None:
     """The dtype of 16 bits that holds all numbers of a weight."""
-    if value.size < SMALL:
+    if value.size < NARROW_ELEMENTS:
         return None
-    few = value.ravel()[:SMALL]  # most weights are told by these
+    few = value.ravel()[:NARROW_ELEMENTS]  # most weights are told by these
     return next((d for d in HALVES.values() if _holds(d, few) and _holds(d, value)), None)
 
 

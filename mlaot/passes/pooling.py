@@ -22,8 +22,8 @@ from mlaot.ops.base import batch_elementwise
 from mlaot.ops.kinds import REDUCTIONS, is_side_by_side
 from mlaot.passes import example_tiles
 from mlaot.passes.rewrite import Rule, rewrite
+from mlaot.schedule.tuning import POOLED_WINDOW
 
-MOST = 16  # elements of a window
 COMBINE = {red.sum_: ew.add, red.max_: ew.maximum, red.min_: ew.minimum}
 
 
@@ -33,7 +33,7 @@ def reduced_window(node: Node) -> Node | None:
     sizes = [whole[a] for a in axes]
     if axes != tuple(range(len(whole) - len(axes), len(whole))) or not all(isinstance(d, int) for d in sizes):
         return None
-    if not _has_window(node.arg(0), len(axes)) or prod(sizes) > MOST:
+    if not _has_window(node.arg(0), len(axes)) or prod(sizes) > POOLED_WINDOW:
         return None
     result: Node | None = None
     for place in product(*[range(d) for d in sizes]):

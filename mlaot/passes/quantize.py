@@ -40,8 +40,8 @@ from mlaot.ops.kinds import is_view, regrouped
 from mlaot.passes.entries import copy_into
 from mlaot.passes.freeze import IsFixed, add_weight, check_frozen, fixed_by, fixed_values
 from mlaot.passes.simplify import number
+from mlaot.schedule.tuning import BYTES_EXTENT
 
-FEWEST = 16  # products in a sum, and results that share a factor, from which on bytes are worth it
 ROWS = 32  # of a sample, at a time
 SOME = 16  # weights along each axis that are summed, to find their scale by
 NEARLY = 1e-3  # as far from a whole number as float32 makes whole numbers up to 128, at most
@@ -100,7 +100,7 @@ def quantize(module: Module) -> None:
     if module.quantize and not count:
         raise MlaotError(
             f"{module.name}: quantize = {module.quantize!r}, but no product with frozen float32 weights adds"
-            f" {FEWEST} products or more; leave the key out"
+            f" {BYTES_EXTENT} products or more; leave the key out"
         )
 
 
@@ -121,12 +121,12 @@ def factor(node: Node, is_fixed: IsFixed) -> Factor | None:
     if not all(isinstance(d, int) for d in sizes.values()) or set(labels) - {*out, *weight_labels}:
         return None
     count, columns = (prod(int(sizes[c]) for c in some) for some in (summed, made))
-    if not FEWEST <= count <= q8.LONGEST or columns < FEWEST // 2 or not set(summed) <= set(labels):
+    if not BYTES_EXTENT <= count <= q8.LONGEST or columns < BYTES_EXTENT // 2 or not set(summed) <= set(labels):
         return None
     found = []
     for label in summed:
         base, axis, steps, kept = _seen(x, labels, label, out)
-        if int(sizes[label]) >= FEWEST:
+        if int(sizes[label]) >= BYTES_EXTENT:
             found.append(Factor(node, w, labels, weight_labels, out, label, base, axis, steps, kept))
     return max(found, key=lambda f: (f.axis == f.base.type.rank - 1, len(f.steps)), default=None)
 

@@ -30,12 +30,11 @@ from mlaot.ops import reduction as red
 from mlaot.ops import structure as st
 from mlaot.ops.base import Op
 from mlaot.passes.flatten_sums import Classes
+from mlaot.schedule.tuning import FEW_TERMS, RAISED_SHARE
 
 Ids = np.ndarray[Any, np.dtype[np.int64]]
 Key = tuple[bytes, tuple[int, ...]]
 REDUCTIONS: dict[Op, Op] = {ew.add: red.sum_, ew.maximum: red.max_}
-WORTH = 0.7  # of the nodes are left at most, or raising is undone
-FEW = 4  # so many equal terms that are no products stay operands of an elementwise op
 
 
 @dataclass
@@ -62,7 +61,7 @@ def raise_tensors(graph: Graph) -> None:
     """
     scalar, before = dict(graph.outputs), len(graph.nodes())
     _Raiser(graph).run()
-    if len(graph.nodes()) > WORTH * before:
+    if len(graph.nodes()) > RAISED_SHARE * before:
         graph.outputs = scalar
 
 
@@ -185,7 +184,7 @@ class _Raiser:
                 continue
             some = np.take_along_axis(some, np.argsort(self._alignment(some), axis=-1, kind="stable"), -1)
             product = self.nodes[int(some.flat[0])].op is ew.mul
-            if size <= FEW and not product and ids.size > 1:
+            if size <= FEW_TERMS and not product and ids.size > 1:
                 parts += [Part(some[..., i]) for i in range(size)]
             else:
                 parts.append(Part(some, REDUCTIONS[op]))

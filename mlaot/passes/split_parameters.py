@@ -24,9 +24,9 @@ from mlaot.ir import Graph, Node, users
 from mlaot.ir import dims as dims_
 from mlaot.ops import structure as st
 from mlaot.passes.raise_tensors import Ids, positions_in, take_as_view
+from mlaot.schedule.tuning import SINGLE_PARAMETERS
 
 READS = (st.item, st.take, st.reshape)
-MANY = 8  # so many parameters that are read one by one share a tensor
 
 
 def split_parameters(graph: Graph, flat_name: str, declared: Mapping[str, Ids]) -> dict[str, Ids]:
@@ -67,7 +67,7 @@ def _pieces(reads: Sequence[Ids], count: int) -> list[Ids]:
             taken[ids] = True
             pieces.append(ids)
     single = [ids.reshape(-1) for ids in pieces if ids.size == 1]
-    if len(single) > MANY:
+    if len(single) > SINGLE_PARAMETERS:
         pieces = [ids for ids in pieces if ids.size > 1] + [np.sort(np.concatenate(single))]
     if not taken.all():
         pieces.append(np.flatnonzero(~taken))

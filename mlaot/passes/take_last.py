@@ -21,14 +21,13 @@ from mlaot.ops import structure as st
 from mlaot.ops.indexing import gather
 from mlaot.passes.rewrite import rewrite
 from mlaot.passes.simplify import transpose_twice
-
-MOST = 4096  # places: they are written out in the kernel
+from mlaot.schedule.tuning import KNOWN_PLACES
 
 
 def taken(node: Node) -> Node | None:
     """gather(transpose(x), constant) => transpose(take(x, constant)), where the axis is x's last"""
     rows, lead, places = node.arg(0), node.attrs["lead"], _places(node)
-    if places is None or rows.op is not st.transpose or places.size > MOST:
+    if places is None or rows.op is not st.transpose or places.size > KNOWN_PLACES:
         return None
     x, perm = rows.arg(0), rows.attrs["perm"]
     last = x.type.rank - 1

@@ -16,8 +16,7 @@ from mlaot.ops import reduction as red
 from mlaot.ops import structure as st
 from mlaot.ops.kinds import VECTORS, adjacent, base_of, is_free, is_stored
 from mlaot.passes.rewrite import rewrite
-
-LEAST = 16  # of the rows, the columns and the steps of a sum
+from mlaot.schedule.tuning import TRANSPOSED_EXTENT
 
 
 def transposed(graph: Graph) -> None:
@@ -52,4 +51,4 @@ def _is_many(extents: list[Dim]) -> bool:
     count = 1
     for d in extents:
         count *= d if isinstance(d, int) else 1
-    return count >= LEAST
+    return count >= TRANSPOSED_EXTENT

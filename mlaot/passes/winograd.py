@@ -16,12 +16,12 @@ give nan; and in tiles of 4x4 what is not finite reaches all of its tile.
 
 The time is counted in products of a vector of 16 with a scalar, for one image::
 
-    direct    9 (h w + WEIGHT) C 16 O
-    m x m     (m + 2)^2 (t + WEIGHT) C 16 O + TRANSFORM[m] t (C + O)      t: tiles, C and O: blocks of 16 channels
+    direct    9 (h w + W) C 16 O
+    m x m     (m + 2)^2 (t + W) C 16 O + T[m] t (C + O)      t: tiles, C and O: blocks of 16 channels
 
-WEIGHT is what a vector of weights costs that comes from behind the caches: small maps of many channels wait for little
-else, and F4 has four times as many weights as the direct sum. TRANSFORM is what a transform of a tile costs, for the
-most part the way of its (m + 2)^2 vectors to and from the second-level cache.
+W, ``WEIGHT_PRODUCTS``, is what a vector of weights costs that comes from behind the caches: small maps of many channels
+wait for little else, and F4 has four times as many weights as the direct sum. T, ``TRANSFORM_PRODUCTS``, is what a
+transform of a tile costs, for the most part the way of its (m + 2)^2 vectors to and from the second-level cache.
 """
 
 from __future__ import annotations
@@ -35,10 +35,9 @@ from mlaot.ops import structure as st
 from mlaot.ops.winograd import BLOCK, products, tiles, transform_weights, winograd_input, winograd_output
 from mlaot.passes.freeze import IsFixed, add_weight, fixed_by, fixed_values
 from mlaot.passes.rewrite import rewrite
+from mlaot.schedule.tuning import TRANSFORM_PRODUCTS, WEIGHT_PRODUCTS
 
 SIZES: dict[str, tuple[int, ...]] = {"off": (), "F2": (2,), "F4": (2, 4)}  # by the setting, the tiles that may be used
-WEIGHT = 8
-TRANSFORM = {2: 160, 4: 400}
 Pair = tuple[int, int]
 
 
@@ -113,8 +112,8 @@ def _unpadded(x: Node) -> tuple[Node, Pair, Pair]:
 def fastest(size: Pair, blocks: Pair, sizes: tuple[int, ...]) -> int | None:
     """The m of the fastest tiles for maps of ``size``, given the blocks of channels in and out; None: no tiles."""
     (height, width), (c, o) = size, blocks
-    costs: dict[int | None, int] = {None: 9 * (height * width + WEIGHT) * c * 16 * o}
+    costs: dict[int | None, int] = {None: 9 * (height * width + WEIGHT_PRODUCTS) * c * 16 * o}
     for m in sizes:
         count = tiles(height, m) * tiles(width, m)
-        costs[m] = (m + 2) ** 2 * (count + WEIGHT) * c * 16 * o + TRANSFORM[m] * count * (c + o)
+        costs[m] = (m + 2) ** 2 * (count + WEIGHT_PRODUCTS) * c * 16 * o + TRANSFORM_PRODUCTS[m] * count * (c + o)
     return min(costs, key=costs.__getitem__)

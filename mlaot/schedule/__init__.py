@@ -1,1 +1,1 @@
-"""Nest to nest, for one machine."""
+"""Nest to nest, for one machine: what is declared of machines, what was tuned for them, and schedules."""

@@ -15,11 +15,8 @@ from mlaot.ir.dims import NOMINAL, Dim, dim, names, product
 from mlaot.nest.expressions import INDEX, Call, Index
 from mlaot.nest.expressions import Expr as Expression
 from mlaot.nest.statements import Assign, Body, For, If, Let, Mutable, Nest, Statement, Store, bodies, walk
+from mlaot.schedule.tuning import LIGHT_OPERATIONS, SCALAR_OPERATIONS, SHARED_OPERATIONS, SHARED_ROUNDS
 
-LEAST = 65536  # operations of a kernel; fewer are not worth a second thread
-LIGHT = 100  # operations of a round; with fewer, code that is short and whole serves better
-MANY = 16  # rounds of a loop that several threads can share evenly
-SCALAR = 8  # operations that one statement on a number takes as long as, where vectors are the measure
 RANGE = ("begin", "end")
 
 
@@ -39,13 +36,13 @@ def shared_loop(nest: Nest) -> Shared | None:
     The outermost one that is known to be long, else the outermost one of unknown length.
     """
     found = [s for s in _shared(nest.body) if s.extent != 1]
-    long = [s for s in found if isinstance(s.extent, int) and s.extent >= MANY * s.step]
+    long = [s for s in found if isinstance(s.extent, int) and s.extent >= SHARED_ROUNDS * s.step]
     unknown = [s for s in found if not isinstance(s.extent, int)]
     chosen = next(iter(long or unknown or found), None)
     if chosen is None or not isinstance(chosen.work, int):
         return chosen
-    is_short = isinstance(chosen.extent, int) and chosen.extent * chosen.work < LEAST
-    return None if is_short or chosen.work * chosen.step < LIGHT else chosen
+    is_short = isinstance(chosen.extent, int) and chosen.extent * chosen.work < SHARED_OPERATIONS
+    return None if is_short or chosen.work * chosen.step < LIGHT_OPERATIONS else chosen
 
 
 def _shared(body: Body) -> Iterator[Shared]:
@@ -75,7 +72,7 @@ def work(body: Body) -> Dim:
     for s in body:
         if isinstance(s, Let | Mutable | Assign | Store):
             lanes = s.value.type.lanes
-            total = total + (lanes if lanes > 1 else 0 if s.value.type == INDEX else SCALAR)
+            total = total + (lanes if lanes > 1 else 0 if s.value.type == INDEX else SCALAR_OPERATIONS)
         elif isinstance(s, For):
             total = total + product((rounds(s), work(s.body)))
         elif isinstance(s, If):

@@ -16,10 +16,10 @@ from mlaot.frontend.declaration import Traced
 from mlaot.ir import Graph, Type, dim
 from mlaot.ir.module import Module
 from mlaot.ir.types import BY_NUMPY
-from mlaot.lower.isa import ISAS
 from mlaot.lower.lower import lower
 from mlaot.lower.program import Program
 from mlaot.lower.text import kernels_file
+from mlaot.schedule.machine import MACHINES
 
 from ..compiled import Library
 from ..frontend.tracing import graph_of
@@ -87,7 +87,7 @@ class Compiled:
 
     def _library(self, name: str, function: Function, types: Sequence[Type]) -> Library:
         program = compiled_program(function, types, self.isa)
-        text = kernels_file(program, "f", ISAS[self.isa])
+        text = kernels_file(program, "f", MACHINES[self.isa])
         mark = hashlib.sha256(text.encode()).hexdigest()[:16]
         return Library({"f": program}, self.isa, self.folder / f"{name.partition(' ')[0]}_{mark}")
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from mlaot.build.cmake import cmake_files, flag_files
-from mlaot.lower.isa import condition
+from mlaot.schedule.machine import condition
 from mlaot.settings import Model, Settings, load_model
 
 NN_C = r"""

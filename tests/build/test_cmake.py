@@ -17,7 +17,7 @@ from mlaot.build import toolchain
 from mlaot.build.cmake import COMMON_FLAGS, cmake_files, flag_files, module_files
 from mlaot.errors import MlaotError
 from mlaot.generate import compile_model, program_files, write
-from mlaot.lower.isa import ISAS, isas_for
+from mlaot.schedule.machine import MACHINES, isas_for
 from mlaot.settings import Model, Settings
 
 from .conftest import Project, Python, last_line
@@ -60,13 +60,13 @@ def test_one_line_per_model() -> None:
 def test_module_files_are_what_is_made(generated: Path) -> None:
     """The doors that ask for the names before anything is traced get the right ones, of the real compiler too."""
     model = Model("nn", "model:digits", "digits.nn")
-    names = module_files(model, tuple(ISAS))
+    names = module_files(model, tuple(MACHINES))
     assert {path.name for path in (generated / "digits.nn").iterdir()} == set(names)
-    program = compile_model(relu_of_input(), "digits.nn", tuple(ISAS))
-    assert set(program_files(program)) | set(flag_files(model, tuple(ISAS))) == set(names)
-    beside = compile_model(relu_of_input(), "digits.nn", tuple(ISAS), weights="file")
-    apart = module_files(replace(model, weights="file"), tuple(ISAS))
-    assert set(program_files(beside)) | set(flag_files(model, tuple(ISAS))) == set(apart)
+    program = compile_model(relu_of_input(), "digits.nn", tuple(MACHINES))
+    assert set(program_files(program)) | set(flag_files(model, tuple(MACHINES))) == set(names)
+    beside = compile_model(relu_of_input(), "digits.nn", tuple(MACHINES), weights="file")
+    apart = module_files(replace(model, weights="file"), tuple(MACHINES))
+    assert set(program_files(beside)) | set(flag_files(model, tuple(MACHINES))) == set(apart)
 
 
 @pytest.mark.parametrize(("machine", "isas"), [("x86_64", ["base", "v3", "v4"]), ("aarch64", ["neon"]), ("", ["base"])])
@@ -83,15 +83,15 @@ def test_what_is_compiled_for_a_machine(
     monkeypatch.setenv("MLAOT_CACHE", "off")
     monkeypatch.setattr(toolchain, "predefined_macros", lambda command: f"__{machine}__")
     monkeypatch.setattr(toolchain, "run", compiler)
-    toolchain.compile_module(tmp_path, "nn", tuple(ISAS), tmp_path / "nn.so", toolchain.Toolchain(["cc"]))
+    toolchain.compile_module(tmp_path, "nn", tuple(MACHINES), tmp_path / "nn.so", toolchain.Toolchain(["cc"]))
     assert sorted(made) == sorted(["nn.o", *(f"nn_{isa}.o" for isa in isas), "nn.so"])
 
 
 def test_a_file_for_other_cpus_comes_out_empty(tmp_path: Path) -> None:
-    write(program_files(compile_model(relu_of_input(), "digits.nn", tuple(ISAS))), tmp_path)
+    write(program_files(compile_model(relu_of_input(), "digits.nn", tuple(MACHINES))), tmp_path)
     compiler = toolchain.find_compiler()
-    own = isas_for(toolchain.machine_of(toolchain.predefined_macros(compiler)), ISAS)
-    for isa in ISAS:
+    own = isas_for(toolchain.machine_of(toolchain.predefined_macros(compiler)), MACHINES)
+    for isa in MACHINES:
         text = toolchain.run([*compiler, "-E", "-P", str(tmp_path / f"nn_{isa}.c")], os.environ)
         assert (f"nn_forward_{isa}" in text, not text.strip()) == ((True, False) if isa in own else (False, True))
 
@@ -107,7 +107,7 @@ def test_flags_per_file_and_install(generated: Path, tmp_path: Path) -> None:
     assert set(commands) == {"nn", "nn_base", "nn_neon", "nn_v3", "nn_v4"}
     for name, command in commands.items():
         assert {*COMMON_FLAGS, "-ffp-contract=fast", "-fPIC", "-Wall", "-Wextra", "-Werror"} <= set(command)
-        expected = ISAS[name[3:]].flags if name != "nn" else ()
+        expected = MACHINES[name[3:]].flags if name != "nn" else ()
         assert tuple(flag for flag in command if flag.startswith("-m")) == expected
     cmake("--build", build)
     cmake("--install", build, "--prefix", tmp_path / "installed")
@@ -138,7 +138,7 @@ def test_flags_of_the_environment_cannot_break_the_kernels(
     cmake("-S", generated, "-B", tmp_path / "cmake", "-DCMAKE_BUILD_TYPE=Release")
     cmake("--build", tmp_path / "cmake")
     direct = tmp_path / "nn.abi3.so"
-    toolchain.compile_module(generated / "digits.nn", "nn", tuple(ISAS), direct, toolchain.find_toolchain())
+    toolchain.compile_module(generated / "digits.nn", "nn", tuple(MACHINES), direct, toolchain.find_toolchain())
     for library in (tmp_path / "cmake" / "digits.nn" / "nn.abi3.so", direct):
         flushes = "import ctypes, sys; x = float('5e-324'); ctypes.PyDLL(sys.argv[1]); print(x * 1.0 == 0.0)"
         assert subprocess.check_output([sys.executable, "-c", flushes, library]) == b"False\n"

@@ -17,11 +17,11 @@ import numpy as np
 import mlaot
 from mlaot import passes
 from mlaot.generate import program_files, write
-from mlaot.lower.isa import V4
 from mlaot.lower.lower import lower
 from mlaot.lower.program import Contraction, Program
-from mlaot.lower.schedule import schedule
 from mlaot.lower.text import kernels_file
+from mlaot.schedule.contraction import schedule
+from mlaot.schedule.machine import V4
 
 from ..projects import ROOT
 
@@ -57,9 +57,9 @@ read in one ascending stream (`Panels` in `mlaot/lower/program.py`):
 
 ## 3. The schedule
 
-`mlaot/lower/schedule.py` estimates the cycles of every tile that fits the registers, and takes the best. On AVX-512
-that is a tile of {rows} examples by {columns} vectors of 16 outputs: {accumulators} accumulators for {loads} values
-loaded in a step of the sum. What is left of the batch has tiles of its own.
+`mlaot/schedule/contraction.py` estimates the cycles of every tile that fits the registers, and takes the best. On
+AVX-512 that is a tile of {rows} examples by {columns} vectors of 16 outputs: {accumulators} accumulators for
+{loads} values loaded in a step of the sum. What is left of the batch has tiles of its own.
 
 ## 4. C
 

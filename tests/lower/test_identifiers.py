@@ -19,7 +19,6 @@ from mlaot.ir.dims import names, parse
 from mlaot.ir.module import Module
 from mlaot.ir.types import f32
 from mlaot.lower.identifiers import KEYWORDS, array_name, c_expression, dim_name, is_taken, with_c_dims
-from mlaot.lower.isa import ISAS
 from mlaot.lower.lower import lower
 from mlaot.lower.program import Program
 from mlaot.lower.text import kernels_file
@@ -27,6 +26,7 @@ from mlaot.ops import elementwise as ew
 from mlaot.ops import reduction as red
 from mlaot.passes.legalize import legalize
 from mlaot.passes.widen import widen
+from mlaot.schedule.machine import MACHINES
 
 from ..compiled import CC, Library
 from ..fuzz.names import WORDS
@@ -77,7 +77,7 @@ def test_what_is_no_extent_is_not_parsed(text: str) -> None:
 
 def kernels(program: Program) -> Iterator[tuple[set[str], set[str]]]:
     """For each kernel on each instruction set: its parameters, and the other names in it."""
-    for isa in ISAS.values():
+    for isa in MACHINES.values():
         text = WITHOUT_NAMES.sub(" ", kernels_file(program, "m", isa))
         for signature, body in KERNEL.findall(text):
             parameters = {part.split()[-1].lstrip("*") for part in signature.split(",")}

@@ -26,7 +26,6 @@ from mlaot.ir.indices import IndexRange
 from mlaot.ir.module import Module
 from mlaot.ir.types import f32, f64, i64, u8
 from mlaot.lower.fuse import fuse
-from mlaot.lower.isa import ISAS
 from mlaot.lower.lower import lower
 from mlaot.lower.plan import plan
 from mlaot.lower.program import Buffer, Param, Plain, Procedure, Program
@@ -38,6 +37,7 @@ from mlaot.ops import reduction as red
 from mlaot.ops import structure as st
 from mlaot.ops.base import full_like
 from mlaot.passes.legalize import legalize
+from mlaot.schedule.machine import MACHINES
 
 from ..compiled import AVAILABLE, Library, State
 from ..fuzz.random_graphs import compile_case, make_case
@@ -124,14 +124,14 @@ def test_keepdims_splits_no_kernel() -> None:
     assert [kernel.template for procedure in program.procedures for kernel in procedure.kernels] == ["rows"]
 
 
-@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("isa", MACHINES)
 def test_a_long_sum_has_several_accumulators(isa: str) -> None:
     """Additions that wait for each other take four times as long; a short row and one of exp have no use for more."""
 
     def sums(x: mlaot.f32[BATCH, 1000], y: mlaot.f32[BATCH, 10], z: mlaot.f32[BATCH, 999]) -> Any:  # type: ignore[valid-type]
         return x.sum(axis=-1), y.sum(axis=-1), np.exp(z).sum(axis=-1)
 
-    text = kernels_file(compile_model(mlaot.model(sums), "m.nn", ("base",)), "nn", ISAS[isa])
+    text = kernels_file(compile_model(mlaot.model(sums), "m.nn", ("base",)), "nn", MACHINES[isa])
     counts = [len(set(re.findall(r"v\d+_all\d*", kernel))) for kernel in text.split("static void ")[1:]]
     assert sorted(filter(None, counts)) == [1, 1, 4]
 
@@ -283,7 +283,7 @@ def test_a_reshape_moves_elements_axis_by_axis(tmp_path: Path) -> None:
     found = library.call("m", "forward", {"x": value}, {"batch": 2, "h": 3, "w": 5})
     expected = value.transpose(0, 4, 5, 1, 2, 3)
     assert (found["y"] == expected.reshape(2, 12, 6, 5)).all() and (found["z"] == expected.reshape(24, 3, 10)).all()
-    text = kernels_file(program, "m", ISAS["base"])
+    text = kernels_file(program, "m", MACHINES["base"])
     assert " % " not in text.split("static void")[1]  # no index of y is a quotient
 
 
@@ -509,7 +509,7 @@ def softmax_layer() -> Declaration:
 def test_golden_c(name: str, make: Callable[[], Declaration], isa: str, golden: Callable[[str, str], None]) -> None:
     """Read by people: does it look hand-written?"""
     program = lower(passes.run(name, make().trace()), (isa,))
-    golden(f"{name}_{isa}.c", kernels_file(program, name, ISAS[isa]))
+    golden(f"{name}_{isa}.c", kernels_file(program, name, MACHINES[isa]))
 
 
 def test_a_program_prints() -> None:
@@ -547,7 +547,7 @@ def test_equal_kernels_are_written_once() -> None:
     for name in ("forward", "again"):
         graphs[name] = Graph(name)
         graphs[name].outputs["y"] = softmax(graphs[name].input("x", f64[BATCH, 10]))
-    text = kernels_file(lower(Module("m", graphs, {}, False), ("base",)), "m", ISAS["v3"])
+    text = kernels_file(lower(Module("m", graphs, {}, False), ("base",)), "m", MACHINES["v3"])
     assert text.count("static void rows") == 1 and text.count(" task1_v3, ") == 2
 
 
@@ -557,7 +557,7 @@ def test_an_input_may_be_called_batch() -> None:
 
     double.__annotations__ = {"batch": mlaot.f64[3]}
     program = compile_model(mlaot.model(double), "names.nn", ("base",))
-    assert "x_batch" in kernels_file(program, "nn", ISAS["base"])
+    assert "x_batch" in kernels_file(program, "nn", MACHINES["base"])
 
 
 AWKWARD = (

@@ -14,11 +14,11 @@ import pytest
 
 import mlaot
 from mlaot.generate import compile_model
-from mlaot.lower.isa import BASE, ISAS
-from mlaot.lower.parallel import LEAST, Split, part_of, split, work_of_round
+from mlaot.lower.parallel import SHARED_OPERATIONS, Split, part_of, split, work_of_round
 from mlaot.lower.program import Contraction, Loop, Program, Sequence, Step
 from mlaot.lower.text import kernels_file
 from mlaot.nn import functional as F
+from mlaot.schedule.machine import BASE, MACHINES
 
 from ..compiled import AVAILABLE, Array, Library, State, bits
 
@@ -145,7 +145,7 @@ def test_rounds_whose_kernels_go_along_are_shared() -> None:
     assert work_of_round(found) == 16 * 128 * 32 * 32
     assert work_of_round(replace(found, apart=None)) is None and work_of_round(replace(found, extent=3)) is None
     light = tuple(replace(k, summed=()) if isinstance(k, Contraction) else k for k in found.steps)
-    assert work_of_round(replace(found, steps=light)) == 16 * 128 * 32 and LEAST == 16 * 128 * 32
+    assert work_of_round(replace(found, steps=light)) == 16 * 128 * 32 and SHARED_OPERATIONS == 16 * 128 * 32
     lighter = tuple(replace(k, summed=(), out=k.out[1:]) if isinstance(k, Contraction) else k for k in found.steps)
     assert work_of_round(replace(found, steps=lighter)) is None
     text = kernels_file(program("blocks"), "nn", BASE)
@@ -162,7 +162,7 @@ def test_short_work_is_not_shared() -> None:
 
     found = compile_model(small, "small.nn", ("base",))
     kernels = found.procedures[0].kernels
-    assert [split(kernel, isa) for isa in ISAS.values() for kernel in kernels] == [None] * 2 * len(ISAS)
+    assert [split(kernel, isa) for isa in MACHINES.values() for kernel in kernels] == [None] * 2 * len(MACHINES)
 
 
 def test_loops_of_a_part() -> None:

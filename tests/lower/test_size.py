@@ -15,9 +15,9 @@ import pytest
 
 import mlaot
 from mlaot.generate import compile_model, long_files, program_files
-from mlaot.lower.isa import ISAS
 from mlaot.lower.text import kernels_file
 from mlaot.micrograd import Value, declare
+from mlaot.schedule.machine import MACHINES
 
 B = mlaot.dim("b")
 EYE = np.eye(4)
@@ -85,7 +85,7 @@ LIMIT = 120  # frames that the compiler may have on the stack
 
 def compiled(model: Any) -> str:
     program = compile_model(model, "m", ("base",))
-    return kernels_file(program, "m", ISAS["base"])
+    return kernels_file(program, "m", MACHINES["base"])
 
 
 @pytest.mark.parametrize("name", GRAPHS)

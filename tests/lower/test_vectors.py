@@ -16,8 +16,8 @@ import pytest
 
 from mlaot.ir.types import round_bf16
 from mlaot.lower.accuracy import ULP
-from mlaot.lower.isa import ISAS, Isa
 from mlaot.lower.vectors import C_TYPES, helpers
+from mlaot.schedule.machine import MACHINES, Machine
 
 from ..compiled import AVAILABLE, CC
 from .ulp import BINARY, FUNCTIONS, UNARY, farthest, oracle, random_points, true_values
@@ -87,11 +87,11 @@ COMBINE: dict[str, C] = {"sum": np.sum, "prod": np.prod, "max": np.max, "min": n
 CONVERTED = [(a, b) for a in ("i8", "u8", "bool", "i32", "i64", *FLOATS) for b in FLOATS if a != b]
 
 
-def lanes(isa: Isa, dtype: str) -> int:
+def lanes(isa: Machine, dtype: str) -> int:
     return isa.bytes // int(np.dtype(NUMPY[dtype]).itemsize)
 
 
-def source(isa: Isa) -> str:
+def source(isa: Machine) -> str:
     """Exported functions over arrays, for every helper."""
     text = []
 
@@ -144,7 +144,7 @@ def source(isa: Isa) -> str:
 class Library:
     """The helpers compiled for one instruction set."""
 
-    def __init__(self, isa: Isa, contract: str, folder: Path) -> None:
+    def __init__(self, isa: Machine, contract: str, folder: Path) -> None:
         self.isa, self.contract = isa, contract
         file = folder / f"vectors_{isa.name}_{contract}.c"
         self.path = file.with_suffix(".so")
@@ -172,7 +172,7 @@ class Library:
 def libraries(shared_folder: Path) -> Mapping[tuple[str, str], Library]:
     folder = shared_folder / "vectors"
     folder.mkdir(exist_ok=True)
-    return {(n, c): Library(ISAS[n], c, folder) for n in AVAILABLE for c in CONTRACT}
+    return {(n, c): Library(MACHINES[n], c, folder) for n in AVAILABLE for c in CONTRACT}
 
 
 @pytest.fixture(params=[(n, c) for n in AVAILABLE for c in CONTRACT], ids="-".join)
@@ -418,9 +418,12 @@ def test_no_symbol_is_needed_but_those_of_every_shared_library(library: Library)
 
 
 def test_only_what_is_called_is_written() -> None:
-    nothing = helpers("", ISAS["v3"])
-    assert helpers("nn_forward_f64(x); load_u9_as_f64v(p); exp_f128v(x); exp_f64v; exp_i64v(x);", ISAS["v3"]) == nothing
-    text = helpers("y = sigmoid_f64v(x);", ISAS["v3"]).removeprefix(nothing)
+    nothing = helpers("", MACHINES["v3"])
+    assert (
+        helpers("nn_forward_f64(x); load_u9_as_f64v(p); exp_f128v(x); exp_f64v; exp_i64v(x);", MACHINES["v3"])
+        == nothing
+    )
+    text = helpers("y = sigmoid_f64v(x);", MACHINES["v3"]).removeprefix(nothing)
     order = [text.index(f" {name}_f64v(") for name in ("select", "exp_parts", "sigmoid")]
     assert order == sorted(order)
     assert "log_" not in text and "f32v" not in text

@@ -26,8 +26,8 @@ from typing import Any
 import numpy as np
 
 from mlaot.lower import accuracy
-from mlaot.lower.isa import ISAS, Isa
 from mlaot.lower.vectors import helpers
+from mlaot.schedule.machine import MACHINES, Machine
 from tests.compiled import AVAILABLE, CC
 
 FLOATS = {"f32": ("float", np.float32), "f64": ("double", np.float64)}
@@ -78,7 +78,7 @@ class Worst:
         return f"{self.error:9.4f}  {self.isa:4}  {where}"
 
 
-def source(isa: Isa) -> str:
+def source(isa: Machine) -> str:
     """``map_<function>_<dtype>(n, x, y, out)`` over arrays, for every function."""
     text = []
     for name in FUNCTIONS:
@@ -111,7 +111,7 @@ def compile_c(folder: Path, name: str, text: str, *flags: str) -> ctypes.CDLL:
 def compiled(folder: Path) -> dict[str, ctypes.CDLL]:
     """The helpers for every instruction set of this CPU."""
     flags = ("-O2", "-ffp-contract=fast")
-    return {name: compile_c(folder, name, source(ISAS[name]), *flags, *ISAS[name].flags) for name in AVAILABLE}
+    return {name: compile_c(folder, name, source(MACHINES[name]), *flags, *MACHINES[name].flags) for name in AVAILABLE}
 
 
 def oracle(folder: Path) -> ctypes.CDLL:
@@ -119,7 +119,7 @@ def oracle(folder: Path) -> ctypes.CDLL:
     text = Path(__file__).with_suffix(".c").read_text()
     # With OpenMP allowed, the C library declares its vector functions.
     quad = ["-lquadmath"] if platform.machine() == "x86_64" else []
-    flags = ["-O2", "-ftree-vectorize", "-fopenmp", *ISAS[AVAILABLE[-1]].flags, *quad, "-lm"]
+    flags = ["-O2", "-ftree-vectorize", "-fopenmp", *MACHINES[AVAILABLE[-1]].flags, *quad, "-lm"]
     library = compile_c(folder, "oracle", text, *flags)
     library.farthest_f32.restype = library.farthest_f64.restype = ctypes.c_double
     return library

@@ -21,6 +21,7 @@ from mlaot.ops import reduction as red
 from mlaot.ops import structure as st
 from mlaot.ops.control import scan
 from mlaot.passes import example_tiles
+from mlaot.schedule.tuning import EXAMPLES_TILE
 
 from ..compiled import AVAILABLE, Library, State
 
@@ -183,8 +184,8 @@ def test_images_have_their_examples_last(monkeypatch: pytest.MonkeyPatch) -> Non
     graph = module_of("pooled_f32", monkeypatch, tiled=True).graphs["train_step"]
     (body,) = [node.attrs["body"].graph for node in graph.nodes() if node.op is scan]
     shapes = [node.type.shape for node in body.nodes() if node.op is red.contract and node.type.rank == 4]
-    assert [shape[-1] for shape in shapes].count(example_tiles.TILE) == 3  # two convolutions, the gradient of one
-    assert all(shape[0] != example_tiles.TILE for shape in shapes)
+    assert [shape[-1] for shape in shapes].count(EXAMPLES_TILE) == 3  # two convolutions, the gradient of one
+    assert all(shape[0] != EXAMPLES_TILE for shape in shapes)
 
 
 def test_pooling_is_elementwise_and_its_gradient_is_written_in_place(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,7 @@ from mlaot.evaluate import evaluate
 from mlaot.generate import trace
 from mlaot.ir.module import FIT_BEGIN, FIT_END, FIT_STEP, Module
 from mlaot.nn import functional as F
-from mlaot.passes.late_updates import BLOCK
+from mlaot.passes.late_updates import LATE_EXAMPLES
 
 from .. import projects
 from ..compiled import AVAILABLE
@@ -65,7 +65,7 @@ def test_blocks_are_batches_of_one() -> None:
     module = passes.run("m", trace(declared()))
     assert set(module.graphs[FIT_END].writes) == {"a.weight", "b.weight"}
     assert not {"a.weight", "b.weight"} & {node.attrs.get("name") for node in module.graphs[FIT_STEP].nodes()}
-    data = examples(2 * BLOCK)
+    data = examples(2 * LATE_EXAMPLES)
     slots, by_hand = dict(module.slots), dict(module.slots)
 
     def run(name: str, given: Any) -> dict[str, Any]:
@@ -73,11 +73,11 @@ def test_blocks_are_batches_of_one() -> None:
         slots.update({key.removeprefix("write "): value for key, value in found.items() if key.startswith("write ")})
         return found
 
-    for block in (slice(0, BLOCK), slice(BLOCK, 2 * BLOCK)):
+    for block in (slice(0, LATE_EXAMPLES), slice(LATE_EXAMPLES, 2 * LATE_EXAMPLES)):
         rows = dict(zip(("x", "pixels", "label"), (a[block] for a in data), strict=True))
         begun = run(FIT_BEGIN, rows)
-        changes = {f"changes{k}": np.zeros((BLOCK, HIDDEN)) for k in range(2)}
-        for i in range(BLOCK):
+        changes = {f"changes{k}": np.zeros((LATE_EXAMPLES, HIDDEN)) for k in range(2)}
+        for i in range(LATE_EXAMPLES):
             one = {key: value[i] for key, value in (rows | begun).items()} | changes | {"lr": 0.05}
             found = run(FIT_STEP, one)
             for k in range(2):
@@ -129,7 +129,7 @@ def test_fit_is_a_loop_over_train_step(isa: str, ahead: Path, monkeypatch: pytes
     order = orders(57, 5)
     by_steps(by_hand, data, next(order))
     close(model.fit(*data, 0.05, batch=1, epochs=2, seed=5), by_steps(by_hand, data, next(order)))
-    for one in (tuple(a[:1] for a in data), tuple(a[:BLOCK] for a in data)):  # less than a block, and one
+    for one in (tuple(a[:1] for a in data), tuple(a[:LATE_EXAMPLES] for a in data)):  # less than a block, and one
         close(model.fit(*one, 0.05, batch=1, shuffle=False), by_steps(by_hand, one, range(len(one[0]))))
 
 
@@ -193,7 +193,7 @@ def test_weights_in_another_order_and_late_inputs_elsewhere(dtype: Any, tmp_path
     declared_ = mlaot.model(loss=loss, parameters=[w])(model)
     assert FIT_END in passes.run("m", trace(declared_)).graphs
     module = projects.load(projects.build_module(declared_, "order", tmp_path, ("base",)))
-    x, scale = (rng.uniform(1, 2, (2 * BLOCK + 3, INPUTS)).astype(dtype.numpy) for _ in range(2))
+    x, scale = (rng.uniform(1, 2, (2 * LATE_EXAMPLES + 3, INPUTS)).astype(dtype.numpy) for _ in range(2))
     whole, by_hand = module.Model(), module.Model()
     found = whole.fit(x, scale, 0.001, batch=1, shuffle=False)
     losses = [by_hand.train_step(x[i : i + 1], scale[i : i + 1], 0.001) for i in range(len(x))]

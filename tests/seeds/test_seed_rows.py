@@ -33,7 +33,6 @@ from mlaot.frontend.declaration import Declaration
 from mlaot.generate import compile_model, program_files, report, write
 from mlaot.ir import Graph, Node
 from mlaot.ir.types import f64
-from mlaot.lower.isa import ISAS as FLAGS
 from mlaot.micrograd import MLP, Dot, Layer, Neuron, Value, count, declare, images
 from mlaot.micrograd.graph import ssa
 from mlaot.ops import elementwise as ew
@@ -43,6 +42,7 @@ from mlaot.passes.flatten_sums import flatten_sums
 from mlaot.passes.fold import fold
 from mlaot.passes.greedy_dots import greedy_dots
 from mlaot.passes.simplify import simplify
+from mlaot.schedule.machine import MACHINES as FLAGS
 from mlaot.transforms.differentiate import differentiate
 
 from .. import projects

@@ -1,4 +1,4 @@
-"""How a contraction is cut into register tiles on one instruction set, by an estimate of its cycles.
+"""How a contraction is cut into register tiles on one machine, by an estimate of its cycles.
 
 A tile holds ``rows x columns`` accumulators: rows are points of labels that only the broadcast operand has, columns are
 vectors along the lanes (or points of labels that only the last operand has). Per step of the sum it loads rows +
@@ -15,16 +15,28 @@ from math import prod
 
 from mlaot.ir import DTYPES, Dim
 from mlaot.ir.dims import NOMINAL
-from mlaot.lower.isa import Isa
 from mlaot.lower.program import Axis, Contraction, Operand
 from mlaot.ops.conversion import HALVES
-
-LIGHT = 16 * 1024  # multiply-adds of a contraction for which short code is worth more than the last of its speed
-LOADED, STREAMED = 1.0, 0.25  # cycles of loads, and of those from far away, that are not hidden behind arithmetic
-LATENCY = 4  # cycles of a multiply-add
-UNROLLED = 25  # steps of a sum that are written out: the taps of a window
-NEAREST, NEXT = 40 * 1024, 768 * 1024  # bytes that stay in the first cache, and in the second
-LINE = {NEAREST: 2, NEXT: 8}  # cycles for a vector from the cache behind
+from mlaot.schedule.machine import LINE, Machine
+from mlaot.schedule.tuning import (
+    ACCUMULATORS_SHARE,
+    FOLDED_CYCLES,
+    LIGHT_ACCUMULATORS,
+    LIGHT_PRODUCTS,
+    LOAD_CYCLES,
+    NARROW_SETS,
+    NARROW_STEPS,
+    NEAR_SHARE,
+    NEXT_SHARE,
+    RESULT_CYCLES,
+    STEP_CYCLES,
+    STREAM_CYCLES,
+    TILE_COLUMNS,
+    TILE_CYCLES,
+    TILE_INNER_ROWS,
+    TILE_ROWS,
+    UNROLLED_STEPS,
+)
 
 
 @dataclass(frozen=True)
@@ -46,9 +58,19 @@ class Schedule:
         return " ".join([*(words or ["single"]), *["rows-inside"] * self.rows_inside])
 
 
-def lanes_of(dtype: str, isa: Isa) -> int:
+def lanes_of(dtype: str, machine: Machine) -> int:
     """Elements of a vector."""
-    return isa.bytes // DTYPES[dtype].itemsize
+    return machine.bytes // DTYPES[dtype].itemsize
+
+
+def kept_near(machine: Machine) -> int:
+    """Bytes that stay in the first-level cache."""
+    return int(machine.caches.first * NEAR_SHARE)
+
+
+def kept_next(machine: Machine) -> int:
+    """Bytes that stay in the second-level cache."""
+    return int(machine.caches.second * NEXT_SHARE)
 
 
 def nominal(size: Dim) -> int:
@@ -58,7 +80,7 @@ def nominal(size: Dim) -> int:
 
 def is_light(kernel: Contraction) -> bool:
     """Whether short code is worth more than the last of the speed."""
-    return prod(nominal(axis.size) for axis in (*kernel.out, *kernel.summed)) < LIGHT
+    return prod(nominal(axis.size) for axis in (*kernel.out, *kernel.summed)) < LIGHT_PRODUCTS
 
 
 def depends(kernel: Contraction, operand: int, name: str) -> bool:
@@ -95,22 +117,22 @@ def is_along_sum(kernel: Contraction) -> bool:
     return any(axis.name == kernel.lanes for axis in kernel.summed)
 
 
-def cost(kernel: Contraction, isa: Isa) -> float:
+def cost(kernel: Contraction, machine: Machine) -> float:
     """Estimated cycles of the best schedule."""
-    return _cycles(kernel, schedule(kernel, isa), isa)
+    return _cycles(kernel, schedule(kernel, machine), machine)
 
 
 @lru_cache(512)
-def schedule(kernel: Contraction, isa: Isa) -> Schedule:
+def schedule(kernel: Contraction, machine: Machine) -> Schedule:
     """The schedule that was measured to be the best, else the one that is estimated to be."""
-    candidates = ranked(kernel, isa)
-    known = dict(isa.tuned).get(description(kernel)) if isa.tuned else None
+    candidates = ranked(kernel, machine)
+    known = dict(machine.tuned).get(description(kernel)) if machine.tuned else None
     return next((s for s in candidates if str(s) == known), candidates[0])
 
 
-def ranked(kernel: Contraction, isa: Isa) -> list[Schedule]:
+def ranked(kernel: Contraction, machine: Machine) -> list[Schedule]:
     """All schedules, the one that is estimated to be the best first."""
-    return sorted(_candidates(kernel, isa), key=lambda s: _cycles(kernel, s, isa))
+    return sorted(_candidates(kernel, machine), key=lambda s: _cycles(kernel, s, machine))
 
 
 def description(kernel: Contraction) -> str:
@@ -127,41 +149,43 @@ def _described(operand: Operand) -> str:
     return " ".join([*["lanes"] * operand.vector, *strides, *panels, *narrow])
 
 
-def one_by_one(kernel: Contraction, plan: Schedule, isa: Isa) -> tuple[str, Schedule] | None:
+def one_by_one(kernel: Contraction, plan: Schedule, machine: Machine) -> tuple[str, Schedule] | None:
     """The variable of unknown extent that ``plan`` has blocks of, and the best schedule for what fills none."""
     for axis in kernel.out:
         if not isinstance(axis.size, int) and axis.name != kernel.lanes and plan.counts.get(axis.name, 1) > 1:
             alone = replace(kernel, out=tuple(replace(a, size=1) if a is axis else a for a in kernel.out))
-            return axis.name, schedule(alone, isa)
+            return axis.name, schedule(alone, machine)
     return None
 
 
-def _candidates(kernel: Contraction, isa: Isa) -> Iterator[Schedule]:
+def _candidates(kernel: Contraction, machine: Machine) -> Iterator[Schedule]:
     sizes = {axis.name: nominal(axis.size) for axis in kernel.out}
     fixed = {axis.name for axis in kernel.out if isinstance(axis.size, int)}
     unrolled = _unrolled(kernel)
-    for columns in _column_counts(kernel, sizes, fixed, isa):
+    for columns in _column_counts(kernel, sizes, fixed, machine):
         for rows in _row_counts(kernel, sizes, fixed):
             counts = {**rows, **columns}
             n, m = prod(columns.values()), prod(rows.values())
-            if is_light(kernel) and m * n > max(4, gate_count(kernel)):
+            if is_light(kernel) and m * n > max(LIGHT_ACCUMULATORS, gate_count(kernel)):
                 continue
             sets = _sets(kernel) if not unrolled and not column_names(kernel) else 1
-            sets *= isa.parts if is_along_sum(kernel) else 1
-            loads = n + (m if kernel.operands[0].vector or isa.ahead else 1) + (not isa.fused)
-            if kernel.words and not isa.dot4:
+            sets *= machine.parts if is_along_sum(kernel) else 1
+            loads = n + (m if kernel.operands[0].vector or machine.loads_first else 1) + ("fma" not in machine)
+            if kernel.words and "vnni" not in machine:
                 loads *= 2  # as 16-bit numbers, even and odd ones apart
             if kernel.gates and m == 1:
                 loads -= n - 1  # a multiply-add reads memory
             kept = m * n * sets + (_window(kernel, rows) if unrolled else 0)
-            fits = m * n * sets + loads <= isa.registers and kept <= isa.registers * 3 // 4
+            fits = m * n * sets + loads <= machine.registers and kept <= machine.registers * ACCUMULATORS_SHARE
             if m * n == 1 or fits:
                 yield Schedule(counts, sets, unrolled)
                 if len(kernel.operands) == 2:
                     yield Schedule(counts, sets, unrolled, rows_inside=True)
 
 
-def _column_counts(kernel: Contraction, sizes: dict[str, int], fixed: set[str], isa: Isa) -> Iterator[dict[str, int]]:
+def _column_counts(
+    kernel: Contraction, sizes: dict[str, int], fixed: set[str], machine: Machine
+) -> Iterator[dict[str, int]]:
     lanes = kernel.lanes
     names = column_names(kernel)
     if kernel.gates:
@@ -170,17 +194,17 @@ def _column_counts(kernel: Contraction, sizes: dict[str, int], fixed: set[str], 
         return
     vectors = 1
     if lanes in fixed:
-        vectors = -(-sizes[lanes] // lanes_of(kernel.dtype, isa))
+        vectors = -(-sizes[lanes] // lanes_of(kernel.dtype, machine))
         panels = next((o.panels for o in kernel.operands if o.panels), None)
-        whole = panels.width // lanes_of(kernel.dtype, isa) if panels and sizes[lanes] >= panels.width else 0
-        for n in range(1, max(min(vectors, 6), 1) + 1):
+        whole = panels.width // lanes_of(kernel.dtype, machine) if panels and sizes[lanes] >= panels.width else 0
+        for n in range(1, max(min(vectors, TILE_COLUMNS), 1) + 1):
             if whole % n == 0:  # blocks of columns divide a panel
                 yield {lanes: n}
     else:
         yield {lanes: 1} if lanes in sizes else {}
     if names and vectors <= 4 and (lanes in fixed or lanes not in sizes):
         start = {lanes: vectors} if lanes in sizes else {}
-        for n in range(2 if lanes in sizes else 1, max(min(sizes[names[0]], 6), 1) + 1):
+        for n in range(2 if lanes in sizes else 1, max(min(sizes[names[0]], TILE_COLUMNS), 1) + 1):
             yield {**start, names[0]: n}
 
 
@@ -190,10 +214,10 @@ def _row_counts(kernel: Contraction, sizes: dict[str, int], fixed: set[str]) -> 
         yield {}
         return
     first = names[0]
-    for m in range(1, max(min(sizes[first], 24), 1) + 1):
+    for m in range(1, max(min(sizes[first], TILE_ROWS), 1) + 1):
         yield {first: m}
-    if len(names) > 1 and first in fixed and sizes[first] <= 8:
-        for m in range(2, min(sizes[names[1]], 8) + 1):
+    if len(names) > 1 and first in fixed and sizes[first] <= TILE_INNER_ROWS:
+        for m in range(2, min(sizes[names[1]], TILE_INNER_ROWS) + 1):
             yield {first: sizes[first], names[1]: m}
 
 
@@ -206,8 +230,8 @@ def _sets(kernel: Contraction) -> int:
     steps = kernel.summed[-1].size if kernel.summed else 0
     if not isinstance(lanes, int) or not isinstance(steps, int) or kernel.combine != "sum":
         return 1
-    vectors = -(-lanes * DTYPES[kernel.dtype].itemsize // 64)
-    return {1: 4, 2: 2}.get(vectors, 1) if steps >= 32 and len(kernel.operands) == 2 else 1
+    vectors = -(-lanes * DTYPES[kernel.dtype].itemsize // LINE)
+    return NARROW_SETS.get(vectors, 1) if steps >= NARROW_STEPS and len(kernel.operands) == 2 else 1
 
 
 def _unrolled(kernel: Contraction) -> int:
@@ -216,7 +240,7 @@ def _unrolled(kernel: Contraction) -> int:
         return 0
     count, steps = 0, 1
     for axis in reversed(kernel.summed):
-        if not isinstance(axis.size, int) or steps * axis.size > UNROLLED:
+        if not isinstance(axis.size, int) or steps * axis.size > UNROLLED_STEPS:
             break
         steps *= axis.size
         count += 1
@@ -234,9 +258,9 @@ def _window(kernel: Contraction, rows: dict[str, int]) -> int:
     return count
 
 
-def _cycles(kernel: Contraction, plan: Schedule, isa: Isa) -> float:
+def _cycles(kernel: Contraction, plan: Schedule, machine: Machine) -> float:
     """Of all tiles."""
-    lanes = lanes_of(kernel.dtype, isa)
+    lanes = lanes_of(kernel.dtype, machine)
     along_sum = is_along_sum(kernel)
     steps = 1.0
     for axis in kernel.summed:
@@ -252,25 +276,29 @@ def _cycles(kernel: Contraction, plan: Schedule, isa: Isa) -> float:
         shapes = [
             (tiles * t, m * c if is_row else m, n if is_row else n * c) for tiles, m, n in shapes for t, c in parts
         ]
-    return sum(tiles * _tile(kernel, plan, m, n, steps, along_sum, isa) for tiles, m, n in shapes)
+    return sum(tiles * _tile(kernel, plan, m, n, steps, along_sum, machine) for tiles, m, n in shapes)
 
 
-def _tile(kernel: Contraction, plan: Schedule, m: int, n: int, steps: float, along_sum: bool, isa: Isa) -> float:
-    rate = 2 if isa.fused else 1  # without a fused multiply-add, twice as many instructions
-    loads, streams = (m + n) / 2, 0.0
+def _tile(
+    kernel: Contraction, plan: Schedule, m: int, n: int, steps: float, along_sum: bool, machine: Machine
+) -> float:
+    rate = machine.arithmetic // (1 if "fma" in machine else 2)  # multiply-adds a cycle
+    loads, streams = (m + n) / machine.loads, 0.0
     if len(kernel.operands) == 1:
-        loads = n * m / 2
+        loads = n * m / machine.loads
     elif plan.unrolled:
-        loads = (n + m / 2) / 2  # neighbours share most of what they load
+        loads = (n + m / 2) / machine.loads  # neighbours share most of what they load
     else:
-        streams = _streams(kernel, plan, m, n, steps, isa)
-    busy = max(m * n / rate, loads, streams, LATENCY / plan.sets if m * n * plan.sets < 2 * LATENCY else 0)
-    busy += streams * STREAMED + loads * LOADED
-    around = (4 if along_sum else 1.5) * m * n + 10
-    return steps * (busy + 0.7 / (plan.sets if not plan.unrolled else UNROLLED)) + around
+        streams = _streams(kernel, plan, m, n, steps, machine)
+    busy = max(
+        m * n / rate, loads, streams, machine.latency / plan.sets if m * n * plan.sets < 2 * machine.latency else 0
+    )
+    busy += streams * STREAM_CYCLES + loads * LOAD_CYCLES
+    around = (FOLDED_CYCLES if along_sum else RESULT_CYCLES) * m * n + TILE_CYCLES
+    return steps * (busy + STEP_CYCLES / (plan.sets if not plan.unrolled else UNROLLED_STEPS)) + around
 
 
-def _streams(kernel: Contraction, plan: Schedule, m: int, n: int, steps: float, isa: Isa) -> float:
+def _streams(kernel: Contraction, plan: Schedule, m: int, n: int, steps: float, machine: Machine) -> float:
     """Cycles per step for the vectors that do not come from the nearest cache.
 
     A block of columns is read again from there, if it fits, by the next rows; panels are not if one tile has all rows.
@@ -278,14 +306,16 @@ def _streams(kernel: Contraction, plan: Schedule, m: int, n: int, steps: float, 
     itemsize = DTYPES[kernel.dtype].itemsize
     names = row_names(kernel)
     rows = prod(nominal(axis.size) for axis in kernel.out if axis.name in names)
-    total = 0.0
+    near, total = kept_near(machine), 0.0
     for operand, count, is_outer in zip(kernel.operands, (m, n), (not plan.rows_inside, plan.rows_inside), strict=True):
-        lines = count * isa.bytes / 64 if operand.vector else count * itemsize / 64  # several steps share the latter
+        lines = (
+            count * machine.bytes / LINE if operand.vector else count * itemsize / LINE
+        )  # several steps share the latter
         whole = prod(nominal(axis.size) for axis in (*kernel.out, *kernel.summed) if _moves(operand, axis)) * itemsize
-        block = count * steps * isa.bytes
-        if whole > NEAREST and not (is_outer and block <= NEAREST and not (operand.panels and m == rows)):
-            far = whole > NEXT and not is_outer
-            total += lines * LINE[NEXT if far else NEAREST]
+        block = count * steps * machine.bytes
+        if whole > near and not (is_outer and block <= near and not (operand.panels and m == rows)):
+            far = whole > kept_next(machine) and not is_outer
+            total += lines * (machine.from_third if far else machine.from_second)
     return total
 
 

@@ -1,0 +1,208 @@
+"""The machines that kernels are made for: every instruction set is declared here, once.
+
+All others ask. Templates and schedules ask for a capability, as in ``"vnni" in machine``, never for a name; the build
+asks for compiler flags, the generated module for what CPUID must say, the settings for the names that projects may
+choose. A new instruction set is a ``Machine`` in ``MACHINES``, with its features in ``CPUID``; what it does in a way
+that no other one does is a capability, and a branch of the helper template that asks for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+LINE = 64  # bytes of a cache line and of the widest vector: rows of values in memory are a multiple of it
+PAGE = 4096  # bytes of a page of memory: addresses a multiple of it apart share a set of the first-level cache
+
+
+@dataclass(frozen=True)
+class Cpuid:
+    """Where a CPU tells that it has a feature: a ``bit`` of a ``register`` (0 to 3: eax to edx) of a leaf of CPUID.
+
+    ``saved``: bits of the register XCR0, by which the operating system tells that it saves the feature's registers.
+    """
+
+    leaf: int
+    subleaf: int
+    register: int
+    bit: int
+    saved: int
+
+
+YMM, ZMM = 0x6, 0xE6  # vectors of 32 bytes, and those of 64 with the masks, in XCR0
+AVX = 1 << 27 | 1 << 28  # in ecx of leaf 1: the system uses XCR0 at all (OSXSAVE), and AVX
+# By the compilers' names, which are flags with -m in front: Intel, Architecture Instruction Set Extensions Programming
+# Reference, and volume 2 of the Software Developer's Manual, CPUID.
+CPUID = {
+    "fma": Cpuid(1, 0, 2, 12, YMM),
+    "f16c": Cpuid(1, 0, 2, 29, YMM),
+    "avx2": Cpuid(7, 0, 1, 5, YMM),
+    "avx512f": Cpuid(7, 0, 1, 16, ZMM),
+    "avx512dq": Cpuid(7, 0, 1, 17, ZMM),
+    "avx512bw": Cpuid(7, 0, 1, 30, ZMM),
+    "avx512vl": Cpuid(7, 0, 1, 31, ZMM),
+    "avx512vnni": Cpuid(7, 0, 2, 11, ZMM),
+    "avxvnni": Cpuid(7, 1, 0, 4, YMM),
+}
+
+
+@dataclass(frozen=True)
+class Condition:
+    """``bits`` that CPUID must have in the registers (leaf, subleaf, register), and ``saved`` ones of XCR0."""
+
+    bits: tuple[tuple[int, int, int, int], ...] = ()
+    saved: int = 0
+
+
+@dataclass(frozen=True)
+class Caches:
+    """Bytes of the caches of the CPUs that a machine stands for: of one core, of the third level a core's part.
+
+    The defaults are of a server as clouds rent them. Shares of these that loops may fill are in ``tuning.py``; the
+    product of the two was chosen there, so a cache must not be changed without its shares.
+    """
+
+    first: int = 48 * 1024
+    second: int = 1024 * 1024
+    third: int = 8 * 1024 * 1024
+
+
+@dataclass(frozen=True)
+class Machine:
+    """A kind of CPU as code sees it: vectors of ``bytes``, how many ``registers`` of them, and what it can do.
+
+    ``features``: capabilities that templates and schedules ask for (``CAPABILITIES``). ``doc``: what people call it.
+    ``architecture``: the only one that has it, as compilers call it; none for what every CPU has. ``replaces``: the
+    machine that all CPUs of that architecture do better than, so that it is always made beside that one. ``needs``:
+    names in ``CPUID`` that a CPU must have and the compiler may use; ``bytes_need``: more of them for a module that
+    multiplies bytes, which reach the compiler in inline assembly only. ``options``: further flags of the compiler.
+
+    For the estimates of schedules: ``caches``; ``latency``: cycles of a multiply-add; ``arithmetic`` and ``loads``:
+    vector instructions a cycle; ``from_second`` and ``from_third``: cycles for a vector from the cache of that level;
+    ``memory``: how many times as long as from the third level a byte from memory takes; ``loads_first``: compilers
+    load all that a step of a sum reads before they compute, as small cores need it, so each load takes a register.
+
+    ``deterministic``: results must not depend on which machine it is. ``tuned``: schedules that were measured to be
+    the fastest, by the contraction they are of, both as ``contraction.py`` writes them.
+    """
+
+    name: str
+    bytes: int
+    registers: int
+    features: frozenset[str] = frozenset()
+    doc: str = ""
+    architecture: str = ""
+    replaces: str = ""
+    needs: tuple[str, ...] = ()
+    bytes_need: tuple[str, ...] = ()
+    options: tuple[str, ...] = ()
+    caches: Caches = Caches()
+    latency: int = 4
+    arithmetic: int = 2
+    loads: int = 2
+    from_second: int = 2
+    from_third: int = 8
+    memory: int = 4
+    loads_first: bool = False
+    deterministic: bool = False
+    tuned: tuple[tuple[str, str], ...] = ()
+
+    def __contains__(self, feature: str) -> bool:
+        assert feature in CAPABILITIES, f"bug in mlaot: no machine has {feature!r}"
+        return feature in self.features
+
+    @property
+    def parts(self) -> int:
+        """Vectors of partial sums that stand for one of the widest, so that all machines add in one order."""
+        return LINE // self.bytes if self.deterministic else 1
+
+    @property
+    def flags(self) -> tuple[str, ...]:
+        """Flags with which a compiler uses the instructions, and no others."""
+        return (*(f"-m{name}" for name in self.needs), *self.options)
+
+    def condition(self, *, words: bool) -> Condition:
+        """What a CPU must say; ``words``: for a module that multiplies bytes."""
+        features = [CPUID[name] for name in (*self.needs, *(self.bytes_need if words else ()))]
+        registers = {(1, 0, 2): AVX} if features else {}
+        saved = 0
+        for feature in features:
+            at = (feature.leaf, feature.subleaf, feature.register)
+            registers[at] = registers.get(at, 0) | 1 << feature.bit
+            saved |= feature.saved
+        return Condition(tuple((*at, bits) for at, bits in registers.items()), saved)
+
+
+CAPABILITIES = {
+    "fma": "a product and a sum are one instruction",
+    "three_operands": "x86's instructions name their result apart from what they read (VEX)",
+    "blend": "a choice between lanes of any size is one instruction",
+    "f16c": "x86's conversions between vectors of float16 and float32",
+    "extend": "x86's conversion of a vector of 16-bit numbers to one of 32-bit numbers",
+    "mask_vector": "loads and stores of some lanes, chosen by the signs of another vector (AVX)",
+    "mask": "loads and stores of some lanes, chosen by a mask register (AVX-512)",
+    "narrow": "a conversion of a vector of 32-bit numbers to one of bytes",
+    "compress": "the lanes that a mask chooses, moved together",
+    "vnni": "four products of bytes and their sum are one instruction",
+    "evex": "instructions may name registers 16 to 31",
+}
+
+BASE = Machine("base", 16, 16)
+NEON = Machine(
+    "neon",
+    16,
+    32,
+    frozenset({"fma"}),
+    doc="NEON",
+    architecture="aarch64",
+    replaces="base",
+    loads_first=True,
+)
+V3 = Machine(
+    "v3",
+    32,
+    16,
+    frozenset({"fma", "three_operands", "blend", "f16c", "extend", "mask_vector"}),
+    doc="AVX2 and FMA",
+    architecture="x86_64",
+    needs=("avx2", "fma", "f16c"),
+)
+V4 = Machine(
+    "v4",
+    64,
+    32,
+    V3.features - {"mask_vector"} | {"mask", "narrow", "compress", "vnni", "evex"},
+    doc="AVX-512",
+    architecture="x86_64",
+    needs=(*V3.needs, "avx512f", "avx512dq", "avx512bw", "avx512vl"),
+    bytes_need=("avx512vnni",),
+    options=(
+        "-mprefer-vector-width=512",
+        "-mtune=cascadelake",  # untuned, gcc takes memory for as near as a register and loads a column for each row
+    ),
+)
+# A module uses the last one that its CPU has.
+MACHINES = {machine.name: machine for machine in (BASE, NEON, V3, V4)}
+CHOICES = tuple(name for name, machine in MACHINES.items() if not machine.replaces)  # of a project
+# Memory is laid out once for all machines, and loops around several kernels are as well: as this one likes it best.
+REFERENCE = V4
+
+
+def isas_for(architecture: str, isas: Iterable[str]) -> list[str]:
+    """Those of ``isas`` that a module for one architecture holds, the best last: where all have NEON, no ``base``."""
+    chosen = set(isas)
+    own = [m for m in MACHINES.values() if m.name in chosen and m.architecture in ("", architecture)]
+    replaced = {machine.replaces for machine in own}
+    return [machine.name for machine in own if machine.name not in replaced]
+
+
+def condition(name: str, isas: Iterable[str]) -> str:
+    """The same for one of ``isas``, asked of the compiler; empty where it is always so."""
+    others = [MACHINES[isa].architecture for isa in isas if MACHINES[isa].replaces == name]
+    own = MACHINES[name].architecture
+    return " && ".join([*([f"defined(__{own}__)"] if own else []), *(f"!defined(__{other}__)" for other in others)])
+
+
+def whole_lines(size: int) -> int:
+    """The next multiple of ``LINE``."""
+    return -(-size // LINE) * LINE
