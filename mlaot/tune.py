@@ -26,7 +26,7 @@ from mlaot.lower.program import Buffer, Contraction, Program
 from mlaot.lower.text import candidates_file
 from mlaot.render import render
 from mlaot.schedule.contraction import description, is_light, ranked
-from mlaot.schedule.machine import BASE, MACHINES, Machine, isas_for
+from mlaot.schedule.machine import BASE, LINE, MACHINES, Machine, isas_for
 
 CANDIDATES = 8  # schedules that are tried
 GAIN = 0.03  # share of the time that another schedule must save
@@ -114,8 +114,8 @@ def _memory(buffer: Buffer) -> np.ndarray[Any, Any]:
     """Numbers where a buffer would be, for dims of a usual size; what is read as an index is 0."""
     size: Dim = buffer.whole.bytes
     count = assumed(size) + SLACK
-    raw = np.zeros(count + 64, np.uint8)
-    start = -raw.ctypes.data % 64
+    raw = np.zeros(count + LINE, np.uint8)
+    start = -raw.ctypes.data % LINE
     found = raw[start : start + count // 8 * 8]
     dtype = DTYPES[buffer.dtype]
     if dtype.kind == "f" and dtype.name in ("f32", "f64"):
