@@ -11,7 +11,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mlaot.nest.statements import Nest
+from mlaot.nest.statements import Nest, arrays_of
 from mlaot.spelling import MEMORY, Speller, increment
 
 if TYPE_CHECKING:
@@ -70,11 +70,13 @@ def render(template: str, /, **context: object) -> str:
 
 def nest_text(nest: Nest, name: str, signature: str, spell: Speller) -> str:
     """The C function of a nest."""
+    used = arrays_of(nest.body)
     return render(
         "kernels/nest.c.j2",
         nest=nest,
         name=name,
         signature=signature,
+        unused=[a.name for a in nest.params if a.name not in used],
         kind_of=lambda statement: type(statement).__name__,
         c=spell,
         type=spell.type,

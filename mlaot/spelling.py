@@ -12,6 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from mlaot.ir.dims import Dim
+from mlaot.ir.dims import Expr as Polynomial
 from mlaot.ir.types import DTYPES
 from mlaot.nest.expressions import WHOLE, Array, Call, Const, Expr, Index, Load, ValueType, Var, is_float
 from mlaot.nest.statements import Assign, Store
@@ -37,8 +38,9 @@ OPERATORS = {
     **{"and": ("&", 8), "xor": ("^", 7), "or": ("|", 6)},
 }
 ARITHMETIC = ("add", "sub", "mul", "div")
+CHOICES = {"least": "<", "most": ">"}  # of two indices
 ATOM, UNARY, CHOICE = 100, 14, 3
-NO_SUFFIX = ("first_from", "least", "threefry", "normal_quantile", "splat_word")
+NO_SUFFIX = ("first_from", "threefry", "normal_quantile", "splat_word")
 C_FUNCTIONS = {"is_equal": "eq"}
 BY_ARGUMENT = ("sum_lanes", "prod_lanes", "max_lanes", "min_lanes", "any")  # named for what they take
 
@@ -128,6 +130,9 @@ class Speller:
             return self.convert(x.args[0], x.type)
         if x.name == "lane":
             return self.function(f"lane_{self.suffix(x.type)}", [self(x.args[0])])
+        if x.name in CHOICES:
+            a, b = (self.inside(a, 10) for a in x.args)
+            return f"{a} {CHOICES[x.name]} {b} ? {a} : {b}", CHOICE
         if x.name in NO_SUFFIX:
             return self.function(x.name, [*map(self, x.args)])
         type_ = x.args[0].type if x.name in BY_ARGUMENT else x.type
@@ -173,8 +178,8 @@ class Speller:
         return self.function(f"splat_{self.suffix(type_)}", [self(x)])
 
     def convert(self, x: Expr, type_: ValueType) -> tuple[str, int]:
-        """A whole number that fits its type; in lanes it becomes one as it is stored."""
-        return self.bind(x) if type_.lanes != 1 else (f"({SCALARS[type_.dtype]}){self.inside(x, UNARY)}", UNARY)
+        """A whole number that fits its type."""
+        return f"({SCALARS[type_.dtype]}){self.inside(x, UNARY)}", UNARY
 
     def bitcast(self, x: Expr, type_: ValueType) -> tuple[str, int]:
         """Halves are bits in C, and integers of one size differ by their type alone."""
@@ -243,8 +248,6 @@ class Speller:
             vector = self.suffix(ValueType(float_, value.type.lanes))
             args = [place, dim_text(s.step), *(count or [str(whole)]), self(value)]
             return self.function(f"store_mask_{vector}", args)[0]
-        if isinstance(value, Call) and value.name == "convert":
-            value = value.args[0]
         vector = self.suffix(value.type)
         kind = vector if dtype == value.type.dtype else f"{dtype}_as_{vector}"
         name = ("scatter" if steps else "store") + ("_part" if count else "")
@@ -259,8 +262,12 @@ def increment(s: Assign) -> Expr | None:
 
 
 def dim_text(value: Dim) -> str:
-    """A polynomial as C; what is subtracted is written so."""
-    return str(value).replace(" + -", " - ")
+    """A polynomial as C; what is subtracted comes last."""
+    if isinstance(value, int) or all(factor > 0 for _, factor in value.terms):
+        return str(value)
+    added = [Polynomial((term,)) for term in value.terms if term[1] > 0]
+    taken = [Polynomial(((monomial, -factor),)) for monomial, factor in value.terms if factor < 0]
+    return " + ".join(map(str, added)) + "".join(f" - {term}" for term in taken)
 
 
 def literal(value: float, dtype: str) -> str:

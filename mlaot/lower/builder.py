@@ -13,8 +13,8 @@ from mlaot.lower.fuse import Group
 from mlaot.lower.identifiers import array_name
 from mlaot.lower.layout import Access, times
 from mlaot.lower.program import Buffer, NestKernel, Param
-from mlaot.nest.expressions import Array, Const, Expr, Index, Load, ValueType, Var, cast, compare
-from mlaot.nest.statements import Body, Let, Nest, Statement, Store
+from mlaot.nest.expressions import Array, Const, Expr, Index, Load, ValueType, Var, call, cast, compare
+from mlaot.nest.statements import Assign, Body, Let, Nest, Statement, Store
 from mlaot.ops import structure as st
 from mlaot.ops.kinds import base_of, is_free
 
@@ -22,6 +22,7 @@ At = Sequence[Expr]  # an index along each axis
 Accesses = Mapping[Node, Access]
 Stores = Mapping[Node, Sequence[Buffer]]
 ZERO = Index(0)
+COMBINE = {"sum": "add", "prod": "mul", "max": "max", "min": "min"}  # the function of two values of a reduction
 
 
 class Builder:
@@ -38,6 +39,7 @@ class Builder:
         self._arrays: dict[int, Array] = {}
         self._buffers: dict[str, Buffer] = {}
         self._temporaries = 0
+        self._loads = 0
 
     def array(self, buffer: Buffer) -> Array:
         """The kernel's array for a buffer; work buffers are ``t0``, ``t1``.. in order of use."""
@@ -100,12 +102,18 @@ class Builder:
         return Store(self.array(buffer), place(at, buffer.strides), value, padded=padded)
 
     def elementwise(
-        self, nodes: Sequence[Node], at: Callable[[Node], At], values: dict[Node, Expr], dtype: str | None = None
+        self,
+        nodes: Sequence[Node],
+        at: Callable[[Node], At],
+        values: dict[Node, Expr],
+        dtype: str | None = None,
+        reductions: Mapping[Node, Var] | None = None,
     ) -> Body:
         """The statements that compute ``nodes`` at one point: loads, each node in a variable, stores.
 
         ``at``: the indices of a value there. ``values`` has what is at hand, and gets what is computed. ``dtype``: what
         is computed with, where it is not each value's own: elements from elsewhere are converted as they are loaded.
+        ``reductions``: variables that their arguments at this point are combined into.
         """
         statements: list[Statement] = []
         loaded: dict[Node, Expr] = {}
@@ -120,11 +128,17 @@ class Builder:
                 x = self.value(node, at(node))
                 if dtype is not None and x.type.dtype not in (dtype, "bool"):
                     x = cast(x, dtype)
-                loaded[node] = var = Var(f"x{len(loaded)}", x.type)
+                loaded[node] = var = Var(f"x{self._loads}", x.type)
+                self._loads += 1
                 statements.append(Let(var, x))
             return loaded[node]
 
         for node in nodes:
+            if reductions and node in reductions:
+                total = reductions[node]
+                combined = call(COMBINE[node.op.name], total, operand(node.arg(0)))
+                statements.append(Assign(total, combined))
+                continue
             if node not in values:
                 x = self.computed(node, [operand(a.find()) for a in node.args], at(node))
                 values[node] = Var(self.names[node], x.type)

@@ -13,12 +13,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import prod
 
-from mlaot.lower.program import Contraction, Kernel, Loop, NestKernel, Plain, Rows, Sparse, Trees, kernels_of
+from mlaot.lower.program import Contraction, Kernel, Loop, NestKernel, Plain, Sparse, Trees, kernels_of
 from mlaot.lower.tiles import loops
 from mlaot.schedule.machine import Machine as Isa
 from mlaot.schedule.tuning import (
     LIGHT_OPERATIONS,
-    SHARED_COLUMNS,
     SHARED_OPERATIONS,
     SHARED_ROUNDS,
     SHARED_STEPS,
@@ -49,19 +48,14 @@ def split(kernel: Kernel, isa: Isa) -> Split | None:
         kernel, Trees | Sparse | NestKernel
     ):  # what they make of a row lies in memory that threads have in common
         return None
-    if isinstance(kernel, Contraction):
-        found = _of_contraction(kernel, isa)
-    elif isinstance(kernel, Rows):
-        found = _of_rows(kernel)
-    else:
-        found = _of_plain(kernel)
+    found = _of_contraction(kernel, isa) if isinstance(kernel, Contraction) else _of_plain(kernel)
     if found is None or found.extent == "1":
         return None
     if not found.work.isdigit():
         return found
     work = int(found.work)
     is_short = found.extent.isdigit() and int(found.extent) * work < SHARED_OPERATIONS
-    is_light = work * (found.step if isinstance(kernel, Rows) else 1) < LIGHT_OPERATIONS
+    is_light = work < LIGHT_OPERATIONS
     return None if is_short or is_light else found
 
 
@@ -98,19 +92,6 @@ def _of_loops(loops: Loops, work: Iterable[str]) -> Split | None:
         return None
     others = [extent for v, extent in loops if v != chosen]
     return Split(chosen, dict(loops)[chosen], 1, _product([*others, *work]))
-
-
-def _of_rows(kernel: Rows) -> Split | None:
-    """Rows, or the columns of a single row without reductions."""
-    statements = sum(len(stage.full) for stage in kernel.stages) + len(kernel.row) + len(kernel.done)
-    columns = kernel.columns or "1"
-    if kernel.loops:
-        return _of_loops(kernel.loops, [columns, str(statements)])
-    lines = [line for stage in kernel.stages for line in (*stage.before, *stage.after)]
-    once = [line for line in (*kernel.row, *lines, *kernel.done) if not line.startswith("const ")]
-    if len(kernel.stages) != 1 or kernel.stages[0].totals or once:
-        return None
-    return Split("j", columns, SHARED_COLUMNS, str(statements))
 
 
 def _of_contraction(kernel: Contraction, isa: Isa) -> Split | None:

@@ -216,50 +216,6 @@ class Param:
 
 
 @dataclass(frozen=True)
-class Total:
-    """A reduction of a row: the variable that it becomes, how two values ``combine`` (sum, max, min), its ``start``."""
-
-    name: str
-    ctype: str
-    combine: str
-    start: str
-
-
-@dataclass(frozen=True)
-class Stage:
-    """One vector loop over the columns of a row: ``before`` it, ``full`` vectors, the ``rest``, and ``after`` it.
-
-    ``totals`` are reduced by the loop, whose lines hold ``{j}`` and, behind the name of a total, ``{all}``.
-    """
-
-    before: tuple[str, ...]
-    totals: tuple[Total, ...]
-    full: tuple[str, ...]
-    rest: tuple[str, ...]
-    after: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class Rows:
-    """Elementwise work and reductions along rows: ``loops`` over rows (variable, extent), then stages over columns.
-
-    ``turned``: vectors of columns are read from so many rows in turn, whose elements lie side by side in memory.
-    """
-
-    dtype: str
-    params: tuple[Param, ...]
-    loops: tuple[tuple[str, str], ...]
-    columns: str | None
-    once: tuple[str, ...]
-    row: tuple[str, ...]
-    stages: tuple[Stage, ...]
-    done: tuple[str, ...]
-    doc: tuple[str, ...]
-    turned: int = 0
-    template: str = "rows"
-
-
-@dataclass(frozen=True)
 class Axis:
     """A label of a contraction as a loop: its variable and its extent."""
 
@@ -401,14 +357,18 @@ class NestKernel:
 
     nest: Nest
     params: tuple[Param, ...]
-    template: str = "nest"
+
+    @property
+    def template(self) -> str:
+        """What kind of kernel it is, for people."""
+        return self.nest.name
 
     @property
     def doc(self) -> tuple[str, ...]:
         return self.nest.doc
 
 
-Kernel = Rows | Contraction | Plain | Trees | Sparse | NestKernel
+Kernel = Contraction | Plain | Trees | Sparse | NestKernel
 
 
 @dataclass(frozen=True)

@@ -25,14 +25,12 @@ from mlaot.lower.program import (
     Param,
     Procedure,
     Program,
-    Rows,
     Sequence,
     Sparse,
     Step,
     Trees,
 )
 from mlaot.lower.sparse import loops_of
-from mlaot.lower.stages import stages
 from mlaot.lower.tiles import body
 from mlaot.lower.trees import tree_text
 from mlaot.lower.vectors import helpers, seconds_of
@@ -42,6 +40,7 @@ from mlaot.render import nest_text, render
 from mlaot.schedule.contraction import description
 from mlaot.schedule.machine import Machine as Isa
 from mlaot.schedule.machine import condition
+from mlaot.schedule.nests import scheduled
 from mlaot.schedule.parallel import RANGE, part_of_range, shared_loop
 from mlaot.schedule.tuning import KERNELS_SECONDS
 from mlaot.spelling import Speller, dim_text
@@ -190,7 +189,7 @@ def _call(kernel: Kernel, place: _Place, bodies: Bodies) -> str:
 
 def _call_nest(kernel: NestKernel, place: _Place, bodies: Bodies) -> str:
     """The statement that runs a nest; equal nests are one function, whatever their buffers and dims are called."""
-    nest = kernel.nest
+    nest = scheduled(kernel.nest, place.isa)
     shared = shared_loop(nest) if place.apart is None else None
     if shared is not None:
         nest = part_of_range(nest, shared.variable)
@@ -324,8 +323,6 @@ def _kernel_text(kernel: Kernel, name: str, signature: str, isa: Isa, shared: st
     if isinstance(kernel, Contraction):
         return render("kernels/contraction.c.j2", body=body(kernel, isa, shared), **context)
     context["inner"] = pad(len(kernel.loops) + 1)
-    if isinstance(kernel, Rows):
-        return render("kernels/rows.c.j2", stages=stages(kernel, isa), **context)
     if isinstance(kernel, Trees):
         return render("kernels/trees.c.j2", **tree_text(kernel, isa), **context)
     if isinstance(kernel, Sparse):
@@ -345,5 +342,5 @@ def others(text: str, prefix: str, isa: Isa) -> list[str]:
     }
     data |= {"isa": isa, "dtypes": places}
     names = {"threefry": "threefry(", "normal_quantile": "normal_quantile("}
-    names |= {"share": "share(", "share_apart": "share_apart(", "first_from": "least(", "nonzeros": "nonzeros_"}
+    names |= {"share": "share(", "share_apart": "share_apart(", "first_from": "first_from(", "nonzeros": "nonzeros_"}
     return [render(f"kernels/{name}.h.j2", **data) for name, call in names.items() if call in text]

@@ -261,3 +261,28 @@ def arrays_of(body: Iterable[Statement]) -> dict[str, Array]:
     """The arrays that a body reads or writes, by name."""
     found = {s.array.name: s.array for s in walk(body) if isinstance(s, Store | Prefetch | Alloc)}
     return found | {x.array.name: x.array for x in all_expressions(body) if isinstance(x, Load)}
+
+
+def without_dead(body: Body) -> Body:
+    """A body without the variables that nothing reads."""
+    return _alive(body, set())
+
+
+def _alive(body: Body, used: set[str]) -> Body:
+    """``used`` has the names that are read behind the body, and gets those that it reads."""
+    kept: list[Statement] = []
+    for s in reversed(body):
+        if isinstance(s, Let | Mutable | Assign) and s.var.name not in used:
+            continue
+        if isinstance(s, If):
+            otherwise = _alive(s.otherwise, used)
+            s = If(s.condition, _alive(s.body, used), otherwise)
+        elif isinstance(s, For | While):
+            used |= free(s.body)  # what one round leaves, the next reads
+            s = replace(s, body=_alive(s.body, used))
+        elif isinstance(s, Block):
+            s = Block(_alive(s.body, used))
+        for x in expressions(s):
+            used |= variables(x)
+        kept.append(s)
+    return tuple(reversed(kept))

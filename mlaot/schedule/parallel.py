@@ -15,7 +15,7 @@ from mlaot.ir.dims import NOMINAL, Dim, dim, names, product
 from mlaot.nest.expressions import INDEX, Call, Index
 from mlaot.nest.expressions import Expr as Expression
 from mlaot.nest.statements import Assign, Body, For, If, Let, Mutable, Nest, Statement, Store, bodies, walk
-from mlaot.schedule.tuning import LIGHT_OPERATIONS, SCALAR_OPERATIONS, SHARED_OPERATIONS, SHARED_ROUNDS
+from mlaot.schedule.tuning import LIGHT_OPERATIONS, SCALAR_OPERATIONS, SHARED_COLUMNS, SHARED_OPERATIONS, SHARED_ROUNDS
 
 RANGE = ("begin", "end")
 
@@ -55,7 +55,8 @@ def _shared(body: Body) -> Iterator[Shared]:
         (first, outside), (last, _) = found[0], found[-1]
         if isinstance(last.high, Index) and not names(last.high.value) & variables:
             one = product((outside, work(first.body))) // first.step
-            yield Shared(name, last.high.value, max(loop.step for loop, _ in found), one)
+            step = max(loop.step for loop, _ in found)
+            yield Shared(name, last.high.value, step if step == 1 else -(-SHARED_COLUMNS // step) * step, one)
 
 
 def _parallel(body: Body, outside: Dim) -> Iterator[tuple[For, Dim]]:
@@ -103,8 +104,9 @@ def _part(body: Body, variable: str) -> Body:
             begin, end = (Index(dim(name)) for name in RANGE)
             low: Expression = begin
             high: Expression = end
-            if s.low != Index(0) or s.step != 1:
+            if s.low != Index(0):  # parts begin at whole steps
                 low = Call("first_from", (s.low, Index(s.step), begin), INDEX)
+            if s.low != Index(0) or s.step != 1:
                 high = Call("least", (s.high, end), INDEX)
             result.append(replace(s, low=low, high=high))
         elif isinstance(s, For | If):

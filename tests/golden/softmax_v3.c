@@ -115,16 +115,16 @@ INLINE f64v exp_f64v(f64v x)
     return e * a * b;
 }
 
-INLINE void store_f64v(double *p, f64v x)
-{
-    *(f64v_memory *)p = x;
-}
-
 // Rounded by itself: the compiler cannot make one operation of a product before and a sum behind.
 INLINE f64v rounded_f64v(f64v x)
 {
     __asm__("" : "+x"(x));
     return x;
+}
+
+INLINE void store_f64v(double *p, f64v x)
+{
+    *(f64v_memory *)p = x;
 }
 
 // Halves are combined until every lane holds the result.
@@ -185,51 +185,46 @@ INLINE void share(void *threads, Task *task, char *const *p, const ptrdiff_t *di
 // v6 = mul(v5, v2) : f64[batch,10]
 static void rows0_v3(double *restrict out, const double *restrict x, ptrdiff_t begin, ptrdiff_t end)
 {
-    double v2_row[16];
     for (ptrdiff_t i = begin; i < end; i++) {
+        double v2_row[16];
         f64v v0_all = splat_f64v(-__builtin_inf());
         for (ptrdiff_t j = 0; j < 8; j += 4) {
             const f64v x0 = load_f64v(x + i * 10 + j);
             v0_all = max_f64v(v0_all, x0);
         }
-        for (ptrdiff_t j = 8; j < 10; j += 4) {
-            enum { rest = 2 };
-            const f64v x0 = load_part_f64v(x + i * 10 + j, rest);
-            v0_all = max_f64v(v0_all, first_f64v(x0, rest, -__builtin_inf()));
+        {
+            const f64v x0 = load_part_f64v(x + i * 10 + 8, 2);
+            v0_all = max_f64v(v0_all, first_f64v(x0, 2, -__builtin_inf()));
         }
         const double v0 = max_lanes_f64v(v0_all);
         f64v v4_all = splat_f64v(0.0);
-        const f64v v0_splat1 = splat_f64v(v0);
         for (ptrdiff_t j = 0; j < 8; j += 4) {
-            const f64v x0 = load_f64v(x + i * 10 + j);
-            const f64v v1 = x0 - v0_splat1;
+            const f64v x1 = load_f64v(x + i * 10 + j);
+            const f64v v1 = x1 - splat_f64v(v0);
             const f64v v2 = exp_f64v(v1);
-            store_f64v(v2_row + j, v2);
             const f64v v3 = rounded_f64v(v2);
             v4_all += v3;
-        }
-        for (ptrdiff_t j = 8; j < 10; j += 4) {
-            enum { rest = 2 };
-            const f64v x0 = load_part_f64v(x + i * 10 + j, rest);
-            const f64v v1 = x0 - v0_splat1;
-            const f64v v2 = exp_f64v(v1);
             store_f64v(v2_row + j, v2);
+        }
+        {
+            const f64v x1 = load_part_f64v(x + i * 10 + 8, 2);
+            const f64v v1 = x1 - splat_f64v(v0);
+            const f64v v2 = exp_f64v(v1);
             const f64v v3 = rounded_f64v(v2);
-            v4_all += first_f64v(v3, rest, 0.0);
+            v4_all += first_f64v(v3, 2, 0.0);
+            store_f64v(v2_row + 8, v2);
         }
         const double v4 = sum_lanes_f64v(v4_all);
         const double v5 = 1.0 / v4;
-        const f64v v5_splat2 = splat_f64v(v5);
         for (ptrdiff_t j = 0; j < 8; j += 4) {
-            const f64v v2_again = load_f64v(v2_row + j);
-            const f64v v6 = v5_splat2 * v2_again;
+            const f64v x2 = load_f64v(v2_row + j);
+            const f64v v6 = splat_f64v(v5) * x2;
             store_f64v(out + i * 10 + j, v6);
         }
-        for (ptrdiff_t j = 8; j < 10; j += 4) {
-            enum { rest = 2 };
-            const f64v v2_again = load_f64v(v2_row + j);
-            const f64v v6 = v5_splat2 * v2_again;
-            store_part_f64v(out + i * 10 + j, rest, v6);
+        {
+            const f64v x2 = load_f64v(v2_row + 8);
+            const f64v v6 = splat_f64v(v5) * x2;
+            store_part_f64v(out + i * 10 + 8, 2, v6);
         }
     }
 }
@@ -244,7 +239,7 @@ static void task1_v3(char *const *p, const ptrdiff_t *dim, ptrdiff_t begin, ptrd
 void softmax_forward_v3(char *const *p, const ptrdiff_t *dim)
 {
     const ptrdiff_t batch = dim[0];
-    share(p[5], task1_v3, p, dim, batch, 1, 110);
+    share(p[5], task1_v3, p, dim, batch, 1, 164);
 }
 
 #endif

@@ -316,7 +316,7 @@ static void contraction2_base(double *restrict t0, const double *restrict layers
 // v1 = div(v0, s0) : f64[]
 static void rows3_base(double *restrict loss, const double *restrict t0, ptrdiff_t batch)
 {
-    const double s0 = (double)(batch);
+    const double s0 = (double)batch;
     f64v v0_all0 = splat_f64v(0.0);
     f64v v0_all1 = splat_f64v(0.0);
     f64v v0_all2 = splat_f64v(0.0);
@@ -327,16 +327,16 @@ static void rows3_base(double *restrict loss, const double *restrict t0, ptrdiff
         v0_all2 += load_f64v(t0 + j + 4);
         v0_all3 += load_f64v(t0 + j + 6);
     }
-    for (ptrdiff_t j = batch / 8 * 8; j < batch - 1; j += 2) {
+    for (ptrdiff_t j = (batch) / 8 * 8; j < batch - 1; j += 2) {
         const f64v x0 = load_f64v(t0 + j);
         v0_all0 += x0;
     }
-    for (ptrdiff_t j = batch / 2 * 2; j < batch; j += 2) {
+    for (ptrdiff_t j = (batch) / 2 * 2; j < batch; j += 2) {
         const ptrdiff_t rest = batch - j;
         const f64v x0 = load_f64v(t0 + j);
         v0_all0 += first_f64v(x0, rest, 0.0);
     }
-    const double v0 = sum_lanes_f64v((v0_all0 + v0_all1) + (v0_all2 + v0_all3));
+    const double v0 = sum_lanes_f64v(v0_all0 + v0_all1 + (v0_all2 + v0_all3));
     const double v1 = v0 / s0;
     loss[0] = v1;
 }
@@ -543,19 +543,20 @@ static void rows7_base(double *restrict layers_neurons_b, const double *restrict
         v0_all2 += load_f64v(t0 + j + 4);
         v0_all3 += load_f64v(t0 + j + 6);
     }
-    for (ptrdiff_t j = batch / 8 * 8; j < batch - 1; j += 2) {
+    for (ptrdiff_t j = (batch) / 8 * 8; j < batch - 1; j += 2) {
         const f64v x0 = load_f64v(t0 + j);
         v0_all0 += x0;
     }
-    for (ptrdiff_t j = batch / 2 * 2; j < batch; j += 2) {
+    for (ptrdiff_t j = (batch) / 2 * 2; j < batch; j += 2) {
         const ptrdiff_t rest = batch - j;
         const f64v x0 = load_f64v(t0 + j);
         v0_all0 += first_f64v(x0, rest, 0.0);
     }
-    const double v0 = sum_lanes_f64v((v0_all0 + v0_all1) + (v0_all2 + v0_all3));
+    const double v0 = sum_lanes_f64v(v0_all0 + v0_all1 + (v0_all2 + v0_all3));
     const double v1 = v0 * s0;
     const double v2 = rounded_f64(v1);
-    const double v3 = layers_neurons_b[0] - v2;
+    const double x1 = layers_neurons_b[0];
+    const double v3 = x1 - v2;
     layers_neurons_b[0] = v3;
 }
 
@@ -720,12 +721,12 @@ static void contraction10_base(double *restrict t0, double *restrict t1, double 
 // v0 = copy(t0) : f64[batch]
 static void rows11_base(double *restrict out, const double *restrict t0, ptrdiff_t batch, ptrdiff_t begin, ptrdiff_t end)
 {
-    for (ptrdiff_t j = first_from(0, 2, begin); j < least(batch - 1, end); j += 2) {
+    for (ptrdiff_t j = begin; j < (batch - 1 < end ? batch - 1 : end); j += 2) {
         const f64v x0 = load_f64v(t0 + j);
         const f64v v0 = x0;
         store_f64v(out + j, v0);
     }
-    for (ptrdiff_t j = first_from(batch / 2 * 2, 2, begin); j < least(batch, end); j += 2) {
+    for (ptrdiff_t j = first_from((batch) / 2 * 2, 2, begin); j < (batch < end ? batch : end); j += 2) {
         const ptrdiff_t rest = batch - j;
         const f64v x0 = load_f64v(t0 + j);
         const f64v v0 = x0;
@@ -778,17 +779,18 @@ static void rows14_base(double *restrict gradient_layers_neurons_b_, const doubl
         v0_all2 += load_f64v(t0 + j + 4);
         v0_all3 += load_f64v(t0 + j + 6);
     }
-    for (ptrdiff_t j = batch / 8 * 8; j < batch - 1; j += 2) {
+    for (ptrdiff_t j = (batch) / 8 * 8; j < batch - 1; j += 2) {
         const f64v x0 = load_f64v(t0 + j);
         v0_all0 += x0;
     }
-    for (ptrdiff_t j = batch / 2 * 2; j < batch; j += 2) {
+    for (ptrdiff_t j = (batch) / 2 * 2; j < batch; j += 2) {
         const ptrdiff_t rest = batch - j;
         const f64v x0 = load_f64v(t0 + j);
         v0_all0 += first_f64v(x0, rest, 0.0);
     }
-    const double v0 = sum_lanes_f64v((v0_all0 + v0_all1) + (v0_all2 + v0_all3));
-    const double v1 = v0 + gradient_layers_neurons_b_[0];
+    const double v0 = sum_lanes_f64v(v0_all0 + v0_all1 + (v0_all2 + v0_all3));
+    const double x1 = gradient_layers_neurons_b_[0];
+    const double v1 = v0 + x1;
     gradient_layers_neurons_b_[0] = v1;
 }
 
@@ -862,15 +864,14 @@ static void contraction16_base(double *restrict gradient_layers_neurons_b_, cons
 static void rows17_base(double *restrict layers_neurons_w, const double *restrict gradient_layers_neurons_w_, const double *restrict lr)
 {
     const double s0 = lr[0];
-    const f64v c0 = splat_f64v(s0);
     for (ptrdiff_t i = 0; i < 2; i++) {
         for (ptrdiff_t j = 0; j < 4; j += 2) {
-            const f64v x0 = load_f64v(gradient_layers_neurons_w_ + j + i * 4);
-            const f64v v0 = x0 * c0;
+            const f64v x0 = load_f64v(gradient_layers_neurons_w_ + i * 4 + j);
+            const f64v v0 = x0 * splat_f64v(s0);
             const f64v v1 = rounded_f64v(v0);
-            const f64v x1 = load_f64v(layers_neurons_w + j + i * 4);
+            const f64v x1 = load_f64v(layers_neurons_w + i * 4 + j);
             const f64v v2 = x1 - v1;
-            store_f64v(layers_neurons_w + j + i * 4, v2);
+            store_f64v(layers_neurons_w + i * 4 + j, v2);
         }
     }
 }
@@ -881,10 +882,9 @@ static void rows17_base(double *restrict layers_neurons_w, const double *restric
 static void rows18_base(double *restrict layers_neurons_b, const double *restrict lr, const double *restrict gradient_layers_neurons_b_)
 {
     const double s0 = lr[0];
-    const f64v c0 = splat_f64v(s0);
     for (ptrdiff_t j = 0; j < 4; j += 2) {
         const f64v x0 = load_f64v(gradient_layers_neurons_b_ + j);
-        const f64v v0 = c0 * x0;
+        const f64v v0 = splat_f64v(s0) * x0;
         const f64v v1 = rounded_f64v(v0);
         const f64v x1 = load_f64v(layers_neurons_b + j);
         const f64v v2 = x1 - v1;
@@ -898,9 +898,11 @@ static void rows18_base(double *restrict layers_neurons_b, const double *restric
 static void rows19_base(double *restrict layers_neurons_b, const double *restrict gradient_layers_neurons_b_, const double *restrict lr)
 {
     const double s0 = lr[0];
-    const double v0 = gradient_layers_neurons_b_[0] * s0;
+    const double x0 = gradient_layers_neurons_b_[0];
+    const double v0 = x0 * s0;
     const double v1 = rounded_f64(v0);
-    const double v2 = layers_neurons_b[0] - v1;
+    const double x1 = layers_neurons_b[0];
+    const double v2 = x1 - v1;
     layers_neurons_b[0] = v2;
 }
 
