@@ -105,10 +105,14 @@ class Emitter:
         node = base_of(node)
         if node.op is st.const:
             return literal(node.attrs["value"].array.item(), node.type.dtype.name)
-        if node not in self._scalars:
-            name = f"s{len(self._scalars)}"
-            self._scalars[node] = name
-            self.once.append(f"const {self.ctype(node)} {name} = {self._free(node)};")
+        stack = [node]
+        while stack:  # chains may be long: what a scalar is made of comes first, without recursion
+            top = stack[-1]
+            missing = [a for a in map(base_of, top.args) if a.op is not st.const and a not in self._scalars]
+            stack += reversed(missing)
+            if not missing and stack.pop() not in self._scalars:
+                self._scalars[top] = f"s{len(self._scalars)}"
+                self.once.append(f"const {self.ctype(top)} {self._scalars[top]} = {self._free(top)};")
         return self._scalars[node]
 
     def _free(self, node: Node) -> str:
