@@ -12,9 +12,9 @@ import pytest
 import mlaot
 from mlaot import nn
 from mlaot.generate import compile_model
-from mlaot.lower.isa import ISAS
 from mlaot.lower.text import kernels_file
 from mlaot.nn import functional as F
+from mlaot.schedule.machine import MACHINES
 
 BATCH = mlaot.dim("batch")
 T, C, H = 16, 32, 4
@@ -91,7 +91,7 @@ STACKS: dict[str, tuple[Callable[[], Any], Any]] = {
 
 def kernels(model: Any) -> int:
     """How many functions the C of a model has for one instruction set, but for the helpers and the entries."""
-    text = kernels_file(compile_model(model, "m", ("v3",)), "m", ISAS["v3"])
+    text = kernels_file(compile_model(model, "m", ("v3",)), "m", MACHINES["v3"])
     return len(re.findall(r"^static void (?!task)[a-z]+\d+_v3\(", text, re.MULTILINE))
 
 
