@@ -40,7 +40,7 @@ OPERATORS = {
 ARITHMETIC = ("add", "sub", "mul", "div")
 CHOICES = {"least": "<", "most": ">"}  # of two indices
 ATOM, UNARY, CHOICE = 100, 14, 3
-NO_SUFFIX = ("first_from", "threefry", "normal_quantile", "splat_word")
+NO_SUFFIX = ("first_from", "threefry", "normal_quantile")
 C_FUNCTIONS = {"is_equal": "eq"}
 BY_ARGUMENT = ("sum_lanes", "prod_lanes", "max_lanes", "min_lanes", "any")  # named for what they take
 
@@ -130,6 +130,8 @@ class Speller:
             return self.convert(x.args[0], x.type)
         if x.name == "lane":
             return self.function(f"lane_{self.suffix(x.type)}", [self(x.args[0])])
+        if x.name == "splat_word" and isinstance(x.args[0], Load):
+            return self.function(f"splat_word_{self.suffix(x.type)}", [self.pointer(x.args[0].array, x.args[0].index)])
         if x.name in CHOICES:
             a, b = (self.inside(a, 10) for a in x.args)
             return f"{a} {CHOICES[x.name]} {b} ? {a} : {b}", CHOICE
@@ -175,7 +177,8 @@ class Speller:
         return self.function(f"select_{self.suffix(a.type)}", [*map(self, (condition, a, b))])
 
     def splat(self, x: Expr, type_: ValueType) -> tuple[str, int]:
-        return self.function(f"splat_{self.suffix(type_)}", [self(x)])
+        text, level = self.function(f"splat_{self.suffix(type_)}", [self(x)])
+        return (f"{text} != 0", 9) if type_.dtype.startswith("m") else (text, level)
 
     def convert(self, x: Expr, type_: ValueType) -> tuple[str, int]:
         """A whole number that fits its type."""

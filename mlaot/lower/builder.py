@@ -5,16 +5,17 @@ Every builder takes a group of nodes to a nest with loops over numbers; the sche
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+import numpy as np
 
 from mlaot.ir import DTYPES, Dim, Node
 from mlaot.lower.fuse import Group
 from mlaot.lower.identifiers import array_name
 from mlaot.lower.layout import Access, times
 from mlaot.lower.program import Buffer, NestKernel, Param
-from mlaot.nest.expressions import Array, Const, Expr, Index, Load, ValueType, Var, call, cast, compare
-from mlaot.nest.statements import Assign, Body, Let, Nest, Statement, Store
+from mlaot.nest.expressions import Array, Const, Expr, Index, Load, ValueType, Var, call, cast, compare, const, is_float
+from mlaot.nest.statements import Assign, Body, Let, Nest, Statement, Store, walk
 from mlaot.ops import structure as st
 from mlaot.ops.kinds import base_of, is_free
 
@@ -120,8 +121,8 @@ class Builder:
 
         def operand(node: Node) -> Expr:
             base = base_of(node)
-            if base in values:
-                return values[base]
+            if node in values or base in values:
+                return values[node if node in values else base]
             if is_free(base):
                 return self.scalar(base)
             if node not in loaded:
@@ -157,11 +158,14 @@ class Builder:
 
     def kernel(self, body: Sequence[Statement], name: str = "") -> NestKernel:
         """The kernel of a body behind what is computed once; what is written comes first."""
-        nest = Nest(name or self.group.kind, tuple(self._arrays.values()), (*self.once, *body), self.doc())
-        written = nest.written
-        arrays = sorted(nest.params, key=lambda a: a.name not in written)
-        params = tuple(Param(a.name, self._buffers[a.name], a.name in written) for a in arrays)
-        return NestKernel(replace(nest, params=tuple(arrays)), params)
+        arrays, params = self.bound(body)
+        return NestKernel(Nest(name or self.group.kind, arrays, (*self.once, *body), self.doc()), params)
+
+    def bound(self, body: Iterable[Statement]) -> tuple[tuple[Array, ...], tuple[Param, ...]]:
+        """The arrays of a kernel, those that a body writes first, and the buffers that they are."""
+        written = {s.array.name for s in walk(body) if isinstance(s, Store)}
+        arrays = sorted(self._arrays.values(), key=lambda a: a.name not in written)
+        return tuple(arrays), tuple(Param(a.name, self._buffers[a.name], a.name in written) for a in arrays)
 
     def doc(self) -> tuple[str, ...]:
         """The graph lines of the kernel, with its own names."""
@@ -212,3 +216,22 @@ def product_of(shape: Sequence[Dim]) -> Dim:
     for extent in shape:
         total = times(total, extent)
     return total
+
+
+def combined(name: str, a: Expr, b: Expr) -> Expr:
+    """What a reduction makes of two values: their sum, product, larger or smaller."""
+    if a.type.dtype == "bool":
+        return call("or" if name in ("sum", "max") else "and", a, b)
+    return call(COMBINE[name], a, b)
+
+
+def neutral(name: str, dtype: str) -> Const:
+    """What a reduction starts with."""
+    if name in ("sum", "prod"):
+        return const(name == "prod", ValueType(dtype))
+    if is_float(dtype):
+        return const(float("-inf") if name == "max" else float("inf"), ValueType(dtype))
+    if dtype == "bool":
+        return const(name == "min", ValueType(dtype))
+    info = np.iinfo({"i": "int", "u": "uint"}[dtype[0]] + dtype[1:])
+    return const(int(info.min if name == "max" else info.max), ValueType(dtype))

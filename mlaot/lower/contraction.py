@@ -11,19 +11,21 @@ from dataclasses import dataclass, replace
 
 from mlaot.ir import DTYPES, Dim, Node
 from mlaot.ir.dims import NOMINAL
-from mlaot.lower.emit import C_TYPES, Emitter, combine, may_overread, neutral
+from mlaot.lower.builder import Builder, combined, neutral, place
+from mlaot.lower.emit import may_overread
 from mlaot.lower.fuse import Group
 from mlaot.lower.gates import gate
-from mlaot.lower.layout import Access, linear, padded, times
-from mlaot.lower.program import Axis, Buffer, Contraction, Operand, Panels, Plain
+from mlaot.lower.layout import Access, padded, times
+from mlaot.lower.program import Axis, Buffer, Contraction, NestKernel, Operand, Panels
 from mlaot.lower.program import Sequence as Steps
+from mlaot.nest.expressions import Expr, Index, ValueType, Var, as_index, cast
+from mlaot.nest.statements import Assign, Body, Mutable, Statement, around, index_var
 from mlaot.ops import reduction as red
 from mlaot.ops.conversion import HALVES
 from mlaot.ops.kinds import PRODUCTS, VECTORS, base_of, is_free
 from mlaot.ops.quantized import contract_bytes
 from mlaot.schedule.contraction import cost
 from mlaot.schedule.machine import REFERENCE
-from mlaot.spelling import literal
 
 LABELS = "abcdefghijklmnopqrstuvwxyz"
 START = {"sum": 0.0, "max": float("-inf"), "min": float("inf")}
@@ -41,7 +43,7 @@ def operands(node: Node) -> tuple[list[Node], list[str], str]:
 
 def contraction_kernel(
     group: Group, accesses: Mapping[Node, Access], stores: Mapping[Node, Sequence[Buffer]]
-) -> Contraction | Plain | Steps:
+) -> Contraction | NestKernel | Steps:
     """The kernel of a group of kind "contraction": tiles of vectors where the operands allow it, else plain loops.
 
     Two where some columns of the weights lie apart from the panels.
@@ -89,7 +91,7 @@ class _ContractionBuilder:
         self.accesses = accesses
         self.stores = stores
         self.words = self.node.op is contract_bytes
-        self.emit = Emitter(group, accesses, stores)
+        self.builder = Builder(group, accesses, stores)
         nodes, labels, self.out = operands(self.node)
         self.gate = self.out[-2] if group.gates else None
         self.inner = self.out[:-2] + self.out[-1] if group.gates else self.out  # labels of the epilogue's values
@@ -151,15 +153,12 @@ class _ContractionBuilder:
             i, j = self.inner.index(u), self.inner.index(v)
             pairs += [(b.strides[i], b.strides[j]) for n in self.group.nodes[1:] for b in self.stores.get(n, ())]
             for n in self.group.nodes[1:]:
-                outside = [a.find() for a in n.args if base_of(a) not in self.emit.inside and not is_free(a.find())]
-                pairs += [(self.emit.access(a).strides[i], self.emit.access(a).strides[j]) for a in outside]
+                outside = [a.find() for a in n.args if base_of(a) not in self.builder.inside and not is_free(a.find())]
+                pairs += [(self.builder.access(a).strides[i], self.builder.access(a).strides[j]) for a in outside]
         size = self.sizes[v]
         return all(s is not None and t is not None and s == times(t, size) for s, t in pairs)
 
-    def _at(self, index: str, label: str) -> str:
-        return f"({index} + {self.shift[label]})" if label in self.shift else index
-
-    def best(self) -> Contraction | Plain:
+    def best(self) -> Contraction | NestKernel:
         """The kernel that is estimated to cost least."""
         choices = list(self.choices()) if self.group.dtype in VECTORS else []
         assert choices or not self.words, f"bug in mlaot: words of {self.node} that do not lie side by side"
@@ -209,26 +208,24 @@ class _ContractionBuilder:
         order = sorted(range(len(self.reads)), key=lambda i: vectors[i])  # what is broadcast comes first
         names = self._names(lanes)
         summed = [c for c in self.summed if c != lanes] + ([lanes] if lanes in self.summed else [])
-        axis = self.inner.index(lanes) if lanes in self.out else None
-        at = [self._at(f"{{{names[c]}}}" if c in names else "0", c) for c in self.inner]
-        vector = axis is not None
-        emit = self.emit = Emitter(self.group, self.accesses, self.stores)
-        epilogue = self._epilogue(at, axis, None, vector=vector)
-        rest = self._epilogue(at, axis, "{rest}", vector=True) if vector else ()
+        self.builder = builder = Builder(self.group, self.accesses, self.stores)
         read = tuple(self._operand(self.reads[i], vectors[i], lanes, names) for i in order)
+        total: Expr = Var("acc", ValueType("i32" if self.words else self.group.dtype))
+        epilogue = self._epilogue(names, cast(total, self.group.dtype))
+        arrays, params = builder.bound(epilogue)
         return Contraction(
             self.group.dtype,
-            emit.params,
+            params,
             tuple(Axis(names[c], self.sizes[c]) for c in self.kept),
             tuple(Axis(names[c], self.sizes[c]) for c in summed),
             names[lanes],
             read,
             "sum" if self.node.op in PRODUCTS else self.node.op.name,
-            self._start(),
-            tuple(emit.once),
+            START["sum" if self.node.op in PRODUCTS else self.node.op.name],
+            tuple(builder.once),
             epilogue,
-            rest,
-            emit.doc(),
+            arrays,
+            builder.doc(),
             names[self.gate] if self.gate else None,
             self.words,
         )
@@ -259,83 +256,51 @@ class _ContractionBuilder:
             merged = any(u != v and v == lanes for u, v in self.place.items())
             axis = list(read.strides).index(lanes)
             is_padded = not merged and may_overread(access, axis)
-        name, dtype = self.emit.buffer(access.buffer), access.buffer.dtype
-        return Operand(name, strides, access.offset, vector, is_padded, dtype, panels)
+        return Operand(self.builder.array(access.buffer), strides, access.offset, vector, is_padded, panels)
 
-    def _start(self) -> str:
-        if self.words:
-            return "0"
-        name = "sum" if self.node.op is red.contract else self.node.op.name
-        return literal(START[name], self.group.dtype)
+    def _at(self, names: Mapping[str, str]) -> list[Expr]:
+        """The indices of a point of the result, along each label of the epilogue's values."""
+        found: list[Expr] = []
+        for c in self.inner:
+            index = as_index(index_var(names[c])) if c in names else Index(0)
+            found.append(index + self.shift.get(c, 0))
+        return found
 
-    def _epilogue(self, at: Sequence[str], axis: int | None, rest: str | None, *, vector: bool) -> tuple[str, ...]:
-        """Statements that take ``{acc}`` through the group's elementwise nodes into the stored buffers."""
-        lines: list[str] = []
-        values: dict[Node, str] = {self.node: "{acc}"}
-        loaded: dict[Node, str] = {}
-        ctype = self.emit.vector if vector else C_TYPES[self.group.dtype]
-        for n in self.group.nodes:
-            if n is not self.node:
-                args = [self._operand_of(a.find(), at, axis, rest, vector, values, loaded, lines) for a in n.args]
-                values[n] = self.emit.names[n]
-                lines.append(f"const {ctype} {values[n]} = {self.emit.expression(n, args, vector=vector)};")
-            for buffer in self.emit.stores.get(n, ()):
-                if n is self.node and axis is not None and self.gate:
-                    for g in range(self.group.gates):
-                        whole = [*at[:-1], str(g), at[-1]]
-                        lines.append(self._store(buffer, whole, axis + 1, rest, f"{{acc{g}}}"))
-                else:
-                    lines.append(self._store(buffer, at, axis, rest, values[n]))
-        return tuple(lines)
+    def _epilogue(self, names: Mapping[str, str], total: Expr) -> Body:
+        """The statements that take a sum through the group's elementwise nodes into memory."""
+        at, stored = self._at(names), self.stores.get(self.node, ())
+        values: dict[Node, Expr] = {self.node: total}
+        statements: list[Statement] = []
+        if self.gate:
+            values = {v: Var(f"acc{g}", total.type) for v in self._gates() if (g := gate(v, self.node)) is not None}
+            gates = [Var(f"acc{g}", total.type) for g in range(self.group.gates)]
+            for buffer in stored:
+                places = [[*at[:-1], Index(g), at[-1]] for g in range(self.group.gates)]
+                statements += [self.builder.store(buffer, x, v) for x, v in zip(places, gates, strict=True)]
+        else:
+            statements += [self.builder.store(b, at, total) for b in stored]
+        nodes = [n for n in self.group.nodes if n is not self.node]
+        statements += self.builder.elementwise(nodes, lambda node: at, values, self.group.dtype)
+        return tuple(statements)
 
-    def _store(self, buffer: Buffer, at: Sequence[str], axis: int | None, rest: str | None, value: str) -> str:
-        if axis is not None:
-            return self.emit.store(buffer, at, value, axis, rest)
-        return f"{self.emit.buffer(buffer, written=True)}[{Access(buffer, buffer.strides).index(at)}] = {value};"
+    def _gates(self) -> list[Node]:
+        """How the group's nodes look at the result, one gate at a time."""
+        return [a.find() for n in self.group.nodes for a in n.args if base_of(a) is self.node]
 
-    def _operand_of(
-        self,
-        node: Node,
-        at: Sequence[str],
-        axis: int | None,
-        rest: str | None,
-        vector: bool,
-        values: Mapping[Node, str],
-        loaded: dict[Node, str],
-        lines: list[str],
-    ) -> str:
-        base = base_of(node)
-        if base is self.node and self.gate:
-            return f"{{acc{gate(node, base)}}}"
-        if base in values:
-            return values[base]
-        if is_free(base):
-            return self.emit.splat_once(base) if vector else self.emit.scalar(base)
-        if node not in loaded:
-            access = self.emit.access(node)
-            text = self.emit.load(access, at, axis, rest) if vector else self.emit.element(access, at)
-            loaded[node] = f"x{len(loaded)}"
-            lines.append(f"const {self.emit.vector if vector else C_TYPES[self.group.dtype]} {loaded[node]} = {text};")
-        return loaded[node]
-
-    def plain(self) -> Plain:
-        """Scalar loops over the result's labels, and inside them over the summed ones."""
-        self.emit = Emitter(self.group, self.accesses, self.stores)
+    def plain(self) -> NestKernel:
+        """Loops over the result's labels, and inside them over the summed ones."""
+        self.builder = Builder(self.group, self.accesses, self.stores)
         names = {c: f"i{i}" for i, c in enumerate(self.kept)} | {c: f"k{i}" for i, c in enumerate(self.summed)}
-        factors = []
+        dtype, name = self.group.dtype, "sum" if self.node.op is red.contract else self.node.op.name
+        factors: list[Expr] = []
         for read in self.reads:
-            terms = [(names[c], stride) for c, stride in read.strides.items() if c in names]
-            factors.append(f"{self.emit.buffer(read.access.buffer)}[{linear(terms, read.access.offset)}]")
-        dtype = self.group.dtype
-        name = "sum" if self.node.op is red.contract else self.node.op.name
-        term = factors[0] if len(factors) == 1 else combine("prod", factors[0], factors[1], dtype)
-        combined = combine(name, "acc", term, dtype)
-        body = [f"{C_TYPES[dtype]} acc = {neutral(name, dtype)};"]
-        for i, c in enumerate(self.summed):
-            body.append("    " * i + f"for (ptrdiff_t {names[c]} = 0; {names[c]} < {self.sizes[c]}; {names[c]}++) {{")
-        body.append("    " * len(self.summed) + f"acc = {combined};")
-        body += ["    " * i + "}" for i in reversed(range(len(self.summed)))]
-        at = [self._at(names.get(c, "0"), c) for c in self.out]
-        body += [line.replace("{acc}", "acc") for line in self._epilogue(at, None, None, vector=False)]
-        loops = tuple((names[c], str(self.sizes[c])) for c in self.kept)
-        return Plain(self.group.dtype, self.emit.params, (), tuple(self.emit.once), loops, tuple(body), self.emit.doc())
+            labels = [c for c in read.strides if c in names]
+            at = [as_index(index_var(names[c])) for c in labels]
+            index = place(at, [read.strides[c] for c in labels], read.access.offset)
+            factors.append(self.builder.array(read.access.buffer)[index])
+        term = factors[0] if len(factors) == 1 else combined("prod", *factors)
+        total = Var("acc", ValueType(dtype))
+        inner = around([(names[c], self.sizes[c]) for c in self.summed], [Assign(total, combined(name, total, term))])
+        body = (Mutable(total, neutral(name, dtype)), *inner, *self._epilogue(names, total))
+        loops = [(names[c], self.sizes[c]) for c in self.kept]
+        return self.builder.kernel(around(loops, body, parallel=True), "plain")

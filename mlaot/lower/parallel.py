@@ -14,14 +14,12 @@ from dataclasses import dataclass
 from math import prod
 
 from mlaot.lower.program import Contraction, Kernel, Loop, NestKernel, Plain, Sparse, Trees, kernels_of
-from mlaot.lower.tiles import loops
 from mlaot.schedule.machine import Machine as Isa
 from mlaot.schedule.tuning import (
     LIGHT_OPERATIONS,
     SHARED_OPERATIONS,
     SHARED_ROUNDS,
     SHARED_STEPS,
-    SHARED_TILES,
 )
 
 LOOP = re.compile(r"for \(ptrdiff_t (\w+) = (.+); \1 < (.+); \1(?:\+\+| \+= (\d+))\) \{")  # and no other form
@@ -48,7 +46,8 @@ def split(kernel: Kernel, isa: Isa) -> Split | None:
         kernel, Trees | Sparse | NestKernel
     ):  # what they make of a row lies in memory that threads have in common
         return None
-    found = _of_contraction(kernel, isa) if isinstance(kernel, Contraction) else _of_plain(kernel)
+    assert isinstance(kernel, Plain)
+    found = _of_plain(kernel)
     if found is None or found.extent == "1":
         return None
     if not found.work.isdigit():
@@ -92,21 +91,6 @@ def _of_loops(loops: Loops, work: Iterable[str]) -> Split | None:
         return None
     others = [extent for v, extent in loops if v != chosen]
     return Split(chosen, dict(loops)[chosen], 1, _product([*others, *work]))
-
-
-def _of_contraction(kernel: Contraction, isa: Isa) -> Split | None:
-    """The outermost loop of many tiles, else the outermost one of unknown length, else the one of most tiles."""
-    around = loops(kernel, isa)
-    known = [(axis, step) for axis, step in around if isinstance(axis.size, int) and axis.size > step]
-    many = [(axis, step) for axis, step in known if int(axis.size) >= SHARED_TILES * step]
-    unknown = [(axis, step) for axis, step in around if not isinstance(axis.size, int)]
-    few = sorted(known, key=lambda loop: -int(loop[0].size) // loop[1])
-    chosen = next(iter([*many, *unknown, *few]), None)
-    if chosen is None:
-        return None
-    axis, step = chosen
-    others = [str(other.size) for other in (*kernel.out, *kernel.summed) if other is not axis]
-    return Split(axis.name, str(axis.size), step, _product(others))
 
 
 def _of_plain(kernel: Plain) -> Split | None:

@@ -10,7 +10,8 @@ from mlaot.ir.dims import names as dim_names
 from mlaot.ir.indices import IndexRange
 from mlaot.ir.types import DTYPES
 from mlaot.lower.identifiers import dim_name
-from mlaot.nest.statements import Nest
+from mlaot.nest.expressions import Array
+from mlaot.nest.statements import Body, Nest
 from mlaot.schedule.machine import LINE
 
 Shape = tuple[int | str, ...]
@@ -228,17 +229,19 @@ class Operand:
     """What a contraction reads: how far its element index moves along each variable that it depends on.
 
     ``vector``: whole vectors are loaded, along the lanes; else one element is broadcast. ``padded``: a whole vector may
-    be loaded past the end of the lanes' axis. ``dtype``: in memory, where it may be narrower than the kernel's.
-    ``panels``: the lanes' axis is cut into panels, see ``Panels``.
+    be loaded past the end of the lanes' axis. ``panels``: the lanes' axis is cut into panels, see ``Panels``.
     """
 
-    name: str
+    array: Array
     strides: tuple[tuple[str, Dim], ...]
     offset: Dim
     vector: bool
     padded: bool
-    dtype: str
     panels: Panels | None = None
+
+    @property
+    def dtype(self) -> str:
+        return self.array.dtype
 
 
 @dataclass(frozen=True)
@@ -246,10 +249,10 @@ class Contraction:
     """A sum of products (or a reduction of one operand) over ``summed`` for each point of ``out``, in register tiles.
 
     ``lanes``: the variable that runs along the lanes. If it is one of ``out``, the last operand is loaded in vectors;
-    if it is summed, all are, and the lanes are added at the end. ``epilogue`` and ``rest`` (for the last, partial
-    vector) hold ``{acc}`` and each variable of ``out`` in braces; where the lanes are summed they are scalar.
-    ``gates``: the variable whose points are all in one tile; the epilogue holds ``{acc0}``, ``{acc1}``.. for them.
-    ``words``: of four bytes each are the factors, so that the sums are integers of 32 bits.
+    if it is summed, all are, and the lanes are added at the end. ``epilogue``: what takes the sum, a variable ``acc``,
+    at a point of ``out`` into memory; ``once`` stands before all loops. ``gates``: the variable whose points are all in
+    one tile; their sums are ``acc0``, ``acc1``.. there. ``words``: of four bytes each are the factors, so that the sums
+    are integers of 32 bits.
     """
 
     dtype: str
@@ -259,11 +262,11 @@ class Contraction:
     lanes: str
     operands: tuple[Operand, ...]
     combine: str
-    start: str
-    once: tuple[str, ...]
-    epilogue: tuple[str, ...]
-    rest: tuple[str, ...]
-    doc: tuple[str, ...]
+    start: float
+    once: Body = field(compare=False)
+    epilogue: Body = field(compare=False)
+    arrays: tuple[Array, ...] = field(compare=False)
+    doc: tuple[str, ...] = field(compare=False)
     gates: str | None = None
     words: bool = False
     template: str = "contraction"

@@ -13,6 +13,7 @@ As many columns as there are registers for go along; each is added up in the ord
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 
 from mlaot.ir import Node
@@ -22,7 +23,6 @@ from mlaot.lower.fuse import Group
 from mlaot.lower.layout import Access, linear, work_buffer
 from mlaot.lower.program import Buffer, Plain, Sparse
 from mlaot.lower.single import indices, loop, nest
-from mlaot.lower.tiles import tidy
 from mlaot.ops.sparse import sparse_dot
 from mlaot.schedule.contraction import lanes_of
 from mlaot.schedule.machine import LINE
@@ -107,3 +107,8 @@ def _block(kernel: Sparse, starts: Sequence[int], lanes: int, vector: str) -> li
         after = [put(kernel.stores, j).replace("@", f"a{k}") for k, j in enumerate(starts)]
     row = [f"const ptrdiff_t row = {kernel.listed}[e];", f"const {vector} x0 = splat_{vector}({kernel.value});"]
     return [*before, *loop("e", "end", [*row, *steps]), *after]
+
+
+def tidy(text: str) -> str:
+    """``(i) * 4`` as ``i * 4``, and nothing is added to a pointer."""
+    return re.sub(r" \+ 0(?=[,)\]]| \+)", "", re.sub(r"(?<!\w)\((\w+)\) \*", r"\1 *", text))

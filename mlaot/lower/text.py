@@ -31,10 +31,10 @@ from mlaot.lower.program import (
     Trees,
 )
 from mlaot.lower.sparse import loops_of
-from mlaot.lower.tiles import body
 from mlaot.lower.trees import tree_text
 from mlaot.lower.vectors import helpers, seconds_of
 from mlaot.nest.canonical import canonical
+from mlaot.nest.statements import Nest
 from mlaot.ops.random import LN2, LOG_SERIES, SQRT_HALF, WICHURA
 from mlaot.render import nest_text, render
 from mlaot.schedule.contraction import description
@@ -42,6 +42,7 @@ from mlaot.schedule.machine import Machine as Isa
 from mlaot.schedule.machine import condition
 from mlaot.schedule.nests import scheduled
 from mlaot.schedule.parallel import RANGE, part_of_range, shared_loop
+from mlaot.schedule.tiles import contraction_nest
 from mlaot.schedule.tuning import KERNELS_SECONDS
 from mlaot.spelling import Speller, dim_text
 
@@ -171,7 +172,7 @@ def _share_rounds(loop: Loop, work: int, place: _Place, bodies: Bodies) -> str:
 
 def _call(kernel: Kernel, place: _Place, bodies: Bodies) -> str:
     """The statement that runs a kernel: a call, or a task on a range whose parts threads may share."""
-    if isinstance(kernel, NestKernel):
+    if isinstance(kernel, NestKernel | Contraction):
         return _call_nest(kernel, place, bodies)
     shared = split(kernel, place.isa) if place.apart is None else None
     text = _kernel_text(kernel, "NAME", "SIGNATURE", place.isa, shared.variable if shared else None)
@@ -187,9 +188,9 @@ def _call(kernel: Kernel, place: _Place, bodies: Bodies) -> str:
     return f"share({place.threads}, {task}, p, {given}, {shared.extent}, {shared.step}, {shared.work});"
 
 
-def _call_nest(kernel: NestKernel, place: _Place, bodies: Bodies) -> str:
+def _call_nest(kernel: NestKernel | Contraction, place: _Place, bodies: Bodies) -> str:
     """The statement that runs a nest; equal nests are one function, whatever their buffers and dims are called."""
-    nest = scheduled(kernel.nest, place.isa)
+    nest = _nest_of(kernel, place.isa)
     shared = shared_loop(nest) if place.apart is None else None
     if shared is not None:
         nest = part_of_range(nest, shared.variable)
@@ -208,6 +209,11 @@ def _call_nest(kernel: NestKernel, place: _Place, bodies: Bodies) -> str:
     task, given = _task([f"{name}({arguments}, {', '.join(RANGE)});"], place, bodies)
     extent, work = dim_text(shared.extent), dim_text(shared.work)
     return f"share({place.threads}, {task}, p, {given}, {extent}, {shared.step}, {work});"
+
+
+def _nest_of(kernel: NestKernel | Contraction, isa: Isa) -> Nest:
+    """A kernel as a machine runs it."""
+    return contraction_nest(kernel, isa) if isinstance(kernel, Contraction) else scheduled(kernel.nest, isa)
 
 
 def _task(calls: list[str], place: _Place, bodies: Bodies) -> tuple[str, str]:
@@ -234,7 +240,9 @@ def candidates_file(kernel: Contraction, schedules: list[str], isa: Isa) -> str:
     given = [f"({C_TYPES[p.buffer.dtype]} *)p[{i}]" for i, p in enumerate(params)]
     arguments = ", ".join([*given, *[str(NOMINAL)] * len(dims)])
     tuned = [replace(isa, tuned=((description(kernel), schedule),)) for schedule in schedules]
-    body = "\n".join(_kernel_text(kernel, f"candidate{i}", signature, t, None) for i, t in enumerate(tuned))
+    spell = Speller(isa.bytes)
+    nests = [nest_text(_nest_of(kernel, t), f"candidate{i}", signature, spell) for i, t in enumerate(tuned)]
+    body = "\n".join(nests)
     preamble = "\n".join(part for part in (helpers(body, isa), integer_helpers(body), *others(body, "", isa)) if part)
     return render("candidates.c.j2", preamble=preamble, kernels=body, count=len(schedules), arguments=arguments)
 
@@ -314,14 +322,12 @@ def _base(buffer: Buffer, place: _Place) -> tuple[int, Dim]:
 
 
 def _kernel_text(kernel: Kernel, name: str, signature: str, isa: Isa, shared: str | None) -> str:
-    assert not isinstance(kernel, NestKernel)
+    assert not isinstance(kernel, NestKernel | Contraction)
 
     def pad(depth: int) -> str:
         return "    " * depth
 
     context = {"kernel": kernel, "name": name, "signature": signature, "pad": pad}
-    if isinstance(kernel, Contraction):
-        return render("kernels/contraction.c.j2", body=body(kernel, isa, shared), **context)
     context["inner"] = pad(len(kernel.loops) + 1)
     if isinstance(kernel, Trees):
         return render("kernels/trees.c.j2", **tree_text(kernel, isa), **context)
@@ -342,5 +348,11 @@ def others(text: str, prefix: str, isa: Isa) -> list[str]:
     }
     data |= {"isa": isa, "dtypes": places}
     names = {"threefry": "threefry(", "normal_quantile": "normal_quantile("}
-    names |= {"share": "share(", "share_apart": "share_apart(", "first_from": "first_from(", "nonzeros": "nonzeros_"}
+    names |= {
+        "share": "share(",
+        "share_apart": "share_apart(",
+        "first_from": "first_from(",
+        "least": "least(",
+        "nonzeros": "nonzeros_",
+    }
     return [render(f"kernels/{name}.h.j2", **data) for name, call in names.items() if call in text]

@@ -22,7 +22,7 @@ from mlaot.lower.layout import Access, linear
 from mlaot.lower.program import Buffer, Loop, Plain, Step
 from mlaot.lower.program import Sequence as Steps
 from mlaot.lower.single import loop
-from mlaot.lower.tiles import tidy
+from mlaot.lower.sparse import tidy
 from mlaot.ops import reduction as red
 from mlaot.ops.kinds import base_of, is_free
 from mlaot.ops.winograd import INPUT, OUTPUT, Matrix, products_of, winograd_input, winograd_output

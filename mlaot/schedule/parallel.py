@@ -15,7 +15,7 @@ from mlaot.ir.dims import NOMINAL, Dim, dim, names, product
 from mlaot.nest.expressions import INDEX, Call, Index
 from mlaot.nest.expressions import Expr as Expression
 from mlaot.nest.statements import Assign, Body, For, If, Let, Mutable, Nest, Statement, Store, bodies, walk
-from mlaot.schedule.tuning import LIGHT_OPERATIONS, SCALAR_OPERATIONS, SHARED_COLUMNS, SHARED_OPERATIONS, SHARED_ROUNDS
+from mlaot.schedule.tuning import LIGHT_OPERATIONS, SCALAR_OPERATIONS, SHARED_OPERATIONS, SHARED_ROUNDS, SHARED_TILES
 
 RANGE = ("begin", "end")
 
@@ -29,6 +29,11 @@ class Shared:
     step: int
     work: Dim
 
+    @property
+    def least(self) -> int:
+        """Rounds, or blocks of several, from which on a known number of them can be shared evenly."""
+        return SHARED_TILES if self.step > 1 else SHARED_ROUNDS
+
 
 def shared_loop(nest: Nest) -> Shared | None:
     """The loop of ``nest`` that threads share, or None where there is none or it is short.
@@ -36,9 +41,10 @@ def shared_loop(nest: Nest) -> Shared | None:
     The outermost one that is known to be long, else the outermost one of unknown length.
     """
     found = [s for s in _shared(nest.body) if s.extent != 1]
-    long = [s for s in found if isinstance(s.extent, int) and s.extent >= SHARED_ROUNDS * s.step]
+    long = [s for s in found if isinstance(s.extent, int) and s.extent >= s.least * s.step]
     unknown = [s for s in found if not isinstance(s.extent, int)]
-    chosen = next(iter(long or unknown or found), None)
+    few = sorted(found, key=lambda s: -s.extent // s.step if isinstance(s.extent, int) else 0)
+    chosen = next(iter(long or unknown or few), None)
     if chosen is None or not isinstance(chosen.work, int):
         return chosen
     is_short = isinstance(chosen.extent, int) and chosen.extent * chosen.work < SHARED_OPERATIONS
@@ -56,7 +62,9 @@ def _shared(body: Body) -> Iterator[Shared]:
         if isinstance(last.high, Index) and not names(last.high.value) & variables:
             one = product((outside, work(first.body))) // first.step
             step = max(loop.step for loop, _ in found)
-            yield Shared(name, last.high.value, step if step == 1 else -(-SHARED_COLUMNS // step) * step, one)
+            if step > 1 and isinstance(one, int):  # a light loop of vectors is cut into parts of many
+                step *= -(-LIGHT_OPERATIONS // max(one * step, 1))
+            yield Shared(name, last.high.value, step, one)
 
 
 def _parallel(body: Body, outside: Dim) -> Iterator[tuple[For, Dim]]:
@@ -70,12 +78,13 @@ def _parallel(body: Body, outside: Dim) -> Iterator[tuple[For, Dim]]:
 def work(body: Body) -> Dim:
     """Operations of a body, roughly: statements times the rounds of the loops around them."""
     total: Dim = 0
-    for s in body:
+    for i, s in enumerate(body):
         if isinstance(s, Let | Mutable | Assign | Store):
             lanes = s.value.type.lanes
             total = total + (lanes if lanes > 1 else 0 if s.value.type == INDEX else SCALAR_OPERATIONS)
         elif isinstance(s, For):
-            total = total + product((rounds(s), work(s.body)))
+            if s.low == Index(0):  # those that do not begin at 0 are further parts of a range
+                total = total + product((rounds(s, _end(s, body[i + 1 :])), work(s.body)))
         elif isinstance(s, If):
             total = total + work(s.body)
         else:
@@ -83,13 +92,24 @@ def work(body: Body) -> Dim:
     return total
 
 
-def rounds(loop: For) -> Dim:
+def _end(loop: For, behind: Body) -> Expression:
+    """Where the range of a loop ends, of which those behind it have what does not fill its rounds."""
+    high = loop.high
+    for s in behind:
+        if isinstance(s, For) and s.var == loop.var and s.low != Index(0):
+            high = s.high
+        elif isinstance(s, For):
+            break
+    return high
+
+
+def rounds(loop: For, high: Expression | None = None) -> Dim:
     """How often a loop goes round; a usual number where its bounds are no polynomials."""
-    if not (isinstance(loop.low, Index) and isinstance(loop.high, Index)):
+    high = loop.high if high is None else high
+    if not (isinstance(loop.low, Index) and isinstance(high, Index)):
         return NOMINAL
-    low, high = loop.low.value, loop.high.value
-    extent = high - low if isinstance(low, int) else high + -1 * low
-    return (extent + (loop.step - 1)) // loop.step if loop.step > 1 else extent
+    extent = -1 * loop.low.value + high.value
+    return -(-extent // loop.step) if isinstance(extent, int) else extent // loop.step
 
 
 def part_of_range(nest: Nest, variable: str) -> Nest:

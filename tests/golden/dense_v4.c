@@ -123,316 +123,317 @@ INLINE ptrdiff_t first_from(ptrdiff_t start, ptrdiff_t step, ptrdiff_t begin)
     return begin > start ? start + (begin - start + step - 1) / step * step : start;
 }
 
-INLINE ptrdiff_t least(ptrdiff_t a, ptrdiff_t b)
-{
-    return a < b ? a : b;
-}
-
 // v0 = contract(x, w, spec=ac,bc->ab) : f32[batch,50]
-// v1 = add(b, v0) : f32[batch,50]
+// v1 = add(v0, b) : f32[batch,50]
 // v2 = relu(v1) : f32[batch,50]
-static void contraction0_v4(float *restrict out, const float *restrict b, const float *restrict x, const float *restrict w, ptrdiff_t batch, ptrdiff_t begin, ptrdiff_t end)
+static void contraction0_v4(float *restrict out, const float *restrict x, const float *restrict w, const float *restrict b, ptrdiff_t batch, ptrdiff_t begin, ptrdiff_t end)
 {
-    for (ptrdiff_t i = first_from(0, 8, begin); i < least(batch - 7, end); i += 8) {
-        f32v c0_0 = splat_f32v(0.0f);
-        f32v c0_1 = splat_f32v(0.0f);
-        f32v c0_2 = splat_f32v(0.0f);
-        f32v c1_0 = splat_f32v(0.0f);
-        f32v c1_1 = splat_f32v(0.0f);
-        f32v c1_2 = splat_f32v(0.0f);
-        f32v c2_0 = splat_f32v(0.0f);
-        f32v c2_1 = splat_f32v(0.0f);
-        f32v c2_2 = splat_f32v(0.0f);
-        f32v c3_0 = splat_f32v(0.0f);
-        f32v c3_1 = splat_f32v(0.0f);
-        f32v c3_2 = splat_f32v(0.0f);
-        f32v c4_0 = splat_f32v(0.0f);
-        f32v c4_1 = splat_f32v(0.0f);
-        f32v c4_2 = splat_f32v(0.0f);
-        f32v c5_0 = splat_f32v(0.0f);
-        f32v c5_1 = splat_f32v(0.0f);
-        f32v c5_2 = splat_f32v(0.0f);
-        f32v c6_0 = splat_f32v(0.0f);
-        f32v c6_1 = splat_f32v(0.0f);
-        f32v c6_2 = splat_f32v(0.0f);
-        f32v c7_0 = splat_f32v(0.0f);
-        f32v c7_1 = splat_f32v(0.0f);
-        f32v c7_2 = splat_f32v(0.0f);
-        for (ptrdiff_t k = 0; k < 784; k++) {
-            __builtin_prefetch(w + k * 48 + 768);
-            __builtin_prefetch(w + k * 48 + 784);
-            __builtin_prefetch(w + k * 48 + 800);
-            const f32v b0 = load_f32v(w + k * 48);
-            const f32v b1 = load_f32v(w + k * 48 + 16);
-            const f32v b2 = load_f32v(w + k * 48 + 32);
-            const f32v a0 = splat_f32v(x[i * 784 + k]);
-            c0_0 += a0 * b0;
-            c0_1 += a0 * b1;
-            c0_2 += a0 * b2;
-            const f32v a1 = splat_f32v(x[i * 784 + k + 784]);
-            c1_0 += a1 * b0;
-            c1_1 += a1 * b1;
-            c1_2 += a1 * b2;
-            const f32v a2 = splat_f32v(x[i * 784 + k + 1568]);
-            c2_0 += a2 * b0;
-            c2_1 += a2 * b1;
-            c2_2 += a2 * b2;
-            const f32v a3 = splat_f32v(x[i * 784 + k + 2352]);
-            c3_0 += a3 * b0;
-            c3_1 += a3 * b1;
-            c3_2 += a3 * b2;
-            const f32v a4 = splat_f32v(x[i * 784 + k + 3136]);
-            c4_0 += a4 * b0;
-            c4_1 += a4 * b1;
-            c4_2 += a4 * b2;
-            const f32v a5 = splat_f32v(x[i * 784 + k + 3920]);
-            c5_0 += a5 * b0;
-            c5_1 += a5 * b1;
-            c5_2 += a5 * b2;
-            const f32v a6 = splat_f32v(x[i * 784 + k + 4704]);
-            c6_0 += a6 * b0;
-            c6_1 += a6 * b1;
-            c6_2 += a6 * b2;
-            const f32v a7 = splat_f32v(x[i * 784 + k + 5488]);
-            c7_0 += a7 * b0;
-            c7_1 += a7 * b1;
-            c7_2 += a7 * b2;
-        }
-        {
-            const f32v x0 = load_f32v(b);
-            const f32v v1 = x0 + c0_0;
-            const f32v v2 = relu_f32v(v1);
-            store_f32v(out + i * 50, v2);
-        }
-        {
-            const f32v x0 = load_f32v(b + 16);
-            const f32v v1 = x0 + c0_1;
-            const f32v v2 = relu_f32v(v1);
-            store_f32v(out + i * 50 + 16, v2);
-        }
-        {
-            const f32v x0 = load_f32v(b + 32);
-            const f32v v1 = x0 + c0_2;
-            const f32v v2 = relu_f32v(v1);
-            store_f32v(out + i * 50 + 32, v2);
-        }
-        {
-            const f32v x0 = load_f32v(b);
-            const f32v v1 = x0 + c1_0;
-            const f32v v2 = relu_f32v(v1);
-            store_f32v(out + (i + 1) * 50, v2);
-        }
-        {
-            const f32v x0 = load_f32v(b + 16);
-            const f32v v1 = x0 + c1_1;
-            const f32v v2 = relu_f32v(v1);
-            store_f32v(out + (i + 1) * 50 + 16, v2);
-        }
-        {
-            const f32v x0 = load_f32v(b + 32);
-            const f32v v1 = x0 + c1_2;
-            const f32v v2 = relu_f32v(v1);
-            store_f32v(out + (i + 1) * 50 + 32, v2);
-        }
-        {
-            const f32v x0 = load_f32v(b);
-            const f32v v1 = x0 + c2_0;
-            const f32v v2 = relu_f32v(v1);
-            store_f32v(out + (i + 2) * 50, v2);
-        }
-        {
-            const f32v x0 = load_f32v(b + 16);
-            const f32v v1 = x0 + c2_1;
-            const f32v v2 = relu_f32v(v1);
-            store_f32v(out + (i + 2) * 50 + 16, v2);
-        }
-        {
-            const f32v x0 = load_f32v(b + 32);
-            const f32v v1 = x0 + c2_2;
-            const f32v v2 = relu_f32v(v1);
-            store_f32v(out + (i + 2) * 50 + 32, v2);
-        }
-        {
-            const f32v x0 = load_f32v(b);
-            const f32v v1 = x0 + c3_0;
-            const f32v v2 = relu_f32v(v1);
-            store_f32v(out + (i + 3) * 50, v2);
-        }
-        {
-            const f32v x0 = load_f32v(b + 16);
-            const f32v v1 = x0 + c3_1;
-            const f32v v2 = relu_f32v(v1);
-            store_f32v(out + (i + 3) * 50 + 16, v2);
-        }
-        {
-            const f32v x0 = load_f32v(b + 32);
-            const f32v v1 = x0 + c3_2;
-            const f32v v2 = relu_f32v(v1);
-            store_f32v(out + (i + 3) * 50 + 32, v2);
-        }
-        {
-            const f32v x0 = load_f32v(b);
-            const f32v v1 = x0 + c4_0;
-            const f32v v2 = relu_f32v(v1);
-            store_f32v(out + (i + 4) * 50, v2);
-        }
-        {
-            const f32v x0 = load_f32v(b + 16);
-            const f32v v1 = x0 + c4_1;
-            const f32v v2 = relu_f32v(v1);
-            store_f32v(out + (i + 4) * 50 + 16, v2);
-        }
-        {
-            const f32v x0 = load_f32v(b + 32);
-            const f32v v1 = x0 + c4_2;
-            const f32v v2 = relu_f32v(v1);
-            store_f32v(out + (i + 4) * 50 + 32, v2);
-        }
-        {
-            const f32v x0 = load_f32v(b);
-            const f32v v1 = x0 + c5_0;
-            const f32v v2 = relu_f32v(v1);
-            store_f32v(out + (i + 5) * 50, v2);
-        }
-        {
-            const f32v x0 = load_f32v(b + 16);
-            const f32v v1 = x0 + c5_1;
-            const f32v v2 = relu_f32v(v1);
-            store_f32v(out + (i + 5) * 50 + 16, v2);
-        }
-        {
-            const f32v x0 = load_f32v(b + 32);
-            const f32v v1 = x0 + c5_2;
-            const f32v v2 = relu_f32v(v1);
-            store_f32v(out + (i + 5) * 50 + 32, v2);
-        }
-        {
-            const f32v x0 = load_f32v(b);
-            const f32v v1 = x0 + c6_0;
-            const f32v v2 = relu_f32v(v1);
-            store_f32v(out + (i + 6) * 50, v2);
-        }
-        {
-            const f32v x0 = load_f32v(b + 16);
-            const f32v v1 = x0 + c6_1;
-            const f32v v2 = relu_f32v(v1);
-            store_f32v(out + (i + 6) * 50 + 16, v2);
-        }
-        {
-            const f32v x0 = load_f32v(b + 32);
-            const f32v v1 = x0 + c6_2;
-            const f32v v2 = relu_f32v(v1);
-            store_f32v(out + (i + 6) * 50 + 32, v2);
-        }
-        {
-            const f32v x0 = load_f32v(b);
-            const f32v v1 = x0 + c7_0;
-            const f32v v2 = relu_f32v(v1);
-            store_f32v(out + (i + 7) * 50, v2);
-        }
-        {
-            const f32v x0 = load_f32v(b + 16);
-            const f32v v1 = x0 + c7_1;
-            const f32v v2 = relu_f32v(v1);
-            store_f32v(out + (i + 7) * 50 + 16, v2);
-        }
-        {
-            const f32v x0 = load_f32v(b + 32);
-            const f32v v1 = x0 + c7_2;
-            const f32v v2 = relu_f32v(v1);
-            store_f32v(out + (i + 7) * 50 + 32, v2);
-        }
-    }
-    for (ptrdiff_t i = first_from(batch / 8 * 8, 2, begin); i < least(batch - 1, end); i += 2) {
-        f32v c0_0 = splat_f32v(0.0f);
-        f32v c0_1 = splat_f32v(0.0f);
-        f32v c0_2 = splat_f32v(0.0f);
-        f32v c1_0 = splat_f32v(0.0f);
-        f32v c1_1 = splat_f32v(0.0f);
-        f32v c1_2 = splat_f32v(0.0f);
-        for (ptrdiff_t k = 0; k < 784; k++) {
-            __builtin_prefetch(w + k * 48 + 768);
-            __builtin_prefetch(w + k * 48 + 784);
-            __builtin_prefetch(w + k * 48 + 800);
-            const f32v b0 = load_f32v(w + k * 48);
-            const f32v b1 = load_f32v(w + k * 48 + 16);
-            const f32v b2 = load_f32v(w + k * 48 + 32);
-            const f32v a0 = splat_f32v(x[i * 784 + k]);
-            c0_0 += a0 * b0;
-            c0_1 += a0 * b1;
-            c0_2 += a0 * b2;
-            const f32v a1 = splat_f32v(x[i * 784 + k + 784]);
-            c1_0 += a1 * b0;
-            c1_1 += a1 * b1;
-            c1_2 += a1 * b2;
-        }
-        {
-            const f32v x0 = load_f32v(b);
-            const f32v v1 = x0 + c0_0;
-            const f32v v2 = relu_f32v(v1);
-            store_f32v(out + i * 50, v2);
-        }
-        {
-            const f32v x0 = load_f32v(b + 16);
-            const f32v v1 = x0 + c0_1;
-            const f32v v2 = relu_f32v(v1);
-            store_f32v(out + i * 50 + 16, v2);
-        }
-        {
-            const f32v x0 = load_f32v(b + 32);
-            const f32v v1 = x0 + c0_2;
-            const f32v v2 = relu_f32v(v1);
-            store_f32v(out + i * 50 + 32, v2);
-        }
-        {
-            const f32v x0 = load_f32v(b);
-            const f32v v1 = x0 + c1_0;
-            const f32v v2 = relu_f32v(v1);
-            store_f32v(out + (i + 1) * 50, v2);
-        }
-        {
-            const f32v x0 = load_f32v(b + 16);
-            const f32v v1 = x0 + c1_1;
-            const f32v v2 = relu_f32v(v1);
-            store_f32v(out + (i + 1) * 50 + 16, v2);
-        }
-        {
-            const f32v x0 = load_f32v(b + 32);
-            const f32v v1 = x0 + c1_2;
-            const f32v v2 = relu_f32v(v1);
-            store_f32v(out + (i + 1) * 50 + 32, v2);
+    for (ptrdiff_t i = begin; i < (batch - 7 < end ? batch - 7 : end); i += 8) {
+        for (ptrdiff_t j = 0; j < 48; j += 48) {
+            f32v c0_0 = splat_f32v(0.0f);
+            f32v c0_1 = splat_f32v(0.0f);
+            f32v c0_2 = splat_f32v(0.0f);
+            f32v c1_0 = splat_f32v(0.0f);
+            f32v c1_1 = splat_f32v(0.0f);
+            f32v c1_2 = splat_f32v(0.0f);
+            f32v c2_0 = splat_f32v(0.0f);
+            f32v c2_1 = splat_f32v(0.0f);
+            f32v c2_2 = splat_f32v(0.0f);
+            f32v c3_0 = splat_f32v(0.0f);
+            f32v c3_1 = splat_f32v(0.0f);
+            f32v c3_2 = splat_f32v(0.0f);
+            f32v c4_0 = splat_f32v(0.0f);
+            f32v c4_1 = splat_f32v(0.0f);
+            f32v c4_2 = splat_f32v(0.0f);
+            f32v c5_0 = splat_f32v(0.0f);
+            f32v c5_1 = splat_f32v(0.0f);
+            f32v c5_2 = splat_f32v(0.0f);
+            f32v c6_0 = splat_f32v(0.0f);
+            f32v c6_1 = splat_f32v(0.0f);
+            f32v c6_2 = splat_f32v(0.0f);
+            f32v c7_0 = splat_f32v(0.0f);
+            f32v c7_1 = splat_f32v(0.0f);
+            f32v c7_2 = splat_f32v(0.0f);
+            for (ptrdiff_t k = 0; k < 784; k++) {
+                __builtin_prefetch(w + j + k * 48 + 768);
+                __builtin_prefetch(w + j + k * 48 + 784);
+                __builtin_prefetch(w + j + k * 48 + 800);
+                const f32v b0 = load_f32v(w + j + k * 48);
+                const f32v b1 = load_f32v(w + j + k * 48 + 16);
+                const f32v b2 = load_f32v(w + j + k * 48 + 32);
+                const f32v a0 = splat_f32v(x[i * 784 + k]);
+                c0_0 += a0 * b0;
+                c0_1 += a0 * b1;
+                c0_2 += a0 * b2;
+                const f32v a1 = splat_f32v(x[i * 784 + k + 784]);
+                c1_0 += a1 * b0;
+                c1_1 += a1 * b1;
+                c1_2 += a1 * b2;
+                const f32v a2 = splat_f32v(x[i * 784 + k + 1568]);
+                c2_0 += a2 * b0;
+                c2_1 += a2 * b1;
+                c2_2 += a2 * b2;
+                const f32v a3 = splat_f32v(x[i * 784 + k + 2352]);
+                c3_0 += a3 * b0;
+                c3_1 += a3 * b1;
+                c3_2 += a3 * b2;
+                const f32v a4 = splat_f32v(x[i * 784 + k + 3136]);
+                c4_0 += a4 * b0;
+                c4_1 += a4 * b1;
+                c4_2 += a4 * b2;
+                const f32v a5 = splat_f32v(x[i * 784 + k + 3920]);
+                c5_0 += a5 * b0;
+                c5_1 += a5 * b1;
+                c5_2 += a5 * b2;
+                const f32v a6 = splat_f32v(x[i * 784 + k + 4704]);
+                c6_0 += a6 * b0;
+                c6_1 += a6 * b1;
+                c6_2 += a6 * b2;
+                const f32v a7 = splat_f32v(x[i * 784 + k + 5488]);
+                c7_0 += a7 * b0;
+                c7_1 += a7 * b1;
+                c7_2 += a7 * b2;
+            }
+            {
+                const f32v x0 = load_f32v(b + j);
+                const f32v v1 = c0_0 + x0;
+                const f32v v2 = relu_f32v(v1);
+                store_f32v(out + i * 50 + j, v2);
+            }
+            {
+                const f32v x0 = load_f32v(b + j + 16);
+                const f32v v1 = c0_1 + x0;
+                const f32v v2 = relu_f32v(v1);
+                store_f32v(out + i * 50 + j + 16, v2);
+            }
+            {
+                const f32v x0 = load_f32v(b + j + 32);
+                const f32v v1 = c0_2 + x0;
+                const f32v v2 = relu_f32v(v1);
+                store_f32v(out + i * 50 + j + 32, v2);
+            }
+            {
+                const f32v x0 = load_f32v(b + j);
+                const f32v v1 = c1_0 + x0;
+                const f32v v2 = relu_f32v(v1);
+                store_f32v(out + i * 50 + j + 50, v2);
+            }
+            {
+                const f32v x0 = load_f32v(b + j + 16);
+                const f32v v1 = c1_1 + x0;
+                const f32v v2 = relu_f32v(v1);
+                store_f32v(out + i * 50 + j + 66, v2);
+            }
+            {
+                const f32v x0 = load_f32v(b + j + 32);
+                const f32v v1 = c1_2 + x0;
+                const f32v v2 = relu_f32v(v1);
+                store_f32v(out + i * 50 + j + 82, v2);
+            }
+            {
+                const f32v x0 = load_f32v(b + j);
+                const f32v v1 = c2_0 + x0;
+                const f32v v2 = relu_f32v(v1);
+                store_f32v(out + i * 50 + j + 100, v2);
+            }
+            {
+                const f32v x0 = load_f32v(b + j + 16);
+                const f32v v1 = c2_1 + x0;
+                const f32v v2 = relu_f32v(v1);
+                store_f32v(out + i * 50 + j + 116, v2);
+            }
+            {
+                const f32v x0 = load_f32v(b + j + 32);
+                const f32v v1 = c2_2 + x0;
+                const f32v v2 = relu_f32v(v1);
+                store_f32v(out + i * 50 + j + 132, v2);
+            }
+            {
+                const f32v x0 = load_f32v(b + j);
+                const f32v v1 = c3_0 + x0;
+                const f32v v2 = relu_f32v(v1);
+                store_f32v(out + i * 50 + j + 150, v2);
+            }
+            {
+                const f32v x0 = load_f32v(b + j + 16);
+                const f32v v1 = c3_1 + x0;
+                const f32v v2 = relu_f32v(v1);
+                store_f32v(out + i * 50 + j + 166, v2);
+            }
+            {
+                const f32v x0 = load_f32v(b + j + 32);
+                const f32v v1 = c3_2 + x0;
+                const f32v v2 = relu_f32v(v1);
+                store_f32v(out + i * 50 + j + 182, v2);
+            }
+            {
+                const f32v x0 = load_f32v(b + j);
+                const f32v v1 = c4_0 + x0;
+                const f32v v2 = relu_f32v(v1);
+                store_f32v(out + i * 50 + j + 200, v2);
+            }
+            {
+                const f32v x0 = load_f32v(b + j + 16);
+                const f32v v1 = c4_1 + x0;
+                const f32v v2 = relu_f32v(v1);
+                store_f32v(out + i * 50 + j + 216, v2);
+            }
+            {
+                const f32v x0 = load_f32v(b + j + 32);
+                const f32v v1 = c4_2 + x0;
+                const f32v v2 = relu_f32v(v1);
+                store_f32v(out + i * 50 + j + 232, v2);
+            }
+            {
+                const f32v x0 = load_f32v(b + j);
+                const f32v v1 = c5_0 + x0;
+                const f32v v2 = relu_f32v(v1);
+                store_f32v(out + i * 50 + j + 250, v2);
+            }
+            {
+                const f32v x0 = load_f32v(b + j + 16);
+                const f32v v1 = c5_1 + x0;
+                const f32v v2 = relu_f32v(v1);
+                store_f32v(out + i * 50 + j + 266, v2);
+            }
+            {
+                const f32v x0 = load_f32v(b + j + 32);
+                const f32v v1 = c5_2 + x0;
+                const f32v v2 = relu_f32v(v1);
+                store_f32v(out + i * 50 + j + 282, v2);
+            }
+            {
+                const f32v x0 = load_f32v(b + j);
+                const f32v v1 = c6_0 + x0;
+                const f32v v2 = relu_f32v(v1);
+                store_f32v(out + i * 50 + j + 300, v2);
+            }
+            {
+                const f32v x0 = load_f32v(b + j + 16);
+                const f32v v1 = c6_1 + x0;
+                const f32v v2 = relu_f32v(v1);
+                store_f32v(out + i * 50 + j + 316, v2);
+            }
+            {
+                const f32v x0 = load_f32v(b + j + 32);
+                const f32v v1 = c6_2 + x0;
+                const f32v v2 = relu_f32v(v1);
+                store_f32v(out + i * 50 + j + 332, v2);
+            }
+            {
+                const f32v x0 = load_f32v(b + j);
+                const f32v v1 = c7_0 + x0;
+                const f32v v2 = relu_f32v(v1);
+                store_f32v(out + i * 50 + j + 350, v2);
+            }
+            {
+                const f32v x0 = load_f32v(b + j + 16);
+                const f32v v1 = c7_1 + x0;
+                const f32v v2 = relu_f32v(v1);
+                store_f32v(out + i * 50 + j + 366, v2);
+            }
+            {
+                const f32v x0 = load_f32v(b + j + 32);
+                const f32v v1 = c7_2 + x0;
+                const f32v v2 = relu_f32v(v1);
+                store_f32v(out + i * 50 + j + 382, v2);
+            }
         }
     }
-    for (ptrdiff_t i = first_from(batch / 8 * 8 + batch % 8 / 2 * 2, 1, begin); i < least(batch, end); i += 1) {
-        f32v c0_0 = splat_f32v(0.0f);
-        f32v c0_1 = splat_f32v(0.0f);
-        f32v c0_2 = splat_f32v(0.0f);
-        for (ptrdiff_t k = 0; k < 784; k++) {
-            const f32v b0 = load_f32v(w + k * 48);
-            const f32v b1 = load_f32v(w + k * 48 + 16);
-            const f32v b2 = load_f32v(w + k * 48 + 32);
-            const f32v a0 = splat_f32v(x[i * 784 + k]);
-            c0_0 += a0 * b0;
-            c0_1 += a0 * b1;
-            c0_2 += a0 * b2;
+    for (ptrdiff_t i = first_from((batch) / 8 * 8, 2, begin); i < (batch - 1 < end ? batch - 1 : end); i += 2) {
+        for (ptrdiff_t j = 0; j < 48; j += 48) {
+            f32v c0_0 = splat_f32v(0.0f);
+            f32v c0_1 = splat_f32v(0.0f);
+            f32v c0_2 = splat_f32v(0.0f);
+            f32v c1_0 = splat_f32v(0.0f);
+            f32v c1_1 = splat_f32v(0.0f);
+            f32v c1_2 = splat_f32v(0.0f);
+            for (ptrdiff_t k = 0; k < 784; k++) {
+                __builtin_prefetch(w + j + k * 48 + 768);
+                __builtin_prefetch(w + j + k * 48 + 784);
+                __builtin_prefetch(w + j + k * 48 + 800);
+                const f32v b0 = load_f32v(w + j + k * 48);
+                const f32v b1 = load_f32v(w + j + k * 48 + 16);
+                const f32v b2 = load_f32v(w + j + k * 48 + 32);
+                const f32v a0 = splat_f32v(x[i * 784 + k]);
+                c0_0 += a0 * b0;
+                c0_1 += a0 * b1;
+                c0_2 += a0 * b2;
+                const f32v a1 = splat_f32v(x[i * 784 + k + 784]);
+                c1_0 += a1 * b0;
+                c1_1 += a1 * b1;
+                c1_2 += a1 * b2;
+            }
+            {
+                const f32v x0 = load_f32v(b + j);
+                const f32v v1 = c0_0 + x0;
+                const f32v v2 = relu_f32v(v1);
+                store_f32v(out + i * 50 + j, v2);
+            }
+            {
+                const f32v x0 = load_f32v(b + j + 16);
+                const f32v v1 = c0_1 + x0;
+                const f32v v2 = relu_f32v(v1);
+                store_f32v(out + i * 50 + j + 16, v2);
+            }
+            {
+                const f32v x0 = load_f32v(b + j + 32);
+                const f32v v1 = c0_2 + x0;
+                const f32v v2 = relu_f32v(v1);
+                store_f32v(out + i * 50 + j + 32, v2);
+            }
+            {
+                const f32v x0 = load_f32v(b + j);
+                const f32v v1 = c1_0 + x0;
+                const f32v v2 = relu_f32v(v1);
+                store_f32v(out + i * 50 + j + 50, v2);
+            }
+            {
+                const f32v x0 = load_f32v(b + j + 16);
+                const f32v v1 = c1_1 + x0;
+                const f32v v2 = relu_f32v(v1);
+                store_f32v(out + i * 50 + j + 66, v2);
+            }
+            {
+                const f32v x0 = load_f32v(b + j + 32);
+                const f32v v1 = c1_2 + x0;
+                const f32v v2 = relu_f32v(v1);
+                store_f32v(out + i * 50 + j + 82, v2);
+            }
         }
-        {
-            const f32v x0 = load_f32v(b);
-            const f32v v1 = x0 + c0_0;
-            const f32v v2 = relu_f32v(v1);
-            store_f32v(out + i * 50, v2);
-        }
-        {
-            const f32v x0 = load_f32v(b + 16);
-            const f32v v1 = x0 + c0_1;
-            const f32v v2 = relu_f32v(v1);
-            store_f32v(out + i * 50 + 16, v2);
-        }
-        {
-            const f32v x0 = load_f32v(b + 32);
-            const f32v v1 = x0 + c0_2;
-            const f32v v2 = relu_f32v(v1);
-            store_f32v(out + i * 50 + 32, v2);
+    }
+    for (ptrdiff_t i = first_from((batch) / 2 * 2, 1, begin); i < (batch < end ? batch : end); i++) {
+        for (ptrdiff_t j = 0; j < 48; j += 48) {
+            f32v c0_0 = splat_f32v(0.0f);
+            f32v c0_1 = splat_f32v(0.0f);
+            f32v c0_2 = splat_f32v(0.0f);
+            for (ptrdiff_t k = 0; k < 784; k++) {
+                const f32v b0 = load_f32v(w + j + k * 48);
+                const f32v b1 = load_f32v(w + j + k * 48 + 16);
+                const f32v b2 = load_f32v(w + j + k * 48 + 32);
+                const f32v a0 = splat_f32v(x[i * 784 + k]);
+                c0_0 += a0 * b0;
+                c0_1 += a0 * b1;
+                c0_2 += a0 * b2;
+            }
+            {
+                const f32v x0 = load_f32v(b + j);
+                const f32v v1 = c0_0 + x0;
+                const f32v v2 = relu_f32v(v1);
+                store_f32v(out + i * 50 + j, v2);
+            }
+            {
+                const f32v x0 = load_f32v(b + j + 16);
+                const f32v v1 = c0_1 + x0;
+                const f32v v2 = relu_f32v(v1);
+                store_f32v(out + i * 50 + j + 16, v2);
+            }
+            {
+                const f32v x0 = load_f32v(b + j + 32);
+                const f32v v1 = c0_2 + x0;
+                const f32v v2 = relu_f32v(v1);
+                store_f32v(out + i * 50 + j + 32, v2);
+            }
         }
     }
 }
@@ -440,140 +441,143 @@ static void contraction0_v4(float *restrict out, const float *restrict b, const 
 static void task1_v4(char *const *p, const ptrdiff_t *dim, ptrdiff_t begin, ptrdiff_t end)
 {
     const ptrdiff_t batch = dim[0];
-    contraction0_v4((float *)p[1], (const float *)(p[3] + 156800), (const float *)p[0], (const float *)p[3], batch, begin, end);
+    contraction0_v4((float *)p[1], (const float *)p[0], (const float *)p[3], (const float *)(p[3] + 156800), batch, begin, end);
 }
 
 // v0 = contract(x, w, spec=ac,bc->ab) : f32[batch,50]
-// v1 = add(b, v0) : f32[batch,50]
+// v1 = add(v0, b) : f32[batch,50]
 // v2 = relu(v1) : f32[batch,50]
-static void contraction2_v4(float *restrict out, const float *restrict b, const float *restrict x, const float *restrict w, ptrdiff_t batch, ptrdiff_t begin, ptrdiff_t end)
+static void contraction2_v4(float *restrict out, const float *restrict x, const float *restrict w, const float *restrict b, ptrdiff_t batch, ptrdiff_t begin, ptrdiff_t end)
 {
-    for (ptrdiff_t i1 = first_from(0, 8, begin); i1 < least(batch - 7, end); i1 += 8) {
-        f32v c0_0 = splat_f32v(0.0f);
-        f32v c0_1 = splat_f32v(0.0f);
-        f32v c1_0 = splat_f32v(0.0f);
-        f32v c1_1 = splat_f32v(0.0f);
-        f32v c2_0 = splat_f32v(0.0f);
-        f32v c2_1 = splat_f32v(0.0f);
-        f32v c3_0 = splat_f32v(0.0f);
-        f32v c3_1 = splat_f32v(0.0f);
-        f32v c4_0 = splat_f32v(0.0f);
-        f32v c4_1 = splat_f32v(0.0f);
-        f32v c5_0 = splat_f32v(0.0f);
-        f32v c5_1 = splat_f32v(0.0f);
-        f32v c6_0 = splat_f32v(0.0f);
-        f32v c6_1 = splat_f32v(0.0f);
-        f32v c7_0 = splat_f32v(0.0f);
-        f32v c7_1 = splat_f32v(0.0f);
-        for (ptrdiff_t k = 0; k < 784; k += 16) {
-            const f32v b0 = load_f32v(w + k + 37632);
-            const f32v b1 = load_f32v(w + k + 38416);
-            const f32v a0 = load_f32v(x + i1 * 784 + k);
-            c0_0 += a0 * b0;
-            c0_1 += a0 * b1;
-            const f32v a1 = load_f32v(x + i1 * 784 + k + 784);
-            c1_0 += a1 * b0;
-            c1_1 += a1 * b1;
-            const f32v a2 = load_f32v(x + i1 * 784 + k + 1568);
-            c2_0 += a2 * b0;
-            c2_1 += a2 * b1;
-            const f32v a3 = load_f32v(x + i1 * 784 + k + 2352);
-            c3_0 += a3 * b0;
-            c3_1 += a3 * b1;
-            const f32v a4 = load_f32v(x + i1 * 784 + k + 3136);
-            c4_0 += a4 * b0;
-            c4_1 += a4 * b1;
-            const f32v a5 = load_f32v(x + i1 * 784 + k + 3920);
-            c5_0 += a5 * b0;
-            c5_1 += a5 * b1;
-            const f32v a6 = load_f32v(x + i1 * 784 + k + 4704);
-            c6_0 += a6 * b0;
-            c6_1 += a6 * b1;
-            const f32v a7 = load_f32v(x + i1 * 784 + k + 5488);
-            c7_0 += a7 * b0;
-            c7_1 += a7 * b1;
-        }
-        float dots[16];
-        const f32v h0 = fold8_f32v(c0_0, c0_1);
-        const f32v h1 = fold8_f32v(c1_0, c1_1);
-        const f32v h2 = fold8_f32v(c2_0, c2_1);
-        const f32v h3 = fold8_f32v(c3_0, c3_1);
-        const f32v h4 = fold8_f32v(c4_0, c4_1);
-        const f32v h5 = fold8_f32v(c5_0, c5_1);
-        const f32v h6 = fold8_f32v(c6_0, c6_1);
-        const f32v h7 = fold8_f32v(c7_0, c7_1);
-        const f32v h8 = fold4_f32v(h0, h1);
-        const f32v h9 = fold4_f32v(h2, h3);
-        const f32v h10 = fold4_f32v(h4, h5);
-        const f32v h11 = fold4_f32v(h6, h7);
-        const f32v h12 = fold2_f32v(h8, h9);
-        const f32v h13 = fold2_f32v(h10, h11);
-        const f32v h14 = fold1_f32v(h12, h13);
-        store_f32v(dots + 0, h14);
-        for (ptrdiff_t d_i1 = 0; d_i1 < 8; d_i1++) {
-            for (ptrdiff_t d_i = 0; d_i < 2; d_i++) {
-                const float dot = dots[d_i1 * 2 + d_i];
-                const float x0 = b[(0 + d_i + 48)];
-                const float v1 = x0 + dot;
-                const float v2 = relu_f32(v1);
-                out[(i1 + d_i1) * 50 + (0 + d_i + 48)] = v2;
+    for (ptrdiff_t i1 = begin; i1 < (batch - 7 < end ? batch - 7 : end); i1 += 8) {
+        for (ptrdiff_t i = 0; i < 2; i += 2) {
+            f32v c0_0 = splat_f32v(0.0f);
+            f32v c0_1 = splat_f32v(0.0f);
+            f32v c1_0 = splat_f32v(0.0f);
+            f32v c1_1 = splat_f32v(0.0f);
+            f32v c2_0 = splat_f32v(0.0f);
+            f32v c2_1 = splat_f32v(0.0f);
+            f32v c3_0 = splat_f32v(0.0f);
+            f32v c3_1 = splat_f32v(0.0f);
+            f32v c4_0 = splat_f32v(0.0f);
+            f32v c4_1 = splat_f32v(0.0f);
+            f32v c5_0 = splat_f32v(0.0f);
+            f32v c5_1 = splat_f32v(0.0f);
+            f32v c6_0 = splat_f32v(0.0f);
+            f32v c6_1 = splat_f32v(0.0f);
+            f32v c7_0 = splat_f32v(0.0f);
+            f32v c7_1 = splat_f32v(0.0f);
+            for (ptrdiff_t k = 0; k < 784; k += 16) {
+                const f32v b0 = load_f32v(w + i * 784 + k + 37632);
+                const f32v b1 = load_f32v(w + i * 784 + k + 38416);
+                const f32v a0 = load_f32v(x + i1 * 784 + k);
+                c0_0 += a0 * b0;
+                c0_1 += a0 * b1;
+                const f32v a1 = load_f32v(x + i1 * 784 + k + 784);
+                c1_0 += a1 * b0;
+                c1_1 += a1 * b1;
+                const f32v a2 = load_f32v(x + i1 * 784 + k + 1568);
+                c2_0 += a2 * b0;
+                c2_1 += a2 * b1;
+                const f32v a3 = load_f32v(x + i1 * 784 + k + 2352);
+                c3_0 += a3 * b0;
+                c3_1 += a3 * b1;
+                const f32v a4 = load_f32v(x + i1 * 784 + k + 3136);
+                c4_0 += a4 * b0;
+                c4_1 += a4 * b1;
+                const f32v a5 = load_f32v(x + i1 * 784 + k + 3920);
+                c5_0 += a5 * b0;
+                c5_1 += a5 * b1;
+                const f32v a6 = load_f32v(x + i1 * 784 + k + 4704);
+                c6_0 += a6 * b0;
+                c6_1 += a6 * b1;
+                const f32v a7 = load_f32v(x + i1 * 784 + k + 5488);
+                c7_0 += a7 * b0;
+                c7_1 += a7 * b1;
+            }
+            float dots[16];
+            const f32v h0 = fold8_f32v(c0_0, c0_1);
+            const f32v h1 = fold8_f32v(c1_0, c1_1);
+            const f32v h2 = fold8_f32v(c2_0, c2_1);
+            const f32v h3 = fold8_f32v(c3_0, c3_1);
+            const f32v h4 = fold8_f32v(c4_0, c4_1);
+            const f32v h5 = fold8_f32v(c5_0, c5_1);
+            const f32v h6 = fold8_f32v(c6_0, c6_1);
+            const f32v h7 = fold8_f32v(c7_0, c7_1);
+            const f32v h8 = fold4_f32v(h0, h1);
+            const f32v h9 = fold4_f32v(h2, h3);
+            const f32v h10 = fold4_f32v(h4, h5);
+            const f32v h11 = fold4_f32v(h6, h7);
+            const f32v h12 = fold2_f32v(h8, h9);
+            const f32v h13 = fold2_f32v(h10, h11);
+            const f32v h14 = fold1_f32v(h12, h13);
+            store_f32v(dots, h14);
+            for (ptrdiff_t d_i1 = 0; d_i1 < 8; d_i1++) {
+                for (ptrdiff_t d_i = 0; d_i < 2; d_i++) {
+                    const float x0 = b[d_i + i + 48];
+                    const float v1 = dots[d_i + d_i1 * 2] + x0;
+                    const float v2 = relu_f32(v1);
+                    out[d_i + d_i1 * 50 + i + i1 * 50 + 48] = v2;
+                }
             }
         }
     }
-    for (ptrdiff_t i1 = first_from(batch / 8 * 8, 2, begin); i1 < least(batch - 1, end); i1 += 2) {
-        f32v c0_0 = splat_f32v(0.0f);
-        f32v c0_1 = splat_f32v(0.0f);
-        f32v c1_0 = splat_f32v(0.0f);
-        f32v c1_1 = splat_f32v(0.0f);
-        for (ptrdiff_t k = 0; k < 784; k += 16) {
-            const f32v b0 = load_f32v(w + k + 37632);
-            const f32v b1 = load_f32v(w + k + 38416);
-            const f32v a0 = load_f32v(x + i1 * 784 + k);
-            c0_0 += a0 * b0;
-            c0_1 += a0 * b1;
-            const f32v a1 = load_f32v(x + i1 * 784 + k + 784);
-            c1_0 += a1 * b0;
-            c1_1 += a1 * b1;
-        }
-        float dots[16];
-        const f32v h0 = fold8_f32v(c0_0, c0_1);
-        const f32v h1 = fold8_f32v(c1_0, c1_1);
-        const f32v h2 = fold4_f32v(h0, h1);
-        const f32v h3 = fold2_f32v(h2, h2);
-        const f32v h4 = fold1_f32v(h3, h3);
-        store_f32v(dots + 0, h4);
-        for (ptrdiff_t d_i1 = 0; d_i1 < 2; d_i1++) {
-            for (ptrdiff_t d_i = 0; d_i < 2; d_i++) {
-                const float dot = dots[d_i1 * 2 + d_i];
-                const float x0 = b[(0 + d_i + 48)];
-                const float v1 = x0 + dot;
-                const float v2 = relu_f32(v1);
-                out[(i1 + d_i1) * 50 + (0 + d_i + 48)] = v2;
+    for (ptrdiff_t i1 = first_from((batch) / 8 * 8, 2, begin); i1 < (batch - 1 < end ? batch - 1 : end); i1 += 2) {
+        for (ptrdiff_t i = 0; i < 2; i += 2) {
+            f32v c0_0 = splat_f32v(0.0f);
+            f32v c0_1 = splat_f32v(0.0f);
+            f32v c1_0 = splat_f32v(0.0f);
+            f32v c1_1 = splat_f32v(0.0f);
+            for (ptrdiff_t k = 0; k < 784; k += 16) {
+                const f32v b0 = load_f32v(w + i * 784 + k + 37632);
+                const f32v b1 = load_f32v(w + i * 784 + k + 38416);
+                const f32v a0 = load_f32v(x + i1 * 784 + k);
+                c0_0 += a0 * b0;
+                c0_1 += a0 * b1;
+                const f32v a1 = load_f32v(x + i1 * 784 + k + 784);
+                c1_0 += a1 * b0;
+                c1_1 += a1 * b1;
+            }
+            float dots[16];
+            const f32v h0 = fold8_f32v(c0_0, c0_1);
+            const f32v h1 = fold8_f32v(c1_0, c1_1);
+            const f32v h2 = fold4_f32v(h0, h1);
+            const f32v h3 = fold2_f32v(h2, h2);
+            const f32v h4 = fold1_f32v(h3, h3);
+            store_f32v(dots, h4);
+            for (ptrdiff_t d_i1 = 0; d_i1 < 2; d_i1++) {
+                for (ptrdiff_t d_i = 0; d_i < 2; d_i++) {
+                    const float x0 = b[d_i + i + 48];
+                    const float v1 = dots[d_i + d_i1 * 2] + x0;
+                    const float v2 = relu_f32(v1);
+                    out[d_i + d_i1 * 50 + i + i1 * 50 + 48] = v2;
+                }
             }
         }
     }
-    for (ptrdiff_t i1 = first_from(batch / 8 * 8 + batch % 8 / 2 * 2, 1, begin); i1 < least(batch, end); i1 += 1) {
-        f32v c0_0 = splat_f32v(0.0f);
-        f32v c0_1 = splat_f32v(0.0f);
-        for (ptrdiff_t k = 0; k < 784; k += 16) {
-            const f32v b0 = load_f32v(w + k + 37632);
-            const f32v b1 = load_f32v(w + k + 38416);
-            const f32v a0 = load_f32v(x + i1 * 784 + k);
-            c0_0 += a0 * b0;
-            c0_1 += a0 * b1;
-        }
-        float dots[16];
-        const f32v h0 = fold8_f32v(c0_0, c0_1);
-        const f32v h1 = fold4_f32v(h0, h0);
-        const f32v h2 = fold2_f32v(h1, h1);
-        const f32v h3 = fold1_f32v(h2, h2);
-        store_f32v(dots + 0, h3);
-        for (ptrdiff_t d_i = 0; d_i < 2; d_i++) {
-            const float dot = dots[d_i];
-            const float x0 = b[(0 + d_i + 48)];
-            const float v1 = x0 + dot;
-            const float v2 = relu_f32(v1);
-            out[i1 * 50 + (0 + d_i + 48)] = v2;
+    for (ptrdiff_t i1 = first_from((batch) / 2 * 2, 1, begin); i1 < (batch < end ? batch : end); i1++) {
+        for (ptrdiff_t i = 0; i < 2; i += 2) {
+            f32v c0_0 = splat_f32v(0.0f);
+            f32v c0_1 = splat_f32v(0.0f);
+            for (ptrdiff_t k = 0; k < 784; k += 16) {
+                const f32v b0 = load_f32v(w + i * 784 + k + 37632);
+                const f32v b1 = load_f32v(w + i * 784 + k + 38416);
+                const f32v a0 = load_f32v(x + i1 * 784 + k);
+                c0_0 += a0 * b0;
+                c0_1 += a0 * b1;
+            }
+            float dots[16];
+            const f32v h0 = fold8_f32v(c0_0, c0_1);
+            const f32v h1 = fold4_f32v(h0, h0);
+            const f32v h2 = fold2_f32v(h1, h1);
+            const f32v h3 = fold1_f32v(h2, h2);
+            store_f32v(dots, h3);
+            for (ptrdiff_t d_i = 0; d_i < 2; d_i++) {
+                const float x0 = b[d_i + i + 48];
+                const float v1 = dots[d_i] + x0;
+                const float v2 = relu_f32(v1);
+                out[d_i + i + i1 * 50 + 48] = v2;
+            }
         }
     }
 }
@@ -581,15 +585,15 @@ static void contraction2_v4(float *restrict out, const float *restrict b, const 
 static void task3_v4(char *const *p, const ptrdiff_t *dim, ptrdiff_t begin, ptrdiff_t end)
 {
     const ptrdiff_t batch = dim[0];
-    contraction2_v4((float *)p[1], (const float *)(p[3] + 156800), (const float *)p[0], (const float *)p[3], batch, begin, end);
+    contraction2_v4((float *)p[1], (const float *)p[0], (const float *)p[3], (const float *)(p[3] + 156800), batch, begin, end);
 }
 
 // The outputs of the model.
 void dense_forward_v4(char *const *p, const ptrdiff_t *dim)
 {
     const ptrdiff_t batch = dim[0];
-    share(p[5], task1_v4, p, dim, batch, 8, 37632);
-    share(p[5], task3_v4, p, dim, batch, 8, 1568);
+    share(p[5], task1_v4, p, dim, batch, 8, 55120);
+    share(p[5], task3_v4, p, dim, batch, 8, 2676);
 }
 
 #endif

@@ -130,86 +130,91 @@ INLINE ptrdiff_t first_from(ptrdiff_t start, ptrdiff_t step, ptrdiff_t begin)
     return begin > start ? start + (begin - start + step - 1) / step * step : start;
 }
 
-INLINE ptrdiff_t least(ptrdiff_t a, ptrdiff_t b)
-{
-    return a < b ? a : b;
-}
-
 // v0 = contract(x, layers_neurons_w, spec=ac,bc->ab) : f64[batch,4]
 // v1 = add(v0, layers_neurons_b) : f64[batch,4]
 // v2 = relu(v1) : f64[batch,4]
-static void contraction0_base(double *restrict t0, const double *restrict layers_neurons_b, const double *restrict x, const double *restrict layers_neurons_w, ptrdiff_t batch)
+static void contraction0_base(double *restrict t0, const double *restrict x, const double *restrict layers_neurons_w, const double *restrict layers_neurons_b, ptrdiff_t batch, ptrdiff_t begin, ptrdiff_t end)
 {
-    for (ptrdiff_t i = 0; i < batch - 1; i += 2) {
-        f64v c0_0 = splat_f64v(0.0);
-        f64v c0_1 = splat_f64v(0.0);
-        f64v c1_0 = splat_f64v(0.0);
-        f64v c1_1 = splat_f64v(0.0);
-        for (ptrdiff_t k = 0; k < 2; k++) {
-            const f64v b0 = load_f64v(layers_neurons_w + k * 4);
-            const f64v b1 = load_f64v(layers_neurons_w + k * 4 + 2);
-            const f64v a0 = splat_f64v(x[i * 2 + k]);
-            c0_0 += a0 * b0;
-            c0_1 += a0 * b1;
-            const f64v a1 = splat_f64v(x[i * 2 + k + 2]);
-            c1_0 += a1 * b0;
-            c1_1 += a1 * b1;
-        }
-        {
-            const f64v x0 = load_f64v(layers_neurons_b);
-            const f64v v1 = c0_0 + x0;
-            const f64v v2 = relu_f64v(v1);
-            store_f64v(t0 + i * 8, v2);
-        }
-        {
-            const f64v x0 = load_f64v(layers_neurons_b + 2);
-            const f64v v1 = c0_1 + x0;
-            const f64v v2 = relu_f64v(v1);
-            store_f64v(t0 + i * 8 + 2, v2);
-        }
-        {
-            const f64v x0 = load_f64v(layers_neurons_b);
-            const f64v v1 = c1_0 + x0;
-            const f64v v2 = relu_f64v(v1);
-            store_f64v(t0 + (i + 1) * 8, v2);
-        }
-        {
-            const f64v x0 = load_f64v(layers_neurons_b + 2);
-            const f64v v1 = c1_1 + x0;
-            const f64v v2 = relu_f64v(v1);
-            store_f64v(t0 + (i + 1) * 8 + 2, v2);
+    for (ptrdiff_t i = begin; i < (batch - 1 < end ? batch - 1 : end); i += 2) {
+        for (ptrdiff_t j = 0; j < 4; j += 4) {
+            f64v c0_0 = splat_f64v(0.0);
+            f64v c0_1 = splat_f64v(0.0);
+            f64v c1_0 = splat_f64v(0.0);
+            f64v c1_1 = splat_f64v(0.0);
+            for (ptrdiff_t k = 0; k < 2; k++) {
+                const f64v b0 = load_f64v(layers_neurons_w + j + k * 4);
+                const f64v b1 = load_f64v(layers_neurons_w + j + k * 4 + 2);
+                const f64v a0 = splat_f64v(x[i * 2 + k]);
+                c0_0 += a0 * b0;
+                c0_1 += a0 * b1;
+                const f64v a1 = splat_f64v(x[i * 2 + k + 2]);
+                c1_0 += a1 * b0;
+                c1_1 += a1 * b1;
+            }
+            {
+                const f64v x0 = load_f64v(layers_neurons_b + j);
+                const f64v v1 = c0_0 + x0;
+                const f64v v2 = relu_f64v(v1);
+                store_f64v(t0 + i * 8 + j, v2);
+            }
+            {
+                const f64v x0 = load_f64v(layers_neurons_b + j + 2);
+                const f64v v1 = c0_1 + x0;
+                const f64v v2 = relu_f64v(v1);
+                store_f64v(t0 + i * 8 + j + 2, v2);
+            }
+            {
+                const f64v x0 = load_f64v(layers_neurons_b + j);
+                const f64v v1 = c1_0 + x0;
+                const f64v v2 = relu_f64v(v1);
+                store_f64v(t0 + i * 8 + j + 8, v2);
+            }
+            {
+                const f64v x0 = load_f64v(layers_neurons_b + j + 2);
+                const f64v v1 = c1_1 + x0;
+                const f64v v2 = relu_f64v(v1);
+                store_f64v(t0 + i * 8 + j + 10, v2);
+            }
         }
     }
-    for (ptrdiff_t i = batch / 2 * 2; i < batch; i++) {
-        f64v c0_0 = splat_f64v(0.0);
-        f64v c0_1 = splat_f64v(0.0);
-        for (ptrdiff_t k = 0; k < 2; k++) {
-            const f64v b0 = load_f64v(layers_neurons_w + k * 4);
-            const f64v b1 = load_f64v(layers_neurons_w + k * 4 + 2);
-            const f64v a0 = splat_f64v(x[i * 2 + k]);
-            c0_0 += a0 * b0;
-            c0_1 += a0 * b1;
-        }
-        {
-            const f64v x0 = load_f64v(layers_neurons_b);
-            const f64v v1 = c0_0 + x0;
-            const f64v v2 = relu_f64v(v1);
-            store_f64v(t0 + i * 8, v2);
-        }
-        {
-            const f64v x0 = load_f64v(layers_neurons_b + 2);
-            const f64v v1 = c0_1 + x0;
-            const f64v v2 = relu_f64v(v1);
-            store_f64v(t0 + i * 8 + 2, v2);
+    for (ptrdiff_t i = first_from((batch) / 2 * 2, 1, begin); i < (batch < end ? batch : end); i++) {
+        for (ptrdiff_t j = 0; j < 4; j += 4) {
+            f64v c0_0 = splat_f64v(0.0);
+            f64v c0_1 = splat_f64v(0.0);
+            for (ptrdiff_t k = 0; k < 2; k++) {
+                const f64v b0 = load_f64v(layers_neurons_w + j + k * 4);
+                const f64v b1 = load_f64v(layers_neurons_w + j + k * 4 + 2);
+                const f64v a0 = splat_f64v(x[i * 2 + k]);
+                c0_0 += a0 * b0;
+                c0_1 += a0 * b1;
+            }
+            {
+                const f64v x0 = load_f64v(layers_neurons_b + j);
+                const f64v v1 = c0_0 + x0;
+                const f64v v2 = relu_f64v(v1);
+                store_f64v(t0 + i * 8 + j, v2);
+            }
+            {
+                const f64v x0 = load_f64v(layers_neurons_b + j + 2);
+                const f64v v1 = c0_1 + x0;
+                const f64v v2 = relu_f64v(v1);
+                store_f64v(t0 + i * 8 + j + 2, v2);
+            }
         }
     }
 }
 
-// v0 = contract(t0, layers_neurons_w, spec=ab,b->a) : f64[batch]
-// v1 = add(layers_neurons_b, v0) : f64[batch]
-static void contraction1_base(double *restrict out, const double *restrict layers_neurons_b, const double *restrict t0, const double *restrict layers_neurons_w, ptrdiff_t batch)
+static void task1_base(char *const *p, const ptrdiff_t *dim, ptrdiff_t begin, ptrdiff_t end)
 {
-    for (ptrdiff_t i = 0; i < batch - 3; i += 4) {
+    const ptrdiff_t batch = dim[0];
+    contraction0_base((double *)p[4], (const double *)p[0], (const double *)p[2], (const double *)(p[2] + 64), batch, begin, end);
+}
+
+// v0 = contract(t0, layers_neurons_w, spec=ab,b->a) : f64[batch]
+// v1 = add(v0, layers_neurons_b) : f64[batch]
+static void contraction2_base(double *restrict out, const double *restrict t0, const double *restrict layers_neurons_w, const double *restrict layers_neurons_b, ptrdiff_t batch, ptrdiff_t begin, ptrdiff_t end)
+{
+    for (ptrdiff_t i = begin; i < (batch - 3 < end ? batch - 3 : end); i += 4) {
         f64v c0_0 = splat_f64v(0.0);
         f64v c1_0 = splat_f64v(0.0);
         f64v c2_0 = splat_f64v(0.0);
@@ -227,17 +232,16 @@ static void contraction1_base(double *restrict out, const double *restrict layer
         }
         double dots[4];
         const f64v h0 = fold1_f64v(c0_0, c1_0);
-        store_f64v(dots + 0, h0);
+        store_f64v(dots, h0);
         const f64v h1 = fold1_f64v(c2_0, c3_0);
         store_f64v(dots + 2, h1);
         for (ptrdiff_t d_i = 0; d_i < 4; d_i++) {
-            const double dot = dots[d_i];
             const double x0 = layers_neurons_b[0];
-            const double v1 = x0 + dot;
-            out[i + d_i] = v1;
+            const double v1 = dots[d_i] + x0;
+            out[d_i + i] = v1;
         }
     }
-    for (ptrdiff_t i = batch / 4 * 4; i < batch; i++) {
+    for (ptrdiff_t i = first_from((batch) / 4 * 4, 1, begin); i < (batch < end ? batch : end); i++) {
         f64v c0_0 = splat_f64v(0.0);
         for (ptrdiff_t k = 0; k < 4; k += 2) {
             const f64v b0 = load_f64v(layers_neurons_w + k);
@@ -247,74 +251,91 @@ static void contraction1_base(double *restrict out, const double *restrict layer
         {
             const double dot = sum_lanes_f64v(c0_0);
             const double x0 = layers_neurons_b[0];
-            const double v1 = x0 + dot;
+            const double v1 = dot + x0;
             out[i] = v1;
         }
     }
 }
 
-// v0 = contract(t1, layers_neurons_w, spec=ab,b->a) : f64[batch]
-// v1 = add(layers_neurons_b, v0) : f64[batch]
+static void task3_base(char *const *p, const ptrdiff_t *dim, ptrdiff_t begin, ptrdiff_t end)
+{
+    const ptrdiff_t batch = dim[0];
+    contraction2_base((double *)p[1], (const double *)p[4], (const double *)(p[2] + 128), (const double *)(p[2] + 192), batch, begin, end);
+}
+
+static void task4_base(char *const *p, const ptrdiff_t *dim, ptrdiff_t begin, ptrdiff_t end)
+{
+    const ptrdiff_t batch = dim[0];
+    contraction0_base((double *)p[5], (const double *)p[0], (const double *)p[3], (const double *)(p[3] + 64), batch, begin, end);
+}
+
+// v0 = contract(t0, layers_neurons_w, spec=ab,b->a) : f64[batch]
+// v1 = add(v0, layers_neurons_b) : f64[batch]
 // v2 = sub(v1, y) : f64[batch]
 // v3 = pow(v2, exponent=2.0) : f64[batch]
 // v4 = rounded(v3) : f64[batch]
-static void contraction2_base(double *restrict t0, const double *restrict layers_neurons_b, const double *restrict y, const double *restrict t1, const double *restrict layers_neurons_w, ptrdiff_t batch)
+static void contraction5_base(double *restrict t1, const double *restrict t0, const double *restrict layers_neurons_w, const double *restrict layers_neurons_b, const double *restrict y, ptrdiff_t batch, ptrdiff_t begin, ptrdiff_t end)
 {
-    for (ptrdiff_t i = 0; i < batch - 3; i += 4) {
+    for (ptrdiff_t i = begin; i < (batch - 3 < end ? batch - 3 : end); i += 4) {
         f64v c0_0 = splat_f64v(0.0);
         f64v c1_0 = splat_f64v(0.0);
         f64v c2_0 = splat_f64v(0.0);
         f64v c3_0 = splat_f64v(0.0);
         for (ptrdiff_t k = 0; k < 4; k += 2) {
             const f64v b0 = load_f64v(layers_neurons_w + k);
-            const f64v a0 = load_f64v(t1 + i * 8 + k);
+            const f64v a0 = load_f64v(t0 + i * 8 + k);
             c0_0 += a0 * b0;
-            const f64v a1 = load_f64v(t1 + i * 8 + k + 8);
+            const f64v a1 = load_f64v(t0 + i * 8 + k + 8);
             c1_0 += a1 * b0;
-            const f64v a2 = load_f64v(t1 + i * 8 + k + 16);
+            const f64v a2 = load_f64v(t0 + i * 8 + k + 16);
             c2_0 += a2 * b0;
-            const f64v a3 = load_f64v(t1 + i * 8 + k + 24);
+            const f64v a3 = load_f64v(t0 + i * 8 + k + 24);
             c3_0 += a3 * b0;
         }
         double dots[4];
         const f64v h0 = fold1_f64v(c0_0, c1_0);
-        store_f64v(dots + 0, h0);
+        store_f64v(dots, h0);
         const f64v h1 = fold1_f64v(c2_0, c3_0);
         store_f64v(dots + 2, h1);
         for (ptrdiff_t d_i = 0; d_i < 4; d_i++) {
-            const double dot = dots[d_i];
             const double x0 = layers_neurons_b[0];
-            const double v1 = x0 + dot;
-            const double x1 = y[i + d_i];
+            const double v1 = dots[d_i] + x0;
+            const double x1 = y[d_i + i];
             const double v2 = v1 - x1;
             const double v3 = v2 * v2;
             const double v4 = rounded_f64(v3);
-            t0[i + d_i] = v4;
+            t1[d_i + i] = v4;
         }
     }
-    for (ptrdiff_t i = batch / 4 * 4; i < batch; i++) {
+    for (ptrdiff_t i = first_from((batch) / 4 * 4, 1, begin); i < (batch < end ? batch : end); i++) {
         f64v c0_0 = splat_f64v(0.0);
         for (ptrdiff_t k = 0; k < 4; k += 2) {
             const f64v b0 = load_f64v(layers_neurons_w + k);
-            const f64v a0 = load_f64v(t1 + i * 8 + k);
+            const f64v a0 = load_f64v(t0 + i * 8 + k);
             c0_0 += a0 * b0;
         }
         {
             const double dot = sum_lanes_f64v(c0_0);
             const double x0 = layers_neurons_b[0];
-            const double v1 = x0 + dot;
+            const double v1 = dot + x0;
             const double x1 = y[i];
             const double v2 = v1 - x1;
             const double v3 = v2 * v2;
             const double v4 = rounded_f64(v3);
-            t0[i] = v4;
+            t1[i] = v4;
         }
     }
 }
 
+static void task6_base(char *const *p, const ptrdiff_t *dim, ptrdiff_t begin, ptrdiff_t end)
+{
+    const ptrdiff_t batch = dim[0];
+    contraction5_base((double *)(p[5] + batch * 64), (const double *)p[5], (const double *)(p[3] + 128), (const double *)(p[3] + 192), (const double *)p[1], batch, begin, end);
+}
+
 // v0 = sum(t0, axes=(0,)) : f64[]
 // v1 = div(v0, s0) : f64[]
-static void rows3_base(double *restrict loss, const double *restrict t0, ptrdiff_t batch)
+static void rows7_base(double *restrict loss, const double *restrict t0, ptrdiff_t batch)
 {
     const double s0 = (double)batch;
     f64v v0_all0 = splat_f64v(0.0);
@@ -341,164 +362,185 @@ static void rows3_base(double *restrict loss, const double *restrict t0, ptrdiff
     loss[0] = v1;
 }
 
-// v0 = contract(t3, layers_neurons_w, spec=ab,b->a) : f64[batch]
-// v1 = add(layers_neurons_b, v0) : f64[batch]
+static void task8_base(char *const *p, const ptrdiff_t *dim, ptrdiff_t begin, ptrdiff_t end)
+{
+    const ptrdiff_t batch = dim[0];
+    contraction0_base((double *)p[6], (const double *)p[0], (const double *)p[4], (const double *)(p[4] + 64), batch, begin, end);
+}
+
+// v0 = contract(t0, layers_neurons_w, spec=ab,b->a) : f64[batch]
+// v1 = add(v0, layers_neurons_b) : f64[batch]
 // v2 = sub(v1, y) : f64[batch]
 // v3 = pow(v2, exponent=2.0) : f64[batch]
 // v4 = rounded(v3) : f64[batch]
 // v5 = mul(v2, 2.0) : f64[batch]
-// v6 = mul(v5, s0) : f64[batch]
+// v6 = mul(v5, s1) : f64[batch]
 // v7 = rounded(v6) : f64[batch]
-static void contraction4_base(double *restrict t0, double *restrict t1, double *restrict t2, const double *restrict layers_neurons_b, const double *restrict y, const double *restrict t3, const double *restrict layers_neurons_w, ptrdiff_t batch)
+static void contraction9_base(double *restrict t1, double *restrict t2, double *restrict t3, const double *restrict t0, const double *restrict layers_neurons_w, const double *restrict layers_neurons_b, const double *restrict y, ptrdiff_t batch, ptrdiff_t begin, ptrdiff_t end)
 {
-    const double s1 = (double)(batch);
-    const double s0 = 1.0 / s1;
-    for (ptrdiff_t i = 0; i < batch - 3; i += 4) {
+    const double s0 = (double)batch;
+    const double s1 = 1.0 / s0;
+    for (ptrdiff_t i = begin; i < (batch - 3 < end ? batch - 3 : end); i += 4) {
         f64v c0_0 = splat_f64v(0.0);
         f64v c1_0 = splat_f64v(0.0);
         f64v c2_0 = splat_f64v(0.0);
         f64v c3_0 = splat_f64v(0.0);
         for (ptrdiff_t k = 0; k < 4; k += 2) {
             const f64v b0 = load_f64v(layers_neurons_w + k);
-            const f64v a0 = load_f64v(t3 + i * 8 + k);
+            const f64v a0 = load_f64v(t0 + i * 8 + k);
             c0_0 += a0 * b0;
-            const f64v a1 = load_f64v(t3 + i * 8 + k + 8);
+            const f64v a1 = load_f64v(t0 + i * 8 + k + 8);
             c1_0 += a1 * b0;
-            const f64v a2 = load_f64v(t3 + i * 8 + k + 16);
+            const f64v a2 = load_f64v(t0 + i * 8 + k + 16);
             c2_0 += a2 * b0;
-            const f64v a3 = load_f64v(t3 + i * 8 + k + 24);
+            const f64v a3 = load_f64v(t0 + i * 8 + k + 24);
             c3_0 += a3 * b0;
         }
         double dots[4];
         const f64v h0 = fold1_f64v(c0_0, c1_0);
-        store_f64v(dots + 0, h0);
+        store_f64v(dots, h0);
         const f64v h1 = fold1_f64v(c2_0, c3_0);
         store_f64v(dots + 2, h1);
         for (ptrdiff_t d_i = 0; d_i < 4; d_i++) {
-            const double dot = dots[d_i];
             const double x0 = layers_neurons_b[0];
-            const double v1 = x0 + dot;
-            const double x1 = y[i + d_i];
+            const double v1 = dots[d_i] + x0;
+            const double x1 = y[d_i + i];
             const double v2 = v1 - x1;
             const double v3 = v2 * v2;
             const double v4 = rounded_f64(v3);
-            t0[i + d_i] = v4;
+            t1[d_i + i] = v4;
             const double v5 = v2 * 2.0;
-            const double v6 = v5 * s0;
-            t1[i + d_i] = v6;
+            const double v6 = v5 * s1;
+            t2[d_i + i] = v6;
             const double v7 = rounded_f64(v6);
-            t2[i + d_i] = v7;
+            t3[d_i + i] = v7;
         }
     }
-    for (ptrdiff_t i = batch / 4 * 4; i < batch; i++) {
+    for (ptrdiff_t i = first_from((batch) / 4 * 4, 1, begin); i < (batch < end ? batch : end); i++) {
         f64v c0_0 = splat_f64v(0.0);
         for (ptrdiff_t k = 0; k < 4; k += 2) {
             const f64v b0 = load_f64v(layers_neurons_w + k);
-            const f64v a0 = load_f64v(t3 + i * 8 + k);
+            const f64v a0 = load_f64v(t0 + i * 8 + k);
             c0_0 += a0 * b0;
         }
         {
             const double dot = sum_lanes_f64v(c0_0);
             const double x0 = layers_neurons_b[0];
-            const double v1 = x0 + dot;
+            const double v1 = dot + x0;
             const double x1 = y[i];
             const double v2 = v1 - x1;
             const double v3 = v2 * v2;
             const double v4 = rounded_f64(v3);
-            t0[i] = v4;
+            t1[i] = v4;
             const double v5 = v2 * 2.0;
-            const double v6 = v5 * s0;
-            t1[i] = v6;
+            const double v6 = v5 * s1;
+            t2[i] = v6;
             const double v7 = rounded_f64(v6);
-            t2[i] = v7;
+            t3[i] = v7;
         }
     }
 }
 
-// v0 = contract(t3, layers_neurons_w, spec=a,b->ab) : f64[batch,4]
-// v1 = step(t0) : f64[batch,4]
+static void task10_base(char *const *p, const ptrdiff_t *dim, ptrdiff_t begin, ptrdiff_t end)
+{
+    const ptrdiff_t batch = dim[0];
+    contraction9_base((double *)(p[6] + batch * 64), (double *)(p[6] + batch * 192 + (batch * 8 + 63) / 64 * 64), (double *)(p[6] + batch * 192 + (batch * 8 + 63) / 64 * 128), (const double *)p[6], (const double *)(p[4] + 128), (const double *)(p[4] + 192), (const double *)p[1], batch, begin, end);
+}
+
+// v0 = contract(t0, layers_neurons_w, spec=a,b->ab) : f64[batch,4]
+// v1 = step(t1) : f64[batch,4]
 // v2 = mul(v0, v1) : f64[batch,4]
 // v3 = rounded(v2) : f64[batch,4]
-static void contraction5_base(double *restrict t1, double *restrict t2, const double *restrict t0, const double *restrict t3, const double *restrict layers_neurons_w, ptrdiff_t batch)
+static void contraction11_base(double *restrict t2, double *restrict t3, const double *restrict t0, const double *restrict layers_neurons_w, const double *restrict t1, ptrdiff_t batch, ptrdiff_t begin, ptrdiff_t end)
 {
-    for (ptrdiff_t i = 0; i < batch - 1; i += 2) {
-        f64v c0_0 = splat_f64v(0.0);
-        f64v c0_1 = splat_f64v(0.0);
-        f64v c1_0 = splat_f64v(0.0);
-        f64v c1_1 = splat_f64v(0.0);
-        const f64v b0 = load_f64v(layers_neurons_w);
-        const f64v b1 = load_f64v(layers_neurons_w + 2);
-        const f64v a0 = splat_f64v(t3[i]);
-        c0_0 += a0 * b0;
-        c0_1 += a0 * b1;
-        const f64v a1 = splat_f64v(t3[i + 1]);
-        c1_0 += a1 * b0;
-        c1_1 += a1 * b1;
-        {
-            const f64v x0 = load_f64v(t0 + i * 8);
-            const f64v v1 = step_f64v(x0);
-            const f64v v2 = c0_0 * v1;
-            store_f64v(t1 + i * 8, v2);
-            const f64v v3 = rounded_f64v(v2);
-            store_f64v(t2 + i * 8, v3);
-        }
-        {
-            const f64v x0 = load_f64v(t0 + i * 8 + 2);
-            const f64v v1 = step_f64v(x0);
-            const f64v v2 = c0_1 * v1;
-            store_f64v(t1 + i * 8 + 2, v2);
-            const f64v v3 = rounded_f64v(v2);
-            store_f64v(t2 + i * 8 + 2, v3);
-        }
-        {
-            const f64v x0 = load_f64v(t0 + (i + 1) * 8);
-            const f64v v1 = step_f64v(x0);
-            const f64v v2 = c1_0 * v1;
-            store_f64v(t1 + (i + 1) * 8, v2);
-            const f64v v3 = rounded_f64v(v2);
-            store_f64v(t2 + (i + 1) * 8, v3);
-        }
-        {
-            const f64v x0 = load_f64v(t0 + (i + 1) * 8 + 2);
-            const f64v v1 = step_f64v(x0);
-            const f64v v2 = c1_1 * v1;
-            store_f64v(t1 + (i + 1) * 8 + 2, v2);
-            const f64v v3 = rounded_f64v(v2);
-            store_f64v(t2 + (i + 1) * 8 + 2, v3);
-        }
-    }
-    for (ptrdiff_t i = batch / 2 * 2; i < batch; i++) {
-        f64v c0_0 = splat_f64v(0.0);
-        f64v c0_1 = splat_f64v(0.0);
-        const f64v b0 = load_f64v(layers_neurons_w);
-        const f64v b1 = load_f64v(layers_neurons_w + 2);
-        const f64v a0 = splat_f64v(t3[i]);
-        c0_0 += a0 * b0;
-        c0_1 += a0 * b1;
-        {
-            const f64v x0 = load_f64v(t0 + i * 8);
-            const f64v v1 = step_f64v(x0);
-            const f64v v2 = c0_0 * v1;
-            store_f64v(t1 + i * 8, v2);
-            const f64v v3 = rounded_f64v(v2);
-            store_f64v(t2 + i * 8, v3);
-        }
-        {
-            const f64v x0 = load_f64v(t0 + i * 8 + 2);
-            const f64v v1 = step_f64v(x0);
-            const f64v v2 = c0_1 * v1;
-            store_f64v(t1 + i * 8 + 2, v2);
-            const f64v v3 = rounded_f64v(v2);
-            store_f64v(t2 + i * 8 + 2, v3);
+    for (ptrdiff_t i = begin; i < (batch - 1 < end ? batch - 1 : end); i += 2) {
+        for (ptrdiff_t j = 0; j < 4; j += 4) {
+            f64v c0_0 = splat_f64v(0.0);
+            f64v c0_1 = splat_f64v(0.0);
+            f64v c1_0 = splat_f64v(0.0);
+            f64v c1_1 = splat_f64v(0.0);
+            const f64v b0 = load_f64v(layers_neurons_w + j);
+            const f64v b1 = load_f64v(layers_neurons_w + j + 2);
+            const f64v a0 = splat_f64v(t0[i]);
+            c0_0 += a0 * b0;
+            c0_1 += a0 * b1;
+            const f64v a1 = splat_f64v(t0[i + 1]);
+            c1_0 += a1 * b0;
+            c1_1 += a1 * b1;
+            {
+                const f64v x0 = load_f64v(t1 + i * 8 + j);
+                const f64v v1 = step_f64v(x0);
+                const f64v v2 = c0_0 * v1;
+                store_f64v(t2 + i * 8 + j, v2);
+                const f64v v3 = rounded_f64v(v2);
+                store_f64v(t3 + i * 8 + j, v3);
+            }
+            {
+                const f64v x0 = load_f64v(t1 + i * 8 + j + 2);
+                const f64v v1 = step_f64v(x0);
+                const f64v v2 = c0_1 * v1;
+                store_f64v(t2 + i * 8 + j + 2, v2);
+                const f64v v3 = rounded_f64v(v2);
+                store_f64v(t3 + i * 8 + j + 2, v3);
+            }
+            {
+                const f64v x0 = load_f64v(t1 + i * 8 + j + 8);
+                const f64v v1 = step_f64v(x0);
+                const f64v v2 = c1_0 * v1;
+                store_f64v(t2 + i * 8 + j + 8, v2);
+                const f64v v3 = rounded_f64v(v2);
+                store_f64v(t3 + i * 8 + j + 8, v3);
+            }
+            {
+                const f64v x0 = load_f64v(t1 + i * 8 + j + 10);
+                const f64v v1 = step_f64v(x0);
+                const f64v v2 = c1_1 * v1;
+                store_f64v(t2 + i * 8 + j + 10, v2);
+                const f64v v3 = rounded_f64v(v2);
+                store_f64v(t3 + i * 8 + j + 10, v3);
+            }
         }
     }
+    for (ptrdiff_t i = first_from((batch) / 2 * 2, 1, begin); i < (batch < end ? batch : end); i++) {
+        for (ptrdiff_t j = 0; j < 4; j += 4) {
+            f64v c0_0 = splat_f64v(0.0);
+            f64v c0_1 = splat_f64v(0.0);
+            const f64v b0 = load_f64v(layers_neurons_w + j);
+            const f64v b1 = load_f64v(layers_neurons_w + j + 2);
+            const f64v a0 = splat_f64v(t0[i]);
+            c0_0 += a0 * b0;
+            c0_1 += a0 * b1;
+            {
+                const f64v x0 = load_f64v(t1 + i * 8 + j);
+                const f64v v1 = step_f64v(x0);
+                const f64v v2 = c0_0 * v1;
+                store_f64v(t2 + i * 8 + j, v2);
+                const f64v v3 = rounded_f64v(v2);
+                store_f64v(t3 + i * 8 + j, v3);
+            }
+            {
+                const f64v x0 = load_f64v(t1 + i * 8 + j + 2);
+                const f64v v1 = step_f64v(x0);
+                const f64v v2 = c0_1 * v1;
+                store_f64v(t2 + i * 8 + j + 2, v2);
+                const f64v v3 = rounded_f64v(v2);
+                store_f64v(t3 + i * 8 + j + 2, v3);
+            }
+        }
+    }
+}
+
+static void task12_base(char *const *p, const ptrdiff_t *dim, ptrdiff_t begin, ptrdiff_t end)
+{
+    const ptrdiff_t batch = dim[0];
+    contraction11_base((double *)(p[6] + batch * 64), (double *)(p[6] + batch * 128), (const double *)(p[6] + batch * 192 + (batch * 8 + 63) / 64 * 64), (const double *)(p[4] + 128), (const double *)p[6], batch, begin, end);
 }
 
 // v0 = contract(t1, t0, spec=ba,b->a) : f64[4]
-// v1 = mul(lr, v0) : f64[4]
+// v1 = mul(v0, lr) : f64[4]
 // v2 = rounded(v1) : f64[4]
 // v3 = sub(layers_neurons_w, v2) : f64[4]
-static void contraction6_base(double *restrict layers_neurons_w, const double *restrict lr, const double *restrict t0, const double *restrict t1, ptrdiff_t batch)
+static void contraction13_base(double *restrict layers_neurons_w, const double *restrict t0, const double *restrict t1, const double *restrict lr, ptrdiff_t batch)
 {
     const double s0 = lr[0];
     f64v c0_0 = splat_f64v(0.0);
@@ -511,14 +553,14 @@ static void contraction6_base(double *restrict layers_neurons_w, const double *r
         c0_1 += a0 * b1;
     }
     {
-        const f64v v1 = splat_f64v(s0) * c0_0;
+        const f64v v1 = c0_0 * splat_f64v(s0);
         const f64v v2 = rounded_f64v(v1);
         const f64v x0 = load_f64v(layers_neurons_w);
         const f64v v3 = x0 - v2;
         store_f64v(layers_neurons_w, v3);
     }
     {
-        const f64v v1 = splat_f64v(s0) * c0_1;
+        const f64v v1 = c0_1 * splat_f64v(s0);
         const f64v v2 = rounded_f64v(v1);
         const f64v x0 = load_f64v(layers_neurons_w + 2);
         const f64v v3 = x0 - v2;
@@ -530,7 +572,7 @@ static void contraction6_base(double *restrict layers_neurons_w, const double *r
 // v1 = mul(v0, lr) : f64[]
 // v2 = rounded(v1) : f64[]
 // v3 = sub(layers_neurons_b, v2) : f64[]
-static void rows7_base(double *restrict layers_neurons_b, const double *restrict t0, const double *restrict lr, ptrdiff_t batch)
+static void rows14_base(double *restrict layers_neurons_b, const double *restrict t0, const double *restrict lr, ptrdiff_t batch)
 {
     const double s0 = lr[0];
     f64v v0_all0 = splat_f64v(0.0);
@@ -564,7 +606,7 @@ static void rows7_base(double *restrict layers_neurons_b, const double *restrict
 // v1 = mul(v0, lr) : f64[4,2]
 // v2 = rounded(v1) : f64[4,2]
 // v3 = sub(layers_neurons_w, v2) : f64[4,2]
-static void contraction8_base(double *restrict layers_neurons_w, const double *restrict lr, const double *restrict x, const double *restrict t0, ptrdiff_t batch)
+static void contraction15_base(double *restrict layers_neurons_w, const double *restrict x, const double *restrict t0, const double *restrict lr, ptrdiff_t batch)
 {
     const double s0 = lr[0];
     f64v c0_0 = splat_f64v(0.0);
@@ -584,38 +626,38 @@ static void contraction8_base(double *restrict layers_neurons_w, const double *r
     {
         const f64v v1 = c0_0 * splat_f64v(s0);
         const f64v v2 = rounded_f64v(v1);
-        const f64v x0 = load_f64v(layers_neurons_w + 0 * 4);
+        const f64v x0 = load_f64v(layers_neurons_w);
         const f64v v3 = x0 - v2;
-        store_f64v(layers_neurons_w + 0 * 4, v3);
+        store_f64v(layers_neurons_w, v3);
     }
     {
         const f64v v1 = c0_1 * splat_f64v(s0);
         const f64v v2 = rounded_f64v(v1);
-        const f64v x0 = load_f64v(layers_neurons_w + 2 + 0 * 4);
+        const f64v x0 = load_f64v(layers_neurons_w + 2);
         const f64v v3 = x0 - v2;
-        store_f64v(layers_neurons_w + 2 + 0 * 4, v3);
+        store_f64v(layers_neurons_w + 2, v3);
     }
     {
         const f64v v1 = c1_0 * splat_f64v(s0);
         const f64v v2 = rounded_f64v(v1);
-        const f64v x0 = load_f64v(layers_neurons_w + 1 * 4);
+        const f64v x0 = load_f64v(layers_neurons_w + 4);
         const f64v v3 = x0 - v2;
-        store_f64v(layers_neurons_w + 1 * 4, v3);
+        store_f64v(layers_neurons_w + 4, v3);
     }
     {
         const f64v v1 = c1_1 * splat_f64v(s0);
         const f64v v2 = rounded_f64v(v1);
-        const f64v x0 = load_f64v(layers_neurons_w + 2 + 1 * 4);
+        const f64v x0 = load_f64v(layers_neurons_w + 6);
         const f64v v3 = x0 - v2;
-        store_f64v(layers_neurons_w + 2 + 1 * 4, v3);
+        store_f64v(layers_neurons_w + 6, v3);
     }
 }
 
 // v0 = sum(t0, axes=(0,)) : f64[4]
-// v1 = mul(lr, v0) : f64[4]
+// v1 = mul(v0, lr) : f64[4]
 // v2 = rounded(v1) : f64[4]
 // v3 = sub(layers_neurons_b, v2) : f64[4]
-static void contraction9_base(double *restrict layers_neurons_b, const double *restrict lr, const double *restrict t0, ptrdiff_t batch)
+static void contraction16_base(double *restrict layers_neurons_b, const double *restrict t0, const double *restrict lr, ptrdiff_t batch)
 {
     const double s0 = lr[0];
     f64v c0_0 = splat_f64v(0.0);
@@ -627,14 +669,14 @@ static void contraction9_base(double *restrict layers_neurons_b, const double *r
         c0_1 += b1;
     }
     {
-        const f64v v1 = splat_f64v(s0) * c0_0;
+        const f64v v1 = c0_0 * splat_f64v(s0);
         const f64v v2 = rounded_f64v(v1);
         const f64v x0 = load_f64v(layers_neurons_b);
         const f64v v3 = x0 - v2;
         store_f64v(layers_neurons_b, v3);
     }
     {
-        const f64v v1 = splat_f64v(s0) * c0_1;
+        const f64v v1 = c0_1 * splat_f64v(s0);
         const f64v v2 = rounded_f64v(v1);
         const f64v x0 = load_f64v(layers_neurons_b + 2);
         const f64v v3 = x0 - v2;
@@ -642,84 +684,89 @@ static void contraction9_base(double *restrict layers_neurons_b, const double *r
     }
 }
 
-// v0 = contract(t4, layers_neurons_w, spec=ab,b->a) : f64[batch]
-// v1 = add(layers_neurons_b, v0) : f64[batch]
+// v0 = contract(t0, layers_neurons_w, spec=ab,b->a) : f64[batch]
+// v1 = add(v0, layers_neurons_b) : f64[batch]
 // v2 = sub(v1, y) : f64[batch]
 // v3 = pow(v2, exponent=2.0) : f64[batch]
 // v4 = rounded(v3) : f64[batch]
 // v5 = mul(v2, 2.0) : f64[batch]
-// v6 = mul(v5, s0) : f64[batch]
+// v6 = mul(v5, s1) : f64[batch]
 // v7 = rounded(v6) : f64[batch]
-static void contraction10_base(double *restrict t0, double *restrict t1, double *restrict t2, double *restrict t3, const double *restrict layers_neurons_b, const double *restrict y, const double *restrict t4, const double *restrict layers_neurons_w, ptrdiff_t batch)
+static void contraction17_base(double *restrict t1, double *restrict t2, double *restrict t3, double *restrict t4, const double *restrict t0, const double *restrict layers_neurons_w, const double *restrict layers_neurons_b, const double *restrict y, ptrdiff_t batch, ptrdiff_t begin, ptrdiff_t end)
 {
-    const double s1 = (double)(batch);
-    const double s0 = 1.0 / s1;
-    for (ptrdiff_t i = 0; i < batch - 3; i += 4) {
+    const double s0 = (double)batch;
+    const double s1 = 1.0 / s0;
+    for (ptrdiff_t i = begin; i < (batch - 3 < end ? batch - 3 : end); i += 4) {
         f64v c0_0 = splat_f64v(0.0);
         f64v c1_0 = splat_f64v(0.0);
         f64v c2_0 = splat_f64v(0.0);
         f64v c3_0 = splat_f64v(0.0);
         for (ptrdiff_t k = 0; k < 4; k += 2) {
             const f64v b0 = load_f64v(layers_neurons_w + k);
-            const f64v a0 = load_f64v(t4 + i * 8 + k);
+            const f64v a0 = load_f64v(t0 + i * 8 + k);
             c0_0 += a0 * b0;
-            const f64v a1 = load_f64v(t4 + i * 8 + k + 8);
+            const f64v a1 = load_f64v(t0 + i * 8 + k + 8);
             c1_0 += a1 * b0;
-            const f64v a2 = load_f64v(t4 + i * 8 + k + 16);
+            const f64v a2 = load_f64v(t0 + i * 8 + k + 16);
             c2_0 += a2 * b0;
-            const f64v a3 = load_f64v(t4 + i * 8 + k + 24);
+            const f64v a3 = load_f64v(t0 + i * 8 + k + 24);
             c3_0 += a3 * b0;
         }
         double dots[4];
         const f64v h0 = fold1_f64v(c0_0, c1_0);
-        store_f64v(dots + 0, h0);
+        store_f64v(dots, h0);
         const f64v h1 = fold1_f64v(c2_0, c3_0);
         store_f64v(dots + 2, h1);
         for (ptrdiff_t d_i = 0; d_i < 4; d_i++) {
-            const double dot = dots[d_i];
             const double x0 = layers_neurons_b[0];
-            const double v1 = x0 + dot;
-            t0[i + d_i] = v1;
-            const double x1 = y[i + d_i];
+            const double v1 = dots[d_i] + x0;
+            t1[d_i + i] = v1;
+            const double x1 = y[d_i + i];
             const double v2 = v1 - x1;
             const double v3 = v2 * v2;
             const double v4 = rounded_f64(v3);
-            t1[i + d_i] = v4;
+            t2[d_i + i] = v4;
             const double v5 = v2 * 2.0;
-            const double v6 = v5 * s0;
-            t2[i + d_i] = v6;
+            const double v6 = v5 * s1;
+            t3[d_i + i] = v6;
             const double v7 = rounded_f64(v6);
-            t3[i + d_i] = v7;
+            t4[d_i + i] = v7;
         }
     }
-    for (ptrdiff_t i = batch / 4 * 4; i < batch; i++) {
+    for (ptrdiff_t i = first_from((batch) / 4 * 4, 1, begin); i < (batch < end ? batch : end); i++) {
         f64v c0_0 = splat_f64v(0.0);
         for (ptrdiff_t k = 0; k < 4; k += 2) {
             const f64v b0 = load_f64v(layers_neurons_w + k);
-            const f64v a0 = load_f64v(t4 + i * 8 + k);
+            const f64v a0 = load_f64v(t0 + i * 8 + k);
             c0_0 += a0 * b0;
         }
         {
             const double dot = sum_lanes_f64v(c0_0);
             const double x0 = layers_neurons_b[0];
-            const double v1 = x0 + dot;
-            t0[i] = v1;
+            const double v1 = dot + x0;
+            t1[i] = v1;
             const double x1 = y[i];
             const double v2 = v1 - x1;
             const double v3 = v2 * v2;
             const double v4 = rounded_f64(v3);
-            t1[i] = v4;
+            t2[i] = v4;
             const double v5 = v2 * 2.0;
-            const double v6 = v5 * s0;
-            t2[i] = v6;
+            const double v6 = v5 * s1;
+            t3[i] = v6;
             const double v7 = rounded_f64(v6);
-            t3[i] = v7;
+            t4[i] = v7;
         }
     }
 }
 
+static void task18_base(char *const *p, const ptrdiff_t *dim, ptrdiff_t begin, ptrdiff_t end)
+{
+    const ptrdiff_t batch = dim[0];
+    contraction17_base((double *)(p[6] + batch * 64), (double *)(p[6] + batch * 64 + (batch * 8 + 63) / 64 * 64), (double *)(p[6] + batch * 192 + (batch * 8 + 63) / 64 * 128), (double *)(p[6] + batch * 192 + (batch * 8 + 63) / 64 * 192), (const double *)p[6], (const double *)(p[4] + 128), (const double *)(p[4] + 192), (const double *)p[1], batch, begin, end);
+}
+
 // v0 = copy(t0) : f64[batch]
-static void rows11_base(double *restrict out, const double *restrict t0, ptrdiff_t batch, ptrdiff_t begin, ptrdiff_t end)
+static void rows19_base(double *restrict out, const double *restrict t0, ptrdiff_t batch, ptrdiff_t begin, ptrdiff_t end)
 {
     for (ptrdiff_t j = begin; j < (batch - 1 < end ? batch - 1 : end); j += 2) {
         const f64v x0 = load_f64v(t0 + j);
@@ -734,15 +781,21 @@ static void rows11_base(double *restrict out, const double *restrict t0, ptrdiff
     }
 }
 
-static void task12_base(char *const *p, const ptrdiff_t *dim, ptrdiff_t begin, ptrdiff_t end)
+static void task20_base(char *const *p, const ptrdiff_t *dim, ptrdiff_t begin, ptrdiff_t end)
 {
     const ptrdiff_t batch = dim[0];
-    rows11_base((double *)p[2], (const double *)(p[6] + batch * 64), batch, begin, end);
+    rows19_base((double *)p[2], (const double *)(p[6] + batch * 64), batch, begin, end);
+}
+
+static void task21_base(char *const *p, const ptrdiff_t *dim, ptrdiff_t begin, ptrdiff_t end)
+{
+    const ptrdiff_t batch = dim[0];
+    contraction11_base((double *)(p[6] + batch * 64), (double *)(p[6] + batch * 128), (const double *)(p[6] + batch * 192 + (batch * 8 + 63) / 64 * 128), (const double *)(p[4] + 128), (const double *)p[6], batch, begin, end);
 }
 
 // v0 = contract(t1, t0, spec=ba,b->a) : f64[4]
 // v1 = add(v0, gradient_layers_neurons_w_) : f64[4]
-static void contraction13_base(double *restrict gradient_layers_neurons_w_, const double *restrict t0, const double *restrict t1, ptrdiff_t batch)
+static void contraction22_base(double *restrict gradient_layers_neurons_w_, const double *restrict t0, const double *restrict t1, ptrdiff_t batch)
 {
     f64v c0_0 = splat_f64v(0.0);
     f64v c0_1 = splat_f64v(0.0);
@@ -767,7 +820,7 @@ static void contraction13_base(double *restrict gradient_layers_neurons_w_, cons
 
 // v0 = sum(t0, axes=(0,)) : f64[]
 // v1 = add(v0, gradient_layers_neurons_b_) : f64[]
-static void rows14_base(double *restrict gradient_layers_neurons_b_, const double *restrict t0, ptrdiff_t batch)
+static void rows23_base(double *restrict gradient_layers_neurons_b_, const double *restrict t0, ptrdiff_t batch)
 {
     f64v v0_all0 = splat_f64v(0.0);
     f64v v0_all1 = splat_f64v(0.0);
@@ -795,8 +848,8 @@ static void rows14_base(double *restrict gradient_layers_neurons_b_, const doubl
 }
 
 // v0 = contract(t0, x, spec=ca,cb->ab) : f64[4,2]
-// v1 = add(gradient_layers_neurons_w_, v0) : f64[4,2]
-static void contraction15_base(double *restrict gradient_layers_neurons_w_, const double *restrict x, const double *restrict t0, ptrdiff_t batch)
+// v1 = add(v0, gradient_layers_neurons_w_) : f64[4,2]
+static void contraction24_base(double *restrict gradient_layers_neurons_w_, const double *restrict x, const double *restrict t0, ptrdiff_t batch)
 {
     f64v c0_0 = splat_f64v(0.0);
     f64v c0_1 = splat_f64v(0.0);
@@ -813,30 +866,30 @@ static void contraction15_base(double *restrict gradient_layers_neurons_w_, cons
         c1_1 += a1 * b1;
     }
     {
-        const f64v x0 = load_f64v(gradient_layers_neurons_w_ + 0 * 4);
-        const f64v v1 = x0 + c0_0;
-        store_f64v(gradient_layers_neurons_w_ + 0 * 4, v1);
+        const f64v x0 = load_f64v(gradient_layers_neurons_w_);
+        const f64v v1 = c0_0 + x0;
+        store_f64v(gradient_layers_neurons_w_, v1);
     }
     {
-        const f64v x0 = load_f64v(gradient_layers_neurons_w_ + 2 + 0 * 4);
-        const f64v v1 = x0 + c0_1;
-        store_f64v(gradient_layers_neurons_w_ + 2 + 0 * 4, v1);
+        const f64v x0 = load_f64v(gradient_layers_neurons_w_ + 2);
+        const f64v v1 = c0_1 + x0;
+        store_f64v(gradient_layers_neurons_w_ + 2, v1);
     }
     {
-        const f64v x0 = load_f64v(gradient_layers_neurons_w_ + 1 * 4);
-        const f64v v1 = x0 + c1_0;
-        store_f64v(gradient_layers_neurons_w_ + 1 * 4, v1);
+        const f64v x0 = load_f64v(gradient_layers_neurons_w_ + 4);
+        const f64v v1 = c1_0 + x0;
+        store_f64v(gradient_layers_neurons_w_ + 4, v1);
     }
     {
-        const f64v x0 = load_f64v(gradient_layers_neurons_w_ + 2 + 1 * 4);
-        const f64v v1 = x0 + c1_1;
-        store_f64v(gradient_layers_neurons_w_ + 2 + 1 * 4, v1);
+        const f64v x0 = load_f64v(gradient_layers_neurons_w_ + 6);
+        const f64v v1 = c1_1 + x0;
+        store_f64v(gradient_layers_neurons_w_ + 6, v1);
     }
 }
 
 // v0 = sum(t0, axes=(0,)) : f64[4]
 // v1 = add(v0, gradient_layers_neurons_b_) : f64[4]
-static void contraction16_base(double *restrict gradient_layers_neurons_b_, const double *restrict t0, ptrdiff_t batch)
+static void contraction25_base(double *restrict gradient_layers_neurons_b_, const double *restrict t0, ptrdiff_t batch)
 {
     f64v c0_0 = splat_f64v(0.0);
     f64v c0_1 = splat_f64v(0.0);
@@ -858,16 +911,16 @@ static void contraction16_base(double *restrict gradient_layers_neurons_b_, cons
     }
 }
 
-// v0 = mul(gradient_layers_neurons_w_, lr) : f64[4,2]
+// v0 = mul(lr, gradient_layers_neurons_w_) : f64[4,2]
 // v1 = rounded(v0) : f64[4,2]
 // v2 = sub(layers_neurons_w, v1) : f64[4,2]
-static void rows17_base(double *restrict layers_neurons_w, const double *restrict gradient_layers_neurons_w_, const double *restrict lr)
+static void rows26_base(double *restrict layers_neurons_w, const double *restrict lr, const double *restrict gradient_layers_neurons_w_)
 {
     const double s0 = lr[0];
     for (ptrdiff_t i = 0; i < 2; i++) {
         for (ptrdiff_t j = 0; j < 4; j += 2) {
             const f64v x0 = load_f64v(gradient_layers_neurons_w_ + i * 4 + j);
-            const f64v v0 = x0 * splat_f64v(s0);
+            const f64v v0 = splat_f64v(s0) * x0;
             const f64v v1 = rounded_f64v(v0);
             const f64v x1 = load_f64v(layers_neurons_w + i * 4 + j);
             const f64v v2 = x1 - v1;
@@ -879,7 +932,7 @@ static void rows17_base(double *restrict layers_neurons_w, const double *restric
 // v0 = mul(lr, gradient_layers_neurons_b_) : f64[4]
 // v1 = rounded(v0) : f64[4]
 // v2 = sub(layers_neurons_b, v1) : f64[4]
-static void rows18_base(double *restrict layers_neurons_b, const double *restrict lr, const double *restrict gradient_layers_neurons_b_)
+static void rows27_base(double *restrict layers_neurons_b, const double *restrict lr, const double *restrict gradient_layers_neurons_b_)
 {
     const double s0 = lr[0];
     for (ptrdiff_t j = 0; j < 4; j += 2) {
@@ -895,7 +948,7 @@ static void rows18_base(double *restrict layers_neurons_b, const double *restric
 // v0 = mul(gradient_layers_neurons_b_, lr) : f64[]
 // v1 = rounded(v0) : f64[]
 // v2 = sub(layers_neurons_b, v1) : f64[]
-static void rows19_base(double *restrict layers_neurons_b, const double *restrict gradient_layers_neurons_b_, const double *restrict lr)
+static void rows28_base(double *restrict layers_neurons_b, const double *restrict gradient_layers_neurons_b_, const double *restrict lr)
 {
     const double s0 = lr[0];
     const double x0 = gradient_layers_neurons_b_[0];
@@ -910,60 +963,60 @@ static void rows19_base(double *restrict layers_neurons_b, const double *restric
 void xor_forward_base(char *const *p, const ptrdiff_t *dim)
 {
     const ptrdiff_t batch = dim[0];
-    contraction0_base((double *)p[4], (const double *)(p[2] + 64), (const double *)p[0], (const double *)p[2], batch);
-    contraction1_base((double *)p[1], (const double *)(p[2] + 192), (const double *)p[4], (const double *)(p[2] + 128), batch);
+    share(p[5], task1_base, p, dim, batch, 4, 36);
+    share(p[5], task3_base, p, dim, batch, 4, 37);
 }
 
 // The loss, averaged over the batch.
 void xor_loss_base(char *const *p, const ptrdiff_t *dim)
 {
     const ptrdiff_t batch = dim[0];
-    contraction0_base((double *)p[5], (const double *)(p[3] + 64), (const double *)p[0], (const double *)p[3], batch);
-    contraction2_base((double *)(p[5] + batch * 64), (const double *)(p[3] + 192), (const double *)p[1], (const double *)p[5], (const double *)(p[3] + 128), batch);
-    rows3_base((double *)p[2], (const double *)(p[5] + batch * 64), batch);
+    share(p[6], task4_base, p, dim, batch, 4, 36);
+    share(p[6], task6_base, p, dim, batch, 4, 69);
+    rows7_base((double *)p[2], (const double *)(p[5] + batch * 64), batch);
 }
 
 // Forward pass, backward pass and update in one; the loss before the update.
 void xor_train_step_base(char *const *p, const ptrdiff_t *dim)
 {
     const ptrdiff_t batch = dim[0];
-    contraction0_base((double *)p[6], (const double *)(p[4] + 64), (const double *)p[0], (const double *)p[4], batch);
-    contraction4_base((double *)(p[6] + batch * 64), (double *)(p[6] + batch * 192 + (batch * 8 + 63) / 64 * 64), (double *)(p[6] + batch * 192 + (batch * 8 + 63) / 64 * 128), (const double *)(p[4] + 192), (const double *)p[1], (const double *)p[6], (const double *)(p[4] + 128), batch);
-    rows3_base((double *)p[3], (const double *)(p[6] + batch * 64), batch);
-    contraction5_base((double *)(p[6] + batch * 64), (double *)(p[6] + batch * 128), (const double *)p[6], (const double *)(p[6] + batch * 192 + (batch * 8 + 63) / 64 * 64), (const double *)(p[4] + 128), batch);
-    contraction6_base((double *)(p[4] + 128), (const double *)p[2], (const double *)(p[6] + batch * 192 + (batch * 8 + 63) / 64 * 64), (const double *)p[6], batch);
-    rows7_base((double *)(p[4] + 192), (const double *)(p[6] + batch * 192 + (batch * 8 + 63) / 64 * 128), (const double *)p[2], batch);
-    contraction8_base((double *)p[4], (const double *)p[2], (const double *)p[0], (const double *)(p[6] + batch * 64), batch);
-    contraction9_base((double *)(p[4] + 64), (const double *)p[2], (const double *)(p[6] + batch * 128), batch);
+    share(p[7], task8_base, p, dim, batch, 4, 36);
+    share(p[7], task10_base, p, dim, batch, 4, 109);
+    rows7_base((double *)p[3], (const double *)(p[6] + batch * 64), batch);
+    share(p[7], task12_base, p, dim, batch, 4, 36);
+    contraction13_base((double *)(p[4] + 128), (const double *)(p[6] + batch * 192 + (batch * 8 + 63) / 64 * 64), (const double *)p[6], (const double *)p[2], batch);
+    rows14_base((double *)(p[4] + 192), (const double *)(p[6] + batch * 192 + (batch * 8 + 63) / 64 * 128), (const double *)p[2], batch);
+    contraction15_base((double *)p[4], (const double *)p[0], (const double *)(p[6] + batch * 64), (const double *)p[2], batch);
+    contraction16_base((double *)(p[4] + 64), (const double *)(p[6] + batch * 128), (const double *)p[2], batch);
 }
 
 // Forward pass, then the gradients added to what is there.
 void xor_accumulate_forward_base(char *const *p, const ptrdiff_t *dim)
 {
     const ptrdiff_t batch = dim[0];
-    contraction0_base((double *)p[6], (const double *)(p[4] + 64), (const double *)p[0], (const double *)p[4], batch);
-    contraction10_base((double *)(p[6] + batch * 64), (double *)(p[6] + batch * 64 + (batch * 8 + 63) / 64 * 64), (double *)(p[6] + batch * 192 + (batch * 8 + 63) / 64 * 128), (double *)(p[6] + batch * 192 + (batch * 8 + 63) / 64 * 192), (const double *)(p[4] + 192), (const double *)p[1], (const double *)p[6], (const double *)(p[4] + 128), batch);
-    share(p[7], task12_base, p, dim, batch, 64, 3);
-    rows3_base((double *)p[3], (const double *)(p[6] + batch * 64 + (batch * 8 + 63) / 64 * 64), batch);
+    share(p[7], task8_base, p, dim, batch, 4, 36);
+    share(p[7], task18_base, p, dim, batch, 4, 117);
+    share(p[7], task20_base, p, dim, batch, 34, 3);
+    rows7_base((double *)p[3], (const double *)(p[6] + batch * 64 + (batch * 8 + 63) / 64 * 64), batch);
 }
 
 // Forward pass, then the gradients added to what is there.
 void xor_accumulate_backward_base(char *const *p, const ptrdiff_t *dim)
 {
     const ptrdiff_t batch = dim[0];
-    contraction5_base((double *)(p[6] + batch * 64), (double *)(p[6] + batch * 128), (const double *)p[6], (const double *)(p[6] + batch * 192 + (batch * 8 + 63) / 64 * 128), (const double *)(p[4] + 128), batch);
-    contraction13_base((double *)(p[4] + 384), (const double *)(p[6] + batch * 192 + (batch * 8 + 63) / 64 * 128), (const double *)p[6], batch);
-    rows14_base((double *)(p[4] + 448), (const double *)(p[6] + batch * 192 + (batch * 8 + 63) / 64 * 192), batch);
-    contraction15_base((double *)(p[4] + 256), (const double *)p[0], (const double *)(p[6] + batch * 64), batch);
-    contraction16_base((double *)(p[4] + 320), (const double *)(p[6] + batch * 128), batch);
+    share(p[7], task21_base, p, dim, batch, 4, 36);
+    contraction22_base((double *)(p[4] + 384), (const double *)(p[6] + batch * 192 + (batch * 8 + 63) / 64 * 128), (const double *)p[6], batch);
+    rows23_base((double *)(p[4] + 448), (const double *)(p[6] + batch * 192 + (batch * 8 + 63) / 64 * 192), batch);
+    contraction24_base((double *)(p[4] + 256), (const double *)p[0], (const double *)(p[6] + batch * 64), batch);
+    contraction25_base((double *)(p[4] + 320), (const double *)(p[6] + batch * 128), batch);
 }
 
 // One step of the optimizer, by the gradients that backward() left.
 void xor_update_base(char *const *p, const ptrdiff_t *dim)
 {
     (void)dim;
-    rows17_base((double *)p[1], (const double *)(p[1] + 256), (const double *)p[0]);
-    rows18_base((double *)(p[1] + 64), (const double *)p[0], (const double *)(p[1] + 320));
-    rows18_base((double *)(p[1] + 128), (const double *)p[0], (const double *)(p[1] + 384));
-    rows19_base((double *)(p[1] + 192), (const double *)(p[1] + 448), (const double *)p[0]);
+    rows26_base((double *)p[1], (const double *)p[0], (const double *)(p[1] + 256));
+    rows27_base((double *)(p[1] + 64), (const double *)p[0], (const double *)(p[1] + 320));
+    rows27_base((double *)(p[1] + 128), (const double *)p[0], (const double *)(p[1] + 384));
+    rows28_base((double *)(p[1] + 192), (const double *)(p[1] + 448), (const double *)p[0]);
 }

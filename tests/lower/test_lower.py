@@ -522,10 +522,10 @@ def test_a_program_prints() -> None:
 program m
 entry forward: workspace 0
   y: f32[batch,10] strides [10, 1] in output
-  b: f32[10] strides [1] in constant
   x: f32[batch,64] strides [64, 1] in input
   w: f32[10,64] strides [1, 10] in constant
-  contraction y=y!, b=b, x=x, w=w
+  b: f32[10] strides [1] in constant
+  contraction y=y!, x=x, w=w, b=b
     v0 = contract(x, w, spec=ac,bc->ab) : f32[batch,10]
     v1 = add(v0, b) : f32[batch,10]
     v2 = relu(v1) : f32[batch,10]
