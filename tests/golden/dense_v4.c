@@ -129,7 +129,7 @@ INLINE ptrdiff_t least(ptrdiff_t a, ptrdiff_t b)
 }
 
 // v0 = contract(x, w, spec=ac,bc->ab) : f32[batch,50]
-// v1 = add(b, v0) : f32[batch,50]
+// v1 = add(v0, b) : f32[batch,50]
 // v2 = relu(v1) : f32[batch,50]
 static void contraction0_v4(float *restrict out, const float *restrict b, const float *restrict x, const float *restrict w, ptrdiff_t batch, ptrdiff_t begin, ptrdiff_t end)
 {
@@ -200,145 +200,145 @@ static void contraction0_v4(float *restrict out, const float *restrict b, const 
         }
         {
             const f32v x0 = load_f32v(b);
-            const f32v v1 = x0 + c0_0;
+            const f32v v1 = c0_0 + x0;
             const f32v v2 = relu_f32v(v1);
             store_f32v(out + i * 50, v2);
         }
         {
             const f32v x0 = load_f32v(b + 16);
-            const f32v v1 = x0 + c0_1;
+            const f32v v1 = c0_1 + x0;
             const f32v v2 = relu_f32v(v1);
             store_f32v(out + i * 50 + 16, v2);
         }
         {
             const f32v x0 = load_f32v(b + 32);
-            const f32v v1 = x0 + c0_2;
+            const f32v v1 = c0_2 + x0;
             const f32v v2 = relu_f32v(v1);
             store_f32v(out + i * 50 + 32, v2);
         }
         {
             const f32v x0 = load_f32v(b);
-            const f32v v1 = x0 + c1_0;
+            const f32v v1 = c1_0 + x0;
             const f32v v2 = relu_f32v(v1);
             store_f32v(out + (i + 1) * 50, v2);
         }
         {
             const f32v x0 = load_f32v(b + 16);
-            const f32v v1 = x0 + c1_1;
+            const f32v v1 = c1_1 + x0;
             const f32v v2 = relu_f32v(v1);
             store_f32v(out + (i + 1) * 50 + 16, v2);
         }
         {
             const f32v x0 = load_f32v(b + 32);
-            const f32v v1 = x0 + c1_2;
+            const f32v v1 = c1_2 + x0;
             const f32v v2 = relu_f32v(v1);
             store_f32v(out + (i + 1) * 50 + 32, v2);
         }
         {
             const f32v x0 = load_f32v(b);
-            const f32v v1 = x0 + c2_0;
+            const f32v v1 = c2_0 + x0;
             const f32v v2 = relu_f32v(v1);
             store_f32v(out + (i + 2) * 50, v2);
         }
         {
             const f32v x0 = load_f32v(b + 16);
-            const f32v v1 = x0 + c2_1;
+            const f32v v1 = c2_1 + x0;
             const f32v v2 = relu_f32v(v1);
             store_f32v(out + (i + 2) * 50 + 16, v2);
         }
         {
             const f32v x0 = load_f32v(b + 32);
-            const f32v v1 = x0 + c2_2;
+            const f32v v1 = c2_2 + x0;
             const f32v v2 = relu_f32v(v1);
             store_f32v(out + (i + 2) * 50 + 32, v2);
         }
         {
             const f32v x0 = load_f32v(b);
-            const f32v v1 = x0 + c3_0;
+            const f32v v1 = c3_0 + x0;
             const f32v v2 = relu_f32v(v1);
             store_f32v(out + (i + 3) * 50, v2);
         }
         {
             const f32v x0 = load_f32v(b + 16);
-            const f32v v1 = x0 + c3_1;
+            const f32v v1 = c3_1 + x0;
             const f32v v2 = relu_f32v(v1);
             store_f32v(out + (i + 3) * 50 + 16, v2);
         }
         {
             const f32v x0 = load_f32v(b + 32);
-            const f32v v1 = x0 + c3_2;
+            const f32v v1 = c3_2 + x0;
             const f32v v2 = relu_f32v(v1);
             store_f32v(out + (i + 3) * 50 + 32, v2);
         }
         {
             const f32v x0 = load_f32v(b);
-            const f32v v1 = x0 + c4_0;
+            const f32v v1 = c4_0 + x0;
             const f32v v2 = relu_f32v(v1);
             store_f32v(out + (i + 4) * 50, v2);
         }
         {
             const f32v x0 = load_f32v(b + 16);
-            const f32v v1 = x0 + c4_1;
+            const f32v v1 = c4_1 + x0;
             const f32v v2 = relu_f32v(v1);
             store_f32v(out + (i + 4) * 50 + 16, v2);
         }
         {
             const f32v x0 = load_f32v(b + 32);
-            const f32v v1 = x0 + c4_2;
+            const f32v v1 = c4_2 + x0;
             const f32v v2 = relu_f32v(v1);
             store_f32v(out + (i + 4) * 50 + 32, v2);
         }
         {
             const f32v x0 = load_f32v(b);
-            const f32v v1 = x0 + c5_0;
+            const f32v v1 = c5_0 + x0;
             const f32v v2 = relu_f32v(v1);
             store_f32v(out + (i + 5) * 50, v2);
         }
         {
             const f32v x0 = load_f32v(b + 16);
-            const f32v v1 = x0 + c5_1;
+            const f32v v1 = c5_1 + x0;
             const f32v v2 = relu_f32v(v1);
             store_f32v(out + (i + 5) * 50 + 16, v2);
         }
         {
             const f32v x0 = load_f32v(b + 32);
-            const f32v v1 = x0 + c5_2;
+            const f32v v1 = c5_2 + x0;
             const f32v v2 = relu_f32v(v1);
             store_f32v(out + (i + 5) * 50 + 32, v2);
         }
         {
             const f32v x0 = load_f32v(b);
-            const f32v v1 = x0 + c6_0;
+            const f32v v1 = c6_0 + x0;
             const f32v v2 = relu_f32v(v1);
             store_f32v(out + (i + 6) * 50, v2);
         }
         {
             const f32v x0 = load_f32v(b + 16);
-            const f32v v1 = x0 + c6_1;
+            const f32v v1 = c6_1 + x0;
             const f32v v2 = relu_f32v(v1);
             store_f32v(out + (i + 6) * 50 + 16, v2);
         }
         {
             const f32v x0 = load_f32v(b + 32);
-            const f32v v1 = x0 + c6_2;
+            const f32v v1 = c6_2 + x0;
             const f32v v2 = relu_f32v(v1);
             store_f32v(out + (i + 6) * 50 + 32, v2);
         }
         {
             const f32v x0 = load_f32v(b);
-            const f32v v1 = x0 + c7_0;
+            const f32v v1 = c7_0 + x0;
             const f32v v2 = relu_f32v(v1);
             store_f32v(out + (i + 7) * 50, v2);
         }
         {
             const f32v x0 = load_f32v(b + 16);
-            const f32v v1 = x0 + c7_1;
+            const f32v v1 = c7_1 + x0;
             const f32v v2 = relu_f32v(v1);
             store_f32v(out + (i + 7) * 50 + 16, v2);
         }
         {
             const f32v x0 = load_f32v(b + 32);
-            const f32v v1 = x0 + c7_2;
+            const f32v v1 = c7_2 + x0;
             const f32v v2 = relu_f32v(v1);
             store_f32v(out + (i + 7) * 50 + 32, v2);
         }
@@ -368,37 +368,37 @@ static void contraction0_v4(float *restrict out, const float *restrict b, const 
         }
         {
             const f32v x0 = load_f32v(b);
-            const f32v v1 = x0 + c0_0;
+            const f32v v1 = c0_0 + x0;
             const f32v v2 = relu_f32v(v1);
             store_f32v(out + i * 50, v2);
         }
         {
             const f32v x0 = load_f32v(b + 16);
-            const f32v v1 = x0 + c0_1;
+            const f32v v1 = c0_1 + x0;
             const f32v v2 = relu_f32v(v1);
             store_f32v(out + i * 50 + 16, v2);
         }
         {
             const f32v x0 = load_f32v(b + 32);
-            const f32v v1 = x0 + c0_2;
+            const f32v v1 = c0_2 + x0;
             const f32v v2 = relu_f32v(v1);
             store_f32v(out + i * 50 + 32, v2);
         }
         {
             const f32v x0 = load_f32v(b);
-            const f32v v1 = x0 + c1_0;
+            const f32v v1 = c1_0 + x0;
             const f32v v2 = relu_f32v(v1);
             store_f32v(out + (i + 1) * 50, v2);
         }
         {
             const f32v x0 = load_f32v(b + 16);
-            const f32v v1 = x0 + c1_1;
+            const f32v v1 = c1_1 + x0;
             const f32v v2 = relu_f32v(v1);
             store_f32v(out + (i + 1) * 50 + 16, v2);
         }
         {
             const f32v x0 = load_f32v(b + 32);
-            const f32v v1 = x0 + c1_2;
+            const f32v v1 = c1_2 + x0;
             const f32v v2 = relu_f32v(v1);
             store_f32v(out + (i + 1) * 50 + 32, v2);
         }
@@ -418,19 +418,19 @@ static void contraction0_v4(float *restrict out, const float *restrict b, const 
         }
         {
             const f32v x0 = load_f32v(b);
-            const f32v v1 = x0 + c0_0;
+            const f32v v1 = c0_0 + x0;
             const f32v v2 = relu_f32v(v1);
             store_f32v(out + i * 50, v2);
         }
         {
             const f32v x0 = load_f32v(b + 16);
-            const f32v v1 = x0 + c0_1;
+            const f32v v1 = c0_1 + x0;
             const f32v v2 = relu_f32v(v1);
             store_f32v(out + i * 50 + 16, v2);
         }
         {
             const f32v x0 = load_f32v(b + 32);
-            const f32v v1 = x0 + c0_2;
+            const f32v v1 = c0_2 + x0;
             const f32v v2 = relu_f32v(v1);
             store_f32v(out + i * 50 + 32, v2);
         }
@@ -444,7 +444,7 @@ static void task1_v4(char *const *p, const ptrdiff_t *dim, ptrdiff_t begin, ptrd
 }
 
 // v0 = contract(x, w, spec=ac,bc->ab) : f32[batch,50]
-// v1 = add(b, v0) : f32[batch,50]
+// v1 = add(v0, b) : f32[batch,50]
 // v2 = relu(v1) : f32[batch,50]
 static void contraction2_v4(float *restrict out, const float *restrict b, const float *restrict x, const float *restrict w, ptrdiff_t batch, ptrdiff_t begin, ptrdiff_t end)
 {
@@ -514,7 +514,7 @@ static void contraction2_v4(float *restrict out, const float *restrict b, const 
             for (ptrdiff_t d_i = 0; d_i < 2; d_i++) {
                 const float dot = dots[d_i1 * 2 + d_i];
                 const float x0 = b[(0 + d_i + 48)];
-                const float v1 = x0 + dot;
+                const float v1 = dot + x0;
                 const float v2 = relu_f32(v1);
                 out[(i1 + d_i1) * 50 + (0 + d_i + 48)] = v2;
             }
@@ -546,7 +546,7 @@ static void contraction2_v4(float *restrict out, const float *restrict b, const 
             for (ptrdiff_t d_i = 0; d_i < 2; d_i++) {
                 const float dot = dots[d_i1 * 2 + d_i];
                 const float x0 = b[(0 + d_i + 48)];
-                const float v1 = x0 + dot;
+                const float v1 = dot + x0;
                 const float v2 = relu_f32(v1);
                 out[(i1 + d_i1) * 50 + (0 + d_i + 48)] = v2;
             }
@@ -571,7 +571,7 @@ static void contraction2_v4(float *restrict out, const float *restrict b, const 
         for (ptrdiff_t d_i = 0; d_i < 2; d_i++) {
             const float dot = dots[d_i];
             const float x0 = b[(0 + d_i + 48)];
-            const float v1 = x0 + dot;
+            const float v1 = dot + x0;
             const float v2 = relu_f32(v1);
             out[i1 * 50 + (0 + d_i + 48)] = v2;
         }

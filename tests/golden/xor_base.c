@@ -206,7 +206,7 @@ static void contraction0_base(double *restrict t0, const double *restrict layers
 }
 
 // v0 = contract(t0, layers_neurons_w, spec=ab,b->a) : f64[batch]
-// v1 = add(layers_neurons_b, v0) : f64[batch]
+// v1 = add(v0, layers_neurons_b) : f64[batch]
 static void contraction1_base(double *restrict out, const double *restrict layers_neurons_b, const double *restrict t0, const double *restrict layers_neurons_w, ptrdiff_t batch)
 {
     for (ptrdiff_t i = 0; i < batch - 3; i += 4) {
@@ -233,7 +233,7 @@ static void contraction1_base(double *restrict out, const double *restrict layer
         for (ptrdiff_t d_i = 0; d_i < 4; d_i++) {
             const double dot = dots[d_i];
             const double x0 = layers_neurons_b[0];
-            const double v1 = x0 + dot;
+            const double v1 = dot + x0;
             out[i + d_i] = v1;
         }
     }
@@ -247,14 +247,14 @@ static void contraction1_base(double *restrict out, const double *restrict layer
         {
             const double dot = sum_lanes_f64v(c0_0);
             const double x0 = layers_neurons_b[0];
-            const double v1 = x0 + dot;
+            const double v1 = dot + x0;
             out[i] = v1;
         }
     }
 }
 
 // v0 = contract(t1, layers_neurons_w, spec=ab,b->a) : f64[batch]
-// v1 = add(layers_neurons_b, v0) : f64[batch]
+// v1 = add(v0, layers_neurons_b) : f64[batch]
 // v2 = sub(v1, y) : f64[batch]
 // v3 = pow(v2, exponent=2.0) : f64[batch]
 // v4 = rounded(v3) : f64[batch]
@@ -284,7 +284,7 @@ static void contraction2_base(double *restrict t0, const double *restrict layers
         for (ptrdiff_t d_i = 0; d_i < 4; d_i++) {
             const double dot = dots[d_i];
             const double x0 = layers_neurons_b[0];
-            const double v1 = x0 + dot;
+            const double v1 = dot + x0;
             const double x1 = y[i + d_i];
             const double v2 = v1 - x1;
             const double v3 = v2 * v2;
@@ -302,7 +302,7 @@ static void contraction2_base(double *restrict t0, const double *restrict layers
         {
             const double dot = sum_lanes_f64v(c0_0);
             const double x0 = layers_neurons_b[0];
-            const double v1 = x0 + dot;
+            const double v1 = dot + x0;
             const double x1 = y[i];
             const double v2 = v1 - x1;
             const double v3 = v2 * v2;
@@ -342,17 +342,17 @@ static void rows3_base(double *restrict loss, const double *restrict t0, ptrdiff
 }
 
 // v0 = contract(t3, layers_neurons_w, spec=ab,b->a) : f64[batch]
-// v1 = add(layers_neurons_b, v0) : f64[batch]
+// v1 = add(v0, layers_neurons_b) : f64[batch]
 // v2 = sub(v1, y) : f64[batch]
 // v3 = pow(v2, exponent=2.0) : f64[batch]
 // v4 = rounded(v3) : f64[batch]
 // v5 = mul(v2, 2.0) : f64[batch]
-// v6 = mul(v5, s0) : f64[batch]
+// v6 = mul(v5, s1) : f64[batch]
 // v7 = rounded(v6) : f64[batch]
 static void contraction4_base(double *restrict t0, double *restrict t1, double *restrict t2, const double *restrict layers_neurons_b, const double *restrict y, const double *restrict t3, const double *restrict layers_neurons_w, ptrdiff_t batch)
 {
-    const double s1 = (double)(batch);
-    const double s0 = 1.0 / s1;
+    const double s0 = (double)(batch);
+    const double s1 = 1.0 / s0;
     for (ptrdiff_t i = 0; i < batch - 3; i += 4) {
         f64v c0_0 = splat_f64v(0.0);
         f64v c1_0 = splat_f64v(0.0);
@@ -377,14 +377,14 @@ static void contraction4_base(double *restrict t0, double *restrict t1, double *
         for (ptrdiff_t d_i = 0; d_i < 4; d_i++) {
             const double dot = dots[d_i];
             const double x0 = layers_neurons_b[0];
-            const double v1 = x0 + dot;
+            const double v1 = dot + x0;
             const double x1 = y[i + d_i];
             const double v2 = v1 - x1;
             const double v3 = v2 * v2;
             const double v4 = rounded_f64(v3);
             t0[i + d_i] = v4;
             const double v5 = v2 * 2.0;
-            const double v6 = v5 * s0;
+            const double v6 = v5 * s1;
             t1[i + d_i] = v6;
             const double v7 = rounded_f64(v6);
             t2[i + d_i] = v7;
@@ -400,14 +400,14 @@ static void contraction4_base(double *restrict t0, double *restrict t1, double *
         {
             const double dot = sum_lanes_f64v(c0_0);
             const double x0 = layers_neurons_b[0];
-            const double v1 = x0 + dot;
+            const double v1 = dot + x0;
             const double x1 = y[i];
             const double v2 = v1 - x1;
             const double v3 = v2 * v2;
             const double v4 = rounded_f64(v3);
             t0[i] = v4;
             const double v5 = v2 * 2.0;
-            const double v6 = v5 * s0;
+            const double v6 = v5 * s1;
             t1[i] = v6;
             const double v7 = rounded_f64(v6);
             t2[i] = v7;
@@ -495,7 +495,7 @@ static void contraction5_base(double *restrict t1, double *restrict t2, const do
 }
 
 // v0 = contract(t1, t0, spec=ba,b->a) : f64[4]
-// v1 = mul(lr, v0) : f64[4]
+// v1 = mul(v0, lr) : f64[4]
 // v2 = rounded(v1) : f64[4]
 // v3 = sub(layers_neurons_w, v2) : f64[4]
 static void contraction6_base(double *restrict layers_neurons_w, const double *restrict lr, const double *restrict t0, const double *restrict t1, ptrdiff_t batch)
@@ -511,14 +511,14 @@ static void contraction6_base(double *restrict layers_neurons_w, const double *r
         c0_1 += a0 * b1;
     }
     {
-        const f64v v1 = splat_f64v(s0) * c0_0;
+        const f64v v1 = c0_0 * splat_f64v(s0);
         const f64v v2 = rounded_f64v(v1);
         const f64v x0 = load_f64v(layers_neurons_w);
         const f64v v3 = x0 - v2;
         store_f64v(layers_neurons_w, v3);
     }
     {
-        const f64v v1 = splat_f64v(s0) * c0_1;
+        const f64v v1 = c0_1 * splat_f64v(s0);
         const f64v v2 = rounded_f64v(v1);
         const f64v x0 = load_f64v(layers_neurons_w + 2);
         const f64v v3 = x0 - v2;
@@ -612,7 +612,7 @@ static void contraction8_base(double *restrict layers_neurons_w, const double *r
 }
 
 // v0 = sum(t0, axes=(0,)) : f64[4]
-// v1 = mul(lr, v0) : f64[4]
+// v1 = mul(v0, lr) : f64[4]
 // v2 = rounded(v1) : f64[4]
 // v3 = sub(layers_neurons_b, v2) : f64[4]
 static void contraction9_base(double *restrict layers_neurons_b, const double *restrict lr, const double *restrict t0, ptrdiff_t batch)
@@ -627,14 +627,14 @@ static void contraction9_base(double *restrict layers_neurons_b, const double *r
         c0_1 += b1;
     }
     {
-        const f64v v1 = splat_f64v(s0) * c0_0;
+        const f64v v1 = c0_0 * splat_f64v(s0);
         const f64v v2 = rounded_f64v(v1);
         const f64v x0 = load_f64v(layers_neurons_b);
         const f64v v3 = x0 - v2;
         store_f64v(layers_neurons_b, v3);
     }
     {
-        const f64v v1 = splat_f64v(s0) * c0_1;
+        const f64v v1 = c0_1 * splat_f64v(s0);
         const f64v v2 = rounded_f64v(v1);
         const f64v x0 = load_f64v(layers_neurons_b + 2);
         const f64v v3 = x0 - v2;
@@ -643,17 +643,17 @@ static void contraction9_base(double *restrict layers_neurons_b, const double *r
 }
 
 // v0 = contract(t4, layers_neurons_w, spec=ab,b->a) : f64[batch]
-// v1 = add(layers_neurons_b, v0) : f64[batch]
+// v1 = add(v0, layers_neurons_b) : f64[batch]
 // v2 = sub(v1, y) : f64[batch]
 // v3 = pow(v2, exponent=2.0) : f64[batch]
 // v4 = rounded(v3) : f64[batch]
 // v5 = mul(v2, 2.0) : f64[batch]
-// v6 = mul(v5, s0) : f64[batch]
+// v6 = mul(v5, s1) : f64[batch]
 // v7 = rounded(v6) : f64[batch]
 static void contraction10_base(double *restrict t0, double *restrict t1, double *restrict t2, double *restrict t3, const double *restrict layers_neurons_b, const double *restrict y, const double *restrict t4, const double *restrict layers_neurons_w, ptrdiff_t batch)
 {
-    const double s1 = (double)(batch);
-    const double s0 = 1.0 / s1;
+    const double s0 = (double)(batch);
+    const double s1 = 1.0 / s0;
     for (ptrdiff_t i = 0; i < batch - 3; i += 4) {
         f64v c0_0 = splat_f64v(0.0);
         f64v c1_0 = splat_f64v(0.0);
@@ -678,7 +678,7 @@ static void contraction10_base(double *restrict t0, double *restrict t1, double 
         for (ptrdiff_t d_i = 0; d_i < 4; d_i++) {
             const double dot = dots[d_i];
             const double x0 = layers_neurons_b[0];
-            const double v1 = x0 + dot;
+            const double v1 = dot + x0;
             t0[i + d_i] = v1;
             const double x1 = y[i + d_i];
             const double v2 = v1 - x1;
@@ -686,7 +686,7 @@ static void contraction10_base(double *restrict t0, double *restrict t1, double 
             const double v4 = rounded_f64(v3);
             t1[i + d_i] = v4;
             const double v5 = v2 * 2.0;
-            const double v6 = v5 * s0;
+            const double v6 = v5 * s1;
             t2[i + d_i] = v6;
             const double v7 = rounded_f64(v6);
             t3[i + d_i] = v7;
@@ -702,7 +702,7 @@ static void contraction10_base(double *restrict t0, double *restrict t1, double 
         {
             const double dot = sum_lanes_f64v(c0_0);
             const double x0 = layers_neurons_b[0];
-            const double v1 = x0 + dot;
+            const double v1 = dot + x0;
             t0[i] = v1;
             const double x1 = y[i];
             const double v2 = v1 - x1;
@@ -710,7 +710,7 @@ static void contraction10_base(double *restrict t0, double *restrict t1, double 
             const double v4 = rounded_f64(v3);
             t1[i] = v4;
             const double v5 = v2 * 2.0;
-            const double v6 = v5 * s0;
+            const double v6 = v5 * s1;
             t2[i] = v6;
             const double v7 = rounded_f64(v6);
             t3[i] = v7;
@@ -795,7 +795,7 @@ static void rows14_base(double *restrict gradient_layers_neurons_b_, const doubl
 }
 
 // v0 = contract(t0, x, spec=ca,cb->ab) : f64[4,2]
-// v1 = add(gradient_layers_neurons_w_, v0) : f64[4,2]
+// v1 = add(v0, gradient_layers_neurons_w_) : f64[4,2]
 static void contraction15_base(double *restrict gradient_layers_neurons_w_, const double *restrict x, const double *restrict t0, ptrdiff_t batch)
 {
     f64v c0_0 = splat_f64v(0.0);
@@ -814,22 +814,22 @@ static void contraction15_base(double *restrict gradient_layers_neurons_w_, cons
     }
     {
         const f64v x0 = load_f64v(gradient_layers_neurons_w_ + 0 * 4);
-        const f64v v1 = x0 + c0_0;
+        const f64v v1 = c0_0 + x0;
         store_f64v(gradient_layers_neurons_w_ + 0 * 4, v1);
     }
     {
         const f64v x0 = load_f64v(gradient_layers_neurons_w_ + 2 + 0 * 4);
-        const f64v v1 = x0 + c0_1;
+        const f64v v1 = c0_1 + x0;
         store_f64v(gradient_layers_neurons_w_ + 2 + 0 * 4, v1);
     }
     {
         const f64v x0 = load_f64v(gradient_layers_neurons_w_ + 1 * 4);
-        const f64v v1 = x0 + c1_0;
+        const f64v v1 = c1_0 + x0;
         store_f64v(gradient_layers_neurons_w_ + 1 * 4, v1);
     }
     {
         const f64v x0 = load_f64v(gradient_layers_neurons_w_ + 2 + 1 * 4);
-        const f64v v1 = x0 + c1_1;
+        const f64v v1 = c1_1 + x0;
         store_f64v(gradient_layers_neurons_w_ + 2 + 1 * 4, v1);
     }
 }
@@ -858,16 +858,16 @@ static void contraction16_base(double *restrict gradient_layers_neurons_b_, cons
     }
 }
 
-// v0 = mul(gradient_layers_neurons_w_, lr) : f64[4,2]
+// v0 = mul(lr, gradient_layers_neurons_w_) : f64[4,2]
 // v1 = rounded(v0) : f64[4,2]
 // v2 = sub(layers_neurons_w, v1) : f64[4,2]
-static void rows17_base(double *restrict layers_neurons_w, const double *restrict gradient_layers_neurons_w_, const double *restrict lr)
+static void rows17_base(double *restrict layers_neurons_w, const double *restrict lr, const double *restrict gradient_layers_neurons_w_)
 {
     const double s0 = lr[0];
     for (ptrdiff_t i = 0; i < 2; i++) {
         for (ptrdiff_t j = 0; j < 4; j += 2) {
             const f64v x0 = load_f64v(gradient_layers_neurons_w_ + i * 4 + j);
-            const f64v v0 = x0 * splat_f64v(s0);
+            const f64v v0 = splat_f64v(s0) * x0;
             const f64v v1 = rounded_f64v(v0);
             const f64v x1 = load_f64v(layers_neurons_w + i * 4 + j);
             const f64v v2 = x1 - v1;
@@ -962,7 +962,7 @@ void xor_accumulate_backward_base(char *const *p, const ptrdiff_t *dim)
 void xor_update_base(char *const *p, const ptrdiff_t *dim)
 {
     (void)dim;
-    rows17_base((double *)p[1], (const double *)(p[1] + 256), (const double *)p[0]);
+    rows17_base((double *)p[1], (const double *)p[0], (const double *)(p[1] + 256));
     rows18_base((double *)(p[1] + 64), (const double *)p[0], (const double *)(p[1] + 320));
     rows18_base((double *)(p[1] + 128), (const double *)p[0], (const double *)(p[1] + 384));
     rows19_base((double *)(p[1] + 192), (const double *)(p[1] + 448), (const double *)p[0]);
