@@ -163,29 +163,35 @@ def compile_module(
     places = ["-Xassembler", f"-I{folder}", f"-ffile-prefix-map={Path.cwd()}=.", f"-ffile-prefix-map={folder}=."]
     with tempfile.TemporaryDirectory(prefix="mlaot-") as objects:
 
-        def compile_unit(name: str) -> str:
-            source, made = str(folder / f"{name}.c"), Path(objects, f"{name}.o")
+        def compile_part(name: str, part: int) -> str:
+            source, made = str(folder / f"{name}.c"), Path(objects, f"{name}{part or ''}.o")
             own = ["-DMLAOT_ABI3T"] if abi == ABI3T and name == stem else []  # all that tells them apart
             compile = [*command, *flags, *units[name], *own]
+            only = [f"-DMLAOT_PARTS={1 << part}"] if counts[name] > 1 else []
 
             def parts() -> list[bytes]:
+                # Which part a kernel is in is no matter of its object's, nor how many lines of others come before it.
                 options = shlex.join([*compile, *machines])
-                texts = (macros, compiler_file(command), options, run([*compile, "-E", "-P", source], environ))
+                text = "\n".join(filter(None, run([*compile, *only, "-E", "-P", source], environ).splitlines()))
                 embedded = {stem: [WEIGHTS], f"{stem}_c": [WEIGHTS, f"{stem}.weights"]}.get(name, [])
+                texts = (macros, compiler_file(command), options, text)
                 return [text.encode() for text in (*texts, *(digest(folder / file) for file in embedded))]
 
-            cached(parts, made, lambda: run([*compile, *machines, *places, "-c", source, "-o", str(made)], environ))
+            arguments = [*compile, *only, *machines, *places, "-c", source, "-o", str(made)]
+            cached(parts, made, lambda: run(arguments, environ))
             return str(made)
 
         what = f"compiling {stem}" + (f" for {toolchain.platform.tag} by zig" if toolchain.platform else "")
+        counts = {name: part_count(folder / f"{name}.c") for name in units}
+        jobs = [(name, part) for name in units for part in range(counts[name])]
         with stage(what) as rename, ThreadPoolExecutor(os.cpu_count() or 1) as pool:
-            made = {}
-            for name, path in zip(units, pool.map(compile_unit, units), strict=True):
-                made[name] = path
-                rename(f"{what}, {len(made)} of {len(units)} files are done")
+            made = []
+            for job, path in zip(jobs, pool.map(lambda job: compile_part(*job), jobs), strict=True):
+                made.append((job[0], path))
+                rename(f"{what}, {len(made)} of {len(jobs)} files are done")
         linked = Path(objects, library.name)  # where it may have import libraries beside it
         link = [*words(environ, "LDFLAGS"), *link_options(toolchain, abi, Path(objects))]
-        python = [path for name, path in made.items() if name != f"{stem}_c"]
+        python = [path for name, path in made if name != f"{stem}_c"]
         run([*command, *flags, *machines, "-shared", *python, *link, "-o", str(linked)], environ)
         library.parent.mkdir(parents=True, exist_ok=True)
         shutil.move(linked, library)
@@ -194,11 +200,18 @@ def compile_module(
             archive.unlink(missing_ok=True)  # ar would add to it
             # Apple's ar knows no D, only the variable.
             options = "rcs" if toolchain.platform is None and sys.platform == "darwin" else "rcsD"
-            c = [path for name, path in made.items() if name != stem]
+            c = [path for name, path in made if name != stem]
             run([*archiver(toolchain), options, str(archive), *c], environ | {"ZERO_AR_DATE": "1"})
     weights = folder / f"{stem}.weights"
     if weights.is_file() and not folder.samefile(library.parent):
         shutil.copy(weights, library.parent)
+
+
+def part_count(source: Path) -> int:
+    """In how many parts a C file can be compiled. That one is missing is for the compiler to say."""
+    text = source.read_bytes() if source.is_file() else b""
+    said = re.search(rb"^#define MLAOT_PART_COUNT (\d+)$", text, re.MULTILINE)
+    return int(said[1]) if said else 1
 
 
 def archiver(toolchain: Toolchain) -> list[str]:

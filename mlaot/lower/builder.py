@@ -76,11 +76,15 @@ class Builder:
         node = base_of(node)
         if node.op is st.const:
             return Const(node.attrs["value"].array.item(), ValueType(node.type.dtype.name))
-        if node not in self._scalars:
-            value = self._free(node)
-            var = Var(f"s{len(self._scalars)}", value.type)
-            self._scalars[node] = var
-            self.once.append(Let(var, value))
+        stack = [node]
+        while stack:  # chains may be long: what a scalar is made of comes first, without recursion
+            top = stack[-1]
+            missing = [a for a in map(base_of, top.args) if a.op is not st.const and a not in self._scalars]
+            stack += reversed(missing)
+            if not missing and stack.pop() not in self._scalars:
+                value = self._free(top)
+                self._scalars[top] = var = Var(f"s{len(self._scalars)}", value.type)
+                self.once.append(Let(var, value))
         return self._scalars[node]
 
     def _free(self, node: Node) -> Expr:

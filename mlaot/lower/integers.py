@@ -14,6 +14,11 @@ _CALL = re.compile(r"\b([a-z]\w*)\(")
 
 def integer_helpers(text: str) -> str:
     """The helpers that ``text`` calls, each after those that it calls itself."""
+    return "\n".join(integer_functions(text).values())
+
+
+def integer_functions(text: str) -> dict[str, str]:
+    """The same by name."""
     known = _functions()
     wanted: set[str] = set()
     found = known.keys() & set(_CALL.findall(text))
@@ -21,7 +26,7 @@ def integer_helpers(text: str) -> str:
         wanted |= found
         called = {name for f in found for name in _CALL.findall(known[f])}
         found = (called & known.keys()) - wanted
-    return "\n".join(body for name, body in known.items() if name in wanted)
+    return {name: body for name, body in known.items() if name in wanted}
 
 
 @cache

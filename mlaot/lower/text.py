@@ -11,9 +11,20 @@ from typing import Any
 from mlaot.ir import DTYPES, Dim
 from mlaot.ir.dims import NOMINAL, Expr, names
 from mlaot.lower.emit import C_TYPES
-from mlaot.lower.integers import integer_helpers
+from mlaot.lower.integers import integer_functions, integer_helpers
 from mlaot.lower.layout import atom
 from mlaot.lower.parallel import Split, part_of, split, work_of_round
+from mlaot.lower.parts import (
+    DEFINITION,
+    ENTRIES,
+    Piece,
+    bit_of,
+    count_of,
+    helper_pieces,
+    kernel_name,
+    prototype,
+    renamed,
+)
 from mlaot.lower.program import (
     Branch,
     Buffer,
@@ -32,7 +43,7 @@ from mlaot.lower.program import (
 )
 from mlaot.lower.sparse import loops_of
 from mlaot.lower.trees import tree_text
-from mlaot.lower.vectors import helpers, seconds_of
+from mlaot.lower.vectors import helper_functions, helpers, seconds_of, vector_types
 from mlaot.nest.canonical import canonical
 from mlaot.nest.statements import Nest
 from mlaot.ops.random import LN2, LOG_SERIES, SQRT_HALF, WICHURA
@@ -73,21 +84,48 @@ def kernels_file(program: Program, prefix: str, isa: Isa) -> str:
             lines = [*_dims(program.module.c_dims, calls), *calls]
             doc = procedure.entry.doc.rstrip("\\ ")  # a backslash would continue the comment
             entries.append({"name": name, "lines": lines, "doc": doc})
-    kernels_text = [text.replace("NAME(", f"{name}(", 1) for name, text in bodies.values()]
-    text = "\n".join([*kernels_text, *[line for entry in entries for line in entry["lines"]]])
-    is_long = seconds_of(text) > KERNELS_SECONDS
-    preamble = (helpers(text, isa, is_long=is_long), integer_helpers(text), *others(text, prefix, isa))
+    texts = [text for _, text in bodies.values()] + [line for entry in entries for line in entry["lines"]]
+    seconds = seconds_of("\n".join(texts))
+    is_long = seconds > KERNELS_SECONDS
+    count = count_of(seconds)
+    kernels = _pieces(bodies, entries, prefix, isa, count)
+    text = "\n".join(piece.text for piece in kernels)
+    functions = helper_functions(text, isa) | integer_functions(text) | others(text, prefix, isa)
     return render(
         "kernels.c.j2",
         module=program.module,
         isa=isa,
         condition=condition(isa.name, program.module.isas),
         stem=program.module.stem,
-        helpers="\n".join(part for part in preamble if part),
-        kernels=kernels_text,
+        types=vector_types(isa, is_long=is_long),
+        helpers=helper_pieces(functions, kernels),
+        kernels=kernels[:-1],
         entries=entries,
+        parts=count if count > 1 else 0,
         long_kernels=LONG_KERNELS if is_long else "",
     )
+
+
+def _pieces(bodies: Bodies, entries: list[dict[str, Any]], prefix: str, isa: Isa, count: int) -> list[Piece]:
+    """The kernels and the tasks, each for its part of ``count``, then the lines of the entries, which are rewritten.
+
+    In a file of several parts kernels are called by their content, and what calls them begins with prototypes.
+    """
+    if count == 1:
+        kernels = [Piece(text.replace("NAME(", f"{name}(", 1), ENTRIES) for name, text in bodies.values()]
+        return [*kernels, Piece("\n".join(line for entry in entries for line in entry["lines"]), ENTRIES)]
+    names = {name: kernel_name(prefix, key[0], key, isa.name) for key, (name, _) in bodies.items() if key[0] != "task"}
+    prototypes, kernels, tasks = [], [], []
+    for key, (name, text) in bodies.items():
+        if key[0] == "task":
+            tasks.append(Piece(renamed(text.replace("NAME(", f"{name}(", 1), names), ENTRIES))
+        else:
+            prototypes.append(f"KERNEL void {names[name]}{prototype(text)};\n")
+            kernels.append(Piece(text.replace(DEFINITION, f"KERNEL void {names[name]}(", 1), bit_of(key, count)))
+    for entry in entries:
+        entry["lines"] = [renamed(line, names) for line in entry["lines"]]
+    lines = Piece("\n".join(line for entry in entries for line in entry["lines"]), ENTRIES)
+    return [*kernels, Piece("".join(prototypes), ENTRIES), *tasks, lines]
 
 
 @dataclass(frozen=True)
@@ -243,7 +281,9 @@ def candidates_file(kernel: Contraction, schedules: list[str], isa: Isa) -> str:
     spell = Speller(isa.bytes)
     nests = [nest_text(_nest_of(kernel, t), f"candidate{i}", signature, spell) for i, t in enumerate(tuned)]
     body = "\n".join(nests)
-    preamble = "\n".join(part for part in (helpers(body, isa), integer_helpers(body), *others(body, "", isa)) if part)
+    preamble = "\n".join(
+        part for part in (helpers(body, isa), integer_helpers(body), *others(body, "", isa).values()) if part
+    )
     return render("candidates.c.j2", preamble=preamble, kernels=body, count=len(schedules), arguments=arguments)
 
 
@@ -336,23 +376,19 @@ def _kernel_text(kernel: Kernel, name: str, signature: str, isa: Isa, shared: st
     return render("kernels/plain.c.j2", **context)
 
 
-def others(text: str, prefix: str, isa: Isa) -> list[str]:
-    """Further functions that kernels and entries call."""
-    places = [(dtype, C_TYPES[dtype]) for dtype in dict.fromkeys(re.findall(r"\bnonzeros_(\w+)\(", text))]
+def others(text: str, prefix: str, isa: Isa) -> dict[str, str]:
+    """Further functions that kernels and entries call, by the name by which they are called."""
     data: dict[str, object] = {
         "ratios": WICHURA,
         "series": LOG_SERIES,
         "sqrt_half": SQRT_HALF,
         "ln2": LN2,
         "prefix": prefix,
+        "isa": isa,
     }
-    data |= {"isa": isa, "dtypes": places}
-    names = {"threefry": "threefry(", "normal_quantile": "normal_quantile("}
-    names |= {
-        "share": "share(",
-        "share_apart": "share_apart(",
-        "first_from": "first_from(",
-        "least": "least(",
-        "nonzeros": "nonzeros_",
-    }
-    return [render(f"kernels/{name}.h.j2", **data) for name, call in names.items() if call in text]
+    files = ("threefry", "normal_quantile", "share", "share_apart", "first_from", "least")
+    found = {name: render(f"kernels/{name}.h.j2", **data) for name in files if f"{name}(" in text}
+    for dtype in dict.fromkeys(re.findall(r"\bnonzeros_(\w+)\(", text)):
+        place = dtype, C_TYPES[dtype]
+        found[f"nonzeros_{dtype}"] = render("kernels/nonzeros.h.j2", **data, dtypes=[place])
+    return found

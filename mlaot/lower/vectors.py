@@ -98,19 +98,29 @@ def helpers(text: str, isa: Isa, *, is_long: bool = False) -> str:
 
     They are put inline, but for a text that is too long for that.
     """
-    bodies = [render("vector/types.h.j2", bytes=isa.bytes, is_long=is_long)]
+    return "\n".join((vector_types(isa, is_long=is_long), *helper_functions(text, isa).values()))
+
+
+def vector_types(isa: Isa, *, is_long: bool = False) -> str:
+    """The types that helpers and kernels use."""
+    return render("vector/types.h.j2", bytes=isa.bytes, is_long=is_long)
+
+
+def helper_functions(text: str, isa: Isa) -> dict[str, str]:
+    """The helpers that ``text`` calls by name, each after those that it calls itself."""
+    bodies: dict[str, str] = {}
     _require(text, isa, set(), bodies)
-    return "\n".join(bodies)
+    return bodies
 
 
-def _require(text: str, isa: Isa, seen: set[str], bodies: list[str]) -> None:
-    """Append the helpers that ``text`` calls, each after those that it calls itself."""
+def _require(text: str, isa: Isa, seen: set[str], bodies: dict[str, str]) -> None:
+    """Add the helpers that ``text`` calls, each after those that it calls itself."""
     for name, family, source, dtype, form in _CALL.findall(text):
         if name not in seen and _is_known(family, source, dtype, form):
             seen.add(name)
             body = render(_template(family, source, dtype, form), **_context(name, family, source, dtype, form, isa))
             _require(body, isa, seen, bodies)
-            bodies.append(body)
+            bodies[name] = body
 
 
 def _is_known(family: str, source: str, dtype: str, form: str) -> bool:

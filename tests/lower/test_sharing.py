@@ -92,7 +92,7 @@ STACKS: dict[str, tuple[Callable[[], Any], Any]] = {
 def kernels(model: Any) -> int:
     """How many functions the C of a model has for one instruction set, but for the helpers and the entries."""
     text = kernels_file(compile_model(model, "m", ("v3",)), "m", MACHINES["v3"])
-    return len(re.findall(r"^static void (?!task)[a-z]+\d+_v3\(", text, re.MULTILINE))
+    return len(re.findall(r"^(?:static|KERNEL) void (?!task)\w+_v3\(.*\)\n{", text, re.MULTILINE))
 
 
 def gpt(depth: int) -> Any:
