@@ -63,8 +63,8 @@ PER_FILE = 100
 RUN = subprocess.run
 RATE = 0.25
 KINDS = ("full", "least")
-LEAST = ("make_entries", "widen", "legalize")
-OF_MODELS = ("split_scalars", "make_entries")  # passes that a graph on its own does not need
+LEAST = ("entries", "widen", "legalize")
+OF_MODELS = ("split_parameters", "entries")  # passes that a graph on its own does not need
 FLAGS = ("-Wno-tautological-compare", "-Wno-type-limits")  # x == x and, of unsigned numbers, x < 0 may be asked for
 SECONDS = 60  # a batch of graphs computes for a fraction of one
 
@@ -128,7 +128,7 @@ def compile_case(case: Case, kind: str, name: str) -> Program:
         ):
             continue
         stage(module, traced)
-        if stage.__name__ == "make_entries":
+        if stage.__name__ == "entries":
             module.graphs = {case.entry: module.graphs[case.entry]}
         for graph in module.graphs.values():
             verify(graph, stage.__name__)
