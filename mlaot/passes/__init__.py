@@ -241,12 +241,13 @@ def run(
     weights_dtype: str = "",
     quantize: str = "",
     sample: Any = None,
+    watch: Callable[[str, Module], None] | None = None,
 ) -> Module:
     """Take a traced model through ``PIPELINE``; graphs are verified after each pass.
 
     ``MLAOT_DUMP=<pass>`` (or ``all``) prints the graphs after that pass on stderr. ``report`` collects node counts.
     ``winograd``, ``fast_division``, ``frozen``, ``intermediates``, ``weights_dtype`` and ``quantize`` are the settings
-    of these names; ``sample``: what that of this name names.
+    of these names; ``sample``: what that of this name names. ``watch`` is called after each pass with its name.
     """
     graphs = {"model": traced.graph, **({"training": traced.training} if traced.training else {}), **traced.entries}
     if intermediates:
@@ -264,12 +265,15 @@ def run(
     if traced.file_names:
         module.info["file_names"] = dict(traced.file_names)
     printed = dumped()
+    watch = watch or (lambda step, module: None)
     _observe("trace", module, printed, report)
+    watch("trace", module)
     with stages.stage("passes") as rename:
         for step in PIPELINE:
             rename(f"pass {step.__name__}")
             step(module, traced)
             _observe(step.__name__, module, printed, report)
+            watch(step.__name__, module)
     return module
 
 

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,6 +25,8 @@ from mlaot.ops import structure as st
 from ..fuzz.tensors import make_case
 from ..ops.samples import SAMPLES
 from ..ops.test_c import cases, graph_of
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
 def read_back(graph: Graph) -> Graph:
@@ -75,6 +81,17 @@ def test_graphs_after_each_pass(capsys: pytest.CaptureFixture[str], monkeypatch:
     graphs = parse_all(printed)
     assert len(graphs) > 40
     assert [text(graph) for graph in graphs] == re.sub(r"# after.*\n", "", printed).strip().split("\n\n")
+
+
+@pytest.mark.parametrize("name", ["digits/train", "lenet", "moons", "xor"])
+def test_graphs_of_the_examples_after_each_pass(name: str) -> None:
+    command = [sys.executable, "-m", "mlaot", "passes"]
+    environ = os.environ | {"MLAOT_DUMP": "all"}
+    done = subprocess.run(command, cwd=EXAMPLES / name, env=environ, capture_output=True, text=True, check=True)
+    sources = re.findall(r"^# after .*\n((?:.+\n)+)", done.stderr, re.MULTILINE)
+    assert len(sources) > 40
+    for source in set(sources):
+        assert text(parse(source)) == source.rstrip()
 
 
 def test_numbers_that_are_left_out_are_others_of_the_same_text() -> None:
