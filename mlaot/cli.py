@@ -11,6 +11,7 @@ from pathlib import Path
 
 from mlaot.commands import (
     bench,
+    bisect,
     build,
     check,
     completion,
@@ -27,7 +28,7 @@ from mlaot.commands import (
 from mlaot.errors import MlaotError
 
 # In the order of a user's work.
-COMMANDS = (init, doctor, build, wheel, inspect, check, verify, diff, bench, emit, passes, tune, completion)
+COMMANDS = (init, doctor, build, wheel, inspect, check, verify, diff, bench, emit, passes, bisect, tune, completion)
 EPILOG = """\
 `mlaot COMMAND --help` has examples. Wheels are made by pip, too: pip wheel --no-deps .
 

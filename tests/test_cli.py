@@ -32,7 +32,7 @@ def test_help_of_each_command_has_examples_that_parse(name: str, cli: Cli) -> No
     examples = re.findall(rf"^  .*?\bmlaot ({name}\b.*?)(?:  |$)", out.partition("\nexamples:\n")[2], re.MULTILINE)
     assert status == 0 and examples
     for example in examples:
-        parser().parse_args(example.partition(" >")[0].split())
+        parser().parse_args(re.split(" [<>]", example)[0].split())
 
 
 def test_wrong_usage_is_2(cli: Cli) -> None:

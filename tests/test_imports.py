@@ -23,7 +23,7 @@ LAYERS = (
     ("mlaot.schedule",),
     ("mlaot.lower",),
     ("mlaot.facts", "mlaot.golden", "mlaot.rounded"),
-    ("mlaot.generate", "mlaot.build", "mlaot.cmake", "mlaot.tune"),
+    ("mlaot.bisect", "mlaot.generate", "mlaot.build", "mlaot.cmake", "mlaot.tune"),
     ("mlaot.commands", "mlaot.cli", "mlaot.__main__", "mlaot.onnx.backend"),
 )
 FILES = sorted((ROOT / "mlaot").rglob("*.py"))

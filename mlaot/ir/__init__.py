@@ -3,6 +3,7 @@
 from mlaot.ir.dims import Dim, dim
 from mlaot.ir.graph import Graph, Node, topological, users
 from mlaot.ir.subgraph import Subgraph
+from mlaot.ir.text import parse
 from mlaot.ir.types import DTYPES, DType, Literal, TupleType, Type
 from mlaot.ir.verify import verify
 
@@ -17,6 +18,7 @@ __all__ = [
     "TupleType",
     "Type",
     "dim",
+    "parse",
     "topological",
     "users",
     "verify",

@@ -1,13 +1,8 @@
 """Nodes and graphs: hash-consed, with union-find in place of rewriting uses.
 
 A node is one use of an op and also its value. Equal nodes of a graph are one object, so common subexpressions vanish as
-they are made. A better equal of a node is *forwarded* to: ``find`` follows the links, nothing is deleted. The text form
-has one node a line::
-
-    graph forward:
-      v0 = input(name=x) : f32[batch,64]
-      v1 = relu(v0) : f32[batch,64]
-      return y=v1
+they are made. A better equal of a node is *forwarded* to: ``find`` follows the links, nothing is deleted. ``text.py``
+has the text form, with one node a line.
 """
 
 from __future__ import annotations
@@ -116,8 +111,15 @@ class Graph:
             self._users = self._order[0], users(nodes)
         return self._users[1]
 
+    @property
+    def size(self) -> int:
+        """How many different nodes were made."""
+        return len(self._table)
+
     def __str__(self) -> str:
-        return text(self)
+        from mlaot.ir.text import text
+
+        return text(self, brief=True)
 
 
 def topological(roots: Iterable[Node], within: Container[Node] | None = None) -> list[Node]:
@@ -156,31 +158,3 @@ def users(nodes: Iterable[Node]) -> dict[Node, list[Node]]:
         for a in node.args:
             result.setdefault(a.find(), []).append(node)
     return result
-
-
-def text(graph: Graph) -> str:
-    """The text form: printed, compared in tests, never parsed. Subgraphs follow, numbered as the nodes name them."""
-    return "\n".join(_lines(graph, ""))
-
-
-def _lines(graph: Graph, number: str) -> list[str]:
-    from mlaot.ir.subgraph import Subgraph
-
-    names: dict[Node, str] = {}
-    inner: dict[Subgraph, str] = {}
-    lines = [f"graph {graph.name} {number}({', '.join(graph.inputs)}):" if number else f"graph {graph.name}:"]
-    for i, node in enumerate(graph.nodes()):
-        names[node] = f"v{i}"
-        inside = [names[a.find()] for a in node.args]
-        for key, value in node.attrs.items():
-            if isinstance(value, Subgraph):
-                at = inner.setdefault(value, f"{number}{number and '.'}{len(inner) + 1}")
-                inside.append(f"{key}=<{value.graph.name} {at}: {len(value.graph.nodes())} nodes>")
-            elif key != "type":
-                inside.append(f"{key}={value}")
-        lines.append(f"  v{i} = {node.op.name}({', '.join(inside)}) : {node.type}")
-    lines.append("  return " + ", ".join(f"{k}={names[v.find()]}" for k, v in graph.outputs.items()))
-    lines += [f"  write {slot}={names[v.find()]}" for slot, v in graph.writes.items()]
-    for subgraph, at in inner.items():
-        lines += [f"    {line}" for line in _lines(subgraph.graph, at)]
-    return lines

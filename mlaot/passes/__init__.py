@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import os
 import sys
 from collections import Counter
@@ -16,7 +15,9 @@ from mlaot.errors import MlaotError
 from mlaot.frontend.declaration import PARAMETERS, Traced
 from mlaot.frontend.sample import arrays
 from mlaot.ir import Graph, dim, topological, verify
+from mlaot.ir.dims import assumed
 from mlaot.ir.module import FIT_STEP, INTERMEDIATES, Module
+from mlaot.ir.text import text
 from mlaot.passes import (
     barriers,
     blocked,
@@ -67,8 +68,7 @@ def each(graph_pass: Callable[[Graph], None]) -> Stage:
         for graph in module.graphs.values():
             everywhere(graph_pass, graph)
 
-    stage.__name__ = graph_pass.__name__
-    return stage
+    return named(graph_pass.__name__, stage)
 
 
 def of_scalars(graph_pass: Callable[[Graph], None]) -> Stage:
@@ -78,7 +78,21 @@ def of_scalars(graph_pass: Callable[[Graph], None]) -> Stage:
         if traced.counts:
             graph_pass(module.graphs["model"])
 
-    stage.__name__ = graph_pass.__name__
+    return named(graph_pass.__name__, stage)
+
+
+def whole(module_pass: Callable[[Module], None]) -> Stage:
+    """A pass over a module at once."""
+
+    def stage(module: Module, traced: Traced) -> None:
+        module_pass(module)
+
+    return named(module_pass.__name__, stage)
+
+
+def named(name: str, stage: Stage) -> Stage:
+    """A stage by the name that a user knows it by: that of its file."""
+    stage.__name__ = name
     return stage
 
 
@@ -124,35 +138,10 @@ def _alone(module: Module, model: Graph) -> list[str]:
     return [] if any(model.inputs[name] in reached for name in _given(module, model)) else list(results)
 
 
-def freeze_weights(module: Module, traced: Traced) -> None:
-    """Work on weights alone, done at build where they are frozen."""
-    freeze.freeze(module)
-
-
-def look_up(module: Module, traced: Traced) -> None:
-    """Products of one-hot rows with frozen weights."""
-    lookups.lookups(module)
-
-
 def divide_fast(module: Module, traced: Traced) -> None:
     """Quotients of many numbers by one as products, where settings ask for it."""
     for graph in module.graphs.values() if module.fast_division else ():
         everywhere(reciprocal.reciprocal, graph)
-
-
-def choose_layout(module: Module, traced: Traced) -> None:
-    """Convolutions in blocks of channels, where their weights are fixed."""
-    blocked.blocked(module)
-
-
-def use_bytes(module: Module, traced: Traced) -> None:
-    """Products with frozen weights in 8 bits, where settings ask for it."""
-    quantize.quantize(module)
-
-
-def convolve_tiles(module: Module, traced: Traced) -> None:
-    """3x3 convolutions with fewer products, where weights are frozen."""
-    winograd.winograd(module)
 
 
 def forget_weights(module: Module, traced: Traced) -> None:
@@ -160,21 +149,6 @@ def forget_weights(module: Module, traced: Traced) -> None:
     for graph in module.graphs.values() if module.is_frozen else ():
         kept = {*graph.nodes(), *[graph.inputs[name] for name in graph.writes]}
         graph.inputs = {k: node for k, node in graph.inputs.items() if k not in module.slots or node.find() in kept}
-
-
-def split_gates(module: Module, traced: Traced) -> None:
-    """Products with weights that give several gates, by gate."""
-    gates.gates(module)
-
-
-def update_late(module: Module, traced: Traced) -> None:
-    """Steps on one example that leave the updates of large weights to the end of a block."""
-    late_updates.late_updates(module)
-
-
-def narrow_weights(module: Module, traced: Traced) -> None:
-    """Weights that only products read as 16-bit numbers, where those hold them or settings ask for it."""
-    narrow.narrow(module)
 
 
 def widen_ports(module: Module, traced: Traced) -> None:
@@ -186,11 +160,6 @@ def widen_ports(module: Module, traced: Traced) -> None:
 def make_entries(module: Module, traced: Traced) -> None:
     """Entries of the module: forward, and what training needs."""
     entries.entries(module, traced.arguments, traced.optimizer)
-
-
-def note_indices(module: Module, traced: Traced) -> None:
-    """What a caller's integers may be where they are indices."""
-    index_ranges.index_ranges(module, traced)
 
 
 def keep_declared(module: Module, traced: Traced) -> None:
@@ -208,17 +177,17 @@ PIPELINE: tuple[Stage, ...] = (
     each(simplify.simplify),
     of_scalars(flatten_sums.flatten_sums),
     of_scalars(raise_tensors.raise_tensors),
-    split_scalars,
+    named("split_parameters", split_scalars),
     each(simplify.simplify),
     each(fold.fold),
     add_batch,
-    divide_fast,
+    named("reciprocal", divide_fast),
     each(contract.contract),
     each(hoist.hoist),
     each(simplify.simplify),
     each(canonical.canonical),
-    make_entries,
-    note_indices,
+    named("entries", make_entries),
+    index_ranges.index_ranges,
     keep_declared,
     each(barriers.barriers),
     each(prune.prune),
@@ -235,24 +204,27 @@ PIPELINE: tuple[Stage, ...] = (
     each(transposed.transposed),
     each(masked_rows.masked_rows),
     each(sparse_products.sparse_products),
-    look_up,
-    freeze_weights,
-    choose_layout,
+    whole(lookups.lookups),
+    whole(freeze.freeze),
+    whole(blocked.blocked),
     each(take_last.take_last),
-    divide_fast,
+    named("reciprocal", divide_fast),
     each(fold.fold),
     each(simplify.simplify),
     each(canonical.canonical),
-    use_bytes,
-    convolve_tiles,
-    split_gates,
+    whole(quantize.quantize),
+    whole(winograd.winograd),
+    whole(gates.gates),
     forget_weights,
-    update_late,
+    whole(late_updates.late_updates),
     each(pooling.pooling),
     each(examples_last.examples_last),
     each(legalize.legalize),
-    narrow_weights,
+    whole(narrow.narrow),
 )
+
+# Passes over the graph that is declared, before there are entries.
+BEFORE_ENTRIES = ("flatten_sums", "raise_tensors", "split_parameters", "add_batch", "entries")
 
 Report = list[tuple[str, dict[str, Counter[str]]]]
 
@@ -269,12 +241,13 @@ def run(
     weights_dtype: str = "",
     quantize: str = "",
     sample: Any = None,
+    watch: Callable[[str, Module], None] | None = None,
 ) -> Module:
     """Take a traced model through ``PIPELINE``; graphs are verified after each pass.
 
     ``MLAOT_DUMP=<pass>`` (or ``all``) prints the graphs after that pass on stderr. ``report`` collects node counts.
     ``winograd``, ``fast_division``, ``frozen``, ``intermediates``, ``weights_dtype`` and ``quantize`` are the settings
-    of these names; ``sample``: what that of this name names.
+    of these names; ``sample``: what that of this name names. ``watch`` is called after each pass with its name.
     """
     graphs = {"model": traced.graph, **({"training": traced.training} if traced.training else {}), **traced.entries}
     if intermediates:
@@ -292,30 +265,58 @@ def run(
     if traced.file_names:
         module.info["file_names"] = dict(traced.file_names)
     printed = dumped()
+    watch = watch or (lambda step, module: None)
     _observe("trace", module, printed, report)
+    watch("trace", module)
     with stages.stage("passes") as rename:
         for step in PIPELINE:
             rename(f"pass {step.__name__}")
             step(module, traced)
             _observe(step.__name__, module, printed, report)
+            watch(step.__name__, module)
     return module
 
 
 def dumped() -> set[str]:
-    """The stages after which ``MLAOT_DUMP`` wants the graphs printed: one by its name, those of a file, or all."""
-    names = {stage.__name__: {stage.__name__} for stage in PIPELINE}
-    every = {"trace", *names}
-    for stage in PIPELINE:
-        for file in stage.__code__.co_names:
-            if inspect.ismodule(globals().get(file)):
-                names.setdefault(file, set()).add(stage.__name__)
-    names |= {"all": every, "trace": {"trace"}, "": set()}
+    """The stages after which ``MLAOT_DUMP`` wants the graphs printed: one by its name, or all."""
+    every = {"trace", *names()}
     wanted = os.environ.get("MLAOT_DUMP", "")
-    if wanted not in names:
-        known = [name for name in names if name]
-        hint = did_you_mean(wanted, known) or f"; they are {', '.join(known)}"
+    if wanted not in ("", "all", *every):
+        hint = did_you_mean(wanted, ["all", *every]) or f"; they are {', '.join(['all', 'trace', *names()])}"
         raise MlaotError(f"the environment variable MLAOT_DUMP is {wanted!r}, which is no pass{hint}")
-    return names[wanted]
+    return every if wanted == "all" else {wanted} - {""}
+
+
+def names() -> list[str]:
+    """The passes in the order in which they run first, by their files' names."""
+    return list(dict.fromkeys(stage.__name__ for stage in PIPELINE))
+
+
+def run_one(name: str, graph: Graph) -> dict[str, Graph]:
+    """The graphs that a pass makes of one on its own, whose parameters are random numbers.
+
+    Inputs that are parameters are so by their note, and frozen; the pass sees a model that takes the other inputs.
+    """
+    stages = [stage for stage in PIPELINE if stage.__name__ == name]
+    if not stages:
+        hint = did_you_mean(name, names()) or f"; they are {', '.join(names())}"
+        raise MlaotError(f"there is no pass {name!r}{hint}")
+    held = {key: node.type for key, node in graph.inputs.items() if node.attrs.get("parameter")}
+    numbers = np.random.default_rng(0)
+    parameters = {
+        key: type_.dtype.array(numbers.standard_normal([assumed(d) for d in type_.shape]))
+        for key, type_ in held.items()
+    }
+    arguments = tuple(key for key in graph.inputs if key not in held)
+    traced = Traced(graph, parameters, per_example=False, arguments=arguments, counts={"": len(graph.nodes())})
+    entry = "model" if name in BEFORE_ENTRIES else graph.name
+    module = Module("text", {entry: graph}, dict(parameters), traced.trains)
+    module.fast_division = True
+    verify(graph, "reading")
+    stages[0](module, traced)
+    for made in module.graphs.values():
+        verify(made, name)
+    return module.graphs
 
 
 def _tapped(traced: Traced) -> Graph:
@@ -334,6 +335,6 @@ def _observe(stage: str, module: Module, printed: Collection[str], report: Repor
     for graph in module.graphs.values():
         verify(graph, stage)
         if stage in printed:
-            print(f"# after {stage}\n{graph}\n", file=sys.stderr)
+            print(f"# after {stage}\n{text(graph)}\n", file=sys.stderr)
     if report is not None:
         report.append((stage, {n: Counter(node.op.name for node in g.nodes()) for n, g in module.graphs.items()}))

@@ -54,7 +54,7 @@ Arrays = dict[str, Array]
 PER_FILE = 50
 BATCH = dim("batch")
 SPECIAL = (0.0, -0.0, 1.0, -1.0, np.inf, -np.inf, np.nan, 1e-40, 1e30, -1e30, 3e38, 1e-30, 16777217.0)
-LEAST = tuple(s for s in passes.PIPELINE if s.__name__ in ("split_scalars", "add_batch", "make_entries", "legalize"))
+LEAST = tuple(s for s in passes.PIPELINE if s.__name__ in ("split_parameters", "add_batch", "entries", "legalize"))
 
 
 @dataclass

@@ -7,7 +7,8 @@ Every op on every dtype (``tensor_graphs.py``), with and without named dims, wit
 gradients of a loss. Each graph is compiled twice, by the whole pipeline and by the least that lowering needs, and run
 on three inputs, one with special values. Numbers must be within the bounds of ``bounds.py``; integers and bools must
 be equal, where no rounding can tip what they stand for. What cannot be compared is counted. A graph that fails is made
-smaller and printed, as Python that makes it again. With ``--torch`` it is PyTorch that results are compared with.
+smaller and printed: as text, for ``mlaot passes --only``, and as Python that makes it again. With ``--torch`` it is
+PyTorch that results are compared with.
 """
 
 from __future__ import annotations
@@ -40,6 +41,7 @@ from mlaot.evaluate import evaluate
 from mlaot.frontend.declaration import Traced
 from mlaot.ir import Graph, Node, verify
 from mlaot.ir.module import Module
+from mlaot.ir.text import text
 from mlaot.ir.types import bf16, f16
 from mlaot.lower.lower import lower
 from mlaot.lower.program import Program
@@ -63,8 +65,8 @@ PER_FILE = 100
 RUN = subprocess.run
 RATE = 0.25
 KINDS = ("full", "least")
-LEAST = ("make_entries", "widen", "legalize")
-OF_MODELS = ("split_scalars", "make_entries")  # passes that a graph on its own does not need
+LEAST = ("entries", "widen", "legalize")
+OF_MODELS = ("split_parameters", "entries")  # passes that a graph on its own does not need
 FLAGS = ("-Wno-tautological-compare", "-Wno-type-limits")  # x == x and, of unsigned numbers, x < 0 may be asked for
 SECONDS = 60  # a batch of graphs computes for a fraction of one
 
@@ -128,7 +130,7 @@ def compile_case(case: Case, kind: str, name: str) -> Program:
         ):
             continue
         stage(module, traced)
-        if stage.__name__ == "make_entries":
+        if stage.__name__ == "entries":
             module.graphs = {case.entry: module.graphs[case.entry]}
         for graph in module.graphs.values():
             verify(graph, stage.__name__)
@@ -406,7 +408,7 @@ def report(failed: list[Case], counts: Counter[str], *, most: int = 6, narrow: b
     for case in failed[:most]:
         small = smallest(case, case.isa) if case.trials and narrow else case
         lines += [f"\nseed {case.seed}, {case.entry} on {case.isa}", *case.failures[:2], "made smaller:"]
-        lines += [*small.failures[:2], str(small.reference), "", source(small)]
+        lines += [*small.failures[:2], "", text(small.reference, inline=None), "", source(small)]
     return "\n".join([*lines, f"{len(failed)} graphs failed: {[case.seed for case in failed]}"])
 
 

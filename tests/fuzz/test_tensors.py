@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 from mlaot.evaluate import evaluate
-from mlaot.ir import Dim, Graph, Literal, Node, Type, dim
+from mlaot.ir import Dim, Graph, Literal, Node, Type, dim, parse
+from mlaot.ir.text import text
 from mlaot.ir.types import f16, f32, i64, u64
 from mlaot.lower import emit
 from mlaot.lower import lower as lowering
@@ -21,7 +22,7 @@ from mlaot.lower.program import Buffer, Kernel
 from mlaot.ops import OPS
 from mlaot.ops import elementwise as ew
 from mlaot.ops import structure as st
-from mlaot.passes import simplify
+from mlaot.passes import run_one, simplify
 
 from ..compiled import AVAILABLE
 from . import tensors
@@ -195,6 +196,30 @@ def test_a_fault_is_narrowed_down_to_its_op(monkeypatch: pytest.MonkeyPatch) -> 
     small = smallest(case, "base")
     assert [node.op.name for node in small.reference.nodes() if node.op is not st.input_] == ["prod"]
     assert "OPS['prod']" in source(small)
+
+
+def test_a_wrong_rule_is_reduced_to_its_node(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The text of what is left shows the fault in one pass."""
+    monkeypatch.setitem(simplify.RULES, st.slice_, (wrong_slice, *simplify.RULES.get(st.slice_, ())))
+    case = next(found for seed in range(600) if (found := failing(seed, st.slice_, wrong_slice)))
+    small = smallest(case, "base")
+    assert len(small.reference.nodes()) <= 3 < len(case.reference.nodes())
+    assert all(value.size <= 50 for _, inputs in small.trials for value in inputs.values())
+    printed = text(small.reference, inline=None)
+    assert printed in report([case], Counter())
+    dims, inputs = small.trials[0]
+    (passed,) = run_one("simplify", parse(printed)).values()
+    before, after = (evaluate(graph, inputs, dims=dims)["y0"] for graph in (small.reference, passed))
+    assert not np.array_equal(before, after, equal_nan=True)
+
+
+def failing(seed: int, op: Any, rule: Any) -> Case | None:
+    """The case of a seed in which a rule fires, where its answer is wrong then."""
+    case = make_case(seed)
+    if case.entry != "forward" or len(case.made.graph.nodes()) < 10 or not fires(case, op, rule):
+        return None
+    run_cases([case], "base", Counter())
+    return case if case.failures else None
 
 
 def uses(case: Case, op: str) -> bool:

@@ -1,0 +1,81 @@
+"""``mlaot bisect``: the pass after which a model's answer is wrong; ``mlaot/bisect.py`` looks for it."""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+from pathlib import Path
+
+from mlaot.commands.project import TARGET, is_bare, project_of
+from mlaot.settings import Settings
+
+HELP = "find the pass after which an answer is wrong"
+DESCRIPTION = """\
+Evaluate the graphs of each model in float64 after each pass that changed them, and
+say after which one they first give another answer. If none does, and this machine
+has a C compiler, build the wheel of a project and hold its kernels against the
+golden vectors: what is wrong then is wrong since lowering. The exit status is 1
+if something is.
+"""
+EXAMPLES = """\
+  mlaot bisect                       each model of the project in this folder, then its kernels
+  mlaot bisect model:digits          the passes of one function
+  mlaot bisect digits other.onnx     several, one after the other
+"""
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    """The arguments."""
+    parser.add_argument("targets", metavar="MODEL", nargs="*", default=["."], help=TARGET)
+
+
+def run(options: argparse.Namespace) -> int:
+    """A line for each model."""
+    return max([check(target) for target in options.targets])
+
+
+def check(target: str) -> int:
+    """The passes of one target, then its kernels; 1 if something is wrong."""
+    from mlaot.build.toolchain import compiler_name
+
+    with project_of(target) as (project, settings):
+        if passes_are_wrong(settings):
+            return 1
+    if is_bare(target) or compiler_name() is None:
+        return 0
+    return int(kernels_are_wrong(project))
+
+
+def passes_are_wrong(settings: Settings) -> bool:
+    """Print what became of each model of a project."""
+    from mlaot.bisect import Fault, bisect
+    from mlaot.generate import imported, located, pass_options, trace
+
+    is_wrong = False
+    for model in settings.models:
+        declared = imported(settings, model)
+        with located(declared, model):
+            found = bisect(model.module, lambda: trace(declared), **pass_options(settings, model, declared))  # noqa: B023
+        right = f"right after all passes ({found} graphs compared)"
+        print(f"{model.module}: {found if isinstance(found, Fault) else right}", flush=True)
+        is_wrong |= isinstance(found, Fault)
+    return is_wrong
+
+
+def kernels_are_wrong(project: Path) -> bool:
+    """Build the wheel, and print what became of its golden vectors."""
+    from mlaot.commands.hooks import call_hook, progress
+    from mlaot.commands.modules import modules_of
+    from mlaot.probe import ask
+
+    is_wrong = False
+    with tempfile.TemporaryDirectory(prefix="mlaot-") as folder:
+        with progress("building the wheel") as note:
+            wheel = call_hook(project, "build_wheel", Path(folder), note, cache=True)
+        with modules_of(str(wheel)) as modules:
+            for module in modules:
+                missed = ask(module, "selftest").get("missed")
+                right = "right in its kernels, too"
+                print(f"{module.name}: {f'wrong since lowering: {missed}' if missed else right}", flush=True)
+                is_wrong |= bool(missed)
+    return is_wrong
