@@ -13,12 +13,14 @@ from typing import Any
 from mlaot.build.toolchain import compile_module, find_toolchain
 from mlaot.generate import compile_model, program_files, write
 from mlaot.lower.program import Program
-from mlaot.settings import ISAS
+from mlaot.schedule.machine import MACHINES
 
 os.environ["MLAOT_CACHE"] = "off"  # what is measured is made, also by the compiler
 
 
-def build(declared: Any, name: str, folder: Path, isas: tuple[str, ...] = ISAS, *, deterministic: bool = False) -> Path:
+def build(
+    declared: Any, name: str, folder: Path, isas: tuple[str, ...] = tuple(MACHINES), *, deterministic: bool = False
+) -> Path:
     """The path of the extension module ``name`` made of a declared model."""
     return compile_program(compile_model(declared, f"{name}.{name}", isas, deterministic=deterministic), name, folder)
 

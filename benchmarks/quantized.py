@@ -22,7 +22,7 @@ import workloads
 from common import compile_program, load, one_core, out, table
 
 from mlaot.generate import compile_model
-from mlaot.settings import ISAS
+from mlaot.schedule.machine import MACHINES
 
 ROUNDS = 15
 WORKLOADS = ("w3_mlp_b1", "w3_mlp_b64", "w5_resnet18_b1")
@@ -45,7 +45,7 @@ def make(name: str, folder: Path) -> list[str]:
         ("calibrated", {"quantize": "int8", "sample": sample}),
         ("dynamic", {"quantize": "int8"}),
     ):
-        program = compile_model(declared, f"{kind}.{kind}", ISAS, **options)
+        program = compile_model(declared, f"{kind}.{kind}", tuple(MACHINES), **options)
         found.append(str(compile_program(program, kind, folder / kind)))
     return found
 
@@ -77,7 +77,7 @@ def main(wanted: str = "") -> None:
             libraries = make(name, Path(folder))
             made = ("*.abi3.so", "*.weights")
             sizes = [sum(f.stat().st_size for p in made for f in Path(path).parent.glob(p)) for path in libraries]
-            for isa in ISAS:
+            for isa in tuple(MACHINES):
                 command = [sys.executable, __file__, "--compare", name, *libraries]
                 done = subprocess.run(
                     command, env=os.environ | {"MLAOT_ISA": isa}, capture_output=True, text=True, check=False

@@ -42,7 +42,7 @@ from mlaot import passes
 from mlaot.evaluate import evaluate
 from mlaot.generate import compile_model, trace
 from mlaot.ir.dims import parse, substitute
-from mlaot.settings import ISAS
+from mlaot.schedule.machine import MACHINES
 
 HERE = Path(__file__).resolve().parent
 TOLERANCE = 1e-4  # of the largest value of the reference
@@ -84,7 +84,7 @@ def build(name: str, folder: Path, data: Path | None) -> Built:
     copy_made(name, folder, data)
     declared, dims = declare(name, weights), {"batch": work.batch}
     started = time.perf_counter()
-    program = compile_model(declared, "nn.nn", ISAS)
+    program = compile_model(declared, "nn.nn", tuple(MACHINES))
     library = compile_program(program, "nn", folder)
     seconds = time.perf_counter() - started
     entry = next(e for e in program.module.entries if e.name == ("train_step" if work.examples else "forward"))

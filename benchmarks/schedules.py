@@ -16,7 +16,7 @@ from workloads import chosen, declare
 
 from mlaot.build.toolchain import find_compiler
 from mlaot.generate import compile_model
-from mlaot.settings import ISAS
+from mlaot.schedule.machine import MACHINES
 from mlaot.tune import Measured, contractions, measure, this_machine
 
 WORK = "w2_mnist_b64,w3_mlp_b64,w4,w6_gpt_full,w8,t1_mlp_b64"
@@ -35,7 +35,7 @@ def main() -> None:
     options = parser.parse_args()
     one_core()
     command = find_compiler()
-    isa = this_machine(ISAS, command)[-1]
+    isa = this_machine(tuple(MACHINES), command)[-1]
     rows, all_found = [], []
     for name in chosen(options.work):
         for kernel in contractions([compile_model(declare(name), "m.nn", (isa.name,))]):

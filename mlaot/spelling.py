@@ -142,19 +142,21 @@ class Speller:
 
     def has_operator(self, x: Call) -> bool:
         """Whether C's operator does what a call means."""
-        dtype = x.args[0].type.dtype
-        return x.name not in ARITHMETIC or dtype == "index" or is_float(dtype)
+        dtype, lanes = x.args[0].type
+        return x.name not in ARITHMETIC or dtype == "index" or is_float(dtype) or lanes != 1
 
     def operator(self, x: Call) -> tuple[str, int]:
         symbol, level = OPERATORS[x.name]
         a, b = x.args
+        if x.name in ("and", "or", "xor"):  # compilers want these to be seen
+            level = UNARY - 1
         left = self.inside(a, level - (x.name == "mul" and isinstance(a, Call) and a.name == "mul"))
         is_sum = level == 12 and isinstance(b, Call) and OPERATORS.get(b.name, ("", 0))[1] > 12
         right = self.inside(b, level if is_sum or level != 12 else 13)
         text = f"{left} {symbol} {right}"
         if x.type.lanes == 1 and x.type.dtype in NARROW and x.name in ("and", "or", "xor"):
             return f"({C_NAMES[x.type.dtype]})({text})", UNARY
-        return text, level
+        return text, OPERATORS[x.name][1]
 
     def unary(self, x: Call) -> tuple[str, int]:
         (a,) = x.args

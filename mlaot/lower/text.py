@@ -231,7 +231,7 @@ def _call_nest(kernel: NestKernel | Contraction, place: _Place, bodies: Bodies) 
     nest = _nest_of(kernel, place.isa)
     shared = shared_loop(nest) if place.apart is None else None
     if shared is not None:
-        nest = part_of_range(nest, shared.variable)
+        nest = part_of_range(nest, shared)
     key, dims = canonical(nest)
     sizes = [d for d in dims if d not in RANGE]
     written = nest.written

@@ -112,25 +112,25 @@ def rounds(loop: For, high: Expression | None = None) -> Dim:
     return -(-extent // loop.step) if isinstance(extent, int) else extent // loop.step
 
 
-def part_of_range(nest: Nest, variable: str) -> Nest:
+def part_of_range(nest: Nest, shared: Shared) -> Nest:
     """A nest with the shared loops from ``begin`` to ``end`` only."""
-    return replace(nest, body=_part(nest.body, variable))
+    return replace(nest, body=_part(nest.body, shared))
 
 
-def _part(body: Body, variable: str) -> Body:
+def _part(body: Body, shared: Shared) -> Body:
     result: list[Statement] = []
     for s in body:
-        if isinstance(s, For) and s.var.name == variable:
+        if isinstance(s, For) and s.var.name == shared.variable:
             begin, end = (Index(dim(name)) for name in RANGE)
             low: Expression = begin
             high: Expression = end
-            if s.low != Index(0):  # parts begin at whole steps
+            if s.low != Index(0) or shared.step % s.step:  # parts begin at whole steps of the longest rounds
                 low = Call("first_from", (s.low, Index(s.step), begin), INDEX)
             if s.low != Index(0) or s.step != 1:
                 high = Call("least", (s.high, end), INDEX)
             result.append(replace(s, low=low, high=high))
         elif isinstance(s, For | If):
-            result.append(replace(s, body=_part(s.body, variable)))
+            result.append(replace(s, body=_part(s.body, shared)))
         else:
             result.append(s)
     return tuple(result)
