@@ -7,14 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-import numpy as np
-
 from mlaot.ir import DTYPES, Dim, Node
 from mlaot.lower.fuse import Group
 from mlaot.lower.identifiers import array_name
 from mlaot.lower.layout import Access, times
 from mlaot.lower.program import Buffer, NestKernel, Param
-from mlaot.nest.expressions import Array, Const, Expr, Index, Load, ValueType, Var, call, cast, compare, const, is_float
+from mlaot.nest.expressions import Array, Const, Expr, Index, Load, ValueType, Var, cast, compare
+from mlaot.nest.reductions import combined
 from mlaot.nest.statements import Assign, Body, Let, Nest, Statement, Store, walk
 from mlaot.ops import structure as st
 from mlaot.ops.kinds import base_of, is_free
@@ -23,7 +22,6 @@ At = Sequence[Expr]  # an index along each axis
 Accesses = Mapping[Node, Access]
 Stores = Mapping[Node, Sequence[Buffer]]
 ZERO = Index(0)
-COMBINE = {"sum": "add", "prod": "mul", "max": "max", "min": "min"}  # the function of two values of a reduction
 
 
 class Builder:
@@ -141,8 +139,7 @@ class Builder:
         for node in nodes:
             if reductions and node in reductions:
                 total = reductions[node]
-                combined = call(COMBINE[node.op.name], total, operand(node.arg(0)))
-                statements.append(Assign(total, combined))
+                statements.append(Assign(total, combined(node.op.name, total, operand(node.arg(0)))))
                 continue
             if node not in values:
                 x = self.computed(node, [operand(a.find()) for a in node.args], at(node))
@@ -220,22 +217,3 @@ def product_of(shape: Sequence[Dim]) -> Dim:
     for extent in shape:
         total = times(total, extent)
     return total
-
-
-def combined(name: str, a: Expr, b: Expr) -> Expr:
-    """What a reduction makes of two values: their sum, product, larger or smaller."""
-    if a.type.dtype == "bool":
-        return call("or" if name in ("sum", "max") else "and", a, b)
-    return call(COMBINE[name], a, b)
-
-
-def neutral(name: str, dtype: str) -> Const:
-    """What a reduction starts with."""
-    if name in ("sum", "prod"):
-        return const(name == "prod", ValueType(dtype))
-    if is_float(dtype):
-        return const(float("-inf") if name == "max" else float("inf"), ValueType(dtype))
-    if dtype == "bool":
-        return const(name == "min", ValueType(dtype))
-    info = np.iinfo({"i": "int", "u": "uint"}[dtype[0]] + dtype[1:])
-    return const(int(info.min if name == "max" else info.max), ValueType(dtype))

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from mlaot.ir import DTYPES, Dim, Node
 from mlaot.ir.dims import NOMINAL
-from mlaot.lower.builder import Builder, combined, neutral, place
+from mlaot.lower.builder import Builder, place
 from mlaot.lower.emit import may_overread
 from mlaot.lower.fuse import Group
 from mlaot.lower.gates import gate
@@ -19,6 +19,7 @@ from mlaot.lower.layout import Access, padded, times
 from mlaot.lower.program import Axis, Buffer, Contraction, NestKernel, Operand, Panels
 from mlaot.lower.program import Sequence as Steps
 from mlaot.nest.expressions import Expr, Index, ValueType, Var, as_index, cast
+from mlaot.nest.reductions import combined, identity
 from mlaot.nest.statements import Assign, Body, Mutable, Statement, around, index_var
 from mlaot.ops import reduction as red
 from mlaot.ops.conversion import HALVES
@@ -301,6 +302,6 @@ class _ContractionBuilder:
         term = factors[0] if len(factors) == 1 else combined("prod", *factors)
         total = Var("acc", ValueType(dtype))
         inner = around([(names[c], self.sizes[c]) for c in self.summed], [Assign(total, combined(name, total, term))])
-        body = (Mutable(total, neutral(name, dtype)), *inner, *self._epilogue(names, total))
+        body = (Mutable(total, identity(name, dtype)), *inner, *self._epilogue(names, total))
         loops = [(names[c], self.sizes[c]) for c in self.kept]
         return self.builder.kernel(around(loops, body, parallel=True), "plain")

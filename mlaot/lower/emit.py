@@ -4,33 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-import numpy as np
-
 from mlaot.ir import Node
 from mlaot.lower.fuse import Group
 from mlaot.lower.identifiers import array_name
 from mlaot.lower.layout import Access, linear
 from mlaot.lower.program import Buffer, Param
 from mlaot.nest.expressions import WHOLE, ValueType, Var
+from mlaot.nest.reductions import identity
 from mlaot.ops import structure as st
-from mlaot.ops.kinds import VECTORS, base_of, is_free
+from mlaot.ops.kinds import base_of, is_free
 from mlaot.spelling import C_NAMES, HALVES, MEMORY, Speller, literal
 
 C_TYPES = MEMORY
 
 MASKS = {"f32": "i32v", "f64": "i64v"}  # truth values in vectors: 0 or -1 in each lane
-
-
-def combine(name: str, a: str, b: str, dtype: str) -> str:
-    """C text of the sum, product, larger or smaller of two scalars."""
-    if dtype == "bool":
-        return f"(uint8_t)({a} {'|' if name in ('max', 'add', 'sum') else '&'} {b})"
-    if name in ("add", "sum", "prod"):
-        symbol, word = ("*", "mul") if name == "prod" else ("+", "add")
-        return f"{a} {symbol} {b}" if dtype in VECTORS else f"{word}_{dtype}({a}, {b})"
-    if dtype in VECTORS:
-        return f"{name}_{dtype}({a}, {b})"
-    return f"{a} {'>' if name == 'max' else '<'} {b} ? {a} : {b}"
 
 
 def widened(text: str, source: str, dtype: str) -> str:
@@ -42,14 +29,7 @@ def widened(text: str, source: str, dtype: str) -> str:
 
 def neutral(name: str, dtype: str) -> str:
     """What a reduction starts with."""
-    if name in ("sum", "prod"):
-        return literal(float(name == "prod") if dtype in VECTORS else int(name == "prod"), dtype)
-    if dtype in VECTORS:
-        return literal(float("-inf") if name == "max" else float("inf"), dtype)
-    if dtype == "bool":
-        return str(int(name == "min"))
-    info = np.iinfo({"i": "int", "u": "uint"}[dtype[0]] + dtype[1:])
-    return literal(int(info.min if name == "max" else info.max), dtype)
+    return literal(identity(name, dtype).value, dtype)
 
 
 def _without_numbers(buffer: Buffer) -> str:

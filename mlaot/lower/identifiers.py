@@ -35,7 +35,7 @@ KEYWORDS = re.compile(
 MACRO = re.compile(r"I|(?![A-Z][0-9]*$)[^a-z]+")
 # The shapes of mlaot's own names in kernels; tests hold them against the C.
 OWN = re.compile(
-    r"v\d+.*|[ik]\d*|[abcehprstx]\d+|round\d+|[abc]\d+(_\d+)+|d_.*|table\d+|[fiu]\d+v?|\w+_t"
+    r"v\d+.*|[ik]\d*|[abcehprstx]\d+|round\d+|[abce]\d+(_\d+)+|d_.*|table\d+|[fiu]\d+v?|\w+_t"
     r"|\w+_[fiu](8|16|32|64)v?|[nux]_.*|_.*|NAME|INLINE"
     r"|j|e|p|row|column|acc|now|best|one|two|left|right|root|child|start|end|last|inside|is_after|dot|dots|sums|rest"
     r"|work|dim|batch|halo|pitch|tree_\w+|begin|share|share_\w+|first_from|least"

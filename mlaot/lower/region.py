@@ -14,12 +14,13 @@ from mlaot.lower.fuse import Group, fuse
 from mlaot.lower.inplace import Pair, behind_readers, dependencies, in_place
 from mlaot.lower.layout import Access, behind_reshape, is_row_major, slice_buffer, times, view, work_buffer
 from mlaot.lower.loops import loops_kernel
+from mlaot.lower.moves import copy_kernel
 from mlaot.lower.placement import Stores, part_of, place, read_by
 from mlaot.lower.plan import plan
-from mlaot.lower.program import Branch, Buffer, Kernel, Loop, Param, Plain, Step
+from mlaot.lower.program import Branch, Buffer, Kernel, Loop, Param, Step
 from mlaot.lower.program import Sequence as Steps
 from mlaot.lower.rows import needs_buffer, rows_kernel
-from mlaot.lower.single import indices, single_kernel
+from mlaot.lower.single import single_kernel
 from mlaot.lower.sparse import sparse_kernel
 from mlaot.lower.storage import Storage
 from mlaot.lower.trees import trees_kernel
@@ -360,15 +361,6 @@ class _Control:
         return (f"{self.node.op.name} : {self.node.type}",)
 
 
-def _copy(source: Access, target: Buffer) -> Plain:
-    """All elements of a value into a buffer."""
-    at = indices(target.shape)
-    params = (Param("to", target, True), Param("from", source.buffer, False))
-    loops = tuple((v, str(d)) for v, d in zip(at, target.shape, strict=True) if v != "0")
-    body = f"to[{Access(target, target.strides).index(at)}] = from[{source.index(at)}];"
-    return Plain(target.dtype, params, (), (), loops, (body,), ("copy",))
-
-
 def _slices(access: Access, position: Dim) -> Access:
     """One slice along the first axis."""
     buffer = slice_buffer(access.buffer, times(access.strides[0], position))
@@ -393,10 +385,10 @@ def _loop(
     before, after = [], []
     for i, (carry, start) in enumerate(zip(carries, starts, strict=True)):
         if consts + i not in c.group.placed and start != Access(carry.first, carry.first.strides):
-            before.append(_copy(start, carry.first))
+            before.append(copy_kernel(start, carry.first))
         last = Access(carry.last, carry.last.strides)
-        after += [_copy(last, b) for b in results.get(i, []) if b is not carry.last]
-    moved = [_copy(Access(carry.next, carry.next.strides), carry.now) for carry in carries if carry.moved]
+        after += [copy_kernel(last, b) for b in results.get(i, []) if b is not carry.last]
+    moved = [copy_kernel(Access(carry.next, carry.next.strides), carry.now) for carry in carries if carry.moved]
     carried = tuple(dict.fromkeys(b.whole for carry in carries for b in (carry.now, carry.next) if not carry.moved))
     carried += tuple(carry.now.whole for carry in carries if carry.moved)
     loop = Loop(f"round{c.depth}", extent, tested, condition, (*steps, *moved), carried, c.doc())
@@ -446,7 +438,9 @@ def _sparse(c: _Control) -> Step:
 def _also_in(c: _Control, kernel: Kernel) -> Step:
     """What a kernel writes, copied to wherever else it is wanted."""
     first, *others = c.stores[c.node]
-    return Steps((kernel, *[_copy(Access(first, first.strides), buffer) for buffer in others])) if others else kernel
+    return (
+        Steps((kernel, *[copy_kernel(Access(first, first.strides), buffer) for buffer in others])) if others else kernel
+    )
 
 
 CONTROL = {"scan": _scan, "while": _while, "cond": _cond, "tree_ensemble": _trees}

@@ -17,13 +17,12 @@ from mlaot.lower.fuse import Group, full_shape
 from mlaot.lower.layout import padded
 from mlaot.lower.program import NestKernel
 from mlaot.nest.expressions import INDEX, Array, Call, Expr, Load, ValueType, Var, as_index, cast, const
+from mlaot.nest.reductions import identity
 from mlaot.nest.statements import Alloc, Assign, Body, For, Mutable, Statement, Store, around, index_var, loop
 from mlaot.ops import structure as st
 from mlaot.ops.kinds import REDUCTIONS, base_of, is_free
 from mlaot.schedule.machine import LINE
 from mlaot.schedule.tuning import STACK_ROW_BYTES
-
-NEUTRAL = {"sum": 0.0, "max": float("-inf"), "min": float("inf")}
 
 
 def stages_of(group: Group) -> dict[Node, int]:
@@ -163,7 +162,7 @@ class _RowsBuilder(Builder):
         reductions = [n for n in nodes if n.op in REDUCTIONS]
         type_ = ValueType(self.group.dtype)
         totals = {n: Var(self.names[n], type_) for n in reductions}
-        starts = [Mutable(var, const(NEUTRAL[n.op.name], type_)) for n, var in totals.items()]
+        starts = [Mutable(var, identity(n.op.name, self.group.dtype)) for n, var in totals.items()]
         own = dict(values)
         columns = list(self.elementwise(nodes, self.indices, own, self.group.dtype, totals))
         columns += self._kept(nodes, own)

@@ -21,8 +21,8 @@ from mlaot.ir.types import Type, i32
 from mlaot.lower.emit import C_TYPES, Emitter
 from mlaot.lower.fuse import Group
 from mlaot.lower.layout import Access, linear, work_buffer
+from mlaot.lower.plain import indices, loop, nest
 from mlaot.lower.program import Buffer, Plain, Sparse
-from mlaot.lower.single import indices, loop, nest
 from mlaot.ops.sparse import sparse_dot
 from mlaot.schedule.contraction import lanes_of
 from mlaot.schedule.machine import LINE

@@ -23,8 +23,8 @@ from mlaot.ir.types import DTYPES, Literal, i32, u32
 from mlaot.lower.emit import C_TYPES, Emitter, neutral
 from mlaot.lower.fuse import Group
 from mlaot.lower.layout import Access, atom, linear, work_buffer
+from mlaot.lower.plain import loop
 from mlaot.lower.program import Buffer, Grove, Trees
-from mlaot.lower.single import loop
 from mlaot.lower.storage import Storage
 from mlaot.ops.trees import Forest
 from mlaot.schedule.contraction import lanes_of

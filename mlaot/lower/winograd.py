@@ -19,9 +19,9 @@ from mlaot.lower.contraction import contraction_kernel
 from mlaot.lower.emit import C_TYPES, Emitter
 from mlaot.lower.fuse import Group
 from mlaot.lower.layout import Access, linear
+from mlaot.lower.plain import loop
 from mlaot.lower.program import Buffer, Loop, Plain, Step
 from mlaot.lower.program import Sequence as Steps
-from mlaot.lower.single import loop
 from mlaot.lower.sparse import tidy
 from mlaot.ops import reduction as red
 from mlaot.ops.kinds import base_of, is_free

@@ -275,14 +275,22 @@ def _alive(body: Body, used: set[str]) -> Body:
         if isinstance(s, Let | Mutable | Assign) and s.var.name not in used:
             continue
         if isinstance(s, If):
-            otherwise = _alive(s.otherwise, used)
-            s = If(s.condition, _alive(s.body, used), otherwise)
+            otherwise = _alive_inside(s.otherwise, used)
+            s = If(s.condition, _alive_inside(s.body, used), otherwise)
         elif isinstance(s, For | While):
-            used |= free(s.body)  # what one round leaves, the next reads
-            s = replace(s, body=_alive(s.body, used))
+            used |= free(s.body).union(*map(variables, expressions(s)))  # what one round leaves, the next reads
+            s = replace(s, body=_alive_inside(s.body, used))
         elif isinstance(s, Block):
-            s = Block(_alive(s.body, used))
+            s = Block(_alive_inside(s.body, used))
         for x in expressions(s):
             used |= variables(x)
         kept.append(s)
     return tuple(reversed(kept))
+
+
+def _alive_inside(body: Body, used: set[str]) -> Body:
+    """The same of a block, whose variables are its own though others outside may have their names."""
+    own = {var.name for s in body if (var := bound(s)) is not None}
+    kept = _alive(body, used - own)
+    used |= free(kept)
+    return kept

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from mlaot.nest.expressions import Call, Index, subexpressions
+from mlaot.nest.reductions import BY_FUNCTION
 from mlaot.nest.statements import (
     Assign,
     Block,
@@ -22,7 +23,6 @@ from mlaot.nest.statements import (
 from mlaot.schedule.machine import Machine
 from mlaot.schedule.tuning import STAGE_LINES_SEVERAL, SUM_CHAINS
 from mlaot.schedule.vectorize import (
-    IDENTITY,
     SLOW,
     Accumulator,
     CannotVectorizeError,
@@ -75,7 +75,7 @@ def _accumulators(before: list[Statement], loop: For) -> dict[str, Accumulator]:
         if not (isinstance(s, Assign) and s.var.name in declared):
             continue
         x = s.value
-        if not (isinstance(x, Call) and x.name in IDENTITY and x.args[0] == s.var) or s.var.name in found:
+        if not (isinstance(x, Call) and x.name in BY_FUNCTION and x.args[0] == s.var) or s.var.name in found:
             raise CannotVectorizeError(f"{s.var.name} is more than combined")
         found[s.var.name] = Accumulator(s.var, x.name, declared[s.var.name].value)
     return found

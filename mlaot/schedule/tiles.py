@@ -35,6 +35,7 @@ from mlaot.nest.expressions import (
     splat,
     variables,
 )
+from mlaot.nest.reductions import REDUCTIONS
 from mlaot.nest.statements import (
     Alloc,
     Assign,
@@ -71,7 +72,6 @@ from mlaot.schedule.tuning import EPILOGUE_STATEMENTS, PREFETCH_SHARE, PREFETCH_
 from mlaot.schedule.vectorize import vectorized
 
 At = Mapping[str, Dim]  # where each variable is
-FUNCTIONS = {"sum": "add", "max": "max", "min": "min"}
 
 
 @dataclass(frozen=True)
@@ -281,7 +281,7 @@ class _Tile:
                         x = loads.value(b, "b", self._moved(at, {**row, **column}), c)
                         yield from loads.new()
                         total = self.accumulator(self.names[r][c], s)
-                        yield Assign(total, Call(FUNCTIONS[self.kernel.combine], (total, x), self.sum))
+                        yield Assign(total, Call(REDUCTIONS[self.kernel.combine].function, (total, x), self.sum))
                 continue
             loaded = [loads.value(b, "b", self._moved(at, column), c) for c, column in enumerate(self.columns)]
             yield from loads.new()

@@ -31,6 +31,7 @@ from mlaot.nest.expressions import (
     Var,
     cast,
     children,
+    is_float,
     mask_of,
     rebuilt,
     select,
@@ -38,6 +39,7 @@ from mlaot.nest.expressions import (
     subexpressions,
     variables,
 )
+from mlaot.nest.reductions import BY_FUNCTION
 from mlaot.nest.statements import (
     Assign,
     Block,
@@ -53,8 +55,6 @@ from mlaot.nest.statements import (
 )
 from mlaot.schedule.tuning import STAGE_LINES_ONCE
 
-IDENTITY = {"add": 0.0, "mul": 1.0, "max": float("-inf"), "min": float("inf")}
-LANES_OF = {"add": "sum_lanes", "mul": "prod_lanes", "max": "max_lanes", "min": "min_lanes"}
 # Functions that take so long that nothing waits for a sum of their results.
 SLOW = {
     *("exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sin", "cos", "tan", "asin", "acos", "atan"),
@@ -150,7 +150,11 @@ class _Lanes:
         """``x``, in lanes where it differs from lane to lane."""
         if isinstance(x, Var):
             return self.values.get(x.name, x)
-        if isinstance(x, Const | Index):
+        if isinstance(x, Const):
+            return x
+        if isinstance(x, Index):
+            if variables(x) & {self.var, *self.values}:
+                raise CannotVectorizeError("an index that is computed with in lanes")
             return x
         if isinstance(x, Load):
             return self.load(x)
@@ -201,14 +205,23 @@ def width_of(loop: For) -> int:
     values: dict[str, Expr] = {n: Var(n, ValueType(t.dtype, several)) for n, t in assigned.items()}
     body = _Lanes(loop.var.name, several, None, values, 64).body(loop.body)
     found = [s.value for s in walk(body) if isinstance(s, Let | Mutable | Assign | Store)]
-    sizes = [8 * DTYPES[t.dtype].itemsize for x in found for t in _computed(x) if t.lanes == several]
-    return max(sizes, default=0)
+    numbers = [x for value in found for x in _computed(value) if x.type.lanes == several]
+    other = next((x.type.dtype for x in numbers if not _has_lanes(x)), None)
+    if other is not None:
+        raise CannotVectorizeError(f"{other} in lanes")
+    return max((8 * DTYPES[x.type.dtype].itemsize for x in numbers), default=0)
 
 
-def _computed(x: Expr) -> Iterator[ValueType]:
-    """The types of the numbers inside an expression."""
+def _has_lanes(x: Expr) -> bool:
+    """Whether there are vectors of such numbers: integers are only moved."""
+    is_moved = isinstance(x, Const | Load | Var) or (isinstance(x, Call) and x.name == "splat")
+    return is_float(x.type.dtype) or (x.type.dtype in ("i32", "i64") and is_moved)
+
+
+def _computed(x: Expr) -> Iterator[Expr]:
+    """The expressions that are numbers, inside an expression."""
     if not x.type.dtype.startswith("m") and x.type.dtype not in ("bool", "index"):
-        yield x.type
+        yield x
     is_converted = isinstance(x, Call) and x.name == "cast" and isinstance(x.args[0], Load)
     for part in () if is_converted or isinstance(x, Load) else children(x):
         yield from _computed(part)
@@ -275,7 +288,7 @@ class VectorLoop:
         while len(whole) > 1:
             half = len(whole) // 2
             whole = [_pair(a, x, y) for x, y in zip(whole[:half], whole[half:], strict=True)]
-        return Call(LANES_OF[a.function], (whole[0],), a.var.type)
+        return Call(BY_FUNCTION[a.function].of_lanes, (whole[0],), a.var.type)
 
     def put(self, i: int, count: Expr | None, at: Expr | None = None) -> Body:
         """The body for the vector number ``i`` of a round, or the one at an index."""
@@ -299,7 +312,7 @@ class VectorLoop:
         if not found:
             return s
         accumulator, x = s.value.args
-        identity = Const(IDENTITY[found[0].function], ValueType(x.type.dtype))
+        identity = Const(BY_FUNCTION[found[0].function].identity, ValueType(x.type.dtype))
         return Assign(s.var, Call(s.value.name, (accumulator, Call("first", (x, count, identity), x.type)), x.type))
 
     def loops(self) -> Body:

@@ -203,7 +203,7 @@ def programs(net: Any, *shape: int) -> str:
 
 
 def kernels(text: str) -> list[str]:
-    names = ("loops", "plain", "rows", "contraction")
+    names = ("loops", "rows", "contraction")
     return [line.split()[0] for line in text.splitlines() if line.startswith("  ") and line.split()[0] in names]
 
 

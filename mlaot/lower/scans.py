@@ -1,0 +1,83 @@
+"""Scans along an axis: running sums and products, and linear recurrences.
+
+Each element is computed from its own and the one before it. Where elements lie side by side along another axis, a scan
+is a row after the other, and vectors go along rows; else it is a number after the other, which stays in a variable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from mlaot.ir import Dim
+from mlaot.lower.builder import ZERO
+from mlaot.lower.target import Target, adjacent_axis
+from mlaot.nest.expressions import Expr, Index, Var, as_index, call, compare
+from mlaot.nest.reductions import combined, identity
+from mlaot.nest.statements import Assign, Body, For, If, Mutable, Store, index_var, loop
+
+Next = Callable[[Expr, Expr, Expr], Expr]  # the result at an index, from that at another one, which came before
+
+
+def _cumulate(t: Target) -> Body:
+    """Running sums and products, from either end, with or without the element itself."""
+    axis, name = t.attrs["axis"], "sum" if t.node.op.name == "cumsum" else "prod"
+    is_exclusive = bool(t.attrs.get("exclusive"))
+
+    def element(index: Expr) -> Expr:
+        return t.read(0, t.along(axis, index))
+
+    def following(result: Expr, before: Expr, here: Expr) -> Expr:
+        return combined(name, result, element(before if is_exclusive else here))
+
+    return _scan(t, lambda index: identity(name, t.dtype) if is_exclusive else element(index), following)
+
+
+def _recurrence(t: Target) -> Body:
+    axis = t.attrs["axis"]
+
+    def element(i: int, index: Expr) -> Expr:
+        return t.read(i, t.along(axis, index))
+
+    def following(result: Expr, before: Expr, here: Expr) -> Expr:
+        return call("add", element(1, here), call("mul", element(0, here), result))
+
+    return _scan(t, lambda index: element(1, index), following)
+
+
+def _scan(t: Target, first: Callable[[Expr], Expr], following: Next) -> Body:
+    """The loops of a scan from its ``first`` result on."""
+    axis, reverse = t.attrs["axis"], bool(t.attrs.get("reverse"))
+    extent = t.shape[axis]
+    k = as_index(index_var("k"))
+    start, before = (Index(extent - 1), k + 1) if reverse else (ZERO, k - 1)
+    low, high = (0, extent - 1) if reverse else (1, extent)
+    others = [i for i in range(len(t.shape)) if i != axis]
+    row = adjacent_axis(t.out.strides, t.shape)
+    if row is None or row == axis:
+        acc = Var("acc", t.element(t.at).type)
+        step: Body = (Assign(acc, following(acc, before, k)), t.store(t.along(axis, k), acc))
+        begin: Body = (Mutable(acc, first(start)), t.store(t.along(axis, start), acc))
+    else:
+        others.remove(row)
+        last = t.element(t.along(axis, before))
+        step = _in_row(t, row, t.store(t.along(axis, k), following(last, before, k)))
+        begin = _in_row(t, row, t.store(t.along(axis, start), first(start)))
+    body = (*begin, *_steps(low, high, step, down=reverse))
+    if not isinstance(extent, int):
+        body = (If(compare("gt", Index(extent), ZERO), body),)
+    return t.around(others, body)
+
+
+def _in_row(t: Target, row: int, statement: Store) -> Body:
+    return (loop(t.names[row], t.shape[row], (statement,), vector=True),)
+
+
+def _steps(low: int, high: Dim, body: Body, *, down: bool) -> Body:
+    """The rounds behind the first one, if there are any."""
+    return () if high == low else (For(index_var("k"), Index(low), Index(high), body, down=down),)
+
+
+SCANS: Mapping[str, Callable[[Target], Body]] = {
+    **dict.fromkeys(("cumsum", "cumprod"), _cumulate),
+    "linear_recurrence": _recurrence,
+}

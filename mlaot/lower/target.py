@@ -1,0 +1,151 @@
+"""One node, and a buffer that its result goes to: what the kernels of nodes that are not fused have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from mlaot.ir import Dim, Node
+from mlaot.lower.builder import ZERO, At, Builder, place
+from mlaot.lower.layout import times
+from mlaot.lower.program import Buffer
+from mlaot.nest.expressions import INDEX, Array, Call, Expr, Index, Load, ValueType, Var, as_index
+from mlaot.nest.statements import Alloc, Body, Let, Store, around, index_var, loop
+
+WIDE = 8  # elements of a row that are worth vectors
+
+
+class Target:
+    """A node and one of the buffers that its result is written to; ``at`` are the indices of an element there.
+
+    ``placed``: the arguments that lie where they would be copied to. ``tables``: the constants of the kernel.
+    """
+
+    def __init__(self, builder: Builder, node: Node, out: Buffer, tables: dict[tuple[int, ...], Array]) -> None:
+        self.builder = builder
+        self.node = node
+        self.out = out
+        self.array = builder.array(out)
+        self.placed = builder.group.placed
+        self.tables = tables
+        self.attrs = node.attrs
+        self.shape = node.type.shape
+        self.names = loop_names(self.shape)
+        self.at = indices(self.names)
+
+    @property
+    def dtype(self) -> str:
+        return self.node.type.dtype.name
+
+    def arg(self, i: int) -> Node:
+        return self.node.arg(i)
+
+    def read(self, i: int, at: At) -> Expr:
+        """The element of argument ``i`` at some indices."""
+        return self.builder.value(self.arg(i), at)
+
+    def element(self, at: At) -> Load:
+        """An element of the result that is already there."""
+        store = self.builder.store(self.out, at, ZERO)
+        return Load(store.array, store.index, ValueType(self.dtype), padded=store.padded)
+
+    def store(self, at: At, value: Expr) -> Store:
+        """Write an element, in a loop over whole rows."""
+        return self.builder.store(self.out, at, value)
+
+    def store_part(self, at: At, value: Expr, offset: Dim = 0) -> Store:
+        """Write the element that lies ``offset`` further on, with others behind its row that are to stay."""
+        return Store(self.array, place(at, self.out.strides, offset), value)
+
+    def fill(self, value: Expr, lead: int = 0, *, parallel: bool = False) -> Body:
+        """``value`` in every element behind the ``lead`` first indices; ``parallel``: and nothing else is done."""
+        body = (self.store(self.at, value),)
+        return rows(self.names[lead:], self.shape[lead:], body, self.out.strides[lead:], parallel=parallel)
+
+    def along(self, axis: int, index: Expr) -> At:
+        """``at`` with another index along one axis."""
+        return [*self.at[:axis], index, *self.at[axis + 1 :]]
+
+    def around(self, axes: Sequence[int], body: Body) -> Body:
+        """``body`` inside loops over some axes of the result, whose rounds write elements of their own."""
+        return around([(self.names[i], self.shape[i]) for i in axes], body, parallel=True)
+
+    def table(self, values: Iterable[int]) -> Array:
+        """Constants, which are the same array whoever needs them."""
+        entries = tuple(int(v) for v in values)
+        known = self.tables.get(entries)
+        if known is None:
+            known = Array(f"table{len(self.tables)}", "i32", len(entries), "table", entries)
+            self.tables[entries] = known
+        return known
+
+    def constants(self) -> Body:
+        """The statements that hold the tables."""
+        return tuple(map(Alloc, self.tables.values()))
+
+
+def loop_names(shape: Sequence[Dim], prefix: str = "i") -> list[str]:
+    """A loop variable for each axis; an axis of one element needs none."""
+    return ["" if extent == 1 else f"{prefix}{i}" for i, extent in enumerate(shape)]
+
+
+def indices(names: Sequence[str]) -> list[Expr]:
+    """The values of loop variables."""
+    return [as_index(index_var(name)) if name else ZERO for name in names]
+
+
+def rows(
+    names: Sequence[str], shape: Sequence[Dim], body: Body, strides: Sequence[Dim] = (), *, parallel: bool = False
+) -> Body:
+    """``body`` inside loops whose rounds may come in any order, the innermost one in vectors where it is long.
+
+    ``strides`` of what is written: the axis along which elements are adjacent is the innermost.
+    """
+    order = [i for i, name in enumerate(names) if name]
+    adjacent = [i for i in order if strides and strides[i] == 1]
+    order = [*[i for i in order if i not in adjacent], *adjacent]
+    if not order:
+        return body
+    *outer, inner = order
+    innermost = loop(names[inner], shape[inner], body, vector=is_wide(shape[inner]), parallel=parallel)
+    return around([(names[i], shape[i]) for i in outer], (innermost,), parallel=parallel)
+
+
+def adjacent_axis(strides: Sequence[Dim], shape: Sequence[Dim]) -> int | None:
+    """The axis along which many elements lie side by side."""
+    found = [i for i, stride in enumerate(strides) if stride == 1 and is_wide(shape[i])]
+    return found[-1] if found else None
+
+
+def is_wide(extent: Dim) -> bool:
+    """Whether a row is long enough to be worth vectors."""
+    return not isinstance(extent, int) or extent >= WIDE
+
+
+def dense(shape: Sequence[Dim]) -> list[Dim]:
+    """Strides of a dense array."""
+    strides: list[Dim] = []
+    step: Dim = 1
+    for extent in reversed(shape):
+        strides.append(step)
+        step = times(extent, step)
+    return strides[::-1]
+
+
+def unravel(flat: Expr, shape: Sequence[Dim], name: str) -> tuple[Body, list[Expr]]:
+    """The indices of the element number ``flat`` of a dense array, and the variables that they need."""
+    lets: list[Let] = []
+    found: list[Expr] = []
+
+    def bind(value: Expr, operation: str, by: Dim) -> Expr:
+        var = Var(f"{name}_{len(lets)}", INDEX)
+        lets.append(Let(var, Call(operation, (value, Index(by)), INDEX)))
+        return as_index(var)
+
+    for i, (extent, stride) in enumerate(zip(shape, dense(shape), strict=True)):
+        if extent == 1:
+            found.append(ZERO)
+            continue
+        index = flat if stride == 1 else bind(flat, "div", stride)
+        is_whole = all(d == 1 for d in shape[:i])
+        found.append(index if is_whole else bind(index, "mod", extent))
+    return tuple(lets), found

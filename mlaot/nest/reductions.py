@@ -1,0 +1,49 @@
+"""Reductions: how two values become one, and what nothing becomes. Everything that reduces asks here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import inf
+
+import numpy as np
+
+from mlaot.ir.types import DTYPES
+from mlaot.nest.expressions import Const, Expr, ValueType, call, const
+
+
+@dataclass(frozen=True)
+class Reduction:
+    """``function`` combines two numbers, ``of_bools`` two truth values, ``of_lanes`` the numbers of one vector.
+
+    ``identity`` combined with a number is that number; a dtype without it has the nearest that it holds.
+    """
+
+    function: str
+    of_bools: str
+    of_lanes: str
+    identity: float
+
+
+REDUCTIONS: Mapping[str, Reduction] = {
+    "sum": Reduction("add", "or", "sum_lanes", 0.0),
+    "prod": Reduction("mul", "and", "prod_lanes", 1.0),
+    "max": Reduction("max", "or", "max_lanes", -inf),
+    "min": Reduction("min", "and", "min_lanes", inf),
+}
+BY_FUNCTION: Mapping[str, Reduction] = {r.function: r for r in REDUCTIONS.values()}
+
+
+def combined(name: str, a: Expr, b: Expr) -> Expr:
+    """The sum, product, larger or smaller of two values."""
+    reduction = REDUCTIONS[name]
+    return call(reduction.of_bools if a.type.dtype == "bool" else reduction.function, a, b)
+
+
+def identity(name: str, dtype: str) -> Const:
+    """What a reduction of values of a dtype starts with."""
+    value, numpy = REDUCTIONS[name].identity, np.dtype(DTYPES[dtype].numpy)
+    if numpy.kind == "f":
+        return const(value, ValueType(dtype))
+    low, high = (0, 1) if numpy.kind == "b" else (np.iinfo(numpy).min, np.iinfo(numpy).max)
+    return Const(int(low if value < low else high if value > high else value), ValueType(dtype))
