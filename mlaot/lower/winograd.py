@@ -10,31 +10,27 @@ A transform on its own is such a kernel too, over all tiles at once.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
 from itertools import count
 
 from mlaot.ir import DTYPES, Dim, Graph, Node, Type, dim
+from mlaot.lower.builder import Accesses, Builder, Stores, place
 from mlaot.lower.contraction import contraction_kernel
-from mlaot.lower.emit import C_TYPES, Emitter
 from mlaot.lower.fuse import Group
-from mlaot.lower.layout import Access, linear
-from mlaot.lower.plain import loop
-from mlaot.lower.program import Buffer, Loop, Plain, Step
+from mlaot.lower.layout import Access
+from mlaot.lower.program import Buffer, Loop, NestKernel, Step
 from mlaot.lower.program import Sequence as Steps
-from mlaot.lower.sparse import tidy
+from mlaot.nest.expressions import BOOL, INDEX, Array, Call, Expr, Index, ValueType, Var, cast, compare, const, select
+from mlaot.nest.statements import Alloc, Body, Choose, For, If, Let, Statement, Store, around, loop
+from mlaot.nest.statements import Block as Scope
 from mlaot.ops import reduction as red
-from mlaot.ops.kinds import base_of, is_free
 from mlaot.ops.winograd import INPUT, OUTPUT, Matrix, products_of, winograd_input, winograd_output
 from mlaot.schedule.machine import LINE, REFERENCE
 from mlaot.schedule.tuning import WINOGRAD_SHARE
-from mlaot.spelling import literal
 
 NEAR = int(REFERENCE.caches.second * WINOGRAD_SHARE)  # bytes
-
-Accesses = Mapping[Node, Access]
-Stores = Mapping[Node, Sequence[Buffer]]
-Lines = list[str]
 
 
 @dataclass(frozen=True)
@@ -154,121 +150,104 @@ def _buffer(node: Node, rows: int) -> Buffer:
     return Buffer("tiles", node.type.dtype.name, shape, (plane, shape[3], shape[1] * shape[3], 1), "work")
 
 
-class _Kernel:
+class _Kernel(Builder):
     """What the kernels of both transforms have in common: loops over blocks of channels, rows and columns of tiles."""
 
     def __init__(self, group: Group, accesses: Accesses, stores: Stores, block: Block) -> None:
-        self.group = group
+        super().__init__(group, accesses, stores)
         self.node = group.nodes[0]
-        self.emit = Emitter(group, accesses, stores)
-        self.stores = stores
         self.block = block
         self.m: int = self.node.attrs["m"]
         tiles = (self.node if self.node.op is winograd_input else self.node.arg(0)).type.shape
-        self.rows, self.columns, self.blocks, self.channels = map(_known, tiles[-4:])
+        self.tiles, self.columns, self.blocks, self.channels = map(_known, tiles[-4:])
+        self.image: list[Expr] = [Index(0 if name == "0" else dim(name)) for name in block.image]
+        self.i0, self.i1, self.i2, self.j = (Index(dim(name)) for name in ("i0", "i1", "i2", "j"))
+        self.row, self.column = Index(dim("row")), Index(dim("column"))
 
-    def plain(self, low: Sequence[int], body: Lines) -> Plain:
+    def over_tiles(self, low: Sequence[int], body: Iterable[Statement]) -> NestKernel:
         """The kernel; ``body`` sees the row and the column where a tile begins, ``low`` before its first result."""
-        row, column = (dim("i1") + self.block.first) * self.m - low[0], dim("i2") * self.m - low[1]
-        loops = (("i0", str(self.blocks)), ("i1", str(self.block.rows)), ("i2", str(self.columns)))
-        corner = f"const ptrdiff_t row = {row}, column = {column};".replace("+ -", "- ")
-        text = (corner, *map(tidy, body))
-        return Plain(self.group.dtype, self.emit.params, (), tuple(self.emit.once), loops, text, self.emit.doc())
+        row = (self.i1 + Index(self.block.first)) * self.m - low[0]
+        column = self.i2 * self.m - low[1]
+        corner = (Let(Var("row", INDEX), row), Let(Var("column", INDEX), column))
+        loops = [("i0", self.blocks), ("i1", self.block.rows), ("i2", self.columns)]
+        return self.kernel(around(loops, (*corner, *body), parallel=True), "winograd")
 
-    def tile(self, component: int, rank: int) -> list[str]:
+    def tile(self, component: int, rank: int) -> list[Expr]:
         """Indices of a component of a tile: among the tiles of a block, or among those of all images."""
         if rank == 4:
-            return [str(component), f"i1 * {self.columns} + i2", "i0", "j"]
-        return [str(component), *self.block.image, "i1", "i2", "i0", "j"]
+            return [Index(component), self.i1 * self.columns + self.i2, self.i0, self.j]
+        return [Index(component), *self.image, self.i1, self.i2, self.i0, self.j]
 
-    def vectors(self, body: Sequence[str]) -> Lines:
-        """``body`` for each vector of channels."""
-        step = f"(ptrdiff_t)(sizeof({self.emit.vector}) / sizeof({C_TYPES[self.group.dtype]}))"
-        return [f"for (ptrdiff_t j = 0; j < {self.channels}; j += {step}) {{", *[f"    {x}" for x in body], "}"]
+    def vectors(self, body: Iterable[Statement]) -> For:
+        """``body`` for each channel of a block."""
+        return loop("j", self.channels, tuple(body), vector=True)
 
-    def transform(self, matrix: Matrix, tile: Sequence[str], result: Callable[[int, int], Lines]) -> Lines:
-        """``matrix x matrix^T`` of the vectors ``tile``, row by row, in variables; ``result`` takes ``c<i>_<j>``."""
-        height, width, vector = len(matrix), len(matrix[0]), self.emit.vector
+    def transform(self, matrix: Matrix, tile: Sequence[Expr], result: Callable[[int, int, Var], Body]) -> Body:
+        """``matrix x matrix^T`` of the values ``tile``, row by row, in variables; ``result`` takes the ``c<i>_<j>``."""
+        height, width, type_ = len(matrix), len(matrix[0]), ValueType(self.group.dtype)
         name = count()
-        lines: Lines = []
+        body: list[Statement] = []
+
+        def variables(letter: str, places: Iterable[tuple[int, int]]) -> list[Var]:
+            return [Var(f"{letter}{i}_{j}", type_) for i, j in places]
+
         for j in range(width):
-            lines += [f"const {vector} a{i}_{j} = {tile[i * width + j]};" for i in range(width)]
-            given, found = [f"a{i}_{j}" for i in range(width)], [f"b{i}_{j}" for i in range(height)]
-            lines += [f"const {vector} {x};" for x in times(matrix, given, found, self.group.dtype, name)]
+            given = variables("a", [(i, j) for i in range(width)])
+            body += [Let(var, tile[i * width + j]) for i, var in enumerate(given)]
+            body += times(matrix, given, variables("b", [(i, j) for i in range(height)]), name)
         for i in range(height):
-            given, found = [f"b{i}_{j}" for j in range(width)], [f"c{i}_{j}" for j in range(height)]
-            lines += [f"const {vector} {x};" for x in times(matrix, given, found, self.group.dtype, name)]
-            lines += [line for j in range(height) for line in result(i, j)]
-        return lines
+            found = variables("c", [(i, j) for j in range(height)])
+            body += times(matrix, variables("b", [(i, j) for j in range(width)]), found, name)
+            body += [s for j, var in enumerate(found) for s in result(i, j, var)]
+        return tuple(body)
 
-    def epilogue(self, value: str, at: Callable[[int], list[str]]) -> Lines:
+    def epilogue(self, value: Expr, at: Callable[[int], list[Expr]]) -> Body:
         """Take ``value`` through the elementwise nodes into the buffers; ``at`` gives the indices by their number."""
-        emit, vector = self.emit, self.emit.vector
-        lines: Lines = []
-        values = {self.node: value}
-        loaded: dict[Node, str] = {}
-
-        def operand(node: Node) -> str:
-            base = base_of(node)
-            if base in values:
-                return values[base]
-            if is_free(base):
-                return emit.splat_once(base)
-            if node not in loaded:
-                loaded[node] = f"x{len(loaded)}"
-                text = emit.load(emit.access(node), at(node.type.rank), node.type.rank - 1, None)
-                lines.append(f"const {vector} {loaded[node]} = {text};")
-            return loaded[node]
-
-        for n in self.group.nodes:
-            if n is not self.node:
-                text = emit.expression(n, [operand(a.find()) for a in n.args], vector=True)
-                values[n] = emit.names[n]
-                lines.append(f"const {vector} {values[n]} = {text};")
-            for buffer in self.stores.get(n, ()):
-                rank = len(buffer.strides)
-                lines.append(emit.store(buffer, at(rank), values[n], rank - 1, None))
-        return lines
+        stores = [self.store(b, at(len(b.strides)), value) for b in self.stores.get(self.node, ())]
+        nodes = [n for n in self.group.nodes if n is not self.node]
+        body = self.elementwise(nodes, lambda n: at(n.type.rank), {self.node: value}, self.group.dtype)
+        return (*stores, *body)
 
 
-def times(matrix: Matrix, x: Sequence[str], y: Sequence[str], dtype: str, name: Iterator[int]) -> Lines:
-    """``y = matrix x`` as C assignments; further variables are ``r<name>``.
+def times(matrix: Matrix, x: Sequence[Var], y: Sequence[Var], name: Iterator[int]) -> list[Let]:
+    """``y = matrix x``; further variables are ``r<name>``.
 
     The points a and -a differ in the signs of odd powers: two rows, or two columns, share their even and odd parts.
     """
-    lines: Lines = []
+    lets: list[Let] = []
 
-    def value(terms: Sequence[tuple[float, str]]) -> str:
-        text = ""
+    def value(terms: Sequence[tuple[float, Var]]) -> Expr:
+        total: Expr | None = None
         for factor, term in sorted(terms, key=lambda t: t[0] < 0):
-            scaled = term if abs(factor) == 1 else f"{literal(abs(factor), dtype)} * {term}"
-            text += f" {'-' if factor < 0 else '+'} {scaled}" if text else scaled
-        return text
+            scaled = term if abs(factor) == 1 else const(abs(factor), term.type) * term
+            total = scaled if total is None else total - scaled if factor < 0 else total + scaled
+        assert total is not None, "bug in mlaot: a row of a transform without a number"
+        return total
 
-    def define(text: str) -> str:
-        if text.isidentifier():
-            return text
-        lines.append(f"r{next(name)} = {text}")
-        return lines[-1].partition(" ")[0]
+    def define(x: Expr) -> Var:
+        if isinstance(x, Var):
+            return x
+        lets.append(Let(Var(f"r{next(name)}", x.type), x))
+        return lets[-1].var
 
     columns = [*zip(*matrix, strict=True)]
-    terms: list[list[tuple[float, str]]] = [[] for _ in y]
-    shared: list[str] = []  # by even and by odd rows, of a column and the one before it
+    terms: list[list[tuple[float, Var]]] = [[] for _ in y]
+    shared: list[Var] = []  # by even and by odd rows, of a column and the one before it
     for j, column in enumerate(columns):
         if shared:
             shared = []
             continue
         if j + 1 < len(columns) and columns[j + 1] == _flipped(column):
-            shared = [define(f"{x[j]} {sign} {x[j + 1]}") for sign in "+-"]
+            shared = [define(x[j] + x[j + 1]), define(x[j] - x[j + 1])]
         for i, factor in enumerate(column):
             terms[i] += [(factor, shared[i % 2] if shared else x[j])] if factor else []
     for i, row in enumerate(matrix):
         if i and row == _flipped(matrix[i - 1]):
             even, odd = (define(value([t for t in terms[i - 1] if x.index(t[1]) % 2 == side])) for side in (0, 1))
-            lines += [f"{y[i - 1]} = {even} + {odd}", f"{y[i]} = {even} - {odd}"]
+            lets += [Let(y[i - 1], even + odd), Let(y[i], even - odd)]
         elif i + 1 == len(y) or matrix[i + 1] != _flipped(row):
-            lines.append(f"{y[i]} = {value(terms[i])}")
-    return lines
+            lets.append(Let(y[i], value(terms[i])))
+    return lets
 
 
 def _flipped(values: Sequence[float]) -> tuple[float, ...]:
@@ -276,74 +255,91 @@ def _flipped(values: Sequence[float]) -> tuple[float, ...]:
     return tuple(-v if i % 2 else v for i, v in enumerate(values))
 
 
-def _braced(head: str, lines: Sequence[str]) -> Lines:
-    return [f"{head} {{".strip(), *[f"    {line}" for line in lines], "}"]
+def _block(body: Body) -> Body:
+    """A body with variables of its own."""
+    return (Scope(body),) if len(body) > 1 else body
 
 
-def _input_kernel(group: Group, accesses: Accesses, stores: Stores, block: Block) -> Plain:
+def _input_kernel(group: Group, accesses: Accesses, stores: Stores, block: Block) -> NestKernel:
     """V of a block. What a tile needs is read where it lies; at a border, from a copy with zeros around it."""
     k = _Kernel(group, accesses, stores, block)
-    x, size, emit, vector = k.node.arg(0), k.m + 2, k.emit, k.emit.vector
-    access = emit.access(x)
-    low = k.node.attrs["low"]
-    inside: list[str] = []  # tests: the whole tile is in the map
-    within: list[str] = []  # tests: one value of it is
-    axes = zip(("row", "column"), ("k0", "k1"), low, map(_known, x.type.shape[-3:-1]), (k.rows, k.columns), strict=True)
-    for first, offset, before, extent, many in axes:
-        if before:
-            inside.append(f"{first} >= 0")
-            within.append(f"{first} + {offset} >= 0")
-        if many * k.m + 2 - before > extent:
-            inside.append(f"{first} <= {extent - size}")
-            within.append(f"{first} + {offset} < {extent}")
-    value = emit.load(access, [*block.image, "i0", "row + k0", "column + k1", "j"], x.type.rank - 1, None)
-    body: Lines = []
+    x, size = k.node.arg(0), k.m + 2
+    access, low = k.access(x), k.node.attrs["low"]
+    inside, within = _tests(k, x, low, size)
+    halo = Array("halo", group.dtype, size * size * k.channels, "local")
     is_direct = access.strides[-2:] == (k.channels, 1)  # rows of the map are as those of the copy
-    source, pitch = "halo", str(size * k.channels)
+    body: list[Statement] = []
+    source, pitch = halo, Index(size * k.channels)
+    start: Expr = Index(0)
     if is_direct:
-        offset = linear(zip((*block.image, "i0", "row", "column"), access.strides, strict=False), access.offset)
-        source, pitch = f"{emit.buffer(access.buffer)} + {offset}", str(access.strides[-3])
+        start = place((*k.image, k.i0, k.row, k.column), access.strides[:-1], access.offset)
+        source, pitch = k.array(access.buffer), Index(access.strides[-3])
     if inside or not is_direct:
-        body.append(f"{C_TYPES[group.dtype]} halo[{size * size * k.channels}];")
-        copy = [f"{vector} acc = splat_{vector}({literal(0.0, group.dtype)});"] if within else []
-        copy += _braced(f"if ({' && '.join(within)})", [f"acc = {value};"]) if within else [f"{vector} acc = {value};"]
-        copy.append(f"store_{vector}(halo + (k0 * {size} + k1) * {k.channels} + j, acc);")
-        copied = loop("k0", size, loop("k1", size, k.vectors(copy)))
+        body.append(Alloc(halo))
+        copied = _copied(k, access, within, halo, size)
         if is_direct:
-            body.append(f"const int inside = {' && '.join(inside)};")
-            copied = _braced("if (!inside)", copied)
-            source, pitch = f"inside ? {source} : halo", f"inside ? {pitch} : {size * k.channels}"
-        body += copied
-    body.append(f"const {C_TYPES[group.dtype]} *p = {source};")
-    if "?" in pitch:
-        body.append(f"const ptrdiff_t pitch = {pitch};")
-        pitch = "pitch"
-    tile = []
-    for i in range(size):
-        for j in range(size):
-            rows = linear([(pitch, i)]) if pitch == "pitch" else str(i * int(pitch))
-            tile.append(f"load_{vector}(p + {linear([(rows, 1), ('j', 1)], j * k.channels)})")
+            is_inside, tile = Var("inside", BOOL), Array("tile", group.dtype, 0, "local")
+            body += [Let(is_inside, _all(inside)), If(Call("not", (is_inside,), BOOL), copied)]
+            body.append(Choose(tile, is_inside, source, start, halo))
+            body.append(Let(Var("pitch", INDEX), select(is_inside, pitch, Index(size * k.channels))))
+            source, start, pitch = tile, Index(0), Index(dim("pitch"))
+        else:
+            body += copied
+    points = [(i, j) for i in range(size) for j in range(size)]
+    tile_values: list[Expr] = [source[start + pitch * i + k.j + j * k.channels] for i, j in points]
 
-    def result(i: int, j: int) -> Lines:
-        lines = k.epilogue(f"c{i}_{j}", lambda rank: k.tile(i * size + j, rank))
-        return _braced("", lines) if len(lines) > 1 else lines
+    def result(i: int, j: int, value: Var) -> Body:
+        return _block(k.epilogue(value, lambda rank: k.tile(i * size + j, rank)))
 
-    return k.plain(low, body + k.vectors(k.transform(INPUT[k.m], tile, result)))
+    return k.over_tiles(low, [*body, k.vectors(k.transform(INPUT[k.m], tile_values, result))])
 
 
-def _output_kernel(group: Group, accesses: Accesses, stores: Stores, block: Block) -> Plain:
+def _tests(k: _Kernel, x: Node, low: Sequence[int], size: int) -> tuple[list[Expr], list[Expr]]:
+    """Whether the whole tile is in the map, and whether one value of it is: no test where that is so always."""
+    inside: list[Expr] = []
+    within: list[Expr] = []
+    places = ((k.row, Index(dim("k0"))), (k.column, Index(dim("k1"))))
+    extents = zip(low, map(_known, x.type.shape[-3:-1]), (k.tiles, k.columns), strict=True)
+    for (first, offset), (before, extent, many) in zip(places, extents, strict=True):
+        if before:
+            inside.append(compare("ge", first, Index(0)))
+            within.append(compare("ge", first + offset, Index(0)))
+        if many * k.m + 2 - before > extent:
+            inside.append(compare("le", first, Index(extent - size)))
+            within.append(compare("lt", first + offset, Index(extent)))
+    return inside, within
+
+
+def _copied(k: _Kernel, access: Access, within: Sequence[Expr], halo: Array, size: int) -> Body:
+    """A tile in memory of its own, with zeros where there is no map."""
+    k0, k1 = Index(dim("k0")), Index(dim("k1"))
+    target = (k0 * size + k1) * k.channels + k.j
+    value = cast(k.element(access, (*k.image, k.i0, k.row + k0, k.column + k1, k.j)), k.group.dtype)
+    copy: Statement = k.vectors([Store(halo, target, value)])
+    if within:
+        zeros = k.vectors([Store(halo, target, const(0.0, ValueType(k.group.dtype)))])
+        copy = If(_all(within), (copy,), (zeros,))
+    return around([("k0", size), ("k1", size)], [copy])
+
+
+def _all(tests: Sequence[Expr]) -> Expr:
+    """Whether all of some tests hold."""
+    return reduce(lambda a, b: Call("and", (a, b), BOOL), tests)
+
+
+def _output_kernel(group: Group, accesses: Accesses, stores: Stores, block: Block) -> NestKernel:
     """Y of a block, as far as the maps go, through the epilogue."""
     k = _Kernel(group, accesses, stores, block)
-    size, access = k.m + 2, k.emit.access(k.node.arg(0))
+    size, access = k.m + 2, k.access(k.node.arg(0))
     rank = len(access.strides)
-    tile = [k.emit.load(access, k.tile(z, rank), rank - 1, None) for z in range(size * size)]
-    last = [extent - (many - 1) * k.m for extent, many in zip(k.node.attrs["size"], (k.rows, k.columns), strict=True)]
+    tile: list[Expr] = [cast(k.element(access, k.tile(z, rank)), group.dtype) for z in range(size * size)]
+    last = [extent - (many - 1) * k.m for extent, many in zip(k.node.attrs["size"], (k.tiles, k.columns), strict=True)]
 
-    def result(i: int, j: int) -> Lines:
-        at = [*block.image, "i0", f"row + {i}" if i else "row", f"column + {j}" if j else "column", "j"]
-        lines = k.epilogue(f"c{i}_{j}", lambda _: at)
+    def result(i: int, j: int, value: Var) -> Body:
+        at = [*k.image, k.i0, k.row + i, k.column + j, k.j]
+        body = k.epilogue(value, lambda _: at)
         axes = zip((i, j), at[-3:-1], last, k.node.attrs["size"], strict=True)
-        tests = [f"{index} < {extent}" for offset, index, left, extent in axes if offset >= left]
-        return _braced(f"if ({' && '.join(tests)})" if tests else "", lines) if tests or len(lines) > 1 else lines
+        tests = [compare("lt", index, Index(extent)) for offset, index, left, extent in axes if offset >= left]
+        return (If(_all(tests), body),) if tests else _block(body)
 
-    return k.plain((0, 0), k.vectors(k.transform(OUTPUT[k.m], tile, result)))
+    return k.over_tiles((0, 0), [k.vectors(k.transform(OUTPUT[k.m], tile, result))])

@@ -11,6 +11,7 @@ from mlaot.nest.statements import (
     Assign,
     Block,
     Body,
+    Choose,
     For,
     If,
     Let,
@@ -99,4 +100,9 @@ class _Numbers:
         if isinstance(s, Alloc):
             self.arrays[s.array.name] = f"a{len(self.arrays)}"
             return Alloc(replace(s.array, name=self.arrays[s.array.name], size=self.polynomial(s.array.size)))
+        if isinstance(s, Choose):
+            condition, index = self.expression(s.condition), self.expression(s.index)
+            source, other = self.array(s.source), self.array(s.other)
+            self.arrays[s.array.name] = f"a{len(self.arrays)}"
+            return Choose(self.array(s.array), condition, source, index, other)
         return Prefetch(self.array(s.array), self.expression(s.index)) if isinstance(s, Prefetch) else s

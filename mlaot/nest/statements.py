@@ -98,6 +98,17 @@ class Alloc:
 
 
 @dataclass(frozen=True, slots=True)
+class Choose:
+    """Call elements ``array``: those of ``source`` from ``index`` on where ``condition`` holds, else ``other``."""
+
+    array: Array
+    condition: Expr
+    source: Array
+    index: Expr
+    other: Array
+
+
+@dataclass(frozen=True, slots=True)
 class Prefetch:
     """Ask for the cache line of an element."""
 
@@ -110,7 +121,7 @@ class Break:
     """Leave the innermost loop."""
 
 
-Statement = Let | Mutable | Assign | Store | For | While | If | Block | Alloc | Prefetch | Break
+Statement = Let | Mutable | Assign | Store | For | While | If | Block | Alloc | Choose | Prefetch | Break
 Body = tuple[Statement, ...]
 
 
@@ -163,6 +174,8 @@ def expressions(statement: Statement) -> tuple[Expr, ...]:
         return statement.low, statement.high
     if isinstance(statement, While | If):
         return (statement.condition,)
+    if isinstance(statement, Choose):
+        return statement.condition, statement.index
     return (statement.index,) if isinstance(statement, Prefetch) else ()
 
 
@@ -231,6 +244,8 @@ def _changed(statement: Statement, change: Callable[[Expr], Expr]) -> Statement:
         return While(change(statement.condition), changed(statement.body, change))
     if isinstance(statement, Block):
         return Block(changed(statement.body, change))
+    if isinstance(statement, Choose):
+        return replace(statement, condition=change(statement.condition), index=change(statement.index))
     return Prefetch(statement.array, change(statement.index)) if isinstance(statement, Prefetch) else statement
 
 
@@ -259,7 +274,8 @@ def _rebound(statement: Statement, own: Mapping[str, Var]) -> Statement:
 
 def arrays_of(body: Iterable[Statement]) -> dict[str, Array]:
     """The arrays that a body reads or writes, by name."""
-    found = {s.array.name: s.array for s in walk(body) if isinstance(s, Store | Prefetch | Alloc)}
+    found = {s.array.name: s.array for s in walk(body) if isinstance(s, Store | Prefetch | Alloc | Choose)}
+    found |= {a.name: a for s in walk(body) if isinstance(s, Choose) for a in (s.source, s.other)}
     return found | {x.array.name: x.array for x in all_expressions(body) if isinstance(x, Load)}
 
 

@@ -44,6 +44,7 @@ from mlaot.nest.statements import (
     Block,
     Body,
     Break,
+    Choose,
     For,
     If,
     Let,
@@ -125,6 +126,9 @@ def _lines(s: Statement, depth: int) -> list[str]:
     if isinstance(s, Alloc):
         values = f", {list(s.array.values)}" if s.array.values else ""
         return [f"{s.array.name} = {s.array.space}({s.array.dtype}, {_dim(s.array.size)}{values})"]
+    if isinstance(s, Choose):
+        source = f"{s.source.name}[{expression_text(s.index)}]"
+        return [f"{s.array.name} = choose({expression_text(s.condition)}, {source}, {s.other.name})"]
     if isinstance(s, Prefetch):
         return [f"prefetch({s.array.name}[{expression_text(s.index)}])"]
     return ["break"]
@@ -256,6 +260,10 @@ class _Reader:
             entries = tuple(ast.literal_eval(values[0])) if values else ()
             self.arrays[name] = Array(name, ast.unparse(dtype), _size(size), value.func.id, entries)
             return Alloc(self.arrays[name])
+        if isinstance(value, ast.Call) and ast.unparse(value.func) == "choose":
+            condition, (source, at, *_) = self.expression(value.args[0]), self.place(value.args[1])  # type: ignore[arg-type]
+            self.arrays[name] = Array(name, source.dtype, source.size, "local")
+            return Choose(self.arrays[name], condition, source, at, self.arrays[ast.unparse(value.args[2])])
         found = self.expression(value)
         if name in self.mutable:
             return Assign(Var(name, self.variables[name]), found)

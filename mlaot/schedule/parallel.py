@@ -109,7 +109,7 @@ def rounds(loop: For, high: Expression | None = None) -> Dim:
     if not (isinstance(loop.low, Index) and isinstance(high, Index)):
         return NOMINAL
     extent = -1 * loop.low.value + high.value
-    return -(-extent // loop.step) if isinstance(extent, int) else extent // loop.step
+    return (extent + (loop.step - 1)) // loop.step
 
 
 def part_of_range(nest: Nest, shared: Shared) -> Nest:

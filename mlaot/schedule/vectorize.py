@@ -45,6 +45,7 @@ from mlaot.nest.statements import (
     Block,
     Body,
     For,
+    If,
     Let,
     Mutable,
     Statement,
@@ -112,6 +113,10 @@ class _Lanes:
             return replace(s, body=self.body(s.body))
         if isinstance(s, Block):
             return Block(self.body(s.body))
+        if isinstance(s, If):
+            condition = self.expression(s.condition)
+            if condition.type.lanes == 1:
+                return If(condition, self.body(s.body), self.body(s.otherwise))
         raise CannotVectorizeError(f"{type(s).__name__} along lanes")
 
     def store(self, s: Store) -> Store:
@@ -321,7 +326,8 @@ class VectorLoop:
             raise CannotVectorizeError("a loop that does not begin at 0")
         size = high.value
         once = self.parts == self.chains == 1
-        if once and (len(self.loop.body) > STAGE_LINES_ONCE or self.fits_padding(size)):
+        is_whole = isinstance(size, int) and size % self.lanes == 0
+        if once and not is_whole and (len(self.loop.body) > STAGE_LINES_ONCE or self.fits_padding(size)):
             return (self.in_one(size),)
         return self.of_known(size) if isinstance(size, int) else self.of_unknown(size)
 

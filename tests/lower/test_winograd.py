@@ -17,6 +17,7 @@ from mlaot.lower.fuse import fuse
 from mlaot.lower.lower import lower
 from mlaot.lower.program import Loop, Program
 from mlaot.lower.winograd import block_height, times
+from mlaot.nest.expressions import Call, ValueType, Var, subexpressions
 from mlaot.ops import control
 from mlaot.ops import elementwise as ew
 from mlaot.ops import structure as st
@@ -24,6 +25,7 @@ from mlaot.ops import winograd as transforms
 from mlaot.passes.legalize import legalize
 from mlaot.passes.subgraphs import everywhere
 from mlaot.passes.winograd import winograd
+from mlaot.spelling import Speller
 
 from ..compiled import AVAILABLE, Library
 from ..passes.test_winograd import module_of
@@ -210,13 +212,15 @@ def test_a_wrong_coefficient_is_seen(table: str, monkeypatch: pytest.MonkeyPatch
 def test_assignments_are_the_product_with_the_matrix(matrix: transforms.Matrix) -> None:
     """And share what they can: F4 takes 12 and 10 vector operations, fused multiply-adds counted as one."""
     x = np.random.default_rng(0).normal(size=len(matrix[0]))
-    names, results = [f"a{i}" for i in range(len(x))], [f"c{i}" for i in range(len(matrix))]
-    lines = times(matrix, names, results, "f64", iter(range(99)))
-    scope = dict(zip(names, x, strict=True))
-    for line in lines:
-        exec(line, {}, scope)
-    np.testing.assert_allclose([scope[name] for name in results], np.array(matrix) @ x, rtol=1e-14, atol=1e-14)
-    additions = sum(line.count(" + ") + line.count(" - ") for line in lines)
+    given = [Var(f"a{i}", ValueType("f64")) for i in range(len(x))]
+    results = [Var(f"c{i}", ValueType("f64")) for i in range(len(matrix))]
+    lets = times(matrix, given, results, iter(range(99)))
+    scope = {var.name: value for var, value in zip(given, x, strict=True)}
+    for let in lets:
+        scope[let.var.name] = eval(Speller(0)(let.value), {}, scope)
+    np.testing.assert_allclose([scope[var.name] for var in results], np.array(matrix) @ x, rtol=1e-14, atol=1e-14)
+    calls = [x.name for let in lets for x in subexpressions(let.value) if isinstance(x, Call)]
+    additions = calls.count("add") + calls.count("sub")
     assert additions == {(4, 4): 4, (6, 6): 12, (2, 4): 4, (4, 6): 10}[len(matrix), len(matrix[0])]
 
 
