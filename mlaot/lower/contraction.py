@@ -19,7 +19,7 @@ from mlaot.lower.layout import Access, padded, times
 from mlaot.lower.program import Axis, Buffer, Contraction, NestKernel, Operand, Panels
 from mlaot.lower.program import Sequence as Steps
 from mlaot.nest.expressions import Expr, Index, ValueType, Var, as_index, cast
-from mlaot.nest.reductions import combined, identity
+from mlaot.nest.reductions import REDUCTIONS, combined, identity
 from mlaot.nest.statements import Assign, Body, Mutable, Statement, around, index_var
 from mlaot.ops import reduction as red
 from mlaot.ops.conversion import HALVES
@@ -29,7 +29,6 @@ from mlaot.schedule.contraction import cost
 from mlaot.schedule.machine import REFERENCE
 
 LABELS = "abcdefghijklmnopqrstuvwxyz"
-START = {"sum": 0.0, "max": float("-inf"), "min": float("inf")}
 
 
 def operands(node: Node) -> tuple[list[Node], list[str], str]:
@@ -222,7 +221,7 @@ class _ContractionBuilder:
             names[lanes],
             read,
             "sum" if self.node.op in PRODUCTS else self.node.op.name,
-            START["sum" if self.node.op in PRODUCTS else self.node.op.name],
+            REDUCTIONS["sum" if self.node.op in PRODUCTS else self.node.op.name].identity,
             tuple(builder.once),
             epilogue,
             arrays,

@@ -25,7 +25,7 @@ from mlaot.lower.storage import Storage
 from mlaot.ops import elementwise as ew
 from mlaot.ops import reduction as red
 from mlaot.ops.base import conditions
-from mlaot.ops.kinds import PRODUCTS, is_free, is_stored, is_view, root_of
+from mlaot.ops.kinds import PRODUCTS, REDUCTIONS, is_free, is_stored, is_view, root_of
 from mlaot.ops.trees import tree_ensemble
 from mlaot.schedule.machine import REFERENCE
 from mlaot.schedule.tuning import BATCH_ROWS, BATCH_SHARE, BATCH_TIMES
@@ -184,7 +184,7 @@ def _work(graph: Graph) -> Dim:
             size = product((size, 2 if node.op is red.contract else 8, *[d for c, d in summed.items() if c not in out]))
         elif node.op is tree_ensemble:  # some ten steps a tree
             size = product((10 * node.attrs["forest"].trees, *node.arg(0).type.shape[:-1]))
-        elif node.op in (red.sum_, red.max_, red.min_):
+        elif node.op in REDUCTIONS:
             size = product(node.arg(0).type.shape)
         elif node.op in (ew.exp, ew.log, ew.tanh, ew.pow_):
             size = product((size, 10))

@@ -18,7 +18,7 @@ from mlaot.schedule.machine import LINE
 from mlaot.schedule.tuning import FREE_NODES
 
 PRODUCTS = (red.contract, contract_bytes)
-REDUCTIONS = (red.sum_, red.max_, red.min_)
+REDUCTIONS = (red.sum_, red.prod, red.max_, red.min_)
 VIEWS = ("broadcast", "transpose", "item", "slice", "window")
 VECTORS = ("f32", "f64")  # the dtypes that kernels compute in vectors
 LOADED = (*VECTORS, "i32", "i64", "i8", "u8", "bool")  # the dtypes that vectors are converted from as they are loaded
