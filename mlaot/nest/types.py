@@ -1,0 +1,105 @@
+"""The types of a loop nest: what each call takes and gives, and that every variable is bound before it is used."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from mlaot.nest.expressions import BOOL, COMPARISONS, INDEX, Call, Expr, Load, ValueType, Var, mask_of, subexpressions
+from mlaot.nest.expressions import variables as variables_of
+from mlaot.nest.statements import Alloc, Assign, Body, For, If, Let, Mutable, Nest, Statement, Store, While, bodies
+from mlaot.nest.statements import expressions as expressions_of
+
+# All arguments and the result are of one type.
+ALIKE = {
+    *("add", "sub", "mul", "div", "mod", "and", "or", "xor", "neg", "not", "max", "min"),
+    *("greater", "lesser", "least", "most"),
+}
+ARITY = {**dict.fromkeys(ALIKE, 2), "neg": 1, "not": 1, "cast": 1, "splat": 1, "bitcast": 1, "convert": 1, "select": 3}
+CONVERSIONS = ("cast", "bitcast", "convert")  # between numbers, lane by lane
+
+
+def check_types(nest: Nest) -> None:
+    """Raise an AssertionError for a variable out of its scope or a value whose type is not the one that is needed."""
+    inside = {s.var.name for s in _all(nest.body) if isinstance(s, Let | Mutable | For)}
+    _Types(nest, inside).body(nest.body, {}, {a.name: a.dtype for a in nest.params})
+
+
+def _all(body: Iterable[Statement]) -> list[Statement]:
+    return [x for s in body for x in (s, *[y for inner in bodies(s) for y in _all(inner)])]
+
+
+class _Types:
+    """``inside``: the names that statements bind, so that no dim has them."""
+
+    def __init__(self, nest: Nest, inside: set[str]) -> None:
+        self.nest = nest
+        self.inside = inside
+
+    def need(self, holds: bool, statement: Statement, problem: str) -> None:
+        assert holds, f"bug in mlaot: {self.nest.name}: {problem} in {statement}"
+
+    def body(self, body: Body, known: dict[str, ValueType], arrays: dict[str, str]) -> None:
+        known, arrays = dict(known), dict(arrays)
+        changing = {s.var.name for s in body if isinstance(s, Mutable)}
+        for s in body:
+            for x in expressions_of(s):
+                self.expression(x, s, known, arrays)
+            self.statement(s, known, arrays)
+            own = {s.var.name: INDEX} if isinstance(s, For) else {}
+            for inner in bodies(s):
+                self.body(inner, known | own, arrays)
+            if isinstance(s, Let | Mutable):
+                self.need(s.var.name not in changing or isinstance(s, Mutable), s, f"{s.var.name} is bound twice")
+                known[s.var.name] = s.var.type
+            elif isinstance(s, Alloc):
+                arrays[s.array.name] = s.array.dtype
+
+    def statement(self, s: Statement, known: dict[str, ValueType], arrays: dict[str, str]) -> None:
+        if isinstance(s, Let | Mutable | Assign):
+            self.need(s.var.type == s.value.type, s, f"{s.var.name} is {s.var.type} and gets {s.value.type}")
+        if isinstance(s, Assign):
+            self.need(known.get(s.var.name) == s.var.type, s, f"{s.var.name} is not declared as {s.var.type}")
+        elif isinstance(s, Store):
+            self.need(arrays.get(s.array.name) == s.array.dtype, s, f"there is no {s.array.dtype} {s.array.name}")
+            self.need(s.index.type == INDEX, s, "an index is no number of elements")
+            self.need(_fits(s.value.type, s.array.dtype), s, f"{s.value.type} is stored as {s.array.dtype}")
+        elif isinstance(s, For):
+            self.need(s.low.type == s.high.type == INDEX, s, "the ends of a loop are no numbers of elements")
+        elif isinstance(s, While | If):
+            self.need(s.condition.type == BOOL, s, "a condition is no truth value")
+
+    def expression(self, x: Expr, s: Statement, known: dict[str, ValueType], arrays: dict[str, str]) -> None:
+        for part in subexpressions(x):
+            if isinstance(part, Var):
+                self.need(known.get(part.name) == part.type, s, f"{part.name} is not bound as {part.type}")
+            elif isinstance(part, Load):
+                self.need(arrays.get(part.array.name) == part.array.dtype, s, f"there is no {part.array.name}")
+                self.need(part.index.type == INDEX, s, "an index is no number of elements")
+            elif isinstance(part, Call):
+                self.need(_agrees(part), s, f"{part.name} takes {[str(a.type) for a in part.args]}, gives {part.type}")
+            if not isinstance(part, Call | Var):
+                for name in variables_of(part) & self.inside:
+                    self.need(name in known, s, f"{name} is not bound")
+
+
+def _fits(value: ValueType, dtype: str) -> bool:
+    """Whether a value lies in memory as ``dtype``: lanes of truth are masks, others may be converted."""
+    if value.lanes == 1:
+        return value.dtype == dtype
+    return value.dtype.startswith("m") == (dtype == "bool")
+
+
+def _agrees(x: Call) -> bool:
+    """Whether a call has arguments of types that its name takes, and the result that it gives of them."""
+    types = [a.type for a in x.args]
+    if x.name in ARITY and len(types) != ARITY[x.name]:
+        return False
+    if x.name in COMPARISONS:
+        return len(types) == 2 and types[0] == types[1] and x.type == mask_of(types[0])
+    if x.name in ALIKE:
+        return all(t == x.type for t in types)
+    if x.name == "select":
+        return types[1] == types[2] == x.type and types[0] == mask_of(x.type)
+    if x.name == "splat":
+        return types[0].lanes == 1 and x.type.lanes != 1 and (types[0].dtype == x.type.dtype or x.type.dtype[0] == "m")
+    return x.name not in CONVERSIONS or types[0].lanes == x.type.lanes

@@ -1,0 +1,328 @@
+"""Whether a loop nest can be right: types, indices inside their arrays, rounds that threads may share.
+
+Indices are bounded for some sizes of the dims. An index polynomial is smallest and largest at the ends of the loops
+around it, so the innermost variable is replaced by an end of its loop until a number is left. What depends on loaded
+values is not checked, nor what stands under a condition.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from mlaot.ir.dims import Dim, dim, names, substitute
+from mlaot.ir.dims import Expr as Polynomial
+from mlaot.nest.expressions import Array, Expr, Index, Load, subexpressions
+from mlaot.nest.statements import (
+    Alloc,
+    Assign,
+    Body,
+    For,
+    If,
+    Let,
+    Mutable,
+    Nest,
+    Statement,
+    Store,
+    While,
+    bodies,
+    expressions,
+)
+from mlaot.nest.types import check_types
+
+SIZES = (0, 1, 2, 7, 64, 1000)
+
+
+def verify(nest: Nest) -> None:
+    """Raise an AssertionError that names the nest and the statement where something is wrong."""
+    check_types(nest)
+    _check_written(nest.body, set(), nest)
+    for size in SIZES:
+        checked = _Ranges(nest, dict.fromkeys(nest.dims, size))
+        if all(checked.size(array) >= 0 for array in nest.params):  # entries refuse other dims
+            checked.body(nest.body, _Scope({}, ()))
+
+
+def _check_written(body: Body, empty: set[str], nest: Nest) -> None:
+    """Nothing that the nest allocates is read before a statement has written to it; ``empty`` has those arrays."""
+    for s in body:
+        for x in expressions(s):
+            read = {e.array.name for e in subexpressions(x) if isinstance(e, Load)} & empty
+            assert not read, f"bug in mlaot: {nest.name}: {sorted(read)} is read before it is written in {s}"
+        if isinstance(s, Alloc) and not s.array.values:
+            empty.add(s.array.name)
+        elif isinstance(s, Store):
+            empty.discard(s.array.name)
+        for inner in bodies(s):
+            _check_written(inner, empty, nest)
+
+
+@dataclass(frozen=True)
+class _Around:
+    """A loop around a statement: its variable and the polynomials of its smallest and largest value."""
+
+    loop: For
+    low: Dim
+    high: Dim
+
+
+@dataclass(frozen=True)
+class _Scope:
+    """What is known at a statement: ``values`` of index variables (None: of any value) and the ``loops`` around."""
+
+    values: Mapping[str, Dim | None]
+    loops: tuple[_Around, ...]
+    guarded: bool = False
+
+
+@dataclass(frozen=True)
+class _Use:
+    """Elements of an array that a statement reads or writes: from ``first`` on, ``reach`` further; None: unknown."""
+
+    statement: Statement
+    array: Array
+    first: Dim | None
+    reach: Dim
+    written: bool
+    scope: _Scope
+
+
+class _Ranges:
+    """The same checks with numbers for the dims."""
+
+    def __init__(self, nest: Nest, dims: Mapping[str, int]) -> None:
+        self.nest = nest
+        self.dims = dims
+
+    def fail(self, problem: str, s: Statement) -> None:
+        sizes = ", ".join(f"{name} = {size}" for name, size in self.dims.items())
+        raise AssertionError(f"bug in mlaot: {self.nest.name}: {problem} in {s}" + f" where {sizes}" * bool(sizes))
+
+    def size(self, array: Array) -> int:
+        found = self.polynomial(array.size, _Scope({}, ()))
+        return found if isinstance(found, int) else 0
+
+    def value(self, x: Expr, scope: _Scope) -> Dim | None:
+        """An index in loop variables, or None where it is no polynomial in them."""
+        return self.polynomial(x.value, scope) if isinstance(x, Index) else None
+
+    def polynomial(self, value: Dim, scope: _Scope) -> Dim | None:
+        known: dict[str, Dim] = {}
+        for name in names(value):
+            found = scope.values.get(name, self.dims.get(name))
+            if found is None:
+                return None
+            known[name] = found
+        return substitute(value, known)
+
+    def body(self, body: Body, scope: _Scope) -> list[_Use]:
+        """Check a body; what it reads and writes in arrays from outside of it."""
+        uses: list[_Use] = []
+        own: set[str] = set()
+        for s in body:
+            found = [*self.uses(s, scope)]
+            for use in found:
+                self.inside(use)
+            uses += found
+            if isinstance(s, Alloc):
+                own.add(s.array.name)
+            elif isinstance(s, Let | Mutable):
+                value = self.value(s.value, scope) if isinstance(s, Let) else None
+                scope = replace(scope, values={**scope.values, s.var.name: value})
+            elif isinstance(s, For):
+                uses += self.loop(s, scope)
+            else:
+                guarded = scope.guarded or isinstance(s, If | While)
+                uses += [u for inner in bodies(s) for u in self.body(inner, replace(scope, guarded=guarded))]
+        return [u for u in uses if u.array.name not in own]
+
+    def loop(self, s: For, scope: _Scope) -> list[_Use]:
+        low, high = self.value(s.low, scope), self.value(s.high, scope)
+        if low is None or high is None:
+            inner = replace(scope, values={**scope.values, s.var.name: None})
+            return self.body(s.body, inner)
+        rest = high + low * -1 + -1
+        if isinstance(rest, int):
+            if rest < 0:
+                return []
+            high = low + rest // s.step * s.step
+        else:
+            high = high + -1
+        # A name of its own, since loops inside others may have variables of one name.
+        name = f"{s.var.name}_{len(scope.loops)}"
+        around = _Around(replace(s, var=replace(s.var, name=name)), low, high)
+        inner = replace(scope, values={**scope.values, s.var.name: dim(name)}, loops=(*scope.loops, around))
+        uses = self.body(s.body, inner)
+        if s.parallel:
+            self.apart(s, uses, len(scope.loops))
+        return uses
+
+    def uses(self, s: Statement, scope: _Scope) -> Iterator[_Use]:
+        for x in expressions(s):
+            for e in subexpressions(x):
+                if isinstance(e, Load):
+                    yield self.use(s, e, e.type.lanes, scope)
+        if isinstance(s, Store):
+            yield self.use(s, s, s.value.type.lanes, scope)
+
+    def use(self, s: Statement, at: Load | Store, lanes: int, scope: _Scope) -> _Use:
+        first, step = self.value(at.index, scope), self.polynomial(at.step, scope)
+        last: Dim | None = max(lanes, 1) - 1
+        if at.count is not None:
+            count = self.value(at.count, scope)
+            last = None if count is None else count + -1
+            if isinstance(last, int):
+                last = min(last, lanes - 1)
+        if step is None or last is None:
+            return _Use(s, at.array, None, 0, isinstance(at, Store), scope)
+        reach = last * step if isinstance(last, Polynomial) else step * last
+        return _Use(s, at.array, first, reach, isinstance(at, Store), scope)
+
+    def inside(self, use: _Use) -> None:
+        """Every element lies in its array."""
+        size = self.polynomial(use.array.size, _Scope({}, ()))
+        if use.first is None or not isinstance(size, int) or use.scope.guarded:
+            return
+        ends = (use.first, use.first + use.reach)
+        low = [self.extreme(e, use.scope.loops, largest=False) for e in ends]
+        high = [self.extreme(e, use.scope.loops, largest=True) for e in ends]
+        if None in low or None in high or any(self.is_empty(a, use.scope.loops) for a in use.scope.loops):
+            return
+        smallest, largest = min(x for x in low if x is not None), max(x for x in high if x is not None)
+        if smallest < 0 or largest >= size:
+            self.fail(f"{use.array.name} has {size} elements, used are {smallest} to {largest}", use.statement)
+
+    def is_empty(self, a: _Around, loops: Sequence[_Around]) -> bool:
+        """Whether a loop may have no rounds, so that its ends are none of its values."""
+        least = self.extreme(a.high + a.low * -1, loops, largest=False)
+        return least is None or least < 0
+
+    def extreme(self, value: Dim, loops: Sequence[_Around], *, largest: bool) -> int | None:
+        """The smallest or largest value of a polynomial, or None where it is not linear in a variable."""
+        for a in reversed(loops):
+            if isinstance(value, int):
+                return value
+            name = a.loop.var.name
+            slope = slope_of(value, name)
+            if slope is None:
+                return None
+            end = a.high if (slope > 0) == largest else a.low
+            value = substitute(value, {n: end if n == name else dim(n) for n in names(value)})
+        return value if isinstance(value, int) else None
+
+    def apart(self, loop: For, uses: Sequence[_Use], depth: int) -> None:
+        """No round of a parallel loop uses what another writes."""
+        self.check_carried(loop.body, set(), loop)
+        for written in uses:
+            if not written.written:
+                continue
+            for other in uses:
+                same = other.array.name == written.array.name
+                if same and not self.differ(written, other, depth):
+                    self.fail(f"rounds over {loop.var.name} share elements of {other.array.name}", other.statement)
+
+    def check_carried(self, body: Body, own: set[str], loop: For) -> None:
+        """No round changes a variable from outside."""
+        own = set(own)
+        for s in body:
+            if isinstance(s, Let | Mutable):
+                own.add(s.var.name)
+            elif isinstance(s, Assign) and s.var.name not in own:
+                self.fail(f"rounds over {loop.var.name} share {s.var.name}", s)
+            for inner in bodies(s):
+                self.check_carried(inner, own, loop)
+
+    def differ(self, a: _Use, b: _Use, depth: int) -> bool:
+        """Whether two uses are of different elements in different rounds of the loop at ``depth``: by mixed radix.
+
+        True where it is not known what is used, or under which condition.
+        """
+        if a.first is None or b.first is None or a.scope.guarded or b.scope.guarded:
+            return True
+        name = a.scope.loops[depth].loop.var.name
+        slopes = [slope_of(x.first, name) for x in (a, b) if x.first is not None]
+        if None in slopes:
+            return True
+        if slopes[0] != slopes[1]:
+            return False
+        around = a.scope.loops[depth]
+        rounds = self.extreme(around.high + around.low * -1, a.scope.loops[:depth], largest=True)
+        digits = [_digits(self, x, depth) for x in (a, b)]
+        if rounds is None or digits[0] is None or digits[1] is None:
+            return True
+        own = abs(slopes[0] or 0) * around.loop.step
+        return rounds < around.loop.step or _is_mixed_radix(own, rounds // around.loop.step, digits[0], digits[1])
+
+
+@dataclass(frozen=True)
+class _Digits:
+    """The elements of a use in all rounds of the loops inside one: from ``start`` on, by so many steps of each weight.
+
+    All uses have the same outer loops, which are at their ends.
+    """
+
+    start: int
+    spans: tuple[tuple[int, int], ...]
+
+    def below(self, weight: int) -> int:
+        """How far those of smaller weights move it."""
+        return sum(w * most for w, most in self.spans if w < weight)
+
+
+def _digits(ranges: _Ranges, use: _Use, depth: int) -> _Digits | None:
+    reach = ranges.extreme(use.reach, use.scope.loops, largest=True)
+    start = None if use.first is None else ranges.extreme(use.first, use.scope.loops, largest=False)
+    if reach is None or start is None or use.first is None:
+        return None
+    spans = [(1, reach)]
+    for i, a in enumerate(use.scope.loops[depth + 1 :], depth + 1):
+        slope = slope_of(use.first, a.loop.var.name)
+        extent = ranges.extreme(a.high + a.low * -1, use.scope.loops[:i], largest=True)
+        if slope is None or extent is None:
+            return None
+        spans.append((abs(slope) * a.loop.step, max(extent, 0) // a.loop.step))
+    return _Digits(start, tuple((w, most) for w, most in spans if w and most))
+
+
+def _is_mixed_radix(own: int, rounds: int, a: _Digits, b: _Digits) -> bool:
+    """Whether two sums of digits, each times its weight, differ where their digits of weight ``own`` do.
+
+    Every weight from there on must exceed what the digits of smaller weights make together.
+    """
+    lower, upper = sorted((a, b), key=lambda x: x.start)
+    ends = lower.start + lower.below(own) + own * rounds + sum(w * most for w, most in lower.spans if w >= own)
+    if ends < upper.start:
+        return True
+    larger: dict[int, int] = {}
+    for weight, most in (*a.spans, *b.spans):
+        if weight >= own:
+            larger[weight] = max(most, larger.get(weight, 0))
+    rest = upper.start - lower.start
+    for weight in sorted(larger, reverse=True):
+        steps = (rest + weight // 2) // weight
+        larger[weight] += abs(steps)
+        rest -= steps * weight
+    if abs(rest) >= own:
+        larger[abs(rest)], rest = 1, 0
+    below = max(lower.below(own), upper.below(own) + rest) - min(0, rest)
+    total = below + own * rounds
+    if own <= below:
+        return False
+    for weight in sorted(larger):
+        if weight <= total:
+            return False
+        total += weight * larger[weight]
+    return True
+
+
+def slope_of(value: Dim, name: str) -> int | None:
+    """The factor of a variable in a polynomial, or None where it is not linear in it with a number."""
+    if isinstance(value, int):
+        return 0
+    total = 0
+    for monomial, factor in value.terms:
+        if name in names(Polynomial(((monomial, 1),))):
+            if monomial != (name,):
+                return None
+            total += factor
+    return total
