@@ -163,6 +163,8 @@ def expression_text(x: Expr, inside: bool = False) -> str:
     if x.name in OPERATORS and len(x.args) == 2:
         text = f" {OPERATORS[x.name]} ".join(expression_text(a, True) for a in x.args)
         return f"({text})" if inside else text
+    if x.name == "not":
+        return f"~{expression_text(x.args[0], True)}"
     args = ", ".join(map(expression_text, x.args))
     if x.name == "cast":
         return f"cast[{x.type.dtype}]({args})"
@@ -306,6 +308,9 @@ class _Reader:
             return Load(array, index, ValueType(load_dtype(array.dtype, lanes), lanes), step, count, padded)
         if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
             return arithmetic("mul", self.expression(node.operand), -1)
+        if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Invert):
+            operand = self.expression(node.operand)
+            return Call("not", (operand,), operand.type)
         if isinstance(node, ast.BinOp | ast.Compare):
             return self.binary(node)
         if isinstance(node, ast.Call):
@@ -344,7 +349,7 @@ def load_dtype(dtype: str, lanes: int) -> str:
 
 def is_type(text: str) -> bool:
     """Whether ``text`` is that of a type."""
-    return text.partition("x")[0] in DTYPE_NAMES
+    return text in DTYPE_NAMES or text.partition("x")[0] in DTYPE_NAMES
 
 
 DTYPE_NAMES = {*DTYPES, "m8", "m16", "m32", "m64", "index"}
@@ -352,6 +357,8 @@ DTYPE_NAMES = {*DTYPES, "m8", "m16", "m32", "m64", "index"}
 
 def value_type(text: str) -> ValueType:
     """The type behind its text, ``f32`` or ``f32x8``."""
+    if text in DTYPE_NAMES:
+        return ValueType(text)
     dtype, _, lanes = text.partition("x")
     return ValueType(dtype, 1 if "x" not in text else int(lanes or 0))
 

@@ -6,10 +6,18 @@ from dataclasses import replace
 
 import pytest
 
+from mlaot.ir.module import Module
+from mlaot.ir.types import f32
+from mlaot.lower.lower import lower
+from mlaot.lower.program import NestKernel
 from mlaot.nest.canonical import canonical
 from mlaot.nest.expressions import Array, Index, ValueType, Var
 from mlaot.nest.statements import For, Let, free, substituted, walk, without_dead
 from mlaot.nest.text import nest_text, parse_nest
+from mlaot.passes.legalize import legalize
+
+from ..ops.samples import samples
+from ..ops.test_c import graph_of
 
 NORM = """\
 def norm(out: f32[64 * batch], x: f32[64 * batch]):
@@ -64,6 +72,21 @@ def test_text_that_is_no_nest() -> None:
     ):
         with pytest.raises(ValueError, match=message):
             parse_nest(text)
+
+
+@pytest.mark.parametrize(
+    "name", ["take", "reshape", "pad", "fold", "gather", "scatter", "sum", "argmax", "cumsum", "argsort", "random_bits"]
+)
+def test_kernels_of_one_node_are_read_back(name: str) -> None:
+    """Loops down, tables, conditions, variables of type index that are assigned to."""
+    for sample in samples(name)[:12]:
+        made = graph_of(name, sample, f32)
+        if made is None:
+            continue
+        legalize(made[0])
+        program = lower(Module("ops", {"forward": made[0]}, {}, False), ("base",))
+        for kernel in program.procedures[0].kernels:
+            assert isinstance(kernel, NestKernel) and parse_nest(nest_text(kernel.nest)) == kernel.nest
 
 
 def test_nests_are_equal_whatever_they_call_things() -> None:
