@@ -22,6 +22,7 @@ from mlaot.ir.types import DTYPES
 from mlaot.nest.expressions import (
     COMPARISONS,
     INDEX,
+    Array,
     Call,
     Const,
     Expr,
@@ -54,6 +55,7 @@ from mlaot.nest.statements import (
     substituted,
     walk,
 )
+from mlaot.schedule.machine import LINE
 from mlaot.schedule.tuning import STAGE_LINES_ONCE
 
 # Functions that take so long that nothing waits for a sum of their results.
@@ -124,8 +126,12 @@ class _Lanes:
         if step == 0:
             raise CannotVectorizeError(f"all lanes are stored in one element of {s.array.name}")
         value = self.spread(self.expression(s.value))
-        count = None if s.padded and step == 1 else self.count
+        count = None if s.padded and step == 1 and self.in_padding(s.array) else self.count
         return replace(s, value=value, step=step, count=count)
+
+    def in_padding(self, array: Array) -> bool:
+        """Whether all lanes are within the padding: that of rows whose elements are converted may be shorter."""
+        return self.lanes * DTYPES[array.dtype].itemsize <= LINE
 
     def stride(self, index: Expr) -> Dim:
         """How far apart the elements of neighbouring lanes are."""
@@ -180,7 +186,7 @@ class _Lanes:
         step = self.stride(x.index)
         if step == 0:
             return x
-        count = None if x.padded and step == 1 else self.count
+        count = None if x.padded and step == 1 and self.in_padding(x.array) else self.count
         dtype = "m8" if x.type.dtype == "bool" else x.type.dtype
         found = replace(x, type=ValueType(dtype, self.lanes), step=step, count=count)
         return cast(found, f"m{self.width}") if dtype == "m8" else found

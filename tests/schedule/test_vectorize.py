@@ -55,6 +55,16 @@ def f(y: f64[n], x: f64[n]):
     )
 
 
+def test_padding_of_wider_elements_is_too_short() -> None:
+    text = """\
+def f(y: f32[16], x: f64[8]):
+    for j in vector(0, 5):
+        y[j, ...] = cast[f32](x[j, ...])
+"""
+    assert "cast[f32](x[0:16, 5, ...])" in vectors(text, MACHINES["v4"])
+    assert "cast[f32](x[j:8, ...])" in vectors(text)
+
+
 def test_a_long_sum_has_several_accumulators() -> None:
     text = """\
 def f(y: f32[1], x: f32[64]):
