@@ -11,9 +11,6 @@ from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mlaot.nest.statements import Nest, arrays_of
-from mlaot.spelling import MEMORY, Speller, increment
-
 if TYPE_CHECKING:
     import jinja2
 
@@ -66,23 +63,3 @@ def template_text(name: str) -> str:
 def render(template: str, /, **context: object) -> str:
     """Render ``templates/<template>`` with ``context``."""
     return environment().get_template(template).render(**context)
-
-
-def nest_text(nest: Nest, name: str, signature: str, spell: Speller) -> str:
-    """The C function of a nest."""
-    used = arrays_of(nest.body)
-    return render(
-        "kernels/nest.c.j2",
-        nest=nest,
-        name=name,
-        signature=signature,
-        unused=[a.name for a in nest.params if a.name not in used],
-        kind_of=lambda statement: type(statement).__name__,
-        c=spell,
-        type=spell.type,
-        element=spell.element,
-        lanes=spell.lanes,
-        pointer=spell.pointer,
-        increment=increment,
-        memory=MEMORY,
-    )

@@ -13,7 +13,7 @@ LAYERS = (
     ("mlaot.errors", "mlaot.interpreter", "mlaot.schedule.machine", "mlaot.schedule.tuning", "mlaot.stages"),
     ("mlaot.probe", "mlaot.settings", "mlaot.stored"),
     ("mlaot.ir",),
-    ("mlaot.nest", "mlaot.spelling", "mlaot.render"),
+    ("mlaot.nest", "mlaot.printer", "mlaot.render", "mlaot.spelling"),
     ("mlaot.ops",),
     ("mlaot.transforms",),
     ("mlaot.api", "mlaot.eager", "mlaot.evaluate", "mlaot.frontend", "mlaot.micrograd", "mlaot.nn", "mlaot.optim"),

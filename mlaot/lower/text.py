@@ -47,7 +47,8 @@ from mlaot.lower.vectors import helper_functions, helpers, seconds_of, vector_ty
 from mlaot.nest.canonical import canonical
 from mlaot.nest.statements import Nest
 from mlaot.ops.random import LN2, LOG_SERIES, SQRT_HALF, WICHURA
-from mlaot.render import nest_text, render
+from mlaot.printer import nest_text
+from mlaot.render import render
 from mlaot.schedule.contraction import description
 from mlaot.schedule.machine import Machine as Isa
 from mlaot.schedule.machine import condition
