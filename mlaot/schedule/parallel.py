@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from mlaot.ir.dims import NOMINAL, Dim, dim, names, product
 from mlaot.nest.expressions import INDEX, Call, Index
 from mlaot.nest.expressions import Expr as Expression
-from mlaot.nest.statements import Assign, Body, For, If, Let, Mutable, Nest, Statement, Store, bodies, walk
+from mlaot.nest.statements import Alloc, Assign, Body, For, If, Let, Mutable, Nest, Statement, Store, bodies, walk
 from mlaot.schedule.tuning import LIGHT_OPERATIONS, SCALAR_OPERATIONS, SHARED_OPERATIONS, SHARED_ROUNDS, SHARED_TILES
 
 RANGE = ("begin", "end")
@@ -59,7 +59,8 @@ def _shared(body: Body) -> Iterator[Shared]:
     variables = {s.var.name for s in walk(body) if isinstance(s, For)}
     for name, found in parts.items():
         (first, outside), (last, _) = found[0], found[-1]
-        if isinstance(last.high, Index) and not names(last.high.value) & variables:
+        is_range = isinstance(last.high, Index) and not names(last.high.value) & variables
+        if is_range and isinstance(last.high, Index) and _covers(body, name):
             one = product((outside, work(first.body))) // first.step
             step = max(loop.step for loop, _ in found)
             if step > 1 and isinstance(one, int):  # a light loop of vectors is cut into parts of many
@@ -73,6 +74,17 @@ def _parallel(body: Body, outside: Dim) -> Iterator[tuple[For, Dim]]:
         if isinstance(s, For) and s.parallel:
             yield s, outside
             yield from _parallel(s.body, product((outside, rounds(s))))
+
+
+def _covers(body: Body, name: str) -> bool:
+    """Whether parallel loops over a variable do all that a body does: anything else, each thread would do."""
+    for s in body:
+        is_parallel = isinstance(s, For) and s.parallel
+        if is_parallel and isinstance(s, For) and (s.var.name == name or _covers(s.body, name)):
+            continue
+        if not isinstance(s, Let | Mutable | Alloc):
+            return False
+    return True
 
 
 def work(body: Body) -> Dim:

@@ -20,8 +20,10 @@ from mlaot.generate import program_files, write
 from mlaot.lower.lower import lower
 from mlaot.lower.program import Contraction, Program
 from mlaot.lower.text import kernels_file
+from mlaot.nest.text import nest_text
 from mlaot.schedule.contraction import schedule
 from mlaot.schedule.machine import V4
+from mlaot.schedule.tiles import contraction_nest
 
 from ..projects import ROOT
 
@@ -30,7 +32,7 @@ COMMAND = "python -m tests.docs.make_kernel"
 CC = os.environ.get("CC", "gcc")
 LINE = "mlaot.relu(x @ w + b)"
 PAGE_TEXT = """\
-# One kernel, from a line of a model to machine code
+# How mlaot works: from a line of a model to machine code
 
 <!-- written by {command} -->
 
@@ -61,9 +63,16 @@ read in one ascending stream (`Panels` in `mlaot/lower/program.py`):
 AVX-512 that is a tile of {rows} examples by {columns} vectors of 16 outputs: {accumulators} accumulators for
 {loads} values loaded in a step of the sum. What is left of the batch has tiles of its own.
 
+The kernel is a loop nest then (`mlaot/nest/`, made by `mlaot/schedule/tiles.py`): a value that is verified, compared
+with those of other layers, and printed. `x[i:16]` are 16 elements side by side:
+
+```
+{nest}
+```
+
 ## 4. C
 
-The template `templates/kernels/contraction.c.j2` prints loops and tiles (`mlaot/lower/tiles.py`). The first of them:
+One template, `templates/kernels/nest.c.j2`, prints all nests. The first tile:
 
 ```c
 {c}
@@ -111,6 +120,13 @@ def inner_loop(program: Program) -> list[str]:
     return max((loop for loop in loops if len(loop) < 80), key=lambda loop: sum("vfmadd" in line for line in loop))
 
 
+def first_tile(text: str) -> str:
+    """A nest up to the second accumulator's epilogue, without its comments."""
+    lines = [line for line in text.splitlines() if not line.startswith("    #")]
+    ends = [i for i, line in enumerate(lines) if line.endswith("with block:")]
+    return "\n".join([*lines[: ends[1]], f"{lines[ends[1]].partition('with')[0]}.."])
+
+
 def main() -> None:
     module = passes.run("layer", declared().trace())
     program = lower(module, ("base", "v4"))
@@ -119,7 +135,7 @@ def main() -> None:
     plan = schedule(kernel, V4)
     rows, columns = plan.counts["i"], plan.counts["j"]
     start = text.index("static void contraction0_v4")
-    end = text.index("\n        {\n", text.index("\n        {\n", start) + 1)  # the second accumulator's turn
+    end = [found.start() for found in re.finditer(r"\n +\{\n", text[start:])][1] + start  # the second one's turn
     loop = inner_loop(program)
     fma = sum("vfmadd" in line for line in loop)
     version = subprocess.run([CC, "--version"], check=True, capture_output=True, text=True).stdout
@@ -128,6 +144,7 @@ def main() -> None:
         command=COMMAND,
         line=LINE,
         graph=module.graphs["forward"],
+        nest=first_tile(nest_text(contraction_nest(kernel, V4))),
         program=str(program).rstrip(),
         rows=rows,
         columns=columns,
