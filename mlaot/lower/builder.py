@@ -14,7 +14,7 @@ from mlaot.lower.layout import Access, times
 from mlaot.lower.program import Buffer, NestKernel, Param
 from mlaot.nest.expressions import Array, Const, Expr, Index, Load, ValueType, Var, cast, compare
 from mlaot.nest.reductions import combined
-from mlaot.nest.statements import Assign, Body, Let, Nest, Statement, Store, walk
+from mlaot.nest.statements import Assign, Body, Let, Nest, Statement, Store, written
 from mlaot.ops import structure as st
 from mlaot.ops.kinds import base_of, is_free
 
@@ -164,9 +164,9 @@ class Builder:
 
     def bound(self, body: Iterable[Statement]) -> tuple[tuple[Array, ...], tuple[Param, ...]]:
         """The arrays of a kernel, those that a body writes first, and the buffers that they are."""
-        written = {s.array.name for s in walk(body) if isinstance(s, Store)}
-        arrays = sorted(self._arrays.values(), key=lambda a: a.name not in written)
-        return tuple(arrays), tuple(Param(a.name, self._buffers[a.name], a.name in written) for a in arrays)
+        names = written(body)
+        arrays = sorted(self._arrays.values(), key=lambda a: a.name not in names)
+        return tuple(arrays), tuple(Param(a.name, self._buffers[a.name], a.name in names) for a in arrays)
 
     def doc(self) -> tuple[str, ...]:
         """The graph lines of the kernel, with its own names."""

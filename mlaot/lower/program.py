@@ -273,20 +273,6 @@ class Contraction:
 
 
 @dataclass(frozen=True)
-class Plain:
-    """Loops over scalars: ``loops`` around one ``body``, with ``tables`` of indices."""
-
-    dtype: str
-    params: tuple[Param, ...]
-    tables: tuple[tuple[str, tuple[int, ...]], ...]
-    before: tuple[str, ...]
-    loops: tuple[tuple[str, str], ...]
-    body: tuple[str, ...]
-    doc: tuple[str, ...]
-    template: str = "plain"
-
-
-@dataclass(frozen=True)
 class Grove:
     """Trees padded to perfect ones of one depth, ``width`` of them side by side; where their splits and leaves start.
 
@@ -332,29 +318,6 @@ class Trees:
 
 
 @dataclass(frozen=True)
-class Sparse:
-    """A product that passes over the zeros of a row: ``found`` lists in ``listed`` what is not zero; ``value`` is one.
-
-    ``columns`` of the matrix are added up in registers. Pairs are for a whole vector and for a part of one, at column
-    ``{j}``: loads of the ``matrix`` at ``row`` and of the ``dense`` factor (none where sums are stored), ``stores``.
-    """
-
-    dtype: str
-    params: tuple[Param, ...]
-    before: tuple[str, ...]
-    loops: tuple[tuple[str, str], ...]
-    found: tuple[str, ...]
-    listed: str
-    value: str
-    columns: int
-    matrix: tuple[str, str]
-    dense: tuple[str, str]
-    stores: tuple[str, str]
-    doc: tuple[str, ...] = ()
-    template = "sparse"
-
-
-@dataclass(frozen=True)
 class NestKernel:
     """A loop nest with the buffers that its arrays are, in the order of the nest's parameters."""
 
@@ -371,7 +334,7 @@ class NestKernel:
         return self.nest.doc
 
 
-Kernel = Contraction | Plain | Trees | Sparse | NestKernel
+Kernel = Contraction | Trees | NestKernel
 
 
 @dataclass(frozen=True)

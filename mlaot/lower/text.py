@@ -13,7 +13,7 @@ from mlaot.ir.dims import NOMINAL, Expr, names
 from mlaot.lower.emit import C_TYPES
 from mlaot.lower.integers import integer_functions, integer_helpers
 from mlaot.lower.layout import atom
-from mlaot.lower.parallel import Split, part_of, split, work_of_round
+from mlaot.lower.parallel import work_of_round
 from mlaot.lower.parts import (
     DEFINITION,
     ENTRIES,
@@ -37,11 +37,9 @@ from mlaot.lower.program import (
     Procedure,
     Program,
     Sequence,
-    Sparse,
     Step,
     Trees,
 )
-from mlaot.lower.sparse import loops_of
 from mlaot.lower.trees import tree_text
 from mlaot.lower.vectors import helper_functions, helpers, seconds_of, vector_types
 from mlaot.nest.canonical import canonical
@@ -210,21 +208,15 @@ def _share_rounds(loop: Loop, work: int, place: _Place, bodies: Bodies) -> str:
 
 
 def _call(kernel: Kernel, place: _Place, bodies: Bodies) -> str:
-    """The statement that runs a kernel: a call, or a task on a range whose parts threads may share."""
+    """The statement that runs a kernel."""
     if isinstance(kernel, NestKernel | Contraction):
         return _call_nest(kernel, place, bodies)
-    shared = split(kernel, place.isa) if place.apart is None else None
-    text = _kernel_text(kernel, "NAME", "SIGNATURE", place.isa, shared.variable if shared else None)
-    if shared is not None:
-        text = part_of(text, shared)
-    arguments, signature = _parameters(kernel, place, text.split("\n{\n", 1)[1], shared)
+    text = _kernel_text(kernel, "NAME", "SIGNATURE", place.isa)
+    arguments, signature = _parameters(kernel, place, text.split("\n{\n", 1)[1])
     text = _used(text.replace("SIGNATURE", signature, 1), signature)
     key = kernel.template, _anonymous(text, kernel.params)
     name, _ = bodies.setdefault(key, (f"{kernel.template}{len(bodies)}_{place.isa.name}", text))
-    if shared is None:
-        return f"{name}({arguments});"
-    task, given = _task([f"{name}({arguments}, begin, end);"], place, bodies)
-    return f"share({place.threads}, {task}, p, {given}, {shared.extent}, {shared.step}, {shared.work});"
+    return f"{name}({arguments});"
 
 
 def _call_nest(kernel: NestKernel | Contraction, place: _Place, bodies: Bodies) -> str:
@@ -319,13 +311,12 @@ def _dims(dims: tuple[str, ...], calls: list[str]) -> list[str]:
     return lines + ([] if used else ["(void)dim;"]) + ([] if calls else ["(void)p;"])
 
 
-def _parameters(kernel: Kernel, place: _Place, body: str, shared: Split | None) -> tuple[str, str]:
+def _parameters(kernel: Kernel, place: _Place, body: str) -> tuple[str, str]:
     """The arguments of a call of ``kernel``, and its signature."""
     arguments = [_pointer(p, place) for p in kernel.params]
     types = [f"{'' if p.written else 'const '}{C_TYPES[p.buffer.dtype]} *restrict {p.name}" for p in kernel.params]
     dims = [d for d in (*place.module.c_dims, *place.variables) if re.search(rf"\b{d}\b", body)]
-    sizes = [*dims, *(("begin", "end") if shared else ())]
-    return ", ".join([*arguments, *dims]), ", ".join([*types, *[f"ptrdiff_t {d}" for d in sizes]])
+    return ", ".join([*arguments, *dims]), ", ".join([*types, *[f"ptrdiff_t {d}" for d in dims]])
 
 
 def _pointer(param: Param, place: _Place) -> str:
@@ -362,19 +353,14 @@ def _base(buffer: Buffer, place: _Place) -> tuple[int, Dim]:
     return inputs + outputs + (buffer.where == "constant"), place.procedure.places[id(buffer)]
 
 
-def _kernel_text(kernel: Kernel, name: str, signature: str, isa: Isa, shared: str | None) -> str:
-    assert not isinstance(kernel, NestKernel | Contraction)
+def _kernel_text(kernel: Trees, name: str, signature: str, isa: Isa) -> str:
 
     def pad(depth: int) -> str:
         return "    " * depth
 
     context = {"kernel": kernel, "name": name, "signature": signature, "pad": pad}
     context["inner"] = pad(len(kernel.loops) + 1)
-    if isinstance(kernel, Trees):
-        return render("kernels/trees.c.j2", **tree_text(kernel, isa), **context)
-    if isinstance(kernel, Sparse):
-        context["kernel"] = loops_of(kernel, isa)
-    return render("kernels/plain.c.j2", **context)
+    return render("kernels/trees.c.j2", **tree_text(kernel, isa), **context)
 
 
 def others(text: str, prefix: str, isa: Isa) -> dict[str, str]:

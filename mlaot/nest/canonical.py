@@ -14,6 +14,7 @@ from mlaot.nest.statements import (
     Choose,
     For,
     If,
+    Invoke,
     Let,
     Mutable,
     Nest,
@@ -105,4 +106,8 @@ class _Numbers:
             source, other = self.array(s.source), self.array(s.other)
             self.arrays[s.array.name] = f"a{len(self.arrays)}"
             return Choose(self.array(s.array), condition, source, index, other)
+        if isinstance(s, Invoke):
+            source, target = self.array(s.source), self.array(s.target)
+            index, count = self.expression(s.index), self.expression(s.count)
+            return Invoke(self.bind(s.var), s.function, source, index, count, target)
         return Prefetch(self.array(s.array), self.expression(s.index)) if isinstance(s, Prefetch) else s

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 
 from mlaot.ir.dims import names, substitute
 from mlaot.nest.expressions import Expr, Index
-from mlaot.nest.statements import Block, Body, For, If, Let, Mutable, Nest, Store, While, walk
+from mlaot.nest.statements import Block, Body, For, If, Invoke, Let, Mutable, Nest, Store, While
+from mlaot.nest.statements import written as written_by
 
 
 def written(nest: Nest, dims: Mapping[str, int]) -> dict[str, set[int] | None]:
@@ -27,6 +28,9 @@ def _write(body: Body, known: dict[str, int], found: dict[str, set[int] | None])
             value = _number(s.value, known) if isinstance(s, Let) else None
             known.pop(s.var.name, None)
             known |= {} if value is None else {s.var.name: value}
+        elif isinstance(s, Invoke):
+            known.pop(s.var.name, None)
+            _forget((s,), found)
         elif isinstance(s, Store):
             _store(s, known, found)
         elif isinstance(s, Block):
@@ -43,9 +47,8 @@ def _write(body: Body, known: dict[str, int], found: dict[str, set[int] | None])
 
 
 def _forget(body: Body, found: dict[str, set[int] | None]) -> None:
-    for s in walk(body):
-        if isinstance(s, Store) and s.array.name in found:
-            found[s.array.name] = None
+    for name in written_by(body) & found.keys():
+        found[name] = None
 
 
 def _store(s: Store, known: Mapping[str, int], found: dict[str, set[int] | None]) -> None:

@@ -109,6 +109,21 @@ class Choose:
 
 
 @dataclass(frozen=True, slots=True)
+class Invoke:
+    """Bind ``var`` to what ``function`` gives of the ``count`` elements of ``source`` from ``index`` on.
+
+    What else it finds goes into ``target`` from the start on.
+    """
+
+    var: Var
+    function: str
+    source: Array
+    index: Expr
+    count: Expr
+    target: Array
+
+
+@dataclass(frozen=True, slots=True)
 class Prefetch:
     """Ask for the cache line of an element."""
 
@@ -121,7 +136,7 @@ class Break:
     """Leave the innermost loop."""
 
 
-Statement = Let | Mutable | Assign | Store | For | While | If | Block | Alloc | Choose | Prefetch | Break
+Statement = Let | Mutable | Assign | Store | For | While | If | Block | Alloc | Choose | Invoke | Prefetch | Break
 Body = tuple[Statement, ...]
 
 
@@ -142,7 +157,13 @@ class Nest:
     @property
     def written(self) -> set[str]:
         """The names of the arrays that are written to."""
-        return {s.array.name for s in walk(self.body) if isinstance(s, Store)}
+        return written(self.body)
+
+
+def written(body: Iterable[Statement]) -> set[str]:
+    """The names of the arrays that a body writes to."""
+    targets = (s.target if isinstance(s, Invoke) else s.array for s in walk(body) if isinstance(s, Store | Invoke))
+    return {array.name for array in targets}
 
 
 def index_var(name: str) -> Var:
@@ -176,6 +197,8 @@ def expressions(statement: Statement) -> tuple[Expr, ...]:
         return (statement.condition,)
     if isinstance(statement, Choose):
         return statement.condition, statement.index
+    if isinstance(statement, Invoke):
+        return statement.index, statement.count
     return (statement.index,) if isinstance(statement, Prefetch) else ()
 
 
@@ -203,7 +226,7 @@ def all_expressions(body: Iterable[Statement]) -> Iterator[Expr]:
 
 def bound(statement: Statement) -> Var | None:
     """The variable that a statement binds in the block where it stands."""
-    return statement.var if isinstance(statement, Let | Mutable) else None
+    return statement.var if isinstance(statement, Let | Mutable | Invoke) else None
 
 
 def free(body: Iterable[Statement]) -> set[str]:
@@ -246,6 +269,8 @@ def _changed(statement: Statement, change: Callable[[Expr], Expr]) -> Statement:
         return Block(changed(statement.body, change))
     if isinstance(statement, Choose):
         return replace(statement, condition=change(statement.condition), index=change(statement.index))
+    if isinstance(statement, Invoke):
+        return replace(statement, index=change(statement.index), count=change(statement.count))
     return Prefetch(statement.array, change(statement.index)) if isinstance(statement, Prefetch) else statement
 
 
@@ -256,13 +281,14 @@ def substituted(body: Body, known: Mapping[str, Expr]) -> Body:
 
 def rebound(body: Body, suffix: str) -> Body:
     """A body whose variables have a suffix, so that it may stand beside itself."""
-    own = {s.var.name: Var(s.var.name + suffix, s.var.type) for s in walk(body) if isinstance(s, Let | Mutable)}
+    found = [var for s in walk(body) if (var := bound(s)) is not None]
+    own = {var.name: Var(var.name + suffix, var.type) for var in found}
     values: dict[str, Expr] = {name: Index(dim(var.name)) if var.type == INDEX else var for name, var in own.items()}
     return tuple(_rebound(s, own) for s in substituted(body, values))
 
 
 def _rebound(statement: Statement, own: Mapping[str, Var]) -> Statement:
-    if isinstance(statement, Let | Mutable | Assign):
+    if isinstance(statement, Let | Mutable | Assign | Invoke):
         return replace(statement, var=own.get(statement.var.name, statement.var))
     if isinstance(statement, If):
         body = tuple(_rebound(s, own) for s in statement.body)
@@ -275,6 +301,7 @@ def _rebound(statement: Statement, own: Mapping[str, Var]) -> Statement:
 def arrays_of(body: Iterable[Statement]) -> dict[str, Array]:
     """The arrays that a body reads or writes, by name."""
     found = {s.array.name: s.array for s in walk(body) if isinstance(s, Store | Prefetch | Alloc | Choose)}
+    found |= {a.name: a for s in walk(body) if isinstance(s, Invoke) for a in (s.source, s.target)}
     found |= {a.name: a for s in walk(body) if isinstance(s, Choose) for a in (s.source, s.other)}
     return found | {x.array.name: x.array for x in all_expressions(body) if isinstance(x, Load)}
 

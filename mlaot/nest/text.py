@@ -47,6 +47,7 @@ from mlaot.nest.statements import (
     Choose,
     For,
     If,
+    Invoke,
     Let,
     Mutable,
     Nest,
@@ -129,6 +130,9 @@ def _lines(s: Statement, depth: int) -> list[str]:
     if isinstance(s, Choose):
         source = f"{s.source.name}[{expression_text(s.index)}]"
         return [f"{s.array.name} = choose({expression_text(s.condition)}, {source}, {s.other.name})"]
+    if isinstance(s, Invoke):
+        source = f"{s.source.name}[{expression_text(s.index)}]"
+        return [f"{s.var.name} = invoke({s.function}, {source}, {expression_text(s.count)}, {s.target.name})"]
     if isinstance(s, Prefetch):
         return [f"prefetch({s.array.name}[{expression_text(s.index)}])"]
     return ["break"]
@@ -266,6 +270,11 @@ class _Reader:
             condition, (source, at, *_) = self.expression(value.args[0]), self.place(value.args[1])  # type: ignore[arg-type]
             self.arrays[name] = Array(name, source.dtype, source.size, "local")
             return Choose(self.arrays[name], condition, source, at, self.arrays[ast.unparse(value.args[2])])
+        if isinstance(value, ast.Call) and ast.unparse(value.func) == "invoke":
+            (source, at, *_), count = self.place(value.args[1]), self.expression(value.args[2])  # type: ignore[arg-type]
+            self.variables[name] = INDEX
+            written = self.arrays[ast.unparse(value.args[3])]
+            return Invoke(Var(name, INDEX), ast.unparse(value.args[0]), source, at, count, written)
         found = self.expression(value)
         if name in self.mutable:
             return Assign(Var(name, self.variables[name]), found)

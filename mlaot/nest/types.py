@@ -6,7 +6,21 @@ from collections.abc import Iterable
 
 from mlaot.nest.expressions import BOOL, COMPARISONS, INDEX, Call, Expr, Load, ValueType, Var, mask_of, subexpressions
 from mlaot.nest.expressions import variables as variables_of
-from mlaot.nest.statements import Alloc, Assign, Body, For, If, Let, Mutable, Nest, Statement, Store, While, bodies
+from mlaot.nest.statements import (
+    Alloc,
+    Assign,
+    Body,
+    For,
+    If,
+    Invoke,
+    Let,
+    Mutable,
+    Nest,
+    Statement,
+    Store,
+    While,
+    bodies,
+)
 from mlaot.nest.statements import expressions as expressions_of
 
 # All arguments and the result are of one type.
@@ -20,7 +34,7 @@ CONVERSIONS = ("cast", "bitcast", "convert")  # between numbers, lane by lane
 
 def check_types(nest: Nest) -> None:
     """Raise an AssertionError for a variable out of its scope or a value whose type is not the one that is needed."""
-    inside = {s.var.name for s in _all(nest.body) if isinstance(s, Let | Mutable | For)}
+    inside = {s.var.name for s in _all(nest.body) if isinstance(s, Let | Mutable | Invoke | For)}
     _Types(nest, inside).body(nest.body, {}, {a.name: a.dtype for a in nest.params})
 
 
@@ -48,7 +62,7 @@ class _Types:
             own = {s.var.name: INDEX} if isinstance(s, For) else {}
             for inner in bodies(s):
                 self.body(inner, known | own, arrays)
-            if isinstance(s, Let | Mutable):
+            if isinstance(s, Let | Mutable | Invoke):
                 self.need(s.var.name not in changing or isinstance(s, Mutable), s, f"{s.var.name} is bound twice")
                 known[s.var.name] = s.var.type
             elif isinstance(s, Alloc):
@@ -63,6 +77,10 @@ class _Types:
             self.need(arrays.get(s.array.name) == s.array.dtype, s, f"there is no {s.array.dtype} {s.array.name}")
             self.need(s.index.type == INDEX, s, "an index is no number of elements")
             self.need(_fits(s.value.type, s.array.dtype), s, f"{s.value.type} is stored as {s.array.dtype}")
+        elif isinstance(s, Invoke):
+            missing = [a.name for a in (s.source, s.target) if arrays.get(a.name) != a.dtype]
+            self.need(not missing, s, f"there is no {missing}")
+            self.need(s.index.type == s.count.type == INDEX, s, "an index or a count is no number of elements")
         elif isinstance(s, For):
             self.need(s.low.type == s.high.type == INDEX, s, "the ends of a loop are no numbers of elements")
         elif isinstance(s, While | If):

@@ -19,6 +19,7 @@ from mlaot.nest.statements import (
     Body,
     For,
     If,
+    Invoke,
     Let,
     Mutable,
     Nest,
@@ -53,6 +54,8 @@ def _check_written(body: Body, empty: set[str], nest: Nest) -> None:
             empty.add(s.array.name)
         elif isinstance(s, Store):
             empty.discard(s.array.name)
+        elif isinstance(s, Invoke):
+            empty.discard(s.target.name)
         for inner in bodies(s):
             _check_written(inner, empty, nest)
 
@@ -126,7 +129,7 @@ class _Ranges:
             uses += found
             if isinstance(s, Alloc):
                 own.add(s.array.name)
-            elif isinstance(s, Let | Mutable):
+            elif isinstance(s, Let | Mutable | Invoke):
                 value = self.value(s.value, scope) if isinstance(s, Let) else None
                 scope = replace(scope, values={**scope.values, s.var.name: value})
             elif isinstance(s, For):
@@ -164,6 +167,12 @@ class _Ranges:
                     yield self.use(s, e, e.type.lanes, scope)
         if isinstance(s, Store):
             yield self.use(s, s, s.value.type.lanes, scope)
+        elif isinstance(s, Invoke):
+            count = self.value(s.count, scope)
+            if count != 0:
+                first = None if count is None else self.value(s.index, scope)
+                yield _Use(s, s.source, first, 0 if count is None else count + -1, False, scope)
+            yield _Use(s, s.target, None, 0, True, scope)
 
     def use(self, s: Statement, at: Load | Store, lanes: int, scope: _Scope) -> _Use:
         first, step = self.value(at.index, scope), self.polynomial(at.step, scope)

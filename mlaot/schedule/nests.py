@@ -20,6 +20,7 @@ from mlaot.nest.statements import (
     walk,
     without_dead,
 )
+from mlaot.schedule.jam import is_around, jammed
 from mlaot.schedule.machine import Machine
 from mlaot.schedule.tuning import STAGE_LINES_SEVERAL, SUM_CHAINS
 from mlaot.schedule.vectorize import (
@@ -58,6 +59,8 @@ def _with_vectors(before: list[Statement], loop: For, machine: Machine) -> list[
         if width not in (32, 64):
             raise CannotVectorizeError(f"numbers of {width} bits")
         lanes = machine.bytes * 8 // width
+        if not accumulators and is_around(loop):
+            return [*before, *jammed(loop, lanes, machine)]
         parts = machine.parts if accumulators else 1
         chains = SUM_CHAINS if accumulators and _waits(loop, lanes * parts) else 1
         start, loops, after = VectorLoop(loop, accumulators, lanes, width, parts, chains).result()

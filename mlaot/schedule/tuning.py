@@ -65,8 +65,8 @@ BATCH_ROWS = 240
 BATCH_TIMES = 64
 # Gates of a recurrent unit: so many accumulators fit in the registers of all machines. Not measured.
 MOST_GATES = 8
-# Registers of a sparse product that hold no columns. Not measured.
-SPARSE_SPARE_REGISTERS = 4
+# Registers that hold no vectors of those side by side: of a sparse product, no columns. Not measured.
+SPARE_REGISTERS = 4
 
 # --- How arrays lie in memory.
 

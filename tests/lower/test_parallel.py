@@ -14,7 +14,7 @@ import pytest
 
 import mlaot
 from mlaot.generate import compile_model
-from mlaot.lower.parallel import SHARED_OPERATIONS, Split, part_of, split, work_of_round
+from mlaot.lower.parallel import work_of_round
 from mlaot.lower.program import Contraction, Kernel, Loop, NestKernel, Program, Sequence, Step
 from mlaot.lower.text import kernels_file
 from mlaot.nn import functional as F
@@ -22,6 +22,7 @@ from mlaot.schedule.machine import BASE, MACHINES, Machine
 from mlaot.schedule.nests import scheduled
 from mlaot.schedule.parallel import Shared, shared_loop
 from mlaot.schedule.tiles import contraction_nest
+from mlaot.schedule.tuning import SHARED_OPERATIONS
 
 from ..compiled import AVAILABLE, Array, Library, State, bits
 
@@ -100,16 +101,16 @@ def program(name: str) -> Program:
     return compile_model(CASES[name][0], f"{name}.nn", ("base",))
 
 
-def loop_of(kernel: Kernel, machine: Machine = BASE) -> Split | Shared | None:
+def loop_of(kernel: Kernel, machine: Machine = BASE) -> Shared | None:
     """The loop of a kernel that threads share."""
     if isinstance(kernel, NestKernel):
         return shared_loop(scheduled(kernel.nest, machine))
     if isinstance(kernel, Contraction):
         return shared_loop(contraction_nest(kernel, machine))
-    return split(kernel, machine)
+    return None
 
 
-def shared(name: str) -> list[Split | Shared]:
+def shared(name: str) -> list[Shared]:
     """The loops of a case's kernels that threads share."""
     kernels = [kernel for procedure in program(name).procedures for kernel in procedure.kernels]
     return [found for kernel in kernels if (found := loop_of(kernel)) is not None]
@@ -175,18 +176,6 @@ def test_short_work_is_not_shared() -> None:
     found = compile_model(small, "small.nn", ("base",))
     kernels = found.procedures[0].kernels
     assert [loop_of(kernel, isa) for isa in MACHINES.values() for kernel in kernels] == [None] * 2 * len(MACHINES)
-
-
-def test_loops_of_a_part() -> None:
-    """Rounds from begin to end; tiles that start there."""
-    assert part_of("for (ptrdiff_t i = 0; i < batch; i++) {", Split("i", "batch", 1, "1")) == (
-        "for (ptrdiff_t i = begin; i < end; i++) {"
-    )
-    assert part_of("for (ptrdiff_t j = 480; j < 512; j += 32) {", Split("j", "512", 64, "1")) == (
-        "for (ptrdiff_t j = first_from(480, 32, begin); j < least(512, end); j += 32) {"
-    )
-    other = "for (ptrdiff_t k = 0; k < 512; k++) {"
-    assert part_of(other, Split("j", "512", 64, "1")) == other
 
 
 def loss(scores: Any, label: mlaot.i64[batch]) -> Any:
