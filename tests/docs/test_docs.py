@@ -145,7 +145,7 @@ def test_page_runs(page: Path, reader_folder: Path) -> None:
 def test_links_lead_somewhere(page: Path) -> None:
     """Files that a page links to, or names as `path/file.py`, exist."""
     text = page.read_text(encoding="utf-8")
-    for target in LINK.findall(text):
+    for target in LINK.findall(re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL)):
         assert (page.parent / target).exists(), target
     for name in re.findall(r"`((?:mlaot|templates|tests|examples|benchmarks|docs)/[\w./-]+\.\w+)`", text):
         assert (projects.ROOT / name).exists(), name
