@@ -51,7 +51,7 @@ from mlaot.schedule.contraction import description
 from mlaot.schedule.machine import Machine as Isa
 from mlaot.schedule.machine import condition
 from mlaot.schedule.nests import scheduled
-from mlaot.schedule.parallel import RANGE, part_of_range, shared_loop
+from mlaot.schedule.parallel import RANGE, Shared, part_of_range, shared_loop
 from mlaot.schedule.tiles import contraction_nest
 from mlaot.schedule.tuning import KERNELS_SECONDS
 from mlaot.spelling import Speller, dim_text
@@ -69,6 +69,7 @@ def kernels_file(program: Program, prefix: str, isa: Isa) -> str:
     tuned = tuple(program.module.tuned.get(isa.name, {}).items())
     isa = replace(isa, deterministic=program.module.deterministic, tuned=tuned)
     bodies: Bodies = {}
+    known: dict[object, tuple[str, list[str], Shared | None]] = {}
     entries: list[dict[str, Any]] = []
     for procedure in program.procedures:
         parts = [("", procedure.steps)]
@@ -76,7 +77,7 @@ def kernels_file(program: Program, prefix: str, isa: Isa) -> str:
             at = procedure.forward
             parts = [("_forward", procedure.steps[:at]), ("_backward", procedure.steps[at:])]
         offsets = {id(buffer): offset for buffer, offset in procedure.offsets}
-        place = _Place(program.module, procedure, isa, (), offsets)
+        place = _Place(program.module, procedure, isa, (), offsets, known)
         for suffix, steps in parts:
             calls = _calls(steps, place, bodies)
             name = f"{prefix}_{procedure.entry.name}{suffix}_{isa.name}"
@@ -132,6 +133,7 @@ class _Place:
     """Where steps stand: the entry, the instruction set, and the variables of the loops around them.
 
     ``apart``: the work buffer of which each thread has one of its own, behind the pointer number ``own``.
+    ``functions``: of kernels by their content, for all entries.
     """
 
     module: Module
@@ -139,6 +141,7 @@ class _Place:
     isa: Isa
     variables: tuple[str, ...]
     offsets: dict[int, Dim]  # id of a work buffer: its byte offset
+    functions: dict[object, tuple[str, list[str], Shared | None]]
     apart: Buffer | None = None
 
     @property
@@ -221,6 +224,30 @@ def _call(kernel: Kernel, place: _Place, bodies: Bodies) -> str:
 
 def _call_nest(kernel: NestKernel | Contraction, place: _Place, bodies: Bodies) -> str:
     """The statement that runs a nest; equal nests are one function, whatever their buffers and dims are called."""
+    content = _content(kernel), place.apart is None
+    if content not in place.functions:
+        place.functions[content] = _function(kernel, place, bodies)
+    name, sizes, shared = place.functions[content]
+    arguments = ", ".join([*[_pointer(p, place) for p in kernel.params], *sizes])
+    if shared is None:
+        return f"{name}({arguments});"
+    task, given = _task([f"{name}({arguments}, {', '.join(RANGE)});"], place, bodies)
+    extent, work = dim_text(shared.extent), dim_text(shared.work)
+    return f"share({place.threads}, {task}, p, {given}, {extent}, {shared.step}, {work});"
+
+
+def _content(kernel: NestKernel | Contraction) -> object:
+    """What a kernel does, with arrays by their position: equal ones are scheduled once."""
+    if isinstance(kernel, NestKernel):
+        return canonical(kernel.nest)
+    places = {array.name: i for i, array in enumerate(kernel.arrays)}
+    operands = [replace(o, array=replace(o.array, name=str(places[o.array.name]), size=0)) for o in kernel.operands]
+    ends = canonical(Nest("", kernel.arrays, (*kernel.once, *kernel.epilogue)))
+    return replace(kernel, params=(), operands=tuple(operands)), ends
+
+
+def _function(kernel: NestKernel | Contraction, place: _Place, bodies: Bodies) -> tuple[str, list[str], Shared | None]:
+    """The function of a kernel, written unless an equal one is, its dims, and the loop that threads share."""
     nest = _nest_of(kernel, place.isa)
     shared = shared_loop(nest) if place.apart is None else None
     if shared is not None:
@@ -233,13 +260,7 @@ def _call_nest(kernel: NestKernel | Contraction, place: _Place, bodies: Bodies) 
     if ("nest", key) not in bodies:
         text = nest_text(nest, "NAME", signature, Speller(place.isa.bytes))
         bodies["nest", key] = (f"{kernel.template}{len(bodies)}_{place.isa.name}", text)
-    name, _ = bodies["nest", key]
-    arguments = ", ".join([*[_pointer(p, place) for p in kernel.params], *sizes])
-    if shared is None:
-        return f"{name}({arguments});"
-    task, given = _task([f"{name}({arguments}, {', '.join(RANGE)});"], place, bodies)
-    extent, work = dim_text(shared.extent), dim_text(shared.work)
-    return f"share({place.threads}, {task}, p, {given}, {extent}, {shared.step}, {work});"
+    return bodies["nest", key][0], sizes, shared
 
 
 def _nest_of(kernel: NestKernel | Contraction, isa: Isa) -> Nest:
