@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from mlaot.ir import DTYPES, Dim, Node
+from mlaot.ir.dims import product
 from mlaot.lower.fuse import Group
 from mlaot.lower.identifiers import array_name
-from mlaot.lower.layout import Access, times
+from mlaot.lower.layout import Access
 from mlaot.lower.program import Buffer, NestKernel, Param
 from mlaot.nest.expressions import Array, Const, Expr, Index, Load, ValueType, Var, cast, compare
 from mlaot.nest.reductions import combined
@@ -208,12 +209,5 @@ def place(at: At, strides: Sequence[Dim], offset: Dim = 0) -> Expr:
 def elements(buffer: Buffer) -> Dim:
     """How many elements lie behind the start of a buffer, padding included."""
     if buffer.where in ("input", "output"):
-        return product_of(buffer.shape)
+        return product(tuple(buffer.shape))
     return buffer.bytes // DTYPES[buffer.dtype].itemsize
-
-
-def product_of(shape: Sequence[Dim]) -> Dim:
-    total: Dim = 1
-    for extent in shape:
-        total = times(total, extent)
-    return total

@@ -22,11 +22,11 @@ from mlaot.nest.expressions import Expr, Index, ValueType, Var, as_index, cast
 from mlaot.nest.reductions import REDUCTIONS, combined, identity
 from mlaot.nest.statements import Assign, Body, Mutable, Statement, around, index_var
 from mlaot.ops import reduction as red
-from mlaot.ops.conversion import HALVES
 from mlaot.ops.kinds import PRODUCTS, VECTORS, base_of, is_free
 from mlaot.ops.quantized import contract_bytes
 from mlaot.schedule.contraction import cost
 from mlaot.schedule.machine import REFERENCE
+from mlaot.spelling import HALVES
 
 LABELS = "abcdefghijklmnopqrstuvwxyz"
 

@@ -394,7 +394,7 @@ def others(text: str, prefix: str, isa: Isa) -> dict[str, str]:
         "prefix": prefix,
         "isa": isa,
     }
-    files = ("threefry", "normal_quantile", "share", "share_apart", "first_from", "least")
+    files = ("threefry", "normal_quantile", "share", "share_apart", "first_from")
     found = {name: render(f"kernels/{name}.h.j2", **data) for name in files if f"{name}(" in text}
     for dtype in dict.fromkeys(re.findall(r"\bnonzeros_(\w+)\(", text)):
         place = dtype, C_TYPES[dtype]

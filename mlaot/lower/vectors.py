@@ -11,9 +11,10 @@ from collections.abc import Iterable
 from typing import Any
 
 from mlaot.lower.emit import C_TYPES
-from mlaot.ops.conversion import HALVES
+from mlaot.nest.expressions import TRANSCENDENTAL
 from mlaot.render import render
 from mlaot.schedule.machine import Machine as Isa
+from mlaot.spelling import HALVES
 
 BITS = {"f32": 32, "f64": 64, "i32": 32, "i64": 64}
 FLOATS = ("f32", "f64")
@@ -52,12 +53,6 @@ ONE_DTYPE = {
     **{"power_half": "f64", "erfc_half": "f64", "erfinv_half": "f64", "tan_half": "f64"},
 }
 TWO_FILES = {"turn"}
-# Written for vectors; the scalar form is one lane of it, so that both give the same bits.
-MATH = {
-    *("exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sin", "cos", "tan", "asin", "acos", "atan"),
-    *("sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "sigmoid", "erf", "erfc", "erfinv"),
-    *("pow", "atan2", "hypot", "fmod", "nextafter"),
-}
 ARGUMENTS = {"pow": "xy", "power": "xy", "atan2": "yx", "hypot": "xy", "fmod": "xy", "nextafter": "xy"}
 # What f32 computes as f64, and the function that is good enough for it.
 WIDE = {"tan": "tan_half", "erfc": "erfc_half", "erfinv": "erfinv_half", "power": "power_half", "fmod": "fmod"}
@@ -89,8 +84,8 @@ _CALL = re.compile(r"\b(([a-z]\w*?)_(?:(f16|bf16|f32|f64|i32|i64|i8|u8|bool)_as_
 
 
 def seconds_of(text: str) -> float:
-    """How long gcc takes at -O2 for the kernels of a file, roughly: a line 0.06 ms, a function of ``MATH`` 15 ms."""
-    return 6e-5 * text.count("\n") + 0.015 * sum(call[1] in MATH for call in _CALL.findall(text))
+    """How long gcc takes at -O2 for the kernels of a file, roughly: a line 0.06 ms, a transcendental function 15 ms."""
+    return 6e-5 * text.count("\n") + 0.015 * sum(call[1] in TRANSCENDENTAL for call in _CALL.findall(text))
 
 
 def helpers(text: str, isa: Isa, *, is_long: bool = False) -> str:
@@ -135,7 +130,9 @@ def _is_known(family: str, source: str, dtype: str, form: str) -> bool:
         return form == "v" and dtype == "i32"
     if family in ONE_DTYPE:
         return dtype == ONE_DTYPE[family]
-    return dtype in FLOATS and (family in GENERIC | MATH or (form == "v" and family in VECTOR | PARTS | TWO_FILES))
+    return dtype in FLOATS and (
+        family in GENERIC | TRANSCENDENTAL or (form == "v" and family in VECTOR | PARTS | TWO_FILES)
+    )
 
 
 def _template(family: str, source: str, dtype: str, form: str) -> str:
@@ -151,7 +148,7 @@ def _template(family: str, source: str, dtype: str, form: str) -> str:
         family = "extreme"
     elif family in ("round_f16", "round_bf16"):
         family = "round_half"
-    elif family in MATH and not form:
+    elif family in TRANSCENDENTAL and not form:  # one lane of the vectors' function, so that both give the same bits
         family = "scalar"
     elif family in WIDE and dtype == "f32":
         family = "wide"

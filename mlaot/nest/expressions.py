@@ -207,6 +207,12 @@ def call(name: str, *args: Expr) -> Expr:
 
 
 ASSOCIATIVE = ("add", "mul", "max", "min", "and", "or", "xor")
+# Written for vectors, and so slow that nothing waits for a sum of their results.
+TRANSCENDENTAL = {
+    *("exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sin", "cos", "tan", "asin", "acos", "atan"),
+    *("sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "sigmoid", "erf", "erfc", "erfinv"),
+    *("pow", "atan2", "hypot", "fmod", "nextafter"),
+}
 COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
 
 

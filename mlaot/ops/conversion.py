@@ -16,8 +16,6 @@ from mlaot.ir import DType
 
 Array = np.ndarray[Any, Any]
 
-HALVES = ("f16", "bf16")
-
 
 def convert(x: Array, dtype: DType) -> Array:
     """``x`` as ``dtype``."""

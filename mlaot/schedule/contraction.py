@@ -16,7 +16,6 @@ from math import prod
 from mlaot.ir import DTYPES, Dim
 from mlaot.ir.dims import NOMINAL
 from mlaot.lower.program import Axis, Contraction, Operand
-from mlaot.ops.conversion import HALVES
 from mlaot.schedule.machine import LINE, Machine
 from mlaot.schedule.tuning import (
     ACCUMULATORS_SHARE,
@@ -37,6 +36,7 @@ from mlaot.schedule.tuning import (
     TILE_ROWS,
     UNROLLED_STEPS,
 )
+from mlaot.spelling import HALVES
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from mlaot.nest.expressions import Call, Index, subexpressions
+from mlaot.nest.expressions import TRANSCENDENTAL, Call, Index, subexpressions
 from mlaot.nest.reductions import BY_FUNCTION
 from mlaot.nest.statements import (
     Assign,
@@ -24,7 +24,6 @@ from mlaot.schedule.jam import is_around, jammed
 from mlaot.schedule.machine import Machine
 from mlaot.schedule.tuning import STAGE_LINES_SEVERAL, SUM_CHAINS
 from mlaot.schedule.vectorize import (
-    SLOW,
     Accumulator,
     CannotVectorizeError,
     VectorLoop,
@@ -87,6 +86,6 @@ def _accumulators(before: list[Statement], loop: For) -> dict[str, Accumulator]:
 def _waits(loop: For, lanes: int) -> bool:
     """Whether so little is done for an element of a long row that one accumulator would be waited for."""
     calls = {x.name for s in walk(loop.body) for e in expressions(s) for x in subexpressions(e) if isinstance(x, Call)}
-    is_light = len(loop.body) <= STAGE_LINES_SEVERAL and not calls & SLOW
+    is_light = len(loop.body) <= STAGE_LINES_SEVERAL and not calls & TRANSCENDENTAL
     size = loop.high.value if isinstance(loop.high, Index) else None
     return is_light and (not isinstance(size, int) or size >= 2 * SUM_CHAINS * lanes)

@@ -33,7 +33,6 @@ from mlaot.nest.expressions import (
     cast,
     const,
     splat,
-    variables,
 )
 from mlaot.nest.reductions import REDUCTIONS
 from mlaot.nest.statements import (
@@ -48,10 +47,9 @@ from mlaot.nest.statements import (
     Prefetch,
     Statement,
     Store,
-    expressions,
+    free,
     index_var,
     substituted,
-    walk,
     without_dead,
 )
 from mlaot.schedule.contraction import (
@@ -392,7 +390,7 @@ class _Tile:
         if self.along_sum or self.piece is None or self.piece.rest is None:
             return self._epilogue(sums, at, None)
         body = self._epilogue(sums, at, Index(dim("rest")))
-        if not any("rest" in variables(x) for s in walk(body) for x in expressions(s)):
+        if "rest" not in free(body):
             return body
         size = next(axis.size for axis in self.kernel.out if axis.name == self.kernel.lanes)
         left = Index(_plus(_times(at[self.kernel.lanes], -1), size))

@@ -52,18 +52,13 @@ from mlaot.nest.statements import (
     Statement,
     Store,
     expressions,
+    free,
     substituted,
     walk,
+    written,
 )
 from mlaot.schedule.machine import LINE
 from mlaot.schedule.tuning import STAGE_LINES_ONCE
-
-# Functions that take so long that nothing waits for a sum of their results.
-SLOW = {
-    *("exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sin", "cos", "tan", "asin", "acos", "atan"),
-    *("sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "sigmoid", "erf", "erfc", "erfinv"),
-    *("pow", "atan2", "hypot", "fmod", "nextafter"),
-}
 
 
 class CannotVectorizeError(Exception):
@@ -108,7 +103,7 @@ class _Lanes:
             known = self.values.get(s.var.name)
             if not isinstance(known, Var):
                 raise CannotVectorizeError(f"{s.var.name} is carried from one round to the next")
-            return Assign(known, self.as_type(self.spread(self.expression(s.value)), known.type))
+            return Assign(known, cast(self.spread(self.expression(s.value)), known.type.dtype))
         if isinstance(s, Store):
             return self.store(s)
         if isinstance(s, For) and self.var not in variables(s.low) | variables(s.high):
@@ -153,9 +148,6 @@ class _Lanes:
         if x.type.dtype == "bool":
             return Call("splat", (x,), ValueType(f"m{self.width}", self.lanes))
         return splat(x, self.lanes)
-
-    def as_type(self, x: Expr, type_: ValueType) -> Expr:
-        return cast(x, type_.dtype)
 
     def expression(self, x: Expr) -> Expr:
         """``x``, in lanes where it differs from lane to lane."""
@@ -271,12 +263,12 @@ class VectorLoop:
 
     def hoisted(self, body: Body) -> Body:
         """A body without what is the same in all rounds, which goes before the loop."""
-        written = {s.array.name for s in walk(body) if isinstance(s, Store)}
+        stored = written(body)
         changing = {self.loop.var.name} | {s.var.name for s in walk(body) if isinstance(s, Assign | For)}
         kept: list[Statement] = []
         for s in body:
             is_let = isinstance(s, Let) and not variables(s.value) & changing
-            if is_let and isinstance(s, Let) and not _reads(s.value) & written:
+            if is_let and isinstance(s, Let) and not _reads(s.value) & stored:
                 self.prologue.append(s)
                 continue
             if isinstance(s, Let | Mutable):
@@ -342,7 +334,7 @@ class VectorLoop:
         left = Index(-1 * dim(self.loop.var.name) + size)
         count = Var("rest", INDEX)
         body = self.put(0, Index(dim("rest")))
-        if any("rest" in variables(x) for s in walk(body) for x in expressions(s)):
+        if "rest" in free(body):
             body = (Let(count, Call("least", (left, Index(self.lanes)), INDEX)), *body)
         return replace(self.loop, step=self.lanes, vector=False, body=body)
 
