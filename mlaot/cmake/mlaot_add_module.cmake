@@ -101,6 +101,18 @@ function(mlaot_add_module target)
     if(weights)
         set_target_properties(${target} PROPERTIES MLAOT_WEIGHTS ${folder}/${weights})
     endif()
-    add_custom_command(TARGET ${target} PRE_LINK VERBATIM
-        COMMAND ${Python_EXECUTABLE} -S ${CMAKE_CURRENT_FUNCTION_LIST_DIR}/apart.py $<TARGET_FILE:${target}>)
+    # An install takes two files for the same when their times differ by less than a second, and leaves the old one there.
+    # So it copies every file when the library or the trace is newer than the last install to this folder.
+    install(CODE [[
+        string(SHA1 place "$ENV{DESTDIR}${CMAKE_INSTALL_PREFIX} ${CMAKE_INSTALL_COMPONENT}")]]
+        ALL_COMPONENTS)
+    install(CODE "
+        set(installed \"${folder}.installed/\${place}\")
+        if(\"$<TARGET_FILE:${target}>\" IS_NEWER_THAN \"\${installed}\" OR
+           \"${folder}.stamp\" IS_NEWER_THAN \"\${installed}\")
+            set(ENV{CMAKE_INSTALL_ALWAYS} 1)
+            file(MAKE_DIRECTORY \"${folder}.installed\")
+            file(TOUCH \"\${installed}\")
+        endif()"
+        ALL_COMPONENTS)
 endfunction()

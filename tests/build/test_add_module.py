@@ -10,12 +10,10 @@ import time
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
 import mlaot
-from mlaot.cmake import apart
 
 from .conftest import Project, Python
 from .doors import DOORS, documented
@@ -117,20 +115,6 @@ def test_edits_are_traced_again_and_nothing_else_is(owner: Project, python: Pyth
     assert installed - {"__pycache__"} == {"nn.abi3.so", "nn.pyi"}
 
 
-def test_links_are_a_second_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What CMake needs to tell an old library from a new one when it installs; nothing else waits."""
-    slept: list[float] = []
-    monkeypatch.setattr(apart, "time", SimpleNamespace(time=lambda: 1000.0, sleep=slept.append))
-    library = tmp_path / "nn.abi3.so"
-    apart.wait(str(library))
-    assert slept == []
-    library.touch()
-    for age in (0, 0.5, 2, -100):
-        os.utime(library, (1000 - age, 1000 - age))
-        apart.wait(str(library))
-    assert slept == [1, 0.5, 0, 2]
-
-
 def test_hostile_project_settings(owner: Project, python: Python) -> None:
     """What a project says of all its targets cannot break the module; the fake C checks the flags that it gets."""
     build = Build(owner, python)
@@ -225,9 +209,15 @@ def test_scikit_build_core_editable_install_follows_the_model(
 ) -> None:
     python = environment(fake_wheel)
     python.install_editable(packaged)
-    for value in (43, 44, 45, 46):  # less than a second apart
+    (installed,) = packaged.path.glob("build/*/install/**/nn.abi3.so")
+    for value in (44, 45, 46):
         packaged.write("src/digits/numbers.py", f"digits = {value}\n")
+        os.utime(installed, (time.time() + 0.5,) * 2)  # within a second of the next library
         assert python.check("-c", USE, cwd=packaged.path.parent, **QUIET) == f"{value} 7\n"
+        copied = packaged.path / f"copied{value}.so"
+        os.link(installed, copied)
+        assert python.check("-c", USE, cwd=packaged.path.parent, **QUIET) == f"{value} 7\n"
+        assert copied.samefile(installed)  # an import that builds nothing copies nothing
 
 
 def test_scikit_build_core_editable_install_after_its_mlaot_is_gone(
