@@ -29,7 +29,7 @@ from mlaot.ir.graph import topological
 from mlaot.lower.interface import DIGEST_BYTES, render_interface
 from mlaot.lower.lower import lower
 from mlaot.lower.program import Program
-from mlaot.lower.text import LONG_KERNELS, kernels_file
+from mlaot.printing.file import LONG_KERNELS, kernels_file
 from mlaot.rounded import narrowed, quantized
 from mlaot.schedule.machine import MACHINES
 from mlaot.settings import FACTS, WEIGHTS, Model, Settings, Tuned, attribute, load_model, read_tuned

@@ -2,26 +2,60 @@
 
 from __future__ import annotations
 
-from mlaot.nest.statements import Nest, arrays_of
-from mlaot.render import render
-from mlaot.spelling import MEMORY, Speller, increment
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from mlaot.nest.statements import Body, Nest, arrays_of
+from mlaot.render import macros
+from mlaot.schedule.parallel import Shared
+from mlaot.spelling import MEMORY, Speller, dim_text, increment
 
 
-def nest_text(nest: Nest, name: str, signature: str, spell: Speller) -> str:
-    """The C function of a nest."""
+@dataclass(frozen=True)
+class Printed:
+    """A function in C, but for its name: its parameters and its lines; ``calls`` counts the functions that it calls."""
+
+    signature: str
+    lines: str
+    calls: Mapping[str, int]
+    doc: tuple[str, ...] = ()
+
+
+def print_nest(nest: Nest, sizes: Iterable[str], bytes_: int) -> Printed:
+    """The function of a nest that is given the dims ``sizes`` behind its arrays, for vectors of ``bytes_`` bytes."""
     used = arrays_of(nest.body)
-    return render(
+    spell = Speller(bytes_)
+    c = _macros(spell)
+    lines = c.lines(nest.body, [a.name for a in nest.params if a.name not in used])
+    return Printed(c.signature(nest, sizes), lines, spell.calls, nest.doc)
+
+
+def print_entry(body: Body, *, ranged: bool, threads: int | None, unused: Iterable[str]) -> Printed:
+    """A function of an entry's pointers and dims; of a range of rounds, too, if it is ``ranged``.
+
+    ``threads``: the number of the pointer to the threads of the call, where they are needed.
+    """
+    spell = Speller(0)
+    c = _macros(spell)
+    return Printed(c.entry_signature(ranged), c.entry_lines(body, threads, unused), spell.calls)
+
+
+def print_task(kernel: str, task: str, nest: Nest, dims: Iterable[str], shared: Shared) -> tuple[Printed, Printed]:
+    """The function ``task`` that runs a part of ``kernel``, and the one that shares the parts."""
+    spell = Speller(0)
+    c = _macros(spell)
+    part = Printed(c.entry_signature(True), c.task_lines(kernel, nest, dims), {})
+    whole = Printed(c.caller_signature(nest, dims), c.caller_lines(task, nest, dims, shared), spell.calls)
+    return part, whole
+
+
+def _macros(spell: Speller) -> Any:
+    return macros(
         "kernels/nest.c.j2",
-        nest=nest,
-        name=name,
-        signature=signature,
-        unused=[a.name for a in nest.params if a.name not in used],
-        kind_of=lambda statement: type(statement).__name__,
         c=spell,
-        type=spell.type,
-        element=spell.element,
-        lanes=spell.lanes,
-        pointer=spell.pointer,
+        dim_text=dim_text,
         increment=increment,
         memory=MEMORY,
+        kind_of=lambda statement: type(statement).__name__,
     )

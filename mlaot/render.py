@@ -9,7 +9,7 @@ from __future__ import annotations
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import jinja2
@@ -63,3 +63,8 @@ def template_text(name: str) -> str:
 def render(template: str, /, **context: object) -> str:
     """Render ``templates/<template>`` with ``context``."""
     return environment().get_template(template).render(**context)
+
+
+def macros(template: str, /, **context: object) -> Any:
+    """The macros of ``templates/<template>`` as functions, for which ``context`` is known."""
+    return environment().get_template(template).make_module(context)

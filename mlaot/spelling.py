@@ -7,6 +7,7 @@ functions that it calls, so that their definitions can stand before.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 import numpy as np
@@ -15,7 +16,7 @@ from mlaot.ir.dims import Dim
 from mlaot.ir.dims import Expr as Polynomial
 from mlaot.ir.types import DTYPES
 from mlaot.nest.expressions import WHOLE, Array, Call, Const, Expr, Index, Load, ValueType, Var, is_float
-from mlaot.nest.statements import Assign, Store
+from mlaot.nest.statements import Assign, Invoke, Point, Run, Store
 
 HALVES = ("f16", "bf16")
 # Numbers as computed with; halves are bits in uint16_t, and float everywhere else.
@@ -46,11 +47,11 @@ BY_ARGUMENT = ("sum_lanes", "prod_lanes", "max_lanes", "min_lanes", "any")  # na
 
 
 class Speller:
-    """Spells expressions for vectors of ``bytes`` bytes; ``calls`` are the functions that they need."""
+    """Spells expressions for vectors of ``bytes`` bytes; ``calls`` counts the functions that they call."""
 
     def __init__(self, bytes_: int) -> None:
         self.bytes = bytes_
-        self.calls: set[str] = set()
+        self.calls: Counter[str] = Counter()
 
     def __call__(self, x: Expr) -> str:
         """``x`` as C."""
@@ -93,7 +94,7 @@ class Speller:
         return text, UNARY if text.startswith("-") else ATOM
 
     def function(self, name: str, args: Sequence[str]) -> tuple[str, int]:
-        self.calls.add(name)
+        self.calls[name] += 1
         return f"{name}({', '.join(args)})", ATOM
 
     def pointer(self, array: Array, index: Expr) -> str:
@@ -257,6 +258,21 @@ class Speller:
         kind = vector if dtype == value.type.dtype else f"{dtype}_as_{vector}"
         name = ("scatter" if steps else "store") + ("_part" if count else "")
         return self.function(f"{name}_{kind}", [place, *steps, *count, self(value)])[0]
+
+
+    def invoke(self, s: Invoke) -> str:
+        """The call of a function that finds several things."""
+        args = [self.pointer(s.source, s.index), self(s.count), s.target.name]
+        return self.function(f"{s.function}_{s.source.dtype}", args)[0]
+
+    def place(self, s: Point) -> str:
+        """Where an array lies behind the pointers of an entry."""
+        return f"p[{s.pointer}]" if s.offset == 0 else f"(p[{s.pointer}] + {dim_text(s.offset)})"
+
+    def arguments(self, s: Run) -> list[str]:
+        """What a function is given."""
+        threads = ["threads"] if s.is_shared else []
+        return [*threads, *[self.pointer(array, start) for array, start in s.arrays], *map(self, s.numbers)]
 
 
 def increment(s: Assign) -> Expr | None:

@@ -23,7 +23,7 @@ from mlaot.build.toolchain import compile_kernels, machine_of, predefined_macros
 from mlaot.ir import DTYPES, Dim
 from mlaot.ir.dims import assumed
 from mlaot.lower.program import Buffer, Contraction, Program
-from mlaot.lower.text import candidates_file
+from mlaot.printing.file import candidates_file
 from mlaot.render import render
 from mlaot.schedule.contraction import description, is_light, ranked
 from mlaot.schedule.machine import BASE, LINE, MACHINES, Machine, isas_for

@@ -23,7 +23,7 @@ import numpy as np
 from mlaot.ir import DTYPES
 from mlaot.ir.dims import parse, substitute
 from mlaot.lower.program import Entry, Program, Slot
-from mlaot.lower.text import kernels_file
+from mlaot.printing.file import kernels_file
 from mlaot.schedule.machine import MACHINES
 
 Array = np.ndarray[Any, Any]

@@ -9,29 +9,16 @@ from mlaot.render import render
 from mlaot.spelling import C_NAMES, literal
 
 _NAME = re.compile(r"^static inline \w+ (\w+)\(", re.MULTILINE)
-_CALL = re.compile(r"\b([a-z]\w*)\(")
 
 
-def integer_helpers(text: str) -> str:
-    """The helpers that ``text`` calls, each after those that it calls itself."""
-    return "\n".join(integer_functions(text).values())
-
-
-def integer_functions(text: str) -> dict[str, str]:
-    """The same by name."""
-    known = _functions()
-    wanted: set[str] = set()
-    found = known.keys() & set(_CALL.findall(text))
-    while found:
-        wanted |= found
-        called = {name for f in found for name in _CALL.findall(known[f])}
-        found = (called & known.keys()) - wanted
-    return {name: body for name, body in known.items() if name in wanted}
+def integer_helper(name: str) -> str | None:
+    """The text of a helper; None where a name is no helper's."""
+    return _functions().get(name)
 
 
 @cache
 def _functions() -> dict[str, str]:
-    """Every helper by name, in order of dependency."""
+    """Every helper by name."""
     bodies = render("kernels/integers.h.j2", types=[_type(kind, bits) for kind in "iu" for bits in (8, 16, 32, 64)])
     functions = {}
     for body in bodies.strip().split("\n\n"):

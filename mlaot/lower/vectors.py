@@ -1,13 +1,12 @@
 """The vector helpers that C text calls, as C: each is one template of ``templates/vector``.
 
-A helper is called ``<family>_<dtype>`` for scalars and ``<family>_<dtype>v`` for vectors. Its rendered text is searched
-for calls in turn, so that no list of dependencies has to be kept.
+A helper is called ``<family>_<dtype>`` for scalars and ``<family>_<dtype>v`` for vectors.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from mlaot.lower.emit import C_TYPES
@@ -80,20 +79,12 @@ LOG_Q = {
     ),
 }
 
-_CALL = re.compile(r"\b(([a-z]\w*?)_(?:(f16|bf16|f32|f64|i32|i64|i8|u8|bool)_as_)?(f32|f64|i32|i64)(v?))\s*\(")
+_NAME = re.compile(r"([a-z]\w*?)_(?:(f16|bf16|f32|f64|i32|i64|i8|u8|bool)_as_)?(f32|f64|i32|i64)(v?)")
 
 
-def seconds_of(text: str) -> float:
-    """How long gcc takes at -O2 for the kernels of a file, roughly: a line 0.06 ms, a transcendental function 15 ms."""
-    return 6e-5 * text.count("\n") + 0.015 * sum(call[1] in TRANSCENDENTAL for call in _CALL.findall(text))
-
-
-def helpers(text: str, isa: Isa, *, is_long: bool = False) -> str:
-    """The C preamble of ``text``: vector types, and the helpers that it calls, in order of dependency.
-
-    They are put inline, but for a text that is too long for that.
-    """
-    return "\n".join((vector_types(isa, is_long=is_long), *helper_functions(text, isa).values()))
+def seconds_of_calls(calls: Mapping[str, int]) -> float:
+    """How long gcc takes at -O2 for the transcendental functions among some calls, roughly."""
+    return 0.015 * sum(count for name, count in calls.items() if name.rpartition("_")[0] in TRANSCENDENTAL)
 
 
 def vector_types(isa: Isa, *, is_long: bool = False) -> str:
@@ -101,21 +92,15 @@ def vector_types(isa: Isa, *, is_long: bool = False) -> str:
     return render("vector/types.h.j2", bytes=isa.bytes, is_long=is_long)
 
 
-def helper_functions(text: str, isa: Isa) -> dict[str, str]:
-    """The helpers that ``text`` calls by name, each after those that it calls itself."""
-    bodies: dict[str, str] = {}
-    _require(text, isa, set(), bodies)
-    return bodies
-
-
-def _require(text: str, isa: Isa, seen: set[str], bodies: dict[str, str]) -> None:
-    """Add the helpers that ``text`` calls, each after those that it calls itself."""
-    for name, family, source, dtype, form in _CALL.findall(text):
-        if name not in seen and _is_known(family, source, dtype, form):
-            seen.add(name)
-            body = render(_template(family, source, dtype, form), **_context(name, family, source, dtype, form, isa))
-            _require(body, isa, seen, bodies)
-            bodies[name] = body
+def vector_helper(name: str, isa: Isa) -> str | None:
+    """The text of a helper; None where a name is no helper's."""
+    parts = _NAME.fullmatch(name)
+    if parts is None:
+        return None
+    family, source, dtype, form = parts.groups(default="")
+    if not _is_known(family, source, dtype, form):
+        return None
+    return render(_template(family, source, dtype, form), **_context(name, family, source, dtype, form, isa))
 
 
 def _is_known(family: str, source: str, dtype: str, form: str) -> bool:

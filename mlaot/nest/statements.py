@@ -136,7 +136,50 @@ class Break:
     """Leave the innermost loop."""
 
 
+@dataclass(frozen=True, slots=True)
+class Point:
+    """Call ``array`` what lies ``offset`` bytes behind a pointer that an entry is given. ``doc``: what it holds."""
+
+    array: Array
+    pointer: int
+    offset: Dim
+    is_constant: bool
+    doc: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Run a function on arrays, each from an element on, and on numbers, perhaps on the threads of a call.
+
+    ``doc``: what part of the model it serves.
+    """
+
+    function: str
+    arrays: tuple[tuple[Array, Expr], ...]
+    numbers: tuple[Expr, ...]
+    is_shared: bool = False
+    doc: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class RunRounds:
+    """Run a function on the range of a loop that threads share, each with memory of its own behind a pointer.
+
+    ``dims``: the numbers that it is given; none where they are those of the call. ``work``: operations of one round.
+    ``own``: the pointer, whose memory is ``bytes`` long and for this thread ``offset`` bytes into the workspace.
+    """
+
+    function: str
+    dims: tuple[Expr, ...]
+    extent: Expr
+    work: int
+    own: int
+    offset: Expr
+    bytes: Expr
+
+
 Statement = Let | Mutable | Assign | Store | For | While | If | Block | Alloc | Choose | Invoke | Prefetch | Break
+Statement |= Point | Run | RunRounds  # of entries
 Body = tuple[Statement, ...]
 
 
@@ -199,6 +242,12 @@ def expressions(statement: Statement) -> tuple[Expr, ...]:
         return statement.condition, statement.index
     if isinstance(statement, Invoke):
         return statement.index, statement.count
+    if isinstance(statement, Point):
+        return (Index(statement.offset),)
+    if isinstance(statement, Run):
+        return *[start for _, start in statement.arrays], *statement.numbers
+    if isinstance(statement, RunRounds):
+        return *statement.dims, statement.extent, statement.offset, statement.bytes
     return (statement.index,) if isinstance(statement, Prefetch) else ()
 
 

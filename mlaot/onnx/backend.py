@@ -24,7 +24,7 @@ from mlaot.ir import DTYPES
 from mlaot.ir.dims import parse, substitute
 from mlaot.lower.extents import Extents
 from mlaot.lower.program import Program
-from mlaot.lower.text import kernels_file
+from mlaot.printing.file import kernels_file
 from mlaot.onnx.codes import from_ml_dtype, to_ml_dtype
 from mlaot.onnx.declare import declare, element_type, port_name
 from mlaot.onnx.values import Unsupported, numpy_dtype

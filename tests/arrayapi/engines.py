@@ -18,7 +18,7 @@ from mlaot.ir.module import Module
 from mlaot.ir.types import BY_NUMPY
 from mlaot.lower.lower import lower
 from mlaot.lower.program import Program
-from mlaot.lower.text import kernels_file
+from mlaot.printing.file import kernels_file
 from mlaot.schedule.machine import MACHINES
 
 from ..compiled import Library

@@ -19,7 +19,7 @@ from mlaot import passes
 from mlaot.generate import program_files, write
 from mlaot.lower.lower import lower
 from mlaot.lower.program import Contraction, Program
-from mlaot.lower.text import kernels_file
+from mlaot.printing.file import kernels_file
 from mlaot.nest.text import nest_text
 from mlaot.schedule.contraction import schedule
 from mlaot.schedule.machine import V4

@@ -21,7 +21,7 @@ from mlaot.ir.types import f32
 from mlaot.lower.identifiers import KEYWORDS, array_name, c_expression, dim_name, is_taken, with_c_dims
 from mlaot.lower.lower import lower
 from mlaot.lower.program import Program
-from mlaot.lower.text import kernels_file
+from mlaot.printing.file import kernels_file
 from mlaot.ops import elementwise as ew
 from mlaot.ops import reduction as red
 from mlaot.passes.legalize import legalize

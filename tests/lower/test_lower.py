@@ -29,7 +29,7 @@ from mlaot.lower.fuse import fuse
 from mlaot.lower.lower import lower
 from mlaot.lower.plan import plan
 from mlaot.lower.program import Buffer, NestKernel, Param, Procedure, Program
-from mlaot.lower.text import kernels_file
+from mlaot.printing.file import kernels_file
 from mlaot.micrograd import MLP, Value, declare
 from mlaot.nest.statements import Nest
 from mlaot.ops import OPS

@@ -16,7 +16,7 @@ import mlaot
 from mlaot.generate import compile_model
 from mlaot.lower.parallel import work_of_round
 from mlaot.lower.program import Contraction, Kernel, Loop, NestKernel, Program, Sequence, Step
-from mlaot.lower.text import kernels_file
+from mlaot.printing.file import kernels_file
 from mlaot.nn import functional as F
 from mlaot.schedule.machine import BASE, MACHINES, Machine
 from mlaot.schedule.nests import scheduled

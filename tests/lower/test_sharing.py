@@ -12,7 +12,7 @@ import pytest
 import mlaot
 from mlaot import nn
 from mlaot.generate import compile_model
-from mlaot.lower.text import kernels_file
+from mlaot.printing.file import kernels_file
 from mlaot.nn import functional as F
 from mlaot.schedule.machine import MACHINES
 

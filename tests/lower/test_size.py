@@ -15,7 +15,7 @@ import pytest
 
 import mlaot
 from mlaot.generate import compile_model, long_files, program_files
-from mlaot.lower.text import kernels_file
+from mlaot.printing.file import kernels_file
 from mlaot.micrograd import Value, declare
 from mlaot.schedule.machine import MACHINES
 

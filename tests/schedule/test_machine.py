@@ -16,7 +16,7 @@ from mlaot import nn
 from mlaot.build.cmake import unit_flags
 from mlaot.generate import compile_model, program_files
 from mlaot.ir import dim
-from mlaot.lower.text import kernels_file
+from mlaot.printing.file import kernels_file
 from mlaot.lower.vectors import helpers
 from mlaot.render import render
 from mlaot.schedule import machine as machines

@@ -1,0 +1,1 @@
+"""Programs to C: expressions, statements, the helper functions that they call, and whole files."""

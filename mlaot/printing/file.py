@@ -1,0 +1,91 @@
+"""Program to C: the file of all entries for one instruction set, each distinct kernel once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+from mlaot.ir import Dim
+from mlaot.ir.dims import NOMINAL, names
+from mlaot.lower.program import Contraction, Program
+from mlaot.lower.vectors import seconds_of_calls, vector_types
+from mlaot.printer import print_nest
+from mlaot.printing.entries import entries
+from mlaot.printing.functions import Function, Functions, nest_of
+from mlaot.printing.helpers import callers, definitions
+from mlaot.printing.parts import ENTRIES, bit_of, count_of, symbol
+from mlaot.render import render
+from mlaot.schedule.contraction import description
+from mlaot.schedule.machine import Machine, condition
+from mlaot.schedule.tuning import KERNELS_SECONDS
+from mlaot.spelling import MEMORY
+
+LONG_KERNELS = '#pragma GCC optimize("O1")'  # what stands in a file that is too long
+
+
+def kernels_file(program: Program, prefix: str, machine: Machine) -> str:
+    """The C file of ``program`` for ``machine``; the names of its entries begin with ``prefix``."""
+    tuned = tuple(program.module.tuned.get(machine.name, {}).items())
+    machine = replace(machine, deterministic=program.module.deterministic, tuned=tuned)
+    functions = Functions(machine)
+    docs: list[str] = []
+    made: list[Function] = []
+    for procedure in program.procedures:
+        own = entries(program.module, procedure, prefix, functions)
+        docs += [procedure.entry.doc.rstrip("\\ ")] * len(own)  # a backslash would continue the comment
+        made += own
+    kernels = [*functions.kernels.values()]
+    seconds = sum(map(seconds_of, (*kernels, *functions.tasks, *made)))
+    count = count_of(seconds)
+    bits = [bit_of(kernel.content, count) if count > 1 else ENTRIES for kernel in kernels]
+    symbols = [symbol(prefix, kernel.content, machine.name) for kernel in kernels]
+    others = [(function.printed.calls, ENTRIES) for function in (*functions.tasks, *made)]
+    calls = [*zip((kernel.printed.calls for kernel in kernels), bits, strict=True), *others]
+    helpers = definitions(_in_order(calls), machine, prefix)
+    parts = callers(helpers, calls)
+    is_long = seconds > KERNELS_SECONDS
+    return render(
+        "kernels.c.j2",
+        module=program.module,
+        isa=machine,
+        condition=condition(machine.name, program.module.isas),
+        stem=program.module.stem,
+        types=vector_types(machine, is_long=is_long),
+        helpers=[(text, hex(parts[name])) for name, text in helpers.items()],
+        kernels=[*zip(kernels, symbols, map(hex, bits), strict=True)],
+        tasks=functions.tasks,
+        entries=[*zip(made, docs, strict=True)],
+        parts=count if count > 1 else 0,
+        long_kernels=LONG_KERNELS if is_long else "",
+    )
+
+
+def seconds_of(function: Function) -> float:
+    """How long gcc takes at -O2 for a function, roughly: a line 0.06 ms, a transcendental function 15 ms."""
+    return 6e-5 * function.printed.lines.count("\n") + seconds_of_calls(function.printed.calls)
+
+
+def _in_order(calls: Iterable[tuple[Mapping[str, int], int]]) -> list[str]:
+    """All functions that are called."""
+    return list(dict.fromkeys(name for some, _ in calls for name in some))
+
+
+def candidates_file(kernel: Contraction, schedules: list[str], machine: Machine) -> str:
+    """A C file whose ``run(i, times, p)`` computes a contraction by the i-th of some schedules, named dims being usual
+    ones; ``p`` holds its parameters.
+    """
+    sizes: list[Dim] = [axis.size for axis in (*kernel.out, *kernel.summed)]
+    sizes += [size for o in kernel.operands for size in (o.offset, *dict(o.strides).values())]
+    sizes += [size for p in kernel.params for size in (*p.buffer.shape, *p.buffer.strides)]
+    dims = sorted({name for size in sizes for name in names(size)})
+    tuned = [replace(machine, tuned=((description(kernel), schedule),)) for schedule in schedules]
+    kernels = [print_nest(nest_of(kernel, each), dims, machine.bytes) for each in tuned]
+    helpers = definitions(_in_order((printed.calls, ENTRIES) for printed in kernels), machine)
+    return render(
+        "candidates.c.j2",
+        types=vector_types(machine),
+        helpers=helpers.values(),
+        kernels=kernels,
+        arrays=[MEMORY[p.buffer.dtype] for p in kernel.params],
+        dims=[NOMINAL] * len(dims),
+    )
