@@ -16,10 +16,10 @@ from mlaot.ir import DType, Graph, Node
 from mlaot.ir.dims import parse, substitute
 from mlaot.ir.module import Module
 from mlaot.ir.subgraph import subgraphs
-from mlaot.lower.interface import describe
-from mlaot.lower.methods import type_text
 from mlaot.lower.program import Entry, Port, Program
 from mlaot.lower.program import Module as Lowered
+from mlaot.printing.interface import describe
+from mlaot.printing.methods import type_text
 
 LEAVES = ("const", "input")  # what no code is made for
 

@@ -26,10 +26,10 @@ from mlaot.golden import compared, golden_vectors
 from mlaot.interpreter import undisturbed
 from mlaot.ir import Graph
 from mlaot.ir.graph import topological
-from mlaot.lower.interface import DIGEST_BYTES, render_interface
 from mlaot.lower.lower import lower
 from mlaot.lower.program import Program
 from mlaot.printing.file import LONG_KERNELS, kernels_file
+from mlaot.printing.interface import DIGEST_BYTES, render_interface
 from mlaot.rounded import narrowed, quantized
 from mlaot.schedule.machine import MACHINES
 from mlaot.settings import FACTS, WEIGHTS, Model, Settings, Tuned, attribute, load_model, read_tuned

@@ -21,10 +21,10 @@ from mlaot.ir.dims import parse, substitute
 from mlaot.ir.indices import IndexRange
 from mlaot.ir.module import Module
 from mlaot.ir.types import DTYPES
-from mlaot.lower.methods import HIDDEN
 from mlaot.lower.program import Entry, Golden, Port
 from mlaot.lower.program import Module as Lowered
 from mlaot.passes.quantize import parts
+from mlaot.printing.methods import HIDDEN
 from mlaot.transforms.batch import draws
 
 SAMPLES = 32  # elements of an output that are kept

@@ -10,7 +10,7 @@ from mlaot.build.platforms import ABI3
 from mlaot.build.replay import replay
 from mlaot.build.sbom import read_facts
 from mlaot.build.toolchain import Toolchain, compile_module, compiled_isas
-from mlaot.lower.c_files import library_place, public_files
+from mlaot.printing.c_files import library_place, public_files
 from mlaot.settings import Model, Settings
 from mlaot.stages import stage
 

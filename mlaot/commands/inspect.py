@@ -73,8 +73,8 @@ def describe_model(settings: Settings, model: Model, graph: bool) -> Data:
 def describe_program(program: Program) -> Data:
     """The module's own ``info``, and what is seen before it is compiled only."""
     from mlaot.generate import program_files
-    from mlaot.lower.extents import shown
-    from mlaot.lower.interface import describe
+    from mlaot.printing.extents import shown
+    from mlaot.printing.interface import describe
 
     entries = [procedure.entry for procedure in program.procedures]
     return {
@@ -99,8 +99,8 @@ def describe_kernel(kernel: Kernel) -> Data:
     """
     from mlaot.ir import DTYPES
     from mlaot.ir.dims import Dim, product
-    from mlaot.lower.extents import shown
     from mlaot.lower.program import Contraction
+    from mlaot.printing.extents import shown
 
     flops = None
     if isinstance(kernel, Contraction):

@@ -61,6 +61,7 @@ def subtrace(
     """``function`` of traced arrays of ``types`` as a graph. ``read_only``: why it cannot write buffers, if so."""
     parent = current()
     trace = Trace(Graph(name), parent, read_only=read_only, temporary=True)
+    trace.graph.origin = parent.graph.origin if parent else ""
     arguments = tuple(trace.graph.input(f"argument{i}", t) for i, t in enumerate(types))
     with tracing(trace):
         leaves, structure = tree.flatten(function(*map(Tensor, arguments)))

@@ -44,6 +44,7 @@ class Trace:
     ``names`` of parameters and buffers by identity; ``held`` are those met so far, by name. ``captured`` maps values of
     the enclosing graph to inputs of this one. ``writes`` are the new values of buffers; ``read_only`` says why there
     can be none. ``temporary``: of no module, so a parameter needs no name. ``taps``: what ``mlaot.tap`` gave a name.
+    ``in_layer``: what is called now is all that a layer does.
     """
 
     graph: Graph
@@ -55,6 +56,7 @@ class Trace:
     read_only: str = ""
     temporary: bool = False
     sites: int = 0
+    in_layer: bool = False
     taps: dict[Tap, Node] = field(default_factory=dict)
 
     @property
@@ -90,7 +92,7 @@ class Trace:
             if part not in met and part.op.name == "input":
                 return None
             args = [] if part in met else [made[a.find()] for a in part.args]
-            made[part] = met.get(part) or self.parent.graph.add(part.op, args, part.attrs)
+            made[part] = met.get(part) or self.parent.graph.copy(part, args)
         return self.parent.outside(made[node.find()])
 
 
@@ -119,6 +121,27 @@ def tracing(trace: Trace | None) -> Iterator[None]:
         raise
     finally:
         _current.reset(token)
+
+
+@contextmanager
+def part(name: str, *, is_layer: bool = False) -> Iterator[None]:
+    """Make what is traced for the part ``name`` of the model, after which kernels are named."""
+    trace = _current.get()
+    if trace is None:
+        yield
+        return
+    outer = trace.graph.origin, trace.in_layer
+    trace.graph.origin, trace.in_layer = name, is_layer
+    try:
+        yield
+    finally:
+        trace.graph.origin, trace.in_layer = outer
+
+
+def inner_part(name: str) -> str:
+    """A part of what is traced now."""
+    trace = _current.get()
+    return ".".join(filter(None, (trace.graph.origin if trace else "", name)))
 
 
 def is_training() -> bool:

@@ -17,9 +17,12 @@ if TYPE_CHECKING:
 
 
 class Node:
-    """One use of an op; only ``forwarded`` ever changes, and only ``Graph.forward`` changes it."""
+    """One use of an op; only ``forwarded`` ever changes, and only ``Graph.forward`` changes it.
 
-    __slots__ = ("args", "attrs", "forwarded", "graph", "op", "type")
+    ``origin``: the part of the model that it was made for, such as ``blocks.3.qkv``, if known. Names come from it.
+    """
+
+    __slots__ = ("args", "attrs", "forwarded", "graph", "op", "origin", "type")
 
     def __init__(self, graph: Graph, op: Op, args: tuple[Node, ...], attrs: dict[str, Any], type_: Type) -> None:
         self.graph = graph
@@ -27,6 +30,7 @@ class Node:
         self.args = args
         self.attrs = attrs
         self.type = type_
+        self.origin: str = graph.origin or next((a.origin for a in args if a.origin), "")
         self.forwarded: Node | None = None
 
     def find(self) -> Node:
@@ -45,10 +49,14 @@ class Node:
 
 
 class Graph:
-    """Named inputs, named outputs, and writes: values that go into a slot after the slot's last read."""
+    """Named inputs, named outputs, and writes: values that go into a slot after the slot's last read.
+
+    ``origin`` is what nodes are made for from now on.
+    """
 
     def __init__(self, name: str) -> None:
         self.name = name
+        self.origin = ""
         self.inputs: dict[str, Node] = {}
         self.outputs: dict[str, Node] = {}
         self.writes: dict[str, Node] = {}
@@ -68,6 +76,13 @@ class Graph:
             node = Node(self, op, found, kept, op.type_rule(*[a.type for a in found], **kept))
             self._table[key] = node
         return node if node.forwarded is None else node.find()
+
+    def copy(self, node: Node, args: Iterable[Node], attrs: Mapping[str, Any] | None = None) -> Node:
+        """The node for the op of ``node``, perhaps of another graph, with its attributes unless others are given."""
+        outer, self.origin = self.origin, node.origin
+        made = self.add(node.op, args, node.attrs if attrs is None else attrs)
+        self.origin = outer
+        return made
 
     def constant(self, value: object, dtype: DType) -> Node:
         """A constant, one node for the same bits."""

@@ -59,7 +59,7 @@ def inline(graph: Graph, args: Sequence[Node], into: Graph) -> list[Node]:
     copies = dict(zip(graph.inputs.values(), args, strict=True))
     for node in graph.nodes():
         if node not in copies:
-            copies[node] = into.add(node.op, [copies[a.find()] for a in node.args], node.attrs)
+            copies[node] = into.copy(node, [copies[a.find()] for a in node.args])
     return [copies[node.find()] for node in graph.outputs.values()]
 
 

@@ -5,12 +5,12 @@ Every builder takes a group of nodes to a nest with loops over numbers; the sche
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from mlaot.ir import DTYPES, Dim, Node
 from mlaot.ir.dims import product
 from mlaot.lower.fuse import Group
-from mlaot.lower.identifiers import array_name
 from mlaot.lower.layout import Access
 from mlaot.lower.program import Buffer, NestKernel, Param
 from mlaot.nest.expressions import Array, Const, Expr, Index, Load, ValueType, Var, cast, compare
@@ -18,6 +18,7 @@ from mlaot.nest.reductions import combined
 from mlaot.nest.statements import Assign, Body, Let, Nest, Statement, Store, written
 from mlaot.ops import structure as st
 from mlaot.ops.kinds import base_of, is_free
+from mlaot.printing.identifiers import array_name
 
 At = Sequence[Expr]  # an index along each axis
 Accesses = Mapping[Node, Access]
@@ -161,13 +162,18 @@ class Builder:
     def kernel(self, body: Sequence[Statement], name: str = "") -> NestKernel:
         """The kernel of a body behind what is computed once; what is written comes first."""
         arrays, params = self.bound(body)
-        return NestKernel(Nest(name or self.group.kind, arrays, (*self.once, *body), self.doc()), params)
+        return NestKernel(Nest(name or self.group.kind, arrays, (*self.once, *body), self.doc()), params, self.origin())
 
     def bound(self, body: Iterable[Statement]) -> tuple[tuple[Array, ...], tuple[Param, ...]]:
         """The arrays of a kernel, those that a body writes first, and the buffers that they are."""
         names = written(body)
         arrays = sorted(self._arrays.values(), key=lambda a: a.name not in names)
         return tuple(arrays), tuple(Param(a.name, self._buffers[a.name], a.name in names) for a in arrays)
+
+    def origin(self) -> str:
+        """The part of the model that most of the nodes were made for; if none is known, what they do at the end."""
+        counts = Counter(node.origin for node in self.group.nodes if node.origin)
+        return counts.most_common(1)[0][0] if counts else self.group.nodes[-1].op.name
 
     def doc(self) -> tuple[str, ...]:
         """The graph lines of the kernel, with its own names."""

@@ -18,7 +18,7 @@ from mlaot.lower.gates import gate
 from mlaot.lower.layout import Access, padded, times
 from mlaot.lower.program import Axis, Buffer, Contraction, NestKernel, Operand, Panels
 from mlaot.lower.program import Sequence as Steps
-from mlaot.nest.expressions import Expr, Index, ValueType, Var, as_index, cast
+from mlaot.nest.expressions import HALVES, Expr, Index, ValueType, Var, as_index, cast
 from mlaot.nest.reductions import REDUCTIONS, combined, identity
 from mlaot.nest.statements import Assign, Body, Mutable, Statement, around, index_var
 from mlaot.ops import reduction as red
@@ -26,7 +26,6 @@ from mlaot.ops.kinds import PRODUCTS, VECTORS, base_of, is_free
 from mlaot.ops.quantized import contract_bytes
 from mlaot.schedule.contraction import cost
 from mlaot.schedule.machine import REFERENCE
-from mlaot.spelling import HALVES
 
 LABELS = "abcdefghijklmnopqrstuvwxyz"
 
@@ -228,6 +227,7 @@ class _ContractionBuilder:
             builder.doc(),
             names[self.gate] if self.gate else None,
             self.words,
+            self.node.origin,
         )
 
     def _names(self, lanes: str) -> dict[str, str]:

@@ -6,14 +6,14 @@ from collections.abc import Mapping, Sequence
 
 from mlaot.ir import Node
 from mlaot.lower.fuse import Group
-from mlaot.lower.identifiers import array_name
 from mlaot.lower.layout import Access
 from mlaot.lower.program import Buffer, Param
 from mlaot.nest.expressions import ValueType, Var
 from mlaot.nest.reductions import identity
 from mlaot.ops import structure as st
 from mlaot.ops.kinds import base_of, is_free
-from mlaot.spelling import C_NAMES, MEMORY, Speller, literal
+from mlaot.printing.identifiers import array_name
+from mlaot.printing.spelling import C_NAMES, MEMORY, Speller, literal
 
 C_TYPES = MEMORY
 

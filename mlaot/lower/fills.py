@@ -6,9 +6,8 @@ from collections.abc import Callable, Mapping
 
 from mlaot.lower.builder import place
 from mlaot.lower.target import Target, dense
-from mlaot.nest.expressions import Call, Const, Index, ValueType, cast, compare, const, select
+from mlaot.nest.expressions import HALVES, Call, Const, Index, ValueType, cast, compare, const, select
 from mlaot.nest.statements import Body
-from mlaot.spelling import HALVES
 
 
 def _one_hot(t: Target) -> Body:

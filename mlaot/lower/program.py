@@ -9,9 +9,9 @@ from mlaot.ir.dims import Dim, substitute
 from mlaot.ir.dims import names as dim_names
 from mlaot.ir.indices import IndexRange
 from mlaot.ir.types import DTYPES
-from mlaot.lower.identifiers import dim_name
 from mlaot.nest.expressions import Array
 from mlaot.nest.statements import Body, Nest
+from mlaot.printing.identifiers import dim_name
 from mlaot.schedule.machine import LINE
 
 Shape = tuple[int | str, ...]
@@ -269,6 +269,7 @@ class Contraction:
     doc: tuple[str, ...] = field(compare=False)
     gates: str | None = None
     words: bool = False
+    origin: str = field(default="", compare=False)
     template: str = "contraction"
 
 
@@ -319,10 +320,14 @@ class Trees:
 
 @dataclass(frozen=True)
 class NestKernel:
-    """A loop nest with the buffers that its arrays are, in the order of the nest's parameters."""
+    """A loop nest with the buffers that its arrays are, in the order of the nest's parameters.
+
+    ``origin``: the part of the model that it computes.
+    """
 
     nest: Nest
     params: tuple[Param, ...]
+    origin: str = ""
 
     @property
     def template(self) -> str:

@@ -16,6 +16,7 @@ from typing import NamedTuple
 from mlaot.ir.dims import Dim, dim, names, substitute
 from mlaot.ir.types import DTYPES
 
+HALVES = ("f16", "bf16")  # in memory; computed with as f32
 WHOLE = 0  # lanes: as many as a vector of the machine has
 
 

@@ -178,8 +178,9 @@ class RunRounds:
     bytes: Expr
 
 
-Statement = Let | Mutable | Assign | Store | For | While | If | Block | Alloc | Choose | Invoke | Prefetch | Break
-Statement |= Point | Run | RunRounds  # of entries
+OfKernels = Let | Mutable | Assign | Store | For | While | If | Block | Alloc | Choose | Invoke | Prefetch | Break
+OfEntries = Point | Run | RunRounds
+Statement = OfKernels | OfEntries
 Body = tuple[Statement, ...]
 
 

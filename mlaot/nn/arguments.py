@@ -12,6 +12,7 @@ import numpy as np
 from mlaot.errors import MlaotError
 from mlaot.frontend.promotion import as_node
 from mlaot.frontend.tensor import Held, Tensor, any_traced, is_traced
+from mlaot.frontend.trace import current, inner_part, part
 from mlaot.ir.dims import Expr
 from mlaot.ir.types import bf16, round_bf16
 from mlaot.settings import did_you_mean
@@ -76,7 +77,11 @@ def checked(called: Callable[..., Any]) -> Callable[..., Any]:
                 given.arguments[key] = tuple(as_array(part, key) for part in value)
             else:
                 given.arguments[key] = as_array(value, key)
-        return called(*given.args, **given.kwargs)
+        trace = current()
+        if method or trace is None:
+            return called(*given.args, **given.kwargs)
+        with part(trace.graph.origin if trace.in_layer else inner_part(called.__name__)):
+            return called(*given.args, **given.kwargs)
 
     return call
 

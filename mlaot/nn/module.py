@@ -7,6 +7,7 @@ names are paths of attributes, as in PyTorch: ``conv1.weight``, ``layers.0.bias`
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ import numpy as np
 from mlaot.errors import MlaotError
 from mlaot.frontend.files import is_for_training
 from mlaot.frontend.tensor import Buffer, Parameter
-from mlaot.frontend.trace import is_training
+from mlaot.frontend.trace import current, inner_part, is_training, needed, part
 from mlaot.nn.arguments import Array, checked
 
 
@@ -25,7 +26,10 @@ class Module:
         raise NotImplementedError(f"{type(self).__name__} has no forward()")
 
     def __call__(self, *args: Any, **options: Any) -> Any:
-        return self.forward(*args, **options)
+        if current() is None:
+            return self.forward(*args, **options)
+        with part(_path(self), is_layer=isinstance(self, Layer)):
+            return self.forward(*args, **options)
 
     @property
     def training(self) -> bool:
@@ -115,12 +119,21 @@ class ModuleDict(dict[str, Any]):
     """A dict of modules: a plain dict does as well."""
 
 
+def _path(module: Module) -> str:
+    """The path of attributes that leads to a module in what is traced; its kind, where it holds nothing with a name."""
+    own, held = next(chain(module.named_parameters(), module.named_buffers()), ("", None))
+    name = needed().root.names.get(id(held), "")
+    if held is not None and name.endswith(own):
+        return name.removesuffix(own).rstrip(".")
+    return inner_part(type(module).__name__.lower())
+
+
 def _walk(value: Any, path: str, kind: Any) -> Iterator[tuple[str, Any]]:
     """All of ``kind`` in a module or container: those it holds itself, then those of its parts."""
     items = list(_items(value))
     yield from ((f"{path}{name}", held) for name, held in items if isinstance(held, kind))
-    for name, part in items:
-        yield from _walk(part, f"{path}{name}.", kind)
+    for name, inner in items:
+        yield from _walk(inner, f"{path}{name}.", kind)
 
 
 def _items(value: Any) -> Iterable[tuple[Any, Any]]:

@@ -19,7 +19,7 @@ from mlaot.errors import MlaotError
 from mlaot.frontend.indexing import in_range
 from mlaot.frontend.promotion import as_node
 from mlaot.frontend.tensor import Parameter, Tensor
-from mlaot.frontend.trace import needed, tracing
+from mlaot.frontend.trace import needed, part, tracing
 from mlaot.ir import Dim, Type
 from mlaot.ir.dims import Expr, Unequal, dim, names, substitute
 from mlaot.onnx.codes import moved, whether_coded
@@ -217,7 +217,8 @@ class Importer:
     def run(self, graph: onnx.GraphProto, env: Env) -> list[Any]:
         """The outputs of a graph, whose inputs are in ``env``."""
         for node in graph.node:
-            self.node(node, env)
+            with part(_part(node)):
+                self.node(node, env)
         absent = [output.name for output in graph.output if output.name not in env]
         if absent:
             raise MlaotError(f"nothing computes the output {absent[0]!r}")
@@ -520,3 +521,9 @@ def way_out(node: onnx.NodeProto, domain: str, opset: int) -> str:
     except onnx.defs.SchemaError:
         return "; ONNX has none of that name: give the file a function of it"
     return "; export the model without it, or compute it outside"
+
+
+def _part(node: onnx.NodeProto) -> str:
+    """The part of a model that a node is: ``encoder.fc1`` of ``/encoder/fc1/Gemm``."""
+    *path, last = node.name.strip("/").split("/")
+    return ".".join(path) if path and last.startswith(node.op_type) else ".".join([*path, last or node.op_type])

@@ -12,11 +12,10 @@ import numpy as np
 from mlaot.errors import MlaotError
 from mlaot.ir import Node, Type
 from mlaot.ir.types import boolean
-from mlaot.nest.expressions import Expr, call, compare, const, select
+from mlaot.nest.expressions import HALVES, Expr, call, compare, const, select
 from mlaot.ops.base import Array, Op, batch_elementwise, full_like, no_gradient
 from mlaot.ops.dtypes import ANY, FLOATS, NUMBERS, one_type
 from mlaot.ops.elementwise import C
-from mlaot.spelling import HALVES
 
 COMPARISONS = {"==": "eq", "!=": "ne", "<": "lt", "<=": "le", ">": "gt", ">=": "ge"}  # as nests call them
 

@@ -18,6 +18,7 @@ import numpy as np
 
 from mlaot.errors import MlaotError
 from mlaot.frontend.tensor import Parameter
+from mlaot.frontend.trace import part
 from mlaot.nn.arguments import bound, number_of, shown
 from mlaot.optim.schedules import Array, Schedule
 
@@ -99,7 +100,8 @@ class Optimizer:
             own_rate = rate * (options["lr"] / self.lr) if "lr" in options else rate
             slots = {slot: state[f"{slot}.{name}"] for slot in self.slots_of(options)}
             x, descent = parameters[name], -gradient if self.maximize else gradient
-            updated[name], slots = self.apply(x, descent, slots, options, own_rate, step)
+            with part(f"{name}.update"):
+                updated[name], slots = self.apply(x, descent, slots, options, own_rate, step)
             kept |= {f"{slot}.{name}": value for slot, value in slots.items()}
         if step is not None:
             kept["step"] = step + 1

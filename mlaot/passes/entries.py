@@ -77,7 +77,7 @@ def copy_into(graph: Graph, roots: Iterable[Node], name: str, *, keep: Iterable[
             copies[node] = new.input(key, node.type, **attrs)
     for node in order:
         if node not in copies:
-            copies[node] = new.add(node.op, [copies[a.find()] for a in node.args], node.attrs)
+            copies[node] = new.copy(node, [copies[a.find()] for a in node.args])
     return new, copies
 
 
@@ -165,10 +165,13 @@ def _update(module: Module, model: Graph, optimizer: Optimizer | None) -> Graph:
 def _descend(module: Module, graph: Graph, parameter: Node, gradient: Node) -> Node:
     """Stochastic gradient descent: p - lr * dp."""
     rate = _rate(module, graph)
+    graph.origin = f"{parameter.attrs['name']}.update"
     if rate.type.dtype is not parameter.type.dtype:
         rate = ew.cast(rate, dtype=parameter.type.dtype)
     step = st.broadcast(rate, shape=parameter.type.shape, axes=())
-    return ew.sub(parameter, ew.mul(gradient, step))
+    descended = ew.sub(parameter, ew.mul(gradient, step))
+    graph.origin = ""
+    return descended
 
 
 def _optimize(module: Module, graph: Graph, gradients: dict[str, Node], optimizer: Optimizer) -> None:

@@ -85,7 +85,7 @@ class _Loop:
         copies = {n: part.input(f"a{i}", n.type) for i, n in enumerate(known)}
         for n in self.body.nodes():
             if n not in copies and all(a.find() in copies for a in n.args):
-                copies[n] = part.add(n.op, [copies[a.find()] for a in n.args], n.attrs)
+                copies[n] = part.copy(n, [copies[a.find()] for a in n.args])
         part.outputs = {str(i): copies[n.find()] for i, n in enumerate(wanted)}
         return batch_into(self.node.graph, part, list(known.values()), self.length)
 

@@ -39,7 +39,7 @@ def _sweep(
 ) -> bool:
     changed = False
     for old in graph.nodes():
-        node = old
+        node, graph.origin = old, old.origin
         for a in old.args:
             if a.forwarded is not None:
                 node = graph.add(old.op, old.args, old.attrs)  # arguments have been forwarded since it was made
@@ -55,6 +55,7 @@ def _sweep(
             graph.forward(old, node)
             replaced(old, node)
             changed = True
+    graph.origin = ""
     return changed
 
 

@@ -9,7 +9,6 @@ from functools import reduce
 from mlaot.ir import Dim
 from mlaot.ir.dims import Expr as Polynomial
 from mlaot.ir.dims import dim, names
-from mlaot.lower.identifiers import array_name
 from mlaot.lower.parallel import work_of_round
 from mlaot.lower.program import Branch, Buffer, Kernel, Loop, Module, Param, Procedure, Sequence, Step
 from mlaot.nest.expressions import BOOL, Array, Call, Expr, Index
@@ -28,8 +27,9 @@ from mlaot.nest.statements import (
     loop,
     walk,
 )
-from mlaot.printer import Printed, print_entry
-from mlaot.printing.functions import Function, Functions
+from mlaot.printing.functions import Function, Functions, identifier
+from mlaot.printing.identifiers import array_name
+from mlaot.printing.printer import Printed, print_entry
 from mlaot.schedule.parallel import RANGE
 
 DIMS = Array("dim", "index", 0)
@@ -93,27 +93,31 @@ class _Place:
             ],
         )
 
-    def address(self, buffer: Buffer) -> tuple[Array, Dim]:
-        """The array that a buffer is a part of, and the element at which it begins there."""
+    def address(self, buffer: Buffer, origin: str = "") -> tuple[Array, Dim]:
+        """The array that a buffer is a part of, and the element at which it begins there.
+
+        ``origin``: the part of the model that a kernel computes which has it.
+        """
         start: Dim = 0
         while buffer.within is not None:
             start = buffer.start + start
             assert buffer.dtype == buffer.within.dtype, f"bug in mlaot: {buffer} in {buffer.within}"
             buffer = buffer.within
         if id(buffer) not in self.points:
-            self.points[id(buffer)] = self._point(buffer)
+            self.points[id(buffer)] = self._point(buffer, origin)
         return self.points[id(buffer)].array, start
 
-    def _point(self, buffer: Buffer) -> Point:
+    def _point(self, buffer: Buffer, origin: str) -> Point:
         pointer, offset = self._pointer(buffer)
-        array = Array(self._name(buffer), buffer.dtype, 0)
+        array = Array(self._name(buffer, origin), buffer.dtype, 0)
         shape = ", ".join(map(str, buffer.shape))
         panels = f", in panels of {buffer.panels.width} along axis {buffer.panels.axis}" if buffer.panels else ""
         return Point(array, pointer, offset, buffer.where in ("input", "constant"), f"[{shape}]{panels}")
 
-    def _name(self, buffer: Buffer) -> str:
-        """What an array is called here: as the user calls it, unless another is."""
-        name = buffer.name if buffer.where == "work" else array_name(buffer.name)
+    def _name(self, buffer: Buffer, origin: str) -> str:
+        """What an array is called here: as the user calls it, or the part of the model that it is for."""
+        is_numbered = buffer.name.startswith("t") and buffer.name[1:].isdigit()
+        name = array_name(origin if is_numbered and origin and buffer.where == "work" else buffer.name)
         name = f"x_{name}" if name.endswith(f"_{self.functions.machine.name}") else name  # as functions do
         taken = {point.array.name for point in self.points.values()}
         number, unique = 2, name
@@ -156,8 +160,12 @@ def _statement(step: Step, place: _Place) -> Body:
 def _run(kernel: Kernel, place: _Place) -> Run:
     """The call of a kernel."""
     callee = place.functions.callee(kernel, in_task=place.own is not None)
-    arrays = tuple((array, Index(start)) for array, start in (place.address(p.buffer) for p in kernel.params))
-    return Run(callee.name, arrays, tuple(Index(dim(d)) for d in callee.dims), callee.is_shared)
+    arrays = tuple(
+        (array, Index(start)) for array, start in (place.address(p.buffer, kernel.origin) for p in kernel.params)
+    )
+    dims = tuple(Index(dim(d)) for d in callee.dims)
+    is_said = callee.name.startswith(f"{identifier(kernel.origin)}_")  # by the function's name
+    return Run(callee.name, arrays, dims, callee.is_shared, "" if is_said else kernel.origin)
 
 
 def _truth(param: Param, place: _Place) -> Expr:

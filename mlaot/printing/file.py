@@ -8,17 +8,17 @@ from dataclasses import replace
 from mlaot.ir import Dim
 from mlaot.ir.dims import NOMINAL, names
 from mlaot.lower.program import Contraction, Program
-from mlaot.lower.vectors import seconds_of_calls, vector_types
-from mlaot.printer import print_nest
 from mlaot.printing.entries import entries
 from mlaot.printing.functions import Function, Functions, nest_of
 from mlaot.printing.helpers import callers, definitions
 from mlaot.printing.parts import ENTRIES, bit_of, count_of, symbol
+from mlaot.printing.printer import print_nest
+from mlaot.printing.spelling import MEMORY
+from mlaot.printing.vectors import seconds_of_calls, vector_types
 from mlaot.render import render
 from mlaot.schedule.contraction import description
 from mlaot.schedule.machine import Machine, condition
 from mlaot.schedule.tuning import KERNELS_SECONDS
-from mlaot.spelling import MEMORY
 
 LONG_KERNELS = '#pragma GCC optimize("O1")'  # what stands in a file that is too long
 

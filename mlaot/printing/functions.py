@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from mlaot.lower.program import Contraction, Kernel, NestKernel
+from mlaot.lower.program import Contraction, NestKernel
 from mlaot.nest.canonical import canonical
 from mlaot.nest.statements import Nest
-from mlaot.printer import Printed, print_nest, print_task
+from mlaot.printing.printer import Printed, print_nest, print_task
 from mlaot.schedule.machine import Machine
 from mlaot.schedule.nests import scheduled
 from mlaot.schedule.parallel import RANGE, Shared, part_of_range, shared_loop
 from mlaot.schedule.tiles import contraction_nest
+
+LOOPS = ("rows", "loops", "plain", "winograd")  # kernels of whatever nodes
 
 
 @dataclass(frozen=True)
@@ -51,7 +53,7 @@ class Functions:
         self._names.add(name)
         return name
 
-    def callee(self, kernel: Kernel, *, in_task: bool) -> Callee:
+    def callee(self, kernel: NestKernel | Contraction, *, in_task: bool) -> Callee:
         """What runs a kernel; equal kernels have one function, whatever their buffers and dims are called.
 
         ``in_task``: on one of the threads that share what is around it.
@@ -61,7 +63,7 @@ class Functions:
             self._callees[content] = self._callee(kernel, in_task=in_task)
         return self._callees[content]
 
-    def _callee(self, kernel: Kernel, *, in_task: bool) -> Callee:
+    def _callee(self, kernel: NestKernel | Contraction, *, in_task: bool) -> Callee:
         nest = nest_of(kernel, self.machine)
         shared = None if in_task else shared_loop(nest)
         if shared is not None:
@@ -69,7 +71,7 @@ class Functions:
         content, free = canonical(nest)
         dims = tuple(d for d in free if d not in RANGE)
         if content not in self.kernels:
-            label = kernel.template
+            label = label_of(kernel)
             printed = print_nest(nest, (*dims, *(RANGE if shared else ())), self.machine.bytes)
             name = self.name(label, "_part" if shared else "")
             self.kernels[content] = Function(name, printed, content)
@@ -94,12 +96,31 @@ class Functions:
         return caller
 
 
-def nest_of(kernel: Kernel, machine: Machine) -> Nest:
+def identifier(name: str) -> str:
+    """A name in C for what a user has called so."""
+    clean = "".join(c if c.isascii() and c.isalnum() else "_" for c in name)
+    return f"x_{clean}" if not clean or clean[0].isdigit() else clean
+
+
+def label_of(kernel: NestKernel | Contraction) -> str:
+    """What a kernel is called: the part of the model without the numbers of layers, and what it does there."""
+    words = [word for word in kernel.origin.split(".") if word and not word.isdigit()]
+    if isinstance(kernel, Contraction):
+        weights = [p.buffer.name for p in kernel.params if p.buffer.whole.where in ("state", "constant")]
+        if not words and weights:
+            words = [word for word in weights[0].split(".") if not word.isdigit()]
+        words += ["product"] if not (words and weights) else []
+    elif kernel.template not in LOOPS and kernel.template not in words[-1:]:
+        words.append(kernel.template)
+    return identifier("_".join(words) or kernel.template)
+
+
+def nest_of(kernel: NestKernel | Contraction, machine: Machine) -> Nest:
     """A kernel as a machine runs it."""
     return contraction_nest(kernel, machine) if isinstance(kernel, Contraction) else scheduled(kernel.nest, machine)
 
 
-def _content(kernel: Kernel) -> object:
+def _content(kernel: NestKernel | Contraction) -> object:
     """What a kernel does, with arrays by their position: equal ones are scheduled once."""
     if isinstance(kernel, NestKernel):
         return canonical(kernel.nest)

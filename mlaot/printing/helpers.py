@@ -6,14 +6,14 @@ Helpers are written by hand, in templates. Their text is searched for calls, so 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
-from mlaot.lower.integers import integer_helper
-from mlaot.lower.vectors import vector_helper, vector_types
 from mlaot.ops.random import LN2, LOG_SERIES, SQRT_HALF, WICHURA
+from mlaot.printing.integers import integer_helper
+from mlaot.printing.spelling import MEMORY
+from mlaot.printing.vectors import vector_helper, vector_types
 from mlaot.render import render
 from mlaot.schedule.machine import Machine
-from mlaot.spelling import MEMORY
 
 _CALL = re.compile(r"\b([a-z]\w*)\s*\(")
 _FILES = ("threefry", "normal_quantile", "share", "share_apart", "first_from")  # of one function each
@@ -52,7 +52,7 @@ def called(text: str) -> list[str]:
     return list(dict.fromkeys(_CALL.findall(text)))
 
 
-def callers(helpers: Mapping[str, str], calls: Iterable[tuple[Iterable[str], int]]) -> dict[str, int]:
+def callers(helpers: dict[str, str], calls: Iterable[tuple[Iterable[str], int]]) -> dict[str, int]:
     """For each helper the parts of a file, as bits, that need it: those that call it, or another that does.
 
     ``calls`` are the functions that something calls, with the parts in which it is.

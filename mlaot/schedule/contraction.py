@@ -16,6 +16,7 @@ from math import prod
 from mlaot.ir import DTYPES, Dim
 from mlaot.ir.dims import NOMINAL
 from mlaot.lower.program import Axis, Contraction, Operand
+from mlaot.nest.expressions import HALVES
 from mlaot.schedule.machine import LINE, Machine
 from mlaot.schedule.tuning import (
     ACCUMULATORS_SHARE,
@@ -36,7 +37,6 @@ from mlaot.schedule.tuning import (
     TILE_ROWS,
     UNROLLED_STEPS,
 )
-from mlaot.spelling import HALVES
 
 
 @dataclass(frozen=True)

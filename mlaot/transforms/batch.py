@@ -40,6 +40,7 @@ def batch(graph: Graph, dim: Dim, shared: Container[str], single: Container[str]
 
 def batch_into(new: Graph, graph: Graph, inputs: Sequence[Value], dim: Dim) -> list[Value]:
     """The outputs of ``graph`` for ``inputs``, then its writes, made in the graph ``new``."""
+    outer = new.origin
     values: dict[Node, Any] = dict(zip(graph.inputs.values(), inputs, strict=True))  # a list of values where it is many
     for node in graph.nodes():
         if node in values:
@@ -50,13 +51,16 @@ def batch_into(new: Graph, graph: Graph, inputs: Sequence[Value], dim: Dim) -> l
         args = [values[a.find()][0] for a in node.args]
         flags = [values[a.find()][1] for a in node.args]
         if not any(flags) and not draws(node):
-            values[node] = new.add(node.op, args, node.attrs), False
-        elif node.op.batch is None:
+            values[node] = new.copy(node, args), False
+            continue
+        new.origin = node.origin
+        if node.op.batch is None:
             raise MlaotError(f"op '{node.op.name}' has no batching rule")
         elif isinstance(node.type, TupleType):
             values[node] = node.op.batch(node, args, flags, dim)
         else:
             values[node] = node.op.batch(node, args, flags, dim), True
+    new.origin = outer
     return [values[node] for node in graph.roots()]
 
 

@@ -19,6 +19,7 @@ from mlaot.ir import Node, topological
 from mlaot.ops import elementwise as ew
 from mlaot.ops.base import full_like
 
+GRADIENT = "grad"  # how the parts of a model are called that compute gradients
 Cotangent = Node | tuple[Node | None, ...]  # a tuple for a node with several results
 
 
@@ -38,6 +39,8 @@ def pullback(outputs: Sequence[Node], cotangents: Sequence[Node], wanted: Sequen
     for node in order:
         if any(a.find() in active for a in node.args):
             active.add(node)
+    graph = outputs[0].find().graph
+    outer = graph.origin
     arrived: dict[Node, list[Cotangent]] = {}
     for output, ct in zip(outputs, cotangents, strict=True):
         arrived.setdefault(output.find(), []).append(ct)
@@ -51,10 +54,17 @@ def pullback(outputs: Sequence[Node], cotangents: Sequence[Node], wanted: Sequen
         if node.op.vjp is None:
             raise MlaotError(f"op '{node.op.name}' has no gradient")
         args = [a.find() for a in node.args]
+        graph.origin = gradient_part(node.origin)
         for arg, part in zip(args, node.op.vjp(total, node, *args, **node.attrs), strict=True):
             if part is not None and arg in active:
                 arrived.setdefault(arg, []).append(part)
+    graph.origin = outer
     return [_total(arrived[w.find()]) if w.find() in arrived else None for w in wanted]
+
+
+def gradient_part(origin: str) -> str:
+    """What the gradient of a part of a model is made for."""
+    return f"{origin}.{GRADIENT}" if origin and not origin.endswith(f".{GRADIENT}") else origin
 
 
 def _total(parts: Sequence[Any]) -> Any:

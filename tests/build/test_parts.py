@@ -16,9 +16,10 @@ import mlaot
 from mlaot import nn, optim
 from mlaot.build import toolchain
 from mlaot.generate import compile_model, program_files, write
-from mlaot.lower import parts
-from mlaot.lower.parts import ENTRIES, Piece, bit_of, count_of, helper_pieces
 from mlaot.nn import functional as F
+from mlaot.printing import parts
+from mlaot.printing.helpers import callers
+from mlaot.printing.parts import ENTRIES, bit_of, count_of
 from mlaot.schedule.tuning import WHOLE_SECONDS
 
 from .. import projects
@@ -148,7 +149,5 @@ def test_a_short_file_is_one_part() -> None:
 
 
 def test_helpers_are_in_the_parts_that_call_them() -> None:
-    helpers = {"low": "low(x)", "high": "high low(y)", "other": "other()"}
-    kernels = [Piece("high(1)", 2), Piece("low (2)", 4), Piece("lower(2)", ENTRIES)]
-    found = helper_pieces(helpers, kernels)
-    assert [(piece.text, piece.parts) for piece in found] == [("low(x)", 6), ("high low(y)", 2)]
+    helpers = {"low": "low(x)", "other": "other()", "high": "high low(y)"}
+    assert callers(helpers, [({"high"}, 2), ({"low"}, 4), ({"lower"}, ENTRIES)]) == {"low": 6, "other": 0, "high": 2}

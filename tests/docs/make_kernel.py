@@ -19,8 +19,8 @@ from mlaot import passes
 from mlaot.generate import program_files, write
 from mlaot.lower.lower import lower
 from mlaot.lower.program import Contraction, Program
-from mlaot.printing.file import kernels_file
 from mlaot.nest.text import nest_text
+from mlaot.printing.file import kernels_file
 from mlaot.schedule.contraction import schedule
 from mlaot.schedule.machine import V4
 from mlaot.schedule.tiles import contraction_nest

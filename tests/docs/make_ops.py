@@ -26,10 +26,10 @@ from mlaot.frontend.tensor import Operators
 from mlaot.frontend.ufuncs import UFUNCS
 from mlaot.ir import DType, Graph, Node, Type
 from mlaot.ir.types import BY_NUMPY, DTYPES, boolean, f64
-from mlaot.lower.accuracy import ULP
 from mlaot.ops import OPS, Op
 from mlaot.ops.base import batch_elementwise, no_gradient
 from mlaot.ops.kinds import VIEWS
+from mlaot.printing.accuracy import ULP
 
 from ..ops.samples import SAMPLES, Sample, samples
 from ..projects import ROOT

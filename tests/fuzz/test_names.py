@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from mlaot.lower import identifiers, interface, lower, program
+from mlaot.printing import identifiers, interface, lower, program
 
 from .names import check, report, run
 

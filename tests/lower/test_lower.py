@@ -29,7 +29,6 @@ from mlaot.lower.fuse import fuse
 from mlaot.lower.lower import lower
 from mlaot.lower.plan import plan
 from mlaot.lower.program import Buffer, NestKernel, Param, Procedure, Program
-from mlaot.printing.file import kernels_file
 from mlaot.micrograd import MLP, Value, declare
 from mlaot.nest.statements import Nest
 from mlaot.ops import OPS
@@ -38,6 +37,7 @@ from mlaot.ops import reduction as red
 from mlaot.ops import structure as st
 from mlaot.ops.base import full_like
 from mlaot.passes.legalize import legalize
+from mlaot.printing.file import kernels_file
 from mlaot.schedule.machine import MACHINES
 
 from ..compiled import AVAILABLE, Library, State

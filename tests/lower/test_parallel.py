@@ -16,8 +16,8 @@ import mlaot
 from mlaot.generate import compile_model
 from mlaot.lower.parallel import work_of_round
 from mlaot.lower.program import Contraction, Kernel, Loop, NestKernel, Program, Sequence, Step
-from mlaot.printing.file import kernels_file
 from mlaot.nn import functional as F
+from mlaot.printing.file import kernels_file
 from mlaot.schedule.machine import BASE, MACHINES, Machine
 from mlaot.schedule.nests import scheduled
 from mlaot.schedule.parallel import Shared, shared_loop

@@ -12,8 +12,8 @@ import pytest
 import mlaot
 from mlaot import nn
 from mlaot.generate import compile_model
-from mlaot.printing.file import kernels_file
 from mlaot.nn import functional as F
+from mlaot.printing.file import kernels_file
 from mlaot.schedule.machine import MACHINES
 
 BATCH = mlaot.dim("batch")

@@ -15,8 +15,8 @@ import pytest
 
 import mlaot
 from mlaot.generate import compile_model, long_files, program_files
-from mlaot.printing.file import kernels_file
 from mlaot.micrograd import Value, declare
+from mlaot.printing.file import kernels_file
 from mlaot.schedule.machine import MACHINES
 
 B = mlaot.dim("b")

@@ -15,8 +15,9 @@ import numpy as np
 import pytest
 
 from mlaot.ir.types import round_bf16
-from mlaot.lower.accuracy import ULP
-from mlaot.lower.vectors import C_TYPES, helpers
+from mlaot.printing.accuracy import ULP
+from mlaot.printing.helpers import preamble
+from mlaot.printing.spelling import MEMORY
 from mlaot.schedule.machine import MACHINES, Machine
 
 from ..compiled import AVAILABLE, CC
@@ -102,7 +103,7 @@ def source(isa: Machine) -> str:
         function(name, f"ptrdiff_t n, {parameters}", f"for (ptrdiff_t i = 0; i < n; i += {by}) {{ {body}; }}")
 
     for dtype in FLOATS:
-        c, v, m = C_TYPES[dtype], f"{dtype}v", f"i{dtype[1:]}v"
+        c, v, m = MEMORY[dtype], f"{dtype}v", f"i{dtype[1:]}v"
         for f in [*UNARY, *EXACT, *HALVES]:
             loop(f"{f}_{v}", f"const {c} *x, {c} *y", f"store_{v}(y + i, {f}_{v}(load_{v}(x + i)))", lanes(isa, dtype))
             loop(f"{f}_{dtype}", f"const {c} *x, {c} *y", f"y[i] = {f}_{dtype}(x[i])", 1)
@@ -122,7 +123,7 @@ def source(isa: Machine) -> str:
         function(f"lane_{v}", f"ptrdiff_t n, {c} *y", f"store_{v}(y, lane_{v}(n));")
         function(f"any_{v}", f"const {c} *x", f"const {m} mask = load_{v}(x) > 0; return any_{v}(mask);", "int")
     for dtype in NUMBERS:
-        c, v = C_TYPES[dtype], f"{dtype}v"
+        c, v = MEMORY[dtype], f"{dtype}v"
         copy = f"ptrdiff_t n, ptrdiff_t stride, const {c} *x, {c} *y"
         function(f"copy_{v}", copy, f"(void)n; (void)stride; store_{v}(y, load_{v}(x));")
         function(f"copy_part_{v}", copy, f"(void)stride; store_part_{v}(y, n, load_part_{v}(x, n));")
@@ -132,13 +133,13 @@ def source(isa: Machine) -> str:
         function(f"load_part_{v}", f"ptrdiff_t n, const {c} *x, {c} *y", f"store_{v}(y, load_part_{v}(x, n));")
         function(f"splat_{v}", f"const {c} *x, {c} *y", f"store_{v}(y, splat_{v}(*x));")
     for a, b in CONVERTED:
-        convert = f"ptrdiff_t n, ptrdiff_t stride, const {C_TYPES[a]} *x, {C_TYPES[b]} *y"
+        convert = f"ptrdiff_t n, ptrdiff_t stride, const {MEMORY[a]} *x, {MEMORY[b]} *y"
         arguments = {"load": "", "load_part": ", n", "gather": ", stride", "gather_part": ", stride, n"}
         for f, more in arguments.items():
             body = f"(void)n; (void)stride; store_{b}v(y, {f}_{a}_as_{b}v(x{more}));"
             function(f"{f}_{a}_as_{b}v", convert, body)
     body = "\n".join(text)
-    return f"{helpers(body, isa)}\n{body}"
+    return f"{preamble(body, isa)}\n{body}"
 
 
 class Library:
@@ -418,12 +419,12 @@ def test_no_symbol_is_needed_but_those_of_every_shared_library(library: Library)
 
 
 def test_only_what_is_called_is_written() -> None:
-    nothing = helpers("", MACHINES["v3"])
+    nothing = preamble("", MACHINES["v3"])
     assert (
-        helpers("nn_forward_f64(x); load_u9_as_f64v(p); exp_f128v(x); exp_f64v; exp_i64v(x);", MACHINES["v3"])
+        preamble("nn_forward_f64(x); load_u9_as_f64v(p); exp_f128v(x); exp_f64v; exp_i64v(x);", MACHINES["v3"])
         == nothing
     )
-    text = helpers("y = sigmoid_f64v(x);", MACHINES["v3"]).removeprefix(nothing)
+    text = preamble("y = sigmoid_f64v(x);", MACHINES["v3"]).removeprefix(nothing)
     order = [text.index(f" {name}_f64v(") for name in ("select", "exp_parts", "sigmoid")]
     assert order == sorted(order)
     assert "log_" not in text and "f32v" not in text

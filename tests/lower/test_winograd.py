@@ -25,7 +25,7 @@ from mlaot.ops import winograd as transforms
 from mlaot.passes.legalize import legalize
 from mlaot.passes.subgraphs import everywhere
 from mlaot.passes.winograd import winograd
-from mlaot.spelling import Speller
+from mlaot.printing.spelling import Speller
 
 from ..compiled import AVAILABLE, Library
 from ..passes.test_winograd import module_of

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from mlaot.lower.calls import undefined_calls
 from mlaot.lower.program import NestKernel
 from mlaot.nest.text import parse_nest
 from mlaot.nest.verify import verify
 from mlaot.passes import PIPELINE
+from mlaot.printing.calls import undefined_calls
 from mlaot.schedule.machine import MACHINES
 from mlaot.schedule.nests import scheduled
 

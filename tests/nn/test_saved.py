@@ -17,8 +17,8 @@ import mlaot
 from mlaot import nn, optim
 from mlaot.errors import MlaotError
 from mlaot.generate import compile_model
-from mlaot.lower.interface import tensors_head
 from mlaot.nn import functional as F
+from mlaot.printing.interface import tensors_head
 
 from .. import projects
 from ..runtime.test_files import damaged

@@ -21,7 +21,7 @@ from mlaot.ops import OPS
 from mlaot.ops.base import batch_elementwise
 from mlaot.passes.legalize import legalize
 from mlaot.passes.widen import widen
-from mlaot.spelling import literal
+from mlaot.printing.spelling import literal
 
 from ..compiled import AVAILABLE, Library
 from .samples import EXPONENTS, SAMPLES, Sample, samples

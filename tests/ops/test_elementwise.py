@@ -15,7 +15,7 @@ from mlaot.ir.types import f32, f64, i32
 from mlaot.nest.expressions import WHOLE, ValueType, Var
 from mlaot.ops import OPS
 from mlaot.ops import reduction as red
-from mlaot.spelling import Speller
+from mlaot.printing.spelling import Speller
 from mlaot.transforms.differentiate import differentiate
 
 Array = np.ndarray[Any, Any]

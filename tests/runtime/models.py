@@ -12,8 +12,8 @@ from pathlib import Path
 from types import ModuleType
 
 from mlaot.ir.indices import IndexRange
-from mlaot.lower.interface import render_interface
 from mlaot.lower.program import Entry, Module, Port, Slot
+from mlaot.printing.interface import render_interface
 
 ISAS = ("base", "v3", "v4")
 FLAGS = "-std=gnu11 -O1 -ffp-contract=fast -fno-math-errno -fno-trapping-math -fPIC -fvisibility=hidden"

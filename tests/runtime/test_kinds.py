@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 from mlaot.errors import MlaotError
-from mlaot.lower.interface import render_interface
 from mlaot.lower.program import Entry, Port
+from mlaot.printing.interface import render_interface
 
 from .kinds import DTYPES, SHAPES, vector
 

@@ -17,7 +17,7 @@ from mlaot.build.cmake import unit_flags
 from mlaot.generate import compile_model, program_files
 from mlaot.ir import dim
 from mlaot.printing.file import kernels_file
-from mlaot.lower.vectors import helpers
+from mlaot.printing.helpers import preamble
 from mlaot.render import render
 from mlaot.schedule import machine as machines
 from mlaot.schedule import tuning
@@ -142,7 +142,7 @@ def test_one_more_is_a_declaration(v3v: machines.Machine, tmp_path: Path) -> Non
     kernels, interface = files["nn_v3v.c"], files["nn.c"]
     assert "vpdpbusd" in kernels
     assert "vpmaddwd" not in kernels
-    assert "maskload" in helpers("load_part_f32v(p, n)", v3v)
+    assert "maskload" in preamble("load_part_f32v(p, n)", v3v)
     assert '{"v3v", 0x6, {' in interface and "{7, 1, 0, 0x10}," in interface
     assert "vpdpbusd" not in kernels_file(program, "m_nn", V3)
     for name, content in files.items():

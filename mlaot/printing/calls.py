@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from mlaot.nest.statements import Nest
-from mlaot.printer import print_nest
 from mlaot.printing.helpers import definitions
+from mlaot.printing.printer import print_nest
 from mlaot.schedule.machine import Machine
 
 

@@ -19,8 +19,8 @@ from mlaot.errors import MlaotError
 from mlaot.ir.dims import names, parse
 from mlaot.ir.module import FIT_BEGIN, FIT_END, FIT_STEP
 from mlaot.ir.types import DTYPES
-from mlaot.lower.extents import shown
 from mlaot.lower.program import Entry, Module, Port
+from mlaot.printing.extents import shown
 
 BATCH = 32  # unless the caller says otherwise
 

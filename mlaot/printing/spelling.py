@@ -15,10 +15,9 @@ import numpy as np
 from mlaot.ir.dims import Dim
 from mlaot.ir.dims import Expr as Polynomial
 from mlaot.ir.types import DTYPES
-from mlaot.nest.expressions import WHOLE, Array, Call, Const, Expr, Index, Load, ValueType, Var, is_float
+from mlaot.nest.expressions import HALVES, WHOLE, Array, Call, Const, Expr, Index, Load, ValueType, Var, is_float
 from mlaot.nest.statements import Assign, Invoke, Point, Run, Store
 
-HALVES = ("f16", "bf16")
 # Numbers as computed with; halves are bits in uint16_t, and float everywhere else.
 C_NAMES = {
     **{"f32": "float", "f64": "double", "bool": "int"},
@@ -258,7 +257,6 @@ class Speller:
         kind = vector if dtype == value.type.dtype else f"{dtype}_as_{vector}"
         name = ("scatter" if steps else "store") + ("_part" if count else "")
         return self.function(f"{name}_{kind}", [place, *steps, *count, self(value)])[0]
-
 
     def invoke(self, s: Invoke) -> str:
         """The call of a function that finds several things."""

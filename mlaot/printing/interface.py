@@ -18,11 +18,12 @@ from math import prod
 from mlaot.errors import MlaotError
 from mlaot.ir.indices import IndexRange
 from mlaot.ir.types import DTYPES
-from mlaot.lower.c_library import render_library
-from mlaot.lower.extents import Extents, shown
-from mlaot.lower.fit import Fit, make_fit
-from mlaot.lower.identifiers import c_expression, dim_name
-from mlaot.lower.methods import (
+from mlaot.lower.program import Entry, Module, Port, Slot
+from mlaot.printing.c_library import render_library
+from mlaot.printing.extents import Extents, shown
+from mlaot.printing.fit import Fit, make_fit
+from mlaot.printing.identifiers import c_expression, dim_name
+from mlaot.printing.methods import (
     HIDDEN,
     KINDS,
     c_text,
@@ -33,7 +34,6 @@ from mlaot.lower.methods import (
     render_stub,
     type_text,
 )
-from mlaot.lower.program import Entry, Module, Port, Slot
 from mlaot.render import render, template_text
 from mlaot.schedule.machine import LINE, MACHINES, condition, whole_lines
 from mlaot.settings import WEIGHTS

@@ -9,11 +9,10 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from mlaot.lower.emit import C_TYPES
-from mlaot.nest.expressions import TRANSCENDENTAL
+from mlaot.nest.expressions import HALVES, TRANSCENDENTAL
+from mlaot.printing.spelling import MEMORY as C_TYPES
 from mlaot.render import render
 from mlaot.schedule.machine import Machine as Isa
-from mlaot.spelling import HALVES
 
 BITS = {"f32": 32, "f64": 64, "i32": 32, "i64": 64}
 FLOATS = ("f32", "f64")

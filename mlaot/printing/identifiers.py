@@ -108,7 +108,7 @@ def copy_of(graph: Graph, known: Mapping[str, Dim]) -> Graph:
     for node in graph.nodes():
         if node not in copies:
             attrs = {key: renamed(value, known) for key, value in node.attrs.items()}
-            copies[node] = new.add(node.op, [copies[a.find()] for a in node.args], attrs)
+            copies[node] = new.copy(node, [copies[a.find()] for a in node.args], attrs)
     new.outputs = {key: copies[node.find()] for key, node in graph.outputs.items()}
     new.writes = {key: copies[node.find()] for key, node in graph.writes.items()}
     return new

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from mlaot.nest.statements import Body, Nest, arrays_of
+from mlaot.printing.spelling import MEMORY, Speller, dim_text, increment
 from mlaot.render import macros
 from mlaot.schedule.parallel import Shared
-from mlaot.spelling import MEMORY, Speller, dim_text, increment
 
 
 @dataclass(frozen=True)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from functools import cache
 
+from mlaot.printing.spelling import C_NAMES, literal
 from mlaot.render import render
-from mlaot.spelling import C_NAMES, literal
 
 _NAME = re.compile(r"^static inline \w+ (\w+)\(", re.MULTILINE)
 
