@@ -43,7 +43,7 @@ def _definition(name: str, machine: Machine, prefix: str) -> str | None:
         numbers = {"ratios": WICHURA, "series": LOG_SERIES, "sqrt_half": SQRT_HALF, "ln2": LN2}
         return render(f"kernels/{name}.h.j2", prefix=prefix, isa=machine, **numbers)
     if name.startswith(_NONZEROS) and (dtype := name.removeprefix(_NONZEROS)) in MEMORY:
-        return render("kernels/nonzeros.h.j2", dtypes=[(dtype, MEMORY[dtype])])
+        return render("kernels/nonzeros.h.j2", isa=machine, dtypes=[(dtype, MEMORY[dtype])])
     return integer_helper(name) or vector_helper(name, machine)
 
 
