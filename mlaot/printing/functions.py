@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from mlaot.lower.program import Contraction, NestKernel
 from mlaot.nest.canonical import canonical
 from mlaot.nest.statements import Nest
-from mlaot.printing.printer import Printed, print_nest, print_task
+from mlaot.printing.printer import Printed, print_caller, print_nest, print_part
 from mlaot.schedule.machine import Machine
 from mlaot.schedule.nests import scheduled
 from mlaot.schedule.parallel import RANGE, Shared, part_of_range, shared_loop
@@ -43,6 +43,7 @@ class Functions:
         self.tasks: list[Function] = []
         self._callees: dict[object, Callee] = {}
         self._callers: dict[object, str] = {}
+        self._tasks: dict[tuple[str, str], str] = {}
         self._names: set[str] = set()
 
     def name(self, label: str, part: str = "") -> str:
@@ -64,36 +65,41 @@ class Functions:
         return self._callees[content]
 
     def _callee(self, kernel: NestKernel | Contraction, *, in_task: bool) -> Callee:
-        nest = nest_of(kernel, self.machine)
+        nest, label = nest_of(kernel, self.machine), label_of(kernel)
+        content, dims = canonical(nest)
         shared = None if in_task else shared_loop(nest)
-        if shared is not None:
-            nest = part_of_range(nest, shared)
+        if shared is None:
+            return Callee(self._kernel(nest, label), dims, is_shared=False)
+        # Nests that differ in the number of rounds have one kernel, a part of them, and callers of their own.
+        if content not in self._callers:
+            self._callers[content] = self._caller(nest, label, dims, shared)
+        return Callee(self._callers[content], dims, is_shared=True)
+
+    def _kernel(self, nest: Nest, label: str, part: str = "") -> str:
+        """The name of the function of a nest; one that computes a part of a range is given it behind the dims."""
         content, free = canonical(nest)
-        dims = tuple(d for d in free if d not in RANGE)
         if content not in self.kernels:
-            label = label_of(kernel)
-            printed = print_nest(nest, (*dims, *(RANGE if shared else ())), self.machine.bytes)
-            name = self.name(label, "_part" if shared else "")
-            self.kernels[content] = Function(name, printed, content)
-            if shared is not None:
-                self._callers[content] = self._caller(label, name, nest, dims, shared)
-        name = self._callers.get(content, self.kernels[content].name)
-        return Callee(name, dims, shared is not None)
+            sizes = (*(d for d in free if d not in RANGE), *(RANGE if part else ()))
+            printed = print_nest(nest, sizes, self.machine.bytes)
+            self.kernels[content] = Function(self.name(label, part), printed, content)
+        return self.kernels[content].name
 
-    def task(self, label: str, printed: Printed) -> str:
+    def task(self, label: str, printed: Printed, part: str = "") -> str:
         """The name of a function that runs kernels."""
-        same = next((task.name for task in self.tasks if task.printed == printed), None)
-        if same is None:
-            same = self.name(label)
-            self.tasks.append(Function(same, printed))
-        return same
+        key = printed.signature, printed.lines
+        if key not in self._tasks:
+            self._tasks[key] = self.name(label, part)
+            self.tasks.append(Function(self._tasks[key], printed))
+        return self._tasks[key]
 
-    def _caller(self, label: str, kernel: str, nest: Nest, dims: tuple[str, ...], shared: Shared) -> str:
-        """The name of a function that has a kernel run on the threads of a call."""
-        task, caller = self.name(label, "_task"), self.name(label)
-        for name, printed in zip((task, caller), print_task(kernel, task, nest, dims, shared), strict=True):
-            self.tasks.append(Function(name, printed))
-        return caller
+    def _caller(self, nest: Nest, label: str, dims: tuple[str, ...], shared: Shared) -> str:
+        """The name of a function that has a nest run on the threads of a call."""
+        part = part_of_range(nest, shared)
+        sizes = tuple(d for d in canonical(part)[1] if d not in RANGE)
+        task = self.task(label, print_part(self._kernel(part, label, "_part"), part, len(sizes)), "_task")
+        name = self.name(label)
+        self.tasks.append(Function(name, print_caller(task, part, dims, sizes, shared)))
+        return name
 
 
 def identifier(name: str) -> str:

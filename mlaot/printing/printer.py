@@ -41,13 +41,17 @@ def print_entry(body: Body, *, ranged: bool, threads: int | None, unused: Iterab
     return Printed(c.entry_signature(ranged), c.entry_lines(body, threads, unused), spell.calls)
 
 
-def print_task(kernel: str, task: str, nest: Nest, dims: Iterable[str], shared: Shared) -> tuple[Printed, Printed]:
-    """The function ``task`` that runs a part of ``kernel``, and the one that shares the parts."""
+def print_part(kernel: str, nest: Nest, dims: int) -> Printed:
+    """The function that has ``kernel`` compute a part of a range: its arrays and so many dims are in memory."""
+    c = _macros(Speller(0))
+    return Printed(c.entry_signature(True), c.part_lines(kernel, nest, dims), {})
+
+
+def print_caller(task: str, nest: Nest, dims: Iterable[str], given: Iterable[str], shared: Shared) -> Printed:
+    """The function of ``dims`` that has the threads of a call share parts; ``given``: the dims of ``task``."""
     spell = Speller(0)
     c = _macros(spell)
-    part = Printed(c.entry_signature(True), c.task_lines(kernel, nest, dims), {})
-    whole = Printed(c.caller_signature(nest, dims), c.caller_lines(task, nest, dims, shared), spell.calls)
-    return part, whole
+    return Printed(c.caller_signature(nest, dims), c.caller_lines(task, nest, given, shared), spell.calls)
 
 
 def _macros(spell: Speller) -> Any:

@@ -267,6 +267,10 @@ class Speller:
         """Where an array lies behind the pointers of an entry."""
         return f"p[{s.pointer}]" if s.offset == 0 else f"(p[{s.pointer}] + {dim_text(s.offset)})"
 
+    def list(self, values: Sequence[Expr]) -> str:
+        """Expressions side by side."""
+        return ", ".join(map(self, values))
+
     def arguments(self, s: Run) -> list[str]:
         """What a function is given."""
         threads = ["threads"] if s.is_shared else []
