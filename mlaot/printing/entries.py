@@ -45,7 +45,10 @@ def entries(module: Module, procedure: Procedure, prefix: str, functions: Functi
         parts = [("_forward", procedure.steps[:at]), ("_backward", procedure.steps[at:])]
     place = _Place(module, procedure, functions, {id(buffer): offset for buffer, offset in procedure.offsets})
     return [
-        Function(f"{prefix}_{procedure.entry.name}{suffix}_{functions.machine.name}", place.function(steps))
+        Function(
+            f"{prefix}_{procedure.entry.name}{suffix}_{functions.machine.name}",
+            replace(place, points={}, names=set()).function(steps),
+        )
         for suffix, steps in parts
     ]
 
@@ -64,6 +67,7 @@ class _Place:
     variables: tuple[str, ...] = ()
     own: Buffer | None = None
     points: dict[int, Point] = field(default_factory=dict)  # by the id of their buffers
+    names: set[str] = field(default_factory=set)
 
     @property
     def pointers(self) -> int:
@@ -117,12 +121,15 @@ class _Place:
     def _name(self, buffer: Buffer, origin: str) -> str:
         """What an array is called here: as the user calls it, or the part of the model that it is for."""
         is_numbered = buffer.name.startswith("t") and buffer.name[1:].isdigit()
-        name = array_name(origin if is_numbered and origin and buffer.where == "work" else buffer.name)
+        if is_numbered and buffer.where == "work":
+            name = array_name(origin) if origin else buffer.name
+        else:
+            name = array_name(buffer.name)
         name = f"x_{name}" if name.endswith(f"_{self.functions.machine.name}") else name  # as functions do
-        taken = {point.array.name for point in self.points.values()}
         number, unique = 2, name
-        while unique in taken:
+        while unique in self.names:
             number, unique = number + 1, f"{name}_{number}"
+        self.names.add(unique)
         return unique
 
     def _pointer(self, buffer: Buffer) -> tuple[int, Dim]:
@@ -185,7 +192,7 @@ def _loop(step: Loop, place: _Place) -> Statement:
 def _rounds(step: Loop, work: int, place: _Place) -> RunRounds:
     """The call of a loop whose rounds threads share, each thread with memory of its own."""
     assert step.apart is not None
-    inside = replace(place, own=step.apart, points={})
+    inside = replace(place, own=step.apart, points={}, names=set())
     name = place.functions.task("rounds", inside.function(step.steps, step))
     dims = tuple(Index(dim(d)) for d in (*place.module.c_dims, *place.variables)) if place.variables else ()
     offset, size = Index(place.offsets[id(step.apart)]), Index(step.apart.bytes)

@@ -38,7 +38,7 @@ def kernels_file(program: Program, prefix: str, machine: Machine) -> str:
     seconds = sum(map(seconds_of, (*kernels, *functions.tasks, *made)))
     count = count_of(seconds)
     bits = [bit_of(kernel.content, count) if count > 1 else ENTRIES for kernel in kernels]
-    symbols = [symbol(prefix, kernel.content, machine.name) for kernel in kernels]
+    symbols = [symbol(prefix, kernel.content, machine.name) if count > 1 else kernel.name for kernel in kernels]
     others = [(function.printed.calls, ENTRIES) for function in (*functions.tasks, *made)]
     calls = [*zip((kernel.printed.calls for kernel in kernels), bits, strict=True), *others]
     helpers = definitions(_in_order(calls), machine, prefix)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from mlaot.ir.dims import dim, names, substitute
 from mlaot.lower.program import Contraction, NestKernel
 from mlaot.nest.canonical import canonical
 from mlaot.nest.statements import Nest
@@ -60,29 +61,38 @@ class Functions:
         ``in_task``: on one of the threads that share what is around it.
         """
         content = _content(kernel), in_task
-        if content not in self._callees:
-            self._callees[content] = self._callee(kernel, in_task=in_task)
-        return self._callees[content]
+        callee = self._callees.get(content)
+        if callee is None:
+            callee = self._callees[content] = self._callee(kernel, in_task=in_task)
+        return callee
 
     def _callee(self, kernel: NestKernel | Contraction, *, in_task: bool) -> Callee:
         nest, label = nest_of(kernel, self.machine), label_of(kernel)
-        content, dims = canonical(nest)
         shared = None if in_task else shared_loop(nest)
         if shared is None:
-            return Callee(self._kernel(nest, label), dims, is_shared=False)
+            content, dims = canonical(nest)
+            return Callee(self._kernel(nest, content, dims, label), dims, is_shared=False)
+        part = part_of_range(nest, shared)
+        content, free = canonical(part)
+        sizes = tuple(d for d in free if d not in RANGE)
+        dims = (*sizes, *sorted((names(shared.extent) | names(shared.work)) - {*sizes}))
         # Nests that differ in the number of rounds have one kernel, a part of them, and callers of their own.
-        if content not in self._callers:
-            self._callers[content] = self._caller(nest, label, dims, shared)
-        return Callee(self._callers[content], dims, is_shared=True)
+        numbers = {d: dim(f"n{i}") for i, d in enumerate(dims)}
+        key = content, substitute(shared.extent, numbers), substitute(shared.work, numbers), shared.step
+        caller = self._callers.get(key)
+        if caller is None:
+            name = self._kernel(part, content, (*sizes, *RANGE), label, "_part")
+            task = self.task(label, print_part(name, part, len(sizes)), "_task")
+            caller = self._callers[key] = self.task(label, print_caller(task, part, dims, sizes, shared))
+        return Callee(caller, dims, is_shared=True)
 
-    def _kernel(self, nest: Nest, label: str, part: str = "") -> str:
-        """The name of the function of a nest; one that computes a part of a range is given it behind the dims."""
-        content, free = canonical(nest)
-        if content not in self.kernels:
-            sizes = (*(d for d in free if d not in RANGE), *(RANGE if part else ()))
-            printed = print_nest(nest, sizes, self.machine.bytes)
-            self.kernels[content] = Function(self.name(label, part), printed, content)
-        return self.kernels[content].name
+    def _kernel(self, nest: Nest, content: object, dims: tuple[str, ...], label: str, part: str = "") -> str:
+        """The name of the function of a nest, which is given ``dims``."""
+        kernel = self.kernels.get(content)
+        if kernel is None:
+            printed = print_nest(nest, dims, self.machine.bytes)
+            kernel = self.kernels[content] = Function(self.name(label, part), printed, content)
+        return kernel.name
 
     def task(self, label: str, printed: Printed, part: str = "") -> str:
         """The name of a function that runs kernels."""
@@ -92,20 +102,12 @@ class Functions:
             self.tasks.append(Function(self._tasks[key], printed))
         return self._tasks[key]
 
-    def _caller(self, nest: Nest, label: str, dims: tuple[str, ...], shared: Shared) -> str:
-        """The name of a function that has a nest run on the threads of a call."""
-        part = part_of_range(nest, shared)
-        sizes = tuple(d for d in canonical(part)[1] if d not in RANGE)
-        task = self.task(label, print_part(self._kernel(part, label, "_part"), part, len(sizes)), "_task")
-        name = self.name(label)
-        self.tasks.append(Function(name, print_caller(task, part, dims, sizes, shared)))
-        return name
-
 
 def identifier(name: str) -> str:
     """A name in C for what a user has called so."""
     clean = "".join(c if c.isascii() and c.isalnum() else "_" for c in name)
-    return f"x_{clean}" if not clean or clean[0].isdigit() else clean
+    clean = clean.strip("_") or "x"
+    return f"x_{clean}" if clean[0].isdigit() else clean
 
 
 def label_of(kernel: NestKernel | Contraction) -> str:

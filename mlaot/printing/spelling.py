@@ -267,7 +267,7 @@ class Speller:
         """Where an array lies behind the pointers of an entry."""
         return f"p[{s.pointer}]" if s.offset == 0 else f"(p[{s.pointer}] + {dim_text(s.offset)})"
 
-    def list(self, values: Sequence[Expr]) -> str:
+    def joined(self, values: Sequence[Expr]) -> str:
         """Expressions side by side."""
         return ", ".join(map(self, values))
 

@@ -61,6 +61,12 @@ INLINE void store_f32v(float *p, f32v x)
     *(f32v_memory *)p = x;
 }
 
+// The first of start, start + step, .. that is not before begin.
+INLINE ptrdiff_t first_from(ptrdiff_t start, ptrdiff_t step, ptrdiff_t begin)
+{
+    return begin > start ? start + (begin - start + step - 1) / step * step : start;
+}
+
 // Neighbouring groups of 8 lanes of x added, then those of y: one step of adding the lanes of many vectors.
 INLINE f32v fold8_f32v(f32v x, f32v y)
 {
@@ -117,16 +123,10 @@ INLINE void share(void *threads, Task *task, char *const *p, const ptrdiff_t *di
     }
 }
 
-// The first of start, start + step, .. that is not before begin.
-INLINE ptrdiff_t first_from(ptrdiff_t start, ptrdiff_t step, ptrdiff_t begin)
-{
-    return begin > start ? start + (begin - start + step - 1) / step * step : start;
-}
-
 // v0 = contract(x, w, spec=ac,bc->ab) : f32[batch,50]
 // v1 = add(v0, b) : f32[batch,50]
 // v2 = relu(v1) : f32[batch,50]
-static void contraction0_v4(float *restrict out, const float *restrict x, const float *restrict w, const float *restrict b, ptrdiff_t batch, ptrdiff_t begin, ptrdiff_t end)
+static void w_part_v4(float *restrict out, const float *restrict x, const float *restrict w, const float *restrict b, ptrdiff_t batch, ptrdiff_t begin, ptrdiff_t end)
 {
     for (ptrdiff_t i = begin; i < (batch - 7 < end ? batch - 7 : end); i += 8) {
         for (ptrdiff_t j = 0; j < 48; j += 48) {
@@ -438,16 +438,10 @@ static void contraction0_v4(float *restrict out, const float *restrict x, const 
     }
 }
 
-static void task1_v4(char *const *p, const ptrdiff_t *dim, ptrdiff_t begin, ptrdiff_t end)
-{
-    const ptrdiff_t batch = dim[0];
-    contraction0_v4((float *)p[1], (const float *)p[0], (const float *)p[3], (const float *)(p[3] + 156800), batch, begin, end);
-}
-
 // v0 = contract(x, w, spec=ac,bc->ab) : f32[batch,50]
 // v1 = add(v0, b) : f32[batch,50]
 // v2 = relu(v1) : f32[batch,50]
-static void contraction2_v4(float *restrict out, const float *restrict x, const float *restrict w, const float *restrict b, ptrdiff_t batch, ptrdiff_t begin, ptrdiff_t end)
+static void w2_part_v4(float *restrict out, const float *restrict x, const float *restrict w, const float *restrict b, ptrdiff_t batch, ptrdiff_t begin, ptrdiff_t end)
 {
     for (ptrdiff_t i1 = begin; i1 < (batch - 7 < end ? batch - 7 : end); i1 += 8) {
         for (ptrdiff_t i = 0; i < 2; i += 2) {
@@ -582,18 +576,41 @@ static void contraction2_v4(float *restrict out, const float *restrict x, const 
     }
 }
 
-static void task3_v4(char *const *p, const ptrdiff_t *dim, ptrdiff_t begin, ptrdiff_t end)
+static void w_task_v4(char *const *p, const ptrdiff_t *dim, ptrdiff_t begin, ptrdiff_t end)
 {
-    const ptrdiff_t batch = dim[0];
-    contraction2_v4((float *)p[1], (const float *)p[0], (const float *)p[3], (const float *)(p[3] + 156800), batch, begin, end);
+    w_part_v4((float *)p[0], (const float *)p[1], (const float *)p[2], (const float *)p[3], dim[0], begin, end);
+}
+
+static void w_v4(void *threads, float *out, const float *x, const float *w, const float *b, ptrdiff_t batch)
+{
+    char *const arrays[] = {(char *)out, (char *)x, (char *)w, (char *)b};
+    const ptrdiff_t dims[] = {batch};
+    share(threads, w_task_v4, arrays, dims, batch, 8, 55120);
+}
+
+static void w2_task_v4(char *const *p, const ptrdiff_t *dim, ptrdiff_t begin, ptrdiff_t end)
+{
+    w2_part_v4((float *)p[0], (const float *)p[1], (const float *)p[2], (const float *)p[3], dim[0], begin, end);
+}
+
+static void w2_v4(void *threads, float *out, const float *x, const float *w, const float *b, ptrdiff_t batch)
+{
+    char *const arrays[] = {(char *)out, (char *)x, (char *)w, (char *)b};
+    const ptrdiff_t dims[] = {batch};
+    share(threads, w2_task_v4, arrays, dims, batch, 8, 2676);
 }
 
 // The outputs of the model.
 void dense_forward_v4(char *const *p, const ptrdiff_t *dim)
 {
+    void *const threads = p[5];
     const ptrdiff_t batch = dim[0];
-    share(p[5], task1_v4, p, dim, batch, 8, 55120);
-    share(p[5], task3_v4, p, dim, batch, 8, 2676);
+    const float *const x = (const float *)p[0];  // [batch, 784]
+    float *const out = (float *)p[1];  // [batch, 50]
+    const float *const w = (const float *)p[3];  // [50, 784], in panels of 64 along axis 0
+    const float *const b = (const float *)(p[3] + 156800);  // [50]
+    w_v4(threads, out, x, w, b, batch);
+    w2_v4(threads, out, x, w, b, batch);
 }
 
 #endif

@@ -183,7 +183,7 @@ INLINE void share(void *threads, Task *task, char *const *p, const ptrdiff_t *di
 // v4 = sum(v3, axes=(1,)) : f64[batch]
 // v5 = div(1.0, v4) : f64[batch]
 // v6 = mul(v5, v2) : f64[batch,10]
-static void rows0_v3(double *restrict out, const double *restrict x, ptrdiff_t begin, ptrdiff_t end)
+static void mul_part_v3(double *restrict out, const double *restrict x, ptrdiff_t begin, ptrdiff_t end)
 {
     for (ptrdiff_t i = begin; i < end; i++) {
         double v2_row[16];
@@ -229,17 +229,26 @@ static void rows0_v3(double *restrict out, const double *restrict x, ptrdiff_t b
     }
 }
 
-static void task1_v3(char *const *p, const ptrdiff_t *dim, ptrdiff_t begin, ptrdiff_t end)
+static void mul_task_v3(char *const *p, const ptrdiff_t *dim, ptrdiff_t begin, ptrdiff_t end)
 {
     (void)dim;
-    rows0_v3((double *)p[1], (const double *)p[0], begin, end);
+    mul_part_v3((double *)p[0], (const double *)p[1], begin, end);
+}
+
+static void mul_v3(void *threads, double *out, const double *x, ptrdiff_t batch)
+{
+    char *const arrays[] = {(char *)out, (char *)x};
+    share(threads, mul_task_v3, arrays, NULL, batch, 1, 164);
 }
 
 // The outputs of the model.
 void softmax_forward_v3(char *const *p, const ptrdiff_t *dim)
 {
+    void *const threads = p[5];
     const ptrdiff_t batch = dim[0];
-    share(p[5], task1_v3, p, dim, batch, 1, 164);
+    const double *const x = (const double *)p[0];  // [batch, 10]
+    double *const out = (double *)p[1];  // [batch, 10]
+    mul_v3(threads, out, x, batch);
 }
 
 #endif

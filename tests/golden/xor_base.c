@@ -60,6 +60,12 @@ INLINE void store_f64v(double *p, f64v x)
     *(f64v_memory *)p = x;
 }
 
+// The first of start, start + step, .. that is not before begin.
+INLINE ptrdiff_t first_from(ptrdiff_t start, ptrdiff_t step, ptrdiff_t begin)
+{
+    return begin > start ? start + (begin - start + step - 1) / step * step : start;
+}
+
 // Neighbouring groups of 1 lanes of x added, then those of y: one step of adding the lanes of many vectors.
 INLINE f64v fold1_f64v(f64v x, f64v y)
 {
@@ -124,16 +130,10 @@ INLINE void share(void *threads, Task *task, char *const *p, const ptrdiff_t *di
     }
 }
 
-// The first of start, start + step, .. that is not before begin.
-INLINE ptrdiff_t first_from(ptrdiff_t start, ptrdiff_t step, ptrdiff_t begin)
-{
-    return begin > start ? start + (begin - start + step - 1) / step * step : start;
-}
-
 // v0 = contract(x, layers_neurons_w, spec=ac,bc->ab) : f64[batch,4]
 // v1 = add(v0, layers_neurons_b) : f64[batch,4]
 // v2 = relu(v1) : f64[batch,4]
-static void contraction0_base(double *restrict t0, const double *restrict x, const double *restrict layers_neurons_w, const double *restrict layers_neurons_b, ptrdiff_t batch, ptrdiff_t begin, ptrdiff_t end)
+static void layers_neurons_w_part_base(double *restrict t0, const double *restrict x, const double *restrict layers_neurons_w, const double *restrict layers_neurons_b, ptrdiff_t batch, ptrdiff_t begin, ptrdiff_t end)
 {
     for (ptrdiff_t i = begin; i < (batch - 1 < end ? batch - 1 : end); i += 2) {
         for (ptrdiff_t j = 0; j < 4; j += 4) {
@@ -204,15 +204,9 @@ static void contraction0_base(double *restrict t0, const double *restrict x, con
     }
 }
 
-static void task1_base(char *const *p, const ptrdiff_t *dim, ptrdiff_t begin, ptrdiff_t end)
-{
-    const ptrdiff_t batch = dim[0];
-    contraction0_base((double *)p[4], (const double *)p[0], (const double *)p[2], (const double *)(p[2] + 64), batch, begin, end);
-}
-
 // v0 = contract(t0, layers_neurons_w, spec=ab,b->a) : f64[batch]
 // v1 = add(v0, layers_neurons_b) : f64[batch]
-static void contraction2_base(double *restrict out, const double *restrict t0, const double *restrict layers_neurons_w, const double *restrict layers_neurons_b, ptrdiff_t batch, ptrdiff_t begin, ptrdiff_t end)
+static void layers_neurons_w2_part_base(double *restrict out, const double *restrict t0, const double *restrict layers_neurons_w, const double *restrict layers_neurons_b, ptrdiff_t batch, ptrdiff_t begin, ptrdiff_t end)
 {
     for (ptrdiff_t i = begin; i < (batch - 3 < end ? batch - 3 : end); i += 4) {
         f64v c0_0 = splat_f64v(0.0);
@@ -257,24 +251,12 @@ static void contraction2_base(double *restrict out, const double *restrict t0, c
     }
 }
 
-static void task3_base(char *const *p, const ptrdiff_t *dim, ptrdiff_t begin, ptrdiff_t end)
-{
-    const ptrdiff_t batch = dim[0];
-    contraction2_base((double *)p[1], (const double *)p[4], (const double *)(p[2] + 128), (const double *)(p[2] + 192), batch, begin, end);
-}
-
-static void task4_base(char *const *p, const ptrdiff_t *dim, ptrdiff_t begin, ptrdiff_t end)
-{
-    const ptrdiff_t batch = dim[0];
-    contraction0_base((double *)p[5], (const double *)p[0], (const double *)p[3], (const double *)(p[3] + 64), batch, begin, end);
-}
-
 // v0 = contract(t0, layers_neurons_w, spec=ab,b->a) : f64[batch]
 // v1 = add(v0, layers_neurons_b) : f64[batch]
 // v2 = sub(v1, y) : f64[batch]
 // v3 = pow(v2, exponent=2.0) : f64[batch]
 // v4 = rounded(v3) : f64[batch]
-static void contraction5_base(double *restrict t1, const double *restrict t0, const double *restrict layers_neurons_w, const double *restrict layers_neurons_b, const double *restrict y, ptrdiff_t batch, ptrdiff_t begin, ptrdiff_t end)
+static void layers_neurons_w3_part_base(double *restrict t1, const double *restrict t0, const double *restrict layers_neurons_w, const double *restrict layers_neurons_b, const double *restrict y, ptrdiff_t batch, ptrdiff_t begin, ptrdiff_t end)
 {
     for (ptrdiff_t i = begin; i < (batch - 3 < end ? batch - 3 : end); i += 4) {
         f64v c0_0 = splat_f64v(0.0);
@@ -327,15 +309,9 @@ static void contraction5_base(double *restrict t1, const double *restrict t0, co
     }
 }
 
-static void task6_base(char *const *p, const ptrdiff_t *dim, ptrdiff_t begin, ptrdiff_t end)
-{
-    const ptrdiff_t batch = dim[0];
-    contraction5_base((double *)(p[5] + batch * 64), (const double *)p[5], (const double *)(p[3] + 128), (const double *)(p[3] + 192), (const double *)p[1], batch, begin, end);
-}
-
 // v0 = sum(t0, axes=(0,)) : f64[]
 // v1 = div(v0, s0) : f64[]
-static void rows7_base(double *restrict loss, const double *restrict t0, ptrdiff_t batch)
+static void div_base(double *restrict loss, const double *restrict t0, ptrdiff_t batch)
 {
     const double s0 = (double)batch;
     f64v v0_all0 = splat_f64v(0.0);
@@ -362,12 +338,6 @@ static void rows7_base(double *restrict loss, const double *restrict t0, ptrdiff
     loss[0] = v1;
 }
 
-static void task8_base(char *const *p, const ptrdiff_t *dim, ptrdiff_t begin, ptrdiff_t end)
-{
-    const ptrdiff_t batch = dim[0];
-    contraction0_base((double *)p[6], (const double *)p[0], (const double *)p[4], (const double *)(p[4] + 64), batch, begin, end);
-}
-
 // v0 = contract(t0, layers_neurons_w, spec=ab,b->a) : f64[batch]
 // v1 = add(v0, layers_neurons_b) : f64[batch]
 // v2 = sub(v1, y) : f64[batch]
@@ -376,7 +346,7 @@ static void task8_base(char *const *p, const ptrdiff_t *dim, ptrdiff_t begin, pt
 // v5 = mul(v2, 2.0) : f64[batch]
 // v6 = mul(v5, s1) : f64[batch]
 // v7 = rounded(v6) : f64[batch]
-static void contraction9_base(double *restrict t1, double *restrict t2, double *restrict t3, const double *restrict t0, const double *restrict layers_neurons_w, const double *restrict layers_neurons_b, const double *restrict y, ptrdiff_t batch, ptrdiff_t begin, ptrdiff_t end)
+static void layers_neurons_w4_part_base(double *restrict t1, double *restrict t2, double *restrict t3, const double *restrict t0, const double *restrict layers_neurons_w, const double *restrict layers_neurons_b, const double *restrict y, ptrdiff_t batch, ptrdiff_t begin, ptrdiff_t end)
 {
     const double s0 = (double)batch;
     const double s1 = 1.0 / s0;
@@ -441,17 +411,11 @@ static void contraction9_base(double *restrict t1, double *restrict t2, double *
     }
 }
 
-static void task10_base(char *const *p, const ptrdiff_t *dim, ptrdiff_t begin, ptrdiff_t end)
-{
-    const ptrdiff_t batch = dim[0];
-    contraction9_base((double *)(p[6] + batch * 64), (double *)(p[6] + batch * 192 + (batch * 8 + 63) / 64 * 64), (double *)(p[6] + batch * 192 + (batch * 8 + 63) / 64 * 128), (const double *)p[6], (const double *)(p[4] + 128), (const double *)(p[4] + 192), (const double *)p[1], batch, begin, end);
-}
-
 // v0 = contract(t0, layers_neurons_w, spec=a,b->ab) : f64[batch,4]
 // v1 = step(t1) : f64[batch,4]
 // v2 = mul(v0, v1) : f64[batch,4]
 // v3 = rounded(v2) : f64[batch,4]
-static void contraction11_base(double *restrict t2, double *restrict t3, const double *restrict t0, const double *restrict layers_neurons_w, const double *restrict t1, ptrdiff_t batch, ptrdiff_t begin, ptrdiff_t end)
+static void layers_neurons_w5_part_base(double *restrict t2, double *restrict t3, const double *restrict t0, const double *restrict layers_neurons_w, const double *restrict t1, ptrdiff_t batch, ptrdiff_t begin, ptrdiff_t end)
 {
     for (ptrdiff_t i = begin; i < (batch - 1 < end ? batch - 1 : end); i += 2) {
         for (ptrdiff_t j = 0; j < 4; j += 4) {
@@ -530,17 +494,11 @@ static void contraction11_base(double *restrict t2, double *restrict t3, const d
     }
 }
 
-static void task12_base(char *const *p, const ptrdiff_t *dim, ptrdiff_t begin, ptrdiff_t end)
-{
-    const ptrdiff_t batch = dim[0];
-    contraction11_base((double *)(p[6] + batch * 64), (double *)(p[6] + batch * 128), (const double *)(p[6] + batch * 192 + (batch * 8 + 63) / 64 * 64), (const double *)(p[4] + 128), (const double *)p[6], batch, begin, end);
-}
-
 // v0 = contract(t1, t0, spec=ba,b->a) : f64[4]
 // v1 = mul(v0, lr) : f64[4]
 // v2 = rounded(v1) : f64[4]
 // v3 = sub(layers_neurons_w, v2) : f64[4]
-static void contraction13_base(double *restrict layers_neurons_w, const double *restrict t0, const double *restrict t1, const double *restrict lr, ptrdiff_t batch)
+static void layers_neurons_w6_base(double *restrict layers_neurons_w, const double *restrict t0, const double *restrict t1, const double *restrict lr, ptrdiff_t batch)
 {
     const double s0 = lr[0];
     f64v c0_0 = splat_f64v(0.0);
@@ -572,7 +530,7 @@ static void contraction13_base(double *restrict layers_neurons_w, const double *
 // v1 = mul(v0, lr) : f64[]
 // v2 = rounded(v1) : f64[]
 // v3 = sub(layers_neurons_b, v2) : f64[]
-static void rows14_base(double *restrict layers_neurons_b, const double *restrict t0, const double *restrict lr, ptrdiff_t batch)
+static void layers_neurons_b_update_base(double *restrict layers_neurons_b, const double *restrict t0, const double *restrict lr, ptrdiff_t batch)
 {
     const double s0 = lr[0];
     f64v v0_all0 = splat_f64v(0.0);
@@ -606,7 +564,7 @@ static void rows14_base(double *restrict layers_neurons_b, const double *restric
 // v1 = mul(v0, lr) : f64[4,2]
 // v2 = rounded(v1) : f64[4,2]
 // v3 = sub(layers_neurons_w, v2) : f64[4,2]
-static void contraction15_base(double *restrict layers_neurons_w, const double *restrict x, const double *restrict t0, const double *restrict lr, ptrdiff_t batch)
+static void layers_neurons_w7_base(double *restrict layers_neurons_w, const double *restrict x, const double *restrict t0, const double *restrict lr, ptrdiff_t batch)
 {
     const double s0 = lr[0];
     f64v c0_0 = splat_f64v(0.0);
@@ -657,7 +615,7 @@ static void contraction15_base(double *restrict layers_neurons_w, const double *
 // v1 = mul(v0, lr) : f64[4]
 // v2 = rounded(v1) : f64[4]
 // v3 = sub(layers_neurons_b, v2) : f64[4]
-static void contraction16_base(double *restrict layers_neurons_b, const double *restrict t0, const double *restrict lr, ptrdiff_t batch)
+static void layers_neurons_b_base(double *restrict layers_neurons_b, const double *restrict t0, const double *restrict lr, ptrdiff_t batch)
 {
     const double s0 = lr[0];
     f64v c0_0 = splat_f64v(0.0);
@@ -692,7 +650,7 @@ static void contraction16_base(double *restrict layers_neurons_b, const double *
 // v5 = mul(v2, 2.0) : f64[batch]
 // v6 = mul(v5, s1) : f64[batch]
 // v7 = rounded(v6) : f64[batch]
-static void contraction17_base(double *restrict t1, double *restrict t2, double *restrict t3, double *restrict t4, const double *restrict t0, const double *restrict layers_neurons_w, const double *restrict layers_neurons_b, const double *restrict y, ptrdiff_t batch, ptrdiff_t begin, ptrdiff_t end)
+static void layers_neurons_w6_part_base(double *restrict t1, double *restrict t2, double *restrict t3, double *restrict t4, const double *restrict t0, const double *restrict layers_neurons_w, const double *restrict layers_neurons_b, const double *restrict y, ptrdiff_t batch, ptrdiff_t begin, ptrdiff_t end)
 {
     const double s0 = (double)batch;
     const double s1 = 1.0 / s0;
@@ -759,14 +717,8 @@ static void contraction17_base(double *restrict t1, double *restrict t2, double 
     }
 }
 
-static void task18_base(char *const *p, const ptrdiff_t *dim, ptrdiff_t begin, ptrdiff_t end)
-{
-    const ptrdiff_t batch = dim[0];
-    contraction17_base((double *)(p[6] + batch * 64), (double *)(p[6] + batch * 64 + (batch * 8 + 63) / 64 * 64), (double *)(p[6] + batch * 192 + (batch * 8 + 63) / 64 * 128), (double *)(p[6] + batch * 192 + (batch * 8 + 63) / 64 * 192), (const double *)p[6], (const double *)(p[4] + 128), (const double *)(p[4] + 192), (const double *)p[1], batch, begin, end);
-}
-
 // v0 = copy(t0) : f64[batch]
-static void rows19_base(double *restrict out, const double *restrict t0, ptrdiff_t batch, ptrdiff_t begin, ptrdiff_t end)
+static void copy_part_base(double *restrict out, const double *restrict t0, ptrdiff_t batch, ptrdiff_t begin, ptrdiff_t end)
 {
     for (ptrdiff_t j = begin; j < (batch - 1 < end ? batch - 1 : end); j += 2) {
         const f64v x0 = load_f64v(t0 + j);
@@ -781,21 +733,9 @@ static void rows19_base(double *restrict out, const double *restrict t0, ptrdiff
     }
 }
 
-static void task20_base(char *const *p, const ptrdiff_t *dim, ptrdiff_t begin, ptrdiff_t end)
-{
-    const ptrdiff_t batch = dim[0];
-    rows19_base((double *)p[2], (const double *)(p[6] + batch * 64), batch, begin, end);
-}
-
-static void task21_base(char *const *p, const ptrdiff_t *dim, ptrdiff_t begin, ptrdiff_t end)
-{
-    const ptrdiff_t batch = dim[0];
-    contraction11_base((double *)(p[6] + batch * 64), (double *)(p[6] + batch * 128), (const double *)(p[6] + batch * 192 + (batch * 8 + 63) / 64 * 128), (const double *)(p[4] + 128), (const double *)p[6], batch, begin, end);
-}
-
 // v0 = contract(t1, t0, spec=ba,b->a) : f64[4]
 // v1 = add(v0, gradient_layers_neurons_w_) : f64[4]
-static void contraction22_base(double *restrict gradient_layers_neurons_w_, const double *restrict t0, const double *restrict t1, ptrdiff_t batch)
+static void gradient_layers_neurons_w__base(double *restrict gradient_layers_neurons_w_, const double *restrict t0, const double *restrict t1, ptrdiff_t batch)
 {
     f64v c0_0 = splat_f64v(0.0);
     f64v c0_1 = splat_f64v(0.0);
@@ -820,7 +760,7 @@ static void contraction22_base(double *restrict gradient_layers_neurons_w_, cons
 
 // v0 = sum(t0, axes=(0,)) : f64[]
 // v1 = add(v0, gradient_layers_neurons_b_) : f64[]
-static void rows23_base(double *restrict gradient_layers_neurons_b_, const double *restrict t0, ptrdiff_t batch)
+static void add_base(double *restrict gradient_layers_neurons_b_, const double *restrict t0, ptrdiff_t batch)
 {
     f64v v0_all0 = splat_f64v(0.0);
     f64v v0_all1 = splat_f64v(0.0);
@@ -849,7 +789,7 @@ static void rows23_base(double *restrict gradient_layers_neurons_b_, const doubl
 
 // v0 = contract(t0, x, spec=ca,cb->ab) : f64[4,2]
 // v1 = add(v0, gradient_layers_neurons_w_) : f64[4,2]
-static void contraction24_base(double *restrict gradient_layers_neurons_w_, const double *restrict x, const double *restrict t0, ptrdiff_t batch)
+static void gradient_layers_neurons_w_2_base(double *restrict gradient_layers_neurons_w_, const double *restrict x, const double *restrict t0, ptrdiff_t batch)
 {
     f64v c0_0 = splat_f64v(0.0);
     f64v c0_1 = splat_f64v(0.0);
@@ -889,7 +829,7 @@ static void contraction24_base(double *restrict gradient_layers_neurons_w_, cons
 
 // v0 = sum(t0, axes=(0,)) : f64[4]
 // v1 = add(v0, gradient_layers_neurons_b_) : f64[4]
-static void contraction25_base(double *restrict gradient_layers_neurons_b_, const double *restrict t0, ptrdiff_t batch)
+static void gradient_layers_neurons_b__base(double *restrict gradient_layers_neurons_b_, const double *restrict t0, ptrdiff_t batch)
 {
     f64v c0_0 = splat_f64v(0.0);
     f64v c0_1 = splat_f64v(0.0);
@@ -914,7 +854,7 @@ static void contraction25_base(double *restrict gradient_layers_neurons_b_, cons
 // v0 = mul(lr, gradient_layers_neurons_w_) : f64[4,2]
 // v1 = rounded(v0) : f64[4,2]
 // v2 = sub(layers_neurons_w, v1) : f64[4,2]
-static void rows26_base(double *restrict layers_neurons_w, const double *restrict lr, const double *restrict gradient_layers_neurons_w_)
+static void layers_neurons_w_update_base(double *restrict layers_neurons_w, const double *restrict lr, const double *restrict gradient_layers_neurons_w_)
 {
     const double s0 = lr[0];
     for (ptrdiff_t i = 0; i < 2; i++) {
@@ -932,7 +872,7 @@ static void rows26_base(double *restrict layers_neurons_w, const double *restric
 // v0 = mul(lr, gradient_layers_neurons_b_) : f64[4]
 // v1 = rounded(v0) : f64[4]
 // v2 = sub(layers_neurons_b, v1) : f64[4]
-static void rows27_base(double *restrict layers_neurons_b, const double *restrict lr, const double *restrict gradient_layers_neurons_b_)
+static void layers_neurons_b_update2_base(double *restrict layers_neurons_b, const double *restrict lr, const double *restrict gradient_layers_neurons_b_)
 {
     const double s0 = lr[0];
     for (ptrdiff_t j = 0; j < 4; j += 2) {
@@ -948,7 +888,7 @@ static void rows27_base(double *restrict layers_neurons_b, const double *restric
 // v0 = mul(gradient_layers_neurons_b_, lr) : f64[]
 // v1 = rounded(v0) : f64[]
 // v2 = sub(layers_neurons_b, v1) : f64[]
-static void rows28_base(double *restrict layers_neurons_b, const double *restrict gradient_layers_neurons_b_, const double *restrict lr)
+static void layers_neurons_b_update3_base(double *restrict layers_neurons_b, const double *restrict gradient_layers_neurons_b_, const double *restrict lr)
 {
     const double s0 = lr[0];
     const double x0 = gradient_layers_neurons_b_[0];
@@ -959,64 +899,216 @@ static void rows28_base(double *restrict layers_neurons_b, const double *restric
     layers_neurons_b[0] = v2;
 }
 
+static void layers_neurons_w_task_base(char *const *p, const ptrdiff_t *dim, ptrdiff_t begin, ptrdiff_t end)
+{
+    layers_neurons_w_part_base((double *)p[0], (const double *)p[1], (const double *)p[2], (const double *)p[3], dim[0], begin, end);
+}
+
+static void layers_neurons_w_base(void *threads, double *t0, const double *x, const double *layers_neurons_w, const double *layers_neurons_b, ptrdiff_t batch)
+{
+    char *const arrays[] = {(char *)t0, (char *)x, (char *)layers_neurons_w, (char *)layers_neurons_b};
+    const ptrdiff_t dims[] = {batch};
+    share(threads, layers_neurons_w_task_base, arrays, dims, batch, 4, 36);
+}
+
+static void layers_neurons_w2_task_base(char *const *p, const ptrdiff_t *dim, ptrdiff_t begin, ptrdiff_t end)
+{
+    layers_neurons_w2_part_base((double *)p[0], (const double *)p[1], (const double *)p[2], (const double *)p[3], dim[0], begin, end);
+}
+
+static void layers_neurons_w2_base(void *threads, double *out, const double *t0, const double *layers_neurons_w, const double *layers_neurons_b, ptrdiff_t batch)
+{
+    char *const arrays[] = {(char *)out, (char *)t0, (char *)layers_neurons_w, (char *)layers_neurons_b};
+    const ptrdiff_t dims[] = {batch};
+    share(threads, layers_neurons_w2_task_base, arrays, dims, batch, 4, 37);
+}
+
+static void layers_neurons_w3_task_base(char *const *p, const ptrdiff_t *dim, ptrdiff_t begin, ptrdiff_t end)
+{
+    layers_neurons_w3_part_base((double *)p[0], (const double *)p[1], (const double *)p[2], (const double *)p[3], (const double *)p[4], dim[0], begin, end);
+}
+
+static void layers_neurons_w3_base(void *threads, double *t1, const double *t0, const double *layers_neurons_w, const double *layers_neurons_b, const double *y, ptrdiff_t batch)
+{
+    char *const arrays[] = {(char *)t1, (char *)t0, (char *)layers_neurons_w, (char *)layers_neurons_b, (char *)y};
+    const ptrdiff_t dims[] = {batch};
+    share(threads, layers_neurons_w3_task_base, arrays, dims, batch, 4, 69);
+}
+
+static void layers_neurons_w4_task_base(char *const *p, const ptrdiff_t *dim, ptrdiff_t begin, ptrdiff_t end)
+{
+    layers_neurons_w4_part_base((double *)p[0], (double *)p[1], (double *)p[2], (const double *)p[3], (const double *)p[4], (const double *)p[5], (const double *)p[6], dim[0], begin, end);
+}
+
+static void layers_neurons_w4_base(void *threads, double *t1, double *t2, double *t3, const double *t0, const double *layers_neurons_w, const double *layers_neurons_b, const double *y, ptrdiff_t batch)
+{
+    char *const arrays[] = {(char *)t1, (char *)t2, (char *)t3, (char *)t0, (char *)layers_neurons_w, (char *)layers_neurons_b, (char *)y};
+    const ptrdiff_t dims[] = {batch};
+    share(threads, layers_neurons_w4_task_base, arrays, dims, batch, 4, 109);
+}
+
+static void layers_neurons_w5_task_base(char *const *p, const ptrdiff_t *dim, ptrdiff_t begin, ptrdiff_t end)
+{
+    layers_neurons_w5_part_base((double *)p[0], (double *)p[1], (const double *)p[2], (const double *)p[3], (const double *)p[4], dim[0], begin, end);
+}
+
+static void layers_neurons_w5_base(void *threads, double *t2, double *t3, const double *t0, const double *layers_neurons_w, const double *t1, ptrdiff_t batch)
+{
+    char *const arrays[] = {(char *)t2, (char *)t3, (char *)t0, (char *)layers_neurons_w, (char *)t1};
+    const ptrdiff_t dims[] = {batch};
+    share(threads, layers_neurons_w5_task_base, arrays, dims, batch, 4, 36);
+}
+
+static void layers_neurons_w6_task_base(char *const *p, const ptrdiff_t *dim, ptrdiff_t begin, ptrdiff_t end)
+{
+    layers_neurons_w6_part_base((double *)p[0], (double *)p[1], (double *)p[2], (double *)p[3], (const double *)p[4], (const double *)p[5], (const double *)p[6], (const double *)p[7], dim[0], begin, end);
+}
+
+static void layers_neurons_w8_base(void *threads, double *t1, double *t2, double *t3, double *t4, const double *t0, const double *layers_neurons_w, const double *layers_neurons_b, const double *y, ptrdiff_t batch)
+{
+    char *const arrays[] = {(char *)t1, (char *)t2, (char *)t3, (char *)t4, (char *)t0, (char *)layers_neurons_w, (char *)layers_neurons_b, (char *)y};
+    const ptrdiff_t dims[] = {batch};
+    share(threads, layers_neurons_w6_task_base, arrays, dims, batch, 4, 117);
+}
+
+static void copy_task_base(char *const *p, const ptrdiff_t *dim, ptrdiff_t begin, ptrdiff_t end)
+{
+    copy_part_base((double *)p[0], (const double *)p[1], dim[0], begin, end);
+}
+
+static void copy_base(void *threads, double *out, const double *t0, ptrdiff_t batch)
+{
+    char *const arrays[] = {(char *)out, (char *)t0};
+    const ptrdiff_t dims[] = {batch};
+    share(threads, copy_task_base, arrays, dims, batch, 34, 3);
+}
+
 // The outputs of the model.
 void xor_forward_base(char *const *p, const ptrdiff_t *dim)
 {
+    void *const threads = p[5];
     const ptrdiff_t batch = dim[0];
-    share(p[5], task1_base, p, dim, batch, 4, 36);
-    share(p[5], task3_base, p, dim, batch, 4, 37);
+    const double *const x = (const double *)p[0];  // [batch, 2]
+    double *const out = (double *)p[1];  // [batch]
+    double *const layers_0_neurons_w = (double *)p[2];  // [4, 2]
+    double *const layers_0_neurons_b = (double *)(p[2] + 64);  // [4]
+    double *const layers_1_neurons_0_w = (double *)(p[2] + 128);  // [4]
+    double *const layers_1_neurons_0_b = (double *)(p[2] + 192);  // []
+    double *const t2 = (double *)p[4];  // [batch, 4]
+    layers_neurons_w_base(threads, t2, x, layers_0_neurons_w, layers_0_neurons_b, batch);
+    layers_neurons_w2_base(threads, out, t2, layers_1_neurons_0_w, layers_1_neurons_0_b, batch);
 }
 
 // The loss, averaged over the batch.
 void xor_loss_base(char *const *p, const ptrdiff_t *dim)
 {
+    void *const threads = p[6];
     const ptrdiff_t batch = dim[0];
-    share(p[6], task4_base, p, dim, batch, 4, 36);
-    share(p[6], task6_base, p, dim, batch, 4, 69);
-    rows7_base((double *)p[2], (const double *)(p[5] + batch * 64), batch);
+    const double *const x = (const double *)p[0];  // [batch, 2]
+    const double *const y = (const double *)p[1];  // [batch]
+    double *const loss = (double *)p[2];  // []
+    double *const layers_0_neurons_w = (double *)p[3];  // [4, 2]
+    double *const layers_0_neurons_b = (double *)(p[3] + 64);  // [4]
+    double *const layers_1_neurons_0_w = (double *)(p[3] + 128);  // [4]
+    double *const layers_1_neurons_0_b = (double *)(p[3] + 192);  // []
+    double *const t2 = (double *)p[5];  // [batch, 4]
+    double *const t3 = (double *)(p[5] + batch * 64);  // [batch]
+    layers_neurons_w_base(threads, t2, x, layers_0_neurons_w, layers_0_neurons_b, batch);
+    layers_neurons_w3_base(threads, t3, t2, layers_1_neurons_0_w, layers_1_neurons_0_b, y, batch);
+    div_base(loss, t3, batch);
 }
 
 // Forward pass, backward pass and update in one; the loss before the update.
 void xor_train_step_base(char *const *p, const ptrdiff_t *dim)
 {
+    void *const threads = p[7];
     const ptrdiff_t batch = dim[0];
-    share(p[7], task8_base, p, dim, batch, 4, 36);
-    share(p[7], task10_base, p, dim, batch, 4, 109);
-    rows7_base((double *)p[3], (const double *)(p[6] + batch * 64), batch);
-    share(p[7], task12_base, p, dim, batch, 4, 36);
-    contraction13_base((double *)(p[4] + 128), (const double *)(p[6] + batch * 192 + (batch * 8 + 63) / 64 * 64), (const double *)p[6], (const double *)p[2], batch);
-    rows14_base((double *)(p[4] + 192), (const double *)(p[6] + batch * 192 + (batch * 8 + 63) / 64 * 128), (const double *)p[2], batch);
-    contraction15_base((double *)p[4], (const double *)p[0], (const double *)(p[6] + batch * 64), (const double *)p[2], batch);
-    contraction16_base((double *)(p[4] + 64), (const double *)(p[6] + batch * 128), (const double *)p[2], batch);
+    const double *const x = (const double *)p[0];  // [batch, 2]
+    const double *const y = (const double *)p[1];  // [batch]
+    const double *const lr = (const double *)p[2];  // []
+    double *const loss = (double *)p[3];  // []
+    double *const layers_0_neurons_w = (double *)p[4];  // [4, 2]
+    double *const layers_0_neurons_b = (double *)(p[4] + 64);  // [4]
+    double *const layers_1_neurons_0_w = (double *)(p[4] + 128);  // [4]
+    double *const layers_1_neurons_0_b = (double *)(p[4] + 192);  // []
+    double *const t6 = (double *)p[6];  // [batch, 4]
+    double *const t7 = (double *)(p[6] + batch * 64);  // [batch]
+    double *const t8 = (double *)(p[6] + batch * 192 + (batch * 8 + 63) / 64 * 64);  // [batch]
+    double *const t9 = (double *)(p[6] + batch * 192 + (batch * 8 + 63) / 64 * 128);  // [batch]
+    double *const t10 = (double *)(p[6] + batch * 64);  // [batch, 4]
+    double *const t11 = (double *)(p[6] + batch * 128);  // [batch, 4]
+    layers_neurons_w_base(threads, t6, x, layers_0_neurons_w, layers_0_neurons_b, batch);
+    layers_neurons_w4_base(threads, t7, t8, t9, t6, layers_1_neurons_0_w, layers_1_neurons_0_b, y, batch);
+    div_base(loss, t7, batch);
+    layers_neurons_w5_base(threads, t10, t11, t8, layers_1_neurons_0_w, t6, batch);
+    layers_neurons_w6_base(layers_1_neurons_0_w, t8, t6, lr, batch);
+    layers_neurons_b_update_base(layers_1_neurons_0_b, t9, lr, batch);  // layers.1.neurons.0.b.update
+    layers_neurons_w7_base(layers_0_neurons_w, x, t10, lr, batch);
+    layers_neurons_b_base(layers_0_neurons_b, t11, lr, batch);
 }
 
 // Forward pass, then the gradients added to what is there.
 void xor_accumulate_forward_base(char *const *p, const ptrdiff_t *dim)
 {
+    void *const threads = p[7];
     const ptrdiff_t batch = dim[0];
-    share(p[7], task8_base, p, dim, batch, 4, 36);
-    share(p[7], task18_base, p, dim, batch, 4, 117);
-    share(p[7], task20_base, p, dim, batch, 34, 3);
-    rows7_base((double *)p[3], (const double *)(p[6] + batch * 64 + (batch * 8 + 63) / 64 * 64), batch);
+    const double *const x = (const double *)p[0];  // [batch, 2]
+    const double *const y = (const double *)p[1];  // [batch]
+    double *const out = (double *)p[2];  // [batch]
+    double *const loss = (double *)p[3];  // []
+    double *const layers_0_neurons_w = (double *)p[4];  // [4, 2]
+    double *const layers_0_neurons_b = (double *)(p[4] + 64);  // [4]
+    double *const layers_1_neurons_0_w = (double *)(p[4] + 128);  // [4]
+    double *const layers_1_neurons_0_b = (double *)(p[4] + 192);  // []
+    double *const t7 = (double *)p[6];  // [batch, 4]
+    double *const t8 = (double *)(p[6] + batch * 64);  // [batch]
+    double *const t9 = (double *)(p[6] + batch * 64 + (batch * 8 + 63) / 64 * 64);  // [batch]
+    double *const t10 = (double *)(p[6] + batch * 192 + (batch * 8 + 63) / 64 * 128);  // [batch]
+    double *const t11 = (double *)(p[6] + batch * 192 + (batch * 8 + 63) / 64 * 192);  // [batch]
+    layers_neurons_w_base(threads, t7, x, layers_0_neurons_w, layers_0_neurons_b, batch);
+    layers_neurons_w8_base(threads, t8, t9, t10, t11, t7, layers_1_neurons_0_w, layers_1_neurons_0_b, y, batch);
+    copy_base(threads, out, t8, batch);
+    div_base(loss, t9, batch);
 }
 
 // Forward pass, then the gradients added to what is there.
 void xor_accumulate_backward_base(char *const *p, const ptrdiff_t *dim)
 {
+    void *const threads = p[7];
     const ptrdiff_t batch = dim[0];
-    share(p[7], task21_base, p, dim, batch, 4, 36);
-    contraction22_base((double *)(p[4] + 384), (const double *)(p[6] + batch * 192 + (batch * 8 + 63) / 64 * 128), (const double *)p[6], batch);
-    rows23_base((double *)(p[4] + 448), (const double *)(p[6] + batch * 192 + (batch * 8 + 63) / 64 * 192), batch);
-    contraction24_base((double *)(p[4] + 256), (const double *)p[0], (const double *)(p[6] + batch * 64), batch);
-    contraction25_base((double *)(p[4] + 320), (const double *)(p[6] + batch * 128), batch);
+    const double *const x = (const double *)p[0];  // [batch, 2]
+    double *const layers_1_neurons_0_w = (double *)(p[4] + 128);  // [4]
+    double *const gradient_layers_1_neurons_0_w_ = (double *)(p[4] + 384);  // [4]
+    double *const gradient_layers_1_neurons_0_b_ = (double *)(p[4] + 448);  // []
+    double *const gradient_layers_0_neurons_w_ = (double *)(p[4] + 256);  // [4, 2]
+    double *const gradient_layers_0_neurons_b_ = (double *)(p[4] + 320);  // [4]
+    double *const t12 = (double *)(p[6] + batch * 64);  // [batch, 4]
+    double *const t13 = (double *)(p[6] + batch * 128);  // [batch, 4]
+    double *const t10 = (double *)(p[6] + batch * 192 + (batch * 8 + 63) / 64 * 128);  // [batch]
+    double *const t7 = (double *)p[6];  // [batch, 4]
+    double *const add = (double *)(p[6] + batch * 192 + (batch * 8 + 63) / 64 * 192);  // [batch]
+    layers_neurons_w5_base(threads, t12, t13, t10, layers_1_neurons_0_w, t7, batch);
+    gradient_layers_neurons_w__base(gradient_layers_1_neurons_0_w_, t10, t7, batch);
+    add_base(gradient_layers_1_neurons_0_b_, add, batch);
+    gradient_layers_neurons_w_2_base(gradient_layers_0_neurons_w_, x, t12, batch);
+    gradient_layers_neurons_b__base(gradient_layers_0_neurons_b_, t13, batch);
 }
 
 // One step of the optimizer, by the gradients that backward() left.
 void xor_update_base(char *const *p, const ptrdiff_t *dim)
 {
     (void)dim;
-    rows26_base((double *)p[1], (const double *)p[0], (const double *)(p[1] + 256));
-    rows27_base((double *)(p[1] + 64), (const double *)p[0], (const double *)(p[1] + 320));
-    rows27_base((double *)(p[1] + 128), (const double *)p[0], (const double *)(p[1] + 384));
-    rows28_base((double *)(p[1] + 192), (const double *)(p[1] + 448), (const double *)p[0]);
+    const double *const lr = (const double *)p[0];  // []
+    double *const layers_0_neurons_w = (double *)p[1];  // [4, 2]
+    double *const gradient_layers_0_neurons_w_ = (double *)(p[1] + 256);  // [4, 2]
+    double *const layers_0_neurons_b = (double *)(p[1] + 64);  // [4]
+    double *const gradient_layers_0_neurons_b_ = (double *)(p[1] + 320);  // [4]
+    double *const layers_1_neurons_0_w = (double *)(p[1] + 128);  // [4]
+    double *const gradient_layers_1_neurons_0_w_ = (double *)(p[1] + 384);  // [4]
+    double *const layers_1_neurons_0_b = (double *)(p[1] + 192);  // []
+    double *const gradient_layers_1_neurons_0_b_ = (double *)(p[1] + 448);  // []
+    layers_neurons_w_update_base(layers_0_neurons_w, lr, gradient_layers_0_neurons_w_);  // layers.0.neurons.w.update
+    layers_neurons_b_update2_base(layers_0_neurons_b, lr, gradient_layers_0_neurons_b_);  // layers.0.neurons.b.update
+    layers_neurons_b_update2_base(layers_1_neurons_0_w, lr, gradient_layers_1_neurons_0_w_);  // layers.1.neurons.0.w.update
+    layers_neurons_b_update3_base(layers_1_neurons_0_b, gradient_layers_1_neurons_0_b_, lr);  // layers.1.neurons.0.b.update
 }

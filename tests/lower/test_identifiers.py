@@ -36,7 +36,9 @@ from ..ops.test_c import graph_of
 
 HEADERS = ("stdbool", "stddef", "stdint", "stdio", "stdlib", "string", "limits", "float", "math", "errno", "complex")
 WITHOUT_NAMES = re.compile(r"//.*|\"[^\"]*\"|\b[\d.]\w*(\.\w+)?([-+]\d+[fuUlL]*)?")
-KERNEL = re.compile(r"^static void (?!task)\w+\(([^)]*)\)\n\{\n(.*?)^\}", re.MULTILINE | re.DOTALL)
+KERNEL = re.compile(
+    r"^static void \w+\((?!char \*const|void \*threads)([^)]*)\)\n\{\n(.*?)^\}", re.MULTILINE | re.DOTALL
+)
 identifiers = st.text(min_size=1, max_size=8).filter(str.isidentifier) | st.sampled_from(WORDS)
 
 

@@ -162,8 +162,8 @@ def test_rounds_whose_kernels_go_along_are_shared() -> None:
     lighter = tuple(replace(k, summed=(), out=k.out[1:]) if isinstance(k, Contraction) else k for k in found.steps)
     assert work_of_round(replace(found, steps=lighter)) is None
     text = kernels_file(program("blocks"), "nn", BASE)
-    assert text.count("share_apart(p[5], ") == 1
-    tasks = re.findall(r"^static void task\w+\(.*?^}", text, re.MULTILINE | re.DOTALL)
+    assert text.count("    share_apart(threads, ") == 1
+    tasks = re.findall(r"^static void rounds\w+\(.*?^}", text, re.MULTILINE | re.DOTALL)
     (task,) = (t for t in tasks if "for (ptrdiff_t round1 = begin; round1 < end; round1++) {" in t)
     assert "share(" not in task and "(p[6] + " in task
 
