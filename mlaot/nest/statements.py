@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from mlaot.ir.dims import Dim, dim, names
 from mlaot.nest.expressions import INDEX, Array, Expr, Index, Load, Var, as_index, renamed, subexpressions, variables
@@ -192,6 +193,13 @@ class Nest:
     params: tuple[Array, ...]
     body: Body
     doc: tuple[str, ...] = ()
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash((self.params, self.body))
 
     @property
     def dims(self) -> tuple[str, ...]:

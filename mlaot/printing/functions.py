@@ -11,7 +11,7 @@ from mlaot.nest.statements import Nest
 from mlaot.printing.printer import Printed, print_caller, print_nest, print_part
 from mlaot.schedule.machine import Machine
 from mlaot.schedule.nests import scheduled
-from mlaot.schedule.parallel import RANGE, Shared, part_of_range, shared_loop
+from mlaot.schedule.parallel import RANGE, part_of_range, shared_loop
 from mlaot.schedule.tiles import contraction_nest
 
 LOOPS = ("rows", "loops", "plain", "winograd")  # kernels of whatever nodes

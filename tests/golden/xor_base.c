@@ -735,7 +735,7 @@ static void copy_part_base(double *restrict out, const double *restrict t0, ptrd
 
 // v0 = contract(t1, t0, spec=ba,b->a) : f64[4]
 // v1 = add(v0, gradient_layers_neurons_w_) : f64[4]
-static void gradient_layers_neurons_w__base(double *restrict gradient_layers_neurons_w_, const double *restrict t0, const double *restrict t1, ptrdiff_t batch)
+static void gradient_layers_neurons_w_base(double *restrict gradient_layers_neurons_w_, const double *restrict t0, const double *restrict t1, ptrdiff_t batch)
 {
     f64v c0_0 = splat_f64v(0.0);
     f64v c0_1 = splat_f64v(0.0);
@@ -789,7 +789,7 @@ static void add_base(double *restrict gradient_layers_neurons_b_, const double *
 
 // v0 = contract(t0, x, spec=ca,cb->ab) : f64[4,2]
 // v1 = add(v0, gradient_layers_neurons_w_) : f64[4,2]
-static void gradient_layers_neurons_w_2_base(double *restrict gradient_layers_neurons_w_, const double *restrict x, const double *restrict t0, ptrdiff_t batch)
+static void gradient_layers_neurons_w2_base(double *restrict gradient_layers_neurons_w_, const double *restrict x, const double *restrict t0, ptrdiff_t batch)
 {
     f64v c0_0 = splat_f64v(0.0);
     f64v c0_1 = splat_f64v(0.0);
@@ -829,7 +829,7 @@ static void gradient_layers_neurons_w_2_base(double *restrict gradient_layers_ne
 
 // v0 = sum(t0, axes=(0,)) : f64[4]
 // v1 = add(v0, gradient_layers_neurons_b_) : f64[4]
-static void gradient_layers_neurons_b__base(double *restrict gradient_layers_neurons_b_, const double *restrict t0, ptrdiff_t batch)
+static void gradient_layers_neurons_b_base(double *restrict gradient_layers_neurons_b_, const double *restrict t0, ptrdiff_t batch)
 {
     f64v c0_0 = splat_f64v(0.0);
     f64v c0_1 = splat_f64v(0.0);
@@ -1088,10 +1088,10 @@ void xor_accumulate_backward_base(char *const *p, const ptrdiff_t *dim)
     double *const t7 = (double *)p[6];  // [batch, 4]
     double *const add = (double *)(p[6] + batch * 192 + (batch * 8 + 63) / 64 * 192);  // [batch]
     layers_neurons_w5_base(threads, t12, t13, t10, layers_1_neurons_0_w, t7, batch);
-    gradient_layers_neurons_w__base(gradient_layers_1_neurons_0_w_, t10, t7, batch);
+    gradient_layers_neurons_w_base(gradient_layers_1_neurons_0_w_, t10, t7, batch);
     add_base(gradient_layers_1_neurons_0_b_, add, batch);
-    gradient_layers_neurons_w_2_base(gradient_layers_0_neurons_w_, x, t12, batch);
-    gradient_layers_neurons_b__base(gradient_layers_0_neurons_b_, t13, batch);
+    gradient_layers_neurons_w2_base(gradient_layers_0_neurons_w_, x, t12, batch);
+    gradient_layers_neurons_b_base(gradient_layers_0_neurons_b_, t13, batch);
 }
 
 // One step of the optimizer, by the gradients that backward() left.
