@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from mlaot.ir.dims import Dim, substitute
 from mlaot.ir.dims import names as dim_names
@@ -179,7 +180,7 @@ class Buffer:
         """The buffer that has a place of its own."""
         return self if self.within is None else self.within.whole
 
-    @property
+    @cached_property
     def bytes(self) -> Dim:
         """What it takes in the workspace."""
         if self.panels is not None:

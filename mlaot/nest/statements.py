@@ -145,7 +145,7 @@ class Point:
     pointer: int
     offset: Dim
     is_constant: bool
-    doc: str = ""
+    doc: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from mlaot.lower.program import Contraction, Program
 from mlaot.printing.entries import entries
 from mlaot.printing.functions import Function, Functions, nest_of
 from mlaot.printing.helpers import callers, definitions
-from mlaot.printing.parts import ENTRIES, bit_of, count_of, symbol
+from mlaot.printing.parts import ENTRIES, bit_of, count_of, digest, symbol
 from mlaot.printing.printer import print_nest
 from mlaot.printing.spelling import MEMORY
 from mlaot.printing.vectors import seconds_of_calls, vector_types
@@ -37,8 +37,12 @@ def kernels_file(program: Program, prefix: str, machine: Machine) -> str:
     kernels = [*functions.kernels.values()]
     seconds = sum(map(seconds_of, (*kernels, *functions.tasks, *made)))
     count = count_of(seconds)
-    bits = [bit_of(kernel.content, count) if count > 1 else ENTRIES for kernel in kernels]
-    symbols = [symbol(prefix, kernel.content, machine.name) if count > 1 else kernel.name for kernel in kernels]
+    if count > 1:
+        digests = [digest(kernel.content) for kernel in kernels]
+        bits = [bit_of(each, count) for each in digests]
+        symbols = [symbol(prefix, each, machine.name) for each in digests]
+    else:
+        bits, symbols = [ENTRIES] * len(kernels), [kernel.name for kernel in kernels]
     others = [(function.printed.calls, ENTRIES) for function in (*functions.tasks, *made)]
     calls = [*zip((kernel.printed.calls for kernel in kernels), bits, strict=True), *others]
     helpers = definitions(_in_order(calls), machine, prefix)

@@ -23,15 +23,16 @@ def count_of(seconds: float) -> int:
     return count
 
 
-def symbol(prefix: str, content: object, isa: str) -> str:
-    """A name that kernels of equal content have in all modules of one prefix, and no other kernel has."""
-    return f"{prefix}_{_digest(content).hex()}_{isa}"
-
-
-def bit_of(content: object, count: int) -> int:
-    """The part of a kernel, one of ``count``, as a bit."""
-    return ENTRIES << 1 + int.from_bytes(_digest(content), "little") % count
-
-
-def _digest(content: object) -> bytes:
+def digest(content: object) -> bytes:
+    """What stands for the content of a kernel."""
     return blake2b(repr(content).encode(), digest_size=6).digest()
+
+
+def symbol(prefix: str, digest: bytes, isa: str) -> str:
+    """A name that kernels of equal content have in all modules of one prefix, and no other kernel has."""
+    return f"{prefix}_{digest.hex()}_{isa}"
+
+
+def bit_of(digest: bytes, count: int) -> int:
+    """The part of a kernel, one of ``count``, as a bit."""
+    return ENTRIES << 1 + int.from_bytes(digest, "little") % count

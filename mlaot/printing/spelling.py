@@ -263,9 +263,10 @@ class Speller:
         args = [self.pointer(s.source, s.index), self(s.count), s.target.name]
         return self.function(f"{s.function}_{s.source.dtype}", args)[0]
 
-    def place(self, s: Point) -> str:
-        """Where an array lies behind the pointers of an entry."""
-        return f"p[{s.pointer}]" if s.offset == 0 else f"(p[{s.pointer}] + {dim_text(s.offset)})"
+    def point(self, s: Point) -> tuple[str, str, str, str]:
+        """An array of an entry: the type of its elements, its name, where it lies behind the pointers, what it holds."""
+        place = f"p[{s.pointer}]" if s.offset == 0 else f"(p[{s.pointer}] + {dim_text(s.offset)})"
+        return ("const " if s.is_constant else "") + MEMORY[s.array.dtype], s.array.name, place, s.doc
 
     def joined(self, values: Sequence[Expr]) -> str:
         """Expressions side by side."""

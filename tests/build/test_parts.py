@@ -19,7 +19,7 @@ from mlaot.generate import compile_model, program_files, write
 from mlaot.nn import functional as F
 from mlaot.printing import parts
 from mlaot.printing.helpers import callers
-from mlaot.printing.parts import ENTRIES, bit_of, count_of
+from mlaot.printing.parts import ENTRIES, bit_of, count_of, digest
 from mlaot.schedule.tuning import WHOLE_SECONDS
 
 from .. import projects
@@ -145,7 +145,7 @@ def test_a_short_file_is_one_part() -> None:
     assert count_of(0.0) == count_of(WHOLE_SECONDS) == 1
     assert count_of(0.7) == count_of(0.8) == 8
     assert count_of(1e6) == parts.MOST
-    assert {bit_of(("rows", i), 4) for i in range(99)} == {2, 4, 8, 16}
+    assert {bit_of(digest(("rows", i)), 4) for i in range(99)} == {2, 4, 8, 16}
 
 
 def test_helpers_are_in_the_parts_that_call_them() -> None:
