@@ -107,104 +107,125 @@ def fuse(graph: Graph) -> tuple[list[Group], dict[Node, Group]]:
     are computed. Cheap nodes are in every row group of their shape that reads them, and in one of their own where
     something else does.
     """
-    written = {root_of(node) for node in graph.writes.values()}
-    outputs = {root_of(node) for node in graph.outputs.values()}
-    used = users(graph.nodes())
-    final = {n for n in outputs if not used[n]}  # what nothing but outputs is made of
-    for node in reversed(graph.nodes()):
-        if used[node] and node not in written and all(u in final for u in used[node]):
-            final.add(node)
-    home: dict[Node, Group] = {}
-    groups: list[Group] = []
-    order: dict[Group, int] = {}
-    inner = parts(graph, used)
-    cheap = cheap_nodes(graph)
-    again = {
-        n for n in graph.nodes() if n.op in AGAIN and n not in cheap and n not in outputs | written and n.type.shape
-    }
-
-    def unite(node: Node) -> None:
-        """Make one of the row groups that a node reads from, where they are of one level and space."""
-        sources = dict.fromkeys(home[base] for _, base in _sources(node, again) if base in home)
-        top = max((g.level for g in sources), default=0)
-        latest = [g for g in sources if g.level == top and g.kind in ("rows", "loops") and not g.closed]
-        for other in latest[1:]:
-            first = latest[0]
-            if _space(other) == _space(first) and len(first.nodes) + len(other.nodes) <= GROUP_NODES:
-                _absorb(first, other)
-                home.update(dict.fromkeys([n for n in other.nodes if home.get(n) is other], first))
-
-    def readers(node: Node, group: Group) -> list[Node]:
-        """Who reads a node of a group; of gates, which are read apart, those that have their place already."""
-        if not group.gates:
-            return used[node]
-        views = [view for s in used[node] for view in used[s]] if node is group.nodes[0] else []
-        return [u for n in views or [node] for u in used[n] if u in home]
-
-    def wait(node: Node) -> None:
-        """Put the last product that a node reads, if nothing else does, behind the others, to take it in."""
-        sources = {home[base] for _, base in _sources(node, again) if base in home and is_elementwise(node)}
-        products = [g for g in sources if g.kind == "contraction" and not g.closed and not outputs & g.members]
-        last = max(products, key=lambda g: (g.level, order[g]), default=None)
-        if last is None or any(u is not node and u not in last.members for n in last.nodes for u in readers(n, last)):
-            return
-        level = 1 + max((g.level for g in sources if g is not last), default=0)
-        if level > last.level and _fits(node, last, home, again, level):
-            last.level = level
-
-    def choose(node: Node) -> Group:
-        if is_elementwise(node) and node.op is not ew.copy and node not in written:
-            unite(node)
-            wait(node)
-        group = _candidate(node, home, again) if node.op is not ew.copy else None
-        if group is not None and (node in written or group.closed):
-            own = group.members | {node}
-            others = {u for n in group.nodes if n not in written for u in used[n]}
-            if node not in final and (node not in written or others - own or group.members & outputs):
-                group = None
-        return group or _new_group(node, home, again, gates_of(node, used, outputs | written))
-
-    def pending(node: Node) -> list[Node]:
-        """Cheap arguments that no kernel has computed yet."""
-        bases = dict.fromkeys(base_of(a) for a in arguments(node))
-        return [b for b in bases if not (is_stored(b) or is_free(b) or b in home)]
-
-    def place(node: Node) -> None:
-        group = choose(node)
-        apart = [b for b in pending(node) if not _reads_as_is(node, b, group)]
-        for base in apart:
-            place(base)
-        if apart:
-            group = choose(node)
-        for base in pending(node):
-            _inline(base, group, home)
-        groups.append(group)
-        order.setdefault(group, len(order))
-        group.nodes += parts_of(node)
-        group.members |= set(parts_of(node))
-        group.first = group.first or node
-        if node not in group.members:  # what is computed again may be there already
-            group.nodes.append(node)
-            group.members.add(node)
-        group.closed |= node in written or node.op is ew.copy
-        home[node] = group
-        again.discard(node)
-
+    fusion = _Fusion(graph)
     for node in graph.nodes():
-        if node in cheap or node in again or node in inner or is_view(node) or is_stored(node) or is_free(node):
+        if fusion.is_inside(node):
             continue
         if node.op.name == "result":
-            home[node] = home[node.arg(0)]
-            home[node].nodes.append(node)
-            home[node].members.add(node)
-            continue
-        place(node)
+            fusion.join(node)
+        else:
+            fusion.place(node)
+    groups, home = fusion.groups, fusion.home
     merged = _merge(sorted([g for g in dict.fromkeys(groups) if g.into is None], key=lambda g: g.level))
     position = {node: i for i, node in enumerate(graph.nodes())}
     for group in merged:
         if group.kind in ("rows", "loops"):
             group.nodes.sort(key=position.__getitem__)
     return merged, {node: group.into or group for node, group in home.items()}
+
+
+class _Fusion:
+    """Groups in the making: ``home`` is the group that others read a node from."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.written = {root_of(node) for node in graph.writes.values()}
+        self.outputs = {root_of(node) for node in graph.outputs.values()}
+        self.used = used = users(graph.nodes())
+        self.final = {n for n in self.outputs if not used[n]}  # what nothing but outputs is made of
+        for node in reversed(graph.nodes()):
+            if used[node] and node not in self.written and all(u in self.final for u in used[node]):
+                self.final.add(node)
+        self.home: dict[Node, Group] = {}
+        self.groups: list[Group] = []
+        self.order: dict[Group, int] = {}
+        self.inner = parts(graph, used)
+        self.cheap = cheap_nodes(graph)
+        fixed = self.outputs | self.written | self.cheap
+        self.again = {n for n in graph.nodes() if n.op in AGAIN and n not in fixed and n.type.shape}
+
+    def is_inside(self, node: Node) -> bool:
+        """Whether a node is computed where it is read, or needs no computing."""
+        is_part = node in self.cheap or node in self.again or node in self.inner
+        return is_part or is_view(node) or is_stored(node) or is_free(node)
+
+    def join(self, result: Node) -> None:
+        """Put one of several results of a node into its group."""
+        group = self.home[result] = self.home[result.arg(0)]
+        group.nodes.append(result)
+        group.members.add(result)
+
+    def unite(self, node: Node) -> None:
+        """Make one of the row groups that a node reads from, where they are of one level and space."""
+        sources = dict.fromkeys(self.home[base] for _, base in _sources(node, self.again) if base in self.home)
+        top = max((g.level for g in sources), default=0)
+        latest = [g for g in sources if g.level == top and g.kind in ("rows", "loops") and not g.closed]
+        for other in latest[1:]:
+            first = latest[0]
+            if _space(other) == _space(first) and len(first.nodes) + len(other.nodes) <= GROUP_NODES:
+                _absorb(first, other)
+                self.home.update(dict.fromkeys([n for n in other.nodes if self.home.get(n) is other], first))
+
+    def readers(self, node: Node, group: Group) -> list[Node]:
+        """Who reads a node of a group; of gates, which are read apart, those that have their place already."""
+        if not group.gates:
+            return self.used[node]
+        views = [view for s in self.used[node] for view in self.used[s]] if node is group.nodes[0] else []
+        return [u for n in views or [node] for u in self.used[n] if u in self.home]
+
+    def wait(self, node: Node) -> None:
+        """Put the last product that a node reads, if nothing else does, behind the others, to take it in."""
+        sources = {
+            self.home[base] for _, base in _sources(node, self.again) if base in self.home and is_elementwise(node)
+        }
+        products = [g for g in sources if g.kind == "contraction" and not g.closed and not self.outputs & g.members]
+        last = max(products, key=lambda g: (g.level, self.order[g]), default=None)
+        if last is None or any(
+            u is not node and u not in last.members for n in last.nodes for u in self.readers(n, last)
+        ):
+            return
+        level = 1 + max((g.level for g in sources if g is not last), default=0)
+        if level > last.level and _fits(node, last, self.home, self.again, level):
+            last.level = level
+
+    def choose(self, node: Node) -> Group:
+        """The group that computes a node: an open one that fits, or a new one."""
+        if is_elementwise(node) and node.op is not ew.copy and node not in self.written:
+            self.unite(node)
+            self.wait(node)
+        group = _candidate(node, self.home, self.again) if node.op is not ew.copy else None
+        if group is not None and (node in self.written or group.closed):
+            own = group.members | {node}
+            others = {u for n in group.nodes if n not in self.written for u in self.used[n]}
+            if node not in self.final and (node not in self.written or others - own or group.members & self.outputs):
+                group = None
+        return group or _new_group(node, self.home, self.again, gates_of(node, self.used, self.outputs | self.written))
+
+    def pending(self, node: Node) -> list[Node]:
+        """Cheap arguments that no kernel has computed yet."""
+        bases = dict.fromkeys(base_of(a) for a in arguments(node))
+        return [b for b in bases if not (is_stored(b) or is_free(b) or b in self.home)]
+
+    def place(self, node: Node) -> None:
+        """Put a node into a group, behind what no kernel has computed yet."""
+        group = self.choose(node)
+        apart = [b for b in self.pending(node) if not _reads_as_is(node, b, group)]
+        for base in apart:
+            self.place(base)
+        if apart:
+            group = self.choose(node)
+        for base in self.pending(node):
+            _inline(base, group, self.home)
+        self.groups.append(group)
+        self.order.setdefault(group, len(self.order))
+        group.nodes += parts_of(node)
+        group.members |= set(parts_of(node))
+        group.first = group.first or node
+        if node not in group.members:  # what is computed again may be there already
+            group.nodes.append(node)
+            group.members.add(node)
+        group.closed |= node in self.written or node.op is ew.copy
+        self.home[node] = group
+        self.again.discard(node)
 
 
 def _merge(groups: list[Group]) -> list[Group]:

@@ -33,7 +33,7 @@ from mlaot.schedule.tuning import BATCH_ROWS, BATCH_SHARE, BATCH_TIMES
 DOCS = {
     "forward": "The outputs of the model.",
     "loss": "The loss, averaged over the batch.",
-    "train_step": "Forward pass, backward pass and update in one; the loss before the update.",
+    "train_step": "Forward pass, backward pass and update in one. The loss is that before the update.",
     "accumulate": "Forward pass, then the gradients added to what is there.",
     "update": "One step of the optimizer, by the gradients that backward() left.",
     FIT_BEGIN: "The products of a block of examples with weights that are updated at its end, and with each other.",

@@ -46,6 +46,8 @@ def kernels_file(program: Program, prefix: str, machine: Machine) -> str:
     others = [(function.printed.calls, ENTRIES) for function in (*functions.tasks, *made)]
     calls = [*zip((kernel.printed.calls for kernel in kernels), bits, strict=True), *others]
     helpers = definitions(_in_order(calls), machine, prefix)
+    undefined = {name for some, _ in calls for name in some} - helpers.keys()
+    assert not undefined, f"bug in mlaot: nothing defines {sorted(undefined)}, which kernels call"
     parts = callers(helpers, calls)
     is_long = seconds > KERNELS_SECONDS
     return render(

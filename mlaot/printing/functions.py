@@ -115,9 +115,9 @@ def label_of(kernel: NestKernel | Contraction) -> str:
     words = [word for word in kernel.origin.split(".") if word and not word.isdigit()]
     if isinstance(kernel, Contraction):
         weights = [p.buffer.name for p in kernel.params if p.buffer.whole.where in ("state", "constant")]
-        if not words and weights:
-            words = [word for word in weights[0].split(".") if not word.isdigit()]
-        words += ["product"] if not (words and weights) else []
+        if not (words and weights):
+            words += [word for name in weights[:1] for word in name.split(".") if not word.isdigit()]
+            words.append("product")
     elif kernel.template not in LOOPS and kernel.template not in words[-1:]:
         words.append(kernel.template)
     return identifier("_".join(words) or kernel.template)

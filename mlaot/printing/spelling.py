@@ -264,7 +264,7 @@ class Speller:
         return self.function(f"{s.function}_{s.source.dtype}", args)[0]
 
     def point(self, s: Point) -> tuple[str, str, str, str]:
-        """An array of an entry: the type of its elements, its name, where it lies behind the pointers, what it holds."""
+        """An array of an entry: the type of its elements, its name, its place behind the pointers, what it holds."""
         place = f"p[{s.pointer}]" if s.offset == 0 else f"(p[{s.pointer}] + {dim_text(s.offset)})"
         return ("const " if s.is_constant else "") + MEMORY[s.array.dtype], s.array.name, place, s.doc
 

@@ -78,6 +78,14 @@ One template, `templates/kernels/nest.c.j2`, prints all nests. The first tile:
 {c}
 ```
 
+The entry says where each array lies, and lists what is called. `w_product_v4` has the parts of the batch run on the
+threads of the call, if it has some. A kernel is called for the layer that it computes; one that equal layers share has
+no number, and a comment at the call says for which layer it is:
+
+```c
+{entry}
+```
+
 ## 5. Machine code
 
 The inner loop, as {compiler} makes it with `{flags}`: {fma} multiply-adds and {others} other instructions in a step.
@@ -134,7 +142,7 @@ def main() -> None:
     kernel = next(k for k in program.procedures[0].kernels if isinstance(k, Contraction))
     plan = schedule(kernel, V4)
     rows, columns = plan.counts["i"], plan.counts["j"]
-    start = text.index("static void contraction0_v4")
+    start, entry = text.index("static void w_product_part_v4"), text.index("// The outputs of the model")
     end = [found.start() for found in re.finditer(r"\n +\{\n", text[start:])][1] + start  # the second one's turn
     loop = inner_loop(program)
     fma = sum("vfmadd" in line for line in loop)
@@ -151,6 +159,7 @@ def main() -> None:
         accumulators=rows * columns,
         loads=rows + columns,
         c=text[start:end] + "\n        ..",
+        entry=text[entry : text.index("\n}\n", entry) + 2],
         compiler=compiler,
         flags=" ".join(FLAGS),
         fma=fma,

@@ -126,7 +126,7 @@ INLINE void share(void *threads, Task *task, char *const *p, const ptrdiff_t *di
 // v0 = contract(x, w, spec=ac,bc->ab) : f32[batch,50]
 // v1 = add(v0, b) : f32[batch,50]
 // v2 = relu(v1) : f32[batch,50]
-static void w_part_v4(float *restrict out, const float *restrict x, const float *restrict w, const float *restrict b, ptrdiff_t batch, ptrdiff_t begin, ptrdiff_t end)
+static void w_product_part_v4(float *restrict out, const float *restrict x, const float *restrict w, const float *restrict b, ptrdiff_t batch, ptrdiff_t begin, ptrdiff_t end)
 {
     for (ptrdiff_t i = begin; i < (batch - 7 < end ? batch - 7 : end); i += 8) {
         for (ptrdiff_t j = 0; j < 48; j += 48) {
@@ -441,7 +441,7 @@ static void w_part_v4(float *restrict out, const float *restrict x, const float 
 // v0 = contract(x, w, spec=ac,bc->ab) : f32[batch,50]
 // v1 = add(v0, b) : f32[batch,50]
 // v2 = relu(v1) : f32[batch,50]
-static void w2_part_v4(float *restrict out, const float *restrict x, const float *restrict w, const float *restrict b, ptrdiff_t batch, ptrdiff_t begin, ptrdiff_t end)
+static void w_product2_part_v4(float *restrict out, const float *restrict x, const float *restrict w, const float *restrict b, ptrdiff_t batch, ptrdiff_t begin, ptrdiff_t end)
 {
     for (ptrdiff_t i1 = begin; i1 < (batch - 7 < end ? batch - 7 : end); i1 += 8) {
         for (ptrdiff_t i = 0; i < 2; i += 2) {
@@ -576,28 +576,28 @@ static void w2_part_v4(float *restrict out, const float *restrict x, const float
     }
 }
 
-static void w_task_v4(char *const *p, const ptrdiff_t *dim, ptrdiff_t begin, ptrdiff_t end)
+static void w_product_task_v4(char *const *p, const ptrdiff_t *dim, ptrdiff_t begin, ptrdiff_t end)
 {
-    w_part_v4((float *)p[0], (const float *)p[1], (const float *)p[2], (const float *)p[3], dim[0], begin, end);
+    w_product_part_v4((float *)p[0], (const float *)p[1], (const float *)p[2], (const float *)p[3], dim[0], begin, end);
 }
 
-static void w_v4(void *threads, float *out, const float *x, const float *w, const float *b, ptrdiff_t batch)
+static void w_product_v4(void *threads, float *out, const float *x, const float *w, const float *b, ptrdiff_t batch)
 {
     char *const arrays[] = {(char *)out, (char *)x, (char *)w, (char *)b};
     const ptrdiff_t dims[] = {batch};
-    share(threads, w_task_v4, arrays, dims, batch, 8, 55120);
+    share(threads, w_product_task_v4, arrays, dims, batch, 8, 55120);
 }
 
-static void w2_task_v4(char *const *p, const ptrdiff_t *dim, ptrdiff_t begin, ptrdiff_t end)
+static void w_product2_task_v4(char *const *p, const ptrdiff_t *dim, ptrdiff_t begin, ptrdiff_t end)
 {
-    w2_part_v4((float *)p[0], (const float *)p[1], (const float *)p[2], (const float *)p[3], dim[0], begin, end);
+    w_product2_part_v4((float *)p[0], (const float *)p[1], (const float *)p[2], (const float *)p[3], dim[0], begin, end);
 }
 
-static void w2_v4(void *threads, float *out, const float *x, const float *w, const float *b, ptrdiff_t batch)
+static void w_product2_v4(void *threads, float *out, const float *x, const float *w, const float *b, ptrdiff_t batch)
 {
     char *const arrays[] = {(char *)out, (char *)x, (char *)w, (char *)b};
     const ptrdiff_t dims[] = {batch};
-    share(threads, w2_task_v4, arrays, dims, batch, 8, 2676);
+    share(threads, w_product2_task_v4, arrays, dims, batch, 8, 2676);
 }
 
 // The outputs of the model.
@@ -609,8 +609,8 @@ void dense_forward_v4(char *const *p, const ptrdiff_t *dim)
     float *const out = (float *)p[1];  // [batch, 50]
     const float *const w = (const float *)p[3];  // [50, 784], in panels of 64 along axis 0
     const float *const b = (const float *)(p[3] + 156800);  // [50]
-    w_v4(threads, out, x, w, b, batch);
-    w2_v4(threads, out, x, w, b, batch);
+    w_product_v4(threads, out, x, w, b, batch);
+    w_product2_v4(threads, out, x, w, b, batch);
 }
 
 #endif

@@ -133,7 +133,7 @@ INLINE void share(void *threads, Task *task, char *const *p, const ptrdiff_t *di
 // v0 = contract(x, layers_neurons_w, spec=ac,bc->ab) : f64[batch,4]
 // v1 = add(v0, layers_neurons_b) : f64[batch,4]
 // v2 = relu(v1) : f64[batch,4]
-static void layers_neurons_w_part_base(double *restrict t0, const double *restrict x, const double *restrict layers_neurons_w, const double *restrict layers_neurons_b, ptrdiff_t batch, ptrdiff_t begin, ptrdiff_t end)
+static void layers_neurons_w_product_part_base(double *restrict t0, const double *restrict x, const double *restrict layers_neurons_w, const double *restrict layers_neurons_b, ptrdiff_t batch, ptrdiff_t begin, ptrdiff_t end)
 {
     for (ptrdiff_t i = begin; i < (batch - 1 < end ? batch - 1 : end); i += 2) {
         for (ptrdiff_t j = 0; j < 4; j += 4) {
@@ -206,7 +206,7 @@ static void layers_neurons_w_part_base(double *restrict t0, const double *restri
 
 // v0 = contract(t0, layers_neurons_w, spec=ab,b->a) : f64[batch]
 // v1 = add(v0, layers_neurons_b) : f64[batch]
-static void layers_neurons_w2_part_base(double *restrict out, const double *restrict t0, const double *restrict layers_neurons_w, const double *restrict layers_neurons_b, ptrdiff_t batch, ptrdiff_t begin, ptrdiff_t end)
+static void layers_neurons_w_product2_part_base(double *restrict out, const double *restrict t0, const double *restrict layers_neurons_w, const double *restrict layers_neurons_b, ptrdiff_t batch, ptrdiff_t begin, ptrdiff_t end)
 {
     for (ptrdiff_t i = begin; i < (batch - 3 < end ? batch - 3 : end); i += 4) {
         f64v c0_0 = splat_f64v(0.0);
@@ -256,7 +256,7 @@ static void layers_neurons_w2_part_base(double *restrict out, const double *rest
 // v2 = sub(v1, y) : f64[batch]
 // v3 = pow(v2, exponent=2.0) : f64[batch]
 // v4 = rounded(v3) : f64[batch]
-static void layers_neurons_w3_part_base(double *restrict t1, const double *restrict t0, const double *restrict layers_neurons_w, const double *restrict layers_neurons_b, const double *restrict y, ptrdiff_t batch, ptrdiff_t begin, ptrdiff_t end)
+static void layers_neurons_w_product3_part_base(double *restrict t1, const double *restrict t0, const double *restrict layers_neurons_w, const double *restrict layers_neurons_b, const double *restrict y, ptrdiff_t batch, ptrdiff_t begin, ptrdiff_t end)
 {
     for (ptrdiff_t i = begin; i < (batch - 3 < end ? batch - 3 : end); i += 4) {
         f64v c0_0 = splat_f64v(0.0);
@@ -346,7 +346,7 @@ static void div_base(double *restrict loss, const double *restrict t0, ptrdiff_t
 // v5 = mul(v2, 2.0) : f64[batch]
 // v6 = mul(v5, s1) : f64[batch]
 // v7 = rounded(v6) : f64[batch]
-static void layers_neurons_w4_part_base(double *restrict t1, double *restrict t2, double *restrict t3, const double *restrict t0, const double *restrict layers_neurons_w, const double *restrict layers_neurons_b, const double *restrict y, ptrdiff_t batch, ptrdiff_t begin, ptrdiff_t end)
+static void layers_neurons_w_product4_part_base(double *restrict t1, double *restrict t2, double *restrict t3, const double *restrict t0, const double *restrict layers_neurons_w, const double *restrict layers_neurons_b, const double *restrict y, ptrdiff_t batch, ptrdiff_t begin, ptrdiff_t end)
 {
     const double s0 = (double)batch;
     const double s1 = 1.0 / s0;
@@ -415,7 +415,7 @@ static void layers_neurons_w4_part_base(double *restrict t1, double *restrict t2
 // v1 = step(t1) : f64[batch,4]
 // v2 = mul(v0, v1) : f64[batch,4]
 // v3 = rounded(v2) : f64[batch,4]
-static void layers_neurons_w5_part_base(double *restrict t2, double *restrict t3, const double *restrict t0, const double *restrict layers_neurons_w, const double *restrict t1, ptrdiff_t batch, ptrdiff_t begin, ptrdiff_t end)
+static void layers_neurons_w_product5_part_base(double *restrict t2, double *restrict t3, const double *restrict t0, const double *restrict layers_neurons_w, const double *restrict t1, ptrdiff_t batch, ptrdiff_t begin, ptrdiff_t end)
 {
     for (ptrdiff_t i = begin; i < (batch - 1 < end ? batch - 1 : end); i += 2) {
         for (ptrdiff_t j = 0; j < 4; j += 4) {
@@ -498,7 +498,7 @@ static void layers_neurons_w5_part_base(double *restrict t2, double *restrict t3
 // v1 = mul(v0, lr) : f64[4]
 // v2 = rounded(v1) : f64[4]
 // v3 = sub(layers_neurons_w, v2) : f64[4]
-static void layers_neurons_w6_base(double *restrict layers_neurons_w, const double *restrict t0, const double *restrict t1, const double *restrict lr, ptrdiff_t batch)
+static void layers_neurons_w_product6_base(double *restrict layers_neurons_w, const double *restrict t0, const double *restrict t1, const double *restrict lr, ptrdiff_t batch)
 {
     const double s0 = lr[0];
     f64v c0_0 = splat_f64v(0.0);
@@ -564,7 +564,7 @@ static void layers_neurons_b_update_base(double *restrict layers_neurons_b, cons
 // v1 = mul(v0, lr) : f64[4,2]
 // v2 = rounded(v1) : f64[4,2]
 // v3 = sub(layers_neurons_w, v2) : f64[4,2]
-static void layers_neurons_w7_base(double *restrict layers_neurons_w, const double *restrict x, const double *restrict t0, const double *restrict lr, ptrdiff_t batch)
+static void layers_neurons_w_product7_base(double *restrict layers_neurons_w, const double *restrict x, const double *restrict t0, const double *restrict lr, ptrdiff_t batch)
 {
     const double s0 = lr[0];
     f64v c0_0 = splat_f64v(0.0);
@@ -615,7 +615,7 @@ static void layers_neurons_w7_base(double *restrict layers_neurons_w, const doub
 // v1 = mul(v0, lr) : f64[4]
 // v2 = rounded(v1) : f64[4]
 // v3 = sub(layers_neurons_b, v2) : f64[4]
-static void layers_neurons_b_base(double *restrict layers_neurons_b, const double *restrict t0, const double *restrict lr, ptrdiff_t batch)
+static void layers_neurons_b_product_base(double *restrict layers_neurons_b, const double *restrict t0, const double *restrict lr, ptrdiff_t batch)
 {
     const double s0 = lr[0];
     f64v c0_0 = splat_f64v(0.0);
@@ -650,7 +650,7 @@ static void layers_neurons_b_base(double *restrict layers_neurons_b, const doubl
 // v5 = mul(v2, 2.0) : f64[batch]
 // v6 = mul(v5, s1) : f64[batch]
 // v7 = rounded(v6) : f64[batch]
-static void layers_neurons_w6_part_base(double *restrict t1, double *restrict t2, double *restrict t3, double *restrict t4, const double *restrict t0, const double *restrict layers_neurons_w, const double *restrict layers_neurons_b, const double *restrict y, ptrdiff_t batch, ptrdiff_t begin, ptrdiff_t end)
+static void layers_neurons_w_product6_part_base(double *restrict t1, double *restrict t2, double *restrict t3, double *restrict t4, const double *restrict t0, const double *restrict layers_neurons_w, const double *restrict layers_neurons_b, const double *restrict y, ptrdiff_t batch, ptrdiff_t begin, ptrdiff_t end)
 {
     const double s0 = (double)batch;
     const double s1 = 1.0 / s0;
@@ -735,7 +735,7 @@ static void copy_part_base(double *restrict out, const double *restrict t0, ptrd
 
 // v0 = contract(t1, t0, spec=ba,b->a) : f64[4]
 // v1 = add(v0, gradient_layers_neurons_w_) : f64[4]
-static void gradient_layers_neurons_w_base(double *restrict gradient_layers_neurons_w_, const double *restrict t0, const double *restrict t1, ptrdiff_t batch)
+static void gradient_layers_neurons_w__product_base(double *restrict gradient_layers_neurons_w_, const double *restrict t0, const double *restrict t1, ptrdiff_t batch)
 {
     f64v c0_0 = splat_f64v(0.0);
     f64v c0_1 = splat_f64v(0.0);
@@ -789,7 +789,7 @@ static void add_base(double *restrict gradient_layers_neurons_b_, const double *
 
 // v0 = contract(t0, x, spec=ca,cb->ab) : f64[4,2]
 // v1 = add(v0, gradient_layers_neurons_w_) : f64[4,2]
-static void gradient_layers_neurons_w2_base(double *restrict gradient_layers_neurons_w_, const double *restrict x, const double *restrict t0, ptrdiff_t batch)
+static void gradient_layers_neurons_w__product2_base(double *restrict gradient_layers_neurons_w_, const double *restrict x, const double *restrict t0, ptrdiff_t batch)
 {
     f64v c0_0 = splat_f64v(0.0);
     f64v c0_1 = splat_f64v(0.0);
@@ -829,7 +829,7 @@ static void gradient_layers_neurons_w2_base(double *restrict gradient_layers_neu
 
 // v0 = sum(t0, axes=(0,)) : f64[4]
 // v1 = add(v0, gradient_layers_neurons_b_) : f64[4]
-static void gradient_layers_neurons_b_base(double *restrict gradient_layers_neurons_b_, const double *restrict t0, ptrdiff_t batch)
+static void gradient_layers_neurons_b__product_base(double *restrict gradient_layers_neurons_b_, const double *restrict t0, ptrdiff_t batch)
 {
     f64v c0_0 = splat_f64v(0.0);
     f64v c0_1 = splat_f64v(0.0);
@@ -899,76 +899,76 @@ static void layers_neurons_b_update3_base(double *restrict layers_neurons_b, con
     layers_neurons_b[0] = v2;
 }
 
-static void layers_neurons_w_task_base(char *const *p, const ptrdiff_t *dim, ptrdiff_t begin, ptrdiff_t end)
+static void layers_neurons_w_product_task_base(char *const *p, const ptrdiff_t *dim, ptrdiff_t begin, ptrdiff_t end)
 {
-    layers_neurons_w_part_base((double *)p[0], (const double *)p[1], (const double *)p[2], (const double *)p[3], dim[0], begin, end);
+    layers_neurons_w_product_part_base((double *)p[0], (const double *)p[1], (const double *)p[2], (const double *)p[3], dim[0], begin, end);
 }
 
-static void layers_neurons_w_base(void *threads, double *t0, const double *x, const double *layers_neurons_w, const double *layers_neurons_b, ptrdiff_t batch)
+static void layers_neurons_w_product_base(void *threads, double *t0, const double *x, const double *layers_neurons_w, const double *layers_neurons_b, ptrdiff_t batch)
 {
     char *const arrays[] = {(char *)t0, (char *)x, (char *)layers_neurons_w, (char *)layers_neurons_b};
     const ptrdiff_t dims[] = {batch};
-    share(threads, layers_neurons_w_task_base, arrays, dims, batch, 4, 36);
+    share(threads, layers_neurons_w_product_task_base, arrays, dims, batch, 4, 36);
 }
 
-static void layers_neurons_w2_task_base(char *const *p, const ptrdiff_t *dim, ptrdiff_t begin, ptrdiff_t end)
+static void layers_neurons_w_product2_task_base(char *const *p, const ptrdiff_t *dim, ptrdiff_t begin, ptrdiff_t end)
 {
-    layers_neurons_w2_part_base((double *)p[0], (const double *)p[1], (const double *)p[2], (const double *)p[3], dim[0], begin, end);
+    layers_neurons_w_product2_part_base((double *)p[0], (const double *)p[1], (const double *)p[2], (const double *)p[3], dim[0], begin, end);
 }
 
-static void layers_neurons_w2_base(void *threads, double *out, const double *t0, const double *layers_neurons_w, const double *layers_neurons_b, ptrdiff_t batch)
+static void layers_neurons_w_product2_base(void *threads, double *out, const double *t0, const double *layers_neurons_w, const double *layers_neurons_b, ptrdiff_t batch)
 {
     char *const arrays[] = {(char *)out, (char *)t0, (char *)layers_neurons_w, (char *)layers_neurons_b};
     const ptrdiff_t dims[] = {batch};
-    share(threads, layers_neurons_w2_task_base, arrays, dims, batch, 4, 37);
+    share(threads, layers_neurons_w_product2_task_base, arrays, dims, batch, 4, 37);
 }
 
-static void layers_neurons_w3_task_base(char *const *p, const ptrdiff_t *dim, ptrdiff_t begin, ptrdiff_t end)
+static void layers_neurons_w_product3_task_base(char *const *p, const ptrdiff_t *dim, ptrdiff_t begin, ptrdiff_t end)
 {
-    layers_neurons_w3_part_base((double *)p[0], (const double *)p[1], (const double *)p[2], (const double *)p[3], (const double *)p[4], dim[0], begin, end);
+    layers_neurons_w_product3_part_base((double *)p[0], (const double *)p[1], (const double *)p[2], (const double *)p[3], (const double *)p[4], dim[0], begin, end);
 }
 
-static void layers_neurons_w3_base(void *threads, double *t1, const double *t0, const double *layers_neurons_w, const double *layers_neurons_b, const double *y, ptrdiff_t batch)
+static void layers_neurons_w_product3_base(void *threads, double *t1, const double *t0, const double *layers_neurons_w, const double *layers_neurons_b, const double *y, ptrdiff_t batch)
 {
     char *const arrays[] = {(char *)t1, (char *)t0, (char *)layers_neurons_w, (char *)layers_neurons_b, (char *)y};
     const ptrdiff_t dims[] = {batch};
-    share(threads, layers_neurons_w3_task_base, arrays, dims, batch, 4, 69);
+    share(threads, layers_neurons_w_product3_task_base, arrays, dims, batch, 4, 69);
 }
 
-static void layers_neurons_w4_task_base(char *const *p, const ptrdiff_t *dim, ptrdiff_t begin, ptrdiff_t end)
+static void layers_neurons_w_product4_task_base(char *const *p, const ptrdiff_t *dim, ptrdiff_t begin, ptrdiff_t end)
 {
-    layers_neurons_w4_part_base((double *)p[0], (double *)p[1], (double *)p[2], (const double *)p[3], (const double *)p[4], (const double *)p[5], (const double *)p[6], dim[0], begin, end);
+    layers_neurons_w_product4_part_base((double *)p[0], (double *)p[1], (double *)p[2], (const double *)p[3], (const double *)p[4], (const double *)p[5], (const double *)p[6], dim[0], begin, end);
 }
 
-static void layers_neurons_w4_base(void *threads, double *t1, double *t2, double *t3, const double *t0, const double *layers_neurons_w, const double *layers_neurons_b, const double *y, ptrdiff_t batch)
+static void layers_neurons_w_product4_base(void *threads, double *t1, double *t2, double *t3, const double *t0, const double *layers_neurons_w, const double *layers_neurons_b, const double *y, ptrdiff_t batch)
 {
     char *const arrays[] = {(char *)t1, (char *)t2, (char *)t3, (char *)t0, (char *)layers_neurons_w, (char *)layers_neurons_b, (char *)y};
     const ptrdiff_t dims[] = {batch};
-    share(threads, layers_neurons_w4_task_base, arrays, dims, batch, 4, 109);
+    share(threads, layers_neurons_w_product4_task_base, arrays, dims, batch, 4, 109);
 }
 
-static void layers_neurons_w5_task_base(char *const *p, const ptrdiff_t *dim, ptrdiff_t begin, ptrdiff_t end)
+static void layers_neurons_w_product5_task_base(char *const *p, const ptrdiff_t *dim, ptrdiff_t begin, ptrdiff_t end)
 {
-    layers_neurons_w5_part_base((double *)p[0], (double *)p[1], (const double *)p[2], (const double *)p[3], (const double *)p[4], dim[0], begin, end);
+    layers_neurons_w_product5_part_base((double *)p[0], (double *)p[1], (const double *)p[2], (const double *)p[3], (const double *)p[4], dim[0], begin, end);
 }
 
-static void layers_neurons_w5_base(void *threads, double *t2, double *t3, const double *t0, const double *layers_neurons_w, const double *t1, ptrdiff_t batch)
+static void layers_neurons_w_product5_base(void *threads, double *t2, double *t3, const double *t0, const double *layers_neurons_w, const double *t1, ptrdiff_t batch)
 {
     char *const arrays[] = {(char *)t2, (char *)t3, (char *)t0, (char *)layers_neurons_w, (char *)t1};
     const ptrdiff_t dims[] = {batch};
-    share(threads, layers_neurons_w5_task_base, arrays, dims, batch, 4, 36);
+    share(threads, layers_neurons_w_product5_task_base, arrays, dims, batch, 4, 36);
 }
 
-static void layers_neurons_w6_task_base(char *const *p, const ptrdiff_t *dim, ptrdiff_t begin, ptrdiff_t end)
+static void layers_neurons_w_product6_task_base(char *const *p, const ptrdiff_t *dim, ptrdiff_t begin, ptrdiff_t end)
 {
-    layers_neurons_w6_part_base((double *)p[0], (double *)p[1], (double *)p[2], (double *)p[3], (const double *)p[4], (const double *)p[5], (const double *)p[6], (const double *)p[7], dim[0], begin, end);
+    layers_neurons_w_product6_part_base((double *)p[0], (double *)p[1], (double *)p[2], (double *)p[3], (const double *)p[4], (const double *)p[5], (const double *)p[6], (const double *)p[7], dim[0], begin, end);
 }
 
-static void layers_neurons_w8_base(void *threads, double *t1, double *t2, double *t3, double *t4, const double *t0, const double *layers_neurons_w, const double *layers_neurons_b, const double *y, ptrdiff_t batch)
+static void layers_neurons_w_product8_base(void *threads, double *t1, double *t2, double *t3, double *t4, const double *t0, const double *layers_neurons_w, const double *layers_neurons_b, const double *y, ptrdiff_t batch)
 {
     char *const arrays[] = {(char *)t1, (char *)t2, (char *)t3, (char *)t4, (char *)t0, (char *)layers_neurons_w, (char *)layers_neurons_b, (char *)y};
     const ptrdiff_t dims[] = {batch};
-    share(threads, layers_neurons_w6_task_base, arrays, dims, batch, 4, 117);
+    share(threads, layers_neurons_w_product6_task_base, arrays, dims, batch, 4, 117);
 }
 
 static void copy_task_base(char *const *p, const ptrdiff_t *dim, ptrdiff_t begin, ptrdiff_t end)
@@ -995,8 +995,8 @@ void xor_forward_base(char *const *p, const ptrdiff_t *dim)
     double *const layers_1_neurons_0_w = (double *)(p[2] + 128);  // [4]
     double *const layers_1_neurons_0_b = (double *)(p[2] + 192);  // []
     double *const t2 = (double *)p[4];  // [batch, 4]
-    layers_neurons_w_base(threads, t2, x, layers_0_neurons_w, layers_0_neurons_b, batch);
-    layers_neurons_w2_base(threads, out, t2, layers_1_neurons_0_w, layers_1_neurons_0_b, batch);
+    layers_neurons_w_product_base(threads, t2, x, layers_0_neurons_w, layers_0_neurons_b, batch);
+    layers_neurons_w_product2_base(threads, out, t2, layers_1_neurons_0_w, layers_1_neurons_0_b, batch);
 }
 
 // The loss, averaged over the batch.
@@ -1013,12 +1013,12 @@ void xor_loss_base(char *const *p, const ptrdiff_t *dim)
     double *const layers_1_neurons_0_b = (double *)(p[3] + 192);  // []
     double *const t2 = (double *)p[5];  // [batch, 4]
     double *const t3 = (double *)(p[5] + batch * 64);  // [batch]
-    layers_neurons_w_base(threads, t2, x, layers_0_neurons_w, layers_0_neurons_b, batch);
-    layers_neurons_w3_base(threads, t3, t2, layers_1_neurons_0_w, layers_1_neurons_0_b, y, batch);
+    layers_neurons_w_product_base(threads, t2, x, layers_0_neurons_w, layers_0_neurons_b, batch);
+    layers_neurons_w_product3_base(threads, t3, t2, layers_1_neurons_0_w, layers_1_neurons_0_b, y, batch);
     div_base(loss, t3, batch);
 }
 
-// Forward pass, backward pass and update in one; the loss before the update.
+// Forward pass, backward pass and update in one. The loss is that before the update.
 void xor_train_step_base(char *const *p, const ptrdiff_t *dim)
 {
     void *const threads = p[7];
@@ -1037,14 +1037,14 @@ void xor_train_step_base(char *const *p, const ptrdiff_t *dim)
     double *const t9 = (double *)(p[6] + batch * 192 + (batch * 8 + 63) / 64 * 128);  // [batch]
     double *const t10 = (double *)(p[6] + batch * 64);  // [batch, 4]
     double *const t11 = (double *)(p[6] + batch * 128);  // [batch, 4]
-    layers_neurons_w_base(threads, t6, x, layers_0_neurons_w, layers_0_neurons_b, batch);
-    layers_neurons_w4_base(threads, t7, t8, t9, t6, layers_1_neurons_0_w, layers_1_neurons_0_b, y, batch);
+    layers_neurons_w_product_base(threads, t6, x, layers_0_neurons_w, layers_0_neurons_b, batch);
+    layers_neurons_w_product4_base(threads, t7, t8, t9, t6, layers_1_neurons_0_w, layers_1_neurons_0_b, y, batch);
     div_base(loss, t7, batch);
-    layers_neurons_w5_base(threads, t10, t11, t8, layers_1_neurons_0_w, t6, batch);
-    layers_neurons_w6_base(layers_1_neurons_0_w, t8, t6, lr, batch);
+    layers_neurons_w_product5_base(threads, t10, t11, t8, layers_1_neurons_0_w, t6, batch);
+    layers_neurons_w_product6_base(layers_1_neurons_0_w, t8, t6, lr, batch);
     layers_neurons_b_update_base(layers_1_neurons_0_b, t9, lr, batch);  // layers.1.neurons.0.b.update
-    layers_neurons_w7_base(layers_0_neurons_w, x, t10, lr, batch);
-    layers_neurons_b_base(layers_0_neurons_b, t11, lr, batch);
+    layers_neurons_w_product7_base(layers_0_neurons_w, x, t10, lr, batch);
+    layers_neurons_b_product_base(layers_0_neurons_b, t11, lr, batch);
 }
 
 // Forward pass, then the gradients added to what is there.
@@ -1065,8 +1065,8 @@ void xor_accumulate_forward_base(char *const *p, const ptrdiff_t *dim)
     double *const t9 = (double *)(p[6] + batch * 64 + (batch * 8 + 63) / 64 * 64);  // [batch]
     double *const t10 = (double *)(p[6] + batch * 192 + (batch * 8 + 63) / 64 * 128);  // [batch]
     double *const t11 = (double *)(p[6] + batch * 192 + (batch * 8 + 63) / 64 * 192);  // [batch]
-    layers_neurons_w_base(threads, t7, x, layers_0_neurons_w, layers_0_neurons_b, batch);
-    layers_neurons_w8_base(threads, t8, t9, t10, t11, t7, layers_1_neurons_0_w, layers_1_neurons_0_b, y, batch);
+    layers_neurons_w_product_base(threads, t7, x, layers_0_neurons_w, layers_0_neurons_b, batch);
+    layers_neurons_w_product8_base(threads, t8, t9, t10, t11, t7, layers_1_neurons_0_w, layers_1_neurons_0_b, y, batch);
     copy_base(threads, out, t8, batch);
     div_base(loss, t9, batch);
 }
@@ -1087,11 +1087,11 @@ void xor_accumulate_backward_base(char *const *p, const ptrdiff_t *dim)
     double *const t10 = (double *)(p[6] + batch * 192 + (batch * 8 + 63) / 64 * 128);  // [batch]
     double *const t7 = (double *)p[6];  // [batch, 4]
     double *const add = (double *)(p[6] + batch * 192 + (batch * 8 + 63) / 64 * 192);  // [batch]
-    layers_neurons_w5_base(threads, t12, t13, t10, layers_1_neurons_0_w, t7, batch);
-    gradient_layers_neurons_w_base(gradient_layers_1_neurons_0_w_, t10, t7, batch);
+    layers_neurons_w_product5_base(threads, t12, t13, t10, layers_1_neurons_0_w, t7, batch);
+    gradient_layers_neurons_w__product_base(gradient_layers_1_neurons_0_w_, t10, t7, batch);
     add_base(gradient_layers_1_neurons_0_b_, add, batch);
-    gradient_layers_neurons_w2_base(gradient_layers_0_neurons_w_, x, t12, batch);
-    gradient_layers_neurons_b_base(gradient_layers_0_neurons_b_, t13, batch);
+    gradient_layers_neurons_w__product2_base(gradient_layers_0_neurons_w_, x, t12, batch);
+    gradient_layers_neurons_b__product_base(gradient_layers_0_neurons_b_, t13, batch);
 }
 
 // One step of the optimizer, by the gradients that backward() left.
