@@ -9,6 +9,7 @@ from functools import reduce
 from mlaot.ir import Dim
 from mlaot.ir.dims import Expr as Polynomial
 from mlaot.ir.dims import dim, names
+from mlaot.lower.builder import elements
 from mlaot.lower.parallel import work_of_round
 from mlaot.lower.program import Branch, Buffer, Kernel, Loop, Module, Param, Procedure, Sequence, Step
 from mlaot.nest.expressions import BOOL, Array, Call, Expr, Index
@@ -18,6 +19,7 @@ from mlaot.nest.statements import (
     For,
     If,
     Let,
+    Nest,
     Point,
     Run,
     RunRounds,
@@ -44,13 +46,11 @@ def entries(module: Module, procedure: Procedure, prefix: str, functions: Functi
         at = procedure.forward
         parts = [("_forward", procedure.steps[:at]), ("_backward", procedure.steps[at:])]
     place = _Place(module, procedure, functions, {id(buffer): offset for buffer, offset in procedure.offsets})
-    return [
-        Function(
-            f"{prefix}_{procedure.entry.name}{suffix}_{functions.machine.name}",
-            replace(place, points={}, names=set()).function(steps),
-        )
-        for suffix, steps in parts
-    ]
+    found = []
+    for suffix, steps in parts:
+        name = f"{prefix}_{procedure.entry.name}{suffix}_{functions.machine.name}"
+        found.append(Function(name, *replace(place, points={}, names=set()).function(steps)))
+    return found
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ class _Place:
         """How many pointers an entry is given for its inputs and outputs."""
         return len(self.procedure.entry.inputs) + len(self.procedure.entry.outputs)
 
-    def function(self, steps: Iterable[Step], around: Loop | None = None) -> Printed:
+    def function(self, steps: Iterable[Step], around: Loop | None = None) -> tuple[Printed, Nest]:
         """A function of some steps; of a range of the rounds of ``around``, if that is given."""
         inside = replace(self, variables=(*self.variables, *([around.variable] if around else [])))
         body = _statements(steps, inside)
@@ -87,8 +87,9 @@ class _Place:
         lets = tuple(Let(index_var(d), DIMS[i]) for i, d in enumerate(dims) if d in used)
         rounds = [s for s in walk(body) if isinstance(s, RunRounds)]
         needs_threads = any(isinstance(s, RunRounds) or (isinstance(s, Run) and s.is_shared) for s in walk(body))
-        return print_entry(
-            (*lets, *points, *body),
+        whole = (*lets, *points, *body)
+        printed = print_entry(
+            whole,
             ranged=around is not None,
             threads=self.pointers + THREADS if needs_threads else None,
             unused=[
@@ -96,6 +97,7 @@ class _Place:
                 *([] if lets or not all(s.dims for s in rounds) else ["dim"]),
             ],
         )
+        return printed, Nest(self.procedure.entry.name, (), whole)
 
     def address(self, buffer: Buffer, origin: str = "") -> tuple[Array, Dim]:
         """The array that a buffer is a part of, and the element at which it begins there.
@@ -113,7 +115,7 @@ class _Place:
 
     def _point(self, buffer: Buffer, origin: str) -> Point:
         pointer, offset = self._pointer(buffer)
-        array = Array(self._name(buffer, origin), buffer.dtype, 0)
+        array = Array(self._name(buffer, origin), buffer.dtype, elements(buffer))
         shape = ", ".join(map(str, buffer.shape))
         panels = f", in panels of {buffer.panels.width} along axis {buffer.panels.axis}" if buffer.panels else ""
         return Point(array, pointer, offset, buffer.where in ("input", "constant"), f"[{shape}]{panels}")
@@ -193,7 +195,7 @@ def _rounds(step: Loop, work: int, place: _Place) -> RunRounds:
     """The call of a loop whose rounds threads share, each thread with memory of its own."""
     assert step.apart is not None
     inside = replace(place, own=step.apart, points={}, names=set())
-    name = place.functions.task("rounds", inside.function(step.steps, step))
+    name = place.functions.task("rounds", *inside.function(step.steps, step))
     dims = tuple(Index(dim(d)) for d in (*place.module.c_dims, *place.variables)) if place.variables else ()
     offset, size = Index(place.offsets[id(step.apart)]), Index(step.apart.bytes)
     return RunRounds(name, dims, Index(step.extent), work, place.pointers + OWN, offset, size)

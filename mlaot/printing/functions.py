@@ -11,7 +11,7 @@ from mlaot.nest.statements import Nest
 from mlaot.printing.printer import Printed, print_caller, print_nest, print_part
 from mlaot.schedule.machine import Machine
 from mlaot.schedule.nests import scheduled
-from mlaot.schedule.parallel import RANGE, part_of_range, shared_loop
+from mlaot.schedule.parallel import RANGE, Shared, part_of_range, shared_loop
 from mlaot.schedule.tiles import contraction_nest
 
 LOOPS = ("rows", "loops", "plain", "winograd")  # kernels of whatever nodes
@@ -19,11 +19,26 @@ LOOPS = ("rows", "loops", "plain", "winograd")  # kernels of whatever nodes
 
 @dataclass(frozen=True)
 class Function:
-    """A function of a file. ``content``: what a kernel does, whatever it is called; None where kernels are called."""
+    """A function of a file: of a nest, whose arrays it is given and then ``dims``.
+
+    ``content``: what a kernel does, whatever it is called; None where kernels are called. ``shares``: what threads do.
+    """
 
     name: str
     printed: Printed
+    nest: Nest
+    dims: tuple[str, ...] = ()
     content: object = None
+    shares: Shares | None = None
+
+
+@dataclass(frozen=True)
+class Shares:
+    """What a function has threads do: run ``kernel``, which is given ``dims`` and a range of a loop."""
+
+    kernel: str
+    dims: tuple[str, ...]
+    loop: Shared
 
 
 @dataclass(frozen=True)
@@ -82,8 +97,10 @@ class Functions:
         caller = self._callers.get(key)
         if caller is None:
             name = self._kernel(part, content, (*sizes, *RANGE), label, "_part")
-            task = self.task(label, print_part(name, part, len(sizes)), "_task")
-            caller = self._callers[key] = self.task(label, print_caller(task, part, dims, sizes, shared))
+            task = self.task(label, print_part(name, part, len(sizes)), part, "_task")
+            caller = self._callers[key] = self.name(label)
+            printed = print_caller(task, part, dims, sizes, shared)
+            self.tasks.append(Function(caller, printed, part, dims, shares=Shares(name, sizes, shared)))
         return Callee(caller, dims, is_shared=True)
 
     def _kernel(self, nest: Nest, content: object, dims: tuple[str, ...], label: str, part: str = "") -> str:
@@ -91,15 +108,15 @@ class Functions:
         kernel = self.kernels.get(content)
         if kernel is None:
             printed = print_nest(nest, dims, self.machine.bytes)
-            kernel = self.kernels[content] = Function(self.name(label, part), printed, content)
+            kernel = self.kernels[content] = Function(self.name(label, part), printed, nest, dims, content)
         return kernel.name
 
-    def task(self, label: str, printed: Printed, part: str = "") -> str:
-        """The name of a function that runs kernels."""
+    def task(self, label: str, printed: Printed, nest: Nest, part: str = "") -> str:
+        """The name of a function that runs kernels on a range."""
         key = printed.signature, printed.lines
         if key not in self._tasks:
             self._tasks[key] = self.name(label, part)
-            self.tasks.append(Function(self._tasks[key], printed))
+            self.tasks.append(Function(self._tasks[key], printed, nest))
         return self._tasks[key]
 
 
