@@ -16,7 +16,7 @@ import subprocess
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -156,6 +156,22 @@ class State:
         flat = self.state[slot.gradient_offset if gradient else slot.offset :]
         usable = flat[: flat.size // dtype.itemsize * dtype.itemsize].view(dtype)
         return np.lib.stride_tricks.as_strided(usable, slot.shape, [s * dtype.itemsize for s in slot.strides])
+
+
+class Runs(Protocol):
+    """What runs entries of programs for an instruction set."""
+
+    isa: str
+    programs: dict[str, Program]
+
+    def call(
+        self,
+        stem: str,
+        entry: str,
+        inputs: Mapping[str, Any],
+        dims: Mapping[str, int] | None = None,
+        state: State | None = None,
+    ) -> dict[str, Array]: ...
 
 
 class Library:

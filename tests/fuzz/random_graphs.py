@@ -18,7 +18,7 @@ import tempfile
 import time
 import traceback
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -45,7 +45,7 @@ from mlaot.passes.canonical import canonical
 from mlaot.passes.entries import copy_into
 from mlaot.transforms.differentiate import differentiate
 
-from ..compiled import AVAILABLE, Library, State, effort
+from ..compiled import AVAILABLE, Library, Runs, State, effort
 from .bounds import EPS, Bounded, analyse, difference, exact
 
 Array = np.ndarray[Any, Any]
@@ -542,6 +542,13 @@ def _copy(graph: Graph) -> Graph:
 
 def run_cases(cases: list[Case], isa: str, folder: Path, counts: Counter[str]) -> None:
     """Compile all into one library and compare; failures are noted in each case."""
+    libraries = _libraries(cases, programs_of(cases, counts), isa, folder)
+    for case in cases:
+        run_case(case, libraries, counts)
+
+
+def programs_of(cases: list[Case], counts: Counter[str]) -> dict[str, Program]:
+    """The programs of some cases, each by the whole pipeline and by the least that lowering needs."""
     programs: dict[str, Program] = {}
     for case in cases:
         for kind, stages in (("full", passes.PIPELINE), ("least", LEAST)):
@@ -553,12 +560,7 @@ def run_cases(cases: list[Case], isa: str, folder: Path, counts: Counter[str]) -
                 counts["refused"] += 1
             except Exception:
                 case.failures.append(f"{kind}: {traceback.format_exc(limit=-4)}")
-    libraries = _libraries(cases, programs, isa, folder)
-    for case in cases:
-        try:
-            _run_case(case, libraries, counts)
-        except Exception:
-            case.failures.append(traceback.format_exc(limit=-4))
+    return programs
 
 
 def _libraries(cases: list[Case], programs: dict[str, Program], isa: str, folder: Path) -> dict[str, Library]:
@@ -581,10 +583,18 @@ def _libraries(cases: list[Case], programs: dict[str, Program], isa: str, folder
     return dict.fromkeys(programs, library)
 
 
-def _run_case(case: Case, libraries: dict[str, Library], counts: Counter[str]) -> None:
+def run_case(case: Case, libraries: Mapping[str, Runs], counts: Counter[str], trials: Iterable[int] = range(3)) -> None:
+    """Compare what the programs of a case give, run by ``libraries``; failures are noted in the case."""
+    try:
+        _run_case(case, libraries, counts, trials)
+    except Exception:
+        case.failures.append(traceback.format_exc(limit=-4))
+
+
+def _run_case(case: Case, libraries: Mapping[str, Runs], counts: Counter[str], trials: Iterable[int]) -> None:
     traced = case.traced
     gradients = _gradient_nodes(traced) if traced.trains else {}
-    for trial in range(3):
+    for trial in trials:
         numbers = np.random.default_rng((case.seed, trial))
         batch = int(numbers.integers(1, 4))
         inputs = _inputs(traced, numbers, batch, special=trial == 2)
@@ -688,7 +698,7 @@ Result = tuple[str, Array, Bounded]
 
 
 def _results(
-    traced: Traced, library: Library, stem: str, inputs: Arrays, batch: int, expected: dict[str, Bounded]
+    traced: Traced, library: Runs, stem: str, inputs: Arrays, batch: int, expected: dict[str, Bounded]
 ) -> Iterator[Result]:
     """Every number that the compiled entries give, with what it should be."""
     dims = {"batch": batch}
