@@ -45,7 +45,7 @@ class Interpreter:
     def __init__(self, program: Program, machine: Machine) -> None:
         module = program.module
         functions = Functions(replace(machine, deterministic=module.deterministic))
-        self.dims = module.c_dims
+        self.dims = module.dims
         self.entries: dict[str, list[Execute]] = {}
         made = {p.entry.name: entries(module, p, "", functions) for p in program.procedures}
         self.called = {f.name: f for f in (*functions.kernels.values(), *functions.tasks)}

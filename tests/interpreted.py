@@ -9,6 +9,7 @@ import numpy as np
 
 from mlaot.interpret import Interpreter
 from mlaot.lower.program import Program
+from mlaot.printing.identifiers import dim_name
 from mlaot.schedule.machine import MACHINES
 
 from .compiled import NUMPY, Array, State, evaluate_dim
@@ -32,6 +33,7 @@ class Interpreted:
     ) -> dict[str, Array]:
         """The outputs of an entry by name; ``inputs`` by name, ``dims`` where they are needed."""
         program, known = self.programs[stem], dict(dims or {})
+        known |= {dim_name(name): value for name, value in known.items()}
         found = next(p.entry for p in program.procedures if p.entry.name == entry)
         state = state or State(program)
         arrays = [np.array(inputs[port.name], NUMPY[port.dtype]) for port in found.inputs]
