@@ -12,7 +12,7 @@ import ctypes
 import statistics
 import tempfile
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -65,6 +65,15 @@ def contractions(programs: Iterable[Program]) -> list[Contraction]:
     return list({description(k): k for k in kernels if isinstance(k, Contraction) and not is_light(k)}.values())
 
 
+def by_machine(programs: Sequence[Program], isas: Sequence[str], command: list[str]) -> dict[str, list[Program]]:
+    """The programs by the name of the best of ``isas`` that their modules use on this machine."""
+    best = {words: this_machine(isas, command, words=words)[-1].name for words in {p.module.words for p in programs}}
+    found: dict[str, list[Program]] = {}
+    for program in programs:
+        found.setdefault(best[program.module.words], []).append(program)
+    return found
+
+
 def measure(kernel: Contraction, isa: Machine, command: list[str]) -> Measured:
     """Compile and time the best schedules of a kernel on ``isa``."""
     schedules = list(dict.fromkeys(map(str, ranked(kernel, isa))))[:CANDIDATES]
@@ -88,13 +97,13 @@ def measure(kernel: Contraction, isa: Machine, command: list[str]) -> Measured:
     )
 
 
-def this_machine(isas: Iterable[str], command: list[str]) -> list[Machine]:
-    """Those of ``isas`` that a module uses on this machine, the best last."""
+def this_machine(isas: Iterable[str], command: list[str], *, words: bool = False) -> list[Machine]:
+    """Those of ``isas`` that a module uses on this machine, the best last; ``words``: one that multiplies bytes."""
     with tempfile.TemporaryDirectory(prefix="mlaot-") as folder:
         library = _library(render("has.c.j2"), BASE, Path(folder), command)
 
         def is_here(machine: Machine) -> bool:
-            needs = machine.condition(words=False)
+            needs = machine.condition(words=words)
             numbers = [number for row in needs.bits for number in row]
             given = (ctypes.c_uint * len(numbers))(*numbers)
             return bool(library.has(given, ctypes.c_int(len(needs.bits)), ctypes.c_uint(needs.saved)))

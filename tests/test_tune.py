@@ -13,14 +13,15 @@ import numpy as np
 import pytest
 
 import mlaot
+from mlaot.build.toolchain import find_compiler
 from mlaot.cli import main
 from mlaot.errors import MlaotError
 from mlaot.generate import compile_model
 from mlaot.lower.program import Contraction, Program
 from mlaot.schedule.contraction import description, ranked, schedule
-from mlaot.schedule.machine import MACHINES
+from mlaot.schedule.machine import CPUID, MACHINES, Cpuid
 from mlaot.settings import TUNED, read_tuned, write_tuned
-from mlaot.tune import CANDIDATES, Measured, contractions
+from mlaot.tune import CANDIDATES, Measured, by_machine, contractions
 
 from .compiled import AVAILABLE, Library
 
@@ -125,6 +126,18 @@ def test_tune_a_project(tmp_path: Path, capsys: pytest.CaptureFixture[str], monk
     assert re.search(r"^1/1  v0 = contract.*\n    \S.*: [\d.]+ us", printed) and f"{TUNED}: " in printed
     (isa,) = json.loads((project / TUNED).read_text())
     assert isa == AVAILABLE[-1]
+
+
+@pytest.mark.skipif("v4" not in AVAILABLE, reason="needs a CPU with AVX-512")
+def test_products_of_bytes_are_asked_of_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without VNNI's instruction, a module with int8 products runs on another instruction set than one without."""
+    v4 = MACHINES["v4"]
+    monkeypatch.setitem(MACHINES, "v4", replace(v4, bytes_need=("missing",)))
+    monkeypatch.setitem(CPUID, "missing", Cpuid(0x1000, 0, 0, 1, 0))  # a leaf that no CPU has
+    program = products()
+    of_bytes = replace(program, module=replace(program.module, words=True))
+    found = by_machine([program, of_bytes], tuple(MACHINES), find_compiler())
+    assert found == {"v4": [program], "v3": [of_bytes]}
 
 
 def tiles_of(project: Path, out: Path) -> list[str]:

@@ -10,6 +10,8 @@ from mlaot.commands.project import FOLDER, find_folder, project_of
 from mlaot.settings import TUNED, Settings, read_tuned, write_tuned
 
 if TYPE_CHECKING:
+    from mlaot.lower.program import Program
+    from mlaot.schedule.machine import Machine
     from mlaot.tune import Measured
 
 HELP = "find the fastest block sizes on this machine"
@@ -39,11 +41,20 @@ def tune(project: Path, settings: Settings) -> None:
     """Measure the products of a project's models; write down which were faster otherwise."""
     from mlaot.build.toolchain import find_compiler
     from mlaot.generate import compile_for
-    from mlaot.tune import contractions, measure, this_machine
+    from mlaot.schedule.machine import MACHINES
+    from mlaot.tune import by_machine
 
     command = find_compiler()
-    isa = this_machine(settings.isas, command)[-1]
-    kernels = contractions([compile_for(settings, model, lambda program: program) for model in settings.models])
+    programs = [compile_for(settings, model, lambda program: program) for model in settings.models]
+    for name, some in by_machine(programs, settings.isas, command).items():
+        tune_for(MACHINES[name], some, project, command)
+
+
+def tune_for(isa: Machine, programs: list[Program], project: Path, command: list[str]) -> None:
+    """Measure the products of programs on one instruction set of this machine."""
+    from mlaot.tune import contractions, measure
+
+    kernels = contractions(programs)
     tuned = dict(read_tuned(project).get(isa.name, {}))
     for number, kernel in enumerate(kernels, 1):
         found = measure(kernel, isa, command)

@@ -32,6 +32,7 @@ REDUCTIONS: Mapping[str, Reduction] = {
     "min": Reduction("min", "and", "min_lanes", inf),
 }
 BY_FUNCTION: Mapping[str, Reduction] = {r.function: r for r in REDUCTIONS.values()}
+BY_LANES: Mapping[str, Reduction] = {r.of_lanes: r for r in REDUCTIONS.values()}
 
 
 def combined(name: str, a: Expr, b: Expr) -> Expr:

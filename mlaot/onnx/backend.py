@@ -66,10 +66,10 @@ static void onnx_share_apart(void *threads, Task *task, char *const *p, const pt
 
 
 @cache
-def compiler() -> tuple[list[str], Machine]:
-    """The C compiler, and the best instruction set of this machine."""
+def compiler(words: bool) -> tuple[list[str], Machine]:
+    """The C compiler, and the best instruction set of this machine; ``words``: for a module that multiplies bytes."""
     command = find_toolchain().command
-    return command, this_machine(MACHINES, command)[-1]
+    return command, this_machine(MACHINES, command, words=words)[-1]
 
 
 class Model:
@@ -85,7 +85,7 @@ class Model:
         (self.entry,) = (p.entry for p in program.procedures if p.entry.name == "forward")
         folder = Path(tempfile.mkdtemp(prefix="mlaot-"))
         weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
-        command, isa = compiler()
+        command, isa = compiler(program.module.words)
         source, library = folder / "onnx.c", folder / "onnx.so"
         source.write_text(kernels_file(program, "onnx", isa), encoding="utf-8")
         (folder / f"{self.module.stem}.h").write_text(HEADER, encoding="utf-8")
@@ -191,7 +191,7 @@ def _compiled(model: onnx.ModelProto, given: dict[str, Any]) -> Model:
     made: dict[str, Any] = {}
     declared = declare(model, {}, given=given, made=made)
     try:
-        program = compile_model(declared, "onnx.model", ("base", compiler()[1].name))
+        program = compile_model(declared, "onnx.model", tuple(MACHINES))
     except Unsupported as error:
         raise NotImplementedError(str(error)) from None
     return Model(program, model.graph, given, made)

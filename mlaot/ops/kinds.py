@@ -7,10 +7,11 @@ from functools import cache
 
 from mlaot.ir import Dim, Node, Type
 from mlaot.ir.dims import names, product, substitute
+from mlaot.nest import reductions
 from mlaot.ops import elementwise as ew
 from mlaot.ops import reduction as red
 from mlaot.ops import structure as st
-from mlaot.ops.base import batch_elementwise
+from mlaot.ops.base import OPS, batch_elementwise
 from mlaot.ops.quantized import contract_bytes, quantize
 from mlaot.ops.random import normal_quantile
 from mlaot.ops.winograd import TRANSFORMS
@@ -18,7 +19,7 @@ from mlaot.schedule.machine import LINE
 from mlaot.schedule.tuning import FREE_NODES
 
 PRODUCTS = (red.contract, contract_bytes)
-REDUCTIONS = (red.sum_, red.prod, red.max_, red.min_)
+REDUCTIONS = tuple(OPS[name] for name in reductions.REDUCTIONS)
 VIEWS = ("broadcast", "transpose", "item", "slice", "window")
 VECTORS = ("f32", "f64")  # the dtypes that kernels compute in vectors
 LOADED = (*VECTORS, "i32", "i64", "i8", "u8", "bool")  # the dtypes that vectors are converted from as they are loaded

@@ -19,7 +19,7 @@ from mlaot.ops import elementwise as ew
 from mlaot.ops import reduction as red
 from mlaot.ops import structure as st
 from mlaot.ops.base import batch_elementwise
-from mlaot.ops.kinds import REDUCTIONS, is_side_by_side
+from mlaot.ops.kinds import is_side_by_side
 from mlaot.passes import example_tiles
 from mlaot.passes.rewrite import Rule, rewrite
 from mlaot.schedule.tuning import POOLED_WINDOW
@@ -93,4 +93,4 @@ def pooling(graph: Graph) -> None:
     """Apply the rules of this file to a tile of examples."""
     if graph.name == example_tiles.NAME:
         anywhere: dict[object, tuple[Rule, ...]] = {None: (fold_last,), st.window: (window_first,)}
-        rewrite(graph, {**anywhere, **dict.fromkeys(REDUCTIONS, (reduced_window,))})  # type: ignore[dict-item]
+        rewrite(graph, {**anywhere, **dict.fromkeys(COMBINE, (reduced_window,))})  # type: ignore[dict-item]

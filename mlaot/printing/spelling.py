@@ -16,6 +16,7 @@ from mlaot.ir.dims import Dim
 from mlaot.ir.dims import Expr as Polynomial
 from mlaot.ir.types import DTYPES
 from mlaot.nest.expressions import HALVES, WHOLE, Array, Call, Const, Expr, Index, Load, ValueType, Var, is_float
+from mlaot.nest.reductions import BY_LANES
 from mlaot.nest.statements import Assign, Invoke, Point, Run, Store
 
 # Numbers as computed with; halves are bits in uint16_t, and float everywhere else.
@@ -42,7 +43,7 @@ CHOICES = {"least": "<", "most": ">"}  # of two indices
 ATOM, UNARY, CHOICE = 100, 14, 3
 NO_SUFFIX = ("first_from", "threefry", "normal_quantile")
 C_FUNCTIONS = {"is_equal": "eq"}
-BY_ARGUMENT = ("sum_lanes", "prod_lanes", "max_lanes", "min_lanes", "any")  # named for what they take
+BY_ARGUMENT = (*BY_LANES, "any")  # named for what they take
 
 
 class Speller:

@@ -10,7 +10,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from mlaot.nest.expressions import HALVES, TRANSCENDENTAL
+from mlaot.nest.reductions import BY_LANES
 from mlaot.printing.spelling import MEMORY as C_TYPES
+from mlaot.printing.spelling import OPERATORS
 from mlaot.render import render
 from mlaot.schedule.machine import Machine as Isa
 
@@ -30,15 +32,8 @@ GENERIC = {
     *("isnan", "eq", "ne", "lt", "le", "gt", "ge"),
     *("nearest_inside", "round_f16", "round_bf16", "rounded"),
 }
-# Vectors of floats; these combine all lanes.
-COMBINE = {
-    "sum_lanes": "x + other",
-    "prod_lanes": "x * other",
-    "max_lanes": "max_{t}(x, other)",
-    "min_lanes": "min_{t}(x, other)",
-}
 FOLD = {f"fold{half}": half for half in (1, 2, 4, 8)}
-VECTOR = {"lane", "store_mask", "any", "even", "odd", *COMBINE, *FOLD}
+VECTOR = {"lane", "store_mask", "any", "even", "odd", *BY_LANES, *FOLD}  # of floats
 # Parts of the functions below: for either dtype, for one, or for either in a file of its own.
 PARTS = {
     *("head", "excess", "exp_parts", "log_fraction", "log_pair", "log_edges", "log_plus", "log1p_plus"),
@@ -122,7 +117,7 @@ def _is_known(family: str, source: str, dtype: str, form: str) -> bool:
 def _template(family: str, source: str, dtype: str, form: str) -> str:
     if source and family not in ("scatter", "scatter_part"):  # which are one text
         family = f"{family}_half" if source in HALVES else f"{family}_as"
-    elif family in COMBINE:
+    elif family in BY_LANES:
         family = "lanes"
     elif family in FOLD:
         family = "fold"
@@ -180,7 +175,7 @@ def _context(name: str, family: str, source: str, dtype: str, form: str, isa: Is
         "source": source,
         "c_source": C_TYPES.get(source, ""),
         "arguments": list(ARGUMENTS.get(family, "x")),
-        "combine": COMBINE.get(family, "").format(t=dtype + form),
+        "combine": _combined(family, dtype + form),
         "lane_list": lambda text: ", ".join(text.replace("$", str(i)) for i in range(lanes)),
         "every_fourth": ", ".join(str(4 * i % isa.bytes) for i in range(isa.bytes)),
         "every_second": lambda start: ", ".join(str(i) for i in range(start, 2 * lanes, 2)),
@@ -193,6 +188,14 @@ def _context(name: str, family: str, source: str, dtype: str, form: str, isa: Is
         "polynomial": lambda x, coefficients: polynomial(x, coefficients, dtype),
         "number": lambda value: number(value, dtype),
     }
+
+
+def _combined(family: str, suffix: str) -> str:
+    """What makes one vector of ``x`` and ``other`` on the way to one number."""
+    if family not in BY_LANES:
+        return ""
+    function = BY_LANES[family].function
+    return f"x {OPERATORS[function][0]} other" if function in OPERATORS else f"{function}_{suffix}(x, other)"
 
 
 def number(value: float | str, dtype: str) -> str:

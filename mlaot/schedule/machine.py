@@ -124,8 +124,8 @@ class Machine:
     def condition(self, *, words: bool) -> Condition:
         """What a CPU must say; ``words``: for a module that multiplies bytes."""
         features = [CPUID[name] for name in (*self.needs, *(self.bytes_need if words else ()))]
-        registers = {(1, 0, 2): AVX} if features else {}
         saved = 0
+        registers = {(1, 0, 2): AVX} if any(feature.saved for feature in features) else {}
         for feature in features:
             at = (feature.leaf, feature.subleaf, feature.register)
             registers[at] = registers.get(at, 0) | 1 << feature.bit

@@ -2,7 +2,9 @@
 
 ``python`` blocks are executed and ``pycon`` blocks are doctests, all in one namespace for a page. ``toml`` blocks must
 be valid. In ``console`` blocks the commands ``$ mlaot ..`` and ``$ python ..`` are run, and what they print is compared
-where the page shows it; ``...`` stands for anything. A comment in front of a block says more:
+where the page shows it; ``...`` stands for anything. ``diff`` blocks are changes of mlaot: ``+++ FILE``, then the lines
+that go, stay and come, ``@@`` where others lie between. They are made in a copy, with which later commands run. A
+comment in front of a block says more:
 
     <!-- file: model.py -->     the block is the content of that file
     <!-- build: . -->           the block tells how to build and install the project in that folder; here it is compiled
@@ -14,8 +16,10 @@ from __future__ import annotations
 
 import doctest
 import importlib
+import os
 import re
 import shlex
+import shutil
 import sys
 import tomllib
 from collections.abc import Iterator
@@ -33,6 +37,7 @@ PAGES = sorted([projects.ROOT / "README.md", projects.ROOT / "CONTRIBUTING.md", 
 BLOCK = re.compile(r"(?:^<!-- (?P<note>.*?) -->\n)?^```(?P<language>\w*)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
 PACKAGES = {"sklearn.md": ("skl2onnx", "pandas")}  # what a page needs besides the extra `test`
 LINK = re.compile(r"\]\((?!https?://)([^)#]+)")
+COPIED = ("mlaot", "templates", "tests", "docs")  # what a change of mlaot is tried on
 FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 
 
@@ -55,6 +60,16 @@ def blocks(page: Path) -> list[Block]:
     ]
 
 
+def hunks(block: Block) -> Iterator[tuple[str, str, str]]:
+    """For each place that a change is made in: the file, and its lines before and after."""
+    for part in re.split(r"^\+\+\+ ", block.text, flags=re.MULTILINE)[1:]:
+        name, _, text = part.partition("\n")
+        for hunk in re.split(r"^@@.*\n", text, flags=re.MULTILINE):
+            lines = hunk.splitlines(keepends=True)
+            old, new = ("".join(x[1:] if x.strip() else "\n" for x in lines if x[0] != sign) for sign in "+-")
+            yield name, old, new
+
+
 class Reader:
     """Someone who does what a page says."""
 
@@ -63,6 +78,7 @@ class Reader:
         self.folder = folder
         self.site = folder / "site"
         self.namespace: dict[str, Any] = {"__name__": "__main__"}
+        self.has_copy = False
 
     def follow(self, block: Block) -> None:
         """Do what one block says."""
@@ -81,6 +97,8 @@ class Reader:
             exec(compile("\n" * (block.line - 1) + block.text, str(self.page), "exec"), self.namespace)
         elif block.language == "pycon":
             self.check_session(block)
+        elif block.language == "diff":
+            self.change(block)
         elif block.language == "console":
             self.check_commands(block, int(rest) if word == "status" else 0)
         if block.language == "toml":
@@ -95,6 +113,29 @@ class Reader:
         self.namespace.update(test.globs)
         assert not runner.failures, "".join(said)
 
+    def change(self, block: Block) -> None:
+        """Change a copy of mlaot."""
+        if not self.has_copy:
+            for name in COPIED:
+                shutil.copytree(projects.ROOT / name, self.folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+            shutil.copy(projects.ROOT / "pyproject.toml", self.folder)
+            self.has_copy = True
+        for name, old, new in hunks(block):
+            path = self.folder / name
+            text = path.read_text(encoding="utf-8")
+            assert text.count(old) == 1, f"{self.page.name}, line {block.line}: not once in {name}:\n{old}"
+            path.write_text(text.replace(old, new), encoding="utf-8")
+
+    def run(self, *arguments: str, environ: dict[str, str], status: int) -> str:
+        """What Python prints; with the copy of mlaot if there is one, whatever is installed."""
+        if self.has_copy:
+            own = {
+                "PYTHONPATH": os.pathsep.join([str(self.folder), *sys.path]),
+                "PYTEST_DEBUG_TEMPROOT": str(self.folder),
+            }
+            arguments, environ = ("-S", *arguments), own | environ
+        return projects.run(*arguments, cwd=self.folder, site=self.site, environ=environ, status=status)
+
     def check_commands(self, block: Block, status: int) -> None:
         """Commands and their output."""
         for part in re.split(r"^\$ ", block.text, flags=re.MULTILINE)[1:]:
@@ -104,7 +145,7 @@ class Reader:
             if words[0] not in ("python", "mlaot"):
                 continue
             arguments = words[1:] if words[0] == "python" else ["-m", "mlaot", *words[1:]]
-            got = projects.run(*arguments, cwd=self.folder, site=self.site, environ=environ, status=status)
+            got = self.run(*arguments, environ=environ, status=status)
             assert not wanted.strip() or doctest.OutputChecker().check_output(wanted, got, FLAGS), f"{command}\n{got}"
 
 
@@ -123,6 +164,7 @@ def reader_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[P
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [str(tmp_path / "site"), str(tmp_path), *sys.path])
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    monkeypatch.delenv("PYTEST_XDIST_WORKER", raising=False)  # pytest in a page's commands is none of this run's
     before = set(sys.modules)
     yield tmp_path
     for name in set(sys.modules) - before:
@@ -149,6 +191,21 @@ def test_links_lead_somewhere(page: Path) -> None:
         assert (page.parent / target).exists(), target
     for name in re.findall(r"`((?:mlaot|templates|tests|examples|benchmarks|docs)/[\w./-]+\.\w+)`", text):
         assert (projects.ROOT / name).exists(), name
+
+
+def test_changes_touch_few_files() -> None:
+    """What CONTRIBUTING.md says of them; without tests."""
+    text = (projects.ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    touched: dict[str, set[str]] = {}
+    for block in blocks(projects.ROOT / "CONTRIBUTING.md"):
+        heading = re.findall(r"^## (.*)$", "\n".join(text.splitlines()[: block.line]), re.MULTILINE)[-1:]
+        if block.language == "diff":
+            touched[heading[0]] = {name for name, *_ in hunks(block) if not name.startswith("tests/")}
+    assert touched == {
+        "Add a kernel": {"mlaot/ops/indexing.py", "mlaot/lower/gathers.py"},
+        "Add a reduction": {"mlaot/nest/reductions.py", "mlaot/ops/reduction.py"},
+        "Add an instruction set": {"mlaot/schedule/machine.py", "templates/vector/floor.c.j2"},
+    }
 
 
 def test_readme_marks_its_commands() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import cache
 from itertools import product
 from pathlib import Path
@@ -117,10 +118,10 @@ def graph_of(name: str, sample: Sample, dtype: DType) -> tuple[Graph, dict[str, 
     return graph, inputs
 
 
-def programs() -> dict[str, Program]:
-    """A program for every sample of every op."""
+def programs(names: Iterable[str]) -> dict[str, Program]:
+    """A program for every sample of some ops."""
     found = {}
-    for name, dtype in product(NAMES, ALL):
+    for name, dtype in product(names, ALL):
         for i, sample in enumerate(cases(name, dtype)):
             made = graph_of(name, sample, dtype)
             if made is not None:
@@ -131,10 +132,12 @@ def programs() -> dict[str, Program]:
 
 
 @pytest.fixture(scope="session")
-def libraries(shared_folder: Path) -> dict[str, Library]:
-    """Every op on every instruction set of this machine."""
-    all_programs = programs()
-    return {isa: Library(all_programs, isa, shared_folder / f"ops_{isa}") for isa in AVAILABLE}
+def libraries(shared_folder: Path, request: pytest.FixtureRequest) -> dict[str, Library]:
+    """The ops that this run tests, on the instruction sets on which it tests them."""
+    items = [i for i in request.session.items if isinstance(i, pytest.Function) and "libraries" in i.fixturenames]
+    names, isas = ({i.callspec.params[key] for i in items} for key in ("name", "isa"))
+    all_programs = programs(sorted(names))
+    return {isa: Library(all_programs, isa, shared_folder / f"ops_{isa}") for isa in sorted(isas)}
 
 
 @pytest.mark.parametrize("isa", AVAILABLE)

@@ -77,7 +77,7 @@ def test_python_names_no_machine() -> None:
 
 
 def test_which_a_module_holds() -> None:
-    every = tuple(MACHINES)
+    every = ("base", "neon", "v3", "v4")
     assert isas_for("x86_64", every) == ["base", "v3", "v4"]
     assert isas_for("aarch64", every) == ["neon"]
     assert isas_for("", every) == ["base"]
