@@ -17,6 +17,8 @@ from cmake import CMAKE_BIN_DIR
 import mlaot
 from mlaot.nn import init
 
+from . import verified
+
 # Tests start thousands of interpreters: as for users, none compiles what another has compiled.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 # Jobs in the background ignore Ctrl-C, and so do the processes that they start: tests press it as on a terminal.
@@ -28,6 +30,7 @@ os.environ["PIP_NO_COMPILE"] = "1"
 os.environ["PATH"] = os.pathsep.join([CMAKE_BIN_DIR, os.environ["PATH"]])
 # On a slow machine, too, commands print what tests expect.
 os.environ["MLAOT_PATIENCE"] = "inf"
+verified.install()
 GOLDEN = Path(__file__).parent / "golden"
 
 

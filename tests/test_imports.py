@@ -23,7 +23,7 @@ LAYERS = (
     ("mlaot.schedule",),
     ("mlaot.lower",),
     ("mlaot.printing",),
-    ("mlaot.facts", "mlaot.golden", "mlaot.rounded"),
+    ("mlaot.facts", "mlaot.golden", "mlaot.interpret", "mlaot.rounded"),
     ("mlaot.bisect", "mlaot.generate", "mlaot.build", "mlaot.cmake", "mlaot.tune"),
     ("mlaot.commands", "mlaot.cli", "mlaot.__main__", "mlaot.onnx.backend"),
 )

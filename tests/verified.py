@@ -1,0 +1,43 @@
+"""Every nest that a test makes C of is verified: as it was built, as it was scheduled, and as threads share it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
+
+from mlaot.lower.program import NestKernel
+from mlaot.nest.canonical import canonical
+from mlaot.nest.statements import Nest
+from mlaot.nest.verify import verify
+from mlaot.printing import functions
+
+_known: set[tuple[object, tuple[object, ...]]] = set()  # what was verified, whatever it was called
+
+
+def check(nest: Nest) -> None:
+    """Raise an AssertionError for a nest that cannot be right, unless an equal one is."""
+    content, dims = canonical(nest)
+    sizes = tuple(str(array.size) for array in nest.params)
+    key = content, (*sizes, *dims)
+    if key not in _known:
+        verify(nest)
+        _known.add(key)
+
+
+def install() -> None:
+    """Check what the functions of a file are made of."""
+
+    def checked(make: Callable[..., Nest]) -> Callable[..., Nest]:
+        @wraps(make)
+        def call(first: Any, *rest: Any) -> Nest:
+            if isinstance(first, NestKernel):
+                check(first.nest)
+            nest = make(first, *rest)
+            check(nest)
+            return nest
+
+        return call
+
+    functions.nest_of = checked(functions.nest_of)
+    functions.part_of_range = checked(functions.part_of_range)
