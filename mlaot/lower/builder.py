@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 
 from mlaot.ir import DTYPES, Dim, Node
 from mlaot.ir.dims import product
@@ -61,6 +62,14 @@ class Builder:
         while name in self._buffers:
             name += "_"
         return name
+
+    def view(self, buffer: Buffer, name: str, dtype: str) -> Array:
+        """The kernel's array ``name`` for the memory of a constant, as elements of a type of their own."""
+        size = buffer.bytes // DTYPES[dtype].itemsize
+        own = replace(buffer, name=name, dtype=dtype, shape=(size,), strides=(1,), dense=True, within=buffer)
+        self._arrays[id(own)] = array = Array(name, dtype, size)
+        self._buffers[name] = own
+        return array
 
     def access(self, node: Node) -> Access:
         return self.accesses[node.find()]

@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 from mlaot.ir import DTYPES, Dim, Node
 from mlaot.ir.dims import NOMINAL
 from mlaot.lower.builder import Builder, place
-from mlaot.lower.emit import may_overread
 from mlaot.lower.fuse import Group
 from mlaot.lower.gates import gate
 from mlaot.lower.layout import Access, padded, times
@@ -255,7 +254,7 @@ class _ContractionBuilder:
         if vector and not is_padded:
             merged = any(u != v and v == lanes for u, v in self.place.items())
             axis = list(read.strides).index(lanes)
-            is_padded = not merged and may_overread(access, axis)
+            is_padded = not merged and access.may_overread(axis)
         return Operand(self.builder.array(access.buffer), strides, access.offset, vector, is_padded, panels)
 
     def _at(self, names: Mapping[str, str]) -> list[Expr]:

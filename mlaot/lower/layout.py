@@ -79,12 +79,6 @@ def _spread(strides: Sequence[Dim], shape: Sequence[Dim]) -> tuple[Dim, ...]:
     return tuple(0 if d == 1 else next(rest) for d in shape)
 
 
-def atom(value: Dim) -> str:
-    """C text of a dim that may stand beside any operator."""
-    text = str(value)
-    return text if text.isalnum() or text.isidentifier() else f"({text})"
-
-
 @dataclass(frozen=True)
 class Access:
     """How to read a value: a stride for each of its axes (0 where it is broadcast) and an offset, in elements.
@@ -97,25 +91,9 @@ class Access:
     offset: Dim = 0
     whole: bool = True
 
-    def index(self, at: Sequence[str]) -> str:
-        """C text of the element index for the axis indices ``at``."""
-        return linear([*zip(at, self.strides, strict=True)], self.offset)
-
-
-def linear(terms: Iterable[tuple[str, Dim]], offset: Dim = 0) -> str:
-    """C text of ``offset + index * stride + ...`` without what is zero."""
-    parts = []
-    for index, stride in terms:
-        if stride == 0 or index == "0":
-            continue
-        if stride == 1:
-            parts.append(index)
-        else:
-            step = str(stride) if isinstance(stride, int) else f"({stride})"
-            parts.append(f"{index} * {step}" if index.isidentifier() else f"({index}) * {step}")
-    if offset != 0:
-        parts.append(str(offset))
-    return " + ".join(parts) or "0"
+    def may_overread(self, axis: int) -> bool:
+        """Whether a whole vector may be touched past the end of the axis: rows of buffers of our own are padded."""
+        return self.whole and not self.buffer.dense and self.offset == 0 and self.strides[axis] == 1
 
 
 def view(node: Node, inner: Access) -> Access | None:

@@ -275,51 +275,6 @@ class Contraction:
 
 
 @dataclass(frozen=True)
-class Grove:
-    """Trees padded to perfect ones of one depth, ``width`` of them side by side; where their splits and leaves start.
-
-    Node i of a perfect tree has the children 2 i and 2 i + 1; the root is 1. ``first``: the number of the first tree.
-    """
-
-    trees: int
-    depth: int
-    width: int
-    splits: int
-    leaves: int
-    first: int
-
-
-@dataclass(frozen=True)
-class Trees:
-    """Decision trees over ``rows`` of ``columns`` features: groves, then ``branching`` trees that keep their links.
-
-    ``source`` and ``result`` are a pointer to the first row and the distance of rows, ``next`` that of targets. Where a
-    row must be gathered first, ``gather`` is the text of element {j} of row {i}; those from ``low`` on are then -inf
-    where they are nan. ``leaf``: "one" number for one target, a number for the "own" target of each tree, or numbers
-    for "all" targets.
-    """
-
-    dtype: str
-    params: tuple[Param, ...]
-    loops: tuple[tuple[str, str], ...]
-    rows: str
-    columns: int
-    targets: int
-    source: tuple[str, str]
-    result: tuple[str, str]
-    next: str
-    gather: str
-    low: int
-    leaf: str
-    aggregate: str
-    groves: tuple[Grove, ...]
-    branching: int
-    names: dict[str, str]
-    doc: tuple[str, ...]
-    template: str = "trees"
-
-
-@dataclass(frozen=True)
 class NestKernel:
     """A loop nest with the buffers that its arrays are, in the order of the nest's parameters.
 
@@ -340,7 +295,7 @@ class NestKernel:
         return self.nest.doc
 
 
-Kernel = Contraction | Trees | NestKernel
+Kernel = Contraction | NestKernel
 
 
 @dataclass(frozen=True)

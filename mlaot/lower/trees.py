@@ -1,328 +1,472 @@
-"""Decision trees: their arrays in the layout that kernels walk, and the kernel of an ensemble.
+"""Decision trees: the kernel of an ensemble, over blocks of rows.
 
-Two kinds of trees, each walked in two ways; every tree is in memory once.
+Perfect trees are walked in two ways, which a machine chooses between (``mlaot/schedule/blocks.py``). Many rows: a block
+of them lies as [feature][row], and every node is evaluated from the leaves up, in vectors of rows, without a branch:
 
-* Shallow ones are padded to perfect trees of one depth, ``{threshold, feature}`` per node, without links. Many rows: a
-  block of rows lies as [feature][row], and every node is evaluated from the leaves up, ``x <= t ? left : right`` in
-  vectors of rows, without a branch. Few rows: each walks down 16 trees in step.
-* The others keep their links: 8 rows walk down one tree in step, or one row 8 trees.
+    for i in vector(0, 32):
+        v3 = select(h3 >= columns[e3 * 32 + i], leaves[..], leaves[..])
+        v1 = select(h1 >= columns[e1 * 32 + i], v2, v3)
 
+Few rows: each walks down 16 trees in step. Trees with links: 8 rows walk down one tree in step, or one row 8 trees.
 What a row gives does not depend on how it was computed: a grove adds its trees into ``width`` sums and these by halves.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
 
-import numpy as np
-
-from mlaot.ir import Node
-from mlaot.ir.types import DTYPES, Literal, i32, u32
-from mlaot.lower.emit import C_TYPES, Emitter, neutral
+from mlaot.ir import Dim, Node
+from mlaot.ir.types import DTYPES
+from mlaot.lower.builder import ZERO, Accesses, Builder, Stores, place
+from mlaot.lower.forests import Grove, Packed
 from mlaot.lower.fuse import Group
-from mlaot.lower.layout import Access, atom, linear, work_buffer
-from mlaot.lower.plain import loop
-from mlaot.lower.program import Buffer, Grove, Trees
+from mlaot.lower.layout import work_buffer
+from mlaot.lower.program import NestKernel
 from mlaot.lower.storage import Storage
-from mlaot.ops.trees import Forest
-from mlaot.schedule.contraction import lanes_of
-from mlaot.schedule.machine import LINE
-from mlaot.schedule.machine import Machine as Isa
-from mlaot.schedule.tuning import (
-    BUSHY_LEVELS,
-    FEATURE_BLOCK_BYTES,
-    NODE_BY_VECTOR,
-    PADDED_LEAVES,
-    PERFECT_LEVELS,
-    ROWS_IN_STEP,
-    SUBTREE_LEVELS,
-    TREES_IN_STEP,
+from mlaot.nest.expressions import (
+    BOOL,
+    INDEX,
+    Array,
+    Call,
+    Expr,
+    Index,
+    Load,
+    ValueType,
+    Var,
+    as_index,
+    cast,
+    compare,
+    const,
+    select,
 )
+from mlaot.nest.reductions import combined, identity
+from mlaot.nest.statements import (
+    Assign,
+    Body,
+    For,
+    If,
+    Let,
+    Mutable,
+    Slice,
+    Statement,
+    Store,
+    While,
+    around,
+    index_var,
+    loop,
+)
+from mlaot.schedule.blocks import in_lanes
+from mlaot.schedule.tuning import FEATURE_BLOCK_BYTES, PERFECT_LEVELS, ROWS_IN_STEP, SUBTREE_LEVELS, TREES_IN_STEP
 
-Array = np.ndarray[Any, Any]
+I, J, K, ROOT = (as_index(index_var(name)) for name in ("i", "j", "k", "root"))
+E = as_index(index_var("e"))
+START, END = (as_index(index_var(name)) for name in ("start", "end"))
+LINK = ValueType("i32")  # a node, or ~leaf
 
 
-def trees_kernel(
-    group: Group, accesses: Mapping[Node, Access], stores: Mapping[Node, Sequence[Buffer]], storage: Storage
-) -> Trees:
+def trees_kernel(group: Group, accesses: Accesses, stores: Stores, storage: Storage) -> NestKernel:
     """The kernel of a node ``tree_ensemble``, which writes the first of its buffers."""
-    emit = Emitter(group, accesses, stores)
-    (node,) = group.nodes
-    out, access, x = stores[node][0], emit.access(node.arg(0)), node.arg(0)
-    forest: Forest = node.attrs["forest"]
-    dtype, aggregate = node.type.dtype.name, node.attrs["aggregate"]
-    packed = Packed(forest, dtype, aggregate, _features(x), access.strides[-1] == 1)
-    at = [f"i{i}" for i in range(x.type.rank - 1)]
-    lead = at[:-1]
-    given, names = emit.buffer(access.buffer), {"y": emit.buffer(out, written=True)}
-    for name, literal in packed.literals().items():
-        names[name] = emit.buffer(storage.constant(literal))
-    block = FEATURE_BLOCK_BYTES // DTYPES[dtype].itemsize
-    rows = packed.columns * packed.gathers  # gathered, then transposed; then sums, and what subtrees gave
-    if packed.groves:
-        rows += packed.columns + _sums(packed.leaf, packed.targets) + (1 << (PERFECT_LEVELS - SUBTREE_LEVELS))
-    if rows:
-        type_ = node.type.with_shape((block * rows,))
-        names["scratch"] = emit.buffer(work_buffer("scratch", type_), written=True)
-    gather = ""
-    if packed.gathers:
-        place = access.index([*lead, *(["{i}"] if at else []), f"{names['features']}[{{j}}]"])
-        gather = f"{given}[{place}]"
-    rank = x.type.rank - 1
-    return Trees(
-        dtype,
-        emit.params,
-        tuple((v, str(d)) for v, d in zip(lead, x.type.shape[:-2], strict=False)),
-        str(x.type.shape[-2]) if at else "1",
-        packed.columns,
-        packed.targets,
-        _start(given, lead, access.strides[:-1], access.offset),
-        _start(names["y"], lead, out.strides[:rank], 0),
-        atom(out.strides[-1]) if packed.targets > 1 else "0",
-        gather,
-        packed.low,
-        packed.leaf,
-        aggregate,
-        packed.groves,
-        packed.branching,
-        names,
-        emit.doc(),
-    )
+    return _TreeBuilder(group, accesses, stores, storage).build()
 
 
-def _features(x: Node) -> int:
-    """How many features the rows of a value have."""
-    width = x.type.shape[-1]
-    assert isinstance(width, int), "bug in mlaot: rows of trees have no fixed size"
-    return width
+class _TreeBuilder(Builder):
+    """Makes the loops over blocks of rows, and over the trees of each layout."""
+
+    def __init__(self, group: Group, accesses: Accesses, stores: Stores, storage: Storage) -> None:
+        super().__init__(group, accesses, stores)
+        (node,) = group.nodes
+        x = node.arg(0)
+        self.source, self.out = self.access(x), stores[node][0]
+        self.type, self.aggregate = ValueType(node.type.dtype.name), node.attrs["aggregate"]
+        self.block = FEATURE_BLOCK_BYTES // node.type.dtype.itemsize
+        width = x.type.shape[-1]
+        assert isinstance(width, int), "bug in mlaot: rows of trees have no fixed size"
+        is_row = self.source.strides[-1] == 1
+        self.forest = Packed(node.attrs["forest"], self.type.dtype, self.aggregate, width, is_row)
+        self.storage = storage
+        self.array(self.out)  # the first of the kernel's
+        lead = x.type.shape[:-2]
+        self.loops = [("" if extent == 1 else f"i{i}", extent) for i, extent in enumerate(lead)]
+        self.lead = [as_index(index_var(name)) if name else ZERO for name, _ in self.loops]
+        self.rank = x.type.rank
+        self.rows: Dim = x.type.shape[-2] if x.type.rank > 1 else 1
+        self.is_one_block = isinstance(self.rows, int) and self.rows <= self.block
+        self.start, self.end = (ZERO, Index(self.rows)) if self.is_one_block else (START, END)
+        self.identity = identity(self.aggregate, self.type.dtype)
+        self._make_tables()
+        self._make_scratch(node)
+
+    def _make_tables(self) -> None:
+        """The constants; nodes have numbers of several types."""
+        forest, dtype = self.forest, self.type.dtype
+        buffers = {name: self.storage.constant(literal) for name, literal in forest.literals().items()}
+
+        def table(name: str, dtype: str, what: str = "") -> Array:
+            return self.view(buffers[name], f"tree_{what or name}", dtype)
+
+        if forest.groves:
+            self.splits = _Nodes(
+                table("splits", dtype, "thresholds"), table("splits", "u32", "features"), forest.splits.itemsize
+            )
+            self.leaves = table("leaves", dtype)
+        if forest.branching:
+            self.branches = _Nodes(
+                table("branches", dtype, "branch_thresholds"),
+                table("branches", "u32", "branch_features"),
+                forest.branches.itemsize,
+                table("branches", "i32", "children"),
+            )
+            self.branch_leaves, self.roots = table("branch_leaves", dtype), table("roots", "i32")
+        if forest.leaf == "own":
+            self.targets = table("targets", "i32")
+        if forest.gathers:
+            self.features = table("features", "i32", "columns")
+
+    def _make_scratch(self, node: Node) -> None:
+        """Memory for a block of rows."""
+
+        def scratch(rows: int) -> Array:
+            return self.array(work_buffer("scratch", node.type.with_shape((self.block * rows,))))
+
+        forest = self.forest
+        if forest.gathers:
+            self.gathered = scratch(forest.columns)
+        if forest.groves:
+            self.columns = scratch(forest.columns)
+            self.sums = scratch({"one": TREES_IN_STEP, "own": forest.targets, "all": 1}[forest.leaf])
+            self.found = scratch(1 << (PERFECT_LEVELS - SUBTREE_LEVELS))
+
+    def build(self) -> NestKernel:
+        forest = self.forest
+        body: list[Statement] = [*self._gather(), *self._begin(), *self._turn()]
+        for i, grove in enumerate(forest.groves):
+            blocked, walk = self._blocked(grove, i == 0), self._walk(grove, i == 0)
+            body.append(If(self._in_lanes(grove), blocked, (self._each_row(walk),)))
+        if forest.branching:
+            body += self._linked()
+        return self.kernel(around(self.loops, self._blocks(tuple(body))), "trees")
+
+    def _blocks(self, body: Body) -> Body:
+        """``body`` for each block of rows."""
+        if self.is_one_block:
+            return body
+        left = Index(self.rows) - START
+        end = Let(index_var("end"), Call("least", (left, Index(self.block)), INDEX))
+        return (For(index_var("start"), ZERO, Index(self.rows), (end, *body), step=self.block),)
+
+    def _each_row(self, body: Body, low: Expr = ZERO) -> Statement:
+        return For(index_var("i"), low, self.end, body)
+
+    def _in_lanes(self, grove: Grove) -> Expr:
+        return in_lanes(self.end, (1 << grove.depth) - 1, grove.depth, self.block)
+
+    # Rows as the trees read them.
+
+    def _at(self, row: Expr) -> list[Expr]:
+        """The indices of a row of the block."""
+        return [*self.lead, *([self.start + row] if self.rank > 1 else [])]
+
+    def _row(self, row: Expr, number: int | str = "") -> Slice:
+        """The columns of a row of the block."""
+        if self.forest.gathers:
+            return _slice(f"tree_row{number}", self.gathered, row * self.forest.columns)
+        given = self.element(self.source, [*self._at(row), ZERO])
+        return _slice(f"tree_row{number}", given.array, given.index)
+
+    def _gather(self) -> Body:
+        """Copies the features that trees read; where nan goes to the left, it becomes -inf."""
+        if not self.forest.gathers:
+            return ()
+        low, columns = self.forest.low, self.forest.columns
+        x = Var("x0", self.type)
+        to_left = select(compare("eq", x, x), x, const(-float("inf"), self.type))
+        feature = index_var("e0")
+        column = Let(feature, cast(self.features[J], "index"))
+        element = self.element(self.source, [*self._at(I), as_index(feature)])
+        at = I * columns + J
+        body: list[Statement] = []
+        if low:
+            body.append(loop("j", low, (column, Store(self.gathered, at, element))))
+        if low < columns:
+            copy = (column, Let(x, element), Store(self.gathered, at, to_left))
+            body.append(For(index_var("j"), Index(low), Index(columns), copy))
+        return (self._each_row(tuple(body)),)
+
+    def _turn(self) -> Body:
+        """A block as [column][row] where its rows are in lanes; the last row fills it."""
+        if not self.forest.groves:
+            return ()
+        number = index_var("row")
+        last = Let(number, Call("least", (I, self.end - 1), INDEX))
+        row = self._row(as_index(number))
+        copy = Store(self.columns, J * self.block + I, row.array[J])
+        rows = loop("i", self.block, (last, row, loop("j", self.forest.columns, (copy,))))
+        return (If(self._in_lanes(self.forest.groves[0]), (rows,)),)
+
+    # Results.
+
+    def _result(self, row: Expr, target: Expr = ZERO) -> Load:
+        at = self._at(row)
+        at += [target] * (len(self.out.strides) - len(at))
+        return self.array(self.out)[place(at, self.out.strides)]
+
+    def _put(self, row: Expr, value: Expr, target: Expr = ZERO, *, first: bool = False) -> Statement:
+        """A value as a result, or combined with what is there."""
+        result = self._result(row, target)
+        return Store(result.array, result.index, value if first else combined(self.aggregate, result, value))
+
+    def _each_target(self, statement: Statement) -> Body:
+        return (loop("e", self.forest.targets, (statement,)),) if self.forest.targets > 1 else (statement,)
+
+    @property
+    def target(self) -> Expr:
+        """The variable of a loop over targets."""
+        return E if self.forest.targets > 1 else ZERO
+
+    def _begin(self) -> Body:
+        """Results that trees are added to one by one."""
+        if self.forest.leaf == "one" and self.forest.groves:
+            return ()
+        return (self._each_row(self._each_target(self._put(I, self.identity, self.target, first=True))),)
+
+    def _add(self, row: Expr, leaves: Array, at: Expr, tree: Expr, k: int = 0) -> Body:
+        """A leaf of the tree number ``tree``, the ``k``-th of those in step, added to the result of a row."""
+        targets = self.forest.targets
+        if self.forest.leaf == "all":
+            place = index_var(f"r{k}")
+            added = self._put(row, leaves[as_index(place) + self.target], self.target)
+            return Let(place, at * targets), *self._each_target(added)
+        if self.forest.leaf == "one":
+            return (self._put(row, leaves[at]),)
+        target = index_var(f"r{k}")
+        return Let(target, cast(self.targets[tree], "index")), self._put(row, leaves[at], as_index(target))
+
+    def _halved(self, names: str, width: int) -> Body:
+        """The variables of a grove's trees combined into the first one."""
+        sums = [Var(f"{names}{k}", self.type) for k in range(width)]
+        halves = [width >> i for i in range(1, width.bit_length())]
+        return tuple(
+            Assign(sums[k], combined(self.aggregate, sums[k], sums[k + half])) for half in halves for k in range(half)
+        )
+
+    # Perfect trees, a row at a time.
+
+    def _walk(self, grove: Grove, is_first: bool) -> Body:
+        """One row down ``width`` trees in step."""
+        width, one = grove.width, self.forest.leaf == "one"
+        at = [Var(f"a{k}", INDEX) for k in range(width)]
+        sums = [Var(f"c{k}", self.type) for k in range(width)]
+        row, (bases, splits, leaves) = self._row(I), self._side_by_side(grove, J * grove.size)
+        down: list[Statement] = []
+        for k, a in enumerate(at):
+            decided, right = _decided(k, row.array, splits, as_index(a) + k)
+            down += [*decided, Assign(a, as_index(a) * 2 + right * width)]
+        ends: list[Statement] = []
+        for k, a in enumerate(at):
+            leaf = as_index(a) + (k - grove.size)
+            if one:
+                ends.append(Assign(sums[k], combined(self.aggregate, sums[k], leaves[leaf])))
+            else:
+                ends += self._add(I, leaves, leaf, J * width + (grove.first + k), k)
+        starts = [Mutable(a, Index(width)) for a in at]
+        trees = loop("j", grove.groups, (*bases, *starts, loop("k", grove.depth, down), *ends))
+        if not one:
+            return row, trees
+        total = self._put(I, sums[0], first=is_first)
+        return (row, *[Mutable(c, self.identity) for c in sums], trees, *self._halved("c", width), total)
+
+    def _side_by_side(self, grove: Grove, first: Expr) -> tuple[Body, _Nodes, Array]:
+        """The splits and leaves of a grove from one on, and the statements that call them so."""
+        each = self.forest.targets if self.forest.leaf == "all" else 1
+        slices, splits = self.splits.behind(first + grove.splits)
+        leaves = _slice("tree_leaf", self.leaves, first * each + grove.leaves)
+        return (*slices, leaves), splits, leaves.array
+
+    # Perfect trees, a block of rows in lanes.
+
+    def _blocked(self, grove: Grove, is_first: bool) -> Body:
+        """Every node of every tree, and what becomes of the leaves that are found."""
+        group = index_var("tree_group")
+        behind = as_index(group) * (grove.size - grove.width)
+        group_of = Let(group, Index(J.value // grove.width) if isinstance(J, Index) else J)
+        trees = loop("j", grove.trees, (group_of, *self._evaluated(grove, J + behind, as_index(group))))
+        one_each = self.forest.leaf == "one"
+        if self.forest.leaf == "all":
+            return (trees,)
+        if one_each:
+            clear = loop("i", grove.width * self.block, (Store(self.sums, I, self.identity),))
+            sums = [Let(Var(f"c{k}", self.type), self.sums[I + k * self.block]) for k in range(grove.width)]
+            total = Store(self.sums, I, self._sum_of(grove))
+            rows = self._each_row((self._put(I, self.sums[I], first=is_first),))
+            return clear, trees, loop("i", self.block, (*sums, total), vector=True), rows
+        place = self.target * self.block + I
+        start = self._each_target(Store(self.sums, place, self._result(I, self.target)))
+        end = self._each_target(self._put(I, self.sums[place], self.target, first=True))
+        return self._each_row(start), trees, self._each_row(end)
+
+    def _sum_of(self, grove: Grove) -> Expr:
+        """The sums of a grove by halves."""
+        sums: list[Expr] = [Var(f"c{k}", self.type) for k in range(grove.width)]
+        while len(sums) > 1:
+            half = len(sums) // 2
+            sums = [combined(self.aggregate, a, b) for a, b in zip(sums[:half], sums[half:], strict=True)]
+        return sums[0]
+
+    def _evaluated(self, grove: Grove, at: Expr, group: Expr) -> Body:
+        """One tree, whose root's neighbour is number ``at``, for a block of rows."""
+        levels = min(grove.depth, SUBTREE_LEVELS)
+        first = 1 << (grove.depth - levels)
+        bases, splits, leaves = self._side_by_side(grove, at)
+        subtree = self._subtree(grove, splits, leaves, levels)
+        found = Store(self.found, (ROOT - first) * self.block + I, Var("v1", self.type))
+        if self.forest.leaf == "all":
+            number = cast(ROOT * (1 << levels) - (1 << grove.depth), self.type.dtype)
+            found = Store(self.found, found.index, Var("v1", self.type) + number)
+        subtrees = For(index_var("root"), Index(first), Index(2 * first), (*subtree, found))
+        top: list[Statement] = []
+        values: dict[int, Expr] = {first + i: self.found[I + i * self.block] for i in range(first)}
+        for node in _bottom_up(1, grove.depth - levels):
+            values[node] = value = Var(f"c{node}", self.type)
+            top += self._node(value, splits, Index(node * grove.width), (values[2 * node], values[2 * node + 1]))
+        target, put = self._in_sums(grove, group, values[1])
+        rows = loop("i", self.block, (subtrees, *top, put), vector=True)
+        if self.forest.leaf != "all":
+            return *bases, *target, rows
+        leaf = index_var("child")
+        found_leaf = Let(leaf, cast(self.sums[I], "index"))
+        added = self._add(I, leaves, as_index(leaf) * grove.width, ZERO)
+        return *bases, rows, self._each_row((found_leaf, *added))
+
+    def _in_sums(self, grove: Grove, group: Expr, value: Expr) -> tuple[Body, Store]:
+        """Where what a tree gives for a block of rows goes."""
+        if self.forest.leaf == "all":
+            return (), Store(self.sums, I, value)
+        body: Body = ()
+        column = J - group * grove.width
+        if self.forest.leaf == "own":
+            column = as_index(index_var("column"))
+            body = (Let(index_var("column"), cast(self.targets[J + grove.first], "index")),)
+        place = column * self.block + I
+        return body, Store(self.sums, place, combined(self.aggregate, self.sums[place], value))
+
+    def _subtree(self, grove: Grove, splits: _Nodes, leaves: Array, levels: int) -> Body:
+        """The nodes below a root, children first."""
+        body: list[Statement] = []
+        for node in _bottom_up(1, levels):
+            level = node.bit_length() - 1
+            number = ROOT * (1 << level) + (node - (1 << level))
+            left, right = (self._child(2 * node + side, grove, leaves, levels) for side in (0, 1))
+            body += self._node(Var(f"v{node}", self.type), splits, number * grove.width, (left, right))
+        return tuple(body)
+
+    def _child(self, node: int, grove: Grove, leaves: Array, levels: int) -> Expr:
+        """A node of a subtree, or its leaf: its number there, or what it adds."""
+        if node < 1 << levels:
+            return Var(f"v{node}", self.type)
+        number = node - (1 << levels)
+        if self.forest.leaf == "all":
+            return const(number, self.type)
+        return leaves[(ROOT * (1 << levels) + number) * grove.width - grove.size]
+
+    def _node(self, value: Var, splits: _Nodes, at: Expr, children: tuple[Expr, Expr]) -> Body:
+        """The value of a node for a block of rows, of those of its children."""
+        number = value.name[1:]
+        feature, threshold = index_var(f"e{number}"), Var(f"h{number}", self.type)
+        is_left = compare("ge", threshold, self.columns[as_index(feature) * self.block + I])
+        return (
+            Let(feature, cast(splits.feature(at), "index")),
+            Let(threshold, splits.threshold(at)),
+            Let(value, select(is_left, *children)),
+        )
+
+    # Trees with links.
+
+    def _linked(self) -> Body:
+        """Rows side by side in one tree as far as they fill a round, then trees side by side for one row."""
+        first = sum(g.groups * g.width for g in self.forest.groves)
+        branching, step = self.forest.branching, ROWS_IN_STEP
+        below = [self._row(I + k, k) for k in range(step)]
+        together = (*below, *self._descend(first, [row.array for row in below]))
+        rows = For(index_var("i"), ZERO, self.end - (step - 1), together, step=step)
+        trees = loop("j", branching, (rows,))
+        several: Body = (trees,) if self.is_one_block else (If(compare("ge", self.end, Index(step)), (trees,)),)
+        assert isinstance(self.end, Index)
+        row = self._row(I)
+        one_row = For(index_var("j"), ZERO, Index(branching), self._descend(first, [row.array]), step=step)
+        return *several, self._each_row((row, one_row), Index(self.end.value // step * step))
+
+    def _descend(self, first: int, several: Sequence[Array]) -> Body:
+        """Several rows, or one in several trees, walk down until all are at leaves; who is there stays."""
+        rows = len(several) > 1
+        at = [Var(f"a{k}", LINK) for k in range(ROWS_IN_STEP)]
+        starts = [Mutable(a, self.roots[J if rows else J + k]) for k, a in enumerate(at)]
+        steps: list[Statement] = []
+        for k, a in enumerate(at):
+            is_leaf, node = Var(f"s{k}", LINK), index_var(f"p{k}")
+            inner = Call("not", (is_leaf,), LINK)
+            decided, right = _decided(k, several[k if rows else 0], self.branches, as_index(node))
+            child = self.branches.child(as_index(node), right)
+            steps += [
+                Let(is_leaf, Call("right_shift", (a, const(31, LINK)), LINK)),
+                Let(node, cast(_and(a, inner), "index")),
+                *decided,
+                Assign(a, Call("or", (_and(a, is_leaf), _and(child, inner)), LINK)),
+            ]
+        everywhere: Expr = at[0]
+        for a in at[1:]:
+            everywhere = _and(everywhere, a)
+        ends: list[Statement] = []
+        for k, a in enumerate(at):
+            leaf = index_var(f"p{k}")
+            ends.append(Let(leaf, cast(Call("not", (a,), LINK), "index")))
+            row, tree = (I + k, J + first) if rows else (I, J + (first + k))
+            ends += self._add(row, self.branch_leaves, as_index(leaf), tree, k)
+        return *starts, While(compare("ge", everywhere, const(0, LINK)), tuple(steps)), *ends
 
 
-def _start(name: str, lead: Sequence[str], strides: Sequence[Any], offset: Any) -> tuple[str, str]:
-    """The pointer to the first row, and the distance from one row to the next."""
-    place = linear([*zip(lead, strides[:-1], strict=True)] if strides else [], offset)
-    return name if place == "0" else f"{name} + {place}", atom(strides[-1]) if strides else "0"
+class _Nodes:
+    """Nodes of ``size`` bytes: a threshold, a feature, and of some a node or ~leaf to the left and to the right.
 
-
-def _sums(leaf: str, targets: int) -> int:
-    """How many numbers a row of a block needs while its trees are added."""
-    return {"one": TREES_IN_STEP, "own": targets, "all": 1}[leaf]
-
-
-class Packed:
-    """A forest in the layout that kernels walk.
-
-    ``columns``: of a row as the trees read it. Unless every node sends nan to the right, as the comparison does, a row
-    is gathered first: the features, and again those of nodes that send nan to the left, with -inf for nan.
+    The arrays are the same memory as elements of different types. Features are unsigned: as signed numbers they would
+    have to be extended, which makes a walk 10 % slower.
     """
 
-    def __init__(self, forest: Forest, dtype: str, aggregate: str, width: int, is_row: bool) -> None:
-        self.forest = forest
-        self.dtype = np.dtype(DTYPES[dtype].numpy)
-        self.kind = DTYPES[dtype]
-        self.identity = {"sum": 0.0, "min": np.inf, "max": -np.inf}[aggregate]
-        self.targets = int(np.prod(forest.targets, dtype=np.int64))
-        leaves = forest.leaves.array.reshape(-1, self.targets)
-        self.threshold = round_down(forest.threshold.array, self.dtype)
-        depths, counts, own = self._measure(leaves)
-        self.leaf = "one" if self.targets == 1 else "own" if own is not None and aggregate == "sum" else "all"
-        self.target = np.zeros(0, np.int64) if own is None else own
-        if self.leaf == "own":
-            leaves = leaves.sum(axis=1, keepdims=True)  # of one number and zeros
-        self.leaves = leaves.astype(self.dtype)
-        shallow = (depths <= BUSHY_LEVELS) | ((depths <= PERFECT_LEVELS) & (2**depths <= PADDED_LEAVES * counts))
-        self._choose_columns(width, is_row, bool(shallow.any()))
-        self._plant(depths, np.flatnonzero(shallow))
-        self._link(np.flatnonzero(~shallow))
+    def __init__(self, thresholds: Array, features: Array, size: int, children: Array | None = None) -> None:
+        self.thresholds, self.features, self.children = thresholds, features, children
+        self.size = size
+        self.words, self.first = size // 4, DTYPES[thresholds.dtype].itemsize // 4
 
-    def _measure(self, leaves: Array) -> tuple[Array, Array, Array | None]:
-        """Of each tree: its depth, how many leaves it has, and the one target that it adds to, if all have one."""
-        depths, counts = np.zeros((2, self.forest.trees), np.int64)
-        adds = np.zeros((self.forest.trees, self.targets), bool)
-        for depth, (tree, at) in enumerate(self.forest.levels()):
-            depths[tree] = depth
-            np.add.at(counts, tree[at < 0], 1)
-            np.logical_or.at(adds, tree[at < 0], leaves[~at[at < 0]] != 0)
-        own = adds.argmax(axis=1) if self.targets > 1 and (adds.sum(axis=1) <= 1).all() else None
-        return depths, counts, own
+    def threshold(self, node: Expr) -> Expr:
+        return self.thresholds[node * (self.words // self.first)]
 
-    def _choose_columns(self, width: int, is_row: bool, is_shallow: bool) -> None:
-        """Whether rows are gathered, from which features; and the column that each node reads."""
-        feature, nan_left = self.forest.feature.array, self.forest.nan_left.array
-        high, low = np.unique(feature[~nan_left]), np.unique(feature[nan_left])
-        many = is_shallow and width > 2 * len(high) + 64
-        self.gathers = bool(len(low)) or many or not is_row
-        self.features = np.concatenate([high, low]).astype(np.int64) if self.gathers else np.arange(0)
-        self.low = len(high)
-        self.columns = max(len(self.features), 1) if self.gathers else width
-        if self.gathers:
-            place = np.searchsorted(high, feature), self.low + np.searchsorted(low, feature)
-            self.column = np.where(nan_left, place[1], place[0])
-        else:
-            self.column = feature.astype(np.int64)
+    def feature(self, node: Expr) -> Expr:
+        return self.features[node * self.words + self.first]
 
-    def _plant(self, depths: Array, shallow: Array) -> None:
-        """The groves, and their splits and leaves; a depth of few trees joins the next one."""
-        splits, leaves, groves = list[Array](), list[Array](), list[Grove]()
-        self.order: list[Array] = []
-        waiting = np.zeros(0, np.int64)
-        levels = np.maximum(depths[shallow], 1)
-        for depth in np.unique(levels):
-            waiting = np.union1d(waiting, shallow[levels == depth])
-            if len(waiting) < TREES_IN_STEP and depth < levels.max():
-                continue
-            side = min(TREES_IN_STEP, 1 << (len(waiting) - 1).bit_length())
-            first = sum(len(order) for order in self.order)
-            at = sum(part.size for part in splits), sum(part.size for part in leaves)
-            groves.append(Grove(len(waiting), int(depth), side, *at, first))
-            for parts, part in zip((splits, leaves), self._perfect(waiting, int(depth), side), strict=True):
-                parts.append(part)
-            self.order.append(np.pad(waiting, (0, -len(waiting) % side), mode="edge"))
-            waiting = waiting[:0]
-        self.groves = tuple(groves)
-        self.splits = np.concatenate(splits) if splits else np.zeros(0, self._record())
-        self.grove_leaves = np.concatenate([part.reshape(-1) for part in leaves]) if leaves else np.zeros(0, self.dtype)
+    def child(self, node: Expr, right: Expr) -> Expr:
+        assert self.children is not None, "bug in mlaot: the nodes of perfect trees have no links"
+        return self.children[node * self.words + right + (self.first + 1)]
 
-    def _record(self, *more: tuple[str, str]) -> np.dtype[Any]:
-        """A node in memory, as a C struct of the same fields."""
-        size = self.dtype.itemsize + 4 + 4 * len(more)
-        padding = [("padding", "<u4")] * (size % self.dtype.itemsize // 4)
-        return np.dtype([("threshold", self.dtype), ("feature", "<u4"), *more, *padding])
-
-    def _perfect(self, trees: Array, depth: int, side: int) -> tuple[Array, Array]:
-        """Splits [groups, 2^depth, side] (the first of each tree is no node) and leaves [groups, 2^depth, side, ..].
-
-        A leaf above the last level is one subtree of equal leaves.
-        """
-        groups = -(-len(trees) // side)
-        splits = np.zeros((groups * side, 1 << depth), self._record())
-        splits["threshold"] = np.inf
-        leaves = np.full((groups * side, 1 << depth, self.leaves.shape[1]), self.identity, self.dtype)
-        at = self.forest.roots.array[trees][:, None].astype(np.int64)
-        left, right = self.forest.left.array, self.forest.right.array
-        for level in range(depth):
-            node, inner = np.maximum(at, 0), at >= 0
-            if inner.any():
-                place = splits[: len(trees), 1 << level : 2 << level]
-                place["threshold"] = np.where(inner, self.threshold[node], np.inf)
-                place["feature"] = np.where(inner, self.column[node], 0)
-                children = np.where(inner, left[node], at), np.where(inner, right[node], at)
-            else:
-                children = at, at
-            at = np.stack(children, axis=2).reshape(len(trees), -1)
-        leaves[: len(trees)] = self.leaves[~at]
-        ordered = [a.reshape(groups, side, *a.shape[1:]).swapaxes(1, 2) for a in (splits, leaves)]
-        return ordered[0].reshape(-1), ordered[1]
-
-    def _link(self, deep: Array) -> None:
-        """The nodes and leaves of trees that keep their links, and roots, which a tree of one neutral leaf fills up."""
-        self.branching = len(deep)
-        used, reached = np.zeros(len(self.threshold), bool), np.zeros(len(self.leaves), bool)
-        for tree, at in self.forest.levels():
-            mine = at[np.isin(tree, deep)]
-            used[mine[mine >= 0]] = True
-            reached[~mine[mine < 0]] = True
-        number, leaf = np.cumsum(used) - 1, np.cumsum(reached) - 1
-
-        def renumbered(at: Array) -> Array:
-            return np.where(at >= 0, number[np.maximum(at, 0)] if len(number) else 0, ~leaf[np.maximum(~at, 0)])
-
-        self.branches = np.zeros(used.sum(), self._record(("left", "<i4"), ("right", "<i4")))
-        self.branches["threshold"] = self.threshold[used]
-        self.branches["feature"] = self.column[used]
-        for name, child in (("left", self.forest.left.array), ("right", self.forest.right.array)):
-            self.branches[name] = renumbered(child.astype(np.int64))[used]
-        neutral_leaf = np.full((1, self.leaves.shape[1]), self.identity, self.dtype)
-        self.branch_leaves = np.concatenate([self.leaves[reached], neutral_leaf])
-        roots = renumbered(self.forest.roots.array.astype(np.int64))[deep]
-        self.roots = np.pad(roots, (0, -len(deep) % ROWS_IN_STEP), constant_values=~int(reached.sum()))
-        if len(deep):
-            self.order.append(np.pad(deep, (0, -len(deep) % ROWS_IN_STEP), mode="edge"))
-
-    def literals(self) -> dict[str, Literal]:
-        """The arrays that the kernel reads, by name."""
-        found: dict[str, Literal] = {}
-        if self.groves:
-            found["splits"] = Literal(np.frombuffer(self.splits.tobytes(), np.uint32), u32)
-            found["leaves"] = Literal(self.grove_leaves, self.kind)
-        if self.branching:
-            found["branches"] = Literal(np.frombuffer(self.branches.tobytes(), np.uint32), u32)
-            found["branch_leaves"] = Literal(self.branch_leaves.reshape(-1), self.kind)
-            found["roots"] = Literal(self.roots, i32)
-        if self.leaf == "own":
-            found["targets"] = Literal(self.target[np.concatenate(self.order)], i32)
-        if self.gathers:
-            found["features"] = Literal(self.features if len(self.features) else np.zeros(1, np.int64), i32)
-        return found
+    def behind(self, node: Expr) -> tuple[Body, _Nodes]:
+        """The nodes from one on, and the statements that call them so."""
+        thresholds = _slice("tree_threshold", self.thresholds, node * (self.words // self.first))
+        features = _slice("tree_feature", self.features, node * self.words)
+        return (thresholds, features), _Nodes(thresholds.array, features.array, self.size)
 
 
-def round_down(values: Array, dtype: np.dtype[Any]) -> Array:
-    """The largest numbers of ``dtype`` not above ``values``: x <= value and x <= rounded agree for x of ``dtype``."""
-    with np.errstate(over="ignore"):
-        near = values.astype(dtype)
-    with np.errstate(under="ignore"):
-        return np.where(near > values, np.nextafter(near, dtype.type(-np.inf)), near)
+def _slice(name: str, source: Array, index: Expr) -> Slice:
+    return Slice(Array(name, source.dtype, source.size, "slice"), source, index)
 
 
-def tree_text(kernel: Trees, isa: Isa) -> dict[str, Any]:
-    """What the template needs beside the kernel, for one instruction set."""
-    lanes = lanes_of(kernel.dtype, isa)
-    block = FEATURE_BLOCK_BYTES // DTYPES[kernel.dtype].itemsize
-    vectors = min(block // lanes, 2 if isa.bytes == LINE else 4)
-    groves = [_grove_text(kernel, grove, vectors, lanes) for grove in kernel.groves]
-    blocked = [g["least"] for g in groves if g["is_blocked"]]
-    first = next(iter(kernel.groves), None)
-    linked_first = sum(-(-g.trees // g.width) * g.width for g in kernel.groves)
-    return {
-        "lanes": lanes,
-        "block": block,
-        "vectors": vectors,
-        "part": lanes * vectors,
-        "ctype": C_TYPES[kernel.dtype],
-        "infinity": "__builtin_inf()" if kernel.dtype == "f64" else "__builtin_inff()",
-        "neutral": neutral(kernel.aggregate, kernel.dtype),
-        "stride": str(kernel.columns) if kernel.gather else kernel.source[1],
-        "gathers": bool(kernel.gather),
-        "element": kernel.gather.replace("{i}", "(start + i)").replace("{j}", "j"),
-        "starts": kernel.leaf != "one" or first is None,
-        "groves": groves,
-        "is_blocked": bool(blocked),
-        "least": min(blocked, default=0),
-        "sums": _sums(kernel.leaf, kernel.targets),
-        "each": kernel.targets if kernel.leaf == "all" else 1,
-        "in_step": ROWS_IN_STEP,
-        "linked_first": linked_first,
-        **_lines(kernel),
-    }
+def _decided(k: int, row: Array, nodes: _Nodes, node: Expr) -> tuple[Body, Expr]:
+    """1 where a row goes on to the right of a node, as it does with nan, else 0; and the variables for it."""
+    feature, right = index_var(f"e{k}"), index_var(f"b{k}")
+    is_left = compare("le", row[as_index(feature)], nodes.threshold(node))
+    is_right = cast(Call("not", (is_left,), BOOL), "index")
+    return (Let(feature, cast(nodes.feature(node), "index")), Let(right, is_right)), as_index(right)
 
 
-def _grove_text(kernel: Trees, grove: Grove, vectors: int, lanes: int) -> dict[str, Any]:
-    """A grove's loops; ``least``: the rows from which on it is faster to evaluate every node for a block of them."""
-    least = max(2, math.ceil(((1 << grove.depth) - 1) * vectors * NODE_BY_VECTOR / grove.depth))
-    levels = min(grove.depth, SUBTREE_LEVELS)
-    first_root = 1 << (grove.depth - levels)
-    part = vectors * lanes
-
-    def found(node: int, vector: int) -> str:
-        """The value of a node at the top, or of the subtree that is rooted there."""
-        if node < first_root:
-            return f"v{node}_{vector}"
-        return f"load_{kernel.dtype}v({linear([('tree_found', 1)], (node - first_root) * part + vector * lanes)})"
-
-    return {
-        "grove": grove,
-        "size": grove.width << grove.depth,
-        "groups": -(-grove.trees // grove.width),
-        "is_blocked": least <= 0.8 * part and not (kernel.rows.isdigit() and int(kernel.rows) < least),
-        "least": least,
-        "levels": levels,
-        "first_root": first_root,
-        "subtree": [_Inline(n, levels, grove.width, kernel.leaf) for n in _bottom_up(1, levels)],
-        "top": list(_bottom_up(1, grove.depth - levels)),
-        "found": found,
-        "halves": [grove.width >> i for i in range(1, grove.width.bit_length())],
-    }
+def _and(a: Expr, b: Expr) -> Expr:
+    return Call("and", (a, b), a.type)
 
 
 def _bottom_up(root: int, levels: int) -> Iterator[int]:
@@ -331,64 +475,3 @@ def _bottom_up(root: int, levels: int) -> Iterator[int]:
         yield from _bottom_up(2 * root, levels - 1)
         yield from _bottom_up(2 * root + 1, levels - 1)
         yield root
-
-
-class _Inline:
-    """A node of a subtree: its number there, and where it is among the nodes of its level; its ``leaves`` as C text."""
-
-    def __init__(self, number: int, levels: int, width: int, leaf: str) -> None:
-        self.number = number
-        self.level = number.bit_length() - 1
-        self.place = (number - (1 << self.level)) * width
-        first = 2 * number - (1 << levels)
-        self.leaves: tuple[str, ...] = ()
-        if self.level == levels - 1:
-            places = first, first + 1
-            self.leaves = tuple(str(p) if leaf == "all" else f"p{levels}[{p * width}]" for p in places)
-
-
-def _lines(kernel: Trees) -> dict[str, Callable[..., Any]]:
-    """Statements that depend on how many targets there are and how leaves are combined."""
-    names, step, targets = kernel.names, kernel.result[1], kernel.targets
-
-    def y(row: str, target: str = "0") -> str:
-        terms = [(row, step), (target, kernel.next)]
-        parts = [i if d == "1" else f"{i} * {d}" for i, d in terms if i != "0" and d != "0"]
-        return f"tree_y[{' + '.join(parts) or '0'}]"
-
-    def combine(a: str, b: str, vector: str = "") -> str:
-        return f"{a} + {b}" if kernel.aggregate == "sum" else f"{kernel.aggregate}_{kernel.dtype}{vector}({a}, {b})"
-
-    def each_target(statement: str, row: str) -> list[str]:
-        """``statement``, where @ is the result, for every target."""
-        return (
-            loop("e", targets, [statement.replace("@", y(row, "e"))])
-            if targets > 1
-            else [statement.replace("@", y(row))]
-        )
-
-    def add(row: str, leaves: str, at: str, number: str) -> list[str]:
-        """A leaf of the tree ``number`` added to the result of a row."""
-        if kernel.leaf == "all":
-            leaf = f"{leaves}[{linear([(at, targets), ('e', 1)])}]"
-            return each_target(f"@ = {combine('@', leaf)};", row)
-        result = y(row, f"{names['targets']}[{number}]") if kernel.leaf == "own" else y(row)
-        return [f"{result} = {combine(result, f'{leaves}[{at}]')};"]
-
-    def total(row: str, value: str, is_first: bool) -> list[str]:
-        """The result of the first grove, or that of a further one added."""
-        return [f"{y(row)} = {value if is_first else combine(y(row), value)};"]
-
-    def walk(rows: str) -> list[str]:
-        """Walks down until all are at leaves; who is there stays."""
-        lines = [f"while (({' & '.join(f'a{k}' for k in range(ROWS_IN_STEP))}) >= 0) {{"]
-        for k in range(ROWS_IN_STEP):
-            row = rows if rows == "row" else f"{rows}{k}"
-            lines += [
-                f"    const int32_t s{k} = a{k} >> 31;",
-                f"    const branch_t *const b{k} = tree_branches + (a{k} & ~s{k});",
-                f"    a{k} = (a{k} & s{k}) | (b{k}->child[!({row}[b{k}->feature] <= b{k}->threshold)] & ~s{k});",
-            ]
-        return [*lines, "}"]
-
-    return {"combine": combine, "each_target": each_target, "add": add, "total": total, "walk": walk}

@@ -19,6 +19,7 @@ from mlaot.nest.statements import (
     Mutable,
     Nest,
     Prefetch,
+    Slice,
     Statement,
     Store,
     While,
@@ -106,6 +107,10 @@ class _Numbers:
             source, other = self.array(s.source), self.array(s.other)
             self.arrays[s.array.name] = f"a{len(self.arrays)}"
             return Choose(self.array(s.array), condition, source, index, other)
+        if isinstance(s, Slice):
+            source, index = self.array(s.source), self.expression(s.index)
+            self.arrays[s.array.name] = f"a{len(self.arrays)}"
+            return Slice(self.array(s.array), source, index)
         if isinstance(s, Invoke):
             source, target = self.array(s.source), self.array(s.target)
             index, count = self.expression(s.index), self.expression(s.count)

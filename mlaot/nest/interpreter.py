@@ -30,6 +30,7 @@ from mlaot.nest.statements import (
     Mutable,
     Nest,
     Prefetch,
+    Slice,
     Statement,
     Store,
     While,
@@ -232,6 +233,16 @@ class Compiler:
 
         return run
 
+    def slice_(self, s: Slice) -> Execute:
+        index = self.expression(s.index)
+
+        def run(names: Names) -> None:
+            source, start = names[f"@{s.source.name}"], index(names)
+            self.need(0 <= start <= source.size, f"elements from {start} on", s)
+            names[f"@{s.array.name}"] = source[start:]
+
+        return run
+
     def invoke_(self, s: Invoke) -> Execute:
         index, count = self.expression(s.index), self.expression(s.count)
         self.need(s.function == "nonzeros", f"no function {s.function}", s)
@@ -394,6 +405,7 @@ OF_INDICES: dict[str, Callable[..., Value]] = {
     "mod": lambda a, b: a - b * int(a / b) if a < 0 else a % b,
     "least": min,
     "most": max,
+    "in_lanes": lambda rows, *_: rows > 1,  # either is right
     "and": lambda a, b: a & b,
     "first_from": lambda start, step, begin: (
         start + (begin - start + step - 1) // step * step if begin > start else start

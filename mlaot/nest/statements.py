@@ -110,6 +110,15 @@ class Choose:
 
 
 @dataclass(frozen=True, slots=True)
+class Slice:
+    """Call the elements of ``source`` from ``index`` on ``array``; they are only read."""
+
+    array: Array
+    source: Array
+    index: Expr
+
+
+@dataclass(frozen=True, slots=True)
 class Invoke:
     """Bind ``var`` to what ``function`` gives of the ``count`` elements of ``source`` from ``index`` on.
 
@@ -179,7 +188,9 @@ class RunRounds:
     bytes: Expr
 
 
-OfKernels = Let | Mutable | Assign | Store | For | While | If | Block | Alloc | Choose | Invoke | Prefetch | Break
+OfKernels = (
+    Let | Mutable | Assign | Store | For | While | If | Block | Alloc | Choose | Slice | Invoke | Prefetch | Break
+)
 OfEntries = Point | Run | RunRounds
 Statement = OfKernels | OfEntries
 Body = tuple[Statement, ...]
@@ -257,7 +268,7 @@ def expressions(statement: Statement) -> tuple[Expr, ...]:
         return *[start for _, start in statement.arrays], *statement.numbers
     if isinstance(statement, RunRounds):
         return *statement.dims, statement.extent, statement.offset, statement.bytes
-    return (statement.index,) if isinstance(statement, Prefetch) else ()
+    return (statement.index,) if isinstance(statement, Slice | Prefetch) else ()
 
 
 def bodies(statement: Statement) -> tuple[Body, ...]:
@@ -329,7 +340,9 @@ def _changed(statement: Statement, change: Callable[[Expr], Expr]) -> Statement:
         return replace(statement, condition=change(statement.condition), index=change(statement.index))
     if isinstance(statement, Invoke):
         return replace(statement, index=change(statement.index), count=change(statement.count))
-    return Prefetch(statement.array, change(statement.index)) if isinstance(statement, Prefetch) else statement
+    if isinstance(statement, Slice | Prefetch):
+        return replace(statement, index=change(statement.index))
+    return statement
 
 
 def substituted(body: Body, known: Mapping[str, Expr]) -> Body:
@@ -358,9 +371,10 @@ def _rebound(statement: Statement, own: Mapping[str, Var]) -> Statement:
 
 def arrays_of(body: Iterable[Statement]) -> dict[str, Array]:
     """The arrays that a body reads or writes, by name."""
-    found = {s.array.name: s.array for s in walk(body) if isinstance(s, Store | Prefetch | Alloc | Choose)}
+    found = {s.array.name: s.array for s in walk(body) if isinstance(s, Store | Prefetch | Alloc | Choose | Slice)}
     found |= {a.name: a for s in walk(body) if isinstance(s, Invoke) for a in (s.source, s.target)}
     found |= {a.name: a for s in walk(body) if isinstance(s, Choose) for a in (s.source, s.other)}
+    found |= {s.source.name: s.source for s in walk(body) if isinstance(s, Slice)}
     return found | {x.array.name: x.array for x in all_expressions(body) if isinstance(x, Load)}
 
 

@@ -52,6 +52,7 @@ from mlaot.nest.statements import (
     Mutable,
     Nest,
     Prefetch,
+    Slice,
     Statement,
     Store,
     While,
@@ -130,6 +131,8 @@ def _lines(s: Statement, depth: int) -> list[str]:
     if isinstance(s, Choose):
         source = f"{s.source.name}[{expression_text(s.index)}]"
         return [f"{s.array.name} = choose({expression_text(s.condition)}, {source}, {s.other.name})"]
+    if isinstance(s, Slice):
+        return [f"{s.array.name} = slice({s.source.name}[{expression_text(s.index)}])"]
     if isinstance(s, Invoke):
         source = f"{s.source.name}[{expression_text(s.index)}]"
         return [f"{s.var.name} = invoke({s.function}, {source}, {expression_text(s.count)}, {s.target.name})"]
@@ -270,6 +273,10 @@ class _Reader:
             condition, (source, at, *_) = self.expression(value.args[0]), self.place(value.args[1])  # type: ignore[arg-type]
             self.arrays[name] = Array(name, source.dtype, source.size, "local")
             return Choose(self.arrays[name], condition, source, at, self.arrays[ast.unparse(value.args[2])])
+        if isinstance(value, ast.Call) and ast.unparse(value.func) == "slice":
+            source, at, *_ = self.place(value.args[0])  # type: ignore[arg-type]
+            self.arrays[name] = Array(name, source.dtype, source.size, "slice")
+            return Slice(self.arrays[name], source, at)
         if isinstance(value, ast.Call) and ast.unparse(value.func) == "invoke":
             (source, at, *_), count = self.place(value.args[1]), self.expression(value.args[2])  # type: ignore[arg-type]
             self.variables[name] = INDEX

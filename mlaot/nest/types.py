@@ -16,6 +16,7 @@ from mlaot.nest.statements import (
     Let,
     Mutable,
     Nest,
+    Slice,
     Statement,
     Store,
     While,
@@ -65,7 +66,7 @@ class _Types:
             if isinstance(s, Let | Mutable | Invoke):
                 self.need(s.var.name not in changing or isinstance(s, Mutable), s, f"{s.var.name} is bound twice")
                 known[s.var.name] = s.var.type
-            elif isinstance(s, Alloc):
+            elif isinstance(s, Alloc | Slice):
                 arrays[s.array.name] = s.array.dtype
 
     def statement(self, s: Statement, known: dict[str, ValueType], arrays: dict[str, str]) -> None:
@@ -81,6 +82,8 @@ class _Types:
             missing = [a.name for a in (s.source, s.target) if arrays.get(a.name) != a.dtype]
             self.need(not missing, s, f"there is no {missing}")
             self.need(s.index.type == s.count.type == INDEX, s, "an index or a count is no number of elements")
+        elif isinstance(s, Slice):
+            self.need(arrays.get(s.source.name) == s.array.dtype, s, f"there is no {s.array.dtype} {s.source.name}")
         elif isinstance(s, For):
             self.need(s.low.type == s.high.type == INDEX, s, "the ends of a loop are no numbers of elements")
         elif isinstance(s, While | If):

@@ -66,7 +66,7 @@ class _Place:
     offsets: dict[int, Dim]  # id of a work buffer: its byte offset
     variables: tuple[str, ...] = ()
     own: Buffer | None = None
-    points: dict[int, Point] = field(default_factory=dict)  # by the id of their buffers
+    points: dict[tuple[int, str], Point] = field(default_factory=dict)  # by the id of their buffers, and dtype
     names: set[str] = field(default_factory=set)
 
     @property
@@ -105,18 +105,21 @@ class _Place:
         ``origin``: the part of the model that a kernel computes which has it.
         """
         start: Dim = 0
+        seen = buffer
         while buffer.within is not None:
             start = buffer.start + start
-            assert buffer.dtype == buffer.within.dtype, f"bug in mlaot: {buffer} in {buffer.within}"
+            assert seen.dtype == buffer.within.dtype or start == 0, f"bug in mlaot: {buffer} in {buffer.within}"
             buffer = buffer.within
-        if id(buffer) not in self.points:
-            self.points[id(buffer)] = self._point(buffer, origin)
-        return self.points[id(buffer)].array, start
+        key = id(buffer), seen.dtype
+        if key not in self.points:
+            self.points[key] = self._point(buffer, buffer if seen.dtype == buffer.dtype else seen, origin)
+        return self.points[key].array, start
 
-    def _point(self, buffer: Buffer, origin: str) -> Point:
+    def _point(self, buffer: Buffer, seen: Buffer, origin: str) -> Point:
+        """``seen``: the buffer as elements of the type that a kernel reads."""
         pointer, offset = self._pointer(buffer)
-        array = Array(self._name(buffer, origin), buffer.dtype, elements(buffer))
-        shape = ", ".join(map(str, buffer.shape))
+        array = Array(self._name(buffer, origin), seen.dtype, elements(seen))
+        shape = ", ".join(map(str, seen.shape))
         panels = f", in panels of {buffer.panels.width} along axis {buffer.panels.axis}" if buffer.panels else ""
         return Point(array, pointer, offset, buffer.where in ("input", "constant"), f"[{shape}]{panels}")
 

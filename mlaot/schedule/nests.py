@@ -20,6 +20,7 @@ from mlaot.nest.statements import (
     walk,
     without_dead,
 )
+from mlaot.schedule.blocks import with_blocks
 from mlaot.schedule.jam import is_around, jammed
 from mlaot.schedule.machine import Machine
 from mlaot.schedule.tuning import STAGE_LINES_SEVERAL, SUM_CHAINS
@@ -33,7 +34,7 @@ from mlaot.schedule.vectorize import (
 
 def scheduled(nest: Nest, machine: Machine) -> Nest:
     """``nest`` as ``machine`` runs it."""
-    return replace(nest, body=without_dead(_body(nest.body, machine)))
+    return replace(nest, body=without_dead(_body(with_blocks(nest.body, machine), machine)))
 
 
 def _body(body: Body, machine: Machine) -> Body:

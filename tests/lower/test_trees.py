@@ -13,15 +13,21 @@ from mlaot.evaluate import evaluate
 from mlaot.ir import DType, Graph, Type, dim
 from mlaot.ir.module import Module
 from mlaot.ir.types import f32, f64
+from mlaot.lower.forests import Packed, round_down
 from mlaot.lower.lower import lower
-from mlaot.lower.program import Program, Trees
-from mlaot.lower.trees import round_down
+from mlaot.lower.program import NestKernel, Program
+from mlaot.nest.canonical import canonical
+from mlaot.nest.text import nest_text, parse_nest
+from mlaot.nest.verify import verify
 from mlaot.ops import elementwise as ew
 from mlaot.ops import structure as st
 from mlaot.ops.trees import Forest, tree_ensemble
 from mlaot.passes.legalize import legalize
+from mlaot.schedule.machine import MACHINES
+from mlaot.schedule.nests import scheduled
 
 from ..compiled import AVAILABLE, Library
+from ..interpreted import Interpreted
 from ..ops.forests import awkward_rows, random_forest
 
 Array = np.ndarray[Any, Any]
@@ -123,10 +129,11 @@ def test_other_ranks_views_and_neighbours(isa: str, tmp_path: Path) -> None:
 
 def test_weights_are_stored_once() -> None:
     """A perfect tree of 64 leaves takes 8 bytes a node and 4 a leaf; no node is in two layouts."""
-    program = compiled(graph_of(Case(random_forest(RNG, [6] * 32, full=True, mixed_nan=False)), 5))
+    full = random_forest(RNG, [6] * 32, full=True, mixed_nan=False)
+    program = compiled(graph_of(Case(full), 5))
     assert len(program.module.constants) == 32 * (64 * 8 + 64 * 4)
-    (kernel,) = program.procedures[0].kernels
-    assert isinstance(kernel, Trees) and kernel.branching == 0 and [g.trees for g in kernel.groves] == [32]
+    packed = Packed(full, "f32", "sum", 5, is_row=True)
+    assert packed.branching == 0 and [g.trees for g in packed.groves] == [32]
     deep, found = FORESTS["deep"], compiled(graph_of(Case(FORESTS["deep"], f64)))
     assert len(found.module.constants) < 1.1 * (len(deep.feature.array) * 24 + len(deep.leaves.array) * 8)
 
@@ -141,3 +148,45 @@ def test_thresholds_round_down() -> None:
         near = thresholds.astype(np.float32)
     for x in (near, np.nextafter(near, np.float32(np.inf)), np.nextafter(near, np.float32(-np.inf)), rounded):
         np.testing.assert_array_equal(x <= rounded, x.astype(np.float64) <= thresholds)
+
+
+def test_equal_forests_share_a_kernel() -> None:
+    """Whatever their numbers; another depth, or another number of trees, is another kernel."""
+    depths = {"one": [5] * 3, "two": [5] * 3, "deeper": [6] * 3, "more": [5] * 20}
+    programs = [compiled(graph_of(Case(random_forest(RNG, d, full=True, mixed_nan=False)), 5)) for d in depths.values()]
+    found = [canonical(kernel.nest) for p in programs for kernel in p.procedures[0].kernels]  # type: ignore[union-attr]
+    assert found[0] == found[1] and len(set(found)) == 3
+
+
+def test_nests_are_right_and_read_back() -> None:
+    for name, case in CASES.items():
+        (kernel,) = compiled(graph_of(case)).procedures[0].kernels
+        assert isinstance(kernel, NestKernel)
+        assert nest_text(parse_nest(nest_text(kernel.nest))) == nest_text(kernel.nest), name
+        for machine in MACHINES.values():
+            verify(scheduled(kernel.nest, machine))
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+@pytest.mark.parametrize("name", ["targets", "own target"])
+def test_nests_compute_the_reference(name: str, machine: str) -> None:
+    """Without a compiler."""
+    case, graph = CASES[name], graph_of(CASES[name])
+    x = awkward_rows(RNG, (16, 300), case.dtype.numpy)
+    expected = evaluate(graph, {"x": x}, wide=True)["y"]
+    found = Interpreted({"m": compiled(graph)}, machine).call("m", "forward", {"x": x}, {"batch": 16})["y"]
+    np.testing.assert_allclose(found, expected, rtol=0, atol=40 * np.finfo(case.dtype.numpy).eps)
+
+
+def test_a_machine_chooses_how_rows_are_computed() -> None:
+    """A block of rows in lanes from as many rows on as are worth it."""
+    rows = "def f(y: f32[32], x: f32[32], n: i32[1]):\n"
+    rows += "    for e in range(0, 1):\n        if in_lanes[bool](end, 63, 6, 32):\n"
+    rows += "            for i in vector(0, 32):\n                for k in range(0, 1):\n"
+    rows += "                    y[i] = x[i]\n        else:\n            for i in range(0, end):\n"
+    rows += "                y[i] = x[i]\n"
+    nest = parse_nest(rows)
+    found = {name: nest_text(scheduled(nest, machine)) for name, machine in MACHINES.items()}
+    assert "if end >= 15:" in found["v3"] and "x[24:8]" in found["v3"]
+    assert "if end >= 8:" in found["v4"] and "x[16:16]" in found["v4"]
+    assert "if end" not in found["base"] and "for i in range(0, end):" in found["base"]
