@@ -65,10 +65,15 @@ def _scan(t: Target, first: Callable[[Expr], Expr], following: Next) -> Body:
     body = (*begin, *_steps(low, high, step, down=reverse))
     if not isinstance(extent, int):
         body = (If(compare("gt", Index(extent), ZERO), body),)
+    if row is not None and row != axis and t.is_alone(row, axis):
+        body = t.blocks(row, body)
     return t.around(others, body)
 
 
 def _in_row(t: Target, row: int, statement: Store) -> Body:
+    """A statement for each element of a row, or of the columns of a block."""
+    if t.is_alone(row, t.attrs["axis"]):
+        return t.columns(row, (statement,))
     return (loop(t.names[row], t.shape[row], (statement,), vector=True),)
 
 
