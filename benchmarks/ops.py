@@ -53,8 +53,11 @@ class Op:
     def declared(self) -> Any:
         """The function as a model of inputs like the arrays."""
         count = len(self.arrays)
-        functions = {1: lambda x: self.function(x), 2: lambda x, y: self.function(x, y)}
-        functions[3] = lambda x, y, z: self.function(x, y, z)
+        functions: dict[int, Callable[..., Any]] = {
+            1: lambda x: self.function(x),
+            2: lambda x, y: self.function(x, y),
+            3: lambda x, y, z: self.function(x, y, z),
+        }
         function = functions[count]
         types = [getattr(mlaot, code(a.dtype))[a.shape] for a in self.arrays]
         function.__annotations__ = dict(zip("xyz", types, strict=False))
