@@ -4,19 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from mlaot.lower.builder import place
+from mlaot.lower.builder import ZERO, place
 from mlaot.lower.target import Target, dense
-from mlaot.nest.expressions import HALVES, Call, Const, Index, ValueType, cast, compare, const, select
-from mlaot.nest.statements import Body
+from mlaot.nest.expressions import INDEX, Call, Index, ValueType, Var, as_index, cast, compare, const
+from mlaot.nest.statements import Body, If, Let
 
 
 def _one_hot(t: Target) -> Body:
-    label = t.read(0, t.at[:-1])
-    if t.dtype not in HALVES:
-        return t.fill(t.builder.computed(t.node, [label], t.at), parallel=True)
-    is_here = compare("eq", cast(label, "i64"), cast(t.at[-1], "i64"))
-    one, zero = (Const(value, ValueType(t.dtype)) for value in (1.0, 0.0))
-    return t.fill(select(is_here, one, zero), parallel=True)
+    """Rows of zeros, and a one in each whose label is the number of a class."""
+    lead = len(t.shape) - 1
+    zero, one = (const(value, ValueType(t.dtype)) for value in (0, 1))
+    label = Var("label", INDEX)
+    put: Body = (t.store_part([*t.at[:lead], as_index(label)], one),)
+    for is_inside in (compare("lt", label, Index(t.shape[lead])), compare("ge", label, ZERO)):
+        put = (If(is_inside, put),)
+    rows_ = (*t.fill(zero, lead), Let(label, cast(t.read(0, t.at[:lead]), "index")), *put)
+    return t.around(range(lead), rows_)
 
 
 def _iota(t: Target) -> Body:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from mlaot.lower.builder import Accesses, Builder, Stores
+from mlaot.ir.dims import Dim
+from mlaot.lower.builder import ZERO, Accesses, Builder, Stores
 from mlaot.lower.fuse import Group
 from mlaot.lower.program import NestKernel
-from mlaot.nest.expressions import as_index
-from mlaot.nest.statements import around, index_var
+from mlaot.nest.expressions import INDEX, Call, as_index
+from mlaot.nest.statements import Body, For, around, index_var
+from mlaot.ops.kinds import base_of, is_free
+
+TILE = 64  # rows and columns: lines of each side that the nearest cache keeps
 
 
 def loops_kernel(group: Group, accesses: Accesses, stores: Stores) -> NestKernel:
@@ -15,4 +19,34 @@ def loops_kernel(group: Group, accesses: Accesses, stores: Stores) -> NestKernel
     names = [f"i{i}" for i in range(len(group.rows))]
     at = [as_index(index_var(name)) for name in names]
     body = builder.elementwise(group.nodes, lambda node: at, {})
-    return builder.kernel(around(zip(names, group.rows, strict=True), body, parallel=True))
+    loops = [*zip(names, group.rows, strict=True)]
+    turned = _turned(builder)
+    if turned is None:
+        return builder.kernel(around(loops, body, parallel=True))
+    pair = [loops.pop(), loops.pop(turned)][::-1]
+    return builder.kernel(around(loops, _tiled(pair, body), parallel=True))
+
+
+def _turned(builder: Builder) -> int | None:
+    """An axis along which elements that are read lie side by side, where those of rows lie far apart."""
+    rows = builder.group.rows
+    nodes = [a.find() for n in builder.group.nodes for a in n.args if base_of(a) not in builder.inside]
+    found = [builder.access(a).strides for a in nodes if not is_free(base_of(a)) and a.type.rank == len(rows)]
+    for strides in found:
+        if 1 in strides[:-1] and strides[-1] not in (0, 1):
+            axis = strides.index(1)
+            sizes = rows[axis], rows[-1]
+            if all(isinstance(size, int) and size >= 2 * TILE for size in sizes):
+                return axis
+    return None
+
+
+def _tiled(loops: list[tuple[str, Dim]], body: Body) -> Body:
+    """``body`` inside two loops, a tile of rows and columns at a time."""
+    for name, extent in reversed(loops):
+        first = as_index(index_var(f"{name}_first"))
+        end = Call("least", (first + TILE, as_index(extent)), INDEX)
+        body = (For(index_var(name), first, end, body),)
+    for i, (name, extent) in reversed([*enumerate(loops)]):
+        body = (For(index_var(f"{name}_first"), ZERO, as_index(extent), body, TILE, parallel=i == 0),)
+    return body

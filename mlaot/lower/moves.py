@@ -11,7 +11,7 @@ from mlaot.ir import Dim, dim
 from mlaot.lower.builder import ZERO, elements, place
 from mlaot.lower.layout import Access, times
 from mlaot.lower.program import Buffer, NestKernel, Param
-from mlaot.lower.target import Target, dense, indices, loop_names, rows, unravel
+from mlaot.lower.target import Target, dense, indices, is_wide, loop_names, rows, unravel
 from mlaot.nest.expressions import INDEX, Array, Expr, Index, Load, ValueType, Var, as_index, cast
 from mlaot.nest.reductions import combined, identity
 from mlaot.nest.statements import Body, Let, Nest, Store, around, loop
@@ -83,7 +83,7 @@ class _Runs:
 
     def __init__(self, t: Target, lists: Sequence[Offsets], shape: Sequence[Dim]) -> None:
         size = len(lists[0])
-        lengths = [size, *[d for d in shape[-1:] if isinstance(d, int)], 1]
+        lengths = [size, *[d for d in shape[-1:] if isinstance(d, int)], _first_run(lists), 1]
         self.length = next(n for n in lengths if all(_step(values, n) is not None for values in lists))
         self.count = size // self.length
         self.lets: list[Let] = []
@@ -107,10 +107,17 @@ class _Runs:
         if self.length == 1:
             flags = {"parallel": parallel, "vector": vector}
             return (loop("e", self.count, (*self.lets, *body), **flags),) if self.count > 1 else (*self.lets, *body)
-        innermost = loop("e", self.length, body, vector=vector, parallel=parallel and self.count == 1)
+        is_vector = vector and is_wide(self.length)
+        innermost = loop("e", self.length, body, vector=is_vector, parallel=parallel and self.count == 1)
         if self.count == 1:
             return (innermost,)
         return (loop("row", self.count, (*self.lets, innermost), parallel=parallel),)
+
+
+def _first_run(lists: Sequence[Offsets]) -> int:
+    """How many elements at the start are equally far apart in all lists: each element so many times, for one."""
+    runs = [np.flatnonzero(np.diff(values, 2)) for values in lists]
+    return min([int(run[0]) + 2 for run in runs if len(run)], default=1)
 
 
 def _step(values: Offsets, length: int) -> int | None:

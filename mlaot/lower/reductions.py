@@ -4,11 +4,34 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from mlaot.lower.builder import ZERO, At
-from mlaot.lower.target import Target, adjacent_axis, indices, loop_names
-from mlaot.nest.expressions import Expr, Index, Var, as_index, call, cast, compare, const
+from mlaot.lower.target import COLUMNS, START, Target, adjacent_axis, indices, loop_names
+from mlaot.nest.expressions import (
+    Array,
+    Call,
+    Expr,
+    Index,
+    Load,
+    ValueType,
+    Var,
+    as_index,
+    call,
+    cast,
+    compare,
+    const,
+    select,
+)
 from mlaot.nest.reductions import REDUCTIONS, combined, identity
-from mlaot.nest.statements import Assign, Body, If, Let, Mutable, around, index_var, loop
+from mlaot.nest.statements import (
+    Alloc,
+    Assign,
+    Body,
+    Let,
+    Mutable,
+    Store,
+    around,
+    index_var,
+    loop,
+)
 from mlaot.ops.reduction import kept_axes
 
 
@@ -23,8 +46,12 @@ def _reduce(t: Target) -> Body:
     if row is not None:
         put = t.store(t.at, combined(name, t.element(t.at), t.read(0, at)))
         start = t.store(t.at, identity(name, t.dtype))
+        others = [i for i in range(len(t.shape)) if i != row]
+        if t.is_alone(row):
+            body = (*t.columns(row, (start,)), *around(inner, t.columns(row, (put,))))
+            return t.around(others, t.blocks(row, body))
         first, added = (loop(t.names[row], t.shape[row], (s,), vector=True) for s in (start, put))
-        return t.around([i for i in range(len(t.shape)) if i != row], (first, *around(inner, (added,))))
+        return t.around(others, (first, *around(inner, (added,))))
     acc = Var("acc", t.element(t.at).type)
     steps = around(inner, (Assign(acc, combined(name, acc, t.read(0, at))),))
     body = (Mutable(acc, identity(name, t.dtype)), *steps, t.store(t.at, acc))
@@ -44,26 +71,64 @@ def _row(t: Target) -> int | None:
 
 def _extreme(t: Target) -> Body:
     """The first of the largest or smallest elements; nan is more extreme than any number."""
-    axis, size = t.attrs["axis"], t.arg(0).type.shape[t.attrs["axis"]]
+    axis = t.attrs["axis"]
+    found = "i32" if isinstance(t.arg(0).type.shape[axis], int) else "i64"
+    row = adjacent_axis(t.out.strides, t.shape)
+    access = t.builder.accesses.get(t.arg(0).find())
+    if row is None or access is None or access.strides[row + (row >= axis)] != 1:
+        return t.around(range(len(t.shape)), _extreme_along(t, found))
+    return _extremes_of_columns(t, row, found)
 
-    def element(index: Expr) -> Expr:
-        at: At = [*t.at[:axis], index, *t.at[axis:]]
-        return t.read(0, at)
 
-    dtype = t.arg(0).type.dtype
-    k, first = as_index(index_var("k")), element(ZERO)
-    now, best, found = Var("now", first.type), Var("best", first.type), Var("e", t.element(t.at).type)
-    taken: Body = (Assign(best, now), Assign(found, cast(k, found.type.dtype)))
-    if dtype.kind == "f":  # not less, or nan; none is better than nan
-        worse = "le" if t.node.op.name == "argmax" else "ge"
-        step = If(call("not", compare(worse, now, best)), (If(compare("eq", best, best), taken),))
-    else:
-        step = If(compare("gt" if t.node.op.name == "argmax" else "lt", now, best), taken)
-    start: Body = (Mutable(best, first),)
-    if not isinstance(size, int):
-        start = (Mutable(best, const(0, best.type)), If(compare("gt", Index(size), ZERO), (Assign(best, first),)))
-    search = loop("k", size, (Let(now, element(k)), step))
-    return t.around(range(len(t.shape)), (*start, Mutable(found, const(0, found.type)), search, t.store(t.at, found)))
+def _element_along(t: Target, index: Expr) -> Expr:
+    axis = t.attrs["axis"]
+    return t.read(0, [*t.at[:axis], index, *t.at[axis:]])
+
+
+def _extreme_along(t: Target, found: str) -> Body:
+    """The most extreme value of all, then the first element that is as extreme."""
+    size = t.arg(0).type.shape[t.attrs["axis"]]
+    name = "max" if t.node.op.name == "argmax" else "min"
+    k = as_index(index_var("k"))
+    x = _element_along(t, k)
+    now, best, e = Var("now", x.type), Var("best", x.type), Var("e", ValueType(found))
+    behind = cast(Index(size), found)
+    is_best = compare("eq", now, best)
+    if t.arg(0).type.dtype.kind == "f":
+        is_best = Call("or", (is_best, compare("ne", now, now)), is_best.type)
+    first = Assign(e, call("min", e, select(is_best, cast(k, found), behind)))
+    return (
+        Mutable(best, identity(name, x.type.dtype)),
+        loop("k", size, (Assign(best, combined(name, best, x)),), vector=True),
+        Mutable(e, behind),
+        loop("k", size, (Let(now, x), first)),
+        t.store(t.at, cast(e, t.dtype)),
+    )
+
+
+def _extremes_of_columns(t: Target, row: int, found: str) -> Body:
+    """The most extreme elements of some columns, and where they are, so far."""
+    x = _element_along(t, as_index(index_var("k")))
+    name, here = "max" if t.node.op.name == "argmax" else "min", t.at[row] - START
+    bests, places = (Array(n, dtype, COLUMNS, "local") for n, dtype in (("bests", x.type.dtype), ("places", found)))
+    best, place = (Load(a, here, ValueType(a.dtype)) for a in (bests, places))
+    now = Var("now", x.type)
+    is_better = compare("gt" if name == "max" else "lt", now, best)
+    if t.arg(0).type.dtype.kind == "f":  # not less, or nan; none is better than nan
+        worse = compare("le" if name == "max" else "ge", now, best)
+        is_better = Call("and", (call("not", worse), compare("eq", best, best)), worse.type)
+    taken = Var("taken", is_better.type)
+    start = Store(bests, here, identity(name, x.type.dtype)), Store(places, here, const(0, place.type))
+    step = (
+        Let(now, x),
+        Let(taken, is_better),
+        Store(bests, here, select(taken, now, best)),
+        Store(places, here, select(taken, cast(as_index(index_var("k")), found), place)),
+    )
+    search = loop("k", t.arg(0).type.shape[t.attrs["axis"]], t.columns(row, step))
+    end = t.columns(row, (t.store(t.at, cast(place, t.dtype)),))
+    body = (Alloc(bests), Alloc(places), *t.columns(row, start), search, *end)
+    return t.around([i for i in range(len(t.shape)) if i != row], t.blocks(row, body))
 
 
 EXTREMES = ("argmax", "argmin")

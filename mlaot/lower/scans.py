@@ -7,14 +7,16 @@ is a row after the other, and vectors go along rows; else it is a number after t
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
-from mlaot.ir import Dim
+from mlaot.ir import Dim, dim
 from mlaot.lower.builder import ZERO
 from mlaot.lower.target import Target, adjacent_axis
 from mlaot.nest.expressions import Expr, Index, Var, as_index, call, compare
 from mlaot.nest.reductions import combined, identity
-from mlaot.nest.statements import Assign, Body, For, If, Mutable, Store, index_var, loop
+from mlaot.nest.statements import Assign, Body, For, If, Mutable, Store, index_var, loop, substituted
 
+ROWS = 4  # scans along rows at a time: each element waits for the one before it, but rows do not for each other
 Next = Callable[[Expr, Expr, Expr], Expr]  # the result at an index, from that at another one, which came before
 
 
@@ -53,10 +55,14 @@ def _scan(t: Target, first: Callable[[Expr], Expr], following: Next) -> Body:
     low, high = (0, extent - 1) if reverse else (1, extent)
     others = [i for i in range(len(t.shape)) if i != axis]
     row = adjacent_axis(t.out.strides, t.shape)
+    beside = None
     if row is None or row == axis:
         acc = Var("acc", t.element(t.at).type)
         step: Body = (Assign(acc, following(acc, before, k)), t.store(t.along(axis, k), acc))
         begin: Body = (Mutable(acc, first(start)), t.store(t.along(axis, start), acc))
+        beside = next((i for i in others if _is_whole(t.shape[i])), None)
+        if beside is not None:
+            begin, step = (_side_by_side(body, acc, t.names[beside]) for body in (begin, step))
     else:
         others.remove(row)
         last = t.element(t.along(axis, before))
@@ -65,10 +71,32 @@ def _scan(t: Target, first: Callable[[Expr], Expr], following: Next) -> Body:
     body = (*begin, *_steps(low, high, step, down=reverse))
     if not isinstance(extent, int):
         body = (If(compare("gt", Index(extent), ZERO), body),)
+    if beside is not None:
+        others.remove(beside)
+        body = (For(index_var(t.names[beside]), ZERO, Index(t.shape[beside]), body, ROWS, parallel=True),)
+    elif row is not None and row != axis and t.is_alone(row, axis):
+        body = t.blocks(row, body)
     return t.around(others, body)
 
 
+def _is_whole(extent: Dim) -> bool:
+    return isinstance(extent, int) and extent % ROWS == 0
+
+
+def _side_by_side(body: Body, acc: Var, name: str) -> Body:
+    """A body for ``ROWS`` rows of an axis, each with an accumulator of its own."""
+    copies: Body = ()
+    for i in range(ROWS):
+        own = Var(f"{acc.name}{i}", acc.type)
+        copy = substituted(body, {name: Index(dim(name) + i), acc.name: own})
+        copies += tuple(replace(s, var=own) if isinstance(s, Mutable | Assign) else s for s in copy)
+    return copies
+
+
 def _in_row(t: Target, row: int, statement: Store) -> Body:
+    """A statement for each element of a row, or of the columns of a block."""
+    if t.is_alone(row, t.attrs["axis"]):
+        return t.columns(row, (statement,))
     return (loop(t.names[row], t.shape[row], (statement,), vector=True),)
 
 

@@ -9,9 +9,12 @@ from mlaot.lower.builder import ZERO, At, Builder, place
 from mlaot.lower.layout import times
 from mlaot.lower.program import Buffer
 from mlaot.nest.expressions import INDEX, Array, Call, Expr, Index, Load, ValueType, Var, as_index
-from mlaot.nest.statements import Alloc, Body, Let, Store, around, index_var, loop
+from mlaot.nest.statements import Alloc, Body, For, Let, Store, around, index_var, loop
+from mlaot.schedule.tuning import SHARED_TILES
 
 WIDE = 8  # elements of a row that are worth vectors
+COLUMNS = 256  # of a block: in the nearest cache, and worth a thread's time where there are many rows
+START = as_index(index_var("start"))  # the first column of a block
 
 
 class Target:
@@ -68,6 +71,21 @@ class Target:
     def around(self, axes: Sequence[int], body: Body) -> Body:
         """``body`` inside loops over some axes of the result, whose rounds write elements of their own."""
         return around([(self.names[i], self.shape[i]) for i in axes], body, parallel=True)
+
+    def is_alone(self, row: int, *carried: int) -> bool:
+        """Whether a long axis is the only one whose elements threads can share, beside those that are ``carried``."""
+        others = [d for i, d in enumerate(self.shape) if i not in (row, *carried) and isinstance(d, int) and d != 1]
+        extent = self.shape[row]
+        return not others and isinstance(extent, int) and extent >= SHARED_TILES * COLUMNS
+
+    def columns(self, row: int, body: Body) -> Body:
+        """``body`` for each column of a block."""
+        end = Call("least", (START + COLUMNS, as_index(self.shape[row])), INDEX)
+        return (For(index_var(self.names[row]), START, end, body),)
+
+    def blocks(self, row: int, body: Body) -> Body:
+        """``body`` for each block of columns along an axis."""
+        return (For(index_var("start"), ZERO, as_index(self.shape[row]), body, COLUMNS, parallel=True),)
 
     def table(self, values: Iterable[int]) -> Array:
         """Constants, which are the same array whoever needs them."""

@@ -229,6 +229,23 @@ def written(body: Iterable[Statement]) -> set[str]:
     return {array.name for array in targets}
 
 
+def is_of_numbers(loop: For) -> bool:
+    """Whether a loop does the same for one number after the other, with nothing to decide: a compiler finds vectors."""
+    statements = [s for s in walk(loop.body) if not isinstance(s, Block)]
+    simple = all(isinstance(s, Let | Mutable | Assign | Store) for s in statements)
+    values = [s.value.type for s in statements if isinstance(s, Let | Mutable | Assign | Store)]
+    is_kept = any(isinstance(s, Assign | Store) for s in statements)
+    return simple and is_kept and loop.step == 1 and all(type_.lanes == 1 for type_ in values)
+
+
+def rounds_of(loop: For) -> int | None:
+    """How often a loop goes round, where that is known."""
+    if not (isinstance(loop.low, Index) and isinstance(loop.high, Index)):
+        return None
+    low, high = loop.low.value, loop.high.value
+    return max(-(-(high - low) // loop.step), 0) if isinstance(low, int) and isinstance(high, int) else None
+
+
 def index_var(name: str) -> Var:
     """A variable that counts elements."""
     return Var(name, INDEX)

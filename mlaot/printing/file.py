@@ -63,6 +63,7 @@ def kernels_file(program: Program, prefix: str, machine: Machine) -> str:
         entries=[*zip(made, docs, strict=True)],
         parts=count if count > 1 else 0,
         long_kernels=LONG_KERNELS if is_long else "",
+        has_loops=any(kernel.printed.is_scalar for kernel in kernels),
     )
 
 

@@ -86,7 +86,7 @@ class Functions:
         shared = None if in_task else shared_loop(nest)
         if shared is None:
             content, dims = canonical(nest)
-            return Callee(self._kernel(nest, content, dims, label), dims, is_shared=False)
+            return Callee(self._kernel(kernel, nest, content, dims), dims, is_shared=False)
         part = part_of_range(nest, shared)
         content, free = canonical(part)
         sizes = tuple(d for d in free if d not in RANGE)
@@ -96,20 +96,25 @@ class Functions:
         key = content, substitute(shared.extent, numbers), substitute(shared.work, numbers), shared.step
         caller = self._callers.get(key)
         if caller is None:
-            name = self._kernel(part, content, (*sizes, *RANGE), label, "_part")
+            name = self._kernel(kernel, part, content, (*sizes, *RANGE), "_part")
             task = self.task(label, print_part(name, part, len(sizes)), part, "_task")
             caller = self._callers[key] = self.name(label)
             printed = print_caller(task, part, dims, sizes, shared)
             self.tasks.append(Function(caller, printed, part, dims, shares=Shares(name, sizes, shared)))
         return Callee(caller, dims, is_shared=True)
 
-    def _kernel(self, nest: Nest, content: object, dims: tuple[str, ...], label: str, part: str = "") -> str:
-        """The name of the function of a nest, which is given ``dims``."""
-        kernel = self.kernels.get(content)
-        if kernel is None:
+    def _kernel(
+        self, kernel: NestKernel | Contraction, nest: Nest, content: object, dims: tuple[str, ...], part: str = ""
+    ) -> str:
+        """The name of the function of a kernel's nest, which is given ``dims``."""
+        function = self.kernels.get(content)
+        if function is None:
             printed = print_nest(nest, dims, self.machine.bytes)
-            kernel = self.kernels[content] = Function(self.name(label, part), printed, nest, dims, content)
-        return kernel.name
+            if isinstance(kernel, Contraction):  # its tiles are in vectors
+                printed = replace(printed, is_scalar=False)
+            name = self.name(label_of(kernel), part)
+            function = self.kernels[content] = Function(name, printed, nest, dims, content)
+        return function.name
 
     def task(self, label: str, printed: Printed, nest: Nest, part: str = "") -> str:
         """The name of a function that runs kernels on a range."""

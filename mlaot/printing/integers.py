@@ -8,7 +8,7 @@ from functools import cache
 from mlaot.printing.spelling import C_NAMES, literal
 from mlaot.render import render
 
-_NAME = re.compile(r"^static inline \w+ (\w+)\(", re.MULTILINE)
+_NAME = re.compile(r"^INLINE \w+ (\w+)\(", re.MULTILINE)
 
 
 def integer_helper(name: str) -> str | None:

@@ -6,20 +6,26 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from mlaot.nest.statements import Body, Nest, arrays_of
+from mlaot.nest.statements import Body, For, Nest, arrays_of, is_of_numbers, walk
 from mlaot.printing.spelling import MEMORY, Speller, dim_text, increment
 from mlaot.render import macros
 from mlaot.schedule.parallel import Shared
 
+SHORT = range(8)  # rounds of a loop that are not worth vectors
+
 
 @dataclass(frozen=True)
 class Printed:
-    """A function in C, but for its name: its parameters and its lines; ``calls`` counts the functions that it calls."""
+    """A function in C, but for its name: its parameters and its lines; ``calls`` counts the functions that it calls.
+
+    ``is_scalar``: it has loops over numbers, of which the compiler is to make vectors where it can.
+    """
 
     signature: str
     lines: str
     calls: Mapping[str, int]
     doc: tuple[str, ...] = ()
+    is_scalar: bool = False
 
 
 def print_nest(nest: Nest, sizes: Iterable[str], bytes_: int) -> Printed:
@@ -28,7 +34,13 @@ def print_nest(nest: Nest, sizes: Iterable[str], bytes_: int) -> Printed:
     spell = Speller(bytes_)
     c = _macros(spell)
     lines = c.lines(nest.body, [a.name for a in nest.params if a.name not in used])
-    return Printed(c.signature(nest, sizes), lines, spell.calls, nest.doc)
+    return Printed(
+        c.signature(nest, sizes),
+        lines,
+        spell.calls,
+        nest.doc,
+        any(isinstance(s, For) and is_of_numbers(s) for s in walk(nest.body)),
+    )
 
 
 def print_entry(body: Body, *, ranged: bool, threads: int | None, unused: Iterable[str]) -> Printed:

@@ -178,6 +178,9 @@ def _context(name: str, family: str, source: str, dtype: str, form: str, isa: Is
         "combine": _combined(family, dtype + form),
         "lane_list": lambda text: ", ".join(text.replace("$", str(i)) for i in range(lanes)),
         "every_fourth": ", ".join(str(4 * i % isa.bytes) for i in range(isa.bytes)),
+        "every_byte": ", ".join(str(bits // 8 * i % isa.bytes) for i in range(isa.bytes)),  # the first one of each lane
+        "every_other": ", ".join(str(2 * i + (2 * i >= lanes)) for i in range(lanes)),  # the vectors share one element
+        "backwards": ", ".join(map(str, reversed(range(lanes)))),
         "every_second": lambda start: ", ".join(str(i) for i in range(start, 2 * lanes, 2)),
         "half": FOLD.get(family, 0),
         "folded": lambda start: ", ".join(

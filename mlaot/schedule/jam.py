@@ -15,8 +15,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from mlaot.ir.dims import Dim
-from mlaot.nest.expressions import Expr, Index, Var, renamed
-from mlaot.nest.statements import Assign, Block, Body, For, Let, Mutable, Statement, Store, substituted
+from mlaot.nest.expressions import Expr, Index, Load, Var, renamed
+from mlaot.nest.statements import Assign, Block, Body, For, Let, Mutable, Statement, Store, all_expressions, substituted
 from mlaot.schedule.machine import Machine
 from mlaot.schedule.tuning import SPARE_REGISTERS
 from mlaot.schedule.vectorize import vectorized
@@ -28,6 +28,12 @@ def is_around(loop: For) -> bool:
     """Whether a loop of known length along lanes is around others, and around nothing but these and work in lanes."""
     is_known = loop.low == Index(0) and isinstance(_end(loop), int) and not loop.parallel
     return is_known and any(isinstance(s, For) for s in loop.body) and _is_plain(loop.body)
+
+
+def reads_apart(loop: For, lanes: int) -> bool:
+    """Whether lanes are read from places far apart: the lines of one vector then serve the next rounds."""
+    body = vectorized(loop.body, loop.var.name, lanes)
+    return any(isinstance(x, Load) and x.type.lanes > 1 and x.step != 1 for x in all_expressions(body))
 
 
 def _end(loop: For) -> Dim | None:

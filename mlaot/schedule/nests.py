@@ -17,13 +17,16 @@ from mlaot.nest.statements import (
     Statement,
     While,
     expressions,
+    is_of_numbers,
+    rounds_of,
+    substituted,
     walk,
     without_dead,
 )
 from mlaot.schedule.blocks import with_blocks
-from mlaot.schedule.jam import is_around, jammed
+from mlaot.schedule.jam import is_around, jammed, reads_apart
 from mlaot.schedule.machine import Machine
-from mlaot.schedule.tuning import STAGE_LINES_SEVERAL, SUM_CHAINS
+from mlaot.schedule.tuning import STAGE_LINES_SEVERAL, SUM_CHAINS, UNROLLED_NUMBERS
 from mlaot.schedule.vectorize import (
     Accumulator,
     CannotVectorizeError,
@@ -34,7 +37,26 @@ from mlaot.schedule.vectorize import (
 
 def scheduled(nest: Nest, machine: Machine) -> Nest:
     """``nest`` as ``machine`` runs it."""
-    return replace(nest, body=without_dead(_body(with_blocks(nest.body, machine), machine)))
+    return replace(nest, body=without_dead(_unrolled(_body(with_blocks(nest.body, machine), machine))))
+
+
+def _unrolled(body: Body, *, is_inside: bool = False) -> Body:
+    """Short loops over numbers inside of others as statements, of which the compiler then makes vectors."""
+    result: list[Statement] = []
+    for s in body:
+        if not isinstance(s, For):
+            result.append(s if not isinstance(s, Block) else Block(_unrolled(s.body, is_inside=is_inside)))
+            continue
+        s = replace(s, body=_unrolled(s.body, is_inside=True))
+        count = rounds_of(s)
+        is_plain = is_of_numbers(s) and s.low == Index(0) and not s.down
+        if is_inside and is_plain and count is not None and count * len(s.body) <= UNROLLED_NUMBERS:
+            for k in range(count):
+                own = substituted(s.body, {s.var.name: Index(k)})
+                result += own if len(own) == 1 else (Block(own),)
+        else:
+            result.append(s)
+    return tuple(result)
 
 
 def _body(body: Body, machine: Machine) -> Body:
@@ -59,7 +81,7 @@ def _with_vectors(before: list[Statement], loop: For, machine: Machine) -> list[
         if width not in (32, 64):
             raise CannotVectorizeError(f"numbers of {width} bits")
         lanes = machine.bytes * 8 // width
-        if not accumulators and is_around(loop):
+        if not accumulators and is_around(loop) and not reads_apart(loop, lanes):
             return [*before, *jammed(loop, lanes, machine)]
         parts = machine.parts if accumulators else 1
         chains = SUM_CHAINS if accumulators and _waits(loop, lanes * parts) else 1

@@ -95,7 +95,8 @@ def work(body: Body) -> Dim:
             lanes = s.value.type.lanes
             total = total + (lanes if lanes > 1 else 0 if s.value.type == INDEX else SCALAR_OPERATIONS)
         elif isinstance(s, For):
-            if s.low == Index(0):  # those that do not begin at 0 are further parts of a range
+            again = any(isinstance(before, For) and before.var == s.var for before in body[:i])
+            if s.low == Index(0) or not again:  # others are further parts of a range
                 total = total + product((rounds(s, _end(s, body[i + 1 :])), work(s.body)))
         elif isinstance(s, If):
             total = total + work(s.body)

@@ -83,6 +83,11 @@ def recurrent(x: mlaot.f32[n, batch, 96]) -> Any:
     return mlaot.scan(step, mlaot.zeros((batch, 96), "float32"), x)
 
 
+@mlaot.model
+def columns(x: mlaot.f32[batch, 40, 2000], y: mlaot.i8[batch, 40, 2000]) -> Any:
+    return np.cumsum(x, axis=1), np.max(y, axis=1), np.argmax(x, axis=1)
+
+
 CASES = {
     "mlp": (mlp, lambda b, n: {"x": weights(b, 96)}),
     "convolution": (convolution, lambda b, n: {"x": weights(b, 8, 17, 19)}),
@@ -90,6 +95,10 @@ CASES = {
     "norms": (norms, lambda b, n: {"x": weights(b, 37)}),
     "line": (line, lambda b, n: {"x": weights(n)}),
     "moves": (moves, lambda b, n: {"x": weights(b, 24, 40), "i": draw.integers(0, 24, b)}),
+    "columns": (
+        columns,
+        lambda b, n: {"x": weights(b, 40, 2000), "y": draw.integers(-99, 99, (b, 40, 2000)).astype(np.int8)},
+    ),
     "attention": (attention, lambda b, n: {"q": weights(b, 20, 33, 16), "k": weights(b, 20, 33, 16)}),
     "recurrent": (recurrent, lambda b, n: {"x": weights(n, b, 96)}),
 }
@@ -227,3 +236,9 @@ def test_updates_of_one_element_stay_in_order(tmp_path: Path) -> None:
     assert states[0].slot("table").any()
     (kernel,) = next(p.kernels for p in found.procedures if p.entry.name == "add")
     assert loop_of(kernel) is None
+
+
+def test_columns_that_stand_alone_are_shared() -> None:
+    """Of a scan, a reduction and a search along the first of two axes: blocks of columns."""
+    found = [(s.variable, s.extent) for s in shared("columns")]
+    assert len(found) == 3 and set(found) == {("start", 2000)}

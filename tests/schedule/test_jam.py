@@ -83,3 +83,30 @@ def f(w: f32[16 * n], b: f32[16]):
 def test_a_loop_of_unknown_length_stays_around() -> None:
     text = SUM.replace("y: f32[20]", "y: f32[n]").replace("vector(0, 20)", "vector(0, n)")
     assert "for j in range(" in lines(text)
+
+
+def test_rows_that_are_read_across_stay_one_vector() -> None:
+    """The lines of one vector serve the next rounds; those of many would not stay in the nearest cache."""
+    text = """\
+def f(y: f32[1024], x: f32[1024]):
+    for j in vector(0, 32):
+        for i in range(0, 32):
+            y[i * 32 + j] = x[j * 32 + i]
+"""
+    assert "for j in range(0, 32, 8):" in lines(text)
+
+
+def test_short_loops_over_numbers_are_written_out() -> None:
+    """Inside of others, which compilers make vectors of then."""
+    text = """\
+def f(y: i32[64], x: i32[256]):
+    for i in range(0, 64):
+        acc: i32 = i32(0)
+        for k0 in range(0, 2):
+            for k1 in range(0, 2):
+                acc = acc + x[i * 4 + k0 * 2 + k1]
+        y[i] = acc
+"""
+    made = lines(text)
+    assert "for k" not in made
+    assert [made.count(f"x[i * 4{end}]") for end in ("", " + 1", " + 2", " + 3")] == [1] * 4
