@@ -98,12 +98,13 @@ class _Entry(Compiler):
         return run
 
     def run_(self, s: Run) -> Execute:
-        arrays = [(f"@{array.name}", self.expression(start)) for array, start in s.arrays]
+        arrays = [(array, self.expression(start)) for array, start in s.arrays]
         numbers = [self.expression(number) for number in s.numbers]
         call = self.interpreter.callee(s.function)
 
         def run(names: Names) -> None:
-            call([names[at][start(names) :] for at, start in arrays], [number(names) for number in numbers])
+            given = [self.behind(names, array, start(names), s) for array, start in arrays]
+            call(given, [number(names) for number in numbers])
 
         return run
 

@@ -12,16 +12,16 @@ from mlaot.nest.statements import Nest
 from mlaot.nest.verify import verify
 from mlaot.printing import functions
 
+SIZES = (1, 7)  # of the dims
 _known: set[tuple[object, tuple[object, ...]]] = set()  # what was verified, whatever it was called
 
 
 def check(nest: Nest) -> None:
     """Raise an AssertionError for a nest that cannot be right, unless an equal one is."""
     content, dims = canonical(nest)
-    sizes = tuple(str(array.size) for array in nest.params)
-    key = content, (*sizes, *dims)
+    key = content, dims
     if key not in _known:
-        verify(nest)
+        verify(nest, SIZES)
         _known.add(key)
 
 

@@ -222,13 +222,19 @@ class Compiler:
 
         return run
 
+    def behind(self, names: Names, array: Array, start: int, where: object) -> Memory:
+        """The elements of an array from one on."""
+        memory: Memory = names[f"@{array.name}"]
+        self.need(0 <= start <= memory.size, f"element {start} of the {memory.size} of {array.name}", where)
+        return memory[start:]
+
     def choose_(self, s: Choose) -> Execute:
         condition, index = self.expression(s.condition), self.expression(s.index)
 
         def run(names: Names) -> None:
-            is_source = condition(names)
-            names[f"@{s.array.name}"] = (
-                names[f"@{s.source.name}"][index(names) :] if is_source else names[f"@{s.other.name}"]
+            name = f"@{s.array.name}"
+            names[name] = (
+                self.behind(names, s.source, index(names), s) if condition(names) else names[f"@{s.other.name}"]
             )
 
         return run

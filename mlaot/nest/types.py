@@ -10,6 +10,7 @@ from mlaot.nest.statements import (
     Alloc,
     Assign,
     Body,
+    Choose,
     For,
     If,
     Invoke,
@@ -66,7 +67,7 @@ class _Types:
             if isinstance(s, Let | Mutable | Invoke):
                 self.need(s.var.name not in changing or isinstance(s, Mutable), s, f"{s.var.name} is bound twice")
                 known[s.var.name] = s.var.type
-            elif isinstance(s, Alloc | Slice):
+            elif isinstance(s, Alloc | Slice | Choose):
                 arrays[s.array.name] = s.array.dtype
 
     def statement(self, s: Statement, known: dict[str, ValueType], arrays: dict[str, str]) -> None:
@@ -82,6 +83,11 @@ class _Types:
             missing = [a.name for a in (s.source, s.target) if arrays.get(a.name) != a.dtype]
             self.need(not missing, s, f"there is no {missing}")
             self.need(s.index.type == s.count.type == INDEX, s, "an index or a count is no number of elements")
+        elif isinstance(s, Choose):
+            missing = [a.name for a in (s.source, s.other) if arrays.get(a.name) != s.array.dtype]
+            self.need(not missing, s, f"there is no {s.array.dtype} {missing}")
+            self.need(s.condition.type == BOOL, s, "a condition is no truth value")
+            self.need(s.index.type == INDEX, s, "an index is no number of elements")
         elif isinstance(s, Slice):
             self.need(arrays.get(s.source.name) == s.array.dtype, s, f"there is no {s.array.dtype} {s.source.name}")
         elif isinstance(s, For):

@@ -17,6 +17,7 @@ from mlaot.nest.statements import (
     Alloc,
     Assign,
     Body,
+    Choose,
     For,
     If,
     Invoke,
@@ -31,15 +32,22 @@ from mlaot.nest.statements import (
 )
 from mlaot.nest.types import check_types
 
+ROUND = "round"  # how the variables of loops around nests begin
 SIZES = (0, 1, 2, 7, 64, 1000)
 
 
-def verify(nest: Nest) -> None:
-    """Raise an AssertionError that names the nest and the statement where something is wrong."""
+def verify(nest: Nest, sizes: Sequence[int] = SIZES) -> None:
+    """Raise an AssertionError that names the nest and the statement where something is wrong.
+
+    Indices are bounded where all dims are each of ``sizes``, in the first round of loops around the nest.
+    """
     check_types(nest)
     _check_written(nest.body, set(), nest)
-    for size in SIZES:
-        checked = _Ranges(nest, dict.fromkeys(nest.dims, size))
+    rounds = {name: 0 for name in nest.dims if name.startswith(ROUND)}
+    for size in sizes:
+        if rounds and size == 0:  # there is no first round
+            continue
+        checked = _Ranges(nest, dict.fromkeys(nest.dims, size) | rounds)
         if all(checked.size(array) >= 0 for array in nest.params):  # entries refuse other dims
             checked.body(nest.body, _Scope({}, ()))
 
@@ -96,6 +104,7 @@ class _Ranges:
     def __init__(self, nest: Nest, dims: Mapping[str, int]) -> None:
         self.nest = nest
         self.dims = dims
+        self.chosen: set[str] = set()  # arrays of sizes that are not known
 
     def fail(self, problem: str, s: Statement) -> None:
         sizes = ", ".join(f"{name} = {size}" for name, size in self.dims.items())
@@ -129,6 +138,8 @@ class _Ranges:
             uses += found
             if isinstance(s, Alloc):
                 own.add(s.array.name)
+            elif isinstance(s, Choose):
+                self.chosen.add(s.array.name)
             elif isinstance(s, Let | Mutable | Invoke):
                 value = self.value(s.value, scope) if isinstance(s, Let) else None
                 scope = replace(scope, values={**scope.values, s.var.name: value})
@@ -190,7 +201,7 @@ class _Ranges:
     def inside(self, use: _Use) -> None:
         """Every element lies in its array."""
         size = self.polynomial(use.array.size, _Scope({}, ()))
-        if use.first is None or not isinstance(size, int) or use.scope.guarded:
+        if use.first is None or not isinstance(size, int) or use.scope.guarded or use.array.name in self.chosen:
             return
         ends = (use.first, use.first + use.reach)
         low = [self.extreme(e, use.scope.loops, largest=False) for e in ends]
