@@ -11,7 +11,14 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define INLINE static inline __attribute__((always_inline))
+// Some are for compilers that others have no need of.
+#define INLINE static inline __attribute__((always_inline, unused))
+#if !__has_builtin(__builtin_shufflevector)  // gcc 11 takes the places as a vector of integers as large as the lanes
+#define LANE(x, yes, no) __builtin_choose_expr(sizeof((x)[0]) == sizeof(yes), yes, no)
+#define PLACE(x) LANE(x, (int8_t)0, LANE(x, (int16_t)0, LANE(x, (int32_t)0, (int64_t)0)))
+#define PLACES(x) __typeof__(PLACE(x)) __attribute__((vector_size(sizeof(x))))
+#define __builtin_shufflevector(x, y, ...) __builtin_shuffle(x, y, (PLACES(x)){__VA_ARGS__})
+#endif
 typedef float f32v __attribute__((vector_size(32)));
 typedef double f64v __attribute__((vector_size(32)));
 typedef int32_t i32v __attribute__((vector_size(32)));
