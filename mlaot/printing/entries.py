@@ -177,7 +177,12 @@ def _run(kernel: Kernel, place: _Place) -> Run:
     )
     dims = tuple(Index(dim(d)) for d in callee.dims)
     is_said = callee.name.startswith(f"{identifier(kernel.origin)}_")  # by the function's name
-    return Run(callee.name, arrays, dims, callee.is_shared, "" if is_said else kernel.origin)
+    return Run(callee.name, arrays, dims, callee.is_shared, "" if is_said else plain(kernel.origin))
+
+
+def plain(name: str) -> str:
+    """A name as a comment may have it: nothing in it ends or continues a line."""
+    return "".join(c if c.isalnum() or c in "._-/: " else "_" for c in name)
 
 
 def _truth(param: Param, place: _Place) -> Expr:

@@ -27,7 +27,9 @@ def kernels_file(program: Program, prefix: str, machine: Machine) -> str:
     """The C file of ``program`` for ``machine``; the names of its entries begin with ``prefix``."""
     tuned = tuple(program.module.tuned.get(machine.name, {}).items())
     machine = replace(machine, deterministic=program.module.deterministic, tuned=tuned)
-    functions = Functions(machine)
+    ends = ("", "_forward", "_backward")
+    taken = [f"{prefix}_{p.entry.name}{end}_{machine.name}" for p in program.procedures for end in ends]
+    functions = Functions(machine, taken)
     docs: list[str] = []
     made: list[Function] = []
     for procedure in program.procedures:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from mlaot.ir.dims import dim, names, substitute
@@ -51,16 +52,16 @@ class Callee:
 
 
 class Functions:
-    """Makes the functions of a file for ``machine``; no two have one name."""
+    """Makes the functions of a file for ``machine``; no two have one name, or one of those ``taken``."""
 
-    def __init__(self, machine: Machine) -> None:
+    def __init__(self, machine: Machine, taken: Iterable[str] = ()) -> None:
         self.machine = machine
         self.kernels: dict[object, Function] = {}
         self.tasks: list[Function] = []
         self._callees: dict[object, Callee] = {}
         self._callers: dict[object, str] = {}
         self._tasks: dict[tuple[str, str], str] = {}
-        self._names: set[str] = set()
+        self._names = set(taken)
 
     def name(self, label: str, part: str = "") -> str:
         """A name that no other function has."""
