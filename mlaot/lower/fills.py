@@ -14,7 +14,7 @@ def _one_hot(t: Target) -> Body:
     """Rows of zeros, and a one in each whose label is the number of a class."""
     lead = len(t.shape) - 1
     zero, one = (const(value, ValueType(t.dtype)) for value in (0, 1))
-    label = Var("label", INDEX)
+    label = Var("e", INDEX)
     put: Body = (t.store_part([*t.at[:lead], as_index(label)], one),)
     for is_inside in (compare("lt", label, Index(t.shape[lead])), compare("ge", label, ZERO)):
         put = (If(is_inside, put),)

@@ -36,10 +36,12 @@ ROUND = "round"  # how the variables of loops around nests begin
 SIZES = (0, 1, 2, 7, 64, 1000)
 
 
-def verify(nest: Nest, sizes: Sequence[int] = SIZES) -> None:
+def verify(nest: Nest, sizes: Sequence[int] = SIZES, *, disjoint: bool = True) -> None:
     """Raise an AssertionError that names the nest and the statement where something is wrong.
 
     Indices are bounded where all dims are each of ``sizes``, in the first round of loops around the nest.
+    ``disjoint``: rounds of parallel loops must be seen to write elements of their own, by the ranges of their indices;
+    of elements that lie between each other that cannot be seen.
     """
     check_types(nest)
     _check_written(nest.body, set(), nest)
@@ -47,7 +49,7 @@ def verify(nest: Nest, sizes: Sequence[int] = SIZES) -> None:
     for size in sizes:
         if rounds and size == 0:  # there is no first round
             continue
-        checked = _Ranges(nest, dict.fromkeys(nest.dims, size) | rounds)
+        checked = _Ranges(nest, dict.fromkeys(nest.dims, size) | rounds, disjoint)
         if all(checked.size(array) >= 0 for array in nest.params):  # entries refuse other dims
             checked.body(nest.body, _Scope({}, ()))
 
@@ -101,8 +103,9 @@ class _Use:
 class _Ranges:
     """The same checks with numbers for the dims."""
 
-    def __init__(self, nest: Nest, dims: Mapping[str, int]) -> None:
+    def __init__(self, nest: Nest, dims: Mapping[str, int], disjoint: bool) -> None:
         self.nest = nest
+        self.disjoint = disjoint
         self.dims = dims
         self.chosen: set[str] = set()  # arrays of sizes that are not known
 
@@ -167,7 +170,7 @@ class _Ranges:
         around = _Around(replace(s, var=replace(s.var, name=name)), low, high)
         inner = replace(scope, values={**scope.values, s.var.name: dim(name)}, loops=(*scope.loops, around))
         uses = self.body(s.body, inner)
-        if s.parallel:
+        if s.parallel and self.disjoint:
             self.apart(s, uses, len(scope.loops))
         return uses
 

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from mlaot.printing import identifiers, interface, lower, program
+from mlaot.lower import lower, program
+from mlaot.printing import identifiers, interface
 
 from .names import check, report, run
 

@@ -134,8 +134,9 @@ def programs(names: Iterable[str]) -> dict[str, Program]:
 @pytest.fixture(scope="session")
 def libraries(shared_folder: Path, request: pytest.FixtureRequest) -> dict[str, Library]:
     """The ops that this run tests, on the instruction sets on which it tests them."""
-    items = [i for i in request.session.items if isinstance(i, pytest.Function) and "libraries" in i.fixturenames]
-    names, isas = ({i.callspec.params[key] for i in items} for key in ("name", "isa"))
+    items = [i for i in request.session.items if isinstance(i, pytest.Function) and i.path == Path(__file__)]
+    found = [item.callspec.params for item in items if "libraries" in item.fixturenames]
+    names, isas = ({params[key] for params in found} for key in ("name", "isa"))
     all_programs = programs(sorted(names))
     return {isa: Library(all_programs, isa, shared_folder / f"ops_{isa}") for isa in sorted(isas)}
 
