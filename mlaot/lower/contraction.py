@@ -248,6 +248,9 @@ class _ContractionBuilder:
         access = read.access
         panels = access.buffer.panels if read.panel else None
         strides = tuple((names[c], s) for c, s in read.strides.items() if c in names and (s != 0 or c == read.panel))
+        if access.buffer.panels is not None and panels is None and vector:
+            is_padded = self._ends_in_row(access.buffer.panels, lanes)
+            return Operand(self.builder.array(access.buffer), strides, access.offset, vector, is_padded)
         is_padded = access.buffer.panels is not None or dict(strides).get(names[lanes]) == 2
         if vector and not is_padded and lanes in read.strides and lanes not in self.place.values():
             raise AssertionError("bug in mlaot: lanes along a label that is merged into another")
@@ -256,6 +259,13 @@ class _ContractionBuilder:
             axis = list(read.strides).index(lanes)
             is_padded = not merged and access.may_overread(axis)
         return Operand(self.builder.array(access.buffer), strides, access.offset, vector, is_padded, panels)
+
+    def _ends_in_row(self, panels: Panels, lanes: str) -> bool:
+        """Whether whole vectors along the lanes stay in a row of those elements that are apart from the panels."""
+        size = self.sizes[lanes]
+        assert isinstance(size, int), "bug in mlaot: weights of no fixed size"
+        whole, row = (-(-count // panels.unit) * panels.unit for count in (size, panels.rows))
+        return panels.rows - size + whole <= row
 
     def _at(self, names: Mapping[str, str]) -> list[Expr]:
         """The indices of a point of the result, along each label of the epilogue's values."""
