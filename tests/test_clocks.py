@@ -15,7 +15,6 @@ CLOCK = re.compile(rf"\b({'|'.join(NAMES)})\(")
 IN_TEXT = re.compile(r"\b(time\.time|monotonic|perf_counter|process_time)(_ns)?\(")
 ALLOWED = {
     "runtime/test_threads.py::test_idle_threads_take_no_time": "of a process that does nothing, on any machine",
-    "micrograd/test_micrograd_graph.py::test_row_41_building_is_quick_and_small": "a ratio of two times",
     "build/test_sources.py::test_digest_of_a_file_edited_meanwhile_fits_nothing": "a file's time, an hour apart",
     **{f"frontend/test_impure.py::{name}": "lines that must be warned of" for name in ("ASKED", "HEAD")},
     "wheel/test_hosts.py::INTERRUPT": "the end of a loop that a signal ends before",
