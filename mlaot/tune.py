@@ -22,10 +22,10 @@ import numpy as np
 from mlaot.build.toolchain import compile_kernels, machine_of, predefined_macros
 from mlaot.ir import DTYPES, Dim
 from mlaot.ir.dims import assumed
-from mlaot.lower.program import Buffer, Contraction, Program
+from mlaot.lower.program import Buffer, Kernel, Program
 from mlaot.printing.file import candidates_file
 from mlaot.render import render
-from mlaot.schedule.contraction import description, is_light, ranked
+from mlaot.schedule.contraction import contraction_of, description, is_light, ranked
 from mlaot.schedule.machine import BASE, LINE, MACHINES, Machine, isas_for
 
 CANDIDATES = 8  # schedules that are tried
@@ -59,10 +59,13 @@ class Measured:
         return self.seconds[self.best] / self.seconds[self.chosen]
 
 
-def contractions(programs: Iterable[Program]) -> list[Contraction]:
+def contractions(programs: Iterable[Program]) -> list[Kernel]:
     """The distinct contractions that are worth it."""
     kernels = (kernel for program in programs for procedure in program.procedures for kernel in procedure.kernels)
-    return list({description(k): k for k in kernels if isinstance(k, Contraction) and not is_light(k)}.values())
+    found = [(contraction_of(kernel.nest), kernel) for kernel in kernels if kernel.nest.is_tiled]
+    return list(
+        {description(contraction): kernel for contraction, kernel in found if not is_light(contraction)}.values()
+    )
 
 
 def by_machine(programs: Sequence[Program], isas: Sequence[str], command: list[str]) -> dict[str, list[Program]]:
@@ -74,9 +77,10 @@ def by_machine(programs: Sequence[Program], isas: Sequence[str], command: list[s
     return found
 
 
-def measure(kernel: Contraction, isa: Machine, command: list[str]) -> Measured:
+def measure(kernel: Kernel, isa: Machine, command: list[str]) -> Measured:
     """Compile and time the best schedules of a kernel on ``isa``."""
-    schedules = list(dict.fromkeys(map(str, ranked(kernel, isa))))[:CANDIDATES]
+    contraction = contraction_of(kernel.nest)
+    schedules = list(dict.fromkeys(map(str, ranked(contraction, isa))))[:CANDIDATES]
     with tempfile.TemporaryDirectory(prefix="mlaot-") as folder:
         library = _library(candidates_file(kernel, schedules, isa), isa, Path(folder), command)
         memory = [_memory(param.buffer) for param in kernel.params]
@@ -92,9 +96,8 @@ def measure(kernel: Contraction, isa: Machine, command: list[str]) -> Measured:
         for _ in range(ROUNDS):
             for i, some in enumerate(found):
                 some.append(run(i, times[i]) / times[i])
-    return Measured(
-        description(kernel), kernel.doc[0], dict(zip(schedules, map(statistics.median, found), strict=True))
-    )
+    seconds = dict(zip(schedules, map(statistics.median, found), strict=True))
+    return Measured(description(contraction), kernel.doc[0], seconds)
 
 
 def this_machine(isas: Iterable[str], command: list[str], *, words: bool = False) -> list[Machine]:

@@ -17,8 +17,8 @@ from mlaot.build.toolchain import find_compiler
 from mlaot.cli import main
 from mlaot.errors import MlaotError
 from mlaot.generate import compile_model
-from mlaot.lower.program import Contraction, Program
-from mlaot.schedule.contraction import description, ranked, schedule
+from mlaot.lower.program import Program
+from mlaot.schedule.contraction import contraction_of, description, ranked, schedule
 from mlaot.schedule.machine import CPUID, MACHINES, Cpuid
 from mlaot.settings import TUNED, read_tuned, write_tuned
 from mlaot.tune import CANDIDATES, Measured, by_machine, contractions
@@ -66,7 +66,7 @@ def products() -> Program:
 @pytest.mark.parametrize("isa", AVAILABLE)
 def test_all_schedules_compute_the_same(isa: str, tmp_path: Path) -> None:
     program = products()
-    kernels = contractions([program])
+    kernels = [contraction_of(kernel.nest) for kernel in contractions([program])]
     assert len(kernels) == 4  # of the layer, the columns that lie apart have one of their own
     rng = np.random.default_rng(1)
     given = {"x": rng.normal(size=(5, 29, 37)), "image": rng.normal(size=(5, 2, 14, 15))}
@@ -86,7 +86,7 @@ def test_all_schedules_compute_the_same(isa: str, tmp_path: Path) -> None:
 
 
 def test_what_is_stored_is_taken_where_it_fits() -> None:
-    (kernel, *_) = contractions([products()])
+    kernel = contraction_of(contractions([products()])[0].nest)
     isa = MACHINES["v3"]
     chosen, second = ranked(kernel, isa)[:2]
     assert schedule(kernel, isa) == chosen
@@ -100,7 +100,7 @@ def test_what_is_stored_is_taken_where_it_fits() -> None:
 
 def test_descriptions_tell_contractions_apart() -> None:
     program = products()
-    kernels = [k for p in program.procedures for k in p.kernels if isinstance(k, Contraction)]
+    kernels = [contraction_of(k.nest) for p in program.procedures for k in p.kernels if k.nest.is_tiled]
     assert len({description(k) for k in kernels}) == len({(k.out, k.summed, k.operands) for k in kernels})
 
 
@@ -148,7 +148,8 @@ def tiles_of(project: Path, out: Path) -> list[str]:
 def test_builds_take_the_stored_schedules(tmp_path: Path) -> None:
     project = project_in(tmp_path)
     before = tiles_of(project, tmp_path / "before")
-    (kernel,) = contractions([compile_model(load_net(project), "small.nn", ("v3",))])
+    (found,) = contractions([compile_model(load_net(project), "small.nn", ("v3",))])
+    kernel = contraction_of(found.nest)
     other = next(s for s in ranked(kernel, MACHINES["v3"]) if max(s.counts.values()) == 1)
     write_tuned(project, {"v3": {description(kernel): str(other)}})
     assert read_tuned(project) == {"v3": {description(kernel): "single"}}

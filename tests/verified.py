@@ -7,7 +7,6 @@ from functools import wraps
 from inspect import unwrap
 from typing import Any
 
-from mlaot.lower.program import NestKernel
 from mlaot.nest.canonical import canonical
 from mlaot.nest.statements import Nest
 from mlaot.nest.verify import verify
@@ -28,7 +27,7 @@ def check(nest: Nest) -> None:
 
 def uninstall() -> None:
     """Check no more, for tests that count what a compiler does."""
-    functions.nest_of, functions.part_of_range = unwrap(functions.nest_of), unwrap(functions.part_of_range)
+    functions.scheduled, functions.part_of_range = unwrap(functions.scheduled), unwrap(functions.part_of_range)
 
 
 def install() -> None:
@@ -36,14 +35,13 @@ def install() -> None:
 
     def checked(make: Callable[..., Nest]) -> Callable[..., Nest]:
         @wraps(make)
-        def call(first: Any, *rest: Any) -> Nest:
-            if isinstance(first, NestKernel):
-                check(first.nest)
+        def call(first: Nest, *rest: Any) -> Nest:
+            check(first)
             nest = make(first, *rest)
             check(nest)
             return nest
 
         return call
 
-    functions.nest_of = checked(functions.nest_of)
+    functions.scheduled = checked(functions.scheduled)
     functions.part_of_range = checked(functions.part_of_range)

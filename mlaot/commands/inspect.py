@@ -99,13 +99,14 @@ def describe_kernel(kernel: Kernel) -> Data:
     """
     from mlaot.ir import DTYPES
     from mlaot.ir.dims import Dim, product
-    from mlaot.lower.program import Contraction
     from mlaot.printing.extents import shown
+    from mlaot.schedule.contraction import contraction_of
 
     flops = None
-    if isinstance(kernel, Contraction):
-        points = product(tuple(axis.size for axis in (*kernel.out, *kernel.summed)))
-        flops = shown(points * (2 if len(kernel.operands) > 1 else 1))
+    if kernel.nest.is_tiled:
+        found = contraction_of(kernel.nest)
+        points = product(tuple(axis.size for axis in (*found.out, *found.summed)))
+        flops = shown(points * (2 if len(found.operands) > 1 else 1))
     total: Dim = 0
     for buffer in dict.fromkeys(param.buffer for param in kernel.params):
         total = product((*buffer.shape, DTYPES[buffer.dtype].itemsize)) + total

@@ -13,8 +13,8 @@ from mlaot.ir import DTYPES, Dim, Node
 from mlaot.ir.dims import product
 from mlaot.lower.fuse import Group
 from mlaot.lower.layout import Access
-from mlaot.lower.program import Buffer, NestKernel, Param
-from mlaot.nest.expressions import Array, Const, Expr, Index, Load, ValueType, Var, cast, compare
+from mlaot.lower.program import Buffer, Kernel, Param
+from mlaot.nest.expressions import Array, Const, Expr, Index, Load, PanelLayout, ValueType, Var, cast, compare
 from mlaot.nest.reductions import combined
 from mlaot.nest.statements import Assign, Body, Let, Nest, Statement, Store, written
 from mlaot.ops import structure as st
@@ -43,13 +43,14 @@ class Builder:
         self._temporaries = 0
         self._loads = 0
 
-    def array(self, buffer: Buffer) -> Array:
+    def array(self, buffer: Buffer, panels: PanelLayout | None = None) -> Array:
         """The kernel's array for a buffer; work buffers are ``t0``, ``t1``.. in order of use."""
         while buffer.within is not None and buffer.start == 0:  # one pointer to what is read and written
             buffer = buffer.within
         known = self._arrays.get(id(buffer))
         if known is None:
-            known = self._arrays[id(buffer)] = Array(self._name(buffer), buffer.dtype, elements(buffer))
+            name = self._name(buffer)
+            known = self._arrays[id(buffer)] = Array(name, buffer.dtype, elements(buffer), panels=panels)
             self._buffers[known.name] = buffer
         return known
 
@@ -168,10 +169,10 @@ class Builder:
             return cast(is_here, dtype) if dtype != "bool" else is_here
         return expression(node, args)
 
-    def kernel(self, body: Sequence[Statement], name: str = "") -> NestKernel:
+    def kernel(self, body: Sequence[Statement], name: str = "") -> Kernel:
         """The kernel of a body behind what is computed once; what is written comes first."""
         arrays, params = self.bound(body)
-        return NestKernel(Nest(name or self.group.kind, arrays, (*self.once, *body), self.doc()), params, self.origin())
+        return Kernel(Nest(name or self.group.kind, arrays, (*self.once, *body), self.doc()), params, self.origin())
 
     def bound(self, body: Iterable[Statement]) -> tuple[tuple[Array, ...], tuple[Param, ...]]:
         """The arrays of a kernel, those that a body writes first, and the buffers that they are."""

@@ -6,24 +6,24 @@ which an operand has contiguous, or a summed one that all have. ``schedule`` est
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from mlaot.ir import DTYPES, Dim, Node
 from mlaot.ir.dims import NOMINAL
-from mlaot.lower.builder import Builder, place
+from mlaot.lower.builder import Builder
 from mlaot.lower.fuse import Group
 from mlaot.lower.gates import gate
 from mlaot.lower.layout import Access, padded, times
-from mlaot.lower.program import Axis, Buffer, Contraction, NestKernel, Operand, Panels
+from mlaot.lower.program import Buffer, Kernel, Panels
 from mlaot.lower.program import Sequence as Steps
-from mlaot.nest.expressions import HALVES, Expr, Index, ValueType, Var, as_index, cast
-from mlaot.nest.reductions import REDUCTIONS, combined, identity
-from mlaot.nest.statements import Assign, Body, Mutable, Statement, around, index_var
+from mlaot.nest.expressions import HALVES, Array, Call, Expr, Index, Load, PanelLayout, ValueType, Var, as_index, cast
+from mlaot.nest.reductions import combined, identity
+from mlaot.nest.statements import Assign, Body, Mutable, Statement, index_var, loop
 from mlaot.ops import reduction as red
 from mlaot.ops.kinds import PRODUCTS, VECTORS, base_of, is_free
 from mlaot.ops.quantized import contract_bytes
-from mlaot.schedule.contraction import cost
+from mlaot.schedule.contraction import contraction_of, cost
 from mlaot.schedule.machine import REFERENCE
 
 LABELS = "abcdefghijklmnopqrstuvwxyz"
@@ -41,7 +41,7 @@ def operands(node: Node) -> tuple[list[Node], list[str], str]:
 
 def contraction_kernel(
     group: Group, accesses: Mapping[Node, Access], stores: Mapping[Node, Sequence[Buffer]]
-) -> Contraction | NestKernel | Steps:
+) -> Kernel | Steps:
     """The kernel of a group of kind "contraction": tiles of vectors where the operands allow it, else plain loops.
 
     Two where some columns of the weights lie apart from the panels.
@@ -156,14 +156,14 @@ class _ContractionBuilder:
         size = self.sizes[v]
         return all(s is not None and t is not None and s == times(t, size) for s, t in pairs)
 
-    def best(self) -> Contraction | NestKernel:
+    def best(self) -> Kernel:
         """The kernel that is estimated to cost least."""
-        choices = list(self.choices()) if self.group.dtype in VECTORS else []
+        choices = [self._kernel(label) for label in self.choices()] if self.group.dtype in VECTORS else []
         assert choices or not self.words, f"bug in mlaot: words of {self.node} that do not lie side by side"
-        return min(choices, key=lambda kernel: cost(kernel, REFERENCE)) if choices else self.plain()
+        return min(choices, key=lambda k: cost(contraction_of(k.nest), REFERENCE)) if choices else self._kernel(None)
 
-    def choices(self) -> Iterator[Contraction]:
-        """A kernel for each label that could run along the lanes."""
+    def choices(self) -> Iterator[str]:
+        """The labels that could run along the lanes."""
         panel = next((r.panel for r in self.reads if r.panel), None)
         if self.gate:
             panel = self.out[-1]
@@ -175,9 +175,9 @@ class _ContractionBuilder:
             if label in self.out:
                 along = self.out.index(label)
                 if label == panel or self.words or all(b.strides[along] == 1 for b in self.stored):
-                    yield self._kernel(label, vectors)
+                    yield label
             elif all(vectors) and (len(vectors) == 2 or self.node.op is red.sum_):
-                yield self._kernel(label, vectors)
+                yield label
 
     def _is_vector(self, read: _Read, label: str) -> bool:
         """Whether vectors along a label can be loaded; every second element where whole rows may be read for it.
@@ -202,63 +202,99 @@ class _ContractionBuilder:
         known = [(s, n) for s, n in others if isinstance(s, int) and isinstance(n, int)]
         return sum(s * (n - 1) for s, n in known if row is None or s < row) // 2 * 2
 
-    def _kernel(self, lanes: str, vectors: Sequence[bool]) -> Contraction:
-        order = sorted(range(len(self.reads)), key=lambda i: vectors[i])  # what is broadcast comes first
+    def _kernel(self, lanes: str | None) -> Kernel:
+        """A sum at each point of the result, which the epilogue takes into memory; in tiles along a label."""
         names = self._names(lanes)
-        summed = [c for c in self.summed if c != lanes] + ([lanes] if lanes in self.summed else [])
         self.builder = builder = Builder(self.group, self.accesses, self.stores)
-        read = tuple(self._operand(self.reads[i], vectors[i], lanes, names) for i in order)
-        total: Expr = Var("acc", ValueType("i32" if self.words else self.group.dtype))
-        epilogue = self._epilogue(names, cast(total, self.group.dtype))
-        arrays, params = builder.bound(epilogue)
-        return Contraction(
-            self.group.dtype,
-            params,
-            tuple(Axis(names[c], self.sizes[c]) for c in self.kept),
-            tuple(Axis(names[c], self.sizes[c]) for c in summed),
-            names[lanes],
-            read,
-            "sum" if self.node.op in PRODUCTS else self.node.op.name,
-            REDUCTIONS["sum" if self.node.op in PRODUCTS else self.node.op.name].identity,
-            tuple(builder.once),
-            epilogue,
-            arrays,
-            builder.doc(),
-            names[self.gate] if self.gate else None,
-            self.words,
-            self.node.origin,
-        )
+        order = sorted(self.reads, key=lambda r: lanes is not None and self._is_vector(r, lanes))  # broadcast first
+        type_ = ValueType("i32" if self.words else self.group.dtype)
+        sums = [Var(f"acc{g}" if self.gate else "acc", type_) for g in range(max(self.group.gates, 1))]
+        starts = [Mutable(acc, identity(self.combine, type_.dtype)) for acc in sums]
+        updates = [
+            Assign(acc, self._added(acc, [self._element(r, lanes, names, g) for r in order]))
+            for g, acc in enumerate(sums)
+        ]
+        summed = self._loops(self._summed(lanes), names, lanes, updates)
+        epilogue = self._epilogue(names, [cast(acc, self.group.dtype) for acc in sums])
+        kept = [c for c in self.kept if c != self.gate]
+        body = self._loops(kept, names, lanes, (*starts, *summed, *epilogue), parallel=True)
+        if lanes is None:
+            return builder.kernel(body, "plain")
+        return replace(builder.kernel(body, "contraction"), origin=self.node.origin)
 
-    def _names(self, lanes: str) -> dict[str, str]:
+    @property
+    def combine(self) -> str:
+        """The reduction."""
+        return "sum" if self.node.op in PRODUCTS else self.node.op.name
+
+    def _summed(self, lanes: str | None) -> list[str]:
+        """The summed labels from the outermost loop; the one along the lanes is the innermost."""
+        return sorted(self.summed, key=lambda c: c == lanes)
+
+    def _loops(
+        self,
+        labels: Iterable[str],
+        names: Mapping[str, str],
+        lanes: str | None,
+        body: Iterable[Statement],
+        **more: bool,
+    ) -> Body:
+        """``body`` inside loops over labels, the outermost first."""
+        result = tuple(body)
+        for c in reversed([*labels]):
+            result = (loop(names[c], self.sizes[c], result, tiled=c == lanes, **more),)
+        return result
+
+    def _added(self, total: Var, factors: Sequence[Expr]) -> Expr:
+        """A product, or four of bytes, combined into a sum."""
+        if self.words:
+            return Call("dot4", (total, *factors), total.type)
+        return combined(self.combine, total, factors[0] if len(factors) == 1 else combined("prod", *factors))
+
+    def _element(self, read: _Read, lanes: str | None, names: Mapping[str, str], gate: int) -> Expr:
+        """The element of an operand at a point, as a factor."""
+        access, vector = read.access, lanes is not None and self._is_vector(read, lanes)
+        array, strides, columns = self._array(read), dict(read.strides), 1
+        if array.panels is not None and read.panel is not None:
+            columns, strides[read.panel] = array.panels.columns, 1
+        total: Expr = Index(access.offset)
+        for c, stride in strides.items():
+            at = Index(gate) if c == self.gate else as_index(index_var(names[c])) if c in names else Index(0)
+            total = total + at * Index(stride if c == read.panel else times(stride, columns))
+        x = Load(array, total, ValueType(array.dtype), padded=lanes is not None and self._may_overread(read, lanes))
+        if self.words:
+            return x if vector else Call("splat_word", (x,), ValueType("i32"))
+        return cast(x, self.group.dtype)
+
+    def _array(self, read: _Read) -> Array:
+        """The array of an operand, with its panels."""
+        panels = read.access.buffer.panels if read.panel else None
+        if panels is None or read.panel is None:
+            return self.builder.array(read.access.buffer)
+        columns = self._extent(read.panel)
+        return self.builder.array(read.access.buffer, PanelLayout(panels.rows, columns, panels.width, panels.unit))
+
+    def _names(self, lanes: str | None) -> dict[str, str]:
         """Variables: ``j`` along the lanes, ``i`` along the last other label of the result, ``k`` for the last sum."""
-        names: dict[str, str] = {}
+        if lanes is None:
+            return {c: f"i{i}" for i, c in enumerate(self.kept)} | {c: f"k{i}" for i, c in enumerate(self.summed)}
         others = [c for c in self.kept if c not in (lanes, self.gate)]
-        for i, c in enumerate(reversed(others)):
-            names[c] = f"i{i}" if i else "i"
-        summed = [c for c in self.summed if c != lanes] + ([lanes] if lanes in self.summed else [])
-        for i, c in enumerate(reversed(summed)):
-            names[c] = f"k{i}" if i else "k"
-        if lanes in self.out:
-            names[lanes] = "j"
-        if self.gate:
-            names[self.gate] = "g"
-        return names
+        names = {c: f"i{i}" if i else "i" for i, c in enumerate(reversed(others))}
+        names |= {c: f"k{i}" if i else "k" for i, c in enumerate(reversed(self._summed(lanes)))}
+        return names if lanes in self.summed else {**names, lanes: "j"}
 
-    def _operand(self, read: _Read, vector: bool, lanes: str, names: Mapping[str, str]) -> Operand:
-        access = read.access
-        panels = access.buffer.panels if read.panel else None
-        strides = tuple((names[c], s) for c, s in read.strides.items() if c in names and (s != 0 or c == read.panel))
-        if access.buffer.panels is not None and panels is None and vector:
-            is_padded = self._ends_in_row(access.buffer.panels, lanes)
-            return Operand(self.builder.array(access.buffer), strides, access.offset, vector, is_padded)
-        is_padded = access.buffer.panels is not None or dict(strides).get(names[lanes]) == 2
-        if vector and not is_padded and lanes in read.strides and lanes not in self.place.values():
+    def _may_overread(self, read: _Read, lanes: str) -> bool:
+        """Whether a whole vector may be loaded past the end of the lanes."""
+        access, vector = read.access, self._is_vector(read, lanes)
+        if access.buffer.panels is not None and read.panel is None and vector:
+            return self._ends_in_row(access.buffer.panels, lanes)
+        if access.buffer.panels is not None or read.strides.get(lanes) == 2:
+            return True
+        if vector and lanes in read.strides and lanes not in self.place.values():
             raise AssertionError("bug in mlaot: lanes along a label that is merged into another")
-        if vector and not is_padded:
-            merged = any(u != v and v == lanes for u, v in self.place.items())
-            axis = list(read.strides).index(lanes)
-            is_padded = not merged and access.may_overread(axis)
-        return Operand(self.builder.array(access.buffer), strides, access.offset, vector, is_padded, panels)
+        if not vector or any(u != v and v == lanes for u, v in self.place.items()):
+            return False
+        return access.may_overread(list(read.strides).index(lanes))
 
     def _ends_in_row(self, panels: Panels, lanes: str) -> bool:
         """Whether whole vectors along the lanes stay in a row of those elements that are apart from the panels."""
@@ -275,19 +311,18 @@ class _ContractionBuilder:
             found.append(index + self.shift.get(c, 0))
         return found
 
-    def _epilogue(self, names: Mapping[str, str], total: Expr) -> Body:
-        """The statements that take a sum through the group's elementwise nodes into memory."""
+    def _epilogue(self, names: Mapping[str, str], sums: Sequence[Expr]) -> Body:
+        """The statements that take a sum, or one of each gate, through the group's elementwise nodes into memory."""
         at, stored = self._at(names), self.stores.get(self.node, ())
-        values: dict[Node, Expr] = {self.node: total}
         statements: list[Statement] = []
         if self.gate:
-            values = {v: Var(f"acc{g}", total.type) for v in self._gates() if (g := gate(v, self.node)) is not None}
-            gates = [Var(f"acc{g}", total.type) for g in range(self.group.gates)]
+            values = {v: sums[g] for v in self._gates() if (g := gate(v, self.node)) is not None}
             for buffer in stored:
                 places = [[*at[:-1], Index(g), at[-1]] for g in range(self.group.gates)]
-                statements += [self.builder.store(buffer, x, v) for x, v in zip(places, gates, strict=True)]
+                statements += [self.builder.store(buffer, x, v) for x, v in zip(places, sums, strict=True)]
         else:
-            statements += [self.builder.store(b, at, total) for b in stored]
+            values = {self.node: sums[0]}
+            statements += [self.builder.store(b, at, sums[0]) for b in stored]
         nodes = [n for n in self.group.nodes if n is not self.node]
         statements += self.builder.elementwise(nodes, lambda node: at, values, self.group.dtype)
         return tuple(statements)
@@ -295,21 +330,3 @@ class _ContractionBuilder:
     def _gates(self) -> list[Node]:
         """How the group's nodes look at the result, one gate at a time."""
         return [a.find() for n in self.group.nodes for a in n.args if base_of(a) is self.node]
-
-    def plain(self) -> NestKernel:
-        """Loops over the result's labels, and inside them over the summed ones."""
-        self.builder = Builder(self.group, self.accesses, self.stores)
-        names = {c: f"i{i}" for i, c in enumerate(self.kept)} | {c: f"k{i}" for i, c in enumerate(self.summed)}
-        dtype, name = self.group.dtype, "sum" if self.node.op is red.contract else self.node.op.name
-        factors: list[Expr] = []
-        for read in self.reads:
-            labels = [c for c in read.strides if c in names]
-            at = [as_index(index_var(names[c])) for c in labels]
-            index = place(at, [read.strides[c] for c in labels], read.access.offset)
-            factors.append(self.builder.array(read.access.buffer)[index])
-        term = factors[0] if len(factors) == 1 else combined("prod", *factors)
-        total = Var("acc", ValueType(dtype))
-        inner = around([(names[c], self.sizes[c]) for c in self.summed], [Assign(total, combined(name, total, term))])
-        body = (Mutable(total, identity(name, dtype)), *inner, *self._epilogue(names, total))
-        loops = [(names[c], self.sizes[c]) for c in self.kept]
-        return self.builder.kernel(around(loops, body, parallel=True), "plain")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from mlaot.ir.dims import Dim
 from mlaot.lower.builder import ZERO, Accesses, Builder, Stores
 from mlaot.lower.fuse import Group
-from mlaot.lower.program import NestKernel
+from mlaot.lower.program import Kernel
 from mlaot.nest.expressions import INDEX, Call, as_index
 from mlaot.nest.statements import Body, For, around, index_var
 from mlaot.ops.kinds import base_of, is_free
@@ -13,7 +13,7 @@ from mlaot.ops.kinds import base_of, is_free
 TILE = 64  # rows and columns: lines of each side that the nearest cache keeps
 
 
-def loops_kernel(group: Group, accesses: Accesses, stores: Stores) -> NestKernel:
+def loops_kernel(group: Group, accesses: Accesses, stores: Stores) -> Kernel:
     """The kernel of a group of kind "loops"."""
     builder = Builder(group, accesses, stores)
     names = [f"i{i}" for i in range(len(group.rows))]

@@ -17,7 +17,7 @@ from mlaot.lower.fuse import fuse
 from mlaot.lower.inplace import in_place
 from mlaot.lower.layout import Access, behind_reshape, caller_buffer
 from mlaot.lower.plan import plan
-from mlaot.lower.program import Buffer, Contraction, Entry, Module, Port, Procedure, Program
+from mlaot.lower.program import Buffer, Entry, Module, Port, Procedure, Program
 from mlaot.lower.region import Fused, region
 from mlaot.lower.roundings import with_roundings
 from mlaot.lower.storage import Storage
@@ -27,6 +27,7 @@ from mlaot.ops.base import conditions
 from mlaot.ops.kinds import PRODUCTS, REDUCTIONS, is_free, is_stored, is_view, root_of
 from mlaot.ops.trees import tree_ensemble
 from mlaot.printing.identifiers import dim_name, dims_of, renamed, with_c_dims
+from mlaot.schedule.contraction import contraction_of
 from mlaot.schedule.machine import REFERENCE
 from mlaot.schedule.tuning import BATCH_ROWS, BATCH_SHARE, BATCH_TIMES
 
@@ -64,7 +65,7 @@ def lower(model: Model, isas: tuple[str, ...], *, deterministic: bool = False, t
         {**model.info, **({"scalars": storage.scalar_offsets(model)} if model.scalars and model.trains else {})},
         deterministic,
         threads,
-        words=any(isinstance(k, Contraction) and k.words for p in procedures for k in p.kernels),
+        words=any(k.nest.is_tiled and contraction_of(k.nest).words for p in procedures for k in p.kernels),
     )
     return Program(module, procedures)
 

@@ -10,7 +10,7 @@ import numpy as np
 from mlaot.ir import Dim, dim
 from mlaot.lower.builder import ZERO, elements, place
 from mlaot.lower.layout import Access, times
-from mlaot.lower.program import Buffer, NestKernel, Param
+from mlaot.lower.program import Buffer, Kernel, Param
 from mlaot.lower.target import Target, dense, indices, is_wide, loop_names, rows, unravel
 from mlaot.nest.expressions import INDEX, Array, Expr, Index, Load, ValueType, Var, as_index, cast
 from mlaot.nest.reductions import combined, identity
@@ -248,7 +248,7 @@ def _stride(t: Target, axis: int) -> Dim:
     return times(t.out.strides[axis], steps.get(axis, 1))
 
 
-def copy_kernel(source: Access, target: Buffer) -> NestKernel:
+def copy_kernel(source: Access, target: Buffer) -> Kernel:
     """All elements of a value into a buffer."""
     names = loop_names(target.shape)
     at = indices(names)
@@ -256,7 +256,7 @@ def copy_kernel(source: Access, target: Buffer) -> NestKernel:
     value = Load(x, place(at, source.strides, source.offset), ValueType(x.dtype))
     body = rows(names, target.shape, (Store(to, place(at, target.strides), value),), target.strides, parallel=True)
     params = Param("to", target, True), Param("x", source.buffer, False)
-    return NestKernel(Nest("copy", (to, x), body, ("copy",)), params)
+    return Kernel(Nest("copy", (to, x), body, ("copy",)), params)
 
 
 MOVES: Mapping[str, Callable[[Target], Body]] = {

@@ -10,8 +10,7 @@ from mlaot.ir.dims import Dim, substitute
 from mlaot.ir.dims import names as dim_names
 from mlaot.ir.indices import IndexRange
 from mlaot.ir.types import DTYPES
-from mlaot.nest.expressions import Array
-from mlaot.nest.statements import Body, Nest
+from mlaot.nest.statements import Nest
 from mlaot.printing.identifiers import dim_name
 from mlaot.schedule.machine import LINE
 
@@ -218,64 +217,7 @@ class Param:
 
 
 @dataclass(frozen=True)
-class Axis:
-    """A label of a contraction as a loop: its variable and its extent."""
-
-    name: str
-    size: Dim
-
-
-@dataclass(frozen=True)
-class Operand:
-    """What a contraction reads: how far its element index moves along each variable that it depends on.
-
-    ``vector``: whole vectors are loaded, along the lanes; else one element is broadcast. ``padded``: a whole vector may
-    be loaded past the end of the lanes' axis. ``panels``: the lanes' axis is cut into panels, see ``Panels``.
-    """
-
-    array: Array
-    strides: tuple[tuple[str, Dim], ...]
-    offset: Dim
-    vector: bool
-    padded: bool
-    panels: Panels | None = None
-
-    @property
-    def dtype(self) -> str:
-        return self.array.dtype
-
-
-@dataclass(frozen=True)
-class Contraction:
-    """A sum of products (or a reduction of one operand) over ``summed`` for each point of ``out``, in register tiles.
-
-    ``lanes``: the variable that runs along the lanes. If it is one of ``out``, the last operand is loaded in vectors;
-    if it is summed, all are, and the lanes are added at the end. ``epilogue``: what takes the sum, a variable ``acc``,
-    at a point of ``out`` into memory; ``once`` stands before all loops. ``gates``: the variable whose points are all in
-    one tile; their sums are ``acc0``, ``acc1``.. there. ``words``: of four bytes each are the factors, so that the sums
-    are integers of 32 bits.
-    """
-
-    dtype: str
-    params: tuple[Param, ...]
-    out: tuple[Axis, ...]
-    summed: tuple[Axis, ...]
-    lanes: str
-    operands: tuple[Operand, ...]
-    combine: str
-    start: float
-    once: Body = field(compare=False)
-    epilogue: Body = field(compare=False)
-    arrays: tuple[Array, ...] = field(compare=False)
-    doc: tuple[str, ...] = field(compare=False)
-    gates: str | None = None
-    words: bool = False
-    origin: str = field(default="", compare=False)
-    template: str = "contraction"
-
-
-@dataclass(frozen=True)
-class NestKernel:
+class Kernel:
     """A loop nest with the buffers that its arrays are, in the order of the nest's parameters.
 
     ``origin``: the part of the model that it computes.
@@ -293,9 +235,6 @@ class NestKernel:
     @property
     def doc(self) -> tuple[str, ...]:
         return self.nest.doc
-
-
-Kernel = Contraction | NestKernel
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from mlaot.ir.dims import NOMINAL
 from mlaot.lower.builder import ZERO, Accesses, Builder, Stores
 from mlaot.lower.fuse import Group, full_shape
 from mlaot.lower.layout import padded
-from mlaot.lower.program import NestKernel
+from mlaot.lower.program import Kernel
 from mlaot.nest.expressions import INDEX, Array, Call, Expr, Load, ValueType, Var, as_index, cast, const
 from mlaot.nest.reductions import identity
 from mlaot.nest.statements import Alloc, Assign, Body, For, Mutable, Statement, Store, around, index_var, loop
@@ -55,7 +55,7 @@ def needs_buffer(group: Group) -> list[Node]:
     return waiting(group)
 
 
-def rows_kernel(group: Group, accesses: Accesses, stores: Stores) -> NestKernel:
+def rows_kernel(group: Group, accesses: Accesses, stores: Stores) -> Kernel:
     """The kernel of a group of kind "rows"."""
     return _RowsBuilder(group, accesses, stores).build()
 
@@ -99,7 +99,7 @@ class _RowsBuilder(Builder):
         weight = [s if isinstance(s, int) else NOMINAL**4 for s in target.strides]
         return sorted(axes, key=lambda a: (-weight[a], a))
 
-    def build(self) -> NestKernel:
+    def build(self) -> Kernel:
         nodes = self.group.nodes
         has_full = any(n.type.shape == self.full or n.op in REDUCTIONS for n in nodes)
         if self.axis is None or not has_full:

@@ -9,7 +9,7 @@ from mlaot.lower.fills import FILLS
 from mlaot.lower.fuse import Group
 from mlaot.lower.gathers import GATHERS
 from mlaot.lower.moves import MOVES
-from mlaot.lower.program import NestKernel
+from mlaot.lower.program import Kernel
 from mlaot.lower.reductions import REDUCED
 from mlaot.lower.scans import SCANS
 from mlaot.lower.sorts import SORTS
@@ -21,7 +21,7 @@ from mlaot.ops.indexing import scatter
 KERNELS: Mapping[str, Callable[[Target], Body]] = {**MOVES, **FILLS, **GATHERS, **REDUCED, **SCANS, **SORTS}
 
 
-def single_kernel(group: Group, accesses: Accesses, stores: Stores) -> NestKernel:
+def single_kernel(group: Group, accesses: Accesses, stores: Stores) -> Kernel:
     """The kernel of a group of kind "single"."""
     builder = Builder(group, accesses, stores)
     (node,) = group.nodes

@@ -19,7 +19,7 @@ from mlaot.ir.types import Type, i32
 from mlaot.lower.builder import ZERO, Accesses, At, Builder, Stores
 from mlaot.lower.fuse import Group
 from mlaot.lower.layout import Access, work_buffer
-from mlaot.lower.program import NestKernel
+from mlaot.lower.program import Kernel
 from mlaot.nest.expressions import INDEX, Array, Expr, Index, Load, ValueType, Var, as_index, cast, const
 from mlaot.nest.statements import Assign, Body, Invoke, Let, Mutable, Store, around, index_var, loop
 from mlaot.ops.sparse import sparse_dot
@@ -29,7 +29,7 @@ END, ROW = Var("end", INDEX), Var("row", INDEX)
 E, J = as_index(index_var("e")), as_index(index_var("j"))
 
 
-def sparse_kernel(group: Group, accesses: Accesses, stores: Stores) -> NestKernel:
+def sparse_kernel(group: Group, accesses: Accesses, stores: Stores) -> Kernel:
     """The kernel of a node ``sparse_dot`` or ``sparse_add``, which writes the first of its buffers."""
     return _SparseBuilder(group, accesses, stores).build()
 
@@ -48,7 +48,7 @@ class _SparseBuilder(Builder):
         self.loops = [("" if extent == 1 else f"i{i}", extent) for i, extent in enumerate(lead)]
         self.lead = [as_index(index_var(name)) if name else ZERO for name, _ in self.loops]
 
-    def build(self) -> NestKernel:
+    def build(self) -> Kernel:
         length, columns = self.matrix.type.shape[self.axis], self.matrix.type.shape[1 - self.axis]
         assert isinstance(length, int), "bug in mlaot: a sparse product without fixed sizes"
         copied = () if self.is_dot else self._copied()

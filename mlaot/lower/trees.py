@@ -21,7 +21,7 @@ from mlaot.lower.builder import ZERO, Accesses, Builder, Stores, place
 from mlaot.lower.forests import Grove, Packed
 from mlaot.lower.fuse import Group
 from mlaot.lower.layout import work_buffer
-from mlaot.lower.program import NestKernel
+from mlaot.lower.program import Kernel
 from mlaot.lower.storage import Storage
 from mlaot.nest.expressions import (
     BOOL,
@@ -64,7 +64,7 @@ START, END = (as_index(index_var(name)) for name in ("start", "end"))
 LINK = ValueType("i32")  # a node, or ~leaf
 
 
-def trees_kernel(group: Group, accesses: Accesses, stores: Stores, storage: Storage) -> NestKernel:
+def trees_kernel(group: Group, accesses: Accesses, stores: Stores, storage: Storage) -> Kernel:
     """The kernel of a node ``tree_ensemble``, which writes the first of its buffers."""
     return _TreeBuilder(group, accesses, stores, storage).build()
 
@@ -136,7 +136,7 @@ class _TreeBuilder(Builder):
             self.sums = scratch({"one": TREES_IN_STEP, "own": forest.targets, "all": 1}[forest.leaf])
             self.found = scratch(1 << (PERFECT_LEVELS - SUBTREE_LEVELS))
 
-    def build(self) -> NestKernel:
+    def build(self) -> Kernel:
         forest = self.forest
         body: list[Statement] = [*self._gather(), *self._begin(), *self._turn()]
         for i, grove in enumerate(forest.groves):

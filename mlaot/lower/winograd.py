@@ -20,7 +20,7 @@ from mlaot.lower.builder import Accesses, Builder, Stores, place
 from mlaot.lower.contraction import contraction_kernel
 from mlaot.lower.fuse import Group
 from mlaot.lower.layout import Access
-from mlaot.lower.program import Buffer, Loop, NestKernel, Step
+from mlaot.lower.program import Buffer, Kernel, Loop, Step
 from mlaot.lower.program import Sequence as Steps
 from mlaot.nest.expressions import BOOL, INDEX, Array, Call, Expr, Index, ValueType, Var, cast, compare, const, select
 from mlaot.nest.statements import Alloc, Body, Choose, For, If, Let, Statement, Store, around, loop
@@ -164,7 +164,7 @@ class _Kernel(Builder):
         self.i0, self.i1, self.i2, self.j = (Index(dim(name)) for name in ("i0", "i1", "i2", "j"))
         self.row, self.column = Index(dim("row")), Index(dim("column"))
 
-    def over_tiles(self, low: Sequence[int], body: Iterable[Statement]) -> NestKernel:
+    def over_tiles(self, low: Sequence[int], body: Iterable[Statement]) -> Kernel:
         """The kernel; ``body`` sees the row and the column where a tile begins, ``low`` before its first result."""
         row = (self.i1 + Index(self.block.first)) * self.m - low[0]
         column = self.i2 * self.m - low[1]
@@ -260,7 +260,7 @@ def _block(body: Body) -> Body:
     return (Scope(body),) if len(body) > 1 else body
 
 
-def _input_kernel(group: Group, accesses: Accesses, stores: Stores, block: Block) -> NestKernel:
+def _input_kernel(group: Group, accesses: Accesses, stores: Stores, block: Block) -> Kernel:
     """V of a block. What a tile needs is read where it lies; at a border, from a copy with zeros around it."""
     k = _Kernel(group, accesses, stores, block)
     x, size = k.node.arg(0), k.m + 2
@@ -327,7 +327,7 @@ def _all(tests: Sequence[Expr]) -> Expr:
     return reduce(lambda a, b: Call("and", (a, b), BOOL), tests)
 
 
-def _output_kernel(group: Group, accesses: Accesses, stores: Stores, block: Block) -> NestKernel:
+def _output_kernel(group: Group, accesses: Accesses, stores: Stores, block: Block) -> Kernel:
     """Y of a block, as far as the maps go, through the epilogue."""
     k = _Kernel(group, accesses, stores, block)
     size, access = k.m + 2, k.access(k.node.arg(0))

@@ -35,10 +35,39 @@ BOOL = ValueType("bool")
 
 
 @dataclass(frozen=True, slots=True)
+class PanelLayout:
+    """Where the elements of a matrix lie whose columns are cut into panels of ``width``, one panel behind the other.
+
+    A panel holds its part of each of the ``rows``; the last one is as wide as whole vectors of ``unit`` elements need.
+    """
+
+    rows: int
+    columns: int
+    width: int
+    unit: int
+
+    @property
+    def size(self) -> int:
+        """Elements of the matrix."""
+        return self.rows * self.columns
+
+    def place(self, index: int) -> int:
+        """Where element ``row * columns + column`` lies."""
+        row, column = divmod(index, self.columns)
+        begin = column // self.width * self.width
+        width = min(self.width, -(-(self.columns - begin) // self.unit) * self.unit)
+        return begin * self.rows + row * width + column - begin
+
+    def __str__(self) -> str:
+        return f"panels({self.rows}, {self.columns}, {self.width}, {self.unit})"
+
+
+@dataclass(frozen=True, slots=True)
 class Array:
     """Memory of ``size`` elements, rows that end in padding included.
 
-    ``space``: ``param`` is the caller's, ``local`` the nest's own, ``table`` holds ``values``.
+    ``space``: ``param`` is the caller's, ``local`` the nest's own, ``table`` holds ``values``. With ``panels``, an
+    index is that of an element of the matrix, wherever it lies; the schedule says where.
     """
 
     name: str
@@ -46,6 +75,7 @@ class Array:
     size: Dim
     space: str = "param"
     values: tuple[int, ...] = ()
+    panels: PanelLayout | None = None
 
     def __getitem__(self, index: int | Dim | Expr) -> Load:
         return Load(self, as_index(index), ValueType(self.dtype))

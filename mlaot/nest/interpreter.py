@@ -156,6 +156,9 @@ class Compiler:
 
         def at(names: Names) -> tuple[Any, int | None]:
             start, size = first(names), names[name].size
+            if array.panels is not None:
+                self.need(lanes == 1 and 0 <= start < array.panels.size, f"element {start} of {array.panels}", where)
+                start = array.panels.place(start)
             if lanes == 1:
                 self.need(0 <= start < size, f"element {start} of the {size} of {array.name}", where)
                 return start, None
@@ -321,7 +324,8 @@ class Compiler:
         load = x.args[0]
         assert isinstance(load, Load), f"bug in mlaot: {self.nest.name}: four bytes of {load}"
         place = self.place(load.array, load.index, 1, 4, None, x)
-        return lambda names: np.full(x.type.lanes, names[f"@{load.array.name}"][place(names)[0]].view(np.int32))
+        lanes = x.type.lanes if x.type.lanes > 1 else ()
+        return lambda names: np.full(lanes, names[f"@{load.array.name}"][place(names)[0]].view(np.int32)[0])
 
     def function(self, x: Call) -> Callable[..., Value]:
         """What computes a call of its arguments."""
@@ -447,7 +451,7 @@ def _nearest_inside(type_: ValueType, x: Any, low: Any, high: Any) -> Any:
 
 def _dot4(type_: ValueType, total: Any, x: Any, w: Any) -> Any:
     unsigned, signed = (np.ascontiguousarray(v).view(d).astype(np.int32) for v, d in ((x, np.uint8), (w, np.int8)))
-    return total + (unsigned * signed).reshape(-1, 4).sum(axis=1, dtype=np.int32)
+    return total + (unsigned * signed).reshape(*np.shape(total), 4).sum(axis=-1, dtype=np.int32)
 
 
 def _folded(half: int) -> Callable[..., Any]:

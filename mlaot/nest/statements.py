@@ -54,7 +54,7 @@ class For:
     """``body`` for ``var`` from ``low`` to below ``high`` by ``step``; from the last to the first where ``down``.
 
     ``parallel``: no round reads or writes what another writes, so threads may share them. ``vector``: the schedule
-    makes vectors along it.
+    makes vectors along it. ``tiled``: the schedule makes register tiles of the loops around a sum, with lanes along it.
     """
 
     var: Var
@@ -65,6 +65,7 @@ class For:
     parallel: bool = False
     vector: bool = False
     down: bool = False
+    tiled: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,6 +222,11 @@ class Nest:
     def written(self) -> set[str]:
         """The names of the arrays that are written to."""
         return written(self.body)
+
+    @property
+    def is_tiled(self) -> bool:
+        """Whether it is a contraction that the schedule makes register tiles of."""
+        return any(isinstance(s, For) and s.tiled for s in walk(self.body))
 
 
 def written(body: Iterable[Statement]) -> set[str]:

@@ -10,7 +10,7 @@
 
 A first assignment binds a variable, one with a type declares a mutable one, further ones assign to it. ``x[i:8]`` are
 eight elements side by side, ``x[i:8:n]`` are ``n`` elements apart, ``x[i:8, k]`` the first ``k`` of them; ``x[i, ...]``
-is in a padded row.
+is in a padded row. ``w: f32[4096, panels(64, 64, 32, 16)]`` is a matrix that lies in panels.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from mlaot.nest.expressions import (
     Expr,
     Index,
     Load,
+    PanelLayout,
     ValueType,
     Var,
     arithmetic,
@@ -86,11 +87,12 @@ SYNTAX: dict[type[ast.AST], str] = {
 LOOPS = {"range": {}, "parallel": {"parallel": True}, "vector": {"vector": True}, "down": {"down": True}}
 LOOPS["parallel_vector"] = {"parallel": True, "vector": True}
 LOOPS["parallel_down"] = {"parallel": True, "down": True}
+LOOPS["tiled"], LOOPS["parallel_tiled"] = {"tiled": True}, {"parallel": True, "tiled": True}
 
 
 def nest_text(nest: Nest) -> str:
     """A nest as text that ``parse_nest`` reads."""
-    params = ", ".join(f"{a.name}: {a.dtype}[{_dim(a.size)}]" for a in nest.params)
+    params = ", ".join(f"{a.name}: {a.dtype}[{_shape(a)}]" for a in nest.params)
     doc = [f"    # {line}" for line in nest.doc]
     return "\n".join([f"def {nest.name}({params}):", *doc, *body_lines(nest.body, 1)]) + "\n"
 
@@ -141,7 +143,11 @@ def _lines(s: Statement, depth: int) -> list[str]:
     return ["break"]
 
 
-FLAGS = ("parallel", "vector", "down")
+FLAGS = ("parallel", "vector", "down", "tiled")
+
+
+def _shape(array: Array) -> str:
+    return _dim(array.size) + (f", {array.panels}" if array.panels else "")
 
 
 def _dim(value: Dim) -> str:
@@ -207,7 +213,9 @@ def parse_nest(text: str) -> Nest:
 def _array(name: str, annotation: ast.expr | None) -> Array:
     if not isinstance(annotation, ast.Subscript):
         raise ValueError(f"expected {name}: dtype[size]")
-    return Array(name, ast.unparse(annotation.value), _size(annotation.slice))
+    size, *panels = annotation.slice.elts if isinstance(annotation.slice, ast.Tuple) else [annotation.slice]
+    layout = PanelLayout(*map(ast.literal_eval, panels[0].args)) if panels else None  # type: ignore[attr-defined]
+    return Array(name, ast.unparse(annotation.value), _size(size), panels=layout)
 
 
 def _size(node: ast.expr) -> Dim:

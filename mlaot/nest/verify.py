@@ -203,7 +203,7 @@ class _Ranges:
 
     def inside(self, use: _Use) -> None:
         """Every element lies in its array."""
-        size = self.polynomial(use.array.size, _Scope({}, ()))
+        size = use.array.panels.size if use.array.panels else self.polynomial(use.array.size, _Scope({}, ()))
         if use.first is None or not isinstance(size, int) or use.scope.guarded or use.array.name in self.chosen:
             return
         ends = (use.first, use.first + use.reach)

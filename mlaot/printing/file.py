@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from mlaot.ir import Dim
-from mlaot.ir.dims import NOMINAL, names
-from mlaot.lower.program import Contraction, Program
+from mlaot.ir.dims import NOMINAL
+from mlaot.lower.program import Kernel, Program
 from mlaot.printing.entries import entries
-from mlaot.printing.functions import Function, Functions, nest_of
+from mlaot.printing.functions import Function, Functions
 from mlaot.printing.helpers import callers, definitions
 from mlaot.printing.parts import ENTRIES, bit_of, count_of, digest, symbol
 from mlaot.printing.printer import print_nest
 from mlaot.printing.spelling import MEMORY
 from mlaot.printing.vectors import seconds_of_calls, vector_types
 from mlaot.render import render
-from mlaot.schedule.contraction import description
+from mlaot.schedule.contraction import contraction_of, description
 from mlaot.schedule.machine import Machine, condition
+from mlaot.schedule.nests import scheduled
 from mlaot.schedule.tuning import KERNELS_SECONDS
 
 LONG_KERNELS = '#pragma GCC optimize("O1")'  # what stands in a file that is too long
@@ -79,16 +79,13 @@ def _in_order(calls: Iterable[tuple[Mapping[str, int], int]]) -> list[str]:
     return list(dict.fromkeys(name for some, _ in calls for name in some))
 
 
-def candidates_file(kernel: Contraction, schedules: list[str], machine: Machine) -> str:
+def candidates_file(kernel: Kernel, schedules: list[str], machine: Machine) -> str:
     """A C file whose ``run(i, times, p)`` computes a contraction by the i-th of some schedules, named dims being usual
     ones; ``p`` holds its parameters.
     """
-    sizes: list[Dim] = [axis.size for axis in (*kernel.out, *kernel.summed)]
-    sizes += [size for o in kernel.operands for size in (o.offset, *dict(o.strides).values())]
-    sizes += [size for p in kernel.params for size in (*p.buffer.shape, *p.buffer.strides)]
-    dims = sorted({name for size in sizes for name in names(size)})
-    tuned = [replace(machine, tuned=((description(kernel), schedule),)) for schedule in schedules]
-    kernels = [print_nest(nest_of(kernel, each), dims, machine.bytes) for each in tuned]
+    dims, known = kernel.nest.dims, description(contraction_of(kernel.nest))
+    tuned = [replace(machine, tuned=((known, schedule),)) for schedule in schedules]
+    kernels = [print_nest(scheduled(kernel.nest, each), dims, machine.bytes) for each in tuned]
     helpers = definitions(_in_order((printed.calls, ENTRIES) for printed in kernels), machine)
     return render(
         "candidates.c.j2",

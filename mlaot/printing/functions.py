@@ -6,14 +6,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from mlaot.ir.dims import dim, names, substitute
-from mlaot.lower.program import Contraction, NestKernel
+from mlaot.lower.program import Kernel
 from mlaot.nest.canonical import canonical
 from mlaot.nest.statements import Nest
 from mlaot.printing.printer import Printed, print_caller, print_nest, print_part
 from mlaot.schedule.machine import Machine
 from mlaot.schedule.nests import scheduled
 from mlaot.schedule.parallel import RANGE, Shared, part_of_range, shared_loop
-from mlaot.schedule.tiles import contraction_nest
 
 LOOPS = ("rows", "loops", "plain", "winograd")  # kernels of whatever nodes
 
@@ -71,19 +70,19 @@ class Functions:
         self._names.add(name)
         return name
 
-    def callee(self, kernel: NestKernel | Contraction, *, in_task: bool) -> Callee:
+    def callee(self, kernel: Kernel, *, in_task: bool) -> Callee:
         """What runs a kernel; equal kernels have one function, whatever their buffers and dims are called.
 
         ``in_task``: on one of the threads that share what is around it.
         """
-        content = _content(kernel), in_task
+        content = canonical(kernel.nest), in_task
         callee = self._callees.get(content)
         if callee is None:
             callee = self._callees[content] = self._callee(kernel, in_task=in_task)
         return callee
 
-    def _callee(self, kernel: NestKernel | Contraction, *, in_task: bool) -> Callee:
-        nest, label = nest_of(kernel, self.machine), label_of(kernel)
+    def _callee(self, kernel: Kernel, *, in_task: bool) -> Callee:
+        nest, label = scheduled(kernel.nest, self.machine), label_of(kernel)
         shared = None if in_task else shared_loop(nest)
         if shared is None:
             content, dims = canonical(nest)
@@ -104,14 +103,12 @@ class Functions:
             self.tasks.append(Function(caller, printed, part, dims, shares=Shares(name, sizes, shared)))
         return Callee(caller, dims, is_shared=True)
 
-    def _kernel(
-        self, kernel: NestKernel | Contraction, nest: Nest, content: object, dims: tuple[str, ...], part: str = ""
-    ) -> str:
+    def _kernel(self, kernel: Kernel, nest: Nest, content: object, dims: tuple[str, ...], part: str = "") -> str:
         """The name of the function of a kernel's nest, which is given ``dims``."""
         function = self.kernels.get(content)
         if function is None:
             printed = print_nest(nest, dims, self.machine.bytes)
-            if isinstance(kernel, Contraction):  # its tiles are in vectors
+            if kernel.nest.is_tiled:  # in vectors, but for what is left
                 printed = replace(printed, is_scalar=False)
             name = self.name(label_of(kernel), part)
             function = self.kernels[content] = Function(name, printed, nest, dims, content)
@@ -133,10 +130,10 @@ def identifier(name: str) -> str:
     return f"x_{clean}" if clean[0].isdigit() else clean
 
 
-def label_of(kernel: NestKernel | Contraction) -> str:
+def label_of(kernel: Kernel) -> str:
     """What a kernel is called: the part of the model without the numbers of layers, and what it does there."""
     words = [word for word in kernel.origin.split(".") if word and not word.isdigit()]
-    if isinstance(kernel, Contraction):
+    if kernel.nest.is_tiled:
         weights = [p.buffer.name for p in kernel.params if p.buffer.whole.where in ("state", "constant")]
         if not (words and weights):
             words += [word for name in weights[:1] for word in name.split(".") if not word.isdigit()]
@@ -144,18 +141,3 @@ def label_of(kernel: NestKernel | Contraction) -> str:
     elif kernel.template not in LOOPS and kernel.template not in words[-1:]:
         words.append(kernel.template)
     return identifier("_".join(words) or kernel.template)
-
-
-def nest_of(kernel: NestKernel | Contraction, machine: Machine) -> Nest:
-    """A kernel as a machine runs it."""
-    return contraction_nest(kernel, machine) if isinstance(kernel, Contraction) else scheduled(kernel.nest, machine)
-
-
-def _content(kernel: NestKernel | Contraction) -> object:
-    """What a kernel does, with arrays by their position: equal ones are scheduled once."""
-    if isinstance(kernel, NestKernel):
-        return canonical(kernel.nest)
-    places = {array.name: i for i, array in enumerate(kernel.arrays)}
-    operands = [replace(o, array=replace(o.array, name=str(places[o.array.name]), size=0)) for o in kernel.operands]
-    ends = canonical(Nest("", kernel.arrays, (*kernel.once, *kernel.epilogue)))
-    return replace(kernel, params=(), operands=tuple(operands)), ends

@@ -1,5 +1,12 @@
 """How a contraction is cut into register tiles on one machine, by an estimate of its cycles.
 
+    for i in parallel(0, 64):                           Contraction(
+        for j in parallel_tiled(0, 512):                    out=(i: 64, j: 512), summed=(k: 784), lanes="j",
+            acc: f32 = 0                        =>          operands=(x: i*784 + k, w: k*512 + j), combine="add",
+            for k in range(0, 784):                         start=0, epilogue=(y[i*512 + j] = relu(acc)))
+                acc = acc + x[i*784 + k] * w[k*512 + j]
+            y[i*512 + j] = relu(acc)
+
 A tile holds ``rows x columns`` accumulators: rows are points of labels that only the broadcast operand has, columns are
 vectors along the lanes (or points of labels that only the last operand has). Per step of the sum it loads rows +
 columns values for rows * columns multiply-adds: the register-blocked micro-kernel of Goto and van de Geijn, Anatomy of
@@ -8,15 +15,15 @@ High-Performance Matrix Multiplication (2008).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from math import prod
 
 from mlaot.ir import DTYPES, Dim
-from mlaot.ir.dims import NOMINAL
-from mlaot.lower.program import Axis, Contraction, Operand
-from mlaot.nest.expressions import HALVES
+from mlaot.ir.dims import NOMINAL, dim, names, substitute
+from mlaot.nest.expressions import HALVES, Array, Call, Const, Expr, Index, Load, PanelLayout
+from mlaot.nest.statements import Assign, Body, For, Mutable, Nest, Statement
 from mlaot.schedule.machine import LINE, Machine
 from mlaot.schedule.tuning import (
     ACCUMULATORS_SHARE,
@@ -37,6 +44,160 @@ from mlaot.schedule.tuning import (
     TILE_ROWS,
     UNROLLED_STEPS,
 )
+
+
+@dataclass(frozen=True)
+class Axis:
+    """A loop of a contraction: its variable and its extent."""
+
+    name: str
+    size: Dim
+
+
+@dataclass(frozen=True)
+class Operand:
+    """What a contraction reads: how far its element index moves along each variable that it depends on.
+
+    ``vector``: whole vectors are loaded, along the lanes; else one element is broadcast. ``padded``: a whole vector may
+    be loaded past the end of the lanes' axis. ``panels``: the lanes' axis is cut into panels, and strides are rows of
+    these.
+    """
+
+    array: Array = field(compare=False)  # what it is called changes no schedule
+    dtype: str
+    strides: tuple[tuple[str, Dim], ...]
+    offset: Dim
+    vector: bool
+    padded: bool
+    panels: PanelLayout | None = None
+
+
+@dataclass(frozen=True)
+class Contraction:
+    """A nest that sums products (or combines the elements of one operand) over ``summed`` for each point of ``out``.
+
+    ``lanes``: the variable that runs along the lanes. If it is one of ``out``, the last operand is loaded in vectors;
+    if it is summed, all are, and the lanes are combined at the end. ``combine``: the function of two values. ``once``
+    stands before all loops; ``epilogue`` takes the sum, a variable ``acc``, at a point of ``out`` into memory.
+    ``gates``: an axis of ``out`` whose points are all in one tile; their sums are ``acc0``, ``acc1``.. there.
+    ``words``: of four bytes each are the factors, so that the sums are integers of 32 bits.
+    """
+
+    dtype: str
+    out: tuple[Axis, ...]
+    summed: tuple[Axis, ...]
+    lanes: str
+    operands: tuple[Operand, ...]
+    combine: str
+    start: Const
+    gates: str | None = None
+    words: bool = False
+    once: Body = field(default=(), compare=False)
+    epilogue: Body = field(default=(), compare=False)
+
+
+GATE = "g"  # the axis of several sums at each point
+
+
+def contraction_of(nest: Nest) -> Contraction:
+    """What a tiled nest sums, and over which loops."""
+    at = next(i for i, s in enumerate(nest.body) if isinstance(s, For | Mutable))
+    once, body = nest.body[:at], nest.body[at:]
+    out, body = _loops(body)
+    starts = [s for s in body if isinstance(s, Mutable)]
+    inner, epilogue = body[len(starts) : len(starts) + 1], body[len(starts) + 1 :]
+    if not isinstance(inner[0], For):  # a sum over one point
+        inner, epilogue = body[len(starts) : 2 * len(starts)], body[2 * len(starts) :]
+    summed, updates = _loops(inner)
+    lanes = next(loop.var.name for loop in (*out, *summed) if loop.tiled)
+    found = [_factors(s) for s in updates]
+    axes = [Axis(loop.var.name, _extent(loop)) for loop in out]
+    if len(found) > 1:
+        axes.insert(-1, Axis(GATE, len(found)))
+    sums = tuple(Axis(loop.var.name, _extent(loop)) for loop in summed)
+    variables = [axis.name for axis in (*axes, *sums) if axis.name != GATE]
+    start = starts[0].value
+    assert isinstance(start, Const), f"bug in mlaot: {nest.name}: a sum that starts with {start}"
+    return Contraction(
+        start.type.dtype,
+        tuple(axes),
+        sums,
+        lanes,
+        tuple(_operand(loads, variables, lanes) for loads in zip(*(loads for _, loads in found), strict=True)),
+        "add" if found[0][0] == DOT else found[0][0],
+        start,
+        GATE if len(found) > 1 else None,
+        found[0][0] == DOT,
+        once,
+        epilogue,
+    )
+
+
+DOT = "dot4"
+
+
+def _loops(body: Body) -> tuple[list[For], Body]:
+    """The loops around a body, and what is inside of them."""
+    found: list[For] = []
+    while isinstance(body[0], For):
+        found.append(body[0])
+        body = body[0].body
+    return found, body
+
+
+def _extent(loop: For) -> Dim:
+    assert isinstance(loop.high, Index), f"bug in mlaot: tiles of a loop to {loop.high}"
+    return loop.high.value
+
+
+def _factors(s: Statement) -> tuple[str, list[Load]]:
+    """The function that combines a value into a sum, and the elements whose product that is."""
+    assert isinstance(s, Assign) and isinstance(s.value, Call), f"bug in mlaot: no sum is made by {s}"
+    _, *factors = s.value.args
+    if isinstance(factors[0], Call) and factors[0].name == "mul":
+        factors = [*factors[0].args]
+    return s.value.name, [_element(x) for x in factors]
+
+
+def _element(x: Expr) -> Load:
+    """The element that a factor is, in another dtype or four of them as a word."""
+    while isinstance(x, Call):
+        (x,) = x.args
+    assert isinstance(x, Load), f"bug in mlaot: a sum over {x}"
+    return x
+
+
+def _operand(loads: Sequence[Load], variables: Sequence[str], lanes: str) -> Operand:
+    """``loads``: the elements that the sums at a point read."""
+    first = loads[0]
+    places = [x.index.value for x in loads if isinstance(x.index, Index)]
+    strides = [(name, _stride(places[0], name)) for name in variables]
+    offset = substitute(places[0], {n: 0 if n in variables else dim(n) for n in names(places[0])})
+    if len(places) > 1:
+        strides.append((GATE, _minus(places[1], places[0])))
+    panels = first.array.panels
+    if panels is not None:
+        strides = [(name, s if name == lanes else _rows(s, panels)) for name, s in strides]
+    moving = tuple((name, s) for name, s in strides if s != 0)
+    array = replace(first.array, panels=None)
+    return Operand(array, array.dtype, moving, offset, dict(moving).get(lanes, 0) != 0, first.padded, panels)
+
+
+def _rows(stride: Dim, panels: PanelLayout) -> int:
+    """A step in elements of a matrix as one in rows."""
+    assert isinstance(stride, int) and stride % panels.columns == 0, f"bug in mlaot: a step of {stride} in {panels}"
+    return stride // panels.columns
+
+
+def _stride(index: Dim, name: str) -> Dim:
+    """How far the element moves in a step of a variable."""
+    if name not in names(index):
+        return 0
+    return _minus(substitute(index, {n: dim(n) + 1 if n == name else dim(n) for n in names(index)}), index)
+
+
+def _minus(a: Dim, b: Dim) -> Dim:
+    return -1 * b + a if not isinstance(b, int) else a + -b
 
 
 @dataclass(frozen=True)
@@ -228,7 +389,7 @@ def _sets(kernel: Contraction) -> int:
     """
     lanes = next((axis.size for axis in kernel.out if axis.name == kernel.lanes), None)
     steps = kernel.summed[-1].size if kernel.summed else 0
-    if not isinstance(lanes, int) or not isinstance(steps, int) or kernel.combine != "sum":
+    if not isinstance(lanes, int) or not isinstance(steps, int) or kernel.combine != "add":
         return 1
     vectors = -(-lanes * DTYPES[kernel.dtype].itemsize // LINE)
     return NARROW_SETS.get(vectors, 1) if steps >= NARROW_STEPS and len(kernel.operands) == 2 else 1

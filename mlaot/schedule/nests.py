@@ -26,6 +26,7 @@ from mlaot.nest.statements import (
 from mlaot.schedule.blocks import with_blocks
 from mlaot.schedule.jam import is_around, jammed, reads_apart
 from mlaot.schedule.machine import Machine
+from mlaot.schedule.tiles import tiled
 from mlaot.schedule.tuning import STAGE_LINES_SEVERAL, SUM_CHAINS, UNROLLED_NUMBERS
 from mlaot.schedule.vectorize import (
     Accumulator,
@@ -37,6 +38,8 @@ from mlaot.schedule.vectorize import (
 
 def scheduled(nest: Nest, machine: Machine) -> Nest:
     """``nest`` as ``machine`` runs it."""
+    if nest.is_tiled:
+        return tiled(nest, machine)
     return replace(nest, body=without_dead(_unrolled(_body(with_blocks(nest.body, machine), machine))))
 
 

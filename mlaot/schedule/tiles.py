@@ -19,7 +19,6 @@ from itertools import product
 from mlaot.ir import DTYPES, Dim
 from mlaot.ir.dims import Expr as Polynomial
 from mlaot.ir.dims import dim
-from mlaot.lower.program import Axis, Contraction, Operand
 from mlaot.nest.expressions import (
     INDEX,
     Array,
@@ -28,13 +27,12 @@ from mlaot.nest.expressions import (
     Expr,
     Index,
     Load,
+    PanelLayout,
     ValueType,
     Var,
     cast,
-    const,
     splat,
 )
-from mlaot.nest.reductions import REDUCTIONS
 from mlaot.nest.statements import (
     Alloc,
     Assign,
@@ -53,9 +51,14 @@ from mlaot.nest.statements import (
     without_dead,
 )
 from mlaot.schedule.contraction import (
+    DOT,
+    Axis,
+    Contraction,
+    Operand,
     Schedule,
     block_sizes,
     column_names,
+    contraction_of,
     gate_count,
     is_along_sum,
     kept_near,
@@ -88,8 +91,9 @@ class Piece:
     panel: tuple[Dim, int] | None = None
 
 
-def contraction_nest(kernel: Contraction, machine: Machine) -> Nest:
-    """``kernel`` as ``machine`` runs it, by the schedule that is estimated or was measured to be the best."""
+def tiled(nest: Nest, machine: Machine) -> Nest:
+    """A contraction as ``machine`` runs it, by the schedule that is estimated or was measured to be the best."""
+    kernel = contraction_of(nest)
     plan = schedule(kernel, machine)
     alone = one_by_one(kernel, plan, machine)
     tiles = _Tiles(kernel, plan, machine)
@@ -102,8 +106,8 @@ def contraction_nest(kernel: Contraction, machine: Machine) -> Nest:
         rest = _Tiles(kernel, single, machine)
         rest.first[name], rest.has_rest = plan.counts[name], True
         blocks = (*blocks, *rest.nest(0, {}, {}, None))
-    body = without_dead((*kernel.once, *blocks))
-    return Nest(kernel.template, kernel.arrays, body, kernel.doc)
+    params = tuple(replace(a, panels=None) for a in nest.params)
+    return replace(nest, params=params, body=without_dead((*kernel.once, *blocks)))
 
 
 class _Tiles:
@@ -115,7 +119,7 @@ class _Tiles:
         self.has_rest = False  # whether other tiles do the rest: loops over one block stay loops, to be shared alike
         self.first: dict[str, int] = {}  # the size of the blocks along a variable that are done elsewhere
         self.lanes = lanes_of(kernel.dtype, machine)
-        self.sum = ValueType("i32" if kernel.words else kernel.dtype, self.lanes)  # of an accumulator
+        self.sum = ValueType(kernel.dtype, self.lanes)  # of an accumulator
         self.along_sum = is_along_sum(kernel)
         self.rows = [n for n in row_names(kernel) if n in self.plan.counts]
         self.columns = [n for n in column_names(kernel) if n in self.plan.counts]
@@ -160,9 +164,7 @@ class _Tiles:
             return pieces[:-1] if axis.name == self.blocks else pieces
         panels = next((o.panels for o in self.kernel.operands if o.panels), None)
         if panels is not None:
-            assert isinstance(axis.size, int)
-            unit = LINE // DTYPES[self.kernel.dtype].itemsize
-            return _panel_pieces(axis.size, count, self.lanes, panels.width, unit)
+            return _panel_pieces(panels, count, self.lanes)
         return _lane_pieces(axis.size, count, self.lanes)
 
     def tile(self, at: At, counts: Mapping[str, int], piece: Piece | None) -> Iterator[Statement]:
@@ -171,9 +173,9 @@ class _Tiles:
         columns = _offsets([*self.columns, *([] if self.along_sum else [self.kernel.lanes])], counts)
         names = [[f"c{r}_{c}" for c in range(len(columns))] for r in range(len(rows))]
         tile = _Tile(self, at, rows, columns, names, piece)
-        start = const(self.kernel.start, ValueType(self.sum.dtype))
+        start = splat(self.kernel.start, self.lanes)
         for s in range(self.plan.sets):
-            yield from (Mutable(tile.accumulator(n, s), splat(start, self.lanes)) for row in names for n in row)
+            yield from (Mutable(tile.accumulator(n, s), start) for row in names for n in row)
         yield from self._sum(0, {}, tile)
         sets = self.plan.sets
         while sets > 1:
@@ -249,7 +251,6 @@ class _Tile:
         piece: Piece | None,
     ) -> None:
         self.kernel, self.lanes, self.sum, self.machine = tiles.kernel, tiles.lanes, tiles.sum, tiles.machine
-        self.vector = ValueType(tiles.kernel.dtype, tiles.lanes)
         self.along_sum, self.sets, self.gates = tiles.along_sum, tiles.plan.sets, max(gate_count(tiles.kernel), 1)
         self.tiled = [*tiles.rows, *tiles.columns, *([] if tiles.along_sum else [tiles.kernel.lanes])]
         self.at, self.rows, self.columns, self.names, self.piece = at, rows, columns, names, piece
@@ -279,7 +280,7 @@ class _Tile:
                         x = loads.value(b, "b", self._moved(at, {**row, **column}), c)
                         yield from loads.new()
                         total = self.accumulator(self.names[r][c], s)
-                        yield Assign(total, Call(REDUCTIONS[self.kernel.combine].function, (total, x), self.sum))
+                        yield Assign(total, Call(self.kernel.combine, (total, x), self.sum))
                 continue
             loaded = [loads.value(b, "b", self._moved(at, column), c) for c, column in enumerate(self.columns)]
             yield from loads.new()
@@ -294,7 +295,7 @@ class _Tile:
     def _added(self, total: Var, x: Expr, y: Expr) -> Assign:
         """A product, or four of bytes, added to an accumulator."""
         if self.kernel.words:
-            return Assign(total, Call("dot4", (total, x, y), self.sum))
+            return Assign(total, Call(DOT, (total, x, y), self.sum))
         return Assign(total, Call("add", (total, Call("mul", (x, y), self.sum)), self.sum))
 
     def ahead(self, steps: Iterable[At]) -> Iterator[Statement]:
@@ -409,8 +410,8 @@ class _Tile:
             while half:
                 pairs = zip(found[::2], found[1::2], strict=True) if len(found) > 1 else [(found[0], found[0])]
                 made: dict[tuple[Var, Var], Var] = {}
-                found = [made.setdefault(pair, Var(f"h{count + len(made)}", self.vector)) for pair in pairs]
-                statements += [Let(var, Call(f"fold{half}", pair, self.vector)) for pair, var in made.items()]
+                found = [made.setdefault(pair, Var(f"h{count + len(made)}", self.sum)) for pair in pairs]
+                statements += [Let(var, Call(f"fold{half}", pair, self.sum)) for pair, var in made.items()]
                 count += len(made)
                 half //= 2
             statements.append(Store(dots, Index(number * self.lanes), found[0]))
@@ -463,9 +464,8 @@ class _Loads:
         if not tile.along_sum and tile.piece is not None and tile.at_end[column]:
             partial = None if tile.piece.rest is None else Index(tile.piece.rest)
         count = None if operand.padded else partial
-        x: Expr = Load(operand.array, index, ValueType(operand.dtype, lanes), count=count, padded=operand.padded)
-        if not self.kernel.words:
-            x = cast(x, dtype)
+        vector = ValueType(operand.dtype, lanes)
+        x = cast(Load(operand.array, index, vector, count=count, padded=operand.padded), dtype)
         if partial is not None and operand.padded and tile.along_sum:
             x = Call("first", (x, partial, Const(0.0, ValueType(dtype))), x.type)
         return x
@@ -474,8 +474,8 @@ class _Loads:
         """A vector of every second element, of two loads that neighbours share."""
         number = _constant(index.value)
         start = index + -(number % 2)
-        first, second = (Load(operand.array, start + n, self.tile.vector) for n in (0, self.tile.lanes))
-        return Call("odd" if number % 2 else "even", (first, second), self.tile.vector)
+        first, second = (Load(operand.array, start + n, self.tile.sum) for n in (0, self.tile.lanes))
+        return Call("odd" if number % 2 else "even", (first, second), self.tile.sum)
 
 
 def _constant(value: Dim) -> int:
@@ -560,8 +560,9 @@ def _vector_pieces(begin: int, size: int, count: int, lanes: int, panel: tuple[D
     return [*pieces, replace(last, start=block, end=size, rest=rest)]
 
 
-def _panel_pieces(size: int, count: int, lanes: int, width: int, unit: int) -> list[Piece]:
-    """Whole panels in blocks that divide them, then the last one, which is a multiple of ``unit`` wide."""
+def _panel_pieces(panels: PanelLayout, count: int, lanes: int) -> list[Piece]:
+    """Whole panels in blocks that divide them, then the last one, which is a multiple of its unit wide."""
+    size, width, unit = panels.columns, panels.width, panels.unit
     whole, vectors = size // width * width, width // lanes
     part = next(n for n in range(min(count, vectors), 0, -1) if vectors % n == 0)
     pieces: list[Piece] = []

@@ -18,12 +18,12 @@ import mlaot
 from mlaot import passes
 from mlaot.generate import program_files, write
 from mlaot.lower.lower import lower
-from mlaot.lower.program import Contraction, Program
+from mlaot.lower.program import Program
 from mlaot.nest.text import nest_text
 from mlaot.printing.file import kernels_file
-from mlaot.schedule.contraction import schedule
+from mlaot.schedule.contraction import contraction_of, schedule
 from mlaot.schedule.machine import V4
-from mlaot.schedule.tiles import contraction_nest
+from mlaot.schedule.nests import scheduled
 
 from ..projects import ROOT
 
@@ -57,14 +57,21 @@ read in one ascending stream (`Panels` in `mlaot/lower/program.py`):
 {program}
 ```
 
+The kernel is a loop nest (`mlaot/nest/`): a value that is verified, compared with those of other layers, and printed.
+`mlaot/lower/contraction.py` makes it of numbers, and decides nothing about a machine; `tiled` marks the loop that a
+schedule is to put along the lanes of vectors:
+
+```
+{built}
+```
+
 ## 3. The schedule
 
 `mlaot/schedule/contraction.py` estimates the cycles of every tile that fits the registers, and takes the best. On
 AVX-512 that is a tile of {rows} examples by {columns} vectors of 16 outputs: {accumulators} accumulators for
 {loads} values loaded in a step of the sum. What is left of the batch has tiles of its own.
 
-The kernel is a loop nest then (`mlaot/nest/`, made by `mlaot/schedule/tiles.py`): a value that is verified, compared
-with those of other layers, and printed. `x[i:16]` are 16 elements side by side:
+`mlaot/schedule/tiles.py` makes another nest of it. `x[i:16]` are 16 elements side by side:
 
 ```
 {nest}
@@ -139,8 +146,8 @@ def main() -> None:
     module = passes.run("layer", declared().trace())
     program = lower(module, ("base", "v4"))
     text = kernels_file(program, "layer", V4)
-    kernel = next(k for k in program.procedures[0].kernels if isinstance(k, Contraction))
-    plan = schedule(kernel, V4)
+    (kernel,) = program.procedures[0].kernels
+    plan = schedule(contraction_of(kernel.nest), V4)
     rows, columns = plan.counts["i"], plan.counts["j"]
     start, entry = text.index("static void w_product_part_v4"), text.index("// The outputs of the model")
     end = [found.start() for found in re.finditer(r"\n +\{\n", text[start:])][1] + start  # the second one's turn
@@ -152,7 +159,8 @@ def main() -> None:
         command=COMMAND,
         line=LINE,
         graph=module.graphs["forward"],
-        nest=first_tile(nest_text(contraction_nest(kernel, V4))),
+        built=nest_text(kernel.nest).rstrip(),
+        nest=first_tile(nest_text(scheduled(kernel.nest, V4))),
         program=str(program).rstrip(),
         rows=rows,
         columns=columns,

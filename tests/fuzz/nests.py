@@ -17,10 +17,10 @@ from collections.abc import Iterable
 
 from mlaot.frontend.declaration import Traced
 from mlaot.ir import Graph
-from mlaot.lower.program import NestKernel, Program
+from mlaot.lower.program import Program
 from mlaot.nest.verify import verify
-from mlaot.printing.functions import nest_of
 from mlaot.schedule.machine import MACHINES
+from mlaot.schedule.nests import scheduled
 
 from ..interpreted import Interpreted
 from .random_graphs import Case, make_case, programs_of, report, run_case
@@ -49,8 +49,7 @@ def run(seeds: Iterable[int], machines: Iterable[str] = tuple(MACHINES)) -> tupl
 def _verify(program: Program, machines: Iterable[str], counts: Counter[str]) -> None:
     """Raise an AssertionError for a nest that cannot be right."""
     for kernel in (kernel for procedure in program.procedures for kernel in procedure.kernels):
-        nests = [nest_of(kernel, MACHINES[machine]) for machine in machines]
-        for nest in [*([kernel.nest] if isinstance(kernel, NestKernel) else []), *nests]:
+        for nest in (kernel.nest, *(scheduled(kernel.nest, MACHINES[machine]) for machine in machines)):
             verify(nest)
             counts["nests"] += 1
 

@@ -14,8 +14,9 @@ from mlaot.evaluate import evaluate
 from mlaot.generate import trace
 from mlaot.ir.module import Module
 from mlaot.lower.lower import lower
-from mlaot.lower.program import Contraction, Loop, Program
+from mlaot.lower.program import Kernel, Loop, Program
 from mlaot.lower.program import Sequence as Steps
+from mlaot.schedule.contraction import contraction_of
 
 from ..compiled import AVAILABLE, Library
 
@@ -113,9 +114,9 @@ def test_values(
                 )
 
 
-def gated(program: Program) -> list[Contraction]:
+def gated(program: Program) -> list[Kernel]:
     (procedure,) = program.procedures
-    return [k for k in procedure.kernels if isinstance(k, Contraction) and k.gates]
+    return [k for k in procedure.kernels if k.nest.is_tiled and contraction_of(k.nest).gates]
 
 
 def test_the_gates_of_every_step_are_one_kernel(programs: dict[str, Program]) -> None:
@@ -130,4 +131,4 @@ def test_a_step_is_one_kernel(programs: dict[str, Program]) -> None:
     (procedure,) = programs["lstm21"].procedures
     (loop,) = [s for steps in procedure.steps if isinstance(steps, Steps) for s in steps.steps if isinstance(s, Loop)]
     assert loop.steps == (kernel,)
-    assert {operand.panels.width for operand in kernel.operands if operand.panels} == {16}
+    assert {array.panels.width for array in kernel.nest.params if array.panels} == {16}

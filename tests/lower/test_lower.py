@@ -28,7 +28,7 @@ from mlaot.ir.types import f32, f64, i64, u8
 from mlaot.lower.fuse import fuse
 from mlaot.lower.lower import lower
 from mlaot.lower.plan import plan
-from mlaot.lower.program import Buffer, NestKernel, Param, Procedure, Program
+from mlaot.lower.program import Buffer, Kernel, Param, Procedure, Program
 from mlaot.micrograd import MLP, Value, declare
 from mlaot.nest.statements import Nest
 from mlaot.ops import OPS
@@ -215,7 +215,7 @@ def test_live_buffers_never_overlap(first: int) -> None:
 
 def test_the_checker_sees_an_overlap() -> None:
     one, two = (Buffer(n, "f32", (4,), (1,), "work") for n in ("one", "two"))
-    kernel = NestKernel(Nest("nothing", (), ()), (Param("a", one, True), Param("b", two, True)))
+    kernel = Kernel(Nest("nothing", (), ()), (Param("a", one, True), Param("b", two, True)))
     program = program_of(_identity())
     good = Procedure(program.procedures[0].entry, (kernel,), tuple(plan([kernel])[0]), 1, {})
     wide = replace(good, entry=replace(good.entry, workspace="128"))

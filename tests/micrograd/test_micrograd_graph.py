@@ -115,7 +115,7 @@ def calls_in(work: Callable[[], object]) -> int:
 
 
 def test_row_41_building_is_quick_and_small() -> None:
-    """The first post's graph takes less than 150 MB, and 5.3 calls a node: some 0.15 s where the seed's takes 0.56 s."""
+    """The first post's graph takes less than 150 MB and 5.3 calls a node, some 0.15 s where the seed's takes 0.56 s."""
     assert calls_in(lambda: loss_graph(network())) < 7 * 120_137
     tracemalloc.start()
     loss = loss_graph(network())

@@ -166,12 +166,12 @@ def test_faults_are_found(change: Change, machine: str, monkeypatch: pytest.Monk
     program = model()
     assert is_right(program, machine)
     kernels = [kernel for procedure in program.procedures for kernel in procedure.kernels]
-    original, tried, missed = functions.nest_of, 0, []
+    original, tried, missed = functions.scheduled, 0, []
     for kernel in kernels:
-        for wrong in change(original(kernel, MACHINES[machine])):
+        for wrong in change(original(kernel.nest, MACHINES[machine])):
             tried += 1
             monkeypatch.setattr(
-                functions, "nest_of", lambda k, m, wrong=wrong, at=kernel: wrong if k is at else original(k, m)
+                functions, "scheduled", lambda n, m, wrong=wrong, at=kernel.nest: wrong if n is at else original(n, m)
             )
             if not is_found(program, machine, wrong):
                 missed.append(wrong)
@@ -184,12 +184,12 @@ def test_an_undefined_helper_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
         new = rebuilt(x, renamed)
         return replace(new, name="tanhh") if isinstance(new, Call) and new.name == "tanh" else new
 
-    original = functions.nest_of
+    original = functions.scheduled
 
-    def wrong(kernel: Any, machine: Any) -> Nest:
-        nest = original(kernel, machine)
+    def wrong(built: Any, machine: Any) -> Nest:
+        nest = original(built, machine)
         return replace(nest, body=changed(nest.body, renamed))
 
-    monkeypatch.setattr(functions, "nest_of", wrong)
+    monkeypatch.setattr(functions, "scheduled", wrong)
     with pytest.raises(AssertionError, match=r"nothing defines .*tanhh_f32"):
         kernels_file(model(), "m", MACHINES["v3"])

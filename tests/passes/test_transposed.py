@@ -14,12 +14,12 @@ from mlaot.evaluate import evaluate
 from mlaot.generate import trace
 from mlaot.ir import Graph, Type
 from mlaot.lower.lower import lower
-from mlaot.lower.program import Contraction, NestKernel
 from mlaot.nest.statements import For, walk
 from mlaot.ops import elementwise as ew
 from mlaot.ops import reduction as red
 from mlaot.ops import structure as st
 from mlaot.passes.transposed import adjacent, transposed
+from mlaot.schedule.contraction import contraction_of
 
 from ..compiled import AVAILABLE, Library
 
@@ -77,10 +77,10 @@ def test_it_computes_the_same(isa: str, tmp_path: Path) -> None:
         for key, value in expected.items():
             np.testing.assert_allclose(found[key], value, rtol=1e-5, atol=1e-5)
         kernels = [kernel for p in programs[str(rows)].procedures for kernel in p.kernels]
-        nests = [kernel.nest for kernel in kernels if isinstance(kernel, NestKernel) and kernel.nest.name == "rows"]
+        nests = [kernel.nest for kernel in kernels if kernel.nest.name == "rows"]
         (turned,) = [nest for nest in nests if any(isinstance(s, For) and s.step > 1 for s in walk(nest.body))]
         assert "copy" in turned.doc[0] and sum(isinstance(s, For) for s in walk(turned.body)) == 5
-        (product,) = [kernel for kernel in kernels if isinstance(kernel, Contraction)]
+        (product,) = [contraction_of(kernel.nest) for kernel in kernels if kernel.nest.is_tiled]
         assert product.lanes == "j" and all(axis.name != "j" for axis in product.summed)
 
 
