@@ -6,23 +6,28 @@ What threads may share runs part by part, the last part first, each in memory of
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from mlaot.lower.program import Program
+from mlaot.ir.dims import parse, substitute
+from mlaot.ir.types import DTYPES
+from mlaot.lower.program import Module, Program, Slot
 from mlaot.nest.interpreter import GUARD, STORED, Compiler, Execute, Memory, Names, compiled, polynomial
-from mlaot.nest.statements import Point, Run, RunRounds
+from mlaot.nest.statements import Nest, Point, Run, RunRounds
 from mlaot.ops import OPS
 from mlaot.ops.random import threefry
 from mlaot.printing.entries import entries
 from mlaot.printing.functions import Function, Functions, Shares
+from mlaot.printing.identifiers import dim_name
 from mlaot.schedule.machine import Machine
 from mlaot.schedule.parallel import RANGE
 
 Pointers = list[Memory]  # of bytes, in the order of an entry's C function
 Kernel = Callable[[Sequence[Memory], Sequence[int]], None]
+# Elements of arrays that a caller has; bfloat16 as its bits.
+GIVEN = {name: np.dtype(np.uint16 if name == "bf16" else dtype.numpy) for name, dtype in DTYPES.items()}
 
 
 def _threefry(key0: Any, key1: Any, element: Any, site: Any) -> Any:
@@ -39,13 +44,39 @@ FUNCTIONS: Mapping[str, Callable[..., Any]] = {
 }
 
 
-class Interpreter:
-    """The entries of a program for a machine."""
+@dataclass
+class Instance:
+    """What a module holds in memory: its ``state``, as it begins, and its ``constants``, both in bytes."""
 
-    def __init__(self, program: Program, machine: Machine) -> None:
+    state: Memory
+    constants: Memory
+
+    def slot(self, slot: Slot, *, gradient: bool = False) -> Memory:
+        """The elements of a slot in place, or those of its gradient; bfloat16 as bits."""
+        assert not gradient or slot.kind == "parameter", f"{slot.name} has no gradient"
+        dtype = GIVEN[slot.dtype]
+        flat = self.state[slot.gradient_offset if gradient else slot.offset :]
+        usable = flat[: flat.size // dtype.itemsize * dtype.itemsize].view(dtype)
+        return np.lib.stride_tricks.as_strided(usable, slot.shape, [s * dtype.itemsize for s in slot.strides])
+
+
+def instance(module: Module) -> Instance:
+    """A new instance of a module."""
+    state = np.zeros(module.state_bytes, np.uint8)
+    state[: len(module.initial)] = np.frombuffer(module.initial, np.uint8)
+    return Instance(state, np.frombuffer(bytes(module.constants), np.uint8))
+
+
+class Interpreter:
+    """The entries of a program for a machine; by another ``schedule`` than that of machines, if one is given."""
+
+    def __init__(
+        self, program: Program, machine: Machine, schedule: Callable[[Nest, Machine], Nest] | None = None
+    ) -> None:
         module = program.module
-        functions = Functions(replace(machine, deterministic=module.deterministic))
+        functions = Functions(replace(machine, deterministic=module.deterministic), (), schedule)
         self.dims = module.dims
+        self.ports = {p.entry.name: p.entry for p in program.procedures}
         self.entries: dict[str, list[Execute]] = {}
         made = {p.entry.name: entries(module, p, "", functions) for p in program.procedures}
         self.called = {f.name: f for f in (*functions.kernels.values(), *functions.tasks)}
@@ -58,6 +89,28 @@ class Interpreter:
         for part in self.entries[entry]:
             with np.errstate(all="ignore"):
                 part({"p": list(pointers), "@dim": np.array([dims.get(d, 0) for d in self.dims], np.int64)})
+
+    def call(
+        self, name: str, inputs: Mapping[str, Any], dims: Mapping[str, int], instance: Instance
+    ) -> dict[str, Memory]:
+        """The outputs of an entry by name, for inputs by name; the state is changed in place. bfloat16 is bits."""
+        entry = self.ports[name]
+        known = {**dims, **{dim_name(d): value for d, value in dims.items()}}
+
+        def value(text: str | int) -> int:
+            size = substitute(parse(str(text)), known)
+            assert isinstance(size, int), f"bug in mlaot: {entry.name}: {size} elements"
+            return size
+
+        given = [np.array(inputs[port.name], GIVEN[port.dtype]) for port in entry.inputs]
+        made = [np.empty([value(d) for d in port.shape], GIVEN[port.dtype]) for port in entry.outputs]
+        workspace = np.full(value(entry.workspace), GUARD, np.uint8)
+        before = [array.tobytes() for array in (*given, instance.constants)]
+        memory = [array.reshape(-1).view(np.uint8) for array in (*given, *made)]
+        self.run(name, [*memory, instance.state, instance.constants, workspace], known)
+        after = [array.tobytes() for array in (*given, instance.constants)]
+        assert before == after, f"bug in mlaot: {entry.name} wrote to an input or a constant"
+        return dict(zip((port.name for port in entry.outputs), made, strict=True))
 
     def entry(self, function: Function) -> Execute:
         """A function of the pointers and dims of an entry."""

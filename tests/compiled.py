@@ -20,7 +20,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from mlaot.ir import DTYPES
+from mlaot.interpret import GIVEN, Instance
 from mlaot.ir.dims import parse, substitute
 from mlaot.lower.program import Entry, Program, Slot
 from mlaot.printing.file import kernels_file
@@ -41,7 +41,6 @@ def effort(number: int) -> str:
     return "-O2" if number % OPTIMIZED == OPTIMIZED - 1 else "-O0"
 
 
-NUMPY = {d.name: "uint16" if d.name == "bf16" else d.numpy for d in DTYPES.values()}
 NEEDED = {
     "base": set(),
     "v3": {"avx2", "fma"},
@@ -141,21 +140,14 @@ class State:
 
     def slot(self, name: str) -> Array:
         """A parameter, a buffer or something of the optimizer's, in place."""
-        return self._view(self._slot(name), False)
+        return Instance(self.state, self.constants).slot(self._slot(name))
 
     def gradient(self, name: str) -> Array:
         """The gradient of a parameter, in place."""
-        return self._view(self._slot(name), True)
+        return Instance(self.state, self.constants).slot(self._slot(name), gradient=True)
 
     def _slot(self, name: str) -> Slot:
         return next(s for s in self.program.module.slots if s.name == name)
-
-    def _view(self, slot: Slot, gradient: bool) -> Array:
-        assert not gradient or slot.kind == "parameter", f"{slot.name} has no gradient"
-        dtype = np.dtype(NUMPY[slot.dtype])
-        flat = self.state[slot.gradient_offset if gradient else slot.offset :]
-        usable = flat[: flat.size // dtype.itemsize * dtype.itemsize].view(dtype)
-        return np.lib.stride_tricks.as_strided(usable, slot.shape, [s * dtype.itemsize for s in slot.strides])
 
 
 class Runs(Protocol):
@@ -216,11 +208,11 @@ class Library:
         found = next(p.entry for p in program.procedures if p.entry.name == entry)
         known = dict(dims or {})
         state = state or State(program)
-        arrays = [guarded_array(inputs[port.name], NUMPY[port.dtype]) for port in found.inputs]
+        arrays = [guarded_array(inputs[port.name], GIVEN[port.dtype]) for port in found.inputs]
         outputs = []
         for port in found.outputs:
             shape = tuple(evaluate_dim(d, known) for d in port.shape)
-            dtype = np.dtype(NUMPY[port.dtype])
+            dtype = GIVEN[port.dtype]
             outputs.append(guarded(int(np.prod(shape, dtype=np.int64)) * dtype.itemsize).view(dtype).reshape(shape))
         before = [a.tobytes() for a in arrays], state.constants.tobytes()
         workspace = guarded(evaluate_dim(found.workspace, known))

@@ -2,26 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
-import numpy as np
-
-from mlaot.interpret import Interpreter
+from mlaot.interpret import Instance, Interpreter
 from mlaot.lower.program import Program
-from mlaot.printing.identifiers import dim_name
-from mlaot.schedule.machine import MACHINES
+from mlaot.nest.statements import Nest
+from mlaot.schedule.machine import MACHINES, Machine
 
-from .compiled import NUMPY, Array, State, evaluate_dim
+from .compiled import Array, State
 
 
 class Interpreted:
     """Programs by stem for one instruction set, of this machine or another."""
 
-    def __init__(self, programs: Mapping[str, Program], isa: str) -> None:
+    def __init__(
+        self,
+        programs: Mapping[str, Program],
+        isa: str,
+        schedule: Callable[[Nest, Machine], Nest] | None = None,
+    ) -> None:
         self.isa = isa
         self.programs = dict(programs)
-        self.interpreters = {stem: Interpreter(program, MACHINES[isa]) for stem, program in programs.items()}
+        self.interpreters = {stem: Interpreter(p, MACHINES[isa], schedule) for stem, p in programs.items()}
 
     def call(
         self,
@@ -32,18 +35,5 @@ class Interpreted:
         state: State | None = None,
     ) -> dict[str, Array]:
         """The outputs of an entry by name; ``inputs`` by name, ``dims`` where they are needed."""
-        program, known = self.programs[stem], dict(dims or {})
-        known |= {dim_name(name): value for name, value in known.items()}
-        found = next(p.entry for p in program.procedures if p.entry.name == entry)
-        state = state or State(program)
-        arrays = [np.array(inputs[port.name], NUMPY[port.dtype]) for port in found.inputs]
-        outputs = []
-        for port in found.outputs:
-            shape = tuple(evaluate_dim(d, known) for d in port.shape)
-            outputs.append(np.empty(shape, NUMPY[port.dtype]))
-        workspace = np.full(evaluate_dim(found.workspace, known), 0xFF, np.uint8)
-        before = [a.tobytes() for a in arrays], state.constants.tobytes()
-        memory = [a.reshape(-1).view(np.uint8) for a in (*arrays, *outputs)]
-        self.interpreters[stem].run(entry, [*memory, state.state, state.constants, workspace], known)
-        assert before == ([a.tobytes() for a in arrays], state.constants.tobytes()), f"{stem}.{entry} wrote to an input"
-        return {port.name: output for port, output in zip(found.outputs, outputs, strict=True)}
+        state = state or State(self.programs[stem])
+        return self.interpreters[stem].call(entry, inputs, dims or {}, Instance(state.state, state.constants))

@@ -1,4 +1,7 @@
-"""``mlaot bisect``: the pass after which a model's answer is wrong; ``mlaot/bisect.py`` looks for it."""
+"""``mlaot bisect``: the step after which a model's answer is wrong.
+
+``mlaot/bisect.py`` looks for it among passes, ``mlaot/bisect_nests.py`` among lowering and schedules.
+"""
 
 from __future__ import annotations
 
@@ -9,17 +12,18 @@ from pathlib import Path
 from mlaot.commands.project import TARGET, is_bare, project_of
 from mlaot.settings import Settings
 
-HELP = "find the pass after which an answer is wrong"
+HELP = "find the pass or schedule after which an answer is wrong"
 DESCRIPTION = """\
 Evaluate the graphs of each model in float64 after each pass that changed them, and
-say after which one they first give another answer. If none does, and this machine
-has a C compiler, build the wheel of a project and hold its kernels against the
-golden vectors: what is wrong then is wrong since lowering. The exit status is 1
-if something is.
+say after which one they first give another answer. If none does, run its loop nests
+in NumPy, as they were lowered and as each instruction set has them, and name the
+kernel whose schedule is wrong. If none is, and this machine has a C compiler, build
+the wheel of a project and hold its kernels against the golden vectors: what is wrong
+then, a template or the compiler has made wrong. The exit status is 1 if something is.
 """
 EXAMPLES = """\
   mlaot bisect                       each model of the project in this folder, then its kernels
-  mlaot bisect model:digits          the passes of one function
+  mlaot bisect model:digits          the passes and loop nests of one function
   mlaot bisect digits other.onnx     several, one after the other
 """
 
@@ -35,29 +39,40 @@ def run(options: argparse.Namespace) -> int:
 
 
 def check(target: str) -> int:
-    """The passes of one target, then its kernels; 1 if something is wrong."""
+    """The passes and loop nests of one target, then its compiled kernels; 1 if something is wrong."""
     from mlaot.build.toolchain import compiler_name
 
     with project_of(target) as (project, settings):
-        if passes_are_wrong(settings):
+        if steps_are_wrong(settings):
             return 1
     if is_bare(target) or compiler_name() is None:
         return 0
     return int(kernels_are_wrong(project))
 
 
-def passes_are_wrong(settings: Settings) -> bool:
+def steps_are_wrong(settings: Settings) -> bool:
     """Print what became of each model of a project."""
+    from mlaot import passes
     from mlaot.bisect import Fault, bisect
+    from mlaot.bisect_nests import bisect_nests
     from mlaot.generate import imported, located, pass_options, trace
+    from mlaot.lower.lower import lower
 
     is_wrong = False
     for model in settings.models:
         declared = imported(settings, model)
         with located(declared, model):
-            found = bisect(model.module, lambda: trace(declared), **pass_options(settings, model, declared))  # noqa: B023
-        right = f"right after all passes ({found} graphs compared)"
-        print(f"{model.module}: {found if isinstance(found, Fault) else right}", flush=True)
+            options = pass_options(settings, model, declared)
+            found: Fault | int | None = bisect(model.module, lambda: trace(declared), **options)  # noqa: B023
+            is_right = not isinstance(found, Fault)
+            print(f"{model.module}: {f'right after all passes ({found} graphs compared)' if is_right else found}")
+            if is_right:
+                graphs = passes.run(model.module, trace(declared), **options)
+                program = lower(graphs, settings.isas, deterministic=model.deterministic)
+                found = bisect_nests(graphs, program, settings.isas)
+                right = f"right as loop nests for {', '.join(settings.isas)} ({found} functions compared)"
+                other = found if found is not None else "too large to run its loop nests in NumPy"
+                print(f"{model.module}: {right if isinstance(found, int) else other}", flush=True)
         is_wrong |= isinstance(found, Fault)
     return is_wrong
 
@@ -76,6 +91,6 @@ def kernels_are_wrong(project: Path) -> bool:
             for module in modules:
                 missed = ask(module, "selftest").get("missed")
                 right = "right in its kernels, too"
-                print(f"{module.name}: {f'wrong since lowering: {missed}' if missed else right}", flush=True)
+                print(f"{module.name}: {f'wrong as compiled: {missed}' if missed else right}", flush=True)
                 is_wrong |= bool(missed)
     return is_wrong

@@ -353,14 +353,14 @@ def _cast(source: ValueType, target: ValueType) -> Callable[..., Value]:
 
     def cast(x: Any) -> Value:
         if source.dtype in HALVES:
-            x = _wide(np.asarray(x, np.uint16), source.dtype)
+            x = upcast(np.asarray(x, np.uint16), source.dtype)
         if dtype.startswith("m") or dtype == "bool":
             return np.asarray(x) != 0
         if dtype == "index":
             return int(x)
         x = np.asarray(x)
         if dtype in HALVES:
-            return _narrow(x, dtype)
+            return downcast(x, dtype)
         if x.dtype.kind == "f" and DTYPES[dtype].kind in "iu":
             return saturated(x, STORED[dtype])
         return x.astype(STORED[dtype])
@@ -368,14 +368,14 @@ def _cast(source: ValueType, target: ValueType) -> Callable[..., Value]:
     return cast
 
 
-def _wide(bits: Memory, dtype: str) -> Memory:
+def upcast(bits: Memory, dtype: str) -> Memory:
     """Halves, given by their bits, as f32."""
     if dtype == "f16":
         return bits.view(np.float16).astype(np.float32)
     return (bits.astype(np.uint32) << np.uint32(16)).view(np.float32)
 
 
-def _narrow(x: Memory, dtype: str) -> Memory:
+def downcast(x: Memory, dtype: str) -> Memory:
     """The bits of the nearest halves."""
     found = DTYPES[dtype].array(x)
     if dtype == "f16":
@@ -481,6 +481,8 @@ SPECIAL: dict[str, Callable[..., Any]] = {
     "lane": lambda type_, start: start + np.arange(type_.lanes),
     "nearest_inside": _nearest_inside,
     "dot4": _dot4,
+    "even": lambda type_, x, y: np.concatenate([x, y])[::2],
+    "odd": lambda type_, x, y: np.concatenate([x, y])[1::2],
     "any": lambda type_, x: np.any(x),
     "sum_lanes": _lanes(np.add),
     "prod_lanes": _lanes(np.multiply),

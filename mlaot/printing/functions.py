@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
 from mlaot.ir.dims import dim, names, substitute
@@ -51,10 +51,16 @@ class Callee:
 
 
 class Functions:
-    """Makes the functions of a file for ``machine``; no two have one name, or one of those ``taken``."""
+    """Makes the functions of a file for ``machine``; no two have one name, or one of those ``taken``.
 
-    def __init__(self, machine: Machine, taken: Iterable[str] = ()) -> None:
+    ``schedule``: what makes a nest of one as it was built.
+    """
+
+    def __init__(
+        self, machine: Machine, taken: Iterable[str] = (), schedule: Callable[[Nest, Machine], Nest] | None = None
+    ) -> None:
         self.machine = machine
+        self.schedule = schedule or scheduled
         self.kernels: dict[object, Function] = {}
         self.tasks: list[Function] = []
         self._callees: dict[object, Callee] = {}
@@ -82,7 +88,7 @@ class Functions:
         return callee
 
     def _callee(self, kernel: Kernel, *, in_task: bool) -> Callee:
-        nest, label = scheduled(kernel.nest, self.machine), label_of(kernel)
+        nest, label = self.schedule(kernel.nest, self.machine), label_of(kernel)
         shared = None if in_task else shared_loop(nest)
         if shared is None:
             content, dims = canonical(nest)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,8 +12,12 @@ from mlaot import passes
 from mlaot.frontend.declaration import Traced
 from mlaot.ir import Graph
 from mlaot.ir.module import Module
+from mlaot.nest.reductions import identity
+from mlaot.nest.statements import Body, For, Nest
 from mlaot.ops import elementwise as ew
 from mlaot.ops import structure as st
+from mlaot.schedule.machine import MACHINES, Machine
+from mlaot.schedule.nests import scheduled
 
 from .conftest import Cli
 
@@ -53,7 +58,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_a_model_that_is_right(name: str, cli: Cli) -> None:
     result = cli("bisect", f"bisected:{name}")
     assert (result.status, result.err) == (0, "")
-    assert result.out.startswith("model.nn: right after all passes (")
+    passes_, nests = result.out.splitlines()
+    assert passes_.startswith("model.nn: right after all passes (")
+    assert nests.startswith("model.nn: right as loop nests for base, neon, v3, v4 (")
 
 
 @pytest.mark.parametrize("at", ["fold", "contract", "legalize"])
@@ -80,3 +87,39 @@ def spoil(graph: Graph) -> None:
     node = graph.outputs[key].find()
     factor = graph.constant(1.01, node.type.dtype)
     graph.outputs[key] = ew.mul(node, st.broadcast(factor, shape=node.type.shape, axes=()))
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+def test_a_wrong_schedule_is_named(machine: str, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of one kernel for one machine: the last loop is one round too short."""
+
+    def wrong(nest: Nest, on: Machine) -> Nest:
+        found, is_it = scheduled(nest, on), any("tanh" in line for line in nest.doc)
+        return replace(found, body=shorter(found.body)) if on.name == machine and is_it else found
+
+    monkeypatch.setattr("mlaot.bisect_nests.scheduled", wrong)
+    result = cli("bisect", "bisected:example")
+    assert result.status == 1
+    fault = result.out.splitlines()[-1]
+    assert fault.startswith(f"model.nn: wrong after the schedule of weight_product for {machine}: forward gives ")
+    assert fault.endswith("= tanh(v1) : f32[batch,8]")  # the nodes that the kernel computes
+
+
+def test_wrong_lowering_is_named(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sums that start with the wrong number."""
+    monkeypatch.setattr(
+        "mlaot.lower.contraction.identity", lambda name, dtype: replace(identity(name, dtype), value=0.5)
+    )
+    result = cli("bisect", "bisected:images")
+    assert result.status == 1
+    assert result.out.splitlines()[-1].startswith("model.nn: wrong after lowering: forward gives another ")
+
+
+def shorter(body: Body) -> Body:
+    """A body whose last loop has one round less."""
+    for i, s in reversed([*enumerate(body)]):
+        if isinstance(s, For):
+            inner = shorter(s.body)
+            new = replace(s, body=inner) if inner != s.body else replace(s, high=s.high - s.step)
+            return (*body[:i], new, *body[i + 1 :])
+    return body

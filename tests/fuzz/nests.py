@@ -1,4 +1,4 @@
-"""Random graphs, lowered and scheduled for every machine, run by the interpreter: no compiler is called.
+"""Random graphs, lowered and scheduled for every machine, run by the interpreter before and after: without a compiler.
 
     python -m tests.fuzz.nests --count 2000 --seed 0
 
@@ -18,8 +18,9 @@ from collections.abc import Iterable
 from mlaot.frontend.declaration import Traced
 from mlaot.ir import Graph
 from mlaot.lower.program import Program
+from mlaot.nest.statements import Nest
 from mlaot.nest.verify import verify
-from mlaot.schedule.machine import MACHINES
+from mlaot.schedule.machine import MACHINES, Machine
 from mlaot.schedule.nests import scheduled
 
 from ..interpreted import Interpreted
@@ -38,12 +39,18 @@ def run(seeds: Iterable[int], machines: Iterable[str] = tuple(MACHINES)) -> tupl
             programs = programs_of([case], counts)
             for program in programs.values():
                 _verify(program, machines, counts)
-            for machine in machines:
-                run_case(case, dict.fromkeys(programs, Interpreted(programs, machine)), counts, [seed % 3])
+            ways = [Interpreted(programs, "base", as_built), *(Interpreted(programs, m) for m in machines)]
+            for way in ways:
+                run_case(case, dict.fromkeys(programs, way), counts, [seed % 3])
         except Exception:
             case.failures.append(traceback.format_exc(limit=-4))
         failed += [case] if case.failures else []
     return failed, counts
+
+
+def as_built(nest: Nest, machine: Machine) -> Nest:
+    """No schedule."""
+    return nest
 
 
 def _verify(program: Program, machines: Iterable[str], counts: Counter[str]) -> None:

@@ -1,0 +1,153 @@
+"""Whether loop nests compute what the graphs say: as they were lowered, and as the schedule of each machine has them.
+
+All entries are run in NumPy (``mlaot/interpret.py``) on the inputs of ``mlaot/bisect.py``, and compared by the same
+rule with the graphs evaluated in float64. No compiler is called. Where the nests of a machine are wrong and those that
+were lowered are right, they are scheduled one by one, until the answer is wrong.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from mlaot.bisect import HALF, ROWS, SIZES, WRONG, Answers, Fault, difference, dims_of, made
+from mlaot.evaluate import evaluate
+from mlaot.interpret import Instance, Interpreter, instance
+from mlaot.ir.dims import names, substitute
+from mlaot.ir.module import Module, gradient_of
+from mlaot.lower.program import Kernel, Procedure, Program
+from mlaot.nest.interpreter import downcast, upcast
+from mlaot.nest.statements import Nest
+from mlaot.ops.base import Array
+from mlaot.printing.functions import label_of
+from mlaot.schedule.machine import MACHINES, Machine
+from mlaot.schedule.nests import scheduled
+from mlaot.schedule.parallel import work
+from mlaot.stages import stage
+
+MOST = 1 << 28  # operations that NumPy does statement by statement within a minute or so
+BYTES_HALF = 4  # bits of an answer that hold where products are of bytes
+Schedule = Callable[[Nest, Machine], Nest]
+
+
+def bisect_nests(module: Module, program: Program, isas: Sequence[str]) -> Fault | int | None:
+    """The first fault of a program's nests, else how many entries were compared; None where that would take long."""
+    if operations(program) > MOST:
+        return None
+    for size in SIZES:
+        trial = _Trial(module, program, size)
+        try:
+            expected = {p.entry.name: trial.expected(p.entry.name) for p in program.procedures}
+        except WRONG:  # these dims do not go together
+            continue
+        for isa in isas:
+            with stage(f"running the loop nests of {module.name} for {isa}"):
+                fault = trial.compare(expected, MACHINES[isa], scheduled)
+            if fault is not None:
+                return trial.located(expected, MACHINES[isa], fault)
+        return len(expected)
+    return None
+
+
+def operations(program: Program) -> int:
+    """Of all kernels for small dims, roughly."""
+    kernels = [kernel for procedure in program.procedures for kernel in procedure.kernels]
+    total = 0
+    for size in (work(kernel.nest.body) for kernel in kernels):
+        found = substitute(size, dict.fromkeys(names(size), ROWS))
+        total += found if isinstance(found, int) else 0
+    return total
+
+
+class _Trial:
+    """One call of each entry, for dims of one size."""
+
+    def __init__(self, module: Module, program: Program, size: int) -> None:
+        self.module, self.program, self.size = module, program, size
+        self.dims = {name: ROWS if name == "batch" else size for name in program.module.dims}
+
+    def expected(self, entry: str) -> Answers:
+        """What a graph gives, in float64."""
+        graph = self.module.graphs[entry]
+        slots = {**self.slots(instance(self.program.module)), **self.module.slots}  # the latter as constants, too
+        held = {key: value for key, value in slots.items() if key in graph.inputs}
+        given = {key: made(key, node.type, self.size, False) for key, node in graph.inputs.items() if key not in held}
+        known = dict.fromkeys({n for node in graph.nodes() for n in dims_of(node.type)}, self.size)
+        return evaluate(graph, given | held, wide=True, dims=known | {"batch": ROWS})
+
+    def found(self, procedure: Procedure, interpreter: Interpreter) -> Answers:
+        """What an entry gives and writes when it is interpreted."""
+        entry, memory = procedure.entry, instance(self.program.module)
+        graph = self.module.graphs[entry.name]
+        numbers = {p.name: made(p.name, graph.inputs[p.name].type, self.size, False) for p in entry.inputs}
+        given = {p.name: as_bits(numbers[p.name], p.dtype) for p in entry.inputs}
+        outputs = interpreter.call(entry.name, given, self.dims, memory)
+        answers = {port.name: as_numbers(outputs[port.name], port.dtype) for port in entry.outputs}
+        return answers | {f"write {slot}": value for slot, value in self.slots(memory).items() if slot in graph.writes}
+
+    def slots(self, memory: Instance) -> dict[str, Array]:
+        """What the state holds by the names that graphs have for it."""
+        slots = self.program.module.slots
+        own = {slot.name: as_numbers(memory.slot(slot), slot.dtype) for slot in slots}
+        trained = [slot for slot in slots if slot.gradient_offset >= 0]
+        return own | {
+            gradient_of(slot.name): as_numbers(memory.slot(slot, gradient=True), slot.dtype) for slot in trained
+        }
+
+    def compare(self, expected: Mapping[str, Answers], machine: Machine, schedule: Schedule) -> Fault | None:
+        """The first answer that is further off than its dtype allows."""
+        interpreter = Interpreter(self.program, machine, schedule)
+        for procedure in self.program.procedures:
+            entry = procedure.entry.name
+            try:
+                answers = self.found(procedure, interpreter)
+            except AssertionError as error:
+                return Fault("", entry, "answer", f"none at all ({error})")
+            for key, wanted in expected[entry].items():
+                value = answers.get(key)
+                off = 0.0 if value is None else difference(wanted, value.reshape(wanted.shape))
+                if off > 2.0 ** -self.bits(entry, key):
+                    return Fault("", entry, key, f"off by {off:.3g} of the largest element")
+        return None
+
+    def bits(self, entry: str, key: str) -> int:
+        """How many bits of an answer must hold."""
+        graph = self.module.graphs[entry]
+        if self.module.quantize or self.module.quantized:
+            return BYTES_HALF
+        node = graph.outputs.get(key) or graph.writes[key.removeprefix("write ")]
+        types = [t.dtype.name for n in graph.nodes() for t in getattr(n.type, "items", (n.type,))]
+        least = min((HALF[name] for name in types if name in HALF), default=60)
+        return least if node.find().type.dtype.name in HALF else 60
+
+    def located(self, expected: Mapping[str, Answers], machine: Machine, fault: Fault) -> Fault:
+        """The step that made a fault: lowering, or the schedule of one kernel."""
+        as_built = self.compare(expected, machine, lambda nest, _: nest)
+        if as_built is not None:
+            return Fault("lowering", as_built.entry, as_built.output, as_built.what)
+        for kernel in kernels_of(self.program):
+            alone = self.compare(expected, machine, only(kernel))
+            if alone is not None:
+                step = f"the schedule of {label_of(kernel)} for {machine.name}"
+                return Fault(step, alone.entry, alone.output, f"{alone.what}; {'; '.join(kernel.doc)}")
+        return Fault(f"the schedules of several kernels for {machine.name}", fault.entry, fault.output, fault.what)
+
+
+def kernels_of(program: Program) -> list[Kernel]:
+    """The kernels of all entries in order, each nest once."""
+    kernels = (kernel for procedure in program.procedures for kernel in procedure.kernels)
+    return list({kernel.nest: kernel for kernel in kernels}.values())
+
+
+def only(kernel: Kernel) -> Schedule:
+    """The schedule of one kernel; others stay as they were built."""
+    return lambda nest, machine: scheduled(nest, machine) if nest == kernel.nest else nest
+
+
+def as_numbers(array: Array, dtype: str) -> Array:
+    """Elements as NumPy has numbers."""
+    return upcast(array, dtype) if dtype == "bf16" else array
+
+
+def as_bits(array: Array, dtype: str) -> Array:
+    """Numbers as a caller has them in memory."""
+    return downcast(array, dtype) if dtype == "bf16" else array
