@@ -10,7 +10,7 @@ import operator
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from math import gcd
 from typing import SupportsIndex, overload
 
@@ -40,6 +40,12 @@ class Expr:
     """A sum of ``coefficient * product of atoms``, terms in a fixed order; never a plain integer."""
 
     terms: tuple[tuple[Monomial, int], ...]
+
+    @cached_property
+    def names(self) -> frozenset[str]:
+        """The named dims in it."""
+        atoms = [atom for monomial, _ in self.terms for atom in monomial]
+        return frozenset().union(*({atom} if isinstance(atom, str) else atom.top.names for atom in atoms))
 
     def __add__(self, other: Dim) -> Dim:
         total = dict(self.terms)
@@ -99,6 +105,7 @@ Dim = int | Expr
 NOMINAL = 64  # what a named dim is taken for where costs are compared
 
 
+@cache
 def dim(name: str) -> Expr:
     """A named dimension: one wheel then serves every value of it."""
     return Expr((((identifier(name, "a dimension"),), 1),))
@@ -164,13 +171,12 @@ def extent(value: object) -> Dim:
     raise MlaotError(f"a shape is made of integers and of dims such as mlaot.dim('batch'), got {value!r}")
 
 
-def names(value: Dim) -> set[str]:
+def names(value: Dim) -> frozenset[str]:
     """The named dims in ``value``."""
-    found: set[str] = set()
-    for monomial, _ in _terms(value):
-        for atom in monomial:
-            found |= {atom} if isinstance(atom, str) else names(atom.top)
-    return found
+    return value.names if isinstance(value, Expr) else NO_NAMES
+
+
+NO_NAMES: frozenset[str] = frozenset()
 
 
 class Unequal(MlaotError):
@@ -187,13 +193,23 @@ def substitute(value: Dim, known: Mapping[str, int]) -> int: ...
 def substitute(value: Dim, known: Mapping[str, Dim]) -> Dim: ...
 def substitute(value: Dim, known: Mapping[str, Dim]) -> Dim:
     """What ``value`` is when every named dim has the given value."""
-    total: Dim = 0
+    total: dict[Monomial, int] = {}
     for monomial, coefficient in _terms(value):
-        term: Dim = coefficient
+        term: Dim = 1
         for atom in monomial:
-            term = term * (known[atom] if isinstance(atom, str) else substitute(atom.top, known) // atom.bottom)
-        total = total + term
-    return total
+            factor = known[atom] if isinstance(atom, str) else substitute(atom.top, known) // atom.bottom
+            term = factor if term == 1 else term * factor
+        for key, part in _terms(term):
+            total[key] = total.get(key, 0) + part * coefficient
+    return _canonical(total)
+
+
+def replaced(value: Dim, known: Mapping[str, Dim]) -> Dim:
+    """What ``value`` is when those named dims that are ``known`` have other values."""
+    own = names(value)
+    if own.isdisjoint(known):
+        return value
+    return substitute(value, {name: known[name] if name in known else dim(name) for name in own})
 
 
 def assumed(value: Dim) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from mlaot.ir.dims import Dim, dim, names, substitute
+from mlaot.ir.dims import Dim, dim, names, replaced
 from mlaot.nest.expressions import Array, Expr, Index, Load, Var, rebuilt
 from mlaot.nest.statements import (
     Alloc,
@@ -56,10 +56,10 @@ class _Numbers:
         return Var(self.bound[var.name], var.type)
 
     def polynomial(self, value: Dim) -> Dim:
-        return substitute(value, {n: dim(self.name(n)) for n in sorted(names(value))})
+        return replaced(value, {n: dim(self.name(n)) for n in sorted(names(value))})
 
     def array(self, array: Array) -> Array:
-        return replace(array, name=self.arrays[array.name], size=0)
+        return Array(self.arrays[array.name], array.dtype, 0, array.space, array.values, array.panels)
 
     def expression(self, x: Expr) -> Expr:
         if isinstance(x, Var):
@@ -68,7 +68,8 @@ class _Numbers:
             return Index(self.polynomial(x.value))
         found = rebuilt(x, self.expression)
         if isinstance(found, Load):
-            return replace(found, array=self.array(found.array), step=self.polynomial(found.step))
+            step = self.polynomial(found.step)
+            return Load(self.array(found.array), found.index, found.type, step, found.count, found.padded)
         return found
 
     def body(self, body: Body) -> Body:

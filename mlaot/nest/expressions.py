@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from mlaot.ir.dims import Dim, dim, names, substitute
+from mlaot.ir.dims import Dim, dim, names, replaced
 from mlaot.ir.types import DTYPES
 
 HALVES = ("f16", "bf16")  # in memory; computed with as f32
@@ -267,12 +267,19 @@ def subexpressions(x: Expr) -> Iterator[Expr]:
 
 def variables(x: Expr) -> set[str]:
     """The names of the variables and dims that ``x`` depends on."""
-    if isinstance(x, Var):
-        return {x.name}
-    if isinstance(x, Index):
-        return names(x.value)
-    inner = names(x.step) if isinstance(x, Load) else set()
-    return inner.union(*map(variables, children(x)))
+    found: set[str] = set()
+    stack = [x]
+    while stack:
+        part = stack.pop()
+        if isinstance(part, Index):
+            found |= names(part.value)
+        elif isinstance(part, Var):
+            found.add(part.name)
+        else:
+            stack += children(part)
+            if isinstance(part, Load):
+                found |= names(part.step)
+    return found
 
 
 def rebuilt(x: Expr, change: Callable[[Expr], Expr]) -> Expr:
@@ -285,7 +292,9 @@ def rebuilt(x: Expr, change: Callable[[Expr], Expr]) -> Expr:
             return arithmetic(x.name, *args)
         return Call(x.name, args, x.type)
     if isinstance(x, Load):
-        return replace(x, index=change(x.index), count=None if x.count is None else change(x.count))
+        index, count = change(x.index), None if x.count is None else change(x.count)
+        same = index is x.index and count is x.count
+        return x if same else Load(x.array, index, x.type, x.step, count, x.padded)
     return x
 
 
@@ -300,11 +309,10 @@ def renamed(x: Expr, known: Mapping[str, Expr]) -> Expr:
 
 def moved(x: Index, known: Mapping[str, Expr]) -> Expr:
     """A polynomial with other values for some variables, which are of type ``index``."""
-    used = {name: as_index(known[name]) for name in names(x.value) if name in known}
-    if not used:
-        return x
-    values = {}
-    for name, value in used.items():
-        assert isinstance(value, Index), f"bug in mlaot: {name} of an index becomes {value}"
-        values[name] = value.value
-    return Index(substitute(x.value, {n: values.get(n, dim(n)) for n in names(x.value)}))
+    values: dict[str, Dim] = {}
+    for name in names(x.value):
+        if name in known:
+            value = as_index(known[name])
+            assert isinstance(value, Index), f"bug in mlaot: {name} of an index becomes {value}"
+            values[name] = value.value
+    return Index(replaced(x.value, values)) if values else x

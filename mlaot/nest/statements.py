@@ -321,8 +321,12 @@ def bound(statement: Statement) -> Var | None:
     return statement.var if isinstance(statement, Let | Mutable | Invoke) else None
 
 
-def free(body: Iterable[Statement]) -> set[str]:
-    """The variables and dims that a body uses and does not bind; arrays of its own count with their sizes."""
+def free(body: Iterable[Statement], found: dict[int, set[str]] | None = None) -> set[str]:
+    """The variables and dims that a body uses and does not bind; arrays of its own count with their sizes.
+
+    ``found`` remembers those of the bodies inside by their ``id``.
+    """
+    found = {} if found is None else found
     used: set[str] = set()
     known: set[str] = set()
     for statement in body:
@@ -332,7 +336,9 @@ def free(body: Iterable[Statement]) -> set[str]:
             used |= names(statement.array.size) - known
         own = {statement.var.name} if isinstance(statement, For) else set()
         for inner in bodies(statement):
-            used |= free(inner) - known - own
+            if id(inner) not in found:
+                found[id(inner)] = free(inner, found)
+            used |= found[id(inner)] - known - own
         var = bound(statement)
         known |= {var.name} if var is not None else set()
     return used
@@ -403,32 +409,37 @@ def arrays_of(body: Iterable[Statement]) -> dict[str, Array]:
 
 def without_dead(body: Body) -> Body:
     """A body without the variables that nothing reads."""
-    return _alive(body, set())
+    return _alive(body, set(), {})
 
 
-def _alive(body: Body, used: set[str]) -> Body:
-    """``used`` has the names that are read behind the body, and gets those that it reads."""
+def _alive(body: Body, used: set[str], found: dict[int, set[str]]) -> Body:
+    """``used`` has the names that are read behind the body, and gets those that are read from its start on.
+
+    ``found`` remembers what bodies use.
+    """
     kept: list[Statement] = []
     for s in reversed(body):
         if isinstance(s, Let | Mutable | Assign) and s.var.name not in used:
             continue
         if isinstance(s, If):
-            otherwise = _alive_inside(s.otherwise, used)
-            s = If(s.condition, _alive_inside(s.body, used), otherwise)
+            inside = _alive_inside(s.body, used, found), _alive_inside(s.otherwise, used, found)
+            s = If(s.condition, *inside)
         elif isinstance(s, For | While):
-            used |= free(s.body).union(*map(variables, expressions(s)))  # what one round leaves, the next reads
-            s = replace(s, body=_alive_inside(s.body, used))
+            used |= free((s,), found)  # what one round leaves, the next reads
+            s = replace(s, body=_alive_inside(s.body, used, found))
         elif isinstance(s, Block):
-            s = Block(_alive_inside(s.body, used))
+            s = Block(_alive_inside(s.body, used, found))
         for x in expressions(s):
             used |= variables(x)
         kept.append(s)
     return tuple(reversed(kept))
 
 
-def _alive_inside(body: Body, used: set[str]) -> Body:
+def _alive_inside(body: Body, used: set[str], found: dict[int, set[str]]) -> Body:
     """The same of a block, whose variables are its own though others outside may have their names."""
     own = {var.name for s in body if (var := bound(s)) is not None}
-    kept = _alive(body, used - own)
-    used |= free(kept)
+    kept = _alive(body, used - own, found)
+    if id(body) not in found:
+        found[id(body)] = free(body, found)
+    used |= found[id(body)]
     return kept

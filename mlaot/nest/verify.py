@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from mlaot.ir.dims import Dim, dim, names, substitute
+from mlaot.ir.dims import Dim, dim, names, replaced, substitute
 from mlaot.ir.dims import Expr as Polynomial
 from mlaot.nest.expressions import Array, Expr, Index, Load, subexpressions
 from mlaot.nest.statements import (
@@ -230,7 +230,7 @@ class _Ranges:
             if slope is None:
                 return None
             end = a.high if (slope > 0) == largest else a.low
-            value = substitute(value, {n: end if n == name else dim(n) for n in names(value)})
+            value = replaced(value, {name: end})
         return value if isinstance(value, int) else None
 
     def apart(self, loop: For, uses: Sequence[_Use], depth: int) -> None:

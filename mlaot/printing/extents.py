@@ -69,7 +69,7 @@ class Extents:
                 raise unsolvable(entry, *pending[0], known)
             i, d, extent = ready[0]
             unknown = names(extent) - known
-            solved = self.dims.index(unknown.pop()) if unknown else -1
+            solved = self.dims.index(next(iter(unknown))) if unknown else -1
             steps.append(Solve(i, d, self.all.index(extent), solved))
             known |= names(extent)
             pending.remove(ready[0])

@@ -21,7 +21,7 @@ from functools import lru_cache
 from math import prod
 
 from mlaot.ir import DTYPES, Dim
-from mlaot.ir.dims import NOMINAL, dim, names, substitute
+from mlaot.ir.dims import NOMINAL, dim, names, replaced
 from mlaot.nest.expressions import HALVES, Array, Call, Const, Expr, Index, Load, PanelLayout
 from mlaot.nest.statements import Assign, Body, For, Mutable, Nest, Statement
 from mlaot.schedule.machine import LINE, Machine
@@ -172,7 +172,7 @@ def _operand(loads: Sequence[Load], variables: Sequence[str], lanes: str) -> Ope
     first = loads[0]
     places = [x.index.value for x in loads if isinstance(x.index, Index)]
     strides = [(name, _stride(places[0], name)) for name in variables]
-    offset = substitute(places[0], {n: 0 if n in variables else dim(n) for n in names(places[0])})
+    offset = replaced(places[0], dict.fromkeys(variables, 0))
     if len(places) > 1:
         strides.append((GATE, _minus(places[1], places[0])))
     panels = first.array.panels
@@ -193,7 +193,7 @@ def _stride(index: Dim, name: str) -> Dim:
     """How far the element moves in a step of a variable."""
     if name not in names(index):
         return 0
-    return _minus(substitute(index, {n: dim(n) + 1 if n == name else dim(n) for n in names(index)}), index)
+    return _minus(replaced(index, {name: dim(name) + 1}), index)
 
 
 def _minus(a: Dim, b: Dim) -> Dim:
@@ -397,15 +397,27 @@ def _sets(kernel: Contraction) -> int:
 
 def _unrolled(kernel: Contraction) -> int:
     """The taps of a window that slides along the rows: neighbours share what they load."""
-    if not kernel.operands[0].vector or is_along_sum(kernel):
+    first = kernel.operands[0]
+    if not first.vector or is_along_sum(kernel):
         return 0
     count, steps = 0, 1
     for axis in reversed(kernel.summed):
         if not isinstance(axis.size, int) or steps * axis.size > UNROLLED_STEPS:
             break
+        if len(kernel.operands) == 1 and not _slides(kernel, axis):
+            break
         steps *= axis.size
         count += 1
     return count
+
+
+def _slides(kernel: Contraction, tap: Axis) -> bool:
+    """Whether the elements along a summed variable touch or overlap those of a neighbouring row."""
+    strides = dict(kernel.operands[0].strides)
+    along = strides.get(tap.name, 0)
+    assert isinstance(tap.size, int)
+    steps = [strides.get(name, 0) for name in (*row_names(kernel), kernel.lanes)]
+    return isinstance(along, int) and any(isinstance(s, int) and 0 < along <= s <= along * tap.size for s in steps)
 
 
 def _window(kernel: Contraction, rows: dict[str, int]) -> int:

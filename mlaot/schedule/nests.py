@@ -53,7 +53,8 @@ def _unrolled(body: Body, *, is_inside: bool = False) -> Body:
         s = replace(s, body=_unrolled(s.body, is_inside=True))
         count = rounds_of(s)
         is_plain = is_of_numbers(s) and s.low == Index(0) and not s.down
-        if is_inside and is_plain and count is not None and count * len(s.body) <= UNROLLED_NUMBERS:
+        statements = sum(not isinstance(inner, Block) for inner in walk(s.body))
+        if is_inside and is_plain and count is not None and count * statements <= UNROLLED_NUMBERS:
             for k in range(count):
                 own = substituted(s.body, {s.var.name: Index(k)})
                 result += own if len(own) == 1 else (Block(own),)

@@ -59,7 +59,7 @@ NARROW_STEPS = 32
 # single one. Measured: GPT is 3 to 4 % faster, a decode step 13 %, an MLP at batch 64 5 %, AVX2 and SSE2 up to 9 %.
 PREFETCH_STEPS = 16
 # Statements of a tile's epilogue from which on it is written once, in a loop over the accumulators. Not measured.
-EPILOGUE_STATEMENTS = 120
+EPILOGUE_STATEMENTS = 40
 # Rows of a batch at a time, which whole tiles divide, and how many times as many at most. Not measured.
 BATCH_ROWS = 240
 BATCH_TIMES = 64

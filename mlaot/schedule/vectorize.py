@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from mlaot.ir.dims import Dim, dim, names, substitute
+from mlaot.ir.dims import Dim, dim, names, replaced
 from mlaot.ir.types import DTYPES
 from mlaot.nest.expressions import (
     COMPARISONS,
@@ -134,8 +134,7 @@ class _Lanes:
             raise CannotVectorizeError("an index that differs from lane to lane otherwise than by a step")
         if self.var not in names(index.value):
             return 0
-        here = {n: dim(n) for n in names(index.value)}
-        there = substitute(index.value, {**here, self.var: here[self.var] + 1})
+        there = replaced(index.value, {self.var: dim(self.var) + 1})
         step: Dim = there + (-1 * index.value if not isinstance(index.value, int) else -index.value)
         if self.var in names(step):
             raise CannotVectorizeError("an index that is no multiple of the loop's variable")
