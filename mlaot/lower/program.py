@@ -10,6 +10,7 @@ from mlaot.ir.dims import Dim, substitute
 from mlaot.ir.dims import names as dim_names
 from mlaot.ir.indices import IndexRange
 from mlaot.ir.types import DTYPES
+from mlaot.nest.canonical import canonical
 from mlaot.nest.statements import Nest
 from mlaot.printing.identifiers import dim_name
 from mlaot.schedule.machine import LINE
@@ -226,6 +227,11 @@ class Kernel:
     nest: Nest
     params: tuple[Param, ...]
     origin: str = ""
+
+    @cached_property
+    def content(self) -> tuple[Nest, tuple[str, ...]]:
+        """What it does, whatever its arrays and dims are called, and its dims."""
+        return canonical(self.nest)
 
     @property
     def template(self) -> str:

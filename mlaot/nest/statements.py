@@ -218,12 +218,12 @@ class Nest:
         """The free variables, in alphabetical order."""
         return tuple(sorted(free(self.body)))
 
-    @property
+    @cached_property
     def written(self) -> set[str]:
         """The names of the arrays that are written to."""
         return written(self.body)
 
-    @property
+    @cached_property
     def is_tiled(self) -> bool:
         """Whether it is a contraction that the schedule makes register tiles of."""
         return any(isinstance(s, For) and s.tiled for s in walk(self.body))

@@ -81,7 +81,7 @@ class Functions:
 
         ``in_task``: on one of the threads that share what is around it.
         """
-        content = canonical(kernel.nest), in_task
+        content = kernel.content, in_task
         callee = self._callees.get(content)
         if callee is None:
             callee = self._callees[content] = self._callee(kernel, in_task=in_task)
