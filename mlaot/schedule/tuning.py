@@ -112,7 +112,7 @@ KERNELS_SECONDS = 60
 # The same of a file that is compiled as one, and of one part of a longer one. Measured: a training LeNet, 0.7 by this
 # estimate, takes 2.4 s for each machine as one, and a change of some kernels a third of it in 8 parts.
 WHOLE_SECONDS = 0.25
-PART_SECONDS = 0.1
+PART_SECONDS = 0.2
 
 # --- Threads.
 

@@ -1,0 +1,132 @@
+"""What a schedule reads from the loops of a contraction, and that its tiles compute the same."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+
+from mlaot.ir.dims import substitute
+from mlaot.nest.expressions import PanelLayout
+from mlaot.nest.interpreter import compiled
+from mlaot.nest.statements import Nest
+from mlaot.nest.text import nest_text, parse_nest
+from mlaot.nest.verify import verify
+from mlaot.schedule.contraction import Axis, contraction_of
+from mlaot.schedule.machine import MACHINES
+from mlaot.schedule.nests import scheduled
+
+PRODUCT = """\
+def product(y: f32[n * 48], x: f32[n * 20], w: f32[960], b: f32[48]):
+    for i in parallel(0, n):
+        for j in parallel_tiled(0, 48):
+            acc: f32 = f32(0.0)
+            for k in range(0, 20):
+                acc = acc + (x[i * 20 + k] * w[j + k * 48, ...])
+            x0 = b[j]
+            y[i * 48 + j] = max(acc + x0, f32(0.0))
+"""
+PANELS = """\
+def panels(y: f32[n * 40], x: f32[n * 20], w: f32[960, panels(20, 40, 32, 16)]):
+    for i in parallel(0, n):
+        for j in parallel_tiled(0, 40):
+            acc: f32 = f32(0.0)
+            for k in range(0, 20):
+                acc = acc + (x[i * 20 + k] * w[j + k * 40, ...])
+            y[i * 40 + j] = acc
+"""
+DOTS = """\
+def dots(y: f32[n * 5], x: f32[n * 37], w: f32[185]):
+    for i in parallel(0, n):
+        for j in parallel(0, 5):
+            acc: f32 = f32(0.0)
+            for k in tiled(0, 37):
+                acc = acc + (x[i * 37 + k] * w[j * 37 + k])
+            y[i * 5 + j] = acc
+"""
+LARGEST = """\
+def largest(y: f32[30], x: f32[n * 30]):
+    for j in parallel_tiled(0, 30):
+        acc: f32 = f32(-inf)
+        for k in range(0, n):
+            acc = max(acc, x[j + k * 30])
+        y[j] = acc
+"""
+GATES = """\
+def gates(y: f32[n * 24], x: f32[n * 9], w: f32[432]):
+    for i in parallel(0, n):
+        for j in parallel_tiled(0, 24):
+            acc0: f32 = f32(0.0)
+            acc1: f32 = f32(0.0)
+            for k in range(0, 9):
+                acc0 = acc0 + (x[i * 9 + k] * w[j + k * 48])
+                acc1 = acc1 + (x[i * 9 + k] * w[j + k * 48 + 24])
+            y[i * 24 + j] = acc0 * acc1
+"""
+NESTS = {"product": PRODUCT, "panels": PANELS, "dots": DOTS, "largest": LARGEST, "gates": GATES}
+Arrays = Mapping[str, Any]
+
+
+@pytest.mark.parametrize("text", NESTS.values(), ids=NESTS)
+def test_text_is_read_back(text: str) -> None:
+    nest = parse_nest(text)
+    assert nest_text(nest) == text and parse_nest(nest_text(nest)) == nest
+
+
+def test_a_product() -> None:
+    found = contraction_of(parse_nest(PRODUCT))
+    assert [str(axis.size) for axis in found.out] == ["n", "48"] and found.summed == (Axis("k", 20),)
+    assert (found.lanes, found.combine, found.gates, found.words) == ("j", "add", None, False)
+    x, w = found.operands
+    assert (x.strides, x.vector, w.strides, w.vector) == ((("i", 20), ("k", 1)), False, (("j", 1), ("k", 48)), True)
+    assert not x.padded and w.padded and len(found.epilogue) == 2
+
+
+def test_strides_within_panels_are_rows() -> None:
+    w = contraction_of(parse_nest(PANELS)).operands[1]
+    assert w.panels == PanelLayout(20, 40, 32, 16) and w.array.panels is None
+    assert dict(w.strides) == {"j": 1, "k": 1}
+
+
+def test_lanes_along_a_sum() -> None:
+    found = contraction_of(parse_nest(DOTS))
+    assert found.lanes == "k" and all(operand.vector for operand in found.operands)
+
+
+def test_gates_are_an_axis() -> None:
+    found = contraction_of(parse_nest(GATES))
+    assert [(axis.name, str(axis.size)) for axis in found.out] == [("i", "n"), ("g", "2"), ("j", "24")]
+    assert found.gates == "g" and dict(found.operands[1].strides)["g"] == 24
+    assert "g" not in dict(found.operands[0].strides)
+
+
+def run(nest: Nest, n: int) -> Any:
+    """What a nest writes, of numbers that sums of floats hold exactly."""
+    rng = np.random.default_rng(0)
+    sizes = {a.name: substitute(a.size, {"n": n}) for a in nest.params}
+    arrays = {name: rng.integers(-3, 4, size).astype(np.float32) for name, size in sizes.items()}
+    compiled(nest, {})(arrays, {"n": n})
+    return arrays["y"]
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+@pytest.mark.parametrize("name", NESTS)
+def test_tiles_compute_the_same(name: str, machine: str) -> None:
+    nest = parse_nest(NESTS[name])
+    verify(nest)
+    tiles = scheduled(nest, MACHINES[machine])
+    verify(tiles)
+    for n in (0, 1, 2, 7, 13, 24):
+        np.testing.assert_array_equal(run(tiles, n), run(nest, n))
+
+
+def test_where_elements_of_panels_lie() -> None:
+    layout = PanelLayout(rows=2, columns=40, width=32, unit=16)
+    matrix = np.arange(80).reshape(2, 40)
+    flat = np.full(2 * (32 + 16), -1)
+    for i in range(layout.size):
+        flat[layout.place(i)] = matrix.reshape(-1)[i]
+    expected = [*matrix[0, :32], *matrix[1, :32], *matrix[0, 32:], *[-1] * 8, *matrix[1, 32:], *[-1] * 8]
+    assert flat.tolist() == expected
