@@ -20,7 +20,6 @@ import time
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from common import build, load, one_core, out
 from seed import declared
 

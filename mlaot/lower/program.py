@@ -13,6 +13,7 @@ from mlaot.ir.types import DTYPES
 from mlaot.nest.canonical import canonical
 from mlaot.nest.statements import Nest
 from mlaot.printing.identifiers import dim_name
+from mlaot.schedule.collapse import of_any_size
 from mlaot.schedule.machine import LINE
 
 Shape = tuple[int | str, ...]
@@ -229,9 +230,14 @@ class Kernel:
     origin: str = ""
 
     @cached_property
+    def sized(self) -> tuple[Nest, Mapping[str, int]]:
+        """The nest as one that arrays of other sizes have, too, and the numbers that it is given for these."""
+        return of_any_size(self.nest)
+
+    @cached_property
     def content(self) -> tuple[Nest, tuple[str, ...]]:
         """What it does, whatever its arrays and dims are called, and its dims."""
-        return canonical(self.nest)
+        return canonical(self.sized[0])
 
     @property
     def template(self) -> str:

@@ -244,6 +244,7 @@ TRANSCENDENTAL = {
     *("sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "sigmoid", "erf", "erfc", "erfinv"),
     *("pow", "atan2", "hypot", "fmod", "nextafter"),
 }
+NO_LANES = ("normal_quantile", "threefry")  # functions of numbers that there are none of for vectors
 COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
 
 

@@ -34,14 +34,15 @@ from mlaot.nest.types import check_types
 
 ROUND = "round"  # how the variables of loops around nests begin
 SIZES = (0, 1, 2, 7, 64, 1000)
+MOST_POINTS = 2_000  # rounds of which each is tried
 
 
 def verify(nest: Nest, sizes: Sequence[int] = SIZES, *, disjoint: bool = True) -> None:
     """Raise an AssertionError that names the nest and the statement where something is wrong.
 
     Indices are bounded where all dims are each of ``sizes``, in the first round of loops around the nest.
-    ``disjoint``: rounds of parallel loops must be seen to write elements of their own, by the ranges of their indices;
-    of elements that lie between each other that cannot be seen.
+    ``disjoint``: rounds of parallel loops must write elements of their own; where the ranges of their indices do not
+    show it, and rounds are few, each is tried.
     """
     check_types(nest)
     _check_written(nest.body, set(), nest)
@@ -90,7 +91,10 @@ class _Scope:
 
 @dataclass(frozen=True)
 class _Use:
-    """Elements of an array that a statement reads or writes: from ``first`` on, ``reach`` further; None: unknown."""
+    """Elements of an array that a statement reads or writes: from ``first`` on, each ``step``, ``reach`` further.
+
+    None: unknown.
+    """
 
     statement: Statement
     array: Array
@@ -98,6 +102,7 @@ class _Use:
     reach: Dim
     written: bool
     scope: _Scope
+    step: Dim = 1
 
 
 class _Ranges:
@@ -108,6 +113,7 @@ class _Ranges:
         self.disjoint = disjoint
         self.dims = dims
         self.chosen: set[str] = set()  # arrays of sizes that are not known
+        self.known: dict[tuple[int, int], tuple[_Use, dict[int, set[int]] | None]] = {}
 
     def fail(self, problem: str, s: Statement) -> None:
         sizes = ", ".join(f"{name} = {size}" for name, size in self.dims.items())
@@ -199,7 +205,7 @@ class _Ranges:
         if step is None or last is None:
             return _Use(s, at.array, None, 0, isinstance(at, Store), scope)
         reach = last * step if isinstance(last, Polynomial) else step * last
-        return _Use(s, at.array, first, reach, isinstance(at, Store), scope)
+        return _Use(s, at.array, first, reach, isinstance(at, Store), scope, step)
 
     def inside(self, use: _Use) -> None:
         """Every element lies in its array."""
@@ -241,7 +247,7 @@ class _Ranges:
                 continue
             for other in uses:
                 same = other.array.name == written.array.name
-                if same and not self.differ(written, other, depth):
+                if same and not self.differ(written, other, depth) and self.meet(written, other, depth):
                     self.fail(f"rounds over {loop.var.name} share elements of {other.array.name}", other.statement)
 
     def check_carried(self, body: Body, own: set[str], loop: For) -> None:
@@ -254,6 +260,45 @@ class _Ranges:
                 self.fail(f"rounds over {loop.var.name} share {s.var.name}", s)
             for inner in bodies(s):
                 self.check_carried(inner, own, loop)
+
+    def meet(self, a: _Use, b: _Use, depth: int) -> bool:
+        """Whether two uses are of one element in different rounds, where the rounds are few enough to try all."""
+        found = [self.elements(use, depth) for use in (a, b)]
+        if not found[0] or not found[1]:
+            return False
+        return any(len(rounds | found[0].get(element, rounds)) > 1 for element, rounds in found[1].items())
+
+    def elements(self, use: _Use, depth: int) -> dict[int, set[int]] | None:
+        """The rounds of the loop at ``depth`` by the elements that a use has in them; None where there are too many."""
+        key = id(use), depth
+        if key not in self.known:
+            self.known[key] = use, self.tried(use, depth)
+        return self.known[key][1]
+
+    def tried(self, use: _Use, depth: int) -> dict[int, set[int]] | None:
+        points: list[dict[str, Dim]] = [{}]
+        for i, a in enumerate(use.scope.loops):
+            name, found = a.loop.var.name, list[dict[str, Dim]]()
+            for point in points:
+                low, high = replaced(a.low, point), replaced(a.high, point)
+                if not (isinstance(low, int) and isinstance(high, int)) or high - low >= MOST_POINTS:
+                    return None
+                values = range(low, high + 1, a.loop.step) if i >= depth else range(low, low + 1)
+                found += [{**point, name: value} for value in values]
+                if len(found) > MOST_POINTS:
+                    return None
+            points = found
+        result: dict[int, set[int]] = {}
+        assert use.first is not None
+        for point in points:
+            first, reach, step = (replaced(x, point) for x in (use.first, use.reach, use.step))
+            if not (isinstance(first, int) and isinstance(reach, int) and isinstance(step, int)):
+                return None
+            own = point[use.scope.loops[depth].loop.var.name]
+            assert isinstance(own, int)
+            for element in range(first, first + reach + 1, max(step, 1)):
+                result.setdefault(element, set()).add(own)
+        return result
 
     def differ(self, a: _Use, b: _Use, depth: int) -> bool:
         """Whether two uses are of different elements in different rounds of the loop at ``depth``: by mixed radix.

@@ -175,7 +175,8 @@ def _run(kernel: Kernel, place: _Place) -> Run:
     arrays = tuple(
         (array, Index(start)) for array, start in (place.address(p.buffer, kernel.origin) for p in kernel.params)
     )
-    dims = tuple(Index(dim(d)) for d in callee.dims)
+    _, known = kernel.sized
+    dims = tuple(Index(known.get(d, dim(d))) for d in callee.dims)
     is_said = callee.name.startswith(f"{identifier(kernel.origin)}_")  # by the function's name
     return Run(callee.name, arrays, dims, callee.is_shared, "" if is_said else plain(kernel.origin))
 

@@ -10,9 +10,11 @@ from mlaot.lower.program import Kernel
 from mlaot.nest.canonical import canonical
 from mlaot.nest.statements import Nest
 from mlaot.printing.printer import Printed, print_caller, print_nest, print_part
+from mlaot.schedule.collapse import ELEMENTS
 from mlaot.schedule.machine import Machine
 from mlaot.schedule.nests import scheduled
 from mlaot.schedule.parallel import RANGE, Shared, part_of_range, shared_loop
+from mlaot.schedule.tuning import SHARED_ELEMENTS
 
 LOOPS = ("rows", "loops", "plain", "winograd")  # kernels of whatever nodes
 
@@ -81,14 +83,16 @@ class Functions:
 
         ``in_task``: on one of the threads that share what is around it.
         """
+        built, known = kernel.sized
+        in_task |= 0 < known.get(ELEMENTS, 0) < SHARED_ELEMENTS
         content = kernel.content, in_task
         callee = self._callees.get(content)
         if callee is None:
-            callee = self._callees[content] = self._callee(kernel, in_task=in_task)
+            callee = self._callees[content] = self._callee(kernel, built, in_task=in_task)
         return callee
 
-    def _callee(self, kernel: Kernel, *, in_task: bool) -> Callee:
-        nest, label = self.schedule(kernel.nest, self.machine), label_of(kernel)
+    def _callee(self, kernel: Kernel, built: Nest, *, in_task: bool) -> Callee:
+        nest, label = self.schedule(built, self.machine), label_of(kernel)
         shared = None if in_task else shared_loop(nest)
         if shared is None:
             content, dims = canonical(nest)

@@ -24,6 +24,7 @@ from mlaot.nest.statements import (
     without_dead,
 )
 from mlaot.schedule.blocks import with_blocks
+from mlaot.schedule.collapse import collapsed
 from mlaot.schedule.jam import is_around, jammed, reads_apart
 from mlaot.schedule.machine import Machine
 from mlaot.schedule.tiles import tiled
@@ -40,7 +41,7 @@ def scheduled(nest: Nest, machine: Machine) -> Nest:
     """``nest`` as ``machine`` runs it."""
     if nest.is_tiled:
         return tiled(nest, machine)
-    return replace(nest, body=without_dead(_unrolled(_body(with_blocks(nest.body, machine), machine))))
+    return replace(nest, body=without_dead(_unrolled(_body(collapsed(with_blocks(nest.body, machine)), machine))))
 
 
 def _unrolled(body: Body, *, is_inside: bool = False) -> Body:

@@ -94,6 +94,8 @@ STAGE_LINES_SEVERAL = 10
 # Accumulators of a long reduction: an addition takes so many times as long as the next one may wait. Not measured.
 SUM_CHAINS = 4
 
+# Elements of a loop that loops became, from which on it is worth vectors. Not measured.
+COLLAPSED_ELEMENTS = 32
 # Statements that a short loop over numbers may become inside another one, of which compilers then make vectors.
 # Measured: max pooling of 2 by 2 takes a third of the time; the number itself is not measured.
 UNROLLED_NUMBERS = 16
@@ -119,6 +121,8 @@ PART_SECONDS = 0.2
 # Operations of a kernel; fewer are not worth a second thread. Not measured; measured was that waking a thread takes 10
 # to 60 us.
 SHARED_OPERATIONS = 65536
+# Elements of arrays of any shape that threads share. Not measured; as many as operations by the eighth.
+SHARED_ELEMENTS = SHARED_OPERATIONS // 8
 # Operations of a row; with fewer, code that is short and whole serves better. Not measured.
 LIGHT_OPERATIONS = 100
 # Operations that one statement on a number takes as long as, where vectors are the measure. Not measured.

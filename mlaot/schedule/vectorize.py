@@ -378,6 +378,8 @@ class VectorLoop:
             end = size + -(step * count - 1) if not isinstance(size, int) else size - (step * count - 1)
             result.append(self.main(start, end, count * self.parts))
             start = size // (step * count) * (step * count)
+        if start == size:
+            return tuple(result)
         name = self.loop.var.name
         blocks = []
         for i in range(self.parts):

@@ -41,6 +41,11 @@ INLINE f32v load_f32v(const float *p)
     return *(const f32v_memory *)p;
 }
 
+INLINE void store_f32v(float *p, f32v x)
+{
+    *(f32v_memory *)p = x;
+}
+
 // Where the mask (0 or -1 in each lane) is set, a, else b.
 INLINE f32v select_f32v(i32v mask, f32v a, f32v b)
 {
@@ -61,11 +66,6 @@ INLINE f32v greater_f32v(f32v a, f32v b)
 INLINE f32v relu_f32v(f32v x)
 {
     return greater_f32v(splat_f32v(0), x);
-}
-
-INLINE void store_f32v(float *p, f32v x)
-{
-    *(f32v_memory *)p = x;
 }
 
 // The first of start, start + step, .. that is not before begin.
@@ -201,149 +201,38 @@ static void w_product_part_v4(float *restrict out, const float *restrict x, cons
                 c7_1 += a7 * b1;
                 c7_2 += a7 * b2;
             }
-            {
-                const f32v x0 = load_f32v(b + j);
-                const f32v v1 = c0_0 + x0;
-                const f32v v2 = relu_f32v(v1);
-                store_f32v(out + i * 50 + j, v2);
-            }
-            {
-                const f32v x0 = load_f32v(b + j + 16);
-                const f32v v1 = c0_1 + x0;
-                const f32v v2 = relu_f32v(v1);
-                store_f32v(out + i * 50 + j + 16, v2);
-            }
-            {
-                const f32v x0 = load_f32v(b + j + 32);
-                const f32v v1 = c0_2 + x0;
-                const f32v v2 = relu_f32v(v1);
-                store_f32v(out + i * 50 + j + 32, v2);
-            }
-            {
-                const f32v x0 = load_f32v(b + j);
-                const f32v v1 = c1_0 + x0;
-                const f32v v2 = relu_f32v(v1);
-                store_f32v(out + i * 50 + j + 50, v2);
-            }
-            {
-                const f32v x0 = load_f32v(b + j + 16);
-                const f32v v1 = c1_1 + x0;
-                const f32v v2 = relu_f32v(v1);
-                store_f32v(out + i * 50 + j + 66, v2);
-            }
-            {
-                const f32v x0 = load_f32v(b + j + 32);
-                const f32v v1 = c1_2 + x0;
-                const f32v v2 = relu_f32v(v1);
-                store_f32v(out + i * 50 + j + 82, v2);
-            }
-            {
-                const f32v x0 = load_f32v(b + j);
-                const f32v v1 = c2_0 + x0;
-                const f32v v2 = relu_f32v(v1);
-                store_f32v(out + i * 50 + j + 100, v2);
-            }
-            {
-                const f32v x0 = load_f32v(b + j + 16);
-                const f32v v1 = c2_1 + x0;
-                const f32v v2 = relu_f32v(v1);
-                store_f32v(out + i * 50 + j + 116, v2);
-            }
-            {
-                const f32v x0 = load_f32v(b + j + 32);
-                const f32v v1 = c2_2 + x0;
-                const f32v v2 = relu_f32v(v1);
-                store_f32v(out + i * 50 + j + 132, v2);
-            }
-            {
-                const f32v x0 = load_f32v(b + j);
-                const f32v v1 = c3_0 + x0;
-                const f32v v2 = relu_f32v(v1);
-                store_f32v(out + i * 50 + j + 150, v2);
-            }
-            {
-                const f32v x0 = load_f32v(b + j + 16);
-                const f32v v1 = c3_1 + x0;
-                const f32v v2 = relu_f32v(v1);
-                store_f32v(out + i * 50 + j + 166, v2);
-            }
-            {
-                const f32v x0 = load_f32v(b + j + 32);
-                const f32v v1 = c3_2 + x0;
-                const f32v v2 = relu_f32v(v1);
-                store_f32v(out + i * 50 + j + 182, v2);
-            }
-            {
-                const f32v x0 = load_f32v(b + j);
-                const f32v v1 = c4_0 + x0;
-                const f32v v2 = relu_f32v(v1);
-                store_f32v(out + i * 50 + j + 200, v2);
-            }
-            {
-                const f32v x0 = load_f32v(b + j + 16);
-                const f32v v1 = c4_1 + x0;
-                const f32v v2 = relu_f32v(v1);
-                store_f32v(out + i * 50 + j + 216, v2);
-            }
-            {
-                const f32v x0 = load_f32v(b + j + 32);
-                const f32v v1 = c4_2 + x0;
-                const f32v v2 = relu_f32v(v1);
-                store_f32v(out + i * 50 + j + 232, v2);
-            }
-            {
-                const f32v x0 = load_f32v(b + j);
-                const f32v v1 = c5_0 + x0;
-                const f32v v2 = relu_f32v(v1);
-                store_f32v(out + i * 50 + j + 250, v2);
-            }
-            {
-                const f32v x0 = load_f32v(b + j + 16);
-                const f32v v1 = c5_1 + x0;
-                const f32v v2 = relu_f32v(v1);
-                store_f32v(out + i * 50 + j + 266, v2);
-            }
-            {
-                const f32v x0 = load_f32v(b + j + 32);
-                const f32v v1 = c5_2 + x0;
-                const f32v v2 = relu_f32v(v1);
-                store_f32v(out + i * 50 + j + 282, v2);
-            }
-            {
-                const f32v x0 = load_f32v(b + j);
-                const f32v v1 = c6_0 + x0;
-                const f32v v2 = relu_f32v(v1);
-                store_f32v(out + i * 50 + j + 300, v2);
-            }
-            {
-                const f32v x0 = load_f32v(b + j + 16);
-                const f32v v1 = c6_1 + x0;
-                const f32v v2 = relu_f32v(v1);
-                store_f32v(out + i * 50 + j + 316, v2);
-            }
-            {
-                const f32v x0 = load_f32v(b + j + 32);
-                const f32v v1 = c6_2 + x0;
-                const f32v v2 = relu_f32v(v1);
-                store_f32v(out + i * 50 + j + 332, v2);
-            }
-            {
-                const f32v x0 = load_f32v(b + j);
-                const f32v v1 = c7_0 + x0;
-                const f32v v2 = relu_f32v(v1);
-                store_f32v(out + i * 50 + j + 350, v2);
-            }
-            {
-                const f32v x0 = load_f32v(b + j + 16);
-                const f32v v1 = c7_1 + x0;
-                const f32v v2 = relu_f32v(v1);
-                store_f32v(out + i * 50 + j + 366, v2);
-            }
-            {
-                const f32v x0 = load_f32v(b + j + 32);
-                const f32v v1 = c7_2 + x0;
-                const f32v v2 = relu_f32v(v1);
-                store_f32v(out + i * 50 + j + 382, v2);
+            float sums[384];
+            store_f32v(sums, c0_0);
+            store_f32v(sums + 16, c0_1);
+            store_f32v(sums + 32, c0_2);
+            store_f32v(sums + 48, c1_0);
+            store_f32v(sums + 64, c1_1);
+            store_f32v(sums + 80, c1_2);
+            store_f32v(sums + 96, c2_0);
+            store_f32v(sums + 112, c2_1);
+            store_f32v(sums + 128, c2_2);
+            store_f32v(sums + 144, c3_0);
+            store_f32v(sums + 160, c3_1);
+            store_f32v(sums + 176, c3_2);
+            store_f32v(sums + 192, c4_0);
+            store_f32v(sums + 208, c4_1);
+            store_f32v(sums + 224, c4_2);
+            store_f32v(sums + 240, c5_0);
+            store_f32v(sums + 256, c5_1);
+            store_f32v(sums + 272, c5_2);
+            store_f32v(sums + 288, c6_0);
+            store_f32v(sums + 304, c6_1);
+            store_f32v(sums + 320, c6_2);
+            store_f32v(sums + 336, c7_0);
+            store_f32v(sums + 352, c7_1);
+            store_f32v(sums + 368, c7_2);
+            for (ptrdiff_t d_i = 0; d_i < 8; d_i++) {
+                for (ptrdiff_t d_j = 0; d_j < 3; d_j++) {
+                    const f32v x0 = load_f32v(b + d_j * 16 + j);
+                    const f32v v1 = load_f32v(sums + d_i * 48 + d_j * 16) + x0;
+                    const f32v v2 = relu_f32v(v1);
+                    store_f32v(out + d_i * 50 + d_j * 16 + i * 50 + j, v2);
+                }
             }
         }
     }
@@ -592,7 +481,7 @@ static void w_product_v4(void *threads, float *out, const float *x, const float 
 {
     char *const arrays[] = {(char *)out, (char *)x, (char *)w, (char *)b};
     const ptrdiff_t dims[] = {batch};
-    share(threads, w_product_task_v4, arrays, dims, batch, 8, 55120);
+    share(threads, w_product_task_v4, arrays, dims, batch, 8, 55168);
 }
 
 static void w_product2_task_v4(char *const *p, const ptrdiff_t *dim, ptrdiff_t begin, ptrdiff_t end)

@@ -864,15 +864,13 @@ static void gradient_layers_neurons_b__product_base(double *restrict gradient_la
 static void layers_neurons_w_update_base(double *restrict layers_neurons_w, const double *restrict lr, const double *restrict gradient_layers_neurons_w_)
 {
     const double s0 = lr[0];
-    for (ptrdiff_t i = 0; i < 2; i++) {
-        for (ptrdiff_t j = 0; j < 4; j += 2) {
-            const f64v x0 = load_f64v(gradient_layers_neurons_w_ + i * 4 + j);
-            const f64v v0 = splat_f64v(s0) * x0;
-            const f64v v1 = rounded_f64v(v0);
-            const f64v x1 = load_f64v(layers_neurons_w + i * 4 + j);
-            const f64v v2 = x1 - v1;
-            store_f64v(layers_neurons_w + i * 4 + j, v2);
-        }
+    for (ptrdiff_t j = 0; j < 8; j += 2) {
+        const f64v x0 = load_f64v(gradient_layers_neurons_w_ + j);
+        const f64v v0 = splat_f64v(s0) * x0;
+        const f64v v1 = rounded_f64v(v0);
+        const f64v x1 = load_f64v(layers_neurons_w + j);
+        const f64v v2 = x1 - v1;
+        store_f64v(layers_neurons_w + j, v2);
     }
 }
 

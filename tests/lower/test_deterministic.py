@@ -35,7 +35,7 @@ from mlaot.passes.legalize import legalize
 from mlaot.passes.widen import widen
 
 from .. import projects
-from ..compiled import AVAILABLE, CC, NUMPY, Library, State, evaluate_dim
+from ..compiled import AVAILABLE, CC, GIVEN, Library, State, evaluate_dim
 from ..ops.samples import Sample
 from ..ops.test_c import ELEMENTWISE, graph_of, special_cases
 
@@ -252,7 +252,7 @@ def plain(value: Array) -> bytes:
 def numbers(port: Port, dims: dict[str, int], rng: np.random.Generator, *, few: bool) -> Array:
     """An argument: random numbers, or few different ones, with zeros of both signs."""
     shape = tuple(evaluate_dim(d, dims) for d in port.shape)
-    dtype = np.dtype(NUMPY[port.dtype])
+    dtype = GIVEN[port.dtype]
     if port.default is not None:
         return np.full(shape, port.default, dtype)
     if dtype.kind != "f":

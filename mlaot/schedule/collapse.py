@@ -1,0 +1,163 @@
+"""Loops in loops over elements that lie one behind the other, as one loop.
+
+    for i in parallel(0, 16):                               for j in parallel_vector(0, 400):
+        for j in range(0, 25):                      =>          y[j] = x[j] * 0.9
+            y[i * 25 + j] = x[i * 25 + j] * 0.9
+
+Rows that are too short for vectors are long then, and arrays of any shapes have one kernel. Every index must move in a
+round of the outer loop as far as in all rounds of the inner one, so each round is the same as before: no bits change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from mlaot.ir.dims import Dim, dim, product, replaced
+from mlaot.ir.dims import names as names_of
+from mlaot.nest.expressions import (
+    BOOL,
+    INDEX,
+    NO_LANES,
+    Array,
+    Call,
+    Expr,
+    Index,
+    Load,
+    is_float,
+    rebuilt,
+    subexpressions,
+)
+from mlaot.nest.statements import (
+    Body,
+    For,
+    Let,
+    Nest,
+    Statement,
+    Store,
+    all_expressions,
+    changed,
+    rounds_of,
+    substituted,
+    walk,
+    written,
+)
+from mlaot.schedule.tuning import COLLAPSED_ELEMENTS
+
+ELEMENTS = "elements"  # how many a kernel for arrays of any shape is given
+
+
+def collapsed(body: Body) -> Body:
+    """A body whose loops in loops are one loop where that does the same."""
+    return tuple(_collapsed(s) for s in body)
+
+
+def of_any_size(nest: Nest) -> tuple[Nest, Mapping[str, int]]:
+    """A nest that is one loop over elements as one over ``ELEMENTS`` of them, and how many these are.
+
+    So arrays of all shapes, such as the parameters of an optimizer, share a kernel.
+    """
+    if nest.is_tiled or not nest.body:
+        return nest, {}
+    *before, loop = collapsed(nest.body)
+    is_flat = isinstance(loop, For) and loop.parallel and loop.vector and all(isinstance(s, Let) for s in before)
+    size = rounds_of(loop) if is_flat and isinstance(loop, For) else None
+    if size is None or size < COLLAPSED_ELEMENTS or not isinstance(loop, For):
+        return nest, {}
+    arrays: dict[str, Array] = {}
+    for array, index in _places(loop.body):
+        step = _step(index.value, loop.var.name) if isinstance(index, Index) else None
+        if not isinstance(step, int) or not isinstance(array.size, int):
+            return nest, {}
+        if step:
+            arrays[array.name] = replace(array, size=dim(ELEMENTS) * step + (array.size - size * step))
+    params = tuple(arrays.get(a.name, a) for a in nest.params)
+    of_size = (*before, replace(loop, high=Index(dim(ELEMENTS))))
+    return replace(nest, params=params, body=_with_arrays(of_size, arrays)), {ELEMENTS: size}
+
+
+def _places(body: Body) -> list[tuple[Array, Expr]]:
+    """The arrays that a body reads or writes, and at which element."""
+    parts = [part for x in all_expressions(body) for part in subexpressions(x)]
+    stored = [(s.array, s.index) for s in walk(body) if isinstance(s, Store)]
+    return [*stored, *((x.array, x.index) for x in parts if isinstance(x, Load))]
+
+
+def _with_arrays(body: Body, arrays: Mapping[str, Array]) -> Body:
+    """A body of a loop over elements with other arrays of the same names."""
+
+    def other(x: Expr) -> Expr:
+        found = rebuilt(x, other)
+        return replace(found, array=arrays.get(found.array.name, found.array)) if isinstance(found, Load) else found
+
+    result: list[Statement] = []
+    for s in changed(body, other):
+        if isinstance(s, For):
+            s = replace(s, body=_with_arrays(s.body, arrays))
+        result.append(replace(s, array=arrays.get(s.array.name, s.array)) if isinstance(s, Store) else s)
+    return tuple(result)
+
+
+def _collapsed(s: Statement) -> Statement:
+    if not isinstance(s, For) or s.tiled:
+        return s
+    s = replace(s, body=collapsed(s.body))
+    if rounds_of(s) == 1 and s.low == Index(0) and len(s.body) == 1 and isinstance(s.body[0], For):
+        return substituted(s.body, {s.var.name: Index(0)})[0]
+    *before, inner = s.body
+    if not isinstance(inner, For) or not _can_collapse(s, before, inner):
+        return s
+    assert isinstance(inner.high, Index) and isinstance(s.high, Index)
+    size = product((s.high.value, inner.high.value))
+    everything = (*before, *substituted(inner.body, {s.var.name: Index(0)}))
+    is_long = not isinstance(size, int) or size >= COLLAPSED_ELEMENTS
+    is_vector = inner.vector or (is_long and s.parallel and _suits_vectors(everything, inner.var.name))
+    return replace(inner, high=Index(size), body=everything, parallel=s.parallel, vector=is_vector)
+
+
+def _can_collapse(outer: For, before: list[Statement], inner: For) -> bool:
+    """Whether both loops are walked upwards from 0, do the same for each element, and nothing else."""
+    if any(loop.low != Index(0) or loop.step != 1 or loop.down or loop.tiled for loop in (outer, inner)):
+        return False
+    if not isinstance(outer.high, Index) or not isinstance(inner.high, Index):
+        return False
+    if not outer.parallel and (inner.parallel or inner.vector):
+        return False
+    statements = [*before, *inner.body]
+    if not all(isinstance(s, Let) for s in before) or not all(isinstance(s, Let | Store) for s in inner.body):
+        return False
+    stored = written(inner.body)
+    loads = {x.array.name for x in all_expressions(before) for x in subexpressions(x) if isinstance(x, Load)}
+    names = (outer.var.name, inner.var.name)
+    return not loads & stored and all(_moves_along(x, names, inner.high.value) for x in _indices(statements))
+
+
+def _indices(body: list[Statement]) -> list[Index]:
+    """The numbers of elements in a body."""
+    found = [part for x in all_expressions(body) for part in subexpressions(x) if isinstance(part, Index)]
+    return list(dict.fromkeys(found))
+
+
+def _moves_along(x: Index, names: tuple[str, str], extent: Dim) -> bool:
+    """Whether a round of the outer loop is as far as all rounds of the inner one."""
+    outer, inner = (_step(x.value, name) for name in names)
+    is_linear = (names_of(outer) | names_of(inner)).isdisjoint(names)
+    return is_linear and outer == product((inner, extent))
+
+
+def _step(value: Dim, name: str) -> Dim:
+    """How far an index moves in a round of a loop."""
+    moved = replaced(value, {name: dim(name) + 1})
+    return moved + -1 * value if not isinstance(value, int) else 0
+
+
+def _suits_vectors(body: Body, name: str) -> bool:
+    """Whether all numbers are floats of one kind, and elements along a loop lie side by side or are one for all."""
+    parts = [part for x in all_expressions(body) for part in subexpressions(x)]
+    types = {part.type.dtype for part in parts if part.type not in (INDEX, BOOL)}
+    types |= {s.array.dtype for s in body if isinstance(s, Store)} | {
+        x.array.dtype for x in parts if isinstance(x, Load)
+    }
+    if len(types) != 1 or not is_float(*types) or any(isinstance(x, Call) and x.name in NO_LANES for x in parts):
+        return False
+    return all(isinstance(x, Index) and _step(x.value, name) in (0, 1) for _, x in _places(body))
