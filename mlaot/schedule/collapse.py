@@ -42,7 +42,7 @@ from mlaot.nest.statements import (
     walk,
     written,
 )
-from mlaot.schedule.tuning import COLLAPSED_ELEMENTS
+from mlaot.schedule.tuning import COLLAPSED_ELEMENTS, SIZED_ELEMENTS
 
 ELEMENTS = "elements"  # how many a kernel for arrays of any shape is given
 
@@ -62,7 +62,7 @@ def of_any_size(nest: Nest) -> tuple[Nest, Mapping[str, int]]:
     *before, loop = collapsed(nest.body)
     is_flat = isinstance(loop, For) and loop.parallel and loop.vector and all(isinstance(s, Let) for s in before)
     size = rounds_of(loop) if is_flat and isinstance(loop, For) else None
-    if size is None or size < COLLAPSED_ELEMENTS or not isinstance(loop, For):
+    if size is None or size < SIZED_ELEMENTS or not isinstance(loop, For):
         return nest, {}
     arrays: dict[str, Array] = {}
     for array, index in _places(loop.body):

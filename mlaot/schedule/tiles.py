@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
+from math import prod
 
 from mlaot.ir import DTYPES, Dim
 from mlaot.ir.dims import Expr as Polynomial
@@ -64,12 +65,19 @@ from mlaot.schedule.contraction import (
     kept_near,
     kept_next,
     lanes_of,
+    nominal,
     one_by_one,
     row_names,
     schedule,
 )
 from mlaot.schedule.machine import LINE, Machine
-from mlaot.schedule.tuning import EPILOGUE_STATEMENTS, PREFETCH_SHARE, PREFETCH_STEPS
+from mlaot.schedule.tuning import (
+    EPILOGUE_STATEMENTS,
+    LONG_EPILOGUE_STATEMENTS,
+    LONG_STEPS,
+    PREFETCH_SHARE,
+    PREFETCH_STEPS,
+)
 from mlaot.schedule.vectorize import vectorized
 
 At = Mapping[str, Dim]  # where each variable is
@@ -335,8 +343,10 @@ class _Tile:
     def finish(self) -> Iterator[Statement]:
         """The epilogue of every accumulator, or of the gates of every vector."""
         cells = [(r, c) for r in range(len(self.rows)) for c in range(len(self.columns) // self.gates)]
-        count = len(self.kernel.epilogue)
-        if self.along_sum or count * len(cells) > EPILOGUE_STATEMENTS or (self.kernel.gates and len(cells) > 1):
+        count = len(self.kernel.epilogue) * len(cells)
+        is_long = prod(nominal(axis.size) for axis in self.kernel.summed) >= LONG_STEPS
+        most = LONG_EPILOGUE_STATEMENTS if is_long else EPILOGUE_STATEMENTS
+        if self.along_sum or count > most or (self.kernel.gates and len(cells) > 1):
             yield from self._finish_in_loops(cells)
             return
         for r, c in cells:
