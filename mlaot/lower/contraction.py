@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from mlaot.ir import DTYPES, Dim, Node
 from mlaot.ir.dims import NOMINAL
-from mlaot.lower.builder import Builder
+from mlaot.lower.builder import Builder, elements
 from mlaot.lower.fuse import Group
 from mlaot.lower.gates import gate
 from mlaot.lower.layout import Access, padded, times
@@ -180,10 +180,7 @@ class _ContractionBuilder:
                 yield label
 
     def _is_vector(self, read: _Read, label: str) -> bool:
-        """Whether vectors along a label can be loaded; every second element where whole rows may be read for it.
-
-        Those are loaded whole: what lies behind the last one must not come into a sum.
-        """
+        """Whether vectors along a label can be loaded; every second element where whole vectors may be read for it."""
         if read.access.buffer.dtype not in (("i32",) if self.words else (self.group.dtype, *HALVES)):
             return False
         stride, buffer, size = read.stride(label), read.access.buffer, self.sizes[label]
@@ -191,16 +188,21 @@ class _ContractionBuilder:
             return stride in (1, None)
         if buffer.where != "work" or buffer.dense or read.access.offset != 0 or not isinstance(size, int):
             return False
-        itemsize = DTYPES[buffer.dtype].itemsize
-        row, needed = padded(buffer.shape[-1], itemsize), 2 * int(padded(size, itemsize))
-        return isinstance(row, int) and self._reach(read, label) + needed <= row
+        end = self._reach(read, label)
+        return end is not None and end + 2 * int(padded(size, DTYPES[buffer.dtype].itemsize)) <= 0
 
-    def _reach(self, read: _Read, label: str) -> int:
-        """How far from the beginning of its row a vector along ``label`` may begin; it begins at an even element."""
-        row = (None, *read.access.buffer.strides)[-2]
-        others = [(read.strides.get(c), self.sizes[c]) for c in (*self.kept, *self.summed) if c != label]
+    def _reach(self, read: _Read, label: str) -> int | None:
+        """How far from the end of the memory at hand the last vector along ``label`` begins, at an even element.
+
+        That memory is the buffer's, or what belongs to one round of the loops whose extents are not known.
+        """
+        others = [(read.strides.get(c, 0), self.sizes[c]) for c in (*self.kept, *self.summed) if c != label]
+        open_ = [stride for stride, extent in others if not isinstance(extent, int)]
+        room = min(open_, default=elements(read.access.buffer), key=lambda s: s if isinstance(s, int) else -1)
         known = [(s, n) for s, n in others if isinstance(s, int) and isinstance(n, int)]
-        return sum(s * (n - 1) for s, n in known if row is None or s < row) // 2 * 2
+        if not isinstance(room, int) or len(known) + len(open_) < len(others):
+            return None
+        return sum(s * (n - 1) for s, n in known if s < room) // 2 * 2 - room
 
     def _kernel(self, lanes: str | None) -> Kernel:
         """A sum at each point of the result, which the epilogue takes into memory; in tiles along a label."""

@@ -60,8 +60,8 @@ NARROW_STEPS = 32
 PREFETCH_STEPS = 16
 # Statements of a tile's epilogue from which on it is written once, in a loop over the accumulators. Not measured.
 EPILOGUE_STATEMENTS = 120
-# The same behind a sum of so many steps, beside which storing the accumulators does not count. Measured: a perceptron of
-# 784-50-10 is trained in 10 % more time where this holds for sums of any length, and gcc takes 4 to 8 % less.
+# The same behind a sum of so many steps, beside which storing the accumulators does not count. Measured: where this
+# holds for all sums, a perceptron of 784-50-10 is trained in 10 % more time, and gcc takes 4 to 8 % less.
 LONG_EPILOGUE_STATEMENTS = 40
 LONG_STEPS = 128
 # Rows of a batch at a time, which whole tiles divide, and how many times as many at most. Not measured.
