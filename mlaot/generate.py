@@ -6,6 +6,7 @@ settings --load--> declaration --trace--> graph --passes--> graphs --lower--> pr
 from __future__ import annotations
 
 import gc
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -28,6 +29,7 @@ from mlaot.ir import Graph
 from mlaot.ir.graph import topological
 from mlaot.lower.lower import lower
 from mlaot.lower.program import Program
+from mlaot.lower.text import program_text
 from mlaot.printing.file import LONG_KERNELS, kernels_file
 from mlaot.printing.interface import DIGEST_BYTES, render_interface
 from mlaot.rounded import narrowed, quantized
@@ -148,6 +150,8 @@ def compile_model(
         )
         with stage("lowering"):
             program = lower(graphs, isas, deterministic=deterministic, threads=threads)
+            if passes.LOWERING in passes.dumped():
+                print(program_text(program), file=sys.stderr)
         with stage("computing golden vectors"):
             vectors = golden_vectors(graphs, program.module) if golden else ()
         references = model.references if golden and isinstance(model, Declaration) else {}

@@ -18,6 +18,7 @@ EXAMPLES = """\
   mlaot passes model:digits                    one function, without a pyproject.toml
   MLAOT_DUMP=raise_tensors mlaot passes        the graphs after that pass as well
   mlaot passes --only simplify < graph.txt     the graph of a text, after one pass
+  mlaot passes --only lower < graph.txt        its program: buffers and loop nests
 
 In graph.txt:
   graph f:
@@ -55,6 +56,13 @@ def only(name: str, source: str) -> None:
     graphs = parse_all(source)
     if not graphs:
         raise MlaotError("no graph on the standard input; expected the text of one, such as MLAOT_DUMP prints")
+    if name == passes.LOWERING:
+        from mlaot.lower.lower import lower
+        from mlaot.lower.text import program_text
+
+        for graph in graphs:
+            print(program_text(lower(passes.module_of(graph, graph.name)[0], ())))
+        return
     for graph in graphs:
         for made in passes.run_one(name, graph).values():
             print(f"{text(made)}\n")

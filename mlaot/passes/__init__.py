@@ -278,13 +278,17 @@ def run(
 
 
 def dumped() -> set[str]:
-    """The stages after which ``MLAOT_DUMP`` wants the graphs printed: one by its name, or all."""
+    """The stages after which ``MLAOT_DUMP`` wants the graphs or the program printed: one by its name, or all passes."""
     every = {"trace", *names()}
     wanted = os.environ.get("MLAOT_DUMP", "")
-    if wanted not in ("", "all", *every):
-        hint = did_you_mean(wanted, ["all", *every]) or f"; they are {', '.join(['all', 'trace', *names()])}"
+    if wanted not in ("", "all", LOWERING, *every):
+        known = ["all", "trace", *names(), LOWERING]
+        hint = did_you_mean(wanted, known) or f"; they are {', '.join(known)}"
         raise MlaotError(f"the environment variable MLAOT_DUMP is {wanted!r}, which is no pass{hint}")
     return every if wanted == "all" else {wanted} - {""}
+
+
+LOWERING = "lower"  # what makes a program of the graphs
 
 
 def names() -> list[str]:
@@ -299,8 +303,17 @@ def run_one(name: str, graph: Graph) -> dict[str, Graph]:
     """
     stages = [stage for stage in PIPELINE if stage.__name__ == name]
     if not stages:
-        hint = did_you_mean(name, names()) or f"; they are {', '.join(names())}"
+        hint = did_you_mean(name, [*names(), LOWERING]) or f"; they are {', '.join([*names(), LOWERING])}"
         raise MlaotError(f"there is no pass {name!r}{hint}")
+    module, traced = module_of(graph, "model" if name in BEFORE_ENTRIES else graph.name)
+    stages[0](module, traced)
+    for made in module.graphs.values():
+        verify(made, name)
+    return module.graphs
+
+
+def module_of(graph: Graph, entry: str) -> tuple[Module, Traced]:
+    """A module of a graph alone, whose parameters are random numbers, and what it would have been traced to."""
     held = {key: node.type for key, node in graph.inputs.items() if node.attrs.get("parameter")}
     numbers = np.random.default_rng(0)
     parameters = {
@@ -309,14 +322,10 @@ def run_one(name: str, graph: Graph) -> dict[str, Graph]:
     }
     arguments = tuple(key for key in graph.inputs if key not in held)
     traced = Traced(graph, parameters, per_example=False, arguments=arguments, counts={"": len(graph.nodes())})
-    entry = "model" if name in BEFORE_ENTRIES else graph.name
     module = Module("text", {entry: graph}, dict(parameters), traced.trains)
     module.fast_division = True
     verify(graph, "reading")
-    stages[0](module, traced)
-    for made in module.graphs.values():
-        verify(made, name)
-    return module.graphs
+    return module, traced
 
 
 def _tapped(traced: Traced) -> Graph:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import io
+from pathlib import Path
 
 import pytest
 
 from mlaot import passes
 from mlaot.cli import main
 from mlaot.ir import parse
+from mlaot.lower.text import parse_program
 from mlaot.passes import names
 
 NEGATED = """\
@@ -42,6 +44,28 @@ def test_weights_are_parameters(monkeypatch: pytest.MonkeyPatch, capsys: pytest.
     assert run(monkeypatch, "freeze", PRODUCT) == 0
     graph = parse(capsys.readouterr().out)
     assert [node.op.name for node in graph.nodes()] == ["input", "input", "contract"]
+
+
+def test_lowering(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(monkeypatch, "lower", PRODUCT) == 0
+    text = capsys.readouterr().out
+    program = parse_program(text)
+    assert [kernel.doc[0].split(" = ")[1].split("(")[0] for kernel in program.procedures[0].kernels] == [
+        "mul",
+        "contract",
+    ]
+    assert "acc = acc + (x[i * 3 + k] * t0[j + k * " in text
+
+
+def test_the_program_is_dumped(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    (tmp_path / "dumped.py").write_text("import mlaot\n@mlaot.model\ndef f(x: mlaot.f32[40]):\n    return x * 2\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MLAOT_DUMP", "lower")
+    assert main(["inspect", "dumped:f"]) == 0
+    text = capsys.readouterr().err
+    assert parse_program(text).procedures[0].entry.name == "forward"
 
 
 @pytest.mark.parametrize("name", names())

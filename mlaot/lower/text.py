@@ -1,0 +1,148 @@
+"""The text form of programs: one object a line, nests in their own form, printed and read back.
+
+    def contraction(out: f32[batch * 48], x: f32[batch * 64], w: f32[3072, panels(64, 48, 64, 16)]):
+        for i in parallel(0, batch):
+            ..
+    k0 = Kernel(nest=contraction, params=(Param('out', b0, True), Param('x', b1, False), ..), origin='hidden')
+    b1 = Buffer(name='x', dtype='f32', shape=(batch, 64), strides=(64, 1), where='input')
+    p0 = Procedure(entry=Entry(..), steps=(k0,), offsets=(), forward=1, places={b2: 0})
+    program = Program(module=Module(..), procedures=(p0,))
+
+It is Python's syntax, read as data. A name that is no object's is a dim. What a module says of itself (``info``, golden
+vectors, schedules that were measured) is no part of it.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping
+from dataclasses import MISSING, fields
+from typing import Any
+
+from mlaot.ir.dims import Expr, dim
+from mlaot.ir.indices import IndexRange
+from mlaot.lower.program import (
+    Branch,
+    Buffer,
+    Entry,
+    Kernel,
+    Loop,
+    Module,
+    Panels,
+    Param,
+    Port,
+    Procedure,
+    Program,
+    Sequence,
+    Slot,
+)
+from mlaot.nest.statements import Nest
+from mlaot.nest.text import nest_text, parse_nest
+
+CLASSES = (Branch, Entry, IndexRange, Kernel, Loop, Module, Panels, Param, Port, Procedure, Program, Sequence, Slot)
+BY_NAME: Mapping[str, type[Any]] = {c.__name__: c for c in (*CLASSES, Buffer)}
+UNTOLD = ("info", "golden", "facts", "tuned")  # fields of a module
+LETTERS = {Buffer: "b", Kernel: "k", Procedure: "p"}  # what is on a line of its own
+
+
+def program_text(program: Program) -> str:
+    """A program as text that ``parse_program`` reads."""
+    printer = _Printer()
+    last = printer.value(program)
+    return "\n".join([*printer.lines, f"program = {last}", ""])
+
+
+class _Printer:
+    """Writes objects inside out; each buffer, kernel and procedure once."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self.names: dict[int, str] = {}
+        self.held: list[object] = []  # so that no id is another object's
+
+    def value(self, x: Any) -> str:
+        letter = LETTERS.get(type(x))
+        if letter is None:
+            return self.literal(x)
+        if id(x) not in self.names:
+            text = self.literal(x)
+            self.names[id(x)] = name = f"{letter}{sum(n[0] == letter for n in self.names.values())}"
+            self.held.append(x)
+            self.lines.append(f"{name} = {text}")
+        return self.names[id(x)]
+
+    def literal(self, x: Any) -> str:
+        if isinstance(x, Procedure):
+            return self.procedure(x)
+        if isinstance(x, (*CLASSES, Buffer)):
+            told = [f for f in fields(x) if f.name not in UNTOLD and getattr(x, f.name) is not f.default]
+            return f"{type(x).__name__}({', '.join(f'{f.name}={self.value(getattr(x, f.name))}' for f in told)})"
+        if isinstance(x, Nest):
+            self.lines.append(nest_text(x).rstrip())
+            return x.name
+        if isinstance(x, Expr):
+            return str(x).replace(" / ", " // ")
+        if isinstance(x, tuple):
+            return f"({', '.join(map(self.value, x))}{',' if len(x) == 1 else ''})"
+        if isinstance(x, bytearray):
+            return repr(bytes(x))
+        return repr(x)
+
+    def procedure(self, x: Procedure) -> str:
+        """Places are by the buffers that are there; an ``id`` means nothing elsewhere."""
+        entry, steps = self.value(x.entry), self.value(x.steps)
+        buffers = {id(p.buffer.whole): p.buffer.whole for step in x.steps for p in step.params}
+        places = ", ".join(f"{self.value(b)}: {x.places[i]}" for i, b in buffers.items() if i in x.places)
+        offsets = self.value(x.offsets)
+        return f"Procedure(entry={entry}, steps={steps}, offsets={offsets}, forward={x.forward}, places={{{places}}})"
+
+
+def parse_program(text: str) -> Program:
+    """The program behind its text.
+
+    Raises:
+        ValueError: The text is no program; the message begins with the line.
+    """
+    try:
+        body = ast.parse(text).body
+    except SyntaxError as error:
+        raise ValueError(f"line {error.lineno}: {error.msg}") from error
+    known: dict[str, Any] = {}
+    for s in body:
+        if isinstance(s, ast.FunctionDef):
+            known[s.name] = parse_nest(ast.get_source_segment(text, s) or "")
+        elif isinstance(s, ast.Assign) and isinstance(s.targets[0], ast.Name):
+            known[s.targets[0].id] = _value(s.value, known)
+        else:
+            raise ValueError(f"line {s.lineno}: expected a nest or an object with a name")
+    found = known.get("program")
+    if not isinstance(found, Program):
+        raise ValueError(f"line {len(text.splitlines())}: expected program = Program(..)")
+    return found
+
+
+def _value(node: ast.expr, known: Mapping[str, Any]) -> Any:
+    if isinstance(node, ast.Constant):
+        return node.value
+    if isinstance(node, ast.Name):
+        return known[node.id] if node.id in known else dim(node.id)
+    if isinstance(node, ast.Tuple):
+        return tuple(_value(part, known) for part in node.elts)
+    if isinstance(node, ast.Dict):
+        pairs = zip(node.keys, node.values, strict=True)
+        return {id(_value(key, known)): _value(value, known) for key, value in pairs if key is not None}
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+        return -_value(node.operand, known)
+    if isinstance(node, ast.BinOp):
+        a, b = _value(node.left, known), _value(node.right, known)
+        if isinstance(node.op, ast.FloorDiv):
+            return a // b
+        return a * b if isinstance(node.op, ast.Mult) else a + b if isinstance(node.op, ast.Add) else a - b
+    made = BY_NAME.get(ast.unparse(node.func)) if isinstance(node, ast.Call) else None
+    if made is None or not isinstance(node, ast.Call):
+        raise ValueError(f"line {node.lineno}: {ast.unparse(node)} is no part of a program")
+    given = {word.arg: _value(word.value, known) for word in node.keywords if word.arg}
+    needed = {f.name for f in fields(made) if f.default is MISSING and f.default_factory is MISSING}
+    if node.args or needed - given.keys() or given.keys() - {f.name for f in fields(made)}:
+        raise ValueError(f"line {node.lineno}: expected {made.__name__}({', '.join(sorted(needed))})")
+    return made(**given)
