@@ -140,7 +140,7 @@ def kernels_of(program: Program) -> list[Kernel]:
 
 def only(kernel: Kernel) -> Schedule:
     """The schedule of one kernel; others stay as they were built."""
-    return lambda nest, machine: scheduled(nest, machine) if nest == kernel.nest else nest
+    return lambda nest, machine: scheduled(nest, machine) if nest == kernel.sized[0] else nest
 
 
 def as_numbers(array: Array, dtype: str) -> Array:

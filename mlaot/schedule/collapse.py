@@ -99,7 +99,7 @@ def _with_arrays(body: Body, arrays: Mapping[str, Array]) -> Body:
 
 
 def _collapsed(s: Statement) -> Statement:
-    if not isinstance(s, For) or s.tiled:
+    if not isinstance(s, For) or s.tiled or not s.body:
         return s
     s = replace(s, body=collapsed(s.body))
     if rounds_of(s) == 1 and s.low == Index(0) and len(s.body) == 1 and isinstance(s.body[0], For):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -43,6 +44,17 @@ def example(x: mlaot.f32[4]):
 @mlaot.model(parameters=layers)
 def images(x: mlaot.f32[mlaot.dim("n"), 1, 8, 8]):
     return layers(x)
+"""
+
+SIZED = """\
+import mlaot
+import numpy as np
+
+w = mlaot.Parameter("w", np.ones(300, np.float32))
+
+@mlaot.model(parameters={"w": w}, loss=lambda y: y * y)
+def f(x: mlaot.f32[1]):
+    return np.sum(w * x)
 """
 
 
@@ -123,3 +135,17 @@ def shorter(body: Body) -> Body:
             new = replace(s, body=inner) if inner != s.body else replace(s, high=s.high - s.step)
             return (*body[:i], new, *body[i + 1 :])
     return body
+
+
+def test_a_wrong_schedule_for_arrays_of_any_size_is_named(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A kernel that is told how many elements it has."""
+
+    def wrong(nest: Nest, on: Machine) -> Nest:
+        found = scheduled(nest, on)
+        return replace(found, body=shorter(found.body)) if "elements" in nest.dims and on.name == "v3" else found
+
+    Path("sized.py").write_text(SIZED)
+    monkeypatch.setattr("mlaot.bisect_nests.scheduled", wrong)
+    result = cli("bisect", "sized:f")
+    assert (result.status, result.err) == (1, "")
+    assert re.search(r"wrong after the schedule of \w*update\w* for v3: \w+ gives another write w, ", result.out)
