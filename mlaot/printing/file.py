@@ -37,6 +37,8 @@ def kernels_file(program: Program, prefix: str, machine: Machine) -> str:
         docs += [procedure.entry.doc.rstrip("\\ ")] * len(own)  # a backslash would continue the comment
         made += own
     kernels = [*functions.kernels.values()]
+    unplaced = [a.name for kernel in kernels for a in kernel.nest.params if a.panels is not None]
+    assert not unplaced, f"bug in mlaot: no schedule has said where elements of {unplaced} lie"
     seconds = sum(map(seconds_of, (*kernels, *functions.tasks, *made)))
     count = count_of(seconds)
     if count > 1:

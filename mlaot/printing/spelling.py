@@ -104,7 +104,6 @@ class Speller:
 
     def load(self, x: Load, type_: ValueType | None = None) -> tuple[str, int]:
         """Elements; of a vector converted to ``type_`` as they are loaded, where that is given."""
-        assert x.array.panels is None, f"bug in mlaot: no schedule has said where {x} lies"
         if x.type.lanes == 1:
             return f"{x.array.name}[{self(x.index)}]", ATOM
         target = self.suffix(type_ or x.type)
