@@ -213,6 +213,8 @@ def _column_axis(node: Node, i: int) -> int | None:
     """The one axis of an operand of a contraction that the result has and the other operand has not."""
     if node.op not in PRODUCTS or i < 0 or node.arg(0) is node.arg(1):
         return None
+    if i == 0 and root_of(node.arg(1)).attrs.get("parameter"):  # of two weights, the second may lie in panels
+        return None
     if _gates(node):
         return node.arg(i).type.rank - 1 if i == weights_of(node) else None
     *labels, out = red.parse_spec(node.attrs["spec"])
