@@ -205,10 +205,24 @@ class _Fusion:
         bases = dict.fromkeys(base_of(a) for a in arguments(node))
         return [b for b in bases if not (is_stored(b) or is_free(b) or b in self.home)]
 
+    def behind_views(self, node: Node, group: Group) -> list[Node]:
+        """Those of them that cannot be computed where they are read, also by what is computed again for the node."""
+        found: list[Node] = []
+        stack, seen = [node], {node}
+        while stack:
+            reader = stack.pop()
+            for base in self.pending(reader):
+                if not _reads_as_is(reader, base, group):
+                    found.append(base)
+                elif base not in seen:
+                    seen.add(base)
+                    stack.append(base)
+        return list(dict.fromkeys(found))
+
     def place(self, node: Node) -> None:
         """Put a node into a group, behind what no kernel has computed yet."""
         group = self.choose(node)
-        apart = [b for b in self.pending(node) if not _reads_as_is(node, b, group)]
+        apart = self.behind_views(node, group)
         for base in apart:
             self.place(base)
         if apart:

@@ -13,8 +13,12 @@ import pytest
 import mlaot
 from mlaot import passes
 from mlaot.evaluate import evaluate
-from mlaot.ir import Type
+from mlaot.interpret import Interpreter, instance
+from mlaot.ir import Type, parse
 from mlaot.lower.lower import lower
+from mlaot.nest.verify import verify
+from mlaot.passes import module_of
+from mlaot.schedule.machine import MACHINES
 from tests.compiled import AVAILABLE, Library
 
 N = mlaot.dim("n")
@@ -90,3 +94,32 @@ def test_what_is_read_without_gaps_stays_whole() -> None:
 
     text = str(lower(passes.run("m", model.trace()), ("base",)))
     assert " = reshape(" not in text and " = concat(" in text
+
+
+CHEAP = """\
+graph forward:
+  v0 = input(name=x) : f32[batch,20]
+  v1 = input(name=c, parameter=True) : f32[20]
+  v2 = input(name=w, parameter=True) : f32[20]
+  v3 = mul(v1, v2) : f32[20]
+  v4 = broadcast(v3, shape=(batch, 20), axes=(1,)) : f32[batch,20]
+  v5 = is_equal(v4, v0) : f32[batch,20]
+  v6 = tanh(v5) : f32[batch,20]
+  v7 = sum(v6, axes=(1,)) : f32[batch]
+  return y=v7
+"""
+
+
+def test_what_is_cheap_is_not_read_across_its_shape() -> None:
+    """A value of each column, behind a comparison that is computed again: not the value of a row."""
+    module, _ = module_of(parse(CHEAP), "forward")
+    program = lower(module, ("base",))
+    for kernel in program.procedures[0].kernels:
+        verify(kernel.nest)
+    c, w = (module.parameters[name] for name in "cw")
+    x = np.tile(c * w, (64, 1)).astype(np.float32)
+    x[1::2, ::3] = 0
+    expected = evaluate(module.graphs["forward"], {"x": x, "c": c, "w": w})["y"]
+    found = Interpreter(program, MACHINES["v3"]).call("forward", {"x": x}, {"batch": 64}, instance(program.module))["y"]
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
+    assert len(set(expected)) == 2
