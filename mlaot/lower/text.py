@@ -5,7 +5,7 @@
             ..
     k0 = Kernel(nest=contraction, params=(Param('out', b0, True), Param('x', b1, False), ..), origin='hidden')
     b1 = Buffer(name='x', dtype='f32', shape=(batch, 64), strides=(64, 1), where='input')
-    p0 = Procedure(entry=Entry(..), steps=(k0,), offsets=(), forward=1, places={b2: 0})
+    p0 = Procedure(entry=Entry(..), steps=(k0,), offsets=(), forward=1, places=((b2, 0),))
     program = Program(module=Module(..), procedures=(p0,))
 
 It is Python's syntax, read as data. A name that is no object's is a dim. What a module says of itself (``info``, golden
@@ -92,9 +92,9 @@ class _Printer:
         """Places are by the buffers that are there; an ``id`` means nothing elsewhere."""
         entry, steps = self.value(x.entry), self.value(x.steps)
         buffers = {id(p.buffer.whole): p.buffer.whole for step in x.steps for p in step.params}
-        places = ", ".join(f"{self.value(b)}: {x.places[i]}" for i, b in buffers.items() if i in x.places)
         offsets = self.value(x.offsets)
-        return f"Procedure(entry={entry}, steps={steps}, offsets={offsets}, forward={x.forward}, places={{{places}}})"
+        places = self.value(tuple((b, x.places[i]) for i, b in buffers.items() if i in x.places))
+        return f"Procedure(entry={entry}, steps={steps}, offsets={offsets}, forward={x.forward}, places={places})"
 
 
 def parse_program(text: str) -> Program:
@@ -128,9 +128,6 @@ def _value(node: ast.expr, known: Mapping[str, Any]) -> Any:
         return known[node.id] if node.id in known else dim(node.id)
     if isinstance(node, ast.Tuple):
         return tuple(_value(part, known) for part in node.elts)
-    if isinstance(node, ast.Dict):
-        pairs = zip(node.keys, node.values, strict=True)
-        return {id(_value(key, known)): _value(value, known) for key, value in pairs if key is not None}
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
         return -_value(node.operand, known)
     if isinstance(node, ast.BinOp):
@@ -145,4 +142,6 @@ def _value(node: ast.expr, known: Mapping[str, Any]) -> Any:
     needed = {f.name for f in fields(made) if f.default is MISSING and f.default_factory is MISSING}
     if node.args or needed - given.keys() or given.keys() - {f.name for f in fields(made)}:
         raise ValueError(f"line {node.lineno}: expected {made.__name__}({', '.join(sorted(needed))})")
+    if made is Procedure:
+        given["places"] = {id(buffer): place for buffer, place in given["places"]}
     return made(**given)
