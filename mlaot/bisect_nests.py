@@ -50,12 +50,8 @@ def bisect_nests(module: Module, program: Program, isas: Sequence[str]) -> Fault
 
 def operations(program: Program) -> int:
     """Of all kernels for small dims, roughly."""
-    kernels = [kernel for procedure in program.procedures for kernel in procedure.kernels]
-    total = 0
-    for size in (work(kernel.nest.body) for kernel in kernels):
-        found = substitute(size, dict.fromkeys(names(size), ROWS))
-        total += found if isinstance(found, int) else 0
-    return total
+    sizes = [work(kernel.nest.body) for kernel in program.kernels]
+    return sum(substitute(size, dict.fromkeys(names(size), ROWS)) for size in sizes)
 
 
 class _Trial:
@@ -124,18 +120,12 @@ class _Trial:
         as_built = self.compare(expected, machine, lambda nest, _: nest)
         if as_built is not None:
             return Fault("lowering", as_built.entry, as_built.output, as_built.what)
-        for kernel in kernels_of(self.program):
+        for kernel in {kernel.nest: kernel for kernel in self.program.kernels}.values():
             alone = self.compare(expected, machine, only(kernel))
             if alone is not None:
                 step = f"the schedule of {label_of(kernel)} for {machine.name}"
                 return Fault(step, alone.entry, alone.output, f"{alone.what}; {'; '.join(kernel.doc)}")
         return Fault(f"the schedules of several kernels for {machine.name}", fault.entry, fault.output, fault.what)
-
-
-def kernels_of(program: Program) -> list[Kernel]:
-    """The kernels of all entries in order, each nest once."""
-    kernels = (kernel for procedure in program.procedures for kernel in procedure.kernels)
-    return list({kernel.nest: kernel for kernel in kernels}.values())
 
 
 def only(kernel: Kernel) -> Schedule:

@@ -98,9 +98,7 @@ class Interpreter:
         known = {**dims, **{dim_name(d): value for d, value in dims.items()}}
 
         def value(text: str | int) -> int:
-            size = substitute(parse(str(text)), known)
-            assert isinstance(size, int), f"bug in mlaot: {entry.name}: {size} elements"
-            return size
+            return substitute(parse(text), known)
 
         given = [np.array(inputs[port.name], GIVEN[port.dtype]) for port in entry.inputs]
         made = [np.empty([value(d) for d in port.shape], GIVEN[port.dtype]) for port in entry.outputs]

@@ -61,11 +61,8 @@ class Measured:
 
 def contractions(programs: Iterable[Program]) -> list[Kernel]:
     """The distinct contractions that are worth it."""
-    kernels = (kernel for program in programs for procedure in program.procedures for kernel in procedure.kernels)
-    found = [(contraction_of(kernel.nest), kernel) for kernel in kernels if kernel.nest.is_tiled]
-    return list(
-        {description(contraction): kernel for contraction, kernel in found if not is_light(contraction)}.values()
-    )
+    kernels = [kernel for program in programs for kernel in program.kernels]
+    return list({description(c): k for k in kernels if (c := k.contraction) is not None and not is_light(c)}.values())
 
 
 def by_machine(programs: Sequence[Program], isas: Sequence[str], command: list[str]) -> dict[str, list[Program]]:

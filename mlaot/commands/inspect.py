@@ -100,11 +100,10 @@ def describe_kernel(kernel: Kernel) -> Data:
     from mlaot.ir import DTYPES
     from mlaot.ir.dims import Dim, product
     from mlaot.printing.extents import shown
-    from mlaot.schedule.contraction import contraction_of
 
     flops = None
-    if kernel.nest.is_tiled:
-        found = contraction_of(kernel.nest)
+    found = kernel.contraction
+    if found is not None:
         points = product(tuple(axis.size for axis in (*found.out, *found.summed)))
         flops = shown(points * (2 if len(found.operands) > 1 else 1))
     total: Dim = 0

@@ -212,6 +212,13 @@ def replaced(value: Dim, known: Mapping[str, Dim]) -> Dim:
     return substitute(value, {name: known[name] if name in known else dim(name) for name in own})
 
 
+def step_of(value: Dim, name: str) -> Dim:
+    """How much ``value`` grows where a named dim grows by one."""
+    if name not in names(value):
+        return 0
+    return replaced(value, {name: dim(name) + 1}) + -1 * value
+
+
 def assumed(value: Dim) -> int:
     """What ``value`` is taken for where costs are compared."""
     return substitute(value, dict.fromkeys(names(value), NOMINAL))

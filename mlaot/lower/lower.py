@@ -27,7 +27,6 @@ from mlaot.ops.base import conditions
 from mlaot.ops.kinds import PRODUCTS, REDUCTIONS, is_free, is_stored, is_view, root_of
 from mlaot.ops.trees import tree_ensemble
 from mlaot.printing.identifiers import dim_name, dims_of, renamed, with_c_dims
-from mlaot.schedule.contraction import contraction_of
 from mlaot.schedule.machine import REFERENCE
 from mlaot.schedule.tuning import BATCH_ROWS, BATCH_SHARE, BATCH_TIMES
 
@@ -65,7 +64,7 @@ def lower(model: Model, isas: tuple[str, ...], *, deterministic: bool = False, t
         {**model.info, **({"scalars": storage.scalar_offsets(model)} if model.scalars and model.trains else {})},
         deterministic,
         threads,
-        words=any(k.nest.is_tiled and contraction_of(k.nest).words for p in procedures for k in p.kernels),
+        words=any(k.contraction is not None and k.contraction.words for p in procedures for k in p.kernels),
     )
     return Program(module, procedures)
 

@@ -14,6 +14,7 @@ from mlaot.nest.canonical import canonical
 from mlaot.nest.statements import Nest
 from mlaot.printing.identifiers import dim_name
 from mlaot.schedule.collapse import of_any_size
+from mlaot.schedule.contraction import Contraction, contraction_of
 from mlaot.schedule.machine import LINE
 
 Shape = tuple[int | str, ...]
@@ -239,6 +240,11 @@ class Kernel:
         """What it does, whatever its arrays and dims are called, and its dims."""
         return canonical(self.sized[0])
 
+    @cached_property
+    def contraction(self) -> Contraction | None:
+        """What it sums, where the schedule makes register tiles of it."""
+        return contraction_of(self.nest) if self.nest.is_tiled else None
+
     @property
     def template(self) -> str:
         """What kind of kernel it is, for people."""
@@ -346,6 +352,11 @@ class Program:
 
     module: Module
     procedures: tuple[Procedure, ...]
+
+    @property
+    def kernels(self) -> tuple[Kernel, ...]:
+        """Those of all entries, in order."""
+        return tuple(kernel for procedure in self.procedures for kernel in procedure.kernels)
 
     def __str__(self) -> str:
         slots = [

@@ -37,7 +37,7 @@ from mlaot.lower.program import (
     Slot,
 )
 from mlaot.nest.statements import Nest
-from mlaot.nest.text import nest_text, parse_nest
+from mlaot.nest.text import nest_text, parse_nest, size_of
 
 CLASSES = (Branch, Entry, IndexRange, Kernel, Loop, Module, Panels, Param, Port, Procedure, Program, Sequence, Slot)
 BY_NAME: Mapping[str, type[Any]] = {c.__name__: c for c in (*CLASSES, Buffer)}
@@ -131,10 +131,7 @@ def _value(node: ast.expr, known: Mapping[str, Any]) -> Any:
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
         return -_value(node.operand, known)
     if isinstance(node, ast.BinOp):
-        a, b = _value(node.left, known), _value(node.right, known)
-        if isinstance(node.op, ast.FloorDiv):
-            return a // b
-        return a * b if isinstance(node.op, ast.Mult) else a + b if isinstance(node.op, ast.Add) else a - b
+        return size_of(node)
     made = BY_NAME.get(ast.unparse(node.func)) if isinstance(node, ast.Call) else None
     if made is None or not isinstance(node, ast.Call):
         raise ValueError(f"line {node.lineno}: {ast.unparse(node)} is no part of a program")

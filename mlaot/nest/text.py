@@ -215,10 +215,11 @@ def _array(name: str, annotation: ast.expr | None) -> Array:
         raise ValueError(f"expected {name}: dtype[size]")
     size, *panels = annotation.slice.elts if isinstance(annotation.slice, ast.Tuple) else [annotation.slice]
     layout = PanelLayout(*map(ast.literal_eval, panels[0].args)) if panels else None  # type: ignore[attr-defined]
-    return Array(name, ast.unparse(annotation.value), _size(size), panels=layout)
+    return Array(name, ast.unparse(annotation.value), size_of(size), panels=layout)
 
 
-def _size(node: ast.expr) -> Dim:
+def size_of(node: ast.expr) -> Dim:
+    """The polynomial behind a part of a text."""
     value = _Reader({}).expression(node)
     if not isinstance(value, Index):
         raise ValueError(f"line {node.lineno}: expected a size, got {ast.unparse(node)}")
@@ -275,7 +276,7 @@ class _Reader:
         if isinstance(value, ast.Call) and isinstance(value.func, ast.Name) and value.func.id in ("local", "table"):
             dtype, size, *values = value.args
             entries = tuple(ast.literal_eval(values[0])) if values else ()
-            self.arrays[name] = Array(name, ast.unparse(dtype), _size(size), value.func.id, entries)
+            self.arrays[name] = Array(name, ast.unparse(dtype), size_of(size), value.func.id, entries)
             return Alloc(self.arrays[name])
         if isinstance(value, ast.Call) and ast.unparse(value.func) == "choose":
             condition, (source, at, *_) = self.expression(value.args[0]), self.place(value.args[1])  # type: ignore[arg-type]
@@ -316,7 +317,7 @@ class _Reader:
             return array, self.index(at), 1, 1, count, padded
         assert at.lower is not None and at.upper is not None
         lanes = int(ast.unparse(at.upper))
-        return array, self.index(at.lower), lanes, 1 if at.step is None else _size(at.step), count, padded
+        return array, self.index(at.lower), lanes, 1 if at.step is None else size_of(at.step), count, padded
 
     def index(self, node: ast.expr) -> Expr:
         return as_index(self.expression(node))

@@ -83,17 +83,17 @@ class Functions:
 
         ``in_task``: on one of the threads that share what is around it.
         """
-        built, known = kernel.sized
-        in_task |= 0 < known.get(ELEMENTS, 0) < SHARED_ELEMENTS
-        content = kernel.content, in_task
+        nest, known = kernel.sized
+        is_alone = in_task or 0 < known.get(ELEMENTS, 0) < SHARED_ELEMENTS
+        content = kernel.content, is_alone
         callee = self._callees.get(content)
         if callee is None:
-            callee = self._callees[content] = self._callee(kernel, built, in_task=in_task)
+            nest = self.schedule(nest, self.machine)
+            callee = self._callees[content] = self._callee(kernel, nest, is_alone=is_alone)
         return callee
 
-    def _callee(self, kernel: Kernel, built: Nest, *, in_task: bool) -> Callee:
-        nest, label = self.schedule(built, self.machine), label_of(kernel)
-        shared = None if in_task else shared_loop(nest)
+    def _callee(self, kernel: Kernel, nest: Nest, *, is_alone: bool) -> Callee:
+        label, shared = label_of(kernel), None if is_alone else shared_loop(nest)
         if shared is None:
             content, dims = canonical(nest)
             return Callee(self._kernel(kernel, nest, content, dims), dims, is_shared=False)

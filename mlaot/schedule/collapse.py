@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from mlaot.ir.dims import Dim, dim, product, replaced
+from mlaot.ir.dims import Dim, dim, product, step_of
 from mlaot.ir.dims import names as names_of
 from mlaot.nest.expressions import (
     BOOL,
@@ -26,7 +26,6 @@ from mlaot.nest.expressions import (
     Load,
     is_float,
     rebuilt,
-    subexpressions,
 )
 from mlaot.nest.statements import (
     Body,
@@ -60,42 +59,40 @@ def of_any_size(nest: Nest) -> tuple[Nest, Mapping[str, int]]:
     if nest.is_tiled or not nest.body:
         return nest, {}
     *before, loop = collapsed(nest.body)
-    is_flat = isinstance(loop, For) and loop.parallel and loop.vector and all(isinstance(s, Let) for s in before)
-    size = rounds_of(loop) if is_flat and isinstance(loop, For) else None
-    if size is None or size < SIZED_ELEMENTS or not isinstance(loop, For):
+    if not (isinstance(loop, For) and loop.parallel and loop.vector and all(isinstance(s, Let) for s in before)):
+        return nest, {}
+    size = rounds_of(loop)
+    if size is None or size < SIZED_ELEMENTS:
         return nest, {}
     arrays: dict[str, Array] = {}
     for array, index in _places(loop.body):
-        step = _step(index.value, loop.var.name) if isinstance(index, Index) else None
+        step = step_of(index.value, loop.var.name) if isinstance(index, Index) else None
         if not isinstance(step, int) or not isinstance(array.size, int):
             return nest, {}
         if step:
             arrays[array.name] = replace(array, size=dim(ELEMENTS) * step + (array.size - size * step))
     params = tuple(arrays.get(a.name, a) for a in nest.params)
-    of_size = (*before, replace(loop, high=Index(dim(ELEMENTS))))
-    return replace(nest, params=params, body=_with_arrays(of_size, arrays)), {ELEMENTS: size}
+    body = _with_arrays(loop.body, arrays)
+    return replace(nest, params=params, body=(*before, replace(loop, high=Index(dim(ELEMENTS)), body=body))), {
+        ELEMENTS: size
+    }
 
 
 def _places(body: Body) -> list[tuple[Array, Expr]]:
     """The arrays that a body reads or writes, and at which element."""
-    parts = [part for x in all_expressions(body) for part in subexpressions(x)]
     stored = [(s.array, s.index) for s in walk(body) if isinstance(s, Store)]
-    return [*stored, *((x.array, x.index) for x in parts if isinstance(x, Load))]
+    return [*stored, *((x.array, x.index) for x in all_expressions(body) if isinstance(x, Load))]
 
 
 def _with_arrays(body: Body, arrays: Mapping[str, Array]) -> Body:
-    """A body of a loop over elements with other arrays of the same names."""
+    """The statements of a loop over elements with other arrays of the same names."""
 
     def other(x: Expr) -> Expr:
         found = rebuilt(x, other)
         return replace(found, array=arrays.get(found.array.name, found.array)) if isinstance(found, Load) else found
 
-    result: list[Statement] = []
-    for s in changed(body, other):
-        if isinstance(s, For):
-            s = replace(s, body=_with_arrays(s.body, arrays))
-        result.append(replace(s, array=arrays.get(s.array.name, s.array)) if isinstance(s, Store) else s)
-    return tuple(result)
+    statements = changed(body, other)
+    return tuple(replace(s, array=arrays.get(s.array.name, s.array)) if isinstance(s, Store) else s for s in statements)
 
 
 def _collapsed(s: Statement) -> Statement:
@@ -126,38 +123,26 @@ def _can_collapse(outer: For, before: list[Statement], inner: For) -> bool:
     statements = [*before, *inner.body]
     if not all(isinstance(s, Let) for s in before) or not all(isinstance(s, Let | Store) for s in inner.body):
         return False
-    stored = written(inner.body)
-    loads = {x.array.name for x in all_expressions(before) for x in subexpressions(x) if isinstance(x, Load)}
+    loads = {x.array.name for x in all_expressions(before) if isinstance(x, Load)}
+    indices = {x for x in all_expressions(statements) if isinstance(x, Index)}
     names = (outer.var.name, inner.var.name)
-    return not loads & stored and all(_moves_along(x, names, inner.high.value) for x in _indices(statements))
-
-
-def _indices(body: list[Statement]) -> list[Index]:
-    """The numbers of elements in a body."""
-    found = [part for x in all_expressions(body) for part in subexpressions(x) if isinstance(part, Index)]
-    return list(dict.fromkeys(found))
+    return loads.isdisjoint(written(inner.body)) and all(_moves_along(x, names, inner.high.value) for x in indices)
 
 
 def _moves_along(x: Index, names: tuple[str, str], extent: Dim) -> bool:
     """Whether a round of the outer loop is as far as all rounds of the inner one."""
-    outer, inner = (_step(x.value, name) for name in names)
+    outer, inner = (step_of(x.value, name) for name in names)
     is_linear = (names_of(outer) | names_of(inner)).isdisjoint(names)
     return is_linear and outer == product((inner, extent))
 
 
-def _step(value: Dim, name: str) -> Dim:
-    """How far an index moves in a round of a loop."""
-    moved = replaced(value, {name: dim(name) + 1})
-    return moved + -1 * value if not isinstance(value, int) else 0
-
-
 def _suits_vectors(body: Body, name: str) -> bool:
     """Whether all numbers are floats of one kind, and elements along a loop lie side by side or are one for all."""
-    parts = [part for x in all_expressions(body) for part in subexpressions(x)]
+    parts = list(all_expressions(body))
     types = {part.type.dtype for part in parts if part.type not in (INDEX, BOOL)}
     types |= {s.array.dtype for s in body if isinstance(s, Store)} | {
         x.array.dtype for x in parts if isinstance(x, Load)
     }
     if len(types) != 1 or not is_float(*types) or any(isinstance(x, Call) and x.name in NO_LANES for x in parts):
         return False
-    return all(isinstance(x, Index) and _step(x.value, name) in (0, 1) for _, x in _places(body))
+    return all(isinstance(x, Index) and step_of(x.value, name) in (0, 1) for _, x in _places(body))

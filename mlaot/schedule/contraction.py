@@ -21,7 +21,7 @@ from functools import lru_cache
 from math import prod
 
 from mlaot.ir import DTYPES, Dim
-from mlaot.ir.dims import NOMINAL, dim, names, replaced
+from mlaot.ir.dims import NOMINAL, replaced, step_of
 from mlaot.nest.expressions import HALVES, Array, Call, Const, Expr, Index, Load, PanelLayout
 from mlaot.nest.statements import Assign, Body, For, Mutable, Nest, Statement
 from mlaot.schedule.machine import LINE, Machine
@@ -96,6 +96,7 @@ class Contraction:
     epilogue: Body = field(default=(), compare=False)
 
 
+DOT = "dot4"  # adds the products of four bytes
 GATE = "g"  # the axis of several sums at each point
 
 
@@ -110,10 +111,10 @@ def contraction_of(nest: Nest) -> Contraction:
         inner, epilogue = body[len(starts) : 2 * len(starts)], body[2 * len(starts) :]
     summed, updates = _loops(inner)
     lanes = next(loop.var.name for loop in (*out, *summed) if loop.tiled)
-    found = [_factors(s) for s in updates]
+    functions, reads = zip(*map(_factors, updates), strict=True)
     axes = [Axis(loop.var.name, _extent(loop)) for loop in out]
-    if len(found) > 1:
-        axes.insert(-1, Axis(GATE, len(found)))
+    if len(updates) > 1:
+        axes.insert(-1, Axis(GATE, len(updates)))
     sums = tuple(Axis(loop.var.name, _extent(loop)) for loop in summed)
     variables = [axis.name for axis in (*axes, *sums) if axis.name != GATE]
     start = starts[0].value
@@ -123,17 +124,14 @@ def contraction_of(nest: Nest) -> Contraction:
         tuple(axes),
         sums,
         lanes,
-        tuple(_operand(loads, variables, lanes) for loads in zip(*(loads for _, loads in found), strict=True)),
-        "add" if found[0][0] == DOT else found[0][0],
+        tuple(_operand(loads, variables, lanes) for loads in zip(*reads, strict=True)),
+        "add" if functions[0] == DOT else functions[0],
         start,
-        GATE if len(found) > 1 else None,
-        found[0][0] == DOT,
+        GATE if len(updates) > 1 else None,
+        functions[0] == DOT,
         once,
         epilogue,
     )
-
-
-DOT = "dot4"
 
 
 def _loops(body: Body) -> tuple[list[For], Body]:
@@ -171,10 +169,10 @@ def _operand(loads: Sequence[Load], variables: Sequence[str], lanes: str) -> Ope
     """``loads``: the elements that the sums at a point read."""
     first = loads[0]
     places = [x.index.value for x in loads if isinstance(x.index, Index)]
-    strides = [(name, _stride(places[0], name)) for name in variables]
+    strides = [(name, step_of(places[0], name)) for name in variables]
     offset = replaced(places[0], dict.fromkeys(variables, 0))
     if len(places) > 1:
-        strides.append((GATE, _minus(places[1], places[0])))
+        strides.append((GATE, places[1] - places[0]))
     panels = first.array.panels
     if panels is not None:
         strides = [(name, s if name == lanes else _rows(s, panels)) for name, s in strides]
@@ -187,17 +185,6 @@ def _rows(stride: Dim, panels: PanelLayout) -> int:
     """A step in elements of a matrix as one in rows."""
     assert isinstance(stride, int) and stride % panels.columns == 0, f"bug in mlaot: a step of {stride} in {panels}"
     return stride // panels.columns
-
-
-def _stride(index: Dim, name: str) -> Dim:
-    """How far the element moves in a step of a variable."""
-    if name not in names(index):
-        return 0
-    return _minus(replaced(index, {name: dim(name) + 1}), index)
-
-
-def _minus(a: Dim, b: Dim) -> Dim:
-    return -1 * b + a if not isinstance(b, int) else a + -b
 
 
 @dataclass(frozen=True)

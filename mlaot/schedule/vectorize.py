@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from mlaot.ir.dims import Dim, dim, names, replaced
+from mlaot.ir.dims import Dim, dim, names, step_of
 from mlaot.ir.types import DTYPES
 from mlaot.nest.expressions import (
     COMPARISONS,
@@ -134,8 +134,7 @@ class _Lanes:
             raise CannotVectorizeError("an index that differs from lane to lane otherwise than by a step")
         if self.var not in names(index.value):
             return 0
-        there = replaced(index.value, {self.var: dim(self.var) + 1})
-        step: Dim = there + (-1 * index.value if not isinstance(index.value, int) else -index.value)
+        step = step_of(index.value, self.var)
         if self.var in names(step):
             raise CannotVectorizeError("an index that is no multiple of the loop's variable")
         return step
