@@ -37,11 +37,10 @@ import numpy as np
 from mlaot.ir import Dim, Graph, Node, TupleType
 from mlaot.ir.module import Module
 from mlaot.ops import Op
-from mlaot.ops import elementwise as ew
 from mlaot.ops import indexing as ix
 from mlaot.ops import reduction as red
 from mlaot.ops import structure as st
-from mlaot.ops.kinds import regrouped
+from mlaot.ops.axes import regrouped
 from mlaot.passes.contract import absorb_transpose, canonical_labels
 from mlaot.passes.freeze import IsFixed, fixed_by, store
 from mlaot.passes.rewrite import rewrite
@@ -161,7 +160,7 @@ class _Layout:
         first = next((f for f in forms if f is not None), None)
         if first is None:
             return None
-        if node.op.batch is ew.add.batch:
+        if node.op.elementwise:
             return self.elementwise(node, first)
         if node.op is st.concat:
             return self.concat(node, first)

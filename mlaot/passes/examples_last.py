@@ -18,7 +18,6 @@ from mlaot.ir import Graph, Node, Type
 from mlaot.ops import elementwise as ew
 from mlaot.ops import reduction as red
 from mlaot.ops import structure as st
-from mlaot.ops.base import batch_elementwise
 from mlaot.ops.indexing import gather
 from mlaot.ops.kinds import REDUCTIONS
 from mlaot.passes import example_tiles
@@ -50,7 +49,7 @@ class _Body:
                 continue
             if self._leads_with_examples(node):
                 self.tiled.add(node)
-            rule = RULES.get(node.op) or (_elementwise if node.op.batch is batch_elementwise else None)
+            rule = RULES.get(node.op) or (_elementwise if node.op.elementwise else None)
             made = rule(self, node) if rule is not None and self._concerns(node) else None
             if made is None:
                 self.copies[node] = self.graph.add(node.op, [self.first(a) for a in node.args], node.attrs)

@@ -19,11 +19,11 @@ from collections.abc import Callable
 
 from mlaot.ir import Graph, Node
 from mlaot.ops import Op
-from mlaot.ops import elementwise as ew
 from mlaot.ops import reduction as red
 from mlaot.ops import structure as st
+from mlaot.ops.axes import regrouped
 from mlaot.ops.indexing import gather
-from mlaot.ops.kinds import is_stored, is_view, puts_in_ones, regrouped, without_ones
+from mlaot.ops.kinds import is_stored, is_view, puts_in_ones, without_ones
 from mlaot.passes.rewrite import rewrite
 from mlaot.passes.simplify import reshape_twice, transpose_twice
 
@@ -32,7 +32,7 @@ Places = list[int | None]  # for each axis of a value, the axis without those of
 
 def past_elementwise(node: Node) -> Node | None:
     """f(reshape(x), y) => reshape(f(x, y')), where y' is what of ``y`` belongs to each element of ``x``"""
-    if node.op.batch is not ew.add.batch:
+    if not node.op.elementwise:
         return None
     for a in (a.find() for a in node.args):
         if _moves(a) and (args := _all_as(node, a)) is not None:
