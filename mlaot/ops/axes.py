@@ -97,9 +97,10 @@ class Axes:
     form: Callable[[Use], Form | None]
 
 
-def is_free(node: Node, i: int, axis: int) -> bool:
-    """Whether a node keeps an axis of its argument ``i``."""
-    return node.op.axes is not None and node.op.axes.of(node).image(i, axis) is not None
+def is_kept(node: Node, i: int, axis: int, *, as_axis: int | None = None) -> bool:
+    """Whether a node keeps an axis of its argument ``i``, as the axis ``as_axis`` of its result where that is given."""
+    image = None if node.op.axes is None else node.op.axes.of(node).image(i, axis)
+    return image is not None and as_axis in (None, image)
 
 
 def ranks(node: Node) -> list[int]:
