@@ -14,7 +14,7 @@ from mlaot.ir import Dim, DType, Graph, Node, TupleType, Type, dims
 from mlaot.ir.indices import IndexRange
 from mlaot.ir.subgraph import subgraphs
 from mlaot.nest.expressions import Expr
-from mlaot.ops.axes import ELEMENTWISE, Axes
+from mlaot.ops.axes import ELEMENTWISE, REDUCTION, Axes
 
 Array = np.ndarray[Any, Any]
 OPS: dict[str, Op] = {}
@@ -42,8 +42,9 @@ class Op:
     ``doc`` says in a line what the op computes, of arguments x and y (a, b for two alike).
     ``needs(*types, **attrs)`` are dims that must not be negative for the op to stay within its arguments. ``draws``:
     each example of a batch has a value of its own, even where no argument is batched. ``index``: which argument is made
-    of indices, if one is. ``batch(node, args, batched, dim)``, where axes do not say it, gives the node with a leading
-    ``dim``; ``args`` are batched where ``batched`` says so.
+    of indices, if one is. ``moves``: each element of the result is an element of an argument. Where axes do not say how
+    to batch, ``batch(node, args, batched, dim)`` gives the node with a leading ``dim``; ``args`` are batched where
+    ``batched`` says so.
     """
 
     name: str
@@ -56,6 +57,7 @@ class Op:
     needs: Callable[..., Iterable[Dim]] | None = None
     draws: bool = False
     index: Index | None = None
+    moves: bool = False
     batch: Callable[[Node, Sequence[Node], Sequence[bool], Dim], Node] | None = None
     doc: str = ""
 
@@ -74,6 +76,11 @@ class Op:
     def elementwise(self) -> bool:
         """Whether each element of the result is computed from the elements of the arguments at its place."""
         return self.axes is ELEMENTWISE
+
+    @property
+    def reduces(self) -> bool:
+        """Whether the op makes one value of all those along some axes, in any order of them."""
+        return self.axes is REDUCTION
 
 
 def no_gradient(ct: Node, out: Node, *args: Node, **_: Any) -> tuple[None, ...]:

@@ -139,7 +139,7 @@ div: Op = elementwise(
     "div", np.divide, lambda ct, out, a, b: (div(ct, b), neg(mul(ct, div(out, b)))), function("div"), doc="a / b"
 )
 copy: Op = elementwise(
-    "copy", lambda x: x, lambda ct, out, x: (ct,), lambda args: args[0], ANY, doc="x, in memory of its own"
+    "copy", lambda x: x, lambda ct, out, x: (ct,), lambda args: args[0], ANY, moves=True, doc="x, in memory of its own"
 )
 rounded: Op = elementwise(
     "rounded",

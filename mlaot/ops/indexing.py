@@ -112,6 +112,7 @@ gather: Op = Op(
     _vjp_gather,
     GATHER,
     index=Index(1, lambda x, indices, lead: IndexRange(x.shape[lead], wraps=True), "clamped"),
+    moves=True,
     doc="the rows that computed indices name",
 )
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from mlaot.ir import Dim, Node, Type
-from mlaot.nest import reductions
 from mlaot.ops import elementwise as ew
 from mlaot.ops import reduction as red
 from mlaot.ops import structure as st
@@ -18,7 +17,7 @@ from mlaot.schedule.machine import LINE
 from mlaot.schedule.tuning import FREE_NODES
 
 PRODUCTS = (red.contract, contract_bytes)
-REDUCTIONS = tuple(OPS[name] for name in reductions.REDUCTIONS)
+REDUCTIONS = tuple(op for op in OPS.values() if op.reduces)
 VIEWS = ("broadcast", "transpose", "item", "slice", "window")
 VECTORS = ("f32", "f64")  # the dtypes that kernels compute in vectors
 LOADED = (*VECTORS, "i32", "i64", "i8", "u8", "bool")  # the dtypes that vectors are converted from as they are loaded

@@ -64,6 +64,7 @@ broadcast: Op = Op(
     _broadcast_reference,
     _vjp_broadcast,
     BROADCAST,
+    moves=True,
     doc="x repeated along new axes; a view",
 )
 
@@ -80,6 +81,7 @@ transpose: Op = Op(
     lambda x, perm: np.transpose(x, perm),
     lambda ct, out, x, perm: (transpose(ct, perm=tuple(int(i) for i in np.argsort(perm))),),
     TRANSPOSE,
+    moves=True,
     doc="the axes in another order; a view",
 )
 
@@ -101,6 +103,7 @@ reshape: Op = Op(
     lambda x, shape: x.reshape(shape),
     lambda ct, out, x, shape: (reshape(ct, shape=x.type.shape),),
     RESHAPE,
+    moves=True,
     doc="another shape, the same elements in row-major order",
 )
 
@@ -130,6 +133,7 @@ take: Op = Op(
     _take_reference,
     _vjp_take,
     TAKE,
+    moves=True,
     doc="the elements that constant indices name, flat behind the first axes",
 )
 
@@ -170,6 +174,7 @@ item: Op = Op(
     lambda x, index: x.reshape(-1)[index],
     lambda ct, out, x, index: (put_add(ct, indices=scalar_index(index), lead=0, shape=x.type.shape),),
     batch=lambda node, args, batched, dim: take(args[0], indices=scalar_index(node.attrs["index"]), lead=1),
+    moves=True,
     doc="one element as a scalar",
 )
 
@@ -208,6 +213,7 @@ stack: Op = Op(
     lambda *args, axis=0: np.stack(args, axis),
     _vjp_stack,
     STACK,
+    moves=True,
     doc="arguments of one type along a new axis",
 )
 
@@ -243,6 +249,7 @@ concat: Op = Op(
     lambda *args, axis=0: np.concatenate(args, axis),
     _vjp_concat,
     CONCAT,
+    moves=True,
     doc="arguments one after the other along an axis",
 )
 
@@ -301,6 +308,7 @@ slice_: Op = Op(
     _vjp_slice,
     each_axis(start=0, size=None, step=1),
     needs=_slice_needs,
+    moves=True,
     doc="x[start + i * step] along each axis, of any step but 0; a view",
 )
 
@@ -377,6 +385,7 @@ pad: Op = Op(
     each_axis(low=0, high=0, interior=0),
     batch=_batch_pad,
     needs=_pad_needs,
+    moves=True,
     doc="x with a value before, after and between its elements",
 )
 
@@ -432,6 +441,7 @@ window: Op = Op(
     _vjp_window,
     WINDOW,
     needs=_window_needs,
+    moves=True,
     doc="sliding windows, with stride and dilation; a view",
 )
 
