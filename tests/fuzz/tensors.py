@@ -48,8 +48,8 @@ from mlaot.lower.program import Program
 from mlaot.lower.storage import in_memory
 from mlaot.ops import elementwise as ew
 from mlaot.ops.base import fill
-from mlaot.passes.canonical import canonical
-from mlaot.passes.entries import copy_into
+from mlaot.passes.algebra.canonical_order import canonical_order
+from mlaot.passes.training.entries import copy_into
 from mlaot.transforms.differentiate import differentiate
 
 from ..compiled import AVAILABLE, Library, State, effort, entry_of
@@ -99,7 +99,7 @@ def make_case(seed: int) -> Case:
 def trained(made: Made, entry: str) -> Graph:
     """The loss, and what training writes, by the VJPs on the graph as it was made."""
     graph = copied(made.graph, entry)
-    canonical(graph)
+    canonical_order(graph)
     loss = graph.outputs["loss"].find()
     slots = [graph.inputs[name] for name in made.parameters]
     for name, slot, gradient in zip(made.parameters, slots, differentiate(loss, slots), strict=True):
