@@ -65,7 +65,7 @@ PER_FILE = 100
 RUN = subprocess.run
 RATE = 0.25
 KINDS = ("full", "least")
-LEAST = ("entries", "widen", "legalize")
+LEAST = ("entries", "upcast", "legalize")
 OF_MODELS = ("split_parameters", "entries")  # passes that a graph on its own does not need
 FLAGS = ("-Wno-tautological-compare", "-Wno-type-limits")  # x == x and, of unsigned numbers, x < 0 may be asked for
 SECONDS = 60  # a batch of graphs computes for a fraction of one
