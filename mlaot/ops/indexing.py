@@ -4,7 +4,7 @@
 
 A negative index counts from the end. What is out of range then is clamped by gather and dropped by scatter. Gather
 from an axis without elements gives zeros. Integers that a caller of the module gives are refused where they are out of
-range (passes/index_ranges.py): for these two by the axis, elsewhere by what ``index`` says.
+range (passes/algebra/index_ranges.py): for these two by the axis, elsewhere by what ``index`` says.
 """
 
 from __future__ import annotations
