@@ -423,12 +423,13 @@ def _gather_form(use: Use) -> Form | None:
     (x, indices), axis = use.layouts, use.node.attrs["lead"]
     if axis not in x:
         return None
-    shared, rest = x[: x.index(axis)], x[x.index(axis) + 1 :]
+    behind = x[x.index(axis) + 1 :]
+    shared, rest = (*x[: x.index(axis)], *[c for c in behind if c in indices]), without(behind, indices)
     own = set(use.map.args[0][:axis])
     if not own & set(indices) <= set(shared) or not own & set(shared) <= set(indices):
         return None
     chosen = (*shared, *without(indices, shared))
-    return Form((x, chosen), {**use.node.attrs, "lead": len(shared)}, (*chosen, *rest))
+    return Form(((*shared, axis, *rest), chosen), {**use.node.attrs, "lead": len(shared)}, (*chosen, *rest))
 
 
 GATHER = Axes(_gather_of, _gather_form)
