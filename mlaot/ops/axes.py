@@ -97,6 +97,12 @@ class Axes:
     form: Callable[[Use], Form | None]
 
 
+def axes_of(node: Node) -> AxisMap:
+    """The map of a node whose op has one."""
+    assert node.op.axes is not None, f"bug in mlaot: no axes of {node.op}"
+    return node.op.axes.of(node)
+
+
 def is_kept(node: Node, i: int, axis: int, *, as_axis: int | None = None) -> bool:
     """Whether a node keeps an axis of its argument ``i``, as the axis ``as_axis`` of its result where that is given."""
     image = None if node.op.axes is None else node.op.axes.of(node).image(i, axis)

@@ -18,7 +18,7 @@ from mlaot.ir import Graph, Node
 from mlaot.ops import elementwise as ew
 from mlaot.ops import reduction as red
 from mlaot.ops import structure as st
-from mlaot.ops.kinds import is_side_by_side
+from mlaot.ops.views import is_side_by_side
 from mlaot.passes.rewrite import Rule, rewrite
 from mlaot.passes.training import microbatch
 from mlaot.schedule.tuning import POOLED_WINDOW
