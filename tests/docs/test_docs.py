@@ -29,7 +29,7 @@ from typing import Any
 
 import pytest
 
-from mlaot.settings import load_settings
+from mlaot.settings.reading import load_settings
 
 from .. import projects
 

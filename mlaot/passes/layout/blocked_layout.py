@@ -43,6 +43,7 @@ from mlaot.ops import reduction as red
 from mlaot.ops import structure as st
 from mlaot.ops.kinds import regrouped
 from mlaot.passes.algebra.simplify import number
+from mlaot.passes.base import pass_over
 from mlaot.passes.frozen.freeze import IsFixed, fixed_by, store
 from mlaot.passes.raising.contract import absorb_transpose, canonical_labels
 from mlaot.passes.rewrite import rewrite
@@ -83,6 +84,7 @@ class Blocked:
         return replace(self, node=st.transpose(self.node, perm=perm), lane=last)
 
 
+@pass_over("module", after=("freeze", "sink_reshapes"))
 def blocked_layout(module: Module) -> None:
     """Choose the layout of every entry of a module with frozen weights."""
     if not module.is_frozen:

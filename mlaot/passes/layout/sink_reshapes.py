@@ -25,6 +25,7 @@ from mlaot.ops import structure as st
 from mlaot.ops.indexing import gather
 from mlaot.ops.kinds import is_stored, is_view, puts_in_ones, regrouped, without_ones
 from mlaot.passes.algebra.simplify import reshape_twice, transpose_twice
+from mlaot.passes.base import pass_over
 from mlaot.passes.rewrite import rewrite
 
 Places = list[int | None]  # for each axis of a value, the axis without those of one element
@@ -194,6 +195,7 @@ def unit_labels(node: Node) -> Node | None:
     return st.reshape(result, shape=node.type.shape)
 
 
+@pass_over("graphs", after=("contract",))
 def sink_reshapes(graph: Graph) -> None:
     """Apply the rules of this file to a fixed point."""
     rewrite(
