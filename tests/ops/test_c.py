@@ -19,7 +19,6 @@ from mlaot.ir.types import BY_NUMPY, DType, bf16, f16, f32, f64, i8, u8
 from mlaot.lower.lower import lower
 from mlaot.lower.program import Program
 from mlaot.ops import OPS
-from mlaot.ops.base import batch_elementwise
 from mlaot.passes.algebra.legalize import legalize
 from mlaot.passes.algebra.upcast import upcast
 from mlaot.printing.spelling import literal
@@ -38,9 +37,7 @@ SUMS = {
 }
 NAMES = sorted(set(SAMPLES) - {"size"})
 # Those that have a meaning everywhere: not conversions, and not the inverse of a distribution function.
-ELEMENTWISE = [
-    n for n in NAMES if OPS[n].batch is batch_elementwise and n not in ("cast", "bitcast", "normal_quantile")
-]
+ELEMENTWISE = [n for n in NAMES if OPS[n].elementwise and n not in ("cast", "bitcast", "normal_quantile")]
 
 
 def special(dtype: DType) -> Array:

@@ -240,7 +240,7 @@ return y=v2, n=v4"""
 def test_batch_names_an_op_without_a_rule() -> None:
     graph = Graph("f")
     strange = Op.__new__(Op)  # past the registry
-    for key, value in {**vars(ew.exp), "name": "strange", "batch": None}.items():
+    for key, value in {**vars(ew.exp), "name": "strange", "axes": None}.items():
         object.__setattr__(strange, key, value)
     graph.outputs["y"] = graph.add(strange, [graph.input("x", f32[4])])
     with pytest.raises(MlaotError, match="op 'strange' has no batching rule"):

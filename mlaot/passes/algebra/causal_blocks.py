@@ -26,7 +26,6 @@ from mlaot.ir.graph import topological
 from mlaot.ops import elementwise as ew
 from mlaot.ops import reduction as red
 from mlaot.ops import structure as st
-from mlaot.ops.base import batch_elementwise
 from mlaot.ops.comparison import where
 from mlaot.passes.algebra.simplify import number
 from mlaot.passes.base import pass_over
@@ -110,7 +109,7 @@ def _between(weights: Node) -> tuple[Node, list[Node]] | None:
 
 
 def _is_followed(node: Node) -> bool:
-    return node.op in (st.broadcast, st.reshape, red.sum_, red.max_) or node.op.batch is batch_elementwise
+    return node.op in (st.broadcast, st.reshape, red.sum_, red.max_) or node.op.elementwise
 
 
 def _separates(scores: Node, rows: int, columns: int) -> bool:

@@ -28,9 +28,9 @@ from mlaot.ops import Op
 from mlaot.ops import control as ctl
 from mlaot.ops import elementwise as ew
 from mlaot.ops import structure as st
+from mlaot.ops.axes import regrouped
 from mlaot.ops.barrier import stop_gradient
 from mlaot.ops.indexing import gather, index
-from mlaot.ops.kinds import regrouped
 from mlaot.passes.base import pass_over
 from mlaot.passes.rewrite import rewrite
 from mlaot.passes.subgraphs import everywhere

@@ -133,7 +133,7 @@ def broadcast_twice(node: Node) -> Node | None:
 
 def compute_before_broadcast(node: Node) -> Node | None:
     """f(broadcast(x), broadcast(y)) => broadcast(f(x, y)), along the axes that neither varies on"""
-    if node.op.batch is not ew.add.batch or node.type.rank == 0:
+    if not node.op.elementwise or node.type.rank == 0:
         return None
     args = [a.find() for a in node.args]
     if any(a.op is not st.broadcast for a in args):
@@ -148,7 +148,7 @@ def compute_before_broadcast(node: Node) -> Node | None:
 
 def compute_before_unit_axes(node: Node) -> Node | None:
     """f(reshape(x), reshape(y)) => reshape(f(x, y)), where the reshapes add axes of one element, as keepdims does"""
-    if node.op.batch is not ew.add.batch or node.type.rank == 0:
+    if not node.op.elementwise or node.type.rank == 0:
         return None
     args = [a.find() for a in node.args]
     shapes = {a.arg(0).type.shape for a in args if _adds_unit_axes(a)}

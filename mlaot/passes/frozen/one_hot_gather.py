@@ -20,14 +20,14 @@ from mlaot.ops import comparison as cmp
 from mlaot.ops import elementwise as ew
 from mlaot.ops import reduction as red
 from mlaot.ops import structure as st
-from mlaot.ops.base import batch_elementwise, full_like
+from mlaot.ops.base import full_like
 from mlaot.ops.bits import bitwise_and
 from mlaot.ops.indexing import gather
 from mlaot.passes.base import pass_over
 from mlaot.passes.frozen.freeze import IsFixed, add_weight, fixed_by
 from mlaot.passes.rewrite import rewrite
 
-ELEMENTWISE = tuple(op for op in OPS.values() if op.batch is batch_elementwise and op is not cmp.where)
+ELEMENTWISE = tuple(op for op in OPS.values() if op.elementwise and op is not cmp.where)
 
 
 def looked_up(module: Module, node: Node) -> Node | None:

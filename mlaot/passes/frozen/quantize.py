@@ -35,8 +35,9 @@ from mlaot.ops import elementwise as ew
 from mlaot.ops import quantized as q8
 from mlaot.ops import reduction as red
 from mlaot.ops import structure as st
+from mlaot.ops.axes import regrouped
 from mlaot.ops.base import Array, fill
-from mlaot.ops.kinds import is_view, regrouped
+from mlaot.ops.kinds import is_view
 from mlaot.passes.algebra.simplify import number
 from mlaot.passes.base import pass_over
 from mlaot.passes.frozen.freeze import IsFixed, add_weight, check_frozen, fixed_by, fixed_values

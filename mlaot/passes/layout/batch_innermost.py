@@ -11,16 +11,12 @@ Matrices stay row after row, one for each example: their products are fast so.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
-
 from mlaot.ir import Graph, Node, Type
-from mlaot.ops import elementwise as ew
 from mlaot.ops import reduction as red
 from mlaot.ops import structure as st
-from mlaot.ops.base import batch_elementwise
+from mlaot.ops.axes import Labels, is_kept
 from mlaot.ops.indexing import gather
-from mlaot.ops.kinds import REDUCTIONS
+from mlaot.ops.layout import Laid, laid_out
 from mlaot.passes.base import pass_over
 from mlaot.passes.training import microbatch
 from mlaot.schedule.tuning import EXAMPLES_TILE
@@ -48,41 +44,44 @@ class _Body:
     def results(self) -> list[Node]:
         """The outputs of the graph, made of copies."""
         for node in self.graph.nodes():
-            if node in self.copies:
-                continue
-            if self._leads_with_examples(node):
-                self.tiled.add(node)
-            rule = RULES.get(node.op) or (_elementwise if node.op.batch is batch_elementwise else None)
-            made = rule(self, node) if rule is not None and self._concerns(node) else None
-            if made is None:
-                self.copies[node] = self.graph.add(node.op, [self.first(a) for a in node.args], node.attrs)
-            else:
-                self.copies[node] = made
+            if node not in self.copies:
+                if self._leads_with_examples(node):
+                    self.tiled.add(node)
+                self.copies[node] = self._with_examples_last(node) or self._with_examples_first(node)
         return [self.first(node) for node in self.graph.outputs.values()]
 
     def _leads_with_examples(self, node: Node) -> bool:
+        """Whether the first axis of a value is the examples: that of an argument, or of the rows gathered for them."""
         if not isinstance(node.type, Type) or node.type.shape[:1] != (EXAMPLES_TILE,):
             return False
-        given = [a.find() in self.tiled for a in node.args]
-        if node.op is gather:
-            return True
-        if node.op is red.contract:
-            *labels, out = red.parse_spec(node.attrs["spec"])
-            return any(g and names[0] == out[0] for g, names in zip(given, labels, strict=True))
-        if node.op is st.broadcast:
-            return given[0] and node.attrs["axes"][:1] == (0,)
-        if node.op is st.transpose:
-            return given[0] and node.attrs["perm"][0] == 0
-        if node.op in REDUCTIONS:
-            return given[0] and 0 not in node.attrs["axes"]
-        return any(given)
+        tiled = [i for i, a in enumerate(node.args) if a.find() in self.tiled]
+        return node.op is gather or any(is_kept(node, i, 0, as_axis=0) for i in tiled)
+
+    def _with_examples_first(self, node: Node) -> Node:
+        return self.graph.add(node.op, [self.first(a) for a in node.args], node.attrs)
+
+    def _with_examples_last(self, node: Node) -> Node | None:
+        """The copy of a node with the examples last, where it or what it reads is to have them there."""
+        args, turns = [a.find() for a in node.args], self.turns(node)
+        if node.op.axes is None or not (turns or any(map(self.turns, args))):
+            return None
+        axes = node.op.axes.of(node)
+        if axes.whole and not turns:  # matrices that images are reshaped to
+            return None
+        operands = []
+        for a, labels in zip(args, axes.args, strict=True):
+            is_read_last = self.turns(a) or (turns and a in self.tiled and node.op is not red.contract)
+            operands.append(Laid(self.last(a), rotated(labels)) if is_read_last else Laid(self.first(a), labels))
+        result = laid_out(node, operands, rotated(axes.result) if turns else None)
+        if result is None or result.labels not in (axes.result, rotated(axes.result)):
+            return None
+        if result.labels != axes.result:
+            self.turned.add(node)
+        return result.node
 
     def turns(self, node: Node) -> bool:
         """Whether a value is to have the examples last."""
         return node.find() in self.tiled and node.type.rank >= LEAST
-
-    def _concerns(self, node: Node) -> bool:
-        return self.turns(node) or any(self.turns(a) for a in node.args)
 
     def first(self, node: Node) -> Node:
         """The copy of a node, examples first."""
@@ -96,116 +95,7 @@ class _Body:
         copy, rank = self.copies[node], node.type.rank
         return copy if node in self.turned or rank < 2 else st.transpose(copy, perm=(*range(1, rank), 0))
 
-    def turn(self, node: Node, copy: Node) -> Node:
-        """Remember that the copy of ``node`` has the examples last."""
-        self.turned.add(node)
-        return copy
 
-
-def _axes(axes: Sequence[int], rank: int) -> tuple[int, ...]:
-    """Where axes are once the first is last."""
-    return tuple((a - 1) % rank for a in axes)
-
-
-def _rotated(values: Sequence[Any]) -> tuple[Any, ...]:
-    return (*values[1:], *values[:1])
-
-
-def _elementwise(body: _Body, node: Node) -> Node | None:
-    if node.op is st.one_hot or not body.turns(node):
-        return None
-    return body.turn(node, node.op(*[body.last(a) for a in node.args], **node.attrs))
-
-
-def _broadcast(body: _Body, node: Node) -> Node | None:
-    axes, shape = node.attrs["axes"], node.attrs["shape"]
-    if not body.turns(node) or axes[:1] != (0,):
-        return None
-    return body.turn(
-        node, st.broadcast(body.last(node.arg(0)), shape=_rotated(shape), axes=_rotated(_axes(axes, len(shape))))
-    )
-
-
-def _window(body: _Body, node: Node) -> Node | None:
-    """The window's own axes come behind the examples; a view puts these last."""
-    inner, count = node.arg(0), len(node.attrs["axes"])
-    if not body.turns(node) or 0 in node.attrs["axes"]:
-        return None
-    rank = inner.type.rank
-    found = st.window(body.last(inner), **{**node.attrs, "axes": _axes(node.attrs["axes"], rank)})
-    return body.turn(node, st.transpose(found, perm=(*range(rank - 1), *range(rank, rank + count), rank - 1)))
-
-
-def _fold(body: _Body, node: Node) -> Node | None:
-    shape, axes = node.attrs["shape"], node.attrs["axes"]
-    rank, whole = len(shape), node.arg(0).type.rank
-    if not body.turns(node) or 0 in axes:
-        return None
-    windows = st.transpose(body.last(node.arg(0)), perm=(*range(rank - 1), whole - 1, *range(rank - 1, whole - 1)))
-    return body.turn(node, st.fold(windows, **{**node.attrs, "axes": _axes(axes, rank), "shape": _rotated(shape)}))
-
-
-def _moved(body: _Body, node: Node) -> Node | None:
-    """Slices and padding: numbers for each axis."""
-    if not body.turns(node) or not body.turns(node.arg(0)):
-        return None
-    attrs = {key: _rotated(value) for key, value in node.attrs.items()}
-    return body.turn(node, node.op(body.last(node.arg(0)), *[body.first(a) for a in node.args[1:]], **attrs))
-
-
-def _joined(body: _Body, node: Node) -> Node | None:
-    axis = node.attrs.get("axis", 0)
-    if not body.turns(node) or axis == 0:
-        return None
-    return body.turn(node, node.op(*[body.last(a) for a in node.args], axis=axis - 1))
-
-
-def _transpose(body: _Body, node: Node) -> Node | None:
-    perm = node.attrs["perm"]
-    if not body.turns(node) or perm[0] != 0:
-        return None
-    return body.turn(node, st.transpose(body.last(node.arg(0)), perm=_rotated(_axes(perm, len(perm)))))
-
-
-def _reshape(body: _Body, node: Node) -> Node | None:
-    inner, shape = node.arg(0), node.attrs["shape"]
-    if not body.turns(node) or inner.find() not in body.tiled:
-        return None
-    return body.turn(node, st.reshape(body.last(inner), shape=_rotated(shape)))
-
-
-def _reduction(body: _Body, node: Node) -> Node | None:
-    axes, rank = node.attrs["axes"], node.arg(0).type.rank
-    if not body.turns(node.arg(0)):
-        return None
-    found = node.op(body.last(node.arg(0)), axes=tuple(sorted(_axes(axes, rank))))
-    return found if 0 in axes or rank - len(axes) < 2 else body.turn(node, found)
-
-
-def _contract(body: _Body, node: Node) -> Node | None:
-    *labels, out = red.parse_spec(node.attrs["spec"])
-    operands = []
-    for i, a in enumerate(node.args):
-        turns = body.turns(a)
-        operands.append(body.last(a) if turns else body.first(a))
-        labels[i] = labels[i][1:] + labels[i][:1] if turns else labels[i]
-    turns = body.turns(node)
-    spec = f"{labels[0]},{labels[1]}->{out[1:] + out[:1] if turns else out}"
-    found = red.contract(*operands, spec=spec)
-    return body.turn(node, found) if turns else found
-
-
-RULES: dict[Any, Callable[[_Body, Node], Node | None]] = {
-    st.broadcast: _broadcast,
-    st.window: _window,
-    st.fold: _fold,
-    st.slice_: _moved,
-    st.pad: _moved,
-    st.concat: _joined,
-    st.stack: _joined,
-    st.transpose: _transpose,
-    st.reshape: _reshape,
-    red.contract: _contract,
-    ew.copy: _elementwise,
-    **dict.fromkeys(REDUCTIONS, _reduction),
-}
+def rotated(labels: Labels) -> Labels:
+    """Labels with the first one last."""
+    return (*labels[1:], *labels[:1])

@@ -27,7 +27,7 @@ is followed along: weights have zeros there, and where infinities or nan could m
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from math import isfinite, nan, prod
@@ -36,12 +36,10 @@ import numpy as np
 
 from mlaot.ir import Dim, Graph, Node, TupleType
 from mlaot.ir.module import Module
-from mlaot.ops import Op
-from mlaot.ops import elementwise as ew
-from mlaot.ops import indexing as ix
 from mlaot.ops import reduction as red
 from mlaot.ops import structure as st
-from mlaot.ops.kinds import regrouped
+from mlaot.ops.axes import regrouped
+from mlaot.ops.layout import Laid, laid_out
 from mlaot.passes.algebra.simplify import number
 from mlaot.passes.base import pass_over
 from mlaot.passes.frozen.freeze import IsFixed, fixed_by, store
@@ -50,6 +48,7 @@ from mlaot.passes.rewrite import rewrite
 from mlaot.schedule.tuning import KNOWN_FILLINGS
 
 LANES = 16
+LANE = "lane"  # what the axis of the lanes is called
 NAMES = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 Filling = frozenset[float]
@@ -163,12 +162,11 @@ class _Layout:
         first = next((f for f in forms if f is not None), None)
         if first is None:
             return None
-        if node.op.batch is ew.add.batch:
+        if node.op.elementwise:
             return self.elementwise(node, first)
         if node.op is st.concat:
             return self.concat(node, first)
-        rule = RULES.get(node.op)
-        return rule(node, first) if rule is not None and forms[0] is not None else None
+        return through(node, forms[0]) if forms[0] is not None else None
 
     def as_blocks(self, x: Node, axis: int) -> Blocked | None:
         """A value as blocks of the channels along ``axis``, the lanes last."""
@@ -353,101 +351,52 @@ def _filling(node: Node, fillings: Sequence[Filling]) -> Filling:
         )
 
 
-def _pad(node: Node, b: Blocked) -> Blocked | None:
-    """pad along other axes"""
-    low, high, interior = ([*node.attrs[key]] for key in ("low", "high", "interior"))
-    if low[b.axis] != 0 or high[b.axis] != 0 or interior[b.axis] != 0:
+def through(node: Node, b: Blocked) -> Node | Blocked | None:
+    """An op of one blocked value, in blocks too where it moves values, or reduces them."""
+    if node.op.axes is None or not (node.op.moves or node.op.reduces):
         return None
+    if b.axis in node.op.axes.of(node).whole:
+        return _in_whole_blocks(node, b)
     b = b.lanes_last()
-    padded = st.pad(b.node, node.arg(1), low=(*low, 0), high=(*high, 0), interior=(*interior, 0))
-    return replace(b, node=padded, filling=b.filling | _values(node.arg(1)))
-
-
-def _window(node: Node, b: Blocked) -> Blocked | None:
-    """window along other axes"""
-    if b.axis in node.attrs["axes"]:
+    channels, *others = node.op.axes.of(node).args
+    operands = [Laid(b.node, (*channels, LANE)), *map(Laid, map(Node.find, node.args[1:]), others)]
+    if node.op.reduces and b.axis in node.attrs["axes"]:
+        if b.added and not (node.op is red.sum_ and b.added <= ZERO):
+            return None
+        return node.op(b.node, axes=(*node.attrs["axes"], b.lane))
+    result = laid_out(node, operands, as_they_lie=True)
+    if result is None:
         return None
+    axis, lane = result.labels.index(channels[b.axis]), result.labels.index(LANE)
+    return Blocked(result.node, axis - (lane < axis), lane, b.channels, _filling_through(node, b))
+
+
+def _filling_through(node: Node, b: Blocked) -> Filling:
+    """What added channels hold behind an op that moves values, or reduces them along other axes."""
+    if node.op in (red.max_, red.min_) or (node.op is red.sum_ and b.added <= ZERO):
+        return b.filling
+    if node.op.reduces:
+        return UNKNOWN
+    return b.filling.union(*[_values(a.find()) for a in node.args[1:] if a.find().type.shape == ()])
+
+
+def _in_whole_blocks(node: Node, b: Blocked) -> Blocked | None:
+    """A slice of whole blocks, or a reshape that makes groups of whole blocks."""
     b = b.lanes_last()
-    return replace(b, node=st.window(b.node, **node.attrs))
-
-
-def _transpose(node: Node, b: Blocked) -> Blocked:
-    """transpose"""
-    b, perm = b.lanes_last(), node.attrs["perm"]
-    return replace(b, node=st.transpose(b.node, perm=(*perm, len(perm))), axis=perm.index(b.axis))
-
-
-def _slice(node: Node, b: Blocked) -> Blocked | None:
-    """slice along other axes, or of whole blocks"""
-    start, size, step = ([*node.attrs[key]] for key in ("start", "size", "step"))
-    channels = size[b.axis]
-    if channels == b.channels and step[b.axis] == 1:
-        whole: tuple[Dim, Dim] = (0, b.node.type.shape[b.axis])
-    elif step[b.axis] == 1 and all(isinstance(d, int) and d % LANES == 0 for d in (channels, start[b.axis])):
-        whole = start[b.axis] // LANES, channels // LANES
-    else:
+    if node.op is st.slice_:
+        start, size, step = ([*node.attrs[key]] for key in ("start", "size", "step"))
+        channels, first = size[b.axis], start[b.axis]
+        if step[b.axis] != 1 or any(not isinstance(d, int) or d % LANES for d in (channels, first)):
+            return None
+        start[b.axis], size[b.axis] = first // LANES, channels // LANES
+        part = st.slice_(b.node, start=(*start, 0), size=(*size, LANES), step=(*step, 1))
+        return replace(b, node=part, channels=channels)
+    if node.op is not st.reshape:
         return None
-    start[b.axis], size[b.axis] = whole
-    b = b.lanes_last()
-    part = st.slice_(b.node, start=(*start, 0), size=(*size, LANES), step=(*step, 1))
-    return replace(b, node=part, channels=channels)
-
-
-def _reduction(node: Node, b: Blocked) -> Node | Blocked | None:
-    """sum, max or min over other axes, or over all channels where none have been added"""
-    axes, b = node.attrs["axes"], b.lanes_last()
-    zeros_count = node.op is red.sum_ and b.added <= ZERO
-    if b.axis in axes:
-        return node.op(b.node, axes=(*axes, b.lane)) if not b.added or zeros_count else None
-    filling = b.filling if node.op in (red.max_, red.min_) or zeros_count else UNKNOWN
-    axis = b.axis - sum(a < b.axis for a in axes)
-    return replace(b, node=node.op(b.node, axes=axes), axis=axis, lane=node.type.rank, filling=filling)
-
-
-def _reshape(node: Node, b: Blocked) -> Blocked | None:
-    """reshape that leaves the channels alone, or makes groups of whole blocks of them"""
-    b = b.lanes_last()
     groups = regrouped(node.arg(0).type.shape, node.type.shape) or []
-    found = next(((before, after) for before, after in groups if b.axis in before), None)
-    if found is None or b.axis != found[0][-1]:
+    before, after = next((group for group in groups if b.axis in group[0]), ([-1], [-1]))
+    axis, channels = after[-1], node.type.shape[after[-1]]
+    if b.axis != before[-1] or not isinstance(channels, int) or channels % LANES or b.channels % LANES:
         return None
-    axis = found[1][-1]
-    channels = node.type.shape[axis]
-    is_whole = isinstance(channels, int) and channels % LANES == 0 and b.channels % LANES == 0
-    if not isinstance(channels, int) or not (is_whole or (len(found[0]) == 1 and channels == b.channels)):
-        return None
-    shape = tuple(-(-channels // LANES) if i == axis else d for i, d in enumerate(node.type.shape))
-    grouped = st.reshape(b.node, shape=(*shape, LANES))
-    return Blocked(grouped, axis, node.type.rank, channels, b.filling)
-
-
-def _spread(node: Node, b: Blocked) -> Blocked:
-    """broadcast"""
-    b, axes, rank = b.lanes_last(), node.attrs["axes"], node.type.rank
-    axis = axes[b.axis]
-    shape = tuple(b.node.type.shape[b.axis] if i == axis else d for i, d in enumerate(node.type.shape))
-    spread = st.broadcast(b.node, shape=(*shape, LANES), axes=(*axes, rank))
-    return replace(b, node=spread, axis=axis, lane=rank)
-
-
-def _gather(node: Node, b: Blocked) -> Blocked | None:
-    """gather along an axis before the channels, or behind them"""
-    lead, rank = node.attrs["lead"], node.arg(1).type.rank
-    if lead >= b.axis:
-        return None
-    b = b.lanes_last()
-    moved = rank - lead - 1
-    gathered = ix.gather(b.node, node.arg(1), lead=lead)
-    return replace(b, node=gathered, axis=b.axis + moved, lane=b.lane + moved)
-
-
-RULES: dict[Op, Callable[[Node, Blocked], Node | Blocked | None]] = {
-    st.pad: _pad,
-    st.window: _window,
-    st.transpose: _transpose,
-    st.slice_: _slice,
-    **dict.fromkeys((red.sum_, red.max_, red.min_), _reduction),
-    st.reshape: _reshape,
-    st.broadcast: _spread,
-    ix.gather: _gather,
-}
+    shape = tuple(channels // LANES if i == axis else d for i, d in enumerate(node.type.shape))
+    return Blocked(st.reshape(b.node, shape=(*shape, LANES)), axis, node.type.rank, channels, b.filling)

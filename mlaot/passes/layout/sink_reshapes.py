@@ -15,25 +15,21 @@ only axes of one element. Inputs that have such axes are read without them. Bit-
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from mlaot.ir import Graph, Node
 from mlaot.ops import Op
-from mlaot.ops import elementwise as ew
 from mlaot.ops import reduction as red
 from mlaot.ops import structure as st
-from mlaot.ops.indexing import gather
-from mlaot.ops.kinds import is_stored, is_view, puts_in_ones, regrouped, without_ones
+from mlaot.ops.axes import Label, regrouped, without
+from mlaot.ops.kinds import is_stored, is_view, puts_in_ones
+from mlaot.ops.layout import Laid, laid_out
 from mlaot.passes.algebra.simplify import reshape_twice, transpose_twice
 from mlaot.passes.base import pass_over
-from mlaot.passes.rewrite import rewrite
-
-Places = list[int | None]  # for each axis of a value, the axis without those of one element
+from mlaot.passes.rewrite import Rule, rewrite
 
 
 def past_elementwise(node: Node) -> Node | None:
     """f(reshape(x), y) => reshape(f(x, y')), where y' is what of ``y`` belongs to each element of ``x``"""
-    if node.op.batch is not ew.add.batch:
+    if not node.op.elementwise:
         return None
     for a in (a.find() for a in node.args):
         if _moves(a) and (args := _all_as(node, a)) is not None:
@@ -87,91 +83,47 @@ def _broadcast_as(node: Node, inner: Node, groups: list[tuple[list[int], list[in
     return st.broadcast(small, shape=inner.type.shape, axes=tuple(axes))
 
 
-def _bare(node: Node) -> tuple[Node, Places] | None:
-    """A value without its axes of one element, where it is a reshape or an input."""
-    node, shape = node.find(), without_ones(node.find().type.shape)
-    if len(shape) == node.type.rank or not (node.op is st.reshape or is_stored(node)):
-        return None
-    source = node.arg(0) if node.op is st.reshape else node
-    bare = source if source.type.shape == shape else st.reshape(source, shape=shape)
-    numbers = iter(range(len(shape)))
-    return bare, [None if d == 1 else next(numbers) for d in node.type.shape]
-
-
-def _kept(values: tuple[int, ...], places: Places) -> tuple[int, ...]:
-    """Of attributes an axis those of the axes that stay."""
-    return tuple(v for v, place in zip(values, places, strict=True) if place is not None)
-
-
-def _transposed(node: Node, x: Node, places: Places) -> Node | None:
-    return st.transpose(x, perm=tuple(p for a in node.attrs["perm"] if (p := places[a]) is not None))
-
-
-def _padded(node: Node, x: Node, places: Places) -> Node | None:
-    attrs = {key: node.attrs[key] for key in ("low", "high", "interior")}
-    grown = zip(places, attrs["low"], attrs["high"], strict=True)
-    if any(place is None and (low != 0 or high != 0) for place, low, high in grown):
-        return None
-    return st.pad(x, node.arg(1), **{key: _kept(value, places) for key, value in attrs.items()})
-
-
-def _sliced(node: Node, x: Node, places: Places) -> Node | None:
-    if any(place is None and size != 1 for place, size in zip(places, node.attrs["size"], strict=True)):
-        return None
-    return st.slice_(x, **{key: _kept(value, places) for key, value in node.attrs.items()})
-
-
-def _windows(node: Node, x: Node, places: Places) -> Node | None:
-    kept = [i for i, a in enumerate(node.attrs["axes"]) if places[a] is not None]
-    attrs = {key: tuple(node.attrs[key][i] for i in kept) for key in ("sizes", "strides", "dilations")}
-    return st.window(x, axes=tuple(places[node.attrs["axes"][i]] for i in kept), **attrs) if kept else x
-
-
-def _reduced(node: Node, x: Node, places: Places) -> Node | None:
-    axes = tuple(p for a in node.attrs["axes"] if (p := places[a]) is not None)
-    return node.op(x, axes=axes) if axes else x
-
-
-def _gathered(node: Node, x: Node, places: Places) -> Node | None:
-    return None if node.attrs["lead"] or places[0] is None else gather(x, node.arg(1), lead=0)
-
-
-PAST: dict[Op, Callable[[Node, Node, Places], Node | None]] = {
-    st.transpose: _transposed,
-    st.pad: _padded,
-    st.slice_: _sliced,
-    st.window: _windows,
-    gather: _gathered,
-    **dict.fromkeys((red.sum_, red.prod, red.max_, red.min_), _reduced),
-}
+def _is_bare(node: Node) -> bool:
+    """Whether a value without its axes of one element is at hand: one that a reshape put in, or that is stored."""
+    return node.op is st.reshape or is_stored(node)
 
 
 def past_one_element(node: Node) -> Node | None:
-    """f(reshape(x)) => reshape(f(x)), where the result of the reshape has axes of one element"""
-    found = _bare(node.arg(0))
-    better = PAST[node.op](node, *found) if found is not None else None
-    return None if better is None else st.reshape(better, shape=node.type.shape)
-
-
-def broadcast_of_reshape(node: Node) -> Node | None:
-    """broadcast(reshape(x)) => broadcast(x), where the result of the reshape has axes of one element"""
-    found = _bare(node.arg(0))
-    if found is None:
+    """f(reshape(x), ..) => reshape(f(x, ..)), where the reshape has axes of one element that the result has as well"""
+    if node.op.axes is None or node.op.elementwise or node.op in (red.contract, st.reshape):
         return None
-    axes = tuple(a for a, place in zip(node.attrs["axes"], found[1], strict=True) if place is not None)
-    return st.broadcast(found[0], shape=node.type.shape, axes=axes)
+    args, axes = [a.find() for a in node.args], node.op.axes.of(node)
+    units = {
+        label
+        for labels, a in zip(axes.args, args, strict=True)
+        for label, extent in zip(labels, a.type.shape, strict=True)
+        if extent == 1 and _is_bare(a)
+    }
+    for dropped in (units, units - axes.whole):
+        better = _without(node, args, dropped) if dropped else None
+        if better is not None:
+            return better if better.type == node.type else st.reshape(better, shape=node.type.shape)
+    return None
 
 
-def concat_of_reshapes(node: Node) -> Node | None:
-    """concat(reshape(x), reshape(y)) => reshape(concat(x, y)), where their results have axes of one element"""
-    axis, args = node.attrs.get("axis", 0), [a.find() for a in node.args]
-    found = [_bare(a) for a in args]
-    places = next((f[1] for f in found if f is not None), None)
-    if places is None or any(a.type.shape[axis] == 1 for a in args):
+def _without(node: Node, args: list[Node], dropped: set[Label]) -> Node | None:
+    """A node whose arguments lack some axes of one element, if only such axes are then missing in its result."""
+    assert node.op.axes is not None, f"bug in mlaot: no axes of {node.op}"
+    axes = node.op.axes.of(node)
+    bare = []
+    for a, labels in zip(args, axes.args, strict=True):
+        extents = dict(zip(labels, a.type.shape, strict=True))
+        if any(extents.get(label, 1) != 1 for label in dropped):
+            return None
+        shape = tuple(d for label, d in extents.items() if label not in dropped)
+        source = a.arg(0) if a.op is st.reshape and a.arg(0).type.shape == shape else a
+        small = source if source.type.shape == shape else st.reshape(source, shape=shape)
+        bare.append(Laid(small, without(labels, dropped)))
+    result = laid_out(node, bare)
+    if result is None or result.labels != tuple(label for label in axes.result if label in result.labels):
         return None
-    shapes = [without_ones(a.type.shape) for a in args]
-    bare = [f[0] if f else st.reshape(a, shape=s) for f, a, s in zip(found, args, shapes, strict=True)]
-    return st.reshape(st.concat(*bare, axis=places[axis]), shape=node.type.shape)
+    missing = [d for d, label in zip(node.type.shape, axes.result, strict=True) if label not in result.labels]
+    return result.node if all(d == 1 for d in missing) else None
 
 
 def unit_labels(node: Node) -> Node | None:
@@ -198,15 +150,10 @@ def unit_labels(node: Node) -> Node | None:
 @pass_over("graphs", after=("contract",))
 def sink_reshapes(graph: Graph) -> None:
     """Apply the rules of this file to a fixed point."""
-    rewrite(
-        graph,
-        {
-            st.reshape: (reshape_twice,),
-            st.transpose: (transpose_twice, past_one_element),
-            **{op: (past_one_element,) for op in PAST if op is not st.transpose},
-            st.broadcast: (broadcast_of_reshape,),
-            st.concat: (concat_of_reshapes,),
-            red.contract: (unit_labels,),
-            None: (past_elementwise,),
-        },
-    )
+    rules: dict[Op | None, tuple[Rule, ...]] = {
+        st.reshape: (reshape_twice,),
+        st.transpose: (transpose_twice,),
+        red.contract: (unit_labels,),
+        None: (past_elementwise, past_one_element),
+    }
+    rewrite(graph, rules)

@@ -18,7 +18,6 @@ from mlaot.ir import Graph, Node
 from mlaot.ops import elementwise as ew
 from mlaot.ops import reduction as red
 from mlaot.ops import structure as st
-from mlaot.ops.base import batch_elementwise
 from mlaot.ops.kinds import is_side_by_side
 from mlaot.passes.base import pass_over
 from mlaot.passes.rewrite import Rule, rewrite
@@ -48,7 +47,7 @@ def reduced_window(node: Node) -> Node | None:
 def _has_window(node: Node, count: int) -> bool:
     if node.op is st.window:
         return len(node.attrs["axes"]) == count
-    return node.op.batch is batch_elementwise and any(_has_window(a.find(), count) for a in node.args)
+    return node.op.elementwise and any(_has_window(a.find(), count) for a in node.args)
 
 
 def _at(node: Node, place: tuple[int, ...]) -> Node | None:
@@ -63,7 +62,7 @@ def _at(node: Node, place: tuple[int, ...]) -> Node | None:
     if node.op is st.broadcast and all(a < len(kept) for a in node.attrs["axes"]):
         inner = node.arg(0)
         return inner if inner.type.shape == kept else st.broadcast(inner, shape=kept, axes=node.attrs["axes"])
-    if node.op.batch is not batch_elementwise:
+    if not node.op.elementwise:
         return None
     args = [_at(a.find(), place) for a in node.args]
     found = [a for a in args if a is not None]
@@ -72,7 +71,7 @@ def _at(node: Node, place: tuple[int, ...]) -> Node | None:
 
 def fold_last(node: Node) -> Node | None:
     """f(x, fold(y)) => fold(f(window(x), y)) for windows side by side"""
-    if node.op.batch is not batch_elementwise or node.op is st.one_hot:
+    if not node.op.elementwise or node.op is st.one_hot:
         return None
     fold = next((a.find() for a in node.args if a.find().op is st.fold), None)
     if fold is None or not is_side_by_side(fold):

@@ -17,7 +17,7 @@ from mlaot.lower.lower import lower
 from mlaot.ops import elementwise as ew
 from mlaot.ops import reduction as red
 from mlaot.ops import structure as st
-from mlaot.ops.kinds import regrouped
+from mlaot.ops.axes import regrouped
 from mlaot.passes.algebra.simplify import simplify
 from mlaot.passes.base import Pass
 from mlaot.passes.layout.sink_reshapes import sink_reshapes
