@@ -29,6 +29,7 @@ from mlaot.ops import structure as st
 from mlaot.ops.comparison import where
 from mlaot.ops.layout import Laid, laid_out
 from mlaot.passes.algebra.simplify import number
+from mlaot.passes.base import pass_over
 from mlaot.schedule.tuning import MASK_BLOCKS, MASK_ROWS, MASK_WORK
 
 SEEN, MINUS_INFINITY, ZERO, ROW = "seen", "-inf", "0", "row"  # what a value is where the mask hides it
@@ -54,6 +55,7 @@ class _Chain:
     mask: Array | None = None
 
 
+@pass_over("graphs", after=("contract",))
 def causal_blocks(graph: Graph) -> None:
     """Compute every such chain in blocks."""
     used, roots = users(graph.nodes()), set(graph.roots())
