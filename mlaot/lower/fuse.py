@@ -35,10 +35,6 @@ from mlaot.ops.winograd import TRANSFORMS, products_of
 from mlaot.schedule.tuning import GROUP_NODES, NODES_AGAIN
 
 AGAIN = (ew.step, ew.is_equal)  # computed again by each reader of values in memory, rather than stored beside them
-CHEAP = (
-    *(ew.add, ew.sub, ew.mul, ew.neg, ew.rounded, ew.cast, ew.relu, ew.step, ew.maximum, ew.minimum),
-    st.one_hot,
-)
 
 
 @dataclass(eq=False)
@@ -68,7 +64,7 @@ def cheap_nodes(graph: Graph) -> set[Node]:
     found: dict[Node, int] = {}  # with how many nodes are computed again for it
     roots = set(map(root_of, graph.roots()))
     for node in graph.nodes():
-        if node.op in CHEAP and vector_dtype(node) and node not in roots and not is_free(node):
+        if node.op.cheap and vector_dtype(node) and node not in roots and not is_free(node):
             args = [a.find() for a in node.args]  # a cheap one behind a view has another shape: that is not recomputed
             known = found if node.op is not ew.cast else {}  # a kernel computes in one type
             size = 1 + sum(known.get(a, 0) for a in args)

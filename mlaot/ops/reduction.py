@@ -15,7 +15,7 @@ from mlaot.ops.axes import REDUCTION, along, contraction
 from mlaot.ops.axes import parse_spec as parse_spec
 from mlaot.ops.base import Array, Op, accumulator, no_gradient
 from mlaot.ops.cumulative import cumprod
-from mlaot.ops.elementwise import div, is_equal, mul
+from mlaot.ops.elementwise import add, div, is_equal, maximum, minimum, mul
 from mlaot.ops.structure import broadcast, reshape, transpose
 
 PART = 1 << 25  # elements of a contraction's operand that the reference works on at a time
@@ -107,15 +107,20 @@ sum_: Op = Op(
     _accumulate(np.add),
     lambda ct, out, x, axes: (_spread(ct, x, axes),),
     REDUCTION,
+    repeats=add,
     doc="the sum over axes",
 )
-prod: Op = Op("prod", _accumulated, _accumulate(np.multiply), _vjp_prod, REDUCTION, doc="the product over axes")
+prod: Op = Op(
+    "prod", _accumulated, _accumulate(np.multiply), _vjp_prod, REDUCTION, repeats=mul, doc="the product over axes"
+)
 max_: Op = Op(
     "max",
     _picked,
     _extreme(np.maximum, -1),
     _vjp_extreme,
     REDUCTION,
+    exact=True,
+    repeats=maximum,
     doc="the largest over axes (any, of bools); nan where one is",
 )
 min_: Op = Op(
@@ -124,6 +129,8 @@ min_: Op = Op(
     _extreme(np.minimum, 1),
     _vjp_extreme,
     REDUCTION,
+    exact=True,
+    repeats=minimum,
     doc="the smallest over axes (all, of bools); nan where one is",
 )
 

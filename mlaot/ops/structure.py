@@ -78,6 +78,7 @@ broadcast: Op = Op(
     BROADCAST,
     moves=True,
     view=broadcast_view,
+    exact=True,
     doc="x repeated along new axes; a view",
 )
 
@@ -96,6 +97,7 @@ transpose: Op = Op(
     TRANSPOSE,
     moves=True,
     view=transpose_view,
+    linear=True,
     doc="the axes in another order; a view",
 )
 
@@ -119,6 +121,7 @@ reshape: Op = Op(
     RESHAPE,
     moves=True,
     view=reshape_view,
+    linear=True,
     doc="another shape, the same elements in row-major order",
 )
 
@@ -521,6 +524,7 @@ one_hot: Op = Op(
     no_gradient,
     ONE_HOT,
     index=Index(0, lambda label, classes, dtype: IndexRange(classes), "a row of zeros"),
+    cheap=True,
     doc="1 where the class is the label, else 0, along a new last axis",
 )
 
