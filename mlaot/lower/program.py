@@ -16,6 +16,7 @@ from mlaot.printing.identifiers import dim_name
 from mlaot.schedule.collapse import of_any_size
 from mlaot.schedule.contraction import Contraction, contraction_of
 from mlaot.schedule.machine import LINE
+from mlaot.settings.options import Options
 
 Shape = tuple[int | str, ...]
 
@@ -100,11 +101,10 @@ class Golden:
 class Module:
     """Everything the extension module's template needs.
 
-    ``initial`` is the start of the state; what lies behind it starts as zeros. ``deterministic``: all ``isas`` give the
-    same bits. ``threads``: how many a call may use unless told otherwise; 0: as many as there are CPUs. ``tuned``: by
-    instruction set and contraction, the schedule that was measured to be the fastest. ``facts`` are ``graph_facts``.
-    ``weights``: where they lie, as the setting of that name says. ``version``: the project's, if known. ``words``:
-    kernels multiply bytes, for which AVX-512 has instructions on most CPUs only.
+    ``initial`` is the start of the state; what lies behind it starts as zeros. ``options``: the settings that it was
+    compiled with. ``tuned``: by instruction set and contraction, the schedule that was measured to be the fastest.
+    ``facts`` are ``graph_facts``. ``version``: the project's, if known. ``words``: kernels multiply bytes, for which
+    AVX-512 has instructions on most CPUs only.
     """
 
     name: str
@@ -114,16 +114,18 @@ class Module:
     state_bytes: int
     constants: bytes | bytearray
     initial: bytes
-    isas: tuple[str, ...]
+    options: Options
     info: dict[str, object] = field(default_factory=dict)
-    deterministic: bool = False
-    threads: int = 1
     tuned: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     golden: tuple[Golden, ...] = ()
     facts: Mapping[str, object] = field(default_factory=dict)
-    weights: str = "auto"
     words: bool = False
     version: str = ""
+
+    @property
+    def isas(self) -> tuple[str, ...]:
+        """The instruction sets that it has C for."""
+        return self.options.isas
 
     @property
     def c_dims(self) -> tuple[str, ...]:
