@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import wraps
-from typing import Any, NoReturn
+from typing import Any, Concatenate, NoReturn, ParamSpec, TypeVar
 
 import numpy as np
 
@@ -27,7 +27,10 @@ EXPECTED: dict[str, tuple[type | tuple[type, ...], str]] = {
     "bool": ((bool, int), "True or False"),
     "str": (str, "a word"),
 }
+SPATIAL = {1: "l", 2: "h, w", 3: "d, h, w"}
 SIZES = ("int | Sequence[int]", "Sequence[int]")
+P = ParamSpec("P")
+R = TypeVar("R")
 # What PyTorch, NumPy or Keras call an argument, and what to do about it.
 RENAMED = {"axis": "dim", "keepdims": "keepdim", "x": "input", "learning_rate": "lr", "rate": "p", "prob": "p"}
 NEEDLESS = {
@@ -153,6 +156,27 @@ def _as_array(value: Any, like: Any, optional: bool, name: str) -> Any:
     if isinstance(array, np.ndarray):
         array.flags.writeable = False  # nobody would see what is written to it
     return array
+
+
+def by_rank(function: Callable[Concatenate[int, P], R]) -> tuple[Callable[P, R], Callable[P, R], Callable[P, R]]:
+    """Return ``name1d``, ``name2d`` and ``name3d`` of a function ``name`` that takes the number of spatial axes first.
+
+    Their docstrings name the axes where the function's has ``*spatial``.
+    """
+    one, two, three = (_of_rank(function, n) for n in (1, 2, 3))
+    return one, two, three
+
+
+def _of_rank(function: Callable[Concatenate[int, P], R], n: int) -> Callable[P, R]:
+    def ranked(*args: P.args, **options: P.kwargs) -> R:
+        return function(n, *args, **options)
+
+    signature = inspect.signature(function)
+    parameters = list(signature.parameters.values())[1:]
+    vars(ranked)["__signature__"] = signature.replace(parameters=parameters)
+    ranked.__name__ = ranked.__qualname__ = f"{function.__name__.strip('_')}{n}d"
+    ranked.__module__, ranked.__doc__ = function.__module__, (function.__doc__ or "").replace("*spatial", SPATIAL[n])
+    return ranked
 
 
 def absent(module: str, name: str, known: Iterable[str], elsewhere: Mapping[str, Iterable[str]]) -> NoReturn:

@@ -18,6 +18,8 @@ from mlaot.frontend.tensor import Buffer, Parameter
 from mlaot.frontend.trace import current, inner_part, is_training, needed, part
 from mlaot.nn.arguments import Array, checked
 
+__all__ = ["Module", "ModuleDict", "ModuleList", "Sequential"]
+
 
 class Module:
     """Base class: subclasses define ``forward``."""
@@ -77,9 +79,14 @@ class Module:
 
 
 class Layer(Module):
-    """Base class of the layers of this package, whose arguments are checked and may come in each of their forms."""
+    """Base class of the layers of this package, whose arguments are checked and may come in each of their forms.
 
-    def __init_subclass__(cls) -> None:
+    Attributes of a class may stand in its head: ``class Conv1d(Conv, n=1)``.
+    """
+
+    def __init_subclass__(cls, **attributes: Any) -> None:
+        for name, value in attributes.items():
+            setattr(cls, name, value)
         for name in ("__init__", "forward"):
             if name in vars(cls):
                 setattr(cls, name, checked(vars(cls)[name]))

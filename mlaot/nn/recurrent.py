@@ -19,8 +19,10 @@ from mlaot.frontend.tensor import Parameter
 from mlaot.nn import functional as F
 from mlaot.nn import init
 from mlaot.nn.arguments import Array, check_choice
-from mlaot.nn.layers import parameter
 from mlaot.nn.module import Layer
+from mlaot.nn.parametric import parameter
+
+__all__ = ["GRU", "LSTM", "RNN", "GRUCell", "LSTMCell", "RNNCell"]
 
 State = tuple[Array, ...]
 Step = Callable[[Array, Array, State], State]  # of gates from the input, gates from the state, and the state

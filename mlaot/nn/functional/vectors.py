@@ -12,7 +12,10 @@ from mlaot.errors import MlaotError
 from mlaot.frontend import random
 from mlaot.frontend.functions import stop_gradient
 from mlaot.frontend.indexing import in_range
-from mlaot.nn.arguments import Array, as_like, check_shape, is_static
+from mlaot.nn.arguments import Array, as_like, by_rank, check_shape, is_static
+
+__all__ = ["cosine_similarity", "dropout", "dropout1d", "dropout2d", "dropout3d", "embedding", "flatten"]
+__all__ += ["linear", "normalize", "one_hot"]
 
 
 def linear(input: Array, weight: Array, bias: Array | None = None) -> Array:
@@ -54,23 +57,24 @@ def one_hot(tensor: Array, num_classes: int = -1) -> Array:
 
 
 def dropout(input: Array, p: float = 0.5, training: bool = True) -> Array:
-    """Each element zeroed with probability ``p``, the others scaled by ``1 / (1 - p)``."""
-    return _dropout(input, p, training, input.shape)
+    """Set each element to zero with probability ``p``, and scale the others by ``1 / (1 - p)``."""
+    return _dropout(0, input, p, training)
 
 
-def dropout1d(input: Array, p: float = 0.5, training: bool = True) -> Array:
-    """As ``dropout``, whole channels of [(n,) c, l]."""
-    return _dropout(input, p, training, (*input.shape[:-1], 1))
+def _dropout(n: int, input: Array, p: float = 0.5, training: bool = True) -> Array:
+    """Drop out as ``dropout`` does, but whole channels of [(n,) c, *spatial]."""
+    if not 0 <= p <= 1:
+        raise MlaotError(f"dropout: expected a probability from 0 to 1, got {p}")
+    if not training or p == 0:
+        return input
+    if p == 1:
+        return input * 0.0
+    shape = (*input.shape[: input.ndim - n], *(1,) * n)
+    kept = np.where(random.bernoulli(1.0 - p, shape), 1.0 / (1.0 - p), 0.0)
+    return input * as_like(kept, input)  # a product: nan is not dropped
 
 
-def dropout2d(input: Array, p: float = 0.5, training: bool = True) -> Array:
-    """As ``dropout``, whole channels of [(n,) c, h, w]."""
-    return _dropout(input, p, training, (*input.shape[:-2], 1, 1))
-
-
-def dropout3d(input: Array, p: float = 0.5, training: bool = True) -> Array:
-    """As ``dropout``, whole channels of [(n,) c, d, h, w]."""
-    return _dropout(input, p, training, (*input.shape[:-3], 1, 1, 1))
+dropout1d, dropout2d, dropout3d = by_rank(_dropout)
 
 
 def normalize(input: Array, p: float = 2.0, dim: int = 1, eps: float = 1e-12) -> Array:
@@ -97,17 +101,6 @@ def flatten(input: Array, start_dim: int = 0, end_dim: int = -1) -> Array:
         return np.reshape(input, (1,))
     first, last = start_dim % input.ndim, end_dim % input.ndim
     return np.reshape(input, (*input.shape[:first], _product(input.shape[first : last + 1]), *input.shape[last + 1 :]))
-
-
-def _dropout(input: Array, p: float, training: bool, shape: tuple[Any, ...]) -> Array:
-    if not 0 <= p <= 1:
-        raise MlaotError(f"dropout: expected a probability from 0 to 1, got {p}")
-    if not training or p == 0:
-        return input
-    if p == 1:
-        return input * 0.0
-    kept = np.where(random.bernoulli(1.0 - p, shape), 1.0 / (1.0 - p), 0.0)
-    return input * as_like(kept, input)  # a product: nan is not dropped
 
 
 def _product(sizes: Sequence[Any]) -> Any:

@@ -12,9 +12,11 @@ from typing import Any
 import numpy as np
 
 from mlaot.errors import MlaotError
-from mlaot.frontend import padding
 from mlaot.nn.arguments import Array, as_like, check_choice, is_static, shown, static, tuple_of
-from mlaot.nn.pooling import adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d
+from mlaot.nn.functional.convolution import pad_spatial
+from mlaot.nn.functional.pooling import adaptive_avg_pool
+
+__all__ = ["interpolate", "pad"]
 
 MODES = {"nearest": None, "nearest-exact": None, "linear": 1, "bilinear": 2, "trilinear": 3, "bicubic": 2, "area": None}
 CUBIC = -0.75  # the free coefficient of the cubic convolution
@@ -30,7 +32,7 @@ def pad(input: Array, pad: Sequence[int], mode: str = "constant", value: float |
         raise MlaotError(f"pad: expected two numbers an axis of {list(input.shape)}, got {list(pad)}")
     amounts = [(pad[i], pad[i + 1]) for i in range(0, len(pad), 2)]
     if mode == "constant":
-        return _pad_constant(input, amounts, 0.0 if value is None else value)
+        return pad_spatial(input, amounts[::-1], value=0.0 if value is None else value)
     if any(amount < 0 for amount in pad):
         raise MlaotError(f"pad: mode {mode!r} cannot cut off, got {list(pad)}")
     for i, (low, high) in enumerate(amounts):
@@ -57,7 +59,7 @@ def interpolate(
     lengths = [static(length, "interpolate") for length in input.shape[2:]]
     sizes, scales = _sizes(lengths, size, scale_factor, recompute_scale_factor)
     if mode == "area":
-        return (adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d)[n - 1](input, sizes)
+        return adaptive_avg_pool(n, input, sizes)
     for i in range(n):
         if mode in ("nearest", "nearest-exact"):
             taps = _nearest(lengths[i], sizes[i], scales[i], mode == "nearest-exact")
@@ -68,16 +70,6 @@ def interpolate(
 
 
 Taps = list[tuple[np.ndarray[Any, Any], np.ndarray[Any, Any] | None]]  # positions in the input, and weights
-
-
-def _pad_constant(x: Array, amounts: list[tuple[int, int]], value: float) -> Array:
-    both = [(0, 0)] * (x.ndim - len(amounts)) + amounts[::-1]
-    low, high = [tuple(max(amount[i], 0) for amount in both) for i in (0, 1)]
-    if any(low) or any(high):
-        x = padding.pad(x, low, high, value=value)
-    if all(before >= 0 and after >= 0 for before, after in both):
-        return x
-    return x[tuple(slice(max(-before, 0), min(after, 0) or None) for before, after in both)]
 
 
 def _check_room(length: Any, amount: int, mode: str) -> None:

@@ -15,6 +15,10 @@ from mlaot.frontend import functions
 from mlaot.frontend.functions import erf, stop_gradient
 from mlaot.nn.arguments import Array, channels_first, check_choice, static
 
+__all__ = ["celu", "elu", "gelu", "glu", "hardsigmoid", "hardswish", "hardtanh", "leaky_relu", "log_softmax"]
+__all__ += ["logsigmoid", "mish", "prelu", "relu", "relu6", "selu", "sigmoid", "silu", "softmax", "softplus"]
+__all__ += ["softsign", "tanh"]
+
 SELU_ALPHA = 1.6732632423543772848170429916717
 SELU_SCALE = 1.0507009873554804934193349852946
 
@@ -133,28 +137,3 @@ def log_softmax(input: Array, dim: int = -1) -> Array:
 def _negative_part(x: Array) -> Array:
     """0 where ``x`` is positive, else ``x``, nan too: selected, so that its gradient at 0 is 1 and not a half."""
     return np.where(x > 0, 0.0, x)
-
-
-__all__ = [
-    "celu",
-    "elu",
-    "gelu",
-    "glu",
-    "hardsigmoid",
-    "hardswish",
-    "hardtanh",
-    "leaky_relu",
-    "log_softmax",
-    "logsigmoid",
-    "mish",
-    "prelu",
-    "relu",
-    "relu6",
-    "selu",
-    "sigmoid",
-    "silu",
-    "softmax",
-    "softplus",
-    "softsign",
-    "tanh",
-]

@@ -14,29 +14,49 @@ import numpy as np
 
 from mlaot.errors import MlaotError
 from mlaot.frontend.functions import window
-from mlaot.frontend.padding import pad
-from mlaot.nn.arguments import Array, as_like, check_spatial, is_static, shown, static, tuple_of
+from mlaot.nn.arguments import Array, as_like, by_rank, check_spatial, is_static, shown, static, tuple_of
+from mlaot.nn.functional.convolution import pad_spatial
+
+__all__ = ["adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d"]
+__all__ += ["adaptive_max_pool1d", "adaptive_max_pool2d", "adaptive_max_pool3d"]
+__all__ += ["avg_pool1d", "avg_pool2d", "avg_pool3d", "global_avg_pool", "global_max_pool"]
+__all__ += ["lp_pool1d", "lp_pool2d", "lp_pool3d", "max_pool1d", "max_pool2d", "max_pool3d"]
 
 
-def max_pool1d(
-    input: Array, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1, *, ceil_mode: bool = False
+def max_pool(
+    n: int,
+    input: Array,
+    kernel_size: Any,
+    stride: Any = None,
+    padding: Any = 0,
+    dilation: Any = 1,
+    *,
+    ceil_mode: bool = False,
 ) -> Array:
-    """The largest of each window. Equal ones share the gradient, which PyTorch gives to the first of them."""
-    return _max_pool(1, input, kernel_size, stride, padding, dilation, ceil_mode)
+    """Take the largest of each window. Equal ones share the gradient, which PyTorch gives to the first of them."""
+    axes = _axes(n, f"max_pool{n}d", input, kernel_size, stride, padding, dilation, ceil_mode)
+    return np.max(_windows(input, axes, -math.inf), axis=tuple(range(-n, 0)))
 
 
-def max_pool2d(
-    input: Array, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1, *, ceil_mode: bool = False
+def avg_pool(
+    n: int,
+    input: Array,
+    kernel_size: Any,
+    stride: Any = None,
+    padding: Any = 0,
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+    divisor_override: int | None = None,
 ) -> Array:
-    """The largest of each window. Equal ones share the gradient, which PyTorch gives to the first of them."""
-    return _max_pool(2, input, kernel_size, stride, padding, dilation, ceil_mode)
-
-
-def max_pool3d(
-    input: Array, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1, *, ceil_mode: bool = False
-) -> Array:
-    """The largest of each window. Equal ones share the gradient, which PyTorch gives to the first of them."""
-    return _max_pool(3, input, kernel_size, stride, padding, dilation, ceil_mode)
+    """Take the mean of each window, or its sum divided by ``divisor_override``."""
+    axes = _axes(n, f"avg_pool{n}d", input, kernel_size, stride, padding, 1, ceil_mode)
+    total = np.sum(_windows(input, axes, 0.0), axis=tuple(range(-n, 0)))
+    if divisor_override is not None:
+        return total / float(divisor_override)
+    counts = np.ones((1,) * n)
+    for i, axis in enumerate(axes):
+        counts = counts * np.reshape(axis.counts(count_include_pad), [-1 if i == j else 1 for j in range(n)])
+    return total / (float(counts.flat[0]) if counts.size == 1 else as_like(counts, total))
 
 
 def avg_pool1d(
@@ -47,70 +67,38 @@ def avg_pool1d(
     ceil_mode: bool = False,
     count_include_pad: bool = True,
 ) -> Array:
-    return _avg_pool(1, input, kernel_size, stride, padding, ceil_mode, count_include_pad, None)
+    """Take the mean of each window."""
+    return avg_pool(1, input, kernel_size, stride, padding, ceil_mode, count_include_pad)
 
 
-def avg_pool2d(
-    input: Array,
-    kernel_size: Any,
-    stride: Any = None,
-    padding: Any = 0,
-    ceil_mode: bool = False,
-    count_include_pad: bool = True,
-    divisor_override: int | None = None,
+def lp_pool(
+    n: int, input: Array, norm_type: float, kernel_size: Any, stride: Any = None, ceil_mode: bool = False
 ) -> Array:
-    return _avg_pool(2, input, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
+    """Take the p-norm of each window, ``sum(x ** p) ** (1 / p)`` with p = ``norm_type``."""
+    mean = avg_pool(n, input**norm_type, kernel_size, stride, 0, ceil_mode)
+    total = mean * float(math.prod(tuple_of(kernel_size, n, f"lp_pool{n}d: kernel_size", 1)))
+    zero = total == 0  # where the root has no finite gradient
+    return np.where(zero, 0.0, np.where(zero, 1.0, total) ** (1.0 / norm_type))
 
 
-def avg_pool3d(
-    input: Array,
-    kernel_size: Any,
-    stride: Any = None,
-    padding: Any = 0,
-    ceil_mode: bool = False,
-    count_include_pad: bool = True,
-    divisor_override: int | None = None,
-) -> Array:
-    return _avg_pool(3, input, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
+def adaptive_avg_pool(n: int, input: Array, output_size: Any) -> Array:
+    """Divide each spatial axis into ``output_size`` bins, and take the mean of each."""
+    return _adaptive(n, input, output_size, np.mean)
 
 
-def lp_pool1d(input: Array, norm_type: float, kernel_size: Any, stride: Any = None, ceil_mode: bool = False) -> Array:
-    return _lp_pool(1, input, norm_type, kernel_size, stride, ceil_mode)
+def adaptive_max_pool(n: int, input: Array, output_size: Any) -> Array:
+    """Divide each spatial axis into ``output_size`` bins, and take the largest of each.
+
+    Equal ones share the gradient, which PyTorch gives to the first of them.
+    """
+    return _adaptive(n, input, output_size, np.max)
 
 
-def lp_pool2d(input: Array, norm_type: float, kernel_size: Any, stride: Any = None, ceil_mode: bool = False) -> Array:
-    return _lp_pool(2, input, norm_type, kernel_size, stride, ceil_mode)
-
-
-def lp_pool3d(input: Array, norm_type: float, kernel_size: Any, stride: Any = None, ceil_mode: bool = False) -> Array:
-    return _lp_pool(3, input, norm_type, kernel_size, stride, ceil_mode)
-
-
-def adaptive_avg_pool1d(input: Array, output_size: Any) -> Array:
-    return _adaptive(1, input, output_size, np.mean)
-
-
-def adaptive_avg_pool2d(input: Array, output_size: Any) -> Array:
-    return _adaptive(2, input, output_size, np.mean)
-
-
-def adaptive_avg_pool3d(input: Array, output_size: Any) -> Array:
-    return _adaptive(3, input, output_size, np.mean)
-
-
-def adaptive_max_pool1d(input: Array, output_size: Any) -> Array:
-    """The largest of each bin. Equal ones share the gradient, which PyTorch gives to the first of them."""
-    return _adaptive(1, input, output_size, np.max)
-
-
-def adaptive_max_pool2d(input: Array, output_size: Any) -> Array:
-    """The largest of each bin. Equal ones share the gradient, which PyTorch gives to the first of them."""
-    return _adaptive(2, input, output_size, np.max)
-
-
-def adaptive_max_pool3d(input: Array, output_size: Any) -> Array:
-    """The largest of each bin. Equal ones share the gradient, which PyTorch gives to the first of them."""
-    return _adaptive(3, input, output_size, np.max)
+max_pool1d, max_pool2d, max_pool3d = by_rank(max_pool)
+_, avg_pool2d, avg_pool3d = by_rank(avg_pool)  # PyTorch's avg_pool1d has no divisor_override
+lp_pool1d, lp_pool2d, lp_pool3d = by_rank(lp_pool)
+adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d = by_rank(adaptive_avg_pool)
+adaptive_max_pool1d, adaptive_max_pool2d, adaptive_max_pool3d = by_rank(adaptive_max_pool)
 
 
 def global_avg_pool(input: Array) -> Array:
@@ -121,38 +109,6 @@ def global_avg_pool(input: Array) -> Array:
 def global_max_pool(input: Array) -> Array:
     """The maximum over all axes behind the channel (axis 1), which stay with size 1."""
     return np.max(input, axis=tuple(range(2, input.ndim)), keepdims=True)
-
-
-def _max_pool(n: int, input: Array, kernel: Any, stride: Any, padding: Any, dilation: Any, ceil_mode: bool) -> Array:
-    axes = _axes(n, f"max_pool{n}d", input, kernel, stride, padding, dilation, ceil_mode)
-    return np.max(_windows(input, axes, -math.inf), axis=tuple(range(-n, 0)))
-
-
-def _avg_pool(
-    n: int,
-    input: Array,
-    kernel: Any,
-    stride: Any,
-    padding: Any,
-    ceil_mode: bool,
-    count_include_pad: bool,
-    divisor: int | None,
-) -> Array:
-    axes = _axes(n, f"avg_pool{n}d", input, kernel, stride, padding, 1, ceil_mode)
-    total = np.sum(_windows(input, axes, 0.0), axis=tuple(range(-n, 0)))
-    if divisor is not None:
-        return total / float(divisor)
-    counts = np.ones((1,) * n)
-    for i, axis in enumerate(axes):
-        counts = counts * np.reshape(axis.counts(count_include_pad), [-1 if i == j else 1 for j in range(n)])
-    return total / (float(counts.flat[0]) if counts.size == 1 else as_like(counts, total))
-
-
-def _lp_pool(n: int, input: Array, norm_type: float, kernel: Any, stride: Any, ceil_mode: bool) -> Array:
-    mean = _avg_pool(n, input**norm_type, kernel, stride, 0, ceil_mode, True, None)
-    total = mean * float(math.prod(tuple_of(kernel, n, f"lp_pool{n}d: kernel_size", 1)))
-    zero = total == 0  # where the root has no finite gradient
-    return np.where(zero, 0.0, np.where(zero, 1.0, total) ** (1.0 / norm_type))
 
 
 def _adaptive(n: int, input: Array, output_size: Any, reduce: Callable[..., Any]) -> Array:
@@ -227,15 +183,7 @@ def _axes(
 
 
 def _windows(x: Array, axes: list[_Axis], value: float) -> Array:
-    lead = x.ndim - len(axes)
-    low = (0,) * lead + tuple(a.padding for a in axes)
-    high = (0,) * lead + tuple(a.padding + a.extra for a in axes)
-    if any(low) or any(high):
-        x = pad(x, low, high, value=value)
-    return window(
-        x,
-        tuple(range(lead, x.ndim)),
-        tuple(a.kernel for a in axes),
-        tuple(a.stride for a in axes),
-        tuple(a.dilation for a in axes),
-    )
+    x = pad_spatial(x, [(a.padding, a.padding + a.extra) for a in axes], value=value)
+    spatial = tuple(range(x.ndim - len(axes), x.ndim))
+    kernels, strides, dilations = zip(*[(a.kernel, a.stride, a.dilation) for a in axes], strict=True)
+    return window(x, spatial, kernels, strides, dilations)

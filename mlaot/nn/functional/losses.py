@@ -6,8 +6,12 @@ import numpy as np
 
 from mlaot.errors import MlaotError
 from mlaot.frontend.indexing import in_range
-from mlaot.nn.activations import log_softmax, logsigmoid, relu
 from mlaot.nn.arguments import Array, as_like, channels_first, check_broadcast, check_choice, static
+from mlaot.nn.functional.activations import log_softmax, logsigmoid, relu
+
+__all__ = ["binary_cross_entropy", "binary_cross_entropy_with_logits", "cross_entropy"]
+__all__ += ["hinge_embedding_loss", "hinge_loss", "huber_loss", "kl_div", "l1_loss", "mse_loss"]
+__all__ += ["nll_loss", "smooth_l1_loss"]
 
 
 def mse_loss(input: Array, target: Array, *, reduction: str = "mean", weight: Array | None = None) -> Array:
@@ -264,18 +268,3 @@ def _check_shapes(name: str, input: Array, target: Array) -> None:
         raise MlaotError(
             f"{name}: expected input and target of one shape, got {list(input.shape)}, {list(target.shape)}"
         )
-
-
-__all__ = [
-    "binary_cross_entropy",
-    "binary_cross_entropy_with_logits",
-    "cross_entropy",
-    "hinge_embedding_loss",
-    "hinge_loss",
-    "huber_loss",
-    "kl_div",
-    "l1_loss",
-    "mse_loss",
-    "nll_loss",
-    "smooth_l1_loss",
-]
