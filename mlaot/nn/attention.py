@@ -77,7 +77,7 @@ class MultiheadAttention(Layer):
         average_attn_weights: bool = True,
         is_causal: bool = False,
     ) -> tuple[Array, Array | None]:
-        """The outputs, and the weights of attention: the mean over the heads unless told otherwise."""
+        """Return the outputs, and the weights of attention: their mean over the heads unless told otherwise."""
         swapped = query.ndim == 3 and not self.batch_first
         q, k, v = [np.swapaxes(x, 0, 1) if swapped else x for x in self._projected(query, key, value)]
         heads = (self.num_heads, self.num_kv_heads, self.num_kv_heads)
@@ -107,7 +107,7 @@ class MultiheadAttention(Layer):
         return [F.linear(x, w, b) for x, w, b in zip((query, key, value), matrices, biases, strict=True)]
 
     def _mask(self, attn_mask: Array | None, key_padding_mask: Array | None, q: Array) -> Array | None:
-        """Both masks as one that is added to the scores [(n,) heads, l, s]."""
+        """Return both masks as one that is added to the scores [(n,) heads, l, s]."""
         total = None
         if attn_mask is not None:
             total = _additive(attn_mask, q)
@@ -124,5 +124,5 @@ def _additive(mask: Array, like: Array) -> Array:
 
 
 def _split(x: Array, heads: int) -> Array:
-    """[.., t, heads * d] as [.., heads, t, d]."""
+    """Reshape [.., t, heads * d] to [.., heads, t, d]."""
     return np.swapaxes(np.reshape(x, (*x.shape[:-1], heads, x.shape[-1] // heads)), -3, -2)

@@ -56,7 +56,7 @@ class _BatchNorm(_ChannelNorm):
         return F.batch_norm(input, *statistics, self.weight, self.bias, by_batch, self._rate(input), self.eps)
 
     def _rate(self, input: Array) -> Any:
-        """How much a new value counts in a running statistic; all alike where momentum is None."""
+        """Return how much a new value counts in a running statistic; all count equally where momentum is None."""
         if self.num_batches_tracked is None or not self.training:
             return self.momentum
         count = self.num_batches_tracked + 1

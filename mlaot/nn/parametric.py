@@ -1,7 +1,7 @@
-"""Linear and convolution layers, tables: a class holds the parameters, ``functional`` computes.
+"""Linear maps, tables of vectors, learned slopes: a class holds the parameters, ``functional`` computes.
 
-Arguments, names of parameters and initial values are PyTorch's. Besides, each layer takes ``dtype`` (float32 unless
-given) and ``rng``, a NumPy generator or a seed for its initial values.
+Arguments, names of parameters and initial values are PyTorch's. All layers with parameters also take ``dtype``, which
+is float32 by default, and those with random initial values ``rng``, a NumPy generator or a seed.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ __all__ = ["Embedding", "Linear", "PReLU"]
 
 
 def parameter(array: Any) -> Parameter:
-    """A parameter that gets its name from where it is held."""
+    """Return a parameter that gets its name from the attribute that holds it."""
     return Parameter(None, array)
 
 
 def weight_and_bias(
     shape: Sequence[int], outputs: int | None, rng: init.Random, dtype: Any
 ) -> tuple[Parameter, Parameter | None]:
-    """Uniform within ``1 / sqrt(inputs)``: what PyTorch gives linear and convolution layers."""
+    """Draw uniformly within ``1 / sqrt(inputs)``, as PyTorch does for linear and convolution layers."""
     source = init.generator(rng)
     bound = 1.0 / math.sqrt(init.fans(shape)[0])
     weight = parameter(init.uniform_(shape, -bound, bound, source, dtype))

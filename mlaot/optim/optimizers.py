@@ -11,6 +11,8 @@ from mlaot.errors import MlaotError
 from mlaot.optim.base import Optimizer, Shared, scalar
 from mlaot.optim.schedules import Array, as_float
 
+__all__ = ["SGD", "Adagrad", "Adam", "AdamW", "Lion", "RMSprop"]
+
 
 class SGD(Optimizer):
     """Stochastic gradient descent, with (Nesterov's) momentum."""
@@ -214,9 +216,10 @@ class Lion(Optimizer):
 
 
 def _decayed(gradient: Array, x: Array, weight_decay: float) -> Array:
+    """Add weight decay to a gradient."""
     return gradient + x * weight_decay if weight_decay else gradient
 
 
 def _mixed(old: Array, new: Array, keep: float) -> Array:
-    """A running mean that keeps the share ``keep`` of its old value."""
+    """Return a running mean that keeps the share ``keep`` of its old value."""
     return old * keep + new * (1.0 - keep)

@@ -29,9 +29,9 @@ def scaled_dot_product_attention(
     scale: float | None = None,
     enable_gqa: bool = False,
 ) -> Array:
-    """``softmax(q k^T * scale + mask) v``; a boolean mask is True where a query may attend.
+    """Compute ``softmax(q k^T * scale + mask) v``; a boolean mask is True where a query may attend.
 
-    With ``enable_gqa`` fewer heads of key and value serve the query's heads, each a run of neighbours.
+    With ``enable_gqa`` fewer heads of key and value serve the query's heads, each a run of neighbors.
     """
     if attn_mask is not None and is_causal:
         raise MlaotError("scaled_dot_product_attention: give attn_mask or is_causal=True, not both")
@@ -47,7 +47,7 @@ def attention_weights(
     scale: float | None,
     enable_gqa: bool,
 ) -> Array:
-    """How much each query attends to each key: [.., heads, l, s]."""
+    """Return how much each query attends to each key: [.., heads, l, s]."""
     factor = 1.0 / math.sqrt(static(query.shape[-1], "attention")) if scale is None else scale
     folded = _fold_heads(query, key, enable_gqa) * factor
     scores = folded @ np.swapaxes(key, -1, -2)
@@ -63,19 +63,19 @@ def attention_weights(
 
 
 def attend(weights: Array, value: Array, enable_gqa: bool) -> Array:
-    """The values weighted and summed: [.., heads, l, v]."""
+    """Return the weighted sums of the values: [.., heads, l, v]."""
     mixed = _fold_heads(weights, value, enable_gqa) @ value
     return np.reshape(mixed, (*weights.shape[:-1], value.shape[-1]))
 
 
 def causal_mask(scores: Array) -> Array:
-    """[l, s]: True where the key does not come after the query."""
+    """Return [l, s]: True where the key does not come after the query."""
     rows, columns = scores.shape[-2:]
     return np.expand_dims(arange(rows), 1) >= arange(columns)
 
 
 def _fold_heads(x: Array, shared: Array, enable_gqa: bool) -> Array:
-    """The rows of the heads that share a key and value, below one another: [.., shared heads, r * l, e]."""
+    """Put the rows of the heads that share a key and value below one another: [.., shared heads, r * l, e]."""
     if not enable_gqa:
         return x
     heads, groups = static(x.shape[-3], "attention"), static(shared.shape[-3], "attention")
@@ -85,7 +85,7 @@ def _fold_heads(x: Array, shared: Array, enable_gqa: bool) -> Array:
 
 
 def _softmax(scores: Array) -> Array:
-    """Softmax of the last axis, where a row of nothing but ``-inf`` gives zeros."""
+    """Compute the softmax of the last axis; a row of nothing but ``-inf`` gives zeros."""
     largest = stop_gradient(np.max(scores, axis=-1, keepdims=True))
     e = np.exp(scores - np.where(largest == -math.inf, 0.0, largest))
     total = np.sum(e, axis=-1, keepdims=True)

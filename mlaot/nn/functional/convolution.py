@@ -108,7 +108,7 @@ def pad_spatial(
 def correlate(
     x: Array, weight: Array, bias: Array | None, strides: tuple[int, ...], dilations: tuple[int, ...], groups: int
 ) -> Array:
-    """Windows of x [(n,) c, *spatial] times weight [o, c / groups, *k], summed over c and k: [(n,) o, *positions]."""
+    """Sum windows of x [(n,) c, *spatial] times weight [o, c / groups, *k] over c and k: [(n,) o, *positions]."""
     n = len(strides)
     lead, kernel, out = x.shape[: -n - 1], weight.shape[2:], weight.shape[0]
     check_shape(bias, (out,), "convolution: bias")

@@ -31,7 +31,7 @@ def batch_norm(
     momentum: Any = 0.1,
     eps: float = 1e-5,
 ) -> Array:
-    """Normalized over all axes but the channel (axis 1): by the batch's own statistics when training."""
+    """Normalize over all axes but the channel (axis 1): by the batch's own statistics when training."""
     axes = (0, *range(2, input.ndim))
     if not training:
         if running_mean is None or running_var is None:
@@ -58,7 +58,7 @@ def instance_norm(
     momentum: Any = 0.1,
     eps: float = 1e-5,
 ) -> Array:
-    """Each channel of each example normalized on its own."""
+    """Normalize each channel of each example on its own."""
     if not use_input_stats:
         return batch_norm(input, running_mean, running_var, weight, bias, False, momentum, eps)
     axes = tuple(range(2, input.ndim))
@@ -77,7 +77,7 @@ def layer_norm(
     bias: Array | None = None,
     eps: float = 1e-5,
 ) -> Array:
-    """Normalized over the last axes, whose sizes are ``normalized_shape``."""
+    """Normalize over the last axes, whose sizes are ``normalized_shape``."""
     axes = _last_axes(input, normalized_shape, "layer_norm")
     for name, values in (("weight", weight), ("bias", bias)):
         check_shape(values, input.shape[-len(axes) :], f"layer_norm: {name}")
@@ -89,7 +89,7 @@ def layer_norm(
 def rms_norm(
     input: Array, normalized_shape: int | Sequence[int], weight: Array | None = None, eps: float | None = None
 ) -> Array:
-    """Divided by the root of the mean square over the last axes; ``eps`` is the dtype's epsilon unless given."""
+    """Divide by the root of the mean square over the last axes; ``eps`` defaults to the dtype's epsilon."""
     axes = _last_axes(input, normalized_shape, "rms_norm")
     check_shape(weight, input.shape[-len(axes) :], "rms_norm: weight")
     if eps is None:
@@ -101,7 +101,7 @@ def rms_norm(
 def group_norm(
     input: Array, num_groups: int, weight: Array | None = None, bias: Array | None = None, eps: float = 1e-5
 ) -> Array:
-    """The channels (axis 1) in ``num_groups`` groups, each normalized together with the axes behind."""
+    """Normalize the channels (axis 1) in ``num_groups`` groups, each together with the axes after it."""
     if input.ndim < 2:
         raise MlaotError(f"group_norm: expected an input [n, channels, ..], got {list(input.shape)}")
     channels = static(input.shape[1], "group_norm")

@@ -102,17 +102,17 @@ adaptive_max_pool1d, adaptive_max_pool2d, adaptive_max_pool3d = by_rank(adaptive
 
 
 def global_avg_pool(input: Array) -> Array:
-    """The mean over all axes behind the channel (axis 1), which stay with size 1."""
+    """Take the mean over all axes after the channel (axis 1), which stay with size 1."""
     return np.mean(input, axis=tuple(range(2, input.ndim)), keepdims=True)
 
 
 def global_max_pool(input: Array) -> Array:
-    """The maximum over all axes behind the channel (axis 1), which stay with size 1."""
+    """Take the maximum over all axes after the channel (axis 1), which stay with size 1."""
     return np.max(input, axis=tuple(range(2, input.ndim)), keepdims=True)
 
 
 def _adaptive(n: int, input: Array, output_size: Any, reduce: Callable[..., Any]) -> Array:
-    """Each axis in turn: a bin is a box, so the mean over it is a mean of means of equally many elements.
+    """Reduce each axis in turn: a bin is a box, so its mean is a mean of means of equally many elements.
 
     Axes of a single bin are reduced together.
     """
@@ -122,8 +122,8 @@ def _adaptive(n: int, input: Array, output_size: Any, reduce: Callable[..., Any]
     if len(sizes) != n or not all(size is None or (is_static(size) and size > 0) for size in sizes):
         raise MlaotError(f"{name}: output_size: expected a number or {n} of them, got {shown(output_size)}")
     axes = dict(zip(range(input.ndim - n, input.ndim), sizes, strict=True))
-    if whole := tuple(axis for axis, size in axes.items() if size == 1):
-        input = reduce(input, axis=whole, keepdims=True)
+    if single := tuple(axis for axis, size in axes.items() if size == 1):
+        input = reduce(input, axis=single, keepdims=True)
     for axis, size in axes.items():
         if size not in (None, 1):
             input = _bins(input, axis, size, static(input.shape[axis], name), reduce)
@@ -156,7 +156,7 @@ class _Axis:
             self.extra = max((positions - 1) * stride + reach - padded, 0)
 
     def counts(self, include_padding: bool) -> np.ndarray[Any, Any]:
-        """How many elements each window averages; one number where all have as many."""
+        """Return how many elements each window averages; one number where all have as many."""
         if not self.extra and (include_padding or not self.padding):
             return np.array([float(self.kernel)])
         length = static(self.length, f"{self.name}: the number of elements in a window at the border")

@@ -1,6 +1,6 @@
 """Padding and interpolation.
 
-Interpolation works on one axis at a time: the positions and weights are constants, known from the sizes.
+Interpolation works on one axis at a time; positions and weights are constants, which follow from the sizes.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ CUBIC = -0.75  # the free coefficient of the cubic convolution
 
 
 def pad(input: Array, pad: Sequence[int], mode: str = "constant", value: float | None = None) -> Array:
-    """``pad`` is (before, after) of the last axis, then of the one before it, and so on.
+    """Pad by ``pad``: (before, after) of the last axis, then of the one before it, and so on.
 
-    Modes "constant" (a negative amount cuts off), "reflect", "replicate", "circular".
+    Modes are "constant" (a negative amount cuts off), "reflect", "replicate" and "circular".
     """
     check_choice(mode, ("constant", "reflect", "replicate", "circular"), "pad: mode")
     if len(pad) % 2 or len(pad) > 2 * input.ndim:
@@ -49,7 +49,7 @@ def interpolate(
     align_corners: bool | None = None,
     recompute_scale_factor: bool | None = None,
 ) -> Array:
-    """The spatial axes of [n, c, *spatial] resized to ``size`` or by ``scale_factor``."""
+    """Resize the spatial axes of [n, c, *spatial] to ``size`` or by ``scale_factor``."""
     check_choice(mode, tuple(MODES), "interpolate: mode")
     n = input.ndim - 2
     if n not in (1, 2, 3) or MODES[mode] not in (None, n):
@@ -73,7 +73,7 @@ Taps = list[tuple[np.ndarray[Any, Any], np.ndarray[Any, Any] | None]]  # positio
 
 
 def _check_room(length: Any, amount: int, mode: str) -> None:
-    """An axis can be reflected up to its last element but one, and go round once."""
+    """Check that an axis is long enough: it reflects up to its last element but one, and wraps around once."""
     most = {"reflect": length - 1, "circular": length}.get(mode, amount)
     if is_static(length) and amount > most:
         raise MlaotError(f"pad: {amount} is too much for mode {mode!r} and an axis of {length}; at most {most}")
@@ -98,7 +98,7 @@ def _repeated(x: Array, axis: int, count: int) -> Array:
 def _sizes(
     lengths: list[int], size: Any, scale_factor: Any, recompute: bool | None
 ) -> tuple[list[int], list[float | None]]:
-    """Output sizes, and the scale an axis where it is not just their ratio."""
+    """Return the sizes of the output, and the scale of each axis where it is not just their ratio."""
     n = len(lengths)
     if (size is None) == (scale_factor is None):
         raise MlaotError("interpolate: give either size or scale_factor")
@@ -118,7 +118,7 @@ def _nearest(length: int, size: int, scale: float | None, exact: bool) -> Taps:
 
 
 def _source(length: int, size: int, scale: float | None, align_corners: bool) -> np.ndarray[Any, Any]:
-    """Where in the input each element of the output lies."""
+    """Return where in the input each element of the output lies."""
     if align_corners:
         return np.arange(size) * ((length - 1) / (size - 1) if size > 1 else 0.0)
     return (np.arange(size) + 0.5) * (length / size if scale is None else scale) - 0.5

@@ -1,4 +1,4 @@
-"""The affine map, look-ups, dropout, and distances."""
+"""Vectors of features: the affine map, look-ups, dropout, lengths and angles."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ += ["linear", "normalize", "one_hot"]
 
 
 def linear(input: Array, weight: Array, bias: Array | None = None) -> Array:
-    """``x w^T + b``, weight [out, in]."""
+    """Compute ``x w^T + b``, weight [out, in]."""
     if not input.ndim or not weight.ndim or input.shape[-1] != weight.shape[-1]:
         raise MlaotError(f"linear: a weight {list(weight.shape)} does not fit an input {list(input.shape)}")
     check_shape(bias, weight.shape[:-1], "linear: bias")
@@ -28,10 +28,10 @@ def linear(input: Array, weight: Array, bias: Array | None = None) -> Array:
 
 
 def embedding(input: Array, weight: Array, padding_idx: int | None = None) -> Array:
-    """Rows of ``weight`` by number; the row ``padding_idx`` gets no gradient.
+    """Look up rows of ``weight`` by number; the row ``padding_idx`` gets no gradient.
 
-    A number that is none of a row is an error where a caller gives it. One that the model computes is clamped, as by
-    ``np.take``, after a negative one has been counted from the end.
+    A number that is not one of a row is an error where a caller passes it. One that the model computes is clamped, as
+    by ``np.take``, after a negative one has been counted from the end.
     """
     if input.dtype.kind not in "iu":
         raise MlaotError(f"embedding: expected whole numbers of rows, got {input.dtype}")
@@ -45,9 +45,10 @@ def embedding(input: Array, weight: Array, padding_idx: int | None = None) -> Ar
 
 
 def one_hot(tensor: Array, num_classes: int = -1) -> Array:
-    """int64: 1 where the class is ``tensor``, else 0, along a new last axis; -1: as many classes as an array has.
+    """Return int64: 1 where the class is ``tensor``, else 0, along a new last axis.
 
-    What is no class is an error where a caller gives it, and a row of zeros where the model computes it.
+    ``num_classes`` of -1 stands for as many classes as an array has. What is not a class is an error where a caller
+    passes it, and a row of zeros where the model computes it.
     """
     if num_classes < 0:
         if not isinstance(tensor, np.ndarray):
@@ -78,7 +79,7 @@ dropout1d, dropout2d, dropout3d = by_rank(_dropout)
 
 
 def normalize(input: Array, p: float = 2.0, dim: int = 1, eps: float = 1e-12) -> Array:
-    """Divided by the p-norm along ``dim``, or by ``eps`` where that is larger."""
+    """Divide by the p-norm along ``dim``, or by ``eps`` where that is larger."""
     if p == 2:
         return input / np.sqrt(np.maximum(np.sum(input * input, axis=dim, keepdims=True), eps * eps))
     size = np.abs(input)
@@ -90,13 +91,13 @@ def normalize(input: Array, p: float = 2.0, dim: int = 1, eps: float = 1e-12) ->
 
 
 def cosine_similarity(x1: Array, x2: Array, dim: int = 1, eps: float = 1e-8) -> Array:
-    """The cosine of the angle between vectors along ``dim``; a norm counts as ``eps`` at least."""
+    """Compute the cosine of the angle between vectors along ``dim``; a norm counts as ``eps`` at least."""
     lengths = [np.sqrt(np.maximum(np.sum(x * x, axis=dim), eps * eps)) for x in (x1, x2)]
     return np.sum(x1 * x2, axis=dim) / (lengths[0] * lengths[1])
 
 
 def flatten(input: Array, start_dim: int = 0, end_dim: int = -1) -> Array:
-    """The axes from ``start_dim`` to ``end_dim`` as one."""
+    """Make one axis of those from ``start_dim`` to ``end_dim``."""
     if not input.ndim:
         return np.reshape(input, (1,))
     first, last = start_dim % input.ndim, end_dim % input.ndim
@@ -104,7 +105,7 @@ def flatten(input: Array, start_dim: int = 0, end_dim: int = -1) -> Array:
 
 
 def _product(sizes: Sequence[Any]) -> Any:
-    """The product of dims; one that is a name comes first, as a number does not know how to multiply it."""
+    """Multiply dims; one that is a name comes first, as a number does not know how to multiply it."""
     total: Any = 1
     for size in sizes:
         total = total * size if is_static(size) else size * total
