@@ -15,9 +15,9 @@ from mlaot.frontend import functions
 from mlaot.frontend.functions import erf, stop_gradient
 from mlaot.nn.arguments import Array, channels_first, check_choice, static
 
-__all__ = ["celu", "elu", "gelu", "glu", "hardsigmoid", "hardswish", "hardtanh", "leaky_relu", "log_softmax"]
-__all__ += ["logsigmoid", "mish", "prelu", "relu", "relu6", "selu", "sigmoid", "silu", "softmax", "softplus"]
-__all__ += ["softsign", "tanh"]
+__all__ = ["celu", "elu", "gelu", "glu", "hardshrink", "hardsigmoid", "hardswish", "hardtanh", "leaky_relu"]
+__all__ += ["log_softmax", "logsigmoid", "mish", "prelu", "relu", "relu6", "selu", "sigmoid", "silu", "softmax"]
+__all__ += ["softplus", "softsign", "tanh"]
 
 SELU_ALPHA = 1.6732632423543772848170429916717
 SELU_SCALE = 1.0507009873554804934193349852946
@@ -92,6 +92,11 @@ def hardtanh(input: Array, min_val: float = -1.0, max_val: float = 1.0) -> Array
     """Limit to ``min_val`` to ``max_val``; at the limits themselves the gradient is 0."""
     low, high = (int(min_val), int(max_val)) if input.dtype.kind in "iu" else (min_val, max_val)
     return np.where(input <= low, low, np.where(input >= high, high, input))
+
+
+def hardshrink(input: Array, lambd: float = 0.5) -> Array:
+    """Compute ``x``, or 0 where ``abs(x)`` is at most ``lambd``."""
+    return np.where(np.abs(input) <= lambd, 0.0, input)
 
 
 def relu6(input: Array) -> Array:
