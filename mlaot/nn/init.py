@@ -142,7 +142,7 @@ def orthogonal_(shape: Sequence[int], gain: float = 1.0, rng: Random = None, dty
         raise MlaotError(f"orthogonal_: expected two axes or more, got {list(shape)}")
     rows, columns = shape[0], math.prod(shape[1:])
     q, r = np.linalg.qr(generator(rng).normal(size=(max(rows, columns), min(rows, columns))))
-    q = q * np.sign(np.diag(r))  # so that q is uniformly distributed
+    q = q * np.sign(np.diag(r))  # so that q is uniformly distributed (Mezzadri, 2007)
     values = np.reshape(q if rows >= columns else q.T, shape) * gain
     return np.asarray(values, float_dtype(dtype))
 

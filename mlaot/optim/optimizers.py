@@ -1,4 +1,4 @@
-"""The optimizers: how each updates one parameter. Options that all have are in ``base``."""
+"""The optimizers: how each updates one parameter. The options that all share are in ``base``."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class SGD(Optimizer):
 
 
 class Adam(Optimizer):
-    """Adam; ``weight_decay`` is added to the gradient."""
+    """Adam (Kingma and Ba, 2015); ``weight_decay`` is added to the gradient."""
 
     decoupled = False
 
@@ -101,7 +101,7 @@ class Adam(Optimizer):
 
 
 class AdamW(Adam):
-    """Adam with decoupled weight decay: the parameters shrink by ``lr * weight_decay`` a step."""
+    """Adam with decoupled weight decay, ``lr * weight_decay`` of a parameter a step (Loshchilov and Hutter, 2019)."""
 
     decoupled = True
 
@@ -153,7 +153,7 @@ class RMSprop(Optimizer):
 
 
 class Adagrad(Optimizer):
-    """Gradients divided by the root of the sum of their squares."""
+    """Gradients divided by the root of the sum of their squares (Duchi et al., 2011)."""
 
     slots = ("sum",)
 

@@ -75,6 +75,7 @@ def cosine_annealing_warm_restarts_lr(T_0: int, T_mult: int = 1, min_factor: flo
     def factor(step: Array) -> Array:
         if T_mult == 1:
             return _cosine(1.0, min_factor, as_float(step % T_0) / T_0)
+        # Before wave n come T_0 * (T_mult**n - 1) / (T_mult - 1) steps.
         waves = np.log(as_float(step) * ((T_mult - 1) / T_0) + 1.0) / math.log(T_mult)
         growth = float(T_mult) ** np.floor(waves + 1e-9)  # an integer may come out a little too small
         start = (growth - 1.0) * (T_0 / (T_mult - 1))

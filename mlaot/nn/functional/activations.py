@@ -141,8 +141,7 @@ def glu(input: Array, dim: int = -1) -> Array:
 
 def softmax(input: Array, dim: int = -1) -> Array:
     """Compute ``exp(x) / sum(exp(x))`` along ``dim``; the sum, at least 1, is divided by as a reciprocal."""
-    e = np.exp(input - stop_gradient(np.max(input, axis=dim, keepdims=True)))
-    return e * (1.0 / np.sum(e, axis=dim, keepdims=True))
+    return functions.softmax(input, dim)
 
 
 def log_softmax(input: Array, dim: int = -1) -> Array:

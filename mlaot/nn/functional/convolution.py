@@ -64,11 +64,12 @@ def conv_transpose(
     _check_weight(name, input, weight, n, groups, inner, inner)
     if any(e >= max(s, d) for e, s, d in zip(extras, strides, dilations, strict=True)):
         raise MlaotError(f"{name}: output_padding {output_padding} must be smaller than stride or dilation")
+    # The transpose of a convolution with padding p has padding d * (k - 1) - p (Dumoulin and Visin, 2016).
     reach = [d * (k - 1) for k, d in zip(kernel, dilations, strict=True)]
     amounts = [(r - p, r - p + e) for r, p, e in zip(reach, paddings, extras, strict=True)]
     spread = pad_spatial(input, amounts, tuple(s - 1 for s in strides))
-    turned = weight[(slice(None), slice(None), *[slice(None, None, -1)] * n)]
-    grouped = np.swapaxes(np.reshape(turned, (groups, inner // groups, outer, *kernel)), 1, 2)
+    mirrored = weight[(slice(None), slice(None), *[slice(None, None, -1)] * n)]
+    grouped = np.swapaxes(np.reshape(mirrored, (groups, inner // groups, outer, *kernel)), 1, 2)
     flipped = np.reshape(grouped, (groups * outer, inner // groups, *kernel))
     return correlate(spread, flipped, bias, (1,) * n, dilations, groups)
 

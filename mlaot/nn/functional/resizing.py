@@ -19,7 +19,7 @@ from mlaot.nn.functional.pooling import adaptive_avg_pool
 __all__ = ["interpolate", "pad"]
 
 MODES = {"nearest": None, "nearest-exact": None, "linear": 1, "bilinear": 2, "trilinear": 3, "bicubic": 2, "area": None}
-CUBIC = -0.75  # the free coefficient of the cubic convolution
+CUBIC = -0.75  # the free coefficient of the cubic convolution (Keys, 1981)
 
 
 def pad(input: Array, pad: Sequence[int], mode: str = "constant", value: float | None = None) -> Array:
