@@ -134,12 +134,12 @@ def moved(node: onnx.NodeProto, function: Callable[..., Any]) -> Callable[..., A
 
     def run(use: Any, *inputs: Any) -> Any:
         if node.domain in ("", "ai.onnx") and node.op_type in SHAPES:
-            return function(use, *inputs)
+            return use.call(function, *inputs)
         places = MOVES.get(node.op_type, ()) if node.domain in ("", "ai.onnx") else ()
         places = tuple(range(len(inputs))) if places is None else places
         coded = [v for i, v in enumerate(inputs) if i in places and v is not None and whether_coded([v])]
         others = [v for i, v in enumerate(inputs) if i not in places and whether_coded([v])]
-        is_sum = use.string("reduction", "none") != "none"
+        is_sum = use.attribute("reduction", "none") != "none"
         if not coded or others or is_sum:
             kind = onnx.TensorProto.DataType.Name(elem_type_of((others or coded)[0]))
             raise Unsupported(f"arrays of {kind} are only moved, quantized and cast here; cast to FLOAT before it")
@@ -147,7 +147,7 @@ def moved(node: onnx.NodeProto, function: Callable[..., Any]) -> Callable[..., A
         if len(kinds) > 1:
             names = sorted(onnx.TensorProto.DataType.Name(kind) for kind in kinds)
             raise MlaotError(f"arrays of {' and '.join(names)} have no common type")
-        result = function(use, *[plain(v) for v in inputs])
+        result = use.call(function, *[plain(v) for v in inputs])
         (kind,) = kinds
         return tuple(coded_as(r, kind) for r in result) if isinstance(result, tuple) else coded_as(result, kind)
 

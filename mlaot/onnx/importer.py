@@ -23,7 +23,7 @@ from mlaot.frontend.trace import needed, part, tracing
 from mlaot.ir import Dim, Type
 from mlaot.ir.dims import Expr, Unequal, dim, names, substitute
 from mlaot.onnx.codes import moved, whether_coded
-from mlaot.onnx.registry import find
+from mlaot.onnx.registry import Function, find, parameters
 from mlaot.onnx.values import Coded, Maps, Strings, Unsupported, dtype_of, kind_of, known, lifted, of_dims, settled
 
 Env = MutableMapping[str, Any]
@@ -53,19 +53,21 @@ class Use:
     env: Env
 
     def attribute(self, name: str, default: Any = None) -> Any:
-        """An attribute as a Python value: int, float, str, bytes stay as such, tensors become arrays.
+        """Read an attribute as a Python value: tensors become arrays, and integers bools where the default is one.
 
         A default with a fraction is a float32, as it is in a file, also where doubles are computed.
         """
-        for found in self.node.attribute:
-            if found.name == name:
-                return _attribute(found)
+        for attribute in self.node.attribute:
+            if attribute.name == name:
+                value = attribute_value(attribute)
+                return type(default)(value) if isinstance(default, bool | str) else value
         return float(np.float32(default)) if isinstance(default, float) else default
 
-    def string(self, name: str, default: str) -> str:
-        """An attribute that is text."""
-        found = self.attribute(name, default)
-        return found.decode("utf-8", "replace") if isinstance(found, bytes) else str(found)
+    def call(self, function: Function, *inputs: Any) -> Any:
+        """Call an operator's function, with the attributes of this node that it names."""
+        takes_use, defaults = parameters(function)
+        attributes = {name: self.attribute(name, default) for name, default in defaults.items()}
+        return function(self, *inputs, **attributes) if takes_use else function(*inputs, **attributes)
 
     def has(self, i: int) -> bool:
         """Whether somebody wants output ``i``."""
@@ -287,7 +289,7 @@ class Importer:
             function = texts_moved(function)
         try:
             with np.errstate(all="ignore"):
-                result = function(Use(node, self, opset, env), *given)
+                result = Use(node, self, opset, env).call(function, *given)
         except MlaotError as error:
             if isinstance(error, Unsupported) or error.message.startswith("node "):
                 raise
@@ -389,7 +391,7 @@ def texts_moved(function: Callable[..., Any]) -> Callable[..., Any]:
                 tables.append(value.table)
             else:
                 moved.append(value)
-        return Strings(function(use, *moved), np.concatenate(tables))
+        return Strings(use.call(function, *moved), np.concatenate(tables))
 
     return run
 
@@ -418,7 +420,7 @@ def identifier(name: str) -> str:
 def constant(tensor: onnx.TensorProto, weight_name: str = "") -> Any:
     """A tensor of the file; numbers with a fraction as a parameter if it is to have a name."""
     if tensor.data_type == onnx.TensorProto.STRING:
-        texts = [text.decode("utf-8", "replace") for text in tensor.string_data]
+        texts = list(map(decode, tensor.string_data))
         return np.array(texts, np.str_).reshape(tuple(tensor.dims))
     try:
         array = np.asarray(onnx.numpy_helper.to_array(tensor))
@@ -440,13 +442,26 @@ def dense(sparse: onnx.SparseTensorProto) -> Any:
     return result
 
 
-def _attribute(found: onnx.AttributeProto) -> Any:
-    value = onnx.helper.get_attribute_value(found)
-    if isinstance(value, onnx.TensorProto):
-        return constant(value)
-    if isinstance(value, onnx.SparseTensorProto):
-        return dense(value)
-    return list(value) if found.type in (found.INTS, found.FLOATS, found.STRINGS) else value
+def attribute_value(attribute: onnx.AttributeProto) -> Any:
+    """An attribute as a Python value."""
+    value = onnx.helper.get_attribute_value(attribute)
+    match attribute.type:
+        case attribute.STRING:
+            return decode(value)
+        case attribute.STRINGS:
+            return list(map(decode, value))
+        case attribute.INTS | attribute.FLOATS:
+            return list(value)
+        case attribute.TENSOR:
+            return constant(value)
+        case attribute.SPARSE_TENSOR:
+            return dense(value)
+    return value
+
+
+def decode(text: bytes) -> str:
+    """Text of a file, of which damaged parts are replaced."""
+    return text.decode("utf-8", "replace")
 
 
 def referred(node: onnx.NodeProto, given: Mapping[str, onnx.AttributeProto]) -> onnx.NodeProto:

@@ -25,29 +25,40 @@ PREVIEW = "ai.onnx.preview"
 
 @operator("Attention")
 def attention(
-    use: Use, q: Any, k: Any, v: Any, mask: Any = None, past_k: Any = None, past_v: Any = None, lengths: Any = None
+    use: Use,
+    q: Any,
+    k: Any,
+    v: Any,
+    mask: Any = None,
+    past_k: Any = None,
+    past_v: Any = None,
+    lengths: Any = None,
+    *,
+    softcap: float = 0.0,
+    softmax_precision: Any = None,
+    scale: Any = None,
+    qk_matmul_output_mode: int = 0,
+    q_num_heads: Any = None,
+    kv_num_heads: Any = None,
 ) -> Any:
     flat, kind = q.ndim == 3, q.dtype
     if flat:
-        heads, shared = use.attribute("q_num_heads"), use.attribute("kv_num_heads")
-        if not heads or not shared:
+        if not q_num_heads or not kv_num_heads:
             raise MlaotError("inputs of three axes need q_num_heads and kv_num_heads")
-        q, k, v = _heads(q, heads), _heads(k, shared), _heads(v, shared)
+        q, k, v = _heads(q, q_num_heads), _heads(k, kv_num_heads), _heads(v, kv_num_heads)
     if past_k is not None and past_v is not None:
         k, v = np.concatenate([past_k, k], axis=2), np.concatenate([past_v, v], axis=2)
-    raw = scores(q, k, use.attribute("scale"))
-    softcap = use.attribute("softcap", 0.0)
+    raw = scores(q, k, scale)
     capped = softcap * np.tanh(raw / softcap) if softcap else raw
     before = 0 if past_k is None else past_k.shape[2]
     biased = _masked(use, capped, mask, before, lengths)
-    precision = use.attribute("softmax_precision")
-    weights = _softmax(biased if precision is None else F.astype(biased, numpy_dtype(precision)))
+    weights = _softmax(biased if softmax_precision is None else F.astype(biased, numpy_dtype(softmax_precision)))
     weights = F.astype(weights, raw.dtype)
     y = F.astype(attend(weights, v), kind)
     if flat:
         y = np.transpose(y, (0, 2, 1, 3))
         y = np.reshape(y, (y.shape[0], y.shape[1], y.shape[2] * y.shape[3]))
-    shown = (raw, capped, biased, weights)[use.attribute("qk_matmul_output_mode", 0)]
+    shown = (raw, capped, biased, weights)[qk_matmul_output_mode]
     return y, k, v, F.astype(shown, kind)
 
 
@@ -146,36 +157,44 @@ def _as_long_as(use: Use, mask: Any, columns: Any) -> Any:
 
 
 @operator("FlexAttention", domain=PREVIEW)
-def flex_attention(use: Use, q: Any, k: Any, v: Any) -> Any:
+def flex_attention(use: Use, q: Any, k: Any, v: Any, *, softmax_precision: Any = None, scale: Any = None) -> Any:
     def changed(name: str, x: Any) -> Any:
         if use.attribute(name) is None:
             return x
         (found,) = use.body(name)([x])
         return found
 
-    precision, found = use.attribute("softmax_precision"), scores(q, k, use.attribute("scale"))
-    found = found if precision is None else F.astype(found, numpy_dtype(precision))
+    found = scores(q, k, scale)
+    found = found if softmax_precision is None else F.astype(found, numpy_dtype(softmax_precision))
     weights = changed("prob_mod", F.softmax(changed("score_mod", found), axis=-1))
     return F.astype(attend(weights, v), q.dtype)
 
 
 @operator("RotaryEmbedding")
-def rotary_embedding(use: Use, x: Any, cos: Any, sin: Any, positions: Any = None) -> Any:
+def rotary_embedding(
+    x: Any,
+    cos: Any,
+    sin: Any,
+    positions: Any = None,
+    *,
+    interleaved: bool = False,
+    num_heads: int = 0,
+    rotary_embedding_dim: int = 0,
+) -> Any:
     flat, kind = x.ndim == 3, x.dtype
     if flat:
-        heads = use.attribute("num_heads", 0)
-        if not heads:
+        if not num_heads:
             raise MlaotError("an input of three axes needs num_heads")
-        x = np.reshape(x, (*x.shape[:2], heads, x.shape[2] // heads))
+        x = np.reshape(x, (*x.shape[:2], num_heads, x.shape[2] // num_heads))
     else:
         x = np.transpose(x, (0, 2, 1, 3))  # [batch, time, heads, size]
-    turned = use.attribute("rotary_embedding_dim", 0) or x.shape[-1]
+    turned = rotary_embedding_dim or x.shape[-1]
     c, s = (wide(a if positions is None else np.take(a, positions, axis=0)) for a in (cos, sin))
     if c.shape[-1] * 2 != turned:
         raise MlaotError(f"caches of {c.shape[-1]} columns do not turn {turned} elements")
     c, s = np.expand_dims(c, 2), np.expand_dims(s, 2)
     part, rest = wide(x[..., :turned]), x[..., turned:]
-    if use.attribute("interleaved", 0):
+    if interleaved:
         a, b = part[..., 0::2], part[..., 1::2]
         y = np.reshape(np.stack([c * a - s * b, s * a + c * b], axis=-1), part.shape)
     else:
@@ -189,30 +208,40 @@ def rotary_embedding(use: Use, x: Any, cos: Any, sin: Any, positions: Any = None
 
 
 @operator("LinearAttention")
-def linear_attention(use: Use, q: Any, k: Any, v: Any, past: Any = None, decay: Any = None, beta: Any = None) -> Any:
+def linear_attention(
+    use: Use,
+    q: Any,
+    k: Any,
+    v: Any,
+    past: Any = None,
+    decay: Any = None,
+    beta: Any = None,
+    *,
+    update_rule: str = "gated_delta",
+    q_num_heads: Any = None,
+    kv_num_heads: Any = None,
+) -> Any:
     """A state [batch, shared heads, key, value] that each step adds to, and reads."""
-    rule = use.string("update_rule", "gated_delta")
-    heads, shared = use.attribute("q_num_heads"), use.attribute("kv_num_heads")
     kind, state_kind = q.dtype, q.dtype if past is None else past.dtype
     batch, steps = q.shape[:2]
-    corrects, fades = rule in ("delta", "gated_delta"), rule in ("gated", "gated_delta")
+    corrects, fades = update_rule in ("delta", "gated_delta"), update_rule in ("gated", "gated_delta")
     if (decay is not None) != fades or (beta is not None) != corrects:
-        raise MlaotError(f"the rule {rule!r} does not go with the inputs")
+        raise MlaotError(f"the rule {update_rule!r} does not go with the inputs")
 
     def over_time(x: Any, n: int) -> Any:
         """[batch, time, n * size] as [time, batch, n, size]."""
         return np.transpose(np.reshape(wide(x), (batch, steps, n, x.shape[2] // n)), (1, 0, 2, 3))
 
-    q, k, v = over_time(q, heads), over_time(k, shared), over_time(v, shared)
+    q, k, v = over_time(q, q_num_heads), over_time(k, kv_num_heads), over_time(v, kv_num_heads)
     size, width = k.shape[-1], v.shape[-1]
     scale = use.attribute("scale", 0.0) or 1.0 / math.sqrt(size)
-    q = np.reshape(q * scale, (steps, batch, shared, heads // shared, size))
+    q = np.reshape(q * scale, (steps, batch, kv_num_heads, q_num_heads // kv_num_heads, size))
     given = [q, k, v]
     if fades:
-        given.append(np.exp(over_time(decay, shared)))
+        given.append(np.exp(over_time(decay, kv_num_heads)))
     if corrects:
         given.append(over_time(beta, beta.shape[-1]))
-    state = F.zeros((batch, shared, size, width), dtype=q.dtype) if past is None else wide(past)
+    state = F.zeros((batch, kv_num_heads, size, width), dtype=q.dtype) if past is None else wide(past)
 
     def step(state: Any, now: Any) -> Any:
         q, k, v, *others = now
@@ -228,12 +257,12 @@ def linear_attention(use: Use, q: Any, k: Any, v: Any, past: Any = None, decay: 
         y = np.expand_dims(y, 0)
     else:
         state, y = control.scan(step, traced(state), tuple(map(traced, given)))
-    y = np.reshape(np.transpose(y, (1, 0, 2, 3, 4)), (batch, steps, heads * width))
+    y = np.reshape(np.transpose(y, (1, 0, 2, 3, 4)), (batch, steps, q_num_heads * width))
     return F.astype(y, kind), F.astype(state, state_kind)
 
 
 @operator("CausalConvWithState")
-def causal_convolution(use: Use, x: Any, weight: Any, bias: Any = None, past: Any = None) -> Any:
+def causal_convolution(x: Any, weight: Any, bias: Any = None, past: Any = None, *, activation: str = "none") -> Any:
     """Each channel with a kernel of its own: a sum over the few places of the kernel."""
     batch, channels, _ = x.shape
     kernel = weight.shape[2]
@@ -244,6 +273,6 @@ def causal_convolution(use: Use, x: Any, weight: Any, bias: Any = None, past: An
         term = wide(whole[:, :, i : whole.shape[2] - (kernel - 1 - i)]) * wide(weight[:, 0, i : i + 1])
         y = term if y is None else y + term
     y = y if bias is None else y + wide(np.reshape(bias, (-1, 1)))
-    if use.string("activation", "none") in ("silu", "swish"):
+    if activation in ("silu", "swish"):
         y = F.silu(y)
     return F.astype(y, x.dtype), whole[:, :, whole.shape[2] - (kernel - 1) :]

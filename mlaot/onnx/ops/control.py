@@ -156,12 +156,11 @@ def _declared_rounds(use: Use, n: int, limit: Any, asked: Any) -> tuple[Any, Any
 
 
 @operator("Scan", since=9)
-def scan(use: Use, *inputs: Any) -> Any:
-    count = use.attribute("num_scan_inputs")
-    states, items = list(inputs[: len(inputs) - count]), list(inputs[len(inputs) - count :])
+def scan(use: Use, *inputs: Any, num_scan_inputs: Any = None) -> Any:
+    states, items = list(inputs[: len(inputs) - num_scan_inputs]), list(inputs[len(inputs) - num_scan_inputs :])
     outs = len(use.node.output) - len(states)
-    axes = use.attribute("scan_input_axes", [0] * count)
-    turned = use.attribute("scan_input_directions", [0] * count)
+    axes = use.attribute("scan_input_axes", [0] * num_scan_inputs)
+    turned = use.attribute("scan_input_directions", [0] * num_scan_inputs)
     items = [np.moveaxis(item, axis, 0) for item, axis in zip(items, axes, strict=True)]
     found = list(_scanned(use, states, items, turned, use.attribute("scan_output_directions", [0] * outs)))
     for i, axis in enumerate(use.attribute("scan_output_axes", [0] * outs)):
@@ -170,11 +169,10 @@ def scan(use: Use, *inputs: Any) -> Any:
 
 
 @operator("Scan")
-def scan_of_batch(use: Use, lengths: Any, *inputs: Any) -> Any:
+def scan_of_batch(use: Use, lengths: Any, *inputs: Any, num_scan_inputs: Any = None) -> Any:
     """Of opset 8: each example of the batch, the first axis, is scanned along its own first axis."""
-    count = use.attribute("num_scan_inputs")
-    turned = use.attribute("directions", [0] * count)
-    states = len(inputs) - count
+    turned = use.attribute("directions", [0] * num_scan_inputs)
+    states = len(inputs) - num_scan_inputs
 
     def example(values: Sequence[Any], length: Any) -> tuple[Any, ...]:
         return _scanned(use, list(values[:states]), list(values[states:]), turned, [], length)

@@ -65,7 +65,7 @@ def class_labels(use: Use) -> list[Any]:
     """The labels of a classifier; integers or texts."""
     texts = use.attribute("classlabels_strings")
     if texts:
-        return [text.decode("utf-8", "replace") for text in texts]
+        return list(texts)
     return use.attribute("classlabels_int64s") or use.attribute("classlabels_ints") or []
 
 
@@ -127,9 +127,9 @@ def scaler(use: Use, x: Any) -> Any:
 
 
 @operator("Normalizer", domain=ML)
-def normalizer(use: Use, x: Any) -> Any:
+def normalizer(use: Use, x: Any, *, norm: str = "MAX") -> Any:
     """``MAX`` takes magnitudes. Rows of very large or small numbers are scaled by a power of two first: exactly."""
-    x, norm = real(x), use.string("norm", "MAX")
+    x = real(x)
     far, power = (1e100, 2.0**700) if str(x.dtype) in DOUBLE else (1e12, 2.0**100)
     largest = np.max(np.abs(x), axis=-1, keepdims=True)
     y = x * F.astype(np.where(largest < 1 / far, power, np.where(largest > far, 1 / power, 1.0)), x.dtype)
@@ -157,12 +157,12 @@ def imputer(use: Use, x: Any) -> Any:
 
 
 @operator("Binarizer", domain=ML)
-def binarizer(use: Use, x: Any) -> Any:
-    return F.astype(x > np.float32(use.attribute("threshold", 0.0)), x.dtype)
+def binarizer(x: Any, *, threshold: float = 0.0) -> Any:
+    return F.astype(x > np.float32(threshold), x.dtype)
 
 
 @operator("ArrayFeatureExtractor", domain=ML, labels=True)
-def array_feature_extractor(use: Use, x: Any, index: Any) -> Any:
+def array_feature_extractor(x: Any, index: Any) -> Any:
     """Columns of the last axis; of texts that are known, by indices that may be traced."""
     at = np.ravel(index) if known(index) is None else known(index).ravel()  # type: ignore[union-attr]
     if isinstance(x, Strings):
@@ -182,8 +182,8 @@ def _columns(x: Any, at: Any) -> Any:
 
 
 @operator("FeatureVectorizer", domain=ML)
-def feature_vectorizer(use: Use, *values: Any) -> Any:
-    sizes = use.attribute("inputdimensions") or [None] * len(values)
+def feature_vectorizer(use: Use, *values: Any, inputdimensions: Any = None) -> Any:
+    sizes = inputdimensions or [None] * len(values)
     parts = []
     for value, size in zip(values, sizes, strict=True):
         x = rows(result(use, value))
@@ -196,16 +196,15 @@ def feature_vectorizer(use: Use, *values: Any) -> Any:
 
 
 @operator("ZipMap", domain=ML)
-def zip_map(use: Use, x: Any) -> Any:
+def zip_map(x: Any) -> Any:
     """A list of maps of labels to probabilities: the module gives the probabilities, a column for each label."""
     return Maps(x)
 
 
 @operator("OneHotEncoder", domain=ML, labels=True)
-def one_hot_encoder(use: Use, x: Any) -> Any:
+def one_hot_encoder(x: Any, *, cats_int64s: Any = None, cats_strings: Any = None) -> Any:
     """A category that is not known gives zeros, also with ``zeros=0``, where a runtime would raise."""
-    numbers, texts = use.attribute("cats_int64s"), use.attribute("cats_strings")
-    categories = np.array(numbers, np.int64) if numbers else np.array([t.decode() for t in texts or []], np.str_)
+    categories = np.array(cats_int64s, np.int64) if cats_int64s else np.array(cats_strings or [], np.str_)
     if isinstance(x, Strings):
         return take(np.float32(x.table[:, None] == categories), x.index, axis=0)
     if known(x) is not None and x.dtype.kind == "U":
@@ -214,40 +213,32 @@ def one_hot_encoder(use: Use, x: Any) -> Any:
     return single(np.expand_dims(found, -1) == F.astype(categories, x.dtype))
 
 
-def _texts(values: Any) -> list[str]:
-    return [value.decode("utf-8", "replace") for value in values]
-
-
 @operator("LabelEncoder", domain=ML, labels=True)
-def label_encoder_1(use: Use, x: Any) -> Any:
-    table = _texts(use.attribute("classes_strings", []))
+def label_encoder_1(use: Use, x: Any, *, default_string: str = "_Unused", default_int64: int = -1) -> Any:
+    table = use.attribute("classes_strings", [])
     if _is_text(x):
-        return _mapped(x, table, np.arange(len(table)), np.int64(use.attribute("default_int64", -1)))
-    default = use.string("default_string", "_Unused")
-    return _mapped(x, np.arange(len(table)), np.array(table, np.str_), np.str_(default))
+        return _mapped(x, table, np.arange(len(table)), np.int64(default_int64))
+    return _mapped(x, np.arange(len(table)), np.array(table, np.str_), np.str_(default_string))
 
 
 @operator("CategoryMapper", domain=ML, labels=True)
-def category_mapper(use: Use, x: Any) -> Any:
-    texts = _texts(use.attribute("cats_strings", []))
+def category_mapper(use: Use, x: Any, *, default_string: str = "_Unused", default_int64: int = -1) -> Any:
+    texts = use.attribute("cats_strings", [])
     numbers = np.array(use.attribute("cats_int64s", []), np.int64)
     if _is_text(x):
-        return _mapped(x, texts, numbers, np.int64(use.attribute("default_int64", -1)))
-    default = use.string("default_string", "_Unused")
-    return _mapped(x, numbers, np.array(texts, np.str_), np.str_(default))
+        return _mapped(x, texts, numbers, np.int64(default_int64))
+    return _mapped(x, numbers, np.array(texts, np.str_), np.str_(default_string))
 
 
 @operator("LabelEncoder", domain=ML, since=2, labels=True)
-def label_encoder(use: Use, x: Any) -> Any:
+def label_encoder(use: Use, x: Any, *, default_tensor: Any = None) -> Any:
     keys, values = (_column(use, which) for which in ("keys", "values"))
     if len(keys) != len(values):
         raise MlaotError(f"{len(keys)} keys, {len(values)} values")
-    given = use.attribute("default_tensor")
     name, none = {"U": ("default_string", "_Unused"), "f": ("default_float", -0.0)}.get(
         values.dtype.kind, ("default_int64", -1)
     )
-    default = use.attribute(name, none) if given is None else given.ravel()[0]
-    default = default.decode() if isinstance(default, bytes) else default
+    default = use.attribute(name, none) if default_tensor is None else default_tensor.ravel()[0]
     return _mapped(x, keys, values, np.asarray(default, values.dtype if values.dtype.kind != "U" else np.str_))
 
 
@@ -256,7 +247,7 @@ def _column(use: Use, which: str) -> Array:
     for kind, dtype in (("floats", np.float32), ("int64s", np.int64), ("strings", np.str_)):
         found = use.attribute(f"{which}_{kind}")
         if found:
-            return np.array(_texts(found) if kind == "strings" else found, dtype)
+            return np.array(found, dtype)
     return np.ravel(use.attribute(f"{which}_tensor", np.zeros(0, np.int64)))
 
 
@@ -300,11 +291,11 @@ def _looked_up(x: Any, place: dict[Any, int], other: int) -> Any:
 
 
 @operator("LinearRegressor", domain=ML)
-def linear_regressor(use: Use, x: Any) -> Any:
-    x, targets = rows(real(x)), use.attribute("targets", 1)
+def linear_regressor(use: Use, x: Any, *, targets: int = 1, post_transform: str = "NONE") -> Any:
+    x = rows(real(x))
     y = x @ np.transpose(F.astype(weight(use, "coefficients", _matrix(use, targets)), x.dtype))
     y = y + like(use.attribute("intercepts", [0.0]), x)
-    return result(use, transformed(y, use.string("post_transform", "NONE")))
+    return result(use, transformed(y, post_transform))
 
 
 def _matrix(use: Use, rows: int) -> Array:
@@ -315,8 +306,8 @@ def _matrix(use: Use, rows: int) -> Array:
 
 
 @operator("LinearClassifier", domain=ML)
-def linear_classifier(use: Use, x: Any) -> Any:
-    x, labels, kind = rows(real(x)), class_labels(use), use.string("post_transform", "NONE")
+def linear_classifier(use: Use, x: Any, *, post_transform: str = "NONE") -> Any:
+    x, labels = rows(real(x)), class_labels(use)
     intercepts = use.attribute("intercepts") or [0.0]
     given = np.asarray(use.attribute("coefficients", []), np.float32)
     matrix = _matrix(use, given.size // x.shape[1])
@@ -324,15 +315,15 @@ def linear_classifier(use: Use, x: Any) -> Any:
     if len(matrix) == 1:
         if len(labels) != 2:
             raise Unsupported(f"one row of coefficients for {len(labels)} labels; give it two labels")
-        return chosen(labels, F.astype(scores[:, 0] > 0, np.int64)), result(use, scores_of_two(scores, kind))
+        return chosen(labels, F.astype(scores[:, 0] > 0, np.int64)), result(use, scores_of_two(scores, post_transform))
     labels = labels or list(range(len(matrix)))
-    return chosen(labels, np.argmax(scores, axis=-1)), result(use, transformed(scores, kind))
+    return chosen(labels, np.argmax(scores, axis=-1)), result(use, transformed(scores, post_transform))
 
 
 def _kernels(use: Use, x: Any, vectors: Any) -> Any:
     """The kernel of each row and each support vector."""
     gamma, zero, degree = [*use.attribute("kernel_params", []), 0.0, 0.0, 0.0][:3]
-    kind = use.string("kernel_type", "LINEAR")
+    kind = use.attribute("kernel_type", "LINEAR")
     if kind == "RBF":  # as differences: squares of large features would cancel
         apart = np.expand_dims(x, -2) - vectors
         return np.exp(-gamma * np.sum(apart * apart, axis=-1))
@@ -347,42 +338,58 @@ def _kernels(use: Use, x: Any, vectors: Any) -> Any:
 
 
 @operator("SVMRegressor", domain=ML)
-def svm_regressor(use: Use, x: Any) -> Any:
-    x, count = rows(real(x)), use.attribute("n_supports", 0)
+def svm_regressor(
+    use: Use,
+    x: Any,
+    *,
+    one_class: bool = False,
+    n_supports: int = 0,
+    post_transform: str = "NONE",
+    support_vectors: Any = None,
+) -> Any:
+    x = rows(real(x))
     coefficients = F.astype(weight(use, "coefficients", use.attribute("coefficients")), x.dtype)
-    if count:
-        vectors = np.asarray(use.attribute("support_vectors"), np.float32).reshape(count, -1)
+    if n_supports:
+        vectors = np.asarray(support_vectors, np.float32).reshape(n_supports, -1)
         x = _kernels(use, x, F.astype(weight(use, "support_vectors", vectors), x.dtype))
     y = x @ np.reshape(coefficients, (-1, 1)) + like(use.attribute("rho", [0.0])[:1], x)
-    if use.attribute("one_class", 0):
+    if one_class:
         return result(use, np.where(y > 0, 1, -1))
-    return result(use, transformed(y, use.string("post_transform", "NONE")))
+    return result(use, transformed(y, post_transform))
 
 
 @operator("SVMClassifier", domain=ML)
-def svm_classifier(use: Use, x: Any) -> Any:
+def svm_classifier(
+    use: Use,
+    x: Any,
+    *,
+    prob_a: Any = None,
+    post_transform: str = "NONE",
+    vectors_per_class: Any = None,
+    support_vectors: Any = None,
+    prob_b: Any = None,
+) -> Any:
     """One against one by votes, with probabilities where the file has Platt's coefficients; or linear scores."""
-    x, labels, kind = rows(real(x)), class_labels(use), use.string("post_transform", "NONE")
-    counts = use.attribute("vectors_per_class") or []
+    x, labels = rows(real(x)), class_labels(use)
+    counts = vectors_per_class or []
     coefficients = np.asarray(use.attribute("coefficients"), np.float32)
     rho = use.attribute("rho") or [0.0]
     if not counts:
         scores = x @ np.transpose(F.astype(_matrix(use, max(len(labels), 1)), x.dtype)) + like(rho[:1], x)
-        return chosen(labels or [0], np.argmax(scores, axis=-1)), result(use, transformed(scores, kind))
-    vectors = np.asarray(use.attribute("support_vectors"), np.float32).reshape(sum(counts), -1)
+        return chosen(labels or [0], np.argmax(scores, axis=-1)), result(use, transformed(scores, post_transform))
+    vectors = np.asarray(support_vectors, np.float32).reshape(sum(counts), -1)
     kernels = _kernels(use, x, F.astype(weight(use, "support_vectors", vectors), x.dtype))
     pairs = _pairs(coefficients.reshape(-1, sum(counts)), counts)
     scores = kernels @ np.transpose(F.astype(weight(use, "coefficients", pairs), x.dtype)) + like(rho, x)
     classes = len(counts)
     labels = labels or list(range(classes))
     index = np.argmax(_votes(scores, classes), axis=-1)
-    platt = use.attribute("prob_a")
-    if platt:
-        odds = scores * like(platt, x) + like(use.attribute("prob_b"), x)
-        return chosen(labels, index), result(use, transformed(_coupled(F.sigmoid(-odds), classes), kind))
+    if prob_a:
+        odds = scores * like(prob_a, x) + like(prob_b, x)
+        return chosen(labels, index), result(use, transformed(_coupled(F.sigmoid(-odds), classes), post_transform))
     if classes == 2:  # of the pair, seen from the second
         scores = np.concatenate([-scores, scores], axis=-1)
-    return chosen(labels, index), result(use, transformed(scores, kind))
+    return chosen(labels, index), result(use, transformed(scores, post_transform))
 
 
 def _pairs(coefficients: Array, counts: Sequence[int]) -> Array:

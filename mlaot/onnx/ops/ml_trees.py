@@ -71,7 +71,7 @@ def _trees(use: Use) -> tuple[Nodes, dict[tuple[int, int], int]]:
     node, feature, true, false = (
         _integers(use, f"nodes_{what}ids", count) for what in ("node", "feature", "truenode", "falsenode")
     )
-    modes = np.array([mode.decode() for mode in use.attribute("nodes_modes", [])])
+    modes = np.array(use.attribute("nodes_modes", []))
     values = _numbers(use, "nodes_values").astype(np.float64)
     if len(modes) != count or len(values) != count:
         raise MlaotError(f"{count} nodes have {len(modes)} modes and {len(values)} values")
@@ -176,17 +176,19 @@ def _with_base(use: Use, scores: Any, targets: int) -> Any:
 
 
 @operator("TreeEnsembleRegressor", domain=ML)
-def tree_ensemble_regressor(use: Use, x: Any) -> Any:
-    x, targets, aggregate = rows(real(x)), use.attribute("n_targets", 1), use.string("aggregate_function", "SUM")
+def tree_ensemble_regressor(
+    use: Use, x: Any, *, n_targets: int = 1, aggregate_function: str = "SUM", post_transform: str = "NONE"
+) -> Any:
+    x = rows(real(x))
     nodes, places = _trees(use)
-    leaves = _leaves(use, "target", places, targets, _neutral(aggregate))
-    y = _with_base(use, _evaluated(x, nodes, leaves, aggregate), targets)
-    return result(use, transformed(y, use.string("post_transform", "NONE")))
+    leaves = _leaves(use, "target", places, n_targets, _neutral(aggregate_function))
+    y = _with_base(use, _evaluated(x, nodes, leaves, aggregate_function), n_targets)
+    return result(use, transformed(y, post_transform))
 
 
 @operator("TreeEnsembleClassifier", domain=ML)
-def tree_ensemble_classifier(use: Use, x: Any) -> Any:
-    x, labels, kind = rows(real(x)), class_labels(use), use.string("post_transform", "NONE")
+def tree_ensemble_classifier(use: Use, x: Any, *, post_transform: str = "NONE") -> Any:
+    x, labels = rows(real(x)), class_labels(use)
     if len(labels) < 2:
         raise Unsupported(f"a classifier of {len(labels)} labels; give it two or more")
     nodes, places = _trees(use)
@@ -194,35 +196,36 @@ def tree_ensemble_classifier(use: Use, x: Any) -> Any:
     ids = np.unique(_integers(use, "class_ids"))
     if len(labels) > 2 or len(ids) != 1:
         scores = _with_base(use, _evaluated(x, nodes, leaves), len(labels))
-        return chosen(labels, np.argmax(scores, axis=-1)), result(use, transformed(scores, kind))
+        return chosen(labels, np.argmax(scores, axis=-1)), result(use, transformed(scores, post_transform))
     base = _numbers(use, "base_values")
     score = _evaluated(x, nodes, leaves[:, ids])
     score = score + F.astype(base[min(int(ids[0]), base.size - 1)], score.dtype) if base.size else score
     all_positive = bool((_numbers(use, "class_weights") >= 0).all())
     label = chosen(labels, F.astype(score[:, 0] > (0.5 if all_positive else 0.0), np.int64))
     if ids[0] == 1:
-        return label, result(use, transformed(np.concatenate([np.zeros_like(score), score], axis=-1), kind))
-    if kind == "NONE" and not all_positive:
+        return label, result(use, transformed(np.concatenate([np.zeros_like(score), score], axis=-1), post_transform))
+    if post_transform == "NONE" and not all_positive:
         return label, result(use, np.concatenate([-score, score], axis=-1))
-    return label, result(use, scores_of_two(score, kind))
+    return label, result(use, scores_of_two(score, post_transform))
 
 
 @operator("TreeEnsemble", domain=ML, since=5)
-def tree_ensemble_5(use: Use, x: Any) -> Any:
+def tree_ensemble_5(
+    use: Use, x: Any, *, aggregate_function: int = 1, post_transform: int = 0, leaf_weights: Any = None
+) -> Any:
     x = rows(x)
-    aggregate, kind = use.attribute("aggregate_function", 1), use.attribute("post_transform", 0)
-    if aggregate not in range(len(AGGREGATES)) or kind not in range(len(TRANSFORMS)):
-        raise MlaotError(f"there is no aggregate_function {aggregate}, or no post_transform {kind}")
-    weights, target = np.ravel(use.attribute("leaf_weights")), _integers(use, "leaf_targetids", None)
+    if aggregate_function not in range(len(AGGREGATES)) or post_transform not in range(len(TRANSFORMS)):
+        raise MlaotError(f"there is no aggregate_function {aggregate_function}, or no post_transform {post_transform}")
+    weights, target = np.ravel(leaf_weights), _integers(use, "leaf_targetids", None)
     if len(weights) != len(target):
         raise MlaotError(f"{len(weights)} leaf_weights, {len(target)} leaf_targetids")
     targets = use.attribute("n_targets", int(target.max(initial=0)) + 1)
     if len(target) and not 0 <= target.min() <= target.max() < targets:
         raise MlaotError(f"leaf_targetids are {target.min()}..{target.max()}, of {targets}")
-    leaves = np.full((len(target), targets), _neutral(AGGREGATES[aggregate]))
+    leaves = np.full((len(target), targets), _neutral(AGGREGATES[aggregate_function]))
     leaves[np.arange(len(target)), target] = weights
-    y = _evaluated(x, _trees_5(use), leaves, AGGREGATES[aggregate])
-    return F.astype(transformed(y, TRANSFORMS[kind]), x.dtype)
+    y = _evaluated(x, _trees_5(use), leaves, AGGREGATES[aggregate_function])
+    return F.astype(transformed(y, TRANSFORMS[post_transform]), x.dtype)
 
 
 def _trees_5(use: Use) -> Nodes:

@@ -17,10 +17,21 @@ def _channels(values: Any, rank: int) -> Any:
 
 
 @operator("BatchNormalization")
-def batch_normalization(use: Use, x: Any, scale: Any, bias: Any, mean: Any, var: Any) -> Any:
-    epsilon, momentum = use.attribute("epsilon", 1e-5), use.attribute("momentum", 0.9)
-    always = use.opset < 7 and not use.attribute("is_test", 0)
-    training = use.attribute("training_mode", 0) if use.opset >= 14 else always
+def batch_normalization(
+    use: Use,
+    x: Any,
+    scale: Any,
+    bias: Any,
+    mean: Any,
+    var: Any,
+    *,
+    epsilon: float = 1e-5,
+    momentum: float = 0.9,
+    training_mode: int = 0,
+    is_test: bool = False,
+) -> Any:
+    always = use.opset < 7 and not is_test
+    training = training_mode if use.opset >= 14 else always
     outputs: tuple[Any, ...] = ()
     if training:
         axes = (0, *range(2, x.ndim))
@@ -43,33 +54,35 @@ def standard(x: Any, axes: tuple[int, ...], epsilon: float) -> tuple[Any, Any, A
 
 
 @operator("InstanceNormalization")
-def instance_normalization(use: Use, x: Any, scale: Any, bias: Any) -> Any:
-    y, _, _ = standard(x, tuple(range(2, x.ndim)), use.attribute("epsilon", 1e-5))
+def instance_normalization(x: Any, scale: Any, bias: Any, *, epsilon: float = 1e-5) -> Any:
+    y, _, _ = standard(x, tuple(range(2, x.ndim)), epsilon)
     return y * _channels(scale, x.ndim) + _channels(bias, x.ndim)
 
 
 @operator("LayerNormalization")
-def layer_normalization(use: Use, x: Any, scale: Any, bias: Any = None) -> Any:
+def layer_normalization(use: Use, x: Any, scale: Any, bias: Any = None, *, epsilon: float = 1e-5) -> Any:
     axis = use.attribute("axis", -1) % x.ndim
-    y, mean, inverse = standard(x, tuple(range(axis, x.ndim)), use.attribute("epsilon", 1e-5))
+    y, mean, inverse = standard(x, tuple(range(axis, x.ndim)), epsilon)
     y = y * scale
     return y if bias is None else y + bias, mean, inverse
 
 
 @operator("RMSNormalization")
-def rms_normalization(use: Use, x: Any, scale: Any) -> Any:
+def rms_normalization(use: Use, x: Any, scale: Any, *, epsilon: float = 1e-5) -> Any:
     axis = use.attribute("axis", -1) % x.ndim
     square = np.mean(x * x, axis=tuple(range(axis, x.ndim)), keepdims=True)
-    return x / np.sqrt(square + use.attribute("epsilon", 1e-5)) * scale
+    return x / np.sqrt(square + epsilon) * scale
 
 
 @operator("GroupNormalization")
-def group_normalization(use: Use, x: Any, scale: Any, bias: Any) -> Any:
-    groups, channels = use.attribute("num_groups"), x.shape[1]
-    split = np.reshape(x, (x.shape[0], groups, channels // groups, *x.shape[2:]))
-    y, _, _ = standard(split, tuple(range(2, split.ndim)), use.attribute("epsilon", 1e-5))
+def group_normalization(
+    use: Use, x: Any, scale: Any, bias: Any, *, num_groups: Any = None, epsilon: float = 1e-5
+) -> Any:
+    channels = x.shape[1]
+    split = np.reshape(x, (x.shape[0], num_groups, channels // num_groups, *x.shape[2:]))
+    y, _, _ = standard(split, tuple(range(2, split.ndim)), epsilon)
     if use.opset < 21:  # a number a group
-        scale, bias = np.repeat(scale, channels // groups), np.repeat(bias, channels // groups)
+        scale, bias = np.repeat(scale, channels // num_groups), np.repeat(bias, channels // num_groups)
     return np.reshape(y, x.shape) * _channels(scale, x.ndim) + _channels(bias, x.ndim)
 
 
@@ -81,8 +94,7 @@ def mean_variance_normalization(use: Use, x: Any) -> Any:
 
 
 @operator("LpNormalization")
-def lp_normalization(use: Use, x: Any) -> Any:
-    axis, p = use.attribute("axis", -1), use.attribute("p", 2)
+def lp_normalization(x: Any, *, axis: int = -1, p: int = 2) -> Any:
     if p not in (1, 2):
         raise Unsupported(f"a norm of order {p}; ONNX has 1 and 2")
     size = np.abs(x) if p == 1 else x * x

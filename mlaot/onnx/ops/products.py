@@ -12,15 +12,16 @@ from mlaot.onnx.values import Unsupported, wanted
 
 
 @operator("MatMul")
-def matmul(use: Use, a: Any, b: Any) -> Any:
+def matmul(a: Any, b: Any) -> Any:
     return np.matmul(a, b)
 
 
 @operator("Gemm")
-def gemm(use: Use, a: Any, b: Any, c: Any = None) -> Any:
-    alpha, beta = use.attribute("alpha", 1.0), use.attribute("beta", 1.0)
-    a = np.transpose(a) if use.attribute("transA", 0) else a
-    b = np.transpose(b) if use.attribute("transB", 0) else b
+def gemm(
+    a: Any, b: Any, c: Any = None, *, alpha: float = 1.0, beta: float = 1.0, transA: bool = False, transB: bool = False
+) -> Any:
+    a = np.transpose(a) if transA else a
+    b = np.transpose(b) if transB else b
     y = np.matmul(a, b)
     y = y if alpha == 1.0 else y * alpha
     if c is None or beta == 0.0:
@@ -30,12 +31,12 @@ def gemm(use: Use, a: Any, b: Any, c: Any = None) -> Any:
 
 @operator("Einsum")
 def einsum(use: Use, *values: Any) -> Any:
-    equation = use.string("equation", "").replace(" ", "")
+    equation = use.attribute("equation", "").replace(" ", "")
     return np.einsum(equation, *values, optimize=len(values) > 2)
 
 
 @operator("Det")
-def det(use: Use, x: Any) -> Any:
+def det(x: Any) -> Any:
     return _det(x)
 
 
@@ -60,6 +61,6 @@ def _det(x: Any) -> Any:
 
 
 @operator("Solve", domain="com.microsoft")
-def solve(use: Use, a: Any, b: Any) -> Any:
+def solve(a: Any, b: Any) -> Any:
     """Of a matrix that is known, by its inverse."""
     return np.linalg.inv(wanted(a, "the matrix")) @ b

@@ -30,8 +30,8 @@ EXACT = 2**24  # whole numbers below it are float32
 
 
 @operator("DequantizeLinear", coded=True)
-def dequantize_linear(use: Use, x: Any, scale: Any, zero: Any = None) -> Any:
-    to = use.attribute("output_dtype", 0) or elem_type_of(scale)
+def dequantize_linear(use: Use, x: Any, scale: Any, zero: Any = None, *, output_dtype: int = 0) -> Any:
+    to = output_dtype or elem_type_of(scale)
     factor = _along(use, _single(scale), x.shape)
     offset = _along(use, _zero_point(zero), x.shape)
     is_wide = str(x.dtype) == "int32"  # more than float32 holds
@@ -41,15 +41,16 @@ def dequantize_linear(use: Use, x: Any, scale: Any, zero: Any = None) -> Any:
 
 
 @operator("QuantizeLinear", coded=True)
-def quantize_linear(use: Use, x: Any, scale: Any, zero: Any = None) -> Any:
-    given = use.attribute("output_dtype", 0)
-    to = elem_type_of(zero) if zero is not None else given or onnx.TensorProto.UINT8
-    if given and given != to:
+def quantize_linear(
+    use: Use, x: Any, scale: Any, zero: Any = None, *, output_dtype: int = 0, saturate: bool = True
+) -> Any:
+    to = elem_type_of(zero) if zero is not None else output_dtype or onnx.TensorProto.UINT8
+    if output_dtype and output_dtype != to:
         raise MlaotError("its output_dtype is not that of the zero point")
     precision = use.attribute("precision", 0) or elem_type_of(scale)
     factor = _along(use, _rounded(scale, precision), x.shape)
     quotient = _rounded(_rounded(x, precision) / factor, precision)
-    return quantized(quotient, _along(use, _zero_point(zero), x.shape), to, bool(use.attribute("saturate", 1)))
+    return quantized(quotient, _along(use, _zero_point(zero), x.shape), to, saturate)
 
 
 def quantized(x: Any, zero: Any, to: int, saturate: bool = True) -> Any:
@@ -195,13 +196,13 @@ def _total(parts: list[Any]) -> Any:
 
 
 @operator("MatMulInteger")
-def matmul_integer(use: Use, a: Any, b: Any, a_zero: Any = None, b_zero: Any = None) -> Any:
+def matmul_integer(a: Any, b: Any, a_zero: Any = None, b_zero: Any = None) -> Any:
     return F.astype(_matmul(a, b, a_zero, b_zero), i32)
 
 
 @operator("QLinearMatMul", coded=True)
 def qlinear_matmul(
-    use: Use, a: Any, a_scale: Any, a_zero: Any, b: Any, b_scale: Any, b_zero: Any, y_scale: Any, y_zero: Any
+    a: Any, a_scale: Any, a_zero: Any, b: Any, b_scale: Any, b_zero: Any, y_scale: Any, y_zero: Any
 ) -> Any:
     is_float = whether_coded([a, b])
     product = np.matmul(_single(a), _single(b)) if is_float else _single(_matmul(a, b, a_zero, b_zero))

@@ -41,7 +41,7 @@ def _activation(name: str, alpha: float | None, beta: float | None) -> Activatio
 
 
 def _activations(use: Use, default: list[str], directions: int) -> list[list[Activation]]:
-    names = [n.decode() for n in use.attribute("activations", [])] or default * directions
+    names = use.attribute("activations", []) or default * directions
     alphas, betas = list(use.attribute("activation_alpha", [])), list(use.attribute("activation_beta", []))
     takes_alpha = {"affine", "leakyrelu", "thresholdedrelu", "scaledtanh", "hardsigmoid", "elu"}
     takes_beta = {"affine", "scaledtanh", "hardsigmoid"}
@@ -96,7 +96,7 @@ def products(weights: Any, i: int) -> Callable[[Any], Any]:
 
 def _directions(use: Use, weights: Any) -> list[bool]:
     """Whether each direction runs backwards."""
-    name = use.string("direction", "forward").lower()
+    name = use.attribute("direction", "forward").lower()
     found = {"forward": [False], "reverse": [True], "bidirectional": [False, True]}.get(name)
     if found is None or weights.shape[0] != len(found):
         raise MlaotError(f"direction {name!r} does not fit weights of {weights.shape[0]} directions")
@@ -168,8 +168,7 @@ def rnn(use: Use, *inputs: Any) -> Any:
 
 
 @operator("GRU")
-def gru(use: Use, *inputs: Any) -> Any:
-    before = use.attribute("linear_before_reset", 0)
+def gru(use: Use, *inputs: Any, linear_before_reset: bool = False) -> Any:
 
     def make(i: int, functions: list[Activation], r: Any, bias: Any, hidden: int) -> Step:
         f, g = functions
@@ -183,7 +182,7 @@ def gru(use: Use, *inputs: Any) -> Any:
                 both = both + bias[: 2 * hidden]
             both = f(_clipped(use, both))
             update, reset = both[:, :hidden], both[:, hidden:]
-            if before:
+            if linear_before_reset:
                 through = np.matmul(h, own)
                 through = reset * (through if bias is None else through + bias[2 * hidden :])
             else:

@@ -39,23 +39,22 @@ REDUCTIONS: dict[str, Reduction] = {
 
 
 @operator(*REDUCTIONS)
-def reduction(use: Use, x: Any, axes: Any = None) -> Any:
+def reduction(use: Use, x: Any, axes: Any = None, *, noop_with_empty_axes: bool = False, keepdims: bool = True) -> Any:
     if axes is not None and known(axes) is None and axes.shape != (0,):
         return _over_computed(use, x, axes)
     if axes is not None and axes.shape == (0,):
         axes = np.zeros(0, np.int64)
     found = use.attribute("axes") if axes is None else integers(axes, "its second input, the axes,")
-    if not found and use.attribute("noop_with_empty_axes", 0):
+    if not found and noop_with_empty_axes:
         name = use.node.op_type  # as if over an axis of one element
         return REDUCTIONS[name](np.expand_dims(x, -1), axis=-1, keepdims=False)
     if found is not None and len({a % x.ndim for a in found}) < len(found):
         raise MlaotError(f"an axis is named twice in {found}")
     where = tuple(a % x.ndim if -x.ndim <= a < x.ndim else a for a in found) if found else tuple(range(x.ndim))
-    keep = bool(use.attribute("keepdims", 1))
     if x.ndim == 0:
         return REDUCTIONS[use.node.op_type](np.reshape(x, (1,)), axis=0, keepdims=False)
     kind = np.dtype("float32" if str(x.dtype) in ("bf16", "bfloat16") else x.dtype)
-    y = REDUCTIONS[use.node.op_type](_never_empty(use, x, where), axis=where, keepdims=keep)
+    y = REDUCTIONS[use.node.op_type](_never_empty(use, x, where), axis=where, keepdims=keepdims)
     return y if kind.kind == "f" or y.dtype == x.dtype else F.astype(y, x.dtype)
 
 
@@ -91,12 +90,11 @@ def _never_empty(use: Use, x: Any, axes: tuple[int, ...]) -> Any:
 
 
 @operator("ArgMax", "ArgMin")
-def arg_extreme(use: Use, x: Any) -> Any:
-    axis, keep = use.attribute("axis", 0), bool(use.attribute("keepdims", 1))
+def arg_extreme(use: Use, x: Any, *, axis: int = 0, select_last_index: bool = False, keepdims: bool = True) -> Any:
     search = np.argmax if use.node.op_type == "ArgMax" else np.argmin
-    if not use.attribute("select_last_index", 0):
-        return search(x, axis=axis, keepdims=keep)
-    return x.shape[axis] - 1 - search(np.flip(x, axis), axis=axis, keepdims=keep)
+    if not select_last_index:
+        return search(x, axis=axis, keepdims=keepdims)
+    return x.shape[axis] - 1 - search(np.flip(x, axis), axis=axis, keepdims=keepdims)
 
 
 @operator("CumSum", "CumProd")
@@ -147,14 +145,14 @@ def _hardmax(x: Any, axis: int) -> Any:
 
 
 @operator("TopK")
-def top_k(use: Use, x: Any, k: Any = None) -> Any:
+def top_k(use: Use, x: Any, k: Any = None, *, largest: bool = True) -> Any:
     what, axis = "how many elements it gives", use.attribute("axis", -1)
 
     def extent() -> list[Any]:
         return [assumed.declared_shape(use, what)[axis]]
 
     count = use.attribute("k") if k is None else int(assumed.settled_integers(use, k, what, extent)[0])
-    axis, largest = use.attribute("axis", -1), bool(use.attribute("largest", 1))
+    axis = use.attribute("axis", -1)
     if known(x) is not None and not is_traced(x):
         ranks = np.unique(x, return_inverse=True)[1].reshape(x.shape)  # nan has the largest
         order = np.argsort(-ranks if largest else ranks, axis=axis, kind="stable")

@@ -46,24 +46,33 @@ class Axis:
 
 
 @operator("Resize", since=11, symbolic=True)
-def resize(use: Use, x: Any, roi: Any = None, scales: Any = None, sizes: Any = None) -> Any:
+def resize(
+    use: Use,
+    x: Any,
+    roi: Any = None,
+    scales: Any = None,
+    sizes: Any = None,
+    *,
+    coordinate_transformation_mode: str = "half_pixel",
+    keep_aspect_ratio_policy: str = "stretch",
+) -> Any:
     x = lifted(x)
     axes = [a % x.ndim for a in use.attribute("axes", range(x.ndim))]
-    transform = use.string("coordinate_transformation_mode", "half_pixel")
-    cut = _region(roi, len(axes)) if transform == "tf_crop_and_resize" else [(0.0, 1.0)] * len(axes)
+    cut = (
+        _region(roi, len(axes)) if coordinate_transformation_mode == "tf_crop_and_resize" else [(0.0, 1.0)] * len(axes)
+    )
     lengths = [x.shape[a] for a in axes]
-    policy = use.string("keep_aspect_ratio_policy", "stretch")
     if sizes is not None and np.size(sizes):
         if known(sizes) is None:
-            found = _by_computed_sizes(use, lengths, sizes, axes, cut, policy)
+            found = _by_computed_sizes(use, lengths, sizes, axes, cut, keep_aspect_ratio_policy)
         else:
-            found = _by_sizes(lengths, integers(sizes, "the sizes"), cut, policy)
+            found = _by_sizes(lengths, integers(sizes, "the sizes"), cut, keep_aspect_ratio_policy)
     elif scales is not None and known(scales) is None:
         found = _by_computed_scales(use, lengths, scales, axes, cut)
     else:
         found = _by_scales(lengths, _scales(scales), cut)
     for axis, how in _ordered(zip(axes, found, strict=True)):
-        x = _resampled(use, x, axis, how, transform)
+        x = _resampled(use, x, axis, how, coordinate_transformation_mode)
     return x
 
 
@@ -127,13 +136,10 @@ def resize_10(use: Use, x: Any, scales: Any) -> Any:
 
 
 @operator("Upsample", symbolic=True)
-def upsample(use: Use, x: Any, scales: Any = None) -> Any:
+def upsample(use: Use, x: Any, scales: Any = None, *, height_scale: Any = None, width_scale: Any = None) -> Any:
     if use.opset >= 9:
         return _asymmetric(use, lifted(x), scales)
-    if use.opset >= 7:
-        factors = use.attribute("scales")
-    else:
-        factors = [1.0, 1.0, use.attribute("height_scale"), use.attribute("width_scale")]
+    factors = use.attribute("scales") if use.opset >= 7 else [1.0, 1.0, height_scale, width_scale]
     return _asymmetric(use, lifted(x), np.array(factors, np.float64))
 
 
@@ -226,10 +232,10 @@ def _resampled(use: Use, x: Any, axis: int, how: Axis, transform: str, nearest: 
     """``x`` with one axis resampled."""
     if how.is_kept:
         return x
-    mode = INTERPOLATIONS.get(use.string("mode", "nearest"))
+    mode = INTERPOLATIONS.get(use.attribute("mode", "nearest"))
     if mode is None:
-        raise MlaotError(f"there is no mode {use.string('mode', '')!r}")
-    nearest = nearest or use.string("nearest_mode", NEAREST[0])
+        raise MlaotError(f"there is no mode {use.attribute('mode', '')!r}")
+    nearest = nearest or use.attribute("nearest_mode", NEAREST[0])
     if _is_repeated(how, mode, transform, nearest):
         return np.repeat(x, int(how.scale), axis=axis)
     if isinstance(how.length, Expr) and is_traced(how.scale):

@@ -115,11 +115,11 @@ def _product(axes: list[list[Any]]) -> list[list[Any]]:
 
 
 @operator("GridSample", since=16)
-def grid_sample(use: Use, x: Any, grid: Any) -> Any:
-    mode, padding = MODES.get(use.string("mode", "linear")), use.string("padding_mode", "zeros")
-    if mode is None or padding not in ("zeros", "border", "reflection"):
-        raise MlaotError(f"there is no mode {use.string('mode', '')!r} or no padding_mode {padding!r}")
-    sizes, aligned = _spatial(x), bool(use.attribute("align_corners", 0))
+def grid_sample(use: Use, x: Any, grid: Any, *, padding_mode: str = "zeros", align_corners: bool = False) -> Any:
+    mode = MODES.get(use.attribute("mode", "linear"))
+    if mode is None or padding_mode not in ("zeros", "border", "reflection"):
+        raise MlaotError(f"there is no mode {use.attribute('mode', '')!r} or no padding_mode {padding_mode!r}")
+    sizes = _spatial(x)
     if grid.shape[-1] != len(sizes):
         raise MlaotError(f"a grid {list(grid.shape)} does not fit an image {list(x.shape)}")
     x, grid = traced(x), traced(_wide(grid))
@@ -130,16 +130,16 @@ def grid_sample(use: Use, x: Any, grid: Any) -> Any:
     places, borders = [], []
     for i, size in enumerate(sizes):
         at = np.reshape(grid[..., len(sizes) - 1 - i], (n, count))
-        at = (at + 1) * ((size - 1) / 2) if aligned else ((at + 1) * size - 1) / 2
-        low, high = (0.0, size - 1.0) if aligned else (-0.5, size - 0.5)
+        at = (at + 1) * ((size - 1) / 2) if align_corners else ((at + 1) * size - 1) / 2
+        low, high = (0.0, size - 1.0) if align_corners else (-0.5, size - 0.5)
         at = np.rint(at) if mode == "nearest" else at
-        if padding == "border":
+        if padding_mode == "border":
             at = np.where((at < low) | (at > high), np.clip(at, 0, size - 1), at)
-        elif padding == "reflection":
+        elif padding_mode == "reflection":
             at = _reflected(at, low, high)
         places.append(at)
         borders.append((low, high))
-    found = _sampled(x, places, mode, padding, borders)
+    found = _sampled(x, places, mode, padding_mode, borders)
     return _as(np.reshape(found, (n, x.shape[1], *shape)), x)
 
 
@@ -149,7 +149,7 @@ def _as(found: Any, like: Any) -> Any:
 
 
 @operator("AffineGrid", since=20)
-def affine_grid(use: Use, theta: Any, size: Any) -> Any:
+def affine_grid(use: Use, theta: Any, size: Any, *, align_corners: bool = False) -> Any:
     n = theta.shape[1]
     if known(size) is not None:
         spatial = integers(size, "the size")[2:]
@@ -164,7 +164,7 @@ def affine_grid(use: Use, theta: Any, size: Any) -> Any:
     lines = []
     for extent in spatial:
         at = np.arange(extent, dtype=np.float64)
-        if use.attribute("align_corners", 0):
+        if align_corners:
             lines.append(at * (2 / (extent - 1)) - 1 if extent > 1 else at - 1)
         else:
             lines.append((2 * at + 1) / extent - 1)
@@ -175,31 +175,33 @@ def affine_grid(use: Use, theta: Any, size: Any) -> Any:
 
 
 @operator("DeformConv", since=19)
-def deform_conv(use: Use, x: Any, w: Any, offset: Any, bias: Any = None, mask: Any = None) -> Any:
+def deform_conv(
+    use: Use, x: Any, w: Any, offset: Any, bias: Any = None, mask: Any = None, *, group: int = 1, offset_group: int = 1
+) -> Any:
     n = x.ndim - 2
     kernel, strides, dilations = _options(use, n, w.shape[2:])
-    pads, groups = use.attribute("pads", [0] * 2 * n), use.attribute("group", 1)
-    offsets, result = use.attribute("offset_group", 1), offset.shape[2:]
+    pads = use.attribute("pads", [0] * 2 * n)
+    result = offset.shape[2:]
     batch, channels, taps = x.shape[0], x.shape[1], math.prod(kernel)
     if not all(isinstance(extent, int) for extent in (*result, batch)):
         raise Unsupported(f"offsets {list(offset.shape)} with open dimensions; pin them in [..dims]")
-    if channels % offsets or offset.shape[1] != offsets * taps * n:
-        raise MlaotError(f"offsets {list(offset.shape)} do not fit {channels} channels in {offsets} groups")
+    if channels % offset_group or offset.shape[1] != offset_group * taps * n:
+        raise MlaotError(f"offsets {list(offset.shape)} do not fit {channels} channels in {offset_group} groups")
     count = taps * math.prod(result)
-    moved = np.reshape(_wide(traced(offset)), (batch * offsets, taps, n, *result))
+    moved = np.reshape(_wide(traced(offset)), (batch * offset_group, taps, n, *result))
     places = []
     for i in range(n):
         start = np.arange(result[i]) * strides[i] - pads[i]
         reach = np.indices(kernel)[i].reshape(-1) * dilations[i]
         at = reach.reshape(-1, *[1] * n) + start.reshape([-1 if j == i else 1 for j in range(n)])
-        places.append(np.reshape(moved[:, :, i] + at.astype(moved.dtype), (batch * offsets, count)))
-    images = np.reshape(traced(x), (batch * offsets, channels // offsets, *x.shape[2:]))
+        places.append(np.reshape(moved[:, :, i] + at.astype(moved.dtype), (batch * offset_group, count)))
+    images = np.reshape(traced(x), (batch * offset_group, channels // offset_group, *x.shape[2:]))
     found = _sampled(images, places, "linear", "zeros")
-    found = np.reshape(found, (batch, offsets, channels // offsets, taps, -1))
+    found = np.reshape(found, (batch, offset_group, channels // offset_group, taps, -1))
     if mask is not None:
-        found = found * np.reshape(_wide(mask), (batch, offsets, 1, taps, -1))
-    found = np.reshape(found, (batch, groups, channels // groups, taps, -1))
-    weights = np.reshape(_wide(w), (groups, w.shape[0] // groups, channels // groups, taps))
+        found = found * np.reshape(_wide(mask), (batch, offset_group, 1, taps, -1))
+    found = np.reshape(found, (batch, group, channels // group, taps, -1))
+    weights = np.reshape(_wide(w), (group, w.shape[0] // group, channels // group, taps))
     y = np.einsum("bgckp,gock->bgop", found, weights)
     y = np.reshape(y, (batch, w.shape[0], *result))
     if bias is not None:
@@ -208,22 +210,30 @@ def deform_conv(use: Use, x: Any, w: Any, offset: Any, bias: Any = None, mask: A
 
 
 @operator("RoiAlign", since=10)
-def roi_align(use: Use, x: Any, regions: Any, images: Any) -> Any:
-    rows, columns = use.attribute("output_height", 1), use.attribute("output_width", 1)
-    ratio, scale = use.attribute("sampling_ratio", 0), use.attribute("spatial_scale", 1.0)
-    half = use.string("coordinate_transformation_mode", "half_pixel" if use.opset >= 16 else "") == "half_pixel"
-    mode = use.string("mode", "avg").lower()
+def roi_align(
+    use: Use,
+    x: Any,
+    regions: Any,
+    images: Any,
+    *,
+    output_height: int = 1,
+    output_width: int = 1,
+    sampling_ratio: int = 0,
+    spatial_scale: float = 1.0,
+) -> Any:
+    half = use.attribute("coordinate_transformation_mode", "half_pixel" if use.opset >= 16 else "") == "half_pixel"
+    mode = use.attribute("mode", "avg").lower()
     if mode not in ("avg", "max"):
         raise MlaotError(f"there is no mode {mode!r}")
     height, width = _spatial(x)
     x, regions = traced(x), traced(_wide(regions))
     count = regions.shape[0]
-    ends = regions * scale - (0.5 if half else 0.0)
+    ends = regions * spatial_scale - (0.5 if half else 0.0)
     starts = [ends[:, 1], ends[:, 0]]
     extents = [ends[:, 3] - ends[:, 1], ends[:, 2] - ends[:, 0]]
     if not half:
         extents = [np.maximum(extent, 1.0) for extent in extents]
-    parts = [extent / float(bins) for extent, bins in zip(extents, (rows, columns), strict=True)]
+    parts = [extent / float(bins) for extent, bins in zip(extents, (output_height, output_width), strict=True)]
     pixels = np.reshape(np.moveaxis(_wide(x), 1, -1), (x.shape[0] * height * width, x.shape[1]))
     first = np.reshape(F.astype(in_range(images, x.shape[0]), np.int64), (count, 1, 1)) * (height * width)
 
@@ -243,8 +253,8 @@ def roi_align(use: Use, x: Any, regions: Any, images: Any) -> Any:
     def sample(round_: Any, rounds: Any, column: Any, columns_: Any) -> Any:
         """One sample in each bin: [regions, rows, columns, channels]."""
         total: Any = None
-        in_row, around_row = line(0, rows, round_, rounds)
-        in_column, around_column = line(1, columns, column, columns_)
+        in_row, around_row = line(0, output_height, round_, rounds)
+        in_column, around_column = line(1, output_width, column, columns_)
         for (y, wy), (z, wz) in product(around_row, around_column):
             place = first + np.expand_dims(y, 2) * width + np.expand_dims(z, 1)
             value = F.gather(pixels, place) * np.expand_dims(np.expand_dims(wy, 2) * np.expand_dims(wz, 1), -1)
@@ -253,15 +263,15 @@ def roi_align(use: Use, x: Any, regions: Any, images: Any) -> Any:
         inside = np.expand_dims(in_row, 2) & np.expand_dims(in_column, 1)
         return np.where(np.expand_dims(inside, -1), total, 0.0)
 
-    shape = (count, rows, columns, x.shape[1])
-    if ratio > 0:
-        fixed = traced(np.full(1, ratio, np.float32).astype(np.dtype(regions.dtype)))
+    shape = (count, output_height, output_width, x.shape[1])
+    if sampling_ratio > 0:
+        fixed = traced(np.full(1, sampling_ratio, np.float32).astype(np.dtype(regions.dtype)))
         found: Any = None
-        for i in range(ratio):
-            for j in range(ratio):
+        for i in range(sampling_ratio):
+            for j in range(sampling_ratio):
                 value = sample(traced(np.full(1, i)), fixed, traced(np.full(1, j)), fixed)
                 found = value if found is None else (found + value if mode == "avg" else np.maximum(found, value))
-        found = found / float(ratio * ratio) if mode == "avg" else found
+        found = found / float(sampling_ratio * sampling_ratio) if mode == "avg" else found
     else:
         many = [np.maximum(np.ceil(part), 0) for part in parts]
         most = [F.astype(np.max(m), np.int64) for m in many]
@@ -283,14 +293,13 @@ def roi_align(use: Use, x: Any, regions: Any, images: Any) -> Any:
 
 
 @operator("MaxRoiPool")
-def max_roi_pool(use: Use, x: Any, regions: Any) -> Any:
-    bins, scale = use.attribute("pooled_shape"), use.attribute("spatial_scale", 1.0)
+def max_roi_pool(x: Any, regions: Any, *, pooled_shape: Any = None, spatial_scale: float = 1.0) -> Any:
     x, regions = traced(x), traced(_wide(regions))
     masks = []
     for axis, size in enumerate(_spatial(x)):
-        start, end = (_rounded(regions[:, 1 + 2 * side + (1 - axis)] * scale) for side in (0, 1))
-        part = np.expand_dims(np.maximum(end - start + 1, 1) / float(bins[axis]), 1)
-        number = np.arange(bins[axis]).astype(np.dtype(regions.dtype))
+        start, end = (_rounded(regions[:, 1 + 2 * side + (1 - axis)] * spatial_scale) for side in (0, 1))
+        part = np.expand_dims(np.maximum(end - start + 1, 1) / float(pooled_shape[axis]), 1)
+        number = np.arange(pooled_shape[axis]).astype(np.dtype(regions.dtype))
         first = np.clip(np.floor(number * part) + np.expand_dims(start, 1), 0, size)
         last = np.clip(np.ceil((number + 1) * part) + np.expand_dims(start, 1), 0, size)
         at = np.arange(size).astype(np.dtype(regions.dtype))

@@ -77,16 +77,15 @@ def compress(use: Use, x: Any, condition: Any) -> Any:
 
 
 @operator("Unique")
-def unique(use: Use, x: Any) -> Any:
-    axis, is_sorted = use.attribute("axis"), bool(use.attribute("sorted", 1))
+def unique(use: Use, x: Any, *, axis: Any = None, sorted: bool = True) -> Any:
     if is_known(x):
-        return _known_unique(np.asarray(known(x)), axis, is_sorted)
+        return _known_unique(np.asarray(known(x)), axis, sorted)
     rows = _flat(x) if axis is None else np.moveaxis(x, axis, 0)
     sizes = {i: 0 for i in (1, 3) if use.has(i)} | ({0: 0 if axis is None else axis % x.ndim} if use.has(0) else {})
     found = next(iter(sizes.items())) if rows.shape[0] != 1 and sizes else None
     count = rows.shape[0] if found is None else _count(use, found[1], found[0])
     keys = rows if rows.ndim == 1 else _ranks(np.reshape(rows, (rows.shape[0], -1)))
-    first_ones, inverse, counts = _groups(keys, count, is_sorted)
+    first_ones, inverse, counts = _groups(keys, count, sorted)
     _require(use, np.max(inverse) + 1, count, "unique elements")
     values = np.take(rows, first_ones, axis=0)
     return values if axis is None else np.moveaxis(values, 0, axis), first_ones, inverse, counts
@@ -138,7 +137,14 @@ def _groups(keys: Any, count: int, is_sorted: bool) -> tuple[Any, Any, Any]:
 
 @operator("NonMaxSuppression", since=10)
 def non_max_suppression(
-    use: Use, boxes: Any, scores: Any, most: Any = None, overlap: Any = None, threshold: Any = None
+    use: Use,
+    boxes: Any,
+    scores: Any,
+    most: Any = None,
+    overlap: Any = None,
+    threshold: Any = None,
+    *,
+    center_point_box: bool = False,
 ) -> Any:
     count = _count(use, 0)
     batch, classes, places = scores.shape
@@ -153,7 +159,7 @@ def non_max_suppression(
         if count:
             raise Unsupported(f"at most 0 boxes, and an output that is declared with {count}")
         return np.zeros((0, 3), np.int64)
-    corners = _corners(boxes, bool(use.attribute("center_point_box", 0)))
+    corners = _corners(boxes, center_point_box)
     flags, chosen = _selected(corners, scores, rounds, _scalar(overlap, 0.0), threshold)
     if limit is None:  # [batch, classes, rounds]
         flags = flags & (np.arange(rounds) < np.reshape(most, ()))

@@ -14,22 +14,22 @@ from mlaot.onnx.values import Unsupported, integers, known, lifted, wanted
 
 
 @operator("SequenceConstruct", symbolic=True)
-def sequence_construct(use: Use, *values: Any) -> Any:
+def sequence_construct(*values: Any) -> Any:
     return list(values)
 
 
 @operator("SequenceEmpty")
-def sequence_empty(use: Use) -> Any:
+def sequence_empty() -> Any:
     return []
 
 
 @operator("SequenceLength")
-def sequence_length(use: Use, values: Any) -> Any:
+def sequence_length(values: Any) -> Any:
     return np.array(len(values), np.int64)
 
 
 @operator("SequenceAt", symbolic=True)
-def sequence_at(use: Use, values: Any, position: Any) -> Any:
+def sequence_at(values: Any, position: Any) -> Any:
     place = _place(position, len(values), len(values))
     if isinstance(place, int):
         return values[place]
@@ -37,7 +37,7 @@ def sequence_at(use: Use, values: Any, position: Any) -> Any:
 
 
 @operator("SequenceInsert", symbolic=True)
-def sequence_insert(use: Use, values: Any, new: Any, position: Any = None) -> Any:
+def sequence_insert(values: Any, new: Any, position: Any = None) -> Any:
     place = len(values) if position is None else _place(position, len(values), len(values) + 1)
     if isinstance(place, int):
         return [*values[:place], new, *values[place:]]
@@ -48,7 +48,7 @@ def sequence_insert(use: Use, values: Any, new: Any, position: Any = None) -> An
 
 
 @operator("SequenceErase", symbolic=True)
-def sequence_erase(use: Use, values: Any, position: Any = None) -> Any:
+def sequence_erase(values: Any, position: Any = None) -> Any:
     place = len(values) - 1 if position is None else _place(position, len(values), len(values))
     if isinstance(place, int):
         if place < 0:
@@ -83,17 +83,17 @@ def _of_one_type(values: Any) -> list[Any]:
 
 
 @operator("ConcatFromSequence", symbolic=True)
-def concat_from_sequence(use: Use, values: Any) -> Any:
+def concat_from_sequence(values: Any, *, new_axis: bool = False, axis: Any = None) -> Any:
     if not values:
         raise MlaotError("an empty sequence cannot be joined")
     together = any(known(value) is None for value in values)
     values = [lifted(value) for value in values] if together else list(values)
-    join: Any = np.stack if use.attribute("new_axis", 0) else np.concatenate
-    return join(values, axis=use.attribute("axis"))
+    join: Any = np.stack if new_axis else np.concatenate
+    return join(values, axis=axis)
 
 
 @operator("SplitToSequence")
-def split_to_sequence(use: Use, x: Any, sizes: Any = None) -> Any:
+def split_to_sequence(use: Use, x: Any, sizes: Any = None, *, keepdims: bool = True) -> Any:
     axis = use.attribute("axis", 0) % x.ndim
     length = x.shape[axis]
     if not isinstance(length, int):
@@ -110,7 +110,7 @@ def split_to_sequence(use: Use, x: Any, sizes: Any = None) -> Any:
         parts = [min(part, length - start) for start in range(0, length, part)]
     ends = [int(end) for end in np.cumsum(parts)[:-1]]
     found = list(np.split(x, ends, axis=axis)) if parts else []
-    keep = sizes is not None or use.attribute("keepdims", 1)
+    keep = sizes is not None or keepdims
     return found if keep else [np.squeeze(value, axis=axis) for value in found]
 
 
@@ -122,5 +122,5 @@ def optional(use: Use, value: Any = None) -> Any:
 
 
 @operator("OptionalHasElement", symbolic=True)
-def optional_has_element(use: Use, value: Any = None) -> Any:
+def optional_has_element(value: Any = None) -> Any:
     return np.array(value is not None)

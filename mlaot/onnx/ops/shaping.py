@@ -42,8 +42,8 @@ def constant_(use: Use) -> Any:
         "value_floats": lambda v: np.array(v, np.float32),
         "value_int": lambda v: np.array(v, np.int64),
         "value_ints": lambda v: np.array(v, np.int64),
-        "value_string": lambda v: np.array(v.decode()),
-        "value_strings": lambda v: np.array([s.decode() for s in v], np.str_),
+        "value_string": lambda v: np.array(v),
+        "value_strings": lambda v: np.array(v, np.str_),
     }
     for name, make in makers.items():
         found = use.attribute(name)
@@ -61,22 +61,21 @@ def _weight(use: Use, value: Any) -> Any:
 
 
 @operator("Shape", symbolic=True)
-def shape(use: Use, x: Any) -> Any:
-    start, end = use.attribute("start", 0), use.attribute("end")
+def shape(x: Any, *, start: int = 0, end: Any = None) -> Any:
     return of_dims(list(x.shape)[start:end])
 
 
 @operator("Size", symbolic=True)
-def size(use: Use, x: Any) -> Any:
+def size(x: Any) -> Any:
     return product(tuple(x.shape))
 
 
 @operator("Reshape", symbolic=True)
-def reshape(use: Use, x: Any, shape: Any = None) -> Any:
+def reshape(use: Use, x: Any, shape: Any = None, *, allowzero: bool = False) -> Any:
     if shape is not None and known(shape) is None:
         return assumed.reshaped(use, lifted(x), shape)
     given = use.attribute("shape") if shape is None else integers(shape, "its second input, the shape,")
-    if not use.attribute("allowzero", 0):
+    if not allowzero:
         given = [x.shape[i] if isinstance(e, int) and e == 0 else e for i, e in enumerate(given)]
     target = _without_unknown(x.shape, given)
     return np.reshape(_fitting(use, x, target), target)
@@ -126,8 +125,8 @@ def flatten(use: Use, x: Any) -> Any:
 
 
 @operator("Transpose", symbolic=True)
-def transpose(use: Use, x: Any) -> Any:
-    return np.transpose(x, use.attribute("perm"))
+def transpose(x: Any, *, perm: Any = None) -> Any:
+    return np.transpose(x, perm)
 
 
 @operator("Squeeze", symbolic=True)
@@ -202,14 +201,13 @@ def _of_one_kind(values: Any) -> list[Any]:
 
 
 @operator("Split")
-def split(use: Use, x: Any, sizes: Any = None) -> Any:
-    axis = use.attribute("axis", 0)
+def split(use: Use, x: Any, sizes: Any = None, *, axis: int = 0, split: Any = None) -> Any:
     what = "its second input, the sizes,"
 
     def parts() -> list[Any]:
         return [assumed.declared_shape(use, what, i)[axis] for i in range(len(use.node.output))]
 
-    given = use.attribute("split") if sizes is None else assumed.settled_integers(use, sizes, what, parts)
+    given = split if sizes is None else assumed.settled_integers(use, sizes, what, parts)
     if given is None:
         count, length = use.attribute("num_outputs", len(use.node.output)), x.shape[axis]
         if not isinstance(length, int):
@@ -350,29 +348,28 @@ def _computed_range(use: Use, start: Any, limit: Any, delta: Any) -> Any:
 
 
 @operator("EyeLike")
-def eye_like(use: Use, x: Any) -> Any:
+def eye_like(use: Use, x: Any, *, k: int = 0) -> Any:
     to = use.attribute("dtype")
     dtype = numpy_dtype(to) if to is not None else np.dtype(x.dtype)
     rows, columns = x.shape
     if isinstance(rows, int) and isinstance(columns, int):
-        return np.eye(rows, columns, use.attribute("k", 0)).astype(dtype)
-    return F.astype(F.eye(rows, columns, use.attribute("k", 0)), dtype)
+        return np.eye(rows, columns, k).astype(dtype)
+    return F.astype(F.eye(rows, columns, k), dtype)
 
 
 @operator("Trilu")
-def trilu(use: Use, x: Any, k: Any = None) -> Any:
+def trilu(x: Any, k: Any = None, *, upper: bool = True) -> Any:
     if k is not None and known(k) is None:
         rows, columns = x.shape[-2:]
         apart = np.arange(columns).reshape(1, -1) - np.arange(rows).reshape(-1, 1)
-        kept = apart >= np.reshape(k, ()) if use.attribute("upper", 1) else apart <= np.reshape(k, ())
+        kept = apart >= np.reshape(k, ()) if upper else apart <= np.reshape(k, ())
         return np.where(kept, x, np.zeros((), x.dtype))
     diagonal = 0 if k is None else max(min(int(integers(k, "the diagonal")[0]), FAR), -FAR)
-    return np.triu(x, diagonal) if use.attribute("upper", 1) else np.tril(x, diagonal)
+    return np.triu(x, diagonal) if upper else np.tril(x, diagonal)
 
 
 @operator("Gather", symbolic=True)
-def gather(use: Use, x: Any, indices: Any) -> Any:
-    axis = use.attribute("axis", 0)
+def gather(x: Any, indices: Any, *, axis: int = 0) -> Any:
     return _take(x, indices, axis)
 
 
@@ -394,15 +391,14 @@ def gather_elements(use: Use, x: Any, indices: Any) -> Any:
 
 
 @operator("GatherND")
-def gather_nd(use: Use, x: Any, indices: Any) -> Any:
-    lead = use.attribute("batch_dims", 0)
+def gather_nd(x: Any, indices: Any, *, batch_dims: int = 0) -> Any:
     depth = indices.shape[-1]
     parts = [indices[..., i] for i in range(depth)]
     x = traced(x) if any(map(is_traced, parts)) else x  # NumPy asks the array alone whether it is traced
-    if lead == 0:
+    if batch_dims == 0:
         return x[tuple(parts)]
     grid: list[Any] = []
-    for axis in range(lead):
+    for axis in range(batch_dims):
         where = F.arange(x.shape[axis])
         grid.append(where.reshape([-1 if i == axis else 1 for i in range(parts[0].ndim)]))
     return x[(*grid, *parts)]
@@ -444,45 +440,54 @@ def _multiplied(x: Any, index: tuple[Any, ...], factors: Any) -> Any:
 
 
 @operator("Scatter", "ScatterElements")
-def scatter_elements(use: Use, x: Any, indices: Any, updates: Any) -> Any:
+def scatter_elements(use: Use, x: Any, indices: Any, updates: Any, *, reduction: str = "none") -> Any:
     axis = use.attribute("axis", 0) % x.ndim
     index = []
     for i, n in enumerate(indices.shape):
         where = F.arange(n).reshape([-1 if j == i else 1 for j in range(x.ndim)])
         index.append(indices if i == axis else _spread(where, indices.shape))
-    return _updated(x, tuple(index), updates, use.string("reduction", "none"))
+    return _updated(x, tuple(index), updates, reduction)
 
 
 @operator("ScatterND")
-def scatter_nd(use: Use, x: Any, indices: Any, updates: Any) -> Any:
+def scatter_nd(x: Any, indices: Any, updates: Any, *, reduction: str = "none") -> Any:
     parts = tuple(indices[..., i] for i in range(indices.shape[-1]))
-    return _updated(x, parts, updates, use.string("reduction", "none"))
+    return _updated(x, parts, updates, reduction)
 
 
 @operator("TensorScatter")
-def tensor_scatter(use: Use, past: Any, update: Any, indices: Any = None) -> Any:
+def tensor_scatter(use: Use, past: Any, update: Any, indices: Any = None, *, mode: str = "linear") -> Any:
     axis = use.attribute("axis", -2) % past.ndim
     batch, steps, length = past.shape[0], update.shape[axis], past.shape[axis]
     start = F.zeros((batch,), np.int64) if indices is None else indices
     where = np.reshape(start, (-1, 1)) + F.arange(steps)
-    where = where % length if use.string("mode", "linear") == "circular" else where
+    where = where % length if mode == "circular" else where
     moved, fresh = np.moveaxis(past, axis, 1), np.moveaxis(update, axis, 1)
     rows = _spread(F.arange(batch).reshape(-1, 1), (batch, steps))
     return np.moveaxis(_updated(moved, (rows, where), fresh, "none"), 1, axis)
 
 
 @operator("Pad")
-def pad(use: Use, x: Any, pads: Any = None, value: Any = None, axes: Any = None) -> Any:
+def pad(
+    use: Use,
+    x: Any,
+    pads: Any = None,
+    value: Any = None,
+    axes: Any = None,
+    *,
+    mode: str = "constant",
+    paddings: Any = None,
+) -> Any:
     if pads is not None and known(pads) is None:
         at = list(range(x.ndim)) if axes is None else [a % x.ndim for a in integers(axes, "its axes")]
-        return assumed.padded(use, x, pads, value, at, use.string("mode", "constant"))
-    amounts = use.attribute("pads", use.attribute("paddings")) if pads is None else integers(pads, "its second input")
+        return assumed.padded(use, x, pads, value, at, mode)
+    amounts = use.attribute("pads", paddings) if pads is None else integers(pads, "its second input")
     fill = use.attribute("value", 0.0) if pads is None else value
     at = list(range(x.ndim)) if axes is None else [a % x.ndim for a in integers(axes, "its axes")]
     low, high = [0] * x.ndim, [0] * x.ndim
     for i, axis in enumerate(at):
         low[axis], high[axis] = amounts[i], amounts[i + len(at)]
-    return padded(x, low, high, use.string("mode", "constant"), fill)
+    return padded(x, low, high, mode, fill)
 
 
 def padded(x: Any, low: list[int], high: list[int], mode: str, fill: Any = None) -> Any:
@@ -503,28 +508,29 @@ def padded(x: Any, low: list[int], high: list[int], mode: str, fill: Any = None)
 
 
 @operator("DepthToSpace")
-def depth_to_space(use: Use, x: Any) -> Any:
-    b = use.attribute("blocksize")
+def depth_to_space(x: Any, *, blocksize: Any = None, mode: str = "DCR") -> Any:
     n, c, h, w = x.shape
-    if use.string("mode", "DCR") == "DCR":
-        y = np.transpose(np.reshape(x, (n, b, b, c // (b * b), h, w)), (0, 3, 4, 1, 5, 2))
+    if mode == "DCR":
+        y = np.transpose(
+            np.reshape(x, (n, blocksize, blocksize, c // (blocksize * blocksize), h, w)), (0, 3, 4, 1, 5, 2)
+        )
     else:
-        y = np.transpose(np.reshape(x, (n, c // (b * b), b, b, h, w)), (0, 1, 4, 2, 5, 3))
-    return np.reshape(y, (n, c // (b * b), h * b, w * b))
+        y = np.transpose(
+            np.reshape(x, (n, c // (blocksize * blocksize), blocksize, blocksize, h, w)), (0, 1, 4, 2, 5, 3)
+        )
+    return np.reshape(y, (n, c // (blocksize * blocksize), h * blocksize, w * blocksize))
 
 
 @operator("SpaceToDepth")
-def space_to_depth(use: Use, x: Any) -> Any:
-    b = use.attribute("blocksize")
+def space_to_depth(x: Any, *, blocksize: Any = None, mode: str = "DCR") -> Any:
     n, c, h, w = x.shape
-    y = np.reshape(x, (n, c, h // b, b, w // b, b))
-    order = (0, 3, 5, 1, 2, 4) if use.string("mode", "DCR") == "DCR" else (0, 1, 3, 5, 2, 4)
-    return np.reshape(np.transpose(y, order), (n, c * b * b, h // b, w // b))
+    y = np.reshape(x, (n, c, h // blocksize, blocksize, w // blocksize, blocksize))
+    order = (0, 3, 5, 1, 2, 4) if mode == "DCR" else (0, 1, 3, 5, 2, 4)
+    return np.reshape(np.transpose(y, order), (n, c * blocksize * blocksize, h // blocksize, w // blocksize))
 
 
 @operator("OneHot")
-def one_hot(use: Use, indices: Any, depth: Any, values: Any) -> Any:
-    axis = use.attribute("axis", -1)
+def one_hot(use: Use, indices: Any, depth: Any, values: Any, *, axis: int = -1) -> Any:
     depths = assumed.settled_integers(use, depth, "the depth", lambda: [assumed.declared_shape(use, "the depth")[axis]])
     count = int(depths[0])
     # Numbers with a fraction stay what they are, towards zero: nan and infinities are no index.
@@ -537,14 +543,13 @@ def one_hot(use: Use, indices: Any, depth: Any, values: Any) -> Any:
 
 
 @operator("ReverseSequence")
-def reverse_sequence(use: Use, x: Any, lengths: Any) -> Any:
-    time, batch = use.attribute("time_axis", 0), use.attribute("batch_axis", 1)
-    y = np.moveaxis(x, (batch, time), (0, 1))
+def reverse_sequence(x: Any, lengths: Any, *, time_axis: int = 0, batch_axis: int = 1) -> Any:
+    y = np.moveaxis(x, (batch_axis, time_axis), (0, 1))
     steps = np.arange(y.shape[1]).reshape(1, -1)
     count = np.reshape(lengths, (-1, 1))
     where = np.where(steps < count, count - 1 - steps, steps)
     where = np.reshape(where, (*where.shape, *[1] * (y.ndim - 2)))
-    return np.moveaxis(np.take_along_axis(y, np.broadcast_to(where, y.shape), axis=1), (0, 1), (batch, time))
+    return np.moveaxis(np.take_along_axis(y, np.broadcast_to(where, y.shape), axis=1), (0, 1), (batch_axis, time_axis))
 
 
 @operator("CenterCropPad")

@@ -46,11 +46,11 @@ def _size(use: Use, given: Any, axis: int, what: str) -> int:
 
 
 @operator(*WINDOWS, since=17)
-def window(use: Use, size: Any) -> Any:
+def window(use: Use, size: Any, *, periodic: bool = True) -> Any:
     count = _size(use, size, 0, "the size")
     if count < 0:
         raise MlaotError(f"a window of {count} elements")
-    steps = max(count if use.attribute("periodic", 1) else count - 1, 1)
+    steps = max(count if periodic else count - 1, 1)
     at = np.arange(count) * (2 * np.pi / steps)
     terms = WINDOWS[use.node.op_type]
     values = sum(c * np.cos(i * at) for i, c in enumerate(terms))
@@ -85,8 +85,8 @@ def _double(value: Any) -> Any:
 
 
 @operator("DFT", since=17)
-def dft_17(use: Use, x: Any, length: Any = None) -> Any:
-    return _dft(use, x, length, use.attribute("axis", 1) % x.ndim)
+def dft_17(use: Use, x: Any, length: Any = None, *, axis: int = 1) -> Any:
+    return _dft(use, x, length, axis % x.ndim)
 
 
 @operator("DFT", since=20)
@@ -241,8 +241,7 @@ def _product(real: Any, imaginary: Any, turns: tuple[Array, Array]) -> tuple[Any
 
 
 @operator("STFT", since=17)
-def stft(use: Use, x: Any, step: Any, window: Any = None, length: Any = None) -> Any:
-    half = bool(use.attribute("onesided", 1))
+def stft(use: Use, x: Any, step: Any, window: Any = None, length: Any = None, *, onesided: bool = True) -> Any:
     if window is not None:
         size = window.shape[0]
     else:
@@ -255,10 +254,10 @@ def stft(use: Use, x: Any, step: Any, window: Any = None, length: Any = None) ->
     weights = known(window)
     if size > LONGEST:
         frames = np.swapaxes(frames, -1, -2)
-        return _long(frames if window is None else frames * np.reshape(window, (-1, 1)), size, False, half)
+        return _long(frames if window is None else frames * np.reshape(window, (-1, 1)), size, False, onesided)
     if window is not None and weights is None:
         frames = frames * window
-    matrix = _matrix(size, parts, False, half)
+    matrix = _matrix(size, parts, False, onesided)
     if weights is not None:
         matrix = matrix * np.asarray(weights, np.float64)[:, None, None, None]
     columns = matrix.shape[2]

@@ -16,20 +16,27 @@ Grams = dict[tuple[int, ...], int]
 
 
 @operator("TfIdfVectorizer", since=9)
-def tf_idf_vectorizer(use: Use, x: Any) -> Any:
-    if use.attribute("pool_strings"):
+def tf_idf_vectorizer(
+    use: Use,
+    x: Any,
+    *,
+    pool_strings: Any = None,
+    mode: str = "",
+    ngram_indexes: Any = None,
+    weights: Any = None,
+    max_skip_count: Any = None,
+) -> Any:
+    if pool_strings:
         raise Unsupported("words are strings, which cannot be compiled; map them to numbers before the model")
-    mode = use.string("mode", "")
     if mode not in ("TF", "IDF", "TFIDF"):
         raise MlaotError(f"there is no mode {mode!r}")
-    places = use.attribute("ngram_indexes")
-    size, weights = max(places) + 1, use.attribute("weights")
+    size = max(ngram_indexes) + 1
     if not isinstance(x.shape[-1], int):
         raise Unsupported(f"sequences of {x.shape[-1]} tokens; pin the dimension in [..dims]")
     tokens = F.astype(traced(x) if x.ndim == 2 else np.reshape(traced(x), (1, -1)), np.int64)
     total: Any = traced(np.zeros((tokens.shape[0], size), np.float32))
-    for length, grams in _by_length(use, places).items():
-        skips = [1] if length == 1 else range(1, use.attribute("max_skip_count") + 2)
+    for length, grams in _by_length(use, ngram_indexes).items():
+        skips = [1] if length == 1 else range(1, max_skip_count + 2)
         for skip in skips:
             total = total + _counted(tokens, grams, length, skip, size)
     if mode == "IDF":

@@ -18,10 +18,10 @@ from mlaot.onnx.values import Unsupported, known, traced
 
 
 @operator("Gradient", domain=TRAINING)
-def gradient(use: Use, *values: Any) -> Any:
+def gradient(use: Use, *values: Any, y: str = "") -> Any:
     """The nodes between ``xs``, ``zs`` and ``y`` are imported once more, as a function of the values given here."""
-    names = [name.decode() for key in ("xs", "zs") for name in use.attribute(key, [])]
-    count, y = len(use.attribute("xs", [])), use.string("y", "")
+    names = [name for key in ("xs", "zs") for name in use.attribute(key, [])]
+    count = len(use.attribute("xs", []))
     if not count or len(names) != len(values):
         raise MlaotError(f"{len(names)} names in xs and zs, {len(values)} inputs")
     between = _between(use, names, y)
@@ -91,14 +91,21 @@ def _scalar(value: Any, like: Any) -> Any:
 
 
 @operator("Momentum", domain=TRAINING)
-def momentum(use: Use, rate: Any, step: Any, *values: Any) -> Any:
-    alpha, beta = use.attribute("alpha"), use.attribute("beta")
-    mode, updated = use.string("mode", "standard"), []
+def momentum(
+    rate: Any,
+    step: Any,
+    *values: Any,
+    alpha: Any = None,
+    beta: Any = None,
+    mode: str = "standard",
+    norm_coefficient: float = 0.0,
+) -> Any:
+    updated = []
     if mode not in ("standard", "nesterov"):
         raise MlaotError(f"the mode must be standard or nesterov, got {mode!r}")
     for x, g, v in _groups(values, 3):
         r, t = _scalar(rate, x), _scalar(step, x)
-        g = g + use.attribute("norm_coefficient", 0.0) * x
+        g = g + norm_coefficient * x
         scale = F.astype(np.where(t > 0, beta, 1.0), x.dtype)
         v = alpha * v + scale * g
         updated.append((x - r * (g + alpha * v if mode == "nesterov" else v), v))
@@ -106,27 +113,37 @@ def momentum(use: Use, rate: Any, step: Any, *values: Any) -> Any:
 
 
 @operator("Adam", domain=TRAINING)
-def adam(use: Use, rate: Any, step: Any, *values: Any) -> Any:
-    alpha, beta, epsilon = use.attribute("alpha", 0.9), use.attribute("beta", 0.999), use.attribute("epsilon", 1e-6)
+def adam(
+    rate: Any,
+    step: Any,
+    *values: Any,
+    alpha: float = 0.9,
+    beta: float = 0.999,
+    epsilon: float = 1e-6,
+    norm_coefficient: float = 0.0,
+    norm_coefficient_post: float = 0.0,
+) -> Any:
     updated = []
     for x, g, v, h in _groups(values, 4):
         r, t = _scalar(rate, x), _scalar(step, x)
-        g = g + use.attribute("norm_coefficient", 0.0) * x
+        g = g + norm_coefficient * x
         v = alpha * v + (1 - alpha) * g
         h = beta * h + (1 - beta) * g * g
         powers = [F.astype(np.power(np.float64(b), np.reshape(step, ())), np.float64) for b in (alpha, beta)]
         bias = np.where(t > 0, np.sqrt(1 - powers[1]) / (1 - powers[0]), 1.0)  # a difference of nearly equal numbers
         x = x - r * F.astype(bias, x.dtype) * v / (np.sqrt(h) + epsilon)
-        updated.append(((1 - use.attribute("norm_coefficient_post", 0.0)) * x, v, h))
+        updated.append(((1 - norm_coefficient_post) * x, v, h))
     return _ordered(updated)
 
 
 @operator("Adagrad", domain=TRAINING)
-def adagrad(use: Use, rate: Any, step: Any, *values: Any) -> Any:
+def adagrad(
+    rate: Any, step: Any, *values: Any, norm_coefficient: float = 0.0, decay_factor: float = 0.0, epsilon: float = 1e-6
+) -> Any:
     updated = []
     for x, g, h in _groups(values, 3):
-        r = _scalar(rate, x) / (1 + _scalar(step, x) * use.attribute("decay_factor", 0.0))
-        g = g + use.attribute("norm_coefficient", 0.0) * x
+        r = _scalar(rate, x) / (1 + _scalar(step, x) * decay_factor)
+        g = g + norm_coefficient * x
         h = h + g * g
-        updated.append((x - r * g / (np.sqrt(h) + use.attribute("epsilon", 1e-6)), h))
+        updated.append((x - r * g / (np.sqrt(h) + epsilon), h))
     return _ordered(updated)

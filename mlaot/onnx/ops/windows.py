@@ -34,7 +34,7 @@ def _options(use: Use, n: int, kernel: Any) -> tuple[tuple[int, ...], tuple[int,
 
 def _pads(use: Use, lengths: Any, sizes: Any, strides: Any, dilations: Any) -> Pads:
     """Elements added before and behind each axis."""
-    n, mode = len(sizes), use.string("auto_pad", "NOTSET")
+    n, mode = len(sizes), use.attribute("auto_pad", "NOTSET")
     if mode in ("NOTSET", ""):
         given = use.attribute("pads", [0] * 2 * n)
         if len(given) != 2 * n:
@@ -54,39 +54,40 @@ def _pads(use: Use, lengths: Any, sizes: Any, strides: Any, dilations: Any) -> P
 
 
 @operator("Conv")
-def conv(use: Use, x: Any, w: Any, bias: Any = None) -> Any:
+def conv(use: Use, x: Any, w: Any, bias: Any = None, *, group: int = 1) -> Any:
     n = x.ndim - 2
     _, strides, dilations = _options(use, n, w.shape[2:])
     amounts = _pads(use, x.shape[2:], w.shape[2:], strides, dilations)
-    return correlate(pad_spatial(x, amounts), w, bias, strides, dilations, use.attribute("group", 1))
+    return correlate(pad_spatial(x, amounts), w, bias, strides, dilations, group)
 
 
 @operator("ConvTranspose")
-def conv_transpose(use: Use, x: Any, w: Any, bias: Any = None) -> Any:
-    n, groups = x.ndim - 2, use.attribute("group", 1)
+def conv_transpose(
+    use: Use, x: Any, w: Any, bias: Any = None, *, output_shape: Any = None, auto_pad: str = "NOTSET", group: int = 1
+) -> Any:
+    n = x.ndim - 2
     sizes, strides, dilations = _options(use, n, w.shape[2:])
     extra = use.attribute("output_padding", [0] * n)
     reach = [d * (k - 1) for k, d in zip(sizes, dilations, strict=True)]
-    wanted = use.attribute("output_shape")
-    mode = use.string("auto_pad", "NOTSET")
+    wanted = output_shape
     full = [(e - 1) * s + r + 1 for e, s, r in zip(x.shape[2:], strides, reach, strict=True)]
-    if wanted is not None or mode in ("SAME_UPPER", "SAME_LOWER"):
+    if wanted is not None or auto_pad in ("SAME_UPPER", "SAME_LOWER"):
         if wanted is None:
             wanted = [e * s for e, s in zip(x.shape[2:], strides, strict=True)]
         totals = [f + o - t for f, o, t in zip(full, extra, wanted[-n:], strict=True)]
         if not all(isinstance(t, int) for t in totals):
             raise Unsupported("an output shape that depends on an open dimension; pin it in [..dims]")
-        upper = mode == "SAME_UPPER"
+        upper = auto_pad == "SAME_UPPER"
         amounts = [(t // 2, t - t // 2) if upper else (t - t // 2, t // 2) for t in totals]
     else:
         amounts = _pads(use, x.shape[2:], sizes, strides, dilations)
     around = [(r - low, r - high + o) for r, (low, high), o in zip(reach, amounts, extra, strict=True)]
     inner, outer = w.shape[0], w.shape[1]
     turned = w[(slice(None), slice(None), *[slice(None, None, -1)] * n)]
-    grouped = np.swapaxes(np.reshape(turned, (groups, inner // groups, outer, *sizes)), 1, 2)
-    flipped = np.reshape(grouped, (groups * outer, inner // groups, *sizes))
+    grouped = np.swapaxes(np.reshape(turned, (group, inner // group, outer, *sizes)), 1, 2)
+    flipped = np.reshape(grouped, (group * outer, inner // group, *sizes))
     spread = pad_spatial(x, around, tuple(s - 1 for s in strides))
-    return correlate(spread, flipped, bias, (1,) * n, dilations, groups)
+    return correlate(spread, flipped, bias, (1,) * n, dilations, group)
 
 
 def _windows(use: Use, x: Any, fill: float) -> tuple[Any, list[Any]]:
@@ -95,7 +96,7 @@ def _windows(use: Use, x: Any, fill: float) -> tuple[Any, list[Any]]:
     sizes, strides, dilations = _options(use, n, None if use.attribute("kernel_shape") else [1] * n)
     amounts = _pads(use, x.shape[2:], sizes, strides, dilations)
     counts, extras = [], []
-    is_up = use.attribute("ceil_mode", 0) and use.string("auto_pad", "NOTSET") != "VALID"
+    is_up = use.attribute("ceil_mode", 0) and use.attribute("auto_pad", "NOTSET") != "VALID"
     axes = zip(x.shape[2:], sizes, strides, dilations, amounts, strict=True)
     for length, size, stride, dilation, (low, high) in axes:
         reach = dilation * (size - 1) + 1
@@ -148,8 +149,7 @@ def average_pool(use: Use, x: Any) -> Any:
 
 
 @operator("LpPool")
-def lp_pool(use: Use, x: Any) -> Any:
-    p = use.attribute("p", 2)
+def lp_pool(use: Use, x: Any, *, p: int = 2) -> Any:
     seen, _ = _windows(use, np.abs(x) ** p, 0.0)
     return np.sum(seen, axis=tuple(range(2 - x.ndim, 0))) ** (1.0 / p)
 
@@ -181,18 +181,17 @@ def _places(use: Use, x: Any, seen: Any) -> Any:
 
 
 @operator("GlobalAveragePool")
-def global_average_pool(use: Use, x: Any) -> Any:
+def global_average_pool(x: Any) -> Any:
     return np.mean(x, axis=tuple(range(2, x.ndim)), keepdims=True)
 
 
 @operator("GlobalMaxPool")
-def global_max_pool(use: Use, x: Any) -> Any:
+def global_max_pool(x: Any) -> Any:
     return np.max(x, axis=tuple(range(2, x.ndim)), keepdims=True)
 
 
 @operator("GlobalLpPool")
-def global_lp_pool(use: Use, x: Any) -> Any:
-    p = use.attribute("p", 2)
+def global_lp_pool(x: Any, *, p: int = 2) -> Any:
     return np.sum(np.abs(x) ** p, axis=tuple(range(2, x.ndim)), keepdims=True) ** (1.0 / p)
 
 
@@ -233,9 +232,7 @@ def max_unpool(use: Use, x: Any, places: Any, shape: Any = None) -> Any:
 
 
 @operator("LRN")
-def lrn(use: Use, x: Any) -> Any:
-    size = use.attribute("size")
-    alpha, beta, bias = use.attribute("alpha", 1e-4), use.attribute("beta", 0.75), use.attribute("bias", 1.0)
+def lrn(x: Any, *, size: Any = None, alpha: float = 1e-4, beta: float = 0.75, bias: float = 1.0) -> Any:
     low, high = (size - 1) // 2, size - 1 - (size - 1) // 2
     rest = (0,) * (x.ndim - 2)
     squares = window(pad(x * x, (0, low, *rest), (0, high, *rest)), (1,), (size,), (1,), (1,))
