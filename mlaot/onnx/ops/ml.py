@@ -17,7 +17,7 @@ from mlaot.frontend.control import scan, while_loop
 from mlaot.frontend.indexing import take as traced_take
 from mlaot.frontend.tensor import Parameter, any_traced
 from mlaot.onnx.importer import Use
-from mlaot.onnx.registry import ML, operator
+from mlaot.onnx.registry import ML, operator, operators
 from mlaot.onnx.values import Array, Maps, Strings, Unsupported, known
 
 DOUBLE = ("f64", "float64")  # traced, and known
@@ -79,10 +79,13 @@ def chosen(labels: Sequence[Any], index: Any) -> Any:
 
 
 def scores_of_two(score: Any, kind: str) -> Any:
-    """[N, 2] of [N, 1], the score of the second class."""
-    if kind in ("NONE", "PROBIT"):
-        return transformed(np.concatenate([1 - score, score], axis=-1), kind)
-    return transformed(np.concatenate([-score, score], axis=-1), kind)
+    """[N, 2] of [N, 1], the score of the second class, before it is transformed."""
+    return np.concatenate([1 - score if kind in ("NONE", "PROBIT") else -score, score], axis=-1)
+
+
+def classified(use: Use, labels: Sequence[Any], index: Any, scores: Any, kind: str) -> tuple[Any, Any]:
+    """What a classifier gives: the labels that ``index`` names, and scores, transformed."""
+    return chosen(labels, index), result(use, transformed(scores, kind))
 
 
 def transformed(scores: Any, kind: str) -> Any:
@@ -120,10 +123,17 @@ TRANSFORMS: dict[str, Callable[[Any], Any]] = {
 
 
 @operator("Scaler", domain=ML)
-def scaler(use: Use, x: Any) -> Any:
+def scaler(use: Use, x: Any, *, offset: Any = (0.0,), scale: Any = (1.0,)) -> Any:
     x = real(x)
-    offset, scale = (like(use.attribute(name, [v]), x) for name, v in (("offset", 0.0), ("scale", 1.0)))
-    return result(use, (x - offset) * scale)
+    return result(use, (x - like(offset, x)) * like(scale, x))
+
+
+# The lengths of rows.
+NORMS: dict[str, Callable[[Any], Any]] = {
+    "MAX": lambda x: np.max(np.abs(x), axis=-1, keepdims=True),
+    "L1": lambda x: np.sum(np.abs(x), axis=-1, keepdims=True),
+    "L2": lambda x: np.sqrt(np.sum(x * x, axis=-1, keepdims=True)),
+}
 
 
 @operator("Normalizer", domain=ML)
@@ -133,14 +143,9 @@ def normalizer(use: Use, x: Any, *, norm: str = "MAX") -> Any:
     far, power = (1e100, 2.0**700) if str(x.dtype) in DOUBLE else (1e12, 2.0**100)
     largest = np.max(np.abs(x), axis=-1, keepdims=True)
     y = x * F.astype(np.where(largest < 1 / far, power, np.where(largest > far, 1 / power, 1.0)), x.dtype)
-    if norm == "MAX":
-        length = np.max(np.abs(y), axis=-1, keepdims=True)
-    elif norm == "L1":
-        length = np.sum(np.abs(y), axis=-1, keepdims=True)
-    elif norm == "L2":
-        length = np.sqrt(np.sum(y * y, axis=-1, keepdims=True))
-    else:
+    if norm not in NORMS:
         raise MlaotError(f"there is no norm {norm!r}")
+    length = NORMS[norm](y)
     return result(use, y / np.where(length == 0, 1, length))
 
 
@@ -195,10 +200,8 @@ def feature_vectorizer(use: Use, *values: Any, inputdimensions: Any = None) -> A
     return np.concatenate(parts, axis=1)
 
 
-@operator("ZipMap", domain=ML)
-def zip_map(x: Any) -> Any:
-    """A list of maps of labels to probabilities: the module gives the probabilities, a column for each label."""
-    return Maps(x)
+# A list of maps of labels to probabilities: the module gives the probabilities, a column for each label.
+operators({"ZipMap": Maps}, domain=ML)
 
 
 @operator("OneHotEncoder", domain=ML, labels=True)
@@ -213,21 +216,25 @@ def one_hot_encoder(x: Any, *, cats_int64s: Any = None, cats_strings: Any = None
     return single(np.expand_dims(found, -1) == F.astype(categories, x.dtype))
 
 
-@operator("LabelEncoder", domain=ML, labels=True)
-def label_encoder_1(use: Use, x: Any, *, default_string: str = "_Unused", default_int64: int = -1) -> Any:
-    table = use.attribute("classes_strings", [])
-    if _is_text(x):
-        return _mapped(x, table, np.arange(len(table)), np.int64(default_int64))
-    return _mapped(x, np.arange(len(table)), np.array(table, np.str_), np.str_(default_string))
-
-
-@operator("CategoryMapper", domain=ML, labels=True)
-def category_mapper(use: Use, x: Any, *, default_string: str = "_Unused", default_int64: int = -1) -> Any:
-    texts = use.attribute("cats_strings", [])
-    numbers = np.array(use.attribute("cats_int64s", []), np.int64)
+def _by_texts(x: Any, texts: Any, numbers: Array, default_int64: int, default_string: str) -> Any:
+    """The numbers of texts, or the texts of numbers."""
     if _is_text(x):
         return _mapped(x, texts, numbers, np.int64(default_int64))
     return _mapped(x, numbers, np.array(texts, np.str_), np.str_(default_string))
+
+
+@operator("LabelEncoder", domain=ML, labels=True)
+def label_encoder_1(
+    x: Any, *, classes_strings: Any = (), default_int64: int = -1, default_string: str = "_Unused"
+) -> Any:
+    return _by_texts(x, classes_strings, np.arange(len(classes_strings)), default_int64, default_string)
+
+
+@operator("CategoryMapper", domain=ML, labels=True)
+def category_mapper(
+    x: Any, *, cats_strings: Any = (), cats_int64s: Any = (), default_int64: int = -1, default_string: str = "_Unused"
+) -> Any:
+    return _by_texts(x, cats_strings, np.array(cats_int64s, np.int64), default_int64, default_string)
 
 
 @operator("LabelEncoder", domain=ML, since=2, labels=True)
@@ -291,37 +298,46 @@ def _looked_up(x: Any, place: dict[Any, int], other: int) -> Any:
 
 
 @operator("LinearRegressor", domain=ML)
-def linear_regressor(use: Use, x: Any, *, targets: int = 1, post_transform: str = "NONE") -> Any:
+def linear_regressor(
+    use: Use,
+    x: Any,
+    *,
+    coefficients: Any = (),
+    intercepts: Any = (0.0,),
+    targets: int = 1,
+    post_transform: str = "NONE",
+) -> Any:
     x = rows(real(x))
-    y = x @ np.transpose(F.astype(weight(use, "coefficients", _matrix(use, targets)), x.dtype))
-    y = y + like(use.attribute("intercepts", [0.0]), x)
-    return result(use, transformed(y, post_transform))
+    y = x @ np.transpose(F.astype(weight(use, "coefficients", _matrix(coefficients, targets)), x.dtype))
+    return result(use, transformed(y + like(intercepts, x), post_transform))
 
 
-def _matrix(use: Use, rows: int) -> Array:
-    given = np.asarray(use.attribute("coefficients", []), np.float32)
-    if rows < 1 or not given.size or given.size % rows:
-        raise MlaotError(f"{given.size} coefficients for {rows} rows of them")
-    return given.reshape(rows, -1)
+def _matrix(coefficients: Any, rows: int) -> Array:
+    if rows < 1 or not len(coefficients) or len(coefficients) % rows:
+        raise MlaotError(f"{len(coefficients)} coefficients for {rows} rows of them")
+    return np.asarray(coefficients, np.float32).reshape(rows, -1)
 
 
 @operator("LinearClassifier", domain=ML)
-def linear_classifier(use: Use, x: Any, *, post_transform: str = "NONE") -> Any:
+def linear_classifier(
+    use: Use, x: Any, *, coefficients: Any = (), intercepts: Any = None, post_transform: str = "NONE"
+) -> Any:
     x, labels = rows(real(x)), class_labels(use)
-    intercepts = use.attribute("intercepts") or [0.0]
-    given = np.asarray(use.attribute("coefficients", []), np.float32)
-    matrix = _matrix(use, given.size // x.shape[1])
-    scores = x @ np.transpose(F.astype(weight(use, "coefficients", matrix), x.dtype)) + like(intercepts, x)
+    matrix = _matrix(coefficients, len(coefficients) // x.shape[1])
+    scores = x @ np.transpose(F.astype(weight(use, "coefficients", matrix), x.dtype)) + like(intercepts or [0.0], x)
     if len(matrix) == 1:
         if len(labels) != 2:
             raise Unsupported(f"one row of coefficients for {len(labels)} labels; give it two labels")
-        return chosen(labels, F.astype(scores[:, 0] > 0, np.int64)), result(use, scores_of_two(scores, post_transform))
+        index = F.astype(scores[:, 0] > 0, np.int64)
+        return classified(use, labels, index, scores_of_two(scores, post_transform), post_transform)
     labels = labels or list(range(len(matrix)))
-    return chosen(labels, np.argmax(scores, axis=-1)), result(use, transformed(scores, post_transform))
+    return classified(use, labels, np.argmax(scores, axis=-1), scores, post_transform)
 
 
-def _kernels(use: Use, x: Any, vectors: Any) -> Any:
+def _kernels(use: Use, x: Any, supports: int) -> Any:
     """The kernel of each row and each support vector."""
+    table = np.asarray(use.attribute("support_vectors"), np.float32).reshape(supports, -1)
+    vectors = F.astype(weight(use, "support_vectors", table), x.dtype)
     gamma, zero, degree = [*use.attribute("kernel_params", []), 0.0, 0.0, 0.0][:3]
     kind = use.attribute("kernel_type", "LINEAR")
     if kind == "RBF":  # as differences: squares of large features would cancel
@@ -339,57 +355,36 @@ def _kernels(use: Use, x: Any, vectors: Any) -> Any:
 
 @operator("SVMRegressor", domain=ML)
 def svm_regressor(
-    use: Use,
-    x: Any,
-    *,
-    one_class: bool = False,
-    n_supports: int = 0,
-    post_transform: str = "NONE",
-    support_vectors: Any = None,
+    use: Use, x: Any, *, n_supports: int = 0, rho: Any = (0.0,), one_class: bool = False, post_transform: str = "NONE"
 ) -> Any:
     x = rows(real(x))
     coefficients = F.astype(weight(use, "coefficients", use.attribute("coefficients")), x.dtype)
-    if n_supports:
-        vectors = np.asarray(support_vectors, np.float32).reshape(n_supports, -1)
-        x = _kernels(use, x, F.astype(weight(use, "support_vectors", vectors), x.dtype))
-    y = x @ np.reshape(coefficients, (-1, 1)) + like(use.attribute("rho", [0.0])[:1], x)
-    if one_class:
-        return result(use, np.where(y > 0, 1, -1))
-    return result(use, transformed(y, post_transform))
+    x = _kernels(use, x, n_supports) if n_supports else x
+    y = x @ np.reshape(coefficients, (-1, 1)) + like(rho[:1], x)
+    return result(use, np.where(y > 0, 1, -1) if one_class else transformed(y, post_transform))
 
 
 @operator("SVMClassifier", domain=ML)
 def svm_classifier(
-    use: Use,
-    x: Any,
-    *,
-    prob_a: Any = None,
-    post_transform: str = "NONE",
-    vectors_per_class: Any = None,
-    support_vectors: Any = None,
-    prob_b: Any = None,
+    use: Use, x: Any, *, coefficients: Any = (), vectors_per_class: Any = None, post_transform: str = "NONE"
 ) -> Any:
     """One against one by votes, with probabilities where the file has Platt's coefficients; or linear scores."""
-    x, labels = rows(real(x)), class_labels(use)
-    counts = vectors_per_class or []
-    coefficients = np.asarray(use.attribute("coefficients"), np.float32)
-    rho = use.attribute("rho") or [0.0]
-    if not counts:
-        scores = x @ np.transpose(F.astype(_matrix(use, max(len(labels), 1)), x.dtype)) + like(rho[:1], x)
-        return chosen(labels or [0], np.argmax(scores, axis=-1)), result(use, transformed(scores, post_transform))
-    vectors = np.asarray(support_vectors, np.float32).reshape(sum(counts), -1)
-    kernels = _kernels(use, x, F.astype(weight(use, "support_vectors", vectors), x.dtype))
-    pairs = _pairs(coefficients.reshape(-1, sum(counts)), counts)
+    x, labels, rho = rows(real(x)), class_labels(use), use.attribute("rho") or [0.0]
+    if not vectors_per_class:
+        matrix = _matrix(coefficients, max(len(labels), 1))
+        scores = x @ np.transpose(F.astype(matrix, x.dtype)) + like(rho[:1], x)
+        return classified(use, labels or [0], np.argmax(scores, axis=-1), scores, post_transform)
+    classes, supports = len(vectors_per_class), sum(vectors_per_class)
+    kernels = _kernels(use, x, supports)
+    pairs = _pairs(np.asarray(coefficients, np.float32).reshape(-1, supports), vectors_per_class)
     scores = kernels @ np.transpose(F.astype(weight(use, "coefficients", pairs), x.dtype)) + like(rho, x)
-    classes = len(counts)
-    labels = labels or list(range(classes))
     index = np.argmax(_votes(scores, classes), axis=-1)
-    if prob_a:
-        odds = scores * like(prob_a, x) + like(prob_b, x)
-        return chosen(labels, index), result(use, transformed(_coupled(F.sigmoid(-odds), classes), post_transform))
-    if classes == 2:  # of the pair, seen from the second
+    if use.attribute("prob_a"):
+        odds = scores * like(use.attribute("prob_a"), x) + like(use.attribute("prob_b"), x)
+        scores = _coupled(F.sigmoid(-odds), classes)
+    elif classes == 2:  # of the pair, seen from the second
         scores = np.concatenate([-scores, scores], axis=-1)
-    return chosen(labels, index), result(use, transformed(scores, post_transform))
+    return classified(use, labels or list(range(classes)), index, scores, post_transform)
 
 
 def _pairs(coefficients: Array, counts: Sequence[int]) -> Array:

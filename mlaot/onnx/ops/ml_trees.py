@@ -16,7 +16,7 @@ from mlaot.errors import MlaotError
 from mlaot.frontend import functions as F
 from mlaot.frontend.trees import tree_ensemble
 from mlaot.onnx.importer import Use
-from mlaot.onnx.ops.ml import chosen, class_labels, real, result, rows, scores_of_two, transformed
+from mlaot.onnx.ops.ml import class_labels, classified, real, result, rows, scores_of_two, transformed
 from mlaot.onnx.registry import ML, operator
 from mlaot.onnx.values import Array, Unsupported
 
@@ -182,17 +182,19 @@ def tree_ensemble_classifier(use: Use, x: Any, *, post_transform: str = "NONE") 
     ids = np.unique(_integers(use, "class_ids"))
     if len(labels) > 2 or len(ids) != 1:
         scores = _with_base(use, _evaluate(x, nodes, roots, leaves), len(labels))
-        return chosen(labels, np.argmax(scores, axis=-1)), result(use, transformed(scores, post_transform))
+        return classified(use, labels, np.argmax(scores, axis=-1), scores, post_transform)
     base = _numbers(use, "base_values")
     score = _evaluate(x, nodes, roots, leaves[:, ids])
     score = score + F.astype(base[min(int(ids[0]), base.size - 1)], score.dtype) if base.size else score
     all_positive = bool((_numbers(use, "class_weights") >= 0).all())
-    label = chosen(labels, F.astype(score[:, 0] > (0.5 if all_positive else 0.0), np.int64))
+    index = F.astype(score[:, 0] > (0.5 if all_positive else 0.0), np.int64)
     if ids[0] == 1:
-        return label, result(use, transformed(np.concatenate([np.zeros_like(score), score], axis=-1), post_transform))
-    if post_transform == "NONE" and not all_positive:
-        return label, result(use, np.concatenate([-score, score], axis=-1))
-    return label, result(use, scores_of_two(score, post_transform))
+        scores = np.concatenate([np.zeros_like(score), score], axis=-1)
+    elif post_transform == "NONE" and not all_positive:
+        scores = np.concatenate([-score, score], axis=-1)
+    else:
+        scores = scores_of_two(score, post_transform)
+    return classified(use, labels, index, scores, post_transform)
 
 
 @operator("TreeEnsemble", domain=ML, since=5)
