@@ -17,7 +17,7 @@ import numpy as np
 from mlaot.frontend.functions import astype
 from mlaot.ir import Dim
 from mlaot.onnx.importer import Use
-from mlaot.onnx.values import Unsupported, integers, known, lifted, of_dims
+from mlaot.onnx.values import Unsupported, constant_value, integers, lift, shape_vector
 
 MOST = 100  # choices that are compiled
 
@@ -37,12 +37,12 @@ def require_equal(use: Use, value: Any, wanted: Sequence[Dim], what: str) -> Non
     flat = np.reshape(astype(value, np.int64), (-1,))
     if flat.shape[0] != len(wanted):
         raise Unsupported(f"{what} has {flat.shape[0]} elements; {len(wanted)} make the declared shape")
-    use.require(np.all(np.equal(flat, lifted(of_dims(list(wanted))))), f"{what} must be {list(wanted)}")
+    use.require(np.all(np.equal(flat, lift(shape_vector(list(wanted))))), f"{what} must be {list(wanted)}")
 
 
 def settled_integers(use: Use, value: Any, what: str, wanted: Callable[[], Sequence[Dim]]) -> list[Any]:
     """A known vector of integers; in place of a computed one, those that make the declared shape."""
-    if known(value) is not None:
+    if constant_value(value) is not None:
         return integers(value, what)
     targets = list(wanted())
     require_equal(use, value, targets, what)
@@ -84,7 +84,7 @@ def reshaped(use: Use, x: Any, shape: Any) -> Any:
     given = astype(shape, np.int64)
     if given.shape != (len(target),):
         raise Unsupported(f"{what} has {list(given.shape)} elements; {len(target)} make the declared shape")
-    wanted = lifted(of_dims(list(target)))
+    wanted = lift(shape_vector(list(target)))
     fits = np.equal(given, wanted) | np.equal(given, -1)
     if not use.attribute("allowzero", 0):
         kept = [i < x.ndim and x.shape[i] == extent for i, extent in enumerate(target)]
@@ -103,14 +103,14 @@ def expanded(use: Use, x: Any, shape: Any) -> Any:
     given = astype(shape, np.int64)
     behind = target[len(target) - count :]
     ones = np.array([a == b for a, b in zip(own[len(own) - count :], behind, strict=True)], bool)
-    fits = np.equal(given, lifted(of_dims(list(behind)))) | (np.equal(given, 1) & ones)
+    fits = np.equal(given, lift(shape_vector(list(behind)))) | (np.equal(given, 1) & ones)
     use.require(np.all(fits), f"{what} must make {list(target)}")
     return np.broadcast_to(x, target)  # type: ignore[arg-type]
 
 
 def _extent(value: Dim) -> Any:
     """An extent as a number to compute with."""
-    return lifted(of_dims([value]))[0]
+    return lift(shape_vector([value]))[0]
 
 
 def sliced(use: Use, x: Any, starts: Any, ends: Any, axes: Any, steps: Any) -> Any:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import onnx
 
@@ -20,7 +21,7 @@ from mlaot.frontend.promotion import apply, as_node
 from mlaot.frontend.tensor import Tensor, is_traced
 from mlaot.ir import DType
 from mlaot.ir.types import bf16, f32, f64, i8, i32, u8, u32
-from mlaot.onnx.values import Coded, Unsupported, dtype_of, kind_of, known, numpy_dtype, traced
+from mlaot.onnx.values import Coded, Unsupported, as_traced, constant_value, dtype_of, kind_of, numpy_dtype
 
 E8M0 = onnx.TensorProto.FLOAT8E8M0
 INTEGERS = {"int4": (4, i8), "uint4": (4, u8), "int2": (2, i8), "uint2": (2, u8)}  # bits and codes
@@ -71,7 +72,7 @@ def is_coded_dtype(dtype: Any) -> bool:
     return str(dtype) in NAMES
 
 
-def whether_coded(values: Sequence[Any]) -> bool:
+def any_coded(values: Sequence[Any]) -> bool:
     """Whether one of the values has a dtype that only ONNX has."""
     return any(isinstance(v, Coded) or (isinstance(v, np.ndarray) and is_coded_dtype(v.dtype)) for v in values)
 
@@ -84,15 +85,15 @@ def carrier(elem_type: int) -> DType:
     return dtype_of(elem_type)
 
 
-def coded_as(codes: Any, elem_type: int) -> Any:
+def as_coded(codes: Any, elem_type: int) -> Any:
     """Codes as an array of ``elem_type``; known ones in the dtype of ``ml_dtypes``. Other arrays stay as they are."""
     dtype = numpy_dtype(elem_type)
     if not is_coded_dtype(dtype):
         return codes
-    return Coded(codes, elem_type) if known(codes) is None else to_ml_dtype(known(codes), dtype)
+    return Coded(codes, elem_type) if constant_value(codes) is None else to_ml_dtype(constant_value(codes), dtype)
 
 
-def plain(value: Any) -> Any:
+def codes_of(value: Any) -> Any:
     """An array by its codes, if it has any."""
     if isinstance(value, Coded):
         return value.codes
@@ -121,7 +122,7 @@ def elem_type_of(value: Any) -> int:
     """ONNX's element type of an array."""
     if isinstance(value, Coded):
         return value.elem_type
-    array = known(value)
+    array = constant_value(value)
     is_weight = array is not None and is_traced(value)  # whose numbers stand in float32, if they are bfloat16
     dtype = value.dtype if is_weight or array is None else array.dtype
     if dtype is bf16:
@@ -129,7 +130,7 @@ def elem_type_of(value: Any) -> int:
     return int(onnx.helper.np_dtype_to_tensor_dtype(np.dtype(dtype)))
 
 
-def moved(node: onnx.NodeProto, function: Callable[..., Any]) -> Callable[..., Any]:
+def move_codes(node: onnx.NodeProto, function: Callable[..., Any]) -> Callable[..., Any]:
     """The function of an operator that moves values, for codes."""
 
     def run(use: Any, *inputs: Any) -> Any:
@@ -137,8 +138,8 @@ def moved(node: onnx.NodeProto, function: Callable[..., Any]) -> Callable[..., A
             return use.call(function, *inputs)
         places = MOVES.get(node.op_type, ()) if node.domain in ("", "ai.onnx") else ()
         places = tuple(range(len(inputs))) if places is None else places
-        coded = [v for i, v in enumerate(inputs) if i in places and v is not None and whether_coded([v])]
-        others = [v for i, v in enumerate(inputs) if i not in places and whether_coded([v])]
+        coded = [v for i, v in enumerate(inputs) if i in places and v is not None and any_coded([v])]
+        others = [v for i, v in enumerate(inputs) if i not in places and any_coded([v])]
         is_sum = use.attribute("reduction", "none") != "none"
         if not coded or others or is_sum:
             kind = onnx.TensorProto.DataType.Name(elem_type_of((others or coded)[0]))
@@ -147,9 +148,9 @@ def moved(node: onnx.NodeProto, function: Callable[..., Any]) -> Callable[..., A
         if len(kinds) > 1:
             names = sorted(onnx.TensorProto.DataType.Name(kind) for kind in kinds)
             raise MlaotError(f"arrays of {' and '.join(names)} have no common type")
-        result = use.call(function, *[plain(v) for v in inputs])
+        result = use.call(function, *[codes_of(v) for v in inputs])
         (kind,) = kinds
-        return tuple(coded_as(r, kind) for r in result) if isinstance(result, tuple) else coded_as(result, kind)
+        return tuple(as_coded(r, kind) for r in result) if isinstance(result, tuple) else as_coded(result, kind)
 
     return run
 
@@ -157,33 +158,31 @@ def moved(node: onnx.NodeProto, function: Callable[..., Any]) -> Callable[..., A
 # Numbers as codes, and back.
 
 
-def decoded(value: Any) -> Any:
+def decode(value: Any) -> Any:
     """An array with codes as numbers: of the dtype i8, u8 or f32. Other arrays stay as they are."""
-    if not whether_coded([value]):
+    if not any_coded([value]):
         return value
-    codes, name = plain(value), str(value.dtype)
+    codes, name = codes_of(value), str(value.dtype)
     if name in INTEGERS:
         return codes
-    return _table(name)[codes] if known(codes) is not None else np.take(traced(_table(name)), codes)
+    return _table(name)[codes] if constant_value(codes) is not None else np.take(as_traced(_table(name)), codes)
 
 
 @cache
 def _table(name: str) -> Any:
     """The number of every code, in float32."""
-    import ml_dtypes
-
     return np.arange(256, dtype=np.uint8).view(getattr(ml_dtypes, name)).astype(np.float32)
 
 
-def encoded(x: Any, elem_type: int, saturate: bool = True, round_mode: str = "up") -> Any:
+def encode(x: Any, elem_type: int, saturate: bool = True, round_mode: str = "up") -> Any:
     """Numbers as codes of ``elem_type``: floats rounded, integers by their low bits."""
     name = str(numpy_dtype(elem_type))
     if name in INTEGERS:
-        return coded_as(_low_bits(x, name), elem_type)
+        return as_coded(_low_bits(x, name), elem_type)
     single = _as_float32(x)
     if elem_type == E8M0:
-        return coded_as(_power_of_two(single, saturate, round_mode), elem_type)
-    return coded_as(_short_float(single, FORMATS[name], saturate), elem_type)
+        return as_coded(_power_of_two(single, saturate, round_mode), elem_type)
+    return as_coded(_short_float(single, FORMATS[name], saturate), elem_type)
 
 
 def _low_bits(x: Any, name: str) -> Any:
@@ -247,6 +246,6 @@ def _power_of_two(x: Any, saturate: bool, round_mode: str) -> Any:
 
 def bitcast(x: Any, dtype: DType) -> Any:
     """The bits of an array taken for another dtype of the same size."""
-    if known(x) is None or is_traced(x):
+    if constant_value(x) is None or is_traced(x):
         return Tensor(apply("bitcast", as_node(x), dtype=dtype))
     return np.ascontiguousarray(x).view(dtype.numpy).reshape(np.shape(x))

@@ -23,9 +23,10 @@ from mlaot.frontend.tensor import Held, Tensor
 from mlaot.frontend.trace import Trace, tracing
 from mlaot.ir import Dim, Graph, Type
 from mlaot.ir.dims import dim, names, substitute
-from mlaot.onnx.codes import carrier, coded_as, from_ml_dtype, plain, to_ml_dtype
-from mlaot.onnx.importer import Importer, Settled, identifier
-from mlaot.onnx.values import Unsupported, lifted, numpy_dtype, served
+from mlaot.onnx.codes import as_coded, carrier, codes_of, from_ml_dtype, to_ml_dtype
+from mlaot.onnx.importer import Importer, Refined
+from mlaot.onnx.protos import identifier
+from mlaot.onnx.values import Unsupported, lift, numpy_dtype, output_numbers
 from mlaot.settings import Model, Settings
 
 TAKEN = ("loss", "lr", "out", "self")
@@ -209,7 +210,7 @@ def traced(
     for left in reversed(range(ROUNDS)):
         try:
             return imported(model, dims, meant, given, made)
-        except Settled as found:
+        except Refined as found:
             if not left:
                 raise MlaotError(found.message) from None
             kept = {name: dim(name) for value in meant.values() for name in names(value)}
@@ -296,7 +297,7 @@ def _argument(
         return [_argument(importer, graph, arguments, f"{name}_{i}", proto, s) for i, s in enumerate(shape)]
     arguments.append((port_name(name), name))
     taken = Tensor(graph.input(port_name(name), input_type(importer, name, proto, shape)))
-    return coded_as(taken, element_type(proto).tensor_type.elem_type)
+    return as_coded(taken, element_type(proto).tensor_type.elem_type)
 
 
 def _result(graph: Graph, results: list[tuple[str, str]], name: str, value: Any) -> Any:
@@ -308,7 +309,7 @@ def _result(graph: Graph, results: list[tuple[str, str]], name: str, value: Any)
     port = port_name(name)
     if port in graph.outputs:
         raise MlaotError(f"two outputs are called {port!r}; rename one of them")
-    graph.outputs[port] = as_node(lifted(plain(served(name, value))))
+    graph.outputs[port] = as_node(lift(codes_of(output_numbers(name, value))))
     results.append((port, name))
     return port
 

@@ -88,7 +88,7 @@ class Maps:
         return self.values.shape
 
 
-def served(name: str, value: Any) -> Any:
+def output_numbers(name: str, value: Any) -> Any:
     """What a module gives of the output ``name``: numbers, also of maps, and no strings."""
     if isinstance(value, Strings) or (isinstance(value, np.ndarray) and value.dtype.kind == "U"):
         raise Unsupported(
@@ -98,16 +98,16 @@ def served(name: str, value: Any) -> Any:
     return value.values if isinstance(value, Maps) else value
 
 
-def known(value: Any) -> Array | None:
+def constant_value(value: Any) -> Array | None:
     """The numbers (or strings) of a value that is known while importing."""
     if isinstance(value, Parameter):
         return value.array
     return value if isinstance(value, np.ndarray) else None
 
 
-def is_known(*values: Any) -> bool:
+def is_constant(*values: Any) -> bool:
     """Whether all values are known, or left out."""
-    return all(value is None or known(value) is not None for value in values)
+    return all(value is None or constant_value(value) is not None for value in values)
 
 
 def is_symbolic(value: Any) -> bool:
@@ -115,9 +115,9 @@ def is_symbolic(value: Any) -> bool:
     return isinstance(value, np.ndarray) and value.dtype == object
 
 
-def wanted(value: Any, what: str) -> Array:
+def require_constant(value: Any, what: str) -> Array:
     """The numbers of a value that must be known while importing."""
-    found = known(value)
+    found = constant_value(value)
     if found is None:
         raise Unsupported(f"{what} is computed when the model runs; it must be constant")
     return found
@@ -125,18 +125,18 @@ def wanted(value: Any, what: str) -> Array:
 
 def integers(value: Any, what: str) -> list[Any]:
     """A known vector of integers, or of expressions of named dims."""
-    return [e if isinstance(e, Expr) else int(e) for e in np.ravel(wanted(value, what))]
+    return [e if isinstance(e, Expr) else int(e) for e in np.ravel(require_constant(value, what))]
 
 
-def lifted(value: Any) -> Any:
+def lift(value: Any) -> Any:
     """Integers of which some are expressions of named dims as a traced array."""
     if not is_symbolic(value):
         return value
-    nodes = [traced(np.int64(e) if isinstance(e, int) else e) for e in value.ravel()]
+    nodes = [as_traced(np.int64(e) if isinstance(e, int) else e) for e in value.ravel()]
     return np.reshape(np.stack(nodes), value.shape) if value.ndim else nodes[0]
 
 
-def traced(value: Any) -> Any:
+def as_traced(value: Any) -> Any:
     """A number, an array or an expression of named dims as a traced array."""
     return Tensor(as_node(value))
 
@@ -151,7 +151,7 @@ def extents(value: Any) -> Array | None:
     found = _fractions(as_node(value)) if isinstance(value, Tensor | np.ndarray) else None
     if found is None or any(factor.denominator > 1 for e in found.ravel() for factor in _factors(e)):
         return None
-    return settled(_whole(found))  # type: ignore[no-any-return]
+    return concrete(_whole(found))  # type: ignore[no-any-return]
 
 
 def _fractions(node: Node) -> Array | None:
@@ -213,7 +213,7 @@ ARITHMETIC: dict[str, Callable[..., Any]] = {
 }
 
 
-def of_dims(values: list[Any]) -> Array:
+def shape_vector(values: list[Any]) -> Array:
     """Extents as a known vector."""
     if all(isinstance(value, int) for value in values):
         return np.array(values, np.int64)
@@ -222,7 +222,7 @@ def of_dims(values: list[Any]) -> Array:
     return result
 
 
-def settled(value: Any) -> Any:
+def concrete(value: Any) -> Any:
     """A known array whose elements turned out to be numbers, as int64; anything else as it is."""
     if isinstance(value, np.generic | int | float | bool):
         value = np.asarray(value)

@@ -13,7 +13,7 @@ from mlaot.errors import MlaotError
 from mlaot.ir.dims import dim
 from mlaot.onnx import Backend
 from mlaot.onnx.declare import traced
-from mlaot.onnx.importer import settling
+from mlaot.onnx.importer import unify
 
 X = np.arange(2 * 3 * 8, dtype=np.float32).reshape(2, 3, 8)
 
@@ -40,12 +40,12 @@ def same(text: str, *inputs: Any) -> None:
 
 def test_what_extents_must_be() -> None:
     n, m = dim("n"), dim("m")
-    assert settling(n, m) == {"m": n}
-    assert settling(4, n) == {"n": 4}
-    assert settling((n + 1) // 2, n // 2) == {"n": 2 * n}
-    assert settling((n + 1) // 2 * m, n // 2 * m) == {"n": 2 * n}
-    assert settling(n, n + 1) == {}
-    assert settling(3, 4) == {}
+    assert unify(n, m) == {"m": n}
+    assert unify(4, n) == {"n": 4}
+    assert unify((n + 1) // 2, n // 2) == {"n": 2 * n}
+    assert unify((n + 1) // 2 * m, n // 2 * m) == {"n": 2 * n}
+    assert unify(n, n + 1) == {}
+    assert unify(3, 4) == {}
 
 
 def test_dims_that_meet_are_one() -> None:

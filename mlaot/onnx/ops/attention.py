@@ -18,7 +18,7 @@ from mlaot.nn.attention import _softmax
 from mlaot.onnx.importer import Use
 from mlaot.onnx.ops.shaping import padded
 from mlaot.onnx.registry import operator
-from mlaot.onnx.values import Unsupported, known, numpy_dtype, traced
+from mlaot.onnx.values import Unsupported, as_traced, constant_value, numpy_dtype
 
 PREVIEW = "ai.onnx.preview"
 
@@ -113,7 +113,7 @@ def _masked(use: Use, x: Any, mask: Any, before: Any, lengths: Any) -> Any:
     added = None
     if mask is not None:
         mask = _as_long_as(use, mask, columns)
-        numbers = known(mask)
+        numbers = constant_value(mask)
         if mask.dtype == np.bool_:
             allowed.append(mask)
         elif numbers is not None and np.isin(numbers, (0, -np.inf)).all():
@@ -137,7 +137,7 @@ def _masked(use: Use, x: Any, mask: Any, before: Any, lengths: Any) -> Any:
     if not allowed:
         return y
     together = allowed[0]
-    for each in sorted(allowed[1:], key=lambda a: known(a) is None):
+    for each in sorted(allowed[1:], key=lambda a: constant_value(a) is None):
         together = np.logical_and(together, each)
     return np.where(together, y, -math.inf)
 
@@ -256,7 +256,7 @@ def linear_attention(
         state, y = step(state, [x[0] for x in given])
         y = np.expand_dims(y, 0)
     else:
-        state, y = control.scan(step, traced(state), tuple(map(traced, given)))
+        state, y = control.scan(step, as_traced(state), tuple(map(as_traced, given)))
     y = np.reshape(np.transpose(y, (1, 0, 2, 3, 4)), (batch, steps, q_num_heads * width))
     return F.astype(y, kind), F.astype(state, state_kind)
 

@@ -24,9 +24,9 @@ from mlaot.frontend.trace import needed
 from mlaot.ir import Type
 from mlaot.ir.dims import Expr
 from mlaot.ir.graph import topological
-from mlaot.onnx.importer import Refused, Settled, Use
+from mlaot.onnx.importer import Refined, Refused, Use
 from mlaot.onnx.registry import operator
-from mlaot.onnx.values import Unsupported, is_symbolic, known, lifted, settled, traced
+from mlaot.onnx.values import Unsupported, as_traced, concrete, constant_value, is_symbolic, lift
 
 SHORT = 64  # nodes that a loop may be written out to where it could stay a loop
 LONG = 4096  # nodes that it may be written out to where it could not
@@ -38,7 +38,7 @@ Step = Callable[[Any, Sequence[Any], Sequence[Any]], tuple[Any, list[Any], list[
 
 @operator("If")
 def if_(use: Use, condition: Any) -> Any:
-    asked = known(condition)
+    asked = constant_value(condition)
     if asked is not None:
         return tuple(use.body("then_branch" if asked.reshape(()) else "else_branch")([]))
     given: dict[str, list[Any]] = {}
@@ -53,7 +53,7 @@ def if_(use: Use, condition: Any) -> Any:
             finally:
                 use.importer.branches.pop()
             leaves, structure = tree.flatten(given[name])
-            return tree.unflatten(structure, [traced(lifted(leaf)) for leaf in leaves])
+            return tree.unflatten(structure, [as_traced(lift(leaf)) for leaf in leaves])
 
         return run
 
@@ -116,7 +116,7 @@ def _kinds(values: Any) -> str:
 
 def _same(a: Any, b: Any) -> bool:
     """Whether two values are known and the same."""
-    one, other = known(a), known(b)
+    one, other = constant_value(a), constant_value(b)
     if one is None or other is None or one.dtype != other.dtype or one.shape != other.shape:
         return False
     return list(one.ravel()) == list(other.ravel()) if one.dtype == object else one.tobytes() == other.tobytes()
@@ -130,8 +130,8 @@ def loop(use: Use, count: Any = None, condition: Any = None, *carried: Any) -> A
         found = body([i, np.array(True), *values])  # inside, the condition has been met
         return np.array(True) if condition is None else found[0], found[1 : n + 1], found[n + 1 :]
 
-    limit = None if count is None else settled(count).reshape(())
-    if limit is not None and known(limit) is not None:
+    limit = None if count is None else concrete(count).reshape(())
+    if limit is not None and constant_value(limit) is not None:
         limit = limit.item()
         limit = limit if isinstance(limit, Expr) else max(int(limit), 0) if limit < EVER else None
     asked = np.array(True) if condition is None else condition.reshape(())
@@ -149,7 +149,7 @@ def _declared_rounds(use: Use, n: int, limit: Any, asked: Any) -> tuple[Any, Any
     if not isinstance(limit, int | Expr):
         use.require(np.equal(np.maximum(limit, 0), rounds), f"its trip count must be {rounds}")
         limit = rounds
-    if rounds and known(asked) is None:
+    if rounds and constant_value(asked) is None:
         use.require(asked, "its condition must be true")
         asked = np.array(True)
     return limit, asked
@@ -180,10 +180,10 @@ def scan_of_batch(use: Use, lengths: Any, *inputs: Any, num_scan_inputs: Any = N
     if isinstance(inputs[0].shape[0], int) and inputs[0].shape[0] == 1:
         found = example([x[0] for x in inputs], None if lengths is None else lengths[0])
         return tuple(np.expand_dims(value, 0) for value in found)
-    given = tuple(map(traced, inputs))
+    given = tuple(map(as_traced, inputs))
     if lengths is None:
         return control.scan(lambda _, values: ((), example(values, None)), (), given)[1]
-    return control.scan(lambda _, values: ((), example(values[1:], values[0])), (), (traced(lengths), *given))[1]
+    return control.scan(lambda _, values: ((), example(values[1:], values[0])), (), (as_traced(lengths), *given))[1]
 
 
 def _scanned(
@@ -247,7 +247,7 @@ class _Loop:
 
     def run(self) -> tuple[Any, ...]:
         """The last carried values, then what was stacked."""
-        asked, count = known(self.condition), self.limit if isinstance(self.limit, int) else None
+        asked, count = constant_value(self.condition), self.limit if isinstance(self.limit, int) else None
         if asked is not None and not asked:
             count = 0
         size = _nodes(self.use.attribute("body"))
@@ -297,7 +297,7 @@ class _Loop:
         before, sites, checked = dict(refused), needed().root.sites, len(conditions)
         try:
             return function()
-        except (Refused, Settled, MlaotError, TypeError, ValueError, IndexError) as error:
+        except (Refused, Refined, MlaotError, TypeError, ValueError, IndexError) as error:
             new = {reason: None for reason in refused if reason not in before}
             refused.clear()
             refused.update(before)
@@ -313,9 +313,9 @@ class _Loop:
         def once(*values: Tensor) -> list[Any]:
             nonlocal endless
             on, new, outs = self.step(values[-1], values[:n], values[n:-1])
-            answer = known(on)
+            answer = constant_value(on)
             endless = answer is not None and bool(answer.reshape(()))
-            found = [traced(lifted(value)) for value in (*new, *outs)]
+            found = [as_traced(lift(value)) for value in (*new, *outs)]
             kept[:] = [value.node is old.node for value, old in zip(found[:n], values[:n], strict=True)]
             return found
 
@@ -345,13 +345,13 @@ class _Loop:
                 )
             answer, values, outs = self.step(np.array(i, np.int64), values, [item[i] for item in self.items])
             made.append(outs)
-            found = known(answer)
+            found = constant_value(answer)
             if found is None:
                 raise Unsupported(self.reason())
             on, i = bool(found.reshape(())), i + 1
         if any(isinstance(out, list) or out is None for outs in made for out in outs):
             raise MlaotError("what a loop stacks are sequences")
-        stacked = [np.stack([lifted(out) for out in outs]) for outs in zip(*made, strict=True)]
+        stacked = [np.stack([lift(out) for out in outs]) for outs in zip(*made, strict=True)]
         return (*values, *stacked)
 
     def as_scan(self, seen: _Seen) -> tuple[Any, ...]:
@@ -359,10 +359,10 @@ class _Loop:
 
         def body(state: Any, given: Any) -> Any:
             _, new, outs = self.step(given[0], self.all(seen, state), given[1:])
-            return self.moving(seen, new), tuple(traced(lifted(out)) for out in outs)
+            return self.moving(seen, new), tuple(as_traced(lift(out)) for out in outs)
 
         numbers = F.arange(self.limit, dtype=np.int64)
-        items = tuple(traced(lifted(item)) for item in self.items)
+        items = tuple(as_traced(lift(item)) for item in self.items)
         last, outs = control.scan(body, self.moving(seen, self.carried), (numbers, *items))
         return (*self.all(seen, last), *outs)
 
@@ -372,20 +372,20 @@ class _Loop:
 
         def test(state: Any) -> Any:
             i, on, _ = state
-            return on if limit is None else np.logical_and(on, i < traced(limit))
+            return on if limit is None else np.logical_and(on, i < as_traced(limit))
 
         def body(state: Any) -> Any:
             i, _, values = state
             on, new, _ = self.step(i, self.all(seen, values), [])
-            return i + np.int64(1), np.reshape(traced(on), ()), self.moving(seen, new)
+            return i + np.int64(1), np.reshape(as_traced(on), ()), self.moving(seen, new)
 
-        start = traced(np.int64(0)), traced(self.condition), self.moving(seen, self.carried)
+        start = as_traced(np.int64(0)), as_traced(self.condition), self.moving(seen, self.carried)
         bound = limit if isinstance(limit, int | Expr) else EVER
         return self.all(seen, control.while_loop(test, body, start, bound=bound)[2])
 
     def moving(self, seen: _Seen, values: Sequence[Any]) -> tuple[Any, ...]:
         """Of carried values those that change."""
-        return tuple(traced(lifted(v)) for v, kept in zip(values, seen.kept, strict=True) if not kept)
+        return tuple(as_traced(lift(v)) for v, kept in zip(values, seen.kept, strict=True) if not kept)
 
     def all(self, seen: _Seen, moving: Sequence[Any]) -> tuple[Any, ...]:
         """All carried values, those that do not change as they came."""

@@ -16,19 +16,19 @@ from mlaot.ir.types import boolean, i32, i64
 from mlaot.nn import activations as A
 from mlaot.onnx.codes import (
     INTEGERS,
+    any_coded,
+    as_coded,
     bitcast,
     carrier,
-    coded_as,
-    decoded,
+    codes_of,
+    decode,
     elem_type_of,
-    encoded,
+    encode,
     is_coded_dtype,
-    plain,
-    whether_coded,
 )
 from mlaot.onnx.importer import Use
 from mlaot.onnx.registry import Function, operator, operators
-from mlaot.onnx.values import Unsupported, dtype_of, extents, is_symbolic, kind_of, known, lifted, numpy_dtype
+from mlaot.onnx.values import Unsupported, constant_value, dtype_of, extents, is_symbolic, kind_of, lift, numpy_dtype
 
 LARGEST = float(np.finfo(np.float32).max)
 UNARY: dict[str, Function] = {
@@ -121,10 +121,10 @@ def equal(use: Use, x: Any, y: Any) -> Any:
 
 def _equal_extents(x: Any, y: Any) -> Any:
     """Expressions of dims, as numbers that the module computes where nothing else can be said of them."""
-    a, b = known(x), known(y)
+    a, b = constant_value(x), constant_value(y)
     found = [None] if a is None or b is None else [_same_extent(p, q) for p, q in np.broadcast(a, b)]
     if a is None or b is None or None in found:
-        return np.equal(lifted(x), lifted(y))
+        return np.equal(lift(x), lift(y))
     return np.array(found, bool).reshape(np.broadcast_shapes(a.shape, b.shape))
 
 
@@ -161,7 +161,7 @@ def mod(x: Any, y: Any, *, fmod: bool = False) -> Any:
 @operator("Pow")
 def power(use: Use, x: Any, y: Any) -> Any:
     y = _align(use, x, y)
-    exponent = known(y)
+    exponent = constant_value(y)
     if exponent is not None and exponent.size == 1 and y.ndim <= x.ndim and kind_of(x) == "f":
         return x ** float(exponent.reshape(()))
     if y.dtype == x.dtype:
@@ -178,7 +178,7 @@ def bit_shift(x: Any, y: Any, *, direction: str = "") -> Any:
 
 @operator("Where", symbolic=True)
 def where(condition: Any, x: Any, y: Any) -> Any:
-    if (is_symbolic(x) or is_symbolic(y)) and known(condition) is None:
+    if (is_symbolic(x) or is_symbolic(y)) and constant_value(condition) is None:
         raise Unsupported("a dimension depends on what is computed when the model runs")
     return np.where(condition, x, y)
 
@@ -243,11 +243,11 @@ def convert(x: Any, to: int, saturate: bool = True, round_mode: str = "up") -> A
     if is_symbolic(x):
         if wanted.kind == "i":
             return x
-        x = lifted(x)
+        x = lift(x)
     if is_coded_dtype(wanted):
-        return x if whether_coded([x]) and elem_type_of(x) == to else encoded(decoded(x), to, saturate, round_mode)
-    x = decoded(x)
-    array = known(x)
+        return x if any_coded([x]) and elem_type_of(x) == to else encode(decode(x), to, saturate, round_mode)
+    x = decode(x)
+    array = constant_value(x)
     if array is not None and not is_traced(x):
         return _cast_known(array, wanted)
     if kind_of(x) == "f":
@@ -276,5 +276,5 @@ def bit_cast(x: Any, *, to: Any = None) -> Any:
         if kind == onnx.TensorProto.STRING or str(numpy_dtype(kind)) in INTEGERS:
             raise Unsupported(f"the bits of {onnx.TensorProto.DataType.Name(kind)} cannot be taken for another type")
     if carrier(to) is boolean:
-        return np.not_equal(plain(x), 0)
-    return coded_as(bitcast(plain(x), carrier(to)), to)
+        return np.not_equal(codes_of(x), 0)
+    return as_coded(bitcast(codes_of(x), carrier(to)), to)

@@ -18,7 +18,7 @@ from mlaot.frontend.indexing import take as traced_take
 from mlaot.frontend.tensor import Parameter, any_traced
 from mlaot.onnx.importer import Use
 from mlaot.onnx.registry import ML, operator, operators
-from mlaot.onnx.values import Array, Maps, Strings, Unsupported, known
+from mlaot.onnx.values import Array, Maps, Strings, Unsupported, constant_value
 
 DOUBLE = ("f64", "float64")  # traced, and known
 FEW = 64  # keys that are compared with one by one, all at once
@@ -169,11 +169,11 @@ def binarizer(x: Any, *, threshold: float = 0.0) -> Any:
 @operator("ArrayFeatureExtractor", domain=ML, labels=True)
 def array_feature_extractor(x: Any, index: Any) -> Any:
     """Columns of the last axis; of texts that are known, by indices that may be traced."""
-    at = np.ravel(index) if known(index) is None else known(index).ravel()  # type: ignore[union-attr]
+    at = np.ravel(index) if constant_value(index) is None else constant_value(index).ravel()  # type: ignore[union-attr]
     if isinstance(x, Strings):
         return Strings(_columns(x.index, at), x.table)
-    if known(x) is not None and x.dtype.kind == "U":
-        if known(at) is not None:
+    if constant_value(x) is not None and x.dtype.kind == "U":
+        if constant_value(at) is not None:
             return _columns(x, at)
         if x.size != x.shape[-1]:
             raise Unsupported("it takes a matrix of strings by indices that are computed; use integers")
@@ -210,7 +210,7 @@ def one_hot_encoder(x: Any, *, cats_int64s: Any = None, cats_strings: Any = None
     categories = np.array(cats_int64s, np.int64) if cats_int64s else np.array(cats_strings or [], np.str_)
     if isinstance(x, Strings):
         return take(np.float32(x.table[:, None] == categories), x.index, axis=0)
-    if known(x) is not None and x.dtype.kind == "U":
+    if constant_value(x) is not None and x.dtype.kind == "U":
         return np.float32(np.asarray(x)[..., None] == categories)
     found = np.trunc(x) if str(x.dtype).startswith("f") else x
     return single(np.expand_dims(found, -1) == F.astype(categories, x.dtype))
@@ -259,7 +259,7 @@ def _column(use: Use, which: str) -> Array:
 
 
 def _is_text(x: Any) -> bool:
-    array = known(x) if not isinstance(x, Strings) else None
+    array = constant_value(x) if not isinstance(x, Strings) else None
     return isinstance(x, Strings) or (array is not None and array.dtype.kind == "U")
 
 
@@ -269,8 +269,8 @@ def _mapped(x: Any, keys: Any, values: Array, default: Any) -> Any:
     table = np.concatenate([values, np.reshape(default, (1,))])
     if isinstance(x, Strings):
         index = take(np.array([place.get(text, -1) for text in x.table.tolist()], np.int64) % len(table), x.index)
-    elif known(x) is not None:
-        array = np.asarray(known(x))
+    elif constant_value(x) is not None:
+        array = np.asarray(constant_value(x))
         found = [place.get("nan" if v != v else v, -1) for v in array.ravel().tolist()]
         return table[np.array(found, np.int64).reshape(array.shape)]
     elif np.asarray(keys).dtype.kind == "U":

@@ -9,7 +9,7 @@ import numpy as np
 from mlaot.frontend import functions as F
 from mlaot.onnx.importer import Use
 from mlaot.onnx.registry import operator
-from mlaot.onnx.values import Unsupported, wanted
+from mlaot.onnx.values import Unsupported, require_constant
 
 
 def _channels(values: Any, rank: int) -> Any:
@@ -105,8 +105,8 @@ def lp_normalization(x: Any, *, axis: int = -1, p: int = 2) -> Any:
 
 @operator("Dropout")
 def dropout(use: Use, x: Any, ratio: Any = None, training: Any = None) -> Any:
-    on = bool(wanted(training, "whether it is training")) if training is not None else False
-    given = use.attribute("ratio", 0.5) if ratio is None or not on else wanted(ratio, "the ratio")
+    on = bool(require_constant(training, "whether it is training")) if training is not None else False
+    given = use.attribute("ratio", 0.5) if ratio is None or not on else require_constant(ratio, "the ratio")
     if on and float(given) > 0:
         raise Unsupported("dropout in training draws random numbers of another generator; export for inference")
     mask = F.astype(np.equal(x, x) | True, np.bool_ if use.opset >= 10 else x.dtype)

@@ -8,7 +8,7 @@ import numpy as np
 
 from mlaot.onnx.importer import Use
 from mlaot.onnx.registry import operator
-from mlaot.onnx.values import Unsupported, wanted
+from mlaot.onnx.values import Unsupported, require_constant
 
 
 @operator("MatMul")
@@ -63,4 +63,4 @@ def _det(x: Any) -> Any:
 @operator("Solve", domain="com.microsoft")
 def solve(a: Any, b: Any) -> Any:
     """Of a matrix that is known, by its inverse."""
-    return np.linalg.inv(wanted(a, "the matrix")) @ b
+    return np.linalg.inv(require_constant(a, "the matrix")) @ b

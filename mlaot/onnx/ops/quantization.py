@@ -18,13 +18,13 @@ from mlaot.frontend import functions as F
 from mlaot.frontend.tensor import is_traced
 from mlaot.ir.types import f32, i32
 from mlaot.nn.convolution import correlate, pad_spatial
-from mlaot.onnx.codes import INTEGERS, coded_as, decoded, elem_type_of, encoded, is_coded_dtype, whether_coded
+from mlaot.onnx.codes import INTEGERS, any_coded, as_coded, decode, elem_type_of, encode, is_coded_dtype
 from mlaot.onnx.importer import Use
 from mlaot.onnx.ops.elementwise import convert
 from mlaot.onnx.ops.shaping import _weight
 from mlaot.onnx.ops.windows import _options, _pads
 from mlaot.onnx.registry import operator
-from mlaot.onnx.values import Unsupported, known, numpy_dtype
+from mlaot.onnx.values import Unsupported, constant_value, numpy_dtype
 
 EXACT = 2**24  # whole numbers below it are float32
 
@@ -57,7 +57,7 @@ def quantized(x: Any, zero: Any, to: int, saturate: bool = True) -> Any:
     """float32 numbers, divided by their scale, as numbers of a quantized type."""
     dtype = numpy_dtype(to)
     if is_coded_dtype(dtype) and str(dtype) not in INTEGERS:
-        return encoded(x if zero is None else x + _single(zero), to, saturate)
+        return encode(x if zero is None else x + _single(zero), to, saturate)
     whole = np.rint(x)
     whole = whole if zero is None else whole + _single(zero)
     if str(dtype) in ("int8", "uint8") and is_traced(whole):
@@ -65,7 +65,7 @@ def quantized(x: Any, zero: Any, to: int, saturate: bool = True) -> Any:
     low, high = _range(dtype)
     inside = F.astype(np.minimum(np.maximum(whole, low), high), i32)  # compilers know vectors of this conversion
     if str(dtype) in INTEGERS:
-        return coded_as(F.astype(inside, INTEGERS[str(dtype)][1]), to)
+        return as_coded(F.astype(inside, INTEGERS[str(dtype)][1]), to)
     return F.astype(inside, dtype)
 
 
@@ -79,7 +79,7 @@ def _range(dtype: Any) -> tuple[float, float]:
 
 def _single(x: Any) -> Any:
     """Numbers in float32."""
-    return F.astype(decoded(x), f32)
+    return F.astype(decode(x), f32)
 
 
 def _rounded(x: Any, precision: int) -> Any:
@@ -89,10 +89,10 @@ def _rounded(x: Any, precision: int) -> Any:
 
 def _zero_point(zero: Any) -> Any:
     """A zero point, None where it is known to be 0."""
-    found = known(zero)
+    found = constant_value(zero)
     if found is None or is_traced(zero):
-        return None if zero is None else decoded(zero)
-    return None if not np.any(decoded(found)) else decoded(found)
+        return None if zero is None else decode(zero)
+    return None if not np.any(decode(found)) else decode(found)
 
 
 def _integers(x: Any, zero: Any) -> Any:
@@ -147,7 +147,7 @@ def _reach(x: Any, zero: Any) -> int:
         return 255
     if zero is None:
         return max(-int(info.min), int(info.max))
-    found = known(zero)
+    found = constant_value(zero)
     if found is None:
         return int(info.max) - int(info.min)
     return max(int(info.max) - int(found.min()), int(found.max()) - int(info.min))
@@ -175,7 +175,7 @@ def _parts(a_reach: int, b: Any, b_zero: Any, terms: Any, limit: int = EXACT) ->
 
 def _known_integers(x: Any, zero: Any) -> Any:
     """Numbers less their zero point, if both are known."""
-    found, less = known(x), known(zero)
+    found, less = constant_value(x), constant_value(zero)
     if found is None or (zero is not None and less is None):
         return None
     return found.astype(np.int64) - (0 if zero is None else np.asarray(less).astype(np.int64))
@@ -204,7 +204,7 @@ def matmul_integer(a: Any, b: Any, a_zero: Any = None, b_zero: Any = None) -> An
 def qlinear_matmul(
     a: Any, a_scale: Any, a_zero: Any, b: Any, b_scale: Any, b_zero: Any, y_scale: Any, y_zero: Any
 ) -> Any:
-    is_float = whether_coded([a, b])
+    is_float = any_coded([a, b])
     product = np.matmul(_single(a), _single(b)) if is_float else _single(_matmul(a, b, a_zero, b_zero))
     scale = _rows(_scalar(_single(a_scale))) * _scalar(_single(b_scale)) / _rows(_scalar(_single(y_scale)))
     return quantized(product * scale, _rows(_scalar(_zero_point(y_zero))), elem_type_of(y_zero))
@@ -212,7 +212,7 @@ def qlinear_matmul(
 
 def _conv(use: Use, x: Any, w: Any, x_zero: Any, w_zero: Any, bias: Any = None) -> Any:
     """The convolution of quantized arrays, of integers: in i32, or in f32 where that holds it."""
-    given = known(bias)
+    given = constant_value(bias)
     more = 0 if bias is None else EXACT if given is None else int(np.abs(given.astype(np.int64)).max())
     n, groups = x.ndim - 2, use.attribute("group", 1)
     _, strides, dilations = _options(use, n, w.shape[2:])

@@ -12,7 +12,7 @@ from mlaot.frontend import functions as F
 from mlaot.nn import activations as A
 from mlaot.onnx.importer import Use
 from mlaot.onnx.registry import operator
-from mlaot.onnx.values import known
+from mlaot.onnx.values import constant_value
 
 Activation = Callable[[Any], Any]
 
@@ -64,7 +64,7 @@ def _run(use: Use, x: Any, lengths: Any, step: Step, of_input: Any, start: tuple
     """All steps of one direction: the outputs [time, batch, hidden] and the last state."""
     steps = of_input.shape[0]
     inputs = np.flip(of_input, 0) if backwards else of_input
-    whole = known(lengths)
+    whole = constant_value(lengths)
     if whole is not None and isinstance(steps, int) and (whole >= steps).all():
         lengths = None
 

@@ -15,7 +15,7 @@ from mlaot.ir.dims import product
 from mlaot.onnx import assumed
 from mlaot.onnx.importer import Use
 from mlaot.onnx.registry import operator
-from mlaot.onnx.values import integers, known
+from mlaot.onnx.values import constant_value, integers
 
 Reduction = Callable[..., Any]
 
@@ -40,7 +40,7 @@ REDUCTIONS: dict[str, Reduction] = {
 
 @operator(*REDUCTIONS)
 def reduction(use: Use, x: Any, axes: Any = None, *, noop_with_empty_axes: bool = False, keepdims: bool = True) -> Any:
-    if axes is not None and known(axes) is None and axes.shape != (0,):
+    if axes is not None and constant_value(axes) is None and axes.shape != (0,):
         return _over_computed(use, x, axes)
     if axes is not None and axes.shape == (0,):
         axes = np.zeros(0, np.int64)
@@ -99,7 +99,7 @@ def arg_extreme(use: Use, x: Any, *, axis: int = 0, select_last_index: bool = Fa
 
 @operator("CumSum", "CumProd")
 def cumulative(use: Use, x: Any, axis: Any) -> Any:
-    if known(axis) is None:
+    if constant_value(axis) is None:
         place = np.remainder(np.reshape(axis, ()), x.ndim)
         choices = [(np.equal(place, a), partial(_cumulative, use, x, a)) for a in range(x.ndim)]
         return assumed.chosen(use, "the axis", choices)
@@ -153,7 +153,7 @@ def top_k(use: Use, x: Any, k: Any = None, *, largest: bool = True) -> Any:
 
     count = use.attribute("k") if k is None else int(assumed.settled_integers(use, k, what, extent)[0])
     axis = use.attribute("axis", -1)
-    if known(x) is not None and not is_traced(x):
+    if constant_value(x) is not None and not is_traced(x):
         ranks = np.unique(x, return_inverse=True)[1].reshape(x.shape)  # nan has the largest
         order = np.argsort(-ranks if largest else ranks, axis=axis, kind="stable")
         chosen = np.take(order, np.arange(count), axis=axis)

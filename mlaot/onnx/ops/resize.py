@@ -17,7 +17,7 @@ from mlaot.ir.dims import Expr
 from mlaot.onnx.assumed import declared_shape, require_equal
 from mlaot.onnx.importer import Use
 from mlaot.onnx.registry import operator
-from mlaot.onnx.values import Unsupported, integers, known, lifted, of_dims, traced, wanted
+from mlaot.onnx.values import Unsupported, as_traced, constant_value, integers, lift, require_constant, shape_vector
 
 REACH = {"linear": 1, "cubic": 2}  # how far from an element its weight is not 0
 INTERPOLATIONS = {"nearest": "nearest", "linear": "linear", "bilinear": "linear", "cubic": "cubic"}
@@ -56,18 +56,18 @@ def resize(
     coordinate_transformation_mode: str = "half_pixel",
     keep_aspect_ratio_policy: str = "stretch",
 ) -> Any:
-    x = lifted(x)
+    x = lift(x)
     axes = [a % x.ndim for a in use.attribute("axes", range(x.ndim))]
     cut = (
         _region(roi, len(axes)) if coordinate_transformation_mode == "tf_crop_and_resize" else [(0.0, 1.0)] * len(axes)
     )
     lengths = [x.shape[a] for a in axes]
     if sizes is not None and np.size(sizes):
-        if known(sizes) is None:
+        if constant_value(sizes) is None:
             found = _by_computed_sizes(use, lengths, sizes, axes, cut, keep_aspect_ratio_policy)
         else:
             found = _by_sizes(lengths, integers(sizes, "the sizes"), cut, keep_aspect_ratio_policy)
-    elif scales is not None and known(scales) is None:
+    elif scales is not None and constant_value(scales) is None:
         found = _by_computed_scales(use, lengths, scales, axes, cut)
     else:
         found = _by_scales(lengths, _scales(scales), cut)
@@ -132,20 +132,20 @@ def _by_computed_scales(
 
 @operator("Resize", since=10, symbolic=True)
 def resize_10(use: Use, x: Any, scales: Any) -> Any:
-    return _asymmetric(use, lifted(x), scales)
+    return _asymmetric(use, lift(x), scales)
 
 
 @operator("Upsample", symbolic=True)
 def upsample(use: Use, x: Any, scales: Any = None, *, height_scale: Any = None, width_scale: Any = None) -> Any:
     if use.opset >= 9:
-        return _asymmetric(use, lifted(x), scales)
+        return _asymmetric(use, lift(x), scales)
     factors = use.attribute("scales") if use.opset >= 7 else [1.0, 1.0, height_scale, width_scale]
-    return _asymmetric(use, lifted(x), np.array(factors, np.float64))
+    return _asymmetric(use, lift(x), np.array(factors, np.float64))
 
 
 def _asymmetric(use: Use, x: Any, scales: Any) -> Any:
     axes, cut = list(range(x.ndim)), [(0.0, 1.0)] * x.ndim
-    if known(scales) is None:
+    if constant_value(scales) is None:
         found = _by_computed_scales(use, list(x.shape), scales, axes, cut)
     else:
         found = _by_scales(list(x.shape), _scales(scales), cut)
@@ -158,16 +158,16 @@ def _asymmetric(use: Use, x: Any, scales: Any) -> Any:
 def _scales(scales: Any) -> list[float]:
     if scales is None or not np.size(scales):
         raise MlaotError("neither scales nor sizes are given")
-    return [float(s) for s in np.ravel(wanted(scales, "the scales"))]
+    return [float(s) for s in np.ravel(require_constant(scales, "the scales"))]
 
 
 def _region(roi: Any, count: int) -> list[tuple[Any, Any]]:
     if roi is None or not np.size(roi):
         raise MlaotError("tf_crop_and_resize without a region")
-    if known(roi) is None:
+    if constant_value(roi) is None:
         computed = F.astype(np.reshape(roi, (2, count)), np.float64)
         return [(computed[0, i], computed[1, i]) for i in range(count)]
-    ends = [float(v) for v in np.ravel(wanted(roi, "the region"))]
+    ends = [float(v) for v in np.ravel(require_constant(roi, "the region"))]
     if len(ends) != 2 * count:
         raise MlaotError(f"a region of {count} axes has {2 * count} numbers, not {len(ends)}")
     return list(zip(ends[:count], ends[count:], strict=True))
@@ -225,7 +225,7 @@ def _ratio(size: Any, length: Any) -> Any:
 
 def _number(extent: Any) -> Any:
     """An extent to compute places with."""
-    return F.astype(traced(extent), np.float64) if isinstance(extent, Expr) else float(extent)
+    return F.astype(as_traced(extent), np.float64) if isinstance(extent, Expr) else float(extent)
 
 
 def _resampled(use: Use, x: Any, axis: int, how: Axis, transform: str, nearest: str = "") -> Any:
@@ -301,7 +301,7 @@ def _source(how: Axis, transform: str) -> Any:
 
 def _last(how: Axis) -> Any:
     """The last place in the input."""
-    return lifted(of_dims([how.length - 1]))[0]
+    return lift(shape_vector([how.length - 1]))[0]
 
 
 def _nearest(source: Any, last: Any, mode: str) -> Any:

@@ -17,7 +17,7 @@ from mlaot.frontend.indexing import in_range
 from mlaot.onnx.importer import Use
 from mlaot.onnx.ops.windows import _options
 from mlaot.onnx.registry import operator
-from mlaot.onnx.values import Unsupported, integers, known, traced
+from mlaot.onnx.values import Unsupported, as_traced, constant_value, integers
 
 CUBIC = -0.75  # the free coefficient of the cubic convolution
 MODES = {"bilinear": "linear", "bicubic": "cubic", "linear": "linear", "cubic": "cubic", "nearest": "nearest"}
@@ -122,7 +122,7 @@ def grid_sample(use: Use, x: Any, grid: Any, *, padding_mode: str = "zeros", ali
     sizes = _spatial(x)
     if grid.shape[-1] != len(sizes):
         raise MlaotError(f"a grid {list(grid.shape)} does not fit an image {list(x.shape)}")
-    x, grid = traced(x), traced(_wide(grid))
+    x, grid = as_traced(x), as_traced(_wide(grid))
     n, shape = grid.shape[0], grid.shape[1:-1]
     count: Any = 1
     for extent in shape:
@@ -151,7 +151,7 @@ def _as(found: Any, like: Any) -> Any:
 @operator("AffineGrid", since=20)
 def affine_grid(use: Use, theta: Any, size: Any, *, align_corners: bool = False) -> Any:
     n = theta.shape[1]
-    if known(size) is not None:
+    if constant_value(size) is not None:
         spatial = integers(size, "the size")[2:]
     else:
         type_ = use.declared()
@@ -170,7 +170,7 @@ def affine_grid(use: Use, theta: Any, size: Any, *, align_corners: bool = False)
             lines.append((2 * at + 1) / extent - 1)
     grids = np.meshgrid(*lines, indexing="ij")[::-1]
     base = np.stack([*grids, np.ones(spatial)], axis=-1).reshape(-1, n + 1)
-    found = np.matmul(traced(base.astype(np.dtype(theta.dtype))), np.swapaxes(theta, 1, 2))
+    found = np.matmul(as_traced(base.astype(np.dtype(theta.dtype))), np.swapaxes(theta, 1, 2))
     return np.reshape(found, (theta.shape[0], *spatial, n))
 
 
@@ -188,14 +188,14 @@ def deform_conv(
     if channels % offset_group or offset.shape[1] != offset_group * taps * n:
         raise MlaotError(f"offsets {list(offset.shape)} do not fit {channels} channels in {offset_group} groups")
     count = taps * math.prod(result)
-    moved = np.reshape(_wide(traced(offset)), (batch * offset_group, taps, n, *result))
+    moved = np.reshape(_wide(as_traced(offset)), (batch * offset_group, taps, n, *result))
     places = []
     for i in range(n):
         start = np.arange(result[i]) * strides[i] - pads[i]
         reach = np.indices(kernel)[i].reshape(-1) * dilations[i]
         at = reach.reshape(-1, *[1] * n) + start.reshape([-1 if j == i else 1 for j in range(n)])
         places.append(np.reshape(moved[:, :, i] + at.astype(moved.dtype), (batch * offset_group, count)))
-    images = np.reshape(traced(x), (batch * offset_group, channels // offset_group, *x.shape[2:]))
+    images = np.reshape(as_traced(x), (batch * offset_group, channels // offset_group, *x.shape[2:]))
     found = _sampled(images, places, "linear", "zeros")
     found = np.reshape(found, (batch, offset_group, channels // offset_group, taps, -1))
     if mask is not None:
@@ -226,7 +226,7 @@ def roi_align(
     if mode not in ("avg", "max"):
         raise MlaotError(f"there is no mode {mode!r}")
     height, width = _spatial(x)
-    x, regions = traced(x), traced(_wide(regions))
+    x, regions = as_traced(x), as_traced(_wide(regions))
     count = regions.shape[0]
     ends = regions * spatial_scale - (0.5 if half else 0.0)
     starts = [ends[:, 1], ends[:, 0]]
@@ -265,17 +265,20 @@ def roi_align(
 
     shape = (count, output_height, output_width, x.shape[1])
     if sampling_ratio > 0:
-        fixed = traced(np.full(1, sampling_ratio, np.float32).astype(np.dtype(regions.dtype)))
+        fixed = as_traced(np.full(1, sampling_ratio, np.float32).astype(np.dtype(regions.dtype)))
         found: Any = None
         for i in range(sampling_ratio):
             for j in range(sampling_ratio):
-                value = sample(traced(np.full(1, i)), fixed, traced(np.full(1, j)), fixed)
+                value = sample(as_traced(np.full(1, i)), fixed, as_traced(np.full(1, j)), fixed)
                 found = value if found is None else (found + value if mode == "avg" else np.maximum(found, value))
         found = found / float(sampling_ratio * sampling_ratio) if mode == "avg" else found
     else:
         many = [np.maximum(np.ceil(part), 0) for part in parts]
         most = [F.astype(np.max(m), np.int64) for m in many]
-        start = traced(np.zeros((), np.int64)), np.broadcast_to(traced(np.zeros((), np.dtype(regions.dtype))), shape)
+        start = (
+            as_traced(np.zeros((), np.int64)),
+            np.broadcast_to(as_traced(np.zeros((), np.dtype(regions.dtype))), shape),
+        )
 
         def step(carry: Any) -> Any:
             number, total = carry
@@ -294,7 +297,7 @@ def roi_align(
 
 @operator("MaxRoiPool")
 def max_roi_pool(x: Any, regions: Any, *, pooled_shape: Any = None, spatial_scale: float = 1.0) -> Any:
-    x, regions = traced(x), traced(_wide(regions))
+    x, regions = as_traced(x), as_traced(_wide(regions))
     masks = []
     for axis, size in enumerate(_spatial(x)):
         start, end = (_rounded(regions[:, 1 + 2 * side + (1 - axis)] * spatial_scale) for side in (0, 1))

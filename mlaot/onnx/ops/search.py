@@ -16,7 +16,7 @@ from mlaot.frontend.control import scan
 from mlaot.frontend.indexing import update
 from mlaot.onnx.importer import Use
 from mlaot.onnx.registry import operator
-from mlaot.onnx.values import Unsupported, is_known, known, traced
+from mlaot.onnx.values import Unsupported, as_traced, constant_value, is_constant
 
 PAIRS = 2**26  # comparisons of slices
 
@@ -42,7 +42,7 @@ def _chosen(use: Use, flags: Any, count: int) -> Any:
     _require(use, np.sum(flags.astype(np.int64)), count, "elements that are not 0")
     before = np.cumsum(flags.astype(np.int64), axis=0)
     target = np.where(flags, before - 1, count)
-    return F.scatter(traced(np.zeros(count, np.int64)), target, traced(np.arange(flags.shape[0])), mode="set")
+    return F.scatter(as_traced(np.zeros(count, np.int64)), target, as_traced(np.arange(flags.shape[0])), mode="set")
 
 
 def _flat(x: Any) -> Any:
@@ -53,7 +53,7 @@ def _flat(x: Any) -> Any:
 
 @operator("NonZero")
 def non_zero(use: Use, x: Any) -> Any:
-    found = known(x)
+    found = constant_value(x)
     if found is not None:
         return np.array(np.nonzero(found), np.int64)
     count, flat = _count(use, 1), _flat(x)
@@ -69,17 +69,17 @@ def non_zero(use: Use, x: Any) -> Any:
 def compress(use: Use, x: Any, condition: Any) -> Any:
     axis = use.attribute("axis")
     y, axis = (np.reshape(x, (-1,)), 0) if axis is None else (x, axis % x.ndim)
-    found = known(condition)
+    found = constant_value(condition)
     if found is not None:
         return np.take(y, np.flatnonzero(found), axis=axis)
     count = _count(use, axis)
-    return np.take(traced(y), _chosen(use, condition, count), axis=axis)
+    return np.take(as_traced(y), _chosen(use, condition, count), axis=axis)
 
 
 @operator("Unique")
 def unique(use: Use, x: Any, *, axis: Any = None, sorted: bool = True) -> Any:
-    if is_known(x):
-        return _known_unique(np.asarray(known(x)), axis, sorted)
+    if is_constant(x):
+        return _known_unique(np.asarray(constant_value(x)), axis, sorted)
     rows = _flat(x) if axis is None else np.moveaxis(x, axis, 0)
     sizes = {i: 0 for i in (1, 3) if use.has(i)} | ({0: 0 if axis is None else axis % x.ndim} if use.has(0) else {})
     found = next(iter(sizes.items())) if rows.shape[0] != 1 and sizes else None
@@ -122,16 +122,16 @@ def _groups(keys: Any, count: int, is_sorted: bool) -> tuple[Any, Any, Any]:
     n = keys.shape[0]
     order = np.argsort(keys, axis=0, kind="stable")
     ordered = np.take(keys, order, axis=0)
-    begins = np.concatenate([traced(np.ones(1, bool)), np.not_equal(ordered[1:], ordered[:-1])])
+    begins = np.concatenate([as_traced(np.ones(1, bool)), np.not_equal(ordered[1:], ordered[:-1])])
     group = np.cumsum(begins.astype(np.int64), axis=0) - 1
-    blank = traced(np.zeros(count, np.int64))
+    blank = as_traced(np.zeros(count, np.int64))
     first = F.scatter(blank, np.where(begins, group, count), order.astype(np.int64), mode="set")
-    inverse = update(traced(np.zeros(n, np.int64)), (order,), group, "set")
-    counts = F.scatter(blank, group, traced(np.ones(n, np.int64)), mode="add")
+    inverse = update(as_traced(np.zeros(n, np.int64)), (order,), group, "set")
+    counts = F.scatter(blank, group, as_traced(np.ones(n, np.int64)), mode="add")
     if is_sorted:
         return first, inverse, counts
     turn = np.argsort(first, axis=0, kind="stable")
-    place = update(blank, (turn,), traced(np.arange(count)), "set")
+    place = update(blank, (turn,), as_traced(np.arange(count)), "set")
     return np.take(first, turn, axis=0), np.take(place, inverse, axis=0), np.take(counts, turn, axis=0)
 
 
@@ -150,7 +150,7 @@ def non_max_suppression(
     batch, classes, places = scores.shape
     if not all(isinstance(extent, int) for extent in (batch, classes, places)):
         raise Unsupported("boxes with an open dimension; pin it in [..dims]")
-    limit = known(most)
+    limit = constant_value(most)
     # A round more than there is room for tells whether there are too many.
     rounds = 0 if most is None else min(places, count + 1)
     if limit is not None:
@@ -164,12 +164,12 @@ def non_max_suppression(
     if limit is None:  # [batch, classes, rounds]
         flags = flags & (np.arange(rounds) < np.reshape(most, ()))
     grid = np.stack(np.meshgrid(np.arange(batch), np.arange(classes), np.arange(rounds), indexing="ij")[:2], axis=-1)
-    triples = np.concatenate([traced(grid.astype(np.int64)), np.expand_dims(chosen, -1)], axis=-1)
+    triples = np.concatenate([as_traced(grid.astype(np.int64)), np.expand_dims(chosen, -1)], axis=-1)
     total = batch * classes * rounds
     flags, triples = np.reshape(flags, (total,)), np.reshape(triples, (total, 3))
     _require(use, np.sum(flags.astype(np.int64)), count, "boxes")
     target = np.where(flags, np.cumsum(flags.astype(np.int64), axis=0) - 1, count)
-    return F.scatter(traced(np.zeros((count, 3), np.int64)), target, triples, mode="set")
+    return F.scatter(as_traced(np.zeros((count, 3), np.int64)), target, triples, mode="set")
 
 
 def _scalar(value: Any, otherwise: float) -> Any:
@@ -186,10 +186,10 @@ def _corners(boxes: Any, is_centered: bool) -> list[Any]:
 
 def _selected(corners: list[Any], scores: Any, rounds: int, overlap: Any, threshold: Any) -> tuple[Any, Any]:
     """The best box that is left, round by round: whether there is one, and which; both [batch, classes, rounds]."""
-    left = traced(scores)
+    left = as_traced(scores)
     if threshold is not None:
         left = np.where(left > _scalar(threshold, 0.0), left, -math.inf)
-    ends = [np.expand_dims(traced(c), 1) for c in corners]  # [batch, 1, boxes]
+    ends = [np.expand_dims(as_traced(c), 1) for c in corners]  # [batch, 1, boxes]
     area = (ends[1] - ends[0]) * (ends[3] - ends[2])
 
     def step(left: Any, _: Any) -> tuple[Any, Any]:

@@ -10,7 +10,7 @@ import numpy as np
 from mlaot.errors import MlaotError
 from mlaot.onnx.importer import Use
 from mlaot.onnx.registry import operator
-from mlaot.onnx.values import Unsupported, integers, known, lifted, wanted
+from mlaot.onnx.values import Unsupported, constant_value, integers, lift, require_constant
 
 
 @operator("SequenceConstruct", symbolic=True)
@@ -60,7 +60,7 @@ def sequence_erase(values: Any, position: Any = None) -> Any:
 
 def _place(position: Any, length: int, places: int) -> Any:
     """A position that counts from the end if it is negative."""
-    if known(position) is None:
+    if constant_value(position) is None:
         at = np.reshape(position, ()).astype(np.int64)
         return np.where(at < 0, at + length, at)
     (at,) = integers(position, "the position")
@@ -73,7 +73,7 @@ def _place(position: Any, length: int, places: int) -> Any:
 
 def _of_one_type(values: Any) -> list[Any]:
     """Elements between which a computed position can choose."""
-    found = [lifted(value) for value in values]
+    found = [lift(value) for value in values]
     kinds = dict.fromkeys(f"{value.dtype}[{', '.join(map(str, value.shape))}]" for value in found)
     if len(kinds) > 1:
         raise Unsupported(f"the position is computed when the model runs, but the elements are {' and '.join(kinds)}")
@@ -86,8 +86,8 @@ def _of_one_type(values: Any) -> list[Any]:
 def concat_from_sequence(values: Any, *, new_axis: bool = False, axis: Any = None) -> Any:
     if not values:
         raise MlaotError("an empty sequence cannot be joined")
-    together = any(known(value) is None for value in values)
-    values = [lifted(value) for value in values] if together else list(values)
+    together = any(constant_value(value) is None for value in values)
+    values = [lift(value) for value in values] if together else list(values)
     join: Any = np.stack if new_axis else np.concatenate
     return join(values, axis=axis)
 
@@ -98,7 +98,7 @@ def split_to_sequence(use: Use, x: Any, sizes: Any = None, *, keepdims: bool = T
     length = x.shape[axis]
     if not isinstance(length, int):
         raise Unsupported(f"an axis of {length} elements cannot be split; pin the dimension in [..dims]")
-    given = np.array(1) if sizes is None else wanted(sizes, "its second input, the sizes,")
+    given = np.array(1) if sizes is None else require_constant(sizes, "its second input, the sizes,")
     if given.ndim:
         parts = [int(size) for size in given]
         if sum(parts) != length or min(parts, default=0) < 0:

@@ -15,21 +15,22 @@ from mlaot.frontend.padding import pad as pad_
 from mlaot.frontend.tensor import is_traced
 from mlaot.ir.dims import Expr, product
 from mlaot.onnx import assumed
-from mlaot.onnx.importer import Use, constant
+from mlaot.onnx.importer import Use
+from mlaot.onnx.protos import constant
 from mlaot.onnx.registry import operator
 from mlaot.onnx.values import (
     Unsupported,
+    as_traced,
+    constant_value,
     extents,
     integers,
-    is_known,
+    is_constant,
     is_symbolic,
     kind_of,
-    known,
-    lifted,
+    lift,
     numpy_dtype,
-    of_dims,
-    traced,
-    wanted,
+    require_constant,
+    shape_vector,
 )
 
 
@@ -62,7 +63,7 @@ def _weight(use: Use, value: Any) -> Any:
 
 @operator("Shape", symbolic=True)
 def shape(x: Any, *, start: int = 0, end: Any = None) -> Any:
-    return of_dims(list(x.shape)[start:end])
+    return shape_vector(list(x.shape)[start:end])
 
 
 @operator("Size", symbolic=True)
@@ -72,8 +73,8 @@ def size(x: Any) -> Any:
 
 @operator("Reshape", symbolic=True)
 def reshape(use: Use, x: Any, shape: Any = None, *, allowzero: bool = False) -> Any:
-    if shape is not None and known(shape) is None:
-        return assumed.reshaped(use, lifted(x), shape)
+    if shape is not None and constant_value(shape) is None:
+        return assumed.reshaped(use, lift(x), shape)
     given = use.attribute("shape") if shape is None else integers(shape, "its second input, the shape,")
     if not allowzero:
         given = [x.shape[i] if isinstance(e, int) and e == 0 else e for i, e in enumerate(given)]
@@ -131,7 +132,7 @@ def transpose(x: Any, *, perm: Any = None) -> Any:
 
 @operator("Squeeze", symbolic=True)
 def squeeze(use: Use, x: Any, axes: Any = None) -> Any:
-    if axes is not None and known(axes) is None:
+    if axes is not None and constant_value(axes) is None:
         return _with_axes(use, x, axes, x.ndim, lambda some: [e for i, e in enumerate(x.shape) if i not in some])
     found = use.attribute("axes") if axes is None else integers(axes, "its axes")
     found = _squeezed(use, x) if found is None else found
@@ -158,7 +159,7 @@ def _squeezed(use: Use, x: Any) -> list[int]:
 
 @operator("Unsqueeze", symbolic=True)
 def unsqueeze(use: Use, x: Any, axes: Any = None) -> Any:
-    if axes is not None and known(axes) is None:
+    if axes is not None and constant_value(axes) is None:
         target = assumed.declared_shape(use, "its axes")
         rank = len(target)
         return _with_axes(use, x, axes, rank, lambda some: [] if _removed(target, some) != x.shape else target)
@@ -195,8 +196,8 @@ def concat(use: Use, *values: Any) -> Any:
 
 def _of_one_kind(values: Any) -> list[Any]:
     """Expressions of dims and computed integers do not go together."""
-    if any(known(v) is None for v in values):
-        return [lifted(v) for v in values]
+    if any(constant_value(v) is None for v in values):
+        return [lift(v) for v in values]
     return list(values)
 
 
@@ -225,8 +226,8 @@ def slice_(use: Use, x: Any, starts: Any = None, ends: Any = None, axes: Any = N
     if use.opset < 10:
         begin, end, at = use.attribute("starts"), use.attribute("ends"), use.attribute("axes")
         by = None
-    elif any(value is not None and known(value) is None for value in (starts, ends, axes, steps)):
-        return assumed.sliced(use, lifted(x), *(lifted(value) for value in (starts, ends, axes, steps)))
+    elif any(value is not None and constant_value(value) is None for value in (starts, ends, axes, steps)):
+        return assumed.sliced(use, lift(x), *(lift(value) for value in (starts, ends, axes, steps)))
     else:
         begin, end = integers(starts, "where it starts"), integers(ends, "where it ends")
         at = None if axes is None else integers(axes, "its axes")
@@ -263,14 +264,14 @@ def _slice(length: Any, first: Any, last: Any, step: int) -> slice:
 
 @operator("Expand", symbolic=True)
 def expand(use: Use, x: Any, shape: Any) -> Any:
-    if known(shape) is None:
-        return assumed.expanded(use, lifted(x), shape)
+    if constant_value(shape) is None:
+        return assumed.expanded(use, lift(x), shape)
     return _broadcast(x, integers(shape, "its second input, the shape,"))
 
 
 def _broadcast(x: Any, target: list[Any]) -> Any:
     if not all(isinstance(extent, int) for extent in target):
-        x = traced(x)
+        x = as_traced(x)
     rank = max(x.ndim, len(target))
     old, new = [1] * (rank - x.ndim) + list(x.shape), [1] * (rank - len(target)) + list(target)
     return _spread(x, tuple(b if a == 1 else a for a, b in zip(old, new, strict=True)))
@@ -278,7 +279,7 @@ def _broadcast(x: Any, target: list[Any]) -> Any:
 
 def _spread(x: Any, shape: tuple[Any, ...]) -> Any:
     """``np.broadcast_to``, which knows no named dimensions where the array is a constant."""
-    return np.broadcast_to(x if all(isinstance(extent, int) for extent in shape) else traced(x), shape)
+    return np.broadcast_to(x if all(isinstance(extent, int) for extent in shape) else as_traced(x), shape)
 
 
 @operator("Tile")
@@ -307,7 +308,7 @@ def constant_of_shape(use: Use, shape: Any) -> Any:
     if all(isinstance(e, int) for e in extents):
         _check_size(extents)
         return np.full(extents, value.reshape(()))
-    return _broadcast(F.astype(traced(value.reshape(())), value.dtype), list(extents))
+    return _broadcast(F.astype(as_traced(value.reshape(())), value.dtype), list(extents))
 
 
 def _check_size(extents: Any) -> None:
@@ -320,15 +321,15 @@ def _check_size(extents: Any) -> None:
 
 @operator("Range", symbolic=True)
 def range_(use: Use, start: Any, limit: Any, delta: Any) -> Any:
-    if is_symbolic(start) or is_symbolic(limit) or is_symbolic(delta) or not is_known(start, limit, delta):
+    if is_symbolic(start) or is_symbolic(limit) or is_symbolic(delta) or not is_constant(start, limit, delta):
         ends = [extents(value) for value in (start, limit, delta)]
-        start, limit, delta = (lifted(value) for value in (start, limit, delta))
+        start, limit, delta = (lift(value) for value in (start, limit, delta))
         if any(end is None for end in ends):
             return _computed_range(use, start, limit, delta)
         (first,), (last,), (step,) = (integers(end, "the range") for end in ends)
         return F.arange(first, last, step, dtype=delta.dtype)
     first, last, step = (
-        wanted(v, what).reshape(())
+        require_constant(v, what).reshape(())
         for v, what in zip((start, limit, delta), ("its start", "its limit", "its step"), strict=True)
     )
     if step == 0:
@@ -359,7 +360,7 @@ def eye_like(use: Use, x: Any, *, k: int = 0) -> Any:
 
 @operator("Trilu")
 def trilu(x: Any, k: Any = None, *, upper: bool = True) -> Any:
-    if k is not None and known(k) is None:
+    if k is not None and constant_value(k) is None:
         rows, columns = x.shape[-2:]
         apart = np.arange(columns).reshape(1, -1) - np.arange(rows).reshape(-1, 1)
         kept = apart >= np.reshape(k, ()) if upper else apart <= np.reshape(k, ())
@@ -374,13 +375,13 @@ def gather(x: Any, indices: Any, *, axis: int = 0) -> Any:
 
 
 def _take(x: Any, indices: Any, axis: int) -> Any:
-    found = known(indices)
+    found = constant_value(indices)
     if found is not None:
         length = x.shape[axis]
         if isinstance(length, int) and found.size and (found.min() < -length or found.max() >= length):
             raise MlaotError(f"index {found.min() if found.min() < -length else found.max()} of {length} elements")
         return np.take(x, found, axis=axis)
-    return np.take(traced(lifted(x)), indices, axis=axis)  # NumPy asks the array alone whether it is traced
+    return np.take(as_traced(lift(x)), indices, axis=axis)  # NumPy asks the array alone whether it is traced
 
 
 @operator("GatherElements")
@@ -394,7 +395,7 @@ def gather_elements(use: Use, x: Any, indices: Any) -> Any:
 def gather_nd(x: Any, indices: Any, *, batch_dims: int = 0) -> Any:
     depth = indices.shape[-1]
     parts = [indices[..., i] for i in range(depth)]
-    x = traced(x) if any(map(is_traced, parts)) else x  # NumPy asks the array alone whether it is traced
+    x = as_traced(x) if any(map(is_traced, parts)) else x  # NumPy asks the array alone whether it is traced
     if batch_dims == 0:
         return x[tuple(parts)]
     grid: list[Any] = []
@@ -409,7 +410,7 @@ REDUCTIONS = {"none": "set", "add": "add", "max": "max", "min": "min"}
 
 
 def _updated(x: Any, index: tuple[Any, ...], updates: Any, mode: str) -> Any:
-    if is_known(x, updates, *index) and not any(map(is_traced, (x, updates, *index))):
+    if is_constant(x, updates, *index) and not any(map(is_traced, (x, updates, *index))):
         result = np.array(x)
         at = {"none": None, "add": np.add, "max": np.maximum, "min": np.minimum, "mul": np.multiply}[mode]
         if at is None:
@@ -420,8 +421,8 @@ def _updated(x: Any, index: tuple[Any, ...], updates: Any, mode: str) -> Any:
     from mlaot.frontend.indexing import update
 
     if mode == "mul":
-        return _multiplied(traced(x), index, updates)
-    return update(traced(x), index, updates, REDUCTIONS[mode])
+        return _multiplied(as_traced(x), index, updates)
+    return update(as_traced(x), index, updates, REDUCTIONS[mode])
 
 
 def _multiplied(x: Any, index: tuple[Any, ...], factors: Any) -> Any:
@@ -429,7 +430,7 @@ def _multiplied(x: Any, index: tuple[Any, ...], factors: Any) -> Any:
     from mlaot.frontend.indexing import update
 
     size = int(np.prod([int(extent) for extent in x.shape]))
-    places = traced(np.arange(size).reshape(x.shape))[index]
+    places = as_traced(np.arange(size).reshape(x.shape))[index]
 
     def step(carry: Any, given: Any) -> Any:
         place, factor = given
@@ -478,7 +479,7 @@ def pad(
     mode: str = "constant",
     paddings: Any = None,
 ) -> Any:
-    if pads is not None and known(pads) is None:
+    if pads is not None and constant_value(pads) is None:
         at = list(range(x.ndim)) if axes is None else [a % x.ndim for a in integers(axes, "its axes")]
         return assumed.padded(use, x, pads, value, at, mode)
     amounts = use.attribute("pads", paddings) if pads is None else integers(pads, "its second input")
@@ -499,9 +500,9 @@ def padded(x: Any, low: list[int], high: list[int], mode: str, fill: Any = None)
         return x
     if mode == "constant":
         number = 0 if fill is None else fill
-        found = known(number)
+        found = constant_value(number)
         number = number if found is None else found.reshape(()).item()
-        if known(x) is not None and not is_traced(x):
+        if constant_value(x) is not None and not is_traced(x):
             return np.pad(x, list(zip(low, high, strict=True)), constant_values=number)
         return pad_(x, tuple(low), tuple(high), value=number)
     return np.pad(x, list(zip(low, high, strict=True)), mode=mode)  # type: ignore[call-overload]

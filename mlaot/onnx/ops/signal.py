@@ -15,7 +15,7 @@ from mlaot.frontend.control import cond
 from mlaot.frontend.padding import pad
 from mlaot.onnx.importer import Use
 from mlaot.onnx.registry import operator
-from mlaot.onnx.values import Array, Unsupported, dtype_of, integers, known, numpy_dtype, traced
+from mlaot.onnx.values import Array, Unsupported, as_traced, constant_value, dtype_of, integers, numpy_dtype
 
 LONGEST = 512  # transforms that are one product with a matrix; longer ones are made of shorter ones
 LARGEST = 4096  # the same where a length has no factors
@@ -38,7 +38,7 @@ def _declared(use: Use, axis: int, what: str) -> int:
 
 
 def _size(use: Use, given: Any, axis: int, what: str) -> int:
-    if known(given) is not None:
+    if constant_value(given) is not None:
         return int(integers(given, what)[0])
     found = _declared(use, axis, what)
     use.require(np.all(np.equal(given, found)), f"{what} must be {found}")
@@ -60,7 +60,7 @@ def window(use: Use, size: Any, *, periodic: bool = True) -> Any:
 @operator("MelWeightMatrix", since=17)
 def mel_weight_matrix(use: Use, bands: Any, length: Any, rate: Any, low: Any, high: Any) -> Any:
     count = _size(use, bands, 1, "the number of bands")
-    if known(length) is None:
+    if constant_value(length) is None:
         rows = _declared(use, 0, "the length")
         use.require(np.all(np.equal(np.floor_divide(length, 2) + 1, rows)), f"the length must make {rows} rows")
     else:
@@ -76,11 +76,11 @@ def mel_weight_matrix(use: Use, bands: Any, length: Any, rate: Any, low: Any, hi
     result = np.where((at >= left) & (at <= middle), rising, 0.0)
     result = np.where((at >= middle) & (at < right), falling, result)
     kind = use.attribute("output_datatype", onnx.TensorProto.FLOAT)
-    return result.astype(numpy_dtype(kind)) if known(result) is not None else F.astype(result, dtype_of(kind))
+    return result.astype(numpy_dtype(kind)) if constant_value(result) is not None else F.astype(result, dtype_of(kind))
 
 
 def _double(value: Any) -> Any:
-    found = known(value)
+    found = constant_value(value)
     return F.astype(value, np.float64) if found is None else found.astype(np.float64)
 
 
@@ -91,7 +91,7 @@ def dft_17(use: Use, x: Any, length: Any = None, *, axis: int = 1) -> Any:
 
 @operator("DFT", since=20)
 def dft(use: Use, x: Any, length: Any = None, axis: Any = None) -> Any:
-    if axis is None or known(axis) is not None:
+    if axis is None or constant_value(axis) is not None:
         return _dft(use, x, length, (-2 if axis is None else int(integers(axis, "the axis")[0])) % x.ndim)
     return _along_any(use, x, length, axis)
 
@@ -99,9 +99,9 @@ def dft(use: Use, x: Any, length: Any = None, axis: Any = None) -> Any:
 def _along_any(use: Use, x: Any, length: Any, axis: Any) -> Any:
     """The axis is an input: one branch for each that gives the shape which the file declares."""
     type_ = use.declared()
-    if type_ is None or (known(length) is None and length is not None):
+    if type_ is None or (constant_value(length) is None and length is not None):
         raise Unsupported("the axis is computed when the model runs; it must be constant")
-    whole = traced(x)
+    whole = as_traced(x)
     fitting = [a for a in range(x.ndim - 1) if _shape(use, x, length, a) == type_.shape]
     if not fitting:
         raise MlaotError(f"no axis of {list(x.shape)} gives {list(type_.shape)}")
@@ -128,7 +128,7 @@ def _shape(use: Use, x: Any, length: Any, axis: int) -> tuple[Any, ...]:
 
 def _length(use: Use, x: Any, length: Any, axis: int) -> int:
     if length is not None:
-        if known(length) is not None:
+        if constant_value(length) is not None:
             found = int(integers(length, "the length")[0])
         elif use.attribute("onesided", 0) and not use.attribute("inverse", 0):
             raise Unsupported("the length is computed when the model runs; it must be constant")
@@ -248,10 +248,10 @@ def stft(use: Use, x: Any, step: Any, window: Any = None, length: Any = None, *,
         size = x.shape[1] if length is None else int(integers(length, "the length")[0])
     if not isinstance(size, int) or size < 1:
         raise MlaotError(f"frames of {size} elements")
-    if known(x) is not None:
-        x = traced(x)
+    if constant_value(x) is not None:
+        x = as_traced(x)
     parts, frames = x.shape[2], _frames(use, x, size, step)
-    weights = known(window)
+    weights = constant_value(window)
     if size > LONGEST:
         frames = np.swapaxes(frames, -1, -2)
         return _long(frames if window is None else frames * np.reshape(window, (-1, 1)), size, False, onesided)
@@ -268,7 +268,7 @@ def stft(use: Use, x: Any, step: Any, window: Any = None, length: Any = None, *,
 
 def _frames(use: Use, x: Any, size: int, step: Any) -> Any:
     """Windows of the signal, as [batch, frames, parts, size]."""
-    if known(step) is not None:
+    if constant_value(step) is not None:
         hop = int(integers(step, "the step")[0])
         if hop < 1:
             raise MlaotError(f"frames {hop} apart")

@@ -10,7 +10,7 @@ import mlaot.frontend.functions as F
 from mlaot.errors import MlaotError
 from mlaot.onnx.importer import Use
 from mlaot.onnx.registry import operator
-from mlaot.onnx.values import Array, Unsupported, traced
+from mlaot.onnx.values import Array, Unsupported, as_traced
 
 Grams = dict[tuple[int, ...], int]
 
@@ -33,8 +33,8 @@ def tf_idf_vectorizer(
     size = max(ngram_indexes) + 1
     if not isinstance(x.shape[-1], int):
         raise Unsupported(f"sequences of {x.shape[-1]} tokens; pin the dimension in [..dims]")
-    tokens = F.astype(traced(x) if x.ndim == 2 else np.reshape(traced(x), (1, -1)), np.int64)
-    total: Any = traced(np.zeros((tokens.shape[0], size), np.float32))
+    tokens = F.astype(as_traced(x) if x.ndim == 2 else np.reshape(as_traced(x), (1, -1)), np.int64)
+    total: Any = as_traced(np.zeros((tokens.shape[0], size), np.float32))
     for length, grams in _by_length(use, ngram_indexes).items():
         skips = [1] if length == 1 else range(1, max_skip_count + 2)
         for skip in skips:

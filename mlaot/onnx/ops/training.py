@@ -14,7 +14,7 @@ from mlaot.frontend import functions as F
 from mlaot.frontend.gradients import grad
 from mlaot.onnx.importer import MISSING, Env, Refused, Use
 from mlaot.onnx.registry import TRAINING, operator
-from mlaot.onnx.values import Unsupported, known, traced
+from mlaot.onnx.values import Unsupported, as_traced, constant_value
 
 
 @operator("Gradient", domain=TRAINING)
@@ -39,7 +39,9 @@ def gradient(use: Use, *values: Any, y: str = "") -> Any:
     for value in values[:count]:
         if not str(value.dtype).startswith(("f", "bf")):
             raise Unsupported(f"a gradient by an input of {value.dtype}; only numbers with a fraction have one")
-    found = grad(function, tuple(range(count)))(*[traced(known(v)) if known(v) is not None else v for v in values])
+    found = grad(function, tuple(range(count)))(
+        *[as_traced(constant_value(v)) if constant_value(v) is not None else v for v in values]
+    )
     return tuple(found)
 
 

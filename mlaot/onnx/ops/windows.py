@@ -15,7 +15,7 @@ from mlaot.nn.convolution import correlate, pad_spatial
 from mlaot.onnx import assumed
 from mlaot.onnx.importer import Use
 from mlaot.onnx.registry import operator
-from mlaot.onnx.values import Unsupported, integers, kind_of, known, traced
+from mlaot.onnx.values import Unsupported, as_traced, constant_value, integers, kind_of
 
 Pads = list[tuple[int, int]]
 
@@ -135,9 +135,9 @@ def _per_window(counts: list[Any], like: Any) -> Any:
     n = len(counts)
     total: Any = np.ones((1,) * n)
     for i, count in enumerate(counts):
-        short = count[:1] if known(count) is not None and (count == count[0]).all() else count
+        short = count[:1] if constant_value(count) is not None and (count == count[0]).all() else count
         total = total * np.reshape(short, [-1 if j == i else 1 for j in range(n)])
-    if known(total) is None:
+    if constant_value(total) is None:
         return F.astype(total, like.dtype)
     return float(total.flat[0]) if total.size == 1 else total.astype(like.dtype)
 
@@ -173,7 +173,7 @@ def _places(use: Use, x: Any, seen: Any) -> Any:
     order = tuple(reversed(range(len(spatial)))) if use.attribute("storage_order", 0) else tuple(range(len(spatial)))
     flat = np.arange(math.prod(spatial)).reshape([spatial[i] for i in order]).transpose(np.argsort(order))
     images = np.arange(x.shape[0] * x.shape[1]).reshape(x.shape[0], x.shape[1], *[1] * len(spatial))
-    numbers, _ = _windows(use, traced((images * math.prod(spatial) + flat).astype(np.int64)), -1)
+    numbers, _ = _windows(use, as_traced((images * math.prod(spatial) + flat).astype(np.int64)), -1)
     n = len(spatial)
     taps = math.prod(seen.shape[-n:])
     best = np.argmax(np.reshape(seen, (*seen.shape[:-n], taps)), axis=-1, keepdims=True)
@@ -225,7 +225,7 @@ def max_unpool(use: Use, x: Any, places: Any, shape: Any = None) -> Any:
     if shape is not None:
         what = "its third input, the shape,"
         whole = assumed.settled_integers(use, shape, what, lambda: assumed.declared_shape(use, what))
-    blank = traced(np.zeros(math.prod(small), x.dtype))
+    blank = as_traced(np.zeros(math.prod(small), x.dtype))
     found = np.reshape(update(blank, (np.ravel(places),), np.ravel(x), "set"), small)
     more = [b - a for a, b in zip(small, whole, strict=True)]
     return pad(found, (0,) * len(more), tuple(more)) if any(more) else found
