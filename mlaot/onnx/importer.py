@@ -90,6 +90,11 @@ class Use:
     opset: int
     env: Env
 
+    @property
+    def op(self) -> str:
+        """The operator's name."""
+        return self.node.op_type
+
     def attribute(self, name: str, default: Any = None) -> Any:
         """Read an attribute as a Python value: tensors become arrays, and integers bools where the default is one.
 

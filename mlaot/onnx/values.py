@@ -259,3 +259,16 @@ def dtype_of(elem_type: int) -> DType:
         kind = onnx.TensorProto.DataType.Name(elem_type) if elem_type else "UNDEFINED"
         raise Unsupported(f"arrays of {kind} cannot be compiled")
     return found
+
+
+def along(values: Any, axis: int, rank: int) -> Any:
+    """A vector along one axis of an array of some rank."""
+    return np.reshape(values, [-1 if i == axis % rank else 1 for i in range(rank)])
+
+
+def limits(dtype: Any) -> tuple[Any, Any]:
+    """The least and the largest value of a dtype."""
+    kind = np.dtype(dtype).kind
+    if kind in "fb":
+        return (-np.inf, np.inf) if kind == "f" else (False, True)
+    return int(np.iinfo(dtype).min), int(np.iinfo(dtype).max)

@@ -116,7 +116,7 @@ def split_to_sequence(use: Use, x: Any, sizes: Any = None, *, keepdims: bool = T
 
 @operator("Optional", "OptionalGetElement", symbolic=True)
 def optional(use: Use, value: Any = None) -> Any:
-    if value is None and use.node.op_type == "OptionalGetElement":
+    if value is None and use.op == "OptionalGetElement":
         raise MlaotError("there is nothing in an empty optional")
     return value
 

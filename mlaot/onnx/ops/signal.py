@@ -52,7 +52,7 @@ def window(use: Use, size: Any, *, periodic: bool = True) -> Any:
         raise MlaotError(f"a window of {count} elements")
     steps = max(count if periodic else count - 1, 1)
     at = np.arange(count) * (2 * np.pi / steps)
-    terms = WINDOWS[use.node.op_type]
+    terms = WINDOWS[use.op]
     values = sum(c * np.cos(i * at) for i, c in enumerate(terms))
     return np.asarray(values).astype(numpy_dtype(use.attribute("output_datatype", onnx.TensorProto.FLOAT)))
 
