@@ -62,9 +62,13 @@ def constant(tensor: onnx.TensorProto, weight_name: str = "") -> Any:
         array = np.asarray(onnx.numpy_helper.to_array(tensor))
     except (ValueError, TypeError, KeyError, IndexError) as error:
         raise MlaotError(f"the tensor {tensor.name!r} is damaged: {' '.join(str(error).split())}") from None
-    if weight_name and kind_of(array) == "f" and array.size >= FEWEST and array.dtype.itemsize <= 8:
-        return Parameter(weight_name, array)
-    return array
+    return as_weight(array, weight_name) if weight_name else array
+
+
+def as_weight(array: Array, name: str) -> Any:
+    """Several numbers with a fraction as a parameter; anything else as it is."""
+    is_weight = kind_of(array) == "f" and array.size >= FEWEST and array.dtype.itemsize <= 8
+    return Parameter(name, array) if is_weight else array
 
 
 def dense(sparse: onnx.SparseTensorProto) -> Array:

@@ -16,7 +16,7 @@ from mlaot.errors import MlaotError
 from mlaot.frontend import control
 from mlaot.nn.attention import _softmax
 from mlaot.onnx.importer import Use
-from mlaot.onnx.ops.shaping import padded
+from mlaot.onnx.ops.shaping import pad_by
 from mlaot.onnx.registry import operator
 from mlaot.onnx.values import Unsupported, as_traced, constant_value, numpy_dtype
 
@@ -151,8 +151,8 @@ def _as_long_as(use: Use, mask: Any, columns: Any) -> Any:
     if not isinstance(more, int):
         raise Unsupported(f"a mask of {have} columns for {columns} keys; pin the dimensions in [..dims]")
     if mask.dtype != np.bool_:
-        return padded(mask, [0] * mask.ndim, [*[0] * (mask.ndim - 1), more], "constant", np.array(-math.inf))
-    shown = padded(F.astype(mask, np.int8), [0] * mask.ndim, [*[0] * (mask.ndim - 1), more], "constant")
+        return pad_by(mask, [0] * mask.ndim, [*[0] * (mask.ndim - 1), more], "constant", np.array(-math.inf))
+    shown = pad_by(F.astype(mask, np.int8), [0] * mask.ndim, [*[0] * (mask.ndim - 1), more], "constant")
     return np.not_equal(shown, 0)
 
 

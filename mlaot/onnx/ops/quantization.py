@@ -21,7 +21,7 @@ from mlaot.nn.convolution import correlate, pad_spatial
 from mlaot.onnx.codes import INTEGERS, any_coded, as_coded, decode, elem_type_of, encode, is_coded_dtype
 from mlaot.onnx.importer import Use
 from mlaot.onnx.ops.elementwise import convert
-from mlaot.onnx.ops.shaping import _weight
+from mlaot.onnx.ops.shaping import weight_of
 from mlaot.onnx.ops.windows import _options, _pads
 from mlaot.onnx.registry import operator
 from mlaot.onnx.values import Unsupported, constant_value, numpy_dtype
@@ -37,7 +37,7 @@ def dequantize_linear(use: Use, x: Any, scale: Any, zero: Any = None, *, output_
     is_wide = str(x.dtype) == "int32"  # more than float32 holds
     y = (_single(_integers(x, offset)) if is_wide else _exact(x, offset)) * factor
     y = convert(y, to)
-    return _weight(use, y) if isinstance(y, np.ndarray) else y
+    return weight_of(use, y) if isinstance(y, np.ndarray) else y
 
 
 @operator("QuantizeLinear", coded=True)
