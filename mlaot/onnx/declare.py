@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import importlib.util
 import inspect
 import re
@@ -16,6 +15,7 @@ import numpy as np
 import onnx
 from google.protobuf.message import DecodeError
 
+import mlaot.onnx.ops  # noqa: F401  fills the registry
 from mlaot.errors import MlaotError
 from mlaot.frontend.declaration import Arrays, Declaration, Reference, Traced
 from mlaot.frontend.promotion import as_node
@@ -271,8 +271,6 @@ def begun(
     meant: Mapping[str, Dim] | None = None,
 ) -> Importer:
     """An importer of a model that keeps ONNX's rules, ready for its nodes; ``calls`` and ``meant`` as there."""
-    importlib.import_module("mlaot.onnx.ops")  # fills the registry
-
     check(model)
     importer = Importer(model, pinned_by(dims), meant or {}, calls)
     graph = model.graph

@@ -22,7 +22,7 @@ from mlaot.onnx.codes import INTEGERS, any_coded, as_coded, decode, elem_type_of
 from mlaot.onnx.importer import Use
 from mlaot.onnx.ops.elementwise import convert
 from mlaot.onnx.ops.shaping import weight_of
-from mlaot.onnx.ops.windows import _options, _pads
+from mlaot.onnx.ops.windows import window_options, window_pads
 from mlaot.onnx.registry import operator
 from mlaot.onnx.values import Unsupported, constant_value, numpy_dtype
 
@@ -215,8 +215,8 @@ def _conv(use: Use, x: Any, w: Any, x_zero: Any, w_zero: Any, bias: Any = None) 
     given = constant_value(bias)
     more = 0 if bias is None else EXACT if given is None else int(np.abs(given.astype(np.int64)).max())
     n, groups = x.ndim - 2, use.attribute("group", 1)
-    _, strides, dilations = _options(use, n, w.shape[2:])
-    amounts = _pads(use, x.shape[2:], w.shape[2:], strides, dilations)
+    _, strides, dilations = window_options(use, n, w.shape[2:])
+    amounts = window_pads(use, x.shape[2:], w.shape[2:], strides, dilations)
     x_zero, w_zero = _scalar(_zero_point(x_zero)), _channels(_zero_point(w_zero), w.ndim, 0)
     channels, taps = w.shape[1], math.prod(w.shape[2:])
     table = _known_integers(w, w_zero)

@@ -15,7 +15,7 @@ from mlaot.errors import MlaotError
 from mlaot.frontend.control import while_loop
 from mlaot.frontend.indexing import in_range
 from mlaot.onnx.importer import Use
-from mlaot.onnx.ops.windows import _options
+from mlaot.onnx.ops.windows import window_options
 from mlaot.onnx.registry import operator
 from mlaot.onnx.values import Unsupported, as_traced, constant_value, integers
 
@@ -179,7 +179,7 @@ def deform_conv(
     use: Use, x: Any, w: Any, offset: Any, bias: Any = None, mask: Any = None, *, group: int = 1, offset_group: int = 1
 ) -> Any:
     n = x.ndim - 2
-    kernel, strides, dilations = _options(use, n, w.shape[2:])
+    kernel, strides, dilations = window_options(use, n, w.shape[2:])
     pads = use.attribute("pads", [0] * 2 * n)
     result = offset.shape[2:]
     batch, channels, taps = x.shape[0], x.shape[1], math.prod(kernel)
