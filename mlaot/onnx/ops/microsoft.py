@@ -13,7 +13,7 @@ from mlaot.frontend import functions as F
 from mlaot.nn import activations as A
 from mlaot.onnx.codes import elem_type_of
 from mlaot.onnx.importer import Use
-from mlaot.onnx.ops.normalization import standard
+from mlaot.onnx.ops.normalization import standardize
 from mlaot.onnx.ops.products import gemm
 from mlaot.onnx.ops.quantization import dequantize_linear, matmul_integer, quantize_linear, quantized
 from mlaot.onnx.ops.recurrent import lstm_by
@@ -162,5 +162,5 @@ def skip_layer_normalization(
     x: Any, skip: Any, scale: Any, beta: Any = None, bias: Any = None, *, epsilon: float = 1e-12
 ) -> Any:
     total = plus(x + skip, bias)
-    y, mean, inverse = standard(total, (total.ndim - 1,), epsilon)
+    y, mean, inverse = standardize(total, (total.ndim - 1,), epsilon)
     return plus(y * scale, beta), mean, inverse, total

@@ -6,14 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from mlaot.onnx.importer import Use
-from mlaot.onnx.registry import operator
+from mlaot.onnx.registry import operator, operators
 from mlaot.onnx.values import Unsupported, require_constant
 
-
-@operator("MatMul")
-def matmul(a: Any, b: Any) -> Any:
-    return np.matmul(a, b)
+operators({"MatMul": np.matmul})
 
 
 @operator("Gemm")
@@ -30,17 +26,12 @@ def gemm(
 
 
 @operator("Einsum")
-def einsum(use: Use, *values: Any) -> Any:
-    equation = use.attribute("equation", "").replace(" ", "")
-    return np.einsum(equation, *values, optimize=len(values) > 2)
+def einsum(*values: Any, equation: str = "") -> Any:
+    return np.einsum(equation.replace(" ", ""), *values, optimize=len(values) > 2)
 
 
 @operator("Det")
 def det(x: Any) -> Any:
-    return _det(x)
-
-
-def _det(x: Any) -> Any:
     """By elimination, the largest element of a column first; of small matrices by the formula."""
     n = x.shape[-1]
     if n == 1:
@@ -51,13 +42,13 @@ def _det(x: Any) -> Any:
         raise Unsupported(f"a determinant of {n} rows; compute it outside")
     at = np.expand_dims(np.argmax(np.abs(x[..., 0]), axis=-1), (-1, -2))  # row that is eliminated
     row = np.take_along_axis(x, np.broadcast_to(at, (*x.shape[:-2], 1, n)), axis=-2)
-    others = np.arange(n - 1).reshape(-1, 1)
-    others = np.where(others < at, others, others + 1)
-    rest = np.take_along_axis(x, np.broadcast_to(others, (*x.shape[:-2], n - 1, n)), axis=-2)
+    places = np.arange(n - 1).reshape(-1, 1)
+    places = np.where(places < at, places, places + 1)
+    rest = np.take_along_axis(x, np.broadcast_to(places, (*x.shape[:-2], n - 1, n)), axis=-2)
     pivot = row[..., :1]
     below = rest[..., 1:] - rest[..., :1] * (row[..., 1:] / np.where(pivot == 0, 1, pivot))
     sign = np.where(at % 2 == 0, pivot, -pivot)[..., 0, 0]
-    return sign * _det(below)
+    return sign * det(below)
 
 
 @operator("Solve", domain="com.microsoft")

@@ -200,33 +200,32 @@ def col2im(use: Use, x: Any, image: Any, block: Any) -> Any:
     sizes, kernel = integers(image, "the image's shape"), integers(block, "the block's shape")
     n = len(sizes)
     strides, dilations = use.attribute("strides", [1] * n), use.attribute("dilations", [1] * n)
-    given = use.attribute("pads", [0] * 2 * n)
-    whole = [s + given[i] + given[i + n] for i, s in enumerate(sizes)]
-    axes = zip(whole, kernel, strides, dilations, strict=True)
-    positions = [(w - d * (k - 1) - 1) // s + 1 for w, k, s, d in axes]
-    channels = x.shape[1] // math.prod(kernel)
-    y = np.reshape(x, (x.shape[0], channels, *kernel, *positions))
-    y = np.moveaxis(y, tuple(range(2, 2 + n)), tuple(range(2 + n, 2 + 2 * n)))
-    shape = (x.shape[0], channels, *whole)
-    z = fold(y, tuple(range(2, 2 + n)), tuple(kernel), tuple(strides), tuple(dilations), shape=shape)
-    return z[(slice(None), slice(None), *[slice(given[i], given[i] + s) for i, s in enumerate(sizes)])]
+    pads = use.attribute("pads", [0] * 2 * n)
+    padded = [s + pads[i] + pads[i + n] for i, s in enumerate(sizes)]
+    axes = zip(padded, kernel, strides, dilations, strict=True)
+    positions = [(length - d * (k - 1) - 1) // s + 1 for length, k, s, d in axes]
+    shape, spatial = (x.shape[0], x.shape[1] // math.prod(kernel)), tuple(range(2, 2 + n))
+    y = np.reshape(x, (*shape, *kernel, *positions))
+    y = np.moveaxis(y, spatial, tuple(range(2 + n, 2 + 2 * n)))
+    z = fold(y, spatial, tuple(kernel), tuple(strides), tuple(dilations), shape=(*shape, *padded))
+    return z[(slice(None), slice(None), *[slice(pads[i], pads[i] + s) for i, s in enumerate(sizes)])]
 
 
 @operator("MaxUnpool")
 def max_unpool(use: Use, x: Any, places: Any, shape: Any = None) -> Any:
     n = x.ndim - 2
     sizes, strides, _ = window_options(use, n, None)
-    given = use.attribute("pads", [0] * 2 * n)
+    pads = use.attribute("pads", [0] * 2 * n)
     axes = zip(x.shape[2:], sizes, strides, strict=True)
-    spatial = [(e - 1) * s - given[i] - given[i + n] + k for i, (e, k, s) in enumerate(axes)]
-    small = whole = [*x.shape[:2], *spatial]  # whose indices are given, also where a larger image is asked for
+    spatial = [(e - 1) * s - pads[i] - pads[i + n] + k for i, (e, k, s) in enumerate(axes)]
+    small = large = [*x.shape[:2], *spatial]  # indices are those of the small image, also where a larger one is wanted
     if shape is not None:
         what = "its third input, the shape,"
-        whole = assumed.settled_integers(use, shape, what, lambda: assumed.declared_shape(use, what))
+        large = assumed.settled_integers(use, shape, what, lambda: assumed.declared_shape(use, what))
     blank = as_traced(np.zeros(math.prod(small), x.dtype))
-    found = np.reshape(update(blank, (np.ravel(places),), np.ravel(x), "set"), small)
-    more = [b - a for a, b in zip(small, whole, strict=True)]
-    return pad(found, (0,) * len(more), tuple(more)) if any(more) else found
+    y = np.reshape(update(blank, (np.ravel(places),), np.ravel(x), "set"), small)
+    more = [b - a for a, b in zip(small, large, strict=True)]
+    return pad(y, (0,) * len(more), tuple(more)) if any(more) else y
 
 
 @operator("LRN")
