@@ -325,9 +325,18 @@ def _taps(source: Any, kind: int, reach: float, sharp: Any, a: float) -> tuple[A
     places = F.astype(places, np.int64)
     if kind == 1:
         return places, np.clip(1 - distance, 0, 1)
-    near = ((a + 2) * distance - (a + 3)) * distance * distance + 1
-    far = ((a * distance - 5 * a) * distance + 8 * a) * distance - 4 * a
-    return places, np.where(distance <= 1, near, np.where(distance < 2, far, 0.0))
+    far = np.where(distance < 2, cubic_far(distance, a), 0.0)
+    return places, np.where(distance <= 1, cubic_near(distance, a), far)
+
+
+def cubic_near(d: Any, a: float) -> Any:
+    """The weight in a cubic convolution (Keys 1981) of an element that is at most 1 from the place."""
+    return ((a + 2) * d - (a + 3)) * d * d + 1
+
+
+def cubic_far(d: Any, a: float) -> Any:
+    """The same for one that is between 1 and 2 from it."""
+    return ((a * d - 5 * a) * d + 8 * a) * d - 4 * a
 
 
 def _weighted(x: Any, axis: int, places: Any, weights: Any) -> Any:
