@@ -32,6 +32,15 @@ def declared_shape(use: Use, what: str, i: int = 0) -> tuple[Dim, ...]:
     return found.shape
 
 
+def declared_extent(use: Use, axis: int, message: str, i: int = 0) -> int:
+    """An extent of output ``i``, which the file must give as a number; else ``message`` is said."""
+    type_ = use.declared(i)
+    extent = type_.shape[axis] if type_ is not None and type_.rank > axis else None
+    if not isinstance(extent, int):
+        raise Unsupported(message)
+    return extent
+
+
 def require_equal(use: Use, value: Any, wanted: Sequence[Dim], what: str) -> None:
     """Refuse calls in which a computed vector (or number) is another one."""
     flat = np.reshape(astype(value, np.int64), (-1,))

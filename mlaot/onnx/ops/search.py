@@ -14,35 +14,33 @@ import numpy as np
 import mlaot.frontend.functions as F
 from mlaot.frontend.control import scan
 from mlaot.frontend.indexing import update
+from mlaot.onnx import assumed
 from mlaot.onnx.importer import Use
 from mlaot.onnx.registry import operator
 from mlaot.onnx.values import Unsupported, as_traced, constant_value, is_constant
 
 PAIRS = 2**26  # comparisons of slices
+OF_DATA = (
+    "how many elements it gives depends on the data; declare the output with a fixed shape, or export the "
+    "model with a mask instead"
+)
 
 
-def _count(use: Use, axis: int, output: int = 0) -> int:
-    """How many elements the file declares."""
-    type_ = use.declared(output)
-    found = type_.shape[axis] if type_ is not None and type_.rank > axis else None
-    if not isinstance(found, int):
-        raise Unsupported(
-            "how many elements it gives depends on the data; declare the output with a fixed shape, or export the "
-            "model with a mask instead"
-        )
-    return found
+def _compress(use: Use, flags: Any, count: int, what: str, values: Any, blank: Any) -> Any:
+    """Put the ``count`` values whose flags are true into ``blank``; calls with more or fewer are refused."""
+    _require(use, np.sum(flags.astype(np.int64)), count, what)
+    places = np.where(flags, np.cumsum(flags.astype(np.int64), axis=0) - 1, count)
+    return F.scatter(as_traced(blank), places, values, mode="set")
 
 
-def _require(use: Use, found: Any, count: int, what: str) -> None:
-    use.require(np.equal(found, count), f"the file's shape needs {count} {what}")
+def _require(use: Use, number: Any, count: int, what: str) -> None:
+    use.require(np.equal(number, count), f"the file's shape needs {count} {what}")
 
 
-def _chosen(use: Use, flags: Any, count: int) -> Any:
+def _places(use: Use, flags: Any, count: int) -> Any:
     """The places of the ``count`` elements that are true."""
-    _require(use, np.sum(flags.astype(np.int64)), count, "elements that are not 0")
-    before = np.cumsum(flags.astype(np.int64), axis=0)
-    target = np.where(flags, before - 1, count)
-    return F.scatter(as_traced(np.zeros(count, np.int64)), target, as_traced(np.arange(flags.shape[0])), mode="set")
+    places = as_traced(np.arange(flags.shape[0]))
+    return _compress(use, flags, count, "elements that are not 0", places, np.zeros(count, np.int64))
 
 
 def _flat(x: Any) -> Any:
@@ -53,12 +51,12 @@ def _flat(x: Any) -> Any:
 
 @operator("NonZero")
 def non_zero(use: Use, x: Any) -> Any:
-    found = constant_value(x)
-    if found is not None:
-        return np.array(np.nonzero(found), np.int64)
-    count, flat = _count(use, 1), _flat(x)
+    numbers = constant_value(x)
+    if numbers is not None:
+        return np.array(np.nonzero(numbers), np.int64)
+    count, flat = assumed.declared_extent(use, 1, OF_DATA), _flat(x)
     flags = flat if flat.dtype == np.bool_ else np.not_equal(flat, 0)
-    places, rows = _chosen(use, flags, count), []
+    places, rows = _places(use, flags, count), []
     for extent in reversed(x.shape):
         rows.append(places % extent)
         places = places // extent
@@ -66,14 +64,13 @@ def non_zero(use: Use, x: Any) -> Any:
 
 
 @operator("Compress")
-def compress(use: Use, x: Any, condition: Any) -> Any:
-    axis = use.attribute("axis")
+def compress(use: Use, x: Any, condition: Any, *, axis: Any = None) -> Any:
     y, axis = (np.reshape(x, (-1,)), 0) if axis is None else (x, axis % x.ndim)
-    found = constant_value(condition)
-    if found is not None:
-        return np.take(y, np.flatnonzero(found), axis=axis)
-    count = _count(use, axis)
-    return np.take(as_traced(y), _chosen(use, condition, count), axis=axis)
+    flags = constant_value(condition)
+    if flags is not None:
+        return np.take(y, np.flatnonzero(flags), axis=axis)
+    count = assumed.declared_extent(use, axis, OF_DATA)
+    return np.take(as_traced(y), _places(use, condition, count), axis=axis)
 
 
 @operator("Unique")
@@ -82,8 +79,10 @@ def unique(use: Use, x: Any, *, axis: Any = None, sorted: bool = True) -> Any:
         return _known_unique(np.asarray(constant_value(x)), axis, sorted)
     rows = _flat(x) if axis is None else np.moveaxis(x, axis, 0)
     sizes = {i: 0 for i in (1, 3) if use.has(i)} | ({0: 0 if axis is None else axis % x.ndim} if use.has(0) else {})
-    found = next(iter(sizes.items())) if rows.shape[0] != 1 and sizes else None
-    count = rows.shape[0] if found is None else _count(use, found[1], found[0])
+    count = rows.shape[0]
+    if count != 1 and sizes:
+        output, along = next(iter(sizes.items()))
+        count = assumed.declared_extent(use, along, OF_DATA, output)
     keys = rows if rows.ndim == 1 else _ranks(np.reshape(rows, (rows.shape[0], -1)))
     first_ones, inverse, counts = _groups(keys, count, sorted)
     _require(use, np.max(inverse) + 1, count, "unique elements")
@@ -146,7 +145,7 @@ def non_max_suppression(
     *,
     center_point_box: bool = False,
 ) -> Any:
-    count = _count(use, 0)
+    count = assumed.declared_extent(use, 0, OF_DATA)
     batch, classes, places = scores.shape
     if not all(isinstance(extent, int) for extent in (batch, classes, places)):
         raise Unsupported("boxes with an open dimension; pin it in [..dims]")
@@ -167,9 +166,7 @@ def non_max_suppression(
     triples = np.concatenate([as_traced(grid.astype(np.int64)), np.expand_dims(chosen, -1)], axis=-1)
     total = batch * classes * rounds
     flags, triples = np.reshape(flags, (total,)), np.reshape(triples, (total, 3))
-    _require(use, np.sum(flags.astype(np.int64)), count, "boxes")
-    target = np.where(flags, np.cumsum(flags.astype(np.int64), axis=0) - 1, count)
-    return F.scatter(as_traced(np.zeros((count, 3), np.int64)), target, triples, mode="set")
+    return _compress(use, flags, count, "boxes", triples, np.zeros((count, 3), np.int64))
 
 
 def _scalar(value: Any, otherwise: float) -> Any:

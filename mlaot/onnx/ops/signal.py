@@ -13,6 +13,7 @@ import mlaot.frontend.functions as F
 from mlaot.errors import MlaotError
 from mlaot.frontend.control import cond
 from mlaot.frontend.padding import pad
+from mlaot.onnx import assumed
 from mlaot.onnx.importer import Use
 from mlaot.onnx.registry import operator
 from mlaot.onnx.values import Array, Unsupported, as_traced, constant_value, dtype_of, integers, numpy_dtype
@@ -28,21 +29,16 @@ WINDOWS: dict[str, tuple[float, ...]] = {  # coefficients of cosines
 
 def _declared(use: Use, axis: int, what: str) -> int:
     """A size that the file gives of the result, where what decides it is computed when the model runs."""
-    type_ = use.declared()
-    found = type_.shape[axis] if type_ is not None and type_.rank > axis else None
-    if not isinstance(found, int):
-        raise Unsupported(
-            f"{what} is computed when the model runs; it must be constant, or the output's shape declared"
-        )
-    return found
+    message = f"{what} is computed when the model runs; it must be constant, or the output's shape declared"
+    return assumed.declared_extent(use, axis, message)
 
 
-def _size(use: Use, given: Any, axis: int, what: str) -> int:
-    if constant_value(given) is not None:
-        return int(integers(given, what)[0])
-    found = _declared(use, axis, what)
-    use.require(np.all(np.equal(given, found)), f"{what} must be {found}")
-    return found
+def _size(use: Use, value: Any, axis: int, what: str) -> int:
+    if constant_value(value) is not None:
+        return int(integers(value, what)[0])
+    size = _declared(use, axis, what)
+    use.require(np.all(np.equal(value, size)), f"{what} must be {size}")
+    return size
 
 
 @operator(*WINDOWS, since=17)
