@@ -228,7 +228,7 @@ def imported(
     made: dict[str, Any] | None,
 ) -> Traced:
     """The graph of a model, its open dims being ``meant``."""
-    importer, pinned = begun(model, dims, meant=meant), pinned_by(dims)
+    importer, pinned = prepare_importer(model, dims, meant=meant), pinned_by(dims)
     graph = model.graph
     held: dict[str, Held] = {}
     found = Trace(Graph("model"), held=held)
@@ -264,7 +264,7 @@ def imported(
     )
 
 
-def begun(
+def prepare_importer(
     model: onnx.ModelProto,
     dims: Mapping[str, int],
     calls: Mapping[str, Callable[..., Any]] | None = None,
