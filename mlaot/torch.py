@@ -157,7 +157,7 @@ def _declare(module: Any, sample: Any, sizes: Mapping[str, int], place: str) -> 
         return {port_name(name): _numpy(array) for name, array in zip(outputs, found, strict=True)}
 
     shapes = {info.name: kind.shape for info, kind in zip(graph.input, call.arrays, strict=True)}
-    found = declare(model, {}, place, given=shapes)
+    found = declare(model, {}, place, shapes=shapes)
     arrays = [leaf for leaf, kind in zip(call.leaves, call.types, strict=True) if kind is not None]
     numbers = None  # types of arrays have none
     if not any(isinstance(leaf, Type | DType) for leaf in arrays):
