@@ -204,6 +204,7 @@ def test_changes_touch_few_files() -> None:
     assert touched == {
         "Add a kernel": {"mlaot/ops/indexing.py", "mlaot/lower/gathers.py"},
         "Add a reduction": {"mlaot/nest/reductions.py", "mlaot/ops/reduction.py"},
+        "Add an operator of ONNX": {"mlaot/onnx/ops/microsoft.py"},
         "Add an instruction set": {"mlaot/schedule/machine.py", "templates/vector/floor.c.j2"},
     }
 
