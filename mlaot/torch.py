@@ -58,8 +58,8 @@ def declared(settings: Settings, model: Model, sample: Any = None) -> Declaratio
             f"no key 'sample' in {table_of(model.name)} of {FILE}; PyTorch follows a module by inputs as it"
             " takes them: sample = 'model:sample', with sample = torch.zeros(1, 3, 224, 224) in model.py"
         )
-    found = _declare(attribute(settings, model, "torch"), sample, dict(model.dims), f"{model.torch}: ")
-    return found if model.quantize else replace(found, sample=None)  # else it says shapes, with any numbers
+    declaration = _declare(attribute(settings, model, "torch"), sample, dict(model.dims), f"{model.torch}: ")
+    return declaration if model.quantize else replace(declaration, sample=None)  # else it says shapes, with any numbers
 
 
 @dataclass(frozen=True)
@@ -75,10 +75,10 @@ class Call:
 
     def arguments(self, arrays: Sequence[torch.Tensor]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """The arguments with these arrays."""
-        given = iter(arrays)
-        leaves = [leaf if kind is None else next(given) for leaf, kind in zip(self.leaves, self.types, strict=True)]
-        found = pytree.tree_unflatten(leaves, self.tree)
-        return (found, {}) if isinstance(found, tuple) else ((), found)
+        rest = iter(arrays)
+        leaves = [leaf if kind is None else next(rest) for leaf, kind in zip(self.leaves, self.types, strict=True)]
+        values = pytree.tree_unflatten(leaves, self.tree)
+        return (values, {}) if isinstance(values, tuple) else ((), values)
 
     @property
     def arrays(self) -> list[Type]:
@@ -93,8 +93,8 @@ class Call:
     def pinned(self, sizes: Mapping[str, int]) -> Call:
         """The same with sizes for some open dimensions."""
 
-        def extent(given: Dim) -> Dim:
-            return substitute(given, sizes) if names(given) and names(given) <= sizes.keys() else given
+        def extent(declared: Dim) -> Dim:
+            return substitute(declared, sizes) if names(declared) and names(declared) <= sizes.keys() else declared
 
         return replace(
             self,
@@ -105,8 +105,8 @@ class Call:
 def _call(module: torch.nn.Module, sample: Any) -> tuple[Call, int]:
     """How a sample calls a module, and how long its batch is; 0 if there is none."""
     if isinstance(sample, dict):  # in the order of the signature, as torch.export takes them
-        known = [name for name in inspect.signature(module.forward).parameters if name in sample]
-        sample = {name: sample[name] for name in (*known, *sample)}
+        ordered = [name for name in inspect.signature(module.forward).parameters if name in sample]
+        sample = {name: sample[name] for name in (*ordered, *sample)}
     leaves, tree = pytree.tree_flatten(sample if isinstance(sample, tuple | dict) else (sample,))
     shapes = [leaf.shape for leaf in leaves if hasattr(leaf, "shape") and leaf.shape]
     is_typed = any(isinstance(leaf, Type | DType) for leaf in leaves)
@@ -134,9 +134,9 @@ def _declare(module: Any, sample: Any, sizes: Mapping[str, int], place: str) -> 
     module.eval()
     call, rows = _call(module, sample)
     if unknown := sorted(sizes.keys() - set(call.dims)):
-        known = ", ".join(call.dims) or "none"
+        open_dims = ", ".join(call.dims) or "none"
         raise MlaotError(
-            f"{place}no dimension is called {unknown[0]!r}{did_you_mean(unknown[0], call.dims)}; open: {known}"
+            f"{place}no dimension is called {unknown[0]!r}{did_you_mean(unknown[0], call.dims)}; open: {open_dims}"
         )
     call = call.pinned(sizes)
     call, program = _followed(module, call, rows, place)
@@ -145,19 +145,20 @@ def _declare(module: Any, sample: Any, sizes: Mapping[str, int], place: str) -> 
     _name_dims(graph, call)
     inputs = [port_name(info.name) for info in graph.input]
 
-    def run(given: Arrays) -> Arrays:
+    def run(values: Arrays) -> Arrays:
         device = next(module.parameters(), torch.empty(0)).device
-        made = [
-            torch.tensor(given[name]).to(device, TO_TORCH[kind.dtype])
+        tensors = [
+            torch.tensor(values[name]).to(device, TO_TORCH[kind.dtype])
             for name, kind in zip(inputs, call.arrays, strict=True)
         ]
-        args, kwargs = call.arguments(made)
+        args, kwargs = call.arguments(tensors)
         with torch.no_grad():
-            found = [leaf for leaf in pytree.tree_leaves(module(*args, **kwargs)) if isinstance(leaf, torch.Tensor)]
-        return {port_name(name): _numpy(array) for name, array in zip(outputs, found, strict=True)}
+            leaves = pytree.tree_leaves(module(*args, **kwargs))
+        results = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
+        return {port_name(name): _numpy(tensor) for name, tensor in zip(outputs, results, strict=True)}
 
     shapes = {info.name: kind.shape for info, kind in zip(graph.input, call.arrays, strict=True)}
-    found = declare(model, {}, place, shapes=shapes)
+    declaration = declare(model, {}, place, shapes=shapes)
     arrays = [leaf for leaf, kind in zip(call.leaves, call.types, strict=True) if kind is not None]
     numbers = None  # types of arrays have none
     if not any(isinstance(leaf, Type | DType) for leaf in arrays):
@@ -166,9 +167,9 @@ def _declare(module: Any, sample: Any, sizes: Mapping[str, int], place: str) -> 
     gives_dict = issubclass(spec.type or tuple, dict) and list(spec.context) == outputs
 
     def trace() -> Traced:
-        return replace(found.trace(), dicts=frozenset({"forward"} if gives_dict else ()))
+        return replace(declaration.trace(), dicts=frozenset({"forward"} if gives_dict else ()))
 
-    return replace(found, trace=trace, references={"torch": run, **found.references}, sample=numbers)
+    return replace(declaration, trace=trace, references={"torch": run, **declaration.references}, sample=numbers)
 
 
 def _numpy(tensor: torch.Tensor) -> Any:
@@ -187,13 +188,13 @@ def _followed(module: torch.nn.Module, call: Call, rows: int, place: str) -> tup
     errors = []
     for chosen, strict in ways:
         try:
-            found = _exported(module, chosen, place, strict=strict)
+            program = _exported(module, chosen, place, strict=strict)
         except MlaotError as error:
             errors.append(error)
             continue
         if chosen is not call:
             print(f"mlaot: {place}for batches of {rows} only, as the sample has: {errors[0].message}", flush=True)
-        return chosen, found
+        return chosen, program
     raise errors[0]
 
 
@@ -219,11 +220,11 @@ def _converted(program: Any, place: str) -> tuple[Any, list[str]]:
     """What was followed as a model of ONNX, and the names of its outputs."""
     outputs = _output_names(program, place)
     with _quiet(), _said(place, program):
-        found = torch.onnx.export(program, dynamo=True, optimize=False, verbose=False, output_names=outputs)
-        NameFixPass()(found.model)  # a buffer may be called as what an operator gives
-    if written := sorted(found.exported_program.graph_signature.buffers_to_mutate.values()):
+        exported = torch.onnx.export(program, dynamo=True, optimize=False, verbose=False, output_names=outputs)
+        NameFixPass()(exported.model)  # a buffer may be called as what an operator gives
+    if written := sorted(exported.exported_program.graph_signature.buffers_to_mutate.values()):
         raise MlaotError(f"{place}forward writes the buffer {written[0]!r}; make it an argument and a result")
-    return found.model_proto, outputs
+    return exported.model_proto, outputs
 
 
 def _output_names(program: Any, place: str) -> list[str]:
@@ -281,9 +282,9 @@ def _said(place: str, program: Any = None) -> Iterator[None]:
     except MlaotError:
         raise
     except Exception as error:
-        found = MlaotError(_reason(error))
-        found.place = user_line(error.__traceback__) or _line_of(error, program) or place
-        raise found from None
+        refusal = MlaotError(_reason(error))
+        refusal.place = user_line(error.__traceback__) or _line_of(error, program) or place
+        raise refusal from None
 
 
 def _reason(error: Exception) -> str:

@@ -24,12 +24,12 @@ MOST = 100  # choices that are compiled
 
 def declared_shape(use: Use, what: str, i: int = 0) -> tuple[Dim, ...]:
     """The shape of output ``i``, which the file must give since ``what`` is computed."""
-    found = use.declared(i)
-    if found is None:
+    type_ = use.declared(i)
+    if type_ is None:
         raise Unsupported(
             f"{what} is computed when the model runs, and the file gives its output no shape; make it constant"
         )
-    return found.shape
+    return type_.shape
 
 
 def declared_extent(use: Use, axis: int, message: str, i: int = 0) -> int:
@@ -69,36 +69,36 @@ def chosen(use: Use, what: str, choices: Iterable[tuple[Any, Callable[[], Any]]]
     if not results:
         raise Unsupported(f"{what} is computed when the model runs, and nothing makes the declared shape")
     use.require(reduce(np.logical_or, conditions), f"{what} must be what the file's shapes need")
-    found = results[-1]
+    best = results[-1]
     for condition, result in zip(conditions[-2::-1], results[-2::-1], strict=True):
-        found = np.where(condition, result, found)
-    return found
+        best = np.where(condition, result, best)
+    return best
 
 
 def subsets(axes: Any, rank: int) -> list[tuple[tuple[int, ...], Any]]:
     """Every set of as many axes as a computed vector has, and whether it is that one."""
     places = np.reshape(np.remainder(astype(axes, np.int64), rank), (-1, 1)) if rank else axes
     mask = np.any(np.equal(places, np.arange(rank).reshape(1, -1)), axis=0)
-    found = []
-    for some in combinations(range(rank), min(int(axes.shape[0]), rank + 1)):
-        wanted = np.isin(np.arange(rank), some)
-        found.append((some, np.all(np.equal(mask, wanted))))
-    return found
+    choices = []
+    for subset in combinations(range(rank), min(int(axes.shape[0]), rank + 1)):
+        wanted = np.isin(np.arange(rank), subset)
+        choices.append((subset, np.all(np.equal(mask, wanted))))
+    return choices
 
 
 def reshaped(use: Use, x: Any, shape: Any) -> Any:
     """Reshape: -1, and 0 where it keeps an extent, will do as well."""
     what = "its second input, the shape,"
     target = declared_shape(use, what)
-    given = astype(shape, np.int64)
-    if given.shape != (len(target),):
-        raise Unsupported(f"{what} has {list(given.shape)} elements; {len(target)} make the declared shape")
+    sizes = astype(shape, np.int64)
+    if sizes.shape != (len(target),):
+        raise Unsupported(f"{what} has {list(sizes.shape)} elements; {len(target)} make the declared shape")
     wanted = lift(shape_vector(list(target)))
-    fits = np.equal(given, wanted) | np.equal(given, -1)
+    fits = np.equal(sizes, wanted) | np.equal(sizes, -1)
     if not use.attribute("allowzero", 0):
         kept = [i < x.ndim and x.shape[i] == extent for i, extent in enumerate(target)]
-        fits = fits | (np.equal(given, 0) & np.array(kept))
-    once = np.sum(astype(np.equal(given, -1), np.int64)) <= 1
+        fits = fits | (np.equal(sizes, 0) & np.array(kept))
+    once = np.sum(astype(np.equal(sizes, -1), np.int64)) <= 1
     use.require(np.all(fits) & once, f"{what} must make {list(target)}")
     return np.reshape(x, target)
 
@@ -109,10 +109,10 @@ def expanded(use: Use, x: Any, shape: Any) -> Any:
     target = declared_shape(use, what)
     count = int(shape.shape[0])
     own = ((1,) * len(target) + tuple(x.shape))[-len(target) :] if target else ()
-    given = astype(shape, np.int64)
+    sizes = astype(shape, np.int64)
     behind = target[len(target) - count :]
     ones = np.array([a == b for a, b in zip(own[len(own) - count :], behind, strict=True)], bool)
-    fits = np.equal(given, lift(shape_vector(list(behind)))) | (np.equal(given, 1) & ones)
+    fits = np.equal(sizes, lift(shape_vector(list(behind)))) | (np.equal(sizes, 1) & ones)
     use.require(np.all(fits), f"{what} must make {list(target)}")
     return np.broadcast_to(x, target)  # type: ignore[arg-type]
 

@@ -139,10 +139,10 @@ def move_codes(node: onnx.NodeProto, function: Callable[..., Any]) -> Callable[.
         places = MOVES.get(node.op_type, ()) if node.domain in ("", "ai.onnx") else ()
         places = tuple(range(len(inputs))) if places is None else places
         coded = [v for i, v in enumerate(inputs) if i in places and v is not None and any_coded([v])]
-        others = [v for i, v in enumerate(inputs) if i not in places and any_coded([v])]
+        misplaced = [v for i, v in enumerate(inputs) if i not in places and any_coded([v])]
         is_sum = use.attribute("reduction", "none") != "none"
-        if not coded or others or is_sum:
-            kind = onnx.TensorProto.DataType.Name(elem_type_of((others or coded)[0]))
+        if not coded or misplaced or is_sum:
+            kind = onnx.TensorProto.DataType.Name(elem_type_of((misplaced or coded)[0]))
             raise Unsupported(f"arrays of {kind} are only moved, quantized and cast here; cast to FLOAT before it")
         kinds = {elem_type_of(v) for i, v in enumerate(inputs) if i in places and v is not None}
         if len(kinds) > 1:
@@ -188,8 +188,8 @@ def encode(x: Any, elem_type: int, saturate: bool = True, round_mode: str = "up"
 def _low_bits(x: Any, name: str) -> Any:
     bits, dtype = INTEGERS[name]
     kind = kind_of(x)
-    whole = F.astype(x, i32) if kind == "f" else x
-    low = F.astype(whole, u8) & (2**bits - 1)
+    integer = F.astype(x, i32) if kind == "f" else x
+    low = F.astype(integer, u8) & (2**bits - 1)
     if dtype is u8:
         return low
     sign = 2 ** (bits - 1)
@@ -217,8 +217,8 @@ def _short_float(x: Any, form: Format, saturate: bool) -> Any:
     size, cut = bits & 0x7FFFFFFF, 23 - form.mantissa
     to_even = size + (2 ** (cut - 1) - 1) + (size >> cut & 1)
     normal = (to_even >> cut) - ((127 - form.bias) << form.mantissa)
-    whole = np.abs(x) * 2.0 ** (form.bias - 1 + form.mantissa) + 2.0**23  # the sum is rounded as the code is to be
-    subnormal = bitcast(whole, u32) - 0x4B000000
+    shifted = np.abs(x) * 2.0 ** (form.bias - 1 + form.mantissa) + 2.0**23  # the sum is rounded as the code is to be
+    subnormal = bitcast(shifted, u32) - 0x4B000000
     code = np.where(size < ((128 - form.bias) << 23), subnormal, normal)
     code = np.where(code > form.largest, form.largest if saturate else form.beyond, code)
     code = np.where(size > 0x7F800000, form.nan, code)

@@ -105,10 +105,10 @@ def references(model: onnx.ModelProto) -> dict[str, Reference]:
         session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
         return session.run(None, feeds)
 
-    others: dict[str, Reference] = {"onnx.reference": partial(run, evaluator)}
+    runs: dict[str, Reference] = {"onnx.reference": partial(run, evaluator)}
     if importlib.util.find_spec("onnxruntime") is not None:
-        others["onnxruntime"] = partial(run, runtime)
-    return others
+        runs["onnxruntime"] = partial(run, runtime)
+    return runs
 
 
 def check(model: onnx.ModelProto) -> None:

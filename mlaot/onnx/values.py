@@ -117,10 +117,10 @@ def is_symbolic(value: Any) -> bool:
 
 def require_constant(value: Any, what: str) -> Array:
     """The numbers of a value that must be known while importing."""
-    found = constant_value(value)
-    if found is None:
+    numbers = constant_value(value)
+    if numbers is None:
         raise Unsupported(f"{what} is computed when the model runs; it must be constant")
-    return found
+    return numbers
 
 
 def integers(value: Any, what: str) -> list[Any]:
@@ -148,10 +148,10 @@ def extents(value: Any) -> Array | None:
     """
     if is_symbolic(value):
         return np.asarray(value)
-    found = _fractions(as_node(value)) if isinstance(value, Tensor | np.ndarray) else None
-    if found is None or any(factor.denominator > 1 for e in found.ravel() for factor in _factors(e)):
+    fractions = _fractions(as_node(value)) if isinstance(value, Tensor | np.ndarray) else None
+    if fractions is None or any(factor.denominator > 1 for e in fractions.ravel() for factor in _factors(e)):
         return None
-    return concrete(_whole(found))  # type: ignore[no-any-return]
+    return concrete(_whole(fractions))  # type: ignore[no-any-return]
 
 
 def _fractions(node: Node) -> Array | None:
@@ -166,14 +166,14 @@ def _fractions(node: Node) -> Array | None:
     compute = ARITHMETIC.get(node.op.name)
     if compute is None:
         return None
-    given = []
+    operands = []
     for argument in node.args:
-        found = _fractions(argument)
-        if found is None:
+        operand = _fractions(argument)
+        if operand is None:
             return None
-        given.append(found)
+        operands.append(operand)
     try:
-        return np.asarray(compute(*given, **node.attrs), object)
+        return np.asarray(compute(*operands, **node.attrs), object)
     except (MlaotError, ZeroDivisionError):  # by a named dim, or by 0
         return None
 
@@ -254,11 +254,11 @@ def numpy_dtype(elem_type: int) -> np.dtype[Any]:
 def dtype_of(elem_type: int) -> DType:
     """mlaot's dtype of one of ONNX."""
     name = str(numpy_dtype(elem_type))
-    found = bf16 if name == "bfloat16" else BY_NUMPY.get(name)
-    if found is None:
+    dtype = bf16 if name == "bfloat16" else BY_NUMPY.get(name)
+    if dtype is None:
         kind = onnx.TensorProto.DataType.Name(elem_type) if elem_type else "UNDEFINED"
         raise Unsupported(f"arrays of {kind} cannot be compiled")
-    return found
+    return dtype
 
 
 def along(values: Any, axis: int, rank: int) -> Any:

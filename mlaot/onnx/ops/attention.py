@@ -85,14 +85,14 @@ def scores(q: Any, k: Any, scale: float | None) -> Any:
     scale = 1.0 / math.sqrt(q.shape[-1]) if scale is None else scale
     if is_narrow(q):  # the definition rounds its root
         scale = float(F.astype(np.array(math.sqrt(scale), np.float32), q.dtype)) ** 2
-    found = np.matmul(_folded(wide(q) * scale, k), np.swapaxes(wide(k), -1, -2))
-    return np.reshape(found, (*q.shape[:-1], k.shape[-2]))
+    products = np.matmul(_folded(wide(q) * scale, k), np.swapaxes(wide(k), -1, -2))
+    return np.reshape(products, (*q.shape[:-1], k.shape[-2]))
 
 
 def attend(weights: Any, v: Any) -> Any:
     """The values weighted and summed; heads of ``v`` may be shared."""
-    found = np.matmul(_folded(weights, v), F.astype(v, weights.dtype))
-    return np.reshape(found, (*weights.shape[:-1], v.shape[-1]))
+    sums = np.matmul(_folded(weights, v), F.astype(v, weights.dtype))
+    return np.reshape(sums, (*weights.shape[:-1], v.shape[-1]))
 
 
 def _folded(x: Any, shared: Any) -> Any:
@@ -161,12 +161,12 @@ def flex_attention(use: Use, q: Any, k: Any, v: Any, *, softmax_precision: Any =
     def changed(name: str, x: Any) -> Any:
         if use.attribute(name) is None:
             return x
-        (found,) = use.body(name)([x])
-        return found
+        (products,) = use.body(name)([x])
+        return products
 
-    found = scores(q, k, scale)
-    found = found if softmax_precision is None else F.astype(found, numpy_dtype(softmax_precision))
-    weights = changed("prob_mod", F.softmax(changed("score_mod", found), axis=-1))
+    products = scores(q, k, scale)
+    products = products if softmax_precision is None else F.astype(products, numpy_dtype(softmax_precision))
+    weights = changed("prob_mod", F.softmax(changed("score_mod", products), axis=-1))
     return F.astype(attend(weights, v), q.dtype)
 
 
@@ -236,27 +236,27 @@ def linear_attention(
     size, width = k.shape[-1], v.shape[-1]
     scale = use.attribute("scale", 0.0) or 1.0 / math.sqrt(size)
     q = np.reshape(q * scale, (steps, batch, kv_num_heads, q_num_heads // kv_num_heads, size))
-    given = [q, k, v]
+    items = [q, k, v]
     if fades:
-        given.append(np.exp(over_time(decay, kv_num_heads)))
+        items.append(np.exp(over_time(decay, kv_num_heads)))
     if corrects:
-        given.append(over_time(beta, beta.shape[-1]))
+        items.append(over_time(beta, beta.shape[-1]))
     state = F.zeros((batch, kv_num_heads, size, width), dtype=q.dtype) if past is None else wide(past)
 
     def step(state: Any, now: Any) -> Any:
-        q, k, v, *others = now
-        state = state * np.expand_dims(others[0], -1) if fades else state
+        q, k, v, *factors = now
+        state = state * np.expand_dims(factors[0], -1) if fades else state
         if corrects:
             seen = np.matmul(np.expand_dims(k, -2), state)[..., 0, :]
-            v = others[-1] * (v - seen)
+            v = factors[-1] * (v - seen)
         state = state + np.expand_dims(k, -1) * np.expand_dims(v, -2)
         return state, np.matmul(q, state)
 
     if isinstance(steps, int) and steps == 1:
-        state, y = step(state, [x[0] for x in given])
+        state, y = step(state, [x[0] for x in items])
         y = np.expand_dims(y, 0)
     else:
-        state, y = control.scan(step, as_traced(state), tuple(map(as_traced, given)))
+        state, y = control.scan(step, as_traced(state), tuple(map(as_traced, items)))
     y = np.reshape(np.transpose(y, (1, 0, 2, 3, 4)), (batch, steps, q_num_heads * width))
     return F.astype(y, kind), F.astype(state, state_kind)
 
@@ -267,12 +267,12 @@ def causal_convolution(x: Any, weight: Any, bias: Any = None, past: Any = None, 
     batch, channels, _ = x.shape
     kernel = weight.shape[2]
     past = F.astype(F.zeros((batch, channels, kernel - 1), dtype=np.float32), x.dtype) if past is None else past
-    whole = np.concatenate([past, x], axis=2) if kernel > 1 else x
+    extended = np.concatenate([past, x], axis=2) if kernel > 1 else x
     y: Any = None
     for i in range(kernel):
-        term = wide(whole[:, :, i : whole.shape[2] - (kernel - 1 - i)]) * wide(weight[:, 0, i : i + 1])
+        term = wide(extended[:, :, i : extended.shape[2] - (kernel - 1 - i)]) * wide(weight[:, 0, i : i + 1])
         y = term if y is None else y + term
     y = y if bias is None else y + wide(np.reshape(bias, (-1, 1)))
     if activation in ("silu", "swish"):
         y = F.silu(y)
-    return F.astype(y, x.dtype), whole[:, :, whole.shape[2] - (kernel - 1) :]
+    return F.astype(y, x.dtype), extended[:, :, extended.shape[2] - (kernel - 1) :]

@@ -41,7 +41,7 @@ def if_(use: Use, condition: Any) -> Any:
     asked = constant_value(condition)
     if asked is not None:
         return tuple(use.body("then_branch" if asked.reshape(()) else "else_branch")([]))
-    given: dict[str, list[Any]] = {}
+    branches: dict[str, list[Any]] = {}
     taken = np.reshape(condition, ())
     conditions = {"then_branch": taken, "else_branch": np.logical_not(taken)}
 
@@ -49,36 +49,36 @@ def if_(use: Use, condition: Any) -> Any:
         def run() -> Any:
             use.importer.branches.append(conditions[name])
             try:
-                given[name] = use.body(name)([])
+                branches[name] = use.body(name)([])
             finally:
                 use.importer.branches.pop()
-            leaves, structure = tree.flatten(given[name])
+            leaves, structure = tree.flatten(branches[name])
             return tree.unflatten(structure, [as_traced(lift(leaf)) for leaf in leaves])
 
         return run
 
     try:
-        found = control.cond(taken, branch("then_branch"), branch("else_branch"))
+        merged = control.cond(taken, branch("then_branch"), branch("else_branch"))
     except MlaotError as error:
-        if len(given) < 2 and not isinstance(error, Unsupported):
-            impossible, other = ("else_branch", "then_branch") if given else ("then_branch", "else_branch")
+        if len(branches) < 2 and not isinstance(error, Unsupported):
+            impossible, other = ("else_branch", "then_branch") if branches else ("then_branch", "else_branch")
             use.require(conditions[other], f"its {impossible} does not fit shapes that are fixed: {error.message}")
             return tuple(use.body(other)([]))
-        if len(given) < 2 or isinstance(error, Unsupported) or error.message.startswith("node "):
+        if len(branches) < 2 or isinstance(error, Unsupported) or error.message.startswith("node "):
             raise
-        if fitting := _assumed_branch(use, taken, given):
+        if fitting := _assumed_branch(use, taken, branches):
             use.require(conditions[fitting], f"its condition must take the {fitting}")
             return tuple(use.body(fitting)([]))
-        kinds = " and ".join(_kinds(given[name]) for name in ("then_branch", "else_branch"))
+        kinds = " and ".join(_kinds(branches[name]) for name in ("then_branch", "else_branch"))
         raise Unsupported(
             f"its condition is computed when the model runs, but its branches give {kinds}; if it asks for an open "
             "dimension, pin that in [..dims]"
         ) from None
-    pairs = zip(*given.values(), strict=True)
-    return tuple(a if _same(a, b) else value for (a, b), value in zip(pairs, found, strict=True))
+    pairs = zip(*branches.values(), strict=True)
+    return tuple(a if _same(a, b) else value for (a, b), value in zip(pairs, merged, strict=True))
 
 
-def _assumed_branch(use: Use, taken: Any, given: dict[str, list[Any]]) -> str:
+def _assumed_branch(use: Use, taken: Any, branches: dict[str, list[Any]]) -> str:
     """The branch to take where they give arrays of different ranks: that which gives what the file declares.
 
     Where it declares nothing and asks for extents only, that in which they are what it asks for: exporters write "if
@@ -87,13 +87,13 @@ def _assumed_branch(use: Use, taken: Any, given: dict[str, list[Any]]) -> str:
     wanted = [use.declared(i) for i in range(len(use.node.output))]
     fitting = [
         name
-        for name, values in given.items()
+        for name, values in branches.items()
         if all(t is not None and t.rank == _rank(v) for t, v in zip(wanted, values, strict=True))
     ]
     if len(fitting) == 1:
         return fitting[0]
     asked = needed().outside(as_node(taken))
-    ranks = {tuple(map(_rank, values)) for values in given.values()}
+    ranks = {tuple(map(_rank, values)) for values in branches.values()}
     is_of_extents = asked is not None and all(node.op.name != "input" for node in topological([asked]))
     return "then_branch" if is_of_extents and len(ranks) == 2 else ""
 
@@ -127,8 +127,8 @@ def loop(use: Use, count: Any = None, condition: Any = None, *carried: Any) -> A
     body, n = use.body("body"), len(carried)
 
     def step(i: Any, values: Sequence[Any], slices: Sequence[Any]) -> tuple[Any, list[Any], list[Any]]:
-        found = body([i, np.array(True), *values])  # inside, the condition has been met
-        return np.array(True) if condition is None else found[0], found[1 : n + 1], found[n + 1 :]
+        outputs = body([i, np.array(True), *values])  # inside, the condition has been met
+        return np.array(True) if condition is None else outputs[0], outputs[1 : n + 1], outputs[n + 1 :]
 
     limit = None if count is None else concrete(count).reshape(())
     if limit is not None and constant_value(limit) is not None:
@@ -142,7 +142,7 @@ def loop(use: Use, count: Any = None, condition: Any = None, *carried: Any) -> A
 
 def _declared_rounds(use: Use, n: int, limit: Any, asked: Any) -> tuple[Any, Any]:
     """A computed number of rounds as the file's shape of what is stacked says it; other calls are refused."""
-    shapes = [found.shape for i in range(n, len(use.node.output)) if (found := use.declared(i)) is not None]
+    shapes = [type_.shape for i in range(n, len(use.node.output)) if (type_ := use.declared(i)) is not None]
     rounds = next((shape[0] for shape in shapes if isinstance(shape[0], int)), None)
     if limit is None or rounds is None:
         return limit, asked
@@ -162,10 +162,10 @@ def scan(use: Use, *inputs: Any, num_scan_inputs: Any = None) -> Any:
     axes = use.attribute("scan_input_axes", [0] * num_scan_inputs)
     turned = use.attribute("scan_input_directions", [0] * num_scan_inputs)
     items = [np.moveaxis(item, axis, 0) for item, axis in zip(items, axes, strict=True)]
-    found = list(_scanned(use, states, items, turned, use.attribute("scan_output_directions", [0] * outs)))
+    outputs = list(_scanned(use, states, items, turned, use.attribute("scan_output_directions", [0] * outs)))
     for i, axis in enumerate(use.attribute("scan_output_axes", [0] * outs)):
-        found[len(states) + i] = np.moveaxis(found[len(states) + i], 0, axis)
-    return tuple(found)
+        outputs[len(states) + i] = np.moveaxis(outputs[len(states) + i], 0, axis)
+    return tuple(outputs)
 
 
 @operator("Scan")
@@ -178,12 +178,12 @@ def scan_of_batch(use: Use, lengths: Any, *inputs: Any, num_scan_inputs: Any = N
         return _scanned(use, list(values[:states]), list(values[states:]), turned, [], length)
 
     if isinstance(inputs[0].shape[0], int) and inputs[0].shape[0] == 1:
-        found = example([x[0] for x in inputs], None if lengths is None else lengths[0])
-        return tuple(np.expand_dims(value, 0) for value in found)
-    given = tuple(map(as_traced, inputs))
+        outputs = example([x[0] for x in inputs], None if lengths is None else lengths[0])
+        return tuple(np.expand_dims(value, 0) for value in outputs)
+    operands = tuple(map(as_traced, inputs))
     if lengths is None:
-        return control.scan(lambda _, values: ((), example(values, None)), (), given)[1]
-    return control.scan(lambda _, values: ((), example(values[1:], values[0])), (), (as_traced(lengths), *given))[1]
+        return control.scan(lambda _, values: ((), example(values, None)), (), operands)[1]
+    return control.scan(lambda _, values: ((), example(values[1:], values[0])), (), (as_traced(lengths), *operands))[1]
 
 
 def _scanned(
@@ -193,27 +193,27 @@ def _scanned(
     body, n, rounds = use.body("body"), len(states), items[0].shape[0]
 
     def step(i: Any, values: Sequence[Any], slices: Sequence[Any]) -> tuple[Any, list[Any], list[Any]]:
-        found = body([*values, *slices])
-        new, outs = found[:n], found[n:]
+        outputs = body([*values, *slices])
+        new, outs = outputs[:n], outputs[n:]
         if length is not None:
             new = [np.where(i < length, a, b) for a, b in zip(new, values, strict=True)]
             outs = [np.where(i < length, out, np.zeros_like(out)) for out in outs]
         return np.array(True), new, outs
 
-    given = [np.flip(x, 0) if back else x for x, back in zip(items, turned, strict=True)]
-    found = list(_Loop(use, step, states, given, rounds, np.array(True)).run())
+    scanned = [np.flip(x, 0) if back else x for x, back in zip(items, turned, strict=True)]
+    outputs = list(_Loop(use, step, states, scanned, rounds, np.array(True)).run())
     for i, back in enumerate(put):
-        found[n + i] = np.flip(found[n + i], 0) if back else found[n + i]
-    return tuple(found)
+        outputs[n + i] = np.flip(outputs[n + i], 0) if back else outputs[n + i]
+    return tuple(outputs)
 
 
 @operator("SequenceMap", symbolic=True)
-def sequence_map(use: Use, first: Any, *others: Any) -> Any:
+def sequence_map(use: Use, first: Any, *operands: Any) -> Any:
     body = use.body("body")
-    if any(isinstance(other, list) and len(other) != len(first) for other in others):
+    if any(isinstance(other, list) and len(other) != len(first) for other in operands):
         raise MlaotError(f"its sequences have {len(first)} and other numbers of elements")
-    found = [body([x, *[o[i] if isinstance(o, list) else o for o in others]]) for i, x in enumerate(first)]
-    return tuple([each[k] for each in found] for k in range(len(use.node.output)))
+    results = [body([x, *[o[i] if isinstance(o, list) else o for o in operands]]) for i, x in enumerate(first)]
+    return tuple([each[k] for each in results] for k in range(len(use.node.output)))
 
 
 @dataclass(frozen=True)
@@ -251,12 +251,12 @@ class _Loop:
         if asked is not None and not asked:
             count = 0
         size = _nodes(self.use.attribute("body"))
-        found: Any
+        result: Any
         failure: _Failure | None = None
         if count is not None and 0 < count * size <= SHORT and asked is not None:
-            found = self.attempt(lambda: self.written_out(SHORT, size))
-            if not isinstance(found, _Failure):
-                return tuple(found)
+            result = self.attempt(lambda: self.written_out(SHORT, size))
+            if not isinstance(result, _Failure):
+                return tuple(result)
         flat = all(not isinstance(value, list) and value is not None for value in self.carried)
         if count == 0:
             return self.none()
@@ -273,10 +273,10 @@ class _Loop:
                 if not seen.outs:
                     return self.as_while(seen)
         if asked is not None and (self.limit is None or count is not None):
-            found = self.attempt(lambda: self.written_out(LONG, size))
-            if not isinstance(found, _Failure):
-                return tuple(found)
-            failure = found
+            result = self.attempt(lambda: self.written_out(LONG, size))
+            if not isinstance(result, _Failure):
+                return tuple(result)
+            failure = result
         if failure is None:
             raise Unsupported(self.reason())
         self.use.importer.refused.update(failure.refused)
@@ -315,9 +315,9 @@ class _Loop:
             on, new, outs = self.step(values[-1], values[:n], values[n:-1])
             answer = constant_value(on)
             endless = answer is not None and bool(answer.reshape(()))
-            found = [as_traced(lift(value)) for value in (*new, *outs)]
-            kept[:] = [value.node is old.node for value, old in zip(found[:n], values[:n], strict=True)]
-            return found
+            nodes = [as_traced(lift(value)) for value in (*new, *outs)]
+            kept[:] = [value.node is old.node for value, old in zip(nodes[:n], values[:n], strict=True)]
+            return nodes
 
         slices = [Type(t.dtype, t.shape[1:]) for t in map(_type, self.items)]
         root = needed().root
@@ -336,7 +336,7 @@ class _Loop:
 
     def written_out(self, most: int, size: int) -> tuple[Any, ...]:
         """Round after round."""
-        values, made, i, on = list(self.carried), [], 0, True
+        values, stacks, i, on = list(self.carried), [], 0, True
         while on and (self.limit is None or i < self.limit):
             if (i + 1) * size > most:
                 raise Unsupported(
@@ -344,21 +344,21 @@ class _Loop:
                     "as can be written out"
                 )
             answer, values, outs = self.step(np.array(i, np.int64), values, [item[i] for item in self.items])
-            made.append(outs)
-            found = constant_value(answer)
-            if found is None:
+            stacks.append(outs)
+            flag = constant_value(answer)
+            if flag is None:
                 raise Unsupported(self.reason())
-            on, i = bool(found.reshape(())), i + 1
-        if any(isinstance(out, list) or out is None for outs in made for out in outs):
+            on, i = bool(flag.reshape(())), i + 1
+        if any(isinstance(out, list) or out is None for outs in stacks for out in outs):
             raise MlaotError("what a loop stacks are sequences")
-        stacked = [np.stack([lift(out) for out in outs]) for outs in zip(*made, strict=True)]
+        stacked = [np.stack([lift(out) for out in outs]) for outs in zip(*stacks, strict=True)]
         return (*values, *stacked)
 
     def as_scan(self, seen: _Seen) -> tuple[Any, ...]:
         """A known number of rounds."""
 
-        def body(state: Any, given: Any) -> Any:
-            _, new, outs = self.step(given[0], self.all(seen, state), given[1:])
+        def body(state: Any, item: Any) -> Any:
+            _, new, outs = self.step(item[0], self.all(seen, state), item[1:])
             return self.moving(seen, new), tuple(as_traced(lift(out)) for out in outs)
 
         numbers = F.arange(self.limit, dtype=np.int64)

@@ -122,10 +122,10 @@ def equal(use: Use, x: Any, y: Any) -> Any:
 def _equal_extents(x: Any, y: Any) -> Any:
     """Expressions of dims, as numbers that the module computes where nothing else can be said of them."""
     a, b = constant_value(x), constant_value(y)
-    found = [None] if a is None or b is None else [_same_extent(p, q) for p, q in np.broadcast(a, b)]
-    if a is None or b is None or None in found:
+    answers = [None] if a is None or b is None else [_same_extent(p, q) for p, q in np.broadcast(a, b)]
+    if a is None or b is None or None in answers:
         return np.equal(lift(x), lift(y))
-    return np.array(found, bool).reshape(np.broadcast_shapes(a.shape, b.shape))
+    return np.array(answers, bool).reshape(np.broadcast_shapes(a.shape, b.shape))
 
 
 def _same_extent(p: Any, q: Any) -> bool | None:
@@ -187,8 +187,8 @@ def where(condition: Any, x: Any, y: Any) -> Any:
 def is_inf(x: Any, *, detect_positive: bool = True, detect_negative: bool = True) -> Any:
     if detect_positive and detect_negative:
         return np.isinf(x)
-    found = np.isinf(x) & ((x > 0) if detect_positive else (x < 0))
-    return found if detect_positive or detect_negative else np.isinf(x) & False
+    infinite = np.isinf(x) & ((x > 0) if detect_positive else (x < 0))
+    return infinite if detect_positive or detect_negative else np.isinf(x) & False
 
 
 @operator("Clip")

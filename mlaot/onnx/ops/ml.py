@@ -182,8 +182,8 @@ def array_feature_extractor(x: Any, index: Any) -> Any:
 
 
 def _columns(x: Any, at: Any) -> Any:
-    found = take(x, at, axis=-1)
-    return np.reshape(found, (1, -1)) if x.ndim == 1 else found
+    columns = take(x, at, axis=-1)
+    return np.reshape(columns, (1, -1)) if x.ndim == 1 else columns
 
 
 @operator("FeatureVectorizer", domain=ML)
@@ -212,8 +212,8 @@ def one_hot_encoder(x: Any, *, cats_int64s: Any = None, cats_strings: Any = None
         return take(np.float32(x.table[:, None] == categories), x.index, axis=0)
     if constant_value(x) is not None and x.dtype.kind == "U":
         return np.float32(np.asarray(x)[..., None] == categories)
-    found = np.trunc(x) if str(x.dtype).startswith("f") else x
-    return single(np.expand_dims(found, -1) == F.astype(categories, x.dtype))
+    values = np.trunc(x) if str(x.dtype).startswith("f") else x
+    return single(np.expand_dims(values, -1) == F.astype(categories, x.dtype))
 
 
 def _by_texts(x: Any, texts: Any, numbers: Array, default_int64: int, default_string: str) -> Any:
@@ -252,9 +252,9 @@ def label_encoder(use: Use, x: Any, *, default_tensor: Any = None) -> Any:
 def _column(use: Use, which: str) -> Array:
     """The keys or the values, of whichever type."""
     for kind, dtype in (("floats", np.float32), ("int64s", np.int64), ("strings", np.str_)):
-        found = use.attribute(f"{which}_{kind}")
-        if found:
-            return np.array(found, dtype)
+        values = use.attribute(f"{which}_{kind}")
+        if values:
+            return np.array(values, dtype)
     return np.ravel(use.attribute(f"{which}_tensor", np.zeros(0, np.int64)))
 
 
@@ -271,8 +271,8 @@ def _mapped(x: Any, keys: Any, values: Array, default: Any) -> Any:
         index = take(np.array([place.get(text, -1) for text in x.table.tolist()], np.int64) % len(table), x.index)
     elif constant_value(x) is not None:
         array = np.asarray(constant_value(x))
-        found = [place.get("nan" if v != v else v, -1) for v in array.ravel().tolist()]
-        return table[np.array(found, np.int64).reshape(array.shape)]
+        places = [place.get("nan" if v != v else v, -1) for v in array.ravel().tolist()]
+        return table[np.array(places, np.int64).reshape(array.shape)]
     elif np.asarray(keys).dtype.kind == "U":
         raise Unsupported("it looks up strings, but its input holds numbers")
     else:
@@ -341,8 +341,8 @@ def _kernels(use: Use, x: Any, supports: int) -> Any:
     gamma, zero, degree = [*use.attribute("kernel_params", []), 0.0, 0.0, 0.0][:3]
     kind = use.attribute("kernel_type", "LINEAR")
     if kind == "RBF":  # as differences: squares of large features would cancel
-        apart = np.expand_dims(x, -2) - vectors
-        return np.exp(-gamma * np.sum(apart * apart, axis=-1))
+        differences = np.expand_dims(x, -2) - vectors
+        return np.exp(-gamma * np.sum(differences * differences, axis=-1))
     product = x @ np.transpose(vectors)
     if kind == "LINEAR":
         return product
@@ -389,14 +389,14 @@ def svm_classifier(
 
 def _pairs(coefficients: Array, counts: Sequence[int]) -> Array:
     """The coefficients of every pair of classes, over all support vectors."""
-    ends, found = np.cumsum([0, *counts]), []
+    ends, table = np.cumsum([0, *counts]), []
     for i in range(len(counts)):
         for j in range(i + 1, len(counts)):
             row = np.zeros(coefficients.shape[1], np.float32)
             mine, theirs = slice(ends[i], ends[i + 1]), slice(ends[j], ends[j + 1])
             row[mine], row[theirs] = coefficients[j - 1, mine], coefficients[i, theirs]
-            found.append(row)
-    return np.array(found)
+            table.append(row)
+    return np.array(table)
 
 
 def _votes(scores: Any, classes: int) -> Any:
@@ -440,8 +440,8 @@ def _coupled(pairwise: Any, classes: int) -> Any:
 
     def body(carry: Any) -> Any:
         qp, pqp = errors(carry)
-        (moved, _, _), _ = scan(turn, (carry, qp, pqp), np.arange(classes))
-        return np.where(wrong(carry), moved, carry)
+        (turned, _, _), _ = scan(turn, (carry, qp, pqp), np.arange(classes))
+        return np.where(wrong(carry), turned, carry)
 
     start = np.zeros_like(p[:, :1]) + np.full((classes,), 1 / classes)
     return while_loop(lambda carry: np.any(wrong(carry)), body, start, bound=max(100, classes))

@@ -58,12 +58,12 @@ def quantized(x: Any, zero: Any, to: int, saturate: bool = True) -> Any:
     dtype = numpy_dtype(to)
     if is_coded_dtype(dtype) and str(dtype) not in INTEGERS:
         return encode(x if zero is None else x + _single(zero), to, saturate)
-    whole = np.rint(x)
-    whole = whole if zero is None else whole + _single(zero)
-    if str(dtype) in ("int8", "uint8") and is_traced(whole):
-        return F.quantize(whole, dtype)
+    rounded = np.rint(x)
+    rounded = rounded if zero is None else rounded + _single(zero)
+    if str(dtype) in ("int8", "uint8") and is_traced(rounded):
+        return F.quantize(rounded, dtype)
     low, high = _range(dtype)
-    inside = F.astype(np.minimum(np.maximum(whole, low), high), i32)  # compilers know vectors of this conversion
+    inside = F.astype(np.minimum(np.maximum(rounded, low), high), i32)  # compilers know vectors of this conversion
     if str(dtype) in INTEGERS:
         return as_coded(F.astype(inside, INTEGERS[str(dtype)][1]), to)
     return F.astype(inside, dtype)
@@ -89,10 +89,10 @@ def _rounded(x: Any, precision: int) -> Any:
 
 def _zero_point(zero: Any) -> Any:
     """A zero point, None where it is known to be 0."""
-    found = constant_value(zero)
-    if found is None or is_traced(zero):
+    number = constant_value(zero)
+    if number is None or is_traced(zero):
         return None if zero is None else decode(zero)
-    return None if not np.any(decode(found)) else decode(found)
+    return None if not np.any(decode(number)) else decode(number)
 
 
 def _integers(x: Any, zero: Any) -> Any:
@@ -147,10 +147,10 @@ def _reach(x: Any, zero: Any) -> int:
         return 255
     if zero is None:
         return max(-int(info.min), int(info.max))
-    found = constant_value(zero)
-    if found is None:
+    numbers = constant_value(zero)
+    if numbers is None:
         return int(info.max) - int(info.min)
-    return max(int(info.max) - int(found.min()), int(found.max()) - int(info.min))
+    return max(int(info.max) - int(numbers.min()), int(numbers.max()) - int(info.min))
 
 
 def _parts(a_reach: int, b: Any, b_zero: Any, terms: Any, limit: int = EXACT) -> list[slice] | None:
@@ -175,10 +175,10 @@ def _parts(a_reach: int, b: Any, b_zero: Any, terms: Any, limit: int = EXACT) ->
 
 def _known_integers(x: Any, zero: Any) -> Any:
     """Numbers less their zero point, if both are known."""
-    found, less = constant_value(x), constant_value(zero)
-    if found is None or (zero is not None and less is None):
+    numbers, less = constant_value(x), constant_value(zero)
+    if numbers is None or (zero is not None and less is None):
         return None
-    return found.astype(np.int64) - (0 if zero is None else np.asarray(less).astype(np.int64))
+    return numbers.astype(np.int64) - (0 if zero is None else np.asarray(less).astype(np.int64))
 
 
 def _matmul(a: Any, b: Any, a_zero: Any, b_zero: Any) -> Any:
@@ -212,8 +212,8 @@ def qlinear_matmul(
 
 def _conv(use: Use, x: Any, w: Any, x_zero: Any, w_zero: Any, bias: Any = None) -> Any:
     """The convolution of quantized arrays, of integers: in i32, or in f32 where that holds it."""
-    given = constant_value(bias)
-    more = 0 if bias is None else EXACT if given is None else int(np.abs(given.astype(np.int64)).max())
+    number = constant_value(bias)
+    more = 0 if bias is None else EXACT if number is None else int(np.abs(number.astype(np.int64)).max())
     n, groups = x.ndim - 2, use.attribute("group", 1)
     _, strides, dilations = window_options(use, n, w.shape[2:])
     amounts = window_pads(use, x.shape[2:], w.shape[2:], strides, dilations)

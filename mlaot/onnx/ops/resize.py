@@ -64,14 +64,14 @@ def resize(
     lengths = [x.shape[a] for a in axes]
     if sizes is not None and np.size(sizes):
         if constant_value(sizes) is None:
-            found = _by_computed_sizes(use, lengths, sizes, axes, cut, keep_aspect_ratio_policy)
+            changes = _by_computed_sizes(use, lengths, sizes, axes, cut, keep_aspect_ratio_policy)
         else:
-            found = _by_sizes(lengths, integers(sizes, "the sizes"), cut, keep_aspect_ratio_policy)
+            changes = _by_sizes(lengths, integers(sizes, "the sizes"), cut, keep_aspect_ratio_policy)
     elif scales is not None and constant_value(scales) is None:
-        found = _by_computed_scales(use, lengths, scales, axes, cut)
+        changes = _by_computed_scales(use, lengths, scales, axes, cut)
     else:
-        found = _by_scales(lengths, _scales(scales), cut)
-    for axis, how in _ordered(zip(axes, found, strict=True)):
+        changes = _by_scales(lengths, _scales(scales), cut)
+    for axis, how in _ordered(zip(axes, changes, strict=True)):
         x = _resampled(use, x, axis, how, coordinate_transformation_mode)
     return x
 
@@ -112,12 +112,12 @@ def _by_computed_scales(
     shape = declared_shape(use, "the scale")
     if scales.shape != (len(axes),):
         raise MlaotError(f"expected {len(axes)} scales, got {list(scales.shape)}")
-    found, fitting = [], []
+    changes, fitting = [], []
     for i, (axis, length, (start, end)) in enumerate(zip(axes, lengths, cut, strict=True)):
         scale, size = F.astype(scales[i], np.float32), shape[axis]
         if length == size and (start, end) == (0.0, 1.0):
             fitting.append(np.equal(scale, 1))
-            found.append(Axis(length, size, 1.0))
+            changes.append(Axis(length, size, 1.0))
             continue
         if not isinstance(length, int) or not isinstance(size, int) or not size:
             raise Unsupported(f"an open dimension {length} is resized by what is computed; pin it in [..dims]")
@@ -125,9 +125,9 @@ def _by_computed_scales(
             np.asarray(end - start) if not is_traced(end) else end - start, np.float32
         )
         fitting.append(np.equal(np.floor(grown * scale), size))
-        found.append(Axis(length, size, F.astype(scale, np.float64), start, end))
+        changes.append(Axis(length, size, F.astype(scale, np.float64), start, end))
     use.require(reduce(np.logical_and, fitting), f"the scale must make {list(shape)}")
-    return found
+    return changes
 
 
 @operator("Resize", since=10, symbolic=True)
@@ -146,10 +146,10 @@ def upsample(use: Use, x: Any, scales: Any = None, *, height_scale: Any = None, 
 def _asymmetric(use: Use, x: Any, scales: Any) -> Any:
     axes, cut = list(range(x.ndim)), [(0.0, 1.0)] * x.ndim
     if constant_value(scales) is None:
-        found = _by_computed_scales(use, list(x.shape), scales, axes, cut)
+        changes = _by_computed_scales(use, list(x.shape), scales, axes, cut)
     else:
-        found = _by_scales(list(x.shape), _scales(scales), cut)
-    for axis, how in _ordered(enumerate(found)):
+        changes = _by_scales(list(x.shape), _scales(scales), cut)
+    for axis, how in _ordered(enumerate(changes)):
         is_larger = how.size >= how.length if is_traced(how.scale) else how.scale >= 1
         x = _resampled(use, x, axis, how, "asymmetric", "floor" if is_larger else "ceil")
     return x
@@ -178,7 +178,7 @@ def _by_scales(lengths: list[Any], scales: list[float], cut: list[tuple[Any, Any
         raise MlaotError(f"expected {len(lengths)} scales, got {scales}")
     if min(scales) <= 0 or not np.isfinite(scales).all():
         raise MlaotError(f"scales must be positive numbers, got {scales}")
-    found = []
+    changes = []
     for length, scale, (start, end) in zip(lengths, scales, cut, strict=True):
         size: Any
         if isinstance(length, Expr):
@@ -190,8 +190,8 @@ def _by_scales(lengths: list[Any], scales: list[float], cut: list[tuple[Any, Any
             raise Unsupported("the region and with it the size is computed when the model runs; give sizes")
         else:  # in single precision, as ONNX infers shapes
             size = math.floor(np.float32(length) * np.float32(end - start) * np.float32(scale))
-        found.append(Axis(length, size, scale, start, end))
-    return found
+        changes.append(Axis(length, size, scale, start, end))
+    return changes
 
 
 def _by_sizes(lengths: list[Any], sizes: list[Any], cut: list[tuple[Any, Any]], policy: str) -> list[Axis]:
@@ -280,8 +280,8 @@ def _source(how: Axis, transform: str) -> Any:
     length, size, scale = _number(how.length), _number(how.size), how.scale
     width = length * scale  # of which the size is the whole part
     if transform in ("half_pixel", "pytorch_half_pixel"):
-        found = (at + 0.5) / scale - 0.5
-        return np.where(np.equal(size, 1), at, found) if transform == "pytorch_half_pixel" else found
+        centred = (at + 0.5) / scale - 0.5
+        return np.where(np.equal(size, 1), at, centred) if transform == "pytorch_half_pixel" else centred
     if transform == "half_pixel_symmetric":
         return length / 2 * (1 - size / width) + (at + 0.5) / scale - 0.5
     if transform == "tf_half_pixel_for_nn":
@@ -307,13 +307,13 @@ def _last(how: Axis) -> Any:
 def _nearest(source: Any, last: Any, mode: str) -> Any:
     if mode not in NEAREST:
         raise MlaotError(f"there is no nearest_mode {mode!r}")
-    found = {
+    places = {
         "round_prefer_floor": np.ceil(source - 0.5),
         "round_prefer_ceil": np.floor(source + 0.5),
         "floor": np.floor(source),
         "ceil": np.ceil(source),
     }[mode]
-    return np.clip(F.astype(found, np.int64), 0, last)
+    return np.clip(F.astype(places, np.int64), 0, last)
 
 
 def _taps(source: Any, kind: int, reach: float, sharp: Any, a: float) -> tuple[Any, Any]:

@@ -29,10 +29,10 @@ FAR = 2.0**30  # beyond any image, and within what an index holds
 
 
 def _spatial(x: Any) -> list[int]:
-    found = list(x.shape[2:])
-    if not all(isinstance(extent, int) for extent in found):
-        raise Unsupported(f"an image of {found} elements is read at computed places; pin the dimensions in [..dims]")
-    return found
+    sizes = list(x.shape[2:])
+    if not all(isinstance(extent, int) for extent in sizes):
+        raise Unsupported(f"an image of {sizes} elements is read at computed places; pin the dimensions in [..dims]")
+    return sizes
 
 
 def _wide(x: Any) -> Any:

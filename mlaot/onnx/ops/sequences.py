@@ -43,8 +43,8 @@ def sequence_insert(values: Any, new: Any, position: Any = None) -> Any:
         return [*values[:place], new, *values[place:]]
     *old, new = _of_one_type([*values, new])
     before, after = [*old, new], [new, *old]  # where nothing is inserted yet, and where something was
-    found = [np.where(i < place, a, b) for i, (a, b) in enumerate(zip(before, after, strict=True))]
-    return [np.where(i == place, new, value) for i, value in enumerate(found)]
+    shifted = [np.where(i < place, a, b) for i, (a, b) in enumerate(zip(before, after, strict=True))]
+    return [np.where(i == place, new, value) for i, value in enumerate(shifted)]
 
 
 @operator("SequenceErase", symbolic=True)
@@ -73,13 +73,13 @@ def _place(position: Any, length: int, places: int) -> Any:
 
 def _of_one_type(values: Any) -> list[Any]:
     """Elements between which a computed position can choose."""
-    found = [lift(value) for value in values]
-    kinds = dict.fromkeys(f"{value.dtype}[{', '.join(map(str, value.shape))}]" for value in found)
+    elements = [lift(value) for value in values]
+    kinds = dict.fromkeys(f"{value.dtype}[{', '.join(map(str, value.shape))}]" for value in elements)
     if len(kinds) > 1:
         raise Unsupported(f"the position is computed when the model runs, but the elements are {' and '.join(kinds)}")
     if not kinds:
         raise MlaotError("there is nothing in an empty sequence")
-    return found
+    return elements
 
 
 @operator("ConcatFromSequence", symbolic=True)
@@ -98,20 +98,20 @@ def split_to_sequence(use: Use, x: Any, sizes: Any = None, *, keepdims: bool = T
     length = x.shape[axis]
     if not isinstance(length, int):
         raise Unsupported(f"an axis of {length} elements cannot be split; pin the dimension in [..dims]")
-    given = np.array(1) if sizes is None else require_constant(sizes, "its second input, the sizes,")
-    if given.ndim:
-        parts = [int(size) for size in given]
+    lengths = np.array(1) if sizes is None else require_constant(sizes, "its second input, the sizes,")
+    if lengths.ndim:
+        parts = [int(size) for size in lengths]
         if sum(parts) != length or min(parts, default=0) < 0:
             raise MlaotError(f"parts of {parts} do not make {length}")
     else:
-        part = int(given)
+        part = int(lengths)
         if part < 1:
             raise MlaotError(f"parts of {part} elements")
         parts = [min(part, length - start) for start in range(0, length, part)]
     ends = [int(end) for end in np.cumsum(parts)[:-1]]
-    found = list(np.split(x, ends, axis=axis)) if parts else []
+    arrays = list(np.split(x, ends, axis=axis)) if parts else []
     keep = sizes is not None or keepdims
-    return found if keep else [np.squeeze(value, axis=axis) for value in found]
+    return arrays if keep else [np.squeeze(value, axis=axis) for value in arrays]
 
 
 @operator("Optional", "OptionalGetElement", symbolic=True)

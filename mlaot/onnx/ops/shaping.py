@@ -379,8 +379,8 @@ def center_crop_pad(use: Use, x: Any, shape: Any, *, axes: Any = None) -> Any:
     at = range(x.ndim) if axes is None else axes
 
     def target() -> list[Any]:
-        whole = assumed.declared_shape(use, "the shape")
-        return [whole[axis] for axis in at]
+        declared = assumed.declared_shape(use, "the shape")
+        return [declared[axis] for axis in at]
 
     low, high = [0] * x.ndim, [0] * x.ndim
     for axis, size in zip(at, assumed.settled_integers(use, shape, "the shape", target), strict=True):

@@ -76,8 +76,8 @@ def mel_weight_matrix(use: Use, bands: Any, length: Any, rate: Any, low: Any, hi
 
 
 def _double(value: Any) -> Any:
-    found = constant_value(value)
-    return F.astype(value, np.float64) if found is None else found.astype(np.float64)
+    number = constant_value(value)
+    return F.astype(value, np.float64) if number is None else number.astype(np.float64)
 
 
 @operator("DFT", since=17)
@@ -97,7 +97,7 @@ def _along_any(use: Use, x: Any, length: Any, axis: Any) -> Any:
     type_ = use.declared()
     if type_ is None or (constant_value(length) is None and length is not None):
         raise Unsupported("the axis is computed when the model runs; it must be constant")
-    whole = as_traced(x)
+    signal = as_traced(x)
     fitting = [a for a in range(x.ndim - 1) if _shape(use, x, length, a) == type_.shape]
     if not fitting:
         raise MlaotError(f"no axis of {list(x.shape)} gives {list(type_.shape)}")
@@ -113,7 +113,7 @@ def _along_any(use: Use, x: Any, length: Any, axis: Any) -> Any:
 
         return run
 
-    return branch(fitting)(whole)
+    return branch(fitting)(signal)
 
 
 def _shape(use: Use, x: Any, length: Any, axis: int) -> tuple[Any, ...]:
@@ -125,14 +125,14 @@ def _shape(use: Use, x: Any, length: Any, axis: int) -> tuple[Any, ...]:
 def _length(use: Use, x: Any, length: Any, axis: int) -> int:
     if length is not None:
         if constant_value(length) is not None:
-            found = int(integers(length, "the length")[0])
+            count = int(integers(length, "the length")[0])
         elif use.attribute("onesided", 0) and not use.attribute("inverse", 0):
             raise Unsupported("the length is computed when the model runs; it must be constant")
         else:
-            found = _size(use, length, axis, "the length")
-        if found < 1:
-            raise MlaotError(f"a transform of {found} elements")
-        return found
+            count = _size(use, length, axis, "the length")
+        if count < 1:
+            raise MlaotError(f"a transform of {count} elements")
+        return count
     size = x.shape[axis]
     if not isinstance(size, int):
         raise Unsupported(f"a transform along an open dimension {size}; pin it in [..dims]")
@@ -169,10 +169,10 @@ def _matrix(size: int, parts: int, back: bool, half: bool) -> Array:
     basis = np.eye(count, dtype=np.complex128)
     basis = np.stack([basis, 1j * basis], axis=1)[:, :parts]
     if half:
-        found = np.fft.irfft(basis, size) if back else np.fft.fft(basis)[..., : size // 2 + 1]
+        table = np.fft.irfft(basis, size) if back else np.fft.fft(basis)[..., : size // 2 + 1]
     else:
-        found = np.fft.ifft(basis) if back else np.fft.fft(basis)
-    return found[..., None] if half and back else np.stack([found.real, found.imag], axis=-1)
+        table = np.fft.ifft(basis) if back else np.fft.fft(basis)
+    return table[..., None] if half and back else np.stack([table.real, table.imag], axis=-1)
 
 
 def _times(y: Any, matrix: Array) -> Any:
@@ -195,14 +195,14 @@ def _long(y: Any, size: int, back: bool, half: bool) -> Any:
             ends = np.zeros_like(imaginary[..., :1])
             middle = [] if size % 2 else [ends]
             imaginary = np.concatenate([ends, inner, *middle, -np.flip(inner, axis=-1)], axis=-1)
-    found, other = _composed(real, imaginary, size, 1.0 if back else -1.0)
+    re, im = _composed(real, imaginary, size, 1.0 if back else -1.0)
     if back:
-        found, other = found * (1.0 / size), other * (1.0 / size)
+        re, im = re * (1.0 / size), im * (1.0 / size)
     if half:
         if back:
-            return np.expand_dims(found, -1)
-        found, other = found[..., : size // 2 + 1], other[..., : size // 2 + 1]
-    return np.stack([found, other], axis=-1)
+            return np.expand_dims(re, -1)
+        re, im = re[..., : size // 2 + 1], im[..., : size // 2 + 1]
+    return np.stack([re, im], axis=-1)
 
 
 def _composed(real: Any, imaginary: Any, size: int, sign: float) -> tuple[Any, Any]:
