@@ -17,7 +17,7 @@ import numpy as np
 from mlaot.frontend.functions import astype
 from mlaot.ir import Dim
 from mlaot.onnx.importer import Use
-from mlaot.onnx.values import Unsupported, constant_value, integers, lift, shape_vector
+from mlaot.onnx.values import Unsupported, along, constant_value, extent_value, integers, lift, shape_vector
 
 MOST = 100  # choices that are compiled
 
@@ -58,7 +58,7 @@ def settled_integers(use: Use, value: Any, what: str, wanted: Callable[[], Seque
     return targets
 
 
-def chosen(use: Use, what: str, choices: Iterable[tuple[Any, Callable[[], Any]]]) -> Any:
+def choose(use: Use, what: str, choices: Iterable[tuple[Any, Callable[[], Any]]]) -> Any:
     """One of several results, by which condition holds; calls in which none does are refused."""
     conditions, results = [], []
     for condition, compute in choices:
@@ -86,7 +86,7 @@ def subsets(axes: Any, rank: int) -> list[tuple[tuple[int, ...], Any]]:
     return choices
 
 
-def reshaped(use: Use, x: Any, shape: Any) -> Any:
+def reshape(use: Use, x: Any, shape: Any) -> Any:
     """Reshape: -1, and 0 where it keeps an extent, will do as well."""
     what = "its second input, the shape,"
     target = declared_shape(use, what)
@@ -103,7 +103,7 @@ def reshaped(use: Use, x: Any, shape: Any) -> Any:
     return np.reshape(x, target)
 
 
-def expanded(use: Use, x: Any, shape: Any) -> Any:
+def expand(use: Use, x: Any, shape: Any) -> Any:
     """Expand: 1 will do where the input has the extent already."""
     what = "its second input, the shape,"
     target = declared_shape(use, what)
@@ -117,12 +117,7 @@ def expanded(use: Use, x: Any, shape: Any) -> Any:
     return np.broadcast_to(x, target)  # type: ignore[arg-type]
 
 
-def _extent(value: Dim) -> Any:
-    """An extent as a number to compute with."""
-    return lift(shape_vector([value]))[0]
-
-
-def sliced(use: Use, x: Any, starts: Any, ends: Any, axes: Any, steps: Any) -> Any:
+def slice_(use: Use, x: Any, starts: Any, ends: Any, axes: Any, steps: Any) -> Any:
     """Slice: elements at computed places; only how many there are is fixed."""
     target = declared_shape(use, "where it starts or ends")
     count, rank = int(starts.shape[0]), x.ndim
@@ -135,32 +130,32 @@ def sliced(use: Use, x: Any, starts: Any, ends: Any, axes: Any, steps: Any) -> A
         has = np.any(here)
         first, last, step = (np.sum(np.where(here, values, 0)) for values in (firsts, lasts, strides))
         step = np.where(has, step, 1)
-        size = _extent(length)
+        size = extent_value(length)
         back = step < 0
         low, high = np.where(back, -1, 0), np.where(back, size - 1, size)
         first = np.where(has, np.minimum(np.maximum(np.where(first < 0, first + size, first), 0), high), 0)
         last = np.where(has, np.minimum(np.maximum(np.where(last < 0, last + size, last), low), high), size)
         nonzero = np.where(np.equal(step, 0), 1, step)
         number = np.maximum(-np.floor_divide(first - last, nonzero), 0)
-        wanted = _extent(target[axis])
+        wanted = extent_value(target[axis])
         use.require(np.equal(number, wanted) & np.not_equal(step, 0), f"axis {axis} must have {target[axis]} elements")
         x = np.take(x, first + np.arange(int(target[axis])) * step, axis=axis)
     return x
 
 
-def padded(use: Use, x: Any, pads: Any, value: Any, axes: Sequence[int], mode: str) -> Any:
+def pad(use: Use, x: Any, pads: Any, value: Any, axes: Sequence[int], mode: str) -> Any:
     """Pad: elements at computed places, or the value."""
     target = declared_shape(use, "its second input")
     amounts = astype(pads, np.int64)
     inside: Any = True
     for i, axis in enumerate(axes):
         length, low, high = x.shape[axis], amounts[i], amounts[i + len(axes)]
-        wanted = _extent(target[axis])
+        wanted = extent_value(target[axis])
         use.require(np.equal(low + high + length, wanted), f"axis {axis} must have {target[axis]} elements")
         at = np.arange(int(target[axis])) - low
         if mode == "constant":
             row = (at >= 0) & (at < length)
-            inside = inside & np.reshape(row, [-1 if j == axis else 1 for j in range(x.ndim)])
+            inside = inside & along(row, axis, x.ndim)
         if mode == "reflect":
             period = max(2 * (length - 1), 1)
             at = np.remainder(at, period)

@@ -47,8 +47,8 @@ from mlaot.onnx.values import (
     concrete,
     constant_value,
     dtype_of,
+    extent_value,
     lift,
-    shape_vector,
 )
 
 Env = MutableMapping[str, Any]
@@ -145,7 +145,7 @@ class Use:
         message = f"{what} must be {wanted}, not {extent}"
         if isinstance(extent, int) and isinstance(wanted, int):
             raise MlaotError(message)
-        self.require(np.equal(*[lift(shape_vector([value]))[0] for value in (extent, wanted)]), message)
+        self.require(np.equal(extent_value(extent), extent_value(wanted)), message)
 
     def settle(self, extent: Dim, wanted: Dim, what: str) -> None:
         """Let an extent be another one: for all calls, if that says what named dims are, else each is checked."""

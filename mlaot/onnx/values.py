@@ -23,7 +23,7 @@ import onnx
 from mlaot.errors import MlaotError
 from mlaot.frontend.promotion import as_node
 from mlaot.frontend.tensor import Parameter, Tensor
-from mlaot.ir import DType, Node
+from mlaot.ir import Dim, DType, Node
 from mlaot.ir.dims import Expr, nonnegative
 from mlaot.ir.types import BY_NUMPY, bf16
 
@@ -220,6 +220,11 @@ def shape_vector(values: list[Any]) -> Array:
     result = np.empty(len(values), object)
     result[:] = values
     return result
+
+
+def extent_value(extent: Dim) -> Any:
+    """An extent as a number to compute with."""
+    return lift(shape_vector([extent]))[0]
 
 
 def concrete(value: Any) -> Any:

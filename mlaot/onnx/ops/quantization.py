@@ -6,7 +6,7 @@ Products of integers are integers of 32 bits, so exact; what scales do is comput
 from __future__ import annotations
 
 import math
-from functools import reduce
+from functools import partial, reduce
 from itertools import pairwise
 from typing import Any
 
@@ -24,7 +24,7 @@ from mlaot.onnx.ops.elementwise import convert
 from mlaot.onnx.ops.shaping import weight_of
 from mlaot.onnx.ops.windows import window_options, window_pads
 from mlaot.onnx.registry import operator
-from mlaot.onnx.values import Unsupported, constant_value, numpy_dtype
+from mlaot.onnx.values import Unsupported, along, constant_value, numpy_dtype
 
 EXACT = 2**24  # whole numbers below it are float32
 
@@ -116,15 +116,14 @@ def _along(use: Use, value: Any, shape: Any) -> Any:
         raise MlaotError(f"there is no axis {axis} in an array of {len(shape)} dimensions")
     axis %= len(shape)
     if value.ndim == 1 and not block:
-        return np.reshape(value, [-1 if i == axis else 1 for i in range(len(shape))])
+        return along(value, axis, len(shape))
     if block <= 0 or value.ndim != len(shape):
         raise MlaotError(f"a scale of {list(value.shape)} does not go with an array of {list(shape)}")
     if not isinstance(shape[axis], int):
         raise Unsupported(f"blocks along the open dimension {shape[axis]}; pin it in [..dims]")
     if -(-shape[axis] // block) != value.shape[axis]:
         raise MlaotError(f"{value.shape[axis]} blocks of {block} do not make {shape[axis]} elements")
-    spread = np.repeat(value, block, axis=axis)
-    return spread[tuple(slice(0, shape[axis]) if i == axis else slice(None) for i in range(len(shape)))]
+    return np.repeat(value, block, axis=axis)[(*[slice(None)] * axis, slice(0, shape[axis]))]
 
 
 # Products.
@@ -163,13 +162,11 @@ def _parts(a_reach: int, b: Any, b_zero: Any, terms: Any, limit: int = EXACT) ->
         return None
     numbers = _known_integers(b, b_zero)
     sizes = np.full(terms, _reach(b, b_zero)) if numbers is None else np.abs(numbers)
-    parts = 1
-    while parts <= max(terms, 1):
+    for parts in range(1, max(terms, 1) + 1):
         ends = [terms * i // parts for i in range(parts + 1)]
         cuts = [slice(low, high) for low, high in pairwise(ends)]
         if all(a_reach * int(sizes[cut].sum(axis=0).max(initial=0)) < limit for cut in cuts):
             return cuts
-        parts += 1
     return None
 
 
@@ -212,37 +209,34 @@ def qlinear_matmul(
 
 def _conv(use: Use, x: Any, w: Any, x_zero: Any, w_zero: Any, bias: Any = None) -> Any:
     """The convolution of quantized arrays, of integers: in i32, or in f32 where that holds it."""
-    number = constant_value(bias)
-    more = 0 if bias is None else EXACT if number is None else int(np.abs(number.astype(np.int64)).max())
-    n, groups = x.ndim - 2, use.attribute("group", 1)
-    _, strides, dilations = window_options(use, n, w.shape[2:])
-    amounts = window_pads(use, x.shape[2:], w.shape[2:], strides, dilations)
+    numbers = constant_value(bias)
+    more = 0 if bias is None else EXACT if numbers is None else int(np.abs(numbers.astype(np.int64)).max())
+    groups = use.attribute("group", 1)
+    _, strides, dilations = window_options(use, x.ndim - 2, w.shape[2:])
+    pads = window_pads(use, x.shape[2:], w.shape[2:], strides, dilations)
+    convolve = partial(correlate, strides=strides, dilations=dilations, groups=groups)
     x_zero, w_zero = _scalar(_zero_point(x_zero)), _channels(_zero_point(w_zero), w.ndim, 0)
     channels, taps = w.shape[1], math.prod(w.shape[2:])
-    table = _known_integers(w, w_zero)
+    table, limit = _known_integers(w, w_zero), max(EXACT - more, EXACT // 2)
     if table is not None:  # [terms, results]: by channels, whose taps stay together
         table = np.abs(table).reshape(w.shape[0], channels, -1).sum(axis=2).T
-        cuts = _parts(_reach(x, x_zero), table, None, channels, max(EXACT - more, EXACT // 2))
+        cuts = _parts(_reach(x, x_zero), table, None, channels, limit)
     else:
-        cuts = _parts(_reach(x, x_zero) * taps, w, w_zero, channels, max(EXACT - more, EXACT // 2))
+        cuts = _parts(_reach(x, x_zero) * taps, w, w_zero, channels, limit)
     if cuts is None or (groups > 1 and len(cuts) > 1):
-        image = pad_spatial(_integers(x, x_zero), amounts)
-        return correlate(image, _integers(w, w_zero), bias, strides, dilations, groups)
-    image, weight = pad_spatial(_exact(x, x_zero), amounts), _exact(w, w_zero)
+        return convolve(pad_spatial(_integers(x, x_zero), pads), _integers(w, w_zero), bias)
+    image, weight = pad_spatial(_exact(x, x_zero), pads), _exact(w, w_zero)
     if len(cuts) == 1 and more <= EXACT // 2:
-        return correlate(image, weight, None if bias is None else _single(bias), strides, dilations, groups)
-    parts = [image] if len(cuts) == 1 else [image[:, cut] for cut in cuts]
-    pairs = zip(parts, [weight] if len(cuts) == 1 else [weight[:, cut] for cut in cuts], strict=True)
-    total = reduce(np.add, [F.astype(correlate(i, w, None, strides, dilations, groups), i32) for i, w in pairs])
+        return convolve(image, weight, None if bias is None else _single(bias))
+    pairs = [(image, weight)] if len(cuts) == 1 else [(image[:, cut], weight[:, cut]) for cut in cuts]
+    total = reduce(np.add, [F.astype(convolve(*pair, None), i32) for pair in pairs])
     return total if bias is None else total + _channels(bias, x.ndim, 1)
 
 
 def _channels(value: Any, rank: int, axis: int) -> Any:
     """One number for each place along an axis."""
     value = _scalar(value)
-    if value is None or value.ndim == 0:
-        return value
-    return np.reshape(value, [-1 if i == axis else 1 for i in range(rank)])
+    return value if value is None or value.ndim == 0 else along(value, axis, rank)
 
 
 @operator("ConvInteger")

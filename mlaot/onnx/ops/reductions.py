@@ -61,7 +61,7 @@ def _over_computed(use: Use, x: Any, axes: Any, keepdims: bool) -> Any:
         return tuple(1 if i in over else e for i, e in enumerate(x.shape) if keepdims or i not in over)
 
     subsets = assumed.subsets(axes, x.ndim)
-    return assumed.chosen(use, AXES, [(holds, partial(reduce, a)) for a, holds in subsets if shape(a) == target])
+    return assumed.choose(use, AXES, [(holds, partial(reduce, a)) for a, holds in subsets if shape(a) == target])
 
 
 def _never_empty(use: Use, x: Any, axes: tuple[int, ...]) -> Any:
@@ -98,7 +98,7 @@ def cumulative(use: Use, x: Any, axis: Any, *, reverse: bool = False, exclusive:
     if constant_value(axis) is not None:
         return along_axis(int(integers(axis, "the axis")[0]))
     place = np.remainder(np.reshape(axis, ()), x.ndim)
-    return assumed.chosen(use, "the axis", [(np.equal(place, a), partial(along_axis, a)) for a in range(x.ndim)])
+    return assumed.choose(use, "the axis", [(np.equal(place, a), partial(along_axis, a)) for a in range(x.ndim)])
 
 
 def _log_softmax(x: Any, axis: int) -> Any:

@@ -17,7 +17,16 @@ from mlaot.ir.dims import Expr
 from mlaot.onnx.assumed import declared_shape, require_equal
 from mlaot.onnx.importer import Use
 from mlaot.onnx.registry import operator
-from mlaot.onnx.values import Unsupported, as_traced, constant_value, integers, lift, require_constant, shape_vector
+from mlaot.onnx.values import (
+    Unsupported,
+    along,
+    as_traced,
+    constant_value,
+    extent_value,
+    integers,
+    lift,
+    require_constant,
+)
 
 REACH = {"linear": 1, "cubic": 2}  # how far from an element its weight is not 0
 INTERPOLATIONS = {"nearest": "nearest", "linear": "linear", "bilinear": "linear", "cubic": "cubic"}
@@ -38,6 +47,11 @@ class Axis:
     end: Any = 1.0
 
     @property
+    def last(self) -> Any:
+        """The last place in the input."""
+        return extent_value(self.length - 1)
+
+    @property
     def is_kept(self) -> bool:
         """Whether nothing happens to it."""
         if is_traced(self.scale) or is_traced(self.start):
@@ -53,26 +67,19 @@ def resize(
     scales: Any = None,
     sizes: Any = None,
     *,
+    axes: Any = None,
     coordinate_transformation_mode: str = "half_pixel",
-    keep_aspect_ratio_policy: str = "stretch",
 ) -> Any:
-    x = lift(x)
-    axes = [a % x.ndim for a in use.attribute("axes", range(x.ndim))]
-    cut = (
-        _region(roi, len(axes)) if coordinate_transformation_mode == "tf_crop_and_resize" else [(0.0, 1.0)] * len(axes)
-    )
+    x, transform = lift(x), coordinate_transformation_mode
+    axes = [a % x.ndim for a in (range(x.ndim) if axes is None else axes)]
+    cut = _region(roi, len(axes)) if transform == "tf_crop_and_resize" else [(0.0, 1.0)] * len(axes)
     lengths = [x.shape[a] for a in axes]
     if sizes is not None and np.size(sizes):
-        if constant_value(sizes) is None:
-            changes = _by_computed_sizes(use, lengths, sizes, axes, cut, keep_aspect_ratio_policy)
-        else:
-            changes = _by_sizes(lengths, integers(sizes, "the sizes"), cut, keep_aspect_ratio_policy)
-    elif scales is not None and constant_value(scales) is None:
-        changes = _by_computed_scales(use, lengths, scales, axes, cut)
+        changes = _by_sizes(use, lengths, sizes, axes, cut, use.attribute("keep_aspect_ratio_policy", "stretch"))
     else:
-        changes = _by_scales(lengths, _scales(scales), cut)
+        changes = _by_scales(use, lengths, scales, axes, cut)
     for axis, how in _ordered(zip(axes, changes, strict=True)):
-        x = _resampled(use, x, axis, how, coordinate_transformation_mode)
+        x = _resample(use, x, axis, how, transform, use.attribute("nearest_mode", NEAREST[0]))
     return x
 
 
@@ -88,21 +95,60 @@ def _ordered(axes: Iterable[tuple[int, Axis]]) -> list[tuple[int, Axis]]:
     return sorted(axes, key=order)
 
 
-def _by_computed_sizes(
-    use: Use, lengths: list[Any], sizes: Any, axes: list[int], cut: list[tuple[Any, Any]], policy: str
-) -> list[Axis]:
-    """For the sizes that the file declares."""
-    targets: list[Any] = [declared_shape(use, "the size")[a] for a in axes]
-    if policy == "stretch":
-        require_equal(use, sizes, targets, "the size")
-        return _by_sizes(lengths, targets, cut, policy)
-    if not all(isinstance(extent, int) for extent in (*lengths, *targets)):
-        raise Unsupported(f"{policy} with an open dimension; pin it in [..dims]")
-    ratios = F.astype(sizes, np.float64) / np.array(lengths, np.float64)
-    common = np.min(ratios) if policy == "not_larger" else np.max(ratios)
-    fitting = [np.equal(np.floor(common * n + 0.5), t) for n, t in zip(lengths, targets, strict=True)]
-    use.require(reduce(np.logical_and, fitting), f"the size must make {targets}")
-    return [Axis(n, t, common, start, end) for n, t, (start, end) in zip(lengths, targets, cut, strict=True)]
+@operator("Resize", since=10, symbolic=True)
+def resize_10(use: Use, x: Any, scales: Any) -> Any:
+    x = lift(x)
+    changes = _by_scales(use, list(x.shape), scales, list(range(x.ndim)), [(0.0, 1.0)] * x.ndim)
+    for axis, how in _ordered(enumerate(changes)):
+        is_larger = how.size >= how.length if is_traced(how.scale) else how.scale >= 1
+        x = _resample(use, x, axis, how, "asymmetric", "floor" if is_larger else "ceil")
+    return x
+
+
+@operator("Upsample", symbolic=True)
+def upsample(use: Use, x: Any, scales: Any = None, *, height_scale: Any = None, width_scale: Any = None) -> Any:
+    if use.opset < 9:
+        factors = use.attribute("scales") if use.opset >= 7 else [1.0, 1.0, height_scale, width_scale]
+        scales = np.array(factors, np.float64)
+    return resize_10(use, x, scales)
+
+
+def _region(roi: Any, count: int) -> list[tuple[Any, Any]]:
+    if roi is None or not np.size(roi):
+        raise MlaotError("tf_crop_and_resize without a region")
+    if constant_value(roi) is None:
+        computed = F.astype(np.reshape(roi, (2, count)), np.float64)
+        return [(computed[0, i], computed[1, i]) for i in range(count)]
+    ends = [float(v) for v in np.ravel(require_constant(roi, "the region"))]
+    if len(ends) != 2 * count:
+        raise MlaotError(f"a region of {count} axes has {2 * count} numbers, not {len(ends)}")
+    return list(zip(ends[:count], ends[count:], strict=True))
+
+
+def _by_scales(use: Use, lengths: list[Any], scales: Any, axes: list[int], cut: list[tuple[Any, Any]]) -> list[Axis]:
+    if scales is not None and constant_value(scales) is None:
+        return _by_computed_scales(use, lengths, scales, axes, cut)
+    if scales is None or not np.size(scales):
+        raise MlaotError("neither scales nor sizes are given")
+    factors = [float(s) for s in np.ravel(require_constant(scales, "the scales"))]
+    if len(factors) != len(lengths):
+        raise MlaotError(f"expected {len(lengths)} scales, got {factors}")
+    if min(factors) <= 0 or not np.isfinite(factors).all():
+        raise MlaotError(f"scales must be positive numbers, got {factors}")
+    changes = []
+    for length, scale, (start, end) in zip(lengths, factors, cut, strict=True):
+        size: Any
+        if isinstance(length, Expr):
+            if (start, end) != (0.0, 1.0):
+                raise Unsupported(f"a region of an open dimension {length}; pin it in [..dims]")
+            top, bottom = scale.as_integer_ratio()
+            size = length * top // bottom
+        elif is_traced(start):
+            raise Unsupported("the region and with it the size is computed when the model runs; give sizes")
+        else:  # in single precision, as ONNX infers shapes
+            size = math.floor(np.float32(length) * np.float32(end - start) * np.float32(scale))
+        changes.append(Axis(length, size, scale, start, end))
+    return changes
 
 
 def _by_computed_scales(
@@ -130,84 +176,41 @@ def _by_computed_scales(
     return changes
 
 
-@operator("Resize", since=10, symbolic=True)
-def resize_10(use: Use, x: Any, scales: Any) -> Any:
-    return _asymmetric(use, lift(x), scales)
-
-
-@operator("Upsample", symbolic=True)
-def upsample(use: Use, x: Any, scales: Any = None, *, height_scale: Any = None, width_scale: Any = None) -> Any:
-    if use.opset >= 9:
-        return _asymmetric(use, lift(x), scales)
-    factors = use.attribute("scales") if use.opset >= 7 else [1.0, 1.0, height_scale, width_scale]
-    return _asymmetric(use, lift(x), np.array(factors, np.float64))
-
-
-def _asymmetric(use: Use, x: Any, scales: Any) -> Any:
-    axes, cut = list(range(x.ndim)), [(0.0, 1.0)] * x.ndim
-    if constant_value(scales) is None:
-        changes = _by_computed_scales(use, list(x.shape), scales, axes, cut)
-    else:
-        changes = _by_scales(list(x.shape), _scales(scales), cut)
-    for axis, how in _ordered(enumerate(changes)):
-        is_larger = how.size >= how.length if is_traced(how.scale) else how.scale >= 1
-        x = _resampled(use, x, axis, how, "asymmetric", "floor" if is_larger else "ceil")
-    return x
-
-
-def _scales(scales: Any) -> list[float]:
-    if scales is None or not np.size(scales):
-        raise MlaotError("neither scales nor sizes are given")
-    return [float(s) for s in np.ravel(require_constant(scales, "the scales"))]
-
-
-def _region(roi: Any, count: int) -> list[tuple[Any, Any]]:
-    if roi is None or not np.size(roi):
-        raise MlaotError("tf_crop_and_resize without a region")
-    if constant_value(roi) is None:
-        computed = F.astype(np.reshape(roi, (2, count)), np.float64)
-        return [(computed[0, i], computed[1, i]) for i in range(count)]
-    ends = [float(v) for v in np.ravel(require_constant(roi, "the region"))]
-    if len(ends) != 2 * count:
-        raise MlaotError(f"a region of {count} axes has {2 * count} numbers, not {len(ends)}")
-    return list(zip(ends[:count], ends[count:], strict=True))
-
-
-def _by_scales(lengths: list[Any], scales: list[float], cut: list[tuple[Any, Any]]) -> list[Axis]:
-    if len(scales) != len(lengths):
-        raise MlaotError(f"expected {len(lengths)} scales, got {scales}")
-    if min(scales) <= 0 or not np.isfinite(scales).all():
-        raise MlaotError(f"scales must be positive numbers, got {scales}")
-    changes = []
-    for length, scale, (start, end) in zip(lengths, scales, cut, strict=True):
-        size: Any
-        if isinstance(length, Expr):
-            if (start, end) != (0.0, 1.0):
-                raise Unsupported(f"a region of an open dimension {length}; pin it in [..dims]")
-            top, bottom = scale.as_integer_ratio()
-            size = length * top // bottom
-        elif is_traced(start):
-            raise Unsupported("the region and with it the size is computed when the model runs; give sizes")
-        else:  # in single precision, as ONNX infers shapes
-            size = math.floor(np.float32(length) * np.float32(end - start) * np.float32(scale))
-        changes.append(Axis(length, size, scale, start, end))
-    return changes
-
-
-def _by_sizes(lengths: list[Any], sizes: list[Any], cut: list[tuple[Any, Any]], policy: str) -> list[Axis]:
-    if len(sizes) != len(lengths):
-        raise MlaotError(f"expected {len(lengths)} sizes, got {sizes}")
+def _by_sizes(
+    use: Use, lengths: list[Any], sizes: Any, axes: list[int], cut: list[tuple[Any, Any]], policy: str
+) -> list[Axis]:
+    if constant_value(sizes) is not None:
+        targets = integers(sizes, "the sizes")
+    else:  # those that the file declares
+        targets = [declared_shape(use, "the size")[a] for a in axes]
+        if policy != "stretch":
+            return _by_computed_sizes(use, lengths, sizes, targets, cut, policy)
+        require_equal(use, sizes, targets, "the size")
+    if len(targets) != len(lengths):
+        raise MlaotError(f"expected {len(lengths)} sizes, got {targets}")
     if policy not in ("stretch", "not_larger", "not_smaller"):
         raise MlaotError(f"there is no keep_aspect_ratio_policy {policy!r}")
-    scales = [_ratio(size, length) for length, size in zip(lengths, sizes, strict=True)]
+    scales = [_ratio(size, length) for length, size in zip(lengths, targets, strict=True)]
     if policy != "stretch":
         common = min(scales) if policy == "not_larger" else max(scales)
         if any(isinstance(length, Expr) for length in lengths):
             raise Unsupported(f"{policy} with an open dimension; pin it in [..dims]")
         scales = [common] * len(scales)
-        sizes = [math.floor(common * length + 0.5) for length in lengths]
-    axes = zip(lengths, sizes, scales, cut, strict=True)
-    return [Axis(length, size, scale, start, end) for length, size, scale, (start, end) in axes]
+        targets = [math.floor(common * length + 0.5) for length in lengths]
+    return [Axis(n, t, s, *ends) for n, t, s, ends in zip(lengths, targets, scales, cut, strict=True)]
+
+
+def _by_computed_sizes(
+    use: Use, lengths: list[Any], sizes: Any, targets: list[Any], cut: list[tuple[Any, Any]], policy: str
+) -> list[Axis]:
+    """Keep the aspect ratio for sizes that are computed, of which ``targets`` come."""
+    if not all(isinstance(extent, int) for extent in (*lengths, *targets)):
+        raise Unsupported(f"{policy} with an open dimension; pin it in [..dims]")
+    ratios = F.astype(sizes, np.float64) / np.array(lengths, np.float64)
+    common = np.min(ratios) if policy == "not_larger" else np.max(ratios)
+    fitting = [np.equal(np.floor(common * n + 0.5), t) for n, t in zip(lengths, targets, strict=True)]
+    use.require(reduce(np.logical_and, fitting), f"the size must make {targets}")
+    return [Axis(n, t, common, *ends) for n, t, ends in zip(lengths, targets, cut, strict=True)]
 
 
 def _ratio(size: Any, length: Any) -> Any:
@@ -228,23 +231,22 @@ def _number(extent: Any) -> Any:
     return F.astype(as_traced(extent), np.float64) if isinstance(extent, Expr) else float(extent)
 
 
-def _resampled(use: Use, x: Any, axis: int, how: Axis, transform: str, nearest: str = "") -> Any:
+def _resample(use: Use, x: Any, axis: int, how: Axis, transform: str, nearest: str) -> Any:
     """``x`` with one axis resampled."""
     if how.is_kept:
         return x
     mode = INTERPOLATIONS.get(use.attribute("mode", "nearest"))
     if mode is None:
         raise MlaotError(f"there is no mode {use.attribute('mode', '')!r}")
-    nearest = nearest or use.attribute("nearest_mode", NEAREST[0])
     if _is_repeated(how, mode, transform, nearest):
         return np.repeat(x, int(how.scale), axis=axis)
     if isinstance(how.length, Expr) and is_traced(how.scale):
-        use.require(_last(how) >= 0, f"axis {axis}, which is resized to {how.size}, must not be empty")
+        use.require(how.last >= 0, f"axis {axis}, which is resized to {how.size}, must not be empty")
     if how.size == 0:
         return x[(*[slice(None)] * axis, slice(0, 0))]
     source = _source(how, transform)
     if mode == "nearest":
-        x = np.take(x, _nearest(source, _last(how), nearest), axis=axis)
+        x = np.take(x, _nearest(source, how.last, nearest), axis=axis)
     else:
         is_sharp = not use.attribute("antialias", 0) or (not is_traced(how.scale) and how.scale >= 1)
         sharp = 1.0 if is_sharp else np.minimum(how.scale, 1.0)
@@ -253,16 +255,19 @@ def _resampled(use: Use, x: Any, axis: int, how: Axis, transform: str, nearest: 
         reach = REACH[mode] if is_sharp else REACH[mode] * max(how.length / how.size, 1.0)
         places, weights = _taps(source, REACH[mode], reach, sharp, use.attribute("cubic_coeff_a", -0.75))
         if use.attribute("exclude_outside", 0):
-            weights = np.where((places < 0) | (places > _last(how)), 0.0, weights)
+            weights = np.where((places < 0) | (places > how.last), 0.0, weights)
         if use.attribute("exclude_outside", 0) or not is_sharp:
             total = np.sum(weights, axis=0)
             weights = weights / np.where(np.equal(total, 0), 1.0, total)
-        x = _weighted(x, axis, np.clip(places, 0, _last(how)), weights)
+        x = _weighted(x, axis, np.clip(places, 0, how.last), weights)
     if transform == "tf_crop_and_resize":
         outside = (source < 0) | (source > how.length - 1)
         if is_traced(outside) or outside.any():
-            mask = np.reshape(outside, [-1 if i == axis else 1 for i in range(x.ndim)])
-            x = np.where(mask, F.astype(np.asarray(use.attribute("extrapolation_value", 0.0)), x.dtype), x)
+            x = np.where(
+                along(outside, axis, x.ndim),
+                F.astype(np.asarray(use.attribute("extrapolation_value", 0.0)), x.dtype),
+                x,
+            )
     return x
 
 
@@ -297,11 +302,6 @@ def _source(how: Axis, transform: str) -> Any:
             return np.reshape(0.5 * (how.start + how.end) * (length - 1), (1,))
         return how.start * (length - 1) + at * ((how.end - how.start) * (length - 1) / (how.size - 1))
     raise MlaotError(f"there is no coordinate_transformation_mode {transform!r}")
-
-
-def _last(how: Axis) -> Any:
-    """The last place in the input."""
-    return lift(shape_vector([how.length - 1]))[0]
 
 
 def _nearest(source: Any, last: Any, mode: str) -> Any:

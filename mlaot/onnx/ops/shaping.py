@@ -72,7 +72,7 @@ def weight_of(use: Use, value: Any) -> Any:
 @operator("Reshape", symbolic=True)
 def reshape(use: Use, x: Any, shape: Any = None, *, allowzero: bool = False) -> Any:
     if shape is not None and constant_value(shape) is None:
-        return assumed.reshaped(use, lift(x), shape)
+        return assumed.reshape(use, lift(x), shape)
     wanted = use.attribute("shape") if shape is None else integers(shape, SHAPE)
     if not allowzero:
         wanted = [x.shape[i] if isinstance(e, int) and e == 0 else e for i, e in enumerate(wanted)]
@@ -209,7 +209,7 @@ def slice_(use: Use, x: Any, starts: Any = None, ends: Any = None, axes: Any = N
     if use.opset < 10:
         begin, end, at = use.attribute("starts"), use.attribute("ends"), use.attribute("axes")
     elif not is_constant(starts, ends, axes, steps):
-        return assumed.sliced(use, lift(x), *(lift(value) for value in (starts, ends, axes, steps)))
+        return assumed.slice_(use, lift(x), *(lift(value) for value in (starts, ends, axes, steps)))
     else:
         begin, end = integers(starts, "where it starts"), integers(ends, "where it ends")
         at = None if axes is None else integers(axes, "its axes")
@@ -242,7 +242,7 @@ def _slice(length: Any, first: Any, last: Any, step: int) -> slice:
 @operator("Expand", symbolic=True)
 def expand(use: Use, x: Any, shape: Any) -> Any:
     if constant_value(shape) is None:
-        return assumed.expanded(use, lift(x), shape)
+        return assumed.expand(use, lift(x), shape)
     return _broadcast(x, integers(shape, SHAPE))
 
 
@@ -348,7 +348,7 @@ def pad(use: Use, x: Any, pads: Any = None, value: Any = None, axes: Any = None,
     if pads is None:
         amounts, value = use.attribute("pads", use.attribute("paddings")), use.attribute("value", 0.0)
     elif constant_value(pads) is None:
-        return assumed.padded(use, x, pads, value, at, mode)
+        return assumed.pad(use, x, pads, value, at, mode)
     else:
         amounts = integers(pads, "its second input")
     low, high = [0] * x.ndim, [0] * x.ndim
