@@ -7,6 +7,7 @@ in between, which costs accuracy and time.
 from __future__ import annotations
 
 import math
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -34,40 +35,44 @@ def attention(
     past_v: Any = None,
     lengths: Any = None,
     *,
-    softcap: float = 0.0,
-    softmax_precision: Any = None,
+    q_num_heads: int = 0,
+    kv_num_heads: int = 0,
     scale: Any = None,
-    qk_matmul_output_mode: int = 0,
-    q_num_heads: Any = None,
-    kv_num_heads: Any = None,
+    softcap: float = 0.0,
 ) -> Any:
-    flat, kind = q.ndim == 3, q.dtype
-    if flat:
+    is_flat, kind = q.ndim == 3, q.dtype
+    if is_flat:
         if not q_num_heads or not kv_num_heads:
             raise MlaotError("inputs of three axes need q_num_heads and kv_num_heads")
-        q, k, v = _heads(q, q_num_heads), _heads(k, kv_num_heads), _heads(v, kv_num_heads)
+        q, k, v = _split_heads(q, q_num_heads), _split_heads(k, kv_num_heads), _split_heads(v, kv_num_heads)
     if past_k is not None and past_v is not None:
         k, v = np.concatenate([past_k, k], axis=2), np.concatenate([past_v, v], axis=2)
     raw = scores(q, k, scale)
     capped = softcap * np.tanh(raw / softcap) if softcap else raw
-    before = 0 if past_k is None else past_k.shape[2]
-    biased = _masked(use, capped, mask, before, lengths)
-    weights = _softmax(biased if softmax_precision is None else F.astype(biased, numpy_dtype(softmax_precision)))
-    weights = F.astype(weights, raw.dtype)
+    biased = _mask(use, capped, mask, 0 if past_k is None else past_k.shape[2], lengths)
+    weights = F.astype(_softmax(_to_precision(use, biased)), raw.dtype)
     y = F.astype(attend(weights, v), kind)
-    if flat:
-        y = np.transpose(y, (0, 2, 1, 3))
-        y = np.reshape(y, (y.shape[0], y.shape[1], y.shape[2] * y.shape[3]))
-    shown = (raw, capped, biased, weights)[qk_matmul_output_mode]
-    return y, k, v, F.astype(shown, kind)
+    products = (raw, capped, biased, weights)[use.attribute("qk_matmul_output_mode", 0)]
+    return _merge_heads(np.transpose(y, (0, 2, 1, 3))) if is_flat else y, k, v, F.astype(products, kind)
 
 
-def _heads(x: Any, heads: int) -> Any:
+def _split_heads(x: Any, heads: int) -> Any:
     """[batch, time, heads * size] as [batch, heads, time, size]."""
     batch, steps, width = x.shape
     if width % heads:
         raise MlaotError(f"{width} columns are not {heads} heads")
     return np.transpose(np.reshape(x, (batch, steps, heads, width // heads)), (0, 2, 1, 3))
+
+
+def _merge_heads(x: Any) -> Any:
+    """[batch, time, heads, size] as [batch, time, heads * size]."""
+    return np.reshape(x, (*x.shape[:2], x.shape[2] * x.shape[3]))
+
+
+def _to_precision(use: Use, x: Any) -> Any:
+    """Scores in the dtype of which a softmax is wanted."""
+    precision = use.attribute("softmax_precision")
+    return x if precision is None else F.astype(x, numpy_dtype(precision))
 
 
 def is_narrow(x: Any) -> bool:
@@ -85,17 +90,17 @@ def scores(q: Any, k: Any, scale: float | None) -> Any:
     scale = 1.0 / math.sqrt(q.shape[-1]) if scale is None else scale
     if is_narrow(q):  # the definition rounds its root
         scale = float(F.astype(np.array(math.sqrt(scale), np.float32), q.dtype)) ** 2
-    products = np.matmul(_folded(wide(q) * scale, k), np.swapaxes(wide(k), -1, -2))
+    products = np.matmul(_fold(wide(q) * scale, k), np.swapaxes(wide(k), -1, -2))
     return np.reshape(products, (*q.shape[:-1], k.shape[-2]))
 
 
 def attend(weights: Any, v: Any) -> Any:
     """The values weighted and summed; heads of ``v`` may be shared."""
-    sums = np.matmul(_folded(weights, v), F.astype(v, weights.dtype))
+    sums = np.matmul(_fold(weights, v), F.astype(v, weights.dtype))
     return np.reshape(sums, (*weights.shape[:-1], v.shape[-1]))
 
 
-def _folded(x: Any, shared: Any) -> Any:
+def _fold(x: Any, shared: Any) -> Any:
     """Rows of heads that share a key and value, below one another."""
     batch, heads, rows, size = x.shape
     groups = shared.shape[1]
@@ -106,13 +111,13 @@ def _folded(x: Any, shared: Any) -> Any:
     return np.reshape(x, (batch, groups, heads // groups * rows, size))
 
 
-def _masked(use: Use, x: Any, mask: Any, before: Any, lengths: Any) -> Any:
+def _mask(use: Use, x: Any, mask: Any, before: Any, lengths: Any) -> Any:
     """Scores with -inf where a query may not attend, and with what the mask adds."""
     rows, columns = x.shape[-2:]
     allowed: list[Any] = []
     added = None
     if mask is not None:
-        mask = _as_long_as(use, mask, columns)
+        mask = _lengthen(use, mask, columns)
         numbers = constant_value(mask)
         if mask.dtype == np.bool_:
             allowed.append(mask)
@@ -134,15 +139,11 @@ def _masked(use: Use, x: Any, mask: Any, before: Any, lengths: Any) -> Any:
     if right >= 0:
         allowed.append(row + right >= column)
     y = x if added is None else x + added
-    if not allowed:
-        return y
-    together = allowed[0]
-    for each in sorted(allowed[1:], key=lambda a: constant_value(a) is None):
-        together = np.logical_and(together, each)
-    return np.where(together, y, -math.inf)
+    allowed[1:] = sorted(allowed[1:], key=lambda a: constant_value(a) is None)
+    return np.where(reduce(np.logical_and, allowed), y, -math.inf) if allowed else y
 
 
-def _as_long_as(use: Use, mask: Any, columns: Any) -> Any:
+def _lengthen(use: Use, mask: Any, columns: Any) -> Any:
     """A mask with what it lacks of columns, where nobody may attend; opset 23 had no such masks."""
     have = mask.shape[-1]
     if use.opset < 24 or have == columns:
@@ -150,45 +151,34 @@ def _as_long_as(use: Use, mask: Any, columns: Any) -> Any:
     more = columns - have
     if not isinstance(more, int):
         raise Unsupported(f"a mask of {have} columns for {columns} keys; pin the dimensions in [..dims]")
+    low, high = [0] * mask.ndim, [*[0] * (mask.ndim - 1), more]
     if mask.dtype != np.bool_:
-        return pad_by(mask, [0] * mask.ndim, [*[0] * (mask.ndim - 1), more], "constant", np.array(-math.inf))
-    shown = pad_by(F.astype(mask, np.int8), [0] * mask.ndim, [*[0] * (mask.ndim - 1), more], "constant")
-    return np.not_equal(shown, 0)
+        return pad_by(mask, low, high, "constant", np.array(-math.inf))
+    return np.not_equal(pad_by(F.astype(mask, np.int8), low, high, "constant"), 0)
 
 
 @operator("FlexAttention", domain=PREVIEW)
-def flex_attention(use: Use, q: Any, k: Any, v: Any, *, softmax_precision: Any = None, scale: Any = None) -> Any:
-    def changed(name: str, x: Any) -> Any:
-        if use.attribute(name) is None:
-            return x
-        (products,) = use.body(name)([x])
-        return products
+def flex_attention(use: Use, q: Any, k: Any, v: Any, *, scale: Any = None) -> Any:
+    def modify(name: str, x: Any) -> Any:
+        return x if use.attribute(name) is None else use.body(name)([x])[0]
 
-    products = scores(q, k, scale)
-    products = products if softmax_precision is None else F.astype(products, numpy_dtype(softmax_precision))
-    weights = changed("prob_mod", F.softmax(changed("score_mod", products), axis=-1))
+    products = modify("score_mod", _to_precision(use, scores(q, k, scale)))
+    weights = modify("prob_mod", F.softmax(products, axis=-1))
     return F.astype(attend(weights, v), q.dtype)
 
 
 @operator("RotaryEmbedding")
 def rotary_embedding(
-    x: Any,
-    cos: Any,
-    sin: Any,
-    positions: Any = None,
-    *,
-    interleaved: bool = False,
-    num_heads: int = 0,
-    rotary_embedding_dim: int = 0,
+    use: Use, x: Any, cos: Any, sin: Any, positions: Any = None, *, num_heads: int = 0, interleaved: bool = False
 ) -> Any:
-    flat, kind = x.ndim == 3, x.dtype
-    if flat:
+    is_flat, kind = x.ndim == 3, x.dtype
+    if is_flat:
         if not num_heads:
             raise MlaotError("an input of three axes needs num_heads")
         x = np.reshape(x, (*x.shape[:2], num_heads, x.shape[2] // num_heads))
     else:
         x = np.transpose(x, (0, 2, 1, 3))  # [batch, time, heads, size]
-    turned = rotary_embedding_dim or x.shape[-1]
+    turned = use.attribute("rotary_embedding_dim", 0) or x.shape[-1]
     c, s = (wide(a if positions is None else np.take(a, positions, axis=0)) for a in (cos, sin))
     if c.shape[-1] * 2 != turned:
         raise MlaotError(f"caches of {c.shape[-1]} columns do not turn {turned} elements")
@@ -202,40 +192,29 @@ def rotary_embedding(
         y = np.concatenate([c * a - s * b, s * a + c * b], axis=-1)
     y = F.astype(y, kind)
     y = np.concatenate([y, rest], axis=-1) if rest.shape[-1] else y
-    if flat:
-        return np.reshape(y, (*y.shape[:2], y.shape[2] * y.shape[3]))
-    return np.transpose(y, (0, 2, 1, 3))
+    return _merge_heads(y) if is_flat else np.transpose(y, (0, 2, 1, 3))
 
 
 @operator("LinearAttention")
 def linear_attention(
-    use: Use,
-    q: Any,
-    k: Any,
-    v: Any,
-    past: Any = None,
-    decay: Any = None,
-    beta: Any = None,
-    *,
-    update_rule: str = "gated_delta",
-    q_num_heads: Any = None,
-    kv_num_heads: Any = None,
+    use: Use, q: Any, k: Any, v: Any, past: Any = None, decay: Any = None, beta: Any = None, *, kv_num_heads: int = 1
 ) -> Any:
     """A state [batch, shared heads, key, value] that each step adds to, and reads."""
     kind, state_kind = q.dtype, q.dtype if past is None else past.dtype
     batch, steps = q.shape[:2]
-    corrects, fades = update_rule in ("delta", "gated_delta"), update_rule in ("gated", "gated_delta")
+    heads, rule = use.attribute("q_num_heads"), use.attribute("update_rule", "gated_delta")
+    corrects, fades = rule in ("delta", "gated_delta"), rule in ("gated", "gated_delta")
     if (decay is not None) != fades or (beta is not None) != corrects:
-        raise MlaotError(f"the rule {update_rule!r} does not go with the inputs")
+        raise MlaotError(f"the rule {rule!r} does not go with the inputs")
 
     def over_time(x: Any, n: int) -> Any:
         """[batch, time, n * size] as [time, batch, n, size]."""
         return np.transpose(np.reshape(wide(x), (batch, steps, n, x.shape[2] // n)), (1, 0, 2, 3))
 
-    q, k, v = over_time(q, q_num_heads), over_time(k, kv_num_heads), over_time(v, kv_num_heads)
+    q, k, v = over_time(q, heads), over_time(k, kv_num_heads), over_time(v, kv_num_heads)
     size, width = k.shape[-1], v.shape[-1]
     scale = use.attribute("scale", 0.0) or 1.0 / math.sqrt(size)
-    q = np.reshape(q * scale, (steps, batch, kv_num_heads, q_num_heads // kv_num_heads, size))
+    q = np.reshape(q * scale, (steps, batch, kv_num_heads, heads // kv_num_heads, size))
     items = [q, k, v]
     if fades:
         items.append(np.exp(over_time(decay, kv_num_heads)))
@@ -257,7 +236,7 @@ def linear_attention(
         y = np.expand_dims(y, 0)
     else:
         state, y = control.scan(step, as_traced(state), tuple(map(as_traced, items)))
-    y = np.reshape(np.transpose(y, (1, 0, 2, 3, 4)), (batch, steps, q_num_heads * width))
+    y = np.reshape(np.transpose(y, (1, 0, 2, 3, 4)), (batch, steps, heads * width))
     return F.astype(y, kind), F.astype(state, state_kind)
 
 
@@ -268,11 +247,7 @@ def causal_convolution(x: Any, weight: Any, bias: Any = None, past: Any = None, 
     kernel = weight.shape[2]
     past = F.astype(F.zeros((batch, channels, kernel - 1), dtype=np.float32), x.dtype) if past is None else past
     extended = np.concatenate([past, x], axis=2) if kernel > 1 else x
-    y: Any = None
-    for i in range(kernel):
-        term = wide(extended[:, :, i : extended.shape[2] - (kernel - 1 - i)]) * wide(weight[:, 0, i : i + 1])
-        y = term if y is None else y + term
+    last = extended.shape[2] - (kernel - 1)
+    y = reduce(np.add, [wide(extended[:, :, i : last + i]) * wide(weight[:, 0, i : i + 1]) for i in range(kernel)])
     y = y if bias is None else y + wide(np.reshape(bias, (-1, 1)))
-    if activation in ("silu", "swish"):
-        y = F.silu(y)
-    return F.astype(y, x.dtype), extended[:, :, extended.shape[2] - (kernel - 1) :]
+    return F.astype(F.silu(y) if activation in ("silu", "swish") else y, x.dtype), extended[:, :, last:]
