@@ -49,7 +49,7 @@ def require_equal(use: Use, value: Any, wanted: Sequence[Dim], what: str) -> Non
     use.require(np.all(np.equal(flat, lift(shape_vector(list(wanted))))), f"{what} must be {list(wanted)}")
 
 
-def settled_integers(use: Use, value: Any, what: str, wanted: Callable[[], Sequence[Dim]]) -> list[Any]:
+def integers_or_declared(use: Use, value: Any, what: str, wanted: Callable[[], Sequence[Dim]]) -> list[Any]:
     """A known vector of integers; in place of a computed one, those that make the declared shape."""
     if constant_value(value) is not None:
         return integers(value, what)

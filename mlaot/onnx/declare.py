@@ -176,7 +176,7 @@ def _import_model(
         if not graph.outputs:
             raise Unsupported("no output has an array: sequences and optionals are empty")
         if importer.conditions:
-            graph.outputs[REFUSED] = as_node(_refused([condition for condition, _ in importer.conditions]))
+            graph.outputs[REFUSED] = as_node(_first_refused([condition for condition, _ in importer.conditions]))
     return Traced(
         graph,
         {name: value.array for name, value in held.items()},
@@ -287,7 +287,7 @@ def port_name(name: str) -> str:
     return f"{word}_" if word in TAKEN else word
 
 
-def _refused(conditions: list[Any]) -> Any:
+def _first_refused(conditions: list[Any]) -> Any:
     """The number of the first condition that does not hold, from 1 on; 0 where all do."""
     first: Any = np.int64(0)
     for number in range(len(conditions), 0, -1):

@@ -14,7 +14,7 @@ from mlaot.errors import MlaotError
 from mlaot.frontend.functions import astype, sigmoid, softmax, top_k
 from mlaot.ir.types import f64
 from mlaot.nn.trees import TreeEnsemble
-from mlaot.onnx.ops.ml import NORMS, chosen, take
+from mlaot.onnx.ops.ml import NORMS, pick_labels, take
 
 Function = Callable[..., list[Any]]
 EPSILON = np.finfo(np.float64).eps
@@ -37,7 +37,7 @@ def join(inputs: Sequence[Any]) -> Any:
 
 def label(estimator: Any, index: Any) -> Any:
     """The classes at places in ``classes_``."""
-    return chosen(np.asarray(estimator.classes_).tolist(), index)
+    return pick_labels(np.asarray(estimator.classes_).tolist(), index)
 
 
 def trees(estimator: Any) -> Function:

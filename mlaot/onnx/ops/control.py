@@ -66,7 +66,7 @@ def if_(use: Use, condition: Any) -> Any:
             return tuple(use.body(other)([]))
         if len(branches) < 2 or isinstance(error, Unsupported) or error.message.startswith("node "):
             raise
-        if fitting := _assumed_branch(use, taken, branches):
+        if fitting := _branch_as_declared(use, taken, branches):
             use.require(conditions[fitting], f"its condition must take the {fitting}")
             return tuple(use.body(fitting)([]))
         kinds = " and ".join(_kinds(branches[name]) for name in ("then_branch", "else_branch"))
@@ -78,7 +78,7 @@ def if_(use: Use, condition: Any) -> Any:
     return tuple(a if _same(a, b) else value for (a, b), value in zip(pairs, merged, strict=True))
 
 
-def _assumed_branch(use: Use, taken: Any, branches: dict[str, list[Any]]) -> str:
+def _branch_as_declared(use: Use, taken: Any, branches: dict[str, list[Any]]) -> str:
     """The branch to take where they give arrays of different ranks: that which gives what the file declares.
 
     Where it declares nothing and asks for extents only, that in which they are what it asks for: exporters write "if
@@ -162,7 +162,7 @@ def scan(use: Use, *inputs: Any, num_scan_inputs: Any = None) -> Any:
     axes = use.attribute("scan_input_axes", [0] * num_scan_inputs)
     turned = use.attribute("scan_input_directions", [0] * num_scan_inputs)
     items = [np.moveaxis(item, axis, 0) for item, axis in zip(items, axes, strict=True)]
-    outputs = list(_scanned(use, states, items, turned, use.attribute("scan_output_directions", [0] * outs)))
+    outputs = list(_scan_along(use, states, items, turned, use.attribute("scan_output_directions", [0] * outs)))
     for i, axis in enumerate(use.attribute("scan_output_axes", [0] * outs)):
         outputs[len(states) + i] = np.moveaxis(outputs[len(states) + i], 0, axis)
     return tuple(outputs)
@@ -175,7 +175,7 @@ def scan_of_batch(use: Use, lengths: Any, *inputs: Any, num_scan_inputs: Any = N
     states = len(inputs) - num_scan_inputs
 
     def example(values: Sequence[Any], length: Any) -> tuple[Any, ...]:
-        return _scanned(use, list(values[:states]), list(values[states:]), turned, [], length)
+        return _scan_along(use, list(values[:states]), list(values[states:]), turned, [], length)
 
     if isinstance(inputs[0].shape[0], int) and inputs[0].shape[0] == 1:
         outputs = example([x[0] for x in inputs], None if lengths is None else lengths[0])
@@ -186,7 +186,7 @@ def scan_of_batch(use: Use, lengths: Any, *inputs: Any, num_scan_inputs: Any = N
     return control.scan(lambda _, values: ((), example(values[1:], values[0])), (), (as_traced(lengths), *operands))[1]
 
 
-def _scanned(
+def _scan_along(
     use: Use, states: list[Any], items: list[Any], turned: list[int], put: list[int], length: Any = None
 ) -> tuple[Any, ...]:
     """A scan along the first axes of ``items``; ``length``: after how many rounds the states stay as they are."""

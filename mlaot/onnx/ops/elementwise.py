@@ -249,7 +249,7 @@ def convert(x: Any, to: int, saturate: bool = True, round_mode: str = "up") -> A
     x = decode(x)
     array = constant_value(x)
     if array is not None and not is_traced(x):
-        return _cast_known(array, wanted)
+        return _cast_constant(array, wanted)
     if kind_of(x) == "f":
         shape = extents(x) if wanted.kind == "i" else None
         if shape is not None:
@@ -262,7 +262,7 @@ def convert(x: Any, to: int, saturate: bool = True, round_mode: str = "up") -> A
     return F.astype(x, dtype_of(to))
 
 
-def _cast_known(array: Any, wanted: Any) -> Any:
+def _cast_constant(array: Any, wanted: Any) -> Any:
     if array.dtype.kind == "U" and wanted.kind in "fiu":
         return array.astype(np.float64).astype(wanted)
     if wanted.kind == "U" and array.dtype.kind == "f":

@@ -104,7 +104,7 @@ def tensor_scatter(past: Any, updates: Any, indices: Any = None, *, axis: int = 
 @operator("OneHot")
 def one_hot(use: Use, indices: Any, depth: Any, values: Any, *, axis: int = -1) -> Any:
     what = "the depth"
-    depths = assumed.settled_integers(use, depth, what, lambda: [assumed.declared_shape(use, what)[axis]])
+    depths = assumed.integers_or_declared(use, depth, what, lambda: [assumed.declared_shape(use, what)[axis]])
     count = int(depths[0])
     # Numbers with a fraction stay what they are, towards zero: nan and infinities are no index.
     places = np.trunc(F.astype(indices, np.float64)) if kind_of(indices) == "f" else indices

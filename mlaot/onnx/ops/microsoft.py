@@ -15,7 +15,7 @@ from mlaot.onnx.codes import elem_type_of
 from mlaot.onnx.importer import Use
 from mlaot.onnx.ops.normalization import standardize
 from mlaot.onnx.ops.products import gemm
-from mlaot.onnx.ops.quantization import dequantize_linear, matmul_integer, quantize_linear, quantized
+from mlaot.onnx.ops.quantization import dequantize_linear, matmul_integer, quantize, quantize_linear
 from mlaot.onnx.ops.recurrent import lstm_by
 from mlaot.onnx.ops.windows import conv
 from mlaot.onnx.registry import Function, operator, operators
@@ -49,7 +49,7 @@ def dynamic_quantize_matmul(x: Any, weights: Any, scale: Any, zero: Any = None, 
     own = (high - low) / np.float32(255)
     own = np.where(np.equal(own, 0), np.float32(1), own)
     shift = F.astype(np.rint(np.clip(-low / own, 0, 255)), np.uint8)
-    codes = quantized(x / own, shift, onnx.TensorProto.UINT8)
+    codes = quantize(x / own, shift, onnx.TensorProto.UINT8)
     return plus(F.astype(matmul_integer(codes, weights, shift, zero), np.float32) * (own * scale), bias)
 
 
@@ -69,7 +69,7 @@ def plus(x: Any, bias: Any) -> Any:
 
 
 def _requantize(x: Any, scale: Any, zero: Any) -> Any:
-    return quantized(x / scale, zero, elem_type_of(zero))
+    return quantize(x / scale, zero, elem_type_of(zero))
 
 
 def _numbers(operands: Any) -> list[Any]:

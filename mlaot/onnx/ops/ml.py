@@ -24,19 +24,19 @@ DOUBLE = ("f64", "float64")  # traced, and known
 FEW = 64  # keys that are compared with one by one, all at once
 
 
-def real(x: Any) -> Any:
+def as_real(x: Any) -> Any:
     """``x`` in the dtype that it is computed in: doubles stay, all else becomes float32."""
     return x if str(x.dtype) in DOUBLE else F.astype(x, np.float32)
 
 
-def single(x: Any) -> Any:
+def as_float32(x: Any) -> Any:
     """``x`` as float32, which most results are."""
     return F.astype(x, np.float32)
 
 
-def result(use: Use, x: Any) -> Any:
+def as_result(use: Use, x: Any) -> Any:
     """``x`` as float32, as ONNX has it, unless doubles are wanted throughout."""
-    return x if use.importer.wide and str(x.dtype) in DOUBLE else single(x)
+    return x if use.importer.wide and str(x.dtype) in DOUBLE else as_float32(x)
 
 
 def like(values: Any, x: Any) -> Array:
@@ -49,7 +49,7 @@ def take(x: Any, index: Any, axis: int = 0) -> Any:
     return traced_take(x, index, axis) if any_traced(x, index) else np.take(x, index, axis)
 
 
-def rows(x: Any) -> Any:
+def as_rows(x: Any) -> Any:
     """A vector of features is one row."""
     return np.reshape(x, (1, -1)) if x.ndim == 1 else x
 
@@ -69,7 +69,7 @@ def class_labels(use: Use) -> list[Any]:
     return use.attribute("classlabels_int64s") or use.attribute("classlabels_ints") or []
 
 
-def chosen(labels: Sequence[Any], index: Any) -> Any:
+def pick_labels(labels: Sequence[Any], index: Any) -> Any:
     """The labels that ``index`` names."""
     if labels and isinstance(labels[0], str):
         return Strings(index, np.array(labels, np.str_))
@@ -83,12 +83,12 @@ def scores_of_two(score: Any, kind: str) -> Any:
     return np.concatenate([1 - score if kind in ("NONE", "PROBIT") else -score, score], axis=-1)
 
 
-def classified(use: Use, labels: Sequence[Any], index: Any, scores: Any, kind: str) -> tuple[Any, Any]:
+def classify(use: Use, labels: Sequence[Any], index: Any, scores: Any, kind: str) -> tuple[Any, Any]:
     """What a classifier gives: the labels that ``index`` names, and scores, transformed."""
-    return chosen(labels, index), result(use, transformed(scores, kind))
+    return pick_labels(labels, index), as_result(use, transform(scores, kind))
 
 
-def transformed(scores: Any, kind: str) -> Any:
+def transform(scores: Any, kind: str) -> Any:
     """The ``post_transform`` of scores [.., classes]."""
     if kind not in TRANSFORMS:
         raise MlaotError(f"there is no post_transform {kind!r}")
@@ -124,8 +124,8 @@ TRANSFORMS: dict[str, Callable[[Any], Any]] = {
 
 @operator("Scaler", domain=ML)
 def scaler(use: Use, x: Any, *, offset: Any = (0.0,), scale: Any = (1.0,)) -> Any:
-    x = real(x)
-    return result(use, (x - like(offset, x)) * like(scale, x))
+    x = as_real(x)
+    return as_result(use, (x - like(offset, x)) * like(scale, x))
 
 
 # The lengths of rows.
@@ -139,14 +139,14 @@ NORMS: dict[str, Callable[[Any], Any]] = {
 @operator("Normalizer", domain=ML)
 def normalizer(use: Use, x: Any, *, norm: str = "MAX") -> Any:
     """``MAX`` takes magnitudes. Rows of very large or small numbers are scaled by a power of two first: exactly."""
-    x = real(x)
+    x = as_real(x)
     far, power = (1e100, 2.0**700) if str(x.dtype) in DOUBLE else (1e12, 2.0**100)
     largest = np.max(np.abs(x), axis=-1, keepdims=True)
     y = x * F.astype(np.where(largest < 1 / far, power, np.where(largest > far, 1 / power, 1.0)), x.dtype)
     if norm not in NORMS:
         raise MlaotError(f"there is no norm {norm!r}")
     length = NORMS[norm](y)
-    return result(use, y / np.where(length == 0, 1, length))
+    return as_result(use, y / np.where(length == 0, 1, length))
 
 
 @operator("Imputer", domain=ML)
@@ -191,7 +191,7 @@ def feature_vectorizer(use: Use, *values: Any, inputdimensions: Any = None) -> A
     sizes = inputdimensions or [None] * len(values)
     parts = []
     for value, size in zip(values, sizes, strict=True):
-        x = rows(result(use, value))
+        x = as_rows(as_result(use, value))
         if x.ndim != 2:
             raise MlaotError(f"its inputs have 1 or 2 axes, got {x.ndim}")
         if size is not None and size > x.shape[1]:
@@ -213,14 +213,14 @@ def one_hot_encoder(x: Any, *, cats_int64s: Any = None, cats_strings: Any = None
     if constant_value(x) is not None and x.dtype.kind == "U":
         return np.float32(np.asarray(x)[..., None] == categories)
     values = np.trunc(x) if str(x.dtype).startswith("f") else x
-    return single(np.expand_dims(values, -1) == F.astype(categories, x.dtype))
+    return as_float32(np.expand_dims(values, -1) == F.astype(categories, x.dtype))
 
 
 def _by_texts(x: Any, texts: Any, numbers: Array, default_int64: int, default_string: str) -> Any:
     """The numbers of texts, or the texts of numbers."""
     if _is_text(x):
-        return _mapped(x, texts, numbers, np.int64(default_int64))
-    return _mapped(x, numbers, np.array(texts, np.str_), np.str_(default_string))
+        return _look_up(x, texts, numbers, np.int64(default_int64))
+    return _look_up(x, numbers, np.array(texts, np.str_), np.str_(default_string))
 
 
 @operator("LabelEncoder", domain=ML, labels=True)
@@ -246,7 +246,7 @@ def label_encoder(use: Use, x: Any, *, default_tensor: Any = None) -> Any:
         values.dtype.kind, ("default_int64", -1)
     )
     default = use.attribute(name, none) if default_tensor is None else default_tensor.ravel()[0]
-    return _mapped(x, keys, values, np.asarray(default, values.dtype if values.dtype.kind != "U" else np.str_))
+    return _look_up(x, keys, values, np.asarray(default, values.dtype if values.dtype.kind != "U" else np.str_))
 
 
 def _column(use: Use, which: str) -> Array:
@@ -263,7 +263,7 @@ def _is_text(x: Any) -> bool:
     return isinstance(x, Strings) or (array is not None and array.dtype.kind == "U")
 
 
-def _mapped(x: Any, keys: Any, values: Array, default: Any) -> Any:
+def _look_up(x: Any, keys: Any, values: Array, default: Any) -> Any:
     """``values`` of the keys that ``x`` holds; of keys that are equal the last counts."""
     place = {("nan" if key != key else key): i for i, key in enumerate(np.asarray(keys).tolist())}
     table = np.concatenate([values, np.reshape(default, (1,))])
@@ -276,11 +276,11 @@ def _mapped(x: Any, keys: Any, values: Array, default: Any) -> Any:
     elif np.asarray(keys).dtype.kind == "U":
         raise Unsupported("it looks up strings, but its input holds numbers")
     else:
-        index = _looked_up(x, place, len(table) - 1)
+        index = _places_of(x, place, len(table) - 1)
     return Strings(index, table) if table.dtype.kind == "U" else take(table, index)
 
 
-def _looked_up(x: Any, place: dict[Any, int], other: int) -> Any:
+def _places_of(x: Any, place: dict[Any, int], other: int) -> Any:
     """The place of each element among numbers, ``other`` where it is none of them."""
     numbers = sorted((key, i) for key, i in place.items() if key != "nan")
     places = np.array([i for _, i in numbers] + [other], np.int64)
@@ -307,9 +307,9 @@ def linear_regressor(
     targets: int = 1,
     post_transform: str = "NONE",
 ) -> Any:
-    x = rows(real(x))
+    x = as_rows(as_real(x))
     y = x @ np.transpose(F.astype(weight(use, "coefficients", _matrix(coefficients, targets)), x.dtype))
-    return result(use, transformed(y + like(intercepts, x), post_transform))
+    return as_result(use, transform(y + like(intercepts, x), post_transform))
 
 
 def _matrix(coefficients: Any, rows: int) -> Array:
@@ -322,16 +322,16 @@ def _matrix(coefficients: Any, rows: int) -> Array:
 def linear_classifier(
     use: Use, x: Any, *, coefficients: Any = (), intercepts: Any = None, post_transform: str = "NONE"
 ) -> Any:
-    x, labels = rows(real(x)), class_labels(use)
+    x, labels = as_rows(as_real(x)), class_labels(use)
     matrix = _matrix(coefficients, len(coefficients) // x.shape[1])
     scores = x @ np.transpose(F.astype(weight(use, "coefficients", matrix), x.dtype)) + like(intercepts or [0.0], x)
     if len(matrix) == 1:
         if len(labels) != 2:
             raise Unsupported(f"one row of coefficients for {len(labels)} labels; give it two labels")
         index = F.astype(scores[:, 0] > 0, np.int64)
-        return classified(use, labels, index, scores_of_two(scores, post_transform), post_transform)
+        return classify(use, labels, index, scores_of_two(scores, post_transform), post_transform)
     labels = labels or list(range(len(matrix)))
-    return classified(use, labels, np.argmax(scores, axis=-1), scores, post_transform)
+    return classify(use, labels, np.argmax(scores, axis=-1), scores, post_transform)
 
 
 def _kernels(use: Use, x: Any, supports: int) -> Any:
@@ -357,11 +357,11 @@ def _kernels(use: Use, x: Any, supports: int) -> Any:
 def svm_regressor(
     use: Use, x: Any, *, n_supports: int = 0, rho: Any = (0.0,), one_class: bool = False, post_transform: str = "NONE"
 ) -> Any:
-    x = rows(real(x))
+    x = as_rows(as_real(x))
     coefficients = F.astype(weight(use, "coefficients", use.attribute("coefficients")), x.dtype)
     x = _kernels(use, x, n_supports) if n_supports else x
     y = x @ np.reshape(coefficients, (-1, 1)) + like(rho[:1], x)
-    return result(use, np.where(y > 0, 1, -1) if one_class else transformed(y, post_transform))
+    return as_result(use, np.where(y > 0, 1, -1) if one_class else transform(y, post_transform))
 
 
 @operator("SVMClassifier", domain=ML)
@@ -369,11 +369,11 @@ def svm_classifier(
     use: Use, x: Any, *, coefficients: Any = (), vectors_per_class: Any = None, post_transform: str = "NONE"
 ) -> Any:
     """One against one by votes, with probabilities where the file has Platt's coefficients; or linear scores."""
-    x, labels, rho = rows(real(x)), class_labels(use), use.attribute("rho") or [0.0]
+    x, labels, rho = as_rows(as_real(x)), class_labels(use), use.attribute("rho") or [0.0]
     if not vectors_per_class:
         matrix = _matrix(coefficients, max(len(labels), 1))
         scores = x @ np.transpose(F.astype(matrix, x.dtype)) + like(rho[:1], x)
-        return classified(use, labels or [0], np.argmax(scores, axis=-1), scores, post_transform)
+        return classify(use, labels or [0], np.argmax(scores, axis=-1), scores, post_transform)
     classes, supports = len(vectors_per_class), sum(vectors_per_class)
     kernels = _kernels(use, x, supports)
     pairs = _pairs(np.asarray(coefficients, np.float32).reshape(-1, supports), vectors_per_class)
@@ -381,10 +381,10 @@ def svm_classifier(
     index = np.argmax(_votes(scores, classes), axis=-1)
     if use.attribute("prob_a"):
         odds = scores * like(use.attribute("prob_a"), x) + like(use.attribute("prob_b"), x)
-        scores = _coupled(F.sigmoid(-odds), classes)
+        scores = _couple(F.sigmoid(-odds), classes)
     elif classes == 2:  # of the pair, seen from the second
         scores = np.concatenate([-scores, scores], axis=-1)
-    return classified(use, labels or list(range(classes)), index, scores, post_transform)
+    return classify(use, labels or list(range(classes)), index, scores, post_transform)
 
 
 def _pairs(coefficients: Array, counts: Sequence[int]) -> Array:
@@ -403,11 +403,11 @@ def _votes(scores: Any, classes: int) -> Any:
     """How many of its pairs each class wins."""
     first, second = np.triu_indices(classes, 1)
     wins, losses = (np.float32(np.arange(classes) == np.reshape(side, (-1, 1))) for side in (first, second))
-    won = single(scores > 0)
+    won = as_float32(scores > 0)
     return won @ wins + (1 - won) @ losses
 
 
-def _coupled(pairwise: Any, classes: int) -> Any:
+def _couple(pairwise: Any, classes: int) -> Any:
     """Probabilities of the classes from those of pairs: Wu, Lin and Weng (2004), the second method, as in LIBSVM."""
     first, second = np.triu_indices(classes, 1)
     place = np.zeros((classes, classes), np.int64)

@@ -16,7 +16,7 @@ from mlaot.errors import MlaotError
 from mlaot.frontend import functions as F
 from mlaot.frontend.trees import tree_ensemble
 from mlaot.onnx.importer import Use
-from mlaot.onnx.ops.ml import class_labels, classified, real, result, rows, scores_of_two, transformed
+from mlaot.onnx.ops.ml import as_real, as_result, as_rows, class_labels, classify, scores_of_two, transform
 from mlaot.onnx.registry import ML, operator
 from mlaot.onnx.values import Array, Unsupported
 
@@ -163,18 +163,18 @@ def _with_base(use: Use, scores: Any, targets: int) -> Any:
 def tree_ensemble_regressor(
     use: Use, x: Any, *, n_targets: int = 1, aggregate_function: str = "SUM", post_transform: str = "NONE"
 ) -> Any:
-    x = rows(real(x))
+    x = as_rows(as_real(x))
     nodes, roots, places = _trees(use)
     if aggregate_function not in AGGREGATES:
         raise MlaotError(f"there is no aggregate_function {aggregate_function!r}")
     leaves = _leaves(use, "target", places, n_targets, aggregate_function)
     y = _with_base(use, _evaluate(x, nodes, roots, leaves, aggregate_function), n_targets)
-    return result(use, transformed(y, post_transform))
+    return as_result(use, transform(y, post_transform))
 
 
 @operator("TreeEnsembleClassifier", domain=ML)
 def tree_ensemble_classifier(use: Use, x: Any, *, post_transform: str = "NONE") -> Any:
-    x, labels = rows(real(x)), class_labels(use)
+    x, labels = as_rows(as_real(x)), class_labels(use)
     if len(labels) < 2:
         raise Unsupported(f"a classifier of {len(labels)} labels; give it two or more")
     nodes, roots, places = _trees(use)
@@ -182,7 +182,7 @@ def tree_ensemble_classifier(use: Use, x: Any, *, post_transform: str = "NONE") 
     ids = np.unique(_integers(use, "class_ids"))
     if len(labels) > 2 or len(ids) != 1:
         scores = _with_base(use, _evaluate(x, nodes, roots, leaves), len(labels))
-        return classified(use, labels, np.argmax(scores, axis=-1), scores, post_transform)
+        return classify(use, labels, np.argmax(scores, axis=-1), scores, post_transform)
     base = _numbers(use, "base_values")
     score = _evaluate(x, nodes, roots, leaves[:, ids])
     score = score + F.astype(base[min(int(ids[0]), base.size - 1)], score.dtype) if base.size else score
@@ -194,14 +194,14 @@ def tree_ensemble_classifier(use: Use, x: Any, *, post_transform: str = "NONE") 
         scores = np.concatenate([-score, score], axis=-1)
     else:
         scores = scores_of_two(score, post_transform)
-    return classified(use, labels, index, scores, post_transform)
+    return classify(use, labels, index, scores, post_transform)
 
 
 @operator("TreeEnsemble", domain=ML, since=5)
 def tree_ensemble_5(
     use: Use, x: Any, *, aggregate_function: int = 1, post_transform: int = 0, leaf_weights: Any = None
 ) -> Any:
-    x = rows(x)
+    x = as_rows(x)
     if aggregate_function not in range(len(AGGREGATES)) or post_transform not in range(len(TRANSFORMS)):
         raise MlaotError(f"there is no aggregate_function {aggregate_function}, or no post_transform {post_transform}")
     aggregate = list(AGGREGATES)[aggregate_function]
@@ -213,7 +213,7 @@ def tree_ensemble_5(
     leaves = np.full((len(target), targets), AGGREGATES[aggregate][2])
     leaves[np.arange(len(target)), target] = weights
     y = _evaluate(x, _nodes_5(use), _integers(use, "tree_roots"), leaves, aggregate)
-    return F.astype(transformed(y, TRANSFORMS[post_transform]), x.dtype)
+    return F.astype(transform(y, TRANSFORMS[post_transform]), x.dtype)
 
 
 def _nodes_5(use: Use) -> Array:

@@ -32,10 +32,10 @@ EXACT = 2**24  # whole numbers below it are float32
 @operator("DequantizeLinear", coded=True)
 def dequantize_linear(use: Use, x: Any, scale: Any, zero: Any = None, *, output_dtype: int = 0) -> Any:
     to = output_dtype or elem_type_of(scale)
-    factor = _along(use, _single(scale), x.shape)
+    factor = _along(use, _as_float32(scale), x.shape)
     offset = _along(use, _zero_point(zero), x.shape)
     is_wide = str(x.dtype) == "int32"  # more than float32 holds
-    y = (_single(_integers(x, offset)) if is_wide else _exact(x, offset)) * factor
+    y = (_as_float32(_integers(x, offset)) if is_wide else _exact(x, offset)) * factor
     y = convert(y, to)
     return weight_of(use, y) if isinstance(y, np.ndarray) else y
 
@@ -48,18 +48,18 @@ def quantize_linear(
     if output_dtype and output_dtype != to:
         raise MlaotError("its output_dtype is not that of the zero point")
     precision = use.attribute("precision", 0) or elem_type_of(scale)
-    factor = _along(use, _rounded(scale, precision), x.shape)
-    quotient = _rounded(_rounded(x, precision) / factor, precision)
-    return quantized(quotient, _along(use, _zero_point(zero), x.shape), to, saturate)
+    factor = _along(use, _round(scale, precision), x.shape)
+    quotient = _round(_round(x, precision) / factor, precision)
+    return quantize(quotient, _along(use, _zero_point(zero), x.shape), to, saturate)
 
 
-def quantized(x: Any, zero: Any, to: int, saturate: bool = True) -> Any:
+def quantize(x: Any, zero: Any, to: int, saturate: bool = True) -> Any:
     """float32 numbers, divided by their scale, as numbers of a quantized type."""
     dtype = numpy_dtype(to)
     if is_coded_dtype(dtype) and str(dtype) not in INTEGERS:
-        return encode(x if zero is None else x + _single(zero), to, saturate)
+        return encode(x if zero is None else x + _as_float32(zero), to, saturate)
     rounded = np.rint(x)
-    rounded = rounded if zero is None else rounded + _single(zero)
+    rounded = rounded if zero is None else rounded + _as_float32(zero)
     if str(dtype) in ("int8", "uint8") and is_traced(rounded):
         return F.quantize(rounded, dtype)
     low, high = _range(dtype)
@@ -77,14 +77,14 @@ def _range(dtype: Any) -> tuple[float, float]:
     return (0.0, 2.0**bits - 1) if name.startswith("u") else (-(2.0 ** (bits - 1)), 2.0 ** (bits - 1) - 1)
 
 
-def _single(x: Any) -> Any:
+def _as_float32(x: Any) -> Any:
     """Numbers in float32."""
     return F.astype(decode(x), f32)
 
 
-def _rounded(x: Any, precision: int) -> Any:
+def _round(x: Any, precision: int) -> Any:
     """Numbers in float32, rounded to an element type."""
-    return _single(convert(_single(x), precision)) if precision != onnx.TensorProto.FLOAT else _single(x)
+    return _as_float32(convert(_as_float32(x), precision)) if precision != onnx.TensorProto.FLOAT else _as_float32(x)
 
 
 def _zero_point(zero: Any) -> Any:
@@ -102,7 +102,7 @@ def _integers(x: Any, zero: Any) -> Any:
 
 def _exact(x: Any, zero: Any) -> Any:
     """Quantized numbers less their zero point, in f32, which holds those of 16 bits and less."""
-    return _single(x) if zero is None else _single(x) - _single(zero)
+    return _as_float32(x) if zero is None else _as_float32(x) - _as_float32(zero)
 
 
 def _along(use: Use, value: Any, shape: Any) -> Any:
@@ -160,7 +160,7 @@ def _parts(a_reach: int, b: Any, b_zero: Any, terms: Any, limit: int = EXACT) ->
     """
     if not isinstance(terms, int):
         return None
-    numbers = _known_integers(b, b_zero)
+    numbers = _constant_integers(b, b_zero)
     sizes = np.full(terms, _reach(b, b_zero)) if numbers is None else np.abs(numbers)
     for parts in range(1, max(terms, 1) + 1):
         ends = [terms * i // parts for i in range(parts + 1)]
@@ -170,7 +170,7 @@ def _parts(a_reach: int, b: Any, b_zero: Any, terms: Any, limit: int = EXACT) ->
     return None
 
 
-def _known_integers(x: Any, zero: Any) -> Any:
+def _constant_integers(x: Any, zero: Any) -> Any:
     """Numbers less their zero point, if both are known."""
     numbers, less = constant_value(x), constant_value(zero)
     if numbers is None or (zero is not None and less is None):
@@ -202,9 +202,9 @@ def qlinear_matmul(
     a: Any, a_scale: Any, a_zero: Any, b: Any, b_scale: Any, b_zero: Any, y_scale: Any, y_zero: Any
 ) -> Any:
     is_float = any_coded([a, b])
-    product = np.matmul(_single(a), _single(b)) if is_float else _single(_matmul(a, b, a_zero, b_zero))
-    scale = _rows(_scalar(_single(a_scale))) * _scalar(_single(b_scale)) / _rows(_scalar(_single(y_scale)))
-    return quantized(product * scale, _rows(_scalar(_zero_point(y_zero))), elem_type_of(y_zero))
+    product = np.matmul(_as_float32(a), _as_float32(b)) if is_float else _as_float32(_matmul(a, b, a_zero, b_zero))
+    scale = _rows(_scalar(_as_float32(a_scale))) * _scalar(_as_float32(b_scale)) / _rows(_scalar(_as_float32(y_scale)))
+    return quantize(product * scale, _rows(_scalar(_zero_point(y_zero))), elem_type_of(y_zero))
 
 
 def _conv(use: Use, x: Any, w: Any, x_zero: Any, w_zero: Any, bias: Any = None) -> Any:
@@ -217,7 +217,7 @@ def _conv(use: Use, x: Any, w: Any, x_zero: Any, w_zero: Any, bias: Any = None) 
     convolve = partial(correlate, strides=strides, dilations=dilations, groups=groups)
     x_zero, w_zero = _scalar(_zero_point(x_zero)), _channels(_zero_point(w_zero), w.ndim, 0)
     channels, taps = w.shape[1], math.prod(w.shape[2:])
-    table, limit = _known_integers(w, w_zero), max(EXACT - more, EXACT // 2)
+    table, limit = _constant_integers(w, w_zero), max(EXACT - more, EXACT // 2)
     if table is not None:  # [terms, results]: by channels, whose taps stay together
         table = np.abs(table).reshape(w.shape[0], channels, -1).sum(axis=2).T
         cuts = _parts(_reach(x, x_zero), table, None, channels, limit)
@@ -227,7 +227,7 @@ def _conv(use: Use, x: Any, w: Any, x_zero: Any, w_zero: Any, bias: Any = None) 
         return convolve(pad_spatial(_integers(x, x_zero), pads), _integers(w, w_zero), bias)
     image, weight = pad_spatial(_exact(x, x_zero), pads), _exact(w, w_zero)
     if len(cuts) == 1 and more <= EXACT // 2:
-        return convolve(image, weight, None if bias is None else _single(bias))
+        return convolve(image, weight, None if bias is None else _as_float32(bias))
     pairs = [(image, weight)] if len(cuts) == 1 else [(image[:, cut], weight[:, cut]) for cut in cuts]
     total = reduce(np.add, [F.astype(convolve(*pair, None), i32) for pair in pairs])
     return total if bias is None else total + _channels(bias, x.ndim, 1)
@@ -257,6 +257,6 @@ def qlinear_conv(
     y_zero: Any,
     bias: Any = None,
 ) -> Any:
-    product = _single(_conv(use, x, w, x_zero, w_zero, bias))
-    scale = _scalar(_single(x_scale)) * _channels(_single(w_scale), x.ndim, 1) / _scalar(_single(y_scale))
-    return quantized(product * scale, _scalar(_zero_point(y_zero)), elem_type_of(y_zero))
+    product = _as_float32(_conv(use, x, w, x_zero, w_zero, bias))
+    scale = _scalar(_as_float32(x_scale)) * _channels(_as_float32(w_scale), x.ndim, 1) / _scalar(_as_float32(y_scale))
+    return quantize(product * scale, _scalar(_zero_point(y_zero)), elem_type_of(y_zero))

@@ -116,7 +116,7 @@ NORMALIZED: dict[str, Function] = {"Softmax": F.softmax, "LogSoftmax": _log_soft
 
 
 @operator(*NORMALIZED)
-def normalized(use: Use, x: Any) -> Any:
+def normalize(use: Use, x: Any) -> Any:
     function = NORMALIZED[use.op]
     if use.opset >= 13:
         return function(x, axis=use.attribute("axis", -1))
@@ -133,7 +133,7 @@ def top_k(use: Use, x: Any, k: Any = None, *, axis: int = -1, largest: bool = Tr
     def extent() -> list[Any]:
         return [assumed.declared_shape(use, what)[axis]]
 
-    count = use.attribute("k") if k is None else int(assumed.settled_integers(use, k, what, extent)[0])
+    count = use.attribute("k") if k is None else int(assumed.integers_or_declared(use, k, what, extent)[0])
     if constant_value(x) is not None and not is_traced(x):
         ranks = np.unique(x, return_inverse=True)[1].reshape(x.shape)  # nan has the largest
         order = np.argsort(-ranks if largest else ranks, axis=axis, kind="stable")

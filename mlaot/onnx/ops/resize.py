@@ -78,12 +78,12 @@ def resize(
         changes = _by_sizes(use, lengths, sizes, axes, cut, use.attribute("keep_aspect_ratio_policy", "stretch"))
     else:
         changes = _by_scales(use, lengths, scales, axes, cut)
-    for axis, how in _ordered(zip(axes, changes, strict=True)):
+    for axis, how in _order(zip(axes, changes, strict=True)):
         x = _resample(use, x, axis, how, transform, use.attribute("nearest_mode", NEAREST[0]))
     return x
 
 
-def _ordered(axes: Iterable[tuple[int, Axis]]) -> list[tuple[int, Axis]]:
+def _order(axes: Iterable[tuple[int, Axis]]) -> list[tuple[int, Axis]]:
     """Axes in the order that takes least work: those that shrink first, whole rows before places in them."""
 
     def order(pair: tuple[int, Axis]) -> tuple[float, int]:
@@ -99,7 +99,7 @@ def _ordered(axes: Iterable[tuple[int, Axis]]) -> list[tuple[int, Axis]]:
 def resize_10(use: Use, x: Any, scales: Any) -> Any:
     x = lift(x)
     changes = _by_scales(use, list(x.shape), scales, list(range(x.ndim)), [(0.0, 1.0)] * x.ndim)
-    for axis, how in _ordered(enumerate(changes)):
+    for axis, how in _order(enumerate(changes)):
         is_larger = how.size >= how.length if is_traced(how.scale) else how.scale >= 1
         x = _resample(use, x, axis, how, "asymmetric", "floor" if is_larger else "ceil")
     return x

@@ -76,7 +76,7 @@ def compress(use: Use, x: Any, condition: Any, *, axis: Any = None) -> Any:
 @operator("Unique")
 def unique(use: Use, x: Any, *, axis: Any = None, sorted: bool = True) -> Any:
     if is_constant(x):
-        return _known_unique(np.asarray(constant_value(x)), axis, sorted)
+        return _constant_unique(np.asarray(constant_value(x)), axis, sorted)
     rows = _flat(x) if axis is None else np.moveaxis(x, axis, 0)
     sizes = {i: 0 for i in (1, 3) if use.has(i)} | ({0: 0 if axis is None else axis % x.ndim} if use.has(0) else {})
     count = rows.shape[0]
@@ -90,7 +90,7 @@ def unique(use: Use, x: Any, *, axis: Any = None, sorted: bool = True) -> Any:
     return values if axis is None else np.moveaxis(values, 0, axis), first_ones, inverse, counts
 
 
-def _known_unique(x: Any, axis: Any, is_sorted: bool) -> Any:
+def _constant_unique(x: Any, axis: Any, is_sorted: bool) -> Any:
     values, first, inverse, counts = np.unique(
         x, return_index=True, return_inverse=True, return_counts=True, axis=axis, equal_nan=False
     )
@@ -159,7 +159,7 @@ def non_max_suppression(
             raise Unsupported(f"at most 0 boxes, and an output that is declared with {count}")
         return np.zeros((0, 3), np.int64)
     corners = _corners(boxes, center_point_box)
-    flags, chosen = _selected(corners, scores, rounds, _scalar(overlap, 0.0), threshold)
+    flags, chosen = _select(corners, scores, rounds, _scalar(overlap, 0.0), threshold)
     if limit is None:  # [batch, classes, rounds]
         flags = flags & (np.arange(rounds) < np.reshape(most, ()))
     grid = np.stack(np.meshgrid(np.arange(batch), np.arange(classes), np.arange(rounds), indexing="ij")[:2], axis=-1)
@@ -181,7 +181,7 @@ def _corners(boxes: Any, is_centered: bool) -> list[Any]:
     return [np.minimum(a, c), np.maximum(a, c), np.minimum(b, d), np.maximum(b, d)]
 
 
-def _selected(corners: list[Any], scores: Any, rounds: int, overlap: Any, threshold: Any) -> tuple[Any, Any]:
+def _select(corners: list[Any], scores: Any, rounds: int, overlap: Any, threshold: Any) -> tuple[Any, Any]:
     """The best box that is left, round by round: whether there is one, and which; both [batch, classes, rounds]."""
     left = as_traced(scores)
     if threshold is not None:

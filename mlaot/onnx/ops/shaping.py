@@ -189,7 +189,7 @@ def split(use: Use, x: Any, sizes: Any = None, *, axis: int = 0, num_outputs: in
     def parts() -> list[Any]:
         return [assumed.declared_shape(use, SIZES, i)[axis] for i in range(len(use.node.output))]
 
-    lengths = use.attribute("split") if sizes is None else assumed.settled_integers(use, sizes, SIZES, parts)
+    lengths = use.attribute("split") if sizes is None else assumed.integers_or_declared(use, sizes, SIZES, parts)
     length = x.shape[axis]
     if lengths is None:
         if not isinstance(length, int):
@@ -274,14 +274,14 @@ def tile(use: Use, x: Any, repeats: Any, axis: Any = None) -> Any:
             raise Unsupported("the number of tiles is computed when the model runs; it must be constant")
         return [int(a) // int(b) for a, b in zip(target, x.shape, strict=True)]
 
-    return np.tile(x, assumed.settled_integers(use, repeats, what, tiles))
+    return np.tile(x, assumed.integers_or_declared(use, repeats, what, tiles))
 
 
 @operator("ConstantOfShape", symbolic=True)
 def constant_of_shape(use: Use, shape: Any, *, value: Any = None) -> Any:
     number = np.zeros((), np.float32) if value is None else value.reshape(())
     target = partial(assumed.declared_shape, use, "the shape")
-    lengths = tuple(assumed.settled_integers(use, shape, "the shape", target))
+    lengths = tuple(assumed.integers_or_declared(use, shape, "the shape", target))
     if all(isinstance(e, int) for e in lengths):
         _check_size(lengths)
         return np.full(lengths, number)
@@ -383,7 +383,7 @@ def center_crop_pad(use: Use, x: Any, shape: Any, *, axes: Any = None) -> Any:
         return [declared[axis] for axis in at]
 
     low, high = [0] * x.ndim, [0] * x.ndim
-    for axis, size in zip(at, assumed.settled_integers(use, shape, "the shape", target), strict=True):
+    for axis, size in zip(at, assumed.integers_or_declared(use, shape, "the shape", target), strict=True):
         more = size - x.shape[axis]
         low[axis % x.ndim] = more // 2 if more >= 0 else -((-more) // 2)
         high[axis % x.ndim] = more - low[axis % x.ndim]

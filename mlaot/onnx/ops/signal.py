@@ -61,7 +61,7 @@ def mel_weight_matrix(use: Use, bands: Any, length: Any, rate: Any, low: Any, hi
         use.require(np.all(np.equal(np.floor_divide(length, 2) + 1, rows)), f"the length must make {rows} rows")
     else:
         rows = int(integers(length, "the length")[0]) // 2 + 1
-    length, rate, low, high = (np.reshape(_double(v), ()) for v in (length, rate, low, high))
+    length, rate, low, high = (np.reshape(_as_float64(v), ()) for v in (length, rate, low, high))
     first, last = (2595 * np.log10(1 + edge / 700) for edge in (low, high))
     hertz = 700 * (10 ** ((np.arange(count + 2) * ((last - first) / (count + 2)) + first) / 2595) - 1)
     places = np.floor((length + 1) * hertz / rate)
@@ -75,7 +75,7 @@ def mel_weight_matrix(use: Use, bands: Any, length: Any, rate: Any, low: Any, hi
     return result.astype(numpy_dtype(kind)) if constant_value(result) is not None else F.astype(result, dtype_of(kind))
 
 
-def _double(value: Any) -> Any:
+def _as_float64(value: Any) -> Any:
     number = constant_value(value)
     return F.astype(value, np.float64) if number is None else number.astype(np.float64)
 
@@ -195,7 +195,7 @@ def _long(y: Any, size: int, back: bool, half: bool) -> Any:
             ends = np.zeros_like(imaginary[..., :1])
             middle = [] if size % 2 else [ends]
             imaginary = np.concatenate([ends, inner, *middle, -np.flip(inner, axis=-1)], axis=-1)
-    re, im = _composed(real, imaginary, size, 1.0 if back else -1.0)
+    re, im = _compose(real, imaginary, size, 1.0 if back else -1.0)
     if back:
         re, im = re * (1.0 / size), im * (1.0 / size)
     if half:
@@ -205,7 +205,7 @@ def _long(y: Any, size: int, back: bool, half: bool) -> Any:
     return np.stack([re, im], axis=-1)
 
 
-def _composed(real: Any, imaginary: Any, size: int, sign: float) -> tuple[Any, Any]:
+def _compose(real: Any, imaginary: Any, size: int, sign: float) -> tuple[Any, Any]:
     """Both parts of the sums, not divided: along columns of a rectangle, turned, then along its rows."""
     p = next((d for d in range(math.isqrt(size), 1, -1) if size % d == 0), 1)
     q = size // p
@@ -215,11 +215,11 @@ def _composed(real: Any, imaginary: Any, size: int, sign: float) -> tuple[Any, A
         return _product(real, imaginary, _turns(np.outer(np.arange(size), np.arange(size)), size, sign))
     rectangle = (*real.shape[:-1], p, q)
     a, b = (None if v is None else np.swapaxes(np.reshape(v, rectangle), -1, -2) for v in (real, imaginary))
-    a, b = _composed(a, b, p, sign)  # [.., q, p]
+    a, b = _compose(a, b, p, sign)  # [.., q, p]
     turn, lean = (t.astype(a.dtype) for t in _turns(np.outer(np.arange(q), np.arange(p)), size, sign))
     a, b = a * turn - b * lean, a * lean + b * turn
     a, b = (np.swapaxes(v, -1, -2) for v in (a, b))
-    a, b = _composed(a, b, q, sign)  # [.., p, q]
+    a, b = _compose(a, b, q, sign)  # [.., p, q]
     flat = (*real.shape[:-1], size)
     return np.reshape(np.swapaxes(a, -1, -2), flat), np.reshape(np.swapaxes(b, -1, -2), flat)
 

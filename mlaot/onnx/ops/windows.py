@@ -221,7 +221,7 @@ def max_unpool(use: Use, x: Any, places: Any, shape: Any = None) -> Any:
     small = large = [*x.shape[:2], *spatial]  # indices are those of the small image, also where a larger one is wanted
     if shape is not None:
         what = "its third input, the shape,"
-        large = assumed.settled_integers(use, shape, what, lambda: assumed.declared_shape(use, what))
+        large = assumed.integers_or_declared(use, shape, what, lambda: assumed.declared_shape(use, what))
     blank = as_traced(np.zeros(math.prod(small), x.dtype))
     y = np.reshape(update(blank, (np.ravel(places),), np.ravel(x), "set"), small)
     more = [b - a for a, b in zip(small, large, strict=True)]
