@@ -25,12 +25,13 @@ from mlaot.ir import Type
 from mlaot.ir.dims import Expr
 from mlaot.ir.graph import topological
 from mlaot.onnx.importer import Refined, Refused, Use
+from mlaot.onnx.protos import inner_graphs
 from mlaot.onnx.registry import operator
 from mlaot.onnx.values import Unsupported, as_traced, concrete, constant_value, is_symbolic, lift
 
-SHORT = 64  # nodes that a loop may be written out to where it could stay a loop
-LONG = 4096  # nodes that it may be written out to where it could not
-EVER = 2**48  # more rounds than anybody waits for
+UNROLLED_FIRST = 64  # nodes that a loop may be written out to where it could stay a loop
+UNROLLED_LAST = 4096  # nodes that it may be written out to where it could not
+MOST_ROUNDS = 2**48  # more rounds than anybody waits for
 
 # The number of the round, the carried values, the slices: whether to go on, the new carried values, what is stacked.
 Step = Callable[[Any, Sequence[Any], Sequence[Any]], tuple[Any, list[Any], list[Any]]]
@@ -133,7 +134,7 @@ def loop(use: Use, count: Any = None, condition: Any = None, *carried: Any) -> A
     limit = None if count is None else concrete(count).reshape(())
     if limit is not None and constant_value(limit) is not None:
         limit = limit.item()
-        limit = limit if isinstance(limit, Expr) else max(int(limit), 0) if limit < EVER else None
+        limit = limit if isinstance(limit, Expr) else max(int(limit), 0) if limit < MOST_ROUNDS else None
     asked = np.array(True) if condition is None else condition.reshape(())
     if len(use.node.output) > n:
         limit, asked = _declared_rounds(use, n, limit, asked)
@@ -156,26 +157,24 @@ def _declared_rounds(use: Use, n: int, limit: Any, asked: Any) -> tuple[Any, Any
 
 
 @operator("Scan", since=9)
-def scan(use: Use, *inputs: Any, num_scan_inputs: Any = None) -> Any:
-    states, items = list(inputs[: len(inputs) - num_scan_inputs]), list(inputs[len(inputs) - num_scan_inputs :])
-    outs = len(use.node.output) - len(states)
+def scan(use: Use, *inputs: Any, num_scan_inputs: int = 0) -> Any:
+    n = len(inputs) - num_scan_inputs
     axes = use.attribute("scan_input_axes", [0] * num_scan_inputs)
+    items = [np.moveaxis(item, axis, 0) for item, axis in zip(inputs[n:], axes, strict=True)]
     turned = use.attribute("scan_input_directions", [0] * num_scan_inputs)
-    items = [np.moveaxis(item, axis, 0) for item, axis in zip(items, axes, strict=True)]
-    outputs = list(_scan_along(use, states, items, turned, use.attribute("scan_output_directions", [0] * outs)))
-    for i, axis in enumerate(use.attribute("scan_output_axes", [0] * outs)):
-        outputs[len(states) + i] = np.moveaxis(outputs[len(states) + i], 0, axis)
+    outputs = list(_scan_along(use, list(inputs[:n]), items, turned, use.attribute("scan_output_directions", [])))
+    for i, axis in enumerate(use.attribute("scan_output_axes", []), n):
+        outputs[i] = np.moveaxis(outputs[i], 0, axis)
     return tuple(outputs)
 
 
 @operator("Scan")
-def scan_of_batch(use: Use, lengths: Any, *inputs: Any, num_scan_inputs: Any = None) -> Any:
+def scan_of_batch(use: Use, lengths: Any, *inputs: Any, num_scan_inputs: int = 0) -> Any:
     """Of opset 8: each example of the batch, the first axis, is scanned along its own first axis."""
-    turned = use.attribute("directions", [0] * num_scan_inputs)
-    states = len(inputs) - num_scan_inputs
+    turned, n = use.attribute("directions", [0] * num_scan_inputs), len(inputs) - num_scan_inputs
 
     def example(values: Sequence[Any], length: Any) -> tuple[Any, ...]:
-        return _scan_along(use, list(values[:states]), list(values[states:]), turned, [], length)
+        return _scan_along(use, list(values[:n]), list(values[n:]), turned, [], length)
 
     if isinstance(inputs[0].shape[0], int) and inputs[0].shape[0] == 1:
         outputs = example([x[0] for x in inputs], None if lengths is None else lengths[0])
@@ -202,8 +201,8 @@ def _scan_along(
 
     scanned = [np.flip(x, 0) if back else x for x, back in zip(items, turned, strict=True)]
     outputs = list(_Loop(use, step, states, scanned, rounds, np.array(True)).run())
-    for i, back in enumerate(put):
-        outputs[n + i] = np.flip(outputs[n + i], 0) if back else outputs[n + i]
+    for i, back in enumerate(put, n):
+        outputs[i] = np.flip(outputs[i], 0) if back else outputs[i]
     return tuple(outputs)
 
 
@@ -217,7 +216,7 @@ def sequence_map(use: Use, first: Any, *operands: Any) -> Any:
 
 
 @dataclass(frozen=True)
-class _Seen:
+class _Traits:
     """What a body does with values that it does not know."""
 
     types: list[Type]  # of the new carried values
@@ -248,32 +247,29 @@ class _Loop:
     def run(self) -> tuple[Any, ...]:
         """The last carried values, then what was stacked."""
         asked, count = constant_value(self.condition), self.limit if isinstance(self.limit, int) else None
-        if asked is not None and not asked:
-            count = 0
+        if count == 0 or (asked is not None and not asked):
+            return self.skip()
         size = _nodes(self.use.attribute("body"))
         result: Any
         failure: _Failure | None = None
-        if count is not None and 0 < count * size <= SHORT and asked is not None:
-            result = self.attempt(lambda: self.written_out(SHORT, size))
+        if asked is not None and count is not None and count * size <= UNROLLED_FIRST:
+            result = self.attempt(lambda: self.unroll(UNROLLED_FIRST, size))
             if not isinstance(result, _Failure):
                 return tuple(result)
-        flat = all(not isinstance(value, list) and value is not None for value in self.carried)
-        if count == 0:
-            return self.none()
-        if flat:
-            seen = self.attempt(self.look)
-            if isinstance(seen, _Failure):
-                failure = seen
-            elif seen.types == [_type(value) for value in self.carried]:
-                fixed = asked is not None and (isinstance(self.limit, int | Expr))
-                if fixed and seen.endless:
-                    return self.as_scan(seen)
-                if asked is not None and seen.endless and self.limit is None:
-                    raise MlaotError("it never ends: no trip count, and a condition that is always true")
-                if not seen.outs:
-                    return self.as_while(seen)
+        if all(not isinstance(value, list) and value is not None for value in self.carried):
+            traits = self.attempt(self.trace_body)
+            if isinstance(traits, _Failure):
+                failure = traits
+            elif traits.types == [_type(value) for value in self.carried]:
+                if asked is not None and traits.endless:
+                    if self.limit is None:
+                        raise MlaotError("it never ends: no trip count, and a condition that is always true")
+                    if isinstance(self.limit, int | Expr):
+                        return self.as_scan(traits)
+                if not traits.outs:
+                    return self.as_while(traits)
         if asked is not None and (self.limit is None or count is not None):
-            result = self.attempt(lambda: self.written_out(LONG, size))
+            result = self.attempt(lambda: self.unroll(UNROLLED_LAST, size))
             if not isinstance(result, _Failure):
                 return tuple(result)
             failure = result
@@ -305,7 +301,7 @@ class _Loop:
             needed().root.sites = sites
             return _Failure(error, new)
 
-    def look(self) -> _Seen:
+    def trace_body(self) -> _Traits:
         """Trace the body once, of values of which only the types are known."""
         n, endless = len(self.carried), False
         kept: list[bool] = []
@@ -326,15 +322,15 @@ class _Loop:
             once, [*map(_type, self.carried), *slices, _type(np.int64(0))], "look", read_only="a loop"
         ).types
         root.sites = sites
-        return _Seen(list(types[:n]), list(types[n:]), kept, endless)
+        return _Traits(list(types[:n]), list(types[n:]), kept, endless)
 
-    def none(self) -> tuple[Any, ...]:
+    def skip(self) -> tuple[Any, ...]:
         """No round at all."""
-        seen = self.look() if len(self.use.node.output) > len(self.carried) else None
-        empty = [F.zeros((0, *out.shape), dtype=out.dtype.numpy) for out in seen.outs] if seen else []
+        traits = self.trace_body() if len(self.use.node.output) > len(self.carried) else None
+        empty = [F.zeros((0, *out.shape), dtype=out.dtype.numpy) for out in traits.outs] if traits else []
         return (*self.carried, *empty)
 
-    def written_out(self, most: int, size: int) -> tuple[Any, ...]:
+    def unroll(self, most: int, size: int) -> tuple[Any, ...]:
         """Round after round."""
         values, stacks, i, on = list(self.carried), [], 0, True
         while on and (self.limit is None or i < self.limit):
@@ -354,19 +350,19 @@ class _Loop:
         stacked = [np.stack([lift(out) for out in outs]) for outs in zip(*stacks, strict=True)]
         return (*values, *stacked)
 
-    def as_scan(self, seen: _Seen) -> tuple[Any, ...]:
+    def as_scan(self, traits: _Traits) -> tuple[Any, ...]:
         """A known number of rounds."""
 
         def body(state: Any, item: Any) -> Any:
-            _, new, outs = self.step(item[0], self.all(seen, state), item[1:])
-            return self.moving(seen, new), tuple(as_traced(lift(out)) for out in outs)
+            _, new, outs = self.step(item[0], self.all(traits, state), item[1:])
+            return self.moving(traits, new), tuple(as_traced(lift(out)) for out in outs)
 
         numbers = F.arange(self.limit, dtype=np.int64)
         items = tuple(as_traced(lift(item)) for item in self.items)
-        last, outs = control.scan(body, self.moving(seen, self.carried), (numbers, *items))
-        return (*self.all(seen, last), *outs)
+        last, outs = control.scan(body, self.moving(traits, self.carried), (numbers, *items))
+        return (*self.all(traits, last), *outs)
 
-    def as_while(self, seen: _Seen) -> tuple[Any, ...]:
+    def as_while(self, traits: _Traits) -> tuple[Any, ...]:
         """Asking before each round."""
         limit = self.limit
 
@@ -376,21 +372,21 @@ class _Loop:
 
         def body(state: Any) -> Any:
             i, _, values = state
-            on, new, _ = self.step(i, self.all(seen, values), [])
-            return i + np.int64(1), np.reshape(as_traced(on), ()), self.moving(seen, new)
+            on, new, _ = self.step(i, self.all(traits, values), [])
+            return i + np.int64(1), np.reshape(as_traced(on), ()), self.moving(traits, new)
 
-        start = as_traced(np.int64(0)), as_traced(self.condition), self.moving(seen, self.carried)
-        bound = limit if isinstance(limit, int | Expr) else EVER
-        return self.all(seen, control.while_loop(test, body, start, bound=bound)[2])
+        start = as_traced(np.int64(0)), as_traced(self.condition), self.moving(traits, self.carried)
+        bound = limit if isinstance(limit, int | Expr) else MOST_ROUNDS
+        return self.all(traits, control.while_loop(test, body, start, bound=bound)[2])
 
-    def moving(self, seen: _Seen, values: Sequence[Any]) -> tuple[Any, ...]:
+    def moving(self, traits: _Traits, values: Sequence[Any]) -> tuple[Any, ...]:
         """Of carried values those that change."""
-        return tuple(as_traced(lift(v)) for v, kept in zip(values, seen.kept, strict=True) if not kept)
+        return tuple(as_traced(lift(v)) for v, kept in zip(values, traits.kept, strict=True) if not kept)
 
-    def all(self, seen: _Seen, moving: Sequence[Any]) -> tuple[Any, ...]:
+    def all(self, traits: _Traits, moving: Sequence[Any]) -> tuple[Any, ...]:
         """All carried values, those that do not change as they came."""
         new = iter(moving)
-        return tuple(old if kept else next(new) for old, kept in zip(self.carried, seen.kept, strict=True))
+        return tuple(old if kept else next(new) for old, kept in zip(self.carried, traits.kept, strict=True))
 
 
 def _type(value: Any) -> Type:
@@ -399,5 +395,4 @@ def _type(value: Any) -> Type:
 
 def _nodes(graph: onnx.GraphProto) -> int:
     """The nodes of a graph and of the graphs inside of it."""
-    inner = [g for node in graph.node for a in node.attribute for g in ([a.g] if a.type == a.GRAPH else a.graphs)]
-    return max(len(graph.node), 1) + sum(map(_nodes, inner))
+    return max(len(graph.node), 1) + sum(_nodes(inner) for node in graph.node for inner in inner_graphs(node))
