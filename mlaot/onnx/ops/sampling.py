@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import reduce
 from itertools import product
 from typing import Any
@@ -185,80 +186,88 @@ def deform_conv(
     return F.astype(y if bias is None else y + per_channel(_wide(bias), x.ndim), x.dtype)
 
 
+@dataclass(frozen=True)
+class _Regions:
+    """Regions of images, cut into bins: where each begins, and how long a bin of it is, along both axes."""
+
+    pixels: Any  # of all images, [places, channels]
+    first: Any  # the place of each region's image
+    sizes: list[int]
+    bins: tuple[int, int]
+    starts: list[Any]
+    parts: list[Any]
+    combine: Any  # of the elements around a place
+
+    def sample(self, i: Any, j: Any, samples: Sequence[Any]) -> Any:
+        """Sample (i, j) of ``samples`` in each bin: [regions, rows, columns, channels]."""
+        (in_row, rows), (in_column, columns) = self.line(0, i, samples[0]), self.line(1, j, samples[1])
+        values = []
+        for (y, weight_y), (z, weight_z) in product(rows, columns):
+            place = self.first + np.expand_dims(y, 2) * self.sizes[1] + np.expand_dims(z, 1)
+            weight = np.expand_dims(weight_y, 2) * np.expand_dims(weight_z, 1)
+            values.append(F.gather(self.pixels, place) * np.expand_dims(weight, -1))
+        inside = np.expand_dims(in_row, 2) & np.expand_dims(in_column, 1)
+        return np.where(np.expand_dims(inside, -1), reduce(self.combine, values), 0.0)
+
+    def line(self, axis: int, i: Any, samples: Any) -> tuple[Any, list[tuple[Any, Any]]]:
+        """Whether sample i of each bin is in the image along one axis; the elements around it and their weights."""
+        size, start, part = self.sizes[axis], self.starts[axis], self.parts[axis]
+        dtype = np.dtype(part.dtype)
+        inside = (np.reshape(F.astype(i, dtype), (-1, 1)) + 0.5) / np.reshape(samples, (-1, 1))
+        bins = np.arange(self.bins[axis]).astype(dtype)
+        at = np.expand_dims(start, 1) + (bins + inside) * np.expand_dims(part, 1)
+        is_inside = (at >= -1.0) & (at <= float(size))
+        at = np.clip(at, 0, size - 1)
+        low = np.floor(at)
+        share, index = at - low, F.astype(low, np.int64)
+        return is_inside, [(index, 1 - share), (np.minimum(index + 1, size - 1), share)]
+
+
 @operator("RoiAlign", since=10)
 def roi_align(
-    use: Use,
-    x: Any,
-    regions: Any,
-    images: Any,
-    *,
-    output_height: int = 1,
-    output_width: int = 1,
-    sampling_ratio: int = 0,
-    spatial_scale: float = 1.0,
+    use: Use, x: Any, boxes: Any, images: Any, *, output_height: int = 1, output_width: int = 1, sampling_ratio: int = 0
 ) -> Any:
     half = use.attribute("coordinate_transformation_mode", "half_pixel" if use.opset >= 16 else "") == "half_pixel"
     mode = use.attribute("mode", "avg").lower()
     if mode not in ("avg", "max"):
         raise MlaotError(f"there is no mode {mode!r}")
     sizes, bins, combine = _spatial(x), (output_height, output_width), np.add if mode == "avg" else np.maximum
-    x, regions = as_traced(x), as_traced(_wide(regions))
-    count, dtype = regions.shape[0], np.dtype(regions.dtype)
-    ends = regions * spatial_scale - (0.5 if half else 0.0)
-    starts = [ends[:, 1], ends[:, 0]]
+    x, boxes = as_traced(x), as_traced(_wide(boxes))
+    ends = boxes * use.attribute("spatial_scale", 1.0) - (0.5 if half else 0.0)
     lengths = [ends[:, 3] - ends[:, 1], ends[:, 2] - ends[:, 0]]
     parts = [(e if half else np.maximum(e, 1.0)) / float(n) for e, n in zip(lengths, bins, strict=True)]
     pixels = np.reshape(np.moveaxis(_wide(x), 1, -1), (x.shape[0] * sizes[0] * sizes[1], x.shape[1]))
-    first = np.reshape(F.astype(in_range(images, x.shape[0]), np.int64), (count, 1, 1)) * (sizes[0] * sizes[1])
-
-    def line(axis: int, i: Any, samples: Any) -> tuple[Any, list[tuple[Any, Any]]]:
-        """Whether sample i of each bin is in the image along one axis; the elements around it and their weights."""
-        inside = (np.reshape(F.astype(i, dtype), (-1, 1)) + 0.5) / np.reshape(samples, (-1, 1))
-        at = np.expand_dims(starts[axis], 1) + (np.arange(bins[axis]).astype(dtype) + inside) * np.expand_dims(
-            parts[axis], 1
-        )
-        is_inside = (at >= -1.0) & (at <= float(sizes[axis]))
-        at = np.clip(at, 0, sizes[axis] - 1)
-        low = np.floor(at)
-        share, index = at - low, F.astype(low, np.int64)
-        return is_inside, [(index, 1 - share), (np.minimum(index + 1, sizes[axis] - 1), share)]
-
-    def sample(i: Any, j: Any, samples: Sequence[Any]) -> Any:
-        """One sample in each bin: [regions, rows, columns, channels]."""
-        (in_row, rows), (in_column, columns) = line(0, i, samples[0]), line(1, j, samples[1])
-        values = []
-        for (y, weight_y), (z, weight_z) in product(rows, columns):
-            place = first + np.expand_dims(y, 2) * sizes[1] + np.expand_dims(z, 1)
-            weight = np.expand_dims(weight_y, 2) * np.expand_dims(weight_z, 1)
-            values.append(F.gather(pixels, place) * np.expand_dims(weight, -1))
-        inside = np.expand_dims(in_row, 2) & np.expand_dims(in_column, 1)
-        return np.where(np.expand_dims(inside, -1), reduce(combine, values), 0.0)
-
+    first = np.reshape(F.astype(in_range(images, x.shape[0]), np.int64), (-1, 1, 1)) * (sizes[0] * sizes[1])
+    regions = _Regions(pixels, first, sizes, bins, [ends[:, 1], ends[:, 0]], parts, combine)
     if sampling_ratio > 0:
-        number = as_traced(np.full(1, sampling_ratio, np.float32).astype(dtype))
+        number = as_traced(np.full(1, sampling_ratio, np.float32).astype(np.dtype(boxes.dtype)))
         pairs = product([as_traced(np.full(1, i)) for i in range(sampling_ratio)], repeat=2)
-        y = reduce(combine, [sample(i, j, (number, number)) for i, j in pairs])
+        y = reduce(combine, [regions.sample(i, j, (number, number)) for i, j in pairs])
         y = y / float(sampling_ratio * sampling_ratio) if mode == "avg" else y
-        return F.astype(np.moveaxis(y, -1, 1), x.dtype)
-    numbers = [np.maximum(np.ceil(part), 0) for part in parts]
+    else:
+        blank = np.broadcast_to(as_traced(np.zeros((), np.dtype(boxes.dtype))), (boxes.shape[0], *bins, x.shape[1]))
+        y = _sample_adaptively(regions, mode, blank)
+    return F.astype(np.moveaxis(y, -1, 1), x.dtype)
+
+
+def _sample_adaptively(regions: _Regions, mode: str, blank: Any) -> Any:
+    """As many samples in a bin as it has elements; all regions take as many rounds as the largest one."""
+    numbers = [np.maximum(np.ceil(part), 0) for part in regions.parts]
     most = [F.astype(np.max(n), np.int64) for n in numbers]
-    start = np.broadcast_to(as_traced(np.zeros((), dtype)), (count, *bins, x.shape[1]))
 
     def step(carry: Any) -> Any:
         k, total = carry
         i, j = k // np.maximum(most[1], 1), k % np.maximum(most[1], 1)
-        value = sample(i, j, [np.maximum(n, 1) for n in numbers])
+        value = regions.sample(i, j, [np.maximum(n, 1) for n in numbers])
         used = (i < F.astype(numbers[0], np.int64)) & (j < F.astype(numbers[1], np.int64))
-        used = np.reshape(used, (count, 1, 1, 1))
+        used = np.reshape(used, (-1, 1, 1, 1))
         if mode == "avg":
             return k + 1, total + np.where(used, value, 0.0)
         return k + 1, np.where(used, np.where(k == 0, value, np.maximum(total, value)), total)
 
     zero = as_traced(np.zeros((), np.int64))
-    _, y = while_loop(lambda carry: carry[0] < most[0] * most[1], step, (zero, start), bound=ROUNDS)
-    if mode == "avg":
-        y = y / np.reshape(np.maximum(numbers[0] * numbers[1], 1), (count, 1, 1, 1))
-    return F.astype(np.moveaxis(y, -1, 1), x.dtype)
+    _, y = while_loop(lambda carry: carry[0] < most[0] * most[1], step, (zero, blank), bound=ROUNDS)
+    return y / np.reshape(np.maximum(numbers[0] * numbers[1], 1), (-1, 1, 1, 1)) if mode == "avg" else y
 
 
 @operator("MaxRoiPool")
