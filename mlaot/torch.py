@@ -42,7 +42,7 @@ FROM_TORCH = {dtype: d for d, dtype in TO_TORCH.items()}
 
 
 def load(module: torch.nn.Module, sample: Any, dims: Mapping[str, int] | None = None) -> Declaration:
-    """A module of PyTorch, which is put into evaluation mode, as a model.
+    """Declare a module of PyTorch, which is put into evaluation mode.
 
     ``sample``: the inputs as ``forward`` takes them, a tuple of its arguments or a dict of them by name; what is
     neither is the only argument. Arrays as long as the first one have an open first axis called ``batch``; types such
@@ -52,7 +52,7 @@ def load(module: torch.nn.Module, sample: Any, dims: Mapping[str, int] | None = 
 
 
 def declared(settings: Settings, model: Model, sample: Any = None) -> Declaration:
-    """The module of a project, as its settings name it."""
+    """Declare the module that a project's settings name."""
     if sample is None:
         raise MlaotError(
             f"no key 'sample' in {table_of(model.name)} of {FILE}; PyTorch follows a module by inputs as it"
@@ -74,7 +74,7 @@ class Call:
     tree: Any
 
     def arguments(self, arrays: Sequence[torch.Tensor]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """The arguments with these arrays."""
+        """Return the arguments with these arrays."""
         rest = iter(arrays)
         leaves = [leaf if kind is None else next(rest) for leaf, kind in zip(self.leaves, self.types, strict=True)]
         values = pytree.tree_unflatten(leaves, self.tree)
@@ -91,7 +91,7 @@ class Call:
         return sorted({name for kind in self.arrays for extent in kind.shape for name in names(extent)})
 
     def pinned(self, sizes: Mapping[str, int]) -> Call:
-        """The same with sizes for some open dimensions."""
+        """Return the same with sizes for some open dimensions."""
 
         def extent(declared: Dim) -> Dim:
             return substitute(declared, sizes) if names(declared) and names(declared) <= sizes.keys() else declared
@@ -103,7 +103,7 @@ class Call:
 
 
 def _call(module: torch.nn.Module, sample: Any) -> tuple[Call, int]:
-    """How a sample calls a module, and how long its batch is; 0 if there is none."""
+    """Find out how a sample calls a module, and how long its batch is; 0 if there is none."""
     if isinstance(sample, dict):  # in the order of the signature, as torch.export takes them
         ordered = [name for name in inspect.signature(module.forward).parameters if name in sample]
         sample = {name: sample[name] for name in (*ordered, *sample)}
@@ -115,7 +115,7 @@ def _call(module: torch.nn.Module, sample: Any) -> tuple[Call, int]:
 
 
 def _type(leaf: Any, rows: int) -> Type | None:
-    """The type of an input that is an array or says its type; ``rows``: how long an open first axis is."""
+    """Return the type of an input that is an array or says its type; ``rows``: how long an open first axis is."""
     if isinstance(leaf, Type | DType):
         return leaf if isinstance(leaf, Type) else Type(leaf)
     if not hasattr(leaf, "shape"):
@@ -173,12 +173,12 @@ def _declare(module: Any, sample: Any, sizes: Mapping[str, int], place: str) -> 
 
 
 def _numpy(tensor: torch.Tensor) -> Any:
-    """A tensor's numbers; NumPy has no bfloat16."""
+    """Return a tensor's numbers; NumPy has no bfloat16."""
     return (tensor.float() if tensor.dtype is torch.bfloat16 else tensor).detach().cpu().numpy()
 
 
 def _followed(module: torch.nn.Module, call: Call, rows: int, place: str) -> tuple[Call, Any]:
-    """What a module does, and the call that it does it for: where that cannot have an open batch, one with ``rows``.
+    """Export a module for a call, or where that cannot have an open batch, for one with ``rows``; return the call, too.
 
     What ``torch.export`` does not see when it only runs the module, such as ``len(x)``, it may see by reading the code.
     """
@@ -217,7 +217,7 @@ def _exported(module: torch.nn.Module, call: Call, place: str, *, strict: bool) 
 
 
 def _converted(program: Any, place: str) -> tuple[Any, list[str]]:
-    """What was followed as a model of ONNX, and the names of its outputs."""
+    """Convert an exported module to ONNX; return the model and the names of its outputs."""
     outputs = _output_names(program, place)
     with _quiet(), _said(place, program):
         exported = torch.onnx.export(program, dynamo=True, optimize=False, verbose=False, output_names=outputs)
@@ -228,7 +228,7 @@ def _converted(program: Any, place: str) -> tuple[Any, list[str]]:
 
 
 def _output_names(program: Any, place: str) -> list[str]:
-    """``output``; of tuples ``output_0``, of dicts their keys, of named fields their names."""
+    """Name outputs: ``output``; of tuples ``output_0``, of dicts their keys, of named fields their names."""
     kinds = [spec.arg for spec in program.graph_signature.output_specs if spec.kind.name == "USER_OUTPUT"]
     tree = pytree.tree_unflatten(kinds, program.call_spec.out_spec)
     taken = set(program.graph_signature.user_inputs)
@@ -264,7 +264,7 @@ def _name_dims(graph: Any, call: Call) -> None:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Without the progress and the warnings of exporters, which are for those who work on them."""
+    """Hide the progress and the warnings of exporters, which are for those who work on them."""
     before = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
     try:
@@ -276,7 +276,7 @@ def _quiet() -> Iterator[None]:
 
 @contextmanager
 def _said(place: str, program: Any = None) -> Iterator[None]:
-    """What exporters say on pages, in a line."""
+    """Say in a line what exporters say on pages."""
     try:
         yield
     except MlaotError:
@@ -303,7 +303,7 @@ def _reason(error: Exception) -> str:
 
 
 def _line_of(error: Exception, program: Any) -> str:
-    """``model.py:12: ``, the line of the node that an exporter names."""
+    """Return ``model.py:12: ``, the line of the node that an exporter names."""
     named = re.search(r"op='\w+\.(\w+)'", str(error))
     if program is None or named is None:
         return ""

@@ -23,7 +23,7 @@ MOST = 100  # choices that are compiled
 
 
 def declared_shape(use: Use, what: str, i: int = 0) -> tuple[Dim, ...]:
-    """The shape of output ``i``, which the file must give since ``what`` is computed."""
+    """Return the shape of output ``i``, which the file must give since ``what`` is computed."""
     type_ = use.declared(i)
     if type_ is None:
         raise Unsupported(
@@ -33,7 +33,7 @@ def declared_shape(use: Use, what: str, i: int = 0) -> tuple[Dim, ...]:
 
 
 def declared_extent(use: Use, axis: int, message: str, i: int = 0) -> int:
-    """An extent of output ``i``, which the file must give as a number; else ``message`` is said."""
+    """Return an extent of output ``i``, which the file must give as a number; else ``message`` is said."""
     type_ = use.declared(i)
     extent = type_.shape[axis] if type_ is not None and type_.rank > axis else None
     if not isinstance(extent, int):
@@ -50,7 +50,7 @@ def require_equal(use: Use, value: Any, wanted: Sequence[Dim], what: str) -> Non
 
 
 def integers_or_declared(use: Use, value: Any, what: str, wanted: Callable[[], Sequence[Dim]]) -> list[Any]:
-    """A known vector of integers; in place of a computed one, those that make the declared shape."""
+    """Return a known vector of integers; in place of a computed one, those that make the declared shape."""
     if constant_value(value) is not None:
         return integers(value, what)
     targets = list(wanted())
@@ -59,7 +59,7 @@ def integers_or_declared(use: Use, value: Any, what: str, wanted: Callable[[], S
 
 
 def choose(use: Use, what: str, choices: Iterable[tuple[Any, Callable[[], Any]]]) -> Any:
-    """One of several results, by which condition holds; calls in which none does are refused."""
+    """Choose one of several results by which condition holds; calls in which none does are refused."""
     conditions, results = [], []
     for condition, compute in choices:
         conditions.append(condition)
@@ -76,7 +76,7 @@ def choose(use: Use, what: str, choices: Iterable[tuple[Any, Callable[[], Any]]]
 
 
 def subsets(axes: Any, rank: int) -> list[tuple[tuple[int, ...], Any]]:
-    """Every set of as many axes as a computed vector has, and whether it is that one."""
+    """Return every set of as many axes as a computed vector has, and whether it is that one."""
     places = np.reshape(np.remainder(astype(axes, np.int64), rank), (-1, 1)) if rank else axes
     mask = np.any(np.equal(places, np.arange(rank).reshape(1, -1)), axis=0)
     choices = []
@@ -87,7 +87,7 @@ def subsets(axes: Any, rank: int) -> list[tuple[tuple[int, ...], Any]]:
 
 
 def reshape(use: Use, x: Any, shape: Any) -> Any:
-    """Reshape: -1, and 0 where it keeps an extent, will do as well."""
+    """Reshape by a computed shape; -1, and 0 where it keeps an extent, will do as well."""
     what = "its second input, the shape,"
     target = declared_shape(use, what)
     sizes = astype(shape, np.int64)
@@ -104,7 +104,7 @@ def reshape(use: Use, x: Any, shape: Any) -> Any:
 
 
 def expand(use: Use, x: Any, shape: Any) -> Any:
-    """Expand: 1 will do where the input has the extent already."""
+    """Expand to a computed shape; 1 will do where the input has the extent already."""
     what = "its second input, the shape,"
     target = declared_shape(use, what)
     count = int(shape.shape[0])
@@ -118,7 +118,7 @@ def expand(use: Use, x: Any, shape: Any) -> Any:
 
 
 def slice_(use: Use, x: Any, starts: Any, ends: Any, axes: Any, steps: Any) -> Any:
-    """Slice: elements at computed places; only how many there are is fixed."""
+    """Slice by computed ends; only how many elements there are is fixed."""
     target = declared_shape(use, "where it starts or ends")
     count, rank = int(starts.shape[0]), x.ndim
     places = np.arange(count) if axes is None else np.remainder(astype(axes, np.int64), rank)
@@ -144,7 +144,7 @@ def slice_(use: Use, x: Any, starts: Any, ends: Any, axes: Any, steps: Any) -> A
 
 
 def pad(use: Use, x: Any, pads: Any, value: Any, axes: Sequence[int], mode: str) -> Any:
-    """Pad: elements at computed places, or the value."""
+    """Pad by computed amounts."""
     target = declared_shape(use, "its second input")
     amounts = astype(pads, np.int64)
     inside: Any = True

@@ -67,7 +67,7 @@ static void onnx_share_apart(void *threads, Task *task, char *const *p, const pt
 
 @cache
 def compiler(words: bool) -> tuple[list[str], Machine]:
-    """The C compiler, and the best instruction set of this machine; ``words``: for a module that multiplies bytes."""
+    """Find the C compiler and the best machine of this computer; ``words``: for a module that multiplies bytes."""
     command = find_toolchain().command
     return command, this_machine(MACHINES, command, words=words)[-1]
 
@@ -95,7 +95,7 @@ class CompiledModel:
         self.state = _aligned(bytes(self.module.initial).ljust(self.module.state_bytes, b"\0"))
 
     def run(self, inputs: Sequence[Any], **options: Any) -> tuple[Any, ...]:
-        """The outputs for ``inputs``, which are only read."""
+        """Return the outputs for ``inputs``, which are only read."""
         if len(inputs) != len(self.entry.inputs):
             raise ValueError(f"expected {len(self.entry.inputs)} inputs, got {len(inputs)}")
         arrays = [self._checked(port, np.asarray(x)) for port, x in zip(self.entry.inputs, inputs, strict=True)]
@@ -123,7 +123,7 @@ class CompiledModel:
         return tuple(_outputs(port, results) for port in self.ports)
 
     def _checked(self, port: Port, array: Array) -> Array:
-        """An input of the right dtype and rank, as the C takes it."""
+        """Check the dtype and the rank of an input, and lay it out as the C takes it."""
         dtype = self.inputs.get(port.name)
         if dtype is None or array.dtype != dtype:
             raise TypeError(f"{port.name}: expected {dtype}, got {array.dtype}")
@@ -132,7 +132,7 @@ class CompiledModel:
         return np.asarray(from_ml_dtype(array), order="C")
 
     def _sizes(self, arrays: Sequence[Array]) -> dict[str, int]:
-        """The sizes of named dims."""
+        """Return the sizes of named dims."""
         ports = self.entry.inputs
         sizes: dict[str, int] = {}
         for port, array in zip(ports, arrays, strict=True):
@@ -156,7 +156,7 @@ class DeferredModel:
         self.compiled: dict[str, CompiledModel] = {}
 
     def run(self, inputs: Sequence[Any], **options: Any) -> tuple[Any, ...]:
-        """The outputs for ``inputs``."""
+        """Return the outputs for ``inputs``."""
         infos = graph_inputs(self.model.graph)
         if len(inputs) != len(infos):
             raise ValueError(f"expected {len(infos)} inputs, got {len(inputs)}")
@@ -167,18 +167,18 @@ class DeferredModel:
 
 
 def _has_shape(info: onnx.ValueInfoProto) -> bool:
-    """Whether the file says all of an input that compiling it takes; of other types than arrays it never does."""
+    """Tell whether the file says all of an input that compiling it takes; of other types than arrays it never does."""
     kind = info.type.WhichOneof("value")
     return kind not in ("tensor_type", "sequence_type", "optional_type") or info.type.tensor_type.HasField("shape")
 
 
 def _shape(value: Any) -> Any:
-    """The shape of an array, a list of them for a sequence."""
+    """Return the shape of an array, a list of them for a sequence."""
     return None if value is None else list(map(_shape, value)) if isinstance(value, list) else np.shape(value)
 
 
 def _flatten(values: Sequence[Any]) -> list[Any]:
-    """The arrays in ``values``."""
+    """Return the arrays in ``values``."""
     parts = ([] if v is None else _flatten(v) if isinstance(v, list) else [v] for v in values)
     return [array for part in parts for array in part]
 
@@ -200,21 +200,21 @@ def _compile(model: onnx.ModelProto, shapes: dict[str, Any]) -> CompiledModel:
 
 
 def _dtypes(infos: Sequence[onnx.ValueInfoProto], parts: dict[str, Any]) -> dict[str, np.dtype[Any]]:
-    """The dtypes that a file declares; those that only ``ml_dtypes`` has are computed with as others."""
+    """Return the dtypes that a file declares; those that only ``ml_dtypes`` has are computed with as others."""
     kinds = {info.name: element_type(info.type).tensor_type.elem_type for info in infos}
     names = {name: _names(name, parts.get(name)) for name in kinds}
     return {port_name(part): numpy_dtype(kind) for name, kind in kinds.items() if kind for part in names[name]}
 
 
 def _names(name: str, part: Any) -> list[str]:
-    """The name of an array, or the names of those of a sequence."""
+    """Return the name of an array, or the names of those of a sequence."""
     if not isinstance(part, list):
         return [name]
     return [inner for i, each in enumerate(part) for inner in _names(f"{name}_{i}", each)]
 
 
 def _aligned(data: bytes | bytearray) -> Array:
-    """A copy on a boundary of 64 bytes."""
+    """Copy bytes to a boundary of 64 bytes."""
     raw = np.zeros(len(data) + 64, np.uint8)
     start = -raw.ctypes.data % 64
     view = raw[start : start + len(data)]
@@ -227,7 +227,7 @@ class Backend:
 
     @classmethod
     def supports_device(cls, device: str) -> bool:
-        """Only the CPU."""
+        """Tell whether mlaot compiles for a device: only for the CPU."""
         return device == "CPU"
 
     @classmethod

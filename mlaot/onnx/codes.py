@@ -73,12 +73,12 @@ def is_coded_dtype(dtype: Any) -> bool:
 
 
 def any_coded(values: Sequence[Any]) -> bool:
-    """Whether one of the values has a dtype that only ONNX has."""
+    """Tell whether one of the values has a dtype that only ONNX has."""
     return any(isinstance(v, Coded) or (isinstance(v, np.ndarray) and is_coded_dtype(v.dtype)) for v in values)
 
 
 def carrier(elem_type: int) -> DType:
-    """The dtype of arrays of ``elem_type`` in a module: that of their codes, where mlaot has no other."""
+    """Return the dtype of arrays of ``elem_type`` in a module: that of their codes, where mlaot has no other."""
     name = str(numpy_dtype(elem_type))
     if name in NAMES:
         return INTEGERS[name][1] if name in INTEGERS else u8
@@ -86,7 +86,7 @@ def carrier(elem_type: int) -> DType:
 
 
 def as_coded(codes: Any, elem_type: int) -> Any:
-    """Codes as an array of ``elem_type``; known ones in the dtype of ``ml_dtypes``. Other arrays stay as they are."""
+    """Make an array of ``elem_type`` of codes, of constant ones in the dtype of ``ml_dtypes``; keep other arrays."""
     dtype = numpy_dtype(elem_type)
     if not is_coded_dtype(dtype):
         return codes
@@ -94,14 +94,14 @@ def as_coded(codes: Any, elem_type: int) -> Any:
 
 
 def codes_of(value: Any) -> Any:
-    """An array by its codes, if it has any."""
+    """Return an array by its codes, if it has any."""
     if isinstance(value, Coded):
         return value.codes
     return from_ml_dtype(value) if isinstance(value, np.ndarray) and is_coded_dtype(value.dtype) else value
 
 
 def from_ml_dtype(array: Any) -> Any:
-    """An array of a dtype of ``ml_dtypes`` as it is computed with: as codes, or bfloat16 as float32."""
+    """Return an array of a dtype of ``ml_dtypes`` as it is computed with: as codes, or bfloat16 as float32."""
     name = str(array.dtype)
     if name == "bfloat16":
         return array.astype(np.float32)
@@ -111,7 +111,7 @@ def from_ml_dtype(array: Any) -> Any:
 
 
 def to_ml_dtype(array: Any, dtype: Any) -> Any:
-    """What ``from_ml_dtype`` was given; an array stays as it is where ``dtype`` is none of these."""
+    """Return what ``from_ml_dtype`` was given; an array stays as it is where ``dtype`` is none of these."""
     name = str(dtype)
     if name == "bfloat16" or name in INTEGERS:
         return array.astype(dtype)
@@ -119,7 +119,7 @@ def to_ml_dtype(array: Any, dtype: Any) -> Any:
 
 
 def elem_type_of(value: Any) -> int:
-    """ONNX's element type of an array."""
+    """Return ONNX's element type of an array."""
     if isinstance(value, Coded):
         return value.elem_type
     array = constant_value(value)
@@ -131,7 +131,7 @@ def elem_type_of(value: Any) -> int:
 
 
 def move_codes(node: onnx.NodeProto, function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function of an operator that moves values, for codes."""
+    """Return the function of an operator that moves values, for codes."""
 
     def run(use: Any, *inputs: Any) -> Any:
         if node.domain in ("", "ai.onnx") and node.op_type in SHAPES:
@@ -159,7 +159,7 @@ def move_codes(node: onnx.NodeProto, function: Callable[..., Any]) -> Callable[.
 
 
 def decode(value: Any) -> Any:
-    """An array with codes as numbers: of the dtype i8, u8 or f32. Other arrays stay as they are."""
+    """Return an array with codes as numbers: of the dtype i8, u8 or f32. Other arrays stay as they are."""
     if not any_coded([value]):
         return value
     codes, name = codes_of(value), str(value.dtype)
@@ -170,12 +170,12 @@ def decode(value: Any) -> Any:
 
 @cache
 def _table(name: str) -> Any:
-    """The number of every code, in float32."""
+    """Return the number of every code, in float32."""
     return np.arange(256, dtype=np.uint8).view(getattr(ml_dtypes, name)).astype(np.float32)
 
 
 def encode(x: Any, elem_type: int, saturate: bool = True, round_mode: str = "up") -> Any:
-    """Numbers as codes of ``elem_type``: floats rounded, integers by their low bits."""
+    """Return numbers as codes of ``elem_type``: floats rounded, integers by their low bits."""
     name = str(numpy_dtype(elem_type))
     if name in INTEGERS:
         return as_coded(_low_bits(x, name), elem_type)
@@ -197,7 +197,7 @@ def _low_bits(x: Any, name: str) -> Any:
 
 
 def _as_float32(x: Any) -> Any:
-    """Numbers in float32; doubles so that rounding them a second time is as if they had been rounded once.
+    """Return numbers in float32; doubles so that rounding them a second time is as if they had been rounded once.
 
     Of the two neighbours of what is inexact, the one whose last bit is 1 is taken.
     """
@@ -212,7 +212,7 @@ def _as_float32(x: Any) -> Any:
 
 
 def _short_float(x: Any, form: Format, saturate: bool) -> Any:
-    """The codes of float32 numbers, rounded to the nearest, halves to even."""
+    """Return the codes of float32 numbers, rounded to the nearest, halves to even."""
     bits = bitcast(x, u32)
     size, cut = bits & 0x7FFFFFFF, 23 - form.mantissa
     to_even = size + (2 ** (cut - 1) - 1) + (size >> cut & 1)
@@ -229,7 +229,7 @@ def _short_float(x: Any, form: Format, saturate: bool) -> Any:
 
 
 def _power_of_two(x: Any, saturate: bool, round_mode: str) -> Any:
-    """The codes of powers of two next to float32 numbers, whose sign does not count: the exponent plus 127.
+    """Return the codes of powers of two next to float32 numbers, whose sign does not count: the exponent plus 127.
 
     The smallest one, 2 to the -127, is no normal float32 but half of the smallest that is.
     """
@@ -245,7 +245,7 @@ def _power_of_two(x: Any, saturate: bool, round_mode: str) -> Any:
 
 
 def bitcast(x: Any, dtype: DType) -> Any:
-    """The bits of an array taken for another dtype of the same size."""
+    """Return the bits of an array taken for another dtype of the same size."""
     if constant_value(x) is None or is_traced(x):
         return Tensor(apply("bitcast", as_node(x), dtype=dtype))
     return np.ascontiguousarray(x).view(dtype.numpy).reshape(np.shape(x))

@@ -35,7 +35,7 @@ ROUNDS = 32  # imports, each of which finds out more of what open dims are
 
 
 def load(path: str | Path | onnx.ModelProto, dims: Mapping[str, int] | None = None) -> Declaration:
-    """The model of an ONNX file, or one in memory; a relative path is looked for beside the calling module first.
+    """Declare an ONNX file, or a model in memory; a relative path is looked for beside the calling module first.
 
     ``dims`` gives sizes to dimensions that the file leaves open. Tensors stored outside of the file must lie in its
     folder or below it.
@@ -47,7 +47,7 @@ def load(path: str | Path | onnx.ModelProto, dims: Mapping[str, int] | None = No
 
 
 def declared(settings: Settings, model: Model, sample: Any = None) -> Declaration:
-    """The model of an ONNX file of a project, as its settings name it."""
+    """Declare the ONNX file that a project's settings name."""
     path, project = settings.project / model.onnx, settings.project.resolve()
     try:
         is_inside, is_file = path.resolve().is_relative_to(project), path.is_file()
@@ -67,7 +67,7 @@ def declare(
     shapes: Mapping[str, Any] | None = None,
     ports: dict[str, Any] | None = None,
 ) -> Declaration:
-    """A model in memory, declared.
+    """Declare a model in memory.
 
     ``shapes``: those of inputs of which the file says too little, a list of them for a sequence, None for an optional
     without a value. ``ports`` is told what each output is: its port, a list of them, or None.
@@ -76,13 +76,13 @@ def declare(
 
 
 def graph_inputs(graph: onnx.GraphProto) -> list[onnx.ValueInfoProto]:
-    """The inputs that have no value in the file."""
+    """Return the inputs that have no value in the file."""
     names = {tensor.name for tensor in graph.initializer}
     return [info for info in graph.input if info.name not in names]
 
 
 def references(model: onnx.ModelProto) -> dict[str, Reference]:
-    """Others that compute the model: the evaluator of the package onnx, and onnxruntime where that is installed.
+    """Return who else computes the model: the evaluator of the package onnx, and onnxruntime where that is installed.
 
     Nobody for models of sequences, which a module takes apart.
     """
@@ -132,7 +132,7 @@ def trace_model(
     shapes: Mapping[str, Any] | None = None,
     ports: dict[str, Any] | None = None,
 ) -> Traced:
-    """The graph of a model, of which open dims are settled as far as its operators need it."""
+    """Trace a model, of which open dims are settled as far as its operators need it."""
     meant: dict[str, Dim] = {}
     for left in reversed(range(ROUNDS)):
         try:
@@ -152,7 +152,7 @@ def _import_model(
     shapes: Mapping[str, Any],
     ports: dict[str, Any] | None,
 ) -> Traced:
-    """The graph of a model, its open dims being ``meant``."""
+    """Trace a model, its open dims being ``meant``."""
     importer, graph = prepare_importer(model, dims, meant=meant), Graph("model")
     held: dict[str, Held] = {}
     with tracing(Trace(graph, held=held)):
@@ -193,7 +193,7 @@ def prepare_importer(
     calls: Mapping[str, Callable[..., Any]] | None = None,
     meant: Mapping[str, Dim] | None = None,
 ) -> Importer:
-    """An importer of a model that keeps ONNX's rules, ready for its nodes; ``calls`` and ``meant`` as there."""
+    """Return an importer of a model that keeps ONNX's rules, ready for its nodes; ``calls`` and ``meant`` as there."""
     check(model)
     importer = Importer(model, pinned_by(dims), meant or {}, calls)
     importer.ports |= {port_name(info.name) for info in model.graph.input}
@@ -203,14 +203,14 @@ def prepare_importer(
 
 
 def pinned_by(dims: Mapping[str, int]) -> dict[str, int]:
-    """Sizes of open dims by the names that these have in the module."""
+    """Return sizes of open dims by the names that these have in the module."""
     return {identifier(name): size for name, size in dims.items()}
 
 
 def _argument(
     importer: Importer, graph: Graph, arguments: list[tuple[str, str]], name: str, proto: onnx.TypeProto, shape: Any
 ) -> Any:
-    """The value of an input of a shape as ``_shape_of`` says."""
+    """Return the value of an input of a shape as ``_shape_of`` says."""
     if shape is None:
         return None
     if isinstance(shape, list):
@@ -221,7 +221,7 @@ def _argument(
 
 
 def _result(graph: Graph, results: list[tuple[str, str]], name: str, value: Any) -> Any:
-    """Make a value an output; its port, or those of a sequence."""
+    """Make a value an output; return its port, or those of a sequence."""
     if value is None:
         return None
     if isinstance(value, list):
@@ -235,7 +235,7 @@ def _result(graph: Graph, results: list[tuple[str, str]], name: str, value: Any)
 
 
 def _shape_of(info: onnx.ValueInfoProto, shapes: Mapping[str, Any], pinned: Mapping[str, int]) -> Any:
-    """The shape of an input as the caller gives it; ``...`` is what the file says."""
+    """Return the shape of an input as the caller gives it; ``...`` is what the file says."""
     if info.name in shapes:
         return shapes[info.name]
     kind = info.type.WhichOneof("value")
@@ -251,14 +251,14 @@ def _shape_of(info: onnx.ValueInfoProto, shapes: Mapping[str, Any], pinned: Mapp
 
 
 def element_type(proto: onnx.TypeProto) -> onnx.TypeProto:
-    """What is in a sequence or an optional, in the end."""
+    """Return what is in a sequence or an optional, in the end."""
     while (kind := proto.WhichOneof("value")) in ("sequence_type", "optional_type"):
         proto = getattr(proto, kind).elem_type
     return proto
 
 
 def input_type(importer: Importer, name: str, proto: onnx.TypeProto, shape: Any) -> Type:
-    """The type of an input; ``shape``: ``...`` if the file says it."""
+    """Return the type of an input; ``shape``: ``...`` if the file says it."""
     proto = element_type(proto)
     kind = proto.WhichOneof("value")
     if kind != "tensor_type":
@@ -282,13 +282,13 @@ def input_type(importer: Importer, name: str, proto: onnx.TypeProto, shape: Any)
 
 
 def port_name(name: str) -> str:
-    """The name of an input or output in the module."""
+    """Return the name of an input or output in the module."""
     word = identifier(name)
     return f"{word}_" if word in TAKEN else word
 
 
 def _first_refused(conditions: list[Any]) -> Any:
-    """The number of the first condition that does not hold, from 1 on; 0 where all do."""
+    """Return the number of the first condition that does not hold, from 1 on; 0 where all do."""
     first: Any = np.int64(0)
     for number in range(len(conditions), 0, -1):
         first = np.where(conditions[number - 1], first, np.int64(number))

@@ -18,7 +18,7 @@ LONGEST = 1024  # characters of a path
 
 
 def read(path: Path) -> onnx.ModelProto:
-    """A file with its external tensors, checked."""
+    """Read a file with its external tensors, and check them."""
     try:
         model: onnx.ModelProto = onnx.ModelProto.FromString(path.read_bytes())
     except OSError as error:
@@ -45,7 +45,7 @@ def _read_external(model: onnx.ModelProto, path: Path) -> None:
 
 
 def _load_external(tensor: onnx.TensorProto, folder: Path) -> None:
-    """The bytes of a tensor that lies in a file of ``folder`` or below it."""
+    """Load the bytes of a tensor that lies in a file of ``folder`` or below it."""
     entries: dict[str, Any] = {entry.key: entry.value for entry in tensor.external_data}
     location = entries.get("location", "")
     if not isinstance(location, str) or not location or "\0" in location:
@@ -66,14 +66,14 @@ def _load_external(tensor: onnx.TensorProto, folder: Path) -> None:
 
 
 def _tensors(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:
-    """All tensors of a graph and of those inside of it."""
+    """Return all tensors of a graph and of those inside of it."""
     yield from graph.initializer
     yield from _parts(graph.sparse_initializer)
     yield from _attribute_tensors(graph.node)
 
 
 def _attribute_tensors(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.TensorProto]:
-    """The tensors among the attributes of nodes."""
+    """Return the tensors among the attributes of nodes."""
     for attribute in (attribute for node in nodes for attribute in node.attribute):
         yield from (*([attribute.t] if attribute.HasField("t") else ()), *attribute.tensors)
         is_sparse = attribute.HasField("sparse_tensor")

@@ -117,7 +117,7 @@ class Use:
         return i < len(self.node.output) and bool(self.node.output[i])
 
     def declared(self, i: int = 0) -> Type | None:
-        """What the file says of output ``i``, if it does."""
+        """Return what the file says of output ``i``, if it does."""
         return self.importer.types.get(self.node.output[i]) if self.has(i) else None
 
     def require(self, condition: Any, message: str) -> None:
@@ -154,7 +154,7 @@ class Use:
         self.require_equal(extent, wanted, what)
 
     def body(self, name: str) -> Callable[[Sequence[Any]], list[Any]]:
-        """A graph among the attributes as a function of its inputs; it sees the values around it."""
+        """Return a graph among the attributes as a function of its inputs; it sees the values around it."""
         graph = self.attribute(name)
         if not isinstance(graph, onnx.GraphProto):
             raise MlaotError(f"the attribute {name} is no graph")
@@ -216,7 +216,7 @@ class Importer:
                 self.types.setdefault(operands[0], self.types[node.output[0]])
 
     def type_of(self, info: onnx.ValueInfoProto) -> Type | None:
-        """The type of an array, if its shape is given and mlaot has its dtype; open dims have names."""
+        """Return the type of an array, if its shape is given and mlaot has its dtype; open dims have names."""
         kind = info.type.tensor_type
         if info.type.WhichOneof("value") != "tensor_type" or not kind.HasField("shape"):
             return None
@@ -227,7 +227,7 @@ class Importer:
             return None
 
     def extent(self, name: str, axis: int, extent: Any) -> Dim:
-        """An extent of the file: a number, or the name of an open dim, unless settings pin it."""
+        """Return an extent of the file: a number, or the name of an open dim, unless settings pin it."""
         if extent.HasField("dim_value") and extent.dim_value >= 0:  # below that stands for an open one, too
             return int(extent.dim_value)
         is_named = any(letter.isalpha() for letter in extent.dim_param)  # "?" names none
@@ -237,12 +237,12 @@ class Importer:
         return self.meant.get(called, dim(called))
 
     def initializers(self, graph: onnx.GraphProto) -> Env:
-        """The constants of a graph: weights as parameters, all else as arrays."""
+        """Return the constants of a graph: weights as parameters, all else as arrays."""
         weights = {t.name: constant(t, weight_name=self.new_name(t.name)) for t in graph.initializer}
         return weights | {sparse.values.name: dense(sparse) for sparse in graph.sparse_initializer}
 
     def inner_initializers(self, graph: onnx.GraphProto) -> Env:
-        """The constants of a graph inside of a node; one that is imported again, as a loop's, has them once."""
+        """Return the constants of a graph inside of a node; one that is imported again, as a loop's, has them once."""
         key = hashlib.sha256(b"".join(t.SerializeToString() for t in graph.initializer)).digest()
         if key not in self.inner:
             self.inner[key] = self.initializers(graph)
@@ -261,7 +261,7 @@ class Importer:
             vars(self).update(before)
 
     def run(self, graph: onnx.GraphProto, env: Env) -> list[Any]:
-        """The outputs of a graph, whose inputs are in ``env``."""
+        """Return the outputs of a graph, whose inputs are in ``env``."""
         for node in graph.node:
             with part(part_of(node)):
                 self.node(node, env)
@@ -271,7 +271,7 @@ class Importer:
         return [env[output.name] for output in graph.output]
 
     def subgraph(self, graph: onnx.GraphProto, arguments: Sequence[Any], env: Env) -> list[Any]:
-        """The outputs of a graph inside of a node."""
+        """Return the outputs of a graph inside of a node."""
         if len(arguments) != len(graph.input):
             raise MlaotError(f"the graph {graph.name!r} takes {len(graph.input)} inputs, not {len(arguments)}")
         inputs: Env = {info.name: value for info, value in zip(graph.input, arguments, strict=True)}
@@ -303,7 +303,7 @@ class Importer:
                 env[name] = value
 
     def call(self, node: onnx.NodeProto, inputs: Sequence[Any], env: Env) -> Sequence[Any]:
-        """The outputs of a node."""
+        """Return the outputs of a node."""
         domain = domain_of(node)
         local = self.functions.get((domain, node.op_type, node.overload))
         if local is not None:
@@ -323,7 +323,7 @@ class Importer:
         return [concrete(value) for value in (result if isinstance(result, tuple) else (result,))]
 
     def compose(self, node: onnx.NodeProto, opset: int, inputs: Sequence[Any]) -> Sequence[Any]:
-        """The outputs of an operator that ONNX itself composes of others."""
+        """Return the outputs of an operator that ONNX itself composes of others."""
         body = function_body(node, opset, [proto_type(value) for value in inputs])
         if body is not None:
             return self.inline(node, body, check_labels(node, inputs) if node.op_type in LABELS else inputs)
@@ -334,7 +334,7 @@ class Importer:
         raise Unsupported(f"no such operator in opset {opset} can be compiled; {way_out}")
 
     def inline(self, node: onnx.NodeProto, function: onnx.FunctionProto, inputs: Sequence[Any]) -> Sequence[Any]:
-        """The outputs of a function of the model, or of one that ONNX itself composes of other operators."""
+        """Return the outputs of a function of the model, or of one that ONNX itself composes of other operators."""
         name = f"{function.domain}.{function.name}"
         if name in self.path:
             raise MlaotError(f"{title(node)}: the function {name} calls itself")
@@ -348,7 +348,7 @@ class Importer:
 
 
 def function_of(operator: Operator, node: onnx.NodeProto, inputs: Sequence[Any]) -> Function:
-    """An operator's function of these inputs: of codes and of places of texts, where it moves values."""
+    """Return an operator's function of these inputs: of codes and of places of texts, where it moves values."""
     function = operator.function if operator.coded or not any_coded(inputs) else move_codes(node, operator.function)
     if operator.labels or not any(isinstance(value, Strings | Maps) for value in inputs):
         return function
@@ -377,7 +377,7 @@ def named_errors(node: onnx.NodeProto) -> Iterator[None]:
 
 
 def proto_type(value: Any) -> onnx.TypeProto:
-    """ONNX's type of a value, for functions whose body depends on it."""
+    """Return ONNX's type of a value, for functions whose body depends on it."""
     proto = onnx.TypeProto()
     if value is None or isinstance(value, list | Maps) or value is MISSING:
         return proto
@@ -398,7 +398,7 @@ def proto_type(value: Any) -> onnx.TypeProto:
 
 
 def unify(one: Dim, other: Dim) -> dict[str, Dim]:
-    """What named dims must be that two extents are equal for all sizes that are left; nothing if that is not known.
+    """Solve for named dims that make two extents equal for all sizes that are left; {} where that is not known.
 
     One is the other or a number, or they are multiples: a network that halves an image five times, doubles it again
     and adds the two fits images of ``32 * height`` only.

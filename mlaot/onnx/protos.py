@@ -19,43 +19,43 @@ ALIASES = {"ai.onnx": ""}
 
 
 def domain_of(proto: Any) -> str:
-    """The domain of a node, a function or an opset; that of ONNX's own operators is empty."""
+    """Return the domain of a node, a function or an opset; that of ONNX's own operators is empty."""
     domain: str = proto.domain
     return ALIASES.get(domain, domain)
 
 
 def title(node: onnx.NodeProto) -> str:
-    """How messages name a node."""
+    """Return how messages name a node."""
     name = node.name or next((name for name in node.output if name), "")
     domain = f"{node.domain}." if node.domain else ""
     return f"node {name!r} ({domain}{node.op_type})"
 
 
 def part_of(node: onnx.NodeProto) -> str:
-    """The part of a model that a node is: ``encoder.fc1`` of ``/encoder/fc1/Gemm``."""
+    """Return the part of a model that a node is: ``encoder.fc1`` of ``/encoder/fc1/Gemm``."""
     *path, last = node.name.strip("/").split("/")
     return ".".join(path) if path and last.startswith(node.op_type) else ".".join([*path, last or node.op_type])
 
 
 def identifier(name: str) -> str:
-    """A name of ONNX, which can be any text, as one of Python and C."""
+    """Make an identifier of Python and C of a name of ONNX, which can be any text."""
     word = re.sub(r"\W", "_", name, flags=re.ASCII).strip("_") or "x"
     word = f"x{word}" if word[0].isdigit() else word
     return f"{word}_" if keyword.iskeyword(word) else word
 
 
 def is_closed(info: onnx.ValueInfoProto) -> bool:
-    """Whether all extents are numbers; names of dimensions inside of a node say nothing outside."""
+    """Tell whether all extents are numbers; names of dimensions inside of a node say nothing outside."""
     return all(extent.HasField("dim_value") for extent in info.type.tensor_type.shape.dim)
 
 
 def decode(text: bytes) -> str:
-    """Text of a file, of which damaged parts are replaced."""
+    """Decode text of a file, of which damaged parts are replaced."""
     return text.decode("utf-8", "replace")
 
 
 def constant(tensor: onnx.TensorProto, weight_name: str = "") -> Any:
-    """A tensor of the file; numbers with a fraction as a parameter if it is to have a name."""
+    """Read a tensor of the file; numbers with a fraction as a parameter if it is to have a name."""
     if tensor.data_type == onnx.TensorProto.STRING:
         return np.array(list(map(decode, tensor.string_data)), np.str_).reshape(tuple(tensor.dims))
     try:
@@ -66,13 +66,13 @@ def constant(tensor: onnx.TensorProto, weight_name: str = "") -> Any:
 
 
 def as_weight(array: Array, name: str) -> Any:
-    """Several numbers with a fraction as a parameter; anything else as it is."""
+    """Make a parameter of several numbers with a fraction; return anything else as it is."""
     is_weight = kind_of(array) == "f" and array.size >= FEWEST and array.dtype.itemsize <= 8
     return Parameter(name, array) if is_weight else array
 
 
 def dense(sparse: onnx.SparseTensorProto) -> Array:
-    """A sparse constant with its zeros."""
+    """Return a sparse constant with its zeros."""
     values, places = constant(sparse.values), constant(sparse.indices)
     result = np.zeros(tuple(sparse.dims), values.dtype)
     if places.ndim == 1:
@@ -83,7 +83,7 @@ def dense(sparse: onnx.SparseTensorProto) -> Array:
 
 
 def attribute_value(attribute: onnx.AttributeProto) -> Any:
-    """An attribute as a Python value; tensors are arrays."""
+    """Return an attribute as a Python value; tensors are arrays."""
     value = onnx.helper.get_attribute_value(attribute)
     match attribute.type:
         case attribute.STRING:
@@ -100,7 +100,7 @@ def attribute_value(attribute: onnx.AttributeProto) -> Any:
 
 
 def inner_graphs(node: onnx.NodeProto) -> list[onnx.GraphProto]:
-    """The graphs among the attributes of a node."""
+    """Return the graphs among the attributes of a node."""
     return [g for a in node.attribute for g in ([a.g] if a.type == a.GRAPH else a.graphs)]
 
 
@@ -124,7 +124,7 @@ def bind_attributes(node: onnx.NodeProto, values: Mapping[str, onnx.AttributePro
 
 
 def function_body(node: onnx.NodeProto, opset: int, types: Sequence[onnx.TypeProto]) -> onnx.FunctionProto | None:
-    """What ONNX composes an operator of, where it does."""
+    """Return what ONNX composes an operator of, where it does."""
     schema = schema_of(node, opset)
     if schema is None:
         return None
@@ -150,7 +150,7 @@ def function_body(node: onnx.NodeProto, opset: int, types: Sequence[onnx.TypePro
 
 
 def schema_of(node: onnx.NodeProto, opset: int) -> Any:
-    """What ONNX says of an operator, if it has it."""
+    """Return what ONNX says of an operator, if it has it."""
     try:
         return onnx.defs.get_schema(node.op_type, opset, domain_of(node))
     except onnx.defs.SchemaError:

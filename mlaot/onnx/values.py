@@ -89,7 +89,7 @@ class Maps:
 
 
 def output_numbers(name: str, value: Any) -> Any:
-    """What a module gives of the output ``name``: numbers, also of maps, and no strings."""
+    """Return what a module gives of the output ``name``: numbers, also of maps, and no strings."""
     if isinstance(value, Strings) or (isinstance(value, np.ndarray) and value.dtype.kind == "U"):
         raise Unsupported(
             f"output {name!r} holds strings; a module gives numbers only: "
@@ -99,24 +99,24 @@ def output_numbers(name: str, value: Any) -> Any:
 
 
 def constant_value(value: Any) -> Array | None:
-    """The numbers (or strings) of a value that is known while importing."""
+    """Return the numbers (or strings) of a value that is known while importing."""
     if isinstance(value, Parameter):
         return value.array
     return value if isinstance(value, np.ndarray) else None
 
 
 def is_constant(*values: Any) -> bool:
-    """Whether all values are known, or left out."""
+    """Tell whether all values are known, or left out."""
     return all(value is None or constant_value(value) is not None for value in values)
 
 
 def is_symbolic(value: Any) -> bool:
-    """Whether ``value`` holds expressions of named dims."""
+    """Tell whether ``value`` holds expressions of named dims."""
     return isinstance(value, np.ndarray) and value.dtype == object
 
 
 def require_constant(value: Any, what: str) -> Array:
-    """The numbers of a value that must be known while importing."""
+    """Return the numbers of a value that must be known while importing."""
     numbers = constant_value(value)
     if numbers is None:
         raise Unsupported(f"{what} is computed when the model runs; it must be constant")
@@ -124,12 +124,12 @@ def require_constant(value: Any, what: str) -> Array:
 
 
 def integers(value: Any, what: str) -> list[Any]:
-    """A known vector of integers, or of expressions of named dims."""
+    """Return a known vector of integers, or of expressions of named dims."""
     return [e if isinstance(e, Expr) else int(e) for e in np.ravel(require_constant(value, what))]
 
 
 def lift(value: Any) -> Any:
-    """Integers of which some are expressions of named dims as a traced array."""
+    """Make a traced array of integers of which some are expressions of named dims; keep anything else."""
     if not is_symbolic(value):
         return value
     nodes = [as_traced(np.int64(e) if isinstance(e, int) else e) for e in value.ravel()]
@@ -137,12 +137,12 @@ def lift(value: Any) -> Any:
 
 
 def as_traced(value: Any) -> Any:
-    """A number, an array or an expression of named dims as a traced array."""
+    """Make a traced array of a number, an array or an expression of named dims."""
     return Tensor(as_node(value))
 
 
 def extents(value: Any) -> Array | None:
-    """The integers, some of them expressions of named dims, that a small array has, if it has none but these.
+    """Return the integers, some of them expressions of named dims, that a small array has, if it has none but these.
 
     Also where a file computes them in floats, as in ``floor(height * 0.5)``.
     """
@@ -155,7 +155,7 @@ def extents(value: Any) -> Array | None:
 
 
 def _fractions(node: Node) -> Array | None:
-    """What a small array is as sums of named dims whose factors are fractions, if it is that."""
+    """Return what a small array is as sums of named dims whose factors are fractions, if it is that."""
     if node.op.name == "size":
         return np.array(node.attrs["dim"], object)
     if node.op.name == "const":
@@ -191,7 +191,7 @@ _whole = np.frompyfunc(_floor, 1, 1)
 
 
 def _truncated(values: Any, dtype: DType) -> Any:
-    """A cast: towards zero, which is down where nothing is below it."""
+    """Cast towards zero, which is down where nothing is below it."""
     if dtype.kind == "f":
         return values
     if dtype.kind not in "iu" or not all(nonnegative(value) for value in np.ravel(values)):
@@ -214,7 +214,7 @@ ARITHMETIC: dict[str, Callable[..., Any]] = {
 
 
 def shape_vector(values: list[Any]) -> Array:
-    """Extents as a known vector."""
+    """Return extents as a known vector."""
     if all(isinstance(value, int) for value in values):
         return np.array(values, np.int64)
     result = np.empty(len(values), object)
@@ -223,12 +223,12 @@ def shape_vector(values: list[Any]) -> Array:
 
 
 def extent_value(extent: Dim) -> Any:
-    """An extent as a number to compute with."""
+    """Return an extent as a number to compute with."""
     return lift(shape_vector([extent]))[0]
 
 
 def concrete(value: Any) -> Any:
-    """A known array whose elements turned out to be numbers, as int64; anything else as it is."""
+    """Return a known array whose elements turned out to be numbers, as int64; anything else as it is."""
     if isinstance(value, np.generic | int | float | bool):
         value = np.asarray(value)
     if isinstance(value, Expr):
@@ -241,13 +241,13 @@ def concrete(value: Any) -> Any:
 
 
 def kind_of(value: Any) -> str:
-    """NumPy's letter for the kind of an array's dtype; that of bfloat16, which NumPy does not know, is "f"."""
+    """Return NumPy's letter for the kind of an array's dtype; that of bfloat16, which NumPy does not know, is "f"."""
     name = str(value.dtype)
     return "f" if name in ("bf16", "bfloat16") else "V" if name.startswith("float8") else np.dtype(value.dtype).kind
 
 
 def numpy_dtype(elem_type: int) -> np.dtype[Any]:
-    """NumPy's dtype of one of ONNX."""
+    """Return NumPy's dtype of one of ONNX."""
     if elem_type == onnx.TensorProto.STRING:
         return np.dtype(np.str_)
     try:
@@ -257,7 +257,7 @@ def numpy_dtype(elem_type: int) -> np.dtype[Any]:
 
 
 def dtype_of(elem_type: int) -> DType:
-    """mlaot's dtype of one of ONNX."""
+    """Return mlaot's dtype of one of ONNX."""
     name = str(numpy_dtype(elem_type))
     dtype = bf16 if name == "bfloat16" else BY_NUMPY.get(name)
     if dtype is None:
@@ -267,12 +267,12 @@ def dtype_of(elem_type: int) -> DType:
 
 
 def along(values: Any, axis: int, rank: int) -> Any:
-    """A vector along one axis of an array of some rank."""
+    """Return a vector along one axis of an array of some rank."""
     return np.reshape(values, [-1 if i == axis % rank else 1 for i in range(rank)])
 
 
 def limits(dtype: Any) -> tuple[Any, Any]:
-    """The least and the largest value of a dtype."""
+    """Return the least and the largest value of a dtype."""
     kind = np.dtype(dtype).kind
     if kind in "fb":
         return (-np.inf, np.inf) if kind == "f" else (False, True)

@@ -149,9 +149,7 @@ rounded: Op = elementwise(
     doc="x, rounded before anything is computed from it",
 )
 neg: Op = elementwise("neg", np.negative, lambda ct, out, x: (neg(ct),), function("neg"), NUMBERS, doc="-x")
-pow_: Op = Op(
-    "pow", _power_type, _power_reference, _vjp_power, ELEMENTWISE, _power, doc="x to a constant exponent"
-)
+pow_: Op = Op("pow", _power_type, _power_reference, _vjp_power, ELEMENTWISE, _power, doc="x to a constant exponent")
 exp: Op = elementwise("exp", np.exp, lambda ct, out, x: (mul(ct, out),), function("exp"), doc="e to the x")
 log: Op = elementwise("log", np.log, lambda ct, out, x: (div(ct, x),), function("log"), doc="the natural logarithm")
 tanh: Op = elementwise(

@@ -28,7 +28,7 @@ REFINED = ("CalibratedClassifierCV", "TunedThresholdClassifierCV", "VotingClassi
 
 
 def convert(estimator: Any, types: Mapping[str, Any]) -> tuple[onnx.ModelProto, dict[str, Function]]:
-    """An estimator as ONNX, and the functions that nodes of mlaot's own compute."""
+    """Convert an estimator to ONNX; return that and the functions that nodes of mlaot's own compute."""
     calls: dict[str, Function] = {}
 
     def convert_one(scope: Any, operator: Any, container: Any) -> None:
@@ -68,7 +68,7 @@ def convert(estimator: Any, types: Mapping[str, Any]) -> tuple[onnx.ModelProto, 
 
 
 def kinds_converted_here() -> list[type]:
-    """The types of estimators that skl2onnx must not convert alone."""
+    """Return the types of estimators that skl2onnx must not convert alone."""
     for library in LIBRARIES:
         for name in BOOSTERS:
             kind = getattr(sys.modules.get(library), name, None)
@@ -79,7 +79,7 @@ def kinds_converted_here() -> list[type]:
 
 
 def function_of(estimator: Any) -> Function | None:
-    """What an estimator gives of the inputs of its node, where skl2onnx is not to convert it."""
+    """Return what an estimator gives of the inputs of its node, where skl2onnx is not to convert it."""
     name = type(estimator).__name__
     if name == "CalibratedClassifierCV" and estimator.method == "isotonic":
         raise MlaotError("the isotonic calibration of a CalibratedClassifierCV cannot be converted; use 'sigmoid'")
@@ -92,7 +92,7 @@ def function_of(estimator: Any) -> Function | None:
 
 
 def _tuned(scope: Any, operator: Any) -> Callable[[Any], list[Any]]:
-    """A threshold that was tuned decides on the label; skl2onnx leaves that to the classifier inside."""
+    """Decide on the label by the threshold that was tuned; skl2onnx leaves that to the classifier inside."""
     estimator, inner = operator.raw_operator, operator.raw_operator.estimator_
     if estimator.response_method == "decision_function" or not hasattr(inner, "predict_proba"):
         raise MlaotError("a TunedThresholdClassifierCV without probabilities cannot be converted")

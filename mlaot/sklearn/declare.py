@@ -43,7 +43,7 @@ DOCS = {
 
 
 def load(estimator: Any, sample: Any = None) -> Declaration:
-    """The model of a fitted estimator or pipeline, or of a ``.skops`` file; a relative path is looked for beside the
+    """Declare a fitted estimator or pipeline, or that of a ``.skops`` file; a relative path is looked for beside the
     calling module first.
 
     ``sample`` says the dtypes of what goes in: an array, or a DataFrame or a dict of columns, each of which becomes an
@@ -57,14 +57,14 @@ def load(estimator: Any, sample: Any = None) -> Declaration:
 
 
 def declared(settings: Settings, model: Model, sample: Any = None) -> Declaration:
-    """The model that the key ``sklearn`` of a project names."""
+    """Declare the model that the key ``sklearn`` of a project names."""
     is_file = ":" not in model.sklearn
     estimator = read(settings.project / model.sklearn) if is_file else attribute(settings, model, "sklearn")
     return declare(estimator, sample, dict(model.dims), f"{model.sklearn}: ")
 
 
 def read(path: Path) -> Any:
-    """The estimator of a skops file, which must be of types that skops knows."""
+    """Read the estimator of a skops file, which must be of types that skops knows."""
     if path.suffix in PICKLES:
         raise MlaotError(f"{path.name}: a pickle runs code where it is read; store the estimator by skops.io.dump")
     if not path.is_file():
@@ -85,7 +85,7 @@ def read(path: Path) -> Any:
 
 
 def declare(estimator: Any, sample: Any, dims: Mapping[str, int], place: str) -> Declaration:
-    """A fitted estimator, declared."""
+    """Declare a fitted estimator."""
     try:
         columns = columns_of(estimator, sample)
     except MlaotError as error:
@@ -119,16 +119,16 @@ class Column:
         return kind([None, self.features or 1])
 
     def numbers(self, values: Any) -> Any:
-        """A column as the module is given it."""
+        """Return a column as the module is given it."""
         places = {text: i for i, text in enumerate(self.texts)}
         return np.array([places.get(value, -1) for value in values]) if places else np.asarray(values)
 
     def values(self, numbers: Any) -> Any:
-        """Numbers as the texts that they stand for."""
+        """Return numbers as the texts that they stand for."""
         return np.array([*self.texts, None], object)[numbers.clip(-1, len(self.texts))] if self.texts else numbers
 
     def prepare(self, x: Any) -> Any:
-        """Rows of features in the dtype that they are computed in; other numbers than those of texts are no text."""
+        """Convert rows to the dtype that they are computed in; other numbers than those of texts are no text."""
         x = x if self.features else np.expand_dims(x, -1)
         if self.texts:
             count = len(self.texts)
@@ -137,7 +137,7 @@ class Column:
 
 
 def columns_of(estimator: Any, sample: Any) -> dict[str, Column]:
-    """The inputs of an estimator, which must be fitted, by scikit-learn's names."""
+    """Return the inputs of an estimator, which must be fitted, by scikit-learn's names."""
     name = type(estimator).__name__
     if not hasattr(estimator, "fit") or isinstance(estimator, type):
         raise MlaotError(f"expected a fitted estimator of scikit-learn, got {estimator!r:.60}")
@@ -169,7 +169,7 @@ def _column(name: str, values: Any, categories: Mapping[str, Any]) -> Column:
 
 
 def _categories(estimator: Any, names: Sequence[str]) -> Iterator[tuple[str, Any]]:
-    """The categories of those of the columns ``names`` that encoders have learnt."""
+    """Return the categories of those of the columns ``names`` that encoders have learnt."""
     if hasattr(estimator, "categories_"):
         yield from zip(names, estimator.categories_, strict=True)
     for _, step, picked in getattr(estimator, "transformers_", ()):
@@ -183,7 +183,7 @@ def _categories(estimator: Any, names: Sequence[str]) -> Iterator[tuple[str, Any
 
 
 def trace_estimator(estimator: Any, columns: Mapping[str, Column], dims: Mapping[str, int]) -> Traced:
-    """The graphs of an estimator: ``forward`` gives what all its methods give, each of which is an entry, too."""
+    """Trace an estimator: ``forward`` gives what all its methods give, each of which is an entry, too."""
     model, calls = convert(estimator, {name: column.type for name, column in columns.items()})
     importer, graph = prepare_importer(model, {}, calls), Graph("model")
     batch = pinned_by(dims).get("batch", dim("batch"))
@@ -223,12 +223,12 @@ def trace_estimator(estimator: Any, columns: Mapping[str, Column], dims: Mapping
 
 
 def _as_list(classes: Any) -> Any:
-    """Classes as lists; those of several outputs are several arrays."""
+    """Return classes as lists; those of several outputs are several arrays."""
     return list(map(_as_list, classes)) if isinstance(classes, list) else np.asarray(classes).tolist()
 
 
 def _entry(graph: Graph, name: str, ports: Sequence[str]) -> Graph:
-    """An entry that gives some outputs of a graph."""
+    """Make an entry that gives some outputs of a graph."""
     entry = Graph(name)
     arguments = []
     for key, node in graph.inputs.items():
@@ -240,7 +240,7 @@ def _entry(graph: Graph, name: str, ports: Sequence[str]) -> Graph:
 
 
 def by_method(estimator: Any, outputs: Sequence[Any]) -> dict[str, list[Any]]:
-    """What a converted estimator gives, by the methods of scikit-learn that give it."""
+    """Return what a converted estimator gives, by the methods of scikit-learn that give it."""
     plain = [value.values if isinstance(value, Maps) else value for value in outputs]
     values = [value if isinstance(value, list) else [value] for value in plain]
     if len(values) == 2 and len(values[1]) == 1 and values[0][0].ndim == 2 and values[0][0].shape[1] > 1:
@@ -261,19 +261,19 @@ def by_method(estimator: Any, outputs: Sequence[Any]) -> dict[str, list[Any]]:
 
 
 def second_method(estimator: Any) -> str:
-    """The method that gives what a converter gives besides what is predicted."""
+    """Return the method that gives what a converter gives besides what is predicted."""
     return next((name for name in SECOND if hasattr(estimator, name)), "")
 
 
 def last_step(estimator: Any) -> Any:
-    """The last step of a pipeline, or the best estimator of a search."""
+    """Return the last step of a pipeline, or the best estimator of a search."""
     while (inner := getattr(estimator, "best_estimator_", None)) is not None or hasattr(estimator, "steps"):
         estimator = estimator.steps[-1][1] if inner is None else inner
     return estimator
 
 
 def _result(estimator: Any, method: str, value: Any, outside: DType) -> Any:
-    """A value in scikit-learn's shape; strings as places in ``classes_``."""
+    """Bring a value into scikit-learn's shape; strings as places in ``classes_``."""
     if isinstance(value, Strings):
         places = {label: i for i, label in enumerate(estimator.classes_.tolist())}
         value = take(np.array([places.get(str(label), -1) for label in value.table], np.int64), value.index)
@@ -287,7 +287,7 @@ def _result(estimator: Any, method: str, value: Any, outside: DType) -> Any:
 
 
 def call_methods(estimator: Any, columns: Mapping[str, Column], arrays: Arrays) -> Arrays:
-    """What scikit-learn itself gives, as ``forward`` names it."""
+    """Call scikit-learn itself; return what it gives, as ``forward`` names it."""
     if "X" in arrays:
         rows = arrays["X"]
     else:

@@ -31,17 +31,17 @@ MARGINS = ("hinge", "squared_hinge", "perceptron", "squared_error", "huber")  # 
 
 
 def join(inputs: Sequence[Any]) -> Any:
-    """The features of all inputs."""
+    """Join the features of all inputs."""
     return np.concatenate([astype(value, f64) for value in inputs], axis=-1)
 
 
 def label(estimator: Any, index: Any) -> Any:
-    """The classes at places in ``classes_``."""
+    """Return the classes at places in ``classes_``."""
     return pick_labels(np.asarray(estimator.classes_).tolist(), index)
 
 
 def trees(estimator: Any) -> Function:
-    """Trees, whichever library fitted them."""
+    """Make the function of trees, whichever library fitted them."""
     has_classes = hasattr(estimator, "classes_")
     outputs: tuple[str, ...] = ("class_index", "predict_proba") if has_classes else ("predict",)
     if type(estimator).__name__ == "IsolationForest":
@@ -59,7 +59,7 @@ def trees(estimator: Any) -> Function:
 
 
 def linear(estimator: Any) -> Function | None:
-    """Linear classifiers, or one against the rest: the largest score, of two classes the sign of one.
+    """Make the function of linear classifiers, or of one against the rest: the largest score, of two classes the sign of one.
 
     None where it is none of these.
     """
@@ -105,7 +105,7 @@ def _quadratic(estimator: Any) -> Function:
 
 
 def _impute(estimator: Any) -> Function:
-    """Means of the nearest rows that have the feature; of all rows where none is at a distance."""
+    """Impute means of the nearest rows that have the feature; of all rows where none is at a distance."""
     fit, absent = np.asarray(estimator._fit_X, np.float64), estimator._mask_fit_X
     if estimator.missing_values == estimator.missing_values or callable(estimator.weights) or estimator.add_indicator:
         raise MlaotError("a KNNImputer is converted for nan, with the weights 'uniform' or 'distance', no indicator")
@@ -145,13 +145,13 @@ def _transform(compute: Callable[[Any, Any], Any]) -> Callable[[Any], Function]:
 
 
 def _normalize(estimator: Any, x: Any) -> Any:
-    """Rows of next to nothing stay."""
+    """Divide rows by their norms; rows of next to nothing stay."""
     length = NORMS[estimator.norm.upper()](x)
     return x / np.where(length < 10 * EPSILON, 1.0, length)
 
 
 def _power(estimator: Any, x: Any) -> Any:
-    """Yeo and Johnson 2000, or Box and Cox 1964."""
+    """Transform by Yeo and Johnson 2000, or by Box and Cox 1964."""
     lambdas = np.asarray(estimator.lambdas_)
 
     def power(logarithm: Any, exponent: Any) -> Any:
@@ -169,7 +169,7 @@ def _power(estimator: Any, x: Any) -> Any:
 
 
 def _tfidf(estimator: Any, x: Any) -> Any:
-    """Rows of zeros stay."""
+    """Weight counts of terms; rows of zeros stay."""
     if estimator.sublinear_tf:
         x = np.where(x == 0, 0.0, np.log(np.where(x == 0, 1.0, x)) + 1)
     x = x * estimator.idf_ if estimator.use_idf else x

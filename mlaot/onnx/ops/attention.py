@@ -57,7 +57,7 @@ def attention(
 
 
 def _split_heads(x: Any, heads: int) -> Any:
-    """[batch, time, heads * size] as [batch, heads, time, size]."""
+    """Reshape [batch, time, heads * size] to [batch, heads, time, size]."""
     batch, steps, width = x.shape
     if width % heads:
         raise MlaotError(f"{width} columns are not {heads} heads")
@@ -65,28 +65,28 @@ def _split_heads(x: Any, heads: int) -> Any:
 
 
 def _merge_heads(x: Any) -> Any:
-    """[batch, time, heads, size] as [batch, time, heads * size]."""
+    """Reshape [batch, time, heads, size] to [batch, time, heads * size]."""
     return np.reshape(x, (*x.shape[:2], x.shape[2] * x.shape[3]))
 
 
 def _to_precision(use: Use, x: Any) -> Any:
-    """Scores in the dtype of which a softmax is wanted."""
+    """Return scores in the dtype of which a softmax is wanted."""
     precision = use.attribute("softmax_precision")
     return x if precision is None else F.astype(x, numpy_dtype(precision))
 
 
 def is_narrow(x: Any) -> bool:
-    """Whether ``x`` is of a dtype that is computed in float32."""
+    """Tell whether ``x`` is of a dtype that is computed in float32."""
     return str(x.dtype) in ("float16", "f16", "bfloat16", "bf16")
 
 
 def wide(x: Any) -> Any:
-    """``x`` in the dtype to compute in."""
+    """Return ``x`` in the dtype to compute in."""
     return F.astype(x, np.float32) if is_narrow(x) else x
 
 
 def scores(q: Any, k: Any, scale: float | None) -> Any:
-    """The products of queries and keys, [batch, heads, rows, columns]; heads of ``k`` may be shared by several of q."""
+    """Multiply queries and keys to [batch, heads, rows, columns]; heads of ``k`` may be shared by several of q."""
     scale = 1.0 / math.sqrt(q.shape[-1]) if scale is None else scale
     if is_narrow(q):  # the definition rounds its root
         scale = float(F.astype(np.array(math.sqrt(scale), np.float32), q.dtype)) ** 2
@@ -95,13 +95,13 @@ def scores(q: Any, k: Any, scale: float | None) -> Any:
 
 
 def attend(weights: Any, v: Any) -> Any:
-    """The values weighted and summed; heads of ``v`` may be shared."""
+    """Return the values weighted and summed; heads of ``v`` may be shared."""
     sums = np.matmul(_fold(weights, v), F.astype(v, weights.dtype))
     return np.reshape(sums, (*weights.shape[:-1], v.shape[-1]))
 
 
 def _fold(x: Any, shared: Any) -> Any:
-    """Rows of heads that share a key and value, below one another."""
+    """Return rows of heads that share a key and value, below one another."""
     batch, heads, rows, size = x.shape
     groups = shared.shape[1]
     if heads == groups:
@@ -112,7 +112,7 @@ def _fold(x: Any, shared: Any) -> Any:
 
 
 def _mask(use: Use, x: Any, mask: Any, before: Any, lengths: Any) -> Any:
-    """Scores with -inf where a query may not attend, and with what the mask adds."""
+    """Return scores with -inf where a query may not attend, and with what the mask adds."""
     rows, columns = x.shape[-2:]
     allowed: list[Any] = []
     added = None
@@ -144,7 +144,7 @@ def _mask(use: Use, x: Any, mask: Any, before: Any, lengths: Any) -> Any:
 
 
 def _lengthen(use: Use, mask: Any, columns: Any) -> Any:
-    """A mask with what it lacks of columns, where nobody may attend; opset 23 had no such masks."""
+    """Return a mask with what it lacks of columns, where nobody may attend; opset 23 had no such masks."""
     have = mask.shape[-1]
     if use.opset < 24 or have == columns:
         return mask
@@ -208,7 +208,7 @@ def linear_attention(
         raise MlaotError(f"the rule {rule!r} does not go with the inputs")
 
     def over_time(x: Any, n: int) -> Any:
-        """[batch, time, n * size] as [time, batch, n, size]."""
+        """Reshape [batch, time, n * size] to [time, batch, n, size]."""
         return np.transpose(np.reshape(wide(x), (batch, steps, n, x.shape[2] // n)), (1, 0, 2, 3))
 
     q, k, v = over_time(q, heads), over_time(k, kv_num_heads), over_time(v, kv_num_heads)

@@ -80,7 +80,7 @@ def if_(use: Use, condition: Any) -> Any:
 
 
 def _branch_as_declared(use: Use, taken: Any, branches: dict[str, list[Any]]) -> str:
-    """The branch to take where they give arrays of different ranks: that which gives what the file declares.
+    """Return the branch to take where they give arrays of different ranks: that which gives what the file declares.
 
     Where it declares nothing and asks for extents only, that in which they are what it asks for: exporters write "if
     the axis is 1 long, remove it".
@@ -100,12 +100,12 @@ def _branch_as_declared(use: Use, taken: Any, branches: dict[str, list[Any]]) ->
 
 
 def _rank(value: Any) -> int | None:
-    """How many axes an array has, None for what is no array."""
+    """Return how many axes an array has, None for what is no array."""
     return len(value.shape) if hasattr(value, "shape") else None
 
 
 def _kinds(values: Any) -> str:
-    """The types of values, for messages."""
+    """Return the types of values, for messages."""
 
     def shown(value: Any) -> str:
         if isinstance(value, list):
@@ -116,7 +116,7 @@ def _kinds(values: Any) -> str:
 
 
 def _same(a: Any, b: Any) -> bool:
-    """Whether two values are known and the same."""
+    """Tell whether two values are known and the same."""
     one, other = constant_value(a), constant_value(b)
     if one is None or other is None or one.dtype != other.dtype or one.shape != other.shape:
         return False
@@ -142,7 +142,7 @@ def loop(use: Use, count: Any = None, condition: Any = None, *carried: Any) -> A
 
 
 def _declared_rounds(use: Use, n: int, limit: Any, asked: Any) -> tuple[Any, Any]:
-    """A computed number of rounds as the file's shape of what is stacked says it; other calls are refused."""
+    """Return a computed number of rounds as the file's shape of what is stacked says it; other calls are refused."""
     shapes = [type_.shape for i in range(n, len(use.node.output)) if (type_ := use.declared(i)) is not None]
     rounds = next((shape[0] for shape in shapes if isinstance(shape[0], int)), None)
     if limit is None or rounds is None:
@@ -188,7 +188,7 @@ def scan_of_batch(use: Use, lengths: Any, *inputs: Any, num_scan_inputs: int = 0
 def _scan_along(
     use: Use, states: list[Any], items: list[Any], turned: list[int], put: list[int], length: Any = None
 ) -> tuple[Any, ...]:
-    """A scan along the first axes of ``items``; ``length``: after how many rounds the states stay as they are."""
+    """Scan along the first axes of ``items``; ``length``: after how many rounds the states stay as they are."""
     body, n, rounds = use.body("body"), len(states), items[0].shape[0]
 
     def step(i: Any, values: Sequence[Any], slices: Sequence[Any]) -> tuple[Any, list[Any], list[Any]]:
@@ -245,7 +245,7 @@ class _Loop:
     condition: Any
 
     def run(self) -> tuple[Any, ...]:
-        """The last carried values, then what was stacked."""
+        """Compile the loop; return the last carried values, then what was stacked."""
         asked, count = constant_value(self.condition), self.limit if isinstance(self.limit, int) else None
         if count == 0 or (asked is not None and not asked):
             return self.skip()
@@ -279,7 +279,7 @@ class _Loop:
         raise failure.error
 
     def reason(self) -> str:
-        """Why a loop whose number of rounds is not known cannot be compiled."""
+        """Say why a loop whose number of rounds is not known cannot be compiled."""
         if len(self.use.node.output) > len(self.carried):
             return "how many rounds it takes is computed when the model runs, and so is the size of what it stacks"
         return (
@@ -288,7 +288,7 @@ class _Loop:
         )
 
     def attempt(self, function: Callable[[], Any]) -> Any:
-        """What ``function`` gives, or why it gives nothing; then no trace of it is left."""
+        """Call ``function``; return what it gives, or why it gives nothing, of which no trace is left."""
         refused, conditions = self.use.importer.refused, self.use.importer.conditions
         before, sites, checked = dict(refused), needed().root.sites, len(conditions)
         try:
@@ -325,13 +325,13 @@ class _Loop:
         return _Traits(list(types[:n]), list(types[n:]), kept, endless)
 
     def skip(self) -> tuple[Any, ...]:
-        """No round at all."""
+        """Give what a loop without any round gives."""
         traits = self.trace_body() if len(self.use.node.output) > len(self.carried) else None
         empty = [F.zeros((0, *out.shape), dtype=out.dtype.numpy) for out in traits.outs] if traits else []
         return (*self.carried, *empty)
 
     def unroll(self, most: int, size: int) -> tuple[Any, ...]:
-        """Round after round."""
+        """Write out round after round."""
         values, stacks, i, on = list(self.carried), [], 0, True
         while on and (self.limit is None or i < self.limit):
             if (i + 1) * size > most:
@@ -351,7 +351,7 @@ class _Loop:
         return (*values, *stacked)
 
     def as_scan(self, traits: _Traits) -> tuple[Any, ...]:
-        """A known number of rounds."""
+        """Compile a known number of rounds."""
 
         def body(state: Any, item: Any) -> Any:
             _, new, outs = self.step(item[0], self.all(traits, state), item[1:])
@@ -363,7 +363,7 @@ class _Loop:
         return (*self.all(traits, last), *outs)
 
     def as_while(self, traits: _Traits) -> tuple[Any, ...]:
-        """Asking before each round."""
+        """Compile a loop that asks before each round."""
         limit = self.limit
 
         def test(state: Any) -> Any:
@@ -380,11 +380,11 @@ class _Loop:
         return self.all(traits, control.while_loop(test, body, start, bound=bound)[2])
 
     def moving(self, traits: _Traits, values: Sequence[Any]) -> tuple[Any, ...]:
-        """Of carried values those that change."""
+        """Return those of the carried values that change."""
         return tuple(as_traced(lift(v)) for v, kept in zip(values, traits.kept, strict=True) if not kept)
 
     def all(self, traits: _Traits, moving: Sequence[Any]) -> tuple[Any, ...]:
-        """All carried values, those that do not change as they came."""
+        """Return all carried values, those that do not change as they came."""
         new = iter(moving)
         return tuple(old if kept else next(new) for old, kept in zip(self.carried, traits.kept, strict=True))
 
@@ -394,5 +394,5 @@ def _type(value: Any) -> Type:
 
 
 def _nodes(graph: onnx.GraphProto) -> int:
-    """The nodes of a graph and of the graphs inside of it."""
+    """Return the nodes of a graph and of the graphs inside of it."""
     return max(len(graph.node), 1) + sum(_nodes(inner) for node in graph.node for inner in inner_graphs(node))

@@ -99,7 +99,7 @@ def _broadcasting(function: Function) -> Function:
 
 
 def _align(use: Use, x: Any, y: Any) -> Any:
-    """The second operand, its axes where the attributes of opsets before 7 say that it is to be broadcast."""
+    """Return the second operand, its axes where the attributes of opsets before 7 say that it is to be broadcast."""
     axis = use.attribute("axis")
     if use.opset >= 7 or not use.attribute("broadcast", 0) or axis is None:
         return y
@@ -120,7 +120,7 @@ def equal(use: Use, x: Any, y: Any) -> Any:
 
 
 def _equal_extents(x: Any, y: Any) -> Any:
-    """Expressions of dims, as numbers that the module computes where nothing else can be said of them."""
+    """Compare expressions of dims, in the module where nothing can be said of them while importing."""
     a, b = constant_value(x), constant_value(y)
     answers = [None] if a is None or b is None else [_same_extent(p, q) for p, q in np.broadcast(a, b)]
     if a is None or b is None or None in answers:
@@ -129,7 +129,7 @@ def _equal_extents(x: Any, y: Any) -> Any:
 
 
 def _same_extent(p: Any, q: Any) -> bool | None:
-    """Whether two extents are the same, if that is known: no extent is negative."""
+    """Tell whether two extents are the same, if that is known: no extent is negative."""
     if p == q:
         return True
     for one, other in ((p, q), (q, p)):
@@ -208,7 +208,7 @@ def shrink(x: Any, *, bias: float = 0.0, lambd: float = 0.5) -> Any:
 
 
 def _like(value: float, x: Any) -> Any:
-    """A number of the file in the dtype of an array of integers."""
+    """Return a number of the file in the dtype of an array of integers."""
     return int(value) if kind_of(x) in "iu" else value
 
 
@@ -234,7 +234,7 @@ def cast_like(x: Any, target: Any, *, round_mode: str = "up", saturate: bool = T
 
 
 def convert(x: Any, to: int, saturate: bool = True, round_mode: str = "up") -> Any:
-    """``x`` in another element type.
+    """Convert to another element type.
 
     What a float becomes beyond the range of integers is left open by ONNX: short integers are the low bits, which is
     what most runtimes give, and cheap.

@@ -63,7 +63,7 @@ def _update(x: Any, index: tuple[Any, ...], updates: Any, reduction: str) -> Any
 
 
 def _multiply(x: Any, index: tuple[Any, ...], factors: Any) -> Any:
-    """Elements times factors, one after the other, since a place can be named again."""
+    """Multiply elements by factors, one after the other, since a place can be named again."""
     size = int(np.prod([int(extent) for extent in x.shape]))
     places = as_traced(np.arange(size).reshape(x.shape))[index]
 

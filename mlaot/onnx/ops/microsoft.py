@@ -61,7 +61,7 @@ def matmul_integer_to_float(
 
 
 def plus(x: Any, bias: Any) -> Any:
-    """``x`` and a bias, if there is one."""
+    """Add a bias, if there is one."""
     return x if bias is None else x + bias
 
 
@@ -73,7 +73,7 @@ def _requantize(x: Any, scale: Any, zero: Any) -> Any:
 
 
 def _numbers(operands: Any) -> list[Any]:
-    """What quantized arrays stand for, each of which comes with its scale and its zero point."""
+    """Return what quantized arrays stand for, each of which comes with its scale and its zero point."""
     triples = zip(operands[::3], operands[1::3], operands[2::3], strict=True)
     return [(F.astype(x, np.float32) - F.astype(zero, np.float32)) * scale for x, scale, zero in triples]
 

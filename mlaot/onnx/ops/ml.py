@@ -25,44 +25,44 @@ FEW = 64  # keys that are compared with one by one, all at once
 
 
 def as_real(x: Any) -> Any:
-    """``x`` in the dtype that it is computed in: doubles stay, all else becomes float32."""
+    """Return ``x`` in the dtype that it is computed in: doubles stay, all else becomes float32."""
     return x if str(x.dtype) in DOUBLE else F.astype(x, np.float32)
 
 
 def as_float32(x: Any) -> Any:
-    """``x`` as float32, which most results are."""
+    """Return ``x`` as float32, which most results are."""
     return F.astype(x, np.float32)
 
 
 def as_result(use: Use, x: Any) -> Any:
-    """``x`` as float32, as ONNX has it, unless doubles are wanted throughout."""
+    """Return ``x`` as float32, as ONNX has it, unless doubles are wanted throughout."""
     return x if use.importer.wide and str(x.dtype) in DOUBLE else as_float32(x)
 
 
 def like(values: Any, x: Any) -> Array:
-    """Numbers of an attribute in the dtype of ``x``."""
+    """Return numbers of an attribute in the dtype of ``x``."""
     return np.asarray(values, np.float64 if str(x.dtype) in DOUBLE else np.float32)
 
 
 def take(x: Any, index: Any, axis: int = 0) -> Any:
-    """Elements of an array by indices of which either may be known."""
+    """Return elements of an array by indices of which either may be known."""
     return traced_take(x, index, axis) if any_traced(x, index) else np.take(x, index, axis)
 
 
 def as_rows(x: Any) -> Any:
-    """A vector of features is one row."""
+    """Make one row of a vector of features."""
     return np.reshape(x, (1, -1)) if x.ndim == 1 else x
 
 
 def weight(use: Use, name: str, values: Any) -> Any:
-    """Numbers of an attribute as a parameter of the model."""
+    """Return numbers of an attribute as a parameter of the model."""
     array = np.asarray(values, np.float32)
     called = f"{use.node.name or use.node.output[0]}_{name}"
     return Parameter(use.importer.new_name(called), array) if array.size > 1 else array
 
 
 def class_labels(use: Use) -> list[Any]:
-    """The labels of a classifier; integers or texts."""
+    """Return the labels of a classifier; integers or texts."""
     texts = use.attribute("classlabels_strings")
     if texts:
         return list(texts)
@@ -70,7 +70,7 @@ def class_labels(use: Use) -> list[Any]:
 
 
 def pick_labels(labels: Sequence[Any], index: Any) -> Any:
-    """The labels that ``index`` names."""
+    """Return the labels that ``index`` names."""
     if labels and isinstance(labels[0], str):
         return Strings(index, np.array(labels, np.str_))
     if list(labels) == list(range(len(labels))):
@@ -79,24 +79,24 @@ def pick_labels(labels: Sequence[Any], index: Any) -> Any:
 
 
 def scores_of_two(score: Any, kind: str) -> Any:
-    """[N, 2] of [N, 1], the score of the second class, before it is transformed."""
+    """Make [N, 2] of [N, 1], the score of the second class, before it is transformed."""
     return np.concatenate([1 - score if kind in ("NONE", "PROBIT") else -score, score], axis=-1)
 
 
 def classify(use: Use, labels: Sequence[Any], index: Any, scores: Any, kind: str) -> tuple[Any, Any]:
-    """What a classifier gives: the labels that ``index`` names, and scores, transformed."""
+    """Return what a classifier gives: the labels that ``index`` names, and scores, transformed."""
     return pick_labels(labels, index), as_result(use, transform(scores, kind))
 
 
 def transform(scores: Any, kind: str) -> Any:
-    """The ``post_transform`` of scores [.., classes]."""
+    """Return the ``post_transform`` of scores [.., classes]."""
     if kind not in TRANSFORMS:
         raise MlaotError(f"there is no post_transform {kind!r}")
     return TRANSFORMS[kind](scores)
 
 
 def _softmax_zero(scores: Any) -> Any:
-    """A softmax that leaves zeros zero."""
+    """Compute a softmax that leaves zeros zero."""
     most = np.max(scores, axis=-1, keepdims=True)
     is_zero = np.abs(scores) <= 1e-7
     powers = np.where(is_zero, scores * np.exp(-most), np.exp(scores - most))
@@ -105,7 +105,7 @@ def _softmax_zero(scores: Any) -> Any:
 
 
 def _probit(scores: Any) -> Any:
-    """The quantile of the normal distribution, by Winitzki's approximation of the inverse error function."""
+    """Compute the quantile of the normal distribution, by Winitzki's approximation of the inverse error function."""
     x = 2 * scores - 1
     log = np.log((1 - x) * (1 + x))
     half = 2 / (np.pi * 0.147) + 0.5 * log
@@ -217,7 +217,7 @@ def one_hot_encoder(x: Any, *, cats_int64s: Any = None, cats_strings: Any = None
 
 
 def _by_texts(x: Any, texts: Any, numbers: Array, default_int64: int, default_string: str) -> Any:
-    """The numbers of texts, or the texts of numbers."""
+    """Return the numbers of texts, or the texts of numbers."""
     if _is_text(x):
         return _look_up(x, texts, numbers, np.int64(default_int64))
     return _look_up(x, numbers, np.array(texts, np.str_), np.str_(default_string))
@@ -250,7 +250,7 @@ def label_encoder(use: Use, x: Any, *, default_tensor: Any = None) -> Any:
 
 
 def _column(use: Use, which: str) -> Array:
-    """The keys or the values, of whichever type."""
+    """Return the keys or the values, of whichever type."""
     for kind, dtype in (("floats", np.float32), ("int64s", np.int64), ("strings", np.str_)):
         values = use.attribute(f"{which}_{kind}")
         if values:
@@ -264,7 +264,7 @@ def _is_text(x: Any) -> bool:
 
 
 def _look_up(x: Any, keys: Any, values: Array, default: Any) -> Any:
-    """``values`` of the keys that ``x`` holds; of keys that are equal the last counts."""
+    """Look up the values of the keys that ``x`` holds; of keys that are equal the last counts."""
     place = {("nan" if key != key else key): i for i, key in enumerate(np.asarray(keys).tolist())}
     table = np.concatenate([values, np.reshape(default, (1,))])
     if isinstance(x, Strings):
@@ -281,7 +281,7 @@ def _look_up(x: Any, keys: Any, values: Array, default: Any) -> Any:
 
 
 def _places_of(x: Any, place: dict[Any, int], other: int) -> Any:
-    """The place of each element among numbers, ``other`` where it is none of them."""
+    """Return the place of each element among numbers, ``other`` where it is none of them."""
     numbers = sorted((key, i) for key, i in place.items() if key != "nan")
     places = np.array([i for _, i in numbers] + [other], np.int64)
     keys = np.array([key for key, _ in numbers], np.dtype(x.dtype) if str(x.dtype).startswith("f") else np.int64)
@@ -335,7 +335,7 @@ def linear_classifier(
 
 
 def _kernels(use: Use, x: Any, supports: int) -> Any:
-    """The kernel of each row and each support vector."""
+    """Return the kernel of each row and each support vector."""
     table = np.asarray(use.attribute("support_vectors"), np.float32).reshape(supports, -1)
     vectors = F.astype(weight(use, "support_vectors", table), x.dtype)
     gamma, zero, degree = [*use.attribute("kernel_params", []), 0.0, 0.0, 0.0][:3]
@@ -388,7 +388,7 @@ def svm_classifier(
 
 
 def _pairs(coefficients: Array, counts: Sequence[int]) -> Array:
-    """The coefficients of every pair of classes, over all support vectors."""
+    """Return the coefficients of every pair of classes, over all support vectors."""
     ends, table = np.cumsum([0, *counts]), []
     for i in range(len(counts)):
         for j in range(i + 1, len(counts)):
@@ -400,7 +400,7 @@ def _pairs(coefficients: Array, counts: Sequence[int]) -> Array:
 
 
 def _votes(scores: Any, classes: int) -> Any:
-    """How many of its pairs each class wins."""
+    """Count how many of its pairs each class wins."""
     first, second = np.triu_indices(classes, 1)
     wins, losses = (np.float32(np.arange(classes) == np.reshape(side, (-1, 1))) for side in (first, second))
     won = as_float32(scores > 0)
@@ -408,7 +408,7 @@ def _votes(scores: Any, classes: int) -> Any:
 
 
 def _couple(pairwise: Any, classes: int) -> Any:
-    """Probabilities of the classes from those of pairs: Wu, Lin and Weng (2004), the second method, as in LIBSVM."""
+    """Compute probabilities of classes from those of pairs: the second method of Wu, Lin and Weng 2004, as LIBSVM."""
     first, second = np.triu_indices(classes, 1)
     place = np.zeros((classes, classes), np.int64)
     place[first, second], place[second, first] = np.arange(len(first)), len(first) + np.arange(len(first))

@@ -52,7 +52,7 @@ Key = tuple[int, int]  # a tree's number and a node's in it
 
 
 def _numbers(use: Use, name: str) -> Array:
-    """Numbers of an attribute, which doubles have as a tensor."""
+    """Return numbers of an attribute, which doubles have as a tensor."""
     tensor = use.attribute(f"{name}_as_tensor")
     return np.asarray(use.attribute(name, []), np.float32) if tensor is None else np.ravel(tensor)
 
@@ -104,7 +104,7 @@ def _trees(use: Use) -> tuple[Array, Array, dict[Key, int]]:
 
 
 def _leaves(use: Use, what: str, places: dict[Key, int], targets: int, aggregate: str) -> Array:
-    """What each node, as a leaf, gives to each target."""
+    """Return what each node, as a leaf, gives to each target."""
     target, tree, node = (_integers(use, f"{what}_{kind}ids") for kind in ("", "tree", "node"))
     weights = _numbers(use, f"{what}_weights")
     if len({len(a) for a in (target, tree, node, weights)}) > 1:
@@ -127,7 +127,7 @@ def _check_targets(name: str, target: Array, targets: int) -> None:
 
 
 def _evaluate(x: Any, nodes: Array, roots: Array, leaves: Array, aggregate: str = "SUM") -> Any:
-    """What trees give, [N, targets]; leaves that no tree has are left out."""
+    """Return what trees give, [N, targets]; leaves that no tree has are left out."""
     links = np.concatenate([nodes["true"], nodes["false"], roots])
     used = np.unique(~links[links < 0])
 
@@ -236,7 +236,7 @@ def _nodes_5(use: Use) -> Array:
 
 
 def _sets(use: Use, count: int) -> list[Array]:
-    """The values of each set; nan ends one."""
+    """Return the values of each set; nan ends one."""
     values = np.ravel(use.attribute("membership_values", np.zeros(0))).astype(np.float64)
     ends = np.flatnonzero(np.isnan(values))
     if len(ends) != count:

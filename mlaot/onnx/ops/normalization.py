@@ -13,7 +13,7 @@ from mlaot.onnx.values import Unsupported, require_constant
 
 
 def per_channel(values: Any, rank: int) -> Any:
-    """A number for each channel, the axis behind the batch."""
+    """Return a number for each channel, the axis behind the batch."""
     return np.reshape(values, (-1, *[1] * (rank - 2)))
 
 
@@ -36,7 +36,7 @@ def batch_normalization(
 
 
 def standardize(x: Any, axes: tuple[int, ...], epsilon: float) -> tuple[Any, Any, Any]:
-    """``x`` less its mean over the axes by its deviation, the mean and the deviation's reciprocal."""
+    """Return ``x`` less its mean by its deviation, the mean, and the deviation's reciprocal."""
     mean = np.mean(x, axis=axes, keepdims=True)
     centred = x - mean
     inverse = 1.0 / np.sqrt(np.mean(centred * centred, axis=axes, keepdims=True) + epsilon)

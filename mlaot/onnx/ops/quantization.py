@@ -54,7 +54,7 @@ def quantize_linear(
 
 
 def quantize(x: Any, zero: Any, to: int, saturate: bool = True) -> Any:
-    """float32 numbers, divided by their scale, as numbers of a quantized type."""
+    """Return float32 numbers, divided by their scale, as numbers of a quantized type."""
     dtype = numpy_dtype(to)
     if is_coded_dtype(dtype) and str(dtype) not in INTEGERS:
         return encode(x if zero is None else x + _as_float32(zero), to, saturate)
@@ -78,17 +78,17 @@ def _range(dtype: Any) -> tuple[float, float]:
 
 
 def _as_float32(x: Any) -> Any:
-    """Numbers in float32."""
+    """Return numbers in float32."""
     return F.astype(decode(x), f32)
 
 
 def _round(x: Any, precision: int) -> Any:
-    """Numbers in float32, rounded to an element type."""
+    """Return numbers in float32, rounded to an element type."""
     return _as_float32(convert(_as_float32(x), precision)) if precision != onnx.TensorProto.FLOAT else _as_float32(x)
 
 
 def _zero_point(zero: Any) -> Any:
-    """A zero point, None where it is known to be 0."""
+    """Return a zero point, None where it is known to be 0."""
     number = constant_value(zero)
     if number is None or is_traced(zero):
         return None if zero is None else decode(zero)
@@ -96,17 +96,17 @@ def _zero_point(zero: Any) -> Any:
 
 
 def _integers(x: Any, zero: Any) -> Any:
-    """Quantized numbers less their zero point, in i32."""
+    """Return quantized numbers less their zero point, in i32."""
     return F.astype(x, i32) if zero is None else F.astype(x, i32) - F.astype(zero, i32)
 
 
 def _exact(x: Any, zero: Any) -> Any:
-    """Quantized numbers less their zero point, in f32, which holds those of 16 bits and less."""
+    """Return quantized numbers less their zero point, in f32, which holds those of 16 bits and less."""
     return _as_float32(x) if zero is None else _as_float32(x) - _as_float32(zero)
 
 
 def _along(use: Use, value: Any, shape: Any) -> Any:
-    """A scale or zero point of an array of ``shape``: one for all, one for each place along an axis, or for a block."""
+    """Spread a scale or zero point over ``shape``: one for all, one for each place along an axis, or for a block."""
     if value is None or value.ndim == 0:
         return value
     if math.prod(e if isinstance(e, int) else 2 for e in value.shape) == 1:
@@ -130,17 +130,17 @@ def _along(use: Use, value: Any, shape: Any) -> Any:
 
 
 def _rows(value: Any) -> Any:
-    """A zero point or scale of a matrix's rows, as a column."""
+    """Return a zero point or scale of a matrix's rows, as a column."""
     return value if value is None or value.ndim != 1 else np.reshape(value, (-1, 1))
 
 
 def _scalar(value: Any) -> Any:
-    """One number, which may stand in a vector."""
+    """Return one number, which may stand in a vector."""
     return value if value is None or value.ndim == 0 or value.shape != (1,) else np.reshape(value, ())
 
 
 def _reach(x: Any, zero: Any) -> int:
-    """How far quantized numbers can be from their zero point; those of 8 bits, which may be counted from below, 255."""
+    """Return how far quantized numbers can be from zero; those of 8 bits, which may be counted from below, 255."""
     info = np.iinfo(str(x.dtype))
     if info.bits == 8:
         return 255
@@ -153,7 +153,7 @@ def _reach(x: Any, zero: Any) -> int:
 
 
 def _parts(a_reach: int, b: Any, b_zero: Any, terms: Any, limit: int = EXACT) -> list[slice] | None:
-    """Ranges of the terms of products, ``b`` [terms, results], so short that float32 adds them exactly.
+    """Return ranges of the terms of products, ``b`` [terms, results], so short that float32 adds them exactly.
 
     The sum of all sizes is then below ``limit``, which is 2 to the 24th or less: nothing is rounded in any order. None:
     there are no such ranges, or they are not known.
@@ -171,7 +171,7 @@ def _parts(a_reach: int, b: Any, b_zero: Any, terms: Any, limit: int = EXACT) ->
 
 
 def _constant_integers(x: Any, zero: Any) -> Any:
-    """Numbers less their zero point, if both are known."""
+    """Return numbers less their zero point, if both are known."""
     numbers, less = constant_value(x), constant_value(zero)
     if numbers is None or (zero is not None and less is None):
         return None
@@ -179,7 +179,7 @@ def _constant_integers(x: Any, zero: Any) -> Any:
 
 
 def _matmul(a: Any, b: Any, a_zero: Any, b_zero: Any) -> Any:
-    """The product of quantized matrices, of integers: in i32, or in f32 where that holds it."""
+    """Multiply quantized matrices as integers: in i32, or in f32 where that holds the product."""
     a_zero, b_zero = _rows(_scalar(_zero_point(a_zero))), _scalar(_zero_point(b_zero))
     cuts = _parts(_reach(a, a_zero), b, b_zero, a.shape[-1]) if b.ndim == 2 else None
     if cuts is None:
@@ -208,7 +208,7 @@ def qlinear_matmul(
 
 
 def _conv(use: Use, x: Any, w: Any, x_zero: Any, w_zero: Any, bias: Any = None) -> Any:
-    """The convolution of quantized arrays, of integers: in i32, or in f32 where that holds it."""
+    """Convolve quantized arrays as integers: in i32, or in f32 where that holds the result."""
     numbers = constant_value(bias)
     more = 0 if bias is None else EXACT if numbers is None else int(np.abs(numbers.astype(np.int64)).max())
     groups = use.attribute("group", 1)
@@ -234,7 +234,7 @@ def _conv(use: Use, x: Any, w: Any, x_zero: Any, w_zero: Any, bias: Any = None) 
 
 
 def _channels(value: Any, rank: int, axis: int) -> Any:
-    """One number for each place along an axis."""
+    """Return one number for each place along an axis."""
     value = _scalar(value)
     return value if value is None or value.ndim == 0 else along(value, axis, rank)
 

@@ -33,7 +33,7 @@ ACTIVATIONS: dict[str, Function] = {
 
 
 def _activations(use: Use, default: list[str], directions: int) -> list[list[Function]]:
-    """The activations of each direction, with the numbers that they take."""
+    """Return the activations of each direction, with the numbers that they take."""
     numbers = {key: list(use.attribute(f"activation_{key}", [])) for key in ("alpha", "beta")}
     functions: list[Function] = []
     for name in use.attribute("activations") or default * directions:
@@ -49,7 +49,7 @@ def _activations(use: Use, default: list[str], directions: int) -> list[list[Fun
 
 
 def _run(lengths: Any, step: Step, of_input: Any, start: tuple[Any, ...], backwards: bool) -> tuple[Any, Any]:
-    """All steps of one direction: the outputs [time, batch, hidden] and the last state."""
+    """Run all steps of one direction; return the outputs [time, batch, hidden] and the last state."""
     steps = of_input.shape[0]
     inputs = np.flip(of_input, 0) if backwards else of_input
     numbers = constant_value(lengths)
@@ -77,13 +77,13 @@ def _run(lengths: Any, step: Step, of_input: Any, start: tuple[Any, ...], backwa
 
 
 def products(weights: Any, i: int) -> Callable[[Any], Any]:
-    """What multiplies by the weights of direction ``i``."""
+    """Return the function that multiplies by the weights of direction ``i``."""
     turned = np.transpose(weights[i])
     return lambda x: np.matmul(x, turned)
 
 
 def _directions(use: Use, weights: Any) -> list[bool]:
-    """Whether each direction runs backwards."""
+    """Tell whether each direction runs backwards."""
     name = use.attribute("direction", "forward").lower()
     backwards = {"forward": [False], "reverse": [True], "bidirectional": [False, True]}.get(name)
     if backwards is None or weights.shape[0] != len(backwards):
@@ -92,13 +92,13 @@ def _directions(use: Use, weights: Any) -> list[bool]:
 
 
 def _clip(use: Use, x: Any) -> Any:
-    """What an activation of a gate takes; that of an LSTM's cell is not clipped, as in other runtimes."""
+    """Return what an activation of a gate takes; that of an LSTM's cell is not clipped, as in other runtimes."""
     bound = use.attribute("clip")
     return x if bound is None else np.minimum(np.maximum(x, -bound), bound)
 
 
 def _fill(inputs: Sequence[Any]) -> list[Any]:
-    """Eight inputs, some of which may be left out."""
+    """Return eight inputs, some of which may be left out."""
     return [*inputs, *[None] * (8 - len(inputs))]
 
 
@@ -112,7 +112,7 @@ def _recurrent(
     joined: bool,
     products: Products = products,
 ) -> Any:
-    """What the three share. ``joined``: the recurrent bias is added to that of the input at once."""
+    """Compute what the three share. ``joined``: the recurrent bias is added to that of the input at once."""
     x, w, r, bias, lengths, *begin = _fill(inputs)
     layout = use.attribute("layout", 0)
     x = np.swapaxes(x, 0, 1) if layout else x
@@ -188,7 +188,7 @@ def lstm(use: Use, *inputs: Any) -> Any:
 
 
 def lstm_by(products: Products, use: Use, inputs: Sequence[Any]) -> Any:
-    """An LSTM whose weights are multiplied by ``products``."""
+    """Run an LSTM whose weights are multiplied by ``products``."""
     x, w, r, bias, lengths, h, c, peepholes = _fill(inputs)
     forget = use.attribute("input_forget", 0)
 

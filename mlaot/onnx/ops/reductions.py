@@ -65,7 +65,7 @@ def _over_computed(use: Use, x: Any, axes: Any, keepdims: bool) -> Any:
 
 
 def _never_empty(use: Use, x: Any, axes: tuple[int, ...]) -> Any:
-    """The extremes of nothing are what does not change others."""
+    """Put what does not change other extremes where there is nothing to compare."""
     neutral = {"ReduceMax": 0, "ReduceMin": 1, "ReduceLogSumExp": 0}.get(use.op)
     if neutral is None or all(x.shape[a] != 0 for a in axes):
         return x
@@ -102,7 +102,7 @@ def cumulative(use: Use, x: Any, axis: Any, *, reverse: bool = False, exclusive:
 
 
 def _log_softmax(x: Any, axis: int) -> Any:
-    """By what is largest, be it infinite: no difference of infinities is a number, so all along the axis are nan."""
+    """Subtract what is largest; where that is infinite, no difference of infinities is a number, and all are nan."""
     shifted = x - np.max(x, axis=axis, keepdims=True)
     return shifted - np.log(np.sum(np.exp(shifted), axis=axis, keepdims=True))
 

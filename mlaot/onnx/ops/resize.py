@@ -84,7 +84,7 @@ def resize(
 
 
 def _order(axes: Iterable[tuple[int, Axis]]) -> list[tuple[int, Axis]]:
-    """Axes in the order that takes least work: those that shrink first, whole rows before places in them."""
+    """Order axes so that it takes least work: those that shrink first, whole rows before places in them."""
 
     def order(pair: tuple[int, Axis]) -> tuple[float, int]:
         axis, how = pair
@@ -154,7 +154,7 @@ def _by_scales(use: Use, lengths: list[Any], scales: Any, axes: list[int], cut: 
 def _by_computed_scales(
     use: Use, lengths: list[Any], scales: Any, axes: list[int], cut: list[tuple[Any, Any]]
 ) -> list[Axis]:
-    """For the sizes that the file declares; the scales themselves are computed with."""
+    """Resize to the sizes that the file declares, by scales that are computed."""
     shape = declared_shape(use, "the scale")
     if scales.shape != (len(axes),):
         raise MlaotError(f"expected {len(axes)} scales, got {list(scales.shape)}")
@@ -227,12 +227,12 @@ def _ratio(size: Any, length: Any) -> Any:
 
 
 def _number(extent: Any) -> Any:
-    """An extent to compute places with."""
+    """Return an extent to compute places with."""
     return F.astype(as_traced(extent), np.float64) if isinstance(extent, Expr) else float(extent)
 
 
 def _resample(use: Use, x: Any, axis: int, how: Axis, transform: str, nearest: str) -> Any:
-    """``x`` with one axis resampled."""
+    """Resample one axis."""
     if how.is_kept:
         return x
     mode = INTERPOLATIONS.get(use.attribute("mode", "nearest"))
@@ -272,7 +272,7 @@ def _resample(use: Use, x: Any, axis: int, how: Axis, transform: str, nearest: s
 
 
 def _is_repeated(how: Axis, mode: str, transform: str, nearest: str) -> bool:
-    """Whether each element of an open dimension comes several times."""
+    """Tell whether each element of an open dimension comes several times."""
     if mode != "nearest" or not isinstance(how.length, Expr) or is_traced(how.scale) or how.scale != int(how.scale):
         return False
     half = transform in ("half_pixel", "pytorch_half_pixel", "half_pixel_symmetric") and nearest.startswith("round")
@@ -280,7 +280,7 @@ def _is_repeated(how: Axis, mode: str, transform: str, nearest: str) -> bool:
 
 
 def _source(how: Axis, transform: str) -> Any:
-    """Where in the input each element of the result lies."""
+    """Return where in the input each element of the result lies."""
     at: Any = F.arange(how.size, dtype=np.float64)
     length, size, scale = _number(how.length), _number(how.size), how.scale
     width = length * scale  # of which the size is the whole part
@@ -317,7 +317,7 @@ def _nearest(source: Any, last: Any, mode: str) -> Any:
 
 
 def _taps(source: Any, kind: int, reach: float, sharp: Any, a: float) -> tuple[Any, Any]:
-    """Places in the input and their weights, a row for each tap; ``sharp`` below 1 widens the filter to ``reach``."""
+    """Return places in the input and weights, a row a tap; ``sharp`` below 1 widens the filter to ``reach``."""
     base = np.ceil(source) - 1  # so that a whole number lies at the end of its interval
     first = math.floor(-reach) + 1
     places = base + np.arange(first, 2 - first, dtype=np.float64).reshape(-1, 1)
@@ -330,17 +330,17 @@ def _taps(source: Any, kind: int, reach: float, sharp: Any, a: float) -> tuple[A
 
 
 def cubic_near(d: Any, a: float) -> Any:
-    """The weight in a cubic convolution (Keys 1981) of an element that is at most 1 from the place."""
+    """Return the weight in a cubic convolution (Keys 1981) of an element that is at most 1 from the place."""
     return ((a + 2) * d - (a + 3)) * d * d + 1
 
 
 def cubic_far(d: Any, a: float) -> Any:
-    """The same for one that is between 1 and 2 from it."""
+    """Return the weight of one that is between 1 and 2 from it."""
     return ((a * d - 5 * a) * d + 8 * a) * d - 4 * a
 
 
 def _weighted(x: Any, axis: int, places: Any, weights: Any) -> Any:
-    """The sum of weighted taps; integers are rounded."""
+    """Sum weighted taps; integers are rounded."""
     kind = np.dtype(x.dtype) if str(x.dtype) != "bf16" else None
     wide = x if kind in (np.float32, np.float64) else F.astype(x, np.float32)
     total: Any = None

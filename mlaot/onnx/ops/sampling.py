@@ -37,18 +37,18 @@ def _spatial(x: Any) -> list[int]:
 
 
 def _wide(x: Any) -> Any:
-    """``x`` as numbers with a fraction, in which places are computed."""
+    """Return ``x`` as numbers with a fraction, in which places are computed."""
     return x if str(x.dtype) in ("float32", "float64") else F.astype(x, np.float32)
 
 
 def _rows(x: Any) -> Any:
-    """An image [n, c, ..] as [n, places, c]."""
+    """Return an image [n, c, ..] as [n, places, c]."""
     n, c, *spatial = x.shape
     return np.swapaxes(np.reshape(x, (n, c, math.prod(spatial))), 1, 2)
 
 
 def _flat_place(places: Sequence[Any], sizes: Sequence[int]) -> Any:
-    """Row-major places from one for each axis."""
+    """Return row-major places from one for each axis."""
     total = places[0]
     for place, size in zip(places[1:], sizes[1:], strict=True):
         total = total * size + place
@@ -56,7 +56,7 @@ def _flat_place(places: Sequence[Any], sizes: Sequence[int]) -> Any:
 
 
 def _reflect(x: Any, low: float, high: float) -> Any:
-    """Places outside of [low, high], mirrored at its ends as often as it takes."""
+    """Return places outside of [low, high], mirrored at its ends as often as it takes."""
     if high <= low:
         return np.clip(x, low, low)
     along = np.remainder(np.abs(x - low), 2 * (high - low))
@@ -65,7 +65,7 @@ def _reflect(x: Any, low: float, high: float) -> Any:
 
 
 def _taps(x: Any, mode: str) -> list[tuple[Any, Any]]:
-    """The elements around places on one axis, and their weights."""
+    """Return the elements around places on one axis, and their weights."""
     if mode == "nearest":
         return [(x, None)]
     base = np.floor(x)
@@ -79,7 +79,7 @@ def _taps(x: Any, mode: str) -> list[tuple[Any, Any]]:
 def _sample(
     x: Any, places: Sequence[Any], mode: str, padding: str, borders: Sequence[tuple[float, float]] | None = None
 ) -> Any:
-    """An image [n, c, ..] at ``places``, an array [n, p] for each axis: [n, c, p]."""
+    """Return an image [n, c, ..] at ``places``, an array [n, p] for each axis: [n, c, p]."""
     sizes, rows = _spatial(x), _rows(_wide(x))
     axes = []
     for i, (at, size) in enumerate(zip(places, sizes, strict=True)):
@@ -210,7 +210,7 @@ class _Regions:
         return np.where(np.expand_dims(inside, -1), reduce(self.combine, values), 0.0)
 
     def line(self, axis: int, i: Any, samples: Any) -> tuple[Any, list[tuple[Any, Any]]]:
-        """Whether sample i of each bin is in the image along one axis; the elements around it and their weights."""
+        """Tell whether sample i of each bin is in the image along an axis; return elements around it and weights."""
         size, start, part = self.sizes[axis], self.starts[axis], self.parts[axis]
         dtype = np.dtype(part.dtype)
         inside = (np.reshape(F.astype(i, dtype), (-1, 1)) + 0.5) / np.reshape(samples, (-1, 1))
@@ -251,7 +251,7 @@ def roi_align(
 
 
 def _sample_adaptively(regions: _Regions, mode: str, blank: Any) -> Any:
-    """As many samples in a bin as it has elements; all regions take as many rounds as the largest one."""
+    """Take as many samples in a bin as it has elements; all regions take as many rounds as the largest one."""
     numbers = [np.maximum(np.ceil(part), 0) for part in regions.parts]
     most = [F.astype(np.max(n), np.int64) for n in numbers]
 
@@ -292,5 +292,5 @@ def max_roi_pool(x: Any, regions: Any, *, pooled_shape: Any = None, spatial_scal
 
 
 def _round(x: Any) -> Any:
-    """To the nearest whole number, halves away from 0."""
+    """Round to the nearest whole number, halves away from 0."""
     return np.where(x < 0, np.ceil(x - 0.5), np.floor(x + 0.5))

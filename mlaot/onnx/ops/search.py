@@ -38,7 +38,7 @@ def _require(use: Use, number: Any, count: int, what: str) -> None:
 
 
 def _places(use: Use, flags: Any, count: int) -> Any:
-    """The places of the ``count`` elements that are true."""
+    """Return the places of the ``count`` elements that are true."""
     places = as_traced(np.arange(flags.shape[0]))
     return _compress(use, flags, count, "elements that are not 0", places, np.zeros(count, np.int64))
 
@@ -103,7 +103,7 @@ def _constant_unique(x: Any, axis: Any, is_sorted: bool) -> Any:
 
 
 def _ranks(rows: Any) -> Any:
-    """For each row how many others come before it in lexicographic order: equal rows have equal ones."""
+    """Count for each row how many others come before it in lexicographic order: equal rows have equal ones."""
     n, m = rows.shape
     if not isinstance(n, int) or not isinstance(m, int):
         raise Unsupported("unique slices of an array with open dimensions; pin them in [..dims]")
@@ -117,7 +117,7 @@ def _ranks(rows: Any) -> Any:
 
 
 def _groups(keys: Any, count: int, is_sorted: bool) -> tuple[Any, Any, Any]:
-    """Of groups of equal keys the first place, for each key its group, and how many keys each has."""
+    """Return the first place of each group of equal keys, the group of each key, and how many keys a group has."""
     n = keys.shape[0]
     order = np.argsort(keys, axis=0, kind="stable")
     ordered = np.take(keys, order, axis=0)
@@ -174,7 +174,7 @@ def _scalar(value: Any, otherwise: float) -> Any:
 
 
 def _corners(boxes: Any, is_centered: bool) -> list[Any]:
-    """Both ends of boxes along both axes, the smaller first."""
+    """Return both ends of boxes along both axes, the smaller first."""
     a, b, c, d = (boxes[..., i] for i in range(4))
     if is_centered:
         return [a - c / 2, a + c / 2, b - d / 2, b + d / 2]
@@ -182,7 +182,7 @@ def _corners(boxes: Any, is_centered: bool) -> list[Any]:
 
 
 def _select(corners: list[Any], scores: Any, rounds: int, overlap: Any, threshold: Any) -> tuple[Any, Any]:
-    """The best box that is left, round by round: whether there is one, and which; both [batch, classes, rounds]."""
+    """Select the best box that is left, round by round: whether there is one, and which, [batch, classes, rounds]."""
     left = as_traced(scores)
     if threshold is not None:
         left = np.where(left > _scalar(threshold, 0.0), left, -math.inf)

@@ -59,7 +59,7 @@ def sequence_erase(values: Any, position: Any = None) -> Any:
 
 
 def _place(position: Any, length: int, places: int) -> Any:
-    """A position that counts from the end if it is negative."""
+    """Return the place of a position, which counts from the end if it is negative."""
     if constant_value(position) is None:
         at = np.reshape(position, ()).astype(np.int64)
         return np.where(at < 0, at + length, at)
@@ -72,7 +72,7 @@ def _place(position: Any, length: int, places: int) -> Any:
 
 
 def _of_one_type(values: Any) -> list[Any]:
-    """Elements between which a computed position can choose."""
+    """Return elements between which a computed position can choose."""
     elements = [lift(value) for value in values]
     kinds = dict.fromkeys(f"{value.dtype}[{', '.join(map(str, value.shape))}]" for value in elements)
     if len(kinds) > 1:

@@ -63,7 +63,7 @@ def constant(use: Use) -> Any:
 
 
 def weight_of(use: Use, value: Any) -> Any:
-    """A large constant of numbers is a weight, as an initializer would be."""
+    """Make a weight of a large constant of numbers, as an initializer is one."""
     if value.dtype.kind == "f" and value.ndim > 1 and not use.importer.path:
         return as_weight(value, use.importer.new_name(use.node.output[0]))
     return value
@@ -81,7 +81,7 @@ def reshape(use: Use, x: Any, shape: Any = None, *, allowzero: bool = False) -> 
 
 
 def _without_unknown(old: Any, new: Any) -> tuple[Any, ...]:
-    """A shape without -1; named dims on both sides cancel."""
+    """Return a shape without -1; named dims on both sides cancel."""
     if -1 not in [e for e in new if isinstance(e, int)]:
         return tuple(new)
     at = next(i for i, e in enumerate(new) if isinstance(e, int) and e == -1)
@@ -135,7 +135,7 @@ def squeeze(use: Use, x: Any, axes: Any = None) -> Any:
 
 
 def _ones(use: Use, x: Any) -> list[int]:
-    """All axes of one element; whether open ones are among them says the shape that the file declares."""
+    """Return all axes of one element; whether open ones are among them says the shape that the file declares."""
     ones = [i for i, extent in enumerate(x.shape) if extent == 1]
     opened = [i for i, extent in enumerate(x.shape) if isinstance(extent, Expr)]
     declared = use.declared()
@@ -224,7 +224,7 @@ def slice_(use: Use, x: Any, starts: Any = None, ends: Any = None, axes: Any = N
 
 
 def _slice(length: Any, first: Any, last: Any, step: int) -> slice:
-    """ONNX's ends as Python's: far beyond means to the end."""
+    """Turn ONNX's ends into Python's: far beyond means to the end."""
     if isinstance(length, int) and isinstance(first, int) and isinstance(last, int):
         first, last = (v + length if v < 0 else v for v in (first, last))
         if step > 0:
@@ -255,7 +255,7 @@ def _broadcast(x: Any, target: list[Any]) -> Any:
 
 
 def spread(x: Any, shape: tuple[Any, ...]) -> Any:
-    """``np.broadcast_to``, which knows no named dimensions where the array is a constant."""
+    """Broadcast as ``np.broadcast_to``, which knows no named dimensions where the array is a constant."""
     return np.broadcast_to(x if all(isinstance(extent, int) for extent in shape) else as_traced(x), shape)
 
 
@@ -268,7 +268,7 @@ def tile(use: Use, x: Any, repeats: Any, axis: Any = None) -> Any:
         return np.tile(x, counts)
 
     def tiles() -> list[Any]:
-        """How many tiles make the declared shape."""
+        """Return how many tiles make the declared shape."""
         target = assumed.declared_shape(use, what)
         if 0 in x.shape or not all(isinstance(e, int) for e in (*target, *x.shape)):
             raise Unsupported("the number of tiles is computed when the model runs; it must be constant")
@@ -289,7 +289,7 @@ def constant_of_shape(use: Use, shape: Any, *, value: Any = None) -> Any:
 
 
 def _check_size(lengths: Any) -> None:
-    """A damaged file may ask for any amount of memory."""
+    """Refuse an array of more memory than anybody has; a damaged file may ask for any amount."""
     if any(e < 0 for e in lengths):
         raise MlaotError(f"an array cannot have the shape {list(lengths)}")
     if float(np.prod([float(e) for e in lengths])) > 2**31:

@@ -28,7 +28,7 @@ WINDOWS: dict[str, tuple[float, ...]] = {  # coefficients of cosines
 
 
 def _declared(use: Use, axis: int, what: str) -> int:
-    """A size that the file gives of the result, where what decides it is computed when the model runs."""
+    """Return a size that the file gives of the result, where what decides it is computed when the model runs."""
     message = f"{what} is computed when the model runs; it must be constant, or the output's shape declared"
     return assumed.declared_extent(use, axis, message)
 
@@ -93,7 +93,7 @@ def dft(use: Use, x: Any, length: Any = None, axis: Any = None) -> Any:
 
 
 def _along_any(use: Use, x: Any, length: Any, axis: Any) -> Any:
-    """The axis is an input: one branch for each that gives the shape which the file declares."""
+    """Transform along an axis that is computed: a branch for each that gives the shape which the file declares."""
     type_ = use.declared()
     if type_ is None or (constant_value(length) is None and length is not None):
         raise Unsupported("the axis is computed when the model runs; it must be constant")
@@ -140,7 +140,7 @@ def _length(use: Use, x: Any, length: Any, axis: int) -> int:
 
 
 def _dft(use: Use, x: Any, length: Any, axis: int) -> Any:
-    """The transform along ``axis``; the last one has the parts of complex numbers."""
+    """Transform along ``axis``; the last one has the parts of complex numbers."""
     if axis >= x.ndim - 1 or x.shape[-1] not in (1, 2):
         raise MlaotError(f"expected [.., 1] or [.., 2] and an axis before the last, got {list(x.shape)} and {axis}")
     size, back, half = _length(use, x, length, axis), use.attribute("inverse", 0), use.attribute("onesided", 0)
@@ -154,7 +154,7 @@ def _dft(use: Use, x: Any, length: Any, axis: int) -> Any:
 
 
 def _cut(y: Any, size: int) -> Any:
-    """The axis before the last with ``size`` elements: without those behind, or with zeros there."""
+    """Return the axis before the last with ``size`` elements: without those behind, or with zeros there."""
     length = y.shape[-2]
     if not isinstance(length, int):
         raise Unsupported(f"a transform along an open dimension {length}; pin it in [..dims]")
@@ -164,7 +164,7 @@ def _cut(y: Any, size: int) -> Any:
 
 
 def _matrix(size: int, parts: int, back: bool, half: bool) -> Array:
-    """The transform as a matrix [elements, parts, elements, parts]."""
+    """Return the transform as a matrix [elements, parts, elements, parts]."""
     count = size // 2 + 1 if back and half else size
     basis = np.eye(count, dtype=np.complex128)
     basis = np.stack([basis, 1j * basis], axis=1)[:, :parts]
@@ -176,7 +176,7 @@ def _matrix(size: int, parts: int, back: bool, half: bool) -> Array:
 
 
 def _times(y: Any, matrix: Array) -> Any:
-    """[.., n, c] times [n, c, m, d]."""
+    """Multiply [.., n, c] by [n, c, m, d]."""
     rows, parts, columns, out = matrix.shape
     flat = np.reshape(y, (*y.shape[:-2], rows * parts))
     product = np.matmul(flat, matrix.reshape(rows * parts, columns * out).astype(y.dtype))
@@ -206,7 +206,7 @@ def _long(y: Any, size: int, back: bool, half: bool) -> Any:
 
 
 def _compose(real: Any, imaginary: Any, size: int, sign: float) -> tuple[Any, Any]:
-    """Both parts of the sums, not divided: along columns of a rectangle, turned, then along its rows."""
+    """Return both parts of the sums, not divided: along columns of a rectangle, turned, then along its rows."""
     p = next((d for d in range(math.isqrt(size), 1, -1) if size % d == 0), 1)
     q = size // p
     if size <= LONGEST or p == 1:
@@ -263,7 +263,7 @@ def stft(use: Use, x: Any, step: Any, window: Any = None, length: Any = None, *,
 
 
 def _frames(use: Use, x: Any, size: int, step: Any) -> Any:
-    """Windows of the signal, as [batch, frames, parts, size]."""
+    """Return windows of the signal, as [batch, frames, parts, size]."""
     if constant_value(step) is not None:
         hop = int(integers(step, "the step")[0])
         if hop < 1:

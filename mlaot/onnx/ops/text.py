@@ -38,7 +38,7 @@ def tf_idf_vectorizer(use: Use, x: Any, *, mode: str = "", ngram_indexes: Any = 
 
 
 def _by_length(use: Use, places: list[int]) -> dict[int, Grams]:
-    """The n-grams of each length that counts, and where their number goes; of equal ones the last."""
+    """Return the n-grams of each length that counts, and where their number goes; of equal ones the last."""
     pool, starts = use.attribute("pool_int64s", []), use.attribute("ngram_counts")
     by_length: dict[int, Grams] = {}
     number = 0
@@ -54,7 +54,7 @@ def _by_length(use: Use, places: list[int]) -> dict[int, Grams]:
 
 
 def _count(tokens: Any, grams: Grams, length: int, skip: int, size: int) -> Any:
-    """How often n-grams come, between whose tokens ``skip - 1`` others lie: [rows, size]."""
+    """Count how often n-grams come, between whose tokens ``skip - 1`` others lie: [rows, size]."""
     count = tokens.shape[1] - (length - 1) * skip
     if count < 1:
         return np.zeros(size, np.float32)

@@ -44,7 +44,7 @@ def gradient(use: Use, *values: Any, xs: Any = (), zs: Any = (), y: str = "") ->
 
 
 def _between(use: Use, sources: list[str], y: str) -> list[onnx.NodeProto]:
-    """The nodes that ``y`` needs and that need one of ``sources``, in order."""
+    """Return the nodes that ``y`` needs and that need one of ``sources``, in order."""
     absent = [name for name in (*sources, y) if name not in use.env]
     if absent:
         raise MlaotError(f"nothing computes {absent[0]!r}, which xs, zs or y names")
@@ -63,7 +63,7 @@ def _between(use: Use, sources: list[str], y: str) -> list[onnx.NodeProto]:
 
 
 def _reads(node: onnx.NodeProto) -> set[str]:
-    """The names that a node depends on, those that its graphs see among them."""
+    """Return the names that a node depends on, those that its graphs see among them."""
     names = {name for name in node.input if name}
     for graph in inner_graphs(node):
         names |= {name for inner in graph.node for name in _reads(inner)} | {output.name for output in graph.output}
@@ -96,7 +96,7 @@ def optimizer(name: str, states: int) -> Callable[[Function], Function]:
 
 
 def _scalar(value: Any, like: Any) -> Any:
-    """A rate or a count, which may come as [1], in the dtype of the tensors."""
+    """Return a rate or a count, which may come as [1], in the dtype of the tensors."""
     return F.astype(np.reshape(value, ()), like.dtype)
 
 

@@ -23,7 +23,7 @@ Pads = list[tuple[int, int]]
 
 
 def window_options(use: Use, n: int, kernel: Any) -> tuple[Ints, Ints, Ints]:
-    """The kernel's size, the strides and the dilations."""
+    """Return the kernel's size, the strides and the dilations."""
     defaults = {"kernel_shape": kernel, "strides": (1,) * n, "dilations": (1,) * n}
     sizes, strides, dilations = (tuple(use.attribute(name, default)) for name, default in defaults.items())
     if not len(sizes) == len(strides) == len(dilations) == n:
@@ -34,7 +34,7 @@ def window_options(use: Use, n: int, kernel: Any) -> tuple[Ints, Ints, Ints]:
 
 
 def window_pads(use: Use, lengths: Any, sizes: Any, strides: Any, dilations: Any) -> Pads:
-    """Elements added before and behind each axis."""
+    """Return elements added before and behind each axis."""
     n, mode = len(sizes), use.attribute("auto_pad", "NOTSET")
     if mode in ("NOTSET", ""):
         pads = use.attribute("pads", [0] * 2 * n)
@@ -54,7 +54,7 @@ def window_pads(use: Use, lengths: Any, sizes: Any, strides: Any, dilations: Any
 
 
 def _halves(totals: list[Any], mode: str) -> Pads:
-    """Both halves of each total, of which the second one is larger in SAME_UPPER."""
+    """Return both halves of each total, of which the second one is larger in SAME_UPPER."""
     return [(t // 2, t - t // 2) if mode == "SAME_UPPER" else (t - t // 2, t // 2) for t in totals]
 
 
@@ -92,7 +92,7 @@ def conv_transpose(
 
 
 def _windows(use: Use, x: Any, fill: float) -> tuple[Any, list[Any]]:
-    """Windows with ``fill`` around, and how many elements of the input (or its pads) each one has along each axis."""
+    """Return windows with ``fill`` around, and how many elements each one has of the input (or its pads) by axis."""
     n = x.ndim - 2
     sizes, strides, dilations = window_options(use, n, None if use.attribute("kernel_shape") else [1] * n)
     pads = window_pads(use, x.shape[2:], sizes, strides, dilations)
@@ -106,7 +106,7 @@ def _windows(use: Use, x: Any, fill: float) -> tuple[Any, list[Any]]:
 
 
 def _counts(use: Use, length: Any, size: int, stride: int, dilation: int, pads: tuple[int, int]) -> tuple[Any, int]:
-    """How many elements the windows along an axis have, and how many are missing behind it for the last one."""
+    """Return how many elements the windows along an axis have, and how many are missing behind it for the last one."""
     low, high = pads
     reach = dilation * (size - 1) + 1
     is_up = use.attribute("ceil_mode", 0) and use.attribute("auto_pad", "NOTSET") != "VALID"
@@ -133,7 +133,7 @@ def _counts(use: Use, length: Any, size: int, stride: int, dilation: int, pads: 
 
 
 def _per_window(counts: list[Any], like: Any) -> Any:
-    """The product of the axes' counts."""
+    """Return the product of the axes' counts."""
     n = len(counts)
     total: Any = np.ones((1,) * n)
     for i, count in enumerate(counts):
@@ -145,7 +145,7 @@ def _per_window(counts: list[Any], like: Any) -> Any:
 
 
 def _spatial(x: Any) -> tuple[int, ...]:
-    """The axes behind those of examples and channels, counted from the end."""
+    """Return the axes behind those of examples and channels, counted from the end."""
     return tuple(range(2 - x.ndim, 0))
 
 
@@ -169,7 +169,7 @@ def max_pool(use: Use, x: Any, *, storage_order: bool = False) -> Any:
 
 
 def _places(use: Use, x: Any, windows: Any, is_column_major: bool) -> Any:
-    """Where in its array each maximum was, as a flat index."""
+    """Return where in its array each maximum was, as a flat index."""
     if not all(isinstance(e, int) for e in x.shape):
         raise Unsupported("indices of maxima over open dimensions; pin them in [..dims]")
     images, spatial, n = x.shape[:2], x.shape[2:], x.ndim - 2
