@@ -59,9 +59,9 @@ def trees(estimator: Any) -> Function:
 
 
 def linear(estimator: Any) -> Function | None:
-    """Make the function of linear classifiers, or of one against the rest: the largest score, of two classes the sign of one.
+    """Make the function of linear classifiers, and of one against the rest.
 
-    None where it is none of these.
+    The largest score decides, of two classes the sign of one. None where it is none of these.
     """
     parts = getattr(estimator, "estimators_", [estimator])
     if getattr(estimator, "multilabel_", False) or not all(map(_is_linear, parts)):
