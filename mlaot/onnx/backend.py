@@ -29,6 +29,7 @@ from mlaot.onnx.values import Unsupported, numpy_dtype
 from mlaot.printing.extents import Extents
 from mlaot.printing.file import kernels_file
 from mlaot.schedule.machine import MACHINES, Machine
+from mlaot.settings.options import Options
 from mlaot.tune import this_machine
 
 Array = np.ndarray[Any, Any]
@@ -193,7 +194,7 @@ def _compile(model: onnx.ModelProto, shapes: dict[str, Any]) -> CompiledModel:
     ports: dict[str, Any] = {}
     declaration = declare(model, {}, shapes=shapes, ports=ports)
     try:
-        program = compile_model(declaration, "onnx.model", tuple(MACHINES))
+        program = compile_model(declaration, "onnx.model", Options(isas=tuple(MACHINES)))
     except Unsupported as error:
         raise NotImplementedError(str(error)) from None
     return CompiledModel(program, model.graph, shapes, ports)

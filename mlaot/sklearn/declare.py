@@ -18,6 +18,7 @@ from sklearn.feature_selection import SelectorMixin
 from sklearn.svm import SVC, NuSVC
 from sklearn.utils.validation import check_is_fitted
 
+from mlaot.attributes import attribute
 from mlaot.errors import MlaotError
 from mlaot.frontend.declaration import Arrays, Declaration, Traced
 from mlaot.frontend.functions import astype
@@ -31,7 +32,7 @@ from mlaot.ir.types import BY_NUMPY, f32, f64, i64
 from mlaot.onnx.declare import check_refused, pinned_by, port_name, prepare_importer
 from mlaot.onnx.ops.ml import take
 from mlaot.onnx.values import Maps, Strings
-from mlaot.settings import Model, Settings, attribute
+from mlaot.settings import Model, Settings
 from mlaot.sklearn.convert import convert
 
 PICKLES = (".pkl", ".pickle", ".joblib", ".dill", ".cloudpickle")
