@@ -110,6 +110,11 @@ def is_constant(*values: Any) -> bool:
     return all(value is None or constant_value(value) is not None for value in values)
 
 
+def is_fixed(*extents: Any) -> bool:
+    """Tell whether all extents are numbers, and none is open."""
+    return all(isinstance(extent, int) for extent in extents)
+
+
 def is_symbolic(value: Any) -> bool:
     """Tell whether ``value`` holds expressions of named dims."""
     return isinstance(value, np.ndarray) and value.dtype == object
@@ -215,7 +220,7 @@ ARITHMETIC: dict[str, Callable[..., Any]] = {
 
 def shape_vector(values: list[Any]) -> Array:
     """Return extents as a known vector."""
-    if all(isinstance(value, int) for value in values):
+    if is_fixed(*values):
         return np.array(values, np.int64)
     result = np.empty(len(values), object)
     result[:] = values

@@ -24,6 +24,7 @@ from mlaot.onnx.values import (
     constant_value,
     extent_value,
     integers,
+    is_fixed,
     lift,
     require_constant,
 )
@@ -88,7 +89,7 @@ def _order(axes: Iterable[tuple[int, Axis]]) -> list[tuple[int, Axis]]:
 
     def order(pair: tuple[int, Axis]) -> tuple[float, int]:
         axis, how = pair
-        is_known = isinstance(how.length, int) and isinstance(how.size, int)
+        is_known = is_fixed(how.length, how.size)
         scale = how.scale if not is_traced(how.scale) else how.size / max(how.length, 1) if is_known else 1.0
         return scale, axis if scale < 1 else -axis
 
@@ -165,7 +166,7 @@ def _by_computed_scales(
             fitting.append(np.equal(scale, 1))
             changes.append(Axis(length, size, 1.0))
             continue
-        if not isinstance(length, int) or not isinstance(size, int) or not size:
+        if not is_fixed(length, size) or not size:
             raise Unsupported(f"an open dimension {length} is resized by what is computed; pin it in [..dims]")
         grown = np.float32(length) * F.astype(
             np.asarray(end - start) if not is_traced(end) else end - start, np.float32
@@ -204,7 +205,7 @@ def _by_computed_sizes(
     use: Use, lengths: list[Any], sizes: Any, targets: list[Any], cut: list[tuple[Any, Any]], policy: str
 ) -> list[Axis]:
     """Keep the aspect ratio for sizes that are computed, of which ``targets`` come."""
-    if not all(isinstance(extent, int) for extent in (*lengths, *targets)):
+    if not is_fixed(*lengths, *targets):
         raise Unsupported(f"{policy} with an open dimension; pin it in [..dims]")
     ratios = F.astype(sizes, np.float64) / np.array(lengths, np.float64)
     common = np.min(ratios) if policy == "not_larger" else np.max(ratios)
@@ -250,7 +251,7 @@ def _resample(use: Use, x: Any, axis: int, how: Axis, transform: str, nearest: s
     else:
         is_sharp = not use.attribute("antialias", 0) or (not is_traced(how.scale) and how.scale >= 1)
         sharp = 1.0 if is_sharp else np.minimum(how.scale, 1.0)
-        if not is_sharp and not (isinstance(how.length, int) and isinstance(how.size, int)):
+        if not is_sharp and not is_fixed(how.length, how.size):
             raise Unsupported(f"an open dimension {how.length} is resized with antialias; pin it in [..dims]")
         reach = REACH[mode] if is_sharp else REACH[mode] * max(how.length / how.size, 1.0)
         places, weights = _taps(source, REACH[mode], reach, sharp, use.attribute("cubic_coeff_a", -0.75))

@@ -21,7 +21,7 @@ from mlaot.onnx.ops.normalization import per_channel
 from mlaot.onnx.ops.resize import cubic_far, cubic_near
 from mlaot.onnx.ops.windows import window_options
 from mlaot.onnx.registry import operator
-from mlaot.onnx.values import Unsupported, along, as_traced, constant_value, integers
+from mlaot.onnx.values import Unsupported, along, as_traced, constant_value, integers, is_fixed
 
 CUBIC = -0.75  # the free coefficient of the cubic convolution
 MODES = {"bilinear": "linear", "bicubic": "cubic", "linear": "linear", "cubic": "cubic", "nearest": "nearest"}
@@ -31,7 +31,7 @@ FAR = 2.0**30  # beyond any image, and within what an index holds
 
 def _spatial(x: Any) -> list[int]:
     sizes = list(x.shape[2:])
-    if not all(isinstance(extent, int) for extent in sizes):
+    if not is_fixed(*sizes):
         raise Unsupported(f"an image of {sizes} elements is read at computed places; pin the dimensions in [..dims]")
     return sizes
 
@@ -135,7 +135,7 @@ def affine_grid(use: Use, theta: Any, size: Any, *, align_corners: bool = False)
         spatial = integers(size, "the size")[2:]
     else:
         type_ = use.declared()
-        if type_ is None or not all(isinstance(extent, int) for extent in type_.shape[1:]):
+        if type_ is None or not is_fixed(*type_.shape[1:]):
             raise Unsupported("the size is computed when the model runs; it must be constant, or the shape declared")
         spatial = list(type_.shape[1:-1])
         use.require(np.all(np.equal(size[2:], np.array(spatial, np.int64))), f"the size must be {spatial}")
@@ -163,7 +163,7 @@ def deform_conv(
     pads = use.attribute("pads", [0] * 2 * n)
     result = offset.shape[2:]
     batch, channels, taps = x.shape[0], x.shape[1], math.prod(kernel)
-    if not all(isinstance(extent, int) for extent in (*result, batch)):
+    if not is_fixed(*result, batch):
         raise Unsupported(f"offsets {list(offset.shape)} with open dimensions; pin them in [..dims]")
     if channels % offset_group or offset.shape[1] != offset_group * taps * n:
         raise MlaotError(f"offsets {list(offset.shape)} do not fit {channels} channels in {offset_group} groups")

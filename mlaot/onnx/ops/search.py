@@ -17,7 +17,7 @@ from mlaot.frontend.indexing import update
 from mlaot.onnx import assumed
 from mlaot.onnx.importer import Use
 from mlaot.onnx.registry import operator
-from mlaot.onnx.values import Unsupported, as_traced, constant_value, is_constant
+from mlaot.onnx.values import Unsupported, as_traced, constant_value, is_constant, is_fixed
 
 PAIRS = 2**26  # comparisons of slices
 OF_DATA = (
@@ -44,7 +44,7 @@ def _places(use: Use, flags: Any, count: int) -> Any:
 
 
 def _flat(x: Any) -> Any:
-    if not all(isinstance(extent, int) for extent in x.shape):
+    if not is_fixed(*x.shape):
         raise Unsupported(f"a search in an array {list(x.shape)} with open dimensions; pin them in [..dims]")
     return np.reshape(x, (math.prod(x.shape),))
 
@@ -105,7 +105,7 @@ def _constant_unique(x: Any, axis: Any, is_sorted: bool) -> Any:
 def _ranks(rows: Any) -> Any:
     """Count for each row how many others come before it in lexicographic order: equal rows have equal ones."""
     n, m = rows.shape
-    if not isinstance(n, int) or not isinstance(m, int):
+    if not is_fixed(n, m):
         raise Unsupported("unique slices of an array with open dimensions; pin them in [..dims]")
     if n * n * m > PAIRS:
         raise Unsupported(f"{n} slices of {m} elements are too many to compare")
@@ -147,7 +147,7 @@ def non_max_suppression(
 ) -> Any:
     count = assumed.declared_extent(use, 0, OF_DATA)
     batch, classes, places = scores.shape
-    if not all(isinstance(extent, int) for extent in (batch, classes, places)):
+    if not is_fixed(batch, classes, places):
         raise Unsupported("boxes with an open dimension; pin it in [..dims]")
     limit = constant_value(most)
     # A round more than there is room for tells whether there are too many.

@@ -24,6 +24,7 @@ from mlaot.onnx.values import (
     extents,
     integers,
     is_constant,
+    is_fixed,
     is_symbolic,
     lift,
     numpy_dtype,
@@ -90,7 +91,7 @@ def _without_unknown(old: Any, new: Any) -> tuple[Any, ...]:
         if extent in left:
             left.remove(extent)
             rest.remove(extent)
-    divisor = int(np.prod(rest, dtype=np.int64)) if all(isinstance(e, int) for e in rest) else 0
+    divisor = int(np.prod(rest, dtype=np.int64)) if is_fixed(*rest) else 0
     if divisor <= 0:
         return tuple(new)
     return tuple(product(tuple(left)) // divisor if i == at else e for i, e in enumerate(new))
@@ -225,7 +226,7 @@ def slice_(use: Use, x: Any, starts: Any = None, ends: Any = None, axes: Any = N
 
 def _slice(length: Any, first: Any, last: Any, step: int) -> slice:
     """Turn ONNX's ends into Python's: far beyond means to the end."""
-    if isinstance(length, int) and isinstance(first, int) and isinstance(last, int):
+    if is_fixed(length, first, last):
         first, last = (v + length if v < 0 else v for v in (first, last))
         if step > 0:
             return slice(max(first, 0), max(last, 0), step)
@@ -247,7 +248,7 @@ def expand(use: Use, x: Any, shape: Any) -> Any:
 
 
 def _broadcast(x: Any, target: list[Any]) -> Any:
-    if not all(isinstance(extent, int) for extent in target):
+    if not is_fixed(*target):
         x = as_traced(x)
     rank = max(x.ndim, len(target))
     old, new = [1] * (rank - x.ndim) + list(x.shape), [1] * (rank - len(target)) + list(target)
@@ -256,7 +257,7 @@ def _broadcast(x: Any, target: list[Any]) -> Any:
 
 def spread(x: Any, shape: tuple[Any, ...]) -> Any:
     """Broadcast as ``np.broadcast_to``, which knows no named dimensions where the array is a constant."""
-    return np.broadcast_to(x if all(isinstance(extent, int) for extent in shape) else as_traced(x), shape)
+    return np.broadcast_to(x if is_fixed(*shape) else as_traced(x), shape)
 
 
 @operator("Tile")
@@ -270,7 +271,7 @@ def tile(use: Use, x: Any, repeats: Any, axis: Any = None) -> Any:
     def tiles() -> list[Any]:
         """Return how many tiles make the declared shape."""
         target = assumed.declared_shape(use, what)
-        if 0 in x.shape or not all(isinstance(e, int) for e in (*target, *x.shape)):
+        if 0 in x.shape or not is_fixed(*target, *x.shape):
             raise Unsupported("the number of tiles is computed when the model runs; it must be constant")
         return [int(a) // int(b) for a, b in zip(target, x.shape, strict=True)]
 
@@ -282,7 +283,7 @@ def constant_of_shape(use: Use, shape: Any, *, value: Any = None) -> Any:
     number = np.zeros((), np.float32) if value is None else value.reshape(())
     target = partial(assumed.declared_shape, use, "the shape")
     lengths = tuple(assumed.integers_or_declared(use, shape, "the shape", target))
-    if all(isinstance(e, int) for e in lengths):
+    if is_fixed(*lengths):
         _check_size(lengths)
         return np.full(lengths, number)
     return _broadcast(F.astype(as_traced(number), number.dtype), list(lengths))
@@ -326,7 +327,7 @@ def _computed_range(use: Use, *ends: Any) -> Any:
 def eye_like(x: Any, *, dtype: Any = None, k: int = 0) -> Any:
     to = np.dtype(x.dtype) if dtype is None else numpy_dtype(dtype)
     rows, columns = x.shape
-    if isinstance(rows, int) and isinstance(columns, int):
+    if is_fixed(rows, columns):
         return np.eye(rows, columns, k).astype(to)
     return F.astype(F.eye(rows, columns, k), to)
 

@@ -116,40 +116,39 @@ def _along_any(use: Use, x: Any, length: Any, axis: Any) -> Any:
     return branch(fitting)(signal)
 
 
+def _kind(use: Use) -> tuple[bool, bool]:
+    """Tell whether a transform goes back, and whether one side of the spectrum stands for both."""
+    return use.attribute("inverse", False), use.attribute("onesided", False)
+
+
 def _shape(use: Use, x: Any, length: Any, axis: int) -> tuple[Any, ...]:
-    size, back, half = _length(use, x, length, axis), use.attribute("inverse", 0), use.attribute("onesided", 0)
+    size, (back, half) = _length(use, x, length, axis), _kind(use)
     count = size // 2 + 1 if half and not back else size
     return (*x.shape[:axis], count, *x.shape[axis + 1 : -1], 1 if half and back else 2)
 
 
 def _length(use: Use, x: Any, length: Any, axis: int) -> int:
+    size, (back, half) = x.shape[axis], _kind(use)
     if length is not None:
-        if constant_value(length) is not None:
-            count = int(integers(length, "the length")[0])
-        elif use.attribute("onesided", 0) and not use.attribute("inverse", 0):
+        if constant_value(length) is None and half and not back:
             raise Unsupported("the length is computed when the model runs; it must be constant")
-        else:
-            count = _size(use, length, axis, "the length")
+        count = _size(use, length, axis, "the length")
         if count < 1:
             raise MlaotError(f"a transform of {count} elements")
         return count
-    size = x.shape[axis]
     if not isinstance(size, int):
         raise Unsupported(f"a transform along an open dimension {size}; pin it in [..dims]")
-    return 2 * (size - 1) if use.attribute("onesided", 0) and use.attribute("inverse", 0) else size
+    return 2 * (size - 1) if half and back else size
 
 
 def _dft(use: Use, x: Any, length: Any, axis: int) -> Any:
     """Transform along ``axis``; the last one has the parts of complex numbers."""
     if axis >= x.ndim - 1 or x.shape[-1] not in (1, 2):
         raise MlaotError(f"expected [.., 1] or [.., 2] and an axis before the last, got {list(x.shape)} and {axis}")
-    size, back, half = _length(use, x, length, axis), use.attribute("inverse", 0), use.attribute("onesided", 0)
-    y = np.moveaxis(x, axis, -2)
-    y = _cut(y, size // 2 + 1 if back and half else size)
-    if size <= LONGEST:
-        z = _times(y, _matrix(size, y.shape[-1], bool(back), bool(half)))
-    else:
-        z = _long(y, size, bool(back), bool(half))
+    size, (back, half) = _length(use, x, length, axis), _kind(use)
+    y = _cut(np.moveaxis(x, axis, -2), size // 2 + 1 if back and half else size)
+    is_short = size <= LONGEST
+    z = _times(y, _matrix(size, y.shape[-1], back, half)) if is_short else _long(y, size, back, half)
     return np.moveaxis(z, -2, axis)
 
 

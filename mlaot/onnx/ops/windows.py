@@ -16,7 +16,7 @@ from mlaot.nn.convolution import correlate, pad_spatial
 from mlaot.onnx import assumed
 from mlaot.onnx.importer import Use
 from mlaot.onnx.registry import operator, operators
-from mlaot.onnx.values import Unsupported, along, as_traced, constant_value, integers, kind_of, limits
+from mlaot.onnx.values import Unsupported, along, as_traced, constant_value, integers, is_fixed, kind_of, limits
 
 Ints = tuple[int, ...]
 Pads = list[tuple[int, int]]
@@ -77,7 +77,7 @@ def conv_transpose(
         full = [(e - 1) * s + r + 1 for e, s, r in zip(x.shape[2:], strides, reach, strict=True)]
         wanted = output_shape or [e * s for e, s in zip(x.shape[2:], strides, strict=True)]
         totals = [f + o - t for f, o, t in zip(full, extra, wanted[-n:], strict=True)]
-        if not all(isinstance(t, int) for t in totals):
+        if not is_fixed(*totals):
             raise Unsupported("an output shape that depends on an open dimension; pin it in [..dims]")
         pads = _halves(totals, auto_pad)
     else:
@@ -170,7 +170,7 @@ def max_pool(use: Use, x: Any, *, storage_order: bool = False) -> Any:
 
 def _places(use: Use, x: Any, windows: Any, is_column_major: bool) -> Any:
     """Return where in its array each maximum was, as a flat index."""
-    if not all(isinstance(e, int) for e in x.shape):
+    if not is_fixed(*x.shape):
         raise Unsupported("indices of maxima over open dimensions; pin them in [..dims]")
     images, spatial, n = x.shape[:2], x.shape[2:], x.ndim - 2
     size, taps = math.prod(spatial), math.prod(windows.shape[-n:])
