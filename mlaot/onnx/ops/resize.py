@@ -156,7 +156,7 @@ def _by_computed_scales(
     use: Use, lengths: list[Any], scales: Any, axes: list[int], cut: list[tuple[Any, Any]]
 ) -> list[Axis]:
     """Resize to the sizes that the file declares, by scales that are computed."""
-    shape = declared_shape(use, "the scale")
+    shape: tuple[Any, ...] = declared_shape(use, "the scale")
     if scales.shape != (len(axes),):
         raise MlaotError(f"expected {len(axes)} scales, got {list(scales.shape)}")
     changes, fitting = [], []
