@@ -21,17 +21,7 @@ from mlaot.nest.expressions import (
     select,
 )
 from mlaot.nest.reductions import REDUCTIONS, combined, identity
-from mlaot.nest.statements import (
-    Alloc,
-    Assign,
-    Body,
-    Let,
-    Mutable,
-    Store,
-    around,
-    index_var,
-    loop,
-)
+from mlaot.nest.statements import Alloc, Assign, Body, Let, Mutable, Store, around, index_var, loop
 from mlaot.ops.reduction import kept_axes
 
 

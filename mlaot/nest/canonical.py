@@ -3,26 +3,26 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 from mlaot.ir.dims import Dim, dim, names, replaced
 from mlaot.nest.expressions import Array, Expr, Index, Load, Var, rebuilt
 from mlaot.nest.statements import (
+    ARRAYS,
+    BODIES,
     Alloc,
     Assign,
-    Block,
     Body,
     Choose,
     For,
-    If,
     Invoke,
     Let,
     Mutable,
     Nest,
-    Prefetch,
     Slice,
     Statement,
     Store,
-    While,
+    changed_expressions,
 )
 
 
@@ -79,41 +79,21 @@ class _Numbers:
         return result
 
     def statement(self, s: Statement) -> Statement:
-        if isinstance(s, Let | Mutable):
-            value = self.expression(s.value)
-            return type(s)(self.bind(s.var), value)
-        if isinstance(s, Assign):
-            return Assign(Var(self.name(s.var.name), s.var.type), self.expression(s.value))
+        """Number what a statement reads, then what it binds, then what its bodies do."""
+        parts: dict[str, Any] = changed_expressions(s, self.expression)
+        parts |= {name: self.array(getattr(s, name)) for name in ARRAYS.get(type(s), ())}
+        outer = self.bound.copy()
         if isinstance(s, Store):
-            count = None if s.count is None else self.expression(s.count)
-            index, value = self.expression(s.index), self.expression(s.value)
-            return Store(self.array(s.array), index, value, self.polynomial(s.step), count, s.padded)
+            parts["step"] = self.polynomial(s.step)
+        elif isinstance(s, Assign):
+            parts["var"] = Var(self.name(s.var.name), s.var.type)
+        elif isinstance(s, Let | Mutable | Invoke | For):
+            parts["var"] = self.bind(s.var)
+        elif isinstance(s, Alloc | Choose | Slice):
+            self.arrays[s.array.name] = f"a{len(self.arrays)}"
+            size = self.polynomial(s.array.size) if isinstance(s, Alloc) else 0
+            parts["array"] = replace(self.array(s.array), size=size)
+        parts |= {name: self.body(getattr(s, name)) for name in BODIES.get(type(s), ())}
         if isinstance(s, For):
-            low, high = self.expression(s.low), self.expression(s.high)
-            outer = self.bound.copy()
-            result = replace(s, var=self.bind(s.var), low=low, high=high, body=self.body(s.body))
             self.bound = outer
-            return result
-        if isinstance(s, If):
-            return If(self.expression(s.condition), self.body(s.body), self.body(s.otherwise))
-        if isinstance(s, While):
-            return While(self.expression(s.condition), self.body(s.body))
-        if isinstance(s, Block):
-            return Block(self.body(s.body))
-        if isinstance(s, Alloc):
-            self.arrays[s.array.name] = f"a{len(self.arrays)}"
-            return Alloc(replace(s.array, name=self.arrays[s.array.name], size=self.polynomial(s.array.size)))
-        if isinstance(s, Choose):
-            condition, index = self.expression(s.condition), self.expression(s.index)
-            source, other = self.array(s.source), self.array(s.other)
-            self.arrays[s.array.name] = f"a{len(self.arrays)}"
-            return Choose(self.array(s.array), condition, source, index, other)
-        if isinstance(s, Slice):
-            source, index = self.array(s.source), self.expression(s.index)
-            self.arrays[s.array.name] = f"a{len(self.arrays)}"
-            return Slice(self.array(s.array), source, index)
-        if isinstance(s, Invoke):
-            source, target = self.array(s.source), self.array(s.target)
-            index, count = self.expression(s.index), self.expression(s.count)
-            return Invoke(self.bind(s.var), s.function, source, index, count, target)
-        return Prefetch(self.array(s.array), self.expression(s.index)) if isinstance(s, Prefetch) else s
+        return replace(s, **parts)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
-from mlaot.ir.dims import Dim, dim, names
+from mlaot.ir.dims import Dim, names
 from mlaot.nest.expressions import INDEX, Array, Expr, Index, Load, Var, as_index, renamed, subexpressions, variables
 
 
@@ -270,35 +271,44 @@ def around(loops: Iterable[tuple[str, Dim]], body: Iterable[Statement], **more: 
     return result
 
 
+# The fields of each kind of statement that hold expressions, arrays that it reads or writes, and bodies.
+EXPRESSIONS: Mapping[type[Statement], tuple[str, ...]] = {
+    **dict.fromkeys((Let, Mutable, Assign), ("value",)),
+    Store: ("count", "index", "value"),
+    For: ("low", "high"),
+    **dict.fromkeys((While, If), ("condition",)),
+    Choose: ("condition", "index"),
+    Invoke: ("index", "count"),
+    **dict.fromkeys((Slice, Prefetch), ("index",)),
+    RunRounds: ("extent", "offset", "bytes"),
+}
+ARRAYS: Mapping[type[Statement], tuple[str, ...]] = {
+    **dict.fromkeys((Store, Prefetch), ("array",)),
+    Choose: ("source", "other"),
+    Slice: ("source",),
+    Invoke: ("source", "target"),
+}
+BODIES: Mapping[type[Statement], tuple[str, ...]] = {
+    **dict.fromkeys((For, While, Block), ("body",)),
+    If: ("body", "otherwise"),
+}
+
+
 def expressions(statement: Statement) -> tuple[Expr, ...]:
-    """The expressions of a statement, without those of its body."""
-    if isinstance(statement, Let | Mutable | Assign):
-        return (statement.value,)
+    """Return the expressions of a statement, without those of its body."""
+    result = tuple(getattr(statement, name) for name in EXPRESSIONS.get(type(statement), ()))
     if isinstance(statement, Store):
-        own = (statement.index, Index(statement.step), statement.value)
-        return own if statement.count is None else (*own, statement.count)
-    if isinstance(statement, For):
-        return statement.low, statement.high
-    if isinstance(statement, While | If):
-        return (statement.condition,)
-    if isinstance(statement, Choose):
-        return statement.condition, statement.index
-    if isinstance(statement, Invoke):
-        return statement.index, statement.count
+        return (Index(statement.step), *(result if statement.count is not None else result[1:]))
     if isinstance(statement, Point):
         return (Index(statement.offset),)
     if isinstance(statement, Run):
         return *[start for _, start in statement.arrays], *statement.numbers
-    if isinstance(statement, RunRounds):
-        return *statement.dims, statement.extent, statement.offset, statement.bytes
-    return (statement.index,) if isinstance(statement, Slice | Prefetch) else ()
+    return (*statement.dims, *result) if isinstance(statement, RunRounds) else result
 
 
 def bodies(statement: Statement) -> tuple[Body, ...]:
-    """The bodies of a statement."""
-    if isinstance(statement, If):
-        return statement.body, statement.otherwise
-    return (statement.body,) if isinstance(statement, For | While | Block) else ()
+    """Return the bodies of a statement."""
+    return tuple(getattr(statement, name) for name in BODIES.get(type(statement), ()))
 
 
 def walk(body: Iterable[Statement]) -> Iterator[Statement]:
@@ -350,28 +360,15 @@ def changed(body: Body, change: Callable[[Expr], Expr]) -> Body:
 
 
 def _changed(statement: Statement, change: Callable[[Expr], Expr]) -> Statement:
-    if isinstance(statement, Let | Mutable | Assign):
-        return replace(statement, value=change(statement.value))
-    if isinstance(statement, Store):
-        count = None if statement.count is None else change(statement.count)
-        return replace(statement, index=change(statement.index), value=change(statement.value), count=count)
-    if isinstance(statement, For):
-        low, high = change(statement.low), change(statement.high)
-        return replace(statement, low=low, high=high, body=changed(statement.body, change))
-    if isinstance(statement, If):
-        body, otherwise = changed(statement.body, change), changed(statement.otherwise, change)
-        return If(change(statement.condition), body, otherwise)
-    if isinstance(statement, While):
-        return While(change(statement.condition), changed(statement.body, change))
-    if isinstance(statement, Block):
-        return Block(changed(statement.body, change))
-    if isinstance(statement, Choose):
-        return replace(statement, condition=change(statement.condition), index=change(statement.index))
-    if isinstance(statement, Invoke):
-        return replace(statement, index=change(statement.index), count=change(statement.count))
-    if isinstance(statement, Slice | Prefetch):
-        return replace(statement, index=change(statement.index))
-    return statement
+    parts: dict[str, Any] = changed_expressions(statement, change)
+    parts |= {name: changed(getattr(statement, name), change) for name in BODIES.get(type(statement), ())}
+    return replace(statement, **parts) if parts else statement
+
+
+def changed_expressions(statement: Statement, change: Callable[[Expr], Expr]) -> dict[str, Expr]:
+    """The changed expressions of a statement, by the fields that hold them."""
+    names = EXPRESSIONS.get(type(statement), ())
+    return {name: change(x) for name in names if (x := getattr(statement, name)) is not None}
 
 
 def substituted(body: Body, known: Mapping[str, Expr]) -> Body:
@@ -379,32 +376,12 @@ def substituted(body: Body, known: Mapping[str, Expr]) -> Body:
     return changed(body, lambda x: renamed(x, known))
 
 
-def rebound(body: Body, suffix: str) -> Body:
-    """A body whose variables have a suffix, so that it may stand beside itself."""
-    found = [var for s in walk(body) if (var := bound(s)) is not None]
-    own = {var.name: Var(var.name + suffix, var.type) for var in found}
-    values: dict[str, Expr] = {name: Index(dim(var.name)) if var.type == INDEX else var for name, var in own.items()}
-    return tuple(_rebound(s, own) for s in substituted(body, values))
-
-
-def _rebound(statement: Statement, own: Mapping[str, Var]) -> Statement:
-    if isinstance(statement, Let | Mutable | Assign | Invoke):
-        return replace(statement, var=own.get(statement.var.name, statement.var))
-    if isinstance(statement, If):
-        body = tuple(_rebound(s, own) for s in statement.body)
-        return If(statement.condition, body, tuple(_rebound(s, own) for s in statement.otherwise))
-    if isinstance(statement, For | While | Block):
-        return replace(statement, body=tuple(_rebound(s, own) for s in statement.body))
-    return statement
-
-
 def arrays_of(body: Iterable[Statement]) -> dict[str, Array]:
     """The arrays that a body reads or writes, by name."""
-    found = {s.array.name: s.array for s in walk(body) if isinstance(s, Store | Prefetch | Alloc | Choose | Slice)}
-    found |= {a.name: a for s in walk(body) if isinstance(s, Invoke) for a in (s.source, s.target)}
-    found |= {a.name: a for s in walk(body) if isinstance(s, Choose) for a in (s.source, s.other)}
-    found |= {s.source.name: s.source for s in walk(body) if isinstance(s, Slice)}
-    return found | {x.array.name: x.array for x in all_expressions(body) if isinstance(x, Load)}
+    arrays: list[Array] = [getattr(s, name) for s in walk(body) for name in ARRAYS.get(type(s), ())]
+    arrays += [s.array for s in walk(body) if isinstance(s, Alloc | Choose | Slice)]
+    arrays += [x.array for x in all_expressions(body) if isinstance(x, Load)]
+    return {array.name: array for array in arrays}
 
 
 def without_dead(body: Body) -> Body:

@@ -15,18 +15,7 @@ from dataclasses import replace
 
 from mlaot.ir.dims import Dim, dim, product, step_of
 from mlaot.ir.dims import names as names_of
-from mlaot.nest.expressions import (
-    BOOL,
-    INDEX,
-    NO_LANES,
-    Array,
-    Call,
-    Expr,
-    Index,
-    Load,
-    is_float,
-    rebuilt,
-)
+from mlaot.nest.expressions import BOOL, INDEX, NO_LANES, Array, Call, Expr, Index, Load, is_float, rebuilt
 from mlaot.nest.statements import (
     Body,
     For,

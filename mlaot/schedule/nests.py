@@ -29,12 +29,7 @@ from mlaot.schedule.jam import is_around, jammed, reads_apart
 from mlaot.schedule.machine import Machine
 from mlaot.schedule.tiles import tiled
 from mlaot.schedule.tuning import STAGE_LINES_SEVERAL, SUM_CHAINS, UNROLLED_NUMBERS
-from mlaot.schedule.vectorize import (
-    Accumulator,
-    CannotVectorizeError,
-    VectorLoop,
-    width_of,
-)
+from mlaot.schedule.vectorize import Accumulator, CannotVectorizeError, VectorLoop, width_of
 
 
 def scheduled(nest: Nest, machine: Machine) -> Nest:
