@@ -14,7 +14,7 @@ from mlaot.ir.dims import product
 from mlaot.lower.fuse import Group
 from mlaot.lower.layout import Access
 from mlaot.lower.program import Buffer, Kernel, Param
-from mlaot.nest.expressions import Array, Const, Expr, Index, Load, PanelLayout, ValueType, Var, cast, compare
+from mlaot.nest.expressions import Array, Const, Expr, Index, Load, Panels, ValueType, Var, cast, compare
 from mlaot.nest.reductions import combined
 from mlaot.nest.statements import Assign, Body, Let, Nest, Statement, Store, written
 from mlaot.ops import structure as st
@@ -43,7 +43,7 @@ class Builder:
         self._temporaries = 0
         self._loads = 0
 
-    def array(self, buffer: Buffer, panels: PanelLayout | None = None) -> Array:
+    def array(self, buffer: Buffer, panels: Panels | None = None) -> Array:
         """The kernel's array for a buffer; work buffers are ``t0``, ``t1``.. in order of use."""
         while buffer.within is not None and buffer.start == 0:  # one pointer to what is read and written
             buffer = buffer.within

@@ -15,9 +15,22 @@ from mlaot.lower.builder import Builder, elements
 from mlaot.lower.fuse import Group
 from mlaot.lower.gates import gate
 from mlaot.lower.layout import Access, padded, times
-from mlaot.lower.program import Buffer, Kernel, Panels
+from mlaot.lower.program import Buffer, Kernel
 from mlaot.lower.program import Sequence as Steps
-from mlaot.nest.expressions import HALVES, Array, Call, Expr, Index, Load, PanelLayout, ValueType, Var, as_index, cast
+from mlaot.nest.expressions import (
+    HALVES,
+    Array,
+    Call,
+    Expr,
+    Index,
+    Load,
+    Panels,
+    ValueType,
+    Var,
+    as_index,
+    cast,
+    round_up,
+)
 from mlaot.nest.reductions import combined, identity
 from mlaot.nest.statements import Assign, Body, Mutable, Statement, index_var, loop
 from mlaot.ops import reduction as red
@@ -44,13 +57,12 @@ def contraction_kernel(
 ) -> Kernel | Steps:
     """The kernel of a group of kind "contraction": tiles of vectors where the operands allow it, else plain loops.
 
-    Two where some columns of the weights lie apart from the panels.
+    Weights with remainder columns behind their panels need a second kernel for these.
     """
     builder = _ContractionBuilder(group, accesses, stores)
-    apart = next((r.access.buffer.panels.apart for r in builder.reads if r.access.buffer.panels), 0)
-    if not apart:
+    if not any(read.access.buffer.remainder_columns for read in builder.reads):
         return builder.best()
-    return Steps((builder.best(), _ContractionBuilder(group, accesses, stores, "apart").best()))
+    return Steps((builder.best(), _ContractionBuilder(group, accesses, stores, is_remainder=True).best()))
 
 
 @dataclass
@@ -66,12 +78,10 @@ class _Read:
         return None if label == self.panel else self.strides.get(label, 0)
 
 
-def _apart(access: Access, panels: Panels, first: int) -> tuple[Access, int]:
-    """The columns that lie apart from panels for the ``first`` ones, each a row; the step from one to the next."""
-    unit = panels.unit
-    start = -(-first // unit) * unit * panels.rows
-    strides = tuple(0 if i == panels.axis else s for i, s in enumerate(access.strides))
-    return replace(access, strides=strides, offset=start), -(-panels.rows // unit) * unit
+def _remainder(access: Access, panels: Panels) -> tuple[Access, int]:
+    """Return the access to the remainder columns, which are dense rows behind the panels, and the stride of a row."""
+    strides = tuple(0 if i == access.buffer.panel_axis else s for i, s in enumerate(access.strides))
+    return replace(access, strides=strides, offset=panels.padded_size), round_up(panels.rows, panels.unit)
 
 
 class _ContractionBuilder:
@@ -82,7 +92,8 @@ class _ContractionBuilder:
         group: Group,
         accesses: Mapping[Node, Access],
         stores: Mapping[Node, Sequence[Buffer]],
-        part: str = "panels",
+        *,
+        is_remainder: bool = False,
     ) -> None:
         self.group = group
         self.node = group.nodes[0]
@@ -102,14 +113,13 @@ class _ContractionBuilder:
             assert access.strides[rank:] in ((), (1,)), f"bug in mlaot: bytes of {n} that do not lie side by side"
             self.sizes |= dict(zip(names, n.type.shape[:rank], strict=True))
             panels = access.buffer.panels
-            panel = names[panels.axis] if panels else None
+            panel = names[access.buffer.panel_axis] if panels else None
             strides = dict(zip(names, access.strides[:rank], strict=True))
-            if panels is not None and panel is not None and panels.apart:
-                first = self._extent(panel) - panels.apart
-                self.sizes[panel] = first if part == "panels" else panels.apart
-                if part == "apart":
-                    self.shift = {panel: first}
-                    access, strides[panel] = _apart(access, panels, first)
+            if panels is not None and panel is not None:
+                self.sizes[panel] = access.buffer.remainder_columns if is_remainder else panels.columns
+                if is_remainder:
+                    self.shift = {panel: panels.columns}
+                    access, strides[panel] = _remainder(access, panels)
                     panel = None
             self.reads.append(_Read(access, strides, panel))
         self.stored = [b for n in group.nodes for b in stores.get(n, ())]
@@ -270,11 +280,7 @@ class _ContractionBuilder:
 
     def _array(self, read: _Read) -> Array:
         """The array of an operand, with its panels."""
-        panels = read.access.buffer.panels if read.panel else None
-        if panels is None or read.panel is None:
-            return self.builder.array(read.access.buffer)
-        columns = self._extent(read.panel)
-        return self.builder.array(read.access.buffer, PanelLayout(panels.rows, columns, panels.width, panels.unit))
+        return self.builder.array(read.access.buffer, read.access.buffer.panels if read.panel else None)
 
     def _names(self, lanes: str | None) -> dict[str, str]:
         """Variables: ``j`` along the lanes, ``i`` along the last other label of the result, ``k`` for the last sum."""
@@ -299,11 +305,10 @@ class _ContractionBuilder:
         return access.may_overread(list(read.strides).index(lanes))
 
     def _ends_in_row(self, panels: Panels, lanes: str) -> bool:
-        """Whether whole vectors along the lanes stay in a row of those elements that are apart from the panels."""
+        """Whether whole vectors along the lanes stay in the padded row of a remainder column."""
         size = self.sizes[lanes]
         assert isinstance(size, int), "bug in mlaot: weights of no fixed size"
-        whole, row = (-(-count // panels.unit) * panels.unit for count in (size, panels.rows))
-        return panels.rows - size + whole <= row
+        return panels.rows - size + round_up(size, panels.unit) <= round_up(panels.rows, panels.unit)
 
     def _at(self, names: Mapping[str, str]) -> list[Expr]:
         """The indices of a point of the result, along each label of the epilogue's values."""

@@ -9,7 +9,8 @@ from math import prod
 from mlaot.ir import DTYPES, Dim, Graph, Node, Type
 from mlaot.ir.dims import NOMINAL, Expr
 from mlaot.lower.gates import gates_of, weights_of
-from mlaot.lower.program import Buffer, Panels
+from mlaot.lower.program import Buffer
+from mlaot.nest.expressions import Panels
 from mlaot.ops import reduction as red
 from mlaot.ops import structure as st
 from mlaot.ops.control import uses
@@ -177,8 +178,8 @@ def _unit_axes(node: Node, inner: Access) -> Access:
     return replace(inner, strides=_spread(kept, node.type.shape))
 
 
-def panels_of(graphs: Iterable[Graph], name: str) -> Panels | None:
-    """How a weight is cut into panels, where all that reads it are products over all of its axes but one."""
+def panels_of(graphs: Iterable[Graph], name: str) -> tuple[int, Panels] | None:
+    """Cut a weight into panels along an axis, if all nodes that read it are products over all of its other axes."""
     reads = [use for graph in graphs if name in graph.inputs for use in uses(graph, graph.inputs[name])]
     axes = {_column_axis(node, i) for node, i in reads}
     if len(axes) != 1:
@@ -194,12 +195,14 @@ def panels_of(graphs: Iterable[Graph], name: str) -> Panels | None:
     if type_.dtype.name not in (*VECTORS, "i32") or 4 * columns < width // 2:
         return None
     if gates or type_.dtype.name not in VECTORS:
-        return Panels(axis, width, rows, unit)
-    rest = columns % unit
+        return axis, Panels(rows, columns, width, unit)
+    remainder = columns % unit
     has_gaps = columns + -columns % unit > PADDING_GROWTH * columns
     if has_gaps and (columns < unit or len(shape) == 2):  # rows without gaps are as fast
         return None
-    return Panels(axis, width, rows, unit, rest if has_gaps or (columns > unit and rest <= COLUMNS_APART) else 0)
+    if not (has_gaps or (columns > unit and remainder <= COLUMNS_APART)):
+        remainder = 0
+    return axis, Panels(rows, columns - remainder, width, unit)
 
 
 def _is_along_sum(product: Node, i: int) -> bool:
@@ -226,11 +229,11 @@ def _gates(node: Node) -> int:
     return gates_of(node, node.graph.users(), node.graph.roots()) if weights_of(node) >= 0 else 0
 
 
-def panel_strides(panels: Panels, shape: Sequence[int]) -> tuple[int, ...]:
-    """Steps of each axis in the rows of a panel; none for the axis that is cut."""
+def panel_strides(panel_axis: int, shape: Sequence[int]) -> tuple[int, ...]:
+    """Return the strides of each axis in rows of a panel, 0 for the axis that is cut into panels."""
     strides, step = [0] * len(shape), 1
     for axis in reversed(range(len(shape))):
-        if axis != panels.axis:
+        if axis != panel_axis:
             strides[axis] = step
             step *= shape[axis]
     return tuple(strides)

@@ -11,11 +11,12 @@ from mlaot.ir.dims import names as dim_names
 from mlaot.ir.indices import IndexRange
 from mlaot.ir.types import DTYPES
 from mlaot.nest.canonical import canonical
+from mlaot.nest.expressions import Panels, round_up
 from mlaot.nest.statements import Nest
 from mlaot.printing.identifiers import dim_name
 from mlaot.schedule.collapse import of_any_size
 from mlaot.schedule.contraction import Contraction, contraction_of
-from mlaot.schedule.machine import LINE
+from mlaot.schedule.machine import LINE, whole_lines
 
 Shape = tuple[int | str, ...]
 
@@ -141,30 +142,16 @@ class Module:
         return self.name.replace(".", "_")
 
 
-@dataclass(frozen=True)
-class Panels:
-    """Weights as the kernels of a matrix product read them: in one ascending stream.
-
-    ``axis`` is cut into panels of ``width`` elements; in each, the other axes come first in row-major order (``rows``
-    of them in all), then the panel's elements. The last panel is as wide as whole vectors of ``unit`` elements need,
-    with zeros; so that these are few, the last ``apart`` elements may come transposed, in rows of their own.
-    """
-
-    axis: int
-    width: int
-    rows: int
-    unit: int
-    apart: int = 0
-
-
 @dataclass(frozen=True, eq=False)
 class Buffer:
     """Memory that kernels read or write: strides in elements, rows padded to 64 bytes unless ``dense``.
 
-    With ``panels``, strides are those of the rows of one panel, in rows.
+    ``where``: ``input`` and ``output`` (the caller's), ``state`` (slots), ``constant`` or ``work``; a ``slice`` begins
+    ``start`` elements behind the start of the buffer ``within``, and ``start`` may depend on a loop's variable.
 
-    ``where``: ``input`` and ``output`` (the caller's), ``state`` (slots), ``constant``, ``work``; ``slice``: so many
-    elements behind the start of the buffer ``within``, where a loop's variable says which slice.
+    ``panels``: the axis ``panel_axis`` of weights is cut into panels, and the other axes are the panels' rows in
+    row-major order; strides count rows of a panel. The last columns, which would fill a small part of one more vector,
+    may stay out of the panels: each of these remainder columns then lies behind them as a dense row.
     """
 
     name: str
@@ -176,20 +163,26 @@ class Buffer:
     within: Buffer | None = None
     start: Dim = 0
     panels: Panels | None = None
+    panel_axis: int = 0
 
     @property
     def whole(self) -> Buffer:
         """The buffer that has a place of its own."""
         return self if self.within is None else self.within.whole
 
+    @property
+    def remainder_columns(self) -> int:
+        """How many columns of weights lie behind the panels."""
+        columns = self.shape[self.panel_axis] if self.panels is not None else 0
+        assert isinstance(columns, int), f"bug in mlaot: panels of {self.name} along a named dim"
+        return columns - self.panels.columns if self.panels is not None else 0
+
     @cached_property
     def bytes(self) -> Dim:
         """What it takes in the workspace."""
         if self.panels is not None:
-            panels, unit = self.panels, self.panels.unit
-            columns = (self.shape[panels.axis] - panels.apart + unit - 1) // unit * unit
-            apart = -(-panels.rows // unit) * unit * panels.apart
-            return ((columns * panels.rows + apart) * DTYPES[self.dtype].itemsize + LINE - 1) // LINE * LINE
+            remainder = round_up(self.panels.rows, self.panels.unit) * self.remainder_columns
+            return whole_lines((self.panels.padded_size + remainder) * DTYPES[self.dtype].itemsize)
         size: Dim = 1
         for extent, stride in zip(self.shape, self.strides, strict=True):
             if _is_larger(extent * stride, size):
@@ -200,7 +193,7 @@ class Buffer:
         shape = ",".join(map(str, self.shape))
         layout = f"strides {list(self.strides)}"
         if self.panels is not None:
-            layout = f"panels of {self.panels.width} along {self.panels.axis}"
+            layout = f"panels of {self.panels.width} along {self.panel_axis}"
         return f"{self.name}: {self.dtype}[{shape}] {layout} in {self.where}"
 
 

@@ -13,7 +13,8 @@ from mlaot.ir.module import OPTIMIZER, gradient_of
 from mlaot.ir.module import Module as Model
 from mlaot.ir.types import Literal
 from mlaot.lower.layout import held, panel_strides, panels_of, slot_buffer
-from mlaot.lower.program import Buffer, Panels, Slot
+from mlaot.lower.program import Buffer, Slot
+from mlaot.nest.expressions import Panels, round_up
 from mlaot.schedule.machine import whole_lines
 
 Array = np.ndarray[Any, Any]
@@ -53,8 +54,9 @@ class Storage:
         if panels is None:
             buffer = slot_buffer(graphs, name, dtype.name, where)
         else:
-            strides = panel_strides(panels, value.shape)
-            buffer = Buffer(name, dtype.name, node.type.shape, strides, where, panels=panels)
+            axis, layout = panels
+            strides = panel_strides(axis, value.shape)
+            buffer = Buffer(name, dtype.name, node.type.shape, strides, where, panels=layout, panel_axis=axis)
         self.buffers[name] = buffer
         region = self.initial if is_state else self.constants
         self.offsets[buffer] = _store(region, value, buffer)
@@ -137,25 +139,25 @@ def _store(region: bytearray, value: Array, buffer: Buffer) -> int:
     region.extend(bytes(whole_lines(size)))
     flat = np.frombuffer(region, array.dtype, size // array.itemsize, offset)  # without a copy: there may be a lot
     if buffer.panels is not None:
-        _fill_panels(flat, array, buffer.panels)
+        columns_last = np.moveaxis(array, buffer.panel_axis, -1)
+        _fill_panels(flat, columns_last.reshape(buffer.panels.rows, -1), buffer.panels)
     else:
         strides = [int(s) * array.itemsize for s in buffer.strides]
         np.lib.stride_tricks.as_strided(flat, array.shape, strides)[...] = array
     return offset
 
 
-def _fill_panels(flat: Array, array: Array, panels: Panels) -> None:
-    """The panels of an array one after the other, then the columns apart."""
-    columns = np.moveaxis(array, panels.axis, -1).reshape(panels.rows, -1)
-    end, start = columns.shape[1] - panels.apart, 0
-    for at in range(0, end, panels.width):
-        part = columns[:, at : min(at + panels.width, end)]
-        width = part.shape[1] + -part.shape[1] % panels.unit
+def _fill_panels(flat: Array, matrix: Array, panels: Panels) -> None:
+    """Write the panels of a matrix one after the other, then each remainder column as a row."""
+    start = 0
+    for first in range(0, panels.columns, panels.width):
+        part = matrix[:, first : min(first + panels.width, panels.columns)]
+        width = round_up(part.shape[1], panels.unit)
         flat[start : start + panels.rows * width].reshape(panels.rows, width)[:, : part.shape[1]] = part
         start += panels.rows * width
-    length = panels.rows + -panels.rows % panels.unit
-    apart = flat[start : start + panels.apart * length].reshape(panels.apart, length)
-    apart[:, : panels.rows] = columns[:, end:].T
+    length = round_up(panels.rows, panels.unit)
+    for i, column in enumerate(matrix[:, panels.columns :].T):
+        flat[start + i * length :][: panels.rows] = column
 
 
 def in_memory(value: Array, dtype: DType) -> Array:

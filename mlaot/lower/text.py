@@ -28,7 +28,6 @@ from mlaot.lower.program import (
     Kernel,
     Loop,
     Module,
-    Panels,
     Param,
     Port,
     Procedure,
@@ -36,6 +35,7 @@ from mlaot.lower.program import (
     Sequence,
     Slot,
 )
+from mlaot.nest.expressions import Panels
 from mlaot.nest.statements import Nest
 from mlaot.nest.text import nest_text, parse_nest, size_of
 

@@ -34,11 +34,21 @@ INDEX = ValueType("index")
 BOOL = ValueType("bool")
 
 
-@dataclass(frozen=True, slots=True)
-class PanelLayout:
-    """Where the elements of a matrix lie whose columns are cut into panels of ``width``, one panel behind the other.
+def round_up(size: int, unit: int) -> int:
+    """Return the smallest multiple of ``unit`` that is at least ``size``."""
+    return -(-size // unit) * unit
 
-    A panel holds its part of each of the ``rows``; the last one is as wide as whole vectors of ``unit`` elements need.
+
+@dataclass(frozen=True, slots=True)
+class Panels:
+    """The layout of a matrix whose columns are cut into panels of ``width``, each panel stored row by row.
+
+    A kernel that computes ``width`` columns of a product reads its panel as one ascending stream (the packed block B~
+    of Goto and van de Geijn, 2008). ``unit`` elements are the widest vector; the last panel is padded with zeros to a
+    multiple of it. With rows = 2, columns = 5, width = 4 and unit = 2, element (row, column) is the number ``rc``::
+
+        memory: 00 01 02 03 10 11 12 13 | 04 -- 14 --
+                panel 0, 4 wide           panel 1, 2 wide
     """
 
     rows: int
@@ -51,11 +61,19 @@ class PanelLayout:
         """Elements of the matrix."""
         return self.rows * self.columns
 
+    @property
+    def padded_size(self) -> int:
+        """Elements of the panels in memory, with the zeros behind the columns."""
+        return self.rows * round_up(self.columns, self.unit)
+
     def place(self, index: int) -> int:
-        """Where element ``row * columns + column`` lies."""
+        """Return the offset in memory of element ``row * columns + column``.
+
+        A panel that begins at column ``begin`` has ``begin`` columns of ``rows`` elements before it.
+        """
         row, column = divmod(index, self.columns)
         begin = column // self.width * self.width
-        width = min(self.width, -(-(self.columns - begin) // self.unit) * self.unit)
+        width = min(self.width, round_up(self.columns - begin, self.unit))
         return begin * self.rows + row * width + column - begin
 
     def __str__(self) -> str:
@@ -75,7 +93,7 @@ class Array:
     size: Dim
     space: str = "param"
     values: tuple[int, ...] = ()
-    panels: PanelLayout | None = None
+    panels: Panels | None = None
 
     def __getitem__(self, index: int | Dim | Expr) -> Load:
         return Load(self, as_index(index), ValueType(self.dtype))

@@ -30,7 +30,7 @@ from mlaot.nest.expressions import (
     Expr,
     Index,
     Load,
-    PanelLayout,
+    Panels,
     ValueType,
     Var,
     arithmetic,
@@ -214,7 +214,7 @@ def _array(name: str, annotation: ast.expr | None) -> Array:
     if not isinstance(annotation, ast.Subscript):
         raise ValueError(f"expected {name}: dtype[size]")
     size, *panels = annotation.slice.elts if isinstance(annotation.slice, ast.Tuple) else [annotation.slice]
-    layout = PanelLayout(*map(ast.literal_eval, panels[0].args)) if panels else None  # type: ignore[attr-defined]
+    layout = Panels(*map(ast.literal_eval, panels[0].args)) if panels else None  # type: ignore[attr-defined]
     return Array(name, ast.unparse(annotation.value), size_of(size), panels=layout)
 
 

@@ -120,7 +120,7 @@ class _Place:
         pointer, offset = self._pointer(buffer)
         array = Array(self._name(buffer, origin), seen.dtype, elements(seen))
         shape = ", ".join(map(str, seen.shape))
-        panels = f", in panels of {buffer.panels.width} along axis {buffer.panels.axis}" if buffer.panels else ""
+        panels = f", in panels of {buffer.panels.width} along axis {buffer.panel_axis}" if buffer.panels else ""
         return Point(array, pointer, offset, buffer.where in ("input", "constant"), f"[{shape}]{panels}")
 
     def _name(self, buffer: Buffer, origin: str) -> str:

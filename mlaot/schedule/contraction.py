@@ -22,7 +22,7 @@ from math import prod
 
 from mlaot.ir import DTYPES, Dim
 from mlaot.ir.dims import NOMINAL, replaced, step_of
-from mlaot.nest.expressions import HALVES, Array, Call, Const, Expr, Index, Load, PanelLayout
+from mlaot.nest.expressions import HALVES, Array, Call, Const, Expr, Index, Load, Panels
 from mlaot.nest.statements import Assign, Body, For, Mutable, Nest, Statement
 from mlaot.schedule.machine import LINE, Machine
 from mlaot.schedule.tuning import (
@@ -69,7 +69,7 @@ class Operand:
     offset: Dim
     vector: bool
     padded: bool
-    panels: PanelLayout | None = None
+    panels: Panels | None = None
 
 
 @dataclass(frozen=True)
@@ -181,7 +181,7 @@ def _operand(loads: Sequence[Load], variables: Sequence[str], lanes: str) -> Ope
     return Operand(array, array.dtype, moving, offset, dict(moving).get(lanes, 0) != 0, first.padded, panels)
 
 
-def _rows(stride: Dim, panels: PanelLayout) -> int:
+def _rows(stride: Dim, panels: Panels) -> int:
     """A step in elements of a matrix as one in rows."""
     assert isinstance(stride, int) and stride % panels.columns == 0, f"bug in mlaot: a step of {stride} in {panels}"
     return stride // panels.columns

@@ -28,7 +28,7 @@ from mlaot.nest.expressions import (
     Expr,
     Index,
     Load,
-    PanelLayout,
+    Panels,
     ValueType,
     Var,
     cast,
@@ -570,7 +570,7 @@ def _vector_pieces(begin: int, size: int, count: int, lanes: int, panel: tuple[D
     return [*pieces, replace(last, start=block, end=size, rest=rest)]
 
 
-def _panel_pieces(panels: PanelLayout, count: int, lanes: int) -> list[Piece]:
+def _panel_pieces(panels: Panels, count: int, lanes: int) -> list[Piece]:
     """Whole panels in blocks that divide them, then the last one, which is a multiple of its unit wide."""
     size, width, unit = panels.columns, panels.width, panels.unit
     whole, vectors = size // width * width, width // lanes

@@ -51,7 +51,7 @@ The line is traced to nodes, the passes give it a batch and find the product (`m
 ## 2. The program
 
 Fusion makes one kernel of product, bias and relu (`mlaot/lower/fuse.py`); its weights go into panels, so that they are
-read in one ascending stream (`Panels` in `mlaot/lower/program.py`):
+read in one ascending stream (`Panels` in `mlaot/nest/expressions.py`):
 
 ```
 {program}

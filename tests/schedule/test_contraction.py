@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from mlaot.ir.dims import substitute
-from mlaot.nest.expressions import PanelLayout
+from mlaot.nest.expressions import Panels
 from mlaot.nest.interpreter import compiled
 from mlaot.nest.statements import Nest
 from mlaot.nest.text import nest_text, parse_nest
@@ -86,7 +86,7 @@ def test_a_product() -> None:
 
 def test_strides_within_panels_are_rows() -> None:
     w = contraction_of(parse_nest(PANELS)).operands[1]
-    assert w.panels == PanelLayout(20, 40, 32, 16) and w.array.panels is None
+    assert w.panels == Panels(20, 40, 32, 16) and w.array.panels is None
     assert dict(w.strides) == {"j": 1, "k": 1}
 
 
@@ -123,7 +123,7 @@ def test_tiles_compute_the_same(name: str, machine: str) -> None:
 
 
 def test_where_elements_of_panels_lie() -> None:
-    layout = PanelLayout(rows=2, columns=40, width=32, unit=16)
+    layout = Panels(rows=2, columns=40, width=32, unit=16)
     matrix = np.arange(80).reshape(2, 40)
     flat = np.full(2 * (32 + 16), -1)
     for i in range(layout.size):
