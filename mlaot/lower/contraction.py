@@ -14,7 +14,7 @@ from mlaot.ir.dims import NOMINAL
 from mlaot.lower.builder import Builder, elements
 from mlaot.lower.fuse import Group
 from mlaot.lower.gates import gate
-from mlaot.lower.layout import Access, padded, times
+from mlaot.lower.layout import Access, padded
 from mlaot.lower.program import Buffer, Kernel
 from mlaot.lower.program import Sequence as Steps
 from mlaot.nest.expressions import (
@@ -144,7 +144,7 @@ class _ContractionBuilder:
             for u in kind:
                 for v in kind:
                     if u != v and self._can_merge(u, v):
-                        self.sizes[v] = times(self.sizes[u], self.sizes[v])
+                        self.sizes[v] = self.sizes[u] * self.sizes[v]
                         self.place[u] = v
                         break
 
@@ -164,7 +164,7 @@ class _ContractionBuilder:
                 outside = [a.find() for a in n.args if base_of(a) not in self.builder.inside and not is_free(a.find())]
                 pairs += [(self.builder.access(a).strides[i], self.builder.access(a).strides[j]) for a in outside]
         size = self.sizes[v]
-        return all(s is not None and t is not None and s == times(t, size) for s, t in pairs)
+        return all(s is not None and t is not None and s == t * size for s, t in pairs)
 
     def best(self) -> Kernel:
         """The kernel that is estimated to cost least."""
@@ -272,7 +272,7 @@ class _ContractionBuilder:
         total: Expr = Index(access.offset)
         for c, stride in strides.items():
             at = Index(gate) if c == self.gate else as_index(index_var(names[c])) if c in names else Index(0)
-            total = total + at * Index(stride if c == read.panel else times(stride, columns))
+            total = total + at * Index(stride if c == read.panel else stride * columns)
         x = Load(array, total, ValueType(array.dtype), padded=lanes is not None and self._may_overread(read, lanes))
         if self.words:
             return x if vector else Call("splat_word", (x,), ValueType("i32"))

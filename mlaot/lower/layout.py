@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from mlaot.ir import DTYPES, Dim, Graph, Node, Type
-from mlaot.ir.dims import NOMINAL, Expr
+from mlaot.ir.dims import NOMINAL
 from mlaot.lower.gates import gates_of, weights_of
 from mlaot.lower.program import Buffer
 from mlaot.nest.expressions import Panels
@@ -37,7 +37,7 @@ def row_major(shape: Sequence[Dim], itemsize: int, *, dense: bool) -> tuple[Dim,
     for i, extent in enumerate(reversed(shape)):
         strides.append(step)
         row = extent if dense or i or len(shape) < 2 else padded(extent, itemsize)
-        step = row * step if not isinstance(row, int) else step * row
+        step = row * step
     return tuple(reversed(strides))
 
 
@@ -118,8 +118,8 @@ def view(node: Node, inner: Access) -> Access | None:
 def _slice(node: Node, inner: Access) -> Access:
     offset = inner.offset
     for start, stride in zip(node.attrs["start"], inner.strides, strict=True):
-        offset = times(stride, start) + offset
-    strides = tuple(times(s, step) for s, step in zip(inner.strides, node.attrs["step"], strict=True))
+        offset = stride * start + offset
+    strides = tuple(s * step for s, step in zip(inner.strides, node.attrs["step"], strict=True))
     return Access(inner.buffer, strides, offset, whole=False)
 
 
@@ -127,14 +127,9 @@ def _window(node: Node, inner: Access) -> Access:
     strides, inside = list(inner.strides), []
     attrs = [node.attrs[key] for key in ("axes", "strides", "dilations")]
     for axis, stride, dilation in zip(*attrs, strict=True):
-        inside.append(times(inner.strides[axis], dilation))
-        strides[axis] = times(inner.strides[axis], stride)
+        inside.append(inner.strides[axis] * dilation)
+        strides[axis] = inner.strides[axis] * stride
     return Access(inner.buffer, (*strides, *inside), inner.offset, whole=False)
-
-
-def times(a: Dim, b: Dim) -> Dim:
-    """The product of two dims, whichever of them is an expression."""
-    return b * a if isinstance(b, Expr) else a * b
 
 
 def _element(node: Node, inner: Access) -> Access | None:
@@ -146,7 +141,7 @@ def _element(node: Node, inner: Access) -> Access | None:
     offset, rest = inner.offset, int(flat)
     for extent, stride in zip(reversed(shape), reversed(inner.strides[lead:]), strict=True):
         assert isinstance(extent, int)
-        offset = times(stride, rest % extent) + offset
+        offset = stride * (rest % extent) + offset
         rest //= extent
     return replace(inner, strides=inner.strides[:lead], offset=offset)
 
@@ -166,10 +161,10 @@ def _reshape(node: Node, inner: Access) -> Access | None:
         end = step
         for axis in reversed(before):
             assert inner.strides[axis] == end, f"bug in mlaot: {node} of what has gaps"
-            end = times(end, source[axis])
+            end = end * source[axis]
         for axis in reversed(after):
             strides[axis] = step
-            step = times(step, target[axis])
+            step = step * target[axis]
     return replace(inner, strides=tuple(strides), whole=whole)
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from mlaot.ir import Dim, dim
 from mlaot.lower.builder import ZERO, elements, place
-from mlaot.lower.layout import Access, times
+from mlaot.lower.layout import Access
 from mlaot.lower.program import Buffer, Kernel, Param
 from mlaot.lower.target import Target, dense, indices, is_wide, loop_names, rows, unravel
 from mlaot.nest.expressions import INDEX, Array, Expr, Index, Load, ValueType, Var, as_index, cast
@@ -135,7 +135,7 @@ def _stack(t: Target) -> Body:
     at = indices(names)
     here = [*at[:axis], ZERO, *at[axis:]]
     copied = [i for i in range(len(t.node.args)) if i not in t.placed]
-    body = tuple(t.store_part(here, t.read(i, at), times(t.out.strides[axis], i)) for i in copied)
+    body = tuple(t.store_part(here, t.read(i, at), t.out.strides[axis] * i) for i in copied)
     return rows(names, [t.shape[i] for i in others], body, [t.out.strides[i] for i in others], parallel=True)
 
 
@@ -149,7 +149,7 @@ def _concat(t: Target) -> Body:
         names = [*t.names[:axis], *loop_names(shape)[axis:]]
         at = indices(names)
         if i not in t.placed:
-            copied = t.store_part(at, t.read(i, at), times(t.out.strides[axis], offset))
+            copied = t.store_part(at, t.read(i, at), t.out.strides[axis] * offset)
             body += rows(names[axis:], shape[axis:], (copied,), t.out.strides[axis:])
         offset = shape[axis] + offset
     return t.around(range(axis), body)
@@ -232,7 +232,7 @@ def _fold(t: Target) -> Body:
     at = indices(names)
     index = place(at[: len(t.shape)], [_stride(t, i) for i in range(len(t.shape))])
     for axis, inside, dilation in zip(axes, at[len(t.shape) :], t.attrs["dilations"], strict=True):
-        index = index + inside * Index(times(t.out.strides[axis], dilation))
+        index = index + inside * Index(t.out.strides[axis] * dilation)
     value = t.read(0, at)
     if is_side_by_side(t.node):
         return rows(names, shape, (Store(t.array, index, value),), parallel=True)
@@ -244,8 +244,8 @@ def _fold(t: Target) -> Body:
 
 def _stride(t: Target, axis: int) -> Dim:
     """How far apart the first elements of neighbouring windows are."""
-    steps = dict(zip(t.attrs["axes"], t.attrs["strides"], strict=True))
-    return times(t.out.strides[axis], steps.get(axis, 1))
+    steps: dict[int, int] = dict(zip(t.attrs["axes"], t.attrs["strides"], strict=True))
+    return t.out.strides[axis] * steps.get(axis, 1)
 
 
 def copy_kernel(source: Access, target: Buffer) -> Kernel:

@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping, Sequence
 
 from mlaot.ir import Dim, Node
 from mlaot.lower.fuse import Group
-from mlaot.lower.layout import times
 from mlaot.lower.program import Buffer
 from mlaot.ops import elementwise as ew
 from mlaot.ops import structure as st
@@ -81,7 +80,7 @@ def _of_concat(node: Node, buffer: Buffer) -> list[Buffer]:
     found = []
     for a in node.args:
         type_ = a.find().type
-        start, dense = times(buffer.strides[axis], at), buffer.dense or axis == type_.rank - 1
+        start, dense = buffer.strides[axis] * at, buffer.dense or axis == type_.rank - 1
         found.append(part_of(buffer, type_.shape, buffer.strides, start, dense=dense))
         at = type_.shape[axis] + at
     return found
@@ -92,7 +91,7 @@ def _of_stack(node: Node, buffer: Buffer) -> list[Buffer]:
     strides = (*buffer.strides[:axis], *buffer.strides[axis + 1 :])
     shape = (*buffer.shape[:axis], *buffer.shape[axis + 1 :])
     dense = buffer.dense or axis == len(shape)
-    return [part_of(buffer, shape, strides, times(buffer.strides[axis], i), dense=dense) for i in range(len(node.args))]
+    return [part_of(buffer, shape, strides, buffer.strides[axis] * i, dense=dense) for i in range(len(node.args))]
 
 
 def _of_fold(node: Node, buffer: Buffer) -> list[Buffer]:
@@ -101,7 +100,7 @@ def _of_fold(node: Node, buffer: Buffer) -> list[Buffer]:
         return []
     axes = node.attrs["axes"]
     steps = dict(zip(axes, node.attrs["sizes"], strict=True))
-    outer = [times(s, steps.get(i, 1)) for i, s in enumerate(buffer.strides)]
+    outer = [s * steps.get(i, 1) for i, s in enumerate(buffer.strides)]
     strides = (*outer, *[buffer.strides[a] for a in axes])
     return [part_of(buffer, node.arg(0).type.shape, strides, 0, dense=True)]
 
@@ -109,7 +108,7 @@ def _of_fold(node: Node, buffer: Buffer) -> list[Buffer]:
 def _of_pad(node: Node, buffer: Buffer) -> list[Buffer]:
     start: Dim = 0
     for first, stride in zip(node.attrs["low"], buffer.strides, strict=True):
-        start = times(stride, first) + start
+        start = stride * first + start
     x = node.arg(0).type
     return [] if any(node.attrs["interior"]) else [part_of(buffer, x.shape, buffer.strides, start, dense=True)]
 

@@ -12,7 +12,7 @@ from mlaot.ir.dims import assumed
 from mlaot.lower.contraction import contraction_kernel
 from mlaot.lower.fuse import Group, fuse
 from mlaot.lower.inplace import Pair, behind_readers, dependencies, in_place
-from mlaot.lower.layout import Access, behind_reshape, is_row_major, slice_buffer, times, view, work_buffer
+from mlaot.lower.layout import Access, behind_reshape, is_row_major, slice_buffer, view, work_buffer
 from mlaot.lower.loops import loops_kernel
 from mlaot.lower.moves import copy_kernel
 from mlaot.lower.placement import Stores, part_of, place, read_by
@@ -210,7 +210,7 @@ def _plan_scan(group: Group, stores: Stores, fixed: set[Node], depth: int) -> _R
             if j >= count and j not in rounds.covered and private and (given or made):
                 shape = (length + 1, *old.type.shape)
                 history = histories.setdefault(i, work_buffer(f"carry{depth}_{i}", old.type.with_shape(shape)))
-                start = times(history.strides[0], int(given == reverse))
+                start = history.strides[0] * int(given == reverse)
                 shape = (length, *old.type.shape)
                 stores[node] = [part_of(history, shape, history.strides, start, dense=history.dense)]
                 rounds.covered.add(j)
@@ -298,7 +298,7 @@ def _place_of(result: Node | None, stores: Stores, name: str, type_: Type) -> Bu
 
 def _row(buffer: Buffer, position: Dim) -> Buffer:
     """One slice along the first axis."""
-    return slice_buffer(buffer, times(buffer.strides[0], position), 1)
+    return slice_buffer(buffer, buffer.strides[0] * position, 1)
 
 
 def _parity(number: Dim) -> Dim:
@@ -363,7 +363,7 @@ class _Control:
 
 def _slices(access: Access, position: Dim) -> Access:
     """One slice along the first axis."""
-    buffer = slice_buffer(access.buffer, times(access.strides[0], position))
+    buffer = slice_buffer(access.buffer, access.strides[0] * position)
     return Access(buffer, access.strides[1:], access.offset, access.whole)
 
 

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Sequence
 
 from mlaot.ir import Dim, Node
 from mlaot.lower.builder import ZERO, At, Builder, place
-from mlaot.lower.layout import times
 from mlaot.lower.program import Buffer
 from mlaot.nest.expressions import INDEX, Array, Call, Expr, Index, Load, ValueType, Var, as_index
 from mlaot.nest.statements import Alloc, Body, For, Let, Store, around, index_var, loop
@@ -145,7 +144,7 @@ def dense(shape: Sequence[Dim]) -> list[Dim]:
     step: Dim = 1
     for extent in reversed(shape):
         strides.append(step)
-        step = times(extent, step)
+        step = extent * step
     return strides[::-1]
 
 

@@ -202,14 +202,10 @@ def arithmetic(name: str, a: Expr, b: Expr | int) -> Expr:
     return Call(name, (a, b), a.type)
 
 
-def _product(a: Dim, b: Dim) -> Dim:
-    return b * a if isinstance(a, int) else a * b
-
-
 POLYNOMIALS: Mapping[str, Callable[[Dim, Dim], Dim]] = {
     "add": lambda a, b: a + b,
-    "sub": lambda a, b: a + _product(-1, b),
-    "mul": _product,
+    "sub": lambda a, b: a + b * -1,
+    "mul": lambda a, b: a * b,
 }
 
 

@@ -18,7 +18,6 @@ from itertools import product
 from math import prod
 
 from mlaot.ir import DTYPES, Dim
-from mlaot.ir.dims import Expr as Polynomial
 from mlaot.ir.dims import dim
 from mlaot.nest.expressions import (
     INDEX,
@@ -335,9 +334,9 @@ class _Tile:
             assert self.piece is not None and self.piece.panel is not None
             begin, factor = self.piece.panel
             del strides[self.kernel.lanes]
-            total = _plus(_times(begin, operand.panels.rows - 1), at[self.kernel.lanes])
+            total = begin * (operand.panels.rows - 1) + at[self.kernel.lanes]
         for name, stride in strides.items():
-            total = _plus(total, _times(_times(stride, factor), at[name]))
+            total = total + stride * factor * at[name]
         return total
 
     def finish(self) -> Iterator[Statement]:
@@ -373,7 +372,7 @@ class _Tile:
         for name, count in zip(self.tiled, self.counts, strict=True):
             if count > 1 and name != self.kernel.gates:
                 step = self.lanes if name == self.kernel.lanes else 1
-                at[name] = _plus(self.at[name], dim(f"d_{name}") * step)
+                at[name] = self.at[name] + dim(f"d_{name}") * step
         inner: list[Statement] = []
         sums: list[Expr] = [self.accumulator(name) for name in names]
         if self.along_sum and single:
@@ -388,7 +387,7 @@ class _Tile:
             array = Array("sums", self.sum.dtype, len(names) * self.lanes, "local")
             yield Alloc(array)
             yield from (Store(array, Index(i * self.lanes), x) for i, x in enumerate(sums))
-            sums = [Load(array, Index(_times(self._flat(g), self.lanes)), self.sum) for g in range(self.gates)]
+            sums = [Load(array, Index(self._flat(g) * self.lanes), self.sum) for g in range(self.gates)]
         inner += self._with_count(sums, at)
         found = tuple(inner)
         for name, count in reversed([*zip(self.tiled, self.counts, strict=True)]):
@@ -404,7 +403,7 @@ class _Tile:
         if "rest" not in free(body):
             return body
         size = next(axis.size for axis in self.kernel.out if axis.name == self.kernel.lanes)
-        left = Index(_plus(_times(at[self.kernel.lanes], -1), size))
+        left = Index(at[self.kernel.lanes] * -1 + size)
         return (Let(Var("rest", INDEX), Call("least", (left, Index(self.lanes)), INDEX)), *body)
 
     def _folded(self, names: Sequence[str]) -> tuple[Array, list[Statement]]:
@@ -433,9 +432,9 @@ class _Tile:
         step = 1
         for name, count in reversed([*zip(self.tiled, self.counts, strict=True)]):
             if name == self.kernel.gates:
-                total = _plus(total, gate * step)
+                total = total + gate * step
             elif count > 1:
-                total = _plus(total, dim(f"d_{name}") * step)
+                total = total + dim(f"d_{name}") * step
             step *= count
         return total
 
@@ -507,14 +506,6 @@ def _known(size: Dim) -> int:
     return size
 
 
-def _times(a: Dim, b: Dim) -> Dim:
-    return b * a if isinstance(b, Polynomial) else a * b
-
-
-def _plus(a: Dim, b: Dim) -> Dim:
-    return b + a if isinstance(b, Polynomial) else a + b
-
-
 def _offsets(names: Sequence[str], counts: Mapping[str, int]) -> list[dict[str, int]]:
     """Every point of a tile along some variables, as offsets from its first."""
     ranges = [range(counts.get(name, 1)) for name in names]
@@ -541,13 +532,13 @@ def _row_pieces(size: Dim, count: int) -> list[Piece]:
 def _done(size: Dim, count: int) -> Dim:
     """How many rows are in blocks of ``count`` and of a third of that."""
     whole, third = size // count * count, max(count // 3, 1)
-    left = _plus(size, _times(whole, -1))
-    return whole if third == 1 else _plus(whole, left // third * third)
+    left = size + whole * -1
+    return whole if third == 1 else whole + left // third * third
 
 
 def _lane_pieces(size: Dim, count: int, lanes: int) -> list[Piece]:
     if not isinstance(size, int):
-        left = _plus(dim("j") * -1, size)
+        left = dim("j") * -1 + size
         return [Piece(0, size + (1 - lanes), lanes, 1), Piece(size // lanes * lanes, size, lanes, 1, left)]
     return _vector_pieces(0, size, count, lanes, None)
 
