@@ -27,7 +27,7 @@ from mlaot.schedule.blocks import with_blocks
 from mlaot.schedule.collapse import collapsed
 from mlaot.schedule.jam import is_around, jammed, reads_apart
 from mlaot.schedule.machine import Machine
-from mlaot.schedule.tiles import tiled
+from mlaot.schedule.tiles import tile
 from mlaot.schedule.tuning import STAGE_LINES_SEVERAL, SUM_CHAINS, UNROLLED_NUMBERS
 from mlaot.schedule.vectorize import Accumulator, CannotVectorizeError, VectorLoop, width_of
 
@@ -35,7 +35,7 @@ from mlaot.schedule.vectorize import Accumulator, CannotVectorizeError, VectorLo
 def scheduled(nest: Nest, machine: Machine) -> Nest:
     """``nest`` as ``machine`` runs it."""
     if nest.is_tiled:
-        return tiled(nest, machine)
+        return tile(nest, machine)
     return replace(nest, body=without_dead(_unrolled(_body(collapsed(with_blocks(nest.body, machine)), machine))))
 
 
