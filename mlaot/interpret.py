@@ -14,7 +14,7 @@ import numpy as np
 from mlaot.ir.dims import parse, substitute
 from mlaot.ir.types import DTYPES
 from mlaot.lower.program import Module, Program, Slot
-from mlaot.nest.interpreter import GUARD, STORED, Compiler, Execute, Memory, Names, compiled, polynomial
+from mlaot.nest.interpreter import GUARD, STORED, Compiler, Execute, Memory, Names, compile_nest, polynomial
 from mlaot.nest.statements import Nest, Point, Run, RunRounds
 from mlaot.ops import OPS
 from mlaot.ops.random import threefry
@@ -118,7 +118,7 @@ class Interpreter:
         """A kernel by its name."""
         if name not in self.kernels:
             function = self.called[name]
-            params, run = [array.name for array in function.nest.params], compiled(function.nest, FUNCTIONS)
+            params, run = [array.name for array in function.nest.params], compile_nest(function.nest, FUNCTIONS)
             self.kernels[name] = lambda arrays, dims: run(
                 dict(zip(params, arrays, strict=True)), dict(zip(function.dims, dims, strict=True))
             )

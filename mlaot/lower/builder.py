@@ -16,7 +16,7 @@ from mlaot.lower.layout import Access
 from mlaot.lower.program import Buffer, Kernel, Param
 from mlaot.nest.expressions import Array, Const, Expr, Index, Load, Panels, ValueType, Var, cast, compare
 from mlaot.nest.reductions import combined
-from mlaot.nest.statements import Assign, Body, Let, Nest, Statement, Store, written
+from mlaot.nest.statements import Assign, Body, Let, Nest, Statement, Store, written_arrays
 from mlaot.ops import structure as st
 from mlaot.ops.kinds import base_of, is_free
 from mlaot.printing.identifiers import array_name
@@ -176,7 +176,7 @@ class Builder:
 
     def bound(self, body: Iterable[Statement]) -> tuple[tuple[Array, ...], tuple[Param, ...]]:
         """The arrays of a kernel, those that a body writes first, and the buffers that they are."""
-        names = written(body)
+        names = written_arrays(body)
         arrays = sorted(self._arrays.values(), key=lambda a: a.name not in names)
         return tuple(arrays), tuple(Param(a.name, self._buffers[a.name], a.name in names) for a in arrays)
 

@@ -14,7 +14,7 @@ from mlaot.lower.builder import ZERO
 from mlaot.lower.target import Target, adjacent_axis
 from mlaot.nest.expressions import Expr, Index, Var, as_index, call, compare
 from mlaot.nest.reductions import combined, identity
-from mlaot.nest.statements import Assign, Body, For, If, Mutable, Store, index_var, loop, substituted
+from mlaot.nest.statements import Assign, Body, For, If, Mutable, Store, index_var, loop, substitute_body
 
 ROWS = 4  # scans along rows at a time: each element waits for the one before it, but rows do not for each other
 Next = Callable[[Expr, Expr, Expr], Expr]  # the result at an index, from that at another one, which came before
@@ -88,7 +88,7 @@ def _side_by_side(body: Body, acc: Var, name: str) -> Body:
     copies: Body = ()
     for i in range(ROWS):
         own = Var(f"{acc.name}{i}", acc.type)
-        copy = substituted(body, {name: Index(dim(name) + i), acc.name: own})
+        copy = substitute_body(body, {name: Index(dim(name) + i), acc.name: own})
         copies += tuple(replace(s, var=own) if isinstance(s, Mutable | Assign) else s for s in copy)
     return copies
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from mlaot.ir.dims import Dim, dim, names, replaced
-from mlaot.nest.expressions import Array, Expr, Index, Load, Var, rebuilt
+from mlaot.nest.expressions import Array, Expr, Index, Load, Var, map_parts
 from mlaot.nest.statements import (
     ARRAYS,
     BODIES,
@@ -22,7 +22,7 @@ from mlaot.nest.statements import (
     Slice,
     Statement,
     Store,
-    changed_expressions,
+    map_own_expressions,
 )
 
 
@@ -66,11 +66,11 @@ class _Numbers:
             return Var(self.name(x.name), x.type)
         if isinstance(x, Index):
             return Index(self.polynomial(x.value))
-        found = rebuilt(x, self.expression)
-        if isinstance(found, Load):
-            step = self.polynomial(found.step)
-            return Load(self.array(found.array), found.index, found.type, step, found.count, found.padded)
-        return found
+        result = map_parts(x, self.expression)
+        if isinstance(result, Load):
+            step = self.polynomial(result.step)
+            return Load(self.array(result.array), result.index, result.type, step, result.count, result.padded)
+        return result
 
     def body(self, body: Body) -> Body:
         outer = self.bound.copy(), self.arrays.copy()
@@ -80,7 +80,7 @@ class _Numbers:
 
     def statement(self, s: Statement) -> Statement:
         """Number what a statement reads, then what it binds, then what its bodies do."""
-        parts: dict[str, Any] = changed_expressions(s, self.expression)
+        parts: dict[str, Any] = map_own_expressions(s, self.expression)
         parts |= {name: self.array(getattr(s, name)) for name in ARRAYS.get(type(s), ())}
         outer = self.bound.copy()
         if isinstance(s, Store):

@@ -282,22 +282,22 @@ def subexpressions(x: Expr) -> Iterator[Expr]:
 
 def variables(x: Expr) -> set[str]:
     """The names of the variables and dims that ``x`` depends on."""
-    found: set[str] = set()
+    used: set[str] = set()
     stack = [x]
     while stack:
         part = stack.pop()
         if isinstance(part, Index):
-            found |= names(part.value)
+            used |= names(part.value)
         elif isinstance(part, Var):
-            found.add(part.name)
+            used.add(part.name)
         else:
             stack += children(part)
             if isinstance(part, Load):
-                found |= names(part.step)
-    return found
+                used |= names(part.step)
+    return used
 
 
-def rebuilt(x: Expr, change: Callable[[Expr], Expr]) -> Expr:
+def map_parts(x: Expr, change: Callable[[Expr], Expr]) -> Expr:
     """``x`` with each of its direct parts changed."""
     if isinstance(x, Call):
         args = tuple(map(change, x.args))
@@ -313,21 +313,21 @@ def rebuilt(x: Expr, change: Callable[[Expr], Expr]) -> Expr:
     return x
 
 
-def renamed(x: Expr, known: Mapping[str, Expr]) -> Expr:
+def substitute(x: Expr, values: Mapping[str, Expr]) -> Expr:
     """``x`` with other values for some variables."""
     if isinstance(x, Var):
-        return known.get(x.name, x)
+        return values.get(x.name, x)
     if isinstance(x, Index):
-        return moved(x, known)
-    return rebuilt(x, lambda part: renamed(part, known))
+        return _substitute_index(x, values)
+    return map_parts(x, lambda part: substitute(part, values))
 
 
-def moved(x: Index, known: Mapping[str, Expr]) -> Expr:
+def _substitute_index(x: Index, values: Mapping[str, Expr]) -> Expr:
     """A polynomial with other values for some variables, which are of type ``index``."""
-    values: dict[str, Dim] = {}
+    dims: dict[str, Dim] = {}
     for name in names(x.value):
-        if name in known:
-            value = as_index(known[name])
+        if name in values:
+            value = as_index(values[name])
             assert isinstance(value, Index), f"bug in mlaot: {name} of an index becomes {value}"
-            values[name] = value.value
-    return Index(replaced(x.value, values)) if values else x
+            dims[name] = value.value
+    return Index(replaced(x.value, dims)) if dims else x

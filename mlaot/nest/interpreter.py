@@ -52,7 +52,7 @@ class _BreakError(Exception):
     """Leaves the innermost loop."""
 
 
-def compiled(nest: Nest, functions: Functions) -> Callable[[Mapping[str, Memory], Mapping[str, int]], None]:
+def compile_nest(nest: Nest, functions: Functions) -> Callable[[Mapping[str, Memory], Mapping[str, int]], None]:
     """A function of the nest's arrays and dims by name, which writes to the arrays.
 
     ``functions`` computes what has no operator, of arrays of one dtype. Raises an AssertionError for a call of another.
@@ -90,7 +90,7 @@ def _atom(atom: str | Quotient) -> Callable[[Mapping[str, int]], int]:
     return lambda names: top(names) // bottom
 
 
-def _of(type_: ValueType, value: Any) -> Value:
+def _typed(type_: ValueType, value: Any) -> Value:
     """A value in the dtype of a type."""
     if type_.dtype == "index":
         return int(value)
@@ -121,16 +121,16 @@ class Compiler:
         return run
 
     def statement(self, s: Statement) -> Execute:
-        found = getattr(self, type(s).__name__.lower() + "_", None)
-        assert found is not None, f"bug in mlaot: {self.nest.name}: no kernel has {s}"
-        result: Execute = found(s)
+        method = getattr(self, type(s).__name__.lower() + "_", None)
+        assert method is not None, f"bug in mlaot: {self.nest.name}: no kernel has {s}"
+        result: Execute = method(s)
         return result
 
     def let_(self, s: Let | Mutable | Assign) -> Execute:
         name, type_, value = s.var.name, s.var.type, self.expression(s.value)
 
         def run(names: Names) -> None:
-            names[name] = _of(type_, value(names))
+            names[name] = _typed(type_, value(names))
 
         return run
 
@@ -151,7 +151,7 @@ class Compiler:
         self, array: Array, index: Expr, step: Dim, lanes: int, count: Expr | None, where: object
     ) -> Callable[[Names], tuple[Any, int | None]]:
         """The indices of elements, and how many lanes have one where that is less than all."""
-        first, apart, name = self.expression(index), polynomial(step), f"@{array.name}"
+        first, stride, name = self.expression(index), polynomial(step), f"@{array.name}"
         limit = None if count is None else self.expression(count)
 
         def at(names: Names) -> tuple[Any, int | None]:
@@ -163,10 +163,10 @@ class Compiler:
                 self.need(0 <= start < size, f"element {start} of the {size} of {array.name}", where)
                 return start, None
             active = lanes if limit is None else max(0, min(lanes, limit(names)))
-            last = start + (active - 1) * apart(names)
+            last = start + (active - 1) * stride(names)
             inside = active == 0 or (min(start, last) >= 0 and max(start, last) < size)
             self.need(inside, f"elements {start} to {last} of the {size} of {array.name}", where)
-            return start + np.arange(active) * apart(names), None if limit is None else active
+            return start + np.arange(active) * stride(names), None if limit is None else active
 
         return at
 
@@ -260,10 +260,10 @@ class Compiler:
             start, n = index(names), count(names)
             source, target = names[f"@{s.source.name}"], names[f"@{s.target.name}"]
             self.need(start >= 0 and start + n <= source.size, f"elements {start} to {start + n}", s)
-            found = np.flatnonzero(source[start : start + n])
-            self.need(found.size + 16 <= target.size, f"no room for {found.size} and 16 more", s)
-            target[: found.size] = found
-            names[s.var.name] = found.size
+            places = np.flatnonzero(source[start : start + n])
+            self.need(places.size + 16 <= target.size, f"no room for {places.size} and 16 more", s)
+            target[: places.size] = places
+            names[s.var.name] = places.size
 
         return run
 
@@ -291,7 +291,7 @@ class Compiler:
             number = DTYPES[dtype].array(np.asarray(x.value, np.float64))
             value = number.view(np.uint16) if dtype == "f16" else (number.view(np.uint32) >> np.uint32(16))
             return np.asarray(value, np.uint16)
-        value = _of(ValueType(dtype), np.array(x.value) if DTYPES[dtype].kind != "f" else np.float64(x.value))
+        value = _typed(ValueType(dtype), np.array(x.value) if DTYPES[dtype].kind != "f" else np.float64(x.value))
         return value if lanes == 1 else np.full(lanes, value)
 
     def load(self, x: Load) -> Evaluate:
@@ -300,11 +300,11 @@ class Compiler:
 
         def run(names: Names) -> Value:
             at, active = place(names)
-            found = names[name][at]
+            values = names[name][at]
             if active is None:
-                return found != 0 if x.array.dtype == "bool" else found
-            full = np.zeros(lanes, found.dtype)
-            full[:active] = found
+                return values != 0 if x.array.dtype == "bool" else values
+            full = np.zeros(lanes, values.dtype)
+            full[:active] = values
             return full != 0 if x.array.dtype == "bool" else full
 
         return run
@@ -336,7 +336,7 @@ class Compiler:
             return CONVERSIONS[name](source, type_)
         if name in SPECIAL:
             compute = SPECIAL[name]
-            return lambda *args: _of(type_, compute(type_, *args))
+            return lambda *args: _typed(type_, compute(type_, *args))
         if name in COMPARISONS:
             compare = OPERATORS[name]
             return lambda a, b: np.asarray(compare(a, b))
@@ -345,7 +345,7 @@ class Compiler:
         other = OPERATORS.get(name) or self.functions.get(name)
         assert other is not None, f"bug in mlaot: {self.nest.name}: nothing computes {x}"
         operator: Callable[..., Any] = other
-        return lambda *args: _of(type_, operator(*args))
+        return lambda *args: _typed(type_, operator(*args))
 
 
 def _cast(source: ValueType, target: ValueType) -> Callable[..., Value]:
@@ -362,7 +362,7 @@ def _cast(source: ValueType, target: ValueType) -> Callable[..., Value]:
         if dtype in HALVES:
             return downcast(x, dtype)
         if x.dtype.kind == "f" and DTYPES[dtype].kind in "iu":
-            return saturated(x, STORED[dtype])
+            return saturate(x, STORED[dtype])
         return x.astype(STORED[dtype])
 
     return cast
@@ -377,21 +377,21 @@ def upcast(bits: Memory, dtype: str) -> Memory:
 
 def downcast(x: Memory, dtype: str) -> Memory:
     """The bits of the nearest halves."""
-    found = DTYPES[dtype].array(x)
+    rounded = DTYPES[dtype].array(x)
     if dtype == "f16":
-        return found.view(np.uint16)
-    bits: Memory = (found.view(np.uint32) >> np.uint32(16)).astype(np.uint16)
+        return rounded.view(np.uint16)
+    bits: Memory = (rounded.view(np.uint32) >> np.uint32(16)).astype(np.uint16)
     return bits
 
 
-def saturated(x: Memory, dtype: np.dtype[Any]) -> Memory:
+def saturate(x: Memory, dtype: np.dtype[Any]) -> Memory:
     """Floats as integers: without their fraction, beyond the range the nearest there is, nan as 0."""
     info = np.iinfo(dtype)
-    whole = np.trunc(x.astype(np.float64))
+    integers = np.trunc(x.astype(np.float64))
     low, end = float(info.min), float(info.max // 2 + 1) * 2
-    result = np.where((whole >= low) & (whole < end), whole, 0.0).astype(dtype)
-    result = np.where(whole < low, dtype.type(info.min), result)
-    return np.asarray(np.where(whole >= end, dtype.type(info.max), result))
+    result = np.where((integers >= low) & (integers < end), integers, 0.0).astype(dtype)
+    result = np.where(integers < low, dtype.type(info.min), result)
+    return np.asarray(np.where(integers >= end, dtype.type(info.max), result))
 
 
 def _bitcast(source: ValueType, target: ValueType) -> Callable[..., Value]:
@@ -403,7 +403,7 @@ def _convert(source: ValueType, target: ValueType) -> Callable[..., Value]:
 
 
 def _splat(source: ValueType, target: ValueType) -> Callable[..., Value]:
-    return lambda x: np.full(target.lanes, _of(ValueType(target.dtype), x))
+    return lambda x: np.full(target.lanes, _typed(ValueType(target.dtype), x))
 
 
 CONVERSIONS = {"cast": _cast, "bitcast": _bitcast, "convert": _convert, "splat": _splat}
@@ -454,7 +454,7 @@ def _dot4(type_: ValueType, total: Any, x: Any, w: Any) -> Any:
     return total + (unsigned * signed).reshape(*np.shape(total), 4).sum(axis=-1, dtype=np.int32)
 
 
-def _folded(half: int) -> Callable[..., Any]:
+def _fold(half: int) -> Callable[..., Any]:
     def fold(type_: ValueType, x: Any, y: Any) -> Any:
         groups = np.concatenate([x, y]).reshape(-1, 2, half)
         return (groups[:, 0] + groups[:, 1]).reshape(-1)
@@ -462,7 +462,7 @@ def _folded(half: int) -> Callable[..., Any]:
     return fold
 
 
-def _lanes(combine: Callable[..., Any]) -> Callable[..., Any]:
+def _fold_lanes(combine: Callable[..., Any]) -> Callable[..., Any]:
     """All lanes combined, halves at a time."""
 
     def fold(type_: ValueType, x: Any) -> Any:
@@ -484,9 +484,9 @@ SPECIAL: dict[str, Callable[..., Any]] = {
     "even": lambda type_, x, y: np.concatenate([x, y])[::2],
     "odd": lambda type_, x, y: np.concatenate([x, y])[1::2],
     "any": lambda type_, x: np.any(x),
-    "sum_lanes": _lanes(np.add),
-    "prod_lanes": _lanes(np.multiply),
-    "max_lanes": _lanes(np.maximum),
-    "min_lanes": _lanes(np.minimum),
-    **{f"fold{half}": _folded(half) for half in (1, 2, 4, 8)},
+    "sum_lanes": _fold_lanes(np.add),
+    "prod_lanes": _fold_lanes(np.multiply),
+    "max_lanes": _fold_lanes(np.maximum),
+    "min_lanes": _fold_lanes(np.minimum),
+    **{f"fold{half}": _fold(half) for half in (1, 2, 4, 8)},
 }

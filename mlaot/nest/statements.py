@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any
 
 from mlaot.ir.dims import Dim, names
-from mlaot.nest.expressions import INDEX, Array, Expr, Index, Load, Var, as_index, renamed, subexpressions, variables
+from mlaot.nest.expressions import INDEX, Array, Expr, Index, Load, Var, as_index, subexpressions, substitute, variables
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,12 +217,12 @@ class Nest:
     @property
     def dims(self) -> tuple[str, ...]:
         """The free variables, in alphabetical order."""
-        return tuple(sorted(free(self.body)))
+        return tuple(sorted(free_variables(self.body)))
 
     @cached_property
-    def written(self) -> set[str]:
+    def written_arrays(self) -> set[str]:
         """The names of the arrays that are written to."""
-        return written(self.body)
+        return written_arrays(self.body)
 
     @cached_property
     def is_tiled(self) -> bool:
@@ -230,7 +230,7 @@ class Nest:
         return any(isinstance(s, For) and s.tiled for s in walk(self.body))
 
 
-def written(body: Iterable[Statement]) -> set[str]:
+def written_arrays(body: Iterable[Statement]) -> set[str]:
     """The names of the arrays that a body writes to."""
     targets = (s.target if isinstance(s, Invoke) else s.array for s in walk(body) if isinstance(s, Store | Invoke))
     return {array.name for array in targets}
@@ -326,54 +326,54 @@ def all_expressions(body: Iterable[Statement]) -> Iterator[Expr]:
             yield from subexpressions(x)
 
 
-def bound(statement: Statement) -> Var | None:
+def bound_variable(statement: Statement) -> Var | None:
     """The variable that a statement binds in the block where it stands."""
     return statement.var if isinstance(statement, Let | Mutable | Invoke) else None
 
 
-def free(body: Iterable[Statement], found: dict[int, set[str]] | None = None) -> set[str]:
+def free_variables(body: Iterable[Statement], cache: dict[int, set[str]] | None = None) -> set[str]:
     """The variables and dims that a body uses and does not bind; arrays of its own count with their sizes.
 
     ``found`` remembers those of the bodies inside by their ``id``.
     """
-    found = {} if found is None else found
+    cache = {} if cache is None else cache
     used: set[str] = set()
-    known: set[str] = set()
+    inside: set[str] = set()
     for statement in body:
         for x in expressions(statement):
-            used |= variables(x) - known
+            used |= variables(x) - inside
         if isinstance(statement, Alloc):
-            used |= names(statement.array.size) - known
+            used |= names(statement.array.size) - inside
         own = {statement.var.name} if isinstance(statement, For) else set()
         for inner in bodies(statement):
-            if id(inner) not in found:
-                found[id(inner)] = free(inner, found)
-            used |= found[id(inner)] - known - own
-        var = bound(statement)
-        known |= {var.name} if var is not None else set()
+            if id(inner) not in cache:
+                cache[id(inner)] = free_variables(inner, cache)
+            used |= cache[id(inner)] - inside - own
+        var = bound_variable(statement)
+        inside |= {var.name} if var is not None else set()
     return used
 
 
-def changed(body: Body, change: Callable[[Expr], Expr]) -> Body:
+def map_expressions(body: Body, change: Callable[[Expr], Expr]) -> Body:
     """A body with all of its expressions changed."""
-    return tuple(_changed(statement, change) for statement in body)
+    return tuple(_map_statement(statement, change) for statement in body)
 
 
-def _changed(statement: Statement, change: Callable[[Expr], Expr]) -> Statement:
-    parts: dict[str, Any] = changed_expressions(statement, change)
-    parts |= {name: changed(getattr(statement, name), change) for name in BODIES.get(type(statement), ())}
+def _map_statement(statement: Statement, change: Callable[[Expr], Expr]) -> Statement:
+    parts: dict[str, Any] = map_own_expressions(statement, change)
+    parts |= {name: map_expressions(getattr(statement, name), change) for name in BODIES.get(type(statement), ())}
     return replace(statement, **parts) if parts else statement
 
 
-def changed_expressions(statement: Statement, change: Callable[[Expr], Expr]) -> dict[str, Expr]:
+def map_own_expressions(statement: Statement, change: Callable[[Expr], Expr]) -> dict[str, Expr]:
     """The changed expressions of a statement, by the fields that hold them."""
     names = EXPRESSIONS.get(type(statement), ())
     return {name: change(x) for name in names if (x := getattr(statement, name)) is not None}
 
 
-def substituted(body: Body, known: Mapping[str, Expr]) -> Body:
+def substitute_body(body: Body, values: Mapping[str, Expr]) -> Body:
     """A body with values for some of its free variables."""
-    return changed(body, lambda x: renamed(x, known))
+    return map_expressions(body, lambda x: substitute(x, values))
 
 
 def arrays_of(body: Iterable[Statement]) -> dict[str, Array]:
@@ -384,12 +384,12 @@ def arrays_of(body: Iterable[Statement]) -> dict[str, Array]:
     return {array.name: array for array in arrays}
 
 
-def without_dead(body: Body) -> Body:
+def eliminate_dead_code(body: Body) -> Body:
     """A body without the variables that nothing reads."""
-    return _alive(body, set(), {})
+    return _live(body, set(), {})
 
 
-def _alive(body: Body, used: set[str], found: dict[int, set[str]]) -> Body:
+def _live(body: Body, used: set[str], cache: dict[int, set[str]]) -> Body:
     """``used`` has the names that are read behind the body, and gets those that are read from its start on.
 
     ``found`` remembers what bodies use.
@@ -399,24 +399,24 @@ def _alive(body: Body, used: set[str], found: dict[int, set[str]]) -> Body:
         if isinstance(s, Let | Mutable | Assign) and s.var.name not in used:
             continue
         if isinstance(s, If):
-            inside = _alive_inside(s.body, used, found), _alive_inside(s.otherwise, used, found)
+            inside = _live_block(s.body, used, cache), _live_block(s.otherwise, used, cache)
             s = If(s.condition, *inside)
         elif isinstance(s, For | While):
-            used |= free((s,), found)  # what one round leaves, the next reads
-            s = replace(s, body=_alive_inside(s.body, used, found))
+            used |= free_variables((s,), cache)  # what one round leaves, the next reads
+            s = replace(s, body=_live_block(s.body, used, cache))
         elif isinstance(s, Block):
-            s = Block(_alive_inside(s.body, used, found))
+            s = Block(_live_block(s.body, used, cache))
         for x in expressions(s):
             used |= variables(x)
         kept.append(s)
     return tuple(reversed(kept))
 
 
-def _alive_inside(body: Body, used: set[str], found: dict[int, set[str]]) -> Body:
+def _live_block(body: Body, used: set[str], cache: dict[int, set[str]]) -> Body:
     """The same of a block, whose variables are its own though others outside may have their names."""
-    own = {var.name for s in body if (var := bound(s)) is not None}
-    kept = _alive(body, used - own, found)
-    if id(body) not in found:
-        found[id(body)] = free(body, found)
-    used |= found[id(body)]
+    own = {var.name for s in body if (var := bound_variable(s)) is not None}
+    kept = _live(body, used - own, cache)
+    if id(body) not in cache:
+        cache[id(body)] = free_variables(body, cache)
+    used |= cache[id(body)]
     return kept

@@ -291,11 +291,11 @@ class _Reader:
             self.variables[name] = INDEX
             written = self.arrays[ast.unparse(value.args[3])]
             return Invoke(Var(name, INDEX), ast.unparse(value.args[0]), source, at, count, written)
-        found = self.expression(value)
+        x = self.expression(value)
         if name in self.mutable:
-            return Assign(Var(name, self.variables[name]), found)
-        self.variables[name] = found.type
-        return Let(Var(name, found.type), found)
+            return Assign(Var(name, self.variables[name]), x)
+        self.variables[name] = x.type
+        return Let(Var(name, x.type), x)
 
     def loop(self, s: ast.For) -> For:
         if not (isinstance(s.target, ast.Name) and isinstance(s.iter, ast.Call) and isinstance(s.iter.func, ast.Name)):
@@ -391,5 +391,5 @@ def value_type(text: str) -> ValueType:
 def number(node: ast.expr) -> float | int:
     """A literal, an infinity or nan."""
     text = ast.unparse(node)
-    found: float | int = float(text) if text.strip("-") in ("inf", "nan") else ast.literal_eval(node)
-    return found
+    value: float | int = float(text) if text.strip("-") in ("inf", "nan") else ast.literal_eval(node)
+    return value

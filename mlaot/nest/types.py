@@ -54,27 +54,27 @@ class _Types:
     def need(self, holds: bool, statement: Statement, problem: str) -> None:
         assert holds, f"bug in mlaot: {self.nest.name}: {problem} in {statement}"
 
-    def body(self, body: Body, known: dict[str, ValueType], arrays: dict[str, str]) -> None:
-        known, arrays = dict(known), dict(arrays)
+    def body(self, body: Body, variables: dict[str, ValueType], arrays: dict[str, str]) -> None:
+        variables, arrays = dict(variables), dict(arrays)
         changing = {s.var.name for s in body if isinstance(s, Mutable)}
         for s in body:
             for x in expressions_of(s):
-                self.expression(x, s, known, arrays)
-            self.statement(s, known, arrays)
+                self.expression(x, s, variables, arrays)
+            self.statement(s, variables, arrays)
             own = {s.var.name: INDEX} if isinstance(s, For) else {}
             for inner in bodies(s):
-                self.body(inner, known | own, arrays)
+                self.body(inner, variables | own, arrays)
             if isinstance(s, Let | Mutable | Invoke):
                 self.need(s.var.name not in changing or isinstance(s, Mutable), s, f"{s.var.name} is bound twice")
-                known[s.var.name] = s.var.type
+                variables[s.var.name] = s.var.type
             elif isinstance(s, Alloc | Slice | Choose):
                 arrays[s.array.name] = s.array.dtype
 
-    def statement(self, s: Statement, known: dict[str, ValueType], arrays: dict[str, str]) -> None:
+    def statement(self, s: Statement, variables: dict[str, ValueType], arrays: dict[str, str]) -> None:
         if isinstance(s, Let | Mutable | Assign):
             self.need(s.var.type == s.value.type, s, f"{s.var.name} is {s.var.type} and gets {s.value.type}")
         if isinstance(s, Assign):
-            self.need(known.get(s.var.name) == s.var.type, s, f"{s.var.name} is not declared as {s.var.type}")
+            self.need(variables.get(s.var.name) == s.var.type, s, f"{s.var.name} is not declared as {s.var.type}")
         elif isinstance(s, Store):
             self.need(arrays.get(s.array.name) == s.array.dtype, s, f"there is no {s.array.dtype} {s.array.name}")
             self.need(s.index.type == INDEX, s, "an index is no number of elements")
@@ -95,10 +95,10 @@ class _Types:
         elif isinstance(s, While | If):
             self.need(s.condition.type == BOOL, s, "a condition is no truth value")
 
-    def expression(self, x: Expr, s: Statement, known: dict[str, ValueType], arrays: dict[str, str]) -> None:
+    def expression(self, x: Expr, s: Statement, variables: dict[str, ValueType], arrays: dict[str, str]) -> None:
         for part in subexpressions(x):
             if isinstance(part, Var):
-                self.need(known.get(part.name) == part.type, s, f"{part.name} is not bound as {part.type}")
+                self.need(variables.get(part.name) == part.type, s, f"{part.name} is not bound as {part.type}")
             elif isinstance(part, Load):
                 self.need(arrays.get(part.array.name) == part.array.dtype, s, f"there is no {part.array.name}")
                 self.need(part.index.type == INDEX, s, "an index is no number of elements")
@@ -106,7 +106,7 @@ class _Types:
                 self.need(_agrees(part), s, f"{part.name} takes {[str(a.type) for a in part.args]}, gives {part.type}")
             if not isinstance(part, Call | Var):
                 for name in variables_of(part) & self.inside:
-                    self.need(name in known, s, f"{name} is not bound")
+                    self.need(name in variables, s, f"{name} is not bound")
 
 
 def _fits(value: ValueType, dtype: str) -> bool:

@@ -112,43 +112,43 @@ class _Ranges:
         self.nest = nest
         self.disjoint = disjoint
         self.dims = dims
-        self.chosen: set[str] = set()  # arrays of sizes that are not known
-        self.known: dict[tuple[int, int], tuple[_Use, dict[int, set[int]] | None]] = {}
+        self.unsized: set[str] = set()  # arrays of sizes that are not known
+        self.cache: dict[tuple[int, int], tuple[_Use, dict[int, set[int]] | None]] = {}
 
     def fail(self, problem: str, s: Statement) -> None:
         sizes = ", ".join(f"{name} = {size}" for name, size in self.dims.items())
         raise AssertionError(f"bug in mlaot: {self.nest.name}: {problem} in {s}" + f" where {sizes}" * bool(sizes))
 
     def size(self, array: Array) -> int:
-        found = self.polynomial(array.size, _Scope({}, ()))
-        return found if isinstance(found, int) else 0
+        size = self.polynomial(array.size, _Scope({}, ()))
+        return size if isinstance(size, int) else 0
 
     def value(self, x: Expr, scope: _Scope) -> Dim | None:
         """An index in loop variables, or None where it is no polynomial in them."""
         return self.polynomial(x.value, scope) if isinstance(x, Index) else None
 
     def polynomial(self, value: Dim, scope: _Scope) -> Dim | None:
-        known: dict[str, Dim] = {}
+        values: dict[str, Dim] = {}
         for name in names(value):
-            found = scope.values.get(name, self.dims.get(name))
-            if found is None:
+            bound = scope.values.get(name, self.dims.get(name))
+            if bound is None:
                 return None
-            known[name] = found
-        return substitute(value, known)
+            values[name] = bound
+        return substitute(value, values)
 
     def body(self, body: Body, scope: _Scope) -> list[_Use]:
         """Check a body; what it reads and writes in arrays from outside of it."""
         uses: list[_Use] = []
         own: set[str] = set()
         for s in body:
-            found = [*self.uses(s, scope)]
-            for use in found:
-                self.inside(use)
-            uses += found
+            own_uses = [*self.uses(s, scope)]
+            for use in own_uses:
+                self.check_bounds(use)
+            uses += own_uses
             if isinstance(s, Alloc):
                 own.add(s.array.name)
             elif isinstance(s, Choose):
-                self.chosen.add(s.array.name)
+                self.unsized.add(s.array.name)
             elif isinstance(s, Let | Mutable | Invoke):
                 value = self.value(s.value, scope) if isinstance(s, Let) else None
                 scope = replace(scope, values={**scope.values, s.var.name: value})
@@ -177,7 +177,7 @@ class _Ranges:
         inner = replace(scope, values={**scope.values, s.var.name: dim(name)}, loops=(*scope.loops, around))
         uses = self.body(s.body, inner)
         if s.parallel and self.disjoint:
-            self.apart(s, uses, len(scope.loops))
+            self.check_disjoint(s, uses, len(scope.loops))
         return uses
 
     def uses(self, s: Statement, scope: _Scope) -> Iterator[_Use]:
@@ -207,10 +207,10 @@ class _Ranges:
         reach = last * step if isinstance(last, Polynomial) else step * last
         return _Use(s, at.array, first, reach, isinstance(at, Store), scope, step)
 
-    def inside(self, use: _Use) -> None:
+    def check_bounds(self, use: _Use) -> None:
         """Every element lies in its array."""
         size = use.array.panels.size if use.array.panels else self.polynomial(use.array.size, _Scope({}, ()))
-        if use.first is None or not isinstance(size, int) or use.scope.guarded or use.array.name in self.chosen:
+        if use.first is None or not isinstance(size, int) or use.scope.guarded or use.array.name in self.unsized:
             return
         ends = (use.first, use.first + use.reach)
         low = [self.extreme(e, use.scope.loops, largest=False) for e in ends]
@@ -239,7 +239,7 @@ class _Ranges:
             value = replaced(value, {name: end})
         return value if isinstance(value, int) else None
 
-    def apart(self, loop: For, uses: Sequence[_Use], depth: int) -> None:
+    def check_disjoint(self, loop: For, uses: Sequence[_Use], depth: int) -> None:
         """No round of a parallel loop uses what another writes."""
         self.check_carried(loop.body, set(), loop)
         for written in uses:
@@ -247,7 +247,7 @@ class _Ranges:
                 continue
             for other in uses:
                 same = other.array.name == written.array.name
-                if same and not self.differ(written, other, depth) and self.meet(written, other, depth):
+                if same and not self.differ(written, other, depth) and self.share_elements(written, other, depth):
                     self.fail(f"rounds over {loop.var.name} share elements of {other.array.name}", other.statement)
 
     def check_carried(self, body: Body, own: set[str], loop: For) -> None:
@@ -261,33 +261,36 @@ class _Ranges:
             for inner in bodies(s):
                 self.check_carried(inner, own, loop)
 
-    def meet(self, a: _Use, b: _Use, depth: int) -> bool:
+    def share_elements(self, a: _Use, b: _Use, depth: int) -> bool:
         """Whether two uses are of one element in different rounds, where the rounds are few enough to try all."""
-        found = [self.elements(use, depth) for use in (a, b)]
-        if not found[0] or not found[1]:
+        rounds_by_element = [self.elements_of(use, depth) for use in (a, b)]
+        if not rounds_by_element[0] or not rounds_by_element[1]:
             return False
-        return any(len(rounds | found[0].get(element, rounds)) > 1 for element, rounds in found[1].items())
+        return any(
+            len(rounds | rounds_by_element[0].get(element, rounds)) > 1
+            for element, rounds in rounds_by_element[1].items()
+        )
 
-    def elements(self, use: _Use, depth: int) -> dict[int, set[int]] | None:
+    def elements_of(self, use: _Use, depth: int) -> dict[int, set[int]] | None:
         """The rounds of the loop at ``depth`` by the elements that a use has in them; None where there are too many."""
         key = id(use), depth
-        if key not in self.known:
-            self.known[key] = use, self.tried(use, depth)
-        return self.known[key][1]
+        if key not in self.cache:
+            self.cache[key] = use, self.rounds_of_elements(use, depth)
+        return self.cache[key][1]
 
-    def tried(self, use: _Use, depth: int) -> dict[int, set[int]] | None:
+    def rounds_of_elements(self, use: _Use, depth: int) -> dict[int, set[int]] | None:
         points: list[dict[str, Dim]] = [{}]
         for i, a in enumerate(use.scope.loops):
-            name, found = a.loop.var.name, list[dict[str, Dim]]()
+            name, extended = a.loop.var.name, list[dict[str, Dim]]()
             for point in points:
                 low, high = replaced(a.low, point), replaced(a.high, point)
                 if not (isinstance(low, int) and isinstance(high, int)) or high - low >= MOST_POINTS:
                     return None
                 values = range(low, high + 1, a.loop.step) if i >= depth else range(low, low + 1)
-                found += [{**point, name: value} for value in values]
-                if len(found) > MOST_POINTS:
+                extended += [{**point, name: value} for value in values]
+                if len(extended) > MOST_POINTS:
                     return None
-            points = found
+            points = extended
         result: dict[int, set[int]] = {}
         assert use.first is not None
         for point in points:

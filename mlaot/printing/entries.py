@@ -24,7 +24,7 @@ from mlaot.nest.statements import (
     Run,
     RunRounds,
     Statement,
-    free,
+    free_variables,
     index_var,
     loop,
     walk,
@@ -82,7 +82,7 @@ class _Place:
             low, high = (Index(dim(name)) for name in RANGE)
             body = (For(index_var(around.variable), low, high, body),)
         points = sorted(self.points.values(), key=lambda point: point.pointer)
-        used = free([*points, *body])
+        used = free_variables([*points, *body])
         dims = (*self.module.c_dims, *self.variables)
         lets = tuple(Let(index_var(d), DIMS[i]) for i, d in enumerate(dims) if d in used)
         rounds = [s for s in walk(body) if isinstance(s, RunRounds)]

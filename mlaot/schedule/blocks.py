@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from mlaot.ir.dims import dim
 from mlaot.nest.expressions import BOOL, Call, Expr, Index, compare
-from mlaot.nest.statements import Block, Body, For, If, Statement, While, index_var, substituted
+from mlaot.nest.statements import Block, Body, For, If, Statement, While, index_var, substitute_body
 from mlaot.schedule.jam import is_around
 from mlaot.schedule.machine import LINE, Machine
 from mlaot.schedule.tuning import FEATURE_BLOCK_BYTES, NODE_BY_VECTOR
@@ -63,6 +63,6 @@ def _in_parts(s: Statement, part: int) -> Statement:
         return replace(s, body=tuple(_in_parts(inner, part) for inner in s.body))
     name = s.var.name
     whole = index_var(f"{name}1")
-    body = substituted(s.body, {name: Index(dim(whole.name) + dim(name))})
+    body = substitute_body(s.body, {name: Index(dim(whole.name) + dim(name))})
     inner = replace(s, high=Index(part), body=body)
     return For(whole, s.low, s.high, (inner,), step=part)

@@ -15,7 +15,7 @@ from dataclasses import replace
 
 from mlaot.ir.dims import Dim, dim, product, step_of
 from mlaot.ir.dims import names as names_of
-from mlaot.nest.expressions import BOOL, INDEX, NO_LANES, Array, Call, Expr, Index, Load, is_float, rebuilt
+from mlaot.nest.expressions import BOOL, INDEX, NO_LANES, Array, Call, Expr, Index, Load, is_float, map_parts
 from mlaot.nest.statements import (
     Body,
     For,
@@ -24,11 +24,11 @@ from mlaot.nest.statements import (
     Statement,
     Store,
     all_expressions,
-    changed,
+    map_expressions,
     rounds_of,
-    substituted,
+    substitute_body,
     walk,
-    written,
+    written_arrays,
 )
 from mlaot.schedule.tuning import COLLAPSED_ELEMENTS, SIZED_ELEMENTS
 
@@ -77,10 +77,10 @@ def _with_arrays(body: Body, arrays: Mapping[str, Array]) -> Body:
     """The statements of a loop over elements with other arrays of the same names."""
 
     def other(x: Expr) -> Expr:
-        found = rebuilt(x, other)
+        found = map_parts(x, other)
         return replace(found, array=arrays.get(found.array.name, found.array)) if isinstance(found, Load) else found
 
-    statements = changed(body, other)
+    statements = map_expressions(body, other)
     return tuple(replace(s, array=arrays.get(s.array.name, s.array)) if isinstance(s, Store) else s for s in statements)
 
 
@@ -89,13 +89,13 @@ def _collapsed(s: Statement) -> Statement:
         return s
     s = replace(s, body=collapsed(s.body))
     if rounds_of(s) == 1 and s.low == Index(0) and len(s.body) == 1 and isinstance(s.body[0], For):
-        return substituted(s.body, {s.var.name: Index(0)})[0]
+        return substitute_body(s.body, {s.var.name: Index(0)})[0]
     *before, inner = s.body
     if not isinstance(inner, For) or not _can_collapse(s, before, inner):
         return s
     assert isinstance(inner.high, Index) and isinstance(s.high, Index)
     size = product((s.high.value, inner.high.value))
-    everything = (*before, *substituted(inner.body, {s.var.name: Index(0)}))
+    everything = (*before, *substitute_body(inner.body, {s.var.name: Index(0)}))
     is_long = not isinstance(size, int) or size >= COLLAPSED_ELEMENTS
     is_vector = inner.vector or (is_long and s.parallel and _suits_vectors(everything, inner.var.name))
     return replace(inner, high=Index(size), body=everything, parallel=s.parallel, vector=is_vector)
@@ -115,7 +115,9 @@ def _can_collapse(outer: For, before: list[Statement], inner: For) -> bool:
     loads = {x.array.name for x in all_expressions(before) if isinstance(x, Load)}
     indices = {x for x in all_expressions(statements) if isinstance(x, Index)}
     names = (outer.var.name, inner.var.name)
-    return loads.isdisjoint(written(inner.body)) and all(_moves_along(x, names, inner.high.value) for x in indices)
+    return loads.isdisjoint(written_arrays(inner.body)) and all(
+        _moves_along(x, names, inner.high.value) for x in indices
+    )
 
 
 def _moves_along(x: Index, names: tuple[str, str], extent: Dim) -> bool:

@@ -15,7 +15,7 @@ from math import prod
 from mlaot.ir import Dim
 from mlaot.ir.dims import dim
 from mlaot.nest.expressions import INDEX, Array, Call, Expr, Index, Load, ValueType, Var
-from mlaot.nest.statements import Alloc, Block, Body, Let, Statement, Store, free, loop, substituted
+from mlaot.nest.statements import Alloc, Block, Body, Let, Statement, Store, free_variables, loop, substitute_body
 from mlaot.schedule.contraction import nominal
 from mlaot.schedule.microkernel import Point, Tile
 from mlaot.schedule.tuning import EPILOGUE_STATEMENTS, LONG_EPILOGUE_STATEMENTS, LONG_STEPS
@@ -46,9 +46,9 @@ def _at_point(tile: Tile, sums: Sequence[Expr], at: Point, count: Expr | None) -
     values = dict(zip(names, sums, strict=True))
     places = {name: Index(place) for name, place in at.items()}
     if tile.along_sum:
-        return substituted(tile.kernel.epilogue, {**values, **places})
+        return substitute_body(tile.kernel.epilogue, {**values, **places})
     body = vectorized(tile.kernel.epilogue, tile.kernel.lanes, tile.lanes, count, values)
-    return substituted(body, places)
+    return substitute_body(body, places)
 
 
 def _in_loops(tile: Tile, *, is_single: bool) -> Iterator[Statement]:
@@ -84,7 +84,7 @@ def _with_count(tile: Tile, sums: Sequence[Expr], at: Point) -> Body:
     if tile.along_sum or tile.segment is None or tile.segment.partial is None:
         return _at_point(tile, sums, at, None)
     body = _at_point(tile, sums, at, Index(dim("rest")))
-    if "rest" not in free(body):
+    if "rest" not in free_variables(body):
         return body
     size = next(axis.size for axis in tile.kernel.out if axis.name == tile.kernel.lanes)
     left = Index(at[tile.kernel.lanes] * -1 + size)

@@ -15,8 +15,19 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from mlaot.ir.dims import Dim
-from mlaot.nest.expressions import Expr, Index, Load, Var, renamed
-from mlaot.nest.statements import Assign, Block, Body, For, Let, Mutable, Statement, Store, all_expressions, substituted
+from mlaot.nest.expressions import Expr, Index, Load, Var, substitute
+from mlaot.nest.statements import (
+    Assign,
+    Block,
+    Body,
+    For,
+    Let,
+    Mutable,
+    Statement,
+    Store,
+    all_expressions,
+    substitute_body,
+)
 from mlaot.schedule.machine import Machine
 from mlaot.schedule.tuning import SPARE_REGISTERS
 from mlaot.schedule.vectorize import vectorized
@@ -62,7 +73,7 @@ def jammed(loop: For, lanes: int, machine: Machine) -> Body:
 
 def _vector(loop: For, start: int, lanes: int, size: int) -> Body:
     count = Index(size - start) if size - start < lanes else None
-    return substituted(vectorized(loop.body, loop.var.name, lanes, count), {loop.var.name: Index(start)})
+    return substitute_body(vectorized(loop.body, loop.var.name, lanes, count), {loop.var.name: Index(start)})
 
 
 def _side_by_side(copies: Sequence[Body], known: Known) -> Iterator[Statement]:
@@ -71,7 +82,7 @@ def _side_by_side(copies: Sequence[Body], known: Known) -> Iterator[Statement]:
         first = statements[0]
         if isinstance(first, For):
             inner = [s.body for s in statements if isinstance(s, For)]
-            low, high = renamed(first.low, known[0]), renamed(first.high, known[0])
+            low, high = substitute(first.low, known[0]), substitute(first.high, known[0])
             yield replace(first, low=low, high=high, body=tuple(_side_by_side(inner, known)))
         else:
             yield from _each(statements, known)
@@ -79,7 +90,7 @@ def _side_by_side(copies: Sequence[Body], known: Known) -> Iterator[Statement]:
 
 def _each(statements: Iterable[Statement], known: Known) -> Iterator[Statement]:
     """One statement of each copy, with a variable of its own; once where all are the same."""
-    changed = [substituted((s,), values)[0] for s, values in zip(statements, known, strict=True)]
+    changed = [substitute_body((s,), values)[0] for s, values in zip(statements, known, strict=True)]
     if isinstance(changed[0], Let) and len(set(changed)) == 1:
         yield changed[0]
         return

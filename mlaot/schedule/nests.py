@@ -16,12 +16,12 @@ from mlaot.nest.statements import (
     Nest,
     Statement,
     While,
+    eliminate_dead_code,
     expressions,
     is_of_numbers,
     rounds_of,
-    substituted,
+    substitute_body,
     walk,
-    without_dead,
 )
 from mlaot.schedule.blocks import with_blocks
 from mlaot.schedule.collapse import collapsed
@@ -36,7 +36,9 @@ def scheduled(nest: Nest, machine: Machine) -> Nest:
     """``nest`` as ``machine`` runs it."""
     if nest.is_tiled:
         return tile(nest, machine)
-    return replace(nest, body=without_dead(_unrolled(_body(collapsed(with_blocks(nest.body, machine)), machine))))
+    return replace(
+        nest, body=eliminate_dead_code(_unrolled(_body(collapsed(with_blocks(nest.body, machine)), machine)))
+    )
 
 
 def _unrolled(body: Body, *, is_inside: bool = False) -> Body:
@@ -52,7 +54,7 @@ def _unrolled(body: Body, *, is_inside: bool = False) -> Body:
         statements = sum(not isinstance(inner, Block) for inner in walk(s.body))
         if is_inside and is_plain and count is not None and count * statements <= UNROLLED_NUMBERS:
             for k in range(count):
-                own = substituted(s.body, {s.var.name: Index(k)})
+                own = substitute_body(s.body, {s.var.name: Index(k)})
                 result += own if len(own) == 1 else (Block(own),)
         else:
             result.append(s)

@@ -24,7 +24,18 @@ from itertools import product
 from mlaot.ir import Dim
 from mlaot.ir.dims import dim
 from mlaot.nest.expressions import INDEX, Call, Expr, Index, Var, splat
-from mlaot.nest.statements import Assign, Block, Body, For, Let, Mutable, Nest, Statement, index_var, without_dead
+from mlaot.nest.statements import (
+    Assign,
+    Block,
+    Body,
+    For,
+    Let,
+    Mutable,
+    Nest,
+    Statement,
+    eliminate_dead_code,
+    index_var,
+)
 from mlaot.schedule.contraction import (
     Axis,
     Contraction,
@@ -56,7 +67,7 @@ def tile(nest: Nest, machine: Machine) -> Nest:
         loops = _Loops(kernel, plan, machine, blocked=name).nest()
         loops += _Loops(kernel, single_plan, machine, left_of={name: plan.counts[name]}).nest()
     params = tuple(replace(a, panels=None) for a in nest.params)
-    return replace(nest, params=params, body=without_dead((*kernel.once, *loops)))
+    return replace(nest, params=params, body=eliminate_dead_code((*kernel.once, *loops)))
 
 
 class _Loops:

@@ -33,8 +33,8 @@ from mlaot.nest.expressions import (
     cast,
     children,
     is_float,
+    map_parts,
     mask_of,
-    rebuilt,
     select,
     splat,
     subexpressions,
@@ -52,10 +52,10 @@ from mlaot.nest.statements import (
     Statement,
     Store,
     expressions,
-    free,
-    substituted,
+    free_variables,
+    substitute_body,
     walk,
-    written,
+    written_arrays,
 )
 from mlaot.schedule.machine import LINE
 from mlaot.schedule.tuning import STAGE_LINES_ONCE
@@ -163,7 +163,7 @@ class _Lanes:
             return self.numbers(x.args[0], x.type)
         args = [self.expression(a) for a in x.args]
         if all(a.type.lanes == 1 for a in args):
-            return rebuilt(x, self.expression)
+            return map_parts(x, self.expression)
         return self.call(x, [a if a.type == INDEX else self.spread(a) for a in args])
 
     def numbers(self, x: Index, type_: ValueType) -> Expr:
@@ -261,7 +261,7 @@ class VectorLoop:
 
     def hoisted(self, body: Body) -> Body:
         """A body without what is the same in all rounds, which goes before the loop."""
-        stored = written(body)
+        stored = written_arrays(body)
         changing = {self.loop.var.name} | {s.var.name for s in walk(body) if isinstance(s, Assign | For)}
         kept: list[Statement] = []
         for s in body:
@@ -303,7 +303,7 @@ class VectorLoop:
         place = at if at is not None else Index(dim(name) + i * self.lanes)
         if place == Index(dim(name)):
             return body
-        return substituted(body, {name: place})
+        return substitute_body(body, {name: place})
 
     def partial(self, s: Statement, count: Expr | None) -> Statement:
         """What is combined into an accumulator, with its identity in the lanes that there are not."""
@@ -332,7 +332,7 @@ class VectorLoop:
         left = Index(-1 * dim(self.loop.var.name) + size)
         count = Var("rest", INDEX)
         body = self.put(0, Index(dim("rest")))
-        if "rest" in free(body):
+        if "rest" in free_variables(body):
             body = (Let(count, Call("least", (left, Index(self.lanes)), INDEX)), *body)
         return replace(self.loop, step=self.lanes, vector=False, body=body)
 
@@ -416,4 +416,4 @@ def _in_one(body: Body) -> Body:
     if len(body) != 2 or not isinstance(body[0], Let) or not isinstance(body[1], Assign | Store):
         return body
     value = body[0].value
-    return substituted(body[1:], {body[0].var.name: value}) if isinstance(value, Load) else body
+    return substitute_body(body[1:], {body[0].var.name: value}) if isinstance(value, Load) else body

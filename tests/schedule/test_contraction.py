@@ -10,7 +10,7 @@ import pytest
 
 from mlaot.ir.dims import substitute
 from mlaot.nest.expressions import Panels
-from mlaot.nest.interpreter import compiled
+from mlaot.nest.interpreter import compile_nest
 from mlaot.nest.statements import Nest
 from mlaot.nest.text import nest_text, parse_nest
 from mlaot.nest.verify import verify
@@ -107,7 +107,7 @@ def run(nest: Nest, n: int) -> Any:
     rng = np.random.default_rng(0)
     sizes = {a.name: substitute(a.size, {"n": n}) for a in nest.params}
     arrays = {name: rng.integers(-3, 4, size).astype(np.float32) for name, size in sizes.items()}
-    compiled(nest, {})(arrays, {"n": n})
+    compile_nest(nest, {})(arrays, {"n": n})
     return arrays["y"]
 
 
