@@ -27,10 +27,10 @@ from mlaot.nest.statements import (
 
 
 def canonical(nest: Nest) -> tuple[Nest, tuple[str, ...]]:
-    """A nest with arrays, dims and variables numbered by their first appearance; and its dims in that order.
+    """Number the arrays, dims and variables of a nest by their first appearance; return it and its dims in that order.
 
-    Two nests that compute the same from arguments in the same order are equal then. What arrays are named for, how
-    large they are and the comments do not count.
+    Nests that compute the same from arguments in the same order become equal. The names and sizes of their arrays and
+    their comments do not count.
     """
     numbers = _Numbers({a.name: f"p{i}" for i, a in enumerate(nest.params)})
     body = numbers.body(nest.body)
@@ -39,7 +39,7 @@ def canonical(nest: Nest) -> tuple[Nest, tuple[str, ...]]:
 
 
 class _Numbers:
-    """Gives every name its number at its first appearance; blocks have variables of their own."""
+    """Give every name its number at its first appearance; blocks have variables of their own."""
 
     def __init__(self, arrays: dict[str, str]) -> None:
         self.arrays = arrays

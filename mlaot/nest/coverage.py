@@ -11,10 +11,10 @@ from mlaot.nest.statements import written_arrays as written_by
 
 
 def written_elements(nest: Nest, dims: Mapping[str, int]) -> dict[str, set[int] | None]:
-    """The elements of each array of the caller's that a nest writes for some dims.
+    """Return the elements that a nest writes of each of the caller's arrays, for fixed dims.
 
-    None where that depends on conditions or on values that are no polynomials in loop variables, and where a store
-    writes into padding.
+    None stands for an array whose elements depend on conditions or on values that are no polynomials in loop variables,
+    and for one whose padding is written.
     """
     elements: dict[str, set[int] | None] = {a.name: set() for a in nest.params if a.name in nest.written_arrays}
     _write(nest.body, dict(dims), elements)
@@ -47,6 +47,7 @@ def _write(body: Body, values: dict[str, int], elements: dict[str, set[int] | No
 
 
 def _forget(body: Body, elements: dict[str, set[int] | None]) -> None:
+    """Mark the arrays that a body writes as unknown."""
     for name in written_by(body) & elements.keys():
         elements[name] = None
 
@@ -64,6 +65,7 @@ def _store(s: Store, values: Mapping[str, int], elements: dict[str, set[int] | N
 
 
 def _number(x: Expr, values: Mapping[str, int]) -> int | None:
+    """Return the value of an index, or None if it depends on more than ``values``."""
     if not isinstance(x, Index) or not names(x.value) <= values.keys():
         return None
     value = substitute(x.value, {name: values[name] for name in names(x.value)})

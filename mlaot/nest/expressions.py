@@ -21,7 +21,9 @@ WHOLE = 0  # lanes: as many as a vector of the machine has
 
 
 class ValueType(NamedTuple):
-    """A dtype and how many ``lanes`` of it; ``index`` counts elements, ``m32`` is a truth value in 32 bits."""
+    """The type of a value: ``lanes`` numbers of a dtype. ``index`` counts elements, ``m32`` is a truth value in 32
+    bits.
+    """
 
     dtype: str
     lanes: int = 1
@@ -82,10 +84,10 @@ class Panels:
 
 @dataclass(frozen=True, slots=True)
 class Array:
-    """Memory of ``size`` elements, rows that end in padding included.
+    """Memory of ``size`` elements, the padding behind rows included.
 
-    ``space``: ``param`` is the caller's, ``local`` the nest's own, ``table`` holds ``values``. With ``panels``, an
-    index is that of an element of the matrix, wherever it lies; the schedule says where.
+    ``space``: ``param`` is the caller's, ``local`` the nest's own, ``table`` holds ``values``. Until the schedule
+    resolves ``panels``, an index into such an array is that of the element in the row-major matrix.
     """
 
     name: str
@@ -149,9 +151,9 @@ class Index(Operators):
 
 @dataclass(frozen=True, slots=True)
 class Load(Operators):
-    """Elements of an array: lane i is the one at ``index + i * step``; lanes from ``count`` on are 0 and not read.
+    """Elements of an array: lane i holds the one at ``index + i * step``; lanes from ``count`` on are 0 and not read.
 
-    ``padded``: along the axis on which elements are adjacent, whole vectors may be read behind the last element.
+    ``padded``: the row along which lanes run ends in padding, so a whole vector may be read past its last element.
     """
 
     array: Array
@@ -164,7 +166,7 @@ class Load(Operators):
 
 @dataclass(frozen=True, slots=True)
 class Call(Operators):
-    """An operator or a function of ``FUNCTIONS``, by its name."""
+    """A call of an operator or a function by its name."""
 
     name: str
     args: tuple[Expr, ...]
@@ -175,14 +177,14 @@ Expr = Const | Var | Index | Load | Call
 
 
 def as_index(value: int | Dim | Expr) -> Expr:
-    """``value`` as an expression of type ``index``."""
+    """Return ``value`` as an expression of type ``index``."""
     if isinstance(value, Var) and value.type == INDEX:
         return Index(dim(value.name))
     return value if isinstance(value, Const | Var | Index | Load | Call) else Index(value)
 
 
 def const(value: float, type_: ValueType) -> Const:
-    """A number of a type, the same in all lanes."""
+    """Return a number of a type, the same in all lanes."""
     return Const(float(value) if type_.dtype.startswith(("f", "bf")) else int(value), type_)
 
 
@@ -192,7 +194,7 @@ def is_float(dtype: str) -> bool:
 
 
 def arithmetic(name: str, a: Expr, b: Expr | int) -> Expr:
-    """The sum, difference or product of two values of one type; that of two polynomials is one."""
+    """Return the sum, difference or product of two values of one type; that of two polynomials is a polynomial."""
     if isinstance(b, int):
         b = Index(b) if a.type == INDEX else const(b, a.type)
     if a.type == b.type == INDEX:
@@ -210,26 +212,26 @@ POLYNOMIALS: Mapping[str, Callable[[Dim, Dim], Dim]] = {
 
 
 def mask_of(type_: ValueType) -> ValueType:
-    """The type of a comparison: a truth value, or in vectors one in each lane, of the lane's width."""
+    """Return the type of a comparison: a truth value, or a vector of them as wide as the numbers compared."""
     if type_.lanes == 1:
         return BOOL
     return type_ if type_.dtype.startswith("m") else ValueType(f"m{8 * DTYPES[type_.dtype].itemsize}", type_.lanes)
 
 
 def compare(name: str, a: Expr, b: Expr) -> Expr:
-    """``eq``, ``ne``, ``lt``, ``le``, ``gt`` or ``ge``."""
+    """Compare two values: ``eq``, ``ne``, ``lt``, ``le``, ``gt`` or ``ge``."""
     return Call(name, (a, b), mask_of(a.type))
 
 
 def cast(x: Expr, dtype: str) -> Expr:
-    """``x`` in another dtype, as ``mlaot/ops/conversion.py`` says."""
+    """Convert ``x`` to another dtype, as ``mlaot/ops/conversion.py`` defines it."""
     if x.type.dtype == dtype:
         return x
     return Call("cast", (x,), ValueType(dtype, x.type.lanes))
 
 
 def splat(x: Expr, lanes: int) -> Expr:
-    """``x`` in every lane."""
+    """Repeat ``x`` in every lane."""
     if lanes == 1:
         return x
     if isinstance(x, Const):
@@ -238,12 +240,15 @@ def splat(x: Expr, lanes: int) -> Expr:
 
 
 def select(condition: Expr, a: Expr, b: Expr) -> Expr:
-    """``a`` where the condition holds, else ``b``."""
+    """Return ``a`` where the condition holds, else ``b``."""
     return Call("select", (condition, a, b), a.type)
 
 
 def call(name: str, *args: Expr) -> Expr:
-    """A function whose result has the type of its last argument; more arguments than it takes nest to the left."""
+    """Call a function whose result has the type of its last argument.
+
+    An associative function of two arguments takes more: calls nest to the left.
+    """
     arity = 2 if name in ASSOCIATIVE else len(args)
     result, rest = Call(name, args[:arity], args[-1].type), args[arity:]
     for arg in rest:
@@ -263,7 +268,7 @@ COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
 
 
 def children(x: Expr) -> tuple[Expr, ...]:
-    """The expressions that ``x`` is made of."""
+    """Return the direct parts of ``x``."""
     if isinstance(x, Call):
         return x.args
     if isinstance(x, Load):
@@ -272,7 +277,7 @@ def children(x: Expr) -> tuple[Expr, ...]:
 
 
 def subexpressions(x: Expr) -> Iterator[Expr]:
-    """``x`` and everything inside it."""
+    """Yield ``x`` and everything inside it."""
     stack = [x]
     while stack:
         top = stack.pop()
@@ -281,7 +286,7 @@ def subexpressions(x: Expr) -> Iterator[Expr]:
 
 
 def variables(x: Expr) -> set[str]:
-    """The names of the variables and dims that ``x`` depends on."""
+    """Return the names of the variables and dims that ``x`` depends on."""
     used: set[str] = set()
     stack = [x]
     while stack:
@@ -298,7 +303,7 @@ def variables(x: Expr) -> set[str]:
 
 
 def map_parts(x: Expr, change: Callable[[Expr], Expr]) -> Expr:
-    """``x`` with each of its direct parts changed."""
+    """Return ``x`` with ``change`` applied to each of its direct parts."""
     if isinstance(x, Call):
         args = tuple(map(change, x.args))
         if args == x.args:
@@ -314,7 +319,7 @@ def map_parts(x: Expr, change: Callable[[Expr], Expr]) -> Expr:
 
 
 def substitute(x: Expr, values: Mapping[str, Expr]) -> Expr:
-    """``x`` with other values for some variables."""
+    """Replace variables of ``x`` by ``values``."""
     if isinstance(x, Var):
         return values.get(x.name, x)
     if isinstance(x, Index):
@@ -323,7 +328,7 @@ def substitute(x: Expr, values: Mapping[str, Expr]) -> Expr:
 
 
 def _substitute_index(x: Index, values: Mapping[str, Expr]) -> Expr:
-    """A polynomial with other values for some variables, which are of type ``index``."""
+    """Replace variables of a polynomial by ``values``, which are of type ``index``."""
     dims: dict[str, Dim] = {}
     for name in names(x.value):
         if name in values:

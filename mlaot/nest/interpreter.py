@@ -49,13 +49,14 @@ STORED |= {"f16": np.dtype(np.uint16), "bf16": np.dtype(np.uint16), "bool": np.d
 
 
 class _BreakError(Exception):
-    """Leaves the innermost loop."""
+    """The break of the innermost loop."""
 
 
 def compile_nest(nest: Nest, functions: Functions) -> Callable[[Mapping[str, Memory], Mapping[str, int]], None]:
-    """A function of the nest's arrays and dims by name, which writes to the arrays.
+    """Return a function of the nest's arrays and dims by name, which writes to the arrays.
 
-    ``functions`` computes what has no operator, of arrays of one dtype. Raises an AssertionError for a call of another.
+    ``functions`` computes what has no operator, of arrays of one dtype. An AssertionError is raised for a call of any
+    other function.
     """
     run = Compiler(nest, functions).body(nest.body)
 
@@ -67,7 +68,7 @@ def compile_nest(nest: Nest, functions: Functions) -> Callable[[Mapping[str, Mem
 
 
 def polynomial(value: Dim) -> Callable[[Mapping[str, int]], int]:
-    """A function of the values of names."""
+    """Compile a polynomial into a function of the values of its names."""
     if isinstance(value, int):
         return lambda names: value
     terms = [(factor, [_atom(atom) for atom in monomial]) for monomial, factor in value.terms]
@@ -91,7 +92,7 @@ def _atom(atom: str | Quotient) -> Callable[[Mapping[str, int]], int]:
 
 
 def _typed(type_: ValueType, value: Any) -> Value:
-    """A value in the dtype of a type."""
+    """Convert a value to the dtype of a type."""
     if type_.dtype == "index":
         return int(value)
     if type_.dtype.startswith("m") or type_.dtype == "bool":
@@ -100,7 +101,7 @@ def _typed(type_: ValueType, value: Any) -> Value:
 
 
 class Compiler:
-    """Makes closures of the statements of a nest."""
+    """Make closures of the statements of a nest."""
 
     def __init__(self, nest: Nest, functions: Functions) -> None:
         self.nest = nest
@@ -150,7 +151,7 @@ class Compiler:
     def place(
         self, array: Array, index: Expr, step: Dim, lanes: int, count: Expr | None, where: object
     ) -> Callable[[Names], tuple[Any, int | None]]:
-        """The indices of elements, and how many lanes have one where that is less than all."""
+        """Return a function that gives the indices of elements, and the number of active lanes where not all are."""
         first, stride, name = self.expression(index), polynomial(step), f"@{array.name}"
         limit = None if count is None else self.expression(count)
 
@@ -226,7 +227,7 @@ class Compiler:
         return run
 
     def behind(self, names: Names, array: Array, start: int, where: object) -> Memory:
-        """The elements of an array from one on."""
+        """Return the elements of an array from ``start`` on."""
         memory: Memory = names[f"@{array.name}"]
         self.need(0 <= start <= memory.size, f"element {start} of the {memory.size} of {array.name}", where)
         return memory[start:]
@@ -328,7 +329,7 @@ class Compiler:
         return lambda names: np.full(lanes, names[f"@{load.array.name}"][place(names)[0]].view(np.int32)[0])
 
     def function(self, x: Call) -> Callable[..., Value]:
-        """What computes a call of its arguments."""
+        """Return the function that computes a call from the values of its arguments."""
         name, type_, source = x.name, x.type, x.args[0].type
         if source.dtype == "index" and name in OF_INDICES:
             return OF_INDICES[name]
@@ -369,14 +370,14 @@ def _cast(source: ValueType, target: ValueType) -> Callable[..., Value]:
 
 
 def upcast(bits: Memory, dtype: str) -> Memory:
-    """Halves, given by their bits, as f32."""
+    """Return float16 or bfloat16 numbers, passed as their bits, as float32."""
     if dtype == "f16":
         return bits.view(np.float16).astype(np.float32)
     return (bits.astype(np.uint32) << np.uint32(16)).view(np.float32)
 
 
 def downcast(x: Memory, dtype: str) -> Memory:
-    """The bits of the nearest halves."""
+    """Return the bits of the nearest float16 or bfloat16 numbers."""
     rounded = DTYPES[dtype].array(x)
     if dtype == "f16":
         return rounded.view(np.uint16)
@@ -385,7 +386,7 @@ def downcast(x: Memory, dtype: str) -> Memory:
 
 
 def saturate(x: Memory, dtype: np.dtype[Any]) -> Memory:
-    """Floats as integers: without their fraction, beyond the range the nearest there is, nan as 0."""
+    """Convert floats to integers: truncate them, clamp them to the range of ``dtype``, and turn nan into 0."""
     info = np.iinfo(dtype)
     integers = np.trunc(x.astype(np.float64))
     low, end = float(info.min), float(info.max // 2 + 1) * 2
@@ -463,7 +464,7 @@ def _fold(half: int) -> Callable[..., Any]:
 
 
 def _fold_lanes(combine: Callable[..., Any]) -> Callable[..., Any]:
-    """All lanes combined, halves at a time."""
+    """Combine all lanes, one half with the other at a time, as the C does."""
 
     def fold(type_: ValueType, x: Any) -> Any:
         x = np.asarray(x)

@@ -52,10 +52,11 @@ class Store:
 
 @dataclass(frozen=True, slots=True)
 class For:
-    """``body`` for ``var`` from ``low`` to below ``high`` by ``step``; from the last to the first where ``down``.
+    """Run ``body`` for ``var`` from ``low`` to below ``high`` by ``step``, or from the last to the first with ``down``.
 
-    ``parallel``: no round reads or writes what another writes, so threads may share them. ``vector``: the schedule
-    makes vectors along it. ``tiled``: the schedule makes register tiles of the loops around a sum, with lanes along it.
+    ``parallel``: no round reads or writes what another one writes, so threads may share the rounds. ``vector``: the
+    schedule makes vectors along the loop. ``tiled``: the schedule makes register tiles of the loops around a sum, with
+    lanes along this one.
     """
 
     var: Var
@@ -71,7 +72,7 @@ class For:
 
 @dataclass(frozen=True, slots=True)
 class While:
-    """``body`` as long as ``condition`` holds, or until a ``Break``."""
+    """Run ``body`` as long as ``condition`` holds, or until a ``Break``."""
 
     condition: Expr
     body: Body
@@ -79,7 +80,7 @@ class While:
 
 @dataclass(frozen=True, slots=True)
 class If:
-    """``body`` where ``condition`` holds, else ``otherwise``."""
+    """Run ``body`` if ``condition`` holds, else ``otherwise``."""
 
     condition: Expr
     body: Body
@@ -88,21 +89,21 @@ class If:
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """``body`` with variables of its own."""
+    """Run ``body`` with variables of its own."""
 
     body: Body
 
 
 @dataclass(frozen=True, slots=True)
 class Alloc:
-    """Memory of the nest's own until its block ends."""
+    """Declare memory that lives until the end of the block."""
 
     array: Array
 
 
 @dataclass(frozen=True, slots=True)
 class Choose:
-    """Call elements ``array``: those of ``source`` from ``index`` on where ``condition`` holds, else ``other``."""
+    """Let ``array`` be the elements of ``source`` from ``index`` on if ``condition`` holds, else ``other``."""
 
     array: Array
     condition: Expr
@@ -113,7 +114,7 @@ class Choose:
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """Call the elements of ``source`` from ``index`` on ``array``; they are only read."""
+    """Let ``array`` be the elements of ``source`` from ``index`` on, which are only read."""
 
     array: Array
     source: Array
@@ -122,9 +123,9 @@ class Slice:
 
 @dataclass(frozen=True, slots=True)
 class Invoke:
-    """Bind ``var`` to what ``function`` gives of the ``count`` elements of ``source`` from ``index`` on.
+    """Call a function of ``count`` elements of ``source`` from ``index`` on, which fills ``target`` from its start.
 
-    What else it finds goes into ``target`` from the start on.
+    ``var`` is bound to the number that the function returns.
     """
 
     var: Var
@@ -137,7 +138,7 @@ class Invoke:
 
 @dataclass(frozen=True, slots=True)
 class Prefetch:
-    """Ask for the cache line of an element."""
+    """Prefetch the cache line of an element."""
 
     array: Array
     index: Expr
@@ -150,7 +151,7 @@ class Break:
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """Call ``array`` what lies ``offset`` bytes behind a pointer that an entry is given. ``doc``: what it holds."""
+    """Let ``array`` be what lies ``offset`` bytes behind one of an entry's pointers. ``doc``: what it holds."""
 
     array: Array
     pointer: int
@@ -161,9 +162,9 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Run a function on arrays, each from an element on, and on numbers, perhaps on the threads of a call.
+    """Call a kernel with arrays, each from an element on, and with numbers; perhaps on the threads of a call.
 
-    ``doc``: what part of the model it serves.
+    ``doc``: the part of the model that the kernel computes.
     """
 
     function: str
@@ -175,10 +176,11 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class RunRounds:
-    """Run a function on the range of a loop that threads share, each with memory of its own behind a pointer.
+    """Run a function on the range of a loop that threads share.
 
-    ``dims``: the numbers that it is given; none where they are those of the call. ``work``: operations of one round.
-    ``own``: the pointer, whose memory is ``bytes`` long and for this thread ``offset`` bytes into the workspace.
+    ``dims``: the numbers that the function gets; empty if they are those of the call. ``work``: operations of one
+    round. ``own``: the number of the pointer to the thread's own memory: ``bytes`` long, from ``offset`` on in the
+    workspace.
     """
 
     function: str
@@ -200,7 +202,7 @@ Body = tuple[Statement, ...]
 
 @dataclass(frozen=True)
 class Nest:
-    """A function: its ``params`` are arrays, its other free variables dims. ``doc``: what it computes, line by line."""
+    """A function of arrays, its ``params``; its free variables are dims. ``doc``: what it computes, line by line."""
 
     name: str
     params: tuple[Array, ...]
@@ -221,7 +223,7 @@ class Nest:
 
     @cached_property
     def written_arrays(self) -> set[str]:
-        """The names of the arrays that are written to."""
+        """The names of the arrays that the nest writes to."""
         return written_arrays(self.body)
 
     @cached_property
@@ -231,13 +233,15 @@ class Nest:
 
 
 def written_arrays(body: Iterable[Statement]) -> set[str]:
-    """The names of the arrays that a body writes to."""
+    """Return the names of the arrays that a body writes to."""
     targets = (s.target if isinstance(s, Invoke) else s.array for s in walk(body) if isinstance(s, Store | Invoke))
     return {array.name for array in targets}
 
 
 def is_of_numbers(loop: For) -> bool:
-    """Whether a loop does the same for one number after the other, with nothing to decide: a compiler finds vectors."""
+    """Whether a loop does the same for one number after the other, without branches, so that compilers can vectorize
+    it.
+    """
     statements = [s for s in walk(loop.body) if not isinstance(s, Block)]
     simple = all(isinstance(s, Let | Mutable | Assign | Store) for s in statements)
     values = [s.value.type for s in statements if isinstance(s, Let | Mutable | Assign | Store)]
@@ -246,7 +250,7 @@ def is_of_numbers(loop: For) -> bool:
 
 
 def rounds_of(loop: For) -> int | None:
-    """How often a loop goes round, where that is known."""
+    """Return how many rounds a loop has, or None if its bounds are not numbers."""
     if not (isinstance(loop.low, Index) and isinstance(loop.high, Index)):
         return None
     low, high = loop.low.value, loop.high.value
@@ -254,17 +258,17 @@ def rounds_of(loop: For) -> int | None:
 
 
 def index_var(name: str) -> Var:
-    """A variable that counts elements."""
+    """Return a variable of type ``index``."""
     return Var(name, INDEX)
 
 
 def loop(name: str, extent: Dim | Expr, body: Iterable[Statement], **more: bool) -> For:
-    """``body`` for the variable ``name`` from 0 to below ``extent``."""
+    """Return the loop that runs ``body`` for the variable ``name`` from 0 to below ``extent``."""
     return For(index_var(name), Index(0), as_index(extent), tuple(body), **more)
 
 
 def around(loops: Iterable[tuple[str, Dim]], body: Iterable[Statement], **more: bool) -> Body:
-    """``body`` inside loops, the outermost first; an axis of one element needs none where its variable is empty."""
+    """Wrap ``body`` in loops, the outermost first; a loop whose variable has no name, over a unit axis, is left out."""
     result = tuple(body)
     for name, extent in reversed([*loops]):
         result = (loop(name, extent, result, **more),) if name else result
@@ -312,7 +316,7 @@ def bodies(statement: Statement) -> tuple[Body, ...]:
 
 
 def walk(body: Iterable[Statement]) -> Iterator[Statement]:
-    """Every statement, those of bodies after the one that they are in."""
+    """Yield every statement, each followed by those of its bodies."""
     for statement in body:
         yield statement
         for inner in bodies(statement):
@@ -320,21 +324,21 @@ def walk(body: Iterable[Statement]) -> Iterator[Statement]:
 
 
 def all_expressions(body: Iterable[Statement]) -> Iterator[Expr]:
-    """Every expression of every statement."""
+    """Yield every expression of every statement."""
     for statement in walk(body):
         for x in expressions(statement):
             yield from subexpressions(x)
 
 
 def bound_variable(statement: Statement) -> Var | None:
-    """The variable that a statement binds in the block where it stands."""
+    """Return the variable that a statement binds in the block where it stands."""
     return statement.var if isinstance(statement, Let | Mutable | Invoke) else None
 
 
 def free_variables(body: Iterable[Statement], cache: dict[int, set[str]] | None = None) -> set[str]:
-    """The variables and dims that a body uses and does not bind; arrays of its own count with their sizes.
+    """Return the variables and dims that a body uses and does not bind, the sizes of its own arrays included.
 
-    ``found`` remembers those of the bodies inside by their ``id``.
+    ``cache`` holds the result for each body inside, by its ``id``.
     """
     cache = {} if cache is None else cache
     used: set[str] = set()
@@ -355,7 +359,7 @@ def free_variables(body: Iterable[Statement], cache: dict[int, set[str]] | None 
 
 
 def map_expressions(body: Body, change: Callable[[Expr], Expr]) -> Body:
-    """A body with all of its expressions changed."""
+    """Return a body with ``change`` applied to all of its expressions."""
     return tuple(_map_statement(statement, change) for statement in body)
 
 
@@ -366,18 +370,18 @@ def _map_statement(statement: Statement, change: Callable[[Expr], Expr]) -> Stat
 
 
 def map_own_expressions(statement: Statement, change: Callable[[Expr], Expr]) -> dict[str, Expr]:
-    """The changed expressions of a statement, by the fields that hold them."""
+    """Apply ``change`` to the expressions of a statement; return the results by the names of their fields."""
     names = EXPRESSIONS.get(type(statement), ())
     return {name: change(x) for name in names if (x := getattr(statement, name)) is not None}
 
 
 def substitute_body(body: Body, values: Mapping[str, Expr]) -> Body:
-    """A body with values for some of its free variables."""
+    """Replace free variables of a body by ``values``."""
     return map_expressions(body, lambda x: substitute(x, values))
 
 
 def arrays_of(body: Iterable[Statement]) -> dict[str, Array]:
-    """The arrays that a body reads or writes, by name."""
+    """Return the arrays that a body reads or writes, by name."""
     arrays: list[Array] = [getattr(s, name) for s in walk(body) for name in ARRAYS.get(type(s), ())]
     arrays += [s.array for s in walk(body) if isinstance(s, Alloc | Choose | Slice)]
     arrays += [x.array for x in all_expressions(body) if isinstance(x, Load)]
@@ -385,14 +389,15 @@ def arrays_of(body: Iterable[Statement]) -> dict[str, Array]:
 
 
 def eliminate_dead_code(body: Body) -> Body:
-    """A body without the variables that nothing reads."""
+    """Remove the variables that nothing reads from a body."""
     return _live(body, set(), {})
 
 
 def _live(body: Body, used: set[str], cache: dict[int, set[str]]) -> Body:
-    """``used`` has the names that are read behind the body, and gets those that are read from its start on.
+    """Return the live statements of a body.
 
-    ``found`` remembers what bodies use.
+    ``used`` has the names that are read behind the body; those that the body reads are added. ``cache`` is that of
+    ``free_variables``.
     """
     kept: list[Statement] = []
     for s in reversed(body):
@@ -413,7 +418,7 @@ def _live(body: Body, used: set[str], cache: dict[int, set[str]]) -> Body:
 
 
 def _live_block(body: Body, used: set[str], cache: dict[int, set[str]]) -> Body:
-    """The same of a block, whose variables are its own though others outside may have their names."""
+    """Return the live statements of a block, whose variables hide those of equal names outside."""
     own = {var.name for s in body if (var := bound_variable(s)) is not None}
     kept = _live(body, used - own, cache)
     if id(body) not in cache:

@@ -91,14 +91,14 @@ LOOPS["tiled"], LOOPS["parallel_tiled"] = {"tiled": True}, {"parallel": True, "t
 
 
 def nest_text(nest: Nest) -> str:
-    """A nest as text that ``parse_nest`` reads."""
+    """Return a nest as text that ``parse_nest`` reads."""
     params = ", ".join(f"{a.name}: {a.dtype}[{_shape(a)}]" for a in nest.params)
     doc = [f"    # {line}" for line in nest.doc]
     return "\n".join([f"def {nest.name}({params}):", *doc, *body_lines(nest.body, 1)]) + "\n"
 
 
 def body_lines(body: Body, depth: int) -> list[str]:
-    """The lines of a body."""
+    """Return the lines of a body."""
     indent = "    " * depth
     lines: list[str] = []
     for statement in body:
@@ -163,7 +163,7 @@ def _place(index: Expr, lanes: int, step: Dim, count: Expr | None, padded: bool)
 
 
 def expression_text(x: Expr, inside: bool = False) -> str:
-    """An expression as text; in parentheses where it is ``inside`` another and an operator."""
+    """Return an expression as text, in parentheses if it is an operator ``inside`` another one."""
     if isinstance(x, Const):
         return f"{x.type}({x.value!r})"
     if isinstance(x, Var):
@@ -188,12 +188,12 @@ def expression_text(x: Expr, inside: bool = False) -> str:
 
 
 def default_type(name: str, args: Sequence[Expr]) -> ValueType:
-    """The type of a call whose text does not say it: that of its last argument."""
+    """Return the type of a call whose text does not state it: that of its last argument."""
     return args[-1].type if args else BOOL
 
 
 def parse_nest(text: str) -> Nest:
-    """The nest behind its text.
+    """Parse the text of a nest.
 
     Raises:
         ValueError: The text is no nest; the message begins with the line.
@@ -219,7 +219,7 @@ def _array(name: str, annotation: ast.expr | None) -> Array:
 
 
 def size_of(node: ast.expr) -> Dim:
-    """The polynomial behind a part of a text."""
+    """Parse a polynomial."""
     value = _Reader({}).expression(node)
     if not isinstance(value, Index):
         raise ValueError(f"line {node.lineno}: expected a size, got {ast.unparse(node)}")
@@ -227,7 +227,7 @@ def size_of(node: ast.expr) -> Dim:
 
 
 class _Reader:
-    """Reads statements; knows the arrays and the types of the variables so far."""
+    """Read statements; keep the arrays and the types of the variables so far."""
 
     def __init__(self, arrays: dict[str, Array]) -> None:
         self.arrays = arrays
@@ -306,7 +306,7 @@ class _Reader:
         return For(var, low, high, self.body(s.body), by, **LOOPS[s.iter.func.id])
 
     def place(self, node: ast.Subscript) -> tuple[Array, Expr, int, Dim, Expr | None, bool]:
-        """The array, index, lanes, step and count of an element or of several, and whether rows are padded."""
+        """Return the array, index, lanes, step and count of an element or a vector, and whether its row is padded."""
         array = self.arrays.get(ast.unparse(node.value))
         if array is None:
             raise ValueError(f"line {node.lineno}: {ast.unparse(node.value)} is no array")
@@ -368,7 +368,7 @@ class _Reader:
 
 
 def load_dtype(dtype: str, lanes: int) -> str:
-    """The dtype of a value that is loaded: truth values in memory are bytes, and in lanes masks of a byte."""
+    """Return the dtype of a loaded value: truth values are bytes in memory, and masks of a byte in lanes."""
     return "m8" if dtype == "bool" and lanes != 1 else dtype
 
 
@@ -381,7 +381,7 @@ DTYPE_NAMES = {*DTYPES, "m8", "m16", "m32", "m64", "index"}
 
 
 def value_type(text: str) -> ValueType:
-    """The type behind its text, ``f32`` or ``f32x8``."""
+    """Parse a type, ``f32`` or ``f32x8``."""
     if text in DTYPE_NAMES:
         return ValueType(text)
     dtype, _, lanes = text.partition("x")
@@ -389,7 +389,7 @@ def value_type(text: str) -> ValueType:
 
 
 def number(node: ast.expr) -> float | int:
-    """A literal, an infinity or nan."""
+    """Parse a literal, an infinity or nan."""
     text = ast.unparse(node)
     value: float | int = float(text) if text.strip("-") in ("inf", "nan") else ast.literal_eval(node)
     return value

@@ -45,7 +45,7 @@ def _all(body: Iterable[Statement]) -> list[Statement]:
 
 
 class _Types:
-    """``inside``: the names that statements bind, so that no dim has them."""
+    """Check the types of a nest; ``inside`` has the names that statements bind, which no dim may have."""
 
     def __init__(self, nest: Nest, inside: set[str]) -> None:
         self.nest = nest

@@ -56,7 +56,7 @@ def verify(nest: Nest, sizes: Sequence[int] = SIZES, *, disjoint: bool = True) -
 
 
 def _check_written(body: Body, empty: set[str], nest: Nest) -> None:
-    """Nothing that the nest allocates is read before a statement has written to it; ``empty`` has those arrays."""
+    """Check that a nest reads no array of its own before it writes it; ``empty`` has those not written yet."""
     for s in body:
         for x in expressions(s):
             read = {e.array.name for e in subexpressions(x) if isinstance(e, Load)} & empty
@@ -73,7 +73,7 @@ def _check_written(body: Body, empty: set[str], nest: Nest) -> None:
 
 @dataclass(frozen=True)
 class _Around:
-    """A loop around a statement: its variable and the polynomials of its smallest and largest value."""
+    """A loop around a statement, with the smallest and the largest value of its variable as polynomials."""
 
     loop: For
     low: Dim
@@ -82,7 +82,10 @@ class _Around:
 
 @dataclass(frozen=True)
 class _Scope:
-    """What is known at a statement: ``values`` of index variables (None: of any value) and the ``loops`` around."""
+    """The context of a statement.
+
+    ``values``: of index variables, None being any value. ``loops``: those around it. ``guarded``: by a condition.
+    """
 
     values: Mapping[str, Dim | None]
     loops: tuple[_Around, ...]
@@ -91,9 +94,9 @@ class _Scope:
 
 @dataclass(frozen=True)
 class _Use:
-    """Elements of an array that a statement reads or writes: from ``first`` on, each ``step``, ``reach`` further.
+    """Elements of an array that a statement reads or writes: from ``first`` on, each ``step``, up to ``reach`` further.
 
-    None: unknown.
+    A ``first`` of None is unknown.
     """
 
     statement: Statement
@@ -106,7 +109,7 @@ class _Use:
 
 
 class _Ranges:
-    """The same checks with numbers for the dims."""
+    """Check a nest for fixed dims."""
 
     def __init__(self, nest: Nest, dims: Mapping[str, int], disjoint: bool) -> None:
         self.nest = nest
@@ -124,7 +127,7 @@ class _Ranges:
         return size if isinstance(size, int) else 0
 
     def value(self, x: Expr, scope: _Scope) -> Dim | None:
-        """An index in loop variables, or None where it is no polynomial in them."""
+        """Return an index as a polynomial in loop variables, or None if it is none."""
         return self.polynomial(x.value, scope) if isinstance(x, Index) else None
 
     def polynomial(self, value: Dim, scope: _Scope) -> Dim | None:
@@ -208,7 +211,7 @@ class _Ranges:
         return _Use(s, at.array, first, reach, isinstance(at, Store), scope, step)
 
     def check_bounds(self, use: _Use) -> None:
-        """Every element lies in its array."""
+        """Check that every element lies in its array."""
         size = use.array.panels.size if use.array.panels else self.polynomial(use.array.size, _Scope({}, ()))
         if use.first is None or not isinstance(size, int) or use.scope.guarded or use.array.name in self.unsized:
             return
@@ -227,7 +230,11 @@ class _Ranges:
         return least is None or least < 0
 
     def extreme(self, value: Dim, loops: Sequence[_Around], *, largest: bool) -> int | None:
-        """The smallest or largest value of a polynomial, or None where it is not linear in a variable."""
+        """Return the smallest or largest value of a polynomial, or None if it is not linear in a variable.
+
+        For ``v = c * i + rest`` it is reached at an end of i's loop: at the high one where c > 0 is to be large. The
+        ends are polynomials in outer variables, which are replaced in turn, the innermost first.
+        """
         for a in reversed(loops):
             if isinstance(value, int):
                 return value
@@ -240,7 +247,7 @@ class _Ranges:
         return value if isinstance(value, int) else None
 
     def check_disjoint(self, loop: For, uses: Sequence[_Use], depth: int) -> None:
-        """No round of a parallel loop uses what another writes."""
+        """Check that no round of a parallel loop uses what another one writes."""
         self.check_carried(loop.body, set(), loop)
         for written in uses:
             if not written.written:
@@ -251,7 +258,7 @@ class _Ranges:
                     self.fail(f"rounds over {loop.var.name} share elements of {other.array.name}", other.statement)
 
     def check_carried(self, body: Body, own: set[str], loop: For) -> None:
-        """No round changes a variable from outside."""
+        """Check that no round changes a variable from outside of the loop."""
         own = set(own)
         for s in body:
             if isinstance(s, Let | Mutable):
@@ -272,13 +279,14 @@ class _Ranges:
         )
 
     def elements_of(self, use: _Use, depth: int) -> dict[int, set[int]] | None:
-        """The rounds of the loop at ``depth`` by the elements that a use has in them; None where there are too many."""
+        """Return the elements of a use with the rounds of the loop at ``depth`` that use them; None if too many."""
         key = id(use), depth
         if key not in self.cache:
             self.cache[key] = use, self.rounds_of_elements(use, depth)
         return self.cache[key][1]
 
     def rounds_of_elements(self, use: _Use, depth: int) -> dict[int, set[int]] | None:
+        """Enumerate the rounds of all loops from ``depth`` on, the outer ones being in their first round."""
         points: list[dict[str, Dim]] = [{}]
         for i, a in enumerate(use.scope.loops):
             name, extended = a.loop.var.name, list[dict[str, Dim]]()
@@ -304,9 +312,9 @@ class _Ranges:
         return result
 
     def differ(self, a: _Use, b: _Use, depth: int) -> bool:
-        """Whether two uses are of different elements in different rounds of the loop at ``depth``: by mixed radix.
+        """Whether two uses are of different elements in different rounds of the loop at ``depth``.
 
-        True where it is not known what is used, or under which condition.
+        True if it is unknown which elements are used, or under which condition; see ``_is_mixed_radix``.
         """
         if a.first is None or b.first is None or a.scope.guarded or b.scope.guarded:
             return True
@@ -327,16 +335,17 @@ class _Ranges:
 
 @dataclass(frozen=True)
 class _Digits:
-    """The elements of a use in all rounds of the loops inside one: from ``start`` on, by so many steps of each weight.
+    """The elements of a use in all rounds of the loops inside one: ``start + sum(weight_i * digit_i)``.
 
-    All uses have the same outer loops, which are at their ends.
+    ``spans`` are pairs of a weight, an index's slope times the loop's step, and the largest digit, rounds - 1. Outer
+    loops are the same for all uses and stand at an end.
     """
 
     start: int
     spans: tuple[tuple[int, int], ...]
 
     def below(self, weight: int) -> int:
-        """How far those of smaller weights move it."""
+        """Return how far the digits of smaller weights move the element."""
         return sum(w * most for w, most in self.spans if w < weight)
 
 
@@ -356,9 +365,11 @@ def _digits(ranges: _Ranges, use: _Use, depth: int) -> _Digits | None:
 
 
 def _is_mixed_radix(own: int, rounds: int, a: _Digits, b: _Digits) -> bool:
-    """Whether two sums of digits, each times its weight, differ where their digits of weight ``own`` do.
+    """Whether two sums of digits, each times its weight, differ whenever their digits of weight ``own`` do.
 
-    Every weight from there on must exceed what the digits of smaller weights make together.
+    That is so in a mixed radix, as 7 days and 24 hours never name the same hour twice: every weight from ``own`` on
+    must exceed what all digits of smaller weights make together, w_k > sum(w_i * most_i for w_i < w_k). The distance
+    between the starts is first written in the same weights.
     """
     lower, upper = sorted((a, b), key=lambda x: x.start)
     ends = lower.start + lower.below(own) + own * rounds + sum(w * most for w, most in lower.spans if w >= own)
@@ -387,7 +398,7 @@ def _is_mixed_radix(own: int, rounds: int, a: _Digits, b: _Digits) -> bool:
 
 
 def slope_of(value: Dim, name: str) -> int | None:
-    """The factor of a variable in a polynomial, or None where it is not linear in it with a number."""
+    """Return the factor of a variable in a polynomial, or None if that is not linear in it with a number."""
     if isinstance(value, int):
         return 0
     total = 0
