@@ -14,7 +14,7 @@ from mlaot.nest.canonical import canonical
 from mlaot.nest.expressions import Panels, round_up
 from mlaot.nest.statements import Nest
 from mlaot.printing.identifiers import dim_name
-from mlaot.schedule.collapse import of_any_size
+from mlaot.schedule.collapse import generalize_size
 from mlaot.schedule.contraction import Contraction, contraction_of
 from mlaot.schedule.machine import LINE, whole_lines
 
@@ -226,7 +226,7 @@ class Kernel:
     @cached_property
     def sized(self) -> tuple[Nest, Mapping[str, int]]:
         """The nest as one that arrays of other sizes have, too, and the numbers that it is given for these."""
-        return of_any_size(self.nest)
+        return generalize_size(self.nest)
 
     @cached_property
     def content(self) -> tuple[Nest, tuple[str, ...]]:

@@ -56,11 +56,11 @@ class Axis:
 
 @dataclass(frozen=True)
 class Operand:
-    """What a contraction reads: how far its element index moves along each variable that it depends on.
+    """An array that a contraction reads: its element index is ``offset`` plus each variable times its stride.
 
     ``vector``: whole vectors are loaded, along the lanes; else one element is broadcast. ``padded``: a whole vector may
-    be loaded past the end of the lanes' axis. ``panels``: the lanes' axis is cut into panels, and strides are rows of
-    these.
+    be loaded past the end of the lanes' axis. ``panels``: the lanes' axis is cut into panels, and strides count rows of
+    a panel.
     """
 
     array: Array = field(compare=False)  # what it is called changes no schedule
@@ -78,9 +78,9 @@ class Contraction:
 
     ``lanes``: the variable that runs along the lanes. If it is one of ``out``, the last operand is loaded in vectors;
     if it is summed, all are, and the lanes are combined at the end. ``combine``: the function of two values. ``once``
-    stands before all loops; ``epilogue`` takes the sum, a variable ``acc``, at a point of ``out`` into memory.
-    ``gates``: an axis of ``out`` whose points are all in one tile; their sums are ``acc0``, ``acc1``.. there.
-    ``words``: of four bytes each are the factors, so that the sums are integers of 32 bits.
+    stands before all loops; ``epilogue`` takes the sum, a variable ``acc``, at a point of ``out`` to memory. ``gates``:
+    an axis of ``out`` whose points are all in one tile; their sums are ``acc0``, ``acc1``.. there. ``words``: each
+    factor is four bytes, so the sums are 32-bit integers.
     """
 
     dtype: str
@@ -101,7 +101,7 @@ GATE = "g"  # the axis of several sums at each point
 
 
 def contraction_of(nest: Nest) -> Contraction:
-    """What a tiled nest sums, and over which loops."""
+    """Analyse a tiled nest: the loops around its sum, the operands and the epilogue."""
     at = next(i for i, s in enumerate(nest.body) if isinstance(s, For | Mutable))
     once, body = nest.body[:at], nest.body[at:]
     out, body = _loops(body)
@@ -135,12 +135,12 @@ def contraction_of(nest: Nest) -> Contraction:
 
 
 def _loops(body: Body) -> tuple[list[For], Body]:
-    """The loops around a body, and what is inside of them."""
-    found: list[For] = []
+    """Split a body into the loops around it and what is inside them."""
+    loops: list[For] = []
     while isinstance(body[0], For):
-        found.append(body[0])
+        loops.append(body[0])
         body = body[0].body
-    return found, body
+    return loops, body
 
 
 def _extent(loop: For) -> Dim:
@@ -149,7 +149,7 @@ def _extent(loop: For) -> Dim:
 
 
 def _factors(s: Statement) -> tuple[str, list[Load]]:
-    """The function that combines a value into a sum, and the elements whose product that is."""
+    """Return the function that combines a value into a sum, and the elements whose product that value is."""
     assert isinstance(s, Assign) and isinstance(s.value, Call), f"bug in mlaot: no sum is made by {s}"
     _, *factors = s.value.args
     if isinstance(factors[0], Call) and factors[0].name == "mul":
@@ -158,7 +158,7 @@ def _factors(s: Statement) -> tuple[str, list[Load]]:
 
 
 def _element(x: Expr) -> Load:
-    """The element that a factor is, in another dtype or four of them as a word."""
+    """Return the element behind a factor, which may be converted, or be four of them as a word."""
     while isinstance(x, Call):
         (x,) = x.args
     assert isinstance(x, Load), f"bug in mlaot: a sum over {x}"
@@ -166,7 +166,7 @@ def _element(x: Expr) -> Load:
 
 
 def _operand(loads: Sequence[Load], variables: Sequence[str], lanes: str) -> Operand:
-    """``loads``: the elements that the sums at a point read."""
+    """Describe an operand by the elements of it that the sums at a point read: one, or one for each gate."""
     first = loads[0]
     places = [x.index.value for x in loads if isinstance(x.index, Index)]
     strides = [(name, step_of(places[0], name)) for name in variables]
@@ -175,24 +175,25 @@ def _operand(loads: Sequence[Load], variables: Sequence[str], lanes: str) -> Ope
         strides.append((GATE, places[1] - places[0]))
     panels = first.array.panels
     if panels is not None:
-        strides = [(name, s if name == lanes else _rows(s, panels)) for name, s in strides]
+        strides = [(name, s if name == lanes else _row_stride(s, panels)) for name, s in strides]
     moving = tuple((name, s) for name, s in strides if s != 0)
     array = replace(first.array, panels=None)
     return Operand(array, array.dtype, moving, offset, dict(moving).get(lanes, 0) != 0, first.padded, panels)
 
 
-def _rows(stride: Dim, panels: Panels) -> int:
-    """A step in elements of a matrix as one in rows."""
+def _row_stride(stride: Dim, panels: Panels) -> int:
+    """Convert a stride in elements of a matrix to one in rows."""
     assert isinstance(stride, int) and stride % panels.columns == 0, f"bug in mlaot: a step of {stride} in {panels}"
     return stride // panels.columns
 
 
 @dataclass(frozen=True)
 class Schedule:
-    """``counts``: points of a tile along each variable (along the lanes: vectors); ``sets`` of accumulators.
+    """A choice of register tiles: ``counts`` points along each variable, of the lanes vectors; ``sets`` of
+    accumulators.
 
-    ``unrolled``: how many of the summed variables, from the innermost, are written out. ``rows_inside``: whether all
-    rows are done for one block of columns before the next, so that these are read from far away only once.
+    ``unrolled``: how many of the summed variables, from the innermost, are written out. ``rows_inside``: all rows are
+    done for one block of columns before the next block, so that columns are read from far away only once.
     """
 
     counts: dict[str, int] = field(default_factory=dict)
@@ -207,56 +208,56 @@ class Schedule:
 
 
 def lanes_of(dtype: str, machine: Machine) -> int:
-    """Elements of a vector."""
+    """Return the elements of a vector."""
     return machine.bytes // DTYPES[dtype].itemsize
 
 
-def kept_near(machine: Machine) -> int:
-    """Bytes that stay in the first-level cache."""
+def first_level_bytes(machine: Machine) -> int:
+    """Return how many bytes stay in the first-level cache while loops run."""
     return int(machine.caches.first * NEAR_SHARE)
 
 
-def kept_next(machine: Machine) -> int:
-    """Bytes that stay in the second-level cache."""
+def second_level_bytes(machine: Machine) -> int:
+    """Return how many bytes stay in the second-level cache while loops run."""
     return int(machine.caches.second * NEXT_SHARE)
 
 
 def nominal(size: Dim) -> int:
-    """An extent, or what is assumed for it."""
+    """Return an extent, or the number that is assumed for an unknown one."""
     return size if isinstance(size, int) else NOMINAL
 
 
 def is_light(kernel: Contraction) -> bool:
-    """Whether short code is worth more than the last of the speed."""
+    """Whether a contraction is so small that short code is worth more than the last of its speed."""
     return prod(nominal(axis.size) for axis in (*kernel.out, *kernel.summed)) < LIGHT_PRODUCTS
 
 
-def depends(kernel: Contraction, operand: int, name: str) -> bool:
+def moves_along(kernel: Contraction, operand: int, name: str) -> bool:
     """Whether an operand moves along a variable."""
     return name in dict(kernel.operands[operand].strides)
 
 
 def row_names(kernel: Contraction) -> list[str]:
-    """Variables of the result that only the first of two operands has, or where all have the lanes, the first.
+    """Return the variables of the result that only the first of two operands depends on, the innermost first.
 
-    The innermost comes first. A reduction has one operand, and rows in all its variables but the lanes.
+    A reduction has one operand, and rows along all its variables but the lanes.
     """
     names = [axis.name for axis in reversed(kernel.out) if axis.name != kernel.lanes]
     if len(kernel.operands) == 1:
         return names
-    return [n for n in names if depends(kernel, 0, n) and not depends(kernel, 1, n)]
+    return [n for n in names if moves_along(kernel, 0, n) and not moves_along(kernel, 1, n)]
 
 
 def column_names(kernel: Contraction) -> list[str]:
-    """Variables of the result, but for the lanes, that only the last of two operands has; innermost first."""
+    """Return the variables of the result, but the lanes, that only the last of two operands has; innermost first."""
     if len(kernel.operands) == 1:
         return []
     names = [axis.name for axis in reversed(kernel.out) if axis.name != kernel.lanes]
-    return [n for n in names if depends(kernel, 1, n) and not depends(kernel, 0, n)]
+    return [n for n in names if moves_along(kernel, 1, n) and not moves_along(kernel, 0, n)]
 
 
 def gate_count(kernel: Contraction) -> int:
-    """How many accumulators the epilogue of one vector reads; 0 where it is one that has no number."""
+    """Return how many accumulators the epilogue of one vector reads, 0 if there are no gates."""
     return next((int(axis.size) for axis in kernel.out if axis.name == kernel.gates), 0)
 
 
@@ -266,39 +267,39 @@ def is_along_sum(kernel: Contraction) -> bool:
 
 
 def cost(kernel: Contraction, machine: Machine) -> float:
-    """Estimated cycles of the best schedule."""
+    """Estimate the cycles of the best schedule."""
     return _cycles(kernel, schedule(kernel, machine), machine)
 
 
 @lru_cache(512)
 def schedule(kernel: Contraction, machine: Machine) -> Schedule:
-    """The schedule that was measured to be the best, else the one that is estimated to be."""
+    """Return the schedule that was measured to be the fastest, else the one that is estimated to be."""
     candidates = ranked(kernel, machine)
-    known = dict(machine.tuned).get(description(kernel)) if machine.tuned else None
-    return next((s for s in candidates if str(s) == known), candidates[0])
+    tuned = dict(machine.tuned).get(description(kernel)) if machine.tuned else None
+    return next((s for s in candidates if str(s) == tuned), candidates[0])
 
 
 def ranked(kernel: Contraction, machine: Machine) -> list[Schedule]:
-    """All schedules, the one that is estimated to be the best first."""
+    """Return all schedules, the one that is estimated to be the fastest first."""
     return sorted(_candidates(kernel, machine), key=lambda s: _cycles(kernel, s, machine))
 
 
 def description(kernel: Contraction) -> str:
-    """The loops and operands of a contraction: ``f32 i=64 j=512 : k=784 | i:784 k:1 | lanes k:64 j:1``."""
+    """Describe the loops and operands of a contraction: ``f32 i=64 j=512 : k=784 | i:784 k:1 | lanes k:64 j:1``."""
     axes = (" ".join(f"{axis.name}={axis.size}" for axis in part) for part in (kernel.out, kernel.summed))
     factors = "words" if kernel.words else kernel.dtype
-    return " | ".join([f"{factors} {' : '.join(axes)}", *map(_described, kernel.operands)])
+    return " | ".join([f"{factors} {' : '.join(axes)}", *map(_operand_text, kernel.operands)])
 
 
-def _described(operand: Operand) -> str:
+def _operand_text(operand: Operand) -> str:
     strides = [f"{name}:{stride}" for name, stride in operand.strides]
     panels = [f"panels of {operand.panels.width}"] if operand.panels else []
     narrow = [operand.dtype] if operand.dtype in HALVES else []
     return " ".join([*["lanes"] * operand.vector, *strides, *panels, *narrow])
 
 
-def one_by_one(kernel: Contraction, plan: Schedule, machine: Machine) -> tuple[str, Schedule] | None:
-    """The variable of unknown extent that ``plan`` has blocks of, and the best schedule for what fills none."""
+def remainder_schedule(kernel: Contraction, plan: Schedule, machine: Machine) -> tuple[str, Schedule] | None:
+    """Return the dynamic axis that ``plan`` walks in blocks, and the best schedule for its single rows."""
     for axis in kernel.out:
         if not isinstance(axis.size, int) and axis.name != kernel.lanes and plan.counts.get(axis.name, 1) > 1:
             alone = replace(kernel, out=tuple(replace(a, size=1) if a is axis else a for a in kernel.out))
@@ -307,9 +308,14 @@ def one_by_one(kernel: Contraction, plan: Schedule, machine: Machine) -> tuple[s
 
 
 def _candidates(kernel: Contraction, machine: Machine) -> Iterator[Schedule]:
+    """Yield the schedules whose tiles fit the registers.
+
+    A step of an m x n tile keeps m * n * sets accumulators, n vectors of the last operand and one broadcast value of
+    the first (all m where they are vectors), and a product where there is no fused multiply-add.
+    """
     sizes = {axis.name: nominal(axis.size) for axis in kernel.out}
     fixed = {axis.name for axis in kernel.out if isinstance(axis.size, int)}
-    unrolled = _unrolled(kernel)
+    unrolled = _unrolled_count(kernel)
     for columns in _column_counts(kernel, sizes, fixed, machine):
         for rows in _row_counts(kernel, sizes, fixed):
             counts = {**rows, **columns}
@@ -334,6 +340,7 @@ def _candidates(kernel: Contraction, machine: Machine) -> Iterator[Schedule]:
 def _column_counts(
     kernel: Contraction, sizes: dict[str, int], fixed: set[str], machine: Machine
 ) -> Iterator[dict[str, int]]:
+    """Yield candidates for the columns of a tile: vectors, and points of the innermost column variable."""
     lanes = kernel.lanes
     names = column_names(kernel)
     if kernel.gates:
@@ -344,9 +351,11 @@ def _column_counts(
     if lanes in fixed:
         vectors = -(-sizes[lanes] // lanes_of(kernel.dtype, machine))
         panels = next((o.panels for o in kernel.operands if o.panels), None)
-        whole = panels.width // lanes_of(kernel.dtype, machine) if panels and sizes[lanes] >= panels.width else 0
+        panel_vectors = (
+            panels.width // lanes_of(kernel.dtype, machine) if panels and sizes[lanes] >= panels.width else 0
+        )
         for n in range(1, max(min(vectors, TILE_COLUMNS), 1) + 1):
-            if whole % n == 0:  # blocks of columns divide a panel
+            if panel_vectors % n == 0:  # blocks of columns divide a panel
                 yield {lanes: n}
     else:
         yield {lanes: 1} if lanes in sizes else {}
@@ -357,6 +366,7 @@ def _column_counts(
 
 
 def _row_counts(kernel: Contraction, sizes: dict[str, int], fixed: set[str]) -> Iterator[dict[str, int]]:
+    """Yield the candidates for the rows of a tile: along the innermost row variable, and the next if that is short."""
     names = row_names(kernel)
     if not names:
         yield {}
@@ -370,9 +380,10 @@ def _row_counts(kernel: Contraction, sizes: dict[str, int], fixed: set[str]) -> 
 
 
 def _sets(kernel: Contraction) -> int:
-    """Sets of accumulators: where the lanes are few, one example alone would wait for each multiply-add.
+    """Return the number of sets of accumulators, which a single row with few lanes needs.
 
-    The same for every tile and instruction set, so that a row's sum does not depend on the rows beside it.
+    A multiply-add waits ``latency`` cycles for the one before it into the same accumulator; sets are filled in turn
+    meanwhile. The number is the same for every tile and machine, so a row's sum does not depend on the rows beside it.
     """
     lanes = next((axis.size for axis in kernel.out if axis.name == kernel.lanes), None)
     steps = kernel.summed[-1].size if kernel.summed else 0
@@ -382,8 +393,11 @@ def _sets(kernel: Contraction) -> int:
     return NARROW_SETS.get(vectors, 1) if steps >= NARROW_STEPS and len(kernel.operands) == 2 else 1
 
 
-def _unrolled(kernel: Contraction) -> int:
-    """The taps of a window that slides along the rows: neighbours share what they load."""
+def _unrolled_count(kernel: Contraction) -> int:
+    """Return how many summed variables, the taps of a window that slides along the rows, are written out.
+
+    Neighbouring rows read overlapping windows and share what they load.
+    """
     first = kernel.operands[0]
     if not first.vector or is_along_sum(kernel):
         return 0
@@ -408,18 +422,27 @@ def _slides(kernel: Contraction, tap: Axis) -> bool:
 
 
 def _window(kernel: Contraction, rows: dict[str, int]) -> int:
-    """Values that the rows of a tile read along the innermost summed variable, which neighbours share."""
+    """Return how many values the rows of a tile read along the innermost summed variable.
+
+    ``points`` windows of t taps that begin ``distance`` taps apart cover (points - 1) * distance + t values, not points
+    * t.
+    """
     strides, tap = dict(kernel.operands[0].strides), kernel.summed[-1]
     count = 1
     for name, points in rows.items():
         step, along = strides.get(name, 0), strides.get(tap.name, 0)
-        apart = step // along if isinstance(step, int) and isinstance(along, int) and along and step % along == 0 else 0
-        count *= (points - 1) * apart + nominal(tap.size) if 0 < apart <= nominal(tap.size) else points
+        distance = (
+            step // along if isinstance(step, int) and isinstance(along, int) and along and step % along == 0 else 0
+        )
+        count *= (points - 1) * distance + nominal(tap.size) if 0 < distance <= nominal(tap.size) else points
     return count
 
 
 def _cycles(kernel: Contraction, plan: Schedule, machine: Machine) -> float:
-    """Of all tiles."""
+    """Estimate the cycles of all tiles.
+
+    Each axis is cut into blocks of few sizes, so there are few shapes of tiles: ``shapes`` counts the tiles of each.
+    """
     lanes = lanes_of(kernel.dtype, machine)
     along_sum = is_along_sum(kernel)
     steps = 1.0
@@ -442,6 +465,12 @@ def _cycles(kernel: Contraction, plan: Schedule, machine: Machine) -> float:
 def _tile(
     kernel: Contraction, plan: Schedule, m: int, n: int, steps: float, along_sum: bool, machine: Machine
 ) -> float:
+    """Estimate the cycles of one tile of m rows and n columns.
+
+    A step of the sum takes the longest of its m * n multiply-adds, its m + n loads, its loads from farther caches, and
+    the latency of one multiply-add where the accumulators are too few to hide it; plus shares of the loads, which
+    overlap but not fully.
+    """
     rate = machine.arithmetic // (1 if "fma" in machine else 2)  # multiply-adds a cycle
     loads, streams = (m + n) / machine.loads, 0.0
     if len(kernel.operands) == 1:
@@ -459,22 +488,22 @@ def _tile(
 
 
 def _streams(kernel: Contraction, plan: Schedule, m: int, n: int, steps: float, machine: Machine) -> float:
-    """Cycles per step for the vectors that do not come from the nearest cache.
+    """Estimate the cycles a step spends on vectors that do not come from the first-level cache.
 
-    A block of columns is read again from there, if it fits, by the next rows; panels are not if one tile has all rows.
+    A block of columns that fits it is read again from there by the next rows; panels are not if one tile has all rows.
     """
     itemsize = DTYPES[kernel.dtype].itemsize
     names = row_names(kernel)
     rows = prod(nominal(axis.size) for axis in kernel.out if axis.name in names)
-    near, total = kept_near(machine), 0.0
+    near, total = first_level_bytes(machine), 0.0
     for operand, count, is_outer in zip(kernel.operands, (m, n), (not plan.rows_inside, plan.rows_inside), strict=True):
         lines = (
             count * machine.bytes / LINE if operand.vector else count * itemsize / LINE
         )  # several steps share the latter
-        whole = prod(nominal(axis.size) for axis in (*kernel.out, *kernel.summed) if _moves(operand, axis)) * itemsize
+        size = prod(nominal(axis.size) for axis in (*kernel.out, *kernel.summed) if _moves(operand, axis)) * itemsize
         block = count * steps * machine.bytes
-        if whole > near and not (is_outer and block <= near and not (operand.panels and m == rows)):
-            far = whole > kept_next(machine) and not is_outer
+        if size > near and not (is_outer and block <= near and not (operand.panels and m == rows)):
+            far = size > second_level_bytes(machine) and not is_outer
             total += lines * (machine.from_third if far else machine.from_second)
     return total
 
@@ -484,10 +513,10 @@ def _moves(operand: Operand, axis: Axis) -> bool:
 
 
 def block_sizes(size: int, count: int, fixed: bool) -> list[tuple[int, int]]:
-    """Pieces of an axis as (extent, extent of a block): nearly equal ones where the extent is known.
+    """Cut an axis into blocks of at most ``count``; return pairs of a covered extent and its block size.
 
-    64 rows in blocks of at most 6 are 9 of 6 and 2 of 5; of an unknown number, as many blocks of 6 as there are, then
-    of 2, then single ones.
+    A fixed extent makes blocks of nearly equal sizes: 64 rows by at most 6 are 9 blocks of 6 and 2 of 5. A dynamic one
+    makes as many full blocks as fit, then blocks of a third, then single rows.
     """
     if not fixed:
         rest = size % count

@@ -19,7 +19,7 @@ from mlaot.nest.statements import Alloc, Block, Body, Let, Statement, Store, fre
 from mlaot.schedule.contraction import nominal
 from mlaot.schedule.microkernel import Point, Tile
 from mlaot.schedule.tuning import EPILOGUE_STATEMENTS, LONG_EPILOGUE_STATEMENTS, LONG_STEPS
-from mlaot.schedule.vectorize import vectorized
+from mlaot.schedule.vectorize import vectorize
 
 
 def epilogue(tile: Tile) -> Iterator[Statement]:
@@ -47,7 +47,7 @@ def _at_point(tile: Tile, sums: Sequence[Expr], at: Point, count: Expr | None) -
     places = {name: Index(place) for name, place in at.items()}
     if tile.along_sum:
         return substitute_body(tile.kernel.epilogue, {**values, **places})
-    body = vectorized(tile.kernel.epilogue, tile.kernel.lanes, tile.lanes, count, values)
+    body = vectorize(tile.kernel.epilogue, tile.kernel.lanes, tile.lanes, count, values)
     return substitute_body(body, places)
 
 

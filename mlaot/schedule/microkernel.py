@@ -22,11 +22,11 @@ from mlaot.schedule.contraction import (
     Contraction,
     Operand,
     Schedule,
+    first_level_bytes,
     gate_count,
     is_along_sum,
-    kept_near,
-    kept_next,
     lanes_of,
+    second_level_bytes,
 )
 from mlaot.schedule.machine import LINE, Machine
 from mlaot.schedule.segments import Segment
@@ -116,9 +116,9 @@ class Tile:
             return
         assert self.segment is not None and self.segment.panel is not None
         itemsize, width = DTYPES[b.dtype].itemsize, self.segment.panel[1]
-        columns, kept = width, kept_near(self.machine)
+        columns, kept = width, first_level_bytes(self.machine)
         if len(self.rows) == 1:
-            columns, kept = b.panels.columns, kept_next(self.machine)
+            columns, kept = b.panels.columns, second_level_bytes(self.machine)
         if columns * b.panels.rows * itemsize <= kept * PREFETCH_SHARE:
             return
         line = LINE // itemsize

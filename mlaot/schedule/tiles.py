@@ -44,7 +44,7 @@ from mlaot.schedule.contraction import (
     contraction_of,
     is_along_sum,
     lanes_of,
-    one_by_one,
+    remainder_schedule,
     row_names,
     schedule,
 )
@@ -59,7 +59,7 @@ def tile(nest: Nest, machine: Machine) -> Nest:
     """Return a contraction as ``machine`` runs it, by the schedule that was measured or is estimated to be the best."""
     kernel = contraction_of(nest)
     plan = schedule(kernel, machine)
-    single = one_by_one(kernel, plan, machine)
+    single = remainder_schedule(kernel, plan, machine)
     if single is None:
         loops = _Loops(kernel, plan, machine).nest()
     else:
