@@ -121,7 +121,7 @@ def _library(text: str, isa: Machine, folder: Path, command: list[str]) -> Any:
 
 def _memory(buffer: Buffer) -> np.ndarray[Any, Any]:
     """Numbers where a buffer would be, for dims of a usual size; what is read as an index is 0."""
-    size: Dim = buffer.whole.bytes
+    size: Dim = buffer.root.bytes
     count = assumed(size) + SLACK
     raw = np.zeros(count + LINE, np.uint8)
     start = -raw.ctypes.data % LINE

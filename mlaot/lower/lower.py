@@ -15,7 +15,7 @@ from mlaot.ir.subgraph import subgraphs
 from mlaot.lower.contraction import operands
 from mlaot.lower.fuse import fuse
 from mlaot.lower.inplace import in_place
-from mlaot.lower.layout import Access, behind_reshape, caller_buffer
+from mlaot.lower.layout import Access, caller_buffer, undo_reshape
 from mlaot.lower.plan import plan
 from mlaot.lower.program import Buffer, Entry, Module, Port, Procedure, Program
 from mlaot.lower.region import Fused, region
@@ -148,7 +148,7 @@ def _in_place(name: str, graph: Graph, fused: Fused, storage: Storage, model: Mo
 
 
 def _write(targets: dict[Node, list[Buffer]], node: Node, buffer: Buffer) -> None:
-    value, target = behind_reshape(buffer, node)
+    value, target = undo_reshape(buffer, node)
     targets.setdefault(value, []).append(target)
 
 

@@ -166,9 +166,9 @@ class Buffer:
     panel_axis: int = 0
 
     @property
-    def whole(self) -> Buffer:
+    def root(self) -> Buffer:
         """The buffer that has a place of its own."""
-        return self if self.within is None else self.within.whole
+        return self if self.within is None else self.within.root
 
     @property
     def remainder_columns(self) -> int:
@@ -263,7 +263,7 @@ class Loop:
     steps: tuple[Step, ...]
     carried: tuple[Buffer, ...]
     doc: tuple[str, ...] = ()
-    apart: Buffer | None = None
+    private: Buffer | None = None
 
     @property
     def params(self) -> tuple[Param, ...]:

@@ -12,7 +12,7 @@ from mlaot.ir import DTYPES, DType, Graph
 from mlaot.ir.module import OPTIMIZER, gradient_of
 from mlaot.ir.module import Module as Model
 from mlaot.ir.types import Literal
-from mlaot.lower.layout import held, panel_strides, panels_of, slot_buffer
+from mlaot.lower.layout import panel_strides, panels_of, slot_buffer, storage_strides
 from mlaot.lower.program import Buffer, Slot
 from mlaot.nest.expressions import Panels, round_up
 from mlaot.schedule.machine import whole_lines
@@ -59,7 +59,7 @@ class Storage:
             buffer = Buffer(name, dtype.name, node.type.shape, strides, where, panels=layout, panel_axis=axis)
         self.buffers[name] = buffer
         region = self.initial if is_state else self.constants
-        self.offsets[buffer] = _store(region, value, buffer)
+        self.offsets[buffer] = _append(region, value, buffer)
 
     def _make_slots(self, model: Model, zeros: list[str]) -> None:
         parameters = [self.buffers[name] for name in model.parameters if not model.is_frozen and name in self.buffers]
@@ -74,12 +74,12 @@ class Storage:
             gradient = replace(buffer, name=gradient_of(buffer.name))
             self.buffers[gradient.name] = gradient
             self.offsets[gradient] = size + self.offsets[buffer]
-        found = [self._slot(b, "parameter", -1) for b in parameters]
+        parameter_slots = [self._slot(b, "parameter", -1) for b in parameters]
         if model.named:
-            found = list(self._named(model))
+            parameter_slots = list(self._named(model))
         if model.trains:
-            found = [replace(slot, gradient_offset=size + slot.offset) for slot in found]
-        self.slots = (*found, *slots)
+            parameter_slots = [replace(slot, gradient_offset=size + slot.offset) for slot in parameter_slots]
+        self.slots = (*parameter_slots, *slots)
         self.state_bytes = size + (end if model.trains else 0)
         kept = [self.offsets[b] + int(b.bytes) for b in self.offsets if b.where == "state" and b.name not in zeros]
         del self.initial[max((at for at in kept if at <= size), default=0) :]
@@ -90,18 +90,18 @@ class Storage:
         return Slot(name, buffer.dtype, shape, strides, self.offsets[buffer], gradient, kind)
 
     def constant(self, literal: Literal) -> Buffer:
-        """Where a constant array lies."""
+        """Return the buffer of a constant array."""
         buffer = self.literals.get(literal)
         if buffer is None:
-            strides, dense = held(literal.array.shape, literal.dtype.itemsize)
+            strides, dense = storage_strides(literal.array.shape, literal.dtype.itemsize)
             name = f"constant{len(self.literals)}"
             buffer = Buffer(name, literal.dtype.name, literal.array.shape, strides, "constant", dense)
             self.literals[literal] = buffer
-            self.offsets[buffer] = _store(self.constants, literal.array, buffer)
+            self.offsets[buffer] = _append(self.constants, literal.array, buffer)
         return buffer
 
     def _named(self, model: Model) -> Iterator[Slot]:
-        """The arrays that the user declared of a scalar model's parameters, as views of what kernels read."""
+        """Yield the arrays that the user declared for a scalar model's parameters, as views of what kernels read."""
         places = [(self.buffers.get(name), i) for name, i in model.scalars]
         offsets = self._scalar_offsets(model)
         for name, ids in model.named.items():
@@ -116,7 +116,7 @@ class Storage:
                 yield Slot(name, buffer.dtype, at.shape, strides, first * itemsize)
 
     def scalar_offsets(self, model: Model) -> tuple[int, ...]:
-        """For each scalar parameter of a scalar model, its byte offset in the state."""
+        """Return the byte offset in the state of each scalar parameter of a scalar model."""
         return tuple(self._scalar_offsets(model).tolist())
 
     def _scalar_offsets(self, model: Model) -> Ids:
@@ -131,8 +131,8 @@ class Storage:
         return np.array([tables[name][i] if name in tables else -1 for name, i in model.scalars], np.int64)
 
 
-def _store(region: bytearray, value: Array, buffer: Buffer) -> int:
-    """Put an array at the end of a region, as it lies in a buffer, with zeros in the padding; its offset there."""
+def _append(region: bytearray, value: Array, buffer: Buffer) -> int:
+    """Append an array to a region in the layout of its buffer, with zeros in the padding; return its offset."""
     offset, size = len(region), buffer.bytes
     assert isinstance(size, int)
     array = in_memory(value, DTYPES[buffer.dtype])
@@ -161,7 +161,7 @@ def _fill_panels(flat: Array, matrix: Array, panels: Panels) -> None:
 
 
 def in_memory(value: Array, dtype: DType) -> Array:
-    """An array as it is stored: half-precision numbers as their bits."""
+    """Return an array as it is stored: half-precision numbers as their bits."""
     array = np.asarray(value).astype(dtype.numpy, copy=False)
     if dtype.name == "bf16":
         return (dtype.array(array).view(np.uint32) >> np.uint32(16)).astype(np.uint16)

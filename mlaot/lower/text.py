@@ -91,7 +91,7 @@ class _Printer:
     def procedure(self, x: Procedure) -> str:
         """Places are by the buffers that are there; an ``id`` means nothing elsewhere."""
         entry, steps = self.value(x.entry), self.value(x.steps)
-        buffers = {id(p.buffer.whole): p.buffer.whole for step in x.steps for p in step.params}
+        buffers = {id(p.buffer.root): p.buffer.root for step in x.steps for p in step.params}
         offsets = self.value(x.offsets)
         places = self.value(tuple((b, x.places[i]) for i, b in buffers.items() if i in x.places))
         return f"Procedure(entry={entry}, steps={steps}, offsets={offsets}, forward={x.forward}, places={places})"

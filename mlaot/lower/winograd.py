@@ -76,7 +76,7 @@ def _blocks(convolution: _Convolution, image: tuple[str, ...], rows: int, variab
     v = replace(v, where="slice", within=both)
     m = replace(m, where="slice", within=both, start=_known(v.bytes) // itemsize)
     block = Block(image, dim(variable) * height, height)
-    return (Loop(variable, rows // height, (), None, convolution.steps(block, v, m), (), apart=both),)
+    return (Loop(variable, rows // height, (), None, convolution.steps(block, v, m), (), private=both),)
 
 
 @dataclass(frozen=True)

@@ -202,11 +202,11 @@ def _loop(step: Loop, place: _Place) -> Statement:
 
 def _rounds(step: Loop, work: int, place: _Place) -> RunRounds:
     """The call of a loop whose rounds threads share, each thread with memory of its own."""
-    assert step.apart is not None
-    inside = replace(place, own=step.apart, points={}, names=set())
+    assert step.private is not None
+    inside = replace(place, own=step.private, points={}, names=set())
     name = place.functions.task("rounds", *inside.function(step.steps, step))
     dims = tuple(Index(dim(d)) for d in (*place.module.c_dims, *place.variables)) if place.variables else ()
-    offset, size = Index(place.offsets[id(step.apart)]), Index(step.apart.bytes)
+    offset, size = Index(place.offsets[id(step.private)]), Index(step.private.bytes)
     return RunRounds(name, dims, Index(step.extent), work, place.pointers + OWN, offset, size)
 
 

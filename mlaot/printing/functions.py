@@ -144,7 +144,7 @@ def label_of(kernel: Kernel) -> str:
     """What a kernel is called: the part of the model without the numbers of layers, and what it does there."""
     words = [word for word in kernel.origin.split(".") if word and not word.isdigit()]
     if kernel.nest.is_tiled:
-        weights = [p.buffer.name for p in kernel.params if p.buffer.whole.where in ("state", "constant")]
+        weights = [p.buffer.name for p in kernel.params if p.buffer.root.where in ("state", "constant")]
         if not (words and weights):
             words += [word for name in weights[:1] for word in name.split(".") if not word.isdigit()]
             words.append("product")

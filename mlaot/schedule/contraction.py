@@ -189,11 +189,11 @@ def _row_stride(stride: Dim, panels: Panels) -> int:
 
 @dataclass(frozen=True)
 class Schedule:
-    """A choice of register tiles: ``counts`` points along each variable, of the lanes vectors; ``sets`` of
-    accumulators.
+    """A choice of register tiles: ``counts`` points along each variable (of the lanes: vectors).
 
-    ``unrolled``: how many of the summed variables, from the innermost, are written out. ``rows_inside``: all rows are
-    done for one block of columns before the next block, so that columns are read from far away only once.
+    ``sets``: of accumulators. ``unrolled``: how many of the summed variables, from the innermost, are written out.
+    ``rows_inside``: all rows are done for one block of columns before the next block, so that columns are read from far
+    away only once.
     """
 
     counts: dict[str, int] = field(default_factory=dict)

@@ -171,9 +171,9 @@ def once(step: Step, *names: str) -> Step:
 def test_rounds_whose_kernels_go_along_are_shared() -> None:
     """Of a convolution block by block, each thread with its own memory between the transforms."""
     (procedure,) = program("blocks").procedures
-    (found,) = (loop for loop in loops_of(procedure.steps) if loop.apart is not None)
+    (found,) = (loop for loop in loops_of(procedure.steps) if loop.private is not None)
     assert work_of_round(found) == 16 * 128 * 32 * 32
-    assert work_of_round(replace(found, apart=None)) is None and work_of_round(replace(found, extent=3)) is None
+    assert work_of_round(replace(found, private=None)) is None and work_of_round(replace(found, extent=3)) is None
     light = tuple(once(k, "k", "k1") for k in found.steps)
     assert work_of_round(replace(found, steps=light)) == 16 * 128 * 32 and SHARED_OPERATIONS == 16 * 128 * 32
     lighter = tuple(once(k, "k", "k1", "i1") for k in found.steps)
