@@ -56,8 +56,7 @@ def operands(node: Node) -> tuple[list[Node], list[str], str]:
 def contraction_kernel(
     group: Group, accesses: Mapping[Node, Access], stores: Mapping[Node, Sequence[Buffer]]
 ) -> Kernel | Steps:
-    """Return the kernel of a group of kind "contraction": register tiles if the operands allow vectors, else plain
-    loops.
+    """Return the kernel of a group of kind "contraction": register tiles if operands allow vectors, else plain loops.
 
     Weights with remainder columns behind their panels need a second kernel for these.
     """
@@ -310,9 +309,7 @@ class _ContractionBuilder:
         return self.builder.array(read.access.buffer, read.access.buffer.panels if read.panel else None)
 
     def _names(self, lanes: str | None) -> dict[str, str]:
-        """Name the variables: ``j`` along the lanes, ``i`` for the last other label of the result, ``k`` for the last
-        sum.
-        """
+        """Name variables: ``j`` along the lanes, ``i`` for the last other label kept, ``k`` for the last summed one."""
         if lanes is None:
             return {c: f"i{i}" for i, c in enumerate(self.kept)} | {c: f"k{i}" for i, c in enumerate(self.summed)}
         others = [c for c in self.kept if c not in (lanes, self.gate)]

@@ -11,7 +11,7 @@ from mlaot.nest.statements import Body, If, Let
 
 
 def _one_hot(t: Target) -> Body:
-    """Rows of zeros, and a one in each whose label is the number of a class."""
+    """Write rows of zeros, and a one where a row's label is the number of a class."""
     lead = len(t.shape) - 1
     zero, one = (const(value, ValueType(t.dtype)) for value in (0, 1))
     label = Var("e", INDEX)

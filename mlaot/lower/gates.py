@@ -22,7 +22,7 @@ from mlaot.schedule.tuning import MOST_GATES
 
 
 def weights_of(node: Node) -> int:
-    """The operand that has the result's last two axes as its own last ones, and whose others are summed; -1: none."""
+    """Return the operand whose last two axes are those of the result, all others being summed, or -1."""
     if node.op is not red.contract or node.type.rank < 2:
         return -1
     *labels, out = red.parse_spec(node.attrs["spec"])
@@ -35,7 +35,7 @@ def weights_of(node: Node) -> int:
 
 
 def gates_of(node: Node, used: Mapping[Node, Sequence[Node]], roots: Collection[Node]) -> int:
-    """How many gates a product gives; 0 where it is read in any other way."""
+    """Return how many gates a product has, or 0 if it is read in any other way."""
     if weights_of(node) < 0 or node.type.dtype.name not in VECTORS or node in roots or not used[node]:
         return 0
     count, units = node.type.shape[-2:]
@@ -48,7 +48,7 @@ def gates_of(node: Node, used: Mapping[Node, Sequence[Node]], roots: Collection[
 
 
 def gate(view: Node, node: Node) -> int | None:
-    """Which gate of a product a view shows: the reshape of a slice; None if it shows something else."""
+    """Return which gate of a product a view shows, the reshape of a slice; None if it shows something else."""
     shape = node.type.shape
     if view.op is not st.reshape or view.arg(0).op is not st.slice_ or view.arg(0).arg(0) is not node:
         return None

@@ -42,7 +42,7 @@ def _transposed_axis(builder: Builder) -> int | None:
 
 
 def _tile(loops: list[tuple[str, Dim]], body: Body) -> Body:
-    """Wrap ``body`` in two loops, a tile of rows and columns at a time, whose cache lines are all used before they go."""
+    """Wrap ``body`` in two loops, a tile of rows and columns at a time, so that whole cache lines are used."""
     for name, extent in reversed(loops):
         first = as_index(index_var(f"{name}_first"))
         end = Call("least", (first + TILE, as_index(extent)), INDEX)

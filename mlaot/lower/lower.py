@@ -19,7 +19,7 @@ from mlaot.lower.layout import Access, caller_buffer, undo_reshape
 from mlaot.lower.plan import plan
 from mlaot.lower.program import Buffer, Entry, Module, Port, Procedure, Program
 from mlaot.lower.region import Fused, region
-from mlaot.lower.roundings import with_roundings
+from mlaot.lower.roundings import round_products
 from mlaot.lower.storage import Storage
 from mlaot.ops import elementwise as ew
 from mlaot.ops import reduction as red
@@ -44,11 +44,11 @@ DOCS = {
 
 
 def lower(model: Model, isas: tuple[str, ...], *, deterministic: bool = False, threads: int = 1) -> Program:
-    """The program of a module whose graphs have been through the passes."""
+    """Lower a module whose graphs have been through the passes."""
     for name, graph in model.graphs.items():
         _check_dims(name, graph)
     dims = sorted({name for graph in model.graphs.values() for name in dims_of(graph)})
-    prepared = with_c_dims if deterministic else with_roundings
+    prepared = with_c_dims if deterministic else round_products
     model = replace(model, graphs={name: prepared(graph) for name, graph in model.graphs.items()})
     storage = Storage(model)
     procedures = tuple(_procedure(name, graph, storage, model, dims) for name, graph in model.graphs.items())
@@ -70,12 +70,15 @@ def lower(model: Model, isas: tuple[str, ...], *, deterministic: bool = False, t
 
 
 def _procedure(name: str, graph: Graph, storage: Storage, model: Model, dims: Sequence[str]) -> Procedure:
-    """The entry ``name``; where writing a slot is in a reader's way, its new value is complete before it is written."""
+    """Lower the entry ``name``.
+
+    A slot that cannot be written in place, since another kernel reads it later, gets a copy of its complete new value.
+    """
     used = users(graph.nodes())
     for key, node in graph.outputs.items():
-        found = node.find()
-        readers = [u for n in {found, root_of(node)} for u in used[n] if u is not found]
-        if found.type.shape and readers:  # kernels read padded rows, callers get dense ones
+        root = node.find()
+        readers = [u for n in {root, root_of(node)} for u in used[n] if u is not root]
+        if root.type.shape and readers:  # kernels read padded rows, callers get dense ones
             graph.outputs[key] = ew.copy(node)
     fused = fuse(graph)
     while len(fitting := in_place(_slots(graph), *fused)) < len(graph.writes):
@@ -83,35 +86,37 @@ def _procedure(name: str, graph: Graph, storage: Storage, model: Model, dims: Se
             if (graph.inputs[slot], root_of(node)) not in fitting:
                 graph.writes[slot] = ew.copy(node)
         fused = fuse(graph)
-    return _in_place(name, graph, fused, storage, model, dims)
+    return _lower_entry(name, graph, fused, storage, model, dims)
 
 
 def _slots(graph: Graph) -> list[tuple[Node, Node]]:
-    """The old and the new value of each slot that is written."""
+    """Return the old and the new value of each slot that is written."""
     return [(graph.inputs[slot], root_of(node)) for slot, node in graph.writes.items()]
 
 
 def _check_dims(name: str, graph: Graph) -> None:
-    """Every named dim of an entry must be that of one of its inputs: a call learns its value from there."""
-    used, known = _names(graph), dims_of(graph)
-    if used - known:
+    """Check that an input has every named dim of an entry: a call learns its value from there."""
+    used, input_dims = _names(graph), dims_of(graph)
+    if used - input_dims:
         raise MlaotError(
-            f"{name}: no input that the result depends on has the dimension {', '.join(sorted(used - known))}"
+            f"{name}: no input that the result depends on has the dimension {', '.join(sorted(used - input_dims))}"
         )
 
 
 def _names(graph: Graph) -> set[str]:
-    """The named dims of the values of a graph."""
-    found: set[str] = set()
+    """Return the named dims of the values of a graph."""
+    dim_names: set[str] = set()
     for node in graph.nodes():
         types = node.type.items if isinstance(node.type, TupleType) else (node.type,)
-        found |= {n for d in (*(d for t in types for d in t.shape), node.attrs.get("dim", 0)) for n in names(d)}
+        dim_names |= {n for d in (*(d for t in types for d in t.shape), node.attrs.get("dim", 0)) for n in names(d)}
         for body in subgraphs(node.attrs).values():
-            found |= _names(body.graph)
-    return found
+            dim_names |= _names(body.graph)
+    return dim_names
 
 
-def _in_place(name: str, graph: Graph, fused: Fused, storage: Storage, model: Model, dims: Sequence[str]) -> Procedure:
+def _lower_entry(
+    name: str, graph: Graph, fused: Fused, storage: Storage, model: Model, dims: Sequence[str]
+) -> Procedure:
     own = {dim_name(name): dim(name) for name in dims}
     accesses: dict[Node, Access] = {}
     for key, node in graph.inputs.items():
@@ -133,7 +138,7 @@ def _in_place(name: str, graph: Graph, fused: Fused, storage: Storage, model: Mo
         str(renamed(_work(graph), own)),
         name == "accumulate",
         model.docs.get(name) or DOCS.get(name, ""),
-        _tile(size) if name == "forward" and model.per_example and "batch" in _names(graph) else 0,
+        _batch_tile(size) if name == "forward" and model.per_example and "batch" in _names(graph) else 0,
         tuple(str(renamed(d, own)) for d in conditions(graph)),
         name in model.dicts,
         model.refusals if name == "forward" else (),
@@ -152,8 +157,11 @@ def _write(targets: dict[Node, list[Buffer]], node: Node, buffer: Buffer) -> Non
     targets.setdefault(value, []).append(target)
 
 
-def _tile(workspace: Dim) -> int:
-    """Rows at a time: as many as work in a part of the cache, in steps that whole register tiles divide."""
+def _batch_tile(workspace: Dim) -> int:
+    """Return how many rows of the batch to compute at a time.
+
+    Their workspace fits a part of the cache, and register tiles divide them.
+    """
     size = substitute(workspace, {"batch": BATCH_ROWS})
     room = int(REFERENCE.caches.second * BATCH_SHARE)
     return BATCH_ROWS * max(1, min(BATCH_TIMES, room // max(size, 1)))
@@ -166,7 +174,7 @@ def _port(name: str, node: Node, own: Mapping[str, Expr], ranges: tuple[IndexRan
 
 
 def _work(graph: Graph) -> Dim:
-    """Floating-point operations, roughly: two a multiply-add, one an element of anything else."""
+    """Estimate the floating-point operations: two for a multiply-add, one for an element of anything else."""
     total: Dim = 0
     for node in graph.nodes():
         if is_view(node) or is_stored(node) or is_free(node) or node.op.name == "result":

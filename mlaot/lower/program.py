@@ -23,10 +23,10 @@ Shape = tuple[int | str, ...]
 
 @dataclass(frozen=True)
 class Port:
-    """One input or output of an entry; an extent is an int or the text of one in the dims, such as ``2 * n + 1``.
+    """An input or output of an entry; an extent is an int, or the text of an expression in dims such as ``2 * n + 1``.
 
-    ``default``: a keyword scalar; ``converts``: arrays of other numbers are taken, too; ``ranges``: what its elements
-    must be that are indices.
+    ``default``: the value of a keyword scalar. ``converts``: arrays of other dtypes are accepted, too. ``ranges``:
+    bounds of elements that are indices.
     """
 
     name: str
@@ -57,12 +57,12 @@ class Slot:
 
 @dataclass(frozen=True)
 class Entry:
-    """One compiled function; ``workspace`` (bytes) and ``work`` (operations) are texts of expressions in the dims.
+    """A compiled function; ``workspace`` (bytes) and ``work`` (operations) are texts of expressions in the dims.
 
-    ``tile``: so many rows of the batch are computed at a time, since none depends on another; 0: all at once.
-    ``extents``: further expressions that a call's dims must not make negative, such as those of values in between.
-    ``named``: the results are a dict, as is ``out``. ``refusals``: what is wrong with the inputs where the last output,
-    which is no result, gives a number from 1 on.
+    ``tile``: how many rows of the batch are computed at a time, as none depends on another; 0: all at once.
+    ``extents``: further expressions that a call's dims must not make negative, such as extents of intermediate values.
+    ``named``: the results are a dict, as is ``out``. ``refusals``: messages for invalid inputs; the last output, which
+    is no result, is the number of one, from 1 on, or 0.
     """
 
     name: str
@@ -85,10 +85,10 @@ class Entry:
 
 @dataclass(frozen=True)
 class Golden:
-    """What an entry gives for inputs made from a seed (golden.py), with ``dims`` in the module's order.
+    """The recorded results of an entry for inputs made from a seed (golden.py), with ``dims`` in the module's order.
 
-    ``outputs``: of each one how far off it may be, then elements at even distances. ``moved``: how far narrow weights
-    take them from what was declared, as a share of the largest.
+    ``outputs``: of each output its tolerance, then elements at even distances. ``moved``: how far half-precision
+    weights move the results from those of the declared weights, as a share of the largest.
     """
 
     entry: str
@@ -99,13 +99,13 @@ class Golden:
 
 @dataclass(frozen=True)
 class Module:
-    """Everything the extension module's template needs.
+    """Everything that the template of an extension module needs.
 
-    ``initial`` is the start of the state; what lies behind it starts as zeros. ``deterministic``: all ``isas`` give the
+    ``initial``: the first bytes of the state, behind which it starts as zeros. ``deterministic``: all ``isas`` give the
     same bits. ``threads``: how many a call may use unless told otherwise; 0: as many as there are CPUs. ``tuned``: by
-    instruction set and contraction, the schedule that was measured to be the fastest. ``facts`` are ``graph_facts``.
-    ``weights``: where they lie, as the setting of that name says. ``version``: the project's, if known. ``words``:
-    kernels multiply bytes, for which AVX-512 has instructions on most CPUs only.
+    instruction set and contraction, the schedule that was measured to be the fastest. ``facts``: those of
+    ``graph_facts``. ``weights``: where they are stored, as the setting of that name. ``version``: the project's.
+    ``words``: kernels multiply bytes, for which not all CPUs with AVX-512 have instructions.
     """
 
     name: str
@@ -133,12 +133,12 @@ class Module:
 
     @property
     def stem(self) -> str:
-        """``nn`` of ``digits.nn``: how the names of its C files begin."""
+        """``nn`` of ``digits.nn``: the beginning of the names of its C files."""
         return self.name.rpartition(".")[2]
 
     @property
     def prefix(self) -> str:
-        """``digits_nn`` of ``digits.nn``: how its names in C begin, so that a program can have several models."""
+        """``digits_nn`` of ``digits.nn``: the beginning of its names in C, which differ from model to model."""
         return self.name.replace(".", "_")
 
 
@@ -167,7 +167,7 @@ class Buffer:
 
     @property
     def root(self) -> Buffer:
-        """The buffer that has a place of its own."""
+        """The buffer that has a place of its own in memory."""
         return self if self.within is None else self.within.root
 
     @property
@@ -179,7 +179,7 @@ class Buffer:
 
     @cached_property
     def bytes(self) -> Dim:
-        """What it takes in the workspace."""
+        """The bytes that the buffer takes."""
         if self.panels is not None:
             remainder = round_up(self.panels.rows, self.panels.unit) * self.remainder_columns
             return whole_lines((self.panels.padded_size + remainder) * DTYPES[self.dtype].itemsize)
@@ -205,7 +205,7 @@ def _is_larger(a: Dim, b: Dim) -> bool:
 
 @dataclass(frozen=True)
 class Param:
-    """A buffer as a kernel knows it."""
+    """A buffer under the name by which a kernel knows it."""
 
     name: str
     buffer: Buffer
@@ -214,7 +214,7 @@ class Param:
 
 @dataclass(frozen=True)
 class Kernel:
-    """A loop nest with the buffers that its arrays are, in the order of the nest's parameters.
+    """A loop nest and the buffers of its arrays, in the order of the nest's parameters.
 
     ``origin``: the part of the model that it computes.
     """
@@ -225,22 +225,22 @@ class Kernel:
 
     @cached_property
     def sized(self) -> tuple[Nest, Mapping[str, int]]:
-        """The nest as one that arrays of other sizes have, too, and the numbers that it is given for these."""
+        """The nest for arrays of any size, and the sizes that this kernel passes to it."""
         return generalize_size(self.nest)
 
     @cached_property
     def content(self) -> tuple[Nest, tuple[str, ...]]:
-        """What it does, whatever its arrays and dims are called, and its dims."""
+        """The nest without the names of its arrays and dims, and the dims."""
         return canonical(self.sized[0])
 
     @cached_property
     def contraction(self) -> Contraction | None:
-        """What it sums, where the schedule makes register tiles of it."""
+        """What the kernel sums, if the schedule makes register tiles of it."""
         return contraction_of(self.nest) if self.nest.is_tiled else None
 
     @property
     def template(self) -> str:
-        """What kind of kernel it is, for people."""
+        """The kind of kernel, for people."""
         return self.nest.name
 
     @property
@@ -250,10 +250,10 @@ class Kernel:
 
 @dataclass(frozen=True)
 class Loop:
-    """``steps`` again and again, ``extent`` times at most: while the truth value behind ``condition`` holds, if given.
+    """Run ``steps`` at most ``extent`` times, while the truth value behind ``condition`` holds, if there is one.
 
-    ``carried``: buffers whose contents one round leaves for the next. ``apart``: rounds may run at the same time, each
-    thread with this buffer for itself.
+    ``tested``: the steps that compute the condition. ``carried``: buffers whose contents one round leaves for the next.
+    ``private``: threads may share the rounds if each of them has this buffer for itself.
     """
 
     variable: str
@@ -273,7 +273,7 @@ class Loop:
 
 @dataclass(frozen=True)
 class Branch:
-    """``then`` where the truth value behind ``condition`` holds, else ``otherwise``."""
+    """Run ``then`` if the truth value behind ``condition`` holds, else ``otherwise``."""
 
     condition: Param
     then: tuple[Step, ...]
@@ -300,7 +300,7 @@ Step = Kernel | Loop | Branch | Sequence
 
 
 def kernels_of(steps: Iterable[Step]) -> Iterator[Kernel]:
-    """Every kernel of some steps, in order."""
+    """Yield every kernel of some steps, in order."""
     for step in steps:
         if isinstance(step, Loop):
             yield from kernels_of((*step.tested, *step.steps))
@@ -314,7 +314,7 @@ def kernels_of(steps: Iterable[Step]) -> Iterator[Kernel]:
 
 @dataclass(frozen=True)
 class Procedure:
-    """The kernels of an entry in order, where each work buffer lies, and how many kernels the forward phase has."""
+    """The steps of an entry in order, the place of each work buffer, and how many steps the forward phase has."""
 
     entry: Entry
     steps: tuple[Step, ...]
@@ -341,14 +341,14 @@ class Procedure:
 
 @dataclass(frozen=True)
 class Program:
-    """A whole module, ready to be rendered."""
+    """A module with its procedures, ready to be rendered."""
 
     module: Module
     procedures: tuple[Procedure, ...]
 
     @property
     def kernels(self) -> tuple[Kernel, ...]:
-        """Those of all entries, in order."""
+        """The kernels of all entries, in order."""
         return tuple(kernel for procedure in self.procedures for kernel in procedure.kernels)
 
     def __str__(self) -> str:

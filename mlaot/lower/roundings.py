@@ -46,8 +46,8 @@ def round_first(node: Node) -> Node | None:
     return node.op(*[ew.rounded(a) if ends_with_product(a) else a for a in args], **node.attrs)
 
 
-def with_roundings(graph: Graph) -> Graph:
-    """A copy of a graph, with its dims as C calls them, in which products that go into sums are rounded first."""
-    found = copy_of(graph, c_dims(graph))
-    everywhere(lambda each: rewrite(each, {None: (round_first,)}), found)
-    return found
+def round_products(graph: Graph) -> Graph:
+    """Copy a graph, with its dims as C calls them; round the products in it that go into sums."""
+    result = copy_of(graph, c_dims(graph))
+    everywhere(lambda each: rewrite(each, {None: (round_first,)}), result)
+    return result

@@ -21,7 +21,7 @@ Next = Callable[[Expr, Expr, Expr], Expr]  # the result at an index, from that a
 
 
 def _cumulate(t: Target) -> Body:
-    """Running sums and products, from either end, with or without the element itself."""
+    """Compute running sums or products, from either end, with or without the element itself."""
     axis, name = t.attrs["axis"], "sum" if t.node.op.name == "cumsum" else "prod"
     is_exclusive = bool(t.attrs.get("exclusive"))
 
@@ -47,24 +47,24 @@ def _recurrence(t: Target) -> Body:
 
 
 def _scan(t: Target, first: Callable[[Expr], Expr], following: Next) -> Body:
-    """The loops of a scan from its ``first`` result on."""
+    """Return the loops of a scan: its ``first`` result, then each one from that ``following`` it before."""
     axis, reverse = t.attrs["axis"], bool(t.attrs.get("reverse"))
     extent = t.shape[axis]
     k = as_index(index_var("k"))
     start, before = (Index(extent - 1), k + 1) if reverse else (ZERO, k - 1)
     low, high = (0, extent - 1) if reverse else (1, extent)
-    others = [i for i in range(len(t.shape)) if i != axis]
+    outer = [i for i in range(len(t.shape)) if i != axis]
     row = adjacent_axis(t.out.strides, t.shape)
     beside = None
     if row is None or row == axis:
         acc = Var("acc", t.element(t.at).type)
         step: Body = (Assign(acc, following(acc, before, k)), t.store(t.along(axis, k), acc))
         begin: Body = (Mutable(acc, first(start)), t.store(t.along(axis, start), acc))
-        beside = next((i for i in others if _is_whole(t.shape[i])), None)
+        beside = next((i for i in outer if _divides_rows(t.shape[i])), None)
         if beside is not None:
-            begin, step = (_side_by_side(body, acc, t.names[beside]) for body in (begin, step))
+            begin, step = (_interleave(body, acc, t.names[beside]) for body in (begin, step))
     else:
-        others.remove(row)
+        outer.remove(row)
         last = t.element(t.along(axis, before))
         step = _in_row(t, row, t.store(t.along(axis, k), following(last, before, k)))
         begin = _in_row(t, row, t.store(t.along(axis, start), first(start)))
@@ -72,19 +72,22 @@ def _scan(t: Target, first: Callable[[Expr], Expr], following: Next) -> Body:
     if not isinstance(extent, int):
         body = (If(compare("gt", Index(extent), ZERO), body),)
     if beside is not None:
-        others.remove(beside)
+        outer.remove(beside)
         body = (For(index_var(t.names[beside]), ZERO, Index(t.shape[beside]), body, ROWS, parallel=True),)
     elif row is not None and row != axis and t.is_alone(row, axis):
         body = t.blocks(row, body)
-    return t.around(others, body)
+    return t.around(outer, body)
 
 
-def _is_whole(extent: Dim) -> bool:
+def _divides_rows(extent: Dim) -> bool:
     return isinstance(extent, int) and extent % ROWS == 0
 
 
-def _side_by_side(body: Body, acc: Var, name: str) -> Body:
-    """A body for ``ROWS`` rows of an axis, each with an accumulator of its own."""
+def _interleave(body: Body, acc: Var, name: str) -> Body:
+    """Return a body for ``ROWS`` rows of an axis, each with an accumulator of its own.
+
+    The rows do not wait for each other, as the elements of one row do.
+    """
     copies: Body = ()
     for i in range(ROWS):
         own = Var(f"{acc.name}{i}", acc.type)
@@ -94,14 +97,14 @@ def _side_by_side(body: Body, acc: Var, name: str) -> Body:
 
 
 def _in_row(t: Target, row: int, statement: Store) -> Body:
-    """A statement for each element of a row, or of the columns of a block."""
+    """Run a statement for each element of a row, or of the columns of a block."""
     if t.is_alone(row, t.attrs["axis"]):
         return t.columns(row, (statement,))
     return (loop(t.names[row], t.shape[row], (statement,), vector=True),)
 
 
 def _steps(low: int, high: Dim, body: Body, *, down: bool) -> Body:
-    """The rounds behind the first one, if there are any."""
+    """Return the loop over the rounds behind the first one, if there are any."""
     return () if high == low else (For(index_var("k"), Index(low), Index(high), body, down=down),)
 
 

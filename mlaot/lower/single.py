@@ -22,7 +22,7 @@ KERNELS: Mapping[str, Callable[[Target], Body]] = {**MOVES, **FILLS, **GATHERS, 
 
 
 def single_kernel(group: Group, accesses: Accesses, stores: Stores) -> Kernel:
-    """The kernel of a group of kind "single"."""
+    """Return the kernel of a group of kind "single"."""
     builder = Builder(group, accesses, stores)
     (node,) = group.nodes
     tables: dict[tuple[int, ...], Array] = {}
@@ -35,7 +35,7 @@ def single_kernel(group: Group, accesses: Accesses, stores: Stores) -> Kernel:
 
 
 def _body(target: Target) -> Body:
-    """The statements that write one buffer; where this has no elements, loops without rounds."""
+    """Return the statements that write one buffer; loops without rounds if it has no elements."""
     if 0 in target.shape:
         return target.fill(const(0, ValueType(target.dtype)))
     return KERNELS[target.node.op.name](target)

@@ -46,14 +46,14 @@ LETTERS = {Buffer: "b", Kernel: "k", Procedure: "p"}  # what is on a line of its
 
 
 def program_text(program: Program) -> str:
-    """A program as text that ``parse_program`` reads."""
+    """Return a program as text that ``parse_program`` reads."""
     printer = _Printer()
     last = printer.value(program)
     return "\n".join([*printer.lines, f"program = {last}", ""])
 
 
 class _Printer:
-    """Writes objects inside out; each buffer, kernel and procedure once."""
+    """Print objects inside out; each buffer, kernel and procedure once."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []
@@ -75,8 +75,8 @@ class _Printer:
         if isinstance(x, Procedure):
             return self.procedure(x)
         if isinstance(x, (*CLASSES, Buffer)):
-            told = [f for f in fields(x) if f.name not in UNTOLD and getattr(x, f.name) is not f.default]
-            return f"{type(x).__name__}({', '.join(f'{f.name}={self.value(getattr(x, f.name))}' for f in told)})"
+            stated = [f for f in fields(x) if f.name not in UNTOLD and getattr(x, f.name) is not f.default]
+            return f"{type(x).__name__}({', '.join(f'{f.name}={self.value(getattr(x, f.name))}' for f in stated)})"
         if isinstance(x, Nest):
             self.lines.append(nest_text(x).rstrip())
             return x.name
@@ -89,7 +89,7 @@ class _Printer:
         return repr(x)
 
     def procedure(self, x: Procedure) -> str:
-        """Places are by the buffers that are there; an ``id`` means nothing elsewhere."""
+        """Print the places of buffers by their names, as an ``id`` means nothing elsewhere."""
         entry, steps = self.value(x.entry), self.value(x.steps)
         buffers = {id(p.buffer.root): p.buffer.root for step in x.steps for p in step.params}
         offsets = self.value(x.offsets)
@@ -98,7 +98,7 @@ class _Printer:
 
 
 def parse_program(text: str) -> Program:
-    """The program behind its text.
+    """Parse the text of a program.
 
     Raises:
         ValueError: The text is no program; the message begins with the line.
@@ -107,38 +107,38 @@ def parse_program(text: str) -> Program:
         body = ast.parse(text).body
     except SyntaxError as error:
         raise ValueError(f"line {error.lineno}: {error.msg}") from error
-    known: dict[str, Any] = {}
+    objects: dict[str, Any] = {}
     for s in body:
         if isinstance(s, ast.FunctionDef):
-            known[s.name] = parse_nest(ast.get_source_segment(text, s) or "")
+            objects[s.name] = parse_nest(ast.get_source_segment(text, s) or "")
         elif isinstance(s, ast.Assign) and isinstance(s.targets[0], ast.Name):
-            known[s.targets[0].id] = _value(s.value, known)
+            objects[s.targets[0].id] = _value(s.value, objects)
         else:
             raise ValueError(f"line {s.lineno}: expected a nest or an object with a name")
-    found = known.get("program")
-    if not isinstance(found, Program):
+    program = objects.get("program")
+    if not isinstance(program, Program):
         raise ValueError(f"line {len(text.splitlines())}: expected program = Program(..)")
-    return found
+    return program
 
 
-def _value(node: ast.expr, known: Mapping[str, Any]) -> Any:
+def _value(node: ast.expr, objects: Mapping[str, Any]) -> Any:
     if isinstance(node, ast.Constant):
         return node.value
     if isinstance(node, ast.Name):
-        return known[node.id] if node.id in known else dim(node.id)
+        return objects[node.id] if node.id in objects else dim(node.id)
     if isinstance(node, ast.Tuple):
-        return tuple(_value(part, known) for part in node.elts)
+        return tuple(_value(part, objects) for part in node.elts)
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
-        return -_value(node.operand, known)
+        return -_value(node.operand, objects)
     if isinstance(node, ast.BinOp):
         return size_of(node)
-    made = BY_NAME.get(ast.unparse(node.func)) if isinstance(node, ast.Call) else None
-    if made is None or not isinstance(node, ast.Call):
+    cls = BY_NAME.get(ast.unparse(node.func)) if isinstance(node, ast.Call) else None
+    if cls is None or not isinstance(node, ast.Call):
         raise ValueError(f"line {node.lineno}: {ast.unparse(node)} is no part of a program")
-    given = {word.arg: _value(word.value, known) for word in node.keywords if word.arg}
-    needed = {f.name for f in fields(made) if f.default is MISSING and f.default_factory is MISSING}
-    if node.args or needed - given.keys() or given.keys() - {f.name for f in fields(made)}:
-        raise ValueError(f"line {node.lineno}: expected {made.__name__}({', '.join(sorted(needed))})")
-    if made is Procedure:
-        given["places"] = {id(buffer): place for buffer, place in given["places"]}
-    return made(**given)
+    values = {word.arg: _value(word.value, objects) for word in node.keywords if word.arg}
+    needed = {f.name for f in fields(cls) if f.default is MISSING and f.default_factory is MISSING}
+    if node.args or needed - values.keys() or values.keys() - {f.name for f in fields(cls)}:
+        raise ValueError(f"line {node.lineno}: expected {cls.__name__}({', '.join(sorted(needed))})")
+    if cls is Procedure:
+        values["places"] = {id(buffer): place for buffer, place in values["places"]}
+    return cls(**values)
