@@ -46,13 +46,13 @@ FUNCTIONS: Mapping[str, Callable[..., Any]] = {
 
 @dataclass
 class Instance:
-    """What a module holds in memory: its ``state``, as it begins, and its ``constants``, both in bytes."""
+    """The memory of a module: its ``state``, as it begins, and its ``constants``, both in bytes."""
 
     state: Memory
     constants: Memory
 
     def slot(self, slot: Slot, *, gradient: bool = False) -> Memory:
-        """The elements of a slot in place, or those of its gradient; bfloat16 as bits."""
+        """Return the elements of a slot in place, or those of its gradient; bfloat16 as bits."""
         assert not gradient or slot.kind == "parameter", f"{slot.name} has no gradient"
         dtype = GIVEN[slot.dtype]
         flat = self.state[slot.gradient_offset if gradient else slot.offset :]
@@ -61,14 +61,14 @@ class Instance:
 
 
 def instance(module: Module) -> Instance:
-    """A new instance of a module."""
+    """Return a new instance of a module."""
     state = np.zeros(module.state_bytes, np.uint8)
     state[: len(module.initial)] = np.frombuffer(module.initial, np.uint8)
     return Instance(state, np.frombuffer(bytes(module.constants), np.uint8))
 
 
 class Interpreter:
-    """The entries of a program for a machine; by another ``schedule`` than that of machines, if one is given."""
+    """Interpret the entries of a program for a machine; ``schedule`` may replace the one of machines."""
 
     def __init__(
         self, program: Program, machine: Machine, schedule: Callable[[Nest, Machine], Nest] | None = None
@@ -78,11 +78,11 @@ class Interpreter:
         self.dims = module.dims
         self.ports = {p.entry.name: p.entry for p in program.procedures}
         self.entries: dict[str, list[Execute]] = {}
-        made = {p.entry.name: entries(module, p, "", functions) for p in program.procedures}
+        functions_by_entry = {p.entry.name: entries(module, p, "", functions) for p in program.procedures}
         self.called = {f.name: f for f in (*functions.kernels.values(), *functions.tasks)}
         self.kernels: dict[str, Kernel] = {}
-        for name, parts in made.items():
-            self.entries[name] = [self.entry(part) for part in parts]
+        for name, parts in functions_by_entry.items():
+            self.entries[name] = [self.compile_entry(part) for part in parts]
 
     def run(self, entry: str, pointers: Sequence[Memory], dims: Mapping[str, int]) -> None:
         """Run an entry on the memory behind its pointers: inputs, outputs, state, constants, workspace."""
@@ -93,29 +93,29 @@ class Interpreter:
     def call(
         self, name: str, inputs: Mapping[str, Any], dims: Mapping[str, int], instance: Instance
     ) -> dict[str, Memory]:
-        """The outputs of an entry by name, for inputs by name; the state is changed in place. bfloat16 is bits."""
+        """Return the outputs of an entry by name, for inputs by name; bfloat16 as bits. The state changes in place."""
         entry = self.ports[name]
-        known = {**dims, **{dim_name(d): value for d, value in dims.items()}}
+        values = {**dims, **{dim_name(d): value for d, value in dims.items()}}
 
         def value(text: str | int) -> int:
-            return substitute(parse(text), known)
+            return substitute(parse(text), values)
 
-        given = [np.array(inputs[port.name], GIVEN[port.dtype]) for port in entry.inputs]
-        made = [np.empty([value(d) for d in port.shape], GIVEN[port.dtype]) for port in entry.outputs]
+        arrays = [np.array(inputs[port.name], GIVEN[port.dtype]) for port in entry.inputs]
+        outputs = [np.empty([value(d) for d in port.shape], GIVEN[port.dtype]) for port in entry.outputs]
         workspace = np.full(value(entry.workspace), GUARD, np.uint8)
-        before = [array.tobytes() for array in (*given, instance.constants)]
-        memory = [array.reshape(-1).view(np.uint8) for array in (*given, *made)]
-        self.run(name, [*memory, instance.state, instance.constants, workspace], known)
-        after = [array.tobytes() for array in (*given, instance.constants)]
+        before = [array.tobytes() for array in (*arrays, instance.constants)]
+        memory = [array.reshape(-1).view(np.uint8) for array in (*arrays, *outputs)]
+        self.run(name, [*memory, instance.state, instance.constants, workspace], values)
+        after = [array.tobytes() for array in (*arrays, instance.constants)]
         assert before == after, f"bug in mlaot: {entry.name} wrote to an input or a constant"
-        return dict(zip((port.name for port in entry.outputs), made, strict=True))
+        return dict(zip((port.name for port in entry.outputs), outputs, strict=True))
 
-    def entry(self, function: Function) -> Execute:
-        """A function of the pointers and dims of an entry."""
+    def compile_entry(self, function: Function) -> Execute:
+        """Return a function of the pointers and dims of an entry."""
         return _Entry(self, function).body(function.nest.body)
 
     def kernel(self, name: str) -> Kernel:
-        """A kernel by its name."""
+        """Return a kernel by its name."""
         if name not in self.kernels:
             function = self.called[name]
             params, run = [array.name for array in function.nest.params], compile_nest(function.nest, FUNCTIONS)
@@ -125,13 +125,13 @@ class Interpreter:
         return self.kernels[name]
 
     def callee(self, name: str) -> Kernel:
-        """A function that entries call."""
+        """Return a function that entries call."""
         shares = self.called[name].shares
         return self.kernel(name) if shares is None else _in_parts(self.kernel(shares.kernel), self.called[name], shares)
 
 
 class _Entry(Compiler):
-    """What stands in entries alone: where arrays lie, and calls."""
+    """Compile the statements that only entries have: where arrays lie, and calls."""
 
     def __init__(self, interpreter: Interpreter, function: Function) -> None:
         super().__init__(function.nest, FUNCTIONS)
@@ -154,34 +154,34 @@ class _Entry(Compiler):
         call = self.interpreter.callee(s.function)
 
         def run(names: Names) -> None:
-            given = [self.behind(names, array, start(names), s) for array, start in arrays]
-            call(given, [number(names) for number in numbers])
+            slices = [self.behind(names, array, start(names), s) for array, start in arrays]
+            call(slices, [number(names) for number in numbers])
 
         return run
 
     def runrounds_(self, s: RunRounds) -> Execute:
-        task = self.interpreter.entry(self.interpreter.called[s.function])
+        task = self.interpreter.compile_entry(self.interpreter.called[s.function])
         extent, size = self.expression(s.extent), self.expression(s.bytes)
         dims = [self.expression(d) for d in s.dims]
 
         def run(names: Names) -> None:
-            known = np.array([d(names) for d in dims], np.int64) if dims else names["@dim"]
+            numbers = np.array([d(names) for d in dims], np.int64) if dims else names["@dim"]
             for begin in reversed(range(extent(names))):
                 own = np.full(size(names), GUARD, np.uint8)
                 pointers = [*names["p"][: s.own - 1], np.zeros(0, np.uint8), own]
-                task({"p": pointers, "@dim": known, **dict(zip(RANGE, (begin, begin + 1), strict=True))})
+                task({"p": pointers, "@dim": numbers, **dict(zip(RANGE, (begin, begin + 1), strict=True))})
 
         return run
 
 
 def _in_parts(kernel: Kernel, function: Function, shares: Shares) -> Kernel:
-    """A kernel whose loop is cut into parts as small as threads may have."""
+    """Return a kernel whose loop is cut into parts as small as threads may get."""
     extent, step = polynomial(shares.loop.extent), shares.loop.step
 
     def run(arrays: Sequence[Memory], numbers: Sequence[int]) -> None:
         dims = dict(zip(function.dims, numbers, strict=True))
-        end, known = extent(dims), [dims[name] for name in shares.dims]
+        end, sizes = extent(dims), [dims[name] for name in shares.dims]
         for begin in reversed(range(0, end, step)):
-            kernel(arrays, [*known, begin, min(begin + step, end)])
+            kernel(arrays, [*sizes, begin, min(begin + step, end)])
 
     return run

@@ -312,8 +312,8 @@ class _ContractionBuilder:
         """Name variables: ``j`` along the lanes, ``i`` for the last other label kept, ``k`` for the last summed one."""
         if lanes is None:
             return {c: f"i{i}" for i, c in enumerate(self.kept)} | {c: f"k{i}" for i, c in enumerate(self.summed)}
-        others = [c for c in self.kept if c not in (lanes, self.gate)]
-        names = {c: f"i{i}" if i else "i" for i, c in enumerate(reversed(others))}
+        labels = [c for c in self.kept if c not in (lanes, self.gate)]
+        names = {c: f"i{i}" if i else "i" for i, c in enumerate(reversed(labels))}
         names |= {c: f"k{i}" if i else "k" for i, c in enumerate(reversed(self._summed(lanes)))}
         return names if lanes in self.summed else {**names, lanes: "j"}
 

@@ -9,6 +9,6 @@ from mlaot.schedule.machine import Machine
 
 
 def undefined_calls(nest: Nest, machine: Machine) -> set[str]:
-    """The functions of C that a nest for a machine calls and that nothing defines."""
+    """Return the C functions that a nest for a machine calls and that nothing defines."""
     calls = print_nest(nest, (), machine.bytes).calls
     return set(calls) - set(definitions(calls, machine))

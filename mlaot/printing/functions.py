@@ -21,9 +21,10 @@ LOOPS = ("rows", "loops", "plain", "winograd")  # kernels of whatever nodes
 
 @dataclass(frozen=True)
 class Function:
-    """A function of a file: of a nest, whose arrays it is given and then ``dims``.
+    """A function of a file: its nest, whose arrays are its parameters, and the ``dims`` behind them.
 
-    ``content``: what a kernel does, whatever it is called; None where kernels are called. ``shares``: what threads do.
+    ``content``: of a kernel, its nest without names; None for functions that call kernels. ``shares``: what its threads
+    do.
     """
 
     name: str
@@ -36,7 +37,7 @@ class Function:
 
 @dataclass(frozen=True)
 class Shares:
-    """What a function has threads do: run ``kernel``, which is given ``dims`` and a range of a loop."""
+    """What threads run for a function: ``kernel``, with ``dims`` and a range of a loop."""
 
     kernel: str
     dims: tuple[str, ...]
@@ -45,7 +46,7 @@ class Shares:
 
 @dataclass(frozen=True)
 class Callee:
-    """What an entry calls for a kernel: a function, with so many dims behind the arrays, perhaps on threads."""
+    """The function that an entry calls for a kernel, the dims that it takes, and whether threads share its work."""
 
     name: str
     dims: tuple[str, ...]
@@ -53,9 +54,9 @@ class Callee:
 
 
 class Functions:
-    """Makes the functions of a file for ``machine``; no two have one name, or one of those ``taken``.
+    """Make the functions of a file for ``machine``, with names of their own, none of them ``taken``.
 
-    ``schedule``: what makes a nest of one as it was built.
+    ``schedule``: the function that schedules a nest; ``scheduled`` by default.
     """
 
     def __init__(
@@ -71,7 +72,7 @@ class Functions:
         self._names = set(taken)
 
     def name(self, label: str, part: str = "") -> str:
-        """A name that no other function has."""
+        """Return a name that no other function has."""
         number, name = 2, f"{label}{part}_{self.machine.name}"
         while name in self._names:
             number, name = number + 1, f"{label}{number}{part}_{self.machine.name}"
@@ -79,12 +80,12 @@ class Functions:
         return name
 
     def callee(self, kernel: Kernel, *, in_task: bool) -> Callee:
-        """What runs a kernel; equal kernels have one function, whatever their buffers and dims are called.
+        """Return the function that runs a kernel; equal kernels have one, whatever their buffers and dims are called.
 
-        ``in_task``: on one of the threads that share what is around it.
+        ``in_task``: the kernel runs on one of the threads that share the loop around it.
         """
-        nest, known = kernel.sized
-        is_alone = in_task or 0 < known.get(ELEMENTS, 0) < SHARED_ELEMENTS
+        nest, sizes = kernel.sized
+        is_alone = in_task or 0 < sizes.get(ELEMENTS, 0) < SHARED_ELEMENTS
         content = kernel.content, is_alone
         callee = self._callees.get(content)
         if callee is None:
@@ -114,7 +115,7 @@ class Functions:
         return Callee(caller, dims, is_shared=True)
 
     def _kernel(self, kernel: Kernel, nest: Nest, content: object, dims: tuple[str, ...], part: str = "") -> str:
-        """The name of the function of a kernel's nest, which is given ``dims``."""
+        """Return the name of the function of a kernel's nest."""
         function = self.kernels.get(content)
         if function is None:
             printed = print_nest(nest, dims, self.machine.bytes)
@@ -125,7 +126,7 @@ class Functions:
         return function.name
 
     def task(self, label: str, printed: Printed, nest: Nest, part: str = "") -> str:
-        """The name of a function that runs kernels on a range."""
+        """Return the name of a function that runs kernels on a range."""
         key = printed.signature, printed.lines
         if key not in self._tasks:
             self._tasks[key] = self.name(label, part)
@@ -134,14 +135,14 @@ class Functions:
 
 
 def identifier(name: str) -> str:
-    """A name in C for what a user has called so."""
+    """Turn a name that a user has chosen into a C identifier."""
     clean = "".join(c if c.isascii() and c.isalnum() else "_" for c in name)
     clean = clean.strip("_") or "x"
     return f"x_{clean}" if clean[0].isdigit() else clean
 
 
 def label_of(kernel: Kernel) -> str:
-    """What a kernel is called: the part of the model without the numbers of layers, and what it does there."""
+    """Label a kernel by the part of the model, without the numbers of layers, and by what it does there."""
     words = [word for word in kernel.origin.split(".") if word and not word.isdigit()]
     if kernel.nest.is_tiled:
         weights = [p.buffer.name for p in kernel.params if p.buffer.root.where in ("state", "constant")]
