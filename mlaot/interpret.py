@@ -24,7 +24,6 @@ from mlaot.printing.identifiers import dim_name
 from mlaot.schedule.machine import Machine
 from mlaot.schedule.parallel import RANGE
 
-Pointers = list[Memory]  # of bytes, in the order of an entry's C function
 Kernel = Callable[[Sequence[Memory], Sequence[int]], None]
 # Elements of arrays that a caller has; bfloat16 as its bits.
 GIVEN = {name: np.dtype(np.uint16 if name == "bf16" else dtype.numpy) for name, dtype in DTYPES.items()}

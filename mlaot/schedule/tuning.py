@@ -140,8 +140,6 @@ SCALAR_OPERATIONS = 8
 SHARED_ROUNDS = 16
 SHARED_TILES = 6
 SHARED_STEPS = 4
-# Elements of a row that a thread takes at least: a whole number of vectors. Not measured.
-SHARED_COLUMNS = 64
 
 # --- Decision trees.
 

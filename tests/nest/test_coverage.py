@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from mlaot.nest.coverage import written_elements
 from mlaot.nest.text import nest_text, parse_nest
 from mlaot.passes import PIPELINE
 from mlaot.schedule.machine import MACHINES
 from mlaot.schedule.nests import scheduled
 
 from ..fuzz.random_graphs import compile_case, make_case
+from .coverage import written_elements
 
 ROWS = """\
 def f(y: f32[20 * n], x: f32[20 * n]):

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from mlaot.nest.statements import Nest
 from mlaot.nest.text import parse_nest
 from mlaot.nest.verify import verify
 from mlaot.passes import PIPELINE
-from mlaot.printing.calls import undefined_calls
-from mlaot.schedule.machine import MACHINES
+from mlaot.printing.helpers import definitions
+from mlaot.printing.printer import print_nest
+from mlaot.schedule.machine import MACHINES, Machine
 from mlaot.schedule.nests import scheduled
 
 from ..fuzz.random_graphs import LEAST, compile_case, make_case
@@ -96,6 +98,12 @@ def f(y: f32[612], t: f32[701]):
         verify(parse_nest(text.replace("322", "305")))
     with pytest.raises(AssertionError, match="rounds over i share elements of t"):
         verify(parse_nest(text.replace("-100 + i", "-99 + i")))
+
+
+def undefined_calls(nest: Nest, machine: Machine) -> set[str]:
+    """Return the C functions that a nest for a machine calls and that nothing defines."""
+    calls = print_nest(nest, (), machine.bytes).calls
+    return set(calls) - set(definitions(calls, machine))
 
 
 def test_undefined_helpers() -> None:
