@@ -16,8 +16,7 @@ from mlaot.lower.builder import Builder, elements
 from mlaot.lower.fuse import Group
 from mlaot.lower.gates import gate
 from mlaot.lower.layout import Access, padded_extent
-from mlaot.lower.program import Buffer, Kernel
-from mlaot.lower.program import Sequence as Steps
+from mlaot.lower.program import Buffer, Kernel, Steps
 from mlaot.nest.expressions import (
     HALVES,
     Array,

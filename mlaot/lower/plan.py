@@ -10,8 +10,7 @@ import numpy as np
 
 from mlaot.ir import Dim
 from mlaot.ir.dims import assumed, most, nonnegative, polynomial, terms
-from mlaot.lower.program import Branch, Buffer, Loop, Param, Step
-from mlaot.lower.program import Sequence as Sequence_
+from mlaot.lower.program import Branch, Buffer, Loop, Param, Step, Steps
 
 Ints = np.ndarray[Any, np.dtype[np.int64]]
 
@@ -145,8 +144,8 @@ def _lifetimes(steps: Sequence[Step]) -> tuple[dict[Buffer, int], dict[Buffer, i
     def walk(steps: Iterable[Step]) -> None:
         nonlocal position
         for step in steps:
-            if isinstance(step, Sequence_):
-                walk(step.steps)
+            if isinstance(step, Steps):
+                walk(step.inner)
             elif isinstance(step, Branch):
                 use((step.condition,))
                 walk((*step.then, *step.otherwise))

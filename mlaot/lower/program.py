@@ -266,9 +266,14 @@ class Loop:
     private: Buffer | None = None
 
     @property
+    def inner(self) -> tuple[Step, ...]:
+        """The steps of a round."""
+        return (*self.tested, *self.steps)
+
+    @property
     def params(self) -> tuple[Param, ...]:
         own = () if self.condition is None else (self.condition,)
-        return (*own, *[p for step in (*self.tested, *self.steps) for p in step.params])
+        return (*own, *[p for step in self.inner for p in step.params])
 
 
 @dataclass(frozen=True)
@@ -281,35 +286,36 @@ class Branch:
     doc: tuple[str, ...] = ()
 
     @property
-    def params(self) -> tuple[Param, ...]:
-        return (self.condition, *[p for step in (*self.then, *self.otherwise) for p in step.params])
-
-
-@dataclass(frozen=True)
-class Sequence:
-    """Several steps that stand for one node."""
-
-    steps: tuple[Step, ...]
+    def inner(self) -> tuple[Step, ...]:
+        """The steps of both branches."""
+        return (*self.then, *self.otherwise)
 
     @property
     def params(self) -> tuple[Param, ...]:
-        return tuple(p for step in self.steps for p in step.params)
+        return (self.condition, *[p for step in self.inner for p in step.params])
 
 
-Step = Kernel | Loop | Branch | Sequence
+@dataclass(frozen=True)
+class Steps:
+    """Several steps that stand for one node."""
+
+    inner: tuple[Step, ...]
+
+    @property
+    def params(self) -> tuple[Param, ...]:
+        return tuple(p for step in self.inner for p in step.params)
+
+
+Step = Kernel | Loop | Branch | Steps
 
 
 def kernels_of(steps: Iterable[Step]) -> Iterator[Kernel]:
     """Yield every kernel of some steps, in order."""
     for step in steps:
-        if isinstance(step, Loop):
-            yield from kernels_of((*step.tested, *step.steps))
-        elif isinstance(step, Branch):
-            yield from kernels_of((*step.then, *step.otherwise))
-        elif isinstance(step, Sequence):
-            yield from kernels_of(step.steps)
-        else:
+        if isinstance(step, Kernel):
             yield step
+        else:
+            yield from kernels_of(step.inner)
 
 
 @dataclass(frozen=True)

@@ -17,8 +17,7 @@ from mlaot.lower.loops import loops_kernel
 from mlaot.lower.moves import copy_kernel
 from mlaot.lower.placement import Stores, part_buffer, place_parts, readers_by_value
 from mlaot.lower.plan import plan
-from mlaot.lower.program import Branch, Buffer, Kernel, Loop, Param, Step
-from mlaot.lower.program import Sequence as Steps
+from mlaot.lower.program import Branch, Buffer, Kernel, Loop, Param, Step, Steps
 from mlaot.lower.rows import needs_buffer, rows_kernel
 from mlaot.lower.single import single_kernel
 from mlaot.lower.sparse import sparse_kernel

@@ -25,8 +25,7 @@ from mlaot.lower.builder import Accesses, Builder, Stores, place
 from mlaot.lower.contraction import contraction_kernel
 from mlaot.lower.fuse import Group
 from mlaot.lower.layout import Access
-from mlaot.lower.program import Buffer, Kernel, Loop, Step
-from mlaot.lower.program import Sequence as Steps
+from mlaot.lower.program import Buffer, Kernel, Loop, Step, Steps
 from mlaot.nest.expressions import BOOL, INDEX, Array, Call, Expr, Index, ValueType, Var, cast, compare, const, select
 from mlaot.nest.statements import Alloc, Block, Body, Choose, For, If, Let, Statement, Store, around, loop
 from mlaot.ops import reduction as red

@@ -11,7 +11,7 @@ from mlaot.ir.dims import Expr as Polynomial
 from mlaot.ir.dims import dim, names
 from mlaot.lower.builder import elements
 from mlaot.lower.parallel import work_of_round
-from mlaot.lower.program import Branch, Buffer, Kernel, Loop, Module, Param, Procedure, Sequence, Step
+from mlaot.lower.program import Branch, Buffer, Kernel, Loop, Module, Param, Procedure, Step, Steps
 from mlaot.nest.expressions import BOOL, Array, Call, Expr, Index
 from mlaot.nest.statements import (
     Body,
@@ -157,8 +157,8 @@ def _statements(steps: Iterable[Step], context: _Context) -> Body:
 
 
 def _statement(step: Step, context: _Context) -> Body:
-    if isinstance(step, Sequence):
-        return _statements(step.steps, context)
+    if isinstance(step, Steps):
+        return _statements(step.inner, context)
     if isinstance(step, Loop):
         work = work_of_round(step)
         return (_loop(step, context) if work is None else _rounds(step, work, context),)

@@ -15,7 +15,7 @@ import pytest
 import mlaot
 from mlaot.generate import compile_model
 from mlaot.lower.parallel import work_of_round
-from mlaot.lower.program import Kernel, Loop, Program, Sequence, Step
+from mlaot.lower.program import Kernel, Loop, Program, Step, Steps
 from mlaot.nest.expressions import Index
 from mlaot.nest.statements import Body, For
 from mlaot.nn import functional as F
@@ -127,8 +127,8 @@ def loops_of(steps: Iterable[Step]) -> Iterator[Loop]:
     for step in steps:
         if isinstance(step, Loop):
             yield step
-        if isinstance(step, Loop | Sequence):
-            yield from loops_of(step.steps)
+        if isinstance(step, Loop | Steps):
+            yield from loops_of(step.inner)
 
 
 @pytest.fixture(scope="module", params=AVAILABLE)
