@@ -1,6 +1,6 @@
-"""What the builders of nests have in common: arrays for buffers, loads and stores of values, elementwise work.
+"""What all builders of nests share: arrays for buffers, loads and stores of values, elementwise work.
 
-Every builder takes a group of nodes to a nest with loops over numbers; the schedule makes vectors of it.
+Every builder turns a group of nodes into a nest of loops over numbers, which the schedule vectorizes.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Builder:
             self._temporaries += 1
             return f"t{self._temporaries - 1}"
         parts = [p for p in buffer.name.split(".") if not p.isdigit()] if buffer.where != "input" else []
-        name = array_name(".".join(parts) or buffer.name)  # the kernel is that of every layer of its shape
+        name = array_name(".".join(parts) or buffer.name)  # without numbers, as all layers of a shape share the kernel
         while name in self._buffers:
             name += "_"
         return name
@@ -87,7 +87,7 @@ class Builder:
         if node.op is st.const:
             return Const(node.attrs["value"].array.item(), ValueType(node.type.dtype.name))
         stack = [node]
-        while stack:  # chains may be long: what a scalar is made of comes first, without recursion
+        while stack:  # without recursion, as chains may be long: arguments come first
             top = stack[-1]
             missing = [a for a in map(base_of, top.args) if a.op is not st.const and a not in self._scalars]
             stack += reversed(missing)

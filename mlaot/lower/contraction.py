@@ -130,7 +130,7 @@ class _ContractionBuilder:
                     panel = None
             self.reads.append(_Read(access, strides, panel))
         self.stored = [b for n in group.nodes for b in stores.get(n, ())]
-        self.merged_into = {c: c for c in self.sizes}  # the label that a merged one became part of
+        self.merged_into = {c: c for c in self.sizes}  # the label that each label has become part of
         self._merge()
         self.kept = [c for c in self.out if self.merged_into[c] == c and self.sizes[c] != 1]
         summed = [c for c in self.sizes if c not in self.out and self.merged_into[c] == c and self.sizes[c] != 1]

@@ -1,4 +1,4 @@
-"""Elements that are made of their indices: numbers along an axis, one-hot rows, random bits."""
+"""Elements that are computed from their indices: numbers along an axis, one-hot rows, random bits."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Decision trees in the layout that kernels walk; every tree is in memory once.
 
-* Shallow ones are padded to perfect trees of one depth, ``{threshold, feature}`` per node, without links: tree blocks.
-* The others keep their links: ``{threshold, feature, left, right}``.
+* Shallow trees are padded to perfect ones of one depth, ``{threshold, feature}`` per node, without links: tree blocks.
+* All other trees keep their links: ``{threshold, feature, left, right}``.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Packed:
         self.leaf = "one" if self.targets == 1 else "own" if own is not None and aggregate == "sum" else "all"
         self.target = np.zeros(0, np.int64) if own is None else own
         if self.leaf == "own":
-            leaves = leaves.sum(axis=1, keepdims=True)  # of one number and zeros
+            leaves = leaves.sum(axis=1, keepdims=True)  # each leaf has one number that is not zero
         self.leaves = leaves.astype(self.dtype)
         shallow = (depths <= BUSHY_LEVELS) | ((depths <= PERFECT_LEVELS) & (2**depths <= PADDED_LEAVES * counts))
         self._choose_columns(width, is_row, bool(shallow.any()))

@@ -1,10 +1,13 @@
-"""Which nodes one kernel computes: groups of nodes, made in one walk from the inputs to the outputs.
+"""Fusion groups: the nodes that each kernel computes, chosen in one walk from the inputs to the outputs.
 
-A group starts at a contraction (and takes the elementwise work on its result as an epilogue), or at a transform of
-Winograd's, of which the last takes in the first and the products between them; or it is a set of elementwise ops and
-reductions along rows of one shape ``rows x columns``, in vectors of one dtype; elementwise work on other dtypes is in
-plain loops over one shape. A node joins the latest group it fits, if everything it reads is in that group or in one of
-a lower level; so groups never wait for each other in a circle.
+* A "contraction" takes the elementwise work on its result as an epilogue.
+* A "winograd" group is a last transform with the first one, the products between them, and an epilogue.
+* "rows" are elementwise ops and reductions along rows of one shape, in vectors of one dtype.
+* "loops" are elementwise work on other dtypes, in plain loops over one shape.
+* A "single" node is not fused.
+
+A node joins the latest group that it fits, if all that it reads is in that group or in one of a lower level. Levels
+grow along the arguments, so groups never wait for each other in a circle.
 """
 
 from __future__ import annotations
@@ -34,7 +37,7 @@ from mlaot.ops.sparse import sparse_add, sparse_dot
 from mlaot.ops.winograd import TRANSFORMS, products_of
 from mlaot.schedule.tuning import GROUP_NODES, NODES_AGAIN
 
-RECOMPUTED = (ew.step, ew.is_equal)  # computed again by each reader of values in memory, rather than stored beside them
+RECOMPUTED = (ew.step, ew.is_equal)  # every reader recomputes them, which costs less than storing them
 CHEAP = (
     *(ew.add, ew.sub, ew.mul, ew.neg, ew.rounded, ew.cast, ew.relu, ew.step, ew.maximum, ew.minimum),
     st.one_hot,
@@ -58,19 +61,19 @@ class Group:
     members: set[Node] = field(default_factory=set)
     closed: bool = False
     first: Node | None = None
-    into: Group | None = None  # the group it was merged into
-    placed: set[int] = field(default_factory=set)  # arguments that lie where the group would copy them
-    gates: int = 0  # of a contraction that gives several, see gates.py: its other nodes have the shape of one
+    into: Group | None = None  # the group that it was merged into
+    placed: set[int] = field(default_factory=set)  # arguments whose kernels write them here already
+    gates: int = 0  # how many gates a contraction has (gates.py); all other nodes have the shape of one
 
 
 def cheap_nodes(graph: Graph) -> set[Node]:
     """Return elementwise nodes of stored values that every row kernel recomputes where it reads them."""
-    sizes: dict[Node, int] = {}  # with how many nodes are computed again for it
+    sizes: dict[Node, int] = {}  # how many nodes are recomputed for each cheap node
     roots = set(map(root_of, graph.roots()))
     for node in graph.nodes():
         if node.op in CHEAP and vector_dtype(node) and node not in roots and not is_free(node):
-            args = [a.find() for a in node.args]  # a cheap one behind a view has another shape: that is not recomputed
-            cheap = sizes if node.op is not ew.cast else {}  # a kernel computes in one type
+            args = [a.find() for a in node.args]  # a cheap node behind a view has another shape and is not recomputed
+            cheap = sizes if node.op is not ew.cast else {}  # a kernel computes in one dtype
             size = 1 + sum(cheap.get(a, 0) for a in args)
             if size <= NODES_AGAIN and all(a in cheap or is_stored(base_of(a)) or is_free(a) for a in args):
                 sizes[node] = size
@@ -130,7 +133,7 @@ class _Fusion:
         self.written = {root_of(node) for node in graph.writes.values()}
         self.outputs = {root_of(node) for node in graph.outputs.values()}
         self.used = used = users(graph.nodes())
-        self.final = {n for n in self.outputs if not used[n]}  # what nothing but outputs is made of
+        self.final = {n for n in self.outputs if not used[n]}  # nodes from which only outputs are computed
         for node in reversed(graph.nodes()):
             if used[node] and node not in self.written and all(u in self.final for u in used[node]):
                 self.final.add(node)
@@ -242,7 +245,7 @@ class _Fusion:
         group.nodes += winograd_parts(node)
         group.members |= set(winograd_parts(node))
         group.first = group.first or node
-        if node not in group.members:  # what is computed again may be there already
+        if node not in group.members:  # a recomputed node may be there already
             group.nodes.append(node)
             group.members.add(node)
         group.closed |= node in self.written or node.op is ew.copy

@@ -1,12 +1,12 @@
-"""Products that give several gates of the same units: one kernel has them side by side and combines them.
+"""Products with several gates of the same units, as in recurrent layers: one kernel computes and combines them.
 
     v2 = contract(h, w, spec=ad,dbc->abc) : f32[n,4,128]
     v3 = sigmoid(v2[:, 0])                                   one tile: 4 sums of each unit, then v3, v4, v5
     v4 = tanh(v2[:, 1])
     v5 = mul(v3, v4)
 
-Where all that reads a product reads one of few places along its last axis but one, that axis lies within a tile, and
-the group's other nodes have the shape of one gate.
+If every reader of a product takes one gate, a place along its last axis but one, all gates are in one register tile,
+and the group's other nodes have the shape of one gate.
 """
 
 from __future__ import annotations

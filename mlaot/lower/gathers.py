@@ -1,4 +1,4 @@
-"""Rows at places that are computed, read and written: gather and scatter (``mlaot/ops/indexing.py``)."""
+"""Rows that computed indices choose, read and written: gather and scatter (``mlaot/ops/indexing.py``)."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""Which values may be written over what they take the place of: slots of a module, carries of a loop.
+"""Values that may overwrite what they replace: slots of a module, carries of a loop.
 
-The kernel that writes comes after all that read the old value, and reads of it no element but the one it writes next.
+The kernel that writes the new value runs after all others that read the old one, and reads of that no element but the
+one that it writes next.
 """
 
 from __future__ import annotations

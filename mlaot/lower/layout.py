@@ -1,4 +1,4 @@
-"""Where the elements of a value lie: buffers, and accesses to them through views."""
+"""The layout of values in memory: buffers, accesses to them through views, and panels of weights."""
 
 from __future__ import annotations
 
@@ -218,7 +218,7 @@ def _column_axis(node: Node, i: int) -> int | None:
     """Return the only axis of an operand that the result of a contraction has and the other operand has not."""
     if node.op not in PRODUCTS or i < 0 or node.arg(0) is node.arg(1):
         return None
-    if i == 0 and root_of(node.arg(1)).attrs.get("parameter"):  # of two weights, the second may lie in panels
+    if i == 0 and root_of(node.arg(1)).attrs.get("parameter"):  # of two weights, only the second one may lie in panels
         return None
     if _gates(node):
         return node.arg(i).type.rank - 1 if i == weights_of(node) else None

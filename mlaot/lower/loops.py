@@ -1,4 +1,4 @@
-"""Elementwise work on values of any dtype: every node in a variable of its own type."""
+"""Elementwise work on values of any dtype: plain loops, with every node in a variable of its own type."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from mlaot.nest.expressions import INDEX, Call, as_index
 from mlaot.nest.statements import Body, For, around, index_var
 from mlaot.ops.kinds import base_of, is_free
 
-TILE = 64  # rows and columns: lines of each side that the nearest cache keeps
+TILE = 64  # rows and columns whose cache lines fit the first-level cache together
 
 
 def loops_kernel(group: Group, accesses: Accesses, stores: Stores) -> Kernel:

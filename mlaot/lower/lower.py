@@ -1,4 +1,4 @@
-"""Graphs to a Program: storage, fusion groups, kernels in an order that keeps slots right, a workspace plan."""
+"""Lower graphs to a program: storage, fusion groups, kernels in an order that keeps slots right, the workspace."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def _procedure(name: str, graph: Graph, storage: Storage, model: Model, dims: Se
     for key, node in graph.outputs.items():
         root = node.find()
         readers = [u for n in {root, root_of(node)} for u in used[n] if u is not root]
-        if root.type.shape and readers:  # kernels read padded rows, callers get dense ones
+        if root.type.shape and readers:  # other kernels read padded rows, callers get dense ones
             graph.outputs[key] = ew.copy(node)
     fused = fuse(graph)
     while len(fitting := in_place(_slots(graph), *fused)) < len(graph.writes):

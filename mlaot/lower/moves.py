@@ -1,4 +1,4 @@
-"""Elements at other places: taken by constant indices, side by side, in another shape, padded, in windows."""
+"""Ops that move elements: take, put_add, stack, concat, reshape, pad, and fold, the inverse of windows."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def _reader(t: Target, lead: int, flat: Offsets) -> tuple[Offsets, Callable[[Exp
 
     if all(isinstance(stride, int) for stride in strides):
         return _offsets(shape, strides)[flat], by_offset
-    return flat, by_number  # a view whose rows are as far apart as a named dim says
+    return flat, by_number  # a view whose strides depend on a named dim
 
 
 class _Runs:

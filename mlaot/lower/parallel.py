@@ -1,4 +1,4 @@
-"""Which loops around kernels threads may share, each with memory of its own."""
+"""Loops around kernels whose rounds threads may share, each thread with memory of its own."""
 
 from __future__ import annotations
 

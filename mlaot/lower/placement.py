@@ -1,4 +1,4 @@
-"""Values that are written where they are wanted: the parts of a stack or a concatenation, a result seen otherwise.
+"""Values whose kernels write them where they are wanted: parts of a concatenation, a result behind a view.
 
 v0 = relu(x)                        v0 -> elements 0.. of v2
 v1 = exp(y)                 =>      v1 -> elements 8.. of v2
@@ -48,13 +48,19 @@ def place_parts(
         is_single = group_of[base].kind == "single"
         if (node.op is ew.copy or (is_single and base.op is not st.fold)) and read[base] != [node]:
             continue
-        if group_of[base].nodes[0].op in (st.pad, st.take, st.put_add):  # these write more than once, or by tables
+        if group_of[base].nodes[0].op in (
+            st.pad,
+            st.take,
+            st.put_add,
+        ):  # they write elements twice, or by tables of offsets
             continue
-        if not is_single and part.strides[-1] != 1 and part.shape[-1] not in range(SCATTERED_ELEMENTS):  # no vectors
+        if (
+            not is_single and part.strides[-1] != 1 and part.shape[-1] not in range(SCATTERED_ELEMENTS)
+        ):  # their vectors would be scattered
             continue
         places.setdefault(base, {})[i] = part
     for base, parts_in_place in places.items():
-        if len(parts_in_place) == read[base].count(node):  # the node would read what it writes
+        if len(parts_in_place) == read[base].count(node):  # else the node would read what it writes
             stores[base] = [*[b for b in stores.get(base, []) if b.within is not None], *parts_in_place.values()]
             group.placed |= set(parts_in_place)
 

@@ -1,4 +1,10 @@
-"""The workspace: an offset for each buffer, so that two that are alive at once never overlap."""
+"""The workspace plan: an offset for each buffer, so that two that are alive at once never overlap.
+
+kernel   0 1 2 3 4 5
+a: 64    x x            at 0
+b: 32      x x x        at 64
+c: 64        x x x      at 0, as a is dead
+"""
 
 from __future__ import annotations
 
@@ -105,7 +111,7 @@ class _Packing:
                 start = self.ends[live[np.argmax(self.high[live[:gap]])]]
             if self._fits(start, start + size, live):
                 return start
-        for end in self.ends[live]:  # that none of which comes last for certain
+        for end in self.ends[live]:  # no buffer is known to end last, so the start is behind all of them
             start = np.maximum(start, end)
         return start
 

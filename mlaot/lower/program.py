@@ -1,4 +1,4 @@
-"""What lowering produces: entries over buffers and kernels, printable, without nodes or ops."""
+"""The program, what lowering produces: entries over buffers and kernels, printable, without nodes or ops."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reductions of any dtype along any axes, in the order of the elements; the place of the largest or smallest."""
+"""Reductions of any dtype along any axes, in the order of the elements; argmax and argmin."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def _extremes_of_columns(t: Target, row: int, index_dtype: str) -> Body:
     best, place = (Load(a, here, ValueType(a.dtype)) for a in (bests, places))
     now = Var("now", x.type)
     is_better = compare("gt" if name == "max" else "lt", now, best)
-    if t.arg(0).type.dtype.kind == "f":  # not less, or nan; none is better than nan
+    if t.arg(0).type.dtype.kind == "f":  # not less: larger or nan; and nothing replaces nan
         worse = compare("le" if name == "max" else "ge", now, best)
         is_better = Call("and", (call("not", worse), compare("eq", best, best)), worse.type)
     taken = Var("taken", is_better.type)

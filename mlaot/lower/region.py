@@ -188,7 +188,7 @@ class _LoopPlan:
     fused: Fused
     carries: list[_Carry]
     overwritten: list[Pair]
-    covered: set[int] = field(default_factory=set)  # results that lie where the carries do
+    covered: set[int] = field(default_factory=set)  # results that lie in the buffers of carries
 
 
 def _plan_scan(group: Group, stores: Stores, fixed: set[Node], depth: int) -> _LoopPlan:

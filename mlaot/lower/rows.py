@@ -1,4 +1,4 @@
-"""Row kernels: elementwise ops and reductions along the last axis, several loops over each row.
+"""Row kernels: elementwise ops and reductions along the last axis, in several loops over each row.
 
 for i in parallel(0, rows):
     for j in vector(0, columns): m = max(m, x)            a stage for each reduction that later work waits for

@@ -1,7 +1,7 @@
 """Scans along an axis: running sums and products, and linear recurrences.
 
-Each element is computed from its own and the one before it. Where elements lie side by side along another axis, a scan
-is a row after the other, and vectors go along rows; else it is a number after the other, which stays in a variable.
+Each element is computed from the one before it. If elements are adjacent along another axis, a scan computes row after
+row, in vectors along the rows; else it computes number after number, the last of which stays in a variable.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from mlaot.nest.expressions import Expr, Index, Var, as_index, call, compare
 from mlaot.nest.reductions import combined, identity
 from mlaot.nest.statements import Assign, Body, For, If, Mutable, Store, index_var, loop, substitute_body
 
-ROWS = 4  # scans along rows at a time: each element waits for the one before it, but rows do not for each other
-Next = Callable[[Expr, Expr, Expr], Expr]  # the result at an index, from that at another one, which came before
+ROWS = 4  # scanned at a time: each element waits for the one before it, but rows do not wait for each other
+Next = Callable[[Expr, Expr, Expr], Expr]  # the result at an index, from the one before it and both indices
 
 
 def _cumulate(t: Target) -> Body:

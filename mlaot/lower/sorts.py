@@ -1,4 +1,4 @@
-"""Sorting along an axis: a heap sort of indices in place."""
+"""Sort along an axis: a heap sort of indices in place."""
 
 from __future__ import annotations
 

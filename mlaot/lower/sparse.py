@@ -1,4 +1,4 @@
-"""Products with rows that are mostly zeros: a list of what is not zero, then a row of the matrix for each of it.
+"""Products with rows that are mostly zeros: list the nonzeros of a row, then add the row of the matrix for each.
 
     end = invoke(nonzeros, pixels[i0 * 784], 784, t0)
     for j in vector(0, 64):
@@ -9,8 +9,8 @@
             a0 = a0 + x0 * w[row * 64 + j]                                  sparse_dot
         out[i0 * 64 + j] = a0
 
-The schedule makes one loop over the list for as many columns as there are registers for; each is added up in the order
-of the row, on every CPU.
+The schedule interleaves as many vectors of columns as there are registers for in one loop over the list. Every CPU adds
+the products of a row in the same order.
 """
 
 from __future__ import annotations

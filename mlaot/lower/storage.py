@@ -1,4 +1,4 @@
-"""Where what a module holds lies: parameters, further state, gradients, constants; the same for all its entries."""
+"""The storage of a module: parameters, further state, gradients and constants; the same for all its entries."""
 
 from __future__ import annotations
 
@@ -36,7 +36,9 @@ class Storage:
         self.slots: tuple[Slot, ...] = ()
         self.state_bytes = 0
         graphs = list(model.graphs.values())
-        zeros = [name for name, value in model.state.items() if not np.any(value)]  # last: no file need hold them
+        zeros = [
+            name for name, value in model.state.items() if not np.any(value)
+        ]  # they come last, as no file need hold them
         for name in sorted(model.slots, key=lambda name: name in zeros):
             self._place(model, graphs, name, model.slots[name])
         if model.is_stateful:
@@ -106,7 +108,7 @@ class Storage:
         offsets = self._scalar_offsets(model)
         for name, ids in model.named.items():
             buffer = places[int(ids.flat[0])][0]
-            if buffer is not None:  # nothing reads it otherwise
+            if buffer is not None:  # else nothing reads it
                 itemsize = DTYPES[buffer.dtype].itemsize
                 at = offsets[ids] // itemsize
                 strides = tuple(int(np.diff(at, axis=axis).flat[0]) if n > 1 else 1 for axis, n in enumerate(at.shape))
@@ -137,7 +139,7 @@ def _append(region: bytearray, value: Array, buffer: Buffer) -> int:
     assert isinstance(size, int)
     array = in_memory(value, DTYPES[buffer.dtype])
     region.extend(bytes(whole_lines(size)))
-    flat = np.frombuffer(region, array.dtype, size // array.itemsize, offset)  # without a copy: there may be a lot
+    flat = np.frombuffer(region, array.dtype, size // array.itemsize, offset)  # no copy, as arrays may be large
     if buffer.panels is not None:
         columns_last = np.moveaxis(array, buffer.panel_axis, -1)
         _fill_panels(flat, columns_last.reshape(buffer.panels.rows, -1), buffer.panels)

@@ -1,4 +1,4 @@
-"""One node, and a buffer that its result goes to: what the kernels of nodes that are not fused have in common."""
+"""A node that is not fused, and a buffer that its result goes to: what the kernels of such nodes share."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from mlaot.nest.statements import Alloc, Body, For, Let, Store, around, index_va
 from mlaot.schedule.tuning import SHARED_TILES
 
 WIDE = 8  # elements of a row that are worth vectors
-COLUMNS = 256  # of a block: in the nearest cache, and worth a thread's time where there are many rows
+COLUMNS = 256  # of a block: it stays in the first-level cache, and is work enough for a thread if there are many rows
 START = as_index(index_var("start"))  # the first column of a block
 
 

@@ -8,8 +8,8 @@
     p0 = Procedure(entry=Entry(..), steps=(k0,), offsets=(), forward=1, places=((b2, 0),))
     program = Program(module=Module(..), procedures=(p0,))
 
-It is Python's syntax, read as data. A name that is no object's is a dim. What a module says of itself (``info``, golden
-vectors, schedules that were measured) is no part of it.
+It is Python's syntax, read as data. A name that is no object's is a dim. Metadata of a module (``info``, golden
+vectors, measured schedules) is left out.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ from mlaot.nest.text import nest_text, parse_nest, size_of
 
 CLASSES = (Branch, Entry, IndexRange, Kernel, Loop, Module, Panels, Param, Port, Procedure, Program, Steps, Slot)
 BY_NAME: Mapping[str, type[Any]] = {c.__name__: c for c in (*CLASSES, Buffer)}
-UNTOLD = ("info", "golden", "facts", "tuned")  # fields of a module
-LETTERS = {Buffer: "b", Kernel: "k", Procedure: "p"}  # what is on a line of its own
+METADATA = ("info", "golden", "facts", "tuned")  # fields of a module that are not printed
+LETTERS = {Buffer: "b", Kernel: "k", Procedure: "p"}  # objects with a line of their own
 
 
 def program_text(program: Program) -> str:
@@ -58,7 +58,7 @@ class _Printer:
     def __init__(self) -> None:
         self.lines: list[str] = []
         self.names: dict[int, str] = {}
-        self.held: list[object] = []  # so that no id is another object's
+        self.held: list[object] = []  # keeps objects alive, so that ids stay unique
 
     def value(self, x: Any) -> str:
         letter = LETTERS.get(type(x))
@@ -75,7 +75,7 @@ class _Printer:
         if isinstance(x, Procedure):
             return self.procedure(x)
         if isinstance(x, (*CLASSES, Buffer)):
-            stated = [f for f in fields(x) if f.name not in UNTOLD and getattr(x, f.name) is not f.default]
+            stated = [f for f in fields(x) if f.name not in METADATA and getattr(x, f.name) is not f.default]
             return f"{type(x).__name__}({', '.join(f'{f.name}={self.value(getattr(x, f.name))}' for f in stated)})"
         if isinstance(x, Nest):
             self.lines.append(nest_text(x).rstrip())

@@ -1,9 +1,9 @@
-"""3x3 convolutions by Winograd's transforms, block by block, so that what lies between them stays in the cache.
+"""3x3 convolutions by Winograd's transforms, block by block, so that values between the kernels stay in the cache.
 
-for each image, for each block of rows of tiles:
-    V = B^T d B of each tile d of x          a kernel: lanes along the channels, the values of a tile in variables
-    M = V u for each component of a tile     a contraction
-    Y = A^T M A                              a kernel, with an elementwise epilogue
+    for each image, for each block of rows of tiles:
+        V = B^T d B of each tile d of x          a kernel: lanes along the channels, the values of a tile in variables
+        M = V u for each component of a tile     a contraction
+        Y = A^T M A                              a kernel, with an elementwise epilogue
 
 A transform on its own is such a kernel too, over all tiles at once.
 

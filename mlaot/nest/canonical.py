@@ -1,4 +1,4 @@
-"""Nests whatever their arrays, dims and variables are called: what equal layers have in common."""
+"""Canonical nests, without the names of arrays, dims and variables: equal layers have equal ones."""
 
 from __future__ import annotations
 

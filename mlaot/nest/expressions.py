@@ -3,8 +3,8 @@
     x[i * 64 + j]         Load(x, Index(i * 64 + j))
     exp(x0 - m)           Call("exp", (Call("sub", (x0, m)),))
 
-An index is a polynomial in variables and dims (``mlaot/ir/dims.py``), so that it is simple as soon as it is built and
-two indices are compared, moved and bounded as values. What a polynomial cannot say is bound to a variable.
+An index is a polynomial in variables and dims (``mlaot/ir/dims.py``), so that it is simplified when it is built, and
+indices are compared, substituted and bounded as values. What a polynomial cannot say is bound to a variable.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import NamedTuple
 from mlaot.ir.dims import Dim, dim, names, replaced
 from mlaot.ir.types import DTYPES
 
-HALVES = ("f16", "bf16")  # in memory; computed with as f32
+HALVES = ("f16", "bf16")  # dtypes in memory only; computed with as f32
 WHOLE = 0  # lanes: as many as a vector of the machine has
 
 
@@ -257,13 +257,13 @@ def call(name: str, *args: Expr) -> Expr:
 
 
 ASSOCIATIVE = ("add", "mul", "max", "min", "and", "or", "xor")
-# Written for vectors, and so slow that nothing waits for a sum of their results.
+# Functions with vector forms, so slow that a sum of their results never stalls.
 TRANSCENDENTAL = {
     *("exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sin", "cos", "tan", "asin", "acos", "atan"),
     *("sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "sigmoid", "erf", "erfc", "erfinv"),
     *("pow", "atan2", "hypot", "fmod", "nextafter"),
 }
-NO_LANES = ("normal_quantile", "threefry")  # functions of numbers that there are none of for vectors
+NO_LANES = ("normal_quantile", "threefry")  # functions without vector forms
 COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
 
 

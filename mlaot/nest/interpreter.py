@@ -1,9 +1,9 @@
-"""Loop nests in NumPy, as C would run them, so that lowering and schedules are tested without a compiler.
+"""Run loop nests in NumPy, as C would run them, so that lowering and schedules are tested without a compiler.
 
-A nest becomes Python closures once. Memory is flat arrays of the element types in memory (``Memory``), each of exactly
-the elements that a nest may touch, so that one outside is found. Rounds of parallel loops run from the last to the
-first, each with variables of its own: what one would leave for the next is lost, as it is between threads. What stands
-in memory that nothing has written is as arbitrary as memory is.
+A nest is compiled to Python closures once. Memory is flat arrays of the element types (``Memory``), of exactly the
+elements that a nest may touch, so that an access outside is found. Rounds of parallel loops run from the last to the
+first, each with variables of its own: what one would leave for the next is lost, as it is between threads. Memory that
+nothing has written holds arbitrary bytes.
 """
 
 from __future__ import annotations
@@ -416,7 +416,7 @@ OF_INDICES: dict[str, Callable[..., Value]] = {
     "mod": lambda a, b: a - b * int(a / b) if a < 0 else a % b,
     "least": min,
     "most": max,
-    "in_lanes": lambda rows, *_: rows > 1,  # either is right
+    "in_lanes": lambda rows, *_: rows > 1,  # both branches are right
     "and": lambda a, b: a & b,
     "first_from": lambda start, step, begin: (
         start + (begin - start + step - 1) // step * step if begin > start else start

@@ -1,4 +1,4 @@
-"""Reductions: how two values become one, and what nothing becomes. Everything that reduces asks here."""
+"""Reductions: the function that combines two values, and its identity element. All other modules ask here."""
 
 from __future__ import annotations
 

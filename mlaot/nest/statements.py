@@ -1,4 +1,4 @@
-"""Statements of a loop nest, and a nest: what one function of C does."""
+"""Statements of a loop nest, and the nest: what one function of C does."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The types of a loop nest: what each call takes and gives, and that every variable is bound before it is used."""
+"""Check the types of a loop nest: the arguments and results of calls, and that variables are bound before use."""
 
 from __future__ import annotations
 

@@ -1,8 +1,11 @@
-"""Whether a loop nest can be right: types, indices inside their arrays, rounds that threads may share.
+"""Verify a loop nest: types, indices inside their arrays, rounds that threads may share.
 
-Indices are bounded for some sizes of the dims. An index polynomial is smallest and largest at the ends of the loops
-around it, so the innermost variable is replaced by an end of its loop until a number is left. What depends on loaded
-values is not checked, nor what stands under a condition.
+Indices are bounded for some sizes of the dims. An index that is linear in each loop variable is smallest and largest at
+ends of the loops around it, so the innermost variable is replaced by an end of its loop until a number is left:
+
+    i * 8 + j, i in 0 .. 4, j in 0 .. i + 1    largest: j = i, then i = 3: 3 * 8 + 3 = 27
+
+What depends on loaded values is not checked, nor what stands under a condition.
 """
 
 from __future__ import annotations
@@ -32,9 +35,9 @@ from mlaot.nest.statements import (
 )
 from mlaot.nest.types import check_types
 
-ROUND = "round"  # how the variables of loops around nests begin
+ROUND = "round"  # the variables of loops around nests begin so
 SIZES = (0, 1, 2, 7, 64, 1000)
-MOST_POINTS = 2_000  # rounds of which each is tried
+MOST_POINTS = 2_000  # rounds that are enumerated at most
 
 
 def verify(nest: Nest, sizes: Sequence[int] = SIZES, *, disjoint: bool = True) -> None:
@@ -115,7 +118,7 @@ class _Ranges:
         self.nest = nest
         self.disjoint = disjoint
         self.dims = dims
-        self.unsized: set[str] = set()  # arrays of sizes that are not known
+        self.unsized: set[str] = set()  # arrays of unknown sizes
         self.cache: dict[tuple[int, int], tuple[_Use, dict[int, set[int]] | None]] = {}
 
     def fail(self, problem: str, s: Statement) -> None:
@@ -174,7 +177,7 @@ class _Ranges:
             high = low + rest // s.step * s.step
         else:
             high = high + -1
-        # A name of its own, since loops inside others may have variables of one name.
+        # Loops inside others may have variables of the same name, so each gets a unique one here.
         name = f"{s.var.name}_{len(scope.loops)}"
         around = _Around(replace(s, var=replace(s.var, name=name)), low, high)
         inner = replace(scope, values={**scope.values, s.var.name: dim(name)}, loops=(*scope.loops, around))

@@ -1,4 +1,4 @@
-"""The entries of a program as nests: where each buffer lies, and the kernels that run one after the other."""
+"""Turn the entries of a program into nests: the place of each buffer, and the calls of kernels in order."""
 
 from __future__ import annotations
 

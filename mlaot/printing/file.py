@@ -1,4 +1,4 @@
-"""Program to C: the file of all entries for one instruction set, each distinct kernel once."""
+"""Print a program: the C file of all entries for one instruction set, with each distinct kernel once."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from mlaot.schedule.machine import Machine, condition
 from mlaot.schedule.nests import scheduled
 from mlaot.schedule.tuning import KERNELS_SECONDS
 
-LONG_KERNELS = '#pragma GCC optimize("O1")'  # what stands in a file that is too long
+LONG_KERNELS = '#pragma GCC optimize("O1")'  # stands in a file that would take long to compile
 
 
 def kernels_file(program: Program, prefix: str, machine: Machine) -> str:

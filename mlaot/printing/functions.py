@@ -1,4 +1,4 @@
-"""The functions of a file: each distinct kernel once, and what runs it on the threads of a call."""
+"""The functions of a file: each distinct kernel once, and those that share its work among threads."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from mlaot.schedule.nests import scheduled
 from mlaot.schedule.parallel import RANGE, Shared, part_of_range, shared_loop
 from mlaot.schedule.tuning import SHARED_ELEMENTS
 
-LOOPS = ("rows", "loops", "plain", "winograd")  # kernels of whatever nodes
+LOOPS = ("rows", "loops", "plain", "winograd")  # kinds that say nothing of what a kernel does
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,7 @@ class Functions:
         content, free = canonical(part)
         sizes = tuple(d for d in free if d not in RANGE)
         dims = (*sizes, *sorted((names(shared.extent) | names(shared.work)) - {*sizes}))
-        # Nests that differ in the number of rounds have one kernel, a part of them, and callers of their own.
+        # Nests that differ only in their number of rounds share a kernel for a part, and have callers of their own.
         numbers = {d: dim(f"n{i}") for i, d in enumerate(dims)}
         key = content, substitute(shared.extent, numbers), substitute(shared.work, numbers), shared.step
         caller = self._callers.get(key)
@@ -119,7 +119,7 @@ class Functions:
         function = self.kernels.get(content)
         if function is None:
             printed = print_nest(nest, dims, self.machine.bytes)
-            if kernel.nest.is_tiled:  # in vectors, but for what is left
+            if kernel.nest.is_tiled:  # in vectors, but for remainders
                 printed = replace(printed, is_scalar=False)
             name = self.name(label_of(kernel), part)
             function = self.kernels[content] = Function(name, printed, nest, dims, content)

@@ -1,6 +1,6 @@
-"""The C functions that kernels and entries call, by name, each behind those that it calls itself.
+"""The helper functions that C calls, by name, each behind those that it calls itself.
 
-Helpers are written by hand, in templates. Their text is searched for calls, so that no list of dependencies is kept.
+Helpers are handwritten templates. Their text is searched for calls, so that no list of dependencies is kept.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""C identifiers for what users have named. They have a namespace of their own, so any name can be given to anything.
+"""C identifiers for names that users choose: a namespace of their own, so no name clashes.
 
-A named dim ``tokens`` is ``n_tokens`` in C, and ``batch``, which is mlaot's own, stays ``batch``. An array keeps the
-name that it has unless C, a header, or mlaot's own C could have it; then it begins with ``x_``. The C of mlaot has no
-name that begins with ``n_``, ``u_`` or ``x_``.
+A named dim ``tokens`` is ``n_tokens`` in C, and ``batch``, which is mlaot's own, stays ``batch``. An array keeps its
+name unless C, a header, or mlaot's own C could have it; then it begins with ``x_``. No name of mlaot's own C begins
+with ``n_``, ``u_`` or ``x_``.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ KEYWORDS = re.compile(
     r"|arm|assert|complex|errno|hppa|i386|imaginary|interface|linux|m68k|mips|noreturn|math_errhandling|offsetof|ppc|pixel|small|sparc"
     r"|stderr|stdin|stdout|sun|unix|vax|vector|win32|L_ctermid|L_cuserid|L_tmpnam|P_tmpdir"
 )
-# What else could be a macro: it has no lower-case letter, but for one capital with digits, such as the weights W and
+# Names that could be macros: without a lower-case letter, except one capital with digits, such as the weights W and
 # W1. `I` is a macro of complex.h.
 MACRO = re.compile(r"I|(?![A-Z][0-9]*$)[^a-z]+")
 # The shapes of mlaot's own names in kernels; tests hold them against the C.

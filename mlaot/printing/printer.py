@@ -1,4 +1,4 @@
-"""Loop nests to C: one template walks the statements, ``spelling.py`` writes their expressions."""
+"""Print loop nests as C: one template walks the statements, ``spelling.py`` writes their expressions."""
 
 from __future__ import annotations
 
@@ -10,8 +10,6 @@ from mlaot.nest.statements import Body, For, Nest, arrays_of, is_of_numbers, wal
 from mlaot.printing.spelling import MEMORY, Speller, dim_text, increment
 from mlaot.render import macros
 from mlaot.schedule.parallel import Shared
-
-SHORT = range(8)  # rounds of a loop that are not worth vectors
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
-"""Expressions of loop nests as C: ``render.py`` and the templates put these texts into statements.
+"""Spell expressions of loop nests as C, for the templates to put into statements.
 
 Floats and vectors have C's operators; integers have functions that are defined for all arguments
-(``templates/kernels/integers.h.j2``), and functions of vectors are named ``exp_f32v``. A ``Speller`` notes the
+(``templates/kernels/integers.h.j2``), and functions of vectors are named ``exp_f32v``. A ``Speller`` counts the
 functions that it calls, so that their definitions can stand before.
 """
 
@@ -19,7 +19,7 @@ from mlaot.nest.expressions import HALVES, WHOLE, Array, Call, Const, Expr, Inde
 from mlaot.nest.reductions import BY_LANES
 from mlaot.nest.statements import Assign, Invoke, Point, Run, Store
 
-# Numbers as computed with; halves are bits in uint16_t, and float everywhere else.
+# C types of values; halves are converted to float when they are loaded.
 C_NAMES = {
     **{"f32": "float", "f64": "double", "bool": "int"},
     **{
@@ -28,11 +28,11 @@ C_NAMES = {
         for kind, prefix in (("i", "int"), ("u", "uint"))
     },
 }
-# Elements in memory; half-precision numbers are bits there, and float everywhere else.
+# C types of elements in memory, where halves are bits.
 MEMORY = {**C_NAMES, "f16": "uint16_t", "bf16": "uint16_t", "bool": "uint8_t"}
 SCALARS = {**MEMORY, "bool": "int", "index": "ptrdiff_t"}
 NARROW = ("i8", "i16", "u8", "u16")  # C computes these as int
-# Operators with how tightly they bind; arguments that are operators are in parentheses but for sums and products.
+# Operators with their precedence; operators as arguments are in parentheses, except in sums and products.
 OPERATORS = {
     **{"mul": ("*", 13), "div": ("/", 13), "mod": ("%", 13), "add": ("+", 12), "sub": ("-", 12)},
     **{"lt": ("<", 10), "le": ("<=", 10), "gt": (">", 10), "ge": (">=", 10), "eq": ("==", 9), "ne": ("!=", 9)},
@@ -43,7 +43,7 @@ CHOICES = {"least": "<", "most": ">"}  # of two indices
 ATOM, UNARY, CHOICE = 100, 14, 3
 NO_SUFFIX = ("first_from", "threefry", "normal_quantile")
 C_FUNCTIONS = {"is_equal": "eq"}
-BY_ARGUMENT = (*BY_LANES, "any")  # named for what they take
+BY_ARGUMENT = (*BY_LANES, "any")  # functions named for the type of their argument
 
 
 class Speller:
@@ -149,7 +149,7 @@ class Speller:
     def operator(self, x: Call) -> tuple[str, int]:
         symbol, level = OPERATORS[x.name]
         a, b = x.args
-        if x.name in ("and", "or", "xor"):  # compilers want these to be seen
+        if x.name in ("and", "or", "xor"):  # compilers warn without these parentheses
             level = UNARY - 1
         left = self.inside(a, level - (x.name == "mul" and isinstance(a, Call) and a.name == "mul"))
         is_sum = level == 12 and isinstance(b, Call) and OPERATORS.get(b.name, ("", 0))[1] > 12

@@ -1,4 +1,4 @@
-"""The vector helpers that C text calls, as C: each is one template of ``templates/vector``.
+"""The vector helpers that C calls: each is a template of ``templates/vector``.
 
 A helper is called ``<family>_<dtype>`` for scalars and ``<family>_<dtype>v`` for vectors.
 """

@@ -1,9 +1,9 @@
 """The machines that kernels are made for: every instruction set is declared here, once.
 
-All others ask. Templates and schedules ask for a capability, as in ``"vnni" in machine``, never for a name; the build
-asks for compiler flags, the generated module for what CPUID must say, the settings for the names that projects may
-choose. A new instruction set is a ``Machine`` in ``MACHINES``, with its features in ``CPUID``; what it does in a way
-that no other one does is a capability, and a branch of the helper template that asks for it.
+All other code asks here. Templates and schedules ask for a capability, as in ``"vnni" in machine``, never for a name;
+the build asks for compiler flags, the generated module for the bits of CPUID, the settings for the names that projects
+may choose. A new instruction set is a ``Machine`` in ``MACHINES``, with its features in ``CPUID``; what it alone can do
+is a capability, and a branch of the helper template that asks for it.
 """
 
 from __future__ import annotations

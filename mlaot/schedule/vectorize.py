@@ -6,10 +6,10 @@
                                            s_all0 = s_all0 + first(x[992:16, 8], 8, 0)
                                            s = sum_lanes((s_all0 + s_all1) + (s_all2 + s_all3))
 
-Loads and stores along the loop are of elements side by side, or so many apart; what does not depend on it is computed
-once. A sum has several accumulators where one would be waited for. Where the bits must not depend on the machine,
-``machine.parts`` vectors stand for one of 64 bytes, each with an accumulator of its own; sums are then combined in
-halves: of vectors, then of lanes.
+Loads and stores along the loop are of adjacent elements, or gather and scatter with a stride; what does not depend on
+the loop is computed once. A sum has several accumulators if it would stall on the latency of one. If the bits must not
+depend on the machine, ``machine.parts`` vectors stand for one of 64 bytes, each with an accumulator of its own; sums
+are then combined by halves, first of vectors, then of lanes.
 """
 
 from __future__ import annotations
@@ -189,7 +189,7 @@ class _Vectorizer:
         if x.name == "cast":
             dtype = x.type.dtype
             return cast(args[0], mask_of(args[0].type).dtype if dtype == "bool" else dtype)
-        if x.name == "convert":  # whole numbers, which become bytes as they are stored
+        if x.name == "convert":  # integers, which become bytes as they are stored
             return args[0]
         dtype = args[0].type.dtype if x.type.dtype == "bool" else x.type.dtype
         return Call(x.name, tuple(args), ValueType(dtype, self.lanes))
@@ -366,7 +366,7 @@ class VectorLoop:
             if remainder:
                 blocks.append(self.vector_body(full, Index(remainder), Index(start + full * self.lanes)))
             last = _blocks(blocks) if len(blocks) > 1 else (Block(blocks[0]),)
-            # A part of a range that threads share has what is left if it begins there.
+            # As a loop, the remainder belongs to the part of a shared range in which it begins.
             result += [replace(self.main_loop(start, size, 1), body=last)] if self.loop.parallel else last
         return tuple(result)
 
