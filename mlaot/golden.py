@@ -23,7 +23,7 @@ from mlaot.ir.module import Module
 from mlaot.ir.types import DTYPES
 from mlaot.lower.program import Entry, Golden, Port
 from mlaot.lower.program import Module as Lowered
-from mlaot.passes.quantize import parts
+from mlaot.passes.frozen.quantize import parts
 from mlaot.printing.methods import HIDDEN
 from mlaot.transforms.batch import draws
 
