@@ -25,7 +25,8 @@ from mlaot.ir.dims import assumed
 from mlaot.lower.program import Buffer, Kernel, Program
 from mlaot.printing.file import candidates_file
 from mlaot.render import render
-from mlaot.schedule.contraction import contraction_of, description, is_light, ranked
+from mlaot.schedule.contraction import contraction_of, description
+from mlaot.schedule.cost import is_light, ranked
 from mlaot.schedule.machine import BASE, LINE, MACHINES, Machine, isas_for
 
 CANDIDATES = 8  # schedules that are tried

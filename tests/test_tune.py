@@ -18,7 +18,8 @@ from mlaot.cli import main
 from mlaot.errors import MlaotError
 from mlaot.generate import compile_model
 from mlaot.lower.program import Program
-from mlaot.schedule.contraction import contraction_of, description, ranked, schedule
+from mlaot.schedule.contraction import contraction_of, description
+from mlaot.schedule.cost import ranked, schedule
 from mlaot.schedule.machine import CPUID, MACHINES, Cpuid
 from mlaot.settings import TUNED, read_tuned, write_tuned
 from mlaot.tune import CANDIDATES, Measured, by_machine, contractions

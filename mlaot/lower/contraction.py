@@ -2,7 +2,7 @@
 
 Labels are the letters of an einsum: ``ik,kj->ij``. Labels that every operand steps through together are merged; then
 one label runs along the lanes: one of the result along which an operand is contiguous, or a summed one along which all
-are. The cost model of ``mlaot/schedule/contraction.py`` chooses.
+are. The cost model of ``mlaot/schedule/cost.py`` chooses.
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ from mlaot.nest.statements import Assign, Body, Mutable, Statement, index_var, l
 from mlaot.ops import reduction as red
 from mlaot.ops.kinds import PRODUCTS, VECTORS, base_of, is_free
 from mlaot.ops.quantized import contract_bytes
-from mlaot.schedule.contraction import contraction_of, cost
+from mlaot.schedule.contraction import contraction_of
+from mlaot.schedule.cost import cost
 from mlaot.schedule.machine import REFERENCE
 
 LABELS = "abcdefghijklmnopqrstuvwxyz"

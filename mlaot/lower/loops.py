@@ -6,8 +6,8 @@ from mlaot.ir.dims import Dim
 from mlaot.lower.builder import ZERO, Accesses, Builder, Stores
 from mlaot.lower.fuse import Group
 from mlaot.lower.program import Kernel
-from mlaot.nest.expressions import INDEX, Call, as_index
-from mlaot.nest.statements import Body, For, around, index_var
+from mlaot.nest.expressions import as_index
+from mlaot.nest.statements import Body, For, around, index_var, loop_in_block
 from mlaot.ops.kinds import base_of, is_free
 
 TILE = 64  # rows and columns whose cache lines fit the first-level cache together
@@ -44,9 +44,7 @@ def _transposed_axis(builder: Builder) -> int | None:
 def _tile(loops: list[tuple[str, Dim]], body: Body) -> Body:
     """Wrap ``body`` in two loops, a tile of rows and columns at a time, so that whole cache lines are used."""
     for name, extent in reversed(loops):
-        first = as_index(index_var(f"{name}_first"))
-        end = Call("least", (first + TILE, as_index(extent)), INDEX)
-        body = (For(index_var(name), first, end, body),)
+        body = (loop_in_block(name, as_index(index_var(f"{name}_first")), TILE, extent, body),)
     for i, (name, extent) in reversed([*enumerate(loops)]):
         body = (For(index_var(f"{name}_first"), ZERO, as_index(extent), body, TILE, parallel=i == 0),)
     return body

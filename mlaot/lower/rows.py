@@ -16,9 +16,21 @@ from mlaot.lower.builder import ZERO, Accesses, Builder, Stores
 from mlaot.lower.fuse import Group, full_shape
 from mlaot.lower.layout import padded_extent
 from mlaot.lower.program import Kernel
-from mlaot.nest.expressions import INDEX, Array, Call, Expr, Load, ValueType, Var, as_index, cast, const
+from mlaot.nest.expressions import Array, Call, Expr, Load, ValueType, Var, as_index, cast, const
 from mlaot.nest.reductions import identity
-from mlaot.nest.statements import Alloc, Assign, Body, For, Mutable, Statement, Store, around, index_var, loop
+from mlaot.nest.statements import (
+    Alloc,
+    Assign,
+    Body,
+    For,
+    Mutable,
+    Statement,
+    Store,
+    around,
+    index_var,
+    loop,
+    loop_in_block,
+)
 from mlaot.ops import structure as st
 from mlaot.ops.kinds import REDUCTIONS, base_of, is_free
 from mlaot.schedule.machine import LINE
@@ -128,9 +140,7 @@ class _RowsBuilder(Builder):
         assert isinstance(columns, For)
         *outer, (name, extent) = self.loops
         first = f"{name}_first"
-        start = as_index(index_var(first))
-        end = Call("least", (start + unit, as_index(extent)), INDEX)
-        rows = For(index_var(name), start, end, columns.body)
+        rows = loop_in_block(name, as_index(index_var(first)), unit, extent, columns.body)
         vectors = loop("j", columns.high, (rows,), vector=True)
         tiles = For(index_var(first), ZERO, as_index(extent), (vectors,), unit, parallel=True)
         return around(outer, (tiles,), parallel=True)

@@ -8,7 +8,7 @@ from mlaot.ir import Dim, Node
 from mlaot.lower.builder import ZERO, At, Builder, place
 from mlaot.lower.program import Buffer
 from mlaot.nest.expressions import INDEX, Array, Call, Expr, Index, Load, ValueType, Var, as_index
-from mlaot.nest.statements import Alloc, Body, For, Let, Store, around, index_var, loop
+from mlaot.nest.statements import Alloc, Body, For, Let, Store, around, index_var, loop, loop_in_block
 from mlaot.schedule.tuning import SHARED_TILES
 
 WIDE = 8  # elements of a row that are worth vectors
@@ -82,8 +82,7 @@ class Target:
 
     def columns(self, row: int, body: Body) -> Body:
         """Run ``body`` for each column of a block."""
-        end = Call("least", (START + COLUMNS, as_index(self.shape[row])), INDEX)
-        return (For(index_var(self.names[row]), START, end, body),)
+        return (loop_in_block(self.names[row], START, COLUMNS, self.shape[row], body),)
 
     def blocks(self, row: int, body: Body) -> Body:
         """Run ``body`` for each block of columns along an axis."""

@@ -8,7 +8,19 @@ from functools import cached_property
 from typing import Any
 
 from mlaot.ir.dims import Dim, names
-from mlaot.nest.expressions import INDEX, Array, Expr, Index, Load, Var, as_index, subexpressions, substitute, variables
+from mlaot.nest.expressions import (
+    INDEX,
+    Array,
+    Call,
+    Expr,
+    Index,
+    Load,
+    Var,
+    as_index,
+    subexpressions,
+    substitute,
+    variables,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,6 +277,11 @@ def index_var(name: str) -> Var:
 def loop(name: str, extent: Dim | Expr, body: Iterable[Statement], **more: bool) -> For:
     """Return the loop that runs ``body`` for the variable ``name`` from 0 to below ``extent``."""
     return For(index_var(name), Index(0), as_index(extent), tuple(body), **more)
+
+
+def loop_in_block(name: str, first: Expr, size: int, extent: Dim, body: Body) -> For:
+    """Return the loop over the block of at most ``size`` rounds that begins at ``first``."""
+    return For(index_var(name), first, Call("least", (first + size, as_index(extent)), INDEX), body)
 
 
 def around(loops: Iterable[tuple[str, Dim]], body: Iterable[Statement], **more: bool) -> Body:

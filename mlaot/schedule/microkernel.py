@@ -17,17 +17,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from mlaot.ir import DTYPES, Dim
 from mlaot.nest.expressions import Call, Const, Expr, Index, Load, ValueType, Var, cast, splat
 from mlaot.nest.statements import Assign, Let, Prefetch, Statement
-from mlaot.schedule.contraction import (
-    DOT,
-    Contraction,
-    Operand,
-    Schedule,
-    first_level_bytes,
-    gate_count,
-    is_along_sum,
-    lanes_of,
-    second_level_bytes,
-)
+from mlaot.schedule.contraction import DOT, Contraction, Operand, gate_count, is_along_sum, lanes_of
+from mlaot.schedule.cost import Schedule, first_level_bytes, second_level_bytes
 from mlaot.schedule.machine import LINE, Machine
 from mlaot.schedule.segments import Segment
 from mlaot.schedule.tuning import PREFETCH_SHARE

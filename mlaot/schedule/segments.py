@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from mlaot.ir import Dim
 from mlaot.ir.dims import dim
 from mlaot.nest.expressions import Panels, round_up
-from mlaot.schedule.contraction import block_sizes
+from mlaot.schedule.cost import block_sizes
 
 
 @dataclass(frozen=True)

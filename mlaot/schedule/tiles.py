@@ -8,7 +8,7 @@
 
 A micro-kernel is made in five steps, each a module:
 
-1. ``contraction.py`` chooses the size of a tile and the order of its loops by a model of their cost;
+1. ``cost.py`` chooses the size of a tile and the order of its loops by a model of their cycles;
 2. ``segments.py`` cuts each axis into blocks, a main loop and remainder loops;
 3. this one writes the loops over blocks, and those of the sum, unrolled where accumulators would be waited for;
 4. ``microkernel.py`` writes the steps of a sum in vectors;
@@ -39,15 +39,13 @@ from mlaot.nest.statements import (
 from mlaot.schedule.contraction import (
     Axis,
     Contraction,
-    Schedule,
     column_names,
     contraction_of,
     is_along_sum,
     lanes_of,
-    remainder_schedule,
     row_names,
-    schedule,
 )
+from mlaot.schedule.cost import Schedule, remainder_schedule, schedule
 from mlaot.schedule.epilogue import epilogue
 from mlaot.schedule.machine import Machine
 from mlaot.schedule.microkernel import Point, Tile

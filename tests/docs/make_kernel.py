@@ -21,7 +21,8 @@ from mlaot.lower.lower import lower
 from mlaot.lower.program import Program
 from mlaot.nest.text import nest_text
 from mlaot.printing.file import kernels_file
-from mlaot.schedule.contraction import contraction_of, schedule
+from mlaot.schedule.contraction import contraction_of
+from mlaot.schedule.cost import schedule
 from mlaot.schedule.machine import V4
 from mlaot.schedule.nests import scheduled
 
@@ -67,7 +68,7 @@ schedule is to put along the lanes of vectors:
 
 ## 3. The schedule
 
-`mlaot/schedule/contraction.py` estimates the cycles of every tile that fits the registers, and takes the best. On
+`mlaot/schedule/cost.py` estimates the cycles of every tile that fits the registers, and takes the best. On
 AVX-512 that is a tile of {rows} examples by {columns} vectors of 16 outputs: {accumulators} accumulators for
 {loads} values loaded in a step of the sum. What is left of the batch has tiles of its own.
 

@@ -21,7 +21,7 @@ from mlaot.printing.helpers import preamble
 from mlaot.render import render
 from mlaot.schedule import machine as machines
 from mlaot.schedule import tuning
-from mlaot.schedule.contraction import first_level_bytes, second_level_bytes
+from mlaot.schedule.cost import first_level_bytes, second_level_bytes
 from mlaot.schedule.machine import BASE, CAPABILITIES, CPUID, MACHINES, NEON, V3, V4, condition, isas_for, whole_lines
 from mlaot.settings import Settings
 
