@@ -194,56 +194,65 @@ class _LoopPlan:
 def _plan_scan(group: Group, stores: Stores, fixed: set[Node], depth: int) -> _LoopPlan:
     """Plan the carries of a scan.
 
-    * If the loop also returns the values of a carry in all rounds, the carry lives in that array: round k reads row k
-    and writes row k + 1.
-
+    * If the loop also returns the values of a carry in all rounds, the carry lives in that array, its history.
     * If a round can overwrite its carry, the carry has one buffer.
-
     * Any other carry has two buffers, which rounds use in turn: round k reads number k mod 2 and writes the other one.
     """
-    attrs, wanted = group.nodes[0].attrs, _results(group)
+    attrs, results = group.nodes[0].attrs, _results(group)
     consts, count, length = attrs["consts"], attrs["carries"], attrs["length"]
     number, reverse = dim(f"round{depth}"), attrs["reverse"]
     body = attrs["body"].graph
-    outputs, olds = _outputs(body), list(body.inputs.values())[consts : consts + count]
-    values = [root_of(n) for n in outputs]
-    rounds = _LoopPlan(body, ([], {}), [], [])
-    histories: dict[int, Buffer] = {}
-    for i, old in enumerate(olds):
-        for j, node in wanted.items():
-            is_old = outputs[j].op is ew.copy and outputs[j].arg(0) is old
-            is_new = values[j] is values[i] and outputs[j].type == old.type
-            private = node not in fixed and [b.where for b in stores.get(node, [])] == ["work"]
-            if j >= count and j not in rounds.covered and private and (is_old or is_new):
-                shape = (length + 1, *old.type.shape)
-                history = histories.setdefault(i, work_buffer(f"carry{depth}_{i}", old.type.with_shape(shape)))
-                start = history.strides[0] * int(is_old == reverse)
-                shape = (length, *old.type.shape)
-                stores[node] = [part_buffer(history, shape, history.strides, start, dense=history.dense)]
-                rounds.covered.add(j)
-    rounds.graph = _select_outputs(
-        body, [*range(count), *(j for j in wanted if j >= count and j not in rounds.covered)]
-    )
-    rounds.fused = fuse(rounds.graph)
+    olds, values = list(body.inputs.values())[consts : consts + count], [root_of(n) for n in _outputs(body)]
+    histories, covered = _share_histories(group, olds, stores, fixed, depth)
+    graph = _select_outputs(body, [*range(count), *(j for j in results if j >= count and j not in covered)])
+    rounds = _LoopPlan(graph, fuse(graph), [], [], covered)
     pairs = [(old, new) for i, (old, new) in enumerate(zip(olds, values, strict=False)) if i not in histories]
     rounds.overwritten = in_place(pairs, *rounds.fused)
     for i, (old, new) in enumerate(zip(olds, values, strict=False)):
         if i in histories:
-            at = (length - number, length - 1 - number, length, 0) if reverse else (number, number + 1, 0, length)
-            places = [_slice(histories[i], n) for n in at]
+            rows = (length - number, length - 1 - number, length, 0) if reverse else (number, number + 1, 0, length)
+            buffers = [_slice(histories[i], row) for row in rows]
         elif (old, new) in rounds.overwritten:
-            places = [_carry_buffer(wanted.get(i), stores, f"carry{depth}_{i}", old.type)] * 4
+            buffers = [_carry_buffer(results.get(i), stores, f"carry{depth}_{i}", old.type)] * 4
         else:
             both = work_buffer(f"carry{depth}_{i}", old.type.with_shape((2, *old.type.shape)))
-            places = [_slice(both, n) for n in (_parity(number), 1 - _parity(number), 0, _parity(length))]
-        now, following, first, last = places
+            buffers = [_slice(both, n) for n in (_parity(number), 1 - _parity(number), 0, _parity(length))]
+        now, following, first, last = buffers
         rounds.carries.append(_Carry(now, following, first, last))
     return rounds
 
 
+def _share_histories(
+    group: Group, olds: Sequence[Node], stores: Stores, fixed: set[Node], depth: int
+) -> tuple[dict[int, Buffer], set[int]]:
+    """Let results that are a carry's value in each round be rows of the carry's history.
+
+    Row k of a history is the carry before round k, so row ``length`` is the last one; in reverse, rows count back from
+    the end. The values before each round are then all rows but the last, and those after it all rows but the first; in
+    reverse it is the other way round. Returns the histories by carry, and the results that they cover.
+    """
+    attrs = group.nodes[0].attrs
+    outputs, length = _outputs(attrs["body"].graph), attrs["length"]
+    histories: dict[int, Buffer] = {}
+    covered: set[int] = set()
+    for i, old in enumerate(olds):
+        for j, node in _results(group).items():
+            is_old = outputs[j].op is ew.copy and outputs[j].arg(0) is old
+            is_new = root_of(outputs[j]) is root_of(outputs[i]) and outputs[j].type == old.type
+            is_private = node not in fixed and [b.where for b in stores.get(node, [])] == ["work"]
+            if j >= attrs["carries"] and j not in covered and is_private and (is_old or is_new):
+                type_ = old.type.with_shape((length + 1, *old.type.shape))
+                history = histories.setdefault(i, work_buffer(f"carry{depth}_{i}", type_))
+                start = history.strides[0] * int(is_old == attrs["reverse"])
+                shape = (length, *old.type.shape)
+                stores[node] = [part_buffer(history, shape, history.strides, start, dense=history.dense)]
+                covered.add(j)
+    return histories, covered
+
+
 def _plan_while(group: Group, stores: Stores, fixed: set[Node], depth: int) -> _LoopPlan:
     """Plan the carries of a while loop; one that cannot be overwritten is copied back after each round."""
-    attrs, wanted = group.nodes[0].attrs, _results(group)
+    attrs, results = group.nodes[0].attrs, _results(group)
     body = attrs["body"].graph
     outputs, olds = _outputs(body), list(body.inputs.values())[attrs["consts"] :]
     graph = _select_outputs(body, range(len(outputs)))
@@ -251,7 +260,7 @@ def _plan_while(group: Group, stores: Stores, fixed: set[Node], depth: int) -> _
     pairs = list(zip(olds, map(root_of, outputs), strict=True))
     rounds.overwritten = in_place(pairs, *rounds.fused)
     for i, pair in enumerate(pairs):
-        own = _carry_buffer(wanted.get(i), stores, f"carry{depth}_{i}", pair[0].type)
+        own = _carry_buffer(results.get(i), stores, f"carry{depth}_{i}", pair[0].type)
         is_copied = pair not in rounds.overwritten
         following = work_buffer(f"next{depth}_{i}", pair[0].type) if is_copied else own
         rounds.carries.append(_Carry(own, following, own, own, is_copied))
