@@ -75,7 +75,7 @@ class _Read:
 
     access: Access
     strides: dict[str, Dim]
-    panel: str | None  # the label that is cut into panels
+    panel: str | None
 
     def stride(self, label: str) -> Dim | None:
         """Return the stride along a label; None along the one that is cut into panels."""
@@ -160,16 +160,8 @@ class _ContractionBuilder:
                         break
 
     def _can_merge(self, u: str, v: str) -> bool:
-        fixed = isinstance(self.sizes[u], int) and isinstance(self.sizes[v], int)
-        if (
-            not fixed
-            or self.sizes[u] == 1
-            or self.sizes[v] == 1
-            or self.merged_into[u] != u
-            or self.merged_into[v] != v
-        ):
-            return False
-        if self.gate in (u, v):
+        sizes = [self.sizes[c] for c in (u, v) if self.merged_into[c] == c and c != self.gate]
+        if len(sizes) < 2 or not all(isinstance(size, int) and size != 1 for size in sizes):
             return False
         pairs: list[tuple[Dim | None, Dim | None]] = [(r.stride(u), r.stride(v)) for r in self.reads]
         if u in self.out:

@@ -366,11 +366,9 @@ def _fits(
         elif base in group_of and group_of[base].level >= level:
             return False
     if group.kind in ("contraction", "winograd"):
-        is_of_dtype = (
-            all(a.find().type.dtype.name == group.dtype for a in node.args) and vector_dtype(node) == group.dtype
-        )
+        dtypes = {vector_dtype(node), *(a.find().type.dtype.name for a in node.args)}
         is_held = node.type.dtype is not boolean and node.op is not st.one_hot  # by vectors of the group's dtype
-        return is_of_dtype and is_held and is_elementwise(node) and node.type.shape == group.rows
+        return dtypes == {group.dtype} and is_held and is_elementwise(node) and node.type.shape == group.rows
     if group.kind == "loops":
         return node.type.shape == group.rows
     full = full_shape(group)

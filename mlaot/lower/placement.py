@@ -54,9 +54,8 @@ def place_parts(
             st.put_add,
         ):  # they write elements twice, or by tables of offsets
             continue
-        if (
-            not is_single and part.strides[-1] != 1 and part.shape[-1] not in range(SCATTERED_ELEMENTS)
-        ):  # their vectors would be scattered
+        is_scattered = part.strides[-1] != 1 and part.shape[-1] not in range(SCATTERED_ELEMENTS)
+        if is_scattered and not is_single:  # which would write vectors
             continue
         places.setdefault(base, {})[i] = part
     for base, parts_in_place in places.items():

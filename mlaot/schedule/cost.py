@@ -136,9 +136,8 @@ def _column_counts(
     if lanes in fixed:
         vectors = -(-sizes[lanes] // lanes_of(kernel.dtype, machine))
         panels = next((o.panels for o in kernel.operands if o.panels), None)
-        panel_vectors = (
-            panels.width // lanes_of(kernel.dtype, machine) if panels and sizes[lanes] >= panels.width else 0
-        )
+        has_panels = panels is not None and sizes[lanes] >= panels.width
+        panel_vectors = panels.width // lanes_of(kernel.dtype, machine) if panels and has_panels else 0
         for n in range(1, max(min(vectors, tuning.TILE_COLUMNS), 1) + 1):
             if panel_vectors % n == 0:  # blocks of columns divide a panel
                 yield {lanes: n}
@@ -209,17 +208,14 @@ def _slides(kernel: Contraction, tap: Axis) -> bool:
 def _window(kernel: Contraction, rows: dict[str, int]) -> int:
     """Return how many values the rows of a tile read along the innermost summed variable.
 
-    ``points`` windows of t taps that begin ``distance`` taps apart cover (points - 1) * distance + t values, not points
-    * t.
+    Windows of t taps that begin d taps apart cover (points - 1) * d + t values together, not points * t.
     """
     strides, tap = dict(kernel.operands[0].strides), kernel.summed[-1]
     count = 1
     for name, points in rows.items():
         step, along = strides.get(name, 0), strides.get(tap.name, 0)
-        distance = (
-            step // along if isinstance(step, int) and isinstance(along, int) and along and step % along == 0 else 0
-        )
-        count *= (points - 1) * distance + nominal(tap.size) if 0 < distance <= nominal(tap.size) else points
+        taps = step // along if isinstance(step, int) and isinstance(along, int) and along and step % along == 0 else 0
+        count *= (points - 1) * taps + nominal(tap.size) if 0 < taps <= nominal(tap.size) else points
     return count
 
 
@@ -282,9 +278,8 @@ def _streams(kernel: Contraction, plan: Schedule, m: int, n: int, steps: float, 
     rows = prod(nominal(axis.size) for axis in kernel.out if axis.name in names)
     near, total = first_level_bytes(machine), 0.0
     for operand, count, is_outer in zip(kernel.operands, (m, n), (not plan.rows_inside, plan.rows_inside), strict=True):
-        lines = (
-            count * machine.bytes / LINE if operand.vector else count * itemsize / LINE
-        )  # several steps share the latter
+        # Lines of the cache in a step; several steps share the line of a scalar.
+        lines = count * (machine.bytes if operand.vector else itemsize) / LINE
         size = prod(nominal(axis.size) for axis in (*kernel.out, *kernel.summed) if _moves(operand, axis)) * itemsize
         block = count * steps * machine.bytes
         if size > near and not (is_outer and block <= near and not (operand.panels and m == rows)):
