@@ -158,9 +158,7 @@ class _Fusion:
 
     def unite(self, node: Node) -> None:
         """Merge the row groups that a node reads, if they have the same level and loops."""
-        sources = dict.fromkeys(
-            self.group_of[base] for _, base in _sources(node, self.recomputed) if base in self.group_of
-        )
+        sources = self.source_groups(node)
         top = max((g.level for g in sources), default=0)
         latest = [g for g in sources if g.level == top and g.kind in ("rows", "loops") and not g.closed]
         for other in latest[1:]:
@@ -181,11 +179,7 @@ class _Fusion:
 
         Nothing else may read the product, or the groups would wait for each other.
         """
-        sources = {
-            self.group_of[base]
-            for _, base in _sources(node, self.recomputed)
-            if base in self.group_of and is_elementwise(node)
-        }
+        sources = self.source_groups(node) if is_elementwise(node) else []
         products = [g for g in sources if g.kind == "contraction" and not g.closed and not self.outputs & g.members]
         last = max(products, key=lambda g: (g.level, self.order[g]), default=None)
         if last is None or any(
@@ -193,7 +187,7 @@ class _Fusion:
         ):
             return
         level = 1 + max((g.level for g in sources if g is not last), default=0)
-        if level > last.level and _fits(node, last, self.group_of, self.recomputed, level):
+        if level > last.level and self.fits(node, last, level):
             last.level = level
 
     def choose(self, node: Node) -> Group:
@@ -201,15 +195,85 @@ class _Fusion:
         if is_elementwise(node) and node.op is not ew.copy and node not in self.written:
             self.unite(node)
             self.delay_product(node)
-        group = _candidate(node, self.group_of, self.recomputed) if node.op is not ew.copy else None
+        group = self.candidate(node) if node.op is not ew.copy else None
         if group is not None and (node in self.written or group.closed):
             own = group.members | {node}
             readers = {u for n in group.nodes if n not in self.written for u in self.used[n]}
             if node not in self.final and (node not in self.written or readers - own or group.members & self.outputs):
                 group = None
-        return group or _new_group(
-            node, self.group_of, self.recomputed, gates_of(node, self.used, self.outputs | self.written)
+        return group or self.new_group(node, gates_of(node, self.used, self.outputs | self.written))
+
+    def sources(self, node: Node) -> list[tuple[Node, Node]]:
+        """Return pairs of an argument and the value behind it; for recomputed nodes, those of their arguments."""
+        pairs: list[tuple[Node, Node]] = []
+        for a in arguments_of(node):
+            base = base_of(a)
+            pairs += self.sources(base) if base in self.recomputed else [(a.find(), base)]
+        return pairs
+
+    def source_groups(self, node: Node) -> list[Group]:
+        """Return the groups that a node reads from."""
+        return list(dict.fromkeys(self.group_of[base] for _, base in self.sources(node) if base in self.group_of))
+
+    def candidate(self, node: Node) -> Group | None:
+        """Return the latest of the groups that a node reads from and that can take it in."""
+        if node.op in (*PRODUCTS, *TRANSFORMS) or is_single(node) or _is_column_reduction(node):
+            return None
+        fitting = [g for g in self.source_groups(node) if self.fits(node, g)]
+        return max(fitting, key=lambda g: g.level, default=None)
+
+    def fits(self, node: Node, group: Group, level: int | None = None) -> bool:
+        """Whether a group, if it were of that level, can take a node in."""
+        level = group.level if level is None else level
+        if len(group.nodes) >= GROUP_NODES or group.kind == "single" or not _suits(node, group):
+            return False
+        for argument, base in self.sources(node):
+            if self.group_of.get(base) is group:
+                is_gate = group.gates > 0 and gate(argument, group.nodes[0]) is not None
+                if not (argument is base or is_gate or (group.kind == "rows" and _is_row_value(argument, base, group))):
+                    return False
+            elif base in self.group_of and self.group_of[base].level >= level:
+                return False
+        if group.kind in ("contraction", "winograd"):
+            dtypes = {vector_dtype(node), *(a.find().type.dtype.name for a in node.args)}
+            is_held = node.type.dtype is not boolean and node.op is not st.one_hot  # by vectors of the group's dtype
+            return dtypes == {group.dtype} and is_held and is_elementwise(node) and node.type.shape == group.rows
+        if group.kind == "loops":
+            return node.type.shape == group.rows
+        full = full_shape(group)
+        if node.op in REDUCTIONS:
+            base = node.arg(0)
+            return (
+                group.columns is not None
+                and base in self.group_of
+                and self.group_of[base] is group
+                and base.type.shape == full
+            )
+        if node.type.shape == full:
+            return True
+        return node.type.shape == group.rows and all(
+            self.group_of.get(base_of(a)) is not group or a.find().type.shape == group.rows for a in node.args
         )
+
+    def new_group(self, node: Node, gates: int) -> Group:
+        """Return a new group for a node, behind those that it reads."""
+        level = 1 + max([g.level for g in self.source_groups(node)], default=0)
+        if is_single(node):
+            is_mixed = node.op not in (sparse_dot, sparse_add)
+            return Group("single", level, "mixed" if is_mixed else node.type.dtype.name, (), None)
+        dtype = node.type.dtype.name
+        if node.op in PRODUCTS or _is_column_reduction(node):
+            shape = (*node.type.shape[:-2], node.type.shape[-1]) if gates else node.type.shape
+            return Group("contraction", level, dtype, shape, None, gates=gates)
+        if node.op in TRANSFORMS:
+            return Group("winograd", level, dtype, node.type.shape, None)
+        if is_reduction(node):
+            shape = node.arg(0).type.shape
+            return Group("rows", level, dtype, shape[:-1], shape[-1])
+        shape, vectors = node.type.shape, vector_dtype(node)
+        if vectors is None or is_narrow(shape):
+            return Group("loops", level, "mixed", shape, None)
+        return Group("rows", level, vectors, shape[:-1], shape[-1] if shape else None)
 
     def pending(self, node: Node) -> list[Node]:
         """Return cheap arguments that no kernel has computed yet."""
@@ -310,76 +374,8 @@ def full_shape(group: Group) -> tuple[Dim, ...]:
     return group.rows if group.columns is None else (*group.rows, group.columns)
 
 
-def _sources(node: Node, recomputed: set[Node]) -> list[tuple[Node, Node]]:
-    """Return pairs of an argument and the value behind it; for recomputed nodes, those of their arguments."""
-    sources: list[tuple[Node, Node]] = []
-    for a in arguments_of(node):
-        base = base_of(a)
-        sources += _sources(base, recomputed) if base in recomputed else [(a.find(), base)]
-    return sources
-
-
-def _new_group(node: Node, group_of: dict[Node, Group], recomputed: set[Node], gates: int) -> Group:
-    level = 1 + max([group_of[base].level for _, base in _sources(node, recomputed) if base in group_of], default=0)
-    if is_single(node):
-        is_mixed = node.op not in (sparse_dot, sparse_add)
-        return Group("single", level, "mixed" if is_mixed else node.type.dtype.name, (), None)
-    dtype = node.type.dtype.name
-    if node.op in PRODUCTS or _is_column_reduction(node):
-        shape = (*node.type.shape[:-2], node.type.shape[-1]) if gates else node.type.shape
-        return Group("contraction", level, dtype, shape, None, gates=gates)
-    if node.op in TRANSFORMS:
-        return Group("winograd", level, dtype, node.type.shape, None)
-    if is_reduction(node):
-        shape = node.arg(0).type.shape
-        return Group("rows", level, dtype, shape[:-1], shape[-1])
-    shape, vectors = node.type.shape, vector_dtype(node)
-    if vectors is None or is_narrow(shape):
-        return Group("loops", level, "mixed", shape, None)
-    return Group("rows", level, vectors, shape[:-1], shape[-1] if shape else None)
-
-
 def _is_column_reduction(node: Node) -> bool:
     return is_reduction(node) and node.attrs["axes"] != (node.arg(0).type.rank - 1,)
-
-
-def _candidate(node: Node, group_of: dict[Node, Group], recomputed: set[Node]) -> Group | None:
-    if node.op in (*PRODUCTS, *TRANSFORMS) or is_single(node) or _is_column_reduction(node):
-        return None
-    groups = {group_of[base] for _, base in _sources(node, recomputed) if base in group_of}
-    fitting = [g for g in groups if _fits(node, g, group_of, recomputed)]
-    return max(fitting, key=lambda g: g.level, default=None)
-
-
-def _fits(
-    node: Node, group: Group, group_of: dict[Node, Group], recomputed: set[Node], level: int | None = None
-) -> bool:
-    """Whether a group, if it were of that level, can take a node in."""
-    level = group.level if level is None else level
-    if len(group.nodes) >= GROUP_NODES or group.kind == "single" or not _suits(node, group):
-        return False
-    for argument, base in _sources(node, recomputed):
-        if group_of.get(base) is group:
-            is_gate = group.gates > 0 and gate(argument, group.nodes[0]) is not None
-            if not (argument is base or is_gate or (group.kind == "rows" and _is_row_value(argument, base, group))):
-                return False
-        elif base in group_of and group_of[base].level >= level:
-            return False
-    if group.kind in ("contraction", "winograd"):
-        dtypes = {vector_dtype(node), *(a.find().type.dtype.name for a in node.args)}
-        is_held = node.type.dtype is not boolean and node.op is not st.one_hot  # by vectors of the group's dtype
-        return dtypes == {group.dtype} and is_held and is_elementwise(node) and node.type.shape == group.rows
-    if group.kind == "loops":
-        return node.type.shape == group.rows
-    full = full_shape(group)
-    if node.op in REDUCTIONS:
-        base = node.arg(0)
-        return group.columns is not None and base in group_of and group_of[base] is group and base.type.shape == full
-    if node.type.shape == full:
-        return True
-    return node.type.shape == group.rows and all(
-        group_of.get(base_of(a)) is not group or a.find().type.shape == group.rows for a in node.args
-    )
 
 
 def _suits(node: Node, group: Group) -> bool:
