@@ -78,7 +78,7 @@ def _run(graph: Graph, inputs: Mapping[str, Array], dims: Mapping[str, int], wid
             else:
                 attrs = {k: concrete(v, dims, wide) for k, v in node.attrs.items()}
                 result = node.op.reference(*[values[a.find()] for a in node.args], **attrs)
-            values[node] = _typed(result, node.type, wide)
+            values[node] = _to_dtype(result, node.type, wide)
             for a in {a.find() for a in node.args}:
                 if last[a] is node:
                     del values[a]
@@ -86,9 +86,9 @@ def _run(graph: Graph, inputs: Mapping[str, Array], dims: Mapping[str, int], wid
     return {name: values[node.find()] for name, node in roots.items()}
 
 
-def _typed(value: Any, type_: Type | TupleType, wide: bool) -> Any:
+def _to_dtype(value: Any, type_: Type | TupleType, wide: bool) -> Any:
     if isinstance(type_, TupleType):
-        return tuple(_typed(item, each, wide) for item, each in zip(value, type_.items, strict=True))
+        return tuple(_to_dtype(item, each, wide) for item, each in zip(value, type_.items, strict=True))
     dtype = type_.dtype
     return f64.array(value) if wide and dtype.kind == "f" else dtype.array(value)
 

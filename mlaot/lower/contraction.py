@@ -241,7 +241,7 @@ class _ContractionBuilder:
             Assign(acc, self._accumulate(acc, [self._element(r, lanes, names, g) for r in factors]))
             for g, acc in enumerate(sums)
         ]
-        summed = self._loops(self._summed(lanes), names, lanes, updates)
+        summed = self._loops(self._summed_order(lanes), names, lanes, updates)
         epilogue = self._epilogue(names, [cast(acc, self.group.dtype) for acc in sums])
         kept = [c for c in self.kept if c != self.gate]
         body = self._loops(kept, names, lanes, (*starts, *summed, *epilogue), parallel=True)
@@ -254,7 +254,7 @@ class _ContractionBuilder:
         """The reduction by which values are combined."""
         return "sum" if self.node.op in PRODUCTS else self.node.op.name
 
-    def _summed(self, lanes: str | None) -> list[str]:
+    def _summed_order(self, lanes: str | None) -> list[str]:
         """Return the summed labels from the outermost loop; the one along the lanes is the innermost."""
         return sorted(self.summed, key=lambda c: c == lanes)
 
@@ -306,7 +306,7 @@ class _ContractionBuilder:
             return {c: f"i{i}" for i, c in enumerate(self.kept)} | {c: f"k{i}" for i, c in enumerate(self.summed)}
         labels = [c for c in self.kept if c not in (lanes, self.gate)]
         names = {c: f"i{i}" if i else "i" for i, c in enumerate(reversed(labels))}
-        names |= {c: f"k{i}" if i else "k" for i, c in enumerate(reversed(self._summed(lanes)))}
+        names |= {c: f"k{i}" if i else "k" for i, c in enumerate(reversed(self._summed_order(lanes)))}
         return names if lanes in self.summed else {**names, lanes: "j"}
 
     def _may_overread(self, read: _Read, lanes: str) -> bool:

@@ -164,17 +164,17 @@ class Packed:
             reached[~mine[mine < 0]] = True
         number, leaf = np.cumsum(used) - 1, np.cumsum(reached) - 1
 
-        def renumbered(at: Array) -> Array:
+        def renumber(at: Array) -> Array:
             return np.where(at >= 0, number[np.maximum(at, 0)] if len(number) else 0, ~leaf[np.maximum(~at, 0)])
 
         self.branches = np.zeros(used.sum(), self._record(("left", "<i4"), ("right", "<i4")))
         self.branches["threshold"] = self.threshold[used]
         self.branches["feature"] = self.column[used]
         for name, child in (("left", self.forest.left.array), ("right", self.forest.right.array)):
-            self.branches[name] = renumbered(child.astype(np.int64))[used]
+            self.branches[name] = renumber(child.astype(np.int64))[used]
         neutral_leaf = np.full((1, self.leaves.shape[1]), self.identity, self.dtype)
         self.branch_leaves = np.concatenate([self.leaves[reached], neutral_leaf])
-        roots = renumbered(self.forest.roots.array.astype(np.int64))[deep]
+        roots = renumber(self.forest.roots.array.astype(np.int64))[deep]
         self.roots = np.pad(roots, (0, -len(deep) % ROWS_IN_STEP), constant_values=~int(reached.sum()))
         if len(deep):
             self.order.append(np.pad(deep, (0, -len(deep) % ROWS_IN_STEP), mode="edge"))

@@ -18,7 +18,7 @@ from mlaot.lower.inplace import in_place
 from mlaot.lower.layout import Access, caller_buffer, undo_reshape
 from mlaot.lower.plan import plan
 from mlaot.lower.program import Buffer, Entry, Module, Port, Procedure, Program
-from mlaot.lower.region import Fused, region
+from mlaot.lower.region import Fused, lower_graph
 from mlaot.lower.roundings import round_products
 from mlaot.lower.storage import Storage
 from mlaot.ops import elementwise as ew
@@ -127,7 +127,7 @@ def _lower_entry(
         _write(targets, node, caller_buffer(key, node.find().type, "output"))
     for slot, node in graph.writes.items():
         _write(targets, node, storage.buffers[slot])
-    ordered, needed = region(graph, accesses, targets, storage, fused=fused, overwritten=_slots(graph))
+    ordered, needed = lower_graph(graph, accesses, targets, storage, fused=fused, overwritten=_slots(graph))
     offsets, size = plan([step for _, step in ordered])
     ranges = model.ranges.get(name, {})
     entry = Entry(

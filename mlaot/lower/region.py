@@ -33,7 +33,7 @@ Ordered = list[tuple[Group, Step]]
 BUILDERS = {"rows": rows_kernel, "contraction": contraction_kernel, "single": single_kernel, "loops": loops_kernel}
 
 
-def region(
+def lower_graph(
     graph: Graph,
     accesses: dict[Node, Access],
     targets: Mapping[Node, list[Buffer]],
@@ -377,7 +377,7 @@ class _ControlFlow:
                 targets.setdefault(value, []).append(target)
         accesses = dict(zip(graph.inputs.values(), inputs, strict=True))
         options = {"overwritten": overwritten, "depth": self.depth + 1}
-        ordered, _ = region(graph, accesses, targets, self.storage, fused=fused, **options)  # type: ignore[arg-type]
+        ordered, _ = lower_graph(graph, accesses, targets, self.storage, fused=fused, **options)  # type: ignore[arg-type]
         return tuple(step for _, step in ordered)
 
     def doc(self) -> tuple[str, ...]:

@@ -78,7 +78,7 @@ class Storage:
             self.offsets[gradient] = size + self.offsets[buffer]
         parameter_slots = [self._slot(b, "parameter", -1) for b in parameters]
         if model.named:
-            parameter_slots = list(self._named(model))
+            parameter_slots = list(self._named_views(model))
         if model.trains:
             parameter_slots = [replace(slot, gradient_offset=size + slot.offset) for slot in parameter_slots]
         self.slots = (*parameter_slots, *slots)
@@ -102,7 +102,7 @@ class Storage:
             self.offsets[buffer] = _append(self.constants, literal.array, buffer)
         return buffer
 
-    def _named(self, model: Model) -> Iterator[Slot]:
+    def _named_views(self, model: Model) -> Iterator[Slot]:
         """Yield the arrays that the user declared for a scalar model's parameters, as views of what kernels read."""
         places = [(self.buffers.get(name), i) for name, i in model.scalars]
         offsets = self._scalar_offsets(model)

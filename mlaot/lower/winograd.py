@@ -49,7 +49,7 @@ def winograd_steps(group: Group, accesses: Accesses, stores: Stores, depth: int)
     """Return the steps of a group of kind "winograd"; ``depth`` counts the loops around it."""
     transform = next(n for n in group.nodes if n.op in (winograd_input, winograd_output))
     tiles = (transform if transform.op is winograd_input else transform.arg(0)).type
-    images, rows = tiles.shape[1:-4], _fixed(tiles.shape[-4])
+    images, rows = tiles.shape[1:-4], _as_int(tiles.shape[-4])
     image = tuple("0" if extent == 1 else f"round{depth + i}" for i, extent in enumerate(images))
     products = next((p for n in group.nodes if (p := products_of(n)) and p[0] in group.members), None)
     if products is not None:
@@ -63,7 +63,7 @@ def winograd_steps(group: Group, accesses: Accesses, stores: Stores, depth: int)
     return Steps(steps)
 
 
-def _fixed(extent: Dim) -> int:
+def _as_int(extent: Dim) -> int:
     assert isinstance(extent, int), f"bug in mlaot: maps of {extent} by Winograd's transforms"
     return extent
 
@@ -75,9 +75,9 @@ def _blocks(convolution: _Convolution, image: tuple[str, ...], rows: int, variab
     if height == rows:
         return convolution.steps(TileRows(image, 0, height), v, m)
     itemsize = DTYPES[v.dtype].itemsize
-    both = Buffer("tiles", v.dtype, ((_fixed(v.bytes) + _fixed(m.bytes)) // itemsize,), (1,), "work")
+    both = Buffer("tiles", v.dtype, ((_as_int(v.bytes) + _as_int(m.bytes)) // itemsize,), (1,), "work")
     v = replace(v, where="slice", within=both)
-    m = replace(m, where="slice", within=both, start=_fixed(v.bytes) // itemsize)
+    m = replace(m, where="slice", within=both, start=_as_int(v.bytes) // itemsize)
     block = TileRows(image, dim(variable) * height, height)
     return (Loop(variable, rows // height, (), None, convolution.steps(block, v, m), (), private=both),)
 
@@ -95,11 +95,11 @@ class _Convolution:
     @property
     def height(self) -> int:
         """How many rows of tiles a block has."""
-        weights = _fixed(self.accesses[self.m.arg(1)].buffer.bytes)
+        weights = _as_int(self.accesses[self.m.arg(1)].buffer.bytes)
         return block_height(
-            _fixed(self.v.type.shape[-4]),
+            _as_int(self.v.type.shape[-4]),
             weights,
-            lambda height: sum(_fixed(_buffer(n, height).bytes) for n in (self.v, self.m)),
+            lambda height: sum(_as_int(_buffer(n, height).bytes) for n in (self.v, self.m)),
         )
 
     def steps(self, block: TileRows, v: Buffer, m: Buffer) -> tuple[Step, ...]:
@@ -147,8 +147,8 @@ def _buffer(node: Node, rows: int) -> Buffer:
     The components of a tile are written together. They lie an odd number of cache lines apart, so that they fall into
     different sets of the first-level cache.
     """
-    columns, blocks, block = map(_fixed, node.type.shape[-3:])
-    shape = (_fixed(node.type.shape[0]), columns * rows, blocks, block)
+    columns, blocks, block = map(_as_int, node.type.shape[-3:])
+    shape = (_as_int(node.type.shape[0]), columns * rows, blocks, block)
     line = LINE // node.type.dtype.itemsize
     plane = (shape[1] * shape[2] * shape[3] // line | 1) * line
     return Buffer("tiles", node.type.dtype.name, shape, (plane, shape[3], shape[1] * shape[3], 1), "work")
@@ -163,7 +163,7 @@ class _Kernel(Builder):
         self.block = block
         self.m: int = self.node.attrs["m"]
         tiles = (self.node if self.node.op is winograd_input else self.node.arg(0)).type.shape
-        self.tiles, self.columns, self.blocks, self.channels = map(_fixed, tiles[-4:])
+        self.tiles, self.columns, self.blocks, self.channels = map(_as_int, tiles[-4:])
         self.image: list[Expr] = [Index(0 if name == "0" else dim(name)) for name in block.image]
         self.i0, self.i1, self.i2, self.j = (Index(dim(name)) for name in ("i0", "i1", "i2", "j"))
         self.row, self.column = Index(dim("row")), Index(dim("column"))
@@ -317,7 +317,7 @@ def _tests(k: _Kernel, x: Node, low: Sequence[int], size: int) -> tuple[list[Exp
     inside: list[Expr] = []
     within: list[Expr] = []
     places = ((k.row, Index(dim("k0"))), (k.column, Index(dim("k1"))))
-    extents = zip(low, map(_fixed, x.type.shape[-3:-1]), (k.tiles, k.columns), strict=True)
+    extents = zip(low, map(_as_int, x.type.shape[-3:-1]), (k.tiles, k.columns), strict=True)
     for (first, offset), (before, extent, many) in zip(places, extents, strict=True):
         if before:
             inside.append(compare("ge", first, Index(0)))

@@ -91,7 +91,7 @@ def _atom(atom: str | Quotient) -> Callable[[Mapping[str, int]], int]:
     return lambda names: top(names) // bottom
 
 
-def _typed(type_: ValueType, value: Any) -> Value:
+def _to_dtype(type_: ValueType, value: Any) -> Value:
     """Convert a value to the dtype of a type."""
     if type_.dtype == "index":
         return int(value)
@@ -131,7 +131,7 @@ class Compiler:
         name, type_, value = s.var.name, s.var.type, self.expression(s.value)
 
         def run(names: Names) -> None:
-            names[name] = _typed(type_, value(names))
+            names[name] = _to_dtype(type_, value(names))
 
         return run
 
@@ -292,7 +292,7 @@ class Compiler:
             number = DTYPES[dtype].array(np.asarray(x.value, np.float64))
             value = number.view(np.uint16) if dtype == "f16" else (number.view(np.uint32) >> np.uint32(16))
             return np.asarray(value, np.uint16)
-        value = _typed(ValueType(dtype), np.array(x.value) if DTYPES[dtype].kind != "f" else np.float64(x.value))
+        value = _to_dtype(ValueType(dtype), np.array(x.value) if DTYPES[dtype].kind != "f" else np.float64(x.value))
         return value if lanes == 1 else np.full(lanes, value)
 
     def load(self, x: Load) -> Evaluate:
@@ -337,7 +337,7 @@ class Compiler:
             return CONVERSIONS[name](source, type_)
         if name in SPECIAL:
             compute = SPECIAL[name]
-            return lambda *args: _typed(type_, compute(type_, *args))
+            return lambda *args: _to_dtype(type_, compute(type_, *args))
         if name in COMPARISONS:
             compare = OPERATORS[name]
             return lambda a, b: np.asarray(compare(a, b))
@@ -346,7 +346,7 @@ class Compiler:
         other = OPERATORS.get(name) or self.functions.get(name)
         assert other is not None, f"bug in mlaot: {self.nest.name}: nothing computes {x}"
         operator: Callable[..., Any] = other
-        return lambda *args: _typed(type_, operator(*args))
+        return lambda *args: _to_dtype(type_, operator(*args))
 
 
 def _cast(source: ValueType, target: ValueType) -> Callable[..., Value]:
@@ -404,7 +404,7 @@ def _convert(source: ValueType, target: ValueType) -> Callable[..., Value]:
 
 
 def _splat(source: ValueType, target: ValueType) -> Callable[..., Value]:
-    return lambda x: np.full(target.lanes, _typed(ValueType(target.dtype), x))
+    return lambda x: np.full(target.lanes, _to_dtype(ValueType(target.dtype), x))
 
 
 CONVERSIONS = {"cast": _cast, "bitcast": _bitcast, "convert": _convert, "splat": _splat}

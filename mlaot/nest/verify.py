@@ -37,7 +37,7 @@ from mlaot.nest.types import check_types
 
 ROUND = "round"  # the variables of loops around nests begin so
 SIZES = (0, 1, 2, 7, 64, 1000)
-MOST_POINTS = 2_000  # rounds that are enumerated at most
+MAX_POINTS = 2_000  # rounds that are enumerated at most
 
 
 def verify(nest: Nest, sizes: Sequence[int] = SIZES, *, disjoint: bool = True) -> None:
@@ -295,11 +295,11 @@ class _Ranges:
             name, extended = a.loop.var.name, list[dict[str, Dim]]()
             for point in points:
                 low, high = replaced(a.low, point), replaced(a.high, point)
-                if not (isinstance(low, int) and isinstance(high, int)) or high - low >= MOST_POINTS:
+                if not (isinstance(low, int) and isinstance(high, int)) or high - low >= MAX_POINTS:
                     return None
                 values = range(low, high + 1, a.loop.step) if i >= depth else range(low, low + 1)
                 extended += [{**point, name: value} for value in values]
-                if len(extended) > MOST_POINTS:
+                if len(extended) > MAX_POINTS:
                     return None
             points = extended
         result: dict[int, set[int]] = {}

@@ -220,10 +220,10 @@ def not_empty(kernel: Kernel) -> Expr | None:
     if len(open_) < 2 or not all(written):
         return None
     sizes = [
-        _joined("and", [Call("gt", (Index(d), Index(0)), BOOL) for d in dict.fromkeys(extents)]) for extents in written
+        _join("and", [Call("gt", (Index(d), Index(0)), BOOL) for d in dict.fromkeys(extents)]) for extents in written
     ]
-    return _joined("or", list(dict.fromkeys(sizes)))
+    return _join("or", list(dict.fromkeys(sizes)))
 
 
-def _joined(operator: str, truths: list[Expr]) -> Expr:
+def _join(operator: str, truths: list[Expr]) -> Expr:
     return reduce(lambda a, b: Call(operator, (a, b), BOOL), truths)

@@ -269,7 +269,7 @@ class Speller:
         place = f"p[{s.pointer}]" if s.offset == 0 else f"(p[{s.pointer}] + {dim_text(s.offset)})"
         return ("const " if s.is_constant else "") + MEMORY[s.array.dtype], s.array.name, place, s.doc
 
-    def joined(self, values: Sequence[Expr]) -> str:
+    def join_arguments(self, values: Sequence[Expr]) -> str:
         """Join expressions by commas."""
         return ", ".join(map(self, values))
 

@@ -163,7 +163,7 @@ class _Loops:
         summed = self.kernel.summed
         if depth == len(summed) - self.plan.unrolled or not summed:
             axes = summed[depth:]
-            points = product(*[range(_fixed(axis.size)) for axis in axes])
+            points = product(*[range(_as_int(axis.size)) for axis in axes])
             names = [axis.name for axis in axes]
             yield from tile.steps([{**at, **dict(zip(names, point, strict=True))} for point in points], None)
             return
@@ -218,7 +218,7 @@ def _loop(v: str, low: Dim, high: Dim, body: Body, step: int = 1, parallel: bool
     return For(index_var(v), Index(low), Index(high), body, step, parallel)
 
 
-def _fixed(size: Dim) -> int:
+def _as_int(size: Dim) -> int:
     assert isinstance(size, int), f"bug in mlaot: tiles along {size}"
     return size
 
