@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-
 from mlaot.lower.builder import ZERO, place
-from mlaot.lower.target import Target, dense
+from mlaot.lower.target import Builders, Target, dense
 from mlaot.nest.expressions import INDEX, Call, Index, ValueType, Var, as_index, cast, compare, const
 from mlaot.nest.statements import Body, If, Let
 
@@ -33,4 +31,4 @@ def _random_bits(t: Target) -> Body:
     return t.fill(Call("threefry", (*keys, number, site), ValueType(t.dtype)), parallel=True)
 
 
-FILLS: Mapping[str, Callable[[Target], Body]] = {"one_hot": _one_hot, "iota": _iota, "random_bits": _random_bits}
+FILLS: Builders = {"one_hot": _one_hot, "iota": _iota, "random_bits": _random_bits}

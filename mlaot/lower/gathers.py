@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-
 from mlaot.ir import Dim
 from mlaot.lower.builder import ZERO, At
-from mlaot.lower.target import Target, indices, loop_names, rows
+from mlaot.lower.target import Builders, Target, indices, loop_names, rows
 from mlaot.nest.expressions import INDEX, Expr, Index, Var, as_index, call, cast, compare, const, select, variables
 from mlaot.nest.reductions import combined
 from mlaot.nest.statements import Body, If, Let, around
@@ -64,4 +62,4 @@ def _scatter(t: Target) -> Body:
     return t.around(range(lead), (*copy, *updates_in_order))
 
 
-GATHERS: Mapping[str, Callable[[Target], Body]] = {"gather": _gather, "scatter": _scatter}
+GATHERS: Builders = {"gather": _gather, "scatter": _scatter}

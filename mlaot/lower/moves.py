@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,7 @@ from mlaot.ir import Dim, dim
 from mlaot.lower.builder import ZERO, elements, place
 from mlaot.lower.layout import Access
 from mlaot.lower.program import Buffer, Kernel, Param
-from mlaot.lower.target import Target, dense, indices, is_wide, loop_names, rows, unravel
+from mlaot.lower.target import Builders, Target, dense, indices, is_wide, loop_names, rows, unravel
 from mlaot.nest.expressions import INDEX, Array, Expr, Index, Load, ValueType, Var, as_index, cast
 from mlaot.nest.reductions import combined, identity
 from mlaot.nest.statements import Body, Let, Nest, Store, around, loop
@@ -272,7 +272,7 @@ def copy_kernel(source: Access, target: Buffer) -> Kernel:
     return Kernel(Nest("copy", (to, x), body, ("copy",)), params)
 
 
-MOVES: Mapping[str, Callable[[Target], Body]] = {
+MOVES: Builders = {
     "take": _take,
     "put_add": _put_add,
     "stack": _stack,

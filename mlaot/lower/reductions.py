@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-
-from mlaot.lower.target import COLUMNS, START, Target, adjacent_axis, indices, loop_names
+from mlaot.lower.target import COLUMNS, START, Builders, Target, adjacent_axis, indices, loop_names
 from mlaot.nest.expressions import (
     Array,
     Call,
@@ -124,7 +122,7 @@ def _extremes_of_columns(t: Target, row: int, index_dtype: str) -> Body:
 
 
 EXTREMES = ("argmax", "argmin")
-REDUCED: Mapping[str, Callable[[Target], Body]] = {
+REDUCED: Builders = {
     **dict.fromkeys(REDUCTIONS, _reduce),
     **dict.fromkeys(EXTREMES, _extreme),
 }

@@ -6,12 +6,12 @@ row, in vectors along the rows; else it computes number after number, the last o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 
 from mlaot.ir import Dim, dim
 from mlaot.lower.builder import ZERO
-from mlaot.lower.target import Target, adjacent_axis
+from mlaot.lower.target import Builders, Target, adjacent_axis
 from mlaot.nest.expressions import Expr, Index, Var, as_index, call, compare
 from mlaot.nest.reductions import combined, identity
 from mlaot.nest.statements import Assign, Body, For, If, Mutable, Store, index_var, loop, substitute_body
@@ -108,7 +108,7 @@ def _steps(low: int, high: Dim, body: Body, *, down: bool) -> Body:
     return () if high == low else (For(index_var("k"), Index(low), Index(high), body, down=down),)
 
 
-SCANS: Mapping[str, Callable[[Target], Body]] = {
+SCANS: Builders = {
     **dict.fromkeys(("cumsum", "cumprod"), _cumulate),
     "linear_recurrence": _recurrence,
 }

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-
 from mlaot.lower.builder import Accesses, Builder, Stores
 from mlaot.lower.fills import FILLS
 from mlaot.lower.fuse import Group
@@ -13,12 +11,12 @@ from mlaot.lower.program import Kernel
 from mlaot.lower.reductions import REDUCED
 from mlaot.lower.scans import SCANS
 from mlaot.lower.sorts import SORTS
-from mlaot.lower.target import Target
+from mlaot.lower.target import Builders, Target
 from mlaot.nest.expressions import Array, ValueType, const
 from mlaot.nest.statements import Block, Body
 from mlaot.ops.indexing import scatter
 
-KERNELS: Mapping[str, Callable[[Target], Body]] = {**MOVES, **FILLS, **GATHERS, **REDUCED, **SCANS, **SORTS}
+KERNELS: Builders = {**MOVES, **FILLS, **GATHERS, **REDUCED, **SCANS, **SORTS}
 
 
 def single_kernel(group: Group, accesses: Accesses, stores: Stores) -> Kernel:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-
 from mlaot.lower.builder import ZERO
-from mlaot.lower.target import Target
+from mlaot.lower.target import Builders, Target
 from mlaot.nest.expressions import BOOL, INDEX, Const, Expr, Index, Var, as_index, call, cast, compare, select
 from mlaot.nest.statements import Assign, Body, Break, If, Let, Mutable, Store, While, index_var, loop
 
@@ -79,4 +77,4 @@ def _argsort(t: Target) -> Body:
     return t.around([i for i in range(len(t.shape)) if i != heap.axis], body)
 
 
-SORTS: Mapping[str, Callable[[Target], Body]] = {"argsort": _argsort}
+SORTS: Builders = {"argsort": _argsort}

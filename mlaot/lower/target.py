@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from mlaot.ir import Dim, Node
 from mlaot.lower.builder import ZERO, At, Builder, place
@@ -100,6 +100,9 @@ class Target:
     def constants(self) -> Body:
         """Return the statements that declare the tables."""
         return tuple(map(Alloc, self.tables.values()))
+
+
+Builders = Mapping[str, Callable[[Target], Body]]  # by the names of ops: the statements that write a target
 
 
 def loop_names(shape: Sequence[Dim], prefix: str = "i") -> list[str]:
