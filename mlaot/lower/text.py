@@ -16,31 +16,19 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Mapping
-from dataclasses import MISSING, fields
+from dataclasses import MISSING, fields, is_dataclass
 from typing import Any
 
 from mlaot.ir.dims import Expr, dim
-from mlaot.ir.indices import IndexRange
-from mlaot.lower.program import (
-    Branch,
-    Buffer,
-    Entry,
-    Kernel,
-    Loop,
-    Module,
-    Param,
-    Port,
-    Procedure,
-    Program,
-    Slot,
-    Steps,
-)
-from mlaot.nest.expressions import Panels
+from mlaot.lower import program as programs
+from mlaot.lower.program import Buffer, Kernel, Procedure, Program
 from mlaot.nest.statements import Nest
 from mlaot.nest.text import nest_text, parse_nest, size_of
 
-CLASSES = (Branch, Entry, IndexRange, Kernel, Loop, Module, Panels, Param, Port, Procedure, Program, Steps, Slot)
-BY_NAME: Mapping[str, type[Any]] = {c.__name__: c for c in (*CLASSES, Buffer)}
+# The classes of programs, by name. Nests have a text form of their own.
+CLASSES: Mapping[str, type[Any]] = {
+    name: cls for name, cls in vars(programs).items() if is_dataclass(cls) and isinstance(cls, type) and cls is not Nest
+}
 METADATA = ("info", "golden", "facts", "tuned")  # fields of a module that are not printed
 LETTERS = {Buffer: "b", Kernel: "k", Procedure: "p"}  # objects with a line of their own
 
@@ -74,7 +62,7 @@ class _Printer:
     def literal(self, x: Any) -> str:
         if isinstance(x, Procedure):
             return self.procedure(x)
-        if isinstance(x, (*CLASSES, Buffer)):
+        if type(x) in CLASSES.values():
             stated = [f for f in fields(x) if f.name not in METADATA and getattr(x, f.name) is not f.default]
             return f"{type(x).__name__}({', '.join(f'{f.name}={self.value(getattr(x, f.name))}' for f in stated)})"
         if isinstance(x, Nest):
@@ -132,7 +120,7 @@ def _value(node: ast.expr, objects: Mapping[str, Any]) -> Any:
         return -_value(node.operand, objects)
     if isinstance(node, ast.BinOp):
         return size_of(node)
-    cls = BY_NAME.get(ast.unparse(node.func)) if isinstance(node, ast.Call) else None
+    cls = CLASSES.get(ast.unparse(node.func)) if isinstance(node, ast.Call) else None
     if cls is None or not isinstance(node, ast.Call):
         raise ValueError(f"line {node.lineno}: {ast.unparse(node)} is no part of a program")
     values = {word.arg: _value(word.value, objects) for word in node.keywords if word.arg}
