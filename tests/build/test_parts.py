@@ -71,7 +71,7 @@ def build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., list
     monkeypatch.delenv("CFLAGS", raising=False)
     monkeypatch.setattr(parts, "WHOLE_SECONDS", 0.0)
     monkeypatch.setattr(parts, "PART_SECONDS", 1e-6)
-    monkeypatch.setattr(parts, "MOST", COUNT)
+    monkeypatch.setattr(parts, "MAX_PARTS", COUNT)
     made: list[str] = []
     original = toolchain.run
 

@@ -133,7 +133,7 @@ def test_weights_are_stored_once() -> None:
     program = compiled(graph_of(Case(full), 5))
     assert len(program.module.constants) == 32 * (64 * 8 + 64 * 4)
     packed = Packed(full, "f32", "sum", 5, is_row=True)
-    assert packed.branching == 0 and [g.trees for g in packed.groves] == [32]
+    assert packed.branching == 0 and [g.trees for g in packed.tree_blocks] == [32]
     deep, found = FORESTS["deep"], compiled(graph_of(Case(FORESTS["deep"], f64)))
     assert len(found.module.constants) < 1.1 * (len(deep.feature.array) * 24 + len(deep.leaves.array) * 8)
 
