@@ -176,20 +176,40 @@ def _context(name: str, family: str, source: str, dtype: str, form: str, isa: Is
         "c_source": C_TYPES.get(source, ""),
         "arguments": list(ARGUMENTS.get(family, "x")),
         "combine": _combine(family, dtype + form),
-        "lane_list": lambda text: ", ".join(text.replace("$", str(i)) for i in range(lanes)),
-        "every_fourth": ", ".join(str(4 * i % isa.bytes) for i in range(isa.bytes)),
-        "every_byte": ", ".join(str(bits // 8 * i % isa.bytes) for i in range(isa.bytes)),  # the first one of each lane
-        "every_other": ", ".join(str(2 * i + (2 * i >= lanes)) for i in range(lanes)),  # the vectors share one element
-        "backwards": ", ".join(map(str, reversed(range(lanes)))),
-        "every_second": lambda start: ", ".join(str(i) for i in range(start, 2 * lanes, 2)),
-        "half": FOLD.get(family, 0),
-        "folded": lambda start: ", ".join(
-            str(i + start) for i in range(2 * lanes) if i % (2 * FOLD[family]) < FOLD[family]
-        ),
-        "halves_of": lambda n: [n >> i for i in range(1, n.bit_length())],
-        "swapped": lambda n, half: ", ".join(str(i ^ half) for i in range(n)),
+        **_shuffles(family, bits, lanes, isa.bytes),
         "polynomial": lambda x, coefficients: polynomial(x, coefficients, dtype),
         "number": lambda value: number(value, dtype),
+    }
+
+
+def _shuffles(family: str, bits: int, lanes: int, size: int) -> dict[str, Any]:
+    """Return the lists of lanes by which templates shuffle vectors of ``size`` bytes.
+
+    The lanes of a second vector follow those of the first. For 4 lanes:
+
+        every_second(1)       1 3 5 7     the odd lanes of both vectors
+        every_other           0 2 5 7     a stride of 2; the second vector begins one element early, to end at the last
+        folded(0), half = 1   0 2 4 6     the first of each pair of groups of ``half`` lanes; folded(half): the second
+        swapped(4, 2)         2 3 0 1     each lane i and the lane i ^ half, as in a butterfly
+
+    ``every_byte`` and ``every_fourth`` take the first byte of each lane, or of each four, of a vector of bytes.
+    """
+
+    def join(indices: Iterable[int]) -> str:
+        return ", ".join(map(str, indices))
+
+    half = FOLD.get(family, 0)
+    return {
+        "lane_list": lambda text: ", ".join(text.replace("$", str(i)) for i in range(lanes)),
+        "every_fourth": join(4 * i % size for i in range(size)),
+        "every_byte": join(bits // 8 * i % size for i in range(size)),
+        "every_other": join(2 * i + (2 * i >= lanes) for i in range(lanes)),
+        "backwards": join(reversed(range(lanes))),
+        "every_second": lambda start: join(range(start, 2 * lanes, 2)),
+        "half": half,
+        "folded": lambda start: join(i + start for i in range(2 * lanes) if i % (2 * half) < half),
+        "halves_of": lambda n: [n >> i for i in range(1, n.bit_length())],
+        "swapped": lambda n, half: join(i ^ half for i in range(n)),
     }
 
 
