@@ -21,10 +21,12 @@ def _one_hot(t: Target) -> Body:
 
 
 def _iota(t: Target) -> Body:
+    """Write the index along an axis."""
     return t.fill(cast(t.at[t.attrs["axis"]], t.dtype), parallel=True)
 
 
 def _random_bits(t: Target) -> Body:
+    """Write Threefry's bits for the number of each element, so that every machine draws the same."""
     keys = [t.read(0, [Index(i)]) for i in (0, 1)]
     number = cast(place(t.at, dense(t.shape)), "u64")
     site = const(t.attrs["site"], ValueType("u32"))

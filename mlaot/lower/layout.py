@@ -44,12 +44,14 @@ def row_major_strides(shape: Sequence[Dim], itemsize: int, *, dense: bool) -> tu
 
 
 def work_buffer(name: str, type_: Type) -> Buffer:
+    """Return a buffer in the workspace for values of a type."""
     dense = is_narrow(type_.shape)
     strides = row_major_strides(type_.shape, type_.dtype.itemsize, dense=dense)
     return Buffer(name, type_.dtype.name, type_.shape, strides, "work", dense)
 
 
 def caller_buffer(name: str, type_: Type, where: str) -> Buffer:
+    """Return a dense buffer of the caller's."""
     strides = row_major_strides(type_.shape, type_.dtype.itemsize, dense=True)
     return Buffer(name, type_.dtype.name, type_.shape, strides, where, dense=True)
 
@@ -120,6 +122,7 @@ def view(node: Node, inner: Access) -> Access | None:
 
 
 def _slice(node: Node, inner: Access) -> Access:
+    """Return the access of a slice: element i is element ``start + i * step`` of the value."""
     offset = inner.offset
     for start, stride in zip(node.attrs["start"], inner.strides, strict=True):
         offset = stride * start + offset
@@ -128,6 +131,7 @@ def _slice(node: Node, inner: Access) -> Access:
 
 
 def _window(node: Node, inner: Access) -> Access:
+    """Return the access of windows: element w of window i is element ``i * stride + w * dilation`` of the value."""
     strides, inside = list(inner.strides), []
     attrs = [node.attrs[key] for key in ("axes", "strides", "dilations")]
     for axis, stride, dilation in zip(*attrs, strict=True):
@@ -137,6 +141,7 @@ def _window(node: Node, inner: Access) -> Access:
 
 
 def _element(node: Node, inner: Access) -> Access | None:
+    """Return the access of one element behind the leading axes, by its number in row-major order."""
     lead = node.attrs.get("lead", 0)
     flat = node.attrs["index"] if node.op is st.item else node.attrs["indices"].array
     if getattr(flat, "ndim", 0):
@@ -177,6 +182,7 @@ def _reshape(node: Node, inner: Access) -> Access | None:
 
 
 def _unit_axes(node: Node, inner: Access) -> Access:
+    """Return the access of a reshape that only adds or removes unit axes."""
     kept = [s for s, d in zip(inner.strides, node.arg(0).type.shape, strict=True) if d != 1]
     return replace(inner, strides=_with_unit_axes(kept, node.type.shape))
 
@@ -229,6 +235,7 @@ def _column_axis(node: Node, i: int) -> int | None:
 
 
 def _gates(node: Node) -> int:
+    """Return how many gates a product has, 0 if it is none."""
     return gates_of(node, node.graph.users(), node.graph.roots()) if weights_of(node) >= 0 else 0
 
 

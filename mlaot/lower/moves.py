@@ -22,6 +22,7 @@ Offsets = np.ndarray[Any, Any]
 
 
 def _take(t: Target) -> Body:
+    """Copy the elements that constant indices choose, in loops over runs of regular offsets."""
     lead = t.attrs.get("lead", 0)
     target = _offsets(t.shape[lead:], t.out.strides[lead:])
     source, read = _reader(t, lead, t.attrs["indices"].array.reshape(-1))
@@ -137,6 +138,7 @@ def _step(values: Offsets, length: int) -> int | None:
 
 
 def _stack(t: Target) -> Body:
+    """Copy the parts side by side, inside of loops over their axes."""
     axis = t.attrs.get("axis", 0)
     axes = [i for i in range(len(t.shape)) if i != axis]
     names = loop_names([t.shape[i] for i in axes])

@@ -35,6 +35,7 @@ def _cumulate(t: Target) -> Body:
 
 
 def _recurrence(t: Target) -> Body:
+    """Compute ``y[k] = a[k] * y[k - 1] + b[k]``."""
     axis = t.attrs["axis"]
 
     def element(i: int, index: Expr) -> Expr:
