@@ -55,6 +55,7 @@ class Builder:
         return array
 
     def _name(self, buffer: Buffer) -> str:
+        """Name an array: as the user does, without the numbers of layers, or ``t<number>``."""
         if buffer.root.where == "work":
             self._temporaries += 1
             return f"t{self._temporaries - 1}"

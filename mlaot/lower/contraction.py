@@ -160,6 +160,7 @@ class _ContractionBuilder:
                         break
 
     def _can_merge(self, u: str, v: str) -> bool:
+        """Whether a step along u is a whole run along v in every operand, result and value of the epilogue."""
         sizes = [self.sizes[c] for c in (u, v) if self.merged_into[c] == c and c != self.gate]
         if len(sizes) < 2 or not all(isinstance(size, int) and size != 1 for size in sizes):
             return False

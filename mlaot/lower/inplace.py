@@ -71,6 +71,7 @@ def in_place(pairs: Sequence[Pair], groups: Sequence[Group], group_of: Mapping[N
 
 
 def _can_be_ordered(pairs: Sequence[Pair], groups: Sequence[Group], group_of: Mapping[Node, Group]) -> bool:
+    """Whether groups have an order in which all readers of old values come before the writers of new ones."""
     before, later = dependencies(groups, group_of), behind_readers(pairs, groups, group_of)
     sorter = TopologicalSorter({g: before[g] | later.get(g, set()) for g in groups})
     try:

@@ -117,6 +117,7 @@ def _names(graph: Graph) -> set[str]:
 def _lower_entry(
     name: str, graph: Graph, fused: Fused, storage: Storage, model: Model, dims: Sequence[str]
 ) -> Procedure:
+    """Lower an entry: bind its inputs and outputs to buffers, order its kernels and plan its workspace."""
     own = {dim_name(name): dim(name) for name in dims}
     accesses: dict[Node, Access] = {}
     for key, node in graph.inputs.items():

@@ -101,6 +101,7 @@ class _Runs:
         self.are_disjoint = self.length > 1 and _step(lists[-1], self.length) != 0
 
     def _offset(self, t: Target, values: Offsets) -> Expr:
+        """Return one list's offset in the current round; rows at irregular distances are read from a table."""
         starts = values[:: self.length]
         step = _step(starts, len(starts))
         along = dim("e") * (_step(values, self.length) or 0) if self.length > 1 else 0

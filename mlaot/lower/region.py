@@ -369,6 +369,7 @@ class _ControlFlow:
         fused: Fused | None,
         overwritten: Sequence[Pair],
     ) -> tuple[Step, ...]:
+        """Lower a subgraph that reads ``inputs`` and writes its results to ``buffers``."""
         outputs = _outputs(body.graph)
         targets: Stores = {}
         for i, result_buffers in buffers.items():
@@ -419,6 +420,7 @@ def _loop(
 
 
 def _scan(c: _ControlFlow) -> Step:
+    """Lower a scan: slices of its inputs and outputs move along with the rounds."""
     attrs, rounds = c.node.attrs, c.rounds
     assert rounds is not None
     consts, count, length = attrs["consts"], attrs["carries"], attrs["length"]
@@ -434,6 +436,7 @@ def _scan(c: _ControlFlow) -> Step:
 
 
 def _while(c: _ControlFlow) -> Step:
+    """Lower a while loop; a flag in memory holds the condition."""
     attrs, rounds = c.node.attrs, c.rounds
     assert rounds is not None
     inputs = [*c.operands(0, attrs["consts"]), *_accesses(carry.now for carry in rounds.carries)]
@@ -444,6 +447,7 @@ def _while(c: _ControlFlow) -> Step:
 
 
 def _cond(c: _ControlFlow) -> Step:
+    """Lower both branches, which write to the same buffers."""
     pred, *inputs = c.operands()
     condition = Param("pred", slice_buffer(pred.buffer, pred.offset) if pred.offset != 0 else pred.buffer, False)
     then, otherwise = (c.inside(c.node.attrs[name], inputs, c.results()) for name in ("then", "otherwise"))

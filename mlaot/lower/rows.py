@@ -113,6 +113,7 @@ class _RowsBuilder(Builder):
         return sorted(axes, key=lambda a: (-weight[a], a))
 
     def build(self) -> Kernel:
+        """Build the nest: loops over rows around one loop over columns for each stage."""
         nodes = self.group.nodes
         has_full = any(n.type.shape == self.full or n.op in REDUCTIONS for n in nodes)
         if self.axis is None or not has_full:

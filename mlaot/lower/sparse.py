@@ -49,6 +49,7 @@ class _SparseBuilder(Builder):
         self.lead = [as_index(index_var(name)) if name else ZERO for name, _ in self.loops]
 
     def build(self) -> Kernel:
+        """Build the nest: for each row, list its nonzeros, then loop over columns."""
         length, columns = self.matrix.type.shape[self.axis], self.matrix.type.shape[1 - self.axis]
         assert isinstance(length, int), "bug in mlaot: a sparse product without fixed sizes"
         copy = () if self.is_dot else self._copy_matrix()

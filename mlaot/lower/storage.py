@@ -45,6 +45,7 @@ class Storage:
             self._make_slots(model, zeros)
 
     def _place(self, model: Model, graphs: list[Graph], name: str, value: Array) -> None:
+        """Choose the layout of a slot or a frozen weight, and store its value."""
         node = next((g.inputs[name] for g in graphs if name in g.inputs), None)
         if node is None:
             assert not model.trains or name in model.state, f"bug in mlaot: no entry has the parameter {name}"
@@ -64,6 +65,7 @@ class Storage:
         self.offsets[buffer] = _append(region, value, buffer)
 
     def _make_slots(self, model: Model, zeros: list[str]) -> None:
+        """Describe the state: parameters, further slots, and gradients of the same layout behind them."""
         parameters = [self.buffers[name] for name in model.parameters if not model.is_frozen and name in self.buffers]
         size = len(self.initial)
         slots = []
@@ -122,6 +124,7 @@ class Storage:
         return tuple(self._scalar_offsets(model).tolist())
 
     def _scalar_offsets(self, model: Model) -> Ids:
+        """Return the byte offset in the state of each scalar parameter, -1 if nothing reads it."""
         tables: dict[str, Ids] = {}
         for name in dict.fromkeys(name for name, _ in model.scalars):
             buffer = self.buffers.get(name)

@@ -110,6 +110,7 @@ def parse_program(text: str) -> Program:
 
 
 def _value(node: ast.expr, objects: Mapping[str, Any]) -> Any:
+    """Build the object behind an expression of the text."""
     if isinstance(node, ast.Constant):
         return node.value
     if isinstance(node, ast.Name):

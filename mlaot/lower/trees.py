@@ -138,6 +138,7 @@ class _TreeBuilder(Builder):
             self.subtree_values = scratch(1 << (PERFECT_LEVELS - SUBTREE_LEVELS))
 
     def build(self) -> Kernel:
+        """Build the nest: for each block of rows, gather them, then evaluate tree blocks and linked trees."""
         forest = self.forest
         body: list[Statement] = [*self._gather(), *self._begin(), *self._transpose()]
         for i, block in enumerate(forest.tree_blocks):

@@ -108,6 +108,7 @@ def body_lines(body: Body, depth: int) -> list[str]:
 
 
 def _lines(s: Statement, depth: int) -> list[str]:
+    """Return the lines of a statement, the first one without its indent."""
     if isinstance(s, Let | Assign):
         return [f"{s.var.name} = {expression_text(s.value)}"]
     if isinstance(s, Mutable):
@@ -241,6 +242,7 @@ class _Reader:
         return result
 
     def statement(self, s: ast.stmt) -> Iterator[Statement]:
+        """Parse a statement."""
         if isinstance(s, ast.Assign):
             yield self.assignment(s)
         elif isinstance(s, ast.AnnAssign) and isinstance(s.target, ast.Name) and s.value is not None:
@@ -266,6 +268,7 @@ class _Reader:
             raise ValueError(f"line {s.lineno}: {ast.unparse(s)} is no statement of a nest")
 
     def assignment(self, s: ast.Assign) -> Statement:
+        """Parse what has the form of an assignment: a store, a declaration of memory, a binding or an assignment."""
         (target,) = s.targets
         if isinstance(target, ast.Subscript):
             array, index, _, step, count, padded = self.place(target)
@@ -323,6 +326,7 @@ class _Reader:
         return as_index(self.expression(node))
 
     def expression(self, node: ast.expr) -> Expr:
+        """Parse an expression."""
         if isinstance(node, ast.Constant) and isinstance(node.value, int):
             return Index(node.value)
         if isinstance(node, ast.Name):

@@ -55,6 +55,7 @@ class _Types:
         assert holds, f"bug in mlaot: {self.nest.name}: {problem} in {statement}"
 
     def body(self, body: Body, variables: dict[str, ValueType], arrays: dict[str, str]) -> None:
+        """Check a body; ``variables`` and ``arrays`` are those in scope, by their types."""
         variables, arrays = dict(variables), dict(arrays)
         changing = {s.var.name for s in body if isinstance(s, Mutable)}
         for s in body:
@@ -71,6 +72,7 @@ class _Types:
                 arrays[s.array.name] = s.array.dtype
 
     def statement(self, s: Statement, variables: dict[str, ValueType], arrays: dict[str, str]) -> None:
+        """Check the types of a statement's parts."""
         if isinstance(s, Let | Mutable | Assign):
             self.need(s.var.type == s.value.type, s, f"{s.var.name} is {s.var.type} and gets {s.value.type}")
         if isinstance(s, Assign):
@@ -96,6 +98,7 @@ class _Types:
             self.need(s.condition.type == BOOL, s, "a condition is no truth value")
 
     def expression(self, x: Expr, s: Statement, variables: dict[str, ValueType], arrays: dict[str, str]) -> None:
+        """Check that names are bound and that calls take and return the types that they should."""
         for part in subexpressions(x):
             if isinstance(part, Var):
                 self.need(variables.get(part.name) == part.type, s, f"{part.name} is not bound as {part.type}")

@@ -166,6 +166,7 @@ class _Ranges:
         return [u for u in uses if u.array.name not in own]
 
     def loop(self, s: For, scope: _Scope) -> list[_Use]:
+        """Check a loop; its variable is bounded by its first and its last value."""
         low, high = self.value(s.low, scope), self.value(s.high, scope)
         if low is None or high is None:
             inner = replace(scope, values={**scope.values, s.var.name: None})
@@ -187,6 +188,7 @@ class _Ranges:
         return uses
 
     def uses(self, s: Statement, scope: _Scope) -> Iterator[_Use]:
+        """Yield the elements that a statement itself uses."""
         for x in expressions(s):
             for e in subexpressions(x):
                 if isinstance(e, Load):
@@ -201,6 +203,7 @@ class _Ranges:
             yield _Use(s, s.target, None, 0, True, scope)
 
     def use(self, s: Statement, at: Load | Store, lanes: int, scope: _Scope) -> _Use:
+        """Describe the elements of a load or a store; unknown strides or counts make them unknown."""
         first, step = self.value(at.index, scope), self.polynomial(at.step, scope)
         last: Dim | None = max(lanes, 1) - 1
         if at.count is not None:
@@ -353,6 +356,7 @@ class _Digits:
 
 
 def _digits(ranges: _Ranges, use: _Use, depth: int) -> _Digits | None:
+    """Return the digits of a use in the loops inside of the one at ``depth``, or None if they are unknown."""
     reach = ranges.extreme(use.reach, use.scope.loops, largest=True)
     start = None if use.first is None else ranges.extreme(use.first, use.scope.loops, largest=False)
     if reach is None or start is None or use.first is None:

@@ -85,6 +85,7 @@ def _with_arrays(body: Body, arrays: Mapping[str, Array]) -> Body:
 
 
 def _collapse_loop(s: Statement) -> Statement:
+    """Collapse the loops inside of a statement, then the statement with the only loop inside of it."""
     if not isinstance(s, For) or s.tiled or not s.body:
         return s
     s = replace(s, body=collapse(s.body))

@@ -158,6 +158,7 @@ class _Loads:
         return self.variables[x]
 
     def _expression(self, operand: Operand, index: Index, column: int) -> Expr:
+        """Return what to load: a vector, perhaps partial or converted, or one element in every lane."""
         tile, dtype, lanes = self.tile, self.kernel.dtype, self.tile.lanes
         if dict(operand.strides).get(self.kernel.lanes) == 2:
             return self._every_second(operand, index)

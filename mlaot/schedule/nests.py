@@ -63,6 +63,7 @@ def _unroll(body: Body, *, is_inside: bool = False) -> Body:
 
 
 def _vectorize_body(body: Body, machine: Machine) -> Body:
+    """Vectorize the marked loops of a body."""
     result: list[Statement] = []
     for s in body:
         if isinstance(s, For) and s.vector:

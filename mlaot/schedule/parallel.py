@@ -134,6 +134,11 @@ def part_of_range(nest: Nest, shared: Shared) -> Nest:
 
 
 def _part(body: Body, shared: Shared) -> Body:
+    """Cut the shared loops of a body to the range from ``begin`` to ``end``.
+
+    A loop of steps, or a remainder loop, begins at its first step in the range: ``low + ceil((begin - low) / step) *
+    step``.
+    """
     result: list[Statement] = []
     for s in body:
         if isinstance(s, For) and s.var.name == shared.variable:

@@ -131,6 +131,7 @@ class _Loops:
         return tuple(result)
 
     def _segments(self, axis: Axis) -> list[Segment]:
+        """Cut an axis into the segments that these loops walk."""
         count = self.plan.counts.get(axis.name, 1)
         if axis.name in self.left_of:
             return [single_rows(axis.size, self.left_of[axis.name])]

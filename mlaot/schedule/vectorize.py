@@ -89,6 +89,7 @@ class _Vectorizer:
         return tuple(self.statement(s) for s in body)
 
     def statement(self, s: Statement) -> Statement:
+        """Return a statement in lanes."""
         if isinstance(s, Let):
             x = self.expression(s.value)
             if x.type.lanes == 1:
@@ -173,6 +174,7 @@ class _Vectorizer:
         return Call("lane", (x,), ValueType(type_.dtype, self.lanes))
 
     def load(self, x: Load) -> Expr:
+        """Load a vector of elements, or one element that is the same for all lanes."""
         step = self.stride(x.index)
         if step == 0:
             return x
@@ -182,6 +184,7 @@ class _Vectorizer:
         return cast(lanes, f"m{self.width}") if dtype == "m8" else lanes
 
     def call(self, x: Call, args: Sequence[Expr]) -> Expr:
+        """Call a function of lanes; truth values become masks as wide as the lanes."""
         if x.name in COMPARISONS:
             return Call(x.name, tuple(args), mask_of(args[0].type))
         if x.name == "select":
@@ -317,6 +320,7 @@ class VectorLoop:
         return Assign(s.var, Call(s.value.name, (accumulator, Call("first", (x, count, identity), x.type)), x.type))
 
     def loops(self) -> Body:
+        """Return the loops over vectors: one for all if that is shorter, else a main loop and its remainder."""
         low, high = self.loop.low, self.loop.high
         if low != Index(0) or not isinstance(high, Index):
             raise CannotVectorizeError("a loop that does not begin at 0")
