@@ -38,6 +38,7 @@ from mlaot.nest.expressions import (
     cast,
     compare,
     const,
+    least,
     select,
 )
 from mlaot.nest.reductions import combined, identity
@@ -153,7 +154,7 @@ class _TreeBuilder(Builder):
         if self.is_one_block:
             return body
         left = Index(self.rows) - START
-        end = Let(index_var("end"), Call("least", (left, Index(self.block_rows)), INDEX))
+        end = Let(index_var("end"), least(left, self.block_rows))
         return (For(index_var("start"), ZERO, Index(self.rows), (end, *body), step=self.block_rows),)
 
     def _each_row(self, body: Body, low: Expr = ZERO) -> Statement:
@@ -199,7 +200,7 @@ class _TreeBuilder(Builder):
         if not self.forest.tree_blocks:
             return ()
         number = index_var("row")
-        last = Let(number, Call("least", (I, self.end - 1), INDEX))
+        last = Let(number, least(I, self.end - 1))
         row = self._row(as_index(number))
         copy = Store(self.columns, J * self.block_rows + I, row.array[J])
         rows = loop("i", self.block_rows, (last, row, loop("j", self.forest.columns, (copy,))))

@@ -239,6 +239,16 @@ def splat(x: Expr, lanes: int) -> Expr:
     return Call("splat", (x,), ValueType(x.type.dtype, lanes))
 
 
+def least(a: Expr, b: int | Dim | Expr) -> Expr:
+    """Return the smaller one of two indices."""
+    return Call("least", (a, as_index(b)), INDEX)
+
+
+def lanes_left(left: Expr, lanes: int) -> Expr:
+    """Return how many of ``lanes`` there are if ``left`` elements are left: none to all."""
+    return Call("most", (Index(0), least(left, lanes)), INDEX)
+
+
 def select(condition: Expr, a: Expr, b: Expr) -> Expr:
     """Return ``a`` where the condition holds, else ``b``."""
     return Call("select", (condition, a, b), a.type)

@@ -11,12 +11,12 @@ from mlaot.ir.dims import Dim, names
 from mlaot.nest.expressions import (
     INDEX,
     Array,
-    Call,
     Expr,
     Index,
     Load,
     Var,
     as_index,
+    least,
     subexpressions,
     substitute,
     variables,
@@ -281,7 +281,7 @@ def loop(name: str, extent: Dim | Expr, body: Iterable[Statement], **more: bool)
 
 def loop_in_block(name: str, first: Expr, size: int, extent: Dim, body: Body) -> For:
     """Return the loop over the block of at most ``size`` rounds that begins at ``first``."""
-    return For(index_var(name), first, Call("least", (first + size, as_index(extent)), INDEX), body)
+    return For(index_var(name), first, least(first + size, extent), body)
 
 
 def around(loops: Iterable[tuple[str, Dim]], body: Iterable[Statement], **more: bool) -> Body:

@@ -56,7 +56,7 @@ class Callee:
 class Functions:
     """Make the functions of a file for ``machine``, with names of their own, none of them ``taken``.
 
-    ``schedule``: the function that schedules a nest; ``scheduled`` by default.
+    ``schedule``: a function that schedules nests in place of that of machines.
     """
 
     def __init__(

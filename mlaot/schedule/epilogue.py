@@ -14,7 +14,7 @@ from math import prod
 
 from mlaot.ir import Dim
 from mlaot.ir.dims import dim
-from mlaot.nest.expressions import INDEX, Array, Call, Expr, Index, Load, ValueType, Var
+from mlaot.nest.expressions import INDEX, Array, Call, Expr, Index, Load, ValueType, Var, least
 from mlaot.nest.statements import Alloc, Block, Body, Let, Statement, Store, free_variables, loop, substitute_body
 from mlaot.schedule.contraction import nominal
 from mlaot.schedule.microkernel import Point, Tile
@@ -88,7 +88,7 @@ def _with_count(tile: Tile, sums: Sequence[Expr], at: Point) -> Body:
         return body
     size = next(axis.size for axis in tile.kernel.out if axis.name == tile.kernel.lanes)
     left = Index(at[tile.kernel.lanes] * -1 + size)
-    return (Let(Var("rest", INDEX), Call("least", (left, Index(tile.lanes)), INDEX)), *body)
+    return (Let(Var("rest", INDEX), least(left, tile.lanes)), *body)
 
 
 def _fold_lanes(tile: Tile, names: Sequence[str]) -> tuple[Array, list[Statement]]:

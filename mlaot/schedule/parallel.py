@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from mlaot.ir.dims import NOMINAL, Dim, dim, names, product
-from mlaot.nest.expressions import INDEX, Call, Index
+from mlaot.nest.expressions import INDEX, Call, Index, least
 from mlaot.nest.expressions import Expr as Expression
 from mlaot.nest.statements import Alloc, Assign, Body, For, If, Let, Mutable, Nest, Statement, Store, bodies, walk
 from mlaot.schedule.tuning import LIGHT_OPERATIONS, SCALAR_OPERATIONS, SHARED_OPERATIONS, SHARED_ROUNDS, SHARED_TILES
@@ -148,7 +148,7 @@ def _part(body: Body, shared: Shared) -> Body:
             if s.low != Index(0) or shared.step % s.step:  # parts begin at whole steps of the longest rounds
                 low = Call("first_from", (s.low, Index(s.step), begin), INDEX)
             if s.low != Index(0) or s.step != 1:
-                high = Call("least", (s.high, end), INDEX)
+                high = least(s.high, end)
             result.append(replace(s, low=low, high=high))
         elif isinstance(s, For | If):
             result.append(replace(s, body=_part(s.body, shared)))

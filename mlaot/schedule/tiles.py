@@ -23,7 +23,7 @@ from itertools import product
 
 from mlaot.ir import Dim
 from mlaot.ir.dims import dim
-from mlaot.nest.expressions import INDEX, Call, Expr, Index, Var, splat
+from mlaot.nest.expressions import INDEX, Call, Expr, Index, Var, lanes_left, splat
 from mlaot.nest.statements import (
     Assign,
     Block,
@@ -208,7 +208,7 @@ class _Loops:
         for s, place in enumerate(places):
             left: Expr = Index(-1 * place + size)
             if sets > 1:
-                left = Call("most", (Index(0), Call("least", (left, Index(q)), INDEX)), INDEX)
+                left = lanes_left(left, q)
             count = Let(Var("rest", INDEX), left)
             blocks.append((count, *tile.steps([{**at, v: place}], Index(dim("rest")), s)))
         body = blocks[0] if sets == 1 else tuple(map(Block, blocks))

@@ -33,6 +33,8 @@ from mlaot.nest.expressions import (
     cast,
     children,
     is_float,
+    lanes_left,
+    least,
     map_parts,
     mask_of,
     select,
@@ -337,7 +339,7 @@ class VectorLoop:
         count = Var("rest", INDEX)
         body = self.vector_body(0, Index(dim("rest")))
         if "rest" in free_variables(body):
-            body = (Let(count, Call("least", (left, Index(self.lanes)), INDEX)), *body)
+            body = (Let(count, least(left, self.lanes)), *body)
         return replace(self.loop, step=self.lanes, vector=False, body=body)
 
     def fits_padding(self, size: Dim) -> bool:
@@ -389,16 +391,12 @@ class VectorLoop:
         blocks = []
         for i in range(self.parts):
             left = Index(-1 * dim(name) + size + -i * self.lanes)
-            count_ = left if self.parts == 1 else self.clamp(left)
+            count_ = left if self.parts == 1 else lanes_left(left, self.lanes)
             body = self.vector_body(i, Index(dim("rest")))
             blocks.append((Let(Var("rest", INDEX), count_), *body))
         body = blocks[0] if len(blocks) == 1 else tuple(Block(b) for b in blocks)
         rest = replace(self.loop, low=Index(start), high=Index(size), step=step, vector=False, body=body)
         return (*result, rest)
-
-    def clamp(self, left: Expr) -> Expr:
-        """Return how many lanes of one of several vectors are left, none to all."""
-        return Call("most", (Index(0), Call("least", (left, Index(self.lanes)), INDEX)), INDEX)
 
 
 def _pair(a: Accumulator, x: Expr, y: Expr) -> Expr:
