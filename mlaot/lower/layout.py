@@ -12,10 +12,8 @@ from mlaot.lower.gates import gates_of, weights_of
 from mlaot.lower.program import Buffer
 from mlaot.nest.expressions import Panels
 from mlaot.ops import reduction as red
-from mlaot.ops import structure as st
-from mlaot.ops.axes import regrouped
 from mlaot.ops.control import uses
-from mlaot.ops.kinds import PRODUCTS, VECTORS, adjacent, is_narrow, is_view, puts_in_ones, root_of
+from mlaot.ops.kinds import PRODUCTS, VECTORS, adjacent, is_narrow, is_view, root_of
 from mlaot.ops.sparse import sparse_add, sparse_dot
 from mlaot.schedule.machine import LINE, PAGE
 from mlaot.schedule.tuning import COLUMNS_APART, PADDING_GROWTH, PANEL_BYTES
@@ -105,86 +103,11 @@ class Access:
 
 def view(node: Node, inner: Access) -> Access | None:
     """Return the access of a view of a value, or None if the node is no view of it."""
-    if node.op is st.broadcast:
-        strides: list[Dim] = [0] * node.type.rank
-        for i, axis in enumerate(node.attrs["axes"]):
-            strides[axis] = inner.strides[i]
-        return replace(inner, strides=tuple(strides))
-    if node.op is st.transpose:
-        return replace(inner, strides=tuple(inner.strides[p] for p in node.attrs["perm"]))
-    if node.op in (st.take, st.item):
-        return _element(node, inner)
-    if node.op is st.reshape:
-        return _reshape(node, inner)
-    if node.op.name == "slice":
-        return _slice(node, inner)
-    return _window(node, inner) if node.op.name == "window" else None
-
-
-def _slice(node: Node, inner: Access) -> Access:
-    """Return the access of a slice: element i is element ``start + i * step`` of the value."""
-    offset = inner.offset
-    for start, stride in zip(node.attrs["start"], inner.strides, strict=True):
-        offset = stride * start + offset
-    strides = tuple(s * step for s, step in zip(inner.strides, node.attrs["step"], strict=True))
-    return Access(inner.buffer, strides, offset, reaches_end=False)
-
-
-def _window(node: Node, inner: Access) -> Access:
-    """Return the access of windows: element w of window i is element ``i * stride + w * dilation`` of the value."""
-    strides, inside = list(inner.strides), []
-    attrs = [node.attrs[key] for key in ("axes", "strides", "dilations")]
-    for axis, stride, dilation in zip(*attrs, strict=True):
-        inside.append(inner.strides[axis] * dilation)
-        strides[axis] = inner.strides[axis] * stride
-    return Access(inner.buffer, (*strides, *inside), inner.offset, reaches_end=False)
-
-
-def _element(node: Node, inner: Access) -> Access | None:
-    """Return the access of one element behind the leading axes, by its number in row-major order."""
-    lead = node.attrs.get("lead", 0)
-    flat = node.attrs["index"] if node.op is st.item else node.attrs["indices"].array
-    if getattr(flat, "ndim", 0):
+    if not is_view(node) or node.op.view is None:
         return None
-    shape = node.arg(0).type.shape[lead:]
-    offset, position = inner.offset, int(flat)
-    for extent, stride in zip(reversed(shape), reversed(inner.strides[lead:]), strict=True):
-        assert isinstance(extent, int)
-        offset = stride * (position % extent) + offset
-        position //= extent
-    return replace(inner, strides=inner.strides[:lead], offset=offset)
-
-
-def _reshape(node: Node, inner: Access) -> Access | None:
-    """Return the access of a reshape: each group of axes without gaps between them becomes other axes.
-
-    Axes (a, b) of strides (s * b, s) hold the same elements as one axis of stride s, and so as axes (c, d) of strides
-    (s * d, s).
-    """
-    if not is_view(node):
-        return None
-    if puts_in_ones(node):
-        return _unit_axes(node, inner)
-    source, target = node.arg(0).type.shape, node.type.shape
-    strides: list[Dim] = [0] * len(target)
-    reaches_end = inner.reaches_end
-    for before, after in regrouped(source, target) or ():
-        step = inner.strides[before[-1]]
-        reaches_end = reaches_end and not (step == 1 and len(after) > 1)
-        end = step
-        for axis in reversed(before):
-            assert inner.strides[axis] == end, f"bug in mlaot: {node} of what has gaps"
-            end = end * source[axis]
-        for axis in reversed(after):
-            strides[axis] = step
-            step = step * target[axis]
-    return replace(inner, strides=tuple(strides), reaches_end=reaches_end)
-
-
-def _unit_axes(node: Node, inner: Access) -> Access:
-    """Return the access of a reshape that only adds or removes unit axes."""
-    kept = [s for s, d in zip(inner.strides, node.arg(0).type.shape, strict=True) if d != 1]
-    return replace(inner, strides=_with_unit_axes(kept, node.type.shape))
+    seen = node.op.view(node, inner.strides)
+    offset, reaches_end = inner.offset + seen.offset, inner.reaches_end and seen.whole
+    return replace(inner, strides=seen.strides, offset=offset, reaches_end=reaches_end)
 
 
 def panels_of(graphs: Iterable[Graph], name: str) -> tuple[int, Panels] | None:

@@ -16,7 +16,7 @@ from mlaot.nest.expressions import INDEX, Array, Expr, Index, Load, ValueType, V
 from mlaot.nest.reductions import combined, identity
 from mlaot.nest.statements import Body, Let, Nest, Store, around, loop
 from mlaot.ops.axes import regrouped
-from mlaot.ops.kinds import is_side_by_side
+from mlaot.ops.views import is_side_by_side
 
 Offsets = np.ndarray[Any, Any]
 

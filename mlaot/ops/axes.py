@@ -97,6 +97,12 @@ class Axes:
     form: Callable[[Use], Form | None]
 
 
+def axes_of(node: Node) -> AxisMap:
+    """The map of a node whose op has one."""
+    assert node.op.axes is not None, f"bug in mlaot: no axes of {node.op}"
+    return node.op.axes.of(node)
+
+
 def is_kept(node: Node, i: int, axis: int, *, as_axis: int | None = None) -> bool:
     """Whether a node keeps an axis of its argument ``i``, as the axis ``as_axis`` of its result where that is given."""
     image = None if node.op.axes is None else node.op.axes.of(node).image(i, axis)
@@ -423,12 +429,13 @@ def _gather_form(use: Use) -> Form | None:
     (x, indices), axis = use.layouts, use.node.attrs["lead"]
     if axis not in x:
         return None
-    shared, rest = x[: x.index(axis)], x[x.index(axis) + 1 :]
+    behind = x[x.index(axis) + 1 :]
+    shared, rest = (*x[: x.index(axis)], *[c for c in behind if c in indices]), without(behind, indices)
     own = set(use.map.args[0][:axis])
     if not own & set(indices) <= set(shared) or not own & set(shared) <= set(indices):
         return None
     chosen = (*shared, *without(indices, shared))
-    return Form((x, chosen), {**use.node.attrs, "lead": len(shared)}, (*chosen, *rest))
+    return Form(((*shared, axis, *rest), chosen), {**use.node.attrs, "lead": len(shared)}, (*chosen, *rest))
 
 
 GATHER = Axes(_gather_of, _gather_form)

@@ -15,6 +15,7 @@ from mlaot.ir.indices import IndexRange
 from mlaot.ir.subgraph import subgraphs
 from mlaot.nest.expressions import Expr
 from mlaot.ops.axes import ELEMENTWISE, REDUCTION, Axes
+from mlaot.ops.views import Part, Strides, View
 
 Array = np.ndarray[Any, Any]
 OPS: dict[str, Op] = {}
@@ -42,9 +43,11 @@ class Op:
     ``doc`` says in a line what the op computes, of arguments x and y (a, b for two alike).
     ``needs(*types, **attrs)`` are dims that must not be negative for the op to stay within its arguments. ``draws``:
     each example of a batch has a value of its own, even where no argument is batched. ``index``: which argument is made
-    of indices, if one is. ``moves``: each element of the result is an element of an argument. Where axes do not say how
-    to batch, ``batch(node, args, batched, dim)`` gives the node with a leading ``dim``; ``args`` are batched where
-    ``batched`` says so.
+    of indices, if one is. ``moves``: each element of the result is an element of an argument. ``view(node, strides)``:
+    where the elements of a result that copies nothing lie in its argument. ``parts(node, strides)``: where arguments
+    lie in the result, or nothing where they do not lie by strides. Where axes do not say how to batch,
+    ``batch(node, args, batched, dim)`` gives the node with a leading ``dim``; ``args`` are batched where ``batched``
+    says so.
     """
 
     name: str
@@ -58,6 +61,8 @@ class Op:
     draws: bool = False
     index: Index | None = None
     moves: bool = False
+    view: Callable[[Node, Strides], View] | None = None
+    parts: Callable[[Node, Strides], list[Part]] | None = None
     batch: Callable[[Node, Sequence[Node], Sequence[bool], Dim], Node] | None = None
     doc: str = ""
 

@@ -37,9 +37,7 @@ SUMS = {
 }
 NAMES = sorted(set(SAMPLES) - {"size"})
 # Those that have a meaning everywhere: not conversions, and not the inverse of a distribution function.
-ELEMENTWISE = [
-    n for n in NAMES if OPS[n].elementwise and n not in ("cast", "bitcast", "normal_quantile")
-]
+ELEMENTWISE = [n for n in NAMES if OPS[n].elementwise and n not in ("cast", "bitcast", "normal_quantile")]
 
 
 def special(dtype: DType) -> Array:
@@ -126,7 +124,7 @@ def programs(names: Iterable[str]) -> dict[str, Program]:
             if made is not None:
                 upcast(made[0])
                 legalize(made[0])
-                found[f"{name}_{dtype}_{i}"] = lower(Module("ops", {"forward": made[0]}, {}, False), ("base",))
+                found[f"{name}_{dtype}_{i}"] = lower(Module("ops", {"forward": made[0]}, {}, False))
     return found
 
 
