@@ -166,7 +166,7 @@ def loops(program: Program) -> list[Loop]:
         while stack:
             top = stack.pop()
             found += [top] if isinstance(top, Loop) else []
-            stack += getattr(top, "steps", ())
+            stack += getattr(top, "inner", ())
     return found
 
 
