@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 from mlaot.ir.dims import Dim, names
@@ -392,6 +392,12 @@ def map_own_expressions(statement: Statement, change: Callable[[Expr], Expr]) ->
     return {name: change(x) for name in names if (x := getattr(statement, name)) is not None}
 
 
+def map_bodies(statement: Statement, change: Callable[[Body], Body]) -> Statement:
+    """Return a statement with ``change`` applied to its bodies."""
+    parts: dict[str, Any] = {name: change(getattr(statement, name)) for name in BODIES.get(type(statement), ())}
+    return replace(statement, **parts) if parts else statement
+
+
 def substitute_body(body: Body, values: Mapping[str, Expr]) -> Body:
     """Replace free variables of a body by ``values``."""
     return map_expressions(body, lambda x: substitute(x, values))
@@ -416,18 +422,14 @@ def _live(body: Body, used: set[str], cache: dict[int, set[str]]) -> Body:
     ``used`` has the names that are read behind the body; those that the body reads are added. ``cache`` is that of
     ``free_variables``.
     """
+    live = partial(_live_block, used=used, cache=cache)
     kept: list[Statement] = []
     for s in reversed(body):
         if isinstance(s, Let | Mutable | Assign) and s.var.name not in used:
             continue
-        if isinstance(s, If):
-            inside = _live_block(s.body, used, cache), _live_block(s.otherwise, used, cache)
-            s = If(s.condition, *inside)
-        elif isinstance(s, For | While):
+        if isinstance(s, For | While):
             used |= free_variables((s,), cache)  # what one round leaves, the next reads
-            s = replace(s, body=_live_block(s.body, used, cache))
-        elif isinstance(s, Block):
-            s = Block(_live_block(s.body, used, cache))
+        s = map_bodies(s, live)
         for x in expressions(s):
             used |= variables(x)
         kept.append(s)

@@ -276,24 +276,25 @@ class _Reader:
         if not isinstance(target, ast.Name):
             raise ValueError(f"line {s.lineno}: {ast.unparse(target)} is no variable and no element")
         name, value = target.id, s.value
-        if isinstance(value, ast.Call) and isinstance(value.func, ast.Name) and value.func.id in ("local", "table"):
-            dtype, size, *values = value.args
+        function, args = (ast.unparse(value.func), value.args) if isinstance(value, ast.Call) else ("", [])
+        if function in ("local", "table"):
+            dtype, size, *values = args
             entries = tuple(ast.literal_eval(values[0])) if values else ()
-            self.arrays[name] = Array(name, ast.unparse(dtype), size_of(size), value.func.id, entries)
+            self.arrays[name] = Array(name, ast.unparse(dtype), size_of(size), function, entries)
             return Alloc(self.arrays[name])
-        if isinstance(value, ast.Call) and ast.unparse(value.func) == "choose":
-            condition, (source, at, *_) = self.expression(value.args[0]), self.place(value.args[1])  # type: ignore[arg-type]
+        if function == "choose":
+            condition, (source, at, *_) = self.expression(args[0]), self.place(args[1])
             self.arrays[name] = Array(name, source.dtype, source.size, "local")
-            return Choose(self.arrays[name], condition, source, at, self.arrays[ast.unparse(value.args[2])])
-        if isinstance(value, ast.Call) and ast.unparse(value.func) == "slice":
-            source, at, *_ = self.place(value.args[0])  # type: ignore[arg-type]
+            return Choose(self.arrays[name], condition, source, at, self.arrays[ast.unparse(args[2])])
+        if function == "slice":
+            source, at, *_ = self.place(args[0])
             self.arrays[name] = Array(name, source.dtype, source.size, "slice")
             return Slice(self.arrays[name], source, at)
-        if isinstance(value, ast.Call) and ast.unparse(value.func) == "invoke":
-            (source, at, *_), count = self.place(value.args[1]), self.expression(value.args[2])  # type: ignore[arg-type]
+        if function == "invoke":
+            (source, at, *_), count = self.place(args[1]), self.expression(args[2])
             self.variables[name] = INDEX
-            written = self.arrays[ast.unparse(value.args[3])]
-            return Invoke(Var(name, INDEX), ast.unparse(value.args[0]), source, at, count, written)
+            target_array = self.arrays[ast.unparse(args[3])]
+            return Invoke(Var(name, INDEX), ast.unparse(args[0]), source, at, count, target_array)
         x = self.expression(value)
         if name in self.mutable:
             return Assign(Var(name, self.variables[name]), x)
@@ -308,11 +309,11 @@ class _Reader:
         by = int(str(step[0].value)) if step and isinstance(step[0], Index) else 1
         return For(var, low, high, self.body(s.body), by, **LOOPS[s.iter.func.id])
 
-    def place(self, node: ast.Subscript) -> tuple[Array, Expr, int, Dim, Expr | None, bool]:
+    def place(self, node: ast.expr) -> tuple[Array, Expr, int, Dim, Expr | None, bool]:
         """Return the array, index, lanes, step and count of an element or a vector, and whether its row is padded."""
-        array = self.arrays.get(ast.unparse(node.value))
-        if array is None:
-            raise ValueError(f"line {node.lineno}: {ast.unparse(node.value)} is no array")
+        array = self.arrays.get(ast.unparse(node.value)) if isinstance(node, ast.Subscript) else None
+        if array is None or not isinstance(node, ast.Subscript):
+            raise ValueError(f"line {node.lineno}: {ast.unparse(getattr(node, 'value', node))} is no array")
         at, *more = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
         padded = bool(more) and ast.unparse(more[-1]) == "..."
         count = self.expression(more[0]) if len(more) > padded else None

@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from mlaot.ir.dims import dim
 from mlaot.nest.expressions import BOOL, Call, Expr, Index, compare
-from mlaot.nest.statements import Block, Body, For, If, Statement, While, index_var, substitute_body
+from mlaot.nest.statements import Body, For, If, Statement, index_var, map_bodies, substitute_body
 from mlaot.schedule.jam import is_around
 from mlaot.schedule.machine import LINE, Machine
 from mlaot.schedule.tuning import FEATURE_BLOCK_BYTES, NODE_BY_VECTOR
@@ -37,9 +37,7 @@ def resolve_row_choices(body: Body, machine: Machine) -> Body:
 def _resolve(s: Statement, machine: Machine) -> Body:
     if isinstance(s, If) and isinstance(s.condition, Call) and s.condition.name == IN_LANES:
         return _choose(s, s.condition, machine)
-    if isinstance(s, If):
-        return (If(s.condition, resolve_row_choices(s.body, machine), resolve_row_choices(s.otherwise, machine)),)
-    return (replace(s, body=resolve_row_choices(s.body, machine)),) if isinstance(s, For | While | Block) else (s,)
+    return (map_bodies(s, lambda body: resolve_row_choices(body, machine)),)
 
 
 def _choose(s: If, condition: Call, machine: Machine) -> Body:

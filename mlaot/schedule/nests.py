@@ -11,14 +11,13 @@ from mlaot.nest.statements import (
     Block,
     Body,
     For,
-    If,
     Mutable,
     Nest,
     Statement,
-    While,
     eliminate_dead_code,
     expressions,
     is_of_numbers,
+    map_bodies,
     rounds_of,
     substitute_body,
     walk,
@@ -36,10 +35,8 @@ def scheduled(nest: Nest, machine: Machine) -> Nest:
     """Return ``nest`` as ``machine`` runs it."""
     if nest.is_tiled:
         return tile(nest, machine)
-    return replace(
-        nest,
-        body=eliminate_dead_code(_unroll(_vectorize_body(collapse(resolve_row_choices(nest.body, machine)), machine))),
-    )
+    body = collapse(resolve_row_choices(nest.body, machine))
+    return replace(nest, body=eliminate_dead_code(_unroll(_vectorize_body(body, machine))))
 
 
 def _unroll(body: Body, *, is_inside: bool = False) -> Body:
@@ -68,12 +65,8 @@ def _vectorize_body(body: Body, machine: Machine) -> Body:
     for s in body:
         if isinstance(s, For) and s.vector:
             result = _vectorize_loop(result, s, machine)
-        elif isinstance(s, For | While | Block):
-            result.append(replace(s, body=_vectorize_body(s.body, machine)))
-        elif isinstance(s, If):
-            result.append(If(s.condition, _vectorize_body(s.body, machine), _vectorize_body(s.otherwise, machine)))
         else:
-            result.append(s)
+            result.append(map_bodies(s, lambda body: _vectorize_body(body, machine)))
     return tuple(result)
 
 
