@@ -247,9 +247,7 @@ class Compiler:
         index = self.expression(s.index)
 
         def run(names: Names) -> None:
-            source, start = names[f"@{s.source.name}"], index(names)
-            self.need(0 <= start <= source.size, f"elements from {start} on", s)
-            names[f"@{s.array.name}"] = source[start:]
+            names[f"@{s.array.name}"] = self.behind(names, s.source, index(names), s)
 
         return run
 

@@ -59,31 +59,17 @@ from mlaot.nest.statements import (
     While,
 )
 
-OPERATORS = {
-    "add": "+",
-    "sub": "-",
-    "mul": "*",
-    "div": "/",
-    "and": "&",
-    "or": "|",
-    "xor": "^",
-    **dict(zip(COMPARISONS, ("==", "!=", "<", "<=", ">", ">="), strict=True)),
-}
-SYNTAX: dict[type[ast.AST], str] = {
-    ast.Add: "add",
-    ast.Sub: "sub",
-    ast.Mult: "mul",
-    ast.Div: "div",
-    ast.BitAnd: "and",
-    ast.BitOr: "or",
-    ast.BitXor: "xor",
-    ast.Eq: "eq",
-    ast.NotEq: "ne",
-    ast.Lt: "lt",
-    ast.LtE: "le",
-    ast.Gt: "gt",
-    ast.GtE: "ge",
-}
+OPERATORS = dict(
+    zip(
+        ("add", "sub", "mul", "div", "and", "or", "xor", *COMPARISONS),
+        ("+", "-", "*", "/", "&", "|", "^", "==", "!=", "<", "<=", ">", ">="),
+        strict=True,
+    )
+)
+ARITHMETIC = (ast.Add, ast.Sub, ast.Mult, ast.Div, ast.BitAnd, ast.BitOr, ast.BitXor)
+SYNTAX: dict[type[ast.AST], str] = dict(
+    zip((*ARITHMETIC, ast.Eq, ast.NotEq, ast.Lt, ast.LtE, ast.Gt, ast.GtE), OPERATORS, strict=True)
+)
 LOOPS = {"range": {}, "parallel": {"parallel": True}, "vector": {"vector": True}, "down": {"down": True}}
 LOOPS["parallel_vector"] = {"parallel": True, "vector": True}
 LOOPS["parallel_down"] = {"parallel": True, "down": True}
