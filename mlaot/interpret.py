@@ -13,7 +13,7 @@ import numpy as np
 
 from mlaot.ir.dims import parse, substitute
 from mlaot.ir.types import DTYPES
-from mlaot.lower.program import Module, Program, Slot
+from mlaot.lower.program import ExtensionModule, Program, Slot
 from mlaot.nest.interpreter import GUARD, STORED, Compiler, Execute, Memory, Names, compile_nest, polynomial
 from mlaot.nest.statements import Nest, Point, Run, RunRounds
 from mlaot.ops import OPS
@@ -26,7 +26,7 @@ from mlaot.schedule.parallel import RANGE
 
 Kernel = Callable[[Sequence[Memory], Sequence[int]], None]
 # Elements of arrays that a caller has; bfloat16 as its bits.
-GIVEN = {name: np.dtype(np.uint16 if name == "bf16" else dtype.numpy) for name, dtype in DTYPES.items()}
+CALLER_DTYPES = {name: np.dtype(np.uint16 if name == "bf16" else dtype.numpy) for name, dtype in DTYPES.items()}
 
 
 def _threefry(key0: Any, key1: Any, element: Any, site: Any) -> Any:
@@ -53,13 +53,13 @@ class Instance:
     def slot(self, slot: Slot, *, gradient: bool = False) -> Memory:
         """Return the elements of a slot in place, or those of its gradient; bfloat16 as bits."""
         assert not gradient or slot.kind == "parameter", f"{slot.name} has no gradient"
-        dtype = GIVEN[slot.dtype]
+        dtype = CALLER_DTYPES[slot.dtype]
         flat = self.state[slot.gradient_offset if gradient else slot.offset :]
         usable = flat[: flat.size // dtype.itemsize * dtype.itemsize].view(dtype)
         return np.lib.stride_tricks.as_strided(usable, slot.shape, [s * dtype.itemsize for s in slot.strides])
 
 
-def instance(module: Module) -> Instance:
+def instance(module: ExtensionModule) -> Instance:
     """Return a new instance of a module."""
     state = np.zeros(module.state_bytes, np.uint8)
     state[: len(module.initial)] = np.frombuffer(module.initial, np.uint8)
@@ -99,8 +99,8 @@ class Interpreter:
         def value(text: str | int) -> int:
             return substitute(parse(text), values)
 
-        arrays = [np.array(inputs[port.name], GIVEN[port.dtype]) for port in entry.inputs]
-        outputs = [np.empty([value(d) for d in port.shape], GIVEN[port.dtype]) for port in entry.outputs]
+        arrays = [np.array(inputs[port.name], CALLER_DTYPES[port.dtype]) for port in entry.inputs]
+        outputs = [np.empty([value(d) for d in port.shape], CALLER_DTYPES[port.dtype]) for port in entry.outputs]
         workspace = np.full(value(entry.workspace), GUARD, np.uint8)
         before = [array.tobytes() for array in (*arrays, instance.constants)]
         memory = [array.reshape(-1).view(np.uint8) for array in (*arrays, *outputs)]

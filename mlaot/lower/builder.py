@@ -15,7 +15,7 @@ from mlaot.lower.fuse import Group
 from mlaot.lower.layout import Access
 from mlaot.lower.program import Buffer, Kernel, Param
 from mlaot.nest.expressions import Array, Const, Expr, Index, Load, Panels, ValueType, Var, cast, compare
-from mlaot.nest.reductions import combined
+from mlaot.nest.reductions import combine
 from mlaot.nest.statements import Assign, Body, Let, Nest, Statement, Store, written_arrays
 from mlaot.ops import structure as st
 from mlaot.ops.kinds import base_of, is_free
@@ -152,7 +152,7 @@ class Builder:
         for node in nodes:
             if reductions and node in reductions:
                 total = reductions[node]
-                statements.append(Assign(total, combined(node.op.name, total, operand(node.arg(0)))))
+                statements.append(Assign(total, combine(node.op.name, total, operand(node.arg(0)))))
                 continue
             if node not in values:
                 x = self.compute(node, [operand(a.find()) for a in node.args], at(node))

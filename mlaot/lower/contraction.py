@@ -31,7 +31,7 @@ from mlaot.nest.expressions import (
     cast,
     round_up,
 )
-from mlaot.nest.reductions import combined, identity
+from mlaot.nest.reductions import combine, identity
 from mlaot.nest.statements import Assign, Body, Mutable, Statement, index_var, loop
 from mlaot.ops import reduction as red
 from mlaot.ops.kinds import PRODUCTS, VECTORS, base_of, is_free
@@ -277,7 +277,7 @@ class _ContractionBuilder:
         """Combine a product, or four products of bytes, into a sum."""
         if self.words:
             return Call("dot4", (total, *factors), total.type)
-        return combined(self.combine, total, factors[0] if len(factors) == 1 else combined("prod", *factors))
+        return combine(self.combine, total, factors[0] if len(factors) == 1 else combine("prod", *factors))
 
     def _element(self, read: _Read, lanes: str | None, names: Mapping[str, str], gate: int) -> Expr:
         """Return the element of an operand at a point, as a factor.

@@ -18,7 +18,7 @@ from mlaot.ops import reduction as red
 from mlaot.ops import structure as st
 from mlaot.ops.kinds import VECTORS, is_stored
 from mlaot.schedule.machine import LINE
-from mlaot.schedule.tuning import MOST_GATES
+from mlaot.schedule.tuning import MAX_GATES
 
 
 def weights_of(node: Node) -> int:
@@ -41,7 +41,7 @@ def gates_of(node: Node, used: Mapping[Node, Sequence[Node]], roots: Collection[
     count, units = node.type.shape[-2:]
     if not isinstance(count, int) or not isinstance(units, int):
         return 0
-    if not 2 <= count <= MOST_GATES or units * node.type.dtype.itemsize < LINE:
+    if not 2 <= count <= MAX_GATES or units * node.type.dtype.itemsize < LINE:
         return 0
     views = [u for s in used[node] for u in used[s]]
     return count if all(used[s] for s in used[node]) and all(gate(u, node) is not None for u in views) else 0

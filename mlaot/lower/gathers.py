@@ -6,7 +6,7 @@ from mlaot.ir import Dim
 from mlaot.lower.builder import ZERO, At
 from mlaot.lower.target import Builders, Target, indices, loop_names, rows
 from mlaot.nest.expressions import INDEX, Expr, Index, Var, as_index, call, cast, compare, const, select, variables
-from mlaot.nest.reductions import combined
+from mlaot.nest.reductions import combine
 from mlaot.nest.statements import Body, If, Let, around
 
 ROW, INSIDE = Var("e", INDEX), Var("inside", INDEX)
@@ -50,7 +50,7 @@ def _scatter(t: Target) -> Body:
     element = [*t.at[:lead], e, *at[rank:]]
     value = t.read(2, at)
     if mode != "set":
-        value = combined({"add": "sum"}.get(mode, mode), t.element(element), value)
+        value = combine({"add": "sum"}.get(mode, mode), t.element(element), value)
     update = rows(names[rank:], update_shape[rank:], (t.store(element, value),), t.out.strides[lead + 1 :])
     in_range = (If(compare("lt", e, Index(size)), update),)
     body = (*_index(t, at[:rank], size), If(compare("ge", e, ZERO), in_range))

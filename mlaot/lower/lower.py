@@ -9,15 +9,14 @@ from mlaot.errors import MlaotError
 from mlaot.ir import Dim, Graph, Node, TupleType, users
 from mlaot.ir.dims import Expr, dim, names, product, substitute
 from mlaot.ir.indices import IndexRange
-from mlaot.ir.module import FIT_BEGIN, FIT_END, FIT_STEP, INTERMEDIATES
-from mlaot.ir.module import Module as Model
+from mlaot.ir.module import FIT_BEGIN, FIT_END, FIT_STEP, INTERMEDIATES, Module
 from mlaot.ir.subgraph import subgraphs
 from mlaot.lower.contraction import operands
 from mlaot.lower.fuse import fuse
 from mlaot.lower.inplace import in_place
 from mlaot.lower.layout import Access, caller_buffer, undo_reshape
 from mlaot.lower.plan import plan
-from mlaot.lower.program import Buffer, Entry, Module, Port, Procedure, Program
+from mlaot.lower.program import Buffer, Entry, ExtensionModule, Port, Procedure, Program
 from mlaot.lower.region import Fused, lower_graph
 from mlaot.lower.roundings import round_products
 from mlaot.lower.storage import Storage
@@ -26,7 +25,7 @@ from mlaot.ops import reduction as red
 from mlaot.ops.base import conditions
 from mlaot.ops.kinds import PRODUCTS, REDUCTIONS, is_free, is_stored, is_view, root_of
 from mlaot.ops.trees import tree_ensemble
-from mlaot.printing.identifiers import dim_name, dims_of, renamed, with_c_dims
+from mlaot.printing.identifiers import dim_name, dims_of, rename_dims, with_c_dims
 from mlaot.schedule.machine import REFERENCE
 from mlaot.schedule.tuning import BATCH_ROWS, BATCH_SHARE, BATCH_TIMES
 
@@ -43,7 +42,7 @@ DOCS = {
 }
 
 
-def lower(model: Model) -> Program:
+def lower(model: Module) -> Program:
     """Lower a module whose graphs have been through the passes."""
     for name, graph in model.graphs.items():
         _check_dims(name, graph)
@@ -53,7 +52,7 @@ def lower(model: Model) -> Program:
     model = replace(model, graphs={name: prepared(graph) for name, graph in model.graphs.items()})
     storage = Storage(model)
     procedures = tuple(_procedure(name, graph, storage, model, dims) for name, graph in model.graphs.items())
-    module = Module(
+    module = ExtensionModule(
         model.name,
         tuple(dims),
         tuple(p.entry for p in procedures),
@@ -71,7 +70,7 @@ def lower(model: Model) -> Program:
     return Program(module, procedures)
 
 
-def _procedure(name: str, graph: Graph, storage: Storage, model: Model, dims: Sequence[str]) -> Procedure:
+def _procedure(name: str, graph: Graph, storage: Storage, model: Module, dims: Sequence[str]) -> Procedure:
     """Lower the entry ``name``.
 
     A slot that cannot be written in place, since another kernel reads it later, gets a copy of its complete new value.
@@ -117,7 +116,7 @@ def _names(graph: Graph) -> set[str]:
 
 
 def _lower_entry(
-    name: str, graph: Graph, fused: Fused, storage: Storage, model: Model, dims: Sequence[str]
+    name: str, graph: Graph, fused: Fused, storage: Storage, model: Module, dims: Sequence[str]
 ) -> Procedure:
     """Lower an entry: bind its inputs and outputs to buffers, order its kernels and plan its workspace."""
     own = {dim_name(name): dim(name) for name in dims}
@@ -137,12 +136,12 @@ def _lower_entry(
         name,
         tuple(_port(k, n, own, ranges.get(k, ())) for k, n in graph.inputs.items() if k not in storage.buffers),
         tuple(_port(k, n.find(), own) for k, n in graph.outputs.items()),
-        str(renamed(size, own)),
-        str(renamed(_work(graph), own)),
+        str(rename_dims(size, own)),
+        str(rename_dims(_work(graph), own)),
         name == "accumulate",
         model.docs.get(name) or DOCS.get(name, ""),
         _batch_tile(size) if name == "forward" and model.per_example and "batch" in _names(graph) else 0,
-        tuple(str(renamed(d, own)) for d in conditions(graph)),
+        tuple(str(rename_dims(d, own)) for d in conditions(graph)),
         name in model.dicts,
         model.refusals if name == "forward" else (),
     )
@@ -171,7 +170,7 @@ def _batch_tile(workspace: Dim) -> int:
 
 
 def _port(name: str, node: Node, own: Mapping[str, Expr], ranges: tuple[IndexRange, ...] = ()) -> Port:
-    shape = tuple(d if isinstance(d, int) else str(renamed(d, own)) for d in node.type.shape)
+    shape = tuple(d if isinstance(d, int) else str(rename_dims(d, own)) for d in node.type.shape)
     attrs = node.attrs
     return Port(name, node.type.dtype.name, shape, attrs.get("default"), attrs.get("converts", False), ranges)
 

@@ -13,7 +13,7 @@ from mlaot.lower.layout import Access
 from mlaot.lower.program import Buffer, Kernel, Param
 from mlaot.lower.target import Builders, Target, dense, indices, is_wide, loop_names, rows, unravel
 from mlaot.nest.expressions import INDEX, Array, Expr, Index, Load, ValueType, Var, as_index, cast
-from mlaot.nest.reductions import combined, identity
+from mlaot.nest.reductions import combine, identity
 from mlaot.nest.statements import Body, Let, Nest, Store, around, loop
 from mlaot.ops.axes import regrouped
 from mlaot.ops.views import is_side_by_side
@@ -48,7 +48,7 @@ def _put_add(t: Target) -> Body:
     source_offset, target_offset = runs.offsets
     lets, value = read(source_offset)
     index = place(t.at[:lead], t.out.strides[:lead]) + target_offset
-    body = (*lets, Store(t.array, index, combined("sum", Load(t.array, index, ValueType(t.dtype)), value)))
+    body = (*lets, Store(t.array, index, combine("sum", Load(t.array, index, ValueType(t.dtype)), value)))
     add = runs.around(body, vector=runs.are_disjoint)
     return t.around(range(lead), (*clear, *add))
 
@@ -253,7 +253,7 @@ def _fold(t: Target) -> Body:
     if is_side_by_side(t.node):
         return rows(names, shape, (Store(t.array, index, value),), parallel=True)
     lead = min(axes, default=0)
-    add = Store(t.array, index, combined("sum", Load(t.array, index, value.type), value))
+    add = Store(t.array, index, combine("sum", Load(t.array, index, value.type), value))
     body = (*t.fill(identity("sum", t.dtype), lead), *rows(names[lead:], shape[lead:], (add,)))
     return around([*zip(names[:lead], shape[:lead], strict=True)], body, parallel=True)
 

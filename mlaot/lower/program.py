@@ -87,18 +87,18 @@ class Entry:
 class Golden:
     """The recorded results of an entry for inputs made from a seed (golden.py), with ``dims`` in the module's order.
 
-    ``outputs``: of each output its tolerance, then elements at even distances. ``moved``: how far half-precision
+    ``outputs``: of each output its tolerance, then elements at even distances. ``drift``: how far half-precision
     weights move the results from those of the declared weights, as a share of the largest.
     """
 
     entry: str
     dims: tuple[int, ...]
     outputs: tuple[tuple[float, ...], ...]
-    moved: float = 0.0
+    drift: float = 0.0
 
 
 @dataclass(frozen=True)
-class Module:
+class ExtensionModule:
     """Everything that the template of an extension module needs.
 
     ``initial``: the first bytes of the state, behind which it starts as zeros. ``deterministic``: all ``isas`` give the
@@ -349,7 +349,7 @@ class Procedure:
 class Program:
     """A module with its procedures, ready to be rendered."""
 
-    module: Module
+    module: ExtensionModule
     procedures: tuple[Procedure, ...]
 
     @property

@@ -18,7 +18,7 @@ from mlaot.nest.expressions import (
     const,
     select,
 )
-from mlaot.nest.reductions import REDUCTIONS, combined, identity
+from mlaot.nest.reductions import REDUCTIONS, combine, identity
 from mlaot.nest.statements import Alloc, Assign, Body, Let, Mutable, Store, around, index_var, loop
 from mlaot.ops.reduction import kept_axes
 
@@ -32,7 +32,7 @@ def _reduce(t: Target) -> Body:
     inner = [(names[i], shape[i]) for i in axes]
     row = _row(t)
     if row is not None:
-        put = t.store(t.at, combined(name, t.element(t.at), t.read(0, at)))
+        put = t.store(t.at, combine(name, t.element(t.at), t.read(0, at)))
         start = t.store(t.at, identity(name, t.dtype))
         outer = [i for i in range(len(t.shape)) if i != row]
         if t.is_alone(row):
@@ -41,7 +41,7 @@ def _reduce(t: Target) -> Body:
         first, added = (loop(t.names[row], t.shape[row], (s,), vector=True) for s in (start, put))
         return t.around(outer, (first, *around(inner, (added,))))
     acc = Var("acc", t.element(t.at).type)
-    steps = around(inner, (Assign(acc, combined(name, acc, t.read(0, at))),))
+    steps = around(inner, (Assign(acc, combine(name, acc, t.read(0, at))),))
     body = (Mutable(acc, identity(name, t.dtype)), *steps, t.store(t.at, acc))
     return t.around(range(len(t.shape)), body)
 
@@ -87,7 +87,7 @@ def _extreme_along(t: Target, index_dtype: str) -> Body:
     first = Assign(e, call("min", e, select(is_best, cast(k, index_dtype), behind)))
     return (
         Mutable(best, identity(name, x.type.dtype)),
-        loop("k", size, (Assign(best, combined(name, best, x)),), vector=True),
+        loop("k", size, (Assign(best, combine(name, best, x)),), vector=True),
         Mutable(e, behind),
         loop("k", size, (Let(now, x), first)),
         t.store(t.at, cast(e, t.dtype)),

@@ -17,7 +17,7 @@ from mlaot.ops import reduction as red
 from mlaot.ops.kinds import VECTORS
 from mlaot.passes.rewrite import rewrite
 from mlaot.passes.subgraphs import everywhere
-from mlaot.printing.identifiers import c_dims, copy_of
+from mlaot.printing.identifiers import c_dims, copy_graph
 
 # Ops whose last operation is no product, and whose first is no sum.
 PLAIN = {
@@ -47,6 +47,6 @@ def round_first(node: Node) -> Node | None:
 
 def round_products(graph: Graph) -> Graph:
     """Copy a graph, with its dims as C calls them; round the products in it that go into sums."""
-    result = copy_of(graph, c_dims(graph))
+    result = copy_graph(graph, c_dims(graph))
     everywhere(lambda each: rewrite(each, {None: (round_first,)}), result)
     return result

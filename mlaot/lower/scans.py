@@ -13,7 +13,7 @@ from mlaot.ir import Dim, dim
 from mlaot.lower.builder import ZERO
 from mlaot.lower.target import Builders, Target, adjacent_axis
 from mlaot.nest.expressions import Expr, Index, Var, as_index, call, compare
-from mlaot.nest.reductions import combined, identity
+from mlaot.nest.reductions import combine, identity
 from mlaot.nest.statements import Assign, Body, For, If, Mutable, Store, index_var, loop, substitute_body
 
 ROWS = 4  # scanned at a time: each element waits for the one before it, but rows do not wait for each other
@@ -29,7 +29,7 @@ def _cumulate(t: Target) -> Body:
         return t.read(0, t.along(axis, index))
 
     def following(result: Expr, before: Expr, here: Expr) -> Expr:
-        return combined(name, result, element(before if is_exclusive else here))
+        return combine(name, result, element(before if is_exclusive else here))
 
     return _scan(t, lambda index: identity(name, t.dtype) if is_exclusive else element(index), following)
 

@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 
 from mlaot.ir import DTYPES, DType, Graph
-from mlaot.ir.module import OPTIMIZER, gradient_of
-from mlaot.ir.module import Module as Model
+from mlaot.ir.module import OPTIMIZER, Module, gradient_of
 from mlaot.ir.types import Literal
 from mlaot.lower.layout import panel_strides, panels_of, slot_buffer, storage_strides
 from mlaot.lower.program import Buffer, Slot
@@ -27,7 +26,7 @@ class Storage:
     Frozen parameters are constants; so is a buffer in a module without state.
     """
 
-    def __init__(self, model: Model) -> None:
+    def __init__(self, model: Module) -> None:
         self.buffers: dict[str, Buffer] = {}
         self.literals: dict[Literal, Buffer] = {}
         self.offsets: dict[Buffer, int] = {}
@@ -44,7 +43,7 @@ class Storage:
         if model.is_stateful:
             self._make_slots(model, zeros)
 
-    def _place(self, model: Model, graphs: list[Graph], name: str, value: Array) -> None:
+    def _place(self, model: Module, graphs: list[Graph], name: str, value: Array) -> None:
         """Choose the layout of a slot or a frozen weight, and store its value."""
         node = next((g.inputs[name] for g in graphs if name in g.inputs), None)
         if node is None:
@@ -64,7 +63,7 @@ class Storage:
         region = self.initial if is_state else self.constants
         self.offsets[buffer] = _append(region, value, buffer)
 
-    def _make_slots(self, model: Model, zeros: list[str]) -> None:
+    def _make_slots(self, model: Module, zeros: list[str]) -> None:
         """Describe the state: parameters, further slots, and gradients of the same layout behind them."""
         parameters = [self.buffers[name] for name in model.parameters if not model.is_frozen and name in self.buffers]
         size = len(self.initial)
@@ -104,7 +103,7 @@ class Storage:
             self.offsets[buffer] = _append(self.constants, literal.array, buffer)
         return buffer
 
-    def _named_views(self, model: Model) -> Iterator[Slot]:
+    def _named_views(self, model: Module) -> Iterator[Slot]:
         """Yield the arrays that the user declared for a scalar model's parameters, as views of what kernels read."""
         places = [(self.buffers.get(name), i) for name, i in model.scalars]
         offsets = self._scalar_offsets(model)
@@ -119,11 +118,11 @@ class Storage:
                 assert (at == affine).all(), f"bug in mlaot: {name} is no view of {buffer.name}"
                 yield Slot(name, buffer.dtype, at.shape, strides, first * itemsize)
 
-    def scalar_offsets(self, model: Model) -> tuple[int, ...]:
+    def scalar_offsets(self, model: Module) -> tuple[int, ...]:
         """Return the byte offset in the state of each scalar parameter of a scalar model."""
         return tuple(self._scalar_offsets(model).tolist())
 
-    def _scalar_offsets(self, model: Model) -> Ids:
+    def _scalar_offsets(self, model: Module) -> Ids:
         """Return the byte offset in the state of each scalar parameter, -1 if nothing reads it."""
         tables: dict[str, Ids] = {}
         for name in dict.fromkeys(name for name, _ in model.scalars):

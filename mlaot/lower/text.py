@@ -6,7 +6,7 @@
     k0 = Kernel(nest=contraction, params=(Param('out', b0, True), Param('x', b1, False), ..), origin='hidden')
     b1 = Buffer(name='x', dtype='f32', shape=(batch, 64), strides=(64, 1), where='input')
     p0 = Procedure(entry=Entry(..), steps=(k0,), offsets=(), forward=1, places=((b2, 0),))
-    program = Program(module=Module(..), procedures=(p0,))
+    program = Program(module=ExtensionModule(..), procedures=(p0,))
 
 It is Python's syntax, read as data. A name that is no object's is a dim. Metadata of a module (``info``, golden
 vectors, measured schedules) is left out.

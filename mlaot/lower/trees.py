@@ -41,7 +41,7 @@ from mlaot.nest.expressions import (
     least,
     select,
 )
-from mlaot.nest.reductions import combined, identity
+from mlaot.nest.reductions import combine, identity
 from mlaot.nest.statements import (
     Assign,
     Body,
@@ -216,7 +216,7 @@ class _TreeBuilder(Builder):
     def _put(self, row: Expr, value: Expr, target: Expr = ZERO, *, first: bool = False) -> Statement:
         """Store a value as a result, or combine it with the result so far."""
         result = self._result(row, target)
-        return Store(result.array, result.index, value if first else combined(self.aggregate, result, value))
+        return Store(result.array, result.index, value if first else combine(self.aggregate, result, value))
 
     def _each_target(self, statement: Statement) -> Body:
         return (loop("e", self.forest.targets, (statement,)),) if self.forest.targets > 1 else (statement,)
@@ -249,7 +249,7 @@ class _TreeBuilder(Builder):
         sums = [Var(f"{names}{k}", self.type) for k in range(width)]
         halves = [width >> i for i in range(1, width.bit_length())]
         return tuple(
-            Assign(sums[k], combined(self.aggregate, sums[k], sums[k + half])) for half in halves for k in range(half)
+            Assign(sums[k], combine(self.aggregate, sums[k], sums[k + half])) for half in halves for k in range(half)
         )
 
     # Perfect trees, a row at a time.
@@ -268,7 +268,7 @@ class _TreeBuilder(Builder):
         for k, a in enumerate(at):
             leaf = as_index(a) + (k - block.size)
             if one:
-                ends.append(Assign(sums[k], combined(self.aggregate, sums[k], leaves[leaf])))
+                ends.append(Assign(sums[k], combine(self.aggregate, sums[k], leaves[leaf])))
             else:
                 ends += self._add(I, leaves, leaf, J * width + (block.first + k), k)
         starts = [Mutable(a, Index(width)) for a in at]
@@ -312,7 +312,7 @@ class _TreeBuilder(Builder):
         sums: list[Expr] = [Var(f"c{k}", self.type) for k in range(block.width)]
         while len(sums) > 1:
             half = len(sums) // 2
-            sums = [combined(self.aggregate, a, b) for a, b in zip(sums[:half], sums[half:], strict=True)]
+            sums = [combine(self.aggregate, a, b) for a, b in zip(sums[:half], sums[half:], strict=True)]
         return sums[0]
 
     def _evaluate(self, block: TreeBlock, at: Expr, group: Expr) -> Body:
@@ -350,7 +350,7 @@ class _TreeBuilder(Builder):
             column = as_index(index_var("column"))
             body = (Let(index_var("column"), cast(self.targets[J + block.first], "index")),)
         place = column * self.block_rows + I
-        return body, Store(self.sums, place, combined(self.aggregate, self.sums[place], value))
+        return body, Store(self.sums, place, combine(self.aggregate, self.sums[place], value))
 
     def _subtree(self, block: TreeBlock, splits: _Nodes, leaves: Array, levels: int) -> Body:
         """Evaluate the nodes below a root, children first."""

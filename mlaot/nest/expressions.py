@@ -17,7 +17,7 @@ from mlaot.ir.dims import Dim, dim, names, replaced
 from mlaot.ir.types import DTYPES
 
 HALVES = ("f16", "bf16")  # dtypes in memory only; computed with as f32
-WHOLE = 0  # lanes: as many as a vector of the machine has
+FULL_VECTOR = 0  # lanes: as many as a vector of the machine has
 
 
 class ValueType(NamedTuple):

@@ -36,7 +36,7 @@ BY_FUNCTION: Mapping[str, Reduction] = {r.function: r for r in REDUCTIONS.values
 BY_LANES: Mapping[str, Reduction] = {r.of_lanes: r for r in REDUCTIONS.values()}
 
 
-def combined(name: str, a: Expr, b: Expr) -> Expr:
+def combine(name: str, a: Expr, b: Expr) -> Expr:
     """Combine two values by a reduction's function."""
     reduction = REDUCTIONS[name]
     return call(reduction.of_bools if a.type.dtype == "bool" else reduction.function, a, b)

@@ -11,7 +11,7 @@ from mlaot.ir.dims import Expr as Polynomial
 from mlaot.ir.dims import dim, names
 from mlaot.lower.builder import elements
 from mlaot.lower.parallel import work_of_round
-from mlaot.lower.program import Branch, Buffer, Kernel, Loop, Module, Param, Procedure, Step, Steps
+from mlaot.lower.program import Branch, Buffer, ExtensionModule, Kernel, Loop, Param, Procedure, Step, Steps
 from mlaot.nest.expressions import BOOL, Array, Call, Expr, Index
 from mlaot.nest.statements import (
     Body,
@@ -39,7 +39,7 @@ DIMS = Array("dim", "index", 0)
 STATE, CONSTANTS, WORKSPACE, THREADS, OWN = range(5)
 
 
-def entries(module: Module, procedure: Procedure, prefix: str, functions: Functions) -> list[Function]:
+def entries(module: ExtensionModule, procedure: Procedure, prefix: str, functions: Functions) -> list[Function]:
     """Return the functions of an entry, two if it is split."""
     parts = [("", procedure.steps)]
     if procedure.entry.split:
@@ -60,7 +60,7 @@ class _Context:
     ``own``: in a function that threads run, the work buffer of which each of them has one.
     """
 
-    module: Module
+    module: ExtensionModule
     procedure: Procedure
     functions: Functions
     offsets: dict[int, Dim]  # id of a work buffer: its byte offset

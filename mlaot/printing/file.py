@@ -17,7 +17,7 @@ from mlaot.printing.vectors import seconds_of_calls, vector_types
 from mlaot.render import render
 from mlaot.schedule.contraction import contraction_of, description
 from mlaot.schedule.machine import Machine, condition
-from mlaot.schedule.nests import scheduled
+from mlaot.schedule.nests import schedule_nest
 from mlaot.schedule.tuning import KERNELS_SECONDS
 
 LONG_KERNELS = '#pragma GCC optimize("O1")'  # stands in a file that would take long to compile
@@ -88,7 +88,7 @@ def candidates_file(kernel: Kernel, schedules: list[str], machine: Machine) -> s
     """
     dims, contraction = kernel.nest.dims, description(contraction_of(kernel.nest))
     tuned = [replace(machine, tuned=((contraction, schedule),)) for schedule in schedules]
-    kernels = [print_nest(scheduled(kernel.nest, each), dims, machine.bytes) for each in tuned]
+    kernels = [print_nest(schedule_nest(kernel.nest, each), dims, machine.bytes) for each in tuned]
     helpers = definitions(_in_order((printed.calls, ENTRIES) for printed in kernels), machine)
     return render(
         "candidates.c.j2",

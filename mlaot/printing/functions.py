@@ -12,8 +12,8 @@ from mlaot.nest.statements import Nest
 from mlaot.printing.printer import Printed, print_caller, print_nest, print_part
 from mlaot.schedule.collapse import ELEMENTS
 from mlaot.schedule.machine import Machine
-from mlaot.schedule.nests import scheduled
-from mlaot.schedule.parallel import RANGE, Shared, part_of_range, shared_loop
+from mlaot.schedule.nests import schedule_nest
+from mlaot.schedule.parallel import RANGE, SharedLoop, part_of_range, shared_loop
 from mlaot.schedule.tuning import SHARED_ELEMENTS
 
 LOOPS = ("rows", "loops", "plain", "winograd")  # kinds that say nothing of what a kernel does
@@ -41,7 +41,7 @@ class Shares:
 
     kernel: str
     dims: tuple[str, ...]
-    loop: Shared
+    loop: SharedLoop
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class Functions:
         self, machine: Machine, taken: Iterable[str] = (), schedule: Callable[[Nest, Machine], Nest] | None = None
     ) -> None:
         self.machine = machine
-        self.schedule = schedule or scheduled
+        self.schedule = schedule or schedule_nest
         self.kernels: dict[object, Function] = {}
         self.tasks: list[Function] = []
         self._callees: dict[object, Callee] = {}

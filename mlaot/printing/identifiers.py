@@ -64,13 +64,13 @@ def is_taken(name: str) -> bool:
 def c_expression(text: int | str | Dim) -> str:
     """Return an extent, or its text, in C."""
     extent = parse(text) if isinstance(text, str) else text
-    return str(renamed(extent, {name: dim(dim_name(name)) for name in names(extent)}))
+    return str(rename_dims(extent, {name: dim(dim_name(name)) for name in names(extent)}))
 
 
 def with_c_dims(graph: Graph) -> Graph:
     """Return a graph whose dims have their C names, itself if they have them already."""
     names_in_c = c_dims(graph)
-    return graph if names_in_c.keys() <= {BATCH} else copy_of(graph, names_in_c)
+    return graph if names_in_c.keys() <= {BATCH} else copy_graph(graph, names_in_c)
 
 
 def c_dims(graph: Graph) -> dict[str, Dim]:
@@ -83,31 +83,31 @@ def dims_of(graph: Graph) -> set[str]:
     return {name for node in graph.inputs.values() for extent in node.type.shape for name in names(extent)}
 
 
-def renamed(value: Any, dims: Mapping[str, Dim]) -> Any:
+def rename_dims(value: Any, dims: Mapping[str, Dim]) -> Any:
     """Rename the dims of an attribute of a node."""
     if isinstance(value, Expr):
         return substitute(value, dims)
     if isinstance(value, Type):
-        return value.with_shape(renamed(value.shape, dims))
+        return value.with_shape(rename_dims(value.shape, dims))
     if isinstance(value, TupleType):
-        return TupleType(renamed(value.items, dims))
+        return TupleType(rename_dims(value.items, dims))
     if isinstance(value, tuple):
-        return tuple(renamed(each, dims) for each in value)
+        return tuple(rename_dims(each, dims) for each in value)
     if isinstance(value, Subgraph):
-        return Subgraph(copy_of(value.graph, dims))
+        return Subgraph(copy_graph(value.graph, dims))
     return value
 
 
-def copy_of(graph: Graph, dims: Mapping[str, Dim]) -> Graph:
+def copy_graph(graph: Graph, dims: Mapping[str, Dim]) -> Graph:
     """Copy a graph and rename its dims."""
     new = Graph(graph.name)
     copies: dict[Node, Node] = {}
     for key, node in graph.inputs.items():
         notes = {note: value for note, value in node.attrs.items() if note not in ("name", "type")}
-        copies[node] = new.input(key, renamed(node.type, dims), **notes)
+        copies[node] = new.input(key, rename_dims(node.type, dims), **notes)
     for node in graph.nodes():
         if node not in copies:
-            attrs = {key: renamed(value, dims) for key, value in node.attrs.items()}
+            attrs = {key: rename_dims(value, dims) for key, value in node.attrs.items()}
             copies[node] = new.copy(node, [copies[a.find()] for a in node.args], attrs)
     new.outputs = {key: copies[node.find()] for key, node in graph.outputs.items()}
     new.writes = {key: copies[node.find()] for key, node in graph.writes.items()}

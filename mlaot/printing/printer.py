@@ -9,7 +9,7 @@ from typing import Any
 from mlaot.nest.statements import Body, For, Nest, arrays_of, is_of_numbers, walk
 from mlaot.printing.spelling import MEMORY, Speller, dim_text, increment
 from mlaot.render import macros
-from mlaot.schedule.parallel import Shared
+from mlaot.schedule.parallel import SharedLoop
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ def print_part(kernel: str, nest: Nest, dims: int) -> Printed:
     return Printed(c.entry_signature(True), c.part_lines(kernel, nest, dims), {})
 
 
-def print_caller(task: str, nest: Nest, dims: Iterable[str], task_dims: Iterable[str], shared: Shared) -> Printed:
+def print_caller(task: str, nest: Nest, dims: Iterable[str], task_dims: Iterable[str], shared: SharedLoop) -> Printed:
     """Print the function of ``dims`` that has the threads of a call share a range; ``task_dims``: those of ``task``."""
     spell = Speller(0)
     c = _macros(spell)

@@ -15,7 +15,7 @@ import numpy as np
 from mlaot.ir.dims import Dim
 from mlaot.ir.dims import Expr as Polynomial
 from mlaot.ir.types import DTYPES
-from mlaot.nest.expressions import HALVES, WHOLE, Array, Call, Const, Expr, Index, Load, ValueType, Var, is_float
+from mlaot.nest.expressions import FULL_VECTOR, HALVES, Array, Call, Const, Expr, Index, Load, ValueType, Var, is_float
 from mlaot.nest.reductions import BY_LANES
 from mlaot.nest.statements import Assign, Invoke, Point, Run, Store
 
@@ -68,7 +68,7 @@ class Speller:
             return dtype
         itemsize = int(dtype[1:]) // 8 if dtype.startswith("m") else DTYPES[dtype].itemsize
         dtype = dtype.replace("m", "i")
-        return f"{dtype}v" if lanes == WHOLE or lanes * itemsize == self.bytes else f"{dtype}x{lanes}"
+        return f"{dtype}v" if lanes == FULL_VECTOR or lanes * itemsize == self.bytes else f"{dtype}x{lanes}"
 
     def bind(self, x: Expr) -> tuple[str, int]:
         """Return ``x`` as C, and the precedence of its outermost operator."""

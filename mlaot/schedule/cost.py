@@ -73,12 +73,12 @@ def cost(kernel: Contraction, machine: Machine) -> float:
 @lru_cache(512)
 def schedule(kernel: Contraction, machine: Machine) -> Schedule:
     """Return the schedule that was measured to be the fastest, else the one that is estimated to be."""
-    candidates = ranked(kernel, machine)
+    candidates = rank_schedules(kernel, machine)
     tuned = dict(machine.tuned).get(description(kernel)) if machine.tuned else None
     return next((s for s in candidates if str(s) == tuned), candidates[0])
 
 
-def ranked(kernel: Contraction, machine: Machine) -> list[Schedule]:
+def rank_schedules(kernel: Contraction, machine: Machine) -> list[Schedule]:
     """Return all schedules, the one that is estimated to be the fastest first."""
     return sorted(_candidates(kernel, machine), key=lambda s: _cycles(kernel, s, machine))
 

@@ -31,7 +31,7 @@ from mlaot.schedule.tuning import STAGE_LINES_SEVERAL, SUM_CHAINS, UNROLLED_NUMB
 from mlaot.schedule.vectorize import Accumulator, CannotVectorizeError, VectorLoop, width_of
 
 
-def scheduled(nest: Nest, machine: Machine) -> Nest:
+def schedule_nest(nest: Nest, machine: Machine) -> Nest:
     """Return ``nest`` as ``machine`` runs it."""
     if nest.is_tiled:
         return tile(nest, machine)

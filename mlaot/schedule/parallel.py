@@ -21,7 +21,7 @@ RANGE = ("begin", "end")
 
 
 @dataclass(frozen=True)
-class Shared:
+class SharedLoop:
     """The loops over ``variable`` from 0 to ``extent``, which threads share in parts of multiples of ``step``.
 
     ``work``: operations of one round.
@@ -38,7 +38,7 @@ class Shared:
         return SHARED_TILES if self.step > 1 else SHARED_ROUNDS
 
 
-def shared_loop(nest: Nest) -> Shared | None:
+def shared_loop(nest: Nest) -> SharedLoop | None:
     """Return the loop of ``nest`` that threads share, or None if there is none that is long enough.
 
     That is the outermost loop that is known to be long, else the outermost one of unknown length.
@@ -54,7 +54,7 @@ def shared_loop(nest: Nest) -> Shared | None:
     return None if is_short or chosen.work * chosen.step < LIGHT_OPERATIONS else chosen
 
 
-def _shareable_loops(body: Body) -> Iterator[Shared]:
+def _shareable_loops(body: Body) -> Iterator[SharedLoop]:
     """Yield the loops that may be shared, the outermost first; loops over one variable are segments of one range."""
     parts: dict[str, list[tuple[For, Dim]]] = {}
     for loop, outside in _parallel(body, 1):
@@ -68,7 +68,7 @@ def _shareable_loops(body: Body) -> Iterator[Shared]:
             step = max(loop.step for loop, _ in segments)
             if step > 1 and isinstance(one, int):  # a light loop of vectors is cut into parts of many
                 step *= -(-LIGHT_OPERATIONS // max(one * step, 1))
-            yield Shared(name, last.high.value, step, one)
+            yield SharedLoop(name, last.high.value, step, one)
 
 
 def _parallel(body: Body, outside: Dim) -> Iterator[tuple[For, Dim]]:
@@ -128,12 +128,12 @@ def rounds(loop: For, high: Expression | None = None) -> Dim:
     return (extent + (loop.step - 1)) // loop.step
 
 
-def part_of_range(nest: Nest, shared: Shared) -> Nest:
+def part_of_range(nest: Nest, shared: SharedLoop) -> Nest:
     """Return a nest whose shared loops run from ``begin`` to ``end`` only."""
     return replace(nest, body=_part(nest.body, shared))
 
 
-def _part(body: Body, shared: Shared) -> Body:
+def _part(body: Body, shared: SharedLoop) -> Body:
     """Cut the shared loops of a body to the range from ``begin`` to ``end``.
 
     A loop of steps, or a remainder loop, begins at its first step in the range: ``low + ceil((begin - low) / step) *

@@ -70,7 +70,7 @@ LONG_STEPS = 128
 BATCH_ROWS = 240
 BATCH_TIMES = 64
 # Gates of a recurrent unit, at most: as many accumulators fit in the registers of all machines. Not measured.
-MOST_GATES = 8
+MAX_GATES = 8
 # Registers that hold none of the vectors that are interleaved: of a sparse product, no columns. Not measured.
 SPARE_REGISTERS = 4
 

@@ -24,7 +24,7 @@ from mlaot.printing.file import kernels_file
 from mlaot.schedule.contraction import contraction_of
 from mlaot.schedule.cost import schedule
 from mlaot.schedule.machine import V4
-from mlaot.schedule.nests import scheduled
+from mlaot.schedule.nests import schedule_nest
 
 from ..projects import ROOT
 
@@ -161,7 +161,7 @@ def main() -> None:
         line=LINE,
         graph=module.graphs["forward"],
         built=nest_text(kernel.nest).rstrip(),
-        nest=first_tile(nest_text(scheduled(kernel.nest, V4))),
+        nest=first_tile(nest_text(schedule_nest(kernel.nest, V4))),
         program=str(program).rstrip(),
         rows=rows,
         columns=columns,

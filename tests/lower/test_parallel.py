@@ -21,8 +21,8 @@ from mlaot.nest.statements import Body, For
 from mlaot.nn import functional as F
 from mlaot.printing.file import kernels_file
 from mlaot.schedule.machine import BASE, MACHINES, Machine
-from mlaot.schedule.nests import scheduled
-from mlaot.schedule.parallel import Shared, shared_loop
+from mlaot.schedule.nests import schedule_nest
+from mlaot.schedule.parallel import SharedLoop, shared_loop
 from mlaot.schedule.tuning import LIGHT_OPERATIONS, SHARED_OPERATIONS
 from mlaot.settings.options import Options
 
@@ -112,12 +112,12 @@ def program(name: str) -> Program:
     return compile_model(CASES[name][0], f"{name}.nn", Options(isas=("base",)))
 
 
-def loop_of(kernel: Kernel, machine: Machine = BASE) -> Shared | None:
+def loop_of(kernel: Kernel, machine: Machine = BASE) -> SharedLoop | None:
     """The loop of a kernel that threads share."""
-    return shared_loop(scheduled(kernel.nest, machine))
+    return shared_loop(schedule_nest(kernel.nest, machine))
 
 
-def shared(name: str) -> list[Shared]:
+def shared(name: str) -> list[SharedLoop]:
     """The loops of a case's kernels that threads share."""
     kernels = [kernel for procedure in program(name).procedures for kernel in procedure.kernels]
     return [found for kernel in kernels if (found := loop_of(kernel)) is not None]

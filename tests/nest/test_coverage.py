@@ -7,7 +7,7 @@ import pytest
 from mlaot.nest.text import nest_text, parse_nest
 from mlaot.passes import PIPELINE
 from mlaot.schedule.machine import MACHINES
-from mlaot.schedule.nests import scheduled
+from mlaot.schedule.nests import schedule_nest
 
 from ..fuzz.random_graphs import compile_case, make_case
 from .coverage import written_elements
@@ -22,14 +22,14 @@ def f(y: f32[20 * n], x: f32[20 * n]):
 
 @pytest.mark.parametrize("name", MACHINES)
 def test_remainders(name: str) -> None:
-    nest = scheduled(parse_nest(ROWS), MACHINES[name])
+    nest = schedule_nest(parse_nest(ROWS), MACHINES[name])
     for n in (0, 1, 3):
         assert written_elements(nest, {"n": n}) == {"y": set(range(20 * n))}
 
 
 def test_a_remainder_that_is_too_short() -> None:
     apart = ROWS.replace("x[i * 20 + j]", "x[i * 21 + j]").replace("x: f32[20 * n]", "x: f32[21 * n]")
-    text = nest_text(scheduled(parse_nest(apart), MACHINES["v3"]))
+    text = nest_text(schedule_nest(parse_nest(apart), MACHINES["v3"]))
     assert "y[i * 20 + 16:8, 4]" in text
     short = parse_nest(text.replace("y[i * 20 + 16:8, 4]", "y[i * 20 + 16:8, 3]"))
     assert written_elements(short, {"n": 2}) == {"y": {*range(40)} - {19, 39}}
@@ -47,5 +47,5 @@ def test_schedules_cover_what_was_covered(seed: int) -> None:
             dims = dict.fromkeys(nest.dims, 3)
             before = written_elements(nest, dims)
             for machine in MACHINES.values():
-                after = written_elements(scheduled(nest, machine), dims)
+                after = written_elements(schedule_nest(nest, machine), dims)
                 assert all(None in (e, after[a]) or e == after[a] for a, e in before.items()), nest_text(nest)

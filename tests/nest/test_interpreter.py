@@ -167,12 +167,14 @@ def test_faults_are_found(change: Change, machine: str, monkeypatch: pytest.Monk
     program = model()
     assert is_right(program, machine)
     kernels = [kernel for procedure in program.procedures for kernel in procedure.kernels]
-    original, tried, missed = functions.scheduled, 0, []
+    original, tried, missed = functions.schedule_nest, 0, []
     for kernel in kernels:
         for wrong in change(original(kernel.nest, MACHINES[machine])):
             tried += 1
             monkeypatch.setattr(
-                functions, "scheduled", lambda n, m, wrong=wrong, at=kernel.nest: wrong if n is at else original(n, m)
+                functions,
+                "schedule_nest",
+                lambda n, m, wrong=wrong, at=kernel.nest: wrong if n is at else original(n, m),
             )
             if not is_found(program, machine, wrong):
                 missed.append(wrong)
@@ -185,12 +187,12 @@ def test_an_undefined_helper_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
         new = map_parts(x, renamed)
         return replace(new, name="tanhh") if isinstance(new, Call) and new.name == "tanh" else new
 
-    original = functions.scheduled
+    original = functions.schedule_nest
 
     def wrong(built: Any, machine: Any) -> Nest:
         nest = original(built, machine)
         return replace(nest, body=map_expressions(nest.body, renamed))
 
-    monkeypatch.setattr(functions, "scheduled", wrong)
+    monkeypatch.setattr(functions, "schedule_nest", wrong)
     with pytest.raises(AssertionError, match=r"nothing defines .*tanhh_f32"):
         kernels_file(model(), "m", MACHINES["v3"])

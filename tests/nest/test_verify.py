@@ -11,7 +11,7 @@ from mlaot.passes import PIPELINE
 from mlaot.printing.helpers import definitions
 from mlaot.printing.printer import print_nest
 from mlaot.schedule.machine import MACHINES, Machine
-from mlaot.schedule.nests import scheduled
+from mlaot.schedule.nests import schedule_nest
 
 from ..fuzz.random_graphs import LEAST, compile_case, make_case
 
@@ -109,7 +109,7 @@ def undefined_calls(nest: Nest, machine: Machine) -> set[str]:
 def test_undefined_helpers() -> None:
     text = "def f(y: f32[8], x: f32[8]):\n    for j in vector(0, 8):\n        y[j] = exp(x[j])\n"
     for name, machine in MACHINES.items():
-        assert not undefined_calls(scheduled(parse_nest(text), machine), machine), name
+        assert not undefined_calls(schedule_nest(parse_nest(text), machine), machine), name
         wrong = parse_nest(text.replace("exp", "expo"))
         assert undefined_calls(wrong, machine) == {"expo_f32"}, name
 
@@ -121,5 +121,5 @@ def test_nests_of_graphs(seed: int) -> None:
             for nest in (k.nest for k in procedure.kernels):
                 verify(nest)
                 for machine in MACHINES.values():
-                    verify(scheduled(nest, machine))
-                    assert not undefined_calls(scheduled(nest, machine), machine)
+                    verify(schedule_nest(nest, machine))
+                    assert not undefined_calls(schedule_nest(nest, machine), machine)

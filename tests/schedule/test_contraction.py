@@ -16,7 +16,7 @@ from mlaot.nest.text import nest_text, parse_nest
 from mlaot.nest.verify import verify
 from mlaot.schedule.contraction import Axis, contraction_of
 from mlaot.schedule.machine import MACHINES
-from mlaot.schedule.nests import scheduled
+from mlaot.schedule.nests import schedule_nest
 
 PRODUCT = """\
 def product(y: f32[n * 48], x: f32[n * 20], w: f32[960], b: f32[48]):
@@ -116,7 +116,7 @@ def run(nest: Nest, n: int) -> Any:
 def test_tiles_compute_the_same(name: str, machine: str) -> None:
     nest = parse_nest(NESTS[name])
     verify(nest)
-    tiles = scheduled(nest, MACHINES[machine])
+    tiles = schedule_nest(nest, MACHINES[machine])
     verify(tiles)
     for n in (0, 1, 2, 7, 13, 24):
         np.testing.assert_array_equal(run(tiles, n), run(nest, n))
