@@ -21,8 +21,7 @@ from mlaot.ir.dims import parse, substitute
 from mlaot.ir.indices import IndexRange
 from mlaot.ir.module import Module
 from mlaot.ir.types import DTYPES
-from mlaot.lower.program import Entry, Golden, Port
-from mlaot.lower.program import Module as Lowered
+from mlaot.lower.program import Entry, ExtensionModule, Golden, Port
 from mlaot.passes.frozen.quantize import parts
 from mlaot.printing.methods import HIDDEN
 from mlaot.transforms.batch import draws
@@ -36,7 +35,7 @@ FAR = 1e-2  # of the largest element: beyond the rounding of any dtype but float
 BITS = {"f64": 24, "f32": 24, "f16": 11, "bf16": 8}  # of a number in -1..1 that is exact
 
 
-def golden_vectors(module: Module, lowered: Lowered) -> tuple[Golden, ...]:
+def golden_vectors(module: Module, lowered: ExtensionModule) -> tuple[Golden, ...]:
     """A call of each function that can be replayed: by the graphs that ``module`` was optimized from."""
     found: list[Golden] = []
     for entry in lowered.entries:
@@ -78,13 +77,13 @@ def _call(entry: Entry, graph: Graph, module: Module, dims: tuple[str, ...]) -> 
         }
         outputs = tuple(_expected(exact[p.name], rounded[p.name], p, spare[p.name]) for p in entry.outputs)
         if all(outputs):
-            moved = max(_moved(declared[port.name], exact[port.name]) for port in entry.outputs)
-            yield Golden(entry.name, tuple(known[name] for name in dims), outputs, moved)
+            drift = max(_drift(declared[port.name], exact[port.name]) for port in entry.outputs)
+            yield Golden(entry.name, tuple(known[name] for name in dims), outputs, drift)
         return
 
 
 def compared(
-    references: Mapping[str, Reference], module: Module, lowered: Lowered, vectors: Iterable[Golden]
+    references: Mapping[str, Reference], module: Module, lowered: ExtensionModule, vectors: Iterable[Golden]
 ) -> Iterator[str]:
     """A line for each of ``references``, others that compute ``forward``: how far the model's answers are from theirs.
 
@@ -132,7 +131,7 @@ def _off(ours: Any, theirs: Any) -> float:
     return float(np.nan_to_num(apart, nan=np.inf).max(initial=0) / max(finite.max(initial=0), np.finfo(float).tiny))
 
 
-def _moved(declared: Any, exact: Any) -> float:
+def _drift(declared: Any, exact: Any) -> float:
     """The largest change of an output's elements, as a share of the largest one."""
     largest = np.abs(np.asarray(declared, np.float64)).max(initial=0)
     return _apart(declared, exact) / float(max(largest, np.finfo(float).tiny))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 
 from mlaot.ir.indices import IndexRange
-from mlaot.lower.program import Entry, Module, Port, Slot
+from mlaot.lower.program import Entry, ExtensionModule, Port, Slot
 from mlaot.settings.options import Options
 
 from .models import floats
@@ -37,7 +37,7 @@ def labels(dtype: str) -> Port:
     return Port("x", dtype, ("n",), ranges=(IndexRange(3),))
 
 
-TYPES = Module(
+TYPES = ExtensionModule(
     name="dtypes",
     dims=("n",),
     entries=tuple(
@@ -80,7 +80,7 @@ def vector(name: str, *shape: int | str) -> Port:
     return Port(name, "f32", shape)
 
 
-SHAPES = Module(
+SHAPES = ExtensionModule(
     name="shapes",
     dims=("batch", "m", "n"),
     entries=(
@@ -263,7 +263,7 @@ KERNEL(loss)
 """
 
 # A frozen model with a cache: two numbers a call, four calls.
-CACHE = Module(
+CACHE = ExtensionModule(
     name="cache",
     dims=(),
     entries=(
@@ -315,7 +315,7 @@ void cache_clear_ISA(char *const *p, const ptrdiff_t *dim)
 """
 
 # Parameters w, a buffer that counts, and an optimizer with a moment: each step adds x to the moment, the moment to w.
-MOMENTUM = Module(
+MOMENTUM = ExtensionModule(
     name="momentum",
     dims=("batch",),
     entries=(
