@@ -11,7 +11,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 
-from mlaot.frontend.scalar import declare
+from mlaot.frontend.scalar.declare import declare
 from mlaot.generate import report
 from mlaot.micrograd import MLP, Value, cross_entropy
 from mlaot.passes.greedy_dots import greedy_dots

@@ -21,8 +21,9 @@ from mlaot import passes
 from mlaot.build.cmake import cmake_files, flag_files
 from mlaot.errors import MlaotError, warn, writing
 from mlaot.facts import facts_text, graph_facts
-from mlaot.frontend.declaration import Declaration, Traced
-from mlaot.frontend.scalar import declare_graph, declare_module, is_value
+from mlaot.frontend.scalar.declare import declare_graph, declare_module
+from mlaot.frontend.scalar.parameters import is_value
+from mlaot.frontend.trace.declaration import Declaration, Traced
 from mlaot.golden import compared, golden_vectors
 from mlaot.interpreter import undisturbed
 from mlaot.ir import Graph

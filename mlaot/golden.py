@@ -15,7 +15,7 @@ import numpy as np
 
 from mlaot.errors import MlaotError
 from mlaot.evaluate import evaluate
-from mlaot.frontend.declaration import Reference
+from mlaot.frontend.trace.declaration import Reference
 from mlaot.ir import Graph
 from mlaot.ir.dims import parse, substitute
 from mlaot.ir.indices import IndexRange

@@ -34,11 +34,11 @@ try:
 except ModuleNotFoundError as error:
     raise MlaotError(f"mlaot.sklearn needs the package {error.name}: pip install skl2onnx") from None
 
-from mlaot.frontend.declaration import Arrays, Declaration, Traced
-from mlaot.frontend.functions import astype, sigmoid, softmax, top_k
-from mlaot.frontend.promotion import as_node
-from mlaot.frontend.tensor import Held, Tensor
-from mlaot.frontend.trace import Trace, tracing
+from mlaot.frontend.numpy import astype, sigmoid, softmax, top_k
+from mlaot.frontend.trace.context import Trace, tracing
+from mlaot.frontend.trace.declaration import Arrays, Declaration, Traced
+from mlaot.frontend.trace.promotion import as_node
+from mlaot.frontend.trace.tensor import Held, Tensor
 from mlaot.ir import DType, Graph, Type
 from mlaot.ir.dims import dim
 from mlaot.ir.subgraph import inline

@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from mlaot.errors import MlaotError
-from mlaot.frontend.declaration import Arrays, Declaration, Traced
-from mlaot.frontend.trace import user_line
+from mlaot.frontend.trace.context import user_line
+from mlaot.frontend.trace.declaration import Arrays, Declaration, Traced
 from mlaot.ir import DTYPES, Dim, DType, Type
 from mlaot.ir.dims import Expr, dim, names, substitute
 from mlaot.settings import FILE, Model, Settings, attribute, did_you_mean, table_of

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from mlaot.errors import MlaotError
-from mlaot.frontend.functions import window
-from mlaot.frontend.padding import pad
+from mlaot.frontend.numpy import window
+from mlaot.frontend.numpy.padding import pad
 from mlaot.nn.arguments import Array, check_shape, check_spatial, static, tuple_of
 
 

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from mlaot.errors import MlaotError
-from mlaot.frontend.functions import window
-from mlaot.frontend.padding import pad
+from mlaot.frontend.numpy import window
+from mlaot.frontend.numpy.padding import pad
 from mlaot.nn.arguments import Array, as_like, check_spatial, is_static, shown, static, tuple_of
 
 

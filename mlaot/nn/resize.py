@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from mlaot.errors import MlaotError
-from mlaot.frontend import padding
+from mlaot.frontend.numpy import padding
 from mlaot.nn.arguments import Array, as_like, check_choice, is_static, shown, static, tuple_of
 from mlaot.nn.pooling import adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d
 

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from mlaot.errors import MlaotError
-from mlaot.frontend.functions import astype, sigmoid, softmax
-from mlaot.frontend.indexing import take
-from mlaot.frontend.tensor import any_traced
-from mlaot.frontend.trees import tree_ensemble
+from mlaot.frontend.numpy import astype, sigmoid, softmax
+from mlaot.frontend.numpy.indexing import take
+from mlaot.frontend.numpy.trees import tree_ensemble
+from mlaot.frontend.trace.protocols import any_traced
 from mlaot.ir.types import f32, f64
 from mlaot.nn.arguments import Array
 from mlaot.nn.module import Module

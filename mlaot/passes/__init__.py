@@ -12,8 +12,8 @@ import numpy as np
 
 from mlaot import stages
 from mlaot.errors import MlaotError
-from mlaot.frontend.declaration import PARAMETERS, Traced
-from mlaot.frontend.sample import arrays
+from mlaot.frontend.trace.declaration import PARAMETERS, Traced
+from mlaot.frontend.trace.sample import arrays
 from mlaot.ir import Graph, dim, topological, verify
 from mlaot.ir.dims import assumed
 from mlaot.ir.module import FIT_STEP, INTERMEDIATES, Module

@@ -20,7 +20,7 @@ from math import prod
 
 import numpy as np
 
-from mlaot.frontend.declaration import Traced
+from mlaot.frontend.trace.declaration import Traced
 from mlaot.ir import Dim, Graph, Node
 from mlaot.ir.dims import product
 from mlaot.ir.indices import IndexRange, Span

@@ -21,9 +21,10 @@ import mlaot.nn
 import mlaot.ops
 import mlaot.optim
 from mlaot.errors import MlaotError
-from mlaot.frontend import functions, protocols
-from mlaot.frontend.tensor import Operators
-from mlaot.frontend.ufuncs import UFUNCS
+from mlaot.frontend.numpy import namespace
+from mlaot.frontend.numpy.ufuncs import UFUNCS
+from mlaot.frontend.trace import protocols
+from mlaot.frontend.trace.protocols import Operators
 from mlaot.ir import DType, Graph, Node, Type
 from mlaot.ir.types import BY_NUMPY, DTYPES, boolean, f64
 from mlaot.ops import OPS, Op
@@ -284,7 +285,7 @@ def public(module: Any) -> dict[str, Any]:
 
 def mlaot_functions() -> dict[str, Any]:
     """Those of mlaot itself, beside NumPy's and SciPy's."""
-    return {n: v for n, v in functions.OWN.items() if v.__doc__} | public(mlaot)
+    return {n: v for n, v in namespace.OWN.items() if v.__doc__} | public(mlaot)
 
 
 def words(names: Iterable[str]) -> str:
@@ -296,7 +297,7 @@ def numpy_rows() -> Iterator[tuple[str, str]]:
     by_file: dict[str, list[str]] = {}
     for name, function in protocols.FUNCTIONS.items():
         by_file.setdefault(inspect.unwrap(function).__module__, []).append(name)
-    special = vars(functions.SPECIAL)
+    special = vars(namespace.SPECIAL)
     yield "NumPy's ufuncs", words(name for name in UFUNCS if name not in special)
     for module, names in by_file.items():
         yield first_sentence(importlib.import_module(module).__doc__), words(names)

@@ -12,7 +12,7 @@ import pytest
 import mlaot
 from mlaot import nn, passes
 from mlaot.evaluate import evaluate
-from mlaot.frontend.declaration import Traced
+from mlaot.frontend.trace.declaration import Traced
 from mlaot.generate import trace
 from mlaot.ir import Graph, Type
 from mlaot.ir.indices import IndexRange

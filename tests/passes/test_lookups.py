@@ -10,7 +10,7 @@ import pytest
 import mlaot
 from mlaot import passes
 from mlaot.evaluate import evaluate
-from mlaot.frontend.declaration import Declaration
+from mlaot.frontend.trace.declaration import Declaration
 
 RNG = np.random.default_rng(0)
 W = RNG.standard_normal((5, 8)).astype(np.float32)

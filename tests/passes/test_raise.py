@@ -16,13 +16,13 @@ import mlaot
 from mlaot import passes
 from mlaot.errors import MlaotError
 from mlaot.evaluate import evaluate
-from mlaot.frontend.declaration import Declaration, Traced
-from mlaot.frontend.tensor import parameters
+from mlaot.frontend.scalar.losses import stable_softmax
+from mlaot.frontend.trace.declaration import Declaration, Traced
+from mlaot.frontend.trace.tensor import parameters
 from mlaot.generate import trace
 from mlaot.ir.module import Module
 from mlaot.lower.lower import lower
 from mlaot.micrograd import MLP, Dot, Label, Max, Value, cross_entropy, declare
-from mlaot.micrograd.losses import stable_softmax
 
 from ..compiled import Library, State
 
@@ -217,7 +217,7 @@ def eager(outputs: list[Any], x: list[Any], rows: Array) -> Array:
 
 def _recomputed(root: Any, known: dict[int, float]) -> float:
     """The value of a node of either micrograd from its leaves."""
-    from mlaot.frontend.scalar import topological
+    from mlaot.frontend.scalar.declare import topological
 
     for v in topological([root]):
         args = [known[id(p)] for p in v._prev]

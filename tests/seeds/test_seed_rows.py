@@ -29,12 +29,12 @@ import pytest
 from mlaot import passes
 from mlaot.build.toolchain import find_compiler
 from mlaot.evaluate import evaluate
-from mlaot.frontend.declaration import Declaration
+from mlaot.frontend.scalar.graph import ssa
+from mlaot.frontend.trace.declaration import Declaration
 from mlaot.generate import compile_model, program_files, report, write
 from mlaot.ir import Graph, Node
 from mlaot.ir.types import f64
 from mlaot.micrograd import MLP, Dot, Layer, Neuron, Value, count, declare, images
-from mlaot.micrograd.graph import ssa
 from mlaot.ops import elementwise as ew
 from mlaot.ops import reduction as red
 from mlaot.ops import structure as st

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from mlaot.errors import MlaotError
-from mlaot.frontend import functions as F
-from mlaot.frontend.trees import tree_ensemble
+from mlaot.frontend import numpy as F
+from mlaot.frontend.numpy.trees import tree_ensemble
 from mlaot.onnx.importer import Use
 from mlaot.onnx.ops.ml import chosen, class_labels, real, result, rows, scores_of_two, transformed
 from mlaot.onnx.registry import ML, operator

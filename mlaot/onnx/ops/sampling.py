@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-import mlaot.frontend.functions as F
+import mlaot.frontend.numpy as F
 from mlaot.errors import MlaotError
-from mlaot.frontend.control import while_loop
-from mlaot.frontend.indexing import in_range
+from mlaot.frontend.numpy.indexing import in_range
+from mlaot.frontend.trace.control import while_loop
 from mlaot.onnx.importer import Use
 from mlaot.onnx.ops.windows import _options
 from mlaot.onnx.registry import operator

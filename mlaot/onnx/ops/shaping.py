@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import onnx
 
-import mlaot.frontend.functions as F
+import mlaot.frontend.numpy as F
 from mlaot.errors import MlaotError
-from mlaot.frontend.padding import pad as pad_
-from mlaot.frontend.tensor import is_traced
+from mlaot.frontend.numpy.padding import pad as pad_
+from mlaot.frontend.trace.protocols import is_traced
 from mlaot.ir.dims import Expr, product
 from mlaot.onnx import assumed
 from mlaot.onnx.importer import Use, constant
@@ -421,7 +421,7 @@ def _updated(x: Any, index: tuple[Any, ...], updates: Any, mode: str) -> Any:
         else:
             at.at(result, index, updates)
         return result
-    from mlaot.frontend.indexing import update
+    from mlaot.frontend.numpy.indexing import update
 
     if mode == "mul":
         return _multiplied(traced(x), index, updates)
@@ -430,7 +430,7 @@ def _updated(x: Any, index: tuple[Any, ...], updates: Any, mode: str) -> Any:
 
 def _multiplied(x: Any, index: tuple[Any, ...], factors: Any) -> Any:
     """Elements times factors, one after the other, since a place can be named again."""
-    from mlaot.frontend.indexing import update
+    from mlaot.frontend.numpy.indexing import update
 
     size = int(np.prod([int(extent) for extent in x.shape]))
     places = traced(np.arange(size).reshape(x.shape))[index]

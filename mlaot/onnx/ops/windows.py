@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from mlaot.errors import MlaotError
-from mlaot.frontend import functions as F
-from mlaot.frontend.functions import fold, window
-from mlaot.frontend.padding import pad
+from mlaot.frontend import numpy as F
+from mlaot.frontend.numpy import fold, window
+from mlaot.frontend.numpy.padding import pad
 from mlaot.nn.convolution import correlate, pad_spatial
 from mlaot.onnx import assumed
 from mlaot.onnx.importer import Use
@@ -215,7 +215,7 @@ def col2im(use: Use, x: Any, image: Any, block: Any) -> Any:
 
 @operator("MaxUnpool")
 def max_unpool(use: Use, x: Any, places: Any, shape: Any = None) -> Any:
-    from mlaot.frontend.indexing import update
+    from mlaot.frontend.numpy.indexing import update
 
     n = x.ndim - 2
     sizes, strides, _ = _options(use, n, None)
