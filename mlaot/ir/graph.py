@@ -7,13 +7,67 @@ has the text form, with one node a line.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
+import numpy as np
+
+from mlaot.ir.dims import Dim
+from mlaot.ir.indices import IndexRange
 from mlaot.ir.types import DType, Literal, Type
 
-if TYPE_CHECKING:
-    from mlaot.ops.base import Op
+Array = np.ndarray[Any, Any]
+OPS: dict[str, Op] = {}
+
+
+@dataclass(frozen=True)
+class Index:
+    """``argument`` of an op is made of indices: ``range(*types, **attrs)``, and what the op does with all ``others``.
+
+    Integers that a caller gives are refused out of range; ``others`` is what becomes of those that a model computes.
+    """
+
+    argument: int
+    range: Callable[..., IndexRange | None]
+    others: str
+
+
+@dataclass(frozen=True, eq=False)
+class Op:
+    """``type_rule(*types, **attrs)``, ``reference(*arrays, **attrs)``: NumPy, the meaning of the op.
+
+    ``vjp(ct, out, *args, **attrs)`` gives one cotangent (or None) per argument. ``batch(node, args, batched, dim)``
+    gives the node with a leading ``dim``; ``args`` are batched where ``batched`` says so. ``c(args, **attrs)`` is
+    the expression of an elementwise op in a loop nest, of numbers or of lanes.
+    ``doc`` says in a line what the op computes, of arguments x and y (a, b for two alike).
+    ``needs(*types, **attrs)`` are dims that must not be negative for the op to stay within its arguments. ``draws``:
+    each example of a batch has a value of its own, even where no argument is batched. ``index``: which argument is made
+    of indices, if one is.
+    """
+
+    name: str
+    type_rule: Callable[..., Type]
+    reference: Callable[..., Array]
+    vjp: Callable[..., tuple[Node | None, ...]] | None = None
+    batch: Callable[[Node, Sequence[Node], Sequence[bool], Dim], Node] | None = None
+    c: Callable[..., Any] | None = None  # an Expr of mlaot.nest
+    commutative: bool = False
+    needs: Callable[..., Iterable[Dim]] | None = None
+    draws: bool = False
+    index: Index | None = None
+    doc: str = ""
+
+    def __post_init__(self) -> None:
+        assert self.name not in OPS, f"op {self.name!r} is defined twice"
+        OPS[self.name] = self
+
+    def __call__(self, *args: Node, **attrs: Any) -> Node:
+        """Add a node for this op to the graph of its first argument."""
+        return args[0].graph.add(self, args, attrs)
+
+    def __repr__(self) -> str:
+        return self.name
 
 
 class Node:
@@ -54,6 +108,8 @@ class Graph:
     ``origin`` is what nodes are made for from now on.
     """
 
+    text_form: ClassVar[Callable[[Graph], str]]  # set by mlaot.ir.text
+
     def __init__(self, name: str) -> None:
         self.name = name
         self.origin = ""
@@ -86,14 +142,10 @@ class Graph:
 
     def constant(self, value: object, dtype: DType) -> Node:
         """A constant, one node for the same bits."""
-        from mlaot.ops.structure import const
-
         return self.add(const, (), {"value": Literal(value, dtype)})
 
     def input(self, name: str, type_: Type, **notes: Any) -> Node:
         """An input by name; the same name gives the same node."""
-        from mlaot.ops.structure import input_
-
         if name not in self.inputs:
             self.inputs[name] = self.add(input_, (), {"name": name, "type": type_, **notes})
         return self.inputs[name]
@@ -132,9 +184,7 @@ class Graph:
         return len(self._table)
 
     def __str__(self) -> str:
-        from mlaot.ir.text import text
-
-        return text(self, brief=True)
+        return Graph.text_form(self)
 
 
 def topological(roots: Iterable[Node], within: Container[Node] | None = None) -> list[Node]:
@@ -173,3 +223,17 @@ def users(nodes: Iterable[Node]) -> dict[Node, list[Node]]:
         for a in node.args:
             result.setdefault(a.find(), []).append(node)
     return result
+
+
+def _no_reference(*_: Array, **__: Any) -> Array:
+    raise AssertionError("bug in mlaot: an input has no value of its own")
+
+
+input_: Op = Op("input", lambda name, type, **notes: type, _no_reference, doc="an argument, a parameter or a buffer")
+const: Op = Op(
+    "const",
+    lambda value: Type(value.dtype, value.array.shape),
+    lambda value: value.array,
+    lambda ct, out, value: (),
+    doc="an array that is known when the module is built",
+)

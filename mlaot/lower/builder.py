@@ -211,7 +211,8 @@ class Builder:
 def expression(node: Node, args: Sequence[Expr]) -> Expr:
     """What an elementwise node computes."""
     assert node.op.c is not None, f"bug in mlaot: op '{node.op.name}' has no expression"
-    return node.op.c(list(args), **node.attrs)
+    result: Expr = node.op.c(list(args), **node.attrs)
+    return result
 
 
 def place(at: At, strides: Sequence[Dim], offset: Dim = 0) -> Expr:

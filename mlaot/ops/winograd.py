@@ -19,7 +19,7 @@ from mlaot.errors import MlaotError
 from mlaot.ir import Dim, Node, Type
 from mlaot.ops import reduction as red
 from mlaot.ops import structure as st
-from mlaot.ops.base import Array, Op
+from mlaot.ops.base import Array, Op, Transforms
 
 BLOCK = 16  # channels of a block; a whole number of vectors on every instruction set
 Matrix = tuple[tuple[float, ...], ...]
@@ -125,9 +125,7 @@ def _images(count: int) -> str:
 
 def _vjp_input(ct: Node, out: Node, x: Node, **attrs: object) -> tuple[Node | None, ...]:
     """That of windows times a constant matrix."""
-    from mlaot.transforms.differentiate import pullback
-
-    return tuple(pullback([_input_by_ops(x, **attrs)], [ct], [x]))  # type: ignore[arg-type]
+    return tuple(Transforms.pullback([_input_by_ops(x, **attrs)], [ct], [x]))  # type: ignore[arg-type]
 
 
 def _batch_input(node: Node, args: Sequence[Node], batched: Sequence[bool], dim: Dim) -> Node:
@@ -182,9 +180,7 @@ def _output_by_ops(x: Node, m: int, size: Pair) -> Node:
 
 def _vjp_output(ct: Node, out: Node, x: Node, **attrs: object) -> tuple[Node | None, ...]:
     """That of a product with a constant matrix."""
-    from mlaot.transforms.differentiate import pullback
-
-    return tuple(pullback([_output_by_ops(x, **attrs)], [ct], [x]))  # type: ignore[arg-type]
+    return tuple(Transforms.pullback([_output_by_ops(x, **attrs)], [ct], [x]))  # type: ignore[arg-type]
 
 
 def _batch_output(node: Node, args: Sequence[Node], batched: Sequence[bool], dim: Dim) -> Node:

@@ -14,7 +14,7 @@ from typing import Any
 from mlaot.errors import MlaotError
 from mlaot.ir import Dim, Graph, Node, TupleType
 from mlaot.ir.subgraph import subgraphs
-from mlaot.ops.base import lift
+from mlaot.ops.base import Transforms, lift
 from mlaot.ops.control import result
 
 Value = tuple[Node, bool]  # a node of the new graph, and whether it leads with the new dimension
@@ -67,3 +67,6 @@ def batch_into(new: Graph, graph: Graph, inputs: Sequence[Value], dim: Dim) -> l
 def draws(node: Node) -> bool:
     """Whether a node, or one in its subgraphs, has a value of its own for each example."""
     return node.op.draws or any(draws(n) for inner in subgraphs(node.attrs).values() for n in inner.graph.nodes())
+
+
+Transforms.batch_into = batch_into

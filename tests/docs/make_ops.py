@@ -69,19 +69,21 @@ INFIX = {"add": " + ", "sub": " - ", "mul": " * ", "div": " / "}
 
 
 def family_modules() -> list[ModuleType]:
-    """The files of ``mlaot.ops``."""
-    names = sorted(module.name for module in pkgutil.iter_modules(mlaot.ops.__path__))
+    """The files of families: what ``base`` and the IR define, one of these passes on."""
+    names = sorted(module.name for module in pkgutil.iter_modules(mlaot.ops.__path__) if module.name != "base")
     return [importlib.import_module(f"mlaot.ops.{name}") for name in names]
 
 
 def defined(module: ModuleType) -> list[Op]:
-    """The ops that a file assigns to names of its own, in their order."""
-    found = []
+    """The ops that a file assigns to names of its own, or passes on (``import sum_ as sum_``), in their order."""
+    names: list[str] = []
     for statement in ast.parse(inspect.getsource(module)).body:
+        if isinstance(statement, ast.ImportFrom):
+            names += [alias.name for alias in statement.names if alias.name == alias.asname]
         targets = statement.targets if isinstance(statement, ast.Assign) else [getattr(statement, "target", None)]
-        values = [getattr(module, t.id, None) for t in targets if isinstance(t, ast.Name)]
-        found += [value for value in values if isinstance(value, Op)]
-    return found
+        names += [target.id for target in targets if isinstance(target, ast.Name)]
+    values = [getattr(module, name, None) for name in names]
+    return [value for value in values if isinstance(value, Op)]
 
 
 def first_sentence(text: str | None) -> str:
