@@ -22,9 +22,9 @@ from common import one_core, table
 
 import mlaot
 from mlaot import passes
-from mlaot.build.cmake import unit_flags
 from mlaot.generate import long_files, no_collection, program_files, trace
 from mlaot.lower.lower import lower
+from mlaot.printing.cmake import unit_flags
 
 ISA = "base"
 

@@ -18,7 +18,6 @@ from typing import Any, TypeVar
 import numpy as np
 
 from mlaot import passes
-from mlaot.build.cmake import cmake_files, flag_files
 from mlaot.errors import MlaotError, warn, writing
 from mlaot.facts import facts_text, graph_facts
 from mlaot.frontend.scalar.declare import declare_graph, declare_module
@@ -31,6 +30,7 @@ from mlaot.ir.graph import topological
 from mlaot.lower.lower import lower
 from mlaot.lower.program import Program
 from mlaot.lower.text import program_text
+from mlaot.printing.cmake import cmake_files, flag_files
 from mlaot.printing.file import LONG_KERNELS, kernels_file
 from mlaot.printing.interface import DIGEST_BYTES, render_interface
 from mlaot.rounded import narrowed, quantized

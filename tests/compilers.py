@@ -34,7 +34,6 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-from mlaot.build.cmake import COMMON_FLAGS, contraction, unit_flags
 from mlaot.build.platforms import this_platform
 from mlaot.build.replay import replay
 from mlaot.build.toolchain import MACROS, Toolchain, has_zig
@@ -43,6 +42,7 @@ from mlaot.errors import MlaotError
 from mlaot.generate import compile_model, program_files, write
 from mlaot.ir.types import DTYPES
 from mlaot.lower.program import Program
+from mlaot.printing.cmake import COMMON_FLAGS, contraction, unit_flags
 from mlaot.printing.file import kernels_file
 from mlaot.schedule.machine import MACHINES
 

@@ -13,9 +13,9 @@ from types import ModuleType
 from typing import Any
 from unittest.mock import patch
 
-from mlaot.build import cmake
 from mlaot.build.toolchain import compile_module, find_toolchain
 from mlaot.generate import compile_model, program_files, write
+from mlaot.printing import cmake
 from mlaot.settings import load_settings
 
 ROOT = Path(__file__).parents[1]

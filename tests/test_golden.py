@@ -17,8 +17,8 @@ from mlaot.build.replay import replay, runs_here
 from mlaot.build.toolchain import find_toolchain
 from mlaot.errors import MlaotError
 from mlaot.generate import compile_model, trace
-from mlaot.golden import numbers
 from mlaot.ir.indices import IndexRange
+from mlaot.ir.ports import numbers
 from mlaot.lower.program import Port
 from mlaot.nn import functional as F
 

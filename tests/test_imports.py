@@ -20,7 +20,7 @@ LAYERS = (
     ("mlaot.api", "mlaot.eager", "mlaot.evaluate", "mlaot.frontend", "mlaot.micrograd", "mlaot.nn", "mlaot.optim"),
     ("mlaot.onnx", "mlaot.sklearn", "mlaot.torch"),
     ("mlaot.passes",),
-    ("mlaot.printing.identifiers", "mlaot.lower.program"),
+    ("mlaot.lower.identifiers", "mlaot.lower.program"),
     ("mlaot.lower",),
     ("mlaot.printing",),
     ("mlaot.facts", "mlaot.golden", "mlaot.interpret", "mlaot.rounded"),

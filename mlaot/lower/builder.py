@@ -12,6 +12,7 @@ from dataclasses import replace
 from mlaot.ir import DTYPES, Dim, Node
 from mlaot.ir.dims import product
 from mlaot.lower.fuse import Group
+from mlaot.lower.identifiers import array_name
 from mlaot.lower.layout import Access
 from mlaot.lower.program import Buffer, Kernel, Param
 from mlaot.nest.expressions import Array, Const, Expr, Index, Load, PanelLayout, ValueType, Var, cast, compare
@@ -19,7 +20,6 @@ from mlaot.nest.reductions import combined
 from mlaot.nest.statements import Assign, Body, Let, Nest, Statement, Store, written
 from mlaot.ops import structure as st
 from mlaot.ops.kinds import base_of, is_free
-from mlaot.printing.identifiers import array_name
 
 At = Sequence[Expr]  # an index along each axis
 Accesses = Mapping[Node, Access]

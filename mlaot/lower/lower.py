@@ -14,6 +14,7 @@ from mlaot.ir.module import Module as Model
 from mlaot.ir.subgraph import subgraphs
 from mlaot.lower.contraction import operands
 from mlaot.lower.fuse import fuse
+from mlaot.lower.identifiers import dim_name, dims_of, renamed, with_c_dims
 from mlaot.lower.inplace import in_place
 from mlaot.lower.layout import Access, behind_reshape, caller_buffer
 from mlaot.lower.plan import plan
@@ -26,7 +27,6 @@ from mlaot.ops import reduction as red
 from mlaot.ops.base import conditions
 from mlaot.ops.kinds import PRODUCTS, REDUCTIONS, is_free, is_stored, is_view, root_of
 from mlaot.ops.trees import tree_ensemble
-from mlaot.printing.identifiers import dim_name, dims_of, renamed, with_c_dims
 from mlaot.schedule.machine import REFERENCE
 from mlaot.schedule.tuning import BATCH_ROWS, BATCH_SHARE, BATCH_TIMES
 

@@ -8,32 +8,14 @@ from functools import cached_property
 
 from mlaot.ir.dims import Dim, substitute
 from mlaot.ir.dims import names as dim_names
-from mlaot.ir.indices import IndexRange
+from mlaot.ir.ports import Port as Port
 from mlaot.ir.types import DTYPES
+from mlaot.lower.identifiers import dim_name
 from mlaot.nest.canonical import canonical
 from mlaot.nest.statements import Nest
-from mlaot.printing.identifiers import dim_name
 from mlaot.schedule.collapse import of_any_size
 from mlaot.schedule.contraction import Contraction, contraction_of
 from mlaot.schedule.machine import LINE
-
-Shape = tuple[int | str, ...]
-
-
-@dataclass(frozen=True)
-class Port:
-    """One input or output of an entry; an extent is an int or the text of one in the dims, such as ``2 * n + 1``.
-
-    ``default``: a keyword scalar; ``converts``: arrays of other numbers are taken, too; ``ranges``: what its elements
-    must be that are indices.
-    """
-
-    name: str
-    dtype: str
-    shape: Shape
-    default: float | None = None
-    converts: bool = False
-    ranges: tuple[IndexRange, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ where results are deterministic, compilers make none.
 from __future__ import annotations
 
 from mlaot.ir import Graph, Node, Type
+from mlaot.lower.identifiers import c_dims, copy_of
 from mlaot.ops import comparison, rounding
 from mlaot.ops import elementwise as ew
 from mlaot.ops import reduction as red
@@ -18,7 +19,6 @@ from mlaot.ops.base import batch_elementwise
 from mlaot.ops.kinds import VECTORS
 from mlaot.passes.rewrite import rewrite
 from mlaot.passes.subgraphs import everywhere
-from mlaot.printing.identifiers import c_dims, copy_of
 
 # What neither ends with a product nor begins with a sum.
 PLAIN = {

@@ -10,7 +10,7 @@ import struct
 from collections.abc import Mapping
 from pathlib import Path
 
-from mlaot.build.cmake import cmake_files, flag_files
+from mlaot.printing.cmake import cmake_files, flag_files
 from mlaot.schedule.machine import condition
 from mlaot.settings import Model, Settings, load_model
 

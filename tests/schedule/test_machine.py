@@ -13,9 +13,9 @@ import pytest
 
 import mlaot
 from mlaot import nn
-from mlaot.build.cmake import unit_flags
 from mlaot.generate import compile_model, program_files
 from mlaot.ir import dim
+from mlaot.printing.cmake import unit_flags
 from mlaot.printing.file import kernels_file
 from mlaot.printing.helpers import preamble
 from mlaot.render import render
