@@ -16,6 +16,7 @@ import numpy as np
 
 from mlaot.errors import MlaotError, is_building
 from mlaot.frontend.scalar import lost
+from mlaot.frontend.scalar.engine import Value, topological_order
 from mlaot.frontend.scalar.parameters import Ids, kind_of, parameter_arrays
 from mlaot.frontend.scalar.parameters import is_value as is_value
 from mlaot.frontend.trace.context import calling_line
@@ -161,8 +162,6 @@ def declare_graph(outputs: Any) -> Declaration:
 
 def declare_module(net: Any) -> Declaration:
     """A network object as a model: its input vector in, its outputs out, its parameters frozen."""
-    from mlaot.frontend.scalar.engine import Value
-
     try:
         inspect.getattr_static(net, "layers")
         width = len(net.layers[0].neurons[0].w)
@@ -257,22 +256,11 @@ def _input(graph: Graph, name: str, given: Input, kind: DType, nodes: dict[int, 
 
 
 def topological(roots: Sequence[Any]) -> list[Any]:
-    """Values reachable from ``roots``, arguments first; iterative."""
+    """Values reachable from ``roots``, arguments first."""
     for root in roots:
         if not is_value(root):
             raise MlaotError(f"expected a Value, got {kind_of(root)}")
-    order: list[Any] = []
-    seen: set[int] = set()
-    stack: list[tuple[Any, bool]] = [(root, False) for root in reversed(list(roots))]
-    while stack:
-        value, ready = stack.pop()
-        if ready:
-            order.append(value)
-        elif id(value) not in seen:
-            seen.add(id(value))
-            stack.append((value, True))
-            stack.extend((child, False) for child in reversed(tuple(value._prev)) if id(child) not in seen)
-    return order
+    return topological_order(*roots)
 
 
 def _node(graph: Graph, value: Any, nodes: Mapping[int, Node], kind: DType) -> Node:

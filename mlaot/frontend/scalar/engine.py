@@ -249,15 +249,15 @@ def halves(args: tuple[Value, ...]) -> tuple[tuple[Value, ...], tuple[Value, ...
     return args[:middle], args[middle:]
 
 
-def topological_order(root: Any) -> list[Any]:
-    """Depth-first post-order over ``_prev``, without recursion; ``root`` may also be a node of the micrograd package.
+def topological_order(*roots: Any) -> list[Any]:
+    """Depth-first post-order over ``_prev``, without recursion; roots may also be nodes of the micrograd package.
 
     The order is the one that the recursive definition gives. A node comes off the stack twice: once to put its
     arguments above it, once, under the mark ``None``, when they are done.
     """
     order: list[Any] = []
     visited: set[Any] = set()
-    stack: list[Any] = [root]
+    stack: list[Any] = [*reversed(roots)]
     while stack:
         node = stack.pop()
         if node is None:
