@@ -14,7 +14,7 @@ from collections import Counter
 from mlaot.frontend.scalar.declare import declare
 from mlaot.generate import report
 from mlaot.micrograd import MLP, Value, cross_entropy
-from mlaot.passes.greedy_dots import greedy_dots
+from mlaot.passes.raising.greedy_dots import greedy_dots
 
 
 def main() -> None:

@@ -24,8 +24,8 @@ from mlaot.ir import Dim, Graph, Node
 from mlaot.ir.dims import substitute
 from mlaot.ir.subgraph import subgraphs
 from mlaot.ops import reduction
-from mlaot.passes.contract import contract
-from mlaot.passes.simplify import simplify
+from mlaot.passes.algebra.simplify import simplify
+from mlaot.passes.raising.contract import contract
 from mlaot.passes.subgraphs import everywhere
 
 SOURCE = Path(__file__).with_name("limits.c")

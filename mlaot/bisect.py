@@ -28,13 +28,13 @@ from mlaot.ir.dims import names, substitute
 from mlaot.ir.module import Module
 from mlaot.ops.base import Array
 from mlaot.passes import add_batch
-from mlaot.passes.quantize import quantize
+from mlaot.passes.frozen.quantize import quantize
 from mlaot.transforms.batch import draws
 
 ROWS = 3  # examples of a batch
 SIZES = (ROWS, 2, 1, 4, 8)  # of named dims, tried in this order
 HALF = {"f16": 5, "bf16": 4, "f32": 12, "f64": 26}  # bits of a number that are half of its digits
-ROUNDS = {quantize.__name__: "quantize", "narrow": "weights_dtype"}  # passes that round, where these settings ask
+ROUNDS = {quantize.__name__: "quantize", "half_weights": "weights_dtype"}  # passes that round, where these settings ask
 WRONG = (MlaotError, AssertionError, ValueError, LookupError, TypeError, ZeroDivisionError)
 Answers = dict[str, Array]
 

@@ -22,7 +22,7 @@ from mlaot.ir.ports import Port, numbers
 from mlaot.ir.types import DTYPES
 from mlaot.lower.program import Entry, Golden
 from mlaot.lower.program import Module as Lowered
-from mlaot.passes.quantize import parts
+from mlaot.passes.frozen.quantize import parts
 from mlaot.printing.methods import HIDDEN
 from mlaot.transforms.batch import draws
 

@@ -11,7 +11,7 @@ from mlaot.evaluate import evaluate
 from mlaot.ir.module import Module, Quantized
 from mlaot.lower.program import Golden
 from mlaot.ops.base import Array
-from mlaot.passes.quantize import parts
+from mlaot.passes.frozen.quantize import parts
 
 
 def narrowed(module: Module, vectors: Iterable[Golden]) -> str:

@@ -50,7 +50,7 @@ from . import test_golden
 from .compiled import AVAILABLE, HEADER, Library, joined
 from .lower import test_deterministic as deterministic
 from .ops import test_c as ops
-from .passes import test_quantize
+from .passes.frozen import test_quantize
 
 # clang has none of gcc's options that say what to inline in the interface, and says so.
 WARN = ("-Wall", "-Wextra", "-Wno-ignored-optimization-argument", "-DNDEBUG", "-fPIC")

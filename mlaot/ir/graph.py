@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
@@ -19,6 +20,76 @@ from mlaot.ir.types import DType, Literal, Type
 
 Array = np.ndarray[Any, Any]
 OPS: dict[str, Op] = {}
+Label = int | str  # of an axis
+Labels = tuple[Label, ...]
+
+
+@dataclass(frozen=True)
+class AxisMap:
+    """A label for each axis of each argument, and for each of the result."""
+
+    args: tuple[Labels, ...]
+    result: Labels
+    whole: frozenset[Label] = frozenset()
+
+    def image(self, i: int, axis: int) -> int | None:
+        """The axis of the result as which an axis of argument ``i`` is kept; None where it is not."""
+        label = self.args[i][axis]
+        return self.result.index(label) if label in self.result and label not in self.whole else None
+
+
+@dataclass(frozen=True)
+class Form:
+    """An op in another layout: the labels that its arguments must have, its attributes, the labels of its result.
+
+    Without attributes, the result is the argument itself: nothing is left of the op.
+    """
+
+    args: tuple[Labels, ...]
+    attrs: Mapping[str, Any] | None
+    result: Labels
+
+
+@dataclass(frozen=True)
+class Use:
+    """A node whose arguments come in ``layouts``; ``extents`` of their labels; ``wanted``: the order of the result."""
+
+    node: Node
+    layouts: tuple[Labels, ...]
+    extents: Mapping[Label, Dim]
+    wanted: Labels | None = None
+
+    @cached_property
+    def map(self) -> AxisMap:
+        axes = self.node.op.axes
+        assert axes is not None, f"bug in mlaot: no axes of {self.node.op}"
+        return axes.of(self.node)
+
+    @property
+    def longest(self) -> Labels:
+        """The layout of the argument with the most axes."""
+        return max(self.layouts, key=len)
+
+    def extent(self, label: Label) -> Dim:
+        """The result's extent along an axis: as it comes where that is kept or of the layout, else the node's own."""
+        if label in self.extents and (label not in self.map.whole or label not in self.map.result):
+            return self.extents[label]
+        shape: tuple[Dim, ...] = self.node.type.shape
+        return shape[self.map.result.index(label)]
+
+
+@dataclass(frozen=True)
+class Axes:
+    """``of`` gives the map of a node; ``form`` the op in another layout, or None where it cannot be done in that.
+
+    ``elementwise``: each element of the result is computed from the elements of the arguments at its place.
+    ``reduces``: the op makes one value of all those along some axes, in any order of them.
+    """
+
+    of: Callable[[Node], AxisMap]
+    form: Callable[[Use], Form | None]
+    elementwise: bool = False
+    reduces: bool = False
 
 
 @dataclass(frozen=True)
@@ -37,25 +108,29 @@ class Index:
 class Op:
     """``type_rule(*types, **attrs)``, ``reference(*arrays, **attrs)``: NumPy, the meaning of the op.
 
-    ``vjp(ct, out, *args, **attrs)`` gives one cotangent (or None) per argument. ``batch(node, args, batched, dim)``
-    gives the node with a leading ``dim``; ``args`` are batched where ``batched`` says so. ``c(args, **attrs)`` is
-    the expression of an elementwise op in a loop nest, of numbers or of lanes.
+    ``vjp(ct, out, *args, **attrs)`` gives one cotangent (or None) per argument. ``axes``: how axes go
+    through it, from which batching, layouts and views follow. ``c(args, **attrs)`` is the expression of an elementwise
+    op in a loop nest, of numbers or of lanes.
     ``doc`` says in a line what the op computes, of arguments x and y (a, b for two alike).
     ``needs(*types, **attrs)`` are dims that must not be negative for the op to stay within its arguments. ``draws``:
     each example of a batch has a value of its own, even where no argument is batched. ``index``: which argument is made
-    of indices, if one is.
+    of indices, if one is. ``moves``: each element of the result is an element of an argument. Where axes do not say how
+    to batch, ``batch(node, args, batched, dim)`` gives the node with a leading ``dim``; ``args`` are batched where
+    ``batched`` says so.
     """
 
     name: str
     type_rule: Callable[..., Type]
     reference: Callable[..., Array]
     vjp: Callable[..., tuple[Node | None, ...]] | None = None
-    batch: Callable[[Node, Sequence[Node], Sequence[bool], Dim], Node] | None = None
+    axes: Axes | None = None
     c: Callable[..., Any] | None = None  # an Expr of mlaot.nest
     commutative: bool = False
     needs: Callable[..., Iterable[Dim]] | None = None
     draws: bool = False
     index: Index | None = None
+    moves: bool = False
+    batch: Callable[[Node, Sequence[Node], Sequence[bool], Dim], Node] | None = None
     doc: str = ""
 
     def __post_init__(self) -> None:
@@ -68,6 +143,16 @@ class Op:
 
     def __repr__(self) -> str:
         return self.name
+
+    @property
+    def elementwise(self) -> bool:
+        """Whether each element of the result is computed from the elements of the arguments at its place."""
+        return self.axes is not None and self.axes.elementwise
+
+    @property
+    def reduces(self) -> bool:
+        """Whether the op makes one value of all those along some axes, in any order of them."""
+        return self.axes is not None and self.axes.reduces
 
 
 class Node:

@@ -12,8 +12,9 @@ from mlaot.lower.gates import gates_of, weights_of
 from mlaot.lower.program import Buffer, Panels
 from mlaot.ops import reduction as red
 from mlaot.ops import structure as st
+from mlaot.ops.axes import regrouped
 from mlaot.ops.control import uses
-from mlaot.ops.kinds import PRODUCTS, VECTORS, adjacent, is_narrow, is_view, puts_in_ones, regrouped, root_of
+from mlaot.ops.kinds import PRODUCTS, VECTORS, adjacent, is_narrow, is_view, puts_in_ones, root_of
 from mlaot.ops.sparse import sparse_add, sparse_dot
 from mlaot.schedule.machine import LINE, PAGE
 from mlaot.schedule.tuning import COLUMNS_APART, PADDING_GROWTH, PANEL_BYTES

@@ -15,7 +15,8 @@ from mlaot.lower.target import Target, dense, indices, is_wide, loop_names, rows
 from mlaot.nest.expressions import INDEX, Array, Expr, Index, Load, ValueType, Var, as_index, cast
 from mlaot.nest.reductions import combined, identity
 from mlaot.nest.statements import Body, Let, Nest, Store, around, loop
-from mlaot.ops.kinds import is_side_by_side, regrouped
+from mlaot.ops.axes import regrouped
+from mlaot.ops.kinds import is_side_by_side
 
 Offsets = np.ndarray[Any, Any]
 

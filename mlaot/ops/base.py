@@ -18,6 +18,7 @@ from mlaot.ir.graph import OPS as OPS
 from mlaot.ir.graph import Index as Index
 from mlaot.ir.graph import Op as Op
 from mlaot.ir.subgraph import subgraphs
+from mlaot.ops.axes import BROADCAST, REDUCTION
 
 Array = np.ndarray[Any, Any]
 
@@ -25,12 +26,6 @@ Array = np.ndarray[Any, Any]
 def no_gradient(ct: Node, out: Node, *args: Node, **_: Any) -> tuple[None, ...]:
     """The VJP of an op that is flat wherever it is smooth, or whose result is no real number."""
     return (None,) * len(args)
-
-
-def by_axis(node: Node, args: Sequence[Node], batched: Sequence[bool], dim: Dim) -> Node:
-    """The batching rule of an op that works along the attribute ``axis``."""
-    lifted = [a if b else lift(a, dim) for a, b in zip(args, batched, strict=True)]
-    return node.op(*lifted, **{**node.attrs, "axis": node.attrs["axis"] + 1})
 
 
 def conditions(graph: Graph) -> list[Dim]:
@@ -81,17 +76,13 @@ def _vjp_broadcast(ct: Node, out: Node, x: Node, shape: tuple[Dim, ...], axes: t
     return (sum_(ct, axes=tuple(i for i in range(len(shape)) if i not in axes)),)
 
 
-def _batch_broadcast(node: Node, args: Sequence[Node], batched: Sequence[bool], dim: Dim) -> Node:
-    shape, axes = node.attrs["shape"], node.attrs["axes"]
-    return broadcast(args[0], shape=(dim, *shape), axes=(0, *[a + 1 for a in axes]))
-
-
 broadcast: Op = Op(
     "broadcast",
     _broadcast_type,
     _broadcast_reference,
     _vjp_broadcast,
-    _batch_broadcast,
+    BROADCAST,
+    moves=True,
     doc="x repeated along new axes; a view",
 )
 
@@ -126,16 +117,12 @@ def spread(value: Node, like: Node, axes: tuple[int, ...]) -> Node:
     return broadcast(value, shape=like.type.shape, axes=kept_axes(like.type.rank, axes))
 
 
-def batch_reduction(node: Node, args: Sequence[Node], batched: Sequence[bool], dim: Dim) -> Node:
-    return node.op(args[0], axes=tuple(a + 1 for a in node.attrs["axes"]))
-
-
 sum_: Op = Op(
     "sum",
     accumulated,
     accumulate(np.add),
     lambda ct, out, x, axes: (spread(ct, x, axes),),
-    batch_reduction,
+    REDUCTION,
     doc="the sum over axes",
 )
 
@@ -143,11 +130,6 @@ sum_: Op = Op(
 def lift(node: Node, dim: Dim) -> Node:
     """Repeat a value along a new leading dim."""
     return broadcast(node, shape=(dim, *node.type.shape), axes=tuple(range(1, node.type.rank + 1)))
-
-
-def batch_elementwise(node: Node, args: Sequence[Node], batched: Sequence[bool], dim: Dim) -> Node:
-    """Give every argument the leading dim, then apply the op as it is."""
-    return node.op(*[a if b else lift(a, dim) for a, b in zip(args, batched, strict=True)], **node.attrs)
 
 
 def full_like(node: Node, value: float) -> Node:

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache
 
 from mlaot.ir import Dim, Node, Type
-from mlaot.ir.dims import names, product, substitute
-from mlaot.nest import reductions
 from mlaot.ops import elementwise as ew
 from mlaot.ops import reduction as red
 from mlaot.ops import structure as st
-from mlaot.ops.base import OPS, batch_elementwise
+from mlaot.ops.axes import regrouped
+from mlaot.ops.base import OPS
 from mlaot.ops.quantized import contract_bytes, quantize
 from mlaot.ops.random import normal_quantile
 from mlaot.ops.winograd import TRANSFORMS
@@ -19,7 +17,7 @@ from mlaot.schedule.machine import LINE
 from mlaot.schedule.tuning import FREE_NODES
 
 PRODUCTS = (red.contract, contract_bytes)
-REDUCTIONS = tuple(OPS[name] for name in reductions.REDUCTIONS)
+REDUCTIONS = tuple(op for op in OPS.values() if op.reduces)
 VIEWS = ("broadcast", "transpose", "item", "slice", "window")
 VECTORS = ("f32", "f64")  # the dtypes that kernels compute in vectors
 LOADED = (*VECTORS, "i32", "i64", "i8", "u8", "bool")  # the dtypes that vectors are converted from as they are loaded
@@ -70,36 +68,6 @@ def _merged(node: Node) -> list[list[int]] | None:
 def _fills_rows(type_: Type) -> bool:
     columns = type_.shape[-1]
     return isinstance(columns, int) and columns * type_.dtype.itemsize % LINE == 0
-
-
-@cache
-def regrouped(source: tuple[Dim, ...], target: tuple[Dim, ...]) -> list[tuple[list[int], list[int]]] | None:
-    """How a reshape divides axes: groups of axes of both shapes that hold the same elements, smallest ones first.
-
-    Axes of one element are in no group. None where the shapes hold no elements, or extents cannot be compared.
-    """
-    groups: list[tuple[list[int], list[int]]] = []
-    left = [i for i, d in enumerate(source) if d != 1]
-    right = [i for i, d in enumerate(target) if d != 1]
-    if 0 in source or 0 in target:
-        return None
-    while left and right:
-        before, after = [left.pop(0)], [right.pop(0)]
-        sizes = source[before[0]], target[after[0]]
-        while sizes[0] != sizes[1]:
-            if _estimate(sizes[0]) < _estimate(sizes[1]) and left:
-                before.append(left.pop(0))
-            elif right:
-                after.append(right.pop(0))
-            else:
-                return None
-            sizes = product(tuple(source[i] for i in before)), product(tuple(target[i] for i in after))
-        groups.append((before, after))
-    return groups if not left and not right else None
-
-
-def _estimate(value: Dim) -> int:
-    return substitute(value, dict.fromkeys(names(value), 1009))
 
 
 def base_of(node: Node) -> Node:
@@ -163,7 +131,7 @@ def is_elementwise(node: Node) -> bool:
     if node.op is st.one_hot:  # in vectors of floats; otherwise a move
         vectors = node.type.dtype.name in VECTORS and node.arg(0).type.dtype.name in LOADED
         return vectors and not is_narrow(node.type.shape)
-    return node.op.batch is batch_elementwise
+    return node.op.elementwise
 
 
 def vector_dtype(node: Node) -> str | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -11,18 +11,9 @@ from mlaot.errors import MlaotError
 from mlaot.ir import Dim, Node, Type
 from mlaot.ir import dims as dims_
 from mlaot.ir.types import i64
-from mlaot.ops.base import (
-    Array,
-    Op,
-    accumulate,
-    accumulated,
-    accumulator,
-    batch_reduction,
-    broadcast,
-    by_axis,
-    no_gradient,
-    spread,
-)
+from mlaot.ops.axes import REDUCTION, along, contraction
+from mlaot.ops.axes import parse_spec as parse_spec
+from mlaot.ops.base import Array, Op, accumulate, accumulated, accumulator, broadcast, no_gradient, spread
 from mlaot.ops.base import kept_axes as kept_axes
 from mlaot.ops.base import reduced as reduced
 from mlaot.ops.base import sum_ as sum_
@@ -83,13 +74,13 @@ def _vjp_prod(ct: Node, out: Node, x: Node, axes: tuple[int, ...]) -> tuple[Node
     return (transpose(reshape(grad, shape=moved.type.shape), perm=back),)
 
 
-prod: Op = Op("prod", accumulated, accumulate(np.multiply), _vjp_prod, batch_reduction, doc="the product over axes")
+prod: Op = Op("prod", accumulated, accumulate(np.multiply), _vjp_prod, REDUCTION, doc="the product over axes")
 max_: Op = Op(
     "max",
     _picked,
     _extreme(np.maximum, -1),
     _vjp_extreme,
-    batch_reduction,
+    REDUCTION,
     doc="the largest over axes (any, of bools); nan where one is",
 )
 min_: Op = Op(
@@ -97,7 +88,7 @@ min_: Op = Op(
     _picked,
     _extreme(np.minimum, 1),
     _vjp_extreme,
-    batch_reduction,
+    REDUCTION,
     doc="the smallest over axes (all, of bools); nan where one is",
 )
 
@@ -123,7 +114,7 @@ argmax: Op = Op(
     _arg_type,
     _arg(np.argmax),
     no_gradient,
-    by_axis,
+    along("axis", removed=True),
     doc="the index of the largest along an axis, the first of equals; of nan where there is one",
 )
 argmin: Op = Op(
@@ -131,24 +122,9 @@ argmin: Op = Op(
     _arg_type,
     _arg(np.argmin),
     no_gradient,
-    by_axis,
+    along("axis", removed=True),
     doc="the index of the smallest along an axis, the first of equals; of nan where there is one",
 )
-
-
-def parse_spec(spec: str) -> tuple[str, str, str]:
-    """``"bi,ji->bj"`` as its three label strings."""
-    operands, out = spec.split("->")
-    a, b = operands.split(",")
-    return a, b, out
-
-
-def batched_spec(spec: str, batched: Sequence[bool]) -> str:
-    """A spec with a label more, of a leading axis of the result and of the operands that are batched."""
-    first, second, out = parse_spec(spec)
-    new = next(c for c in "bnzyxwvutsrqp" + "BNZYXWVUTSRQP" if c not in spec)
-    a, b = (new if flag else "" for flag in batched)
-    return f"{a}{first},{b}{second}->{new}{out}"
 
 
 def _contract_type(a: Type, b: Type, spec: str) -> Type:
@@ -181,10 +157,6 @@ def _vjp_contract(ct: Node, out: Node, a: Node, b: Node, spec: str) -> tuple[Nod
     return towards(first, a, second, b), towards(second, b, first, a)
 
 
-def _batch_contract(node: Node, args: Sequence[Node], batched: Sequence[bool], dim: Dim) -> Node:
-    return contract(*args, spec=batched_spec(node.attrs["spec"], batched))
-
-
 def _contract_reference(a: Array, b: Array, spec: str) -> Array:
     """In parts along an axis of the result where an operand is large: NumPy copies the windows of an image."""
     wide = accumulator(a.dtype)
@@ -209,6 +181,6 @@ contract: Op = Op(
     _contract_type,
     _contract_reference,
     _vjp_contract,
-    _batch_contract,
+    contraction(),
     doc="a sum of products by labels, such as ab,bc->ac: matrix products, with any batch axes",
 )

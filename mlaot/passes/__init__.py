@@ -18,42 +18,26 @@ from mlaot.ir import Graph, dim, topological, verify
 from mlaot.ir.dims import assumed
 from mlaot.ir.module import FIT_STEP, INTERMEDIATES, Module
 from mlaot.ir.text import text
-from mlaot.passes import (
-    barriers,
-    blocked,
-    canonical,
+from mlaot.passes.algebra import (
+    canonical_order,
+    causal_blocks,
     concat_products,
-    contract,
-    convolution,
-    entries,
-    example_tiles,
-    examples_last,
-    flatten_sums,
-    fold,
-    freeze,
-    gates,
-    hoist,
+    dead_code,
+    fold_constants,
+    hoist_invariants,
     index_ranges,
-    late_updates,
     legalize,
-    lookups,
-    masked_rows,
-    narrow,
-    pooling,
-    prune,
-    quantize,
-    raise_tensors,
     reciprocal,
-    reshapes,
     simplify,
     sparse_products,
-    split_parameters,
-    take_last,
-    transposed,
-    widen,
-    winograd,
+    transposed_convolution,
+    upcast,
 )
+from mlaot.passes.frozen import freeze, half_weights, one_hot_gather, quantize, split_gates, winograd
+from mlaot.passes.layout import batch_innermost, blocked_layout, sink_reshapes, transposed_gather, transposed_operands
+from mlaot.passes.raising import contract, flatten_sums, raise_tensors, split_parameters
 from mlaot.passes.subgraphs import everywhere
+from mlaot.passes.training import delayed_updates, entries, microbatch, remove_barriers, unroll_windows
 from mlaot.schedule.tuning import EXAMPLES_TILE
 from mlaot.settings import did_you_mean
 from mlaot.transforms.batch import batch
@@ -115,9 +99,9 @@ def add_batch(module: Module, traced: Traced) -> None:
     module.per_example = traced.per_example and any(_given(module, graph) for graph in module.graphs.values())
     if module.per_example:
         training = module.graphs.get("training", module.graphs["model"])
-        tiled = module.trains and example_tiles.fits(training)
+        tiled = module.trains and microbatch.fits(training)
         tiles = {"tile": batch(training, EXAMPLES_TILE, module.slots)} if tiled else {}
-        ones = {FIT_STEP: training} if module.trains and late_updates.fits(training) else {}
+        ones = {FIT_STEP: training} if module.trains and delayed_updates.fits(training) else {}
         single = () if traced.arguments else _alone(module, module.graphs["model"])
         batched = {
             name: batch(graph, dim("batch"), module.slots, single) if _given(module, graph) else graph
@@ -154,7 +138,7 @@ def forget_weights(module: Module, traced: Traced) -> None:
 def widen_ports(module: Module, traced: Traced) -> None:
     """Arguments and results of entries have dtypes that a caller can hand over."""
     for graph in module.graphs.values():
-        widen.widen_ports(graph)
+        upcast.widen_ports(graph)
 
 
 def make_entries(module: Module, traced: Traced) -> None:
@@ -179,48 +163,48 @@ PIPELINE: tuple[Stage, ...] = (
     of_scalars(raise_tensors.raise_tensors),
     named("split_parameters", split_scalars),
     each(simplify.simplify),
-    each(fold.fold),
+    each(fold_constants.fold_constants),
     add_batch,
     named("reciprocal", divide_fast),
     each(contract.contract),
-    each(hoist.hoist),
+    each(hoist_invariants.hoist_invariants),
     each(simplify.simplify),
-    each(canonical.canonical),
+    each(canonical_order.canonical_order),
     named("entries", make_entries),
     index_ranges.index_ranges,
     keep_declared,
-    each(barriers.barriers),
-    each(prune.prune),
+    each(remove_barriers.remove_barriers),
+    each(dead_code.dead_code),
     widen_ports,
-    each(widen.widen),
+    each(upcast.upcast),
     each(contract.contract),
-    each(hoist.hoist),
-    each(prune.prune),
-    each(convolution.convolution),
+    each(hoist_invariants.hoist_invariants),
+    each(dead_code.dead_code),
+    each(transposed_convolution.transposed_convolution),
     each(contract.contract),
     each(concat_products.concat_products),
-    each(reshapes.reshapes),
+    each(sink_reshapes.sink_reshapes),
     each(contract.contract),
-    each(transposed.transposed),
-    each(masked_rows.masked_rows),
+    each(transposed_operands.transposed_operands),
+    each(causal_blocks.causal_blocks),
     each(sparse_products.sparse_products),
-    whole(lookups.lookups),
+    whole(one_hot_gather.one_hot_gather),
     whole(freeze.freeze),
-    whole(blocked.blocked),
-    each(take_last.take_last),
+    whole(blocked_layout.blocked_layout),
+    each(transposed_gather.transposed_gather),
     named("reciprocal", divide_fast),
-    each(fold.fold),
+    each(fold_constants.fold_constants),
     each(simplify.simplify),
-    each(canonical.canonical),
+    each(canonical_order.canonical_order),
     whole(quantize.quantize),
     whole(winograd.winograd),
-    whole(gates.gates),
+    whole(split_gates.split_gates),
     forget_weights,
-    whole(late_updates.late_updates),
-    each(pooling.pooling),
-    each(examples_last.examples_last),
+    whole(delayed_updates.delayed_updates),
+    each(unroll_windows.unroll_windows),
+    each(batch_innermost.batch_innermost),
     each(legalize.legalize),
-    whole(narrow.narrow),
+    whole(half_weights.half_weights),
 )
 
 # Passes over the graph that is declared, before there are entries.

@@ -75,7 +75,7 @@ def test_a_model_that_is_right(name: str, cli: Cli) -> None:
     assert nests.startswith("model.nn: right as loop nests for base, neon, v3, v4 (")
 
 
-@pytest.mark.parametrize("at", ["fold", "contract", "legalize"])
+@pytest.mark.parametrize("at", ["fold_constants", "contract", "legalize"])
 def test_a_wrong_pass_is_named(at: str, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     right = next(stage for stage in passes.PIPELINE if stage.__name__ == at)
 

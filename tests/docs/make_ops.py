@@ -28,7 +28,7 @@ from mlaot.frontend.trace.protocols import Operators
 from mlaot.ir import DType, Graph, Node, Type
 from mlaot.ir.types import BY_NUMPY, DTYPES, boolean, f64
 from mlaot.ops import OPS, Op
-from mlaot.ops.base import batch_elementwise, no_gradient
+from mlaot.ops.base import no_gradient
 from mlaot.ops.kinds import VIEWS
 from mlaot.printing.accuracy import ULP
 
@@ -140,7 +140,7 @@ def gradient(op: Op) -> str:
         return "none"
     if op.vjp.__doc__:
         return first_sentence(op.vjp.__doc__)
-    return formulas(op) if op.batch is batch_elementwise and not samples(op.name)[3].attrs else "yes"
+    return formulas(op) if op.elementwise and not samples(op.name)[3].attrs else "yes"
 
 
 def formulas(op: Op) -> str:
@@ -202,9 +202,9 @@ def code(op: Op) -> str:
 def batching(op: Op) -> str:
     if op.name in SOURCES:
         return ""
-    if op.batch is None:
+    if op.axes is None and op.batch is None:
         return "missing"
-    return "elementwise" if op.batch is batch_elementwise else "own rule"
+    return "elementwise" if op.elementwise else "by its axes" if op.axes is not None else "own rule"
 
 
 def meaning(op: Op) -> str:

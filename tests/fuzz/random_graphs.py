@@ -41,8 +41,8 @@ from mlaot.ops import elementwise as ew
 from mlaot.ops import reduction as red
 from mlaot.ops import structure as st
 from mlaot.ops.base import fill, full_like
-from mlaot.passes.canonical import canonical
-from mlaot.passes.entries import copy_into
+from mlaot.passes.algebra.canonical_order import canonical_order
+from mlaot.passes.training.entries import copy_into
 from mlaot.transforms.differentiate import differentiate
 
 from ..compiled import AVAILABLE, Library, Runs, State, effort
@@ -638,7 +638,7 @@ def _gradient_nodes(traced: Traced) -> dict[str, Node]:
     root = traced.graph.outputs["loss"].find()
     graph, copies = copy_into(traced.graph, [root], "gradients", keep=traced.parameters)
     graph.outputs["loss"] = copies[root]
-    canonical(graph)
+    canonical_order(graph)
     loss = graph.outputs["loss"].find()
     if loss.type.rank:
         loss = red.sum_(loss, axes=(0,))

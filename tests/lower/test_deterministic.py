@@ -31,8 +31,8 @@ from mlaot.lower.lower import lower
 from mlaot.lower.program import Entry, Port, Program
 from mlaot.micrograd import MLP, Value, declare
 from mlaot.nn import functional as F
-from mlaot.passes.legalize import legalize
-from mlaot.passes.widen import widen
+from mlaot.passes.algebra.legalize import legalize
+from mlaot.passes.algebra.upcast import upcast
 
 from .. import projects
 from ..compiled import AVAILABLE, CC, GIVEN, Library, State, evaluate_dim
@@ -212,7 +212,7 @@ def elementwise(name: str, dtype: str) -> tuple[Program, dict[str, Array]] | Non
     if made is None:
         return None
     graph, inputs = made
-    widen(graph)
+    upcast(graph)
     legalize(graph)
     return lower(Module("ops", {"forward": graph}, {}, False), ("base",), deterministic=True), inputs
 

@@ -23,8 +23,8 @@ from mlaot.lower.lower import lower
 from mlaot.lower.program import Program
 from mlaot.ops import elementwise as ew
 from mlaot.ops import reduction as red
-from mlaot.passes.legalize import legalize
-from mlaot.passes.widen import widen
+from mlaot.passes.algebra.legalize import legalize
+from mlaot.passes.algebra.upcast import upcast
 from mlaot.printing.file import kernels_file
 from mlaot.schedule.machine import MACHINES
 
@@ -91,7 +91,7 @@ def one_of_each_op() -> Iterator[Program]:
         for sample in samples(name)[::4]:
             made = graph_of(name, sample, f32)
             if made is not None:
-                widen(made[0])
+                upcast(made[0])
                 legalize(made[0])
                 yield lower(Module("m", {"forward": made[0]}, {}, False), ("base",))
 

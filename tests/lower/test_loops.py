@@ -26,8 +26,8 @@ from mlaot.ops import structure as st
 from mlaot.ops.base import full_like
 from mlaot.ops.control import results, scan, while_
 from mlaot.ops.indexing import gather, scatter
-from mlaot.passes.legalize import legalize
-from mlaot.passes.prune import prune
+from mlaot.passes.algebra.dead_code import dead_code
+from mlaot.passes.algebra.legalize import legalize
 from mlaot.passes.subgraphs import everywhere
 
 from ..compiled import AVAILABLE, Library, State
@@ -140,7 +140,7 @@ def graph_of(name: str, length: int, reverse: bool, read: Sequence[int] | None =
 
 
 def program_of(graph: Graph) -> Program:
-    prune(graph)
+    dead_code(graph)
     everywhere(legalize, graph)
     return lower(Module("m", {"forward": graph}, {}, False), ("base",))
 

@@ -36,7 +36,7 @@ from mlaot.ops import elementwise as ew
 from mlaot.ops import reduction as red
 from mlaot.ops import structure as st
 from mlaot.ops.base import full_like
-from mlaot.passes.legalize import legalize
+from mlaot.passes.algebra.legalize import legalize
 from mlaot.printing.file import kernels_file
 from mlaot.schedule.machine import MACHINES
 

@@ -22,7 +22,7 @@ from mlaot.nest.verify import verify
 from mlaot.ops import elementwise as ew
 from mlaot.ops import structure as st
 from mlaot.ops.trees import Forest, tree_ensemble
-from mlaot.passes.legalize import legalize
+from mlaot.passes.algebra.legalize import legalize
 from mlaot.schedule.machine import MACHINES
 from mlaot.schedule.nests import scheduled
 

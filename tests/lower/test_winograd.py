@@ -22,13 +22,13 @@ from mlaot.ops import control
 from mlaot.ops import elementwise as ew
 from mlaot.ops import structure as st
 from mlaot.ops import winograd as transforms
-from mlaot.passes.legalize import legalize
+from mlaot.passes.algebra.legalize import legalize
+from mlaot.passes.frozen.winograd import winograd
 from mlaot.passes.subgraphs import everywhere
-from mlaot.passes.winograd import winograd
 from mlaot.printing.spelling import Speller
 
 from ..compiled import AVAILABLE, Library
-from ..passes.test_winograd import module_of
+from ..passes.frozen.test_winograd import module_of
 
 Array = np.ndarray[Any, Any]
 BATCH = dim("batch")

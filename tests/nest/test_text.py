@@ -13,7 +13,7 @@ from mlaot.nest.canonical import canonical
 from mlaot.nest.expressions import Array, Index, ValueType, Var
 from mlaot.nest.statements import For, Let, free, substituted, walk, without_dead
 from mlaot.nest.text import nest_text, parse_nest
-from mlaot.passes.legalize import legalize
+from mlaot.passes.algebra.legalize import legalize
 
 from ..ops.samples import samples
 from ..ops.test_c import graph_of

@@ -38,10 +38,10 @@ from mlaot.micrograd import MLP, Dot, Layer, Neuron, Value, count, declare, imag
 from mlaot.ops import elementwise as ew
 from mlaot.ops import reduction as red
 from mlaot.ops import structure as st
-from mlaot.passes.flatten_sums import flatten_sums
-from mlaot.passes.fold import fold
-from mlaot.passes.greedy_dots import greedy_dots
-from mlaot.passes.simplify import simplify
+from mlaot.passes.algebra.fold_constants import fold_constants
+from mlaot.passes.algebra.simplify import simplify
+from mlaot.passes.raising.flatten_sums import flatten_sums
+from mlaot.passes.raising.greedy_dots import greedy_dots
 from mlaot.schedule.machine import MACHINES as FLAGS
 from mlaot.transforms.differentiate import differentiate
 
@@ -937,7 +937,7 @@ def folded(root: Value, inputs: dict[str, Value] | None = None) -> Node:
     """The output of a graph after folding and simplification."""
     graph = graph_of(root, inputs)
     simplify(graph)
-    fold(graph)
+    fold_constants(graph)
     flatten_sums(graph)
     return graph.outputs["out"].find()
 
