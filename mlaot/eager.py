@@ -10,16 +10,18 @@ mljs writes shapes column-major: ``shape=[4, 3]`` are 3 rows of 4 values, the fi
 numbers as a NumPy array, ``tensor.array``, have the axes in reverse: 3 by 4.
 """
 
+from mlaot.frontend.scalar.arrays import EagerTensor as Tensor
+from mlaot.frontend.scalar.arrays import EagerValue as Value
 from mlaot.frontend.scalar.arrays import (
-    Tensor,
-    Value,
     as_values,
     get_dimensional_indices,
     get_flat_index,
     get_random,
     round_to_multiple,
 )
-from mlaot.frontend.scalar.tape import Node, Trace, topological_sort
+from mlaot.frontend.scalar.tape import Record as Node
+from mlaot.frontend.scalar.tape import Tape as Trace
+from mlaot.frontend.scalar.tape import topological_sort
 
 __all__ = [
     "Node",

@@ -1,23 +1,31 @@
-"""``Tensor``, the scalar ``Value``, and what belongs to them: flat indices, seeded random numbers, rounding."""
+"""``Tensor`` and the scalar ``Value`` of ``mlaot.eager``; flat indices, seeded random numbers, rounding."""
 
 from __future__ import annotations
 
 import math
 import random
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any, ClassVar, Self
 
 import numpy as np
 
 from mlaot.errors import MlaotError
-from mlaot.frontend.scalar.tape import Array, Trace, reference, topological_sort
+from mlaot.frontend.scalar.tape import Array, Tape, reference, topological_sort
 
 MODULUS, FACTOR = 2**31 - 1, 16807  # Park and Miller's minimal standard generator
 RULES = {"+": "add", "-": "sub", "*": "mul", "/": "div", "pow": "power"}  # ops that mljs calls otherwise
 
 
-class Tensor:
+def _binary(op: str) -> Callable[[Any, Any], Any]:
+    return lambda self, other: self._apply(op, other)
+
+
+def _unary(op: str) -> Callable[[Any], Any]:
+    return lambda self: self._apply(op)
+
+
+class EagerTensor:
     """Flat ``values`` of a ``shape``, the ``gradient`` that ``backward`` leaves, and the ``op`` and ``children``.
 
     Without values it is filled with zeros; an array of float32 is kept as it is, not copied.
@@ -30,7 +38,7 @@ class Tensor:
         values: Any = None,
         *,
         shape: Sequence[int],
-        children: Iterable[Tensor] = (),
+        children: Iterable[EagerTensor] = (),
         op: str = "",
         label: str = "",
     ) -> None:
@@ -60,30 +68,9 @@ class Tensor:
         """The values as NumPy has them: axes in reverse."""
         return self.values.reshape(self.shape[::-1])
 
-    def add(self, other: Any) -> Self:
-        return self._apply("+", other)
-
-    def sub(self, other: Any) -> Self:
-        return self._apply("-", other)
-
-    def mul(self, other: Any) -> Self:
-        return self._apply("*", other)
-
-    def div(self, other: Any) -> Self:
-        return self._apply("/", other)
-
-    def pow(self, other: Any) -> Self:
-        """To the powers ``other``, which get a gradient too."""
-        return self._apply("pow", other)
-
-    def neg(self) -> Self:
-        return self._apply("neg")
-
-    def exp(self) -> Self:
-        return self._apply("exp")
-
-    def tanh(self) -> Self:
-        return self._apply("tanh")
+    add, sub, mul, div = map(_binary, ("+", "-", "*", "/"))
+    pow = _binary("pow")  # the powers get a gradient too
+    neg, exp, tanh = map(_unary, ("neg", "exp", "tanh"))
 
     def sum(self, dimension: int, keep_dims: bool = False) -> Self:
         """The sum over one dimension, which is then gone, or 1 with ``keep_dims``."""
@@ -96,46 +83,46 @@ class Tensor:
     __add__, __sub__, __mul__, __truediv__, __pow__, __neg__ = add, sub, mul, div, pow, neg
 
     def _apply(self, op: str, *others: Any, shape: tuple[int, ...] | None = None, **attrs: Any) -> Self:
-        children: tuple[Tensor, ...] = (self, *map(self._operand, others))
+        children: tuple[EagerTensor, ...] = (self, *map(self._operand, others))
         for other in children[1:]:
             if other.total_length != self.total_length:
                 raise MlaotError(f"{op}: expected a tensor of {self.total_length} values, got {other.total_length}")
         values = reference(RULES.get(op, op), [c.values.reshape(self.array.shape) for c in children], attrs)
-        result = self._made(values.reshape(-1), self.shape if shape is None else shape)
+        result = self._of(values.reshape(-1), self.shape if shape is None else shape)
         result.children, result.op, result._attrs = children, op, attrs
         return result
 
-    def _operand(self, other: Any) -> Tensor:
-        if not isinstance(other, Tensor):
+    def _operand(self, other: Any) -> EagerTensor:
+        if not isinstance(other, EagerTensor):
             raise MlaotError(f"expected a Tensor, got {type(other).__name__}; Tensor.filled(..) makes one of a number")
         return other
 
     @classmethod
-    def _made(cls, values: Array, shape: Sequence[int]) -> Self:
+    def _of(cls, values: Array, shape: Sequence[int]) -> Self:
         return cls(values, shape=shape)
 
-    def trace(self, parameters: Iterable[Tensor] = ()) -> tuple[Trace, dict[Tensor, int]]:
+    def trace(self, parameters: Iterable[EagerTensor] = ()) -> tuple[Tape, dict[EagerTensor, int]]:
         """The computation of this tensor as a trace, and the node of every tensor in it."""
-        trace, ids, trained = Trace(), dict[Tensor, int](), set(parameters)
+        trace, ids, trained = Tape(), dict[EagerTensor, int](), set(parameters)
         for tensor in topological_sort(self, lambda t: t.children):
             if not tensor.op:
                 ids[tensor] = (trace.param if tensor in trained else trace.input)(tensor.array)
                 continue
             size = tensor.children[0].array.shape
             parents = [_shaped(trace, ids[child], size) for child in tensor.children]
-            found = trace.apply(RULES.get(tensor.op, tensor.op), *parents, **tensor._attrs)
-            ids[tensor] = _shaped(trace, found, tensor.array.shape)
+            node = trace.apply(RULES.get(tensor.op, tensor.op), *parents, **tensor._attrs)
+            ids[tensor] = _shaped(trace, node, tensor.array.shape)
         return trace, ids
 
     def backward(self) -> None:
         """Set this gradient to ones, and add to that of every tensor below the derivative of the sum of the values."""
         trace, ids = self.trace()
-        found = trace.backward(ids[self])
+        gradients = trace.backward(ids[self])
         for tensor, node in ids.items():
             if tensor is self:
                 tensor.gradients[:] = 1
             else:
-                tensor.gradients += found[node].reshape(-1)
+                tensor.gradients += gradients[node].reshape(-1)
 
     def __str__(self) -> str:
         numbers = ", ".join(np.format_float_positional(v, trim="-") for v in self.values)
@@ -145,7 +132,7 @@ class Tensor:
 
     @classmethod
     def filled(cls, value: float, shape: Sequence[int]) -> Self:
-        return cls._made(np.full(math.prod(shape), value, cls.dtype), shape)
+        return cls._of(np.full(math.prod(shape), value, cls.dtype), shape)
 
     @classmethod
     def random(
@@ -159,19 +146,19 @@ class Tensor:
     ) -> Self:
         """Numbers out of ``generator``, or of ``get_random(min, max, seed)``."""
         numbers = get_random(min, max, seed) if generator is None else generator
-        return cls._made(np.array(list(islice(numbers, math.prod(shape))), cls.dtype), shape)
+        return cls._of(np.array(list(islice(numbers, math.prod(shape))), cls.dtype), shape)
 
     @classmethod
     def linear_space(cls, start: float, end: float, steps: int) -> Self:
         """``steps`` numbers from ``start`` to ``end``, both included."""
-        return cls._made(np.linspace(start, end, steps, dtype=cls.dtype), [steps])
+        return cls._of(np.linspace(start, end, steps, dtype=cls.dtype), [steps])
 
 
-def _shaped(trace: Trace, node: int, shape: tuple[int, ...]) -> int:
-    return node if trace.get_tensor(node).shape == shape else trace.apply("reshape", node, shape=shape)
+def _shaped(tape: Tape, node: int, shape: tuple[int, ...]) -> int:
+    return node if tape.get_tensor(node).shape == shape else tape.apply("reshape", node, shape=shape)
 
 
-class Value(Tensor):
+class EagerValue(EagerTensor):
     """One number in double precision; numbers of Python may stand for values."""
 
     dtype = np.float64
@@ -187,17 +174,17 @@ class Value(Tensor):
     def gradient(self) -> float:
         return float(self.gradients[0])
 
-    def _operand(self, other: Any) -> Tensor:
-        return other if isinstance(other, Value) else Value(other)
+    def _operand(self, other: Any) -> EagerTensor:
+        return other if isinstance(other, EagerValue) else EagerValue(other)
 
     @classmethod
-    def _made(cls, values: Array, shape: Sequence[int]) -> Self:
+    def _of(cls, values: Array, shape: Sequence[int]) -> Self:
         return cls(values.item())
 
 
-def as_values(numbers: Iterable[float]) -> list[Value]:
+def as_values(numbers: Iterable[float]) -> list[EagerValue]:
     """Numbers as values."""
-    return [Value(number) for number in numbers]
+    return [EagerValue(number) for number in numbers]
 
 
 def get_flat_index(indices: Sequence[int], shape: Sequence[int]) -> int:

@@ -1,4 +1,7 @@
-"""Traces: values that remember their parents, as numbered nodes, and their gradients by each op's own rule."""
+"""A tape: values that remember their parents, as numbered records, and their gradients by each op's own rule.
+
+``mlaot.eager`` calls them ``Trace`` and ``Node``.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +15,7 @@ import numpy as np
 from mlaot.errors import MlaotError
 from mlaot.evaluate import evaluate
 from mlaot.frontend.trace.declaration import Declaration, Traced
-from mlaot.ir import Graph, Type
-from mlaot.ir import Node as GraphNode
+from mlaot.ir import Graph, Node, Type
 from mlaot.ir.types import BY_NUMPY
 from mlaot.ops import OPS
 from mlaot.settings import did_you_mean
@@ -25,7 +27,7 @@ VJP = Callable[[Array], Iterable[tuple[int, Array]]]
 
 
 @dataclass(frozen=True, eq=False)
-class Node:
+class Record:
     """A value and what it was computed from. ``vjp`` gives the parents' shares of a cotangent; that of an op is known.
 
     A node without parents is a leaf, and one with neither op nor ``vjp`` passes no gradient on.
@@ -38,17 +40,17 @@ class Node:
     attrs: Mapping[str, Any] = field(default_factory=dict)
 
 
-class Trace:
-    """Nodes in the order in which they were made, each known by its number; ``params_id`` are the trained leaves."""
+class Tape:
+    """Nodes in the order in which they were nodes, each known by its number; ``params_id`` are the trained leaves."""
 
     def __init__(self) -> None:
-        self.nodes: list[Node] = []
+        self.nodes: list[Record] = []
         self.params_id: list[int] = []
 
     def __len__(self) -> int:
         return len(self.nodes)
 
-    def push(self, node: Node) -> int:
+    def push(self, node: Record) -> int:
         """Append a node; its parents are there already."""
         if any(not 0 <= parent < len(self.nodes) for parent in node.parents_id):
             raise MlaotError(f"push: expected parents among the {len(self)} nodes so far, got {list(node.parents_id)}")
@@ -57,7 +59,7 @@ class Trace:
 
     def input(self, value: Any) -> int:
         """A leaf."""
-        return self.push(Node(np.asarray(value)))
+        return self.push(Record(np.asarray(value)))
 
     def param(self, value: Any) -> int:
         """A leaf that is trained."""
@@ -70,7 +72,7 @@ class Trace:
             raise MlaotError(f"there is no op {op!r}{did_you_mean(op, OPS)}")
         values = [self.get_tensor(i) for i in parents]
         OPS[op].type_rule(*map(_type, values), **attrs)
-        return self.push(Node(reference(op, values, attrs), parents, None, op, attrs))
+        return self.push(Record(reference(op, values, attrs), parents, None, op, attrs))
 
     def get_tensor(self, node: int) -> Array:
         """The value of a node."""
@@ -84,15 +86,15 @@ class Trace:
 
     def vjp(self, node: int, cotangent: Array) -> list[tuple[int, Array]]:
         """What a cotangent of ``node`` gives each of its parents; one that is used twice gets two parts."""
-        found = self.nodes[node]
-        if found.vjp is not None:
-            return list(found.vjp(cotangent))
-        if not found.op:
+        record = self.nodes[node]
+        if record.vjp is not None:
+            return list(record.vjp(cotangent))
+        if not record.op:
             return []
-        values = [self.get_tensor(i) for i in found.parents_id]
-        graph = _pulled_back(found.op, tuple(map(_type, values)), tuple(found.attrs.items()))
+        values = [self.get_tensor(i) for i in record.parents_id]
+        graph = _pulled_back(record.op, tuple(map(_type, values)), tuple(record.attrs.items()))
         inputs = {str(i): value for i, value in enumerate(values)} | {"cotangent": cotangent}
-        return [(found.parents_id[int(i)], part) for i, part in evaluate(graph, inputs).items()]
+        return [(record.parents_id[int(i)], part) for i, part in evaluate(graph, inputs).items()]
 
     def backward(self, root: int) -> dict[int, Array]:
         """The gradient of the sum of ``root`` by each node that it needs."""
@@ -107,17 +109,17 @@ class Trace:
     def graph(self, root: int) -> Graph:
         """The nodes that ``root`` needs as a graph of the compiler; leaf 3 is its input ``x3``."""
         graph = Graph("model")
-        made: dict[int, GraphNode] = {}
+        nodes: dict[int, Node] = {}
         for i in sorted(self.order(root)):
             node = self.nodes[i]
             if node.op:
-                made[i] = graph.add(OPS[node.op], [made[parent] for parent in node.parents_id], node.attrs)
+                nodes[i] = graph.add(OPS[node.op], [nodes[parent] for parent in node.parents_id], node.attrs)
             elif node.parents_id:
                 raise MlaotError(f"node {i} was pushed with a vjp of its own and is no op; only ops can be compiled")
             else:
                 notes = {"parameter": True} if i in self.params_id else {}
-                made[i] = graph.input(f"x{i}", _type(node.value), **notes)
-        graph.outputs = {"out": made[root]}
+                nodes[i] = graph.input(f"x{i}", _type(node.value), **notes)
+        graph.outputs = {"out": nodes[root]}
         return graph
 
     def declare(self, root: int) -> Declaration:
@@ -149,8 +151,8 @@ def _pulled_back(op: str, types: tuple[Type, ...], attrs: tuple[tuple[str, Any],
     graph = Graph(op)
     arguments = [graph.input(str(i), type_) for i, type_ in enumerate(types)]
     out = graph.add(OPS[op], arguments, dict(attrs))
-    found = pullback([out], [graph.input("cotangent", out.type)], arguments)
-    graph.outputs = {str(i): node for i, node in enumerate(found) if node is not None}
+    cotangents = pullback([out], [graph.input("cotangent", out.type)], arguments)
+    graph.outputs = {str(i): node for i, node in enumerate(cotangents) if node is not None}
     return graph
 
 
