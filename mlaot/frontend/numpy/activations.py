@@ -112,9 +112,9 @@ def logsumexp(x: Any, axis: Any = None, b: Any = None, keepdims: bool = False) -
     return total if keepdims else np.squeeze(total, axis=axis)
 
 
-def _as_float(x: Any, *others: Any) -> Any:
+def _as_float(x: Any, *further: Any) -> Any:
     """An array in the dtype that SciPy computes it in, together with others: integers become f64."""
     x = as_array(x)
-    kinds = [result_type(v) for v in (x, *others)]
+    kinds = [result_type(v) for v in (x, *further)]
     kind = result_type(*[k if k.kind == "f" else f64 for k in kinds])
     return x if kinds[0] is kind else astype(x, kind)

@@ -45,8 +45,8 @@ def astype(x: Any, dtype: Any) -> Any:
     if is_traced(x):
         return Tensor(cast(as_node(x), kind))
     array = np.asarray(plain(x))
-    known = BY_NUMPY.get(str(array.dtype))
-    if known is None or array.dtype.kind != "f" or kind.kind == "f":
+    own_dtype = BY_NUMPY.get(str(array.dtype))
+    if own_dtype is None or array.dtype.kind != "f" or kind.kind == "f":
         return round_bf16(array.astype("float32")) if kind is bf16 else array.astype(kind.numpy)
     return ew.cast.reference(array, dtype=kind)
 

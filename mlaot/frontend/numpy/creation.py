@@ -66,8 +66,8 @@ def arange(start: Any, stop: Any = None, step: Any = 1, dtype: Any = None) -> An
         raise MlaotError(f"arange over a named dim goes in steps of a positive integer, got {step!r}")
     count = (stop - start + (step - 1)) // step
     numbers = apply(st.iota, shape=(count,), axis=0, dtype=dtype_of(dtype) if dtype is not None else i64)
-    found = Tensor(numbers) if step == 1 else Tensor(numbers) * step
-    return found if isinstance(start, int) and start == 0 else astype(found + start, found.dtype)
+    result = Tensor(numbers) if step == 1 else Tensor(numbers) * step
+    return result if isinstance(start, int) and start == 0 else astype(result + start, result.dtype)
 
 
 def _is_dim(*values: Any) -> bool:

@@ -71,8 +71,8 @@ def isclose(a: Any, b: Any, rtol: Any = 1e-05, atol: Any = 1e-08, equal_nan: boo
     x, y = (as_tensor(v) for v in (a, b))
     y = y if y.node.type.dtype.kind == "f" else y.astype(np.float64)
     near = np.abs(x - y) <= atol + rtol * np.abs(y)
-    found = (near & np.isfinite(y)) | (x == y)
-    return found | (np.isnan(x) & np.isnan(y)) if equal_nan else found
+    is_near = (near & np.isfinite(y)) | (x == y)
+    return is_near | (np.isnan(x) & np.isnan(y)) if equal_nan else is_near
 
 
 @implements("isneginf")
@@ -103,8 +103,8 @@ def sinc(x: Any) -> Any:
 def isin(element: Any, test_elements: Any, *, assume_unique: bool = False, invert: bool = False) -> Any:
     x, y = promote(element, test_elements)
     wide = np.expand_dims(Tensor(x), -1)
-    found = np.any(wide == np.ravel(Tensor(y)), axis=-1)
-    return ~found if invert else found
+    is_in = np.any(wide == np.ravel(Tensor(y)), axis=-1)
+    return ~is_in if invert else is_in
 
 
 @implements("where")

@@ -108,18 +108,15 @@ def planned(x: Node, index: Any) -> Plan:
 
 def _expanded(index: Any, type_: Any) -> list[Any]:
     """The parts of an index: one for each axis, ``NEW`` for each new one, ``GAP`` for an ellipsis."""
-    given = list(index) if isinstance(index, tuple) else [index]
-    found: list[Any] = []
-    for part in given:
-        found.extend(_part(part))
-    taken = sum(1 for p in found if p is not NEW and p is not Ellipsis)
+    parts = [part for one in (index if isinstance(index, tuple) else (index,)) for part in _part(one)]
+    taken = sum(1 for p in parts if p is not NEW and p is not Ellipsis)
     if taken > type_.rank:
         raise MlaotError(f"too many indices for {type_}: {taken}")
     rest = [slice(None)] * (type_.rank - taken)
-    where = [i for i, p in enumerate(found) if p is Ellipsis]
+    where = [i for i, p in enumerate(parts) if p is Ellipsis]
     if len(where) > 1:
         raise MlaotError("an index can have a single ... only")
-    return [*found[: where[0]], GAP, *rest, *found[where[0] + 1 :]] if where else found + rest
+    return [*parts[: where[0]], GAP, *rest, *parts[where[0] + 1 :]] if where else parts + rest
 
 
 def _part(part: Any) -> list[Any]:
@@ -168,8 +165,8 @@ def _span(part: slice | int, extent: Dim, axis: int) -> tuple[Dim, Dim, int]:
                 "x[start + np.arange(size)]"
             )
     if isinstance(extent, int) and not isinstance(part.start, Expr) and not isinstance(part.stop, Expr):
-        found = range(*part.indices(extent))
-        return (found.start if len(found) else 0), len(found), (found.step if len(found) else 1)
+        elements = range(*part.indices(extent))
+        return (elements.start if len(elements) else 0), len(elements), (elements.step if len(elements) else 1)
     return _named_span(part, extent)
 
 
@@ -182,8 +179,8 @@ def _named_span(part: slice, extent: Dim) -> tuple[Dim, Dim, int]:
     def bound(value: Any, otherwise: Dim) -> Dim:
         if value is None:
             return otherwise
-        found: Dim = value if isinstance(value, Expr) or value >= 0 else value + extent
-        return found
+        position: Dim = value if isinstance(value, Expr) or value >= 0 else value + extent
+        return position
 
     if step > 0:
         start, stop = bound(part.start, 0), bound(part.stop, extent)
@@ -214,10 +211,10 @@ def _flat_index(arrays: list[Any], extents: list[Dim], axes: Sequence[int]) -> N
         return as_node(arrays[0])
     checked = [_checked(a, n, axis) for a, n, axis in zip(arrays, extents, axes, strict=True)]
     if not any(is_traced(a) for a in checked):
-        found = checked[0]
+        positions = checked[0]
         for a, n in zip(checked[1:], extents[1:], strict=True):
-            found = found * n + a
-        return as_node(np.asarray(found, np.int64))
+            positions = positions * n + a
+        return as_node(np.asarray(positions, np.int64))
     nodes = [as_node(a, i64) for a in checked]
     shape = broadcast_shape([n.type.shape for n in nodes])
     flat = Tensor(spread(nodes[0], shape))
@@ -232,13 +229,13 @@ def in_range(x: Any, size: Dim, *, wraps: bool = False, ignored: int | None = No
     Others, but for ``ignored``, are an error: in a plain array an ``IndexError`` at once, in an input of a module a
     ``ValueError`` of the call. Traced indices that the model computes stay what they are.
     """
-    known = x
+    indices = x
     if is_traced(x):
         node = as_node(x)
         if node.op.name != "const":
             return Tensor(ix.index(node, size=size, wraps=wraps, ignored=ignored))
-        known = node.attrs["value"].array
-    array = np.asarray(plain(known))
+        indices = node.attrs["value"].array
+    array = np.asarray(plain(indices))
     if isinstance(size, int):
         bad = outside(array, size, wraps=wraps, ignored=ignored)
         if message := refusal(array, bad, size, wraps, ignored):
@@ -303,12 +300,12 @@ def _one_axis(x: Node, index: Any) -> tuple[int, Node] | None:
     parts = _expanded(index, x.type)
     if any(part is NEW for part in parts):
         return None
-    found = [part for part in parts if part is not GAP]
-    named = [i for i, part in enumerate(found) if not (isinstance(part, slice) and part == slice(None))]
-    if len(named) != 1 or isinstance(found[named[0]], slice):
+    axes_parts = [part for part in parts if part is not GAP]
+    named = [i for i, part in enumerate(axes_parts) if not (isinstance(part, slice) and part == slice(None))]
+    if len(named) != 1 or isinstance(axes_parts[named[0]], slice):
         return None
     (axis,) = named
-    part, extent = found[axis], x.type.shape[axis]
+    part, extent = axes_parts[axis], x.type.shape[axis]
     if isinstance(part, int):
         part = _span(part, extent, axis)[0]
     return axis, as_node(_checked(part if is_traced(part) else np.asarray(part), extent, axis), i64)
@@ -370,8 +367,8 @@ def put_along(x: Node, indices: Node, values: Any, axis: Any) -> Tensor:
     new = spread(as_node(values, x.type.dtype), indices.type.shape)
     new = as_node(moveaxis(Tensor(new), at, -1))
     new = spread(new, places.type.shape)
-    found = ix.scatter(rows, places, new, lead=rows.type.rank - 1, mode="set")
-    return Tensor(st.reshape(as_node(moveaxis(Tensor(found), -1, at)), shape=shape))
+    written = ix.scatter(rows, places, new, lead=rows.type.rank - 1, mode="set")
+    return Tensor(st.reshape(as_node(moveaxis(Tensor(written), -1, at)), shape=shape))
 
 
 @implements("delete")

@@ -30,10 +30,10 @@ def _padded(x: Any, value: Any, attrs: dict[str, Any]) -> Tensor:
 
 
 def _each(value: Any, rank: int) -> tuple[Dim, ...]:
-    found = tuple(value) if isinstance(value, tuple | list) else (value,) * rank
-    if len(found) != rank:
+    amounts = tuple(value) if isinstance(value, tuple | list) else (value,) * rank
+    if len(amounts) != rank:
         raise MlaotError(f"pad: expected an amount for each of {rank} axes, got {value!r}")
-    return tuple(int(v) if isinstance(v, np.integer) else v for v in found)
+    return tuple(int(v) if isinstance(v, np.integer) else v for v in amounts)
 
 
 @implements("pad")
@@ -74,8 +74,8 @@ def _constant(x: Any, widths: list[tuple[int, int]], values: Any) -> Any:
 
 
 def _pair_values(values: Any, rank: int) -> list[list[Any]]:
-    found: list[list[Any]] = np.broadcast_to(values, (rank, 2)).tolist()
-    return found
+    pairs: list[list[Any]] = np.broadcast_to(values, (rank, 2)).tolist()
+    return pairs
 
 
 def _strip(x: Any, axis: int, size: int, value: Any) -> Tensor:
@@ -154,8 +154,8 @@ def _ramp(x: Any, axis: int, low: int, high: int, options: Any) -> Any:
 
 def _statistic(name: str) -> Any:
     def mode(x: Any, axis: int, low: int, high: int, options: Any) -> Any:
-        given = options.get("stat_length")
-        lengths = [None, None] if given is None else _pair_values(given, x.ndim)[axis]
+        stat_length = options.get("stat_length")
+        lengths = [None, None] if stat_length is None else _pair_values(stat_length, x.ndim)[axis]
 
         def strip(part: Any, size: int) -> Any:
             value = getattr(np, name)(part, axis=axis, keepdims=True)

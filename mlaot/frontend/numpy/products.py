@@ -65,14 +65,14 @@ def _sizes(terms: Sequence[tuple[str, Node]]) -> dict[str, Dim]:
     sizes: dict[str, Dim] = {}
     for labels, node in terms:
         for label, size in zip(labels, node.type.shape, strict=True):
-            known = sizes.setdefault(label, size)
-            if known == 1:
+            extent = sizes.setdefault(label, size)
+            if extent == 1:
                 sizes[label] = size
-            elif size not in (1, known):
+            elif size not in (1, extent):
                 raise Unequal(
-                    f"shapes do not fit: {' and '.join(str(n.type) for _, n in terms)} have {known} and {size} for "
+                    f"shapes do not fit: {' and '.join(str(n.type) for _, n in terms)} have {extent} and {size} for "
                     "one axis",
-                    known,
+                    extent,
                     size,
                 )
     return sizes
@@ -112,11 +112,11 @@ def _arranged(labels: str, node: Node, out: str, sizes: dict[str, Dim]) -> Node:
 @implements("einsum")
 def einsum(*operands: Any, dtype: Any = None, order: Any = None, casting: Any = None, optimize: Any = None) -> Any:
     if isinstance(operands[0], str):
-        spec, given = operands[0].replace(" ", ""), list(operands[1:])
+        spec, arrays = operands[0].replace(" ", ""), list(operands[1:])
     else:
-        spec, given = _interleaved(operands)
-    kind = result_type(*given) if dtype is None else result_type(dtype)
-    nodes = [as_node(a, kind) for a in given]
+        spec, arrays = _interleaved(operands)
+    kind = result_type(*arrays) if dtype is None else result_type(dtype)
+    nodes = [as_node(a, kind) for a in arrays]
     inputs, out = _labels(spec, nodes)
     return Tensor(summed(list(zip(inputs, nodes, strict=True)), out))
 
@@ -146,18 +146,18 @@ def _labels(spec: str, nodes: Sequence[Node]) -> tuple[list[str], str]:
             raise MlaotError(f"einsum '{spec}' does not fit an operand {node.type}")
         longest = max(longest, node.type.rank - letters) if "..." in term else longest
     dots = "".join(reversed(free[:longest]))
-    found = [
+    inputs = [
         t.replace("...", dots[longest - (n.type.rank - len(t.replace("...", ""))) :])
         for t, n in zip(terms, nodes, strict=True)
     ]
     if arrow:
         result = out.replace("...", dots)
     else:
-        flat = "".join(found)
+        flat = "".join(inputs)
         result = dots + "".join(sorted(c for c in set(flat) if flat.count(c) == 1 and c not in dots))
-    if not set(result) <= set("".join(found)) or len(set(result)) < len(result):
+    if not set(result) <= set("".join(inputs)) or len(set(result)) < len(result):
         raise MlaotError(f"einsum '{spec}': the result's labels must be labels of the operands, each once")
-    return found, result
+    return inputs, result
 
 
 @implements("dot")

@@ -61,12 +61,12 @@ def normal(shape: Any = (), mean: Any = 0.0, std: Any = 1.0, dtype: Any = f32) -
     """Normally distributed numbers, by the inverse of the distribution function: the same bits on every machine."""
     size, kind = a_shape(shape), dtype_of(dtype)
     if kind.name == "f64":
-        found = _quantile(_unit64(size) + 2.0**-54)
+        numbers = _quantile(_unit64(size) + 2.0**-54)
     else:
-        found = astype(_quantile((astype(draw_words(size), "float64") + 0.5) * 2.0**-32), kind)
+        numbers = astype(_quantile((astype(draw_words(size), "float64") + 0.5) * 2.0**-32), kind)
     if type(mean) is float and type(std) is float and (mean, std) == (0.0, 1.0):
-        return found
-    return mean + std * found
+        return numbers
+    return mean + std * numbers
 
 
 def _quantile(p: Any) -> Any:

@@ -227,13 +227,13 @@ def _search(op: Op, a: Any, axis: Any, keepdims: bool) -> Any:
     rank = x.type.rank
     if axis is None:
         flat = st.reshape(x, shape=(dims_.product(x.type.shape),))
-        found = op(flat, axis=0)
-        return Tensor(st.reshape(found, shape=(1,) * rank) if keepdims else found)
+        place = op(flat, axis=0)
+        return Tensor(st.reshape(place, shape=(1,) * rank) if keepdims else place)
     at = normal_axis(axis, rank)
     if x.type.shape[at] == 0:
         raise MlaotError(f"{op} of {x.type} along axis {axis}: there are no elements")
-    found = op(x, axis=at)
-    return Tensor(st.reshape(found, shape=kept(x, (at,))) if keepdims else found)
+    place = op(x, axis=at)
+    return Tensor(st.reshape(place, shape=kept(x, (at,))) if keepdims else place)
 
 
 @implements("argmax")
@@ -269,13 +269,13 @@ def _cumulative(name: str, x: Any, axis: Any, dtype: Any, include_initial: bool)
     tensor = Tensor(as_node(x))
     if axis is None and tensor.ndim != 1:
         raise MlaotError(f"{name} of {tensor.node.type} needs an axis")
-    found = (cumsum if name == "cumulative_sum" else cumprod)(tensor, axis if axis is not None else 0, dtype)
+    totals = (cumsum if name == "cumulative_sum" else cumprod)(tensor, axis if axis is not None else 0, dtype)
     if not include_initial:
-        return found
+        return totals
     at = normal_axis(axis if axis is not None else 0, tensor.ndim)
     shape = tuple(1 if i == at else d for i, d in enumerate(tensor.shape))
-    start = full(shape, 0 if name == "cumulative_sum" else 1, found.node.type.dtype)
-    return np.concatenate([Tensor(start), found], axis=at)
+    start = full(shape, 0 if name == "cumulative_sum" else 1, totals.node.type.dtype)
+    return np.concatenate([Tensor(start), totals], axis=at)
 
 
 @implements("cumulative_sum")
@@ -331,17 +331,17 @@ def nanmin(a: Any, axis: Any = None, *, keepdims: bool = False) -> Any:
 
 
 def _nan_extreme(op: Op, a: Any, axis: Any, keepdims: bool, worst: float) -> Any:
-    x, known = _numbers(a, worst)
+    x, is_number = _numbers(a, worst)
     best = reduced(op, x, axis, keepdims)
     if x.type.dtype.kind != "f":
         return Tensor(best)
-    some = reduced(red.max_, known, axis, keepdims)
-    return Tensor(cmp.where(some, best, like(best, np.nan)))
+    any_number = reduced(red.max_, is_number, axis, keepdims)
+    return Tensor(cmp.where(any_number, best, like(best, np.nan)))
 
 
 @implements("nanmean")
 def nanmean(a: Any, axis: Any = None, dtype: Any = None, *, keepdims: bool = False) -> Any:
-    x, known = _numbers(a, 0)
+    x, is_number = _numbers(a, 0)
     kind = mean_type(x.type.dtype, dtype)
     total = reduced(red.sum_, cast(x, kind), axis, keepdims)
-    return Tensor(ew.div(total, reduced(red.sum_, cast(known, kind), axis, keepdims)))
+    return Tensor(ew.div(total, reduced(red.sum_, cast(is_number, kind), axis, keepdims)))

@@ -22,12 +22,12 @@ def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period
     size = places.shape[0]
     i = np.clip(np.searchsorted(places, at, side="right") - 1, 0, as_tensor(size - 2))
     x0, x1, y0, y1 = places[i], places[i + 1], values[i], values[i + 1]
-    found = y0 + (y1 - y0) * ((at - x0) / (x1 - x0))
-    found = np.where(at == x1, y1, found)
+    value = y0 + (y1 - y0) * ((at - x0) / (x1 - x0))
+    value = np.where(at == x1, y1, value)
     below = values[0] if left is None else left
     above = values[-1] if right is None else right
-    found = np.where(at < places[0], below, np.where(at > places[-1], above, found))
-    return np.where(np.isnan(at), np.nan, found)
+    value = np.where(at < places[0], below, np.where(at > places[-1], above, value))
+    return np.where(np.isnan(at), np.nan, value)
 
 
 @implements("digitize")
@@ -103,13 +103,13 @@ def gradient(f: Any, *varargs: Any, axis: Any = None, edge_order: int = 1) -> An
     steps = varargs if len(varargs) == len(axes) else varargs * len(axes) if varargs else (1.0,) * len(axes)
     if edge_order != 1 or any(np.ndim(s) for s in steps):
         raise MlaotError("gradient with edge_order=2 or uneven steps cannot be traced")
-    found = []
+    slopes = []
     for a, step in zip(axes, steps, strict=True):
         v = np.moveaxis(y, a, 0)
         inner = (v[2:] - v[:-2]) / (2.0 * step)
         first, last = (v[1:2] - v[:1]) / step, (v[-1:] - v[-2:-1]) / step
-        found.append(np.moveaxis(np.concatenate([first, inner, last]), 0, a))
-    return found[0] if len(found) == 1 else tuple(found)
+        slopes.append(np.moveaxis(np.concatenate([first, inner, last]), 0, a))
+    return slopes[0] if len(slopes) == 1 else tuple(slopes)
 
 
 @implements("polyval")

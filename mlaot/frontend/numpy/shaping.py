@@ -35,15 +35,15 @@ from mlaot.ops import structure as st
 def a_shape(shape: Any) -> tuple[Dim, ...]:
     """A shape given as an int, a dim, or a sequence of them."""
     parts = tuple(shape) if isinstance(shape, tuple | list | np.ndarray) else (shape,)
-    found: list[Dim] = []
+    dims: list[Dim] = []
     for part in parts:
         if isinstance(part, Expr):
-            found.append(part)
+            dims.append(part)
         elif hasattr(part, "__index__") and not is_traced(part):
-            found.append(int(part))
+            dims.append(int(part))
         else:
             raise MlaotError(f"a shape must be made of integers and dims, got {part!r}")
-    return tuple(found)
+    return tuple(dims)
 
 
 @implements("reshape")
@@ -73,8 +73,8 @@ def divided(total: Dim, part: Dim) -> Dim | None:
     if isinstance(part, int):
         if part == 0:
             return None
-        found: Dim = total // part
-        return found if found * part == total else None
+        quotient: Dim = total // part
+        return quotient if quotient * part == total else None
     if not isinstance(total, Expr) or len(part.terms) != 1:
         return 0 if total == 0 else None
     (atoms, factor) = part.terms[0]
@@ -103,10 +103,10 @@ def ravel(a: Any, order: Any = "C") -> Any:
 def transpose(a: Any, axes: Any = None) -> Any:
     x = as_node(a)
     rank = x.type.rank
-    given = tuple(reversed(range(rank))) if axes is None else tuple(axes)
-    perm = tuple(normal_axis(i, rank) for i in given)
+    order = tuple(reversed(range(rank))) if axes is None else tuple(axes)
+    perm = tuple(normal_axis(i, rank) for i in order)
     if sorted(perm) != list(range(rank)):
-        raise MlaotError(f"cannot transpose {x.type} by the axes {list(given)}")
+        raise MlaotError(f"cannot transpose {x.type} by the axes {list(order)}")
     return Tensor(permuted(x, perm))
 
 
@@ -130,10 +130,10 @@ def swapaxes(a: Any, axis1: int, axis2: int) -> Any:
 
 def _axis_list(axis: Any, rank: int) -> list[int]:
     """Axes in the order given."""
-    found = [normal_axis(a, rank) for a in (axis if isinstance(axis, tuple | list | range) else (axis,))]
-    if len(set(found)) < len(found):
+    axes = [normal_axis(a, rank) for a in (axis if isinstance(axis, tuple | list | range) else (axis,))]
+    if len(set(axes)) < len(axes):
         raise MlaotError(f"an axis is named twice in {axis}")
-    return found
+    return axes
 
 
 @implements("moveaxis")
@@ -189,11 +189,11 @@ def broadcast_arrays(*args: Any, subok: bool = False) -> Any:
 
 def _at_least(rank: int, shaped: Callable[[tuple[Dim, ...]], tuple[Dim, ...]]) -> Callable[..., Any]:
     def function(*arys: Any) -> Any:
-        found = []
+        arrays = []
         for a in arys:
             x = as_tensor(a)
-            found.append(x if x.ndim >= rank else reshape(x, shaped(x.shape)))
-        return found[0] if len(found) == 1 else tuple(found)
+            arrays.append(x if x.ndim >= rank else reshape(x, shaped(x.shape)))
+        return arrays[0] if len(arrays) == 1 else tuple(arrays)
 
     return function
 
@@ -219,8 +219,8 @@ def concatenate(arrays: Any, axis: Any = 0, *, dtype: Any = None, casting: Any =
     if any(n.type.rank != nodes[0].type.rank for n in nodes):
         raise MlaotError(f"cannot concatenate {' and '.join(str(n.type) for n in nodes)}: their ranks differ")
     at = normal_axis(axis, nodes[0].type.rank)
-    for i, (size, *others) in enumerate(zip(*[n.type.shape for n in nodes], strict=True)):
-        other = next((s for s in others if s != size), size)
+    for i, (size, *sizes) in enumerate(zip(*[n.type.shape for n in nodes], strict=True)):
+        other = next((s for s in sizes if s != size), size)
         if i != at and other != size:
             types = " and ".join(str(n.type) for n in nodes)
             raise Unequal(f"cannot concatenate {types} along axis {at}", size, other)
@@ -228,11 +228,11 @@ def concatenate(arrays: Any, axis: Any = 0, *, dtype: Any = None, casting: Any =
 
 
 def _of_one_type(arrays: Any, dtype: Any) -> list[Node]:
-    given = list(as_tensor(arrays)) if is_traced(arrays) else list(arrays)
-    if not given:
+    parts = list(as_tensor(arrays)) if is_traced(arrays) else list(arrays)
+    if not parts:
         raise MlaotError("need at least one array")
-    kind = dtype_of(dtype) if dtype is not None else result_type(*[np.asarray(a) if _number(a) else a for a in given])
-    return [as_node(a, kind) for a in given]
+    kind = dtype_of(dtype) if dtype is not None else result_type(*[np.asarray(a) if _number(a) else a for a in parts])
+    return [as_node(a, kind) for a in parts]
 
 
 def _number(value: Any) -> bool:

@@ -65,8 +65,8 @@ def quantile(a: Any, q: Any, axis: Any = None, *, method: str = "linear", keepdi
     share: Any = places - low
     share = float(share) if type(q) in (float, int) else share
     wide = Tensor(cast(as_node(ordered), mean_type(x.type.dtype, None)))
-    found = _between(wide[..., low], wide[..., np.minimum(low + 1, size - 1)], share)
-    return _with_axes(_nan_kept(ordered, found), places.shape, x, axis, keepdims)
+    values = _between(wide[..., low], wide[..., np.minimum(low + 1, size - 1)], share)
+    return _with_axes(_nan_kept(ordered, values), places.shape, x, axis, keepdims)
 
 
 def _between(low: Any, high: Any, share: Any) -> Any:
@@ -86,21 +86,21 @@ def _ordered(name: str, x: Node, axis: Any) -> tuple[Any, int]:
     if size == 0:
         raise MlaotError(f"{name} of {x.type} over axis {axis}: there are no elements")
     rest = tuple(i for i in range(x.type.rank) if i not in axes)
-    moved = st.transpose(x, perm=(*rest, *axes))
-    return sort(Tensor(st.reshape(moved, shape=(*[x.type.shape[i] for i in rest], size)))), size
+    last = st.transpose(x, perm=(*rest, *axes))
+    return sort(Tensor(st.reshape(last, shape=(*[x.type.shape[i] for i in rest], size)))), size
 
 
-def _nan_kept(ordered: Any, found: Any) -> Any:
+def _nan_kept(ordered: Any, values: Any) -> Any:
     """``found`` of sorted elements, nan where the last of those is."""
     if as_node(ordered).type.dtype.kind != "f":
-        return found
-    last = np.reshape(ordered[..., -1], (*ordered.shape[:-1], *[1] * (found.ndim - ordered.ndim + 1)))
-    return np.where(np.isnan(last), np.nan, found)
+        return values
+    last = np.reshape(ordered[..., -1], (*ordered.shape[:-1], *[1] * (values.ndim - ordered.ndim + 1)))
+    return np.where(np.isnan(last), np.nan, values)
 
 
-def _with_axes(found: Any, shape: tuple[int, ...], x: Node, axis: Any, keepdims: bool) -> Any:
+def _with_axes(values: Any, shape: tuple[int, ...], x: Node, axis: Any, keepdims: bool) -> Any:
     """The axes of ``shape``, which come last, as the first ones."""
-    result = np.moveaxis(found, range(-len(shape), 0), range(len(shape))) if shape else found
+    result = np.moveaxis(values, range(-len(shape), 0), range(len(shape))) if shape else values
     return np.reshape(result, (*shape, *kept(x, normal_axes(axis, x.type.rank)))) if keepdims else result
 
 

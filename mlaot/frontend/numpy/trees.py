@@ -57,9 +57,9 @@ def tree_ensemble(
         feature, threshold = feature.copy(), threshold.copy()
         feature[equal], threshold[equal] = _width(x) + column.reshape(-1), 0.5
     trees = _normal(feature, threshold, true, false, missing, modes, roots, leaves)
-    found = _apply(rows, trees, "sum" if aggregate == "mean" else aggregate)
-    found = found / trees.trees if aggregate == "mean" else found
-    return found if np.all(np.asarray(base) == 0) else found + np.asarray(base, numpy_dtype(found))
+    total = _apply(rows, trees, "sum" if aggregate == "mean" else aggregate)
+    total = total / trees.trees if aggregate == "mean" else total
+    return total if np.all(np.asarray(base) == 0) else total + np.asarray(base, numpy_dtype(total))
 
 
 def _modes(mode: str | Sequence[str], nodes: int) -> Array:

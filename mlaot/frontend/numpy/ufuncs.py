@@ -161,9 +161,9 @@ def divmod_(a: Node, b: Node) -> tuple[Node, Node]:
 
 
 def modf(x: Node) -> tuple[Node, Node]:
-    whole = rounding.trunc(x)
-    rest = cmp.where(cmp.isinf(x), like(x, 0), ew.sub(x, whole))
-    return rounding.copysign(rest, x), whole
+    integer = rounding.trunc(x)
+    fraction = cmp.where(cmp.isinf(x), like(x, 0), ew.sub(x, integer))
+    return rounding.copysign(fraction, x), integer
 
 
 # Bits of the fraction, the least and the largest exponent of a normal number, and the integer of as many bits.
@@ -310,22 +310,22 @@ def loop(ufunc: np.ufunc, args: tuple[Any, ...]) -> tuple[list[DType], list[DTyp
     if len(args) != ufunc.nin:
         raise MlaotError(f"{ufunc.__name__} takes {ufunc.nin} arrays, got {len(args)}")
     halves = result_type(*args) is bf16
-    given: list[Any] = []
+    arguments: list[Any] = []
     for a in args:
         if is_weak(a):
-            given.append(type(a) if isinstance(a, bool | int | float) else int)
+            arguments.append(type(a) if isinstance(a, bool | int | float) else int)
         else:
             kind = strong_type(a)
-            given.append(np.dtype("float16" if kind is bf16 and halves else kind.numpy))
-    weak = [g for g in given if isinstance(g, type)]
+            arguments.append(np.dtype("float16" if kind is bf16 and halves else kind.numpy))
+    weak = [g for g in arguments if isinstance(g, type)]
     if bool in weak:  # NumPy's resolution knows no weak bool
-        given = [np.dtype(bool) if g is bool else g for g in given]
+        arguments = [np.dtype(bool) if g is bool else g for g in arguments]
     try:
-        found = ufunc.resolve_dtypes((*given, *[None] * ufunc.nout))
+        dtypes = ufunc.resolve_dtypes((*arguments, *[None] * ufunc.nout))
     except TypeError:
-        types = " and ".join(a.__name__ if isinstance(a, type) else str(a) for a in given)
+        types = " and ".join(a.__name__ if isinstance(a, type) else str(a) for a in arguments)
         raise MlaotError(f"{ufunc.__name__} is not defined for {types}; cast with x.astype(...) first") from None
-    kinds = [_kind(dtype, halves) for dtype in found]
+    kinds = [_kind(dtype, halves) for dtype in dtypes]
     return kinds[: ufunc.nin], kinds[ufunc.nin :]
 
 

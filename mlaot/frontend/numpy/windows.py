@@ -28,5 +28,5 @@ def fold(y: Any, axes: Any, sizes: Any, strides: Any = 1, dilations: Any = 1, *,
 
 def _window_attrs(rank: int, axes: Any, sizes: Any, strides: Any, dilations: Any) -> tuple[Any, dict[str, Any]]:
     names = tuple(normal_axis(a, rank) for a in (axes if isinstance(axes, Sequence) else (axes,)))
-    given = {"sizes": sizes, "strides": strides, "dilations": dilations}
-    return names, {k: tuple(map(int, v if isinstance(v, Sequence) else (v,) * len(names))) for k, v in given.items()}
+    attrs = {"sizes": sizes, "strides": strides, "dilations": dilations}
+    return names, {k: tuple(map(int, v if isinstance(v, Sequence) else (v,) * len(names))) for k, v in attrs.items()}

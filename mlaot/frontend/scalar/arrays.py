@@ -82,8 +82,8 @@ class EagerTensor:
 
     __add__, __sub__, __mul__, __truediv__, __pow__, __neg__ = add, sub, mul, div, pow, neg
 
-    def _apply(self, op: str, *others: Any, shape: tuple[int, ...] | None = None, **attrs: Any) -> Self:
-        children: tuple[EagerTensor, ...] = (self, *map(self._operand, others))
+    def _apply(self, op: str, *operands: Any, shape: tuple[int, ...] | None = None, **attrs: Any) -> Self:
+        children: tuple[EagerTensor, ...] = (self, *map(self._operand, operands))
         for other in children[1:]:
             if other.total_length != self.total_length:
                 raise MlaotError(f"{op}: expected a tensor of {self.total_length} values, got {other.total_length}")

@@ -77,17 +77,17 @@ def declare(
 
     Raises ``MlaotError`` for arguments of other types. A build warns where a leaf was probably forgotten.
     """
-    return _declared(_Given(outputs, inputs, parameters, loss, dtype, learning_rate), calling_line())
+    return _declared(_Model(outputs, inputs, parameters, loss, dtype, learning_rate), calling_line())
 
 
-def _declared(given: _Given, place: str = "") -> Declaration:
-    _check(given)
-    return Declaration(lambda: trace(given, place), place)
+def _declared(model: _Model, place: str = "") -> Declaration:
+    _check(model)
+    return Declaration(lambda: trace(model, place), place)
 
 
 @dataclass(frozen=True)
-class _Given:
-    """The arguments of ``declare``."""
+class _Model:
+    """A declared model: the arguments of ``declare``."""
 
     outputs: Any
     inputs: Mapping[str, Input]
@@ -109,16 +109,16 @@ class _Given:
         ]
 
 
-def _check(given: _Given) -> None:
+def _check(model: _Model) -> None:
     """Refuse arguments of wrong types, by the names that the user knows."""
-    if not isinstance(given.inputs, Mapping):
+    if not isinstance(model.inputs, Mapping):
         raise MlaotError(
-            f"inputs: expected a dict of names to Values, got {kind_of(given.inputs)}; write inputs={{'x': ..}}"
+            f"inputs: expected a dict of names to Values, got {kind_of(model.inputs)}; write inputs={{'x': ..}}"
         )
-    if not given.results:
+    if not model.results:
         raise MlaotError("outputs: expected a Value, a list or a dict of Values, got an empty dict")
-    for name, output in given.results.items():
-        what = f"outputs[{name!r}]" if isinstance(given.outputs, Mapping) else "outputs"
+    for name, output in model.results.items():
+        what = f"outputs[{name!r}]" if isinstance(model.outputs, Mapping) else "outputs"
         identifier(name, "an output")
         if name == "loss":
             raise MlaotError("an output cannot be called 'loss'; to train, give declare a loss=")
@@ -131,16 +131,16 @@ def _check(given: _Given) -> None:
             raise MlaotError(f"{what} is None; is the `return` of what should make it missing?")
         else:
             _check_value(what, output, "a Value, a list or a dict of Values")
-    if given.loss is not None:
-        _check_value("loss", given.loss)
-        if "lr" in given.inputs:
+    if model.loss is not None:
+        _check_value("loss", model.loss)
+        if "lr" in model.inputs:
             raise MlaotError(
                 "no input of a model that trains can be called 'lr': train_step has the learning rate there"
             )
-    if given.dtype not in ("float32", "float64"):
-        raise MlaotError(f"dtype must be 'float32' or 'float64', got {given.dtype!r}")
-    if isinstance(given.rate, bool) or not isinstance(given.rate, int | float | np.number):
-        raise MlaotError(f"learning_rate: expected a number, got {kind_of(given.rate)}")
+    if model.dtype not in ("float32", "float64"):
+        raise MlaotError(f"dtype must be 'float32' or 'float64', got {model.dtype!r}")
+    if isinstance(model.rate, bool) or not isinstance(model.rate, int | float | np.number):
+        raise MlaotError(f"learning_rate: expected a number, got {kind_of(model.rate)}")
 
 
 def _check_value(what: str, value: Any, expected: str = "a Value") -> None:
@@ -157,7 +157,7 @@ def declare_graph(outputs: Any) -> Declaration:
             "a bare graph of Values has no inputs; expected leaves made by Value(0.0, (), 'input'), "
             "or a declaration by mlaot.micrograd.declare"
         )
-    return _declared(_Given(outputs, {"x": leaves}))
+    return _declared(_Model(outputs, {"x": leaves}))
 
 
 def declare_module(net: Any) -> Declaration:
@@ -172,39 +172,39 @@ def declare_module(net: Any) -> Declaration:
         ) from None
     weight = net.layers[0].neurons[0].w[0]
     x = [(type(weight) if hasattr(weight, "_prev") else Value)(0.0) for _ in range(width)]
-    return _declared(_Given(net(x), {"x": x}, net))
+    return _declared(_Model(net(x), {"x": x}, net))
 
 
-def trace(given: _Given, place: str) -> Traced:
+def trace(model: _Model, place: str) -> Traced:
     """The graph of one example, declared at ``place``. Raises ``MlaotError`` for values that cannot be compiled."""
-    kind = BY_NUMPY[given.dtype]
+    kind = BY_NUMPY[model.dtype]
     graph = Graph("model")
     nodes: dict[int, Node] = {}
-    trained, named = parameter_arrays(given.parameters)
+    trained, named = parameter_arrays(model.parameters)
     if trained:
         flat = graph.input(PARAMETERS, Type(kind, (len(trained),)), parameter=True)
         nodes |= {id(value): graph.add(st.item, (flat,), {"index": i}) for i, value in enumerate(trained)}
-    leaves = {name: _input(graph, name, value, kind, nodes) for name, value in given.inputs.items()}
-    order = topological([*given.roots, *([] if given.loss is None else [given.loss])])
+    leaves = {name: _input(graph, name, value, kind, nodes) for name, value in model.inputs.items()}
+    order = topological([*model.roots, *([] if model.loss is None else [model.loss])])
     for value in order:
         if id(value) not in nodes:
             nodes[id(value)] = _node(graph, value, nodes, kind)
-    for name, output in given.results.items():
+    for name, output in model.results.items():
         is_list = isinstance(output, list | tuple)
         graph.outputs[name] = graph.add(st.stack, [nodes[id(v)] for v in output]) if is_list else nodes[id(output)]
-    if given.loss is not None:
-        graph.outputs["loss"] = nodes[id(given.loss)]
+    if model.loss is not None:
+        graph.outputs["loss"] = nodes[id(model.loss)]
     if is_building():
-        _warn(given, place, order, leaves, trained, named)
-    start = {PARAMETERS: np.array([float(v.data) for v in trained], given.dtype)} if trained else {}
+        _warn(model, place, order, leaves, trained, named)
+    start = {PARAMETERS: np.array([float(v.data) for v in trained], model.dtype)} if trained else {}
     counts = Counter(v._op for v in order)
-    arguments = tuple(given.inputs) if given.loss is None else ()
-    dicts = frozenset({"forward"} if isinstance(given.outputs, Mapping) else ())
-    return Traced(graph, start, named, True, float(given.rate), dict(counts), arguments, dicts=dicts)
+    arguments = tuple(model.inputs) if model.loss is None else ()
+    dicts = frozenset({"forward"} if isinstance(model.outputs, Mapping) else ())
+    return Traced(graph, start, named, True, float(model.rate), dict(counts), arguments, dicts=dicts)
 
 
 def _warn(
-    given: _Given,
+    model: _Model,
     place: str,
     order: list[Any],
     inputs: Mapping[str, list[Any]],
@@ -212,22 +212,22 @@ def _warn(
     named: Mapping[str, Ids],
 ) -> None:
     """Say what was probably not meant; ``order`` is the whole graph."""
-    lost.warn_of_constants(order, inputs, trained, trains=given.loss is not None)
-    lost.warn_of_reads(inputs, trained, named, {id(value) for value in (*given.roots, given.loss)})
-    if given.loss is not None and trained:
-        lost.warn_of_untrained(place, topological([given.loss]), trained, named)
+    lost.warn_of_constants(order, inputs, trained, trains=model.loss is not None)
+    lost.warn_of_reads(inputs, trained, named, {id(value) for value in (*model.roots, model.loss)})
+    if model.loss is not None and trained:
+        lost.warn_of_untrained(place, topological([model.loss]), trained, named)
 
 
-def _input(graph: Graph, name: str, given: Input, kind: DType, nodes: dict[int, Node]) -> list[Any]:
+def _input(graph: Graph, name: str, declared: Input, kind: DType, nodes: dict[int, Node]) -> list[Any]:
     """Make an input; its leaves."""
     argument(name, "an input")
-    is_sparse = isinstance(given, Sparse)
-    given = given.values if isinstance(given, Sparse) else given
-    values = given.values if isinstance(given, Bytes | Label) else given
+    is_sparse = isinstance(declared, Sparse)
+    declared = declared.values if isinstance(declared, Sparse) else declared
+    values = declared.values if isinstance(declared, Bytes | Label) else declared
     if isinstance(values, list | tuple):
         leaves = list(values)
         shape: tuple[int, ...] = (len(leaves),)
-    elif isinstance(given, Label):
+    elif isinstance(declared, Label):
         raise MlaotError(f"input {name!r}: Label takes a list of Values, one for each class, got {kind_of(values)}")
     else:
         leaves, shape = [values], ()
@@ -238,11 +238,11 @@ def _input(graph: Graph, name: str, given: Input, kind: DType, nodes: dict[int, 
             raise MlaotError(
                 f"input {name!r}: expected Values that nothing was computed for, got the result of '{leaf._op}'"
             )
-    if isinstance(given, Bytes):
+    if isinstance(declared, Bytes):
         raw = graph.input(name, Type(u8, shape))
         scaled = ew.cast(raw, dtype=kind)
-        source = ew.div(scaled, st.broadcast(graph.constant(given.scale, kind), shape=shape, axes=()))
-    elif isinstance(given, Label):
+        source = ew.div(scaled, st.broadcast(graph.constant(declared.scale, kind), shape=shape, axes=()))
+    elif isinstance(declared, Label):
         raw = graph.input(name, Type(i64))
         source = st.one_hot(raw, classes=len(leaves), dtype=kind)
     else:

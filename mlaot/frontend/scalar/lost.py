@@ -40,9 +40,9 @@ def warn_of_constants(
     order: Sequence[Any], inputs: Mapping[str, Iterable[Any]], trained: Sequence[Any], *, trains: bool
 ) -> None:
     """Leaves of the graph ``order`` that were probably to be declared, and became constants."""
-    given = [leaf for leaves in inputs.values() for leaf in leaves]
-    declared = {id(leaf) for leaf in (*given, *trained)}
-    alike = {(getattr(leaf, "_made", None), leaf.data) for leaf in given}
+    leaves_of_inputs = [leaf for leaves in inputs.values() for leaf in leaves]
+    declared = {id(leaf) for leaf in (*leaves_of_inputs, *trained)}
+    alike = {(getattr(leaf, "_made", None), leaf.data) for leaf in leaves_of_inputs}
     used: dict[int, set[str]] = defaultdict(set)
     for value in order:
         for argument in value._prev:
@@ -90,7 +90,7 @@ def warn_of_reads(
 
     ``roots`` are the ids of the outputs and the loss, whose numbers many a program looks at.
     """
-    given = {id(leaf): f"the input {name!r}" for name, leaves in inputs.items() for leaf in leaves}
+    input_names = {id(leaf): f"the input {name!r}" for name, leaves in inputs.items() for leaf in leaves}
     parameters = {
         id(trained[i]): f"the parameter {name!r}" for name, ids in named.items() for i in ids.reshape(-1).tolist()
     }
@@ -98,21 +98,21 @@ def warn_of_reads(
     for line, values in _reads.items():
         paths = _reads_on(line)
         for value in values:
-            source = None if id(value) in roots else _source(value, given, elsewhere)
-            what = parameters.get(id(value)) if source is None else given[source]
+            source = None if id(value) in roots else _source(value, input_names, elsewhere)
+            what = parameters.get(id(value)) if source is None else input_names[source]
             if what is not None and any(_computes(path, is_input=id(value) == source) for path in paths):
                 what = what if not value._prev else f"a Value that depends on {what}"
                 advice = "its number of this moment becomes a constant; compute with the Value itself"
                 warn(f".data of {what} is read while the graph is built: {advice}", line_of(*line))
 
 
-def _source(value: Any, given: Collection[int], elsewhere: set[int]) -> int | None:
+def _source(value: Any, inputs: Collection[int], elsewhere: set[int]) -> int | None:
     """The id of an input that a value depends on; what does not is put into ``elsewhere``."""
     seen: set[int] = set()
     stack = [value]
     while stack:
         top = stack.pop()
-        if id(top) in given:
+        if id(top) in inputs:
             return id(top)
         if id(top) not in elsewhere and id(top) not in seen:
             seen.add(id(top))
@@ -131,9 +131,9 @@ def users_line(frame: FrameType | None) -> Line | None:
 def note_read(value: Any, frame: FrameType) -> None:
     """Remember that the user's code has read a value's number, in a build."""
     if not frame.f_globals.get("__name__", "").startswith("mlaot."):
-        known = _reads.setdefault((frame.f_code.co_filename, frame.f_lineno), [])
-        if len(known) < MANY and value not in known:
-            known.append(value)
+        values = _reads.setdefault((frame.f_code.co_filename, frame.f_lineno), [])
+        if len(values) < MANY and value not in values:
+            values.append(value)
 
 
 _reads: dict[Line, list[Any]] = {}
@@ -141,13 +141,13 @@ _reads: dict[Line, list[Any]] = {}
 
 def _calls(line: Line) -> list[Path]:
     """What may have made a leaf: calls of classes."""
-    found = [path for path in _paths(*line) if isinstance(path[0], ast.Call)]
-    return [path for path in found if _name(path[0].func)[:1].isupper()] or found  # type: ignore[attr-defined]
+    calls = [path for path in _paths(*line) if isinstance(path[0], ast.Call)]
+    return [path for path in calls if _name(path[0].func)[:1].isupper()] or calls  # type: ignore[attr-defined]
 
 
 def _reads_on(line: Line) -> list[Path]:
-    found = [path for path in _paths(*line) if isinstance(path[0], ast.Attribute)]
-    return [p for p in found if p[0].attr == "data" and isinstance(p[0].ctx, ast.Load)]  # type: ignore[attr-defined]
+    attributes = [path for path in _paths(*line) if isinstance(path[0], ast.Attribute)]
+    return [p for p in attributes if p[0].attr == "data" and isinstance(p[0].ctx, ast.Load)]  # type: ignore[attr-defined]
 
 
 def _is_kept(call: Path) -> bool:
@@ -197,11 +197,11 @@ def _tree(file: str) -> list[Path]:
         tree = ast.parse("".join(linecache.getlines(file)))
     except (SyntaxError, ValueError):
         return []
-    found: list[Path] = []
+    paths: list[Path] = []
     stack: list[Path] = [[tree]]
     while stack:
         path = stack.pop()
-        found.append(path)
+        paths.append(path)
         around = path if isinstance(path[0], PARTS) else []
         stack += [[child, *around] for child in ast.iter_child_nodes(path[0])]
-    return found
+    return paths

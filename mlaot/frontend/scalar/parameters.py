@@ -42,13 +42,13 @@ def parameter_arrays(parameters: Any) -> tuple[list[Any], dict[str, Ids]]:
     if isinstance(parameters, Iterable) and not isinstance(parameters, Mapping | np.ndarray):
         parameters = list(parameters)
     is_list = isinstance(parameters, list | np.ndarray)
-    found: Arrays = {}
+    arrays: Arrays = {}
     if not is_list or len(parameters):
-        found = _named(_of(parameters, "parameters", ()), ROOT if is_list else "")
-    values = list(parameters.parameters()) if is_network(parameters) else list(_values(found.values()))
-    _check(found, values)
+        arrays = _named(_of(parameters, "parameters", ()), ROOT if is_list else "")
+    values = list(parameters.parameters()) if is_network(parameters) else list(_values(arrays.values()))
+    _check(arrays, values)
     number = {id(value): i for i, value in enumerate(values)}
-    numbers = {name: np.array([number[id(v)] for v in a.flat], np.int64).reshape(a.shape) for name, a in found.items()}
+    numbers = {name: np.array([number[id(v)] for v in a.flat], np.int64).reshape(a.shape) for name, a in arrays.items()}
     return values, numbers
 
 
@@ -63,18 +63,18 @@ def is_network(thing: Any) -> bool:
     return is_there and not inspect.isclass(thing) and callable(thing.parameters)
 
 
-def _check(found: Arrays, values: Sequence[Any]) -> None:
+def _check(arrays: Arrays, values: Sequence[Any]) -> None:
     """Parameters are leaves, and each is listed once."""
-    for name, array in found.items():
+    for name, array in arrays.items():
         printable(name, "a parameter")
         for value in array.flat:
             if value._prev:
                 raise MlaotError(f"parameter {name}: expected a leaf Value, got the result of '{value._op}'")
     times = Counter(map(id, values))
-    for name, array in found.items():
+    for name, array in arrays.items():
         if any(times[id(value)] > 1 for value in array.flat):
-            others = [n for n, a in found.items() if n != name and {*map(id, a.flat)} & {*map(id, array.flat)}]
-            raise MlaotError(f"a parameter is listed twice: in {' and in '.join([name, *others[:1]])}")
+            lists = [n for n, a in arrays.items() if n != name and {*map(id, a.flat)} & {*map(id, array.flat)}]
+            raise MlaotError(f"a parameter is listed twice: in {' and in '.join([name, *lists[:1]])}")
 
 
 def _values(arrays: Iterable[Array]) -> Iterator[Any]:
@@ -104,10 +104,10 @@ def _of(thing: Any, path: str, around: tuple[int, ...], seen: set[int] | None = 
         return _stacked(thing, rows) or _joined(((str(i), row) for i, row in enumerate(rows)), path)
     if seen is not None:
         return _of_attributes(thing, inside, seen)
-    found = _of_network(thing) if is_network(thing) else _of_attributes(thing, inside, set())
-    if not found and not is_network(thing):
+    arrays = _of_network(thing) if is_network(thing) else _of_attributes(thing, inside, set())
+    if not arrays and not is_network(thing):
         raise MlaotError(f"{path}: expected {EXPECTED}, got {kind_of(thing)}")
-    return found
+    return arrays
 
 
 def _of_attributes(thing: Any, around: tuple[int, ...], seen: set[int]) -> Arrays:
@@ -127,13 +127,13 @@ def _of_network(network: Any) -> Arrays:
             raise MlaotError(f"{type(network).__name__}.parameters()[{i}]: expected a Value, got {kind_of(value)}")
     order = {id(value): i for i, value in enumerate(wanted)}
     left = set(order)
-    found: Arrays = {}
+    arrays: Arrays = {}
 
-    def keep(arrays: Iterable[tuple[str, Array]]) -> None:
-        for name, array in arrays:
+    def keep(candidates: Iterable[tuple[str, Array]]) -> None:
+        for name, array in candidates:
             ids = {id(value) for value in array.flat}
             if ids <= left and len(ids) == array.size:
-                found[name] = array
+                arrays[name] = array
                 left.difference_update(ids)
 
     walked = _of_attributes(network, (id(network),), set())
@@ -143,8 +143,8 @@ def _of_network(network: Any) -> Arrays:
         keep((".".join([name, *map(str, at)]), _array([a[at]]).reshape(())) for name, a, at in elements)
     if left:
         rest = _array([value for value in wanted if id(value) in left])
-        found[next(name for name in (ROOT, f"{ROOT}_") if name not in found)] = rest
-    return dict(sorted(found.items(), key=lambda item: min(order[id(value)] for value in item[1].flat)))
+        arrays[next(name for name in (ROOT, f"{ROOT}_") if name not in arrays)] = rest
+    return dict(sorted(arrays.items(), key=lambda item: min(order[id(value)] for value in item[1].flat)))
 
 
 def _stacked(things: Sequence[Any], parts: Sequence[Arrays]) -> Arrays:
@@ -170,13 +170,13 @@ def _is_vector(item: tuple[str, tuple[int, ...]]) -> bool:
 
 def _joined(parts: Iterable[tuple[str, Arrays]], path: str) -> Arrays:
     """The arrays of all parts; a part's name comes before theirs."""
-    found: Arrays = {}
+    arrays: Arrays = {}
     for key, part in parts:
         for name, array in _named(part, key).items():
-            if name in found:
+            if name in arrays:
                 raise MlaotError(f"{path}: two parameters are called {name!r}; rename one")
-            found[name] = array
-    return found
+            arrays[name] = array
+    return arrays
 
 
 def _named(part: Arrays, name: str) -> Arrays:
@@ -185,9 +185,9 @@ def _named(part: Arrays, name: str) -> Arrays:
 
 def _array(values: Sequence[Any]) -> Array:
     """A vector of objects, whatever these are."""
-    found = np.empty(len(values), object)
-    found[:] = values
-    return found
+    vector = np.empty(len(values), object)
+    vector[:] = values
+    return vector
 
 
 def kind_of(thing: Any) -> str:

@@ -41,7 +41,7 @@ class Record:
 
 
 class Tape:
-    """Nodes in the order in which they were nodes, each known by its number; ``params_id`` are the trained leaves."""
+    """Records in the order in which they were pushed, known by their numbers; ``params_id`` are the trained leaves."""
 
     def __init__(self) -> None:
         self.nodes: list[Record] = []

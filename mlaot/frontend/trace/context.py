@@ -87,13 +87,13 @@ class Trace:
         if node.find().graph is not self.graph:
             return self.parent.outside(node)
         met = {inner: outer for outer, inner in self.captured.items()}
-        made: dict[Node, Node] = {}
+        copies: dict[Node, Node] = {}
         for part in topological([node]):
             if part not in met and part.op.name == "input":
                 return None
-            args = [] if part in met else [made[a.find()] for a in part.args]
-            made[part] = met.get(part) or self.parent.graph.copy(part, args)
-        return self.parent.outside(made[node.find()])
+            args = [] if part in met else [copies[a.find()] for a in part.args]
+            copies[part] = met.get(part) or self.parent.graph.copy(part, args)
+        return self.parent.outside(copies[node.find()])
 
 
 def current() -> Trace | None:
@@ -184,13 +184,13 @@ PYTHON = Path(sysconfig.get_path("stdlib"))
 
 def user_line(traceback: TracebackType | None) -> str:
     """``model.py:12: `` for the innermost line of a traceback that is the user's, or nothing."""
-    found = ""
+    line = ""
     while traceback is not None:
         file = traceback.tb_frame.f_code.co_filename
         if is_users(traceback.tb_frame.f_globals.get("__name__", ""), file):
-            found = line_of(file, traceback.tb_lineno)
+            line = line_of(file, traceback.tb_lineno)
         traceback = traceback.tb_next
-    return found
+    return line
 
 
 def calling_line() -> str:

@@ -42,15 +42,16 @@ def cond(pred: Any, then: Function, otherwise: Function, *operands: Any) -> Any:
     nodes = {i: as_node(leaf) for i, leaf in enumerate(leaves) if not is_weak(leaf)}
 
     def traced(branch: Function, name: str) -> tuple[Subtrace, list[Any]]:
-        made: list[Any] = []
+        results: list[Any] = []
 
         def call(*arguments: Any) -> Any:
-            given = dict(zip(nodes, arguments, strict=True))
-            found = branch(*tree.unflatten(structure, [given.get(i, leaf) for i, leaf in enumerate(leaves)]))
-            made.extend(tree.flatten(found)[0])
-            return found
+            replaced = dict(zip(nodes, arguments, strict=True))
+            result = branch(*tree.unflatten(structure, [replaced.get(i, leaf) for i, leaf in enumerate(leaves)]))
+            results.extend(tree.flatten(result)[0])
+            return result
 
-        return subtrace(call, [n.type for n in nodes.values()], name, read_only="a branch of mlaot.cond"), made
+        types = [node.type for node in nodes.values()]
+        return subtrace(call, types, name, read_only="a branch of mlaot.cond"), results
 
     first, second = traced(then, "then"), traced(otherwise, "otherwise")
     if first[0].structure != second[0].structure:
@@ -76,20 +77,20 @@ def scan(f: Function, init: Any, xs: Any = None, length: Any = None, reverse: bo
     ys: list[Any] = []
 
     def step(carry: list[Any], slices: list[Any]) -> list[Any]:
-        found = f(tree.unflatten(structure, carry), tree.unflatten(items_structure, slices))
-        if not isinstance(found, tuple) or len(found) != 2:
-            raise MlaotError(f"scan: expected the function to return (carry, y), got {_kind(found)}")
-        leaves, ys_structure = tree.flatten(found[1])
+        result = f(tree.unflatten(structure, carry), tree.unflatten(items_structure, slices))
+        if not isinstance(result, tuple) or len(result) != 2:
+            raise MlaotError(f"scan: expected the function to return (carry, y), got {_kind(result)}")
+        leaves, ys_structure = tree.flatten(result[1])
         ys[:] = [ys_structure]
-        return [*_matching("scan", structure, found[0]), *leaves]
+        return [*_matching("scan", structure, result[0]), *leaves]
 
     run = _plain_scan if current() is None else _traced_scan
-    made = run(step, carries, items, rounds, reverse)
-    return tree.unflatten(structure, made[: len(carries)]), tree.unflatten(ys[0], made[len(carries) :])
+    outputs = run(step, carries, items, rounds, reverse)
+    return tree.unflatten(structure, outputs[: len(carries)]), tree.unflatten(ys[0], outputs[len(carries) :])
 
 
 def _plain_scan(step: Step, carry: list[Any], items: list[Any], rounds: int, reverse: bool) -> list[Any]:
-    n, made = len(carry), []
+    n, ys_of_rounds = len(carry), []
     arrays = [np.asarray(item) for item in items]
     if rounds == 0:
         ys = step(carry, [np.zeros(a.shape[1:], a.dtype) for a in arrays])[n:]
@@ -97,11 +98,11 @@ def _plain_scan(step: Step, carry: list[Any], items: list[Any], rounds: int, rev
     start = drawn()
     for i in reversed(range(rounds)) if reverse else range(rounds):
         with folded(np.int64(i), start):
-            found = step(carry, [a[i] for a in arrays])
-        _check_shapes("scan", carry, found[:n])
-        carry = found[:n]
-        made.append([np.asarray(y) for y in found[n:]])
-    return [*carry, *[np.stack(ys) for ys in zip(*(reversed(made) if reverse else made), strict=True)]]
+            outputs = step(carry, [a[i] for a in arrays])
+        _check_shapes("scan", carry, outputs[:n])
+        carry = outputs[:n]
+        ys_of_rounds.append([np.asarray(y) for y in outputs[n:]])
+    return [*carry, *[np.stack(ys) for ys in zip(*(reversed(ys_of_rounds) if reverse else ys_of_rounds), strict=True)]]
 
 
 def _traced_scan(step: Step, init: list[Any], items: list[Any], rounds: Dim, reverse: bool) -> list[Any]:
@@ -112,8 +113,8 @@ def _traced_scan(step: Step, init: list[Any], items: list[Any], rounds: Dim, rev
 
     def body(*arguments: Any) -> list[Any]:
         with folded(arguments[-1]):
-            found = step(list(arguments[:n]), list(arguments[n:-1]))
-        return [*_like(found[:n], carries), *found[n:]]
+            outputs = step(list(arguments[:n]), list(arguments[n:-1]))
+        return [*_like(outputs[:n], carries), *outputs[n:]]
 
     types = [*[c.type for c in carries], *slices, Type(i64)]
     traced = subtrace(body, types, "body", read_only="the body of mlaot.scan")
@@ -149,9 +150,9 @@ def _plain_while(test: Function, step: Step, carry: list[Any], bound: int) -> li
         with folded(np.int64(i), start):
             if not test(carry):
                 break
-            found = step(carry, [])
-        _check_shapes("while_loop", carry, found)
-        carry = found
+            new = step(carry, [])
+        _check_shapes("while_loop", carry, new)
+        carry = new
     return carry
 
 
@@ -206,14 +207,14 @@ def _rounds(items: Sequence[Any], length: Any) -> Any:
     shapes = [item.shape if hasattr(item, "shape") else np.shape(item) for item in items]
     if any(not shape for shape in shapes):
         raise MlaotError("scan: expected xs with an axis to go along, got a scalar")
-    found = list(dict.fromkeys([*[shape[0] for shape in shapes], *([] if length is None else [length])]))
-    if not found:
+    lengths = list(dict.fromkeys([*[shape[0] for shape in shapes], *([] if length is None else [length])]))
+    if not lengths:
         raise MlaotError("scan: expected xs or length=, got neither")
-    if len(found) > 1:
-        raise MlaotError(f"scan: expected xs of one length, got {' and '.join(map(str, found))}")
-    if any_traced(*found) or not (hasattr(found[0], "__index__") or isinstance(found[0], Expr)):
-        raise MlaotError(f"scan: expected a length that is known while tracing, got {found[0]!r}")
-    return found[0]
+    if len(lengths) > 1:
+        raise MlaotError(f"scan: expected xs of one length, got {' and '.join(map(str, lengths))}")
+    if any_traced(*lengths) or not (hasattr(lengths[0], "__index__") or isinstance(lengths[0], Expr)):
+        raise MlaotError(f"scan: expected a length that is known while tracing, got {lengths[0]!r}")
+    return lengths[0]
 
 
 def _carries(init: list[Any], step: Step, slices: Sequence[Any]) -> list[Node]:
@@ -224,9 +225,9 @@ def _carries(init: list[Any], step: Step, slices: Sequence[Any]) -> list[Node]:
     dtypes: list[Any] = []
 
     def first_round(*arguments: Any) -> tuple[()]:
-        given = dict(zip(strong, arguments, strict=False))
-        found = step([given.get(i, leaf) for i, leaf in enumerate(init)], list(arguments[len(strong) :]))
-        dtypes.extend(result_type(old, new) for old, new in zip(init, found, strict=False))
+        replaced = dict(zip(strong, arguments, strict=False))
+        new = step([replaced.get(i, leaf) for i, leaf in enumerate(init)], list(arguments[len(strong) :]))
+        dtypes.extend(result_type(old, new) for old, new in zip(init, new, strict=False))
         return ()
 
     root = needed().root
@@ -236,9 +237,9 @@ def _carries(init: list[Any], step: Step, slices: Sequence[Any]) -> list[Node]:
     return [strong[i] if i in strong else as_node(leaf, dtypes[i]) for i, leaf in enumerate(init)]
 
 
-def _like(found: Sequence[Any], carries: Sequence[Node]) -> list[Any]:
+def _like(new_carries: Sequence[Any], carries: Sequence[Node]) -> list[Any]:
     """Numbers of Python among new carries take the carries' dtypes."""
-    pairs = zip(found, carries, strict=True)
+    pairs = zip(new_carries, carries, strict=True)
     return [Tensor(as_node(new, old.type.dtype)) if is_weak(new) else new for new, old in pairs]
 
 
@@ -269,9 +270,9 @@ def _tensors(node: Node) -> list[Any]:
 
 def _matching(name: str, structure: Any, carry: Any) -> list[Any]:
     """The leaves of a new carry in the order of the old one's."""
-    found = tree.flatten(carry)[1]
-    if found != structure:
-        raise MlaotError(f"{name}: expected a carry like the first, {_shown(structure)}, got {_shown(found)}")
+    own = tree.flatten(carry)[1]
+    if own != structure:
+        raise MlaotError(f"{name}: expected a carry like the first, {_shown(structure)}, got {_shown(own)}")
     return list(_follow(structure, carry))
 
 

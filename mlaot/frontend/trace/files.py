@@ -23,11 +23,11 @@ def load(path: str | Path) -> dict[str, Parameter | Buffer]:
     """
     caller = inspect.stack()[1].filename
     beside = Path(caller).parent / path
-    found = beside if beside.exists() else Path(path)
-    if not found.exists():
+    file = beside if beside.exists() else Path(path)
+    if not file.exists():
         raise MlaotError(f"no file {path}; looked in {Path(caller).parent} and {Path.cwd()}")
-    sys.audit("mlaot.load", str(found))  # a build wants to know, wherever the file is
-    return {name: held for name, held in read(found).items() if not is_for_training(name)}
+    sys.audit("mlaot.load", str(file))  # a build wants to know, wherever the file is
+    return {name: held for name, held in read(file).items() if not is_for_training(name)}
 
 
 def is_for_training(name: str) -> bool:
@@ -46,13 +46,13 @@ def read(path: Path) -> dict[str, Parameter | Buffer]:
     except safetensors.SafetensorError as error:
         raise MlaotError(f"{path} is not a safetensors file, or damaged: {error}") from None
     dtypes = {name.upper(): dtype for name, dtype in DTYPES.items()}
-    found: dict[str, Parameter | Buffer] = {}
+    arrays: dict[str, Parameter | Buffer] = {}
     for name, tensor in tensors:
         dtype = dtypes.get(tensor["dtype"])
         if dtype is None:
             raise MlaotError(f"{path}: {name}: expected an array of {', '.join(dtypes)}, got {tensor['dtype']}")
-        found[name] = held(name, dtype, tensor["shape"], tensor["data"])
-    return found
+        arrays[name] = held(name, dtype, tensor["shape"], tensor["data"])
+    return arrays
 
 
 def held(name: str, dtype: DType, shape: list[int], data: bytes) -> Parameter | Buffer:

@@ -53,8 +53,8 @@ def value_and_grad(function: Function, argnums: int | Sequence[int] = 0) -> Func
         wanted = [traced.arguments[arrays.index(i)] for i in places]
         value, *gradients = call(_differentiated(traced, wanted), [leaves[i] for i in arrays])
         slopes = dict(zip(places, gradients, strict=True))
-        found = [tree.unflatten(parts[n][1], [slopes[i] for i in range(starts[n], starts[n + 1])]) for n in numbers]
-        return value, found[0] if isinstance(argnums, int) else tuple(found)
+        results = [tree.unflatten(parts[n][1], [slopes[i] for i in range(starts[n], starts[n + 1])]) for n in numbers]
+        return value, results[0] if isinstance(argnums, int) else tuple(results)
 
     return both
 
@@ -87,8 +87,8 @@ def _traced(
     """``function`` of the arguments ``structure``, as a function of those of its leaves that are ``arrays``."""
 
     def flat(*values: Any) -> Any:
-        given = dict(zip(arrays, values, strict=True))
-        return function(*tree.unflatten(structure, [given.get(i, leaf) for i, leaf in enumerate(leaves)]), **options)
+        replaced = dict(zip(arrays, values, strict=True))
+        return function(*tree.unflatten(structure, [replaced.get(i, leaf) for i, leaf in enumerate(leaves)]), **options)
 
     return subtrace(flat, [type_of(leaves[i]) for i in arrays])
 
@@ -125,8 +125,8 @@ def jvp(function: Function, primals: Sequence[Any], tangents: Sequence[Any]) -> 
         return tree.unflatten(inner.structure, outs), tree.unflatten(inner.structure, _pushed(inner, points, along))
 
     traced = subtrace(both, [*types, *types])
-    found = call(traced, [*leaves, *directions])
-    value, slope = tree.unflatten(traced.structure, found)
+    results = call(traced, [*leaves, *directions])
+    value, slope = tree.unflatten(traced.structure, results)
     return value, slope
 
 
@@ -164,9 +164,9 @@ def vmap(function: Function, in_axes: Any = 0, out_axes: Any = 0) -> Function:
             raise MlaotError(f"vmap: in_axes has {len(axes)} entries, the function was called with {len(args)}")
         leaves, structure = tree.flatten(args)
         each = [axis for a, axis in zip(args, axes, strict=True) for _ in tree.flatten(a)[0]]
-        moved = [v if axis is None else np.moveaxis(v, axis, 0) for v, axis in zip(leaves, each, strict=True)]
-        dim = _extent(moved, each)
-        return _mapped(function, moved, structure, each, dim, out_axes)
+        arrays = [v if axis is None else np.moveaxis(v, axis, 0) for v, axis in zip(leaves, each, strict=True)]
+        dim = _extent(arrays, each)
+        return _mapped(function, arrays, structure, each, dim, out_axes)
 
     return mapped
 
@@ -175,16 +175,16 @@ def _extent(leaves: list[Any], axes: list[Any]) -> Dim:
     sizes = {np.shape(v)[0] for v, axis in zip(leaves, axes, strict=True) if axis is not None}
     if len(sizes) != 1:
         raise MlaotError(f"vmap: expected one size along the mapped axes, got {' and '.join(sorted(map(str, sizes)))}")
-    found: Dim = sizes.pop()
-    return found
+    size: Dim = sizes.pop()
+    return size
 
 
 def _mapped(function: Function, leaves: list[Any], structure: Any, axes: list[Any], dim: Dim, out_axes: Any) -> Any:
     arrays = [i for i, axis in enumerate(axes) if axis is not None or is_array(leaves[i])]
 
     def flat(*values: Any) -> Any:
-        given = dict(zip(arrays, values, strict=True))
-        return function(*tree.unflatten(structure, [given.get(i, leaf) for i, leaf in enumerate(leaves)]))
+        replaced = dict(zip(arrays, values, strict=True))
+        return function(*tree.unflatten(structure, [replaced.get(i, leaf) for i, leaf in enumerate(leaves)]))
 
     types = [type_of(leaves[i]) for i in arrays]
     types = [t if axes[i] is None else t.with_shape(t.shape[1:]) for t, i in zip(types, arrays, strict=True)]
@@ -192,6 +192,6 @@ def _mapped(function: Function, leaves: list[Any], structure: Any, axes: list[An
     mapped = {n.attrs["name"] for n, i in zip(traced.arguments, arrays, strict=True) if axes[i] is not None}
     graph = batch(traced.graph, dim, set(traced.graph.inputs) - mapped)
     arguments = tuple(graph.inputs[n.attrs["name"]] for n in traced.arguments)
-    whole = Subtrace(graph, traced.structure, traced.captured, arguments, traced.trace, (), traced.taps)
-    found = tree.unflatten(traced.structure, call(whole, [leaves[i] for i in arrays]))
-    return found if out_axes == 0 else tree.map_leaves(lambda v: np.moveaxis(v, 0, out_axes), found)
+    batched = Subtrace(graph, traced.structure, traced.captured, arguments, traced.trace, (), traced.taps)
+    results = tree.unflatten(traced.structure, call(batched, [leaves[i] for i in arrays]))
+    return results if out_axes == 0 else tree.map_leaves(lambda v: np.moveaxis(v, 0, out_axes), results)

@@ -85,9 +85,9 @@ def note(frame: FrameType | None, message: str, through: set[str] | None = None)
 def is_users_code(frame: FrameType) -> bool:
     """Whether the user has written the code of a frame."""
     code = frame.f_code
-    if (known := _users.get(id(code))) is None:
-        known = _users[id(code)] = code, is_users(frame.f_globals.get("__name__", ""), code.co_filename)
-    return known[1]
+    if (answer := _users.get(id(code))) is None:
+        answer = _users[id(code)] = code, is_users(frame.f_globals.get("__name__", ""), code.co_filename)
+    return answer[1]
 
 
 _users: dict[int, tuple[CodeType, bool]] = {}  # by identity: the hash of a code object walks all of it
@@ -106,8 +106,8 @@ class Generators:
     def __init__(self) -> None:
         kinds = (np.random.Generator, np.random.RandomState)
         shared = getattr(np.random.rand, "__self__")  # noqa: B009  of NumPy's own functions
-        found = [shared, *(made for made in gc.get_objects() if type(made) in kinds)]
-        self.bits = list({id(made): made for made in (one._bit_generator for one in found)}.values())
+        generators = [shared, *(thing for thing in gc.get_objects() if type(thing) in kinds)]
+        self.bits = list({id(g._bit_generator): g._bit_generator for g in generators}.values())
         self.seen = self.states()
 
     def states(self) -> list[object]:

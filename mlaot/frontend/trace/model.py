@@ -57,7 +57,7 @@ class Model(Declaration):
         function: Function,
         loss: Function | None,
         optimizer: Optimizer | None,
-        given: Any,
+        parameters: Any,
         learning_rate: float,
     ) -> None:
         entries: dict[str, Function] = {}
@@ -65,7 +65,7 @@ class Model(Declaration):
 
         def trace() -> Traced:
             with located(function), watched():
-                return _trace(function, loss, optimizer, given, learning_rate, entries)
+                return _trace(function, loss, optimizer, parameters, learning_rate, entries)
 
         super().__init__(trace, place_of(function))
         object.__setattr__(self, "function", function)
@@ -84,9 +84,9 @@ class Model(Declaration):
 
 
 def _check_options(function: Any, loss: Any, optimizer: Any, learning_rate: Any) -> None:
-    for what, given in (("mlaot.model", function), ("loss", function if loss is None else loss)):
-        if isinstance(given, type) or not callable(given):
-            raise MlaotError(f"{what}: expected a function, got {given!r}")
+    for what, value in (("mlaot.model", function), ("loss", function if loss is None else loss)):
+        if isinstance(value, type) or not callable(value):
+            raise MlaotError(f"{what}: expected a function, got {value!r}")
     if not isinstance(learning_rate, int | float | np.number):
         raise MlaotError(f"learning_rate: expected a number, got {learning_rate!r}")
     if optimizer is None:
@@ -107,26 +107,26 @@ def _trace(
     function: Function,
     loss: Function | None,
     optimizer: Optimizer | None,
-    given: Any,
+    parameters: Any,
     learning_rate: float,
     entries: Mapping[str, Function],
 ) -> Traced:
-    known = _walked(given)
+    declared = _walked(parameters)
     held: dict[str, Held] = {}
-    graph, arguments, taps, is_dict = _model_graph(function, loss, known, held)
+    graph, arguments, taps, is_dict = _model_graph(function, loss, declared, held)
     trained = None
     if loss is not None:
         with training():
-            trained, *_ = _model_graph(function, loss, known, held)
+            trained, *_ = _model_graph(function, loss, declared, held)
         if str(trained) == str(graph):
             trained = None
     dicts = {"forward"} if is_dict else set[str]()
-    further = {name: _entry_graph(name, f, known, held, dicts) for name, f in entries.items()}
+    further = {name: _entry_graph(name, f, declared, held, dicts) for name, f in entries.items()}
     graphs = [graph, *([trained] if trained else []), *further.values()]
     per_example = not _named_dims(graph)
     _check_writes(function, graphs, per_example)
     _check_entries(function, further, per_example)
-    wanted = _trained(held, known if given is not None and loss is not None else None)
+    wanted = _trained(held, declared if parameters is not None and loss is not None else None)
     if loss is not None:
         _warn_of_untrained(function, trained or graph, wanted)
     return Traced(
@@ -150,10 +150,10 @@ def _summary(function: Function) -> str:
     return (inspect.getdoc(function) or "").partition("\n")[0].strip()
 
 
-def _trained(held: Mapping[str, Held], given: Mapping[str, Held] | None) -> set[str]:
+def _trained(held: Mapping[str, Held], declared: Mapping[str, Held] | None) -> set[str]:
     """The names of what the training step updates: every parameter, or those that the user gave."""
     names = {name for name, value in held.items() if isinstance(value, Parameter)}
-    return names if given is None else names & set(given)
+    return names if declared is None else names & set(declared)
 
 
 def _warn_of_untrained(function: Function, graph: Graph, wanted: set[str]) -> None:
@@ -166,13 +166,13 @@ def _warn_of_untrained(function: Function, graph: Graph, wanted: set[str]) -> No
 
 
 def _model_graph(
-    function: Function, loss: Function | None, known: Mapping[str, Held], held: dict[str, Held]
+    function: Function, loss: Function | None, declared: Mapping[str, Held], held: dict[str, Held]
 ) -> tuple[Graph, tuple[str, ...], dict[str, Node], bool]:
     """The graph of a model and its loss, the model's arguments by name, what it taps, and whether it gives a dict."""
-    trace = _root("model", known, held)
+    trace = _root("model", declared, held)
     graph = trace.graph
     with tracing(trace):
-        for value in known.values():
+        for value in declared.values():
             if isinstance(value, Parameter):
                 value.local_node()
         arguments = _arguments(graph, function, 0)
@@ -190,10 +190,10 @@ def _model_graph(
 
 
 def _entry_graph(
-    name: str, function: Function, known: Mapping[str, Held], held: dict[str, Held], dicts: set[str]
+    name: str, function: Function, declared: Mapping[str, Held], held: dict[str, Held], dicts: set[str]
 ) -> Graph:
     """The graph of a further function, which joins ``dicts`` where it gives one."""
-    trace = _root(name, known, held)
+    trace = _root(name, declared, held)
     with located(function), tracing(trace):
         outputs = function(*_arguments(trace.graph, function, 0))
         if outputs is not None:
@@ -207,8 +207,8 @@ def _entry_graph(
     return trace.graph
 
 
-def _root(name: str, known: Mapping[str, Held], held: dict[str, Held]) -> Trace:
-    return Trace(Graph(name), names={id(value): key for key, value in known.items()}, held=held)
+def _root(name: str, declared: Mapping[str, Held], held: dict[str, Held]) -> Trace:
+    return Trace(Graph(name), names={id(value): key for key, value in declared.items()}, held=held)
 
 
 def _finish(trace: Trace) -> None:
@@ -238,7 +238,7 @@ def _arguments(graph: Graph, function: Function, skip: int) -> list[Tensor]:
 
 
 def _annotated(graph: Graph, function: Function, skip: int) -> list[Tensor]:
-    found = []
+    tensors = []
     name = getattr(function, "__name__", type(function).__name__)
     try:
         hints = inspect.get_annotations(function, eval_str=True)
@@ -269,18 +269,18 @@ def _annotated(graph: Graph, function: Function, skip: int) -> list[Tensor]:
             raise MlaotError(
                 f"argument {argument!r} of {name}: expected an annotation such as mlaot.f32[64], got {got}"
             )
-        found.append(Tensor(_shared(graph, name, argument, hint) or graph.input(argument, hint)))
-    return found
+        tensors.append(Tensor(_shared(graph, name, argument, hint) or graph.input(argument, hint)))
+    return tensors
 
 
 def _shared(graph: Graph, name: str, argument: str, hint: Type) -> Node | None:
     """The model's own input that a loss takes too, by its name."""
-    known = graph.inputs.get(argument)
-    if known is None or (known.type == hint and not known.attrs.get("parameter")):
-        return known
-    if known.attrs.get("parameter"):
+    input_ = graph.inputs.get(argument)
+    if input_ is None or (input_.type == hint and not input_.attrs.get("parameter")):
+        return input_
+    if input_.attrs.get("parameter"):
         raise MlaotError(f"argument {argument!r} of {name} is the name of a parameter; rename it")
-    raise MlaotError(f"argument {argument!r} of {name} is {hint}, but the model's input of that name is {known.type}")
+    raise MlaotError(f"argument {argument!r} of {name} is {hint}, but the model's input of that name is {input_.type}")
 
 
 def _named(outputs: Any) -> dict[str, Any]:
@@ -333,16 +333,16 @@ def _check_entries(function: Function, entries: Mapping[str, Graph], per_example
             )
 
 
-def _walked(given: Any) -> dict[str, Held]:
+def _walked(parameters: Any) -> dict[str, Held]:
     """Parameters and buffers by name: those of a dict, or those that an object's attributes hold."""
-    if isinstance(given, Mapping):
-        named = {str(key): value for key, value in given.items()}
-        found = {key: Parameter(key, v) if _is_array(v) and not isinstance(v, Held) else v for key, v in named.items()}
+    if isinstance(parameters, Mapping):
+        named = {str(key): value for key, value in parameters.items()}
+        holder = {key: Parameter(key, v) if _is_array(v) and not isinstance(v, Held) else v for key, v in named.items()}
     else:
-        found = given
+        holder = parameters
     result: dict[str, Held] = {}
     seen: set[int] = set()
-    for path, value in _leaves(found, "", seen):
+    for path, value in _leaves(holder, "", seen):
         name = value.name if value.name is not None else path
         if result.setdefault(name, value) is not value:
             raise MlaotError(f"two parameters or buffers are called {name!r}; give one of them another name")

@@ -77,10 +77,10 @@ def strong_type(value: Any) -> DType:
 
 def _array_type(array: Any, value: Any) -> DType:
     name = str(array.dtype)
-    found = bf16 if name == "bfloat16" else BY_NUMPY.get(name)
-    if found is None:
+    dtype = bf16 if name == "bfloat16" else BY_NUMPY.get(name)
+    if dtype is None:
         raise MlaotError(f"a {type(value).__name__} cannot be part of a model")
-    return found
+    return dtype
 
 
 def dtype_of(dtype: Any) -> DType:
@@ -91,10 +91,10 @@ def dtype_of(dtype: Any) -> DType:
         name = "bfloat16" if str(dtype) == "bfloat16" else str(np.dtype(dtype))
     except TypeError:
         name = str(dtype)
-    found = bf16 if name == "bfloat16" else BY_NUMPY.get(name)
-    if found is None:
+    kind = bf16 if name == "bfloat16" else BY_NUMPY.get(name)
+    if kind is None:
         raise MlaotError(f"there is no dtype {name}; known are {', '.join(sorted([*BY_NUMPY, 'bfloat16']))}")
-    return found
+    return kind
 
 
 def numpy_dtype(x: Any) -> Any:
@@ -107,10 +107,10 @@ def result_type(*values: Any) -> DType:
     strong = [strong_type(v) for v in values if not is_weak(v)]
     weak = [type(v)(0) if type(v) in WEAK else 0 for v in values if is_weak(v)]
     as_numpy = [np.dtype("float16" if d is bf16 else d.numpy) for d in strong]
-    found = BY_NUMPY[str(np.result_type(*as_numpy, *weak))]
-    if found is f16 and bf16 in strong:
+    kind = BY_NUMPY[str(np.result_type(*as_numpy, *weak))]
+    if kind is f16 and bf16 in strong:
         return dtype_of("float32") if f16 in strong else bf16
-    return found
+    return kind
 
 
 def promote(*values: Any) -> list[Node]:
@@ -163,10 +163,10 @@ def normal_axes(axis: Any, rank: int) -> tuple[int, ...]:
     """Sorted axes counted from the front; all where ``axis`` is None."""
     if axis is None:
         return tuple(range(rank))
-    found = [normal_axis(a, rank) for a in (axis if isinstance(axis, tuple | list) else (axis,))]
-    if len(set(found)) < len(found):
+    axes = [normal_axis(a, rank) for a in (axis if isinstance(axis, tuple | list) else (axis,))]
+    if len(set(axes)) < len(axes):
         raise MlaotError(f"an axis is named twice in {axis}")
-    return tuple(sorted(found))
+    return tuple(sorted(axes))
 
 
 def full(shape: tuple[Dim, ...], value: Any, dtype: DType) -> Node:

@@ -173,8 +173,8 @@ class Operators(Traceable):
         return ARRAY_METHODS["astype"](self, dtype)
 
     def transpose(self, *axes: Any) -> Any:
-        given = axes[0] if len(axes) == 1 and not isinstance(axes[0], int) else axes or None
-        return _transpose(self, given)
+        order = axes[0] if len(axes) == 1 and not isinstance(axes[0], int) else axes or None
+        return _transpose(self, order)
 
     def reshape(self, *shape: Any, order: Any = "C") -> Any:
         return _reshape(self, shape[0] if len(shape) == 1 else shape, order=order)

@@ -19,22 +19,22 @@ def arrays(sample: Any, inputs: Mapping[str, Type]) -> dict[str, np.ndarray[Any,
     """
     sample = sample() if callable(sample) else sample
     if isinstance(sample, Mapping):
-        given = dict(sample)
+        named = dict(sample)
     else:
         values = sample if isinstance(sample, tuple | list) else (sample,)
         if len(values) != len(inputs):
             raise MlaotError(f"the sample has {len(values)} arrays, and the model takes {len(inputs)}: {_list(inputs)}")
-        given = dict(zip(inputs, values, strict=True))
-    if given.keys() != inputs.keys():
-        raise MlaotError(f"the sample has arrays for {_list(given)}, and the model takes {_list(inputs)}")
-    found = {name: _array(name, given[name], type_) for name, type_ in inputs.items()}
+        named = dict(zip(inputs, values, strict=True))
+    if named.keys() != inputs.keys():
+        raise MlaotError(f"the sample has arrays for {_list(named)}, and the model takes {_list(inputs)}")
+    result = {name: _array(name, named[name], type_) for name, type_ in inputs.items()}
     dims: dict[str, int] = {}
-    for name, array in found.items():
+    for name, array in result.items():
         for extent, size in zip(inputs[name].shape, array.shape, strict=True):
-            known = extent if isinstance(extent, int) else dims.setdefault(str(extent), size)
-            if names(extent) <= {str(extent)} and known != size:
+            expected = extent if isinstance(extent, int) else dims.setdefault(str(extent), size)
+            if names(extent) <= {str(extent)} and expected != size:
                 raise MlaotError(f"the sample's {name} is of shape {array.shape}, expected {inputs[name]}")
-    return found
+    return result
 
 
 def _array(name: str, value: Any, type_: Type) -> np.ndarray[Any, Any]:

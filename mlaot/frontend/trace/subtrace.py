@@ -68,10 +68,10 @@ def subtrace(
         trace.graph.outputs = {str(i): as_node(leaf) for i, leaf in enumerate(leaves)}
     trace.graph.outputs |= {f"write {name}": node for name, node in trace.writes.items()}
     trace.graph.outputs |= {f"tap {tap.name}": node for tap, node in trace.taps.items()}
-    found = Subtrace(trace.graph, structure, (), arguments, trace, tuple(trace.writes), tuple(trace.taps))
+    traced = Subtrace(trace.graph, structure, (), arguments, trace, tuple(trace.writes), tuple(trace.taps))
     if parent is not None:
-        found.taking(tuple(trace.captured))
-    return found
+        traced.taking(tuple(trace.captured))
+    return traced
 
 
 def call(traced: Subtrace, arguments: Sequence[Any]) -> list[Any]:
@@ -80,15 +80,15 @@ def call(traced: Subtrace, arguments: Sequence[Any]) -> list[Any]:
     if trace is None:
         inputs = {f"argument{i}": np.asarray(a) for i, a in enumerate(arguments)}
         inputs |= {name: held.array for name, held in traced.trace.held.items()}
-        found: list[Any] = [value[()] for value in evaluate(traced.graph, inputs).values()]
+        results: list[Any] = [value[()] for value in evaluate(traced.graph, inputs).values()]
     else:
         nodes = [*[trace.local(n) for n in traced.captured], *map(as_node, arguments)]
-        found = [Tensor(node) for node in inline(traced.graph, nodes, trace.graph)]
-    tapped = len(found) - len(traced.taps)
+        results = [Tensor(node) for node in inline(traced.graph, nodes, trace.graph)]
+    tapped = len(results) - len(traced.taps)
     outputs = tapped - len(traced.writes)
-    for name, value in zip(traced.writes, found[outputs:tapped], strict=True):
+    for name, value in zip(traced.writes, results[outputs:tapped], strict=True):
         traced.trace.root.held[name].assign(value)
-    for tap, value in zip(traced.taps, found[tapped:], strict=True):
+    for tap, value in zip(traced.taps, results[tapped:], strict=True):
         if trace is not None:
             record(trace, tap, value)
-    return found[:outputs]
+    return results[:outputs]

@@ -30,9 +30,9 @@ def tap(name: str, value: Any) -> Any:
     return value
 
 
-def record(trace: Trace, found: Tap, value: Any) -> None:
+def record(trace: Trace, tap_: Tap, value: Any) -> None:
     """Remember the node of ``value``, to which no other may have given the name."""
-    if first := next((other for other in trace.taps if other.name == found.name), None):
-        places = f"{first.place.rstrip(': ')} and at {found.place.rstrip(': ')}"
-        raise MlaotError(f"two arrays are tapped as {found.name!r}, at {places}; give one of them another name")
-    trace.taps[found] = as_node(value)
+    if first := next((other for other in trace.taps if other.name == tap_.name), None):
+        places = f"{first.place.rstrip(': ')} and at {tap_.place.rstrip(': ')}"
+        raise MlaotError(f"two arrays are tapped as {tap_.name!r}, at {places}; give one of them another name")
+    trace.taps[tap_] = as_node(value)

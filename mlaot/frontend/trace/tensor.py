@@ -127,11 +127,11 @@ class Held(Operators):
 
     def __init__(self, name: str | None, array: Any) -> None:
         self.name = None if name is None else printable(name, f"a {self.kind}")
-        given = np.asarray(array)
-        self.dtype_ = bf16 if str(given.dtype) == "bfloat16" else BY_NUMPY.get(str(given.dtype))
+        numbers = np.asarray(array)
+        self.dtype_ = bf16 if str(numbers.dtype) == "bfloat16" else BY_NUMPY.get(str(numbers.dtype))
         if self.dtype_ is None:
-            raise MlaotError(f"{self.kind} {name!r}: expected an array of numbers, got {given.dtype}")
-        self.array = self.dtype_.array(given)
+            raise MlaotError(f"{self.kind} {name!r}: expected an array of numbers, got {numbers.dtype}")
+        self.array = self.dtype_.array(numbers)
 
     @property
     def type(self) -> Type:
@@ -205,8 +205,8 @@ class Held(Operators):
             )
         if root.held.setdefault(name, self) is not self:
             raise MlaotError(f"two parameters or buffers are called {name!r}; give one of them another name")
-        known = root.graph.inputs.get(name)
-        if known is not None and not known.attrs.get("parameter"):
+        input_ = root.graph.inputs.get(name)
+        if input_ is not None and not input_.attrs.get("parameter"):
             raise MlaotError(f"a {self.kind} is called {name!r}, and so is an argument; rename one of them")
         return name
 
@@ -262,17 +262,17 @@ class Buffer(Held):
             outer = outer.parent
         name = self.input_name(trace.root)
         Held.local_node(self)
-        given = as_node(value)
-        self._check(given.type)
-        trace.writes[name] = cast(given, self.type.dtype)
+        node = as_node(value)
+        self._check(node.type)
+        trace.writes[name] = cast(node, self.type.dtype)
 
-    def _check(self, given: Type) -> None:
-        if given.shape != self.shape:
-            got = list(given.shape)
+    def _check(self, type_: Type) -> None:
+        if type_.shape != self.shape:
+            got = list(type_.shape)
             raise MlaotError(f"buffer {self.name!r}: expected a value of shape {list(self.shape)}, got {got}")
         assert self.dtype_ is not None
-        if self.dtype_.kind != "f" and given.dtype.kind == "f":
-            raise MlaotError(f"buffer {self.name!r}: expected {self.type}, got {given}; cast it with x.astype(...)")
+        if self.dtype_.kind != "f" and type_.dtype.kind == "f":
+            raise MlaotError(f"buffer {self.name!r}: expected {self.type}, got {type_}; cast it with x.astype(...)")
 
 
 def parameters(values: Mapping[str, Any]) -> dict[str, Parameter]:

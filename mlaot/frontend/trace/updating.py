@@ -22,6 +22,6 @@ def update_traced(
         return {name: Tensor(node) for name, node in nodes.items()}
 
     with tracing(Trace(graph)):
-        given = (tensors(parameters), tensors(gradients), tensors(state), Tensor(rate))
-        updated, kept = optimizer.update(*given)
+        arguments = (tensors(parameters), tensors(gradients), tensors(state), Tensor(rate))
+        updated, kept = optimizer.update(*arguments)
         return {k: as_node(v) for k, v in updated.items()}, {k: as_node(v) for k, v in kept.items()}
