@@ -70,7 +70,7 @@ def _largest(x: Any, axis: Any) -> Any:
     return np.where(np.isfinite(top), top, np.zeros((), numpy_dtype(top)))
 
 
-def _once_rounded(function: Callable[..., Any]) -> Callable[..., Any]:
+def _round_once(function: Callable[..., Any]) -> Callable[..., Any]:
     """A function of several operations that computes halves in float32 and rounds its result alone."""
 
     @wraps(function)
@@ -84,7 +84,7 @@ def _once_rounded(function: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-@_once_rounded
+@_round_once
 def softmax(x: Any, axis: Any = -1) -> Any:
     """``exp(x - max) / sum(exp(x - max))`` along ``axis``; the sum, at least 1, is divided by as a reciprocal."""
     x = as_array(x)
@@ -92,7 +92,7 @@ def softmax(x: Any, axis: Any = -1) -> Any:
     return e * (1.0 / np.sum(e, axis=axis, keepdims=True))
 
 
-@_once_rounded
+@_round_once
 def log_softmax(x: Any, axis: Any = -1) -> Any:
     """``log(softmax(x))``, without its underflow."""
     x = as_array(x)

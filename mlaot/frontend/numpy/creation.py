@@ -12,7 +12,7 @@ from mlaot.frontend.numpy.conversion import astype
 from mlaot.frontend.numpy.indexing import in_range
 from mlaot.frontend.numpy.shaping import a_shape, broadcast_arrays, reshape, swapaxes
 from mlaot.frontend.trace.context import current
-from mlaot.frontend.trace.promotion import apply, as_node, dtype_of, full, spread
+from mlaot.frontend.trace.promotion import apply, as_node, broadcast_node, dtype_of, full
 from mlaot.frontend.trace.protocols import any_traced, implements, plain
 from mlaot.frontend.trace.tensor import Tensor
 from mlaot.ir.types import f64, i64
@@ -47,7 +47,7 @@ def filled(shape: Any, fill_value: Any, dtype: Any = None) -> Any:
             raise MlaotError(f"the shape {list(size)} has named dims, which have no size outside of a model")
         return np.full(size, plain(fill_value), None if dtype is None else dtype_of(dtype).numpy)
     node = as_node(fill_value, None if dtype is None else dtype_of(dtype))
-    return Tensor(spread(node, size))
+    return Tensor(broadcast_node(node, size))
 
 
 zeros = _shaped("zeros", 0)
@@ -105,7 +105,7 @@ def full_like(
 ) -> Any:
     x = as_node(a)
     kind = dtype_of(dtype) if dtype is not None else x.type.dtype
-    return Tensor(spread(as_node(fill_value, kind), a_shape(shape) if shape is not None else x.type.shape))
+    return Tensor(broadcast_node(as_node(fill_value, kind), a_shape(shape) if shape is not None else x.type.shape))
 
 
 @implements("meshgrid")

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from mlaot.errors import MlaotError
-from mlaot.frontend.trace.promotion import as_node, broadcast_shape, cast, like, promote, spread
+from mlaot.frontend.trace.promotion import as_node, broadcast_node, broadcast_shape, cast, like, promote
 from mlaot.frontend.trace.protocols import implements
 from mlaot.frontend.trace.tensor import Tensor, as_tensor
 from mlaot.ir.types import boolean
@@ -115,7 +115,7 @@ def where(condition: Any, x: Any = None, y: Any = None) -> Any:
     mask = as_node(np.not_equal(as_tensor(condition), 0)) if as_node(condition).type.dtype is not boolean else None
     mask = as_node(condition) if mask is None else mask
     shape = broadcast_shape([mask.type.shape, a.type.shape, b.type.shape])
-    return Tensor(cmp.where(*[spread(n, shape) for n in (mask, a, b)]))
+    return Tensor(cmp.where(*[broadcast_node(n, shape) for n in (mask, a, b)]))
 
 
 @implements("select")

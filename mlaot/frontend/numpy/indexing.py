@@ -17,7 +17,7 @@ from mlaot.errors import MlaotError
 from mlaot.frontend.numpy.elementwise import where
 from mlaot.frontend.numpy.shaping import moveaxis
 from mlaot.frontend.trace.context import current
-from mlaot.frontend.trace.promotion import apply, as_node, broadcast_shape, normal_axis, spread
+from mlaot.frontend.trace.promotion import apply, as_node, broadcast_node, broadcast_shape, normal_axis
 from mlaot.frontend.trace.protocols import ARRAY_METHODS, any_traced, implements, is_traced, plain, run
 from mlaot.frontend.trace.tensor import Tensor, as_tensor, compute
 from mlaot.ir import Dim, Node
@@ -51,7 +51,7 @@ def get(x: Any, index: Any) -> Any:
 
 
 def _get(x: Node, index: Any) -> Any:
-    plan = planned(x, index)
+    plan = plan_index(x, index)
     if not plan.arrays:
         return Tensor(plan.view if plan.view.type.shape == plan.shape else st.reshape(plan.view, shape=plan.shape))
     rows, indices = _rows_and_indices(plan)
@@ -60,9 +60,9 @@ def _get(x: Node, index: Any) -> Any:
     return moveaxis(picked, range(rank), range(plan.place, plan.place + rank)) if plan.place and rank else picked
 
 
-def planned(x: Node, index: Any) -> Plan:
+def plan_index(x: Node, index: Any) -> Plan:
     """Work an index out."""
-    parts = _expanded(index, x.type)
+    parts = _expand(index, x.type)
     starts, sizes, steps = [], [], []
     axis = 0
     kinds: list[tuple[str, Any]] = []
@@ -106,7 +106,7 @@ def planned(x: Node, index: Any) -> Plan:
     return Plan(view, tuple(shape), tuple(axes), arrays, first)
 
 
-def _expanded(index: Any, type_: Any) -> list[Any]:
+def _expand(index: Any, type_: Any) -> list[Any]:
     """The parts of an index: one for each axis, ``NEW`` for each new one, ``GAP`` for an ellipsis."""
     parts = [part for one in (index if isinstance(index, tuple) else (index,)) for part in _part(one)]
     taken = sum(1 for p in parts if p is not NEW and p is not Ellipsis)
@@ -209,7 +209,7 @@ def _flat_index(arrays: list[Any], extents: list[Dim], axes: Sequence[int]) -> N
     """Row-major positions from an index for each of several axes."""
     if len(arrays) == 1 and (is_traced(arrays[0]) or not isinstance(extents[0], int)):
         return as_node(arrays[0])
-    checked = [_checked(a, n, axis) for a, n, axis in zip(arrays, extents, axes, strict=True)]
+    checked = [_check_index(a, n, axis) for a, n, axis in zip(arrays, extents, axes, strict=True)]
     if not any(is_traced(a) for a in checked):
         positions = checked[0]
         for a, n in zip(checked[1:], extents[1:], strict=True):
@@ -217,7 +217,7 @@ def _flat_index(arrays: list[Any], extents: list[Dim], axes: Sequence[int]) -> N
         return as_node(np.asarray(positions, np.int64))
     nodes = [as_node(a, i64) for a in checked]
     shape = broadcast_shape([n.type.shape for n in nodes])
-    flat = Tensor(spread(nodes[0], shape))
+    flat = Tensor(broadcast_node(nodes[0], shape))
     for node, n in zip(nodes[1:], extents[1:], strict=True):
         flat = flat * as_tensor(n) + Tensor(node)
     return as_node(flat)
@@ -243,7 +243,7 @@ def in_range(x: Any, size: Dim, *, wraps: bool = False, ignored: int | None = No
     return x
 
 
-def _checked(index: Any, extent: Dim, axis: int) -> Any:
+def _check_index(index: Any, extent: Dim, axis: int) -> Any:
     """An index counted from the front and in range."""
     if not is_traced(index) and isinstance(extent, int):
         if index.size and (index.min() < -extent or index.max() >= extent):
@@ -257,14 +257,14 @@ def _checked(index: Any, extent: Dim, axis: int) -> Any:
 def update(x: Any, index: Any, values: Any, mode: str) -> Any:
     """A copy of ``x`` in which ``x[index]`` is ``values``, or their sum, maximum or minimum with what stood there."""
     if not any_traced(x, values, index):
-        return _updated(np.array(plain(x)), plain(index), plain(values), mode)
+        return _update_plain(np.array(plain(x)), plain(index), plain(values), mode)
     return run(f"x.at[...].{mode}", lambda: _update(as_node(x), index, values, mode), (), {})
 
 
 WRITERS = {"add": np.add, "max": np.maximum, "min": np.minimum}
 
 
-def _updated(x: Any, index: Any, values: Any, mode: str) -> Any:
+def _update_plain(x: Any, index: Any, values: Any, mode: str) -> Any:
     if mode == "set":
         x[index] = values
     else:
@@ -283,21 +283,21 @@ def _update(x: Node, index: Any, values: Any, mode: str) -> Any:
     rows = _one_axis(x, index)
     if rows is not None:
         axis, places = rows
-        new = spread(as_node(values, x.type.dtype), (*shape[:axis], *places.type.shape, *shape[axis + 1 :]))
+        new = broadcast_node(as_node(values, x.type.dtype), (*shape[:axis], *places.type.shape, *shape[axis + 1 :]))
         lead = tuple(range(axis, axis + places.type.rank))
         places = st.broadcast(places, shape=(*shape[:axis], *places.type.shape), axes=lead) if axis else places
         return Tensor(ix.scatter(x, places, new, lead=axis, mode=mode))
     total = dims_.product(shape)
     positions = apply(st.iota, shape=(total,), axis=0, dtype=i64)
     places = as_node(_get(st.reshape(positions, shape=shape), index))
-    new = spread(as_node(values, x.type.dtype), places.type.shape)
+    new = broadcast_node(as_node(values, x.type.dtype), places.type.shape)
     flat = st.reshape(x, shape=(total,))
     return Tensor(st.reshape(ix.scatter(flat, places, new, lead=0, mode=mode), shape=shape))
 
 
 def _one_axis(x: Node, index: Any) -> tuple[int, Node] | None:
     """The axis, and where on it, of an index that takes all other axes whole."""
-    parts = _expanded(index, x.type)
+    parts = _expand(index, x.type)
     if any(part is NEW for part in parts):
         return None
     axes_parts = [part for part in parts if part is not GAP]
@@ -308,7 +308,7 @@ def _one_axis(x: Node, index: Any) -> tuple[int, Node] | None:
     part, extent = axes_parts[axis], x.type.shape[axis]
     if isinstance(part, int):
         part = _span(part, extent, axis)[0]
-    return axis, as_node(_checked(part if is_traced(part) else np.asarray(part), extent, axis), i64)
+    return axis, as_node(_check_index(part if is_traced(part) else np.asarray(part), extent, axis), i64)
 
 
 # Functions of NumPy that index.
@@ -347,8 +347,8 @@ def _along(x: Node, indices: Node, axis: int) -> tuple[Node, Node, int]:
     rows, places = (as_node(moveaxis(Tensor(n), at, -1)) for n in (x, indices))
     lead = broadcast_shape([rows.type.shape[:-1], places.type.shape[:-1]])
     return (
-        spread(rows, (*lead, rows.type.shape[-1])),
-        spread(places, (*lead, places.type.shape[-1])),
+        broadcast_node(rows, (*lead, rows.type.shape[-1])),
+        broadcast_node(places, (*lead, places.type.shape[-1])),
         at,
     )
 
@@ -364,9 +364,9 @@ def put_along(x: Node, indices: Node, values: Any, axis: Any) -> Tensor:
     if axis is None:
         x, axis = st.reshape(x, shape=(dims_.product(shape),)), 0
     rows, places, at = _along(x, indices, axis)
-    new = spread(as_node(values, x.type.dtype), indices.type.shape)
+    new = broadcast_node(as_node(values, x.type.dtype), indices.type.shape)
     new = as_node(moveaxis(Tensor(new), at, -1))
-    new = spread(new, places.type.shape)
+    new = broadcast_node(new, places.type.shape)
     written = ix.scatter(rows, places, new, lead=rows.type.rank - 1, mode="set")
     return Tensor(st.reshape(as_node(moveaxis(Tensor(written), -1, at)), shape=shape))
 
@@ -421,7 +421,7 @@ def scatter(x: Any, indices: Any, updates: Any, lead: int = 0, mode: str = "set"
     node, places = as_node(x), as_node(indices)
     new = as_node(updates, node.type.dtype)
     shape = (*places.type.shape, *node.type.shape[lead + 1 :])
-    return compute(ix.scatter, Tensor(node), Tensor(places), Tensor(spread(new, shape)), lead=lead, mode=mode)
+    return compute(ix.scatter, Tensor(node), Tensor(places), Tensor(broadcast_node(new, shape)), lead=lead, mode=mode)
 
 
 def put_along_axis(arr: Any, indices: Any, values: Any, axis: Any) -> Any:

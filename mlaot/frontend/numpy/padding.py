@@ -22,10 +22,10 @@ def pad(x: Any, low: Any, high: Any, interior: Any = 0, value: Any = 0) -> Any:
     if not any_traced(x, value):
         array = np.asarray(plain(x))
         return st.pad.reference(array, np.asarray(plain(value), array.dtype), **attrs)
-    return run("pad", lambda: _padded(as_node(x), value, attrs), (), {})
+    return run("pad", lambda: _pad_traced(as_node(x), value, attrs), (), {})
 
 
-def _padded(x: Any, value: Any, attrs: dict[str, Any]) -> Tensor:
+def _pad_traced(x: Any, value: Any, attrs: dict[str, Any]) -> Tensor:
     return Tensor(st.pad(x, as_node(value, x.type.dtype), **attrs))
 
 
@@ -99,7 +99,7 @@ def _edge(x: Any, axis: int, low: int, high: int, options: Any) -> Any:
     return _between(x, axis, low and strip(0, 1, low), high and strip(-1, None, high))
 
 
-def _mirrored(skip: int) -> Any:
+def _mirror(skip: int) -> Any:
     """Reflection at the border: at the element itself (``skip`` 1) or behind it (0)."""
 
     def mode(x: Any, axis: int, low: int, high: int, options: Any) -> Any:
@@ -172,8 +172,8 @@ def _statistic(name: str) -> Any:
 
 MODES: dict[str, Any] = {
     "edge": _edge,
-    "reflect": _mirrored(1),
-    "symmetric": _mirrored(0),
+    "reflect": _mirror(1),
+    "symmetric": _mirror(0),
     "wrap": _wrap,
     "linear_ramp": _ramp,
     "maximum": _statistic("max"),

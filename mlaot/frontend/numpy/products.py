@@ -10,7 +10,7 @@ import numpy as np
 
 from mlaot.errors import MlaotError
 from mlaot.frontend.numpy.ufuncs import truth
-from mlaot.frontend.trace.promotion import as_node, cast, normal_axis, promote, result_type, spread
+from mlaot.frontend.trace.promotion import as_node, broadcast_node, cast, normal_axis, promote, result_type
 from mlaot.frontend.trace.protocols import implements
 from mlaot.frontend.trace.tensor import Tensor, as_tensor
 from mlaot.ir import Dim, Node
@@ -34,13 +34,13 @@ def matmul(a: Any, b: Any) -> Any:
     left = lead[len(lead) - max(x.type.rank - 2, 0) :] + ("y" if x.type.rank > 1 else "") + "z"
     right = lead[len(lead) - max(y.type.rank - 2, 0) :] + "z" + ("x" if y.type.rank > 1 else "")
     out = lead + ("y" if x.type.rank > 1 else "") + ("x" if y.type.rank > 1 else "")
-    return Tensor(summed([(left, x), (right, y)], out))
+    return Tensor(sum_products([(left, x), (right, y)], out))
 
 
-def summed(terms: Sequence[tuple[str, Node]], out: str) -> Node:
+def sum_products(terms: Sequence[tuple[str, Node]], out: str) -> Node:
     """The sum of products of labelled operands over all labels that are not in ``out``, from left to right."""
     sizes = _sizes(terms)
-    parts = [_without_ones(labels, node, sizes) for labels, node in terms]
+    parts = [_drop_ones(labels, node, sizes) for labels, node in terms]
     labels, total = parts[0]
     for i, (other, node) in enumerate(parts[1:]):
         later = set(out).union(*[rest for rest, _ in parts[i + 2 :]])
@@ -49,7 +49,7 @@ def summed(terms: Sequence[tuple[str, Node]], out: str) -> Node:
             kept = out
         total = _contract(total, node, labels, other, kept)
         labels = kept
-    return _arranged(labels, total, out, sizes)
+    return _arrange(labels, total, out, sizes)
 
 
 def _contract(a: Node, b: Node, first: str, second: str, out: str) -> Node:
@@ -78,7 +78,7 @@ def _sizes(terms: Sequence[tuple[str, Node]]) -> dict[str, Dim]:
     return sizes
 
 
-def _without_ones(labels: str, node: Node, sizes: dict[str, Dim]) -> tuple[str, Node]:
+def _drop_ones(labels: str, node: Node, sizes: dict[str, Dim]) -> tuple[str, Node]:
     """An operand without its axes of size 1 that others have longer, and with the diagonal of a repeated label."""
     for label in dict.fromkeys(labels):
         while labels.count(label) > 1:
@@ -94,7 +94,7 @@ def _without_ones(labels: str, node: Node, sizes: dict[str, Dim]) -> tuple[str, 
     return labels, node
 
 
-def _arranged(labels: str, node: Node, out: str, sizes: dict[str, Dim]) -> Node:
+def _arrange(labels: str, node: Node, out: str, sizes: dict[str, Dim]) -> Node:
     """Sum what ``out`` lacks, and put the axes in its order."""
     gone = tuple(i for i, c in enumerate(labels) if c not in out)
     if gone:
@@ -105,7 +105,7 @@ def _arranged(labels: str, node: Node, out: str, sizes: dict[str, Dim]) -> Node:
         node = st.transpose(node, perm=perm)
     if len(perm) < len(out):
         shape = tuple(sizes[c] if c in labels else 1 for c in out)
-        node = spread(st.reshape(node, shape=shape), tuple(sizes[c] for c in out))
+        node = broadcast_node(st.reshape(node, shape=shape), tuple(sizes[c] for c in out))
     return node
 
 
@@ -114,14 +114,14 @@ def einsum(*operands: Any, dtype: Any = None, order: Any = None, casting: Any = 
     if isinstance(operands[0], str):
         spec, arrays = operands[0].replace(" ", ""), list(operands[1:])
     else:
-        spec, arrays = _interleaved(operands)
+        spec, arrays = _spec_of_interleaved(operands)
     kind = result_type(*arrays) if dtype is None else result_type(dtype)
     nodes = [as_node(a, kind) for a in arrays]
     inputs, out = _labels(spec, nodes)
-    return Tensor(summed(list(zip(inputs, nodes, strict=True)), out))
+    return Tensor(sum_products(list(zip(inputs, nodes, strict=True)), out))
 
 
-def _interleaved(operands: Sequence[Any]) -> tuple[str, list[Any]]:
+def _spec_of_interleaved(operands: Sequence[Any]) -> tuple[str, list[Any]]:
     """``einsum(a, [0, 1], b, [1, 2], [0, 2])`` as a text and operands."""
 
     def text(labels: Any) -> str:
@@ -222,7 +222,7 @@ def tensordot(a: Any, b: Any, axes: Any = 2) -> Any:
     for i, j in zip(firsts, seconds, strict=True):
         two[j] = one[i]
     out = [c for i, c in enumerate(one) if i not in firsts] + [c for j, c in enumerate(two) if j not in seconds]
-    return Tensor(summed([("".join(one), x), ("".join(two), y)], "".join(out)))
+    return Tensor(sum_products([("".join(one), x), ("".join(two), y)], "".join(out)))
 
 
 @implements("kron")

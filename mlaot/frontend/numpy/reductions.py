@@ -9,15 +9,15 @@ import numpy as np
 from mlaot.errors import MlaotError
 from mlaot.frontend.numpy.ufuncs import truth
 from mlaot.frontend.trace.promotion import (
-    aligned,
     as_node,
+    broadcast_node,
+    broadcast_together,
     cast,
     dtype_of,
     full,
     like,
     normal_axes,
     normal_axis,
-    spread,
 )
 from mlaot.frontend.trace.protocols import implements
 from mlaot.frontend.trace.tensor import Tensor, as_tensor
@@ -38,7 +38,7 @@ def kept(node: Node, axes: tuple[int, ...]) -> tuple[Dim, ...]:
     return tuple(1 if i in axes else d for i, d in enumerate(node.type.shape))
 
 
-def reduced(op: Op, node: Node, axis: Any, keepdims: bool) -> Node:
+def reduce_over(op: Op, node: Node, axis: Any, keepdims: bool) -> Node:
     """``op`` over ``axis`` (all where None)."""
     axes = normal_axes(axis, node.type.rank)
     result = op(node, axes=axes) if axes else node
@@ -66,21 +66,21 @@ def mean_type(dtype: DType, wanted: Any) -> DType:
 @implements("sum")
 def sum_(a: Any, axis: Any = None, dtype: Any = None, *, keepdims: bool = False, initial: Any = None) -> Any:
     x = as_node(a)
-    return _added(red.sum_, cast(x, sum_type(x.type.dtype, dtype)), axis, keepdims, initial)
+    return _accumulate(red.sum_, cast(x, sum_type(x.type.dtype, dtype)), axis, keepdims, initial)
 
 
 @implements("prod")
 def prod(a: Any, axis: Any = None, dtype: Any = None, *, keepdims: bool = False, initial: Any = None) -> Any:
     x = as_node(a)
-    return _added(red.prod, cast(x, sum_type(x.type.dtype, dtype)), axis, keepdims, initial)
+    return _accumulate(red.prod, cast(x, sum_type(x.type.dtype, dtype)), axis, keepdims, initial)
 
 
-def _added(op: Op, x: Node, axis: Any, keepdims: bool, initial: Any) -> Tensor:
+def _accumulate(op: Op, x: Node, axis: Any, keepdims: bool, initial: Any) -> Tensor:
     """A sum or a product, which begins at ``initial``."""
-    result = reduced(op, x, axis, keepdims)
+    result = reduce_over(op, x, axis, keepdims)
     if initial is None and op is red.sum_ and not normal_axes(axis, x.type.rank):
         initial = 0  # which no sum is without: that of -0 is 0
-    return Tensor(result if initial is None else started(op, result, initial))
+    return Tensor(result if initial is None else join_initial(op, result, initial))
 
 
 # What joins two results of a reduction: of numbers, and of truth values.
@@ -92,11 +92,11 @@ JOINS = {
 }
 
 
-def started(op: Op, result: Node, initial: Any) -> Node:
+def join_initial(op: Op, result: Node, initial: Any) -> Node:
     """Join a reduction's result and ``initial``; the dtype stays the reduction's, as in NumPy."""
     join, logical = JOINS[op]
     first = cast(as_node(initial), result.type.dtype)
-    return (logical if result.type.dtype is boolean else join)(*aligned(result, first))
+    return (logical if result.type.dtype is boolean else join)(*broadcast_together(result, first))
 
 
 @implements("max", "amax")
@@ -113,10 +113,10 @@ def _extreme(op: Op, x: Node, axis: Any, keepdims: bool, initial: Any) -> Tensor
     if initial is None:
         if _is_empty(x, axis):
             raise MlaotError(f"{op} of {x.type} over axis {axis}: there are no elements; use initial=")
-        return Tensor(reduced(op, x, axis, keepdims))
+        return Tensor(reduce_over(op, x, axis, keepdims))
     if _is_empty(x, axis):
-        return Tensor(spread(cast(as_node(initial), x.type.dtype), reduced_shape(x, axis, keepdims)))
-    return Tensor(started(op, reduced(op, x, axis, keepdims), initial))
+        return Tensor(broadcast_node(cast(as_node(initial), x.type.dtype), reduced_shape(x, axis, keepdims)))
+    return Tensor(join_initial(op, reduce_over(op, x, axis, keepdims), initial))
 
 
 def _is_empty(x: Node, axis: Any) -> bool:
@@ -148,12 +148,12 @@ def _quantified(op: Op, x: Node, axis: Any, keepdims: bool) -> Tensor:
     """Of no elements all are true, and none is."""
     if _is_empty(x, axis):
         return Tensor(full(reduced_shape(x, axis, keepdims), op is red.min_, boolean))
-    return Tensor(reduced(op, x, axis, keepdims))
+    return Tensor(reduce_over(op, x, axis, keepdims))
 
 
 @implements("count_nonzero")
 def count_nonzero(a: Any, axis: Any = None, *, keepdims: bool = False) -> Any:
-    return Tensor(reduced(red.sum_, cast(truth(as_node(a)), i64), axis, keepdims))
+    return Tensor(reduce_over(red.sum_, cast(truth(as_node(a)), i64), axis, keepdims))
 
 
 def number(value: Dim, dtype: DType) -> Node:
@@ -166,8 +166,8 @@ def mean(a: Any, axis: Any = None, dtype: Any = None, *, keepdims: bool = False)
     x = as_node(a)
     kind = mean_type(x.type.dtype, dtype)
     wide = f32 if kind is f16 else kind
-    total = reduced(red.sum_, cast(x, wide), axis, keepdims)
-    return Tensor(cast(ew.div(*aligned(total, number(count(x, axis), wide))), kind))
+    total = reduce_over(red.sum_, cast(x, wide), axis, keepdims)
+    return Tensor(cast(ew.div(*broadcast_together(total, number(count(x, axis), wide))), kind))
 
 
 @implements("var")
@@ -188,16 +188,16 @@ def var(
     size = count(x, axis)
     middle = as_node(mean, wide) if mean is not None else None
     if middle is None:
-        middle = ew.div(*aligned(reduced(red.sum_, x, axis, True), number(size, wide)))
-    centered = ew.sub(x, spread(middle, x.type.shape))
-    total = reduced(red.sum_, ew.mul(centered, centered), axis, keepdims)
+        middle = ew.div(*broadcast_together(reduce_over(red.sum_, x, axis, True), number(size, wide)))
+    centered = ew.sub(x, broadcast_node(middle, x.type.shape))
+    total = reduce_over(red.sum_, ew.mul(centered, centered), axis, keepdims)
     # Divide by n - ddof, and by 0 where that is negative, as NumPy does.
     if isinstance(size, int):
         divisor = as_node(max(size - (ddof or correction), 0), wide)
     else:
         rest = ew.sub(number(size, wide), as_node(ddof or correction, wide))
         divisor = ew.maximum(rest, as_node(0, wide))
-    return Tensor(cast(ew.div(*aligned(total, divisor)), kind))
+    return Tensor(cast(ew.div(*broadcast_together(total, divisor)), kind))
 
 
 @implements("std")
@@ -332,10 +332,10 @@ def nanmin(a: Any, axis: Any = None, *, keepdims: bool = False) -> Any:
 
 def _nan_extreme(op: Op, a: Any, axis: Any, keepdims: bool, worst: float) -> Any:
     x, is_number = _numbers(a, worst)
-    best = reduced(op, x, axis, keepdims)
+    best = reduce_over(op, x, axis, keepdims)
     if x.type.dtype.kind != "f":
         return Tensor(best)
-    any_number = reduced(red.max_, is_number, axis, keepdims)
+    any_number = reduce_over(red.max_, is_number, axis, keepdims)
     return Tensor(cmp.where(any_number, best, like(best, np.nan)))
 
 
@@ -343,5 +343,5 @@ def _nan_extreme(op: Op, a: Any, axis: Any, keepdims: bool, worst: float) -> Any
 def nanmean(a: Any, axis: Any = None, dtype: Any = None, *, keepdims: bool = False) -> Any:
     x, is_number = _numbers(a, 0)
     kind = mean_type(x.type.dtype, dtype)
-    total = reduced(red.sum_, cast(x, kind), axis, keepdims)
-    return Tensor(ew.div(total, reduced(red.sum_, cast(is_number, kind), axis, keepdims)))
+    total = reduce_over(red.sum_, cast(x, kind), axis, keepdims)
+    return Tensor(ew.div(total, reduce_over(red.sum_, cast(is_number, kind), axis, keepdims)))

@@ -145,5 +145,5 @@ def corrcoef(x: Any, y: Any = None, rowvar: bool = True) -> Any:
     c = cov(x, y, rowvar)
     if c.ndim == 0:
         return c / c
-    spread = np.sqrt(np.diagonal(c))
-    return np.clip(c / np.reshape(spread, (-1, 1)) / spread, -1.0, 1.0)
+    deviation = np.sqrt(np.diagonal(c))
+    return np.clip(c / np.reshape(deviation, (-1, 1)) / deviation, -1.0, 1.0)

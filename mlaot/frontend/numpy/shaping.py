@@ -12,6 +12,7 @@ from mlaot.errors import MlaotError
 from mlaot.frontend.trace.promotion import (
     apply,
     as_node,
+    broadcast_node,
     broadcast_shape,
     dtype_of,
     full,
@@ -19,7 +20,6 @@ from mlaot.frontend.trace.promotion import (
     normal_axis,
     numpy_dtype,
     result_type,
-    spread,
 )
 from mlaot.frontend.trace.protocols import implements, is_traced
 from mlaot.frontend.trace.tensor import Tensor, as_tensor
@@ -62,13 +62,13 @@ def complete(x: Node, new: tuple[Dim, ...]) -> tuple[Dim, ...]:
     if -1 not in new:
         return new
     rest = dims_.product(tuple(d for d in new if d != -1))
-    size = divided(dims_.product(x.type.shape), rest)
+    size = divide_dims(dims_.product(x.type.shape), rest)
     if size is None:
         raise MlaotError(f"cannot reshape {x.type} to {list(new)}")
     return tuple(size if d == -1 else d for d in new)
 
 
-def divided(total: Dim, part: Dim) -> Dim | None:
+def divide_dims(total: Dim, part: Dim) -> Dim | None:
     """``total / part``, if that has no remainder."""
     if isinstance(part, int):
         if part == 0:
@@ -107,10 +107,10 @@ def transpose(a: Any, axes: Any = None) -> Any:
     perm = tuple(normal_axis(i, rank) for i in order)
     if sorted(perm) != list(range(rank)):
         raise MlaotError(f"cannot transpose {x.type} by the axes {list(order)}")
-    return Tensor(permuted(x, perm))
+    return Tensor(permute(x, perm))
 
 
-def permuted(x: Node, perm: tuple[int, ...]) -> Node:
+def permute(x: Node, perm: tuple[int, ...]) -> Node:
     return x if perm == tuple(range(len(perm))) else st.transpose(x, perm=perm)
 
 
@@ -125,7 +125,7 @@ def swapaxes(a: Any, axis1: int, axis2: int) -> Any:
     perm = list(range(x.type.rank))
     i, j = normal_axis(axis1, len(perm)), normal_axis(axis2, len(perm))
     perm[i], perm[j] = j, i
-    return Tensor(permuted(x, tuple(perm)))
+    return Tensor(permute(x, tuple(perm)))
 
 
 def _axis_list(axis: Any, rank: int) -> list[int]:
@@ -145,7 +145,7 @@ def moveaxis(a: Any, source: Any, destination: Any) -> Any:
     perm = [i for i in range(x.type.rank) if i not in sources]
     for target, origin in sorted(zip(targets, sources, strict=True)):
         perm.insert(target, origin)
-    return Tensor(permuted(x, tuple(perm)))
+    return Tensor(permute(x, tuple(perm)))
 
 
 @implements("rollaxis")
@@ -177,14 +177,14 @@ def squeeze(a: Any, axis: Any = None) -> Any:
 
 @implements("broadcast_to")
 def broadcast_to(array: Any, shape: Any, subok: bool = False) -> Any:
-    return Tensor(spread(as_node(array), a_shape(shape)))
+    return Tensor(broadcast_node(as_node(array), a_shape(shape)))
 
 
 @implements("broadcast_arrays")
 def broadcast_arrays(*args: Any, subok: bool = False) -> Any:
     nodes = [as_node(a) for a in args]
     shape = broadcast_shape([n.type.shape for n in nodes])
-    return tuple(Tensor(spread(n, shape)) for n in nodes)
+    return tuple(Tensor(broadcast_node(n, shape)) for n in nodes)
 
 
 def _at_least(rank: int, shaped: Callable[[tuple[Dim, ...]], tuple[Dim, ...]]) -> Callable[..., Any]:

@@ -37,9 +37,9 @@ def median(a: Any, axis: Any = None, overwrite_input: bool = False, keepdims: bo
     x = as_node(a)
     if count(x, axis) == 0:
         return Tensor(full(reduced_shape(x, axis, keepdims), np.nan, mean_type(x.type.dtype, None)))
-    ordered, size = _ordered("median", x, axis)
+    ordered, size = _sort_over("median", x, axis)
     middle = mean(ordered[..., (size - 1) // 2 : size // 2 + 1], axis=-1)
-    return _with_axes(_nan_kept(ordered, middle), (), x, axis, keepdims)
+    return _axes_first(_keep_nan(ordered, middle), (), x, axis, keepdims)
 
 
 @implements("percentile")
@@ -57,16 +57,16 @@ def quantile(a: Any, q: Any, axis: Any = None, *, method: str = "linear", keepdi
     if not np.all((np.asarray(q) >= 0) & (np.asarray(q) <= 1)):
         raise MlaotError(f"quantile: expected shares from 0 to 1, got {q!r}")
     x = as_node(a)
-    ordered, size = _ordered("quantile", x, axis)
+    ordered, size = _sort_over("quantile", x, axis)
     places = np.asarray(q) * (size - 1)
     if places.dtype.kind in "iu":  # the first or the last element, whatever its dtype
-        return _with_axes(_nan_kept(ordered, ordered[..., places]), places.shape, x, axis, keepdims)
+        return _axes_first(_keep_nan(ordered, ordered[..., places]), places.shape, x, axis, keepdims)
     low = np.clip(np.floor(places), 0, size - 1).astype(np.int64)
     share: Any = places - low
     share = float(share) if type(q) in (float, int) else share
     wide = Tensor(cast(as_node(ordered), mean_type(x.type.dtype, None)))
     values = _between(wide[..., low], wide[..., np.minimum(low + 1, size - 1)], share)
-    return _with_axes(_nan_kept(ordered, values), places.shape, x, axis, keepdims)
+    return _axes_first(_keep_nan(ordered, values), places.shape, x, axis, keepdims)
 
 
 def _between(low: Any, high: Any, share: Any) -> Any:
@@ -78,7 +78,7 @@ def _between(low: Any, high: Any, share: Any) -> Any:
     return np.where(share >= 0.5, downwards, upwards)
 
 
-def _ordered(name: str, x: Node, axis: Any) -> tuple[Any, int]:
+def _sort_over(name: str, x: Node, axis: Any) -> tuple[Any, int]:
     """The elements over ``axis`` sorted along a last axis, which takes its place, and how many they are."""
     axes, size = normal_axes(axis, x.type.rank), count(x, axis)
     if not isinstance(size, int):
@@ -90,7 +90,7 @@ def _ordered(name: str, x: Node, axis: Any) -> tuple[Any, int]:
     return sort(Tensor(st.reshape(last, shape=(*[x.type.shape[i] for i in rest], size)))), size
 
 
-def _nan_kept(ordered: Any, values: Any) -> Any:
+def _keep_nan(ordered: Any, values: Any) -> Any:
     """``found`` of sorted elements, nan where the last of those is."""
     if as_node(ordered).type.dtype.kind != "f":
         return values
@@ -98,7 +98,7 @@ def _nan_kept(ordered: Any, values: Any) -> Any:
     return np.where(np.isnan(last), np.nan, values)
 
 
-def _with_axes(values: Any, shape: tuple[int, ...], x: Node, axis: Any, keepdims: bool) -> Any:
+def _axes_first(values: Any, shape: tuple[int, ...], x: Node, axis: Any, keepdims: bool) -> Any:
     """The axes of ``shape``, which come last, as the first ones."""
     result = np.moveaxis(values, range(-len(shape), 0), range(len(shape))) if shape else values
     return np.reshape(result, (*shape, *kept(x, normal_axes(axis, x.type.rank)))) if keepdims else result

@@ -13,7 +13,7 @@ import numpy as np
 from mlaot.errors import MlaotError
 from mlaot.frontend.numpy.special import SPECIAL_UFUNCS
 from mlaot.frontend.trace import protocols
-from mlaot.frontend.trace.promotion import aligned, as_node, cast, is_weak, like, result_type, strong_type
+from mlaot.frontend.trace.promotion import as_node, broadcast_together, cast, is_weak, like, result_type, strong_type
 from mlaot.frontend.trace.protocols import FUNCTIONS
 from mlaot.frontend.trace.tensor import Tensor
 from mlaot.ir import Node
@@ -296,7 +296,7 @@ UFUNCS: dict[str, Function] = {
 def trace_ufunc(ufunc: np.ufunc, *args: Any) -> Any:
     """Trace ``ufunc`` of ``args``."""
     inputs, outputs = loop(ufunc, args)
-    nodes = aligned(*[as_node(a, kind) for a, kind in zip(args, inputs, strict=True)])
+    nodes = broadcast_together(*[as_node(a, kind) for a, kind in zip(args, inputs, strict=True)])
     if ufunc.__name__ not in ("ldexp",) and len({n.type.dtype for n in nodes}) > 1:
         raise MlaotError(f"{' and '.join(str(n.type.dtype) for n in nodes)} have no common dtype; cast one of them")
     results = UFUNCS[ufunc.__name__](*nodes)

@@ -65,7 +65,7 @@ class EagerTensor:
 
     @property
     def array(self) -> Array:
-        """The values as NumPy has them: axes in reverse."""
+        """Return the values as NumPy has them: axes in reverse."""
         return self.values.reshape(self.shape[::-1])
 
     add, sub, mul, div = map(_binary, ("+", "-", "*", "/"))
@@ -73,7 +73,7 @@ class EagerTensor:
     neg, exp, tanh = map(_unary, ("neg", "exp", "tanh"))
 
     def sum(self, dimension: int, keep_dims: bool = False) -> Self:
-        """The sum over one dimension, which is then gone, or 1 with ``keep_dims``."""
+        """Sum over one dimension, which is then gone, or 1 with ``keep_dims``."""
         if not 0 <= dimension < len(self.shape):
             raise MlaotError(f"sum: there is no dimension {dimension} in a tensor of shape {list(self.shape)}")
         kept = (1,) if keep_dims else ()
@@ -102,7 +102,7 @@ class EagerTensor:
         return cls(values, shape=shape)
 
     def trace(self, parameters: Iterable[EagerTensor] = ()) -> tuple[Tape, dict[EagerTensor, int]]:
-        """The computation of this tensor as a trace, and the node of every tensor in it."""
+        """Return the computation of this tensor as a trace, and the node of every tensor in it."""
         trace, ids, trained = Tape(), dict[EagerTensor, int](), set(parameters)
         for tensor in topological_sort(self, lambda t: t.children):
             if not tensor.op:
@@ -144,13 +144,13 @@ class EagerTensor:
         seed: int | None = None,
         generator: Iterable[float] | None = None,
     ) -> Self:
-        """Numbers out of ``generator``, or of ``get_random(min, max, seed)``."""
+        """Draw numbers out of ``generator``, or of ``get_random(min, max, seed)``."""
         numbers = get_random(min, max, seed) if generator is None else generator
         return cls._of(np.array(list(islice(numbers, math.prod(shape))), cls.dtype), shape)
 
     @classmethod
     def linear_space(cls, start: float, end: float, steps: int) -> Self:
-        """``steps`` numbers from ``start`` to ``end``, both included."""
+        """Make ``steps`` numbers from ``start`` to ``end``, both included."""
         return cls._of(np.linspace(start, end, steps, dtype=cls.dtype), [steps])
 
 
@@ -183,24 +183,24 @@ class EagerValue(EagerTensor):
 
 
 def as_values(numbers: Iterable[float]) -> list[EagerValue]:
-    """Numbers as values."""
+    """Make values of numbers."""
     return [EagerValue(number) for number in numbers]
 
 
 def get_flat_index(indices: Sequence[int], shape: Sequence[int]) -> int:
-    """Where in the flat values the element at ``indices`` is."""
+    """Return where in the flat values the element at ``indices`` is."""
     if len(indices) != len(shape):
         raise MlaotError(f"expected an index for each of {len(shape)} dimensions, got {len(indices)}")
     return int(np.ravel_multi_index(tuple(indices), tuple(shape), order="F"))
 
 
 def get_dimensional_indices(index: int, shape: Sequence[int]) -> list[int]:
-    """The indices of the element that is at ``index`` of the flat values."""
+    """Return the indices of the element that is at ``index`` of the flat values."""
     return [int(i) for i in np.unravel_index(index, tuple(shape), order="F")]
 
 
 def get_random(min: float = 0, max: float = 1, seed: int | None = None) -> Iterator[float]:
-    """Numbers between ``min`` and ``max`` without end, the same for the same seed on every machine."""
+    """Yield numbers between ``min`` and ``max`` without end, the same for the same seed on every machine."""
     state = (random.randrange(MODULUS) if seed is None else seed) % MODULUS or 1
     scale = (max - min) / MODULUS
     while True:
@@ -209,5 +209,5 @@ def get_random(min: float = 0, max: float = 1, seed: int | None = None) -> Itera
 
 
 def round_to_multiple(number: float, multiple: float) -> float:
-    """The multiple nearest to ``number``; half way, the one above."""
+    """Return the multiple nearest to ``number``; half way, the one above."""
     return math.floor(number / multiple + 0.5) * multiple

@@ -36,7 +36,7 @@ class Images:
             self._opened = opened.pop_all()
 
     def num_left(self) -> int:
-        """How many images are still to be read."""
+        """Return how many images are still to be read."""
         return self.num_images - self._read
 
     def close(self) -> None:

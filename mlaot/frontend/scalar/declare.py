@@ -77,10 +77,10 @@ def declare(
 
     Raises ``MlaotError`` for arguments of other types. A build warns where a leaf was probably forgotten.
     """
-    return _declared(_Model(outputs, inputs, parameters, loss, dtype, learning_rate), calling_line())
+    return _declaration(_Model(outputs, inputs, parameters, loss, dtype, learning_rate), calling_line())
 
 
-def _declared(model: _Model, place: str = "") -> Declaration:
+def _declaration(model: _Model, place: str = "") -> Declaration:
     _check(model)
     return Declaration(lambda: trace(model, place), place)
 
@@ -98,12 +98,12 @@ class _Model:
 
     @property
     def results(self) -> dict[str, Any]:
-        """The outputs by name."""
+        """Return the outputs by name."""
         return dict(self.outputs) if isinstance(self.outputs, Mapping) else {"out": self.outputs}
 
     @property
     def roots(self) -> list[Any]:
-        """The values that are outputs."""
+        """Return the values that are outputs."""
         return [
             v for output in self.results.values() for v in (output if isinstance(output, list | tuple) else [output])
         ]
@@ -149,7 +149,7 @@ def _check_value(what: str, value: Any, expected: str = "a Value") -> None:
 
 
 def declare_graph(outputs: Any) -> Declaration:
-    """A bare graph as a model: its leaves labelled ``'input'``, in order of their use, are the vector x."""
+    """Declare a bare graph: its leaves labelled ``'input'``, in order of their use, are the vector x."""
     roots = outputs if isinstance(outputs, list | tuple) else [outputs]
     leaves = [v for v in topological(roots) if not v._prev and v._op == "input"]
     if not leaves:
@@ -157,11 +157,11 @@ def declare_graph(outputs: Any) -> Declaration:
             "a bare graph of Values has no inputs; expected leaves made by Value(0.0, (), 'input'), "
             "or a declaration by mlaot.micrograd.declare"
         )
-    return _declared(_Model(outputs, {"x": leaves}))
+    return _declaration(_Model(outputs, {"x": leaves}))
 
 
 def declare_module(net: Any) -> Declaration:
-    """A network object as a model: its input vector in, its outputs out, its parameters frozen."""
+    """Declare a network object: its input vector goes in, its outputs come out, its parameters are frozen."""
     try:
         inspect.getattr_static(net, "layers")
         width = len(net.layers[0].neurons[0].w)
@@ -172,11 +172,11 @@ def declare_module(net: Any) -> Declaration:
         ) from None
     weight = net.layers[0].neurons[0].w[0]
     x = [(type(weight) if hasattr(weight, "_prev") else Value)(0.0) for _ in range(width)]
-    return _declared(_Model(net(x), {"x": x}, net))
+    return _declaration(_Model(net(x), {"x": x}, net))
 
 
 def trace(model: _Model, place: str) -> Traced:
-    """The graph of one example, declared at ``place``. Raises ``MlaotError`` for values that cannot be compiled."""
+    """Trace the graph of one example, declared at ``place``; raise ``MlaotError`` for what cannot be compiled."""
     kind = BY_NUMPY[model.dtype]
     graph = Graph("model")
     nodes: dict[int, Node] = {}
@@ -211,7 +211,7 @@ def _warn(
     trained: list[Any],
     named: Mapping[str, Ids],
 ) -> None:
-    """Say what was probably not meant; ``order`` is the whole graph."""
+    """Warn of what was probably not meant; ``order`` is the whole graph."""
     lost.warn_of_constants(order, inputs, trained, trains=model.loss is not None)
     lost.warn_of_reads(inputs, trained, named, {id(value) for value in (*model.roots, model.loss)})
     if model.loss is not None and trained:
@@ -219,7 +219,7 @@ def _warn(
 
 
 def _input(graph: Graph, name: str, declared: Input, kind: DType, nodes: dict[int, Node]) -> list[Any]:
-    """Make an input; its leaves."""
+    """Make an input, and return its leaves."""
     argument(name, "an input")
     is_sparse = isinstance(declared, Sparse)
     declared = declared.values if isinstance(declared, Sparse) else declared
@@ -256,7 +256,7 @@ def _input(graph: Graph, name: str, declared: Input, kind: DType, nodes: dict[in
 
 
 def topological(roots: Sequence[Any]) -> list[Any]:
-    """Values reachable from ``roots``, arguments first."""
+    """Return the values reachable from ``roots``, arguments first."""
     for root in roots:
         if not is_value(root):
             raise MlaotError(f"expected a Value, got {kind_of(root)}")

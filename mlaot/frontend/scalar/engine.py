@@ -230,7 +230,7 @@ class Rule(NamedTuple):
 
 @lru_cache(maxsize=1024)
 def rule(op: str) -> Rule:
-    """The rule of an op by its ``_op`` text, ``'**k'`` included."""
+    """Return the rule of an op by its ``_op`` text, ``'**k'`` included."""
     if op.startswith("**"):
         return _power(op[2:])
     if op not in _RULES:
@@ -239,18 +239,18 @@ def rule(op: str) -> Rule:
 
 
 def as_values(items: Iterable[Value | Number]) -> tuple[Value, ...]:
-    """Numbers become constant leaves; values stay themselves."""
+    """Make constant leaves of numbers; values stay themselves."""
     return tuple(item if isinstance(item, Value) else Value(item) for item in items)
 
 
 def halves(args: tuple[Value, ...]) -> tuple[tuple[Value, ...], tuple[Value, ...]]:
-    """The arguments of a ``dot`` node as (left factors, right factors)."""
+    """Return the arguments of a ``dot`` node as (left factors, right factors)."""
     middle = len(args) // 2
     return args[:middle], args[middle:]
 
 
 def topological_order(*roots: Any) -> list[Any]:
-    """Depth-first post-order over ``_prev``, without recursion; roots may also be nodes of the micrograd package.
+    """Order the values below roots, also those of the micrograd package: depth first, each after its arguments.
 
     The order is the one that the recursive definition gives. A node comes off the stack twice: once to put its
     arguments above it, once, under the mark ``None``, when they are done.

@@ -20,18 +20,18 @@ from mlaot.frontend.scalar.engine import topological_order
 
 
 def trace(root: Any) -> tuple[set[Any], set[tuple[Any, Any]]]:
-    """The nodes that ``root`` depends on, and the edges (argument, user) between them."""
+    """Return the nodes that ``root`` depends on, and the edges (argument, user) between them."""
     nodes = set(topological_order(root))
     return nodes, {(arg, node) for node in nodes for arg in node._prev}
 
 
 def count(root: Any) -> Counter[str]:
-    """How many nodes there are of each op; ``''`` counts the unlabelled leaves."""
+    """Count the nodes of each op; ``''`` counts the unlabelled leaves."""
     return Counter(node._op for node in topological_order(root))
 
 
 def ssa(root: Any) -> str:
-    """The graph as text, one line for each computed node: ``v6 = * v0 v3``.
+    """Write the graph as text, one line for each computed node: ``v6 = * v0 v3``.
 
     The number of a node is its place in topological order. An unlabelled leaf is written as its number, a labelled one
     (``'input'``) by its name.
@@ -57,7 +57,7 @@ class Drawing:
         return self.source
 
     def pipe(self, format: str | None = None) -> bytes:
-        """The picture's bytes, made by ``dot``."""
+        """Return the picture's bytes, made by ``dot``."""
         program = shutil.which("dot")
         if program is None:
             raise MlaotError("draw_dot: no program 'dot' on the PATH; install Graphviz, or use the text in .source")

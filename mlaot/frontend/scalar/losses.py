@@ -10,7 +10,7 @@ from mlaot.frontend.scalar.engine import Max, Number, Value
 
 
 def stable_softmax(outputs: Sequence[Value]) -> list[Value]:
-    """Exponentials divided by their sum, after the largest output was taken off, so that none overflows."""
+    """Divide exponentials by their sum, after the largest output was taken off, so that none overflows."""
     largest = reduce(Max, outputs)
     exps = [(output - largest).exp() for output in outputs]
     total = cast(Value, sum(exps))

@@ -39,7 +39,7 @@ REPORTS = ("print", "append", "format", "round", "str", "repr", "info", "debug")
 def warn_of_constants(
     order: Sequence[Any], inputs: Mapping[str, Iterable[Any]], trained: Sequence[Any], *, trains: bool
 ) -> None:
-    """Leaves of the graph ``order`` that were probably to be declared, and became constants."""
+    """Warn of leaves of the graph ``order`` that were probably to be declared, and became constants."""
     leaves_of_inputs = [leaf for leaves in inputs.values() for leaf in leaves]
     declared = {id(leaf) for leaf in (*leaves_of_inputs, *trained)}
     alike = {(getattr(leaf, "_made", None), leaf.data) for leaf in leaves_of_inputs}
@@ -67,7 +67,7 @@ def warn_of_constants(
 
 
 def warn_of_untrained(place: str, order: Sequence[Any], trained: Sequence[Any], named: Mapping[str, Ids]) -> None:
-    """Parameters that the loss does not reach: ``order`` is its graph, ``place`` the line of the declaration."""
+    """Warn of parameters that the loss, whose graph is ``order``, does not reach; ``place`` is the declaration."""
     reached = set(map(id, order))
     reaches = np.array([id(value) in reached for value in trained])
     if not reaches.any():
@@ -86,7 +86,7 @@ def warn_of_untrained(place: str, order: Sequence[Any], trained: Sequence[Any], 
 def warn_of_reads(
     inputs: Mapping[str, Iterable[Any]], trained: Sequence[Any], named: Mapping[str, Ids], roots: Collection[int]
 ) -> None:
-    """Numbers that the user's code computes with in passing, as ``x.data * 2``: the graph has not heard of them.
+    """Warn of numbers that the user's code computes with in passing, as ``x.data * 2``: no graph has them.
 
     ``roots`` are the ids of the outputs and the loss, whose numbers many a program looks at.
     """
@@ -107,7 +107,7 @@ def warn_of_reads(
 
 
 def _source(value: Any, inputs: Collection[int], elsewhere: set[int]) -> int | None:
-    """The id of an input that a value depends on; what does not is put into ``elsewhere``."""
+    """Return the id of an input that a value depends on; what depends on none is put into ``elsewhere``."""
     seen: set[int] = set()
     stack = [value]
     while stack:
@@ -122,7 +122,7 @@ def _source(value: Any, inputs: Collection[int], elsewhere: set[int]) -> int | N
 
 
 def users_line(frame: FrameType | None) -> Line | None:
-    """The line of the user's code behind a frame."""
+    """Return the line of the user's code behind a frame."""
     while frame is not None and frame.f_globals.get("__name__", "").startswith("mlaot."):
         frame = frame.f_back
     return None if frame is None else (frame.f_code.co_filename, frame.f_lineno)
@@ -140,7 +140,7 @@ _reads: dict[Line, list[Any]] = {}
 
 
 def _calls(line: Line) -> list[Path]:
-    """What may have made a leaf: calls of classes."""
+    """Return what may have made a leaf: calls of classes."""
     calls = [path for path in _paths(*line) if isinstance(path[0], ast.Call)]
     return [path for path in calls if _name(path[0].func)[:1].isupper()] or calls  # type: ignore[attr-defined]
 
@@ -151,7 +151,7 @@ def _reads_on(line: Line) -> list[Path]:
 
 
 def _is_kept(call: Path) -> bool:
-    """Whether what a call gives is put into a variable or a list: not where it is a part of an expression."""
+    """Tell whether the result of a call is put into a variable or a list, and is no part of an expression."""
     for node in call[1:]:
         called = _name(node.func) if isinstance(node, ast.Call) else ""
         if isinstance(node, KEEPS) or called in ("append", "extend"):
@@ -162,7 +162,7 @@ def _is_kept(call: Path) -> bool:
 
 
 def _computes(read: Path, *, is_input: bool) -> bool:
-    """Whether what is read is computed with, and neither printed nor the new ``data`` of something.
+    """Tell whether what is read is computed with, and neither printed nor the new ``data`` of something.
 
     An input has no number worth reading while a graph is built: there any use counts.
     """
@@ -180,19 +180,19 @@ def _computes(read: Path, *, is_input: bool) -> bool:
 
 
 def _name(function: ast.AST) -> str:
-    """The last part of the name of what is called."""
+    """Return the last part of the name of what is called."""
     return getattr(function, "attr", getattr(function, "id", ""))
 
 
 @lru_cache(maxsize=1024)
 def _paths(file: str, number: int) -> list[Path]:
-    """The nodes of the syntax tree that begin on a line."""
+    """Return the nodes of the syntax tree that begin on a line."""
     return [path for path in _tree(file) if getattr(path[0], "lineno", None) == number]
 
 
 @lru_cache(maxsize=32)
 def _tree(file: str) -> list[Path]:
-    """The nodes of a file; none where there is no source."""
+    """Return the nodes of a file; none where there is no source."""
     try:
         tree = ast.parse("".join(linecache.getlines(file)))
     except (SyntaxError, ValueError):

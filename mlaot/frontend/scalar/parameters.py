@@ -31,7 +31,7 @@ EXPECTED = "a Value, a (nested) list of Values or a network"
 
 
 def parameter_arrays(parameters: Any) -> tuple[list[Any], dict[str, Ids]]:
-    """The parameters in their order, and by name the arrays that they form, of numbers in that order.
+    """Return the parameters in their order, and by name the arrays that they form, of numbers in that order.
 
     Raises ``MlaotError`` for what is no parameter, and for one that is listed twice.
     """
@@ -53,18 +53,18 @@ def parameter_arrays(parameters: Any) -> tuple[list[Any], dict[str, Ids]]:
 
 
 def is_value(thing: Any) -> bool:
-    """Whether a thing is a ``Value`` of mlaot or of the micrograd package; a thing that has any attribute is none."""
+    """Tell whether a thing is a ``Value`` of mlaot or of micrograd; a thing that has any attribute is none."""
     return not isinstance(thing, type) and (hasattr(type(thing), "_prev") or "_prev" in getattr(thing, "__dict__", ()))
 
 
 def is_network(thing: Any) -> bool:
-    """Whether a thing has trained values and says which."""
+    """Tell whether a thing has trained values and says which."""
     is_there = inspect.getattr_static(thing, "parameters", None) is not None
     return is_there and not inspect.isclass(thing) and callable(thing.parameters)
 
 
 def _check(arrays: Arrays, values: Sequence[Any]) -> None:
-    """Parameters are leaves, and each is listed once."""
+    """Refuse parameters that are no leaves, or are listed twice."""
     for name, array in arrays.items():
         printable(name, "a parameter")
         for value in array.flat:
@@ -82,7 +82,7 @@ def _values(arrays: Iterable[Array]) -> Iterator[Any]:
 
 
 def _of(thing: Any, path: str, around: tuple[int, ...], seen: set[int] | None = None) -> Arrays:
-    """The arrays of Values in ``thing``, by their names in it; where it is one array, that is called ``""``.
+    """Return the arrays of Values in ``thing``, by their names in it; where it is one array, that is called ``""``.
 
     ``around``: the ids of what it is a part of. Among the attributes of an object anything may be: what is no Value is
     passed over, and of each object that was ``seen`` the attributes are walked once. Elsewhere it is an error at
@@ -96,12 +96,12 @@ def _of(thing: Any, path: str, around: tuple[int, ...], seen: set[int] | None = 
     if isinstance(thing, np.ndarray) and thing.dtype == object:
         thing = thing.tolist()
     if isinstance(thing, Mapping):
-        return _joined(((str(k), _of(part, f"{path}[{k!r}]", inside, seen)) for k, part in thing.items()), path)
+        return _join(((str(k), _of(part, f"{path}[{k!r}]", inside, seen)) for k, part in thing.items()), path)
     if isinstance(thing, list | tuple):
         rows = [_of(part, f"{path}[{i}]", inside, seen) for i, part in enumerate(thing)]
         if seen is None and not rows:
             raise MlaotError(f"{path}: expected {EXPECTED}, got an empty list")
-        return _stacked(thing, rows) or _joined(((str(i), row) for i, row in enumerate(rows)), path)
+        return _stack(thing, rows) or _join(((str(i), row) for i, row in enumerate(rows)), path)
     if seen is not None:
         return _of_attributes(thing, inside, seen)
     arrays = _of_network(thing) if is_network(thing) else _of_attributes(thing, inside, set())
@@ -111,16 +111,16 @@ def _of(thing: Any, path: str, around: tuple[int, ...], seen: set[int] | None = 
 
 
 def _of_attributes(thing: Any, around: tuple[int, ...], seen: set[int]) -> Arrays:
-    """The arrays that an object holds."""
+    """Return the arrays that an object holds."""
     is_code = inspect.ismodule(thing) or inspect.isroutine(thing) or inspect.isclass(thing)
     if id(thing) in seen or is_code or not hasattr(thing, "__dict__"):
         return {}
     seen.add(id(thing))
-    return _joined(((key, _of(part, key, around, seen)) for key, part in vars(thing).items()), type(thing).__name__)
+    return _join(((key, _of(part, key, around, seen)) for key, part in vars(thing).items()), type(thing).__name__)
 
 
 def _of_network(network: Any) -> Arrays:
-    """What ``parameters()`` lists, by attributes; an array of which only some are listed, by its elements."""
+    """Return what ``parameters()`` lists, by attributes; an array of which it lists some elements, by elements."""
     wanted = list(network.parameters())
     for i, value in enumerate(wanted):
         if not is_value(value):
@@ -147,8 +147,8 @@ def _of_network(network: Any) -> Arrays:
     return dict(sorted(arrays.items(), key=lambda item: min(order[id(value)] for value in item[1].flat)))
 
 
-def _stacked(things: Sequence[Any], parts: Sequence[Arrays]) -> Arrays:
-    """The parts of a list as one array, or as one for each attribute of equal objects; none where they are neither."""
+def _stack(things: Sequence[Any], parts: Sequence[Arrays]) -> Arrays:
+    """Make one array of a list's parts, or one for each attribute of equal objects; none where they are neither."""
     shapes = [{name: array.shape for name, array in part.items()} for part in parts]
     if not shapes or not all(one == shapes[0] for one in shapes):
         return {}
@@ -163,13 +163,13 @@ def _is_object(thing: Any) -> bool:
 
 
 def _is_vector(item: tuple[str, tuple[int, ...]]) -> bool:
-    """Whether an attribute of an object holds a vector or a number."""
+    """Tell whether an attribute of an object holds a vector or a number."""
     name, shape = item
     return "." not in name and len(shape) < 2
 
 
-def _joined(parts: Iterable[tuple[str, Arrays]], path: str) -> Arrays:
-    """The arrays of all parts; a part's name comes before theirs."""
+def _join(parts: Iterable[tuple[str, Arrays]], path: str) -> Arrays:
+    """Join the arrays of all parts; a part's name comes before theirs."""
     arrays: Arrays = {}
     for key, part in parts:
         for name, array in _named(part, key).items():
@@ -184,12 +184,12 @@ def _named(part: Arrays, name: str) -> Arrays:
 
 
 def _array(values: Sequence[Any]) -> Array:
-    """A vector of objects, whatever these are."""
+    """Make a vector of objects, whatever these are."""
     vector = np.empty(len(values), object)
     vector[:] = values
     return vector
 
 
 def kind_of(thing: Any) -> str:
-    """What an error says that it got."""
+    """Say what an error got."""
     return f"an array of {thing.dtype}" if isinstance(thing, np.ndarray) else f"{type(thing).__name__} {thing!r:.40}"

@@ -51,23 +51,23 @@ class Tape:
         return len(self.nodes)
 
     def push(self, node: Record) -> int:
-        """Append a node; its parents are there already."""
+        """Append a record, whose parents are there already, and return its number."""
         if any(not 0 <= parent < len(self.nodes) for parent in node.parents_id):
             raise MlaotError(f"push: expected parents among the {len(self)} nodes so far, got {list(node.parents_id)}")
         self.nodes.append(node)
         return len(self.nodes) - 1
 
     def input(self, value: Any) -> int:
-        """A leaf."""
+        """Push a leaf."""
         return self.push(Record(np.asarray(value)))
 
     def param(self, value: Any) -> int:
-        """A leaf that is trained."""
+        """Push a leaf that is trained."""
         self.params_id.append(self.input(value))
         return self.params_id[-1]
 
     def apply(self, op: str, *parents: int, **attrs: Any) -> int:
-        """The op of ``mlaot.ops.OPS`` called ``op``, of nodes that are there already."""
+        """Push the op of ``mlaot.ops.OPS`` called ``op``, of nodes that are there already."""
         if op not in OPS:
             raise MlaotError(f"there is no op {op!r}{did_you_mean(op, OPS)}")
         values = [self.get_tensor(i) for i in parents]
@@ -75,29 +75,29 @@ class Tape:
         return self.push(Record(reference(op, values, attrs), parents, None, op, attrs))
 
     def get_tensor(self, node: int) -> Array:
-        """The value of a node."""
+        """Return the value of a node."""
         if not 0 <= node < len(self.nodes):
             raise MlaotError(f"expected a node out of 0..{len(self) - 1}, got {node}")
         return self.nodes[node].value
 
     def order(self, root: int) -> list[int]:
-        """The nodes that ``root`` needs, ``root`` first, each before its parents."""
+        """Return the nodes that ``root`` needs, ``root`` first, each before its parents."""
         return topological_sort(root, lambda i: self.nodes[i].parents_id, key=lambda i: i)[::-1]
 
     def vjp(self, node: int, cotangent: Array) -> list[tuple[int, Array]]:
-        """What a cotangent of ``node`` gives each of its parents; one that is used twice gets two parts."""
+        """Give each parent its share of a cotangent of ``node``; a parent that is used twice gets two parts."""
         record = self.nodes[node]
         if record.vjp is not None:
             return list(record.vjp(cotangent))
         if not record.op:
             return []
         values = [self.get_tensor(i) for i in record.parents_id]
-        graph = _pulled_back(record.op, tuple(map(_type, values)), tuple(record.attrs.items()))
+        graph = _vjp_graph(record.op, tuple(map(_type, values)), tuple(record.attrs.items()))
         inputs = {str(i): value for i, value in enumerate(values)} | {"cotangent": cotangent}
         return [(record.parents_id[int(i)], part) for i, part in evaluate(graph, inputs).items()]
 
     def backward(self, root: int) -> dict[int, Array]:
-        """The gradient of the sum of ``root`` by each node that it needs."""
+        """Return the gradient of the sum of ``root`` by each node that it needs."""
         order = self.order(root)
         gradients = {i: np.zeros_like(self.get_tensor(i)) for i in order}
         gradients[root] = np.ones_like(self.get_tensor(root))
@@ -107,7 +107,7 @@ class Tape:
         return gradients
 
     def graph(self, root: int) -> Graph:
-        """The nodes that ``root`` needs as a graph of the compiler; leaf 3 is its input ``x3``."""
+        """Make the nodes that ``root`` needs a graph of the compiler; leaf 3 is its input ``x3``."""
         graph = Graph("model")
         nodes: dict[int, Node] = {}
         for i in sorted(self.order(root)):
@@ -123,7 +123,7 @@ class Tape:
         return graph
 
     def declare(self, root: int) -> Declaration:
-        """A model whose output is ``root``: with parameters it trains them, and ``root``, a scalar, is its loss."""
+        """Declare a model whose output is ``root``; where it has parameters, that is a scalar, the loss to train by."""
 
         def traced() -> Traced:
             graph = self.graph(root)
@@ -146,8 +146,8 @@ def reference(op: str, values: Sequence[Array], attrs: Mapping[str, Any]) -> Arr
 
 
 @lru_cache(maxsize=1024)
-def _pulled_back(op: str, types: tuple[Type, ...], attrs: tuple[tuple[str, Any], ...]) -> Graph:
-    """The vector-Jacobian product of an op: its arguments and a cotangent in, a cotangent for each argument out."""
+def _vjp_graph(op: str, types: tuple[Type, ...], attrs: tuple[tuple[str, Any], ...]) -> Graph:
+    """Make the vector-Jacobian product of an op: arguments and a cotangent in, a cotangent for each argument out."""
     graph = Graph(op)
     arguments = [graph.input(str(i), type_) for i, type_ in enumerate(types)]
     out = graph.add(OPS[op], arguments, dict(attrs))
@@ -157,7 +157,7 @@ def _pulled_back(op: str, types: tuple[Type, ...], attrs: tuple[tuple[str, Any],
 
 
 def topological_sort(start: T, children: Callable[[T], Iterable[T]], key: Callable[[T], Hashable] = id) -> list[T]:
-    """Everything that ``start`` reaches, each once, children before what has them, ``start`` last; no recursion."""
+    """Return everything that ``start`` reaches, each once, children first, ``start`` last; no recursion."""
     order: list[T] = []
     visited = {key(start)}
     stack = [(start, iter(children(start)))]

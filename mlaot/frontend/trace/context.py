@@ -67,7 +67,7 @@ class Trace:
         return trace
 
     def local(self, node: Node) -> Node:
-        """A node of this graph or of an enclosing one, as a node of this graph."""
+        """Return a node of this graph or of an enclosing one as a node of this graph."""
         node = node.find()
         if node.graph is self.graph:
             return node
@@ -81,7 +81,7 @@ class Trace:
         return self.captured[outer]
 
     def outside(self, node: Node) -> Node | None:
-        """A value of this trace or of one around it in the root graph; None if it depends on what is only in here."""
+        """Return a value in the root graph; None if it depends on what is in an inner graph only."""
         if self.parent is None:
             return node
         if node.find().graph is not self.graph:
@@ -97,12 +97,12 @@ class Trace:
 
 
 def current() -> Trace | None:
-    """The trace under way, if one is."""
+    """Return the trace under way, if one is."""
     return _current.get()
 
 
 def needed() -> Trace:
-    """The trace under way, for what cannot be done without."""
+    """Return the trace under way; raise an error where there is none."""
     trace = _current.get()
     if trace is None:
         raise MlaotError(OUTSIDE)
@@ -141,7 +141,7 @@ def part(name: str, *, is_layer: bool = False) -> Iterator[None]:
 
 
 def inner_part(name: str) -> str:
-    """A part of what is traced now."""
+    """Name a part of what is being traced, after the parts around it."""
     trace = _current.get()
     return ".".join(filter(None, (trace.graph.origin if trace else "", name)))
 
@@ -162,14 +162,14 @@ def training(on: bool = True) -> Iterator[None]:
 
 
 def place_of(function: Any) -> str:
-    """``model.py:12: ``: where a function is defined."""
+    """Say where a function is defined, as ``model.py:12: ``."""
     code = getattr(function, "__code__", None)
     return line_of(code.co_filename, code.co_firstlineno) if code is not None else ""
 
 
 @contextmanager
 def located(function: Any) -> Iterator[None]:
-    """Errors that come from no line of the user's code name the one where ``function`` is defined."""
+    """Make errors that come from no line of the user's code name the one where ``function`` is defined."""
     try:
         yield
     except MlaotError as error:
@@ -183,7 +183,7 @@ PYTHON = Path(sysconfig.get_path("stdlib"))
 
 
 def user_line(traceback: TracebackType | None) -> str:
-    """``model.py:12: `` for the innermost line of a traceback that is the user's, or nothing."""
+    """Say which line of the user's is innermost in a traceback, as ``model.py:12: ``; nothing where none is."""
     line = ""
     while traceback is not None:
         file = traceback.tb_frame.f_code.co_filename
@@ -194,7 +194,7 @@ def user_line(traceback: TracebackType | None) -> str:
 
 
 def calling_line() -> str:
-    """``model.py:12: `` for the innermost line under way that is the user's, or nothing."""
+    """Say which line of the user's is innermost among the callers, as ``model.py:12: ``; nothing where none is."""
     frame: FrameType | None = sys._getframe()
     while frame is not None:
         file = frame.f_code.co_filename
@@ -205,7 +205,7 @@ def calling_line() -> str:
 
 
 def is_users(module: str, file: str) -> bool:
-    """Code that is neither mlaot's, nor NumPy's, SciPy's or PyTorch's, nor Python's own."""
+    """Tell whether code is neither mlaot's, nor NumPy's, SciPy's or PyTorch's, nor Python's own."""
     if module.partition(".")[0] in LIBRARIES or file.startswith("<") or Path(file).is_relative_to(HERE):
         return False
     return "site-packages" in file or not Path(file).is_relative_to(PYTHON)

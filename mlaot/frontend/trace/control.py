@@ -55,11 +55,11 @@ def cond(pred: Any, then: Function, otherwise: Function, *operands: Any) -> Any:
 
     first, second = traced(then, "then"), traced(otherwise, "otherwise")
     if first[0].structure != second[0].structure:
-        shapes = f"{_shown(first[0].structure)} from 'then' and {_shown(second[0].structure)} from 'otherwise'"
+        shapes = f"{_show(first[0].structure)} from 'then' and {_show(second[0].structure)} from 'otherwise'"
         raise MlaotError(f"cond: expected one structure of results, got {shapes}")
     order = list(_follow(first[0].structure, tree.unflatten(second[0].structure, list(range(len(second[1]))))))
     _agree(first, second, order)
-    captured, (graphs) = _sharing(first[0], second[0])
+    captured, (graphs) = _share_captured(first[0], second[0])
     graphs[1].outputs = {str(i): graphs[1].outputs[str(place)] for i, place in enumerate(order)}
     attrs = {"then": Subgraph(graphs[0]), "otherwise": Subgraph(graphs[1])}
     node = ctl.cond(as_node(pred), *captured, *nodes.values(), **attrs)
@@ -82,7 +82,7 @@ def scan(f: Function, init: Any, xs: Any = None, length: Any = None, reverse: bo
             raise MlaotError(f"scan: expected the function to return (carry, y), got {_kind(result)}")
         leaves, ys_structure = tree.flatten(result[1])
         ys[:] = [ys_structure]
-        return [*_matching("scan", structure, result[0]), *leaves]
+        return [*_leaves_like("scan", structure, result[0]), *leaves]
 
     run = _plain_scan if current() is None else _traced_scan
     outputs = run(step, carries, items, rounds, reverse)
@@ -137,7 +137,7 @@ def while_loop(condition: Function, body: Function, init: Any, bound: Any = None
         return condition(tree.unflatten(structure, carry))
 
     def step(carry: list[Any], _: list[Any]) -> list[Any]:
-        return _matching("while_loop", structure, body(tree.unflatten(structure, carry)))
+        return _leaves_like("while_loop", structure, body(tree.unflatten(structure, carry)))
 
     if current() is None:
         return tree.unflatten(structure, _plain_while(test, step, carries, bound))
@@ -173,13 +173,13 @@ def _traced_while(test: Function, step: Step, init: list[Any], bound: Dim) -> li
     if not _forgets_round(first, second):
         carries.append(as_node(0, i64))
         second.graph.outputs[str(n)] = add(second.arguments[n], second.graph.constant(1, i64))
-    consts, graphs = _sharing(first, second)
+    consts, graphs = _share_captured(first, second)
     subgraphs = {"condition": Subgraph(graphs[0]), "body": Subgraph(graphs[1])}
     return _tensors(apply(ctl.while_, *consts, *carries, **subgraphs, consts=len(consts), bound=bound))[:n]
 
 
 def _forgets_round(*traced: Subtrace) -> bool:
-    """Take the number of the round, the last argument, from functions that do not use it: that draw no numbers."""
+    """Drop the round's number, the last argument, from functions that do not read it, as they draw no numbers."""
     if any(part.arguments[-1] in part.graph.nodes() for part in traced):
         return False
     for part in traced:
@@ -203,7 +203,7 @@ def fori_loop(lower: Any, upper: Any, body: Function, init: Any) -> Any:
 
 
 def _rounds(items: Sequence[Any], length: Any) -> Any:
-    """The length of a scan, by its xs and as it was given."""
+    """Work out the length of a scan from its xs and from ``length``."""
     shapes = [item.shape if hasattr(item, "shape") else np.shape(item) for item in items]
     if any(not shape for shape in shapes):
         raise MlaotError("scan: expected xs with an axis to go along, got a scalar")
@@ -218,7 +218,7 @@ def _rounds(items: Sequence[Any], length: Any) -> Any:
 
 
 def _carries(init: list[Any], step: Step, slices: Sequence[Any]) -> list[Node]:
-    """The carries at the start as nodes; a number of Python has the dtype that the first round gives it."""
+    """Make nodes of the carries at the start; Python's numbers take the dtype that the first round gives them."""
     strong = {i: as_node(leaf) for i, leaf in enumerate(init) if not is_weak(leaf)}
     if len(strong) == len(init):
         return list(strong.values())
@@ -238,13 +238,13 @@ def _carries(init: list[Any], step: Step, slices: Sequence[Any]) -> list[Node]:
 
 
 def _like(new_carries: Sequence[Any], carries: Sequence[Node]) -> list[Any]:
-    """Numbers of Python among new carries take the carries' dtypes."""
+    """Give Python's numbers among new carries the dtypes of the old ones."""
     pairs = zip(new_carries, carries, strict=True)
     return [Tensor(as_node(new, old.type.dtype)) if is_weak(new) else new for new, old in pairs]
 
 
 def _agree(first: tuple[Subtrace, list[Any]], second: tuple[Subtrace, list[Any]], order: Sequence[int]) -> None:
-    """Numbers of Python that a branch gives take the dtype of what the other one gives."""
+    """Give Python's numbers that a branch returns the dtype of what the other branch returns."""
     for i, place in enumerate(order):
         a, b = first[1][i], second[1][place]
         kind = result_type(a, b)
@@ -254,8 +254,8 @@ def _agree(first: tuple[Subtrace, list[Any]], second: tuple[Subtrace, list[Any]]
                     traced.graph.outputs[key] = as_node(value, kind)
 
 
-def _sharing(first: Subtrace, second: Subtrace) -> tuple[list[Node], tuple[Any, Any]]:
-    """What two functions capture, and their graphs on all of it."""
+def _share_captured(first: Subtrace, second: Subtrace) -> tuple[list[Node], tuple[Any, Any]]:
+    """Make two functions capture the same nodes: return these nodes, and the two graphs."""
     captured = tuple(dict.fromkeys((*first.captured, *second.captured)))
     return _local(captured), (first.taking(captured), second.taking(captured))
 
@@ -268,11 +268,11 @@ def _tensors(node: Node) -> list[Any]:
     return [Tensor(item) for item in results(node)]
 
 
-def _matching(name: str, structure: Any, carry: Any) -> list[Any]:
-    """The leaves of a new carry in the order of the old one's."""
+def _leaves_like(name: str, structure: Any, carry: Any) -> list[Any]:
+    """Return the leaves of a new carry in the order of the old one's."""
     own = tree.flatten(carry)[1]
     if own != structure:
-        raise MlaotError(f"{name}: expected a carry like the first, {_shown(structure)}, got {_shown(own)}")
+        raise MlaotError(f"{name}: expected a carry like the first, {_show(structure)}, got {_show(own)}")
     return list(_follow(structure, carry))
 
 
@@ -293,14 +293,14 @@ def _check_shapes(name: str, old: Sequence[Any], new: Sequence[Any]) -> None:
             raise MlaotError(f"{name}: the carry {i} has the shape {np.shape(a)} but the body gives {np.shape(b)}")
 
 
-def _shown(structure: Any) -> str:
-    """A structure with a star for each array."""
+def _show(structure: Any) -> str:
+    """Write a structure with a star for each array."""
     if isinstance(structure, Mapping):
-        return "{" + ", ".join(f"{key!r}: {_shown(part)}" for key, part in structure.items()) + "}"
+        return "{" + ", ".join(f"{key!r}: {_show(part)}" for key, part in structure.items()) + "}"
     if isinstance(structure, list):
-        return f"[{', '.join(map(_shown, structure))}]"
+        return f"[{', '.join(map(_show, structure))}]"
     if isinstance(structure, tuple):
-        return f"({', '.join(map(_shown, structure))}{',' * (len(structure) == 1)})"
+        return f"({', '.join(map(_show, structure))}{',' * (len(structure) == 1)})"
     return "None" if structure is None else "*"
 
 

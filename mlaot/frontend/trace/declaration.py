@@ -21,12 +21,12 @@ class Optimizer(Protocol):
     lr: Any
 
     def init(self, parameters: dict[str, Any]) -> dict[str, Any]:
-        """The state to start from."""
+        """Return the state to start from."""
 
     def update(
         self, parameters: dict[str, Any], gradients: dict[str, Any], state: dict[str, Any], lr: Any
     ) -> tuple[dict[str, Any], dict[str, Any]]:
-        """The new parameters and the new state."""
+        """Return the new parameters and the new state."""
 
 
 @dataclass
@@ -67,7 +67,7 @@ class Traced:
 
     @property
     def declared(self) -> Arrays:
-        """The parameters by the names that the user gave them."""
+        """Return the parameters by the names that the user gave them."""
         flat = self.parameters.get(PARAMETERS)
         return self.parameters if flat is None else {name: flat[ids] for name, ids in self.named.items()}
 

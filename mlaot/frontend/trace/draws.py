@@ -46,7 +46,7 @@ def draw_words(shape: tuple[Dim, ...]) -> Any:
 
 
 def _key() -> Any:
-    """The key of the draws of this entry: the state's key, with its counter and the rounds of loops mixed in."""
+    """Compute the key of this entry's draws: the state's key, mixed with its counter and the rounds of loops."""
     words = state if current() is not None else state.array
     first, second = words[0], words[1] + words[2]
     for index in _folded.get():
@@ -57,7 +57,7 @@ def _key() -> Any:
 
 @contextmanager
 def entry() -> Iterator[None]:
-    """A call of a model in plain NumPy use: draws count from 0, and the counter advances if there were any."""
+    """Make a call of a model in plain NumPy use: draws count from 0, and the counter advances if there were any."""
     if _site.get() is not None:
         yield
         return
@@ -82,7 +82,7 @@ def _next(words: Any) -> Any:
 
 
 def drawn() -> int:
-    """How many draws this call has made so far, in plain NumPy use."""
+    """Return how many draws this call has made so far, in plain NumPy use."""
     site = _site.get()
     return 0 if site is None else site[0]
 

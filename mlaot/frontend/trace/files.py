@@ -31,12 +31,12 @@ def load(path: str | Path) -> dict[str, Parameter | Buffer]:
 
 
 def is_for_training(name: str) -> bool:
-    """Whether ``save`` calls so what goes on with training, and no array of the model itself."""
+    """Tell whether an array of this name serves further training only and is none of the model itself."""
     return name == draws.NAME or name.startswith(OPTIMIZER)
 
 
 def read(path: Path) -> dict[str, Parameter | Buffer]:
-    """All arrays of a file by name."""
+    """Read all arrays of a file, by name."""
     import safetensors
 
     try:
@@ -56,7 +56,7 @@ def read(path: Path) -> dict[str, Parameter | Buffer]:
 
 
 def held(name: str, dtype: DType, shape: list[int], data: bytes) -> Parameter | Buffer:
-    """The array of these bytes, in little-endian order."""
+    """Make the array of these bytes, which are in little-endian order."""
     if dtype is bf16:  # the upper half of a float32
         wide = np.frombuffer(data, "<u2").astype(np.uint32) << 16
         parameter = Parameter(name, wide.view(np.float32).reshape(shape))

@@ -30,7 +30,7 @@ Function = Callable[..., Any]
 
 
 def type_of(value: Any) -> Type:
-    """The type that an argument is traced with."""
+    """Return the type that an argument is traced with."""
     if is_traced(value):
         return as_node(value).type
     array = np.asarray(value.array if isinstance(value, Held) else value)
@@ -51,7 +51,7 @@ def value_and_grad(function: Function, argnums: int | Sequence[int] = 0) -> Func
         arrays = [i for i, leaf in enumerate(leaves) if i in places or is_array(leaf)]
         traced = _traced(function, leaves, structure, arrays, options)
         wanted = [traced.arguments[arrays.index(i)] for i in places]
-        value, *gradients = call(_differentiated(traced, wanted), [leaves[i] for i in arrays])
+        value, *gradients = call(_add_gradients(traced, wanted), [leaves[i] for i in arrays])
         slopes = dict(zip(places, gradients, strict=True))
         results = [tree.unflatten(parts[n][1], [slopes[i] for i in range(starts[n], starts[n + 1])]) for n in numbers]
         return value, results[0] if isinstance(argnums, int) else tuple(results)
@@ -77,14 +77,14 @@ def _check_argnums(numbers: Sequence[int], count: int) -> None:
 
 
 def is_array(value: Any) -> bool:
-    """What becomes an argument of a traced function; numbers of Python and other objects stay what they are."""
+    """Tell whether a value becomes an argument of a traced function; Python's numbers and other objects do not."""
     return isinstance(value, Tensor | Held | np.ndarray | np.generic)
 
 
 def _traced(
     function: Function, leaves: list[Any], structure: Any, arrays: Sequence[int], options: dict[str, Any]
 ) -> Subtrace:
-    """``function`` of the arguments ``structure``, as a function of those of its leaves that are ``arrays``."""
+    """Trace ``function`` of the arguments ``structure`` as a function of those of its leaves that are ``arrays``."""
 
     def flat(*values: Any) -> Any:
         replaced = dict(zip(arrays, values, strict=True))
@@ -93,8 +93,8 @@ def _traced(
     return subtrace(flat, [type_of(leaves[i]) for i in arrays])
 
 
-def _differentiated(traced: Subtrace, wanted: Sequence[Node]) -> Subtrace:
-    """With the gradients of the first output behind it; writes and taps stay last."""
+def _add_gradients(traced: Subtrace, wanted: Sequence[Node]) -> Subtrace:
+    """Put the gradients of the first output behind it; writes and taps stay last."""
     if traced.structure is not tree.LEAF:
         raise MlaotError("grad needs a function that returns one scalar, got several values")
     for node in wanted:
@@ -122,7 +122,8 @@ def jvp(function: Function, primals: Sequence[Any], tangents: Sequence[Any]) -> 
         points, along = list(values[: len(types)]), values[len(types) :]
         inner = _traced(function, points, structure, range(len(points)), {})
         outs = tree.flatten(call(inner, points))[0]
-        return tree.unflatten(inner.structure, outs), tree.unflatten(inner.structure, _pushed(inner, points, along))
+        slopes = _push_forward(inner, points, along)
+        return tree.unflatten(inner.structure, outs), tree.unflatten(inner.structure, slopes)
 
     traced = subtrace(both, [*types, *types])
     results = call(traced, [*leaves, *directions])
@@ -130,8 +131,8 @@ def jvp(function: Function, primals: Sequence[Any], tangents: Sequence[Any]) -> 
     return value, slope
 
 
-def _pushed(inner: Subtrace, points: list[Any], along: Sequence[Any]) -> list[Any]:
-    """``J v`` as the gradient of ``(J^T u) . v`` by ``u``, for which any ``u`` will do."""
+def _push_forward(inner: Subtrace, points: list[Any], along: Sequence[Any]) -> list[Any]:
+    """Compute ``J v`` as the gradient of ``(J^T u) . v`` by ``u``, for which any ``u`` will do."""
     outputs = [node.find() for node in inner.graph.outputs.values()]
     pulls = [inner.graph.input(f"cotangent{i}", node.type) for i, node in enumerate(outputs)]
     total = None
@@ -166,7 +167,7 @@ def vmap(function: Function, in_axes: Any = 0, out_axes: Any = 0) -> Function:
         each = [axis for a, axis in zip(args, axes, strict=True) for _ in tree.flatten(a)[0]]
         arrays = [v if axis is None else np.moveaxis(v, axis, 0) for v, axis in zip(leaves, each, strict=True)]
         dim = _extent(arrays, each)
-        return _mapped(function, arrays, structure, each, dim, out_axes)
+        return _map(function, arrays, structure, each, dim, out_axes)
 
     return mapped
 
@@ -179,7 +180,7 @@ def _extent(leaves: list[Any], axes: list[Any]) -> Dim:
     return size
 
 
-def _mapped(function: Function, leaves: list[Any], structure: Any, axes: list[Any], dim: Dim, out_axes: Any) -> Any:
+def _map(function: Function, leaves: list[Any], structure: Any, axes: list[Any], dim: Dim, out_axes: Any) -> Any:
     arrays = [i for i, axis in enumerate(axes) if axis is not None or is_array(leaves[i])]
 
     def flat(*values: Any) -> Any:

@@ -44,7 +44,7 @@ _watching: ContextVar[bool] = ContextVar("watching", default=False)
 
 @contextmanager
 def watched() -> Iterator[None]:
-    """Warn of what the user's code asks meanwhile; a profiler or debugger that is at work goes first."""
+    """Warn of what the user's code asks meanwhile, unless a profiler or debugger is at work."""
     if not is_building() or _watching.get() or sys.getprofile() or sys.gettrace():
         yield
         return
@@ -62,7 +62,7 @@ def watched() -> Iterator[None]:
 
 
 def see_call(frame: FrameType, event: str, function: Any) -> None:
-    """A profile function: clocks, and random numbers of Python and of the system."""
+    """Notice clocks, and random numbers of Python and of the system: a profile function."""
     if event != "c_call" or function.__name__ not in ASKING:
         return
     name, owner = function.__name__, getattr(function, "__self__", None)
@@ -83,7 +83,7 @@ def note(frame: FrameType | None, message: str, through: set[str] | None = None)
 
 
 def is_users_code(frame: FrameType) -> bool:
-    """Whether the user has written the code of a frame."""
+    """Tell whether the user has written the code of a frame."""
     code = frame.f_code
     if (answer := _users.get(id(code))) is None:
         answer = _users[id(code)] = code, is_users(frame.f_globals.get("__name__", ""), code.co_filename)
@@ -94,7 +94,7 @@ _users: dict[int, tuple[CodeType, bool]] = {}  # by identity: the hash of a code
 
 
 def as_values(state: object) -> object:
-    """The state of a generator as what can be compared, made without the modules that a model may have taken away."""
+    """Make values that can be compared of a generator's state, without modules that a model may have taken away."""
     if isinstance(state, dict):
         return [(key, as_values(part)) for key, part in state.items()]
     return state.tobytes() if isinstance(state, np.ndarray) else state
@@ -114,7 +114,7 @@ class Generators:
         return [as_values(bits.state) for bits in self.bits]
 
     def see_function(self, frame: FrameType, event: str, argument: object) -> Callable[..., Any] | None:
-        """A trace function: follow the user's functions line by line, and no others; environment variables."""
+        """Follow the user's functions line by line, and no others; notice environment variables: a trace function."""
         if frame.f_code is ENVIRONMENT:
             note(frame.f_back, f"the environment variable {frame.f_locals['key']} is read {ASKED}", QUESTIONERS)
         if not is_users_code(frame):
@@ -134,7 +134,7 @@ class Generators:
 
 
 def listen() -> None:
-    """Hear of opened files from now on; an audit hook cannot be taken back, so there is one."""
+    """Hear of opened files from now on. An audit hook cannot be taken back, so there is only one."""
     if not _listening:
         _listening.append(True)
         sys.addaudithook(see_event)
@@ -144,7 +144,7 @@ _listening: list[bool] = []
 
 
 def see_event(event: str, arguments: tuple[Any, ...]) -> None:
-    """An audit hook: the files that are read."""
+    """Notice the files that are read: an audit hook."""
     if event not in ("open", "mlaot.load") or not _watching.get() or not isinstance(arguments[0], str | os.PathLike):
         return
     if event == "open" and arguments[2] & (os.O_WRONLY | os.O_RDWR):

@@ -111,7 +111,7 @@ def _trace(
     learning_rate: float,
     entries: Mapping[str, Function],
 ) -> Traced:
-    declared = _walked(parameters)
+    declared = _walk(parameters)
     held: dict[str, Held] = {}
     graph, arguments, taps, is_dict = _model_graph(function, loss, declared, held)
     trained = None
@@ -146,18 +146,18 @@ def _trace(
 
 
 def _summary(function: Function) -> str:
-    """The first line of a docstring."""
+    """Return the first line of a docstring."""
     return (inspect.getdoc(function) or "").partition("\n")[0].strip()
 
 
 def _trained(held: Mapping[str, Held], declared: Mapping[str, Held] | None) -> set[str]:
-    """The names of what the training step updates: every parameter, or those that the user gave."""
+    """Name what the training step updates: every parameter, or those that the user gave."""
     names = {name for name, value in held.items() if isinstance(value, Parameter)}
     return names if declared is None else names & set(declared)
 
 
 def _warn_of_untrained(function: Function, graph: Graph, wanted: set[str]) -> None:
-    """A parameter that the loss does not depend on is likely one that the model forgot."""
+    """Warn of parameters that the loss does not depend on: the model has likely forgotten them."""
     met = {node.attrs["name"] for node in topological([graph.outputs["loss"]]) if node.op.name == "input"}
     if unmet := [name for name in graph.inputs if name in wanted - met]:
         names, more = ", ".join(map(repr, unmet[:3])), f" and {len(unmet) - 3} more" * (len(unmet) > 3)
@@ -168,7 +168,7 @@ def _warn_of_untrained(function: Function, graph: Graph, wanted: set[str]) -> No
 def _model_graph(
     function: Function, loss: Function | None, declared: Mapping[str, Held], held: dict[str, Held]
 ) -> tuple[Graph, tuple[str, ...], dict[str, Node], bool]:
-    """The graph of a model and its loss, the model's arguments by name, what it taps, and whether it gives a dict."""
+    """Trace a model and its loss: the graph, the arguments' names, what it taps, and whether it returns a dict."""
     trace = _root("model", declared, held)
     graph = trace.graph
     with tracing(trace):
@@ -192,7 +192,7 @@ def _model_graph(
 def _entry_graph(
     name: str, function: Function, declared: Mapping[str, Held], held: dict[str, Held], dicts: set[str]
 ) -> Graph:
-    """The graph of a further function, which joins ``dicts`` where it gives one."""
+    """Trace a further function; its name joins ``dicts`` where it returns a dict."""
     trace = _root(name, declared, held)
     with located(function), tracing(trace):
         outputs = function(*_arguments(trace.graph, function, 0))
@@ -212,7 +212,7 @@ def _root(name: str, declared: Mapping[str, Held], held: dict[str, Held]) -> Tra
 
 
 def _finish(trace: Trace) -> None:
-    """The writes of an entry; one that drew random numbers counts itself."""
+    """Record the writes of an entry; one that drew random numbers counts itself."""
     if trace.sites:
         draws.advance()
     trace.graph.writes = {name: node for name, node in trace.writes.items() if node is not trace.graph.inputs[name]}
@@ -232,7 +232,7 @@ def _loss_node(graph: Graph, value: Any) -> Node:
 
 
 def _arguments(graph: Graph, function: Function, skip: int) -> list[Tensor]:
-    """A traced array for each annotated argument behind the first ``skip``."""
+    """Make a traced array for each annotated argument behind the first ``skip``."""
     with located(function):
         return _annotated(graph, function, skip)
 
@@ -274,7 +274,7 @@ def _annotated(graph: Graph, function: Function, skip: int) -> list[Tensor]:
 
 
 def _shared(graph: Graph, name: str, argument: str, hint: Type) -> Node | None:
-    """The model's own input that a loss takes too, by its name."""
+    """Return the model's own input that a loss takes too, by its name."""
     input_ = graph.inputs.get(argument)
     if input_ is None or (input_.type == hint and not input_.attrs.get("parameter")):
         return input_
@@ -313,7 +313,7 @@ def _named_dims(graph: Graph) -> bool:
 
 
 def _check_writes(function: Function, graphs: list[Graph], per_example: bool) -> None:
-    """A model for one example cannot update state: which example of a batch would it be?"""
+    """Refuse updates of state by a model for one example: which example of a batch would it be?"""
     for graph in graphs:
         written = [name for name in graph.writes if name != draws.NAME]
         arrays = [name for name, node in graph.inputs.items() if not node.attrs.get("parameter")]
@@ -333,8 +333,8 @@ def _check_entries(function: Function, entries: Mapping[str, Graph], per_example
             )
 
 
-def _walked(parameters: Any) -> dict[str, Held]:
-    """Parameters and buffers by name: those of a dict, or those that an object's attributes hold."""
+def _walk(parameters: Any) -> dict[str, Held]:
+    """Collect parameters and buffers by name: those of a dict, or those that an object's attributes hold."""
     if isinstance(parameters, Mapping):
         named = {str(key): value for key, value in parameters.items()}
         holder = {key: Parameter(key, v) if _is_array(v) and not isinstance(v, Held) else v for key, v in named.items()}
@@ -354,7 +354,7 @@ def _is_array(value: Any) -> bool:
 
 
 def _leaves(thing: Any, path: str, seen: set[int]) -> Iterator[tuple[str, Held]]:
-    """Parameters and buffers below an object, by attribute, key and position; each once."""
+    """Yield each parameter and buffer below an object once, by attributes, keys and positions."""
     if isinstance(thing, PLAIN) or id(thing) in seen:
         return
     seen.add(id(thing))

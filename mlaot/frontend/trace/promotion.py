@@ -26,22 +26,22 @@ def apply(op: Op, *args: Node, **attrs: Any) -> Node:
 
 
 def as_node(value: Any, dtype: DType | None = None) -> Node:
-    """Anything as a node of the graph being traced, of ``dtype`` where that is given."""
+    """Return any value as a node of the graph being traced, of ``dtype`` where that is given."""
     if isinstance(value, Traceable):
         node = value.local_node()
     elif isinstance(value, Expr):
         node = apply(st.size, dim=value, dtype=dtype if dtype is not None and dtype.kind != "b" else i64)
     elif isinstance(value, list | tuple) and any_traced(value):
-        node = _stacked([as_node(v) for v in value])
+        node = _stack([as_node(v) for v in value])
     else:
         return _constant(value, dtype)
     return node if dtype is None else cast(node, dtype)
 
 
-def _stacked(nodes: list[Node]) -> Node:
+def _stack(nodes: list[Node]) -> Node:
     kind = result_type(*nodes)
     shape = broadcast_shape([n.type.shape for n in nodes])
-    return st.stack(*[spread(cast(n, kind), shape) for n in nodes], axis=0)
+    return st.stack(*[broadcast_node(cast(n, kind), shape) for n in nodes], axis=0)
 
 
 def _constant(value: Any, dtype: DType | None) -> Node:
@@ -60,12 +60,12 @@ def cast(node: Node, dtype: DType) -> Node:
 
 
 def is_weak(value: Any) -> bool:
-    """A number of Python, whose dtype gives way to that of arrays."""
+    """Tell whether a value is a number of Python's, whose dtype gives way to that of arrays."""
     return type(value) in WEAK or isinstance(value, Expr)
 
 
 def strong_type(value: Any) -> DType:
-    """The dtype of an array or a NumPy scalar."""
+    """Return the dtype of an array or a NumPy scalar."""
     if isinstance(value, Node | Traceable):
         return value.type.dtype
     if isinstance(value, DType | np.dtype | type):
@@ -84,7 +84,7 @@ def _array_type(array: Any, value: Any) -> DType:
 
 
 def dtype_of(dtype: Any) -> DType:
-    """``mlaot.f32``, ``np.float32``, ``"float32"`` or ``float`` as a dtype of mlaot."""
+    """Return mlaot's dtype for ``mlaot.f32``, ``np.float32``, ``"float32"`` or ``float``."""
     if isinstance(dtype, DType):
         return dtype
     try:
@@ -98,12 +98,12 @@ def dtype_of(dtype: Any) -> DType:
 
 
 def numpy_dtype(x: Any) -> Any:
-    """The dtype of NumPy in which an array's numbers are computed outside of a module: float32 for bfloat16."""
+    """Return the dtype in which NumPy computes an array's numbers: float32 for bfloat16."""
     return x.type.dtype.numpy if isinstance(x, Traceable) else x.dtype
 
 
 def result_type(*values: Any) -> DType:
-    """The dtype that ``values`` are promoted to: NumPy's rule, with bfloat16 as another 16 bits of floating point."""
+    """Return the dtype that NumPy promotes ``values`` to, bfloat16 being 16 bits of floating point too."""
     strong = [strong_type(v) for v in values if not is_weak(v)]
     weak = [type(v)(0) if type(v) in WEAK else 0 for v in values if is_weak(v)]
     as_numpy = [np.dtype("float16" if d is bf16 else d.numpy) for d in strong]
@@ -114,13 +114,13 @@ def result_type(*values: Any) -> DType:
 
 
 def promote(*values: Any) -> list[Node]:
-    """``values`` as nodes of one dtype."""
+    """Return ``values`` as nodes of one dtype."""
     kind = result_type(*values)
     return [as_node(v, kind) for v in values]
 
 
 def broadcast_shape(shapes: Sequence[tuple[Dim, ...]]) -> tuple[Dim, ...]:
-    """NumPy's rule; a named dim goes with itself and with 1."""
+    """Broadcast shapes by NumPy's rule; a named dim goes with itself and with 1."""
     rank = max(map(len, shapes), default=0)
     result: list[Dim] = []
     for i in range(-rank, 0):
@@ -131,8 +131,8 @@ def broadcast_shape(shapes: Sequence[tuple[Dim, ...]]) -> tuple[Dim, ...]:
     return tuple(result)
 
 
-def spread(node: Node, shape: tuple[Dim, ...]) -> Node:
-    """``node`` broadcast to ``shape``."""
+def broadcast_node(node: Node, shape: tuple[Dim, ...]) -> Node:
+    """Broadcast ``node`` to ``shape``."""
     if node.type.shape == shape:
         return node
     lead = len(shape) - node.type.rank
@@ -144,14 +144,14 @@ def spread(node: Node, shape: tuple[Dim, ...]) -> Node:
     return st.broadcast(node, shape=shape, axes=tuple(lead + i for i in kept))
 
 
-def aligned(*nodes: Node) -> list[Node]:
-    """Nodes broadcast to one shape."""
+def broadcast_together(*nodes: Node) -> list[Node]:
+    """Broadcast nodes to one shape."""
     shape = broadcast_shape([n.type.shape for n in nodes])
-    return [spread(n, shape) for n in nodes]
+    return [broadcast_node(n, shape) for n in nodes]
 
 
 def normal_axis(axis: Any, rank: int) -> int:
-    """An axis counted from the front."""
+    """Count an axis from the front."""
     if isinstance(axis, bool) or not hasattr(axis, "__index__") or isinstance(axis, Traceable):
         raise MlaotError(f"an axis must be an integer, got {axis!r}")
     if not -rank <= axis < rank:
@@ -160,7 +160,7 @@ def normal_axis(axis: Any, rank: int) -> int:
 
 
 def normal_axes(axis: Any, rank: int) -> tuple[int, ...]:
-    """Sorted axes counted from the front; all where ``axis`` is None."""
+    """Count axes from the front, and sort them; take all where ``axis`` is None."""
     if axis is None:
         return tuple(range(rank))
     axes = [normal_axis(a, rank) for a in (axis if isinstance(axis, tuple | list) else (axis,))]
@@ -170,10 +170,10 @@ def normal_axes(axis: Any, rank: int) -> tuple[int, ...]:
 
 
 def full(shape: tuple[Dim, ...], value: Any, dtype: DType) -> Node:
-    """``value``, a number, in every element."""
-    return spread(as_node(value, dtype), shape)
+    """Make an array of ``value``, a number."""
+    return broadcast_node(as_node(value, dtype), shape)
 
 
 def like(node: Node, value: Any) -> Node:
-    """``value`` in every element of ``node``'s type."""
+    """Make an array of ``value``, of ``node``'s type."""
     return full(node.type.shape, value, node.type.dtype)

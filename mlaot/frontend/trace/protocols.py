@@ -97,7 +97,7 @@ class Traceable:
 
     @property
     def is_traced(self) -> bool:
-        """Whether it stands for a node of the graph being traced."""
+        """Tell whether ``value`` stands for a node of the graph being traced."""
         raise NotImplementedError
 
     def local_node(self) -> Node:
@@ -105,7 +105,7 @@ class Traceable:
         raise NotImplementedError
 
     def plain(self) -> Any:
-        """Give the NumPy array that it holds, or itself where it holds none."""
+        """Replace parameters and buffers by their arrays, also in lists, tuples and dicts."""
         raise NotImplementedError
 
 
@@ -257,7 +257,7 @@ def is_traced(value: Any) -> bool:
 
 
 def any_traced(*values: Any) -> bool:
-    """Whether something in ``values``, or in their lists, is traced."""
+    """Tell whether a value, or something in a list of values, is traced."""
     return any(any_traced(*v) if isinstance(v, list | tuple) else is_traced(v) for v in values)
 
 
@@ -273,14 +273,14 @@ def plain(value: Any) -> Any:
 
 
 def name_of(function: Callable[..., Any]) -> str:
-    """``concatenate``, ``linalg.norm``."""
+    """Name a function of NumPy's: ``concatenate``, ``linalg.norm``."""
     module = getattr(function, "__module__", "") or ""
     inner = module.partition(".")[2] if module.startswith(("numpy.linalg", "numpy.fft")) else ""
     return f"{inner}.{function.__name__}" if inner else function.__name__
 
 
 def call_function(function: Callable[..., Any], args: tuple[Any, ...], options: dict[str, Any]) -> Any:
-    """``np.function(*args, **options)`` of arrays of which one is traced or a parameter."""
+    """Call ``np.function(*args, **options)``, an argument of which is traced, a parameter or a buffer."""
     if not anything_traced(args, options):
         return function(*plain(args), **plain(options))
     name = name_of(function)
@@ -288,7 +288,7 @@ def call_function(function: Callable[..., Any], args: tuple[Any, ...], options: 
 
 
 def call_ufunc(ufunc: np.ufunc, method: str, inputs: tuple[Any, ...], options: dict[str, Any]) -> Any:
-    """``np.ufunc(*inputs, **options)``, or one of the ufunc's methods."""
+    """Call ``np.ufunc(*inputs, **options)``, or one of the ufunc's methods."""
     if not anything_traced(inputs, options):
         return getattr(ufunc, method)(*plain(inputs), **plain(options))
     name = ufunc.__name__
@@ -300,7 +300,7 @@ def call_ufunc(ufunc: np.ufunc, method: str, inputs: tuple[Any, ...], options: d
 
 
 def run(name: str, implementation: Implementation | None, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
-    """Call an implementation; its errors name the function."""
+    """Call an implementation, and make its errors name the function."""
     options = {k: v for k, v in options.items() if v is not np._NoValue}
     if options.get("out") is not None:
         raise MlaotError(f"{name} with out=: {IN_PLACE}")
@@ -332,7 +332,7 @@ def _traced_within(value: Any) -> bool:
 
 
 def library_caller() -> str:
-    """The function of NumPy or SciPy that the user called and that calls mlaot now: ``scipy.special.softmax``."""
+    """Name the function of NumPy or SciPy that the user called and that calls mlaot: ``scipy.special.softmax``."""
     frame = inspect.currentframe()
     while frame is not None and frame.f_globals.get("__name__", "").startswith("mlaot"):
         frame = frame.f_back
@@ -345,7 +345,7 @@ def library_caller() -> str:
 
 
 def refuse_array(value: Any) -> NoReturn:
-    """Somebody wants the numbers of a traced array: say who, and what to use instead."""
+    """Say who wants the numbers of a traced array, and what to use instead."""
     who = library_caller()
     refuse_library(who)
     raise MlaotError(
@@ -355,7 +355,7 @@ def refuse_array(value: Any) -> NoReturn:
 
 
 def refuse_library(caller: str) -> None:
-    """A Python function of SciPy that works on NumPy arrays alone."""
+    """Refuse a Python function of SciPy's that works on NumPy arrays alone."""
     name = caller.rpartition(".")[2]
     if caller.startswith("scipy") and name in NAMESPACE:
         axis = ", whose axis is -1 unless given" if name.endswith("softmax") else ""

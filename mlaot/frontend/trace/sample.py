@@ -13,7 +13,7 @@ from mlaot.ir.dims import names
 
 
 def arrays(sample: Any, inputs: Mapping[str, Type]) -> dict[str, np.ndarray[Any, Any]]:
-    """A sample as arrays by the names of ``inputs``: it is an array, or a tuple or dict of some; or makes one of these.
+    """Return a sample as arrays by the names of ``inputs``: it is an array, a tuple or a dict of arrays, or makes one.
 
     ``sample`` may hold whatever NumPy makes an array of, tensors of other libraries too.
     """

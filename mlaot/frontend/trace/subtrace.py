@@ -39,7 +39,7 @@ class Subtrace:
     taps: tuple[Tap, ...] = ()
 
     def taking(self, captured: Sequence[Node]) -> Graph:
-        """The graph with exactly the inputs ``captured``, a superset of its own, before the arguments."""
+        """Return the graph with exactly the inputs ``captured``, a superset of its own, before the arguments."""
         for outer in captured:
             if outer not in self.trace.captured:
                 name = f"captured{len(self.trace.captured)}"
@@ -51,14 +51,14 @@ class Subtrace:
 
     @property
     def types(self) -> tuple[Type, ...]:
-        """The types of the outputs."""
+        """Return the types of the outputs."""
         return tuple(node.find().type for node in self.graph.outputs.values())
 
 
 def subtrace(
     function: Callable[..., Any], types: Sequence[Type], name: str = "body", *, read_only: str = ""
 ) -> Subtrace:
-    """``function`` of traced arrays of ``types`` as a graph. ``read_only``: why it cannot write buffers, if so."""
+    """Trace ``function`` of arrays of ``types`` into a graph. ``read_only`` says why it cannot write buffers, if so."""
     parent = current()
     trace = Trace(Graph(name), parent, read_only=read_only, temporary=True)
     trace.graph.origin = parent.graph.origin if parent else ""
@@ -75,7 +75,7 @@ def subtrace(
 
 
 def call(traced: Subtrace, arguments: Sequence[Any]) -> list[Any]:
-    """The outputs of ``traced`` for ``arguments``: added to the trace under way, else computed at once."""
+    """Compute the outputs of ``traced`` for ``arguments``: in the trace under way, else at once."""
     trace = current()
     if trace is None:
         inputs = {f"argument{i}": np.asarray(a) for i, a in enumerate(arguments)}

@@ -187,13 +187,13 @@ class Held(Operators):
         return f"{type(self).__name__}({self.name!r}, {self.array.dtype}{list(self.array.shape)})"
 
     def local_node(self) -> Node:
-        """This array in the graph being traced."""
+        """Return this array in the graph being traced."""
         trace = needed()
         root = trace.root
         return trace.local(root.graph.input(self.input_name(root), self.type, parameter=True))
 
     def input_name(self, root: Trace) -> str:
-        """The name of this array's input; registers it there."""
+        """Name this array's input, and register it."""
         name = root.names.get(id(self), self.name)
         if name is None and root.temporary:
             name = f"{self.kind}{len(root.held)}"
@@ -235,7 +235,7 @@ class Buffer(Held):
         super().__init__(name, array)
 
     def local_node(self) -> Node:
-        """The value assigned last, or that at the start."""
+        """Return the value assigned last, or that at the start."""
         trace = needed()
         name = self.input_name(trace.root)
         seen: Trace | None = trace
@@ -288,5 +288,5 @@ def compute(op: Op, *args: Any, **attrs: Any) -> Any:
 
 
 def as_tensor(value: Any) -> Any:
-    """``value`` as a traced array; for type checkers, which do not know that NumPy takes one, as anything."""
+    """Return ``value`` as a traced array, typed as anything: type checkers do not know that NumPy takes one."""
     return Tensor(as_node(value))

@@ -18,7 +18,7 @@ LEAF = Leaf()
 
 
 def flatten(value: Any) -> tuple[list[Any], Any]:
-    """The leaves of ``value`` in order, and its structure: the same containers with a ``Leaf`` for each array."""
+    """Return the leaves of ``value`` in order, and its structure: its containers with a ``Leaf`` for each array."""
     leaves: list[Any] = []
     return leaves, _structure(value, leaves)
 
@@ -41,7 +41,7 @@ def _like(container: Any, parts: list[Any]) -> Any:
 
 
 def unflatten(structure: Any, leaves: list[Any]) -> Any:
-    """The containers of ``structure`` with ``leaves`` in the places of its leaves."""
+    """Put ``leaves`` in the places of the leaves of ``structure``."""
     return _fill(structure, iter(leaves))
 
 
@@ -56,7 +56,7 @@ def _fill(structure: Any, leaves: Iterator[Any]) -> Any:
 
 
 def map_leaves(function: Callable[..., Any], *trees: Any) -> Any:
-    """``function`` of the leaves that stand in the same place of ``trees``."""
+    """Apply ``function`` to the leaves that stand in the same place of ``trees``."""
     parts = [flatten(tree) for tree in trees]
     if any(structure != parts[0][1] for _, structure in parts):
         raise MlaotError(f"expected one structure of arrays, got {' and '.join(str(s) for _, s in parts)}")

@@ -16,7 +16,7 @@ Nodes = Mapping[str, Node]
 def update_traced(
     optimizer: Optimizer, graph: Graph, parameters: Nodes, gradients: Nodes, state: Nodes, rate: Node
 ) -> tuple[dict[str, Node], dict[str, Node]]:
-    """The new parameters and the new state, as nodes of ``graph``."""
+    """Return the new parameters and the new state, as nodes of ``graph``."""
 
     def tensors(nodes: Nodes) -> dict[str, Tensor]:
         return {name: Tensor(node) for name, node in nodes.items()}
