@@ -11,10 +11,10 @@ from __future__ import annotations
 import random
 from collections import Counter
 
-from mlaot.frontend.scalar.declare import declare
-from mlaot.generate import report
+from mlaot.frontend.scalar import declare
 from mlaot.micrograd import MLP, Value, cross_entropy
 from mlaot.passes.raising.greedy_dots import greedy_dots
+from mlaot.report.passes import report
 
 
 def main() -> None:

@@ -11,6 +11,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from mlaot.errors import MlaotError as MlaotError
+from mlaot.errors import did_you_mean
 
 if TYPE_CHECKING:
     from mlaot.api import *  # noqa: F403
@@ -31,8 +32,7 @@ def __getattr__(name: str) -> Any:
         globals()[name] = getattr(api, name)
         return globals()[name]
     if name not in api.NAMESPACE:
-        settings = importlib.import_module("mlaot.settings")
-        raise AttributeError(f"module 'mlaot' has no attribute {name!r}{settings.did_you_mean(name, __dir__())}")
+        raise AttributeError(f"module 'mlaot' has no attribute {name!r}{did_you_mean(name, __dir__())}")
     return api.NAMESPACE[name]
 
 

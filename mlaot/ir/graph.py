@@ -16,38 +16,11 @@ import numpy as np
 
 from mlaot.ir.dims import Dim
 from mlaot.ir.indices import IndexRange
+from mlaot.ir.layouts import AxisMap, Form, Label, Labels, Part, Strides, View
 from mlaot.ir.types import DType, Literal, Type
 
 Array = np.ndarray[Any, Any]
 OPS: dict[str, Op] = {}
-Label = int | str  # of an axis
-Labels = tuple[Label, ...]
-
-
-@dataclass(frozen=True)
-class AxisMap:
-    """A label for each axis of each argument, and for each of the result."""
-
-    args: tuple[Labels, ...]
-    result: Labels
-    whole: frozenset[Label] = frozenset()
-
-    def image(self, i: int, axis: int) -> int | None:
-        """The axis of the result as which an axis of argument ``i`` is kept; None where it is not."""
-        label = self.args[i][axis]
-        return self.result.index(label) if label in self.result and label not in self.whole else None
-
-
-@dataclass(frozen=True)
-class Form:
-    """An op in another layout: the labels that its arguments must have, its attributes, the labels of its result.
-
-    Without attributes, the result is the argument itself: nothing is left of the op.
-    """
-
-    args: tuple[Labels, ...]
-    attrs: Mapping[str, Any] | None
-    result: Labels
 
 
 @dataclass(frozen=True)
@@ -114,9 +87,11 @@ class Op:
     ``doc`` says in a line what the op computes, of arguments x and y (a, b for two alike).
     ``needs(*types, **attrs)`` are dims that must not be negative for the op to stay within its arguments. ``draws``:
     each example of a batch has a value of its own, even where no argument is batched. ``index``: which argument is made
-    of indices, if one is. ``moves``: each element of the result is an element of an argument. Where axes do not say how
-    to batch, ``batch(node, args, batched, dim)`` gives the node with a leading ``dim``; ``args`` are batched where
-    ``batched`` says so.
+    of indices, if one is. ``moves``: each element of the result is an element of an argument. ``view(node, strides)``:
+    where the elements of a result that copies nothing lie in its argument. ``parts(node, strides)``: where arguments
+    lie in the result, or nothing where they do not lie by strides. Where axes do not say how to batch,
+    ``batch(node, args, batched, dim)`` gives the node with a leading ``dim``; ``args`` are batched where ``batched``
+    says so.
     """
 
     name: str
@@ -130,6 +105,8 @@ class Op:
     draws: bool = False
     index: Index | None = None
     moves: bool = False
+    view: Callable[[Node, Strides], View] | None = None
+    parts: Callable[[Node, Strides], list[Part]] | None = None
     batch: Callable[[Node, Sequence[Node], Sequence[bool], Dim], Node] | None = None
     doc: str = ""
 

@@ -30,11 +30,17 @@ from typing import Any
 from mlaot.ir import Dim, Node
 from mlaot.ir.dims import names, product, substitute
 from mlaot.ir.graph import Axes as Axes
-from mlaot.ir.graph import AxisMap as AxisMap
-from mlaot.ir.graph import Form as Form
-from mlaot.ir.graph import Label as Label
-from mlaot.ir.graph import Labels as Labels
 from mlaot.ir.graph import Use as Use
+from mlaot.ir.layouts import AxisMap as AxisMap
+from mlaot.ir.layouts import Form as Form
+from mlaot.ir.layouts import Label as Label
+from mlaot.ir.layouts import Labels as Labels
+
+
+def axes_of(node: Node) -> AxisMap:
+    """The map of a node whose op has one."""
+    assert node.op.axes is not None, f"bug in mlaot: no axes of {node.op}"
+    return node.op.axes.of(node)
 
 
 def is_kept(node: Node, i: int, axis: int, *, as_axis: int | None = None) -> bool:
@@ -363,12 +369,13 @@ def _gather_form(use: Use) -> Form | None:
     (x, indices), axis = use.layouts, use.node.attrs["lead"]
     if axis not in x:
         return None
-    shared, rest = x[: x.index(axis)], x[x.index(axis) + 1 :]
+    behind = x[x.index(axis) + 1 :]
+    shared, rest = (*x[: x.index(axis)], *[c for c in behind if c in indices]), without(behind, indices)
     own = set(use.map.args[0][:axis])
     if not own & set(indices) <= set(shared) or not own & set(shared) <= set(indices):
         return None
     chosen = (*shared, *without(indices, shared))
-    return Form((x, chosen), {**use.node.attrs, "lead": len(shared)}, (*chosen, *rest))
+    return Form(((*shared, axis, *rest), chosen), {**use.node.attrs, "lead": len(shared)}, (*chosen, *rest))
 
 
 GATHER = Axes(_gather_of, _gather_form)

@@ -19,6 +19,7 @@ from mlaot.ir.graph import Index as Index
 from mlaot.ir.graph import Op as Op
 from mlaot.ir.subgraph import subgraphs
 from mlaot.ops.axes import BROADCAST, REDUCTION
+from mlaot.ops.views import broadcast_view
 
 Array = np.ndarray[Any, Any]
 
@@ -83,6 +84,7 @@ broadcast: Op = Op(
     _vjp_broadcast,
     BROADCAST,
     moves=True,
+    view=broadcast_view,
     doc="x repeated along new axes; a view",
 )
 

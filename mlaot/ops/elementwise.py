@@ -20,6 +20,7 @@ from mlaot.ops.axes import ELEMENTWISE
 from mlaot.ops.base import Array, Op, full_like, no_gradient
 from mlaot.ops.conversion import convert
 from mlaot.ops.dtypes import ANY, FLOATS, NUMBERS, one_type
+from mlaot.ops.views import copy_parts
 
 C = Callable[..., Expr]
 VJP = Callable[..., tuple[Node | None, ...]]
@@ -139,7 +140,14 @@ div: Op = elementwise(
     "div", np.divide, lambda ct, out, a, b: (div(ct, b), neg(mul(ct, div(out, b)))), function("div"), doc="a / b"
 )
 copy: Op = elementwise(
-    "copy", lambda x: x, lambda ct, out, x: (ct,), lambda args: args[0], ANY, moves=True, doc="x, in memory of its own"
+    "copy",
+    lambda x: x,
+    lambda ct, out, x: (ct,),
+    lambda args: args[0],
+    ANY,
+    moves=True,
+    parts=copy_parts,
+    doc="x, in memory of its own",
 )
 rounded: Op = elementwise(
     "rounded",

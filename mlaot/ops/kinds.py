@@ -18,18 +18,15 @@ from mlaot.schedule.tuning import FREE_NODES
 
 PRODUCTS = (red.contract, contract_bytes)
 REDUCTIONS = tuple(op for op in OPS.values() if op.reduces)
-VIEWS = ("broadcast", "transpose", "item", "slice", "window")
 VECTORS = ("f32", "f64")  # the dtypes that kernels compute in vectors
 LOADED = (*VECTORS, "i32", "i64", "i8", "u8", "bool")  # the dtypes that vectors are converted from as they are loaded
 
 
 def is_view(node: Node) -> bool:
     """Whether a node only looks at its argument differently."""
-    if node.op.name in VIEWS:
-        return True
     if node.op is st.take:
         return bool(node.attrs["indices"].array.ndim == 0)
-    return node.op is st.reshape and (puts_in_ones(node) or _keeps_strides(node))
+    return node.op.view is not None and (node.op is not st.reshape or puts_in_ones(node) or _keeps_strides(node))
 
 
 def puts_in_ones(node: Node) -> bool:
@@ -153,17 +150,6 @@ def vector_dtype(node: Node) -> str | None:
 def is_narrow(shape: Sequence[Dim]) -> bool:
     """Whether rows are too short for vectors: the windows of a pooling, not the outputs of a small layer."""
     return len(shape) > 2 and isinstance(shape[-1], int) and shape[-1] < 8
-
-
-def is_side_by_side(fold: Node) -> bool:
-    """Whether each element of a fold is in one window: those begin where their neighbours end."""
-    axes, sizes, strides, dilations, shape = (
-        fold.attrs[key] for key in ("axes", "sizes", "strides", "dilations", "shape")
-    )
-    places = fold.arg(0).type.shape
-    return sizes == strides and all(
-        shape[a] == places[a] * k and (d == 1 or k == 1) for a, k, d in zip(axes, sizes, dilations, strict=True)
-    )
 
 
 def is_reduction(node: Node) -> bool:

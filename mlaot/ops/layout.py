@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from mlaot.ir import Dim, Node
@@ -16,7 +16,7 @@ class Laid(NamedTuple):
     node: Node
     labels: Labels
 
-    def ordered(self, labels: Labels, extents: dict[Label, Dim] | None = None) -> Laid:
+    def ordered(self, labels: Labels, extents: Mapping[Label, Dim] | None = None) -> Laid:
         """The same value with its axes in the order of ``labels``, repeated along those that it does not have."""
         own = tuple(label for label in labels if label in self.labels)
         node = in_order(self.node, [self.labels.index(label) for label in own])
@@ -28,15 +28,21 @@ class Laid(NamedTuple):
 
 
 def laid_out(
-    node: Node, args: Sequence[Laid], wanted: Labels | None = None, *, as_they_lie: bool = False
+    node: Node,
+    args: Sequence[Laid],
+    wanted: Labels | None = None,
+    *,
+    as_they_lie: bool = False,
+    extents: Mapping[Label, Dim] | None = None,
 ) -> Laid | None:
     """A node over arguments that are laid out otherwise, its result ``wanted`` so; None where the op has no such form.
 
-    ``as_they_lie``: only where no argument has to be moved for it.
+    ``as_they_lie``: only where no argument has to be moved for it. ``extents``: of axes that no argument has.
     """
     if node.op.axes is None:
         return None
-    extents = {label: d for x in args for label, d in zip(x.labels, x.node.type.shape, strict=True)}
+    known = {label: d for x in args for label, d in zip(x.labels, x.node.type.shape, strict=True)}
+    extents = {**(extents or {}), **known}
     form = node.op.axes.form(Use(node, tuple(x.labels for x in args), extents, wanted))
     if form is None or (as_they_lie and any(x.labels != labels for x, labels in zip(args, form.args, strict=True))):
         return None

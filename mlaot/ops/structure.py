@@ -19,6 +19,17 @@ from mlaot.ops.axes import CONCAT, FOLD, ONE_HOT, RESHAPE, STACK, TAKE, TRANSPOS
 from mlaot.ops.base import Array, Index, Op, accumulator, fill, full_like, lift, no_gradient, scalar_type, sum_
 from mlaot.ops.base import broadcast as broadcast
 from mlaot.ops.comparison import where
+from mlaot.ops.views import (
+    concat_parts,
+    element_view,
+    fold_parts,
+    pad_parts,
+    reshape_view,
+    slice_view,
+    stack_parts,
+    transpose_view,
+    window_view,
+)
 
 Dims = tuple[Dim, ...]
 Ints = tuple[int, ...]
@@ -37,6 +48,7 @@ transpose: Op = Op(
     lambda ct, out, x, perm: (transpose(ct, perm=tuple(int(i) for i in np.argsort(perm))),),
     TRANSPOSE,
     moves=True,
+    view=transpose_view,
     doc="the axes in another order; a view",
 )
 
@@ -59,6 +71,7 @@ reshape: Op = Op(
     lambda ct, out, x, shape: (reshape(ct, shape=x.type.shape),),
     RESHAPE,
     moves=True,
+    view=reshape_view,
     doc="another shape, the same elements in row-major order",
 )
 
@@ -89,6 +102,7 @@ take: Op = Op(
     _vjp_take,
     TAKE,
     moves=True,
+    view=element_view,
     doc="the elements that constant indices name, flat behind the first axes",
 )
 
@@ -130,6 +144,7 @@ item: Op = Op(
     lambda ct, out, x, index: (put_add(ct, indices=scalar_index(index), lead=0, shape=x.type.shape),),
     batch=lambda node, args, batched, dim: take(args[0], indices=scalar_index(node.attrs["index"]), lead=1),
     moves=True,
+    view=element_view,
     doc="one element as a scalar",
 )
 
@@ -169,6 +184,7 @@ stack: Op = Op(
     _vjp_stack,
     STACK,
     moves=True,
+    parts=stack_parts,
     doc="arguments of one type along a new axis",
 )
 
@@ -205,6 +221,7 @@ concat: Op = Op(
     _vjp_concat,
     CONCAT,
     moves=True,
+    parts=concat_parts,
     doc="arguments one after the other along an axis",
 )
 
@@ -264,6 +281,7 @@ slice_: Op = Op(
     each_axis(start=0, size=None, step=1),
     needs=_slice_needs,
     moves=True,
+    view=slice_view,
     doc="x[start + i * step] along each axis, of any step but 0; a view",
 )
 
@@ -336,6 +354,7 @@ pad: Op = Op(
     batch=_batch_pad,
     needs=_pad_needs,
     moves=True,
+    parts=pad_parts,
     doc="x with a value before, after and between its elements",
 )
 
@@ -392,6 +411,7 @@ window: Op = Op(
     WINDOW,
     needs=_window_needs,
     moves=True,
+    view=window_view,
     doc="sliding windows, with stride and dilation; a view",
 )
 
@@ -431,6 +451,7 @@ fold: Op = Op(
     _vjp_fold,
     FOLD,
     needs=_fold_needs,
+    parts=fold_parts,
     doc="the transpose of window: every element of every window added to its place",
 )
 

@@ -29,7 +29,6 @@ from mlaot.ir import DType, Graph, Node, Type
 from mlaot.ir.types import BY_NUMPY, DTYPES, boolean, f64
 from mlaot.ops import OPS, Op
 from mlaot.ops.base import no_gradient
-from mlaot.ops.kinds import VIEWS
 from mlaot.printing.accuracy import ULP
 
 from ..ops.samples import SAMPLES, Sample, samples
@@ -196,7 +195,7 @@ def code(op: Op) -> str:
     """How C computes an op."""
     if op.name in ("input", "const", "result"):
         return ""
-    return "view" if op.name in VIEWS else "expression" if op.c is not None else "kernel"
+    return "view" if op.view is not None else "expression" if op.c is not None else "kernel"
 
 
 def batching(op: Op) -> str:

@@ -125,16 +125,14 @@ def compile_case(case: Case, kind: str, name: str) -> Program:
     module = Module(name, {first: traced.graph}, dict(made.parameters), made.trains, RATE)
     module.state = dict(made.state)
     for stage in passes.PIPELINE:
-        if stage.__name__ in (OF_MODELS if not made.trains else ()) or (
-            kind == "least" and stage.__name__ not in LEAST
-        ):
+        if stage.name in (OF_MODELS if not made.trains else ()) or (kind == "least" and stage.name not in LEAST):
             continue
-        stage(module, traced)
-        if stage.__name__ == "entries":
+        stage.run(module, traced)
+        if stage.name == "entries":
             module.graphs = {case.entry: module.graphs[case.entry]}
         for graph in module.graphs.values():
-            verify(graph, stage.__name__)
-    return lower(module, ("base",))
+            verify(graph, stage.name)
+    return lower(module)
 
 
 def run_cases(cases: Sequence[Case], isa: str, counts: Counter[str], judge: Judge | None = None) -> None:

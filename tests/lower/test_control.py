@@ -139,7 +139,7 @@ def programs(full: bool) -> dict[str, Program]:
         if full:
             dead_code(graph)
         everywhere(legalize, graph)
-        found[name] = lower(Module("m", {"forward": graph}, {}, False), ("base",))
+        found[name] = lower(Module("m", {"forward": graph}, {}, False))
     return found
 
 

@@ -93,7 +93,7 @@ def one_of_each_op() -> Iterator[Program]:
             if made is not None:
                 upcast(made[0])
                 legalize(made[0])
-                yield lower(Module("m", {"forward": made[0]}, {}, False), ("base",))
+                yield lower(Module("m", {"forward": made[0]}, {}, False))
 
 
 def test_an_array_is_called_as_nothing_in_a_kernel() -> None:
@@ -140,7 +140,7 @@ def test_everything_may_be_called_anything(tmp_path: Path) -> None:
         total = red.sum_(ew.exp(given), axes=(1,))
         graph.outputs = {other: ew.neg(given), f"{other}_": total}
         legalize(graph)
-        programs[f"g_{i}"] = lower(Module("m", {"forward": graph}, {}, False), ("base",))
+        programs[f"g_{i}"] = lower(Module("m", {"forward": graph}, {}, False))
         calls[f"g_{i}"] = {word: x}, {word: 2, f"{other}2": 3}
     library = Library(programs, "base", tmp_path)
     for stem, (arrays, sizes) in calls.items():

@@ -77,7 +77,7 @@ def graph_of(case: Case, features: int = 300) -> Graph:
 
 def compiled(graph: Graph) -> Program:
     legalize(graph)
-    return lower(Module("m", {"forward": graph}, {}, False), ("base",))
+    return lower(Module("m", {"forward": graph}, {}, False))
 
 
 @pytest.fixture(scope="session")

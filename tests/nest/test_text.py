@@ -83,7 +83,7 @@ def test_kernels_of_one_node_are_read_back(name: str) -> None:
         if made is None:
             continue
         legalize(made[0])
-        program = lower(Module("ops", {"forward": made[0]}, {}, False), ("base",))
+        program = lower(Module("ops", {"forward": made[0]}, {}, False))
         for kernel in program.procedures[0].kernels:
             assert parse_nest(nest_text(kernel.nest)) == kernel.nest
 

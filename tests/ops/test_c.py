@@ -124,7 +124,7 @@ def programs(names: Iterable[str]) -> dict[str, Program]:
             if made is not None:
                 upcast(made[0])
                 legalize(made[0])
-                found[f"{name}_{dtype}_{i}"] = lower(Module("ops", {"forward": made[0]}, {}, False), ("base",))
+                found[f"{name}_{dtype}_{i}"] = lower(Module("ops", {"forward": made[0]}, {}, False))
     return found
 
 

@@ -12,13 +12,12 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from mlaot.errors import MlaotError
+from mlaot.errors import MlaotError, did_you_mean
 from mlaot.evaluate import evaluate
 from mlaot.frontend.trace.declaration import Declaration, Traced
 from mlaot.ir import Graph, Node, Type
 from mlaot.ir.types import BY_NUMPY
 from mlaot.ops import OPS
-from mlaot.settings import did_you_mean
 from mlaot.transforms.differentiate import pullback
 
 T = TypeVar("T")

@@ -15,6 +15,7 @@ from hashlib import blake2b
 from mlaot.ir import Graph, Literal, Node, Subgraph
 from mlaot.ops.structure import const, input_
 from mlaot.passes.algebra.simplify import number
+from mlaot.passes.base import pass_over
 from mlaot.passes.rewrite import rewrite
 
 NEAR = 4  # ops on a way from a node, itself included, that are compared before whole expressions
@@ -38,6 +39,7 @@ class _Digests:
         return -self.steps, self.near, self.whole
 
 
+@pass_over("graphs", after=("simplify",))
 def canonical_order(graph: Graph) -> None:
     """Order the arguments of every commutative op of two arguments."""
     known: dict[Node, _Digests] = {}

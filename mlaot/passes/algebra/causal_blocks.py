@@ -27,7 +27,9 @@ from mlaot.ops import elementwise as ew
 from mlaot.ops import reduction as red
 from mlaot.ops import structure as st
 from mlaot.ops.comparison import where
+from mlaot.ops.layout import Laid, laid_out
 from mlaot.passes.algebra.simplify import number
+from mlaot.passes.base import pass_over
 from mlaot.schedule.tuning import MASK_BLOCKS, MASK_ROWS, MASK_WORK
 
 SEEN, MINUS_INFINITY, ZERO, ROW = "seen", "-inf", "0", "row"  # what a value is where the mask hides it
@@ -53,6 +55,7 @@ class _Chain:
     mask: Array | None = None
 
 
+@pass_over("graphs", after=("contract",))
 def causal_blocks(graph: Graph) -> None:
     """Compute every such chain in blocks."""
     used, roots = users(graph.nodes()), set(graph.roots())
@@ -107,7 +110,8 @@ def _between(weights: Node) -> tuple[Node, list[Node]] | None:
 
 
 def _is_followed(node: Node) -> bool:
-    return node.op in (st.broadcast, st.reshape, red.sum_, red.max_) or node.op.elementwise
+    """Whether scores are followed through a node: elementwise work, one value seen otherwise, reductions."""
+    return node.op.elementwise or node.op in (red.sum_, red.max_) or (node.op.moves and len(node.args) == 1)
 
 
 def _separates(scores: Node, rows: int, columns: int) -> bool:
@@ -139,33 +143,26 @@ def _is_without_effect(chain: _Chain) -> bool:
 
 def _axes(node: Node, known: dict[Node, Axes]) -> Axes | None:
     """Where the rows and the columns of the scores are in a node, by where they are in its arguments."""
-    args = [a.find() for a in node.args if a.find() in known]
-    x, (rows, columns) = args[0], known[args[0]]
-    if node.op is st.broadcast:
-        places = node.attrs["axes"]
-        return None if rows is None else places[rows], None if columns is None else places[columns]
-    if node.op in (red.sum_, red.max_):
-        if rows is None or columns is None or node.attrs["axes"] != (columns,):
-            return None
-        return rows - (rows > columns), None
-    if node.op is st.reshape:
-        kept, places = ([i for i, d in enumerate(s) if d != 1] for s in (x.type.shape, node.type.shape))
-        same = [x.type.shape[i] for i in kept] == [node.type.shape[i] for i in places]
-        if not same or any(a is not None and a not in kept for a in (rows, columns)):
-            return None
-        return tuple(None if a is None else places[kept.index(a)] for a in (rows, columns))  # type: ignore[return-value]
-    full = {known[a] for a in args if known[a][1] is not None}
-    if not full:
-        return (rows, columns) if len({known[a] for a in args}) == 1 else None
-    if len(full) > 1:
+    assert node.op.axes is not None, f"bug in mlaot: {node} is not followed"
+    map_ = node.op.axes.of(node)
+    args = {a.find(): i for i, a in enumerate(node.args) if a.find() in known}
+    if node.op.reduces:
+        rows, columns = known[node.arg(0)]
+        over_columns = rows is not None and columns is not None and node.attrs["axes"] == (columns,)
+        return (map_.image(0, rows), None) if over_columns and rows is not None else None
+    images = {a: tuple(None if p is None else map_.image(i, p) for p in known[a]) for a, i in args.items()}
+    if any(place is not None and image is None for a in args for place, image in zip(known[a], images[a], strict=True)):
         return None
-    (axes,) = full
+    with_columns = {image for image in images.values() if image[1] is not None}
+    if len(with_columns or set(images.values())) != 1:
+        return None
+    (rows, columns) = next(iter(with_columns or set(images.values())))
     for a in args:  # numbers of rows, broadcast along the columns
-        if known[a][1] is None:
-            if known[a][0] != axes[0] or a.op is not st.broadcast or axes[1] in a.attrs["axes"]:
+        if images[a][1] is None and columns is not None:
+            if images[a][0] != rows or a.op is not st.broadcast or columns in a.attrs["axes"]:
                 return None
-            known[a] = axes
-    return axes
+            known[a] = rows, columns
+    return rows, columns
 
 
 def _hidden(node: Node, chain: _Chain, hidden: Mapping[Node, str]) -> str | None:
@@ -183,7 +180,7 @@ def _hidden(node: Node, chain: _Chain, hidden: Mapping[Node, str]) -> str | None
     if SEEN in states:
         return SEEN if set(states) <= {SEEN, None} else None
     first, others = states[0], set(states[1:])
-    if node.op is ew.cast:
+    if node.op is ew.cast or node.op.moves:
         return first
     if first == MINUS_INFINITY and node.op in (ew.sub, ew.add) and others <= {ROW}:
         return MINUS_INFINITY
@@ -230,10 +227,7 @@ def _in_blocks(chain: _Chain) -> Node:
         made = {chain.scores: _product(chain.scores, chain.axes[chain.scores], start, end, seen)}
         for node in chain.nodes:
             args = [made.get(a.find()) or _cut(a.find(), chain.axes[node], start, end, seen) for a in node.args]
-            attrs = dict(node.attrs)
-            if "shape" in attrs:
-                attrs["shape"] = _size(node, chain.axes[node], end - start, seen)
-            made[node] = node.op(*args, **attrs)
+            made[node] = _of_extents(node, args, _size(node, chain.axes[node], end - start, seen))
         operands = [chain.last.arg(0), chain.last.arg(1)]
         operands[chain.side] = made[chain.last.arg(chain.side)]
         other = labels[1 - chain.side]
@@ -241,6 +235,15 @@ def _in_blocks(chain: _Chain) -> Node:
         operands[1 - chain.side] = _cut(operands[1 - chain.side], place, start, end, seen)
         parts.append(red.contract(*operands, spec=chain.last.attrs["spec"]))
     return st.concat(*parts, axis=out.index(row))
+
+
+def _of_extents(node: Node, args: Sequence[Node], shape: tuple[Dim, ...]) -> Node:
+    """A node over arguments of other extents; its own are ``shape``."""
+    assert node.op.axes is not None, f"bug in mlaot: {node} is not followed"
+    axes = node.op.axes.of(node)
+    result = laid_out(node, list(map(Laid, args, axes.args)), extents=dict(zip(axes.result, shape, strict=True)))
+    assert result is not None, f"bug in mlaot: {node} of other extents"
+    return result.node
 
 
 def _product(scores: Node, axes: Axes, start: int, end: int, seen: int) -> Node:

@@ -17,6 +17,7 @@ from mlaot.ops import elementwise as ew
 from mlaot.ops import reduction as red
 from mlaot.ops import structure as st
 from mlaot.ops.kinds import base_of, is_stored
+from mlaot.passes.base import pass_over
 from mlaot.passes.rewrite import rewrite
 
 
@@ -57,6 +58,7 @@ def _part(x: Node, labels: str, label: str, start: Dim, size: Dim) -> Node:
     return st.slice_(x, start=tuple(first), size=(*shape[:axis], size, *shape[axis + 1 :]), step=(1,) * x.type.rank)
 
 
+@pass_over("graphs", after=("contract",))
 def concat_products(graph: Graph) -> None:
     """Take such products apart."""
     rewrite(graph, {red.contract: (by_parts,)})

@@ -17,10 +17,12 @@ from collections.abc import Callable, Iterable, Sequence
 from mlaot.ir import Graph, Node, Subgraph
 from mlaot.ops import Op
 from mlaot.ops.control import cond, result, scan, while_
+from mlaot.passes.base import pass_over
 
 Pruned = tuple[Node, list[int]]  # the better node, and which of the old results it still has
 
 
+@pass_over("graphs", after=("entries",))
 def dead_code(graph: Graph) -> None:
     """Prune every node of control flow, users before what they use."""
     done: set[Node] = set()

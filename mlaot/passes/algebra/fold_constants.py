@@ -13,6 +13,7 @@ import numpy as np
 
 from mlaot.ir import Graph, Node, Type
 from mlaot.ops import structure as st
+from mlaot.passes.base import pass_over
 from mlaot.passes.rewrite import rewrite
 
 
@@ -27,6 +28,7 @@ def of_constants(node: Node) -> Node | None:
         return node.graph.constant(node.op.reference(*values, **node.attrs), node.type.dtype)
 
 
+@pass_over("graphs")
 def fold_constants(graph: Graph) -> None:
     """Fold constants to a fixed point."""
     rewrite(graph, {None: (of_constants,)})

@@ -27,12 +27,14 @@ from mlaot.ops.base import lift
 from mlaot.ops.control import result, results, scan
 from mlaot.ops.kinds import base_of, is_free, is_stored
 from mlaot.passes.algebra.simplify import number
+from mlaot.passes.base import pass_over
 from mlaot.transforms.batch import Value, batch_into
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 LINEAR = (ew.neg, ew.cast, st.reshape, st.transpose)  # the sum of their values is their value of the sum
 
 
+@pass_over("graphs", after=("contract",))
 def hoist_invariants(graph: Graph) -> None:
     """Move work out of every scan of ``graph``, users before what they use."""
     done: set[Node] = set()

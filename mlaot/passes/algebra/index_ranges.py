@@ -20,7 +20,6 @@ from math import prod
 
 import numpy as np
 
-from mlaot.frontend.trace.declaration import Traced
 from mlaot.ir import Dim, Graph, Node
 from mlaot.ir.dims import product
 from mlaot.ir.indices import IndexRange, Span
@@ -32,6 +31,7 @@ from mlaot.ops import structure as st
 from mlaot.ops.axes import regrouped
 from mlaot.ops.barrier import stop_gradient
 from mlaot.ops.indexing import gather, index
+from mlaot.passes.base import pass_over
 from mlaot.passes.rewrite import rewrite
 from mlaot.passes.subgraphs import everywhere
 
@@ -40,7 +40,8 @@ Part = tuple[Node, Box]
 PARTS, STEPS = 64, 10_000  # of one index that are followed one by one, and in all: the rest counts as computed
 
 
-def index_ranges(module: Module, traced: Traced) -> None:
+@pass_over("module", after=("entries",))
+def index_ranges(module: Module) -> None:
     """Note the ranges of all entries, then remove every ``index``."""
     for name, graph in module.graphs.items():
         found: dict[str, list[IndexRange]] = {}

@@ -20,6 +20,7 @@ from mlaot.ops.kinds import REDUCTIONS, base_of, is_free, is_narrow, is_reductio
 from mlaot.ops.sparse import sparse_add, sparse_dot
 from mlaot.ops.trees import tree_ensemble
 from mlaot.ops.winograd import TRANSFORMS
+from mlaot.passes.base import pass_over
 from mlaot.passes.rewrite import Rule, rewrite
 from mlaot.schedule.machine import LINE
 from mlaot.schedule.tuning import GATHERED_BY
@@ -81,6 +82,7 @@ def _cuts_last(step: tuple[int, ...], part: Type, whole: Type) -> bool:
     return step[-1] != 1 or part.shape[-1] == 1 != whole.shape[-1]
 
 
+@pass_over("graphs", after=("upcast", "sparse_products", "winograd", "split_gates", "delayed_updates"))
 def legalize(graph: Graph) -> None:
     """Make ``graph`` fit for lowering."""
     rules: dict[Op | None, tuple[Rule, ...]] = dict.fromkeys(REDUCTIONS, (last_axis_first,))

@@ -15,6 +15,7 @@ from mlaot.ops import rounding
 from mlaot.ops import structure as st
 from mlaot.ops.base import full_like
 from mlaot.passes.algebra.simplify import number
+from mlaot.passes.base import pass_over
 
 WHOLE = (rounding.round_, rounding.floor, rounding.ceil, rounding.trunc)
 
@@ -45,6 +46,7 @@ def rounded(graph: Graph) -> set[Node]:
     return found
 
 
+@pass_over("graphs", after=("raise_tensors",), when=lambda o: o.fast_division and not o.deterministic)
 def reciprocal(graph: Graph) -> None:
     """Apply the rule of this file to every quotient."""
     whole = rounded(graph)

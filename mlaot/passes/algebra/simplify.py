@@ -18,6 +18,7 @@ from mlaot.ops import elementwise as ew
 from mlaot.ops import reduction as red
 from mlaot.ops import structure as st
 from mlaot.ops.base import full_like
+from mlaot.passes.base import pass_over
 from mlaot.passes.rewrite import Rule, rewrite
 
 
@@ -261,6 +262,7 @@ RULES: dict[Op | None, tuple[Rule, ...]] = {
 }
 
 
+@pass_over("graphs")
 def simplify(graph: Graph) -> None:
     """Apply every rule of this file to a fixed point."""
     rewrite(graph, RULES)

@@ -21,9 +21,11 @@ from mlaot.ops import structure as st
 from mlaot.ops.base import full_like
 from mlaot.ops.kinds import LOADED, VECTORS, is_free
 from mlaot.ops.sparse import sparse, sparse_add, sparse_dot
+from mlaot.passes.base import pass_over
 from mlaot.passes.rewrite import rewrite
 
 
+@pass_over("graphs", after=("entries", "contract"))
 def sparse_products(graph: Graph) -> None:
     """Find the products, then the sums that they go into; forget what remains of the declarations."""
     if not any(node.op is sparse for node in graph.nodes()):

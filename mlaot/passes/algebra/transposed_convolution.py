@@ -12,6 +12,7 @@ from __future__ import annotations
 from mlaot.ir import Dim, Graph, Node
 from mlaot.ops import reduction as red
 from mlaot.ops import structure as st
+from mlaot.passes.base import pass_over
 from mlaot.passes.rewrite import rewrite
 
 
@@ -58,6 +59,7 @@ def _flipped(w: Node, axes: list[int]) -> Node:
     return st.slice_(w, start=start, size=shape, step=step)
 
 
+@pass_over("graphs", after=("entries", "contract"))
 def transposed_convolution(graph: Graph) -> None:
     """Apply the rule of this file."""
     rewrite(graph, {st.fold: (fold_of_products,)})

@@ -15,12 +15,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from mlaot.ir import DType, Graph, Node, TupleType, Type
+from mlaot.ir import DType, Graph, Node, TupleType
 from mlaot.ir.types import bf16, f16, f32
 from mlaot.ops import elementwise as ew
 from mlaot.ops.comparison import where
 from mlaot.ops.kinds import is_view
 from mlaot.ops.rounding import round_bf16, round_f16
+from mlaot.passes.base import pass_over
 
 NARROW = {f16: round_f16, bf16: round_bf16}
 # What gives an argument, its negative, or a whole number of its size: there is nothing to round.
@@ -32,6 +33,7 @@ MOVES = ("copy", "cast", "bitcast", "where", "take", "stack", "concat", "reshape
 LOOKS = ("broadcast", "transpose", "reshape", "slice", "window", "pad")
 
 
+@pass_over("graphs", after=("entries", "port_dtypes"))
 def upcast(graph: Graph) -> None:
     """Rewrite arithmetic on float16 and bfloat16."""
     wide: dict[Node, Node] = {}  # what a narrow node was before it was rounded
@@ -48,24 +50,6 @@ def upcast(graph: Graph) -> None:
             wide[narrow] = result if exact else NARROW[node.type.dtype](result)
         else:
             graph.forward(node, result)
-
-
-def widen_ports(graph: Graph) -> None:
-    """bfloat16 arguments and results of an entry are float32 there: no buffer format is known for them.
-
-    v0 = input(name=x) : bf16[4]    =>    v0 = input(name=x) : f32[4]
-                                          v1 = cast(v0) : bf16[4]
-    """
-    given, graph.inputs = graph.inputs, {}  # made anew, so that their order stays
-    for name, node in given.items():
-        if node.type.dtype is not bf16 or node.attrs.get("parameter"):
-            graph.inputs[name] = node
-            continue
-        attrs = {k: v for k, v in node.attrs.items() if k not in ("name", "type")}
-        graph.forward(node, ew.cast(graph.input(name, Type(f32, node.type.shape), **attrs), dtype=bf16))
-    for name, node in graph.outputs.items():
-        if node.find().type.dtype is bf16:
-            graph.outputs[name] = ew.cast(node.find(), dtype=f32)
 
 
 def _is_arithmetic(node: Node) -> bool:

@@ -32,6 +32,7 @@ from mlaot.ops.control import uses
 from mlaot.ops.kinds import PRODUCTS, base_of, is_stored, is_view
 from mlaot.passes.algebra.simplify import compute_before_broadcast
 from mlaot.passes.algebra.upcast import NARROW
+from mlaot.passes.base import pass_over
 from mlaot.passes.rewrite import Rule, rewrite
 from mlaot.passes.training.entries import copy_into
 from mlaot.schedule.tuning import CONSTANTS_GROWTH
@@ -41,6 +42,7 @@ Magnitude = Callable[[Node], tuple[float, float]]
 AFFINE = (ew.add, ew.sub, ew.mul)
 
 
+@pass_over("module", after=("entries", "keep_declared", "upcast"))
 def freeze(module: Module) -> None:
     """Fold what is fixed in every entry of a module with frozen weights."""
     if not module.is_frozen:
@@ -284,7 +286,7 @@ def fixed_values(module: Module, graph: Graph, nodes: Sequence[Node]) -> list[Ar
 
 def check_frozen(module: Module, key: str) -> None:
     """Refuse a setting that changes weights where they are not frozen."""
-    value = getattr(module, key)
+    value = getattr(module.options, key)
     if value and not module.is_frozen:
         raise MlaotError(
             f"{module.name}: {key} = {value!r} is for weights that are frozen, and this model"

@@ -28,12 +28,14 @@ from mlaot.ops import structure as st
 from mlaot.ops.base import Array
 from mlaot.ops.control import uses
 from mlaot.ops.indexing import gather
+from mlaot.passes.base import pass_over
 from mlaot.passes.frozen.freeze import add_weight, check_frozen
 from mlaot.schedule.tuning import NARROW_ELEMENTS
 
 HALVES: dict[str, DType] = {"float16": BY_NUMPY["float16"], "bfloat16": bf16}
 
 
+@pass_over("module", after=("freeze", "quantize", "legalize"))
 def half_weights(module: Module) -> None:
     """Round the weights of products to what ``weights_dtype`` says; without it, store those narrow that fit exactly."""
     check_frozen(module, "weights_dtype")
@@ -48,7 +50,7 @@ def half_weights(module: Module) -> None:
         is_table = all(node.op is gather and i == 0 and node.graph in graphs for node, i in reads)
         if value.dtype != np.float32 or value.ndim == 0 or not reads or not (is_factor or is_table):
             continue
-        dtype = HALVES[module.weights_dtype] if module.weights_dtype else _holding(value)
+        dtype = HALVES[module.options.weights_dtype] if module.options.weights_dtype else _holding(value)
         if dtype is None:
             continue
         module.parameters[name], module.narrow[name] = _rounded(module, name, value, dtype), dtype
@@ -75,8 +77,8 @@ def _rounded(module: Module, name: str, value: Array, dtype: DType) -> Array:
         rounded = dtype.array(value).astype(np.float32)
     if not np.isfinite(rounded).all():
         raise MlaotError(
-            f"{module.name}: weight {name} has numbers that {module.weights_dtype} cannot hold; use bfloat16, or leave"
-            " out the key 'weights_dtype'"
+            f"{module.name}: weight {name} has numbers that {module.options.weights_dtype} cannot hold;"
+            " use bfloat16, or leave out the key 'weights_dtype'"
         )
     return rounded
 

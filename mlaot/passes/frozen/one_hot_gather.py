@@ -23,6 +23,7 @@ from mlaot.ops import structure as st
 from mlaot.ops.base import full_like
 from mlaot.ops.bits import bitwise_and
 from mlaot.ops.indexing import gather
+from mlaot.passes.base import pass_over
 from mlaot.passes.frozen.freeze import IsFixed, add_weight, fixed_by
 from mlaot.passes.rewrite import rewrite
 
@@ -111,6 +112,7 @@ def _is_smaller(table: Node, index: Node) -> bool:
     return isinstance(rows, int) and (not isinstance(count, int) or rows <= count)
 
 
+@pass_over("module", after=("contract", "upcast"))
 def one_hot_gather(module: Module) -> None:
     """Apply the rules of this file to the graphs of a module with frozen weights."""
     if not module.is_frozen:

@@ -39,6 +39,7 @@ from mlaot.ops.axes import regrouped
 from mlaot.ops.base import Array, fill
 from mlaot.ops.kinds import is_view
 from mlaot.passes.algebra.simplify import number
+from mlaot.passes.base import pass_over
 from mlaot.passes.frozen.freeze import IsFixed, add_weight, check_frozen, fixed_by, fixed_values
 from mlaot.passes.training.entries import copy_into
 from mlaot.schedule.tuning import BYTES_EXTENT
@@ -76,6 +77,7 @@ class Factor:
     kept: tuple[tuple[int, int], ...]
 
 
+@pass_over("module", after=("freeze", "blocked_layout"))
 def quantize(module: Module) -> None:
     """Products with bytes in all entries."""
     check_frozen(module, "quantize")
@@ -84,23 +86,23 @@ def quantize(module: Module) -> None:
     is_fixed, count = fixed_by(module), 0
     for graph in module.graphs.values():
         found = [(f, coded(f.base)) for node in graph.nodes() if (f := factor(node, is_fixed)) is not None]
-        factors = [(f, codes) for f, codes in found if module.quantize or codes is not None]
+        factors = [(f, codes) for f, codes in found if module.options.quantize or codes is not None]
         values = fixed_values(module, graph, [f.w for f, _ in factors])
-        ranges = _ranges(module, graph, [f.base for f, _ in factors]) if module.quantize else {}
+        ranges = _ranges(module, graph, [f.base for f, _ in factors]) if module.options.quantize else {}
         for (f, codes), value in zip(factors, values, strict=True):
             weights = integers(f, value) if codes is not None else None
             count += 1
             if codes is not None and weights is not None:
                 graph.forward(f.product, _product(module, f, _known(f, codes), *weights))
-            elif module.quantize:
+            elif module.options.quantize:
                 known = ranges.get(f.base)
                 rounded, scale = _rounded(f, value)
                 module.quantized.append(_report(f, value, rounded * scale, known))
                 by = _of_range(f, known) if known else _of_each_row(f)
                 graph.forward(f.product, _product(module, f, by, rounded, scale))
-    if module.quantize and not count:
+    if module.options.quantize and not count:
         raise MlaotError(
-            f"{module.name}: quantize = {module.quantize!r}, but no product with frozen float32 weights adds"
+            f"{module.name}: quantize = {module.options.quantize!r}, but no product with frozen float32 weights adds"
             f" {BYTES_EXTENT} products or more; leave the key out"
         )
 

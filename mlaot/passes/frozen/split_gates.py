@@ -25,6 +25,7 @@ from mlaot.ops import reduction as red
 from mlaot.ops import structure as st
 from mlaot.ops.control import scan
 from mlaot.ops.kinds import VECTORS, is_elementwise, vector_dtype
+from mlaot.passes.base import pass_over
 from mlaot.passes.frozen.freeze import add_weight
 from mlaot.schedule.machine import LINE
 from mlaot.schedule.tuning import MOST_GATES
@@ -35,6 +36,7 @@ Place = Callable[[Node, Array], Node | None]  # of a weight and its rearranged v
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 
 
+@pass_over("module", after=("freeze", "hoist_invariants", "quantize"))
 def split_gates(module: Module) -> None:
     """Split the gates of every product with weights, in the graphs of a module and in the bodies of their loops."""
     if not module.is_frozen:

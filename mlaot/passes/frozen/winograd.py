@@ -33,6 +33,7 @@ from mlaot.ir.module import Module
 from mlaot.ops import reduction as red
 from mlaot.ops import structure as st
 from mlaot.ops.winograd import BLOCK, products, tiles, transform_weights, winograd_input, winograd_output
+from mlaot.passes.base import pass_over
 from mlaot.passes.frozen.freeze import IsFixed, add_weight, fixed_by, fixed_values
 from mlaot.passes.rewrite import rewrite
 from mlaot.schedule.tuning import TRANSFORM_PRODUCTS, WEIGHT_PRODUCTS
@@ -41,9 +42,10 @@ SIZES: dict[str, tuple[int, ...]] = {"off": (), "F2": (2,), "F4": (2, 4)}  # by 
 Pair = tuple[int, int]
 
 
+@pass_over("module", after=("blocked_layout", "quantize"))
 def winograd(module: Module) -> None:
     """Apply the rule of this file to every entry of a module with frozen weights."""
-    if not module.is_frozen or not SIZES[module.winograd]:
+    if not module.is_frozen or not SIZES[module.options.winograd]:
         return
     for graph in module.graphs.values():
         is_fixed = fixed_by(module)
@@ -63,7 +65,7 @@ def _by_transforms(module: Module, node: Node, is_fixed: IsFixed) -> Node | None
     out_blocks, height, width, _ = node.type.shape[-4:]
     if not isinstance(height, int) or not isinstance(width, int) or not isinstance(out_blocks, int):
         return None
-    m = fastest((height, width), (int(x.type.shape[-4]), out_blocks), SIZES[module.winograd])
+    m = fastest((height, width), (int(x.type.shape[-4]), out_blocks), SIZES[module.options.winograd])
     if m is None:
         return None
     (value,) = fixed_values(module, node.graph, [w])

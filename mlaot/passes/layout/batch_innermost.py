@@ -17,12 +17,14 @@ from mlaot.ops import structure as st
 from mlaot.ops.axes import Labels, is_kept
 from mlaot.ops.indexing import gather
 from mlaot.ops.layout import Laid, laid_out
+from mlaot.passes.base import pass_over
 from mlaot.passes.training import microbatch
 from mlaot.schedule.tuning import EXAMPLES_TILE
 
 LEAST = 3  # the rank from which on a value is a signal, an image or windows: examples, channels, places
 
 
+@pass_over("graphs", after=("contract", "unroll_windows"))
 def batch_innermost(graph: Graph) -> None:
     """Rewrite the body of a loop over tiles of examples."""
     if graph.name == microbatch.NAME:

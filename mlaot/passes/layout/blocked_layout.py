@@ -41,6 +41,7 @@ from mlaot.ops import structure as st
 from mlaot.ops.axes import regrouped
 from mlaot.ops.layout import Laid, laid_out
 from mlaot.passes.algebra.simplify import number
+from mlaot.passes.base import pass_over
 from mlaot.passes.frozen.freeze import IsFixed, fixed_by, store
 from mlaot.passes.raising.contract import absorb_transpose, canonical_labels
 from mlaot.passes.rewrite import rewrite
@@ -82,6 +83,7 @@ class Blocked:
         return replace(self, node=st.transpose(self.node, perm=perm), lane=last)
 
 
+@pass_over("module", after=("freeze", "sink_reshapes"))
 def blocked_layout(module: Module) -> None:
     """Choose the layout of every entry of a module with frozen weights."""
     if not module.is_frozen:

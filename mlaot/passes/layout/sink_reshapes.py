@@ -23,6 +23,7 @@ from mlaot.ops.axes import Label, regrouped, without
 from mlaot.ops.kinds import is_stored, is_view, puts_in_ones
 from mlaot.ops.layout import Laid, laid_out
 from mlaot.passes.algebra.simplify import reshape_twice, transpose_twice
+from mlaot.passes.base import pass_over
 from mlaot.passes.rewrite import Rule, rewrite
 
 
@@ -146,6 +147,7 @@ def unit_labels(node: Node) -> Node | None:
     return st.reshape(result, shape=node.type.shape)
 
 
+@pass_over("graphs", after=("contract",))
 def sink_reshapes(graph: Graph) -> None:
     """Apply the rules of this file to a fixed point."""
     rules: dict[Op | None, tuple[Rule, ...]] = {

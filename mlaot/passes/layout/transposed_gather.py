@@ -20,6 +20,7 @@ from mlaot.ir.types import i64
 from mlaot.ops import structure as st
 from mlaot.ops.indexing import gather
 from mlaot.passes.algebra.simplify import transpose_twice
+from mlaot.passes.base import pass_over
 from mlaot.passes.rewrite import rewrite
 from mlaot.schedule.tuning import KNOWN_PLACES
 
@@ -63,6 +64,7 @@ def _places(node: Node) -> np.ndarray[Any, Any] | None:
     return np.clip(np.where(found < 0, found + length, found), 0, length - 1) if found.size else None
 
 
+@pass_over("graphs", after=("blocked_layout",))
 def transposed_gather(graph: Graph) -> None:
     """Apply the rules of this file to a fixed point."""
     rewrite(graph, {gather: (taken, gathered), st.transpose: (transpose_twice,)})

@@ -15,10 +15,12 @@ from mlaot.ops import elementwise as ew
 from mlaot.ops import reduction as red
 from mlaot.ops import structure as st
 from mlaot.ops.kinds import VECTORS, adjacent, base_of, is_free, is_stored
+from mlaot.passes.base import pass_over
 from mlaot.passes.rewrite import rewrite
 from mlaot.schedule.tuning import TRANSPOSED_EXTENT
 
 
+@pass_over("graphs", after=("contract",))
 def transposed_operands(graph: Graph) -> None:
     """Store such operands once more."""
     rewrite(graph, {red.contract: (columns_last,)})

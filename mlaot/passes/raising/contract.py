@@ -17,6 +17,7 @@ from mlaot.ir.types import bf16, f16
 from mlaot.ops import elementwise as ew
 from mlaot.ops import reduction as red
 from mlaot.ops import structure as st
+from mlaot.passes.base import pass_over
 from mlaot.passes.rewrite import rewrite
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
@@ -111,6 +112,7 @@ def canonical_labels(node: Node) -> Node | None:
     return red.contract(operands[0][1], operands[1][1], spec=spec)
 
 
+@pass_over("graphs", after=("raise_tensors",))
 def contract(graph: Graph) -> None:
     """Apply the rules of this file to a fixed point."""
     rewrite(

@@ -19,11 +19,13 @@ from mlaot.ir import Graph, Node, users
 from mlaot.ops import Op
 from mlaot.ops import elementwise as ew
 from mlaot.ops import structure as st
+from mlaot.passes.base import pass_over
 from mlaot.schedule.tuning import SHARED_TERMS
 
 Signature = tuple[int, int]
 
 
+@pass_over("scalars", after=("simplify",))
 def flatten_sums(graph: Graph) -> None:
     """Flatten every chain of scalar ``add`` and ``maximum`` from its root."""
     for op in (ew.add, ew.maximum):

@@ -29,6 +29,7 @@ from mlaot.ops import elementwise as ew
 from mlaot.ops import reduction as red
 from mlaot.ops import structure as st
 from mlaot.ops.base import Op
+from mlaot.passes.base import pass_over
 from mlaot.passes.raising.flatten_sums import Classes
 from mlaot.schedule.tuning import FEW_TERMS, RAISED_SHARE
 
@@ -54,6 +55,7 @@ class Plan:
     parts: list[Part]
 
 
+@pass_over("scalars", after=("flatten_sums",))
 def raise_tensors(graph: Graph) -> None:
     """Replace the scalar outputs of ``graph`` by tensor computations; several scalars of one output are stacked.
 

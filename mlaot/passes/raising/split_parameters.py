@@ -20,16 +20,31 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
+from mlaot.frontend.trace.declaration import PARAMETERS, Traced
 from mlaot.ir import Graph, Node, users
 from mlaot.ir import dims as dims_
+from mlaot.ir.module import Module
 from mlaot.ops import structure as st
+from mlaot.passes.base import pass_over
 from mlaot.passes.raising.raise_tensors import Ids, positions_in, take_as_view
 from mlaot.schedule.tuning import SINGLE_PARAMETERS
 
 READS = (st.item, st.take, st.reshape)
 
 
-def split_parameters(graph: Graph, flat_name: str, declared: Mapping[str, Ids]) -> dict[str, Ids]:
+@pass_over("declaration", after=("raise_tensors",))
+def split_parameters(module: Module, traced: Traced) -> None:
+    """Make the parameters of a scalar model the tensors in which they are read."""
+    if not traced.named:
+        return
+    flat = module.parameters.pop(PARAMETERS)
+    members = split(module.graphs["model"], PARAMETERS, traced.named)
+    module.parameters |= {name: flat[ids] for name, ids in members.items()}
+    place = {int(scalar): (name, i) for name, ids in members.items() for i, scalar in enumerate(np.ravel(ids))}
+    module.scalars, module.named = tuple(place[i] for i in range(len(flat))), dict(traced.named)
+
+
+def split(graph: Graph, flat_name: str, declared: Mapping[str, Ids]) -> dict[str, Ids]:
     """Cut up the input ``flat_name``: the scalars of each new tensor, by its name.
 
     ``declared``: the arrays of the user, which hold each scalar once.

@@ -29,6 +29,7 @@ from mlaot.ops import reduction as red
 from mlaot.ops import structure as st
 from mlaot.ops.kinds import VECTORS
 from mlaot.ops.sparse import sparse
+from mlaot.passes.base import pass_over
 from mlaot.passes.rewrite import rewrite
 from mlaot.passes.training.entries import copy_into
 from mlaot.schedule.tuning import LATE_EXAMPLES, LATE_WEIGHT
@@ -59,6 +60,7 @@ def fits(graph: Graph) -> bool:
     )
 
 
+@pass_over("module", after=("entries", "contract"))
 def delayed_updates(module: Module) -> None:
     """Make the graph ``fit_step``, a step on one example, one of a block; none where nothing is gained."""
     graph = module.graphs.pop(FIT_STEP, None)

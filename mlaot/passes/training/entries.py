@@ -20,7 +20,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from mlaot.errors import MlaotError
-from mlaot.frontend.trace.declaration import Optimizer
+from mlaot.frontend.trace.declaration import Optimizer, Traced
 from mlaot.frontend.trace.updating import update_traced
 from mlaot.ir import Graph, Node, Type, topological
 from mlaot.ir.module import FIT_STEP, OPTIMIZER, Module, gradient_of
@@ -28,13 +28,20 @@ from mlaot.ir.types import BY_NUMPY
 from mlaot.ops import elementwise as ew
 from mlaot.ops import reduction as red
 from mlaot.ops import structure as st
+from mlaot.passes.base import pass_over
 from mlaot.passes.training import microbatch
 from mlaot.transforms.differentiate import differentiate
 
 Parts = tuple[Graph, dict[Node, Node]]
 
 
-def entries(module: Module, arguments: Iterable[str] = (), optimizer: Optimizer | None = None) -> None:
+@pass_over("declaration", after=("split_parameters", "add_batch", "contract"))
+def entries(module: Module, traced: Traced) -> None:
+    """Derive the entries of a module: ``forward``, and what training needs."""
+    derive(module, traced.arguments, traced.optimizer)
+
+
+def derive(module: Module, arguments: Iterable[str] = (), optimizer: Optimizer | None = None) -> None:
     """Replace the graphs ``model`` and ``training`` of ``module`` by its entries.
 
     ``forward`` keeps the inputs ``arguments``; without an ``optimizer`` training is stochastic gradient descent.

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from mlaot.ir import Graph, Node
 from mlaot.ops.barrier import stop_gradient
+from mlaot.passes.base import pass_over
 from mlaot.passes.rewrite import rewrite
 
 
@@ -16,6 +17,7 @@ def gradients_are_done(node: Node) -> Node | None:
     return node.arg(0)
 
 
+@pass_over("graphs", after=("entries",))
 def remove_barriers(graph: Graph) -> None:
     """Remove every ``stop_gradient``."""
     rewrite(graph, {stop_gradient: (gradients_are_done,)})

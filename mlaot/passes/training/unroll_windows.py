@@ -18,7 +18,8 @@ from mlaot.ir import Graph, Node
 from mlaot.ops import elementwise as ew
 from mlaot.ops import reduction as red
 from mlaot.ops import structure as st
-from mlaot.ops.kinds import is_side_by_side
+from mlaot.ops.views import is_side_by_side
+from mlaot.passes.base import pass_over
 from mlaot.passes.rewrite import Rule, rewrite
 from mlaot.passes.training import microbatch
 from mlaot.schedule.tuning import POOLED_WINDOW
@@ -88,6 +89,7 @@ def window_first(node: Node) -> Node | None:
     return ew.step(st.window(inner.arg(0), **node.attrs)) if inner.op is ew.step else None
 
 
+@pass_over("graphs", after=("entries",))
 def unroll_windows(graph: Graph) -> None:
     """Apply the rules of this file to a tile of examples."""
     if graph.name == microbatch.NAME:

@@ -11,7 +11,7 @@ import pytest
 
 import mlaot
 from mlaot import passes
-from mlaot.generate import trace
+from mlaot.loading import trace
 from mlaot.lower.lower import lower
 from mlaot.nn import functional as F
 
@@ -80,7 +80,7 @@ def test_weights_that_are_read_elsewhere_stay_whole() -> None:
 @pytest.mark.parametrize("isa", [AVAILABLE[0], AVAILABLE[-1]])
 def test_values_are_those_of_numpy(isa: str, tmp_path: Path) -> None:
     models = {name: model_of(name) for name in CASES}
-    programs = {name: lower(passes.run("m", trace(model)), (isa,)) for name, model in models.items()}
+    programs = {name: lower(passes.run("m", trace(model))) for name, model in models.items()}
     library = Library(programs, isa, tmp_path)
     rng = np.random.default_rng(0)
     inputs = {name: rng.normal(size=(2, HEADS, T, WIDTH)).astype(np.float32) for name in "qkv"}
@@ -93,6 +93,6 @@ def test_values_are_those_of_numpy(isa: str, tmp_path: Path) -> None:
 def test_scores_take_the_room_of_a_block() -> None:
     sizes = {}
     for name in ("causal", "all"):
-        (procedure,) = lower(passes.run("m", trace(model_of(name))), ("base",)).procedures
+        (procedure,) = lower(passes.run("m", trace(model_of(name)))).procedures
         sizes[name] = max(int(np.prod([d for d in b.shape if isinstance(d, int)])) for b, _ in procedure.offsets)
     assert sizes["causal"] <= sizes["all"] // 3

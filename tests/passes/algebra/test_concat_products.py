@@ -11,10 +11,10 @@ import pytest
 import mlaot
 from mlaot import passes
 from mlaot.evaluate import evaluate
-from mlaot.generate import trace
 from mlaot.ir import Graph, Node, verify
 from mlaot.ir.module import Module
 from mlaot.ir.types import f32, f64
+from mlaot.loading import trace
 from mlaot.lower.lower import lower
 from mlaot.nn import functional as F
 from mlaot.ops import elementwise as ew
@@ -113,7 +113,7 @@ def decoder(heads: int, before: int, width: int) -> Any:
 @pytest.mark.parametrize("before", [0, 1, 21])
 def test_attention_copies_no_cache(isa: str, before: int, tmp_path: Path) -> None:
     model = decoder(2, before, 24)
-    program = lower(passes.run("m", trace(model)), (isa,))
+    program = lower(passes.run("m", trace(model)))
     (procedure,) = program.procedures
     assert not any("concat" in line for k in procedure.kernels for line in k.doc), str(procedure)
     rng = np.random.default_rng(0)
@@ -151,7 +151,7 @@ def test_parts_are_written_into_the_whole(isa: str, tmp_path: Path) -> None:
     }
 
     legalize(graph)
-    library = Library({"m": lower(Module("m", {"forward": graph}, {}, False), (isa,))}, isa, tmp_path)
+    library = Library({"m": lower(Module("m", {"forward": graph}, {}, False))}, isa, tmp_path)
     inputs = {"x": np.random.default_rng(0).normal(size=(3, 5, 7)).astype(np.float32)}
     found = library.call("m", "forward", inputs)
     for name, expected in evaluate(graph, inputs).items():

@@ -13,9 +13,9 @@ import mlaot
 from mlaot import passes
 from mlaot.evaluate import evaluate
 from mlaot.frontend.trace.model import Model
-from mlaot.generate import trace
 from mlaot.ir import Graph, Node, Subgraph, Type, dim, verify
 from mlaot.ir.types import f32, f64, i64
+from mlaot.loading import trace
 from mlaot.ops import elementwise as ew
 from mlaot.ops import reduction as red
 from mlaot.ops import structure as st
@@ -24,6 +24,7 @@ from mlaot.ops.control import results, saving, scan
 from mlaot.ops.indexing import gather
 from mlaot.passes.algebra.dead_code import dead_code
 from mlaot.passes.algebra.hoist_invariants import hoist_invariants
+from mlaot.passes.subgraphs import everywhere
 
 Make = Callable[[list[Node]], Sequence[Node]]
 LENGTH = 5
@@ -220,7 +221,7 @@ def test_loops_in_loops() -> None:
     rng = np.random.default_rng(0)
     inputs = {name: rng.normal(size=node.type.shape) for name, node in graph.inputs.items()}  # type: ignore[arg-type]
     before = evaluate(graph, inputs)
-    passes.each(hoist_invariants)(type("M", (), {"graphs": {"f": graph}}), None)  # type: ignore[arg-type]
+    everywhere(hoist_invariants, graph)
     assert "contract" in str(graph).split("graph body")[0] and str(graph).count("contract") == 1
     np.testing.assert_allclose(evaluate(graph, inputs)["r0"], before["r0"], rtol=1e-12)
 

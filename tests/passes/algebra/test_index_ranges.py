@@ -12,12 +12,11 @@ import pytest
 import mlaot
 from mlaot import nn, passes
 from mlaot.evaluate import evaluate
-from mlaot.frontend.trace.declaration import Traced
-from mlaot.generate import trace
 from mlaot.ir import Graph, Type
 from mlaot.ir.indices import IndexRange
 from mlaot.ir.module import Module
 from mlaot.ir.types import Literal, f32, f64, i32, i64
+from mlaot.loading import trace
 from mlaot.nn import functional as F
 from mlaot.ops import control as ctl
 from mlaot.ops import elementwise as ew
@@ -182,7 +181,7 @@ def test_nothing_is_left_of_the_notes() -> None:
     label = graph.input("label", Type(i64, (3,)))
     graph.outputs["y"] = st.one_hot(ix.index(label, size=4, wraps=False, ignored=None), classes=5, dtype=f32)
     module = Module("m", {"forward": graph}, {}, False)
-    index_ranges(module, Traced(graph, {}))
+    index_ranges(module)
     assert module.ranges == {"forward": {"label": (IndexRange(4),)}}
     assert str(graph).count("index") == 0 and label.find() in graph.nodes()
 
@@ -243,7 +242,7 @@ def test_what_is_found_is_what_is_read() -> None:
         graph.outputs = {"read": node, "y": ix.gather(table, node, lead=0)}
         values = evaluate(graph, {"i": np.arange(int(np.prod(shape))).reshape(shape)})
         module = Module("m", {"forward": graph}, {}, False)
-        index_ranges(module, Traced(graph, {}))
+        index_ranges(module)
         read = {int(n) for n in np.asarray(values["read"]).flat} - {-1}
         found = places_in(module.ranges["forward"].get("i", ()), shape)
         assert found == read, f"{graph}\n{sorted(found)} {sorted(read)}"

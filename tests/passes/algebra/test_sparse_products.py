@@ -12,8 +12,8 @@ import pytest
 import mlaot
 from mlaot import nn, optim, passes
 from mlaot.evaluate import evaluate
-from mlaot.generate import trace
 from mlaot.ir import Graph, Node, Type
+from mlaot.loading import trace
 from mlaot.lower.lower import lower
 from mlaot.micrograd import MLP, Bytes, Sparse, Value, declare
 from mlaot.nn import functional as F
@@ -84,7 +84,7 @@ def test_values_are_those_of_numpy(isa: str, tmp_path: Path) -> None:
     """Every form, and every dtype that a row may have."""
     models = {name: (model_of(function), "f32") for name, (function, _) in FORMS.items()}
     models |= {dtype: (model_of(lambda x: mlaot.sparse(dense(x)) @ W, dtype), dtype) for dtype in DTYPES}
-    programs = {name: lower(passes.run("m", trace(model)), (isa,)) for name, (model, _) in models.items()}
+    programs = {name: lower(passes.run("m", trace(model))) for name, (model, _) in models.items()}
     library = Library(programs, isa, tmp_path)
     for name, (model, dtype) in models.items():
         for x in (mostly_zeros((5, N), dtype), np.ones((2, N), mostly_zeros((1,), dtype).dtype)):
@@ -97,7 +97,7 @@ def test_values_are_those_of_numpy(isa: str, tmp_path: Path) -> None:
 def test_zeros_of_either_sign_add_nothing(isa: str, tmp_path: Path) -> None:
     w = W.copy()
     w[3], w[5] = np.inf, np.nan
-    program = lower(passes.run("m", trace(model_of(lambda x: mlaot.sparse(x) @ w))), (isa,))
+    program = lower(passes.run("m", trace(model_of(lambda x: mlaot.sparse(x) @ w))))
     library = Library({"m": program}, isa, tmp_path)
     x = np.zeros((1, N), np.float32)
     x[0, [3, 7]] = -0.0, 2.0
@@ -145,7 +145,7 @@ OPTIMIZERS = {
 
 def test_the_update_is_added_in_the_place_of_the_weights() -> None:
     """One kernel reads and writes the rows of a weight for which an example has something."""
-    program = lower(passes.run("m", trace(declared(None))), ("base",))
+    program = lower(passes.run("m", trace(declared(None))))
     step = next(p for p in program.procedures if p.entry.name == "train_step")
     kernels = [k for k in step.kernels if k.template == "sparse"]
     assert [k.params[0].buffer.where for k in kernels] == ["work", "state"]

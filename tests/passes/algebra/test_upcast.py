@@ -13,7 +13,8 @@ from mlaot.ops import elementwise as ew
 from mlaot.ops import reduction as red
 from mlaot.ops import structure as st
 from mlaot.ops.comparison import where
-from mlaot.passes.algebra.upcast import upcast, widen_ports
+from mlaot.passes.algebra.port_dtypes import port_dtypes
+from mlaot.passes.algebra.upcast import upcast
 
 
 def test_each_op_of_a_chain_rounds() -> None:
@@ -140,8 +141,8 @@ def test_ports_of_bfloat16_are_float32() -> None:
     graph = Graph("f")
     w, x, n = graph.input("w", bf16[4], parameter=True), graph.input("x", bf16[4]), graph.input("n", f32[4])
     graph.outputs = {"y": ew.add(w, x), "n": n}
-    widen_ports(graph)
-    verify(graph, "widen_ports")
+    port_dtypes(graph)
+    verify(graph, "port_dtypes")
     assert {k: v.type.dtype for k, v in graph.inputs.items()} == {"w": bf16, "x": f32, "n": f32}
     assert list(graph.inputs) == ["w", "x", "n"]
     assert graph.outputs["y"].find().type == f32[4]

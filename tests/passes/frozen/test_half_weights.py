@@ -15,10 +15,12 @@ import mlaot
 import mlaot.nn as nn
 from mlaot.errors import MlaotError
 from mlaot.frontend.trace.tensor import parameters
-from mlaot.generate import compile_model, trace
+from mlaot.generate import compile_model
 from mlaot.ir.module import Module
 from mlaot.ir.types import round_bf16
+from mlaot.loading import trace
 from mlaot.passes import run
+from mlaot.settings.options import Options
 
 from ...compiled import AVAILABLE, Library
 from ...projects import build_module, load
@@ -30,7 +32,7 @@ W, V, BIAS = (draw.standard_normal(shape, np.float32) for shape in ((5, 33), (33
 
 
 def passed(declared: Any, dtype: str) -> Module:
-    return run("nn", trace(declared), weights_dtype=dtype)
+    return run("nn", trace(declared), Options(weights_dtype=dtype))
 
 
 @mlaot.model
@@ -188,7 +190,8 @@ def test_every_number_is_widened_exactly(compiler: str | None, tmp_path: Path) -
     cc = {} if compiler is None else {"cc": zig}
     made = {dtype: all_numbers(dtype) for dtype in ROUND}
     programs = {
-        dtype: compile_model(row, f"{dtype}.nn", AVAILABLE, weights_dtype=dtype) for dtype, (row, _) in made.items()
+        dtype: compile_model(row, f"{dtype}.nn", Options(isas=AVAILABLE, weights_dtype=dtype))
+        for dtype, (row, _) in made.items()
     }
     for isa in AVAILABLE:
         library = Library(programs, isa, tmp_path, **cc)
@@ -199,5 +202,8 @@ def test_every_number_is_widened_exactly(compiler: str | None, tmp_path: Path) -
 
 def test_half_as_many_bytes() -> None:
     model = mlp(64, 128)
-    sizes = [len(compile_model(model, "nn.nn", ("base",), weights_dtype=d).module.constants) for d in ("", "float16")]
+    sizes = [
+        len(compile_model(model, "nn.nn", Options(isas=("base",), weights_dtype=d)).module.constants)
+        for d in ("", "float16")
+    ]
     assert sizes == [64 * 128 * 4, 64 * 128 * 2]

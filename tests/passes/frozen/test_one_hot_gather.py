@@ -11,6 +11,7 @@ import mlaot
 from mlaot import passes
 from mlaot.evaluate import evaluate
 from mlaot.frontend.trace.declaration import Declaration
+from mlaot.settings.options import Options
 
 RNG = np.random.default_rng(0)
 W = RNG.standard_normal((5, 8)).astype(np.float32)
@@ -32,7 +33,7 @@ def declared(w: Any = W, classes: int = 5, turned: bool = False) -> Declaration:
 
 def ops(net: Declaration, **options: Any) -> tuple[list[str], Any]:
     """The ops of the optimized graph, and what it gives for some labels."""
-    module = passes.run("m.nn", net.trace(), **options)
+    module = passes.run("m.nn", net.trace(), Options(**options))
     graph = module.graphs["forward"]
     x = np.array([[0, 4, 2], [-1, 5, 3]], np.int32)
     (found,) = evaluate(graph, {**module.slots, "x": x}).values()

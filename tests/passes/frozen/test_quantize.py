@@ -12,10 +12,12 @@ import mlaot
 import mlaot.nn as nn
 from mlaot.errors import MlaotError
 from mlaot.evaluate import evaluate
-from mlaot.generate import compile_model, trace
+from mlaot.generate import compile_model
 from mlaot.ir.module import Module
+from mlaot.loading import trace
 from mlaot.passes import run
-from mlaot.rounded import quantized
+from mlaot.report.rounded import quantized
+from mlaot.settings.options import Options
 
 from ...compiled import AVAILABLE, Library
 from ...projects import build_module, load
@@ -29,7 +31,7 @@ def weights(*shape: int) -> np.ndarray[Any, np.dtype[np.float32]]:
 
 
 def passed(declared: Any, sample: Any = None) -> Module:
-    return run("nn", trace(declared), quantize="int8", sample=sample)
+    return run("nn", trace(declared), Options(quantize="int8"), sample=sample)
 
 
 W, V, BIAS = weights(40, 33), weights(33, 18), weights(18)
@@ -148,7 +150,8 @@ def test_kernels_give_what_the_graph_does(
         for kind in ("sampled", "rows")
     }
     programs = {
-        name: compile_model(m, f"{name}.nn", (isa,), quantize="int8", sample=s) for name, (m, s, _) in cases.items()
+        name: compile_model(m, f"{name}.nn", Options(isas=(isa,), quantize="int8"), sample=s)
+        for name, (m, s, _) in cases.items()
     }
     library = Library(programs, isa, tmp_path)
     for name, (model, sample, x) in cases.items():
@@ -170,7 +173,7 @@ def test_sums_are_exact_on_every_instruction_set(tmp_path: Path) -> None:
     w[0] = 127
     model = product_of("bk,kn->bn", w, 512)
     sample = np.stack([np.zeros(512), np.full(512, 255)]).astype(np.float32)
-    program = compile_model(model, "exact.nn", AVAILABLE, quantize="int8", sample=sample)
+    program = compile_model(model, "exact.nn", Options(isas=AVAILABLE, quantize="int8"), sample=sample)
     x = draw.integers(0, 256, (5, 512)).astype(np.float32)
     x[0] = 255
     for isa in AVAILABLE:

@@ -16,6 +16,7 @@ from mlaot.ops import reduction as red
 from mlaot.ops import structure as st
 from mlaot.ops import winograd as transforms
 from mlaot.passes.frozen.winograd import fastest, winograd
+from mlaot.settings.options import Options
 
 Array = np.ndarray[Any, Any]
 SHAPES = ((56, 56), (28, 28), (14, 14), (7, 7), (5, 9), (3, 17), (4, 6), (2, 1))
@@ -77,7 +78,7 @@ def test_it_is_the_same_convolution(setting: str, size: tuple[int, int], pads: t
     if min(size) < 3 and not all(pads):
         pads = (1, 1, 1, 1)
     module = module_of(size, pads=pads, n=dim("n"))
-    module.winograd = setting
+    module.options = Options(winograd=setting)
     assert difference(module, values(module)) < 1e-13
     assert ops_of(module)[0] in ("winograd_input", "window", "pad")
 
@@ -140,7 +141,7 @@ def test_other_convolutions_stay() -> None:
     assert stays(module_of((dim("h"), 14)))
     assert stays(module_of((1, 1)))  # eight of the nine products are with zeros, but a tile has sixteen
     off = module_of((14, 14))
-    off.winograd = "off"
+    off.options = Options(winograd="off")
     assert stays(off)
 
 
@@ -173,7 +174,7 @@ def test_resnets_layers() -> None:
 def rounding(setting: str) -> tuple[float, float]:
     """The errors in float32 of the transforms and of the plain sum, relative to the largest value."""
     module = module_of((14, 14), blocks=(4, 2), dtype=f32)
-    module.winograd = setting
+    module.options = Options(winograd=setting)
     x, graph = values(module, 1).astype(np.float32), module.graphs["forward"]
     exact = evaluate(graph, {"x": x, **module.slots}, wide=True)["y"]
     plain = run(module, x)

@@ -304,7 +304,7 @@ def compiled(request: pytest.FixtureRequest, shared_folder: Path) -> Any:
     programs, cases = {}, {}
     for i, (make, shape) in enumerate(CASES[name] for name in COMPILED):
         module, graph, weights = served(randomized(make()), BATCH, *shape)
-        programs[f"case{i}"] = lower(module, (request.param,))
+        programs[f"case{i}"] = lower(module)
         x = np.random.default_rng(1).normal(size=(2, *shape))
         cases[f"case{i}"] = x, evaluate(graph, {"x": x, **weights})["out"]
     return Library(programs, request.param, shared_folder / "blocked"), cases

@@ -19,6 +19,7 @@ from mlaot.ops import reduction as red
 from mlaot.ops import structure as st
 from mlaot.ops.axes import regrouped
 from mlaot.passes.algebra.simplify import simplify
+from mlaot.passes.base import Pass
 from mlaot.passes.layout.sink_reshapes import sink_reshapes
 from mlaot.passes.raising.contract import contract
 
@@ -32,7 +33,7 @@ def graph_of(make: Callable[[Graph], Node]) -> Graph:
     return graph
 
 
-def after(graph: Graph, *graph_passes: Callable[[Graph], None]) -> str:
+def after(graph: Graph, *graph_passes: Pass[[Graph]]) -> str:
     """The text of a graph after some passes, which must not change what it computes."""
     inputs = {
         name: RNG.normal(size=[3 if d == BATCH else int(d) for d in node.type.shape])  # type: ignore[arg-type]
@@ -41,7 +42,7 @@ def after(graph: Graph, *graph_passes: Callable[[Graph], None]) -> str:
     expected = evaluate(graph, inputs, wide=True)["y"]
     for graph_pass in graph_passes:
         graph_pass(graph)
-        verify(graph, graph_pass.__name__)
+        verify(graph, graph_pass.name)
     np.testing.assert_allclose(evaluate(graph, inputs, wide=True)["y"], expected, rtol=1e-12, atol=1e-12)
     return "\n".join(line.strip() for line in str(graph).splitlines()[1:])
 
@@ -199,7 +200,7 @@ def programs(net: Any, *shape: int) -> str:
         return net(x)
 
     function.__annotations__ = {"x": mlaot.f32[shape]}
-    return str(lower(passes.run("m", mlaot.model(function, parameters=net).trace()), ("base",)))
+    return str(lower(passes.run("m", mlaot.model(function, parameters=net).trace())))
 
 
 def kernels(text: str) -> list[str]:
@@ -226,6 +227,6 @@ def test_a_slot_behind_a_reshape_is_written_in_place() -> None:
     def model(x: mlaot.f32[BATCH, 1, 9, 9]):  # type: ignore[no-untyped-def,valid-type]
         return net(x)
 
-    program = lower(passes.run("m", model.trace()), ("base",))
+    program = lower(passes.run("m", model.trace()))
     step = next(p for p in program.procedures if p.entry.name == "train_step")
     assert str(step).count("copy(") == 0 and str(step).count("weight=weight!") == 1

@@ -10,8 +10,8 @@ import pytest
 
 import mlaot
 from mlaot import passes
-from mlaot.generate import trace
 from mlaot.ir.module import Module
+from mlaot.loading import trace
 from mlaot.lower.lower import lower
 
 from ...compiled import AVAILABLE, Library
@@ -41,7 +41,7 @@ def test_nothing_is_moved(name: str) -> None:
 @pytest.mark.parametrize("isa", AVAILABLE[-1:])
 def test_values_stay(isa: str, tmp_path: Path) -> None:
     modules = {f"m{i}": module_of(function) for i, function in enumerate(CASES.values())}
-    library = Library({stem: lower(module, (isa,)) for stem, module in modules.items()}, isa, tmp_path)
+    library = Library({stem: lower(module) for stem, module in modules.items()}, isa, tmp_path)
     x = np.random.default_rng(0).normal(size=(2, 3, 6, 6)).astype(np.float32)
     for stem, function in zip(modules, CASES.values(), strict=True):
         (found,) = library.call(stem, "forward", {"x": x}, {"n": 2}).values()

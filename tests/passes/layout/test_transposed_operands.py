@@ -11,8 +11,8 @@ import pytest
 import mlaot
 from mlaot import passes
 from mlaot.evaluate import evaluate
-from mlaot.generate import trace
 from mlaot.ir import Graph, Type
+from mlaot.loading import trace
 from mlaot.lower.lower import lower
 from mlaot.nest.statements import For, walk
 from mlaot.ops import elementwise as ew
@@ -67,7 +67,7 @@ def test_weights_and_columns_that_lie_side_by_side_stay() -> None:
 @pytest.mark.parametrize("isa", AVAILABLE)
 def test_it_computes_the_same(isa: str, tmp_path: Path) -> None:
     modules = {rows: passes.run("m", trace(scores(rows))) for rows in (16, 40)}
-    programs = {str(rows): lower(module, (isa,)) for rows, module in modules.items()}
+    programs = {str(rows): lower(module) for rows, module in modules.items()}
     library = Library(programs, isa, tmp_path)
     rng = np.random.default_rng(0)
     for rows, module in modules.items():

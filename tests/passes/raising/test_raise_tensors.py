@@ -16,13 +16,14 @@ import mlaot
 from mlaot import passes
 from mlaot.errors import MlaotError
 from mlaot.evaluate import evaluate
-from mlaot.frontend.scalar.losses import stable_softmax
 from mlaot.frontend.trace.declaration import Declaration, Traced
 from mlaot.frontend.trace.tensor import parameters
-from mlaot.generate import trace
 from mlaot.ir.module import Module
+from mlaot.loading import trace
 from mlaot.lower.lower import lower
 from mlaot.micrograd import MLP, Dot, Label, Max, Value, cross_entropy, declare
+from mlaot.micrograd.losses import stable_softmax
+from mlaot.report.passes import report
 
 from ...compiled import Library, State
 
@@ -184,7 +185,7 @@ def tensor_mlp(net: MLP, dtype: str) -> Declaration:
 
 
 def program_text(module: Module) -> str:
-    return str(lower(module, ("base",)))
+    return str(lower(module))
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
@@ -199,7 +200,7 @@ def test_the_raised_program_is_that_of_the_tensor_model(sizes: tuple[int, list[i
 
 
 def compiled_outputs(declared: Declaration, inputs: dict[str, Array], folder: Path) -> Array:
-    program = lower(raised(declared), ("base",))
+    program = lower(raised(declared))
     library = Library({"m": program}, "base", folder)
     batch = len(next(iter(inputs.values())))
     return library.call("m", "forward", inputs, {"batch": batch}, State(program))["out"]
@@ -264,10 +265,12 @@ def test_networks_of_the_micrograd_package(tmp_path: Path) -> None:
 
 def test_a_report_counts_nodes_after_every_pass() -> None:
     net, x = MLP(4, [3]), leaves(4)
-    report: passes.Report = []
-    passes.run("m", declare(net(x), inputs={"x": x}, parameters=net).trace(), report)
-    assert [stage for stage, _ in report] == ["trace", *[s.__name__ for s in passes.PIPELINE]]
-    assert report[0][1]["model"]["mul"] == 12 and report[-1][1]["forward"]["mul"] == 0
+    steps: list[str] = []
+    passes.run("m", declare(net(x), inputs={"x": x}, parameters=net).trace(), watch=lambda step, _: steps.append(step))
+    assert steps == ["trace", *[step.name for step in passes.PIPELINE]]
+    lines = report(declare(net(x), inputs={"x": x}, parameters=net), "m")
+    assert lines[1].split()[:2] == ["trace", "model"] and "mul 12" in lines[1]
+    assert "mul" not in next(line for line in reversed(lines) if line.split()[1] == "forward")
 
 
 def test_dump_prints_graphs(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

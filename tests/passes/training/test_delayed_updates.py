@@ -11,8 +11,8 @@ import pytest
 import mlaot
 from mlaot import nn, optim, passes
 from mlaot.evaluate import evaluate
-from mlaot.generate import trace
 from mlaot.ir.module import FIT_BEGIN, FIT_END, FIT_STEP, Module
+from mlaot.loading import trace
 from mlaot.nn import functional as F
 from mlaot.passes.training.delayed_updates import LATE_EXAMPLES
 

@@ -12,10 +12,10 @@ import pytest
 import mlaot
 from mlaot import nn, optim, passes
 from mlaot.evaluate import evaluate
-from mlaot.generate import trace
 from mlaot.ir import Graph
 from mlaot.ir.module import OPTIMIZER, Module
 from mlaot.ir.subgraph import subgraphs
+from mlaot.loading import trace
 from mlaot.lower.lower import lower
 from mlaot.ops import reduction as red
 from mlaot.ops import structure as st
@@ -148,7 +148,7 @@ def step_on_the_whole(case: str, batch: int) -> dict[str, Any]:
 @pytest.mark.parametrize("isa", AVAILABLE)
 def test_it_is_the_training_of_the_whole_batch(isa: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tiled = {case: module_of(case, monkeypatch, tiled=True) for case in CASES}
-    programs = {case: lower(module, (isa,)) for case, module in tiled.items()}
+    programs = {case: lower(module) for case, module in tiled.items()}
     library = Library(programs, isa, tmp_path)
     for case, batch in ((case, batch) for case in CASES for batch in BATCHES):
         inputs, slots = inputs_of(case, batch), tiled[case].slots
@@ -168,7 +168,7 @@ def test_each_pass_keeps_what_is_computed(case: str, monkeypatch: pytest.MonkeyP
     inputs, found = inputs_of(case, 40), []
     whole, pipeline = module_of(case, monkeypatch, tiled=False), passes.PIPELINE
     for without in ((), ("unroll_windows", "batch_innermost"), ("batch_innermost",)):
-        kept = tuple(stage for stage in pipeline if stage.__name__ not in without)
+        kept = tuple(stage for stage in pipeline if stage.name not in without)
         monkeypatch.setattr(passes, "PIPELINE", kept)
         found.append(module_of(case, monkeypatch, tiled=True))
     expected: dict[str, Any] = {}
@@ -193,7 +193,7 @@ def test_pooling_is_elementwise_and_its_gradient_is_written_in_place(monkeypatch
     (body,) = [n.attrs["body"].graph for n in module.graphs["train_step"].nodes() if n.op is scan]
     folds = [node for node in body.nodes() if node.op is st.fold]
     assert len(folds) == 2 and all(any(u.op is red.contract for u in body.nodes() if f in u.args) for f in folds)
-    program = str(next(p for p in lower(module, ("base",)).procedures if p.entry.name == "train_step"))
+    program = str(next(p for p in lower(module).procedures if p.entry.name == "train_step"))
     assert "fold" not in program and "max(t0, axes=(3, 4))" not in program
 
 

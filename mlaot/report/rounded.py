@@ -21,7 +21,7 @@ def narrowed(module: Module, vectors: Iterable[Golden]) -> str:
     saved = sum(module.parameters[name].nbytes // 2 for name in kept & module.narrow.keys())
     moved = _moved(vectors)
     return (
-        f"{module.name}: weights as {module.weights_dtype} save {saved:,} bytes"
+        f"{module.name}: weights as {module.options.weights_dtype} save {saved:,} bytes"
         + (f"; {others:,} bytes of others stay as they are" if others else "")
         + (f"; they move {moved} of the largest element" if moved else "")
     )
@@ -39,12 +39,12 @@ def quantized(module: Module, vectors: Iterable[Golden]) -> Iterator[str]:
         yield f"  {number}: {_described(product)}"
     if not module.sample:
         moved = _moved(vectors)
-        yield f"{module.name}: {module.quantize} moves {moved or 'no answer'} of the largest element"
+        yield f"{module.name}: {module.options.quantize} moves {moved or 'no answer'} of the largest element"
         return
     exact, found = (_answers(module, is_declared=is_declared) for is_declared in (True, False))
     for name, wanted in exact.items():
         if wanted.dtype.kind == "f" and wanted.size:
-            yield f"{module.name}: {module.quantize} moves {name} by {_off(wanted, found[name])}"
+            yield f"{module.name}: {module.options.quantize} moves {name} by {_off(wanted, found[name])}"
 
 
 def _described(product: Quantized) -> str:

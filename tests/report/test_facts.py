@@ -9,9 +9,11 @@ from typing import Any
 import numpy as np
 
 import mlaot
-from mlaot.facts import Sizes, facts_text
-from mlaot.generate import compile_model, program_files
+from mlaot.files import program_files
+from mlaot.generate import compile_model
 from mlaot.lower.program import Program
+from mlaot.report.facts import Sizes, facts_text
+from mlaot.settings.options import Options
 
 W = np.ones((8, 4), np.float32)
 
@@ -27,7 +29,7 @@ def declared() -> Program:
         carry, _ = mlaot.scan(step, np.zeros(4, np.float32), (x @ W))
         return carry
 
-    return compile_model(model, "t.nn", ("base",), golden=True)
+    return compile_model(model, "t.nn", Options(isas=("base",)), golden=True)
 
 
 def test_ops_of_a_loop_are_counted_with_the_others() -> None:

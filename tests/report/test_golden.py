@@ -16,14 +16,16 @@ from mlaot import nn, passes
 from mlaot.build.replay import replay, runs_here
 from mlaot.build.toolchain import find_toolchain
 from mlaot.errors import MlaotError
-from mlaot.generate import compile_model, trace
+from mlaot.generate import compile_model
 from mlaot.ir.indices import IndexRange
 from mlaot.ir.ports import numbers
+from mlaot.loading import trace
 from mlaot.lower.program import Port
 from mlaot.nn import functional as F
+from mlaot.settings.options import Options
 
-from . import projects
-from .compiled import AVAILABLE
+from .. import projects
+from ..compiled import AVAILABLE
 
 ALL = ("base", "v3", "v4")
 
@@ -53,7 +55,7 @@ def classifier(dtype: Any = mlaot.f32) -> Any:
 
 @pytest.mark.parametrize("dtype", [mlaot.f32, mlaot.f64], ids=str)
 def test_every_function_on_every_instruction_set(dtype: Any, tmp_path: Path) -> None:
-    golden = compile_model(classifier(dtype), "nn", ALL, golden=True).module.golden
+    golden = compile_model(classifier(dtype), "nn", Options(isas=ALL), golden=True).module.golden
     assert [(call.entry, [len(output) for output in call.outputs]) for call in golden] == [
         ("forward", [21]),
         ("loss", [2]),
@@ -130,7 +132,7 @@ def test_functions_without() -> None:
         return x / 0
 
     for function in (random, infinite):
-        assert compile_model(mlaot.model(function), "nn", ("base",), golden=True).module.golden == ()
+        assert compile_model(mlaot.model(function), "nn", Options(isas=("base",)), golden=True).module.golden == ()
 
 
 def test_dims_and_their_expressions(tmp_path: Path) -> None:
@@ -142,14 +144,14 @@ def test_dims_and_their_expressions(tmp_path: Path) -> None:
     model.__annotations__ = {"x": mlaot.f32[n], "y": mlaot.f32[2 * n + 1]}
     module = projects.load(projects.build_module(mlaot.model(model), "dims", tmp_path, ("base",), golden=True))
     assert module.selftest().keys() == {"base"}
-    lowered = compile_model(mlaot.model(model), "nn", ("base",), golden=True).module
+    lowered = compile_model(mlaot.model(model), "nn", Options(isas=("base",)), golden=True).module
     (call,) = lowered.golden
     assert dict(zip(lowered.dims, call.dims, strict=True)) == {"n": 2} and len(call.outputs[0]) == 5
 
 
 def test_one_row_of_what_takes_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mlaot.golden.LONG", 100)
-    golden = compile_model(classifier(), "nn", ("base",), golden=True).module.golden
+    monkeypatch.setattr("mlaot.report.golden.LONG", 100)
+    golden = compile_model(classifier(), "nn", Options(isas=("base",)), golden=True).module.golden
     assert {call.dims for call in golden} == {(1,)}
 
 
