@@ -262,11 +262,10 @@ def signature(value: Any) -> str:
 
 
 def own_doc(value: Any) -> str:
-    """A docstring that is not inherited; whose function it is, where there is none."""
-    own = vars(value).get("__doc__") if isinstance(value, type) else value.__doc__
+    """The first sentence of a docstring that is not inherited."""
     if isinstance(value, np.ufunc):
         return f"`np.{value.__name__}`"
-    return f"`functional.{as_layer(value).__name__}` as a layer" if as_layer(value) and not own else first_sentence(own)
+    return first_sentence(vars(value).get("__doc__") if isinstance(value, type) else value.__doc__)
 
 
 def listed(prefix: str, members: Mapping[str, Any]) -> str:

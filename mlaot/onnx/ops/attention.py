@@ -14,7 +14,7 @@ import numpy as np
 import mlaot.frontend.numpy as F
 from mlaot.errors import MlaotError
 from mlaot.frontend.trace import control
-from mlaot.nn.attention import _softmax
+from mlaot.nn.functional.attention import _softmax
 from mlaot.onnx.importer import Use
 from mlaot.onnx.ops.shaping import padded
 from mlaot.onnx.registry import operator

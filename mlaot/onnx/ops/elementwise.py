@@ -14,7 +14,7 @@ from mlaot.frontend.numpy.elementwise import clip as _clip
 from mlaot.frontend.trace.protocols import is_traced
 from mlaot.ir.dims import Expr
 from mlaot.ir.types import boolean, i32, i64
-from mlaot.nn import activations as A
+from mlaot.nn.functional import activations as A
 from mlaot.onnx.codes import (
     INTEGERS,
     bitcast,

@@ -10,7 +10,7 @@ import onnx
 
 from mlaot.errors import MlaotError
 from mlaot.frontend import numpy as F
-from mlaot.nn import activations as A
+from mlaot.nn.functional import activations as A
 from mlaot.onnx.codes import elem_type_of
 from mlaot.onnx.importer import Use
 from mlaot.onnx.ops.elementwise import gelu

@@ -17,7 +17,7 @@ from mlaot.errors import MlaotError
 from mlaot.frontend import numpy as F
 from mlaot.frontend.trace.protocols import is_traced
 from mlaot.ir.types import f32, i32
-from mlaot.nn.convolution import correlate, pad_spatial
+from mlaot.nn.functional.convolution import correlate, pad_spatial
 from mlaot.onnx.codes import INTEGERS, coded_as, decoded, elem_type_of, encoded, is_coded_dtype, whether_coded
 from mlaot.onnx.importer import Use
 from mlaot.onnx.ops.elementwise import convert

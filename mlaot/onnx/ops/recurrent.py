@@ -9,7 +9,7 @@ import numpy as np
 
 from mlaot.errors import MlaotError
 from mlaot.frontend import numpy as F
-from mlaot.nn import activations as A
+from mlaot.nn.functional import activations as A
 from mlaot.onnx.importer import Use
 from mlaot.onnx.registry import operator
 from mlaot.onnx.values import known

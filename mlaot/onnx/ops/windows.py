@@ -11,7 +11,7 @@ from mlaot.errors import MlaotError
 from mlaot.frontend import numpy as F
 from mlaot.frontend.numpy import fold, window
 from mlaot.frontend.numpy.padding import pad
-from mlaot.nn.convolution import correlate, pad_spatial
+from mlaot.nn.functional.convolution import correlate, pad_spatial
 from mlaot.onnx import assumed
 from mlaot.onnx.importer import Use
 from mlaot.onnx.registry import operator

@@ -1,4 +1,4 @@
-"""Losses: one number an element or an example, and what ``reduction`` makes of them: "none", "mean" or "sum"."""
+"""Losses: one number for each element or example, and their ``reduction``: "none", "mean" or "sum"."""
 
 from __future__ import annotations
 
@@ -6,17 +6,23 @@ import numpy as np
 
 from mlaot.errors import MlaotError
 from mlaot.frontend.numpy.indexing import in_range
-from mlaot.nn.activations import log_softmax, logsigmoid, relu
 from mlaot.nn.arguments import Array, as_like, channels_first, check_broadcast, check_choice, static
+from mlaot.nn.functional.activations import log_softmax, logsigmoid, relu
+
+__all__ = ["binary_cross_entropy", "binary_cross_entropy_with_logits", "cross_entropy"]
+__all__ += ["hinge_embedding_loss", "hinge_loss", "huber_loss", "kl_div", "l1_loss", "mse_loss"]
+__all__ += ["nll_loss", "smooth_l1_loss"]
 
 
 def mse_loss(input: Array, target: Array, *, reduction: str = "mean", weight: Array | None = None) -> Array:
+    """Compute ``(input - target) ** 2``; a mean with ``weight`` divides by the sum of the weights."""
     _check_shapes("mse_loss", input, target)
     difference = input - target
     return _weighted(difference * difference, weight, reduction)
 
 
 def l1_loss(input: Array, target: Array, *, reduction: str = "mean", weight: Array | None = None) -> Array:
+    """Compute ``abs(input - target)``; a mean with ``weight`` divides by the sum of the weights."""
     _check_shapes("l1_loss", input, target)
     return _weighted(np.abs(input - target), weight, reduction)
 
@@ -24,7 +30,7 @@ def l1_loss(input: Array, target: Array, *, reduction: str = "mean", weight: Arr
 def huber_loss(
     input: Array, target: Array, reduction: str = "mean", delta: float = 1.0, weight: Array | None = None
 ) -> Array:
-    """Half the square of the error up to ``delta``, from there on a straight line of slope ``delta``."""
+    """Compute half the square of the error up to ``delta``, and a straight line of slope ``delta`` beyond."""
     _check_shapes("huber_loss", input, target)
     if not delta > 0:
         raise MlaotError(f"huber_loss: expected delta above 0, got {delta}")
@@ -38,7 +44,7 @@ def huber_loss(
 
 
 def smooth_l1_loss(input: Array, target: Array, *, reduction: str = "mean", beta: float = 1.0) -> Array:
-    """``huber_loss`` divided by ``beta``: the line has the slope 1."""
+    """Compute ``huber_loss`` divided by ``beta``: the line has slope 1."""
     _check_shapes("smooth_l1_loss", input, target)
     if beta < 0:
         raise MlaotError(f"smooth_l1_loss: expected beta of at least 0, got {beta}")
@@ -50,23 +56,25 @@ def smooth_l1_loss(input: Array, target: Array, *, reduction: str = "mean", beta
 
 
 def hinge_loss(input: Array, target: Array, *, margin: float = 1.0, reduction: str = "mean") -> Array:
-    """``max(0, margin - input * target)``, targets 1 and -1: a support vector machine's loss."""
+    """Compute ``max(0, margin - input * target)``, targets 1 and -1: a support vector machine's loss."""
     _check_shapes("hinge_loss", input, target)
     return reduced(relu(margin - input * _as_float(target, input)), reduction)
 
 
 def hinge_embedding_loss(input: Array, target: Array, margin: float = 1.0, *, reduction: str = "mean") -> Array:
-    """The input where the target is 1, ``max(0, margin - input)`` where it is -1."""
+    """Compute the input where the target is 1, ``max(0, margin - input)`` where it is -1."""
     _check_shapes("hinge_embedding_loss", input, target)
     distance = margin - input
-    apart = np.where(target == 1, 0.0, np.where(distance < 0, 0.0, distance))  # with a gradient at 0, unlike relu
-    return reduced(np.where(target == -1, 0.0, input) + apart, reduction)
+    hinge = np.where(distance < 0, 0.0, distance)  # with a gradient at 0, unlike relu
+    loss = np.where(target == -1, 0.0, input) + np.where(target == 1, 0.0, hinge)
+    return reduced(loss, reduction)
 
 
 def binary_cross_entropy(input: Array, target: Array, weight: Array | None = None, *, reduction: str = "mean") -> Array:
-    """Inputs are probabilities, and nan where they are not; a logarithm counts as -100 at least, with gradient 0 there.
+    """Compute ``-(y log(p) + (1 - y) log(1 - p))`` of probabilities p; a logarithm counts as -100 at least.
 
-    PyTorch refuses what is no probability, and limits the gradient to a size of 1e12 instead.
+    It is nan for an input that is no probability, and its gradient is 0 where a logarithm is limited. PyTorch refuses
+    such an input, and limits the gradient to a size of 1e12 instead.
     """
     _check_shapes("binary_cross_entropy", input, target)
     target = _as_float(target, input)
@@ -83,7 +91,7 @@ def binary_cross_entropy_with_logits(
     reduction: str = "mean",
     pos_weight: Array | None = None,
 ) -> Array:
-    """Of the sigmoid of the inputs; ``pos_weight`` multiplies the loss of positive targets."""
+    """Compute the binary cross entropy of ``sigmoid(input)``; ``pos_weight`` weighs the loss of positive targets."""
     _check_shapes("binary_cross_entropy_with_logits", input, target)
     target = _as_float(target, input)
     likelihood = logsigmoid(input)
@@ -103,11 +111,11 @@ def cross_entropy(
     reduction: str = "mean",
     label_smoothing: float = 0.0,
 ) -> Array:
-    """Of the softmax of the logits [n, classes, *rest] (or [classes]).
+    """Compute ``-log(softmax(logits))`` of the targets; logits are [n, classes, *rest] or [classes].
 
-    Targets are integer classes [n, *rest], of which ``ignore_index`` counts nothing, or probabilities shaped as the
-    logits. The mean weighs each class by ``weight``. Any other integer is an error where a caller gives it, and has the
-    loss 0 where the model computes it.
+    Targets are integer classes [n, *rest], of which ``ignore_index`` does not count, or probabilities shaped as the
+    logits. The mean weighs each class by ``weight``. Any other integer is an error where a caller passes it, and has
+    the loss 0 where the model computes it.
     """
     if not 0 <= label_smoothing <= 1:
         raise MlaotError(f"cross_entropy: expected label_smoothing from 0 to 1, got {label_smoothing}")
@@ -124,9 +132,9 @@ def cross_entropy(
 def nll_loss(
     input: Array, target: Array, weight: Array | None = None, *, ignore_index: int = -100, reduction: str = "mean"
 ) -> Array:
-    """Minus the log-probability, from [n, classes, *rest], of each integer class [n, *rest].
+    """Compute minus the log-probability, from [n, classes, *rest], of each integer class [n, *rest].
 
-    A target that is neither a class nor ``ignore_index`` is an error where a caller gives it, and has the loss 0 where
+    A target that is neither a class nor ``ignore_index`` is an error where a caller passes it, and has the loss 0 where
     the model computes it.
     """
     axis = _class_axis(input)
@@ -140,7 +148,10 @@ def nll_loss(
 
 
 def kl_div(input: Array, target: Array, *, reduction: str = "mean", log_target: bool = False) -> Array:
-    """Of log-probabilities from the target (probabilities, or their logarithms); a further reduction is "batchmean"."""
+    """Compute ``y * (log(y) - input)`` of log-probabilities; ``reduction`` may also be "batchmean".
+
+    With ``log_target`` the targets are log(y) instead of y.
+    """
     _check_shapes("kl_div", input, target)
     if log_target:
         loss = np.exp(target) * (target - input)
@@ -152,7 +163,7 @@ def kl_div(input: Array, target: Array, *, reduction: str = "mean", log_target: 
 
 
 def reduced(loss: Array, reduction: str) -> Array:
-    """What ``reduction`` makes of the losses."""
+    """Reduce the losses as ``reduction`` says."""
     check_choice(reduction, ("none", "mean", "sum"), "reduction")
     if reduction == "none":
         return loss
@@ -167,7 +178,7 @@ def _times(loss: Array, weight: Array | None) -> Array:
 
 
 def _weighted(loss: Array, weight: Array | None, reduction: str) -> Array:
-    """The mean divides by the sum of the weights, one an element."""
+    """Reduce the losses, weighted one by one; a mean divides by the sum of the weights."""
     if weight is None:
         return reduced(loss, reduction)
     _check_shapes("weight", loss, weight)
@@ -183,7 +194,7 @@ def _clamped_log(x: Array) -> Array:
 
 
 def _as_float(target: Array, input: Array) -> Array:
-    """Targets that are integers or bools take the inputs' dtype."""
+    """Cast targets that are integers or bools to the dtype of the inputs."""
     return target if target.dtype.kind == "f" else as_like(target, input)
 
 
@@ -194,7 +205,7 @@ def _class_axis(x: Array) -> int:
 
 
 def _chosen(x: Array, target: Array, axis: int) -> Array:
-    """The element of ``x`` along ``axis`` at each target: selected, so that an infinite one elsewhere does no harm."""
+    """Select the element of ``x`` along ``axis`` at each target, so that an infinite one elsewhere does no harm."""
     if target.ndim != x.ndim - 1:
         raise MlaotError(
             f"integer targets {list(target.shape)} do not fit classes along axis {axis} of {list(x.shape)}"
@@ -204,7 +215,7 @@ def _chosen(x: Array, target: Array, axis: int) -> Array:
 
 
 def _counts(x: Array, target: Array, weight: Array | None, ignore_index: int) -> Array | None:
-    """What each target counts: the weight of its class, 0 where it is ignored; None where each counts 1."""
+    """Return the weight of each target's class, 0 where it is ignored; None where each counts 1."""
     can_ignore = _can_ignore(target, ignore_index)
     if weight is None:
         return as_like(target != ignore_index, x) if can_ignore else None
@@ -215,7 +226,7 @@ def _counts(x: Array, target: Array, weight: Array | None, ignore_index: int) ->
 
 
 def _counted(loss: Array, target: Array, ignore_index: int) -> Array:
-    """A loss whose target is ignored is 0 even where it is infinite."""
+    """Set a loss whose target is ignored to 0, even where it is infinite."""
     return np.where(target == ignore_index, 0.0, loss) if _can_ignore(target, ignore_index) else loss
 
 
@@ -225,7 +236,7 @@ def _can_ignore(target: Array, ignore_index: int) -> bool:
 
 
 def _class_weight(weight: Array, x: Array, axis: int) -> Array:
-    """One number for each class, in the dtype of ``x``."""
+    """Check that there is a weight for each class, and cast them to the dtype of ``x``."""
     if tuple(weight.shape) != (x.shape[axis],):
         raise MlaotError(f"weight: expected one number for each of {x.shape[axis]} classes, got {list(weight.shape)}")
     return as_like(weight, x)
@@ -240,7 +251,7 @@ def _class_mean(loss: Array, counts: Array | None, reduction: str) -> Array:
 def _smoothed(
     logs: Array, target: Array, axis: int, weight: Array | None, ignore_index: int, reduction: str, smoothing: float
 ) -> Array:
-    """``smoothing`` of the probability is spread evenly over all classes."""
+    """Compute the loss with ``smoothing`` of the probability spread evenly over all classes (Szegedy et al., 2016)."""
     counts = _counts(logs, target, weight, ignore_index)
     weighted = logs if weight is None else logs * channels_first(weight, logs.ndim, axis)
     target = in_range(target, logs.shape[axis], ignored=ignore_index)
@@ -264,18 +275,3 @@ def _check_shapes(name: str, input: Array, target: Array) -> None:
         raise MlaotError(
             f"{name}: expected input and target of one shape, got {list(input.shape)}, {list(target.shape)}"
         )
-
-
-__all__ = [
-    "binary_cross_entropy",
-    "binary_cross_entropy_with_logits",
-    "cross_entropy",
-    "hinge_embedding_loss",
-    "hinge_loss",
-    "huber_loss",
-    "kl_div",
-    "l1_loss",
-    "mse_loss",
-    "nll_loss",
-    "smooth_l1_loss",
-]

@@ -1,6 +1,6 @@
 """Padding and interpolation.
 
-Interpolation works on one axis at a time: the positions and weights are constants, known from the sizes.
+Interpolation works on one axis at a time; positions and weights are constants, which follow from the sizes.
 """
 
 from __future__ import annotations
@@ -12,25 +12,27 @@ from typing import Any
 import numpy as np
 
 from mlaot.errors import MlaotError
-from mlaot.frontend.numpy import padding
 from mlaot.nn.arguments import Array, as_like, check_choice, is_static, shown, static, tuple_of
-from mlaot.nn.pooling import adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d
+from mlaot.nn.functional.convolution import pad_spatial
+from mlaot.nn.functional.pooling import adaptive_avg_pool
+
+__all__ = ["interpolate", "pad"]
 
 MODES = {"nearest": None, "nearest-exact": None, "linear": 1, "bilinear": 2, "trilinear": 3, "bicubic": 2, "area": None}
-CUBIC = -0.75  # the free coefficient of the cubic convolution
+CUBIC = -0.75  # the free coefficient of the cubic convolution (Keys, 1981)
 
 
 def pad(input: Array, pad: Sequence[int], mode: str = "constant", value: float | None = None) -> Array:
-    """``pad`` is (before, after) of the last axis, then of the one before it, and so on.
+    """Pad by ``pad``: (before, after) of the last axis, then of the one before it, and so on.
 
-    Modes "constant" (a negative amount cuts off), "reflect", "replicate", "circular".
+    Modes are "constant" (a negative amount cuts off), "reflect", "replicate" and "circular".
     """
     check_choice(mode, ("constant", "reflect", "replicate", "circular"), "pad: mode")
     if len(pad) % 2 or len(pad) > 2 * input.ndim:
         raise MlaotError(f"pad: expected two numbers an axis of {list(input.shape)}, got {list(pad)}")
     amounts = [(pad[i], pad[i + 1]) for i in range(0, len(pad), 2)]
     if mode == "constant":
-        return _pad_constant(input, amounts, 0.0 if value is None else value)
+        return pad_spatial(input, amounts[::-1], value=0.0 if value is None else value)
     if any(amount < 0 for amount in pad):
         raise MlaotError(f"pad: mode {mode!r} cannot cut off, got {list(pad)}")
     for i, (low, high) in enumerate(amounts):
@@ -47,7 +49,7 @@ def interpolate(
     align_corners: bool | None = None,
     recompute_scale_factor: bool | None = None,
 ) -> Array:
-    """The spatial axes of [n, c, *spatial] resized to ``size`` or by ``scale_factor``."""
+    """Resize the spatial axes of [n, c, *spatial] to ``size`` or by ``scale_factor``."""
     check_choice(mode, tuple(MODES), "interpolate: mode")
     n = input.ndim - 2
     if n not in (1, 2, 3) or MODES[mode] not in (None, n):
@@ -57,7 +59,7 @@ def interpolate(
     lengths = [static(length, "interpolate") for length in input.shape[2:]]
     sizes, scales = _sizes(lengths, size, scale_factor, recompute_scale_factor)
     if mode == "area":
-        return (adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d)[n - 1](input, sizes)
+        return adaptive_avg_pool(n, input, sizes)
     for i in range(n):
         if mode in ("nearest", "nearest-exact"):
             taps = _nearest(lengths[i], sizes[i], scales[i], mode == "nearest-exact")
@@ -70,18 +72,8 @@ def interpolate(
 Taps = list[tuple[np.ndarray[Any, Any], np.ndarray[Any, Any] | None]]  # positions in the input, and weights
 
 
-def _pad_constant(x: Array, amounts: list[tuple[int, int]], value: float) -> Array:
-    both = [(0, 0)] * (x.ndim - len(amounts)) + amounts[::-1]
-    low, high = [tuple(max(amount[i], 0) for amount in both) for i in (0, 1)]
-    if any(low) or any(high):
-        x = padding.pad(x, low, high, value=value)
-    if all(before >= 0 and after >= 0 for before, after in both):
-        return x
-    return x[tuple(slice(max(-before, 0), min(after, 0) or None) for before, after in both)]
-
-
 def _check_room(length: Any, amount: int, mode: str) -> None:
-    """An axis can be reflected up to its last element but one, and go round once."""
+    """Check that an axis is long enough: it reflects up to its last element but one, and wraps around once."""
     most = {"reflect": length - 1, "circular": length}.get(mode, amount)
     if is_static(length) and amount > most:
         raise MlaotError(f"pad: {amount} is too much for mode {mode!r} and an axis of {length}; at most {most}")
@@ -106,7 +98,7 @@ def _repeated(x: Array, axis: int, count: int) -> Array:
 def _sizes(
     lengths: list[int], size: Any, scale_factor: Any, recompute: bool | None
 ) -> tuple[list[int], list[float | None]]:
-    """Output sizes, and the scale an axis where it is not just their ratio."""
+    """Return the sizes of the output, and the scale of each axis where it is not just their ratio."""
     n = len(lengths)
     if (size is None) == (scale_factor is None):
         raise MlaotError("interpolate: give either size or scale_factor")
@@ -126,7 +118,7 @@ def _nearest(length: int, size: int, scale: float | None, exact: bool) -> Taps:
 
 
 def _source(length: int, size: int, scale: float | None, align_corners: bool) -> np.ndarray[Any, Any]:
-    """Where in the input each element of the output lies."""
+    """Return where in the input each element of the output lies."""
     if align_corners:
         return np.arange(size) * ((length - 1) / (size - 1) if size > 1 else 0.0)
     return (np.arange(size) + 0.5) * (length / size if scale is None else scale) - 0.5
