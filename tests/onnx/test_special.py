@@ -42,7 +42,7 @@ def answers() -> list[tuple[Case, list[Answer]]]:
 def imported(number: int) -> tuple[Traced, dict[str, str]]:
     """A case's graph with its weights, and which port each output is."""
     made: dict[str, Any] = {}
-    return declare(answers()[number][0].model, {}, made=made).trace(), made
+    return declare(answers()[number][0].model, {}, ports=made).trace(), made
 
 
 def by_numpy(number: int, given: dict[str, Any]) -> dict[str, Any]:
