@@ -13,6 +13,7 @@ import numpy as np
 
 from mlaot.ir.dims import parse, substitute
 from mlaot.ir.types import DTYPES
+from mlaot.lower.identifiers import dim_name
 from mlaot.lower.program import ExtensionModule, Program, Slot
 from mlaot.nest.interpreter import GUARD, STORED, Compiler, Execute, Memory, Names, compile_nest, polynomial
 from mlaot.nest.statements import Nest, Point, Run, RunRounds
@@ -20,7 +21,6 @@ from mlaot.ops import OPS
 from mlaot.ops.random import threefry
 from mlaot.printing.entries import entries
 from mlaot.printing.functions import Function, Functions, Shares
-from mlaot.printing.identifiers import dim_name
 from mlaot.schedule.machine import Machine
 from mlaot.schedule.parallel import RANGE
 

@@ -20,8 +20,8 @@ from typing import Any
 
 from mlaot.attributes import attribute
 from mlaot.errors import MlaotError, did_you_mean
-from mlaot.frontend.declaration import Arrays, Declaration, Traced
-from mlaot.frontend.trace import user_line
+from mlaot.frontend.trace.context import user_line
+from mlaot.frontend.trace.declaration import Arrays, Declaration, Traced
 from mlaot.ir import DTYPES, Dim, DType, Type
 from mlaot.ir.dims import Expr, dim, names, substitute
 from mlaot.settings import FILE, Model, Settings

@@ -12,6 +12,7 @@ from dataclasses import replace
 from mlaot.ir import DTYPES, Dim, Node
 from mlaot.ir.dims import product
 from mlaot.lower.fuse import Group
+from mlaot.lower.identifiers import array_name
 from mlaot.lower.layout import Access
 from mlaot.lower.program import Buffer, Kernel, Param
 from mlaot.nest.expressions import Array, Const, Expr, Index, Load, Panels, ValueType, Var, cast, compare
@@ -19,7 +20,6 @@ from mlaot.nest.reductions import combine
 from mlaot.nest.statements import Assign, Body, Let, Nest, Statement, Store, written_arrays
 from mlaot.ops import structure as st
 from mlaot.ops.kinds import base_of, is_free
-from mlaot.printing.identifiers import array_name
 
 At = Sequence[Expr]  # an index along each axis
 Accesses = Mapping[Node, Access]
@@ -212,7 +212,8 @@ class Builder:
 def expression(node: Node, args: Sequence[Expr]) -> Expr:
     """Return what an elementwise node computes."""
     assert node.op.c is not None, f"bug in mlaot: op '{node.op.name}' has no expression"
-    return node.op.c(list(args), **node.attrs)
+    result: Expr = node.op.c(list(args), **node.attrs)
+    return result
 
 
 def place(at: At, strides: Sequence[Dim], offset: Dim = 0) -> Expr:

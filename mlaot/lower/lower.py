@@ -13,6 +13,7 @@ from mlaot.ir.module import FIT_BEGIN, FIT_END, FIT_STEP, INTERMEDIATES, Module
 from mlaot.ir.subgraph import subgraphs
 from mlaot.lower.contraction import operands
 from mlaot.lower.fuse import fuse
+from mlaot.lower.identifiers import dim_name, dims_of, rename_dims, with_c_dims
 from mlaot.lower.inplace import in_place
 from mlaot.lower.layout import Access, caller_buffer, undo_reshape
 from mlaot.lower.plan import plan
@@ -25,7 +26,6 @@ from mlaot.ops import reduction as red
 from mlaot.ops.base import conditions
 from mlaot.ops.kinds import PRODUCTS, REDUCTIONS, is_free, is_stored, is_view, root_of
 from mlaot.ops.trees import tree_ensemble
-from mlaot.printing.identifiers import dim_name, dims_of, rename_dims, with_c_dims
 from mlaot.schedule.machine import REFERENCE
 from mlaot.schedule.tuning import BATCH_ROWS, BATCH_SHARE, BATCH_TIMES
 

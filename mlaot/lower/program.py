@@ -8,34 +8,16 @@ from functools import cached_property
 
 from mlaot.ir.dims import Dim, substitute
 from mlaot.ir.dims import names as dim_names
-from mlaot.ir.indices import IndexRange
+from mlaot.ir.ports import Port as Port
 from mlaot.ir.types import DTYPES
+from mlaot.lower.identifiers import dim_name
 from mlaot.nest.canonical import canonical
 from mlaot.nest.expressions import Panels, round_up
 from mlaot.nest.statements import Nest
-from mlaot.printing.identifiers import dim_name
 from mlaot.schedule.collapse import generalize_size
 from mlaot.schedule.contraction import Contraction, contraction_of
 from mlaot.schedule.machine import LINE, whole_lines
 from mlaot.settings.options import Options
-
-Shape = tuple[int | str, ...]
-
-
-@dataclass(frozen=True)
-class Port:
-    """An input or output of an entry; an extent is an int, or the text of an expression in dims such as ``2 * n + 1``.
-
-    ``default``: the value of a keyword scalar. ``converts``: arrays of other dtypes are accepted, too. ``ranges``:
-    bounds of elements that are indices.
-    """
-
-    name: str
-    dtype: str
-    shape: Shape
-    default: float | None = None
-    converts: bool = False
-    ranges: tuple[IndexRange, ...] = ()
 
 
 @dataclass(frozen=True)

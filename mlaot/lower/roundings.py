@@ -11,13 +11,13 @@ deterministic modules are compiled without contraction.
 from __future__ import annotations
 
 from mlaot.ir import Graph, Node, Type
+from mlaot.lower.identifiers import c_dims, copy_graph
 from mlaot.ops import comparison, rounding
 from mlaot.ops import elementwise as ew
 from mlaot.ops import reduction as red
 from mlaot.ops.kinds import VECTORS
 from mlaot.passes.rewrite import rewrite
 from mlaot.passes.subgraphs import everywhere
-from mlaot.printing.identifiers import c_dims, copy_graph
 
 # Ops whose last operation is no product, and whose first is no sum.
 PLAIN = {

@@ -10,9 +10,10 @@ from typing import Any, Concatenate, NoReturn, ParamSpec, TypeVar
 import numpy as np
 
 from mlaot.errors import MlaotError, did_you_mean
-from mlaot.frontend.promotion import as_node
-from mlaot.frontend.tensor import Held, Tensor, any_traced, is_traced
-from mlaot.frontend.trace import current, inner_part, part
+from mlaot.frontend.trace.context import current, inner_part, part
+from mlaot.frontend.trace.promotion import as_node
+from mlaot.frontend.trace.protocols import any_traced, is_traced
+from mlaot.frontend.trace.tensor import Held, Tensor
 from mlaot.ir.dims import Expr
 from mlaot.ir.types import bf16, round_bf16
 

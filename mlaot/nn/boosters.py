@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from mlaot.errors import MlaotError
-from mlaot.frontend.functions import sigmoid, softmax
+from mlaot.frontend.numpy import sigmoid, softmax
 from mlaot.nn.arguments import Array
 from mlaot.nn.fitted_trees import Finish, FittedTrees, check_output, identity, labels
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from mlaot.errors import MlaotError
-from mlaot.frontend.tensor import Parameter
+from mlaot.frontend.trace.tensor import Parameter
 from mlaot.nn import functional as F
 from mlaot.nn import init
 from mlaot.nn.arguments import Array, check_choice, check_spatial, tuple_of

@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from mlaot.errors import MlaotError
-from mlaot.frontend.functions import astype, sigmoid, softmax
-from mlaot.frontend.indexing import take
-from mlaot.frontend.tensor import any_traced
+from mlaot.frontend.numpy import astype, sigmoid, softmax
+from mlaot.frontend.numpy.indexing import take
+from mlaot.frontend.trace.protocols import any_traced
 from mlaot.nn.arguments import Array
 
 Finish = Callable[[Array], Array]  # from aggregated leaves to an output

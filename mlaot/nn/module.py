@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 from mlaot.errors import MlaotError
-from mlaot.frontend.files import is_for_training
-from mlaot.frontend.tensor import Buffer, Parameter
-from mlaot.frontend.trace import current, inner_part, is_training, needed, part
+from mlaot.frontend.trace.context import current, inner_part, is_training, needed, part
+from mlaot.frontend.trace.files import is_for_training
+from mlaot.frontend.trace.tensor import Buffer, Parameter
 from mlaot.nn.arguments import Array, checked
 
 __all__ = ["Module", "ModuleDict", "ModuleList", "Sequential"]

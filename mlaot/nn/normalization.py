@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from mlaot.errors import MlaotError
-from mlaot.frontend.tensor import Buffer
+from mlaot.frontend.trace.tensor import Buffer
 from mlaot.nn import functional as F
 from mlaot.nn import init
 from mlaot.nn.arguments import Array

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from mlaot.errors import MlaotError
-from mlaot.frontend.tensor import Parameter
+from mlaot.frontend.trace.tensor import Parameter
 from mlaot.nn import functional as F
 from mlaot.nn import init
 from mlaot.nn.arguments import Array

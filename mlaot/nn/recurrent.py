@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 from mlaot.errors import MlaotError
-from mlaot.frontend.control import scan
-from mlaot.frontend.functions import sigmoid
-from mlaot.frontend.tensor import Parameter
+from mlaot.frontend.numpy import sigmoid
+from mlaot.frontend.trace.control import scan
+from mlaot.frontend.trace.tensor import Parameter
 from mlaot.nn import functional as F
 from mlaot.nn import init
 from mlaot.nn.arguments import Array, check_choice

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from mlaot.frontend.functions import astype
-from mlaot.frontend.trees import tree_ensemble
+from mlaot.frontend.numpy import astype
+from mlaot.frontend.numpy.trees import tree_ensemble
 from mlaot.ir.types import f32, f64
 from mlaot.nn.arguments import Array
 from mlaot.nn.boosters import from_lightgbm, from_xgboost

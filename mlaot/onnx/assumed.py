@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from mlaot.frontend.functions import astype
+from mlaot.frontend.numpy import astype
 from mlaot.ir import Dim
 from mlaot.onnx.importer import Use
 from mlaot.onnx.values import Unsupported, along, constant_value, extent_value, integers, lift, shape_vector

@@ -16,12 +16,14 @@ import numpy as np
 import onnx
 
 from mlaot.errors import MlaotError
-from mlaot.frontend import functions as F
-from mlaot.frontend.promotion import apply, as_node
-from mlaot.frontend.tensor import Tensor, is_traced
+from mlaot.frontend import numpy as F
+from mlaot.frontend.trace.promotion import as_node
+from mlaot.frontend.trace.protocols import is_traced
+from mlaot.frontend.trace.tensor import Tensor
 from mlaot.ir import DType
 from mlaot.ir.types import bf16, f32, f64, i8, i32, u8, u32
 from mlaot.onnx.values import Coded, Unsupported, as_traced, constant_value, dtype_of, kind_of, numpy_dtype
+from mlaot.ops import bits
 
 E8M0 = onnx.TensorProto.FLOAT8E8M0
 INTEGERS = {"int4": (4, i8), "uint4": (4, u8), "int2": (2, i8), "uint2": (2, u8)}  # bits and codes
@@ -247,5 +249,5 @@ def _power_of_two(x: Any, saturate: bool, round_mode: str) -> Any:
 def bitcast(x: Any, dtype: DType) -> Any:
     """Return the bits of an array taken for another dtype of the same size."""
     if constant_value(x) is None or is_traced(x):
-        return Tensor(apply("bitcast", as_node(x), dtype=dtype))
+        return Tensor(bits.bitcast(as_node(x), dtype=dtype))
     return np.ascontiguousarray(x).view(dtype.numpy).reshape(np.shape(x))

@@ -16,10 +16,10 @@ import onnx
 
 import mlaot.onnx.ops  # noqa: F401  fills the registry
 from mlaot.errors import MlaotError
-from mlaot.frontend.declaration import Arrays, Declaration, Reference, Traced
-from mlaot.frontend.promotion import as_node
-from mlaot.frontend.tensor import Held, Tensor
-from mlaot.frontend.trace import Trace, tracing
+from mlaot.frontend.trace.context import Trace, tracing
+from mlaot.frontend.trace.declaration import Arrays, Declaration, Reference, Traced
+from mlaot.frontend.trace.promotion import as_node
+from mlaot.frontend.trace.tensor import Held, Tensor
 from mlaot.ir import Dim, Graph, Type
 from mlaot.ir.dims import dim, names, substitute
 from mlaot.onnx.codes import as_coded, carrier, codes_of, from_ml_dtype, to_ml_dtype

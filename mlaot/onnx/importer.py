@@ -18,10 +18,10 @@ import numpy as np
 import onnx
 
 from mlaot.errors import MlaotError
-from mlaot.frontend.indexing import in_range
-from mlaot.frontend.promotion import as_node
-from mlaot.frontend.tensor import Tensor
-from mlaot.frontend.trace import needed, part, tracing
+from mlaot.frontend.numpy.indexing import in_range
+from mlaot.frontend.trace.context import needed, part, tracing
+from mlaot.frontend.trace.promotion import as_node
+from mlaot.frontend.trace.tensor import Tensor
 from mlaot.ir import Dim, Type
 from mlaot.ir.dims import Expr, Unequal, dim, names, substitute
 from mlaot.onnx.codes import any_coded, move_codes

@@ -11,7 +11,7 @@ import numpy as np
 import onnx
 
 from mlaot.errors import MlaotError
-from mlaot.frontend.tensor import Parameter
+from mlaot.frontend.trace.tensor import Parameter
 from mlaot.onnx.values import Array, kind_of
 
 FEWEST = 2  # elements of a weight; a single number is a constant

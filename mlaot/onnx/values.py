@@ -21,8 +21,8 @@ import numpy as np
 import onnx
 
 from mlaot.errors import MlaotError
-from mlaot.frontend.promotion import as_node
-from mlaot.frontend.tensor import Parameter, Tensor
+from mlaot.frontend.trace.promotion import as_node
+from mlaot.frontend.trace.tensor import Parameter, Tensor
 from mlaot.ir import Dim, DType, Node
 from mlaot.ir.dims import Expr, nonnegative
 from mlaot.ir.types import BY_NUMPY, bf16

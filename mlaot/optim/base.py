@@ -17,8 +17,8 @@ from typing import Any, TypedDict
 import numpy as np
 
 from mlaot.errors import MlaotError
-from mlaot.frontend.tensor import Parameter
-from mlaot.frontend.trace import part
+from mlaot.frontend.trace.context import part
+from mlaot.frontend.trace.tensor import Parameter
 from mlaot.nn.arguments import bound, number_of, shown
 from mlaot.optim.schedules import Array, Schedule
 

@@ -10,6 +10,7 @@ from mlaot.ir import Dim
 from mlaot.ir.dims import Expr as Polynomial
 from mlaot.ir.dims import dim, names
 from mlaot.lower.builder import elements
+from mlaot.lower.identifiers import array_name
 from mlaot.lower.parallel import work_of_round
 from mlaot.lower.program import Branch, Buffer, ExtensionModule, Kernel, Loop, Param, Procedure, Step, Steps
 from mlaot.nest.expressions import BOOL, Array, Call, Expr, Index
@@ -30,7 +31,6 @@ from mlaot.nest.statements import (
     walk,
 )
 from mlaot.printing.functions import Function, Functions, identifier
-from mlaot.printing.identifiers import array_name
 from mlaot.printing.printer import Printed, print_entry
 from mlaot.schedule.parallel import RANGE
 

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from mlaot.errors import MlaotError
 from mlaot.ir.dims import Dim, Expr, Quotient, dim, names, nonnegative, parse, substitute
 from mlaot.ir.indices import IndexRange
-from mlaot.lower.program import Entry, ExtensionModule, Shape
+from mlaot.ir.ports import Shape
+from mlaot.lower.program import Entry, ExtensionModule
 
 # Entries whose result is a mean over the batch: of nothing it would be nan.
 MEANS = ("loss", "train_step", "accumulate", "fit")

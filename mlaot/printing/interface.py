@@ -18,11 +18,11 @@ from math import prod
 from mlaot.errors import MlaotError
 from mlaot.ir.indices import IndexRange
 from mlaot.ir.types import DTYPES
+from mlaot.lower.identifiers import c_expression, dim_name
 from mlaot.lower.program import Entry, ExtensionModule, Port, Slot
 from mlaot.printing.c_library import render_library
 from mlaot.printing.extents import Extents, shown
 from mlaot.printing.fit import Fit, make_fit
-from mlaot.printing.identifiers import c_expression, dim_name
 from mlaot.printing.methods import (
     HIDDEN,
     KINDS,

@@ -6,8 +6,9 @@ from dataclasses import dataclass, replace
 
 from mlaot.ir.indices import Span, bounds_text
 from mlaot.ir.module import FIT_BEGIN, FIT_END, FIT_STEP, INTERMEDIATES
+from mlaot.ir.ports import Port, Shape
 from mlaot.ir.types import DTYPES
-from mlaot.lower.program import Entry, ExtensionModule, Port, Shape
+from mlaot.lower.program import Entry, ExtensionModule
 from mlaot.printing.extents import shown
 from mlaot.printing.fit import Fit
 from mlaot.render import render

@@ -20,11 +20,11 @@ from sklearn.utils.validation import check_is_fitted
 
 from mlaot.attributes import attribute
 from mlaot.errors import MlaotError
-from mlaot.frontend.declaration import Arrays, Declaration, Traced
-from mlaot.frontend.functions import astype
-from mlaot.frontend.promotion import as_node
-from mlaot.frontend.tensor import Held, Tensor
-from mlaot.frontend.trace import Trace, tracing
+from mlaot.frontend.numpy import astype
+from mlaot.frontend.trace.context import Trace, tracing
+from mlaot.frontend.trace.declaration import Arrays, Declaration, Traced
+from mlaot.frontend.trace.promotion import as_node
+from mlaot.frontend.trace.tensor import Held, Tensor
 from mlaot.ir import DType, Graph, Type
 from mlaot.ir.dims import dim
 from mlaot.ir.subgraph import inline

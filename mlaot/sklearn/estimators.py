@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from mlaot.errors import MlaotError
-from mlaot.frontend.functions import astype, sigmoid, softmax, top_k
+from mlaot.frontend.numpy import astype, sigmoid, softmax, top_k
 from mlaot.ir.types import f64
 from mlaot.nn.trees import TreeEnsemble
 from mlaot.onnx.ops.ml import NORMS, pick_labels, take

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from mlaot.attributes import attribute
-from mlaot.build.cmake import cmake_files, flag_files
+from mlaot.printing.cmake import cmake_files, flag_files
 from mlaot.schedule.machine import condition
 from mlaot.settings import Model, Settings
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from mlaot import passes
-from mlaot.frontend.declaration import Traced
+from mlaot.frontend.trace.declaration import Traced
 from mlaot.ir import Graph
 from mlaot.ir.module import Module
 from mlaot.nest.reductions import identity

@@ -39,6 +39,8 @@ PAGE_TEXT = """\
 
 The line is a layer of a network, frozen: `{line}` for one example of 64 numbers, `w` of 64 x 48.
 
+[A drawing](packages.svg) shows the packages that take part, and which imports which.
+
 ## 1. The graph
 
 The line is traced to nodes, the passes give it a batch and find the product (`mlaot/passes/`):

@@ -15,7 +15,7 @@ import traceback
 from collections import Counter
 from collections.abc import Iterable
 
-from mlaot.frontend.declaration import Traced
+from mlaot.frontend.trace.declaration import Traced
 from mlaot.ir import Graph
 from mlaot.lower.program import Program
 from mlaot.nest.statements import Nest

@@ -17,8 +17,8 @@ import mlaot
 from mlaot import passes
 from mlaot.errors import MlaotError
 from mlaot.evaluate import evaluate
-from mlaot.frontend.declaration import Declaration
-from mlaot.frontend.tensor import parameters
+from mlaot.frontend.trace.declaration import Declaration
+from mlaot.frontend.trace.tensor import parameters
 from mlaot.generate import compile_model
 from mlaot.ir import Graph, Node, dim
 from mlaot.ir.dims import parse, substitute

@@ -13,10 +13,10 @@ import pytest
 import mlaot
 from mlaot import MlaotError, nn
 from mlaot.evaluate import evaluate
-from mlaot.frontend import random
-from mlaot.frontend.promotion import as_node
-from mlaot.frontend.tensor import Buffer, Parameter, Tensor
-from mlaot.frontend.trace import Trace, tracing, training
+from mlaot.frontend.numpy import random
+from mlaot.frontend.trace.context import Trace, tracing, training
+from mlaot.frontend.trace.promotion import as_node
+from mlaot.frontend.trace.tensor import Buffer, Parameter, Tensor
 from mlaot.ir import Graph, Type
 from mlaot.ir.types import f64, i64
 from mlaot.nn import functional as F

@@ -16,7 +16,7 @@ import pytest
 
 import mlaot.onnx.ops  # noqa: F401  fills the registry
 from mlaot.evaluate import evaluate
-from mlaot.frontend.declaration import Traced
+from mlaot.frontend.trace.declaration import Traced
 from mlaot.generate import compile_model
 from mlaot.onnx.declare import declare, port_name
 from mlaot.onnx.registry import OPERATORS

@@ -13,10 +13,10 @@ import pytest
 
 import mlaot
 from mlaot import nn
-from mlaot.build.cmake import unit_flags
 from mlaot.files import program_files
 from mlaot.generate import compile_model
 from mlaot.ir import dim
+from mlaot.printing.cmake import unit_flags
 from mlaot.printing.file import kernels_file
 from mlaot.printing.helpers import preamble
 from mlaot.render import render

@@ -11,8 +11,8 @@ import math
 import numpy as np
 
 from mlaot.errors import MlaotError
-from mlaot.frontend import functions
-from mlaot.frontend.functions import erf, stop_gradient
+from mlaot.frontend import numpy as functions
+from mlaot.frontend.numpy import erf, stop_gradient
 from mlaot.nn.arguments import Array, channels_first, check_choice, static
 
 __all__ = ["celu", "elu", "gelu", "glu", "hardshrink", "hardsigmoid", "hardswish", "hardtanh", "leaky_relu"]

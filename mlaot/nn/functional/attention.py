@@ -12,7 +12,7 @@ import math
 import numpy as np
 
 from mlaot.errors import MlaotError
-from mlaot.frontend.functions import arange, stop_gradient
+from mlaot.frontend.numpy import arange, stop_gradient
 from mlaot.nn.arguments import Array, as_like, check_broadcast, static
 from mlaot.nn.functional.vectors import dropout
 

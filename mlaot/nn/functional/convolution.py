@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from mlaot.errors import MlaotError
-from mlaot.frontend.functions import window
-from mlaot.frontend.padding import pad
+from mlaot.frontend.numpy import window
+from mlaot.frontend.numpy.padding import pad
 from mlaot.nn.arguments import Array, by_rank, check_shape, check_spatial, static, tuple_of
 
 __all__ = ["conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d"]

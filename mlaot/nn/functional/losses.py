@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from mlaot.errors import MlaotError
-from mlaot.frontend.indexing import in_range
+from mlaot.frontend.numpy.indexing import in_range
 from mlaot.nn.arguments import Array, as_like, channels_first, check_broadcast, check_choice, static
 from mlaot.nn.functional.activations import log_softmax, logsigmoid, relu
 

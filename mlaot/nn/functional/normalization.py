@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from mlaot.errors import MlaotError
-from mlaot.frontend.tensor import Buffer
+from mlaot.frontend.trace.tensor import Buffer
 from mlaot.ir.types import bf16
 from mlaot.nn.arguments import Array, channels_first, check_shape, is_static, static
 

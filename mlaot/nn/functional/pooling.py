@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from mlaot.errors import MlaotError
-from mlaot.frontend.functions import window
+from mlaot.frontend.numpy import window
 from mlaot.nn.arguments import Array, as_like, by_rank, check_spatial, is_static, shown, static, tuple_of
 from mlaot.nn.functional.convolution import pad_spatial
 

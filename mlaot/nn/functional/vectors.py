@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 
 from mlaot.errors import MlaotError
-from mlaot.frontend import random
-from mlaot.frontend.functions import stop_gradient
-from mlaot.frontend.indexing import in_range
+from mlaot.frontend.numpy import random, stop_gradient
+from mlaot.frontend.numpy.indexing import in_range
 from mlaot.nn.arguments import Array, as_like, by_rank, check_shape, is_static
 
 __all__ = ["cosine_similarity", "dropout", "dropout1d", "dropout2d", "dropout3d", "embedding", "flatten"]

@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-import mlaot.frontend.functions as F
+import mlaot.frontend.numpy as F
 from mlaot.errors import MlaotError
-from mlaot.frontend import control
+from mlaot.frontend.trace import control
 from mlaot.nn.functional.attention import _softmax
 from mlaot.onnx.importer import Use
 from mlaot.onnx.ops.shaping import pad_by

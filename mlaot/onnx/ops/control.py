@@ -14,13 +14,13 @@ from typing import Any
 import numpy as np
 import onnx
 
-import mlaot.frontend.functions as F
+import mlaot.frontend.numpy as F
 from mlaot.errors import MlaotError
-from mlaot.frontend import control, tree
-from mlaot.frontend.promotion import as_node
-from mlaot.frontend.subtrace import subtrace
-from mlaot.frontend.tensor import Tensor
-from mlaot.frontend.trace import needed
+from mlaot.frontend.trace import control, tree
+from mlaot.frontend.trace.context import needed
+from mlaot.frontend.trace.promotion import as_node
+from mlaot.frontend.trace.subtrace import subtrace
+from mlaot.frontend.trace.tensor import Tensor
 from mlaot.ir import Type
 from mlaot.ir.dims import Expr
 from mlaot.ir.graph import topological

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import onnx
 
-from mlaot.frontend import functions as F
-from mlaot.frontend.numerics import clip as clip_to
-from mlaot.frontend.tensor import is_traced
+from mlaot.frontend import numpy as F
+from mlaot.frontend.numpy.elementwise import clip as clip_to
+from mlaot.frontend.trace.protocols import is_traced
 from mlaot.ir.dims import Expr
 from mlaot.ir.types import boolean, i32, i64
 from mlaot.nn.functional import activations as A

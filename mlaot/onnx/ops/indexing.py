@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
-import mlaot.frontend.functions as F
+import mlaot.frontend.numpy as F
 from mlaot.errors import MlaotError
-from mlaot.frontend.indexing import update
-from mlaot.frontend.tensor import any_traced
+from mlaot.frontend.numpy.indexing import update
+from mlaot.frontend.trace.protocols import any_traced
 from mlaot.onnx import assumed
 from mlaot.onnx.importer import Use
 from mlaot.onnx.ops.shaping import spread

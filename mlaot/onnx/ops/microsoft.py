@@ -9,7 +9,7 @@ import numpy as np
 import onnx
 
 from mlaot.errors import MlaotError
-from mlaot.frontend import functions as F
+from mlaot.frontend import numpy as F
 from mlaot.nn.functional import activations as A
 from mlaot.onnx.codes import elem_type_of
 from mlaot.onnx.importer import Use

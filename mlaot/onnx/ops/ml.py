@@ -12,10 +12,11 @@ from typing import Any
 import numpy as np
 
 from mlaot.errors import MlaotError
-from mlaot.frontend import functions as F
-from mlaot.frontend.control import scan, while_loop
-from mlaot.frontend.indexing import take as traced_take
-from mlaot.frontend.tensor import Parameter, any_traced
+from mlaot.frontend import numpy as F
+from mlaot.frontend.numpy.indexing import take as traced_take
+from mlaot.frontend.trace.control import scan, while_loop
+from mlaot.frontend.trace.protocols import any_traced
+from mlaot.frontend.trace.tensor import Parameter
 from mlaot.onnx.importer import Use
 from mlaot.onnx.registry import ML, operator, operators
 from mlaot.onnx.values import Array, Maps, Strings, Unsupported, constant_value

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from mlaot.errors import MlaotError
-from mlaot.frontend import functions as F
-from mlaot.frontend.trees import tree_ensemble
+from mlaot.frontend import numpy as F
+from mlaot.frontend.numpy.trees import tree_ensemble
 from mlaot.onnx.importer import Use
 from mlaot.onnx.ops.ml import as_real, as_result, as_rows, class_labels, classify, scores_of_two, transform
 from mlaot.onnx.registry import ML, operator

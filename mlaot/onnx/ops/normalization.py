@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from mlaot.frontend import functions as F
+from mlaot.frontend import numpy as F
 from mlaot.onnx.importer import Use
 from mlaot.onnx.registry import operator
 from mlaot.onnx.values import Unsupported, require_constant

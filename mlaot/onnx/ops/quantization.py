@@ -14,8 +14,8 @@ import numpy as np
 import onnx
 
 from mlaot.errors import MlaotError
-from mlaot.frontend import functions as F
-from mlaot.frontend.tensor import is_traced
+from mlaot.frontend import numpy as F
+from mlaot.frontend.trace.protocols import is_traced
 from mlaot.ir.types import f32, i32
 from mlaot.nn.functional.convolution import correlate, pad_spatial
 from mlaot.onnx.codes import INTEGERS, any_coded, as_coded, decode, elem_type_of, encode, is_coded_dtype

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from mlaot.errors import MlaotError
-from mlaot.frontend import functions as F
+from mlaot.frontend import numpy as F
 from mlaot.nn.functional import activations as A
 from mlaot.onnx.importer import Use
 from mlaot.onnx.registry import Function, operator, parameters

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from mlaot.errors import MlaotError
-from mlaot.frontend import functions as F
-from mlaot.frontend.tensor import is_traced
+from mlaot.frontend import numpy as F
+from mlaot.frontend.trace.protocols import is_traced
 from mlaot.onnx import assumed
 from mlaot.onnx.importer import Use
 from mlaot.onnx.ops.shaping import flatten

@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-import mlaot.frontend.functions as F
+import mlaot.frontend.numpy as F
 from mlaot.errors import MlaotError
-from mlaot.frontend.tensor import is_traced
+from mlaot.frontend.trace.protocols import is_traced
 from mlaot.ir.dims import Expr
 from mlaot.onnx.assumed import declared_shape, require_equal
 from mlaot.onnx.importer import Use

@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
-import mlaot.frontend.functions as F
+import mlaot.frontend.numpy as F
 from mlaot.errors import MlaotError
-from mlaot.frontend.control import while_loop
-from mlaot.frontend.indexing import in_range
+from mlaot.frontend.numpy.indexing import in_range
+from mlaot.frontend.trace.control import while_loop
 from mlaot.ir.dims import product as extents_product
 from mlaot.onnx.importer import Use
 from mlaot.onnx.ops.normalization import per_channel

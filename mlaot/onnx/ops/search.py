@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-import mlaot.frontend.functions as F
-from mlaot.frontend.control import scan
-from mlaot.frontend.indexing import update
+import mlaot.frontend.numpy as F
+from mlaot.frontend.numpy.indexing import update
+from mlaot.frontend.trace.control import scan
 from mlaot.onnx import assumed
 from mlaot.onnx.importer import Use
 from mlaot.onnx.registry import operator

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-import mlaot.frontend.functions as F
+import mlaot.frontend.numpy as F
 from mlaot.errors import MlaotError
-from mlaot.frontend.padding import pad as pad_traced
-from mlaot.frontend.tensor import is_traced
+from mlaot.frontend.numpy.padding import pad as pad_traced
+from mlaot.frontend.trace.protocols import is_traced
 from mlaot.ir.dims import Expr, product
 from mlaot.onnx import assumed
 from mlaot.onnx.importer import Use

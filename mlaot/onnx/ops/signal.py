@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import onnx
 
-import mlaot.frontend.functions as F
+import mlaot.frontend.numpy as F
 from mlaot.errors import MlaotError
-from mlaot.frontend.control import cond
-from mlaot.frontend.padding import pad
+from mlaot.frontend.numpy.padding import pad
+from mlaot.frontend.trace.control import cond
 from mlaot.onnx import assumed
 from mlaot.onnx.importer import Use
 from mlaot.onnx.registry import operator

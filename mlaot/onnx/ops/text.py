@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-import mlaot.frontend.functions as F
+import mlaot.frontend.numpy as F
 from mlaot.errors import MlaotError
 from mlaot.onnx.importer import Use
 from mlaot.onnx.registry import operator

@@ -10,8 +10,8 @@ import numpy as np
 import onnx
 
 from mlaot.errors import MlaotError
-from mlaot.frontend import functions as F
-from mlaot.frontend.gradients import grad
+from mlaot.frontend import numpy as F
+from mlaot.frontend.trace.gradients import grad
 from mlaot.onnx.importer import MISSING, Env, Refused, Use
 from mlaot.onnx.protos import inner_graphs
 from mlaot.onnx.registry import TRAINING, Function, operator

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from mlaot.errors import MlaotError
-from mlaot.frontend import functions as F
-from mlaot.frontend.functions import fold, window
-from mlaot.frontend.indexing import update
-from mlaot.frontend.padding import pad
+from mlaot.frontend import numpy as F
+from mlaot.frontend.numpy import fold, window
+from mlaot.frontend.numpy.indexing import update
+from mlaot.frontend.numpy.padding import pad
 from mlaot.nn.functional.convolution import correlate, pad_spatial
 from mlaot.onnx import assumed
 from mlaot.onnx.importer import Use

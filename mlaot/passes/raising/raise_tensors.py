@@ -25,8 +25,8 @@ import numpy as np
 from mlaot.ir import Graph, Literal, Node
 from mlaot.ir import dims as dims_
 from mlaot.ir.types import i64
+from mlaot.ops import OPS, kinds
 from mlaot.ops import elementwise as ew
-from mlaot.ops import kinds
 from mlaot.ops import structure as st
 from mlaot.ops.base import Op
 from mlaot.passes.base import pass_over
@@ -36,7 +36,7 @@ from mlaot.schedule.tuning import FEW_TERMS, RAISED_SHARE
 Ids = np.ndarray[Any, np.dtype[np.int64]]
 Key = tuple[bytes, tuple[int, ...]]
 # Of many arguments one after the other; a product has two, which sums of products are recognized by.
-REDUCTIONS = {op.repeats: op for op in kinds.REDUCTIONS if op.repeats not in (None, ew.mul)}
+REDUCTIONS = {OPS[op.repeats]: op for op in kinds.REDUCTIONS if op.repeats not in ("", "mul")}
 
 
 @dataclass

@@ -15,6 +15,7 @@ from itertools import product
 from math import prod
 
 from mlaot.ir import Graph, Node
+from mlaot.ops import OPS
 from mlaot.ops import elementwise as ew
 from mlaot.ops import structure as st
 from mlaot.ops.kinds import REDUCTIONS
@@ -27,7 +28,7 @@ from mlaot.schedule.tuning import POOLED_WINDOW
 
 def reduced_window(node: Node) -> Node | None:
     """reduce(f(window(x), ..)) => combine(f(slice(x), ..), f(slice(x), ..), ..)"""
-    if node.op.repeats is None:
+    if not node.op.repeats:
         return None
     axes, whole = node.attrs["axes"], node.arg(0).type.shape
     sizes = [whole[a] for a in axes]
@@ -40,7 +41,7 @@ def reduced_window(node: Node) -> Node | None:
         part = _at(node.arg(0), place)
         if part is None:
             return None
-        result = part if result is None else node.op.repeats(result, part)
+        result = part if result is None else OPS[node.op.repeats](result, part)
     return result
 
 
