@@ -38,8 +38,26 @@ from mlaot.lower.program import (
 )
 from mlaot.nest.statements import Nest
 from mlaot.nest.text import nest_text, parse_nest, size_of
+from mlaot.settings.options import Options
 
-CLASSES = (Branch, Entry, IndexRange, Kernel, Loop, Module, Panels, Param, Port, Procedure, Program, Sequence, Slot)
+CLASSES = (
+    *(
+        Branch,
+        Entry,
+        IndexRange,
+        Kernel,
+        Loop,
+        Module,
+        Options,
+        Panels,
+        Param,
+        Port,
+        Procedure,
+        Program,
+        Sequence,
+        Slot,
+    ),
+)
 BY_NAME: Mapping[str, type[Any]] = {c.__name__: c for c in (*CLASSES, Buffer)}
 UNTOLD = ("info", "golden", "facts", "tuned")  # fields of a module
 LETTERS = {Buffer: "b", Kernel: "k", Procedure: "p"}  # what is on a line of its own
