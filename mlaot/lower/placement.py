@@ -14,7 +14,6 @@ from mlaot.lower.fuse import Group
 from mlaot.lower.program import Buffer
 from mlaot.ops import elementwise as ew
 from mlaot.ops import structure as st
-from mlaot.ops.axes import axes_of
 from mlaot.ops.kinds import base_of, is_view
 from mlaot.ops.views import Part
 from mlaot.schedule.tuning import SCATTERED_ELEMENTS
@@ -87,7 +86,9 @@ def _part(buffer: Buffer, argument: Node, part: Part) -> Buffer:
 def _behind_views(node: Node, buffer: Buffer) -> Buffer | None:
     """Return the buffer of the value behind a view that lies in ``buffer``, or None if the view omits elements."""
     while is_view(node):
-        inner, axes = node.arg(0), axes_of(node)
+        if node.op.axes is None:
+            return None
+        inner, axes = node.arg(0), node.op.axes.of(node)
         (labels,) = axes.args
         new = [d for label, d in zip(axes.result, node.type.shape, strict=True) if label not in labels]
         if axes.whole or any(d != 1 for d in new):

@@ -20,6 +20,7 @@ from dataclasses import MISSING, fields, is_dataclass
 from typing import Any
 
 from mlaot.ir.dims import Expr, dim
+from mlaot.ir.indices import IndexRange
 from mlaot.lower import program as programs
 from mlaot.lower.program import Buffer, Kernel, Procedure, Program
 from mlaot.nest.statements import Nest
@@ -27,7 +28,9 @@ from mlaot.nest.text import nest_text, parse_nest, size_of
 
 # The classes of programs, by name. Nests have a text form of their own.
 CLASSES: Mapping[str, type[Any]] = {
-    name: cls for name, cls in vars(programs).items() if is_dataclass(cls) and isinstance(cls, type) and cls is not Nest
+    name: cls
+    for name, cls in (*vars(programs).items(), (IndexRange.__name__, IndexRange))
+    if is_dataclass(cls) and isinstance(cls, type) and cls is not Nest
 }
 METADATA = ("info", "golden", "facts", "tuned")  # fields of a module that are not printed
 LETTERS = {Buffer: "b", Kernel: "k", Procedure: "p"}  # objects with a line of their own
