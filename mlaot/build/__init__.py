@@ -1,6 +1,6 @@
-"""``build-backend = "mlaot.build"``: the hooks are those of ``mlaot.build.hooks``, loaded when a frontend asks for one.
+"""``build-backend = "mlaot.build"``: load the hooks of ``mlaot.build.hooks`` when a build front end asks for one.
 
-The process that traces a model, and commands that only compile, do without them.
+The process that traces a model, and commands that only compile, never load them.
 """
 
 import importlib

@@ -1,9 +1,9 @@
-"""Compiled objects, kept between builds: isolated builds start from nothing each time.
+"""Keep compiled objects between builds, since isolated builds start from nothing each time.
 
-An object's key is a digest of everything that it is made from: the preprocessed C (so of the graph, the settings and
-the templates), the weights that it embeds, the compiler, what that is and its flags. A file holds a digest of its key
-and content, then the content; one that is damaged, cut short or misplaced is not used, and made again. It appears whole
-or not at all, so builds may run side by side and may be killed.
+The key of an object is a digest of everything that it depends on: the preprocessed C (and so the graph, the settings
+and the templates), the weights that it embeds, the compiler and its flags. A cache file holds a digest of key and
+content, then the content; a damaged, truncated or misplaced file fails this check and is made again. Files appear
+atomically, so builds may run side by side and may be killed.
 """
 
 from __future__ import annotations
@@ -24,15 +24,16 @@ OFF = "off"
 
 
 def cache_folder(environ: Mapping[str, str] = os.environ) -> Path | None:
-    """Where the files lie: ``$MLAOT_CACHE``, or the user's folder for caches; None where that variable is ``off``."""
-    said = environ.get(VARIABLE)
-    return None if said == OFF else Path(said or platformdirs.user_cache_dir("mlaot", appauthor=False)).absolute()
+    """Return the folder of the cache: ``$MLAOT_CACHE`` or the user's cache folder; None if it says ``off``."""
+    value = environ.get(VARIABLE)
+    return None if value == OFF else Path(value or platformdirs.user_cache_dir("mlaot", appauthor=False)).absolute()
 
 
-def cached(parts: Callable[[], list[bytes]], path: Path, make: Callable[[], object]) -> None:
-    """Let ``make`` write the file ``path``, or take it from the cache. ``parts`` are all that it is made from.
+def make_cached(parts: Callable[[], list[bytes]], path: Path, make: Callable[[], object]) -> None:
+    """Let ``make`` write the file ``path``, or copy it from the cache.
 
-    A cache that cannot be read or written costs time and nothing else.
+    ``parts`` returns everything that the file depends on. A cache that cannot be read or written costs time and nothing
+    else.
     """
     folder = cache_folder()
     if folder is None:
@@ -51,7 +52,7 @@ def cached(parts: Callable[[], list[bytes]], path: Path, make: Callable[[], obje
 
 
 def load(entry: Path, key: bytes) -> bytes | None:
-    """The content of a file of the cache; None where there is none that is whole."""
+    """Read the content of a cache file; return None if the file is missing or damaged."""
     try:
         data = entry.read_bytes()
         os.utime(entry)
@@ -62,7 +63,7 @@ def load(entry: Path, key: bytes) -> bytes | None:
 
 
 def store(entry: Path, key: bytes, content: bytes) -> None:
-    """Write a file of the cache, and delete the oldest where all are too many."""
+    """Write a cache file, then delete the oldest files if the cache is too large."""
     entry.parent.mkdir(parents=True, exist_ok=True)
     descriptor, unfinished = tempfile.mkstemp(dir=entry.parent)
     try:
@@ -76,15 +77,15 @@ def store(entry: Path, key: bytes, content: bytes) -> None:
 
 
 def prune(folder: Path, limit: int) -> None:
-    """Delete what was not used for the longest time until ``limit`` bytes are left, also what killed builds left."""
-    found = []
+    """Delete the least recently used files, leftovers of killed builds included, until ``limit`` bytes are left."""
+    files = []
     with os.scandir(folder) as entries:
         for entry in entries:
             with suppress(OSError):  # another build may delete it meanwhile
                 status = entry.stat(follow_symlinks=False)
-                found.append((status.st_mtime_ns, status.st_size, entry.path))
-    total = sum(size for _, size, _ in found)
-    for _, size, path in sorted(found):
+                files.append((status.st_mtime_ns, status.st_size, entry.path))
+    total = sum(size for _, size, _ in files)
+    for _, size, path in sorted(files):
         if total <= limit:
             break
         total -= size

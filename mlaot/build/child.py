@@ -1,7 +1,7 @@
-"""Tracing, in a process of its own: ``python -m mlaot.build.child <project> <out> [<digests>]``.
+"""Trace models in a process of its own: ``python -m mlaot.build.child <project> <out> [<digests>]``.
 
-The user's code runs here and nowhere else. Whatever goes wrong ends in one line ``mlaot: ...``, the last on stderr,
-with the user's file and line where there is one.
+The user's code runs here and nowhere else. Every failure ends in one line ``mlaot: ...``, the last on stderr, which
+names the user's file and line if there is one.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from types import ModuleType
 from typing import NoReturn
 
 from mlaot.attributes import did_you_mean_module
-from mlaot.build import sums
-from mlaot.build.sources import digest, is_own, is_users, watched, without_bystanders
+from mlaot.build import checksums
+from mlaot.build.sources import digest, drop_bystanders, is_own, is_users, record_reads
 from mlaot.errors import MlaotError, building, line_of
 from mlaot.interpreter import interrupts, undisturbed
 from mlaot.settings import FILE, SOURCES, Model, Settings
@@ -33,35 +33,35 @@ from mlaot.settings.reading import load_settings
 from mlaot.settings.tables import read_pyproject
 from mlaot.stages import reported
 
-# Where extension modules are named that something else makes.
-BUILD_FILES = ("CMakeLists.txt", "meson.build", "setup.py", "setup.cfg", "Cargo.toml")
-APART = "declare the model in a module that imports nothing of the package, such as one beside it"
+# Files that name extension modules which another build tool makes.
+BUILD_SCRIPTS = ("CMakeLists.txt", "meson.build", "setup.py", "setup.cfg", "Cargo.toml")
+SEPARATE_MODULE = "declare the model in a module that imports nothing of the package, such as one beside it"
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Write the generated files of ``<project>`` to ``<out>``, and to ``<digests>`` digests of what the models read.
+    """Write the generated files of ``<project>`` to ``<out>``, and digests of the files read to ``<digests>``.
 
-    The SBOM gets them, too, by paths that are the same everywhere.
+    The SBOM gets these digests, too, by paths that do not depend on where the project lies.
     """
-    project, out, *digests = map(Path, arguments)
+    project, out, *digest_files = map(Path, arguments)
     started = time.time_ns()
 
     def note(read: Sequence[Path]) -> None:
         models = load_settings(project).models
-        sources = without_bystanders(
-            read, [model.declared.partition(":")[0] for model in models if ":" in model.declared]
-        )
-        found = {source: digest(source, started) for source in sources}
-        for path in digests:
-            path.write_text(json.dumps({str(source): said for source, said in found.items()}), encoding="utf-8")
-        relative = {shown(source, project): said or sums.digest(source) for source, said in found.items()}
+        sources = drop_bystanders(read, [model.declared.partition(":")[0] for model in models if ":" in model.declared])
+        digests = {source: digest(source, started) for source in sources}
+        for path in digest_files:
+            path.write_text(json.dumps({str(source): value for source, value in digests.items()}), encoding="utf-8")
+        relative = {
+            display_path(source, project): value or checksums.digest(source) for source, value in digests.items()
+        }
         (out / SOURCES).write_text(json.dumps(relative, indent=1, sort_keys=True) + "\n", encoding="utf-8")
 
-    return emit(project, out, lambda: (load_settings(project), None), note if digests else None)
+    return emit(project, out, lambda: (load_settings(project), None), note if digest_files else None)
 
 
-def shown(path: Path, project: Path) -> str:
-    """A file's path in the project, or its name where it lies elsewhere."""
+def display_path(path: Path, project: Path) -> str:
+    """Return a file's path relative to the project, or its name if it lies elsewhere."""
     root = project.resolve()
     return path.relative_to(root).as_posix() if path.is_relative_to(root) else path.name
 
@@ -72,15 +72,15 @@ def emit(
     find: Callable[[], tuple[Settings, Model | None]],
     note: Callable[[Sequence[Path]], None] | None = None,
 ) -> int:
-    """Write the generated files to ``out``: those of a whole project, or of one model of it.
+    """Write the generated files to ``out``, of a whole project or of one of its models.
 
-    ``note`` is called with the files that tracing read.
+    ``find`` loads the settings and selects the model. ``note`` receives the files that tracing read.
     """
     settings = None
     with interrupts() as interrupted:
         try:
             settings, model = find()
-            reading = watched(project, out) if note else nullcontext(list[Path]())
+            reading = record_reads(project, out) if note else nullcontext(list[Path]())
             with undisturbed(), tracing(settings, project), reading as read:
                 from mlaot.generate import generate, generate_module
 
@@ -100,27 +100,28 @@ def emit(
 
 @contextmanager
 def tracing(settings: Settings, project: Path) -> Iterator[None]:
-    """The source folder first on ``sys.path``, stand-ins for the extension modules, and warnings.
+    """Prepare imports for tracing, and report warnings and progress.
 
-    The compiler and what it needs are loaded before, so that no file of the project is taken for a part of them.
+    The source folder comes first on ``sys.path``; extension modules that are not built yet have stand-ins. The compiler
+    and its dependencies are imported before, so that no file of the project can replace them.
     """
     importlib.import_module("mlaot.generate")
     source = str((project / settings.source).resolve())
-    finders = [NotYetBuilt({model.module for model in settings.models}), FromSource(source)]
-    others = MadeBeside(project, source)
+    finders = [UnbuiltModuleFinder({model.module for model in settings.models}), SourceFinder(source)]
+    foreign = ForeignExtensionFinder(project, source)
     sys.path.insert(0, source)
-    sys.meta_path[:] = [*finders, *sys.meta_path, others]
+    sys.meta_path[:] = [*finders, *sys.meta_path, foreign]
     try:
         with building(project), reported():
             yield
     finally:
-        for finder in (*finders, others):
+        for finder in (*finders, foreign):
             sys.meta_path.remove(finder)
         sys.path.remove(source)
 
 
-class FromSource(importlib.abc.MetaPathFinder):
-    """Finds the project's own modules in its source folder, before an editable install leads elsewhere."""
+class SourceFinder(importlib.abc.MetaPathFinder):
+    """Find the project's own modules in its source folder, even if an editable install points elsewhere."""
 
     def __init__(self, source: str) -> None:
         self.source = source
@@ -133,21 +134,21 @@ class FromSource(importlib.abc.MetaPathFinder):
             return None
         if not is_users(Path(spec.loader.path), Path(self.source)):
             return None
-        spec.loader = Uncached(fullname, spec.loader.path)
+        spec.loader = UncachedLoader(fullname, spec.loader.path)
         return spec
 
 
-class Uncached(importlib.machinery.SourceFileLoader):
-    """Reads no ``__pycache__``, where an edit of the same second and size goes unnoticed."""
+class UncachedLoader(importlib.machinery.SourceFileLoader):
+    """Load a module without ``__pycache__``, which misses an edit of the same second and size."""
 
     def path_stats(self, path: str) -> NoReturn:
         raise OSError
 
 
-class NotYetBuilt(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Finds the modules being built, so that ``from .nn import Model`` in the package does not end its first build."""
+class UnbuiltModuleFinder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    """Find the modules being built, so that ``from .nn import Model`` in the package does not fail its first build."""
 
-    mend = ""
+    hint = ""
 
     def __init__(self, modules: set[str]) -> None:
         self.modules = modules
@@ -161,21 +162,21 @@ class NotYetBuilt(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         def __getattr__(name: str) -> type:
             if name.startswith("__"):
                 raise AttributeError(name)
-            said = {"being_built": module.__name__, "mend": self.mend, "__module__": module.__name__}
-            stand_in = StandIn(name, (), said)
+            members = {"being_built": module.__name__, "hint": self.hint, "__module__": module.__name__}
+            stand_in = StandIn(name, (), members)
             setattr(module, name, stand_in)
             return stand_in
 
         module.__dict__["__getattr__"] = __getattr__
 
 
-class MadeBeside(NotYetBuilt):
-    """Finds, behind all others, the project's own extension modules, which its build tool makes at another time.
+class ForeignExtensionFinder(UnbuiltModuleFinder):
+    """Find, after all other finders, the project's extension modules that another build tool makes.
 
-    Those are what a build file names and no file is there for: a slip in an import is an error as ever.
+    A module counts as one if a build file names it and no file of it exists: a misspelt import remains an error.
     """
 
-    mend = f"; {APART}"
+    hint = f"; {SEPARATE_MODULE}"
 
     def __init__(self, project: Path, source: str) -> None:
         self.project, self.source = project, Path(source)
@@ -187,34 +188,34 @@ class MadeBeside(NotYetBuilt):
         return importlib.util.spec_from_loader(fullname, self) if is_ours and self.is_named(fullname) else None
 
     def is_named(self, fullname: str) -> bool:
-        """Whether a build file of the project has the name of the module, or setuptools' table the whole of it."""
-        files = (self.project / name for name in BUILD_FILES)
+        """Tell whether a build file has the module's name, or setuptools' table its full name."""
+        files = (self.project / name for name in BUILD_SCRIPTS)
         texts = [file.read_text(encoding="utf-8", errors="replace") for file in files if file.is_file()]
         name = re.escape(fullname.rpartition(".")[2])
         return any(re.search(rf"\b{name}\b", text) for text in texts) or fullname in extensions(self.project)
 
 
 def extensions(project: Path) -> list[str]:
-    """The extension modules that ``[[tool.setuptools.ext-modules]]`` of the project lists."""
+    """Return the extension modules that ``[[tool.setuptools.ext-modules]]`` of the project lists."""
     file = project / FILE
     tool = read_pyproject(project).get("tool", {}) if file.is_file() else {}
     return [module.get("name", "") for module in tool.get("setuptools", {}).get("ext-modules", ())]
 
 
 class StandIn(ABCMeta):
-    """A name of a module being built: a class, to be imported, inherited from and named in annotations; no more."""
+    """A class in place of a name of a module being built: it can be imported, subclassed and used in annotations."""
 
     being_built: str
-    mend: str
+    hint: str
 
     def refuse(cls, *args: object, **kwargs: object) -> NoReturn:
-        raise MlaotError(f"{cls.being_built}.{cls.__name__} is used while {cls.being_built} is being built{cls.mend}")
+        raise MlaotError(f"{cls.being_built}.{cls.__name__} is used while {cls.being_built} is being built{cls.hint}")
 
     __call__ = __getitem__ = __iter__ = refuse
 
 
 def complain(error: BaseException, project: Path, settings: Settings | None) -> None:
-    """Print what the user needs to know; a traceback only where mlaot's own code is to blame."""
+    """Print the error for the user, with a traceback only if mlaot's own code is to blame."""
     frames = traceback.extract_tb(error.__traceback__)
     line = explain(error, frames, project, settings)
     if is_unexpected(error, frames, project):
@@ -228,7 +229,7 @@ def complain(error: BaseException, project: Path, settings: Settings | None) -> 
 def explain(
     error: BaseException, frames: Sequence[traceback.FrameSummary], project: Path, settings: Settings | None
 ) -> str:
-    """The error with the user's file and line in front, in one line unless it is a ``MlaotError`` of several."""
+    """Return the error after the user's file and line, in one line unless it is a ``MlaotError`` of several."""
     where = user_line(error, frames, project)
     if isinstance(error.__cause__, MlaotError):  # NumPy's words for what a traced array refused
         error = error.__cause__
@@ -247,12 +248,12 @@ def explain(
 
 
 def missing_hint(name: str, project: Path, settings: Settings) -> str:
-    """Where to list a package; nothing for a module of the project itself."""
+    """Say where to list a missing package; return nothing for a module of the project itself."""
     top = name.partition(".")[0]
     source = project / settings.source
     if (source / top).exists() or (source / f"{top}.py").exists():
         in_package = source.joinpath(*name.split(".")[:-1]).is_dir() and "." in name
-        return did_you_mean_module(name, settings) or f"; if the build makes it, {APART}" * in_package
+        return did_you_mean_module(name, settings) or f"; if the build makes it, {SEPARATE_MODULE}" * in_package
     if any(model.module.startswith(f"{top}.") for model in settings.models):
         return f"; {top!r} is what this build makes, and the model cannot use it"
     if settings.backend != "mlaot.build":
@@ -264,7 +265,7 @@ def missing_hint(name: str, project: Path, settings: Settings) -> str:
 
 
 def user_line(error: BaseException, frames: Sequence[traceback.FrameSummary], project: Path) -> str:
-    """``model.py:14: `` for the innermost line of the project's own code, or nothing."""
+    """Return ``model.py:14: `` for the innermost line of the project's own code, or nothing."""
     places = [(frame.filename, frame.lineno) for frame in frames]
     if isinstance(error, SyntaxError):
         places.append((error.filename or "", error.lineno))
@@ -276,9 +277,9 @@ def user_line(error: BaseException, frames: Sequence[traceback.FrameSummary], pr
 
 
 def is_unexpected(error: BaseException, frames: Sequence[traceback.FrameSummary], project: Path) -> bool:
-    """Whether mlaot's own code, and not the user's, raised this or called the library that did.
+    """Tell whether mlaot's own code, not the user's, raised the error or called the library that did.
 
-    ``mlaot.micrograd`` is such a library: it refuses what micrograd refuses, with micrograd's errors.
+    ``mlaot.micrograd`` counts as such a library: it refuses what micrograd refuses, with micrograd's errors.
     """
     if isinstance(error, MlaotError | SyntaxError):
         return False

@@ -1,12 +1,12 @@
-"""The hooks of PEP 517 and 660 over scikit-build-core, which ``mlaot.build`` has for build frontends.
+"""The hooks of PEP 517 and 660 over scikit-build-core, which ``mlaot.build`` offers to build front ends.
 
-Each hook reads ``[tool.mlaot]``, lets a child process write the C into ``build/mlaot/c`` while it imports what packs
-wheels, compiles it into ``build/mlaot/lib`` and lets scikit-build-core pack what is there, with two tables of what a
-project would otherwise write into ``[tool.scikit-build]``. An sdist carries the C, in ``_mlaot``: nothing is traced
-there.
+Each hook reads ``[tool.mlaot]``, starts a child process that writes the C into ``build/mlaot/c``, imports the packer
+meanwhile, compiles the C into ``build/mlaot/lib`` and lets scikit-build-core pack the result. Two tables hold what a
+project would otherwise write into ``[tool.scikit-build]``. An sdist carries the C, in ``_mlaot``: building from it
+traces nothing.
 
-``-C mlaot.platform=TAG`` makes a wheel for another platform; so does zig where a machine has no compiler.
-``-C mlaot.abi=TAG`` makes one for another stable ABI of Python than the one of this interpreter.
+``-C mlaot.platform=TAG`` makes a wheel for another platform with zig, which also compiles if a machine has no compiler.
+``-C mlaot.abi=TAG`` makes a wheel for another stable ABI than this interpreter's.
 """
 
 from __future__ import annotations
@@ -28,13 +28,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, NoReturn
 
 from scikit_build_core.errors import ScikitBuildError
 
-from mlaot.build.budget import hold_wheel
+from mlaot.build.budget import check_wheel
+from mlaot.build.checksums import verify_checksums, write_checksums
 from mlaot.build.module import build_module
 from mlaot.build.platforms import ABI3, Platform, module_suffix, parse_abi, parse_platform, this_platform
-from mlaot.build.pyinstaller import hooks
+from mlaot.build.pyinstaller import hook_files
 from mlaot.build.sbom import sbom, sbom_path
-from mlaot.build.store import LARGE, store
-from mlaot.build.sums import check_sums, write_sums
 from mlaot.build.toolchain import (
     ZIG,
     Compiler,
@@ -45,6 +44,7 @@ from mlaot.build.toolchain import (
     find_toolchain,
     own_abi,
 )
+from mlaot.build.wheel_entries import LARGE, add_entries
 from mlaot.errors import MlaotError, writing
 from mlaot.settings import FILE, Settings
 from mlaot.settings.reading import load_settings
@@ -60,30 +60,31 @@ GENERATED = Path("build/mlaot/c")
 COMPILED = Path("build/mlaot/lib")
 DIGESTS = Path("build/mlaot/digests.json")
 EDITABLE = Path("build/mlaot/editable")
-REFUSED = 7  # the exit status of scikit-build-core for options that it cannot use
+OPTIONS_REFUSED = 7  # the exit status of scikit-build-core for options that it cannot use
 Options = dict[str, str | list[str]]
 Context = importlib.metadata.DistributionFinder.Context
 EVERYTHING = Context()
 
-# What scikit-build-core is told, filled by the hook that runs: below the project's own pyproject.toml, and above it.
+# Configuration of scikit-build-core that the running hook fills in: pyproject.toml overrides the first, not the second.
 config: dict[str, dict[str, Any]] = {"default": {}, "override": {}}
 
 
 def default_config() -> dict[str, Any]:
-    """Entry point ``scikit-build-core.config.default``: what the project's own pyproject.toml may change."""
+    """Entry point ``scikit-build-core.config.default``: return what pyproject.toml may override."""
     return config["default"]
 
 
 def override_config() -> dict[str, Any]:
-    """Entry point ``scikit-build-core.config.override``: what it may not."""
+    """Entry point ``scikit-build-core.config.override``: return what pyproject.toml may not override."""
     return config["override"]
 
 
 class EntryPoints(importlib.metadata.DistributionFinder):
-    """Declares the two entry points to this process while a hook runs.
+    """Declare the two entry points to this process while a hook runs.
 
-    Declared by mlaot's installed metadata, they would be asked for in every build of the environment, also other
-    people's; and scikit-build-core, which builds mlaot, refuses group names with a hyphen, although its own have one.
+    If mlaot's installed metadata declared them, every build of the environment would ask for them, also of projects
+    without mlaot. Besides, scikit-build-core, which builds mlaot, refuses group names with a hyphen, although its own
+    have one.
     """
 
     def find_distributions(self, context: Context = EVERYTHING) -> Iterator[importlib.metadata.Distribution]:
@@ -95,7 +96,7 @@ class EntryPoints(importlib.metadata.DistributionFinder):
 
 
 class ConfigDistribution(importlib.metadata.Distribution):
-    """A distribution of nothing but entry points."""
+    """A distribution that holds nothing but entry points."""
 
     NAME = "mlaot-build-config"
     FILES: ClassVar = {
@@ -112,33 +113,33 @@ class ConfigDistribution(importlib.metadata.Distribution):
 
 
 def get_requires_for_build_wheel(config_settings: Options | None = None) -> list[str]:
-    """What tracing needs, and zig where it is to compile."""
-    with door(config_settings) as build:
+    """Return what tracing needs, and zig if it is to compile."""
+    with hook_environment(config_settings) as build:
         return [*backend.get_requires_for_build_wheel(build.options), *requires(build)]
 
 
 def get_requires_for_build_editable(config_settings: Options | None = None) -> list[str]:
-    """As for a wheel."""
-    with door(config_settings) as build:
+    """Return the same as for a wheel."""
+    with hook_environment(config_settings) as build:
         return [*backend.get_requires_for_build_editable(build.options), *requires(build)]
 
 
 def get_requires_for_build_sdist(config_settings: Options | None = None) -> list[str]:
-    """What tracing needs, if the sdist carries the generated C."""
-    with door(config_settings) as build:
-        needed = tracing_requires(build.settings) if build.settings.sdist == "frozen" else ()
-        return [*backend.get_requires_for_build_sdist(build.options), *needed]
+    """Return what tracing needs, if the sdist carries the generated C."""
+    with hook_environment(config_settings) as build:
+        tracing_needs = tracing_requires(build.settings) if build.settings.sdist == "frozen" else ()
+        return [*backend.get_requires_for_build_sdist(build.options), *tracing_needs]
 
 
 def prepare_metadata_for_build_wheel(metadata_directory: str, config_settings: Options | None = None) -> str:
-    """Nothing is traced for it."""
-    with door(config_settings) as build:
+    """Write the metadata without tracing."""
+    with hook_environment(config_settings) as build:
         return backend.prepare_metadata_for_build_wheel(metadata_directory, build.options)
 
 
 def prepare_metadata_for_build_editable(metadata_directory: str, config_settings: Options | None = None) -> str:
-    """Nothing is traced for it."""
-    with door(config_settings) as build:
+    """Write the metadata without tracing."""
+    with hook_environment(config_settings) as build:
         return backend.prepare_metadata_for_build_editable(metadata_directory, build.options)
 
 
@@ -146,7 +147,7 @@ def build_wheel(
     wheel_directory: str, config_settings: Options | None = None, metadata_directory: str | None = None
 ) -> str:
     """Trace, write the C, compile it, pack the wheel."""
-    with door(config_settings, trace=True) as build:
+    with hook_environment(config_settings, trace=True) as build:
         large = prepare(build)
         return pack(build, large, wheel_directory, metadata_directory)
 
@@ -154,23 +155,28 @@ def build_wheel(
 def build_editable(
     wheel_directory: str, config_settings: Options | None = None, metadata_directory: str | None = None
 ) -> str:
-    """The same with the project's Python files left in place; a module says when its model was edited since."""
-    with door(config_settings, trace=True) as build:
+    """Build as for a wheel, but leave the project's Python files in place.
+
+    At import, a module warns if its model was edited since.
+    """
+    with hook_environment(config_settings, trace=True) as build:
         large = prepare(build)
         include = config["override"]["wheel"]["force-include"]
         if not is_frozen(Path()):
             shutil.rmtree(EDITABLE, ignore_errors=True)
             watch_sources(Path(), build.settings, EDITABLE)
             include |= {path.as_posix(): path.name for path in EDITABLE.iterdir()}
-        config["override"]["wheel"]["force-include"] = {baked(Path(path)): name for path, name in include.items()}
+        config["override"]["wheel"]["force-include"] = {
+            hide_from_imports(Path(path)): name for path, name in include.items()
+        }
         name = backend.build_editable(wheel_directory, build.options, metadata_directory)
-        store(Path(wheel_directory, name), large, {})
+        add_entries(Path(wheel_directory, name), large, {})
         return name
 
 
 def build_sdist(sdist_directory: str, config_settings: Options | None = None) -> str:
-    """Trace and freeze: who builds from the sdist needs a C compiler, and nothing of what tracing needs."""
-    with door(config_settings) as build:
+    """Trace and pack the C: a build from the sdist needs a C compiler, and nothing that tracing needs."""
+    with hook_environment(config_settings) as build:
         if build.settings.sdist == "frozen" and not is_frozen(Path()):
             check_project(build.options)
             generate_files(Path(), build.settings)
@@ -179,47 +185,47 @@ def build_sdist(sdist_directory: str, config_settings: Options | None = None) ->
 
 
 def build_wheels(wheel_directory: str, platforms: Sequence[Platform | None], abis: Sequence[str]) -> Iterator[str]:
-    """Wheels for several platforms and stable ABIs, of a model that is traced once; each file's name when it is there.
+    """Build wheels for several platforms and stable ABIs, tracing once; yield each file's name when it is written.
 
     The cache of objects keeps the kernels from being compiled for each ABI.
     """
     for n, (platform, abi) in enumerate(product(platforms, abis)):
-        given = {"mlaot.platform": platform.tag} if platform else {}
-        with door({"mlaot.abi": abi, **given}, trace=n == 0) as build:
+        platform_option = {"mlaot.platform": platform.tag} if platform else {}
+        with hook_environment({"mlaot.abi": abi, **platform_option}, trace=n == 0) as build:
             large = prepare(build)
             name = pack(build, large, wheel_directory)
         yield name
 
 
 def pack(build: Build, large: Mapping[str, Path], wheel_directory: str, metadata_directory: str | None = None) -> str:
-    """The wheel with its large files, if it is no larger than it may be."""
+    """Pack the wheel, add its large files, and check its size."""
     with stage("packing the wheel"):
         name = backend.build_wheel(wheel_directory, build.options, metadata_directory)
         wheel = Path(wheel_directory, name)
-        store(wheel, large, hooks(build.settings, wheel, set(large)))
-    hold_wheel(build.settings, generated_c(), Path(wheel_directory, name))
+        add_entries(wheel, large, hook_files(build.settings, wheel, set(large)))
+    check_wheel(build.settings, c_folder(), Path(wheel_directory, name))
     return name
 
 
 class Build(NamedTuple):
-    """What a hook is called for: the project's settings, scikit-build-core's options, the wheel's ABI and platform.
+    """The arguments of a hook: the project's settings, scikit-build-core's options, the wheel's ABI and platform.
 
-    ``platform`` is what zig is to compile for, None where this machine's own compiler does. ``traced`` waits for the C,
-    where a child process is about to write it.
+    ``platform`` is the target of zig, or None if this machine's own compiler compiles. ``wait_for_trace`` blocks until
+    the child process has written the C; it is None if no child process runs.
     """
 
     settings: Settings
     options: Options
     abi: str
     platform: Platform | None
-    traced: Callable[[], None] | None
+    wait_for_trace: Callable[[], None] | None
 
 
 @contextmanager
-def door(config_settings: Options | None, *, trace: bool = False) -> Iterator[Build]:
-    """Around each hook: the project in the current folder, scikit-build-core told of it, one-line errors.
+def hook_environment(config_settings: Options | None, *, trace: bool = False) -> Iterator[Build]:
+    """Run a hook in the current folder: configure scikit-build-core, and turn errors into one line.
 
-    With ``trace`` the models are traced meanwhile, unless an sdist brought the C.
+    With ``trace`` a child process traces the models meanwhile, unless an sdist brought the C.
     """
     global backend
     entry_points = EntryPoints()
@@ -228,48 +234,48 @@ def door(config_settings: Options | None, *, trace: bool = False) -> Iterator[Bu
         if os.environ.get("SKBUILD_NO_ENTRYPOINT_CONFIG", "0").lower() not in ("", "0", "false", "off", "no"):
             raise MlaotError("mlaot.build cannot work while SKBUILD_NO_ENTRYPOINT_CONFIG is set; unset it")
         settings = load_settings(Path())
-        abi, own, options = split_options(config_settings or {})
-        with tracing(Path(), settings) if trace and not is_frozen(Path()) else nullcontext() as traced:
+        abi, requested, options = split_options(config_settings or {})
+        with start_tracing(Path(), settings) if trace and not is_frozen(Path()) else nullcontext() as wait_for_trace:
             from scikit_build_core import build as backend  # reads the pyproject.toml itself, and with less grace
 
             # Where there is no compiler, pip installs zig when it is asked to; the wheel's tag says so from the start.
-            platform = own or (None if compiler_name() else this_platform())
+            platform = requested or (None if compiler_name() else this_platform())
             config.update(scikit_build_settings(settings, abi, platform))
             with reported():
-                yield Build(settings, options, abi, platform, traced)
+                yield Build(settings, options, abi, platform, wait_for_trace)
     except MlaotError as error:
-        stop(str(error))
+        fail(str(error))
     except ExceptionGroup as error:
-        stop(f"{FILE}: {'; '.join(complaints(error))}")
+        fail(f"{FILE}: {'; '.join(error_lines(error))}")
     except AssertionError as error:  # scikit-build-core's: there is none in the hooks themselves
-        stop(f"{FILE}: {error}")
+        fail(f"{FILE}: {error}")
     except ScikitBuildError as error:
-        stop(str(error))
+        fail(str(error))
     except OSError as error:
-        stop(f"the build failed: {error}")
+        fail(f"the build failed: {error}")
     except SystemExit as error:
-        if error.code == REFUSED:
-            stop("scikit-build-core refuses an option, of -C, SKBUILD_* or [tool.scikit-build]; its message is above")
+        if error.code == OPTIONS_REFUSED:
+            fail("scikit-build-core refuses an option, of -C, SKBUILD_* or [tool.scikit-build]; its message is above")
         raise
     finally:
         config.update(default={}, override={})
         sys.meta_path.remove(entry_points)
 
 
-def complaints(group: BaseExceptionGroup[Any]) -> Iterator[str]:
-    """What scikit-build-core says of [project] and [tool.scikit-build], a line for each mistake."""
+def error_lines(group: BaseExceptionGroup[Any]) -> Iterator[str]:
+    """Yield a line for each mistake that scikit-build-core reports in [project] and [tool.scikit-build]."""
     for error in group.exceptions:
         if isinstance(error, BaseExceptionGroup):
-            yield from complaints(error)
+            yield from error_lines(error)
         else:
             yield " ".join([*str(error).split(), *getattr(error, "__notes__", ())])
 
 
 def split_options(config_settings: Options) -> tuple[str, Platform | None, Options]:
-    """The ABI and the platform that ``-C mlaot.abi=TAG -C mlaot.platform=TAG`` say, and the options of others."""
-    others = {key: value for key, value in config_settings.items() if not key.startswith("mlaot.")}
+    """Return the ABI and platform of ``-C mlaot.abi=TAG -C mlaot.platform=TAG``, and the backend's options."""
+    backend_options = {key: value for key, value in config_settings.items() if not key.startswith("mlaot.")}
     tags = {"mlaot.abi": "", "mlaot.platform": ""}
-    for key in config_settings.keys() - others.keys():
+    for key in config_settings.keys() - backend_options.keys():
         if key not in tags:
             raise MlaotError(f"unknown option -C {key}; there are {' and '.join(tags)}")
         tag = config_settings[key]
@@ -278,11 +284,11 @@ def split_options(config_settings: Options) -> tuple[str, Platform | None, Optio
             raise MlaotError(f"option -C {key}: expected one {kind}, got {tag!r}; mlaot wheel makes several")
         tags[key] = tag
     abi, platform = tags.values()
-    return (parse_abi(abi) if abi else own_abi()), (parse_platform(platform) if platform else None), others
+    return (parse_abi(abi) if abi else own_abi()), (parse_platform(platform) if platform else None), backend_options
 
 
 def scikit_build_settings(settings: Settings, abi: str, platform: Platform | None) -> dict[str, dict[str, Any]]:
-    """The two tables for scikit-build-core. Unlike a ``-C`` option, they can say what has structure."""
+    """Return the two tables for scikit-build-core, which can express structure that ``-C`` options cannot."""
     py_api = "cp311" if abi == ABI3 else "cp315t"
     tags = {}
     if platform or abi != own_abi():
@@ -298,55 +304,58 @@ def scikit_build_settings(settings: Settings, abi: str, platform: Platform | Non
 
 
 def requires(build: Build) -> tuple[str, ...]:
-    """What pip is to install for a wheel."""
+    """Return what pip must install for a wheel."""
     return (*tracing_requires(build.settings), *([ZIG] if build.platform else ()))
 
 
 def tracing_requires(settings: Settings) -> tuple[str, ...]:
-    """Nothing where the sdist brought the C along."""
+    """Return what tracing needs; nothing if the sdist brought the C."""
     return () if is_frozen(Path()) else settings.needed
 
 
 def check_project(options: Options) -> None:
-    """What scikit-build-core finds wrong it shall say at once: tracing can take minutes.
+    """Let scikit-build-core report its errors before tracing starts, which can take minutes.
 
-    It says nothing else: what the child says last is to be the last line.
+    Print its output only if it fails: the last line must be the child's.
     """
     if not hasattr(backend, "prepare_metadata_for_build_wheel"):  # where settings depend on whether a build failed
         return
-    said = io.StringIO()
+    output = io.StringIO()
     try:
-        with redirect_stdout(said), tempfile.TemporaryDirectory(prefix="mlaot-") as folder:
+        with redirect_stdout(output), tempfile.TemporaryDirectory(prefix="mlaot-") as folder:
             backend.prepare_metadata_for_build_wheel(folder, options)
     except BaseException:
-        print(said.getvalue(), end="")
+        print(output.getvalue(), end="")
         raise
 
 
 def prepare(build: Build) -> dict[str, Path]:
-    """The files that mlaot adds to a wheel, made and told to scikit-build-core; but for large ones, which it gives."""
+    """Make the files that mlaot adds to a wheel, and pass all but the large ones to scikit-build-core.
+
+    Return the large ones by their names in the wheel.
+    """
     if build.platform is None and build.abi == own_abi():
         check_interpreter()
     toolchain = find_toolchain(build.platform)
     compiler = describe_compiler(toolchain, build.settings)
     if is_frozen(Path()):
-        check_sums(FROZEN)
+        verify_checksums(FROZEN)
         print(f"mlaot: compiling the C that the sdist brought in {FROZEN}; delete that folder to trace the model again")
-    elif build.traced:
+    elif build.wait_for_trace:
         check_project(build.options)
-        build.traced()
-    generated = generated_c()
+        build.wait_for_trace()
+    generated = c_folder()
     files = compile_models(build.settings, generated, toolchain, build.abi)
-    bill = write_sbom(build.settings, generated, compiler, build.abi)
-    files["${SKBUILD_METADATA_DIR}/" + sbom_path(build.settings.name)] = bill
+    sbom_file = write_sbom(build.settings, generated, compiler, build.abi)
+    files["${SKBUILD_METADATA_DIR}/" + sbom_path(build.settings.name)] = sbom_file
     large = {name: path for name, path in files.items() if path.stat().st_size > LARGE}
-    others = {path.as_posix(): name for name, path in files.items() if name not in large}
-    config["override"]["wheel"]["force-include"] = others
+    small = {path.as_posix(): name for name, path in files.items() if name not in large}
+    config["override"]["wheel"]["force-include"] = small
     return large
 
 
 def compile_models(settings: Settings, generated: Path, toolchain: Toolchain, abi: str) -> dict[str, Path]:
-    """Compile each model. Files by their name in the wheel: modules, stubs, packages that the project lacks."""
+    """Compile each model; return modules, stubs and missing packages by their names in the wheel."""
     platform = toolchain.platform
     folder = COMPILED / (platform.tag if platform else "here")
     shutil.rmtree(folder, ignore_errors=True)
@@ -355,12 +364,12 @@ def compile_models(settings: Settings, generated: Path, toolchain: Toolchain, ab
         build_module(settings, model, generated, library, toolchain, abi)
     for package in settings.missing_packages(Path()):
         (folder / package / "__init__.py").touch()
-    made = sorted(path for path in folder.rglob("*") if path.is_file())
-    return {path.relative_to(folder).as_posix(): path for path in made}
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    return {path.relative_to(folder).as_posix(): path for path in files}
 
 
 def write_sbom(settings: Settings, generated: Path, compiler: Compiler, abi: str) -> Path:
-    """The wheel's bill of materials."""
+    """Write the wheel's bill of materials."""
     project = read_pyproject(Path())["project"]
     path = build_folder(Path()) / sbom_path(settings.name)
     path.parent.mkdir(exist_ok=True)
@@ -368,18 +377,18 @@ def write_sbom(settings: Settings, generated: Path, compiler: Compiler, abi: str
     return path
 
 
-def generated_c() -> Path:
-    """The folder of the C in the current project: what the sdist brought, or what was traced."""
+def c_folder() -> Path:
+    """Return the folder of the C in the current project: the sdist's, or that of the last trace."""
     return FROZEN if is_frozen(Path()) else GENERATED
 
 
 def is_frozen(project: Path) -> bool:
-    """Whether this is an unpacked sdist, with the C in it."""
+    """Tell whether the project is an unpacked sdist with the C in it."""
     return (project / FROZEN / "CMakeLists.txt").is_file()
 
 
 def build_folder(project: Path) -> Path:
-    """The folder of what a build makes; git and sdists leave it alone."""
+    """Make the folder of build results, which git and sdists ignore."""
     folder = project / GENERATED.parent
     with writing(GENERATED.parent):
         folder.mkdir(parents=True, exist_ok=True)
@@ -388,17 +397,17 @@ def build_folder(project: Path) -> Path:
 
 
 def generate_files(project: Path, settings: Settings) -> Path:
-    """Trace the models and write the C. The folder appears whole or not at all."""
-    with tracing(project, settings) as traced:
-        traced()
+    """Trace the models and write the C. The folder appears complete or not at all."""
+    with start_tracing(project, settings) as wait_for_trace:
+        wait_for_trace()
     return project / GENERATED
 
 
 @contextmanager
-def tracing(project: Path, settings: Settings) -> Iterator[Callable[[], None]]:
-    """A child process that does that, while the caller does something else.
+def start_tracing(project: Path, settings: Settings) -> Iterator[Callable[[], None]]:
+    """Start a child process that traces the models, and yield a function that waits for it.
 
-    What is yielded waits for it. Whoever leaves without ends the child.
+    Leaving the context before it has ended kills the child process.
     """
     target = build_folder(project) / GENERATED.name
     for model in settings.models:
@@ -410,8 +419,8 @@ def tracing(project: Path, settings: Settings) -> Iterator[Callable[[], None]]:
     # A fixed hash seed: the same model is the same C, also where its code walks a set.
     child = subprocess.Popen(command, env=os.environ | {"PYTHONHASHSEED": "0"})
 
-    def traced() -> None:
-        status = child.wait()  # which says itself what it is at
+    def wait_for_trace() -> None:
+        status = child.wait()  # the child reports its progress itself
         if status < 0:
             raise MlaotError(
                 f"tracing was killed by signal {-status}" + (", perhaps for want of memory" * (status == -9))
@@ -422,12 +431,12 @@ def tracing(project: Path, settings: Settings) -> Iterator[Callable[[], None]]:
         if status or not unfinished.is_dir():
             raise MlaotError(f"tracing ended with status {status} and no word; the model must not call os._exit")
         with writing(GENERATED):
-            write_sums(unfinished)
+            write_checksums(unfinished)
             shutil.rmtree(target, ignore_errors=True)
             unfinished.rename(target)
 
     try:
-        yield traced
+        yield wait_for_trace
     finally:
         if child.poll() is None:
             child.kill()
@@ -435,13 +444,16 @@ def tracing(project: Path, settings: Settings) -> Iterator[Callable[[], None]]:
         shutil.rmtree(unfinished, ignore_errors=True)
 
 
-def baked(path: Path) -> str:
-    """A file under a name that no import takes: an editable install gets a copy, not a way to the build's folder."""
+def hide_from_imports(path: Path) -> str:
+    """Rename a file so that no import finds it, and return its path.
+
+    An editable install then packs a copy instead of leading to the build's folder.
+    """
     return path.replace(path.with_name(f"{path.name}~")).as_posix()
 
 
 def watch_sources(project: Path, settings: Settings, site: Path) -> None:
-    """Write into ``site``, for an editable install, what warns at import of a module whose model was edited since."""
+    """Write into ``site`` a module that warns, at import of a compiled module, if its model was edited since."""
     name = f"_mlaot_{settings.name}"  # sorted after the names of what finds the modules: the last finder is asked first
     modules = [model.module for model in settings.models]
     digests = read_json(project / DIGESTS, {str: object}, str(DIGESTS))
@@ -452,7 +464,7 @@ def watch_sources(project: Path, settings: Settings, site: Path) -> None:
     (site / f"{name}.pth").write_text(f"import {name}\n", encoding="utf-8")
 
 
-def stop(message: str) -> NoReturn:
-    """End the hook: the line comes last, where pip shows it."""
+def fail(message: str) -> NoReturn:
+    """End the hook with the message as the last line, which pip shows."""
     sys.stdout.flush()
     raise SystemExit(f"mlaot: {message}") from None

@@ -1,11 +1,11 @@
-"""What a build puts into a wheel for one model: the module, checked, and what lies beside it."""
+"""Build what a wheel holds of one model: the extension module, checked, and the files beside it."""
 
 from __future__ import annotations
 
 import shutil
 from pathlib import Path
 
-from mlaot.build.budget import hold_facts, hold_replayed
+from mlaot.build.budget import check_metadata, check_replay
 from mlaot.build.platforms import ABI3
 from mlaot.build.replay import replay
 from mlaot.build.sbom import read_facts
@@ -18,12 +18,12 @@ from mlaot.stages import stage
 def build_module(
     settings: Settings, model: Model, generated: Path, library: Path, toolchain: Toolchain, abi: str = ABI3
 ) -> None:
-    """Compile the C of ``model`` below ``generated`` to ``library``, and write what belongs beside that."""
+    """Compile the C of ``model`` below ``generated`` to ``library``, check it, and write the files beside it."""
     sources = generated / model.module
     top = library.parents[model.package.count(".")]
     windows = toolchain.platform is not None and toolchain.platform.system == "windows"
     facts = read_facts(generated, model)
-    hold_facts(model, facts)
+    check_metadata(model, facts)
     compile_module(
         sources,
         model.stem,
@@ -36,7 +36,7 @@ def build_module(
     )
     with stage(f"replaying the golden vectors of {model.module}"):
         shares = replay(model.module, library, *toolchain, abi)
-    hold_replayed(model, facts, library, shares, compiled_isas(settings, toolchain))
+    check_replay(model, facts, library, shares, compiled_isas(settings, toolchain))
     shutil.copy(sources / f"{model.stem}.pyi", library.parent)
     (library.parent / "py.typed").touch()
     for name, place in public_files(model.module).items() if model.c_library else ():

@@ -1,6 +1,6 @@
-"""What wheels are made for, by any machine: stable ABIs of Python, platforms, and zig's names of these.
+"""Targets of wheels: stable ABIs of Python, platforms, and zig's names of these.
 
-zig is a cross-compiler.
+zig is a cross-compiler, so any machine can build for any of them.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ EVERYWHERE = (
     "win_amd64",
     "win_arm64",
 )
-LEAST = {"manylinux": (2, 17), "musllinux": (1, 2), "macosx": (11, 0)}
+OLDEST = {"manylinux": (2, 17), "musllinux": (1, 2), "macosx": (11, 0)}
 TAG = re.compile(r"(?:(manylinux|musllinux|macosx)_(\d+)_(\d+)|win)_(x86_64|aarch64|amd64|arm64)")
 LEGACY = {"manylinux2014": "manylinux_2_17"}
 
@@ -47,22 +47,22 @@ class Platform:
 
 
 def parse_platform(tag: str) -> Platform:
-    """The platform of a wheel's tag."""
+    """Parse the platform tag of a wheel."""
     for old, new in LEGACY.items():
         tag = tag.replace(f"{old}_", f"{new}_")
-    found = TAG.fullmatch(tag)
-    family = (found[1] or "win") if found else ""
+    match = TAG.fullmatch(tag)
+    family = (match[1] or "win") if match else ""
     # Linux and Apple have each their own name of the same processor.
     machines = {"win": ("amd64", "arm64"), "macosx": ("x86_64", "arm64")}.get(family, ("x86_64", "aarch64"))
-    if found is None or found[4] not in machines:
+    if match is None or match[4] not in machines:
         hint = did_you_mean(tag, EVERYWHERE)
         raise MlaotError(f"platform {tag!r}: expected the tag of a wheel such as {', '.join(EVERYWHERE)}{hint}")
-    machine = {"amd64": "x86_64", "arm64": "aarch64"}.get(found[4], found[4])
+    machine = {"amd64": "x86_64", "arm64": "aarch64"}.get(match[4], match[4])
     if family == "win":
         return Platform(tag, "windows", f"{machine}-windows-gnu")
-    version, least = (int(found[2]), int(found[3])), LEAST[family]
-    if version < least:
-        oldest = f"{family}_{least[0]}_{least[1]}_{found[4]}"
+    version, oldest_version = (int(match[2]), int(match[3])), OLDEST[family]
+    if version < oldest_version:
+        oldest = f"{family}_{oldest_version[0]}_{oldest_version[1]}_{match[4]}"
         raise MlaotError(f"platform {tag!r}: expected at least {oldest}, which runs on all newer systems too")
     if family == "musllinux":
         return Platform(tag, "musl", f"{machine}-linux-musl")
@@ -71,24 +71,24 @@ def parse_platform(tag: str) -> Platform:
 
 
 def parse_abi(tag: str) -> str:
-    """The tag of a stable ABI, if it is one."""
+    """Return the tag of a stable ABI, or raise if it is none."""
     if tag not in ABIS:
         raise MlaotError(f"ABI {tag!r}: expected {' or '.join(ABIS)}{did_you_mean(tag, ABIS)}")
     return tag
 
 
 def abi_name(abi: str) -> str:
-    """``abi3`` of ``cp311-abi3``."""
+    """Return ``abi3`` for ``cp311-abi3``."""
     return abi.partition("-")[2]
 
 
 def module_suffix(abi: str, platform: Platform | None) -> str:
-    """How the name of an extension module ends; on Windows there is always a platform, since zig compiles."""
+    """Return the suffix of an extension module; on Windows a platform is always set, since zig compiles."""
     return ".pyd" if platform and platform.system == "windows" else f".{abi_name(abi)}.so"
 
 
 def this_platform() -> Platform:
-    """The one that this machine's wheels are for when zig compiles them."""
+    """Return the platform of this machine's wheels when zig compiles them."""
     name, _, rest = sysconfig.get_platform().partition("-")
     machine = rest.rpartition("-")[2]
     if name == "linux":
@@ -98,15 +98,15 @@ def this_platform() -> Platform:
 
 
 def python_library(abi: str) -> str:
-    """The library of Windows that has the functions of a stable ABI: python3 or python3t."""
+    """Return the name of the library of Windows that exports a stable ABI: python3 or python3t."""
     return f"python{abi_name(abi).removeprefix('abi')}"
 
 
 def python_exports(library: str) -> str:
-    """A module definition file of that library with the names that the header of compiled models declares."""
-    declared = re.sub(r"//[^\n]*", "", template_text("mlaot_abi3.h")).partition("} Py_buffer;")[2]
+    """Return a module definition file of ``library`` with the names that compiled models declare."""
+    declarations = re.sub(r"//[^\n]*", "", template_text("mlaot_abi3.h")).partition("} Py_buffer;")[2]
     lines = [f"NAME {library}.dll", "EXPORTS"]
-    for statement in declared.split(";"):
+    for statement in declarations.split(";"):
         if "PY_DATA" in statement:
             lines += [f"    {name} DATA" for name in re.findall(r"\b_?Py\w+(?=\s*(?:,|$))", statement)]
         else:

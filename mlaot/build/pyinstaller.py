@@ -1,6 +1,6 @@
-"""Hooks with which PyInstaller finds weights that lie in a file, of which imports tell nothing.
+"""Write hooks with which PyInstaller finds weights that lie in a file, which imports do not show.
 
-A wheel gets them where it has such a file, by the entry point that PyInstaller asks for, and else nothing.
+Only a wheel with such a file gets hooks; PyInstaller finds them by its entry point.
 """
 
 from __future__ import annotations
@@ -12,23 +12,26 @@ from mlaot.render import render
 from mlaot.settings import Settings
 
 FOLDER = "__pyinstaller"
-GROUP = "[pyinstaller40]"  # the one that PyInstaller has from version 4 on
+GROUP = "[pyinstaller40]"  # of entry points, since PyInstaller 4
 
 
-def hooks(settings: Settings, wheel: Path, more: set[str]) -> dict[str, str]:
-    """Files to write into a wheel, by name, that is to hold ``more`` files besides: none where it has hooks already."""
+def hook_files(settings: Settings, wheel: Path, added: set[str]) -> dict[str, str]:
+    """Return the files to add to a wheel by name; none if the wheel has hooks already.
+
+    ``added`` are the names of files that the wheel will get besides those that it holds.
+    """
     with ZipFile(wheel) as file:
-        names = more | set(file.namelist())
+        names = added | set(file.namelist())
         (record,) = (name for name in names if name.endswith(".dist-info/RECORD"))
-        place = record.replace("RECORD", "entry_points.txt")
-        entry_points = file.read(place).decode() if place in names else ""
+        entry_points_path = record.replace("RECORD", "entry_points.txt")
+        entry_points = file.read(entry_points_path).decode() if entry_points_path in names else ""
     models = [m for m in settings.models if f"{m.package.replace('.', '/')}/{m.weights_file}" in names]
     if not models or GROUP in entry_points:
         return {}
-    home = f"{models[0].package}.{FOLDER}"
-    folder = home.replace(".", "/")
-    found = {f"{folder}/__init__.py": render("pyinstaller/package.py.j2")}
+    hooks_package = f"{models[0].package}.{FOLDER}"
+    folder = hooks_package.replace(".", "/")
+    files = {f"{folder}/__init__.py": render("pyinstaller/package.py.j2")}
     for model in models:
         text = render("pyinstaller/hook.py.j2", module=model.module, package=model.package, weights=model.weights_file)
-        found[f"{folder}/hook-{model.module}.py"] = text
-    return found | {place: f"{entry_points}{GROUP}\nhook-dirs = {home}:get_hook_dirs\n"}
+        files[f"{folder}/hook-{model.module}.py"] = text
+    return files | {entry_points_path: f"{entry_points}{GROUP}\nhook-dirs = {hooks_package}:get_hook_dirs\n"}

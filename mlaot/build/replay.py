@@ -1,4 +1,4 @@
-"""Golden vectors, replayed on what was compiled before it is packed."""
+"""Replay golden vectors on a compiled module before it is packed."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import sys
 from pathlib import Path
 
 from mlaot.build.platforms import ABI3, ABI3T, Platform, this_platform
-from mlaot.build.toolchain import asked, is_free_threaded
+from mlaot.build.toolchain import ask_compiler, is_free_threaded
 from mlaot.errors import MlaotError
 
-# In a process of its own: what was compiled may be killed by the CPU, and packages are not importable meanwhile.
+# Runs in a process of its own: the CPU may kill compiled code, and packages are not importable during a build.
 SCRIPT = """\
 import importlib.util, json, sys
 spec = importlib.util.spec_from_file_location(*sys.argv[1:])
@@ -26,10 +26,10 @@ print(json.dumps(module.selftest() if hasattr(module, "selftest") else {}))
 def replay(
     name: str, library: Path, command: list[str], platform: Platform | None, abi: str = ABI3
 ) -> dict[str, float] | None:
-    """Hold a module against its golden vectors, on each instruction set of this machine; or say that it cannot be.
+    """Check a module against its golden vectors on each instruction set of this machine.
 
-    The largest errors as shares of what is allowed, by instruction set; None where the module is not for this machine
-    or this Python.
+    Return the largest errors as shares of their bounds, by instruction set. If the module is not for this machine or
+    this Python, say so and return None.
     """
     if not is_importable(abi):
         print(f"mlaot: {name} was not replayed: {abi} is not of this Python; run `mlaot check` with one that has it")
@@ -39,11 +39,11 @@ def replay(
         print(f"mlaot: {name} was not replayed: it is for {target}; run `mlaot check` on the wheel there", flush=True)
         return None
     arguments = [sys.executable, "-P", "-c", SCRIPT, name, str(library)]
-    done = subprocess.run(arguments, capture_output=True, text=True, check=False)
-    if done.returncode:
-        said = done.stderr.strip().splitlines()[-1:] or [f"killed by signal {-done.returncode}"]
-        raise MlaotError(f"{name}, as compiled by {command[0]}, does not give the model's answers: {said[0]}")
-    shares: dict[str, float] = json.loads(done.stdout)
+    process = subprocess.run(arguments, capture_output=True, text=True, check=False)
+    if process.returncode:
+        error = process.stderr.strip().splitlines()[-1:] or [f"killed by signal {-process.returncode}"]
+        raise MlaotError(f"{name}, as compiled by {command[0]}, does not give the model's answers: {error[0]}")
+    shares: dict[str, float] = json.loads(process.stdout)
     if shares:
         text = ", ".join(f"{isa} {100 * share:.1f} %" for isa, share in shares.items())
         print(f"mlaot: {name} gives the model's answers; share of the largest error allowed: {text}")
@@ -53,18 +53,18 @@ def replay(
 
 
 def is_importable(abi: str) -> bool:
-    """Whether this interpreter can import a module for that stable ABI."""
+    """Tell whether this interpreter can import a module of that stable ABI."""
     return sys.version_info >= (3, 15) if abi == ABI3T else not is_free_threaded()
 
 
 def runs_here(command: list[str], platform: Platform | None) -> bool:
-    """Whether what the compiler makes runs on this machine."""
+    """Tell whether the compiler's output runs on this machine."""
     if platform is not None:
         try:
             own = this_platform()
         except MlaotError:
             return False
         return (platform.system, platform.machine) == (own.system, own.machine)
-    machine = asked(*command, "-dumpmachine").partition("-")[0].replace("arm64", "aarch64")
+    machine = ask_compiler(*command, "-dumpmachine").partition("-")[0].replace("arm64", "aarch64")
     same = machine == machine_of.machine().lower().replace("arm64", "aarch64").replace("amd64", "x86_64")
     return same and not os.environ.get("ARCHFLAGS")

@@ -1,6 +1,6 @@
-"""The wheel's bill of materials: CycloneDX 1.6 in ``.dist-info/sboms`` (PEP 770), what each model was made from and by.
+"""Write the wheel's bill of materials: CycloneDX 1.6 in ``.dist-info/sboms`` (PEP 770), with the origin of each model.
 
-The same build gives the same bytes: no time, no path, and a serial number that follows from the content.
+The same build gives the same bytes: no time, no path, and a serial number that is derived from the content.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from mlaot.settings import FACTS, SOURCES, Model
 from mlaot.stored import read_json
 
 Data = dict[str, Any]
-# What is read of ``model.json``.
+# The keys of ``model.json`` that are read here.
 CALL = {
     "entry": str,
     "dims": {str: int},
@@ -33,18 +33,18 @@ SCHEMA = "http://cyclonedx.org/schema/bom-1.6.schema.json"
 
 
 def sbom_path(name: str) -> str:
-    """Below the wheel's ``.dist-info``."""
+    """Return the path below the wheel's ``.dist-info``."""
     return f"sboms/{name}.cdx.json"
 
 
 def read_facts(generated: Path, model: Model) -> Data:
-    """``model.json`` of one model below the folder of the generated C."""
+    """Read ``model.json`` of one model below the folder of the generated C."""
     facts: Data = read_json(generated / model.module / FACTS, FACTS_SHAPE, f"{model.module}/{FACTS}")
     return facts
 
 
 def sbom(project: Mapping[str, Any], models: Iterable[Model], generated: Path, compiler: Compiler, abi: str) -> str:
-    """The text of a wheel's bill: of the table [project], its models, their compiler, and the wheel's ABI."""
+    """Return the text of the bill: of the table [project], its models, their compiler, and the wheel's ABI."""
     sources = read_json(generated / SOURCES, {str: str}, SOURCES)
     about = about_project(project)
     parts = [
@@ -70,27 +70,27 @@ def sbom(project: Mapping[str, Any], models: Iterable[Model], generated: Path, c
 
 
 def about_project(project: Mapping[str, Any]) -> Data:
-    """Name, version, address and licence of the project; a version that its backend finds is the wheel's own."""
-    found: Data = {"name": project["name"], "purl": f"pkg:pypi/{project['name'].lower().replace('_', '-')}"}
-    if isinstance(said := project.get("version"), str):
-        found |= {"version": said, "purl": f"{found['purl']}@{said}"}
+    """Describe the project: name, version, address, licence. Omit a version that the backend computes."""
+    about: Data = {"name": project["name"], "purl": f"pkg:pypi/{project['name'].lower().replace('_', '-')}"}
+    if isinstance(number := project.get("version"), str):
+        about |= {"version": number, "purl": f"{about['purl']}@{number}"}
     match project.get("license"):
         case str(expression):
-            found["licenses"] = [{"expression": expression}]
+            about["licenses"] = [{"expression": expression}]
         case {"text": str(text)} | {"file": str(text)}:
-            found["licenses"] = [{"license": {"name": text}}]
-    return found
+            about["licenses"] = [{"license": {"name": text}}]
+    return about
 
 
 def model_component(model: Model, facts: Data, compiler: Compiler, abi: str, about: Data) -> Data:
-    """A model: its functions, its weights, how far off its answers may be, how it was compiled."""
+    """Describe a model: its functions, its weights, the bounds of its errors, how it was compiled."""
     entries, weights = facts["info"]["entries"].values(), facts["weights"]
-    said = {
+    values = {
         "graph:sha256": facts["graph"],
         "parameters": facts["info"]["parameter_count"],
         "weights:bytes": weights["bytes"],
         **{f"weights:elements:{dtype}": count for dtype, count in facts["elements"].items()},
-        **{f"ops:{entry}": counted(ops) for entry, ops in facts["ops"].items()},
+        **{f"ops:{entry}": count_text(ops) for entry, ops in facts["ops"].items()},
         **{f"flags:{unit}": " ".join(flags) for unit, flags in compiler.flags[model.module].items()},
         "model": model.declared,
         "generator": f"mlaot {facts['mlaot']}",
@@ -113,7 +113,7 @@ def model_component(model: Model, facts: Data, compiler: Compiler, abi: str, abo
         "name": model.module,
         **{key: about[key] for key in ("version", "licenses") if key in about},
         "modelCard": {
-            "modelParameters": {key: distinct(some) for key, some in ports.items() if some},
+            "modelParameters": {key: deduplicate(formats) for key, formats in ports.items() if formats},
             **({"quantitativeAnalysis": {"performanceMetrics": bounds}} if bounds else {}),
         },
         "components": [
@@ -124,37 +124,37 @@ def model_component(model: Model, facts: Data, compiler: Compiler, abi: str, abo
                 "hashes": [{"alg": "SHA-256", "content": weights["sha256"]}],
             }
         ],
-        "properties": properties(said),
+        "properties": properties(values),
     }
 
 
-def counted(ops: Mapping[str, int]) -> str:
-    """``add 2, contract 5``"""
+def count_text(ops: Mapping[str, int]) -> str:
+    """Format counts: ``add 2, contract 5``."""
     return ", ".join(f"{op} {count}" for op, count in ops.items())
 
 
-def distinct(items: list[Data]) -> list[Data]:
-    """Each item once."""
+def deduplicate(items: list[Data]) -> list[Data]:
+    """Return each item once."""
     return [item for number, item in enumerate(items) if item not in items[:number]]
 
 
 def file_component(name: str, digest: str) -> Data:
-    """A file that was read when the models were traced."""
+    """Describe a file that tracing read."""
     hashes = [{"alg": "SHA-256", "content": digest}]
     return {"type": "file", "bom-ref": f"file:{name}", "name": name, "hashes": hashes}
 
 
-def tool(name: str, said: str) -> Data:
-    """A program that took part."""
-    return {"type": "application", "name": name, "version": said}
+def tool(name: str, number: str) -> Data:
+    """Describe a program that took part in the build."""
+    return {"type": "application", "name": name, "version": number}
 
 
 def compiler_tool(compiler: Compiler) -> Data:
-    """The C compiler, what it compiled for, and what the user's environment told it."""
-    said = {"target": compiler.target, **compiler.environ}
-    return {**tool(compiler.name, compiler.version), "description": compiler.line, "properties": properties(said)}
+    """Describe the C compiler, its target, and the user's environment variables for it."""
+    values = {"target": compiler.target, **compiler.environ}
+    return {**tool(compiler.name, compiler.version), "description": compiler.line, "properties": properties(values)}
 
 
-def properties(said: Mapping[str, Any]) -> list[Data]:
-    """Names and values in CycloneDX's way, in the order of the names."""
-    return [{"name": f"mlaot:{name}", "value": str(value)} for name, value in sorted(said.items())]
+def properties(values: Mapping[str, Any]) -> list[Data]:
+    """Return names and values as CycloneDX properties, sorted by name."""
+    return [{"name": f"mlaot:{name}", "value": str(value)} for name, value in sorted(values.items())]

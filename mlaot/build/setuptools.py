@@ -1,8 +1,8 @@
-"""The setuptools door: ``build-backend = "setuptools.build_meta"`` and a ``[tool.mlaot]`` table, no setup.py needed.
+"""Build with setuptools: ``build-backend = "setuptools.build_meta"`` and a ``[tool.mlaot]`` table, no setup.py needed.
 
-Entry point ``setuptools.finalize_distribution_options``. It adds the extension modules to the distribution, and
-commands that let mlaot generate and compile them: distutils would add the interpreter's own flags, and has none per
-file. What tracing needs stands in ``[build-system] requires`` here; setuptools has no way to ask for more.
+The entry point ``setuptools.finalize_distribution_options`` adds the extension modules to the distribution, and
+commands that let mlaot generate and compile them: distutils would add the interpreter's own flags, and has no flags per
+file. The project lists what tracing needs in ``[build-system] requires``; setuptools has no way to ask for more.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ from typing import Any
 
 from setuptools import Distribution, Extension, find_namespace_packages
 
-from mlaot.build.budget import hold_wheel
-from mlaot.build.hooks import FROZEN, generate_files, is_frozen, stop, watch_sources, write_sbom
+from mlaot.build.budget import check_wheel
+from mlaot.build.checksums import verify_checksums
+from mlaot.build.hooks import FROZEN, fail, generate_files, is_frozen, watch_sources, write_sbom
 from mlaot.build.module import build_module
 from mlaot.build.platforms import abi_name
-from mlaot.build.pyinstaller import hooks
+from mlaot.build.pyinstaller import hook_files
 from mlaot.build.sbom import sbom_path
-from mlaot.build.store import store
-from mlaot.build.sums import check_sums
 from mlaot.build.toolchain import check_interpreter, describe_compiler, find_toolchain, is_free_threaded, own_abi
+from mlaot.build.wheel_entries import add_entries
 from mlaot.errors import MlaotError
 from mlaot.settings import FILE, Model, Settings
 from mlaot.settings.reading import load_settings
 from mlaot.stages import reported
 
-EARLIEST = "315532800"  # the first day of 1980, which is as far back as a zip file goes
+ZIP_EPOCH = "315532800"  # the first day of 1980, the earliest that a zip file can hold
 
 
 class ModelExtension(Extension):
@@ -44,14 +44,14 @@ class ModelExtension(Extension):
 
 
 def finalize(dist: Distribution) -> None:
-    """Called for each distribution that setuptools looks at; those without ``[tool.mlaot]`` are left alone."""
-    if not is_ours(Path(FILE)):
+    """Set up each distribution that has a ``[tool.mlaot]`` table; setuptools calls this for all of them."""
+    if not uses_mlaot(Path(FILE)):
         return
     with one_line_errors():
         settings = load_settings(Path())
-    others = dist.ext_modules or []
-    dist.ext_modules = [*others, *(ModelExtension(model, settings) for model in settings.models)]
-    is_limited = all(other.py_limited_api for other in others)
+    extensions = dist.ext_modules or []
+    dist.ext_modules = [*extensions, *(ModelExtension(model, settings) for model in settings.models)]
+    is_limited = all(extension.py_limited_api for extension in extensions)
     if is_limited and not is_free_threaded():
         dist.get_option_dict("bdist_wheel")["py_limited_api"] = (FILE, "cp311")
     own_tag = is_limited and is_free_threaded()
@@ -63,8 +63,8 @@ def finalize(dist: Distribution) -> None:
         dist.packages, dist.py_modules = [], []
 
 
-def is_ours(path: Path) -> bool:
-    """Whether this is a setuptools project with ``[tool.mlaot]``; a broken pyproject.toml is for others to report."""
+def uses_mlaot(path: Path) -> bool:
+    """Tell whether this is a setuptools project with ``[tool.mlaot]``; setuptools reports a broken pyproject.toml."""
     try:
         pyproject = tomllib.loads(path.read_text(encoding="utf-8"))
         backend = pyproject.get("build-system", {}).get("build-backend", "setuptools.build_meta:__legacy__")
@@ -74,7 +74,10 @@ def is_ours(path: Path) -> bool:
 
 
 def holds_models_only(dist: Distribution) -> bool:
-    """A folder without packages: its model.py is for the build, where setuptools would ship it as a module."""
+    """Tell whether the folder has no packages.
+
+    Its model.py is for the build then, where setuptools would ship it as a module.
+    """
     tool = tomllib.loads(Path(FILE).read_text(encoding="utf-8"))["tool"].get("setuptools", {})
     explicit = dist.packages or dist.py_modules or {"packages", "py-modules", "package-dir"} & set(tool)
     files = any(Path(name).exists() for name in ("setup.py", "setup.cfg", "src"))
@@ -84,7 +87,7 @@ def holds_models_only(dist: Distribution) -> bool:
 
 
 def build_ext_class(base: Any) -> Any:
-    """The project's ``build_ext`` command, with mlaot's own way for its extensions."""
+    """Derive the project's ``build_ext`` command, which builds mlaot's extensions in mlaot's way."""
 
     class build_ext(base):
         sbom: Path | None = None
@@ -139,37 +142,37 @@ def build_ext_class(base: Any) -> Any:
 
 
 def build_py_class(base: Any, settings: Settings) -> Any:
-    """The project's ``build_py`` command: it would install models that lie beside the packages for the build."""
+    """Derive the project's ``build_py`` command, which must not install models that lie beside the packages."""
     tool = tomllib.loads(Path(FILE).read_text(encoding="utf-8"))["tool"].get("setuptools", {})
-    wanted = tool.get("py-modules", ())  # of the user's own will
-    models = {model.declared.partition(":")[0] for model in settings.models if ":" in model.declared} - set(wanted)
+    listed = tool.get("py-modules", ())  # of the user's own will
+    models = {model.declared.partition(":")[0] for model in settings.models if ":" in model.declared} - set(listed)
 
     class build_py(base):
         def find_modules(self) -> list[tuple[str, str, str]]:
-            return [found for found in super().find_modules() if found[1] not in models]
+            return [module for module in super().find_modules() if module[1] not in models]
 
         def get_source_files(self) -> list[str]:
             modules = super().find_modules() if self.py_modules else []
-            left_out = [file for _, name, file in modules if name in models]
-            return [*super().get_source_files(), *left_out]  # what an sdist holds
+            model_files = [file for _, name, file in modules if name in models]
+            return [*super().get_source_files(), *model_files]  # what an sdist holds
 
     return build_py
 
 
 def bdist_wheel_class(base: Any, settings: Settings, *, own_tag: bool) -> Any:
-    """The project's ``bdist_wheel`` command; the bill of materials goes along.
+    """Derive the project's ``bdist_wheel`` command, which adds the bill of materials.
 
-    ``own_tag``: setuptools knows none for the stable ABI of free-threaded Python.
+    With ``own_tag`` it sets the wheel's tag: setuptools knows none for the stable ABI of free-threaded Python.
     """
 
     class bdist_wheel(base):
         def run(self) -> None:
-            with reproducible():
+            with reproducible_archive():
                 super().run()
             with one_line_errors():
                 (wheel,) = (Path(path) for command, _, path in self.distribution.dist_files if command == "bdist_wheel")
-                store(wheel, {}, hooks(settings, wheel, set()))
-                hold_wheel(settings, generated_folder(settings), wheel)
+                add_entries(wheel, {}, hook_files(settings, wheel, set()))
+                check_wheel(settings, generated_folder(settings), wheel)
 
         def get_tag(self) -> tuple[str, ...]:
             tag: tuple[str, ...] = super().get_tag()
@@ -177,30 +180,30 @@ def bdist_wheel_class(base: Any, settings: Settings, *, own_tag: bool) -> Any:
 
         def write_wheelfile(self, wheelfile_base: str, *arguments: Any, **more: Any) -> None:
             super().write_wheelfile(wheelfile_base, *arguments, **more)
-            made = self.get_finalized_command("build_ext").sbom
-            if made is not None:  # not yet where an editable install asks for metadata only
+            sbom_file = self.get_finalized_command("build_ext").sbom
+            if sbom_file is not None:  # not yet where an editable install asks for metadata only
                 target = Path(wheelfile_base, sbom_path(settings.name))
                 target.parent.mkdir(exist_ok=True)
-                shutil.copy(made, target)
+                shutil.copy(sbom_file, target)
 
     return bdist_wheel
 
 
 @contextmanager
-def reproducible() -> Iterator[None]:
-    """What a zip file notes besides its files: their times, unless SOURCE_DATE_EPOCH says which, and who may read."""
-    given, mask = os.environ.get("SOURCE_DATE_EPOCH"), os.umask(0o022)
-    os.environ["SOURCE_DATE_EPOCH"] = given or EARLIEST
+def reproducible_archive() -> Iterator[None]:
+    """Fix what a zip file notes besides contents: times, unless SOURCE_DATE_EPOCH sets them, and permissions."""
+    date, mask = os.environ.get("SOURCE_DATE_EPOCH"), os.umask(0o022)
+    os.environ["SOURCE_DATE_EPOCH"] = date or ZIP_EPOCH
     try:
         yield
     finally:
         os.umask(mask)
-        if given is None:
+        if date is None:
             del os.environ["SOURCE_DATE_EPOCH"]
 
 
 def sdist_class(base: Any, settings: Settings) -> Any:
-    """The project's ``sdist`` command; the generated C goes along, unless the sdist is to be live."""
+    """Derive the project's ``sdist`` command, which adds the generated C unless the sdist is to be live."""
 
     class sdist(base):
         def make_release_tree(self, base_dir: str, files: list[str]) -> None:
@@ -212,27 +215,27 @@ def sdist_class(base: Any, settings: Settings) -> Any:
     return sdist
 
 
-# A build makes the C once, however many extensions and commands ask for it.
+# By project: a build generates the C once, however many extensions and commands ask for it.
 generated: dict[Path, Path] = {}
 
 
 def generated_folder(settings: Settings) -> Path:
-    """The folder with the generated C."""
+    """Return the folder of the generated C."""
     project = Path().resolve()
     if project not in generated:
         if is_frozen(project):
-            check_sums(FROZEN)
+            verify_checksums(FROZEN)
         generated[project] = project / FROZEN if is_frozen(project) else generate_files(project, settings)
     return generated[project]
 
 
 @contextmanager
 def one_line_errors() -> Iterator[None]:
-    """What the user can mend ends the build in one line; what takes long says what it is."""
+    """End the build in one line on errors that the user can mend, and report progress of slow stages."""
     try:
         with reported():
             yield
     except MlaotError as error:
-        stop(str(error))
+        fail(str(error))
     except OSError as error:
-        stop(f"the build failed: {error}")
+        fail(f"the build failed: {error}")

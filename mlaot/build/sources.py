@@ -1,4 +1,7 @@
-"""Which files a trace reads: what a build tool must watch, and what makes an extension module stale when edited."""
+"""Record which files a trace reads.
+
+A build tool must watch them, and an extension module is stale once one of them was edited.
+"""
 
 from __future__ import annotations
 
@@ -12,12 +15,12 @@ from pathlib import Path
 from typing import Any
 
 import mlaot
-from mlaot.build import sums
+from mlaot.build import checksums
 
 
 @contextmanager
-def watched(project: Path, out: Path) -> Iterator[list[Path]]:
-    """The files of the project that are read meanwhile, also its modules, and what ``mlaot.load`` reads anywhere."""
+def record_reads(project: Path, out: Path) -> Iterator[list[Path]]:
+    """Yield a list that gets the project's files read meanwhile, modules too, and all that ``mlaot.load`` reads."""
     read: dict[str, None] = {}
     written: set[str] = set()
     active = True
@@ -34,26 +37,26 @@ def watched(project: Path, out: Path) -> Iterator[list[Path]]:
             read[path] = None
 
     sys.addaudithook(listen)
-    found: list[Path] = []
+    reads: list[Path] = []
     try:
-        yield found
+        yield reads
     finally:
         active = False
-        found += [path for path in map(Path, sorted(read)) if str(path) not in written and path.is_file()]
+        reads += [path for path in map(Path, sorted(read)) if str(path) not in written and path.is_file()]
 
 
 def depfile(target: str, read: Iterable[Path]) -> str:
-    """What compilers write with -MF: ``target`` is out of date when one of the files is newer."""
-    return " \\\n  ".join([f"{escaped(target)}:", *(escaped(str(path)) for path in read)]) + "\n"
+    """Return what compilers write with -MF: ``target`` is out of date if one of the files is newer."""
+    return " \\\n  ".join([f"{escape(target)}:", *(escape(str(path)) for path in read)]) + "\n"
 
 
-def escaped(path: str) -> str:
-    """A path as Make and Ninja read it in a depfile."""
+def escape(path: str) -> str:
+    """Escape a path for Make and Ninja, as a depfile needs it."""
     return path.replace("$", "$$").replace("#", "\\#").replace(" ", "\\ ")
 
 
-def without_bystanders(read: Iterable[Path], models: Iterable[str]) -> list[Path]:
-    """``read`` without the modules that only a package's ``__init__`` imports: their edits make no model stale."""
+def drop_bystanders(read: Iterable[Path], models: Iterable[str]) -> list[Path]:
+    """Drop the modules that only a package's ``__init__`` imports: editing them makes no model stale."""
     origins = {name: getattr(module, "__file__", None) for name, module in list(sys.modules.items())}
     files = {name: Path(file) for name, file in origins.items() if isinstance(file, str)}
     read, todo = list(read), list(models)
@@ -61,15 +64,15 @@ def without_bystanders(read: Iterable[Path], models: Iterable[str]) -> list[Path
     while todo:
         name = todo.pop()
         if files.get(name) in read:
-            found = imported(ast.parse(files[name].read_bytes()), sys.modules[name].__package__, files.keys())
-            todo += found - needed
-            needed |= found
+            imports = imported_modules(ast.parse(files[name].read_bytes()), sys.modules[name].__package__, files.keys())
+            todo += imports - needed
+            needed |= imports
     bystanders = {path for name, path in files.items() if name not in needed}
     return [path for path in read if path not in bystanders]
 
 
-def imported(code: ast.AST, package: str | None, known: Set[str]) -> set[str]:
-    """Those of the ``known`` modules that a module's code imports, somewhere."""
+def imported_modules(code: ast.AST, package: str | None, modules: Set[str]) -> set[str]:
+    """Return those of ``modules`` that the code imports anywhere."""
     names: set[str] = set()
     for node in ast.walk(code):
         match node:
@@ -77,23 +80,26 @@ def imported(code: ast.AST, package: str | None, known: Set[str]) -> set[str]:
                 names |= {alias.name for alias in aliases}
             case ast.ImportFrom(module, aliases, level):
                 base = importlib.util.resolve_name("." * (level or 0) + (module or ""), package)
-                names |= {part if (part := f"{base}.{alias.name}") in known else base for alias in aliases}
-    return names & known
+                names |= {part if (part := f"{base}.{alias.name}") in modules else base for alias in aliases}
+    return names & modules
 
 
 def digest(path: Path, since: int) -> str:
-    """The SHA-256 of a file; nothing, which no file has, if it was edited ``since`` then: which text was read?"""
+    """Return the SHA-256 of a file, or the empty string if the file was edited after ``since``.
+
+    It is unknown then which text was read, and no file has that digest.
+    """
     if path.stat().st_mtime_ns >= since:
         return ""
-    return sums.digest(path)
+    return checksums.digest(path)
 
 
 def is_users(path: Path, project: Path) -> bool:
-    """Code of the project; not of a virtual environment inside it, nor of mlaot where that is a part of it."""
+    """Tell whether a file is the project's code: not that of a virtual environment inside it, nor mlaot's own."""
     inside = path.is_absolute() and path.is_relative_to(project.resolve())
     return inside and "site-packages" not in path.parts and not is_own(path)
 
 
 def is_own(path: Path) -> bool:
-    """Code of mlaot."""
+    """Tell whether a file is mlaot's own code."""
     return path.is_relative_to(Path(mlaot.__file__).parent)

@@ -1,13 +1,13 @@
-"""Lies in site-packages beside an editable install, and says when a module is older than what it was made from.
+"""Warn if an extension module is older than its model: this file goes into site-packages with an editable install.
 
-mlaot need not be installed there, and every start of Python reads this file: little is imported, and that late.
+mlaot need not be installed there, and every start of Python reads this file: it imports little, and only on demand.
 """
 
 import sys
 
 
 class Watch:
-    """A finder that finds nothing: it looks at the model's files when one of ``modules`` is imported."""
+    """A finder that finds nothing, but checks the model's files when one of ``modules`` is imported."""
 
     def __init__(self, modules: set[str], digests: dict[str, str], command: str) -> None:
         self.modules = modules
@@ -15,7 +15,7 @@ class Watch:
         self.command = command
 
     def find_spec(self, fullname: str, path: object = None, target: object = None) -> None:
-        """Warn if a file has another digest than when it was read."""
+        """Warn if the digest of a file has changed since the build read it."""
         if fullname in self.modules:
             import warnings
 
@@ -25,7 +25,7 @@ class Watch:
                 warnings.warn(text, stacklevel=2)
 
     def is_changed(self, file: str) -> bool:
-        """Whether the file has another content, or none."""
+        """Tell whether the file was edited or deleted."""
         import hashlib
 
         try:
@@ -36,5 +36,5 @@ class Watch:
 
 
 def watch(modules: list[str], digests: dict[str, str], command: str) -> None:
-    """Watch in this process."""
+    """Watch imports in this process."""
     sys.meta_path.insert(0, Watch(set(modules), digests, command))

@@ -1,6 +1,6 @@
-"""The C compiler: find it before anything starts, and make an extension module of one model's C.
+"""The C compiler: find it before anything starts, and compile one model's C to an extension module.
 
-zig, which pip can install, is the compiler where there is none, and for all other platforms.
+zig, which pip can install, compiles if the machine has no compiler, and for all other platforms.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-from mlaot.build.cache import cached
+from mlaot.build.cache import make_cached
+from mlaot.build.checksums import digest
 from mlaot.build.platforms import ABI3, ABI3T, Platform, python_exports, python_library, this_platform
-from mlaot.build.sums import digest
 from mlaot.errors import MlaotError
 from mlaot.printing.cmake import COMMON_FLAGS, contraction, unit_flags
 from mlaot.schedule.machine import Machine, isas_for
@@ -39,17 +39,17 @@ TRIAL = """\
 size_t mlaot_trial(const char *s) { return strlen(s); }
 """
 MACROS = ("-dM", "-E", "-x", "c", os.devnull)  # with which gcc and clang print those that they define
-PATIENCE = 300  # seconds for a few lines; zig's first ones take a while
+TIMEOUT = 300  # seconds for a few lines; zig's first ones take a while
 HEADERS = "; install the C library's headers (Debian: apt install libc6-dev, Alpine: apk add musl-dev)"
 
 
 def own_abi() -> str:
-    """The stable ABI of this interpreter: what is made where no other is asked for."""
+    """Return the stable ABI of this interpreter, the default of a build."""
     return ABI3T if is_free_threaded() and sys.version_info >= (3, 15) else ABI3
 
 
 def check_interpreter() -> None:
-    """Whether this interpreter has a stable ABI that extension modules can use."""
+    """Raise unless this interpreter has a stable ABI that extension modules can use."""
     if sys.implementation.name != "cpython":
         raise MlaotError(
             f"a compiled model needs CPython; {sys.executable} is {sys.implementation.name}: build with another Python"
@@ -62,19 +62,19 @@ def check_interpreter() -> None:
 
 
 def is_free_threaded() -> bool:
-    """Whether this interpreter is a build without the global lock."""
+    """Tell whether this interpreter was built without the global lock."""
     return bool(sysconfig.get_config_var("Py_GIL_DISABLED"))
 
 
 class Toolchain(NamedTuple):
-    """A compiler's ``command``; ``platform`` is what zig compiles for, None this machine's own compiler's."""
+    """A compiler's ``command``; ``platform`` is the target of zig, None for this machine's own compiler."""
 
     command: list[str]
     platform: Platform | None = None
 
 
 def find_toolchain(platform: Platform | None = None, environ: Mapping[str, str] = os.environ) -> Toolchain:
-    """The compiler for a platform, or for this machine: its own if it has one, else zig."""
+    """Return the compiler for a platform, or for this machine: its own if it has one, else zig."""
     own = compiler_name(environ)
     if (platform is None and own) or not (own or has_zig()):
         return Toolchain(find_compiler(environ))
@@ -87,14 +87,14 @@ def find_toolchain(platform: Platform | None = None, environ: Mapping[str, str] 
 
 
 def has_zig() -> bool:
-    """Whether the package ziglang is installed."""
+    """Tell whether the package ziglang is installed."""
     return importlib.util.find_spec("ziglang") is not None
 
 
 def compiler_name(environ: Mapping[str, str] = os.environ) -> str | None:
-    """``$CC``, else the first of cc, gcc and clang on ``PATH``, not yet tried; None where there is none.
+    """Return ``$CC``, else the first of cc, gcc and clang on ``PATH``, untested; None if there is none.
 
-    None of Windows' will do: they do not know the extensions of C that kernels use, or have no python3.lib to link.
+    No compiler of Windows will do: they lack the extensions of C that kernels use, or python3.lib to link.
     """
     if os.name == "nt":
         return None
@@ -103,7 +103,7 @@ def compiler_name(environ: Mapping[str, str] = os.environ) -> str | None:
 
 
 def find_compiler(environ: Mapping[str, str] = os.environ) -> list[str]:
-    """This machine's own C compiler as a command, tried on a few lines of C."""
+    """Return this machine's own C compiler as a command, after a trial with a few lines of C."""
     name = compiler_name(environ)
     if name is None:
         raise MlaotError(
@@ -111,7 +111,7 @@ def find_compiler(environ: Mapping[str, str] = os.environ) -> list[str]:
             " libc6-dev, Fedora: dnf install gcc, macOS: xcode-select --install), set CC, or let pip install one:"
             f" pip install '{ZIG}'"
         )
-    command = words(environ, "CC") if environ.get("CC") else [name]
+    command = split_variable(environ, "CC") if environ.get("CC") else [name]
     if not command or shutil.which(command[0], path=environ.get("PATH")) is None:
         raise MlaotError(f"no C compiler: CC is {name!r}, which is not on PATH")
     try_compiler(command, environ)
@@ -119,23 +119,23 @@ def find_compiler(environ: Mapping[str, str] = os.environ) -> list[str]:
 
 
 def try_compiler(command: list[str], environ: Mapping[str, str]) -> None:
-    """Compile and link a few lines, and ask what macros there are: not everything that runs is a compiler."""
+    """Compile and link a few lines, and ask for the predefined macros: not every program in $CC is a compiler."""
     with tempfile.TemporaryDirectory(prefix="mlaot-") as folder:
         source = Path(folder, "trial.c")
         source.write_text(TRIAL)
-        user, link = words(environ, "CFLAGS"), words(environ, "LDFLAGS")
+        user, link = split_variable(environ, "CFLAGS"), split_variable(environ, "LDFLAGS")
         arguments = [*command, *user, "-fPIC", "-shared", str(source), *link, "-o", f"{folder}/trial.so"]
         try:
-            run(arguments, environ, PATIENCE)
+            run(arguments, environ, TIMEOUT)
             if not Path(folder, "trial.so").is_file():
                 raise MlaotError("it made no library of a few lines of C, and gave no error; mlaot needs gcc or clang")
-            if "#define " not in run([*command, *user, *MACROS], environ, PATIENCE):
+            if "#define " not in run([*command, *user, *MACROS], environ, TIMEOUT):
                 raise MlaotError(f"it tells nothing of itself by {shlex.join(MACROS)}; mlaot needs gcc or clang")
         except MlaotError as error:
-            given = "".join(f" with {name}={environ[name]!r}" for name in ("CFLAGS", "LDFLAGS") if environ.get(name))
-            said = str(error).replace(f"{folder}/", "")
-            hint = HEADERS if "string.h" in said else ""
-            raise MlaotError(f"the C compiler {shlex.join(command)!r} does not work{given}: {said}{hint}") from None
+            flags = "".join(f" with {name}={environ[name]!r}" for name in ("CFLAGS", "LDFLAGS") if environ.get(name))
+            text = str(error).replace(f"{folder}/", "")
+            hint = HEADERS if "string.h" in text else ""
+            raise MlaotError(f"the C compiler {shlex.join(command)!r} does not work{flags}: {text}{hint}") from None
 
 
 def compile_module(
@@ -151,14 +151,14 @@ def compile_module(
 ) -> None:
     """Compile ``folder/<stem>*.c`` into ``library``, with the same flags as with CMake.
 
-    Weights that are not embedded are put beside it. ``archive``: where a static library goes that holds the same
-    kernels, the weights, and C's interface in place of Python's.
+    Copy weights that are not embedded beside it. With ``archive`` also write a static library to that path, which holds
+    the same kernels, the weights, and C's interface in place of Python's.
     """
     command, environ = toolchain.command, os.environ
     macros = predefined_macros(command)
     units = unit_flags(stem, isas_for(machine_of(macros), isas), deterministic, archive is not None)
-    flags = [*words(environ, "CFLAGS"), "-DNDEBUG", "-fPIC", "-w"]
-    machines = words(environ, "ARCHFLAGS") if toolchain.platform is None else []
+    flags = [*split_variable(environ, "CFLAGS"), "-DNDEBUG", "-fPIC", "-w"]
+    machines = split_variable(environ, "ARCHFLAGS") if toolchain.platform is None else []
     # Objects are the same wherever the folder is, also with -g among the user's flags.
     places = ["-Xassembler", f"-I{folder}", f"-ffile-prefix-map={Path.cwd()}=.", f"-ffile-prefix-map={folder}=."]
     with tempfile.TemporaryDirectory(prefix="mlaot-") as objects:
@@ -178,7 +178,7 @@ def compile_module(
                 return [text.encode() for text in (*texts, *(digest(folder / file) for file in embedded))]
 
             arguments = [*compile, *only, *machines, *places, "-c", source, "-o", str(made)]
-            cached(parts, made, lambda: run(arguments, environ))
+            make_cached(parts, made, lambda: run(arguments, environ))
             return str(made)
 
         what = f"compiling {stem}" + (f" for {toolchain.platform.tag} by zig" if toolchain.platform else "")
@@ -190,7 +190,7 @@ def compile_module(
                 made.append((job[0], path))
                 rename(f"{what}, {len(made)} of {len(jobs)} files are done")
         linked = Path(objects, library.name)  # where it may have import libraries beside it
-        link = [*words(environ, "LDFLAGS"), *link_options(toolchain, abi, Path(objects))]
+        link = [*split_variable(environ, "LDFLAGS"), *link_options(toolchain, abi, Path(objects))]
         python = [path for name, path in made if name != f"{stem}_c"]
         run([*command, *flags, *machines, "-shared", *python, *link, "-o", str(linked)], environ)
         library.parent.mkdir(parents=True, exist_ok=True)
@@ -208,28 +208,28 @@ def compile_module(
 
 
 def part_count(source: Path) -> int:
-    """In how many parts a C file can be compiled. That one is missing is for the compiler to say."""
+    """Return into how many parts a C file can be split. The compiler reports a missing file."""
     text = source.read_bytes() if source.is_file() else b""
-    said = re.search(rb"^#define MLAOT_PART_COUNT (\d+)$", text, re.MULTILINE)
-    return int(said[1]) if said else 1
+    match = re.search(rb"^#define MLAOT_PART_COUNT (\d+)$", text, re.MULTILINE)
+    return int(match[1]) if match else 1
 
 
 def archiver(toolchain: Toolchain) -> list[str]:
-    """What makes static libraries, as a command: the compiler's own."""
+    """Return the compiler's own archiver of static libraries, as a command."""
     command = toolchain.command
     if toolchain.platform is not None:
         return [command[0], "ar"]
-    found = run([*command, "-print-prog-name=ar"], os.environ).strip()
-    if shutil.which(found) is None:
+    path = run([*command, "-print-prog-name=ar"], os.environ).strip()
+    if shutil.which(path) is None:
         raise MlaotError(
-            f"c_library needs ar, and {command[0]} knows none: got {found!r}; install binutils (Debian: apt install"
+            f"c_library needs ar, and {command[0]} knows none: got {path!r}; install binutils (Debian: apt install"
             " binutils), or make the wheel without c_library"
         )
-    return [found]
+    return [path]
 
 
 def link_options(toolchain: Toolchain, abi: str, folder: Path) -> list[str]:
-    """What the linker is told; files that it needs are made in ``folder``."""
+    """Return the options of the linker, and write the files that it needs into ``folder``."""
     command, platform = toolchain
     if platform is None and sys.platform == "darwin":
         return ["-undefined", "dynamic_lookup", "-Wl,-x"]
@@ -256,9 +256,9 @@ def link_options(toolchain: Toolchain, abi: str, folder: Path) -> list[str]:
 
 
 def compile_kernels(source: Path, isa: Machine, library: Path, command: list[str]) -> None:
-    """Compile one file of kernels for one instruction set into ``library``, with the flags that it would have there."""
+    """Compile one file of kernels for one instruction set into ``library``, with the flags of a build."""
     options = [
-        *words(os.environ, "CFLAGS"),
+        *split_variable(os.environ, "CFLAGS"),
         "-DNDEBUG",
         "-fPIC",
         "-shared",
@@ -270,23 +270,23 @@ def compile_kernels(source: Path, isa: Machine, library: Path, command: list[str
 
 
 def predefined_macros(command: list[str]) -> str:
-    """What the compiler says of itself and of its target, which need not be this machine."""
-    return asked(*command, *words(os.environ, "CFLAGS"), *MACROS)
+    """Return the macros by which the compiler describes itself and its target, which may be another machine."""
+    return ask_compiler(*command, *split_variable(os.environ, "CFLAGS"), *MACROS)
 
 
 @cache
-def asked(*command: str) -> str:
-    """What a compiler says, asked once a build."""
+def ask_compiler(*command: str) -> str:
+    """Return what a compiler prints, asked once a build."""
     return run([*command], os.environ)
 
 
 def machine_of(macros: str) -> str:
-    """x86_64 or aarch64, if the compiler's target is one of these."""
+    """Return x86_64 or aarch64, whichever is the compiler's target, or nothing."""
     return next((machine for machine in ("x86_64", "aarch64") if f"__{machine}__" in macros), "")
 
 
 class Compiler(NamedTuple):
-    """What is said of a compiler: ``name``, ``version`` and the first ``line`` of ``--version``, without its path."""
+    """A compiler's ``name``, ``version`` and first ``line`` of ``--version``, without its path; its flags."""
 
     name: str
     version: str
@@ -298,54 +298,56 @@ class Compiler(NamedTuple):
 
 
 def describe_compiler(toolchain: Toolchain, settings: Settings) -> Compiler:
-    """The compiler and its flags, without what depends on where it or the project lies."""
+    """Describe the compiler and its flags, independent of where it and the project lie."""
     command, platform = toolchain
     macros = predefined_macros(command)
-    defined: dict[str, str] = dict(
+    versions: dict[str, str] = dict(
         re.findall(r'^#define (__\w*(?:VERSION|version)__) "(.*?) *"$', macros, re.MULTILINE)
     )
     name = "zig" if platform else "clang" if "__clang__" in macros else "gcc"
-    version = defined.get("__clang_version__") or defined.get("__VERSION__", "unknown")
-    said = asked(*command, "--version").partition("\n")[0]
-    line = said.removeprefix(f"{Path(command[0]).name} ")
-    target = platform.target if platform else asked(*command, "-dumpmachine").strip()
-    given = {key: os.environ.get(key, "").replace(str(Path.cwd()), ".") for key in ("ARCHFLAGS", "CFLAGS", "LDFLAGS")}
+    version = versions.get("__clang_version__") or versions.get("__VERSION__", "unknown")
+    version_line = ask_compiler(*command, "--version").partition("\n")[0]
+    line = version_line.removeprefix(f"{Path(command[0]).name} ")
+    target = platform.target if platform else ask_compiler(*command, "-dumpmachine").strip()
+    variables = {
+        key: os.environ.get(key, "").replace(str(Path.cwd()), ".") for key in ("ARCHFLAGS", "CFLAGS", "LDFLAGS")
+    }
     isas = isas_for(machine_of(macros), settings.isas)
     flags = {model.module: unit_flags(model.stem, isas, model.deterministic) for model in settings.models}
-    return Compiler(name, version, line, target, {key: value for key, value in given.items() if value}, isas, flags)
+    return Compiler(name, version, line, target, {key: value for key, value in variables.items() if value}, isas, flags)
 
 
 def compiled_isas(settings: Settings, toolchain: Toolchain) -> list[str]:
-    """The instruction sets that a module has code for."""
+    """Return the instruction sets that a module has code for."""
     return isas_for(machine_of(predefined_macros(toolchain.command)), settings.isas)
 
 
 def compiler_file(command: list[str]) -> str:
-    """Which file the compiler is, and when it was installed."""
+    """Return which file the compiler is, and when it was installed."""
     path = os.path.realpath(shutil.which(command[0]) or command[0])
     status = os.stat(path)
     return f"{path} {status.st_size} {status.st_mtime_ns}"
 
 
-def words(environ: Mapping[str, str], name: str) -> list[str]:
-    """A command or flags in an environment variable of the user's."""
+def split_variable(environ: Mapping[str, str], name: str) -> list[str]:
+    """Split an environment variable of the user's into a command or flags."""
     try:
         return shlex.split(environ.get(name, ""))
     except ValueError as error:
         raise MlaotError(f"the environment variable {name} is {environ[name]!r}: {str(error).lower()}") from None
 
 
-def run(arguments: list[str], environ: Mapping[str, str], patience: float | None = None) -> str:
-    """Run a compiler; all it says goes to stderr, the line that matters into the error.
+def run(arguments: list[str], environ: Mapping[str, str], timeout: float | None = None) -> str:
+    """Run a compiler; print all its output on stderr if it fails, and raise the line that matters.
 
-    ``patience``: seconds after which it is given up.
+    ``timeout`` is in seconds.
     """
     try:
         result = subprocess.run(
             arguments,
             env=dict(environ),
             stdin=subprocess.DEVNULL,
-            timeout=patience,
+            timeout=timeout,
             capture_output=True,
             text=True,
             errors="replace",
@@ -354,11 +356,11 @@ def run(arguments: list[str], environ: Mapping[str, str], patience: float | None
     except OSError as error:
         raise MlaotError(f"{arguments[0]}: {error.strerror}") from None
     except subprocess.TimeoutExpired:
-        raise MlaotError(f"it has not come to an end after {patience} s") from None
+        raise MlaotError(f"it has not come to an end after {timeout} s") from None
     if result.returncode:
         sys.stderr.write(f"{shlex.join(arguments)}\n{result.stderr}")
         lines = [line.strip() for line in result.stderr.splitlines() if line.strip()]
         lines = [line for line in lines if not line.startswith("collect2: ")] or lines  # says that ld said something
-        said = next((line for line in lines if "error" in line.lower()), lines[-1] if lines else "")
-        raise MlaotError(said or f"exit status {result.returncode}")
+        errors = [line for line in lines if "error" in line.lower()] or lines[-1:]
+        raise MlaotError(errors[0] if errors else f"exit status {result.returncode}")
     return result.stdout

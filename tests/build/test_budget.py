@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import mlaot
-from mlaot.build.budget import hold_facts, hold_replayed, hold_wheel
+from mlaot.build.budget import check_metadata, check_replay, check_wheel
 from mlaot.errors import MlaotError
 from mlaot.settings import Budget, Model, ProjectBudget, Settings
 
@@ -45,8 +45,8 @@ def refused(limits: dict[str, Any], made: tuple[Path, dict[str, Any]], shares: d
     """What is said of a budget that is too small."""
     library, facts = made
     with pytest.raises(MlaotError) as error:
-        hold_facts(model(**limits), facts)
-        hold_replayed(model(**limits), facts, library, shares, ("base", "v4"))
+        check_metadata(model(**limits), facts)
+        check_replay(model(**limits), facts, library, shares, ("base", "v4"))
     assert "\n" not in str(error.value) and f"budget.{next(iter(limits))} = " in str(error.value)
     return str(error.value)
 
@@ -55,8 +55,8 @@ def test_ample(made: tuple[Path, dict[str, Any]]) -> None:
     library, facts = made
     ops = tuple(op for entry in facts["ops"].values() for op in entry)
     ample = model(workspace_kb=100_000, error=1e-4, latency_us=1e6, ops=ops, isa=("base",))
-    hold_facts(ample, facts)
-    hold_replayed(ample, facts, library, SHARES, ("base", "v4"))
+    check_metadata(ample, facts)
+    check_replay(ample, facts, library, SHARES, ("base", "v4"))
 
 
 def test_ops(made: tuple[Path, dict[str, Any]]) -> None:
@@ -86,7 +86,7 @@ def test_instruction_sets(made: tuple[Path, dict[str, Any]]) -> None:
 
 
 def test_another_machine(made: tuple[Path, dict[str, Any]], capsys: pytest.CaptureFixture[str]) -> None:
-    hold_replayed(model(error=0.0, latency_us=0.0), made[1], made[0], None, ("base",))
+    check_replay(model(error=0.0, latency_us=0.0), made[1], made[0], None, ("base",))
     assert "are not held against its budget: it does not run here" in capsys.readouterr().out
 
 
@@ -94,7 +94,7 @@ def test_more_than_pypi_takes(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     wheel = tmp_path / "large.whl"
     with open(wheel, "wb") as file:
         file.truncate(123_400_000)
-    hold_wheel(Settings("digits", ".", ()), tmp_path, wheel)
+    check_wheel(Settings("digits", ".", ()), tmp_path, wheel)
     assert "warning: the wheel is 123.4 MB; PyPI takes 100 MB" in capsys.readouterr().out
 
 
@@ -109,7 +109,7 @@ def test_large_wheel(tmp_path: Path, made: tuple[Path, dict[str, Any]]) -> None:
         file.writestr("digits/nn.abi3.so", bytes(2000))
         file.writestr("digits/nn.pyi", bytes(1500))
     with pytest.raises(MlaotError) as error:
-        hold_wheel(settings, tmp_path, wheel)
+        check_wheel(settings, tmp_path, wheel)
     assert not wheel.exists()
     weights = f"{made[1]['weights']['bytes'] / 1000:,.1f} KB"
     parts = f"digits/nn.abi3.so 2.0 KB (its weights are {weights}), digits/nn.pyi 1.5 KB"

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from mlaot.build import cache, toolchain
-from mlaot.build.cache import LARGEST, cache_folder, cached, prune
+from mlaot.build.cache import LARGEST, cache_folder, make_cached, prune
 
 C = {"nn.c": "int one(void);\nint two(void) { return one() + ONE; }\n", "nn_base.c": "int one(void) { return 1; }\n"}
 
@@ -149,7 +149,7 @@ def test_off_and_useless_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         (tmp_path / "file").write_text("in the way")
         monkeypatch.setenv("MLAOT_CACHE", said)
         for content in (b"1", b"2"):
-            cached(lambda: [b"key"], made, make(made, content))
+            make_cached(lambda: [b"key"], made, make(made, content))
             assert made.read_bytes() == content
     monkeypatch.delenv("MLAOT_CACHE")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
@@ -159,7 +159,7 @@ def test_off_and_useless_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 def test_large_files_are_not_kept(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cache, "LARGEST", 10)
     made = tmp_path / "object"
-    cached(lambda: [b"key"], made, make(made, bytes(11)))
+    make_cached(lambda: [b"key"], made, make(made, bytes(11)))
     assert not folder.exists() and LARGEST > 10
 
 
@@ -175,7 +175,7 @@ def test_the_oldest_go_first(tmp_path: Path) -> None:
 def test_use_keeps_a_file(folder: Path, tmp_path: Path) -> None:
     made = tmp_path / "object"
     for _ in range(2):
-        cached(lambda: [b"key"], made, make(made, b"content"))
+        make_cached(lambda: [b"key"], made, make(made, b"content"))
         (entry,) = folder.iterdir()
         used = entry.stat().st_mtime
         os.utime(entry, (0, 0))
@@ -192,7 +192,7 @@ cache.LIMIT = 40_000
 out = Path({str(tmp_path)!r}, sys.argv[1])
 for _ in range(150):
     n = random.randrange(12)
-    cache.cached(lambda: [bytes([n])], out, lambda: out.write_bytes(bytes([n]) * 10_000))
+    cache.make_cached(lambda: [bytes([n])], out, lambda: out.write_bytes(bytes([n]) * 10_000))
     assert out.read_bytes() == bytes([n]) * 10_000
 """
     running = [subprocess.Popen([sys.executable, "-c", script, f"out{i}"]) for i in range(4)]

@@ -16,8 +16,8 @@ from pathlib import Path
 
 import pytest
 
-from mlaot.build.pyinstaller import hooks
-from mlaot.build.store import store
+from mlaot.build.pyinstaller import hook_files
+from mlaot.build.wheel_entries import add_entries
 from mlaot.settings import Model, Settings
 
 from .. import projects
@@ -36,7 +36,7 @@ def packed(folder: Path, **more: str) -> Path:
     with zipfile.ZipFile(wheel, "w") as file:
         for name, text in {**files, "a-1.dist-info/RECORD": f"{''.join(lines)}a-1.dist-info/RECORD,,\n"}.items():
             file.writestr(name, text)
-    store(wheel, {}, hooks(SETTINGS, wheel, set()))
+    add_entries(wheel, {}, hook_files(SETTINGS, wheel, set()))
     return wheel
 
 
@@ -74,8 +74,8 @@ def test_a_wheel_without_such_files_has_none(tmp_path: Path) -> None:
     with zipfile.ZipFile(wheel, "w") as file:
         file.writestr("c/none.abi3.so", "")
         file.writestr("a-1.dist-info/RECORD", "")
-    assert hooks(SETTINGS, wheel, {"c/none.pyi"}) == {}
-    assert len(hooks(SETTINGS, wheel, {"c/none.weights"})) == 3  # one that is still to come
+    assert hook_files(SETTINGS, wheel, {"c/none.pyi"}) == {}
+    assert len(hook_files(SETTINGS, wheel, {"c/none.weights"})) == 3  # one that is still to come
 
 
 def test_the_hook_names_all_that_a_module_imports() -> None:

@@ -13,7 +13,7 @@ import pytest
 import safetensors.numpy
 
 import mlaot
-from mlaot.build.sources import depfile, digest, imported
+from mlaot.build.sources import depfile, digest, imported_modules
 from mlaot.files import program_files
 from mlaot.generate import compile_model
 from mlaot.settings.options import Options
@@ -86,7 +86,7 @@ def test_depfile_escapes() -> None:
 
 def test_imported() -> None:
     code = ast.parse("import a.b, z\ndef f():\n    from . import c, d\nfrom ..e import g\nfrom .. import h\n")
-    assert imported(code, "p.q", {"a", "a.b", "p", "p.q", "p.q.c", "p.e", "p.h"}) == {
+    assert imported_modules(code, "p.q", {"a", "a.b", "p", "p.q", "p.q.c", "p.e", "p.h"}) == {
         "a.b",
         "p.q",
         "p.q.c",

@@ -1,6 +1,6 @@
-"""What a wheel gets after it was packed: large files, stored as they are, and texts.
+"""Add entries to a wheel that was already packed: large files, uncompressed, and texts.
 
-Deflating weights takes long and makes them hardly smaller; scikit-build-core deflates every file, in memory.
+Deflating weights takes long and hardly makes them smaller, and scikit-build-core deflates every file in memory.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from zipfile import ZIP_DEFLATED, ZIP_STORED, ZipFile, ZipInfo
 LARGE = 16 << 20  # bytes
 
 
-def store(wheel: Path, files: Mapping[str, Path], texts: Mapping[str, str]) -> None:
-    """Add files and texts to a wheel, by their names in it, and to its RECORD; a text replaces what has its name."""
+def add_entries(wheel: Path, files: Mapping[str, Path], texts: Mapping[str, str]) -> None:
+    """Add files and texts to a wheel and its RECORD, by their names in it; a text replaces an entry of its name."""
     if not files and not texts:
         return
     unfinished = wheel.with_name(f"{wheel.name}.{os.getpid()}")
@@ -31,8 +31,8 @@ def store(wheel: Path, files: Mapping[str, Path], texts: Mapping[str, str]) -> N
             lines = old.read(record).decode().splitlines(keepends=True)
             lines = [line for line in lines if line.partition(",")[0] not in texts]
             lines[-1:-1] = [
-                *(f"{name},{_add_text(new, name, text, record)}\n" for name, text in texts.items()),
-                *(f"{name},{_add(new, name, path, record)}\n" for name, path in files.items()),
+                *(f"{name},{_deflate_text(new, name, text, record)}\n" for name, text in texts.items()),
+                *(f"{name},{_store_file(new, name, path, record)}\n" for name, path in files.items()),
             ]
             new.writestr(record, "".join(lines))
         os.replace(unfinished, wheel)
@@ -40,8 +40,8 @@ def store(wheel: Path, files: Mapping[str, Path], texts: Mapping[str, str]) -> N
         unfinished.unlink(missing_ok=True)
 
 
-def _add(wheel: ZipFile, name: str, path: Path, record: ZipInfo) -> str:
-    """Store a file with the time of ``record``; its digest and its size, as a RECORD has them."""
+def _store_file(wheel: ZipFile, name: str, path: Path, record: ZipInfo) -> str:
+    """Store a file with the time of ``record``; return its digest and size, as a RECORD has them."""
     status = path.stat()
     entry = ZipInfo(name, record.date_time)
     entry.compress_type, entry.file_size = ZIP_STORED, status.st_size
@@ -50,17 +50,17 @@ def _add(wheel: ZipFile, name: str, path: Path, record: ZipInfo) -> str:
         shutil.copyfileobj(source, target, 1 << 20)
     with path.open("rb") as source:
         digest = hashlib.file_digest(source, "sha256").digest()
-    return _recorded(digest, status.st_size)
+    return _record_fields(digest, status.st_size)
 
 
-def _add_text(wheel: ZipFile, name: str, text: str, record: ZipInfo) -> str:
-    """Write a text with the time of ``record``; its digest and its size, as a RECORD has them."""
+def _deflate_text(wheel: ZipFile, name: str, text: str, record: ZipInfo) -> str:
+    """Write a text with the time of ``record``; return its digest and size, as a RECORD has them."""
     entry, content = ZipInfo(name, record.date_time), text.encode()
     entry.compress_type, entry.external_attr = ZIP_DEFLATED, (stat.S_IFREG | 0o644) << 16
     wheel.writestr(entry, content)
-    return _recorded(hashlib.sha256(content).digest(), len(content))
+    return _record_fields(hashlib.sha256(content).digest(), len(content))
 
 
-def _recorded(digest: bytes, size: int) -> str:
-    """``sha256=..,12``"""
+def _record_fields(digest: bytes, size: int) -> str:
+    """Format the fields of a RECORD: ``sha256=..,12``."""
     return f"sha256={base64.urlsafe_b64encode(digest).decode().rstrip('=')},{size}"

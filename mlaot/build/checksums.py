@@ -1,6 +1,6 @@
-"""Checksums of the C in an sdist: what is cut short or lost may still compile, to a wheel without its module.
+"""Write and check checksums of the C in an sdist: a truncated or lost file may still compile, to a broken wheel.
 
-``SHA256SUMS`` is what sha256sum writes and checks: whoever patches the C writes it anew.
+``SHA256SUMS`` has the format of sha256sum: whoever patches the C writes the file anew.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ from mlaot.errors import MlaotError
 SUMS = "SHA256SUMS"
 
 
-def write_sums(folder: Path) -> None:
-    """A line for each file of the folder."""
+def write_checksums(folder: Path) -> None:
+    """Write a line for each file of the folder."""
     names = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
     (folder / SUMS).write_bytes("".join(f"{digest(folder / name)}  {name}\n" for name in names).encode())
 
 
-def check_sums(folder: Path) -> None:
-    """Every file is there, and as it was."""
+def verify_checksums(folder: Path) -> None:
+    """Raise unless every file is there and unchanged."""
     lines = (folder / SUMS).read_text(encoding="utf-8").splitlines() if (folder / SUMS).is_file() else [f"  {SUMS}"]
-    for said, _, name in (line.partition("  ") for line in lines):
-        if said != digest(folder / name):
+    for expected, _, name in (line.partition("  ") for line in lines):
+        if expected != digest(folder / name):
             state = "changed" if (folder / name).is_file() else "lost"
             raise MlaotError(
                 f"{folder.name}/{name}, which came with the sdist, is {state}; unpack the sdist anew, or delete"
@@ -32,7 +32,7 @@ def check_sums(folder: Path) -> None:
 
 
 def digest(path: Path) -> str:
-    """Of a file's bytes; none where it is missing."""
+    """Return the SHA-256 of a file, or ``-`` if it is missing."""
     if not path.is_file():
         return "-"
     with path.open("rb") as file:

@@ -9,7 +9,7 @@ import stat
 import zipfile
 from pathlib import Path
 
-from mlaot.build.store import store
+from mlaot.build.wheel_entries import add_entries
 
 
 def made(folder: Path) -> Path:
@@ -25,7 +25,7 @@ def made(folder: Path) -> Path:
     library.write_bytes(bytes(3000))
     library.chmod(0o700)
     weights.write_bytes(b"w" * 5000)
-    store(wheel, {"a/nn.abi3.so": library, "a/nn.weights": weights}, {})
+    add_entries(wheel, {"a/nn.abi3.so": library, "a/nn.weights": weights}, {})
     return wheel
 
 
