@@ -8,7 +8,7 @@ from typing import Any
 
 from mlaot.errors import MlaotError
 
-MOST = 64 << 20  # bytes of a file
+MAX_BYTES = 64 << 20  # bytes of a file
 Shape = Any  # a type; [shape] a list of these; {"key": shape, "key that may be missing?": shape}; {str: shape} any keys
 
 
@@ -23,8 +23,8 @@ def read_json(path: Path, shape: Shape, what: str) -> Any:
 
 def parse_json(content: bytes | str, shape: Shape, what: str) -> Any:
     """The value of a JSON text that has ``shape``; ``MlaotError`` says what is wrong with ``what``."""
-    if len(content) > MOST:
-        raise MlaotError(f"{what} is larger than {MOST >> 20} MiB")
+    if len(content) > MAX_BYTES:
+        raise MlaotError(f"{what} is larger than {MAX_BYTES >> 20} MiB")
     try:
         value = json.loads(content)
     except RecursionError:

@@ -1,4 +1,4 @@
-"""``mlaot bench``: what a call costs."""
+"""``mlaot bench``: measure what a call costs."""
 
 from __future__ import annotations
 
@@ -28,33 +28,33 @@ TIMES = {"median": "median (us)", "least": "fastest", "most": "slowest"}
 
 
 def add(parser: argparse.ArgumentParser) -> None:
-    """The arguments."""
+    """Add the arguments of the command."""
     parser.add_argument("target", help="wheel, extension module's file, or module's name")
     parser.add_argument("--isa", choices=[*MACHINES, "all"], help="instruction set (default: the best of this machine)")
     add_json(parser)
 
 
 def run(options: argparse.Namespace) -> int:
-    """Each module in a process for each instruction set."""
+    """Time each module in a process for each instruction set."""
     with modules_of(options.target) as modules:
         if not modules:
             raise MlaotError(f"{options.target} holds no extension module")
-        found = [
+        runs = [
             ask(module, "bench", isa=isa, batches=BATCHES)
             for module in modules
             for isa in instruction_sets(module, options.isa)
         ]
-    report({"runs": found}, show, options)
+    report({"runs": runs}, show, options)
     return 0
 
 
-def instruction_sets(module: Module, wanted: str | None) -> list[str | None]:
-    """What ``--isa`` stands for: with ``all``, those of the module that this machine has."""
-    return list(available(module)) if wanted == "all" else [wanted]
+def instruction_sets(module: Module, choice: str | None) -> list[str | None]:
+    """Return what ``--isa`` selects: with ``all``, the module's instruction sets that this machine has."""
+    return list(available(module)) if choice == "all" else [choice]
 
 
 def available(module: Module) -> Iterator[str]:
-    """The module refuses to be imported with the others."""
+    """Yield the instruction sets of a module that can be imported on this machine."""
     for isa in ask(module, "info")["isas"]:
         try:
             ask(module, "info", isa=isa)
@@ -63,14 +63,14 @@ def available(module: Module) -> Iterator[str]:
         yield isa
 
 
-def show(found: Data) -> None:
-    """One table, in microseconds."""
+def show(data: Data) -> None:
+    """Print one table, in microseconds."""
     rows = [
         (run["module"], run["isa"], row["entry"], row["batch"] or "", *[f"{1e6 * row[key]:,.2f}" for key in TIMES])
-        for run in found["runs"]
+        for run in data["runs"]
         for row in run["rows"]
     ]
     table(("module", "isa", "function", ">batch", *[f">{key}" for key in TIMES.values()]), rows)
-    for run in found["runs"]:
+    for run in data["runs"]:
         for entry, why in run["refused"].items():
             print(f"{run['module']}: {entry} was not timed, it refuses random inputs: {why}")

@@ -1,6 +1,6 @@
-"""``mlaot bisect``: the step after which a model's answer is wrong.
+"""``mlaot bisect``: find the step after which a model's answer is wrong.
 
-``mlaot/bisect.py`` looks for it among passes, ``mlaot/bisect_nests.py`` among lowering and schedules.
+``mlaot/bisect.py`` searches the passes, ``mlaot/bisect_nests.py`` lowering and the schedules.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ EXAMPLES = """\
 
 
 def add(parser: argparse.ArgumentParser) -> None:
-    """The arguments."""
+    """Add the arguments of the command."""
     parser.add_argument("targets", metavar="MODEL", nargs="*", default=["."], help=TARGET)
 
 
 def run(options: argparse.Namespace) -> int:
-    """A line for each model."""
+    """Check each target."""
     return max([check(target) for target in options.targets])
 
 
 def check(target: str) -> int:
-    """The passes and loop nests of one target, then its compiled kernels; 1 if something is wrong."""
+    """Check the passes and loop nests of one target, then its compiled kernels; return 1 if something is wrong."""
     from mlaot.build.toolchain import compiler_name
 
     with project_of(target) as (project, settings):
@@ -51,7 +51,7 @@ def check(target: str) -> int:
 
 
 def steps_are_wrong(settings: Settings) -> bool:
-    """Print what became of each model of a project."""
+    """Print the outcome for each model of a project; tell whether one is wrong."""
     from mlaot import passes
     from mlaot.bisect import Fault, bisect
     from mlaot.bisect_nests import bisect_nests
@@ -63,21 +63,21 @@ def steps_are_wrong(settings: Settings) -> bool:
         declared = load_model(settings, model)
         options, sample = settings.options(model), load_sample(settings, model, declared)
         with located(declared, model):
-            found: Fault | int | None = bisect(model.module, lambda: trace(declared), options, sample)  # noqa: B023
-            is_right = not isinstance(found, Fault)
-            print(f"{model.module}: {f'right after all passes ({found} graphs compared)' if is_right else found}")
+            outcome: Fault | int | None = bisect(model.module, lambda: trace(declared), options, sample)  # noqa: B023
+            is_right = not isinstance(outcome, Fault)
+            print(f"{model.module}: {f'right after all passes ({outcome} graphs compared)' if is_right else outcome}")
             if is_right:
                 graphs = passes.run(model.module, trace(declared), options, sample=sample)
-                found = bisect_nests(graphs, lower(graphs), settings.isas)
-                right = f"right as loop nests for {', '.join(settings.isas)} ({found} functions compared)"
-                other = found if found is not None else "too large to run its loop nests in NumPy"
-                print(f"{model.module}: {right if isinstance(found, int) else other}", flush=True)
-        is_wrong |= isinstance(found, Fault)
+                outcome = bisect_nests(graphs, lower(graphs), settings.isas)
+                right = f"right as loop nests for {', '.join(settings.isas)} ({outcome} functions compared)"
+                problem = outcome if outcome is not None else "too large to run its loop nests in NumPy"
+                print(f"{model.module}: {right if isinstance(outcome, int) else problem}", flush=True)
+        is_wrong |= isinstance(outcome, Fault)
     return is_wrong
 
 
 def kernels_are_wrong(project: Path) -> bool:
-    """Build the wheel, and print what became of its golden vectors."""
+    """Build the wheel and print whether it meets its golden vectors; tell whether it does not."""
     from mlaot.commands.hooks import call_hook, progress
     from mlaot.commands.modules import modules_of
     from mlaot.probe import ask

@@ -1,4 +1,4 @@
-"""``mlaot build``: the wheel for this machine."""
+"""``mlaot build``: make the wheel for this machine."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ EXAMPLES = """\
 
 
 def add(parser: argparse.ArgumentParser) -> None:
-    """The arguments."""
+    """Add the arguments of the command."""
     parser.add_argument("project", nargs="?", default=".", help=FOLDER)
     parser.add_argument("--sdist", action="store_true", help="make an sdist too, and the wheel from it")
     add_build(parser)
 
 
 def run(options: argparse.Namespace) -> int:
-    """The sdist first."""
+    """Make the sdist, if asked for, then the wheel."""
     project = Path(options.project)
     load_settings(project)
     with output_folder(Path(options.out)) as out, tempfile.TemporaryDirectory(prefix="mlaot-") as folder:
@@ -44,14 +44,14 @@ def run(options: argparse.Namespace) -> int:
 
 
 def make(project: Path, kind: str, out: Path, cache: bool) -> Path:
-    """One file, and the line that says so."""
+    """Make one file and print a line about it."""
     begun = time.perf_counter()
     with progress(f"building the {kind}") as note:
-        made = call_hook(project, f"build_{kind}", out, note, cache=cache)
-    show_made(made, begun)
-    return made
+        path = call_hook(project, f"build_{kind}", out, note, cache=cache)
+    show_file(path, begun)
+    return path
 
 
-def show_made(made: Path, begun: float) -> None:
-    """Name, size, seconds."""
-    print(f"{made.name}  {size(made.stat().st_size)}  {time.perf_counter() - begun:.1f} s", flush=True)
+def show_file(path: Path, begun: float) -> None:
+    """Print name, size and seconds."""
+    print(f"{path.name}  {size(path.stat().st_size)}  {time.perf_counter() - begun:.1f} s", flush=True)

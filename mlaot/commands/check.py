@@ -1,4 +1,4 @@
-"""``mlaot check``: whether a wheel's files are those that were packed, and its modules compute right here."""
+"""``mlaot check``: check that a wheel's files are those packed, and that its modules compute right here."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ EXAMPLES = """\
 
 
 def add(parser: argparse.ArgumentParser) -> None:
-    """The arguments."""
+    """Add the arguments of the command."""
     parser.add_argument("target", help="a wheel, an extension module's file, or a module's name")
     add_json(parser)
 
 
 def run(options: argparse.Namespace) -> int:
-    """The files of a wheel; all modules of the target, on all instruction sets."""
+    """Check the files of a wheel, then all modules of the target on all instruction sets."""
     path = Path(options.target)
     if wrong := wrong_files(path) if path.suffix == ".whl" and not path.is_dir() else []:
         report({"wrong": [{"file": file, "what": what} for file, what in wrong]}, show_wrong, options)
@@ -45,24 +45,24 @@ def run(options: argparse.Namespace) -> int:
     with modules_of(options.target) as modules:
         if not modules:
             raise MlaotError(f"{options.target} holds no extension module")
-        found: dict[str, Any] = {module.name: ask(module, "selftest") for module in modules}
-    report(found, show, options)
-    return 0 if all("missed" not in answer for answer in found.values()) else 1
+        answers: dict[str, Any] = {module.name: ask(module, "selftest") for module in modules}
+    report(answers, show, options)
+    return 0 if all("missed" not in answer for answer in answers.values()) else 1
 
 
-def show(found: Data) -> None:
-    """A line for each module and instruction set; what was missed."""
+def show(data: Data) -> None:
+    """Print a line for each module and instruction set, and the answers that missed their bounds."""
     rows = [
         (name, isa, f"{100 * share:.1f} % of the bound")
-        for name, answer in found.items()
+        for name, answer in data.items()
         for isa, share in answer.get("shares", {}).items()
     ]
-    rows += [(name, "", f"MISSED: {answer['missed']}") for name, answer in found.items() if "missed" in answer]
-    rows += [(name, "", "has no golden vectors") for name, answer in found.items() if answer.get("shares") == {}]
+    rows += [(name, "", f"MISSED: {answer['missed']}") for name, answer in data.items() if "missed" in answer]
+    rows += [(name, "", "has no golden vectors") for name, answer in data.items() if answer.get("shares") == {}]
     table(("module", "instruction set", "largest error"), rows)
 
 
-def show_wrong(found: Data) -> None:
-    """A line for each thing that is wrong."""
-    for row in found["wrong"]:
+def show_wrong(data: Data) -> None:
+    """Print a line for each file that is wrong."""
+    for row in data["wrong"]:
         print(f"{row['file']}: {row['what']}")

@@ -1,4 +1,4 @@
-"""``mlaot completion``: a shell's completion script, out of the parser and ``templates/completion``."""
+"""``mlaot completion``: render a shell's completion script from the parser and ``templates/completion``."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ SHELLS = ("bash", "zsh", "fish")
 
 
 def add(parser: argparse.ArgumentParser) -> None:
-    """The arguments."""
+    """Add the arguments of the command."""
     parser.add_argument("shell", choices=SHELLS, help="which shell")
 
 
 def run(options: argparse.Namespace) -> int:
-    """One template for a shell."""
+    """Print the template of the shell."""
     from mlaot.render import render
 
     print(render(f"completion/{options.shell}.j2", commands=commands_of(options.parser())), end="")
@@ -29,27 +29,27 @@ def run(options: argparse.Namespace) -> int:
 
 
 def commands_of(parser: argparse.ArgumentParser) -> list[dict[str, Any]]:
-    """The commands with their options, as the templates read them."""
+    """Return the commands with their options, as the templates read them."""
     (commands,) = (action for action in parser._actions if isinstance(action, argparse._SubParsersAction))
     helps = {action.dest: action.help or "" for action in commands._choices_actions}
     return [
         {
             "name": name,
-            "help": quoted(helps[name]),
-            "options": [option(action) for action in one._actions if action.option_strings],
-            **values([action for action in one._actions if not action.option_strings]),
+            "help": escape_help(helps[name]),
+            "options": [option(action) for action in command._actions if action.option_strings],
+            **values([action for action in command._actions if not action.option_strings]),
         }
-        for name, one in commands.choices.items()
+        for name, command in commands.choices.items()
     ]
 
 
 def option(action: argparse.Action) -> dict[str, Any]:
-    """An option: its long form, whether it takes a value, and which."""
+    """Describe an option: its long form, whether it takes a value, and which."""
     choices = list(action.choices or ())
     takes = action.nargs != 0
     return {
         "flag": action.option_strings[-1],
-        "help": quoted(action.help or ""),
+        "help": escape_help(action.help or ""),
         "choices": choices,
         "zsh": f":{action.dest}:{zsh_values(choices)}" * takes,
         "fish": (f"-x -a '{' '.join(choices)}' " if choices else "-r ") * takes,
@@ -57,16 +57,16 @@ def option(action: argparse.Action) -> dict[str, Any]:
 
 
 def values(positionals: list[argparse.Action]) -> dict[str, Any]:
-    """What stands without an option: one of a few words, or files."""
+    """Describe the positional arguments: one of a few words, or files."""
     choices = [choice for action in positionals for choice in action.choices or ()]
     return {"choices": choices, "zsh": f"*:value:{zsh_values(choices)}"}
 
 
 def zsh_values(choices: list[str]) -> str:
-    """An action of zsh's ``_arguments``."""
+    """Return an action of zsh's ``_arguments``."""
     return f"({' '.join(choices)})" if choices else "_files"
 
 
-def quoted(text: str) -> str:
-    """Help inside single quotes; zsh puts it into brackets."""
+def escape_help(text: str) -> str:
+    """Escape a help text for single quotes; zsh puts it into brackets."""
     return text.replace("'", r"'\''").replace("[", "(").replace("]", ")")

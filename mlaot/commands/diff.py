@@ -1,4 +1,4 @@
-"""``mlaot diff``: what changed from one wheel to the next."""
+"""``mlaot diff``: show what changed from one wheel to the next."""
 
 from __future__ import annotations
 
@@ -33,25 +33,25 @@ SIDES = ("old", "new")
 
 
 def add(parser: argparse.ArgumentParser) -> None:
-    """The arguments."""
+    """Add the arguments of the command."""
     parser.add_argument("old", metavar="OLD.whl", help="a wheel")
     parser.add_argument("new", metavar="NEW.whl", help="the wheel to compare it with")
     add_json(parser)
 
 
 def run(options: argparse.Namespace) -> int:
-    """Everything that differs; where nothing does, that."""
+    """Print everything that differs, or that nothing does."""
     try:
-        found = compare(options.old, options.new)
+        data = compare(options.old, options.new)
     except MlaotError as error:
         print(f"mlaot: {error}", file=sys.stderr)
         return TROUBLE
-    report(found, show, options)
-    return SAME if found["same"] else DIFFERENT
+    report(data, show, options)
+    return SAME if data["same"] else DIFFERENT
 
 
 def compare(old: str, new: str) -> Data:
-    """What differs between two wheels, from the outside to the inside."""
+    """Return the differences between two wheels, from the outside to the inside."""
     wheels = [read_wheel(Path(path)) for path in (old, new)]
     files = changes(*map(contents, wheels))
     about = changes(*[{**wheel["metadata"], "tags": ", ".join(wheel["tags"])} for wheel in wheels])
@@ -69,38 +69,38 @@ def compare(old: str, new: str) -> Data:
 
 
 def contents(wheel: Data) -> dict[str, tuple[int, str]]:
-    """Sizes and checksums by path, without the version in it; not of RECORD, which lists the other files."""
+    """Return sizes and checksums by path without the version, except of RECORD, which lists the other files."""
     files = [file for file in wheel["files"] if not file["path"].endswith(".dist-info/RECORD")]
     return {VERSION.sub(r"\1.dist-info/", file["path"]): (file["bytes"], file["crc"]) for file in files}
 
 
 def compare_modules(old: Module, new: Module, folder: Path) -> Data:
-    """What differs between two builds of a module: what they say, what they hold, what they compute."""
-    found: Data = {"module": old.name, "error": None, "info": [], "values": []}
+    """Return the differences between two builds of a module: in their info, their state and their answers."""
+    differences: Data = {"module": old.name, "error": None, "info": [], "values": []}
     files = [folder / f"{old.name}.{side}.npz" for side in SIDES]
     try:
         was = ask(old, "values", arrays=str(files[0]), limits={})
         now = ask(new, "values", arrays=str(files[1]), limits=was["limits"])
     except MlaotError as error:
-        return {**found, "error": str(error)}
-    found["info"] = changes(flat(was), flat(now))
-    found["values"] = list(compare_values(*files))
-    return found
+        return {**differences, "error": str(error)}
+    differences["info"] = changes(flatten(was), flatten(now))
+    differences["values"] = list(compare_values(*files))
+    return differences
 
 
-def flat(answer: Data) -> dict[str, str]:
-    """What a module says, by dotted names: ``parameters.hidden.weight``; entries as one line each."""
+def flatten(answer: Data) -> dict[str, str]:
+    """Return a module's info by dotted names, ``parameters.hidden.weight``, with a line for each entry."""
     info = {key: value for key, value in answer["info"].items() if key not in ("entries", "isa")}
     rows = {key: str(value) for key, value in info.items() if not isinstance(value, dict)}
-    for key, some in info.items():
-        rows |= {f"{key}.{name}": str(value) for name, value in some.items()} if isinstance(some, dict) else {}
+    for key, values in info.items():
+        rows |= {f"{key}.{name}": str(value) for name, value in values.items()} if isinstance(values, dict) else {}
     for name, entry in answer["info"]["entries"].items():
         rows[f"entries.{name}"] = f"{signature(entry['inputs'])} -> {signature(entry['outputs'])}"
     return rows | {f"{name} for random inputs": message for name, message in answer["refused"].items()}
 
 
 def compare_values(old: Path, new: Path) -> Iterator[Data]:
-    """Arrays of the same name, type and shape that differ: in how many elements, and by how much at most."""
+    """Yield arrays of the same name, type and shape that differ: in how many elements, and by how much at most."""
     import numpy as np
 
     with np.load(old) as before, np.load(new) as after:
@@ -120,23 +120,23 @@ def compare_values(old: Path, new: Path) -> Iterator[Data]:
 
 
 def changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[Data]:
-    """Keys whose values differ, with both; None where there is none."""
+    """Return the keys whose values differ, with both values; None stands for a missing one."""
     keys = [key for key in {**old, **new} if old.get(key) != new.get(key)]
     return [{"what": key, "old": old.get(key), "new": new.get(key)} for key in keys]
 
 
 def same_file(old: Module, new: Module) -> bool:
-    """Whether two modules are the same, byte by byte."""
+    """Tell whether two modules are the same, byte by byte."""
     assert old.file is not None and new.file is not None
     return old.file.read_bytes() == new.file.read_bytes()
 
 
-def show(found: Data) -> None:
-    """Only what differs."""
-    print(f"{found['old']} and {found['new']} " + ("hold the same" if found["same"] else "differ"))
-    show_changes("metadata", found["metadata"])
-    show_changes("file", found["files"], ">")
-    for module in found["modules"]:
+def show(data: Data) -> None:
+    """Print the differences."""
+    print(f"{data['old']} and {data['new']} " + ("hold the same" if data["same"] else "differ"))
+    show_changes("metadata", data["metadata"])
+    show_changes("file", data["files"], ">")
+    for module in data["modules"]:
         print(f"\n{module['module']}" + (f": {module['error']}" if module["error"] else ""))
         show_changes("info", module["info"])
         if module["values"]:
@@ -149,7 +149,7 @@ def show(found: Data) -> None:
 
 
 def show_changes(what: str, rows: list[Data], align: str = "") -> None:
-    """Old and new side by side."""
+    """Print old and new side by side."""
     if rows:
         print()
         cells = [(row["what"], *["-" if row[side] is None else row[side] for side in SIDES]) for row in rows]
@@ -157,5 +157,5 @@ def show_changes(what: str, rows: list[Data], align: str = "") -> None:
 
 
 def number(value: Data) -> tuple[str, str]:
-    """The magnitudes of a row, short."""
+    """Format the magnitudes of a row."""
     return f"{value['difference']:.3g}", f"{value['value']:.3g}"

@@ -1,4 +1,4 @@
-"""``mlaot doctor``: whether a wheel can be built here, and what to do if not."""
+"""``mlaot doctor``: tell whether a wheel can be built here, and what to do if not."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ EXAMPLES = """\
 
 @dataclass(frozen=True)
 class Check:
-    """``status``: ok, fetched, optional or missing; ``found`` is what is there, or what is wrong and how to mend it."""
+    """``status``: ok, fetched, optional or missing; ``found``: what is there, or what is wrong and how to mend it."""
 
     what: str
     status: str
@@ -49,13 +49,13 @@ class Check:
 
 
 def add(parser: argparse.ArgumentParser) -> None:
-    """The arguments."""
+    """Add the arguments of the command."""
     parser.add_argument("project", nargs="?", default=".", help=FOLDER)
     add_json(parser)
 
 
 def run(options: argparse.Namespace) -> int:
-    """All checks, one line each."""
+    """Make all checks, one line each."""
     folder = Path(options.project)
     if not folder.is_dir():
         raise MlaotError(f"no folder {folder}; expected one with a {FILE}")
@@ -65,23 +65,23 @@ def run(options: argparse.Namespace) -> int:
     return 0 if can_build else 1
 
 
-def show(found: Data) -> None:
-    """The lines, and the verdict."""
-    table(("what", "status", "found"), [(c["what"], c["status"], c["found"]) for c in found["checks"]])
-    print(verdict(found))
+def show(data: Data) -> None:
+    """Print the checks and the verdict."""
+    table(("what", "status", "found"), [(c["what"], c["status"], c["found"]) for c in data["checks"]])
+    print(verdict(data))
 
 
-def verdict(found: Data) -> str:
-    """Whether a wheel can be built here, and by what, if not by everything."""
-    if not found["can_build"]:
+def verdict(data: Data) -> str:
+    """Say whether a wheel can be built here, and by what, if not by everything."""
+    if not data["can_build"]:
         return "No wheel can be built here: see `missing` above."
-    if any(check["status"] == "fetched" for check in found["checks"]):
+    if any(check["status"] == "fetched" for check in data["checks"]):
         return "A wheel can be built here by pip, which fetches zig; `mlaot build` fetches nothing: install it first."
     return "A wheel can be built here."
 
 
 def examine(folder: Path) -> Iterator[Check]:
-    """What a build needs, in the order in which it needs it."""
+    """Yield what a build needs, in the order in which it needs it."""
     yield check("python", interpreter)
     yield Check("mlaot", "ok", importlib.metadata.version("mlaot"))
     yield from packages()
@@ -94,7 +94,7 @@ def examine(folder: Path) -> Iterator[Check]:
 
 
 def check(what: str, look: Callable[[], str]) -> Check:
-    """What ``look`` finds; where it raises a ``MlaotError``, that is what is missing."""
+    """Report what ``look`` returns, or, if it raises a ``MlaotError``, what is missing."""
     try:
         with contextlib.redirect_stderr(io.StringIO()):  # a compiler's own words, at length
             return Check(what, "ok", look())
@@ -103,7 +103,7 @@ def check(what: str, look: Callable[[], str]) -> Check:
 
 
 def interpreter() -> str:
-    """The one that runs this."""
+    """Describe the interpreter that runs this."""
     from mlaot.build.toolchain import check_interpreter, is_free_threaded
 
     check_interpreter()
@@ -112,26 +112,26 @@ def interpreter() -> str:
 
 
 def packages() -> Iterator[Check]:
-    """What mlaot's own metadata says that it needs."""
+    """Check the packages that mlaot's own metadata requires."""
     from packaging.requirements import Requirement
 
     for text in importlib.metadata.requires("mlaot") or ():
         requirement = Requirement(text)
         if requirement.marker is None or requirement.marker.evaluate({"extra": ""}):
-            name, wanted = requirement.name, f"pip install '{requirement.name}{requirement.specifier}'"
+            name, advice = requirement.name, f"pip install '{requirement.name}{requirement.specifier}'"
             try:
                 version = importlib.metadata.version(name)
             except importlib.metadata.PackageNotFoundError:
-                yield Check(name, "missing", f"not installed: {wanted}")
+                yield Check(name, "missing", f"not installed: {advice}")
             else:
                 fits = requirement.specifier.contains(version, prereleases=True)
                 yield (
-                    Check(name, "ok", version) if fits else Check(name, "missing", f"{version} is installed: {wanted}")
+                    Check(name, "ok", version) if fits else Check(name, "missing", f"{version} is installed: {advice}")
                 )
 
 
 def optional(what: str, package: str, without: str) -> Check:
-    """A package that helps but need not be there."""
+    """Check a package that helps but is not required."""
     try:
         return Check(what, "ok", importlib.metadata.version(package))
     except importlib.metadata.PackageNotFoundError:
@@ -139,21 +139,21 @@ def optional(what: str, package: str, without: str) -> Check:
 
 
 def compilers(folder: Path) -> Iterator[Check]:
-    """This machine's own, tried; zig, which stands in for it and compiles for others."""
+    """Try this machine's own compiler, and zig, which replaces it and compiles for other machines."""
     from mlaot.build.toolchain import ZIG, compiler_name, has_zig
 
     own = compiler_name() is not None
-    tried = check("compiler", compiler)
+    result = check("compiler", compiler)
     if not own and not has_zig() and fetches_zig(folder):
-        tried = Check("compiler", "fetched", f"none here, pip gets zig from the package index (pip install '{ZIG}')")
-    yield tried
+        result = Check("compiler", "fetched", f"none here, pip gets zig from the package index (pip install '{ZIG}')")
+    yield result
     yield optional("zig", "ziglang", f"makes wheels for other platforms (pip install '{ZIG}')")
-    if own and tried.status == "ok":
+    if own and result.status == "ok":
         yield check("cpu", instruction_sets)
 
 
 def fetches_zig(folder: Path) -> bool:
-    """Whether pip gets zig for a build: it compiles for this platform, and the project's door is mlaot's own."""
+    """Tell whether pip fetches zig for a build: it compiles for this platform, and the backend is mlaot's own."""
     from mlaot.build.platforms import this_platform
 
     try:
@@ -164,30 +164,30 @@ def fetches_zig(folder: Path) -> bool:
 
 
 def compiler() -> str:
-    """The one that a build would take, tried."""
+    """Describe the compiler that a build would use, after a trial."""
     from mlaot.build.toolchain import find_toolchain
 
     command, _ = find_toolchain()
-    said = subprocess.run([*command, "--version"], capture_output=True, text=True, errors="replace", check=False)
-    version = next(iter(said.stdout.splitlines()), "its version is unknown")
+    process = subprocess.run([*command, "--version"], capture_output=True, text=True, errors="replace", check=False)
+    version = next(iter(process.stdout.splitlines()), "its version is unknown")
     return f"{shlex.join([shutil.which(command[0]) or command[0], *command[1:]])}: {version}"
 
 
 def instruction_sets() -> str:
-    """Those of which a wheel's code runs on this machine."""
+    """Return the instruction sets of which a wheel's code runs on this machine."""
     from mlaot.build.toolchain import find_compiler
     from mlaot.schedule.machine import MACHINES
     from mlaot.tune import this_machine
 
     try:
-        found = this_machine(MACHINES, find_compiler())
+        machines = this_machine(MACHINES, find_compiler())
     except OSError:  # what was compiled cannot be loaded
         return f"{platform.machine()}; the compiler is one for other machines"
-    return f"{platform.machine()}: {', '.join(isa.name for isa in found)}"
+    return f"{platform.machine()}: {', '.join(machine.name for machine in machines)}"
 
 
 def temporary_folder() -> str:
-    """Where a build works."""
+    """Describe the folder of temporary files."""
     try:
         with tempfile.TemporaryDirectory(prefix="mlaot-") as folder:
             return f"{tempfile.gettempdir()}, {size(shutil.disk_usage(folder).free)} free"
@@ -196,7 +196,7 @@ def temporary_folder() -> str:
 
 
 def cache() -> str:
-    """Where compiled objects are kept between builds, and how much that is."""
+    """Describe the cache of compiled objects, and its size."""
     from mlaot.build.cache import OFF, VARIABLE, cache_folder
 
     folder = cache_folder()
@@ -207,7 +207,7 @@ def cache() -> str:
 
 
 def project(folder: Path) -> str:
-    """The project in a folder: its settings, and that the C can be written into it."""
+    """Describe the project in a folder, and check that a build can write the C into it."""
     if "mlaot" not in read_pyproject(folder).get("tool", {}):
         return f"none of mlaot: no [tool.mlaot] in {FILE}"
     settings = load_settings(folder)

@@ -1,4 +1,4 @@
-"""``mlaot emit``: the C of a project or of one module, without compiling it."""
+"""``mlaot emit``: write the C of a project or of one module, without compiling it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ EXAMPLES = """\
 
 
 def add(parser: argparse.ArgumentParser) -> None:
-    """The arguments."""
+    """Add the arguments of the command."""
     parser.add_argument("project", nargs="?", default=".", help=TARGET)
     parser.add_argument("--module", help="the one extension module to make, such as digits.nn")
     parser.add_argument("--model", help=f"what it is made from, such as digits.model:build (default: as {FILE} says)")
@@ -43,7 +43,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """As a build does it, but in this process."""
+    """Emit the files as a build does, but in this process."""
     from mlaot.build import child
     from mlaot.build.sources import depfile
     from mlaot.printing.cmake import module_files
@@ -64,8 +64,8 @@ def run(options: argparse.Namespace) -> int:
                 c_library=options.c_library,
                 others=options.others,
             )
-        made = (options.model, options.source_dir, options.deterministic, options.c_library, options.others)
-        if any(made) or options.list:
+        module_options = (options.model, options.source_dir, options.deterministic, options.c_library, options.others)
+        if any(module_options) or options.list:
             raise MlaotError("--list and what says how a module is made need --module, such as --module digits.nn")
         return find_target(options.project)[1], None
 

@@ -1,7 +1,7 @@
-"""PEP 517 hooks of a project, each in a process of its own with the packages of this environment.
+"""Call PEP 517 hooks of a project, each in a process of its own with the packages of this environment.
 
-What a hook says is passed on line by line, as it says it: its errors and warnings to stderr, anything else to a
-``Note``. So a failure is told once, by what failed.
+The lines of a hook are passed on as it prints them: stderr to stderr, stdout to a ``Note``. So a failure is reported
+once, by what failed.
 """
 
 from __future__ import annotations
@@ -28,24 +28,24 @@ import importlib, json, pathlib, sys
 backend, paths, hook, arguments, answer = json.loads(sys.argv[1])
 sys.path[:0] = paths
 module, _, path = backend.partition(":")
-found = importlib.import_module(module)
+hooks = importlib.import_module(module)
 for name in filter(None, path.split(".")):
-    found = getattr(found, name)
-pathlib.Path(answer).write_text(getattr(found, hook)(*arguments), encoding="utf-8")
+    hooks = getattr(hooks, name)
+pathlib.Path(answer).write_text(getattr(hooks, hook)(*arguments), encoding="utf-8")
 """
 SLOW = 2  # seconds, from which on progress is shown
 CHATTER = "*** "  # begins the lines in which scikit-build-core says that it makes a wheel
-QUIET = {"setuptools": {"quiet": "true"}}  # options with which others leave out each file that they copy
+QUIET = {"setuptools": {"quiet": "true"}}  # options that keep backends from listing each file that they copy
 Note = Callable[[str], None]
 
 
 def call_hook(
     project: Path, hook: str, out: Path, note: Note, *, options: Mapping[str, str] | None = None, cache: bool = True
 ) -> Path:
-    """Let ``build_wheel`` or ``build_sdist`` write a file into ``out``; ``note`` gets the lines that are printed.
+    """Let ``build_wheel`` or ``build_sdist`` write a file into ``out``; ``note`` gets the lines that it prints.
 
-    ``options`` are those of -C. Without ``cache`` no object of an earlier build is taken. Where the hook fails it has
-    said why, and ``SystemExit`` is all that is raised.
+    ``options`` are those of -C. Without ``cache`` no object of an earlier build is used. A hook that fails has printed
+    why, and only ``SystemExit`` is raised.
     """
     build = read_pyproject(project).get("build-system", {})
     backend = build.get("build-backend", "setuptools.build_meta:__legacy__")
@@ -53,9 +53,9 @@ def call_hook(
     options = {**QUIET.get(backend.partition(".")[0], {}), **(options or {})}
     with tempfile.TemporaryDirectory(prefix="mlaot-") as folder:
         answer = Path(folder, "answer")
-        asked = json.dumps([backend, paths, hook, [str(out.resolve()), options], str(answer)])
+        question = json.dumps([backend, paths, hook, [str(out.resolve()), options], str(answer)])
         status, complained = run_hook(
-            [sys.executable, "-P", "-u", "-c", SCRIPT, asked], project, {} if cache else {VARIABLE: OFF}, note
+            [sys.executable, "-P", "-u", "-c", SCRIPT, question], project, {} if cache else {VARIABLE: OFF}, note
         )
         if status and not complained:
             raise MlaotError(f"{backend} ended with status {status} and no word")
@@ -65,7 +65,7 @@ def call_hook(
 
 
 def run_hook(command: list[str], folder: Path, environ: Mapping[str, str], note: Note) -> tuple[int, bool]:
-    """Run a process and pass on its lines; its exit status, and whether it said something on stderr."""
+    """Run a process and pass on its lines; return its exit status, and whether it printed on stderr."""
     with subprocess.Popen(
         command,
         cwd=folder,
@@ -84,18 +84,18 @@ def run_hook(command: list[str], folder: Path, environ: Mapping[str, str], note:
 
 
 def pass_on(lines: Iterable[str], note: Note) -> bool:
-    """Give each line to ``note`` but for mere chatter; whether there was any."""
-    said = False
+    """Pass each line on to ``note``, except chatter; tell whether any line was passed on."""
+    any_passed = False
     for line in lines:
         if not line.startswith(CHATTER):
             note(line.rstrip())
-            said = True
-    return said
+            any_passed = True
+    return any_passed
 
 
 @contextmanager
 def progress(title: str) -> Iterator[Note]:
-    """What a build says of itself, line by line; on a terminal with rich, also that it still runs, if it is slow."""
+    """Yield a function that prints a line; on a terminal with rich, also show that a slow build still runs."""
     display = spinner(title) if sys.stdout.isatty() else None
     if display is None:
         yield lambda line: print(line, flush=True)
@@ -111,7 +111,7 @@ def progress(title: str) -> Iterator[Note]:
 
 
 def spinner(title: str) -> Any:
-    """A line with a title and the time since, not yet shown; None without rich."""
+    """Return a line with a title and the elapsed time, not yet displayed; None without rich."""
     try:
         from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
     except ImportError:
@@ -123,7 +123,7 @@ def spinner(title: str) -> Any:
 
 
 def unpack(sdist: Path, folder: Path) -> Path:
-    """The folder in which an sdist is unpacked, below ``folder``."""
+    """Unpack an sdist below ``folder``, and return its own folder."""
     try:
         with tarfile.open(sdist) as file:
             file.extractall(folder, filter="data")

@@ -1,4 +1,4 @@
-"""``mlaot init``: a project to start from, out of ``templates/init``."""
+"""``mlaot init``: write a project to start from, out of ``templates/init``."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ SETUPTOOLS = '[build-system]\nrequires = {requires}\nbuild-backend = "setuptools
 
 
 def add(parser: argparse.ArgumentParser) -> None:
-    """The arguments."""
+    """Add the arguments of the command."""
     parser.add_argument("folder", nargs="?", default=".", help="where it goes (default: this folder)")
     parser.add_argument("--name", help="the project's name (default: the folder's)")
 
@@ -63,7 +63,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def write(files: dict[Path, str], name: str, package: str) -> None:
-    """Render each template to its place."""
+    """Render each template to its path."""
     from mlaot.render import render
 
     for path, template in files.items():
@@ -73,7 +73,7 @@ def write(files: dict[Path, str], name: str, package: str) -> None:
 
 
 def package_of(name: str) -> str:
-    """``my_digits`` for ``My-Digits``: the import package of a project."""
+    """Return the import package of a project: ``my_digits`` for ``My-Digits``."""
     package = re.sub(r"[-_.]+", "_", name).lower()
     if not NAME.fullmatch(name) or keyword.iskeyword(package):
         raise MlaotError(f"a project's name is of letters, digits and hyphens; got {name!r}, give another by --name")
@@ -83,7 +83,7 @@ def package_of(name: str) -> str:
 
 
 def check_free(path: Path) -> None:
-    """Nothing is where a file goes, and only folders are on the way there."""
+    """Raise if a file exists at the path, or if a file blocks the way there."""
     if path.is_symlink() or path.exists():
         raise MlaotError(f"{path} is there already; nothing was written")
     for parent in path.parents:
@@ -92,7 +92,7 @@ def check_free(path: Path) -> None:
 
 
 def lines_to_add(folder: Path) -> str:
-    """What turns the project in ``folder`` into one of mlaot: by its own backend if that is setuptools."""
+    """Return the lines that make the project in ``folder`` one of mlaot, with its own backend if that is setuptools."""
     pyproject = read_pyproject(folder)
     if "mlaot" in pyproject.get("tool", {}):
         raise MlaotError(f"{folder / FILE} has a [tool.mlaot] already; nothing was written")
@@ -100,5 +100,5 @@ def lines_to_add(folder: Path) -> str:
     if not str(system.get("build-backend", "")).startswith("setuptools."):
         return BACKEND + TABLE
     requires = [*system.get("requires", ()), *([] if "mlaot" in system.get("requires", ()) else ["mlaot"])]
-    quoted = ", ".join(f'"{requirement}"' for requirement in requires)
-    return SETUPTOOLS.replace("{requires}", f"[{quoted}]") + TABLE
+    names = ", ".join(f'"{requirement}"' for requirement in requires)
+    return SETUPTOOLS.replace("{requires}", f"[{names}]") + TABLE

@@ -1,4 +1,4 @@
-"""``mlaot inspect``: what a model becomes, or what a built module is."""
+"""``mlaot inspect``: show what a model becomes, or what a built module is."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from mlaot.commands.modules import modules_of, open_wheel, read_wheel
 from mlaot.commands.output import Data, add_json, report, size, table
 from mlaot.commands.project import project_of
-from mlaot.commands.sbom import made_with, read_sbom
+from mlaot.commands.sbom import provenance_of, read_sbom
 from mlaot.errors import MlaotError
 from mlaot.probe import Module, ask
 from mlaot.settings import FILE, Model, Settings
@@ -35,7 +35,7 @@ OP = re.compile(r" = (\w+)\(")  # in a line of a graph: v1 = add(v0, b) : f32[4]
 
 
 def add(parser: argparse.ArgumentParser) -> None:
-    """The arguments."""
+    """Add the arguments of the command."""
     parser.add_argument(
         "target",
         nargs="?",
@@ -47,32 +47,32 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """One report for a target."""
+    """Report on the target."""
     target = options.target
     if ":" in target or target.endswith(".onnx") or Path(target).is_dir():
         with project_of(target) as (_, settings):
-            found = {"models": [describe_model(settings, model, options.graph) for model in settings.models]}
+            data = {"models": [describe_model(settings, model, options.graph) for model in settings.models]}
     elif options.graph:
         raise MlaotError(f"--graph needs a project or module:attribute: no graph is left in {target}")
     else:
-        found = describe_built(target)
-    report(found, show, options)
+        data = describe_built(target)
+    report(data, show, options)
     return 0
 
 
 def describe_model(settings: Settings, model: Model, graph: bool) -> Data:
-    """What a model of a project becomes."""
+    """Describe what a model of a project becomes."""
     from mlaot.generate import compile_for
     from mlaot.report.passes import final_graphs
 
-    found: Data = {"model": model.declared, **compile_for(settings, model, describe_program)}
+    data: Data = {"model": model.declared, **compile_for(settings, model, describe_program)}
     if graph:
-        found["graphs"] = {name: str(final) for name, final in final_graphs(settings, model).graphs.items()}
-    return found
+        data["graphs"] = {name: str(final) for name, final in final_graphs(settings, model).graphs.items()}
+    return data
 
 
 def describe_program(program: Program) -> Data:
-    """The module's own ``info``, and what is seen before it is compiled only."""
+    """Return the module's own ``info``, and what only the uncompiled program shows."""
     from mlaot.files import program_files
     from mlaot.printing.extents import shown
     from mlaot.printing.interface import describe
@@ -94,7 +94,7 @@ def describe_program(program: Program) -> Data:
 
 
 def describe_kernel(kernel: Kernel) -> Data:
-    """One kernel: its kind, the lines of the graph that it computes, and what one run of it does and touches.
+    """Describe a kernel: its kind, the lines of the graph that it computes, its work and its memory traffic.
 
     Bytes are those of all arrays that it reads or writes, each counted once; operations are counted for contractions.
     """
@@ -103,10 +103,10 @@ def describe_kernel(kernel: Kernel) -> Data:
     from mlaot.printing.extents import shown
 
     flops = None
-    found = kernel.contraction
-    if found is not None:
-        points = product(tuple(axis.size for axis in (*found.out, *found.summed)))
-        flops = shown(points * (2 if len(found.operands) > 1 else 1))
+    contraction = kernel.contraction
+    if contraction is not None:
+        points = product(tuple(axis.size for axis in (*contraction.out, *contraction.summed)))
+        flops = shown(points * (2 if len(contraction.operands) > 1 else 1))
     total: Dim = 0
     for buffer in dict.fromkeys(param.buffer for param in kernel.params):
         total = product((*buffer.shape, DTYPES[buffer.dtype].itemsize)) + total
@@ -114,7 +114,7 @@ def describe_kernel(kernel: Kernel) -> Data:
 
 
 def describe_built(target: str) -> Data:
-    """A wheel, or a module that can be imported."""
+    """Describe a wheel, or a module that can be imported."""
     about: Data = {}
     if target.endswith(".whl"):
         with open_wheel(Path(target)) as wheel:
@@ -126,19 +126,19 @@ def describe_built(target: str) -> Data:
 
 
 def describe_module(module: Module) -> Data:
-    """A module of a wheel, which may be for another platform: then what its file's name says."""
+    """Describe a module of a wheel; if it is for another platform, by what its file name says."""
     try:
         return {"module": module.name, "info": ask(module, "info")}
     except MlaotError as error:
         return {"module": module.name, "info": None, "abi": module.abi, "error": str(error)}
 
 
-def show(found: Data) -> None:
-    """A report for people."""
-    if "wheel" in found:
-        show_wheel(found)
-    for number, model in enumerate(found["models"] if "models" in found else found["modules"]):
-        if number or "wheel" in found:
+def show(data: Data) -> None:
+    """Print a report for people."""
+    if "wheel" in data:
+        show_wheel(data)
+    for number, model in enumerate(data["models"] if "models" in data else data["modules"]):
+        if number or "wheel" in data:
             print()
         if model["info"] is None:
             print(f"{model['module']} ({model['abi']}): {model['error']}")
@@ -146,24 +146,24 @@ def show(found: Data) -> None:
             show_module(model)
 
 
-def show_wheel(found: Data) -> None:
-    """Tag, metadata, files."""
-    metadata = found["metadata"]
-    print(f"{found['wheel']}: {metadata.get('Name')} {metadata.get('Version')}, {size(found['bytes'])}")
-    print(f"  for {', '.join(found['tags'])}")
+def show_wheel(data: Data) -> None:
+    """Print tags, metadata and files."""
+    metadata = data["metadata"]
+    print(f"{data['wheel']}: {metadata.get('Name')} {metadata.get('Version')}, {size(data['bytes'])}")
+    print(f"  for {', '.join(data['tags'])}")
     if requires := metadata.get("Requires-Dist"):
         print(f"  requires {requires}")
-    if made := made_with(found["sbom"]):
-        sources = [part["name"] for part in found["sbom"]["components"] if part["type"] == "file"]
-        compiler = made.get("compiler", "an unknown compiler")
-        print(f"  made by mlaot {made['mlaot']} and {compiler} from {', '.join(sources)}")
-    if damaged := found["sbom"].get("damaged"):
+    if provenance := provenance_of(data["sbom"]):
+        sources = [part["name"] for part in data["sbom"]["components"] if part["type"] == "file"]
+        compiler = provenance.get("compiler", "an unknown compiler")
+        print(f"  made by mlaot {provenance['mlaot']} and {compiler} from {', '.join(sources)}")
+    if damaged := data["sbom"].get("damaged"):
         print(f"  what it was made with is unknown: {damaged}")
-    table(("file", ">bytes"), [(file["path"], file["bytes"]) for file in found["files"]])
+    table(("file", ">bytes"), [(file["path"], file["bytes"]) for file in data["files"]])
 
 
 def show_module(model: Data) -> None:
-    """A module: what it offers, what it holds; of a model that is not compiled yet, what is known besides."""
+    """Print a module's entries and memory, and, of a model that is not compiled yet, its kernels and files."""
     info = model["info"]
     uses = f", this machine uses {info['isa']}" if "isa" in info else ""
     print(f"{info['name']}" + (f" ({model['model']})" if "model" in model else ""))
@@ -178,8 +178,8 @@ def show_module(model: Data) -> None:
         print()
         table(("state", "type", "kind"), slots)
     memory = info["bytes"]
-    counted = f"{info['parameter_count']:,} parameters, " if info["parameter_count"] else ""
-    print(f"\n  {counted}constants {size(memory['constants'])}, state {size(memory['state'])}")
+    parameters = f"{info['parameter_count']:,} parameters, " if info["parameter_count"] else ""
+    print(f"\n  {parameters}constants {size(memory['constants'])}, state {size(memory['state'])}")
     if "work" not in model:
         return
     print()
@@ -190,7 +190,7 @@ def show_module(model: Data) -> None:
     print()
     table(
         ("entry", "kernel", "computes", "operations", "bytes"),
-        [(k["entry"], k["kind"], computed(k["computes"]), k["flops"] or "", k["bytes"]) for k in model["kernels"]],
+        [(k["entry"], k["kind"], ops_text(k["computes"]), k["flops"] or "", k["bytes"]) for k in model["kernels"]],
     )
     print()
     table(("generated", ">bytes"), list(model["generated"].items()))
@@ -199,12 +199,12 @@ def show_module(model: Data) -> None:
 
 
 def signature(ports: dict[str, str]) -> str:
-    """``x: float64[batch, 2], lr: float64``"""
+    """Format ports: ``x: float64[batch, 2], lr: float64``."""
     return ", ".join(f"{name}: {text}" for name, text in ports.items())
 
 
-def computed(lines: list[str]) -> str:
-    """``contract, add, relu : f64[batch,4]``: the ops of a kernel and the type of the last."""
+def ops_text(lines: list[str]) -> str:
+    """Format a kernel's ops and the type of the last: ``contract, add, relu : f64[batch,4]``."""
     if not lines:
         return ""
     ops = ", ".join(match[1] for line in lines if (match := OP.search(line)))

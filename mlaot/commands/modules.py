@@ -1,4 +1,4 @@
-"""Built modules as commands name them: in a wheel, as a file, or by the name that Python imports them by."""
+"""Find built modules as commands name them: in a wheel, as a file, or by the name of an import."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from mlaot.errors import MlaotError
 from mlaot.probe import Module
 
 SUFFIXES = (".so", ".pyd")
-# What reading an archive raises that is none, or encrypted, or packed in a way that Python does not know.
+# Errors of reading an archive that is no archive, encrypted, or packed in a way that Python does not know.
 DAMAGES = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, RuntimeError, UnicodeDecodeError, OverflowError)
 
 
 @contextmanager
 def modules_of(target: str) -> Iterator[list[Module]]:
-    """The modules of a wheel, which is unpacked meanwhile; or the one of that file or that name."""
+    """Yield the modules of a wheel, which is unpacked meanwhile, or the one of that file or name."""
     path = Path(target)
     if path.is_dir():
         raise MlaotError(f"{target} is a folder; expected a wheel, such as pip wheel --no-deps {target} makes")
@@ -43,14 +43,14 @@ def modules_of(target: str) -> Iterator[list[Module]]:
 
 
 def module_name(path: str) -> str:
-    """``digits.nn`` of ``digits/nn.abi3.so``."""
+    """Return ``digits.nn`` for ``digits/nn.abi3.so``."""
     folder, _, name = path.rpartition("/")
     return ".".join([*folder.split("/"), name.partition(".")[0]] if folder else [name.partition(".")[0]])
 
 
 @contextmanager
 def open_wheel(path: Path) -> Iterator[zipfile.ZipFile]:
-    """A wheel to read; what is wrong with it shows while it is read."""
+    """Open a wheel to read, and turn errors that occur meanwhile into ``MlaotError``."""
     try:
         with zipfile.ZipFile(path) as wheel:
             yield wheel
@@ -63,16 +63,16 @@ def open_wheel(path: Path) -> Iterator[zipfile.ZipFile]:
 
 
 def read_wheel(path: Path) -> dict[str, Any]:
-    """What a wheel says without being imported: metadata, tags, files with sizes and checksums."""
+    """Read what a wheel tells without being imported: metadata, tags, files with sizes and checksums."""
     with open_wheel(path) as wheel:
-        described = {
+        headers = {
             name.rpartition("/")[2]: email.parser.Parser().parsestr(wheel.read(name).decode())
             for name in wheel.namelist()
             if name.endswith((".dist-info/METADATA", ".dist-info/WHEEL"))
         }
-        if set(described) != {"METADATA", "WHEEL"}:
+        if set(headers) != {"METADATA", "WHEEL"}:
             raise MlaotError(f"{path} is no wheel: expected METADATA and WHEEL in its .dist-info")
-        metadata, tags = described["METADATA"], described["WHEEL"].get_all("Tag", [])
+        metadata, tags = headers["METADATA"], headers["WHEEL"].get_all("Tag", [])
         return {
             "wheel": path.name,
             "bytes": path.stat().st_size,

@@ -1,4 +1,4 @@
-"""How commands print: data as JSON, or the same as lines and tables, plain unless rich is there and a terminal is."""
+"""Print the output of commands: as JSON, or as lines and tables, with rich if it is installed and on a terminal."""
 
 from __future__ import annotations
 
@@ -13,29 +13,29 @@ Data = dict[str, Any]
 
 
 def add_json(parser: argparse.ArgumentParser) -> None:
-    """The option ``--json``."""
+    """Add the option ``--json``."""
     parser.add_argument("--json", action="store_true", help="print the same as JSON")
 
 
-def report(found: Data, show: Callable[[Data], None], options: argparse.Namespace) -> None:
-    """Print what a command found."""
+def report(data: Data, show: Callable[[Data], None], options: argparse.Namespace) -> None:
+    """Print the data of a command."""
     if options.json:
-        print(json.dumps(strict(found), indent=2))
+        print(json.dumps(json_safe(data), indent=2))
     else:
-        show(found)
+        show(data)
 
 
-def strict(value: Any) -> Any:
-    """JSON has no infinities and no nan: they become strings."""
+def json_safe(value: Any) -> Any:
+    """Turn infinities and nan, which JSON lacks, into strings."""
     if isinstance(value, dict):
-        return {key: strict(item) for key, item in value.items()}
+        return {key: json_safe(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [strict(item) for item in value]
+        return [json_safe(item) for item in value]
     return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-    """A table of texts and numbers; a column whose name starts with ``>`` is aligned to the right."""
+    """Print a table of texts and numbers; a column whose name starts with ``>`` is aligned to the right."""
     right = [column.startswith(">") for column in columns]
     heads = [column.lstrip(">") for column in columns]
     cells = [[cell if isinstance(cell, str) else f"{cell:,}" for cell in row] for row in rows]
@@ -44,7 +44,7 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
 
 
 def plain_table(heads: list[str], right: list[bool], cells: list[list[str]]) -> None:
-    """Columns two spaces apart."""
+    """Print columns separated by two spaces."""
     widths = [max(map(len, column)) for column in zip(heads, *cells, strict=True)]
     for row in (heads, *cells):
         texts = [c.rjust(w) if r else c.ljust(w) for c, w, r in zip(row, widths, right, strict=True)]
@@ -52,7 +52,7 @@ def plain_table(heads: list[str], right: list[bool], cells: list[list[str]]) -> 
 
 
 def rich_table(heads: list[str], right: list[bool], cells: list[list[str]]) -> bool:
-    """The same, fitted to the terminal; whether rich is installed."""
+    """Print the same, fitted to the terminal; tell whether rich is installed."""
     try:
         from rich.console import Console
         from rich.padding import Padding
@@ -60,17 +60,17 @@ def rich_table(heads: list[str], right: list[bool], cells: list[list[str]]) -> b
         from rich.text import Text
     except ImportError:
         return False
-    made = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False)
+    table_ = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False)
     for head, is_right in zip(heads, right, strict=True):
-        made.add_column(head, justify="right" if is_right else "left", overflow="fold")
+        table_.add_column(head, justify="right" if is_right else "left", overflow="fold")
     for row in cells:
-        made.add_row(*map(Text, row))  # Text: brackets of shapes are no markup
-    Console(highlight=False).print(Padding.indent(made, 2))
+        table_.add_row(*map(Text, row))  # Text: brackets of shapes are no markup
+    Console(highlight=False).print(Padding.indent(table_, 2))
     return True
 
 
 def size(count: int) -> str:
-    """``93.1 KB``"""
+    """Format a number of bytes: ``93.1 KB``."""
     if count < 1000:
         return f"{count} B"
     power = min(int(math.log10(count)) // 3, 3)

@@ -1,4 +1,4 @@
-"""``mlaot passes``: how the graph shrinks, and what one pass does to a graph that is given as text."""
+"""``mlaot passes``: print how the graph shrinks, or what one pass does to a graph read as text."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ In graph.txt:
 
 
 def add(parser: argparse.ArgumentParser) -> None:
-    """The arguments."""
+    """Add the arguments of the command."""
     parser.add_argument("target", nargs="?", default=".", help=TARGET)
     parser.add_argument("--only", metavar="NAME", help="run this pass on graphs read from the standard input")
 
 
 def run(options: argparse.Namespace) -> int:
-    """One block of lines for a model, or the graphs after one pass."""
+    """Print a block of lines for each model, or the graphs after one pass."""
     if options.only is not None:
-        only(options.only, sys.stdin.read())
+        run_only(options.only, sys.stdin.read())
         return 0
     with project_of(options.target) as (_, settings):
         from mlaot.report.passes import pass_report
@@ -47,7 +47,7 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def only(name: str, source: str) -> None:
+def run_only(name: str, source: str) -> None:
     """Print what the pass ``name`` makes of each graph of a text."""
     from mlaot import passes
     from mlaot.errors import MlaotError
@@ -64,5 +64,5 @@ def only(name: str, source: str) -> None:
             print(program_text(lower(passes.module_of(graph, graph.name)[0])))
         return
     for graph in graphs:
-        for made in passes.run_one(name, graph).values():
-            print(f"{text(made)}\n")
+        for result in passes.run_one(name, graph).values():
+            print(f"{text(result)}\n")

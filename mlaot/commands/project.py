@@ -1,4 +1,4 @@
-"""Projects as commands name them: a folder with a pyproject.toml, a bare ``module:attribute``, or an ONNX file."""
+"""Find projects as commands name them: a folder with a pyproject.toml, a bare ``module:attribute``, or an ONNX file."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from mlaot.settings.reading import load_settings, settings_of
 
 FOLDER = f"folder with a {FILE} (default: this one)"
 TARGET = f"{FOLDER}, module:attribute, or an ONNX file"
-Found = tuple[Path, Settings]
+Project = tuple[Path, Settings]
 
 
 def add_build(parser: argparse.ArgumentParser) -> None:
-    """The options of commands that make wheels."""
+    """Add the options of commands that make wheels."""
     parser.add_argument("--out", default="dist", help="folder for what is made (default: dist)")
     parser.add_argument("--no-cache", dest="cache", action="store_false", help="take no object of an earlier build")
 
 
 @contextmanager
 def output_folder(out: Path) -> Iterator[Path]:
-    """The folder for what is made; where nothing comes of it, none that was not there before stays behind."""
+    """Make the folder for results; if nothing is written, delete the folders that were made for it."""
     new = [folder for folder in (out, *out.parents) if not folder.exists()]
     out.mkdir(parents=True, exist_ok=True)
     try:
@@ -37,13 +37,13 @@ def output_folder(out: Path) -> Iterator[Path]:
         raise
 
 
-def find_folder(target: str) -> Found:
-    """A project folder."""
+def find_folder(target: str) -> Project:
+    """Return a project folder and its settings."""
     return Path(target), load_settings(Path(target))
 
 
-def find_target(target: str) -> Found:
-    """A project folder, or else module:attribute or an ONNX file in the current folder."""
+def find_target(target: str) -> Project:
+    """Find a project folder, or else module:attribute or an ONNX file in the current folder."""
     if is_bare(target):
         return Path(), settings_of(target)
     if Path(target).is_file():
@@ -52,13 +52,13 @@ def find_target(target: str) -> Found:
 
 
 def is_bare(target: str) -> bool:
-    """Whether that is module:attribute or an ONNX file, and no folder."""
+    """Tell whether the target is module:attribute or an ONNX file, and no folder."""
     return not Path(target).is_dir() and (":" in target or target.endswith(".onnx"))
 
 
 @contextmanager
-def project_of(target: str, find: Callable[[str], Found] = find_target) -> Iterator[Found]:
-    """The project of a command, its models within reach of imports; errors of any kind become one line and status 1."""
+def project_of(target: str, find: Callable[[str], Project] = find_target) -> Iterator[Project]:
+    """Prepare imports of a project's models; turn errors of any kind into one line and exit status 1."""
     from mlaot.build import child
 
     project, settings = Path(), None

@@ -1,4 +1,4 @@
-"""RECORD, the list of a wheel's files: whether they are those that were packed."""
+"""RECORD, the list of a wheel's files: check that the files are those that were packed."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ from mlaot.commands.modules import open_wheel
 
 SIGNATURES = ("RECORD.jws", "RECORD.p7s")  # of RECORD, which cannot list them
 DIGESTS = ("sha256", "sha384", "sha512")
-Wrong = tuple[str, str]  # a file, and what is wrong with it
+Complaint = tuple[str, str]  # a file, and what is wrong with it
 
 
-def wrong_files(path: Path) -> list[Wrong]:
-    """What in a wheel is not as its RECORD says, in the order of names."""
+def wrong_files(path: Path) -> list[Complaint]:
+    """Return the differences between a wheel and its RECORD, in the order of names."""
     with open_wheel(path) as wheel:
         names = [entry.filename for entry in wheel.infolist() if not entry.is_dir()]
         records = [name for name in names if is_top(name, "RECORD")]
         if len(set(records)) != 1:
             return [("RECORD", f"expected one .dist-info/RECORD, got {len(set(records))}")]
-        return sorted(set(compared(wheel, names, records[0])))
+        return sorted(set(check_rows(wheel, names, records[0])))
 
 
 def is_top(name: str, file: str) -> bool:
-    """Whether a file lies in the wheel's ``.dist-info`` itself."""
+    """Tell whether a file lies directly in the wheel's ``.dist-info``."""
     parts = name.split("/")
     return len(parts) == 2 and parts[0].endswith(".dist-info") and parts[1] == file
 
 
-def compared(wheel: zipfile.ZipFile, names: list[str], record: str) -> Iterator[Wrong]:
-    """Every file has its row, every row its file, and both agree."""
+def check_rows(wheel: zipfile.ZipFile, names: list[str], record: str) -> Iterator[Complaint]:
+    """Check that every file has a row, every row a file, and that they agree."""
     rows: dict[str, list[str]] = {}
     try:
         lines = list(csv.reader(wheel.read(record).decode("utf-8").splitlines(), strict=True))
@@ -52,27 +52,27 @@ def compared(wheel: zipfile.ZipFile, names: list[str], record: str) -> Iterator[
         if PurePosixPath(name).is_absolute() or ".." in name.split("/") or "\\" in name:
             yield name, "leads out of the wheel"
         if name in rows:
-            yield from of_row(wheel, name, *rows[name], is_record=name == record)
+            yield from check_file(wheel, name, *rows[name], is_record=name == record)
         elif not any(is_top(name, signature) for signature in SIGNATURES):
             yield name, "is not in RECORD"
     for name in rows.keys() - set(names):
         yield name, "is in RECORD, but not there"
 
 
-def of_row(wheel: zipfile.ZipFile, name: str, said: str, size: str, *, is_record: bool) -> Iterator[Wrong]:
-    """A file against its row; RECORD does not say its own digest."""
+def check_file(wheel: zipfile.ZipFile, name: str, expected: str, size: str, *, is_record: bool) -> Iterator[Complaint]:
+    """Check a file against its row; RECORD does not list its own digest."""
     if is_record:
         return
     content = wheel.read(name)
-    kind, _, digest = said.partition("=")
+    kind, _, digest = expected.partition("=")
     if kind not in DIGESTS:
-        yield name, f"expected a digest by {', '.join(DIGESTS)} in RECORD, got {said!r}"
-    elif digest.rstrip("=") != (found := digest_of(kind, content)):
-        yield name, f"expected {said}, got {found}"
+        yield name, f"expected a digest by {', '.join(DIGESTS)} in RECORD, got {expected!r}"
+    elif digest.rstrip("=") != (actual := digest_of(kind, content)):
+        yield name, f"expected {expected}, got {actual}"
     if size and size != str(len(content)):
         yield name, f"expected {size} bytes, got {len(content)}"
 
 
 def digest_of(kind: str, content: bytes) -> str:
-    """As RECORD writes one."""
+    """Format a digest as RECORD does."""
     return base64.urlsafe_b64encode(hashlib.new(kind, content).digest()).rstrip(b"=").decode()

@@ -1,4 +1,4 @@
-"""The bill of materials in a wheel, read: what ``mlaot.build.sbom`` wrote."""
+"""Read the bill of materials in a wheel, as ``mlaot.build.sbom`` wrote it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import zipfile
 
 from mlaot.commands.output import Data
 from mlaot.errors import MlaotError
-from mlaot.stored import MOST, parse_json
+from mlaot.stored import MAX_BYTES, parse_json
 
 SBOM = ".cdx.json"
 
@@ -18,16 +18,16 @@ BOM = {"metadata": {"tools": {"components": [TOOL]}}, "components": [PART]}
 
 
 def read_sbom(wheel: zipfile.ZipFile) -> Data:
-    """The bill of materials that mlaot wrote; nothing where there is none.
+    """Read the bill of materials that mlaot wrote; return nothing if there is none.
 
-    Where none can be read that could be it, ``damaged`` says why.
+    If a file that may be the bill cannot be read, ``damaged`` says why.
     """
     damaged: Data = {}
     for entry in wheel.infolist():
         if "/sboms/" in entry.filename and entry.filename.endswith(SBOM):
             try:
-                if entry.file_size > MOST:
-                    raise MlaotError(f"{entry.filename} is larger than {MOST >> 20} MiB")
+                if entry.file_size > MAX_BYTES:
+                    raise MlaotError(f"{entry.filename} is larger than {MAX_BYTES >> 20} MiB")
                 bom: Data = parse_json(wheel.read(entry), BOM, entry.filename)
             except MlaotError as error:
                 damaged = {"damaged": str(error)}
@@ -38,31 +38,31 @@ def read_sbom(wheel: zipfile.ZipFile) -> Data:
 
 
 def tools(bom: Data) -> dict[str, Data]:
-    """The programs that took part, by name."""
+    """Return the programs that took part, by name."""
     return {tool["name"]: tool for tool in bom["metadata"]["tools"]["components"]} if "metadata" in bom else {}
 
 
 def compiler_of(bom: Data) -> Data:
-    """The C compiler."""
+    """Return the C compiler."""
     return next((tool for name, tool in tools(bom).items() if name != "mlaot"), {})
 
 
-def made_with(bom: Data) -> dict[str, str]:
-    """What may make a wheel another one: programs, flags, sources, by what they are called in the table."""
+def provenance_of(bom: Data) -> dict[str, str]:
+    """Return what determines the wheel's bytes, by the names of the table: programs, flags, sources."""
     compiler = compiler_of(bom)
     if "mlaot" not in tools(bom):
         return {}
-    found = {"mlaot": tools(bom)["mlaot"]["version"]}
+    provenance = {"mlaot": tools(bom)["mlaot"]["version"]}
     if compiler:
-        found["compiler"] = f"{compiler['name']} {compiler['version']} {compiler.get('description', '')}".rstrip()
-    found |= described(compiler)
+        provenance["compiler"] = f"{compiler['name']} {compiler['version']} {compiler.get('description', '')}".rstrip()
+    provenance |= own_properties(compiler)
     for part in bom["components"]:
-        found |= {f"{part['name']} {name}": value for name, value in described(part).items()}
-        found |= {f"{part['name']} sha256": row["content"] for row in part.get("hashes", [])}
-    return found
+        provenance |= {f"{part['name']} {name}": value for name, value in own_properties(part).items()}
+        provenance |= {f"{part['name']} sha256": row["content"] for row in part.get("hashes", [])}
+    return provenance
 
 
-def described(component: Data) -> dict[str, str]:
-    """mlaot's own properties of a component."""
+def own_properties(component: Data) -> dict[str, str]:
+    """Return mlaot's own properties of a component."""
     rows = component.get("properties", [])
     return {row["name"].removeprefix("mlaot:"): row["value"] for row in rows}

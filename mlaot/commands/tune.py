@@ -1,4 +1,4 @@
-"""``mlaot tune``: schedules by measurement; ``mlaot/tune.py`` does the measuring."""
+"""``mlaot tune``: choose schedules by measurement; ``mlaot/tune.py`` measures."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ EXAMPLES = """\
 
 
 def add(parser: argparse.ArgumentParser) -> None:
-    """The arguments."""
+    """Add the arguments of the command."""
     parser.add_argument("project", nargs="?", default=".", help=FOLDER)
 
 
 def run(options: argparse.Namespace) -> int:
-    """Measure, then store."""
+    """Measure and store the schedules."""
     with project_of(options.project, find_folder) as (project, settings):
         tune(project, settings)
     return 0
 
 
 def tune(project: Path, settings: Settings) -> None:
-    """Measure the products of a project's models; write down which were faster otherwise."""
+    """Measure the products of a project's models, and store the schedules that were faster."""
     from mlaot.build.toolchain import find_compiler
     from mlaot.generate import compile_for
     from mlaot.schedule.machine import MACHINES
@@ -47,8 +47,8 @@ def tune(project: Path, settings: Settings) -> None:
 
     command = find_compiler()
     programs = [compile_for(settings, model, lambda program: program) for model in settings.models]
-    for name, some in by_machine(programs, settings.isas, command).items():
-        tune_for(MACHINES[name], some, project, command)
+    for name, programs_ in by_machine(programs, settings.isas, command).items():
+        tune_for(MACHINES[name], programs_, project, command)
 
 
 def tune_for(isa: Machine, programs: list[Program], project: Path, command: list[str]) -> None:
@@ -58,16 +58,16 @@ def tune_for(isa: Machine, programs: list[Program], project: Path, command: list
     kernels = contractions(programs)
     tuned = dict(read_tuned(project).get(isa.name, {}))
     for number, kernel in enumerate(kernels, 1):
-        found = measure(kernel, isa, command)
-        tuned.pop(found.description, None)
-        if found.best != found.chosen:
-            tuned[found.description] = found.best
-        print(f"{number}/{len(kernels)}  {found.what}\n    {tuned_line(found)}", flush=True)
+        result = measure(kernel, isa, command)
+        tuned.pop(result.description, None)
+        if result.best != result.chosen:
+            tuned[result.description] = result.best
+        print(f"{number}/{len(kernels)}  {result.what}\n    {tuned_line(result)}", flush=True)
     write_tuned(project, {**read_tuned(project), isa.name: tuned})
     print(f"{project / TUNED}: {len(tuned)} of {len(kernels)} products are faster so, with {isa.name}")
 
 
-def tuned_line(found: Measured) -> str:
-    """``i=6 j=4: 812.1 us``, or what it takes instead."""
-    best, chosen = (f"{s}: {1e6 * found.seconds[s]:.1f} us" for s in (found.best, found.chosen))
-    return best if found.best == found.chosen else f"{best} instead of {chosen} ({found.gain:.2f})"
+def tuned_line(result: Measured) -> str:
+    """Format a result: ``i=6 j=4: 812.1 us``, or which schedule it replaces."""
+    best, chosen = (f"{s}: {1e6 * result.seconds[s]:.1f} us" for s in (result.best, result.chosen))
+    return best if result.best == result.chosen else f"{best} instead of {chosen} ({result.gain:.2f})"

@@ -1,4 +1,4 @@
-"""``mlaot verify``: whether a wheel is what its sources give."""
+"""``mlaot verify``: check that a wheel is what its sources give."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from mlaot.commands.diff import changes
 from mlaot.commands.hooks import call_hook, progress, unpack
 from mlaot.commands.modules import open_wheel
 from mlaot.commands.output import Data, add_json, report, table
-from mlaot.commands.sbom import SBOM, compiler_of, made_with, read_sbom
+from mlaot.commands.sbom import SBOM, compiler_of, provenance_of, read_sbom
 from mlaot.settings.reading import load_settings
 
 HELP = "rebuild a wheel from its sources and compare"
@@ -30,13 +30,13 @@ EXAMPLES = """\
   mlaot verify digits-1.0-cp311-abi3-linux_x86_64.whl --sdist digits-1.0.tar.gz
   mlaot verify digits-1.0-cp311-abi3-win_amd64.whl --source .      made by zig, so it is by zig again
 """
-LEFT_OUT = (".git", ".venv", "build", "dist")  # of a project's folder
+EXCLUDED = (".git", ".venv", "build", "dist")  # of a project's folder
 ARCHIVE = {"filename": "order of the files", "date_time": "times", "external_attr": "permissions"}  # of zip's entries
 SIDES = ("old", "new")  # as `changes` calls them: the given wheel, the rebuilt one
 
 
 def add(parser: argparse.ArgumentParser) -> None:
-    """The arguments."""
+    """Add the arguments of the command."""
     parser.add_argument("wheel", metavar="WHEEL", help="the wheel")
     where = parser.add_mutually_exclusive_group(required=True)
     where.add_argument("--sdist", metavar="SDIST", help="the sdist that belongs to it")
@@ -46,60 +46,60 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Rebuild and compare."""
-    given = Path(options.wheel)
-    with open_wheel(given) as wheel:
+    path = Path(options.wheel)
+    with open_wheel(path) as wheel:
         bom = read_sbom(wheel)
     with tempfile.TemporaryDirectory(prefix="mlaot-") as folder:
-        place = Path(folder, "sources")
+        sources = Path(folder, "sources")
         if options.sdist:
-            place.mkdir()
-            project = unpack(Path(options.sdist), place)
+            sources.mkdir()
+            project = unpack(Path(options.sdist), sources)
         else:
-            project = copy_project(Path(options.source), place)
-        found = compare(given, rebuild(project, given, bom, Path(folder), quiet=options.json))
-    report(found, show, options)
-    return 0 if found["same"] else 1
+            project = copy_project(Path(options.source), sources)
+        data = compare(path, rebuild(project, path, bom, Path(folder), quiet=options.json))
+    report(data, show, options)
+    return 0 if data["same"] else 1
 
 
-def copy_project(source: Path, place: Path) -> Path:
-    """The files of a project, without what was built there."""
+def copy_project(source: Path, target: Path) -> Path:
+    """Copy the files of a project, without what was built there."""
 
-    def left_out(folder: str, names: list[str]) -> list[str]:
+    def excluded(folder: str, names: list[str]) -> list[str]:
         top = Path(folder) == source
-        return [name for name in names if name == "__pycache__" or (top and name in LEFT_OUT)]
+        return [name for name in names if name == "__pycache__" or (top and name in EXCLUDED)]
 
     load_settings(source)
-    shutil.copytree(source, place, ignore=left_out, symlinks=True)
-    return place
+    shutil.copytree(source, target, ignore=excluded, symlinks=True)
+    return target
 
 
-def rebuild(project: Path, given: Path, bom: Data, folder: Path, *, quiet: bool) -> Path:
-    """The same wheel from ``project``, for the ABI of its tag, and for its platform where zig has compiled it."""
+def rebuild(project: Path, wheel: Path, bom: Data, folder: Path, *, quiet: bool) -> Path:
+    """Build the same wheel from ``project``, for the ABI of its tag, and for its platform if zig compiled it."""
     out = folder / "out"
     out.mkdir()
     options: dict[str, str] = {}
     if load_settings(project).backend == "mlaot.build":
-        *_, python, abi, platform = ("", "", "", *given.stem.split("-"))
+        *_, python, abi, platform = ("", "", "", *wheel.stem.split("-"))
         options |= {"mlaot.abi": f"{python}-{abi}"} if f"{python}-{abi}" in ABIS else {}
         options |= {"mlaot.platform": platform} if compiler_of(bom).get("name") == "zig" else {}
     if quiet:
         return call_hook(project, "build_wheel", out, lambda line: None, options=options, cache=False)
-    with progress(f"building {given.name}") as note:
+    with progress(f"building {wheel.name}") as note:
         return call_hook(project, "build_wheel", out, note, options=options, cache=False)
 
 
-def compare(given: Path, rebuilt: Path) -> Data:
-    """Digests; where they differ, the files, and what the bills of materials say of it."""
-    digests = [hashlib.sha256(path.read_bytes()).hexdigest() for path in (given, rebuilt)]
-    found: Data = {"wheel": given.name, "rebuilt": rebuilt.name, "sha256": digests, "same": digests[0] == digests[1]}
-    with open_wheel(given) as old, open_wheel(rebuilt) as new:
-        made = changes(made_with(read_sbom(old)), made_with(read_sbom(new)))
-        files = [] if found["same"] else list(differences(old, new))
-    return {**found, "files": files, "made_with": made, "hint": hint(made) if files else None}
+def compare(wheel: Path, rebuilt: Path) -> Data:
+    """Compare digests, and if they differ, the files and the bills of materials."""
+    digests = [hashlib.sha256(path.read_bytes()).hexdigest() for path in (wheel, rebuilt)]
+    data: Data = {"wheel": wheel.name, "rebuilt": rebuilt.name, "sha256": digests, "same": digests[0] == digests[1]}
+    with open_wheel(wheel) as old, open_wheel(rebuilt) as new:
+        provenance = changes(provenance_of(read_sbom(old)), provenance_of(read_sbom(new)))
+        files = [] if data["same"] else list(differences(old, new))
+    return {**data, "files": files, "made_with": provenance, "hint": hint(provenance) if files else None}
 
 
 def differences(old: zipfile.ZipFile, new: zipfile.ZipFile) -> Iterator[Data]:
-    """Files that differ, and where. RECORD holds the digests of the others."""
+    """Yield the files that differ, and where. Skip RECORD, which holds the digests of the others."""
     names = [set(wheel.namelist()) for wheel in (old, new)]
     same = True
     for name in sorted(names[0] | names[1]):
@@ -118,7 +118,7 @@ def differences(old: zipfile.ZipFile, new: zipfile.ZipFile) -> Iterator[Data]:
 
 
 def difference(old: bytes, new: bytes) -> str:
-    """Where two contents differ: sections of a library, a line of a text, or else a byte."""
+    """Say where two contents differ: sections of a library, a line of a text, or else a byte."""
     parts = [sections(content) for content in (old, new)]
     if all(parts):
         names = [row["what"] for row in changes(*parts)]
@@ -135,7 +135,7 @@ def difference(old: bytes, new: bytes) -> str:
 
 
 def sections(content: bytes) -> dict[str, bytes]:
-    """The sections of a 64-bit ELF file by name; none of anything else, or of a damaged one."""
+    """Return the sections of a 64-bit ELF file by name; none of another or damaged file."""
     if content[:6] != b"\x7fELF\x02\x01":
         return {}
     try:
@@ -143,24 +143,24 @@ def sections(content: bytes) -> dict[str, bytes]:
         size, count, names = struct.unpack_from("<HHH", content, 0x3A)
         heads = [struct.unpack_from("<IIQQQQ", content, at + i * size) for i in range(count)]
         text = content[heads[names][4] :]
-        named = {text[head[0] : text.index(b"\0", head[0])].decode(): head for head in heads}
+        by_name = {text[head[0] : text.index(b"\0", head[0])].decode(): head for head in heads}
     except (struct.error, IndexError, ValueError):
         return {}
     empty = 8  # SHT_NOBITS: takes no room in the file
-    return {name: content[h[4] : h[4] + h[5]] for name, h in named.items() if name and h[1] != empty}
+    return {name: content[h[4] : h[4] + h[5]] for name, h in by_name.items() if name and h[1] != empty}
 
 
 def archive_difference(old: zipfile.ZipFile, new: zipfile.ZipFile) -> str:
-    """What differs where all files are the same."""
+    """Say what differs between archives of the same files."""
     for field, what in ARCHIVE.items():
         if [getattr(entry, field) for entry in old.infolist()] != [getattr(entry, field) for entry in new.infolist()]:
             return what
     return "compression: the same files, packed by another zlib"
 
 
-def hint(made: list[Data]) -> str:
-    """What to do about it."""
-    rows: Mapping[str, Data] = {row["what"]: row for row in made}
+def hint(provenance: list[Data]) -> str:
+    """Say what to do about the difference."""
+    rows: Mapping[str, Data] = {row["what"]: row for row in provenance}
     if "mlaot" in rows and rows["mlaot"]["old"] is None:
         return "the wheel has no bill of materials of mlaot that can be read, so what it was made with is unknown"
     if row := rows.get("mlaot"):
@@ -174,20 +174,20 @@ def hint(made: list[Data]) -> str:
     return "nothing that is noted in it differs; tools that pack wheels, such as auditwheel, may have changed it"
 
 
-def show(found: Data) -> None:
-    """The verdict, then what differs."""
-    if found["same"]:
-        print(f"{found['wheel']} is what its sources give\n  sha256 {found['sha256'][0]}")
+def show(data: Data) -> None:
+    """Print the verdict, then what differs."""
+    if data["same"]:
+        print(f"{data['wheel']} is what its sources give\n  sha256 {data['sha256'][0]}")
         return
-    print(f"{found['wheel']} is not what its sources give here")
-    names = [found["wheel"], found["rebuilt"]] if found["wheel"] != found["rebuilt"] else ["given", "rebuilt"]
-    table(("wheel", "sha256"), list(zip(names, found["sha256"], strict=True)))
+    print(f"{data['wheel']} is not what its sources give here")
+    names = [data["wheel"], data["rebuilt"]] if data["wheel"] != data["rebuilt"] else ["given", "rebuilt"]
+    table(("wheel", "sha256"), list(zip(names, data["sha256"], strict=True)))
     print()
-    table(("file", "difference"), [(row["file"], row["difference"]) for row in found["files"]])
-    if found["made_with"]:
+    table(("file", "difference"), [(row["file"], row["difference"]) for row in data["files"]])
+    if data["made_with"]:
         print()
         rows = [
-            (row["what"], *["-" if row[side] is None else row[side] for side in SIDES]) for row in found["made_with"]
+            (row["what"], *["-" if row[side] is None else row[side] for side in SIDES]) for row in data["made_with"]
         ]
         table(("made with", "given", "rebuilt"), rows)
-    print(f"\n{found['hint']}")
+    print(f"\n{data['hint']}")

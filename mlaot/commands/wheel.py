@@ -1,4 +1,4 @@
-"""``mlaot wheel``: wheels for other platforms and Pythons."""
+"""``mlaot wheel``: make wheels for other platforms and Pythons."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 from mlaot.build.cache import OFF, VARIABLE
 from mlaot.build.platforms import ABIS, EVERYWHERE, parse_abi, parse_platform
-from mlaot.commands.build import show_made
+from mlaot.commands.build import show_file
 from mlaot.commands.project import FOLDER, add_build, output_folder
 from mlaot.errors import MlaotError
 from mlaot.settings import FILE
@@ -30,7 +30,7 @@ EXAMPLES = """\
 
 
 def add(parser: argparse.ArgumentParser) -> None:
-    """The arguments."""
+    """Add the arguments of the command."""
     parser.add_argument("project", nargs="?", default=".", help=FOLDER)
     tags = ", ".join(EVERYWHERE)
     platform = f"tags of wheels, or all: {tags} (default: this machine)"
@@ -41,7 +41,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """One after the other."""
+    """Make the wheels one after the other."""
     from mlaot.build.hooks import build_wheels
     from mlaot.build.toolchain import own_abi
 
@@ -60,6 +60,6 @@ def run(options: argparse.Namespace) -> int:
     with output_folder(out):
         for number, name in enumerate(build_wheels(str(out), platforms, abis), 1):
             print(f"{number}/{count}  ", end="")
-            show_made(out / name, begun)
+            show_file(out / name, begun)
             begun = time.perf_counter()
     return 0

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from mlaot.commands.output import size, strict, table
+from mlaot.commands.output import json_safe, size, table
 
 PLAIN = """\
   name            size
@@ -49,7 +49,7 @@ def test_a_narrow_terminal(capsys: pytest.CaptureFixture[str], monkeypatch: pyte
 
 
 def test_json_without_nan() -> None:
-    found = strict({"a": [float("nan"), (1.5, float("inf"))], "b": True})
+    found = json_safe({"a": [float("nan"), (1.5, float("inf"))], "b": True})
     assert json.dumps(found, allow_nan=False) == '{"a": ["nan", [1.5, "inf"]], "b": true}'
 
 
