@@ -1,8 +1,8 @@
-"""C identifiers for what users have named. They have a namespace of their own, so any name can be given to anything.
+"""C identifiers for names that users choose: a namespace of their own, so no name clashes.
 
-A named dim ``tokens`` is ``n_tokens`` in C, and ``batch``, which is mlaot's own, stays ``batch``. An array keeps the
-name that it has unless C, a header, or mlaot's own C could have it; then it begins with ``x_``. The C of mlaot has no
-name that begins with ``n_``, ``u_`` or ``x_``.
+A named dim ``tokens`` is ``n_tokens`` in C, and ``batch``, which is mlaot's own, stays ``batch``. An array keeps its
+name unless C, a header, or mlaot's own C could have it; then it begins with ``x_``. No name of mlaot's own C begins
+with ``n_``, ``u_`` or ``x_``.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ KEYWORDS = re.compile(
     r"|arm|assert|complex|errno|hppa|i386|imaginary|interface|linux|m68k|mips|noreturn|math_errhandling|offsetof|ppc|pixel|small|sparc"
     r"|stderr|stdin|stdout|sun|unix|vax|vector|win32|L_ctermid|L_cuserid|L_tmpnam|P_tmpdir"
 )
-# What else could be a macro: it has no lower-case letter, but for one capital with digits, such as the weights W and
+# Names that could be macros: without a lower-case letter, except one capital with digits, such as the weights W and
 # W1. `I` is a macro of complex.h.
 MACRO = re.compile(r"I|(?![A-Z][0-9]*$)[^a-z]+")
 # The shapes of mlaot's own names in kernels; tests hold them against the C.
@@ -44,14 +44,14 @@ OWN = re.compile(
 
 
 def dim_name(name: str) -> str:
-    """A named dim as C calls it; two dims never have one name."""
+    """Return the C name of a named dim; no two dims have the same."""
     if name == BATCH:
         return name
     return f"n_{name}" if name.isascii() else f"u_{name.encode('punycode').decode().replace('-', '_')}"
 
 
 def array_name(name: str) -> str:
-    """An array as C calls it; two may have one name, which are for their place to tell apart."""
+    """Return the C name of an array; two arrays may have the same, which their function must then tell apart."""
     clean = re.sub(r"[^A-Za-z0-9_]", "_", name)
     return f"x_{clean}" if not clean or clean[0].isdigit() or is_taken(clean) else clean
 
@@ -62,52 +62,52 @@ def is_taken(name: str) -> bool:
 
 
 def c_expression(text: int | str | Dim) -> str:
-    """An extent, or its text, in C."""
+    """Return an extent, or its text, in C."""
     extent = parse(text) if isinstance(text, str) else text
-    return str(renamed(extent, {name: dim(dim_name(name)) for name in names(extent)}))
+    return str(rename_dims(extent, {name: dim(dim_name(name)) for name in names(extent)}))
 
 
 def with_c_dims(graph: Graph) -> Graph:
-    """The graph with its dims as C calls them; itself where none has another name there."""
-    known = c_dims(graph)
-    return graph if known.keys() <= {BATCH} else copy_of(graph, known)
+    """Return a graph whose dims have their C names, itself if they have them already."""
+    names_in_c = c_dims(graph)
+    return graph if names_in_c.keys() <= {BATCH} else copy_graph(graph, names_in_c)
 
 
 def c_dims(graph: Graph) -> dict[str, Dim]:
-    """The named dims of a graph as C calls them."""
+    """Return the named dims of a graph by their names, as C calls them."""
     return {name: dim(dim_name(name)) for name in dims_of(graph)}
 
 
 def dims_of(graph: Graph) -> set[str]:
-    """The named dims of a graph's inputs, from which a call learns them."""
+    """Return the named dims of a graph's inputs, from which a call learns their values."""
     return {name for node in graph.inputs.values() for extent in node.type.shape for name in names(extent)}
 
 
-def renamed(value: Any, known: Mapping[str, Dim]) -> Any:
-    """An attribute of a node with other names for its dims."""
+def rename_dims(value: Any, dims: Mapping[str, Dim]) -> Any:
+    """Rename the dims of an attribute of a node."""
     if isinstance(value, Expr):
-        return substitute(value, known)
+        return substitute(value, dims)
     if isinstance(value, Type):
-        return value.with_shape(renamed(value.shape, known))
+        return value.with_shape(rename_dims(value.shape, dims))
     if isinstance(value, TupleType):
-        return TupleType(renamed(value.items, known))
+        return TupleType(rename_dims(value.items, dims))
     if isinstance(value, tuple):
-        return tuple(renamed(each, known) for each in value)
+        return tuple(rename_dims(each, dims) for each in value)
     if isinstance(value, Subgraph):
-        return Subgraph(copy_of(value.graph, known))
+        return Subgraph(copy_graph(value.graph, dims))
     return value
 
 
-def copy_of(graph: Graph, known: Mapping[str, Dim]) -> Graph:
-    """A graph of its own, with other names for its dims."""
+def copy_graph(graph: Graph, dims: Mapping[str, Dim]) -> Graph:
+    """Copy a graph and rename its dims."""
     new = Graph(graph.name)
     copies: dict[Node, Node] = {}
     for key, node in graph.inputs.items():
         notes = {note: value for note, value in node.attrs.items() if note not in ("name", "type")}
-        copies[node] = new.input(key, renamed(node.type, known), **notes)
+        copies[node] = new.input(key, rename_dims(node.type, dims), **notes)
     for node in graph.nodes():
         if node not in copies:
-            attrs = {key: renamed(value, known) for key, value in node.attrs.items()}
+            attrs = {key: rename_dims(value, dims) for key, value in node.attrs.items()}
             copies[node] = new.copy(node, [copies[a.find()] for a in node.args], attrs)
     new.outputs = {key: copies[node.find()] for key, node in graph.outputs.items()}
     new.writes = {key: copies[node.find()] for key, node in graph.writes.items()}

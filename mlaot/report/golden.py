@@ -20,8 +20,7 @@ from mlaot.ir.dims import parse, substitute
 from mlaot.ir.module import Module
 from mlaot.ir.ports import Port, numbers
 from mlaot.ir.types import DTYPES
-from mlaot.lower.program import Entry, Golden
-from mlaot.lower.program import Module as Lowered
+from mlaot.lower.program import Entry, ExtensionModule, Golden
 from mlaot.passes.frozen.quantize import parts
 from mlaot.printing.methods import HIDDEN
 from mlaot.transforms.batch import draws
@@ -33,7 +32,7 @@ LONG = 2_000_000_000  # operations: NumPy takes seconds for them, so that one ro
 FAR = 1e-2  # of the largest element: beyond the rounding of any dtype but float16's
 
 
-def golden_vectors(module: Module, lowered: Lowered) -> tuple[Golden, ...]:
+def golden_vectors(module: Module, lowered: ExtensionModule) -> tuple[Golden, ...]:
     """A call of each function that can be replayed: by the graphs that ``module`` was optimized from."""
     found: list[Golden] = []
     for entry in lowered.entries:
@@ -75,13 +74,13 @@ def _call(entry: Entry, graph: Graph, module: Module, dims: tuple[str, ...]) -> 
         }
         outputs = tuple(_expected(exact[p.name], rounded[p.name], p, spare[p.name]) for p in entry.outputs)
         if all(outputs):
-            moved = max(_moved(declared[port.name], exact[port.name]) for port in entry.outputs)
-            yield Golden(entry.name, tuple(known[name] for name in dims), outputs, moved)
+            drift = max(_drift(declared[port.name], exact[port.name]) for port in entry.outputs)
+            yield Golden(entry.name, tuple(known[name] for name in dims), outputs, drift)
         return
 
 
 def compared(
-    references: Mapping[str, Reference], module: Module, lowered: Lowered, vectors: Iterable[Golden]
+    references: Mapping[str, Reference], module: Module, lowered: ExtensionModule, vectors: Iterable[Golden]
 ) -> Iterator[str]:
     """A line for each of ``references``, others that compute ``forward``: how far the model's answers are from theirs.
 
@@ -129,7 +128,7 @@ def _off(ours: Any, theirs: Any) -> float:
     return float(np.nan_to_num(apart, nan=np.inf).max(initial=0) / max(finite.max(initial=0), np.finfo(float).tiny))
 
 
-def _moved(declared: Any, exact: Any) -> float:
+def _drift(declared: Any, exact: Any) -> float:
     """The largest change of an output's elements, as a share of the largest one."""
     largest = np.abs(np.asarray(declared, np.float64)).max(initial=0)
     return _apart(declared, exact) / float(max(largest, np.finfo(float).tiny))

@@ -29,8 +29,8 @@ from mlaot.ir import DType, Graph, Node, Type
 from mlaot.ir.types import BY_NUMPY, DTYPES, boolean, f64
 from mlaot.ops import OPS, Op
 from mlaot.ops.base import no_gradient
-from mlaot.printing.accuracy import ULP
 
+from ..lower.accuracy import ULP
 from ..ops.samples import SAMPLES, Sample, samples
 from ..projects import ROOT
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 
 from mlaot.ir.indices import IndexRange
-from mlaot.lower.program import Entry, Module, Port, Slot
+from mlaot.lower.program import Entry, ExtensionModule, Port, Slot
 
 from .models import floats
 
@@ -36,7 +36,7 @@ def labels(dtype: str) -> Port:
     return Port("x", dtype, ("n",), ranges=(IndexRange(3),))
 
 
-TYPES = Module(
+TYPES = ExtensionModule(
     name="dtypes",
     dims=("n",),
     entries=tuple(
@@ -79,7 +79,7 @@ def vector(name: str, *shape: int | str) -> Port:
     return Port(name, "f32", shape)
 
 
-SHAPES = Module(
+SHAPES = ExtensionModule(
     name="shapes",
     dims=("batch", "m", "n"),
     entries=(
@@ -262,7 +262,7 @@ KERNEL(loss)
 """
 
 # A frozen model with a cache: two numbers a call, four calls.
-CACHE = Module(
+CACHE = ExtensionModule(
     name="cache",
     dims=(),
     entries=(
@@ -314,7 +314,7 @@ void cache_clear_ISA(char *const *p, const ptrdiff_t *dim)
 """
 
 # Parameters w, a buffer that counts, and an optimizer with a moment: each step adds x to the moment, the moment to w.
-MOMENTUM = Module(
+MOMENTUM = ExtensionModule(
     name="momentum",
     dims=("batch",),
     entries=(

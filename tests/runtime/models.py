@@ -12,7 +12,7 @@ from pathlib import Path
 from types import ModuleType
 
 from mlaot.ir.indices import IndexRange
-from mlaot.lower.program import Entry, Module, Port, Slot
+from mlaot.lower.program import Entry, ExtensionModule, Port, Slot
 from mlaot.printing.interface import render_interface
 
 ISAS = ("base", "v3", "v4")
@@ -30,7 +30,7 @@ def floats(*values: float) -> bytes:
 
 
 # y = x @ w + b for x of 2 and y of 3 numbers.
-AFFINE = Module(
+AFFINE = ExtensionModule(
     name="shop.affine",
     dims=("batch", "width"),
     entries=(
@@ -157,7 +157,7 @@ void shop_affine_slow_ISA(char *const *p, const ptrdiff_t *dim)
 """
 
 # Scores s = x @ w (2 classes), loss = mean over the batch of (s[label] - 1) ** 2; w is stored transposed and padded.
-FIT = Module(
+FIT = ExtensionModule(
     name="fit",
     dims=("batch",),
     entries=(
@@ -304,7 +304,7 @@ void whole_accumulate_ISA(char *const *p, const ptrdiff_t *dim)
 """
 
 # A model whose weights are too large for text, and no dims at all.
-LARGE = Module(
+LARGE = ExtensionModule(
     name="large",
     dims=(),
     entries=(Entry("forward", (Port("i", "i32", ()),), (Port("y", "f32", ()),), "0", "1"),),
@@ -336,7 +336,7 @@ MODELS = {
 }
 
 
-def write_files(module: Module, kernels: str, folder: Path, abi: str = "abi3") -> list[list[str]]:
+def write_files(module: ExtensionModule, kernels: str, folder: Path, abi: str = "abi3") -> list[list[str]]:
     """Write a model's files; the compiler commands that build it."""
     stem = module.name.rpartition(".")[2]
     folder.mkdir(parents=True, exist_ok=True)
@@ -353,14 +353,14 @@ def write_files(module: Module, kernels: str, folder: Path, abi: str = "abi3") -
     return [*commands, [compiler[0], "-shared", "-s", *objects, "-o", str(folder / f"{stem}.{abi}.so")]]
 
 
-def build(module: Module, kernels: str, folder: Path, abi: str = "abi3") -> Path:
+def build(module: ExtensionModule, kernels: str, folder: Path, abi: str = "abi3") -> Path:
     """Compile a model into ``folder``."""
     for command in write_files(module, kernels, folder, abi):
         subprocess.run(command, check=True)
     return library(module, folder, abi)
 
 
-def library(module: Module, folder: Path, abi: str = "abi3") -> Path:
+def library(module: ExtensionModule, folder: Path, abi: str = "abi3") -> Path:
     """Where a model's shared library is."""
     return folder / f"{module.name.rpartition('.')[2]}.{abi}.so"
 

@@ -22,7 +22,7 @@ from mlaot.printing.helpers import preamble
 from mlaot.render import render
 from mlaot.schedule import machine as machines
 from mlaot.schedule import tuning
-from mlaot.schedule.contraction import kept_near, kept_next
+from mlaot.schedule.cost import first_level_bytes, second_level_bytes
 from mlaot.schedule.machine import BASE, CAPABILITIES, CPUID, MACHINES, NEON, V3, V4, condition, isas_for, whole_lines
 from mlaot.settings import Settings
 from mlaot.settings.options import Options
@@ -129,7 +129,7 @@ def test_flags() -> None:
 def test_one_number_for_each_cache() -> None:
     """Shares of it: the bytes that loops were tuned for."""
     for machine in MACHINES.values():
-        assert (kept_near(machine), kept_next(machine)) == (40 * 1024, 768 * 1024)
+        assert (first_level_bytes(machine), second_level_bytes(machine)) == (40 * 1024, 768 * 1024)
     second = machines.REFERENCE.caches.second
     assert (second * tuning.BATCH_SHARE, second * tuning.WINOGRAD_SHARE) == (512 * 1024, 896 * 1024)
     assert [whole_lines(size) for size in (0, 1, 64, 65)] == [0, 64, 64, 128]
