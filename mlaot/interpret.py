@@ -73,7 +73,7 @@ class Interpreter:
         self, program: Program, machine: Machine, schedule: Callable[[Nest, Machine], Nest] | None = None
     ) -> None:
         module = program.module
-        functions = Functions(replace(machine, deterministic=module.deterministic), (), schedule)
+        functions = Functions(replace(machine, deterministic=module.options.deterministic), (), schedule)
         self.dims = module.dims
         self.ports = {p.entry.name: p.entry for p in program.procedures}
         self.entries: dict[str, list[Execute]] = {}

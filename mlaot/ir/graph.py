@@ -87,11 +87,14 @@ class Op:
     ``doc`` says in a line what the op computes, of arguments x and y (a, b for two alike).
     ``needs(*types, **attrs)`` are dims that must not be negative for the op to stay within its arguments. ``draws``:
     each example of a batch has a value of its own, even where no argument is batched. ``index``: which argument is made
-    of indices, if one is. ``moves``: each element of the result is an element of an argument. ``view(node, strides)``:
-    where the elements of a result that copies nothing lie in its argument. ``parts(node, strides)``: where arguments
-    lie in the result, or nothing where they do not lie by strides. Where axes do not say how to batch,
-    ``batch(node, args, batched, dim)`` gives the node with a leading ``dim``; ``args`` are batched where ``batched``
-    says so.
+    of indices, if one is. Where axes do not say how to batch, ``batch(node, args, batched, dim)`` gives the node with a
+    leading ``dim``; ``args`` are batched where ``batched`` says so.
+
+    ``moves``: each element of the result is an element of an argument. ``exact``: the result is a number that the dtype
+    of its arguments holds, computed in whichever wider one. ``linear``: the sum of its values is its value of the sum.
+    ``cheap``: kernels compute it again rather than store it. ``repeats``: of a reduction, the name of the op of two
+    values that it repeats. ``view(node, strides)``: where the elements of a result that copies nothing lie in its
+    argument. ``parts(node, strides)``: where arguments lie in the result, or nothing where they do not lie by strides.
     """
 
     name: str
@@ -105,6 +108,10 @@ class Op:
     draws: bool = False
     index: Index | None = None
     moves: bool = False
+    exact: bool = False
+    linear: bool = False
+    cheap: bool = False
+    repeats: str = ""
     view: Callable[[Node, Strides], View] | None = None
     parts: Callable[[Node, Strides], list[Part]] | None = None
     batch: Callable[[Node, Sequence[Node], Sequence[bool], Dim], Node] | None = None

@@ -38,10 +38,6 @@ from mlaot.ops.winograd import TRANSFORMS, products_of
 from mlaot.schedule.tuning import GROUP_NODES, NODES_AGAIN
 
 RECOMPUTED = (ew.step, ew.is_equal)  # every reader recomputes them, which costs less than storing them
-CHEAP = (
-    *(ew.add, ew.sub, ew.mul, ew.neg, ew.rounded, ew.cast, ew.relu, ew.step, ew.maximum, ew.minimum),
-    st.one_hot,
-)
 
 
 @dataclass(eq=False)
@@ -71,7 +67,7 @@ def cheap_nodes(graph: Graph) -> set[Node]:
     sizes: dict[Node, int] = {}  # how many nodes are recomputed for each cheap node
     roots = set(map(root_of, graph.roots()))
     for node in graph.nodes():
-        if node.op in CHEAP and vector_dtype(node) and node not in roots and not is_free(node):
+        if node.op.cheap and vector_dtype(node) and node not in roots and not is_free(node):
             args = [a.find() for a in node.args]  # a cheap node behind a view has another shape and is not recomputed
             cheap = sizes if node.op is not ew.cast else {}  # a kernel computes in one dtype
             size = 1 + sum(cheap.get(a, 0) for a in args)

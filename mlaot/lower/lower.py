@@ -60,11 +60,8 @@ def lower(model: Module) -> Program:
         storage.state_bytes,
         storage.constants,
         bytes(storage.initial),
-        options.isas,
+        options,
         {**model.info, **({"scalars": storage.scalar_offsets(model)} if model.scalars and model.trains else {})},
-        options.deterministic,
-        options.threads,
-        weights=options.weights,
         words=any(k.contraction is not None and k.contraction.words for p in procedures for k in p.kernels),
     )
     return Program(module, procedures)

@@ -17,6 +17,7 @@ from mlaot.nest.statements import Nest
 from mlaot.schedule.collapse import generalize_size
 from mlaot.schedule.contraction import Contraction, contraction_of
 from mlaot.schedule.machine import LINE, whole_lines
+from mlaot.settings.options import Options
 
 
 @dataclass(frozen=True)
@@ -83,11 +84,10 @@ class Golden:
 class ExtensionModule:
     """Everything that the template of an extension module needs.
 
-    ``initial``: the first bytes of the state, behind which it starts as zeros. ``deterministic``: all ``isas`` give the
-    same bits. ``threads``: how many a call may use unless told otherwise; 0: as many as there are CPUs. ``tuned``: by
-    instruction set and contraction, the schedule that was measured to be the fastest. ``facts``: those of
-    ``graph_facts``. ``weights``: where they are stored, as the setting of that name. ``version``: the project's.
-    ``words``: kernels multiply bytes, for which not all CPUs with AVX-512 have instructions.
+    ``initial``: the first bytes of the state, behind which it starts as zeros. ``options``: the settings that it was
+    compiled with. ``tuned``: by instruction set and contraction, the schedule that was measured to be the fastest.
+    ``facts``: those of ``graph_facts``. ``version``: the project's. ``words``: kernels multiply bytes, for which not
+    all CPUs with AVX-512 have instructions.
     """
 
     name: str
@@ -97,16 +97,18 @@ class ExtensionModule:
     state_bytes: int
     constants: bytes | bytearray
     initial: bytes
-    isas: tuple[str, ...]
+    options: Options
     info: dict[str, object] = field(default_factory=dict)
-    deterministic: bool = False
-    threads: int = 1
     tuned: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     golden: tuple[Golden, ...] = ()
     facts: Mapping[str, object] = field(default_factory=dict)
-    weights: str = "auto"
     words: bool = False
     version: str = ""
+
+    @property
+    def isas(self) -> tuple[str, ...]:
+        """The instruction sets that it has C for."""
+        return self.options.isas
 
     @property
     def c_dims(self) -> tuple[str, ...]:

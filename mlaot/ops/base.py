@@ -85,6 +85,7 @@ broadcast: Op = Op(
     BROADCAST,
     moves=True,
     view=broadcast_view,
+    exact=True,
     doc="x repeated along new axes; a view",
 )
 
@@ -125,6 +126,7 @@ sum_: Op = Op(
     accumulate(np.add),
     lambda ct, out, x, axes: (spread(ct, x, axes),),
     REDUCTION,
+    repeats="add",
     doc="the sum over axes",
 )
 

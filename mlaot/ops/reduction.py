@@ -74,13 +74,17 @@ def _vjp_prod(ct: Node, out: Node, x: Node, axes: tuple[int, ...]) -> tuple[Node
     return (transpose(reshape(grad, shape=moved.type.shape), perm=back),)
 
 
-prod: Op = Op("prod", accumulated, accumulate(np.multiply), _vjp_prod, REDUCTION, doc="the product over axes")
+prod: Op = Op(
+    "prod", accumulated, accumulate(np.multiply), _vjp_prod, REDUCTION, repeats="mul", doc="the product over axes"
+)
 max_: Op = Op(
     "max",
     _picked,
     _extreme(np.maximum, -1),
     _vjp_extreme,
     REDUCTION,
+    exact=True,
+    repeats="maximum",
     doc="the largest over axes (any, of bools); nan where one is",
 )
 min_: Op = Op(
@@ -89,6 +93,8 @@ min_: Op = Op(
     _extreme(np.minimum, 1),
     _vjp_extreme,
     REDUCTION,
+    exact=True,
+    repeats="minimum",
     doc="the smallest over axes (all, of bools); nan where one is",
 )
 

@@ -49,6 +49,7 @@ transpose: Op = Op(
     TRANSPOSE,
     moves=True,
     view=transpose_view,
+    linear=True,
     doc="the axes in another order; a view",
 )
 
@@ -72,6 +73,7 @@ reshape: Op = Op(
     RESHAPE,
     moves=True,
     view=reshape_view,
+    linear=True,
     doc="another shape, the same elements in row-major order",
 )
 
@@ -469,6 +471,7 @@ one_hot: Op = Op(
     no_gradient,
     ONE_HOT,
     index=Index(0, lambda label, classes, dtype: IndexRange(classes), "a row of zeros"),
+    cheap=True,
     doc="1 where the class is the label, else 0, along a new last axis",
 )
 

@@ -26,7 +26,7 @@ LONG_KERNELS = '#pragma GCC optimize("O1")'  # stands in a file that would take 
 def kernels_file(program: Program, prefix: str, machine: Machine) -> str:
     """Return the C file of ``program`` for ``machine``; the names of its entries begin with ``prefix``."""
     tuned = tuple(program.module.tuned.get(machine.name, {}).items())
-    machine = replace(machine, deterministic=program.module.deterministic, tuned=tuned)
+    machine = replace(machine, deterministic=program.module.options.deterministic, tuned=tuned)
     ends = ("", "_forward", "_backward")
     taken = [f"{prefix}_{p.entry.name}{end}_{machine.name}" for p in program.procedures for end in ends]
     functions = Functions(machine, taken)

@@ -137,7 +137,7 @@ def render_interface(module: ExtensionModule, *, c_library: bool = False) -> dic
     parts, initial_at, scalars_at = weights_parts(module)
     weights_bytes = sum(map(len, parts))
     weights_digest = digest(parts)
-    is_file = module.weights == "file" or (module.weights == "auto" and weights_bytes > INSIDE_LIMIT)
+    is_file = module.options.weights == "file" or (module.options.weights == "auto" and weights_bytes > INSIDE_LIMIT)
     weights_file = f"{stem}.weights" if is_file else ""
     trains = any(slot.gradient_offset >= 0 for slot in module.slots)
     fit = make_fit(module)
@@ -146,7 +146,7 @@ def render_interface(module: ExtensionModule, *, c_library: bool = False) -> dic
         "stem": stem,
         "prefix": module.prefix,
         "stateful": bool(module.slots),
-        "threads": module.threads,
+        "threads": module.options.threads,
         "trains": trains,
         "attributes": (
             *(PARAMETERS if of_kind(module, "parameter") else ()),
@@ -560,7 +560,7 @@ def describe(module: ExtensionModule) -> dict[str, object]:
         info[key] = {slot.name: type_text(slot.dtype, slot.shape) for slot in of_kind(module, kind)}
     info["parameter_count"] = sum(prod(slot.shape) for slot in of_kind(module, "parameter"))
     info["bytes"] = {"constants": len(module.constants), "state": module.state_bytes}
-    info["deterministic"] = module.deterministic
+    info["deterministic"] = module.options.deterministic
     return info
 
 

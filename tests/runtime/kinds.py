@@ -6,6 +6,7 @@ import struct
 
 from mlaot.ir.indices import IndexRange
 from mlaot.lower.program import Entry, ExtensionModule, Port, Slot
+from mlaot.settings.options import Options
 
 from .models import floats
 
@@ -53,7 +54,7 @@ TYPES = ExtensionModule(
     state_bytes=0,
     constants=b"",
     initial=b"",
-    isas=("base",),
+    options=Options(isas=("base",)),
 )
 
 
@@ -112,7 +113,7 @@ SHAPES = ExtensionModule(
     state_bytes=0,
     constants=b"",
     initial=b"",
-    isas=("base",),
+    options=Options(isas=("base",)),
 )
 
 SHAPES_KERNELS = """
@@ -279,7 +280,7 @@ CACHE = ExtensionModule(
     state_bytes=256,
     constants=b"",
     initial=bytes(128) + struct.pack("3H", 0x3F80, 0xC040, 0x7F80) + bytes(58) + struct.pack("7e", 1, 0, 2, 0, 3, 0, 4),
-    isas=("base",),
+    options=Options(isas=("base",)),
 )
 
 CACHE_KERNELS = """
@@ -334,7 +335,7 @@ MOMENTUM = ExtensionModule(
     state_bytes=320,
     constants=b"",
     initial=floats(1, 2) + bytes(120) + floats(0.5, 0.25) + bytes(56) + struct.pack("q", 7),
-    isas=("base",),
+    options=Options(isas=("base",)),
 )
 
 MOMENTUM_KERNELS = """

@@ -14,6 +14,7 @@ from types import ModuleType
 from mlaot.ir.indices import IndexRange
 from mlaot.lower.program import Entry, ExtensionModule, Port, Slot
 from mlaot.printing.interface import render_interface
+from mlaot.settings.options import Options
 
 ISAS = ("base", "v3", "v4")
 FLAGS = "-std=gnu11 -O1 -ffp-contract=fast -fno-math-errno -fno-trapping-math -fPIC -fvisibility=hidden"
@@ -78,7 +79,7 @@ AFFINE = ExtensionModule(
     state_bytes=0,
     constants=floats(1, 2, 3, 4, 5, 6, 0.5, 0.25, 0.125),
     initial=b"",
-    isas=ISAS,
+    options=Options(isas=ISAS),
     info={"version": "1.2.3", "note": 'quote " and \\ and é'},
     version="1.2.3",
 )
@@ -197,7 +198,7 @@ FIT = ExtensionModule(
     state_bytes=256,
     constants=b"",
     initial=struct.pack("9d", 0.1, 0.2, 0.3, 0.0, 0.4, 0.5, 0.6, 0.0, 1.0),
-    isas=ISAS,
+    options=Options(isas=ISAS),
     info={"scalars": (0, 8, 16, 32, 40, 48, 64)},
 )
 
@@ -312,7 +313,7 @@ LARGE = ExtensionModule(
     state_bytes=0,
     constants=struct.pack("30000f", *range(30000)),
     initial=b"",
-    isas=("base",),
+    options=Options(isas=("base",)),
 )
 
 LARGE_KERNELS = """
@@ -331,8 +332,14 @@ MODELS = {
     "fit": (FIT, FIT_KERNELS),
     "whole": (WHOLE, WHOLE_KERNELS),
     "large": (LARGE, LARGE_KERNELS),
-    "mapped": (replace(LARGE, name="mapped", weights="file"), LARGE_KERNELS.replace("large", "mapped")),
-    "apart": (replace(FIT, name="apart", weights="file"), FIT_KERNELS.replace("fit", "apart")),
+    "mapped": (
+        replace(LARGE, name="mapped", options=replace(LARGE.options, weights="file")),
+        LARGE_KERNELS.replace("large", "mapped"),
+    ),
+    "apart": (
+        replace(FIT, name="apart", options=replace(FIT.options, weights="file")),
+        FIT_KERNELS.replace("fit", "apart"),
+    ),
 }
 
 

@@ -21,6 +21,7 @@ from mlaot.lower.program import Entry, ExtensionModule, Port, Slot
 from mlaot.nn import functional as F
 from mlaot.printing.fit import make_fit
 from mlaot.printing.interface import render_interface
+from mlaot.settings.options import Options
 
 from .. import projects
 from .test_host import python
@@ -466,7 +467,9 @@ def test_no_batches(build: Build) -> None:
 def training(*inputs: Port, dims: tuple[str, ...] = ()) -> ExtensionModule:
     """A module whose train_step has these inputs."""
     entry = Entry("train_step", inputs, (Port("loss", "f32", ()),), "0", "1")
-    return ExtensionModule("m", dims, (entry,), (Slot("w", "f32", (), (), 0, 64),), 128, b"", b"", ("base",))
+    return ExtensionModule(
+        "m", dims, (entry,), (Slot("w", "f32", (), (), 0, 64),), 128, b"", b"", Options(isas=("base",))
+    )
 
 
 @pytest.mark.parametrize(
