@@ -78,7 +78,7 @@ def part_buffer(buffer: Buffer, shape: Sequence[Dim], strides: Sequence[Dim], st
 
 def _part(buffer: Buffer, argument: Node, part: Part) -> Buffer:
     """Return the buffer of an argument inside of that of the result."""
-    if part == (buffer.strides, 0, False):
+    if part == (buffer.strides, 0, False) and argument.type.shape == buffer.shape:  # a copy of it all
         return buffer
     dense = buffer.dense or part.gapless
     return part_buffer(buffer, argument.type.shape, part.strides, part.offset, dense=dense)
@@ -87,6 +87,8 @@ def _part(buffer: Buffer, argument: Node, part: Part) -> Buffer:
 def _behind_views(node: Node, buffer: Buffer) -> Buffer | None:
     """Return the buffer of the value behind a view that lies in ``buffer``, or None if the view omits elements."""
     while is_view(node):
+        if node.op.axes is None:
+            return None
         inner, axes = node.arg(0), axes_of(node)
         (labels,) = axes.args
         new = [d for label, d in zip(axes.result, node.type.shape, strict=True) if label not in labels]
