@@ -23,7 +23,7 @@ from common import one_core, table
 import mlaot
 from mlaot import passes
 from mlaot.files import program_files
-from mlaot.interpreter import no_collection
+from mlaot.isolation import pause_collection
 from mlaot.loading import trace
 from mlaot.lower.lower import lower
 from mlaot.printing.cmake import unit_flags
@@ -90,7 +90,7 @@ GRAPHS: dict[str, tuple[Callable[[int], Any], tuple[int, ...]]] = {
 def measure(name: str, size: int) -> list[str]:
     """A row of the table."""
     started = time.process_time()
-    with no_collection():
+    with pause_collection():
         graphs = passes.run("m", trace(GRAPHS[name][0](size)))
         program = lower(graphs)
         nodes = sum(len(graph.nodes()) for graph in graphs.graphs.values())

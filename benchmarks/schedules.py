@@ -18,12 +18,12 @@ from mlaot.build.toolchain import find_compiler
 from mlaot.generate import compile_model
 from mlaot.schedule.machine import MACHINES
 from mlaot.settings.options import Options
-from mlaot.tune import Measured, contractions, measure, this_machine
+from mlaot.tune import Measurement, contractions, machines_here, measure
 
 WORK = "w2_mnist_b64,w3_mlp_b64,w4,w6_gpt_full,w8,t1_mlp_b64"
 
 
-def correlation(found: Measured) -> float:
+def correlation(found: Measurement) -> float:
     """Spearman's, of the model's order of schedules with that of their times."""
     count, order = len(found.seconds), sorted(found.seconds.values())
     distances = [(i - order.index(time)) ** 2 for i, time in enumerate(found.seconds.values())]
@@ -36,7 +36,7 @@ def main() -> None:
     options = parser.parse_args()
     one_core()
     command = find_compiler()
-    isa = this_machine(tuple(MACHINES), command)[-1]
+    isa = machines_here(tuple(MACHINES), command)[-1]
     rows, all_found = [], []
     for name in chosen(options.work):
         for kernel in contractions([compile_model(declare(name), "m.nn", Options(isas=(isa.name,)))]):

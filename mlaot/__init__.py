@@ -20,7 +20,7 @@ __version__ = "0.1.0"
 
 
 def __getattr__(name: str) -> Any:
-    """What models use is loaded when it is used: build hooks and most commands do without it, and without NumPy."""
+    """Load what models use on demand: build hooks and most commands need neither it nor NumPy."""
     if name.startswith("__") and name != "__all__":  # Python itself asks, not a user
         raise AttributeError(f"module 'mlaot' has no attribute {name!r}")
     if name in ("eager", "micrograd", "nn", "optim"):

@@ -1,4 +1,4 @@
-"""``python -m mlaot``, the same as ``mlaot``."""
+"""Run ``python -m mlaot``, the same as ``mlaot``."""
 
 import sys
 

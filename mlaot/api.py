@@ -1,4 +1,4 @@
-"""What ``import mlaot`` offers to models. The package loads it when one of these names is first asked for."""
+"""The names that ``mlaot`` offers to models. The package imports this module when one of them is first used."""
 
 from mlaot.frontend.numpy import (
     arange,

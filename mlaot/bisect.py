@@ -1,13 +1,13 @@
-"""After which pass the answer is wrong: what ``mlaot bisect`` does.
+"""Find the pass after which an answer is wrong, for ``mlaot bisect``.
 
-The graphs are evaluated in float64 after each pass that changed them, on inputs that are the same every time, and
-compared with the first graph of that entry: ``forward`` with the declared model, ``train_step`` and others with what
-they are when they are made. Inputs are eighths between -2 and 2, which every dtype of floating-point numbers holds,
-and the integers 0 and 1, which are indices of nearly everything.
+The graphs are evaluated in float64 after each pass that changed them, on the same inputs every time, and compared with
+the first graph of that entry: ``forward`` with the declared model, ``train_step`` and others with their first form.
+Inputs are eighths between -2 and 2, which every floating-point dtype holds, and the integers 0 and 1, which are valid
+indices of nearly everything.
 
-An answer may be off by half of the digits of its dtype, as a share of its largest element: weights that are folded
-at build are rounded, and sums of them may cancel, while a wrong rule is far off. A derived bound, as the fuzzers have
-it, tells faults from roundings where kernels compute in the model's own dtypes; in float64 none is needed.
+An answer may be off by half of the digits of its dtype, as a share of its largest element: weights that are folded at
+build are rounded, and sums of them may cancel, while a wrong rule is far off. The fuzzers derive a bound, to tell
+faults from roundings where kernels compute in the model's own dtypes; in float64 none is needed.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ class Fault:
 
 
 @dataclass
-class Watch:
-    """Looks at a module after each pass; raises ``Found`` after the first that is wrong."""
+class PassChecker:
+    """Check a module after each pass; raise ``FaultFound`` after the first that is wrong."""
 
     size: int
     traced: Traced
@@ -72,45 +72,45 @@ class Watch:
                 continue
             self.seen[name] = state
             answers = self.answers(step, name, graph, module, is_one)
-            known = self.first.get(name) or (self.first.get("model") if name == "forward" else None)
-            if known is not None and not rounds:
-                self.compare(step, name, graph, known, answers)
-            self.first[name] = answers if known is None or rounds else known
+            expected = self.first.get(name) or (self.first.get("model") if name == "forward" else None)
+            if expected is not None and not rounds:
+                self.compare(step, name, graph, expected, answers)
+            self.first[name] = answers if expected is None or rounds else expected
 
     def answers(self, step: str, name: str, graph: Graph, module: Module, is_one: bool) -> Answers:
-        """What a graph gives; a model that is declared on one example gives it for each of some."""
-        given = {key: made(key, node.type, self.size, is_one) for key, node in graph.inputs.items()}
-        held = {key: value for key, value in module.slots.items() if key in graph.inputs}
-        known = dict.fromkeys({n for node in graph.nodes() for n in dims_of(node.type)}, self.size)
+        """Evaluate a graph; evaluate one that is declared on one example for each example of a batch."""
+        inputs = {key: random_input(key, node.type, self.size, is_one) for key, node in graph.inputs.items()}
+        slots = {key: value for key, value in module.slots.items() if key in graph.inputs}
+        dims = dict.fromkeys({n for node in graph.nodes() for n in dims_of(node.type)}, self.size)
         try:
             if not is_one:
-                return evaluate(graph, given | held, wide=True, dims=known | {"batch": ROWS})
-            rows = [{key: value[i] for key, value in given.items()} | held for i in range(ROWS)]
-            found = [evaluate(graph, row, wide=True, dims=known) for row in rows]
-            return {key: np.stack([answer[key] for answer in found]) for key in found[0]}
+                return evaluate(graph, inputs | slots, wide=True, dims=dims | {"batch": ROWS})
+            rows = [{key: value[i] for key, value in inputs.items()} | slots for i in range(ROWS)]
+            per_row = [evaluate(graph, row, wide=True, dims=dims) for row in rows]
+            return {key: np.stack([answer[key] for answer in per_row]) for key in per_row[0]}
         except WRONG as error:
             if not self.first:
                 raise
-            raise Found(Fault(step, name, "answer", f"none at all ({error})")) from error
+            raise FaultFound(Fault(step, name, "answer", f"none at all ({error})")) from error
 
-    def compare(self, step: str, name: str, graph: Graph, known: Answers, answers: Answers) -> None:
-        """The first output that is further off than its dtype allows is a fault."""
+    def compare(self, step: str, name: str, graph: Graph, expected: Answers, answers: Answers) -> None:
+        """Raise ``FaultFound`` for the first output that is further off than its dtype allows."""
         self.compared += 1
         for key, value in answers.items():
-            wanted = known.get(key)
-            if wanted is None:
+            reference = expected.get(key)
+            if reference is None:
                 continue
-            if wanted.ndim == value.ndim + 1:  # all examples have one answer
-                wanted = wanted[0]
+            if reference.ndim == value.ndim + 1:  # all examples have one answer
+                reference = reference[0]
             node = graph.outputs.get(key) or graph.writes[key.removeprefix("write ")]
-            off = difference(wanted, value)
+            off = difference(reference, value)
             if off > 2.0 ** -HALF.get(node.find().type.dtype.name, 60):
-                share = f"off by {off:.3g} of the largest element" if np.isfinite(off) else "of another shape or kind"
-                raise Found(Fault(step, name, key, share))
+                what = f"off by {off:.3g} of the largest element" if np.isfinite(off) else "of another shape or kind"
+                raise FaultFound(Fault(step, name, key, what))
 
 
-class Found(Exception):
-    """A fault was found."""
+class FaultFound(Exception):
+    """Signal the first fault."""
 
     def __init__(self, fault: Fault) -> None:
         super().__init__(str(fault))
@@ -118,14 +118,14 @@ class Found(Exception):
 
 
 def bisect(name: str, traced: Callable[[], Traced], options: Options = DEFAULTS, sample: Any = None) -> Fault | int:
-    """The first fault of a model's passes, else how many graphs were compared."""
+    """Return the first fault of a model's passes, else how many graphs were compared."""
     wrong: Exception | None = None
     for size in SIZES:
-        watch = Watch(size, traced())
+        watch = PassChecker(size, traced())
         try:
             passes.run(name, watch.traced, options, sample=sample, watch=watch)
-        except Found as found:
-            return found.fault
+        except FaultFound as stopped:
+            return stopped.fault
         except WRONG as error:
             if watch.first:
                 raise
@@ -135,32 +135,32 @@ def bisect(name: str, traced: Callable[[], Traced], options: Options = DEFAULTS,
     raise MlaotError(f"{name} cannot be evaluated for dims of {', '.join(map(str, SIZES))}: {wrong}")
 
 
-def difference(wanted: Array, found: Array) -> float:
-    """The largest difference as a share of the largest element; infinite for other shapes, integers and nans."""
-    if wanted.shape != found.shape:
+def difference(expected: Array, actual: Array) -> float:
+    """Return the largest difference as a share of the largest element; infinite for other shapes and nans."""
+    if expected.shape != actual.shape:
         return float("inf")
     with np.errstate(all="ignore"):
-        same = (wanted == found) | ((wanted != wanted) & (found != found))
+        same = (expected == actual) | ((expected != expected) & (actual != actual))
         if same.all():
             return 0.0
-        a, b = wanted.astype(np.float64), found.astype(np.float64)
-        apart = np.where(same, 0.0, np.abs(a - b))
+        a, b = expected.astype(np.float64), actual.astype(np.float64)
+        differences = np.where(same, 0.0, np.abs(a - b))
         largest = np.abs(a[np.isfinite(a)]).max(initial=0)
-    share = apart.max() / max(largest, np.finfo(np.float64).tiny)
+    share = differences.max() / max(largest, np.finfo(np.float64).tiny)
     return float(share) if np.isfinite(share) else float("inf")
 
 
-def made(name: str, type_: Type | TupleType, size: int, is_one: bool) -> Array:
-    """Numbers for an input, the same for its name; for each of ``ROWS`` examples where the graph takes one."""
+def random_input(name: str, type_: Type | TupleType, size: int, is_one: bool) -> Array:
+    """Return numbers for an input, which depend on its name only; for each of ``ROWS`` examples if ``is_one``."""
     assert isinstance(type_, Type)
-    known: Mapping[str, int] = {n: ROWS if n == "batch" else size for n in dims_of(type_)}
-    shape = ((ROWS,) if is_one else ()) + tuple(substitute(d, known) for d in type_.shape)
-    numbers = np.random.default_rng(zlib.crc32(name.encode()))
-    drawn = numbers.integers(-16, 17, shape) / 8
-    return type_.dtype.array(drawn if type_.dtype.kind == "f" else drawn > 0)
+    dims: Mapping[str, int] = {n: ROWS if n == "batch" else size for n in dims_of(type_)}
+    shape = ((ROWS,) if is_one else ()) + tuple(substitute(d, dims) for d in type_.shape)
+    rng = np.random.default_rng(zlib.crc32(name.encode()))
+    values = rng.integers(-16, 17, shape) / 8
+    return type_.dtype.array(values if type_.dtype.kind == "f" else values > 0)
 
 
 def dims_of(type_: Type | TupleType) -> set[str]:
-    """The named dims of a type."""
+    """Return the named dims of a type."""
     items = type_.items if isinstance(type_, TupleType) else (type_,)
     return {n for item in items for d in item.shape for n in names(d)}

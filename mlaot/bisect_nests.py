@@ -1,15 +1,15 @@
-"""Whether loop nests compute what the graphs say: as they were lowered, and as the schedule of each machine has them.
+"""Check that loop nests compute what the graphs say: as they were lowered, and as each machine's schedule has them.
 
-All entries are run in NumPy (``mlaot/interpret.py``) on the inputs of ``mlaot/bisect.py``, and compared by the same
-rule with the graphs evaluated in float64. No compiler is called. Where the nests of a machine are wrong and those that
-were lowered are right, they are scheduled one by one, until the answer is wrong.
+The interpreter (``mlaot/interpret.py``) runs all entries in NumPy on the inputs of ``mlaot/bisect.py``; the answers are
+compared by the same rule with the graphs evaluated in float64. No compiler is called. If the nests of a machine are
+wrong but the lowered ones are right, the kernels are scheduled one at a time until the answer is wrong.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from mlaot.bisect import HALF, ROWS, SIZES, WRONG, Answers, Fault, difference, dims_of, made
+from mlaot.bisect import HALF, ROWS, SIZES, WRONG, Answers, Fault, difference, dims_of, random_input
 from mlaot.evaluate import evaluate
 from mlaot.interpret import Instance, Interpreter, instance
 from mlaot.ir.dims import names, substitute
@@ -24,14 +24,14 @@ from mlaot.schedule.nests import schedule_nest
 from mlaot.schedule.parallel import work
 from mlaot.stages import stage
 
-MOST = 1 << 28  # operations that NumPy does statement by statement within a minute or so
+MAX_OPERATIONS = 1 << 28  # operations that NumPy does statement by statement within a minute or so
 BYTES_HALF = 4  # bits of an answer that hold where products are of bytes
 Schedule = Callable[[Nest, Machine], Nest]
 
 
 def bisect_nests(module: Module, program: Program, isas: Sequence[str]) -> Fault | int | None:
-    """The first fault of a program's nests, else how many entries were compared; None where that would take long."""
-    if operations(program) > MOST:
+    """Return the first fault of a program's nests, the number of entries compared, or None if it takes too long."""
+    if operations(program) > MAX_OPERATIONS:
         return None
     for size in SIZES:
         trial = _Trial(module, program, size)
@@ -43,13 +43,13 @@ def bisect_nests(module: Module, program: Program, isas: Sequence[str]) -> Fault
             with stage(f"running the loop nests of {module.name} for {isa}"):
                 fault = trial.compare(expected, MACHINES[isa], schedule_nest)
             if fault is not None:
-                return trial.located(expected, MACHINES[isa], fault)
+                return trial.locate(expected, MACHINES[isa], fault)
         return len(expected)
     return None
 
 
 def operations(program: Program) -> int:
-    """Of all kernels for small dims, roughly."""
+    """Estimate the operations of all kernels for small dims."""
     sizes = [work(kernel.nest.body) for kernel in program.kernels]
     return sum(substitute(size, dict.fromkeys(names(size), ROWS)) for size in sizes)
 
@@ -62,82 +62,86 @@ class _Trial:
         self.dims = {name: ROWS if name == "batch" else size for name in program.module.dims}
 
     def expected(self, entry: str) -> Answers:
-        """What a graph gives, in float64."""
+        """Evaluate a graph in float64."""
         graph = self.module.graphs[entry]
         slots = {**self.slots(instance(self.program.module)), **self.module.slots}  # the latter as constants, too
-        held = {key: value for key, value in slots.items() if key in graph.inputs}
-        given = {key: made(key, node.type, self.size, False) for key, node in graph.inputs.items() if key not in held}
-        known = dict.fromkeys({n for node in graph.nodes() for n in dims_of(node.type)}, self.size)
-        return evaluate(graph, given | held, wide=True, dims=known | {"batch": ROWS})
+        state = {key: value for key, value in slots.items() if key in graph.inputs}
+        inputs = {
+            key: random_input(key, node.type, self.size, False)
+            for key, node in graph.inputs.items()
+            if key not in state
+        }
+        dims = dict.fromkeys({n for node in graph.nodes() for n in dims_of(node.type)}, self.size)
+        return evaluate(graph, inputs | state, wide=True, dims=dims | {"batch": ROWS})
 
-    def found(self, procedure: Procedure, interpreter: Interpreter) -> Answers:
-        """What an entry gives and writes when it is interpreted."""
+    def interpret(self, procedure: Procedure, interpreter: Interpreter) -> Answers:
+        """Return what an entry gives and writes when it is interpreted."""
         entry, memory = procedure.entry, instance(self.program.module)
         graph = self.module.graphs[entry.name]
-        numbers = {p.name: made(p.name, graph.inputs[p.name].type, self.size, False) for p in entry.inputs}
-        given = {p.name: as_bits(numbers[p.name], p.dtype) for p in entry.inputs}
-        outputs = interpreter.call(entry.name, given, self.dims, memory)
+        values = {p.name: random_input(p.name, graph.inputs[p.name].type, self.size, False) for p in entry.inputs}
+        inputs = {p.name: as_bits(values[p.name], p.dtype) for p in entry.inputs}
+        outputs = interpreter.call(entry.name, inputs, self.dims, memory)
         answers = {port.name: as_numbers(outputs[port.name], port.dtype) for port in entry.outputs}
         return answers | {f"write {slot}": value for slot, value in self.slots(memory).items() if slot in graph.writes}
 
     def slots(self, memory: Instance) -> dict[str, Array]:
-        """What the state holds by the names that graphs have for it."""
+        """Return the state by the names that graphs have for it."""
         slots = self.program.module.slots
-        own = {slot.name: as_numbers(memory.slot(slot), slot.dtype) for slot in slots}
+        values = {slot.name: as_numbers(memory.slot(slot), slot.dtype) for slot in slots}
         trained = [slot for slot in slots if slot.gradient_offset >= 0]
-        return own | {
+        return values | {
             gradient_of(slot.name): as_numbers(memory.slot(slot, gradient=True), slot.dtype) for slot in trained
         }
 
     def compare(self, expected: Mapping[str, Answers], machine: Machine, schedule: Schedule) -> Fault | None:
-        """The first answer that is further off than its dtype allows."""
+        """Return a fault for the first answer that is further off than its dtype allows."""
         interpreter = Interpreter(self.program, machine, schedule)
         for procedure in self.program.procedures:
             entry = procedure.entry.name
             try:
-                answers = self.found(procedure, interpreter)
+                answers = self.interpret(procedure, interpreter)
             except AssertionError as error:
                 return Fault("", entry, "answer", f"none at all ({error})")
-            for key, wanted in expected[entry].items():
-                value = answers.get(key)
-                off = 0.0 if value is None else difference(wanted, value.reshape(wanted.shape))
+            for key, reference in expected[entry].items():
+                answer = answers.get(key)
+                off = 0.0 if answer is None else difference(reference, answer.reshape(reference.shape))
                 if off > 2.0 ** -self.bits(entry, key):
                     return Fault("", entry, key, f"off by {off:.3g} of the largest element")
         return None
 
     def bits(self, entry: str, key: str) -> int:
-        """How many bits of an answer must hold."""
+        """Return how many bits of an answer must be right."""
         graph = self.module.graphs[entry]
         if self.module.options.quantize or self.module.quantized:
             return BYTES_HALF
         node = graph.outputs.get(key) or graph.writes[key.removeprefix("write ")]
         types = [t.dtype.name for n in graph.nodes() for t in getattr(n.type, "items", (n.type,))]
-        least = min((HALF[name] for name in types if name in HALF), default=60)
-        return least if node.find().type.dtype.name in HALF else 60
+        bits = min((HALF[name] for name in types if name in HALF), default=60)
+        return bits if node.find().type.dtype.name in HALF else 60
 
-    def located(self, expected: Mapping[str, Answers], machine: Machine, fault: Fault) -> Fault:
-        """The step that made a fault: lowering, or the schedule of one kernel."""
-        as_built = self.compare(expected, machine, lambda nest, _: nest)
-        if as_built is not None:
-            return Fault("lowering", as_built.entry, as_built.output, as_built.what)
+    def locate(self, expected: Mapping[str, Answers], machine: Machine, fault: Fault) -> Fault:
+        """Return the fault with the step that causes it: lowering, or the schedule of one kernel."""
+        lowered = self.compare(expected, machine, lambda nest, _: nest)
+        if lowered is not None:
+            return Fault("lowering", lowered.entry, lowered.output, lowered.what)
         for kernel in {kernel.nest: kernel for kernel in self.program.kernels}.values():
-            alone = self.compare(expected, machine, only(kernel))
-            if alone is not None:
+            single = self.compare(expected, machine, schedule_only(kernel))
+            if single is not None:
                 step = f"the schedule of {label_of(kernel)} for {machine.name}"
-                return Fault(step, alone.entry, alone.output, f"{alone.what}; {'; '.join(kernel.doc)}")
+                return Fault(step, single.entry, single.output, f"{single.what}; {'; '.join(kernel.doc)}")
         return Fault(f"the schedules of several kernels for {machine.name}", fault.entry, fault.output, fault.what)
 
 
-def only(kernel: Kernel) -> Schedule:
-    """The schedule of one kernel; others stay as they were built."""
+def schedule_only(kernel: Kernel) -> Schedule:
+    """Return a schedule of one kernel that leaves the others as lowered."""
     return lambda nest, machine: schedule_nest(nest, machine) if nest == kernel.sized[0] else nest
 
 
 def as_numbers(array: Array, dtype: str) -> Array:
-    """Elements as NumPy has numbers."""
+    """Convert elements to NumPy's numbers."""
     return upcast(array, dtype) if dtype == "bf16" else array
 
 
 def as_bits(array: Array, dtype: str) -> Array:
-    """Numbers as a caller has them in memory."""
+    """Convert numbers to what a caller has in memory."""
     return downcast(array, dtype) if dtype == "bf16" else array

@@ -1,4 +1,4 @@
-"""The ``mlaot`` command: the command line, and what all commands do when they fail."""
+"""The ``mlaot`` command: parse the command line, and report errors of all commands."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ INTERRUPTED, PIPE_CLOSED = 130, 141  # 128 and the number of the signal, as a sh
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Entry point of ``mlaot`` and ``python -m mlaot``; the exit status."""
+    """Run ``mlaot`` or ``python -m mlaot``, and return the exit status."""
     try:
         try:
             options = parser().parse_args(arguments)
@@ -65,7 +65,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def parser() -> argparse.ArgumentParser:
-    """The command line."""
+    """Return the parser of the command line."""
     top = argparse.ArgumentParser(
         prog="mlaot",
         description="Compile machine-learning models into Python extension modules.",
@@ -83,15 +83,15 @@ def parser() -> argparse.ArgumentParser:
 
     top.set_defaults(run=show_help, parser=parser)
     for command in COMMANDS:
-        one = commands.add_parser(
+        subparser = commands.add_parser(
             command.__name__.rpartition(".")[2],
             help=command.HELP,
             description=command.DESCRIPTION,
             epilog=f"examples:\n{command.EXAMPLES}",
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
-        command.add(one)
-        one.set_defaults(run=command.run)
+        command.add(subparser)
+        subparser.set_defaults(run=command.run)
     return top
 
 

@@ -1,4 +1,4 @@
-"""The one error that a user of mlaot can mend, the one warning, and how both name a line of the user's code."""
+"""The error that a user of mlaot can mend, its warning, and how both name a line of the user's code."""
 
 from __future__ import annotations
 
@@ -13,29 +13,29 @@ from types import FrameType
 
 
 @dataclass(frozen=True)
-class Build:
-    """The project's folder, and the warnings that were given so far."""
+class BuildContext:
+    """The project's folder, and the warnings that were printed so far."""
 
     folder: Path
     warned: set[str] = field(default_factory=set)
 
 
-_build: ContextVar[Build | None] = ContextVar("build", default=None)
+_build: ContextVar[BuildContext | None] = ContextVar("build", default=None)
 
 
 class MlaotError(Exception):
-    """Something in the user's project is wrong: says where, what was expected, what was found, and how to mend it.
+    """Something in the user's project is wrong: the message says where, what was expected and got, and how to mend it.
 
     The build hooks print its text as the last line on stderr, without a traceback. A broken invariant of the compiler
     itself is an ``AssertionError`` that says "bug in mlaot" instead. ``place`` is the line of the user's code, as
-    ``model.py:12: ``, where the error was raised while tracing it.
+    ``model.py:12: ``, if the error was raised while tracing it.
     """
 
     place = ""
 
     @property
     def message(self) -> str:
-        """The text without the place."""
+        """Return the text without the place."""
         return super().__str__()
 
     def __str__(self) -> str:
@@ -43,11 +43,11 @@ class MlaotError(Exception):
 
 
 class VariableError(MlaotError):
-    """An environment variable says what mlaot does not know: no line of the user's code is to blame."""
+    """An environment variable has a value that mlaot does not know: no line of the user's code is to blame."""
 
 
 def warn(message: str, place: str = "") -> None:
-    """Say once, while a project is built, what can be compiled but is likely not what was meant.
+    """Warn once, while a project is built, of code that compiles but is likely a mistake.
 
     ``place`` is a line of the user's code, as ``line_of`` gives it.
     """
@@ -58,14 +58,14 @@ def warn(message: str, place: str = "") -> None:
 
 
 def line_of(file: str, line: int | None) -> str:
-    """``src/model.py:12: ``: a file of the project that is being built by its path there, any other by its name."""
+    """Return ``src/model.py:12: ``: the path within the project that is being built, or else the file's name."""
     build, path = _build.get(), Path(file)
     inside = build is not None and path.is_absolute() and path.is_relative_to(build.folder)
     return f"{path.relative_to(build.folder).as_posix() if build and inside else path.name}:{line}: "
 
 
 def place_in_project() -> Callable[[FrameType], str]:
-    """A function that gives the project's line, ``src/model.py:12``, which a frame is in or was called from, if any."""
+    """Return a function that finds the project's line, ``src/model.py:12``, in a frame or its callers."""
     build = _build.get()
 
     def place(frame: FrameType | None) -> str:
@@ -80,14 +80,14 @@ def place_in_project() -> Callable[[FrameType], str]:
 
 
 def is_building() -> bool:
-    """Whether a project is being built, or looked at by a command."""
+    """Tell whether a project is being built, or examined by a command."""
     return _build.get() is not None
 
 
 @contextmanager
 def building(project: Path) -> Iterator[None]:
-    """Name the lines of the user's code by their files' paths in the project's folder, and give warnings."""
-    token = _build.set(Build(project.resolve()))
+    """Name lines of the user's code by paths in the project's folder, and print warnings."""
+    token = _build.set(BuildContext(project.resolve()))
     try:
         yield
     finally:
@@ -96,16 +96,16 @@ def building(project: Path) -> Iterator[None]:
 
 @contextmanager
 def writing(path: Path) -> Iterator[None]:
-    """A full disk, a folder that is read-only, a file in the way: what hinders writing is the user's to mend."""
+    """Turn a failure to write into a ``MlaotError``: a full disk, a read-only folder, a file in the way."""
     try:
         yield
     except OSError as error:
         raise MlaotError(f"cannot write {error.filename or path}: {error.strerror}") from None
 
 
-def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """``; did you mean 'model'?`` where something known is close enough, else nothing."""
-    known = list(known)
-    close = [name for name in known if name.lower() == word.lower()] or difflib.get_close_matches(word, known)
-    close.sort(key=lambda name: sorted(name) != sorted(word))  # swapped letters are the likeliest slip
-    return f"; did you mean {close[0]!r}?" if close else ""
+def did_you_mean(word: str, names: Iterable[str]) -> str:
+    """Return ``; did you mean 'model'?`` if one of ``names`` is similar to ``word``, else nothing."""
+    names = list(names)
+    similar = [name for name in names if name.lower() == word.lower()] or difflib.get_close_matches(word, names)
+    similar.sort(key=lambda name: sorted(name) != sorted(word))  # swapped letters are the likeliest slip
+    return f"; did you mean {similar[0]!r}?" if similar else ""

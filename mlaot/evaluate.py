@@ -30,9 +30,9 @@ def evaluate(
         type_ = graph.inputs[name].type
         assert value.ndim == type_.rank, f"{name}: expected {type_}, got shape {value.shape}"
     values = _learn({name: (graph.inputs[name].type, value.shape) for name, value in arrays.items()}, dims)
-    for needed in conditions(graph) if values else ():
-        if dims_.substitute(needed, values) < 0:
-            raise MlaotError(f"{graph.name}: {needed} must not be negative, got {values}")
+    for condition in conditions(graph) if values else ():
+        if dims_.substitute(condition, values) < 0:
+            raise MlaotError(f"{graph.name}: {condition} must not be negative, got {values}")
     return _run(graph, arrays, values, wide)
 
 

@@ -1,4 +1,4 @@
-"""The generated files of a module, rendered and written."""
+"""Render and write the generated files of a module."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from mlaot.errors import writing
 from mlaot.lower.program import Program
 from mlaot.printing.file import kernels_file
 from mlaot.printing.interface import DIGEST_BYTES, render_interface
-from mlaot.report.facts import facts_text
+from mlaot.report.metadata import metadata_text
 from mlaot.schedule.machine import MACHINES
-from mlaot.settings import FACTS, WEIGHTS
+from mlaot.settings import METADATA, WEIGHTS
 
 Files = dict[str, str | bytes]
 
 
 def program_files(program: Program, *, c_library: bool = False) -> Files:
-    """The files of one module; ``c_library``: with those of a library for C."""
+    """Render the files of one module; with ``c_library`` also those of a library for C."""
     module = program.module
     kernels = {f"{module.stem}_{isa}.c": kernels_file(program, module.prefix, MACHINES[isa]) for isa in module.isas}
     interface = render_interface(module, c_library=c_library)
-    return {**interface, **kernels, FACTS: facts_text(program, weights_of(interface, module.stem))}
+    return {**interface, **kernels, METADATA: metadata_text(program, weights_of(interface, module.stem))}
 
 
 def weights_of(files: Files, stem: str) -> memoryview:
-    """The weights among the files of a module."""
+    """Return the weights among the files of a module."""
     beside = f"{stem}.weights"
     content = files[beside if beside in files else WEIGHTS]
     assert isinstance(content, bytes), "bug in mlaot: weights are text"
@@ -33,7 +33,7 @@ def weights_of(files: Files, stem: str) -> memoryview:
 
 
 def write(files: Mapping[str, str | bytes], out: Path) -> None:
-    """Write what changed: a file that is as it should be keeps its time stamp, and nothing is rebuilt for it."""
+    """Write the files that changed; others keep their time stamps, so that nothing is rebuilt for them."""
     for name, content in files.items():
         path = out / name
         data = content.encode() if isinstance(content, str) else content

@@ -13,12 +13,12 @@ from typing import Any, TypeVar
 
 from mlaot import passes
 from mlaot.files import program_files, write
-from mlaot.interpreter import no_collection
-from mlaot.loading import load_model, load_sample, located, trace
+from mlaot.isolation import pause_collection
+from mlaot.loading import load_model, load_sample, locate_errors, trace
 from mlaot.lower.lower import lower
 from mlaot.lower.program import Program
 from mlaot.printing.cmake import cmake_files, flag_files
-from mlaot.report.build import dump, say_long_files, with_facts, with_golden_vectors
+from mlaot.report.build import add_golden_vectors, add_metadata, dump, report_long_files
 from mlaot.report.nan import warn_of_nan
 from mlaot.settings import WEIGHTS, Model, Settings
 from mlaot.settings.options import DEFAULTS, Options
@@ -35,11 +35,11 @@ def generate(settings: Settings, project: Path, out: Path) -> None:
 
 
 def generate_module(settings: Settings, model: Model, project: Path, out: Path) -> Model:
-    """Write the files of one model into ``out``; the result is the model with ``weights`` as they were placed."""
+    """Write the files of one model into ``out``; return the model with ``weights`` as they were placed."""
     render = partial(program_files, c_library=model.c_library)
     files = compile_for(settings, model, render, read_tuned(project), golden=True)
     write(files | flag_files(model, settings.isas), out)
-    say_long_files(model.module, files)
+    report_long_files(model.module, files)
     for name in {WEIGHTS, model.weights_file} - files.keys():  # of another time, when they lay elsewhere
         (out / name).unlink(missing_ok=True)
     return replace(model, weights="file" if model.weights_file in files else "inside")
@@ -48,10 +48,10 @@ def generate_module(settings: Settings, model: Model, project: Path, out: Path) 
 def compile_for(
     settings: Settings, model: Model, use: Callable[[Program], Result], tuned: Tuned | None = None, golden: bool = False
 ) -> Result:
-    """What ``use`` makes of a model's program; its errors, too, name the model's place."""
+    """Return ``use`` of a model's program; errors of ``use``, too, name the model's place."""
     declared = load_model(settings, model)
     options, sample = settings.options(model), load_sample(settings, model, declared)
-    with located(declared, model):
+    with locate_errors(declared, model):
         program = compile_model(declared, model.module, options, sample=sample, tuned=tuned, golden=golden)
         with stage("writing the C"):
             return use(replace(program, module=replace(program.module, version=settings.version)))
@@ -66,14 +66,14 @@ def compile_model(
     tuned: Tuned | None = None,
     golden: bool = False,
 ) -> Program:
-    """A declared model to its program, with the schedules ``tuned``, and with golden vectors if ``golden``."""
-    with no_collection():
+    """Compile a declared model to its program, with the schedules ``tuned``, and golden vectors if ``golden``."""
+    with pause_collection():
         traced = trace(model)
         warn_of_nan(traced, getattr(model, "place", "") or f"{module}: ")
         graphs = passes.run(module, traced, options, sample=sample)
         with stage("lowering"):
-            program = with_facts(lower(graphs), graphs)
+            program = add_metadata(lower(graphs), graphs)
         dump(program)
         if golden:
-            program = with_golden_vectors(program, graphs, model)
+            program = add_golden_vectors(program, graphs, model)
         return replace(program, module=replace(program.module, tuned=tuned or {}))

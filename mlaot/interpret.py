@@ -1,6 +1,6 @@
-"""A whole program in NumPy, as its C would run on one machine: no compiler is called.
+"""Run a whole program in NumPy, as its C would run on one machine, without a compiler.
 
-What threads may share runs part by part, the last part first, each in memory of its own where it needs some.
+Parallel loops run part by part, the last part first, each in memory of its own if it needs any.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from mlaot.printing.functions import Function, Functions, Shares
 from mlaot.schedule.machine import Machine
 from mlaot.schedule.parallel import RANGE
 
-Kernel = Callable[[Sequence[Memory], Sequence[int]], None]
+RunKernel = Callable[[Sequence[Memory], Sequence[int]], None]
 # Elements of arrays that a caller has; bfloat16 as its bits.
 CALLER_DTYPES = {name: np.dtype(np.uint16 if name == "bf16" else dtype.numpy) for name, dtype in DTYPES.items()}
 
@@ -67,7 +67,7 @@ def instance(module: ExtensionModule) -> Instance:
 
 
 class Interpreter:
-    """Interpret the entries of a program for a machine; ``schedule`` may replace the one of machines."""
+    """Interpret the entries of a program for a machine; ``schedule`` may replace the machine's own."""
 
     def __init__(
         self, program: Program, machine: Machine, schedule: Callable[[Nest, Machine], Nest] | None = None
@@ -78,8 +78,8 @@ class Interpreter:
         self.ports = {p.entry.name: p.entry for p in program.procedures}
         self.entries: dict[str, list[Execute]] = {}
         functions_by_entry = {p.entry.name: entries(module, p, "", functions) for p in program.procedures}
-        self.called = {f.name: f for f in (*functions.kernels.values(), *functions.tasks)}
-        self.kernels: dict[str, Kernel] = {}
+        self.callees = {f.name: f for f in (*functions.kernels.values(), *functions.tasks)}
+        self.kernels: dict[str, RunKernel] = {}
         for name, parts in functions_by_entry.items():
             self.entries[name] = [self.compile_entry(part) for part in parts]
 
@@ -113,24 +113,25 @@ class Interpreter:
         """Return a function of the pointers and dims of an entry."""
         return _Entry(self, function).body(function.nest.body)
 
-    def kernel(self, name: str) -> Kernel:
+    def kernel(self, name: str) -> RunKernel:
         """Return a kernel by its name."""
         if name not in self.kernels:
-            function = self.called[name]
+            function = self.callees[name]
             params, run = [array.name for array in function.nest.params], compile_nest(function.nest, FUNCTIONS)
             self.kernels[name] = lambda arrays, dims: run(
                 dict(zip(params, arrays, strict=True)), dict(zip(function.dims, dims, strict=True))
             )
         return self.kernels[name]
 
-    def callee(self, name: str) -> Kernel:
+    def callee(self, name: str) -> RunKernel:
         """Return a function that entries call."""
-        shares = self.called[name].shares
-        return self.kernel(name) if shares is None else _in_parts(self.kernel(shares.kernel), self.called[name], shares)
+        function = self.callees[name]
+        shares = function.shares
+        return self.kernel(name) if shares is None else _in_parts(self.kernel(shares.kernel), function, shares)
 
 
 class _Entry(Compiler):
-    """Compile the statements that only entries have: where arrays lie, and calls."""
+    """Compile the statements that only entries have: pointers to arrays, and calls."""
 
     def __init__(self, interpreter: Interpreter, function: Function) -> None:
         super().__init__(function.nest, FUNCTIONS)
@@ -159,7 +160,7 @@ class _Entry(Compiler):
         return run
 
     def runrounds_(self, s: RunRounds) -> Execute:
-        task = self.interpreter.compile_entry(self.interpreter.called[s.function])
+        task = self.interpreter.compile_entry(self.interpreter.callees[s.function])
         extent, size = self.expression(s.extent), self.expression(s.bytes)
         dims = [self.expression(d) for d in s.dims]
 
@@ -173,7 +174,7 @@ class _Entry(Compiler):
         return run
 
 
-def _in_parts(kernel: Kernel, function: Function, shares: Shares) -> Kernel:
+def _in_parts(kernel: RunKernel, function: Function, shares: Shares) -> RunKernel:
     """Return a kernel whose loop is cut into parts as small as threads may get."""
     extent, step = polynomial(shares.loop.extent), shares.loop.step
 

@@ -1,4 +1,4 @@
-"""A project's model: what its settings name is loaded, then traced."""
+"""Load a project's model as its settings name it, and trace it."""
 
 from __future__ import annotations
 
@@ -6,44 +6,45 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from mlaot.attributes import attribute
+from mlaot.attributes import load_attribute
 from mlaot.errors import MlaotError, VariableError
 from mlaot.frontend.scalar.declare import declare_graph, declare_module
 from mlaot.frontend.scalar.parameters import is_value
 from mlaot.frontend.trace.declaration import Declaration, Traced
-from mlaot.interpreter import undisturbed
+from mlaot.isolation import isolate
 from mlaot.settings import Model, Settings
 from mlaot.stages import stage
 
 
 def load_model(settings: Settings, model: Model) -> Any:
-    """The declared model: an attribute of a module, or what a file or another library's model becomes.
+    """Return the declared model: an attribute of a module, or the declaration of another library's model.
 
     The source folder must be on ``sys.path``.
     """
     with stage(f"importing {model.declared}"):
         match model.kind:
             case "onnx":
-                from mlaot.onnx.declare import declared
+                from mlaot.onnx.declare import declare_from_settings
             case "sklearn":
-                from mlaot.sklearn import declared
+                from mlaot.sklearn import declare_from_settings
             case "torch":
-                from mlaot.torch import declared
+                from mlaot.torch import declare_from_settings
             case _:
-                return attribute(settings, model, "model")
-        return declared(settings, model, attribute(settings, model, "sample") if model.sample else None)
+                return load_attribute(settings, model, "model")
+        sample = load_attribute(settings, model, "sample") if model.sample else None
+        return declare_from_settings(settings, model, sample)
 
 
 def load_sample(settings: Settings, model: Model, declared: Any) -> Any:
-    """Inputs of the model, where it has a sample: one that its settings name, or that another library's model has."""
+    """Return the model's sample inputs, if any: the settings name them, or another library's model has them."""
     if model.kind == "model" and model.sample:
-        return attribute(settings, model, "sample")
+        return load_attribute(settings, model, "sample")
     return declared.sample if isinstance(declared, Declaration) else None
 
 
 @contextmanager
-def located(declared: Any, model: Model) -> Iterator[None]:
-    """Errors that come from no line of the user's code name the one where the model is declared, or at least it."""
+def locate_errors(declared: Any, model: Model) -> Iterator[None]:
+    """Add the line of the model's declaration to errors that come from no line of the user's code."""
     try:
         yield
     except VariableError:
@@ -55,9 +56,9 @@ def located(declared: Any, model: Model) -> Iterator[None]:
 
 
 def trace(model: Any) -> Traced:
-    """The graph of whatever a user may name as a model: a declaration, a network, a graph of values."""
+    """Return the graph of anything that a user may name as a model: a declaration, a network, a graph of values."""
     if not isinstance(model, Declaration):
         model = declare_graph(model) if is_value(model) or isinstance(model, list | tuple) else declare_module(model)
-    with stage("tracing"), undisturbed():
+    with stage("tracing"), isolate():
         traced: Traced = model.trace()
     return traced

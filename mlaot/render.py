@@ -1,7 +1,7 @@
-"""Program to text: the only place that knows Jinja.
+"""Render templates to text: the only place that knows Jinja.
 
-Templates are loops over ready data. Their delimiters are ``@{ }@``, ``@% %@`` and ``@# #@``, so that C's braces stay
-C's. A wheel of mlaot brings them compiled to Python as well, which takes Jinja longer than all rendering.
+Templates loop over ready data. Their delimiters are ``@{ }@``, ``@% %@`` and ``@# #@``, so that C's braces stay C's. A
+wheel of mlaot also contains them compiled to Python, since Jinja takes longer to compile than to render them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @cache
 def environment() -> jinja2.Environment:
-    """The Jinja environment over ``templates/``; an undefined name in a template is an error."""
+    """Return the Jinja environment over ``templates/``; an undefined name in a template is an error."""
     import jinja2  # not by build hooks that render nothing
 
     compiled = jinja2.ModuleLoader(compiled_folder(Path(__file__).parent))
@@ -39,14 +39,14 @@ def environment() -> jinja2.Environment:
 
 
 def compiled_folder(package: Path) -> Path:
-    """Where compiled templates lie in a wheel: those of another version of Jinja are not found there."""
+    """Return the folder of compiled templates in a wheel, which is named for the version of Jinja."""
     import jinja2
 
     return package / "templates" / f"jinja-{jinja2.__version__}"
 
 
 def compile_templates(templates: Path, package: Path) -> None:
-    """Compile ``templates/`` into the package of a wheel of mlaot; called by its own build."""
+    """Compile ``templates/`` into the package of a wheel of mlaot, whose build calls this."""
     import jinja2
 
     source = environment().overlay(loader=jinja2.FileSystemLoader(templates))
@@ -59,7 +59,7 @@ def template_names(folder: str) -> list[str]:
 
 
 def template_text(name: str) -> str:
-    """The text of ``templates/<name>``, from a wheel, an editable install or a checkout."""
+    """Read ``templates/<name>`` from a wheel, an editable install or a checkout."""
     return (_templates() / name).read_text(encoding="utf-8")
 
 
@@ -74,5 +74,5 @@ def render(template: str, /, **context: object) -> str:
 
 
 def macros(template: str, /, **context: object) -> Any:
-    """The macros of ``templates/<template>`` as functions, for which ``context`` is known."""
+    """Return the macros of ``templates/<template>`` as functions that know ``context``."""
     return environment().get_template(template).make_module(context)

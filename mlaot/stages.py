@@ -1,6 +1,6 @@
-"""What a long build is at: a line on stderr every few seconds, where there would be silence.
+"""Report the progress of a long build: a line on stderr every few seconds that names the current stage.
 
-A build is ``reported``, its parts are ``stage``s. A build that is faster than the first line says nothing of this.
+A build runs in ``report_progress``, its parts in ``stage``s. A build that ends before the first line prints none.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from mlaot.errors import VariableError, place_in_project
 
 VARIABLE = "MLAOT_PATIENCE"
 PATIENCE = 5.0  # seconds from one line to the next
-AGAIN = 6  # times as long before a line is said again
+REPEAT_AFTER = 6  # times as long before a line is repeated
 
 
 @dataclass
 class Progress:
-    """The stage that a thread is in, and since when the build runs."""
+    """The stage that a thread is in, and when the build began."""
 
     thread: int = field(default_factory=threading.get_ident)
     begun: float = field(default_factory=time.monotonic)
@@ -35,27 +35,27 @@ _progress: ContextVar[Progress | None] = ContextVar("progress", default=None)
 
 
 @contextmanager
-def reported() -> Iterator[None]:
-    """Say meanwhile, now and then, which stage this thread is in; inside of another such build that one does."""
-    seconds = patience()
+def report_progress() -> Iterator[None]:
+    """Print now and then which stage this thread is in, unless an outer call does so already."""
+    seconds = read_patience()
     if _progress.get() is not None or seconds == float("inf"):
         yield
         return
     progress, done = Progress(), threading.Event()
-    teller = threading.Thread(target=tell, args=(progress, done, seconds, place_in_project()), daemon=True)
+    printer = threading.Thread(target=print_progress, args=(progress, done, seconds, place_in_project()), daemon=True)
     token = _progress.set(progress)
-    teller.start()
+    printer.start()
     try:
         yield
     finally:
         _progress.reset(token)
         done.set()
-        teller.join()
+        printer.join()
 
 
 @contextmanager
 def stage(name: str) -> Iterator[Callable[[str], None]]:
-    """A part of a build, such as ``lowering``. What is yielded gives the rest of it another name."""
+    """Name a part of a build, such as ``lowering``; yield a function that renames the rest of it."""
     progress = _progress.get() or Progress()
     outer = progress.stage
 
@@ -69,21 +69,23 @@ def stage(name: str) -> Iterator[Callable[[str], None]]:
         rename(outer)
 
 
-def tell(progress: Progress, done: threading.Event, seconds: float, place: Callable[[FrameType], str]) -> None:
-    """Until it is ``done``, say every few ``seconds`` what is new, and what is not so often."""
-    said, silent = "", 0
+def print_progress(
+    progress: Progress, done: threading.Event, seconds: float, place: Callable[[FrameType], str]
+) -> None:
+    """Print new stages every few ``seconds``, and an old one less often, until ``done`` is set."""
+    last, silent = "", 0
     while not done.wait(seconds):
         now, silent = progress.stage, silent + 1
-        if now and (now != said or silent == AGAIN):
-            said, silent = now, 0
+        if now and (now != last or silent == REPEAT_AFTER):
+            last, silent = now, 0
             frame = sys._current_frames().get(progress.thread)
             where = place(frame) if frame is not None else ""
             line = f"{now}, {time.monotonic() - progress.begun:.0f} s since the start"
             print(f"mlaot: {line}{f', at {where}' if where else ''}", file=sys.stderr, flush=True)
 
 
-def patience() -> float:
-    """The seconds that the environment variable MLAOT_PATIENCE says."""
+def read_patience() -> float:
+    """Return the seconds of the environment variable MLAOT_PATIENCE."""
     text = os.environ.get(VARIABLE) or str(PATIENCE)
     try:
         seconds = float(text)

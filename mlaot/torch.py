@@ -18,7 +18,7 @@ from io import StringIO
 from pathlib import Path
 from typing import Any
 
-from mlaot.attributes import attribute
+from mlaot.attributes import load_attribute
 from mlaot.errors import MlaotError, did_you_mean
 from mlaot.frontend.trace.context import user_line
 from mlaot.frontend.trace.declaration import Arrays, Declaration, Traced
@@ -53,14 +53,14 @@ def load(module: torch.nn.Module, sample: Any, dims: Mapping[str, int] | None = 
     return _declare(module, sample, dims or {}, f"{type(module).__name__}: ")
 
 
-def declared(settings: Settings, model: Model, sample: Any = None) -> Declaration:
+def declare_from_settings(settings: Settings, model: Model, sample: Any = None) -> Declaration:
     """Declare the module that a project's settings name."""
     if sample is None:
         raise MlaotError(
             f"no key 'sample' in {table_of(model.name)} of {FILE}; PyTorch follows a module by inputs as it"
             " takes them: sample = 'model:sample', with sample = torch.zeros(1, 3, 224, 224) in model.py"
         )
-    declaration = _declare(attribute(settings, model, "torch"), sample, dict(model.dims), f"{model.torch}: ")
+    declaration = _declare(load_attribute(settings, model, "torch"), sample, dict(model.dims), f"{model.torch}: ")
     return declaration if model.quantize else replace(declaration, sample=None)  # else it says shapes, with any numbers
 
 
@@ -92,8 +92,8 @@ class Call:
         """The names of open dimensions."""
         return sorted({name for kind in self.arrays for extent in kind.shape for name in names(extent)})
 
-    def pinned(self, sizes: Mapping[str, int]) -> Call:
-        """Return the same with sizes for some open dimensions."""
+    def pin(self, sizes: Mapping[str, int]) -> Call:
+        """Return the call with sizes for some open dimensions."""
 
         def extent(declared: Dim) -> Dim:
             return substitute(declared, sizes) if names(declared) and names(declared) <= sizes.keys() else declared
@@ -140,9 +140,9 @@ def _declare(module: Any, sample: Any, sizes: Mapping[str, int], place: str) -> 
         raise MlaotError(
             f"{place}no dimension is called {unknown[0]!r}{did_you_mean(unknown[0], call.dims)}; open: {open_dims}"
         )
-    call = call.pinned(sizes)
-    call, program = _followed(module, call, rows, place)
-    model, outputs = _converted(program, place)
+    call = call.pin(sizes)
+    call, program = _export_call(module, call, rows, place)
+    model, outputs = _convert(program, place)
     graph = model.graph
     _name_dims(graph, call)
     inputs = [port_name(info.name) for info in graph.input]
@@ -179,28 +179,28 @@ def _numpy(tensor: torch.Tensor) -> Any:
     return (tensor.float() if tensor.dtype is torch.bfloat16 else tensor).detach().cpu().numpy()
 
 
-def _followed(module: torch.nn.Module, call: Call, rows: int, place: str) -> tuple[Call, Any]:
-    """Export a module for a call, or where that cannot have an open batch, for one with ``rows``; return the call, too.
+def _export_call(module: torch.nn.Module, call: Call, rows: int, place: str) -> tuple[Call, Any]:
+    """Export a module for a call, or for one with ``rows`` if the batch cannot be open; return the call, too.
 
-    What ``torch.export`` does not see when it only runs the module, such as ``len(x)``, it may see by reading the code.
+    What ``torch.export`` misses when it only runs the module, such as ``len(x)``, it may find by reading the code.
     """
     ways = [(call, False), (call, True)]
     if rows and BATCH in call.dims:
-        ways.append((call.pinned({BATCH: rows}), False))
+        ways.append((call.pin({BATCH: rows}), False))
     errors = []
-    for chosen, strict in ways:
+    for candidate, strict in ways:
         try:
-            program = _exported(module, chosen, place, strict=strict)
+            program = _export(module, candidate, place, strict=strict)
         except MlaotError as error:
             errors.append(error)
             continue
-        if chosen is not call:
+        if candidate is not call:
             print(f"mlaot: {place}for batches of {rows} only, as the sample has: {errors[0].message}", flush=True)
-        return chosen, program
+        return candidate, program
     raise errors[0]
 
 
-def _exported(module: torch.nn.Module, call: Call, place: str, *, strict: bool) -> Any:
+def _export(module: torch.nn.Module, call: Call, place: str, *, strict: bool) -> Any:
     sizes = dict(zip(call.dims, SIZES, strict=False))
     if len(sizes) < len(call.dims):
         raise MlaotError(f"{place}{len(call.dims)} dimensions are open; there can be {len(SIZES)}")
@@ -213,15 +213,15 @@ def _exported(module: torch.nn.Module, call: Call, place: str, *, strict: bool) 
         if axes := {i: torch.export.Dim.DYNAMIC for i, extent in enumerate(kind.shape) if isinstance(extent, Expr)}:
             shapes[arrays[-1]] = axes
     args, kwargs = call.arguments(arrays)
-    with _quiet(), _said(place):
-        is_open = shapes.dynamic_shapes(module, args, kwargs) if sizes else None
-        return torch.export.export(module, args, kwargs, dynamic_shapes=is_open, strict=strict)
+    with _quiet(), _one_line_errors(place):
+        dynamic_shapes = shapes.dynamic_shapes(module, args, kwargs) if sizes else None
+        return torch.export.export(module, args, kwargs, dynamic_shapes=dynamic_shapes, strict=strict)
 
 
-def _converted(program: Any, place: str) -> tuple[Any, list[str]]:
+def _convert(program: Any, place: str) -> tuple[Any, list[str]]:
     """Convert an exported module to ONNX; return the model and the names of its outputs."""
     outputs = _output_names(program, place)
-    with _quiet(), _said(place, program):
+    with _quiet(), _one_line_errors(place, program):
         exported = torch.onnx.export(program, dynamo=True, optimize=False, verbose=False, output_names=outputs)
         NameFixPass()(exported.model)  # a buffer may be called as what an operator gives
     if written := sorted(exported.exported_program.graph_signature.buffers_to_mutate.values()):
@@ -233,14 +233,14 @@ def _output_names(program: Any, place: str) -> list[str]:
     """Name outputs: ``output``; of tuples ``output_0``, of dicts their keys, of named fields their names."""
     kinds = [spec.arg for spec in program.graph_signature.output_specs if spec.kind.name == "USER_OUTPUT"]
     tree = pytree.tree_unflatten(kinds, program.call_spec.out_spec)
-    taken = set(program.graph_signature.user_inputs)
+    used = set(program.graph_signature.user_inputs)
     result = []
     for path, kind in pytree.tree_leaves_with_path(tree):
         parts = [str(getattr(key, word)) for key in path for word in ("idx", "key", "name") if hasattr(key, word)]
         name = "_".join(parts if parts and not parts[0].isdigit() else ["output", *parts])
-        while name in taken:
+        while name in used:
             name += "_"
-        taken.add(name)
+        used.add(name)
         constant = getattr(kind, "value", None)
         if constant is not None:
             raise MlaotError(f"{place}forward gives the constant {constant!r} besides arrays; leave it out")
@@ -250,8 +250,8 @@ def _output_names(program: Any, place: str) -> list[str]:
 
 
 def _name_dims(graph: Any, call: Call) -> None:
-    """Call open dimensions what the sample calls them, and no others anything."""
-    called = {
+    """Name open dimensions as the sample does, and remove all other names."""
+    declared = {
         axis.dim_param: str(extent)
         for info, kind in zip(graph.input, call.arrays, strict=True)
         for axis, extent in zip(info.type.tensor_type.shape.dim, kind.shape, strict=True)
@@ -260,7 +260,7 @@ def _name_dims(graph: Any, call: Call) -> None:
     for info in (*graph.input, *graph.output):
         for axis in info.type.tensor_type.shape.dim:
             if axis.dim_param:
-                axis.dim_param = called.get(axis.dim_param, "")
+                axis.dim_param = declared.get(axis.dim_param, "")
     del graph.value_info[:]  # what the importer finds by itself
 
 
@@ -277,8 +277,8 @@ def _quiet() -> Iterator[None]:
 
 
 @contextmanager
-def _said(place: str, program: Any = None) -> Iterator[None]:
-    """Say in a line what exporters say on pages."""
+def _one_line_errors(place: str, program: Any = None) -> Iterator[None]:
+    """Shorten the errors of exporters to a line."""
     try:
         yield
     except MlaotError:
@@ -293,12 +293,12 @@ def _reason(error: Exception) -> str:
     text = str(error)
     if type(error).__name__ == "GuardOnDataDependentSymNode":
         return "an `if`, a loop or a shape depends on computed numbers; choose by torch.where or torch.cond"
-    if fixed := re.search(r"marked L\['(.*)'\]\.size\(\)\[(\d+)\] .* specialized it to be a constant \((\d+)\)", text):
+    if match := re.search(r"marked L\['(.*)'\]\.size\(\)\[(\d+)\] .* specialized it to be a constant \((\d+)\)", text):
         return (
-            f"axis {fixed[2]} of {fixed[1]} cannot be open: forward, or a layer of torch, takes {fixed[3]} for its size"
+            f"axis {match[2]} of {match[1]} cannot be open: forward, or a layer of torch, takes {match[3]} for its size"
         )
-    if unknown := re.search(r"No ONNX function found for <OpOverload\(op='([\w.]+)'", text):
-        return f"torch.onnx has no {unknown[1]}; compute it by other operations"
+    if match := re.search(r"No ONNX function found for <OpOverload\(op='([\w.]+)'", text):
+        return f"torch.onnx has no {match[1]}; compute it by other operations"
     summary = text.partition("## Exception summary")[2]
     lines = [line.strip() for line in (summary or text).splitlines() if line.strip()]
     return f"torch cannot export it: {lines[0] if lines else type(error).__name__}"[:300]
@@ -306,11 +306,11 @@ def _reason(error: Exception) -> str:
 
 def _line_of(error: Exception, program: Any) -> str:
     """Return ``model.py:12: ``, the line of the node that an exporter names."""
-    named = re.search(r"op='\w+\.(\w+)'", str(error))
-    if program is None or named is None:
+    operator = re.search(r"op='\w+\.(\w+)'", str(error))
+    if program is None or operator is None:
         return ""
     for node in program.graph.nodes:
         lines = re.findall(r'File "(.*)", line (\d+)', node.meta.get("stack_trace") or "")
-        if named[1] in str(node.target) and lines:
+        if operator[1] in str(node.target) and lines:
             return f"{Path(lines[-1][0]).name}:{lines[-1][1]}: "
     return ""

@@ -1,9 +1,9 @@
-"""Block sizes of contractions by measurement: what ``mlaot tune`` does, on this machine.
+"""Choose block sizes of contractions by measurement on this machine, for ``mlaot tune``.
 
-A program's contractions are compiled once more, each with the schedules that the cost model finds best, as functions
-that take turns. Where one is clearly faster than the model's choice, its name goes into a file beside pyproject.toml,
-by instruction set and contraction, which later builds read. Without the file, or where a contraction is not in it, the
-model chooses: nothing depends on it, and for other machines it is but a hint.
+A program's contractions are compiled once more, each with the schedules that the cost model ranks best, as functions
+that are timed in turn. If one is clearly faster than the model's choice, its name goes into a file beside
+pyproject.toml, by instruction set and contraction, which later builds read. Without the file or an entry in it, the
+model chooses; for other machines the file is only a hint.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ SLACK = 4096  # bytes behind each buffer
 
 
 @dataclass(frozen=True)
-class Measured:
-    """A contraction: its ``description``, ``what`` it computes, its seconds by schedules, the model's choice first."""
+class Measurement:
+    """A contraction: its ``description``, ``what`` it computes, its seconds by schedule, the model's choice first."""
 
     description: str
     what: str
@@ -45,37 +45,37 @@ class Measured:
 
     @property
     def chosen(self) -> str:
-        """The cost model's choice."""
+        """Return the cost model's choice."""
         return next(iter(self.seconds))
 
     @property
     def best(self) -> str:
-        """The fastest, unless the cost model's choice is nearly as good."""
+        """Return the fastest schedule, unless the cost model's choice is nearly as good."""
         fastest = min(self.seconds, key=self.seconds.__getitem__)
         return fastest if self.seconds[fastest] < (1 - GAIN) * self.seconds[self.chosen] else self.chosen
 
     @property
     def gain(self) -> float:
-        """Seconds of the best as a share of those of the cost model's choice."""
+        """Return the seconds of the best as a share of those of the cost model's choice."""
         return self.seconds[self.best] / self.seconds[self.chosen]
 
 
 def contractions(programs: Iterable[Program]) -> list[Kernel]:
-    """The distinct contractions that are worth it."""
+    """Return the distinct contractions that are worth measuring."""
     kernels = [kernel for program in programs for kernel in program.kernels]
     return list({description(c): k for k in kernels if (c := k.contraction) is not None and not is_light(c)}.values())
 
 
-def by_machine(programs: Sequence[Program], isas: Sequence[str], command: list[str]) -> dict[str, list[Program]]:
-    """The programs by the name of the best of ``isas`` that their modules use on this machine."""
-    best = {words: this_machine(isas, command, words=words)[-1].name for words in {p.module.words for p in programs}}
-    found: dict[str, list[Program]] = {}
+def group_by_machine(programs: Sequence[Program], isas: Sequence[str], command: list[str]) -> dict[str, list[Program]]:
+    """Group programs by the name of the best of ``isas`` that their modules use on this machine."""
+    best = {words: machines_here(isas, command, words=words)[-1].name for words in {p.module.words for p in programs}}
+    groups: dict[str, list[Program]] = {}
     for program in programs:
-        found.setdefault(best[program.module.words], []).append(program)
-    return found
+        groups.setdefault(best[program.module.words], []).append(program)
+    return groups
 
 
-def measure(kernel: Kernel, isa: Machine, command: list[str]) -> Measured:
+def measure(kernel: Kernel, isa: Machine, command: list[str]) -> Measurement:
     """Compile and time the best schedules of a kernel on ``isa``."""
     contraction = contraction_of(kernel.nest)
     schedules = list(dict.fromkeys(map(str, rank_schedules(contraction, isa))))[:CANDIDATES]
@@ -84,30 +84,30 @@ def measure(kernel: Kernel, isa: Machine, command: list[str]) -> Measured:
         memory = [_memory(param.buffer) for param in kernel.params]
         pointers = (ctypes.c_void_p * len(memory))(*[array.ctypes.data for array in memory])
 
-        def run(i: int, times: int) -> float:
+        def run(i: int, repeats: int) -> float:
             started = time.perf_counter()
-            library.run(ctypes.c_int(i), ctypes.c_ssize_t(times), pointers)
+            library.run(ctypes.c_int(i), ctypes.c_ssize_t(repeats), pointers)
             return time.perf_counter() - started
 
-        times = [max(1, int(SECONDS / max(min(run(i, 1), run(i, 1)), 1e-7))) for i in range(len(schedules))]
-        found: list[list[float]] = [[] for _ in schedules]
+        repeats = [max(1, int(SECONDS / max(min(run(i, 1), run(i, 1)), 1e-7))) for i in range(len(schedules))]
+        times: list[list[float]] = [[] for _ in schedules]
         for _ in range(ROUNDS):
-            for i, some in enumerate(found):
-                some.append(run(i, times[i]) / times[i])
-    seconds = dict(zip(schedules, map(statistics.median, found), strict=True))
-    return Measured(description(contraction), kernel.doc[0], seconds)
+            for i, samples in enumerate(times):
+                samples.append(run(i, repeats[i]) / repeats[i])
+    seconds = dict(zip(schedules, map(statistics.median, times), strict=True))
+    return Measurement(description(contraction), kernel.doc[0], seconds)
 
 
-def this_machine(isas: Iterable[str], command: list[str], *, words: bool = False) -> list[Machine]:
-    """Those of ``isas`` that a module uses on this machine, the best last; ``words``: one that multiplies bytes."""
+def machines_here(isas: Iterable[str], command: list[str], *, words: bool = False) -> list[Machine]:
+    """Return those of ``isas`` that a module uses on this machine, the best last; ``words``: if it multiplies bytes."""
     with tempfile.TemporaryDirectory(prefix="mlaot-") as folder:
         library = _library(render("has.c.j2"), BASE, Path(folder), command)
 
         def is_here(machine: Machine) -> bool:
             needs = machine.condition(words=words)
             numbers = [number for row in needs.bits for number in row]
-            given = (ctypes.c_uint * len(numbers))(*numbers)
-            return bool(library.has(given, ctypes.c_int(len(needs.bits)), ctypes.c_uint(needs.saved)))
+            arguments = (ctypes.c_uint * len(numbers))(*numbers)
+            return bool(library.has(arguments, ctypes.c_int(len(needs.bits)), ctypes.c_uint(needs.saved)))
 
         built = [MACHINES[name] for name in isas_for(machine_of(predefined_macros(command)), isas)]
         return [machine for machine in built if is_here(machine)]
@@ -121,13 +121,13 @@ def _library(text: str, isa: Machine, folder: Path, command: list[str]) -> Any:
 
 
 def _memory(buffer: Buffer) -> np.ndarray[Any, Any]:
-    """Numbers where a buffer would be, for dims of a usual size; what is read as an index is 0."""
+    """Return numbers in place of a buffer, for dims of a usual size; indices are 0."""
     size: Dim = buffer.root.bytes
     count = assumed(size) + SLACK
-    raw = np.zeros(count + LINE, np.uint8)
-    start = -raw.ctypes.data % LINE
-    found = raw[start : start + count // 8 * 8]
+    storage = np.zeros(count + LINE, np.uint8)
+    start = -storage.ctypes.data % LINE
+    memory = storage[start : start + count // 8 * 8]
     dtype = DTYPES[buffer.dtype]
     if dtype.kind == "f" and dtype.name in ("f32", "f64"):
-        found.view(dtype.numpy)[...] = np.random.default_rng(0).uniform(-0.1, 0.1, found.nbytes // dtype.itemsize)
-    return found
+        memory.view(dtype.numpy)[...] = np.random.default_rng(0).uniform(-0.1, 0.1, memory.nbytes // dtype.itemsize)
+    return memory

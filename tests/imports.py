@@ -36,7 +36,7 @@ ROWS: tuple[Mapping[str, tuple[str, ...]], ...] = (
     {"ir": ("mlaot.ir",)},
     {"settings": ("mlaot.settings", "mlaot.attributes")},
     {"machine": ("mlaot.schedule.machine", "mlaot.schedule.tuning"), "render": ("mlaot.render",)},
-    {"errors": ("mlaot.errors", "mlaot.interpreter", "mlaot.stages", "mlaot.stored")},
+    {"errors": ("mlaot.errors", "mlaot.isolation", "mlaot.stages", "mlaot.checked_json")},
 )
 
 # What is imported by a name that is computed: `mlaot.nn` is loaded when a model asks for it.

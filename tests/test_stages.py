@@ -12,7 +12,7 @@ import pytest
 
 from mlaot import stages
 from mlaot.errors import MlaotError
-from mlaot.stages import reported, stage
+from mlaot.stages import report_progress, stage
 
 from .commands.conftest import Cli, cli, complaint, start
 
@@ -70,7 +70,7 @@ def wait_for(said: Said, text: str) -> None:
 
 
 def test_stages_inside_of_each_other(said: Said) -> None:
-    with reported(), stage("outer"):
+    with report_progress(), stage("outer"):
         wait_for(said, " s since the start\n")
         with stage("inner") as rename:
             wait_for(said, "mlaot: inner, ")
@@ -85,8 +85,8 @@ def test_stages_inside_of_each_other(said: Said) -> None:
 
 def test_one_voice(said: Said) -> None:
     """A build inside of another does not speak too, and nothing is said between stages."""
-    with reported():
-        with reported(), stage("outer"):
+    with report_progress():
+        with report_progress(), stage("outer"):
             wait_for(said, "outer")
         before = str(said)
         for _ in range(20):
@@ -95,8 +95,8 @@ def test_one_voice(said: Said) -> None:
 
 
 def test_the_same_again_comes_less_often(said: Said, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stages, "AGAIN", 10**9)
-    with reported(), stage("long"):
+    monkeypatch.setattr(stages, "REPEAT_AFTER", 10**9)
+    with report_progress(), stage("long"):
         wait_for(said, "long")
         for _ in range(20):
             time.sleep(0.001)
@@ -113,7 +113,7 @@ def test_without_a_build_nothing_is_said(said: Said) -> None:
 @pytest.mark.parametrize("text", ["soon", "0", "-1", "nan"])
 def test_no_patience(text: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, cli: Cli) -> None:
     monkeypatch.setenv("MLAOT_PATIENCE", text)
-    with pytest.raises(MlaotError, match="expected seconds such as 5, or inf"), reported():
+    with pytest.raises(MlaotError, match="expected seconds such as 5, or inf"), report_progress():
         pass
     (tmp_path / "pyproject.toml").write_text("[project]\nname='a'\n[tool.mlaot.models.nn]\nmodel='a:b'\n")
     assert complaint(cli("passes", tmp_path)).startswith("mlaot: the environment variable MLAOT_PATIENCE is ")

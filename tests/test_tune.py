@@ -23,7 +23,7 @@ from mlaot.schedule.cost import rank_schedules, schedule
 from mlaot.schedule.machine import CPUID, MACHINES, Cpuid
 from mlaot.settings.options import Options
 from mlaot.settings.tuned import TUNED, read_tuned, write_tuned
-from mlaot.tune import CANDIDATES, Measured, by_machine, contractions
+from mlaot.tune import CANDIDATES, Measurement, contractions, group_by_machine
 
 from .compiled import AVAILABLE, Library
 
@@ -107,8 +107,8 @@ def test_descriptions_tell_contractions_apart() -> None:
 
 
 def test_a_small_gain_is_none() -> None:
-    assert Measured("d", "w", {"a": 1.0, "b": 0.98}).best == "a"
-    found = Measured("d", "w", {"a": 1.0, "b": 0.9, "c": 0.95})
+    assert Measurement("d", "w", {"a": 1.0, "b": 0.98}).best == "a"
+    found = Measurement("d", "w", {"a": 1.0, "b": 0.9, "c": 0.95})
     assert (found.chosen, found.best, found.gain) == ("a", "b", 0.9)
 
 
@@ -138,7 +138,7 @@ def test_products_of_bytes_are_asked_of_the_cpu(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setitem(CPUID, "missing", Cpuid(0x1000, 0, 0, 1, 0))  # a leaf that no CPU has
     program = products()
     of_bytes = replace(program, module=replace(program.module, words=True))
-    found = by_machine([program, of_bytes], tuple(MACHINES), find_compiler())
+    found = group_by_machine([program, of_bytes], tuple(MACHINES), find_compiler())
     assert found == {"v4": [program], "v3": [of_bytes]}
 
 

@@ -7,19 +7,19 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from mlaot.build.sbom import read_facts
+from mlaot.build.sbom import read_metadata
 from mlaot.errors import MlaotError, did_you_mean
-from mlaot.probe import Module, ask
+from mlaot.probe import BuiltModule, ask
 from mlaot.settings import FILE, Model, Settings
 
 PYPI_LIMIT = 100_000_000  # bytes of a file, unless a project has asked for more
 PARTS_SHOWN = 3  # parts of a wheel that is too large
 
 
-def check_metadata(model: Model, facts: Mapping[str, Any]) -> None:
+def check_metadata(model: Model, metadata: Mapping[str, Any]) -> None:
     """Check what tracing alone tells, before anything is compiled: ops and workspace."""
     budget = model.budget
-    for entry, ops in facts["ops"].items() if budget.ops is not None else ():
+    for entry, ops in metadata["ops"].items() if budget.ops is not None else ():
         for op in ops:
             if op not in (budget.ops or ()):
                 raise MlaotError(
@@ -27,7 +27,7 @@ def check_metadata(model: Model, facts: Mapping[str, Any]) -> None:
                     f" {limit_of(model, 'ops')} does not allow{did_you_mean(op, budget.ops or ())};"
                     " `mlaot inspect --graph` shows where it is"
                 )
-    for entry, needed in facts["workspace"].items() if budget.workspace_kb is not None else ():
+    for entry, needed in metadata["workspace"].items() if budget.workspace_kb is not None else ():
         if needed > 1000 * (budget.workspace_kb or 0):
             raise MlaotError(
                 f"{model.module}: a call of {entry} needs {kilobytes(needed)} of workspace, more than"
@@ -36,7 +36,7 @@ def check_metadata(model: Model, facts: Mapping[str, Any]) -> None:
 
 
 def check_replay(
-    model: Model, facts: Mapping[str, Any], library: Path, shares: Mapping[str, float] | None, isas: Sequence[str]
+    model: Model, metadata: Mapping[str, Any], library: Path, shares: Mapping[str, float] | None, isas: Sequence[str]
 ) -> None:
     """Check what only a run shows: instruction sets, errors, times.
 
@@ -44,7 +44,7 @@ def check_replay(
     on this machine. ``isas`` are those that the module has code for. The first, ``base`` or what stands for it, runs on
     every CPU.
     """
-    budget, module = model.budget, Module(model.module, library)
+    budget, module = model.budget, BuiltModule(model.module, library)
     required = [isa for isa in isas if isa in budget.isa or (budget.isa and isa == isas[0])]
     if missing := [isa for isa in required if isa not in (shares or {})]:
         has = f"was replayed on {', '.join(shares)} only" if shares else "was not replayed"
@@ -57,19 +57,19 @@ def check_replay(
         print(f"mlaot: error and latency of {model.module} are not held against its budget: it does not run here")
         return
     if budget.error is not None:
-        check_error(model, facts, module, shares)
+        check_error(model, metadata, module, shares)
     if budget.latency_us is not None:
         check_latency(model, module)
 
 
-def check_error(model: Model, facts: Mapping[str, Any], module: Module, isas: Mapping[str, float]) -> None:
+def check_error(model: Model, metadata: Mapping[str, Any], module: BuiltModule, isas: Mapping[str, float]) -> None:
     """Check the largest error of each output on each instruction set."""
-    if not facts["golden"]:
+    if not metadata["golden"]:
         raise MlaotError(
             f"{model.module} has no golden vectors to hold against {limit_of(model, 'error')}; delete that key"
         )
     for isa in isas:
-        for row in ask(module, "golden", isa=isa, calls=facts["golden"])["rows"]:
+        for row in ask(module, "golden", isa=isa, calls=metadata["golden"])["rows"]:
             if not row["error"] <= (model.budget.error or 0):
                 raise MlaotError(
                     f"{model.module}: {row['output']} of {row['entry']} is off by {row['error']:.2g} of its largest"
@@ -78,7 +78,7 @@ def check_error(model: Model, facts: Mapping[str, Any], module: Module, isas: Ma
                 )
 
 
-def check_latency(model: Model, module: Module) -> None:
+def check_latency(model: Model, module: BuiltModule) -> None:
     """Check the median time of each function that takes random inputs."""
     answer = ask(module, "bench", batches=[1])
     for row in answer["rows"]:
@@ -117,7 +117,7 @@ def check_wheel(settings: Settings, generated: Path, wheel: Path) -> None:
 def largest_parts(settings: Settings, generated: Path, wheel: Path) -> list[str]:
     """Describe files by compressed size: ``digits/nn.abi3.so 180.2 KB (its weights are 150.0 KB)``."""
     weights = {
-        model.module.replace(".", "/"): read_facts(generated, model)["weights"]["bytes"] for model in settings.models
+        model.module.replace(".", "/"): read_metadata(generated, model)["weights"]["bytes"] for model in settings.models
     }
     with zipfile.ZipFile(wheel) as file:
         entries = sorted(file.infolist(), key=lambda entry: entry.compress_size, reverse=True)[:PARTS_SHOWN]

@@ -27,11 +27,11 @@ from mlaot.attributes import did_you_mean_module
 from mlaot.build import checksums
 from mlaot.build.sources import digest, drop_bystanders, is_own, is_users, record_reads
 from mlaot.errors import MlaotError, building, line_of
-from mlaot.interpreter import interrupts, undisturbed
+from mlaot.isolation import isolate, watch_interrupts
 from mlaot.settings import FILE, SOURCES, Model, Settings
 from mlaot.settings.reading import load_settings
 from mlaot.settings.tables import read_pyproject
-from mlaot.stages import reported
+from mlaot.stages import report_progress
 
 # Files that name extension modules which another build tool makes.
 BUILD_SCRIPTS = ("CMakeLists.txt", "meson.build", "setup.py", "setup.cfg", "Cargo.toml")
@@ -77,11 +77,11 @@ def emit(
     ``find`` loads the settings and selects the model. ``note`` receives the files that tracing read.
     """
     settings = None
-    with interrupts() as interrupted:
+    with watch_interrupts() as interrupted:
         try:
             settings, model = find()
             reading = record_reads(project, out) if note else nullcontext(list[Path]())
-            with undisturbed(), tracing(settings, project), reading as read:
+            with isolate(), tracing(settings, project), reading as read:
                 from mlaot.generate import generate, generate_module
 
                 if model is None:
@@ -112,7 +112,7 @@ def tracing(settings: Settings, project: Path) -> Iterator[None]:
     sys.path.insert(0, source)
     sys.meta_path[:] = [*finders, *sys.meta_path, foreign]
     try:
-        with building(project), reported():
+        with building(project), report_progress():
             yield
     finally:
         for finder in (*finders, foreign):

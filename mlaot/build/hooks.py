@@ -45,12 +45,12 @@ from mlaot.build.toolchain import (
     own_abi,
 )
 from mlaot.build.wheel_entries import LARGE, add_entries
+from mlaot.checked_json import read_json
 from mlaot.errors import MlaotError, writing
 from mlaot.settings import FILE, Settings
 from mlaot.settings.reading import load_settings
 from mlaot.settings.tables import read_pyproject
-from mlaot.stages import reported, stage
-from mlaot.stored import read_json
+from mlaot.stages import report_progress, stage
 
 if TYPE_CHECKING:
     from scikit_build_core import build as backend
@@ -241,7 +241,7 @@ def hook_environment(config_settings: Options | None, *, trace: bool = False) ->
             # Where there is no compiler, pip installs zig when it is asked to; the wheel's tag says so from the start.
             platform = requested or (None if compiler_name() else this_platform())
             config.update(scikit_build_settings(settings, abi, platform))
-            with reported():
+            with report_progress():
                 yield Build(settings, options, abi, platform, wait_for_trace)
     except MlaotError as error:
         fail(str(error))
@@ -310,7 +310,7 @@ def requires(build: Build) -> tuple[str, ...]:
 
 def tracing_requires(settings: Settings) -> tuple[str, ...]:
     """Return what tracing needs; nothing if the sdist brought the C."""
-    return () if is_frozen(Path()) else settings.needed
+    return () if is_frozen(Path()) else settings.tracing_packages
 
 
 def check_project(options: Options) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from mlaot.build.budget import check_metadata, check_replay
 from mlaot.build.platforms import ABI3
 from mlaot.build.replay import replay
-from mlaot.build.sbom import read_facts
+from mlaot.build.sbom import read_metadata
 from mlaot.build.toolchain import Toolchain, compile_module, compiled_isas
 from mlaot.printing.c_files import library_place, public_files
 from mlaot.settings import Model, Settings
@@ -22,8 +22,8 @@ def build_module(
     sources = generated / model.module
     top = library.parents[model.package.count(".")]
     windows = toolchain.platform is not None and toolchain.platform.system == "windows"
-    facts = read_facts(generated, model)
-    check_metadata(model, facts)
+    metadata = read_metadata(generated, model)
+    check_metadata(model, metadata)
     compile_module(
         sources,
         model.stem,
@@ -36,7 +36,7 @@ def build_module(
     )
     with stage(f"replaying the golden vectors of {model.module}"):
         shares = replay(model.module, library, *toolchain, abi)
-    check_replay(model, facts, library, shares, compiled_isas(settings, toolchain))
+    check_replay(model, metadata, library, shares, compiled_isas(settings, toolchain))
     shutil.copy(sources / f"{model.stem}.pyi", library.parent)
     (library.parent / "py.typed").touch()
     for name, place in public_files(model.module).items() if model.c_library else ():

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from mlaot.build.toolchain import Compiler
-from mlaot.settings import FACTS, SOURCES, Model
-from mlaot.stored import read_json
+from mlaot.checked_json import read_json
+from mlaot.settings import METADATA, SOURCES, Model
 
 Data = dict[str, Any]
 # The keys of ``model.json`` that are read here.
@@ -25,7 +25,7 @@ CALL = {
     "outputs": [{"name": str, "bound": object, "elements": list}],
 }
 INFO = {"entries": {str: {"inputs": {str: str}, "outputs": {str: str}}}, "parameter_count": int}
-FACTS_SHAPE = {
+METADATA_SHAPE = {
     **{"info": INFO, "weights": {"sha256": str, "bytes": int}, "graph": str, "mlaot": str, "golden": [CALL]},
     **{"elements": {str: int}, "ops": {str: {str: int}}, "workspace": {str: int}},
 }
@@ -37,10 +37,10 @@ def sbom_path(name: str) -> str:
     return f"sboms/{name}.cdx.json"
 
 
-def read_facts(generated: Path, model: Model) -> Data:
+def read_metadata(generated: Path, model: Model) -> Data:
     """Read ``model.json`` of one model below the folder of the generated C."""
-    facts: Data = read_json(generated / model.module / FACTS, FACTS_SHAPE, f"{model.module}/{FACTS}")
-    return facts
+    metadata: Data = read_json(generated / model.module / METADATA, METADATA_SHAPE, f"{model.module}/{METADATA}")
+    return metadata
 
 
 def sbom(project: Mapping[str, Any], models: Iterable[Model], generated: Path, compiler: Compiler, abi: str) -> str:
@@ -48,7 +48,7 @@ def sbom(project: Mapping[str, Any], models: Iterable[Model], generated: Path, c
     sources = read_json(generated / SOURCES, {str: str}, SOURCES)
     about = about_project(project)
     parts = [
-        *(model_component(model, read_facts(generated, model), compiler, abi, about) for model in models),
+        *(model_component(model, read_metadata(generated, model), compiler, abi, about) for model in models),
         *(file_component(name, digest) for name, digest in sorted(sources.items())),
     ]
     bom: Data = {
@@ -82,25 +82,25 @@ def about_project(project: Mapping[str, Any]) -> Data:
     return about
 
 
-def model_component(model: Model, facts: Data, compiler: Compiler, abi: str, about: Data) -> Data:
+def model_component(model: Model, metadata: Data, compiler: Compiler, abi: str, about: Data) -> Data:
     """Describe a model: its functions, its weights, the bounds of its errors, how it was compiled."""
-    entries, weights = facts["info"]["entries"].values(), facts["weights"]
+    entries, weights = metadata["info"]["entries"].values(), metadata["weights"]
     values = {
-        "graph:sha256": facts["graph"],
-        "parameters": facts["info"]["parameter_count"],
+        "graph:sha256": metadata["graph"],
+        "parameters": metadata["info"]["parameter_count"],
         "weights:bytes": weights["bytes"],
-        **{f"weights:elements:{dtype}": count for dtype, count in facts["elements"].items()},
-        **{f"ops:{entry}": count_text(ops) for entry, ops in facts["ops"].items()},
+        **{f"weights:elements:{dtype}": count for dtype, count in metadata["elements"].items()},
+        **{f"ops:{entry}": count_text(ops) for entry, ops in metadata["ops"].items()},
         **{f"flags:{unit}": " ".join(flags) for unit, flags in compiler.flags[model.module].items()},
         "model": model.declared,
-        "generator": f"mlaot {facts['mlaot']}",
+        "generator": f"mlaot {metadata['mlaot']}",
         "isa": " ".join(compiler.isas),
         "python-tag": abi,
         "deterministic": json.dumps(model.deterministic),
     }
     bounds = [
         {"type": f"largest error of {output['name']}", "slice": call["entry"], "value": repr(output["bound"])}
-        for call in facts["golden"]
+        for call in metadata["golden"]
         for output in call["outputs"]
     ]
     ports = {

@@ -29,7 +29,7 @@ from mlaot.build.wheel_entries import add_entries
 from mlaot.errors import MlaotError
 from mlaot.settings import FILE, Model, Settings
 from mlaot.settings.reading import load_settings
-from mlaot.stages import reported
+from mlaot.stages import report_progress
 
 ZIP_EPOCH = "315532800"  # the first day of 1980, the earliest that a zip file can hold
 
@@ -233,7 +233,7 @@ def generated_folder(settings: Settings) -> Path:
 def one_line_errors() -> Iterator[None]:
     """End the build in one line on errors that the user can mend, and report progress of slow stages."""
     try:
-        with reported():
+        with report_progress():
             yield
     except MlaotError as error:
         fail(str(error))

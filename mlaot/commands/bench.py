@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from mlaot.commands.modules import modules_of
 from mlaot.commands.output import Data, add_json, report, table
 from mlaot.errors import MlaotError
-from mlaot.probe import Module, ask
+from mlaot.probe import BuiltModule, ask
 from mlaot.schedule.machine import MACHINES
 
 HELP = "time the functions of a built module"
@@ -48,12 +48,12 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def instruction_sets(module: Module, choice: str | None) -> list[str | None]:
+def instruction_sets(module: BuiltModule, choice: str | None) -> list[str | None]:
     """Return what ``--isa`` selects: with ``all``, the module's instruction sets that this machine has."""
     return list(available(module)) if choice == "all" else [choice]
 
 
-def available(module: Module) -> Iterator[str]:
+def available(module: BuiltModule) -> Iterator[str]:
     """Yield the instruction sets of a module that can be imported on this machine."""
     for isa in ask(module, "info")["isas"]:
         try:

@@ -14,7 +14,7 @@ from mlaot.commands.inspect import signature
 from mlaot.commands.modules import modules_of, read_wheel
 from mlaot.commands.output import Data, add_json, report, table
 from mlaot.errors import MlaotError
-from mlaot.probe import Module, ask
+from mlaot.probe import BuiltModule, ask
 
 HELP = "compare two wheels"
 DESCRIPTION = """\
@@ -74,7 +74,7 @@ def contents(wheel: Data) -> dict[str, tuple[int, str]]:
     return {VERSION.sub(r"\1.dist-info/", file["path"]): (file["bytes"], file["crc"]) for file in files}
 
 
-def compare_modules(old: Module, new: Module, folder: Path) -> Data:
+def compare_modules(old: BuiltModule, new: BuiltModule, folder: Path) -> Data:
     """Return the differences between two builds of a module: in their info, their state and their answers."""
     differences: Data = {"module": old.name, "error": None, "info": [], "values": []}
     files = [folder / f"{old.name}.{side}.npz" for side in SIDES]
@@ -125,7 +125,7 @@ def changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[Data]:
     return [{"what": key, "old": old.get(key), "new": new.get(key)} for key in keys]
 
 
-def same_file(old: Module, new: Module) -> bool:
+def same_file(old: BuiltModule, new: BuiltModule) -> bool:
     """Tell whether two modules are the same, byte by byte."""
     assert old.file is not None and new.file is not None
     return old.file.read_bytes() == new.file.read_bytes()

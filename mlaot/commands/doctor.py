@@ -177,10 +177,10 @@ def instruction_sets() -> str:
     """Return the instruction sets of which a wheel's code runs on this machine."""
     from mlaot.build.toolchain import find_compiler
     from mlaot.schedule.machine import MACHINES
-    from mlaot.tune import this_machine
+    from mlaot.tune import machines_here
 
     try:
-        machines = this_machine(MACHINES, find_compiler())
+        machines = machines_here(MACHINES, find_compiler())
     except OSError:  # what was compiled cannot be loaded
         return f"{platform.machine()}; the compiler is one for other machines"
     return f"{platform.machine()}: {', '.join(machine.name for machine in machines)}"

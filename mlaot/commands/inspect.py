@@ -12,7 +12,7 @@ from mlaot.commands.output import Data, add_json, report, size, table
 from mlaot.commands.project import project_of
 from mlaot.commands.sbom import provenance_of, read_sbom
 from mlaot.errors import MlaotError
-from mlaot.probe import Module, ask
+from mlaot.probe import BuiltModule, ask
 from mlaot.settings import FILE, Model, Settings
 
 if TYPE_CHECKING:
@@ -125,7 +125,7 @@ def describe_built(target: str) -> Data:
         return {**about, "modules": [describe_module(module) for module in modules]}
 
 
-def describe_module(module: Module) -> Data:
+def describe_module(module: BuiltModule) -> Data:
     """Describe a module of a wheel; if it is for another platform, by what its file name says."""
     try:
         return {"module": module.name, "info": ask(module, "info")}

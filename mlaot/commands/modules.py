@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from mlaot.errors import MlaotError
-from mlaot.probe import Module
+from mlaot.probe import BuiltModule
 
 SUFFIXES = (".so", ".pyd")
 # Errors of reading an archive that is no archive, encrypted, or packed in a way that Python does not know.
@@ -21,7 +21,7 @@ DAMAGES = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, RuntimeErro
 
 
 @contextmanager
-def modules_of(target: str) -> Iterator[list[Module]]:
+def modules_of(target: str) -> Iterator[list[BuiltModule]]:
     """Yield the modules of a wheel, which is unpacked meanwhile, or the one of that file or name."""
     path = Path(target)
     if path.is_dir():
@@ -31,13 +31,13 @@ def modules_of(target: str) -> Iterator[list[Module]]:
             with open_wheel(path) as wheel:
                 wheel.extractall(folder)
                 libraries = [n for n in sorted(wheel.namelist()) if n.endswith(SUFFIXES) and ".libs/" not in n]
-            yield [Module(module_name(name), Path(folder, name)) for name in libraries]
+            yield [BuiltModule(module_name(name), Path(folder, name)) for name in libraries]
     elif path.suffix in SUFFIXES:
         if not path.is_file():
             raise MlaotError(f"no file {target}; expected a wheel, an extension module's file, or a module's name")
-        yield [Module(module_name(path.name), path)]
+        yield [BuiltModule(module_name(path.name), path)]
     elif all(part.isidentifier() for part in target.split(".")):
-        yield [Module(target)]
+        yield [BuiltModule(target)]
     else:
         raise MlaotError(f"expected a wheel, an extension module's file, or a module's name, got {target!r}")
 

@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from mlaot.errors import MlaotError
-from mlaot.interpreter import interrupts, undisturbed
+from mlaot.isolation import isolate, watch_interrupts
 from mlaot.settings import FILE, Settings
 from mlaot.settings.reading import load_settings, settings_of
 
@@ -62,10 +62,10 @@ def project_of(target: str, find: Callable[[str], Project] = find_target) -> Ite
     from mlaot.build import child
 
     project, settings = Path(), None
-    with interrupts() as interrupted:
+    with watch_interrupts() as interrupted:
         try:
             project, settings = find(target)
-            with undisturbed(), child.tracing(settings, project):
+            with isolate(), child.tracing(settings, project):
                 yield project, settings
         except BrokenPipeError:
             raise

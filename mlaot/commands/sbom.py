@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import zipfile
 
+from mlaot.checked_json import MAX_BYTES, parse_json
 from mlaot.commands.output import Data
 from mlaot.errors import MlaotError
-from mlaot.stored import MAX_BYTES, parse_json
 
 SBOM = ".cdx.json"
 

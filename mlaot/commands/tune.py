@@ -13,7 +13,7 @@ from mlaot.settings.tuned import TUNED, read_tuned, write_tuned
 if TYPE_CHECKING:
     from mlaot.lower.program import Program
     from mlaot.schedule.machine import Machine
-    from mlaot.tune import Measured
+    from mlaot.tune import Measurement
 
 HELP = "find the fastest block sizes on this machine"
 DESCRIPTION = f"""\
@@ -43,11 +43,11 @@ def tune(project: Path, settings: Settings) -> None:
     from mlaot.build.toolchain import find_compiler
     from mlaot.generate import compile_for
     from mlaot.schedule.machine import MACHINES
-    from mlaot.tune import by_machine
+    from mlaot.tune import group_by_machine
 
     command = find_compiler()
     programs = [compile_for(settings, model, lambda program: program) for model in settings.models]
-    for name, programs_ in by_machine(programs, settings.isas, command).items():
+    for name, programs_ in group_by_machine(programs, settings.isas, command).items():
         tune_for(MACHINES[name], programs_, project, command)
 
 
@@ -67,7 +67,7 @@ def tune_for(isa: Machine, programs: list[Program], project: Path, command: list
     print(f"{project / TUNED}: {len(tuned)} of {len(kernels)} products are faster so, with {isa.name}")
 
 
-def tuned_line(result: Measured) -> str:
+def tuned_line(result: Measurement) -> str:
     """Format a result: ``i=6 j=4: 812.1 us``, or which schedule it replaces."""
     best, chosen = (f"{s}: {1e6 * result.seconds[s]:.1f} us" for s in (result.best, result.chosen))
     return best if result.best == result.chosen else f"{best} instead of {chosen} ({result.gain:.2f})"

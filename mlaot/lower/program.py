@@ -86,7 +86,7 @@ class ExtensionModule:
 
     ``initial``: the first bytes of the state, behind which it starts as zeros. ``options``: the settings that it was
     compiled with. ``tuned``: by instruction set and contraction, the schedule that was measured to be the fastest.
-    ``facts``: those of ``graph_facts``. ``version``: the project's. ``words``: kernels multiply bytes, for which not
+    ``metadata``: of ``graph_metadata``. ``version``: the project's. ``words``: kernels multiply bytes, for which not
     all CPUs with AVX-512 have instructions.
     """
 
@@ -101,7 +101,7 @@ class ExtensionModule:
     info: dict[str, object] = field(default_factory=dict)
     tuned: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     golden: tuple[Golden, ...] = ()
-    facts: Mapping[str, object] = field(default_factory=dict)
+    metadata: Mapping[str, object] = field(default_factory=dict)
     words: bool = False
     version: str = ""
 

@@ -32,7 +32,7 @@ CLASSES: Mapping[str, type[Any]] = {
     for name, cls in (*vars(programs).items(), (IndexRange.__name__, IndexRange))
     if is_dataclass(cls) and isinstance(cls, type) and cls is not Nest
 }
-METADATA = ("info", "golden", "facts", "tuned")  # fields of a module that are not printed
+UNPRINTED = ("info", "golden", "metadata", "tuned")  # fields of a module that are not printed
 LETTERS = {Buffer: "b", Kernel: "k", Procedure: "p"}  # objects with a line of their own
 
 
@@ -66,7 +66,7 @@ class _Printer:
         if isinstance(x, Procedure):
             return self.procedure(x)
         if type(x) in CLASSES.values():
-            stated = [f for f in fields(x) if f.name not in METADATA and getattr(x, f.name) is not f.default]
+            stated = [f for f in fields(x) if f.name not in UNPRINTED and getattr(x, f.name) is not f.default]
             return f"{type(x).__name__}({', '.join(f'{f.name}={self.value(getattr(x, f.name))}' for f in stated)})"
         if isinstance(x, Nest):
             self.lines.append(nest_text(x).rstrip())

@@ -10,10 +10,10 @@ try:
 except ModuleNotFoundError:
     raise MlaotError("mlaot.onnx needs the package onnx to read a file: pip install onnx") from None
 
-from mlaot.onnx.declare import declared as declared
+from mlaot.onnx.declare import declare_from_settings as declare_from_settings
 from mlaot.onnx.declare import load as load
 
-__all__ = ["Backend", "declared", "load"]
+__all__ = ["Backend", "declare_from_settings", "load"]
 
 
 def __getattr__(name: str) -> Any:

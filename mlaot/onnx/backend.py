@@ -30,7 +30,7 @@ from mlaot.printing.extents import Extents
 from mlaot.printing.file import kernels_file
 from mlaot.schedule.machine import MACHINES, Machine
 from mlaot.settings.options import Options
-from mlaot.tune import this_machine
+from mlaot.tune import machines_here
 
 Array = np.ndarray[Any, Any]
 
@@ -70,7 +70,7 @@ static void onnx_share_apart(void *threads, Task *task, char *const *p, const pt
 def compiler(words: bool) -> tuple[list[str], Machine]:
     """Find the C compiler and the best machine of this computer; ``words``: for a module that multiplies bytes."""
     command = find_toolchain().command
-    return command, this_machine(MACHINES, command, words=words)[-1]
+    return command, machines_here(MACHINES, command, words=words)[-1]
 
 
 class CompiledModel:

@@ -46,7 +46,7 @@ def load(path: str | Path | onnx.ModelProto, dims: Mapping[str, int] | None = No
     return declare(read(beside if beside.exists() else Path(path)), dims or {}, place=f"{Path(path).name}: ")
 
 
-def declared(settings: Settings, model: Model, sample: Any = None) -> Declaration:
+def declare_from_settings(settings: Settings, model: Model, sample: Any = None) -> Declaration:
     """Declare the ONNX file that a project's settings name."""
     path, project = settings.project / model.onnx, settings.project.resolve()
     try:

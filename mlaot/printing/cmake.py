@@ -9,7 +9,7 @@ from importlib.resources import files
 from mlaot.printing.c_files import public_files
 from mlaot.render import render
 from mlaot.schedule.machine import MACHINES
-from mlaot.settings import FACTS, WEIGHTS, Model, Settings
+from mlaot.settings import METADATA, WEIGHTS, Model, Settings
 
 # A distribution's own CFLAGS come before these, so what the kernels cannot live with is taken back first. Link-time
 # optimization would merge code across instruction sets; -ffast-math would flush denormals for the whole process.
@@ -64,7 +64,7 @@ def module_files(model: Model, isas: Iterable[str]) -> list[str]:
     names = [f"{unit}.c" for unit in unit_flags(stem, isas, model.deterministic, model.c_library)]
     weights = model.weights_file if model.weights == "file" else WEIGHTS
     public = public_files(model.module) if model.c_library else ()
-    return [*names, *flag_files(model, isas), f"{stem}.h", "mlaot_abi3.h", weights, FACTS, f"{stem}.pyi", *public]
+    return [*names, *flag_files(model, isas), f"{stem}.h", "mlaot_abi3.h", weights, METADATA, f"{stem}.pyi", *public]
 
 
 def cmake_files(settings: Settings) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Built modules, asked in processes of their own: what was compiled may be killed by the CPU."""
+"""Ask built modules in processes of their own, since the CPU may kill compiled code."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from mlaot.checked_json import parse_json
 from mlaot.errors import MlaotError
-from mlaot.stored import parse_json
 
 TYPES = {str: str}
-# What each module says of itself, as far as commands look into it.
+# The part of a module's ``info()`` that commands read.
 INFO = {
     **{
         "name": str,
@@ -31,7 +31,7 @@ SCRIPT = Path(__file__).with_name("script.py")
 
 
 @dataclass(frozen=True)
-class Module:
+class BuiltModule:
     """An extension module: its dotted name, and its file unless Python is to find it by its name."""
 
     name: str
@@ -39,22 +39,24 @@ class Module:
 
     @property
     def abi(self) -> str:
-        """What its file's name says of the Python that it is for: ``abi3``."""
+        """Return the ABI that the file's name states: ``abi3``."""
         return ".".join(self.file.name.split(".")[1:-1]) if self.file else ""
 
 
-def ask(module: Module, question: str, isa: str | None = None, **more: object) -> dict[str, Any]:
-    """What ``script.py`` answers about a module in a process of its own; a ``MlaotError`` where it cannot."""
+def ask(module: BuiltModule, question: str, isa: str | None = None, **details: object) -> dict[str, Any]:
+    """Return the answer of ``script.py`` about a module, from a process of its own; raise an error if it fails."""
     environ = {**os.environ, **({"MLAOT_ISA": isa} if isa else {})}
     file = None if module.file is None else str(module.file.resolve())
-    text = json.dumps({"name": module.name, "file": file, "ask": question, **more})
-    done = subprocess.run(
+    text = json.dumps({"name": module.name, "file": file, "ask": question, **details})
+    process = subprocess.run(
         [sys.executable, "-P", str(SCRIPT)], input=text, env=environ, capture_output=True, text=True, check=False
     )
-    if done.returncode < 0:
-        raise MlaotError(f"{module.name}: the process that imported it was killed by signal {-done.returncode}")
-    if done.returncode:
-        said = done.stderr.strip().splitlines()[-1:] or [f"exit status {done.returncode}"]
-        raise MlaotError(f"{module.name} cannot be imported here: {said[0]}")
-    answer: dict[str, Any] = parse_json(done.stdout, SHAPES.get(question, dict), f"what {module.name} says of itself")
+    if process.returncode < 0:
+        raise MlaotError(f"{module.name}: the process that imported it was killed by signal {-process.returncode}")
+    if process.returncode:
+        error = process.stderr.strip().splitlines()[-1:] or [f"exit status {process.returncode}"]
+        raise MlaotError(f"{module.name} cannot be imported here: {error[0]}")
+    answer: dict[str, Any] = parse_json(
+        process.stdout, SHAPES.get(question, dict), f"what {module.name} says of itself"
+    )
     return answer

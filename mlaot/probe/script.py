@@ -1,7 +1,7 @@
-"""A compiled module, asked in a process of its own: ``python -P script.py``.
+"""Answer a question about a compiled module, in a process of its own: ``python -P script.py``.
 
-The question comes on stdin, the answer goes to stdout, both as JSON. A script of the standard library and NumPy, so
-nothing else is imported beside the module.
+The question comes on stdin and the answer goes to stdout, both as JSON. The script imports only the standard library
+and NumPy besides the module.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ TYPE = re.compile(r"(\w+)(?:\[(.*)\])?")  # float32[batch, 2 * n + 1]
 SIZE = 8  # of named dims other than the batch
 LIMITS = (256, 10, 2, 1)  # integers are drawn below the first that the module accepts: classes, indices
 ROUNDS, SECONDS = 15, 0.002  # of a measurement
-FEWEST, LONG = 3, 1.0  # rounds of calls that take so many seconds in all
+MIN_ROUNDS, MAX_SECONDS = 3, 1.0  # rounds of calls that take so many seconds in all
 
 
 def main() -> None:
@@ -41,7 +41,7 @@ def main() -> None:
 
 
 def load(name: str, file: str | None) -> ModuleType:
-    """The module from its file, without its package, or else by its name as Python finds it."""
+    """Import the module from its file, without its package, or else by its name."""
     if file is None:
         sys.path.insert(0, "")
         module = importlib.import_module(name)
@@ -57,7 +57,7 @@ def load(name: str, file: str | None) -> ModuleType:
 
 
 def is_made_by_mlaot(module: ModuleType) -> bool:
-    """Whether a module says of itself what all of mlaot's do; others have an ``info``, too."""
+    """Tell whether ``info`` of a module is that of mlaot's modules; others may have an ``info``, too."""
     try:
         return "entries" in module.info()
     except Exception:  # whatever such a name is elsewhere
@@ -65,7 +65,7 @@ def is_made_by_mlaot(module: ModuleType) -> bool:
 
 
 def selftest(module: ModuleType, question: Mapping[str, Any]) -> dict[str, Any]:
-    """The module's errors as shares of their bounds, or what it missed."""
+    """Return the module's errors as shares of their bounds, or what it missed."""
     try:
         return {"shares": module.selftest()}
     except RuntimeError as error:
@@ -73,33 +73,34 @@ def selftest(module: ModuleType, question: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def golden(module: ModuleType, question: Mapping[str, Any]) -> dict[str, Any]:
-    """The largest error of each output of the golden ``calls``, relative to its largest expected element."""
+    """Return the largest error of each output of the golden ``calls``, relative to its largest expected element."""
     from mlaot.ir.ports import numbers, port_of
 
     rows = []
-    for asked in question["calls"]:
-        ports = [port_of(*fields) for fields in asked["inputs"]]
-        given = [numbers(port, n, asked["dims"]) for n, port in enumerate(ports) if port.default is None]
-        results = getattr(module.Model(), asked["entry"])(*given)
-        for output, result in zip(asked["outputs"], results if len(asked["outputs"]) > 1 else [results], strict=True):
+    for call in question["calls"]:
+        ports = [port_of(*fields) for fields in call["inputs"]]
+        inputs = [numbers(port, n, call["dims"]) for n, port in enumerate(ports) if port.default is None]
+        results = getattr(module.Model(), call["entry"])(*inputs)
+        for output, result in zip(call["outputs"], results if len(call["outputs"]) > 1 else [results], strict=True):
             flat, expected = array(result).ravel().astype(float), np.asarray(output["elements"])
-            found = flat[np.arange(expected.size) * flat.size // max(expected.size, 1)]
+            elements = flat[np.arange(expected.size) * flat.size // max(expected.size, 1)]
             largest = np.abs(expected).max(initial=0)
-            error = np.abs(found - expected).max(initial=0) / (largest if largest > 0 else 1)
-            rows.append({"entry": asked["entry"], "output": output["name"], "error": float(error)})
+            error = np.abs(elements - expected).max(initial=0) / (largest if largest > 0 else 1)
+            rows.append({"entry": call["entry"], "output": output["name"], "error": float(error)})
     return {"rows": rows}
 
 
 def info(module: ModuleType, question: Mapping[str, Any]) -> dict[str, Any]:
-    """What the module says about itself."""
-    found: dict[str, Any] = module.info()
-    return found
+    """Return the module's ``info``."""
+    answer: dict[str, Any] = module.info()
+    return answer
 
 
 def values(module: ModuleType, question: Mapping[str, Any]) -> dict[str, Any]:
-    """Its ``info``; its state, and what each entry gives for seeded inputs, as arrays in the file ``arrays``.
+    """Return ``info``; write state and answers to seeded inputs into the file ``arrays``.
 
-    ``limits``: below which number the integers of an entry are drawn. Entries that refuse the inputs are ``refused``.
+    ``limits`` are bounds of the integers that are drawn for an entry. ``refused`` has the entries that refuse the
+    inputs.
     """
     arrays: dict[str, Any] = state(module)
     limits, refused = dict[str, int](), dict[str, str]()
@@ -107,15 +108,15 @@ def values(module: ModuleType, question: Mapping[str, Any]) -> dict[str, Any]:
         dims = dict.fromkeys(module.info()["dims"], SIZE)
         allowed = LIMITS if name not in question["limits"] else (question["limits"][name],)
         try:
-            given, limits[name] = accepted(module, name, entry["inputs"], dims, allowed)
+            inputs, limits[name] = find_inputs(module, name, entry["inputs"], dims, allowed)
             model = module.Model()
-            results = getattr(model, name)(**given)
+            results = getattr(model, name)(**inputs)
         except Exception as error:
             refused[name] = f"{type(error).__name__}: {error}"
             continue
         if not isinstance(results, dict):
-            some = results if len(entry["outputs"]) > 1 else [results] * len(entry["outputs"])
-            results = dict(zip(entry["outputs"], some, strict=True))
+            items = results if len(entry["outputs"]) > 1 else [results] * len(entry["outputs"])
+            results = dict(zip(entry["outputs"], items, strict=True))
         arrays |= {f"{name}: {key}": array(value) for key, value in results.items()}
         after = state(model)
         arrays |= {f"{name}: {key} afterwards": after[key] for key in after if not same(after[key], arrays[key])}
@@ -124,13 +125,13 @@ def values(module: ModuleType, question: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def state(model: Any) -> Arrays:
-    """Parameters and buffers by name."""
+    """Return parameters and buffers by name."""
     kinds = [getattr(model, kind, {}) for kind in ("parameters", "buffers")]
     return {name: array(value).copy() for kind in kinds for name, value in kind.items()}
 
 
 def array(value: Any) -> np.ndarray[Any, Any]:
-    """An array of the module, or a number, as NumPy's."""
+    """Return an array of the module, or a number, as a NumPy array."""
     try:
         return np.asarray(value)
     except (TypeError, ValueError):  # bfloat16 has no buffer format
@@ -138,32 +139,32 @@ def array(value: Any) -> np.ndarray[Any, Any]:
 
 
 def same(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any]) -> bool:
-    """Bit by bit."""
+    """Compare bit by bit."""
     return a.tobytes() == b.tobytes()
 
 
-def accepted(
+def find_inputs(
     module: ModuleType, name: str, types: Mapping[str, str], dims: Mapping[str, int], limits: tuple[int, ...]
 ) -> tuple[Arrays, int]:
-    """Seeded inputs that the entry takes, and the limit of their integers."""
+    """Return seeded inputs that the entry takes, and the bound of their integers."""
     call = getattr(module.Model(), name)
-    known = inspect.signature(call).parameters  # `...` is a default, too: what set_input() left
-    required = [key for key in types if not isinstance(known[key].default, int | float)]
+    parameters = inspect.signature(call).parameters  # `...` is a default, too: what set_input() left
+    required = [key for key in types if not isinstance(parameters[key].default, int | float)]
     for limit in limits:
         rng = np.random.default_rng(0)
-        given = {key: draw(types[key], dims, limit, rng) for key in required}
+        inputs = {key: draw(types[key], dims, limit, rng) for key in required}
         try:
-            call(**given)
+            call(**inputs)
         except ValueError:
             if limit == limits[-1]:
                 raise
         else:
             break
-    return given, limit
+    return inputs, limit
 
 
 def draw(text: str, dims: Mapping[str, int], limit: int, rng: np.random.Generator) -> np.ndarray[Any, Any]:
-    """Random numbers of a type such as ``float32[batch, 2 * n + 1]``."""
+    """Draw random numbers of a type such as ``float32[batch, 2 * n + 1]``."""
     from mlaot.ir.dims import parse, substitute
 
     match = TYPE.fullmatch(text)
@@ -172,13 +173,13 @@ def draw(text: str, dims: Mapping[str, int], limit: int, rng: np.random.Generato
     shape = [substitute(parse(extent), dims) for extent in (match[2] or "").split(",") if extent]
     if dtype.kind == "f":
         return np.asarray(rng.uniform(-1, 1, shape)).astype(dtype)
-    most = 2 if dtype.kind == "b" else min(limit, np.iinfo(dtype).max)
-    drawn = rng.geometric(0.25, shape) - 1  # small ones more often: some are classes, of which there may be two
-    return np.asarray(drawn % most).astype(dtype)
+    bound = 2 if dtype.kind == "b" else min(limit, np.iinfo(dtype).max)
+    numbers = rng.geometric(0.25, shape) - 1  # small ones more often: some are classes, of which there may be two
+    return np.asarray(numbers % bound).astype(dtype)
 
 
 def bench(module: ModuleType, question: Mapping[str, Any]) -> dict[str, Any]:
-    """Seconds of a call of each entry, at each of ``batches``: median and extremes of several rounds, in turn."""
+    """Measure seconds of a call of each entry, at each of ``batches``: median and extremes of interleaved rounds."""
     about = module.info()
     calls: dict[tuple[str, int | None], Callable[[], object]] = {}
     refused: dict[str, str] = {}
@@ -187,33 +188,33 @@ def bench(module: ModuleType, question: Mapping[str, Any]) -> dict[str, Any]:
         for batch in question["batches"] if batched else (None,):
             dims = dict.fromkeys(about["dims"], SIZE) | {"batch": batch or 1}
             try:
-                calls[name, batch] = bound(module, name, entry["inputs"], dims)
+                calls[name, batch] = bind_call(module, name, entry["inputs"], dims)
             except Exception as error:
                 refused[name] = f"{type(error).__name__}: {error}"
-    times = {key: max(1, int(SECONDS / max(seconds(call, 2) / 2, 1e-7))) for key, call in calls.items()}
-    found: dict[tuple[str, int | None], list[float]] = {key: [] for key in calls}
+    repeats = {key: max(1, int(SECONDS / max(time_calls(call, 2) / 2, 1e-7))) for key, call in calls.items()}
+    times: dict[tuple[str, int | None], list[float]] = {key: [] for key in calls}
     for number in range(ROUNDS):
         for key, call in calls.items():
-            if number < FEWEST or sum(found[key]) < LONG:
-                found[key].append(seconds(call, times[key]) / times[key])
+            if number < MIN_ROUNDS or sum(times[key]) < MAX_SECONDS:
+                times[key].append(time_calls(call, repeats[key]) / repeats[key])
     rows = [
-        {"entry": name, "batch": batch, "median": statistics.median(some), "least": min(some), "most": max(some)}
-        for (name, batch), some in found.items()
+        {"entry": name, "batch": batch, "median": statistics.median(row), "least": min(row), "most": max(row)}
+        for (name, batch), row in times.items()
     ]
     return {"module": about["name"], "isa": about["isa"], "rows": rows, "refused": refused}
 
 
-def bound(module: ModuleType, name: str, types: Mapping[str, str], dims: Mapping[str, int]) -> Callable[[], object]:
-    """A call of an entry of an instance of its own."""
-    given, _ = accepted(module, name, types, dims, LIMITS)
+def bind_call(module: ModuleType, name: str, types: Mapping[str, str], dims: Mapping[str, int]) -> Callable[[], object]:
+    """Return a call of an entry, on an instance of its own."""
+    inputs, _ = find_inputs(module, name, types, dims, LIMITS)
     call = getattr(module.Model(), name)
-    return lambda: call(**given)
+    return lambda: call(**inputs)
 
 
-def seconds(call: Callable[[], object], times: int) -> float:
-    """What so many calls take."""
+def time_calls(call: Callable[[], object], repeats: int) -> float:
+    """Return the seconds of so many calls."""
     started = time.perf_counter()
-    for _ in range(times):
+    for _ in range(repeats):
         call()
     return time.perf_counter() - started
 

@@ -1,1 +1,1 @@
-"""What a build says and stores of a model besides its C: golden vectors, facts, warnings, and lines for people."""
+"""What a build stores and prints of a model besides its C: golden vectors, metadata, warnings, reports."""

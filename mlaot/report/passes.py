@@ -1,4 +1,4 @@
-"""How the graphs of a model shrink from pass to pass, and what they are behind the last one."""
+"""Show how the graphs of a model shrink from pass to pass, and what they are after the last one."""
 
 from __future__ import annotations
 
@@ -6,27 +6,27 @@ from collections import Counter
 from typing import Any
 
 from mlaot import passes
-from mlaot.interpreter import no_collection
 from mlaot.ir.module import Module
-from mlaot.loading import load_model, load_sample, located, trace
+from mlaot.isolation import pause_collection
+from mlaot.loading import load_model, load_sample, locate_errors, trace
 from mlaot.settings import Model, Settings
 from mlaot.settings.options import DEFAULTS, Options
 
 
 def final_graphs(settings: Settings, model: Model) -> Module:
-    """The module of a model after all passes: what lowering starts from."""
+    """Return the module of a model after all passes, which lowering starts from."""
     declared = load_model(settings, model)
-    with located(declared, model), no_collection():
+    with locate_errors(declared, model), pause_collection():
         sample = load_sample(settings, model, declared)
         return passes.run(model.module, trace(declared), settings.options(model), sample=sample)
 
 
 def pass_report(settings: Settings) -> str:
-    """Node counts of every model after every pass."""
+    """Return node counts of every model after every pass."""
     lines = []
     for model in settings.models:
         declared = load_model(settings, model)
-        with located(declared, model):
+        with locate_errors(declared, model):
             sample = load_sample(settings, model, declared)
             counts = report(declared, model.module, settings.options(model), sample)
             lines += [f"{model.module} ({model.declared})", *counts]
@@ -34,18 +34,18 @@ def pass_report(settings: Settings) -> str:
 
 
 def report(declared: Any, module: str, options: Options = DEFAULTS, sample: Any = None) -> list[str]:
-    """A line for each graph after each pass that changed its counts: how many nodes of which ops."""
+    """Return a line for each graph after each pass that changed its counts: how many nodes of which ops."""
     traced = trace(declared)
     lines: list[str] = []
-    last: dict[str, Counter[str]] = {}
+    last_counts: dict[str, Counter[str]] = {}
     if traced.counts:
         lines.append(_line("declared", "values", Counter(traced.counts)))
 
     def count(step: str, module: Module) -> None:
         for name, graph in module.graphs.items():
             counts = Counter(node.op.name for node in graph.nodes())
-            if last.get(name) != counts:
-                last[name] = counts
+            if last_counts.get(name) != counts:
+                last_counts[name] = counts
                 lines.append(_line(step, name, counts))
 
     passes.run(module, traced, options, sample=sample, watch=count)

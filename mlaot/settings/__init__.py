@@ -22,7 +22,7 @@ EXPECTED_ISAS = f"a list out of {', '.join(map(repr, CHOICES))}"
 OTHERS = " and ".join(f"`{name}` ({MACHINES[name].doc})" for name in CHOICES if MACHINES[name].needs)
 FILE = "pyproject.toml"
 WEIGHTS = "weights.bin"  # beside the C of a module that embeds them
-FACTS = "model.json"  # there, too
+METADATA = "model.json"  # there, too
 SOURCES = "sources.json"  # beside the modules' folders: the SHA-256 of each file that tracing read
 NAME = r"[^\W\d]\w*"
 MODEL = rf"^{NAME}(\.{NAME})*:{NAME}(\.{NAME})*$"
@@ -43,7 +43,7 @@ READERS = {
 
 @dataclass(frozen=True)
 class Budget:
-    """``budget`` of a model: what it may take at most. None: no limit."""
+    """``budget`` of a model: upper limits of what it needs. None: no limit."""
 
     workspace_kb: int | None = limit(
         "memory of a call besides its arguments and results, for as many rows as are computed at a time, other named"
@@ -80,7 +80,7 @@ class Budget:
 
 @dataclass(frozen=True)
 class ProjectBudget(Budget):
-    """``[tool.mlaot.budget]``: also what each model's budget is unless its table says otherwise."""
+    """``[tool.mlaot.budget]``: the default of each model's budget, and a limit of the wheel."""
 
     wheel_kb: int | None = limit("size of the wheel", "a number of KB (1000 bytes)", example=200, minimum=1)
 
@@ -145,35 +145,35 @@ class Model(Options):
 
     @property
     def declared(self) -> str:
-        """Where it is declared, as the settings say it."""
+        """Return where the model is declared, as the settings say it."""
         return str(getattr(self, self.kind))
 
     @property
     def kind(self) -> str:
-        """The key that says what the model is."""
+        """Return the key that says what the model is."""
         return next((kind for kind in KINDS if getattr(self, kind)), "model")
 
     @property
     def package(self) -> str:
-        """``digits`` of ``digits.nn``."""
+        """Return ``digits`` for ``digits.nn``."""
         return self.module.rpartition(".")[0]
 
     @property
     def stem(self) -> str:
-        """``nn`` of ``digits.nn``: the name of the C files and the prefix of their functions."""
+        """Return ``nn`` for ``digits.nn``: the name of the C files and the prefix of their functions."""
         return self.module.rpartition(".")[2]
 
     @property
     def weights_file(self) -> str:
-        """``nn.weights``: what lies beside the extension module where the weights are not inside."""
+        """Return ``nn.weights``, the file beside the extension module if it does not contain the weights."""
         return f"{self.stem}.weights"
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What the project asks for. ``name`` is its package, ``backend`` its ``build-backend``.
+    """The settings of a project. ``name`` is its package, ``backend`` its ``build-backend``.
 
-    ``version`` is the project's, where its pyproject.toml says one: a build backend may find it elsewhere, and later.
+    ``version`` is the project's, if its pyproject.toml has one: a build backend may compute it later.
     """
 
     name: str
@@ -222,35 +222,35 @@ class Settings:
     version: str = ""
 
     @property
-    def needed(self) -> tuple[str, ...]:
-        """Packages that tracing needs, besides mlaot and NumPy."""
+    def tracing_packages(self) -> tuple[str, ...]:
+        """Return the packages that tracing needs, besides mlaot and NumPy."""
         readers = [name for model in self.models for name in READERS[model.kind]]
         readers += ["skops>=0.11" for model in self.models if model.sklearn.endswith(".skops")]
         return tuple(dict.fromkeys([*self.requires, *readers]))
 
     @property
     def isas(self) -> tuple[str, ...]:
-        """All instruction sets that C is made for, the best last: ARM has but one, which nobody chooses."""
+        """Return all instruction sets to generate C for, the best last: ARM has but one, which nobody chooses."""
         return tuple(name for name in MACHINES if name in self.isa or name not in CHOICES)
 
     def options(self, model: Model) -> Options:
-        """What passes and lowering obey for a model of the project."""
+        """Return what passes and lowering obey for a model of the project."""
         keys = {name: getattr(model, name) for name in keys_of(Options)}
         return Options(**keys, isas=self.isas, threads=self.threads)
 
     def packages(self, project: Path) -> tuple[str, ...]:
-        """The project's own packages that belong into the wheel, as folders relative to the project."""
+        """Return the project's own packages that belong into the wheel, as folders relative to the project."""
         tops = dict.fromkeys([self.name, *(model.module.partition(".")[0] for model in self.models)])
         folders = ((Path(self.source) / top).as_posix() for top in tops)
         return tuple(folder for folder in folders if is_package(project / folder))
 
     def missing_packages(self, project: Path) -> tuple[str, ...]:
-        """Packages of modules (``digits``, ``a/b``) that the project lacks: the wheel gets an empty __init__.py there.
+        """Return packages (``digits``, ``a/b``) that the project lacks: the wheel gets an empty __init__.py there.
 
         Folders above them get none: as namespaces (PEP 420) they can be shared with other wheels.
         """
-        wanted = dict.fromkeys(model.package.replace(".", "/") for model in self.models)
-        return tuple(folder for folder in wanted if not is_package(project / self.source / folder))
+        packages = dict.fromkeys(model.package.replace(".", "/") for model in self.models)
+        return tuple(folder for folder in packages if not is_package(project / self.source / folder))
 
 
 DIM = {"type": "integer", "minimum": 1}
@@ -264,5 +264,5 @@ TABLES = {
 
 
 def is_package(folder: Path) -> bool:
-    """A folder with Python code somewhere in it; one with data only is not a package."""
+    """Tell whether a folder has Python code somewhere in it; one with data only is not a package."""
     return folder.is_dir() and any(folder.rglob("*.py"))

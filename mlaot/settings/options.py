@@ -10,10 +10,10 @@ from mlaot.settings.keys import choice, flag
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """How a model is compiled. Its keys stand in ``[tool.mlaot.models.<name>]``, beside those of ``Model``.
+    """The settings by which a model is compiled, keys of ``[tool.mlaot.models.<name>]`` beside those of ``Model``.
 
-    ``isas`` are all instruction sets that C is made for, ``threads`` how many a call may use unless told otherwise; a
-    project says both for all of its models.
+    ``isas`` are all instruction sets to generate C for, ``threads`` is the default number of threads of a call; a
+    project sets both for all of its models.
     """
 
     deterministic: bool = flag("as in `[tool.mlaot]`, for this model", otherwise="what `[tool.mlaot]` says")

@@ -1,4 +1,4 @@
-"""Settings of a project, out of its pyproject.toml, or for what a command names."""
+"""Read the settings of a project from its pyproject.toml, or for the target of a command."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from mlaot.schedule.machine import CHOICES
 from mlaot.settings import BUDGET, DIM, FILE, KINDS, MODEL, ONNX, Budget, Model, ProjectBudget, Settings, is_package
 from mlaot.settings.keys import fits, keys_of, schema_of
 from mlaot.settings.names import check_modules
-from mlaot.settings.tables import check_table, read_pyproject, read_table, table_of, wrong
+from mlaot.settings.tables import check_table, read_pyproject, read_table, table_of, value_error
 
 PROJECT = r"[A-Za-z0-9]([A-Za-z0-9._-]{0,198}[A-Za-z0-9])?"  # PEP 508
 
@@ -24,10 +24,10 @@ def load_settings(project: Path) -> Settings:
     pyproject = read_pyproject(project)
     tool = check_table(pyproject.get("tool", {}), "[tool]").get("mlaot")
     if tool is None:
-        near = difflib.get_close_matches("mlaot", pyproject.get("tool", {}), n=1)
-        only = f", only [tool.{near[0]}]" if near else ", only [mlaot]" if "mlaot" in pyproject else ""
+        similar = difflib.get_close_matches("mlaot", pyproject.get("tool", {}), n=1)
+        hint = f", only [tool.{similar[0]}]" if similar else ", only [mlaot]" if "mlaot" in pyproject else ""
         raise MlaotError(
-            f"no [tool.mlaot] in {FILE}{only}; expected a table [tool.mlaot.models.<name>] with a key 'model'"
+            f"no [tool.mlaot] in {FILE}{hint}; expected a table [tool.mlaot.models.<name>] with a key 'model'"
         )
     settings = read_settings(pyproject, tool, project)
     if not settings.models:
@@ -46,10 +46,10 @@ def load_module(
     c_library: bool = False,
     others: Iterable[str] = (),
 ) -> tuple[Settings, Model]:
-    """Settings and model of one extension module, for those who say on a command line what makes it.
+    """Return settings and model of one extension module, as options of a command line describe it.
 
-    What is given goes before ``[tool.mlaot]``, and the project need not have that, nor a pyproject.toml. ``others`` are
-    modules that something else makes. Such models have no ``name``.
+    The arguments override ``[tool.mlaot]``, and the project need not have that, nor a pyproject.toml. ``others`` are
+    modules that another tool builds; their models have no ``name``.
     """
     if not fits(module, schema_of(keys_of(Model)["module"])):
         raise MlaotError(f"--module must be a dotted module name, such as 'digits.nn'; got {module!r}")
@@ -64,30 +64,31 @@ def load_module(
             raise MlaotError(f"--source-dir must be a folder inside {project.resolve()}; got {source!r}")
         check_table(tool, "[tool.mlaot]")["source"] = source
     settings = read_settings(pyproject, tool, project)
-    found = next((found for found in settings.models if found.module == module), None)
-    if found is None and model is None:
+    declared = next((declared for declared in settings.models if declared.module == module), None)
+    if declared is None and model is None:
         hint = did_you_mean(module, [other.module for other in settings.models])
         raise MlaotError(f"no --model is given, and no [tool.mlaot.models.<name>] of {FILE} makes {module!r}{hint}")
-    found = found or Model("", module=module, deterministic=settings.deterministic)
-    weights = "inside" if found.weights == "auto" else found.weights  # a build tool must know all files beforehand
-    chosen = replace(
-        found,
-        deterministic=found.deterministic or deterministic,
-        c_library=found.c_library or c_library,
+    declared = declared or Model("", module=module, deterministic=settings.deterministic)
+    # A build tool must know all files beforehand.
+    weights = "inside" if declared.weights == "auto" else declared.weights
+    selected = replace(
+        declared,
+        deterministic=declared.deterministic or deterministic,
+        c_library=declared.c_library or c_library,
         weights=weights,
     )
     if model is not None:
-        chosen = replace(chosen, name="", **{**dict.fromkeys(KINDS, ""), **declaration(model)})
+        selected = replace(selected, name="", **{**dict.fromkeys(KINDS, ""), **declaration(model)})
     models = {other: Model("", module=other) for other in others} | {other.module: other for other in settings.models}
-    settings = replace(settings, models=tuple((models | {module: chosen}).values()))
+    settings = replace(settings, models=tuple((models | {module: selected}).values()))
     check_modules(settings, project)
-    return settings, chosen
+    return settings, selected
 
 
 def settings_of(target: str) -> Settings:
-    """Settings for one bare ``module:attribute`` or ONNX file in the current folder.
+    """Return settings for one bare ``module:attribute`` or ONNX file in the current folder.
 
-    Modules are looked for where the project there has them, if there is one.
+    Modules are looked up in the source folder of the project there, if there is one.
     """
     if not re.fullmatch(f"{MODEL}|{ONNX}", target):
         raise MlaotError(f"expected module:attribute or an ONNX file, got {target!r}")
@@ -97,23 +98,25 @@ def settings_of(target: str) -> Settings:
     tool = check_table(check_table(pyproject.get("tool", {}), "[tool]").get("mlaot", {}), "[tool.mlaot]")
     settings = read_settings(pyproject, {**tool, "models": {}}, project)
     top = re.split(r"[.:]", target)[0]
-    homes = (home for home in (settings.source, ".") for name in (f"{top}.py", top) if (project / home / name).exists())
-    settings = replace(settings, source=next(homes, settings.source))
+    folders = (
+        folder for folder in (settings.source, ".") for name in (f"{top}.py", top) if (project / folder / name).exists()
+    )
+    settings = replace(settings, source=next(folders, settings.source))
     model = Model("", module="model.nn", deterministic=settings.deterministic, **declaration(target))
     return replace(settings, models=(model,))
 
 
 def declaration(target: str) -> dict[str, Any]:
-    """The key ``model`` of what is a ``module:attribute``, or the key ``onnx`` of a file."""
+    """Return the key ``model`` for a ``module:attribute``, or the key ``onnx`` for a file."""
     return {"onnx" if re.fullmatch(ONNX, target) else "model": target}
 
 
 def read_settings(pyproject: dict[str, Any], tool: Any, project: Path) -> Settings:
-    """``[tool.mlaot]`` of a pyproject.toml, checked but for whether it has models, and which modules they make."""
+    """Read ``[tool.mlaot]``; whether it has models, and which modules they make, is not checked yet."""
     source = "src" if (project / "src").is_dir() else "."
     values = read_table(Settings, tool, "[tool.mlaot]", besides=("models", "budget"), source=source)
     values["isa"] = tuple(isa for isa in CHOICES if isa in values["isa"])
-    values["source"] = inside(project, values["source"])
+    values["source"] = folder_in_project(project, values["source"])
     values["name"] = read_name(pyproject, project / values["source"])
     tables = check_table(tool.get("models", {}), "[tool.mlaot.models]")
     build = check_table(pyproject.get("build-system", {}), "[build-system]")
@@ -129,7 +132,10 @@ def read_settings(pyproject: dict[str, Any], tool: Any, project: Path) -> Settin
 
 
 def read_name(pyproject: dict[str, Any], source: Path) -> str:
-    """The project's name as a package name: ``My-Digits`` is ``my_digits``, unless the folder keeps its capitals."""
+    """Return the project's name as a package name: ``My-Digits`` is ``my_digits``.
+
+    The package keeps its capitals if there is a folder of that name.
+    """
     name = check_table(pyproject.get("project", {}), "[project]").get("name")
     if name is None:
         raise MlaotError(f"no key 'name' in [project] of {FILE}; expected the project's name, such as 'digits'")
@@ -139,8 +145,8 @@ def read_name(pyproject: dict[str, Any], source: Path) -> str:
     return package if is_package(source / package) else package.lower()
 
 
-def inside(project: Path, source: str) -> str:
-    """The source folder relative to the project, in which it must lie."""
+def folder_in_project(project: Path, source: str) -> str:
+    """Return the source folder relative to the project, in which it must lie."""
     root = project.resolve()
     try:
         folder = (project / source).resolve()
@@ -148,44 +154,44 @@ def inside(project: Path, source: str) -> str:
             return folder.relative_to(root).as_posix()
     except (OSError, ValueError):  # what no file can be called
         pass
-    raise wrong(keys_of(Settings)["source"], "[tool.mlaot]", source)
+    raise value_error(keys_of(Settings)["source"], "[tool.mlaot]", source)
 
 
 def read_model(name: str, table: Any, project: Mapping[str, Any], budget: Budget) -> Model:
-    """One ``[tool.mlaot.models.<name>]``; a key that ``[tool.mlaot]`` has too is what that says unless it is given.
+    """Read one ``[tool.mlaot.models.<name>]``.
 
-    So are the keys of its budget.
+    A missing key takes the value of ``[tool.mlaot]`` if that has it, and so do the keys of its budget.
     """
     inherited = {key: project[key] for key in keys_of(Model) if key in project}
     where = table_of(name)
     default = f"{project['name']}.{name}"
     values = read_table(Model, table, where, besides=("budget", "dims"), module=default, **inherited)
-    general = {key: getattr(budget, key) for key in keys_of(Budget)}
-    own = read_table(Budget, table.get("budget", {}), table_of(name, "budget"), **general)
+    defaults = {key: getattr(budget, key) for key in keys_of(Budget)}
+    own = read_table(Budget, table.get("budget", {}), table_of(name, "budget"), **defaults)
     kinds = [kind for kind in KINDS if values[kind]]
     if not kinds:
-        wanted, others = keys_of(Model)["model"].metadata["expected"], " or ".join(map(repr, KINDS[1:]))
-        raise MlaotError(f"no key 'model' in {where} of {FILE}; expected {wanted}, or a key {others}")
+        expected, other_kinds = keys_of(Model)["model"].metadata["expected"], " or ".join(map(repr, KINDS[1:]))
+        raise MlaotError(f"no key 'model' in {where} of {FILE}; expected {expected}, or a key {other_kinds}")
     if len(kinds) > 1:
-        given = " and ".join(f"a key {kind!r}" for kind in kinds)
-        raise MlaotError(f"{where} of {FILE} has {given}; a model is declared by one")
+        kinds_text = " and ".join(f"a key {kind!r}" for kind in kinds)
+        raise MlaotError(f"{where} of {FILE} has {kinds_text}; a model is declared by one")
     dims = read_dims(table.get("dims", {}), name, kind=kinds[0])
-    if lacking := [isa for isa in own["isa"] if isa not in project["isa"]]:
+    if missing := [isa for isa in own["isa"] if isa not in project["isa"]]:
         raise MlaotError(
-            f"budget.isa of {where} in {FILE} has {lacking[0]!r}, for which nothing is compiled: key 'isa' in"
+            f"budget.isa of {where} in {FILE} has {missing[0]!r}, for which nothing is compiled: key 'isa' in"
             f" [tool.mlaot] is {list(project['isa'])}"
         )
     return Model(name, **values, dims=dims, budget=Budget(**own))
 
 
 def read_dims(table: Any, model: str, *, kind: str) -> tuple[tuple[str, int], ...]:
-    """``[tool.mlaot.models.<name>.dims]``: sizes of dimensions that another library's model leaves open."""
-    place = table_of(model, "dims")
-    for name, size in check_table(table, place).items():
+    """Read ``[tool.mlaot.models.<name>.dims]``: sizes of dimensions that another library's model leaves open."""
+    where = table_of(model, "dims")
+    for name, size in check_table(table, where).items():
         if kind == "model":
             raise MlaotError(
-                f"{place} of {FILE} is for models of {', '.join(KINDS[1:])}; give {name!r} its size in the model itself"
+                f"{where} of {FILE} is for models of {', '.join(KINDS[1:])}; give {name!r} its size in the model itself"
             )
         if not fits(size, DIM):
-            raise MlaotError(f"key {name!r} in {place} of {FILE} must be a size such as 1; got {size!r}")
+            raise MlaotError(f"key {name!r} in {where} of {FILE} must be a size such as 1; got {size!r}")
     return tuple(table.items())

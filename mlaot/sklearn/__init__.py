@@ -13,7 +13,7 @@ try:
 except ModuleNotFoundError as error:
     raise MlaotError(f"mlaot.sklearn needs the package {error.name}: pip install skl2onnx") from None
 
-from mlaot.sklearn.declare import declared as declared
+from mlaot.sklearn.declare import declare_from_settings as declare_from_settings
 from mlaot.sklearn.declare import load as load
 
-__all__ = ["declared", "load"]
+__all__ = ["declare_from_settings", "load"]

@@ -18,7 +18,7 @@ from sklearn.feature_selection import SelectorMixin
 from sklearn.svm import SVC, NuSVC
 from sklearn.utils.validation import check_is_fitted
 
-from mlaot.attributes import attribute
+from mlaot.attributes import load_attribute
 from mlaot.errors import MlaotError
 from mlaot.frontend.numpy import astype
 from mlaot.frontend.trace.context import Trace, tracing
@@ -57,10 +57,10 @@ def load(estimator: Any, sample: Any = None) -> Declaration:
     return declare(estimator, sample, {}, "")
 
 
-def declared(settings: Settings, model: Model, sample: Any = None) -> Declaration:
+def declare_from_settings(settings: Settings, model: Model, sample: Any = None) -> Declaration:
     """Declare the model that the key ``sklearn`` of a project names."""
     is_file = ":" not in model.sklearn
-    estimator = read(settings.project / model.sklearn) if is_file else attribute(settings, model, "sklearn")
+    estimator = read(settings.project / model.sklearn) if is_file else load_attribute(settings, model, "sklearn")
     return declare(estimator, sample, dict(model.dims), f"{model.sklearn}: ")
 
 

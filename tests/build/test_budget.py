@@ -25,7 +25,7 @@ SHARES = {"base": 0.1}
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
-    """A compiled module with golden vectors, and its facts."""
+    """A compiled module with golden vectors, and its metadata."""
     weights = np.linspace(-1, 1, 64 * 10, dtype=np.float32).reshape(64, 10)
 
     @mlaot.model
@@ -43,20 +43,20 @@ def model(**limits: Any) -> Model:
 
 def refused(limits: dict[str, Any], made: tuple[Path, dict[str, Any]], shares: dict[str, float] | None = SHARES) -> str:
     """What is said of a budget that is too small."""
-    library, facts = made
+    library, metadata = made
     with pytest.raises(MlaotError) as error:
-        check_metadata(model(**limits), facts)
-        check_replay(model(**limits), facts, library, shares, ("base", "v4"))
+        check_metadata(model(**limits), metadata)
+        check_replay(model(**limits), metadata, library, shares, ("base", "v4"))
     assert "\n" not in str(error.value) and f"budget.{next(iter(limits))} = " in str(error.value)
     return str(error.value)
 
 
 def test_ample(made: tuple[Path, dict[str, Any]]) -> None:
-    library, facts = made
-    ops = tuple(op for entry in facts["ops"].values() for op in entry)
+    library, metadata = made
+    ops = tuple(op for entry in metadata["ops"].values() for op in entry)
     ample = model(workspace_kb=100_000, error=1e-4, latency_us=1e6, ops=ops, isa=("base",))
-    check_metadata(ample, facts)
-    check_replay(ample, facts, library, SHARES, ("base", "v4"))
+    check_metadata(ample, metadata)
+    check_replay(ample, metadata, library, SHARES, ("base", "v4"))
 
 
 def test_ops(made: tuple[Path, dict[str, Any]]) -> None:
@@ -100,9 +100,9 @@ def test_more_than_pypi_takes(tmp_path: Path, capsys: pytest.CaptureFixture[str]
 
 def test_large_wheel(tmp_path: Path, made: tuple[Path, dict[str, Any]]) -> None:
     """It is deleted, and its parts are named, the largest first."""
-    facts = tmp_path / "digits.nn" / "model.json"
-    facts.parent.mkdir()
-    facts.write_text(json.dumps(made[1]))
+    metadata = tmp_path / "digits.nn" / "model.json"
+    metadata.parent.mkdir()
+    metadata.write_text(json.dumps(made[1]))
     settings = replace(Settings("digits", ".", ()), models=(model(),), budget=ProjectBudget(wheel_kb=3))
     wheel = tmp_path / "digits.whl"
     with zipfile.ZipFile(wheel, "w") as file:

@@ -1,4 +1,4 @@
-"""What mlaot reads back, damaged by chance: a wheel, its bill of materials, facts, schedules, what a module says.
+"""What mlaot reads back, damaged by chance: a wheel, its bill of materials, metadata, schedules, what a module says.
 
     python -m tests.fuzz.stored --count 20000 --seed 0
 
@@ -22,14 +22,14 @@ from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
 
-from mlaot.build.sbom import read_facts, sbom
+from mlaot.build.sbom import read_metadata, sbom
 from mlaot.build.toolchain import Compiler
+from mlaot.checked_json import parse_json
 from mlaot.commands import inspect, verify
 from mlaot.errors import MlaotError
 from mlaot.probe import SHAPES
-from mlaot.settings import FACTS, SOURCES, Model
+from mlaot.settings import METADATA, SOURCES, Model
 from mlaot.settings.tuned import TUNED, read_tuned
-from mlaot.stored import parse_json
 
 MODEL = Model("nn", module="digits.nn", model="model:digits")
 TYPES = {"x": "float32[batch, 2]"}
@@ -86,10 +86,10 @@ def changed(value: Any, rng: random.Random) -> Any:
     return value
 
 
-def bill(folder: Path, facts: bytes) -> bytes:
-    """The bill of materials of a model whose facts these are."""
+def bill(folder: Path, metadata: bytes) -> bytes:
+    """The bill of materials of a model whose metadata these are."""
     (folder / MODEL.module).mkdir(parents=True, exist_ok=True)
-    (folder / MODEL.module / FACTS).write_bytes(facts)
+    (folder / MODEL.module / METADATA).write_bytes(metadata)
     (folder / SOURCES).write_text('{"model.py": "2"}')
     return sbom({"name": "digits", "version": "1.0"}, [MODEL], folder, COMPILER, "cp311-abi3").encode()
 
@@ -105,11 +105,11 @@ def wheel(folder: Path, parts: dict[str, bytes]) -> Path:
 
 def parts_of(folder: Path) -> dict[str, bytes]:
     """Of a wheel as it should be."""
-    facts = json.dumps(GOOD).encode()
+    metadata = json.dumps(GOOD).encode()
     return {
         "digits-1.0.dist-info/METADATA": b"Metadata-Version: 2.1\nName: digits\nVersion: 1.0\n",
         "digits-1.0.dist-info/WHEEL": b"Wheel-Version: 1.0\nTag: cp311-abi3-linux_x86_64\n",
-        "digits-1.0.dist-info/sboms/digits.cdx.json": bill(folder, facts),
+        "digits-1.0.dist-info/sboms/digits.cdx.json": bill(folder, metadata),
         "digits/nn.pyi": b"def forward() -> None: ...\n",
     }
 
@@ -132,10 +132,10 @@ def read_wheel(rng: random.Random, folder: Path) -> None:
 
 
 def read_build(rng: random.Random, folder: Path) -> None:
-    """The facts from which a bill of materials is made."""
+    """The metadata from which a bill of materials is made."""
     content = damaged(json.dumps(GOOD).encode(), rng)
     bill(folder, content)
-    read_facts(folder, MODEL)
+    read_metadata(folder, MODEL)
 
 
 def read_schedules(rng: random.Random, folder: Path) -> None:

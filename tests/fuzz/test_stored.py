@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from mlaot.checked_json import parse_json, read_json
 from mlaot.errors import MlaotError
-from mlaot.stored import parse_json, read_json
 
 from .stored import READERS, run
 

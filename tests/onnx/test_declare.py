@@ -13,7 +13,7 @@ import mlaot
 import mlaot.onnx
 from mlaot.errors import MlaotError
 from mlaot.evaluate import evaluate
-from mlaot.onnx import Backend, declared
+from mlaot.onnx import Backend, declare_from_settings
 from mlaot.settings import Model, Settings
 
 RNG = np.random.default_rng(0)
@@ -91,7 +91,9 @@ def test_no_data_from_elsewhere(tmp_path: Path, location: str) -> None:
 
 
 def of_a_project(name: str, project: Path) -> object:
-    return declared(Settings("p", ".", (), project=project), Model("nn", module="p.nn", model="", onnx=name))
+    return declare_from_settings(
+        Settings("p", ".", (), project=project), Model("nn", module="p.nn", model="", onnx=name)
+    )
 
 
 @pytest.mark.parametrize(

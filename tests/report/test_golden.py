@@ -150,7 +150,7 @@ def test_dims_and_their_expressions(tmp_path: Path) -> None:
 
 
 def test_one_row_of_what_takes_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mlaot.report.golden.LONG", 100)
+    monkeypatch.setattr("mlaot.report.golden.MAX_TWO_ROWS", 100)
     golden = compile_model(classifier(), "nn", Options(isas=("base",)), golden=True).module.golden
     assert {call.dims for call in golden} == {(1,)}
 

@@ -137,7 +137,7 @@ def test_pinned_batch() -> None:
 
     sys.modules["m"] = SimpleNamespace(fitted=StandardScaler().fit(X))  # type: ignore[assignment]
     try:
-        traced = mlaot.sklearn.declared(settings, settings.models[0]).trace()
+        traced = mlaot.sklearn.declare_from_settings(settings, settings.models[0]).trace()
     finally:
         del sys.modules["m"]
     assert str(traced.graph.inputs["X"].type) == "f32[1,3]"

@@ -149,7 +149,9 @@ def test_what_is_no_module(torch: Any) -> None:
 def test_a_sample_is_needed(torch: Any) -> None:
     model = Model("nn", torch="model:net", module="reader.nn")
     with pytest.raises(MlaotError, match=r"no key 'sample' in \[tool.mlaot.models.nn\].*sample = 'model:sample'"):
-        sys.modules["mlaot.torch"].declared(Settings("reader", ".", models=(model,), project=Path()), model)
+        sys.modules["mlaot.torch"].declare_from_settings(
+            Settings("reader", ".", models=(model,), project=Path()), model
+        )
 
 
 def test_bytes_of_the_ranges_that_a_sample_shows(torch: Any) -> None:

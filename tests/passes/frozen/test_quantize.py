@@ -16,7 +16,7 @@ from mlaot.generate import compile_model
 from mlaot.ir.module import Module
 from mlaot.loading import trace
 from mlaot.passes import run
-from mlaot.report.rounded import quantized
+from mlaot.report.rounding import quantization_report
 from mlaot.settings.options import Options
 
 from ...compiled import AVAILABLE, Library
@@ -196,7 +196,7 @@ def test_build_reports_and_holds_it(tmp_path: Path, capfd: pytest.CaptureFixture
 
 def test_a_worse_range_is_reported() -> None:
     """The report is not only about weights: a sample that says too little costs what it says."""
-    good, bad = (list(quantized(passed(dense, weights(20, 40) * scale), ())) for scale in (1, 100))
+    good, bad = (list(quantization_report(passed(dense, weights(20, 40) * scale), ())) for scale in (1, 100))
     shares = [float(re.findall(r"moves out by ([\d.]+) %", "".join(lines))[0]) for lines in (good, bad)]
     assert max(shares) < 3
     x = weights(20, 40)

@@ -12,7 +12,7 @@ import mlaot
 from mlaot.files import program_files
 from mlaot.generate import compile_model
 from mlaot.lower.program import Program
-from mlaot.report.facts import Sizes, facts_text
+from mlaot.report.metadata import Sizes, metadata_text
 from mlaot.settings.options import Options
 
 W = np.ones((8, 4), np.float32)
@@ -34,7 +34,7 @@ def declared() -> Program:
 
 def test_ops_of_a_loop_are_counted_with_the_others() -> None:
     program = declared()
-    found = json.loads(facts_text(program, b"weights"))
+    found = json.loads(metadata_text(program, b"weights"))
     assert {"scan", "tanh", "contract"} <= set(found["ops"]["forward"])
     assert not {"const", "input"} & set(found["ops"]["forward"])
     assert found["weights"]["bytes"] == 7 and found["elements"] == {"float32": 36}

@@ -1,4 +1,4 @@
-"""What mlaot reads back that it, or another program, wrote as JSON: checked before anything looks into it."""
+"""Read JSON that mlaot or another program wrote, and check its shape before use."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Shape = Any  # a type; [shape] a list of these; {"key": shape, "key that may be 
 
 
 def read_json(path: Path, shape: Shape, what: str) -> Any:
-    """The content of a file that has ``shape``. ``what``: how messages call it."""
+    """Return the content of a file that has ``shape``; messages call the file ``what``."""
     try:
         content = path.read_bytes()
     except OSError as error:
@@ -22,7 +22,7 @@ def read_json(path: Path, shape: Shape, what: str) -> Any:
 
 
 def parse_json(content: bytes | str, shape: Shape, what: str) -> Any:
-    """The value of a JSON text that has ``shape``; ``MlaotError`` says what is wrong with ``what``."""
+    """Return the value of a JSON text that has ``shape``, or raise a ``MlaotError`` about ``what``."""
     if len(content) > MAX_BYTES:
         raise MlaotError(f"{what} is larger than {MAX_BYTES >> 20} MiB")
     try:
@@ -37,7 +37,7 @@ def parse_json(content: bytes | str, shape: Shape, what: str) -> Any:
 
 
 def mismatch(value: Any, shape: Shape, place: str = "") -> str:
-    """Where a value is not of a shape, and what it should be there; nothing if it is."""
+    """Say where a value does not fit a shape, and what was expected there; return nothing if it fits."""
     at = place or "the whole"
     if shape is object:
         return ""
@@ -47,8 +47,8 @@ def mismatch(value: Any, shape: Shape, place: str = "") -> str:
     if isinstance(shape, list):
         if not isinstance(value, list):
             return f"expected {at} to be a list, got {type(value).__name__}"
-        found = (mismatch(item, shape[0], f"{place}[{i}]") for i, item in enumerate(value))
-        return next(filter(None, found), "")
+        problems = (mismatch(item, shape[0], f"{place}[{i}]") for i, item in enumerate(value))
+        return next(filter(None, problems), "")
     if not isinstance(value, dict):
         return f"expected {at} to be an object, got {type(value).__name__}"
     if str in shape:

@@ -1,4 +1,4 @@
-"""A model's code runs in the interpreter that compiles it: what it does to that is undone."""
+"""Protect the compiler from a model's code, which runs in the same interpreter."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ from types import FrameType
 
 
 @contextmanager
-def undisturbed() -> Iterator[None]:
-    """Run a user's code; afterwards what the compiler stands on is as before.
+def isolate() -> Iterator[None]:
+    """Run a user's code, then restore what the compiler depends on.
 
     That is: the built-in functions, loaded modules, where modules are found, the recursion limit, the current folder,
-    and where output goes. What was added to them stays.
+    and the standard streams. Additions of the user's code stay.
     """
-    names, modules, loaded = dict(builtins.__dict__), sys.modules, dict(sys.modules)
-    path, paths, finders, found_by = sys.path, list(sys.path), sys.meta_path, list(sys.meta_path)
+    builtins_before, modules, modules_before = dict(builtins.__dict__), sys.modules, dict(sys.modules)
+    path, paths_before, finders, finder_list = sys.path, list(sys.path), sys.meta_path, list(sys.meta_path)
     limit, folder = sys.getrecursionlimit(), current_folder()
     streams = [(name, getattr(sys, name), duplicate(number), number) for name, number in (("stdout", 1), ("stderr", 2))]
     try:
         yield
     finally:
-        builtins.__dict__.update(names)
+        builtins.__dict__.update(builtins_before)
         sys.modules = modules
-        modules.update({name: module for name, module in loaded.items() if name not in modules})
+        modules.update({name: module for name, module in modules_before.items() if name not in modules})
         sys.path, sys.meta_path = path, finders
-        path[:] = [*(place for place in paths if place not in path), *path]
-        finders[:] = [*(finder for finder in found_by if finder not in finders), *finders]
+        path[:] = [*(entry for entry in paths_before if entry not in path), *path]
+        finders[:] = [*(finder for finder in finder_list if finder not in finders), *finders]
         sys.setrecursionlimit(max(limit, sys.getrecursionlimit()))
         if folder and current_folder() != folder:
             with suppress(OSError):
@@ -42,21 +42,21 @@ def undisturbed() -> Iterator[None]:
 
 
 def current_folder() -> str:
-    """Nothing where it was deleted."""
+    """Return the current folder; nothing if it was deleted."""
     with suppress(OSError):
         return os.getcwd()
     return ""
 
 
 def duplicate(number: int) -> int | None:
-    """Another descriptor of an open file."""
+    """Duplicate the descriptor of an open file."""
     with suppress(OSError):
         return os.dup(number)
     return None
 
 
 def restore(name: str, stream: object, copy: int | None, number: int) -> None:
-    """Open a standard stream again that was closed, and give it its name back."""
+    """Reopen a standard stream that was closed, and bind it to its name again."""
     if copy is not None:
         try:
             os.fstat(number)
@@ -69,8 +69,8 @@ def restore(name: str, stream: object, copy: int | None, number: int) -> None:
 
 
 @contextmanager
-def interrupts() -> Iterator[list[int]]:
-    """A list that has an element once Ctrl-C was pressed: a model can raise ``KeyboardInterrupt``, too."""
+def watch_interrupts() -> Iterator[list[int]]:
+    """Yield a list that gets an element at Ctrl-C: a model can raise ``KeyboardInterrupt``, too."""
     pressed: list[int] = []
 
     def note(number: int, frame: FrameType | None) -> None:
@@ -78,18 +78,18 @@ def interrupts() -> Iterator[list[int]]:
         signal.default_int_handler(number, frame)
 
     handler = signal.getsignal(signal.SIGINT)
-    is_usual = handler is signal.default_int_handler and threading.current_thread() is threading.main_thread()
-    if is_usual:
+    is_default = handler is signal.default_int_handler and threading.current_thread() is threading.main_thread()
+    if is_default:
         signal.signal(signal.SIGINT, note)
     try:
         yield pressed
     finally:
-        if is_usual:
+        if is_default:
             signal.signal(signal.SIGINT, handler)
 
 
 @contextmanager
-def no_collection() -> Iterator[None]:
+def pause_collection() -> Iterator[None]:
     """Keep the garbage collector from walking a hundred thousand live nodes again and again."""
     was_on = gc.isenabled()
     gc.disable()

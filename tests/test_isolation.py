@@ -15,7 +15,7 @@ import pytest
 
 import mlaot
 from mlaot.errors import MlaotError
-from mlaot.loading import located, trace
+from mlaot.loading import locate_errors, trace
 from mlaot.settings import Model
 
 HOSTILE = (
@@ -36,8 +36,8 @@ HOSTILE = (
 )
 SCRIPT = """
 import builtins, json, os, sys, tempfile
-import mlaot.interpreter
-from mlaot.interpreter import undisturbed
+import mlaot.isolation
+from mlaot.isolation import isolate
 
 def deep(n):
     return n and deep(n - 1)
@@ -45,12 +45,12 @@ def deep(n):
 folder = os.getcwd()
 for number, line in enumerate(json.loads(sys.argv[1])):
     try:
-        with undisturbed():
+        with isolate():
             exec(compile(line, "model", "exec"), {"builtins": builtins, "os": os, "sys": sys, "tempfile": tempfile})
     except (SystemExit, KeyboardInterrupt):
         pass
     assert os.getcwd() == folder and deep(200) == 0 and len(open(__file__).read()) > 9 and not isinstance(1, str)
-    assert sys.modules["mlaot.interpreter"] is mlaot.interpreter
+    assert sys.modules["mlaot.isolation"] is mlaot.isolation
     import fractions
     del sys.modules["fractions"]
     print("out", number, flush=True)
@@ -100,7 +100,7 @@ NO_MODELS = [
 @pytest.mark.parametrize("thing", NO_MODELS, ids=lambda thing: type(thing).__name__)
 def test_what_is_no_model_is_said_to_be_none(thing: Any) -> None:
     model = Model("nn", module="digits.nn", model="model:net")
-    with pytest.raises(MlaotError) as caught, located(thing, model):
+    with pytest.raises(MlaotError) as caught, locate_errors(thing, model):
         trace(thing)
     assert str(caught.value).startswith("model:net: ") and str(caught.value).isprintable()
     assert "expected" in str(caught.value)

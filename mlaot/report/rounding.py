@@ -1,0 +1,81 @@
+"""Report on weights in fewer bits: what they save, and how far they move the answers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from math import prod
+
+import numpy as np
+
+from mlaot.evaluate import evaluate
+from mlaot.ir.module import Module, Quantized
+from mlaot.lower.program import Golden
+from mlaot.ops.base import Array
+from mlaot.passes.frozen.quantize import parts
+
+
+def half_weights_report(module: Module, vectors: Iterable[Golden]) -> str:
+    """Return a line on what half-precision weights save and cost."""
+    used = {name for graph in module.graphs.values() for name in graph.inputs} & module.parameters.keys()
+    others_bytes = sum(module.parameters[name].nbytes for name in used - module.narrow.keys())
+    saved_bytes = sum(module.parameters[name].nbytes // 2 for name in used & module.narrow.keys())
+    drift = _drift_text(vectors)
+    return (
+        f"{module.name}: weights as {module.options.weights_dtype} save {saved_bytes:,} bytes"
+        + (f"; {others_bytes:,} bytes of others stay as they are" if others_bytes else "")
+        + (f"; they move {drift} of the largest element" if drift else "")
+    )
+
+
+def quantization_report(module: Module, vectors: Iterable[Golden]) -> Iterator[str]:
+    """Yield a line for each product that is computed with bytes, then lines on the answers to the sample, if any.
+
+    Errors are shares: of weights, of the root of their mean square; of answers, of the largest one.
+    """
+    products = list(dict.fromkeys(module.quantized))
+    before = sum(4 * prod(product.shape) for product in products)
+    yield f"{module.name}: {len(products)} products with bytes; their weights take {before // 4:,} of {before:,} bytes"
+    for number, product in enumerate(products, 1):
+        yield f"  {number}: {_describe(product)}"
+    if not module.sample:
+        drift = _drift_text(vectors)
+        yield f"{module.name}: {module.options.quantize} moves {drift or 'no answer'} of the largest element"
+        return
+    exact, rounded = (_sample_answers(module, is_declared=is_declared) for is_declared in (True, False))
+    for name, answer in exact.items():
+        if answer.dtype.kind == "f" and answer.size:
+            yield f"{module.name}: {module.options.quantize} moves {name} by {_error_text(answer, rounded[name])}"
+
+
+def _describe(product: Quantized) -> str:
+    weight = f"{product.weight} {'x'.join(map(str, product.shape))}"
+    range_ = "of a range found in each call" if product.range is None else "in {:.4g}..{:.4g}".format(*product.range)
+    return f"{weight}: weights off by {100 * product.error:.2g} %, times numbers {range_}"
+
+
+def _sample_answers(module: Module, *, is_declared: bool) -> dict[str, Array]:
+    """Return what ``forward`` gives for the sample, as declared or as compiled."""
+    graph = (module.declared if is_declared else module.graphs)["forward"]
+    slots = module.declared_slots if is_declared else module.slots
+    assert module.sample is not None
+    runs = [evaluate(graph, {**slots, **part}) for part in parts(module.sample, graph)]
+    return {name: np.concatenate([run[name] for run in runs]) if len(runs) > 1 else runs[0][name] for name in runs[0]}
+
+
+def _error_text(exact: Array, rounded: Array) -> str:
+    """Say how far answers are from exact ones, and in how many of several rows the largest one is the same."""
+    exact, rounded = exact.astype(np.float64), rounded.astype(np.float64)
+    largest = max(float(np.abs(exact).max()), np.finfo(np.float32).tiny)
+    differences = np.abs(rounded - exact)
+    spread = np.sqrt(np.mean(differences**2))
+    shares = [100 * size / largest for size in (differences.max(), spread)]
+    text = "{:.2g} % of the largest element ({:.2g} % root mean square) on".format(*shares)
+    text += f" {len(exact) if exact.ndim else 1} rows of the sample"
+    if exact.ndim < 2 or exact.shape[-1] < 2:
+        return text
+    same = np.mean(exact.argmax(-1) == rounded.argmax(-1))
+    return f"{text}; the largest of a row is the same in {100 * same:.4g} %"
+
+
+def _drift_text(vectors: Iterable[Golden]) -> str:
+    return ", ".join(f"{call.entry} by {100 * call.drift:.2g} %" for call in vectors if call.drift)
