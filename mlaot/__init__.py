@@ -11,6 +11,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from mlaot.errors import MlaotError as MlaotError
+from mlaot.errors import did_you_mean
 
 if TYPE_CHECKING:
     from mlaot.api import *  # noqa: F403
@@ -30,14 +31,11 @@ def __getattr__(name: str) -> Any:
     if name in api.__all__:
         globals()[name] = getattr(api, name)
         return globals()[name]
-    functions = importlib.import_module("mlaot.frontend.functions")
-    found = functions.attribute(name)
-    if found is None:
-        settings = importlib.import_module("mlaot.settings")
-        raise AttributeError(f"module 'mlaot' has no attribute {name!r}{settings.did_you_mean(name, __dir__())}")
-    return found
+    if name not in api.NAMESPACE:
+        raise AttributeError(f"module 'mlaot' has no attribute {name!r}{did_you_mean(name, __dir__())}")
+    return api.NAMESPACE[name]
 
 
 def __dir__() -> list[str]:
-    api, functions = importlib.import_module("mlaot.api"), importlib.import_module("mlaot.frontend.functions")
-    return sorted({*globals(), *api.__all__, *functions.names()})
+    api = importlib.import_module("mlaot.api")
+    return sorted({*globals(), *api.__all__, *api.NAMESPACE})

@@ -11,9 +11,9 @@ import pytest
 
 from mlaot import MlaotError, optim
 from mlaot.evaluate import evaluate
-from mlaot.frontend.promotion import as_node
-from mlaot.frontend.tensor import Parameter, Tensor
-from mlaot.frontend.trace import Trace, tracing
+from mlaot.frontend.trace.context import Trace, tracing
+from mlaot.frontend.trace.promotion import as_node
+from mlaot.frontend.trace.tensor import Parameter, Tensor
 from mlaot.ir import Graph, Type
 from mlaot.ir.types import BY_NUMPY, f32
 from mlaot.lower.lower import lower
@@ -342,7 +342,7 @@ def test_special_values_traced(key: str) -> None:
 
 @pytest.fixture(scope="session")
 def updates(shared_folder: Path) -> dict[str, Library]:
-    programs = {key.replace(".", "_"): lower(passed(step_graph(key)), ("base",)) for key in UPDATED}
+    programs = {key.replace(".", "_"): lower(passed(step_graph(key))) for key in UPDATED}
     return {isa: Library(programs, isa, shared_folder / f"updates_{isa}") for isa in {AVAILABLE[0], AVAILABLE[-1]}}
 
 

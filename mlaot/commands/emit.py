@@ -8,7 +8,8 @@ from pathlib import Path
 
 from mlaot.commands.project import TARGET, find_target, is_bare
 from mlaot.errors import MlaotError
-from mlaot.settings import FILE, Model, Settings, load_module
+from mlaot.settings import FILE, Model, Settings
+from mlaot.settings.reading import load_module
 
 HELP = "write the generated C files"
 DESCRIPTION = """\
@@ -44,8 +45,8 @@ def add(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """As a build does it, but in this process."""
     from mlaot.build import child
-    from mlaot.build.cmake import module_files
     from mlaot.build.sources import depfile
+    from mlaot.printing.cmake import module_files
 
     bare = is_bare(options.project)
     project = Path() if bare else Path(options.project)

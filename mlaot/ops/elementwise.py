@@ -16,9 +16,11 @@ from mlaot.ir import DType, Node, Type
 from mlaot.nest.expressions import Expr, call, compare, const, is_float, mask_of, select
 from mlaot.nest.expressions import cast as converted
 from mlaot.ops import integers
-from mlaot.ops.base import Array, Op, batch_elementwise, full_like, no_gradient
+from mlaot.ops.axes import ELEMENTWISE
+from mlaot.ops.base import Array, Op, full_like, no_gradient
 from mlaot.ops.conversion import convert
 from mlaot.ops.dtypes import ANY, FLOATS, NUMBERS, one_type
+from mlaot.ops.views import copy_parts
 
 C = Callable[..., Expr]
 VJP = Callable[..., tuple[Node | None, ...]]
@@ -35,7 +37,7 @@ def function(name: str) -> C:
 
 def elementwise(name: str, reference: Callable[..., Array], vjp: VJP, c: C, kinds: str = FLOATS, **more: Any) -> Op:
     """An op on the dtypes of ``kinds``."""
-    return Op(name, one_type(name, kinds), reference, vjp, batch_elementwise, c, **more)
+    return Op(name, one_type(name, kinds), reference, vjp, ELEMENTWISE, c, **more)
 
 
 def _power_type(x: Type, exponent: float) -> Type:
@@ -122,9 +124,12 @@ add: Op = elementwise(
     function("add"),
     NUMBERS,
     commutative=True,
+    cheap=True,
     doc="the sum of all arguments",
 )
-sub: Op = elementwise("sub", np.subtract, lambda ct, out, a, b: (ct, neg(ct)), function("sub"), NUMBERS, doc="a - b")
+sub: Op = elementwise(
+    "sub", np.subtract, lambda ct, out, a, b: (ct, neg(ct)), function("sub"), NUMBERS, cheap=True, doc="a - b"
+)
 mul: Op = elementwise(
     "mul",
     np.multiply,
@@ -132,25 +137,43 @@ mul: Op = elementwise(
     function("mul"),
     NUMBERS,
     commutative=True,
+    cheap=True,
     doc="a * b",
 )
 div: Op = elementwise(
     "div", np.divide, lambda ct, out, a, b: (div(ct, b), neg(mul(ct, div(out, b)))), function("div"), doc="a / b"
 )
 copy: Op = elementwise(
-    "copy", lambda x: x, lambda ct, out, x: (ct,), lambda args: args[0], ANY, doc="x, in memory of its own"
+    "copy",
+    lambda x: x,
+    lambda ct, out, x: (ct,),
+    lambda args: args[0],
+    ANY,
+    moves=True,
+    parts=copy_parts,
+    exact=True,
+    doc="x, in memory of its own",
 )
 rounded: Op = elementwise(
     "rounded",
     lambda x: x,
     lambda ct, out, x: (ct,),
     function("rounded"),
+    cheap=True,
     doc="x, rounded before anything is computed from it",
 )
-neg: Op = elementwise("neg", np.negative, lambda ct, out, x: (neg(ct),), function("neg"), NUMBERS, doc="-x")
-pow_: Op = Op(
-    "pow", _power_type, _power_reference, _vjp_power, batch_elementwise, _power, doc="x to a constant exponent"
+neg: Op = elementwise(
+    "neg",
+    np.negative,
+    lambda ct, out, x: (neg(ct),),
+    function("neg"),
+    NUMBERS,
+    cheap=True,
+    exact=True,
+    linear=True,
+    doc="-x",
 )
+pow_: Op = Op("pow", _power_type, _power_reference, _vjp_power, ELEMENTWISE, _power, doc="x to a constant exponent")
 exp: Op = elementwise("exp", np.exp, lambda ct, out, x: (mul(ct, out),), function("exp"), doc="e to the x")
 log: Op = elementwise("log", np.log, lambda ct, out, x: (div(ct, x),), function("log"), doc="the natural logarithm")
 tanh: Op = elementwise(
@@ -164,19 +187,32 @@ sqrt: Op = elementwise(
     "sqrt", np.sqrt, lambda ct, out, x: (div(mul(full_like(x, 0.5), ct), out),), function("sqrt"), doc="the square root"
 )
 abs_: Op = elementwise(
-    "abs", np.abs, lambda ct, out, x: (mul(ct, sign(x)),), function("abs"), NUMBERS, doc="the size of x"
+    "abs", np.abs, lambda ct, out, x: (mul(ct, sign(x)),), function("abs"), NUMBERS, exact=True, doc="the size of x"
 )
-sign: Op = elementwise("sign", np.sign, no_gradient, function("sign"), NUMBERS, doc="-1, 0 or 1 by the sign of x")
+sign: Op = elementwise(
+    "sign", np.sign, no_gradient, function("sign"), NUMBERS, exact=True, doc="-1, 0 or 1 by the sign of x"
+)
 relu: Op = elementwise(
     "relu",
     lambda x: np.maximum(x, x.dtype.type(0)),
     lambda ct, out, x: (mul(ct, step(out)),),
     function("relu"),
     NUMBERS,
+    cheap=True,
+    exact=True,
     doc="max(x, 0)",
 )
 # The masks of gradients: 1 where x > 0, or where a == b, else 0.
-step: Op = elementwise("step", _step, no_gradient, function("step"), NUMBERS, doc="1 where x > 0, else 0, of x's dtype")
+step: Op = elementwise(
+    "step",
+    _step,
+    no_gradient,
+    function("step"),
+    NUMBERS,
+    cheap=True,
+    exact=True,
+    doc="1 where x > 0, else 0, of x's dtype",
+)
 is_equal: Op = elementwise(
     "is_equal",
     lambda a, b: np.asarray(a == b).astype(a.dtype),
@@ -193,6 +229,8 @@ maximum: Op = elementwise(
     function("max"),
     NUMBERS,
     commutative=True,
+    cheap=True,
+    exact=True,
     doc="the largest of the arguments; nan where one is",
 )
 minimum: Op = elementwise(
@@ -202,6 +240,8 @@ minimum: Op = elementwise(
     function("min"),
     NUMBERS,
     commutative=True,
+    cheap=True,
+    exact=True,
     doc="the smallest of the arguments; nan where one is",
 )
 cast: Op = Op(
@@ -209,7 +249,9 @@ cast: Op = Op(
     lambda x, dtype: Type(dtype, x.shape),
     convert,
     _vjp_cast,
-    batch_elementwise,
+    ELEMENTWISE,
     _cast_c,
+    cheap=True,
+    linear=True,
     doc="x in another dtype; from float to integer saturates, nan becomes 0",
 )

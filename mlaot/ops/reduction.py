@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -11,17 +11,17 @@ from mlaot.errors import MlaotError
 from mlaot.ir import Dim, Node, Type
 from mlaot.ir import dims as dims_
 from mlaot.ir.types import i64
-from mlaot.ops.base import Array, Op, accumulator, by_axis, no_gradient
+from mlaot.ops.axes import REDUCTION, along, contraction
+from mlaot.ops.axes import parse_spec as parse_spec
+from mlaot.ops.base import Array, Op, accumulate, accumulated, accumulator, broadcast, no_gradient, spread
+from mlaot.ops.base import kept_axes as kept_axes
+from mlaot.ops.base import reduced as reduced
+from mlaot.ops.base import sum_ as sum_
 from mlaot.ops.cumulative import cumprod
 from mlaot.ops.elementwise import div, is_equal, mul
-from mlaot.ops.structure import broadcast, reshape, transpose
+from mlaot.ops.structure import reshape, transpose
 
 PART = 1 << 25  # elements of a contraction's operand that the reference works on at a time
-
-
-def kept_axes(rank: int, axes: Sequence[int]) -> tuple[int, ...]:
-    """The axes of a value of ``rank`` that a reduction over ``axes`` keeps."""
-    return tuple(i for i in range(rank) if i not in axes)
 
 
 def both_axes(inner: Node, outer: Node) -> tuple[int, ...]:
@@ -30,32 +30,11 @@ def both_axes(inner: Node, outer: Node) -> tuple[int, ...]:
     return tuple(sorted((*inner.attrs["axes"], *[kept[a] for a in outer.attrs["axes"]])))
 
 
-def reduced(x: Type, axes: tuple[int, ...]) -> Type:
-    if any(not 0 <= a < x.rank for a in axes) or len(set(axes)) != len(axes):
-        raise MlaotError(f"cannot reduce {x} over axes {axes}")
-    return x.with_shape(tuple(x.shape[i] for i in kept_axes(x.rank, axes)))
-
-
-def _accumulated(x: Type, axes: tuple[int, ...]) -> Type:
-    if x.dtype.kind == "b":
-        raise MlaotError(f"cannot add up or multiply {x}: use any or all, or cast it to numbers first")
-    return reduced(x, axes)
-
-
 def _picked(x: Type, axes: tuple[int, ...]) -> Type:
     result = reduced(x, axes)
     if any(x.shape[a] == 0 for a in axes):
         raise MlaotError(f"{x} has no elements along axes {axes}, so none is the largest or smallest")
     return result
-
-
-def _accumulate(ufunc: np.ufunc) -> Callable[..., Array]:
-    """The reference. Over no axes as it is: NumPy's sum would add 0 to -0."""
-
-    def reference(x: Array, axes: tuple[int, ...]) -> Array:
-        return np.asarray(ufunc.reduce(x, axes, accumulator(x.dtype))).astype(x.dtype) if axes else x
-
-    return reference
 
 
 def _extreme(ufunc: np.ufunc, sign: int) -> Callable[..., Array]:
@@ -76,19 +55,11 @@ def _limit(dtype: np.dtype[Any], sign: int) -> Any:
     return np.iinfo(dtype).max if sign > 0 else np.iinfo(dtype).min
 
 
-def _spread(value: Node, like: Node, axes: tuple[int, ...]) -> Node:
-    return broadcast(value, shape=like.type.shape, axes=kept_axes(like.type.rank, axes))
-
-
 def _vjp_extreme(ct: Node, out: Node, x: Node, axes: tuple[int, ...]) -> tuple[Node]:
     """To the extreme elements, shared evenly between equal ones, as ``torch.amax`` does."""
-    mask = is_equal(x, _spread(out, x, axes))
+    mask = is_equal(x, spread(out, x, axes))
     share = div(ct, sum_(mask, axes=axes))
-    return (mul(mask, _spread(share, x, axes)),)
-
-
-def _batch_reduction(node: Node, args: Sequence[Node], batched: Sequence[bool], dim: Dim) -> Node:
-    return node.op(args[0], axes=tuple(a + 1 for a in node.attrs["axes"]))
+    return (mul(mask, spread(share, x, axes)),)
 
 
 def _vjp_prod(ct: Node, out: Node, x: Node, axes: tuple[int, ...]) -> tuple[Node]:
@@ -103,21 +74,17 @@ def _vjp_prod(ct: Node, out: Node, x: Node, axes: tuple[int, ...]) -> tuple[Node
     return (transpose(reshape(grad, shape=moved.type.shape), perm=back),)
 
 
-sum_: Op = Op(
-    "sum",
-    _accumulated,
-    _accumulate(np.add),
-    lambda ct, out, x, axes: (_spread(ct, x, axes),),
-    _batch_reduction,
-    doc="the sum over axes",
+prod: Op = Op(
+    "prod", accumulated, accumulate(np.multiply), _vjp_prod, REDUCTION, repeats="mul", doc="the product over axes"
 )
-prod: Op = Op("prod", _accumulated, _accumulate(np.multiply), _vjp_prod, _batch_reduction, doc="the product over axes")
 max_: Op = Op(
     "max",
     _picked,
     _extreme(np.maximum, -1),
     _vjp_extreme,
-    _batch_reduction,
+    REDUCTION,
+    exact=True,
+    repeats="maximum",
     doc="the largest over axes (any, of bools); nan where one is",
 )
 min_: Op = Op(
@@ -125,7 +92,9 @@ min_: Op = Op(
     _picked,
     _extreme(np.minimum, 1),
     _vjp_extreme,
-    _batch_reduction,
+    REDUCTION,
+    exact=True,
+    repeats="minimum",
     doc="the smallest over axes (all, of bools); nan where one is",
 )
 
@@ -151,7 +120,7 @@ argmax: Op = Op(
     _arg_type,
     _arg(np.argmax),
     no_gradient,
-    by_axis,
+    along("axis", removed=True),
     doc="the index of the largest along an axis, the first of equals; of nan where there is one",
 )
 argmin: Op = Op(
@@ -159,24 +128,9 @@ argmin: Op = Op(
     _arg_type,
     _arg(np.argmin),
     no_gradient,
-    by_axis,
+    along("axis", removed=True),
     doc="the index of the smallest along an axis, the first of equals; of nan where there is one",
 )
-
-
-def parse_spec(spec: str) -> tuple[str, str, str]:
-    """``"bi,ji->bj"`` as its three label strings."""
-    operands, out = spec.split("->")
-    a, b = operands.split(",")
-    return a, b, out
-
-
-def batched_spec(spec: str, batched: Sequence[bool]) -> str:
-    """A spec with a label more, of a leading axis of the result and of the operands that are batched."""
-    first, second, out = parse_spec(spec)
-    new = next(c for c in "bnzyxwvutsrqp" + "BNZYXWVUTSRQP" if c not in spec)
-    a, b = (new if flag else "" for flag in batched)
-    return f"{a}{first},{b}{second}->{new}{out}"
 
 
 def _contract_type(a: Type, b: Type, spec: str) -> Type:
@@ -209,10 +163,6 @@ def _vjp_contract(ct: Node, out: Node, a: Node, b: Node, spec: str) -> tuple[Nod
     return towards(first, a, second, b), towards(second, b, first, a)
 
 
-def _batch_contract(node: Node, args: Sequence[Node], batched: Sequence[bool], dim: Dim) -> Node:
-    return contract(*args, spec=batched_spec(node.attrs["spec"], batched))
-
-
 def _contract_reference(a: Array, b: Array, spec: str) -> Array:
     """In parts along an axis of the result where an operand is large: NumPy copies the windows of an image."""
     wide = accumulator(a.dtype)
@@ -237,6 +187,6 @@ contract: Op = Op(
     _contract_type,
     _contract_reference,
     _vjp_contract,
-    _batch_contract,
+    contraction(),
     doc="a sum of products by labels, such as ab,bc->ac: matrix products, with any batch axes",
 )

@@ -16,10 +16,11 @@ from collections.abc import Sequence
 import numpy as np
 
 from mlaot.errors import MlaotError
-from mlaot.ir import Dim, Node, Type
+from mlaot.ir import Node, Type
 from mlaot.ops import reduction as red
 from mlaot.ops import structure as st
-from mlaot.ops.base import Array, Op
+from mlaot.ops.axes import rows
+from mlaot.ops.base import Array, Op, Transforms
 
 BLOCK = 16  # channels of a block; a whole number of vectors on every instruction set
 Matrix = tuple[tuple[float, ...], ...]
@@ -125,19 +126,7 @@ def _images(count: int) -> str:
 
 def _vjp_input(ct: Node, out: Node, x: Node, **attrs: object) -> tuple[Node | None, ...]:
     """That of windows times a constant matrix."""
-    from mlaot.transforms.differentiate import pullback
-
-    return tuple(pullback([_input_by_ops(x, **attrs)], [ct], [x]))  # type: ignore[arg-type]
-
-
-def _batch_input(node: Node, args: Sequence[Node], batched: Sequence[bool], dim: Dim) -> Node:
-    """One axis more in front of the maps."""
-    return _swapped(winograd_input(args[0], **node.attrs))
-
-
-def _swapped(node: Node) -> Node:
-    """With the first two axes in the other's place: the components of a tile, and those of a batch."""
-    return st.transpose(node, perm=(1, 0, *range(2, node.type.rank)))
+    return tuple(Transforms.pullback([_input_by_ops(x, **attrs)], [ct], [x]))  # type: ignore[arg-type]
 
 
 # V = B^T d B of each tile d of x, padded by zeros `low` before and `high` after its two axes of space, and further so
@@ -147,7 +136,7 @@ winograd_input: Op = Op(
     _input_type,
     _input_reference,
     _vjp_input,
-    _batch_input,
+    rows(4, lambda node: 4, front=1),
     doc="the tiles of padded maps, transformed for the products of a 3x3 convolution (Winograd)",
 )
 
@@ -182,14 +171,7 @@ def _output_by_ops(x: Node, m: int, size: Pair) -> Node:
 
 def _vjp_output(ct: Node, out: Node, x: Node, **attrs: object) -> tuple[Node | None, ...]:
     """That of a product with a constant matrix."""
-    from mlaot.transforms.differentiate import pullback
-
-    return tuple(pullback([_output_by_ops(x, **attrs)], [ct], [x]))  # type: ignore[arg-type]
-
-
-def _batch_output(node: Node, args: Sequence[Node], batched: Sequence[bool], dim: Dim) -> Node:
-    """One axis more in front of the maps."""
-    return winograd_output(_swapped(args[0]), **node.attrs)
+    return tuple(Transforms.pullback([_output_by_ops(x, **attrs)], [ct], [x]))  # type: ignore[arg-type]
 
 
 # Y = A^T M A of the summed products M of each tile: [(m + 2)^2, .., tiles of h, tiles of w, O, o] => [.., O, h, w, o].
@@ -198,7 +180,7 @@ winograd_output: Op = Op(
     _output_type,
     _output_reference,
     _vjp_output,
-    _batch_output,
+    rows(4, lambda node: 4, first=1),
     doc="maps from the products of their tiles: what ends a 3x3 convolution (Winograd)",
 )
 TRANSFORMS = (winograd_input, winograd_output)

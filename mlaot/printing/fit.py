@@ -7,7 +7,7 @@ input begins with, or along the fixed one that all its inputs begin with: a batc
 begin otherwise go into every step as they are.
 
 One example after the other goes in blocks where there is an entry ``fit_step``: ``fit_begin`` on a block of examples,
-``fit_step`` on each of them, ``fit_end`` on all again (passes/late_updates.py).
+``fit_step`` on each of them, ``fit_end`` on all again (passes/training/delayed_updates.py).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from mlaot.errors import MlaotError
 from mlaot.ir.dims import names, parse
 from mlaot.ir.module import FIT_BEGIN, FIT_END, FIT_STEP
 from mlaot.ir.types import DTYPES
-from mlaot.lower.program import Entry, Module, Port
+from mlaot.lower.program import Entry, ExtensionModule, Port
 from mlaot.printing.extents import shown
 
 BATCH = 32  # unless the caller says otherwise
@@ -52,13 +52,13 @@ class Fit:
         """The default size of a batch."""
         return self.rows if isinstance(self.rows, int) else BATCH
 
-    def added_to(self, module: Module) -> Module:
+    def added_to(self, module: ExtensionModule) -> ExtensionModule:
         """The module with ``fit`` among its entries."""
         dims, entries = (*module.dims, self.examples), (*module.entries, self.entry)
         return module if self.refusal else replace(module, dims=dims, entries=entries)
 
 
-def make_fit(module: Module) -> Fit | None:
+def make_fit(module: ExtensionModule) -> Fit | None:
     """What ``fit`` is in a module that has ``train_step``."""
     steps = [entry for entry in module.entries if entry.name == "train_step"]
     if not steps:

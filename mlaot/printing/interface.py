@@ -18,11 +18,11 @@ from math import prod
 from mlaot.errors import MlaotError
 from mlaot.ir.indices import IndexRange
 from mlaot.ir.types import DTYPES
-from mlaot.lower.program import Entry, Module, Port, Slot
+from mlaot.lower.identifiers import c_expression, dim_name
+from mlaot.lower.program import Entry, ExtensionModule, Port, Slot
 from mlaot.printing.c_library import render_library
 from mlaot.printing.extents import Extents, shown
 from mlaot.printing.fit import Fit, make_fit
-from mlaot.printing.identifiers import c_expression, dim_name
 from mlaot.printing.methods import (
     HIDDEN,
     KINDS,
@@ -130,14 +130,14 @@ BUFFERS = (
 )
 
 
-def render_interface(module: Module, *, c_library: bool = False) -> dict[str, str | bytes]:
+def render_interface(module: ExtensionModule, *, c_library: bool = False) -> dict[str, str | bytes]:
     """The files of a module but for its kernels, by name; ``c_library``: with those of a library for C."""
     check(module)
     stem = module.stem
     parts, initial_at, scalars_at = weights_parts(module)
     weights_bytes = sum(map(len, parts))
     weights_digest = digest(parts)
-    is_file = module.weights == "file" or (module.weights == "auto" and weights_bytes > INSIDE_LIMIT)
+    is_file = module.options.weights == "file" or (module.options.weights == "auto" and weights_bytes > INSIDE_LIMIT)
     weights_file = f"{stem}.weights" if is_file else ""
     trains = any(slot.gradient_offset >= 0 for slot in module.slots)
     fit = make_fit(module)
@@ -146,7 +146,7 @@ def render_interface(module: Module, *, c_library: bool = False) -> dict[str, st
         "stem": stem,
         "prefix": module.prefix,
         "stateful": bool(module.slots),
-        "threads": module.threads,
+        "threads": module.options.threads,
         "trains": trains,
         "attributes": (
             *(PARAMETERS if of_kind(module, "parameter") else ()),
@@ -194,7 +194,7 @@ def render_interface(module: Module, *, c_library: bool = False) -> dict[str, st
 # -------------------------------------------------------------------------------------------------------------- checks
 
 
-def check(module: Module) -> None:
+def check(module: ExtensionModule) -> None:
     """Refuse what the user can mend; assert what lowering promised."""
     for entry in module.entries:
         check_entry(module, entry)
@@ -208,7 +208,7 @@ def check(module: Module) -> None:
     assert any(not MACHINES[isa].needs for isa in module.isas), "bug in mlaot: a module that not every CPU can run"
 
 
-def check_entry(module: Module, entry: Entry) -> None:
+def check_entry(module: ExtensionModule, entry: Entry) -> None:
     """An entry's name and ports."""
     name = entry.name
     if name in RESERVED:
@@ -229,7 +229,7 @@ def check_entry(module: Module, entry: Entry) -> None:
         assert is_scalar(entry), f"bug in mlaot: {name} does not give one number"
 
 
-def check_state(module: Module) -> None:
+def check_state(module: ExtensionModule) -> None:
     """The layout of the state: parameters, the other slots, gradients."""
     assert len(module.initial) <= module.state_bytes, "bug in mlaot: the start of the state is longer than the state"
     names = Counter(state_name(slot) for slot in module.slots)
@@ -247,7 +247,7 @@ def check_state(module: Module) -> None:
 # ------------------------------------------------------------------------------------------------------------- weights
 
 
-def weights_parts(module: Module) -> tuple[list[bytes | bytearray], int, int]:
+def weights_parts(module: ExtensionModule) -> tuple[list[bytes | bytearray], int, int]:
     """What makes up the weights, one after the other, and where the start of the state and the scalar table lie.
 
     Constants lie at 0.
@@ -275,7 +275,7 @@ def weights_text(weights: bytes) -> list[str]:
     return [" ".join(words[i : i + 5]) for i in range(0, len(words), 5)]
 
 
-def scalar_offsets(module: Module) -> list[int]:
+def scalar_offsets(module: ExtensionModule) -> list[int]:
     """Element offsets in the flat parameters of the source model's scalar parameters, in its own order."""
     offsets = module.info.get("scalars", ())
     assert isinstance(offsets, tuple | list)
@@ -287,7 +287,7 @@ def scalar_offsets(module: Module) -> list[int]:
     return [(int(offset) - int(region["parameters_at"])) // size for offset in offsets]
 
 
-def scalar_runs(module: Module) -> list[tuple[int, int, int]]:
+def scalar_runs(module: ExtensionModule) -> list[tuple[int, int, int]]:
     """The same, run by run: the first scalar of a run, its element offset, and the step from one to the next."""
     runs: list[tuple[int, int, int]] = []
     length = 0
@@ -313,7 +313,7 @@ ONNX_NAMES = {
 }
 
 
-def session(module: Module) -> dict[str, object]:
+def session(module: ExtensionModule) -> dict[str, object]:
     """What a session has to know: the names, types and shapes that the file has; nothing for models of no file."""
     names = module.info.get("file_names")
     if not isinstance(names, dict):
@@ -338,7 +338,7 @@ def session(module: Module) -> dict[str, object]:
 # -------------------------------------------------------------------------------------------------------------- tables
 
 
-def tables(module: Module, fit: Fit | None) -> dict[str, object]:
+def tables(module: ExtensionModule, fit: Fit | None) -> dict[str, object]:
     """The tables of the C file, row by row as C initialisers."""
     ports = [port for entry in module.entries for port in (*entry.inputs, *entry.outputs)]
     ranks = [len(port.shape) for port in ports] + [len(slot.shape) for slot in module.slots]
@@ -385,7 +385,7 @@ def tables(module: Module, fit: Fit | None) -> dict[str, object]:
     }
 
 
-def indexed(module: Module) -> list[dict[str, object]]:
+def indexed(module: ExtensionModule) -> list[dict[str, object]]:
     """The dtypes that indices of callers have, for the template."""
     names = sorted({port.dtype for entry in module.entries for port in entry.inputs if port.ranges})
     ctypes = {"f16": "uint16_t", "f32": "float", "f64": "double"}
@@ -400,7 +400,7 @@ def indexed(module: Module) -> list[dict[str, object]]:
     ]
 
 
-def golden_rows(module: Module, dims: tuple[str, ...]) -> list[dict[str, object]]:
+def golden_rows(module: ExtensionModule, dims: tuple[str, ...]) -> list[dict[str, object]]:
     """The golden calls: values of the dims, where their answers begin, and these as lines of C, an output each."""
     rows, at = [], 0
     for call in module.golden:
@@ -411,7 +411,7 @@ def golden_rows(module: Module, dims: tuple[str, ...]) -> list[dict[str, object]
     return rows
 
 
-def kernel_names(module: Module) -> list[str]:
+def kernel_names(module: ExtensionModule) -> list[str]:
     """The kernels of one instruction set, in the order of the function table."""
     names = []
     for entry in module.entries:
@@ -419,7 +419,7 @@ def kernel_names(module: Module) -> list[str]:
     return names
 
 
-def entry_row(module: Module, extents: Extents, entry: Entry) -> dict[str, object]:
+def entry_row(module: ExtensionModule, extents: Extents, entry: Entry) -> dict[str, object]:
     """An entry for the template; C has no empty tables, hence the zeros."""
     solves = [f"{{{s.input}, {s.axis}, {s.extent}, {s.dim}}}" for s in extents.solves(entry)]
     bounds = [f"{{{bound.extent}, {bound.least}}}" for bound in extents.bounds(entry)]
@@ -445,7 +445,7 @@ def entry_row(module: Module, extents: Extents, entry: Entry) -> dict[str, objec
     }
 
 
-def port_rows(module: Module, extents: Extents, entry: Entry) -> list[str]:
+def port_rows(module: ExtensionModule, extents: Extents, entry: Entry) -> list[str]:
     """The ports of an entry, inputs first."""
     rows, at = [], 0
     none = ", NULL, 0" if indexed(module) else ""
@@ -488,12 +488,12 @@ def c_dtype(dtype: str) -> str:
     return dtype.upper()
 
 
-def of_kind(module: Module, kind: str) -> list[Slot]:
+def of_kind(module: ExtensionModule, kind: str) -> list[Slot]:
     """The slots of one kind."""
     return [slot for slot in module.slots if slot.kind == kind]
 
 
-def saved(module: Module) -> list[Slot]:
+def saved(module: ExtensionModule) -> list[Slot]:
     """The slots in the order of a file: parameters, buffers, the optimizer's state."""
     return [slot for kind in KINDS for slot in of_kind(module, kind)]
 
@@ -503,7 +503,7 @@ def state_name(slot: Slot) -> str:
     return f"optimizer.{slot.name}" if slot.kind == "optimizer" else slot.name
 
 
-def flat_region(module: Module) -> dict[str, int | str]:
+def flat_region(module: ExtensionModule) -> dict[str, int | str]:
     """Where all parameters lie together, padding included, and their gradients in the same order."""
     slots = of_kind(module, "parameter")
     start = min(slot.offset for slot in slots)
@@ -531,7 +531,7 @@ def extent(slot: Slot) -> int:
     return (steps + 1) * DTYPES[slot.dtype].itemsize
 
 
-def tensors_head(module: Module) -> str:
+def tensors_head(module: ExtensionModule) -> str:
     """The JSON head of a safetensors file, padded so that the data start on a multiple of 8."""
     head: dict[str, object] = {}
     at = 0
@@ -543,7 +543,7 @@ def tensors_head(module: Module) -> str:
     return text.ljust((len(text) + 7) // 8 * 8)
 
 
-def describe(module: Module) -> dict[str, object]:
+def describe(module: ExtensionModule) -> dict[str, object]:
     """What ``info()`` says, but for the instruction sets."""
     info = {key: value for key, value in module.info.items() if key not in ("scalars", "file_names")}
     info["name"] = module.name
@@ -560,7 +560,7 @@ def describe(module: Module) -> dict[str, object]:
         info[key] = {slot.name: type_text(slot.dtype, slot.shape) for slot in of_kind(module, kind)}
     info["parameter_count"] = sum(prod(slot.shape) for slot in of_kind(module, "parameter"))
     info["bytes"] = {"constants": len(module.constants), "state": module.state_bytes}
-    info["deterministic"] = module.deterministic
+    info["deterministic"] = module.options.deterministic
     return info
 
 

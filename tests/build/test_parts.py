@@ -15,12 +15,14 @@ import pytest
 import mlaot
 from mlaot import nn, optim
 from mlaot.build import toolchain
-from mlaot.generate import compile_model, program_files, write
+from mlaot.files import program_files, write
+from mlaot.generate import compile_model
 from mlaot.nn import functional as F
 from mlaot.printing import parts
 from mlaot.printing.helpers import callers
 from mlaot.printing.parts import ENTRIES, bit_of, count_of, digest
 from mlaot.schedule.tuning import PART_SECONDS, WHOLE_SECONDS
+from mlaot.settings.options import Options
 
 from .. import projects
 
@@ -71,7 +73,7 @@ def build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., list
     monkeypatch.delenv("CFLAGS", raising=False)
     monkeypatch.setattr(parts, "WHOLE_SECONDS", 0.0)
     monkeypatch.setattr(parts, "PART_SECONDS", 1e-6)
-    monkeypatch.setattr(parts, "MOST", COUNT)
+    monkeypatch.setattr(parts, "MAX_PARTS", COUNT)
     made: list[str] = []
     original = toolchain.run
 
@@ -86,7 +88,7 @@ def build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., list
         made.clear()
         folder = tmp_path / "c"
         shutil.rmtree(folder, ignore_errors=True)
-        write(program_files(compile_model(model, "m.nn", ISAS), c_library=archive), folder)
+        write(program_files(compile_model(model, "m.nn", Options(isas=ISAS)), c_library=archive), folder)
         library = tmp_path / "m" / "nn.abi3.so"
         made_by = toolchain.find_toolchain()
         toolchain.compile_module(
@@ -144,7 +146,7 @@ def test_parts_compute_what_the_whole_does(build: Callable[..., list[str]], tmp_
 def test_a_short_file_is_one_part() -> None:
     assert count_of(0.0) == count_of(WHOLE_SECONDS) == 1
     assert count_of(3 * PART_SECONDS) == count_of(4 * PART_SECONDS) == 4
-    assert count_of(1e6) == parts.MOST
+    assert count_of(1e6) == parts.MAX_PARTS
     assert {bit_of(digest(("rows", i)), 4) for i in range(99)} == {2, 4, 8, 16}
 
 

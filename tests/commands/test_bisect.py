@@ -10,15 +10,16 @@ from pathlib import Path
 import pytest
 
 from mlaot import passes
-from mlaot.frontend.declaration import Traced
+from mlaot.frontend.trace.declaration import Traced
 from mlaot.ir import Graph
 from mlaot.ir.module import Module
 from mlaot.nest.reductions import identity
 from mlaot.nest.statements import Body, For, Nest
 from mlaot.ops import elementwise as ew
 from mlaot.ops import structure as st
+from mlaot.passes.base import pass_over
 from mlaot.schedule.machine import MACHINES, Machine
-from mlaot.schedule.nests import scheduled
+from mlaot.schedule.nests import schedule_nest
 
 from .conftest import Cli
 
@@ -75,16 +76,18 @@ def test_a_model_that_is_right(name: str, cli: Cli) -> None:
     assert nests.startswith("model.nn: right as loop nests for base, neon, v3, v4 (")
 
 
-@pytest.mark.parametrize("at", ["fold", "contract", "legalize"])
+@pytest.mark.parametrize("at", ["fold_constants", "contract", "legalize"])
 def test_a_wrong_pass_is_named(at: str, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
-    right = next(stage for stage in passes.PIPELINE if stage.__name__ == at)
+    right = next(stage for stage in passes.PIPELINE if stage.name == at)
 
     def wrong(module: Module, traced: Traced) -> None:
-        right(module, traced)
+        right.run(module, traced)
         for graph in module.graphs.values():
             spoil(graph)
 
-    stages = [passes.named(at, wrong) if stage is right else stage for stage in passes.PIPELINE]
+    wrong.__name__ = at
+    planted = pass_over("declaration", after=right.after)(wrong)
+    stages = [planted if stage is right else stage for stage in passes.PIPELINE]
     monkeypatch.setattr(passes, "PIPELINE", tuple(stages))
     result = cli("bisect", "bisected:example")
     assert result.status == 1
@@ -106,10 +109,10 @@ def test_a_wrong_schedule_is_named(machine: str, cli: Cli, monkeypatch: pytest.M
     """Of one kernel for one machine: the last loop is one round too short."""
 
     def wrong(nest: Nest, on: Machine) -> Nest:
-        found, is_it = scheduled(nest, on), any("tanh" in line for line in nest.doc)
+        found, is_it = schedule_nest(nest, on), any("tanh" in line for line in nest.doc)
         return replace(found, body=shorter(found.body)) if on.name == machine and is_it else found
 
-    monkeypatch.setattr("mlaot.bisect_nests.scheduled", wrong)
+    monkeypatch.setattr("mlaot.bisect_nests.schedule_nest", wrong)
     result = cli("bisect", "bisected:example")
     assert result.status == 1
     fault = result.out.splitlines()[-1]
@@ -141,11 +144,11 @@ def test_a_wrong_schedule_for_arrays_of_any_size_is_named(cli: Cli, monkeypatch:
     """A kernel that is told how many elements it has."""
 
     def wrong(nest: Nest, on: Machine) -> Nest:
-        found = scheduled(nest, on)
+        found = schedule_nest(nest, on)
         return replace(found, body=shorter(found.body)) if "elements" in nest.dims and on.name == "v3" else found
 
     Path("sized.py").write_text(SIZED)
-    monkeypatch.setattr("mlaot.bisect_nests.scheduled", wrong)
+    monkeypatch.setattr("mlaot.bisect_nests.schedule_nest", wrong)
     result = cli("bisect", "sized:f")
     assert (result.status, result.err) == (1, "")
     assert re.search(r"wrong after the schedule of \w*update\w* for v3: \w+ gives another write w, ", result.out)

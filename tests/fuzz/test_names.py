@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from mlaot.lower import lower, program
-from mlaot.printing import identifiers, interface
+from mlaot.lower import identifiers, lower, program
+from mlaot.printing import interface
 
 from .names import check, report, run
 

@@ -16,19 +16,19 @@ from mlaot.ir.types import DType, f32, f64
 from mlaot.lower.fuse import fuse
 from mlaot.lower.lower import lower
 from mlaot.lower.program import Loop, Program
-from mlaot.lower.winograd import block_height, times
+from mlaot.lower.winograd import block_height, multiply
 from mlaot.nest.expressions import Call, ValueType, Var, subexpressions
 from mlaot.ops import control
 from mlaot.ops import elementwise as ew
 from mlaot.ops import structure as st
 from mlaot.ops import winograd as transforms
-from mlaot.passes.legalize import legalize
+from mlaot.passes.algebra.legalize import legalize
+from mlaot.passes.frozen.winograd import winograd
 from mlaot.passes.subgraphs import everywhere
-from mlaot.passes.winograd import winograd
 from mlaot.printing.spelling import Speller
 
 from ..compiled import AVAILABLE, Library
-from ..passes.test_winograd import module_of
+from ..passes.frozen.test_winograd import module_of
 
 Array = np.ndarray[Any, Any]
 BATCH = dim("batch")
@@ -93,7 +93,7 @@ class Case:
 
     @property
     def program(self) -> Program:
-        return lower(Module("m", {"forward": self.graph}, dict(self.constants), False), ("base",))
+        return lower(Module("m", {"forward": self.graph}, dict(self.constants), False))
 
     def arrays(self, images: int) -> dict[str, Array]:
         rng = np.random.default_rng(images)
@@ -166,7 +166,7 @@ def loops(program: Program) -> list[Loop]:
         while stack:
             top = stack.pop()
             found += [top] if isinstance(top, Loop) else []
-            stack += getattr(top, "steps", ())
+            stack += getattr(top, "inner", ())
     return found
 
 
@@ -214,7 +214,7 @@ def test_assignments_are_the_product_with_the_matrix(matrix: transforms.Matrix) 
     x = np.random.default_rng(0).normal(size=len(matrix[0]))
     given = [Var(f"a{i}", ValueType("f64")) for i in range(len(x))]
     results = [Var(f"c{i}", ValueType("f64")) for i in range(len(matrix))]
-    lets = times(matrix, given, results, iter(range(99)))
+    lets = multiply(matrix, given, results, iter(range(99)))
     scope = {var.name: value for var, value in zip(given, x, strict=True)}
     for let in lets:
         scope[let.var.name] = eval(Speller(0)(let.value), {}, scope)
@@ -256,7 +256,7 @@ def test_what_the_pass_makes(tmp_path: Path) -> None:
     expected = evaluate(module.graphs["forward"], {"x": x, **module.slots}, wide=True)["y"]
     winograd(module)
     legalize(module.graphs["forward"])
-    program = lower(module, ("base",))
+    program = lower(module)
     assert [kernel.doc[0].split()[2].split("(")[0] for kernel in program.procedures[0].kernels] == [
         *("winograd_input", "contract", "winograd_output"),
     ]
@@ -273,7 +273,7 @@ def test_in_other_graphs(make: Callable[[Graph], list[Node]], tmp_path: Path) ->
     x = rng.normal(size=(3, 1, 5, 5, 16)).astype(np.float32)
     expected = evaluate(graph, {"x": x, **weights}, wide=True)
     everywhere(legalize, graph)
-    program = lower(Module("m", {"forward": graph}, dict(weights), False), ("base",))
+    program = lower(Module("m", {"forward": graph}, dict(weights), False))
     found = Library({"m": program}, AVAILABLE[-1], tmp_path).call("m", "forward", {"x": x}, {"batch": 3})
     for name, value in expected.items():
         assert np.abs(found[name] - value).max() / np.abs(value).max() < 2e-6

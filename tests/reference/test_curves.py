@@ -12,7 +12,7 @@ import pytest
 
 import mlaot
 from mlaot import nn, optim, passes
-from mlaot.frontend.declaration import Declaration
+from mlaot.frontend.trace.declaration import Declaration
 from mlaot.ir import Type
 from mlaot.ir.types import BY_NUMPY
 from mlaot.lower.lower import lower
@@ -148,7 +148,7 @@ def declared(name: str) -> Declaration:
 
 def program(name: str) -> Program:
     """Only what the tests call."""
-    whole = lower(passes.run(name, declared(name).trace()), ("base",))
+    whole = lower(passes.run(name, declared(name).trace()))
     wanted = ("train_step", "forward") if name == "normalized" else ("train_step",)
     return replace(whole, procedures=tuple(p for p in whole.procedures if p.entry.name in wanted))
 

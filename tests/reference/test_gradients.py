@@ -11,8 +11,8 @@ import pytest
 
 import mlaot
 from mlaot import passes
-from mlaot.frontend.declaration import Declaration
-from mlaot.frontend.tensor import parameters
+from mlaot.frontend.trace.declaration import Declaration
+from mlaot.frontend.trace.tensor import parameters
 from mlaot.ir import Type
 from mlaot.ir.types import f64, i64
 from mlaot.lower.lower import lower
@@ -129,7 +129,7 @@ def declared(name: str) -> Declaration:
 
 @pytest.fixture(scope="session")
 def libraries(shared_folder: Path) -> dict[str, Library]:
-    programs = {name: lower(passes.run(name, declared(name).trace()), ("base",)) for name in LOSSES}
+    programs = {name: lower(passes.run(name, declared(name).trace())) for name in LOSSES}
     return {isa: Library(programs, isa, shared_folder / f"reference_{isa}") for isa in AVAILABLE}
 
 

@@ -12,9 +12,11 @@ import pytest
 import mlaot
 from mlaot import nn
 from mlaot.build.toolchain import compile_module, find_toolchain
-from mlaot.generate import compile_model, program_files, write
+from mlaot.files import program_files, write
+from mlaot.generate import compile_model
 from mlaot.lower.program import Program
 from mlaot.nn import functional as F
+from mlaot.settings.options import Options
 
 from .. import projects
 from ..compiled import entry_of, evaluate_dim
@@ -64,7 +66,7 @@ def mlp() -> tuple[Any, tuple[int, ...]]:
 def net(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Net:
     declared, shape = request.param()
     folder = tmp_path_factory.mktemp("batches")
-    program = compile_model(declared, "batches.nn", ("base",))
+    program = compile_model(declared, "batches.nn", Options(isas=("base",)))
     write(program_files(program), folder)
     compile_module(folder, "nn", ("base",), folder / "nn.abi3.so", find_toolchain())
     return Net(declared, shape, program, projects.load(Path(folder, "nn.abi3.so")))
