@@ -135,8 +135,7 @@ def libraries(shared_folder: Path, request: pytest.FixtureRequest) -> dict[str, 
     found = [item.callspec.params for item in items if "libraries" in item.fixturenames]
     names, isas = ({params[key] for params in found} for key in ("name", "isa"))
     all_programs = programs(sorted(names))
-    flags = {isa: ("-O1" if isa == AVAILABLE[-1] else "-Og",) for isa in sorted(isas)}  # -Og takes half of -O1's time
-    return {isa: Library(all_programs, isa, shared_folder / f"ops_{isa}", flags[isa]) for isa in flags}
+    return {isa: Library(all_programs, isa, shared_folder / f"ops_{isa}") for isa in sorted(isas)}
 
 
 @pytest.mark.parametrize("isa", AVAILABLE)
