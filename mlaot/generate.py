@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from mlaot import passes
+from mlaot.binding.interface import DIGEST_BYTES, render_interface
 from mlaot.build.cmake import cmake_files, flag_files
 from mlaot.errors import MlaotError, warn, writing
 from mlaot.facts import facts_text, graph_facts
@@ -31,7 +32,6 @@ from mlaot.lower.lower import lower
 from mlaot.lower.program import Program
 from mlaot.lower.text import program_text
 from mlaot.printing.file import LONG_KERNELS, kernels_file
-from mlaot.printing.interface import DIGEST_BYTES, render_interface
 from mlaot.rounded import narrowed, quantized
 from mlaot.schedule.machine import MACHINES
 from mlaot.settings import FACTS, WEIGHTS, Model, Settings, Tuned, attribute, load_model, read_tuned

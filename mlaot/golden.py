@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from mlaot.binding.methods import HIDDEN
 from mlaot.errors import MlaotError
 from mlaot.evaluate import evaluate
 from mlaot.frontend.declaration import Reference
@@ -24,7 +25,6 @@ from mlaot.ir.types import DTYPES
 from mlaot.lower.program import Entry, Golden, Port
 from mlaot.lower.program import Module as Lowered
 from mlaot.passes.quantize import parts
-from mlaot.printing.methods import HIDDEN
 from mlaot.transforms.batch import draws
 
 SAMPLES = 32  # elements of an output that are kept

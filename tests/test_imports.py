@@ -23,6 +23,7 @@ LAYERS = (
     ("mlaot.printing.identifiers", "mlaot.lower.program"),
     ("mlaot.lower",),
     ("mlaot.printing",),
+    ("mlaot.binding",),
     ("mlaot.facts", "mlaot.golden", "mlaot.interpret", "mlaot.rounded"),
     ("mlaot.bisect", "mlaot.bisect_nests", "mlaot.generate", "mlaot.build", "mlaot.cmake", "mlaot.tune"),
     ("mlaot.commands", "mlaot.cli", "mlaot.__main__", "mlaot.onnx.backend"),

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from importlib.resources import files
 
-from mlaot.printing.c_files import public_files
+from mlaot.binding.c_files import public_files
 from mlaot.render import render
 from mlaot.schedule.machine import MACHINES
 from mlaot.settings import FACTS, WEIGHTS, Model, Settings

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from mlaot.binding import interface
 from mlaot.lower import lower, program
-from mlaot.printing import identifiers, interface
+from mlaot.printing import identifiers
 
 from .names import check, report, run
 

@@ -16,11 +16,11 @@ import pytest
 
 import mlaot
 from mlaot import optim
+from mlaot.binding.c_library import words_of
+from mlaot.binding.interface import render_interface
 from mlaot.build.toolchain import compile_module, find_toolchain
 from mlaot.errors import MlaotError
 from mlaot.generate import compile_model, program_files, write
-from mlaot.printing.c_library import words_of
-from mlaot.printing.interface import render_interface
 
 from ..compiled import AVAILABLE, CC, Array, guarded, guarded_array
 from ..projects import load

@@ -11,9 +11,9 @@ from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 
+from mlaot.binding.interface import render_interface
 from mlaot.ir.indices import IndexRange
 from mlaot.lower.program import Entry, Module, Port, Slot
-from mlaot.printing.interface import render_interface
 
 ISAS = ("base", "v3", "v4")
 FLAGS = "-std=gnu11 -O1 -ffp-contract=fast -fno-math-errno -fno-trapping-math -fPIC -fvisibility=hidden"

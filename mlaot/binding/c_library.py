@@ -14,15 +14,15 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
+from mlaot.binding.c_files import public_files
+from mlaot.binding.extents import Extents, expressions
+from mlaot.binding.methods import HIDDEN, entry_types, range_lines
 from mlaot.errors import MlaotError
 from mlaot.ir.dims import Dim, names, parse
 from mlaot.ir.indices import IndexRange
 from mlaot.ir.types import DTYPES
 from mlaot.lower.program import Entry, Module, Port
-from mlaot.printing.c_files import public_files
-from mlaot.printing.extents import Extents, expressions
 from mlaot.printing.identifiers import array_name, c_expression, dim_name, renamed
-from mlaot.printing.methods import HIDDEN, entry_types, range_lines
 from mlaot.render import render, template_text
 from mlaot.schedule.machine import whole_lines
 

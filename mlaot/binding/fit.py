@@ -15,12 +15,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from math import prod
 
+from mlaot.binding.extents import shown
 from mlaot.errors import MlaotError
 from mlaot.ir.dims import names, parse
 from mlaot.ir.module import FIT_BEGIN, FIT_END, FIT_STEP
 from mlaot.ir.types import DTYPES
 from mlaot.lower.program import Entry, Module, Port
-from mlaot.printing.extents import shown
 
 BATCH = 32  # unless the caller says otherwise
 

@@ -15,15 +15,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from math import prod
 
-from mlaot.errors import MlaotError
-from mlaot.ir.indices import IndexRange
-from mlaot.ir.types import DTYPES
-from mlaot.lower.program import Entry, Module, Port, Slot
-from mlaot.printing.c_library import render_library
-from mlaot.printing.extents import Extents, shown
-from mlaot.printing.fit import Fit, make_fit
-from mlaot.printing.identifiers import c_expression, dim_name
-from mlaot.printing.methods import (
+from mlaot.binding.c_library import render_library
+from mlaot.binding.extents import Extents, shown
+from mlaot.binding.fit import Fit, make_fit
+from mlaot.binding.methods import (
     HIDDEN,
     KINDS,
     c_text,
@@ -34,6 +29,11 @@ from mlaot.printing.methods import (
     render_stub,
     type_text,
 )
+from mlaot.errors import MlaotError
+from mlaot.ir.indices import IndexRange
+from mlaot.ir.types import DTYPES
+from mlaot.lower.program import Entry, Module, Port, Slot
+from mlaot.printing.identifiers import c_expression, dim_name
 from mlaot.render import render, template_text
 from mlaot.schedule.machine import LINE, MACHINES, condition, whole_lines
 from mlaot.settings import WEIGHTS

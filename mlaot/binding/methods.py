@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from mlaot.binding.extents import shown
+from mlaot.binding.fit import Fit
 from mlaot.ir.indices import Span, bounds_text
 from mlaot.ir.module import FIT_BEGIN, FIT_END, FIT_STEP, INTERMEDIATES
 from mlaot.ir.types import DTYPES
 from mlaot.lower.program import Entry, Module, Port, Shape
-from mlaot.printing.extents import shown
-from mlaot.printing.fit import Fit
 from mlaot.render import render
 
 HIDDEN = ("accumulate", FIT_BEGIN, FIT_STEP, FIT_END)  # entries that other functions run
