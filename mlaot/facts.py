@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from importlib.metadata import version
 from typing import Any
 
-from mlaot.binding.interface import describe
 from mlaot.binding.methods import type_text
+from mlaot.binding.tables import describe
 from mlaot.ir import DType, Graph, Node
 from mlaot.ir.dims import parse, substitute
 from mlaot.ir.module import Module

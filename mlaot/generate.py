@@ -18,7 +18,8 @@ from typing import Any, TypeVar
 import numpy as np
 
 from mlaot import passes
-from mlaot.binding.interface import DIGEST_BYTES, render_interface
+from mlaot.binding.interface import render_interface
+from mlaot.binding.weights import DIGEST_BYTES
 from mlaot.build.cmake import cmake_files, flag_files
 from mlaot.errors import MlaotError, warn, writing
 from mlaot.facts import facts_text, graph_facts

@@ -16,6 +16,7 @@ from typing import Any
 
 from mlaot.binding.c_files import public_files
 from mlaot.binding.extents import Extents, expressions
+from mlaot.binding.literals import c_type
 from mlaot.binding.methods import HIDDEN, entry_types, range_lines
 from mlaot.errors import MlaotError
 from mlaot.ir.dims import Dim, names, parse
@@ -23,10 +24,8 @@ from mlaot.ir.indices import IndexRange
 from mlaot.ir.types import DTYPES
 from mlaot.lower.program import Entry, Module, Port
 from mlaot.printing.identifiers import array_name, c_expression, dim_name, renamed
-from mlaot.render import render, template_text
+from mlaot.render import render, template_text, with_runtime
 from mlaot.schedule.machine import whole_lines
-
-C_TYPES = {"f16": "uint16_t", "f32": "float", "f64": "double", "bool": "bool"}  # the others: int8_t, uint64_t
 
 
 @dataclass(frozen=True)
@@ -40,7 +39,7 @@ class Array:
     @property
     def ctype(self) -> str:
         """The type of its elements."""
-        return C_TYPES.get(self.port.dtype, f"{'u' * (self.port.dtype[0] == 'u')}int{self.port.dtype[1:]}_t")
+        return c_type(self.port.dtype)
 
     @property
     def itemsize(self) -> int:
@@ -92,7 +91,7 @@ def render_library(module: Module, shared: dict[str, Any]) -> dict[str, str | by
     }
     check_names(module, functions)
     return {
-        f"{module.stem}_c.c": render("nn_c.c.j2", **context),
+        f"{module.stem}_c.c": with_runtime(render("nn_c.c.j2", **context)),
         **{
             name: render(f"library/{template}.j2", **context)
             for name, template in zip(public_files(module.name), ("nn.h", "Targets.cmake", "Config.cmake"), strict=True)

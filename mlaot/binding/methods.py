@@ -6,6 +6,8 @@ from dataclasses import dataclass, replace
 
 from mlaot.binding.extents import shown
 from mlaot.binding.fit import Fit
+from mlaot.binding.literals import c_text
+from mlaot.binding.state import KINDS, has_gradients
 from mlaot.ir.indices import Span, bounds_text
 from mlaot.ir.module import FIT_BEGIN, FIT_END, FIT_STEP, INTERMEDIATES
 from mlaot.ir.types import DTYPES
@@ -18,30 +20,22 @@ OWN = ("forward", "loss", "train_step", "accumulate", "update")
 
 NUMBERS = {"f": "float", "i": "int", "u": "int", "b": "bool"}
 
-# What the state's kinds of arrays are called in docstrings.
-KINDS = {"parameter": "the parameters", "buffer": "the buffers", "optimizer": "the optimizer's state"}
-
 
 @dataclass(frozen=True)
 class Method:
-    """A function of the module and of Model."""
+    """A function of the module and of Model.
+
+    ``convention``: how it is called, ``FAST``, ``NAMED``, ``ONE`` or ``NONE`` in templates/runtime/types.h. A method
+    ``is_entry`` where it calls the entry of its name, and ``is_held`` where it also serves what set_input() stored.
+    """
 
     name: str
     signature: str
     doc: str
     lines: tuple[str, ...]
-    flags: str = "METH_O"
-    parameters: str = "PyObject *argument"
-    arguments: str = "argument"
-    entry: str = ""
-    held: str = ""
-
-
-FAST = {
-    "flags": "METH_FASTCALL | METH_KEYWORDS",
-    "parameters": "PyObject *const *args, Py_ssize_t count, PyObject *names",
-    "arguments": "args, count, names",
-}
+    convention: str = "ONE"
+    is_entry: bool = False
+    is_held: bool = False
 
 
 def methods(module: Module, fit: Fit | None, scalars: bool) -> list[Method]:
@@ -53,7 +47,7 @@ def methods(module: Module, fit: Fit | None, scalars: bool) -> list[Method]:
     for entry in module.entries:
         if entry.name == "accumulate":
             found += verb_methods(entry)
-    if any(slot.gradient_offset >= 0 for slot in module.slots):
+    if has_gradients(module):
         found.append(no_argument_method("zero_grad", "Set all gradients to zero."))
     if module.slots:
         path, kept = "path: str | bytes | PathLike[Any]", kinds_text(module)
@@ -92,7 +86,7 @@ def is_scalar(entry: Entry) -> bool:
 
 def entry_method(entry: Entry, verbs: bool) -> Method:
     """The method of an entry; forward and loss also work on what set_input() stored."""
-    held = {"forward": "forward_held", "loss": "loss_held"}.get(entry.name, "") if verbs else ""
+    held = verbs and entry.name in ("forward", "loss")
     takes_out = bool(entry.results) and not is_scalar(entry)
     ports = ", ".join(plain_port(port) for port in entry.inputs)
     typed = ", ".join(typed_port(port) for port in entry.inputs)
@@ -116,7 +110,7 @@ def entry_method(entry: Entry, verbs: bool) -> Method:
     tail = ", *, out=None" if takes_out else ""
     doc = c_text("\n\n".join(text for text in (entry.doc, types, "\n".join(ranges)) if text))
     signature = f", /, {optional}{tail}" if optional else ", /" + tail
-    return Method(entry.name, signature, doc, documented, entry=entry.name, held=held, **FAST)
+    return Method(entry.name, signature, doc, documented, "FAST", is_entry=True, is_held=held)
 
 
 def entry_types(entry: Entry) -> str:
@@ -196,7 +190,7 @@ def verb_methods(accumulate: Entry) -> list[Method]:
             f", /, {names}",
             "Keep a copy of the inputs for forward(), loss() and backward().",
             (f"def set_input({typed}) -> None: ...",),
-            **FAST,
+            "FAST",
         ),
         no_argument_method("backward", "Add the gradients of what forward() computed to `gradients`."),
     ]
@@ -220,7 +214,7 @@ def fit_method(fit: Fit) -> Method:
         "callback: Callable[[int, int, float], object] | None = None) -> float: ..."
     )
     signature = f", /, {ports}, *, batch={batch}, epochs=1, shuffle=True, seed=0, callback=None"
-    return Method("fit", signature, c_text(doc), (line,), **FAST)
+    return Method("fit", signature, c_text(doc), (line,), "FAST")
 
 
 def session_methods() -> list[Method]:
@@ -236,9 +230,7 @@ def session_methods() -> list[Method]:
             "def run(output_names: Sequence[str] | None, input_feed: Mapping[str, _Data], "
             "run_options: object = None) -> list[Any]: ...",
         ),
-        "METH_VARARGS | METH_KEYWORDS",
-        "PyObject *args, PyObject *named",
-        "args, named",
+        "NAMED",
     )
     kinds = {"inputs": "The inputs", "outputs": "The outputs"}
     return [
@@ -259,12 +251,17 @@ def session_methods() -> list[Method]:
 
 def no_argument_method(name: str, doc: str) -> Method:
     """A method without arguments."""
-    return Method(name, ", /", doc, (f"def {name}() -> None: ...",), "METH_NOARGS", "PyObject *unused", "unused")
+    return Method(name, ", /", doc, (f"def {name}() -> None: ...",), "NONE")
 
 
 def one_argument_method(name: str, argument: str, result: str, doc: str) -> Method:
     """A method with one positional argument."""
     return Method(name, f", {argument.partition(':')[0]}, /", doc, (f"def {name}({argument}, /) -> {result}: ...",))
+
+
+def module_doc(module: Module) -> str:
+    """The docstring of the module."""
+    return c_text(f"{module.name}: a model compiled by mlaot.")
 
 
 def model_doc(module: Module) -> str:
@@ -285,9 +282,3 @@ def as_method(line: str) -> str:
     if not line.startswith("def "):
         return line
     return line.replace("()", "(self)", 1) if "()" in line.partition(" -> ")[0] else line.replace("(", "(self, ", 1)
-
-
-def c_text(text: str) -> str:
-    """Text for the inside of a C string literal."""
-    text = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
-    return "".join(char if " " <= char <= "~" else "".join(f"\\{byte:03o}" for byte in char.encode()) for char in text)

@@ -73,7 +73,7 @@ def describe_model(settings: Settings, model: Model, graph: bool) -> Data:
 def describe_program(program: Program) -> Data:
     """The module's own ``info``, and what is seen before it is compiled only."""
     from mlaot.binding.extents import shown
-    from mlaot.binding.interface import describe
+    from mlaot.binding.tables import describe
     from mlaot.generate import program_files
 
     entries = [procedure.entry for procedure in program.procedures]

@@ -15,7 +15,7 @@ import pytest
 
 import mlaot
 from mlaot import nn, optim
-from mlaot.binding.interface import tensors_head
+from mlaot.binding.state import tensors_head
 from mlaot.errors import MlaotError
 from mlaot.generate import compile_model
 from mlaot.nn import functional as F

@@ -9,10 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from mlaot.render import render
-
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 
+TEMPLATES = Path(__file__).parent.parent.parent / "templates"
 V2 = {"proc/self/cgroup": "0::/box/inner\n"}
 V1 = {"proc/self/cgroup": "5:cpuset:/\n4:memory:/x\n3:cpu,cpuacct:/box\n1:name=systemd:/\n0::/\n"}
 GROUP = "sys/fs/cgroup"
@@ -34,11 +33,9 @@ QUOTAS = {
 
 def build(folder: Path, *flags: str) -> Path:
     """The program of pool.c."""
-    pool = folder / "threads.c"
-    pool.write_text(render("nn/threads.c.j2", prefix="pool"))
     source, program = Path(__file__).with_name("pool.c"), folder / "pool"
     compiler = [os.environ.get("CC", "cc"), "-std=gnu11", "-g", "-Wall", "-Wextra", "-Werror", "-pthread", *flags]
-    subprocess.run([*compiler, f'-DPOOL="{pool}"', str(source), "-o", str(program)], check=True)
+    subprocess.run([*compiler, f"-I{TEMPLATES}", str(source), "-o", str(program)], check=True)
     return program
 
 

@@ -1,4 +1,7 @@
 // -------------------------------------------------------------------------------------------------------------- NumPy
+#pragma once
+
+#include "runtime/array.c"
 
 // How an array begins in NumPy 1 and 2: PyArrayObject_fields of its C API.
 typedef struct {
@@ -78,4 +81,3 @@ static const NumpyArray *numpy_array(const Numpy *numpy, PyObject *object, int d
     const NumpyArray *array = (const NumpyArray *)(const void *)object;
     return PY_TYPE(object) == numpy->array && array->dtype == numpy->dtypes[dtype] ? array : NULL;
 }
-

@@ -1,4 +1,7 @@
 // -------------------------------------------------------------------------------------------------------------- inputs
+#pragma once
+
+#include "runtime/model.c"
 
 enum {
     SMALL = 2048, PORTS = MAX_INPUTS + MAX_OUTPUTS,
@@ -35,11 +38,11 @@ typedef struct {
     Input inputs[MAX_INPUTS];
     Py_buffer outputs[MAX_OUTPUTS];
     PyObject *results[MAX_OUTPUTS];
-    char *p[PORTS + @{ 5 if refuses else 4 }@];
+    char *p[PORTS + 4 + HAS_REFUSALS];
     Workspace *workspace;
-@% if refuses %@
+#if HAS_REFUSALS
     int64_t refused;  // what the kernel found wrong
-@% endif %@
+#endif
     _Alignas(8) char scalar[8];
     _Alignas(64) char small[SMALL];
 } Call;
@@ -189,10 +192,10 @@ static int see_strided(Call *call, int i)
     }
     const bool dense = is_dense(input->dtype, input->rank, input->shape, input->strides);
     input->copy = !dense || input->dtype != port->dtype || ((uintptr_t)input->data & (uintptr_t)(size - 1)) != 0;
-@% if indexed %@
+#if HAS_INDICES
     // Indices are checked in a copy, which no other thread can change afterwards.
     input->copy = input->copy || (port->range_count > 0 && DTYPES[port->dtype].kind != 'f');
-@% endif %@
+#endif
     const char *low = input->data;
     ptrdiff_t bytes = input->bytes;
     if (!dense) {
@@ -203,10 +206,10 @@ static int see_strided(Call *call, int i)
             return -1;
         }
     }
-@% if stateful %@
+#if HAS_STATE
     // A view of the state may change under the kernel.
     input->copy = input->copy || overlaps(low, bytes, call->model->state, STATE_BYTES);
-@% endif %@
+#endif
     if (input->dtype != port->dtype && !dense_bytes(port->dtype, input->rank, input->shape, &input->bytes)) {
         PyErr_NoMemory();
         return -1;
@@ -483,4 +486,3 @@ static int check_bounds(const Call *call)
     }
     return 0;
 }
-

@@ -1,14 +1,9 @@
 // ------------------------------------------------------------------------------------------------------------ session
+#pragma once
 
-// What the file calls the inputs of forward(), then its outputs.
-static const char *const FILE_NAMES[] = {
-@% for port in session.ports %@
-    "@{ port.name }@",
-@% endfor %@
-};
+#include "runtime/calls.c"
 
-static const char INPUTS[] = @{ session.inputs }@, OUTPUTS[] = @{ session.outputs }@;
-
+#if HAS_SESSION
 // A list of objects with the attributes name, shape and type.
 static PyObject *described(const char *text)
 {
@@ -115,20 +110,19 @@ static int output_of(PyObject *name, const Entry *entry)
 // Output k of what forward() gave.
 static PyObject *result_of(PyObject *results, const Entry *entry, int k)
 {
-@% if session.named %@
-    PyObject *name = PyUnicode_FromString(entry->ports[entry->inputs + k].name);
-    PyObject *found = name == NULL ? NULL : PyObject_GetItem(results, name);
-    release(name);
-    return found;
-@% elif session.many %@
-    (void)entry;
-    return PySequence_GetItem(results, k);
-@% else %@
-    (void)entry;
-    (void)k;
+#if HAS_NAMED
+    if (entry->named) {
+        PyObject *name = PyUnicode_FromString(entry->ports[entry->inputs + k].name);
+        PyObject *found = name == NULL ? NULL : PyObject_GetItem(results, name);
+        release(name);
+        return found;
+    }
+#endif
+    if (entry->outputs > 1) {
+        return PySequence_GetItem(results, k);
+    }
     Py_IncRef(results);
     return results;
-@% endif %@
 }
 
 // An argument of run() by its place or its name; NULL with an error.
@@ -190,4 +184,4 @@ static PyObject *method_run(PyObject *self, PyObject *args, PyObject *named)
     release(numpy);
     return list;
 }
-
+#endif

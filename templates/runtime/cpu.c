@@ -1,3 +1,10 @@
+// Which of the module's instruction sets this CPU has.
+#pragma once
+
+#include <string.h>
+
+#include "runtime/isa.h"
+
 enum { ISA_COUNT = sizeof ISAS / sizeof *ISAS };
 
 static bool has_isa(int k)

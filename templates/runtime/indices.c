@@ -1,5 +1,9 @@
 // ------------------------------------------------------------------------------------------------------------ indices
+#pragma once
 
+#include "runtime/inputs.c"
+
+#if HAS_INDICES
 // Elements of an input in as few axes as they lie in, the innermost first: elements from one to the next.
 typedef struct {
     int rank;
@@ -59,40 +63,46 @@ static Allowed allowed_of(int dtype, const IndexRange *range, const ptrdiff_t *d
     };
 }
 
-@% for dtype in indexed %@
-static bool is_outside_@{ dtype.name }@(@{ dtype.ctype }@ element, Allowed allowed)
+// Is a number not allowed? A negative integer is a huge one here; of a fraction the whole part counts.
+__attribute__((always_inline, unused)) static inline bool is_integer_outside(uint64_t value, Allowed allowed)
 {
-@% if dtype.is_float %@
-    const double value = @{ "half_get(F16, element)" if dtype.name == "f16" else "(double)element" }@, low = (double)allowed.low;
-    const bool is_in = (value > low - 1) & (value < low + (double)allowed.count);  // the whole part counts
-    return !(is_in | (allowed.ignores & (value == (double)allowed.ignored)));
-@% else %@
-    const uint64_t value = (uint64_t)element;  // a negative one is huge
     const bool is_in = value - (uint64_t)allowed.low < allowed.count;
     return !(is_in | (allowed.ignores & (value == (uint64_t)allowed.ignored)));
-@% endif %@
 }
 
-// The first of `count` elements that is not allowed, or -1.
-static ptrdiff_t outside_@{ dtype.name }@(const char *from, ptrdiff_t count, ptrdiff_t step, Allowed allowed)
+__attribute__((always_inline, unused)) static inline bool is_float_outside(double value, Allowed allowed)
 {
-    const @{ dtype.ctype }@ *x = (const @{ dtype.ctype }@ *)(const void *)from;
-    for (ptrdiff_t k = 0; k < count; k++) {
-        if (__builtin_expect(is_outside_@{ dtype.name }@(x[k * step], allowed), 0)) {
-            return k;
-        }
-    }
-    return -1;
+    const double low = (double)allowed.low;
+    const bool is_in = (value > low - 1) & (value < low + (double)allowed.count);
+    return !(is_in | (allowed.ignores & (value == (double)allowed.ignored)));
 }
 
-@% endfor %@
+#define INTEGER_IS_OUTSIDE(element) is_integer_outside((uint64_t)(element), allowed)
+#define FLOAT_IS_OUTSIDE(element) is_float_outside((double)(element), allowed)
+#define HALF_IS_OUTSIDE(element) is_float_outside(half_get(F16, element), allowed)
+
+// The first of `count` elements that is not allowed, or -1: a function for each dtype that indices have.
+#define OUTSIDE(dtype, ctype, kind)                                                                             \
+    static ptrdiff_t outside_##dtype(const char *from, ptrdiff_t count, ptrdiff_t step, Allowed allowed)         \
+    {                                                                                                           \
+        const ctype *elements = (const ctype *)(const void *)from;                                              \
+        for (ptrdiff_t k = 0; k < count; k++) {                                                                 \
+            if (__builtin_expect(kind##_IS_OUTSIDE(elements[k * step]), 0)) {                                   \
+                return k;                                                                                       \
+            }                                                                                                   \
+        }                                                                                                       \
+        return -1;                                                                                              \
+    }
+
+INDEX_DTYPES(OUTSIDE)
+
 static ptrdiff_t first_outside(int dtype, const char *from, ptrdiff_t count, ptrdiff_t step, Allowed allowed)
 {
     switch (dtype) {
-@% for dtype in indexed %@
-    case @{ dtype.tag }@:
-        return outside_@{ dtype.name }@(from, count, step, allowed);
-@% endfor %@
+#define SEARCH(dtype, ctype, kind) \
+    case dtype:                    \
+        return outside_##dtype(from, count, step, allowed);
+        INDEX_DTYPES(SEARCH)
     default:
         return -1;
     }
@@ -167,4 +177,4 @@ static int check_indices(const Call *call, const Port *ports)
     }
     return 0;
 }
-
+#endif

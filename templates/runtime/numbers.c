@@ -1,4 +1,7 @@
 // ------------------------------------------------------------------------------------------------------------ numbers
+#pragma once
+
+#include "runtime/shapes.c"
 
 // What SplitMix64 makes of its state (Steele, Lea and Flood, "Fast splittable pseudorandom number generators", 2014),
 // which takes steps of GAMMA.

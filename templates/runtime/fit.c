@@ -1,29 +1,36 @@
 // ---------------------------------------------------------------------------------------------------------------- fit
+#pragma once
 
-@% if fit.refusal %@
+#include "runtime/calls.c"
+#if HAS_FIT && defined(_WIN32)
+__declspec(dllimport) unsigned long long __stdcall GetTickCount64(void);
+#elif HAS_FIT
+#include <sys/time.h>
+#endif
+
+#if HAS_FIT
+#if defined(FIT_REFUSAL)
 static PyObject *method_fit(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names)
 {
     (void)self, (void)args, (void)count, (void)names;
-    PyErr_SetString(PyExc_TypeError, "fit: this model has no batches: @{ fit.refusal }@; train_step can train it");
+    PyErr_SetString(PyExc_TypeError, "fit: this model has no batches: " FIT_REFUSAL "; train_step can train it");
     return NULL;
 }
 
-@% else %@
+#else
+__extension__ typedef unsigned __int128 uint128;
+
 // Microseconds. A look at the clock comes after so many operations: some 0.1 ms.
 enum { SIGNALS_AFTER = 50000, REPORT_AFTER = 100000, CLOCK_WORK = 1000000, STEP_WORK = 500 };
 
 static const char *const FIT_OPTIONS[] = {"batch", "epochs", "shuffle", "seed", "callback", NULL};
 
-@% if fit.block %@
-// One example after the other goes in blocks. Inputs of train_step that are read for a block, and for an example of it;
-// the bytes of an example's products with each weight that is updated at the end of a block, and with the block.
-enum { BLOCK = @{ fit.block }@, WEIGHTS_LATE = @{ fit.ahead | length }@ };
-static const int BLOCK_INPUTS[] = {@{ fit.block_inputs | join(", ") }@};
-static const int STEP_INPUTS[] = {@{ fit.step_inputs | join(", ") }@};
-static const ptrdiff_t AHEAD_BYTES[] = {@{ fit.ahead | join(", ") }@};
-static const ptrdiff_t LIKE_BYTES[] = {@{ fit.like | join(", ") }@};
+#if FIT_BLOCK
+// One example after the other goes in blocks of so many; the table has the bytes of an example's products with each
+// weight that is updated at the end of a block.
+enum { BLOCK = FIT_BLOCK, WEIGHTS_LATE = sizeof AHEAD_BYTES / sizeof *AHEAD_BYTES };
+#endif
 
-@% endif %@
 // One run of fit(): what its steps read, and how far they are.
 typedef struct {
     Call call;
@@ -37,10 +44,10 @@ typedef struct {
     char *gathered[MAX_INPUTS];  // room for a batch, or a block
     ptrdiff_t *order;            // the examples; those drawn for this epoch come first
     ptrdiff_t drawn;             // how many these are
-@% if fit.block %@
+#if FIT_BLOCK
     bool in_blocks;
     char *ahead[WEIGHTS_LATE], *like[WEIGHTS_LATE], *changes[WEIGHTS_LATE], *change[WEIGHTS_LATE], *workspace;
-@% endif %@
+#endif
     Workspace *memory;           // of all these
     int64_t stretch;             // steps between two looks at the clock
     int64_t epoch;               // epochs done
@@ -113,15 +120,15 @@ static void run_step(Fit *fit)
             call->p[i] = next_examples(fit, i, rows);
         }
     }
-@% if rows < 0 %@
-    call->dim[@{ -1 - rows }@] = rows;
-@% endif %@
+#if FIT_ROWS < 0
+    call->dim[-1 - FIT_ROWS] = rows;
+#endif
     call->model->kernels[entry->kernel](call->p, call->dim);
     fit->row += rows;
     fit->sum += float_get(entry->ports[entry->inputs].dtype, call->scalar) * (double)rows;
 }
 
-@% if fit.block %@
+#if FIT_BLOCK
 // Run an entry on the n addresses in p.
 static void run_entry(const Fit *fit, const Entry *entry, char **p, int n)
 {
@@ -182,18 +189,18 @@ static void run_block(Fit *fit)
     run_entry(fit, &ENTRIES[ENTRY_fit_end], p, n);
 }
 
-@% endif %@
+#endif
 // Steps until all is done, or it is time for signals, or an epoch's end is to be reported.
 static void run_steps(Fit *fit)
 {
     const uint64_t start = clock_now();
     do {
         for (int64_t k = 0; k < fit->stretch; k++) {
-@% if fit.block %@
+#if FIT_BLOCK
             (fit->in_blocks && fit->examples - fit->row >= BLOCK ? run_block : run_step)(fit);
-@% else %@
+#else
             run_step(fit);
-@% endif %@
+#endif
             if (fit->row == fit->examples) {
                 fit->mean = fit->sum / (double)fit->examples;
                 fit->sum = 0;
@@ -281,35 +288,35 @@ static int read_options(Fit *fit, PyObject *const *given)
 static int set_batch(Fit *fit)
 {
     Call *call = &fit->call;
-    fit->examples = call->dim[@{ -1 - examples }@];
+    fit->examples = call->dim[-1 - FIT_EXAMPLES];
     if (fit->epochs > PTRDIFF_MAX / fit->examples) {
         PyErr_Format(PyExc_ValueError, "fit: epochs: expected at most %zd, got %lld", PTRDIFF_MAX / fit->examples,
                      (long long)fit->epochs);
         return -1;
     }
     call->entry = &ENTRIES[ENTRY_train_step];
-@% if rows < 0 %@
+#if FIT_ROWS < 0
     // A last, smaller batch must be as good as the others.
     fit->batch = fit->batch < fit->examples ? fit->batch : fit->examples;
     const ptrdiff_t sizes[] = {fit->examples % (ptrdiff_t)fit->batch, (ptrdiff_t)fit->batch};
     for (int k = sizes[0] == 0; k < 2; k++) {
-        call->dim[@{ -1 - rows }@] = -1;
-        if (set_dim(call, 0, @{ -1 - rows }@, sizes[k]) < 0 || check_bounds(call) < 0) {
+        call->dim[-1 - FIT_ROWS] = -1;
+        if (set_dim(call, 0, -1 - FIT_ROWS, sizes[k]) < 0 || check_bounds(call) < 0) {
             return -1;
         }
     }
     return 0;
-@% else %@
-    if (fit->batch != @{ rows }@) {
-        PyErr_Format(PyExc_ValueError, "fit: batch: expected @{ rows }@, got %lld", (long long)fit->batch);
+#else
+    if (fit->batch != FIT_ROWS) {
+        PyErr_Format(PyExc_ValueError, "fit: batch: expected %d, got %lld", FIT_ROWS, (long long)fit->batch);
         return -1;
     }
-    if (fit->examples % @{ rows }@ != 0) {
-        PyErr_Format(PyExc_ValueError, "fit: expected examples in a multiple of @{ rows }@, got %zd", fit->examples);
+    if (fit->examples % FIT_ROWS != 0) {
+        PyErr_Format(PyExc_ValueError, "fit: expected examples in a multiple of %d, got %zd", FIT_ROWS, fit->examples);
         return -1;
     }
     return check_bounds(call);
-@% endif %@
+#endif
 }
 
 // Where the examples of each input are, and memory to put together batches of them.
@@ -317,19 +324,19 @@ static int place_examples(Fit *fit)
 {
     const Entry *entry = &ENTRIES[ENTRY_fit];
     ptrdiff_t at[MAX_INPUTS], total = 0, together = fit->shuffle ? (ptrdiff_t)fit->batch : 0;
-@% if fit.block %@
+#if FIT_BLOCK
     fit->in_blocks = fit->batch == 1;
     together = fit->shuffle && fit->in_blocks ? BLOCK : together;
-@% endif %@
+#endif
     for (int i = 0; i < entry->inputs; i++) {
         const Port *port = &entry->ports[i];
-        const bool is_split = port->rank > 0 && port->shape[0] == @{ examples }@;
+        const bool is_split = port->rank > 0 && port->shape[0] == FIT_EXAMPLES;
         fit->row_bytes[i] = is_split ? fit->call.inputs[i].bytes / fit->examples : 0;
         fit->data[i] = fit->call.p[i];
         at[i] = total;
         total += round_up(fit->row_bytes[i] * together);
     }
-@% if fit.block %@
+#if FIT_BLOCK
     const ptrdiff_t block_at = total;
     ptrdiff_t workspace = 0;
     for (int e = 0; fit->in_blocks && e < 3; e++) {
@@ -341,7 +348,7 @@ static int place_examples(Fit *fit)
         total += 2 * round_up(BLOCK * AHEAD_BYTES[k]) + round_up(AHEAD_BYTES[k]) + round_up(BLOCK * LIKE_BYTES[k]);
     }
     total += round_up(workspace);
-@% endif %@
+#endif
     if (total == 0 && !fit->shuffle) {
         return 0;
     }
@@ -350,7 +357,7 @@ static int place_examples(Fit *fit)
     if (fit->memory == NULL) {
         return -1;
     }
-@% if fit.block %@
+#if FIT_BLOCK
     char *memory = fit->memory->memory + block_at;
     for (int k = 0; fit->in_blocks && k < WEIGHTS_LATE; k++) {
         fit->ahead[k] = memory;
@@ -360,7 +367,7 @@ static int place_examples(Fit *fit)
         memory = fit->like[k] + round_up(BLOCK * LIKE_BYTES[k]);
     }
     fit->workspace = memory;
-@% endif %@
+#endif
     for (int i = 0; i < entry->inputs; i++) {
         fit->gathered[i] = fit->memory->memory + at[i];
     }
@@ -373,7 +380,7 @@ static int place_examples(Fit *fit)
 
 static PyObject *method_fit(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names)
 {
-    Fit fit = {.batch = @{ fit.batch }@, .epochs = 1, .shuffle = true};
+    Fit fit = {.batch = FIT_BATCH, .epochs = 1, .shuffle = true};
     PyObject *given[sizeof FIT_OPTIONS / sizeof *FIT_OPTIONS] = {NULL};
     begin_call(&fit.call, PY_BODY(self), &ENTRIES[ENTRY_fit], "fit");
     int status = see_inputs(&fit.call, args, count, names, FIT_OPTIONS, given);
@@ -392,4 +399,5 @@ static PyObject *method_fit(PyObject *self, PyObject *const *args, Py_ssize_t co
     return end_call(&fit.call, status) < 0 ? NULL : PyFloat_FromDouble(fit.mean);
 }
 
-@% endif %@
+#endif
+#endif

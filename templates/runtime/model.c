@@ -1,4 +1,11 @@
 // -------------------------------------------------------------------------------------------------------------- Model
+#pragma once
+
+#include <stdatomic.h>
+
+#include "runtime/array.c"
+#include "runtime/numpy.c"
+#include "runtime/threads.c"
 
 // Scratch memory that a call borrows; kept in a list of its Model between calls.
 typedef struct Workspace {
@@ -7,7 +14,7 @@ typedef struct Workspace {
     char *memory;  // on a 64-byte boundary
 } Workspace;
 
-@% if verbs %@
+#if HAS_ACCUMULATE
 // What set_input() stored, and the memory that forward() and backward() share.
 enum { NOTHING, INPUT_SET, FORWARD_DONE, BACKWARD_DONE };
 
@@ -17,50 +24,49 @@ typedef struct {
     ptrdiff_t dim[DIMS];
     char *p[MAX_INPUTS + MAX_OUTPUTS + 4];
     Workspace *memory;
-@% if not split %@
+#if !IS_SPLIT
     char *rest;  // room to keep the state but for the parameters
-@% endif %@
+#endif
 } Held;
 
-@% endif %@
+#endif
 typedef struct {
     PY_HEAD
     PyTypeObject *array_type;
     PyObject *weak_references;
     Numpy *numpy;  // in the state of the module, which this object's type keeps alive
     Kernel *const *kernels;
-@% if weights_file %@
+#if defined(WEIGHTS_FILE)
     const char *weights;  // in the mapping of the module, which this object's type keeps alive
-@% endif %@
+#endif
     Workspace *workspaces;  // free ones
     Threads *threads;       // NULL before the first long call
     int wanted;             // how many there may be; 0: as many as CPUs
 #if defined(MLAOT_ABI3T)
     atomic_flag busy;  // while a thread looks at one of these three
 #endif
-@% if stateful %@
+#if HAS_STATE
     void *lock;  // held while the state is read or written
     void *turn;  // held by the first of those who wait for the lock
     _Atomic int process;  // that the locks are of
     char *state;
     PyObject *memory;  // the Array that the state lies in
-@% endif %@
-@% for attribute in attributes %@
-    PyObject *@{ attribute.name }@;
-@% endfor %@
-@% if verbs %@
+#define MEMBER(name, doc, make) PyObject *name;
+    ATTRIBUTES(MEMBER)
+#endif
+#if HAS_ACCUMULATE
     Held held;
-@% endif %@
+#endif
 } Model;
 
 static const char *weights_at(const Model *self, ptrdiff_t offset)
 {
-@% if weights_file %@
+#if defined(WEIGHTS_FILE)
     return self->weights + offset;
-@% else %@
+#else
     (void)self;
     return (const char *)WEIGHTS + offset;
-@% endif %@
+#endif
 }
 
 enum { MAX_KEPT = 256 << 20 };  // what a call leaves for the next one: new memory takes longer than many a kernel
@@ -134,7 +140,7 @@ static ptrdiff_t round_up(ptrdiff_t bytes)
     return (bytes + 63) & ~(ptrdiff_t)63;
 }
 
-@% if stateful %@
+#if HAS_STATE
 // Take the lock, behind those who wait for it already; without the GIL.
 static void wait_for_state(Model *self)
 {
@@ -179,7 +185,7 @@ static void unlock_state(Model *self)
 {
     PyThread_release_lock(self->lock);
 }
-@% else %@
+#else
 // Nothing in this model is ever written, so that calls need no lock.
 static void lock_state(Model *self)
 {
@@ -190,7 +196,7 @@ static void unlock_state(Model *self)
 {
     (void)self;
 }
-@% endif %@
+#endif
 
 // Other threads run Python code meanwhile when the work is long enough to pay for the switch (about 20 microseconds),
 // and take a part of it when it is long enough to wake them (about 100).
@@ -199,7 +205,11 @@ enum { LONG_WORK = 200000, SHARED_WORK = 2000000 };
 // Where the pointers behind those of the ports are: state, constants, workspace, threads.
 static int behind_ports(const Entry *entry)
 {
-    return entry->inputs + entry->outputs@{ " + (entry->refusals != NULL)" if refuses }@;
+#if HAS_REFUSALS
+    return entry->inputs + entry->outputs + (entry->refusals != NULL);
+#else
+    return entry->inputs + entry->outputs;
+#endif
 }
 
 // The threads for a call of so much work, or NULL; the kernel finds them behind the workspace.
@@ -232,9 +242,9 @@ static void run_kernel(Model *self, const Entry *entry, int phase, int128 work, 
         kernel(p, dim);
         return;
     }
-@% if stateful %@
+#if HAS_STATE
     renew_locks(self, true);
-@% endif %@
+#endif
     PyThreadState *thread = PyEval_SaveThread();
     kernel(p, dim);
     PyEval_RestoreThread(thread);

@@ -1,4 +1,9 @@
-// DLPack, the exchange format of array libraries, old and new (1.0) form. Layouts: github.com/dmlc/dlpack, dlpack.h.
+// ------------------------------------------------------------------------------------------------------------- DLPack
+#pragma once
+
+#include "runtime/array.c"
+
+// The exchange format of array libraries, old and new (1.0) form. Layouts: github.com/dmlc/dlpack, dlpack.h.
 typedef struct {
     void *data;
     struct { int32_t type, id; } device;  // 1, 0: the CPU
@@ -196,4 +201,3 @@ static PyObject *array_device(PyObject *self, PyObject *unused)
     }
     return device;
 }
-

@@ -1,184 +1,7 @@
 // ------------------------------------------------------------------------------------------------------------- module
+#pragma once
 
-typedef struct {
-    PyTypeObject *array_type, *model_type;
-#if defined(MLAOT_ABI3T)
-    PyObject *_Atomic model;  // what the module's own functions work on; NULL before the first of these
-#else
-    PyObject *model;  // what the module's own functions work on; NULL before the first of these
-#endif
-    int isa;
-    Numpy numpy;
-@% if weights_file %@
-    Py_buffer weights;  // the mapping of the file
-@% endif %@
-} State;
-
-@% for method in methods if method.entry %@
-static PyObject *method_@{ method.name }@(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names)
-{
-@% if method.held %@
-    if (count == 0 && names == NULL && is_held(PY_BODY(self), &ENTRIES[ENTRY_@{ method.entry }@])) {
-        return @{ method.held }@(PY_BODY(self));
-    }
-@% endif %@
-    return call_entry(PY_BODY(self), &ENTRIES[ENTRY_@{ method.entry }@], args, count, names);
-}
-
-@% endfor %@
-static int model_traverse(PyObject *self, visitproc visit, void *arg)
-{
-    const Model *model = PY_BODY(self);
-    int stop = visit_type(self, visit, arg);
-    PyObject *const members[] = {
-        (PyObject *)model->array_type,
-@% if stateful %@
-        model->memory,
-@% endif %@
-@% for attribute in attributes %@
-        model->@{ attribute.name }@,
-@% endfor %@
-    };
-    for (size_t k = 0; stop == 0 && k < sizeof members / sizeof *members; k++) {
-        stop = visit_member(members[k], visit, arg);
-    }
-    return stop;
-}
-
-static void model_dealloc(PyObject *self)
-{
-    Model *model = PY_BODY(self);
-    PyObject_GC_UnTrack(self);
-    PyObject_ClearWeakRefs(self);
-    threads_leave(model->threads);
-    while (model->workspaces != NULL) {
-        Workspace *next = model->workspaces->next;
-        PyMem_Free(model->workspaces);
-        model->workspaces = next;
-    }
-@% if verbs %@
-    PyMem_Free(model->held.memory);
-@% endif %@
-@% for attribute in attributes %@
-    release(model->@{ attribute.name }@);
-@% endfor %@
-@% if stateful %@
-    if (model->lock != NULL) {
-        PyThread_free_lock(model->lock);
-    }
-    if (model->turn != NULL) {
-        PyThread_free_lock(model->turn);
-    }
-    release(model->memory);
-@% endif %@
-    Py_DecRef((PyObject *)model->array_type);
-    free_object(self);
-}
-
-static PyObject *model_make(State *state)
-{
-    PyObject *object = _PyObject_GC_New(state->model_type);
-    if (object == NULL) {
-        return NULL;
-    }
-    Model *model = PY_BODY(object);
-    memset((char *)model + offsetof(Model, array_type), 0, sizeof *model - offsetof(Model, array_type));
-    model->array_type = state->array_type;
-    Py_IncRef((PyObject *)model->array_type);
-    model->numpy = &state->numpy;
-    model->kernels = ISAS[state->isa].kernels;
-@% if weights_file %@
-    model->weights = (const char *)state->weights.buf + DIGEST_BYTES;
-@% endif %@
-    model->wanted = @{ threads }@;
-@% if stateful %@
-    if (make_state(model) < 0) {
-        PyObject_GC_Track(object);
-        Py_DecRef(object);
-        return NULL;
-    }
-@% endif %@
-    PyObject_GC_Track(object);
-    return object;
-}
-
-static PyObject *model_new(PyTypeObject *type, PyObject *args, PyObject *names)
-{
-    if (PyTuple_Size(args) != 0 || (names != NULL && PyDict_Size(names) != 0)) {
-        PyErr_SetString(PyExc_TypeError, "Model() takes no arguments");
-        return NULL;
-    }
-    return model_make(PyType_GetModuleState(type));
-}
-
-@% if not stateful %@
-static PyObject *refuse_state(PyObject *self, PyObject *state)
-{
-    (void)self;
-    (void)state;
-    PyErr_SetString(PyExc_TypeError, "the weights of @{ module }@ are frozen; for others build it with frozen = false in"
-                                     " its table [tool.mlaot.models.<name>]");
-    return NULL;
-}
-
-@% endif %@
-// What pickle and copy make another instance of@{ ": the file that save() writes" if stateful }@.
-static PyObject *model_reduce(PyObject *self, PyObject *unused)
-{
-    (void)unused;
-@% if stateful %@
-    return Py_BuildValue("O()N", PY_TYPE(self), pack_tensors(PY_BODY(self)));
-@% else %@
-    return Py_BuildValue("O()", PY_TYPE(self));
-@% endif %@
-}
-
-static const PyMethodDef MODEL_METHODS[] = {
-@% for method in methods %@
-    {"@{ method.name }@", (PyCFunction)(void (*)(void))method_@{ method.name }@, @{ method.flags }@,
-     "@{ method.name }@($self@{ method.signature }@)\n--\n\n@{ method.doc }@"},
-@% endfor %@
-    {"__reduce__", model_reduce, METH_NOARGS, "__reduce__($self, /)\n--\n\nFor pickle and copy."},
-@% if not stateful %@
-    {"__setstate__", refuse_state, METH_O, "__setstate__($self, state, /)\n--\n\nRaises TypeError: there is no state."},
-@% else %@
-    {"__setstate__", model_setstate, METH_O, "__setstate__($self, state, /)\n--\n\nFor pickle and copy."},
-@% endif %@
-    {NULL, NULL, 0, NULL},
-};
-
-@% if stateful %@
-static const PyGetSetDef MODEL_ATTRIBUTES[] = {
-@% for attribute in attributes %@
-    {"@{ attribute.name }@", model_attribute, NULL, "@{ attribute.doc }@",
-     (void *)offsetof(Model, @{ attribute.name }@)},
-@% endfor %@
-    {NULL, NULL, NULL, NULL, NULL},
-};
-
-@% endif %@
-// Where CPython keeps the list of weak references: a read-only Py_ssize_t.
-static const PyMemberDef MODEL_MEMBERS[] = {
-    {"__weaklistoffset__", 19, offsetof(Model, weak_references), 1 | PY_OFFSET_FLAG, NULL},
-    {NULL, 0, 0, 0, NULL},
-};
-
-static const PyType_Slot MODEL_SLOTS[] = {
-    {Py_tp_doc, "Model()\n--\n\n@{ model_doc }@"},
-    {Py_tp_new, (void *)model_new},
-    {Py_tp_dealloc, (void *)model_dealloc},
-    {Py_tp_traverse, (void *)model_traverse},
-    {Py_tp_methods, (void *)MODEL_METHODS},
-    {Py_tp_members, (void *)MODEL_MEMBERS},
-@% if stateful %@
-    {Py_tp_getset, (void *)MODEL_ATTRIBUTES},
-@% endif %@
-    {0, NULL},
-};
-
-static const PyType_Spec MODEL_SPEC = {
-    "@{ module }@.Model", PY_BASIC_SIZE(Model), 0, Py_TPFLAGS_IMMUTABLETYPE | Py_TPFLAGS_HAVE_GC, MODEL_SLOTS,
-};
+#include "runtime/selftest.c"
 
 // Make an instance the one behind the module's functions, unless another thread was faster; the one that is.
 static PyObject *keep_model(State *state, PyObject *made)
@@ -207,22 +30,22 @@ static PyObject *default_model(PyObject *module)
         return model;
     }
     if (state->model_type == NULL) {
-        PyErr_SetString(PyExc_RuntimeError, "module @{ module }@ is being unloaded");
+        PyErr_SetString(PyExc_RuntimeError, "module " MODULE_NAME " is being unloaded");
         return NULL;
     }
     PyObject *made = model_make(state);
     return made == NULL ? NULL : keep_model(state, made);
 }
 
-@% for method in methods %@
-static PyObject *function_@{ method.name }@(PyObject *module, @{ method.parameters }@)
-{
-    PyObject *model = default_model(module);
-    return model == NULL ? NULL : method_@{ method.name }@(model, @{ method.arguments }@);
-}
+#define FUNCTION(convention, name, signature, doc)                                          \
+    static PyObject *function_##name(PyObject *module, convention##_PARAMETERS)             \
+    {                                                                                       \
+        PyObject *model = default_model(module);                                            \
+        return model == NULL ? NULL : method_##name(model, convention##_ARGUMENTS);         \
+    }
+METHODS(FUNCTION)
 
-@% endfor %@
-@% if attributes %@
+#if HAS_STATE
 // What Python asks for names that the module does not have: an attribute of that instance, which it has from then on.
 static PyObject *module_getattr(PyObject *module, PyObject *name)
 {
@@ -235,7 +58,7 @@ static PyObject *module_getattr(PyObject *module, PyObject *name)
         known++;
     }
     if (known->name == NULL) {
-        return PyErr_Format(PyExc_AttributeError, "module '@{ module }@' has no attribute '%U'", name);
+        return PyErr_Format(PyExc_AttributeError, "module '" MODULE_NAME "' has no attribute '%U'", name);
     }
     PyObject *model = default_model(module), *value = model == NULL ? NULL : known->get(model, known->closure);
     if (value != NULL && PyModule_AddObjectRef(module, known->name, value) < 0) {
@@ -261,9 +84,7 @@ static PyObject *module_dir(PyObject *module, PyObject *unused)
     return list;
 }
 
-@% endif %@
-@% include "nn/cpu.c.j2" %@
-
+#endif
 // The best instruction set of this CPU, or the one that the environment variable MLAOT_ISA asks for; -1 with an error.
 static int choose_isa(void)
 {
@@ -277,13 +98,12 @@ static int choose_isa(void)
                 snprintf(names + n, sizeof names - n, "%s%s", n > 0 ? ", " : "", ISAS[k].name);
             }
         }
-        PyErr_Format(PyExc_ImportError, "@{ module }@: expected MLAOT_ISA to be one of %s on this CPU, got '%.50s'",
+        PyErr_Format(PyExc_ImportError, MODULE_NAME ": expected MLAOT_ISA to be one of %s on this CPU, got '%.50s'",
                      names, forced != NULL ? forced : "");
     }
     return best;
 }
 
-@% include "nn/selftest.c.j2" %@
 static PyObject *isa_names(void)
 {
     PyObject *names = PyList_New(ISA_COUNT);
@@ -297,7 +117,7 @@ static PyObject *isa_names(void)
     return names;
 }
 
-@% if session %@
+#if HAS_SESSION
 // In place of onnxruntime.InferenceSession: an instance of Model, whatever the file and the options.
 static PyObject *module_session(PyObject *module, PyObject *args, PyObject *names)
 {
@@ -306,7 +126,7 @@ static PyObject *module_session(PyObject *module, PyObject *args, PyObject *name
     return model_make(PyModule_GetState(module));
 }
 
-@% endif %@
+#endif
 static PyObject *module_info(PyObject *module, PyObject *unused)
 {
     (void)unused;
@@ -328,20 +148,20 @@ static PyObject *module_info(PyObject *module, PyObject *unused)
 }
 
 static const PyMethodDef MODULE_METHODS[] = {
-@% for method in methods %@
-    {"@{ method.name }@", (PyCFunction)(void (*)(void))function_@{ method.name }@, @{ method.flags }@,
-     "@{ method.name }@($module@{ method.signature }@)\n--\n\n@{ method.doc }@"},
-@% endfor %@
-@% if session %@
+#define FUNCTION_ROW(convention, name, signature, doc)                                     \
+    {#name, (PyCFunction)(void (*)(void))function_##name, convention##_FLAGS,             \
+     #name "($module" signature ")\n--\n\n" doc},
+    METHODS(FUNCTION_ROW)
+#if HAS_SESSION
     {"InferenceSession", (PyCFunction)(void (*)(void))module_session, METH_VARARGS | METH_KEYWORDS,
      "InferenceSession($module, /, *args, **options)\n--\n\nA Model, in place of a session of onnxruntime: the file and"
      " the options are not looked at."},
-@% endif %@
-@% if attributes %@
+#endif
+#if HAS_STATE
     {"__getattr__", module_getattr, METH_O, "__getattr__($module, name, /)\n--\n\nAn attribute of the instance behind"
      " the module's functions, which is made then."},
     {"__dir__", module_dir, METH_NOARGS, "__dir__($module, /)\n--\n\nAll names of the module."},
-@% endif %@
+#endif
     {"info", module_info, METH_NOARGS,
      "info($module, /)\n--\n\nWhat this model is: names, shapes, sizes, instruction sets."},
     {"selftest", module_selftest, METH_NOARGS,
@@ -366,20 +186,20 @@ static int module_exec(PyObject *module)
     if (state->isa < 0) {
         return -1;
     }
-@% if weights_file %@
+#if defined(WEIGHTS_FILE)
     if (map_weights(module, &state->weights) < 0) {
         return -1;
     }
-@% endif %@
+#endif
     if (add_type(module, &ARRAY_SPEC, &state->array_type) < 0 ||
         add_type(module, &MODEL_SPEC, &state->model_type) < 0) {
         return -1;
     }
-@% if version %@
-    if (PyModule_AddStringConstant(module, "__version__", "@{ version }@") < 0) {
+#if defined(MODULE_VERSION)
+    if (PyModule_AddStringConstant(module, "__version__", MODULE_VERSION) < 0) {
         return -1;
     }
-@% endif %@
+#endif
     return 0;
 }
 
@@ -410,9 +230,9 @@ static int module_clear(PyObject *module)
 static void module_free(void *module)
 {
     module_clear(module);
-@% if weights_file %@
+#if defined(WEIGHTS_FILE)
     PyBuffer_Release(&((State *)PyModule_GetState(module))->weights);
-@% endif %@
+#endif
 }
 
 #if defined(MLAOT_ABI3T)
@@ -421,8 +241,8 @@ static const PyABIInfo ABI = {1, 0, PyABIInfo_STABLE | PyABIInfo_GIL | PyABIInfo
 
 static const PySlot SLOTS_3_15[] = {
     {Py_mod_abi, PySlot_STATIC, 0, {.data = &ABI}},
-    {Py_mod_name, PySlot_STATIC, 0, {.data = "@{ module }@"}},
-    {Py_mod_doc, PySlot_STATIC, 0, {.data = "@{ module_doc }@"}},
+    {Py_mod_name, PySlot_STATIC, 0, {.data = MODULE_NAME}},
+    {Py_mod_doc, PySlot_STATIC, 0, {.data = MODULE_DOC}},
     {Py_mod_methods, PySlot_STATIC, 0, {.data = MODULE_METHODS}},
     {Py_mod_state_size, 0, 0, {.size = sizeof(State)}},
     {Py_mod_state_traverse, 0, 0, {.function = (void (*)(void))module_traverse}},
@@ -434,9 +254,9 @@ static const PySlot SLOTS_3_15[] = {
     {0, 0, 0, {NULL}},
 };
 
-PY_INIT const PySlot *PyModExport_@{ stem }@(void);
+PY_INIT const PySlot *MODULE_EXPORT(void);
 
-PY_INIT const PySlot *PyModExport_@{ stem }@(void)
+PY_INIT const PySlot *MODULE_EXPORT(void)
 {
     return SLOTS_3_15;
 }
@@ -452,8 +272,8 @@ static const PyModuleDef_Slot SLOTS_3_12[] = {
 // CPython keeps its notes in this struct; it is the only static data that is ever written.
 static PyModuleDef DEFINITION = {
     .base = {.references = 1},
-    .name = "@{ module }@",
-    .doc = "@{ module_doc }@",
+    .name = MODULE_NAME,
+    .doc = MODULE_DOC,
     .state_bytes = sizeof(State),
     .methods = MODULE_METHODS,
     .traverse = module_traverse,
@@ -461,9 +281,9 @@ static PyModuleDef DEFINITION = {
     .free = module_free,
 };
 
-PY_INIT PyObject *PyInit_@{ stem }@(void);
+PY_INIT PyObject *MODULE_INIT(void);
 
-PY_INIT PyObject *PyInit_@{ stem }@(void)
+PY_INIT PyObject *MODULE_INIT(void)
 {
     DEFINITION.slots = Py_Version >= 0x030c0000 ? SLOTS_3_12 : SLOTS_3_11;
     return PyModuleDef_Init(&DEFINITION);

@@ -1,5 +1,12 @@
 // ------------------------------------------------------------------------------------------------------- weights file
+#pragma once
 
+#include "runtime/array.c"
+#if defined(WEIGHTS_FILE) && !defined(_WIN32)
+#include <sys/mman.h>
+#endif
+
+#if defined(WEIGHTS_FILE)
 // How the file begins: the SHA-256 of what follows, in hexadecimal.
 enum { DIGEST_BYTES = sizeof WEIGHTS_DIGEST - 1 };
 
@@ -50,7 +57,7 @@ static void refuse_weights(void)
     }
     PyErr_Fetch(&type, &value, &traceback);
     PyErr_NormalizeException(&type, &value, &traceback);
-    PyErr_Format(PyExc_ImportError, "@{ module }@: cannot read " WEIGHTS_FILE " beside it: %S; install the package again",
+    PyErr_Format(PyExc_ImportError, MODULE_NAME ": cannot read " WEIGHTS_FILE " beside it: %S; install the package again",
                  value);
     release(type);
     release(value);
@@ -64,10 +71,10 @@ static int map_weights(PyObject *module, Py_buffer *view)
     if (map == NULL || PyObject_GetBuffer(map, view, PyBUF_SIMPLE) < 0) {
         refuse_weights();
     } else if (view->len != DIGEST_BYTES + WEIGHTS_BYTES) {
-        PyErr_Format(PyExc_ImportError, "@{ module }@: expected %U to have %zd bytes, got %zd; install the package again",
+        PyErr_Format(PyExc_ImportError, MODULE_NAME ": expected %U to have %zd bytes, got %zd; install the package again",
                      path, DIGEST_BYTES + WEIGHTS_BYTES, view->len);
     } else if (memcmp(view->buf, WEIGHTS_DIGEST, DIGEST_BYTES) != 0) {
-        PyErr_Format(PyExc_ImportError, "@{ module }@: %U is of another build of it; install the package again", path);
+        PyErr_Format(PyExc_ImportError, MODULE_NAME ": %U is of another build of it; install the package again", path);
     }
     release(path);
     release(map);
@@ -92,4 +99,4 @@ static int check_weights(const Py_buffer *view)
     release(digest);
     return PyErr_Occurred() != NULL ? -1 : 0;
 }
-
+#endif

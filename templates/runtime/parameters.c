@@ -1,6 +1,10 @@
 // -------------------------------------------------------------------------------------------------------------- state
+#pragma once
 
-@% if scalars %@
+#include "runtime/model.c"
+
+#if HAS_STATE
+#if HAS_SCALARS
 // Where in the flat parameters a scalar of the source model lies. The table holds runs of scalars at equal steps: the
 // first scalar of a run, its element and the step, in order.
 static ptrdiff_t scalar_element(const Model *self, ptrdiff_t i)
@@ -49,7 +53,7 @@ static PyObject *method_grad(PyObject *self, PyObject *i)
     return scalar_at(self, i, GRADIENTS_AT);
 }
 
-@% endif %@
+#endif
 // A read-only mapping from name to Array, of the slots of one kind or (`gradients`) of their gradients.
 static PyObject *make_mapping(const Model *self, int kind, bool gradients)
 {
@@ -74,14 +78,14 @@ static PyObject *make_mapping(const Model *self, int kind, bool gradients)
     return mapping;
 }
 
-@% if trains %@
+#if HAS_GRADIENTS
 static PyObject *make_flat(const Model *self, ptrdiff_t offset)
 {
     const ptrdiff_t count = FLAT_COUNT, stride = DTYPES[FLAT_DTYPE].size;
     return array_view(self->array_type, self->memory, FLAT_DTYPE, 1, &count, &stride, self->state + offset);
 }
 
-@% endif %@
+#endif
 static void free_state(PyObject *capsule)
 {
     PyMem_Free(PyCapsule_GetPointer(capsule, NULL));
@@ -118,12 +122,12 @@ static int make_state(Model *self)
         PyErr_NoMemory();
         return -1;
     }
-@% for attribute in attributes %@
-    self->@{ attribute.name }@ = @{ attribute.make }@;
-    if (self->@{ attribute.name }@ == NULL) {
-        return -1;
+#define MAKE_MEMBER(name, doc, make) \
+    self->name = make;               \
+    if (self->name == NULL) {        \
+        return -1;                   \
     }
-@% endfor %@
+    ATTRIBUTES(MAKE_MEMBER)
     return 0;
 }
-
+#endif

@@ -1,5 +1,12 @@
 // -------------------------------------------------------------------------------------------------------------- files
+#pragma once
 
+#include <errno.h>
+#include <fcntl.h>
+
+#include "runtime/parameters.c"
+
+#if HAS_STATE
 #if !defined(O_BINARY)
 #define O_BINARY 0  // a flag of Windows
 #endif
@@ -399,7 +406,7 @@ static int has_optimizer(PyObject *head)
     return PyErr_Occurred() != NULL ? -1 : 0;
 }
 
-@% if trains %@
+#if HAS_GRADIENTS
 // Refuse a file with a tensor more, by its name.
 static int check_names(PyObject *where, PyObject *head)
 {
@@ -423,16 +430,14 @@ static int check_names(PyObject *where, PyObject *head)
     return 0;
 }
 
-@% endif %@
+#endif
 // Check the whole file before anything is changed. The optimizer's state may be missing as a whole: `begin` is -1 then.
-@% if not trains %@
-// What a module that only serves has no slot for is passed over: what a module that trains keeps besides.
-@% endif %@
+// A module that only serves passes over what it has no slot for, which a module that trains keeps besides.
 static int check_tensors(PyObject *where, PyObject *head, ptrdiff_t size, ptrdiff_t *begin)
 {
-@% if trains %@
+#if HAS_GRADIENTS
     ptrdiff_t expected = 0;
-@% endif %@
+#endif
     const int resumes = has_optimizer(head);
     for (int k = 0; k < SLOT_COUNT && resumes >= 0; k++) {
         begin[k] = -1;
@@ -442,9 +447,9 @@ static int check_tensors(PyObject *where, PyObject *head, ptrdiff_t size, ptrdif
         if (check_tensor(where, &SLOTS[k], head, size, &begin[k]) < 0) {
             return -1;
         }
-@% if trains %@
+#if HAS_GRADIENTS
         expected += slot_bytes(&SLOTS[k]);
-@% endif %@
+#endif
         for (int j = 0; j < k; j++) {
             if (begin[j] < begin[k] + slot_bytes(&SLOTS[k]) && begin[k] < begin[j] + slot_bytes(&SLOTS[j])) {
                 PyErr_Format(PyExc_ValueError, "%U: %s and %s overlap in the file", where, SLOTS[j].name,
@@ -453,7 +458,7 @@ static int check_tensors(PyObject *where, PyObject *head, ptrdiff_t size, ptrdif
             }
         }
     }
-@% if trains %@
+#if HAS_GRADIENTS
     if (resumes < 0 || check_names(where, head) < 0) {
         return -1;
     }
@@ -462,9 +467,9 @@ static int check_tensors(PyObject *where, PyObject *head, ptrdiff_t size, ptrdif
         return -1;
     }
     return 0;
-@% else %@
+#else
     return resumes < 0 ? -1 : 0;
-@% endif %@
+#endif
 }
 
 // The bytes from a slot's first number to the end of its last.
@@ -535,7 +540,7 @@ static PyObject *model_setstate(PyObject *self, PyObject *bytes)
     return done;
 }
 
-@% if trains %@
+#if HAS_GRADIENTS
 static PyObject *method_zero_grad(PyObject *self, PyObject *unused)
 {
     (void)unused;
@@ -547,7 +552,7 @@ static PyObject *method_zero_grad(PyObject *self, PyObject *unused)
     return Py_None;
 }
 
-@% endif %@
+#endif
 static PyObject *model_attribute(PyObject *self, void *offset)
 {
     PyObject *member;
@@ -555,4 +560,4 @@ static PyObject *model_attribute(PyObject *self, void *offset)
     Py_IncRef(member);
     return member;
 }
-
+#endif

@@ -1,11 +1,15 @@
 // -------------------------------------------------------------------------------------------------------------- verbs
+#pragma once
 
-@% if not split %@
+#include "runtime/calls.c"
+
+#if HAS_ACCUMULATE
+#if !IS_SPLIT
 // The state behind the parameters.
 #define REST_AT (PARAMETERS_AT + FLAT_COUNT * DTYPES[FLAT_DTYPE].size)
 #define REST_BYTES (STATE_BYTES - REST_AT)
 
-@% endif %@
+#endif
 // Give the held block room for one call's inputs, outputs and workspace.
 static int hold(Held *held, const Call *call)
 {
@@ -25,10 +29,10 @@ static int hold(Held *held, const Call *call)
             return -1;
         }
     }
-@% if not split %@
+#if !IS_SPLIT
     const ptrdiff_t rest_at = total;
     total += round_up(REST_BYTES);
-@% endif %@
+#endif
     if (held->memory == NULL || held->memory->bytes < total) {
         Workspace *memory = workspace_new(total);
         if (memory == NULL) {
@@ -40,9 +44,9 @@ static int hold(Held *held, const Call *call)
     for (int i = 0; i < ports; i++) {
         held->p[i] = held->memory->memory + at[i];
     }
-@% if not split %@
+#if !IS_SPLIT
     held->rest = held->memory->memory + rest_at;
-@% endif %@
+#endif
     held->p[ports] = call->model->state;
     held->p[ports + 1] = (char *)weights_at(call->model, CONSTANTS_AT);
     held->p[ports + 2] = held->memory->memory;
@@ -85,7 +89,7 @@ static PyObject *refuse_phase(const char *function, const char *missing)
     return NULL;
 }
 
-@% if split %@
+#if IS_SPLIT
 // One half of the split entry `accumulate`: its forward phase (0) or its backward phase (1).
 static void run_phase(Model *self, int phase)
 {
@@ -93,7 +97,7 @@ static void run_phase(Model *self, int phase)
     run_kernel(self, entry, phase, entry->work(self->held.dim), self->held.p, self->held.dim);
     self->held.phase = phase == 0 ? FORWARD_DONE : BACKWARD_DONE;
 }
-@% else %@
+#else
 // The entry `accumulate` gives outputs and gradients at once: the forward phase (0) puts gradients and buffers back.
 static void run_phase(Model *self, int phase)
 {
@@ -107,7 +111,7 @@ static void run_phase(Model *self, int phase)
     }
     self->held.phase = phase == 0 ? FORWARD_DONE : BACKWARD_DONE;
 }
-@% endif %@
+#endif
 
 // Whether an entry that is called without arguments is meant for what set_input() stored. One that takes none, in a
 // model that does, also serves before. A model without inputs needs no set_input().
@@ -216,4 +220,4 @@ static PyObject *method_backward(PyObject *self, PyObject *unused)
     Py_IncRef(Py_None);
     return Py_None;
 }
-
+#endif

@@ -1,4 +1,10 @@
 // ------------------------------------------------------------------------------------------------------------- shapes
+#pragma once
+
+#include <stdio.h>
+#include <string.h>
+
+#include "runtime/types.h"
 
 // A number of a table: itself, or an extent of named dims.
 static ptrdiff_t extent_at(ptrdiff_t written, const ptrdiff_t *dim)
@@ -123,4 +129,3 @@ static int refuse_type(const char *where, const char *name, const char *expected
     }
     return -1;
 }
-

@@ -1,21 +1,7 @@
 // ------------------------------------------------------------------------------------------------------------ selftest
+#pragma once
 
-// Calls whose answers were computed when the module was made, in float64: the values of the dims, and where the answers
-// begin. Of each output a bound comes first, then elements at even distances.
-enum { GOLDEN_CALLS = @{ golden | length }@, SAMPLES = @{ samples }@ };
-static const struct { int entry; ptrdiff_t dim[DIMS]; int at; } GOLDEN[GOLDEN_CALLS + 1] = {
-@% for call in golden %@
-    {ENTRY_@{ call.entry }@, {@{ call.dims | join(", ") }@}, @{ call.at }@},
-@% endfor %@
-};
-static const double ANSWERS[] = {
-@% for call in golden %@
-@% for line in call.lines %@
-    @{ line }@
-@% endfor %@
-@% endfor %@
-    0,
-};
+#include "runtime/model_type.c"
 
 // A number that every machine makes alike, as mlaot/golden.py does, and that is exact in its dtype.
 static void golden_number(int dtype, uint64_t z, char *to)
@@ -39,7 +25,7 @@ static uint64_t golden_bits(int i, ptrdiff_t n)
     return split_mix(((uint64_t)i << 32) + (uint64_t)(n + 1) * GAMMA);
 }
 
-@% if indexed %@
+#if HAS_INDICES
 // Indices in place of other numbers.
 static void golden_indices(const Port *port, int i, const IndexRange *range, const ptrdiff_t *dim, char *data)
 {
@@ -53,7 +39,7 @@ static void golden_indices(const Port *port, int i, const IndexRange *range, con
     }
 }
 
-@% endif %@
+#endif
 // Input number i of a call, or NULL with an error.
 static PyObject *golden_input(const State *state, const Port *port, int i, const ptrdiff_t *dim)
 {
@@ -67,11 +53,11 @@ static PyObject *golden_input(const State *state, const Port *port, int i, const
     for (ptrdiff_t n = 0; object != NULL && n < count; n++) {
         golden_number(port->dtype, golden_bits(i, n), array->data + n * DTYPES[port->dtype].size);
     }
-@% if indexed %@
+#if HAS_INDICES
     for (int k = 0; object != NULL && k < port->range_count; k++) {
         golden_indices(port, i, &port->ranges[k], dim, array->data);
     }
-@% endif %@
+#endif
     return object;
 }
 
@@ -124,13 +110,13 @@ static double golden_call(State *state, int isa, int call)
     }
     for (int k = 0; result != NULL && k < entry->outputs; k++) {
         const Port *port = &entry->ports[entry->inputs + k];
-@% if named %@
+#if HAS_NAMED
         PyObject *output = entry->named         ? dict_get(result, port->name)
                            : entry->outputs > 1 ? PyTuple_GetItem(result, k)
                                                 : result;
-@% else %@
+#else
         PyObject *output = entry->outputs > 1 ? PyTuple_GetItem(result, k) : result;
-@% endif %@
+#endif
         const double error = golden_error(ISAS[isa].name, entry, port, output, &at);
         worst = error > worst || error < 0 ? error : worst;
         if (error < 0) {
@@ -149,11 +135,11 @@ static PyObject *module_selftest(PyObject *module, PyObject *unused)
 {
     (void)unused;
     State *state = PyModule_GetState(module);
-@% if weights_file %@
+#if defined(WEIGHTS_FILE)
     if (check_weights(&state->weights) < 0) {
         return NULL;
     }
-@% endif %@
+#endif
     PyObject *found = PyDict_New();
     for (int isa = 0; found != NULL && isa <= state->isa; isa++) {
         if (!has_isa(isa)) {
@@ -174,4 +160,3 @@ static PyObject *module_selftest(PyObject *module, PyObject *unused)
     }
     return found;
 }
-

@@ -1,4 +1,8 @@
 // --------------------------------------------------------------------------------------------------------------- calls
+#pragma once
+
+#include "runtime/indices.c"
+#include "runtime/inputs.c"
 
 // Rows of the batch that one run of the kernel computes.
 static ptrdiff_t rows_at_a_time(const Call *call)
@@ -90,12 +94,12 @@ static int place_inputs(Call *call, const Entry *taker)
             }
         }
     }
-@% if indexed %@
+#if HAS_INDICES
     return check_indices(call, taker->ports);
-@% else %@
+#else
     (void)taker;
     return 0;
-@% endif %@
+#endif
 }
 
 static int output_shape(const Call *call, const Port *port, ptrdiff_t *shape)
@@ -122,11 +126,11 @@ static const char *find_overlap(const Call *call, int k)
 {
     const Entry *entry = call->entry;
     const Py_buffer *view = &call->outputs[k];
-@% if stateful %@
+#if HAS_STATE
     if (overlaps(view->buf, view->len, call->model->state, STATE_BYTES)) {
         return "one that overlaps the model's memory";
     }
-@% endif %@
+#endif
     for (int i = 0; i < entry->inputs; i++) {
         const char *low;
         ptrdiff_t bytes;
@@ -189,7 +193,7 @@ static int take_output(Call *call, int k, PyObject *object)
 static PyObject *given_output(const Call *call, int k, PyObject *out)
 {
     const Entry *entry = call->entry;
-@% if named %@
+#if HAS_NAMED
     if (entry->named) {
         const bool right = (type_flags(out) & Py_TPFLAGS_DICT_SUBCLASS) != 0 && PyDict_Size(out) == entry->outputs;
         PyObject *given = right ? dict_get(out, entry->ports[entry->inputs + k].name) : NULL;
@@ -199,7 +203,7 @@ static PyObject *given_output(const Call *call, int k, PyObject *out)
         }
         return given;
     }
-@% endif %@
+#endif
     if (entry->outputs == 1) {
         return out;
     }
@@ -349,7 +353,7 @@ static int end_call(Call *call, int status)
     return status;
 }
 
-@% if named %@
+#if HAS_NAMED
 static PyObject *make_dict(Call *call, int count)
 {
     PyObject *dict = PyDict_New();
@@ -364,7 +368,7 @@ static PyObject *make_dict(Call *call, int count)
     return dict;
 }
 
-@% endif %@
+#endif
 // Put Python numbers in the place of Arrays without axes, where the entry gives numbers.
 static int make_numbers(Call *call, int count)
 {
@@ -390,11 +394,11 @@ static PyObject *make_result(Call *call, int count)
     if (!call->entry->scalar && make_numbers(call, count) < 0) {
         return NULL;
     }
-@% if named %@
+#if HAS_NAMED
     if (call->entry->named) {
         return make_dict(call, count);
     }
-@% endif %@
+#endif
     if (call->entry->scalar) {
         return element_get(call->entry->ports[call->entry->inputs].dtype, call->scalar);
     }
@@ -439,12 +443,12 @@ static int run_tiles(Call *call)
         lock_state(call->model);
         run_kernel(call->model, entry, 0, work, call->p, call->dim);
         unlock_state(call->model);
-@% if refuses %@
+#if HAS_REFUSALS
         if (entry->refusals != NULL && call->refused != 0) {
             PyErr_Format(PyExc_ValueError, "%s: %s", call->function, entry->refusals[call->refused - 1]);
             return -1;
         }
-@% endif %@
+#endif
         if (work > LONG_WORK && PyErr_CheckSignals() < 0) {
             return -1;
         }
@@ -477,11 +481,15 @@ static PyObject *call_entry(Model *self, const Entry *entry, PyObject *const *ar
         end_call(&call, -1);
         return NULL;
     }
-@% if refuses %@
+#if HAS_REFUSALS
     call.p[entry->inputs + entry->outputs] = (char *)&call.refused;  // or one of those behind
-@% endif %@
+#endif
     char **rest = call.p + behind_ports(entry);
-    rest[0] = @{ "self->state" if stateful else "NULL" }@;
+#if HAS_STATE
+    rest[0] = self->state;
+#else
+    rest[0] = NULL;
+#endif
     rest[1] = (char *)weights_at(self, CONSTANTS_AT);
     if (end_call(&call, run_tiles(&call)) < 0) {
         return NULL;
@@ -495,4 +503,3 @@ static PyObject *call_entry(Model *self, const Entry *entry, PyObject *const *ar
     Py_IncRef(out);
     return out;
 }
-

@@ -1,3 +1,9 @@
+// What this CPU has, by the instruction CPUID.
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+
 // Bits that CPUID must have in a register, 0 to 3 for eax to edx, of a leaf.
 typedef struct { unsigned leaf, subleaf, index, bits; } Cpuid;
 

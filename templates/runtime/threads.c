@@ -1,4 +1,25 @@
 // ------------------------------------------------------------------------------------------------------------- threads
+#pragma once
+
+#include <limits.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#if !defined(_WIN32)
+#include <signal.h>
+#include <time.h>
+#include <unistd.h>
+#endif
+#if defined(__linux__)
+#include <sys/syscall.h>
+#endif
+
+#include "mlaot_abi3.h"
+
+#include "runtime/share.h"
 
 // A Model that may use several threads has helpers: threads that compute parts of a kernel for a thread that runs an
 // entry. Its first long call starts them; they never touch Python. Between two kernels they look for work for 50
@@ -11,7 +32,6 @@ enum {
     PARTS = 4,              // of a kernel for each thread, so that a slow thread can take fewer
     SPIN_NANOSECONDS = 50000,
     CACHE_LINE = 64,
-    POINTERS = MAX_INPUTS + MAX_OUTPUTS + 5,  // inputs, outputs, state, constants, workspace, threads, one of a thread's own
 };
 
 // What a helper does. The caller changes IDLE and ASLEEP to OFFERED, OFFERED back to IDLE, RUNNING to AWAITED when it
@@ -78,7 +98,7 @@ static int thread_count(int wanted)
     return 1;
 }
 
-@% include "nn/alone.c.j2" %@
+#include "runtime/alone.c"
 #else
 static int process_id(void)
 {
@@ -223,13 +243,13 @@ static void share_parts(Threads *threads, Task *task, char *const *p, const ptrd
     atomic_store(&threads->busy, false);
 }
 
-void @{ prefix }@_share(void *threads, Task *task, char *const *p, const ptrdiff_t *dim, ptrdiff_t extent, ptrdiff_t step,
+void SHARE(void *threads, Task *task, char *const *p, const ptrdiff_t *dim, ptrdiff_t extent, ptrdiff_t step,
                    ptrdiff_t work)
 {
     share_parts(threads, task, p, dim, extent, step, work, 0, 0);
 }
 
-void @{ prefix }@_share_apart(void *threads, Task *task, char *const *p, const ptrdiff_t *dim, ptrdiff_t extent,
+void SHARE_APART(void *threads, Task *task, char *const *p, const ptrdiff_t *dim, ptrdiff_t extent,
                          ptrdiff_t work, int own, ptrdiff_t at, ptrdiff_t bytes)
 {
     char *mine[POINTERS];

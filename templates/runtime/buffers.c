@@ -1,4 +1,7 @@
 // ------------------------------------------------------------------------------------------------------------ buffers
+#pragma once
+
+#include "runtime/shapes.c"
 
 // Does a buffer hold numbers of one kind, in the machine's order of bytes?
 static bool is_format(const char *format, ptrdiff_t itemsize, int dtype)
@@ -56,4 +59,3 @@ static Words buffer_words(const Py_buffer *view)
     }
     return type_words(got, view->ndim, view->shape);
 }
-
