@@ -17,7 +17,7 @@ from cmake import CMAKE_BIN_DIR
 import mlaot
 from mlaot.nn import init
 
-from . import verified
+from . import instrumented, verified
 
 # Tests start thousands of interpreters: as for users, none compiles what another has compiled.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
@@ -31,6 +31,7 @@ os.environ["PATH"] = os.pathsep.join([CMAKE_BIN_DIR, os.environ["PATH"]])
 # On a slow machine, too, commands print what tests expect.
 os.environ["MLAOT_PATIENCE"] = "inf"
 verified.install()
+instrumented.install()
 GOLDEN = Path(__file__).parent / "golden"
 
 

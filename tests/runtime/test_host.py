@@ -20,6 +20,8 @@ import pytest
 
 from mlaot.render import template_text
 
+from .. import instrumented
+
 LINUX = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc and ELF files")
 
 
@@ -77,6 +79,7 @@ def symbols(library: Path, which: str) -> str:
 
 
 @LINUX
+@instrumented.unless
 def test_stable_abi(libraries: dict[str, Path]) -> None:
     """abi3audit agrees, and PyInit is the only symbol that others see."""
     for name, library in libraries.items():
