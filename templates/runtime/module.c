@@ -88,7 +88,7 @@ static PyObject *module_dir(PyObject *module, PyObject *unused)
 // The best instruction set of this CPU, or the one that the environment variable MLAOT_ISA asks for; -1 with an error.
 static int choose_isa(void)
 {
-    const char *forced = getenv("MLAOT_ISA");
+    const char *forced = getenv("MLAOT_ISA");  // NOLINT(concurrency-mt-unsafe): nothing here sets it
     const int best = find_isa(forced == NULL || *forced == 0 ? NULL : forced);
     if (best < 0) {
         char names[120] = "";

@@ -181,7 +181,8 @@ static void helper_main(void *argument)
     Helper *self = argument;
     sigset_t all;
     sigfillset(&all);
-    sigprocmask(SIG_BLOCK, &all, NULL);  // signals are for Python's threads
+    // Signals are for Python's threads. pthread_sigmask does the same, but would ask for a newer glibc.
+    sigprocmask(SIG_BLOCK, &all, NULL);  // NOLINT(concurrency-mt-unsafe)
     for (;;) {
         int state = spin_while(&self->state, IDLE);
         if (state == IDLE && atomic_compare_exchange_strong(&self->state, &state, ASLEEP)) {

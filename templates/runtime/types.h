@@ -91,10 +91,10 @@ typedef struct {
 typedef struct { int entry; ptrdiff_t dim[DIMS]; int at; } Golden;
 
 // How a method is called: its flags, its parameters behind the object, and these as arguments.
-#define FAST_FLAGS METH_FASTCALL | METH_KEYWORDS
+#define FAST_FLAGS (METH_FASTCALL | METH_KEYWORDS)
 #define FAST_PARAMETERS PyObject *const *args, Py_ssize_t count, PyObject *names
 #define FAST_ARGUMENTS args, count, names
-#define NAMED_FLAGS METH_VARARGS | METH_KEYWORDS
+#define NAMED_FLAGS (METH_VARARGS | METH_KEYWORDS)
 #define NAMED_PARAMETERS PyObject *args, PyObject *named
 #define NAMED_ARGUMENTS args, named
 #define ONE_FLAGS METH_O

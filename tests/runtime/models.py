@@ -350,7 +350,8 @@ def write_files(module: Module, kernels: str, folder: Path, abi: str = "abi3") -
     for isa in module.isas:
         source = folder / f"{stem}_{isa}.c"
         source.write_text(kernels.replace("ISA", isa))
-        commands.append([*compiler, *ISA_FLAGS[isa].split(), str(source), "-o", str(source.with_suffix(".o"))])
+        flags = [*instrumented.FLAGS, *ISA_FLAGS[isa].split()]
+        commands.append([*compiler, *flags, str(source), "-o", str(source.with_suffix(".o"))])
     objects = [command[-1] for command in commands]
     stripped = instrumented.FLAGS or ["-s"]
     return [*commands, [compiler[0], "-shared", *stripped, *objects, "-o", str(folder / f"{stem}.{abi}.so")]]
