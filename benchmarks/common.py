@@ -11,9 +11,11 @@ from types import ModuleType
 from typing import Any
 
 from mlaot.build.toolchain import compile_module, find_toolchain
-from mlaot.generate import compile_model, program_files, write
+from mlaot.files import program_files, write
+from mlaot.generate import compile_model
 from mlaot.lower.program import Program
 from mlaot.schedule.machine import MACHINES
+from mlaot.settings.options import Options
 
 os.environ["MLAOT_CACHE"] = "off"  # what is measured is made, also by the compiler
 
@@ -22,7 +24,9 @@ def build(
     declared: Any, name: str, folder: Path, isas: tuple[str, ...] = tuple(MACHINES), *, deterministic: bool = False
 ) -> Path:
     """The path of the extension module ``name`` made of a declared model."""
-    return compile_program(compile_model(declared, f"{name}.{name}", isas, deterministic=deterministic), name, folder)
+    return compile_program(
+        compile_model(declared, f"{name}.{name}", Options(isas=isas, deterministic=deterministic)), name, folder
+    )
 
 
 def compile_program(program: Program, name: str, folder: Path) -> Path:

@@ -12,9 +12,9 @@ import random
 from collections import Counter
 
 from mlaot.frontend.scalar import declare
-from mlaot.generate import report
 from mlaot.micrograd import MLP, Value, cross_entropy
-from mlaot.passes.greedy_dots import greedy_dots
+from mlaot.passes.raising.greedy_dots import greedy_dots
+from mlaot.report.passes import report
 
 
 def main() -> None:

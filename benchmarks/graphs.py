@@ -23,8 +23,11 @@ from common import one_core, table
 import mlaot
 from mlaot import passes
 from mlaot.build.cmake import unit_flags
-from mlaot.generate import long_files, no_collection, program_files, trace
+from mlaot.files import program_files
+from mlaot.interpreter import no_collection
+from mlaot.loading import trace
 from mlaot.lower.lower import lower
+from mlaot.report.build import long_files
 
 ISA = "base"
 
@@ -89,7 +92,7 @@ def measure(name: str, size: int) -> list[str]:
     started = time.process_time()
     with no_collection():
         graphs = passes.run("m", trace(GRAPHS[name][0](size)))
-        program = lower(graphs, (ISA,))
+        program = lower(graphs)
         nodes = sum(len(graph.nodes()) for graph in graphs.graphs.values())
         passed = time.process_time() - started
         files = program_files(program)

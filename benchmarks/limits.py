@@ -19,13 +19,13 @@ import numpy as np
 from common import load, one_core, out
 
 from mlaot.build.toolchain import find_compiler
-from mlaot.generate import trace
 from mlaot.ir import Dim, Graph, Node
 from mlaot.ir.dims import substitute
 from mlaot.ir.subgraph import subgraphs
+from mlaot.loading import trace
 from mlaot.ops import reduction
-from mlaot.passes.contract import contract
-from mlaot.passes.simplify import simplify
+from mlaot.passes.algebra.simplify import simplify
+from mlaot.passes.raising.contract import contract
 from mlaot.passes.subgraphs import everywhere
 
 SOURCE = Path(__file__).with_name("limits.c")

@@ -33,6 +33,7 @@ import mlaot
 from mlaot.generate import compile_model
 from mlaot.nn import functional as F
 from mlaot.schedule.machine import MACHINES
+from mlaot.settings.options import Options
 
 ROUNDS = 40
 ROUND_SECONDS = 1e-3
@@ -219,7 +220,7 @@ def main() -> None:
     isas = tuple(dict.fromkeys(("base", isa))) if isa else tuple(MACHINES)
     with tempfile.TemporaryDirectory() as folder:
         with ThreadPoolExecutor(os.cpu_count()) as pool:
-            programs = [compile_model(op.declared(), f"op{i}.op{i}", isas) for i, op in enumerate(chosen)]
+            programs = [compile_model(op.declared(), f"op{i}.op{i}", Options(isas=isas)) for i, op in enumerate(chosen)]
             made = [pool.submit(compile_program, p, f"op{i}", Path(folder, str(i))) for i, p in enumerate(programs)]
             libraries = [library.result() for library in made]
         one_core()

@@ -23,6 +23,7 @@ from common import compile_program, load, one_core, out, table
 
 from mlaot.generate import compile_model
 from mlaot.schedule.machine import MACHINES
+from mlaot.settings.options import Options
 
 ROUNDS = 15
 WORKLOADS = ("w3_mlp_b1", "w3_mlp_b64", "w5_resnet18_b1")
@@ -40,12 +41,8 @@ def make(name: str, folder: Path) -> list[str]:
     declared = workloads.declare(name)
     sample = inputs(name, 1, 64 if name.startswith("w3") else 2)
     found = []
-    for kind, options in (
-        ("float32", {}),
-        ("calibrated", {"quantize": "int8", "sample": sample}),
-        ("dynamic", {"quantize": "int8"}),
-    ):
-        program = compile_model(declared, f"{kind}.{kind}", tuple(MACHINES), **options)
+    for kind, quantize, inputs_ in (("float32", "", None), ("calibrated", "int8", sample), ("dynamic", "int8", None)):
+        program = compile_model(declared, f"{kind}.{kind}", Options(quantize=quantize), sample=inputs_)
         found.append(str(compile_program(program, kind, folder / kind)))
     return found
 

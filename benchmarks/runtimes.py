@@ -40,9 +40,11 @@ from workloads import LEARNING_RATE, WORKLOADS, Array, chosen, declare, inputs, 
 
 from mlaot import passes
 from mlaot.evaluate import evaluate
-from mlaot.generate import compile_model, trace
+from mlaot.generate import compile_model
 from mlaot.ir.dims import parse, substitute
+from mlaot.loading import trace
 from mlaot.schedule.machine import MACHINES
+from mlaot.settings.options import Options
 
 HERE = Path(__file__).resolve().parent
 TOLERANCE = 1e-4  # of the largest value of the reference
@@ -84,7 +86,7 @@ def build(name: str, folder: Path, data: Path | None) -> Built:
     copy_made(name, folder, data)
     declared, dims = declare(name, weights), {"batch": work.batch}
     started = time.perf_counter()
-    program = compile_model(declared, "nn.nn", tuple(MACHINES))
+    program = compile_model(declared, "nn.nn", Options(isas=tuple(MACHINES)))
     library = compile_program(program, "nn", folder)
     seconds = time.perf_counter() - started
     entry = next(e for e in program.module.entries if e.name == ("train_step" if work.examples else "forward"))

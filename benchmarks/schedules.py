@@ -17,6 +17,7 @@ from workloads import chosen, declare
 from mlaot.build.toolchain import find_compiler
 from mlaot.generate import compile_model
 from mlaot.schedule.machine import MACHINES
+from mlaot.settings.options import Options
 from mlaot.tune import Measured, contractions, measure, this_machine
 
 WORK = "w2_mnist_b64,w3_mlp_b64,w4,w6_gpt_full,w8,t1_mlp_b64"
@@ -38,7 +39,7 @@ def main() -> None:
     isa = this_machine(tuple(MACHINES), command)[-1]
     rows, all_found = [], []
     for name in chosen(options.work):
-        for kernel in contractions([compile_model(declare(name), "m.nn", (isa.name,))]):
+        for kernel in contractions([compile_model(declare(name), "m.nn", Options(isas=(isa.name,)))]):
             found = measure(kernel, isa, command)
             best = min(found.seconds, key=found.seconds.__getitem__)
             times = [1e6 * found.seconds[s] for s in (found.chosen, best)]

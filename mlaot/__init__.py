@@ -11,6 +11,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from mlaot.errors import MlaotError as MlaotError
+from mlaot.errors import did_you_mean
 
 if TYPE_CHECKING:
     from mlaot.api import *  # noqa: F403
@@ -33,8 +34,7 @@ def __getattr__(name: str) -> Any:
     functions = importlib.import_module("mlaot.frontend.functions")
     found = functions.attribute(name)
     if found is None:
-        settings = importlib.import_module("mlaot.settings")
-        raise AttributeError(f"module 'mlaot' has no attribute {name!r}{settings.did_you_mean(name, __dir__())}")
+        raise AttributeError(f"module 'mlaot' has no attribute {name!r}{did_you_mean(name, __dir__())}")
     return found
 
 

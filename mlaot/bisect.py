@@ -27,14 +27,13 @@ from mlaot.ir import Graph, TupleType, Type
 from mlaot.ir.dims import names, substitute
 from mlaot.ir.module import Module
 from mlaot.ops.base import Array
-from mlaot.passes import add_batch
-from mlaot.passes.quantize import quantize
+from mlaot.settings.options import DEFAULTS, Options
 from mlaot.transforms.batch import draws
 
 ROWS = 3  # examples of a batch
 SIZES = (ROWS, 2, 1, 4, 8)  # of named dims, tried in this order
 HALF = {"f16": 5, "bf16": 4, "f32": 12, "f64": 26}  # bits of a number that are half of its digits
-ROUNDS = {quantize.__name__: "quantize", "narrow": "weights_dtype"}  # passes that round, where these settings ask
+ROUNDS = {"quantize": "quantize", "half_weights": "weights_dtype"}  # passes that round, where these settings ask
 WRONG = (MlaotError, AssertionError, ValueError, LookupError, TypeError, ZeroDivisionError)
 Answers = dict[str, Array]
 
@@ -64,9 +63,9 @@ class Watch:
     is_batched: bool = False
 
     def __call__(self, step: str, module: Module) -> None:
-        self.is_batched |= step == add_batch.__name__ or not self.traced.per_example
+        self.is_batched |= step == "add_batch" or not self.traced.per_example
         is_one = not self.is_batched
-        rounds = step in ROUNDS and getattr(module, ROUNDS[step])
+        rounds = step in ROUNDS and getattr(module.options, ROUNDS[step])
         for name, graph in module.graphs.items():
             state = id(graph), tuple(map(id, graph.nodes())), tuple(map(id, graph.roots()))
             if self.seen.get(name) == state or (is_one and any(map(draws, graph.nodes()))):
@@ -118,13 +117,13 @@ class Found(Exception):
         self.fault = fault
 
 
-def bisect(name: str, traced: Callable[[], Traced], **options: Any) -> Fault | int:
-    """The first fault of a model's passes, else how many graphs were compared. ``options`` are those of ``passes``."""
+def bisect(name: str, traced: Callable[[], Traced], options: Options = DEFAULTS, sample: Any = None) -> Fault | int:
+    """The first fault of a model's passes, else how many graphs were compared."""
     wrong: Exception | None = None
     for size in SIZES:
         watch = Watch(size, traced())
         try:
-            passes.run(name, watch.traced, watch=watch, **options)
+            passes.run(name, watch.traced, options, sample=sample, watch=watch)
         except Found as found:
             return found.fault
         except WRONG as error:

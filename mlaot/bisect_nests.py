@@ -108,7 +108,7 @@ class _Trial:
     def bits(self, entry: str, key: str) -> int:
         """How many bits of an answer must hold."""
         graph = self.module.graphs[entry]
-        if self.module.quantize or self.module.quantized:
+        if self.module.options.quantize or self.module.quantized:
             return BYTES_HALF
         node = graph.outputs.get(key) or graph.writes[key.removeprefix("write ")]
         types = [t.dtype.name for n in graph.nodes() for t in getattr(n.type, "items", (n.type,))]

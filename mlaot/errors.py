@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import difflib
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -39,6 +40,10 @@ class MlaotError(Exception):
 
     def __str__(self) -> str:
         return f"{self.place}{self.message}"
+
+
+class VariableError(MlaotError):
+    """An environment variable says what mlaot does not know: no line of the user's code is to blame."""
 
 
 def warn(message: str, place: str = "") -> None:
@@ -96,3 +101,11 @@ def writing(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise MlaotError(f"cannot write {error.filename or path}: {error.strerror}") from None
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """``; did you mean 'model'?`` where something known is close enough, else nothing."""
+    known = list(known)
+    close = [name for name in known if name.lower() == word.lower()] or difflib.get_close_matches(word, known)
+    close.sort(key=lambda name: sorted(name) != sorted(word))  # swapped letters are the likeliest slip
+    return f"; did you mean {close[0]!r}?" if close else ""

@@ -34,6 +34,7 @@ try:
 except ModuleNotFoundError as error:
     raise MlaotError(f"mlaot.sklearn needs the package {error.name}: pip install skl2onnx") from None
 
+from mlaot.attributes import attribute
 from mlaot.frontend.declaration import Arrays, Declaration, Traced
 from mlaot.frontend.functions import astype, sigmoid, softmax, top_k
 from mlaot.frontend.promotion import as_node
@@ -48,7 +49,7 @@ from mlaot.onnx.declare import begun, check_refused, pinned_by, port_name
 from mlaot.onnx.importer import OWN
 from mlaot.onnx.ops.ml import chosen, take
 from mlaot.onnx.values import Maps, Strings
-from mlaot.settings import Model, Settings, attribute
+from mlaot.settings import Model, Settings
 
 OPSET = 18  # what all converters know
 PICKLES = (".pkl", ".pickle", ".joblib", ".dill", ".cloudpickle")

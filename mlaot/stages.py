@@ -15,7 +15,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from types import FrameType
 
-from mlaot.errors import MlaotError, place_in_project
+from mlaot.errors import VariableError, place_in_project
 
 VARIABLE = "MLAOT_PATIENCE"
 PATIENCE = 5.0  # seconds from one line to the next
@@ -90,5 +90,5 @@ def patience() -> float:
     except ValueError:
         seconds = 0.0
     if not seconds > 0:
-        raise MlaotError(f"the environment variable {VARIABLE} is {text!r}; expected seconds such as 5, or inf")
+        raise VariableError(f"the environment variable {VARIABLE} is {text!r}; expected seconds such as 5, or inf")
     return min(seconds, threading.TIMEOUT_MAX) if seconds != float("inf") else seconds

@@ -18,12 +18,14 @@ from io import StringIO
 from pathlib import Path
 from typing import Any
 
-from mlaot.errors import MlaotError
+from mlaot.attributes import attribute
+from mlaot.errors import MlaotError, did_you_mean
 from mlaot.frontend.declaration import Arrays, Declaration, Traced
 from mlaot.frontend.trace import user_line
 from mlaot.ir import DTYPES, Dim, DType, Type
 from mlaot.ir.dims import Expr, dim, names, substitute
-from mlaot.settings import FILE, Model, Settings, attribute, did_you_mean, table_of
+from mlaot.settings import FILE, Model, Settings
+from mlaot.settings.tables import table_of
 
 try:
     import onnxscript as _  # noqa: F401

@@ -40,17 +40,19 @@ from mlaot.build.replay import replay
 from mlaot.build.toolchain import MACROS, Toolchain, has_zig
 from mlaot.commands.output import table
 from mlaot.errors import MlaotError
-from mlaot.generate import compile_model, program_files, write
+from mlaot.files import program_files, write
+from mlaot.generate import compile_model
 from mlaot.ir.types import DTYPES
 from mlaot.lower.program import Program
 from mlaot.printing.file import kernels_file
 from mlaot.schedule.machine import MACHINES
+from mlaot.settings.options import Options
 
-from . import test_golden
 from .compiled import AVAILABLE, HEADER, Library, joined
 from .lower import test_deterministic as deterministic
 from .ops import test_c as ops
-from .passes import test_quantize
+from .passes.frozen import test_quantize
+from .report import test_golden
 
 # clang has none of gcc's options that say what to inline in the interface, and says so.
 WARN = ("-Wall", "-Wextra", "-Wno-ignored-optimization-argument", "-DNDEBUG", "-fPIC")
@@ -164,7 +166,10 @@ def golden_modules(folder: Path, isas: Sequence[str], *, few: bool) -> Iterator[
         "lstm": (deterministic.models()["lstm"], {}),
     }
     for name, (model, options) in list(declared.items())[: 1 if few else None]:
-        write(program_files(compile_model(model, f"{name}.nn", tuple(isas), golden=True, **options)), folder / name)
+        sample = options.pop("sample", None)
+        chosen = Options(isas=tuple(isas), **options)
+        program = compile_model(model, f"{name}.nn", chosen, sample=sample, golden=True)
+        write(program_files(program), folder / name)
         flags = unit_flags("nn", isas, deterministic=False)
         yield name, tuple(Unit(folder / name / f"{unit}.c", some, name) for unit, some in flags.items())
 

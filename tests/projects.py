@@ -15,8 +15,10 @@ from unittest.mock import patch
 
 from mlaot.build import cmake
 from mlaot.build.toolchain import compile_module, find_toolchain
-from mlaot.generate import compile_model, program_files, write
-from mlaot.settings import load_settings
+from mlaot.files import program_files, write
+from mlaot.generate import compile_model
+from mlaot.settings.options import Options
+from mlaot.settings.reading import load_settings
 
 ROOT = Path(__file__).parents[1]
 EXAMPLES = ROOT / "examples"
@@ -41,21 +43,20 @@ def build_module(
     site: Path,
     isas: tuple[str, ...] = ISAS,
     *,
-    deterministic: bool = False,
-    threads: int = 1,
+    sample: Any = None,
     golden: bool = False,
     **options: Any,
 ) -> Path:
     """The extension module ``<name>.nn`` of a declared model, below ``site``; its C is in ``<site>-c/<name>.nn``.
 
-    ``options`` are further ones of ``compile_model``.
+    ``options`` are fields of ``Options``.
     """
     folder = site.with_name(f"{site.name}-c") / f"{name}.nn"
-    options |= {"deterministic": deterministic, "threads": threads, "golden": golden}
-    program = compile_model(declared, f"{name}.nn", isas, **options)
+    chosen = Options(isas=isas, **options)
+    program = compile_model(declared, f"{name}.nn", chosen, sample=sample, golden=golden)
     write(program_files(program), folder)
     library = site / name / "nn.abi3.so"
-    compile_quickly(folder, "nn", isas, library, deterministic)
+    compile_quickly(folder, "nn", isas, library, chosen.deterministic)
     return library
 
 

@@ -11,7 +11,7 @@ ROOT = Path(__file__).parent.parent
 # A module may import, when it is imported itself, what stands before it or beside it.
 LAYERS = (
     ("mlaot.errors", "mlaot.interpreter", "mlaot.schedule.machine", "mlaot.schedule.tuning", "mlaot.stages"),
-    ("mlaot.probe", "mlaot.settings", "mlaot.stored"),
+    ("mlaot.attributes", "mlaot.probe", "mlaot.settings", "mlaot.stored"),
     ("mlaot.ir",),
     ("mlaot.nest", "mlaot.render"),
     ("mlaot.schedule",),
@@ -19,12 +19,14 @@ LAYERS = (
     ("mlaot.transforms",),
     ("mlaot.api", "mlaot.eager", "mlaot.evaluate", "mlaot.frontend", "mlaot.micrograd", "mlaot.nn", "mlaot.optim"),
     ("mlaot.onnx", "mlaot.sklearn", "mlaot.torch"),
+    ("mlaot.loading",),
     ("mlaot.passes",),
     ("mlaot.printing.identifiers", "mlaot.lower.program"),
     ("mlaot.lower",),
     ("mlaot.printing",),
     ("mlaot.binding",),
-    ("mlaot.facts", "mlaot.golden", "mlaot.interpret", "mlaot.rounded"),
+    ("mlaot.interpret", "mlaot.report"),
+    ("mlaot.files",),
     ("mlaot.bisect", "mlaot.bisect_nests", "mlaot.generate", "mlaot.build", "mlaot.cmake", "mlaot.tune"),
     ("mlaot.commands", "mlaot.cli", "mlaot.__main__", "mlaot.onnx.backend"),
 )

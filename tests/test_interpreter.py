@@ -15,7 +15,7 @@ import pytest
 
 import mlaot
 from mlaot.errors import MlaotError
-from mlaot.generate import located, trace
+from mlaot.loading import located, trace
 from mlaot.settings import Model
 
 HOSTILE = (

@@ -342,7 +342,7 @@ def test_special_values_traced(key: str) -> None:
 
 @pytest.fixture(scope="session")
 def updates(shared_folder: Path) -> dict[str, Library]:
-    programs = {key.replace(".", "_"): lower(passed(step_graph(key)), ("base",)) for key in UPDATED}
+    programs = {key.replace(".", "_"): lower(passed(step_graph(key))) for key in UPDATED}
     return {isa: Library(programs, isa, shared_folder / f"updates_{isa}") for isa in {AVAILABLE[0], AVAILABLE[-1]}}
 
 

@@ -20,7 +20,8 @@ from mlaot.generate import compile_model
 from mlaot.lower.program import Program
 from mlaot.schedule.contraction import contraction_of, description, ranked, schedule
 from mlaot.schedule.machine import CPUID, MACHINES, Cpuid
-from mlaot.settings import TUNED, read_tuned, write_tuned
+from mlaot.settings.options import Options
+from mlaot.settings.tuned import TUNED, read_tuned, write_tuned
 from mlaot.tune import CANDIDATES, Measured, by_machine, contractions
 
 from .compiled import AVAILABLE, Library
@@ -60,7 +61,7 @@ def products() -> Program:
         return np.tanh(x @ w), mlaot.nn.functional.conv2d(image, k), np.matmul(x, x.T)
 
     model.__annotations__ = {"x": mlaot.f32[29, 37], "image": mlaot.f32[2, 14, 15]}
-    return compile_model(mlaot.model(model), "m.nn", ("base",))
+    return compile_model(mlaot.model(model), "m.nn", Options(isas=("base",)))
 
 
 @pytest.mark.parametrize("isa", AVAILABLE)
@@ -148,7 +149,7 @@ def tiles_of(project: Path, out: Path) -> list[str]:
 def test_builds_take_the_stored_schedules(tmp_path: Path) -> None:
     project = project_in(tmp_path)
     before = tiles_of(project, tmp_path / "before")
-    (found,) = contractions([compile_model(load_net(project), "small.nn", ("v3",))])
+    (found,) = contractions([compile_model(load_net(project), "small.nn", Options(isas=("v3",)))])
     kernel = contraction_of(found.nest)
     other = next(s for s in ranked(kernel, MACHINES["v3"]) if max(s.counts.values()) == 1)
     write_tuned(project, {"v3": {description(kernel): str(other)}})

@@ -7,7 +7,7 @@ input begins with, or along the fixed one that all its inputs begin with: a batc
 begin otherwise go into every step as they are.
 
 One example after the other goes in blocks where there is an entry ``fit_step``: ``fit_begin`` on a block of examples,
-``fit_step`` on each of them, ``fit_end`` on all again (passes/late_updates.py).
+``fit_step`` on each of them, ``fit_end`` on all again (passes/training/delayed_updates.py).
 """
 
 from __future__ import annotations

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from mlaot.build.sbom import read_facts
-from mlaot.errors import MlaotError
+from mlaot.errors import MlaotError, did_you_mean
 from mlaot.probe import Module, ask
-from mlaot.settings import FILE, Model, Settings, did_you_mean
+from mlaot.settings import FILE, Model, Settings
 
 PYPI_LIMIT = 100_000_000  # bytes of a file, unless a project has asked for more
 SHOWN = 3  # parts of a wheel that is too large

@@ -23,11 +23,14 @@ from pathlib import Path
 from types import ModuleType
 from typing import NoReturn
 
+from mlaot.attributes import did_you_mean_module
 from mlaot.build import sums
 from mlaot.build.sources import digest, is_own, is_users, watched, without_bystanders
 from mlaot.errors import MlaotError, building, line_of
 from mlaot.interpreter import interrupts, undisturbed
-from mlaot.settings import FILE, SOURCES, Model, Settings, did_you_mean_module, load_settings, read_pyproject
+from mlaot.settings import FILE, SOURCES, Model, Settings
+from mlaot.settings.reading import load_settings
+from mlaot.settings.tables import read_pyproject
 from mlaot.stages import reported
 
 # Where extension modules are named that something else makes.

@@ -46,7 +46,9 @@ from mlaot.build.toolchain import (
     own_abi,
 )
 from mlaot.errors import MlaotError, writing
-from mlaot.settings import FILE, Settings, load_settings, read_pyproject
+from mlaot.settings import FILE, Settings
+from mlaot.settings.reading import load_settings
+from mlaot.settings.tables import read_pyproject
 from mlaot.stages import reported, stage
 from mlaot.stored import read_json
 

@@ -10,9 +10,8 @@ import re
 import sysconfig
 from dataclasses import dataclass
 
-from mlaot.errors import MlaotError
+from mlaot.errors import MlaotError, did_you_mean
 from mlaot.render import template_text
-from mlaot.settings import did_you_mean
 
 # The stable ABIs as the tags of wheels say them: of a Python with the global lock, and of one with it or without.
 ABIS = ABI3, ABI3T = "cp311-abi3", "cp315-abi3t"

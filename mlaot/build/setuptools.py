@@ -27,7 +27,8 @@ from mlaot.build.store import store
 from mlaot.build.sums import check_sums
 from mlaot.build.toolchain import check_interpreter, describe_compiler, find_toolchain, is_free_threaded, own_abi
 from mlaot.errors import MlaotError
-from mlaot.settings import FILE, Model, Settings, load_settings
+from mlaot.settings import FILE, Model, Settings
+from mlaot.settings.reading import load_settings
 from mlaot.stages import reported
 
 EARLIEST = "315532800"  # the first day of 1980, which is as far back as a zip file goes

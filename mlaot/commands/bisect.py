@@ -55,21 +55,20 @@ def steps_are_wrong(settings: Settings) -> bool:
     from mlaot import passes
     from mlaot.bisect import Fault, bisect
     from mlaot.bisect_nests import bisect_nests
-    from mlaot.generate import imported, located, pass_options, trace
+    from mlaot.loading import load_model, load_sample, located, trace
     from mlaot.lower.lower import lower
 
     is_wrong = False
     for model in settings.models:
-        declared = imported(settings, model)
+        declared = load_model(settings, model)
+        options, sample = settings.options(model), load_sample(settings, model, declared)
         with located(declared, model):
-            options = pass_options(settings, model, declared)
-            found: Fault | int | None = bisect(model.module, lambda: trace(declared), **options)  # noqa: B023
+            found: Fault | int | None = bisect(model.module, lambda: trace(declared), options, sample)  # noqa: B023
             is_right = not isinstance(found, Fault)
             print(f"{model.module}: {f'right after all passes ({found} graphs compared)' if is_right else found}")
             if is_right:
-                graphs = passes.run(model.module, trace(declared), **options)
-                program = lower(graphs, settings.isas, deterministic=model.deterministic)
-                found = bisect_nests(graphs, program, settings.isas)
+                graphs = passes.run(model.module, trace(declared), options, sample=sample)
+                found = bisect_nests(graphs, lower(graphs), settings.isas)
                 right = f"right as loop nests for {', '.join(settings.isas)} ({found} functions compared)"
                 other = found if found is not None else "too large to run its loop nests in NumPy"
                 print(f"{model.module}: {right if isinstance(found, int) else other}", flush=True)

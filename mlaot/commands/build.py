@@ -10,7 +10,7 @@ from pathlib import Path
 from mlaot.commands.hooks import call_hook, progress, unpack
 from mlaot.commands.output import size
 from mlaot.commands.project import FOLDER, add_build, output_folder
-from mlaot.settings import load_settings
+from mlaot.settings.reading import load_settings
 
 HELP = "make the wheel for this machine"
 DESCRIPTION = """\

@@ -21,7 +21,9 @@ from pathlib import Path
 from mlaot.commands.output import Data, add_json, report, size, table
 from mlaot.commands.project import FOLDER
 from mlaot.errors import MlaotError
-from mlaot.settings import FILE, load_settings, read_pyproject
+from mlaot.settings import FILE
+from mlaot.settings.reading import load_settings
+from mlaot.settings.tables import read_pyproject
 
 HELP = "tell whether a wheel can be built here"
 DESCRIPTION = """\

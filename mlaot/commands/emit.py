@@ -8,7 +8,8 @@ from pathlib import Path
 
 from mlaot.commands.project import TARGET, find_target, is_bare
 from mlaot.errors import MlaotError
-from mlaot.settings import FILE, Model, Settings, load_module
+from mlaot.settings import FILE, Model, Settings
+from mlaot.settings.reading import load_module
 
 HELP = "write the generated C files"
 DESCRIPTION = """\

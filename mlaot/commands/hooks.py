@@ -20,7 +20,8 @@ from typing import Any
 
 from mlaot.build.cache import OFF, VARIABLE
 from mlaot.errors import MlaotError
-from mlaot.settings import FILE, read_pyproject
+from mlaot.settings import FILE
+from mlaot.settings.tables import read_pyproject
 
 SCRIPT = """\
 import importlib, json, pathlib, sys

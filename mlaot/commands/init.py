@@ -10,7 +10,8 @@ import sys
 from pathlib import Path
 
 from mlaot.errors import MlaotError
-from mlaot.settings import FILE, read_pyproject
+from mlaot.settings import FILE
+from mlaot.settings.tables import read_pyproject
 
 HELP = "start a project"
 DESCRIPTION = f"""\

@@ -62,11 +62,12 @@ def run(options: argparse.Namespace) -> int:
 
 def describe_model(settings: Settings, model: Model, graph: bool) -> Data:
     """What a model of a project becomes."""
-    from mlaot.generate import compile_for, final_graphs
+    from mlaot.generate import compile_for
+    from mlaot.report.passes import final_graphs
 
     found: Data = {"model": model.declared, **compile_for(settings, model, describe_program)}
     if graph:
-        found["graphs"] = {name: str(final) for name, final in final_graphs(settings, model).items()}
+        found["graphs"] = {name: str(final) for name, final in final_graphs(settings, model).graphs.items()}
     return found
 
 
@@ -74,7 +75,7 @@ def describe_program(program: Program) -> Data:
     """The module's own ``info``, and what is seen before it is compiled only."""
     from mlaot.binding.extents import shown
     from mlaot.binding.tables import describe
-    from mlaot.generate import program_files
+    from mlaot.files import program_files
 
     entries = [procedure.entry for procedure in program.procedures]
     return {

@@ -40,10 +40,10 @@ def run(options: argparse.Namespace) -> int:
     if options.only is not None:
         only(options.only, sys.stdin.read())
         return 0
-    with project_of(options.target) as (project, settings):
-        from mlaot.generate import pass_report
+    with project_of(options.target) as (_, settings):
+        from mlaot.report.passes import pass_report
 
-        print(pass_report(settings, project).rstrip())
+        print(pass_report(settings).rstrip())
     return 0
 
 
@@ -61,7 +61,7 @@ def only(name: str, source: str) -> None:
         from mlaot.lower.text import program_text
 
         for graph in graphs:
-            print(program_text(lower(passes.module_of(graph, graph.name)[0], ())))
+            print(program_text(lower(passes.module_of(graph, graph.name)[0])))
         return
     for graph in graphs:
         for made in passes.run_one(name, graph).values():

@@ -9,7 +9,8 @@ from pathlib import Path
 
 from mlaot.errors import MlaotError
 from mlaot.interpreter import interrupts, undisturbed
-from mlaot.settings import FILE, Settings, load_settings, settings_of
+from mlaot.settings import FILE, Settings
+from mlaot.settings.reading import load_settings, settings_of
 
 FOLDER = f"folder with a {FILE} (default: this one)"
 TARGET = f"{FOLDER}, module:attribute, or an ONNX file"

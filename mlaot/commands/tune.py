@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mlaot.commands.project import FOLDER, find_folder, project_of
-from mlaot.settings import TUNED, Settings, read_tuned, write_tuned
+from mlaot.settings import Settings
+from mlaot.settings.tuned import TUNED, read_tuned, write_tuned
 
 if TYPE_CHECKING:
     from mlaot.lower.program import Program

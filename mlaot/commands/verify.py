@@ -17,7 +17,7 @@ from mlaot.commands.hooks import call_hook, progress, unpack
 from mlaot.commands.modules import open_wheel
 from mlaot.commands.output import Data, add_json, report, table
 from mlaot.commands.sbom import SBOM, compiler_of, made_with, read_sbom
-from mlaot.settings import load_settings
+from mlaot.settings.reading import load_settings
 
 HELP = "rebuild a wheel from its sources and compare"
 DESCRIPTION = """\

@@ -12,7 +12,8 @@ from mlaot.build.platforms import ABIS, EVERYWHERE, parse_abi, parse_platform
 from mlaot.commands.build import show_made
 from mlaot.commands.project import FOLDER, add_build, output_folder
 from mlaot.errors import MlaotError
-from mlaot.settings import FILE, load_settings
+from mlaot.settings import FILE
+from mlaot.settings.reading import load_settings
 
 HELP = "make wheels for other platforms and Pythons"
 DESCRIPTION = """\

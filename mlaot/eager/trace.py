@@ -9,14 +9,13 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from mlaot.errors import MlaotError
+from mlaot.errors import MlaotError, did_you_mean
 from mlaot.evaluate import evaluate
 from mlaot.frontend.declaration import Declaration, Traced
 from mlaot.ir import Graph, Type
 from mlaot.ir import Node as GraphNode
 from mlaot.ir.types import BY_NUMPY
 from mlaot.ops import OPS
-from mlaot.settings import did_you_mean
 from mlaot.transforms.differentiate import pullback
 
 T = TypeVar("T")

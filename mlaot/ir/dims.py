@@ -171,6 +171,11 @@ def extent(value: object) -> Dim:
     raise MlaotError(f"a shape is made of integers and of dims such as mlaot.dim('batch'), got {value!r}")
 
 
+def times(a: Dim, b: Dim) -> Dim:
+    """The product of two dims, whichever of them is an expression."""
+    return b * a if isinstance(b, Expr) else a * b
+
+
 def names(value: Dim) -> frozenset[str]:
     """The named dims in ``value``."""
     return value.names if isinstance(value, Expr) else NO_NAMES

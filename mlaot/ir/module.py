@@ -13,6 +13,7 @@ import numpy as np
 from mlaot.ir.graph import Graph
 from mlaot.ir.indices import IndexRange
 from mlaot.ir.types import DType
+from mlaot.settings.options import DEFAULTS, Options
 
 
 @dataclass(frozen=True)
@@ -39,14 +40,11 @@ class Module:
     ``scalars`` places each scalar parameter of a scalar model: the parameter's name and the flat index in it;
     ``named`` are the arrays that the user declared of them, each a view of one parameter: of numbers of scalars.
     ``per_example``: the model was declared on one example, so no row of a batch depends on another. ``docs``: a line
-    on an entry. ``replaceable``: weights can be loaded though nothing trains them. ``winograd``: which tiles 3x3
-    convolutions may be cut in, ``F2``, also ``F4``, or none (``off``). ``fast_division``: quotients by what is the
-    same for many elements may be products. ``weights_dtype``: the setting of that name, and ``narrow``: the weights
-    that are stored so, by input name. ``declared``: the entries before they were optimized, and ``declared_slots`` what
-    they read. ``quantize``: the setting of that name, ``sample``: inputs by name, from which ranges are learnt, and
-    ``quantized``: what became of products. ``dicts``: the entries whose outputs are a dict. ``ranges``: by entry and
-    input, which indices a caller may give. ``folded`` counts the weights that passes have added, ``hashed`` those
-    parameters that are in ``by_value``.
+    on an entry. ``options``: the settings that passes and lowering obey. ``narrow``: the weights that are stored in 16
+    bits, by input name. ``declared``: the entries before they were optimized, and ``declared_slots`` what they read.
+    ``sample``: inputs by name, from which ranges are learnt, and ``quantized``: what became of products. ``dicts``: the
+    entries whose outputs are a dict. ``ranges``: by entry and input, which indices a caller may give. ``folded`` counts
+    the weights that passes have added, ``hashed`` those parameters that are in ``by_value``.
     """
 
     name: str
@@ -62,14 +60,10 @@ class Module:
     docs: dict[str, str] = field(default_factory=dict)
     refusals: tuple[str, ...] = ()
     dicts: frozenset[str] = frozenset()
-    winograd: str = "F2"
-    fast_division: bool = False
-    replaceable: bool = False
-    weights_dtype: str = ""
+    options: Options = DEFAULTS
     narrow: dict[str, DType] = field(default_factory=dict)
     declared: dict[str, Graph] = field(default_factory=dict)
     declared_slots: dict[str, np.ndarray[Any, Any]] = field(default_factory=dict)
-    quantize: str = ""
     sample: Mapping[str, np.ndarray[Any, Any]] | None = None
     quantized: list[Quantized] = field(default_factory=list)
     folded: int = 0
@@ -93,12 +87,12 @@ class Module:
     @property
     def is_frozen(self) -> bool:
         """Whether weights that no entry writes are constants."""
-        return not (self.trains or self.replaceable)
+        return self.options.frozen and not self.trains
 
     @property
     def is_stateful(self) -> bool:
         """Whether an instance has memory of its own: an entry writes, or weights can be replaced."""
-        return self.replaceable or any(graph.writes for graph in self.graphs.values())
+        return not self.options.frozen or any(graph.writes for graph in self.graphs.values())
 
 
 def _key(value: np.ndarray[Any, Any] | None) -> object:

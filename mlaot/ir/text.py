@@ -28,12 +28,11 @@ from typing import Any
 
 import numpy as np
 
-from mlaot.errors import MlaotError
+from mlaot.errors import MlaotError, did_you_mean
 from mlaot.ir import dims
 from mlaot.ir.graph import Graph, Node
 from mlaot.ir.subgraph import Subgraph
 from mlaot.ir.types import DTYPES, DType, Literal, TupleType, Type
-from mlaot.settings import did_you_mean
 
 INLINE = 64  # numbers of a constant that are printed
 STRINGS = ("name", "spec", "mode", "aggregate")  # attributes whose words are strings

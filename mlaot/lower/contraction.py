@@ -10,11 +10,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from mlaot.ir import DTYPES, Dim, Node
-from mlaot.ir.dims import NOMINAL
+from mlaot.ir.dims import NOMINAL, times
 from mlaot.lower.builder import Builder, elements
 from mlaot.lower.fuse import Group
 from mlaot.lower.gates import gate
-from mlaot.lower.layout import Access, padded, times
+from mlaot.lower.layout import Access, padded
 from mlaot.lower.program import Buffer, Kernel, Panels
 from mlaot.lower.program import Sequence as Steps
 from mlaot.nest.expressions import HALVES, Array, Call, Expr, Index, Load, PanelLayout, ValueType, Var, as_index, cast

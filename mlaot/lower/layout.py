@@ -7,13 +7,12 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from mlaot.ir import DTYPES, Dim, Graph, Node, Type
-from mlaot.ir.dims import NOMINAL, Expr
+from mlaot.ir.dims import NOMINAL
 from mlaot.lower.gates import gates_of, weights_of
 from mlaot.lower.program import Buffer, Panels
 from mlaot.ops import reduction as red
-from mlaot.ops import structure as st
 from mlaot.ops.control import uses
-from mlaot.ops.kinds import PRODUCTS, VECTORS, adjacent, is_narrow, is_view, puts_in_ones, regrouped, root_of
+from mlaot.ops.kinds import PRODUCTS, VECTORS, adjacent, is_narrow, is_view, root_of
 from mlaot.ops.sparse import sparse_add, sparse_dot
 from mlaot.schedule.machine import LINE, PAGE
 from mlaot.schedule.tuning import COLUMNS_APART, PADDING_GROWTH, PANEL_BYTES
@@ -98,83 +97,10 @@ class Access:
 
 def view(node: Node, inner: Access) -> Access | None:
     """The access of a view of a value, or None where the node is no view of it."""
-    if node.op is st.broadcast:
-        strides: list[Dim] = [0] * node.type.rank
-        for i, axis in enumerate(node.attrs["axes"]):
-            strides[axis] = inner.strides[i]
-        return replace(inner, strides=tuple(strides))
-    if node.op is st.transpose:
-        return replace(inner, strides=tuple(inner.strides[p] for p in node.attrs["perm"]))
-    if node.op in (st.take, st.item):
-        return _element(node, inner)
-    if node.op is st.reshape:
-        return _reshape(node, inner)
-    if node.op.name == "slice":
-        return _slice(node, inner)
-    return _window(node, inner) if node.op.name == "window" else None
-
-
-def _slice(node: Node, inner: Access) -> Access:
-    offset = inner.offset
-    for start, stride in zip(node.attrs["start"], inner.strides, strict=True):
-        offset = times(stride, start) + offset
-    strides = tuple(times(s, step) for s, step in zip(inner.strides, node.attrs["step"], strict=True))
-    return Access(inner.buffer, strides, offset, whole=False)
-
-
-def _window(node: Node, inner: Access) -> Access:
-    strides, inside = list(inner.strides), []
-    attrs = [node.attrs[key] for key in ("axes", "strides", "dilations")]
-    for axis, stride, dilation in zip(*attrs, strict=True):
-        inside.append(times(inner.strides[axis], dilation))
-        strides[axis] = times(inner.strides[axis], stride)
-    return Access(inner.buffer, (*strides, *inside), inner.offset, whole=False)
-
-
-def times(a: Dim, b: Dim) -> Dim:
-    """The product of two dims, whichever of them is an expression."""
-    return b * a if isinstance(b, Expr) else a * b
-
-
-def _element(node: Node, inner: Access) -> Access | None:
-    lead = node.attrs.get("lead", 0)
-    flat = node.attrs["index"] if node.op is st.item else node.attrs["indices"].array
-    if getattr(flat, "ndim", 0):
+    if not is_view(node) or node.op.view is None:
         return None
-    shape = node.arg(0).type.shape[lead:]
-    offset, rest = inner.offset, int(flat)
-    for extent, stride in zip(reversed(shape), reversed(inner.strides[lead:]), strict=True):
-        assert isinstance(extent, int)
-        offset = times(stride, rest % extent) + offset
-        rest //= extent
-    return replace(inner, strides=inner.strides[:lead], offset=offset)
-
-
-def _reshape(node: Node, inner: Access) -> Access | None:
-    """Each group of axes without gaps between them, as other axes."""
-    if not is_view(node):
-        return None
-    if puts_in_ones(node):
-        return _unit_axes(node, inner)
-    source, target = node.arg(0).type.shape, node.type.shape
-    strides: list[Dim] = [0] * len(target)
-    whole = inner.whole
-    for before, after in regrouped(source, target) or ():
-        step = inner.strides[before[-1]]
-        whole = whole and not (step == 1 and len(after) > 1)
-        end = step
-        for axis in reversed(before):
-            assert inner.strides[axis] == end, f"bug in mlaot: {node} of what has gaps"
-            end = times(end, source[axis])
-        for axis in reversed(after):
-            strides[axis] = step
-            step = times(step, target[axis])
-    return replace(inner, strides=tuple(strides), whole=whole)
-
-
-def _unit_axes(node: Node, inner: Access) -> Access:
-    kept = [s for s, d in zip(inner.strides, node.arg(0).type.shape, strict=True) if d != 1]
-    return replace(inner, strides=_spread(kept, node.type.shape))
+    seen = node.op.view(node, inner.strides)
+    return replace(inner, strides=seen.strides, offset=inner.offset + seen.offset, whole=inner.whole and seen.whole)
 
 
 def panels_of(graphs: Iterable[Graph], name: str) -> Panels | None:

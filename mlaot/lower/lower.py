@@ -43,12 +43,13 @@ DOCS = {
 }
 
 
-def lower(model: Model, isas: tuple[str, ...], *, deterministic: bool = False, threads: int = 1) -> Program:
+def lower(model: Model) -> Program:
     """The program of a module whose graphs have been through the passes."""
     for name, graph in model.graphs.items():
         _check_dims(name, graph)
     dims = sorted({name for graph in model.graphs.values() for name in dims_of(graph)})
-    prepared = with_c_dims if deterministic else with_roundings
+    options = model.options
+    prepared = with_c_dims if options.deterministic else with_roundings
     model = replace(model, graphs={name: prepared(graph) for name, graph in model.graphs.items()})
     storage = Storage(model)
     procedures = tuple(_procedure(name, graph, storage, model, dims) for name, graph in model.graphs.items())
@@ -60,10 +61,11 @@ def lower(model: Model, isas: tuple[str, ...], *, deterministic: bool = False, t
         storage.state_bytes,
         storage.constants,
         bytes(storage.initial),
-        isas,
+        options.isas,
         {**model.info, **({"scalars": storage.scalar_offsets(model)} if model.scalars and model.trains else {})},
-        deterministic,
-        threads,
+        options.deterministic,
+        options.threads,
+        weights=options.weights,
         words=any(k.contraction is not None and k.contraction.words for p in procedures for k in p.kernels),
     )
     return Program(module, procedures)

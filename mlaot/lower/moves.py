@@ -8,14 +8,16 @@ from typing import Any
 import numpy as np
 
 from mlaot.ir import Dim, dim
+from mlaot.ir.dims import times
 from mlaot.lower.builder import ZERO, elements, place
-from mlaot.lower.layout import Access, times
+from mlaot.lower.layout import Access
 from mlaot.lower.program import Buffer, Kernel, Param
 from mlaot.lower.target import Target, dense, indices, is_wide, loop_names, rows, unravel
 from mlaot.nest.expressions import INDEX, Array, Expr, Index, Load, ValueType, Var, as_index, cast
 from mlaot.nest.reductions import combined, identity
 from mlaot.nest.statements import Body, Let, Nest, Store, around, loop
-from mlaot.ops.kinds import is_side_by_side, regrouped
+from mlaot.ops.axes import regrouped
+from mlaot.ops.views import is_side_by_side
 
 Offsets = np.ndarray[Any, Any]
 

@@ -7,15 +7,16 @@ v2 = concat(v0, v1)                 (nothing is left to copy)
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from mlaot.ir import Dim, Node
 from mlaot.lower.fuse import Group
-from mlaot.lower.layout import times
 from mlaot.lower.program import Buffer
 from mlaot.ops import elementwise as ew
 from mlaot.ops import structure as st
-from mlaot.ops.kinds import base_of, is_side_by_side, is_view, puts_in_ones
+from mlaot.ops.axes import axes_of
+from mlaot.ops.kinds import base_of, is_view
+from mlaot.ops.views import Part
 from mlaot.schedule.tuning import SCATTERED_ELEMENTS
 
 Stores = dict[Node, list[Buffer]]
@@ -35,15 +36,14 @@ def place(
     reads a value.
     """
     node = group.nodes[0]
-    parts = PARTS.get(node.op.name)
-    if parts is None or len(group.nodes) != 1 or len(stores.get(node, ())) != 1:
+    if node.op.parts is None or len(group.nodes) != 1 or len(stores.get(node, ())) != 1:
         return
     (buffer,) = stores[node]
     if buffer.whole.where not in ("output", "work"):
         return
     places: dict[Node, dict[int, Buffer]] = {}
-    for i, part in enumerate(parts(node, buffer)):
-        base, found = base_of(node.arg(i)), _unviewed(node.arg(i), part)
+    for i, part in enumerate(node.op.parts(node, buffer.strides)):
+        base, found = base_of(node.arg(i)), _unviewed(node.arg(i), _part(buffer, node.arg(i), part))
         if found is None or base not in home or base in fixed | merged or not base.type.rank:
             continue
         is_single = home[base].kind == "single"
@@ -75,68 +75,23 @@ def part_of(buffer: Buffer, shape: Sequence[Dim], strides: Sequence[Dim], start:
     return Buffer(buffer.name, buffer.dtype, tuple(shape), tuple(strides), "slice", dense, buffer, start)
 
 
-def _of_concat(node: Node, buffer: Buffer) -> list[Buffer]:
-    axis = node.attrs.get("axis", 0)
-    at: Dim = 0
-    found = []
-    for a in node.args:
-        type_ = a.find().type
-        start, dense = times(buffer.strides[axis], at), buffer.dense or axis == type_.rank - 1
-        found.append(part_of(buffer, type_.shape, buffer.strides, start, dense=dense))
-        at = type_.shape[axis] + at
-    return found
-
-
-def _of_stack(node: Node, buffer: Buffer) -> list[Buffer]:
-    axis = node.attrs.get("axis", 0)
-    strides = (*buffer.strides[:axis], *buffer.strides[axis + 1 :])
-    shape = (*buffer.shape[:axis], *buffer.shape[axis + 1 :])
-    dense = buffer.dense or axis == len(shape)
-    return [part_of(buffer, shape, strides, times(buffer.strides[axis], i), dense=dense) for i in range(len(node.args))]
-
-
-def _of_fold(node: Node, buffer: Buffer) -> list[Buffer]:
-    """The windows of the result."""
-    if not is_side_by_side(node):
-        return []
-    axes = node.attrs["axes"]
-    steps = dict(zip(axes, node.attrs["sizes"], strict=True))
-    outer = [times(s, steps.get(i, 1)) for i, s in enumerate(buffer.strides)]
-    strides = (*outer, *[buffer.strides[a] for a in axes])
-    return [part_of(buffer, node.arg(0).type.shape, strides, 0, dense=True)]
-
-
-def _of_pad(node: Node, buffer: Buffer) -> list[Buffer]:
-    start: Dim = 0
-    for first, stride in zip(node.attrs["low"], buffer.strides, strict=True):
-        start = times(stride, first) + start
-    x = node.arg(0).type
-    return [] if any(node.attrs["interior"]) else [part_of(buffer, x.shape, buffer.strides, start, dense=True)]
-
-
-PARTS: dict[str, Callable[[Node, Buffer], list[Buffer]]] = {
-    "concat": _of_concat,
-    "stack": _of_stack,
-    "fold": _of_fold,
-    "pad": _of_pad,
-    "copy": lambda _, buffer: [buffer],
-}
+def _part(buffer: Buffer, argument: Node, part: Part) -> Buffer:
+    """Where an argument lies in the buffer of the result."""
+    if part == (buffer.strides, 0, False):
+        return buffer
+    dense = buffer.dense or part.gapless
+    return part_of(buffer, argument.type.shape, part.strides, part.offset, dense=dense)
 
 
 def _unviewed(node: Node, buffer: Buffer) -> Buffer | None:
     """The elements behind a view that lies in ``buffer``; None where the view does not show all of them."""
     while is_view(node):
-        inner = node.arg(0)
-        if node.op is st.transpose:
-            order = sorted(range(node.type.rank), key=node.attrs["perm"].__getitem__)
-            strides = [buffer.strides[i] for i in order]
-        elif node.op is st.reshape:
-            if not puts_in_ones(node):
-                return None
-            kept = iter([s for s, d in zip(buffer.strides, node.type.shape, strict=True) if d != 1])
-            strides = [1 if d == 1 else next(kept) for d in inner.type.shape]
-        else:
+        inner, axes = node.arg(0), axes_of(node)
+        (labels,) = axes.args
+        new = [d for label, d in zip(axes.result, node.type.shape, strict=True) if label not in labels]
+        if axes.whole or any(d != 1 for d in new):
             return None
+        strides = [buffer.strides[axes.result.index(label)] if label in axes.result else 1 for label in labels]
         whole = strides[-1:] == [*buffer.strides[-1:]]
         buffer = part_of(buffer, inner.type.shape, strides, 0, dense=buffer.dense or not whole)
         node = inner

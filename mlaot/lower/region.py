@@ -8,11 +8,11 @@ from graphlib import TopologicalSorter
 from heapq import heappop, heappush
 
 from mlaot.ir import Dim, Graph, Node, Subgraph, Type, dim
-from mlaot.ir.dims import assumed
+from mlaot.ir.dims import assumed, times
 from mlaot.lower.contraction import contraction_kernel
 from mlaot.lower.fuse import Group, fuse
 from mlaot.lower.inplace import Pair, behind_readers, dependencies, in_place
-from mlaot.lower.layout import Access, behind_reshape, is_row_major, slice_buffer, times, view, work_buffer
+from mlaot.lower.layout import Access, behind_reshape, is_row_major, slice_buffer, view, work_buffer
 from mlaot.lower.loops import loops_kernel
 from mlaot.lower.moves import copy_kernel
 from mlaot.lower.placement import Stores, part_of, place, read_by

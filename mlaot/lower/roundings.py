@@ -14,7 +14,6 @@ from mlaot.ir import Graph, Node, Type
 from mlaot.ops import comparison, rounding
 from mlaot.ops import elementwise as ew
 from mlaot.ops import reduction as red
-from mlaot.ops.base import batch_elementwise
 from mlaot.ops.kinds import VECTORS
 from mlaot.passes.rewrite import rewrite
 from mlaot.passes.subgraphs import everywhere
@@ -34,12 +33,12 @@ def ends_with_product(node: Node) -> bool:
     """Whether the last operation of an elementwise node may be a product."""
     node = node.arg(0) if node.op is ew.neg else node
     is_float = isinstance(node.type, Type) and node.type.dtype.name in VECTORS
-    return is_float and node.op.batch is batch_elementwise and node.op not in NO_PRODUCTS
+    return is_float and node.op.elementwise and node.op not in NO_PRODUCTS
 
 
 def round_first(node: Node) -> Node | None:
     """add(mul(x, y), z) => add(rounded(mul(x, y)), z), and so on for all that may begin with a sum"""
-    sums = node.op is red.sum_ or (node.op.batch is batch_elementwise and node.op not in NO_SUMS)
+    sums = node.op is red.sum_ or (node.op.elementwise and node.op not in NO_SUMS)
     args = [a.find() for a in node.args]
     if not sums or not any(map(ends_with_product, args)):
         return None

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from mlaot.ir import Dim, Node
+from mlaot.ir.dims import times
 from mlaot.lower.builder import ZERO, At, Builder, place
-from mlaot.lower.layout import times
 from mlaot.lower.program import Buffer
 from mlaot.nest.expressions import INDEX, Array, Call, Expr, Index, Load, ValueType, Var, as_index
 from mlaot.nest.statements import Alloc, Body, For, Let, Store, around, index_var, loop

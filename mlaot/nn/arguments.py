@@ -9,13 +9,12 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from mlaot.errors import MlaotError
+from mlaot.errors import MlaotError, did_you_mean
 from mlaot.frontend.promotion import as_node
 from mlaot.frontend.tensor import Held, Tensor, any_traced, is_traced
 from mlaot.frontend.trace import current, inner_part, part
 from mlaot.ir.dims import Expr
 from mlaot.ir.types import bf16, round_bf16
-from mlaot.settings import did_you_mean
 
 Array = Any  # a NumPy array, a parameter, or a traced array
 # How an argument that is an array, or several, is annotated.

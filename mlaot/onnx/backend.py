@@ -29,6 +29,7 @@ from mlaot.onnx.declare import declare, element_type, port_name
 from mlaot.onnx.values import Unsupported, numpy_dtype
 from mlaot.printing.file import kernels_file
 from mlaot.schedule.machine import MACHINES, Machine
+from mlaot.settings.options import Options
 from mlaot.tune import this_machine
 
 Array = np.ndarray[Any, Any]
@@ -191,7 +192,7 @@ def _compiled(model: onnx.ModelProto, given: dict[str, Any]) -> Model:
     made: dict[str, Any] = {}
     declared = declare(model, {}, given=given, made=made)
     try:
-        program = compile_model(declared, "onnx.model", tuple(MACHINES))
+        program = compile_model(declared, "onnx.model", Options(isas=tuple(MACHINES)))
     except Unsupported as error:
         raise NotImplementedError(str(error)) from None
     return Model(program, model.graph, given, made)

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from mlaot.ops.base import Op, batch_elementwise, no_gradient, same_type
+from mlaot.ops.axes import ELEMENTWISE
+from mlaot.ops.base import Op, no_gradient, same_type
 
 stop_gradient: Op = Op(
     "stop_gradient",
     same_type,
     lambda x: x,
     no_gradient,
-    batch_elementwise,
+    ELEMENTWISE,
     lambda args: args[0],
     doc="x, through which no gradient passes",
 )

@@ -14,6 +14,8 @@ from mlaot.ir import Dim, DType, Graph, Node, TupleType, Type, dims
 from mlaot.ir.indices import IndexRange
 from mlaot.ir.subgraph import subgraphs
 from mlaot.nest.expressions import Expr
+from mlaot.ops.axes import ELEMENTWISE, REDUCTION, Axes
+from mlaot.ops.views import Part, Strides, View
 
 Array = np.ndarray[Any, Any]
 OPS: dict[str, Op] = {}
@@ -35,25 +37,33 @@ class Index:
 class Op:
     """``type_rule(*types, **attrs)``, ``reference(*arrays, **attrs)``: NumPy, the meaning of the op.
 
-    ``vjp(ct, out, *args, **attrs)`` gives one cotangent (or None) per argument. ``batch(node, args, batched, dim)``
-    gives the node with a leading ``dim``; ``args`` are batched where ``batched`` says so. ``c(args, **attrs)`` is
-    the expression of an elementwise op in a loop nest, of numbers or of lanes.
+    ``vjp(ct, out, *args, **attrs)`` gives one cotangent (or None) per argument. ``axes``: how axes go
+    through it, from which batching, layouts and views follow. ``c(args, **attrs)`` is the expression of an elementwise
+    op in a loop nest, of numbers or of lanes.
     ``doc`` says in a line what the op computes, of arguments x and y (a, b for two alike).
     ``needs(*types, **attrs)`` are dims that must not be negative for the op to stay within its arguments. ``draws``:
     each example of a batch has a value of its own, even where no argument is batched. ``index``: which argument is made
-    of indices, if one is.
+    of indices, if one is. ``moves``: each element of the result is an element of an argument. ``view(node, strides)``:
+    where the elements of a result that copies nothing lie in its argument. ``parts(node, strides)``: where arguments
+    lie in the result, or nothing where they do not lie by strides. Where axes do not say how to batch,
+    ``batch(node, args, batched, dim)`` gives the node with a leading ``dim``; ``args`` are batched where ``batched``
+    says so.
     """
 
     name: str
     type_rule: Callable[..., Type]
     reference: Callable[..., Array]
     vjp: Callable[..., tuple[Node | None, ...]] | None = None
-    batch: Callable[[Node, Sequence[Node], Sequence[bool], Dim], Node] | None = None
+    axes: Axes | None = None
     c: Callable[..., Expr] | None = None
     commutative: bool = False
     needs: Callable[..., Iterable[Dim]] | None = None
     draws: bool = False
     index: Index | None = None
+    moves: bool = False
+    view: Callable[[Node, Strides], View] | None = None
+    parts: Callable[[Node, Strides], list[Part]] | None = None
+    batch: Callable[[Node, Sequence[Node], Sequence[bool], Dim], Node] | None = None
     doc: str = ""
 
     def __post_init__(self) -> None:
@@ -67,16 +77,20 @@ class Op:
     def __repr__(self) -> str:
         return self.name
 
+    @property
+    def elementwise(self) -> bool:
+        """Whether each element of the result is computed from the elements of the arguments at its place."""
+        return self.axes is ELEMENTWISE
+
+    @property
+    def reduces(self) -> bool:
+        """Whether the op makes one value of all those along some axes, in any order of them."""
+        return self.axes is REDUCTION
+
 
 def no_gradient(ct: Node, out: Node, *args: Node, **_: Any) -> tuple[None, ...]:
     """The VJP of an op that is flat wherever it is smooth, or whose result is no real number."""
     return (None,) * len(args)
-
-
-def by_axis(node: Node, args: Sequence[Node], batched: Sequence[bool], dim: Dim) -> Node:
-    """The batching rule of an op that works along the attribute ``axis``."""
-    lifted = [a if b else lift(a, dim) for a, b in zip(args, batched, strict=True)]
-    return node.op(*lifted, **{**node.attrs, "axis": node.attrs["axis"] + 1})
 
 
 def conditions(graph: Graph) -> list[Dim]:
@@ -110,11 +124,6 @@ def lift(node: Node, dim: Dim) -> Node:
     from mlaot.ops.structure import broadcast
 
     return broadcast(node, shape=(dim, *node.type.shape), axes=tuple(range(1, node.type.rank + 1)))
-
-
-def batch_elementwise(node: Node, args: Sequence[Node], batched: Sequence[bool], dim: Dim) -> Node:
-    """Give every argument the leading dim, then apply the op as it is."""
-    return node.op(*[a if b else lift(a, dim) for a, b in zip(args, batched, strict=True)], **node.attrs)
 
 
 def full_like(node: Node, value: float) -> Node:

@@ -10,7 +10,8 @@ from mlaot.errors import MlaotError
 from mlaot.ir import DType, Type
 from mlaot.nest.expressions import Call, ValueType
 from mlaot.ops import integers
-from mlaot.ops.base import Array, Op, batch_elementwise, no_gradient
+from mlaot.ops.axes import ELEMENTWISE
+from mlaot.ops.base import Array, Op, no_gradient
 from mlaot.ops.dtypes import DISCRETE, INTEGERS, one_type
 from mlaot.ops.elementwise import C, function
 
@@ -18,7 +19,7 @@ from mlaot.ops.elementwise import C, function
 def _bitwise(
     name: str, doc: str, reference: Callable[..., Array], c: C, kinds: str = DISCRETE, commutative: bool = False
 ) -> Op:
-    return Op(name, one_type(name, kinds), reference, no_gradient, batch_elementwise, c, commutative, doc=doc)
+    return Op(name, one_type(name, kinds), reference, no_gradient, ELEMENTWISE, c, commutative, doc=doc)
 
 
 bitwise_and = _bitwise("bitwise_and", "and, bit by bit", np.bitwise_and, function("and"), commutative=True)
@@ -57,7 +58,7 @@ bitcast: Op = Op(
     _bitcast_type,
     _bitcast_reference,
     no_gradient,
-    batch_elementwise,
+    ELEMENTWISE,
     lambda args, dtype: Call("bitcast", tuple(args), ValueType(dtype.name, args[0].type.lanes)),
     doc="the bits of x taken for another dtype of the same size",
 )

@@ -13,7 +13,8 @@ from mlaot.errors import MlaotError
 from mlaot.ir import Node, Type
 from mlaot.ir.types import boolean
 from mlaot.nest.expressions import HALVES, Expr, call, compare, const, select
-from mlaot.ops.base import Array, Op, batch_elementwise, full_like, no_gradient
+from mlaot.ops.axes import ELEMENTWISE
+from mlaot.ops.base import Array, Op, full_like, no_gradient
 from mlaot.ops.dtypes import ANY, FLOATS, NUMBERS, one_type
 from mlaot.ops.elementwise import C
 
@@ -31,12 +32,12 @@ def _comparison(
 
     rule = one_type(name, kinds, boolean)
     doc = doc or f"a {symbol} b; false where either is nan"
-    return Op(name, rule, reference, no_gradient, batch_elementwise, c, commutative, doc=doc)
+    return Op(name, rule, reference, no_gradient, ELEMENTWISE, c, commutative, doc=doc)
 
 
 def _question(name: str, doc: str, reference: np.ufunc, c: C) -> Op:
     """A property of a float."""
-    return Op(name, one_type(name, FLOATS, boolean), reference, no_gradient, batch_elementwise, c, doc=doc)
+    return Op(name, one_type(name, FLOATS, boolean), reference, no_gradient, ELEMENTWISE, c, doc=doc)
 
 
 equal = _comparison("equal", np.equal, "==", ANY, commutative=True)
@@ -87,7 +88,7 @@ where: Op = Op(
     _where_type,
     _where_reference,
     _vjp_where,
-    batch_elementwise,
+    ELEMENTWISE,
     lambda args: select(*args),
     doc="a where the condition is true, else b",
 )

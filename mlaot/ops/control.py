@@ -87,7 +87,7 @@ result: Op = Op(
     _result_type,
     lambda t, index: t[index],
     _vjp_result,  # type: ignore[arg-type]
-    _batch_result,
+    batch=_batch_result,
     doc="one of the results of an op that has several",
 )
 
@@ -259,7 +259,7 @@ scan: Op = Op(
     _scan_type,
     _scan_reference,  # type: ignore[arg-type]
     _vjp_scan,
-    _batch_scan,  # type: ignore[arg-type]
+    batch=_batch_scan,  # type: ignore[arg-type]
     doc="a subgraph over the slices along a first axis, carrying values on",
 )
 
@@ -363,7 +363,7 @@ while_: Op = Op(
     _while_type,
     _while_reference,  # type: ignore[arg-type]
     _vjp_while,
-    _batch_while,  # type: ignore[arg-type]
+    batch=_batch_while,  # type: ignore[arg-type]
     doc="a subgraph as long as a condition holds, at most `bound` times",
 )
 
@@ -435,7 +435,7 @@ cond: Op = Op(
     _cond_type,
     _cond_reference,  # type: ignore[arg-type]
     _vjp_cond,
-    _batch_cond,  # type: ignore[arg-type]
+    batch=_batch_cond,  # type: ignore[arg-type]
     doc="one of two subgraphs",
 )
 

@@ -13,7 +13,8 @@ import numpy as np
 
 from mlaot.errors import MlaotError
 from mlaot.ir import Node, Type
-from mlaot.ops.base import Array, Op, accumulator, by_axis, same_type
+from mlaot.ops.axes import along
+from mlaot.ops.base import Array, Op, accumulator, same_type
 from mlaot.ops.elementwise import mul
 from mlaot.ops.structure import pad, part
 
@@ -67,7 +68,7 @@ cumsum: Op = Op(
     _scan_type,
     _scan(np.add, 0),
     _vjp_cumsum,
-    by_axis,
+    along("axis"),
     doc="running sums along an axis, from either end, with or without the element itself",
 )
 cumprod: Op = Op(
@@ -75,7 +76,7 @@ cumprod: Op = Op(
     _scan_type,
     _scan(np.multiply, 1),
     _vjp_cumprod,
-    by_axis,
+    along("axis"),
     doc="running products along an axis, from either end, with or without the element itself",
 )
 
@@ -105,6 +106,6 @@ linear_recurrence: Op = Op(
     _recurrence_type,
     _recurrence_reference,
     _vjp_recurrence,
-    by_axis,
+    along("axis"),
     doc="s_i = b_i + a_i * s_(i-1) along an axis",
 )

@@ -16,9 +16,11 @@ from mlaot.ir import DType, Node, Type
 from mlaot.nest.expressions import Expr, call, compare, const, is_float, mask_of, select
 from mlaot.nest.expressions import cast as converted
 from mlaot.ops import integers
-from mlaot.ops.base import Array, Op, batch_elementwise, full_like, no_gradient
+from mlaot.ops.axes import ELEMENTWISE
+from mlaot.ops.base import Array, Op, full_like, no_gradient
 from mlaot.ops.conversion import convert
 from mlaot.ops.dtypes import ANY, FLOATS, NUMBERS, one_type
+from mlaot.ops.views import copy_parts
 
 C = Callable[..., Expr]
 VJP = Callable[..., tuple[Node | None, ...]]
@@ -35,7 +37,7 @@ def function(name: str) -> C:
 
 def elementwise(name: str, reference: Callable[..., Array], vjp: VJP, c: C, kinds: str = FLOATS, **more: Any) -> Op:
     """An op on the dtypes of ``kinds``."""
-    return Op(name, one_type(name, kinds), reference, vjp, batch_elementwise, c, **more)
+    return Op(name, one_type(name, kinds), reference, vjp, ELEMENTWISE, c, **more)
 
 
 def _power_type(x: Type, exponent: float) -> Type:
@@ -138,7 +140,14 @@ div: Op = elementwise(
     "div", np.divide, lambda ct, out, a, b: (div(ct, b), neg(mul(ct, div(out, b)))), function("div"), doc="a / b"
 )
 copy: Op = elementwise(
-    "copy", lambda x: x, lambda ct, out, x: (ct,), lambda args: args[0], ANY, doc="x, in memory of its own"
+    "copy",
+    lambda x: x,
+    lambda ct, out, x: (ct,),
+    lambda args: args[0],
+    ANY,
+    moves=True,
+    parts=copy_parts,
+    doc="x, in memory of its own",
 )
 rounded: Op = elementwise(
     "rounded",
@@ -148,9 +157,7 @@ rounded: Op = elementwise(
     doc="x, rounded before anything is computed from it",
 )
 neg: Op = elementwise("neg", np.negative, lambda ct, out, x: (neg(ct),), function("neg"), NUMBERS, doc="-x")
-pow_: Op = Op(
-    "pow", _power_type, _power_reference, _vjp_power, batch_elementwise, _power, doc="x to a constant exponent"
-)
+pow_: Op = Op("pow", _power_type, _power_reference, _vjp_power, ELEMENTWISE, _power, doc="x to a constant exponent")
 exp: Op = elementwise("exp", np.exp, lambda ct, out, x: (mul(ct, out),), function("exp"), doc="e to the x")
 log: Op = elementwise("log", np.log, lambda ct, out, x: (div(ct, x),), function("log"), doc="the natural logarithm")
 tanh: Op = elementwise(
@@ -209,7 +216,7 @@ cast: Op = Op(
     lambda x, dtype: Type(dtype, x.shape),
     convert,
     _vjp_cast,
-    batch_elementwise,
+    ELEMENTWISE,
     _cast_c,
     doc="x in another dtype; from float to integer saturates, nan becomes 0",
 )

@@ -4,12 +4,11 @@
 
 A negative index counts from the end. What is out of range then is clamped by gather and dropped by scatter. Gather
 from an axis without elements gives zeros. Integers that a caller of the module gives are refused where they are out of
-range (passes/index_ranges.py): for these two by the axis, elsewhere by what ``index`` says.
+range (passes/algebra/index_ranges.py): for these two by the axis, elsewhere by what ``index`` says.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from math import prod
 
 import numpy as np
@@ -20,7 +19,8 @@ from mlaot.ir import dims as dims_
 from mlaot.ir.indices import IndexRange
 from mlaot.ir.types import boolean, i64
 from mlaot.ops import elementwise as ew
-from mlaot.ops.base import Array, Index, Op, accumulator, batch_elementwise, fill, full_like, lift, no_gradient
+from mlaot.ops.axes import ELEMENTWISE, GATHER, SCATTER
+from mlaot.ops.base import Array, Index, Op, accumulator, fill, full_like, no_gradient
 from mlaot.ops.bits import bitwise_and
 from mlaot.ops.comparison import equal, greater_equal, less, where
 from mlaot.ops.structure import broadcast, iota, reshape, size
@@ -105,25 +105,14 @@ def _vjp_gather(ct: Node, out: Node, x: Node, indices: Node, lead: int) -> tuple
     return scatter(full_like(x, 0.0), places, ct, lead=lead, mode="add"), None
 
 
-def _batch_gather(node: Node, args: Sequence[Node], batched: Sequence[bool], dim: Dim) -> Node:
-    """Examples that look up in one table are more indices; else the examples are one more leading axis."""
-    lead = node.attrs["lead"]
-    if lead == 0 and not batched[0]:
-        return gather(*args, lead=0)
-    return gather(*_lifted(args, batched, dim), lead=lead + 1)
-
-
-def _lifted(args: Sequence[Node], batched: Sequence[bool], dim: Dim) -> list[Node]:
-    return [a if b else lift(a, dim) for a, b in zip(args, batched, strict=True)]
-
-
 gather: Op = Op(
     "gather",
     _gather_type,
     _gather_reference,
     _vjp_gather,
-    _batch_gather,
+    GATHER,
     index=Index(1, lambda x, indices, lead: IndexRange(x.shape[lead], wraps=True), "clamped"),
+    moves=True,
     doc="the rows that computed indices name",
 )
 
@@ -198,17 +187,13 @@ def _vjp_scatter(ct: Node, out: Node, x: Node, indices: Node, updates: Node, lea
     return _vjp_extreme(ct, out, x, indices, updates, lead, mode)
 
 
-def _batch_scatter(node: Node, args: Sequence[Node], batched: Sequence[bool], dim: Dim) -> Node:
-    return scatter(*_lifted(args, batched, dim), lead=node.attrs["lead"] + 1, mode=node.attrs["mode"])
-
-
 # "set": the last of several updates of one place stays, in row-major order. "max" and "min" pass nan on.
 scatter: Op = Op(
     "scatter",
     _scatter_type,
     _scatter_reference,
     _vjp_scatter,
-    _batch_scatter,
+    SCATTER,
     index=Index(1, lambda x, indices, updates, lead, mode: IndexRange(x.shape[lead], wraps=True), "dropped"),
     doc="rows set to updates at computed indices, or to their sum, maximum, minimum",
 )
@@ -236,7 +221,7 @@ index: Op = Op(
     _index_type,
     lambda x, size, wraps, ignored: x,
     no_gradient,
-    batch_elementwise,
+    ELEMENTWISE,
     lambda args, **_: args[0],
     index=Index(0, _index_range, "kept as they are"),
     doc="x, noted to be indices into an axis, such as labels of classes",

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache
 
 from mlaot.ir import Dim, Node, Type
-from mlaot.ir.dims import names, product, substitute
-from mlaot.nest import reductions
 from mlaot.ops import elementwise as ew
 from mlaot.ops import reduction as red
 from mlaot.ops import structure as st
-from mlaot.ops.base import OPS, batch_elementwise
+from mlaot.ops.axes import regrouped
+from mlaot.ops.base import OPS
 from mlaot.ops.quantized import contract_bytes, quantize
 from mlaot.ops.random import normal_quantile
 from mlaot.ops.winograd import TRANSFORMS
@@ -19,19 +17,16 @@ from mlaot.schedule.machine import LINE
 from mlaot.schedule.tuning import FREE_NODES
 
 PRODUCTS = (red.contract, contract_bytes)
-REDUCTIONS = tuple(OPS[name] for name in reductions.REDUCTIONS)
-VIEWS = ("broadcast", "transpose", "item", "slice", "window")
+REDUCTIONS = tuple(op for op in OPS.values() if op.reduces)
 VECTORS = ("f32", "f64")  # the dtypes that kernels compute in vectors
 LOADED = (*VECTORS, "i32", "i64", "i8", "u8", "bool")  # the dtypes that vectors are converted from as they are loaded
 
 
 def is_view(node: Node) -> bool:
     """Whether a node only looks at its argument differently."""
-    if node.op.name in VIEWS:
-        return True
     if node.op is st.take:
         return bool(node.attrs["indices"].array.ndim == 0)
-    return node.op is st.reshape and (puts_in_ones(node) or _keeps_strides(node))
+    return node.op.view is not None and (node.op is not st.reshape or puts_in_ones(node) or _keeps_strides(node))
 
 
 def puts_in_ones(node: Node) -> bool:
@@ -70,36 +65,6 @@ def _merged(node: Node) -> list[list[int]] | None:
 def _fills_rows(type_: Type) -> bool:
     columns = type_.shape[-1]
     return isinstance(columns, int) and columns * type_.dtype.itemsize % LINE == 0
-
-
-@cache
-def regrouped(source: tuple[Dim, ...], target: tuple[Dim, ...]) -> list[tuple[list[int], list[int]]] | None:
-    """How a reshape divides axes: groups of axes of both shapes that hold the same elements, smallest ones first.
-
-    Axes of one element are in no group. None where the shapes hold no elements, or extents cannot be compared.
-    """
-    groups: list[tuple[list[int], list[int]]] = []
-    left = [i for i, d in enumerate(source) if d != 1]
-    right = [i for i, d in enumerate(target) if d != 1]
-    if 0 in source or 0 in target:
-        return None
-    while left and right:
-        before, after = [left.pop(0)], [right.pop(0)]
-        sizes = source[before[0]], target[after[0]]
-        while sizes[0] != sizes[1]:
-            if _estimate(sizes[0]) < _estimate(sizes[1]) and left:
-                before.append(left.pop(0))
-            elif right:
-                after.append(right.pop(0))
-            else:
-                return None
-            sizes = product(tuple(source[i] for i in before)), product(tuple(target[i] for i in after))
-        groups.append((before, after))
-    return groups if not left and not right else None
-
-
-def _estimate(value: Dim) -> int:
-    return substitute(value, dict.fromkeys(names(value), 1009))
 
 
 def base_of(node: Node) -> Node:
@@ -163,7 +128,7 @@ def is_elementwise(node: Node) -> bool:
     if node.op is st.one_hot:  # in vectors of floats; otherwise a move
         vectors = node.type.dtype.name in VECTORS and node.arg(0).type.dtype.name in LOADED
         return vectors and not is_narrow(node.type.shape)
-    return node.op.batch is batch_elementwise
+    return node.op.elementwise
 
 
 def vector_dtype(node: Node) -> str | None:
@@ -185,17 +150,6 @@ def vector_dtype(node: Node) -> str | None:
 def is_narrow(shape: Sequence[Dim]) -> bool:
     """Whether rows are too short for vectors: the windows of a pooling, not the outputs of a small layer."""
     return len(shape) > 2 and isinstance(shape[-1], int) and shape[-1] < 8
-
-
-def is_side_by_side(fold: Node) -> bool:
-    """Whether each element of a fold is in one window: those begin where their neighbours end."""
-    axes, sizes, strides, dilations, shape = (
-        fold.attrs[key] for key in ("axes", "sizes", "strides", "dilations", "shape")
-    )
-    places = fold.arg(0).type.shape
-    return sizes == strides and all(
-        shape[a] == places[a] * k and (d == 1 or k == 1) for a, k, d in zip(axes, sizes, dilations, strict=True)
-    )
 
 
 def is_reduction(node: Node) -> bool:

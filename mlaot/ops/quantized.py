@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 
 from mlaot.errors import MlaotError
-from mlaot.ir import Dim, DType, Node, Type
+from mlaot.ir import Dim, DType, Type
 from mlaot.ir.types import f32, f64, i8, i32, u8
 from mlaot.nest.expressions import Call, Expr, Index, ValueType
-from mlaot.ops.base import Array, Op, batch_elementwise, no_gradient
-from mlaot.ops.reduction import batched_spec, parse_spec
+from mlaot.ops.axes import ELEMENTWISE, contraction, parse_spec
+from mlaot.ops.base import Array, Op, no_gradient
 
 LARGEST = 255 * 128  # of a product of an unsigned and a signed byte
 LONGEST = (2**31 - 1) // LARGEST  # products whose sum a 32-bit number holds
@@ -46,7 +46,7 @@ quantize: Op = Op(
     _quantize_type,
     _quantize_reference,
     no_gradient,
-    batch_elementwise,
+    ELEMENTWISE,
     _quantize,
     doc="the nearest number of 8 bits, of a half the even one; for nan the smallest",
 )
@@ -81,15 +81,11 @@ def _contract_bytes_reference(x: Array, w: Array, spec: str) -> Array:
     return np.asarray(found).astype(np.float32)
 
 
-def _batch_contract_bytes(node: Node, args: Sequence[Node], batched: Sequence[bool], dim: Dim) -> Node:
-    return contract_bytes(*args, spec=batched_spec(node.attrs["spec"], batched))
-
-
 contract_bytes: Op = Op(
     "contract_bytes",
     _contract_bytes_type,
     _contract_bytes_reference,
     no_gradient,
-    _batch_contract_bytes,
+    contraction("byte"),
     doc="a sum of products by labels of bytes x, a last axis of 4, and y, words of 4 signed bytes; exact in 32 bits",
 )

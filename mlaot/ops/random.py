@@ -18,7 +18,8 @@ from mlaot.ir import Dim, Node, Type
 from mlaot.ir.types import u32
 from mlaot.nest.expressions import Expr, call, cast
 from mlaot.ops import elementwise as ew
-from mlaot.ops.base import Array, Op, batch_elementwise, full_like, no_gradient
+from mlaot.ops.axes import ELEMENTWISE
+from mlaot.ops.base import Array, Op, full_like, no_gradient
 from mlaot.ops.dtypes import FLOATS, one_type
 
 ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
@@ -66,7 +67,7 @@ random_bits: Op = Op(
     _random_bits_type,
     _random_bits_reference,
     no_gradient,
-    _batch_random_bits,
+    batch=_batch_random_bits,
     draws=True,
     doc="32 random bits an element, by Threefry-2x32 from a key and a counter",
 )
@@ -170,7 +171,7 @@ normal_quantile: Op = Op(
     one_type("normal_quantile", FLOATS),
     _normal_quantile_reference,
     _vjp_normal_quantile,
-    batch_elementwise,
+    ELEMENTWISE,
     _normal_quantile_c,
     doc="where the standard normal distribution function has a value",
 )

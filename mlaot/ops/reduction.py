@@ -11,7 +11,9 @@ from mlaot.errors import MlaotError
 from mlaot.ir import Dim, Node, Type
 from mlaot.ir import dims as dims_
 from mlaot.ir.types import i64
-from mlaot.ops.base import Array, Op, accumulator, by_axis, no_gradient
+from mlaot.ops.axes import REDUCTION, along, contraction
+from mlaot.ops.axes import parse_spec as parse_spec
+from mlaot.ops.base import Array, Op, accumulator, no_gradient
 from mlaot.ops.cumulative import cumprod
 from mlaot.ops.elementwise import div, is_equal, mul
 from mlaot.ops.structure import broadcast, reshape, transpose
@@ -87,10 +89,6 @@ def _vjp_extreme(ct: Node, out: Node, x: Node, axes: tuple[int, ...]) -> tuple[N
     return (mul(mask, _spread(share, x, axes)),)
 
 
-def _batch_reduction(node: Node, args: Sequence[Node], batched: Sequence[bool], dim: Dim) -> Node:
-    return node.op(args[0], axes=tuple(a + 1 for a in node.attrs["axes"]))
-
-
 def _vjp_prod(ct: Node, out: Node, x: Node, axes: tuple[int, ...]) -> tuple[Node]:
     """The product of all others: of those before times of those after, so zeros do no harm."""
     kept = kept_axes(x.type.rank, axes)
@@ -108,16 +106,16 @@ sum_: Op = Op(
     _accumulated,
     _accumulate(np.add),
     lambda ct, out, x, axes: (_spread(ct, x, axes),),
-    _batch_reduction,
+    REDUCTION,
     doc="the sum over axes",
 )
-prod: Op = Op("prod", _accumulated, _accumulate(np.multiply), _vjp_prod, _batch_reduction, doc="the product over axes")
+prod: Op = Op("prod", _accumulated, _accumulate(np.multiply), _vjp_prod, REDUCTION, doc="the product over axes")
 max_: Op = Op(
     "max",
     _picked,
     _extreme(np.maximum, -1),
     _vjp_extreme,
-    _batch_reduction,
+    REDUCTION,
     doc="the largest over axes (any, of bools); nan where one is",
 )
 min_: Op = Op(
@@ -125,7 +123,7 @@ min_: Op = Op(
     _picked,
     _extreme(np.minimum, 1),
     _vjp_extreme,
-    _batch_reduction,
+    REDUCTION,
     doc="the smallest over axes (all, of bools); nan where one is",
 )
 
@@ -151,7 +149,7 @@ argmax: Op = Op(
     _arg_type,
     _arg(np.argmax),
     no_gradient,
-    by_axis,
+    along("axis", removed=True),
     doc="the index of the largest along an axis, the first of equals; of nan where there is one",
 )
 argmin: Op = Op(
@@ -159,24 +157,9 @@ argmin: Op = Op(
     _arg_type,
     _arg(np.argmin),
     no_gradient,
-    by_axis,
+    along("axis", removed=True),
     doc="the index of the smallest along an axis, the first of equals; of nan where there is one",
 )
-
-
-def parse_spec(spec: str) -> tuple[str, str, str]:
-    """``"bi,ji->bj"`` as its three label strings."""
-    operands, out = spec.split("->")
-    a, b = operands.split(",")
-    return a, b, out
-
-
-def batched_spec(spec: str, batched: Sequence[bool]) -> str:
-    """A spec with a label more, of a leading axis of the result and of the operands that are batched."""
-    first, second, out = parse_spec(spec)
-    new = next(c for c in "bnzyxwvutsrqp" + "BNZYXWVUTSRQP" if c not in spec)
-    a, b = (new if flag else "" for flag in batched)
-    return f"{a}{first},{b}{second}->{new}{out}"
 
 
 def _contract_type(a: Type, b: Type, spec: str) -> Type:
@@ -209,10 +192,6 @@ def _vjp_contract(ct: Node, out: Node, a: Node, b: Node, spec: str) -> tuple[Nod
     return towards(first, a, second, b), towards(second, b, first, a)
 
 
-def _batch_contract(node: Node, args: Sequence[Node], batched: Sequence[bool], dim: Dim) -> Node:
-    return contract(*args, spec=batched_spec(node.attrs["spec"], batched))
-
-
 def _contract_reference(a: Array, b: Array, spec: str) -> Array:
     """In parts along an axis of the result where an operand is large: NumPy copies the windows of an image."""
     wide = accumulator(a.dtype)
@@ -237,6 +216,6 @@ contract: Op = Op(
     _contract_type,
     _contract_reference,
     _vjp_contract,
-    _batch_contract,
+    contraction(),
     doc="a sum of products by labels, such as ab,bc->ac: matrix products, with any batch axes",
 )

@@ -14,7 +14,8 @@ from mlaot.errors import MlaotError
 from mlaot.ir import DType, Node, Type
 from mlaot.ir.types import bf16, f16
 from mlaot.ops import integers
-from mlaot.ops.base import Array, Op, batch_elementwise, full_like, no_gradient
+from mlaot.ops.axes import ELEMENTWISE
+from mlaot.ops.base import Array, Op, full_like, no_gradient
 from mlaot.ops.dtypes import NUMBERS, one_type
 from mlaot.ops.elementwise import div, elementwise, function, mul, neg, sign
 
@@ -101,7 +102,7 @@ nextafter: Op = Op(
     _nextafter_type,
     np.nextafter,
     lambda ct, out, x, y: (ct, None),
-    batch_elementwise,
+    ELEMENTWISE,
     function("nextafter"),
     doc="the number beside x, towards y",
 )

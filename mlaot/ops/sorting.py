@@ -7,7 +7,8 @@ import numpy as np
 from mlaot.errors import MlaotError
 from mlaot.ir import Type
 from mlaot.ir.types import i64
-from mlaot.ops.base import Array, Op, by_axis, no_gradient
+from mlaot.ops.axes import along
+from mlaot.ops.base import Array, Op, no_gradient
 
 
 def _argsort_type(x: Type, axis: int, descending: bool = False) -> Type:
@@ -28,6 +29,6 @@ argsort: Op = Op(
     _argsort_type,
     _argsort_reference,
     no_gradient,
-    by_axis,
+    along("axis"),
     doc="the indices that sort an axis: stable, ascending or descending, nan above all numbers",
 )

@@ -14,7 +14,8 @@ import numpy as np
 
 from mlaot.errors import MlaotError
 from mlaot.ir import Dim, DType, Node, Type
-from mlaot.ops.base import Array, Op, batch_elementwise, full_like, lift, same_type
+from mlaot.ops.axes import ELEMENTWISE, rows
+from mlaot.ops.base import Array, Op, full_like, lift, same_type
 from mlaot.ops.elementwise import add, cast
 from mlaot.ops.reduction import contract
 
@@ -84,10 +85,8 @@ def _vjp_add(ct: Node, out: Node, w: Node, x: Node, g: Node, axis: int) -> tuple
 
 
 def _batch_dot(node: Node, args: Sequence[Node], batched: Sequence[bool], dim: Dim) -> Node:
-    """More rows; as any product where there is a matrix for each example."""
+    """As any product, where there is a matrix for each example."""
     x, w = args
-    if not batched[1]:
-        return sparse_dot(x, w, **node.attrs)
     labels, matrix, given = _labels(node.type.rank - 1, node.attrs["axis"])
     return contract(_dense(x, w.type.dtype), w, spec=f"{'x' * batched[0]}{labels},x{matrix}->x{given}")
 
@@ -106,7 +105,7 @@ sparse: Op = Op(
     same_type,
     lambda x: x,
     lambda ct, out, x: (ct,),
-    batch_elementwise,
+    ELEMENTWISE,
     lambda args: args[0],
     doc="x, most elements of which are zero: products pass over them",
 )
@@ -115,7 +114,8 @@ sparse_dot: Op = Op(
     _dot_type,
     _dot,
     _vjp_dot,
-    _batch_dot,
+    rows(1, lambda node: 1),
+    batch=_batch_dot,
     doc="sum of x[.., i] w[i, j] over the i where x is not zero",
 )
 sparse_add: Op = Op(
@@ -123,6 +123,6 @@ sparse_add: Op = Op(
     _add_type,
     _add,
     _vjp_add,
-    _batch_add,
+    batch=_batch_add,
     doc="w[i, j] plus the sum of x[.., i] g[.., j] where x is not zero",
 )

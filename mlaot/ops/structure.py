@@ -13,7 +13,20 @@ from mlaot.ir import Dim, DType, Literal, Node, Type
 from mlaot.ir import dims as dims_
 from mlaot.ir.indices import IndexRange
 from mlaot.ir.types import boolean, i64
+from mlaot.ops.axes import BROADCAST, CONCAT, FOLD, ONE_HOT, RESHAPE, STACK, TAKE, TRANSPOSE, WINDOW, each_axis
 from mlaot.ops.base import Array, Index, Op, accumulator, fill, full_like, lift, no_gradient, scalar_type
+from mlaot.ops.views import (
+    broadcast_view,
+    concat_parts,
+    element_view,
+    fold_parts,
+    pad_parts,
+    reshape_view,
+    slice_view,
+    stack_parts,
+    transpose_view,
+    window_view,
+)
 
 Dims = tuple[Dim, ...]
 Ints = tuple[int, ...]
@@ -57,17 +70,14 @@ def _vjp_broadcast(ct: Node, out: Node, x: Node, shape: tuple[Dim, ...], axes: t
     return (sum_(ct, axes=tuple(i for i in range(len(shape)) if i not in axes)),)
 
 
-def _batch_broadcast(node: Node, args: Sequence[Node], batched: Sequence[bool], dim: Dim) -> Node:
-    shape, axes = node.attrs["shape"], node.attrs["axes"]
-    return broadcast(args[0], shape=(dim, *shape), axes=(0, *[a + 1 for a in axes]))
-
-
 broadcast: Op = Op(
     "broadcast",
     _broadcast_type,
     _broadcast_reference,
     _vjp_broadcast,
-    _batch_broadcast,
+    BROADCAST,
+    moves=True,
+    view=broadcast_view,
     doc="x repeated along new axes; a view",
 )
 
@@ -83,7 +93,9 @@ transpose: Op = Op(
     _transpose_type,
     lambda x, perm: np.transpose(x, perm),
     lambda ct, out, x, perm: (transpose(ct, perm=tuple(int(i) for i in np.argsort(perm))),),
-    lambda node, args, batched, dim: transpose(args[0], perm=(0, *[p + 1 for p in node.attrs["perm"]])),
+    TRANSPOSE,
+    moves=True,
+    view=transpose_view,
     doc="the axes in another order; a view",
 )
 
@@ -104,7 +116,9 @@ reshape: Op = Op(
     _reshape_type,
     lambda x, shape: x.reshape(shape),
     lambda ct, out, x, shape: (reshape(ct, shape=x.type.shape),),
-    lambda node, args, batched, dim: reshape(args[0], shape=(dim, *node.attrs["shape"])),
+    RESHAPE,
+    moves=True,
+    view=reshape_view,
     doc="another shape, the same elements in row-major order",
 )
 
@@ -127,17 +141,15 @@ def _vjp_take(ct: Node, out: Node, x: Node, indices: Literal, lead: int = 0) -> 
     return (put_add(ct, indices=indices, lead=lead, shape=x.type.shape[lead:]),)
 
 
-def _batch_lead(node: Node, args: Sequence[Node], batched: Sequence[bool], dim: Dim) -> Node:
-    return node.op(args[0], **{**node.attrs, "lead": node.attrs.get("lead", 0) + 1})
-
-
 # The elements of x, flat behind its first `lead` axes, that `indices` names.
 take: Op = Op(
     "take",
     _take_type,
     _take_reference,
     _vjp_take,
-    _batch_lead,
+    TAKE,
+    moves=True,
+    view=element_view,
     doc="the elements that constant indices name, flat behind the first axes",
 )
 
@@ -163,7 +175,7 @@ put_add: Op = Op(
     _put_add_type,
     _put_add_reference,
     _vjp_put_add,
-    _batch_lead,
+    TAKE,
     doc="the transpose of take: every element added to the place it was taken from",
 )
 
@@ -177,7 +189,9 @@ item: Op = Op(
     _item_type,
     lambda x, index: x.reshape(-1)[index],
     lambda ct, out, x, index: (put_add(ct, indices=scalar_index(index), lead=0, shape=x.type.shape),),
-    lambda node, args, batched, dim: take(args[0], indices=scalar_index(node.attrs["index"]), lead=1),
+    batch=lambda node, args, batched, dim: take(args[0], indices=scalar_index(node.attrs["index"]), lead=1),
+    moves=True,
+    view=element_view,
     doc="one element as a scalar",
 )
 
@@ -210,17 +224,14 @@ def _vjp_stack(ct: Node, out: Node, *args: Node, axis: int = 0) -> tuple[Node, .
     return tuple(reshape(part(ct, axis, i, 1), shape=args[0].type.shape) for i in range(len(args)))
 
 
-def _batch_stack(node: Node, args: Sequence[Node], batched: Sequence[bool], dim: Dim) -> Node:
-    lifted = [a if b else lift(a, dim) for a, b in zip(args, batched, strict=True)]
-    return stack(*lifted, axis=node.attrs.get("axis", 0) + 1)
-
-
 stack: Op = Op(
     "stack",
     _stack_type,
     lambda *args, axis=0: np.stack(args, axis),
     _vjp_stack,
-    _batch_stack,
+    STACK,
+    moves=True,
+    parts=stack_parts,
     doc="arguments of one type along a new axis",
 )
 
@@ -250,17 +261,14 @@ def _vjp_concat(ct: Node, out: Node, *args: Node, axis: int = 0) -> tuple[Node, 
     return tuple(parts)
 
 
-def _batch_concat(node: Node, args: Sequence[Node], batched: Sequence[bool], dim: Dim) -> Node:
-    lifted = [a if b else lift(a, dim) for a, b in zip(args, batched, strict=True)]
-    return concat(*lifted, axis=node.attrs.get("axis", 0) + 1)
-
-
 concat: Op = Op(
     "concat",
     _concat_type,
     lambda *args, axis=0: np.concatenate(args, axis),
     _vjp_concat,
-    _batch_concat,
+    CONCAT,
+    moves=True,
+    parts=concat_parts,
     doc="arguments one after the other along an axis",
 )
 
@@ -311,19 +319,16 @@ def _vjp_slice(ct: Node, out: Node, x: Node, start: Dims, size: Dims, step: tupl
     return (pad(ct, zero, low=tuple(low), high=tuple(high), interior=interior),)
 
 
-def _batch_slice(node: Node, args: Sequence[Node], batched: Sequence[bool], dim: Dim) -> Node:
-    start, size, step = (node.attrs[key] for key in ("start", "size", "step"))
-    return slice_(args[0], start=(0, *start), size=(dim, *size), step=(1, *step))
-
-
 # Element i of the result is x[start + i * step], along each axis; a step may be negative.
 slice_: Op = Op(
     "slice",
     _slice_type,
     _slice_reference,
     _vjp_slice,
-    _batch_slice,
+    each_axis(start=0, size=None, step=1),
     needs=_slice_needs,
+    moves=True,
+    view=slice_view,
     doc="x[start + i * step] along each axis, of any step but 0; a view",
 )
 
@@ -384,8 +389,6 @@ def _batch_pad(node: Node, args: Sequence[Node], batched: Sequence[bool], dim: D
 
     low, high, interior = ((0, *node.attrs[key]) for key in ("low", "high", "interior"))
     x = args[0] if batched[0] else lift(args[0], dim)
-    if not batched[1]:
-        return pad(x, args[1], low=low, high=high, interior=interior)
     zero = x.graph.constant(0, x.type.dtype)
     padded = pad(x, zero, low=low, high=high, interior=interior)
     value = broadcast(args[1], shape=padded.type.shape, axes=(0,))
@@ -399,8 +402,11 @@ pad: Op = Op(
     _pad_type,
     _pad_reference,
     _vjp_pad,
-    _batch_pad,
+    each_axis(low=0, high=0, interior=0),
+    batch=_batch_pad,
     needs=_pad_needs,
+    moves=True,
+    parts=pad_parts,
     doc="x with a value before, after and between its elements",
 )
 
@@ -448,18 +454,16 @@ def _vjp_window(ct: Node, out: Node, x: Node, **attrs: Any) -> tuple[Node]:
     return (fold(ct, **attrs, shape=x.type.shape),)
 
 
-def _batch_window(node: Node, args: Sequence[Node], batched: Sequence[bool], dim: Dim) -> Node:
-    return window(args[0], **{**node.attrs, "axes": tuple(a + 1 for a in node.attrs["axes"])})
-
-
 # Sliding windows: y[.., p, .., k] = x[.., p * stride + k * dilation, ..], the window axes last, in the order of `axes`.
 window: Op = Op(
     "window",
     _window_type,
     _window_reference,
     _vjp_window,
-    _batch_window,
+    WINDOW,
     needs=_window_needs,
+    moves=True,
+    view=window_view,
     doc="sliding windows, with stride and dilation; a view",
 )
 
@@ -491,19 +495,15 @@ def _vjp_fold(ct: Node, out: Node, y: Node, shape: Dims, **attrs: Any) -> tuple[
     return (window(ct, **attrs),)
 
 
-def _batch_fold(node: Node, args: Sequence[Node], batched: Sequence[bool], dim: Dim) -> Node:
-    axes = tuple(a + 1 for a in node.attrs["axes"])
-    return fold(args[0], **{**node.attrs, "axes": axes, "shape": (dim, *node.attrs["shape"])})
-
-
 # The transpose of window: every element of a window is added to the place it was seen at.
 fold: Op = Op(
     "fold",
     _fold_type,
     _fold_reference,
     _vjp_fold,
-    _batch_fold,
+    FOLD,
     needs=_fold_needs,
+    parts=fold_parts,
     doc="the transpose of window: every element of every window added to its place",
 )
 
@@ -519,7 +519,7 @@ one_hot: Op = Op(
     _one_hot_type,
     lambda label, classes, dtype: (label[..., None] == np.arange(classes)).astype(dtype.numpy),
     no_gradient,
-    lambda node, args, batched, dim: one_hot(args[0], **node.attrs),
+    ONE_HOT,
     index=Index(0, lambda label, classes, dtype: IndexRange(classes), "a row of zeros"),
     doc="1 where the class is the label, else 0, along a new last axis",
 )

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from mlaot.errors import MlaotError
-from mlaot.ir import Dim, Node, Type
+from mlaot.ir import Type
 from mlaot.ir.types import Literal, boolean, f64, i32
+from mlaot.ops.axes import rows
 from mlaot.ops.base import Array, Op, no_gradient
 
 AGGREGATES: dict[str, Callable[..., Any]] = {"sum": np.sum, "min": np.min, "max": np.max}
@@ -139,15 +140,11 @@ def _reference(x: Array, forest: Forest, aggregate: str) -> Array:
     return np.asarray(AGGREGATES[aggregate](reached, axis=1)).reshape((*x.shape[:-1], *forest.targets))
 
 
-def _batch(node: Node, args: Sequence[Node], batched: Sequence[bool], dim: Dim) -> Node:
-    return node.op(*args, **node.attrs)
-
-
 tree_ensemble: Op = Op(
     "tree_ensemble",
     _type,
     _reference,
     no_gradient,
-    _batch,
+    rows(1, lambda node: len(node.attrs["forest"].targets)),
     doc="the sum, the smallest or the largest of the leaves that rows of features reach in decision trees",
 )

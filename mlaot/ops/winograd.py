@@ -16,9 +16,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from mlaot.errors import MlaotError
-from mlaot.ir import Dim, Node, Type
+from mlaot.ir import Node, Type
 from mlaot.ops import reduction as red
 from mlaot.ops import structure as st
+from mlaot.ops.axes import rows
 from mlaot.ops.base import Array, Op
 
 BLOCK = 16  # channels of a block; a whole number of vectors on every instruction set
@@ -130,16 +131,6 @@ def _vjp_input(ct: Node, out: Node, x: Node, **attrs: object) -> tuple[Node | No
     return tuple(pullback([_input_by_ops(x, **attrs)], [ct], [x]))  # type: ignore[arg-type]
 
 
-def _batch_input(node: Node, args: Sequence[Node], batched: Sequence[bool], dim: Dim) -> Node:
-    """One axis more in front of the maps."""
-    return _swapped(winograd_input(args[0], **node.attrs))
-
-
-def _swapped(node: Node) -> Node:
-    """With the first two axes in the other's place: the components of a tile, and those of a batch."""
-    return st.transpose(node, perm=(1, 0, *range(2, node.type.rank)))
-
-
 # V = B^T d B of each tile d of x, padded by zeros `low` before and `high` after its two axes of space, and further so
 # that tiles fit: [.., C, h, w, c] => [(m + 2)^2, .., tiles of h, tiles of w, C, c].
 winograd_input: Op = Op(
@@ -147,7 +138,7 @@ winograd_input: Op = Op(
     _input_type,
     _input_reference,
     _vjp_input,
-    _batch_input,
+    rows(4, lambda node: 4, front=1),
     doc="the tiles of padded maps, transformed for the products of a 3x3 convolution (Winograd)",
 )
 
@@ -187,18 +178,13 @@ def _vjp_output(ct: Node, out: Node, x: Node, **attrs: object) -> tuple[Node | N
     return tuple(pullback([_output_by_ops(x, **attrs)], [ct], [x]))  # type: ignore[arg-type]
 
 
-def _batch_output(node: Node, args: Sequence[Node], batched: Sequence[bool], dim: Dim) -> Node:
-    """One axis more in front of the maps."""
-    return winograd_output(_swapped(args[0]), **node.attrs)
-
-
 # Y = A^T M A of the summed products M of each tile: [(m + 2)^2, .., tiles of h, tiles of w, O, o] => [.., O, h, w, o].
 winograd_output: Op = Op(
     "winograd_output",
     _output_type,
     _output_reference,
     _vjp_output,
-    _batch_output,
+    rows(4, lambda node: 4, first=1),
     doc="maps from the products of their tiles: what ends a 3x3 convolution (Winograd)",
 )
 TRANSFORMS = (winograd_input, winograd_output)

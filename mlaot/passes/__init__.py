@@ -4,328 +4,144 @@ from __future__ import annotations
 
 import os
 import sys
-from collections import Counter
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from mlaot import stages
-from mlaot.errors import MlaotError
-from mlaot.frontend.declaration import PARAMETERS, Traced
+from mlaot.errors import MlaotError, VariableError, did_you_mean
+from mlaot.frontend.declaration import Traced
 from mlaot.frontend.sample import arrays
-from mlaot.ir import Graph, dim, topological, verify
+from mlaot.ir import Graph, dim, verify
 from mlaot.ir.dims import assumed
-from mlaot.ir.module import FIT_STEP, INTERMEDIATES, Module
+from mlaot.ir.module import INTERMEDIATES, Module
 from mlaot.ir.text import text
-from mlaot.passes import (
-    barriers,
-    blocked,
-    canonical,
-    concat_products,
-    contract,
-    convolution,
-    entries,
-    example_tiles,
-    examples_last,
-    flatten_sums,
-    fold,
-    freeze,
-    gates,
-    hoist,
-    index_ranges,
-    late_updates,
-    legalize,
-    lookups,
-    masked_rows,
-    narrow,
-    pooling,
-    prune,
-    quantize,
-    raise_tensors,
-    reciprocal,
-    reshapes,
-    simplify,
-    sparse_products,
-    split_parameters,
-    take_last,
-    transposed,
-    widen,
-    winograd,
+from mlaot.passes.algebra.canonical_order import canonical_order
+from mlaot.passes.algebra.causal_blocks import causal_blocks
+from mlaot.passes.algebra.concat_products import concat_products
+from mlaot.passes.algebra.dead_code import dead_code
+from mlaot.passes.algebra.fold_constants import fold_constants
+from mlaot.passes.algebra.hoist_invariants import hoist_invariants
+from mlaot.passes.algebra.index_ranges import index_ranges
+from mlaot.passes.algebra.legalize import legalize
+from mlaot.passes.algebra.port_dtypes import port_dtypes
+from mlaot.passes.algebra.reciprocal import reciprocal
+from mlaot.passes.algebra.simplify import simplify
+from mlaot.passes.algebra.sparse_products import sparse_products
+from mlaot.passes.algebra.transposed_convolution import transposed_convolution
+from mlaot.passes.algebra.upcast import upcast
+from mlaot.passes.base import Pass, check_order
+from mlaot.passes.frozen.freeze import freeze
+from mlaot.passes.frozen.half_weights import half_weights
+from mlaot.passes.frozen.one_hot_gather import one_hot_gather
+from mlaot.passes.frozen.quantize import quantize
+from mlaot.passes.frozen.split_gates import split_gates
+from mlaot.passes.frozen.unused_weights import unused_weights
+from mlaot.passes.frozen.winograd import winograd
+from mlaot.passes.layout.batch_innermost import batch_innermost
+from mlaot.passes.layout.blocked_layout import blocked_layout
+from mlaot.passes.layout.sink_reshapes import sink_reshapes
+from mlaot.passes.layout.transposed_gather import transposed_gather
+from mlaot.passes.layout.transposed_operands import transposed_operands
+from mlaot.passes.raising.add_batch import add_batch
+from mlaot.passes.raising.contract import contract
+from mlaot.passes.raising.flatten_sums import flatten_sums
+from mlaot.passes.raising.raise_tensors import raise_tensors
+from mlaot.passes.raising.split_parameters import split_parameters
+from mlaot.passes.training.delayed_updates import delayed_updates
+from mlaot.passes.training.entries import copy_into, entries
+from mlaot.passes.training.keep_declared import keep_declared
+from mlaot.passes.training.remove_barriers import remove_barriers
+from mlaot.passes.training.unroll_windows import unroll_windows
+from mlaot.settings.options import DEFAULTS, Options
+
+Passes = tuple[Pass[...], ...]
+LOWERING = "lower"  # what makes a program of the graphs
+
+# From scalars, if the model has them, to a graph of tensors with a batch dimension and contractions.
+RAISING: Passes = (
+    *(simplify, flatten_sums, raise_tensors, split_parameters, simplify, fold_constants),
+    *(add_batch, reciprocal, contract, hoist_invariants, simplify, canonical_order),
 )
-from mlaot.passes.subgraphs import everywhere
-from mlaot.schedule.tuning import EXAMPLES_TILE
-from mlaot.settings import did_you_mean
-from mlaot.transforms.batch import batch
-
-Stage = Callable[[Module, Traced], None]
-
-
-def each(graph_pass: Callable[[Graph], None]) -> Stage:
-    """A pass over every graph of a module, subgraphs included."""
-
-    def stage(module: Module, traced: Traced) -> None:
-        for graph in module.graphs.values():
-            everywhere(graph_pass, graph)
-
-    return named(graph_pass.__name__, stage)
-
-
-def of_scalars(graph_pass: Callable[[Graph], None]) -> Stage:
-    """A pass over the graph of a scalar model."""
-
-    def stage(module: Module, traced: Traced) -> None:
-        if traced.counts:
-            graph_pass(module.graphs["model"])
-
-    return named(graph_pass.__name__, stage)
-
-
-def whole(module_pass: Callable[[Module], None]) -> Stage:
-    """A pass over a module at once."""
-
-    def stage(module: Module, traced: Traced) -> None:
-        module_pass(module)
-
-    return named(module_pass.__name__, stage)
-
-
-def named(name: str, stage: Stage) -> Stage:
-    """A stage by the name that a user knows it by: that of its file."""
-    stage.__name__ = name
-    return stage
-
-
-def split_scalars(module: Module, traced: Traced) -> None:
-    """Parameters of a scalar model as the tensors in which they are read."""
-    if not traced.named:
-        return
-    graph, flat = module.graphs["model"], module.parameters.pop(PARAMETERS)
-    members = split_parameters.split_parameters(graph, PARAMETERS, traced.named)
-    module.parameters |= {name: flat[ids] for name, ids in members.items()}
-    place = {int(scalar): (name, i) for name, ids in members.items() for i, scalar in enumerate(np.ravel(ids))}
-    module.scalars, module.named = tuple(place[i] for i in range(len(flat))), dict(traced.named)
-
-
-def add_batch(module: Module, traced: Traced) -> None:
-    """The dimension ``batch`` for a model declared on one example; what takes no inputs has no batch.
-
-    Training in tiles, or on one example after the other, has a model of its own.
-    """
-    module.per_example = traced.per_example and any(_given(module, graph) for graph in module.graphs.values())
-    if module.per_example:
-        training = module.graphs.get("training", module.graphs["model"])
-        tiled = module.trains and example_tiles.fits(training)
-        tiles = {"tile": batch(training, EXAMPLES_TILE, module.slots)} if tiled else {}
-        ones = {FIT_STEP: training} if module.trains and late_updates.fits(training) else {}
-        single = () if traced.arguments else _alone(module, module.graphs["model"])
-        batched = {
-            name: batch(graph, dim("batch"), module.slots, single) if _given(module, graph) else graph
-            for name, graph in module.graphs.items()
-        }
-        module.graphs = batched | tiles | ones
-
-
-def _given(module: Module, graph: Graph) -> list[str]:
-    """The inputs of a graph that a caller gives."""
-    return [name for name in graph.inputs if name not in module.slots]
-
-
-def _alone(module: Module, model: Graph) -> list[str]:
-    """The results of a model, where none of them depends on an input: its loss has some, ``forward`` takes none."""
-    results = {name: node.find() for name, node in model.outputs.items() if name != "loss"}
-    reached = set(topological(results.values()))
-    return [] if any(model.inputs[name] in reached for name in _given(module, model)) else list(results)
-
-
-def divide_fast(module: Module, traced: Traced) -> None:
-    """Quotients of many numbers by one as products, where settings ask for it."""
-    for graph in module.graphs.values() if module.fast_division else ():
-        everywhere(reciprocal.reciprocal, graph)
-
-
-def forget_weights(module: Module, traced: Traced) -> None:
-    """Weights that only others were made of are not shipped."""
-    for graph in module.graphs.values() if module.is_frozen else ():
-        kept = {*graph.nodes(), *[graph.inputs[name] for name in graph.writes]}
-        graph.inputs = {k: node for k, node in graph.inputs.items() if k not in module.slots or node.find() in kept}
-
-
-def widen_ports(module: Module, traced: Traced) -> None:
-    """Arguments and results of entries have dtypes that a caller can hand over."""
-    for graph in module.graphs.values():
-        widen.widen_ports(graph)
-
-
-def make_entries(module: Module, traced: Traced) -> None:
-    """Entries of the module: forward, and what training needs."""
-    entries.entries(module, traced.arguments, traced.optimizer)
-
-
-def keep_declared(module: Module, traced: Traced) -> None:
-    """Copies of the entries, for the oracle."""
-    for name, graph in module.graphs.items():
-        roots = [node.find() for node in (*graph.outputs.values(), *graph.writes.values())]
-        copy, copies = entries.copy_into(graph, roots, name, keep=graph.inputs)
-        copy.outputs = {key: copies[node.find()] for key, node in graph.outputs.items()}
-        copy.writes = {key: copies[node.find()] for key, node in graph.writes.items()}
-        module.declared[name] = copy
-    module.declared_slots = module.slots
-
-
-PIPELINE: tuple[Stage, ...] = (
-    each(simplify.simplify),
-    of_scalars(flatten_sums.flatten_sums),
-    of_scalars(raise_tensors.raise_tensors),
-    named("split_parameters", split_scalars),
-    each(simplify.simplify),
-    each(fold.fold),
-    add_batch,
-    named("reciprocal", divide_fast),
-    each(contract.contract),
-    each(hoist.hoist),
-    each(simplify.simplify),
-    each(canonical.canonical),
-    named("entries", make_entries),
-    index_ranges.index_ranges,
-    keep_declared,
-    each(barriers.barriers),
-    each(prune.prune),
-    widen_ports,
-    each(widen.widen),
-    each(contract.contract),
-    each(hoist.hoist),
-    each(prune.prune),
-    each(convolution.convolution),
-    each(contract.contract),
-    each(concat_products.concat_products),
-    each(reshapes.reshapes),
-    each(contract.contract),
-    each(transposed.transposed),
-    each(masked_rows.masked_rows),
-    each(sparse_products.sparse_products),
-    whole(lookups.lookups),
-    whole(freeze.freeze),
-    whole(blocked.blocked),
-    each(take_last.take_last),
-    named("reciprocal", divide_fast),
-    each(fold.fold),
-    each(simplify.simplify),
-    each(canonical.canonical),
-    whole(quantize.quantize),
-    whole(winograd.winograd),
-    whole(gates.gates),
-    forget_weights,
-    whole(late_updates.late_updates),
-    each(pooling.pooling),
-    each(examples_last.examples_last),
-    each(legalize.legalize),
-    whole(narrow.narrow),
+# From the graph of a model to the entries of its module; gradients are derived here.
+ENTRIES: Passes = (entries, index_ranges, keep_declared, remove_barriers, dead_code, port_dtypes, upcast)
+# Products in the form that kernels compute best, whatever they are products of. Gradients bring new ones.
+PRODUCTS: Passes = (
+    *(contract, hoist_invariants, dead_code, transposed_convolution, contract),
+    *(concat_products, sink_reshapes, contract, transposed_operands, causal_blocks, sparse_products),
 )
+# What is known at build is computed at build, and weights are laid out and stored as kernels read them.
+FROZEN: Passes = (
+    *(one_hot_gather, freeze, blocked_layout, transposed_gather, reciprocal, fold_constants, simplify, canonical_order),
+    *(quantize, winograd, split_gates, unused_weights),
+)
+# Steps of training on a few examples at a time.
+TRAINING: Passes = (delayed_updates, unroll_windows, batch_innermost)
+# What lowering expects.
+LEGAL: Passes = (legalize, half_weights)
+PIPELINE: Passes = (*RAISING, *ENTRIES, *PRODUCTS, *FROZEN, *TRAINING, *LEGAL)
 
 # Passes over the graph that is declared, before there are entries.
-BEFORE_ENTRIES = ("flatten_sums", "raise_tensors", "split_parameters", "add_batch", "entries")
-
-Report = list[tuple[str, dict[str, Counter[str]]]]
+BEFORE_ENTRIES = (flatten_sums, raise_tensors, split_parameters, add_batch, entries)
 
 
 def run(
     name: str,
     traced: Traced,
-    report: Report | None = None,
+    options: Options = DEFAULTS,
     *,
-    winograd: str = "F2",
-    fast_division: bool = False,
-    frozen: bool = True,
-    intermediates: bool = False,
-    weights_dtype: str = "",
-    quantize: str = "",
     sample: Any = None,
-    watch: Callable[[str, Module], None] | None = None,
+    watch: Callable[[str, Module], None] = lambda step, module: None,
 ) -> Module:
     """Take a traced model through ``PIPELINE``; graphs are verified after each pass.
 
-    ``MLAOT_DUMP=<pass>`` (or ``all``) prints the graphs after that pass on stderr. ``report`` collects node counts.
-    ``winograd``, ``fast_division``, ``frozen``, ``intermediates``, ``weights_dtype`` and ``quantize`` are the settings
-    of these names; ``sample``: what that of this name names. ``watch`` is called after each pass with its name.
+    ``sample``: inputs as ``forward`` takes them, from which ranges are learnt. ``watch`` is called with the name of
+    each pass and the module as it left it. ``MLAOT_DUMP=<pass>`` (or ``all``) prints the graphs after that pass.
     """
-    graphs = {"model": traced.graph, **({"training": traced.training} if traced.training else {}), **traced.entries}
-    if intermediates:
-        graphs[INTERMEDIATES] = _tapped(traced)
-    module = Module(name, graphs, dict(traced.parameters), traced.trains, traced.learning_rate)
-    module.per_example, module.winograd, module.replaceable = traced.per_example, winograd, not frozen
-    module.weights_dtype, module.quantize, module.fast_division = weights_dtype, quantize, fast_division
-    if sample is not None:
-        lead = (dim("batch"),) if traced.per_example else ()
-        taken = {name: traced.graph.inputs[name].type for name in traced.arguments}
-        module.sample = arrays(sample, {name: t.with_shape((*lead, *t.shape)) for name, t in taken.items()})
-    module.state, module.docs = dict(traced.buffers), dict(traced.docs)
-    module.refusals, module.info = traced.refusals, dict(traced.info)
-    module.dicts = traced.dicts | {INTERMEDIATES} | ({"accumulate"} if "forward" in traced.dicts else set())
-    if traced.file_names:
-        module.info["file_names"] = dict(traced.file_names)
-    printed = dumped()
-    watch = watch or (lambda step, module: None)
-    _observe("trace", module, printed, report)
-    watch("trace", module)
+    check_order(PIPELINE)
+    module, printed = module_of_traced(name, traced, options, sample), dumped()
+
+    def look(step: str) -> None:
+        for graph in module.graphs.values():
+            verify(graph, step)
+            if step in printed:
+                print(f"# after {step}\n{text(graph)}\n", file=sys.stderr)
+        watch(step, module)
+
+    look("trace")
     with stages.stage("passes") as rename:
         for step in PIPELINE:
-            rename(f"pass {step.__name__}")
-            step(module, traced)
-            _observe(step.__name__, module, printed, report)
-            watch(step.__name__, module)
+            rename(f"pass {step.name}")
+            step.run(module, traced)
+            look(step.name)
     return module
 
 
-def dumped() -> set[str]:
-    """The stages after which ``MLAOT_DUMP`` wants the graphs or the program printed: one by its name, or all passes."""
-    every = {"trace", *names()}
-    wanted = os.environ.get("MLAOT_DUMP", "")
-    if wanted not in ("", "all", LOWERING, *every):
-        known = ["all", "trace", *names(), LOWERING]
-        hint = did_you_mean(wanted, known) or f"; they are {', '.join(known)}"
-        raise MlaotError(f"the environment variable MLAOT_DUMP is {wanted!r}, which is no pass{hint}")
-    return every if wanted == "all" else {wanted} - {""}
-
-
-LOWERING = "lower"  # what makes a program of the graphs
-
-
-def names() -> list[str]:
-    """The passes in the order in which they run first, by their files' names."""
-    return list(dict.fromkeys(stage.__name__ for stage in PIPELINE))
-
-
-def run_one(name: str, graph: Graph) -> dict[str, Graph]:
-    """The graphs that a pass makes of one on its own, whose parameters are random numbers.
-
-    Inputs that are parameters are so by their note, and frozen; the pass sees a model that takes the other inputs.
-    """
-    stages = [stage for stage in PIPELINE if stage.__name__ == name]
-    if not stages:
-        hint = did_you_mean(name, [*names(), LOWERING]) or f"; they are {', '.join([*names(), LOWERING])}"
-        raise MlaotError(f"there is no pass {name!r}{hint}")
-    module, traced = module_of(graph, "model" if name in BEFORE_ENTRIES else graph.name)
-    stages[0](module, traced)
-    for made in module.graphs.values():
-        verify(made, name)
-    return module.graphs
-
-
-def module_of(graph: Graph, entry: str) -> tuple[Module, Traced]:
-    """A module of a graph alone, whose parameters are random numbers, and what it would have been traced to."""
-    held = {key: node.type for key, node in graph.inputs.items() if node.attrs.get("parameter")}
-    numbers = np.random.default_rng(0)
-    parameters = {
-        key: type_.dtype.array(numbers.standard_normal([assumed(d) for d in type_.shape]))
-        for key, type_ in held.items()
-    }
-    arguments = tuple(key for key in graph.inputs if key not in held)
-    traced = Traced(graph, parameters, per_example=False, arguments=arguments, counts={"": len(graph.nodes())})
-    module = Module("text", {entry: graph}, dict(parameters), traced.trains)
-    module.fast_division = True
-    verify(graph, "reading")
-    return module, traced
+def module_of_traced(name: str, traced: Traced, options: Options, sample: Any) -> Module:
+    """The module that a traced model is before the first pass."""
+    graphs = {"model": traced.graph, **({"training": traced.training} if traced.training else {}), **traced.entries}
+    if options.intermediates:
+        graphs[INTERMEDIATES] = _tapped(traced)
+    module = Module(
+        name,
+        graphs,
+        dict(traced.parameters),
+        traced.trains,
+        traced.learning_rate,
+        per_example=traced.per_example,
+        info={**traced.info, **({"file_names": dict(traced.file_names)} if traced.file_names else {})},
+        state=dict(traced.buffers),
+        docs=dict(traced.docs),
+        refusals=traced.refusals,
+        dicts=traced.dicts | {INTERMEDIATES} | ({"accumulate"} if "forward" in traced.dicts else set()),
+        options=options,
+    )
+    if sample is not None:
+        lead = (dim("batch"),) if traced.per_example else ()
+        types = {name: traced.graph.inputs[name].type for name in traced.arguments}
+        module.sample = arrays(sample, {name: t.with_shape((*lead, *t.shape)) for name, t in types.items()})
+    return module
 
 
 def _tapped(traced: Traced) -> Graph:
@@ -335,15 +151,56 @@ def _tapped(traced: Traced) -> Graph:
     if INTERMEDIATES in traced.entries:
         raise MlaotError(f"with intermediates = true no entry can be called {INTERMEDIATES!r}; rename it")
     taps = {name: node.find() for name, node in traced.taps.items()}
-    graph, copies = entries.copy_into(traced.graph, taps.values(), INTERMEDIATES, keep=traced.arguments)
+    graph, copies = copy_into(traced.graph, taps.values(), INTERMEDIATES, keep=traced.arguments)
     graph.outputs = {name: copies[node] for name, node in taps.items()}
     return graph
 
 
-def _observe(stage: str, module: Module, printed: Collection[str], report: Report | None) -> None:
-    for graph in module.graphs.values():
-        verify(graph, stage)
-        if stage in printed:
-            print(f"# after {stage}\n{text(graph)}\n", file=sys.stderr)
-    if report is not None:
-        report.append((stage, {n: Counter(node.op.name for node in g.nodes()) for n, g in module.graphs.items()}))
+def names() -> list[str]:
+    """The passes in the order in which they run first."""
+    return list(dict.fromkeys(step.name for step in PIPELINE))
+
+
+def dumped() -> set[str]:
+    """The stages after which ``MLAOT_DUMP`` wants the graphs or the program printed: one by its name, or all passes."""
+    every = {"trace", *names()}
+    wanted = os.environ.get("MLAOT_DUMP", "")
+    if wanted not in ("", "all", LOWERING, *every):
+        hint = _hint(wanted, ["all", "trace", *names(), LOWERING])
+        raise VariableError(f"the environment variable MLAOT_DUMP is {wanted!r}, which is no pass{hint}")
+    return every if wanted == "all" else {wanted} - {""}
+
+
+def _hint(name: str, known: list[str]) -> str:
+    """What else a name may mean: one that is close, else all."""
+    return did_you_mean(name, known) or f"; they are {', '.join(known)}"
+
+
+def run_one(name: str, graph: Graph) -> dict[str, Graph]:
+    """The graphs that a pass makes of one on its own, whose parameters are random numbers.
+
+    Inputs that are parameters are so by their note, and frozen; the pass sees a model that takes the other inputs.
+    """
+    step = next((step for step in PIPELINE if step.name == name), None)
+    if step is None:
+        raise MlaotError(f"there is no pass {name!r}{_hint(name, [*names(), LOWERING])}")
+    module, traced = module_of(graph, "model" if step in BEFORE_ENTRIES else graph.name)
+    step.run(module, traced)
+    for result in module.graphs.values():
+        verify(result, name)
+    return module.graphs
+
+
+def module_of(graph: Graph, entry: str) -> tuple[Module, Traced]:
+    """A module of a graph alone, whose parameters are random numbers, and what it would have been traced to."""
+    types = {key: node.type for key, node in graph.inputs.items() if node.attrs.get("parameter")}
+    numbers = np.random.default_rng(0)
+    parameters = {
+        key: type_.dtype.array(numbers.standard_normal([assumed(d) for d in type_.shape]))
+        for key, type_ in types.items()
+    }
+    arguments = tuple(key for key in graph.inputs if key not in types)
+    traced = Traced(graph, parameters, per_example=False, arguments=arguments, counts={"": len(graph.nodes())})
+    module = Module("text", {entry: graph}, dict(parameters), traced.trains, options=Options(fast_division=True))
+    verify(graph, "reading")
+    return module, traced

@@ -16,7 +16,9 @@ from mlaot.ir import Dim, Graph, Node, TupleType
 from mlaot.ir.subgraph import subgraphs
 from mlaot.ops.base import lift
 from mlaot.ops.control import result
+from mlaot.ops.layout import Laid, laid_out
 
+BATCH = "batch"  # what the new axis is called
 Value = tuple[Node, bool]  # a node of the new graph, and whether it leads with the new dimension
 
 
@@ -54,14 +56,26 @@ def batch_into(new: Graph, graph: Graph, inputs: Sequence[Value], dim: Dim) -> l
             values[node] = new.copy(node, args), False
             continue
         new.origin = node.origin
-        if node.op.batch is None:
-            raise MlaotError(f"op '{node.op.name}' has no batching rule")
-        elif isinstance(node.type, TupleType):
+        if isinstance(node.type, TupleType):
+            assert node.op.batch is not None, f"bug in mlaot: no batching rule of {node.op}"
             values[node] = node.op.batch(node, args, flags, dim)
         else:
-            values[node] = node.op.batch(node, args, flags, dim), True
+            values[node] = batched(node, args, flags, dim), True
     new.origin = outer
     return [values[node] for node in graph.roots()]
+
+
+def batched(node: Node, args: Sequence[Node], flags: Sequence[bool], dim: Dim) -> Node:
+    """A node with a leading ``dim``, by how axes go through its op; ``args`` lead with it where ``flags`` say so."""
+    if node.op.axes is not None:
+        axes = node.op.axes.of(node)
+        lead = [(BATCH, *labels) if flag else labels for labels, flag in zip(axes.args, flags, strict=True)]
+        result = laid_out(node, list(map(Laid, args, lead)), (BATCH, *axes.result))
+        if result is not None:
+            return result.node
+    if node.op.batch is None:
+        raise MlaotError(f"op '{node.op.name}' has no batching rule")
+    return node.op.batch(node, args, flags, dim)
 
 
 def draws(node: Node) -> bool:

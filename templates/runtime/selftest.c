@@ -3,7 +3,7 @@
 
 #include "runtime/model_type.c"
 
-// A number that every machine makes alike, as mlaot/golden.py does, and that is exact in its dtype.
+// A number that every machine makes alike, as mlaot/report/golden.py does, and that is exact in its dtype.
 static void golden_number(int dtype, uint64_t z, char *to)
 {
     const int bits = dtype == F16 ? 11 : dtype == BF16 ? 8 : 24;

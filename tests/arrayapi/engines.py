@@ -20,6 +20,7 @@ from mlaot.lower.lower import lower
 from mlaot.lower.program import Program
 from mlaot.printing.file import kernels_file
 from mlaot.schedule.machine import MACHINES
+from mlaot.settings.options import DEFAULTS, Options
 
 from ..compiled import Library
 from ..frontend.tracing import graph_of
@@ -43,15 +44,15 @@ def through_passes(graph: Graph) -> Graph:
     return passed(graph).graphs["forward"]
 
 
-def passed(graph: Graph) -> Module:
+def passed(graph: Graph, options: Options = DEFAULTS) -> Module:
     """A traced graph as a module that has been through the passes, with all of its inputs."""
-    return passes.run("m", Traced(graph, {}, per_example=False, arguments=tuple(graph.inputs)))
+    return passes.run("m", Traced(graph, {}, per_example=False, arguments=tuple(graph.inputs)), options)
 
 
 def compiled_program(function: Function, types: Sequence[Type], isa: str) -> Program:
     """A function of arrays of ``types`` as a program, by way of all passes."""
     graph, _ = graph_of(function, *types)
-    return lower(passed(graph), (isa,))
+    return lower(passed(graph))
 
 
 class Compiled:

@@ -10,9 +10,10 @@ import struct
 from collections.abc import Mapping
 from pathlib import Path
 
+from mlaot.attributes import attribute
 from mlaot.build.cmake import cmake_files, flag_files
 from mlaot.schedule.machine import condition
-from mlaot.settings import Model, Settings, load_model
+from mlaot.settings import Model, Settings
 
 NN_C = r"""
 #include <stddef.h>
@@ -73,7 +74,7 @@ def generate(settings: Settings, project: Path, out: Path) -> None:
 
 
 def generate_module(settings: Settings, model: Model, project: Path, out: Path) -> None:
-    value = load_model(settings, model)
+    value = attribute(settings, model, "model")
     value = value() if callable(value) else value
     assert value != -1, "negative"
     stem = model.stem
@@ -109,4 +110,4 @@ def write(files: Mapping[str, str | bytes], out: Path) -> None:
 
 
 def pass_report(settings: Settings, project: Path) -> str:
-    return "".join(f"{model.module}: trace {load_model(settings, model)}\n" for model in settings.models)
+    return "".join(f"{model.module}: trace {attribute(settings, model, 'model')}\n" for model in settings.models)

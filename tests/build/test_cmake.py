@@ -16,9 +16,11 @@ import mlaot
 from mlaot.build import toolchain
 from mlaot.build.cmake import COMMON_FLAGS, cmake_files, flag_files, module_files
 from mlaot.errors import MlaotError
-from mlaot.generate import compile_model, program_files, write
+from mlaot.files import program_files, write
+from mlaot.generate import compile_model
 from mlaot.schedule.machine import MACHINES, isas_for
 from mlaot.settings import Model, Settings
+from mlaot.settings.options import Options
 
 from .conftest import Project, Python, last_line
 
@@ -50,7 +52,10 @@ def cmake(*arguments: object) -> str:
 
 
 def test_one_line_per_model() -> None:
-    models = (Model("nn", "model:digits", "digits.nn"), Model("c", "model:other", "a.b.c", True, weights="file"))
+    models = (
+        Model("nn", "model:digits", "digits.nn"),
+        Model("c", "model:other", "a.b.c", deterministic=True, weights="file"),
+    )
     text = cmake_files(Settings("digits", ".", (), ("base", "v3"), models))["CMakeLists.txt"]
     sources = "nn.c nn_base.c nn_neon.c nn_v3.c weights.bin"
     assert f"\nmlaot_library(digits.nn ${{CMAKE_CURRENT_SOURCE_DIR}}/digits.nn {sources})\n" in text
@@ -62,9 +67,9 @@ def test_module_files_are_what_is_made(generated: Path) -> None:
     model = Model("nn", "model:digits", "digits.nn")
     names = module_files(model, tuple(MACHINES))
     assert {path.name for path in (generated / "digits.nn").iterdir()} == set(names)
-    program = compile_model(relu_of_input(), "digits.nn", tuple(MACHINES))
+    program = compile_model(relu_of_input(), "digits.nn", Options(isas=tuple(MACHINES)))
     assert set(program_files(program)) | set(flag_files(model, tuple(MACHINES))) == set(names)
-    beside = compile_model(relu_of_input(), "digits.nn", tuple(MACHINES), weights="file")
+    beside = compile_model(relu_of_input(), "digits.nn", Options(isas=tuple(MACHINES), weights="file"))
     apart = module_files(replace(model, weights="file"), tuple(MACHINES))
     assert set(program_files(beside)) | set(flag_files(model, tuple(MACHINES))) == set(apart)
 
@@ -88,7 +93,7 @@ def test_what_is_compiled_for_a_machine(
 
 
 def test_a_file_for_other_cpus_comes_out_empty(tmp_path: Path) -> None:
-    write(program_files(compile_model(relu_of_input(), "digits.nn", tuple(MACHINES))), tmp_path)
+    write(program_files(compile_model(relu_of_input(), "digits.nn", Options(isas=tuple(MACHINES)))), tmp_path)
     compiler = toolchain.find_compiler()
     own = isas_for(toolchain.machine_of(toolchain.predefined_macros(compiler)), MACHINES)
     for isa in MACHINES:

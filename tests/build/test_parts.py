@@ -15,12 +15,14 @@ import pytest
 import mlaot
 from mlaot import nn, optim
 from mlaot.build import toolchain
-from mlaot.generate import compile_model, program_files, write
+from mlaot.files import program_files, write
+from mlaot.generate import compile_model
 from mlaot.nn import functional as F
 from mlaot.printing import parts
 from mlaot.printing.helpers import callers
 from mlaot.printing.parts import ENTRIES, bit_of, count_of, digest
 from mlaot.schedule.tuning import PART_SECONDS, WHOLE_SECONDS
+from mlaot.settings.options import Options
 
 from .. import projects
 
@@ -86,7 +88,7 @@ def build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., list
         made.clear()
         folder = tmp_path / "c"
         shutil.rmtree(folder, ignore_errors=True)
-        write(program_files(compile_model(model, "m.nn", ISAS), c_library=archive), folder)
+        write(program_files(compile_model(model, "m.nn", Options(isas=ISAS)), c_library=archive), folder)
         library = tmp_path / "m" / "nn.abi3.so"
         made_by = toolchain.find_toolchain()
         toolchain.compile_module(

@@ -14,7 +14,7 @@ from validate_pyproject.errors import ValidationError
 from validate_pyproject.plugins import PluginWrapper
 from validate_pyproject.types import Schema
 
-from mlaot.settings import json_schema
+from mlaot.settings.schema import json_schema
 
 from .conftest import ROOT
 from .test_settings import ERRORS

@@ -9,7 +9,8 @@ import pytest
 
 from mlaot.build.child import main
 from mlaot.errors import MlaotError
-from mlaot.settings import Budget, Model, ProjectBudget, Settings, load_module, load_settings, settings_of
+from mlaot.settings import Budget, Model, ProjectBudget, Settings
+from mlaot.settings.reading import load_module, load_settings, settings_of
 
 NAME = '[project]\nname = "My-Digits"\n'
 MODEL = '[tool.mlaot.models.nn]\nmodel = "model:digits"\n'
@@ -107,9 +108,12 @@ def test_one_module_on_a_command_line(tmp_path: Path) -> None:
     settings, model = load_module(tmp_path, "my_digits.nn")
     assert (model, settings.models) == (load_settings(tmp_path).models[0], (model,))
     settings, model = load_module(tmp_path, "my_digits.nn", model="a:b")
-    assert (model, settings.isa) == (Model("", "a:b", "my_digits.nn", True, winograd="off", weights="file"), ("base",))
+    assert (model, settings.isa) == (
+        Model("", "a:b", "my_digits.nn", deterministic=True, winograd="off", weights="file"),
+        ("base",),
+    )
     settings, model = load_module(tmp_path, "zoo.nn", model="a:b")
-    assert model == Model("", "a:b", "zoo.nn", True, weights="inside")
+    assert model == Model("", "a:b", "zoo.nn", deterministic=True, weights="inside")
     (tmp_path / "lib").mkdir()
     assert load_module(tmp_path, "zoo.nn", model="a:b", source=str(tmp_path / "lib"))[0].source == "lib"
 

@@ -11,7 +11,9 @@ from typing import Any
 import pytest
 
 import mlaot
-from mlaot.generate import compile_model, program_files, write
+from mlaot.files import program_files, write
+from mlaot.generate import compile_model
+from mlaot.settings.options import Options
 
 COMPILERS = ("tcc", "cc -U__GNUC__ -U__clang__")  # one of them, and one that is taken for such
 FILES = ("nn.c", "nn_base.c")
@@ -26,7 +28,7 @@ def generated(tmp_path_factory: pytest.TempPathFactory) -> Path:
         return x + 1
 
     folder = tmp_path_factory.mktemp("c")
-    write(program_files(compile_model(model, "a.nn", ("base",))), folder)
+    write(program_files(compile_model(model, "a.nn", Options(isas=("base",)))), folder)
     return folder
 
 

@@ -14,7 +14,9 @@ import safetensors.numpy
 
 import mlaot
 from mlaot.build.sources import depfile, digest, imported
-from mlaot.generate import compile_model, program_files
+from mlaot.files import program_files
+from mlaot.generate import compile_model
+from mlaot.settings.options import Options
 
 from .conftest import Project, Python, last_line
 
@@ -115,7 +117,7 @@ def test_other_large_weights_are_other_c() -> None:
         def product(x: mlaot.f32[200]):  # type: ignore[no-untyped-def,valid-type]
             return weights @ x
 
-        return program_files(compile_model(product, "digits.nn", ("base",)))["nn.c"]
+        return program_files(compile_model(product, "digits.nn", Options(isas=("base",))))["nn.c"]
 
     assert c_file(1.5) == c_file(1.5) != c_file(2.5)
 

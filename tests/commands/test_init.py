@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from mlaot.commands.init import FILES as TEMPLATES
-from mlaot.settings import load_settings
+from mlaot.settings.reading import load_settings
 
 from .. import projects
 from .conftest import Cli, complaint

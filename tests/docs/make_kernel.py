@@ -16,7 +16,7 @@ import numpy as np
 
 import mlaot
 from mlaot import passes
-from mlaot.generate import program_files, write
+from mlaot.files import program_files, write
 from mlaot.lower.lower import lower
 from mlaot.lower.program import Program
 from mlaot.nest.text import nest_text
@@ -144,7 +144,7 @@ def first_tile(text: str) -> str:
 
 def main() -> None:
     module = passes.run("layer", declared().trace())
-    program = lower(module, ("base", "v4"))
+    program = lower(module)
     text = kernels_file(program, "layer", V4)
     (kernel,) = program.procedures[0].kernels
     plan = schedule(contraction_of(kernel.nest), V4)

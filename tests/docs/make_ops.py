@@ -27,8 +27,7 @@ from mlaot.frontend.ufuncs import UFUNCS
 from mlaot.ir import DType, Graph, Node, Type
 from mlaot.ir.types import BY_NUMPY, DTYPES, boolean, f64
 from mlaot.ops import OPS, Op
-from mlaot.ops.base import batch_elementwise, no_gradient
-from mlaot.ops.kinds import VIEWS
+from mlaot.ops.base import no_gradient
 from mlaot.printing.accuracy import ULP
 
 from ..ops.samples import SAMPLES, Sample, samples
@@ -137,7 +136,7 @@ def gradient(op: Op) -> str:
         return "none"
     if op.vjp.__doc__:
         return first_sentence(op.vjp.__doc__)
-    return formulas(op) if op.batch is batch_elementwise and not samples(op.name)[3].attrs else "yes"
+    return formulas(op) if op.elementwise and not samples(op.name)[3].attrs else "yes"
 
 
 def formulas(op: Op) -> str:
@@ -193,15 +192,15 @@ def code(op: Op) -> str:
     """How C computes an op."""
     if op.name in ("input", "const", "result"):
         return ""
-    return "view" if op.name in VIEWS else "expression" if op.c is not None else "kernel"
+    return "view" if op.view is not None else "expression" if op.c is not None else "kernel"
 
 
 def batching(op: Op) -> str:
     if op.name in SOURCES:
         return ""
-    if op.batch is None:
+    if op.axes is None and op.batch is None:
         return "missing"
-    return "elementwise" if op.batch is batch_elementwise else "own rule"
+    return "elementwise" if op.elementwise else "by its axes" if op.axes is not None else "own rule"
 
 
 def meaning(op: Op) -> str:

@@ -9,7 +9,9 @@ import json
 from dataclasses import Field
 from typing import Any
 
-from mlaot.settings import TABLES, is_required, json_schema, keys_of, schema_of
+from mlaot.settings import TABLES
+from mlaot.settings.keys import is_required, keys_of, schema_of
+from mlaot.settings.schema import json_schema
 
 from ..projects import ROOT
 

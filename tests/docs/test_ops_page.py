@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from mlaot.ops import OPS, Op
-from mlaot.ops.base import batch_elementwise, no_gradient, same_type
+from mlaot.ops.axes import ELEMENTWISE
+from mlaot.ops.base import no_gradient, same_type
 
 from . import make_ops
 
@@ -17,8 +18,8 @@ def missing(op: Op) -> list[str]:
     """The rules that an op lacks. One that is not differentiable says so: its VJP is ``no_gradient``."""
     if op.name in make_ops.SOURCES:
         return []
-    rules: dict[str, object] = {"vjp": op.vjp, "batch": op.batch}
-    if op.batch is batch_elementwise:
+    rules: dict[str, object] = {"vjp": op.vjp, "axes": op.axes or op.batch}
+    if op.elementwise:
         rules["c"] = op.c
     return [name for name, rule in rules.items() if rule is None]
 
@@ -26,7 +27,7 @@ def missing(op: Op) -> list[str]:
 @pytest.fixture
 def new_op() -> Iterator[Op]:
     """An op without a VJP, for a moment."""
-    op = Op("half_done", same_type, np.sin, batch=batch_elementwise)
+    op = Op("half_done", same_type, np.sin, axes=ELEMENTWISE)
     yield op
     del OPS["half_done"]
 

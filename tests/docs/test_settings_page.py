@@ -6,7 +6,8 @@ import tomllib
 
 import pytest
 
-from mlaot.settings import TABLES, fits, keys_of, schema_of
+from mlaot.settings import TABLES
+from mlaot.settings.keys import fits, keys_of, schema_of
 
 from . import make_settings
 

@@ -12,6 +12,7 @@ from mlaot import MlaotError
 from mlaot.evaluate import evaluate
 from mlaot.frontend.declaration import Traced
 from mlaot.generate import compile_model
+from mlaot.settings.options import Options
 
 X = np.arange(6, dtype=np.float32).reshape(2, 3)
 
@@ -257,7 +258,7 @@ def test_docstrings_reach_the_module() -> None:
     net = mlaot.model(annotated(double, x=x))
     net.entry(annotated(half, x=x))
     net.entry(annotated(same, x=x))
-    program = compile_model(net, "m.nn", ("base",))
+    program = compile_model(net, "m.nn", Options(isas=("base",)))
     docs = {p.entry.name: p.entry.doc for p in program.procedures}
     assert docs == {"forward": "Twice as much.", "half": "Half as much.", "same": ""}
 
@@ -273,6 +274,8 @@ def test_a_loss_may_take_the_inputs_of_the_model() -> None:
         return ((out - x) ** 2).sum()
 
     x = mlaot.f32[3]
-    program = compile_model(mlaot.model(annotated(code, x=x), loss=annotated(loss, x=x)), "m.nn", ("base",))
+    program = compile_model(
+        mlaot.model(annotated(code, x=x), loss=annotated(loss, x=x)), "m.nn", Options(isas=("base",))
+    )
     ports = {p.entry.name: [port.name for port in p.entry.inputs] for p in program.procedures}
     assert ports["forward"] == ports["loss"] == ["x"] and ports["train_step"] == ["x", "lr"]

@@ -88,7 +88,7 @@ def program(forms: Sequence[Form], dtype: str, isa: str) -> Program:
 
     with traceable():
         graph, _ = graph_of(together, *[Type(BY_NUMPY[str(a.dtype)], a.shape) for a in given.values()])
-    return lower(passed(graph), (isa,))
+    return lower(passed(graph))
 
 
 def work(isa: str, every: bool = False) -> Iterator[tuple[str, str, Sequence[Form]]]:

@@ -17,6 +17,7 @@ from mlaot.frontend.scalar_parameters import parameter_arrays
 from mlaot.generate import compile_model
 from mlaot.lower.program import Program
 from mlaot.micrograd import MLP, Neuron, Value, declare
+from mlaot.settings.options import Options
 
 from ..compiled import Library, State
 from ..projects import build_module, load
@@ -207,8 +208,8 @@ def case(seed: int) -> Case:
     out = formula(values, x)
     loss = sum((v * v for v in out[1:]), out[0] * 0.3)
     inputs, names = {"x": x}, {"parameters": values}
-    trained = compile_model(declare(out, inputs=inputs, loss=loss, **names), f"t{seed}.nn", ("base",))
-    served = compile_model(declare(out, inputs=inputs, **names), f"s{seed}.nn", ("base",), frozen=False)
+    trained = compile_model(declare(out, inputs=inputs, loss=loss, **names), f"t{seed}.nn", Options(isas=("base",)))
+    served = compile_model(declare(out, inputs=inputs, **names), f"s{seed}.nn", Options(isas=("base",), frozen=False))
     return Case(formula, trained, served, values, x, loss)
 
 

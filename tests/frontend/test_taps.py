@@ -11,7 +11,9 @@ import mlaot
 from mlaot import passes
 from mlaot.errors import MlaotError
 from mlaot.evaluate import evaluate
-from mlaot.generate import compile_model, program_files
+from mlaot.files import program_files
+from mlaot.generate import compile_model
+from mlaot.settings.options import Options
 
 W = mlaot.parameters({"w": np.array([[1, 2, 3], [4, 5, 6]], np.float32)})["w"]
 X = np.array([[1, 2], [3, -4]], np.float32)
@@ -126,7 +128,7 @@ def test_settings_and_entries() -> None:
         return x + 1
 
     with pytest.raises(MlaotError, match=r"intermediates = true, but the model has none; name some by mlaot\.tap"):
-        compile_model(bare, "m.nn", ("base",), intermediates=True)
+        compile_model(bare, "m.nn", Options(isas=("base",), intermediates=True))
 
     @mlaot.model
     def net(x: mlaot.f32[2]) -> Any:
@@ -137,8 +139,8 @@ def test_settings_and_entries() -> None:
         return x
 
     with pytest.raises(MlaotError, match="no entry can be called 'intermediates'"):
-        compile_model(net, "m.nn", ("base",), intermediates=True)
-    assert "nn.c" in program_files(compile_model(net, "m.nn", ("base",)))
+        compile_model(net, "m.nn", Options(isas=("base",), intermediates=True))
+    assert "nn.c" in program_files(compile_model(net, "m.nn", Options(isas=("base",))))
 
 
 def model(tap: Any) -> Any:
@@ -157,6 +159,8 @@ def model(tap: Any) -> Any:
 
 def test_taps_cost_nothing() -> None:
     """Without the setting the C is that of a model without taps."""
-    plain, named = (program_files(compile_model(model(tap), "m.nn", ("base",))) for tap in (lambda _, x: x, mlaot.tap))
+    plain, named = (
+        program_files(compile_model(model(tap), "m.nn", Options(isas=("base",)))) for tap in (lambda _, x: x, mlaot.tap)
+    )
     assert plain == named
-    assert program_files(compile_model(model(mlaot.tap), "m.nn", ("base",), intermediates=True)) != named
+    assert program_files(compile_model(model(mlaot.tap), "m.nn", Options(isas=("base",), intermediates=True))) != named

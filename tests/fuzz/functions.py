@@ -39,6 +39,7 @@ from mlaot.frontend import functions as _functions  # noqa: F401  fills the tabl
 from mlaot.ir.types import BY_NUMPY, Type
 from mlaot.lower.lower import lower
 from mlaot.lower.program import Program
+from mlaot.settings.options import Options
 
 from ..arrayapi.engines import passed
 from ..compiled import AVAILABLE, Library, effort
@@ -454,7 +455,7 @@ def difference(found: Array, expected: Wanted) -> str:
 
 def program(function: Function, isa: str, deterministic: bool = False) -> Program:
     types = [Type(BY_NUMPY[str(a.dtype)], a.shape) for a in function.inputs.values()]
-    return lower(passed(graph_of(function, *types)[0]), (isa,), deterministic=deterministic)
+    return lower(passed(graph_of(function, *types)[0], Options(isas=(isa,), deterministic=deterministic)))
 
 
 def programs(

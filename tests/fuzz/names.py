@@ -28,8 +28,12 @@ import numpy as np
 import mlaot
 from mlaot import micrograd
 from mlaot.errors import MlaotError
-from mlaot.generate import compile_model, program_files, write
-from mlaot.settings import KINDS, Model, Settings, keys_of, load_settings
+from mlaot.files import program_files, write
+from mlaot.generate import compile_model
+from mlaot.settings import KINDS, Model, Settings
+from mlaot.settings.keys import keys_of
+from mlaot.settings.options import Options
+from mlaot.settings.reading import load_settings
 
 from ..compiled import CC
 
@@ -176,7 +180,9 @@ def files(rng: random.Random, folder: Path) -> None:
     declared = (arrays if rng.random() < 0.7 else scalars)(rng)
     module = f"fuzz.{rng.choice(('nn', 'int', 'Model', 'memcpy', 'x'))}"
     intermediates = bool(declared.trace().taps)
-    program = compile_model(declared, module, ("base",), golden=rng.random() < 0.2, intermediates=intermediates)
+    program = compile_model(
+        declared, module, Options(isas=("base",), intermediates=intermediates), golden=rng.random() < 0.2
+    )
     write(program_files(program, c_library=rng.random() < 0.5), folder)
 
 

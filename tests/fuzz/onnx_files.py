@@ -29,6 +29,8 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
+from mlaot.settings.options import Options
+
 SECONDS = 2.0
 MEMORY = 4 << 30
 NUMBERS = (-1, -(2**31), -(2**63), 0, 1, 2**31 - 1, 2**31, 10**9, 2**62, 2**63 - 1)
@@ -238,7 +240,8 @@ def damaged(number: int) -> bytes:
 def outcome(path: Path) -> str:
     """Read a file and compile it up to C: ``model``, ``refused: ..``, or what is wrong."""
     from mlaot.errors import MlaotError
-    from mlaot.generate import compile_model, program_files
+    from mlaot.files import program_files
+    from mlaot.generate import compile_model
     from mlaot.onnx import load
 
     outside: list[str] = []
@@ -249,7 +252,7 @@ def outcome(path: Path) -> str:
 
     sys.addaudithook(listen)
     try:
-        program_files(compile_model(load(path), "fuzz.nn", ("base",)))
+        program_files(compile_model(load(path), "fuzz.nn", Options(isas=("base",))))
         said = "model"
     except MlaotError as error:
         said = f"refused: {error}"

@@ -32,6 +32,7 @@ from mlaot.errors import MlaotError
 from mlaot.generate import compile_model
 from mlaot.lower.program import Program
 from mlaot.onnx.declare import REFUSED, declare, port_name
+from mlaot.settings.options import Options
 
 from ..compiled import AVAILABLE, Library
 from .onnx_made import REDUCTIONS, Array, Model, Unfit, info, make, proto
@@ -249,7 +250,7 @@ def compiled(models: Sequence[Model], files: dict[int, onnx.ModelProto], isa: st
         ports[model.seed] = {}
         try:
             declared = declare(files[model.seed], {}, made=ports[model.seed])
-            programs[f"g{model.seed}"] = compile_model(declared, f"fuzz.g{model.seed}", ("base", isa))
+            programs[f"g{model.seed}"] = compile_model(declared, f"fuzz.g{model.seed}", Options(isas=("base", isa)))
         except MlaotError as error:
             counts["refused"] += 1
             model.failures.append(f"refused: {error}")

@@ -41,8 +41,8 @@ from mlaot.ops import elementwise as ew
 from mlaot.ops import reduction as red
 from mlaot.ops import structure as st
 from mlaot.ops.base import fill, full_like
-from mlaot.passes.canonical import canonical
-from mlaot.passes.entries import copy_into
+from mlaot.passes.algebra.canonical_order import canonical_order
+from mlaot.passes.training.entries import copy_into
 from mlaot.transforms.differentiate import differentiate
 
 from ..compiled import AVAILABLE, Library, Runs, State, effort
@@ -54,7 +54,7 @@ Arrays = dict[str, Array]
 PER_FILE = 50
 BATCH = dim("batch")
 SPECIAL = (0.0, -0.0, 1.0, -1.0, np.inf, -np.inf, np.nan, 1e-40, 1e30, -1e30, 3e38, 1e-30, 16777217.0)
-LEAST = tuple(s for s in passes.PIPELINE if s.__name__ in ("split_parameters", "add_batch", "entries", "legalize"))
+LEAST = tuple(s for s in passes.PIPELINE if s.name in ("split_parameters", "add_batch", "entries", "legalize"))
 
 
 @dataclass
@@ -520,17 +520,17 @@ def make_case(seed: int) -> Case:
 # Running them.
 
 
-def compile_case(case: Case, stages: tuple[passes.Stage, ...], name: str) -> Program:
+def compile_case(case: Case, stages: passes.Passes, name: str) -> Program:
     """The program of a case; the traced graph is left as it is, for a second use."""
     traced = case.traced
     graph = _copy(traced.graph)
     module = Module(name, {"model": graph}, dict(traced.parameters), traced.trains, traced.learning_rate)
     copied = replace(traced, graph=graph)
     for stage in stages:
-        stage(module, copied)
+        stage.run(module, copied)
         for entry in module.graphs.values():
-            verify(entry, stage.__name__)
-    return lower(module, ("base",))
+            verify(entry, stage.name)
+    return lower(module)
 
 
 def _copy(graph: Graph) -> Graph:
@@ -638,7 +638,7 @@ def _gradient_nodes(traced: Traced) -> dict[str, Node]:
     root = traced.graph.outputs["loss"].find()
     graph, copies = copy_into(traced.graph, [root], "gradients", keep=traced.parameters)
     graph.outputs["loss"] = copies[root]
-    canonical(graph)
+    canonical_order(graph)
     loss = graph.outputs["loss"].find()
     if loss.type.rank:
         loss = red.sum_(loss, axes=(0,))

@@ -27,7 +27,8 @@ from mlaot.build.toolchain import Compiler
 from mlaot.commands import inspect, verify
 from mlaot.errors import MlaotError
 from mlaot.probe import SHAPES
-from mlaot.settings import FACTS, SOURCES, TUNED, Model, read_tuned
+from mlaot.settings import FACTS, SOURCES, Model
+from mlaot.settings.tuned import TUNED, read_tuned
 from mlaot.stored import parse_json
 
 MODEL = Model("nn", module="digits.nn", model="model:digits")

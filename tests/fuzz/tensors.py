@@ -48,8 +48,8 @@ from mlaot.lower.program import Program
 from mlaot.lower.storage import in_memory
 from mlaot.ops import elementwise as ew
 from mlaot.ops.base import fill
-from mlaot.passes.canonical import canonical
-from mlaot.passes.entries import copy_into
+from mlaot.passes.algebra.canonical_order import canonical_order
+from mlaot.passes.training.entries import copy_into
 from mlaot.transforms.differentiate import differentiate
 
 from ..compiled import AVAILABLE, Library, State, effort, entry_of
@@ -65,7 +65,7 @@ PER_FILE = 100
 RUN = subprocess.run
 RATE = 0.25
 KINDS = ("full", "least")
-LEAST = ("entries", "widen", "legalize")
+LEAST = ("entries", "upcast", "legalize")
 OF_MODELS = ("split_parameters", "entries")  # passes that a graph on its own does not need
 FLAGS = ("-Wno-tautological-compare", "-Wno-type-limits")  # x == x and, of unsigned numbers, x < 0 may be asked for
 SECONDS = 60  # a batch of graphs computes for a fraction of one
@@ -99,7 +99,7 @@ def make_case(seed: int) -> Case:
 def trained(made: Made, entry: str) -> Graph:
     """The loss, and what training writes, by the VJPs on the graph as it was made."""
     graph = copied(made.graph, entry)
-    canonical(graph)
+    canonical_order(graph)
     loss = graph.outputs["loss"].find()
     slots = [graph.inputs[name] for name in made.parameters]
     for name, slot, gradient in zip(made.parameters, slots, differentiate(loss, slots), strict=True):
@@ -125,16 +125,14 @@ def compile_case(case: Case, kind: str, name: str) -> Program:
     module = Module(name, {first: traced.graph}, dict(made.parameters), made.trains, RATE)
     module.state = dict(made.state)
     for stage in passes.PIPELINE:
-        if stage.__name__ in (OF_MODELS if not made.trains else ()) or (
-            kind == "least" and stage.__name__ not in LEAST
-        ):
+        if stage.name in (OF_MODELS if not made.trains else ()) or (kind == "least" and stage.name not in LEAST):
             continue
-        stage(module, traced)
-        if stage.__name__ == "entries":
+        stage.run(module, traced)
+        if stage.name == "entries":
             module.graphs = {case.entry: module.graphs[case.entry]}
         for graph in module.graphs.values():
-            verify(graph, stage.__name__)
-    return lower(module, ("base",))
+            verify(graph, stage.name)
+    return lower(module)
 
 
 def run_cases(cases: Sequence[Case], isa: str, counts: Counter[str], judge: Judge | None = None) -> None:

@@ -12,7 +12,7 @@ import pytest
 from mlaot.frontend.ufuncs import UFUNCS
 from mlaot.ir import Node
 from mlaot.ops import elementwise as ew
-from mlaot.passes import simplify
+from mlaot.passes.algebra import simplify
 
 from ..compiled import AVAILABLE
 from .functions import BINARY, PER_FILE, REDUCTIONS, UNARY, Function, check, check_bits, make, report, run, smallest

@@ -12,7 +12,7 @@ from mlaot.lower.plan import plan
 from mlaot.lower.program import Buffer, Kernel
 from mlaot.ops import OPS
 from mlaot.ops import elementwise as ew
-from mlaot.passes import simplify
+from mlaot.passes.algebra import simplify
 
 from .bounds import CONTROLS, DOUBTS, LEAVES, NOT_DRAWN, RULES, VIEWS
 from .random_graphs import PER_FILE, report, run

@@ -20,7 +20,9 @@ from mlaot.binding.c_library import words_of
 from mlaot.binding.interface import render_interface
 from mlaot.build.toolchain import compile_module, find_toolchain
 from mlaot.errors import MlaotError
-from mlaot.generate import compile_model, program_files, write
+from mlaot.files import program_files, write
+from mlaot.generate import compile_model
+from mlaot.settings.options import Options
 
 from ..compiled import AVAILABLE, CC, Array, guarded, guarded_array
 from ..projects import load
@@ -97,7 +99,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Library]:
     def make(name: str, declared: Any, isas: tuple[str, ...] = ("base",), weights: str = "auto") -> Library:
         if name not in found:
             folder, library, archive = base / f"{name}-c", base / name / "nn.abi3.so", base / name / f"lib{name}_nn.a"
-            program = compile_model(declared, f"{name}.nn", isas, weights=weights)
+            program = compile_model(declared, f"{name}.nn", Options(isas=isas, weights=weights))
             write(program_files(program, c_library=True), folder)
             compile_module(folder, "nn", isas, library, find_toolchain(), archive=archive)
             shared = base / name / "c.so"
@@ -282,7 +284,7 @@ def test_two_functions_of_one_name() -> None:
     def forward_workspace(x: mlaot.f32[2]) -> Any:
         return x * 2
 
-    program = compile_model(one, "m.nn", ("base",))
+    program = compile_model(one, "m.nn", Options(isas=("base",)))
     with pytest.raises(MlaotError, match=r"m\.nn: .* several functions called m_nn_forward_workspace; rename an entry"):
         program_files(program, c_library=True)
 

@@ -67,7 +67,7 @@ GRAPHS = {**GAPS, **{f"convolution_{a}x{b}": convolution((a, b)) for a, b in SIZ
 
 
 def program_of(graph: Graph) -> Program:
-    return lower(Module("m", {"forward": graph}, {}, False), ("base",))
+    return lower(Module("m", {"forward": graph}, {}, False))
 
 
 @pytest.mark.parametrize("isa", AVAILABLE)

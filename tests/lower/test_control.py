@@ -20,8 +20,8 @@ from mlaot.ops import reduction as red
 from mlaot.ops import structure as st
 from mlaot.ops.base import fill
 from mlaot.ops.control import cond, result, results, scan, while_
-from mlaot.passes.legalize import legalize
-from mlaot.passes.prune import prune
+from mlaot.passes.algebra.dead_code import dead_code
+from mlaot.passes.algebra.legalize import legalize
 from mlaot.passes.subgraphs import everywhere
 from mlaot.transforms.batch import batch
 from mlaot.transforms.differentiate import differentiate
@@ -137,9 +137,9 @@ def programs(full: bool) -> dict[str, Program]:
     found = {}
     for name, (graph, _, _) in cases().items():
         if full:
-            prune(graph)
+            dead_code(graph)
         everywhere(legalize, graph)
-        found[name] = lower(Module("m", {"forward": graph}, {}, False), ("base",))
+        found[name] = lower(Module("m", {"forward": graph}, {}, False))
     return found
 
 

@@ -31,8 +31,9 @@ from mlaot.lower.lower import lower
 from mlaot.lower.program import Entry, Port, Program
 from mlaot.micrograd import MLP, Value, declare
 from mlaot.nn import functional as F
-from mlaot.passes.legalize import legalize
-from mlaot.passes.widen import widen
+from mlaot.passes.algebra.legalize import legalize
+from mlaot.passes.algebra.upcast import upcast
+from mlaot.settings.options import Options
 
 from .. import projects
 from ..compiled import AVAILABLE, CC, GIVEN, Library, State, evaluate_dim
@@ -212,9 +213,9 @@ def elementwise(name: str, dtype: str) -> tuple[Program, dict[str, Array]] | Non
     if made is None:
         return None
     graph, inputs = made
-    widen(graph)
+    upcast(graph)
     legalize(graph)
-    return lower(Module("ops", {"forward": graph}, {}, False), ("base",), deterministic=True), inputs
+    return lower(Module("ops", {"forward": graph}, {}, False, options=Options(deterministic=True))), inputs
 
 
 @cache
@@ -226,7 +227,8 @@ def ops() -> dict[str, tuple[Program, dict[str, Array]]]:
 @cache
 def programs() -> dict[str, Program]:
     compiled = {
-        name: compile_model(model, f"m.{name}", ("base",), deterministic=True) for name, model in models().items()
+        name: compile_model(model, f"m.{name}", Options(isas=("base",), deterministic=True))
+        for name, model in models().items()
     }
     return {name: program for name, (program, _) in ops().items()} | compiled
 

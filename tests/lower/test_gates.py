@@ -11,8 +11,8 @@ import pytest
 import mlaot
 from mlaot import nn, passes
 from mlaot.evaluate import evaluate
-from mlaot.generate import trace
 from mlaot.ir.module import Module
+from mlaot.loading import trace
 from mlaot.lower.lower import lower
 from mlaot.lower.program import Kernel, Loop, Program
 from mlaot.lower.program import Sequence as Steps
@@ -90,7 +90,7 @@ def modules() -> dict[str, Module]:
 
 @pytest.fixture(scope="module")
 def programs(modules: Mapping[str, Module]) -> dict[str, Program]:
-    return {name: lower(module, AVAILABLE) for name, module in modules.items()}
+    return {name: lower(module) for name, module in modules.items()}
 
 
 @pytest.mark.parametrize("isa", AVAILABLE)

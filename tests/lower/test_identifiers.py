@@ -22,8 +22,8 @@ from mlaot.lower.lower import lower
 from mlaot.lower.program import Program
 from mlaot.ops import elementwise as ew
 from mlaot.ops import reduction as red
-from mlaot.passes.legalize import legalize
-from mlaot.passes.widen import widen
+from mlaot.passes.algebra.legalize import legalize
+from mlaot.passes.algebra.upcast import upcast
 from mlaot.printing.file import kernels_file
 from mlaot.printing.identifiers import KEYWORDS, array_name, c_expression, dim_name, is_taken, with_c_dims
 from mlaot.schedule.machine import MACHINES
@@ -91,9 +91,9 @@ def one_of_each_op() -> Iterator[Program]:
         for sample in samples(name)[::4]:
             made = graph_of(name, sample, f32)
             if made is not None:
-                widen(made[0])
+                upcast(made[0])
                 legalize(made[0])
-                yield lower(Module("m", {"forward": made[0]}, {}, False), ("base",))
+                yield lower(Module("m", {"forward": made[0]}, {}, False))
 
 
 def test_an_array_is_called_as_nothing_in_a_kernel() -> None:
@@ -140,7 +140,7 @@ def test_everything_may_be_called_anything(tmp_path: Path) -> None:
         total = red.sum_(ew.exp(given), axes=(1,))
         graph.outputs = {other: ew.neg(given), f"{other}_": total}
         legalize(graph)
-        programs[f"g_{i}"] = lower(Module("m", {"forward": graph}, {}, False), ("base",))
+        programs[f"g_{i}"] = lower(Module("m", {"forward": graph}, {}, False))
         calls[f"g_{i}"] = {word: x}, {word: 2, f"{other}2": 3}
     library = Library(programs, "base", tmp_path)
     for stem, (arrays, sizes) in calls.items():

@@ -12,10 +12,10 @@ import pytest
 import mlaot
 from mlaot import passes
 from mlaot.evaluate import evaluate
-from mlaot.generate import trace
 from mlaot.ir import Graph, Node, Subgraph, Type
 from mlaot.ir.module import Module
 from mlaot.ir.types import f64, i64
+from mlaot.loading import trace
 from mlaot.lower.lower import lower
 from mlaot.lower.program import Loop, Procedure, Program, Step, kernels_of
 from mlaot.lower.program import Sequence as Steps
@@ -26,8 +26,8 @@ from mlaot.ops import structure as st
 from mlaot.ops.base import full_like
 from mlaot.ops.control import results, scan, while_
 from mlaot.ops.indexing import gather, scatter
-from mlaot.passes.legalize import legalize
-from mlaot.passes.prune import prune
+from mlaot.passes.algebra.dead_code import dead_code
+from mlaot.passes.algebra.legalize import legalize
 from mlaot.passes.subgraphs import everywhere
 
 from ..compiled import AVAILABLE, Library, State
@@ -140,9 +140,9 @@ def graph_of(name: str, length: int, reverse: bool, read: Sequence[int] | None =
 
 
 def program_of(graph: Graph) -> Program:
-    prune(graph)
+    dead_code(graph)
     everywhere(legalize, graph)
-    return lower(Module("m", {"forward": graph}, {}, False), ("base",))
+    return lower(Module("m", {"forward": graph}, {}, False))
 
 
 def inputs_of(graph: Graph) -> dict[str, Any]:
@@ -294,7 +294,7 @@ def test_a_slot_that_a_loop_carries_is_overwritten(tmp_path: Path) -> None:
     model = mlaot.model(lambda x: x)
     model.function.__annotations__ = {"x": mlaot.f32[mlaot.dim("batch"), 2]}
     model.entry(fill)
-    program = lower(passes.run("m", trace(model)), ("base",))
+    program = lower(passes.run("m", trace(model)))
     procedure = next(p for p in program.procedures if p.entry.name == "fill")
     assert not any("copy" in line for k in procedure.kernels for line in k.doc), str(procedure)
     assert not any(p.buffer.where == "work" and p.buffer.shape == (8, 4) for k in procedure.kernels for p in k.params)
@@ -318,7 +318,7 @@ def test_a_step_of_a_recurrent_layer_is_a_product_and_its_gates(layer: Any) -> N
         return net(x)[0]
 
     run.__annotations__ = {"x": mlaot.f32[7, 1, 3]}
-    (procedure,) = lower(passes.run("m", trace(mlaot.model(run, parameters=net))), ("base",)).procedures
+    (procedure,) = lower(passes.run("m", trace(mlaot.model(run, parameters=net)))).procedures
     (loop,) = loops(procedure.steps)
     kinds = [k.template for k in kernels_of(loop.steps)]
     assert kinds in (["contraction", "rows"], ["contraction"]), str(procedure)

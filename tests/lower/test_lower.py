@@ -36,9 +36,10 @@ from mlaot.ops import elementwise as ew
 from mlaot.ops import reduction as red
 from mlaot.ops import structure as st
 from mlaot.ops.base import full_like
-from mlaot.passes.legalize import legalize
+from mlaot.passes.algebra.legalize import legalize
 from mlaot.printing.file import kernels_file
 from mlaot.schedule.machine import MACHINES
+from mlaot.settings.options import Options
 
 from ..compiled import AVAILABLE, Library, State
 from ..fuzz.random_graphs import compile_case, make_case
@@ -50,7 +51,7 @@ BATCH = dim("batch")
 def program_of(graph: Graph, weights: dict[str, Array] | None = None, *, trains: bool = False) -> Program:
     """One graph as a whole module."""
     legalize(graph)
-    return lower(Module("m", {graph.name: graph}, weights or {}, trains), ("base",))
+    return lower(Module("m", {graph.name: graph}, weights or {}, trains))
 
 
 def run(
@@ -121,7 +122,7 @@ def test_keepdims_splits_no_kernel() -> None:
         centred = x - x.mean(axis=-1, keepdims=True)
         return centred / np.sqrt((centred**2).mean(axis=-1, keepdims=True) + 1e-5)
 
-    program = compile_model(mlaot.model(norm), "m.nn", ("base",))
+    program = compile_model(mlaot.model(norm), "m.nn", Options(isas=("base",)))
     assert [kernel.template for procedure in program.procedures for kernel in procedure.kernels] == ["rows"]
 
 
@@ -132,7 +133,7 @@ def test_a_long_sum_has_several_accumulators(isa: str) -> None:
     def sums(x: mlaot.f32[BATCH, 1000], y: mlaot.f32[BATCH, 10], z: mlaot.f32[BATCH, 999]) -> Any:  # type: ignore[valid-type]
         return x.sum(axis=-1), y.sum(axis=-1), np.exp(z).sum(axis=-1)
 
-    text = kernels_file(compile_model(mlaot.model(sums), "m.nn", ("base",)), "nn", MACHINES[isa])
+    text = kernels_file(compile_model(mlaot.model(sums), "m.nn", Options(isas=("base",))), "nn", MACHINES[isa])
     counts = [len(set(re.findall(r"v\d+_all\d*", kernel))) for kernel in text.split("static void ")[1:]]
     assert sorted(filter(None, counts)) == [1, 1, 4]
 
@@ -509,7 +510,7 @@ def softmax_layer() -> Declaration:
 )
 def test_golden_c(name: str, make: Callable[[], Declaration], isa: str, golden: Callable[[str, str], None]) -> None:
     """Read by people: does it look hand-written?"""
-    program = lower(passes.run(name, make().trace()), (isa,))
+    program = lower(passes.run(name, make().trace()))
     golden(f"{name}_{isa}.c", kernels_file(program, name, MACHINES[isa]))
 
 
@@ -539,7 +540,7 @@ def test_inputs_carry_the_ranges_of_indices() -> None:
     label, x = graph.input("label", i64[BATCH]), graph.input("x", f64[BATCH, 7])
     graph.outputs["y"] = red.sum_(ew.mul(x, st.one_hot(label, classes=7, dtype=f64)), axes=(1,))
     module = Module("m", {"forward": graph}, {}, False, ranges={"forward": {"label": (IndexRange(7),)}})
-    ports = lower(module, ("base",)).procedures[0].entry.inputs
+    ports = lower(module).procedures[0].entry.inputs
     assert {p.name: p.ranges for p in ports} == {"label": (IndexRange(7),), "x": ()}
 
 
@@ -548,7 +549,7 @@ def test_equal_kernels_are_written_once() -> None:
     for name in ("forward", "again"):
         graphs[name] = Graph(name)
         graphs[name].outputs["y"] = softmax(graphs[name].input("x", f64[BATCH, 10]))
-    text = kernels_file(lower(Module("m", graphs, {}, False), ("base",)), "m", MACHINES["v3"])
+    text = kernels_file(lower(Module("m", graphs, {}, False)), "m", MACHINES["v3"])
     assert text.count("static void div_part_v3(") == 1 and text.count("    div_v3(threads, ") == 2
 
 
@@ -557,7 +558,7 @@ def test_an_input_may_be_called_batch() -> None:
         return batch * 2.0
 
     double.__annotations__ = {"batch": mlaot.f64[3]}
-    program = compile_model(mlaot.model(double), "names.nn", ("base",))
+    program = compile_model(mlaot.model(double), "names.nn", Options(isas=("base",)))
     assert "x_batch" in kernels_file(program, "nn", MACHINES["base"])
 
 

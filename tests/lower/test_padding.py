@@ -105,7 +105,7 @@ def program_of(type_: Type, function: Callable[[Any], Any], isa: str) -> tuple[P
     model.__annotations__ = {"x": type_}
     declared = mlaot.model(model)
     module = passes.run("m", declared.trace())
-    return lower(module, (isa,)), module
+    return lower(module), module
 
 
 def copies(program: Program) -> int:

@@ -24,6 +24,7 @@ from mlaot.schedule.machine import BASE, MACHINES, Machine
 from mlaot.schedule.nests import scheduled
 from mlaot.schedule.parallel import Shared, shared_loop
 from mlaot.schedule.tuning import LIGHT_OPERATIONS, SHARED_OPERATIONS
+from mlaot.settings.options import Options
 
 from ..compiled import AVAILABLE, Array, Library, State, bits
 
@@ -108,7 +109,7 @@ Inputs = Callable[[int, int], dict[str, Array]]
 
 @cache
 def program(name: str) -> Program:
-    return compile_model(CASES[name][0], f"{name}.nn", ("base",))
+    return compile_model(CASES[name][0], f"{name}.nn", Options(isas=("base",)))
 
 
 def loop_of(kernel: Kernel, machine: Machine = BASE) -> Shared | None:
@@ -190,7 +191,7 @@ def test_short_work_is_not_shared() -> None:
     def small(x: mlaot.f32[batch, 4], y: mlaot.f32[8, 8]) -> Any:
         return x * 2 + 1, np.exp(y)
 
-    found = compile_model(small, "small.nn", ("base",))
+    found = compile_model(small, "small.nn", Options(isas=("base",)))
     rows, known = found.procedures[0].kernels
     for isa in MACHINES.values():
         assert loop_of(known, isa) is None
@@ -210,7 +211,7 @@ def test_training_in_parts(tmp_path: Path) -> None:
     def trained(x: mlaot.f32[batch, 96]) -> Any:
         return np.tanh(x @ net["w"] + net["b"]) @ net["v"]
 
-    found = compile_model(trained, "trained.nn", ("base",))
+    found = compile_model(trained, "trained.nn", Options(isas=("base",)))
     made = Library({"trained": found}, AVAILABLE[-1], tmp_path)
     entry = next(p.entry for p in found.procedures if p.entry.name == "train_step")
     values = {"x": weights(29, 96), "lr": np.float32(0.01)}
@@ -236,7 +237,7 @@ def test_updates_of_one_element_stay_in_order(tmp_path: Path) -> None:
     def add(x: mlaot.f32[256, 64], i: mlaot.i64[256]) -> None:
         table.assign(mlaot.scatter(table, i, x, mode="add"))
 
-    found = compile_model(read, "add.nn", ("base",))
+    found = compile_model(read, "add.nn", Options(isas=("base",)))
     made = Library({"add": found}, AVAILABLE[-1], tmp_path)
     given = {"x": 2.0 ** draw.integers(-20, 20, (256, 64)), "i": draw.integers(0, 8, 256)}
     states = []

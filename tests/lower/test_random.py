@@ -33,7 +33,7 @@ def draws(x: mlaot.f32[N]):  # type: ignore[no-untyped-def,valid-type]
 @pytest.mark.parametrize("isa", AVAILABLE)
 def test_every_machine_draws_the_same(isa: str, tmp_path: Path) -> None:
     module = passes.run("m", draws.trace())
-    program = lower(module, ("base",))
+    program = lower(module)
     library = Library({"m": program}, isa, tmp_path)
     state, key = State(program), np.array([0, 0, 0], np.uint32)
     for step in range(2):

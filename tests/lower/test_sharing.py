@@ -15,6 +15,7 @@ from mlaot.generate import compile_model
 from mlaot.nn import functional as F
 from mlaot.printing.file import kernels_file
 from mlaot.schedule.machine import MACHINES
+from mlaot.settings.options import Options
 
 BATCH = mlaot.dim("batch")
 T, C, H = 16, 32, 4
@@ -91,7 +92,7 @@ STACKS: dict[str, tuple[Callable[[], Any], Any]] = {
 
 def kernels(model: Any) -> int:
     """How many functions the C of a model has for one instruction set, but for the helpers and the entries."""
-    text = kernels_file(compile_model(model, "m", ("v3",)), "m", MACHINES["v3"])
+    text = kernels_file(compile_model(model, "m", Options(isas=("v3",))), "m", MACHINES["v3"])
     found = re.findall(r"^(?:static|KERNEL) void \w+_v3\((.*)\)\n{", text, re.MULTILINE)
     return sum(not signature.startswith(("void *threads", "char *const *p")) for signature in found)
 

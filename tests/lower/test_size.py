@@ -14,10 +14,13 @@ import numpy as np
 import pytest
 
 import mlaot
-from mlaot.generate import compile_model, long_files, program_files
+from mlaot.files import program_files
+from mlaot.generate import compile_model
 from mlaot.micrograd import Value, declare
 from mlaot.printing.file import kernels_file
+from mlaot.report.build import long_files
 from mlaot.schedule.machine import MACHINES
+from mlaot.settings.options import Options
 
 from .. import verified
 
@@ -86,7 +89,7 @@ LIMIT = 120  # frames that the compiler may have on the stack
 
 
 def compiled(model: Any) -> str:
-    program = compile_model(model, "m", ("base",))
+    program = compile_model(model, "m", Options(isas=("base",)))
     return kernels_file(program, "m", MACHINES["base"])
 
 
@@ -147,10 +150,10 @@ def test_functions_have_bounded_length() -> None:
 
 def test_what_compilers_cannot_get_through_is_said() -> None:
     model = GRAPHS["terms"](4500)
-    files = program_files(compile_model(model, "pkg.m", ("base",)))
+    files = program_files(compile_model(model, "pkg.m", Options(isas=("base",))))
     kernels = files["m_base.c"]
     assert isinstance(kernels, str) and '#pragma GCC optimize("O1")' in kernels and "always_inline" not in kernels
     (line,) = long_files("pkg.m", files)
     assert line.startswith("pkg.m: ") and "lines of C an instruction set, compiled with -O1" in line
-    files = program_files(compile_model(GRAPHS["terms"](45), "pkg.m", ("base",)))
+    files = program_files(compile_model(GRAPHS["terms"](45), "pkg.m", Options(isas=("base",))))
     assert 'optimize("O1")' not in str(files["m_base.c"]) and not long_files("pkg.m", files)

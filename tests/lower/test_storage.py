@@ -18,9 +18,11 @@ from onnx import TensorProto, helper, numpy_helper
 import mlaot
 import mlaot.onnx
 from mlaot import nn
-from mlaot.generate import compile_model, trace
+from mlaot.generate import compile_model
 from mlaot.ir.types import Literal
+from mlaot.loading import trace
 from mlaot.lower.program import Kernel, Program
+from mlaot.settings.options import Options
 
 from ..examples.test_examples import load_model
 
@@ -154,7 +156,7 @@ def kernels_of_products(program: Program) -> Iterator[Kernel]:
 
 
 def check(name: str, model: Any) -> None:
-    program = compile_model(model, "m", ("v3",), winograd="off")
+    program = compile_model(model, "m", Options(isas=("v3",), winograd="off"))
     size, count = held(model)
     constants = len(program.module.constants)
     assert constants <= MOST * size + 64 * count, f"{name}: {constants} bytes of constants for {size}"
@@ -190,7 +192,7 @@ def test_weights_that_train() -> None:
     ):
         model = reads(layer, *shape)
         model = mlaot.model(parameters=layer, loss=lambda out: np.mean(out * out))(model.function)
-        program = compile_model(model, "m", ("v3",))
+        program = compile_model(model, "m", Options(isas=("v3",)))
         weights = sum(p.array.nbytes for p in layer.parameters())
         assert program.module.state_bytes <= 2 * (MOST * weights + 64 * 2), name
 
@@ -209,5 +211,5 @@ def test_an_operand_that_others_read_is_not_held_twice() -> None:
     def tied(tokens: mlaot.i64[8]) -> Any:
         return table(tokens) @ table.weight.T
 
-    program = compile_model(tied, "m", ("v3",))
+    program = compile_model(tied, "m", Options(isas=("v3",)))
     assert len(program.module.constants) <= MOST * table.weight.array.nbytes

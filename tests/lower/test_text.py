@@ -15,6 +15,7 @@ from mlaot.lower.program import Program
 from mlaot.lower.text import parse_program, program_text
 from mlaot.nn import functional as F
 from mlaot.schedule.machine import MACHINES
+from mlaot.settings.options import Options
 
 batch, steps = mlaot.dim("batch"), mlaot.dim("steps")
 net = nn.Sequential(nn.Linear(6, 40, rng=0), nn.Tanh(), nn.Linear(40, 5, rng=1))
@@ -54,7 +55,7 @@ MODELS = {"trained": trained, "frozen": frozen, "branching": branching}
 
 
 def program(name: str) -> Program:
-    return compile_model(MODELS[name](), "pkg.nn", tuple(MACHINES))
+    return compile_model(MODELS[name](), "pkg.nn", Options(isas=tuple(MACHINES)))
 
 
 @pytest.mark.parametrize("name", MODELS)

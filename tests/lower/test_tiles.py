@@ -11,9 +11,11 @@ import numpy as np
 import pytest
 
 from mlaot.build.toolchain import compile_module, find_toolchain
-from mlaot.generate import compile_model, program_files, write
+from mlaot.files import program_files, write
+from mlaot.generate import compile_model
 from mlaot.lower.program import Program
 from mlaot.micrograd import MLP, Value, declare
+from mlaot.settings.options import Options
 
 
 @pytest.fixture(scope="module")
@@ -21,7 +23,7 @@ def program() -> Program:
     random.seed(7)
     net = MLP(3, [40, 40, 2])
     x = [Value(0.0) for _ in range(3)]
-    return compile_model(declare(net(x), inputs={"x": x}, parameters=net), "tiles.nn", ("base",))
+    return compile_model(declare(net(x), inputs={"x": x}, parameters=net), "tiles.nn", Options(isas=("base",)))
 
 
 @pytest.fixture(scope="module")

@@ -22,7 +22,7 @@ from mlaot.nest.verify import verify
 from mlaot.ops import elementwise as ew
 from mlaot.ops import structure as st
 from mlaot.ops.trees import Forest, tree_ensemble
-from mlaot.passes.legalize import legalize
+from mlaot.passes.algebra.legalize import legalize
 from mlaot.schedule.machine import MACHINES
 from mlaot.schedule.nests import scheduled
 
@@ -77,7 +77,7 @@ def graph_of(case: Case, features: int = 300) -> Graph:
 
 def compiled(graph: Graph) -> Program:
     legalize(graph)
-    return lower(Module("m", {"forward": graph}, {}, False), ("base",))
+    return lower(Module("m", {"forward": graph}, {}, False))
 
 
 @pytest.fixture(scope="session")

@@ -50,7 +50,7 @@ def programs_of(cases: dict[str, tuple[Type, Callable[[Any], Any], int]], isa: s
     found = {}
     for name, (type_, function, _) in cases.items():
         declared = mlaot.model(_one_argument(function, type_))
-        found[name] = lower(passes.run("m", declared.trace()), (isa,)), declared.trace().graph
+        found[name] = lower(passes.run("m", declared.trace())), declared.trace().graph
     return found
 
 
@@ -92,7 +92,7 @@ def test_what_is_read_without_gaps_stays_whole() -> None:
         padded = np.max(mlaot.window(np.pad(y, ((0, 0), (0, 0), (1, 1))), (2,), (3,)), axis=-1)
         return joined, padded, total(y.reshape(N, 48))
 
-    text = str(lower(passes.run("m", model.trace()), ("base",)))
+    text = str(lower(passes.run("m", model.trace())))
     assert " = reshape(" not in text and " = concat(" in text
 
 
@@ -113,7 +113,7 @@ graph forward:
 def test_what_is_cheap_is_not_read_across_its_shape() -> None:
     """A value of each column, behind a comparison that is computed again: not the value of a row."""
     module, _ = module_of(parse(CHEAP), "forward")
-    program = lower(module, ("base",))
+    program = lower(module)
     for kernel in program.procedures[0].kernels:
         verify(kernel.nest)
     c, w = (module.parameters[name] for name in "cw")

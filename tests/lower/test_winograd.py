@@ -22,13 +22,13 @@ from mlaot.ops import control
 from mlaot.ops import elementwise as ew
 from mlaot.ops import structure as st
 from mlaot.ops import winograd as transforms
-from mlaot.passes.legalize import legalize
+from mlaot.passes.algebra.legalize import legalize
+from mlaot.passes.frozen.winograd import winograd
 from mlaot.passes.subgraphs import everywhere
-from mlaot.passes.winograd import winograd
 from mlaot.printing.spelling import Speller
 
 from ..compiled import AVAILABLE, Library
-from ..passes.test_winograd import module_of
+from ..passes.frozen.test_winograd import module_of
 
 Array = np.ndarray[Any, Any]
 BATCH = dim("batch")
@@ -93,7 +93,7 @@ class Case:
 
     @property
     def program(self) -> Program:
-        return lower(Module("m", {"forward": self.graph}, dict(self.constants), False), ("base",))
+        return lower(Module("m", {"forward": self.graph}, dict(self.constants), False))
 
     def arrays(self, images: int) -> dict[str, Array]:
         rng = np.random.default_rng(images)
@@ -256,7 +256,7 @@ def test_what_the_pass_makes(tmp_path: Path) -> None:
     expected = evaluate(module.graphs["forward"], {"x": x, **module.slots}, wide=True)["y"]
     winograd(module)
     legalize(module.graphs["forward"])
-    program = lower(module, ("base",))
+    program = lower(module)
     assert [kernel.doc[0].split()[2].split("(")[0] for kernel in program.procedures[0].kernels] == [
         *("winograd_input", "contract", "winograd_output"),
     ]
@@ -273,7 +273,7 @@ def test_in_other_graphs(make: Callable[[Graph], list[Node]], tmp_path: Path) ->
     x = rng.normal(size=(3, 1, 5, 5, 16)).astype(np.float32)
     expected = evaluate(graph, {"x": x, **weights}, wide=True)
     everywhere(legalize, graph)
-    program = lower(Module("m", {"forward": graph}, dict(weights), False), ("base",))
+    program = lower(Module("m", {"forward": graph}, dict(weights), False))
     found = Library({"m": program}, AVAILABLE[-1], tmp_path).call("m", "forward", {"x": x}, {"batch": 3})
     for name, value in expected.items():
         assert np.abs(found[name] - value).max() / np.abs(value).max() < 2e-6

@@ -20,6 +20,7 @@ from mlaot.nest.verify import verify
 from mlaot.printing import functions
 from mlaot.printing.file import kernels_file
 from mlaot.schedule.machine import MACHINES
+from mlaot.settings.options import Options
 
 from ..fuzz.nests import run
 from ..fuzz.random_graphs import report
@@ -66,7 +67,7 @@ def model() -> Program:
         return scores / np.sum(np.exp(scores), axis=1, keepdims=True)
 
     answer.__annotations__ = {"x": mlaot.f32[mlaot.dim("rows"), WIDTH]}
-    return compile_model(mlaot.model(answer), "m", tuple(MACHINES))
+    return compile_model(mlaot.model(answer), "m", Options(isas=tuple(MACHINES)))
 
 
 def right() -> Any:

@@ -13,7 +13,7 @@ from mlaot.nest.canonical import canonical
 from mlaot.nest.expressions import Array, Index, ValueType, Var
 from mlaot.nest.statements import For, Let, free, substituted, walk, without_dead
 from mlaot.nest.text import nest_text, parse_nest
-from mlaot.passes.legalize import legalize
+from mlaot.passes.algebra.legalize import legalize
 
 from ..ops.samples import samples
 from ..ops.test_c import graph_of
@@ -83,7 +83,7 @@ def test_kernels_of_one_node_are_read_back(name: str) -> None:
         if made is None:
             continue
         legalize(made[0])
-        program = lower(Module("ops", {"forward": made[0]}, {}, False), ("base",))
+        program = lower(Module("ops", {"forward": made[0]}, {}, False))
         for kernel in program.procedures[0].kernels:
             assert parse_nest(nest_text(kernel.nest)) == kernel.nest
 

@@ -19,6 +19,7 @@ from mlaot.binding.state import tensors_head
 from mlaot.errors import MlaotError
 from mlaot.generate import compile_model
 from mlaot.nn import functional as F
+from mlaot.settings.options import Options
 
 from .. import projects
 from ..runtime.test_files import damaged
@@ -59,7 +60,7 @@ def model(net: nn.Module, optimizer: Any = None) -> Any:
 def test_all_that_is_saved_can_be_read(optimizer: str, layers: str, tmp_path: Path) -> None:
     """A file of the state at its start: the net's own names come back, nothing of the training; into the net, too."""
     net = nn.Sequential(*LAYERS[layers]())
-    module = compile_model(model(net, OPTIMIZERS[optimizer]()), "any.nn", ("base",)).module
+    module = compile_model(model(net, OPTIMIZERS[optimizer]()), "any.nn", Options(isas=("base",))).module
     head = tensors_head(module).encode()
     sizes = [tensor["data_offsets"][1] for tensor in json.loads(head).values()]
     path = tmp_path / "file"

@@ -278,7 +278,7 @@ COMPILED = {AVAILABLE[0]: ("-O0", ("float32",)), AVAILABLE[-1]: ("-O1", (*FLOATS
 
 @pytest.fixture(scope="session")
 def libraries(shared_folder: Path) -> dict[str, Library]:
-    programs = {f"c{i}": lower(passed(graph(i)), ("base",)) for i in range(len(TRACED))}
+    programs = {f"c{i}": lower(passed(graph(i))) for i in range(len(TRACED))}
     found = {}
     for isa, (level, dtypes) in COMPILED.items():
         chosen = {f"c{i}": programs[f"c{i}"] for i, (_, dtype) in enumerate(TRACED) if dtype in dtypes}

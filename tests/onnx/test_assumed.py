@@ -13,9 +13,11 @@ from onnx import TensorProto, helper
 
 from mlaot.build.toolchain import compile_module, find_toolchain
 from mlaot.errors import MlaotError
-from mlaot.generate import compile_model, program_files, write
+from mlaot.files import program_files, write
+from mlaot.generate import compile_model
 from mlaot.onnx import Backend
 from mlaot.onnx.declare import declare
+from mlaot.settings.options import Options
 
 from ..runtime.models import FLAGS, WARNINGS, load
 
@@ -100,7 +102,7 @@ def test_without_a_declared_shape() -> None:
 def test_module_refuses(tmp_path: Path) -> None:
     """The extension module itself, and not only its kernels."""
     program = compile_model(
-        declare(model("Reshape", [X, of(0, 0)], [[4, 6]]), {}), "shipped.nn", ("base",), golden=True
+        declare(model("Reshape", [X, of(0, 0)], [[4, 6]]), {}), "shipped.nn", Options(isas=("base",)), golden=True
     )
     assert program.module.golden == ()
     write(program_files(program), tmp_path)

@@ -10,10 +10,12 @@ import pytest
 from onnx.reference import ReferenceEvaluator
 
 from mlaot.errors import MlaotError
-from mlaot.generate import compile_model, program_files
+from mlaot.files import program_files
+from mlaot.generate import compile_model
 from mlaot.onnx import Backend
 from mlaot.onnx.declare import declare, traced
 from mlaot.onnx.values import Unsupported
+from mlaot.settings.options import Options
 
 
 def model(text: str, opset: int = 21) -> onnx.ModelProto:
@@ -483,7 +485,7 @@ def test_a_module_takes_and_gives_the_arrays_of_sequences_one_by_one() -> None:
     assert found.arguments == ("s_0", "s_1", "o", "i")
     assert list(found.file_names) == ["s_0", "s_1", "o", "i", "y", "t_0", "t_1", "t_2"]
     assert list(found.graph.outputs) == ["y", "t_0", "t_1", "t_2"]
-    program = compile_model(declare(model(JOINED), {"s": 2, "o": 1}), "shipped.nn", ("base",))
+    program = compile_model(declare(model(JOINED), {"s": 2, "o": 1}), "shipped.nn", Options(isas=("base",)))
     assert "t_2" in program_files(program)["nn.c"]
     without = traced(model(JOINED), {"s": 2, "o": 0})
     assert without.arguments == ("s_0", "s_1", "i")

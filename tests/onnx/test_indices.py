@@ -13,6 +13,7 @@ from mlaot.generate import compile_model
 from mlaot.ir.indices import IndexRange
 from mlaot.onnx import Backend
 from mlaot.onnx.declare import declare
+from mlaot.settings.options import Options
 
 KINDS = {"f": TensorProto.FLOAT, "i": TensorProto.INT64}
 X = np.arange(15, dtype=np.float32).reshape(5, 3)
@@ -93,7 +94,7 @@ def model(case: str) -> onnx.ModelProto:
 def test_ranges(case: str) -> None:
     """Of the input that names elements; of no other."""
     *_, ranges = CASES[case]
-    program = compile_model(declare(model(case), {}), "m.nn", ("base",))
+    program = compile_model(declare(model(case), {}), "m.nn", Options(isas=("base",)))
     found = {port.name: set(port.ranges) for port in program.module.entries[0].inputs if port.ranges}
     assert found == ({f"in{CASES[case][2]}": set(ranges)} if ranges else {})
 

@@ -16,8 +16,10 @@ import pytest
 from onnx import TensorProto, helper
 
 from mlaot.build.toolchain import find_toolchain
-from mlaot.generate import compile_model, program_files, write
+from mlaot.files import program_files, write
+from mlaot.generate import compile_model
 from mlaot.onnx.declare import declare
+from mlaot.settings.options import Options
 
 from .. import instrumented, projects
 from ..runtime.models import FLAGS, WARNINGS, load
@@ -39,7 +41,7 @@ def model() -> onnx.ModelProto:
 @pytest.fixture(scope="module")
 def nn(tmp_path_factory: pytest.TempPathFactory) -> ModuleType:
     folder = tmp_path_factory.mktemp("session")
-    program = compile_model(declare(model(), {}), "shipped.nn", ("base",))
+    program = compile_model(declare(model(), {}), "shipped.nn", Options(isas=("base",)))
     write(program_files(program), folder)
     source = str(folder / "nn.c")
     options = [*FLAGS.split(), *WARNINGS.split(), f"-I{instrumented.TEMPLATES}", "-fsyntax-only"]

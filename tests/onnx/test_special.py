@@ -20,6 +20,7 @@ from mlaot.frontend.declaration import Traced
 from mlaot.generate import compile_model
 from mlaot.onnx.declare import declare, port_name
 from mlaot.onnx.registry import OPERATORS
+from mlaot.settings.options import Options
 
 from ..compiled import AVAILABLE, Library
 from .special import EITHER, Answer, agree, stored
@@ -95,7 +96,9 @@ def chosen(part: int, isa: str) -> list[int]:
 def test_compiled(part: int, isa: str, tmp_path: Path) -> None:
     numbers = chosen(part, isa)
     models = {n: declare(answers()[n][0].model, {}) for n in numbers}
-    programs = {f"m{n}": compile_model(model, f"special.m{n}", ("base", isa)) for n, model in models.items()}
+    programs = {
+        f"m{n}": compile_model(model, f"special.m{n}", Options(isas=("base", isa))) for n, model in models.items()
+    }
     library = Library(programs, isa, tmp_path, FLAGS)
     found = []
     for number in numbers:

@@ -19,9 +19,8 @@ from mlaot.ir.types import BY_NUMPY, DType, bf16, f16, f32, f64, i8, u8
 from mlaot.lower.lower import lower
 from mlaot.lower.program import Program
 from mlaot.ops import OPS
-from mlaot.ops.base import batch_elementwise
-from mlaot.passes.legalize import legalize
-from mlaot.passes.widen import widen
+from mlaot.passes.algebra.legalize import legalize
+from mlaot.passes.algebra.upcast import upcast
 from mlaot.printing.spelling import literal
 
 from ..compiled import AVAILABLE, Library
@@ -38,9 +37,7 @@ SUMS = {
 }
 NAMES = sorted(set(SAMPLES) - {"size"})
 # Those that have a meaning everywhere: not conversions, and not the inverse of a distribution function.
-ELEMENTWISE = [
-    n for n in NAMES if OPS[n].batch is batch_elementwise and n not in ("cast", "bitcast", "normal_quantile")
-]
+ELEMENTWISE = [n for n in NAMES if OPS[n].elementwise and n not in ("cast", "bitcast", "normal_quantile")]
 
 
 def special(dtype: DType) -> Array:
@@ -125,9 +122,9 @@ def programs(names: Iterable[str]) -> dict[str, Program]:
         for i, sample in enumerate(cases(name, dtype)):
             made = graph_of(name, sample, dtype)
             if made is not None:
-                widen(made[0])
+                upcast(made[0])
                 legalize(made[0])
-                found[f"{name}_{dtype}_{i}"] = lower(Module("ops", {"forward": made[0]}, {}, False), ("base",))
+                found[f"{name}_{dtype}_{i}"] = lower(Module("ops", {"forward": made[0]}, {}, False))
     return found
 
 

@@ -16,7 +16,6 @@ from mlaot.ops import OPS
 from mlaot.ops import elementwise as ew
 from mlaot.ops import reduction as red
 from mlaot.ops import structure as st
-from mlaot.ops.base import batch_elementwise
 from mlaot.transforms.batch import batch
 from mlaot.transforms.differentiate import differentiate
 
@@ -29,7 +28,7 @@ CONTROL = ("cond", "scan", "while", "result")  # with subgraphs or several resul
 NO_ARGUMENTS = ("input", "const", "size", "iota")
 NAMES = sorted(set(OPS) - {*LEAVES, *CONTROL})
 WITH_ARGUMENTS = sorted(set(NAMES) - set(NO_ARGUMENTS))
-ELEMENTWISE = [n for n in NAMES if OPS[n].batch is batch_elementwise]
+ELEMENTWISE = [n for n in NAMES if OPS[n].elementwise]
 
 
 def graph_of(name: str, sample: Sample, dtype: DType = f64) -> tuple[Graph, Node, dict[str, Array]]:
@@ -57,8 +56,8 @@ def test_rules_are_there(name: str) -> None:
     op = OPS[name]
     assert op.vjp is not None
     if name in WITH_ARGUMENTS:
-        assert op.batch is not None
-    if op.batch is batch_elementwise:
+        assert op.axes is not None or op.batch is not None
+    if op.elementwise:
         assert op.c is not None
 
 

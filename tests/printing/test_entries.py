@@ -14,6 +14,7 @@ from mlaot.generate import compile_model
 from mlaot.nn import functional as F
 from mlaot.printing.file import kernels_file
 from mlaot.schedule.machine import MACHINES
+from mlaot.settings.options import Options
 
 BATCH = mlaot.dim("batch")
 
@@ -32,7 +33,7 @@ class Net(nn.Module):
 
 def entry(model: Any, name: str = "forward", machine: str = "v3") -> str:
     """The C of an entry."""
-    text = kernels_file(compile_model(model, "m.nn", (machine,)), "m_nn", MACHINES[machine])
+    text = kernels_file(compile_model(model, "m.nn", Options(isas=(machine,))), "m_nn", MACHINES[machine])
     found = re.search(rf"^void m_nn_{name}_{machine}\(.*?^}}", text, re.MULTILINE | re.DOTALL)
     assert found
     return found[0]

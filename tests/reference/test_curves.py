@@ -148,7 +148,7 @@ def declared(name: str) -> Declaration:
 
 def program(name: str) -> Program:
     """Only what the tests call."""
-    whole = lower(passes.run(name, declared(name).trace()), ("base",))
+    whole = lower(passes.run(name, declared(name).trace()))
     wanted = ("train_step", "forward") if name == "normalized" else ("train_step",)
     return replace(whole, procedures=tuple(p for p in whole.procedures if p.entry.name in wanted))
 

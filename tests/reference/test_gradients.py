@@ -129,7 +129,7 @@ def declared(name: str) -> Declaration:
 
 @pytest.fixture(scope="session")
 def libraries(shared_folder: Path) -> dict[str, Library]:
-    programs = {name: lower(passes.run(name, declared(name).trace()), ("base",)) for name in LOSSES}
+    programs = {name: lower(passes.run(name, declared(name).trace())) for name in LOSSES}
     return {isa: Library(programs, isa, shared_folder / f"reference_{isa}") for isa in AVAILABLE}
 
 

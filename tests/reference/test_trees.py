@@ -65,9 +65,7 @@ def test_compiled_predictions(tmp_path: Path) -> None:
         output = "predict_proba" if f"{name}/classes_" in DATA else "predict"
         layer = TreeEnsemble.from_sklearn(stand_in(DATA, name))
         x = data(nan)[0].astype(np.float64 if name == "forest" else np.float32)
-        programs[f"e{i}"] = lower(
-            passes.run(f"e{i}", declared(layer, BY_NUMPY[str(x.dtype)][BATCH, 4]).trace()), ("base",)
-        )
+        programs[f"e{i}"] = lower(passes.run(f"e{i}", declared(layer, BY_NUMPY[str(x.dtype)][BATCH, 4]).trace()))
         inputs[f"e{i}"], expected[f"e{i}"] = x, DATA[f"{name}/out {output}"]
     library = Library(programs, AVAILABLE[-1], tmp_path)
     for stem, x in inputs.items():

@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from mlaot.binding.interface import render_interface
-from mlaot.generate import write
+from mlaot.files import write
 from mlaot.ir.module import FIT_BEGIN, FIT_END, FIT_STEP
 from mlaot.lower.program import Entry, Port
 

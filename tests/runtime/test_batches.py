@@ -11,9 +11,11 @@ import pytest
 
 import mlaot
 from mlaot import nn
-from mlaot.generate import compile_model, program_files, write
+from mlaot.files import program_files, write
+from mlaot.generate import compile_model
 from mlaot.lower.program import Program
 from mlaot.nn import functional as F
+from mlaot.settings.options import Options
 
 from .. import projects
 from ..compiled import entry_of, evaluate_dim
@@ -63,7 +65,7 @@ def mlp() -> tuple[Any, tuple[int, ...]]:
 def net(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Net:
     declared, shape = request.param()
     folder = tmp_path_factory.mktemp("batches")
-    program = compile_model(declared, "batches.nn", ("base",))
+    program = compile_model(declared, "batches.nn", Options(isas=("base",)))
     write(program_files(program), folder)
     projects.compile_quickly(folder, "nn", ("base",), folder / "nn.abi3.so", False)
     return Net(declared, shape, program, projects.load(Path(folder, "nn.abi3.so")))

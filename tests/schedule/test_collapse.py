@@ -15,6 +15,7 @@ from mlaot.nest.text import nest_text, parse_nest
 from mlaot.printing.file import kernels_file
 from mlaot.schedule.collapse import collapsed, of_any_size
 from mlaot.schedule.machine import MACHINES
+from mlaot.settings.options import Options
 
 
 def lines(text: str) -> str:
@@ -144,7 +145,7 @@ def test_updates_share_a_kernel() -> None:
 
     forward.__annotations__ = {"x": mlaot.f32[1]}
     model = mlaot.model(parameters=weights, loss=lambda y: y * y)(forward)
-    program = compile_model(model, "m", ("v3",))
+    program = compile_model(model, "m", Options(isas=("v3",)))
     (update,) = (p for p in program.procedures if p.entry.name == "update")
     text = kernels_file(program, "m", MACHINES["v3"])
     calls = re.findall(r"^    (\w+update\w*_v3)\(.*, (\d+)\);", text, re.MULTILINE)

@@ -14,7 +14,8 @@ import pytest
 import mlaot
 from mlaot import nn
 from mlaot.build.cmake import unit_flags
-from mlaot.generate import compile_model, program_files
+from mlaot.files import program_files
+from mlaot.generate import compile_model
 from mlaot.ir import dim
 from mlaot.printing.file import kernels_file
 from mlaot.printing.helpers import preamble
@@ -24,6 +25,7 @@ from mlaot.schedule import tuning
 from mlaot.schedule.contraction import kept_near, kept_next
 from mlaot.schedule.machine import BASE, CAPABILITIES, CPUID, MACHINES, NEON, V3, V4, condition, isas_for, whole_lines
 from mlaot.settings import Settings
+from mlaot.settings.options import Options
 
 from ..compiled import AVAILABLE, CC, NEEDED
 
@@ -49,7 +51,7 @@ def quantized(*isas: str) -> mlaot.lower.program.Program:  # type: ignore[name-d
     def model(x: mlaot.f32[dim("batch"), 64]):  # type: ignore[no-untyped-def,valid-type]
         return layer(x)
 
-    return compile_model(model, "m.nn", isas, quantize="int8")
+    return compile_model(model, "m.nn", Options(isas=isas, quantize="int8"))
 
 
 def test_a_capability_is_asked_for() -> None:

@@ -29,8 +29,9 @@ import pytest
 from mlaot import passes
 from mlaot.build.toolchain import find_compiler
 from mlaot.evaluate import evaluate
+from mlaot.files import program_files, write
 from mlaot.frontend.declaration import Declaration
-from mlaot.generate import compile_model, program_files, report, write
+from mlaot.generate import compile_model
 from mlaot.ir import Graph, Node
 from mlaot.ir.types import f64
 from mlaot.micrograd import MLP, Dot, Layer, Neuron, Value, count, declare, images
@@ -38,11 +39,13 @@ from mlaot.micrograd.graph import ssa
 from mlaot.ops import elementwise as ew
 from mlaot.ops import reduction as red
 from mlaot.ops import structure as st
-from mlaot.passes.flatten_sums import flatten_sums
-from mlaot.passes.fold import fold
-from mlaot.passes.greedy_dots import greedy_dots
-from mlaot.passes.simplify import simplify
+from mlaot.passes.algebra.fold_constants import fold_constants
+from mlaot.passes.algebra.simplify import simplify
+from mlaot.passes.raising.flatten_sums import flatten_sums
+from mlaot.passes.raising.greedy_dots import greedy_dots
+from mlaot.report.passes import report
 from mlaot.schedule.machine import MACHINES as FLAGS
+from mlaot.settings.options import Options
 from mlaot.transforms.differentiate import differentiate
 
 from .. import projects
@@ -61,7 +64,7 @@ def close(actual: Any, expected: Any, tolerance: float = 1e-12) -> None:
 
 def kernels(declared: Any, isa: str = "base") -> str:
     """The C of a model's arithmetic from its first kernel on, without the helpers in front."""
-    text = program_files(compile_model(declared, "t.nn", (isa,)))[f"nn_{isa}.c"]
+    text = program_files(compile_model(declared, "t.nn", Options(isas=(isa,))))[f"nn_{isa}.c"]
     assert isinstance(text, str)
     return text[text.index("\n// v0 = ") + 1 :]
 
@@ -196,7 +199,7 @@ def test_row_23_c_of_every_op_with_constants_inside() -> None:
         assert re.search(rf"const f64v v\d+ = .*{re.escape(op)}", text(y)), op
     assert "splat_f64v(2.5)" in text(x * 2.5 + a) and "splat_f64v(0.75)" in text((x + 0.75) * a)
     program = compile_model(
-        declare(a * x + 2.5, inputs={"x": x}, parameters={"a": a}, loss=a * x + 2.5), "t.nn", ("base",)
+        declare(a * x + 2.5, inputs={"x": x}, parameters={"a": a}, loss=a * x + 2.5), "t.nn", Options(isas=("base",))
     )
     assert [slot.name for slot in program.module.slots] == ["a"]
 
@@ -492,7 +495,10 @@ def test_row_36_an_existing_module_is_just_imported(compiled: Modules, site: Pat
 def test_row_37_one_compiler_command(tmp_path: Path) -> None:
     """The emitted C goes through the fork's own command, and its loader takes the result."""
     a, x = Value(2.5), Value(1.0)
-    write(program_files(compile_model(declare(a * x, inputs={"x": x}, parameters=[a]), "t.nn", ("base",))), tmp_path)
+    write(
+        program_files(compile_model(declare(a * x, inputs={"x": x}, parameters=[a]), "t.nn", Options(isas=("base",)))),
+        tmp_path,
+    )
     sources = [path.name for path in tmp_path.glob("*.c")]
     command = [*find_compiler(), "-O1", "-DNDEBUG", "-g", "-shared", "-fPIC", *sources, "-o", "nn.so"]
     subprocess.run(command, cwd=tmp_path, check=True)
@@ -938,7 +944,7 @@ def folded(root: Value, inputs: dict[str, Value] | None = None) -> Node:
     """The output of a graph after folding and simplification."""
     graph = graph_of(root, inputs)
     simplify(graph)
-    fold(graph)
+    fold_constants(graph)
     flatten_sums(graph)
     return graph.outputs["out"].find()
 

@@ -358,7 +358,7 @@ def examined(name: str, case: Case) -> Row:
         x = x[:, :FEATURES]
     try:
         traced = mlaot.sklearn.load(estimator, x[:1]).trace()
-        program = lower(passes.run("m", replace(traced, entries={})), (AVAILABLE[-1],))
+        program = lower(passes.run("m", replace(traced, entries={})))
     except mlaot.MlaotError as error:
         return Row(name, "unsupported", np.nan, _short(error))
     try:

@@ -14,7 +14,7 @@ import mlaot
 from mlaot import passes
 from mlaot.errors import MlaotError
 from mlaot.evaluate import evaluate
-from mlaot.generate import pass_options
+from mlaot.loading import load_sample
 from mlaot.settings import Model, Settings
 
 
@@ -159,7 +159,8 @@ def test_bytes_of_the_ranges_that_a_sample_shows(torch: Any) -> None:
         Model("nn", torch="model:net", module="net.nn", quantize="int8"),
     )
     x = torch.linspace(-2, 3, 64).reshape(2, 32)
-    options = pass_options(settings, model, load(net, x))
-    (product,) = passes.run("nn", load(net, x).trace(), **options).quantized
+    declared = load(net, x)
+    sample = load_sample(settings, model, declared)
+    (product,) = passes.run("nn", declared.trace(), settings.options(model), sample=sample).quantized
     assert product.range == (-2, 3) and product.shape == (32, 16)
-    assert pass_options(settings, model, load(net, mlaot.f32[mlaot.dim("batch"), 32]))["sample"] is None
+    assert load_sample(settings, model, load(net, mlaot.f32[mlaot.dim("batch"), 32])) is None

@@ -1,0 +1,56 @@
+"""Nodes in other layouts: whoever moves, adds or drops axes says how arguments lie, and the op's axes say the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from mlaot.ir import Dim, Node
+from mlaot.ops.axes import Label, Labels, Use
+from mlaot.ops.structure import broadcast, in_order
+
+
+class Laid(NamedTuple):
+    """A value, and which axis of the plain value, or which further one, each of its axes is."""
+
+    node: Node
+    labels: Labels
+
+    def ordered(self, labels: Labels, extents: Mapping[Label, Dim] | None = None) -> Laid:
+        """The same value with its axes in the order of ``labels``, repeated along those that it does not have."""
+        own = tuple(label for label in labels if label in self.labels)
+        node = in_order(self.node, [self.labels.index(label) for label in own])
+        if own == labels:
+            return Laid(node, labels)
+        sizes = {**(extents or {}), **dict(zip(own, node.type.shape, strict=True))}
+        shape = tuple(sizes[label] for label in labels)
+        return Laid(broadcast(node, shape=shape, axes=tuple(map(labels.index, own))), labels)
+
+
+def laid_out(
+    node: Node,
+    args: Sequence[Laid],
+    wanted: Labels | None = None,
+    *,
+    as_they_lie: bool = False,
+    extents: Mapping[Label, Dim] | None = None,
+) -> Laid | None:
+    """A node over arguments that are laid out otherwise, its result ``wanted`` so; None where the op has no such form.
+
+    ``as_they_lie``: only where no argument has to be moved for it. ``extents``: of axes that no argument has.
+    """
+    if node.op.axes is None:
+        return None
+    known = {label: d for x in args for label, d in zip(x.labels, x.node.type.shape, strict=True)}
+    extents = {**(extents or {}), **known}
+    form = node.op.axes.form(Use(node, tuple(x.labels for x in args), extents, wanted))
+    if form is None or (as_they_lie and any(x.labels != labels for x, labels in zip(args, form.args, strict=True))):
+        return None
+    operands = [x.ordered(labels, extents).node for x, labels in zip(args, form.args, strict=True)]
+    result = Laid(operands[0] if form.attrs is None else node.op(*operands, **form.attrs), form.result)
+    return result.ordered(wanted) if wanted is not None and wanted != form.result else result
+
+
+def plain(node: Node) -> Laid:
+    """A value as it is: its axes are numbered."""
+    return Laid(node, tuple(range(node.type.rank)))

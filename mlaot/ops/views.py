@@ -1,0 +1,136 @@
+"""Where elements lie in memory: those of a view in what it looks at, and those of arguments in a copy of them all.
+
+Strides and offsets are in elements and may name dims, as extents do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from mlaot.ir import Dim, Node
+from mlaot.ir.dims import times
+from mlaot.ops.axes import regrouped
+
+Strides = Sequence[Dim]
+
+
+class View(NamedTuple):
+    """A stride for each axis, and the first element. ``whole``: its rows end where those of what it looks at do."""
+
+    strides: tuple[Dim, ...]
+    offset: Dim = 0
+    whole: bool = True
+
+
+def broadcast_view(node: Node, inner: Strides) -> View:
+    strides: list[Dim] = [0] * node.type.rank
+    for stride, axis in zip(inner, node.attrs["axes"], strict=True):
+        strides[axis] = stride
+    return View(tuple(strides))
+
+
+def transpose_view(node: Node, inner: Strides) -> View:
+    return View(tuple(inner[axis] for axis in node.attrs["perm"]))
+
+
+def slice_view(node: Node, inner: Strides) -> View:
+    offset: Dim = 0
+    for start, stride in zip(node.attrs["start"], inner, strict=True):
+        offset = times(stride, start) + offset
+    return View(tuple(map(times, inner, node.attrs["step"])), offset, whole=False)
+
+
+def window_view(node: Node, inner: Strides) -> View:
+    """Position p and element k of an axis lie at p * stride + k * dilation."""
+    strides, inside = list(inner), []
+    for axis, stride, dilation in zip(*[node.attrs[key] for key in ("axes", "strides", "dilations")], strict=True):
+        inside.append(times(inner[axis], dilation))
+        strides[axis] = times(inner[axis], stride)
+    return View((*strides, *inside), whole=False)
+
+
+def element_view(node: Node, inner: Strides) -> View:
+    """One element behind the first axes."""
+    lead = node.attrs.get("lead", 0)
+    rest = int(node.attrs["index"] if "index" in node.attrs else node.attrs["indices"].array)
+    offset: Dim = 0
+    for extent, stride in zip(reversed(node.arg(0).type.shape[lead:]), reversed(inner[lead:]), strict=True):
+        assert isinstance(extent, int), f"bug in mlaot: {node} of a named extent"
+        offset = times(stride, rest % extent) + offset
+        rest //= extent
+    return View(tuple(inner[:lead]), offset)
+
+
+def reshape_view(node: Node, inner: Strides) -> View:
+    """Each group of axes without gaps between them, as other axes; those of one element need no stride."""
+    source, target = node.arg(0).type.shape, node.type.shape
+    strides: list[Dim] = [0] * len(target)
+    whole = True
+    for before, after in regrouped(source, target) or ():
+        step = inner[before[-1]]
+        whole = whole and not (step == 1 and len(after) > 1)
+        end = step
+        for axis in reversed(before):
+            assert inner[axis] == end, f"bug in mlaot: {node} of what has gaps"
+            end = times(end, source[axis])
+        for axis in reversed(after):
+            strides[axis] = step
+            step = times(step, target[axis])
+    return View(tuple(strides), whole=whole)
+
+
+class Part(NamedTuple):
+    """Where an argument lies in the result. ``gapless``: nothing may be written behind its rows."""
+
+    strides: tuple[Dim, ...]
+    offset: Dim = 0
+    gapless: bool = True
+
+
+def copy_parts(node: Node, outer: Strides) -> list[Part]:
+    return [Part(tuple(outer), gapless=False)]
+
+
+def concat_parts(node: Node, outer: Strides) -> list[Part]:
+    axis = node.attrs.get("axis", 0)
+    parts, at = [], 0
+    for a in node.args:
+        parts.append(Part(tuple(outer), times(outer[axis], at), axis == node.type.rank - 1))
+        at = a.find().type.shape[axis] + at
+    return parts
+
+
+def stack_parts(node: Node, outer: Strides) -> list[Part]:
+    axis = node.attrs.get("axis", 0)
+    strides = (*outer[:axis], *outer[axis + 1 :])
+    return [Part(strides, times(outer[axis], i), axis == len(strides)) for i in range(len(node.args))]
+
+
+def pad_parts(node: Node, outer: Strides) -> list[Part]:
+    """None where something is put between elements."""
+    start: Dim = 0
+    for first, stride in zip(node.attrs["low"], outer, strict=True):
+        start = times(stride, first) + start
+    return [] if any(node.attrs["interior"]) else [Part(tuple(outer), start)]
+
+
+def fold_parts(node: Node, outer: Strides) -> list[Part]:
+    """The windows of the result, where they lie side by side."""
+    if not is_side_by_side(node):
+        return []
+    axes = node.attrs["axes"]
+    steps = dict(zip(axes, node.attrs["sizes"], strict=True))
+    strides = [times(stride, steps.get(axis, 1)) for axis, stride in enumerate(outer)]
+    return [Part((*strides, *[outer[axis] for axis in axes]))]
+
+
+def is_side_by_side(fold: Node) -> bool:
+    """Whether each element of a fold is in one window: those begin where their neighbours end."""
+    axes, sizes, strides, dilations, shape = (
+        fold.attrs[key] for key in ("axes", "sizes", "strides", "dilations", "shape")
+    )
+    places = fold.arg(0).type.shape
+    return sizes == strides and all(
+        shape[a] == places[a] * k and (d == 1 or k == 1) for a, k, d in zip(axes, sizes, dilations, strict=True)
+    )

@@ -1,0 +1,1 @@
+"""Equal graphs that take less to compute, whatever they are for."""

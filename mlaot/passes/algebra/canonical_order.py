@@ -1,0 +1,96 @@
+"""One order for the arguments of commutative ops, so that equal computations are one node however written. Bit-exact.
+
+    add(v1, v0)    =>    add(v0, v1)
+
+What took more steps comes first, as the branch before the shortcut of a residual layer; among equals what is computed
+decides, near ops before distant ones, and the names of inputs where nothing else does. So the order depends neither on
+how the graph came about nor, in a stack of equal layers, on which of these it is: they share their kernels.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from hashlib import blake2b
+
+from mlaot.ir import Graph, Literal, Node, Subgraph
+from mlaot.ops.structure import const, input_
+from mlaot.passes.algebra.simplify import number
+from mlaot.passes.base import pass_over
+from mlaot.passes.rewrite import rewrite
+
+NEAR = 4  # ops on a way from a node, itself included, that are compared before whole expressions
+
+
+@dataclass(frozen=True)
+class _Digests:
+    """What a node's expression is.
+
+    ``near[i]``: its ops up to the distance i; ``whole``: the whole expression whatever its inputs are called and its
+    constants are worth; ``full``: the expression itself.
+    """
+
+    steps: int
+    near: tuple[bytes, ...]
+    whole: bytes
+    full: bytes
+
+    @property
+    def order(self) -> tuple[int, tuple[bytes, ...], bytes]:
+        return -self.steps, self.near, self.whole
+
+
+@pass_over("graphs", after=("simplify",))
+def canonical_order(graph: Graph) -> None:
+    """Order the arguments of every commutative op of two arguments."""
+    known: dict[Node, _Digests] = {}
+
+    def digests(node: Node) -> _Digests:
+        if node not in known:
+            known[node] = _digests(node, [digests(a.find()) for a in node.args])
+        return known[node]
+
+    def is_before(a: Node, b: Node) -> bool:
+        first, second = digests(a), digests(b)
+        if first.order != second.order:
+            return first.order < second.order
+        while first.full != second.full and a.args:  # of one form: down to the first inputs that differ
+            pairs = [(a.arg(i), b.arg(i)) for i in range(len(a.args))]
+            a, b = next((p, q) for p, q in pairs if digests(p).full != digests(q).full)
+        return _own(a) < _own(b)
+
+    def ordered(node: Node) -> Node | None:
+        """f(y, x) => f(x, y)"""
+        if not node.op.commutative or len(node.args) != 2:
+            return None
+        a, b = node.arg(0), node.arg(1)
+        if a is b or number(a) is not None or number(b) is not None or not is_before(b, a):
+            return None
+        return node.op(b, a, **node.attrs)
+
+    rewrite(graph, {None: (ordered,)})
+
+
+def _digests(node: Node, args: list[_Digests]) -> _Digests:
+    exact, form = _own(node).encode(), _form(node).encode()
+    near = [_digest(form)]
+    for i in range(NEAR - 1):
+        near.append(_digest(form, *[a.near[i] for a in args]))
+    steps = 1 + max([a.steps for a in args], default=-1)
+    whole, full = _digest(form, *[a.whole for a in args]), _digest(exact, *[a.full for a in args])
+    return _Digests(steps, tuple(near), whole, full)
+
+
+def _own(node: Node) -> str:
+    """A node's op and attributes."""
+    attrs = [v.key if isinstance(v, Literal | Subgraph) else (k, str(v)) for k, v in node.attrs.items()]
+    return repr((node.op.name, attrs))
+
+
+def _form(node: Node) -> str:
+    """The same without what tells equal layers apart: names, and constants that may be weights."""
+    is_weight = node.op is const and node.attrs["value"].array.size > 1
+    return repr((node.op.name, str(node.type))) if node.op is input_ or is_weight else _own(node)
+
+
+def _digest(*parts: bytes) -> bytes:
+    return blake2b(b"".join(parts), digest_size=12).digest()

@@ -1,0 +1,101 @@
+"""Drop from loops and branches what nobody reads. Bit-exact.
+
+    v3 = scan(w, b, h, x, body=.., consts=2, carries=1) : (f32[3], f32[9], f32[9,3])
+    v4 = result(v3, index=0)
+        =>
+    v3 = scan(w, h, x, body=.., consts=1, carries=1) : (f32[3])
+    v4 = result(v3, index=0)
+
+Results that are not read, carries that only feed themselves, and operands that no subgraph uses: the saved carries of
+a loop that is not differentiated, and the gradients that were not asked for of one that is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+from mlaot.ir import Graph, Node, Subgraph
+from mlaot.ops import Op
+from mlaot.ops.control import cond, result, scan, while_
+from mlaot.passes.base import pass_over
+
+Pruned = tuple[Node, list[int]]  # the better node, and which of the old results it still has
+
+
+@pass_over("graphs", after=("entries",))
+def dead_code(graph: Graph) -> None:
+    """Prune every node of control flow, users before what they use."""
+    done: set[Node] = set()
+    while (node := next((n for n in reversed(graph.nodes()) if n.op in RULES and n not in done), None)) is not None:
+        readers = [n for n in graph.nodes() if n.op is result and n.arg(0) is node]
+        better, kept = RULES[node.op](node, sorted({n.attrs["index"] for n in readers}))
+        done |= {node, better}
+        for reader in readers if better is not node else ():
+            graph.forward(reader, result(better, index=kept.index(reader.attrs["index"])))
+
+
+def _scan(node: Node, read: Sequence[int]) -> Pruned:
+    body, consts, carries = (node.attrs[key] for key in ("body", "consts", "carries"))
+    ys = [i for i in read if i >= carries]
+    live = {i for i in read if i < carries}
+    while True:
+        small = _giving(body, [*sorted(live), *ys])
+        used = _used(small)
+        fed = {i for i in range(carries) if consts + i in used}
+        if fed <= live:
+            break
+        live |= fed
+    kept = [i for i in range(len(node.args)) if i in used or i - consts in live]
+    attrs = {"body": _taking(small, kept), "consts": sum(i < consts for i in kept), "carries": len(live)}
+    return node.graph.add(scan, [node.args[i] for i in kept], {**node.attrs, **attrs}), [*sorted(live), *ys]
+
+
+def _while(node: Node, read: Sequence[int]) -> Pruned:
+    body, consts = node.attrs["body"], node.attrs["consts"]
+    condition = _giving(node.attrs["condition"], [0])
+    live = set(read)
+    while True:
+        small = _giving(body, sorted(live))
+        used = _used(small) | _used(condition)
+        fed = {i - consts for i in used if i >= consts}
+        if fed <= live:
+            break
+        live |= fed
+    kept = [i for i in range(len(node.args)) if i in used or i - consts in live]
+    attrs = {
+        "condition": _taking(condition, kept),
+        "body": _taking(small, kept),
+        "consts": sum(i < consts for i in kept),
+    }
+    return node.graph.add(while_, [node.args[i] for i in kept], {**node.attrs, **attrs}), sorted(live)
+
+
+def _cond(node: Node, read: Sequence[int]) -> Pruned:
+    branches = {key: _giving(node.attrs[key], read) for key in ("then", "otherwise")}
+    kept = sorted(set().union(*map(_used, branches.values())))
+    small = {key: _taking(branch, kept) for key, branch in branches.items()}
+    return node.graph.add(cond, [node.args[0], *[node.args[i + 1] for i in kept]], {**node.attrs, **small}), list(read)
+
+
+RULES: dict[Op, Callable[[Node, Sequence[int]], Pruned]] = {scan: _scan, while_: _while, cond: _cond}
+
+
+def _giving(body: Subgraph, outputs: Iterable[int]) -> Graph:
+    """A pruned copy of ``body`` with these of its results."""
+    copy = Subgraph.of(body.graph.name, body.inputs, body.inline).graph
+    copy.outputs = {f"r{i}": copy.outputs[f"r{i}"] for i in outputs}
+    dead_code(copy)
+    return copy
+
+
+def _used(graph: Graph) -> set[int]:
+    """Which inputs the graph needs."""
+    needed = set(graph.nodes())
+    return {i for i, node in enumerate(graph.inputs.values()) if node in needed}
+
+
+def _taking(graph: Graph, kept: Sequence[int]) -> Subgraph:
+    """``graph`` with these of its inputs."""
+    names = list(graph.inputs)
+    graph.inputs = {names[i]: graph.inputs[names[i]] for i in kept}
+    return Subgraph(graph)

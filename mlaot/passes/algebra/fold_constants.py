@@ -1,0 +1,34 @@
+"""Compute what depends on constants alone, in the type's own arithmetic. Bit-exact up to the op's own accuracy.
+
+    v0 = const(value=2.0)
+    v1 = const(value=3.0)    =>    v2 = const(value=6.0)
+    v2 = mul(v0, v1)
+
+A broadcast stays: it costs nothing and its result would be stored.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from mlaot.ir import Graph, Node, Type
+from mlaot.ops import structure as st
+from mlaot.passes.base import pass_over
+from mlaot.passes.rewrite import rewrite
+
+
+def of_constants(node: Node) -> Node | None:
+    """f(constant, constant) => constant"""
+    if not node.args or not isinstance(node.type, Type) or node.op.name in ("broadcast", "random_bits"):
+        return None
+    if any(a.find().op is not st.const for a in node.args):
+        return None
+    values = [a.find().attrs["value"].array for a in node.args]
+    with np.errstate(all="ignore"):
+        return node.graph.constant(node.op.reference(*values, **node.attrs), node.type.dtype)
+
+
+@pass_over("graphs")
+def fold_constants(graph: Graph) -> None:
+    """Fold constants to a fixed point."""
+    rewrite(graph, {None: (of_constants,)})

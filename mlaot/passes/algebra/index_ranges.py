@@ -1,0 +1,320 @@
+"""What a caller's integers may be where they are indices, noted by entry and input. Bit-exact.
+
+v0 = input(label) : i64[batch]                             v0 = input(label) : i64[batch]    # 0 to 9, ignored -100
+v1 = index(v0, size=10, ignored=-100) : i64[batch]    =>
+v2 = equal(broadcast(v1), broadcast(0..9))                 v2 = equal(broadcast(v0), broadcast(0..9))
+
+An index is a caller's as long as it has only been moved: through slices, transposes and reshapes, parts of stacks and
+concatenations, other dtypes, and into the body of a scan. What is computed otherwise is the model's own, for which the
+op says what it does; so is what a branch of ``cond`` or a ``while`` reads, which may be there so that it is not read
+out of range. The ranges are those of the entries as they were derived: later passes may put anything in the place of
+an index.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
+from itertools import product as iterproduct
+from math import prod
+
+import numpy as np
+
+from mlaot.ir import Dim, Graph, Node
+from mlaot.ir.dims import product
+from mlaot.ir.indices import IndexRange, Span
+from mlaot.ir.module import Module
+from mlaot.ops import Op
+from mlaot.ops import control as ctl
+from mlaot.ops import elementwise as ew
+from mlaot.ops import structure as st
+from mlaot.ops.axes import regrouped
+from mlaot.ops.barrier import stop_gradient
+from mlaot.ops.indexing import gather, index
+from mlaot.passes.base import pass_over
+from mlaot.passes.rewrite import rewrite
+from mlaot.passes.subgraphs import everywhere
+
+Box = tuple[Span | None, ...]  # of each axis the elements that are indices, None for all
+Part = tuple[Node, Box]
+PARTS, STEPS = 64, 10_000  # of one index that are followed one by one, and in all: the rest counts as computed
+
+
+@pass_over("module", after=("entries",))
+def index_ranges(module: Module) -> None:
+    """Note the ranges of all entries, then remove every ``index``."""
+    for name, graph in module.graphs.items():
+        found: dict[str, list[IndexRange]] = {}
+        # Training in tiles reads rows that it computes, but reads the inputs as the loss does.
+        loss = module.graphs.get("loss") if name == "train_step" else None
+        for source in (graph, loss):
+            for node, range_ in () if source is None else _given(source):
+                key = str(node.attrs["name"])
+                if key not in module.slots:
+                    found[key] = _joined(found.get(key, []), range_)
+        module.ranges[name] = {key: tuple(sorted(ranges, key=_narrowness)) for key, ranges in found.items()}
+    for graph in module.graphs.values():
+        everywhere(_unmark, graph)
+
+
+def _narrowness(range_: IndexRange) -> float:
+    """Golden vectors draw for one range after the other, so the narrowest comes last."""
+    return -range_.size if isinstance(range_.size, int) else 1
+
+
+def indices_are_noted(node: Node) -> Node | None:
+    """index(x) => x"""
+    return node.arg(0)
+
+
+def _unmark(graph: Graph) -> None:
+    rewrite(graph, {index: (indices_are_noted,)})
+
+
+def _joined(ranges: list[IndexRange], new: IndexRange) -> list[IndexRange]:
+    """One range more, within another of the same elements where that is one range again."""
+    for i, old in enumerate(ranges):
+        same = old.box == new.box and old.ignored == new.ignored
+        if same and (old.size == new.size or (isinstance(old.size, int) and isinstance(new.size, int))):
+            size = old.size if old.size == new.size else min(old.size, new.size)
+            both = IndexRange(size, old.wraps and new.wraps, old.ignored, old.box)
+            return [*ranges[:i], both, *ranges[i + 1 :]]
+    return [*ranges, new]
+
+
+def _given(graph: Graph) -> Iterator[tuple[Node, IndexRange]]:
+    """Inputs of a graph that are indices, with their ranges."""
+    for node in graph.nodes():
+        if node.op.index is not None:
+            wanted = node.op.index.range(*[a.find().type for a in node.args], **node.attrs)
+            if wanted is not None:
+                yield from _followed(node.arg(node.op.index.argument), (), wanted)
+        elif node.op is ctl.scan:
+            body, consts, carries = node.attrs["body"].graph, node.attrs["consts"], node.attrs["carries"]
+            places = {inner: i for i, inner in enumerate(body.inputs.values())}
+            for inner, range_ in _given(body):
+                i, box = places[inner], range_.box
+                if i >= consts + carries and box:
+                    box = (None, *box)
+                yield from _followed(node.arg(i), box, range_)
+
+
+def _followed(node: Node, box: Box, wanted: IndexRange) -> Iterator[tuple[Node, IndexRange]]:
+    """The inputs that the elements ``box`` of a value are elements of."""
+    pending, seen = [(node.find(), box)], set[tuple[Node, Box]]()
+    while pending and len(seen) < STEPS:
+        node, box = pending.pop()
+        box = _plain(box, node.type.shape)
+        if (node, box) in seen or node.type.dtype.kind == "b":
+            continue
+        seen.add((node, box))
+        if node.op is st.input_:
+            yield node, IndexRange(wanted.size, wanted.wraps, wanted.ignored, box)
+        elif node.op in MOVES:
+            pending += [(a.find(), part) for a, part in MOVES[node.op](node, box or (None,) * node.type.rank)]
+
+
+def _plain(box: Box, shape: tuple[Dim, ...]) -> Box:
+    """A box in one form: steps forwards, None for all of an axis, nothing for all elements."""
+    spans = [_forwards(span, n) for span, n in zip(box, shape, strict=False)]
+    return tuple(spans) if any(spans) else ()
+
+
+def _forwards(span: Span | None, extent: Dim) -> Span | None:
+    """The same elements of an axis in ascending order."""
+    if span is None:
+        return None
+    start, count, step = span
+    if step < 0:
+        start, step = start + (count + -1) * step, -step
+    if count == 1:
+        step = 1
+    return None if (start, count, step) == (0, extent, 1) else (start, count, step)
+
+
+def _same(node: Node, box: Box) -> Iterator[Part]:
+    yield node.arg(0), box
+
+
+def _noted(node: Node, box: Box) -> Iterator[Part]:
+    if node.attrs["size"] is not None:  # else it is read in a branch
+        yield node.arg(0), box
+
+
+def _broadcast(node: Node, box: Box) -> Iterator[Part]:
+    yield node.arg(0), tuple(box[axis] for axis in node.attrs["axes"])
+
+
+def _transpose(node: Node, box: Box) -> Iterator[Part]:
+    perm = node.attrs["perm"]
+    yield node.arg(0), tuple(box[perm.index(axis)] for axis in range(len(perm)))
+
+
+def _within(start: Dim, step: int, span: Span) -> Span:
+    """Elements of a slice as those of what it is a slice of."""
+    return start + span[0] * step, span[1], span[2] * step
+
+
+def _slice(node: Node, box: Box) -> Iterator[Part]:
+    cuts = zip(*[node.attrs[key] for key in ("start", "size", "step")], strict=True)
+    yield (
+        node.arg(0),
+        tuple(_within(start, step, span or (0, size, 1)) for (start, size, step), span in zip(cuts, box, strict=True)),
+    )
+
+
+def _reshape(node: Node, box: Box) -> Iterator[Part]:
+    x = node.arg(0)
+    groups = regrouped(x.type.shape, node.type.shape) if any(box) else ()
+    choices: list[list[dict[int, Span | None]]] = []  # of each group that is cut, its parts by axis of x
+    for before, after in groups or ():
+        cut, sizes = [box[i] for i in after], [node.type.shape[i] for i in after]
+        if any(cut):
+            parts = [part for run in _flat(cut, sizes) for part in _split(run, [x.type.shape[i] for i in before])]
+            choices.append([dict(zip(before, part, strict=True)) for part in parts])
+    if groups is not None and prod(map(len, choices)) <= PARTS:
+        for chosen in iterproduct(*choices):
+            spans = {axis: span for part in chosen for axis, span in part.items()}
+            yield x, tuple(spans.get(axis) for axis in range(x.type.rank))
+
+
+def _flat(cut: list[Span | None], sizes: list[Dim]) -> list[Span]:
+    """A part of several axes as runs of their elements in row-major order; none where they are not known."""
+    spans = [span or (0, n, 1) for span, n in zip(cut, sizes, strict=True)]
+    behind = [product(tuple(sizes[i + 1 :])) for i in range(len(sizes))]
+    start = sum((span[0] * n for span, n in zip(spans, behind, strict=True)), start=0)
+    many = [i for i, span in enumerate(spans) if span[1] != 1]
+    if many and spans[many[0]][2] == 1 and not any(cut[many[0] + 1 :]):
+        return [(start, spans[many[0]][1] * behind[many[0]], 1)]
+    last = many.pop() if many else len(sizes) - 1
+    outer, step = [_steps(spans[i], behind[i]) for i in many], behind[last]
+    if not isinstance(step, int) or any(found is None for found in outer):
+        return []
+    rows = list(islice(iterproduct(*[found or () for found in outer]), PARTS + 1))
+    return [(start + sum(row), spans[last][1], spans[last][2] * step) for row in rows] if len(rows) <= PARTS else []
+
+
+def _steps(span: Span, behind: Dim) -> range | None:
+    """How far the elements of an axis lie behind the first of them, where that is known."""
+    count, step = span[1], span[2] * behind
+    return range(0, count * step, step) if isinstance(count, int) and isinstance(step, int) else None
+
+
+def _split(run: Span, sizes: Sequence[Dim]) -> list[Box]:
+    """A run of elements in row-major order as parts of several axes; none where they are not known."""
+    if len(sizes) == 1:
+        return [(run,)]
+    behind = product(tuple(sizes[1:]))
+    start, count, step = run
+    if not (isinstance(behind, int) and behind > 0 and isinstance(start, int) and isinstance(step, int)):
+        return []
+    row, place = start // behind, start % behind
+    if isinstance(count, int) and row == (start + (count - 1) * step) // behind:  # in one row
+        return [((row, 1, 1), *rest) for rest in _split((place, count, step), sizes[1:])]
+    if step % behind == 0:  # one of each row
+        return [((row, count, step // behind), *rest) for rest in _split((place, 1, 1), sizes[1:])]
+    if step == 1 and place == 0 and isinstance(count, int) and count % behind == 0:  # whole rows
+        return [((row, count // behind, 1), *[None] * (len(sizes) - 1))]
+    if not isinstance(count, int) or count > PARTS:
+        return []
+    return [part for i in range(count) for part in _split((start + i * step, 1, 1), sizes)]
+
+
+def _take(node: Node, box: Box) -> Iterator[Part]:
+    x, lead, places = node.arg(0), node.attrs.get("lead", 0), node.attrs["indices"].array
+    chosen, shape = places, x.type.shape[lead:]
+    for axis, span in enumerate(box[lead:]):
+        elements = None if span is None else _elements(span)
+        if span is not None and elements is None:
+            return
+        chosen = chosen if elements is None else np.take(chosen, elements, axis)
+    runs = list(islice(_runs(sorted({int(place) for place in chosen.flat})), PARTS + 1))
+    for run in runs if len(runs) <= PARTS else ():
+        for part in _split(run, shape):
+            yield x, (*box[:lead], *part)
+
+
+def _elements(span: Span) -> list[int] | None:
+    """The elements of a part of an axis, where they are known."""
+    start, count, step = span
+    return [start + i * step for i in range(count)] if isinstance(start, int) and isinstance(count, int) else None
+
+
+def _gather(node: Node, box: Box) -> Iterator[Part]:
+    """Only the rows at places that are constants are moved; computed ones choose."""
+    x, places, lead = node.arg(0), node.arg(1), node.attrs["lead"]
+    rank, n = places.type.rank, x.type.shape[lead]
+    if places.op is st.broadcast and all(axis >= lead for axis in places.attrs["axes"]):  # the same for all examples
+        places = places.arg(0)
+    if places.op is not st.const or (lead > 0 and places is node.arg(1)) or any(box[lead:rank]):
+        return
+    chosen = places.attrs["value"].array
+    if isinstance(n, int):
+        rows = np.clip(np.where(chosen < 0, chosen + n, chosen), 0, n - 1)
+        runs = list(islice(_runs(sorted({int(row) for row in rows.flat})), PARTS + 1))
+        for run in runs if len(runs) <= PARTS else ():
+            yield x, (*box[:lead], run, *box[rank:])
+
+
+def _runs(places: list[int]) -> Iterator[Span]:
+    """Ascending numbers as runs of equal steps."""
+    while places:
+        step = places[1] - places[0] if len(places) > 1 else 1
+        count = next((i for i, place in enumerate(places) if place != places[0] + i * step), len(places))
+        yield places[0], count, step
+        places = places[count:]
+
+
+def _item(node: Node, box: Box) -> Iterator[Part]:
+    for part in _split((node.attrs["index"], 1, 1), node.arg(0).type.shape):
+        yield node.arg(0), part
+
+
+def _stack(node: Node, box: Box) -> Iterator[Part]:
+    axis = node.attrs.get("axis", 0)
+    rest = (*box[:axis], *box[axis + 1 :])
+    for i, a in enumerate(node.args):
+        if _meeting(box[axis], i, 1) is not None:
+            yield a, rest
+
+
+def _concat(node: Node, box: Box) -> Iterator[Part]:
+    axis, at = node.attrs.get("axis", 0), 0
+    for a in map(Node.find, node.args):
+        size = a.type.shape[axis]
+        found = (None,) if box[axis] is None else _meeting(box[axis], at, size)
+        if found is not None:
+            yield a, (*box[:axis], *found, *box[axis + 1 :])
+        at = at + size
+
+
+def _meeting(span: Span | None, at: Dim, size: Dim) -> tuple[Span | None] | None:
+    """What a part of an axis, ``size`` elements from ``at`` on, has of a span; None for nothing, or where unknown."""
+    if span is None:
+        return (None,)
+    elements = _elements(span)
+    if elements is None or not isinstance(at, int) or not isinstance(size, int):
+        return None
+    inside = [i for i in elements if at <= i < at + size]
+    return ((inside[0] - at, len(inside), span[2]),) if inside else None
+
+
+def _pad(node: Node, box: Box) -> Iterator[Part]:
+    if not any(box):
+        yield node.arg(0), ()
+
+
+MOVES: dict[Op, Callable[[Node, Box], Iterator[Part]]] = {
+    index: _noted,
+    **dict.fromkeys((stop_gradient, ew.copy, ew.cast), _same),
+    st.broadcast: _broadcast,
+    st.transpose: _transpose,
+    st.slice_: _slice,
+    st.reshape: _reshape,
+    st.take: _take,
+    gather: _gather,
+    st.item: _item,
+    st.stack: _stack,
+    st.concat: _concat,
+    st.pad: _pad,
+}

@@ -1,0 +1,97 @@
+"""What lowering expects: one reduced axis at a time where the last is among them, and roots that a kernel computes.
+
+    v1 = sum(v0, axes=(0, 1))           v1 = sum(v0, axes=(1,))
+    return y=x                    =>    v2 = sum(v1, axes=(0,))
+                                        return y=copy(x)
+
+Reassociates: the order of a sum over several axes is fixed here.
+"""
+
+from __future__ import annotations
+
+from mlaot.ir import Graph, Node, Type
+from mlaot.ir.dims import product
+from mlaot.ops import Op
+from mlaot.ops import elementwise as ew
+from mlaot.ops import reduction as red
+from mlaot.ops import structure as st
+from mlaot.ops.control import cond, scan, while_
+from mlaot.ops.kinds import REDUCTIONS, base_of, is_free, is_narrow, is_reduction, is_stored, is_view, root_of
+from mlaot.ops.sparse import sparse_add, sparse_dot
+from mlaot.ops.trees import tree_ensemble
+from mlaot.ops.winograd import TRANSFORMS
+from mlaot.passes.base import pass_over
+from mlaot.passes.rewrite import Rule, rewrite
+from mlaot.schedule.machine import LINE
+from mlaot.schedule.tuning import GATHERED_BY
+
+CONTROL = (scan, while_, cond)
+SPARSE = (sparse_dot, sparse_add)
+
+
+def last_axis_first(node: Node) -> Node | None:
+    """reduce(x, axes=(.., last)) => reduce(reduce(x, axes=(last,)), axes=(..,))"""
+    axes, last = node.attrs["axes"], node.arg(0).type.rank - 1
+    if not is_reduction(node) or len(axes) < 2 or last not in axes or is_narrow(node.arg(0).type.shape):
+        return None
+    if node.op is red.sum_ and _is_whole(node.arg(0).type):
+        return None
+    return node.op(node.op(node.arg(0), axes=(last,)), axes=tuple(a for a in axes if a != last))
+
+
+def _is_whole(x: Type) -> bool:
+    """Whether all rows are whole vectors, which one kernel adds up over any axes."""
+    row = x.shape[-1] if all(isinstance(d, int) for d in x.shape) else 1
+    return row * x.dtype.itemsize % LINE == 0
+
+
+def store_operands(node: Node) -> Node | None:
+    """contract(broadcast(1.0), x) => contract(copy(broadcast(1.0)), x): these kernels read memory, not free scalars"""
+    if is_view(node) or (node.op in REDUCTIONS and node.attrs["axes"] == (node.arg(0).type.rank - 1,)):
+        return None
+    args = [a.find() for a in node.args]
+    if not any(is_free(a) for a in args):
+        return None
+    return node.op(*[ew.copy(a) if is_free(a) else a for a in args], **node.attrs)
+
+
+def gather_vectors(node: Node) -> Node | None:
+    """contract(w, x[:, 0]) => contract(w, copy(x[:, 0])): vectors want elements side by side, and w is far larger"""
+    args = [a.find() for a in node.args]
+    sizes = [product(a.type.shape) for a in args]
+    if not all(isinstance(size, int) for size in sizes):
+        return None
+    largest = max(int(size) for size in sizes)
+    apart = [GATHERED_BY * int(size) <= largest and _is_apart(a) for a, size in zip(args, sizes, strict=True)]
+    if not any(apart):
+        return None
+    return node.op(*[ew.copy(a) if far else a for a, far in zip(args, apart, strict=True)], **node.attrs)
+
+
+def _is_apart(node: Node) -> bool:
+    """A view that cuts the last axis of something, so that the elements along another one do not lie side by side."""
+    while is_view(node) and node.args:
+        below = node.arg(0)
+        if node.op is st.slice_ and node.type.rank and _cuts_last(node.attrs["step"], node.type, below.type):
+            return True
+        node = below
+    return False
+
+
+def _cuts_last(step: tuple[int, ...], part: Type, whole: Type) -> bool:
+    return step[-1] != 1 or part.shape[-1] == 1 != whole.shape[-1]
+
+
+@pass_over("graphs", after=("upcast", "sparse_products", "winograd", "split_gates", "delayed_updates"))
+def legalize(graph: Graph) -> None:
+    """Make ``graph`` fit for lowering."""
+    rules: dict[Op | None, tuple[Rule, ...]] = dict.fromkeys(REDUCTIONS, (last_axis_first,))
+    rewrite(graph, rules)
+    stored = (*REDUCTIONS, red.contract, st.take, st.put_add, tree_ensemble, *SPARSE, *CONTROL, *TRANSFORMS)
+    rewrite(graph, dict.fromkeys(stored, (store_operands,)))
+    rewrite(graph, {red.contract: (gather_vectors,)})
+    for roots in (graph.outputs, graph.writes):
+        for name, node in roots.items():
+            found, value = node.find(), root_of(node)
+            if is_view(value) or is_stored(base_of(found)) or is_free(found):
+                roots[name] = ew.copy(found)

@@ -1,0 +1,55 @@
+"""Division by what is the same in many elements becomes one division and many products, where the setting
+``fast_division`` allows it. Reassociates (one rounding more), and where the reciprocal overflows, so does the product.
+
+v2 = broadcast(v1, shape=(b, 10), axes=(0,))           v2 = div(1.0, v1)
+v3 = div(v0, v2)                                 =>    v3 = mul(v0, broadcast(v2))
+
+Quotients that are then rounded to whole numbers stay: next to a half the last bit would decide.
+"""
+
+from __future__ import annotations
+
+from mlaot.ir import Graph, Node
+from mlaot.ops import elementwise as ew
+from mlaot.ops import rounding
+from mlaot.ops import structure as st
+from mlaot.ops.base import full_like
+from mlaot.passes.algebra.simplify import number
+from mlaot.passes.base import pass_over
+
+WHOLE = (rounding.round_, rounding.floor, rounding.ceil, rounding.trunc)
+
+
+def divide_once(node: Node) -> Node | None:
+    """x / broadcast(y) => x * broadcast(1 / y)"""
+    below = node.arg(1)
+    if below.op is not st.broadcast or number(node.arg(0)) is not None:
+        return None
+    inverse = ew.div(full_like(below.arg(0), 1.0), below.arg(0))
+    return ew.mul(node.arg(0), st.broadcast(inverse, **below.attrs))
+
+
+def is_rounding(node: Node) -> bool:
+    """Whether a node makes whole numbers of floats."""
+    return node.op in WHOLE or (node.op is ew.cast and node.type.dtype.kind in "iu")
+
+
+def rounded(graph: Graph) -> set[Node]:
+    """What is rounded to whole numbers."""
+    found = set()
+    for node in graph.nodes():
+        if is_rounding(node):
+            below = node.arg(0)
+            while below.op is ew.cast:
+                below = below.arg(0)
+            found.add(below)
+    return found
+
+
+@pass_over("graphs", after=("raise_tensors",), when=lambda o: o.fast_division and not o.deterministic)
+def reciprocal(graph: Graph) -> None:
+    """Apply the rule of this file to every quotient."""
+    whole = rounded(graph)
+    for node in graph.nodes():
+        if node.op is ew.div and node not in whole and (found := divide_once(node)) is not None:
+            graph.forward(node, found)

@@ -1,0 +1,88 @@
+"""float16 and bfloat16 are stored narrow and computed in float32, where every op rounds its result. Bit-exact.
+
+    v2 = mul(v0, v1) : f16[4]           v2 = cast(v0) : f32[4]
+    v3 = add(v2, v0) : f16[4]    =>     v3 = cast(v1) : f32[4]
+                                        v4 = round_f16(mul(v2, v3)) : f32[4]
+                                        v5 = cast(add(v4, v2)) : f16[4]
+
+What is computed is handed on in float32, but rounded to a number that 16 bits hold, as the cast does that stores it: no
+result depends on what else is stored. Sums and contractions add up in float32 and round once. Ops that only
+move values leave them narrow, unless what they move was computed and is computed with; what is repeated or padded is
+widened before that.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mlaot.ir import DType, Graph, Node, TupleType
+from mlaot.ir.types import bf16, f16, f32
+from mlaot.ops import elementwise as ew
+from mlaot.ops.comparison import where
+from mlaot.ops.kinds import is_view
+from mlaot.ops.rounding import round_bf16, round_f16
+from mlaot.passes.base import pass_over
+
+NARROW = {f16: round_f16, bf16: round_bf16}
+# What gives an argument, its negative, or a whole number of its size: there is nothing to round.
+EXACT = {
+    *("neg", "abs", "sign", "relu", "step", "maximum", "minimum", "max", "min", "where", "copysign", "stop_gradient"),
+    *("floor", "ceil", "trunc", "round", "fmod", "copy", "sparse", "gather", "scatter", "broadcast"),
+}
+MOVES = ("copy", "cast", "bitcast", "where", "take", "stack", "concat", "reshape", "pad", "gather", "const", "input")
+LOOKS = ("broadcast", "transpose", "reshape", "slice", "window", "pad")
+
+
+@pass_over("graphs", after=("entries", "port_dtypes"))
+def upcast(graph: Graph) -> None:
+    """Rewrite arithmetic on float16 and bfloat16."""
+    wide: dict[Node, Node] = {}  # what a narrow node was before it was rounded
+    for node in graph.nodes():
+        if isinstance(node.type, TupleType) or not (_is_arithmetic(node) or _is_choice(node, wide)):
+            continue
+        args = [_widened(a.find(), wide) for a in node.args]
+        attrs = {k: f32 if _is_narrow(v) and node.op is not ew.cast else v for k, v in node.attrs.items()}
+        result = graph.add(node.op, args, attrs)
+        if node.type.dtype in NARROW:
+            narrow = ew.cast(result, dtype=node.type.dtype)
+            graph.forward(node, narrow)
+            exact = node.op.name in EXACT and node.attrs.get("mode") != "add"
+            wide[narrow] = result if exact else NARROW[node.type.dtype](result)
+        else:
+            graph.forward(node, result)
+
+
+def _is_arithmetic(node: Node) -> bool:
+    if is_view(node) or node.op.name in MOVES or node.op.name == "result":
+        return False
+    if node.op.name == "scatter" and node.attrs["mode"] == "set":
+        return False
+    types = [node.type, *(a.find().type for a in node.args)]
+    return not any(isinstance(t, TupleType) for t in types) and any(_is_narrow(t.dtype) for t in types)
+
+
+def _is_narrow(value: Any) -> bool:
+    return isinstance(value, DType) and value in NARROW
+
+
+def _is_choice(node: Node, wide: dict[Node, Node]) -> bool:
+    """Whether a node chooses among values of which one was computed."""
+    return node.op is where and node.type.dtype in NARROW and any(_base(a.find()) in wide for a in node.args)
+
+
+def _base(node: Node) -> Node:
+    """What views look at."""
+    while node.op.name in LOOKS:
+        node = node.arg(0)
+    return node
+
+
+def _widened(node: Node, wide: dict[Node, Node]) -> Node:
+    if node in wide:
+        return wide[node]
+    if node.type.dtype not in NARROW:
+        return node
+    if node.op.name in LOOKS and (node.op.name != "slice" or _base(node) in wide):
+        args = [_widened(a.find(), wide) for a in node.args]
+        return wide.setdefault(node, node.graph.add(node.op, args, node.attrs))
+    return wide.setdefault(node, ew.cast(node, dtype=f32))

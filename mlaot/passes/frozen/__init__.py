@@ -1,0 +1,1 @@
+"""What is done to weights that nothing changes after the build."""

@@ -1,0 +1,328 @@
+"""In a module with frozen weights, what depends on weights alone is computed at build. Reassociates.
+
+    v2 = contract(x, w) : f32[b,8]                 v2 = contract(x, folded0) : f32[b,8]
+    v3 = sub(v2, mean)                    =>       v3 = add(v2, folded1)
+    v4 = mul(v3, scale)
+    v5 = add(v4, bias)
+
+A scale behind a product goes into its weights and shifts are gathered into one, so that a normalization with fixed
+statistics costs nothing. A value takes the place of the weights it is made of only if it is no larger than they are.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+import numpy as np
+
+from mlaot.errors import MlaotError
+from mlaot.evaluate import evaluate
+from mlaot.ir import Graph, Node, Type, users
+from mlaot.ir.dims import product
+from mlaot.ir.graph import topological
+from mlaot.ir.module import Module
+from mlaot.ir.types import BY_NUMPY, DType
+from mlaot.ops import Op
+from mlaot.ops import elementwise as ew
+from mlaot.ops import reduction as red
+from mlaot.ops import structure as st
+from mlaot.ops.base import Array
+from mlaot.ops.control import uses
+from mlaot.ops.kinds import PRODUCTS, base_of, is_stored, is_view
+from mlaot.passes.algebra.simplify import compute_before_broadcast
+from mlaot.passes.algebra.upcast import NARROW
+from mlaot.passes.base import pass_over
+from mlaot.passes.rewrite import Rule, rewrite
+from mlaot.passes.training.entries import copy_into
+from mlaot.schedule.tuning import CONSTANTS_GROWTH
+
+IsFixed = Callable[[Node], bool]
+Magnitude = Callable[[Node], tuple[float, float]]
+AFFINE = (ew.add, ew.sub, ew.mul)
+
+
+@pass_over("module", after=("entries", "keep_declared", "upcast"))
+def freeze(module: Module) -> None:
+    """Fold what is fixed in every entry of a module with frozen weights."""
+    if not module.is_frozen:
+        return
+    for graph in module.graphs.values():
+        is_fixed = fixed_by(module)
+        readers = Counter({node: len(some) for node, some in users(graph.nodes()).items()})
+
+        def replaced(old: Node, new: Node, readers: Counter[Node] = readers) -> None:
+            readers[new] += readers[old]
+
+        rewrite(graph, rules(is_fixed, readers, magnitudes(module, graph)), replaced)
+        _compute(module, graph, is_fixed)
+        _own_operands(module, graph)
+
+
+def fixed_by(module: Module) -> IsFixed:
+    """Whether a node depends on constants and weights alone."""
+    written = {name for graph in module.graphs.values() for name in graph.writes}
+    weights = set(module.slots) - written
+    known: dict[Node, bool] = {}
+
+    def is_leaf_fixed(node: Node) -> bool:
+        return node.op is st.const or (node.op is st.input_ and node.attrs["name"] in weights)
+
+    def is_fixed(node: Node) -> bool:
+        stack = [node.find()]
+        while stack:
+            top = stack[-1]
+            args = [a.find() for a in top.args]
+            if top in known or not args or not isinstance(top.type, Type):
+                known.setdefault(top, is_leaf_fixed(top))
+            elif any(known.get(a) is False for a in args):
+                known[top] = False
+            elif unknown := [a for a in args if a not in known]:
+                stack += unknown
+                continue
+            else:
+                known[top] = True
+            stack.pop()
+        return known[node.find()]
+
+    return is_fixed
+
+
+def magnitudes(module: Module, graph: Graph) -> Magnitude:
+    """The least absolute value of a fixed node that is not 0, and the largest: bounds, for products and quotients.
+
+    What is not finite, and what is divided by 0, counts as infinite.
+    """
+    known: dict[Node, tuple[float, float]] = {}
+    zeros: dict[Node, bool] = {}
+
+    def magnitude(node: Node) -> tuple[float, float]:
+        node = behind_moves(node)
+        if node not in known:
+            args = [behind_moves(a) for a in node.args]
+            if node.op in (ew.mul, ew.div) and all(a in known for a in args):
+                (low, high), (least, most) = (known[a] for a in args)
+                known[node] = (low * least, high * most) if node.op is ew.mul else (low / most, high / least)
+                if node.op is ew.div and zeros[args[1]]:
+                    known[node] = (low / most, np.inf)
+                zeros[node] = any(zeros[a] for a in args)
+            else:
+                size = np.abs(fixed_values(module, graph, [node])[0].astype(np.float64))
+                zeros[node] = bool((size == 0).any())
+                size = np.where(np.isnan(size), np.inf, size)[size != 0]
+                known[node] = (float(size.min()), float(size.max())) if size.size else (1.0, 1.0)
+        return known[node]
+
+    return magnitude
+
+
+def behind_moves(node: Node) -> Node:
+    """What a node moves elements of, or repeats."""
+    node = node.find()
+    while node.op in (st.broadcast, st.transpose, st.reshape, ew.neg):
+        node = node.arg(0)
+    return node
+
+
+def rules(is_fixed: IsFixed, readers: Mapping[Node, int], magnitude: Magnitude) -> dict[Op | None, tuple[Rule, ...]]:
+    """The rules, for a module whose fixed nodes are known; a product that several nodes read is computed once."""
+    known: dict[Node, bool] = {}
+
+    def parts(node: Node) -> tuple[Node, Node] | None:
+        """The argument that varies and the one that is fixed, where the first is made of a product with weights."""
+        for x, y in ((node.arg(0), node.arg(1)), (node.arg(1), node.arg(0))):
+            if is_fixed(y) and not is_fixed(x) and (node.op.commutative or x is node.arg(0)):
+                return (x, y) if is_affine(x) else None
+        return None
+
+    def is_affine(node: Node) -> bool:
+        """Whether a node that varies is a product with weights behind sums and products with what is fixed."""
+        chain = []
+        while node not in known:
+            is_step = node.op is red.contract or (node.op in AFFINE and len(node.args) == 2)
+            if readers[node] > 1 or not is_step or is_fixed(node.arg(0)) == is_fixed(node.arg(1)):
+                known[node] = False
+            elif node.op is red.contract:
+                known[node] = True
+            else:
+                chain.append(node)
+                node = node.arg(int(is_fixed(node.arg(0))))
+        known.update(dict.fromkeys(chain, known[node]))
+        return known[node]
+
+    def scaled(weights: Node, scale: Node, op: Op) -> Node | None:
+        """Weights times or by a scale, where no element becomes infinite or subnormal, or cannot be told to stay."""
+        found = op(weights, scale)
+        found = compute_before_broadcast(found) or found
+        if not isinstance(product(behind_moves(found).type.shape), int):
+            return None
+        limits = np.finfo(found.type.dtype.numpy)
+        low, high = magnitude(found)
+        return found if float(limits.tiny) <= low and high <= float(limits.max) else None
+
+    def times_fixed(node: Node) -> Node | None:
+        """contract(x, w) * s => contract(x, w * s), (x + b) * s => x * s + b * s; the same for quotients"""
+        found = parts(node) if len(node.args) == 2 else None
+        if found is None:
+            return None
+        x, scale = found
+        if x.op is red.contract:
+            return _scaled(x, scale, is_fixed, lambda weights, spread: scaled(weights, spread, node.op))
+        inner = parts(x)
+        if inner is None:
+            return None
+        varying, other = inner
+        fixed = scaled(other, scale, node.op)
+        if fixed is None:
+            return None
+        return ew.mul(varying, fixed) if x.op is ew.mul else x.op(node.op(varying, scale), fixed)
+
+    def minus_fixed(node: Node) -> Node | None:
+        """x - b => x + -b"""
+        found = parts(node)
+        return ew.add(found[0], ew.neg(found[1])) if found else None
+
+    def plus_fixed(node: Node) -> Node | None:
+        """(x + b) + c => x + (b + c)"""
+        found = parts(node) if len(node.args) == 2 else None
+        if found is None or found[0].op is not ew.add or len(found[0].args) != 2:
+            return None
+        inner = parts(found[0])
+        return ew.add(inner[0], ew.add(inner[1], found[1])) if inner else None
+
+    return {
+        ew.mul: (times_fixed,),
+        ew.add: (plus_fixed,),
+        ew.sub: (minus_fixed,),
+        ew.div: (times_fixed,),
+        None: (compute_before_broadcast,),
+    }
+
+
+def _scaled(product_: Node, scale: Node, is_fixed: IsFixed, scaled: Callable[[Node, Node], Node | None]) -> Node | None:
+    """A contraction with its weights ``scaled`` by ``scale``, if that varies along labels of the weights alone."""
+    first, second, out = red.parse_spec(product_.attrs["spec"])
+    i = 0 if is_fixed(product_.args[0]) else 1
+    labels, weights = (first, second)[i], product_.arg(i)
+    if scale.op is not st.broadcast:
+        return None
+    along = [out[a] for a in scale.attrs["axes"]]
+    places = [labels.find(c) for c in along]
+    if -1 in places or not isinstance(product(weights.type.shape), int):
+        return None
+    order = sorted(range(len(places)), key=places.__getitem__)
+    spread = st.broadcast(st.in_order(scale.arg(0), order), shape=weights.type.shape, axes=tuple(sorted(places)))
+    found = scaled(weights, spread)
+    if found is None:
+        return None
+    return red.contract(*[found if j == i else product_.arg(j) for j in (0, 1)], spec=product_.attrs["spec"])
+
+
+def _compute(module: Module, graph: Graph, is_fixed: IsFixed) -> None:
+    """Values of fixed nodes that others read, as weights of their own."""
+    wanted: dict[Node, None] = {}
+    for node in graph.nodes():
+        if not is_fixed(node):
+            bases = (base_of(a) for a in node.args)
+            wanted |= dict.fromkeys(b for b in bases if is_fixed(b) and not is_view(b) and b.args and _is_worth(b))
+    store(module, graph, wanted)
+
+
+def _own_operands(module: Module, graph: Graph) -> None:
+    """What products read of weights through views, and constants, as weights of their own.
+
+    Only such weights are stored as the product's kernel reads them best. The constants grow by a part at most.
+    """
+    is_fixed = fixed_by(module)
+    reads: dict[Node, dict[Node, list[Node]]] = {}  # by what views look at: each value that is read, and its readers
+    for node in graph.nodes():
+        for a in dict.fromkeys(a.find() for a in node.args):
+            if not is_view(node) and is_stored(base_of(a)) and is_fixed(a):
+                reads.setdefault(base_of(a), {}).setdefault(a, []).append(node)
+    for base, read in reads.items():
+        operands = [a for a in read if _is_operand(graph, a) and _bytes(a) <= _bytes(base)]
+        kept = 0 if len(operands) == len(read) else _bytes(base)
+        if kept + sum(map(_bytes, operands)) <= CONSTANTS_GROWTH * _bytes(base):
+            _replace(module, graph, {a: read[a] for a in operands if a is not base or base.op is st.const})
+
+
+def _is_operand(graph: Graph, value: Node) -> bool:
+    """Whether products alone read a value, whose size is known."""
+    is_sized = isinstance(value.type, Type) and isinstance(product(value.type.shape), int)
+    return is_sized and all(i >= 0 and node.op in PRODUCTS for node, i in uses(graph, value))
+
+
+def _replace(module: Module, graph: Graph, reads: Mapping[Node, Iterable[Node]]) -> None:
+    """Make weights of values, for those that read them."""
+    for value, number in zip(reads, fixed_values(module, graph, list(reads)), strict=True):
+        weight = graph.input(add_weight(module, number, value.type.dtype), value.type, parameter=True)
+        for node in reads[value]:
+            node = node.find()
+            args = [weight if a.find() is value else a for a in node.args]
+            graph.forward(node, graph.add(node.op, args, node.attrs))
+
+
+def store(module: Module, graph: Graph, nodes: Iterable[Node]) -> None:
+    """Values of fixed nodes as weights of their own; as constants, if no weights are in them."""
+    wanted = [node for node in dict.fromkeys(node.find() for node in nodes) if node.args]
+    if not wanted:
+        return
+    for node, value in zip(wanted, fixed_values(module, graph, wanted), strict=True):
+        if any(n.op is st.input_ for n in topological([node])):
+            name = add_weight(module, value, node.type.dtype)
+            graph.forward(node, graph.input(name, node.type, parameter=True))
+        else:
+            graph.forward(node, graph.constant(value, node.type.dtype))
+
+
+def fixed_values(module: Module, graph: Graph, nodes: Sequence[Node]) -> list[Array]:
+    """What fixed nodes are."""
+    wanted = [node.find() for node in nodes]
+    copy, copies = copy_into(graph, wanted, "fixed")
+    copy.outputs = {str(i): copies[node] for i, node in enumerate(wanted)}
+    values = evaluate(copy, {name: module.slots[name] for name in copy.inputs})
+    return [values[str(i)] for i in range(len(wanted))]
+
+
+def check_frozen(module: Module, key: str) -> None:
+    """Refuse a setting that changes weights where they are not frozen."""
+    value = getattr(module.options, key)
+    if value and not module.is_frozen:
+        raise MlaotError(
+            f"{module.name}: {key} = {value!r} is for weights that are frozen, and this model"
+            f" {'trains' if module.trains else 'has frozen = false'}; leave the key out"
+        )
+
+
+def _is_worth(node: Node) -> bool:
+    """Whether the value is made of weights, and takes no more room than they do; ``fold`` sees to constants."""
+    if not isinstance(product(node.type.shape), int):
+        return False
+    weights: dict[Node, int] = {}
+    for top in topological([node]):
+        if top.op in (st.input_, st.const):
+            weights[top] = _bytes(top)
+    return any(leaf.op is st.input_ for leaf in weights) and _bytes(node) <= sum(weights.values())
+
+
+def _bytes(node: Node) -> int:
+    """The room of a value; what is 16 bits wide and computed in 32 is stored in 16 again by the pass ``narrow``."""
+    size = product(node.type.shape)
+    assert isinstance(size, int), f"bug in mlaot: {node} is fixed, but its size is not"
+    return size * (4 if node.type.dtype in NARROW else node.type.dtype.itemsize)
+
+
+def add_weight(module: Module, value: Array, dtype: DType | None = None) -> str:
+    """The name of a weight with this value: one for equal values.
+
+    ``dtype`` is that of the graphs where NumPy has another: bfloat16 is float32 in NumPy.
+    """
+    dtype = dtype or BY_NUMPY[str(value.dtype)]
+    for name in module.named_by_value(value):
+        read = [graph.inputs[name] for graph in module.graphs.values() if name in graph.inputs]
+        if all(node.type.dtype is dtype for node in read):
+            return name
+    while (name := f"folded{module.folded}") in module.parameters or name in module.state:
+        module.folded += 1
+    module.parameters[name] = value
+    return name

@@ -1,0 +1,121 @@
+"""In a module without training, 3x3 convolutions by Winograd's transforms, where that takes less time. Reassociates.
+
+    v1 = pad(x, 0.0, low=(0, 0, 1, 1, 0), high=(0, 0, 1, 1, 0))
+    v2 = window(v1, axes=(2, 3), sizes=(3, 3))
+    v3 = contract(v2, w, spec=nChwckl,OCklco->nOhwo)
+        =>
+    v1 = winograd_input(x, m=2, low=(1, 1), high=(1, 1))
+    v2 = contract(v1, folded0, spec=znhwCc,zOCco->znhwOo)
+    v3 = winograd_output(v2, m=2, size=(56, 56))
+
+The channels are in blocks, and the strides are 1; a model of one image has no n. The transformed weights are computed
+in float64 and rounded once. Weights that are whole numbers are left alone: where the inputs are so too, the direct sum
+is exact. Tiles of 2x2 results (F2) round no worse than the sum they replace; those of 4x4 (F4) lose
+a digit, so they must be asked for (Lavin and Gray 2015, section 5.2). Where the direct sum gives an infinity, these may
+give nan; and in tiles of 4x4 what is not finite reaches all of its tile.
+
+The time is counted in products of a vector of 16 with a scalar, for one image::
+
+    direct    9 (h w + W) C 16 O
+    m x m     (m + 2)^2 (t + W) C 16 O + T[m] t (C + O)      t: tiles, C and O: blocks of 16 channels
+
+W, ``WEIGHT_PRODUCTS``, is what a vector of weights costs that comes from behind the caches: small maps of many channels
+wait for little else, and F4 has four times as many weights as the direct sum. T, ``TRANSFORM_PRODUCTS``, is what a
+transform of a tile costs, for the most part the way of its (m + 2)^2 vectors to and from the second-level cache.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from mlaot.ir import Node
+from mlaot.ir.module import Module
+from mlaot.ops import reduction as red
+from mlaot.ops import structure as st
+from mlaot.ops.winograd import BLOCK, products, tiles, transform_weights, winograd_input, winograd_output
+from mlaot.passes.base import pass_over
+from mlaot.passes.frozen.freeze import IsFixed, add_weight, fixed_by, fixed_values
+from mlaot.passes.rewrite import rewrite
+from mlaot.schedule.tuning import TRANSFORM_PRODUCTS, WEIGHT_PRODUCTS
+
+SIZES: dict[str, tuple[int, ...]] = {"off": (), "F2": (2,), "F4": (2, 4)}  # by the setting, the tiles that may be used
+Pair = tuple[int, int]
+
+
+@pass_over("module", after=("blocked_layout", "quantize"))
+def winograd(module: Module) -> None:
+    """Apply the rule of this file to every entry of a module with frozen weights."""
+    if not module.is_frozen or not SIZES[module.options.winograd]:
+        return
+    for graph in module.graphs.values():
+        is_fixed = fixed_by(module)
+
+        def convolution(node: Node, is_fixed: IsFixed = is_fixed) -> Node | None:
+            """contract(window(x), w) => winograd_output(contract(winograd_input(x), u))"""
+            return _by_transforms(module, node, is_fixed)
+
+        rewrite(graph, {red.contract: (convolution,)})
+
+
+def _by_transforms(module: Module, node: Node, is_fixed: IsFixed) -> Node | None:
+    found = _convolution(node, is_fixed)
+    if found is None:
+        return None
+    x, low, high, w, order = found
+    out_blocks, height, width, _ = node.type.shape[-4:]
+    if not isinstance(height, int) or not isinstance(width, int) or not isinstance(out_blocks, int):
+        return None
+    m = fastest((height, width), (int(x.type.shape[-4]), out_blocks), SIZES[module.options.winograd])
+    if m is None:
+        return None
+    (value,) = fixed_values(module, node.graph, [w])
+    g = np.transpose(value, order)  # [3, 3, O, C, c, o]
+    if (g == np.rint(g)).all():
+        return None
+    u = transform_weights(g, m).astype(g.dtype)
+    weights = node.graph.input(add_weight(module, u), node.type.with_shape(u.shape), parameter=True)
+    v = winograd_input(x, m=m, low=low, high=high)
+    return winograd_output(products(v, weights), m=m, size=(height, width))
+
+
+def _convolution(node: Node, is_fixed: IsFixed) -> tuple[Node, Pair, Pair, Node, tuple[int, ...]] | None:
+    """What a convolution is of: x, its padding, the weights, and the order of their axes that is [k, l, O, C, c, o]."""
+    first, second, out = red.parse_spec(node.attrs["spec"])
+    operands = (first, node.arg(0)), (second, node.arg(1))
+    for (labels, windows), (others, w) in (operands, operands[::-1]):
+        if windows.op is not st.window or len(out) < 4 or len(labels) != len(out) + 2 or not is_fixed(w):
+            continue
+        *images, blocks, rows, columns, block, first_tap, last_tap = list(labels)
+        made, lane = out[-4], out[-1]
+        axes = first_tap, last_tap, made, blocks, block, lane
+        is_in_order = out == "".join((*images, made, rows, columns, lane)) and set(others) == set(axes)
+        space = (len(images) + 1, len(images) + 2)
+        is_3x3 = windows.attrs["sizes"] == (3, 3) and windows.attrs["axes"] == space
+        is_dense = windows.attrs["strides"] == (1, 1) == windows.attrs["dilations"]
+        in_blocks = all(isinstance(d, int) and d % BLOCK == 0 for d in (windows.type.shape[-3], node.type.shape[-1]))
+        if is_in_order and len(others) == 6 and is_3x3 and is_dense and in_blocks:
+            return *_unpadded(windows.arg(0)), w, tuple(others.index(c) for c in axes)
+    return None
+
+
+def _unpadded(x: Node) -> tuple[Node, Pair, Pair]:
+    """What is padded by zeros along both axes of space, and by how much."""
+    nothing = (0, 0)
+    if x.op is not st.pad or any(x.attrs["interior"]):
+        return x, nothing, nothing
+    value, low, high = x.arg(1), x.attrs["low"], x.attrs["high"]
+    is_zero = value.op is st.const and value.attrs["value"].array == 0
+    others = [d for pads in (low, high) for d in (*pads[:-3], pads[-1])]
+    if not is_zero or any(others) or not all(isinstance(d, int) for d in (*low, *high, *x.arg(0).type.shape[-3:-1])):
+        return x, nothing, nothing
+    return x.arg(0), low[-3:-1], high[-3:-1]
+
+
+def fastest(size: Pair, blocks: Pair, sizes: tuple[int, ...]) -> int | None:
+    """The m of the fastest tiles for maps of ``size``, given the blocks of channels in and out; None: no tiles."""
+    (height, width), (c, o) = size, blocks
+    costs: dict[int | None, int] = {None: 9 * (height * width + WEIGHT_PRODUCTS) * c * 16 * o}
+    for m in sizes:
+        count = tiles(height, m) * tiles(width, m)
+        costs[m] = (m + 2) ** 2 * (count + WEIGHT_PRODUCTS) * c * 16 * o + TRANSFORM_PRODUCTS[m] * count * (c + o)
+    return min(costs, key=costs.__getitem__)

@@ -1,0 +1,1 @@
+"""The order in which axes of values lie in memory."""

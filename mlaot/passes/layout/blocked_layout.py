@@ -1,0 +1,402 @@
+"""Convolutions in blocks of 16 channels, a layout chosen for the whole graph. Reassociates.
+
+    v2 = contract(v1, w, spec=aecdfg,befg->abcd) : f32[n,64,8,8]      # nchwkl,ockl->nohw: the first reads plain windows
+    v3 = relu(v2)
+    v4 = window(v3, axes=(2, 3), sizes=(3, 3), ..) : f32[n,64,6,6,3,3]
+    v5 = contract(v4, u, spec=aecdfg,befg->abcd) : f32[n,32,6,6]
+    return y=v5
+                                        =>
+    v2 = contract(v1, folded0, spec=afcdgh,bfghe->abcde) : f32[n,4,8,8,16]          # nchwkl,Ocklo->nOhwo
+    v3 = relu(v2)
+    v4 = window(v3, axes=(2, 3), sizes=(3, 3), ..) : f32[n,4,6,6,16,3,3]
+    v5 = contract(v4, folded1, spec=afcdghi,bfhige->abcde) : f32[n,2,6,6,16]        # nChwckl,OCklco->nOhwo
+    return y=reshape(transpose(v5, perm=(0, 1, 4, 2, 3)), shape=(n, 32, 6, 6))
+
+A blocked value has C/16 where the plain one has C channels, and 16 of them along the last axis, so that vectors run
+along channels whatever the size of the image; a window's elements come behind them. Weights are put in order at build.
+A dense convolution becomes ``nChwckl,OCklco->nOhwo`` exactly as above, with the axes of the image (one, two, three) for
+``hw`` and those of the window for ``kl``; ``nChwc,OCco->nOhwo`` with one element per window; a depthwise one becomes
+``nChwckl,Cklc->nChwc``; groups are a label more, behind n and in front of the weights. A model for one image has no n.
+The labels are those of ``contract.canonical_labels``: a and so on for nOhwo, then for what is summed.
+
+A convolution of windows starts it, if its channels come to a multiple of 16 at a cost of at most a third; elementwise
+work, padding, pooling, resizing, concatenation and means move through. A dense layer behind it has its weights
+permuted. Elsewhere the value is put back, in one copy. Channels that were added hold what the ops make of zeros, which
+is followed along: weights have zeros there, and where infinities or nan could meet them the value is put back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+from math import isfinite, nan, prod
+
+import numpy as np
+
+from mlaot.ir import Dim, Graph, Node, TupleType
+from mlaot.ir.module import Module
+from mlaot.ops import reduction as red
+from mlaot.ops import structure as st
+from mlaot.ops.axes import regrouped
+from mlaot.ops.layout import Laid, laid_out
+from mlaot.passes.algebra.simplify import number
+from mlaot.passes.base import pass_over
+from mlaot.passes.frozen.freeze import IsFixed, fixed_by, store
+from mlaot.passes.raising.contract import absorb_transpose, canonical_labels
+from mlaot.passes.rewrite import rewrite
+from mlaot.schedule.tuning import KNOWN_FILLINGS
+
+LANES = 16
+LANE = "lane"  # what the axis of the lanes is called
+NAMES = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+
+Filling = frozenset[float]
+NOTHING: Filling = frozenset()
+ZERO: Filling = frozenset({0.0})
+UNKNOWN: Filling = frozenset({nan})
+
+
+@dataclass(frozen=True)
+class Blocked:
+    """A value in blocks: ``node`` has the blocks at ``axis`` and the lanes at ``lane``, the plain axes in their order.
+
+    ``filling``: what the channels that were added, if any, may hold; nan for anything.
+    """
+
+    node: Node
+    axis: int
+    lane: int
+    channels: int
+    filling: Filling
+
+    @property
+    def added(self) -> Filling:
+        """What is in added channels."""
+        return self.filling if self.channels % LANES else NOTHING
+
+    def lanes_last(self) -> Blocked:
+        last = self.node.type.rank - 1
+        if self.lane == last:
+            return self
+        perm = (*[i for i in range(last + 1) if i != self.lane], self.lane)
+        return replace(self, node=st.transpose(self.node, perm=perm), lane=last)
+
+
+@pass_over("module", after=("freeze", "sink_reshapes"))
+def blocked_layout(module: Module) -> None:
+    """Choose the layout of every entry of a module with frozen weights."""
+    if not module.is_frozen:
+        return
+    for graph in module.graphs.values():
+        layout = _Layout(graph, fixed_by(module))
+        layout.choose()
+        store(module, graph, layout.weights)
+        rewrite(graph, {red.contract: (absorb_transpose, canonical_labels)})
+
+
+def in_blocks(channels: Dim) -> int | None:
+    """The channels with those added, or None where these would be more than a third."""
+    if not isinstance(channels, int):
+        return None
+    whole = -(-channels // LANES) * LANES
+    return whole if 0 < 3 * whole <= 4 * channels else None
+
+
+def put_in_blocks(x: Node, axis: int) -> Node:
+    """The channels along ``axis`` as blocks there and lanes along a new last axis, zeros behind the last one."""
+    whole = in_blocks(x.type.shape[axis])
+    assert whole is not None, f"bug in mlaot: {x} has no blocks"
+    padded, rank = _widened(x, axis, whole), x.type.rank
+    shape = padded.type.shape
+    split = st.reshape(padded, shape=(*shape[:axis], whole // LANES, LANES, *shape[axis + 1 :]))
+    return st.transpose(split, perm=(*[i for i in range(rank + 1) if i != axis + 1], axis + 1))
+
+
+def _widened(x: Node, axis: int, size: int) -> Node:
+    missing, none = size - x.type.shape[axis], (0,) * x.type.rank
+    if missing == 0:
+        return x
+    high = tuple(missing if i == axis else 0 for i in range(x.type.rank))
+    return st.pad(x, x.graph.constant(0, x.type.dtype), low=none, high=high, interior=none)
+
+
+def put_back(b: Blocked) -> Node:
+    """The plain value."""
+    node, rank = b.lanes_last().node, b.node.type.rank
+    node = st.transpose(node, perm=(*range(b.axis + 1), rank - 1, *range(b.axis + 1, rank - 1)))
+    shape = node.type.shape
+    whole = b.channels + -b.channels % LANES
+    node = st.reshape(node, shape=(*shape[: b.axis], whole, *shape[b.axis + 2 :]))
+    return node if whole == b.channels else st.part(node, b.axis, 0, b.channels)
+
+
+class _Layout:
+    """One walk over a graph: the blocked counterpart of each value that has one."""
+
+    def __init__(self, graph: Graph, is_fixed: IsFixed) -> None:
+        self.graph = graph
+        self.is_fixed = is_fixed
+        self.weights: dict[Node, None] = {}  # fixed values in blocks, to be computed at build
+        self.known: dict[Node, Blocked] = {}
+        self.made: dict[tuple[Node, int], Blocked] = {}  # of plain values that are read in blocks
+
+    def choose(self) -> None:
+        for old in self.graph.nodes():
+            node = self.graph.add(old.op, old.args, old.attrs)
+            better: Node | Blocked | None = None
+            if not isinstance(node.type, TupleType) and node.args and not self.is_fixed(node):
+                better = self.moved(node)
+            if isinstance(better, Blocked):
+                plain = put_back(better)
+                self.known[plain] = better
+                better = plain
+            for each in (old, node):
+                self.graph.forward(each, better or node)
+
+    def moved(self, node: Node) -> Node | Blocked | None:
+        """The node in blocks, or None where it stays as it is."""
+        if node.op is red.contract:
+            return self.contraction(node)
+        forms = [self.known.get(a.find()) for a in node.args]
+        first = next((f for f in forms if f is not None), None)
+        if first is None:
+            return None
+        if node.op.elementwise:
+            return self.elementwise(node, first)
+        if node.op is st.concat:
+            return self.concat(node, first)
+        return through(node, forms[0]) if forms[0] is not None else None
+
+    def as_blocks(self, x: Node, axis: int) -> Blocked | None:
+        """A value as blocks of the channels along ``axis``, the lanes last."""
+        x = x.find()
+        form = self.known.get(x) or self.made.get((x, axis))
+        if form is None or form.axis != axis:
+            channels = x.type.shape[axis]
+            if in_blocks(channels) is None:
+                return None
+            assert isinstance(channels, int)
+            node = self.weight(put_in_blocks(x, axis)) if self.is_fixed(x) else put_in_blocks(x, axis)
+            form = self.made[x, axis] = Blocked(node, axis, x.type.rank, channels, ZERO)
+        return form.lanes_last()
+
+    def weight(self, node: Node) -> Node:
+        """A fixed value, stored as it is here."""
+        if all(isinstance(d, int) for d in node.type.shape):
+            self.weights[node] = None
+        return node
+
+    def elementwise(self, node: Node, like: Blocked) -> Blocked | None:
+        args, fillings = [], []
+        for a in (a.find() for a in node.args):
+            form = self._broadcast(a, like) if a.op is st.broadcast else self.as_blocks(a, like.axis)
+            if form is None:
+                return None
+            args.append(form.node)
+            fillings.append(form.added)
+        return Blocked(node.op(*args, **node.attrs), like.axis, node.type.rank, like.channels, _filling(node, fillings))
+
+    def _broadcast(self, node: Node, like: Blocked) -> Blocked | None:
+        axes, x = node.attrs["axes"], node.arg(0)
+        shape = like.lanes_last().node.type.shape
+        if like.axis not in axes:
+            spread = st.broadcast(x, shape=shape, axes=axes)
+            return Blocked(spread, like.axis, node.type.rank, like.channels, _values(x))
+        small = self.as_blocks(x, axes.index(like.axis))
+        if small is None:
+            return None
+        spread = st.broadcast(small.node, shape=shape, axes=(*axes, node.type.rank))
+        return Blocked(spread, like.axis, node.type.rank, like.channels, small.filling)
+
+    def concat(self, node: Node, like: Blocked) -> Blocked | None:
+        axis, args = node.attrs.get("axis", 0), [a.find() for a in node.args]
+        if axis == like.axis and any(a.type.shape[axis] % LANES for a in args):
+            return None
+        forms = [self.as_blocks(a, like.axis) for a in args]
+        joined = st.concat(*[f.node for f in forms if f is not None], axis=axis)
+        filling = NOTHING.union(*[f.added for f in forms if f is not None])
+        channels = node.type.shape[like.axis]
+        assert isinstance(channels, int)
+        return Blocked(joined, like.axis, node.type.rank, channels, filling)
+
+    def contraction(self, node: Node) -> Node | Blocked | None:
+        """A product with fixed weights."""
+        fixed = [self.is_fixed(a) for a in node.args]
+        if fixed[0] == fixed[1] or node.type.dtype.kind != "f":
+            return None
+        first, second, out = red.parse_spec(node.attrs["spec"])
+        x, w, labels, weight_labels = node.arg(0), node.arg(1), first, second
+        if fixed[0]:
+            x, w, labels, weight_labels = w, x, second, first
+        form = self.known.get(x) or (self.known.get(x.arg(0)) if x.op is st.reshape else None)
+        if form is not None and not all(map(isfinite, form.added)):
+            return None
+        if form is not None and (dense := self._dense(form, x, w, labels, weight_labels, out)) is not None:
+            return dense
+        form = self.known.get(x)
+        if form is None and x.op is not st.window:
+            return None
+        return _Convolution(self, form, x, w, labels, weight_labels, out).result()
+
+    def _dense(self, b: Blocked, x: Node, w: Node, labels: str, weight_labels: str, out: str) -> Node | None:
+        """A product with the flattened value: its last axes, from the channels on, are one that is summed."""
+        b = b.lanes_last()
+        plain = put_back(b)
+        groups = regrouped(plain.type.shape, x.type.shape) or []
+        wanted = list(range(b.axis, plain.type.rank))
+        merged = next((after for before, after in groups if before == wanted), [])
+        if len(merged) != 1 or labels[merged[0]] in out or labels[merged[0]] not in weight_labels:
+            return None
+        sizes = b.node.type.shape[b.axis :]
+        if not all(isinstance(d, int) for d in sizes):
+            return None
+        along = weight_labels.index(labels[merged[0]])
+        shape = w.type.shape
+        split = st.reshape(w, shape=(*shape[:along], *plain.type.shape[b.axis :], *shape[along + 1 :]))
+        lanes = put_in_blocks(split, along)
+        rank, inner = lanes.type.rank, len(sizes) - 1
+        perm = (*range(along + inner), rank - 1, *range(along + inner, rank - 1))
+        flat = prod(sizes)
+        ordered = st.reshape(st.transpose(lanes, perm=perm), shape=(*shape[:along], flat, *shape[along + 1 :]))
+        values = st.reshape(b.node, shape=tuple(flat if i == merged[0] else d for i, d in enumerate(x.type.shape)))
+        return red.contract(values, self.weight(ordered), spec=f"{labels},{weight_labels}->{out}")
+
+
+@dataclass
+class _Convolution:
+    """A contraction of a value, in blocks or not, with fixed weights."""
+
+    layout: _Layout
+    form: Blocked | None
+    x: Node
+    w: Node
+    labels: str
+    weight_labels: str
+    out: str
+
+    def result(self) -> Node | Blocked | None:
+        lanes = [c for c in NAMES if c not in self.labels + self.weight_labels]
+        inner, outer = lanes[:2]
+        labels, out, channel, filling = self.labels, self.out, "", ZERO
+        if self.form is not None:
+            channel = labels[self.form.axis]
+            labels = labels[: self.form.lane] + inner + labels[self.form.lane :]
+            if channel not in self.weight_labels and channel not in out:
+                return None
+        made = self._made(channel)
+        if not made and self.form is None:
+            return None
+        weights, weight_labels = self.w, self.weight_labels
+        ends = ""
+        for c, lane in ((channel, inner), (made, outer)):
+            if c and c in weight_labels:
+                weights, ends = put_in_blocks(weights, weight_labels.index(c)), ends + lane
+        weight_labels += ends
+        order = self._order(weight_labels, channel, made, ends)
+        perm = tuple(weight_labels.index(c) for c in order)
+        if weights is not self.w:
+            weights = self.layout.weight(st.transpose(weights, perm=perm))
+            weight_labels = order
+        node = self.form.node if self.form is not None else self.x
+        kept, lane, size = made, outer, self._size(made) if made else 0
+        if self.form is not None and channel in out:
+            kept, lane, size = channel, inner, self.form.channels
+            filling = ZERO if channel in self.weight_labels or self.form.added <= ZERO else UNKNOWN
+        if not kept:
+            return red.contract(node, weights, spec=f"{labels},{weight_labels}->{out}")
+        product = red.contract(node, weights, spec=f"{labels},{weight_labels}->{out}{lane}")
+        return Blocked(product, out.index(kept), len(out), size, filling)
+
+    def _size(self, label: str) -> int:
+        size = self.w.type.shape[self.weight_labels.index(label)]
+        assert isinstance(size, int)
+        return size
+
+    def _made(self, channel: str) -> str:
+        """The label of the channels that the weights make, where they come in blocks: the image's axes follow them."""
+        if channel and channel in self.out:
+            return ""
+        found = [c for c in self.out if c in self.weight_labels and c not in self.labels]
+        shared = [c for c in self.out if c in self.weight_labels and c in self.labels]
+        if len(found) != 1 or self.out[-1] == found[0]:
+            return ""
+        size = self._size(found[0])
+        return found[0] if in_blocks(size) and not (shared and size % LANES) else ""
+
+    def _order(self, weight_labels: str, channel: str, made: str, ends: str) -> str:
+        """Groups, blocks of channels made and read, the window's elements, lanes."""
+        shared = [c for c in weight_labels if c in self.out and c in self.labels and c != channel]
+        front = dict.fromkeys([*shared, made, *[c for c in weight_labels if c in self.out and c not in ends], channel])
+        taps = [c for c in self.labels if c in weight_labels and c not in front]
+        rest = [c for c in weight_labels if c not in front and c not in taps and c not in ends]
+        return "".join([c for c in front if c and c in weight_labels] + taps + rest) + ends
+
+
+def _values(node: Node) -> Filling:
+    """What a value that is the same for all channels may be."""
+    value = number(node)
+    return UNKNOWN if value is None else frozenset({value})
+
+
+def _filling(node: Node, fillings: Sequence[Filling]) -> Filling:
+    """What an elementwise op makes of what the added channels of its arguments hold."""
+    if any(v != v for filling in fillings for v in filling) or prod(map(len, fillings)) > KNOWN_FILLINGS:
+        return UNKNOWN
+    dtypes = [a.find().type.dtype for a in node.args]
+    with np.errstate(all="ignore"):
+        return frozenset(
+            float(node.op.reference(*[d.array(v) for d, v in zip(dtypes, values, strict=True)], **node.attrs))
+            for values in product(*fillings)
+        )
+
+
+def through(node: Node, b: Blocked) -> Node | Blocked | None:
+    """An op of one blocked value, in blocks too where it moves values, or reduces them."""
+    if node.op.axes is None or not (node.op.moves or node.op.reduces):
+        return None
+    if b.axis in node.op.axes.of(node).whole:
+        return _in_whole_blocks(node, b)
+    b = b.lanes_last()
+    channels, *others = node.op.axes.of(node).args
+    operands = [Laid(b.node, (*channels, LANE)), *map(Laid, map(Node.find, node.args[1:]), others)]
+    if node.op.reduces and b.axis in node.attrs["axes"]:
+        if b.added and not (node.op is red.sum_ and b.added <= ZERO):
+            return None
+        return node.op(b.node, axes=(*node.attrs["axes"], b.lane))
+    result = laid_out(node, operands, as_they_lie=True)
+    if result is None:
+        return None
+    axis, lane = result.labels.index(channels[b.axis]), result.labels.index(LANE)
+    return Blocked(result.node, axis - (lane < axis), lane, b.channels, _filling_through(node, b))
+
+
+def _filling_through(node: Node, b: Blocked) -> Filling:
+    """What added channels hold behind an op that moves values, or reduces them along other axes."""
+    if node.op in (red.max_, red.min_) or (node.op is red.sum_ and b.added <= ZERO):
+        return b.filling
+    if node.op.reduces:
+        return UNKNOWN
+    return b.filling.union(*[_values(a.find()) for a in node.args[1:] if a.find().type.shape == ()])
+
+
+def _in_whole_blocks(node: Node, b: Blocked) -> Blocked | None:
+    """A slice of whole blocks, or a reshape that makes groups of whole blocks."""
+    b = b.lanes_last()
+    if node.op is st.slice_:
+        start, size, step = ([*node.attrs[key]] for key in ("start", "size", "step"))
+        channels, first = size[b.axis], start[b.axis]
+        if step[b.axis] != 1 or any(not isinstance(d, int) or d % LANES for d in (channels, first)):
+            return None
+        start[b.axis], size[b.axis] = first // LANES, channels // LANES
+        part = st.slice_(b.node, start=(*start, 0), size=(*size, LANES), step=(*step, 1))
+        return replace(b, node=part, channels=channels)
+    if node.op is not st.reshape:
+        return None
+    groups = regrouped(node.arg(0).type.shape, node.type.shape) or []
+    before, after = next((group for group in groups if b.axis in group[0]), ([-1], [-1]))
+    axis, channels = after[-1], node.type.shape[after[-1]]
+    if b.axis != before[-1] or not isinstance(channels, int) or channels % LANES or b.channels % LANES:
+        return None
+    shape = tuple(channels // LANES if i == axis else d for i, d in enumerate(node.type.shape))
+    return Blocked(st.reshape(b.node, shape=(*shape, LANES)), axis, node.type.rank, channels, b.filling)

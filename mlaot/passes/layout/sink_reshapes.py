@@ -1,0 +1,159 @@
+"""Reshapes move towards the outputs, so that axes of one element vanish and what follows a product is its epilogue.
+
+    v2 = reshape(v1, shape=(b, 1, 8, 8)) : f32[b,1,8,8]         v2 = pad(v1, ..) : f32[b,10,10]
+    v3 = pad(v2, ..) : f32[b,1,10,10]                     =>    v3 = relu(v2) : f32[b,10,10]
+    v4 = relu(v3) : f32[b,1,10,10]                              v4 = reshape(v3, shape=(b, 1, 10, 10))
+
+    v1 = contract(x, w) : f32[b,2,16,h,w]                       v1 = contract(x, w) : f32[b,2,16,h,w]
+    v2 = reshape(v1, shape=(b, 32, h, w))                 =>    v2 = reshape(s, shape=(2, 16))
+    v3 = broadcast(s, shape=(b, 32, h, w), axes=(1,))           v3 = mul(v1, broadcast(v2))
+    v4 = mul(v2, v3)                                            v4 = reshape(v3, shape=(b, 32, h, w))
+
+Past elementwise ops any reshape of a computed value moves; past others
+only axes of one element. Inputs that have such axes are read without them. Bit-exact.
+"""
+
+from __future__ import annotations
+
+from mlaot.ir import Graph, Node
+from mlaot.ops import Op
+from mlaot.ops import reduction as red
+from mlaot.ops import structure as st
+from mlaot.ops.axes import Label, regrouped, without
+from mlaot.ops.kinds import is_stored, is_view, puts_in_ones
+from mlaot.ops.layout import Laid, laid_out
+from mlaot.passes.algebra.simplify import reshape_twice, transpose_twice
+from mlaot.passes.base import pass_over
+from mlaot.passes.rewrite import Rule, rewrite
+
+
+def past_elementwise(node: Node) -> Node | None:
+    """f(reshape(x), y) => reshape(f(x, y')), where y' is what of ``y`` belongs to each element of ``x``"""
+    if not node.op.elementwise:
+        return None
+    for a in (a.find() for a in node.args):
+        if _moves(a) and (args := _all_as(node, a)) is not None:
+            return st.reshape(node.op(*args, **node.attrs), shape=node.type.shape)
+    return None
+
+
+def _moves(node: Node) -> bool:
+    if node.op is not st.reshape:
+        return False
+    inner = node.arg(0)
+    if puts_in_ones(node):
+        return inner.type.rank < node.type.rank
+    return not (is_view(inner) or is_stored(inner))
+
+
+def _all_as(node: Node, like: Node) -> list[Node] | None:
+    """The arguments of an elementwise node in the shape that ``like``, one of them, is a reshape of."""
+    inner = like.arg(0)
+    groups = regrouped(inner.type.shape, like.type.shape)
+    if groups is None:
+        return None
+    found: list[Node] = []
+    for a in (a.find() for a in node.args):
+        if a.op is st.reshape and a.arg(0).type.shape == inner.type.shape:
+            found.append(a.arg(0))
+        elif a.op is st.broadcast and (spread := _broadcast_as(a, inner, groups)) is not None:
+            found.append(spread)
+        elif _only_splits(a.arg(0) if a.op is st.reshape else a, inner):
+            found.append(st.reshape(a, shape=inner.type.shape))
+        else:
+            return None
+    return found
+
+
+def _only_splits(node: Node, like: Node) -> bool:
+    """Whether a reshape to the shape of ``like`` makes several axes of one, which is a view."""
+    groups = regrouped(node.type.shape, like.type.shape)
+    return groups is not None and all(len(axes) == 1 for axes, _ in groups)
+
+
+def _broadcast_as(node: Node, inner: Node, groups: list[tuple[list[int], list[int]]]) -> Node | None:
+    """A broadcast to the shape of ``inner``, where all of a group of axes vary or none does."""
+    axes: list[int] = []
+    for before, after in groups:
+        varying = [a in node.attrs["axes"] for a in after]
+        if any(varying) != all(varying):
+            return None
+        axes += before if any(varying) else []
+    small = st.reshape(node.arg(0), shape=tuple(inner.type.shape[a] for a in axes))
+    return st.broadcast(small, shape=inner.type.shape, axes=tuple(axes))
+
+
+def _is_bare(node: Node) -> bool:
+    """Whether a value without its axes of one element is at hand: one that a reshape put in, or that is stored."""
+    return node.op is st.reshape or is_stored(node)
+
+
+def past_one_element(node: Node) -> Node | None:
+    """f(reshape(x), ..) => reshape(f(x, ..)), where the reshape has axes of one element that the result has as well"""
+    if node.op.axes is None or node.op.elementwise or node.op in (red.contract, st.reshape):
+        return None
+    args, axes = [a.find() for a in node.args], node.op.axes.of(node)
+    units = {
+        label
+        for labels, a in zip(axes.args, args, strict=True)
+        for label, extent in zip(labels, a.type.shape, strict=True)
+        if extent == 1 and _is_bare(a)
+    }
+    for dropped in (units, units - axes.whole):
+        better = _without(node, args, dropped) if dropped else None
+        if better is not None:
+            return better if better.type == node.type else st.reshape(better, shape=node.type.shape)
+    return None
+
+
+def _without(node: Node, args: list[Node], dropped: set[Label]) -> Node | None:
+    """A node whose arguments lack some axes of one element, if only such axes are then missing in its result."""
+    assert node.op.axes is not None, f"bug in mlaot: no axes of {node.op}"
+    axes = node.op.axes.of(node)
+    bare = []
+    for a, labels in zip(args, axes.args, strict=True):
+        extents = dict(zip(labels, a.type.shape, strict=True))
+        if any(extents.get(label, 1) != 1 for label in dropped):
+            return None
+        shape = tuple(d for label, d in extents.items() if label not in dropped)
+        source = a.arg(0) if a.op is st.reshape and a.arg(0).type.shape == shape else a
+        small = source if source.type.shape == shape else st.reshape(source, shape=shape)
+        bare.append(Laid(small, without(labels, dropped)))
+    result = laid_out(node, bare)
+    if result is None or result.labels != tuple(label for label in axes.result if label in result.labels):
+        return None
+    missing = [d for d, label in zip(node.type.shape, axes.result, strict=True) if label not in result.labels]
+    return result.node if all(d == 1 for d in missing) else None
+
+
+def unit_labels(node: Node) -> Node | None:
+    """contract(x, w) without the labels of axes of one element, but for one that is summed"""
+    first, second, out = red.parse_spec(node.attrs["spec"])
+    sizes = {
+        c: d for i, labels in enumerate((first, second)) for c, d in zip(labels, node.arg(i).type.shape, strict=True)
+    }
+    summed = [c for c in sizes if c not in out]
+    dropped = {c for c, d in sizes.items() if d == 1}
+    if summed and dropped.issuperset(summed):
+        dropped.remove(next((c for c in summed if c in first and c in second), summed[0]))
+    if not dropped:
+        return None
+    operands, labels = [], []
+    for i, each in enumerate((first, second)):
+        labels.append("".join(c for c in each if c not in dropped))
+        operands.append(st.reshape(node.arg(i), shape=tuple(sizes[c] for c in labels[i])))
+    reached = "".join(c for c in out if c not in dropped)
+    result = red.contract(*operands, spec=f"{labels[0]},{labels[1]}->{reached}")
+    return st.reshape(result, shape=node.type.shape)
+
+
+@pass_over("graphs", after=("contract",))
+def sink_reshapes(graph: Graph) -> None:
+    """Apply the rules of this file to a fixed point."""
+    rules: dict[Op | None, tuple[Rule, ...]] = {
+        st.reshape: (reshape_twice,),
+        st.transpose: (transpose_twice,),
+        red.contract: (unit_labels,),
+        None: (past_elementwise, past_one_element),
+    }
+    rewrite(graph, rules)

@@ -1,0 +1,1 @@
+"""From scalars to tensors, and from sums of products to contractions."""

@@ -1,0 +1,172 @@
+"""Nested ``add`` (and ``maximum``) of scalars become one of many arguments. Reassociates; drops ``0 +``.
+
+    v3 = add(v0, v1)
+    v4 = add(v3, v2)      =>    v4 = add(v0, v1, v2)
+
+Sums are flattened from their root only: every prefix would be quadratic. Sibling sums stay apart: where a sum has
+several inner sums of equal structure that share operands (``h @ w2`` summed over its ten outputs), each is a value of
+its own, for greedy flattening would turn ten dots of 50 terms into one of 500 and the matrix product would be gone.
+Structure is compared by a hash of the multiset of terms, so shuffled terms and the unmarked first of several siblings
+are recognized.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+
+from mlaot.ir import Graph, Node, users
+from mlaot.ops import Op
+from mlaot.ops import elementwise as ew
+from mlaot.ops import structure as st
+from mlaot.passes.base import pass_over
+from mlaot.schedule.tuning import SHARED_TERMS
+
+Signature = tuple[int, int]
+
+
+@pass_over("scalars", after=("simplify",))
+def flatten_sums(graph: Graph) -> None:
+    """Flatten every chain of scalar ``add`` and ``maximum`` from its root."""
+    for op in (ew.add, ew.maximum):
+        nodes = graph.nodes()
+        sums = [node for node in nodes if node.op is op and node.type.rank == 0]
+        if not sums:
+            continue
+        uses = {node: len(some) for node, some in users(nodes).items()}
+        for root in graph.roots():
+            uses[root] += 2
+        interior = {a.find() for node in sums for a in node.args if a.find().op is op and uses[a.find()] == 1}
+        if interior:
+            _flatten(graph, op, nodes, interior)
+
+
+class Classes:
+    """Numbers for structural classes: same op over the same classes, whatever items of a tensor are read."""
+
+    def __init__(self) -> None:
+        self.numbers: dict[object, int] = {}
+        self.of: dict[Node, int] = {}
+
+    def number(self, key: object) -> int:
+        return self.numbers.setdefault(key, len(self.numbers))
+
+    def leaf(self, node: Node) -> int | None:
+        """The class of an item, a constant or a tensor; None for computed scalars."""
+        if node.op is st.item:
+            return self.number(("item", node.arg(0)))
+        if node.op is st.const and node.type.rank == 0:
+            return self.number(("const", node.type))
+        if node.type.rank or not node.args:
+            return self.number(("tensor", node))
+        return None
+
+    def computed(self, node: Node, args: list[int]) -> int:
+        if len(args) == 2 and node.op.commutative:
+            a, b = sorted(args)
+            return self.number((node.op, ((a, 2),) if a == b else ((a, 1), (b, 1))))
+        if len(args) > 2:
+            return self.number((node.op, tuple(sorted(Counter(args).items()))))
+        return self.number((node.op, tuple(node.attrs.items()), tuple(args)))
+
+
+def _flatten(graph: Graph, op: Op, nodes: list[Node], interior: set[Node]) -> None:
+    classes = Classes()
+    weights: dict[int, int] = {}
+    numbers = random.Random(0)
+    signature: dict[Node, Signature] = {}
+    for node in nodes:
+        found = classes.leaf(node)
+        if found is None and node.op is op:
+            count = total = 0
+            for a in (x.find() for x in node.args):
+                if a in interior:
+                    n, h = signature[a]
+                else:
+                    weight = weights.get(classes.of[a])
+                    if weight is None:
+                        weight = weights[classes.of[a]] = numbers.getrandbits(64)
+                    n, h = 1, weight
+                count, total = count + n, (total + h) & 0xFFFFFFFFFFFFFFFF
+            signature[node] = count, total
+            found = classes.number((op, count, total))
+        elif found is None:
+            found = classes.computed(node, [classes.of[a.find()] for a in node.args])
+        classes.of[node] = found
+    for node in nodes:
+        if node.op is op and node.type.rank == 0 and node not in interior:
+            _flatten_root(graph, op, node, interior, signature)
+
+
+def _flatten_root(graph: Graph, op: Op, root: Node, interior: set[Node], signature: dict[Node, Signature]) -> None:
+    """Make the many-argument node of ``root``, and one for each sibling sum inside it."""
+    siblings = _siblings(root, interior, signature) if op is ew.add else set()
+    made: dict[Node, Node] = {}
+    for top in [*sorted(siblings, key=lambda n: signature[n][0]), root]:
+        terms: list[Node] = []
+        stack = [a.find() for a in reversed(top.args)]
+        while stack:
+            node = stack.pop()
+            if node in made:
+                terms.append(made[node])
+            elif node in interior:
+                stack.extend(a.find() for a in reversed(node.args))
+            else:
+                terms.append(node)
+        if op is ew.add:
+            terms = [t for t in terms if not _is_zero(t)] or terms[:1]
+        made[top] = graph.add(op, terms) if len(terms) > 1 else terms[0]
+    if made[root].find() is not root:
+        graph.forward(root, made[root])
+
+
+def _is_zero(node: Node) -> bool:
+    return node.op is st.const and node.type.rank == 0 and node.attrs["value"].array == 0
+
+
+def _siblings(root: Node, interior: set[Node], signature: dict[Node, Signature]) -> set[Node]:
+    """Inner sums that stay: several of equal structure that share operands, the largest first; then those inside."""
+    kept: set[Node] = set()
+    inside: set[Node] = set()
+    by_signature: dict[Signature, list[Node]] = {}
+    for node in _inner(root, interior):
+        by_signature.setdefault(signature[node], []).append(node)
+    for key in sorted((k for k, members in by_signature.items() if len(members) > 1 and k[0] > 1), reverse=True):
+        members = [m for m in by_signature[key] if m not in inside]
+        if len(members) < 2:
+            continue
+        first, second = (_operands(m, interior) for m in members[:2])
+        if len(first & second) >= SHARED_TERMS * len(first):
+            kept.update(members)
+            for member in members:
+                inside.update(_inner(member, interior))
+                kept |= _siblings(member, interior, signature)
+    return kept
+
+
+def _inner(root: Node, interior: set[Node]) -> list[Node]:
+    """The inner sums below ``root``."""
+    found: list[Node] = []
+    stack = [root]
+    while stack:
+        for a in stack.pop().args:
+            if (node := a.find()) in interior:
+                found.append(node)
+                stack.append(node)
+    return found
+
+
+def _operands(node: Node, interior: set[Node]) -> set[Node]:
+    """What the terms of an inner sum are made of: the terms' arguments."""
+    found: set[Node] = set()
+    stack = [node]
+    while stack:
+        top = stack.pop()
+        for a in (x.find() for x in top.args):
+            if a in interior:
+                stack.append(a)
+            elif a.op is st.item or not a.args:
+                found.add(a)
+            else:
+                found.update(x.find() for x in a.args)
+    return found

@@ -1,0 +1,1 @@
+"""Entries of a module, and what training needs."""

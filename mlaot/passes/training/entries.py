@@ -1,0 +1,200 @@
+"""From one model graph to the entries of a module: inference, loss, training. Differentiates; exact rules.
+
+    model: x, label -> out, loss        =>    forward: x -> out
+                                              loss: x, label -> loss
+                                              train_step: x, label, lr -> loss, writes p - lr * dp for every parameter
+                                              accumulate: x, label -> out, loss, writes gradient(p) + dp
+                                              update: lr -> writes p - lr * gradient(p)
+
+The loss of a batch is the mean over its examples. A model without a loss has ``forward`` only. An input that nothing
+needs stays: ``forward`` takes the arguments of the model's function, the others take all inputs. Where the model
+behaves otherwise in training (dropout, normalization), the graph ``training`` is what ``train_step`` and ``accumulate``
+are made of. An optimizer other than stochastic gradient descent is Python over arrays: it is traced into both entries
+that update, and keeps its arrays in further slots.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from mlaot.errors import MlaotError
+from mlaot.frontend.declaration import Optimizer, Traced
+from mlaot.frontend.updating import update_traced
+from mlaot.ir import Graph, Node, Type, topological
+from mlaot.ir.module import FIT_STEP, OPTIMIZER, Module, gradient_of
+from mlaot.ir.types import BY_NUMPY
+from mlaot.ops import elementwise as ew
+from mlaot.ops import reduction as red
+from mlaot.ops import structure as st
+from mlaot.passes.base import pass_over
+from mlaot.passes.training import microbatch
+from mlaot.transforms.differentiate import differentiate
+
+Parts = tuple[Graph, dict[Node, Node]]
+
+
+@pass_over("declaration", after=("split_parameters", "add_batch", "contract"))
+def entries(module: Module, traced: Traced) -> None:
+    """Derive the entries of a module: ``forward``, and what training needs."""
+    derive(module, traced.arguments, traced.optimizer)
+
+
+def derive(module: Module, arguments: Iterable[str] = (), optimizer: Optimizer | None = None) -> None:
+    """Replace the graphs ``model`` and ``training`` of ``module`` by its entries.
+
+    ``forward`` keeps the inputs ``arguments``; without an ``optimizer`` training is stochastic gradient descent.
+    """
+    model = module.graphs.pop("model")
+    training = module.graphs.pop("training", model)
+    tile, one = module.graphs.pop("tile", None), module.graphs.pop(FIT_STEP, None)
+    others = dict(module.graphs)
+    module.graphs.clear()
+    outputs = _results(model)
+    module.graphs["forward"] = _forward(model, outputs, tuple(arguments))
+    if module.trains:
+        if not module.parameters:
+            raise MlaotError("a model with a loss trains, but this one has no parameters")
+        if optimizer is not None:
+            state = optimizer.init(module.parameters)
+            module.state |= {OPTIMIZER + name: np.asarray(value) for name, value in state.items()}
+        module.graphs["loss"] = _loss(module, model, model.outputs["loss"].find())
+        module.graphs["train_step"] = _train_step(module, training, tile, optimizer)
+        module.graphs["accumulate"] = _accumulate(module, training)
+        module.graphs["update"] = _update(module, training, optimizer)
+        if one is not None:
+            module.graphs[FIT_STEP] = _train_step(module, one, None, optimizer, FIT_STEP)
+    module.graphs |= others
+
+
+def _results(model: Graph) -> dict[str, Node]:
+    return {k: v.find() for k, v in model.outputs.items() if k != "loss"}
+
+
+def copy_into(graph: Graph, roots: Iterable[Node], name: str, *, keep: Iterable[str] = ()) -> Parts:
+    """A new graph with what ``roots`` need, and the inputs ``keep``; the copy of each node."""
+    new = Graph(name)
+    order = topological(roots)
+    needed = set(order)
+    copies: dict[Node, Node] = {}
+    for key, node in graph.inputs.items():
+        if node in needed or key in keep:
+            attrs = {k: v for k, v in node.attrs.items() if k not in ("name", "type")}
+            copies[node] = new.input(key, node.type, **attrs)
+    for node in order:
+        if node not in copies:
+            copies[node] = new.copy(node, [copies[a.find()] for a in node.args])
+    return new, copies
+
+
+def _forward(model: Graph, outputs: dict[str, Node], arguments: tuple[str, ...]) -> Graph:
+    graph, copies = copy_into(model, [*outputs.values(), *_written(model)], "forward", keep=(*arguments, *model.writes))
+    graph.outputs = {k: copies[v] for k, v in outputs.items()}
+    graph.writes = {k: copies[v.find()] for k, v in model.writes.items()}
+    return graph
+
+
+def _written(model: Graph) -> list[Node]:
+    return [v.find() for v in model.writes.values()]
+
+
+def _mean(loss: Node) -> Node:
+    """The mean over a leading batch dim; a scalar loss stays."""
+    if loss.type.shape == ():
+        return loss
+    if loss.type.rank != 1:
+        raise MlaotError(f"a loss must be a scalar, or one number an example, got {loss.type}")
+    total = red.sum_(loss, axes=(0,))
+    return ew.div(total, loss.graph.add(st.size, (), {"dim": loss.type.shape[0], "dtype": loss.type.dtype}))
+
+
+def _loss(module: Module, model: Graph, loss: Node) -> Graph:
+    inputs = [name for name in model.inputs if name not in module.slots]
+    graph, copies = copy_into(model, [loss], "loss", keep=inputs)
+    graph.outputs["loss"] = _mean(copies[loss])
+    return graph
+
+
+def _differentiated(module: Module, model: Graph, name: str) -> tuple[Graph, dict[Node, Node], Node, dict[str, Node]]:
+    """A copy of ``model`` with what it writes; the copies, the mean loss, and the gradient of each parameter."""
+    loss = model.outputs["loss"].find()
+    roots = [*_results(model).values(), *_written(model), loss] if name == "accumulate" else [*_written(model), loss]
+    inputs = [key for key in model.inputs if key not in module.state or key in model.writes]
+    graph, copies = copy_into(model, roots, name, keep=inputs)
+    graph.writes = {k: copies[v.find()] for k, v in model.writes.items()}
+    mean = _mean(copies[loss])
+    wanted = [graph.inputs[key] for key in module.parameters]
+    return graph, copies, mean, dict(zip(module.parameters, differentiate(mean, wanted), strict=True))
+
+
+def _train_step(
+    module: Module, model: Graph, tile: Graph | None, optimizer: Optimizer | None, name: str = "train_step"
+) -> Graph:
+    if tile is None:
+        graph, _, mean, gradients = _differentiated(module, model, name)
+    else:
+        graph, _ = copy_into(model, (), name, keep=[key for key in model.inputs if key not in module.state])
+        mean, gradients = microbatch.gradients(module, tile, graph.inputs)
+    if optimizer is None:
+        for name, gradient in gradients.items():
+            if gradient.op is not st.broadcast or gradient.arg(0).op is not st.const:
+                graph.writes[name] = _descend(module, graph, graph.inputs[name], gradient)
+    else:
+        _optimize(module, graph, gradients, optimizer)
+    _rate(module, graph)
+    graph.outputs["loss"] = mean
+    return graph
+
+
+def _accumulate(module: Module, model: Graph) -> Graph:
+    graph, copies, mean, gradients = _differentiated(module, model, "accumulate")
+    for name, gradient in gradients.items():
+        slot = gradient_of(name)
+        graph.writes[slot] = ew.add(graph.input(slot, gradient.type, parameter=True), gradient)
+    graph.outputs = {k: copies[v] for k, v in _results(model).items()} | {"loss": mean}
+    return graph
+
+
+def _update(module: Module, model: Graph, optimizer: Optimizer | None) -> Graph:
+    graph = Graph("update")
+    gradients = {}
+    for name in module.parameters:
+        node = graph.input(name, model.inputs[name].type, parameter=True)
+        gradients[name] = graph.input(gradient_of(name), node.type, parameter=True)
+        if optimizer is None:
+            graph.writes[name] = _descend(module, graph, node, gradients[name])
+    if optimizer is not None:
+        _optimize(module, graph, gradients, optimizer)
+    return graph
+
+
+def _descend(module: Module, graph: Graph, parameter: Node, gradient: Node) -> Node:
+    """Stochastic gradient descent: p - lr * dp."""
+    rate = _rate(module, graph)
+    graph.origin = f"{parameter.attrs['name']}.update"
+    if rate.type.dtype is not parameter.type.dtype:
+        rate = ew.cast(rate, dtype=parameter.type.dtype)
+    step = st.broadcast(rate, shape=parameter.type.shape, axes=())
+    descended = ew.sub(parameter, ew.mul(gradient, step))
+    graph.origin = ""
+    return descended
+
+
+def _optimize(module: Module, graph: Graph, gradients: dict[str, Node], optimizer: Optimizer) -> None:
+    """What ``optimizer`` makes of parameters, gradients and its state, as writes to their slots."""
+    slots = {name: array for name, array in module.state.items() if name.startswith(OPTIMIZER)}
+    state = {
+        name.removeprefix(OPTIMIZER): graph.input(name, Type(BY_NUMPY[str(a.dtype)], a.shape), parameter=True)
+        for name, a in slots.items()
+    }
+    parameters = {name: graph.inputs[name] for name in module.parameters}
+    written, kept = update_traced(optimizer, graph, parameters, gradients, state, _rate(module, graph))
+    graph.writes |= written
+    graph.writes |= {OPTIMIZER + name: node for name, node in kept.items()}
+
+
+def _rate(module: Module, graph: Graph) -> Node:
+    """The input ``lr``, of the parameters' type: the widest, where they have several."""
+    kind = BY_NUMPY[str(np.result_type(*[p.dtype for p in module.parameters.values()]))]
+    return graph.input("lr", Type(kind), default=module.learning_rate)

@@ -1,0 +1,58 @@
+"""How the graphs of a model shrink from pass to pass, and what they are behind the last one."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+from mlaot import passes
+from mlaot.interpreter import no_collection
+from mlaot.ir.module import Module
+from mlaot.loading import load_model, load_sample, located, trace
+from mlaot.settings import Model, Settings
+from mlaot.settings.options import DEFAULTS, Options
+
+
+def final_graphs(settings: Settings, model: Model) -> Module:
+    """The module of a model after all passes: what lowering starts from."""
+    declared = load_model(settings, model)
+    with located(declared, model), no_collection():
+        sample = load_sample(settings, model, declared)
+        return passes.run(model.module, trace(declared), settings.options(model), sample=sample)
+
+
+def pass_report(settings: Settings) -> str:
+    """Node counts of every model after every pass."""
+    lines = []
+    for model in settings.models:
+        declared = load_model(settings, model)
+        with located(declared, model):
+            sample = load_sample(settings, model, declared)
+            counts = report(declared, model.module, settings.options(model), sample)
+            lines += [f"{model.module} ({model.declared})", *counts]
+    return "\n".join(lines)
+
+
+def report(declared: Any, module: str, options: Options = DEFAULTS, sample: Any = None) -> list[str]:
+    """A line for each graph after each pass that changed its counts: how many nodes of which ops."""
+    traced = trace(declared)
+    lines: list[str] = []
+    last: dict[str, Counter[str]] = {}
+    if traced.counts:
+        lines.append(_line("declared", "values", Counter(traced.counts)))
+
+    def count(step: str, module: Module) -> None:
+        for name, graph in module.graphs.items():
+            counts = Counter(node.op.name for node in graph.nodes())
+            if last.get(name) != counts:
+                last[name] = counts
+                lines.append(_line(step, name, counts))
+
+    passes.run(module, traced, options, sample=sample, watch=count)
+    return lines
+
+
+def _line(step: str, name: str, counts: Counter[str]) -> str:
+    ordered = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+    text = ", ".join(f"{op or 'leaf'} {n:,}" for op, n in ordered)
+    return f"  {step:<24}{name:<12}{sum(counts.values()):>8,} nodes: {text}"

@@ -1,0 +1,268 @@
+"""``[tool.mlaot]`` of pyproject.toml as dataclasses: the first thing the compiler reads.
+
+    [tool.mlaot]
+    isa = ["base", "v3"]
+
+    [tool.mlaot.models.nn]
+    model = "model:digits"
+
+A key is a field of ``Settings``, ``Model`` or ``Options`` made by ``key`` or one of its kin, and nothing else.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from mlaot.schedule.machine import CHOICES, MACHINES
+from mlaot.settings.keys import choice, flag, key, keys_of, limit
+from mlaot.settings.options import Options
+
+EXPECTED_ISAS = f"a list out of {', '.join(map(repr, CHOICES))}"
+OTHERS = " and ".join(f"`{name}` ({MACHINES[name].doc})" for name in CHOICES if MACHINES[name].needs)
+FILE = "pyproject.toml"
+WEIGHTS = "weights.bin"  # beside the C of a module that embeds them
+FACTS = "model.json"  # there, too
+SOURCES = "sources.json"  # beside the modules' folders: the SHA-256 of each file that tracing read
+NAME = r"[^\W\d]\w*"
+MODEL = rf"^{NAME}(\.{NAME})*:{NAME}(\.{NAME})*$"
+MODULE = r"^[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)+$"  # ASCII: the last part names C functions
+ONNX = r"^.*\.onnx$"
+SKLEARN = rf"{MODEL}|^.*\.skops$"
+# A name, extras, versions or an address, a marker: PEP 508 but for the insides of these.
+REQUIREMENT = r"^ *[A-Za-z0-9][A-Za-z0-9._-]*( *\[[^\]]*\])?( *\(?(===|==|~=|!=|<=|>=|<|>)[^;]+| *@.+)?( *;.+)?$"
+KINDS = ("model", "onnx", "sklearn", "torch")  # keys, one of which says what the model is
+# What turns a model of each kind into ONNX and reads it, besides what `requires` has.
+READERS = {
+    "model": (),
+    "onnx": ("onnx>=1.19",),
+    "sklearn": ("onnx>=1.19", "skl2onnx>=1.19"),
+    "torch": ("onnx>=1.19", "onnxscript>=0.5"),
+}
+
+
+@dataclass(frozen=True)
+class Budget:
+    """``budget`` of a model: what it may take at most. None: no limit."""
+
+    workspace_kb: int | None = limit(
+        "memory of a call besides its arguments and results, for as many rows as are computed at a time, other named"
+        " dimensions being 1",
+        "a number of KB (1000 bytes)",
+        example=64,
+    )
+    error: float | None = limit(
+        "error of the golden vectors on any instruction set of the machine that builds, relative to the largest answer",
+        "a number, such as 1e-5",
+        example=1e-5,
+    )
+    latency_us: float | None = limit(
+        "median time of a call of any function with one example on the machine that builds",
+        "a number of microseconds",
+        example=50.0,
+    )
+    ops: tuple[str, ...] | None = key(
+        "the only ops that the model may have, by the names that `mlaot passes` prints last",
+        default=None,
+        otherwise="all",
+        expected="a list of names of ops such as ['contract', 'add', 'relu']",
+        example=("contract", "add", "relu"),
+    )
+    isa: tuple[str, ...] = key(
+        "instruction sets on which the golden vectors must have been replayed, by a machine that has them",
+        default=(),
+        otherwise="none",
+        expected=EXPECTED_ISAS,
+        example=("base", "v3"),
+        items={"enum": CHOICES},
+    )
+
+
+@dataclass(frozen=True)
+class ProjectBudget(Budget):
+    """``[tool.mlaot.budget]``: also what each model's budget is unless its table says otherwise."""
+
+    wheel_kb: int | None = limit("size of the wheel", "a number of KB (1000 bytes)", example=200, minimum=1)
+
+
+@dataclass(frozen=True)
+class Model(Options):
+    """One ``[tool.mlaot.models.<name>]``: where the model is declared, which extension module it becomes, and how."""
+
+    name: str
+    model: str = key(
+        "the model as `module:attribute`, imported when the wheel is built",
+        default="",
+        otherwise="there is a key `onnx`, `sklearn` or `torch`",
+        expected="'module:attribute', such as 'model:digits'",
+        example="model:digits",
+        pattern=MODEL,
+    )
+    module: str = key(
+        "the extension module to make",
+        default="",
+        otherwise="the project's name, a dot, the name of the table",
+        expected="a dotted module name, such as 'digits.nn'",
+        example="digits.nn",
+        pattern=MODULE,
+    )
+    onnx: str = key(
+        "an ONNX file of the project that is the model, in place of `model`",
+        default="",
+        otherwise="there is a key `model`",
+        expected="the path of an ONNX file, such as 'model.onnx'",
+        example="model.onnx",
+        pattern=ONNX,
+    )
+    sklearn: str = key(
+        "a fitted estimator or pipeline of scikit-learn that is the model, in place of `model`: `module:attribute`, or"
+        " a file of the project that skops wrote",
+        default="",
+        otherwise="there is a key `model`",
+        expected="'module:attribute' or the path of a skops file, such as 'model:pipeline'",
+        example="model:pipeline",
+        pattern=SKLEARN,
+    )
+    torch: str = key(
+        "a module of PyTorch that is the model, in place of `model`, as `module:attribute`",
+        default="",
+        otherwise="there is a key `model`",
+        expected="'module:attribute', such as 'model:net'",
+        example="model:net",
+        pattern=MODEL,
+    )
+    sample: str = key(
+        "inputs as the model is given them, as `module:attribute`: an array, or a tuple or a dict of arrays",
+        default="",
+        otherwise="made up by a seed",
+        expected="'module:attribute', such as 'model:sample'",
+        example="model:sample",
+        pattern=MODEL,
+    )
+    c_library: bool = flag("put a static library, its header and a CMake package for C and C++ into the wheel, too")
+    dims: tuple[tuple[str, int], ...] = ()
+    budget: Budget = Budget()
+
+    @property
+    def declared(self) -> str:
+        """Where it is declared, as the settings say it."""
+        return str(getattr(self, self.kind))
+
+    @property
+    def kind(self) -> str:
+        """The key that says what the model is."""
+        return next((kind for kind in KINDS if getattr(self, kind)), "model")
+
+    @property
+    def package(self) -> str:
+        """``digits`` of ``digits.nn``."""
+        return self.module.rpartition(".")[0]
+
+    @property
+    def stem(self) -> str:
+        """``nn`` of ``digits.nn``: the name of the C files and the prefix of their functions."""
+        return self.module.rpartition(".")[2]
+
+    @property
+    def weights_file(self) -> str:
+        """``nn.weights``: what lies beside the extension module where the weights are not inside."""
+        return f"{self.stem}.weights"
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What the project asks for. ``name`` is its package, ``backend`` its ``build-backend``.
+
+    ``version`` is the project's, where its pyproject.toml says one: a build backend may find it elsewhere, and later.
+    """
+
+    name: str
+    source: str = key(
+        "the folder that holds the model module, and the project's package where it has one",
+        otherwise="`src` if there is such a folder, else `.`",
+        expected="a folder of the project such as 'src'",
+        example="src",
+    )
+    requires: tuple[str, ...] = key(
+        "packages that importing the model needs, besides mlaot and NumPy; installed for the build only",
+        default=(),
+        expected="a list of requirements such as ['torch>=2']",
+        example=("torch>=2",),
+        items={"type": "string", "pattern": REQUIREMENT},
+    )
+    isa: tuple[str, ...] = key(
+        f"instruction sets to compile for on x86-64: `base`, and any of {OTHERS}",
+        default=CHOICES,
+        expected=f"{EXPECTED_ISAS} with 'base' in it",
+        example=("base", "v3"),
+        items={"enum": CHOICES},
+        contains={"const": "base"},
+    )
+    models: tuple[Model, ...] = ()
+    backend: str = "mlaot.build"
+    deterministic: bool = flag(
+        "the same bits on every instruction set, with every compiler; a model's table may say otherwise"
+    )
+    threads: int = key(
+        "how many threads one call may use, unless `set_threads` says otherwise; 0: as many as there are CPUs",
+        default=1,
+        expected="a number of threads, or 0 for as many as there are CPUs",
+        example=4,
+        minimum=0,
+        maximum=2**31 - 1,
+    )
+    sdist: str = choice(
+        "what an sdist holds of the models: `frozen`, the generated C, or `live`, only what they are traced from",
+        ("frozen", "live"),
+        default="frozen",
+        example="live",
+    )
+    budget: ProjectBudget = ProjectBudget()
+    project: Path = field(default=Path(), compare=False)
+    version: str = ""
+
+    @property
+    def needed(self) -> tuple[str, ...]:
+        """Packages that tracing needs, besides mlaot and NumPy."""
+        readers = [name for model in self.models for name in READERS[model.kind]]
+        readers += ["skops>=0.11" for model in self.models if model.sklearn.endswith(".skops")]
+        return tuple(dict.fromkeys([*self.requires, *readers]))
+
+    @property
+    def isas(self) -> tuple[str, ...]:
+        """All instruction sets that C is made for, the best last: ARM has but one, which nobody chooses."""
+        return tuple(name for name in MACHINES if name in self.isa or name not in CHOICES)
+
+    def options(self, model: Model) -> Options:
+        """What passes and lowering obey for a model of the project."""
+        keys = {name: getattr(model, name) for name in keys_of(Options)}
+        return Options(**keys, isas=self.isas, threads=self.threads)
+
+    def packages(self, project: Path) -> tuple[str, ...]:
+        """The project's own packages that belong into the wheel, as folders relative to the project."""
+        tops = dict.fromkeys([self.name, *(model.module.partition(".")[0] for model in self.models)])
+        folders = ((Path(self.source) / top).as_posix() for top in tops)
+        return tuple(folder for folder in folders if is_package(project / folder))
+
+    def missing_packages(self, project: Path) -> tuple[str, ...]:
+        """Packages of modules (``digits``, ``a/b``) that the project lacks: the wheel gets an empty __init__.py there.
+
+        Folders above them get none: as namespaces (PEP 420) they can be shared with other wheels.
+        """
+        wanted = dict.fromkeys(model.package.replace(".", "/") for model in self.models)
+        return tuple(folder for folder in wanted if not is_package(project / self.source / folder))
+
+
+DIM = {"type": "integer", "minimum": 1}
+BUDGET = "[tool.mlaot.budget]"
+TABLES = {
+    Settings: "[tool.mlaot]",
+    Model: "[tool.mlaot.models.<name>]",
+    Budget: "[tool.mlaot.models.<name>.budget]",
+    ProjectBudget: BUDGET,
+}
+
+
+def is_package(folder: Path) -> bool:
+    """A folder with Python code somewhere in it; one with data only is not a package."""
+    return folder.is_dir() and any(folder.rglob("*.py"))

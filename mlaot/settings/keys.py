@@ -1,0 +1,84 @@
+"""A key of a table of TOML is a field of a dataclass: what its value must be, and what is said of it.
+
+Reading it, checking it, its JSON Schema and its line in docs/settings.md come from there.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import MISSING, Field, field, fields
+from typing import Any
+
+SCHEMA_TYPES: dict[str, dict[str, Any]] = {
+    "bool": {"type": "boolean"},
+    "int": {"type": "integer"},
+    "str": {"type": "string"},
+    "tuple[str, ...]": {"type": "array", "items": {"type": "string"}},
+    "int | None": {"type": "integer"},
+    "float | None": {"type": "number"},
+    "tuple[str, ...] | None": {"type": "array", "items": {"type": "string"}},
+}
+
+
+def key(doc: str, *, example: Any, expected: str, default: Any = MISSING, otherwise: str = "", **schema: Any) -> Any:
+    """A field that is a key of TOML.
+
+    ``doc`` is its line in the documentation, ``expected`` what errors say of the value. A key without ``default`` must
+    be given, unless ``otherwise`` says in words what holds where it is not. ``schema`` is what JSON Schema says of the
+    value, besides its type.
+    """
+    said = {"doc": doc, "example": example, "expected": expected, "otherwise": otherwise, "schema": schema}
+    return field(default=default, metadata=said)
+
+
+def flag(doc: str, *, default: bool = False, otherwise: str = "") -> Any:
+    """A key that is true or false."""
+    return key(doc, default=default, otherwise=otherwise, expected="true or false", example=not default)
+
+
+def choice(doc: str, words: Sequence[str], *, default: str, example: str, otherwise: str = "") -> Any:
+    """A key that is one of a few words."""
+    *most, last = map(repr, words)
+    expected = f"{', '.join(most)} or {last}" if most else last
+    return key(doc, default=default, otherwise=otherwise, expected=expected, example=example, enum=words)
+
+
+def limit(doc: str, expected: str, example: float, minimum: int = 0) -> Any:
+    """A key that is a number, and no limit where it is not given."""
+    return key(doc, default=None, otherwise="no limit", expected=expected, example=example, minimum=minimum)
+
+
+def keys_of(kind: Any) -> dict[str, Field[Any]]:
+    """The fields of a dataclass that are keys of its table, those of its own first."""
+    keys = {key.name: key for key in fields(kind) if key.metadata}
+    return {name: keys[name] for name in sorted(keys, key=lambda name: name not in kind.__annotations__)}
+
+
+def schema_of(key: Field[Any]) -> dict[str, Any]:
+    """What the value of a key must be, as JSON Schema."""
+    return {**SCHEMA_TYPES[str(key.type)], **key.metadata["schema"]}
+
+
+def is_required(key: Field[Any]) -> bool:
+    """Whether the key must be given."""
+    return key.default is MISSING and not key.metadata["otherwise"]
+
+
+# The words of JSON Schema that keys use. ``True`` is no integer in TOML.
+PYTHON_TYPES = {"array": (list,), "boolean": (bool,), "integer": (int,), "number": (int, float), "string": (str,)}
+CHECKS: dict[str, Callable[[Any, Any], bool]] = {
+    "type": lambda value, name: type(value) in PYTHON_TYPES[name],
+    "const": lambda value, only: bool(value == only),
+    "enum": lambda value, known: value in known,
+    "pattern": lambda value, pattern: re.fullmatch(pattern, value) is not None,
+    "minimum": lambda value, least: bool(value >= least),
+    "maximum": lambda value, most: bool(value <= most),
+    "items": lambda values, schema: all(fits(value, schema) for value in values),
+    "contains": lambda values, schema: any(fits(value, schema) for value in values),
+}
+
+
+def fits(value: Any, schema: Mapping[str, Any]) -> bool:
+    """Whether a value is what ``schema`` asks for, its type first."""
+    return all(CHECKS[word](value, argument) for word, argument in schema.items())

@@ -1,0 +1,62 @@
+"""The settings that passes, lowering and rendering obey, as one value that travels from pyproject.toml to the C."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from mlaot.schedule.machine import MACHINES
+from mlaot.settings.keys import choice, flag
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """How a model is compiled. Its keys stand in ``[tool.mlaot.models.<name>]``, beside those of ``Model``.
+
+    ``isas`` are all instruction sets that C is made for, ``threads`` how many a call may use unless told otherwise; a
+    project says both for all of its models.
+    """
+
+    deterministic: bool = flag("as in `[tool.mlaot]`, for this model", otherwise="what `[tool.mlaot]` says")
+    winograd: str = choice(
+        "the largest tiles in which 3x3 convolutions of fixed weights are computed",
+        ("F2", "F4", "off"),
+        default="F2",
+        example="F4",
+    )
+    fast_division: bool = flag(
+        "whether quotients of many numbers by one are products with its reciprocal: faster, but off by a last bit, and"
+        " wrong where the reciprocal overflows; never with `deterministic`"
+    )
+    frozen: bool = flag(
+        "whether the weights of a model without a loss are constants of the library; if not, `load` replaces them",
+        default=True,
+    )
+    intermediates: bool = flag(
+        "whether the module has a function `intermediates`, which gives what the model names by `mlaot.tap`"
+    )
+    weights: str = choice(
+        "where the weights lie: `inside` the extension module, or in a `file` beside it, as `auto` has more than 64 MB",
+        ("auto", "inside", "file"),
+        default="auto",
+        example="file",
+    )
+    weights_dtype: str = choice(
+        "`float16` or `bfloat16`: frozen float32 weights of products, and tables, are rounded to it and stored so",
+        ("float16", "bfloat16"),
+        default="",
+        otherwise="that of the model",
+        example="float16",
+    )
+    quantize: str = choice(
+        "`int8`: products with frozen float32 weights are computed with bytes, of ranges that `sample` shows, or else"
+        " of those of each call",
+        ("int8",),
+        default="",
+        otherwise="in the model's own dtype",
+        example="int8",
+    )
+    isas: tuple[str, ...] = tuple(MACHINES)
+    threads: int = 1
+
+
+DEFAULTS = Options()

@@ -1,0 +1,191 @@
+"""Settings of a project, out of its pyproject.toml, or for what a command names."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from mlaot.errors import MlaotError, did_you_mean
+from mlaot.schedule.machine import CHOICES
+from mlaot.settings import BUDGET, DIM, FILE, KINDS, MODEL, ONNX, Budget, Model, ProjectBudget, Settings, is_package
+from mlaot.settings.keys import fits, keys_of, schema_of
+from mlaot.settings.names import check_modules
+from mlaot.settings.tables import check_table, read_pyproject, read_table, table_of, wrong
+
+PROJECT = r"[A-Za-z0-9]([A-Za-z0-9._-]{0,198}[A-Za-z0-9])?"  # PEP 508
+
+
+def load_settings(project: Path) -> Settings:
+    """Read and check ``[tool.mlaot]`` of the project; every mistake is a ``MlaotError`` of one line."""
+    pyproject = read_pyproject(project)
+    tool = check_table(pyproject.get("tool", {}), "[tool]").get("mlaot")
+    if tool is None:
+        near = difflib.get_close_matches("mlaot", pyproject.get("tool", {}), n=1)
+        only = f", only [tool.{near[0]}]" if near else ", only [mlaot]" if "mlaot" in pyproject else ""
+        raise MlaotError(
+            f"no [tool.mlaot] in {FILE}{only}; expected a table [tool.mlaot.models.<name>] with a key 'model'"
+        )
+    settings = read_settings(pyproject, tool, project)
+    if not settings.models:
+        raise MlaotError(f"no model in {FILE}; expected a table [tool.mlaot.models.<name>] with a key 'model'")
+    check_modules(settings, project)
+    return settings
+
+
+def load_module(
+    project: Path,
+    module: str,
+    *,
+    model: str | None = None,
+    source: str | None = None,
+    deterministic: bool = False,
+    c_library: bool = False,
+    others: Iterable[str] = (),
+) -> tuple[Settings, Model]:
+    """Settings and model of one extension module, for those who say on a command line what makes it.
+
+    What is given goes before ``[tool.mlaot]``, and the project need not have that, nor a pyproject.toml. ``others`` are
+    modules that something else makes. Such models have no ``name``.
+    """
+    if not fits(module, schema_of(keys_of(Model)["module"])):
+        raise MlaotError(f"--module must be a dotted module name, such as 'digits.nn'; got {module!r}")
+    if model is not None and not re.fullmatch(f"{MODEL}|{ONNX}", model):
+        raise MlaotError(f"--model must be 'module:attribute', such as 'model:digits', or an ONNX file; got {model!r}")
+    pyproject = read_pyproject(project) if (project / FILE).is_file() else {}
+    pyproject.setdefault("project", {}).setdefault("name", module.partition(".")[0])
+    tool = check_table(pyproject.setdefault("tool", {}), "[tool]").setdefault("mlaot", {})
+    if source is not None:
+        folder = (project / source).resolve()
+        if not folder.is_dir() or not folder.is_relative_to(project.resolve()):
+            raise MlaotError(f"--source-dir must be a folder inside {project.resolve()}; got {source!r}")
+        check_table(tool, "[tool.mlaot]")["source"] = source
+    settings = read_settings(pyproject, tool, project)
+    found = next((found for found in settings.models if found.module == module), None)
+    if found is None and model is None:
+        hint = did_you_mean(module, [other.module for other in settings.models])
+        raise MlaotError(f"no --model is given, and no [tool.mlaot.models.<name>] of {FILE} makes {module!r}{hint}")
+    found = found or Model("", module=module, deterministic=settings.deterministic)
+    weights = "inside" if found.weights == "auto" else found.weights  # a build tool must know all files beforehand
+    chosen = replace(
+        found,
+        deterministic=found.deterministic or deterministic,
+        c_library=found.c_library or c_library,
+        weights=weights,
+    )
+    if model is not None:
+        chosen = replace(chosen, name="", **{**dict.fromkeys(KINDS, ""), **declaration(model)})
+    models = {other: Model("", module=other) for other in others} | {other.module: other for other in settings.models}
+    settings = replace(settings, models=tuple((models | {module: chosen}).values()))
+    check_modules(settings, project)
+    return settings, chosen
+
+
+def settings_of(target: str) -> Settings:
+    """Settings for one bare ``module:attribute`` or ONNX file in the current folder.
+
+    Modules are looked for where the project there has them, if there is one.
+    """
+    if not re.fullmatch(f"{MODEL}|{ONNX}", target):
+        raise MlaotError(f"expected module:attribute or an ONNX file, got {target!r}")
+    project = Path()
+    pyproject = read_pyproject(project) if (project / FILE).is_file() else {}
+    pyproject = {**pyproject, "project": {"name": "model", **check_table(pyproject.get("project", {}), "[project]")}}
+    tool = check_table(check_table(pyproject.get("tool", {}), "[tool]").get("mlaot", {}), "[tool.mlaot]")
+    settings = read_settings(pyproject, {**tool, "models": {}}, project)
+    top = re.split(r"[.:]", target)[0]
+    homes = (home for home in (settings.source, ".") for name in (f"{top}.py", top) if (project / home / name).exists())
+    settings = replace(settings, source=next(homes, settings.source))
+    model = Model("", module="model.nn", deterministic=settings.deterministic, **declaration(target))
+    return replace(settings, models=(model,))
+
+
+def declaration(target: str) -> dict[str, Any]:
+    """The key ``model`` of what is a ``module:attribute``, or the key ``onnx`` of a file."""
+    return {"onnx" if re.fullmatch(ONNX, target) else "model": target}
+
+
+def read_settings(pyproject: dict[str, Any], tool: Any, project: Path) -> Settings:
+    """``[tool.mlaot]`` of a pyproject.toml, checked but for whether it has models, and which modules they make."""
+    source = "src" if (project / "src").is_dir() else "."
+    values = read_table(Settings, tool, "[tool.mlaot]", besides=("models", "budget"), source=source)
+    values["isa"] = tuple(isa for isa in CHOICES if isa in values["isa"])
+    values["source"] = inside(project, values["source"])
+    values["name"] = read_name(pyproject, project / values["source"])
+    tables = check_table(tool.get("models", {}), "[tool.mlaot.models]")
+    build = check_table(pyproject.get("build-system", {}), "[build-system]")
+    budget = ProjectBudget(**read_table(ProjectBudget, tool.get("budget", {}), BUDGET))
+    return Settings(
+        **values,
+        models=tuple(read_model(name, table, values, budget) for name, table in tables.items()),
+        budget=budget,
+        project=project,
+        backend=build.get("build-backend", "setuptools.build_meta:__legacy__"),
+        version=str(pyproject.get("project", {}).get("version", "")),
+    )
+
+
+def read_name(pyproject: dict[str, Any], source: Path) -> str:
+    """The project's name as a package name: ``My-Digits`` is ``my_digits``, unless the folder keeps its capitals."""
+    name = check_table(pyproject.get("project", {}), "[project]").get("name")
+    if name is None:
+        raise MlaotError(f"no key 'name' in [project] of {FILE}; expected the project's name, such as 'digits'")
+    if not isinstance(name, str) or not re.fullmatch(PROJECT, name):
+        raise MlaotError(f"key 'name' in [project] of {FILE} must be a name such as 'digits'; got {name!r}")
+    package = re.sub(r"[-_.]+", "_", name)
+    return package if is_package(source / package) else package.lower()
+
+
+def inside(project: Path, source: str) -> str:
+    """The source folder relative to the project, in which it must lie."""
+    root = project.resolve()
+    try:
+        folder = (project / source).resolve()
+        if folder.is_dir() and folder.is_relative_to(root):
+            return folder.relative_to(root).as_posix()
+    except (OSError, ValueError):  # what no file can be called
+        pass
+    raise wrong(keys_of(Settings)["source"], "[tool.mlaot]", source)
+
+
+def read_model(name: str, table: Any, project: Mapping[str, Any], budget: Budget) -> Model:
+    """One ``[tool.mlaot.models.<name>]``; a key that ``[tool.mlaot]`` has too is what that says unless it is given.
+
+    So are the keys of its budget.
+    """
+    inherited = {key: project[key] for key in keys_of(Model) if key in project}
+    where = table_of(name)
+    default = f"{project['name']}.{name}"
+    values = read_table(Model, table, where, besides=("budget", "dims"), module=default, **inherited)
+    general = {key: getattr(budget, key) for key in keys_of(Budget)}
+    own = read_table(Budget, table.get("budget", {}), table_of(name, "budget"), **general)
+    kinds = [kind for kind in KINDS if values[kind]]
+    if not kinds:
+        wanted, others = keys_of(Model)["model"].metadata["expected"], " or ".join(map(repr, KINDS[1:]))
+        raise MlaotError(f"no key 'model' in {where} of {FILE}; expected {wanted}, or a key {others}")
+    if len(kinds) > 1:
+        given = " and ".join(f"a key {kind!r}" for kind in kinds)
+        raise MlaotError(f"{where} of {FILE} has {given}; a model is declared by one")
+    dims = read_dims(table.get("dims", {}), name, kind=kinds[0])
+    if lacking := [isa for isa in own["isa"] if isa not in project["isa"]]:
+        raise MlaotError(
+            f"budget.isa of {where} in {FILE} has {lacking[0]!r}, for which nothing is compiled: key 'isa' in"
+            f" [tool.mlaot] is {list(project['isa'])}"
+        )
+    return Model(name, **values, dims=dims, budget=Budget(**own))
+
+
+def read_dims(table: Any, model: str, *, kind: str) -> tuple[tuple[str, int], ...]:
+    """``[tool.mlaot.models.<name>.dims]``: sizes of dimensions that another library's model leaves open."""
+    place = table_of(model, "dims")
+    for name, size in check_table(table, place).items():
+        if kind == "model":
+            raise MlaotError(
+                f"{place} of {FILE} is for models of {', '.join(KINDS[1:])}; give {name!r} its size in the model itself"
+            )
+        if not fits(size, DIM):
+            raise MlaotError(f"key {name!r} in {place} of {FILE} must be a size such as 1; got {size!r}")
+    return tuple(table.items())

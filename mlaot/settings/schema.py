@@ -1,0 +1,49 @@
+"""JSON Schema of ``[tool.mlaot]``, out of its keys."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import MISSING
+from typing import Any
+
+from mlaot.settings import DIM, FILE, KINDS, Budget, Model, ProjectBudget, Settings
+from mlaot.settings.keys import is_required, keys_of, schema_of
+
+
+def json_schema(tool: str = "mlaot") -> dict[str, Any]:
+    """JSON Schema of ``[tool.mlaot]``; entry point ``validate_pyproject.tool_schema``."""
+    top, model = table_schema(Settings), table_schema(Model)
+    model["properties"]["budget"] = table_schema(Budget)
+    model["oneOf"] = [{"required": [kind]} for kind in KINDS]
+    model["properties"]["dims"] = {
+        "type": "object",
+        "description": "sizes of dimensions that the ONNX file leaves open",
+        "additionalProperties": DIM,
+    }
+    top["properties"]["budget"] = table_schema(ProjectBudget)
+    top["properties"]["models"] = {
+        "type": "object",
+        "description": "one table for each model",
+        "minProperties": 1,
+        "additionalProperties": model,
+    }
+    found = {
+        "$schema": "http://json-schema.org/draft-07/schema#",
+        "$id": f"urn:{tool}:settings",
+        "description": f"[tool.{tool}] of {FILE}",
+        **top,
+        "required": ["models"],
+    }
+    plain: dict[str, Any] = json.loads(json.dumps(found))  # tuples become lists
+    return plain
+
+
+def table_schema(kind: Any) -> dict[str, Any]:
+    """JSON Schema of the table that becomes a ``kind``."""
+    properties = {}
+    for name, key in keys_of(kind).items():
+        said = {"description": key.metadata["doc"], "examples": [key.metadata["example"]]}
+        default = {} if key.metadata["otherwise"] or key.default is MISSING else {"default": key.default}
+        properties[name] = schema_of(key) | default | said
+    required = [name for name, key in keys_of(kind).items() if is_required(key)]
+    return {"type": "object", "properties": properties, "required": required, "additionalProperties": False}

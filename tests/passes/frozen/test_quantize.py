@@ -1,0 +1,246 @@
+"""Products with bytes: which ones, of what ranges, their kernels, and what builds say of them."""
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import mlaot
+import mlaot.nn as nn
+from mlaot.errors import MlaotError
+from mlaot.evaluate import evaluate
+from mlaot.generate import compile_model
+from mlaot.ir.module import Module
+from mlaot.loading import trace
+from mlaot.passes import run
+from mlaot.report.rounded import quantized
+from mlaot.settings.options import Options
+
+from ...compiled import AVAILABLE, Library
+from ...projects import build_module, load
+
+BATCH = mlaot.dim("batch")
+draw = np.random.default_rng(0)
+
+
+def weights(*shape: int) -> np.ndarray[Any, np.dtype[np.float32]]:
+    return draw.standard_normal(shape, np.float32)
+
+
+def passed(declared: Any, sample: Any = None) -> Module:
+    return run("nn", trace(declared), Options(quantize="int8"), sample=sample)
+
+
+W, V, BIAS = weights(40, 33), weights(33, 18), weights(18)
+
+
+@mlaot.model
+def dense(x: mlaot.f32[BATCH, 40]):
+    return np.maximum(x @ W, 0) @ V + BIAS
+
+
+def lines(module: Module) -> list[str]:
+    """The ops of forward with their types, in order, without what spreads and moves."""
+    text = re.findall(r"= (\w+)\(.*\) : (\S+)", str(module.graphs["forward"]))
+    return [f"{op} {type_}" for op, type_ in text if op not in ("const", "broadcast", "input", "reshape")]
+
+
+def test_ranges_of_a_sample_are_constants() -> None:
+    sample = np.linspace(-1, 3, 80, dtype=np.float32).reshape(2, 40)
+    module = passed(dense, sample)
+    assert lines(module) == [
+        *("mul f32[batch,40]", "add f32[batch,40]", "quantize u8[batch,40]", "contract_bytes f32[batch,33]"),
+        *("add f32[batch,33]", "mul f32[batch,33]", "relu f32[batch,33]"),
+        *("mul f32[batch,33]", "quantize u8[batch,33]", "pad u8[batch,36]", "contract_bytes f32[batch,18]"),
+        *("mul f32[batch,18]", "add f32[batch,18]"),
+    ]
+    first, second = module.quantized
+    assert first.range == (-1, 3) and first.shape == (40, 33) and second.range is not None and second.range[0] == 0
+    hidden = np.maximum(sample @ W, 0)
+    assert second.range[1] == pytest.approx(hidden.max(), rel=1e-6)
+    words = {value.shape: value.dtype for value in module.slots.values() if value.dtype == np.int32}
+    assert words == {(10, 33): np.int32, (9, 18): np.int32}
+
+
+def test_without_a_sample_each_row_has_a_range() -> None:
+    module = passed(dense)
+    assert lines(module) == [
+        *("abs f32[batch,40]", "max f32[batch]", "div f32[batch]", "mul f32[batch,40]", "add f32[batch,40]"),
+        *("quantize u8[batch,40]", "contract_bytes f32[batch,33]", "add f32[batch,33]", "mul f32[batch,33]"),
+        *("mul f32[batch,33]", "relu f32[batch,33]"),
+        *("max f32[batch]", "div f32[batch]", "mul f32[batch,33]", "quantize u8[batch,33]", "pad u8[batch,36]"),
+        *("contract_bytes f32[batch,18]", "mul f32[batch,18]", "mul f32[batch,18]", "add f32[batch,18]"),
+    ]
+    assert [product.range for product in module.quantized] == [None, None]
+
+
+def test_rows_do_not_depend_on_each_other() -> None:
+    module = passed(dense)
+    x = weights(4, 40) * np.array([[1e-3], [1], [1e3], [0]], np.float32)
+    whole = evaluate(module.graphs["forward"], {**module.slots, "x": x})["out"]
+    for i in range(4):
+        np.testing.assert_array_equal(
+            evaluate(module.graphs["forward"], {**module.slots, "x": x[i : i + 1]})["out"][0], whole[i]
+        )
+    np.testing.assert_array_equal(whole[3], BIAS)
+    exact = evaluate(module.declared["forward"], {**module.declared_slots, "x": x})["out"]
+    assert (np.abs(whole - exact).max(1) <= 0.03 * np.abs(exact).max(1)).all()
+
+
+def of(net: Any, *shape: int) -> Any:
+    @mlaot.model(parameters=net)
+    def model(x: mlaot.f32[(BATCH, *shape)]):
+        return net(x)
+
+    return model
+
+
+def product_of(spec: str, w: Any, *shape: int) -> Any:
+    @mlaot.model
+    def model(x: mlaot.f32[(BATCH, *shape)]):
+        return np.einsum(spec, x, w)
+
+    return model
+
+
+def residual() -> Any:
+    first, second = nn.Conv2d(32, 32, 3, padding=1), nn.Conv2d(32, 32, 3, padding=1)
+
+    @mlaot.model(parameters={"first": first, "second": second})
+    def model(x: mlaot.f32[BATCH, 32, 6, 5]):
+        y = np.maximum(first(x), 0)
+        return np.maximum(second(y) + y, 0)
+
+    return model
+
+
+# By name: the model, its argument's shape but for the rows, and how many of its products are of bytes.
+KINDS: dict[str, tuple[Callable[[], Any], tuple[int, ...], int]] = {
+    "dense": (lambda: dense, (40,), 2),
+    "panels": (lambda: of(nn.Linear(64, 130), 64), (64,), 1),
+    "sequence": (lambda: of(nn.Linear(48, 24), 3, 48), (3, 48), 1),
+    "columns_first": (lambda: product_of("bk,nk->nb", weights(19, 36), 36), (36,), 1),
+    "two_sums": (lambda: product_of("bij,ijo->bo", weights(3, 20, 17), 3, 20), (3, 20), 1),
+    "turned": (lambda: product_of("bki,kn->bin", weights(24, 16), 24, 5), (24, 5), 1),
+    "convolution": (lambda: of(nn.Conv2d(32, 48, 3, padding=1), 32, 7, 6), (32, 7, 6), 1),
+    "strided": (lambda: of(nn.Conv2d(16, 32, 3, stride=2, padding=1), 16, 9, 9), (16, 9, 9), 1),
+    "grouped": (lambda: of(nn.Conv2d(64, 64, 3, groups=2), 64, 5, 5), (64, 5, 5), 1),
+    "along_time": (lambda: of(nn.Conv1d(32, 16, 3), 32, 12), (32, 12), 1),
+    "residual": (residual, (32, 6, 5), 2),
+}
+
+
+@pytest.fixture(scope="module")
+def made() -> dict[str, tuple[Any, Any]]:
+    """By name: the model and a sample."""
+    return {name: (declared(), weights(3, *shape)) for name, (declared, shape, _) in KINDS.items()}
+
+
+@pytest.mark.parametrize("isa", AVAILABLE)
+def test_kernels_give_what_the_graph_does(
+    isa: str, made: dict[str, tuple[Any, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Calibrated and not; a number between two bytes may go to either, which few do."""
+    cases = {
+        f"{name}_{kind}": (model, x if kind == "sampled" else None, x)
+        for name, (model, x) in made.items()
+        for kind in ("sampled", "rows")
+    }
+    programs = {
+        name: compile_model(m, f"{name}.nn", Options(isas=(isa,), quantize="int8"), sample=s)
+        for name, (m, s, _) in cases.items()
+    }
+    library = Library(programs, isa, tmp_path)
+    for name, (model, sample, x) in cases.items():
+        module = passed(model, sample)
+        kind = name.rpartition("_")[0]
+        assert len(module.quantized) == KINDS[kind][2], name
+        (found,) = library.call(name, "forward", {"x": x}, {"batch": len(x)}).values()
+        (given,) = evaluate(module.graphs["forward"], {**module.slots, "x": x}).values()
+        (exact,) = evaluate(module.declared["forward"], {**module.declared_slots, "x": x}).values()
+        largest, moved = np.abs(exact).max(), np.abs(given - exact).max()
+        assert 1e-5 * largest < moved < 0.03 * largest, name
+        assert np.median(np.abs(found - given)) <= 1e-6 * largest, name
+        assert np.abs(found - given).max() <= 2 * moved, name
+
+
+def test_sums_are_exact_on_every_instruction_set(tmp_path: Path) -> None:
+    """Of the largest bytes there are: where pairs are added in 16 bits, they overflow."""
+    w = np.where(draw.random((512, 16)) < 0.5, -127.0, 127.0).astype(np.float32)
+    w[0] = 127
+    model = product_of("bk,kn->bn", w, 512)
+    sample = np.stack([np.zeros(512), np.full(512, 255)]).astype(np.float32)
+    program = compile_model(model, "exact.nn", Options(isas=AVAILABLE, quantize="int8"), sample=sample)
+    x = draw.integers(0, 256, (5, 512)).astype(np.float32)
+    x[0] = 255
+    for isa in AVAILABLE:
+        (found,) = Library({"exact": program}, isa, tmp_path).call("exact", "forward", {"x": x}, {"batch": 5}).values()
+        np.testing.assert_array_equal(found, x.astype(np.float64) @ w)
+
+
+def test_build_reports_and_holds_it(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    x = weights(20, 40)
+    library = build_module(dense, "bytes", tmp_path, AVAILABLE, golden=True, quantize="int8", sample=x)
+    said = capfd.readouterr().out
+    assert "bytes.nn: 2 products with bytes; their weights take 1,914 of 7,656 bytes" in said
+    assert re.search(r"  1: \S+ 40x33: weights off by 0\.\d+ %, times numbers in -[\d.]+\.\.[\d.]+\n", said)
+    moved = re.search(r"int8 moves out by ([\d.]+) % of the largest element \(.*\) on 20 rows of the sample; the", said)
+    module = load(library)
+    exact, found = np.maximum(x @ W, 0) @ V + BIAS, np.asarray(module.forward(x))
+    assert moved and float(moved[1]) == pytest.approx(100 * np.abs(exact - found).max() / np.abs(exact).max(), rel=0.05)
+    assert set(module.selftest()) == set(AVAILABLE)
+
+
+def test_a_worse_range_is_reported() -> None:
+    """The report is not only about weights: a sample that says too little costs what it says."""
+    good, bad = (list(quantized(passed(dense, weights(20, 40) * scale), ())) for scale in (1, 100))
+    shares = [float(re.findall(r"moves out by ([\d.]+) %", "".join(lines))[0]) for lines in (good, bad)]
+    assert max(shares) < 3
+    x = weights(20, 40)
+    narrow = passed(dense, x / 50)
+    exact = evaluate(narrow.declared["forward"], {**narrow.declared_slots, "x": x})["out"]
+    cut = evaluate(narrow.graphs["forward"], {**narrow.slots, "x": x})["out"]
+    assert np.abs(cut - exact).max() > 0.2 * np.abs(exact).max()  # numbers beyond the sample's are cut off
+
+
+@mlaot.model
+def small(x: mlaot.f32[BATCH, 5]):
+    return x @ weights(5, 3)
+
+
+@pytest.mark.parametrize(
+    ("model", "sample", "said"),
+    [
+        (small, None, "but no product with frozen float32 weights adds 16 products or more; leave the key out"),
+        (dense, np.ones((3, 39)), "the sample's x is of shape (3, 39), expected f32[batch,40]"),
+        (dense, np.ones(40), "the sample's x is float64 of shape (40,), expected f32[batch,40]"),
+        (dense, np.array([["a"] * 40]), "the sample's x is <U1 of shape (1, 40), expected f32[batch,40]"),
+        (dense, (np.ones((1, 40)),) * 2, "the sample has 2 arrays, and the model takes 1: x"),
+        (dense, {"y": np.ones((1, 40))}, "the sample has arrays for y, and the model takes x"),
+        (dense, np.full((1, 40), np.nan), "with the sample, a value of the model is nan"),
+    ],
+)
+def test_mistakes(model: Any, sample: Any, said: str) -> None:
+    with pytest.raises(MlaotError, match=re.escape(said)):
+        passed(model, sample)
+
+
+def test_training_is_refused() -> None:
+    net = nn.Linear(32, 32)
+
+    @mlaot.model(loss=np.sum, parameters=net)
+    def model(x: mlaot.f32[BATCH, 32]):
+        return net(x)
+
+    with pytest.raises(MlaotError, match="is for weights that are frozen, and this model trains; leave the key out"):
+        passed(model)
+
+
+def test_a_sample_may_be_made_by_a_function() -> None:
+    def sample() -> dict[str, Any]:
+        return {"x": np.ones((2, 40))}
+
+    assert passed(dense, sample).quantized[0].range == (0, 1)

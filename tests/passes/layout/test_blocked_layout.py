@@ -1,0 +1,317 @@
+"""Channel-blocked layout: the form of small graphs, and their values against the graph as it was traced."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import mlaot
+from mlaot import nn, passes
+from mlaot.evaluate import evaluate
+from mlaot.ir import DType, Graph
+from mlaot.ir.module import Module
+from mlaot.lower.lower import lower
+from mlaot.passes.layout.blocked_layout import in_blocks
+from tests.compiled import AVAILABLE, Library
+
+BATCH = mlaot.dim("n")
+Net = Callable[[Any], Any]
+
+
+def randomized(net: Any, seed: int = 0) -> Any:
+    """Weights and statistics as after some training, none of them zero."""
+    rng = np.random.default_rng(seed)
+    for _, buffer in net.named_buffers():
+        if buffer.array.dtype.kind == "f":
+            buffer.array = (np.abs(rng.normal(size=buffer.array.shape)) + 0.5).astype(buffer.array.dtype)
+    for _, parameter in net.named_parameters():
+        parameter.array = rng.normal(size=parameter.array.shape).astype(parameter.array.dtype)
+    return net
+
+
+def served(net: Any, *shape: Any, dtype: DType = mlaot.f64, forward: Net | None = None) -> tuple[Module, Graph, Any]:
+    """The module of a net without training, its graph as it was traced, and the values of its weights."""
+
+    def function(x: Any) -> Any:
+        return (forward or net)(x)
+
+    function.__annotations__ = {"x": dtype[shape]}
+    traced = mlaot.model(function, parameters=net).trace()
+    weights = {**traced.parameters, **traced.buffers}
+    inputs = {name: weights[name] for name in traced.graph.inputs if name in weights}
+    return passes.run("m", traced), mlaot.model(function, parameters=net).trace().graph, inputs
+
+
+def body(net: Any, *shape: Any, forward: Net | None = None) -> str:
+    graph = served(net, *shape, dtype=mlaot.f32, forward=forward)[0].graphs["forward"]
+    return "\n".join(line.strip() for line in str(graph).splitlines()[1:])
+
+
+def check(net: Any, *shape: Any, forward: Net | None = None, blocks: bool = True) -> None:
+    """What a net gives is what it gave; with ``blocks`` some of its convolutions are in blocks."""
+    module, graph, weights = served(randomized(net), *shape, forward=forward)
+    x = np.random.default_rng(1).normal(size=[2 if d is BATCH else d for d in shape])
+    expected = evaluate(graph, {"x": x, **weights})["out"]
+    if BATCH not in shape:  # declared on one example
+        x, expected = x[None], expected[None]
+    found = evaluate(module.graphs["forward"], {"x": x, **module.slots})["out"]
+    assert found.shape == expected.shape and np.isfinite(expected).all()
+    np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-9 * np.abs(expected).max())
+    specs = [node.attrs["spec"] for node in module.graphs["forward"].nodes() if node.op.name == "contract"]
+    assert any(len(spec.split("->")[1]) >= 4 for spec in specs) == blocks, specs
+
+
+F64: Any = {"dtype": mlaot.f64}
+
+
+def conv(n: int, *args: Any, **kwargs: Any) -> Any:
+    return (nn.Conv1d, nn.Conv2d, nn.Conv3d)[n - 1](*args, **kwargs, **F64)
+
+
+def linear(*args: int) -> Any:
+    return nn.Linear(*args, **F64)
+
+
+chain = nn.Sequential
+
+
+def test_form() -> None:
+    """The first reads plain windows; bias and clip are in blocks; padding stays outside of the windows."""
+    net = nn.Sequential(nn.Conv2d(3, 32, 3, bias=False), nn.ReLU6(), nn.Conv2d(32, 48, 3, stride=2, padding=1))
+    assert (
+        body(net, BATCH, 3, 8, 8)
+        == """\
+v0 = input(name=x) : f32[n,3,8,8]
+v1 = window(v0, axes=(2, 3), sizes=(3, 3), strides=(1, 1), dilations=(1, 1)) : f32[n,3,6,6,3,3]
+v2 = input(name=folded0, parameter=True) : f32[2,3,3,3,16]
+v3 = contract(v1, v2, spec=afcdgh,bfghe->abcde) : f32[n,2,6,6,16]
+v4 = relu(v3) : f32[n,2,6,6,16]
+v5 = const(value=6.0) : f32[]
+v6 = broadcast(v5, shape=(n, 2, 6, 6, 16), axes=()) : f32[n,2,6,6,16]
+v7 = minimum(v4, v6) : f32[n,2,6,6,16]
+v8 = const(value=0.0) : f32[]
+v9 = pad(v7, v8, low=(0, 0, 1, 1, 0), high=(0, 0, 1, 1, 0), interior=(0, 0, 0, 0, 0)) : f32[n,2,8,8,16]
+v10 = window(v9, axes=(2, 3), sizes=(3, 3), strides=(2, 2), dilations=(1, 1)) : f32[n,2,3,3,16,3,3]
+v11 = input(name=folded1, parameter=True) : f32[3,2,3,3,16,16]
+v12 = contract(v10, v11, spec=afcdghi,bfhige->abcde) : f32[n,3,3,3,16]
+v13 = input(name=folded2, parameter=True) : f32[3,16]
+v14 = broadcast(v13, shape=(n, 3, 3, 3, 16), axes=(1, 4)) : f32[n,3,3,3,16]
+v15 = add(v12, v14) : f32[n,3,3,3,16]
+v16 = transpose(v15, perm=(0, 1, 4, 2, 3)) : f32[n,3,16,3,3]
+v17 = reshape(v16, shape=(n, 48, 3, 3)) : f32[n,48,3,3]
+return out=v17"""
+    )
+
+
+def test_depthwise_pooling_and_dense_layers() -> None:
+    """Nothing is put back: the mean's channels are in order as they are, and the dense weights are permuted."""
+    net = nn.Sequential(
+        *(nn.Conv2d(3, 16, 3), nn.Conv2d(16, 16, 3, groups=16, bias=False), nn.MaxPool2d(2), nn.Flatten()),
+        nn.Linear(64, 5, bias=False),
+    )
+    text = body(net, BATCH, 3, 8, 8)
+    assert "spec=abcdefg,bfge->abcde" in text
+    assert "reshape(" in text and text.count("transpose(") == 1, "of the windows that are reduced"
+    assert "f32[n,64]" in text and "spec=ac,bc->ab" in text
+    net = nn.Sequential(nn.Conv2d(3, 32, 3), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(32, 5, bias=False))
+    text = body(net, BATCH, 3, 8, 8)
+    assert "sum(" in text and "axes=(2, 3)) : f32[n,2,16]" in text and "transpose" not in text
+
+
+def test_few_channels_stay_plain() -> None:
+    """As in LeNet: 6 of them would be more than half zeros; the next convolution reads plain and makes blocks."""
+    net = nn.Sequential(nn.Conv2d(1, 6, 5), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(6, 16, 5))
+    text = body(net, BATCH, 1, 28, 28)
+    assert "f32[n,6,24,24]" in text and "spec=afcdgh,bfghe->abcde) : f32[n,1,8,8,16]" in text
+
+
+@pytest.mark.parametrize(
+    ("channels", "whole"),
+    [(6, None), (11, None), (12, 16), (16, 16), (17, None), (23, None), (24, 32), (32, 32), (36, 48), (0, None)],
+)
+def test_at_most_a_third_is_added(channels: int, whole: int | None) -> None:
+    assert in_blocks(channels) == whole
+
+
+def test_what_trains_keeps_its_layout() -> None:
+    net = nn.Conv2d(3, 32, 3)
+
+    @mlaot.model(parameters=net, loss=lambda out: (out * out).mean())
+    def model(x: mlaot.f32[BATCH, 3, 8, 8]):  # type: ignore[no-untyped-def,valid-type]
+        return net(x)
+
+    assert all("16]" not in str(graph) for graph in passes.run("m", model.trace()).graphs.values())
+
+
+class Residual(nn.Module):  # type: ignore[misc]
+    """Blocks of ResNet's kind: a strided shortcut, an identity, a squeeze and excitation in the second."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        c = channels
+        self.stem, self.norm = conv(2, 3, c, 3, padding=1), nn.BatchNorm2d(c, **F64)
+        self.a, self.b = conv(2, c, 2 * c, 3, stride=2, padding=1), conv(2, 2 * c, 2 * c, 3, padding=1, bias=False)
+        self.short, self.norm2 = conv(2, c, 2 * c, 1, stride=2), nn.BatchNorm2d(2 * c, **F64)
+        self.squeeze, self.excite = nn.Linear(2 * c, 4, **F64), nn.Linear(4, 2 * c, **F64)
+
+    def forward(self, x: Any) -> Any:
+        x = nn.functional.max_pool2d(np.maximum(self.norm(self.stem(x)), 0), 3, 2, 1)
+        y = self.norm2(self.b(np.maximum(self.a(x), 0))) + self.short(x)
+        gate = nn.functional.sigmoid(self.excite(np.maximum(self.squeeze(mlaot.mean(y, (2, 3))), 0)))
+        return y * gate[:, :, None, None]
+
+
+class Branches(nn.Module):  # type: ignore[misc]
+    """Concatenation, upsampling, channel softmax, a split of channels, an average pool that counts its elements."""
+
+    def __init__(self, c: int) -> None:
+        super().__init__()
+        self.a, self.b, self.c = conv(2, 3, c, 3, padding=1), conv(2, 3, c, 5, padding=2), conv(2, 2 * c, c, 1)
+
+    def forward(self, x: Any) -> Any:
+        y = np.concatenate([self.a(x), self.b(x)], axis=1)
+        y = self.c(y)
+        y = nn.functional.interpolate(y, scale_factor=2.0, mode="nearest")
+        y = nn.functional.interpolate(y, scale_factor=1.5, mode="bilinear")
+        half = y.shape[1] // 2
+        y = y * nn.functional.softmax(y, 1)
+        y = nn.functional.avg_pool2d(y, 3, 2, 1, count_include_pad=False)
+        return y[:, :half] * y[:, half:]
+
+
+CASES: dict[str, tuple[Callable[[], Any], tuple[Any, ...]]] = {
+    "dilation": (lambda: chain(conv(2, 3, 16, 3, dilation=2), conv(2, 16, 32, 3, dilation=(1, 2))), (3, 12, 11)),
+    "one dimension": (
+        lambda: chain(conv(1, 4, 16, 5, stride=2, padding=2), nn.Tanh(), conv(1, 16, 24, 3), nn.Flatten()),
+        (4, 20),
+    ),
+    "three dimensions": (
+        lambda: chain(conv(3, 2, 16, 3, padding=1), nn.ReLU(), nn.MaxPool3d(2), conv(3, 16, 16, 2)),
+        (2, 6, 6, 6),
+    ),
+    "padded channels": (
+        lambda: chain(conv(2, 3, 24, 3), nn.Sigmoid(), conv(2, 24, 12, 3, padding=1), nn.Flatten(), linear(300, 4)),
+        (3, 7, 7),
+    ),
+    "padded channels that become infinite": (
+        lambda: chain(conv(2, 3, 24, 3), nn.MaxPool2d(3, 2, 1), conv(2, 24, 16, 1)),
+        (3, 9, 9),
+    ),
+    "groups of blocks": (lambda: chain(conv(2, 3, 32, 3), conv(2, 32, 64, 3, groups=2), conv(2, 64, 32, 1)), (3, 8, 8)),
+    "small groups": (lambda: chain(conv(2, 3, 32, 3), conv(2, 32, 32, 3, groups=8), nn.ReLU()), (3, 8, 8)),
+    "depthwise multiplier": (
+        lambda: chain(conv(2, 3, 16, 3), conv(2, 16, 32, 3, groups=16), conv(2, 32, 16, 1)),
+        (3, 8, 8),
+    ),
+    "depthwise of padded channels": (
+        lambda: chain(conv(2, 3, 24, 3), conv(2, 24, 24, 3, groups=24, padding=1), nn.Hardswish(), conv(2, 24, 16, 1)),
+        (3, 8, 8),
+    ),
+    "transposed": (
+        lambda: chain(conv(2, 3, 16, 3), nn.ConvTranspose2d(16, 32, 3, stride=2, **F64), conv(2, 32, 16, 1)),
+        (3, 6, 6),
+    ),
+    "flattened": (
+        lambda: chain(conv(2, 3, 24, 3, padding=1), nn.AvgPool2d(2), nn.Flatten(), linear(216, 10)),
+        (3, 6, 6),
+    ),
+    "global pools": (lambda: chain(conv(2, 3, 48, 3), nn.AdaptiveMaxPool2d(1), nn.Flatten(), linear(48, 7)), (3, 6, 6)),
+    "few classes": (
+        lambda: chain(conv(2, 3, 32, 3), nn.ReLU(), conv(2, 32, 10, 1), nn.AdaptiveAvgPool2d(1)),
+        (3, 6, 6),
+    ),
+    "residual": (lambda: Residual(16), (3, 13, 12)),
+    "residual of padded channels": (lambda: Residual(12), (3, 9, 9)),
+    "branches": (lambda: Branches(16), (3, 6, 6)),
+    "branches of padded channels": (lambda: Branches(24), (3, 4, 5)),
+    "layer norm over channels": (
+        lambda: chain(conv(2, 3, 32, 2), nn.GroupNorm(1, 32, **F64), conv(2, 32, 16, 2), nn.InstanceNorm2d(16)),
+        (3, 6, 6),
+    ),
+}
+
+
+COMPILED = ("one dimension", "three dimensions", "padded channels", "transposed", "residual of padded channels")
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_values(name: str) -> None:
+    make, shape = CASES[name]
+    check(make(), BATCH, *shape)
+
+
+def test_one_image() -> None:
+    """Without a batch, and with one of 1."""
+    check(nn.Sequential(conv(2, 3, 16, 3), nn.ReLU(), conv(2, 16, 32, 3)), 1, 3, 8, 8)
+    check(nn.Sequential(conv(2, 3, 16, 3), nn.ReLU(), conv(2, 16, 32, 3)), 3, 8, 8)
+
+
+def test_infinities_do_not_meet_zeros() -> None:
+    """The logarithm of added channels is -inf: times a weight of zero it would be nan."""
+    net = nn.Sequential(conv(2, 3, 24, 3), conv(2, 24, 16, 1))
+    for function in (lambda y: np.log(y * y), lambda y: 1.0 / y, lambda y: np.exp(-1.0 / (y * y))):
+        check(net, BATCH, 3, 6, 6, forward=lambda x, f=function: net[1](f(net[0](x))))
+
+
+def test_sums_of_padded_channels() -> None:
+    """What a function makes of zeros is not added up with the others."""
+    net = conv(2, 3, 24, 3)
+    check(net, BATCH, 3, 6, 6, forward=lambda x: np.sum(np.exp(net(x)), axis=1))
+    check(net, BATCH, 3, 6, 6, forward=lambda x: np.sum(np.tanh(net(x)), axis=(1, 2)))
+    check(net, BATCH, 3, 6, 6, forward=lambda x: np.max(-np.exp(net(x)), axis=1))
+
+
+def random_net(seed: int) -> tuple[Any, tuple[int, ...]]:
+    """Some convolutions one after the other, of any kind that nn has."""
+    rng = np.random.default_rng(seed)
+    n = int(rng.integers(1, 4))
+    size = int(rng.integers(5, 9))
+    channels = int(rng.choice([1, 3, 16]))
+    shape = (channels, *[size + int(d) for d in rng.integers(0, 3, n)])
+    layers: list[Any] = []
+    for _ in range(int(rng.integers(2, 5))):
+        groups = int(rng.choice([1, 1, 1, 2, channels])) if channels % 2 == 0 else 1
+        out = groups * int(rng.choice([6, 12, 16, 24, 32])) if groups < 3 else channels * int(rng.integers(1, 3))
+        kernel = tuple(int(k) for k in rng.integers(1, 4, n))
+        dilation = int(rng.integers(1, 3))
+        padding = tuple((k - 1) * dilation // 2 + int(rng.integers(0, 2)) for k in kernel)
+        stride = tuple(int(s) for s in rng.integers(1, 3, n)) if size > 6 else 1
+        layers.append(conv(n, channels, out, kernel, stride, padding, dilation, groups, bool(rng.integers(2))))
+        norm = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)[n - 1](out, **F64)
+        layers += [[], [nn.ReLU()], [nn.Sigmoid()], [norm]][int(rng.integers(4))]
+        channels = out
+        size = size if stride == 1 else 4
+    return nn.Sequential(*layers), shape
+
+
+@pytest.mark.parametrize("seed", range(25))
+def test_random_nets(seed: int) -> None:
+    net, shape = random_net(seed)
+    module, graph, weights = served(randomized(net, seed), BATCH, *shape)
+    x = np.random.default_rng(seed).normal(size=(2, *shape))
+    expected = evaluate(graph, {"x": x, **weights})["out"]
+    found = evaluate(module.graphs["forward"], {"x": x, **module.slots})["out"]
+    np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-9 * np.abs(expected).max())
+
+
+@pytest.fixture(scope="module", params=AVAILABLE)
+def compiled(request: pytest.FixtureRequest, shared_folder: Path) -> Any:
+    """Some cases for one instruction set, with what they should give for some input."""
+    programs, cases = {}, {}
+    for i, (make, shape) in enumerate(CASES[name] for name in COMPILED):
+        module, graph, weights = served(randomized(make()), BATCH, *shape)
+        programs[f"case{i}"] = lower(module)
+        x = np.random.default_rng(1).normal(size=(2, *shape))
+        cases[f"case{i}"] = x, evaluate(graph, {"x": x, **weights})["out"]
+    return Library(programs, request.param, shared_folder / "blocked"), cases
+
+
+def test_compiled(compiled: Any) -> None:
+    library, cases = compiled
+    for stem, (x, expected) in cases.items():
+        found = library.call(stem, "forward", {"x": x}, {"n": 2})["out"]
+        np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-9 * np.abs(expected).max(), err_msg=stem)

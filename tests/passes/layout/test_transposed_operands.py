@@ -1,0 +1,109 @@
+"""Operands of products stored the other way round: what is computed stays, and lanes run along the columns."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import mlaot
+from mlaot import passes
+from mlaot.evaluate import evaluate
+from mlaot.ir import Graph, Type
+from mlaot.loading import trace
+from mlaot.lower.lower import lower
+from mlaot.nest.statements import For, walk
+from mlaot.ops import elementwise as ew
+from mlaot.ops import reduction as red
+from mlaot.ops import structure as st
+from mlaot.passes.layout.transposed_operands import adjacent, transposed_operands
+from mlaot.schedule.contraction import contraction_of
+
+from ...compiled import AVAILABLE, Library
+
+HEADS, WIDTH, KEYS = 3, 24, 37
+
+
+def scores(rows: int, *, shift: float = 0.5) -> Any:
+    """Attention scores between heads that lie side by side in rows, as a projection leaves them."""
+
+    def model(q: Any, k: Any) -> Any:
+        heads = [np.reshape(x + shift, (-1, HEADS, WIDTH)).transpose(1, 0, 2) for x in (q, k)]
+        return np.matmul(heads[0], heads[1].transpose(0, 2, 1))
+
+    model.__annotations__ = {"q": mlaot.f32[rows, HEADS * WIDTH], "k": mlaot.f32[KEYS, HEADS * WIDTH]}
+    return mlaot.model(model)
+
+
+def graph_of(declared: Any) -> Graph:
+    return passes.run("m", trace(declared)).graphs["forward"]
+
+
+def copies(graph: Graph) -> int:
+    return sum(node.op is ew.copy for node in graph.nodes() if node not in graph.roots())
+
+
+def test_only_where_many_rows_read_them() -> None:
+    assert copies(graph_of(scores(40))) == 1
+    assert copies(graph_of(scores(4))) == 0
+
+
+def test_weights_and_columns_that_lie_side_by_side_stay() -> None:
+    w = mlaot.Parameter("w", np.ones((64, 64), np.float32))
+
+    @mlaot.model
+    def weights(x: mlaot.f32[32, 64]) -> Any:
+        return x @ w.T
+
+    @mlaot.model
+    def columns(a: mlaot.f32[32, 64], b: mlaot.f32[64, 48]) -> Any:
+        return (a + 1) @ (b + 1)
+
+    assert copies(graph_of(weights)) == copies(graph_of(columns)) == 0
+
+
+@pytest.mark.parametrize("isa", AVAILABLE)
+def test_it_computes_the_same(isa: str, tmp_path: Path) -> None:
+    modules = {rows: passes.run("m", trace(scores(rows))) for rows in (16, 40)}
+    programs = {str(rows): lower(module) for rows, module in modules.items()}
+    library = Library(programs, isa, tmp_path)
+    rng = np.random.default_rng(0)
+    for rows, module in modules.items():
+        q, k = (rng.normal(size=(1, n, HEADS * WIDTH)).astype(np.float32) for n in (rows, KEYS))
+        expected = evaluate(module.graphs["forward"], {"q": q, "k": k}, wide=True)
+        found = library.call(str(rows), "forward", {"q": q, "k": k}, {"batch": 1})
+        for key, value in expected.items():
+            np.testing.assert_allclose(found[key], value, rtol=1e-5, atol=1e-5)
+        kernels = [kernel for p in programs[str(rows)].procedures for kernel in p.kernels]
+        nests = [kernel.nest for kernel in kernels if kernel.nest.name == "rows"]
+        (turned,) = [nest for nest in nests if any(isinstance(s, For) and s.step > 1 for s in walk(nest.body))]
+        assert "copy" in turned.doc[0] and sum(isinstance(s, For) for s in walk(turned.body)) == 5
+        (product,) = [contraction_of(kernel.nest) for kernel in kernels if kernel.nest.is_tiled]
+        assert product.lanes == "j" and all(axis.name != "j" for axis in product.summed)
+
+
+def test_gradients_of_products_need_none() -> None:
+    w = mlaot.Parameter("w", np.ones((32, 64), np.float32))
+    batch = mlaot.dim("batch")
+
+    def model(x: Any) -> Any:
+        return np.tanh(x @ w.T)
+
+    model.__annotations__ = {"x": mlaot.f32[batch, 64]}
+    module = passes.run("m", trace(mlaot.model(loss=lambda y: np.sum(y * y, axis=1))(model)))
+    for graph in module.graphs.values():
+        products = [n for n in graph.nodes() if n.op is red.contract]
+        assert not any(a.find().op is ew.copy for n in products for a in n.args)
+
+
+def test_a_reshape_to_a_scalar_lies_along_no_axis() -> None:
+    """Random graphs have them: products of arrays of one element."""
+    graph = Graph("m")
+    x = graph.input("x", Type(mlaot.f32, (1,)))
+    scalar = st.reshape(x, shape=())
+    assert adjacent(scalar) is None and adjacent(x) == 0
+    graph.outputs = {"y": red.contract(scalar, x, spec=",a->a")}
+    transposed_operands(graph)
+    np.testing.assert_array_equal(evaluate(graph, {"x": np.float32([3])})["y"], [9])

@@ -1,0 +1,185 @@
+"""Golden vectors: made from the graph before it is optimized, replayed by compiled code that knows nothing of it."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import mlaot
+from mlaot import nn, passes
+from mlaot.build.replay import replay, runs_here
+from mlaot.build.toolchain import find_toolchain
+from mlaot.errors import MlaotError
+from mlaot.generate import compile_model
+from mlaot.ir.indices import IndexRange
+from mlaot.loading import trace
+from mlaot.lower.program import Port
+from mlaot.nn import functional as F
+from mlaot.report.golden import numbers
+from mlaot.settings.options import Options
+
+from .. import projects
+from ..compiled import AVAILABLE
+
+ALL = ("base", "v3", "v4")
+
+
+class Classifier(nn.Module):
+    def __init__(self, dtype: Any) -> None:
+        self.a, self.b = nn.Linear(30, 50, rng=0), nn.Linear(50, 10, rng=1)
+        for p in self.parameters():
+            p.array = p.array.astype(dtype.numpy)
+
+    def forward(self, x: Any) -> Any:
+        return self.b(F.relu(self.a(x)))
+
+
+def classifier(dtype: Any = mlaot.f32) -> Any:
+    net = Classifier(dtype)
+
+    def loss(scores: Any, label: mlaot.i64) -> Any:
+        return F.cross_entropy(scores, label)
+
+    def classify(x: Any) -> Any:
+        return net(x)
+
+    classify.__annotations__ = {"x": dtype[30]}
+    return mlaot.model(loss=loss, parameters=net)(classify)
+
+
+@pytest.mark.parametrize("dtype", [mlaot.f32, mlaot.f64], ids=str)
+def test_every_function_on_every_instruction_set(dtype: Any, tmp_path: Path) -> None:
+    golden = compile_model(classifier(dtype), "nn", Options(isas=ALL), golden=True).module.golden
+    assert [(call.entry, [len(output) for output in call.outputs]) for call in golden] == [
+        ("forward", [21]),
+        ("loss", [2]),
+        ("train_step", [2]),
+    ]
+    module = projects.load(projects.build_module(classifier(dtype), "golden", tmp_path, ALL, golden=True))
+    before = bytes(module.flat_parameters)
+    shares = module.selftest()
+    assert list(shares) == [isa for isa in ALL if isa in AVAILABLE]
+    assert all(0 < share < 0.2 for share in shares.values())
+    assert bytes(module.flat_parameters) == before  # models of its own have been trained
+
+
+def test_loss_is_that_of_a_training_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A compiler that takes the last kernel for one without effect leaves a loss of 0."""
+    library = projects.build_module(classifier(), "loss", tmp_path, AVAILABLE, golden=True)
+    for isa in AVAILABLE:
+        monkeypatch.setenv("MLAOT_ISA", isa)
+        module = projects.load(library)
+        for rows in (1, 2, 5, 17):
+            rng = np.random.default_rng(rows)
+            x, label = rng.normal(size=(rows, 30)).astype(np.float32), rng.integers(0, 10, rows)
+            loss = module.loss(x, label)
+            assert loss > 1 and loss == pytest.approx(module.Model().train_step(x, label), rel=1e-6)
+
+
+def test_a_wrong_weight_is_found(tmp_path: Path) -> None:
+    library = projects.build_module(classifier(), "nn", tmp_path, ("base",), golden=True)
+    folder = tmp_path.with_name(f"{tmp_path.name}-c") / "nn.nn"
+    replay("nn", library, *find_toolchain())
+    source = folder / "nn.c"
+    text = source.read_text()
+    (line,) = re.findall(r"^static const double ANSWERS\[\] = \{\n(    .*)\n", text, re.MULTILINE)
+    bound, first, *_ = map(float, line.rstrip(",").split(", "))
+    source.write_text(text.replace(line, line.replace(repr(first), repr(first + 2 * bound))))
+    projects.compile_module(folder, "nn", ("base",), library, find_toolchain())
+    with pytest.raises(MlaotError, match=r"^nn, as compiled by cc, does not give the model's answers: RuntimeError: "):
+        replay("nn", library, *find_toolchain())
+    module = projects.load(library)
+    expected = rf"expected {first + 2 * bound:.9g} within .*, got {first:.4f}"
+    with pytest.raises(RuntimeError, match=f"selftest: out of forward on base: element 0: {expected}"):
+        module.selftest()
+
+
+@pytest.mark.parametrize("dtype", ["f64", "f32", "f16", "bf16", "i8", "u8", "i64", "bool"])
+def test_numbers_are_exact_and_spread(dtype: str) -> None:
+    made = numbers(Port("x", dtype, (40, 50), ranges=(IndexRange(5),) if dtype == "i64" else ()), 3, {})
+    assert made.shape == (40, 50)
+    if dtype in ("f64", "f32", "f16", "bf16"):
+        assert -1 <= made.min() < -0.95 and 0.95 < made.max() < 1 and abs(made.mean()) < 0.05
+        assert (made == mlaot.ir.types.DTYPES[dtype].array(made)).all()
+    else:
+        assert set(made.ravel().tolist()) == set(range({"i64": 5, "bool": 2}.get(dtype, 8)))
+    assert (made != numbers(Port("x", dtype, (40, 50), ranges=(IndexRange(5),) if dtype == "i64" else ()), 4, {})).any()
+
+
+@pytest.mark.parametrize("dtype", [mlaot.f16, mlaot.bf16, mlaot.u8, mlaot.i32, mlaot.bool], ids=str)
+def test_inputs_of_other_dtypes(dtype: Any, tmp_path: Path) -> None:
+    def model(x: Any, y: mlaot.f32[3]) -> Any:
+        return mlaot.astype(x, mlaot.f32) * 3 + y, x
+
+    model.__annotations__["x"] = dtype[4, 3]
+    module = projects.load(projects.build_module(mlaot.model(model), "kinds", tmp_path, golden=True))
+    assert "base" in module.selftest()
+
+
+def test_functions_without() -> None:
+    """Random numbers; answers that are not finite."""
+
+    def random(x: mlaot.f32[3]) -> Any:
+        return F.dropout(x, 0.5, training=True)
+
+    def infinite(x: mlaot.f32[3]) -> Any:
+        return x / 0
+
+    for function in (random, infinite):
+        assert compile_model(mlaot.model(function), "nn", Options(isas=("base",)), golden=True).module.golden == ()
+
+
+def test_dims_and_their_expressions(tmp_path: Path) -> None:
+    n = mlaot.dim("n")
+
+    def model(x: Any, y: Any) -> Any:
+        return np.sum(x) * y[1:]
+
+    model.__annotations__ = {"x": mlaot.f32[n], "y": mlaot.f32[2 * n + 1]}
+    module = projects.load(projects.build_module(mlaot.model(model), "dims", tmp_path, ("base",), golden=True))
+    assert module.selftest().keys() == {"base"}
+    lowered = compile_model(mlaot.model(model), "nn", Options(isas=("base",)), golden=True).module
+    (call,) = lowered.golden
+    assert dict(zip(lowered.dims, call.dims, strict=True)) == {"n": 2} and len(call.outputs[0]) == 5
+
+
+def test_one_row_of_what_takes_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mlaot.report.golden.LONG", 100)
+    golden = compile_model(classifier(), "nn", Options(isas=("base",)), golden=True).module.golden
+    assert {call.dims for call in golden} == {(1,)}
+
+
+def test_declared_entries_are_kept() -> None:
+    module = passes.run("nn", trace(classifier()))
+    assert {"forward", "loss", "train_step"} <= set(module.declared)
+    assert str(module.declared["train_step"]) != str(module.graphs["train_step"])
+
+
+def test_other_machines_are_not_replayed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    command, platform = find_toolchain()
+    assert platform is None and runs_here(command, None)
+    cross = tmp_path / "cross"
+    cross.write_text("#!/bin/sh\necho riscv64-linux-gnu\n")
+    cross.chmod(0o755)
+    assert not runs_here([str(cross)], None)
+    replay("digits.nn", Path("/no/such/file"), [str(cross)], None)
+    words = "mlaot: digits.nn was not replayed: it is for another machine; run `mlaot check` on the wheel there\n"
+    assert capsys.readouterr().out == words
+
+
+def inference(x: mlaot.f32[3]) -> Any:
+    return mlaot.tanh(x)
+
+
+def test_command(tmp_path: Path) -> None:
+    library = projects.build_module(mlaot.model(inference), "checked", tmp_path, golden=True)
+    command = [sys.executable, "-m", "mlaot", "check", str(library)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[1].split()[:2] == ["nn", "base"]
+    assert done.stdout.rstrip().endswith("% of the bound")
