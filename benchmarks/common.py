@@ -33,7 +33,7 @@ def compile_program(program: Program, name: str, folder: Path) -> Path:
     """The same of a program; its C is in ``folder`` too."""
     write(program_files(program), folder)
     library = folder / f"{name}.abi3.so"
-    deterministic = program.module.deterministic
+    deterministic = program.module.options.deterministic
     compile_module(folder, name, program.module.isas, library, find_toolchain(), deterministic=deterministic)
     return library
 

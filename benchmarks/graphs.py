@@ -22,11 +22,11 @@ from common import one_core, table
 
 import mlaot
 from mlaot import passes
-from mlaot.build.cmake import unit_flags
 from mlaot.files import program_files
 from mlaot.interpreter import no_collection
 from mlaot.loading import trace
 from mlaot.lower.lower import lower
+from mlaot.printing.cmake import unit_flags
 from mlaot.report.build import long_files
 
 ISA = "base"

@@ -31,13 +31,11 @@ def __getattr__(name: str) -> Any:
     if name in api.__all__:
         globals()[name] = getattr(api, name)
         return globals()[name]
-    functions = importlib.import_module("mlaot.frontend.functions")
-    found = functions.attribute(name)
-    if found is None:
+    if name not in api.NAMESPACE:
         raise AttributeError(f"module 'mlaot' has no attribute {name!r}{did_you_mean(name, __dir__())}")
-    return found
+    return api.NAMESPACE[name]
 
 
 def __dir__() -> list[str]:
-    api, functions = importlib.import_module("mlaot.api"), importlib.import_module("mlaot.frontend.functions")
-    return sorted({*globals(), *api.__all__, *functions.names()})
+    api = importlib.import_module("mlaot.api")
+    return sorted({*globals(), *api.__all__, *api.NAMESPACE})

@@ -1,14 +1,12 @@
 """What ``import mlaot`` offers to models. The package loads it when one of these names is first asked for."""
 
-from mlaot.frontend import random
-from mlaot.frontend.control import cond, fori_loop, scan, while_loop
-from mlaot.frontend.files import load
-from mlaot.frontend.functions import (
+from mlaot.frontend.numpy import (
     arange,
     gelu,
     log_softmax,
     logsumexp,
     one_hot,
+    random,
     relu,
     sigmoid,
     softmax,
@@ -17,12 +15,15 @@ from mlaot.frontend.functions import (
     top_k,
     tree_ensemble,
 )
-from mlaot.frontend.gradients import grad, jvp, value_and_grad, vmap
-from mlaot.frontend.model import model
-from mlaot.frontend.padding import pad
-from mlaot.frontend.taps import tap
-from mlaot.frontend.tensor import Buffer, Parameter, parameters
-from mlaot.frontend.trace import is_training, training
+from mlaot.frontend.numpy.padding import pad
+from mlaot.frontend.trace.context import is_training, training
+from mlaot.frontend.trace.control import cond, fori_loop, scan, while_loop
+from mlaot.frontend.trace.files import load
+from mlaot.frontend.trace.gradients import grad, jvp, value_and_grad, vmap
+from mlaot.frontend.trace.model import model
+from mlaot.frontend.trace.protocols import NAMESPACE as NAMESPACE
+from mlaot.frontend.trace.taps import tap
+from mlaot.frontend.trace.tensor import Buffer, Parameter, parameters
 from mlaot.ir.dims import dim
 from mlaot.ir.types import bf16, boolean, f16, f32, f64, i8, i16, i32, i64, u8, u16, u32, u64
 

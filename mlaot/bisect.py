@@ -22,7 +22,7 @@ import numpy as np
 from mlaot import passes
 from mlaot.errors import MlaotError
 from mlaot.evaluate import evaluate
-from mlaot.frontend.declaration import Traced
+from mlaot.frontend.trace.declaration import Traced
 from mlaot.ir import Graph, TupleType, Type
 from mlaot.ir.dims import names, substitute
 from mlaot.ir.module import Module

@@ -20,7 +20,7 @@ from mlaot.nest.statements import Nest
 from mlaot.ops.base import Array
 from mlaot.printing.functions import label_of
 from mlaot.schedule.machine import MACHINES, Machine
-from mlaot.schedule.nests import scheduled
+from mlaot.schedule.nests import schedule_nest
 from mlaot.schedule.parallel import work
 from mlaot.stages import stage
 
@@ -41,7 +41,7 @@ def bisect_nests(module: Module, program: Program, isas: Sequence[str]) -> Fault
             continue
         for isa in isas:
             with stage(f"running the loop nests of {module.name} for {isa}"):
-                fault = trial.compare(expected, MACHINES[isa], scheduled)
+                fault = trial.compare(expected, MACHINES[isa], schedule_nest)
             if fault is not None:
                 return trial.located(expected, MACHINES[isa], fault)
         return len(expected)
@@ -130,7 +130,7 @@ class _Trial:
 
 def only(kernel: Kernel) -> Schedule:
     """The schedule of one kernel; others stay as they were built."""
-    return lambda nest, machine: scheduled(nest, machine) if nest == kernel.sized[0] else nest
+    return lambda nest, machine: schedule_nest(nest, machine) if nest == kernel.sized[0] else nest
 
 
 def as_numbers(array: Array, dtype: str) -> Array:

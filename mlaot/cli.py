@@ -81,7 +81,7 @@ def parser() -> argparse.ArgumentParser:
         top.print_help()
         return USAGE
 
-    top.set_defaults(run=show_help)
+    top.set_defaults(run=show_help, parser=parser)
     for command in COMMANDS:
         one = commands.add_parser(
             command.__name__.rpartition(".")[2],

@@ -20,62 +20,65 @@ NOTHING: Mapping[str, int] = MappingProxyType({})
 def evaluate(
     graph: Graph, inputs: Mapping[str, Any], *, wide: bool = False, dims: Mapping[str, int] = NOTHING
 ) -> dict[str, Array]:
-    """Every output and write of ``graph`` by name, for ``inputs`` by name.
+    """Return every output and write of ``graph`` by name, for ``inputs`` by name.
 
-    With ``wide`` every floating-point value is computed in float64, whatever its type says: the yardstick for errors.
-    ``dims``: named dimensions that no input shows.
+    With ``wide`` every floating-point value is computed in float64, whatever its type: the yardstick for errors.
+    ``dims``: named dims that no input shows.
     """
-    given = {name: np.asarray(inputs[name]) for name in graph.inputs if name in inputs}
-    for name, value in given.items():
+    arrays = {name: np.asarray(inputs[name]) for name in graph.inputs if name in inputs}
+    for name, value in arrays.items():
         type_ = graph.inputs[name].type
         assert value.ndim == type_.rank, f"{name}: expected {type_}, got shape {value.shape}"
-    known = _learn({name: (graph.inputs[name].type, value.shape) for name, value in given.items()}, dims)
-    for needed in conditions(graph) if known else ():
-        if dims_.substitute(needed, known) < 0:
-            raise MlaotError(f"{graph.name}: {needed} must not be negative, got {known}")
-    return _run(graph, given, known, wide)
+    values = _learn({name: (graph.inputs[name].type, value.shape) for name, value in arrays.items()}, dims)
+    for needed in conditions(graph) if values else ():
+        if dims_.substitute(needed, values) < 0:
+            raise MlaotError(f"{graph.name}: {needed} must not be negative, got {values}")
+    return _run(graph, arrays, values, wide)
 
 
 def bind(body: Subgraph, dims: Mapping[str, int] = NOTHING, wide: bool = False) -> Callable[..., tuple[Array, ...]]:
-    """A subgraph as the references call it: a function of arrays that gives its results."""
+    """Return a function of arrays that evaluates a subgraph, as the references call it."""
 
     def call(*arrays: Array) -> tuple[Array, ...]:
-        found = _run(body.graph, dict(zip(body.graph.inputs, arrays, strict=True)), dims, wide)
-        return tuple(found[name] for name in body.graph.outputs)
+        results = _run(body.graph, dict(zip(body.graph.inputs, arrays, strict=True)), dims, wide)
+        return tuple(results[name] for name in body.graph.outputs)
 
     return call
 
 
 def _learn(shapes: Mapping[str, tuple[Type, tuple[int, ...]]], dims: Mapping[str, int]) -> dict[str, int]:
-    """The named dims by the shapes of inputs: first from axes that are a name alone, then from expressions of one."""
-    known = dict(dims)
+    """Learn the named dims from the shapes of inputs: first those that are an axis, then those in expressions of one.
+
+    An extent that is linear in a dim n, ``zero + n * (one - zero)`` by its values at 0 and 1, gives n.
+    """
+    values = dict(dims)
     axes = [axis for type_, shape in shapes.values() for axis in zip(type_.shape, shape, strict=True)]
-    known |= {name: extent for d, extent in axes for name in dims_.names(d) if d == dims_.dim(name)}
+    values |= {name: extent for d, extent in axes for name in dims_.names(d) if d == dims_.dim(name)}
     for d, extent in axes:
-        unknown = dims_.names(d) - set(known)
+        unknown = dims_.names(d) - set(values)
         if len(unknown) == 1:
             (name,) = unknown
-            zero, one = (dims_.substitute(d, {**known, name: value}) for value in (0, 1))
+            zero, one = (dims_.substitute(d, {**values, name: value}) for value in (0, 1))
             guess = (extent - zero) // (one - zero) if one != zero else 0
-            if dims_.substitute(d, {**known, name: guess}) == extent:
-                known[name] = guess
-    return known
+            if dims_.substitute(d, {**values, name: guess}) == extent:
+                values[name] = guess
+    return values
 
 
-def _run(graph: Graph, inputs: Mapping[str, Array], known: Mapping[str, int], wide: bool) -> dict[str, Array]:
-    given = {graph.inputs[k]: v for k, v in inputs.items()}
+def _run(graph: Graph, inputs: Mapping[str, Array], dims: Mapping[str, int], wide: bool) -> dict[str, Array]:
+    input_values = {graph.inputs[k]: v for k, v in inputs.items()}
     values: dict[Node, Any] = {}
     nodes = graph.nodes()
     last: dict[Node, Node | None] = {a.find(): node for node in nodes for a in node.args}
     last |= dict.fromkeys(graph.roots())  # all others are let go when they are not read again
     with np.errstate(all="ignore"):
         for node in nodes:
-            if node in given:
-                result = given[node]
+            if node in input_values:
+                result = input_values[node]
             else:
-                attrs = {k: concrete(v, known, wide) for k, v in node.attrs.items()}
+                attrs = {k: concrete(v, dims, wide) for k, v in node.attrs.items()}
                 result = node.op.reference(*[values[a.find()] for a in node.args], **attrs)
-            values[node] = _typed(result, node.type, wide)
+            values[node] = _to_dtype(result, node.type, wide)
             for a in {a.find() for a in node.args}:
                 if last[a] is node:
                     del values[a]
@@ -83,19 +86,19 @@ def _run(graph: Graph, inputs: Mapping[str, Array], known: Mapping[str, int], wi
     return {name: values[node.find()] for name, node in roots.items()}
 
 
-def _typed(value: Any, type_: Type | TupleType, wide: bool) -> Any:
+def _to_dtype(value: Any, type_: Type | TupleType, wide: bool) -> Any:
     if isinstance(type_, TupleType):
-        return tuple(_typed(item, each, wide) for item, each in zip(value, type_.items, strict=True))
+        return tuple(_to_dtype(item, each, wide) for item, each in zip(value, type_.items, strict=True))
     dtype = type_.dtype
     return f64.array(value) if wide and dtype.kind == "f" else dtype.array(value)
 
 
-def concrete(value: Any, known: Mapping[str, int], wide: bool = False) -> Any:
-    """An attribute as the references get it: dims as numbers, subgraphs as functions, wide dtypes where asked."""
+def concrete(value: Any, dims: Mapping[str, int], wide: bool = False) -> Any:
+    """Return an attribute as references expect it: dims as numbers, subgraphs as functions, float64 if ``wide``."""
     if isinstance(value, dims_.Expr):
-        return dims_.substitute(value, known)
+        return dims_.substitute(value, dims)
     if isinstance(value, tuple):
-        return tuple([concrete(item, known, wide) for item in value])
+        return tuple([concrete(item, dims, wide) for item in value])
     if isinstance(value, Subgraph):
-        return bind(value, known, wide)
+        return bind(value, dims, wide)
     return f64 if wide and isinstance(value, DType) and value.kind == "f" else value

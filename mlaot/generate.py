@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from mlaot import passes
-from mlaot.build.cmake import cmake_files, flag_files
 from mlaot.files import program_files, write
 from mlaot.interpreter import no_collection
 from mlaot.loading import load_model, load_sample, located, trace
 from mlaot.lower.lower import lower
 from mlaot.lower.program import Program
+from mlaot.printing.cmake import cmake_files, flag_files
 from mlaot.report.build import dump, say_long_files, with_facts, with_golden_vectors
 from mlaot.report.nan import warn_of_nan
 from mlaot.settings import WEIGHTS, Model, Settings

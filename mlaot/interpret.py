@@ -13,21 +13,20 @@ import numpy as np
 
 from mlaot.ir.dims import parse, substitute
 from mlaot.ir.types import DTYPES
-from mlaot.lower.program import Module, Program, Slot
-from mlaot.nest.interpreter import GUARD, STORED, Compiler, Execute, Memory, Names, compiled, polynomial
+from mlaot.lower.identifiers import dim_name
+from mlaot.lower.program import ExtensionModule, Program, Slot
+from mlaot.nest.interpreter import GUARD, STORED, Compiler, Execute, Memory, Names, compile_nest, polynomial
 from mlaot.nest.statements import Nest, Point, Run, RunRounds
 from mlaot.ops import OPS
 from mlaot.ops.random import threefry
 from mlaot.printing.entries import entries
 from mlaot.printing.functions import Function, Functions, Shares
-from mlaot.printing.identifiers import dim_name
 from mlaot.schedule.machine import Machine
 from mlaot.schedule.parallel import RANGE
 
-Pointers = list[Memory]  # of bytes, in the order of an entry's C function
 Kernel = Callable[[Sequence[Memory], Sequence[int]], None]
 # Elements of arrays that a caller has; bfloat16 as its bits.
-GIVEN = {name: np.dtype(np.uint16 if name == "bf16" else dtype.numpy) for name, dtype in DTYPES.items()}
+CALLER_DTYPES = {name: np.dtype(np.uint16 if name == "bf16" else dtype.numpy) for name, dtype in DTYPES.items()}
 
 
 def _threefry(key0: Any, key1: Any, element: Any, site: Any) -> Any:
@@ -46,43 +45,43 @@ FUNCTIONS: Mapping[str, Callable[..., Any]] = {
 
 @dataclass
 class Instance:
-    """What a module holds in memory: its ``state``, as it begins, and its ``constants``, both in bytes."""
+    """The memory of a module: its ``state``, as it begins, and its ``constants``, both in bytes."""
 
     state: Memory
     constants: Memory
 
     def slot(self, slot: Slot, *, gradient: bool = False) -> Memory:
-        """The elements of a slot in place, or those of its gradient; bfloat16 as bits."""
+        """Return the elements of a slot in place, or those of its gradient; bfloat16 as bits."""
         assert not gradient or slot.kind == "parameter", f"{slot.name} has no gradient"
-        dtype = GIVEN[slot.dtype]
+        dtype = CALLER_DTYPES[slot.dtype]
         flat = self.state[slot.gradient_offset if gradient else slot.offset :]
         usable = flat[: flat.size // dtype.itemsize * dtype.itemsize].view(dtype)
         return np.lib.stride_tricks.as_strided(usable, slot.shape, [s * dtype.itemsize for s in slot.strides])
 
 
-def instance(module: Module) -> Instance:
-    """A new instance of a module."""
+def instance(module: ExtensionModule) -> Instance:
+    """Return a new instance of a module."""
     state = np.zeros(module.state_bytes, np.uint8)
     state[: len(module.initial)] = np.frombuffer(module.initial, np.uint8)
     return Instance(state, np.frombuffer(bytes(module.constants), np.uint8))
 
 
 class Interpreter:
-    """The entries of a program for a machine; by another ``schedule`` than that of machines, if one is given."""
+    """Interpret the entries of a program for a machine; ``schedule`` may replace the one of machines."""
 
     def __init__(
         self, program: Program, machine: Machine, schedule: Callable[[Nest, Machine], Nest] | None = None
     ) -> None:
         module = program.module
-        functions = Functions(replace(machine, deterministic=module.deterministic), (), schedule)
+        functions = Functions(replace(machine, deterministic=module.options.deterministic), (), schedule)
         self.dims = module.dims
         self.ports = {p.entry.name: p.entry for p in program.procedures}
         self.entries: dict[str, list[Execute]] = {}
-        made = {p.entry.name: entries(module, p, "", functions) for p in program.procedures}
+        functions_by_entry = {p.entry.name: entries(module, p, "", functions) for p in program.procedures}
         self.called = {f.name: f for f in (*functions.kernels.values(), *functions.tasks)}
         self.kernels: dict[str, Kernel] = {}
-        for name, parts in made.items():
-            self.entries[name] = [self.entry(part) for part in parts]
+        for name, parts in functions_by_entry.items():
+            self.entries[name] = [self.compile_entry(part) for part in parts]
 
     def run(self, entry: str, pointers: Sequence[Memory], dims: Mapping[str, int]) -> None:
         """Run an entry on the memory behind its pointers: inputs, outputs, state, constants, workspace."""
@@ -93,45 +92,45 @@ class Interpreter:
     def call(
         self, name: str, inputs: Mapping[str, Any], dims: Mapping[str, int], instance: Instance
     ) -> dict[str, Memory]:
-        """The outputs of an entry by name, for inputs by name; the state is changed in place. bfloat16 is bits."""
+        """Return the outputs of an entry by name, for inputs by name; bfloat16 as bits. The state changes in place."""
         entry = self.ports[name]
-        known = {**dims, **{dim_name(d): value for d, value in dims.items()}}
+        values = {**dims, **{dim_name(d): value for d, value in dims.items()}}
 
         def value(text: str | int) -> int:
-            return substitute(parse(text), known)
+            return substitute(parse(text), values)
 
-        given = [np.array(inputs[port.name], GIVEN[port.dtype]) for port in entry.inputs]
-        made = [np.empty([value(d) for d in port.shape], GIVEN[port.dtype]) for port in entry.outputs]
+        arrays = [np.array(inputs[port.name], CALLER_DTYPES[port.dtype]) for port in entry.inputs]
+        outputs = [np.empty([value(d) for d in port.shape], CALLER_DTYPES[port.dtype]) for port in entry.outputs]
         workspace = np.full(value(entry.workspace), GUARD, np.uint8)
-        before = [array.tobytes() for array in (*given, instance.constants)]
-        memory = [array.reshape(-1).view(np.uint8) for array in (*given, *made)]
-        self.run(name, [*memory, instance.state, instance.constants, workspace], known)
-        after = [array.tobytes() for array in (*given, instance.constants)]
+        before = [array.tobytes() for array in (*arrays, instance.constants)]
+        memory = [array.reshape(-1).view(np.uint8) for array in (*arrays, *outputs)]
+        self.run(name, [*memory, instance.state, instance.constants, workspace], values)
+        after = [array.tobytes() for array in (*arrays, instance.constants)]
         assert before == after, f"bug in mlaot: {entry.name} wrote to an input or a constant"
-        return dict(zip((port.name for port in entry.outputs), made, strict=True))
+        return dict(zip((port.name for port in entry.outputs), outputs, strict=True))
 
-    def entry(self, function: Function) -> Execute:
-        """A function of the pointers and dims of an entry."""
+    def compile_entry(self, function: Function) -> Execute:
+        """Return a function of the pointers and dims of an entry."""
         return _Entry(self, function).body(function.nest.body)
 
     def kernel(self, name: str) -> Kernel:
-        """A kernel by its name."""
+        """Return a kernel by its name."""
         if name not in self.kernels:
             function = self.called[name]
-            params, run = [array.name for array in function.nest.params], compiled(function.nest, FUNCTIONS)
+            params, run = [array.name for array in function.nest.params], compile_nest(function.nest, FUNCTIONS)
             self.kernels[name] = lambda arrays, dims: run(
                 dict(zip(params, arrays, strict=True)), dict(zip(function.dims, dims, strict=True))
             )
         return self.kernels[name]
 
     def callee(self, name: str) -> Kernel:
-        """A function that entries call."""
+        """Return a function that entries call."""
         shares = self.called[name].shares
         return self.kernel(name) if shares is None else _in_parts(self.kernel(shares.kernel), self.called[name], shares)
 
 
 class _Entry(Compiler):
-    """What stands in entries alone: where arrays lie, and calls."""
+    """Compile the statements that only entries have: where arrays lie, and calls."""
 
     def __init__(self, interpreter: Interpreter, function: Function) -> None:
         super().__init__(function.nest, FUNCTIONS)
@@ -154,34 +153,34 @@ class _Entry(Compiler):
         call = self.interpreter.callee(s.function)
 
         def run(names: Names) -> None:
-            given = [self.behind(names, array, start(names), s) for array, start in arrays]
-            call(given, [number(names) for number in numbers])
+            slices = [self.behind(names, array, start(names), s) for array, start in arrays]
+            call(slices, [number(names) for number in numbers])
 
         return run
 
     def runrounds_(self, s: RunRounds) -> Execute:
-        task = self.interpreter.entry(self.interpreter.called[s.function])
+        task = self.interpreter.compile_entry(self.interpreter.called[s.function])
         extent, size = self.expression(s.extent), self.expression(s.bytes)
         dims = [self.expression(d) for d in s.dims]
 
         def run(names: Names) -> None:
-            known = np.array([d(names) for d in dims], np.int64) if dims else names["@dim"]
+            numbers = np.array([d(names) for d in dims], np.int64) if dims else names["@dim"]
             for begin in reversed(range(extent(names))):
                 own = np.full(size(names), GUARD, np.uint8)
                 pointers = [*names["p"][: s.own - 1], np.zeros(0, np.uint8), own]
-                task({"p": pointers, "@dim": known, **dict(zip(RANGE, (begin, begin + 1), strict=True))})
+                task({"p": pointers, "@dim": numbers, **dict(zip(RANGE, (begin, begin + 1), strict=True))})
 
         return run
 
 
 def _in_parts(kernel: Kernel, function: Function, shares: Shares) -> Kernel:
-    """A kernel whose loop is cut into parts as small as threads may have."""
+    """Return a kernel whose loop is cut into parts as small as threads may get."""
     extent, step = polynomial(shares.loop.extent), shares.loop.step
 
     def run(arrays: Sequence[Memory], numbers: Sequence[int]) -> None:
         dims = dict(zip(function.dims, numbers, strict=True))
-        end, known = extent(dims), [dims[name] for name in shares.dims]
+        end, sizes = extent(dims), [dims[name] for name in shares.dims]
         for begin in reversed(range(0, end, step)):
-            kernel(arrays, [*known, begin, min(begin + step, end)])
+            kernel(arrays, [*sizes, begin, min(begin + step, end)])
 
     return run

@@ -8,8 +8,9 @@ from typing import Any
 
 from mlaot.attributes import attribute
 from mlaot.errors import MlaotError, VariableError
-from mlaot.frontend.declaration import Declaration, Traced
-from mlaot.frontend.scalar import declare_graph, declare_module, is_value
+from mlaot.frontend.scalar.declare import declare_graph, declare_module
+from mlaot.frontend.scalar.parameters import is_value
+from mlaot.frontend.trace.declaration import Declaration, Traced
 from mlaot.interpreter import undisturbed
 from mlaot.settings import Model, Settings
 from mlaot.stages import stage

@@ -20,8 +20,8 @@ from typing import Any
 
 from mlaot.attributes import attribute
 from mlaot.errors import MlaotError, did_you_mean
-from mlaot.frontend.declaration import Arrays, Declaration, Traced
-from mlaot.frontend.trace import user_line
+from mlaot.frontend.trace.context import user_line
+from mlaot.frontend.trace.declaration import Arrays, Declaration, Traced
 from mlaot.ir import DTYPES, Dim, DType, Type
 from mlaot.ir.dims import Expr, dim, names, substitute
 from mlaot.settings import FILE, Model, Settings
@@ -44,7 +44,7 @@ FROM_TORCH = {dtype: d for d, dtype in TO_TORCH.items()}
 
 
 def load(module: torch.nn.Module, sample: Any, dims: Mapping[str, int] | None = None) -> Declaration:
-    """A module of PyTorch, which is put into evaluation mode, as a model.
+    """Declare a module of PyTorch, which is put into evaluation mode.
 
     ``sample``: the inputs as ``forward`` takes them, a tuple of its arguments or a dict of them by name; what is
     neither is the only argument. Arrays as long as the first one have an open first axis called ``batch``; types such
@@ -54,14 +54,14 @@ def load(module: torch.nn.Module, sample: Any, dims: Mapping[str, int] | None = 
 
 
 def declared(settings: Settings, model: Model, sample: Any = None) -> Declaration:
-    """The module of a project, as its settings name it."""
+    """Declare the module that a project's settings name."""
     if sample is None:
         raise MlaotError(
             f"no key 'sample' in {table_of(model.name)} of {FILE}; PyTorch follows a module by inputs as it"
             " takes them: sample = 'model:sample', with sample = torch.zeros(1, 3, 224, 224) in model.py"
         )
-    found = _declare(attribute(settings, model, "torch"), sample, dict(model.dims), f"{model.torch}: ")
-    return found if model.quantize else replace(found, sample=None)  # else it says shapes, with any numbers
+    declaration = _declare(attribute(settings, model, "torch"), sample, dict(model.dims), f"{model.torch}: ")
+    return declaration if model.quantize else replace(declaration, sample=None)  # else it says shapes, with any numbers
 
 
 @dataclass(frozen=True)
@@ -76,11 +76,11 @@ class Call:
     tree: Any
 
     def arguments(self, arrays: Sequence[torch.Tensor]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """The arguments with these arrays."""
-        given = iter(arrays)
-        leaves = [leaf if kind is None else next(given) for leaf, kind in zip(self.leaves, self.types, strict=True)]
-        found = pytree.tree_unflatten(leaves, self.tree)
-        return (found, {}) if isinstance(found, tuple) else ((), found)
+        """Return the arguments with these arrays."""
+        rest = iter(arrays)
+        leaves = [leaf if kind is None else next(rest) for leaf, kind in zip(self.leaves, self.types, strict=True)]
+        values = pytree.tree_unflatten(leaves, self.tree)
+        return (values, {}) if isinstance(values, tuple) else ((), values)
 
     @property
     def arrays(self) -> list[Type]:
@@ -93,10 +93,10 @@ class Call:
         return sorted({name for kind in self.arrays for extent in kind.shape for name in names(extent)})
 
     def pinned(self, sizes: Mapping[str, int]) -> Call:
-        """The same with sizes for some open dimensions."""
+        """Return the same with sizes for some open dimensions."""
 
-        def extent(given: Dim) -> Dim:
-            return substitute(given, sizes) if names(given) and names(given) <= sizes.keys() else given
+        def extent(declared: Dim) -> Dim:
+            return substitute(declared, sizes) if names(declared) and names(declared) <= sizes.keys() else declared
 
         return replace(
             self,
@@ -105,10 +105,10 @@ class Call:
 
 
 def _call(module: torch.nn.Module, sample: Any) -> tuple[Call, int]:
-    """How a sample calls a module, and how long its batch is; 0 if there is none."""
+    """Find out how a sample calls a module, and how long its batch is; 0 if there is none."""
     if isinstance(sample, dict):  # in the order of the signature, as torch.export takes them
-        known = [name for name in inspect.signature(module.forward).parameters if name in sample]
-        sample = {name: sample[name] for name in (*known, *sample)}
+        ordered = [name for name in inspect.signature(module.forward).parameters if name in sample]
+        sample = {name: sample[name] for name in (*ordered, *sample)}
     leaves, tree = pytree.tree_flatten(sample if isinstance(sample, tuple | dict) else (sample,))
     shapes = [leaf.shape for leaf in leaves if hasattr(leaf, "shape") and leaf.shape]
     is_typed = any(isinstance(leaf, Type | DType) for leaf in leaves)
@@ -117,7 +117,7 @@ def _call(module: torch.nn.Module, sample: Any) -> tuple[Call, int]:
 
 
 def _type(leaf: Any, rows: int) -> Type | None:
-    """The type of an input that is an array or says its type; ``rows``: how long an open first axis is."""
+    """Return the type of an input that is an array or says its type; ``rows``: how long an open first axis is."""
     if isinstance(leaf, Type | DType):
         return leaf if isinstance(leaf, Type) else Type(leaf)
     if not hasattr(leaf, "shape"):
@@ -136,9 +136,9 @@ def _declare(module: Any, sample: Any, sizes: Mapping[str, int], place: str) -> 
     module.eval()
     call, rows = _call(module, sample)
     if unknown := sorted(sizes.keys() - set(call.dims)):
-        known = ", ".join(call.dims) or "none"
+        open_dims = ", ".join(call.dims) or "none"
         raise MlaotError(
-            f"{place}no dimension is called {unknown[0]!r}{did_you_mean(unknown[0], call.dims)}; open: {known}"
+            f"{place}no dimension is called {unknown[0]!r}{did_you_mean(unknown[0], call.dims)}; open: {open_dims}"
         )
     call = call.pinned(sizes)
     call, program = _followed(module, call, rows, place)
@@ -147,19 +147,20 @@ def _declare(module: Any, sample: Any, sizes: Mapping[str, int], place: str) -> 
     _name_dims(graph, call)
     inputs = [port_name(info.name) for info in graph.input]
 
-    def run(given: Arrays) -> Arrays:
+    def run(values: Arrays) -> Arrays:
         device = next(module.parameters(), torch.empty(0)).device
-        made = [
-            torch.tensor(given[name]).to(device, TO_TORCH[kind.dtype])
+        tensors = [
+            torch.tensor(values[name]).to(device, TO_TORCH[kind.dtype])
             for name, kind in zip(inputs, call.arrays, strict=True)
         ]
-        args, kwargs = call.arguments(made)
+        args, kwargs = call.arguments(tensors)
         with torch.no_grad():
-            found = [leaf for leaf in pytree.tree_leaves(module(*args, **kwargs)) if isinstance(leaf, torch.Tensor)]
-        return {port_name(name): _numpy(array) for name, array in zip(outputs, found, strict=True)}
+            leaves = pytree.tree_leaves(module(*args, **kwargs))
+        results = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
+        return {port_name(name): _numpy(tensor) for name, tensor in zip(outputs, results, strict=True)}
 
     shapes = {info.name: kind.shape for info, kind in zip(graph.input, call.arrays, strict=True)}
-    found = declare(model, {}, place, given=shapes)
+    declaration = declare(model, {}, place, shapes=shapes)
     arrays = [leaf for leaf, kind in zip(call.leaves, call.types, strict=True) if kind is not None]
     numbers = None  # types of arrays have none
     if not any(isinstance(leaf, Type | DType) for leaf in arrays):
@@ -168,18 +169,18 @@ def _declare(module: Any, sample: Any, sizes: Mapping[str, int], place: str) -> 
     gives_dict = issubclass(spec.type or tuple, dict) and list(spec.context) == outputs
 
     def trace() -> Traced:
-        return replace(found.trace(), dicts=frozenset({"forward"} if gives_dict else ()))
+        return replace(declaration.trace(), dicts=frozenset({"forward"} if gives_dict else ()))
 
-    return replace(found, trace=trace, references={"torch": run, **found.references}, sample=numbers)
+    return replace(declaration, trace=trace, references={"torch": run, **declaration.references}, sample=numbers)
 
 
 def _numpy(tensor: torch.Tensor) -> Any:
-    """A tensor's numbers; NumPy has no bfloat16."""
+    """Return a tensor's numbers; NumPy has no bfloat16."""
     return (tensor.float() if tensor.dtype is torch.bfloat16 else tensor).detach().cpu().numpy()
 
 
 def _followed(module: torch.nn.Module, call: Call, rows: int, place: str) -> tuple[Call, Any]:
-    """What a module does, and the call that it does it for: where that cannot have an open batch, one with ``rows``.
+    """Export a module for a call, or where that cannot have an open batch, for one with ``rows``; return the call, too.
 
     What ``torch.export`` does not see when it only runs the module, such as ``len(x)``, it may see by reading the code.
     """
@@ -189,13 +190,13 @@ def _followed(module: torch.nn.Module, call: Call, rows: int, place: str) -> tup
     errors = []
     for chosen, strict in ways:
         try:
-            found = _exported(module, chosen, place, strict=strict)
+            program = _exported(module, chosen, place, strict=strict)
         except MlaotError as error:
             errors.append(error)
             continue
         if chosen is not call:
             print(f"mlaot: {place}for batches of {rows} only, as the sample has: {errors[0].message}", flush=True)
-        return chosen, found
+        return chosen, program
     raise errors[0]
 
 
@@ -218,18 +219,18 @@ def _exported(module: torch.nn.Module, call: Call, place: str, *, strict: bool) 
 
 
 def _converted(program: Any, place: str) -> tuple[Any, list[str]]:
-    """What was followed as a model of ONNX, and the names of its outputs."""
+    """Convert an exported module to ONNX; return the model and the names of its outputs."""
     outputs = _output_names(program, place)
     with _quiet(), _said(place, program):
-        found = torch.onnx.export(program, dynamo=True, optimize=False, verbose=False, output_names=outputs)
-        NameFixPass()(found.model)  # a buffer may be called as what an operator gives
-    if written := sorted(found.exported_program.graph_signature.buffers_to_mutate.values()):
+        exported = torch.onnx.export(program, dynamo=True, optimize=False, verbose=False, output_names=outputs)
+        NameFixPass()(exported.model)  # a buffer may be called as what an operator gives
+    if written := sorted(exported.exported_program.graph_signature.buffers_to_mutate.values()):
         raise MlaotError(f"{place}forward writes the buffer {written[0]!r}; make it an argument and a result")
-    return found.model_proto, outputs
+    return exported.model_proto, outputs
 
 
 def _output_names(program: Any, place: str) -> list[str]:
-    """``output``; of tuples ``output_0``, of dicts their keys, of named fields their names."""
+    """Name outputs: ``output``; of tuples ``output_0``, of dicts their keys, of named fields their names."""
     kinds = [spec.arg for spec in program.graph_signature.output_specs if spec.kind.name == "USER_OUTPUT"]
     tree = pytree.tree_unflatten(kinds, program.call_spec.out_spec)
     taken = set(program.graph_signature.user_inputs)
@@ -265,7 +266,7 @@ def _name_dims(graph: Any, call: Call) -> None:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Without the progress and the warnings of exporters, which are for those who work on them."""
+    """Hide the progress and the warnings of exporters, which are for those who work on them."""
     before = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
     try:
@@ -277,15 +278,15 @@ def _quiet() -> Iterator[None]:
 
 @contextmanager
 def _said(place: str, program: Any = None) -> Iterator[None]:
-    """What exporters say on pages, in a line."""
+    """Say in a line what exporters say on pages."""
     try:
         yield
     except MlaotError:
         raise
     except Exception as error:
-        found = MlaotError(_reason(error))
-        found.place = user_line(error.__traceback__) or _line_of(error, program) or place
-        raise found from None
+        refusal = MlaotError(_reason(error))
+        refusal.place = user_line(error.__traceback__) or _line_of(error, program) or place
+        raise refusal from None
 
 
 def _reason(error: Exception) -> str:
@@ -304,7 +305,7 @@ def _reason(error: Exception) -> str:
 
 
 def _line_of(error: Exception, program: Any) -> str:
-    """``model.py:12: ``, the line of the node that an exporter names."""
+    """Return ``model.py:12: ``, the line of the node that an exporter names."""
     named = re.search(r"op='\w+\.(\w+)'", str(error))
     if program is None or named is None:
         return ""

@@ -25,7 +25,8 @@ from mlaot.ir.dims import assumed
 from mlaot.lower.program import Buffer, Kernel, Program
 from mlaot.printing.file import candidates_file
 from mlaot.render import render, with_runtime
-from mlaot.schedule.contraction import contraction_of, description, is_light, ranked
+from mlaot.schedule.contraction import contraction_of, description
+from mlaot.schedule.cost import is_light, rank_schedules
 from mlaot.schedule.machine import BASE, LINE, MACHINES, Machine, isas_for
 
 CANDIDATES = 8  # schedules that are tried
@@ -77,7 +78,7 @@ def by_machine(programs: Sequence[Program], isas: Sequence[str], command: list[s
 def measure(kernel: Kernel, isa: Machine, command: list[str]) -> Measured:
     """Compile and time the best schedules of a kernel on ``isa``."""
     contraction = contraction_of(kernel.nest)
-    schedules = list(dict.fromkeys(map(str, ranked(contraction, isa))))[:CANDIDATES]
+    schedules = list(dict.fromkeys(map(str, rank_schedules(contraction, isa))))[:CANDIDATES]
     with tempfile.TemporaryDirectory(prefix="mlaot-") as folder:
         library = _library(candidates_file(kernel, schedules, isa), isa, Path(folder), command)
         memory = [_memory(param.buffer) for param in kernel.params]
@@ -121,7 +122,7 @@ def _library(text: str, isa: Machine, folder: Path, command: list[str]) -> Any:
 
 def _memory(buffer: Buffer) -> np.ndarray[Any, Any]:
     """Numbers where a buffer would be, for dims of a usual size; what is read as an index is 0."""
-    size: Dim = buffer.whole.bytes
+    size: Dim = buffer.root.bytes
     count = assumed(size) + SLACK
     raw = np.zeros(count + LINE, np.uint8)
     start = -raw.ctypes.data % LINE

@@ -20,7 +20,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from mlaot.interpret import GIVEN, Instance
+from mlaot.interpret import CALLER_DTYPES, Instance
 from mlaot.ir.dims import parse, substitute
 from mlaot.lower.program import Entry, Program, Slot
 from mlaot.printing.file import kernels_file
@@ -208,11 +208,11 @@ class Library:
         found = next(p.entry for p in program.procedures if p.entry.name == entry)
         known = dict(dims or {})
         state = state or State(program)
-        arrays = [guarded_array(inputs[port.name], GIVEN[port.dtype]) for port in found.inputs]
+        arrays = [guarded_array(inputs[port.name], CALLER_DTYPES[port.dtype]) for port in found.inputs]
         outputs = []
         for port in found.outputs:
             shape = tuple(evaluate_dim(d, known) for d in port.shape)
-            dtype = GIVEN[port.dtype]
+            dtype = CALLER_DTYPES[port.dtype]
             outputs.append(guarded(int(np.prod(shape, dtype=np.int64)) * dtype.itemsize).view(dtype).reshape(shape))
         before = [a.tobytes() for a in arrays], state.constants.tobytes()
         workspace = guarded(evaluate_dim(found.workspace, known))

@@ -34,7 +34,6 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-from mlaot.build.cmake import COMMON_FLAGS, contraction, unit_flags
 from mlaot.build.platforms import this_platform
 from mlaot.build.replay import replay
 from mlaot.build.toolchain import MACROS, Toolchain, has_zig
@@ -44,6 +43,7 @@ from mlaot.files import program_files, write
 from mlaot.generate import compile_model
 from mlaot.ir.types import DTYPES
 from mlaot.lower.program import Program
+from mlaot.printing.cmake import COMMON_FLAGS, contraction, unit_flags
 from mlaot.printing.file import kernels_file
 from mlaot.schedule.machine import MACHINES
 from mlaot.settings.options import Options

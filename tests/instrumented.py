@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from mlaot.binding import interface
-from mlaot.build.cmake import unit_flags
+from mlaot.printing.cmake import unit_flags
 
 from . import projects
 

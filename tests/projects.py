@@ -13,10 +13,10 @@ from types import ModuleType
 from typing import Any
 from unittest.mock import patch
 
-from mlaot.build import cmake
 from mlaot.build.toolchain import compile_module, find_toolchain
 from mlaot.files import program_files, write
 from mlaot.generate import compile_model
+from mlaot.printing import cmake
 from mlaot.settings.options import Options
 from mlaot.settings.reading import load_settings
 

@@ -1,78 +1,63 @@
-"""Imports point along the arrows of the compiler and never back."""
+"""Imports point along the arrows of the compiler and never back; inside functions and for type checkers, too."""
 
 from __future__ import annotations
 
-import ast
-from pathlib import Path
+from collections import defaultdict
 
 import pytest
 
-ROOT = Path(__file__).parent.parent
-# A module may import, when it is imported itself, what stands before it or beside it.
-LAYERS = (
-    ("mlaot.errors", "mlaot.interpreter", "mlaot.schedule.machine", "mlaot.schedule.tuning", "mlaot.stages"),
-    ("mlaot.attributes", "mlaot.probe", "mlaot.settings", "mlaot.stored"),
-    ("mlaot.ir",),
-    ("mlaot.nest", "mlaot.render"),
-    ("mlaot.schedule",),
-    ("mlaot.ops",),
-    ("mlaot.transforms",),
-    ("mlaot.api", "mlaot.eager", "mlaot.evaluate", "mlaot.frontend", "mlaot.micrograd", "mlaot.nn", "mlaot.optim"),
-    ("mlaot.onnx", "mlaot.sklearn", "mlaot.torch"),
-    ("mlaot.loading",),
-    ("mlaot.passes",),
-    ("mlaot.printing.identifiers", "mlaot.lower.program"),
-    ("mlaot.lower",),
-    ("mlaot.printing",),
-    ("mlaot.binding",),
-    ("mlaot.interpret", "mlaot.report"),
-    ("mlaot.files",),
-    ("mlaot.bisect", "mlaot.bisect_nests", "mlaot.generate", "mlaot.build", "mlaot.cmake", "mlaot.tune"),
-    ("mlaot.commands", "mlaot.cli", "mlaot.__main__", "mlaot.onnx.backend"),
-)
-FILES = sorted((ROOT / "mlaot").rglob("*.py"))
+from .imports import ROWS, Import, box_of, circles, imports, modules
+
+# Where a function may import others when it is called, and why; a name that ends with a dot is that of a package.
+LATE = {
+    "mlaot": "what models use is loaded when it is used: hooks and most commands do without it, and without NumPy",
+    "mlaot.onnx": "a front end loads nothing of what comes after it unless a user asks for that",
+    "mlaot.commands.": "a command loads what it needs; the command line itself answers at once",
+    "mlaot.build.": "a hook reads the settings, and tells their errors, before it loads the compiler",
+    "mlaot.loading": "the library that a model comes from is loaded where a model does",
+    "mlaot.probe.": "the process that asks a module loads nothing else unless a question needs it",
+}
+# What a box does not import, though it lies below: the build knows generate and what is said without a model.
+COMPILER = ("report", "lower", "passes", "ops", "ir", "nest", "schedule", "frontend.trace", "frontend.numpy", "nn")
+FORBIDDEN = {
+    "build": COMPILER,
+    "printing": ("passes",),
+    "tune": ("passes", "ops"),
+}
+HEIGHT = {box: -number for number, row in enumerate(ROWS) for box in row}
+ALL = imports()
 
 
-def layer(module: str) -> int | None:
-    """The number of the layer of a module of mlaot; None for the package itself."""
-    matching = [
-        (len(name), number)
-        for number, names in enumerate(LAYERS)
-        for name in names
-        if module == name or module.startswith(f"{name}.")
-    ]
-    return max(matching)[1] if matching else None
+def test_no_module_is_in_a_circle() -> None:
+    graph = defaultdict[str, set[str]](set)
+    for one in ALL:
+        graph[one.module].add(one.target)
+    assert circles(graph) == []
 
 
-def imports(path: Path, module: str) -> set[str]:
-    """Modules of mlaot that a file imports when it is imported: not inside functions, not for type checkers."""
-    found: set[str] = set()
-    package = module if path.name == "__init__.py" else module.rpartition(".")[0]
-    for node in ast.parse(path.read_text()).body:
-        if isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom):
-            base = node.module or ""
-            if node.level:
-                parts = package.split(".")[: len(package.split(".")) - node.level + 1]
-                base = ".".join([*parts, *([node.module] if node.module else [])])
-            full = [f"{base}.{alias.name}" for alias in node.names]
-            found |= {name if layer(name) is not None else base for name in full}
-    return {name for name in found if name.startswith("mlaot")}
+@pytest.mark.parametrize("module", modules())
+def test_imports_point_down(module: str) -> None:
+    box = box_of(module)
+    for one in ALL:
+        if one.module == module and (other := box_of(one.target)) != box:
+            assert HEIGHT[other] < HEIGHT[box], f"{module} ({box}) imports {one.target} ({other}), which is above it"
+            assert other not in FORBIDDEN.get(box, ()), f"{module} ({box}) imports {one.target} ({other})"
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(ROOT)))
-def test_imports_point_one_way(path: Path) -> None:
-    module = ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
-    own = layer(module)
-    if own is None:
-        assert module == "mlaot"
-        return
-    for name in imports(path, module):
-        other = layer(name)
-        assert other is None or other <= own, f"{module} imports {name}, which comes after it"
+def test_printing_sees_no_node() -> None:
+    assert not [one for one in ALL if box_of(one.module) == "printing" and one.name in ("Node", "Graph", "topological")]
+
+
+def is_late(one: Import) -> bool:
+    """Whether a function imports, in a module of which that is not said."""
+    packages = tuple(name for name in LATE if name.endswith("."))
+    return one.inside and one.module not in LATE and not f"{one.module}.".startswith(packages)
+
+
+def test_functions_import_nothing() -> None:
+    assert [f"{one.module} imports {one.target}" for one in ALL if is_late(one)] == []
 
 
 def test_only_render_imports_jinja() -> None:
-    users = {p.name for p in FILES if "import jinja2" in p.read_text()}
+    users = {path.name for path in modules().values() if "import jinja2" in path.read_text(encoding="utf-8")}
     assert users == {"render.py"}

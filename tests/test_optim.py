@@ -11,9 +11,9 @@ import pytest
 
 from mlaot import MlaotError, optim
 from mlaot.evaluate import evaluate
-from mlaot.frontend.promotion import as_node
-from mlaot.frontend.tensor import Parameter, Tensor
-from mlaot.frontend.trace import Trace, tracing
+from mlaot.frontend.trace.context import Trace, tracing
+from mlaot.frontend.trace.promotion import as_node
+from mlaot.frontend.trace.tensor import Parameter, Tensor
 from mlaot.ir import Graph, Type
 from mlaot.ir.types import BY_NUMPY, f32
 from mlaot.lower.lower import lower

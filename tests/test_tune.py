@@ -18,7 +18,8 @@ from mlaot.cli import main
 from mlaot.errors import MlaotError
 from mlaot.generate import compile_model
 from mlaot.lower.program import Program
-from mlaot.schedule.contraction import contraction_of, description, ranked, schedule
+from mlaot.schedule.contraction import contraction_of, description
+from mlaot.schedule.cost import rank_schedules, schedule
 from mlaot.schedule.machine import CPUID, MACHINES, Cpuid
 from mlaot.settings.options import Options
 from mlaot.settings.tuned import TUNED, read_tuned, write_tuned
@@ -75,7 +76,7 @@ def test_all_schedules_compute_the_same(isa: str, tmp_path: Path) -> None:
     first: dict[str, Any] = {}
     tried = set()
     for i in range(CANDIDATES):
-        names = {description(k): str(ranked(k, MACHINES[isa])[: i + 1][-1]) for k in kernels}
+        names = {description(k): str(rank_schedules(k, MACHINES[isa])[: i + 1][-1]) for k in kernels}
         tried |= set(names.items())
         tuned = replace(program, module=replace(program.module, tuned={isa: names}))
         library = Library({"m": tuned}, isa, tmp_path / str(i))
@@ -89,7 +90,7 @@ def test_all_schedules_compute_the_same(isa: str, tmp_path: Path) -> None:
 def test_what_is_stored_is_taken_where_it_fits() -> None:
     kernel = contraction_of(contractions([products()])[0].nest)
     isa = MACHINES["v3"]
-    chosen, second = ranked(kernel, isa)[:2]
+    chosen, second = rank_schedules(kernel, isa)[:2]
     assert schedule(kernel, isa) == chosen
 
     def by(name: str, value: str) -> Any:
@@ -151,7 +152,7 @@ def test_builds_take_the_stored_schedules(tmp_path: Path) -> None:
     before = tiles_of(project, tmp_path / "before")
     (found,) = contractions([compile_model(load_net(project), "small.nn", Options(isas=("v3",)))])
     kernel = contraction_of(found.nest)
-    other = next(s for s in ranked(kernel, MACHINES["v3"]) if max(s.counts.values()) == 1)
+    other = next(s for s in rank_schedules(kernel, MACHINES["v3"]) if max(s.counts.values()) == 1)
     write_tuned(project, {"v3": {description(kernel): str(other)}})
     assert read_tuned(project) == {"v3": {description(kernel): "single"}}
     after = tiles_of(project, tmp_path / "after")

@@ -27,7 +27,7 @@ def check(nest: Nest) -> None:
 
 def uninstall() -> None:
     """Check no more, for tests that count what a compiler does."""
-    functions.scheduled, functions.part_of_range = unwrap(functions.scheduled), unwrap(functions.part_of_range)
+    functions.schedule_nest, functions.part_of_range = unwrap(functions.schedule_nest), unwrap(functions.part_of_range)
 
 
 def install() -> None:
@@ -43,5 +43,5 @@ def install() -> None:
 
         return call
 
-    functions.scheduled = checked(functions.scheduled)
+    functions.schedule_nest = checked(functions.schedule_nest)
     functions.part_of_range = checked(functions.part_of_range)

@@ -14,7 +14,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from mlaot.binding.c_files import public_files
 from mlaot.binding.extents import Extents, expressions
 from mlaot.binding.literals import c_type
 from mlaot.binding.methods import HIDDEN, entry_types, range_lines
@@ -22,8 +21,9 @@ from mlaot.errors import MlaotError
 from mlaot.ir.dims import Dim, names, parse
 from mlaot.ir.indices import IndexRange
 from mlaot.ir.types import DTYPES
-from mlaot.lower.program import Entry, Module, Port
-from mlaot.printing.identifiers import array_name, c_expression, dim_name, renamed
+from mlaot.lower.identifiers import array_name, c_expression, dim_name, rename_dims
+from mlaot.lower.program import Entry, ExtensionModule, Port
+from mlaot.printing.c_files import public_files
 from mlaot.render import render, template_text, with_runtime
 from mlaot.schedule.machine import whole_lines
 
@@ -64,7 +64,7 @@ class Array:
         return f"(char *){'&' * self.is_number}{self.name}"
 
 
-def render_library(module: Module, shared: dict[str, Any]) -> dict[str, str | bytes]:
+def render_library(module: ExtensionModule, shared: dict[str, Any]) -> dict[str, str | bytes]:
     """The files of the C library of a module, by name; ``shared`` is what the templates of its parts need."""
     prefix, top = module.prefix, module.name.partition(".")[0]
     assert prefix != module.stem, f"bug in mlaot: {module.name} is in no package"
@@ -99,14 +99,14 @@ def render_library(module: Module, shared: dict[str, Any]) -> dict[str, str | by
     }
 
 
-def library_functions(module: Module) -> list[dict[str, Any]]:
+def library_functions(module: ExtensionModule) -> list[dict[str, Any]]:
     """The entries that C calls. Those that only serve functions of the Python module's are not among them."""
     hidden = {*HIDDEN, *(("update",) if any(entry.name == "accumulate" for entry in module.entries) else ())}
     extents = Extents(module)
     return [library_function(module, extents, entry) for entry in module.entries if entry.name not in hidden]
 
 
-def library_function(module: Module, extents: Extents, entry: Entry) -> dict[str, Any]:
+def library_function(module: ExtensionModule, extents: Extents, entry: Entry) -> dict[str, Any]:
     """An entry for the templates."""
     assert not entry.split, f"bug in mlaot: the entry {entry.name} runs in two halves"
     given = {name for port in entry.inputs for extent in expressions(port.shape) for name in names(extent)}
@@ -117,7 +117,7 @@ def library_function(module: Module, extents: Extents, entry: Entry) -> dict[str
 
     def given_dims(extent: int | str) -> str:
         absent = names(parse(extent)) - dims.keys()
-        return c_expression(renamed(parse(extent), dict.fromkeys(absent, 1)))
+        return c_expression(rename_dims(parse(extent), dict.fromkeys(absent, 1)))
 
     sizes = [f"int64_t {name}" for name in dims.values()]
     arrays = [*inputs, *outputs]
@@ -165,7 +165,7 @@ def words_of(template: str) -> set[str]:
     return set(re.findall(r"\b[A-Za-z]\w*", text))
 
 
-def kernel_number(module: Module, entry: Entry) -> int:
+def kernel_number(module: ExtensionModule, entry: Entry) -> int:
     """The place of an entry's kernel in the tables."""
     before = module.entries[: module.entries.index(entry)]
     return sum(2 if other.split else 1 for other in before)
@@ -187,12 +187,12 @@ def comment(text: str) -> list[str]:
 
 def notes(arrays: Iterable[Array], dims: dict[str, str], least: dict[str, int]) -> list[str]:
     """What a call must keep to, besides shapes; and what a parameter is called that cannot have its own name."""
-    renamed = [(array.port.name, array.name) for array in arrays] + list(dims.items())
+    rename_dims = [(array.port.name, array.name) for array in arrays] + list(dims.items())
     return [
         *(f"{dims[name]}: at least {n}." for name, n in least.items() if n > 0),
         *(f"{line}." for a in arrays for line in range_lines(replace(a.port, name=a.name))),
         *(f"{a.name}: {a.port.default} unless given, in Python." for a in arrays if a.port.default is not None),
-        *(f"{new}: {old} in Python." for old, new in renamed if old != new),
+        *(f"{new}: {old} in Python." for old, new in rename_dims if old != new),
     ]
 
 
@@ -208,7 +208,7 @@ def factor(extent: Dim | str) -> str:
     return f"({text})" if " " in text else text
 
 
-def searched(module: Module, array: Array, range_: IndexRange) -> dict[str, Any]:
+def searched(module: ExtensionModule, array: Array, range_: IndexRange) -> dict[str, Any]:
     """How the C library looks at the elements of an input that are indices: where they lie, what is in range."""
     dtype, shape = DTYPES[array.port.dtype], array.port.shape
     if dtype.name == "f16":
@@ -235,7 +235,7 @@ def searched(module: Module, array: Array, range_: IndexRange) -> dict[str, Any]
     }
 
 
-def check_names(module: Module, functions: list[dict[str, Any]]) -> None:
+def check_names(module: ExtensionModule, functions: list[dict[str, Any]]) -> None:
     """No two functions of the library may have one name."""
     found = [f"{module.prefix}_{name}" for name in ("select", "isa", "message", "state_init", "share", "share_apart")]
     for function in functions:

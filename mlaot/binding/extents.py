@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from mlaot.errors import MlaotError
 from mlaot.ir.dims import Dim, Expr, Quotient, dim, names, nonnegative, parse, substitute
 from mlaot.ir.indices import IndexRange
-from mlaot.lower.program import Entry, Module, Shape
+from mlaot.ir.ports import Shape
+from mlaot.lower.program import Entry, ExtensionModule
 
 # Entries whose result is a mean over the batch: of nothing it would be nan.
 MEANS = ("loss", "train_step", "accumulate", "fit")
@@ -41,7 +42,7 @@ class Bound:
 class Extents:
     """The extents of a module by number. ``batch`` is always among the dims: a call may leave that axis out."""
 
-    def __init__(self, module: Module) -> None:
+    def __init__(self, module: ExtensionModule) -> None:
         self.dims = module.dims if "batch" in module.dims else (*module.dims, "batch")
         shapes = [port.shape for entry in module.entries for port in (*entry.inputs, *entry.outputs)]
         shapes += [entry.extents for entry in module.entries]

@@ -20,7 +20,7 @@ from mlaot.errors import MlaotError
 from mlaot.ir.dims import names, parse
 from mlaot.ir.module import FIT_BEGIN, FIT_END, FIT_STEP
 from mlaot.ir.types import DTYPES
-from mlaot.lower.program import Entry, Module, Port
+from mlaot.lower.program import Entry, ExtensionModule, Port
 
 BATCH = 32  # unless the caller says otherwise
 
@@ -52,13 +52,13 @@ class Fit:
         """The default size of a batch."""
         return self.rows if isinstance(self.rows, int) else BATCH
 
-    def added_to(self, module: Module) -> Module:
+    def added_to(self, module: ExtensionModule) -> ExtensionModule:
         """The module with ``fit`` among its entries."""
         dims, entries = (*module.dims, self.examples), (*module.entries, self.entry)
         return module if self.refusal else replace(module, dims=dims, entries=entries)
 
 
-def make_fit(module: Module) -> Fit | None:
+def make_fit(module: ExtensionModule) -> Fit | None:
     """What ``fit`` is in a module that has ``train_step``."""
     steps = [entry for entry in module.entries if entry.name == "train_step"]
     if not steps:

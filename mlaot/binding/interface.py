@@ -18,7 +18,7 @@ from mlaot.binding.state import KINDS, byte_extent, has_gradients, of_kind, scal
 from mlaot.binding.tables import kernel_names, session, tables
 from mlaot.binding.weights import DIGEST_BYTES, placed_weights
 from mlaot.errors import MlaotError
-from mlaot.lower.program import Entry, Module
+from mlaot.lower.program import Entry, ExtensionModule
 from mlaot.render import render, template_text, with_runtime
 from mlaot.schedule.machine import MACHINES
 from mlaot.settings import WEIGHTS
@@ -109,7 +109,9 @@ BUFFERS = (
 )
 
 
-def render_interface(module: Module, *, c_library: bool = False, complete: bool = True) -> dict[str, str | bytes]:
+def render_interface(
+    module: ExtensionModule, *, c_library: bool = False, complete: bool = True
+) -> dict[str, str | bytes]:
     """The files of a module but for its kernels, by name; ``c_library``: with those of a library for C.
 
     The C is ``complete`` unless a caller has the runtime's files where the compiler finds them: it includes them then.
@@ -155,7 +157,7 @@ def render_interface(module: Module, *, c_library: bool = False, complete: bool 
     }
 
 
-def attributes(module: Module) -> tuple[Attribute, ...]:
+def attributes(module: ExtensionModule) -> tuple[Attribute, ...]:
     """What the module and Model have besides functions."""
     return (
         *(PARAMETERS if of_kind(module, "parameter") else ()),
@@ -167,7 +169,7 @@ def attributes(module: Module) -> tuple[Attribute, ...]:
 # -------------------------------------------------------------------------------------------------------------- checks
 
 
-def check(module: Module) -> None:
+def check(module: ExtensionModule) -> None:
     """Refuse what the user can mend; assert what lowering promised."""
     for entry in module.entries:
         check_entry(module, entry)
@@ -181,7 +183,7 @@ def check(module: Module) -> None:
     assert any(not MACHINES[isa].needs for isa in module.isas), "bug in mlaot: a module that not every CPU can run"
 
 
-def check_entry(module: Module, entry: Entry) -> None:
+def check_entry(module: ExtensionModule, entry: Entry) -> None:
     """An entry's name and ports."""
     name = entry.name
     if name in RESERVED:
@@ -202,7 +204,7 @@ def check_entry(module: Module, entry: Entry) -> None:
         assert is_scalar(entry), f"bug in mlaot: {name} does not give one number"
 
 
-def check_state(module: Module) -> None:
+def check_state(module: ExtensionModule) -> None:
     """The layout of the state: parameters, the other slots, gradients."""
     assert len(module.initial) <= module.state_bytes, "bug in mlaot: the start of the state is longer than the state"
     names = Counter(state_name(slot) for slot in module.slots)

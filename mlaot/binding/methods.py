@@ -10,8 +10,9 @@ from mlaot.binding.literals import c_text
 from mlaot.binding.state import KINDS, has_gradients
 from mlaot.ir.indices import Span, bounds_text
 from mlaot.ir.module import FIT_BEGIN, FIT_END, FIT_STEP, INTERMEDIATES
+from mlaot.ir.ports import Port, Shape
 from mlaot.ir.types import DTYPES
-from mlaot.lower.program import Entry, Module, Port, Shape
+from mlaot.lower.program import Entry, ExtensionModule
 from mlaot.render import render
 
 HIDDEN = ("accumulate", FIT_BEGIN, FIT_STEP, FIT_END)  # entries that other functions run
@@ -38,7 +39,7 @@ class Method:
     is_held: bool = False
 
 
-def methods(module: Module, fit: Fit | None, scalars: bool) -> list[Method]:
+def methods(module: ExtensionModule, fit: Fit | None, scalars: bool) -> list[Method]:
     """The functions of the module, which are also the methods of Model; ``scalars``: of a model of scalars."""
     verbs = any(entry.name == "accumulate" for entry in module.entries)
     found = [entry_method(entry, verbs) for entry in module.entries if entry.name not in HIDDEN]
@@ -67,7 +68,7 @@ def methods(module: Module, fit: Fit | None, scalars: bool) -> list[Method]:
     return found
 
 
-def kinds_text(module: Module) -> str:
+def kinds_text(module: ExtensionModule) -> str:
     """``the parameters, the buffers and the optimizer's state``"""
     present = {slot.kind for slot in module.slots}
     *first, last = [text for kind, text in KINDS.items() if kind in present]
@@ -259,12 +260,12 @@ def one_argument_method(name: str, argument: str, result: str, doc: str) -> Meth
     return Method(name, f", {argument.partition(':')[0]}, /", doc, (f"def {name}({argument}, /) -> {result}: ...",))
 
 
-def module_doc(module: Module) -> str:
+def module_doc(module: ExtensionModule) -> str:
     """The docstring of the module."""
     return c_text(f"{module.name}: a model compiled by mlaot.")
 
 
-def model_doc(module: Module) -> str:
+def model_doc(module: ExtensionModule) -> str:
     """The docstring of Model."""
     present = {slot.kind for slot in module.slots}
     own = "parameters" if "parameter" in present else "buffers" if "buffer" in present else "memory"

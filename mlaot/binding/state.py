@@ -7,23 +7,23 @@ from math import prod
 
 from mlaot.binding.literals import c_dtype, c_text
 from mlaot.ir.types import DTYPES
-from mlaot.lower.program import Module, Slot
+from mlaot.lower.program import ExtensionModule, Slot
 
 # What the state's kinds of arrays are called in docstrings.
 KINDS = {"parameter": "the parameters", "buffer": "the buffers", "optimizer": "the optimizer's state"}
 
 
-def of_kind(module: Module, kind: str) -> list[Slot]:
+def of_kind(module: ExtensionModule, kind: str) -> list[Slot]:
     """The slots of one kind."""
     return [slot for slot in module.slots if slot.kind == kind]
 
 
-def has_gradients(module: Module) -> bool:
+def has_gradients(module: ExtensionModule) -> bool:
     """Whether the module trains: its parameters have gradients."""
     return any(slot.gradient_offset >= 0 for slot in module.slots)
 
 
-def saved(module: Module) -> list[Slot]:
+def saved(module: ExtensionModule) -> list[Slot]:
     """The slots in the order of a file: parameters, buffers, the optimizer's state."""
     return [slot for kind in KINDS for slot in of_kind(module, kind)]
 
@@ -33,7 +33,7 @@ def state_name(slot: Slot) -> str:
     return f"optimizer.{slot.name}" if slot.kind == "optimizer" else slot.name
 
 
-def flat_region(module: Module) -> dict[str, int | str]:
+def flat_region(module: ExtensionModule) -> dict[str, int | str]:
     """Where all parameters lie together, padding included, and their gradients in the same order."""
     slots = of_kind(module, "parameter")
     start = min(slot.offset for slot in slots)
@@ -73,7 +73,7 @@ def slot_row(slot: Slot) -> str:
     )
 
 
-def tensors_head(module: Module) -> str:
+def tensors_head(module: ExtensionModule) -> str:
     """The JSON head of a safetensors file, padded so that the data start on a multiple of 8."""
     head: dict[str, object] = {}
     at = 0
@@ -85,7 +85,7 @@ def tensors_head(module: Module) -> str:
     return text.ljust((len(text) + 7) // 8 * 8)
 
 
-def scalar_offsets(module: Module) -> list[int]:
+def scalar_offsets(module: ExtensionModule) -> list[int]:
     """Element offsets in the flat parameters of the source model's scalar parameters, in its own order."""
     offsets = module.info.get("scalars", ())
     assert isinstance(offsets, tuple | list)
@@ -97,7 +97,7 @@ def scalar_offsets(module: Module) -> list[int]:
     return [(int(offset) - int(region["parameters_at"])) // size for offset in offsets]
 
 
-def scalar_runs(module: Module) -> list[tuple[int, int, int]]:
+def scalar_runs(module: ExtensionModule) -> list[tuple[int, int, int]]:
     """The same, run by run: the first scalar of a run, its element offset, and the step from one to the next."""
     runs: list[tuple[int, int, int]] = []
     length = 0

@@ -23,8 +23,8 @@ from mlaot.binding.state import (
 )
 from mlaot.binding.weights import weights_parts
 from mlaot.ir.indices import IndexRange
-from mlaot.lower.program import Entry, Module, Port
-from mlaot.printing.identifiers import c_expression, dim_name
+from mlaot.lower.identifiers import c_expression, dim_name
+from mlaot.lower.program import Entry, ExtensionModule, Port
 from mlaot.schedule.machine import MACHINES, condition
 
 # What ONNX calls arrays of a dtype.
@@ -34,7 +34,7 @@ ONNX_NAMES = {
 }
 
 
-def session(module: Module) -> dict[str, object]:
+def session(module: ExtensionModule) -> dict[str, object]:
     """What a session has to know: the names, types and shapes that the file has; nothing for models of no file."""
     names = module.info.get("file_names")
     if not isinstance(names, dict):
@@ -54,7 +54,7 @@ def session(module: Module) -> dict[str, object]:
     }
 
 
-def tables(module: Module, fit: Fit | None) -> dict[str, object]:
+def tables(module: ExtensionModule, fit: Fit | None) -> dict[str, object]:
     """The tables of the C file, row by row as C initialisers."""
     served = module if fit is None else fit.added_to(module)
     extents = Extents(served)
@@ -87,7 +87,7 @@ def tables(module: Module, fit: Fit | None) -> dict[str, object]:
             "MODULE_DOC": f'"{module_doc(module)}"',
             "MODEL_DOC": f'"{model_doc(module)}"',
             **({"MODULE_VERSION": f'"{c_text(module.version)}"'} if module.version else {}),
-            "THREADS": module.threads,
+            "THREADS": module.options.threads,
             **features(module, fit, served),
             **sizes(module, extents),
             "CPUID_COUNT": max([1, *(len(condition.bits) for condition in needs.values())]),
@@ -97,7 +97,7 @@ def tables(module: Module, fit: Fit | None) -> dict[str, object]:
     }
 
 
-def symbols(module: Module) -> dict[str, object]:
+def symbols(module: ExtensionModule) -> dict[str, object]:
     """What the linker sees, or would if it were not hidden."""
     return {
         "MODULE_INIT": f"PyInit_{module.stem}",
@@ -107,7 +107,7 @@ def symbols(module: Module) -> dict[str, object]:
     }
 
 
-def features(module: Module, fit: Fit | None, served: Module) -> dict[str, object]:
+def features(module: ExtensionModule, fit: Fit | None, served: ExtensionModule) -> dict[str, object]:
     """What the module has; the C of the rest is left out."""
     entries = module.entries
     present = {
@@ -125,7 +125,7 @@ def features(module: Module, fit: Fit | None, served: Module) -> dict[str, objec
     return {name: int(value) for name, value in present.items()}
 
 
-def sizes(module: Module, extents: Extents) -> dict[str, object]:
+def sizes(module: ExtensionModule, extents: Extents) -> dict[str, object]:
     """The extents of the tables, and of what a call takes."""
     ports = [port for entry in module.entries for port in (*entry.inputs, *entry.outputs)]
     ranks = [len(port.shape) for port in ports] + [len(slot.shape) for slot in module.slots]
@@ -143,7 +143,7 @@ def sizes(module: Module, extents: Extents) -> dict[str, object]:
     }
 
 
-def state_numbers(module: Module) -> dict[str, object]:
+def state_numbers(module: ExtensionModule) -> dict[str, object]:
     """Where the parts of the state and of the weights lie, in bytes."""
     _, initial_at, scalars_at = weights_parts(module)
     numbers: dict[str, object] = {"CONSTANTS_AT": 0, "INITIAL_AT": initial_at, "INITIAL_BYTES": len(module.initial)}
@@ -176,7 +176,7 @@ def fit_numbers(fit: Fit | None, extents: Extents) -> dict[str, object]:
     }
 
 
-def index_dtypes(module: Module) -> list[str]:
+def index_dtypes(module: ExtensionModule) -> list[str]:
     """The dtypes that indices of callers have."""
     return sorted({port.dtype for entry in module.entries for port in entry.inputs if port.ranges})
 
@@ -187,7 +187,7 @@ def index_dtype_row(dtype: str) -> str:
     return f"{c_dtype(dtype)}, {c_type(dtype)}, {kind}"
 
 
-def golden_rows(module: Module, dims: tuple[str, ...]) -> list[dict[str, object]]:
+def golden_rows(module: ExtensionModule, dims: tuple[str, ...]) -> list[dict[str, object]]:
     """The golden calls: values of the dims, where their answers begin, and these as lines of C, an output each."""
     rows, at = [], 0
     for call in module.golden:
@@ -198,7 +198,7 @@ def golden_rows(module: Module, dims: tuple[str, ...]) -> list[dict[str, object]
     return rows
 
 
-def kernel_names(module: Module) -> list[str]:
+def kernel_names(module: ExtensionModule) -> list[str]:
     """The kernels of one instruction set, in the order of the function table."""
     names = []
     for entry in module.entries:
@@ -206,7 +206,7 @@ def kernel_names(module: Module) -> list[str]:
     return names
 
 
-def entry_row(module: Module, extents: Extents, entry: Entry) -> dict[str, object]:
+def entry_row(module: ExtensionModule, extents: Extents, entry: Entry) -> dict[str, object]:
     """An entry for the template; C has no empty tables, hence the zeros."""
     solves = [f"{{{s.input}, {s.axis}, {s.extent}, {s.dim}}}" for s in extents.solves(entry)]
     bounds = [f"{{{bound.extent}, {bound.least}}}" for bound in extents.bounds(entry)]
@@ -232,7 +232,7 @@ def entry_row(module: Module, extents: Extents, entry: Entry) -> dict[str, objec
     }
 
 
-def port_rows(module: Module, extents: Extents, entry: Entry) -> list[str]:
+def port_rows(module: ExtensionModule, extents: Extents, entry: Entry) -> list[str]:
     """The ports of an entry, inputs first."""
     rows, at = [], 0
     none = ", NULL, 0" if index_dtypes(module) else ""
@@ -259,7 +259,7 @@ def range_row(extents: Extents, range_: IndexRange) -> str:
     return f"{{{extents.number(str(range_.size))}, {wraps}, {ignores}, {range_.ignored or 0}, {{{box}}}}}"
 
 
-def describe(module: Module) -> dict[str, object]:
+def describe(module: ExtensionModule) -> dict[str, object]:
     """What ``info()`` says, but for the instruction sets."""
     info = {key: value for key, value in module.info.items() if key not in ("scalars", "file_names")}
     info["name"] = module.name
@@ -276,5 +276,5 @@ def describe(module: Module) -> dict[str, object]:
         info[key] = {slot.name: type_text(slot.dtype, slot.shape) for slot in of_kind(module, kind)}
     info["parameter_count"] = sum(prod(slot.shape) for slot in of_kind(module, "parameter"))
     info["bytes"] = {"constants": len(module.constants), "state": module.state_bytes}
-    info["deterministic"] = module.deterministic
+    info["deterministic"] = module.options.deterministic
     return info

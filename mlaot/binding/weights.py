@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from mlaot.binding.state import scalar_runs
-from mlaot.lower.program import Module
+from mlaot.lower.program import ExtensionModule
 from mlaot.schedule.machine import LINE, whole_lines
 
 # Weights up to this size are written as text, larger ones are embedded by the assembler.
@@ -32,11 +32,11 @@ class Weights:
     content: bytes
 
 
-def placed_weights(module: Module) -> Weights:
+def placed_weights(module: ExtensionModule) -> Weights:
     """The weights of a module, embedded or in a file, as its settings and their size say."""
     parts, _, _ = weights_parts(module)
     size = sum(map(len, parts))
-    is_file = module.weights == "file" or (module.weights == "auto" and size > INSIDE_LIMIT)
+    is_file = module.options.weights == "file" or (module.options.weights == "auto" and size > INSIDE_LIMIT)
     is_text = size <= TEXT_LIMIT and not is_file
     sha256 = digest(parts)
     content = b"".join((sha256.encode() if is_file else b"", *parts))
@@ -44,7 +44,7 @@ def placed_weights(module: Module) -> Weights:
     return Weights(file, sha256, size, weights_text(content) if is_text else [], content)
 
 
-def weights_parts(module: Module) -> tuple[list[bytes | bytearray], int, int]:
+def weights_parts(module: ExtensionModule) -> tuple[list[bytes | bytearray], int, int]:
     """What makes up the weights, one after the other, and where the start of the state and the scalar table lie.
 
     Constants lie at 0.

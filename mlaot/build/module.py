@@ -5,12 +5,12 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-from mlaot.binding.c_files import library_place, public_files
 from mlaot.build.budget import hold_facts, hold_replayed
 from mlaot.build.platforms import ABI3
 from mlaot.build.replay import replay
 from mlaot.build.sbom import read_facts
 from mlaot.build.toolchain import Toolchain, compile_module, compiled_isas
+from mlaot.printing.c_files import library_place, public_files
 from mlaot.settings import Model, Settings
 from mlaot.stages import stage
 

@@ -21,10 +21,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from mlaot.build.cache import cached
-from mlaot.build.cmake import COMMON_FLAGS, contraction, unit_flags
 from mlaot.build.platforms import ABI3, ABI3T, Platform, python_exports, python_library, this_platform
 from mlaot.build.sums import digest
 from mlaot.errors import MlaotError
+from mlaot.printing.cmake import COMMON_FLAGS, contraction, unit_flags
 from mlaot.schedule.machine import Machine, isas_for
 from mlaot.settings import WEIGHTS, Settings
 from mlaot.stages import stage

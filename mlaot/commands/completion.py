@@ -22,10 +22,9 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """One template for a shell."""
-    from mlaot.cli import parser
     from mlaot.render import render
 
-    print(render(f"completion/{options.shell}.j2", commands=commands_of(parser())), end="")
+    print(render(f"completion/{options.shell}.j2", commands=commands_of(options.parser())), end="")
     return 0
 
 

@@ -45,8 +45,8 @@ def add(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """As a build does it, but in this process."""
     from mlaot.build import child
-    from mlaot.build.cmake import module_files
     from mlaot.build.sources import depfile
+    from mlaot.printing.cmake import module_files
 
     bare = is_bare(options.project)
     project = Path() if bare else Path(options.project)

@@ -7,13 +7,136 @@ has the text form, with one node a line.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, ClassVar
 
+import numpy as np
+
+from mlaot.ir.dims import Dim
+from mlaot.ir.indices import IndexRange
+from mlaot.ir.layouts import AxisMap, Form, Label, Labels, Part, Strides, View
 from mlaot.ir.types import DType, Literal, Type
 
-if TYPE_CHECKING:
-    from mlaot.ops.base import Op
+Array = np.ndarray[Any, Any]
+OPS: dict[str, Op] = {}
+
+
+@dataclass(frozen=True)
+class Use:
+    """A node whose arguments come in ``layouts``; ``extents`` of their labels; ``wanted``: the order of the result."""
+
+    node: Node
+    layouts: tuple[Labels, ...]
+    extents: Mapping[Label, Dim]
+    wanted: Labels | None = None
+
+    @cached_property
+    def map(self) -> AxisMap:
+        axes = self.node.op.axes
+        assert axes is not None, f"bug in mlaot: no axes of {self.node.op}"
+        return axes.of(self.node)
+
+    @property
+    def longest(self) -> Labels:
+        """The layout of the argument with the most axes."""
+        return max(self.layouts, key=len)
+
+    def extent(self, label: Label) -> Dim:
+        """The result's extent along an axis: as it comes where that is kept or of the layout, else the node's own."""
+        if label in self.extents and (label not in self.map.whole or label not in self.map.result):
+            return self.extents[label]
+        shape: tuple[Dim, ...] = self.node.type.shape
+        return shape[self.map.result.index(label)]
+
+
+@dataclass(frozen=True)
+class Axes:
+    """``of`` gives the map of a node; ``form`` the op in another layout, or None where it cannot be done in that.
+
+    ``elementwise``: each element of the result is computed from the elements of the arguments at its place.
+    ``reduces``: the op makes one value of all those along some axes, in any order of them.
+    """
+
+    of: Callable[[Node], AxisMap]
+    form: Callable[[Use], Form | None]
+    elementwise: bool = False
+    reduces: bool = False
+
+
+@dataclass(frozen=True)
+class Index:
+    """``argument`` of an op is made of indices: ``range(*types, **attrs)``, and what the op does with all ``others``.
+
+    Integers that a caller gives are refused out of range; ``others`` is what becomes of those that a model computes.
+    """
+
+    argument: int
+    range: Callable[..., IndexRange | None]
+    others: str
+
+
+@dataclass(frozen=True, eq=False)
+class Op:
+    """``type_rule(*types, **attrs)``, ``reference(*arrays, **attrs)``: NumPy, the meaning of the op.
+
+    ``vjp(ct, out, *args, **attrs)`` gives one cotangent (or None) per argument. ``axes``: how axes go
+    through it, from which batching, layouts and views follow. ``c(args, **attrs)`` is the expression of an elementwise
+    op in a loop nest, of numbers or of lanes.
+    ``doc`` says in a line what the op computes, of arguments x and y (a, b for two alike).
+    ``needs(*types, **attrs)`` are dims that must not be negative for the op to stay within its arguments. ``draws``:
+    each example of a batch has a value of its own, even where no argument is batched. ``index``: which argument is made
+    of indices, if one is. Where axes do not say how to batch, ``batch(node, args, batched, dim)`` gives the node with a
+    leading ``dim``; ``args`` are batched where ``batched`` says so.
+
+    ``moves``: each element of the result is an element of an argument. ``exact``: the result is a number that the dtype
+    of its arguments holds, computed in whichever wider one. ``linear``: the sum of its values is its value of the sum.
+    ``cheap``: kernels compute it again rather than store it. ``repeats``: of a reduction, the name of the op of two
+    values that it repeats. ``view(node, strides)``: where the elements of a result that copies nothing lie in its
+    argument. ``parts(node, strides)``: where arguments lie in the result, or nothing where they do not lie by strides.
+    """
+
+    name: str
+    type_rule: Callable[..., Type]
+    reference: Callable[..., Array]
+    vjp: Callable[..., tuple[Node | None, ...]] | None = None
+    axes: Axes | None = None
+    c: Callable[..., Any] | None = None  # an Expr of mlaot.nest
+    commutative: bool = False
+    needs: Callable[..., Iterable[Dim]] | None = None
+    draws: bool = False
+    index: Index | None = None
+    moves: bool = False
+    exact: bool = False
+    linear: bool = False
+    cheap: bool = False
+    repeats: str = ""
+    view: Callable[[Node, Strides], View] | None = None
+    parts: Callable[[Node, Strides], list[Part]] | None = None
+    batch: Callable[[Node, Sequence[Node], Sequence[bool], Dim], Node] | None = None
+    doc: str = ""
+
+    def __post_init__(self) -> None:
+        assert self.name not in OPS, f"op {self.name!r} is defined twice"
+        OPS[self.name] = self
+
+    def __call__(self, *args: Node, **attrs: Any) -> Node:
+        """Add a node for this op to the graph of its first argument."""
+        return args[0].graph.add(self, args, attrs)
+
+    def __repr__(self) -> str:
+        return self.name
+
+    @property
+    def elementwise(self) -> bool:
+        """Whether each element of the result is computed from the elements of the arguments at its place."""
+        return self.axes is not None and self.axes.elementwise
+
+    @property
+    def reduces(self) -> bool:
+        """Whether the op makes one value of all those along some axes, in any order of them."""
+        return self.axes is not None and self.axes.reduces
 
 
 class Node:
@@ -54,6 +177,8 @@ class Graph:
     ``origin`` is what nodes are made for from now on.
     """
 
+    text_form: ClassVar[Callable[[Graph], str]]  # set by mlaot.ir.text
+
     def __init__(self, name: str) -> None:
         self.name = name
         self.origin = ""
@@ -86,14 +211,10 @@ class Graph:
 
     def constant(self, value: object, dtype: DType) -> Node:
         """A constant, one node for the same bits."""
-        from mlaot.ops.structure import const
-
         return self.add(const, (), {"value": Literal(value, dtype)})
 
     def input(self, name: str, type_: Type, **notes: Any) -> Node:
         """An input by name; the same name gives the same node."""
-        from mlaot.ops.structure import input_
-
         if name not in self.inputs:
             self.inputs[name] = self.add(input_, (), {"name": name, "type": type_, **notes})
         return self.inputs[name]
@@ -132,9 +253,7 @@ class Graph:
         return len(self._table)
 
     def __str__(self) -> str:
-        from mlaot.ir.text import text
-
-        return text(self, brief=True)
+        return Graph.text_form(self)
 
 
 def topological(roots: Iterable[Node], within: Container[Node] | None = None) -> list[Node]:
@@ -173,3 +292,17 @@ def users(nodes: Iterable[Node]) -> dict[Node, list[Node]]:
         for a in node.args:
             result.setdefault(a.find(), []).append(node)
     return result
+
+
+def _no_reference(*_: Array, **__: Any) -> Array:
+    raise AssertionError("bug in mlaot: an input has no value of its own")
+
+
+input_: Op = Op("input", lambda name, type, **notes: type, _no_reference, doc="an argument, a parameter or a buffer")
+const: Op = Op(
+    "const",
+    lambda value: Type(value.dtype, value.array.shape),
+    lambda value: value.array,
+    lambda ct, out, value: (),
+    doc="an array that is known when the module is built",
+)

@@ -16,7 +16,7 @@ from mlaot.ir.types import Literal, Type
 
 
 class Subgraph:
-    """``graph``, compared by structure; ``inputs`` and ``outputs`` are its types. Called with arrays it computes."""
+    """``graph``, compared by structure; ``inputs`` and ``outputs`` are its types."""
 
     __slots__ = ("graph", "inputs", "key", "outputs")
 
@@ -38,11 +38,6 @@ class Subgraph:
     def inline(self, graph: Graph, args: Sequence[Node]) -> list[Node]:
         """The subgraph's nodes once more in ``graph``, on ``args``: its outputs."""
         return inline(self.graph, args, graph)
-
-    def __call__(self, *arrays: Any) -> tuple[Any, ...]:
-        from mlaot.evaluate import bind
-
-        return bind(self)(*arrays)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Subgraph) and self.key == other.key

@@ -23,6 +23,7 @@ import ast
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields
+from functools import partial
 from hashlib import blake2b
 from typing import Any
 
@@ -30,7 +31,7 @@ import numpy as np
 
 from mlaot.errors import MlaotError, did_you_mean
 from mlaot.ir import dims
-from mlaot.ir.graph import Graph, Node
+from mlaot.ir.graph import OPS, Graph, Node
 from mlaot.ir.subgraph import Subgraph
 from mlaot.ir.types import DTYPES, DType, Literal, TupleType, Type
 
@@ -46,6 +47,8 @@ UNUSED = re.compile(r"unused input\((.*)\) : (.+)")
 PAIR = re.compile(rf"({QUOTED}|{WORD})=(v\d+)(?:, |$)")
 ITEM = re.compile(rf"({QUOTED}|{WORD})(?:, |$)")
 TYPE = re.compile(r"(\w+)\[([^\]]*)\]")
+
+RECORDS: dict[str, type] = {}  # by their names in the text: dataclasses of constants, which an op takes as an attribute
 
 
 class Unknown(Literal):
@@ -71,6 +74,9 @@ def text(graph: Graph, inline: int | None = INLINE, *, brief: bool = False) -> s
     ``brief``: without inputs that no node reads and the order of inputs, which no pass looks at.
     """
     return "\n".join(_lines(graph, "", inline, brief))
+
+
+Graph.text_form = partial(text, brief=True)
 
 
 def _lines(graph: Graph, number: str, inline: int | None, brief: bool = False) -> Iterator[str]:
@@ -114,15 +120,9 @@ def _value(key: str, value: Any, known: DType, inline: int | None) -> str:
         return _literal(value, known, inline)
     if isinstance(value, str):
         return _word(value) if key in STRINGS else repr(value)
-    if _is_forest(value):
-        return f"forest({', '.join(_literal(getattr(value, f.name), None, inline) for f in fields(value))})"
+    if record := next((name for name, kind in RECORDS.items() if isinstance(value, kind)), None):
+        return f"{record}({', '.join(_literal(getattr(value, f.name), None, inline) for f in fields(value))})"
     return str(value)
-
-
-def _is_forest(value: Any) -> bool:
-    from mlaot.ops.trees import Forest
-
-    return isinstance(value, Forest)
 
 
 def _literal(value: Literal, known: DType | None, inline: int | None) -> str:
@@ -352,12 +352,10 @@ def _combined(operation: ast.operator, left: Any, right: Any) -> Any:
 
 def _called(name: str, args: list[Any], body: Callable[[str, str], Subgraph]) -> Any:
     """``f32([1.0, 2.0])`` and the other forms of constants; a subgraph."""
-    from mlaot.ops.trees import Forest
-
     if name == "subgraph":
         return body(*args)
-    if name == "forest":
-        return Forest(*args)
+    if name in RECORDS:
+        return RECORDS[name](*args)
     if name in DTYPES:
         return Literal(args[0], DTYPES[name])
     if name == "numbers":
@@ -371,8 +369,6 @@ def _called(name: str, args: list[Any], body: Callable[[str, str], Subgraph]) ->
 
 def _node(graph: Graph, name: str, args: list[Node], attrs: dict[str, Any], line: Line) -> Node:
     """A node of the type that its op's rule says."""
-    from mlaot.ops import OPS
-
     if name not in OPS:
         raise line.wrong(f"an op{did_you_mean(name, OPS)}")
     known = graph.size

@@ -1,6 +1,6 @@
-"""What the builders of nests have in common: arrays for buffers, loads and stores of values, elementwise work.
+"""What all builders of nests share: arrays for buffers, loads and stores of values, elementwise work.
 
-Every builder takes a group of nodes to a nest with loops over numbers; the schedule makes vectors of it.
+Every builder turns a group of nodes into a nest of loops over numbers, which the schedule vectorizes.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from dataclasses import replace
 from mlaot.ir import DTYPES, Dim, Node
 from mlaot.ir.dims import product
 from mlaot.lower.fuse import Group
+from mlaot.lower.identifiers import array_name
 from mlaot.lower.layout import Access
 from mlaot.lower.program import Buffer, Kernel, Param
-from mlaot.nest.expressions import Array, Const, Expr, Index, Load, PanelLayout, ValueType, Var, cast, compare
-from mlaot.nest.reductions import combined
-from mlaot.nest.statements import Assign, Body, Let, Nest, Statement, Store, written
+from mlaot.nest.expressions import Array, Const, Expr, Index, Load, Panels, ValueType, Var, cast, compare
+from mlaot.nest.reductions import combine
+from mlaot.nest.statements import Assign, Body, Let, Nest, Statement, Store, written_arrays
 from mlaot.ops import structure as st
 from mlaot.ops.kinds import base_of, is_free
-from mlaot.printing.identifiers import array_name
 
 At = Sequence[Expr]  # an index along each axis
 Accesses = Mapping[Node, Access]
@@ -28,7 +28,7 @@ ZERO = Index(0)
 
 
 class Builder:
-    """The arrays and the scalars of one kernel, and its statements: ``once`` stand before all loops."""
+    """The arrays and the scalars of one kernel, and its statements; ``once`` has those before all loops."""
 
     def __init__(self, group: Group, accesses: Accesses, stores: Stores) -> None:
         self.group = group
@@ -43,29 +43,30 @@ class Builder:
         self._temporaries = 0
         self._loads = 0
 
-    def array(self, buffer: Buffer, panels: PanelLayout | None = None) -> Array:
-        """The kernel's array for a buffer; work buffers are ``t0``, ``t1``.. in order of use."""
+    def array(self, buffer: Buffer, panels: Panels | None = None) -> Array:
+        """Return the kernel's array for a buffer; work buffers are ``t0``, ``t1``.. in order of use."""
         while buffer.within is not None and buffer.start == 0:  # one pointer to what is read and written
             buffer = buffer.within
-        known = self._arrays.get(id(buffer))
-        if known is None:
+        array = self._arrays.get(id(buffer))
+        if array is None:
             name = self._name(buffer)
-            known = self._arrays[id(buffer)] = Array(name, buffer.dtype, elements(buffer), panels=panels)
-            self._buffers[known.name] = buffer
-        return known
+            array = self._arrays[id(buffer)] = Array(name, buffer.dtype, elements(buffer), panels=panels)
+            self._buffers[array.name] = buffer
+        return array
 
     def _name(self, buffer: Buffer) -> str:
-        if buffer.whole.where == "work":
+        """Name an array: as the user does, without the numbers of layers, or ``t<number>``."""
+        if buffer.root.where == "work":
             self._temporaries += 1
             return f"t{self._temporaries - 1}"
         parts = [p for p in buffer.name.split(".") if not p.isdigit()] if buffer.where != "input" else []
-        name = array_name(".".join(parts) or buffer.name)  # the kernel is that of every layer of its shape
+        name = array_name(".".join(parts) or buffer.name)  # without numbers, as all layers of a shape share the kernel
         while name in self._buffers:
             name += "_"
         return name
 
     def view(self, buffer: Buffer, name: str, dtype: str) -> Array:
-        """The kernel's array ``name`` for the memory of a constant, as elements of a type of their own."""
+        """Return an array ``name`` for the memory of a constant, as elements of another dtype."""
         size = buffer.bytes // DTYPES[dtype].itemsize
         own = replace(buffer, name=name, dtype=dtype, shape=(size,), strides=(1,), dense=True, within=buffer)
         self._arrays[id(own)] = array = Array(name, dtype, size)
@@ -76,18 +77,18 @@ class Builder:
         return self.accesses[node.find()]
 
     def element(self, access: Access, at: At) -> Load:
-        """One element, as it lies in memory."""
+        """Load one element as it lies in memory."""
         array, index = self.array(access.buffer), place(at, access.strides, access.offset)
-        padded = access.whole and not access.buffer.dense and access.offset == 0
+        padded = access.reaches_end and not access.buffer.dense and access.offset == 0
         return Load(array, index, ValueType(array.dtype), padded=padded)
 
     def scalar(self, node: Node) -> Expr:
-        """A free scalar, computed once a call."""
+        """Return a free scalar, which is computed once a call."""
         node = base_of(node)
         if node.op is st.const:
             return Const(node.attrs["value"].array.item(), ValueType(node.type.dtype.name))
         stack = [node]
-        while stack:  # chains may be long: what a scalar is made of comes first, without recursion
+        while stack:  # without recursion, as chains may be long: arguments come first
             top = stack[-1]
             missing = [a for a in map(base_of, top.args) if a.op is not st.const and a not in self._scalars]
             stack += reversed(missing)
@@ -105,7 +106,7 @@ class Builder:
         return expression(node, [self.scalar(a) for a in node.args])
 
     def value(self, node: Node, at: At) -> Expr:
-        """One element of a value from elsewhere."""
+        """Load one element of a value from outside the group."""
         if is_free(node):
             return self.scalar(node)
         access = self.access(node)
@@ -124,11 +125,11 @@ class Builder:
         dtype: str | None = None,
         reductions: Mapping[Node, Var] | None = None,
     ) -> Body:
-        """The statements that compute ``nodes`` at one point: loads, each node in a variable, stores.
+        """Return the statements that compute ``nodes`` at one point: loads, each node in a variable, stores.
 
-        ``at``: the indices of a value there. ``values`` has what is at hand, and gets what is computed. ``dtype``: what
-        is computed with, where it is not each value's own: elements from elsewhere are converted as they are loaded.
-        ``reductions``: variables that their arguments at this point are combined into.
+        ``at`` gives the indices of a value there. ``values`` has what is computed already, and gets the rest.
+        ``dtype``: the one dtype to compute with; elements are converted as they are loaded. ``reductions``: variables
+        that the arguments of these nodes are combined into.
         """
         statements: list[Statement] = []
         loaded: dict[Node, Expr] = {}
@@ -151,18 +152,18 @@ class Builder:
         for node in nodes:
             if reductions and node in reductions:
                 total = reductions[node]
-                statements.append(Assign(total, combined(node.op.name, total, operand(node.arg(0)))))
+                statements.append(Assign(total, combine(node.op.name, total, operand(node.arg(0)))))
                 continue
             if node not in values:
-                x = self.computed(node, [operand(a.find()) for a in node.args], at(node))
+                x = self.compute(node, [operand(a.find()) for a in node.args], at(node))
                 values[node] = Var(self.names[node], x.type)
                 statements.append(Let(Var(self.names[node], x.type), x))
             for buffer in self.stores.get(node, ()):
                 statements.append(self.store(buffer, at(node), values[node]))
         return tuple(statements)
 
-    def computed(self, node: Node, args: Sequence[Expr], at: At) -> Expr:
-        """The value of an elementwise node, of arguments in its own type or as they were loaded."""
+    def compute(self, node: Node, args: Sequence[Expr], at: At) -> Expr:
+        """Return the value of an elementwise node."""
         if node.op is st.one_hot:
             is_here = compare("eq", cast(args[0], "i64"), cast(at[-1], "i64"))
             dtype = node.type.dtype.name
@@ -170,23 +171,23 @@ class Builder:
         return expression(node, args)
 
     def kernel(self, body: Sequence[Statement], name: str = "") -> Kernel:
-        """The kernel of a body behind what is computed once; what is written comes first."""
-        arrays, params = self.bound(body)
+        """Return the kernel of a body behind ``once``; arrays that are written come first."""
+        arrays, params = self.bind_arrays(body)
         return Kernel(Nest(name or self.group.kind, arrays, (*self.once, *body), self.doc()), params, self.origin())
 
-    def bound(self, body: Iterable[Statement]) -> tuple[tuple[Array, ...], tuple[Param, ...]]:
-        """The arrays of a kernel, those that a body writes first, and the buffers that they are."""
-        names = written(body)
+    def bind_arrays(self, body: Iterable[Statement]) -> tuple[tuple[Array, ...], tuple[Param, ...]]:
+        """Return the arrays of a kernel, those that a body writes first, and the buffers behind them."""
+        names = written_arrays(body)
         arrays = sorted(self._arrays.values(), key=lambda a: a.name not in names)
         return tuple(arrays), tuple(Param(a.name, self._buffers[a.name], a.name in names) for a in arrays)
 
     def origin(self) -> str:
-        """The part of the model that most of the nodes were made for; if none is known, what they do at the end."""
+        """Return the part of the model that most nodes belong to, or the name of the last op."""
         counts = Counter(node.origin for node in self.group.nodes if node.origin)
         return counts.most_common(1)[0][0] if counts else self.group.nodes[-1].op.name
 
     def doc(self) -> tuple[str, ...]:
-        """The graph lines of the kernel, with its own names."""
+        """Return the graph lines of the kernel, with the kernel's own names."""
         lines = []
         for node in self.group.nodes:
             args = ", ".join(self._shown(a.find()) for a in node.args)
@@ -204,18 +205,19 @@ class Builder:
             scalar = self._scalars.get(base)
             return scalar.name if isinstance(scalar, Var) else str(base.op.name)
         buffer = self.access(base).buffer
-        known = self._arrays.get(id(buffer)) or self._arrays.get(id(buffer.whole))
-        return known.name if known is not None else buffer.name
+        array = self._arrays.get(id(buffer)) or self._arrays.get(id(buffer.root))
+        return array.name if array is not None else buffer.name
 
 
 def expression(node: Node, args: Sequence[Expr]) -> Expr:
-    """What an elementwise node computes."""
+    """Return what an elementwise node computes."""
     assert node.op.c is not None, f"bug in mlaot: op '{node.op.name}' has no expression"
-    return node.op.c(list(args), **node.attrs)
+    result: Expr = node.op.c(list(args), **node.attrs)
+    return result
 
 
 def place(at: At, strides: Sequence[Dim], offset: Dim = 0) -> Expr:
-    """The element index for indices along axes that are so far apart."""
+    """Return the element index ``offset + sum(at[i] * strides[i])``."""
     total: Expr = Index(offset)
     for index, stride in zip(at, strides, strict=True):
         total = total + index * Index(stride)
@@ -223,7 +225,7 @@ def place(at: At, strides: Sequence[Dim], offset: Dim = 0) -> Expr:
 
 
 def elements(buffer: Buffer) -> Dim:
-    """How many elements lie behind the start of a buffer, padding included."""
+    """Return how many elements lie behind the start of a buffer, padding included."""
     if buffer.where in ("input", "output"):
         return product(tuple(buffer.shape))
     return buffer.bytes // DTYPES[buffer.dtype].itemsize

@@ -1,7 +1,8 @@
 """Contractions: sums of products (and reductions over leading axes), with an elementwise epilogue.
 
-Labels that every operand steps through together are merged; then one label runs along the lanes: one of the result,
-which an operand has contiguous, or a summed one that all have. ``schedule`` estimates what each choice would cost.
+Labels are the letters of an einsum: ``ik,kj->ij``. Labels that every operand steps through together are merged; then
+one label runs along the lanes: one of the result along which an operand is contiguous, or a summed one along which all
+are. The cost model of ``mlaot/schedule/cost.py`` chooses.
 """
 
 from __future__ import annotations
@@ -10,27 +11,40 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from mlaot.ir import DTYPES, Dim, Node
-from mlaot.ir.dims import NOMINAL, times
+from mlaot.ir.dims import NOMINAL
 from mlaot.lower.builder import Builder, elements
 from mlaot.lower.fuse import Group
 from mlaot.lower.gates import gate
-from mlaot.lower.layout import Access, padded
-from mlaot.lower.program import Buffer, Kernel, Panels
-from mlaot.lower.program import Sequence as Steps
-from mlaot.nest.expressions import HALVES, Array, Call, Expr, Index, Load, PanelLayout, ValueType, Var, as_index, cast
-from mlaot.nest.reductions import combined, identity
+from mlaot.lower.layout import Access, padded_extent
+from mlaot.lower.program import Buffer, Kernel, Steps
+from mlaot.nest.expressions import (
+    HALVES,
+    Array,
+    Call,
+    Expr,
+    Index,
+    Load,
+    Panels,
+    ValueType,
+    Var,
+    as_index,
+    cast,
+    round_up,
+)
+from mlaot.nest.reductions import combine, identity
 from mlaot.nest.statements import Assign, Body, Mutable, Statement, index_var, loop
 from mlaot.ops import reduction as red
 from mlaot.ops.kinds import PRODUCTS, VECTORS, base_of, is_free
 from mlaot.ops.quantized import contract_bytes
-from mlaot.schedule.contraction import contraction_of, cost
+from mlaot.schedule.contraction import contraction_of
+from mlaot.schedule.cost import cost
 from mlaot.schedule.machine import REFERENCE
 
 LABELS = "abcdefghijklmnopqrstuvwxyz"
 
 
 def operands(node: Node) -> tuple[list[Node], list[str], str]:
-    """The operands of a contraction or column reduction with their labels, and the labels of the result."""
+    """Return the operands of a contraction or column reduction, their labels, and the labels of the result."""
     if node.op in PRODUCTS:
         first, second, out = red.parse_spec(node.attrs["spec"])
         return [node.arg(0), node.arg(1)], [first, second], out
@@ -42,47 +56,52 @@ def operands(node: Node) -> tuple[list[Node], list[str], str]:
 def contraction_kernel(
     group: Group, accesses: Mapping[Node, Access], stores: Mapping[Node, Sequence[Buffer]]
 ) -> Kernel | Steps:
-    """The kernel of a group of kind "contraction": tiles of vectors where the operands allow it, else plain loops.
+    """Return the kernel of a group of kind "contraction": register tiles if operands allow vectors, else plain loops.
 
-    Two where some columns of the weights lie apart from the panels.
+    Weights with remainder columns behind their panels need a second kernel for these.
     """
     builder = _ContractionBuilder(group, accesses, stores)
-    apart = next((r.access.buffer.panels.apart for r in builder.reads if r.access.buffer.panels), 0)
-    if not apart:
+    if not any(read.access.buffer.remainder_columns for read in builder.reads):
         return builder.best()
-    return Steps((builder.best(), _ContractionBuilder(group, accesses, stores, "apart").best()))
+    return Steps((builder.best(), _ContractionBuilder(group, accesses, stores, is_remainder=True).best()))
 
 
 @dataclass
 class _Read:
-    """An operand: its buffer, and how far its element index moves along each label it has."""
+    """An operand: its buffer, and how far its element index moves along each of its labels.
+
+    ``panel``: the label that is cut into panels.
+    """
 
     access: Access
     strides: dict[str, Dim]
-    panel: str | None  # the label that is cut into panels
+    panel: str | None
 
     def stride(self, label: str) -> Dim | None:
-        """None along the label that is cut into panels."""
+        """Return the stride along a label; None along the one that is cut into panels."""
         return None if label == self.panel else self.strides.get(label, 0)
 
 
-def _apart(access: Access, panels: Panels, first: int) -> tuple[Access, int]:
-    """The columns that lie apart from panels for the ``first`` ones, each a row; the step from one to the next."""
-    unit = panels.unit
-    start = -(-first // unit) * unit * panels.rows
-    strides = tuple(0 if i == panels.axis else s for i, s in enumerate(access.strides))
-    return replace(access, strides=strides, offset=start), -(-panels.rows // unit) * unit
+def _remainder(access: Access, panels: Panels) -> tuple[Access, int]:
+    """Return the access to the remainder columns, which are dense rows behind the panels, and the stride of a row."""
+    strides = tuple(0 if i == access.buffer.panel_axis else s for i, s in enumerate(access.strides))
+    return replace(access, strides=strides, offset=panels.padded_size), round_up(panels.rows, panels.unit)
 
 
 class _ContractionBuilder:
-    """Chooses which label runs along the lanes, and writes the epilogue."""
+    """Build the nest of a contraction: merge its labels, choose the one along the lanes, and write the epilogue.
+
+    ``out`` and ``inner`` are the labels of the result and of one gate of it. ``sizes`` and ``merged_into`` say of each
+    label its extent and which label it has become part of; ``kept`` and ``summed`` are the labels that need loops.
+    """
 
     def __init__(
         self,
         group: Group,
         accesses: Mapping[Node, Access],
         stores: Mapping[Node, Sequence[Buffer]],
-        part: str = "panels",
+        *,
+        is_remainder: bool = False,
     ) -> None:
         self.group = group
         self.node = group.nodes[0]
@@ -102,47 +121,48 @@ class _ContractionBuilder:
             assert access.strides[rank:] in ((), (1,)), f"bug in mlaot: bytes of {n} that do not lie side by side"
             self.sizes |= dict(zip(names, n.type.shape[:rank], strict=True))
             panels = access.buffer.panels
-            panel = names[panels.axis] if panels else None
+            panel = names[access.buffer.panel_axis] if panels else None
             strides = dict(zip(names, access.strides[:rank], strict=True))
-            if panels is not None and panel is not None and panels.apart:
-                first = self._extent(panel) - panels.apart
-                self.sizes[panel] = first if part == "panels" else panels.apart
-                if part == "apart":
-                    self.shift = {panel: first}
-                    access, strides[panel] = _apart(access, panels, first)
+            if panels is not None and panel is not None:
+                self.sizes[panel] = access.buffer.remainder_columns if is_remainder else panels.columns
+                if is_remainder:
+                    self.shift = {panel: panels.columns}
+                    access, strides[panel] = _remainder(access, panels)
                     panel = None
             self.reads.append(_Read(access, strides, panel))
         self.stored = [b for n in group.nodes for b in stores.get(n, ())]
-        self.place = {c: c for c in self.sizes}  # the label that a merged one became part of
+        self.merged_into = {c: c for c in self.sizes}  # the label that each label has become part of
         self._merge()
-        self.kept = [c for c in self.out if self.place[c] == c and self.sizes[c] != 1]
-        summed = [c for c in self.sizes if c not in self.out and self.place[c] == c and self.sizes[c] != 1]
-        self.summed = sorted(summed, key=self._summed_order)
+        self.kept = [c for c in self.out if self.merged_into[c] == c and self.sizes[c] != 1]
+        summed = [c for c in self.sizes if c not in self.out and self.merged_into[c] == c and self.sizes[c] != 1]
+        self.summed = sorted(summed, key=self._memory_order)
 
     def _extent(self, label: str) -> int:
         size = self.sizes[label]
         return size if isinstance(size, int) else NOMINAL
 
-    def _summed_order(self, label: str) -> tuple[int, ...]:
-        """As the last operand lies in memory: its longest strides outside."""
+    def _memory_order(self, label: str) -> tuple[int, ...]:
+        """Return a key that sorts summed labels as the last operand lies in memory, long strides outside."""
         strides = [r.strides.get(label, 0) for r in reversed(self.reads)]
         return tuple(-s if isinstance(s, int) else -(NOMINAL**4) for s in strides)
 
     def _merge(self) -> None:
-        """Make one label of two where every operand and result steps from the last of one to the next of the other."""
+        """Merge label u into v where all operands and results step from the end of v to the next u without a gap.
+
+        u: 4, stride 12; v: 3, stride 4    ->    v: 12, stride 4    (12 = 4 * 3)
+        """
         for kind in (self.out, "".join(c for c in self.sizes if c not in self.out)):
             for u in kind:
                 for v in kind:
                     if u != v and self._can_merge(u, v):
-                        self.sizes[v] = times(self.sizes[u], self.sizes[v])
-                        self.place[u] = v
+                        self.sizes[v] = self.sizes[u] * self.sizes[v]
+                        self.merged_into[u] = v
                         break
 
     def _can_merge(self, u: str, v: str) -> bool:
-        fixed = isinstance(self.sizes[u], int) and isinstance(self.sizes[v], int)
-        if not fixed or self.sizes[u] == 1 or self.sizes[v] == 1 or self.place[u] != u or self.place[v] != v:
-            return False
-        if self.gate in (u, v):
+        """Whether a step along u is a whole run along v in every operand, result and value of the epilogue."""
+        sizes = [self.sizes[c] for c in (u, v) if self.merged_into[c] == c and c != self.gate]
+        if len(sizes) < 2 or not all(isinstance(size, int) and size != 1 for size in sizes):
             return False
         pairs: list[tuple[Dim | None, Dim | None]] = [(r.stride(u), r.stride(v)) for r in self.reads]
         if u in self.out:
@@ -154,16 +174,19 @@ class _ContractionBuilder:
                 outside = [a.find() for a in n.args if base_of(a) not in self.builder.inside and not is_free(a.find())]
                 pairs += [(self.builder.access(a).strides[i], self.builder.access(a).strides[j]) for a in outside]
         size = self.sizes[v]
-        return all(s is not None and t is not None and s == times(t, size) for s, t in pairs)
+        return all(s is not None and t is not None and s == t * size for s, t in pairs)
 
     def best(self) -> Kernel:
-        """The kernel that is estimated to cost least."""
+        """Return the kernel that is estimated to be the fastest.
+
+        The cost is that of ``REFERENCE`` for all machines, since they share one layout of the weights.
+        """
         choices = [self._kernel(label) for label in self.choices()] if self.group.dtype in VECTORS else []
         assert choices or not self.words, f"bug in mlaot: words of {self.node} that do not lie side by side"
         return min(choices, key=lambda k: cost(contraction_of(k.nest), REFERENCE)) if choices else self._kernel(None)
 
     def choices(self) -> Iterator[str]:
-        """The labels that could run along the lanes."""
+        """Yield the labels that could run along the lanes: all operands must be vectors or fixed there."""
         panel = next((r.panel for r in self.reads if r.panel), None)
         if self.gate:
             panel = self.out[-1]
@@ -180,7 +203,10 @@ class _ContractionBuilder:
                 yield label
 
     def _is_vector(self, read: _Read, label: str) -> bool:
-        """Whether vectors along a label can be loaded; every second element where whole vectors may be read for it."""
+        """Whether vectors along a label can be loaded: of adjacent elements, or of every second one.
+
+        The latter reads two vectors that begin at an even element, so both must lie in the buffer.
+        """
         if read.access.buffer.dtype not in (("i32",) if self.words else (self.group.dtype, *HALVES)):
             return False
         stride, buffer, size = read.stride(label), read.access.buffer, self.sizes[label]
@@ -189,34 +215,34 @@ class _ContractionBuilder:
         if buffer.where != "work" or buffer.dense or read.access.offset != 0 or not isinstance(size, int):
             return False
         end = self._reach(read, label)
-        return end is not None and end + 2 * int(padded(size, DTYPES[buffer.dtype].itemsize)) <= 0
+        return end is not None and end + 2 * int(padded_extent(size, DTYPES[buffer.dtype].itemsize)) <= 0
 
     def _reach(self, read: _Read, label: str) -> int | None:
-        """How far from the end of the memory at hand the last vector along ``label`` begins, at an even element.
+        """Return the first element of the last vector along ``label``, as a negative offset from the end of its memory.
 
-        That memory is the buffer's, or what belongs to one round of the loops whose extents are not known.
+        That memory is the buffer, or the part of it that one round of the dynamic loops reads. None if it is unknown.
         """
-        others = [(read.strides.get(c, 0), self.sizes[c]) for c in (*self.kept, *self.summed) if c != label]
-        open_ = [stride for stride, extent in others if not isinstance(extent, int)]
+        strides = [(read.strides.get(c, 0), self.sizes[c]) for c in (*self.kept, *self.summed) if c != label]
+        open_ = [stride for stride, extent in strides if not isinstance(extent, int)]
         room = min(open_, default=elements(read.access.buffer), key=lambda s: s if isinstance(s, int) else -1)
-        known = [(s, n) for s, n in others if isinstance(s, int) and isinstance(n, int)]
-        if not isinstance(room, int) or len(known) + len(open_) < len(others):
+        fixed = [(s, n) for s, n in strides if isinstance(s, int) and isinstance(n, int)]
+        if not isinstance(room, int) or len(fixed) + len(open_) < len(strides):
             return None
-        return sum(s * (n - 1) for s, n in known if s < room) // 2 * 2 - room
+        return sum(s * (n - 1) for s, n in fixed if s < room) // 2 * 2 - room
 
     def _kernel(self, lanes: str | None) -> Kernel:
-        """A sum at each point of the result, which the epilogue takes into memory; in tiles along a label."""
+        """Return the nest with ``lanes`` along the lanes: a sum at each point of the result, then its epilogue."""
         names = self._names(lanes)
         self.builder = builder = Builder(self.group, self.accesses, self.stores)
-        order = sorted(self.reads, key=lambda r: lanes is not None and self._is_vector(r, lanes))  # broadcast first
+        factors = sorted(self.reads, key=lambda r: lanes is not None and self._is_vector(r, lanes))  # broadcast first
         type_ = ValueType("i32" if self.words else self.group.dtype)
         sums = [Var(f"acc{g}" if self.gate else "acc", type_) for g in range(max(self.group.gates, 1))]
         starts = [Mutable(acc, identity(self.combine, type_.dtype)) for acc in sums]
         updates = [
-            Assign(acc, self._added(acc, [self._element(r, lanes, names, g) for r in order]))
+            Assign(acc, self._accumulate(acc, [self._element(r, lanes, names, g) for r in factors]))
             for g, acc in enumerate(sums)
         ]
-        summed = self._loops(self._summed(lanes), names, lanes, updates)
+        summed = self._loops(self._summed_order(lanes), names, lanes, updates)
         epilogue = self._epilogue(names, [cast(acc, self.group.dtype) for acc in sums])
         kept = [c for c in self.kept if c != self.gate]
         body = self._loops(kept, names, lanes, (*starts, *summed, *epilogue), parallel=True)
@@ -226,11 +252,11 @@ class _ContractionBuilder:
 
     @property
     def combine(self) -> str:
-        """The reduction."""
+        """The reduction by which values are combined."""
         return "sum" if self.node.op in PRODUCTS else self.node.op.name
 
-    def _summed(self, lanes: str | None) -> list[str]:
-        """The summed labels from the outermost loop; the one along the lanes is the innermost."""
+    def _summed_order(self, lanes: str | None) -> list[str]:
+        """Return the summed labels from the outermost loop; the one along the lanes is the innermost."""
         return sorted(self.summed, key=lambda c: c == lanes)
 
     def _loops(
@@ -241,20 +267,23 @@ class _ContractionBuilder:
         body: Iterable[Statement],
         **more: bool,
     ) -> Body:
-        """``body`` inside loops over labels, the outermost first."""
+        """Wrap ``body`` in loops over labels, the outermost first."""
         result = tuple(body)
         for c in reversed([*labels]):
             result = (loop(names[c], self.sizes[c], result, tiled=c == lanes, **more),)
         return result
 
-    def _added(self, total: Var, factors: Sequence[Expr]) -> Expr:
-        """A product, or four of bytes, combined into a sum."""
+    def _accumulate(self, total: Var, factors: Sequence[Expr]) -> Expr:
+        """Combine a product, or four products of bytes, into a sum."""
         if self.words:
             return Call("dot4", (total, *factors), total.type)
-        return combined(self.combine, total, factors[0] if len(factors) == 1 else combined("prod", *factors))
+        return combine(self.combine, total, factors[0] if len(factors) == 1 else combine("prod", *factors))
 
     def _element(self, read: _Read, lanes: str | None, names: Mapping[str, str], gate: int) -> Expr:
-        """The element of an operand at a point, as a factor."""
+        """Return the element of an operand at a point, as a factor.
+
+        Until the schedule resolves panels, strides are those of the row-major matrix: rows times its columns.
+        """
         access, vector = read.access, lanes is not None and self._is_vector(read, lanes)
         array, strides, columns = self._array(read), dict(read.strides), 1
         if array.panels is not None and read.panel is not None:
@@ -262,27 +291,23 @@ class _ContractionBuilder:
         total: Expr = Index(access.offset)
         for c, stride in strides.items():
             at = Index(gate) if c == self.gate else as_index(index_var(names[c])) if c in names else Index(0)
-            total = total + at * Index(stride if c == read.panel else times(stride, columns))
+            total = total + at * Index(stride if c == read.panel else stride * columns)
         x = Load(array, total, ValueType(array.dtype), padded=lanes is not None and self._may_overread(read, lanes))
         if self.words:
             return x if vector else Call("splat_word", (x,), ValueType("i32"))
         return cast(x, self.group.dtype)
 
     def _array(self, read: _Read) -> Array:
-        """The array of an operand, with its panels."""
-        panels = read.access.buffer.panels if read.panel else None
-        if panels is None or read.panel is None:
-            return self.builder.array(read.access.buffer)
-        columns = self._extent(read.panel)
-        return self.builder.array(read.access.buffer, PanelLayout(panels.rows, columns, panels.width, panels.unit))
+        """Return the array of an operand."""
+        return self.builder.array(read.access.buffer, read.access.buffer.panels if read.panel else None)
 
     def _names(self, lanes: str | None) -> dict[str, str]:
-        """Variables: ``j`` along the lanes, ``i`` along the last other label of the result, ``k`` for the last sum."""
+        """Name variables: ``j`` along the lanes, ``i`` for the last other label kept, ``k`` for the last summed one."""
         if lanes is None:
             return {c: f"i{i}" for i, c in enumerate(self.kept)} | {c: f"k{i}" for i, c in enumerate(self.summed)}
-        others = [c for c in self.kept if c not in (lanes, self.gate)]
-        names = {c: f"i{i}" if i else "i" for i, c in enumerate(reversed(others))}
-        names |= {c: f"k{i}" if i else "k" for i, c in enumerate(reversed(self._summed(lanes)))}
+        labels = [c for c in self.kept if c not in (lanes, self.gate)]
+        names = {c: f"i{i}" if i else "i" for i, c in enumerate(reversed(labels))}
+        names |= {c: f"k{i}" if i else "k" for i, c in enumerate(reversed(self._summed_order(lanes)))}
         return names if lanes in self.summed else {**names, lanes: "j"}
 
     def _may_overread(self, read: _Read, lanes: str) -> bool:
@@ -292,33 +317,32 @@ class _ContractionBuilder:
             return self._ends_in_row(access.buffer.panels, lanes)
         if access.buffer.panels is not None or read.strides.get(lanes) == 2:
             return True
-        if vector and lanes in read.strides and lanes not in self.place.values():
+        if vector and lanes in read.strides and lanes not in self.merged_into.values():
             raise AssertionError("bug in mlaot: lanes along a label that is merged into another")
-        if not vector or any(u != v and v == lanes for u, v in self.place.items()):
+        if not vector or any(u != v and v == lanes for u, v in self.merged_into.items()):
             return False
         return access.may_overread(list(read.strides).index(lanes))
 
     def _ends_in_row(self, panels: Panels, lanes: str) -> bool:
-        """Whether whole vectors along the lanes stay in a row of those elements that are apart from the panels."""
+        """Whether whole vectors along the lanes stay in the padded row of a remainder column."""
         size = self.sizes[lanes]
         assert isinstance(size, int), "bug in mlaot: weights of no fixed size"
-        whole, row = (-(-count // panels.unit) * panels.unit for count in (size, panels.rows))
-        return panels.rows - size + whole <= row
+        return panels.rows - size + round_up(size, panels.unit) <= round_up(panels.rows, panels.unit)
 
     def _at(self, names: Mapping[str, str]) -> list[Expr]:
-        """The indices of a point of the result, along each label of the epilogue's values."""
-        found: list[Expr] = []
+        """Return the indices of a point of the result, along each label of the epilogue's values."""
+        indices: list[Expr] = []
         for c in self.inner:
             index = as_index(index_var(names[c])) if c in names else Index(0)
-            found.append(index + self.shift.get(c, 0))
-        return found
+            indices.append(index + self.shift.get(c, 0))
+        return indices
 
     def _epilogue(self, names: Mapping[str, str], sums: Sequence[Expr]) -> Body:
-        """The statements that take a sum, or one of each gate, through the group's elementwise nodes into memory."""
+        """Return the statements that take a sum, or one of each gate, through the elementwise nodes to memory."""
         at, stored = self._at(names), self.stores.get(self.node, ())
         statements: list[Statement] = []
         if self.gate:
-            values = {v: sums[g] for v in self._gates() if (g := gate(v, self.node)) is not None}
+            values = {v: sums[g] for v in self._gate_views() if (g := gate(v, self.node)) is not None}
             for buffer in stored:
                 places = [[*at[:-1], Index(g), at[-1]] for g in range(self.group.gates)]
                 statements += [self.builder.store(buffer, x, v) for x, v in zip(places, sums, strict=True)]
@@ -329,6 +353,6 @@ class _ContractionBuilder:
         statements += self.builder.elementwise(nodes, lambda node: at, values, self.group.dtype)
         return tuple(statements)
 
-    def _gates(self) -> list[Node]:
-        """How the group's nodes look at the result, one gate at a time."""
+    def _gate_views(self) -> list[Node]:
+        """Return the views that the group's nodes have of the result, each one gate."""
         return [a.find() for n in self.group.nodes for a in n.args if base_of(a) is self.node]

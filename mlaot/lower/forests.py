@@ -1,7 +1,7 @@
 """Decision trees in the layout that kernels walk; every tree is in memory once.
 
-* Shallow ones are padded to perfect trees of one depth, ``{threshold, feature}`` per node, without links: groves.
-* The others keep their links: ``{threshold, feature, left, right}``.
+* Shallow trees are padded to perfect ones of one depth, ``{threshold, feature}`` per node, without links: tree blocks.
+* All other trees keep their links: ``{threshold, feature, left, right}``.
 """
 
 from __future__ import annotations
@@ -19,10 +19,12 @@ Array = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True)
-class Grove:
-    """Trees padded to perfect ones of one depth, ``width`` of them side by side; where their splits and leaves start.
+class TreeBlock:
+    """A tree block: trees padded to perfect ones of one depth, interleaved ``width`` at a time.
 
-    Node i of a perfect tree has the children 2 i and 2 i + 1; the root is 1. ``first``: the number of the first tree.
+    Node i of a perfect tree has the children 2 i and 2 i + 1; the root is 1. Node i of ``width`` trees side by side
+    lies at ``i * width``, one element for each tree. ``splits`` and ``leaves``: where those of the block begin;
+    ``first``: the number of its first tree.
     """
 
     trees: int
@@ -34,20 +36,20 @@ class Grove:
 
     @property
     def size(self) -> int:
-        """Nodes, or leaves, of trees side by side."""
+        """The nodes, or leaves, of ``width`` trees."""
         return self.width << self.depth
 
     @property
     def groups(self) -> int:
-        """How many times trees are side by side."""
+        """How many groups of ``width`` trees there are."""
         return -(-self.trees // self.width)
 
 
 class Packed:
     """A forest in the layout that kernels walk.
 
-    ``columns``: of a row as the trees read it. Unless every node sends nan to the right, as the comparison does, a row
-    is gathered first: the features, and again those of nodes that send nan to the left, with -inf for nan.
+    ``columns``: of a row as the trees read it. If a node sends nan to the left, while comparisons send it to the right,
+    rows are gathered first: the features, and a second copy with -inf for nan of those that send nan to the left.
     """
 
     def __init__(self, forest: Forest, dtype: str, aggregate: str, width: int, is_row: bool) -> None:
@@ -62,15 +64,15 @@ class Packed:
         self.leaf = "one" if self.targets == 1 else "own" if own is not None and aggregate == "sum" else "all"
         self.target = np.zeros(0, np.int64) if own is None else own
         if self.leaf == "own":
-            leaves = leaves.sum(axis=1, keepdims=True)  # of one number and zeros
+            leaves = leaves.sum(axis=1, keepdims=True)  # each leaf has one number that is not zero
         self.leaves = leaves.astype(self.dtype)
         shallow = (depths <= BUSHY_LEVELS) | ((depths <= PERFECT_LEVELS) & (2**depths <= PADDED_LEAVES * counts))
         self._choose_columns(width, is_row, bool(shallow.any()))
-        self._plant(depths, np.flatnonzero(shallow))
+        self._make_blocks(depths, np.flatnonzero(shallow))
         self._link(np.flatnonzero(~shallow))
 
     def _measure(self, leaves: Array) -> tuple[Array, Array, Array | None]:
-        """Of each tree: its depth, how many leaves it has, and the one target that it adds to, if all have one."""
+        """Return each tree's depth and number of leaves, and the only target it adds to, if all trees have one."""
         depths, counts = np.zeros((2, self.forest.trees), np.int64)
         adds = np.zeros((self.forest.trees, self.targets), bool)
         for depth, (tree, at) in enumerate(self.forest.levels()):
@@ -81,7 +83,7 @@ class Packed:
         return depths, counts, own
 
     def _choose_columns(self, width: int, is_row: bool, is_shallow: bool) -> None:
-        """Whether rows are gathered, from which features; and the column that each node reads."""
+        """Decide whether rows are gathered, and from which features; choose the column that each node reads."""
         feature, nan_left = self.forest.feature.array, self.forest.nan_left.array
         high, low = np.unique(feature[~nan_left]), np.unique(feature[nan_left])
         many = is_shallow and width > 2 * len(high) + 64
@@ -95,9 +97,9 @@ class Packed:
         else:
             self.column = feature.astype(np.int64)
 
-    def _plant(self, depths: Array, shallow: Array) -> None:
-        """The groves, and their splits and leaves; a depth of few trees joins the next one."""
-        splits, leaves, groves = list[Array](), list[Array](), list[Grove]()
+    def _make_blocks(self, depths: Array, shallow: Array) -> None:
+        """Make the tree blocks with their splits and leaves; a depth of few trees joins the next one."""
+        splits, leaves, tree_blocks = list[Array](), list[Array](), list[TreeBlock]()
         self.order: list[Array] = []
         waiting = np.zeros(0, np.int64)
         levels = np.maximum(depths[shallow], 1)
@@ -105,33 +107,34 @@ class Packed:
             waiting = np.union1d(waiting, shallow[levels == depth])
             if len(waiting) < TREES_IN_STEP and depth < levels.max():
                 continue
-            side = min(TREES_IN_STEP, 1 << (len(waiting) - 1).bit_length())
+            width = min(TREES_IN_STEP, 1 << (len(waiting) - 1).bit_length())
             first = sum(len(order) for order in self.order)
             at = sum(part.size for part in splits), sum(part.size for part in leaves)
-            groves.append(Grove(len(waiting), int(depth), side, *at, first))
-            for parts, part in zip((splits, leaves), self._perfect(waiting, int(depth), side), strict=True):
+            tree_blocks.append(TreeBlock(len(waiting), int(depth), width, *at, first))
+            for parts, part in zip((splits, leaves), self._perfect(waiting, int(depth), width), strict=True):
                 parts.append(part)
-            self.order.append(np.pad(waiting, (0, -len(waiting) % side), mode="edge"))
+            self.order.append(np.pad(waiting, (0, -len(waiting) % width), mode="edge"))
             waiting = waiting[:0]
-        self.groves = tuple(groves)
+        self.tree_blocks = tuple(tree_blocks)
         self.splits = np.concatenate(splits) if splits else np.zeros(0, self._record())
-        self.grove_leaves = np.concatenate([part.reshape(-1) for part in leaves]) if leaves else np.zeros(0, self.dtype)
+        self.block_leaves = np.concatenate([part.reshape(-1) for part in leaves]) if leaves else np.zeros(0, self.dtype)
 
     def _record(self, *more: tuple[str, str]) -> np.dtype[Any]:
-        """A node in memory, as a C struct of the same fields."""
+        """Return the dtype of a node in memory: a C struct of the same fields."""
         size = self.dtype.itemsize + 4 + 4 * len(more)
         padding = [("padding", "<u4")] * (size % self.dtype.itemsize // 4)
         return np.dtype([("threshold", self.dtype), ("feature", "<u4"), *more, *padding])
 
-    def _perfect(self, trees: Array, depth: int, side: int) -> tuple[Array, Array]:
-        """Splits [groups, 2^depth, side] (the first of each tree is no node) and leaves [groups, 2^depth, side, ..].
+    def _perfect(self, trees: Array, depth: int, width: int) -> tuple[Array, Array]:
+        """Return the splits and leaves of perfect trees.
 
-        A leaf above the last level is one subtree of equal leaves.
+        Splits are [groups, 2^depth, width], of which the first of each tree is no node; leaves are [groups, 2^depth,
+        width, targets]. A leaf above the last level becomes a subtree of equal leaves.
         """
-        groups = -(-len(trees) // side)
-        splits = np.zeros((groups * side, 1 << depth), self._record())
+        groups = -(-len(trees) // width)
+        splits = np.zeros((groups * width, 1 << depth), self._record())
         splits["threshold"] = np.inf
-        leaves = np.full((groups * side, 1 << depth, self.leaves.shape[1]), self.identity, self.dtype)
+        leaves = np.full((groups * width, 1 << depth, self.leaves.shape[1]), self.identity, self.dtype)
         at = self.forest.roots.array[trees][:, None].astype(np.int64)
         left, right = self.forest.left.array, self.forest.right.array
         for level in range(depth):
@@ -145,11 +148,14 @@ class Packed:
                 children = at, at
             at = np.stack(children, axis=2).reshape(len(trees), -1)
         leaves[: len(trees)] = self.leaves[~at]
-        ordered = [a.reshape(groups, side, *a.shape[1:]).swapaxes(1, 2) for a in (splits, leaves)]
+        ordered = [a.reshape(groups, width, *a.shape[1:]).swapaxes(1, 2) for a in (splits, leaves)]
         return ordered[0].reshape(-1), ordered[1]
 
     def _link(self, deep: Array) -> None:
-        """The nodes and leaves of trees that keep their links, and roots, which a tree of one neutral leaf fills up."""
+        """Make the nodes, leaves and roots of trees that keep their links.
+
+        Trees of a single leaf, the identity element, fill up the roots.
+        """
         self.branching = len(deep)
         used, reached = np.zeros(len(self.threshold), bool), np.zeros(len(self.leaves), bool)
         for tree, at in self.forest.levels():
@@ -158,40 +164,43 @@ class Packed:
             reached[~mine[mine < 0]] = True
         number, leaf = np.cumsum(used) - 1, np.cumsum(reached) - 1
 
-        def renumbered(at: Array) -> Array:
+        def renumber(at: Array) -> Array:
             return np.where(at >= 0, number[np.maximum(at, 0)] if len(number) else 0, ~leaf[np.maximum(~at, 0)])
 
         self.branches = np.zeros(used.sum(), self._record(("left", "<i4"), ("right", "<i4")))
         self.branches["threshold"] = self.threshold[used]
         self.branches["feature"] = self.column[used]
         for name, child in (("left", self.forest.left.array), ("right", self.forest.right.array)):
-            self.branches[name] = renumbered(child.astype(np.int64))[used]
+            self.branches[name] = renumber(child.astype(np.int64))[used]
         neutral_leaf = np.full((1, self.leaves.shape[1]), self.identity, self.dtype)
         self.branch_leaves = np.concatenate([self.leaves[reached], neutral_leaf])
-        roots = renumbered(self.forest.roots.array.astype(np.int64))[deep]
+        roots = renumber(self.forest.roots.array.astype(np.int64))[deep]
         self.roots = np.pad(roots, (0, -len(deep) % ROWS_IN_STEP), constant_values=~int(reached.sum()))
         if len(deep):
             self.order.append(np.pad(deep, (0, -len(deep) % ROWS_IN_STEP), mode="edge"))
 
     def literals(self) -> dict[str, Literal]:
-        """The arrays that the kernel reads, by name."""
-        found: dict[str, Literal] = {}
-        if self.groves:
-            found["splits"] = Literal(np.frombuffer(self.splits.tobytes(), np.uint32), u32)
-            found["leaves"] = Literal(self.grove_leaves, self.kind)
+        """Return the arrays that the kernel reads, by name."""
+        literals: dict[str, Literal] = {}
+        if self.tree_blocks:
+            literals["splits"] = Literal(np.frombuffer(self.splits.tobytes(), np.uint32), u32)
+            literals["leaves"] = Literal(self.block_leaves, self.kind)
         if self.branching:
-            found["branches"] = Literal(np.frombuffer(self.branches.tobytes(), np.uint32), u32)
-            found["branch_leaves"] = Literal(self.branch_leaves.reshape(-1), self.kind)
-            found["roots"] = Literal(self.roots, i32)
+            literals["branches"] = Literal(np.frombuffer(self.branches.tobytes(), np.uint32), u32)
+            literals["branch_leaves"] = Literal(self.branch_leaves.reshape(-1), self.kind)
+            literals["roots"] = Literal(self.roots, i32)
         if self.leaf == "own":
-            found["targets"] = Literal(self.target[np.concatenate(self.order)], i32)
+            literals["targets"] = Literal(self.target[np.concatenate(self.order)], i32)
         if self.gathers:
-            found["features"] = Literal(self.features if len(self.features) else np.zeros(1, np.int64), i32)
-        return found
+            literals["features"] = Literal(self.features if len(self.features) else np.zeros(1, np.int64), i32)
+        return literals
 
 
 def round_down(values: Array, dtype: np.dtype[Any]) -> Array:
-    """The largest numbers of ``dtype`` not above ``values``: x <= value and x <= rounded agree for x of ``dtype``."""
+    """Return the largest numbers of ``dtype`` that are at most ``values``.
+
+    For x of ``dtype``, x <= value and x <= rounded agree.
+    """
     with np.errstate(over="ignore"):
         near = values.astype(dtype)
     with np.errstate(under="ignore"):

@@ -1,10 +1,13 @@
-"""Which nodes one kernel computes: groups of nodes, made in one walk from the inputs to the outputs.
+"""Fusion groups: the nodes that each kernel computes, chosen in one walk from the inputs to the outputs.
 
-A group starts at a contraction (and takes the elementwise work on its result as an epilogue), or at a transform of
-Winograd's, of which the last takes in the first and the products between them; or it is a set of elementwise ops and
-reductions along rows of one shape ``rows x columns``, in vectors of one dtype; elementwise work on other dtypes is in
-plain loops over one shape. A node joins the latest group it fits, if everything it reads is in that group or in one of
-a lower level; so groups never wait for each other in a circle.
+* A "contraction" takes the elementwise work on its result as an epilogue.
+* A "winograd" group is a last transform with the first one, the products between them, and an epilogue.
+* "rows" are elementwise ops and reductions along rows of one shape, in vectors of one dtype.
+* "loops" are elementwise work on other dtypes, in plain loops over one shape.
+* A "single" node is not fused.
+
+A node joins the latest group that it fits, if all that it reads is in that group or in one of a lower level. Levels
+grow along the arguments, so groups never wait for each other in a circle.
 """
 
 from __future__ import annotations
@@ -34,19 +37,15 @@ from mlaot.ops.sparse import sparse_add, sparse_dot
 from mlaot.ops.winograd import TRANSFORMS, products_of
 from mlaot.schedule.tuning import GROUP_NODES, NODES_AGAIN
 
-AGAIN = (ew.step, ew.is_equal)  # computed again by each reader of values in memory, rather than stored beside them
-CHEAP = (
-    *(ew.add, ew.sub, ew.mul, ew.neg, ew.rounded, ew.cast, ew.relu, ew.step, ew.maximum, ew.minimum),
-    st.one_hot,
-)
+RECOMPUTED = (ew.step, ew.is_equal)  # every reader recomputes them, which costs less than storing them
 
 
 @dataclass(eq=False)
 class Group:
-    """Nodes of one kernel.
+    """The nodes of one kernel.
 
-    ``kind``: "rows", "loops", "contraction", "winograd" or "single"; ``rows`` and ``columns`` give its space.
-    ``dtype``: of its vectors; "mixed" in plain loops, where each value has its own.
+    ``kind``: "rows", "loops", "contraction", "winograd" or "single"; ``rows`` and ``columns`` are the extents of its
+    loops. ``dtype``: of its vectors; "mixed" in plain loops, where each value has its own.
     """
 
     kind: str
@@ -58,54 +57,53 @@ class Group:
     members: set[Node] = field(default_factory=set)
     closed: bool = False
     first: Node | None = None
-    into: Group | None = None  # the group it was merged into
-    placed: set[int] = field(default_factory=set)  # arguments that lie where the group would copy them
-    gates: int = 0  # of a contraction that gives several, see gates.py: its other nodes have the shape of one
+    into: Group | None = None  # the group that it was merged into
+    placed: set[int] = field(default_factory=set)  # arguments whose kernels write them here already
+    gates: int = 0  # how many gates a contraction has (gates.py); all other nodes have the shape of one
 
 
 def cheap_nodes(graph: Graph) -> set[Node]:
-    """Elementwise work on what is stored anyway: every row kernel that wants it does it again, as it loads."""
-    found: dict[Node, int] = {}  # with how many nodes are computed again for it
+    """Return elementwise nodes of stored values that every row kernel recomputes where it reads them."""
+    sizes: dict[Node, int] = {}  # how many nodes are recomputed for each cheap node
     roots = set(map(root_of, graph.roots()))
     for node in graph.nodes():
-        if node.op in CHEAP and vector_dtype(node) and node not in roots and not is_free(node):
-            args = [a.find() for a in node.args]  # a cheap one behind a view has another shape: that is not recomputed
-            known = found if node.op is not ew.cast else {}  # a kernel computes in one type
-            size = 1 + sum(known.get(a, 0) for a in args)
-            if size <= NODES_AGAIN and all(a in known or is_stored(base_of(a)) or is_free(a) for a in args):
-                found[node] = size
-    return set(found)
+        if node.op.cheap and vector_dtype(node) and node not in roots and not is_free(node):
+            args = [a.find() for a in node.args]  # a cheap node behind a view has another shape and is not recomputed
+            cheap = sizes if node.op is not ew.cast else {}  # a kernel computes in one dtype
+            size = 1 + sum(cheap.get(a, 0) for a in args)
+            if size <= NODES_AGAIN and all(a in cheap or is_stored(base_of(a)) or is_free(a) for a in args):
+                sizes[node] = size
+    return set(sizes)
 
 
-def parts_of(node: Node) -> tuple[Node, ...]:
-    """What the group of a last transform takes in."""
+def winograd_parts(node: Node) -> tuple[Node, ...]:
+    """Return the nodes that the group of a last transform computes as well."""
     return products_of(node) or ()
 
 
-def arguments(node: Node) -> list[Node]:
-    """What a node reads; a last transform, what its parts do."""
-    parts = parts_of(node)
+def arguments_of(node: Node) -> list[Node]:
+    """Return what a node reads; of a last transform, what all nodes of its group read."""
+    parts = winograd_parts(node)
     return [a for n in (*parts, node) for a in n.args if a.find() not in parts]
 
 
-def parts(graph: Graph, used: dict[Node, list[Node]]) -> set[Node]:
-    """The nodes that are computed as parts of last transforms only."""
-    found = {p: None for n in graph.nodes() for p in reversed(parts_of(n))}
+def parts_only(graph: Graph, used: dict[Node, list[Node]]) -> set[Node]:
+    """Return the nodes that are computed only as parts of last transforms."""
+    candidates = {p: None for n in graph.nodes() for p in reversed(winograd_parts(n))}
     kept = set(graph.roots())
-    for part in found:  # the products, then what they read
-        if not all(part in parts_of(u) or (u in found and u not in kept) for u in used[part]):
+    for part in candidates:  # the products, then what they read
+        if not all(part in winograd_parts(u) or (u in candidates and u not in kept) for u in used[part]):
             kept.add(part)
-    return set(found) - kept
+    return set(candidates) - kept
 
 
 def fuse(graph: Graph) -> tuple[list[Group], dict[Node, Group]]:
-    """The groups of ``graph``, so that each reads only what earlier ones compute, and the group others read a node
-    from.
+    """Return the groups of ``graph``, each behind those that it reads, and the group from which others read each node.
 
-    What goes into a slot joins a group that computes nothing else for others, and closes it but for outputs that
-    are made of it: a slot can then be written after its last reader, and no gradient is written while other outputs
-    are computed. Cheap nodes are in every row group of their shape that reads them, and in one of their own where
-    something else does.
+    A node that is written to a slot joins a group that computes nothing else for others, and closes it but for outputs
+    that are computed from it: a slot can then be written after its last reader, and no gradient is written while other
+    outputs are computed. Cheap nodes are recomputed in every row group of their shape that reads them, and have a group
+    of their own where something else does.
     """
     fusion = _Fusion(graph)
     for node in graph.nodes():
@@ -114,69 +112,70 @@ def fuse(graph: Graph) -> tuple[list[Group], dict[Node, Group]]:
         if node.op.name == "result":
             fusion.join(node)
         else:
-            fusion.place(node)
-    groups, home = fusion.groups, fusion.home
+            fusion.add(node)
+    groups, group_of = fusion.groups, fusion.group_of
     merged = _merge(sorted([g for g in dict.fromkeys(groups) if g.into is None], key=lambda g: g.level))
     position = {node: i for i, node in enumerate(graph.nodes())}
     for group in merged:
         if group.kind in ("rows", "loops"):
             group.nodes.sort(key=position.__getitem__)
-    return merged, {node: group.into or group for node, group in home.items()}
+    return merged, {node: group.into or group for node, group in group_of.items()}
 
 
 class _Fusion:
-    """Groups in the making: ``home`` is the group that others read a node from."""
+    """The groups so far; ``group_of`` has the group from which others read a node."""
 
     def __init__(self, graph: Graph) -> None:
         self.written = {root_of(node) for node in graph.writes.values()}
         self.outputs = {root_of(node) for node in graph.outputs.values()}
         self.used = used = users(graph.nodes())
-        self.final = {n for n in self.outputs if not used[n]}  # what nothing but outputs is made of
+        self.final = {n for n in self.outputs if not used[n]}  # nodes from which only outputs are computed
         for node in reversed(graph.nodes()):
             if used[node] and node not in self.written and all(u in self.final for u in used[node]):
                 self.final.add(node)
-        self.home: dict[Node, Group] = {}
+        self.group_of: dict[Node, Group] = {}
         self.groups: list[Group] = []
         self.order: dict[Group, int] = {}
-        self.inner = parts(graph, used)
+        self.inner = parts_only(graph, used)
         self.cheap = cheap_nodes(graph)
         fixed = self.outputs | self.written | self.cheap
-        self.again = {n for n in graph.nodes() if n.op in AGAIN and n not in fixed and n.type.shape}
+        self.recomputed = {n for n in graph.nodes() if n.op in RECOMPUTED and n not in fixed and n.type.shape}
 
     def is_inside(self, node: Node) -> bool:
         """Whether a node is computed where it is read, or needs no computing."""
-        is_part = node in self.cheap or node in self.again or node in self.inner
+        is_part = node in self.cheap or node in self.recomputed or node in self.inner
         return is_part or is_view(node) or is_stored(node) or is_free(node)
 
     def join(self, result: Node) -> None:
-        """Put one of several results of a node into its group."""
-        group = self.home[result] = self.home[result.arg(0)]
+        """Put one of several results of a node into the node's group."""
+        group = self.group_of[result] = self.group_of[result.arg(0)]
         group.nodes.append(result)
         group.members.add(result)
 
     def unite(self, node: Node) -> None:
-        """Make one of the row groups that a node reads from, where they are of one level and space."""
-        sources = dict.fromkeys(self.home[base] for _, base in _sources(node, self.again) if base in self.home)
+        """Merge the row groups that a node reads, if they have the same level and loops."""
+        sources = self.source_groups(node)
         top = max((g.level for g in sources), default=0)
         latest = [g for g in sources if g.level == top and g.kind in ("rows", "loops") and not g.closed]
         for other in latest[1:]:
             first = latest[0]
             if _space(other) == _space(first) and len(first.nodes) + len(other.nodes) <= GROUP_NODES:
                 _absorb(first, other)
-                self.home.update(dict.fromkeys([n for n in other.nodes if self.home.get(n) is other], first))
+                self.group_of.update(dict.fromkeys([n for n in other.nodes if self.group_of.get(n) is other], first))
 
     def readers(self, node: Node, group: Group) -> list[Node]:
-        """Who reads a node of a group; of gates, which are read apart, those that have their place already."""
+        """Return the nodes that read a node of a group; of gates, those that already have a group."""
         if not group.gates:
             return self.used[node]
         views = [view for s in self.used[node] for view in self.used[s]] if node is group.nodes[0] else []
-        return [u for n in views or [node] for u in self.used[n] if u in self.home]
+        return [u for n in views or [node] for u in self.used[n] if u in self.group_of]
 
-    def wait(self, node: Node) -> None:
-        """Put the last product that a node reads, if nothing else does, behind the others, to take it in."""
-        sources = {
-            self.home[base] for _, base in _sources(node, self.again) if base in self.home and is_elementwise(node)
-        }
+    def delay_product(self, node: Node) -> None:
+        """Move the last product that a node reads behind the node's other arguments, so that it can take the node in.
+
+        Nothing else may read the product, or the groups would wait for each other.
+        """
+        sources = self.source_groups(node) if is_elementwise(node) else []
         products = [g for g in sources if g.kind == "contraction" and not g.closed and not self.outputs & g.members]
         last = max(products, key=lambda g: (g.level, self.order[g]), default=None)
         if last is None or any(
@@ -184,66 +183,138 @@ class _Fusion:
         ):
             return
         level = 1 + max((g.level for g in sources if g is not last), default=0)
-        if level > last.level and _fits(node, last, self.home, self.again, level):
+        if level > last.level and self.fits(node, last, level):
             last.level = level
 
     def choose(self, node: Node) -> Group:
-        """The group that computes a node: an open one that fits, or a new one."""
+        """Return the group that computes a node: an open one that fits, or a new one."""
         if is_elementwise(node) and node.op is not ew.copy and node not in self.written:
             self.unite(node)
-            self.wait(node)
-        group = _candidate(node, self.home, self.again) if node.op is not ew.copy else None
+            self.delay_product(node)
+        group = self.candidate(node) if node.op is not ew.copy else None
         if group is not None and (node in self.written or group.closed):
             own = group.members | {node}
-            others = {u for n in group.nodes if n not in self.written for u in self.used[n]}
-            if node not in self.final and (node not in self.written or others - own or group.members & self.outputs):
+            readers = {u for n in group.nodes if n not in self.written for u in self.used[n]}
+            if node not in self.final and (node not in self.written or readers - own or group.members & self.outputs):
                 group = None
-        return group or _new_group(node, self.home, self.again, gates_of(node, self.used, self.outputs | self.written))
+        return group or self.new_group(node, gates_of(node, self.used, self.outputs | self.written))
+
+    def sources(self, node: Node) -> list[tuple[Node, Node]]:
+        """Return pairs of an argument and the value behind it; for recomputed nodes, those of their arguments."""
+        pairs: list[tuple[Node, Node]] = []
+        for a in arguments_of(node):
+            base = base_of(a)
+            pairs += self.sources(base) if base in self.recomputed else [(a.find(), base)]
+        return pairs
+
+    def source_groups(self, node: Node) -> list[Group]:
+        """Return the groups that a node reads from."""
+        return list(dict.fromkeys(self.group_of[base] for _, base in self.sources(node) if base in self.group_of))
+
+    def candidate(self, node: Node) -> Group | None:
+        """Return the latest of the groups that a node reads from and that can take it in."""
+        if node.op in (*PRODUCTS, *TRANSFORMS) or is_single(node) or _is_column_reduction(node):
+            return None
+        fitting = [g for g in self.source_groups(node) if self.fits(node, g)]
+        return max(fitting, key=lambda g: g.level, default=None)
+
+    def fits(self, node: Node, group: Group, level: int | None = None) -> bool:
+        """Whether a group, if it were of that level, can take a node in."""
+        level = group.level if level is None else level
+        if len(group.nodes) >= GROUP_NODES or group.kind == "single" or not _suits(node, group):
+            return False
+        for argument, base in self.sources(node):
+            if self.group_of.get(base) is group:
+                is_gate = group.gates > 0 and gate(argument, group.nodes[0]) is not None
+                if not (argument is base or is_gate or (group.kind == "rows" and _is_row_value(argument, base, group))):
+                    return False
+            elif base in self.group_of and self.group_of[base].level >= level:
+                return False
+        if group.kind in ("contraction", "winograd"):
+            dtypes = {vector_dtype(node), *(a.find().type.dtype.name for a in node.args)}
+            is_held = node.type.dtype is not boolean and node.op is not st.one_hot  # by vectors of the group's dtype
+            return dtypes == {group.dtype} and is_held and is_elementwise(node) and node.type.shape == group.rows
+        if group.kind == "loops":
+            return node.type.shape == group.rows
+        full = full_shape(group)
+        if node.op in REDUCTIONS:
+            base = node.arg(0)
+            return (
+                group.columns is not None
+                and base in self.group_of
+                and self.group_of[base] is group
+                and base.type.shape == full
+            )
+        if node.type.shape == full:
+            return True
+        return node.type.shape == group.rows and all(
+            self.group_of.get(base_of(a)) is not group or a.find().type.shape == group.rows for a in node.args
+        )
+
+    def new_group(self, node: Node, gates: int) -> Group:
+        """Return a new group for a node, behind those that it reads."""
+        level = 1 + max([g.level for g in self.source_groups(node)], default=0)
+        if is_single(node):
+            is_mixed = node.op not in (sparse_dot, sparse_add)
+            return Group("single", level, "mixed" if is_mixed else node.type.dtype.name, (), None)
+        dtype = node.type.dtype.name
+        if node.op in PRODUCTS or _is_column_reduction(node):
+            shape = (*node.type.shape[:-2], node.type.shape[-1]) if gates else node.type.shape
+            return Group("contraction", level, dtype, shape, None, gates=gates)
+        if node.op in TRANSFORMS:
+            return Group("winograd", level, dtype, node.type.shape, None)
+        if is_reduction(node):
+            shape = node.arg(0).type.shape
+            return Group("rows", level, dtype, shape[:-1], shape[-1])
+        shape, vectors = node.type.shape, vector_dtype(node)
+        if vectors is None or is_narrow(shape):
+            return Group("loops", level, "mixed", shape, None)
+        return Group("rows", level, vectors, shape[:-1], shape[-1] if shape else None)
 
     def pending(self, node: Node) -> list[Node]:
-        """Cheap arguments that no kernel has computed yet."""
-        bases = dict.fromkeys(base_of(a) for a in arguments(node))
-        return [b for b in bases if not (is_stored(b) or is_free(b) or b in self.home)]
+        """Return cheap arguments that no kernel has computed yet."""
+        bases = dict.fromkeys(base_of(a) for a in arguments_of(node))
+        return [b for b in bases if not (is_stored(b) or is_free(b) or b in self.group_of)]
 
-    def behind_views(self, node: Node, group: Group) -> list[Node]:
-        """Those of them that cannot be computed where they are read, also by what is computed again for the node."""
-        found: list[Node] = []
+    def unfusable(self, node: Node, group: Group) -> list[Node]:
+        """Return the cheap arguments, direct ones or those of recomputed nodes, that need a kernel of their own."""
+        bases: list[Node] = []
         stack, seen = [node], {node}
         while stack:
             reader = stack.pop()
             for base in self.pending(reader):
                 if not _reads_as_is(reader, base, group):
-                    found.append(base)
+                    bases.append(base)
                 elif base not in seen:
                     seen.add(base)
                     stack.append(base)
-        return list(dict.fromkeys(found))
+        return list(dict.fromkeys(bases))
 
-    def place(self, node: Node) -> None:
-        """Put a node into a group, behind what no kernel has computed yet."""
+    def add(self, node: Node) -> None:
+        """Put a node into a group, behind the cheap arguments that need kernels of their own."""
         group = self.choose(node)
-        apart = self.behind_views(node, group)
-        for base in apart:
-            self.place(base)
-        if apart:
+        separate = self.unfusable(node, group)
+        for base in separate:
+            self.add(base)
+        if separate:
             group = self.choose(node)
         for base in self.pending(node):
-            _inline(base, group, self.home)
+            _recompute_in(base, group, self.group_of)
         self.groups.append(group)
         self.order.setdefault(group, len(self.order))
-        group.nodes += parts_of(node)
-        group.members |= set(parts_of(node))
+        group.nodes += winograd_parts(node)
+        group.members |= set(winograd_parts(node))
         group.first = group.first or node
-        if node not in group.members:  # what is computed again may be there already
+        if node not in group.members:  # a recomputed node may be there already
             group.nodes.append(node)
             group.members.add(node)
         group.closed |= node in self.written or node.op is ew.copy
-        self.home[node] = group
-        self.again.discard(node)
+        self.group_of[node] = group
+        self.recomputed.discard(node)
 
 
 def _merge(groups: list[Group]) -> list[Group]:
-    """Row groups of one level and space as one kernel."""
+    """Merge row groups of equal level and loops into one kernel."""
     open_: dict[tuple[object, ...], Group] = {}
     kept: list[Group] = []
     for group in groups:
@@ -260,117 +331,51 @@ def _merge(groups: list[Group]) -> list[Group]:
 
 
 def _space(group: Group) -> tuple[object, ...]:
-    """What groups have in common that can be one: groups of a level never read each other."""
+    """Return what groups must share to become one; groups of one level never read each other."""
     return (group.level, group.kind, group.dtype, group.rows, group.columns)
 
 
 def _absorb(group: Group, other: Group) -> None:
-    """Take over the nodes of another group."""
+    """Move the nodes of another group into a group."""
     group.nodes += [n for n in other.nodes if n not in group.members]
     group.members |= other.members
     other.into = group
 
 
 def _reads_as_is(node: Node, base: Node, group: Group) -> bool:
-    """Whether a group can compute a cheap argument where it reads it: no view in between, of its type and shape."""
+    """Whether a group can recompute a cheap argument where it reads it: without a view, with equal dtype and shape."""
     if base.type.dtype.name != group.dtype and group.kind != "loops":
         return False
     if group.kind == "single" or (
-        group.kind in ("contraction", "winograd") and (base.op not in AGAIN or group.first in (None, node))
+        group.kind in ("contraction", "winograd") and (base.op not in RECOMPUTED or group.first in (None, node))
     ):
         return False
     return base.type.shape == full_shape(group) and all(a.find() is base for a in node.args if base_of(a) is base)
 
 
-def _inline(node: Node, group: Group, home: dict[Node, Group]) -> None:
-    """Compute a cheap node, and those it reads that are nowhere in memory, in ``group``."""
+def _recompute_in(node: Node, group: Group, group_of: dict[Node, Group]) -> None:
+    """Compute a cheap node in ``group``, with those of its arguments that are nowhere in memory."""
     if node in group.members:
         return
     for a in node.args:
         base = base_of(a)
-        if not (base in home or is_stored(base) or is_free(base)):
-            _inline(base, group, home)
+        if not (base in group_of or is_stored(base) or is_free(base)):
+            _recompute_in(base, group, group_of)
     group.nodes.append(node)
     group.members.add(node)
 
 
 def full_shape(group: Group) -> tuple[Dim, ...]:
-    """The shape of the values that a row group computes along its columns."""
+    """Return the shape of the values that a row group computes along its columns."""
     return group.rows if group.columns is None else (*group.rows, group.columns)
-
-
-def _sources(node: Node, again: set[Node]) -> list[tuple[Node, Node]]:
-    """Each argument as it is read, and the value behind it; for what is computed again, those of its arguments."""
-    found: list[tuple[Node, Node]] = []
-    for a in arguments(node):
-        base = base_of(a)
-        found += _sources(base, again) if base in again else [(a.find(), base)]
-    return found
-
-
-def _new_group(node: Node, home: dict[Node, Group], again: set[Node], gates: int) -> Group:
-    level = 1 + max([home[base].level for _, base in _sources(node, again) if base in home], default=0)
-    if is_single(node):
-        is_mixed = node.op not in (sparse_dot, sparse_add)
-        return Group("single", level, "mixed" if is_mixed else node.type.dtype.name, (), None)
-    dtype = node.type.dtype.name
-    if node.op in PRODUCTS or _is_column_reduction(node):
-        shape = (*node.type.shape[:-2], node.type.shape[-1]) if gates else node.type.shape
-        return Group("contraction", level, dtype, shape, None, gates=gates)
-    if node.op in TRANSFORMS:
-        return Group("winograd", level, dtype, node.type.shape, None)
-    if is_reduction(node):
-        shape = node.arg(0).type.shape
-        return Group("rows", level, dtype, shape[:-1], shape[-1])
-    shape, vectors = node.type.shape, vector_dtype(node)
-    if vectors is None or is_narrow(shape):
-        return Group("loops", level, "mixed", shape, None)
-    return Group("rows", level, vectors, shape[:-1], shape[-1] if shape else None)
 
 
 def _is_column_reduction(node: Node) -> bool:
     return is_reduction(node) and node.attrs["axes"] != (node.arg(0).type.rank - 1,)
 
 
-def _candidate(node: Node, home: dict[Node, Group], again: set[Node]) -> Group | None:
-    if node.op in (*PRODUCTS, *TRANSFORMS) or is_single(node) or _is_column_reduction(node):
-        return None
-    groups = {home[base] for _, base in _sources(node, again) if base in home}
-    fitting = [g for g in groups if _fits(node, g, home, again)]
-    return max(fitting, key=lambda g: g.level, default=None)
-
-
-def _fits(node: Node, group: Group, home: dict[Node, Group], again: set[Node], level: int | None = None) -> bool:
-    """Whether a group, if it were of that level, can take a node in."""
-    level = group.level if level is None else level
-    if len(group.nodes) >= GROUP_NODES or group.kind == "single" or not _suits(node, group):
-        return False
-    for found, base in _sources(node, again):
-        if home.get(base) is group:
-            is_gate = group.gates > 0 and gate(found, group.nodes[0]) is not None
-            if not (found is base or is_gate or (group.kind == "rows" and _is_row_value(found, base, group))):
-                return False
-        elif base in home and home[base].level >= level:
-            return False
-    if group.kind in ("contraction", "winograd"):
-        whole = all(a.find().type.dtype.name == group.dtype for a in node.args) and vector_dtype(node) == group.dtype
-        is_held = node.type.dtype is not boolean and node.op is not st.one_hot  # by vectors of the group's dtype
-        return whole and is_held and is_elementwise(node) and node.type.shape == group.rows
-    if group.kind == "loops":
-        return node.type.shape == group.rows
-    full = full_shape(group)
-    if node.op in REDUCTIONS:
-        base = node.arg(0)
-        return group.columns is not None and base in home and home[base] is group and base.type.shape == full
-    if node.type.shape == full:
-        return True
-    return node.type.shape == group.rows and all(
-        home.get(base_of(a)) is not group or a.find().type.shape == group.rows for a in node.args
-    )
-
-
 def _suits(node: Node, group: Group) -> bool:
-    """Whether a group computes in a node's dtype; logic on truth values goes along with vectors of any."""
+    """Whether a group computes in a node's dtype; logic on truth values joins vectors of any dtype."""
     if is_reduction(node):
         return group.kind == "rows" and group.dtype == node.type.dtype.name
     vectors = vector_dtype(node)
@@ -385,7 +390,7 @@ def _suits(node: Node, group: Group) -> bool:
 
 
 def _is_row_value(view: Node, base: Node, group: Group) -> bool:
-    """A value of one number a row, broadcast along the row."""
+    """Whether a view broadcasts a value of one number per row along the row."""
     rank = len(group.rows)
     return (
         view.op is st.broadcast

@@ -1,12 +1,12 @@
-"""Products that give several gates of the same units: one kernel has them side by side and combines them.
+"""Products with several gates of the same units, as in recurrent layers: one kernel computes and combines them.
 
     v2 = contract(h, w, spec=ad,dbc->abc) : f32[n,4,128]
     v3 = sigmoid(v2[:, 0])                                   one tile: 4 sums of each unit, then v3, v4, v5
     v4 = tanh(v2[:, 1])
     v5 = mul(v3, v4)
 
-Where all that reads a product reads one of few places along its last axis but one, that axis lies within a tile, and
-the group's other nodes have the shape of one gate.
+If every reader of a product takes one gate, a place along its last axis but one, all gates are in one register tile,
+and the group's other nodes have the shape of one gate.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from mlaot.ops import reduction as red
 from mlaot.ops import structure as st
 from mlaot.ops.kinds import VECTORS, is_stored
 from mlaot.schedule.machine import LINE
-from mlaot.schedule.tuning import MOST_GATES
+from mlaot.schedule.tuning import MAX_GATES
 
 
 def weights_of(node: Node) -> int:
-    """The operand that has the result's last two axes as its own last ones, and whose others are summed; -1: none."""
+    """Return the operand whose last two axes are those of the result, all others being summed, or -1."""
     if node.op is not red.contract or node.type.rank < 2:
         return -1
     *labels, out = red.parse_spec(node.attrs["spec"])
@@ -35,20 +35,20 @@ def weights_of(node: Node) -> int:
 
 
 def gates_of(node: Node, used: Mapping[Node, Sequence[Node]], roots: Collection[Node]) -> int:
-    """How many gates a product gives; 0 where it is read in any other way."""
+    """Return how many gates a product has, or 0 if it is read in any other way."""
     if weights_of(node) < 0 or node.type.dtype.name not in VECTORS or node in roots or not used[node]:
         return 0
     count, units = node.type.shape[-2:]
     if not isinstance(count, int) or not isinstance(units, int):
         return 0
-    if not 2 <= count <= MOST_GATES or units * node.type.dtype.itemsize < LINE:
+    if not 2 <= count <= MAX_GATES or units * node.type.dtype.itemsize < LINE:
         return 0
     views = [u for s in used[node] for u in used[s]]
     return count if all(used[s] for s in used[node]) and all(gate(u, node) is not None for u in views) else 0
 
 
 def gate(view: Node, node: Node) -> int | None:
-    """Which gate of a product a view shows: the reshape of a slice; None if it shows something else."""
+    """Return which gate of a product a view shows, the reshape of a slice; None if it shows something else."""
     shape = node.type.shape
     if view.op is not st.reshape or view.arg(0).op is not st.slice_ or view.arg(0).arg(0) is not node:
         return None

@@ -1,66 +1,65 @@
-"""Rows at places that are computed, read and written: gather and scatter (``mlaot/ops/indexing.py``)."""
+"""Rows that computed indices choose, read and written: gather and scatter (``mlaot/ops/indexing.py``)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-
 from mlaot.ir import Dim
 from mlaot.lower.builder import ZERO, At
-from mlaot.lower.target import Target, indices, loop_names, rows
+from mlaot.lower.target import Builders, Target, indices, loop_names, rows
 from mlaot.nest.expressions import INDEX, Expr, Index, Var, as_index, call, cast, compare, const, select, variables
-from mlaot.nest.reductions import combined
+from mlaot.nest.reductions import combine
 from mlaot.nest.statements import Body, If, Let, around
 
-FOUND, INSIDE = Var("e", INDEX), Var("inside", INDEX)
+ROW, INSIDE = Var("e", INDEX), Var("inside", INDEX)
 
 
 def _index(t: Target, at: At, size: Dim) -> Body:
-    """``e``: an index, counted from the end where it is negative."""
+    """Bind ``e`` to an index; a negative one counts from the end."""
     x = t.read(1, at)
     if x.type.dtype == "u64":
-        return (Let(FOUND, cast(call("min", x, cast(Index(size), "u64")), "index")),)
-    given = Var("e0", INDEX)
-    e = as_index(given)
-    return Let(given, cast(x, "index")), Let(FOUND, select(compare("lt", e, ZERO), e + Index(size), e))
+        return (Let(ROW, cast(call("min", x, cast(Index(size), "u64")), "index")),)
+    raw = Var("e0", INDEX)
+    e = as_index(raw)
+    return Let(raw, cast(x, "index")), Let(ROW, select(compare("lt", e, ZERO), e + Index(size), e))
 
 
 def _gather(t: Target) -> Body:
+    """Copy the rows that indices choose; one out of range is clamped."""
     lead, rank = t.attrs["lead"], t.arg(1).type.rank
-    size, e = t.arg(0).type.shape[lead], as_index(FOUND)
+    size, e = t.arg(0).type.shape[lead], as_index(ROW)
     value = t.read(0, [*t.at[:lead], as_index(INSIDE), *t.at[rank:]])
     lets: Body = ()
     if INSIDE.name in variables(value):  # not all elements are the same
         last = select(compare("lt", e, Index(size)), e, Index(size - 1))
         lets = (*_index(t, t.at[:rank], size), Let(INSIDE, select(compare("lt", e, ZERO), ZERO, last)))
 
-    def copied(x: Expr) -> Body:
+    def copy_row(x: Expr) -> Body:
         return rows(t.names[rank:], t.shape[rank:], (t.store(t.at, x),), t.out.strides[rank:])
 
-    body = copied(value)
+    body = copy_row(value)
     if not isinstance(size, int):
-        body = (If(compare("gt", Index(size), ZERO), body, copied(const(0, value.type))),)
+        body = (If(compare("gt", Index(size), ZERO), body, copy_row(const(0, value.type))),)
     return t.around(range(rank), (*lets, *body))
 
 
 def _scatter(t: Target) -> Body:
-    """The old values, unless they are overwritten, and one update after the other over them."""
+    """Copy the old values, unless they are overwritten, and apply one update after the other to them."""
     lead, rank, mode = t.attrs["lead"], t.arg(1).type.rank, t.attrs["mode"]
-    updates, size, e = t.arg(2).type.shape, t.shape[lead], as_index(FOUND)
-    names = loop_names(updates)
+    update_shape, size, e = t.arg(2).type.shape, t.shape[lead], as_index(ROW)
+    names = loop_names(update_shape)
     at = indices(names)
-    here = [*t.at[:lead], e, *at[rank:]]
+    element = [*t.at[:lead], e, *at[rank:]]
     value = t.read(2, at)
     if mode != "set":
-        value = combined({"add": "sum"}.get(mode, mode), t.element(here), value)
-    changed = rows(names[rank:], updates[rank:], (t.store(here, value),), t.out.strides[lead + 1 :])
-    inside = (If(compare("lt", e, Index(size)), changed),)
-    body = (*_index(t, at[:rank], size), If(compare("ge", e, ZERO), inside))
-    change_rows = around([*zip(names[lead:rank], updates[lead:rank], strict=True)], body)
+        value = combine({"add": "sum"}.get(mode, mode), t.element(element), value)
+    update = rows(names[rank:], update_shape[rank:], (t.store(element, value),), t.out.strides[lead + 1 :])
+    in_range = (If(compare("lt", e, Index(size)), update),)
+    body = (*_index(t, at[:rank], size), If(compare("ge", e, ZERO), in_range))
+    updates_in_order = around([*zip(names[lead:rank], update_shape[lead:rank], strict=True)], body)
     old = t.builder.accesses.get(t.arg(0))
     if old is not None and old.buffer is t.out:
-        return t.around(range(lead), change_rows)
-    copied = rows(t.names[lead:], t.shape[lead:], (t.store(t.at, t.read(0, t.at)),), t.out.strides[lead:])
-    return t.around(range(lead), (*copied, *change_rows))
+        return t.around(range(lead), updates_in_order)
+    copy = rows(t.names[lead:], t.shape[lead:], (t.store(t.at, t.read(0, t.at)),), t.out.strides[lead:])
+    return t.around(range(lead), (*copy, *updates_in_order))
 
 
-GATHERS: Mapping[str, Callable[[Target], Body]] = {"gather": _gather, "scatter": _scatter}
+GATHERS: Builders = {"gather": _gather, "scatter": _scatter}

@@ -1,6 +1,7 @@
-"""Which values may be written over what they take the place of: slots of a module, carries of a loop.
+"""Values that may overwrite what they replace: slots of a module, carries of a loop.
 
-The kernel that writes comes after all that read the old value, and reads of it no element but the one it writes next.
+The kernel that writes the new value runs after all others that read the old one, and reads of that no element but the
+one that it writes next.
 """
 
 from __future__ import annotations
@@ -21,54 +22,57 @@ Before = dict[Group, set[Group]]
 
 
 def sources(node: Node) -> list[Node]:
-    """The values behind an argument: through views, and through scalars that kernels compute for themselves."""
+    """Return the values behind an argument: through views, and through scalars that kernels compute for themselves."""
     base = base_of(node)
     return [s for a in base.args for s in sources(a)] if is_free(base) and base.args else [base]
 
 
-def readers(groups: Iterable[Group]) -> dict[Node, list[Group]]:
-    """For each value, the groups that read it."""
-    found: dict[Node, dict[Group, None]] = {}
+def readers_of(groups: Iterable[Group]) -> dict[Node, list[Group]]:
+    """Return the groups that read each value."""
+    groups_by_value: dict[Node, dict[Group, None]] = {}
     for group in groups:
         for node in group.nodes:
             for a in node.args:
                 for source in sources(a):
-                    found.setdefault(source, {})[group] = None
-    return {node: list(some) for node, some in found.items()}
+                    groups_by_value.setdefault(source, {})[group] = None
+    return {node: list(readers) for node, readers in groups_by_value.items()}
 
 
-def dependencies(groups: Sequence[Group], home: Mapping[Node, Group]) -> Before:
-    """The groups whose values each group reads."""
+def dependencies(groups: Sequence[Group], group_of: Mapping[Node, Group]) -> Before:
+    """Return the groups whose values each group reads."""
     return {
-        g: {home[b] for n in g.nodes for a in n.args if (b := base_of(a)) in home and b not in g.members}
+        g: {group_of[b] for n in g.nodes for a in n.args if (b := base_of(a)) in group_of and b not in g.members}
         for g in groups
     }
 
 
-def behind_readers(pairs: Iterable[Pair], groups: Sequence[Group], home: Mapping[Node, Group]) -> Before:
-    """The groups that must come before the one that overwrites a value: all others that read the old one."""
-    read = readers(groups)
+def behind_readers(pairs: Iterable[Pair], groups: Sequence[Group], group_of: Mapping[Node, Group]) -> Before:
+    """Return the groups that must come before each one that overwrites a value: all other readers of it."""
+    read = readers_of(groups)
     before: Before = {}
     for old, new in pairs:
-        writer = home[new.find()]
+        writer = group_of[new.find()]
         before.setdefault(writer, set()).update(g for g in read.get(old, []) if g is not writer)
     return before
 
 
-def in_place(pairs: Sequence[Pair], groups: Sequence[Group], home: Mapping[Node, Group]) -> list[Pair]:
-    """Those of ``pairs`` whose new value may be written where the old one lies; the first ones where not all may."""
-    fitting = [(old, new) for old, new in pairs if new.find() in home and _reads_its_own(home[new.find()], old, new)]
-    if _can_be_ordered(fitting, groups, home):
+def in_place(pairs: Sequence[Pair], groups: Sequence[Group], group_of: Mapping[Node, Group]) -> list[Pair]:
+    """Return the ``pairs`` whose new value may be written over the old one, the first ones if not all may."""
+    fitting = [
+        (old, new) for old, new in pairs if new.find() in group_of and _reads_its_own(group_of[new.find()], old, new)
+    ]
+    if _can_be_ordered(fitting, groups, group_of):
         return fitting
     kept: list[Pair] = []
     for pair in fitting:
-        if _can_be_ordered([*kept, pair], groups, home):
+        if _can_be_ordered([*kept, pair], groups, group_of):
             kept.append(pair)
     return kept
 
 
-def _can_be_ordered(pairs: Sequence[Pair], groups: Sequence[Group], home: Mapping[Node, Group]) -> bool:
-    before, later = dependencies(groups, home), behind_readers(pairs, groups, home)
+def _can_be_ordered(pairs: Sequence[Pair], groups: Sequence[Group], group_of: Mapping[Node, Group]) -> bool:
+    """Whether groups have an order in which all readers of old values come before the writers of new ones."""
+    before, later = dependencies(groups, group_of), behind_readers(pairs, groups, group_of)
     sorter = TopologicalSorter({g: before[g] | later.get(g, set()) for g in groups})
     try:
         sorter.prepare()
@@ -78,7 +82,7 @@ def _can_be_ordered(pairs: Sequence[Pair], groups: Sequence[Group], home: Mappin
 
 
 def _reads_its_own(group: Group, old: Node, new: Node) -> bool:
-    """Whether the kernel that writes ``new`` reads of ``old`` only what it has not yet overwritten."""
+    """Whether the kernel that writes ``new`` reads of ``old`` only elements that it has not overwritten yet."""
     new = new.find()
     if old.type.dtype is not new.type.dtype or without_ones(old.type.shape) != without_ones(new.type.shape):
         return False
@@ -99,7 +103,7 @@ def _reads_its_own(group: Group, old: Node, new: Node) -> bool:
 
 
 def _starts_from(node: Node, args: Sequence[Node], old: Node, new: Node) -> bool:
-    """Whether a node takes ``old`` as the value that it changes, and nowhere else."""
+    """Whether a node takes ``old`` as the value that it updates, and nowhere else."""
     places = [i for i, a in enumerate(args) if old in sources(a)]
     if node.op in (scatter, sparse_add):
         return places == [0] and node.arg(0) is old
@@ -109,12 +113,12 @@ def _starts_from(node: Node, args: Sequence[Node], old: Node, new: Node) -> bool
 
 
 def _order(group: Group) -> dict[Node, tuple[int, int, int]]:
-    """When a row kernel computes each node: the stage, before or in its loop over the columns, and the place there."""
+    """Return when a row kernel computes each node: the stage, whether per row or per column, the place there."""
     if group.kind == "loops":
         return {n: (0, 0, i) for i, n in enumerate(group.nodes)}
     stage, full = stages_of(group), full_shape(group)
-    found = {}
+    order = {}
     for i, n in enumerate(group.nodes):
         columns = n.op in REDUCTIONS or (n.type.shape == full and group.columns is not None)
-        found[n] = (stage[n] - (n.op in REDUCTIONS), int(columns), i)
-    return found
+        order[n] = (stage[n] - (n.op in REDUCTIONS), int(columns), i)
+    return order

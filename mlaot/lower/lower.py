@@ -1,4 +1,4 @@
-"""Graphs to a Program: storage, fusion groups, kernels in an order that keeps slots right, a workspace plan."""
+"""Lower graphs to a program: storage, fusion groups, kernels in an order that keeps slots right, the workspace."""
 
 from __future__ import annotations
 
@@ -9,24 +9,23 @@ from mlaot.errors import MlaotError
 from mlaot.ir import Dim, Graph, Node, TupleType, users
 from mlaot.ir.dims import Expr, dim, names, product, substitute
 from mlaot.ir.indices import IndexRange
-from mlaot.ir.module import FIT_BEGIN, FIT_END, FIT_STEP, INTERMEDIATES
-from mlaot.ir.module import Module as Model
+from mlaot.ir.module import FIT_BEGIN, FIT_END, FIT_STEP, INTERMEDIATES, Module
 from mlaot.ir.subgraph import subgraphs
 from mlaot.lower.contraction import operands
 from mlaot.lower.fuse import fuse
+from mlaot.lower.identifiers import dim_name, dims_of, rename_dims, with_c_dims
 from mlaot.lower.inplace import in_place
-from mlaot.lower.layout import Access, behind_reshape, caller_buffer
+from mlaot.lower.layout import Access, caller_buffer, undo_reshape
 from mlaot.lower.plan import plan
-from mlaot.lower.program import Buffer, Entry, Module, Port, Procedure, Program
-from mlaot.lower.region import Fused, region
-from mlaot.lower.roundings import with_roundings
+from mlaot.lower.program import Buffer, Entry, ExtensionModule, Port, Procedure, Program
+from mlaot.lower.region import Fused, lower_graph
+from mlaot.lower.roundings import round_products
 from mlaot.lower.storage import Storage
 from mlaot.ops import elementwise as ew
 from mlaot.ops import reduction as red
 from mlaot.ops.base import conditions
 from mlaot.ops.kinds import PRODUCTS, REDUCTIONS, is_free, is_stored, is_view, root_of
 from mlaot.ops.trees import tree_ensemble
-from mlaot.printing.identifiers import dim_name, dims_of, renamed, with_c_dims
 from mlaot.schedule.machine import REFERENCE
 from mlaot.schedule.tuning import BATCH_ROWS, BATCH_SHARE, BATCH_TIMES
 
@@ -43,17 +42,17 @@ DOCS = {
 }
 
 
-def lower(model: Model) -> Program:
-    """The program of a module whose graphs have been through the passes."""
+def lower(model: Module) -> Program:
+    """Lower a module whose graphs have been through the passes."""
     for name, graph in model.graphs.items():
         _check_dims(name, graph)
     dims = sorted({name for graph in model.graphs.values() for name in dims_of(graph)})
     options = model.options
-    prepared = with_c_dims if options.deterministic else with_roundings
+    prepared = with_c_dims if options.deterministic else round_products
     model = replace(model, graphs={name: prepared(graph) for name, graph in model.graphs.items()})
     storage = Storage(model)
     procedures = tuple(_procedure(name, graph, storage, model, dims) for name, graph in model.graphs.items())
-    module = Module(
+    module = ExtensionModule(
         model.name,
         tuple(dims),
         tuple(p.entry for p in procedures),
@@ -61,23 +60,23 @@ def lower(model: Model) -> Program:
         storage.state_bytes,
         storage.constants,
         bytes(storage.initial),
-        options.isas,
+        options,
         {**model.info, **({"scalars": storage.scalar_offsets(model)} if model.scalars and model.trains else {})},
-        options.deterministic,
-        options.threads,
-        weights=options.weights,
         words=any(k.contraction is not None and k.contraction.words for p in procedures for k in p.kernels),
     )
     return Program(module, procedures)
 
 
-def _procedure(name: str, graph: Graph, storage: Storage, model: Model, dims: Sequence[str]) -> Procedure:
-    """The entry ``name``; where writing a slot is in a reader's way, its new value is complete before it is written."""
+def _procedure(name: str, graph: Graph, storage: Storage, model: Module, dims: Sequence[str]) -> Procedure:
+    """Lower the entry ``name``.
+
+    A slot that cannot be written in place, since another kernel reads it later, gets a copy of its complete new value.
+    """
     used = users(graph.nodes())
     for key, node in graph.outputs.items():
-        found = node.find()
-        readers = [u for n in {found, root_of(node)} for u in used[n] if u is not found]
-        if found.type.shape and readers:  # kernels read padded rows, callers get dense ones
+        root = node.find()
+        readers = [u for n in {root, root_of(node)} for u in used[n] if u is not root]
+        if root.type.shape and readers:  # other kernels read padded rows, callers get dense ones
             graph.outputs[key] = ew.copy(node)
     fused = fuse(graph)
     while len(fitting := in_place(_slots(graph), *fused)) < len(graph.writes):
@@ -85,35 +84,38 @@ def _procedure(name: str, graph: Graph, storage: Storage, model: Model, dims: Se
             if (graph.inputs[slot], root_of(node)) not in fitting:
                 graph.writes[slot] = ew.copy(node)
         fused = fuse(graph)
-    return _in_place(name, graph, fused, storage, model, dims)
+    return _lower_entry(name, graph, fused, storage, model, dims)
 
 
 def _slots(graph: Graph) -> list[tuple[Node, Node]]:
-    """The old and the new value of each slot that is written."""
+    """Return the old and the new value of each slot that is written."""
     return [(graph.inputs[slot], root_of(node)) for slot, node in graph.writes.items()]
 
 
 def _check_dims(name: str, graph: Graph) -> None:
-    """Every named dim of an entry must be that of one of its inputs: a call learns its value from there."""
-    used, known = _names(graph), dims_of(graph)
-    if used - known:
+    """Check that an input has every named dim of an entry: a call learns its value from there."""
+    used, input_dims = _names(graph), dims_of(graph)
+    if used - input_dims:
         raise MlaotError(
-            f"{name}: no input that the result depends on has the dimension {', '.join(sorted(used - known))}"
+            f"{name}: no input that the result depends on has the dimension {', '.join(sorted(used - input_dims))}"
         )
 
 
 def _names(graph: Graph) -> set[str]:
-    """The named dims of the values of a graph."""
-    found: set[str] = set()
+    """Return the named dims of the values of a graph."""
+    dim_names: set[str] = set()
     for node in graph.nodes():
         types = node.type.items if isinstance(node.type, TupleType) else (node.type,)
-        found |= {n for d in (*(d for t in types for d in t.shape), node.attrs.get("dim", 0)) for n in names(d)}
+        dim_names |= {n for d in (*(d for t in types for d in t.shape), node.attrs.get("dim", 0)) for n in names(d)}
         for body in subgraphs(node.attrs).values():
-            found |= _names(body.graph)
-    return found
+            dim_names |= _names(body.graph)
+    return dim_names
 
 
-def _in_place(name: str, graph: Graph, fused: Fused, storage: Storage, model: Model, dims: Sequence[str]) -> Procedure:
+def _lower_entry(
+    name: str, graph: Graph, fused: Fused, storage: Storage, model: Module, dims: Sequence[str]
+) -> Procedure:
+    """Lower an entry: bind its inputs and outputs to buffers, order its kernels and plan its workspace."""
     own = {dim_name(name): dim(name) for name in dims}
     accesses: dict[Node, Access] = {}
     for key, node in graph.inputs.items():
@@ -124,19 +126,19 @@ def _in_place(name: str, graph: Graph, fused: Fused, storage: Storage, model: Mo
         _write(targets, node, caller_buffer(key, node.find().type, "output"))
     for slot, node in graph.writes.items():
         _write(targets, node, storage.buffers[slot])
-    ordered, needed = region(graph, accesses, targets, storage, fused=fused, overwritten=_slots(graph))
+    ordered, needed = lower_graph(graph, accesses, targets, storage, fused=fused, overwritten=_slots(graph))
     offsets, size = plan([step for _, step in ordered])
     ranges = model.ranges.get(name, {})
     entry = Entry(
         name,
         tuple(_port(k, n, own, ranges.get(k, ())) for k, n in graph.inputs.items() if k not in storage.buffers),
         tuple(_port(k, n.find(), own) for k, n in graph.outputs.items()),
-        str(renamed(size, own)),
-        str(renamed(_work(graph), own)),
+        str(rename_dims(size, own)),
+        str(rename_dims(_work(graph), own)),
         name == "accumulate",
         model.docs.get(name) or DOCS.get(name, ""),
-        _tile(size) if name == "forward" and model.per_example and "batch" in _names(graph) else 0,
-        tuple(str(renamed(d, own)) for d in conditions(graph)),
+        _batch_tile(size) if name == "forward" and model.per_example and "batch" in _names(graph) else 0,
+        tuple(str(rename_dims(d, own)) for d in conditions(graph)),
         name in model.dicts,
         model.refusals if name == "forward" else (),
     )
@@ -150,25 +152,28 @@ def _in_place(name: str, graph: Graph, fused: Fused, storage: Storage, model: Mo
 
 
 def _write(targets: dict[Node, list[Buffer]], node: Node, buffer: Buffer) -> None:
-    value, target = behind_reshape(buffer, node)
+    value, target = undo_reshape(buffer, node)
     targets.setdefault(value, []).append(target)
 
 
-def _tile(workspace: Dim) -> int:
-    """Rows at a time: as many as work in a part of the cache, in steps that whole register tiles divide."""
+def _batch_tile(workspace: Dim) -> int:
+    """Return how many rows of the batch to compute at a time.
+
+    Their workspace fits a part of the cache, and register tiles divide them.
+    """
     size = substitute(workspace, {"batch": BATCH_ROWS})
     room = int(REFERENCE.caches.second * BATCH_SHARE)
     return BATCH_ROWS * max(1, min(BATCH_TIMES, room // max(size, 1)))
 
 
 def _port(name: str, node: Node, own: Mapping[str, Expr], ranges: tuple[IndexRange, ...] = ()) -> Port:
-    shape = tuple(d if isinstance(d, int) else str(renamed(d, own)) for d in node.type.shape)
+    shape = tuple(d if isinstance(d, int) else str(rename_dims(d, own)) for d in node.type.shape)
     attrs = node.attrs
     return Port(name, node.type.dtype.name, shape, attrs.get("default"), attrs.get("converts", False), ranges)
 
 
 def _work(graph: Graph) -> Dim:
-    """Floating-point operations, roughly: two a multiply-add, one an element of anything else."""
+    """Estimate the floating-point operations: two for a multiply-add, one for an element of anything else."""
     total: Dim = 0
     for node in graph.nodes():
         if is_view(node) or is_stored(node) or is_free(node) or node.op.name == "result":

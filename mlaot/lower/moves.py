@@ -1,20 +1,19 @@
-"""Elements at other places: taken by constant indices, side by side, in another shape, padded, in windows."""
+"""Ops that move elements: take, put_add, stack, concat, reshape, pad, and fold, the inverse of windows."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from mlaot.ir import Dim, dim
-from mlaot.ir.dims import times
 from mlaot.lower.builder import ZERO, elements, place
 from mlaot.lower.layout import Access
 from mlaot.lower.program import Buffer, Kernel, Param
-from mlaot.lower.target import Target, dense, indices, is_wide, loop_names, rows, unravel
+from mlaot.lower.target import Builders, Target, dense, indices, is_wide, loop_names, rows, unravel
 from mlaot.nest.expressions import INDEX, Array, Expr, Index, Load, ValueType, Var, as_index, cast
-from mlaot.nest.reductions import combined, identity
+from mlaot.nest.reductions import combine, identity
 from mlaot.nest.statements import Body, Let, Nest, Store, around, loop
 from mlaot.ops.axes import regrouped
 from mlaot.ops.views import is_side_by_side
@@ -23,35 +22,39 @@ Offsets = np.ndarray[Any, Any]
 
 
 def _take(t: Target) -> Body:
+    """Copy the elements that constant indices choose, in loops over runs of regular offsets."""
     lead = t.attrs.get("lead", 0)
     target = _offsets(t.shape[lead:], t.out.strides[lead:])
     source, read = _reader(t, lead, t.attrs["indices"].array.reshape(-1))
     runs = _Runs(t, (source, target), t.shape[lead:])
-    there, here = runs.offsets
-    lets, value = read(there)
-    body = (*lets, Store(t.array, place(t.at[:lead], t.out.strides[:lead]) + here, value))
+    source_offset, target_offset = runs.offsets
+    lets, value = read(source_offset)
+    body = (*lets, Store(t.array, place(t.at[:lead], t.out.strides[:lead]) + target_offset, value))
     return t.around(range(lead), runs.around(body, parallel=True))
 
 
 def _put_add(t: Target) -> Body:
-    """Elements are added in their order; a row of them that goes to different places is as good as one element."""
+    """Add elements in their order.
+
+    A row of them that goes to different places may be added at once, in vectors.
+    """
     lead, shape = t.attrs["lead"], t.arg(0).type.shape
     target = _offsets(t.shape[lead:], t.out.strides[lead:])[t.attrs["indices"].array.reshape(-1)]
-    cleared = t.fill(identity("sum", t.dtype), lead)
+    clear = t.fill(identity("sum", t.dtype), lead)
     if not target.size:
-        return t.around(range(lead), cleared)
+        return t.around(range(lead), clear)
     source, read = _reader(t, lead, np.arange(target.size))
     runs = _Runs(t, (source, target), shape[lead:])
-    there, here = runs.offsets
-    lets, value = read(there)
-    index = place(t.at[:lead], t.out.strides[:lead]) + here
-    body = (*lets, Store(t.array, index, combined("sum", Load(t.array, index, ValueType(t.dtype)), value)))
-    added = runs.around(body, vector=runs.are_apart)
-    return t.around(range(lead), (*cleared, *added))
+    source_offset, target_offset = runs.offsets
+    lets, value = read(source_offset)
+    index = place(t.at[:lead], t.out.strides[:lead]) + target_offset
+    body = (*lets, Store(t.array, index, combine("sum", Load(t.array, index, ValueType(t.dtype)), value)))
+    add = runs.around(body, vector=runs.are_disjoint)
+    return t.around(range(lead), (*clear, *add))
 
 
 def _offsets(shape: Sequence[Dim], strides: Sequence[Dim]) -> Offsets:
-    """The element offset of each element of the static axes of a buffer, in row-major order."""
+    """Return the element offset of each element of the static axes of a buffer, in row-major order."""
     total = np.zeros(1, np.int64)
     for extent, stride in zip(shape, strides, strict=True):
         assert isinstance(extent, int) and isinstance(stride, int), "bug in mlaot: a table along a named dim"
@@ -60,7 +63,10 @@ def _offsets(shape: Sequence[Dim], strides: Sequence[Dim]) -> Offsets:
 
 
 def _reader(t: Target, lead: int, flat: Offsets) -> tuple[Offsets, Callable[[Expr], tuple[Body, Expr]]]:
-    """A number for each element of the argument at ``flat`` behind the leading axes, and what reads by this number."""
+    """Return a number for each element that ``flat`` chooses behind the leading axes, and a function that reads by it.
+
+    The number is the offset in memory, or that of the element where a stride is a named dim.
+    """
     access, shape = t.builder.access(t.arg(0)), t.arg(0).type.shape[lead:]
     strides = access.strides[lead:]
 
@@ -74,13 +80,14 @@ def _reader(t: Target, lead: int, flat: Offsets) -> tuple[Offsets, Callable[[Exp
 
     if all(isinstance(stride, int) for stride in strides):
         return _offsets(shape, strides)[flat], by_offset
-    return flat, by_number  # a view whose rows are as far apart as a named dim says
+    return flat, by_number  # a view whose strides depend on a named dim
 
 
 class _Runs:
-    """Lists of offsets as loops: whole, in rows of a shape where all lists are regular along these, or one by one.
+    """Lists of offsets as loops: over all of one list, over rows in which all lists are regular, or one by one.
 
-    ``offsets``: one of each list, inside of the loops. Where rows begin is in a table, but for regular distances.
+    ``offsets``: the offset of each list inside of the loops. The offset at which row r begins is affine in r, or else a
+    table has it.
     """
 
     def __init__(self, t: Target, lists: Sequence[Offsets], shape: Sequence[Dim]) -> None:
@@ -91,9 +98,10 @@ class _Runs:
         self.lets: list[Let] = []
         self.row = "row" if self.length > 1 else "e"
         self.offsets = [self._offset(t, values) for values in lists]
-        self.are_apart = self.length > 1 and _step(lists[-1], self.length) != 0
+        self.are_disjoint = self.length > 1 and _step(lists[-1], self.length) != 0
 
     def _offset(self, t: Target, values: Offsets) -> Expr:
+        """Return one list's offset in the current round; rows at irregular distances are read from a table."""
         starts = values[:: self.length]
         step = _step(starts, len(starts))
         along = dim("e") * (_step(values, self.length) or 0) if self.length > 1 else 0
@@ -105,7 +113,7 @@ class _Runs:
         return as_index(var) + Index(along)
 
     def around(self, body: Body, *, parallel: bool = False, vector: bool = True) -> Body:
-        """``body`` for each offset."""
+        """Run ``body`` for each offset."""
         if self.length == 1:
             flags = {"parallel": parallel, "vector": vector}
             return (loop("e", self.count, (*self.lets, *body), **flags),) if self.count > 1 else (*self.lets, *body)
@@ -117,13 +125,13 @@ class _Runs:
 
 
 def _first_run(lists: Sequence[Offsets]) -> int:
-    """How many elements at the start are equally far apart in all lists: each element so many times, for one."""
+    """Return how many first elements of all lists are equally far apart, such as the repeats of one."""
     runs = [np.flatnonzero(np.diff(values, 2)) for values in lists]
     return min([int(run[0]) + 2 for run in runs if len(run)], default=1)
 
 
 def _step(values: Offsets, length: int) -> int | None:
-    """How far apart neighbours in rows of some length are, if all are that far apart."""
+    """Return the distance between neighbours in rows of ``length``, or None if it varies."""
     if not length or len(values) % length:
         return None
     steps = np.unique(np.diff(values.reshape(-1, length), axis=1))
@@ -131,18 +139,19 @@ def _step(values: Offsets, length: int) -> int | None:
 
 
 def _stack(t: Target) -> Body:
+    """Copy the parts side by side, inside of loops over their axes."""
     axis = t.attrs.get("axis", 0)
-    others = [i for i in range(len(t.shape)) if i != axis]
-    names = loop_names([t.shape[i] for i in others])
+    axes = [i for i in range(len(t.shape)) if i != axis]
+    names = loop_names([t.shape[i] for i in axes])
     at = indices(names)
-    here = [*at[:axis], ZERO, *at[axis:]]
-    copied = [i for i in range(len(t.node.args)) if i not in t.placed]
-    body = tuple(t.store_part(here, t.read(i, at), times(t.out.strides[axis], i)) for i in copied)
-    return rows(names, [t.shape[i] for i in others], body, [t.out.strides[i] for i in others], parallel=True)
+    element = [*at[:axis], ZERO, *at[axis:]]
+    arguments = [i for i in range(len(t.node.args)) if i not in t.placed]
+    body = tuple(t.store_part(element, t.read(i, at), t.out.strides[axis] * i) for i in arguments)
+    return rows(names, [t.shape[i] for i in axes], body, [t.out.strides[i] for i in axes], parallel=True)
 
 
 def _concat(t: Target) -> Body:
-    """The axes before the one along which parts are joined are loops around all parts."""
+    """Copy the parts one after the other, inside of loops over the axes before the one along which they are joined."""
     axis: int = t.attrs.get("axis", 0)
     offset: Dim = 0
     body: Body = ()
@@ -151,16 +160,16 @@ def _concat(t: Target) -> Body:
         names = [*t.names[:axis], *loop_names(shape)[axis:]]
         at = indices(names)
         if i not in t.placed:
-            copied = t.store_part(at, t.read(i, at), times(t.out.strides[axis], offset))
-            body += rows(names[axis:], shape[axis:], (copied,), t.out.strides[axis:])
+            copy = t.store_part(at, t.read(i, at), t.out.strides[axis] * offset)
+            body += rows(names[axis:], shape[axis:], (copy,), t.out.strides[axis:])
         offset = shape[axis] + offset
     return t.around(range(axis), body)
 
 
 def _reshape(t: Target) -> Body:
-    """Both sides are walked along the shape with more axes; the other side's indices are made of these.
+    """Walk both sides along the shape with more axes, and compute the other side's indices.
 
-    They are where axes hold the same elements together, and in the worst case quotients of a flat index.
+    These are sums of indices where several axes became one, and in the worst case quotients of a flat index.
     """
     source, target = t.arg(0).type.shape, t.shape
     is_spread = len(target) >= len(source)
@@ -170,15 +179,15 @@ def _reshape(t: Target) -> Body:
     split: list[Expr] = [ZERO] * len(other)
     lets: Body = ()
     for group in regrouped(source, target) or [([*range(len(source))], [*range(len(target))])]:
-        mine, theirs = reversed(group) if is_spread else group
-        flat = place([at[i] for i in mine], dense([walked[i] for i in mine]))
-        if len(theirs) == 1:
-            split[theirs[0]] = flat
+        walked_axes, other_axes = reversed(group) if is_spread else group
+        flat = place([at[i] for i in walked_axes], dense([walked[i] for i in walked_axes]))
+        if len(other_axes) == 1:
+            split[other_axes[0]] = flat
             continue
-        var = Var(f"e{mine[0]}", INDEX)
-        more, found = unravel(as_index(var), [other[i] for i in theirs], var.name)
+        var = Var(f"e{walked_axes[0]}", INDEX)
+        more, split_indices = unravel(as_index(var), [other[i] for i in other_axes], var.name)
         lets += (Let(var, flat), *more)
-        for i, index in zip(theirs, found, strict=True):
+        for i, index in zip(other_axes, split_indices, strict=True):
             split[i] = index
     if is_spread:
         return rows(names, walked, (*lets, t.store(at, t.read(0, split))), t.out.strides, parallel=True)
@@ -186,9 +195,9 @@ def _reshape(t: Target) -> Body:
 
 
 def _pad(t: Target) -> Body:
-    """The value around the elements; these too, unless the kernel that computes them puts them there.
+    """Fill the border, and copy the elements unless their kernel writes them here.
 
-    Axes that stay as they are and come first are loops around both.
+    Leading axes that are not padded are loops around both.
     """
     low, high, interior = (t.attrs[key] for key in ("low", "high", "interior"))
     changed = [i for i in range(len(low)) if (low[i], high[i], interior[i]) != (0, 0, 0)]
@@ -198,20 +207,25 @@ def _pad(t: Target) -> Body:
     if 0 not in t.placed:
         shape = t.arg(0).type.shape
         at = [*t.at[:lead], *indices(loop_names(shape))[lead:]]
-        place_ = _slice(t, at, low, [n + 1 for n in interior])
-        copied = Store(t.array, place_, t.read(0, at))
-        body += rows(loop_names(shape)[lead:], shape[lead:], (copied,), t.out.strides[lead:])
+        element = _slice(t, at, low, [n + 1 for n in interior])
+        copy = Store(t.array, element, t.read(0, at))
+        body += rows(loop_names(shape)[lead:], shape[lead:], (copy,), t.out.strides[lead:])
     return t.around(range(lead), body)
 
 
 def _slice(t: Target, at: Sequence[Expr], low: Sequence[Dim], steps: Sequence[int]) -> Expr:
-    """The index of the element at ``low + at * step``."""
-    moved = [a * Index(step) + Index(start) for a, start, step in zip(at, low, steps, strict=True)]
-    return place(moved, t.out.strides)
+    """Return the index of the element at ``low + at * step``."""
+    indices = [a * Index(step) + Index(start) for a, start, step in zip(at, low, steps, strict=True)]
+    return place(indices, t.out.strides)
 
 
 def _border(t: Target, low: Sequence[Dim], high: Sequence[Dim], value: Expr, lead: int) -> Body:
-    """Along each axis what is before and behind, as far as earlier axes have not covered it."""
+    """Fill what is before and behind along each axis, as far as earlier axes have not covered it.
+
+    0 0 0 0 0
+    1 . . . 1    axis 0 fills the rows 0, axis 1 the rest of the columns 1
+    0 0 0 0 0
+    """
     shape = t.arg(0).type.shape
     body: Body = ()
     for i in range(lead, len(shape)):
@@ -222,36 +236,36 @@ def _border(t: Target, low: Sequence[Dim], high: Sequence[Dim], value: Expr, lea
             sizes = (*shape[:i], size, *t.shape[i + 1 :])
             names = loop_names(sizes)
             at = [*t.at[:lead], *indices(names)[lead:]]
-            filled = Store(t.array, _slice(t, at, starts, [1] * len(shape)), value)
-            body += rows(names[lead:], sizes[lead:], (filled,), t.out.strides[lead:])
+            fill = Store(t.array, _slice(t, at, starts, [1] * len(shape)), value)
+            body += rows(names[lead:], sizes[lead:], (fill,), t.out.strides[lead:])
     return body
 
 
 def _fold(t: Target) -> Body:
-    """Elements of windows, added up where these overlap; the axes before the first of windows are loops around it."""
+    """Add up the elements of windows; axes before the first one with windows are loops around it."""
     shape, axes = t.arg(0).type.shape, t.attrs["axes"]
     names = loop_names(shape)
     at = indices(names)
     index = place(at[: len(t.shape)], [_stride(t, i) for i in range(len(t.shape))])
     for axis, inside, dilation in zip(axes, at[len(t.shape) :], t.attrs["dilations"], strict=True):
-        index = index + inside * Index(times(t.out.strides[axis], dilation))
+        index = index + inside * Index(t.out.strides[axis] * dilation)
     value = t.read(0, at)
     if is_side_by_side(t.node):
         return rows(names, shape, (Store(t.array, index, value),), parallel=True)
     lead = min(axes, default=0)
-    added = Store(t.array, index, combined("sum", Load(t.array, index, value.type), value))
-    body = (*t.fill(identity("sum", t.dtype), lead), *rows(names[lead:], shape[lead:], (added,)))
+    add = Store(t.array, index, combine("sum", Load(t.array, index, value.type), value))
+    body = (*t.fill(identity("sum", t.dtype), lead), *rows(names[lead:], shape[lead:], (add,)))
     return around([*zip(names[:lead], shape[:lead], strict=True)], body, parallel=True)
 
 
 def _stride(t: Target, axis: int) -> Dim:
-    """How far apart the first elements of neighbouring windows are."""
-    steps = dict(zip(t.attrs["axes"], t.attrs["strides"], strict=True))
-    return times(t.out.strides[axis], steps.get(axis, 1))
+    """Return the distance between the first elements of neighbouring windows."""
+    steps: dict[int, int] = dict(zip(t.attrs["axes"], t.attrs["strides"], strict=True))
+    return t.out.strides[axis] * steps.get(axis, 1)
 
 
 def copy_kernel(source: Access, target: Buffer) -> Kernel:
-    """All elements of a value into a buffer."""
+    """Return the kernel that copies all elements of a value to a buffer."""
     names = loop_names(target.shape)
     at = indices(names)
     to, x = (Array(name, b.dtype, elements(b)) for name, b in (("to", target), ("x", source.buffer)))
@@ -261,7 +275,7 @@ def copy_kernel(source: Access, target: Buffer) -> Kernel:
     return Kernel(Nest("copy", (to, x), body, ("copy",)), params)
 
 
-MOVES: Mapping[str, Callable[[Target], Body]] = {
+MOVES: Builders = {
     "take": _take,
     "put_add": _put_add,
     "stack": _stack,

@@ -1,4 +1,10 @@
-"""The workspace: an offset for each buffer, so that two that are alive at once never overlap."""
+"""The workspace plan: an offset for each buffer, so that two that are alive at once never overlap.
+
+kernel   0 1 2 3 4 5
+a: 64    x x            at 0
+b: 32      x x x        at 64
+c: 64        x x x      at 0, as a is dead
+"""
 
 from __future__ import annotations
 
@@ -10,37 +16,36 @@ import numpy as np
 
 from mlaot.ir import Dim
 from mlaot.ir.dims import assumed, most, nonnegative, polynomial, terms
-from mlaot.lower.program import Branch, Buffer, Loop, Param, Step
-from mlaot.lower.program import Sequence as Sequence_
+from mlaot.lower.program import Branch, Buffer, Loop, Param, Step, Steps
 
 Ints = np.ndarray[Any, np.dtype[np.int64]]
 
 
 def plan(steps: Sequence[Step]) -> tuple[list[tuple[Buffer, Dim]], Dim]:
-    """Offsets of the work buffers, and the bytes they take in all, as expressions in the dims."""
+    """Return the offsets of the work buffers and the bytes that they take in all, as expressions in the dims."""
     return pack(*_lifetimes(steps))
 
 
 def pack(first: Mapping[Buffer, int], last: Mapping[Buffer, int]) -> tuple[list[tuple[Buffer, Dim]], Dim]:
-    """The same for buffers that live from one kernel to another.
+    """Return offsets of buffers that live from one kernel to another, and the bytes that they take in all.
 
-    The largest ones come first, and each takes the first gap, large enough for every value of the dims, between those
-    that are alive with it (Pisarchyk and Lee, Efficient Memory Management for Deep Neural Net Inference, 2020, section
-    5.2). Which is larger or comes first is decided by what their sizes are ``assumed`` to be.
+    The largest buffers come first, and each takes the first gap between those alive with it that is large enough for
+    every value of the dims (Pisarchyk and Lee, Efficient Memory Management for Deep Neural Net Inference, 2020, section
+    5.2). Sizes are compared as what they are ``assumed`` to be.
     """
     sizes = {buffer: buffer.bytes for buffer in first}
     order = sorted(first, key=lambda b: (-assumed(sizes[b]), first[b]))
-    room = _Room([sizes[b] for b in order])
-    alive = _Alive()
+    packing = _Packing([sizes[b] for b in order])
+    alive = _LiveRanges()
     for i, buffer in enumerate(order):
-        others = alive.with_(first[buffer], last[buffer])
-        room.place(i, others)
+        live = alive.overlapping(first[buffer], last[buffer])
+        packing.place(i, live)
         alive.add(i, first[buffer], last[buffer])
-    return [(buffer, room.start(i)) for i, buffer in enumerate(order)], room.total
+    return [(buffer, packing.start(i)) for i, buffer in enumerate(order)], packing.total
 
 
-class _Alive:
-    """Which buffers live at the same time as another. Most live short: they are found by spans of kernels."""
+class _LiveRanges:
+    """The life times of buffers. Most are short, so they are indexed by spans of kernels."""
 
     SPAN = 32  # kernels
 
@@ -54,19 +59,21 @@ class _Alive:
         for span in range(first // self.SPAN, last // self.SPAN + 1):
             self.spans.setdefault(span, array("q")).append(i)
 
-    def with_(self, first: int, last: int) -> Ints:
+    def overlapping(self, first: int, last: int) -> Ints:
+        """Return the buffers that are alive between two kernels."""
         spans = [self.spans.get(span, array("q")) for span in range(first // self.SPAN, last // self.SPAN + 1)]
         near = np.unique(np.concatenate(spans)).astype(np.int64)
-        starts, ends = (np.frombuffer(some, np.int64)[near] for some in (self.first, self.last))
-        found: Ints = near[(starts <= last) & (first <= ends)]
-        return found
+        starts, ends = (np.frombuffer(times, np.int64)[near] for times in (self.first, self.last))
+        overlapping: Ints = near[(starts <= last) & (first <= ends)]
+        return overlapping
 
 
-class _Room:
-    """Where buffers lie, from start to end, as coefficients of the monomials that their sizes are made of.
+class _Packing:
+    """The places of buffers, as coefficients of the monomials that their sizes consist of.
 
-    A place is before another for certain where no coefficient of its end exceeds the other's start. What coefficients
-    leave open is asked of the expressions: quotients have bounds.
+    With sizes ``8 * batch`` and ``64``, a place at ``8 * batch + 64`` is the row (8, 64). Monomials are not negative,
+    so one place is before another for all dims if no coefficient of its end exceeds that of the other's start. If this
+    decides nothing, the expressions are compared, whose quotients have bounds.
     """
 
     def __init__(self, sizes: Sequence[Dim]) -> None:
@@ -78,9 +85,9 @@ class _Room:
         self.low, self.high = np.zeros(len(sizes), np.int64), np.zeros(len(sizes), np.int64)
         self.total: Dim = 0
 
-    def place(self, i: int, others: Ints) -> None:
-        """Put a buffer into the first gap between those that are alive with it, or behind them."""
-        self.starts[i] = self._gap(i, others[np.argsort(self.low[others], kind="stable")])
+    def place(self, i: int, live: Ints) -> None:
+        """Put a buffer into the first gap between the buffers that are alive with it, or behind them."""
+        self.starts[i] = self._gap(i, live[np.argsort(self.low[live], kind="stable")])
         self.ends[i] = self.starts[i] + self.sizes[i]
         self.low[i], self.high[i] = self.starts[i] @ self.weights, self.ends[i] @ self.weights
         self.total = most(self.total, self._dim(self.ends[i]))
@@ -88,26 +95,29 @@ class _Room:
     def start(self, i: int) -> Dim:
         return self._dim(self.starts[i])
 
-    def _gap(self, i: int, others: Ints) -> Ints:
-        """The first start at which a buffer fits: 0, or the end of one of ``others``, which come from the first on."""
+    def _gap(self, i: int, live: Ints) -> Ints:
+        """Return the first start at which a buffer fits: 0, or the end of one of the ``live`` buffers.
+
+        Gaps are first tried by numbers, for assumed dims: ``reached[k]`` is the highest end before the k-th buffer.
+        """
         size: Ints = self.sizes[i]
         start: Ints = np.zeros_like(size)
-        if not len(others):
+        if not len(live):
             return start
-        reached = np.maximum.accumulate(np.concatenate(([0], self.high[others])))
-        wide_enough = np.flatnonzero(reached[:-1] + int(size @ self.weights) <= self.low[others])
-        for gap in (*wide_enough.tolist(), len(others)):
+        reached = np.maximum.accumulate(np.concatenate(([0], self.high[live])))
+        wide_enough = np.flatnonzero(reached[:-1] + int(size @ self.weights) <= self.low[live])
+        for gap in (*wide_enough.tolist(), len(live)):
             if gap:
-                start = self.ends[others[np.argmax(self.high[others[:gap]])]]
-            if self._fits(start, start + size, others):
+                start = self.ends[live[np.argmax(self.high[live[:gap]])]]
+            if self._fits(start, start + size, live):
                 return start
-        for end in self.ends[others]:  # that none of which comes last for certain
+        for end in self.ends[live]:  # no buffer is known to end last, so the start is behind all of them
             start = np.maximum(start, end)
         return start
 
-    def _fits(self, start: Ints, end: Ints, others: Ints) -> bool:
-        starts, ends = self.starts[others], self.ends[others]
-        open_ = others[~((ends <= start).all(1) | (end <= starts).all(1))]
+    def _fits(self, start: Ints, end: Ints, live: Ints) -> bool:
+        starts, ends = self.starts[live], self.ends[live]
+        open_ = live[~((ends <= start).all(1) | (end <= starts).all(1))]
         if not len(open_) or len(self.monomials) == 1:
             return not len(open_)
         from_, to = self._dim(start), self._dim(end)
@@ -124,9 +134,9 @@ class _Room:
 
 
 def _lifetimes(steps: Sequence[Step]) -> tuple[dict[Buffer, int], dict[Buffer, int]]:
-    """The first and the last kernel that uses each work buffer, in order of first use.
+    """Return the first and the last kernel that uses each work buffer, in order of first use.
 
-    What is used outside of a loop too, or carried from one round to the next, lives as long as the loop.
+    A buffer that is also used outside of a loop, or carried from one round to the next, lives as long as the loop.
     """
     uses: dict[Buffer, list[int]] = {}
     spans: list[tuple[int, int, set[Buffer]]] = []
@@ -134,14 +144,14 @@ def _lifetimes(steps: Sequence[Step]) -> tuple[dict[Buffer, int], dict[Buffer, i
 
     def use(params: Iterable[Param]) -> None:
         for param in params:
-            if param.buffer.whole.where == "work":
-                uses.setdefault(param.buffer.whole, []).append(position)
+            if param.buffer.root.where == "work":
+                uses.setdefault(param.buffer.root, []).append(position)
 
-    def walk(some: Iterable[Step]) -> None:
+    def walk(steps: Iterable[Step]) -> None:
         nonlocal position
-        for step in some:
-            if isinstance(step, Sequence_):
-                walk(step.steps)
+        for step in steps:
+            if isinstance(step, Steps):
+                walk(step.inner)
             elif isinstance(step, Branch):
                 use((step.condition,))
                 walk((*step.then, *step.otherwise))

@@ -1,4 +1,4 @@
-"""What lowering produces: entries over buffers and kernels, printable, without nodes or ops."""
+"""The program, what lowering produces: entries over buffers and kernels, printable, without nodes or ops."""
 
 from __future__ import annotations
 
@@ -8,32 +8,16 @@ from functools import cached_property
 
 from mlaot.ir.dims import Dim, substitute
 from mlaot.ir.dims import names as dim_names
-from mlaot.ir.indices import IndexRange
+from mlaot.ir.ports import Port as Port
 from mlaot.ir.types import DTYPES
+from mlaot.lower.identifiers import dim_name
 from mlaot.nest.canonical import canonical
+from mlaot.nest.expressions import Panels, round_up
 from mlaot.nest.statements import Nest
-from mlaot.printing.identifiers import dim_name
-from mlaot.schedule.collapse import of_any_size
+from mlaot.schedule.collapse import generalize_size
 from mlaot.schedule.contraction import Contraction, contraction_of
-from mlaot.schedule.machine import LINE
-
-Shape = tuple[int | str, ...]
-
-
-@dataclass(frozen=True)
-class Port:
-    """One input or output of an entry; an extent is an int or the text of one in the dims, such as ``2 * n + 1``.
-
-    ``default``: a keyword scalar; ``converts``: arrays of other numbers are taken, too; ``ranges``: what its elements
-    must be that are indices.
-    """
-
-    name: str
-    dtype: str
-    shape: Shape
-    default: float | None = None
-    converts: bool = False
-    ranges: tuple[IndexRange, ...] = ()
+from mlaot.schedule.machine import LINE, whole_lines
+from mlaot.settings.options import Options
 
 
 @dataclass(frozen=True)
@@ -56,12 +40,12 @@ class Slot:
 
 @dataclass(frozen=True)
 class Entry:
-    """One compiled function; ``workspace`` (bytes) and ``work`` (operations) are texts of expressions in the dims.
+    """A compiled function; ``workspace`` (bytes) and ``work`` (operations) are texts of expressions in the dims.
 
-    ``tile``: so many rows of the batch are computed at a time, since none depends on another; 0: all at once.
-    ``extents``: further expressions that a call's dims must not make negative, such as those of values in between.
-    ``named``: the results are a dict, as is ``out``. ``refusals``: what is wrong with the inputs where the last output,
-    which is no result, gives a number from 1 on.
+    ``tile``: how many rows of the batch are computed at a time, as none depends on another; 0: all at once.
+    ``extents``: further expressions that a call's dims must not make negative, such as extents of intermediate values.
+    ``named``: the results are a dict, as is ``out``. ``refusals``: messages for invalid inputs; the last output, which
+    is no result, is the number of one, from 1 on, or 0.
     """
 
     name: str
@@ -84,27 +68,26 @@ class Entry:
 
 @dataclass(frozen=True)
 class Golden:
-    """What an entry gives for inputs made from a seed (golden.py), with ``dims`` in the module's order.
+    """The recorded results of an entry for inputs made from a seed (golden.py), with ``dims`` in the module's order.
 
-    ``outputs``: of each one how far off it may be, then elements at even distances. ``moved``: how far narrow weights
-    take them from what was declared, as a share of the largest.
+    ``outputs``: of each output its tolerance, then elements at even distances. ``drift``: how far half-precision
+    weights move the results from those of the declared weights, as a share of the largest.
     """
 
     entry: str
     dims: tuple[int, ...]
     outputs: tuple[tuple[float, ...], ...]
-    moved: float = 0.0
+    drift: float = 0.0
 
 
 @dataclass(frozen=True)
-class Module:
-    """Everything the extension module's template needs.
+class ExtensionModule:
+    """Everything that the template of an extension module needs.
 
-    ``initial`` is the start of the state; what lies behind it starts as zeros. ``deterministic``: all ``isas`` give the
-    same bits. ``threads``: how many a call may use unless told otherwise; 0: as many as there are CPUs. ``tuned``: by
-    instruction set and contraction, the schedule that was measured to be the fastest. ``facts`` are ``graph_facts``.
-    ``weights``: where they lie, as the setting of that name says. ``version``: the project's, if known. ``words``:
-    kernels multiply bytes, for which AVX-512 has instructions on most CPUs only.
+    ``initial``: the first bytes of the state, behind which it starts as zeros. ``options``: the settings that it was
+    compiled with. ``tuned``: by instruction set and contraction, the schedule that was measured to be the fastest.
+    ``facts``: those of ``graph_facts``. ``version``: the project's. ``words``: kernels multiply bytes, for which not
+    all CPUs with AVX-512 have instructions.
     """
 
     name: str
@@ -114,16 +97,18 @@ class Module:
     state_bytes: int
     constants: bytes | bytearray
     initial: bytes
-    isas: tuple[str, ...]
+    options: Options
     info: dict[str, object] = field(default_factory=dict)
-    deterministic: bool = False
-    threads: int = 1
     tuned: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     golden: tuple[Golden, ...] = ()
     facts: Mapping[str, object] = field(default_factory=dict)
-    weights: str = "auto"
     words: bool = False
     version: str = ""
+
+    @property
+    def isas(self) -> tuple[str, ...]:
+        """The instruction sets that it has C for."""
+        return self.options.isas
 
     @property
     def c_dims(self) -> tuple[str, ...]:
@@ -132,39 +117,25 @@ class Module:
 
     @property
     def stem(self) -> str:
-        """``nn`` of ``digits.nn``: how the names of its C files begin."""
+        """``nn`` of ``digits.nn``: the beginning of the names of its C files."""
         return self.name.rpartition(".")[2]
 
     @property
     def prefix(self) -> str:
-        """``digits_nn`` of ``digits.nn``: how its names in C begin, so that a program can have several models."""
+        """``digits_nn`` of ``digits.nn``: the beginning of its names in C, which differ from model to model."""
         return self.name.replace(".", "_")
-
-
-@dataclass(frozen=True)
-class Panels:
-    """Weights as the kernels of a matrix product read them: in one ascending stream.
-
-    ``axis`` is cut into panels of ``width`` elements; in each, the other axes come first in row-major order (``rows``
-    of them in all), then the panel's elements. The last panel is as wide as whole vectors of ``unit`` elements need,
-    with zeros; so that these are few, the last ``apart`` elements may come transposed, in rows of their own.
-    """
-
-    axis: int
-    width: int
-    rows: int
-    unit: int
-    apart: int = 0
 
 
 @dataclass(frozen=True, eq=False)
 class Buffer:
     """Memory that kernels read or write: strides in elements, rows padded to 64 bytes unless ``dense``.
 
-    With ``panels``, strides are those of the rows of one panel, in rows.
+    ``where``: ``input`` and ``output`` (the caller's), ``state`` (slots), ``constant`` or ``work``; a ``slice`` begins
+    ``start`` elements behind the start of the buffer ``within``, and ``start`` may depend on a loop's variable.
 
-    ``where``: ``input`` and ``output`` (the caller's), ``state`` (slots), ``constant``, ``work``; ``slice``: so many
-    elements behind the start of the buffer ``within``, where a loop's variable says which slice.
+    ``panels``: the axis ``panel_axis`` of weights is cut into panels, and the other axes are the panels' rows in
+    row-major order; strides count rows of a panel. The last columns, which would fill a small part of one more vector,
+    may stay out of the panels: each of these remainder columns then lies behind them as a dense row.
     """
 
     name: str
@@ -176,20 +147,26 @@ class Buffer:
     within: Buffer | None = None
     start: Dim = 0
     panels: Panels | None = None
+    panel_axis: int = 0
 
     @property
-    def whole(self) -> Buffer:
-        """The buffer that has a place of its own."""
-        return self if self.within is None else self.within.whole
+    def root(self) -> Buffer:
+        """The buffer that has a place of its own in memory."""
+        return self if self.within is None else self.within.root
+
+    @property
+    def remainder_columns(self) -> int:
+        """How many columns of weights lie behind the panels."""
+        columns = self.shape[self.panel_axis] if self.panels is not None else 0
+        assert isinstance(columns, int), f"bug in mlaot: panels of {self.name} along a named dim"
+        return columns - self.panels.columns if self.panels is not None else 0
 
     @cached_property
     def bytes(self) -> Dim:
-        """What it takes in the workspace."""
+        """The bytes that the buffer takes."""
         if self.panels is not None:
-            panels, unit = self.panels, self.panels.unit
-            columns = (self.shape[panels.axis] - panels.apart + unit - 1) // unit * unit
-            apart = -(-panels.rows // unit) * unit * panels.apart
-            return ((columns * panels.rows + apart) * DTYPES[self.dtype].itemsize + LINE - 1) // LINE * LINE
+            remainder = round_up(self.panels.rows, self.panels.unit) * self.remainder_columns
+            return whole_lines((self.panels.padded_size + remainder) * DTYPES[self.dtype].itemsize)
         size: Dim = 1
         for extent, stride in zip(self.shape, self.strides, strict=True):
             if _is_larger(extent * stride, size):
@@ -200,7 +177,7 @@ class Buffer:
         shape = ",".join(map(str, self.shape))
         layout = f"strides {list(self.strides)}"
         if self.panels is not None:
-            layout = f"panels of {self.panels.width} along {self.panels.axis}"
+            layout = f"panels of {self.panels.width} along {self.panel_axis}"
         return f"{self.name}: {self.dtype}[{shape}] {layout} in {self.where}"
 
 
@@ -212,7 +189,7 @@ def _is_larger(a: Dim, b: Dim) -> bool:
 
 @dataclass(frozen=True)
 class Param:
-    """A buffer as a kernel knows it."""
+    """A buffer under the name by which a kernel knows it."""
 
     name: str
     buffer: Buffer
@@ -221,7 +198,7 @@ class Param:
 
 @dataclass(frozen=True)
 class Kernel:
-    """A loop nest with the buffers that its arrays are, in the order of the nest's parameters.
+    """A loop nest and the buffers of its arrays, in the order of the nest's parameters.
 
     ``origin``: the part of the model that it computes.
     """
@@ -232,22 +209,22 @@ class Kernel:
 
     @cached_property
     def sized(self) -> tuple[Nest, Mapping[str, int]]:
-        """The nest as one that arrays of other sizes have, too, and the numbers that it is given for these."""
-        return of_any_size(self.nest)
+        """The nest for arrays of any size, and the sizes that this kernel passes to it."""
+        return generalize_size(self.nest)
 
     @cached_property
     def content(self) -> tuple[Nest, tuple[str, ...]]:
-        """What it does, whatever its arrays and dims are called, and its dims."""
+        """The nest without the names of its arrays and dims, and the dims."""
         return canonical(self.sized[0])
 
     @cached_property
     def contraction(self) -> Contraction | None:
-        """What it sums, where the schedule makes register tiles of it."""
+        """What the kernel sums, if the schedule makes register tiles of it."""
         return contraction_of(self.nest) if self.nest.is_tiled else None
 
     @property
     def template(self) -> str:
-        """What kind of kernel it is, for people."""
+        """The kind of kernel, for people."""
         return self.nest.name
 
     @property
@@ -257,10 +234,10 @@ class Kernel:
 
 @dataclass(frozen=True)
 class Loop:
-    """``steps`` again and again, ``extent`` times at most: while the truth value behind ``condition`` holds, if given.
+    """Run ``steps`` at most ``extent`` times, while the truth value behind ``condition`` holds, if there is one.
 
-    ``carried``: buffers whose contents one round leaves for the next. ``apart``: rounds may run at the same time, each
-    thread with this buffer for itself.
+    ``tested``: the steps that compute the condition. ``carried``: buffers whose contents one round leaves for the next.
+    ``private``: threads may share the rounds if each of them has this buffer for itself.
     """
 
     variable: str
@@ -270,17 +247,22 @@ class Loop:
     steps: tuple[Step, ...]
     carried: tuple[Buffer, ...]
     doc: tuple[str, ...] = ()
-    apart: Buffer | None = None
+    private: Buffer | None = None
+
+    @property
+    def inner(self) -> tuple[Step, ...]:
+        """The steps of a round."""
+        return (*self.tested, *self.steps)
 
     @property
     def params(self) -> tuple[Param, ...]:
         own = () if self.condition is None else (self.condition,)
-        return (*own, *[p for step in (*self.tested, *self.steps) for p in step.params])
+        return (*own, *[p for step in self.inner for p in step.params])
 
 
 @dataclass(frozen=True)
 class Branch:
-    """``then`` where the truth value behind ``condition`` holds, else ``otherwise``."""
+    """Run ``then`` if the truth value behind ``condition`` holds, else ``otherwise``."""
 
     condition: Param
     then: tuple[Step, ...]
@@ -288,40 +270,41 @@ class Branch:
     doc: tuple[str, ...] = ()
 
     @property
-    def params(self) -> tuple[Param, ...]:
-        return (self.condition, *[p for step in (*self.then, *self.otherwise) for p in step.params])
-
-
-@dataclass(frozen=True)
-class Sequence:
-    """Several steps that stand for one node."""
-
-    steps: tuple[Step, ...]
+    def inner(self) -> tuple[Step, ...]:
+        """The steps of both branches."""
+        return (*self.then, *self.otherwise)
 
     @property
     def params(self) -> tuple[Param, ...]:
-        return tuple(p for step in self.steps for p in step.params)
+        return (self.condition, *[p for step in self.inner for p in step.params])
 
 
-Step = Kernel | Loop | Branch | Sequence
+@dataclass(frozen=True)
+class Steps:
+    """Several steps that stand for one node."""
+
+    inner: tuple[Step, ...]
+
+    @property
+    def params(self) -> tuple[Param, ...]:
+        return tuple(p for step in self.inner for p in step.params)
+
+
+Step = Kernel | Loop | Branch | Steps
 
 
 def kernels_of(steps: Iterable[Step]) -> Iterator[Kernel]:
-    """Every kernel of some steps, in order."""
+    """Yield every kernel of some steps, in order."""
     for step in steps:
-        if isinstance(step, Loop):
-            yield from kernels_of((*step.tested, *step.steps))
-        elif isinstance(step, Branch):
-            yield from kernels_of((*step.then, *step.otherwise))
-        elif isinstance(step, Sequence):
-            yield from kernels_of(step.steps)
-        else:
+        if isinstance(step, Kernel):
             yield step
+        else:
+            yield from kernels_of(step.inner)
 
 
 @dataclass(frozen=True)
 class Procedure:
-    """The kernels of an entry in order, where each work buffer lies, and how many kernels the forward phase has."""
+    """The steps of an entry in order, the place of each work buffer, and how many steps the forward phase has."""
 
     entry: Entry
     steps: tuple[Step, ...]
@@ -348,14 +331,14 @@ class Procedure:
 
 @dataclass(frozen=True)
 class Program:
-    """A whole module, ready to be rendered."""
+    """A module with its procedures, ready to be rendered."""
 
-    module: Module
+    module: ExtensionModule
     procedures: tuple[Procedure, ...]
 
     @property
     def kernels(self) -> tuple[Kernel, ...]:
-        """Those of all entries, in order."""
+        """The kernels of all entries, in order."""
         return tuple(kernel for procedure in self.procedures for kernel in procedure.kernels)
 
     def __str__(self) -> str:

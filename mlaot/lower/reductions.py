@@ -1,10 +1,8 @@
-"""Reductions of any dtype along any axes, in the order of the elements; the place of the largest or smallest."""
+"""Reductions of any dtype along any axes, in the order of the elements; argmax and argmin."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-
-from mlaot.lower.target import COLUMNS, START, Target, adjacent_axis, indices, loop_names
+from mlaot.lower.target import COLUMNS, START, Builders, Target, adjacent_axis, indices, loop_names
 from mlaot.nest.expressions import (
     Array,
     Call,
@@ -20,23 +18,13 @@ from mlaot.nest.expressions import (
     const,
     select,
 )
-from mlaot.nest.reductions import REDUCTIONS, combined, identity
-from mlaot.nest.statements import (
-    Alloc,
-    Assign,
-    Body,
-    Let,
-    Mutable,
-    Store,
-    around,
-    index_var,
-    loop,
-)
+from mlaot.nest.reductions import REDUCTIONS, combine, identity
+from mlaot.nest.statements import Alloc, Assign, Body, Let, Mutable, Store, around, index_var, loop
 from mlaot.ops.reduction import kept_axes
 
 
 def _reduce(t: Target) -> Body:
-    """One element of the result after the other, or, where elements lie side by side along one of its axes, in rows."""
+    """Reduce one element of the result after the other, or row by row along an axis where elements are adjacent."""
     shape, axes, name = t.arg(0).type.shape, t.attrs["axes"], t.node.op.name
     kept = dict(zip(kept_axes(len(shape), axes), t.at, strict=True))
     names = loop_names(shape, "k")
@@ -44,22 +32,22 @@ def _reduce(t: Target) -> Body:
     inner = [(names[i], shape[i]) for i in axes]
     row = _row(t)
     if row is not None:
-        put = t.store(t.at, combined(name, t.element(t.at), t.read(0, at)))
+        put = t.store(t.at, combine(name, t.element(t.at), t.read(0, at)))
         start = t.store(t.at, identity(name, t.dtype))
-        others = [i for i in range(len(t.shape)) if i != row]
+        outer = [i for i in range(len(t.shape)) if i != row]
         if t.is_alone(row):
             body = (*t.columns(row, (start,)), *around(inner, t.columns(row, (put,))))
-            return t.around(others, t.blocks(row, body))
+            return t.around(outer, t.blocks(row, body))
         first, added = (loop(t.names[row], t.shape[row], (s,), vector=True) for s in (start, put))
-        return t.around(others, (first, *around(inner, (added,))))
+        return t.around(outer, (first, *around(inner, (added,))))
     acc = Var("acc", t.element(t.at).type)
-    steps = around(inner, (Assign(acc, combined(name, acc, t.read(0, at))),))
+    steps = around(inner, (Assign(acc, combine(name, acc, t.read(0, at))),))
     body = (Mutable(acc, identity(name, t.dtype)), *steps, t.store(t.at, acc))
     return t.around(range(len(t.shape)), body)
 
 
 def _row(t: Target) -> int | None:
-    """The axis of the result along which its elements, and those of the argument, lie side by side."""
+    """Return the axis of the result along which its elements, and those of the argument, are adjacent."""
     x = t.arg(0).find()
     access = t.builder.accesses.get(x)
     if access is None:
@@ -70,14 +58,14 @@ def _row(t: Target) -> int | None:
 
 
 def _extreme(t: Target) -> Body:
-    """The first of the largest or smallest elements; nan is more extreme than any number."""
+    """Find the first of the largest or smallest elements; nan is more extreme than any number."""
     axis = t.attrs["axis"]
-    found = "i32" if isinstance(t.arg(0).type.shape[axis], int) else "i64"
+    index_dtype = "i32" if isinstance(t.arg(0).type.shape[axis], int) else "i64"
     row = adjacent_axis(t.out.strides, t.shape)
     access = t.builder.accesses.get(t.arg(0).find())
     if row is None or access is None or access.strides[row + (row >= axis)] != 1:
-        return t.around(range(len(t.shape)), _extreme_along(t, found))
-    return _extremes_of_columns(t, row, found)
+        return t.around(range(len(t.shape)), _extreme_along(t, index_dtype))
+    return _extremes_of_columns(t, row, index_dtype)
 
 
 def _element_along(t: Target, index: Expr) -> Expr:
@@ -85,36 +73,38 @@ def _element_along(t: Target, index: Expr) -> Expr:
     return t.read(0, [*t.at[:axis], index, *t.at[axis:]])
 
 
-def _extreme_along(t: Target, found: str) -> Body:
-    """The most extreme value of all, then the first element that is as extreme."""
+def _extreme_along(t: Target, index_dtype: str) -> Body:
+    """Find the most extreme value of all, then the first element that equals it."""
     size = t.arg(0).type.shape[t.attrs["axis"]]
     name = "max" if t.node.op.name == "argmax" else "min"
     k = as_index(index_var("k"))
     x = _element_along(t, k)
-    now, best, e = Var("now", x.type), Var("best", x.type), Var("e", ValueType(found))
-    behind = cast(Index(size), found)
+    now, best, e = Var("now", x.type), Var("best", x.type), Var("e", ValueType(index_dtype))
+    behind = cast(Index(size), index_dtype)
     is_best = compare("eq", now, best)
     if t.arg(0).type.dtype.kind == "f":
         is_best = Call("or", (is_best, compare("ne", now, now)), is_best.type)
-    first = Assign(e, call("min", e, select(is_best, cast(k, found), behind)))
+    first = Assign(e, call("min", e, select(is_best, cast(k, index_dtype), behind)))
     return (
         Mutable(best, identity(name, x.type.dtype)),
-        loop("k", size, (Assign(best, combined(name, best, x)),), vector=True),
+        loop("k", size, (Assign(best, combine(name, best, x)),), vector=True),
         Mutable(e, behind),
         loop("k", size, (Let(now, x), first)),
         t.store(t.at, cast(e, t.dtype)),
     )
 
 
-def _extremes_of_columns(t: Target, row: int, found: str) -> Body:
-    """The most extreme elements of some columns, and where they are, so far."""
+def _extremes_of_columns(t: Target, row: int, index_dtype: str) -> Body:
+    """Keep the most extreme elements of a block of columns, and where they are, row by row."""
     x = _element_along(t, as_index(index_var("k")))
     name, here = "max" if t.node.op.name == "argmax" else "min", t.at[row] - START
-    bests, places = (Array(n, dtype, COLUMNS, "local") for n, dtype in (("bests", x.type.dtype), ("places", found)))
+    bests, places = (
+        Array(n, dtype, COLUMNS, "local") for n, dtype in (("bests", x.type.dtype), ("places", index_dtype))
+    )
     best, place = (Load(a, here, ValueType(a.dtype)) for a in (bests, places))
     now = Var("now", x.type)
     is_better = compare("gt" if name == "max" else "lt", now, best)
-    if t.arg(0).type.dtype.kind == "f":  # not less, or nan; none is better than nan
+    if t.arg(0).type.dtype.kind == "f":  # not less: larger or nan; and nothing replaces nan
         worse = compare("le" if name == "max" else "ge", now, best)
         is_better = Call("and", (call("not", worse), compare("eq", best, best)), worse.type)
     taken = Var("taken", is_better.type)
@@ -123,7 +113,7 @@ def _extremes_of_columns(t: Target, row: int, found: str) -> Body:
         Let(now, x),
         Let(taken, is_better),
         Store(bests, here, select(taken, now, best)),
-        Store(places, here, select(taken, cast(as_index(index_var("k")), found), place)),
+        Store(places, here, select(taken, cast(as_index(index_var("k")), index_dtype), place)),
     )
     search = loop("k", t.arg(0).type.shape[t.attrs["axis"]], t.columns(row, step))
     end = t.columns(row, (t.store(t.at, cast(place, t.dtype)),))
@@ -132,7 +122,7 @@ def _extremes_of_columns(t: Target, row: int, found: str) -> Body:
 
 
 EXTREMES = ("argmax", "argmin")
-REDUCED: Mapping[str, Callable[[Target], Body]] = {
+REDUCED: Builders = {
     **dict.fromkeys(REDUCTIONS, _reduce),
     **dict.fromkeys(EXTREMES, _extreme),
 }

@@ -1,4 +1,4 @@
-"""A graph's kernels in order, given where its inputs lie and where its results go; control flow holds regions."""
+"""The steps of a graph in order: where each value is stored, the kernels, loops and branches around further graphs."""
 
 from __future__ import annotations
 
@@ -8,17 +8,16 @@ from graphlib import TopologicalSorter
 from heapq import heappop, heappush
 
 from mlaot.ir import Dim, Graph, Node, Subgraph, Type, dim
-from mlaot.ir.dims import assumed, times
+from mlaot.ir.dims import assumed
 from mlaot.lower.contraction import contraction_kernel
 from mlaot.lower.fuse import Group, fuse
 from mlaot.lower.inplace import Pair, behind_readers, dependencies, in_place
-from mlaot.lower.layout import Access, behind_reshape, is_row_major, slice_buffer, view, work_buffer
+from mlaot.lower.layout import Access, is_row_major, slice_buffer, undo_reshape, view, work_buffer
 from mlaot.lower.loops import loops_kernel
 from mlaot.lower.moves import copy_kernel
-from mlaot.lower.placement import Stores, part_of, place, read_by
+from mlaot.lower.placement import Stores, part_buffer, place_parts, readers_by_value
 from mlaot.lower.plan import plan
-from mlaot.lower.program import Branch, Buffer, Kernel, Loop, Param, Step
-from mlaot.lower.program import Sequence as Steps
+from mlaot.lower.program import Branch, Buffer, Kernel, Loop, Param, Step, Steps
 from mlaot.lower.rows import needs_buffer, rows_kernel
 from mlaot.lower.single import single_kernel
 from mlaot.lower.sparse import sparse_kernel
@@ -34,7 +33,7 @@ Ordered = list[tuple[Group, Step]]
 BUILDERS = {"rows": rows_kernel, "contraction": contraction_kernel, "single": single_kernel, "loops": loops_kernel}
 
 
-def region(
+def lower_graph(
     graph: Graph,
     accesses: dict[Node, Access],
     targets: Mapping[Node, list[Buffer]],
@@ -44,24 +43,24 @@ def region(
     overwritten: Sequence[Pair] = (),
     depth: int = 0,
 ) -> tuple[Ordered, set[Group]]:
-    """The steps of ``graph`` in order, and the groups that its outputs need.
+    """Lower a graph: return its steps in order, and the groups that its outputs need.
 
-    ``accesses`` says how its inputs are read and is filled for its nodes; ``targets`` where its results are written,
-    those of ``overwritten`` in the place of an input. ``depth`` counts the loops around it.
+    ``accesses``: how the inputs are read; those of the graph's nodes are added. ``targets``: where results are written;
+    those of ``overwritten`` go to the place of an input. ``depth`` counts the loops around the graph.
     """
-    groups, home = fused or fuse(graph)
+    groups, group_of = fused or fuse(graph)
     merged = {base_of(n.arg(0)) for n in graph.nodes() if n.op is st.reshape and merges(n)}
-    stores = _stores(groups, home, targets, merged)
-    fixed, read = set(targets), read_by(groups)
-    late = {new for _, new in overwritten}  # their places still hold what others read
-    rounds: dict[Group, _Rounds] = {}
-    for group in reversed(groups):  # who wants a value, before who makes it
-        planned = PLANS.get(group.nodes[0].op.name)
-        if planned is not None:
-            rounds[group] = planned(group, stores, fixed, depth)
-            _start_in_place(group, rounds[group], home, stores, fixed | late, read)
+    stores = _choose_buffers(groups, group_of, targets, merged)
+    fixed, read = set(targets), readers_by_value(groups)
+    late = {new for _, new in overwritten}  # their buffers still hold the old values, which other groups read
+    rounds: dict[Group, _LoopPlan] = {}
+    for group in reversed(groups):  # a reader decides where a value lies, before the group that computes it
+        plan_loop = LOOP_PLANS.get(group.nodes[0].op.name)
+        if plan_loop is not None:
+            rounds[group] = plan_loop(group, stores, fixed, depth)
+            _write_starts_in_place(group, rounds[group], group_of, stores, fixed | late, read)
         elif group.nodes[0] not in late:
-            place(group, home, stores, fixed, merged, read)
+            place_parts(group, group_of, stores, fixed, merged, read)
     for node in graph.nodes():
         if node.op is st.const and node.type.shape != ():
             buffer = storage.constant(node.attrs["value"])
@@ -69,83 +68,85 @@ def region(
         elif node in stores:
             accesses[node] = Access(stores[node][0], stores[node][0].strides)
         elif is_view(node) and (inner := accesses.get(node.arg(0))) is not None:
-            found = view(node, inner)
-            assert found is not None, f"bug in mlaot: {node} is no view"
-            accesses[node] = found
+            access = view(node, inner)
+            assert access is not None, f"bug in mlaot: {node} is no view"
+            accesses[node] = access
     steps: dict[Group, Step] = {}
     for group in groups:
-        control = CONTROL.get(group.nodes[0].op.name)
-        if control is not None:
-            steps[group] = control(_Control(group, accesses, stores, storage, depth, rounds.get(group)))
+        lower_control = CONTROL.get(group.nodes[0].op.name)
+        if lower_control is not None:
+            steps[group] = lower_control(_ControlFlow(group, accesses, stores, storage, depth, rounds.get(group)))
         elif group.placed and len(group.placed) == len(group.nodes[0].args):
             steps[group] = Steps(())  # every part is written where it belongs
         elif group.kind == "winograd":
             steps[group] = winograd_steps(group, accesses, stores, depth)
         else:
             steps[group] = BUILDERS[group.kind](group, accesses, stores)
-    needed = _ancestors({home[root_of(n)] for n in graph.outputs.values()}, home)
-    behind = behind_readers(overwritten, groups, home)
-    before = {g: some | behind.get(g, set()) for g, some in dependencies(groups, home).items()}
+    needed = _ancestors({group_of[root_of(n)] for n in graph.outputs.values()}, group_of)
+    behind = behind_readers(overwritten, groups, group_of)
+    before = {g: own | behind.get(g, set()) for g, own in dependencies(groups, group_of).items()}
     return [(group, steps[group]) for group in _order(groups, before, needed, steps)], needed
 
 
-def _stores(
-    groups: list[Group], home: dict[Node, Group], targets: Mapping[Node, list[Buffer]], merged: set[Node]
+def _choose_buffers(
+    groups: list[Group], group_of: dict[Node, Group], targets: Mapping[Node, list[Buffer]], merged: set[Node]
 ) -> Stores:
-    """Where each computed node is written to: where the caller wants it, and the workspace if other kernels read it.
+    """Choose the buffers of each node: where the caller wants it, and in the workspace if other kernels read it.
 
-    ``merged``: those of which several axes are read as one, which are to have no gaps between them.
+    ``merged``: nodes of which several axes are read as one, so that there must be no gaps between these.
     """
     stores: Stores = {node: list(buffers) for node, buffers in targets.items()}
-    wanted: dict[Node, None] = {}
+    read: dict[Node, None] = {}
     for group in groups:
-        wanted |= dict.fromkeys(needs_buffer(group)) if group.kind == "rows" else {}
+        read |= dict.fromkeys(needs_buffer(group)) if group.kind == "rows" else {}
         for node in group.nodes:
             for a in node.args:
                 base = base_of(a)
-                if base in home and base not in group.members:
-                    wanted[base] = None
-    for node in wanted:
-        is_single = node in home and home[node].kind == "single"  # cheap values have no home
+                if base in group_of and base not in group.members:
+                    read[base] = None
+    for node in read:
+        is_single = node in group_of and group_of[node].kind == "single"  # cheap values have no group of their own
         readable = ("output", "work", "state") if is_single else ("output", "work")
-        found = stores.get(node, [])
-        if not any(b.whole.where in readable for b in found) or (node in merged and not is_row_major(found[0])):
+        buffers = stores.get(node, [])
+        if not any(b.root.where in readable for b in buffers) or (node in merged and not is_row_major(buffers[0])):
             stores.setdefault(node, []).insert(0, work_buffer(f"t{len(stores)}", node.type))
     return stores
 
 
-def _ancestors(groups: Iterable[Group], home: dict[Node, Group]) -> set[Group]:
-    found: set[Group] = set()
+def _ancestors(groups: Iterable[Group], group_of: dict[Node, Group]) -> set[Group]:
+    """Return the groups that some groups need, themselves included."""
+    ancestors: set[Group] = set()
     stack = list(groups)
-    before = dependencies(list(dict.fromkeys(home.values())), home)
+    before = dependencies(list(dict.fromkeys(group_of.values())), group_of)
     while stack:
         group = stack.pop()
-        if group not in found:
-            found.add(group)
+        if group not in ancestors:
+            ancestors.add(group)
             stack.extend(before[group])
-    return found
+    return ancestors
 
 
 def _order(
     groups: list[Group], before: Mapping[Group, set[Group]], needed: set[Group], steps: Mapping[Group, Step]
 ) -> list[Group]:
-    """Kernels after those that must come before them, those that outputs need first: level by level, or what was just
-    made possible next, whichever takes less room.
+    """Order groups behind those that they need, and those that outputs need before all others.
+
+    Two orders are tried, and the one that takes less workspace is chosen: level by level, or each group as soon as what
+    it reads is there.
     """
-    by_level, at_once = (_sorted(groups, before, needed, at_once=at_once) for at_once in (False, True))
+    by_level, at_once = (_sort(groups, before, needed, at_once=at_once) for at_once in (False, True))
     if by_level == at_once:
         return by_level
-    return min(by_level, at_once, key=lambda order: _room([steps[g] for g in order]))
+    return min(by_level, at_once, key=lambda order: _workspace_bytes([steps[g] for g in order]))
 
 
-def _sorted(
-    groups: list[Group], before: Mapping[Group, set[Group]], needed: set[Group], *, at_once: bool
-) -> list[Group]:
+def _sort(groups: list[Group], before: Mapping[Group, set[Group]], needed: set[Group], *, at_once: bool) -> list[Group]:
+    """Sort groups topologically; ``at_once`` prefers the group whose last argument was computed most recently."""
     position = {g: i for i, g in enumerate(groups)}
     sorter = TopologicalSorter({g: sorted(before[g], key=position.__getitem__) for g in groups})
     sorter.prepare()
     done: dict[Group, int] = {}
-    ready: list[tuple[bool, int, int]] = []  # a heap; what a group waits for is done when it gets there
+    ready: list[tuple[bool, int, int]] = []  # a heap; when a group gets there, those before it are done
 
     def rank(group: Group) -> tuple[bool, int, int]:
         latest = max((done[b] for b in before[group]), default=-1) if at_once else 0
@@ -160,121 +161,141 @@ def _sorted(
     return list(done)
 
 
-def _room(steps: Sequence[Step]) -> int:
-    """The workspace of some steps, for dims of a usual size."""
+def _workspace_bytes(steps: Sequence[Step]) -> int:
+    """Return the workspace that steps need, for nominal dims."""
     return assumed(plan(steps)[1])
 
 
 @dataclass
-class _Carried:
-    """Where a carry lies: as a round finds it and as it leaves the next one, before the first round, after the last.
+class _Carry:
+    """The buffers of a carry: ``now`` is read by a round, ``next`` written by it, ``first`` and ``last`` are outside.
 
-    ``moved``: the next one is copied back at the end of each round.
+    ``is_copied``: ``next`` is copied back to ``now`` at the end of each round.
     """
 
     now: Buffer
     next: Buffer
     first: Buffer
     last: Buffer
-    moved: bool = False
+    is_copied: bool = False
 
 
 @dataclass
-class _Rounds:
-    """A loop as planned: the graph of a round, where its carries lie, and which of them it overwrites."""
+class _LoopPlan:
+    """How a loop is lowered: the graph of a round, the buffers of its carries, and the pairs that it overwrites."""
 
     graph: Graph
     fused: Fused
-    carries: list[_Carried]
+    carries: list[_Carry]
     overwritten: list[Pair]
-    covered: set[int] = field(default_factory=set)  # results that lie where the carries do
+    covered: set[int] = field(default_factory=set)  # results that lie in the buffers of carries
 
 
-def _plan_scan(group: Group, stores: Stores, fixed: set[Node], depth: int) -> _Rounds:
-    """A carry whose values of all rounds are wanted lies there; one that can be overwritten stays where it is; others
-    have two places by turns.
+def _plan_scan(group: Group, stores: Stores, fixed: set[Node], depth: int) -> _LoopPlan:
+    """Plan the carries of a scan.
+
+    * If the loop also returns the values of a carry in all rounds, the carry lives in that array, its history.
+    * If a round can overwrite its carry, the carry has one buffer.
+    * Any other carry has two buffers, which rounds use in turn: round k reads number k mod 2 and writes the other one.
     """
-    attrs, wanted = group.nodes[0].attrs, _results(group)
+    attrs, results = group.nodes[0].attrs, _results(group)
     consts, count, length = attrs["consts"], attrs["carries"], attrs["length"]
     number, reverse = dim(f"round{depth}"), attrs["reverse"]
     body = attrs["body"].graph
-    outputs, olds = _outputs(body), list(body.inputs.values())[consts : consts + count]
-    values = [root_of(n) for n in outputs]
-    rounds = _Rounds(body, ([], {}), [], [])
-    histories: dict[int, Buffer] = {}
-    for i, old in enumerate(olds):
-        for j, node in wanted.items():
-            given = outputs[j].op is ew.copy and outputs[j].arg(0) is old
-            made = values[j] is values[i] and outputs[j].type == old.type
-            private = node not in fixed and [b.where for b in stores.get(node, [])] == ["work"]
-            if j >= count and j not in rounds.covered and private and (given or made):
-                shape = (length + 1, *old.type.shape)
-                history = histories.setdefault(i, work_buffer(f"carry{depth}_{i}", old.type.with_shape(shape)))
-                start = times(history.strides[0], int(given == reverse))
-                shape = (length, *old.type.shape)
-                stores[node] = [part_of(history, shape, history.strides, start, dense=history.dense)]
-                rounds.covered.add(j)
-    rounds.graph = _giving(body, [*range(count), *(j for j in wanted if j >= count and j not in rounds.covered)])
-    rounds.fused = fuse(rounds.graph)
+    olds, values = list(body.inputs.values())[consts : consts + count], [root_of(n) for n in _outputs(body)]
+    histories, covered = _share_histories(group, olds, stores, fixed, depth)
+    graph = _select_outputs(body, [*range(count), *(j for j in results if j >= count and j not in covered)])
+    rounds = _LoopPlan(graph, fuse(graph), [], [], covered)
     pairs = [(old, new) for i, (old, new) in enumerate(zip(olds, values, strict=False)) if i not in histories]
     rounds.overwritten = in_place(pairs, *rounds.fused)
     for i, (old, new) in enumerate(zip(olds, values, strict=False)):
         if i in histories:
-            at = (length - number, length - 1 - number, length, 0) if reverse else (number, number + 1, 0, length)
-            places = [_row(histories[i], n) for n in at]
+            rows = (length - number, length - 1 - number, length, 0) if reverse else (number, number + 1, 0, length)
+            buffers = [_slice(histories[i], row) for row in rows]
         elif (old, new) in rounds.overwritten:
-            places = [_place_of(wanted.get(i), stores, f"carry{depth}_{i}", old.type)] * 4
+            buffers = [_carry_buffer(results.get(i), stores, f"carry{depth}_{i}", old.type)] * 4
         else:
             both = work_buffer(f"carry{depth}_{i}", old.type.with_shape((2, *old.type.shape)))
-            places = [_row(both, n) for n in (_parity(number), 1 - _parity(number), 0, _parity(length))]
-        now, following, first, last = places
-        rounds.carries.append(_Carried(now, following, first, last))
+            buffers = [_slice(both, n) for n in (_parity(number), 1 - _parity(number), 0, _parity(length))]
+        now, following, first, last = buffers
+        rounds.carries.append(_Carry(now, following, first, last))
     return rounds
 
 
-def _plan_while(group: Group, stores: Stores, fixed: set[Node], depth: int) -> _Rounds:
-    """A carry that cannot be overwritten is copied back: how many rounds there are is not known."""
-    attrs, wanted = group.nodes[0].attrs, _results(group)
+def _share_histories(
+    group: Group, olds: Sequence[Node], stores: Stores, fixed: set[Node], depth: int
+) -> tuple[dict[int, Buffer], set[int]]:
+    """Let results that are a carry's value in each round be rows of the carry's history.
+
+    Row k of a history is the carry before round k, so row ``length`` is the last one; in reverse, rows count back from
+    the end. The values before each round are then all rows but the last, and those after it all rows but the first; in
+    reverse it is the other way round. Returns the histories by carry, and the results that they cover.
+    """
+    attrs = group.nodes[0].attrs
+    outputs, length = _outputs(attrs["body"].graph), attrs["length"]
+    histories: dict[int, Buffer] = {}
+    covered: set[int] = set()
+    for i, old in enumerate(olds):
+        for j, node in _results(group).items():
+            is_old = outputs[j].op is ew.copy and outputs[j].arg(0) is old
+            is_new = root_of(outputs[j]) is root_of(outputs[i]) and outputs[j].type == old.type
+            is_private = node not in fixed and [b.where for b in stores.get(node, [])] == ["work"]
+            if j >= attrs["carries"] and j not in covered and is_private and (is_old or is_new):
+                type_ = old.type.with_shape((length + 1, *old.type.shape))
+                history = histories.setdefault(i, work_buffer(f"carry{depth}_{i}", type_))
+                start = history.strides[0] * int(is_old == attrs["reverse"])
+                shape = (length, *old.type.shape)
+                stores[node] = [part_buffer(history, shape, history.strides, start, dense=history.dense)]
+                covered.add(j)
+    return histories, covered
+
+
+def _plan_while(group: Group, stores: Stores, fixed: set[Node], depth: int) -> _LoopPlan:
+    """Plan the carries of a while loop; one that cannot be overwritten is copied back after each round."""
+    attrs, results = group.nodes[0].attrs, _results(group)
     body = attrs["body"].graph
     outputs, olds = _outputs(body), list(body.inputs.values())[attrs["consts"] :]
-    graph = _giving(body, range(len(outputs)))
-    rounds = _Rounds(graph, fuse(graph), [], [])
+    graph = _select_outputs(body, range(len(outputs)))
+    rounds = _LoopPlan(graph, fuse(graph), [], [])
     pairs = list(zip(olds, map(root_of, outputs), strict=True))
     rounds.overwritten = in_place(pairs, *rounds.fused)
     for i, pair in enumerate(pairs):
-        own = _place_of(wanted.get(i), stores, f"carry{depth}_{i}", pair[0].type)
-        moved = pair not in rounds.overwritten
-        following = work_buffer(f"next{depth}_{i}", pair[0].type) if moved else own
-        rounds.carries.append(_Carried(own, following, own, own, moved))
+        own = _carry_buffer(results.get(i), stores, f"carry{depth}_{i}", pair[0].type)
+        is_copied = pair not in rounds.overwritten
+        following = work_buffer(f"next{depth}_{i}", pair[0].type) if is_copied else own
+        rounds.carries.append(_Carry(own, following, own, own, is_copied))
     return rounds
 
 
-def _start_in_place(
+def _write_starts_in_place(
     group: Group,
-    rounds: _Rounds,
-    home: Mapping[Node, Group],
+    rounds: _LoopPlan,
+    group_of: Mapping[Node, Group],
     stores: Stores,
     fixed: set[Node],
     read: Mapping[Node, list[Node]],
 ) -> None:
-    """What only carries start from is written where they begin, unless that place still holds what others read."""
-    node, wanted = group.nodes[0], _results(group)
+    """Let the kernels that compute the first values of carries write these to the buffers of the carries.
+
+    That is possible if nothing else reads such a value, and if the buffer does not hold something that is still read.
+    """
+    node, results = group.nodes[0], _results(group)
     consts = node.attrs["consts"]
     starts: dict[Node, list[int]] = {}
     for i in range(len(rounds.carries)):
         starts.setdefault(node.arg(consts + i), []).append(i)
     for start, places in starts.items():
-        if start in home and start not in fixed and start.type.rank and read[start] == [node] * len(places):
-            if len(places) > 1 and home[start].kind == "single":
+        if start in group_of and start not in fixed and start.type.rank and read[start] == [node] * len(places):
+            if len(places) > 1 and group_of[start].kind == "single":
                 continue
-            if any(wanted.get(i) in fixed and rounds.carries[i].first in stores[wanted[i]] for i in places):
+            if any(results.get(i) in fixed and rounds.carries[i].first in stores[results[i]] for i in places):
                 continue
             stores[start] = [rounds.carries[i].first for i in places]
             group.placed |= {consts + i for i in places}
 
 
 def _results(group: Group) -> dict[int, Node]:
-    """The results of a node of control flow that are used."""
+    """Return the results of a node of control flow that are used, by their index."""
     return {n.attrs["index"]: n for n in group.nodes[1:]}
 
 
@@ -282,23 +303,23 @@ def _outputs(graph: Graph) -> list[Node]:
     return [node.find() for node in graph.outputs.values()]
 
 
-def _giving(body: Graph, results: Iterable[int]) -> Graph:
-    """The graph of a subgraph with some of its results."""
+def _select_outputs(body: Graph, results: Iterable[int]) -> Graph:
+    """Return the graph of a subgraph with only some of its results."""
     graph, outputs = Graph(body.name), _outputs(body)
     graph.inputs = body.inputs
     graph.outputs = {f"r{i}": outputs[i] for i in results}
     return graph
 
 
-def _place_of(result: Node | None, stores: Stores, name: str, type_: Type) -> Buffer:
-    """Where the last value of a carry is wanted, or a place of its own."""
-    wanted = [] if result is None else stores.get(result, [])
-    return wanted[0] if wanted else work_buffer(name, type_)
+def _carry_buffer(result: Node | None, stores: Stores, name: str, type_: Type) -> Buffer:
+    """Return the buffer in which the last value of a carry is wanted, or one of the carry's own."""
+    buffers = [] if result is None else stores.get(result, [])
+    return buffers[0] if buffers else work_buffer(name, type_)
 
 
-def _row(buffer: Buffer, position: Dim) -> Buffer:
-    """One slice along the first axis."""
-    return slice_buffer(buffer, times(buffer.strides[0], position), 1)
+def _slice(buffer: Buffer, position: Dim) -> Buffer:
+    """Return one slice of a buffer along its first axis."""
+    return slice_buffer(buffer, buffer.strides[0] * position, 1)
 
 
 def _parity(number: Dim) -> Dim:
@@ -306,15 +327,15 @@ def _parity(number: Dim) -> Dim:
 
 
 @dataclass
-class _Control:
-    """A node of control flow where it stands."""
+class _ControlFlow:
+    """A node of control flow and its context."""
 
     group: Group
     accesses: dict[Node, Access]
     stores: Stores
     storage: Storage
     depth: int
-    rounds: _Rounds | None
+    rounds: _LoopPlan | None
 
     @property
     def node(self) -> Node:
@@ -324,62 +345,65 @@ class _Control:
         return [self.accesses[a.find()] for a in self.node.args[start:end]]
 
     def results(self) -> dict[int, list[Buffer]]:
-        """Where each result that is used is written to."""
+        """Return the buffers that each used result is written to."""
         return {i: self.stores.get(n, []) for i, n in _results(self.group).items()}
 
-    def inside(self, body: Subgraph, given: Sequence[Access], wanted: Mapping[int, list[Buffer]]) -> tuple[Step, ...]:
-        """The steps of a subgraph that write those of its outputs that are wanted."""
-        return self._steps(_giving(body.graph, [i for i in wanted if wanted[i]]), body, given, wanted, None, ())
+    def inside(self, body: Subgraph, inputs: Sequence[Access], targets: Mapping[int, list[Buffer]]) -> tuple[Step, ...]:
+        """Return the steps of a subgraph that write the outputs in ``targets``."""
+        return self._steps(
+            _select_outputs(body.graph, [i for i in targets if targets[i]]), body, inputs, targets, None, ()
+        )
 
-    def round(self, given: Sequence[Access], wanted: Mapping[int, list[Buffer]]) -> tuple[Step, ...]:
-        """The steps of one round of a loop."""
+    def round(self, inputs: Sequence[Access], targets: Mapping[int, list[Buffer]]) -> tuple[Step, ...]:
+        """Return the steps of one round of a loop."""
         rounds, body = self.rounds, self.node.attrs["body"]
         assert rounds is not None
-        return self._steps(rounds.graph, body, given, wanted, rounds.fused, rounds.overwritten)
+        return self._steps(rounds.graph, body, inputs, targets, rounds.fused, rounds.overwritten)
 
     def _steps(
         self,
         graph: Graph,
         body: Subgraph,
-        given: Sequence[Access],
-        wanted: Mapping[int, list[Buffer]],
+        inputs: Sequence[Access],
+        buffers: Mapping[int, list[Buffer]],
         fused: Fused | None,
         overwritten: Sequence[Pair],
     ) -> tuple[Step, ...]:
+        """Lower a subgraph that reads ``inputs`` and writes its results to ``buffers``."""
         outputs = _outputs(body.graph)
         targets: Stores = {}
-        for i, buffers in wanted.items():
-            for buffer in buffers:
-                value, target = behind_reshape(buffer, outputs[i])
+        for i, result_buffers in buffers.items():
+            for buffer in result_buffers:
+                value, target = undo_reshape(buffer, outputs[i])
                 targets.setdefault(value, []).append(target)
-        accesses = dict(zip(graph.inputs.values(), given, strict=True))
+        accesses = dict(zip(graph.inputs.values(), inputs, strict=True))
         options = {"overwritten": overwritten, "depth": self.depth + 1}
-        ordered, _ = region(graph, accesses, targets, self.storage, fused=fused, **options)  # type: ignore[arg-type]
+        ordered, _ = lower_graph(graph, accesses, targets, self.storage, fused=fused, **options)  # type: ignore[arg-type]
         return tuple(step for _, step in ordered)
 
     def doc(self) -> tuple[str, ...]:
         return (f"{self.node.op.name} : {self.node.type}",)
 
 
-def _slices(access: Access, position: Dim) -> Access:
-    """One slice along the first axis."""
-    buffer = slice_buffer(access.buffer, times(access.strides[0], position))
-    return Access(buffer, access.strides[1:], access.offset, access.whole)
+def _slice_access(access: Access, position: Dim) -> Access:
+    """Return the access to one slice along the first axis."""
+    buffer = slice_buffer(access.buffer, access.strides[0] * position)
+    return Access(buffer, access.strides[1:], access.offset, access.reaches_end)
 
 
-def _whole(buffers: Iterable[Buffer]) -> list[Access]:
+def _accesses(buffers: Iterable[Buffer]) -> list[Access]:
     return [Access(b, b.strides) for b in buffers]
 
 
 def _loop(
-    c: _Control,
+    c: _ControlFlow,
     extent: Dim,
     starts: Sequence[Access],
     steps: Sequence[Step],
     tested: tuple[Step, ...] = (),
     condition: Param | None = None,
 ) -> Step:
-    """The loop over ``steps``, with the copies of carries before, within and after it that are needed."""
+    """Return the loop over ``steps``, with the copies of carries that it needs before, inside and after it."""
     assert c.rounds is not None
     carries, results, consts = c.rounds.carries, c.results(), c.node.attrs["consts"]
     before, after = [], []
@@ -388,61 +412,64 @@ def _loop(
             before.append(copy_kernel(start, carry.first))
         last = Access(carry.last, carry.last.strides)
         after += [copy_kernel(last, b) for b in results.get(i, []) if b is not carry.last]
-    moved = [copy_kernel(Access(carry.next, carry.next.strides), carry.now) for carry in carries if carry.moved]
-    carried = tuple(dict.fromkeys(b.whole for carry in carries for b in (carry.now, carry.next) if not carry.moved))
-    carried += tuple(carry.now.whole for carry in carries if carry.moved)
-    loop = Loop(f"round{c.depth}", extent, tested, condition, (*steps, *moved), carried, c.doc())
+    copies = [copy_kernel(Access(carry.next, carry.next.strides), carry.now) for carry in carries if carry.is_copied]
+    carried = tuple(dict.fromkeys(b.root for carry in carries for b in (carry.now, carry.next) if not carry.is_copied))
+    carried += tuple(carry.now.root for carry in carries if carry.is_copied)
+    loop = Loop(f"round{c.depth}", extent, tested, condition, (*steps, *copies), carried, c.doc())
     return Steps((*before, loop, *after))
 
 
-def _scan(c: _Control) -> Step:
+def _scan(c: _ControlFlow) -> Step:
+    """Lower a scan: slices of its inputs and outputs move along with the rounds."""
     attrs, rounds = c.node.attrs, c.rounds
     assert rounds is not None
     consts, count, length = attrs["consts"], attrs["carries"], attrs["length"]
     number = dim(f"round{c.depth}")
     position = length - 1 - number if attrs["reverse"] else number
-    given = [*c.operands(0, consts), *_whole(carry.now for carry in rounds.carries)]
-    given += [_slices(access, position) for access in c.operands(consts + count)]
-    wanted = {i: [carry.next] for i, carry in enumerate(rounds.carries)}
+    inputs = [*c.operands(0, consts), *_accesses(carry.now for carry in rounds.carries)]
+    inputs += [_slice_access(access, position) for access in c.operands(consts + count)]
+    targets = {i: [carry.next] for i, carry in enumerate(rounds.carries)}
     for i, buffers in c.results().items():
         if i >= count and i not in rounds.covered:
-            wanted[i] = [_row(b, position) for b in buffers]
-    return _loop(c, length, c.operands(consts, consts + count), c.round(given, wanted))
+            targets[i] = [_slice(b, position) for b in buffers]
+    return _loop(c, length, c.operands(consts, consts + count), c.round(inputs, targets))
 
 
-def _while(c: _Control) -> Step:
+def _while(c: _ControlFlow) -> Step:
+    """Lower a while loop; a flag in memory holds the condition."""
     attrs, rounds = c.node.attrs, c.rounds
     assert rounds is not None
-    given = [*c.operands(0, attrs["consts"]), *_whole(carry.now for carry in rounds.carries)]
+    inputs = [*c.operands(0, attrs["consts"]), *_accesses(carry.now for carry in rounds.carries)]
     flag = work_buffer(f"flag{c.depth}", attrs["condition"].outputs[0])
-    tested = c.inside(attrs["condition"], given, {0: [flag]})
-    steps = c.round(given, {i: [carry.next] for i, carry in enumerate(rounds.carries)})
+    tested = c.inside(attrs["condition"], inputs, {0: [flag]})
+    steps = c.round(inputs, {i: [carry.next] for i, carry in enumerate(rounds.carries)})
     return _loop(c, attrs["bound"], c.operands(attrs["consts"]), steps, tested, Param("flag", flag, False))
 
 
-def _cond(c: _Control) -> Step:
-    pred, *given = c.operands()
+def _cond(c: _ControlFlow) -> Step:
+    """Lower both branches, which write to the same buffers."""
+    pred, *inputs = c.operands()
     condition = Param("pred", slice_buffer(pred.buffer, pred.offset) if pred.offset != 0 else pred.buffer, False)
-    then, otherwise = (c.inside(c.node.attrs[name], given, c.results()) for name in ("then", "otherwise"))
+    then, otherwise = (c.inside(c.node.attrs[name], inputs, c.results()) for name in ("then", "otherwise"))
     return Branch(condition, then, otherwise, c.doc())
 
 
-def _trees(c: _Control) -> Step:
-    return _also_in(c, trees_kernel(c.group, c.accesses, c.stores, c.storage))
+def _trees(c: _ControlFlow) -> Step:
+    return _copy_to_all(c, trees_kernel(c.group, c.accesses, c.stores, c.storage))
 
 
-def _sparse(c: _Control) -> Step:
-    return _also_in(c, sparse_kernel(c.group, c.accesses, c.stores))
+def _sparse(c: _ControlFlow) -> Step:
+    return _copy_to_all(c, sparse_kernel(c.group, c.accesses, c.stores))
 
 
-def _also_in(c: _Control, kernel: Kernel) -> Step:
-    """What a kernel writes, copied to wherever else it is wanted."""
-    first, *others = c.stores[c.node]
+def _copy_to_all(c: _ControlFlow, kernel: Kernel) -> Step:
+    """Return a kernel, with copies of its result to all further buffers of the node."""
+    first, *copies = c.stores[c.node]
     return (
-        Steps((kernel, *[copy_kernel(Access(first, first.strides), buffer) for buffer in others])) if others else kernel
+        Steps((kernel, *[copy_kernel(Access(first, first.strides), buffer) for buffer in copies])) if copies else kernel
     )
 
 
 CONTROL = {"scan": _scan, "while": _while, "cond": _cond, "tree_ensemble": _trees}
 CONTROL |= dict.fromkeys(("sparse_dot", "sparse_add"), _sparse)
-PLANS = {"scan": _plan_scan, "while": _plan_while}
+LOOP_PLANS = {"scan": _plan_scan, "while": _plan_while}

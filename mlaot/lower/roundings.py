@@ -1,25 +1,25 @@
-"""Products are rounded before they go into sums, whatever else reads them. Bit-exact.
+"""Round products before they go into sums, whatever else reads them. Bit-exact.
 
     v2 = mul(v0, v1)                      v2 = mul(v0, v1)
     v3 = add(v2, v4)             =>       v3 = add(rounded(v2), v4)
 
-Compilers make one operation of a product and a sum, rounded once, but not where the product is stored as well: a
-further output would change the last bit of another. The sums of contractions are always made so, and are not concerned;
-where results are deterministic, compilers make none.
+Compilers contract a product and a sum to one operation that rounds once, but not if the product is stored as well: one
+more output would change the last bit of another. Sums of contractions are always contracted and stay as they are;
+deterministic modules are compiled without contraction.
 """
 
 from __future__ import annotations
 
 from mlaot.ir import Graph, Node, Type
+from mlaot.lower.identifiers import c_dims, copy_graph
 from mlaot.ops import comparison, rounding
 from mlaot.ops import elementwise as ew
 from mlaot.ops import reduction as red
 from mlaot.ops.kinds import VECTORS
 from mlaot.passes.rewrite import rewrite
 from mlaot.passes.subgraphs import everywhere
-from mlaot.printing.identifiers import c_dims, copy_of
 
-# What neither ends with a product nor begins with a sum.
+# Ops whose last operation is no product, and whose first is no sum.
 PLAIN = {
     *(ew.div, ew.sqrt, ew.abs_, ew.sign, ew.relu, ew.step, ew.maximum, ew.minimum, ew.cast, ew.copy, ew.is_equal),
     *(ew.rounded, comparison.where, rounding.floor, rounding.ceil, rounding.trunc, rounding.round_),
@@ -45,8 +45,8 @@ def round_first(node: Node) -> Node | None:
     return node.op(*[ew.rounded(a) if ends_with_product(a) else a for a in args], **node.attrs)
 
 
-def with_roundings(graph: Graph) -> Graph:
-    """A copy of a graph, with its dims as C calls them, in which products that go into sums are rounded first."""
-    found = copy_of(graph, c_dims(graph))
-    everywhere(lambda each: rewrite(each, {None: (round_first,)}), found)
-    return found
+def round_products(graph: Graph) -> Graph:
+    """Copy a graph, with its dims as C calls them; round the products in it that go into sums."""
+    result = copy_graph(graph, c_dims(graph))
+    everywhere(lambda each: rewrite(each, {None: (round_first,)}), result)
+    return result

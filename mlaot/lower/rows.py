@@ -1,4 +1,4 @@
-"""Row kernels: elementwise ops and reductions along the last axis, several loops over each row.
+"""Row kernels: elementwise ops and reductions along the last axis, in several loops over each row.
 
 for i in parallel(0, rows):
     for j in vector(0, columns): m = max(m, x)            a stage for each reduction that later work waits for
@@ -14,11 +14,23 @@ from mlaot.ir import DTYPES, Node
 from mlaot.ir.dims import NOMINAL
 from mlaot.lower.builder import ZERO, Accesses, Builder, Stores
 from mlaot.lower.fuse import Group, full_shape
-from mlaot.lower.layout import padded
+from mlaot.lower.layout import padded_extent
 from mlaot.lower.program import Kernel
-from mlaot.nest.expressions import INDEX, Array, Call, Expr, Load, ValueType, Var, as_index, cast, const
+from mlaot.nest.expressions import Array, Call, Expr, Load, ValueType, Var, as_index, cast, const
 from mlaot.nest.reductions import identity
-from mlaot.nest.statements import Alloc, Assign, Body, For, Mutable, Statement, Store, around, index_var, loop
+from mlaot.nest.statements import (
+    Alloc,
+    Assign,
+    Body,
+    For,
+    Mutable,
+    Statement,
+    Store,
+    around,
+    index_var,
+    loop,
+    loop_in_block,
+)
 from mlaot.ops import structure as st
 from mlaot.ops.kinds import REDUCTIONS, base_of, is_free
 from mlaot.schedule.machine import LINE
@@ -26,7 +38,7 @@ from mlaot.schedule.tuning import STACK_ROW_BYTES
 
 
 def stages_of(group: Group) -> dict[Node, int]:
-    """The stage in which each node is computed; a row value belongs before the stage of its number."""
+    """Return the stage in which each node is computed; a value per row is computed before the loop of its stage."""
     stage: dict[Node, int] = {}
     for node in group.nodes:
         inside = [base_of(a) for a in node.args if base_of(a) in stage]
@@ -34,34 +46,35 @@ def stages_of(group: Group) -> dict[Node, int]:
     return stage
 
 
-def waiting(group: Group) -> list[Node]:
-    """Full values that a later stage reads; where columns are dynamic or long, they need a buffer."""
+def values_across_stages(group: Group) -> list[Node]:
+    """Return full rows that a later stage reads."""
     stage, full = stages_of(group), full_shape(group)
-    found: dict[Node, None] = {}
+    values: dict[Node, None] = {}
     for node in group.nodes:
         for a in node.args:
             base = base_of(a)
             if base in stage and base.type.shape == full and group.columns is not None:
                 at = stage[node] - (node.op in REDUCTIONS)
                 if stage[base] < at:
-                    found[base] = None
-    return list(found)
+                    values[base] = None
+    return list(values)
 
 
 def needs_buffer(group: Group) -> list[Node]:
+    """Return the rows that are too long, or of dynamic length, to wait for a later stage on the stack."""
     columns = group.columns
-    if isinstance(columns, int) and padded(columns, 8) * DTYPES[group.dtype].itemsize <= STACK_ROW_BYTES:
+    if isinstance(columns, int) and padded_extent(columns, 8) * DTYPES[group.dtype].itemsize <= STACK_ROW_BYTES:
         return []
-    return waiting(group)
+    return values_across_stages(group)
 
 
 def rows_kernel(group: Group, accesses: Accesses, stores: Stores) -> Kernel:
-    """The kernel of a group of kind "rows"."""
+    """Return the kernel of a group of kind "rows"."""
     return _RowsBuilder(group, accesses, stores).build()
 
 
 class _RowsBuilder(Builder):
-    """Makes the loops of one row kernel."""
+    """Build the loops of one row kernel."""
 
     def __init__(self, group: Group, accesses: Accesses, stores: Stores) -> None:
         super().__init__(group, accesses, stores)
@@ -77,19 +90,19 @@ class _RowsBuilder(Builder):
             names[self.axis] = "j"
         self.at: list[Expr] = [as_index(index_var(names[a])) for a in range(self.rank)]
         self.temporaries: dict[Node, Array] = {}
-        for node in waiting(group):
+        for node in values_across_stages(group):
             if node not in stores:
                 self.temporaries[node] = self._temporary(node)
 
     def _temporary(self, node: Node) -> Array:
-        """A row on the stack, for what a later stage reads; truth values as numbers."""
+        """Return a row on the stack for what a later stage reads; truth values become numbers."""
         columns = self.group.columns
         assert isinstance(columns, int)
-        size = padded(columns, DTYPES[self.group.dtype].itemsize)
+        size = padded_extent(columns, DTYPES[self.group.dtype].itemsize)
         return Array(f"{self.names[node]}_row", self.group.dtype, size, "local")
 
     def _axis_order(self) -> list[int]:
-        """Row-major, except that work without reductions follows the storage of what it stores."""
+        """Return row-major order, or for work without reductions the order in which its result is stored."""
         axes = list(range(self.rank))
         if any(n.op in REDUCTIONS or n.type.shape != self.full for n in self.group.nodes):
             return axes
@@ -100,6 +113,7 @@ class _RowsBuilder(Builder):
         return sorted(axes, key=lambda a: (-weight[a], a))
 
     def build(self) -> Kernel:
+        """Build the nest: loops over rows around one loop over columns for each stage."""
         nodes = self.group.nodes
         has_full = any(n.type.shape == self.full or n.op in REDUCTIONS for n in nodes)
         if self.axis is None or not has_full:
@@ -113,26 +127,27 @@ class _RowsBuilder(Builder):
         unit = LINE // DTYPES[self.group.dtype].itemsize
         is_plain = not done and len(parts) == 1 and len(parts[0]) == 1 and isinstance(parts[0][0], For)
         if is_plain and self._reads_along_rows(unit):
-            return self.kernel(self._turned(parts[0][0], unit))
+            return self.kernel(self._transposed_loops(parts[0][0], unit))
         body = (*map(Alloc, self.temporaries.values()), *(s for part in parts for s in part), *done)
         if not self.loops:
-            body = tuple(_shareable(s) for s in body)
+            body = tuple(_share(s) for s in body)
         return self.kernel(around(self.loops, body, parallel=True))
 
-    def _turned(self, columns: Statement, unit: int) -> Body:
-        """Vectors of columns are read from ``unit`` rows in turn, whose elements lie side by side in memory."""
+    def _transposed_loops(self, columns: Statement, unit: int) -> Body:
+        """Return loops for values that are contiguous along rows: vectors of columns of ``unit`` rows in turn.
+
+        A vector of columns gathers from as many cache lines; the next rows use the other elements of these lines.
+        """
         assert isinstance(columns, For)
         *outer, (name, extent) = self.loops
         first = f"{name}_first"
-        start = as_index(index_var(first))
-        end = Call("least", (start + unit, as_index(extent)), INDEX)
-        rows = For(index_var(name), start, end, columns.body)
+        rows = loop_in_block(name, as_index(index_var(first)), unit, extent, columns.body)
         vectors = loop("j", columns.high, (rows,), vector=True)
         tiles = For(index_var(first), ZERO, as_index(extent), (vectors,), unit, parallel=True)
         return around(outer, (tiles,), parallel=True)
 
     def _reads_along_rows(self, unit: int) -> bool:
-        """Whether elements that lie side by side belong to neighbouring rows: the lines of a vector serve those too."""
+        """Whether the elements of neighbouring rows are adjacent in a value that is read."""
         if self.axis is None or not self.row_axes:
             return False
         sizes = [self.full[a] for a in (self.axis, self.row_axes[-1])]
@@ -143,7 +158,7 @@ class _RowsBuilder(Builder):
         return any(s[self.row_axes[-1]] == 1 and s[self.axis] not in (0, 1) for s in strides)
 
     def _column_stage(self, node: Node) -> int | None:
-        """The stage whose loop computes the node, or None for row values."""
+        """Return the stage whose loop computes the node, or None for a value per row."""
         if node.op in REDUCTIONS:
             return self.stage[node] - 1
         return self.stage[node] if node.type.shape == self.full else None
@@ -152,11 +167,11 @@ class _RowsBuilder(Builder):
         return [n for n in self.group.nodes if self._column_stage(n) is None and self.stage[n] == s]
 
     def indices(self, node: Node) -> Sequence[Expr]:
-        """The indices of a value at a point: those of a row value are the first ones."""
+        """Return the indices of a value at a point; those of a value per row are the first ones."""
         return self.at[: node.type.rank]
 
     def _stage(self, s: int, values: dict[Node, Expr]) -> Body:
-        """The row values before a loop, its accumulators, the loop over columns, and the results of reductions."""
+        """Return the values per row before a loop, its accumulators, the loop over columns, and its reductions."""
         before = self.elementwise(self._row_nodes(s), self.indices, values, self.group.dtype)
         nodes = [n for n in self.group.nodes if self._column_stage(n) == s]
         reductions = [n for n in nodes if n.op in REDUCTIONS]
@@ -165,22 +180,22 @@ class _RowsBuilder(Builder):
         starts = [Mutable(var, identity(n.op.name, self.group.dtype)) for n, var in totals.items()]
         own = dict(values)
         columns = list(self.elementwise(nodes, self.indices, own, self.group.dtype, totals))
-        columns += self._kept(nodes, own)
+        columns += self._keep_rows(nodes, own)
         assert self.axis is not None
         along = loop("j", self.full[self.axis], columns, vector=True)
         values |= totals
         stores = [self.store(b, self.indices(n), totals[n]) for n in reductions for b in self.stores.get(n, ())]
         return (*before, *starts, along, *stores)
 
-    def _kept(self, nodes: Iterable[Node], values: dict[Node, Expr]) -> list[Statement]:
-        """Stores of what later stages read into rows on the stack."""
+    def _keep_rows(self, nodes: Iterable[Node], values: dict[Node, Expr]) -> list[Statement]:
+        """Store what later stages read in rows on the stack."""
         assert self.axis is not None
         at = self.at[self.axis]
         kept = [n for n in nodes if n in self.temporaries]
         return [Store(self.temporaries[n], at, cast(values[n], self.group.dtype), padded=True) for n in kept]
 
     def value(self, node: Node, at: Sequence[Expr]) -> Expr:
-        """One element; one that an earlier stage has left is where that put it."""
+        """Load one element; one that an earlier stage has computed from where that stage put it."""
         base = base_of(node)
         if base in self.temporaries:
             assert self.axis is not None
@@ -190,15 +205,15 @@ class _RowsBuilder(Builder):
             return super().value(base, self.indices(base))
         return super().value(node, at)
 
-    def computed(self, node: Node, args: Sequence[Expr], at: Sequence[Expr]) -> Expr:
+    def compute(self, node: Node, args: Sequence[Expr], at: Sequence[Expr]) -> Expr:
         if node.op is st.one_hot:
             number = cast(at[-1], self.group.dtype)
             return Call("is_equal", (number, cast(args[0], self.group.dtype)), ValueType(self.group.dtype))
-        return super().computed(node, args, at)
+        return super().compute(node, args, at)
 
 
-def _shareable(s: Statement) -> Statement:
-    """The loop of a single row, whose parts threads may share where nothing is carried along it."""
+def _share(s: Statement) -> Statement:
+    """Let threads share the loop over a single row, if nothing is carried along it."""
     if isinstance(s, For) and not any(isinstance(inner, Assign) for inner in s.body):
         return For(s.var, s.low, s.high, s.body, s.step, True, s.vector)
     return s

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-
 from mlaot.lower.builder import Accesses, Builder, Stores
 from mlaot.lower.fills import FILLS
 from mlaot.lower.fuse import Group
@@ -13,16 +11,16 @@ from mlaot.lower.program import Kernel
 from mlaot.lower.reductions import REDUCED
 from mlaot.lower.scans import SCANS
 from mlaot.lower.sorts import SORTS
-from mlaot.lower.target import Target
+from mlaot.lower.target import Builders, Target
 from mlaot.nest.expressions import Array, ValueType, const
 from mlaot.nest.statements import Block, Body
 from mlaot.ops.indexing import scatter
 
-KERNELS: Mapping[str, Callable[[Target], Body]] = {**MOVES, **FILLS, **GATHERS, **REDUCED, **SCANS, **SORTS}
+KERNELS: Builders = {**MOVES, **FILLS, **GATHERS, **REDUCED, **SCANS, **SORTS}
 
 
 def single_kernel(group: Group, accesses: Accesses, stores: Stores) -> Kernel:
-    """The kernel of a group of kind "single"."""
+    """Return the kernel of a group of kind "single"."""
     builder = Builder(group, accesses, stores)
     (node,) = group.nodes
     tables: dict[tuple[int, ...], Array] = {}
@@ -35,7 +33,7 @@ def single_kernel(group: Group, accesses: Accesses, stores: Stores) -> Kernel:
 
 
 def _body(target: Target) -> Body:
-    """The statements that write one buffer; where this has no elements, loops without rounds."""
+    """Return the statements that write one buffer; loops without rounds if it has no elements."""
     if 0 in target.shape:
         return target.fill(const(0, ValueType(target.dtype)))
     return KERNELS[target.node.op.name](target)

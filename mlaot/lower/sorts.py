@@ -1,11 +1,9 @@
-"""Sorting along an axis: a heap sort of indices in place."""
+"""Sort along an axis: a heap sort of indices in place."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-
 from mlaot.lower.builder import ZERO
-from mlaot.lower.target import Target
+from mlaot.lower.target import Builders, Target
 from mlaot.nest.expressions import BOOL, INDEX, Const, Expr, Index, Var, as_index, call, cast, compare, select
 from mlaot.nest.statements import Assign, Body, Break, If, Let, Mutable, Store, While, index_var, loop
 
@@ -15,7 +13,7 @@ ONE, TWO, IS_AFTER = Var("one", INDEX), Var("two", INDEX), Var("is_after", BOOL)
 
 
 class _Heap:
-    """The indices along an axis, as a heap whose root comes last."""
+    """The indices along an axis as a heap whose root, the largest, comes last in the order."""
 
     def __init__(self, t: Target) -> None:
         self.t = t
@@ -23,16 +21,16 @@ class _Heap:
         self.dtype = t.node.type.dtype.name
 
     def get(self, place: Expr) -> Expr:
-        """The index at a place of the heap."""
+        """Load the index at a place of the heap."""
         return cast(self.t.element(self.t.along(self.axis, place)), "index")
 
     def put(self, place: Expr, index: Expr) -> Store:
         return self.t.store(self.t.along(self.axis, place), cast(index, self.dtype))
 
     def compare(self, first: Expr, second: Expr) -> Body:
-        """Whether the element of the index at one place comes after that at another.
+        """Bind ``is_after``: whether the element of the index at one place comes after that at another.
 
-        Equal elements come by index, as in the stable order; nan is the largest.
+        Equal elements are ordered by index, so the order is stable; nan is the largest.
         """
         keys = [self.t.read(0, self.t.along(self.axis, as_index(var))) for var in (ONE, TWO)]
         left, right = (Var(name, key.type) for name, key in zip(("left", "right"), keys, strict=True))
@@ -47,7 +45,7 @@ class _Heap:
         return (*lets, *[Let(var, key) for var, key in zip((left, right), keys, strict=True)], Let(IS_AFTER, is_after))
 
     def sift(self) -> Body:
-        """The index at ``start`` goes down to its place above those that come before it, among the first ``rest``."""
+        """Move the index at ``start`` down among the first ``rest`` places, below those that come after it."""
         root, child, rest = map(as_index, (ROOT, CHILD, REST))
         is_right = (*self.compare(child + 1, child), If(IS_AFTER, (Assign(CHILD, child + 1),)))
         swap = (self.put(child, as_index(TWO)), self.put(root, as_index(ONE)), Assign(ROOT, child))
@@ -62,7 +60,7 @@ class _Heap:
 
 
 def _argsort(t: Target) -> Body:
-    """A heap of all indices, whose root goes behind it again and again."""
+    """Build a heap of all indices, then move its root behind the heap again and again."""
     heap, extent = _Heap(t), t.shape[t.attrs["axis"]]
     start, rest, last = as_index(START), as_index(REST), Var("last", INDEX)
     k = as_index(index_var("k"))
@@ -79,4 +77,4 @@ def _argsort(t: Target) -> Body:
     return t.around([i for i in range(len(t.shape)) if i != heap.axis], body)
 
 
-SORTS: Mapping[str, Callable[[Target], Body]] = {"argsort": _argsort}
+SORTS: Builders = {"argsort": _argsort}

@@ -1,4 +1,4 @@
-"""Products with rows that are mostly zeros: a list of what is not zero, then a row of the matrix for each of it.
+"""Products with rows that are mostly zeros: list the nonzeros of a row, then add the row of the matrix for each.
 
     end = invoke(nonzeros, pixels[i0 * 784], 784, t0)
     for j in vector(0, 64):
@@ -9,8 +9,8 @@
             a0 = a0 + x0 * w[row * 64 + j]                                  sparse_dot
         out[i0 * 64 + j] = a0
 
-The schedule makes one loop over the list for as many columns as there are registers for; each is added up in the order
-of the row, on every CPU.
+The schedule interleaves as many vectors of columns as there are registers for in one loop over the list. Every CPU adds
+the products of a row in the same order.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ E, J = as_index(index_var("e")), as_index(index_var("j"))
 
 
 def sparse_kernel(group: Group, accesses: Accesses, stores: Stores) -> Kernel:
-    """The kernel of a node ``sparse_dot`` or ``sparse_add``, which writes the first of its buffers."""
+    """Return the kernel of a node ``sparse_dot`` or ``sparse_add``, which writes the first of its buffers."""
     return _SparseBuilder(group, accesses, stores).build()
 
 
 class _SparseBuilder(Builder):
-    """Makes the loops over the rows of ``x``, over the columns of the matrix, and over what is not zero in a row."""
+    """Build the loops over the rows of ``x``, over the columns of the matrix, and over the nonzeros of a row."""
 
     def __init__(self, group: Group, accesses: Accesses, stores: Stores) -> None:
         super().__init__(group, accesses, stores)
@@ -49,44 +49,45 @@ class _SparseBuilder(Builder):
         self.lead = [as_index(index_var(name)) if name else ZERO for name, _ in self.loops]
 
     def build(self) -> Kernel:
+        """Build the nest: for each row, list its nonzeros, then loop over columns."""
         length, columns = self.matrix.type.shape[self.axis], self.matrix.type.shape[1 - self.axis]
         assert isinstance(length, int), "bug in mlaot: a sparse product without fixed sizes"
-        copied = () if self.is_dot else self._copied()
+        copy = () if self.is_dot else self._copy_matrix()
         listed = self.array(work_buffer("list", Type(i32, (length + LINE // 4,))))
         x = Var("x0", self.type)
-        row = (Let(ROW, cast(listed[E], "index")), Let(x, cast(self._given(as_index(ROW)), x.type.dtype)))
+        row = (Let(ROW, cast(listed[E], "index")), Let(x, cast(self._x(as_index(ROW)), x.type.dtype)))
         along = self._dot(row, x) if self.is_dot else self._add(row, x)
         columns_ = loop("j", columns, along, vector=True)
-        return self.kernel((*copied, *around(self.loops, (*self._found(length, listed), columns_))), "sparse")
+        return self.kernel((*copy, *around(self.loops, (*self._list_nonzeros(length, listed), columns_))), "sparse")
 
-    def _given(self, row: Expr) -> Load:
+    def _x(self, row: Expr) -> Load:
         return self.element(self.access(self.x), [*self.lead, row])
 
     def _at(self, row: Expr, column: Expr) -> At:
-        """The place in the matrix."""
+        """Return the indices of an element of the matrix."""
         return (column, row) if self.axis else (row, column)
 
-    def _found(self, length: int, listed: Array) -> Body:
-        """``end``: how many elements of a row are not zero, and their places."""
-        first = self._given(ZERO)
+    def _list_nonzeros(self, length: int, listed: Array) -> Body:
+        """List the places of the nonzeros of a row; ``end`` is their number."""
+        first = self._x(ZERO)
         if self.access(self.x).strides[-1] == 1:
             return (Invoke(END, "nonzeros", first.array, first.index, Index(length), listed),)
         row, end = as_index(ROW), as_index(END)
         test = (
             Store(listed, end, cast(row, "i32")),
-            Assign(END, end + cast(cast(self._given(row), "bool"), "index")),
+            Assign(END, end + cast(cast(self._x(row), "bool"), "index")),
         )
         return Mutable(END, ZERO), loop(ROW.name, length, test)
 
     def _dot(self, row: Body, x: Expr) -> Body:
-        """A column of the sums of a row."""
+        """Compute a column of the product of a row."""
         a = Var("a0", self.type)
         element = self.element(self.access(self.matrix), self._at(as_index(ROW), J))
         step = (*row, Assign(a, a + x * element))
         return Mutable(a, const(0.0, a.type)), loop("e", as_index(END), step), self._store([*self.lead, J], a)
 
     def _add(self, row: Body, x: Expr) -> Body:
-        """A column of the matrix, to which the products with a row are added."""
+        """Add the products with a row to a column of the matrix."""
         at, b = self._at(as_index(ROW), J), Var("b0", self.type)
         step = (*row, self._store(at, self.element(self.out, at) + x * b))
         return Let(b, self.value(self.node.arg(2), [*self.lead, J])), loop("e", as_index(END), step)
@@ -94,8 +95,8 @@ class _SparseBuilder(Builder):
     def _store(self, at: At, value: Expr) -> Store:
         return self.store(self.out.buffer, at, value)
 
-    def _copied(self) -> Body:
-        """The old matrix where the new one goes, unless this replaces it."""
+    def _copy_matrix(self) -> Body:
+        """Copy the old matrix to where the new one goes, unless this overwrites it."""
         if self.accesses.get(self.matrix) == self.out:
             return ()
         at = [as_index(index_var("row")), as_index(index_var("column"))]

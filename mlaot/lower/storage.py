@@ -1,4 +1,4 @@
-"""Where what a module holds lies: parameters, further state, gradients, constants; the same for all its entries."""
+"""The storage of a module: parameters, further state, gradients and constants; the same for all its entries."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 
 from mlaot.ir import DTYPES, DType, Graph
-from mlaot.ir.module import OPTIMIZER, gradient_of
-from mlaot.ir.module import Module as Model
+from mlaot.ir.module import OPTIMIZER, Module, gradient_of
 from mlaot.ir.types import Literal
-from mlaot.lower.layout import held, panel_strides, panels_of, slot_buffer
-from mlaot.lower.program import Buffer, Panels, Slot
+from mlaot.lower.layout import panel_strides, panels_of, slot_buffer, storage_strides
+from mlaot.lower.program import Buffer, Slot
+from mlaot.nest.expressions import Panels, round_up
 from mlaot.schedule.machine import whole_lines
 
 Array = np.ndarray[Any, Any]
@@ -26,7 +26,7 @@ class Storage:
     Frozen parameters are constants; so is a buffer in a module without state.
     """
 
-    def __init__(self, model: Model) -> None:
+    def __init__(self, model: Module) -> None:
         self.buffers: dict[str, Buffer] = {}
         self.literals: dict[Literal, Buffer] = {}
         self.offsets: dict[Buffer, int] = {}
@@ -35,13 +35,16 @@ class Storage:
         self.slots: tuple[Slot, ...] = ()
         self.state_bytes = 0
         graphs = list(model.graphs.values())
-        zeros = [name for name, value in model.state.items() if not np.any(value)]  # last: no file need hold them
+        zeros = [
+            name for name, value in model.state.items() if not np.any(value)
+        ]  # they come last, as no file need hold them
         for name in sorted(model.slots, key=lambda name: name in zeros):
             self._place(model, graphs, name, model.slots[name])
         if model.is_stateful:
             self._make_slots(model, zeros)
 
-    def _place(self, model: Model, graphs: list[Graph], name: str, value: Array) -> None:
+    def _place(self, model: Module, graphs: list[Graph], name: str, value: Array) -> None:
+        """Choose the layout of a slot or a frozen weight, and store its value."""
         node = next((g.inputs[name] for g in graphs if name in g.inputs), None)
         if node is None:
             assert not model.trains or name in model.state, f"bug in mlaot: no entry has the parameter {name}"
@@ -53,13 +56,15 @@ class Storage:
         if panels is None:
             buffer = slot_buffer(graphs, name, dtype.name, where)
         else:
-            strides = panel_strides(panels, value.shape)
-            buffer = Buffer(name, dtype.name, node.type.shape, strides, where, panels=panels)
+            axis, layout = panels
+            strides = panel_strides(axis, value.shape)
+            buffer = Buffer(name, dtype.name, node.type.shape, strides, where, panels=layout, panel_axis=axis)
         self.buffers[name] = buffer
         region = self.initial if is_state else self.constants
-        self.offsets[buffer] = _store(region, value, buffer)
+        self.offsets[buffer] = _append(region, value, buffer)
 
-    def _make_slots(self, model: Model, zeros: list[str]) -> None:
+    def _make_slots(self, model: Module, zeros: list[str]) -> None:
+        """Describe the state: parameters, further slots, and gradients of the same layout behind them."""
         parameters = [self.buffers[name] for name in model.parameters if not model.is_frozen and name in self.buffers]
         size = len(self.initial)
         slots = []
@@ -72,12 +77,12 @@ class Storage:
             gradient = replace(buffer, name=gradient_of(buffer.name))
             self.buffers[gradient.name] = gradient
             self.offsets[gradient] = size + self.offsets[buffer]
-        found = [self._slot(b, "parameter", -1) for b in parameters]
+        parameter_slots = [self._slot(b, "parameter", -1) for b in parameters]
         if model.named:
-            found = list(self._named(model))
+            parameter_slots = list(self._named_views(model))
         if model.trains:
-            found = [replace(slot, gradient_offset=size + slot.offset) for slot in found]
-        self.slots = (*found, *slots)
+            parameter_slots = [replace(slot, gradient_offset=size + slot.offset) for slot in parameter_slots]
+        self.slots = (*parameter_slots, *slots)
         self.state_bytes = size + (end if model.trains else 0)
         kept = [self.offsets[b] + int(b.bytes) for b in self.offsets if b.where == "state" and b.name not in zeros]
         del self.initial[max((at for at in kept if at <= size), default=0) :]
@@ -88,23 +93,23 @@ class Storage:
         return Slot(name, buffer.dtype, shape, strides, self.offsets[buffer], gradient, kind)
 
     def constant(self, literal: Literal) -> Buffer:
-        """Where a constant array lies."""
+        """Return the buffer of a constant array."""
         buffer = self.literals.get(literal)
         if buffer is None:
-            strides, dense = held(literal.array.shape, literal.dtype.itemsize)
+            strides, dense = storage_strides(literal.array.shape, literal.dtype.itemsize)
             name = f"constant{len(self.literals)}"
             buffer = Buffer(name, literal.dtype.name, literal.array.shape, strides, "constant", dense)
             self.literals[literal] = buffer
-            self.offsets[buffer] = _store(self.constants, literal.array, buffer)
+            self.offsets[buffer] = _append(self.constants, literal.array, buffer)
         return buffer
 
-    def _named(self, model: Model) -> Iterator[Slot]:
-        """The arrays that the user declared of a scalar model's parameters, as views of what kernels read."""
+    def _named_views(self, model: Module) -> Iterator[Slot]:
+        """Yield the arrays that the user declared for a scalar model's parameters, as views of what kernels read."""
         places = [(self.buffers.get(name), i) for name, i in model.scalars]
         offsets = self._scalar_offsets(model)
         for name, ids in model.named.items():
             buffer = places[int(ids.flat[0])][0]
-            if buffer is not None:  # nothing reads it otherwise
+            if buffer is not None:  # else nothing reads it
                 itemsize = DTYPES[buffer.dtype].itemsize
                 at = offsets[ids] // itemsize
                 strides = tuple(int(np.diff(at, axis=axis).flat[0]) if n > 1 else 1 for axis, n in enumerate(at.shape))
@@ -113,11 +118,12 @@ class Storage:
                 assert (at == affine).all(), f"bug in mlaot: {name} is no view of {buffer.name}"
                 yield Slot(name, buffer.dtype, at.shape, strides, first * itemsize)
 
-    def scalar_offsets(self, model: Model) -> tuple[int, ...]:
-        """For each scalar parameter of a scalar model, its byte offset in the state."""
+    def scalar_offsets(self, model: Module) -> tuple[int, ...]:
+        """Return the byte offset in the state of each scalar parameter of a scalar model."""
         return tuple(self._scalar_offsets(model).tolist())
 
-    def _scalar_offsets(self, model: Model) -> Ids:
+    def _scalar_offsets(self, model: Module) -> Ids:
+        """Return the byte offset in the state of each scalar parameter, -1 if nothing reads it."""
         tables: dict[str, Ids] = {}
         for name in dict.fromkeys(name for name, _ in model.scalars):
             buffer = self.buffers.get(name)
@@ -129,37 +135,37 @@ class Storage:
         return np.array([tables[name][i] if name in tables else -1 for name, i in model.scalars], np.int64)
 
 
-def _store(region: bytearray, value: Array, buffer: Buffer) -> int:
-    """Put an array at the end of a region, as it lies in a buffer, with zeros in the padding; its offset there."""
+def _append(region: bytearray, value: Array, buffer: Buffer) -> int:
+    """Append an array to a region in the layout of its buffer, with zeros in the padding; return its offset."""
     offset, size = len(region), buffer.bytes
     assert isinstance(size, int)
     array = in_memory(value, DTYPES[buffer.dtype])
     region.extend(bytes(whole_lines(size)))
-    flat = np.frombuffer(region, array.dtype, size // array.itemsize, offset)  # without a copy: there may be a lot
+    flat = np.frombuffer(region, array.dtype, size // array.itemsize, offset)  # no copy, as arrays may be large
     if buffer.panels is not None:
-        _fill_panels(flat, array, buffer.panels)
+        columns_last = np.moveaxis(array, buffer.panel_axis, -1)
+        _fill_panels(flat, columns_last.reshape(buffer.panels.rows, -1), buffer.panels)
     else:
         strides = [int(s) * array.itemsize for s in buffer.strides]
         np.lib.stride_tricks.as_strided(flat, array.shape, strides)[...] = array
     return offset
 
 
-def _fill_panels(flat: Array, array: Array, panels: Panels) -> None:
-    """The panels of an array one after the other, then the columns apart."""
-    columns = np.moveaxis(array, panels.axis, -1).reshape(panels.rows, -1)
-    end, start = columns.shape[1] - panels.apart, 0
-    for at in range(0, end, panels.width):
-        part = columns[:, at : min(at + panels.width, end)]
-        width = part.shape[1] + -part.shape[1] % panels.unit
+def _fill_panels(flat: Array, matrix: Array, panels: Panels) -> None:
+    """Write the panels of a matrix one after the other, then each remainder column as a row."""
+    start = 0
+    for first in range(0, panels.columns, panels.width):
+        part = matrix[:, first : min(first + panels.width, panels.columns)]
+        width = round_up(part.shape[1], panels.unit)
         flat[start : start + panels.rows * width].reshape(panels.rows, width)[:, : part.shape[1]] = part
         start += panels.rows * width
-    length = panels.rows + -panels.rows % panels.unit
-    apart = flat[start : start + panels.apart * length].reshape(panels.apart, length)
-    apart[:, : panels.rows] = columns[:, end:].T
+    length = round_up(panels.rows, panels.unit)
+    for i, column in enumerate(matrix[:, panels.columns :].T):
+        flat[start + i * length :][: panels.rows] = column
 
 
 def in_memory(value: Array, dtype: DType) -> Array:
-    """An array as it is stored: half-precision numbers as their bits."""
+    """Return an array as it is stored: half-precision numbers as their bits."""
     array = np.asarray(value).astype(dtype.numpy, copy=False)
     if dtype.name == "bf16":
         return (dtype.array(array).view(np.uint32) >> np.uint32(16)).astype(np.uint16)

@@ -1,26 +1,25 @@
-"""One node, and a buffer that its result goes to: what the kernels of nodes that are not fused have in common."""
+"""A node that is not fused, and a buffer that its result goes to: what the kernels of such nodes share."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from mlaot.ir import Dim, Node
-from mlaot.ir.dims import times
 from mlaot.lower.builder import ZERO, At, Builder, place
 from mlaot.lower.program import Buffer
 from mlaot.nest.expressions import INDEX, Array, Call, Expr, Index, Load, ValueType, Var, as_index
-from mlaot.nest.statements import Alloc, Body, For, Let, Store, around, index_var, loop
+from mlaot.nest.statements import Alloc, Body, For, Let, Store, around, index_var, loop, loop_in_block
 from mlaot.schedule.tuning import SHARED_TILES
 
 WIDE = 8  # elements of a row that are worth vectors
-COLUMNS = 256  # of a block: in the nearest cache, and worth a thread's time where there are many rows
+COLUMNS = 256  # of a block: it stays in the first-level cache, and is work enough for a thread if there are many rows
 START = as_index(index_var("start"))  # the first column of a block
 
 
 class Target:
     """A node and one of the buffers that its result is written to; ``at`` are the indices of an element there.
 
-    ``placed``: the arguments that lie where they would be copied to. ``tables``: the constants of the kernel.
+    ``placed``: the arguments whose kernels write them here already. ``tables``: the constants of the kernel.
     """
 
     def __init__(self, builder: Builder, node: Node, out: Buffer, tables: dict[tuple[int, ...], Array]) -> None:
@@ -43,11 +42,11 @@ class Target:
         return self.node.arg(i)
 
     def read(self, i: int, at: At) -> Expr:
-        """The element of argument ``i`` at some indices."""
+        """Load the element of argument ``i`` at some indices."""
         return self.builder.value(self.arg(i), at)
 
     def element(self, at: At) -> Load:
-        """An element of the result that is already there."""
+        """Load an element of the result that is already there."""
         store = self.builder.store(self.out, at, ZERO)
         return Load(store.array, store.index, ValueType(self.dtype), padded=store.padded)
 
@@ -60,63 +59,68 @@ class Target:
         return Store(self.array, place(at, self.out.strides, offset), value)
 
     def fill(self, value: Expr, lead: int = 0, *, parallel: bool = False) -> Body:
-        """``value`` in every element behind the ``lead`` first indices; ``parallel``: and nothing else is done."""
+        """Store ``value`` in all elements behind the first ``lead`` indices.
+
+        ``parallel``: the kernel does nothing else.
+        """
         body = (self.store(self.at, value),)
         return rows(self.names[lead:], self.shape[lead:], body, self.out.strides[lead:], parallel=parallel)
 
     def along(self, axis: int, index: Expr) -> At:
-        """``at`` with another index along one axis."""
+        """Return ``at`` with another index along one axis."""
         return [*self.at[:axis], index, *self.at[axis + 1 :]]
 
     def around(self, axes: Sequence[int], body: Body) -> Body:
-        """``body`` inside loops over some axes of the result, whose rounds write elements of their own."""
+        """Wrap ``body`` in loops over axes of the result whose rounds write different elements."""
         return around([(self.names[i], self.shape[i]) for i in axes], body, parallel=True)
 
     def is_alone(self, row: int, *carried: int) -> bool:
-        """Whether a long axis is the only one whose elements threads can share, beside those that are ``carried``."""
-        others = [d for i, d in enumerate(self.shape) if i not in (row, *carried) and isinstance(d, int) and d != 1]
+        """Whether a long axis is the only one, beside those that are ``carried``, whose elements threads can share."""
+        further = [d for i, d in enumerate(self.shape) if i not in (row, *carried) and isinstance(d, int) and d != 1]
         extent = self.shape[row]
-        return not others and isinstance(extent, int) and extent >= SHARED_TILES * COLUMNS
+        return not further and isinstance(extent, int) and extent >= SHARED_TILES * COLUMNS
 
     def columns(self, row: int, body: Body) -> Body:
-        """``body`` for each column of a block."""
-        end = Call("least", (START + COLUMNS, as_index(self.shape[row])), INDEX)
-        return (For(index_var(self.names[row]), START, end, body),)
+        """Run ``body`` for each column of a block."""
+        return (loop_in_block(self.names[row], START, COLUMNS, self.shape[row], body),)
 
     def blocks(self, row: int, body: Body) -> Body:
-        """``body`` for each block of columns along an axis."""
+        """Run ``body`` for each block of columns along an axis."""
         return (For(index_var("start"), ZERO, as_index(self.shape[row]), body, COLUMNS, parallel=True),)
 
     def table(self, values: Iterable[int]) -> Array:
-        """Constants, which are the same array whoever needs them."""
+        """Return an array of constants, the same one for equal values."""
         entries = tuple(int(v) for v in values)
-        known = self.tables.get(entries)
-        if known is None:
-            known = Array(f"table{len(self.tables)}", "i32", len(entries), "table", entries)
-            self.tables[entries] = known
-        return known
+        array = self.tables.get(entries)
+        if array is None:
+            array = Array(f"table{len(self.tables)}", "i32", len(entries), "table", entries)
+            self.tables[entries] = array
+        return array
 
     def constants(self) -> Body:
-        """The statements that hold the tables."""
+        """Return the statements that declare the tables."""
         return tuple(map(Alloc, self.tables.values()))
 
 
+Builders = Mapping[str, Callable[[Target], Body]]  # by the names of ops: the statements that write a target
+
+
 def loop_names(shape: Sequence[Dim], prefix: str = "i") -> list[str]:
-    """A loop variable for each axis; an axis of one element needs none."""
+    """Return a loop variable for each axis, an empty one for unit axes."""
     return ["" if extent == 1 else f"{prefix}{i}" for i, extent in enumerate(shape)]
 
 
 def indices(names: Sequence[str]) -> list[Expr]:
-    """The values of loop variables."""
+    """Return the values of loop variables."""
     return [as_index(index_var(name)) if name else ZERO for name in names]
 
 
 def rows(
     names: Sequence[str], shape: Sequence[Dim], body: Body, strides: Sequence[Dim] = (), *, parallel: bool = False
 ) -> Body:
-    """``body`` inside loops whose rounds may come in any order, the innermost one in vectors where it is long.
+    """Wrap ``body`` in loops whose rounds may run in any order, the innermost one in vectors if it is long.
 
-    ``strides`` of what is written: the axis along which elements are adjacent is the innermost.
+    ``strides``: of what is written; the axis along which elements are adjacent becomes the innermost.
     """
     order = [i for i, name in enumerate(names) if name]
     adjacent = [i for i in order if strides and strides[i] == 1]
@@ -129,9 +133,9 @@ def rows(
 
 
 def adjacent_axis(strides: Sequence[Dim], shape: Sequence[Dim]) -> int | None:
-    """The axis along which many elements lie side by side."""
-    found = [i for i, stride in enumerate(strides) if stride == 1 and is_wide(shape[i])]
-    return found[-1] if found else None
+    """Return the axis along which many elements are adjacent."""
+    axes = [i for i, stride in enumerate(strides) if stride == 1 and is_wide(shape[i])]
+    return axes[-1] if axes else None
 
 
 def is_wide(extent: Dim) -> bool:
@@ -140,19 +144,23 @@ def is_wide(extent: Dim) -> bool:
 
 
 def dense(shape: Sequence[Dim]) -> list[Dim]:
-    """Strides of a dense array."""
+    """Return the strides of a dense array."""
     strides: list[Dim] = []
     step: Dim = 1
     for extent in reversed(shape):
         strides.append(step)
-        step = times(extent, step)
+        step = extent * step
     return strides[::-1]
 
 
 def unravel(flat: Expr, shape: Sequence[Dim], name: str) -> tuple[Body, list[Expr]]:
-    """The indices of the element number ``flat`` of a dense array, and the variables that they need."""
+    """Return the indices of the element number ``flat`` of a dense array, and the variables that they need.
+
+    Index k is ``flat // stride_k mod extent_k``, where the outermost one needs no mod and the innermost one no
+    division.
+    """
     lets: list[Let] = []
-    found: list[Expr] = []
+    result: list[Expr] = []
 
     def bind(value: Expr, operation: str, by: Dim) -> Expr:
         var = Var(f"{name}_{len(lets)}", INDEX)
@@ -161,9 +169,9 @@ def unravel(flat: Expr, shape: Sequence[Dim], name: str) -> tuple[Body, list[Exp
 
     for i, (extent, stride) in enumerate(zip(shape, dense(shape), strict=True)):
         if extent == 1:
-            found.append(ZERO)
+            result.append(ZERO)
             continue
         index = flat if stride == 1 else bind(flat, "div", stride)
-        is_whole = all(d == 1 for d in shape[:i])
-        found.append(index if is_whole else bind(index, "mod", extent))
-    return tuple(lets), found
+        is_outermost = all(d == 1 for d in shape[:i])
+        result.append(index if is_outermost else bind(index, "mod", extent))
+    return tuple(lets), result

@@ -8,7 +8,8 @@ of them lies as [feature][row], and every node is evaluated from the leaves up, 
         v1 = select(h1 >= columns[e1 * 32 + i], v2, v3)
 
 Few rows: each walks down 16 trees in step. Trees with links: 8 rows walk down one tree in step, or one row 8 trees.
-What a row gives does not depend on how it was computed: a grove adds its trees into ``width`` sums and these by halves.
+The result of a row does not depend on how it is computed: a tree block adds its trees into ``width`` sums, and these by
+halves.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from collections.abc import Iterator, Sequence
 from mlaot.ir import Dim, Node
 from mlaot.ir.types import DTYPES
 from mlaot.lower.builder import ZERO, Accesses, Builder, Stores, place
-from mlaot.lower.forests import Grove, Packed
+from mlaot.lower.forests import Packed, TreeBlock
 from mlaot.lower.fuse import Group
 from mlaot.lower.layout import work_buffer
 from mlaot.lower.program import Kernel
@@ -37,9 +38,10 @@ from mlaot.nest.expressions import (
     cast,
     compare,
     const,
+    least,
     select,
 )
-from mlaot.nest.reductions import combined, identity
+from mlaot.nest.reductions import combine, identity
 from mlaot.nest.statements import (
     Assign,
     Body,
@@ -58,19 +60,19 @@ from mlaot.nest.statements import (
 from mlaot.schedule.blocks import in_lanes
 from mlaot.schedule.tuning import FEATURE_BLOCK_BYTES, PERFECT_LEVELS, ROWS_IN_STEP, SUBTREE_LEVELS, TREES_IN_STEP
 
-I, J, K, ROOT = (as_index(index_var(name)) for name in ("i", "j", "k", "root"))
+I, J, ROOT = (as_index(index_var(name)) for name in ("i", "j", "root"))
 E = as_index(index_var("e"))
 START, END = (as_index(index_var(name)) for name in ("start", "end"))
 LINK = ValueType("i32")  # a node, or ~leaf
 
 
 def trees_kernel(group: Group, accesses: Accesses, stores: Stores, storage: Storage) -> Kernel:
-    """The kernel of a node ``tree_ensemble``, which writes the first of its buffers."""
+    """Return the kernel of a node ``tree_ensemble``, which writes the first of its buffers."""
     return _TreeBuilder(group, accesses, stores, storage).build()
 
 
 class _TreeBuilder(Builder):
-    """Makes the loops over blocks of rows, and over the trees of each layout."""
+    """Build the loops over blocks of rows, and over the trees of each layout."""
 
     def __init__(self, group: Group, accesses: Accesses, stores: Stores, storage: Storage) -> None:
         super().__init__(group, accesses, stores)
@@ -78,7 +80,7 @@ class _TreeBuilder(Builder):
         x = node.arg(0)
         self.source, self.out = self.access(x), stores[node][0]
         self.type, self.aggregate = ValueType(node.type.dtype.name), node.attrs["aggregate"]
-        self.block = FEATURE_BLOCK_BYTES // node.type.dtype.itemsize
+        self.block_rows = FEATURE_BLOCK_BYTES // node.type.dtype.itemsize
         width = x.type.shape[-1]
         assert isinstance(width, int), "bug in mlaot: rows of trees have no fixed size"
         is_row = self.source.strides[-1] == 1
@@ -90,21 +92,21 @@ class _TreeBuilder(Builder):
         self.lead = [as_index(index_var(name)) if name else ZERO for name, _ in self.loops]
         self.rank = x.type.rank
         self.rows: Dim = x.type.shape[-2] if x.type.rank > 1 else 1
-        self.is_one_block = isinstance(self.rows, int) and self.rows <= self.block
+        self.is_one_block = isinstance(self.rows, int) and self.rows <= self.block_rows
         self.start, self.end = (ZERO, Index(self.rows)) if self.is_one_block else (START, END)
         self.identity = identity(self.aggregate, self.type.dtype)
         self._make_tables()
         self._make_scratch(node)
 
     def _make_tables(self) -> None:
-        """The constants; nodes have numbers of several types."""
+        """Make the arrays of constants; nodes have numbers of several types."""
         forest, dtype = self.forest, self.type.dtype
         buffers = {name: self.storage.constant(literal) for name, literal in forest.literals().items()}
 
         def table(name: str, dtype: str, what: str = "") -> Array:
             return self.view(buffers[name], f"tree_{what or name}", dtype)
 
-        if forest.groves:
+        if forest.tree_blocks:
             self.splits = _Nodes(
                 table("splits", dtype, "thresholds"), table("splits", "u32", "features"), forest.splits.itemsize
             )
@@ -123,58 +125,59 @@ class _TreeBuilder(Builder):
             self.features = table("features", "i32", "columns")
 
     def _make_scratch(self, node: Node) -> None:
-        """Memory for a block of rows."""
+        """Make memory for a block of rows."""
 
         def scratch(rows: int) -> Array:
-            return self.array(work_buffer("scratch", node.type.with_shape((self.block * rows,))))
+            return self.array(work_buffer("scratch", node.type.with_shape((self.block_rows * rows,))))
 
         forest = self.forest
         if forest.gathers:
             self.gathered = scratch(forest.columns)
-        if forest.groves:
+        if forest.tree_blocks:
             self.columns = scratch(forest.columns)
             self.sums = scratch({"one": TREES_IN_STEP, "own": forest.targets, "all": 1}[forest.leaf])
-            self.found = scratch(1 << (PERFECT_LEVELS - SUBTREE_LEVELS))
+            self.subtree_values = scratch(1 << (PERFECT_LEVELS - SUBTREE_LEVELS))
 
     def build(self) -> Kernel:
+        """Build the nest: for each block of rows, gather them, then evaluate tree blocks and linked trees."""
         forest = self.forest
-        body: list[Statement] = [*self._gather(), *self._begin(), *self._turn()]
-        for i, grove in enumerate(forest.groves):
-            blocked, walk = self._blocked(grove, i == 0), self._walk(grove, i == 0)
-            body.append(If(self._in_lanes(grove), blocked, (self._each_row(walk),)))
+        body: list[Statement] = [*self._gather(), *self._begin(), *self._transpose()]
+        for i, block in enumerate(forest.tree_blocks):
+            blocked, walk = self._rows_in_lanes(block, i == 0), self._walk(block, i == 0)
+            body.append(If(self._in_lanes(block), blocked, (self._each_row(walk),)))
         if forest.branching:
-            body += self._linked()
+            body += self._walk_linked()
         return self.kernel(around(self.loops, self._blocks(tuple(body))), "trees")
 
     def _blocks(self, body: Body) -> Body:
-        """``body`` for each block of rows."""
+        """Run ``body`` for each block of rows."""
         if self.is_one_block:
             return body
         left = Index(self.rows) - START
-        end = Let(index_var("end"), Call("least", (left, Index(self.block)), INDEX))
-        return (For(index_var("start"), ZERO, Index(self.rows), (end, *body), step=self.block),)
+        end = Let(index_var("end"), least(left, self.block_rows))
+        return (For(index_var("start"), ZERO, Index(self.rows), (end, *body), step=self.block_rows),)
 
     def _each_row(self, body: Body, low: Expr = ZERO) -> Statement:
         return For(index_var("i"), low, self.end, body)
 
-    def _in_lanes(self, grove: Grove) -> Expr:
-        return in_lanes(self.end, (1 << grove.depth) - 1, grove.depth, self.block)
+    def _in_lanes(self, block: TreeBlock) -> Expr:
+        return in_lanes(self.end, (1 << block.depth) - 1, block.depth, self.block_rows)
 
     # Rows as the trees read them.
 
     def _at(self, row: Expr) -> list[Expr]:
-        """The indices of a row of the block."""
+        """Return the indices of a row of the block."""
         return [*self.lead, *([self.start + row] if self.rank > 1 else [])]
 
     def _row(self, row: Expr, number: int | str = "") -> Slice:
-        """The columns of a row of the block."""
+        """Return the columns of a row of the block."""
         if self.forest.gathers:
             return _slice(f"tree_row{number}", self.gathered, row * self.forest.columns)
-        given = self.element(self.source, [*self._at(row), ZERO])
-        return _slice(f"tree_row{number}", given.array, given.index)
+        first_element = self.element(self.source, [*self._at(row), ZERO])
+        return _slice(f"tree_row{number}", first_element.array, first_element.index)
 
     def _gather(self) -> Body:
-        """Copies the features that trees read; where nan goes to the left, it becomes -inf."""
+        """Copy the features that trees read; where nan goes to the left, it becomes -inf."""
         if not self.forest.gathers:
             return ()
         low, columns = self.forest.low, self.forest.columns
@@ -192,16 +195,16 @@ class _TreeBuilder(Builder):
             body.append(For(index_var("j"), Index(low), Index(columns), copy))
         return (self._each_row(tuple(body)),)
 
-    def _turn(self) -> Body:
-        """A block as [column][row] where its rows are in lanes; the last row fills it."""
-        if not self.forest.groves:
+    def _transpose(self) -> Body:
+        """Transpose a block to [column][row] if its rows are in lanes; copies of the last row fill it."""
+        if not self.forest.tree_blocks:
             return ()
         number = index_var("row")
-        last = Let(number, Call("least", (I, self.end - 1), INDEX))
+        last = Let(number, least(I, self.end - 1))
         row = self._row(as_index(number))
-        copy = Store(self.columns, J * self.block + I, row.array[J])
-        rows = loop("i", self.block, (last, row, loop("j", self.forest.columns, (copy,))))
-        return (If(self._in_lanes(self.forest.groves[0]), (rows,)),)
+        copy = Store(self.columns, J * self.block_rows + I, row.array[J])
+        rows = loop("i", self.block_rows, (last, row, loop("j", self.forest.columns, (copy,))))
+        return (If(self._in_lanes(self.forest.tree_blocks[0]), (rows,)),)
 
     # Results.
 
@@ -211,9 +214,9 @@ class _TreeBuilder(Builder):
         return self.array(self.out)[place(at, self.out.strides)]
 
     def _put(self, row: Expr, value: Expr, target: Expr = ZERO, *, first: bool = False) -> Statement:
-        """A value as a result, or combined with what is there."""
+        """Store a value as a result, or combine it with the result so far."""
         result = self._result(row, target)
-        return Store(result.array, result.index, value if first else combined(self.aggregate, result, value))
+        return Store(result.array, result.index, value if first else combine(self.aggregate, result, value))
 
     def _each_target(self, statement: Statement) -> Body:
         return (loop("e", self.forest.targets, (statement,)),) if self.forest.targets > 1 else (statement,)
@@ -224,13 +227,13 @@ class _TreeBuilder(Builder):
         return E if self.forest.targets > 1 else ZERO
 
     def _begin(self) -> Body:
-        """Results that trees are added to one by one."""
-        if self.forest.leaf == "one" and self.forest.groves:
+        """Set results to the identity element, if trees are added to them one by one."""
+        if self.forest.leaf == "one" and self.forest.tree_blocks:
             return ()
         return (self._each_row(self._each_target(self._put(I, self.identity, self.target, first=True))),)
 
     def _add(self, row: Expr, leaves: Array, at: Expr, tree: Expr, k: int = 0) -> Body:
-        """A leaf of the tree number ``tree``, the ``k``-th of those in step, added to the result of a row."""
+        """Add a leaf of the tree number ``tree``, the ``k``-th of those in step, to the result of a row."""
         targets = self.forest.targets
         if self.forest.leaf == "all":
             place = index_var(f"r{k}")
@@ -241,138 +244,138 @@ class _TreeBuilder(Builder):
         target = index_var(f"r{k}")
         return Let(target, cast(self.targets[tree], "index")), self._put(row, leaves[at], as_index(target))
 
-    def _halved(self, names: str, width: int) -> Body:
-        """The variables of a grove's trees combined into the first one."""
+    def _halve(self, names: str, width: int) -> Body:
+        """Combine the variables of a block's trees into the first one, by halves."""
         sums = [Var(f"{names}{k}", self.type) for k in range(width)]
         halves = [width >> i for i in range(1, width.bit_length())]
         return tuple(
-            Assign(sums[k], combined(self.aggregate, sums[k], sums[k + half])) for half in halves for k in range(half)
+            Assign(sums[k], combine(self.aggregate, sums[k], sums[k + half])) for half in halves for k in range(half)
         )
 
     # Perfect trees, a row at a time.
 
-    def _walk(self, grove: Grove, is_first: bool) -> Body:
-        """One row down ``width`` trees in step."""
-        width, one = grove.width, self.forest.leaf == "one"
+    def _walk(self, block: TreeBlock, is_first: bool) -> Body:
+        """Walk one row down ``width`` trees in step."""
+        width, one = block.width, self.forest.leaf == "one"
         at = [Var(f"a{k}", INDEX) for k in range(width)]
         sums = [Var(f"c{k}", self.type) for k in range(width)]
-        row, (bases, splits, leaves) = self._row(I), self._side_by_side(grove, J * grove.size)
+        row, (bases, splits, leaves) = self._row(I), self._side_by_side(block, J * block.size)
         down: list[Statement] = []
         for k, a in enumerate(at):
-            decided, right = _decided(k, row.array, splits, as_index(a) + k)
+            decided, right = _decide(k, row.array, splits, as_index(a) + k)
             down += [*decided, Assign(a, as_index(a) * 2 + right * width)]
         ends: list[Statement] = []
         for k, a in enumerate(at):
-            leaf = as_index(a) + (k - grove.size)
+            leaf = as_index(a) + (k - block.size)
             if one:
-                ends.append(Assign(sums[k], combined(self.aggregate, sums[k], leaves[leaf])))
+                ends.append(Assign(sums[k], combine(self.aggregate, sums[k], leaves[leaf])))
             else:
-                ends += self._add(I, leaves, leaf, J * width + (grove.first + k), k)
+                ends += self._add(I, leaves, leaf, J * width + (block.first + k), k)
         starts = [Mutable(a, Index(width)) for a in at]
-        trees = loop("j", grove.groups, (*bases, *starts, loop("k", grove.depth, down), *ends))
+        trees = loop("j", block.groups, (*bases, *starts, loop("k", block.depth, down), *ends))
         if not one:
             return row, trees
         total = self._put(I, sums[0], first=is_first)
-        return (row, *[Mutable(c, self.identity) for c in sums], trees, *self._halved("c", width), total)
+        return (row, *[Mutable(c, self.identity) for c in sums], trees, *self._halve("c", width), total)
 
-    def _side_by_side(self, grove: Grove, first: Expr) -> tuple[Body, _Nodes, Array]:
-        """The splits and leaves of a grove from one on, and the statements that call them so."""
+    def _side_by_side(self, block: TreeBlock, first: Expr) -> tuple[Body, _Nodes, Array]:
+        """Return the splits and leaves of a tree block from one on, and the statements that name them."""
         each = self.forest.targets if self.forest.leaf == "all" else 1
-        slices, splits = self.splits.behind(first + grove.splits)
-        leaves = _slice("tree_leaf", self.leaves, first * each + grove.leaves)
+        slices, splits = self.splits.from_node(first + block.splits)
+        leaves = _slice("tree_leaf", self.leaves, first * each + block.leaves)
         return (*slices, leaves), splits, leaves.array
 
     # Perfect trees, a block of rows in lanes.
 
-    def _blocked(self, grove: Grove, is_first: bool) -> Body:
-        """Every node of every tree, and what becomes of the leaves that are found."""
+    def _rows_in_lanes(self, block: TreeBlock, is_first: bool) -> Body:
+        """Evaluate every node of every tree for a block of rows, and add up the leaves that are reached."""
         group = index_var("tree_group")
-        behind = as_index(group) * (grove.size - grove.width)
-        group_of = Let(group, Index(J.value // grove.width) if isinstance(J, Index) else J)
-        trees = loop("j", grove.trees, (group_of, *self._evaluated(grove, J + behind, as_index(group))))
+        behind = as_index(group) * (block.size - block.width)
+        group_of = Let(group, Index(J.value // block.width) if isinstance(J, Index) else J)
+        trees = loop("j", block.trees, (group_of, *self._evaluate(block, J + behind, as_index(group))))
         one_each = self.forest.leaf == "one"
         if self.forest.leaf == "all":
             return (trees,)
         if one_each:
-            clear = loop("i", grove.width * self.block, (Store(self.sums, I, self.identity),))
-            sums = [Let(Var(f"c{k}", self.type), self.sums[I + k * self.block]) for k in range(grove.width)]
-            total = Store(self.sums, I, self._sum_of(grove))
+            clear = loop("i", block.width * self.block_rows, (Store(self.sums, I, self.identity),))
+            sums = [Let(Var(f"c{k}", self.type), self.sums[I + k * self.block_rows]) for k in range(block.width)]
+            total = Store(self.sums, I, self._sum_in_halves(block))
             rows = self._each_row((self._put(I, self.sums[I], first=is_first),))
-            return clear, trees, loop("i", self.block, (*sums, total), vector=True), rows
-        place = self.target * self.block + I
+            return clear, trees, loop("i", self.block_rows, (*sums, total), vector=True), rows
+        place = self.target * self.block_rows + I
         start = self._each_target(Store(self.sums, place, self._result(I, self.target)))
         end = self._each_target(self._put(I, self.sums[place], self.target, first=True))
         return self._each_row(start), trees, self._each_row(end)
 
-    def _sum_of(self, grove: Grove) -> Expr:
-        """The sums of a grove by halves."""
-        sums: list[Expr] = [Var(f"c{k}", self.type) for k in range(grove.width)]
+    def _sum_in_halves(self, block: TreeBlock) -> Expr:
+        """Return the sum of a block's trees, added by halves."""
+        sums: list[Expr] = [Var(f"c{k}", self.type) for k in range(block.width)]
         while len(sums) > 1:
             half = len(sums) // 2
-            sums = [combined(self.aggregate, a, b) for a, b in zip(sums[:half], sums[half:], strict=True)]
+            sums = [combine(self.aggregate, a, b) for a, b in zip(sums[:half], sums[half:], strict=True)]
         return sums[0]
 
-    def _evaluated(self, grove: Grove, at: Expr, group: Expr) -> Body:
-        """One tree, whose root's neighbour is number ``at``, for a block of rows."""
-        levels = min(grove.depth, SUBTREE_LEVELS)
-        first = 1 << (grove.depth - levels)
-        bases, splits, leaves = self._side_by_side(grove, at)
-        subtree = self._subtree(grove, splits, leaves, levels)
-        found = Store(self.found, (ROOT - first) * self.block + I, Var("v1", self.type))
+    def _evaluate(self, block: TreeBlock, at: Expr, group: Expr) -> Body:
+        """Evaluate one tree, whose splits begin at ``at``, for a block of rows."""
+        levels = min(block.depth, SUBTREE_LEVELS)
+        first = 1 << (block.depth - levels)
+        bases, splits, leaves = self._side_by_side(block, at)
+        subtree = self._subtree(block, splits, leaves, levels)
+        store = Store(self.subtree_values, (ROOT - first) * self.block_rows + I, Var("v1", self.type))
         if self.forest.leaf == "all":
-            number = cast(ROOT * (1 << levels) - (1 << grove.depth), self.type.dtype)
-            found = Store(self.found, found.index, Var("v1", self.type) + number)
-        subtrees = For(index_var("root"), Index(first), Index(2 * first), (*subtree, found))
+            number = cast(ROOT * (1 << levels) - (1 << block.depth), self.type.dtype)
+            store = Store(self.subtree_values, store.index, Var("v1", self.type) + number)
+        subtrees = For(index_var("root"), Index(first), Index(2 * first), (*subtree, store))
         top: list[Statement] = []
-        values: dict[int, Expr] = {first + i: self.found[I + i * self.block] for i in range(first)}
-        for node in _bottom_up(1, grove.depth - levels):
+        values: dict[int, Expr] = {first + i: self.subtree_values[I + i * self.block_rows] for i in range(first)}
+        for node in _bottom_up(1, block.depth - levels):
             values[node] = value = Var(f"c{node}", self.type)
-            top += self._node(value, splits, Index(node * grove.width), (values[2 * node], values[2 * node + 1]))
-        target, put = self._in_sums(grove, group, values[1])
-        rows = loop("i", self.block, (subtrees, *top, put), vector=True)
+            top += self._node(value, splits, Index(node * block.width), (values[2 * node], values[2 * node + 1]))
+        target, put = self._in_sums(block, group, values[1])
+        rows = loop("i", self.block_rows, (subtrees, *top, put), vector=True)
         if self.forest.leaf != "all":
             return *bases, *target, rows
         leaf = index_var("child")
-        found_leaf = Let(leaf, cast(self.sums[I], "index"))
-        added = self._add(I, leaves, as_index(leaf) * grove.width, ZERO)
-        return *bases, rows, self._each_row((found_leaf, *added))
+        leaf_number = Let(leaf, cast(self.sums[I], "index"))
+        added = self._add(I, leaves, as_index(leaf) * block.width, ZERO)
+        return *bases, rows, self._each_row((leaf_number, *added))
 
-    def _in_sums(self, grove: Grove, group: Expr, value: Expr) -> tuple[Body, Store]:
-        """Where what a tree gives for a block of rows goes."""
+    def _in_sums(self, block: TreeBlock, group: Expr, value: Expr) -> tuple[Body, Store]:
+        """Return the statements that store the value of a tree for a block of rows."""
         if self.forest.leaf == "all":
             return (), Store(self.sums, I, value)
         body: Body = ()
-        column = J - group * grove.width
+        column = J - group * block.width
         if self.forest.leaf == "own":
             column = as_index(index_var("column"))
-            body = (Let(index_var("column"), cast(self.targets[J + grove.first], "index")),)
-        place = column * self.block + I
-        return body, Store(self.sums, place, combined(self.aggregate, self.sums[place], value))
+            body = (Let(index_var("column"), cast(self.targets[J + block.first], "index")),)
+        place = column * self.block_rows + I
+        return body, Store(self.sums, place, combine(self.aggregate, self.sums[place], value))
 
-    def _subtree(self, grove: Grove, splits: _Nodes, leaves: Array, levels: int) -> Body:
-        """The nodes below a root, children first."""
+    def _subtree(self, block: TreeBlock, splits: _Nodes, leaves: Array, levels: int) -> Body:
+        """Evaluate the nodes below a root, children first."""
         body: list[Statement] = []
         for node in _bottom_up(1, levels):
             level = node.bit_length() - 1
             number = ROOT * (1 << level) + (node - (1 << level))
-            left, right = (self._child(2 * node + side, grove, leaves, levels) for side in (0, 1))
-            body += self._node(Var(f"v{node}", self.type), splits, number * grove.width, (left, right))
+            left, right = (self._child(2 * node + side, block, leaves, levels) for side in (0, 1))
+            body += self._node(Var(f"v{node}", self.type), splits, number * block.width, (left, right))
         return tuple(body)
 
-    def _child(self, node: int, grove: Grove, leaves: Array, levels: int) -> Expr:
-        """A node of a subtree, or its leaf: its number there, or what it adds."""
+    def _child(self, node: int, block: TreeBlock, leaves: Array, levels: int) -> Expr:
+        """Return the value of a node of a subtree, or of its leaf: the leaf's number, or what it adds."""
         if node < 1 << levels:
             return Var(f"v{node}", self.type)
         number = node - (1 << levels)
         if self.forest.leaf == "all":
             return const(number, self.type)
-        return leaves[(ROOT * (1 << levels) + number) * grove.width - grove.size]
+        return leaves[(ROOT * (1 << levels) + number) * block.width - block.size]
 
     def _node(self, value: Var, splits: _Nodes, at: Expr, children: tuple[Expr, Expr]) -> Body:
-        """The value of a node for a block of rows, of those of its children."""
+        """Select the value of a node from those of its children, for a block of rows."""
         number = value.name[1:]
         feature, threshold = index_var(f"e{number}"), Var(f"h{number}", self.type)
-        is_left = compare("ge", threshold, self.columns[as_index(feature) * self.block + I])
+        is_left = compare("ge", threshold, self.columns[as_index(feature) * self.block_rows + I])
         return (
             Let(feature, cast(splits.feature(at), "index")),
             Let(threshold, splits.threshold(at)),
@@ -381,9 +384,9 @@ class _TreeBuilder(Builder):
 
     # Trees with links.
 
-    def _linked(self) -> Body:
-        """Rows side by side in one tree as far as they fill a round, then trees side by side for one row."""
-        first = sum(g.groups * g.width for g in self.forest.groves)
+    def _walk_linked(self) -> Body:
+        """Walk rows side by side down one tree as far as they fill a round, then trees side by side for one row."""
+        first = sum(g.groups * g.width for g in self.forest.tree_blocks)
         branching, step = self.forest.branching, ROWS_IN_STEP
         below = [self._row(I + k, k) for k in range(step)]
         together = (*below, *self._descend(first, [row.array for row in below]))
@@ -396,7 +399,10 @@ class _TreeBuilder(Builder):
         return *several, self._each_row((row, one_row), Index(self.end.value // step * step))
 
     def _descend(self, first: int, several: Sequence[Array]) -> Body:
-        """Several rows, or one in several trees, walk down until all are at leaves; who is there stays."""
+        """Walk several rows, or one row in several trees, until all are at leaves; those that are there stay.
+
+        ``a`` is a node, or ~leaf, which is negative: ``a >> 31`` is a mask of ones at a leaf and of zeros above.
+        """
         rows = len(several) > 1
         at = [Var(f"a{k}", LINK) for k in range(ROWS_IN_STEP)]
         starts = [Mutable(a, self.roots[J if rows else J + k]) for k, a in enumerate(at)]
@@ -404,7 +410,7 @@ class _TreeBuilder(Builder):
         for k, a in enumerate(at):
             is_leaf, node = Var(f"s{k}", LINK), index_var(f"p{k}")
             inner = Call("not", (is_leaf,), LINK)
-            decided, right = _decided(k, several[k if rows else 0], self.branches, as_index(node))
+            decided, right = _decide(k, several[k if rows else 0], self.branches, as_index(node))
             child = self.branches.child(as_index(node), right)
             steps += [
                 Let(is_leaf, Call("right_shift", (a, const(31, LINK)), LINK)),
@@ -425,10 +431,10 @@ class _TreeBuilder(Builder):
 
 
 class _Nodes:
-    """Nodes of ``size`` bytes: a threshold, a feature, and of some a node or ~leaf to the left and to the right.
+    """Nodes of ``size`` bytes: a threshold, a feature, and with links a node or ~leaf to the left and to the right.
 
-    The arrays are the same memory as elements of different types. Features are unsigned: as signed numbers they would
-    have to be extended, which makes a walk 10 % slower.
+    The arrays are the same memory as elements of different types. Features are unsigned: signed ones would have to be
+    sign-extended, which makes a walk 10 % slower.
     """
 
     def __init__(self, thresholds: Array, features: Array, size: int, children: Array | None = None) -> None:
@@ -446,8 +452,8 @@ class _Nodes:
         assert self.children is not None, "bug in mlaot: the nodes of perfect trees have no links"
         return self.children[node * self.words + right + (self.first + 1)]
 
-    def behind(self, node: Expr) -> tuple[Body, _Nodes]:
-        """The nodes from one on, and the statements that call them so."""
+    def from_node(self, node: Expr) -> tuple[Body, _Nodes]:
+        """Return the nodes from one on, and the statements that name them."""
         thresholds = _slice("tree_threshold", self.thresholds, node * (self.words // self.first))
         features = _slice("tree_feature", self.features, node * self.words)
         return (thresholds, features), _Nodes(thresholds.array, features.array, self.size)
@@ -457,8 +463,8 @@ def _slice(name: str, source: Array, index: Expr) -> Slice:
     return Slice(Array(name, source.dtype, source.size, "slice"), source, index)
 
 
-def _decided(k: int, row: Array, nodes: _Nodes, node: Expr) -> tuple[Body, Expr]:
-    """1 where a row goes on to the right of a node, as it does with nan, else 0; and the variables for it."""
+def _decide(k: int, row: Array, nodes: _Nodes, node: Expr) -> tuple[Body, Expr]:
+    """Return 1 if a row goes to the right of a node, as it does with nan, else 0; and the variables for it."""
     feature, right = index_var(f"e{k}"), index_var(f"b{k}")
     is_left = compare("le", row[as_index(feature)], nodes.threshold(node))
     is_right = cast(Call("not", (is_left,), BOOL), "index")
@@ -470,7 +476,7 @@ def _and(a: Expr, b: Expr) -> Expr:
 
 
 def _bottom_up(root: int, levels: int) -> Iterator[int]:
-    """The nodes of a perfect tree, children first."""
+    """Yield the nodes of a perfect tree, children first."""
     if levels > 0:
         yield from _bottom_up(2 * root, levels - 1)
         yield from _bottom_up(2 * root + 1, levels - 1)

@@ -1,11 +1,16 @@
-"""3x3 convolutions by Winograd's transforms, block by block, so that what lies between them stays in the cache.
+"""3x3 convolutions by Winograd's transforms, block by block, so that values between the kernels stay in the cache.
 
-for each image, for each block of rows of tiles:
-    V = B^T d B of each tile d of x          a kernel: lanes along the channels, the values of a tile in variables
-    M = V u for each component of a tile     a contraction
-    Y = A^T M A                              a kernel, with an elementwise epilogue
+    for each image, for each block of rows of tiles:
+        V = B^T d B of each tile d of x          a kernel: lanes along the channels, the values of a tile in variables
+        M = V u for each component of a tile     a contraction
+        Y = A^T M A                              a kernel, with an elementwise epilogue
 
 A transform on its own is such a kernel too, over all tiles at once.
+
+F(m x m, 3 x 3) computes m x m results of a 3 x 3 filter g from a tile d of (m + 2) x (m + 2) values with (m + 2)^2
+products instead of 9 m^2, 16 instead of 36 for m = 2: Y = A^T ((G g G^T) * (B^T d B)) A, where * is elementwise. Summed
+over input channels, * is a contraction for each of the (m + 2)^2 components of a tile. Lavin and Gray, Fast Algorithms
+for Convolutional Neural Networks, 2016.
 """
 
 from __future__ import annotations
@@ -20,11 +25,9 @@ from mlaot.lower.builder import Accesses, Builder, Stores, place
 from mlaot.lower.contraction import contraction_kernel
 from mlaot.lower.fuse import Group
 from mlaot.lower.layout import Access
-from mlaot.lower.program import Buffer, Kernel, Loop, Step
-from mlaot.lower.program import Sequence as Steps
+from mlaot.lower.program import Buffer, Kernel, Loop, Step, Steps
 from mlaot.nest.expressions import BOOL, INDEX, Array, Call, Expr, Index, ValueType, Var, cast, compare, const, select
-from mlaot.nest.statements import Alloc, Body, Choose, For, If, Let, Statement, Store, around, loop
-from mlaot.nest.statements import Block as Scope
+from mlaot.nest.statements import Alloc, Block, Body, Choose, For, If, Let, Statement, Store, around, loop
 from mlaot.ops import reduction as red
 from mlaot.ops.winograd import INPUT, OUTPUT, Matrix, products_of, winograd_input, winograd_output
 from mlaot.schedule.machine import LINE, REFERENCE
@@ -34,8 +37,8 @@ NEAR = int(REFERENCE.caches.second * WINOGRAD_SHARE)  # bytes
 
 
 @dataclass(frozen=True)
-class Block:
-    """Some rows of tiles of an image: C text of its indices, the first row and how many there are."""
+class TileRows:
+    """Some rows of tiles of an image: the loop variables of the image, the first row, and how many rows there are."""
 
     image: tuple[str, ...]
     first: Dim
@@ -43,45 +46,45 @@ class Block:
 
 
 def winograd_steps(group: Group, accesses: Accesses, stores: Stores, depth: int) -> Step:
-    """The steps of a group of kind "winograd"; ``depth`` counts the loops around it."""
+    """Return the steps of a group of kind "winograd"; ``depth`` counts the loops around it."""
     transform = next(n for n in group.nodes if n.op in (winograd_input, winograd_output))
     tiles = (transform if transform.op is winograd_input else transform.arg(0)).type
-    images, rows = tiles.shape[1:-4], _known(tiles.shape[-4])
+    images, rows = tiles.shape[1:-4], _as_int(tiles.shape[-4])
     image = tuple("0" if extent == 1 else f"round{depth + i}" for i, extent in enumerate(images))
-    found = next((p for n in group.nodes if (p := products_of(n)) and p[0] in group.members), None)
-    if found is not None:
+    products = next((p for n in group.nodes if (p := products_of(n)) and p[0] in group.members), None)
+    if products is not None:
         variable = f"round{depth + len(images)}"
-        steps = _blocks(_Convolution(group, *found, accesses, stores), image, rows, variable)
+        steps = _blocks(_Convolution(group, *products, accesses, stores), image, rows, variable)
     else:
         kernel = _input_kernel if transform.op is winograd_input else _output_kernel
-        steps = (kernel(group, accesses, stores, Block(image, 0, rows)),)
+        steps = (kernel(group, accesses, stores, TileRows(image, 0, rows)),)
     for name, extent in reversed([*zip(image, images, strict=True)]):
         steps = steps if name == "0" else (Loop(name, extent, (), None, steps, ()),)
     return Steps(steps)
 
 
-def _known(extent: Dim) -> int:
+def _as_int(extent: Dim) -> int:
     assert isinstance(extent, int), f"bug in mlaot: maps of {extent} by Winograd's transforms"
     return extent
 
 
 def _blocks(convolution: _Convolution, image: tuple[str, ...], rows: int, variable: str) -> tuple[Step, ...]:
-    """The steps of an image."""
+    """Return the steps of an image, a block of rows of tiles at a time."""
     height = convolution.height
     v, m = (_buffer(n, height) for n in (convolution.v, convolution.m))
     if height == rows:
-        return convolution.steps(Block(image, 0, height), v, m)
+        return convolution.steps(TileRows(image, 0, height), v, m)
     itemsize = DTYPES[v.dtype].itemsize
-    both = Buffer("tiles", v.dtype, ((_known(v.bytes) + _known(m.bytes)) // itemsize,), (1,), "work")
+    both = Buffer("tiles", v.dtype, ((_as_int(v.bytes) + _as_int(m.bytes)) // itemsize,), (1,), "work")
     v = replace(v, where="slice", within=both)
-    m = replace(m, where="slice", within=both, start=_known(v.bytes) // itemsize)
-    block = Block(image, dim(variable) * height, height)
-    return (Loop(variable, rows // height, (), None, convolution.steps(block, v, m), (), apart=both),)
+    m = replace(m, where="slice", within=both, start=_as_int(v.bytes) // itemsize)
+    block = TileRows(image, dim(variable) * height, height)
+    return (Loop(variable, rows // height, (), None, convolution.steps(block, v, m), (), private=both),)
 
 
 @dataclass(frozen=True)
 class _Convolution:
-    """Both transforms with the products between them; ``v`` and ``m`` are of all tiles."""
+    """Both transforms with the products between them; ``v`` and ``m`` are the nodes of all tiles."""
 
     group: Group
     v: Node
@@ -91,81 +94,86 @@ class _Convolution:
 
     @property
     def height(self) -> int:
-        """Rows of tiles of a block."""
-        weights = _known(self.accesses[self.m.arg(1)].buffer.bytes)
+        """How many rows of tiles a block has."""
+        weights = _as_int(self.accesses[self.m.arg(1)].buffer.bytes)
         return block_height(
-            _known(self.v.type.shape[-4]),
+            _as_int(self.v.type.shape[-4]),
             weights,
-            lambda height: sum(_known(_buffer(n, height).bytes) for n in (self.v, self.m)),
+            lambda height: sum(_as_int(_buffer(n, height).bytes) for n in (self.v, self.m)),
         )
 
-    def steps(self, block: Block, v: Buffer, m: Buffer) -> tuple[Step, ...]:
-        """The three kernels of a block, with all its tiles along one axis between them, in ``v`` and ``m``."""
+    def steps(self, block: TileRows, v: Buffer, m: Buffer) -> tuple[Step, ...]:
+        """Return the three kernels of a block, whose tiles lie along one axis of ``v`` and ``m`` between them."""
         u = self.m.arg(1)
         graph = Graph("block")
         operands = graph.input("v", Type(self.v.type.dtype, v.shape)), graph.input("u", u.type)
         products = red.contract(*operands, spec="ztCc,zOCco->ztOo")
         group = Group("contraction", 1, v.dtype, products.type.shape, None, [products], {products})
-        known = {operands[0]: Access(v, v.strides), operands[1]: self.accesses[u]}
+        operand_accesses = {operands[0]: Access(v, v.strides), operands[1]: self.accesses[u]}
         accesses = {**self.accesses, self.m: Access(m, m.strides)}
-        last = [n for n in self.group.nodes if n not in (self.v, self.m)]
+        output_nodes = [n for n in self.group.nodes if n not in (self.v, self.m)]
         return (
             _input_kernel(_part(self.group, [self.v]), self.accesses, {self.v: [v]}, block),
-            contraction_kernel(group, known, {products: [m]}),
-            _output_kernel(_part(self.group, last), accesses, self.stores, block),
+            contraction_kernel(group, operand_accesses, {products: [m]}),
+            _output_kernel(_part(self.group, output_nodes), accesses, self.stores, block),
         )
 
 
 def block_height(rows: int, weights: int, between: Callable[[int], int]) -> int:
-    """Rows of tiles of a block, of equal blocks the largest that move the fewest bytes from behind the cache.
+    """Return how many rows of tiles a block has: of equal blocks the largest that cause the least traffic.
 
-    What is ``between`` the kernels does where it does not fit it, farther where it does not fit the next one either,
-    and the weights for each block where both together do not.
+    Traffic is bytes from behind the second-level cache: what is ``between`` the kernels, which is written and read, if
+    it does not fit there (times ``memory`` if not in the third level either), and the weights again for each block if
+    both together do not fit.
     """
 
-    def moved(height: int) -> int:
+    def traffic(height: int) -> int:
         inside = between(height)
-        again = rows // height if weights + inside > NEAR else 1
+        weight_reads = rows // height if weights + inside > NEAR else 1
         distance = 0 if inside <= NEAR else 1 if inside <= REFERENCE.caches.third else REFERENCE.memory
-        return again * weights + 2 * rows // height * inside * distance
+        return weight_reads * weights + 2 * rows // height * inside * distance
 
-    return min((k for k in range(rows, 0, -1) if rows % k == 0), key=moved)
+    return min((k for k in range(rows, 0, -1) if rows % k == 0), key=traffic)
 
 
 def _part(group: Group, nodes: list[Node]) -> Group:
-    """The group of one kernel of several."""
+    """Return the group of one of several kernels."""
     return Group(group.kind, group.level, group.dtype, group.rows, None, nodes, set(nodes))
 
 
 def _buffer(node: Node, rows: int) -> Buffer:
-    """Memory for some rows of tiles, [component, tile, block, channel]: channels first, then tiles, then blocks.
+    """Return memory for some rows of tiles, [component, tile, block, channel] with the channels adjacent.
 
-    Components lie an odd number of cache lines apart: they are written together, and so fall into different sets of a
-    first-level cache.
+    The components of a tile are written together. They lie an odd number of cache lines apart, so that they fall into
+    different sets of the first-level cache.
     """
-    columns, blocks, block = map(_known, node.type.shape[-3:])
-    shape = (_known(node.type.shape[0]), columns * rows, blocks, block)
+    columns, blocks, block = map(_as_int, node.type.shape[-3:])
+    shape = (_as_int(node.type.shape[0]), columns * rows, blocks, block)
     line = LINE // node.type.dtype.itemsize
     plane = (shape[1] * shape[2] * shape[3] // line | 1) * line
     return Buffer("tiles", node.type.dtype.name, shape, (plane, shape[3], shape[1] * shape[3], 1), "work")
 
 
 class _Kernel(Builder):
-    """What the kernels of both transforms have in common: loops over blocks of channels, rows and columns of tiles."""
+    """What the kernels of both transforms share: loops over blocks of channels, and over rows and columns of tiles."""
 
-    def __init__(self, group: Group, accesses: Accesses, stores: Stores, block: Block) -> None:
+    def __init__(self, group: Group, accesses: Accesses, stores: Stores, block: TileRows) -> None:
         super().__init__(group, accesses, stores)
         self.node = group.nodes[0]
         self.block = block
         self.m: int = self.node.attrs["m"]
         tiles = (self.node if self.node.op is winograd_input else self.node.arg(0)).type.shape
-        self.tiles, self.columns, self.blocks, self.channels = map(_known, tiles[-4:])
+        self.tiles, self.columns, self.blocks, self.channels = map(_as_int, tiles[-4:])
         self.image: list[Expr] = [Index(0 if name == "0" else dim(name)) for name in block.image]
         self.i0, self.i1, self.i2, self.j = (Index(dim(name)) for name in ("i0", "i1", "i2", "j"))
         self.row, self.column = Index(dim("row")), Index(dim("column"))
 
     def over_tiles(self, low: Sequence[int], body: Iterable[Statement]) -> Kernel:
-        """The kernel; ``body`` sees the row and the column where a tile begins, ``low`` before its first result."""
+        """Return the kernel of a body for each tile.
+
+        The variables ``row`` and ``column`` are the first element of the tile in the map: m elements after that of the
+        tile before, and ``low`` elements, the padding, before the first result.
+        """
         row = (self.i1 + Index(self.block.first)) * self.m - low[0]
         column = self.i2 * self.m - low[1]
         corner = (Let(Var("row", INDEX), row), Let(Var("column", INDEX), column))
@@ -173,17 +181,21 @@ class _Kernel(Builder):
         return self.kernel(around(loops, (*corner, *body), parallel=True), "winograd")
 
     def tile(self, component: int, rank: int) -> list[Expr]:
-        """Indices of a component of a tile: among the tiles of a block, or among those of all images."""
+        """Return the indices of a component of a tile: among the tiles of a block, or among those of all images."""
         if rank == 4:
             return [Index(component), self.i1 * self.columns + self.i2, self.i0, self.j]
         return [Index(component), *self.image, self.i1, self.i2, self.i0, self.j]
 
     def vectors(self, body: Iterable[Statement]) -> For:
-        """``body`` for each channel of a block."""
+        """Run ``body`` for each channel of a block."""
         return loop("j", self.channels, tuple(body), vector=True)
 
     def transform(self, matrix: Matrix, tile: Sequence[Expr], result: Callable[[int, int, Var], Body]) -> Body:
-        """``matrix x matrix^T`` of the values ``tile``, row by row, in variables; ``result`` takes the ``c<i>_<j>``."""
+        """Compute ``matrix x tile x matrix^T`` in variables, first the columns and then the rows.
+
+        ``a<i>_<j>`` are the values of the tile, ``b = matrix a`` and ``c = b matrix^T``; ``result`` stores a
+        ``c<i>_<j>``.
+        """
         height, width, type_ = len(matrix), len(matrix[0]), ValueType(self.group.dtype)
         name = count()
         body: list[Statement] = []
@@ -192,27 +204,30 @@ class _Kernel(Builder):
             return [Var(f"{letter}{i}_{j}", type_) for i, j in places]
 
         for j in range(width):
-            given = variables("a", [(i, j) for i in range(width)])
-            body += [Let(var, tile[i * width + j]) for i, var in enumerate(given)]
-            body += times(matrix, given, variables("b", [(i, j) for i in range(height)]), name)
+            column = variables("a", [(i, j) for i in range(width)])
+            body += [Let(var, tile[i * width + j]) for i, var in enumerate(column)]
+            body += multiply(matrix, column, variables("b", [(i, j) for i in range(height)]), name)
         for i in range(height):
-            found = variables("c", [(i, j) for j in range(height)])
-            body += times(matrix, variables("b", [(i, j) for j in range(width)]), found, name)
-            body += [s for j, var in enumerate(found) for s in result(i, j, var)]
+            row = variables("c", [(i, j) for j in range(height)])
+            body += multiply(matrix, variables("b", [(i, j) for j in range(width)]), row, name)
+            body += [s for j, var in enumerate(row) for s in result(i, j, var)]
         return tuple(body)
 
     def epilogue(self, value: Expr, at: Callable[[int], list[Expr]]) -> Body:
-        """Take ``value`` through the elementwise nodes into the buffers; ``at`` gives the indices by their number."""
+        """Take ``value`` through the elementwise nodes to memory; ``at`` gives the indices for a number of axes."""
         stores = [self.store(b, at(len(b.strides)), value) for b in self.stores.get(self.node, ())]
         nodes = [n for n in self.group.nodes if n is not self.node]
         body = self.elementwise(nodes, lambda n: at(n.type.rank), {self.node: value}, self.group.dtype)
         return (*stores, *body)
 
 
-def times(matrix: Matrix, x: Sequence[Var], y: Sequence[Var], name: Iterator[int]) -> list[Let]:
-    """``y = matrix x``; further variables are ``r<name>``.
+def multiply(matrix: Matrix, x: Sequence[Var], y: Sequence[Var], name: Iterator[int]) -> list[Let]:
+    """Return the statements of ``y = matrix x`` for vectors; further variables are ``r<name>``.
 
-    The points a and -a differ in the signs of odd powers: two rows, or two columns, share their even and odd parts.
+    Rows of the matrices are powers of the interpolation points (Lavin and Gray, Fast Algorithms for Convolutional
+    Neural Networks, 2016, section 4.1). The points a and -a differ only in the signs of odd powers, so with even and
+    odd parts e and o, one row is e + o and the other one e - o: two such rows, or columns, share the multiplications of
+    both.
     """
     lets: list[Let] = []
 
@@ -237,31 +252,34 @@ def times(matrix: Matrix, x: Sequence[Var], y: Sequence[Var], name: Iterator[int
         if shared:
             shared = []
             continue
-        if j + 1 < len(columns) and columns[j + 1] == _flipped(column):
+        if j + 1 < len(columns) and columns[j + 1] == _flip_signs(column):
             shared = [define(x[j] + x[j + 1]), define(x[j] - x[j + 1])]
         for i, factor in enumerate(column):
             terms[i] += [(factor, shared[i % 2] if shared else x[j])] if factor else []
     for i, row in enumerate(matrix):
-        if i and row == _flipped(matrix[i - 1]):
+        if i and row == _flip_signs(matrix[i - 1]):
             even, odd = (define(value([t for t in terms[i - 1] if x.index(t[1]) % 2 == side])) for side in (0, 1))
             lets += [Let(y[i - 1], even + odd), Let(y[i], even - odd)]
-        elif i + 1 == len(y) or matrix[i + 1] != _flipped(row):
+        elif i + 1 == len(y) or matrix[i + 1] != _flip_signs(row):
             lets.append(Let(y[i], value(terms[i])))
     return lets
 
 
-def _flipped(values: Sequence[float]) -> tuple[float, ...]:
-    """Every other one with its sign changed."""
+def _flip_signs(values: Sequence[float]) -> tuple[float, ...]:
+    """Change the sign of every other value."""
     return tuple(-v if i % 2 else v for i, v in enumerate(values))
 
 
 def _block(body: Body) -> Body:
-    """A body with variables of its own."""
-    return (Scope(body),) if len(body) > 1 else body
+    """Give a body variables of its own."""
+    return (Block(body),) if len(body) > 1 else body
 
 
-def _input_kernel(group: Group, accesses: Accesses, stores: Stores, block: Block) -> Kernel:
-    """V of a block. What a tile needs is read where it lies; at a border, from a copy with zeros around it."""
+def _input_kernel(group: Group, accesses: Accesses, stores: Stores, block: TileRows) -> Kernel:
+    """Return the kernel of V = B^T d B for a block.
+
+    A tile inside of the map is read where it lies; a tile at a border from a copy, the halo, with zeros around the map.
+    """
     k = _Kernel(group, accesses, stores, block)
     x, size = k.node.arg(0), k.m + 2
     access, low = k.access(x), k.node.attrs["low"]
@@ -276,7 +294,7 @@ def _input_kernel(group: Group, accesses: Accesses, stores: Stores, block: Block
         source, pitch = k.array(access.buffer), Index(access.strides[-3])
     if inside or not is_direct:
         body.append(Alloc(halo))
-        copied = _copied(k, access, within, halo, size)
+        copied = _copy_to_halo(k, access, within, halo, size)
         if is_direct:
             is_inside, tile = Var("inside", BOOL), Array("tile", group.dtype, 0, "local")
             body += [Let(is_inside, _all(inside)), If(Call("not", (is_inside,), BOOL), copied)]
@@ -295,11 +313,11 @@ def _input_kernel(group: Group, accesses: Accesses, stores: Stores, block: Block
 
 
 def _tests(k: _Kernel, x: Node, low: Sequence[int], size: int) -> tuple[list[Expr], list[Expr]]:
-    """Whether the whole tile is in the map, and whether one value of it is: no test where that is so always."""
+    """Return tests of whether a tile is inside of the map, and of whether one value is; none that always hold."""
     inside: list[Expr] = []
     within: list[Expr] = []
     places = ((k.row, Index(dim("k0"))), (k.column, Index(dim("k1"))))
-    extents = zip(low, map(_known, x.type.shape[-3:-1]), (k.tiles, k.columns), strict=True)
+    extents = zip(low, map(_as_int, x.type.shape[-3:-1]), (k.tiles, k.columns), strict=True)
     for (first, offset), (before, extent, many) in zip(places, extents, strict=True):
         if before:
             inside.append(compare("ge", first, Index(0)))
@@ -310,8 +328,8 @@ def _tests(k: _Kernel, x: Node, low: Sequence[int], size: int) -> tuple[list[Exp
     return inside, within
 
 
-def _copied(k: _Kernel, access: Access, within: Sequence[Expr], halo: Array, size: int) -> Body:
-    """A tile in memory of its own, with zeros where there is no map."""
+def _copy_to_halo(k: _Kernel, access: Access, within: Sequence[Expr], halo: Array, size: int) -> Body:
+    """Copy a tile to memory of its own, with zeros outside of the map."""
     k0, k1 = Index(dim("k0")), Index(dim("k1"))
     target = (k0 * size + k1) * k.channels + k.j
     value = cast(k.element(access, (*k.image, k.i0, k.row + k0, k.column + k1, k.j)), k.group.dtype)
@@ -323,12 +341,12 @@ def _copied(k: _Kernel, access: Access, within: Sequence[Expr], halo: Array, siz
 
 
 def _all(tests: Sequence[Expr]) -> Expr:
-    """Whether all of some tests hold."""
+    """Return whether all tests hold."""
     return reduce(lambda a, b: Call("and", (a, b), BOOL), tests)
 
 
-def _output_kernel(group: Group, accesses: Accesses, stores: Stores, block: Block) -> Kernel:
-    """Y of a block, as far as the maps go, through the epilogue."""
+def _output_kernel(group: Group, accesses: Accesses, stores: Stores, block: TileRows) -> Kernel:
+    """Return the kernel of Y = A^T M A for a block, as far as the maps go, with the epilogue."""
     k = _Kernel(group, accesses, stores, block)
     size, access = k.m + 2, k.access(k.node.arg(0))
     rank = len(access.strides)

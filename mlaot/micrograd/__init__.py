@@ -4,12 +4,12 @@
 of the same names. What the eager ops compute is the reference for what the compiler makes of the same graph.
 """
 
-from mlaot.frontend.scalar import Bytes, Label, Sparse, declare
-from mlaot.micrograd.data import images
-from mlaot.micrograd.engine import Dot, Max, Value
-from mlaot.micrograd.graph import count, draw_dot, pretty, trace
-from mlaot.micrograd.losses import cross_entropy, stable_softmax
-from mlaot.micrograd.nn import MLP, Layer, Module, Neuron
+from mlaot.frontend.scalar.data import images
+from mlaot.frontend.scalar.declare import Bytes, Label, Sparse, declare
+from mlaot.frontend.scalar.engine import Dot, Max, Value
+from mlaot.frontend.scalar.graph import count, draw_dot, pretty, trace
+from mlaot.frontend.scalar.losses import cross_entropy, stable_softmax
+from mlaot.frontend.scalar.nn import MLP, Layer, Module, Neuron
 
 __all__ = [
     "MLP",

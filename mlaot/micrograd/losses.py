@@ -1,27 +1,3 @@
-"""Softmax and cross entropy written with scalars, as "Compiling ML models to C for fun" (Max Bernstein) has them."""
+"""``mlaot.frontend.scalar.losses`` under the name that a user imports it by."""
 
-from __future__ import annotations
-
-from collections.abc import Sequence
-from functools import reduce
-from typing import cast
-
-from mlaot.micrograd.engine import Max, Number, Value
-
-
-def stable_softmax(outputs: Sequence[Value]) -> list[Value]:
-    """Exponentials divided by their sum, after the largest output was taken off, so that none overflows."""
-    largest = reduce(Max, outputs)
-    exps = [(output - largest).exp() for output in outputs]
-    total = cast(Value, sum(exps))
-    return [e / total for e in exps]
-
-
-def cross_entropy(outputs: Sequence[Value], onehot: Sequence[Value | Number], eps: float = 0.0001) -> Value:
-    """``-sum(onehot[i] * log(softmax(outputs)[i] + eps))``; ``eps`` keeps the logarithm of a probability of 0 finite.
-
-    ``onehot`` is 1 at the expected class and 0 elsewhere: values, where the graph is to serve any label.
-    """
-    probabilities = stable_softmax(outputs)
-    terms = (expected * (p + eps).log() for expected, p in zip(onehot, probabilities, strict=True))
-    return -cast(Value, sum(terms))
+from mlaot.frontend.scalar.losses import *  # noqa: F403

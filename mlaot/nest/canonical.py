@@ -1,36 +1,36 @@
-"""Nests whatever their arrays, dims and variables are called: what equal layers have in common."""
+"""Canonical nests, without the names of arrays, dims and variables: equal layers have equal ones."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 from mlaot.ir.dims import Dim, dim, names, replaced
-from mlaot.nest.expressions import Array, Expr, Index, Load, Var, rebuilt
+from mlaot.nest.expressions import Array, Expr, Index, Load, Var, map_parts
 from mlaot.nest.statements import (
+    ARRAYS,
+    BODIES,
     Alloc,
     Assign,
-    Block,
     Body,
     Choose,
     For,
-    If,
     Invoke,
     Let,
     Mutable,
     Nest,
-    Prefetch,
     Slice,
     Statement,
     Store,
-    While,
+    map_own_expressions,
 )
 
 
 def canonical(nest: Nest) -> tuple[Nest, tuple[str, ...]]:
-    """A nest with arrays, dims and variables numbered by their first appearance; and its dims in that order.
+    """Number the arrays, dims and variables of a nest by their first appearance; return it and its dims in that order.
 
-    Two nests that compute the same from arguments in the same order are equal then. What arrays are named for, how
-    large they are and the comments do not count.
+    Nests that compute the same from arguments in the same order become equal. The names and sizes of their arrays and
+    their comments do not count.
     """
     numbers = _Numbers({a.name: f"p{i}" for i, a in enumerate(nest.params)})
     body = numbers.body(nest.body)
@@ -39,7 +39,7 @@ def canonical(nest: Nest) -> tuple[Nest, tuple[str, ...]]:
 
 
 class _Numbers:
-    """Gives every name its number at its first appearance; blocks have variables of their own."""
+    """Give every name its number at its first appearance; blocks have variables of their own."""
 
     def __init__(self, arrays: dict[str, str]) -> None:
         self.arrays = arrays
@@ -66,11 +66,11 @@ class _Numbers:
             return Var(self.name(x.name), x.type)
         if isinstance(x, Index):
             return Index(self.polynomial(x.value))
-        found = rebuilt(x, self.expression)
-        if isinstance(found, Load):
-            step = self.polynomial(found.step)
-            return Load(self.array(found.array), found.index, found.type, step, found.count, found.padded)
-        return found
+        result = map_parts(x, self.expression)
+        if isinstance(result, Load):
+            step = self.polynomial(result.step)
+            return Load(self.array(result.array), result.index, result.type, step, result.count, result.padded)
+        return result
 
     def body(self, body: Body) -> Body:
         outer = self.bound.copy(), self.arrays.copy()
@@ -79,41 +79,21 @@ class _Numbers:
         return result
 
     def statement(self, s: Statement) -> Statement:
-        if isinstance(s, Let | Mutable):
-            value = self.expression(s.value)
-            return type(s)(self.bind(s.var), value)
-        if isinstance(s, Assign):
-            return Assign(Var(self.name(s.var.name), s.var.type), self.expression(s.value))
+        """Number what a statement reads, then what it binds, then what its bodies do."""
+        parts: dict[str, Any] = map_own_expressions(s, self.expression)
+        parts |= {name: self.array(getattr(s, name)) for name in ARRAYS.get(type(s), ())}
+        outer = self.bound.copy()
         if isinstance(s, Store):
-            count = None if s.count is None else self.expression(s.count)
-            index, value = self.expression(s.index), self.expression(s.value)
-            return Store(self.array(s.array), index, value, self.polynomial(s.step), count, s.padded)
+            parts["step"] = self.polynomial(s.step)
+        elif isinstance(s, Assign):
+            parts["var"] = Var(self.name(s.var.name), s.var.type)
+        elif isinstance(s, Let | Mutable | Invoke | For):
+            parts["var"] = self.bind(s.var)
+        elif isinstance(s, Alloc | Choose | Slice):
+            self.arrays[s.array.name] = f"a{len(self.arrays)}"
+            size = self.polynomial(s.array.size) if isinstance(s, Alloc) else 0
+            parts["array"] = replace(self.array(s.array), size=size)
+        parts |= {name: self.body(getattr(s, name)) for name in BODIES.get(type(s), ())}
         if isinstance(s, For):
-            low, high = self.expression(s.low), self.expression(s.high)
-            outer = self.bound.copy()
-            result = replace(s, var=self.bind(s.var), low=low, high=high, body=self.body(s.body))
             self.bound = outer
-            return result
-        if isinstance(s, If):
-            return If(self.expression(s.condition), self.body(s.body), self.body(s.otherwise))
-        if isinstance(s, While):
-            return While(self.expression(s.condition), self.body(s.body))
-        if isinstance(s, Block):
-            return Block(self.body(s.body))
-        if isinstance(s, Alloc):
-            self.arrays[s.array.name] = f"a{len(self.arrays)}"
-            return Alloc(replace(s.array, name=self.arrays[s.array.name], size=self.polynomial(s.array.size)))
-        if isinstance(s, Choose):
-            condition, index = self.expression(s.condition), self.expression(s.index)
-            source, other = self.array(s.source), self.array(s.other)
-            self.arrays[s.array.name] = f"a{len(self.arrays)}"
-            return Choose(self.array(s.array), condition, source, index, other)
-        if isinstance(s, Slice):
-            source, index = self.array(s.source), self.expression(s.index)
-            self.arrays[s.array.name] = f"a{len(self.arrays)}"
-            return Slice(self.array(s.array), source, index)
-        if isinstance(s, Invoke):
-            source, target = self.array(s.source), self.array(s.target)
-            index, count = self.expression(s.index), self.expression(s.count)
-            return Invoke(self.bind(s.var), s.function, source, index, count, target)
-        return Prefetch(self.array(s.array), self.expression(s.index)) if isinstance(s, Prefetch) else s
+        return replace(s, **parts)

@@ -3,8 +3,8 @@
     x[i * 64 + j]         Load(x, Index(i * 64 + j))
     exp(x0 - m)           Call("exp", (Call("sub", (x0, m)),))
 
-An index is a polynomial in variables and dims (``mlaot/ir/dims.py``), so that it is simple as soon as it is built and
-two indices are compared, moved and bounded as values. What a polynomial cannot say is bound to a variable.
+An index is a polynomial in variables and dims (``mlaot/ir/dims.py``), so that it is simplified when it is built, and
+indices are compared, substituted and bounded as values. What a polynomial cannot say is bound to a variable.
 """
 
 from __future__ import annotations
@@ -16,12 +16,14 @@ from typing import NamedTuple
 from mlaot.ir.dims import Dim, dim, names, replaced
 from mlaot.ir.types import DTYPES
 
-HALVES = ("f16", "bf16")  # in memory; computed with as f32
-WHOLE = 0  # lanes: as many as a vector of the machine has
+HALVES = ("f16", "bf16")  # dtypes in memory only; computed with as f32
+FULL_VECTOR = 0  # lanes: as many as a vector of the machine has
 
 
 class ValueType(NamedTuple):
-    """A dtype and how many ``lanes`` of it; ``index`` counts elements, ``m32`` is a truth value in 32 bits."""
+    """The type of a value: ``lanes`` numbers of a dtype. ``index`` counts elements, ``m32`` is a truth value in 32
+    bits.
+    """
 
     dtype: str
     lanes: int = 1
@@ -34,11 +36,21 @@ INDEX = ValueType("index")
 BOOL = ValueType("bool")
 
 
-@dataclass(frozen=True, slots=True)
-class PanelLayout:
-    """Where the elements of a matrix lie whose columns are cut into panels of ``width``, one panel behind the other.
+def round_up(size: int, unit: int) -> int:
+    """Return the smallest multiple of ``unit`` that is at least ``size``."""
+    return -(-size // unit) * unit
 
-    A panel holds its part of each of the ``rows``; the last one is as wide as whole vectors of ``unit`` elements need.
+
+@dataclass(frozen=True, slots=True)
+class Panels:
+    """The layout of a matrix whose columns are cut into panels of ``width``, each panel stored row by row.
+
+    A kernel that computes ``width`` columns of a product reads its panel as one ascending stream (the packed block B~
+    of Goto and van de Geijn, 2008). ``unit`` elements are the widest vector; the last panel is padded with zeros to a
+    multiple of it. With rows = 2, columns = 5, width = 4 and unit = 2, element (row, column) is the number ``rc``::
+
+        memory: 00 01 02 03 10 11 12 13 | 04 -- 14 --
+                panel 0, 4 wide           panel 1, 2 wide
     """
 
     rows: int
@@ -51,11 +63,19 @@ class PanelLayout:
         """Elements of the matrix."""
         return self.rows * self.columns
 
+    @property
+    def padded_size(self) -> int:
+        """Elements of the panels in memory, with the zeros behind the columns."""
+        return self.rows * round_up(self.columns, self.unit)
+
     def place(self, index: int) -> int:
-        """Where element ``row * columns + column`` lies."""
+        """Return the offset in memory of element ``row * columns + column``.
+
+        A panel that begins at column ``begin`` has ``begin`` columns of ``rows`` elements before it.
+        """
         row, column = divmod(index, self.columns)
         begin = column // self.width * self.width
-        width = min(self.width, -(-(self.columns - begin) // self.unit) * self.unit)
+        width = min(self.width, round_up(self.columns - begin, self.unit))
         return begin * self.rows + row * width + column - begin
 
     def __str__(self) -> str:
@@ -64,10 +84,10 @@ class PanelLayout:
 
 @dataclass(frozen=True, slots=True)
 class Array:
-    """Memory of ``size`` elements, rows that end in padding included.
+    """Memory of ``size`` elements, the padding behind rows included.
 
-    ``space``: ``param`` is the caller's, ``local`` the nest's own, ``table`` holds ``values``. With ``panels``, an
-    index is that of an element of the matrix, wherever it lies; the schedule says where.
+    ``space``: ``param`` is the caller's, ``local`` the nest's own, ``table`` holds ``values``. Until the schedule
+    resolves ``panels``, an index into such an array is that of the element in the row-major matrix.
     """
 
     name: str
@@ -75,7 +95,7 @@ class Array:
     size: Dim
     space: str = "param"
     values: tuple[int, ...] = ()
-    panels: PanelLayout | None = None
+    panels: Panels | None = None
 
     def __getitem__(self, index: int | Dim | Expr) -> Load:
         return Load(self, as_index(index), ValueType(self.dtype))
@@ -131,9 +151,9 @@ class Index(Operators):
 
 @dataclass(frozen=True, slots=True)
 class Load(Operators):
-    """Elements of an array: lane i is the one at ``index + i * step``; lanes from ``count`` on are 0 and not read.
+    """Elements of an array: lane i holds the one at ``index + i * step``; lanes from ``count`` on are 0 and not read.
 
-    ``padded``: along the axis on which elements are adjacent, whole vectors may be read behind the last element.
+    ``padded``: the row along which lanes run ends in padding, so a whole vector may be read past its last element.
     """
 
     array: Array
@@ -146,7 +166,7 @@ class Load(Operators):
 
 @dataclass(frozen=True, slots=True)
 class Call(Operators):
-    """An operator or a function of ``FUNCTIONS``, by its name."""
+    """A call of an operator or a function by its name."""
 
     name: str
     args: tuple[Expr, ...]
@@ -157,14 +177,14 @@ Expr = Const | Var | Index | Load | Call
 
 
 def as_index(value: int | Dim | Expr) -> Expr:
-    """``value`` as an expression of type ``index``."""
+    """Return ``value`` as an expression of type ``index``."""
     if isinstance(value, Var) and value.type == INDEX:
         return Index(dim(value.name))
     return value if isinstance(value, Const | Var | Index | Load | Call) else Index(value)
 
 
 def const(value: float, type_: ValueType) -> Const:
-    """A number of a type, the same in all lanes."""
+    """Return a number of a type, the same in all lanes."""
     return Const(float(value) if type_.dtype.startswith(("f", "bf")) else int(value), type_)
 
 
@@ -174,7 +194,7 @@ def is_float(dtype: str) -> bool:
 
 
 def arithmetic(name: str, a: Expr, b: Expr | int) -> Expr:
-    """The sum, difference or product of two values of one type; that of two polynomials is one."""
+    """Return the sum, difference or product of two values of one type; that of two polynomials is a polynomial."""
     if isinstance(b, int):
         b = Index(b) if a.type == INDEX else const(b, a.type)
     if a.type == b.type == INDEX:
@@ -184,38 +204,34 @@ def arithmetic(name: str, a: Expr, b: Expr | int) -> Expr:
     return Call(name, (a, b), a.type)
 
 
-def _product(a: Dim, b: Dim) -> Dim:
-    return b * a if isinstance(a, int) else a * b
-
-
 POLYNOMIALS: Mapping[str, Callable[[Dim, Dim], Dim]] = {
     "add": lambda a, b: a + b,
-    "sub": lambda a, b: a + _product(-1, b),
-    "mul": _product,
+    "sub": lambda a, b: a + b * -1,
+    "mul": lambda a, b: a * b,
 }
 
 
 def mask_of(type_: ValueType) -> ValueType:
-    """The type of a comparison: a truth value, or in vectors one in each lane, of the lane's width."""
+    """Return the type of a comparison: a truth value, or a vector of them as wide as the numbers compared."""
     if type_.lanes == 1:
         return BOOL
     return type_ if type_.dtype.startswith("m") else ValueType(f"m{8 * DTYPES[type_.dtype].itemsize}", type_.lanes)
 
 
 def compare(name: str, a: Expr, b: Expr) -> Expr:
-    """``eq``, ``ne``, ``lt``, ``le``, ``gt`` or ``ge``."""
+    """Compare two values: ``eq``, ``ne``, ``lt``, ``le``, ``gt`` or ``ge``."""
     return Call(name, (a, b), mask_of(a.type))
 
 
 def cast(x: Expr, dtype: str) -> Expr:
-    """``x`` in another dtype, as ``mlaot/ops/conversion.py`` says."""
+    """Convert ``x`` to another dtype, as ``mlaot/ops/conversion.py`` defines it."""
     if x.type.dtype == dtype:
         return x
     return Call("cast", (x,), ValueType(dtype, x.type.lanes))
 
 
 def splat(x: Expr, lanes: int) -> Expr:
-    """``x`` in every lane."""
+    """Repeat ``x`` in every lane."""
     if lanes == 1:
         return x
     if isinstance(x, Const):
@@ -223,13 +239,26 @@ def splat(x: Expr, lanes: int) -> Expr:
     return Call("splat", (x,), ValueType(x.type.dtype, lanes))
 
 
+def least(a: Expr, b: int | Dim | Expr) -> Expr:
+    """Return the smaller one of two indices."""
+    return Call("least", (a, as_index(b)), INDEX)
+
+
+def lanes_left(left: Expr, lanes: int) -> Expr:
+    """Return how many of ``lanes`` there are if ``left`` elements are left: none to all."""
+    return Call("most", (Index(0), least(left, lanes)), INDEX)
+
+
 def select(condition: Expr, a: Expr, b: Expr) -> Expr:
-    """``a`` where the condition holds, else ``b``."""
+    """Return ``a`` where the condition holds, else ``b``."""
     return Call("select", (condition, a, b), a.type)
 
 
 def call(name: str, *args: Expr) -> Expr:
-    """A function whose result has the type of its last argument; more arguments than it takes nest to the left."""
+    """Call a function whose result has the type of its last argument.
+
+    An associative function of two arguments takes more: calls nest to the left.
+    """
     arity = 2 if name in ASSOCIATIVE else len(args)
     result, rest = Call(name, args[:arity], args[-1].type), args[arity:]
     for arg in rest:
@@ -238,18 +267,18 @@ def call(name: str, *args: Expr) -> Expr:
 
 
 ASSOCIATIVE = ("add", "mul", "max", "min", "and", "or", "xor")
-# Written for vectors, and so slow that nothing waits for a sum of their results.
+# Functions with vector forms, so slow that a sum of their results never stalls.
 TRANSCENDENTAL = {
     *("exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sin", "cos", "tan", "asin", "acos", "atan"),
     *("sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "sigmoid", "erf", "erfc", "erfinv"),
     *("pow", "atan2", "hypot", "fmod", "nextafter"),
 }
-NO_LANES = ("normal_quantile", "threefry")  # functions of numbers that there are none of for vectors
+NO_LANES = ("normal_quantile", "threefry")  # functions without vector forms
 COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
 
 
 def children(x: Expr) -> tuple[Expr, ...]:
-    """The expressions that ``x`` is made of."""
+    """Return the direct parts of ``x``."""
     if isinstance(x, Call):
         return x.args
     if isinstance(x, Load):
@@ -258,7 +287,7 @@ def children(x: Expr) -> tuple[Expr, ...]:
 
 
 def subexpressions(x: Expr) -> Iterator[Expr]:
-    """``x`` and everything inside it."""
+    """Yield ``x`` and everything inside it."""
     stack = [x]
     while stack:
         top = stack.pop()
@@ -267,24 +296,24 @@ def subexpressions(x: Expr) -> Iterator[Expr]:
 
 
 def variables(x: Expr) -> set[str]:
-    """The names of the variables and dims that ``x`` depends on."""
-    found: set[str] = set()
+    """Return the names of the variables and dims that ``x`` depends on."""
+    used: set[str] = set()
     stack = [x]
     while stack:
         part = stack.pop()
         if isinstance(part, Index):
-            found |= names(part.value)
+            used |= names(part.value)
         elif isinstance(part, Var):
-            found.add(part.name)
+            used.add(part.name)
         else:
             stack += children(part)
             if isinstance(part, Load):
-                found |= names(part.step)
-    return found
+                used |= names(part.step)
+    return used
 
 
-def rebuilt(x: Expr, change: Callable[[Expr], Expr]) -> Expr:
-    """``x`` with each of its direct parts changed."""
+def map_parts(x: Expr, change: Callable[[Expr], Expr]) -> Expr:
+    """Return ``x`` with ``change`` applied to each of its direct parts."""
     if isinstance(x, Call):
         args = tuple(map(change, x.args))
         if args == x.args:
@@ -299,21 +328,21 @@ def rebuilt(x: Expr, change: Callable[[Expr], Expr]) -> Expr:
     return x
 
 
-def renamed(x: Expr, known: Mapping[str, Expr]) -> Expr:
-    """``x`` with other values for some variables."""
+def substitute(x: Expr, values: Mapping[str, Expr]) -> Expr:
+    """Replace variables of ``x`` by ``values``."""
     if isinstance(x, Var):
-        return known.get(x.name, x)
+        return values.get(x.name, x)
     if isinstance(x, Index):
-        return moved(x, known)
-    return rebuilt(x, lambda part: renamed(part, known))
+        return _substitute_index(x, values)
+    return map_parts(x, lambda part: substitute(part, values))
 
 
-def moved(x: Index, known: Mapping[str, Expr]) -> Expr:
-    """A polynomial with other values for some variables, which are of type ``index``."""
-    values: dict[str, Dim] = {}
+def _substitute_index(x: Index, values: Mapping[str, Expr]) -> Expr:
+    """Replace variables of a polynomial by ``values``, which are of type ``index``."""
+    dims: dict[str, Dim] = {}
     for name in names(x.value):
-        if name in known:
-            value = as_index(known[name])
+        if name in values:
+            value = as_index(values[name])
             assert isinstance(value, Index), f"bug in mlaot: {name} of an index becomes {value}"
-            values[name] = value.value
-    return Index(replaced(x.value, values)) if values else x
+            dims[name] = value.value
+    return Index(replaced(x.value, dims)) if dims else x

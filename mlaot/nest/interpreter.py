@@ -1,9 +1,9 @@
-"""Loop nests in NumPy, as C would run them, so that lowering and schedules are tested without a compiler.
+"""Run loop nests in NumPy, as C would run them, so that lowering and schedules are tested without a compiler.
 
-A nest becomes Python closures once. Memory is flat arrays of the element types in memory (``Memory``), each of exactly
-the elements that a nest may touch, so that one outside is found. Rounds of parallel loops run from the last to the
-first, each with variables of its own: what one would leave for the next is lost, as it is between threads. What stands
-in memory that nothing has written is as arbitrary as memory is.
+A nest is compiled to Python closures once. Memory is flat arrays of the element types (``Memory``), of exactly the
+elements that a nest may touch, so that an access outside is found. Rounds of parallel loops run from the last to the
+first, each with variables of its own: what one would leave for the next is lost, as it is between threads. Memory that
+nothing has written holds arbitrary bytes.
 """
 
 from __future__ import annotations
@@ -49,13 +49,14 @@ STORED |= {"f16": np.dtype(np.uint16), "bf16": np.dtype(np.uint16), "bool": np.d
 
 
 class _BreakError(Exception):
-    """Leaves the innermost loop."""
+    """The break of the innermost loop."""
 
 
-def compiled(nest: Nest, functions: Functions) -> Callable[[Mapping[str, Memory], Mapping[str, int]], None]:
-    """A function of the nest's arrays and dims by name, which writes to the arrays.
+def compile_nest(nest: Nest, functions: Functions) -> Callable[[Mapping[str, Memory], Mapping[str, int]], None]:
+    """Return a function of the nest's arrays and dims by name, which writes to the arrays.
 
-    ``functions`` computes what has no operator, of arrays of one dtype. Raises an AssertionError for a call of another.
+    ``functions`` computes what has no operator, of arrays of one dtype. An AssertionError is raised for a call of any
+    other function.
     """
     run = Compiler(nest, functions).body(nest.body)
 
@@ -67,7 +68,7 @@ def compiled(nest: Nest, functions: Functions) -> Callable[[Mapping[str, Memory]
 
 
 def polynomial(value: Dim) -> Callable[[Mapping[str, int]], int]:
-    """A function of the values of names."""
+    """Compile a polynomial into a function of the values of its names."""
     if isinstance(value, int):
         return lambda names: value
     terms = [(factor, [_atom(atom) for atom in monomial]) for monomial, factor in value.terms]
@@ -90,8 +91,8 @@ def _atom(atom: str | Quotient) -> Callable[[Mapping[str, int]], int]:
     return lambda names: top(names) // bottom
 
 
-def _of(type_: ValueType, value: Any) -> Value:
-    """A value in the dtype of a type."""
+def _to_dtype(type_: ValueType, value: Any) -> Value:
+    """Convert a value to the dtype of a type."""
     if type_.dtype == "index":
         return int(value)
     if type_.dtype.startswith("m") or type_.dtype == "bool":
@@ -100,7 +101,7 @@ def _of(type_: ValueType, value: Any) -> Value:
 
 
 class Compiler:
-    """Makes closures of the statements of a nest."""
+    """Make closures of the statements of a nest."""
 
     def __init__(self, nest: Nest, functions: Functions) -> None:
         self.nest = nest
@@ -121,16 +122,16 @@ class Compiler:
         return run
 
     def statement(self, s: Statement) -> Execute:
-        found = getattr(self, type(s).__name__.lower() + "_", None)
-        assert found is not None, f"bug in mlaot: {self.nest.name}: no kernel has {s}"
-        result: Execute = found(s)
+        method = getattr(self, type(s).__name__.lower() + "_", None)
+        assert method is not None, f"bug in mlaot: {self.nest.name}: no kernel has {s}"
+        result: Execute = method(s)
         return result
 
     def let_(self, s: Let | Mutable | Assign) -> Execute:
         name, type_, value = s.var.name, s.var.type, self.expression(s.value)
 
         def run(names: Names) -> None:
-            names[name] = _of(type_, value(names))
+            names[name] = _to_dtype(type_, value(names))
 
         return run
 
@@ -150,8 +151,8 @@ class Compiler:
     def place(
         self, array: Array, index: Expr, step: Dim, lanes: int, count: Expr | None, where: object
     ) -> Callable[[Names], tuple[Any, int | None]]:
-        """The indices of elements, and how many lanes have one where that is less than all."""
-        first, apart, name = self.expression(index), polynomial(step), f"@{array.name}"
+        """Return a function that gives the indices of elements, and the number of active lanes where not all are."""
+        first, stride, name = self.expression(index), polynomial(step), f"@{array.name}"
         limit = None if count is None else self.expression(count)
 
         def at(names: Names) -> tuple[Any, int | None]:
@@ -163,10 +164,10 @@ class Compiler:
                 self.need(0 <= start < size, f"element {start} of the {size} of {array.name}", where)
                 return start, None
             active = lanes if limit is None else max(0, min(lanes, limit(names)))
-            last = start + (active - 1) * apart(names)
+            last = start + (active - 1) * stride(names)
             inside = active == 0 or (min(start, last) >= 0 and max(start, last) < size)
             self.need(inside, f"elements {start} to {last} of the {size} of {array.name}", where)
-            return start + np.arange(active) * apart(names), None if limit is None else active
+            return start + np.arange(active) * stride(names), None if limit is None else active
 
         return at
 
@@ -226,7 +227,7 @@ class Compiler:
         return run
 
     def behind(self, names: Names, array: Array, start: int, where: object) -> Memory:
-        """The elements of an array from one on."""
+        """Return the elements of an array from ``start`` on."""
         memory: Memory = names[f"@{array.name}"]
         self.need(0 <= start <= memory.size, f"element {start} of the {memory.size} of {array.name}", where)
         return memory[start:]
@@ -246,9 +247,7 @@ class Compiler:
         index = self.expression(s.index)
 
         def run(names: Names) -> None:
-            source, start = names[f"@{s.source.name}"], index(names)
-            self.need(0 <= start <= source.size, f"elements from {start} on", s)
-            names[f"@{s.array.name}"] = source[start:]
+            names[f"@{s.array.name}"] = self.behind(names, s.source, index(names), s)
 
         return run
 
@@ -260,10 +259,10 @@ class Compiler:
             start, n = index(names), count(names)
             source, target = names[f"@{s.source.name}"], names[f"@{s.target.name}"]
             self.need(start >= 0 and start + n <= source.size, f"elements {start} to {start + n}", s)
-            found = np.flatnonzero(source[start : start + n])
-            self.need(found.size + 16 <= target.size, f"no room for {found.size} and 16 more", s)
-            target[: found.size] = found
-            names[s.var.name] = found.size
+            places = np.flatnonzero(source[start : start + n])
+            self.need(places.size + 16 <= target.size, f"no room for {places.size} and 16 more", s)
+            target[: places.size] = places
+            names[s.var.name] = places.size
 
         return run
 
@@ -291,7 +290,7 @@ class Compiler:
             number = DTYPES[dtype].array(np.asarray(x.value, np.float64))
             value = number.view(np.uint16) if dtype == "f16" else (number.view(np.uint32) >> np.uint32(16))
             return np.asarray(value, np.uint16)
-        value = _of(ValueType(dtype), np.array(x.value) if DTYPES[dtype].kind != "f" else np.float64(x.value))
+        value = _to_dtype(ValueType(dtype), np.array(x.value) if DTYPES[dtype].kind != "f" else np.float64(x.value))
         return value if lanes == 1 else np.full(lanes, value)
 
     def load(self, x: Load) -> Evaluate:
@@ -300,11 +299,11 @@ class Compiler:
 
         def run(names: Names) -> Value:
             at, active = place(names)
-            found = names[name][at]
+            values = names[name][at]
             if active is None:
-                return found != 0 if x.array.dtype == "bool" else found
-            full = np.zeros(lanes, found.dtype)
-            full[:active] = found
+                return values != 0 if x.array.dtype == "bool" else values
+            full = np.zeros(lanes, values.dtype)
+            full[:active] = values
             return full != 0 if x.array.dtype == "bool" else full
 
         return run
@@ -328,7 +327,7 @@ class Compiler:
         return lambda names: np.full(lanes, names[f"@{load.array.name}"][place(names)[0]].view(np.int32)[0])
 
     def function(self, x: Call) -> Callable[..., Value]:
-        """What computes a call of its arguments."""
+        """Return the function that computes a call from the values of its arguments."""
         name, type_, source = x.name, x.type, x.args[0].type
         if source.dtype == "index" and name in OF_INDICES:
             return OF_INDICES[name]
@@ -336,7 +335,7 @@ class Compiler:
             return CONVERSIONS[name](source, type_)
         if name in SPECIAL:
             compute = SPECIAL[name]
-            return lambda *args: _of(type_, compute(type_, *args))
+            return lambda *args: _to_dtype(type_, compute(type_, *args))
         if name in COMPARISONS:
             compare = OPERATORS[name]
             return lambda a, b: np.asarray(compare(a, b))
@@ -345,7 +344,7 @@ class Compiler:
         other = OPERATORS.get(name) or self.functions.get(name)
         assert other is not None, f"bug in mlaot: {self.nest.name}: nothing computes {x}"
         operator: Callable[..., Any] = other
-        return lambda *args: _of(type_, operator(*args))
+        return lambda *args: _to_dtype(type_, operator(*args))
 
 
 def _cast(source: ValueType, target: ValueType) -> Callable[..., Value]:
@@ -362,36 +361,36 @@ def _cast(source: ValueType, target: ValueType) -> Callable[..., Value]:
         if dtype in HALVES:
             return downcast(x, dtype)
         if x.dtype.kind == "f" and DTYPES[dtype].kind in "iu":
-            return saturated(x, STORED[dtype])
+            return saturate(x, STORED[dtype])
         return x.astype(STORED[dtype])
 
     return cast
 
 
 def upcast(bits: Memory, dtype: str) -> Memory:
-    """Halves, given by their bits, as f32."""
+    """Return float16 or bfloat16 numbers, passed as their bits, as float32."""
     if dtype == "f16":
         return bits.view(np.float16).astype(np.float32)
     return (bits.astype(np.uint32) << np.uint32(16)).view(np.float32)
 
 
 def downcast(x: Memory, dtype: str) -> Memory:
-    """The bits of the nearest halves."""
-    found = DTYPES[dtype].array(x)
+    """Return the bits of the nearest float16 or bfloat16 numbers."""
+    rounded = DTYPES[dtype].array(x)
     if dtype == "f16":
-        return found.view(np.uint16)
-    bits: Memory = (found.view(np.uint32) >> np.uint32(16)).astype(np.uint16)
+        return rounded.view(np.uint16)
+    bits: Memory = (rounded.view(np.uint32) >> np.uint32(16)).astype(np.uint16)
     return bits
 
 
-def saturated(x: Memory, dtype: np.dtype[Any]) -> Memory:
-    """Floats as integers: without their fraction, beyond the range the nearest there is, nan as 0."""
+def saturate(x: Memory, dtype: np.dtype[Any]) -> Memory:
+    """Convert floats to integers: truncate them, clamp them to the range of ``dtype``, and turn nan into 0."""
     info = np.iinfo(dtype)
-    whole = np.trunc(x.astype(np.float64))
+    integers = np.trunc(x.astype(np.float64))
     low, end = float(info.min), float(info.max // 2 + 1) * 2
-    result = np.where((whole >= low) & (whole < end), whole, 0.0).astype(dtype)
-    result = np.where(whole < low, dtype.type(info.min), result)
-    return np.asarray(np.where(whole >= end, dtype.type(info.max), result))
+    result = np.where((integers >= low) & (integers < end), integers, 0.0).astype(dtype)
+    result = np.where(integers < low, dtype.type(info.min), result)
+    return np.asarray(np.where(integers >= end, dtype.type(info.max), result))
 
 
 def _bitcast(source: ValueType, target: ValueType) -> Callable[..., Value]:
@@ -403,7 +402,7 @@ def _convert(source: ValueType, target: ValueType) -> Callable[..., Value]:
 
 
 def _splat(source: ValueType, target: ValueType) -> Callable[..., Value]:
-    return lambda x: np.full(target.lanes, _of(ValueType(target.dtype), x))
+    return lambda x: np.full(target.lanes, _to_dtype(ValueType(target.dtype), x))
 
 
 CONVERSIONS = {"cast": _cast, "bitcast": _bitcast, "convert": _convert, "splat": _splat}
@@ -415,7 +414,7 @@ OF_INDICES: dict[str, Callable[..., Value]] = {
     "mod": lambda a, b: a - b * int(a / b) if a < 0 else a % b,
     "least": min,
     "most": max,
-    "in_lanes": lambda rows, *_: rows > 1,  # either is right
+    "in_lanes": lambda rows, *_: rows > 1,  # both branches are right
     "and": lambda a, b: a & b,
     "first_from": lambda start, step, begin: (
         start + (begin - start + step - 1) // step * step if begin > start else start
@@ -454,7 +453,7 @@ def _dot4(type_: ValueType, total: Any, x: Any, w: Any) -> Any:
     return total + (unsigned * signed).reshape(*np.shape(total), 4).sum(axis=-1, dtype=np.int32)
 
 
-def _folded(half: int) -> Callable[..., Any]:
+def _fold(half: int) -> Callable[..., Any]:
     def fold(type_: ValueType, x: Any, y: Any) -> Any:
         groups = np.concatenate([x, y]).reshape(-1, 2, half)
         return (groups[:, 0] + groups[:, 1]).reshape(-1)
@@ -462,8 +461,8 @@ def _folded(half: int) -> Callable[..., Any]:
     return fold
 
 
-def _lanes(combine: Callable[..., Any]) -> Callable[..., Any]:
-    """All lanes combined, halves at a time."""
+def _fold_lanes(combine: Callable[..., Any]) -> Callable[..., Any]:
+    """Combine all lanes, one half with the other at a time, as the C does."""
 
     def fold(type_: ValueType, x: Any) -> Any:
         x = np.asarray(x)
@@ -484,9 +483,9 @@ SPECIAL: dict[str, Callable[..., Any]] = {
     "even": lambda type_, x, y: np.concatenate([x, y])[::2],
     "odd": lambda type_, x, y: np.concatenate([x, y])[1::2],
     "any": lambda type_, x: np.any(x),
-    "sum_lanes": _lanes(np.add),
-    "prod_lanes": _lanes(np.multiply),
-    "max_lanes": _lanes(np.maximum),
-    "min_lanes": _lanes(np.minimum),
-    **{f"fold{half}": _folded(half) for half in (1, 2, 4, 8)},
+    "sum_lanes": _fold_lanes(np.add),
+    "prod_lanes": _fold_lanes(np.multiply),
+    "max_lanes": _fold_lanes(np.maximum),
+    "min_lanes": _fold_lanes(np.minimum),
+    **{f"fold{half}": _fold(half) for half in (1, 2, 4, 8)},
 }

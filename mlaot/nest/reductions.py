@@ -1,4 +1,4 @@
-"""Reductions: how two values become one, and what nothing becomes. Everything that reduces asks here."""
+"""Reductions: the function that combines two values, and its identity element. All other modules ask here."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ from mlaot.nest.expressions import Const, Expr, ValueType, call, const
 
 @dataclass(frozen=True)
 class Reduction:
-    """``function`` combines two numbers, ``of_bools`` two truth values, ``of_lanes`` the numbers of one vector.
+    """A reduction: ``function`` combines two numbers, ``of_bools`` two truth values, ``of_lanes`` the lanes of a
+    vector.
 
-    ``identity`` combined with a number is that number; a dtype without it has the nearest that it holds.
+    ``identity`` is the identity element; a dtype that cannot hold it has the nearest number that it holds.
     """
 
     function: str
@@ -35,14 +36,14 @@ BY_FUNCTION: Mapping[str, Reduction] = {r.function: r for r in REDUCTIONS.values
 BY_LANES: Mapping[str, Reduction] = {r.of_lanes: r for r in REDUCTIONS.values()}
 
 
-def combined(name: str, a: Expr, b: Expr) -> Expr:
-    """The sum, product, larger or smaller of two values."""
+def combine(name: str, a: Expr, b: Expr) -> Expr:
+    """Combine two values by a reduction's function."""
     reduction = REDUCTIONS[name]
     return call(reduction.of_bools if a.type.dtype == "bool" else reduction.function, a, b)
 
 
 def identity(name: str, dtype: str) -> Const:
-    """What a reduction of values of a dtype starts with."""
+    """Return the identity element of a reduction for values of a dtype."""
     value, numpy = REDUCTIONS[name].identity, np.dtype(DTYPES[dtype].numpy)
     if numpy.kind == "f":
         return const(value, ValueType(dtype))

@@ -1,13 +1,26 @@
-"""Statements of a loop nest, and a nest: what one function of C does."""
+"""Statements of a loop nest, and the nest: what one function of C does."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
+from typing import Any
 
-from mlaot.ir.dims import Dim, dim, names
-from mlaot.nest.expressions import INDEX, Array, Expr, Index, Load, Var, as_index, renamed, subexpressions, variables
+from mlaot.ir.dims import Dim, names
+from mlaot.nest.expressions import (
+    INDEX,
+    Array,
+    Expr,
+    Index,
+    Load,
+    Var,
+    as_index,
+    least,
+    subexpressions,
+    substitute,
+    variables,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,10 +64,11 @@ class Store:
 
 @dataclass(frozen=True, slots=True)
 class For:
-    """``body`` for ``var`` from ``low`` to below ``high`` by ``step``; from the last to the first where ``down``.
+    """Run ``body`` for ``var`` from ``low`` to below ``high`` by ``step``, or from the last to the first with ``down``.
 
-    ``parallel``: no round reads or writes what another writes, so threads may share them. ``vector``: the schedule
-    makes vectors along it. ``tiled``: the schedule makes register tiles of the loops around a sum, with lanes along it.
+    ``parallel``: no round reads or writes what another one writes, so threads may share the rounds. ``vector``: the
+    schedule makes vectors along the loop. ``tiled``: the schedule makes register tiles of the loops around a sum, with
+    lanes along this one.
     """
 
     var: Var
@@ -70,7 +84,7 @@ class For:
 
 @dataclass(frozen=True, slots=True)
 class While:
-    """``body`` as long as ``condition`` holds, or until a ``Break``."""
+    """Run ``body`` as long as ``condition`` holds, or until a ``Break``."""
 
     condition: Expr
     body: Body
@@ -78,7 +92,7 @@ class While:
 
 @dataclass(frozen=True, slots=True)
 class If:
-    """``body`` where ``condition`` holds, else ``otherwise``."""
+    """Run ``body`` if ``condition`` holds, else ``otherwise``."""
 
     condition: Expr
     body: Body
@@ -87,21 +101,21 @@ class If:
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """``body`` with variables of its own."""
+    """Run ``body`` with variables of its own."""
 
     body: Body
 
 
 @dataclass(frozen=True, slots=True)
 class Alloc:
-    """Memory of the nest's own until its block ends."""
+    """Declare memory that lives until the end of the block."""
 
     array: Array
 
 
 @dataclass(frozen=True, slots=True)
 class Choose:
-    """Call elements ``array``: those of ``source`` from ``index`` on where ``condition`` holds, else ``other``."""
+    """Let ``array`` be the elements of ``source`` from ``index`` on if ``condition`` holds, else ``other``."""
 
     array: Array
     condition: Expr
@@ -112,7 +126,7 @@ class Choose:
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """Call the elements of ``source`` from ``index`` on ``array``; they are only read."""
+    """Let ``array`` be the elements of ``source`` from ``index`` on, which are only read."""
 
     array: Array
     source: Array
@@ -121,9 +135,9 @@ class Slice:
 
 @dataclass(frozen=True, slots=True)
 class Invoke:
-    """Bind ``var`` to what ``function`` gives of the ``count`` elements of ``source`` from ``index`` on.
+    """Call a function of ``count`` elements of ``source`` from ``index`` on, which fills ``target`` from its start.
 
-    What else it finds goes into ``target`` from the start on.
+    ``var`` is bound to the number that the function returns.
     """
 
     var: Var
@@ -136,7 +150,7 @@ class Invoke:
 
 @dataclass(frozen=True, slots=True)
 class Prefetch:
-    """Ask for the cache line of an element."""
+    """Prefetch the cache line of an element."""
 
     array: Array
     index: Expr
@@ -149,7 +163,7 @@ class Break:
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """Call ``array`` what lies ``offset`` bytes behind a pointer that an entry is given. ``doc``: what it holds."""
+    """Let ``array`` be what lies ``offset`` bytes behind one of an entry's pointers. ``doc``: what it holds."""
 
     array: Array
     pointer: int
@@ -160,9 +174,9 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Run a function on arrays, each from an element on, and on numbers, perhaps on the threads of a call.
+    """Call a kernel with arrays, each from an element on, and with numbers; perhaps on the threads of a call.
 
-    ``doc``: what part of the model it serves.
+    ``doc``: the part of the model that the kernel computes.
     """
 
     function: str
@@ -174,10 +188,11 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class RunRounds:
-    """Run a function on the range of a loop that threads share, each with memory of its own behind a pointer.
+    """Run a function on the range of a loop that threads share.
 
-    ``dims``: the numbers that it is given; none where they are those of the call. ``work``: operations of one round.
-    ``own``: the pointer, whose memory is ``bytes`` long and for this thread ``offset`` bytes into the workspace.
+    ``dims``: the numbers that the function gets; empty if they are those of the call. ``work``: operations of one
+    round. ``own``: the number of the pointer to the thread's own memory: ``bytes`` long, from ``offset`` on in the
+    workspace.
     """
 
     function: str
@@ -199,7 +214,7 @@ Body = tuple[Statement, ...]
 
 @dataclass(frozen=True)
 class Nest:
-    """A function: its ``params`` are arrays, its other free variables dims. ``doc``: what it computes, line by line."""
+    """A function of arrays, its ``params``; its free variables are dims. ``doc``: what it computes, line by line."""
 
     name: str
     params: tuple[Array, ...]
@@ -216,12 +231,12 @@ class Nest:
     @property
     def dims(self) -> tuple[str, ...]:
         """The free variables, in alphabetical order."""
-        return tuple(sorted(free(self.body)))
+        return tuple(sorted(free_variables(self.body)))
 
     @cached_property
-    def written(self) -> set[str]:
-        """The names of the arrays that are written to."""
-        return written(self.body)
+    def written_arrays(self) -> set[str]:
+        """The names of the arrays that the nest writes to."""
+        return written_arrays(self.body)
 
     @cached_property
     def is_tiled(self) -> bool:
@@ -229,14 +244,16 @@ class Nest:
         return any(isinstance(s, For) and s.tiled for s in walk(self.body))
 
 
-def written(body: Iterable[Statement]) -> set[str]:
-    """The names of the arrays that a body writes to."""
+def written_arrays(body: Iterable[Statement]) -> set[str]:
+    """Return the names of the arrays that a body writes to."""
     targets = (s.target if isinstance(s, Invoke) else s.array for s in walk(body) if isinstance(s, Store | Invoke))
     return {array.name for array in targets}
 
 
 def is_of_numbers(loop: For) -> bool:
-    """Whether a loop does the same for one number after the other, with nothing to decide: a compiler finds vectors."""
+    """Whether a loop does the same for one number after the other, without branches, so that compilers can vectorize
+    it.
+    """
     statements = [s for s in walk(loop.body) if not isinstance(s, Block)]
     simple = all(isinstance(s, Let | Mutable | Assign | Store) for s in statements)
     values = [s.value.type for s in statements if isinstance(s, Let | Mutable | Assign | Store)]
@@ -245,7 +262,7 @@ def is_of_numbers(loop: For) -> bool:
 
 
 def rounds_of(loop: For) -> int | None:
-    """How often a loop goes round, where that is known."""
+    """Return how many rounds a loop has, or None if its bounds are not numbers."""
     if not (isinstance(loop.low, Index) and isinstance(loop.high, Index)):
         return None
     low, high = loop.low.value, loop.high.value
@@ -253,56 +270,70 @@ def rounds_of(loop: For) -> int | None:
 
 
 def index_var(name: str) -> Var:
-    """A variable that counts elements."""
+    """Return a variable of type ``index``."""
     return Var(name, INDEX)
 
 
 def loop(name: str, extent: Dim | Expr, body: Iterable[Statement], **more: bool) -> For:
-    """``body`` for the variable ``name`` from 0 to below ``extent``."""
+    """Return the loop that runs ``body`` for the variable ``name`` from 0 to below ``extent``."""
     return For(index_var(name), Index(0), as_index(extent), tuple(body), **more)
 
 
+def loop_in_block(name: str, first: Expr, size: int, extent: Dim, body: Body) -> For:
+    """Return the loop over the block of at most ``size`` rounds that begins at ``first``."""
+    return For(index_var(name), first, least(first + size, extent), body)
+
+
 def around(loops: Iterable[tuple[str, Dim]], body: Iterable[Statement], **more: bool) -> Body:
-    """``body`` inside loops, the outermost first; an axis of one element needs none where its variable is empty."""
+    """Wrap ``body`` in loops, the outermost first; a loop whose variable has no name, over a unit axis, is left out."""
     result = tuple(body)
     for name, extent in reversed([*loops]):
         result = (loop(name, extent, result, **more),) if name else result
     return result
 
 
+# The fields of each kind of statement that hold expressions, arrays that it reads or writes, and bodies.
+EXPRESSIONS: Mapping[type[Statement], tuple[str, ...]] = {
+    **dict.fromkeys((Let, Mutable, Assign), ("value",)),
+    Store: ("count", "index", "value"),
+    For: ("low", "high"),
+    **dict.fromkeys((While, If), ("condition",)),
+    Choose: ("condition", "index"),
+    Invoke: ("index", "count"),
+    **dict.fromkeys((Slice, Prefetch), ("index",)),
+    RunRounds: ("extent", "offset", "bytes"),
+}
+ARRAYS: Mapping[type[Statement], tuple[str, ...]] = {
+    **dict.fromkeys((Store, Prefetch), ("array",)),
+    Choose: ("source", "other"),
+    Slice: ("source",),
+    Invoke: ("source", "target"),
+}
+BODIES: Mapping[type[Statement], tuple[str, ...]] = {
+    **dict.fromkeys((For, While, Block), ("body",)),
+    If: ("body", "otherwise"),
+}
+
+
 def expressions(statement: Statement) -> tuple[Expr, ...]:
-    """The expressions of a statement, without those of its body."""
-    if isinstance(statement, Let | Mutable | Assign):
-        return (statement.value,)
+    """Return the expressions of a statement, without those of its body."""
+    result = tuple(getattr(statement, name) for name in EXPRESSIONS.get(type(statement), ()))
     if isinstance(statement, Store):
-        own = (statement.index, Index(statement.step), statement.value)
-        return own if statement.count is None else (*own, statement.count)
-    if isinstance(statement, For):
-        return statement.low, statement.high
-    if isinstance(statement, While | If):
-        return (statement.condition,)
-    if isinstance(statement, Choose):
-        return statement.condition, statement.index
-    if isinstance(statement, Invoke):
-        return statement.index, statement.count
+        return (Index(statement.step), *(result if statement.count is not None else result[1:]))
     if isinstance(statement, Point):
         return (Index(statement.offset),)
     if isinstance(statement, Run):
         return *[start for _, start in statement.arrays], *statement.numbers
-    if isinstance(statement, RunRounds):
-        return *statement.dims, statement.extent, statement.offset, statement.bytes
-    return (statement.index,) if isinstance(statement, Slice | Prefetch) else ()
+    return (*statement.dims, *result) if isinstance(statement, RunRounds) else result
 
 
 def bodies(statement: Statement) -> tuple[Body, ...]:
-    """The bodies of a statement."""
-    if isinstance(statement, If):
-        return statement.body, statement.otherwise
-    return (statement.body,) if isinstance(statement, For | While | Block) else ()
+    """Return the bodies of a statement."""
+    return tuple(getattr(statement, name) for name in BODIES.get(type(statement), ()))
 
 
 def walk(body: Iterable[Statement]) -> Iterator[Statement]:
-    """Every statement, those of bodies after the one that they are in."""
+    """Yield every statement, each followed by those of its bodies."""
     for statement in body:
         yield statement
         for inner in bodies(statement):
@@ -310,136 +341,106 @@ def walk(body: Iterable[Statement]) -> Iterator[Statement]:
 
 
 def all_expressions(body: Iterable[Statement]) -> Iterator[Expr]:
-    """Every expression of every statement."""
+    """Yield every expression of every statement."""
     for statement in walk(body):
         for x in expressions(statement):
             yield from subexpressions(x)
 
 
-def bound(statement: Statement) -> Var | None:
-    """The variable that a statement binds in the block where it stands."""
+def bound_variable(statement: Statement) -> Var | None:
+    """Return the variable that a statement binds in the block where it stands."""
     return statement.var if isinstance(statement, Let | Mutable | Invoke) else None
 
 
-def free(body: Iterable[Statement], found: dict[int, set[str]] | None = None) -> set[str]:
-    """The variables and dims that a body uses and does not bind; arrays of its own count with their sizes.
+def free_variables(body: Iterable[Statement], cache: dict[int, set[str]] | None = None) -> set[str]:
+    """Return the variables and dims that a body uses and does not bind, the sizes of its own arrays included.
 
-    ``found`` remembers those of the bodies inside by their ``id``.
+    ``cache`` holds the result for each body inside, by its ``id``.
     """
-    found = {} if found is None else found
+    cache = {} if cache is None else cache
     used: set[str] = set()
-    known: set[str] = set()
+    inside: set[str] = set()
     for statement in body:
         for x in expressions(statement):
-            used |= variables(x) - known
+            used |= variables(x) - inside
         if isinstance(statement, Alloc):
-            used |= names(statement.array.size) - known
+            used |= names(statement.array.size) - inside
         own = {statement.var.name} if isinstance(statement, For) else set()
         for inner in bodies(statement):
-            if id(inner) not in found:
-                found[id(inner)] = free(inner, found)
-            used |= found[id(inner)] - known - own
-        var = bound(statement)
-        known |= {var.name} if var is not None else set()
+            if id(inner) not in cache:
+                cache[id(inner)] = free_variables(inner, cache)
+            used |= cache[id(inner)] - inside - own
+        var = bound_variable(statement)
+        inside |= {var.name} if var is not None else set()
     return used
 
 
-def changed(body: Body, change: Callable[[Expr], Expr]) -> Body:
-    """A body with all of its expressions changed."""
-    return tuple(_changed(statement, change) for statement in body)
+def map_expressions(body: Body, change: Callable[[Expr], Expr]) -> Body:
+    """Return a body with ``change`` applied to all of its expressions."""
+    return tuple(_map_statement(statement, change) for statement in body)
 
 
-def _changed(statement: Statement, change: Callable[[Expr], Expr]) -> Statement:
-    if isinstance(statement, Let | Mutable | Assign):
-        return replace(statement, value=change(statement.value))
-    if isinstance(statement, Store):
-        count = None if statement.count is None else change(statement.count)
-        return replace(statement, index=change(statement.index), value=change(statement.value), count=count)
-    if isinstance(statement, For):
-        low, high = change(statement.low), change(statement.high)
-        return replace(statement, low=low, high=high, body=changed(statement.body, change))
-    if isinstance(statement, If):
-        body, otherwise = changed(statement.body, change), changed(statement.otherwise, change)
-        return If(change(statement.condition), body, otherwise)
-    if isinstance(statement, While):
-        return While(change(statement.condition), changed(statement.body, change))
-    if isinstance(statement, Block):
-        return Block(changed(statement.body, change))
-    if isinstance(statement, Choose):
-        return replace(statement, condition=change(statement.condition), index=change(statement.index))
-    if isinstance(statement, Invoke):
-        return replace(statement, index=change(statement.index), count=change(statement.count))
-    if isinstance(statement, Slice | Prefetch):
-        return replace(statement, index=change(statement.index))
-    return statement
+def _map_statement(statement: Statement, change: Callable[[Expr], Expr]) -> Statement:
+    parts: dict[str, Any] = map_own_expressions(statement, change)
+    parts |= {name: map_expressions(getattr(statement, name), change) for name in BODIES.get(type(statement), ())}
+    return replace(statement, **parts) if parts else statement
 
 
-def substituted(body: Body, known: Mapping[str, Expr]) -> Body:
-    """A body with values for some of its free variables."""
-    return changed(body, lambda x: renamed(x, known))
+def map_own_expressions(statement: Statement, change: Callable[[Expr], Expr]) -> dict[str, Expr]:
+    """Apply ``change`` to the expressions of a statement; return the results by the names of their fields."""
+    names = EXPRESSIONS.get(type(statement), ())
+    return {name: change(x) for name in names if (x := getattr(statement, name)) is not None}
 
 
-def rebound(body: Body, suffix: str) -> Body:
-    """A body whose variables have a suffix, so that it may stand beside itself."""
-    found = [var for s in walk(body) if (var := bound(s)) is not None]
-    own = {var.name: Var(var.name + suffix, var.type) for var in found}
-    values: dict[str, Expr] = {name: Index(dim(var.name)) if var.type == INDEX else var for name, var in own.items()}
-    return tuple(_rebound(s, own) for s in substituted(body, values))
+def map_bodies(statement: Statement, change: Callable[[Body], Body]) -> Statement:
+    """Return a statement with ``change`` applied to its bodies."""
+    parts: dict[str, Any] = {name: change(getattr(statement, name)) for name in BODIES.get(type(statement), ())}
+    return replace(statement, **parts) if parts else statement
 
 
-def _rebound(statement: Statement, own: Mapping[str, Var]) -> Statement:
-    if isinstance(statement, Let | Mutable | Assign | Invoke):
-        return replace(statement, var=own.get(statement.var.name, statement.var))
-    if isinstance(statement, If):
-        body = tuple(_rebound(s, own) for s in statement.body)
-        return If(statement.condition, body, tuple(_rebound(s, own) for s in statement.otherwise))
-    if isinstance(statement, For | While | Block):
-        return replace(statement, body=tuple(_rebound(s, own) for s in statement.body))
-    return statement
+def substitute_body(body: Body, values: Mapping[str, Expr]) -> Body:
+    """Replace free variables of a body by ``values``."""
+    return map_expressions(body, lambda x: substitute(x, values))
 
 
 def arrays_of(body: Iterable[Statement]) -> dict[str, Array]:
-    """The arrays that a body reads or writes, by name."""
-    found = {s.array.name: s.array for s in walk(body) if isinstance(s, Store | Prefetch | Alloc | Choose | Slice)}
-    found |= {a.name: a for s in walk(body) if isinstance(s, Invoke) for a in (s.source, s.target)}
-    found |= {a.name: a for s in walk(body) if isinstance(s, Choose) for a in (s.source, s.other)}
-    found |= {s.source.name: s.source for s in walk(body) if isinstance(s, Slice)}
-    return found | {x.array.name: x.array for x in all_expressions(body) if isinstance(x, Load)}
+    """Return the arrays that a body reads or writes, by name."""
+    arrays: list[Array] = [getattr(s, name) for s in walk(body) for name in ARRAYS.get(type(s), ())]
+    arrays += [s.array for s in walk(body) if isinstance(s, Alloc | Choose | Slice)]
+    arrays += [x.array for x in all_expressions(body) if isinstance(x, Load)]
+    return {array.name: array for array in arrays}
 
 
-def without_dead(body: Body) -> Body:
-    """A body without the variables that nothing reads."""
-    return _alive(body, set(), {})
+def eliminate_dead_code(body: Body) -> Body:
+    """Remove the variables that nothing reads from a body."""
+    return _live(body, set(), {})
 
 
-def _alive(body: Body, used: set[str], found: dict[int, set[str]]) -> Body:
-    """``used`` has the names that are read behind the body, and gets those that are read from its start on.
+def _live(body: Body, used: set[str], cache: dict[int, set[str]]) -> Body:
+    """Return the live statements of a body.
 
-    ``found`` remembers what bodies use.
+    ``used`` has the names that are read behind the body; those that the body reads are added. ``cache`` is that of
+    ``free_variables``.
     """
+    live = partial(_live_block, used=used, cache=cache)
     kept: list[Statement] = []
     for s in reversed(body):
         if isinstance(s, Let | Mutable | Assign) and s.var.name not in used:
             continue
-        if isinstance(s, If):
-            inside = _alive_inside(s.body, used, found), _alive_inside(s.otherwise, used, found)
-            s = If(s.condition, *inside)
-        elif isinstance(s, For | While):
-            used |= free((s,), found)  # what one round leaves, the next reads
-            s = replace(s, body=_alive_inside(s.body, used, found))
-        elif isinstance(s, Block):
-            s = Block(_alive_inside(s.body, used, found))
+        if isinstance(s, For | While):
+            used |= free_variables((s,), cache)  # what one round leaves, the next reads
+        s = map_bodies(s, live)
         for x in expressions(s):
             used |= variables(x)
         kept.append(s)
     return tuple(reversed(kept))
 
 
-def _alive_inside(body: Body, used: set[str], found: dict[int, set[str]]) -> Body:
-    """The same of a block, whose variables are its own though others outside may have their names."""
-    own = {var.name for s in body if (var := bound(s)) is not None}
-    kept = _alive(body, used - own, found)
-    if id(body) not in found:
-        found[id(body)] = free(body, found)
-    used |= found[id(body)]
+def _live_block(body: Body, used: set[str], cache: dict[int, set[str]]) -> Body:
+    """Return the live statements of a block, whose variables hide those of equal names outside."""
+    own = {var.name for s in body if (var := bound_variable(s)) is not None}
+    kept = _live(body, used - own, cache)
+    if id(body) not in cache:
+        cache[id(body)] = free_variables(body, cache)
+    used |= cache[id(body)]
     return kept

@@ -30,7 +30,7 @@ from mlaot.nest.expressions import (
     Expr,
     Index,
     Load,
-    PanelLayout,
+    Panels,
     ValueType,
     Var,
     arithmetic,
@@ -59,31 +59,17 @@ from mlaot.nest.statements import (
     While,
 )
 
-OPERATORS = {
-    "add": "+",
-    "sub": "-",
-    "mul": "*",
-    "div": "/",
-    "and": "&",
-    "or": "|",
-    "xor": "^",
-    **dict(zip(COMPARISONS, ("==", "!=", "<", "<=", ">", ">="), strict=True)),
-}
-SYNTAX: dict[type[ast.AST], str] = {
-    ast.Add: "add",
-    ast.Sub: "sub",
-    ast.Mult: "mul",
-    ast.Div: "div",
-    ast.BitAnd: "and",
-    ast.BitOr: "or",
-    ast.BitXor: "xor",
-    ast.Eq: "eq",
-    ast.NotEq: "ne",
-    ast.Lt: "lt",
-    ast.LtE: "le",
-    ast.Gt: "gt",
-    ast.GtE: "ge",
-}
+OPERATORS = dict(
+    zip(
+        ("add", "sub", "mul", "div", "and", "or", "xor", *COMPARISONS),
+        ("+", "-", "*", "/", "&", "|", "^", "==", "!=", "<", "<=", ">", ">="),
+        strict=True,
+    )
+)
+ARITHMETIC = (ast.Add, ast.Sub, ast.Mult, ast.Div, ast.BitAnd, ast.BitOr, ast.BitXor)
+SYNTAX: dict[type[ast.AST], str] = dict(
+    zip((*ARITHMETIC, ast.Eq, ast.NotEq, ast.Lt, ast.LtE, ast.Gt, ast.GtE), OPERATORS, strict=True)
+)
 LOOPS = {"range": {}, "parallel": {"parallel": True}, "vector": {"vector": True}, "down": {"down": True}}
 LOOPS["parallel_vector"] = {"parallel": True, "vector": True}
 LOOPS["parallel_down"] = {"parallel": True, "down": True}
@@ -91,14 +77,14 @@ LOOPS["tiled"], LOOPS["parallel_tiled"] = {"tiled": True}, {"parallel": True, "t
 
 
 def nest_text(nest: Nest) -> str:
-    """A nest as text that ``parse_nest`` reads."""
+    """Return a nest as text that ``parse_nest`` reads."""
     params = ", ".join(f"{a.name}: {a.dtype}[{_shape(a)}]" for a in nest.params)
     doc = [f"    # {line}" for line in nest.doc]
     return "\n".join([f"def {nest.name}({params}):", *doc, *body_lines(nest.body, 1)]) + "\n"
 
 
 def body_lines(body: Body, depth: int) -> list[str]:
-    """The lines of a body."""
+    """Return the lines of a body."""
     indent = "    " * depth
     lines: list[str] = []
     for statement in body:
@@ -108,6 +94,7 @@ def body_lines(body: Body, depth: int) -> list[str]:
 
 
 def _lines(s: Statement, depth: int) -> list[str]:
+    """Return the lines of a statement, the first one without its indent."""
     if isinstance(s, Let | Assign):
         return [f"{s.var.name} = {expression_text(s.value)}"]
     if isinstance(s, Mutable):
@@ -163,7 +150,7 @@ def _place(index: Expr, lanes: int, step: Dim, count: Expr | None, padded: bool)
 
 
 def expression_text(x: Expr, inside: bool = False) -> str:
-    """An expression as text; in parentheses where it is ``inside`` another and an operator."""
+    """Return an expression as text, in parentheses if it is an operator ``inside`` another one."""
     if isinstance(x, Const):
         return f"{x.type}({x.value!r})"
     if isinstance(x, Var):
@@ -188,12 +175,12 @@ def expression_text(x: Expr, inside: bool = False) -> str:
 
 
 def default_type(name: str, args: Sequence[Expr]) -> ValueType:
-    """The type of a call whose text does not say it: that of its last argument."""
+    """Return the type of a call whose text does not state it: that of its last argument."""
     return args[-1].type if args else BOOL
 
 
 def parse_nest(text: str) -> Nest:
-    """The nest behind its text.
+    """Parse the text of a nest.
 
     Raises:
         ValueError: The text is no nest; the message begins with the line.
@@ -214,12 +201,12 @@ def _array(name: str, annotation: ast.expr | None) -> Array:
     if not isinstance(annotation, ast.Subscript):
         raise ValueError(f"expected {name}: dtype[size]")
     size, *panels = annotation.slice.elts if isinstance(annotation.slice, ast.Tuple) else [annotation.slice]
-    layout = PanelLayout(*map(ast.literal_eval, panels[0].args)) if panels else None  # type: ignore[attr-defined]
+    layout = Panels(*map(ast.literal_eval, panels[0].args)) if panels else None  # type: ignore[attr-defined]
     return Array(name, ast.unparse(annotation.value), size_of(size), panels=layout)
 
 
 def size_of(node: ast.expr) -> Dim:
-    """The polynomial behind a part of a text."""
+    """Parse a polynomial."""
     value = _Reader({}).expression(node)
     if not isinstance(value, Index):
         raise ValueError(f"line {node.lineno}: expected a size, got {ast.unparse(node)}")
@@ -227,7 +214,7 @@ def size_of(node: ast.expr) -> Dim:
 
 
 class _Reader:
-    """Reads statements; knows the arrays and the types of the variables so far."""
+    """Read statements; keep the arrays and the types of the variables so far."""
 
     def __init__(self, arrays: dict[str, Array]) -> None:
         self.arrays = arrays
@@ -241,6 +228,7 @@ class _Reader:
         return result
 
     def statement(self, s: ast.stmt) -> Iterator[Statement]:
+        """Parse a statement."""
         if isinstance(s, ast.Assign):
             yield self.assignment(s)
         elif isinstance(s, ast.AnnAssign) and isinstance(s.target, ast.Name) and s.value is not None:
@@ -266,6 +254,7 @@ class _Reader:
             raise ValueError(f"line {s.lineno}: {ast.unparse(s)} is no statement of a nest")
 
     def assignment(self, s: ast.Assign) -> Statement:
+        """Parse what has the form of an assignment: a store, a declaration of memory, a binding or an assignment."""
         (target,) = s.targets
         if isinstance(target, ast.Subscript):
             array, index, _, step, count, padded = self.place(target)
@@ -273,29 +262,30 @@ class _Reader:
         if not isinstance(target, ast.Name):
             raise ValueError(f"line {s.lineno}: {ast.unparse(target)} is no variable and no element")
         name, value = target.id, s.value
-        if isinstance(value, ast.Call) and isinstance(value.func, ast.Name) and value.func.id in ("local", "table"):
-            dtype, size, *values = value.args
+        function, args = (ast.unparse(value.func), value.args) if isinstance(value, ast.Call) else ("", [])
+        if function in ("local", "table"):
+            dtype, size, *values = args
             entries = tuple(ast.literal_eval(values[0])) if values else ()
-            self.arrays[name] = Array(name, ast.unparse(dtype), size_of(size), value.func.id, entries)
+            self.arrays[name] = Array(name, ast.unparse(dtype), size_of(size), function, entries)
             return Alloc(self.arrays[name])
-        if isinstance(value, ast.Call) and ast.unparse(value.func) == "choose":
-            condition, (source, at, *_) = self.expression(value.args[0]), self.place(value.args[1])  # type: ignore[arg-type]
+        if function == "choose":
+            condition, (source, at, *_) = self.expression(args[0]), self.place(args[1])
             self.arrays[name] = Array(name, source.dtype, source.size, "local")
-            return Choose(self.arrays[name], condition, source, at, self.arrays[ast.unparse(value.args[2])])
-        if isinstance(value, ast.Call) and ast.unparse(value.func) == "slice":
-            source, at, *_ = self.place(value.args[0])  # type: ignore[arg-type]
+            return Choose(self.arrays[name], condition, source, at, self.arrays[ast.unparse(args[2])])
+        if function == "slice":
+            source, at, *_ = self.place(args[0])
             self.arrays[name] = Array(name, source.dtype, source.size, "slice")
             return Slice(self.arrays[name], source, at)
-        if isinstance(value, ast.Call) and ast.unparse(value.func) == "invoke":
-            (source, at, *_), count = self.place(value.args[1]), self.expression(value.args[2])  # type: ignore[arg-type]
+        if function == "invoke":
+            (source, at, *_), count = self.place(args[1]), self.expression(args[2])
             self.variables[name] = INDEX
-            written = self.arrays[ast.unparse(value.args[3])]
-            return Invoke(Var(name, INDEX), ast.unparse(value.args[0]), source, at, count, written)
-        found = self.expression(value)
+            target_array = self.arrays[ast.unparse(args[3])]
+            return Invoke(Var(name, INDEX), ast.unparse(args[0]), source, at, count, target_array)
+        x = self.expression(value)
         if name in self.mutable:
-            return Assign(Var(name, self.variables[name]), found)
-        self.variables[name] = found.type
-        return Let(Var(name, found.type), found)
+            return Assign(Var(name, self.variables[name]), x)
+        self.variables[name] = x.type
+        return Let(Var(name, x.type), x)
 
     def loop(self, s: ast.For) -> For:
         if not (isinstance(s.target, ast.Name) and isinstance(s.iter, ast.Call) and isinstance(s.iter.func, ast.Name)):
@@ -305,11 +295,11 @@ class _Reader:
         by = int(str(step[0].value)) if step and isinstance(step[0], Index) else 1
         return For(var, low, high, self.body(s.body), by, **LOOPS[s.iter.func.id])
 
-    def place(self, node: ast.Subscript) -> tuple[Array, Expr, int, Dim, Expr | None, bool]:
-        """The array, index, lanes, step and count of an element or of several, and whether rows are padded."""
-        array = self.arrays.get(ast.unparse(node.value))
-        if array is None:
-            raise ValueError(f"line {node.lineno}: {ast.unparse(node.value)} is no array")
+    def place(self, node: ast.expr) -> tuple[Array, Expr, int, Dim, Expr | None, bool]:
+        """Return the array, index, lanes, step and count of an element or a vector, and whether its row is padded."""
+        array = self.arrays.get(ast.unparse(node.value)) if isinstance(node, ast.Subscript) else None
+        if array is None or not isinstance(node, ast.Subscript):
+            raise ValueError(f"line {node.lineno}: {ast.unparse(getattr(node, 'value', node))} is no array")
         at, *more = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
         padded = bool(more) and ast.unparse(more[-1]) == "..."
         count = self.expression(more[0]) if len(more) > padded else None
@@ -323,6 +313,7 @@ class _Reader:
         return as_index(self.expression(node))
 
     def expression(self, node: ast.expr) -> Expr:
+        """Parse an expression."""
         if isinstance(node, ast.Constant) and isinstance(node.value, int):
             return Index(node.value)
         if isinstance(node, ast.Name):
@@ -368,7 +359,7 @@ class _Reader:
 
 
 def load_dtype(dtype: str, lanes: int) -> str:
-    """The dtype of a value that is loaded: truth values in memory are bytes, and in lanes masks of a byte."""
+    """Return the dtype of a loaded value: truth values are bytes in memory, and masks of a byte in lanes."""
     return "m8" if dtype == "bool" and lanes != 1 else dtype
 
 
@@ -381,7 +372,7 @@ DTYPE_NAMES = {*DTYPES, "m8", "m16", "m32", "m64", "index"}
 
 
 def value_type(text: str) -> ValueType:
-    """The type behind its text, ``f32`` or ``f32x8``."""
+    """Parse a type, ``f32`` or ``f32x8``."""
     if text in DTYPE_NAMES:
         return ValueType(text)
     dtype, _, lanes = text.partition("x")
@@ -389,7 +380,7 @@ def value_type(text: str) -> ValueType:
 
 
 def number(node: ast.expr) -> float | int:
-    """A literal, an infinity or nan."""
+    """Parse a literal, an infinity or nan."""
     text = ast.unparse(node)
-    found: float | int = float(text) if text.strip("-") in ("inf", "nan") else ast.literal_eval(node)
-    return found
+    value: float | int = float(text) if text.strip("-") in ("inf", "nan") else ast.literal_eval(node)
+    return value

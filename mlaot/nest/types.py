@@ -1,4 +1,4 @@
-"""The types of a loop nest: what each call takes and gives, and that every variable is bound before it is used."""
+"""Check the types of a loop nest: the arguments and results of calls, and that variables are bound before use."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def _all(body: Iterable[Statement]) -> list[Statement]:
 
 
 class _Types:
-    """``inside``: the names that statements bind, so that no dim has them."""
+    """Check the types of a nest; ``inside`` has the names that statements bind, which no dim may have."""
 
     def __init__(self, nest: Nest, inside: set[str]) -> None:
         self.nest = nest
@@ -54,27 +54,29 @@ class _Types:
     def need(self, holds: bool, statement: Statement, problem: str) -> None:
         assert holds, f"bug in mlaot: {self.nest.name}: {problem} in {statement}"
 
-    def body(self, body: Body, known: dict[str, ValueType], arrays: dict[str, str]) -> None:
-        known, arrays = dict(known), dict(arrays)
+    def body(self, body: Body, variables: dict[str, ValueType], arrays: dict[str, str]) -> None:
+        """Check a body; ``variables`` and ``arrays`` are those in scope, by their types."""
+        variables, arrays = dict(variables), dict(arrays)
         changing = {s.var.name for s in body if isinstance(s, Mutable)}
         for s in body:
             for x in expressions_of(s):
-                self.expression(x, s, known, arrays)
-            self.statement(s, known, arrays)
+                self.expression(x, s, variables, arrays)
+            self.statement(s, variables, arrays)
             own = {s.var.name: INDEX} if isinstance(s, For) else {}
             for inner in bodies(s):
-                self.body(inner, known | own, arrays)
+                self.body(inner, variables | own, arrays)
             if isinstance(s, Let | Mutable | Invoke):
                 self.need(s.var.name not in changing or isinstance(s, Mutable), s, f"{s.var.name} is bound twice")
-                known[s.var.name] = s.var.type
+                variables[s.var.name] = s.var.type
             elif isinstance(s, Alloc | Slice | Choose):
                 arrays[s.array.name] = s.array.dtype
 
-    def statement(self, s: Statement, known: dict[str, ValueType], arrays: dict[str, str]) -> None:
+    def statement(self, s: Statement, variables: dict[str, ValueType], arrays: dict[str, str]) -> None:
+        """Check the types of a statement's parts."""
         if isinstance(s, Let | Mutable | Assign):
             self.need(s.var.type == s.value.type, s, f"{s.var.name} is {s.var.type} and gets {s.value.type}")
         if isinstance(s, Assign):
-            self.need(known.get(s.var.name) == s.var.type, s, f"{s.var.name} is not declared as {s.var.type}")
+            self.need(variables.get(s.var.name) == s.var.type, s, f"{s.var.name} is not declared as {s.var.type}")
         elif isinstance(s, Store):
             self.need(arrays.get(s.array.name) == s.array.dtype, s, f"there is no {s.array.dtype} {s.array.name}")
             self.need(s.index.type == INDEX, s, "an index is no number of elements")
@@ -95,10 +97,11 @@ class _Types:
         elif isinstance(s, While | If):
             self.need(s.condition.type == BOOL, s, "a condition is no truth value")
 
-    def expression(self, x: Expr, s: Statement, known: dict[str, ValueType], arrays: dict[str, str]) -> None:
+    def expression(self, x: Expr, s: Statement, variables: dict[str, ValueType], arrays: dict[str, str]) -> None:
+        """Check that names are bound and that calls take and return the types that they should."""
         for part in subexpressions(x):
             if isinstance(part, Var):
-                self.need(known.get(part.name) == part.type, s, f"{part.name} is not bound as {part.type}")
+                self.need(variables.get(part.name) == part.type, s, f"{part.name} is not bound as {part.type}")
             elif isinstance(part, Load):
                 self.need(arrays.get(part.array.name) == part.array.dtype, s, f"there is no {part.array.name}")
                 self.need(part.index.type == INDEX, s, "an index is no number of elements")
@@ -106,7 +109,7 @@ class _Types:
                 self.need(_agrees(part), s, f"{part.name} takes {[str(a.type) for a in part.args]}, gives {part.type}")
             if not isinstance(part, Call | Var):
                 for name in variables_of(part) & self.inside:
-                    self.need(name in known, s, f"{name} is not bound")
+                    self.need(name in variables, s, f"{name} is not bound")
 
 
 def _fits(value: ValueType, dtype: str) -> bool:

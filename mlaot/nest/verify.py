@@ -1,8 +1,11 @@
-"""Whether a loop nest can be right: types, indices inside their arrays, rounds that threads may share.
+"""Verify a loop nest: types, indices inside their arrays, rounds that threads may share.
 
-Indices are bounded for some sizes of the dims. An index polynomial is smallest and largest at the ends of the loops
-around it, so the innermost variable is replaced by an end of its loop until a number is left. What depends on loaded
-values is not checked, nor what stands under a condition.
+Indices are bounded for some sizes of the dims. An index that is linear in each loop variable is smallest and largest at
+ends of the loops around it, so the innermost variable is replaced by an end of its loop until a number is left:
+
+    i * 8 + j, i in 0 .. 4, j in 0 .. i + 1    largest: j = i, then i = 3: 3 * 8 + 3 = 27
+
+What depends on loaded values is not checked, nor what stands under a condition.
 """
 
 from __future__ import annotations
@@ -32,9 +35,9 @@ from mlaot.nest.statements import (
 )
 from mlaot.nest.types import check_types
 
-ROUND = "round"  # how the variables of loops around nests begin
+ROUND = "round"  # the variables of loops around nests begin so
 SIZES = (0, 1, 2, 7, 64, 1000)
-MOST_POINTS = 2_000  # rounds of which each is tried
+MAX_POINTS = 2_000  # rounds that are enumerated at most
 
 
 def verify(nest: Nest, sizes: Sequence[int] = SIZES, *, disjoint: bool = True) -> None:
@@ -56,7 +59,7 @@ def verify(nest: Nest, sizes: Sequence[int] = SIZES, *, disjoint: bool = True) -
 
 
 def _check_written(body: Body, empty: set[str], nest: Nest) -> None:
-    """Nothing that the nest allocates is read before a statement has written to it; ``empty`` has those arrays."""
+    """Check that a nest reads no array of its own before it writes it; ``empty`` has those not written yet."""
     for s in body:
         for x in expressions(s):
             read = {e.array.name for e in subexpressions(x) if isinstance(e, Load)} & empty
@@ -73,7 +76,7 @@ def _check_written(body: Body, empty: set[str], nest: Nest) -> None:
 
 @dataclass(frozen=True)
 class _Around:
-    """A loop around a statement: its variable and the polynomials of its smallest and largest value."""
+    """A loop around a statement, with the smallest and the largest value of its variable as polynomials."""
 
     loop: For
     low: Dim
@@ -82,7 +85,10 @@ class _Around:
 
 @dataclass(frozen=True)
 class _Scope:
-    """What is known at a statement: ``values`` of index variables (None: of any value) and the ``loops`` around."""
+    """The context of a statement.
+
+    ``values``: of index variables, None being any value. ``loops``: those around it. ``guarded``: by a condition.
+    """
 
     values: Mapping[str, Dim | None]
     loops: tuple[_Around, ...]
@@ -91,9 +97,9 @@ class _Scope:
 
 @dataclass(frozen=True)
 class _Use:
-    """Elements of an array that a statement reads or writes: from ``first`` on, each ``step``, ``reach`` further.
+    """Elements of an array that a statement reads or writes: from ``first`` on, each ``step``, up to ``reach`` further.
 
-    None: unknown.
+    A ``first`` of None is unknown.
     """
 
     statement: Statement
@@ -106,49 +112,49 @@ class _Use:
 
 
 class _Ranges:
-    """The same checks with numbers for the dims."""
+    """Check a nest for fixed dims."""
 
     def __init__(self, nest: Nest, dims: Mapping[str, int], disjoint: bool) -> None:
         self.nest = nest
         self.disjoint = disjoint
         self.dims = dims
-        self.chosen: set[str] = set()  # arrays of sizes that are not known
-        self.known: dict[tuple[int, int], tuple[_Use, dict[int, set[int]] | None]] = {}
+        self.unsized: set[str] = set()  # arrays of unknown sizes
+        self.cache: dict[tuple[int, int], tuple[_Use, dict[int, set[int]] | None]] = {}
 
     def fail(self, problem: str, s: Statement) -> None:
         sizes = ", ".join(f"{name} = {size}" for name, size in self.dims.items())
         raise AssertionError(f"bug in mlaot: {self.nest.name}: {problem} in {s}" + f" where {sizes}" * bool(sizes))
 
     def size(self, array: Array) -> int:
-        found = self.polynomial(array.size, _Scope({}, ()))
-        return found if isinstance(found, int) else 0
+        size = self.polynomial(array.size, _Scope({}, ()))
+        return size if isinstance(size, int) else 0
 
     def value(self, x: Expr, scope: _Scope) -> Dim | None:
-        """An index in loop variables, or None where it is no polynomial in them."""
+        """Return an index as a polynomial in loop variables, or None if it is none."""
         return self.polynomial(x.value, scope) if isinstance(x, Index) else None
 
     def polynomial(self, value: Dim, scope: _Scope) -> Dim | None:
-        known: dict[str, Dim] = {}
+        values: dict[str, Dim] = {}
         for name in names(value):
-            found = scope.values.get(name, self.dims.get(name))
-            if found is None:
+            bound = scope.values.get(name, self.dims.get(name))
+            if bound is None:
                 return None
-            known[name] = found
-        return substitute(value, known)
+            values[name] = bound
+        return substitute(value, values)
 
     def body(self, body: Body, scope: _Scope) -> list[_Use]:
         """Check a body; what it reads and writes in arrays from outside of it."""
         uses: list[_Use] = []
         own: set[str] = set()
         for s in body:
-            found = [*self.uses(s, scope)]
-            for use in found:
-                self.inside(use)
-            uses += found
+            own_uses = [*self.uses(s, scope)]
+            for use in own_uses:
+                self.check_bounds(use)
+            uses += own_uses
             if isinstance(s, Alloc):
                 own.add(s.array.name)
             elif isinstance(s, Choose):
-                self.chosen.add(s.array.name)
+                self.unsized.add(s.array.name)
             elif isinstance(s, Let | Mutable | Invoke):
                 value = self.value(s.value, scope) if isinstance(s, Let) else None
                 scope = replace(scope, values={**scope.values, s.var.name: value})
@@ -160,6 +166,7 @@ class _Ranges:
         return [u for u in uses if u.array.name not in own]
 
     def loop(self, s: For, scope: _Scope) -> list[_Use]:
+        """Check a loop; its variable is bounded by its first and its last value."""
         low, high = self.value(s.low, scope), self.value(s.high, scope)
         if low is None or high is None:
             inner = replace(scope, values={**scope.values, s.var.name: None})
@@ -171,16 +178,17 @@ class _Ranges:
             high = low + rest // s.step * s.step
         else:
             high = high + -1
-        # A name of its own, since loops inside others may have variables of one name.
+        # Loops inside others may have variables of the same name, so each gets a unique one here.
         name = f"{s.var.name}_{len(scope.loops)}"
         around = _Around(replace(s, var=replace(s.var, name=name)), low, high)
         inner = replace(scope, values={**scope.values, s.var.name: dim(name)}, loops=(*scope.loops, around))
         uses = self.body(s.body, inner)
         if s.parallel and self.disjoint:
-            self.apart(s, uses, len(scope.loops))
+            self.check_disjoint(s, uses, len(scope.loops))
         return uses
 
     def uses(self, s: Statement, scope: _Scope) -> Iterator[_Use]:
+        """Yield the elements that a statement itself uses."""
         for x in expressions(s):
             for e in subexpressions(x):
                 if isinstance(e, Load):
@@ -195,6 +203,7 @@ class _Ranges:
             yield _Use(s, s.target, None, 0, True, scope)
 
     def use(self, s: Statement, at: Load | Store, lanes: int, scope: _Scope) -> _Use:
+        """Describe the elements of a load or a store; unknown strides or counts make them unknown."""
         first, step = self.value(at.index, scope), self.polynomial(at.step, scope)
         last: Dim | None = max(lanes, 1) - 1
         if at.count is not None:
@@ -207,10 +216,10 @@ class _Ranges:
         reach = last * step if isinstance(last, Polynomial) else step * last
         return _Use(s, at.array, first, reach, isinstance(at, Store), scope, step)
 
-    def inside(self, use: _Use) -> None:
-        """Every element lies in its array."""
+    def check_bounds(self, use: _Use) -> None:
+        """Check that every element lies in its array."""
         size = use.array.panels.size if use.array.panels else self.polynomial(use.array.size, _Scope({}, ()))
-        if use.first is None or not isinstance(size, int) or use.scope.guarded or use.array.name in self.chosen:
+        if use.first is None or not isinstance(size, int) or use.scope.guarded or use.array.name in self.unsized:
             return
         ends = (use.first, use.first + use.reach)
         low = [self.extreme(e, use.scope.loops, largest=False) for e in ends]
@@ -227,7 +236,11 @@ class _Ranges:
         return least is None or least < 0
 
     def extreme(self, value: Dim, loops: Sequence[_Around], *, largest: bool) -> int | None:
-        """The smallest or largest value of a polynomial, or None where it is not linear in a variable."""
+        """Return the smallest or largest value of a polynomial, or None if it is not linear in a variable.
+
+        For ``v = c * i + rest`` it is reached at an end of i's loop: at the high one where c > 0 is to be large. The
+        ends are polynomials in outer variables, which are replaced in turn, the innermost first.
+        """
         for a in reversed(loops):
             if isinstance(value, int):
                 return value
@@ -239,19 +252,19 @@ class _Ranges:
             value = replaced(value, {name: end})
         return value if isinstance(value, int) else None
 
-    def apart(self, loop: For, uses: Sequence[_Use], depth: int) -> None:
-        """No round of a parallel loop uses what another writes."""
+    def check_disjoint(self, loop: For, uses: Sequence[_Use], depth: int) -> None:
+        """Check that no round of a parallel loop uses what another one writes."""
         self.check_carried(loop.body, set(), loop)
         for written in uses:
             if not written.written:
                 continue
             for other in uses:
                 same = other.array.name == written.array.name
-                if same and not self.differ(written, other, depth) and self.meet(written, other, depth):
+                if same and not self.differ(written, other, depth) and self.share_elements(written, other, depth):
                     self.fail(f"rounds over {loop.var.name} share elements of {other.array.name}", other.statement)
 
     def check_carried(self, body: Body, own: set[str], loop: For) -> None:
-        """No round changes a variable from outside."""
+        """Check that no round changes a variable from outside of the loop."""
         own = set(own)
         for s in body:
             if isinstance(s, Let | Mutable):
@@ -261,33 +274,37 @@ class _Ranges:
             for inner in bodies(s):
                 self.check_carried(inner, own, loop)
 
-    def meet(self, a: _Use, b: _Use, depth: int) -> bool:
+    def share_elements(self, a: _Use, b: _Use, depth: int) -> bool:
         """Whether two uses are of one element in different rounds, where the rounds are few enough to try all."""
-        found = [self.elements(use, depth) for use in (a, b)]
-        if not found[0] or not found[1]:
+        rounds_by_element = [self.elements_of(use, depth) for use in (a, b)]
+        if not rounds_by_element[0] or not rounds_by_element[1]:
             return False
-        return any(len(rounds | found[0].get(element, rounds)) > 1 for element, rounds in found[1].items())
+        return any(
+            len(rounds | rounds_by_element[0].get(element, rounds)) > 1
+            for element, rounds in rounds_by_element[1].items()
+        )
 
-    def elements(self, use: _Use, depth: int) -> dict[int, set[int]] | None:
-        """The rounds of the loop at ``depth`` by the elements that a use has in them; None where there are too many."""
+    def elements_of(self, use: _Use, depth: int) -> dict[int, set[int]] | None:
+        """Return the elements of a use with the rounds of the loop at ``depth`` that use them; None if too many."""
         key = id(use), depth
-        if key not in self.known:
-            self.known[key] = use, self.tried(use, depth)
-        return self.known[key][1]
+        if key not in self.cache:
+            self.cache[key] = use, self.rounds_of_elements(use, depth)
+        return self.cache[key][1]
 
-    def tried(self, use: _Use, depth: int) -> dict[int, set[int]] | None:
+    def rounds_of_elements(self, use: _Use, depth: int) -> dict[int, set[int]] | None:
+        """Enumerate the rounds of all loops from ``depth`` on, the outer ones being in their first round."""
         points: list[dict[str, Dim]] = [{}]
         for i, a in enumerate(use.scope.loops):
-            name, found = a.loop.var.name, list[dict[str, Dim]]()
+            name, extended = a.loop.var.name, list[dict[str, Dim]]()
             for point in points:
                 low, high = replaced(a.low, point), replaced(a.high, point)
-                if not (isinstance(low, int) and isinstance(high, int)) or high - low >= MOST_POINTS:
+                if not (isinstance(low, int) and isinstance(high, int)) or high - low >= MAX_POINTS:
                     return None
                 values = range(low, high + 1, a.loop.step) if i >= depth else range(low, low + 1)
-                found += [{**point, name: value} for value in values]
-                if len(found) > MOST_POINTS:
+                extended += [{**point, name: value} for value in values]
+                if len(extended) > MAX_POINTS:
                     return None
-            points = found
+            points = extended
         result: dict[int, set[int]] = {}
         assert use.first is not None
         for point in points:
@@ -301,9 +318,9 @@ class _Ranges:
         return result
 
     def differ(self, a: _Use, b: _Use, depth: int) -> bool:
-        """Whether two uses are of different elements in different rounds of the loop at ``depth``: by mixed radix.
+        """Whether two uses are of different elements in different rounds of the loop at ``depth``.
 
-        True where it is not known what is used, or under which condition.
+        True if it is unknown which elements are used, or under which condition; see ``_is_mixed_radix``.
         """
         if a.first is None or b.first is None or a.scope.guarded or b.scope.guarded:
             return True
@@ -324,20 +341,22 @@ class _Ranges:
 
 @dataclass(frozen=True)
 class _Digits:
-    """The elements of a use in all rounds of the loops inside one: from ``start`` on, by so many steps of each weight.
+    """The elements of a use in all rounds of the loops inside one: ``start + sum(weight_i * digit_i)``.
 
-    All uses have the same outer loops, which are at their ends.
+    ``spans`` are pairs of a weight, an index's slope times the loop's step, and the largest digit, rounds - 1. Outer
+    loops are the same for all uses and stand at an end.
     """
 
     start: int
     spans: tuple[tuple[int, int], ...]
 
     def below(self, weight: int) -> int:
-        """How far those of smaller weights move it."""
+        """Return how far the digits of smaller weights move the element."""
         return sum(w * most for w, most in self.spans if w < weight)
 
 
 def _digits(ranges: _Ranges, use: _Use, depth: int) -> _Digits | None:
+    """Return the digits of a use in the loops inside of the one at ``depth``, or None if they are unknown."""
     reach = ranges.extreme(use.reach, use.scope.loops, largest=True)
     start = None if use.first is None else ranges.extreme(use.first, use.scope.loops, largest=False)
     if reach is None or start is None or use.first is None:
@@ -353,9 +372,11 @@ def _digits(ranges: _Ranges, use: _Use, depth: int) -> _Digits | None:
 
 
 def _is_mixed_radix(own: int, rounds: int, a: _Digits, b: _Digits) -> bool:
-    """Whether two sums of digits, each times its weight, differ where their digits of weight ``own`` do.
+    """Whether two sums of digits, each times its weight, differ whenever their digits of weight ``own`` do.
 
-    Every weight from there on must exceed what the digits of smaller weights make together.
+    That is so in a mixed radix, as 7 days and 24 hours never name the same hour twice: every weight from ``own`` on
+    must exceed what all digits of smaller weights make together, w_k > sum(w_i * most_i for w_i < w_k). The distance
+    between the starts is first written in the same weights.
     """
     lower, upper = sorted((a, b), key=lambda x: x.start)
     ends = lower.start + lower.below(own) + own * rounds + sum(w * most for w, most in lower.spans if w >= own)
@@ -384,7 +405,7 @@ def _is_mixed_radix(own: int, rounds: int, a: _Digits, b: _Digits) -> bool:
 
 
 def slope_of(value: Dim, name: str) -> int | None:
-    """The factor of a variable in a polynomial, or None where it is not linear in it with a number."""
+    """Return the factor of a variable in a polynomial, or None if that is not linear in it with a number."""
     if isinstance(value, int):
         return 0
     total = 0

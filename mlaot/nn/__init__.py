@@ -1,181 +1,43 @@
 """Layers, losses and initial values, with PyTorch's names and defaults.
 
-``functional`` has the functions, for NumPy arrays and traced arrays alike; the classes here hold the parameters.
+``functional`` has the functions, for NumPy arrays and traced arrays alike; the classes here hold the parameters. Each
+file offers the layers that its ``__all__`` names.
 """
+# ruff: noqa: F403
 
 from typing import Any
 
-from mlaot.nn import functional, init
+from mlaot.nn import (
+    attention,
+    convolution,
+    functional,
+    init,
+    module,
+    normalization,
+    parametric,
+    recurrent,
+    stateless,
+    trees,
+)
 from mlaot.nn.arguments import absent
-from mlaot.nn.layers import (
-    Conv1d,
-    Conv2d,
-    Conv3d,
-    ConvTranspose1d,
-    ConvTranspose2d,
-    ConvTranspose3d,
-    Embedding,
-    Linear,
-    PReLU,
-)
-from mlaot.nn.module import Module, ModuleDict, ModuleList, Sequential
-from mlaot.nn.multihead import MultiheadAttention
-from mlaot.nn.norms import (
-    BatchNorm1d,
-    BatchNorm2d,
-    BatchNorm3d,
-    GroupNorm,
-    InstanceNorm1d,
-    InstanceNorm2d,
-    InstanceNorm3d,
-    LayerNorm,
-    RMSNorm,
-)
-from mlaot.nn.recurrent import GRU, LSTM, RNN, GRUCell, LSTMCell, RNNCell
-from mlaot.nn.stateless import (
-    CELU,
-    ELU,
-    GELU,
-    GLU,
-    SELU,
-    AdaptiveAvgPool1d,
-    AdaptiveAvgPool2d,
-    AdaptiveAvgPool3d,
-    AdaptiveMaxPool1d,
-    AdaptiveMaxPool2d,
-    AdaptiveMaxPool3d,
-    AvgPool1d,
-    AvgPool2d,
-    AvgPool3d,
-    BCELoss,
-    BCEWithLogitsLoss,
-    CosineSimilarity,
-    CrossEntropyLoss,
-    Dropout,
-    Dropout1d,
-    Dropout2d,
-    Dropout3d,
-    Flatten,
-    Hardsigmoid,
-    Hardswish,
-    Hardtanh,
-    HingeEmbeddingLoss,
-    HuberLoss,
-    Identity,
-    KLDivLoss,
-    L1Loss,
-    LeakyReLU,
-    LogSigmoid,
-    LogSoftmax,
-    LPPool1d,
-    LPPool2d,
-    LPPool3d,
-    MaxPool1d,
-    MaxPool2d,
-    MaxPool3d,
-    Mish,
-    MSELoss,
-    NLLLoss,
-    ReLU,
-    ReLU6,
-    Sigmoid,
-    SiLU,
-    SmoothL1Loss,
-    Softmax,
-    Softplus,
-    Softsign,
-    Tanh,
-    Upsample,
-)
-from mlaot.nn.trees import TreeEnsemble
+from mlaot.nn.attention import *
+from mlaot.nn.convolution import *
+from mlaot.nn.module import *
+from mlaot.nn.normalization import *
+from mlaot.nn.parametric import *
+from mlaot.nn.recurrent import *
+from mlaot.nn.stateless import *
+from mlaot.nn.trees import *
 
-__all__ = [
-    "CELU",
-    "ELU",
-    "GELU",
-    "GLU",
-    "GRU",
-    "LSTM",
-    "RNN",
-    "SELU",
-    "AdaptiveAvgPool1d",
-    "AdaptiveAvgPool2d",
-    "AdaptiveAvgPool3d",
-    "AdaptiveMaxPool1d",
-    "AdaptiveMaxPool2d",
-    "AdaptiveMaxPool3d",
-    "AvgPool1d",
-    "AvgPool2d",
-    "AvgPool3d",
-    "BCELoss",
-    "BCEWithLogitsLoss",
-    "BatchNorm1d",
-    "BatchNorm2d",
-    "BatchNorm3d",
-    "Conv1d",
-    "Conv2d",
-    "Conv3d",
-    "ConvTranspose1d",
-    "ConvTranspose2d",
-    "ConvTranspose3d",
-    "CosineSimilarity",
-    "CrossEntropyLoss",
-    "Dropout",
-    "Dropout1d",
-    "Dropout2d",
-    "Dropout3d",
-    "Embedding",
-    "Flatten",
-    "GRUCell",
-    "GroupNorm",
-    "Hardsigmoid",
-    "Hardswish",
-    "Hardtanh",
-    "HingeEmbeddingLoss",
-    "HuberLoss",
-    "Identity",
-    "InstanceNorm1d",
-    "InstanceNorm2d",
-    "InstanceNorm3d",
-    "KLDivLoss",
-    "L1Loss",
-    "LPPool1d",
-    "LPPool2d",
-    "LPPool3d",
-    "LSTMCell",
-    "LayerNorm",
-    "LeakyReLU",
-    "Linear",
-    "LogSigmoid",
-    "LogSoftmax",
-    "MSELoss",
-    "MaxPool1d",
-    "MaxPool2d",
-    "MaxPool3d",
-    "Mish",
-    "Module",
-    "ModuleDict",
-    "ModuleList",
-    "MultiheadAttention",
-    "NLLLoss",
-    "PReLU",
-    "RMSNorm",
-    "RNNCell",
-    "ReLU",
-    "ReLU6",
-    "Sequential",
-    "SiLU",
-    "Sigmoid",
-    "SmoothL1Loss",
-    "Softmax",
-    "Softplus",
-    "Softsign",
-    "Tanh",
-    "TreeEnsemble",
-    "Upsample",
-    "functional",
-    "init",
-]
+__all__ = ["functional", "init"]
+__all__ += attention.__all__
+__all__ += convolution.__all__
+__all__ += module.__all__
+__all__ += normalization.__all__
+__all__ += parametric.__all__
+__all__ += recurrent.__all__
+__all__ += stateless.__all__
+__all__ += trees.__all__
 
 
 def __getattr__(name: str) -> Any:

@@ -1,18 +1,19 @@
-"""What the functions of this package share: how arguments are read and checked."""
+"""What the functions of this package share: how they read and check their arguments."""
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import wraps
-from typing import Any, NoReturn
+from typing import Any, Concatenate, NoReturn, ParamSpec, TypeVar
 
 import numpy as np
 
 from mlaot.errors import MlaotError, did_you_mean
-from mlaot.frontend.promotion import as_node
-from mlaot.frontend.tensor import Held, Tensor, any_traced, is_traced
-from mlaot.frontend.trace import current, inner_part, part
+from mlaot.frontend.trace.context import current, inner_part, part
+from mlaot.frontend.trace.promotion import as_node
+from mlaot.frontend.trace.protocols import any_traced, is_traced
+from mlaot.frontend.trace.tensor import Held, Tensor
 from mlaot.ir.dims import Expr
 from mlaot.ir.types import bf16, round_bf16
 
@@ -26,7 +27,10 @@ EXPECTED: dict[str, tuple[type | tuple[type, ...], str]] = {
     "bool": ((bool, int), "True or False"),
     "str": (str, "a word"),
 }
+SPATIAL = {1: "l", 2: "h, w", 3: "d, h, w"}
 SIZES = ("int | Sequence[int]", "Sequence[int]")
+P = ParamSpec("P")
+R = TypeVar("R")
 # What PyTorch, NumPy or Keras call an argument, and what to do about it.
 RENAMED = {"axis": "dim", "keepdims": "keepdim", "x": "input", "learning_rate": "lr", "rate": "p", "prob": "p"}
 NEEDLESS = {
@@ -37,11 +41,11 @@ NEEDLESS = {
 
 
 def checked(called: Callable[..., Any]) -> Callable[..., Any]:
-    """A function or method of which every argument may come in each of its forms, and errors name the argument.
+    """Return a function or method that takes its arguments in each of their forms, and names them in errors.
 
-    An array may be a list or a number, which takes the dtype of the first argument where that is a floating-point one;
-    integers keep theirs in arguments that must be given, as they may be labels. Where one array is traced, so become
-    the others. An option that is a number may be one of NumPy, or where it need not be whole a traced one.
+    An array may be a list or a number. It takes the dtype of the first argument where that is a floating-point one;
+    integers keep theirs in required arguments, as they may be labels. Where one array is traced, all become traced. An
+    option that is a number may be one of NumPy's; one that may be a fraction may also be traced.
     """
     signature = inspect.signature(called)
     kinds = {name: p.annotation for name, p in signature.parameters.items() if p.kind is not p.VAR_POSITIONAL}
@@ -51,36 +55,36 @@ def checked(called: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(called)
     def call(*args: Any, **options: Any) -> Any:
         name = type(args[0]).__name__ if method else called.__name__
-        given = bound(name, signature, args, options)
-        found = {key: value for key, value in given.arguments.items() if value is not None}
-        for key in given.arguments.keys() - found.keys():
+        binding = bound(name, signature, args, options)
+        values = {key: value for key, value in binding.arguments.items() if value is not None}
+        for key in binding.arguments.keys() - values.keys():
             if kinds.get(key) in (REQUIRED, *EXPECTED, *SIZES):
                 raise MlaotError(f"{name}: {key}: expected {_expected(kinds[key])}, got None")
-        like = found.get(arrays[0]) if arrays else None
-        traced = any_traced(*[found.get(key) for key in arrays])
-        known: dict[tuple[int, str], Any] = {}  # one array given twice stays one
+        like = values.get(arrays[0]) if arrays else None
+        traced = any_traced(*[values.get(key) for key in arrays])
+        converted: dict[tuple[int, str], Any] = {}  # one array passed twice stays one
 
         def as_array(value: Any, key: str) -> Any:
             mark = (id(value), kinds[key])
-            if mark not in known:
+            if mark not in converted:
                 array = _as_array(value, like, kinds[key] != REQUIRED, f"{name}: {key}")
-                known[mark] = Tensor(as_node(array)) if traced and not is_traced(array) else array
-            return known[mark]
+                converted[mark] = Tensor(as_node(array)) if traced and not is_traced(array) else array
+            return converted[mark]
 
-        for key, value in found.items():
+        for key, value in values.items():
             if key not in arrays:
-                given.arguments[key] = _option(value, kinds.get(key), f"{name}: {key}")
+                binding.arguments[key] = _option(value, kinds.get(key), f"{name}: {key}")
             elif kinds[key] == PAIR:
                 if not isinstance(value, list | tuple) or len(value) != 2:
                     raise MlaotError(f"{name}: {key}: expected a pair of arrays, got {shown(value)}")
-                given.arguments[key] = tuple(as_array(part, key) for part in value)
+                binding.arguments[key] = tuple(as_array(part, key) for part in value)
             else:
-                given.arguments[key] = as_array(value, key)
+                binding.arguments[key] = as_array(value, key)
         trace = current()
         if method or trace is None:
-            return called(*given.args, **given.kwargs)
+            return called(*binding.args, **binding.kwargs)
         with part(trace.graph.origin if trace.in_layer else inner_part(called.__name__)):
-            return called(*given.args, **given.kwargs)
+            return called(*binding.args, **binding.kwargs)
 
     return call
 
@@ -102,33 +106,36 @@ def _expected(kind: str) -> str:
 
 
 def shown(value: Any) -> str:
-    """A value as errors show it, in one short line."""
+    """Return a value as errors show it, in one short line."""
     text = f"an array {list(value.shape)}" if hasattr(value, "shape") and value.ndim else repr(value)
     return " ".join(text[:80].split())
 
 
 def number_of(value: Any) -> Any:
-    """A number of NumPy as Python's, which does not change the dtype of what it meets; anything else as it is."""
+    """Return a number of NumPy's as Python's, which does not change the dtype of what it meets.
+
+    Anything else is returned as it is.
+    """
     return value.item() if isinstance(value, np.generic | np.ndarray) and value.ndim == 0 else value
 
 
 def bound(
     name: str, signature: inspect.Signature, args: Sequence[Any], options: Mapping[str, Any], more: Sequence[str] = ()
 ) -> inspect.BoundArguments:
-    """The arguments by name; ``more`` names those that ``**`` takes, any others where it names none."""
-    known = [*signature.parameters, *more]
+    """Bind arguments to their names; ``more`` names those that ``**`` takes, which takes any where it is empty."""
+    names = [*signature.parameters, *more]
     is_open = not more and any(p.kind is p.VAR_KEYWORD for p in signature.parameters.values())
     for option in options:
-        if option not in known and not is_open:
-            hint = did_you_mean(option, known)
-            if RENAMED.get(option) in known:
+        if option not in names and not is_open:
+            hint = did_you_mean(option, names)
+            if RENAMED.get(option) in names:
                 hint = f"; did you mean {RENAMED[option]!r}?"
-            hint = f": {NEEDLESS[option]}" if option in NEEDLESS else hint or f"; it has {', '.join(_public(known))}"
+            hint = f": {NEEDLESS[option]}" if option in NEEDLESS else hint or f"; it has {', '.join(_public(names))}"
             raise MlaotError(f"{name} has no argument {option!r}{hint}")
     try:
         return signature.bind(*args, **options)
     except TypeError as error:
-        raise MlaotError(f"{name}: {error}; its arguments are {', '.join(_public(known))}") from None
+        raise MlaotError(f"{name}: {error}; its arguments are {', '.join(_public(names))}") from None
 
 
 def _public(names: Iterable[str]) -> list[str]:
@@ -136,7 +143,7 @@ def _public(names: Iterable[str]) -> list[str]:
 
 
 def _as_array(value: Any, like: Any, optional: bool, name: str) -> Any:
-    """An array as it is, a list or a number as one."""
+    """Return an array as it is, a list or a number as an array."""
     if hasattr(value, "dtype") and not isinstance(value, np.generic):
         return value
     if any_traced(value):
@@ -154,13 +161,34 @@ def _as_array(value: Any, like: Any, optional: bool, name: str) -> Any:
     return array
 
 
-def absent(module: str, name: str, known: Iterable[str], elsewhere: Mapping[str, Iterable[str]]) -> NoReturn:
-    """There is no such name in a module: say which was meant, or where it is."""
+def by_rank(function: Callable[Concatenate[int, P], R]) -> tuple[Callable[P, R], Callable[P, R], Callable[P, R]]:
+    """Return ``name1d``, ``name2d`` and ``name3d`` of a function ``name`` that takes the number of spatial axes first.
+
+    Their docstrings name the axes where the function's has ``*spatial``.
+    """
+    one, two, three = (_of_rank(function, n) for n in (1, 2, 3))
+    return one, two, three
+
+
+def _of_rank(function: Callable[Concatenate[int, P], R], n: int) -> Callable[P, R]:
+    def ranked(*args: P.args, **options: P.kwargs) -> R:
+        return function(n, *args, **options)
+
+    signature = inspect.signature(function)
+    parameters = list(signature.parameters.values())[1:]
+    vars(ranked)["__signature__"] = signature.replace(parameters=parameters)
+    ranked.__name__ = ranked.__qualname__ = f"{function.__name__.strip('_')}{n}d"
+    ranked.__module__, ranked.__doc__ = function.__module__, (function.__doc__ or "").replace("*spatial", SPATIAL[n])
+    return ranked
+
+
+def absent(module: str, name: str, names: Iterable[str], elsewhere: Mapping[str, Iterable[str]]) -> NoReturn:
+    """Refuse a name that a module does not have: say which was meant, or where it is."""
     hint = ""
     if not name.startswith("__"):  # Python itself asks, not a user
-        places = {other: f"; it is {place}.{other}" for place, names in elsewhere.items() for other in names}
+        places = {other: f"; it is {place}.{other}" for place, there in elsewhere.items() for other in there}
         alike = [place for other, place in places.items() if _alike(other, name)]
-        hint = places.get(name) or did_you_mean(name, known) or next(iter(alike), "")
+        hint = places.get(name) or did_you_mean(name, names) or next(iter(alike), "")
         hint = hint or "; what is missing can be written in Python, as a Module or a function"
     raise AttributeError(f"module {module!r} has no attribute {name!r}{hint}")
 
@@ -170,7 +198,7 @@ def _alike(name: str, other: str) -> bool:
 
 
 def tuple_of(value: Any, n: int, name: str, least: int = 0) -> tuple[Any, ...]:
-    """``value`` once an axis, each ``least`` at least: one number stands for all."""
+    """Return ``value`` once for each axis, each at least ``least``; one number stands for all."""
     values = (value,) if isinstance(value, int | np.integer) else value
     if not isinstance(values, list | tuple) or len(values) not in (1, n) or not all(map(is_static, values)):
         raise MlaotError(f"{name}: expected a number or {n} of them, got {shown(value)}")
@@ -180,19 +208,19 @@ def tuple_of(value: Any, n: int, name: str, least: int = 0) -> tuple[Any, ...]:
 
 
 def is_static(size: Any) -> bool:
-    """Whether a dim is a number, not a name such as ``batch``."""
+    """Tell whether a dim is a number, not a name such as ``batch``."""
     return isinstance(size, int | np.integer)
 
 
 def static(size: Any, name: str) -> int:
-    """A dim that must be a number."""
+    """Return a dim that must be a number."""
     if not is_static(size):
         raise MlaotError(f"{name} depends on the size of an axis that has no fixed size ({size}); give it a number")
     return int(size)
 
 
 def check_spatial(x: Array, n: int, name: str) -> None:
-    """``x`` is one example [channel, *spatial] or a batch of them."""
+    """Check that ``x`` is one example [channel, *spatial] or a batch of them."""
     if x.ndim not in (n + 1, n + 2):
         axes = "dhw"[3 - n :]
         raise MlaotError(
@@ -202,31 +230,31 @@ def check_spatial(x: Array, n: int, name: str) -> None:
 
 
 def channels_first(values: Array, ndim: int, axis: int = 1) -> Array:
-    """A vector with one number a channel, shaped to meet an array of ``ndim`` dimensions."""
+    """Reshape a vector with one number for each channel to meet an array of ``ndim`` dimensions."""
     return np.reshape(values, (1,) * axis + (-1,) + (1,) * (ndim - axis - 1))
 
 
 def check_shape(values: Array | None, shape: Sequence[Any], name: str) -> None:
-    """A weight or a bias, where there is one, has the shape of what it is for."""
+    """Check that a weight or a bias, where there is one, has the shape of what it is for."""
     if values is not None and tuple(values.shape) != tuple(shape):
         raise MlaotError(f"{name}: expected shape {list(shape)}, got {list(values.shape)}")
 
 
 def check_broadcast(values: Array, shape: Sequence[Any], name: str) -> None:
-    """A weight or a mask that is broadcast to the shape of what it is for."""
+    """Check that a weight or a mask can be broadcast to the shape of what it is for."""
     own = (1,) * (len(shape) - values.ndim) + tuple(values.shape)
-    if len(own) != len(shape) or any(size not in (1, whole) for size, whole in zip(own, shape, strict=True)):
+    if len(own) != len(shape) or any(size not in (1, full) for size, full in zip(own, shape, strict=True)):
         raise MlaotError(f"{name}: shape {list(values.shape)} cannot be broadcast to {list(shape)}")
 
 
 def as_like(values: Array, like: Array) -> Array:
-    """``values`` in the dtype of ``like``."""
+    """Cast ``values`` to the dtype of ``like``."""
     if isinstance(values, np.ndarray) and like.dtype is bf16:
         return Tensor(as_node(values, bf16)) if is_traced(like) else round_bf16(values)
     return values if values.dtype == like.dtype else values.astype(like.dtype)
 
 
 def check_choice(value: str, choices: Sequence[str], name: str) -> None:
-    """An option that is a word."""
+    """Check an option that is one of several words."""
     if value not in choices:
         raise MlaotError(f"{name}: expected one of {', '.join(map(repr, choices))}, got {shown(value)}")

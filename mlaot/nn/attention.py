@@ -1,90 +1,128 @@
-"""Scaled dot-product attention.
-
-Query [.., heads, l, e], key [.., heads, s, e], value [.., heads, s, v]. A query that may attend to no key gets zeros.
-What ``is_causal`` or a boolean mask bars counts nothing, whatever its score; in PyTorch a score of nan stays one. A
-value that is barred and not finite may or may not make the result nan, as in PyTorch.
-"""
+"""Attention with several heads, and the projections to and from them."""
 
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 
 from mlaot.errors import MlaotError
-from mlaot.frontend.functions import arange, stop_gradient
-from mlaot.nn.arguments import Array, as_like, check_broadcast, static
-from mlaot.nn.basic import dropout
+from mlaot.nn import functional as F
+from mlaot.nn import init
+from mlaot.nn.arguments import Array, as_like
+from mlaot.nn.functional.attention import attend, attention_weights
+from mlaot.nn.module import Layer
+from mlaot.nn.parametric import Linear, parameter
+
+__all__ = ["MultiheadAttention"]
 
 
-def scaled_dot_product_attention(
-    query: Array,
-    key: Array,
-    value: Array,
-    attn_mask: Array | None = None,
-    dropout_p: float = 0.0,
-    is_causal: bool = False,
-    scale: float | None = None,
-    enable_gqa: bool = False,
-) -> Array:
-    """``softmax(q k^T * scale + mask) v``; a boolean mask is True where a query may attend.
+class MultiheadAttention(Layer):
+    """Query [l, n, e], key [s, n, k], value [s, n, v] ([n, l, e] with ``batch_first``; without n for one example).
 
-    With ``enable_gqa`` fewer heads of key and value serve the query's heads, each a run of neighbours.
+    ``num_kv_heads``: fewer heads of key and value, each shared by neighbouring heads of the query. As in PyTorch, True
+    in a boolean mask bars a query from a key.
     """
-    if attn_mask is not None and is_causal:
-        raise MlaotError("scaled_dot_product_attention: give attn_mask or is_causal=True, not both")
-    weights = attention_weights(query, key, attn_mask, is_causal, scale, enable_gqa)
-    return attend(dropout(weights, dropout_p), value, enable_gqa)
+
+    def __init__(
+        self,
+        embed_dim: int,
+        num_heads: int,
+        dropout: float = 0.0,
+        bias: bool = True,
+        *,
+        kdim: int | None = None,
+        vdim: int | None = None,
+        batch_first: bool = False,
+        num_kv_heads: int | None = None,
+        dtype: Any = None,
+        rng: init.Random = None,
+    ) -> None:
+        shared = num_kv_heads or num_heads
+        if embed_dim % num_heads or num_heads % shared:
+            raise MlaotError(
+                f"MultiheadAttention: {embed_dim} features, {num_heads} heads and {shared} heads of key and value "
+                "must divide one another"
+            )
+        self.embed_dim, self.num_heads, self.num_kv_heads = embed_dim, num_heads, shared
+        self.dropout, self.batch_first = dropout, batch_first
+        source = init.generator(rng)
+        width = embed_dim // num_heads * shared
+        inputs = (embed_dim, kdim or embed_dim, vdim or embed_dim)
+        self.widths = (embed_dim, width, width)
+
+        def weight(*shape: int) -> Any:
+            return parameter(init.xavier_uniform_(shape, rng=source, dtype=dtype))
+
+        self.in_proj_weight = self.q_proj_weight = self.k_proj_weight = self.v_proj_weight = None
+        if set(inputs) == {embed_dim}:
+            self.in_proj_weight = weight(sum(self.widths), embed_dim)
+        else:
+            shapes = zip(self.widths, inputs, strict=True)
+            self.q_proj_weight, self.k_proj_weight, self.v_proj_weight = [weight(*shape) for shape in shapes]
+        self.in_proj_bias = parameter(init.zeros_(sum(self.widths), dtype)) if bias else None
+        self.out_proj = Linear(embed_dim, embed_dim, bias, dtype=dtype, rng=source)
+        if bias:
+            self.out_proj.bias = parameter(init.zeros_(embed_dim, dtype))
+
+    def forward(
+        self,
+        query: Array,
+        key: Array,
+        value: Array,
+        key_padding_mask: Array | None = None,
+        need_weights: bool = True,
+        attn_mask: Array | None = None,
+        average_attn_weights: bool = True,
+        is_causal: bool = False,
+    ) -> tuple[Array, Array | None]:
+        """Return the outputs, and the weights of attention: their mean over the heads unless told otherwise."""
+        swapped = query.ndim == 3 and not self.batch_first
+        q, k, v = [np.swapaxes(x, 0, 1) if swapped else x for x in self._projected(query, key, value)]
+        heads = (self.num_heads, self.num_kv_heads, self.num_kv_heads)
+        q, k, v = [_split(x, count) for x, count in zip((q, k, v), heads, strict=True)]
+        shared = self.num_kv_heads != self.num_heads
+        mask = self._mask(attn_mask, key_padding_mask, q)
+        weights = attention_weights(q, k, mask, is_causal and attn_mask is None, None, shared)
+        weights = F.dropout(weights, self.dropout, self.training)
+        mixed = np.swapaxes(attend(weights, v, shared), -3, -2)
+        output = self.out_proj(np.reshape(mixed, (*mixed.shape[:-2], self.embed_dim)))
+        output = np.swapaxes(output, 0, 1) if swapped else output
+        if not need_weights:
+            return output, None
+        return output, np.mean(weights, axis=-3) if average_attn_weights else weights
+
+    def _projected(self, query: Array, key: Array, value: Array) -> list[Array]:
+        ends = [sum(self.widths[: i + 1]) for i in range(3)]
+        rows = [slice(end - width, end) for end, width in zip(ends, self.widths, strict=True)]
+        if self.in_proj_weight is not None and query is key and key is value:
+            together = F.linear(query, self.in_proj_weight, self.in_proj_bias)
+            return [together[..., row] for row in rows]
+        if self.in_proj_weight is not None:
+            matrices = [self.in_proj_weight[row] for row in rows]
+        else:
+            matrices = [self.q_proj_weight, self.k_proj_weight, self.v_proj_weight]
+        biases = [None if self.in_proj_bias is None else self.in_proj_bias[row] for row in rows]
+        return [F.linear(x, w, b) for x, w, b in zip((query, key, value), matrices, biases, strict=True)]
+
+    def _mask(self, attn_mask: Array | None, key_padding_mask: Array | None, q: Array) -> Array | None:
+        """Return both masks as one that is added to the scores [(n,) heads, l, s]."""
+        total = None
+        if attn_mask is not None:
+            total = _additive(attn_mask, q)
+            if attn_mask.ndim == 3 and q.ndim == 4:
+                total = np.reshape(total, (q.shape[0], self.num_heads, *attn_mask.shape[1:]))
+        if key_padding_mask is not None:
+            padding = np.expand_dims(np.expand_dims(_additive(key_padding_mask, q), -2), -2)
+            total = padding if total is None else total + padding
+        return total
 
 
-def attention_weights(
-    query: Array,
-    key: Array,
-    attn_mask: Array | None,
-    is_causal: bool,
-    scale: float | None,
-    enable_gqa: bool,
-) -> Array:
-    """How much each query attends to each key: [.., heads, l, s]."""
-    factor = 1.0 / math.sqrt(static(query.shape[-1], "attention")) if scale is None else scale
-    folded = _fold_heads(query, key, enable_gqa) * factor
-    scores = folded @ np.swapaxes(key, -1, -2)
-    scores = np.reshape(scores, (*query.shape[:-1], key.shape[-2]))
-    if is_causal:
-        scores = np.where(causal_mask(scores), scores, -math.inf)
-    if attn_mask is None:
-        return _softmax(scores)
-    check_broadcast(attn_mask, scores.shape, "attn_mask")
-    if attn_mask.dtype == np.bool_:
-        return _softmax(np.where(attn_mask, scores, -math.inf))
-    return _softmax(scores + as_like(attn_mask, scores))
+def _additive(mask: Array, like: Array) -> Array:
+    return as_like(np.where(mask, -math.inf, 0.0) if mask.dtype == np.bool_ else mask, like)
 
 
-def attend(weights: Array, value: Array, enable_gqa: bool) -> Array:
-    """The values weighted and summed: [.., heads, l, v]."""
-    mixed = _fold_heads(weights, value, enable_gqa) @ value
-    return np.reshape(mixed, (*weights.shape[:-1], value.shape[-1]))
-
-
-def causal_mask(scores: Array) -> Array:
-    """[l, s]: True where the key does not come after the query."""
-    rows, columns = scores.shape[-2:]
-    return np.expand_dims(arange(rows), 1) >= arange(columns)
-
-
-def _fold_heads(x: Array, shared: Array, enable_gqa: bool) -> Array:
-    """The rows of the heads that share a key and value, below one another: [.., shared heads, r * l, e]."""
-    if not enable_gqa:
-        return x
-    heads, groups = static(x.shape[-3], "attention"), static(shared.shape[-3], "attention")
-    if heads % groups:
-        raise MlaotError(f"attention: {heads} heads of the query cannot share {groups} of key and value evenly")
-    return np.reshape(x, (*x.shape[:-3], groups, heads // groups * x.shape[-2], x.shape[-1]))
-
-
-def _softmax(scores: Array) -> Array:
-    """Softmax of the last axis, where a row of nothing but ``-inf`` gives zeros."""
-    largest = stop_gradient(np.max(scores, axis=-1, keepdims=True))
-    e = np.exp(scores - np.where(largest == -math.inf, 0.0, largest))
-    total = np.sum(e, axis=-1, keepdims=True)
-    return e * (1.0 / np.where(total == 0, 1.0, total))
+def _split(x: Array, heads: int) -> Array:
+    """Reshape [.., t, heads * d] to [.., heads, t, d]."""
+    return np.swapaxes(np.reshape(x, (*x.shape[:-1], heads, x.shape[-1] // heads)), -3, -2)

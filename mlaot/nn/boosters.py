@@ -1,4 +1,4 @@
-"""The trees that LightGBM and XGBoost have fitted, from what these libraries themselves write of them.
+"""The trees that LightGBM and XGBoost have fitted, read from what these libraries write of them.
 
 A node is nested: ``(feature, mode, threshold, true, false, nan_is_true)``, a leaf a number. Nodes that are met twice,
 as behind a question for a set of categories, stay one.
@@ -7,31 +7,31 @@ as behind a question for a set of categories, stay one.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
 from mlaot.errors import MlaotError
-from mlaot.frontend.functions import sigmoid, softmax
+from mlaot.frontend.numpy import sigmoid, softmax
 from mlaot.nn.arguments import Array
-from mlaot.nn.trees import TreeEnsemble, labels
+from mlaot.nn.fitted_trees import Finish, FittedTrees, check_output, identity, labels
 
 Node = Any  # a tuple as above, or a float
-Link = Callable[[Array], Array]
 ZERO = float(np.float32(1e-35))  # LightGBM's: what is smaller is zero
 
 
-def from_lightgbm(estimator: Any, output: str) -> TreeEnsemble:
-    """The trees of ``LGBMClassifier``, ``LGBMRegressor`` or ``LGBMRanker``, which compare and add in float64."""
+def from_lightgbm(estimator: Any, output: str) -> FittedTrees:
+    """Read ``LGBMClassifier``, ``LGBMRegressor`` or ``LGBMRanker``, which compare and add in float64."""
+    check_output(estimator, output)
     model = estimator.booster_.dump_model()
-    kind, *options = str(model.get("objective") or "none").split()
-    given = dict(option.split(":") for option in options if ":" in option)
-    slope = float(given.get("sigmoid", 1.0))
+    objective, *words = str(model.get("objective") or "none").split()
+    parameters = dict(word.split(":") for word in words if ":" in word)
+    slope = float(parameters.get("sigmoid", 1.0))
     trees = [_lightgbm_node(tree["tree_structure"]) for tree in model["tree_info"]]
-    groups = model["num_tree_per_iteration"]
-    links: dict[str, Link] = {
+    outputs = model["num_tree_per_iteration"]
+    links: dict[str, Finish] = {
         "binary": lambda raw: sigmoid(slope * raw),
         "multiclass": softmax,
         "multiclassova": lambda raw: sigmoid(slope * raw),
@@ -39,13 +39,12 @@ def from_lightgbm(estimator: Any, output: str) -> TreeEnsemble:
         "cross_entropy_lambda": lambda raw: np.log1p(np.exp(raw)),
         **dict.fromkeys(("poisson", "gamma", "tweedie"), np.exp),
     }
-    link = links.get(kind, _itself)
-    if "sqrt" in options:
+    link = links.get(objective, identity)
+    if "sqrt" in words:
         link = lambda raw: np.sign(raw) * raw * raw  # noqa: E731
-    scale = groups / len(trees) if model.get("average_output") else 1.0
-    made = _ensemble(trees, [i % groups for i in range(len(trees))], groups, np.full(len(trees), scale))
-    made._finish = _finish(estimator, link, output)
-    return made
+    scale = outputs / len(trees) if model.get("average_output") else 1.0
+    arrays, options = _flat(trees, [i % outputs for i in range(len(trees))], outputs, [scale] * len(trees))
+    return FittedTrees(arrays, options, _finish(estimator, link, output))
 
 
 def _lightgbm_node(node: dict[str, Any]) -> Node:
@@ -66,36 +65,35 @@ def _lightgbm_node(node: dict[str, Any]) -> Node:
     return feature, "<", -ZERO, asked, (feature, "<=", ZERO, left if default else right, asked, True), False
 
 
-def from_xgboost(estimator: Any, output: str) -> TreeEnsemble:
-    """The trees of ``XGBClassifier``, ``XGBRegressor`` or ``XGBRanker``, which compare float32 features."""
+def from_xgboost(estimator: Any, output: str) -> FittedTrees:
+    """Read ``XGBClassifier``, ``XGBRegressor`` or ``XGBRanker``, which compare float32 features."""
+    check_output(estimator, output)
     booster = estimator.get_booster()
     best = booster.attr("best_iteration")
     learner = json.loads((booster if best is None else booster[: int(best) + 1]).save_raw("json"))["learner"]
-    found, weights = learner["gradient_booster"], None
-    if found["name"] == "dart":
-        found, weights = found["gbtree"], found["weight_drop"]
-    if "model" not in found or "trees" not in found["model"]:
-        raise MlaotError(f"from_sklearn: XGBoost's booster {found['name']!r} has no trees")
-    trees, groups = [_xgboost_node(tree) for tree in found["model"]["trees"]], found["model"]["tree_info"]
-    kind, outputs = learner["objective"]["name"], max(groups, default=0) + 1
+    gbtree, weights = learner["gradient_booster"], None
+    if gbtree["name"] == "dart":
+        gbtree, weights = gbtree["gbtree"], gbtree["weight_drop"]
+    if "model" not in gbtree or "trees" not in gbtree["model"]:
+        raise MlaotError(f"from_sklearn: XGBoost's booster {gbtree['name']!r} has no trees")
+    trees, groups = [_xgboost_node(tree) for tree in gbtree["model"]["trees"]], gbtree["model"]["tree_info"]
+    objective, outputs = learner["objective"]["name"], max(groups, default=0) + 1
     positive = ("count:poisson", "reg:gamma", "reg:tweedie", "survival:cox", "survival:aft")
-    links: dict[str, Link] = {
+    links: dict[str, Finish] = {
         **dict.fromkeys(("binary:logistic", "reg:logistic"), sigmoid),
         **dict.fromkeys(("multi:softprob", "multi:softmax"), softmax),
         **dict.fromkeys(positive, np.exp),
         "binary:hinge": lambda raw: np.where(raw > 0, 1.0, 0.0),
     }
     base = np.array(json.loads(learner["learner_model_param"]["base_score"]), np.float64)
-    if kind in ("binary:logistic", "reg:logistic"):
+    if objective in ("binary:logistic", "reg:logistic"):
         base = np.log(base / (1 - base))
-    elif kind in positive:
+    elif objective in positive:
         base = np.log(base)
-    made = _ensemble(trees, groups, outputs, np.ones(len(trees)) if weights is None else np.array(weights))
-    made._options["base"] = np.broadcast_to(base.ravel(), (outputs,)) if outputs > 1 else float(base.ravel()[0])
-    made._single = True
-    made._missing = float(estimator.missing)
-    made._finish = _finish(estimator, links.get(kind, _itself), output)
-    return made
+    arrays, options = _flat(trees, groups, outputs, [1.0] * len(trees) if weights is None else weights)
+    options["base"] = np.broadcast_to(base.ravel(), (outputs,)) if outputs > 1 else float(base.ravel()[0])
+    finish = _finish(estimator, links.get(objective, identity), output)
+    return FittedTrees(arrays, options, finish, is_single=True, missing=float(estimator.missing))
 
 
 def _xgboost_node(tree: dict[str, Any]) -> Node:
@@ -129,20 +127,22 @@ def _member(
     truncated: bool = False,
     nan_is_member: bool = False,
 ) -> Node:
-    """Whether the whole part of a feature is one of ``members``; ``truncated``: -0.5 is 0."""
+    """Ask whether the integer part of a feature is one of ``members``; with ``truncated``, -0.5 counts as 0."""
     ordered = sorted(members)
     gaps = [i for i, (a, b) in enumerate(pairwise(ordered), 1) if b > a + 1]
-    found = outside
+    question = outside
     for begin, end in reversed([*zip([0, *gaps], [*gaps, len(ordered)], strict=True)]):
         first, last = ordered[begin], ordered[end - 1]
         mode, least = (">", -1.0) if truncated and first == 0 else (">=", float(first))
         within = (feature, mode, least, inside, outside, nan_is_member)
-        found = (feature, "<", float(last + 1), within, found, nan_is_member)
-    return found
+        question = (feature, "<", float(last + 1), within, question, nan_is_member)
+    return question
 
 
-def _ensemble(trees: Sequence[Node], groups: Sequence[int], outputs: int, weights: Array) -> TreeEnsemble:
-    """The sum of trees, each times its weight and for its own output."""
+def _flat(
+    trees: Sequence[Node], groups: Sequence[int], outputs: int, weights: Sequence[float]
+) -> tuple[tuple[Array, ...], dict[str, Any]]:
+    """Return the arrays and options of ``tree_ensemble`` for trees, each times its weight and for its own output."""
     nodes: list[Any] = []
     leaves: list[Any] = []
     roots = []
@@ -163,32 +163,27 @@ def _ensemble(trees: Sequence[Node], groups: Sequence[int], outputs: int, weight
         roots.append(places[id(tree)])
     rows = [(f, mode, value, places[id(a)], places[id(b)], nan) for (f, mode, value, a, b, nan), places in nodes]
     feature, modes, threshold, true, false, nan = ([row[k] for row in rows] for k in range(6))
-    return TreeEnsemble(
+    arrays = (
         np.array(feature, np.int64),
         np.array(threshold, np.float64),
         np.array(true, np.int64),
         np.array(false, np.int64),
         np.array(roots, np.int64),
         np.array(leaves, np.float64),
-        mode=modes,
-        nan_is_true=np.array(nan, bool),
     )
+    return arrays, {"mode": modes, "nan_is_true": np.array(nan, bool)}
 
 
-def _itself(raw: Array) -> Array:
-    return raw
-
-
-def _finish(estimator: Any, link: Link, output: str) -> Link:
-    """From sums of leaves to an output."""
+def _finish(estimator: Any, link: Finish, output: str) -> Finish:
+    """Return the function from sums of leaves to an output."""
     if output == "decision_function":
-        return _itself
+        return identity
     if not hasattr(estimator, "classes_"):
         return link
 
     def probabilities(raw: Array) -> Array:
-        found = link(raw)
-        return found if len(estimator.classes_) > 2 else np.stack([1 - found, found], axis=-1)
+        linked = link(raw)
+        return linked if len(estimator.classes_) > 2 else np.stack([1 - linked, linked], axis=-1)
 
     if output == "predict_proba":
         return probabilities

@@ -1,205 +1,113 @@
-"""Convolution: the input's sliding windows times the kernel, summed in one ``einsum``.
-
-Shapes are PyTorch's: input [n, c, *spatial] or one example of it, kernel [o, c / groups, *k]; the kernel of a
-transposed convolution is [c, o / groups, *k]. A transposed convolution is a convolution, with a flipped kernel, of the
-input with ``stride - 1`` zeros between its elements.
-"""
+"""Convolutions, also transposed: layers that hold the kernels, by the number of spatial axes."""
 
 from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from mlaot.errors import MlaotError
-from mlaot.frontend.functions import window
-from mlaot.frontend.padding import pad
-from mlaot.nn.arguments import Array, check_shape, check_spatial, static, tuple_of
+from mlaot.frontend.trace.tensor import Parameter
+from mlaot.nn import functional as F
+from mlaot.nn import init
+from mlaot.nn.arguments import Array, check_choice, check_spatial, tuple_of
+from mlaot.nn.functional.convolution import padding_amounts
+from mlaot.nn.module import Layer
+from mlaot.nn.parametric import weight_and_bias
+
+__all__ = ["Conv1d", "Conv2d", "Conv3d", "ConvTranspose1d", "ConvTranspose2d", "ConvTranspose3d"]
 
 
-def conv1d(
-    input: Array,
-    weight: Array,
-    bias: Array | None = None,
-    stride: Any = 1,
-    padding: Any = 0,
-    dilation: Any = 1,
-    groups: int = 1,
-) -> Array:
-    return _conv(1, input, weight, bias, stride, padding, dilation, groups)
+class _Conv(Layer):
+    n = 0  # spatial axes
+    transposed = False
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: Any,
+        stride: Any = 1,
+        padding: Any = 0,
+        dilation: Any = 1,
+        groups: int = 1,
+        bias: bool = True,
+        padding_mode: str = "zeros",
+        *,
+        dtype: Any = None,
+        rng: init.Random = None,
+    ) -> None:
+        check_choice(padding_mode, ("zeros", "reflect", "replicate", "circular"), "padding_mode")
+        self.stride, self.padding, self.dilation, self.groups = stride, padding, dilation, groups
+        self.padding_mode, self.kernel_size = padding_mode, tuple_of(kernel_size, self.n, "kernel_size")
+        self.weight, self.bias = self._parameters(in_channels, out_channels, bias, rng, dtype)
+
+    def _parameters(
+        self, inputs: int, outputs: int, bias: bool, rng: init.Random, dtype: Any
+    ) -> tuple[Parameter, Parameter | None]:
+        if inputs % self.groups or outputs % self.groups:
+            raise MlaotError(f"{inputs} and {outputs} channels do not divide into {self.groups} groups")
+        first, second = (inputs, outputs) if self.transposed else (outputs, inputs)
+        shape = (first, second // self.groups, *self.kernel_size)
+        return weight_and_bias(shape, outputs if bias else None, rng, dtype)
+
+    def forward(self, input: Array) -> Array:
+        check_spatial(input, self.n, type(self).__name__)
+        convolve = (F.conv1d, F.conv2d, F.conv3d)[self.n - 1]
+        padding = self.padding
+        if self.padding_mode != "zeros":
+            amounts = padding_amounts(padding, self.kernel_size, self.dilation, "padding")
+            last_first = [side for pair in reversed(amounts) for side in pair]
+            input, padding = F.pad(input, last_first, self.padding_mode), 0
+        return convolve(input, self.weight, self.bias, self.stride, padding, self.dilation, self.groups)
 
 
-def conv2d(
-    input: Array,
-    weight: Array,
-    bias: Array | None = None,
-    stride: Any = 1,
-    padding: Any = 0,
-    dilation: Any = 1,
-    groups: int = 1,
-) -> Array:
-    return _conv(2, input, weight, bias, stride, padding, dilation, groups)
+class Conv1d(_Conv, n=1):
+    """Convolution of [(n,) c, l]."""
 
 
-def conv3d(
-    input: Array,
-    weight: Array,
-    bias: Array | None = None,
-    stride: Any = 1,
-    padding: Any = 0,
-    dilation: Any = 1,
-    groups: int = 1,
-) -> Array:
-    return _conv(3, input, weight, bias, stride, padding, dilation, groups)
+class Conv2d(_Conv, n=2):
+    """Convolution of [(n,) c, h, w]."""
 
 
-def conv_transpose1d(
-    input: Array,
-    weight: Array,
-    bias: Array | None = None,
-    stride: Any = 1,
-    padding: Any = 0,
-    output_padding: Any = 0,
-    groups: int = 1,
-    dilation: Any = 1,
-) -> Array:
-    return _conv_transpose(1, input, weight, bias, stride, padding, output_padding, groups, dilation)
+class Conv3d(_Conv, n=3):
+    """Convolution of [(n,) c, d, h, w]."""
 
 
-def conv_transpose2d(
-    input: Array,
-    weight: Array,
-    bias: Array | None = None,
-    stride: Any = 1,
-    padding: Any = 0,
-    output_padding: Any = 0,
-    groups: int = 1,
-    dilation: Any = 1,
-) -> Array:
-    return _conv_transpose(2, input, weight, bias, stride, padding, output_padding, groups, dilation)
+class _ConvTranspose(_Conv):
+    transposed = True
 
-
-def conv_transpose3d(
-    input: Array,
-    weight: Array,
-    bias: Array | None = None,
-    stride: Any = 1,
-    padding: Any = 0,
-    output_padding: Any = 0,
-    groups: int = 1,
-    dilation: Any = 1,
-) -> Array:
-    return _conv_transpose(3, input, weight, bias, stride, padding, output_padding, groups, dilation)
-
-
-def same_padding(kernel: tuple[int, ...], dilation: tuple[int, ...]) -> list[tuple[int, int]]:
-    """Zeros before and after each spatial axis that keep its size; an odd one goes behind."""
-    totals = [d * (k - 1) for k, d in zip(kernel, dilation, strict=True)]
-    return [(total // 2, total - total // 2) for total in totals]
-
-
-def pad_spatial(x: Array, amounts: list[tuple[int, int]], interior: tuple[int, ...] | None = None) -> Array:
-    """Zeros around (and between) the elements of the last axes; a negative amount cuts off."""
-    if not any(low or high for low, high in amounts) and not any(interior or ()):
-        return x
-    lead = x.ndim - len(amounts)
-    none = (0,) * lead
-    x = pad(
-        x,
-        none + tuple(max(low, 0) for low, _ in amounts),
-        none + tuple(max(high, 0) for _, high in amounts),
-        none + (interior or (0,) * len(amounts)),
-    )
-    if all(low >= 0 and high >= 0 for low, high in amounts):
-        return x
-    return x[(slice(None),) * lead + tuple(slice(max(-low, 0), min(high, 0) or None) for low, high in amounts)]
-
-
-def _conv(
-    n: int,
-    input: Array,
-    weight: Array,
-    bias: Array | None,
-    stride: Any,
-    padding: Any,
-    dilation: Any,
-    groups: int,
-) -> Array:
-    name = f"conv{n}d"
-    check_spatial(input, n, name)
-    strides, dilations = tuple_of(stride, n, f"{name}: stride", 1), tuple_of(dilation, n, f"{name}: dilation", 1)
-    _check_rank(name, weight, n, groups)
-    _check_weight(name, input, weight, n, groups, weight.shape[1] * groups, weight.shape[0])
-    if isinstance(padding, str) and padding == "same":
-        if set(strides) != {1}:
-            raise MlaotError(f"{name}: padding 'same' needs stride 1, got {stride}")
-        amounts = same_padding(weight.shape[2:], dilations)
-    elif isinstance(padding, str) and padding == "valid":
-        amounts = [(0, 0)] * n
-    else:
-        amounts = [(p, p) for p in tuple_of(padding, n, f"{name}: padding ('same' and 'valid' are known too)")]
-    return correlate(pad_spatial(input, amounts), weight, bias, strides, dilations, groups)
-
-
-def _conv_transpose(
-    n: int,
-    input: Array,
-    weight: Array,
-    bias: Array | None,
-    stride: Any,
-    padding: Any,
-    output_padding: Any,
-    groups: int,
-    dilation: Any,
-) -> Array:
-    name = f"conv_transpose{n}d"
-    check_spatial(input, n, name)
-    strides, dilations = tuple_of(stride, n, f"{name}: stride", 1), tuple_of(dilation, n, f"{name}: dilation", 1)
-    paddings = tuple_of(padding, n, f"{name}: padding")
-    extras = tuple_of(output_padding, n, f"{name}: output_padding")
-    _check_rank(name, weight, n, groups)
-    inner, outer, *kernel = weight.shape
-    _check_weight(name, input, weight, n, groups, inner, inner)
-    if any(e >= max(s, d) for e, s, d in zip(extras, strides, dilations, strict=True)):
-        raise MlaotError(f"{name}: output_padding {output_padding} must be smaller than stride or dilation")
-    reach = [d * (k - 1) for k, d in zip(kernel, dilations, strict=True)]
-    amounts = [(r - p, r - p + e) for r, p, e in zip(reach, paddings, extras, strict=True)]
-    spread = pad_spatial(input, amounts, tuple(s - 1 for s in strides))
-    turned = weight[(slice(None), slice(None), *[slice(None, None, -1)] * n)]
-    grouped = np.swapaxes(np.reshape(turned, (groups, inner // groups, outer, *kernel)), 1, 2)
-    flipped = np.reshape(grouped, (groups * outer, inner // groups, *kernel))
-    return correlate(spread, flipped, bias, (1,) * n, dilations, groups)
-
-
-def correlate(
-    x: Array, weight: Array, bias: Array | None, strides: tuple[int, ...], dilations: tuple[int, ...], groups: int
-) -> Array:
-    """Windows of x [(n,) c, *spatial] times weight [o, c / groups, *k], summed over c and k: [(n,) o, *positions]."""
-    n = len(strides)
-    lead, kernel, out = x.shape[: -n - 1], weight.shape[2:], weight.shape[0]
-    check_shape(bias, (out,), "convolution: bias")
-    batch, group, positions, taps = "n"[: len(lead)], "g"[: groups > 1], "xyz"[:n], "uvw"[:n]
-    if group:
-        x = np.reshape(x, (*lead, groups, weight.shape[1], *x.shape[-n:]))
-        weight = np.reshape(weight, (groups, out // groups, *weight.shape[1:]))
-    windows = window(x, tuple(range(x.ndim - n, x.ndim)), kernel, strides, dilations)
-    spec = f"{batch}{group}c{positions}{taps},{group}oc{taps}->{batch}{group}o{positions}"
-    y = np.einsum(spec, windows, weight, optimize=True)
-    if group:
-        y = np.reshape(y, (*lead, out, *y.shape[-n:]))
-    return y if bias is None else y + np.reshape(bias, (out,) + (1,) * n)
-
-
-def _check_rank(name: str, weight: Array, n: int, groups: int) -> None:
-    if groups < 1:
-        raise MlaotError(f"{name}: groups: expected 1 at least, got {groups}")
-    if weight.ndim != n + 2:
-        raise MlaotError(f"{name}: expected a kernel of {n + 2} dimensions, got {list(weight.shape)}")
-
-
-def _check_weight(name: str, x: Array, weight: Array, n: int, groups: int, inner: int, divided: int) -> None:
-    channels = static(x.shape[-n - 1], name)
-    if channels != inner or divided % groups or inner % groups:
-        raise MlaotError(
-            f"{name}: a kernel {list(weight.shape)} in {groups} group(s) does not fit an input with {channels} channels"
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: Any,
+        stride: Any = 1,
+        padding: Any = 0,
+        output_padding: Any = 0,
+        groups: int = 1,
+        bias: bool = True,
+        dilation: Any = 1,
+        *,
+        dtype: Any = None,
+        rng: init.Random = None,
+    ) -> None:
+        super().__init__(
+            in_channels, out_channels, kernel_size, stride, padding, dilation, groups, bias, dtype=dtype, rng=rng
         )
+        self.output_padding = output_padding
+
+    def forward(self, input: Array) -> Array:
+        convolve = (F.conv_transpose1d, F.conv_transpose2d, F.conv_transpose3d)[self.n - 1]
+        options = (self.stride, self.padding, self.output_padding, self.groups, self.dilation)
+        return convolve(input, self.weight, self.bias, *options)
+
+
+class ConvTranspose1d(_ConvTranspose, n=1):
+    """Transposed convolution of [(n,) c, l]."""
+
+
+class ConvTranspose2d(_ConvTranspose, n=2):
+    """Transposed convolution of [(n,) c, h, w]."""
+
+
+class ConvTranspose3d(_ConvTranspose, n=3):
+    """Transposed convolution of [(n,) c, d, h, w]."""

@@ -16,21 +16,8 @@ from mlaot.errors import MlaotError
 from mlaot.ir.types import DType
 from mlaot.nn.arguments import absent, check_choice
 
-__all__ = [
-    "calculate_gain",
-    "constant_",
-    "kaiming_normal_",
-    "kaiming_uniform_",
-    "normal_",
-    "ones_",
-    "orthogonal_",
-    "seed",
-    "trunc_normal_",
-    "uniform_",
-    "xavier_normal_",
-    "xavier_uniform_",
-    "zeros_",
-]
+__all__ = ["calculate_gain", "constant_", "kaiming_normal_", "kaiming_uniform_", "normal_", "ones_", "orthogonal_"]
+__all__ += ["seed", "trunc_normal_", "uniform_", "xavier_normal_", "xavier_uniform_", "zeros_"]
 
 Random = np.random.Generator | int | None
 Shape = int | Sequence[int]
@@ -49,20 +36,20 @@ def seed(value: int) -> None:
 
 
 def generator(rng: Random = None) -> np.random.Generator:
-    """The generator itself, one of that seed, or the default one."""
+    """Return the generator itself, one of that seed, or the default one."""
     return _default if rng is None else np.random.default_rng(rng)
 
 
 def float_dtype(dtype: Any) -> np.dtype[Any]:
-    """NumPy's dtype for a dtype of NumPy or mlaot; float32 where none is given."""
-    found = np.dtype(np.float32 if dtype is None else dtype.numpy if isinstance(dtype, DType) else dtype)
-    if found.kind != "f":
-        raise MlaotError(f"parameters: expected a floating-point dtype, got {found}")
-    return found
+    """Return NumPy's dtype for a dtype of NumPy or mlaot; float32 by default."""
+    chosen = np.dtype(np.float32 if dtype is None else dtype.numpy if isinstance(dtype, DType) else dtype)
+    if chosen.kind != "f":
+        raise MlaotError(f"parameters: expected a floating-point dtype, got {chosen}")
+    return chosen
 
 
 def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
-    """By how much to scale the weights before a nonlinearity; ``param`` is the slope of "leaky_relu" (0.01)."""
+    """Return the scale of weights before a nonlinearity; ``param`` is the slope of "leaky_relu" (0.01)."""
     if nonlinearity == "leaky_relu":
         return math.sqrt(2.0 / (1 + (0.01 if param is None else param) ** 2))
     check_choice(nonlinearity, (*GAINS, "leaky_relu"), "calculate_gain: nonlinearity")
@@ -70,10 +57,12 @@ def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
 
 
 def uniform_(shape: Shape, a: float = 0.0, b: float = 1.0, rng: Random = None, dtype: Any = None) -> NdArray:
+    """Draw from the uniform distribution from ``a`` to ``b``."""
     return np.asarray(generator(rng).uniform(a, b, shape), float_dtype(dtype))
 
 
 def normal_(shape: Shape, mean: float = 0.0, std: float = 1.0, rng: Random = None, dtype: Any = None) -> NdArray:
+    """Draw from the normal distribution."""
     return np.asarray(generator(rng).normal(mean, std, shape), float_dtype(dtype))
 
 
@@ -86,7 +75,7 @@ def trunc_normal_(
     rng: Random = None,
     dtype: Any = None,
 ) -> NdArray:
-    """Normal, drawn again where outside of ``a`` to ``b``."""
+    """Draw from the normal distribution, again where outside of ``a`` to ``b``."""
     if not a < b or mean < a - 2 * std or mean > b + 2 * std:
         raise MlaotError(f"trunc_normal_: expected a < b within two std of the mean, got a={a}, b={b}, mean={mean}")
     source = generator(rng)
@@ -97,23 +86,28 @@ def trunc_normal_(
 
 
 def constant_(shape: Shape, val: float, dtype: Any = None) -> NdArray:
+    """Return an array of ``val``."""
     return np.full(shape, val, float_dtype(dtype))
 
 
 def zeros_(shape: Shape, dtype: Any = None) -> NdArray:
+    """Return an array of zeros."""
     return np.zeros(shape, float_dtype(dtype))
 
 
 def ones_(shape: Shape, dtype: Any = None) -> NdArray:
+    """Return an array of ones."""
     return np.ones(shape, float_dtype(dtype))
 
 
 def xavier_uniform_(shape: Sequence[int], gain: float = 1.0, rng: Random = None, dtype: Any = None) -> NdArray:
+    """Draw uniformly within ``gain * sqrt(6 / (inputs + outputs))`` (Glorot and Bengio, 2010)."""
     bound = gain * math.sqrt(6.0 / sum(fans(shape)))
     return uniform_(shape, -bound, bound, rng, dtype)
 
 
 def xavier_normal_(shape: Sequence[int], gain: float = 1.0, rng: Random = None, dtype: Any = None) -> NdArray:
+    """Draw normally with ``std = gain * sqrt(2 / (inputs + outputs))`` (Glorot and Bengio, 2010)."""
     return normal_(shape, 0.0, gain * math.sqrt(2.0 / sum(fans(shape))), rng, dtype)
 
 
@@ -125,6 +119,7 @@ def kaiming_uniform_(
     rng: Random = None,
     dtype: Any = None,
 ) -> NdArray:
+    """Draw uniformly within ``gain * sqrt(3 / fan)`` (He et al., 2015)."""
     bound = math.sqrt(3.0) * _kaiming_std(shape, a, mode, nonlinearity)
     return uniform_(shape, -bound, bound, rng, dtype)
 
@@ -137,22 +132,23 @@ def kaiming_normal_(
     rng: Random = None,
     dtype: Any = None,
 ) -> NdArray:
+    """Draw normally with ``std = gain / sqrt(fan)`` (He et al., 2015)."""
     return normal_(shape, 0.0, _kaiming_std(shape, a, mode, nonlinearity), rng, dtype)
 
 
 def orthogonal_(shape: Sequence[int], gain: float = 1.0, rng: Random = None, dtype: Any = None) -> NdArray:
-    """Rows (or columns, where there are fewer) that are orthonormal, times ``gain``; axes behind the first as one."""
+    """Return orthonormal rows (or columns, where there are fewer) times ``gain``, axes after the first as one."""
     if len(shape) < 2:
         raise MlaotError(f"orthogonal_: expected two axes or more, got {list(shape)}")
     rows, columns = shape[0], math.prod(shape[1:])
     q, r = np.linalg.qr(generator(rng).normal(size=(max(rows, columns), min(rows, columns))))
-    q = q * np.sign(np.diag(r))  # so that q is uniformly distributed
+    q = q * np.sign(np.diag(r))  # so that q is uniformly distributed (Mezzadri, 2007)
     values = np.reshape(q if rows >= columns else q.T, shape) * gain
     return np.asarray(values, float_dtype(dtype))
 
 
 def fans(shape: Sequence[int]) -> tuple[int, int]:
-    """How many inputs an output of a weight [out, in, *k] has, and how many outputs an input."""
+    """Return how many inputs an output of a weight [out, in, *k] has, and how many outputs an input."""
     if len(shape) < 2:
         raise MlaotError(f"expected a weight of two axes or more, [out, in, *k], got {list(shape)}")
     taps = math.prod(shape[2:])

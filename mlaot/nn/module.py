@@ -13,10 +13,12 @@ from typing import Any
 import numpy as np
 
 from mlaot.errors import MlaotError
-from mlaot.frontend.files import is_for_training
-from mlaot.frontend.tensor import Buffer, Parameter
-from mlaot.frontend.trace import current, inner_part, is_training, needed, part
+from mlaot.frontend.trace.context import current, inner_part, is_training, needed, part
+from mlaot.frontend.trace.files import is_for_training
+from mlaot.frontend.trace.tensor import Buffer, Parameter
 from mlaot.nn.arguments import Array, checked
+
+__all__ = ["Module", "ModuleDict", "ModuleList", "Sequential"]
 
 
 class Module:
@@ -37,11 +39,11 @@ class Module:
         return is_training()
 
     def named_parameters(self, prefix: str = "") -> Iterator[tuple[str, Parameter]]:
-        """Each parameter once, with the path of attributes that leads to it first."""
+        """Yield each parameter once, with the first path of attributes that leads to it."""
         return _unique(_walk(self, prefix, Parameter))
 
     def named_buffers(self, prefix: str = "") -> Iterator[tuple[str, Buffer]]:
-        """Each buffer (a running statistic, a cache) once, with its path."""
+        """Yield each buffer (a running statistic, a cache) once, with its path."""
         return _unique(_walk(self, prefix, Buffer))
 
     def parameters(self) -> Iterator[Parameter]:
@@ -51,13 +53,13 @@ class Module:
         return (buffer for _, buffer in self.named_buffers())
 
     def state_dict(self) -> dict[str, np.ndarray[Any, Any]]:
-        """The arrays of all parameters and buffers by name; one that has two names stands under both."""
+        """Return the arrays of all parameters and buffers by name; one that has two names stands under both."""
         return {name: np.asarray(held) for name, held in _walk(self, "", (Parameter, Buffer))}
 
     def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True) -> None:
-        """Take over arrays by name, in the dtypes that the parameters have; ``strict``: no name more, none less.
+        """Take over arrays by name, in the dtypes of the parameters; ``strict`` refuses missing and further names.
 
-        What a compiled module's ``save`` writes for training only is passed over.
+        Names that a compiled module's ``save`` writes for training only are skipped.
         """
         own = dict(_walk(self, "", (Parameter, Buffer)))
         state_dict = {k: v for k, v in state_dict.items() if k in own or not is_for_training(k)}
@@ -77,16 +79,21 @@ class Module:
 
 
 class Layer(Module):
-    """Base class of the layers of this package, whose arguments are checked and may come in each of their forms."""
+    """Base class of the layers of this package, whose arguments are checked and may come in each of their forms.
 
-    def __init_subclass__(cls) -> None:
+    Attributes of a class may stand in its head: ``class Conv1d(Conv, n=1)``.
+    """
+
+    def __init_subclass__(cls, **attributes: Any) -> None:
+        for name, value in attributes.items():
+            setattr(cls, name, value)
         for name in ("__init__", "forward"):
             if name in vars(cls):
                 setattr(cls, name, checked(vars(cls)[name]))
 
 
 class Sequential(Module):
-    """Modules (or functions) one after the other; given a dict, they have its names."""
+    """Modules (or functions) one after the other; those of a dict keep its names."""
 
     def __init__(self, *modules: Any) -> None:
         named = dict(modules[0]) if len(modules) == 1 and isinstance(modules[0], Mapping) else dict(enumerate(modules))
@@ -120,7 +127,7 @@ class ModuleDict(dict[str, Any]):
 
 
 def _path(module: Module) -> str:
-    """The path of attributes that leads to a module in what is traced; its kind, where it holds nothing with a name."""
+    """Return the path of attributes from the traced model to a module; its kind, where it holds nothing with a name."""
     own, held = next(chain(module.named_parameters(), module.named_buffers()), ("", None))
     name = needed().root.names.get(id(held), "")
     if held is not None and name.endswith(own):
@@ -129,7 +136,7 @@ def _path(module: Module) -> str:
 
 
 def _walk(value: Any, path: str, kind: Any) -> Iterator[tuple[str, Any]]:
-    """All of ``kind`` in a module or container: those it holds itself, then those of its parts."""
+    """Yield all of ``kind`` in a module or container: those it holds itself, then those of its parts."""
     items = list(_items(value))
     yield from ((f"{path}{name}", held) for name, held in items if isinstance(held, kind))
     for name, inner in items:
@@ -144,9 +151,9 @@ def _items(value: Any) -> Iterable[tuple[Any, Any]]:
     return enumerate(value) if isinstance(value, list | tuple) else ()
 
 
-def _unique(found: Iterable[tuple[str, Any]]) -> Iterator[tuple[str, Any]]:
+def _unique(named: Iterable[tuple[str, Any]]) -> Iterator[tuple[str, Any]]:
     seen: set[int] = set()
-    for name, held in found:
+    for name, held in named:
         if id(held) not in seen:
             seen.add(id(held))
             yield name, held

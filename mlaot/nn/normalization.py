@@ -1,10 +1,4 @@
-"""Normalization by mean and variance, over the batch, the channels, or an example.
-
-All compute ``(x - mean) / sqrt(var + eps) * weight + bias`` as it is written. PyTorch rearranges it to ``x * scale +
-shift``, which gives nan where a weight or a mean is infinite.
-
-Running statistics are a ``Buffer`` that ``assign`` updates, or a NumPy array that is updated in place, as PyTorch does.
-"""
+"""Normalization layers: scale and shift, and running statistics where PyTorch has them."""
 
 from __future__ import annotations
 
@@ -14,132 +8,166 @@ from typing import Any
 import numpy as np
 
 from mlaot.errors import MlaotError
-from mlaot.frontend.tensor import Buffer
-from mlaot.ir.types import bf16
-from mlaot.nn.arguments import Array, channels_first, check_shape, is_static, static
+from mlaot.frontend.trace.tensor import Buffer
+from mlaot.nn import functional as F
+from mlaot.nn import init
+from mlaot.nn.arguments import Array
+from mlaot.nn.module import Layer
+from mlaot.nn.parametric import parameter
+
+__all__ = ["BatchNorm1d", "BatchNorm2d", "BatchNorm3d", "InstanceNorm1d", "InstanceNorm2d", "InstanceNorm3d"]
+__all__ += ["GroupNorm", "LayerNorm", "RMSNorm"]
 
 
-def batch_norm(
-    input: Array,
-    running_mean: Array | None,
-    running_var: Array | None,
-    weight: Array | None = None,
-    bias: Array | None = None,
-    training: bool = False,
-    momentum: Any = 0.1,
-    eps: float = 1e-5,
-) -> Array:
-    """Normalized over all axes but the channel (axis 1): by the batch's own statistics when training."""
-    axes = (0, *range(2, input.ndim))
-    if not training:
-        if running_mean is None or running_var is None:
-            raise MlaotError("batch_norm: without running statistics it can only be used with training=True")
-        for name, values in (("running_mean", running_mean), ("running_var", running_var)):
-            check_shape(values, input.shape[1:2], f"batch_norm: {name}")
-        mean, var = channels_first(running_mean, input.ndim), channels_first(running_var, input.ndim)
-        return _affine((input - mean) * (1.0 / np.sqrt(var + eps)), weight, bias)
-    _check_several(input, axes, "batch_norm")
-    if running_mean is not None:
-        _update(running_mean, np.mean(input, axis=axes), momentum)
-    if running_var is not None:
-        _update(running_var, np.var(input, axis=axes, ddof=1), momentum)
-    return _affine(_normalized(input, axes, eps), weight, bias)
+class _ChannelNorm(Layer):
+    """A normalization with a scale and a shift for each channel, and running statistics."""
+
+    ranks: tuple[int, ...] = ()
+
+    def __init__(
+        self,
+        num_features: int,
+        eps: float = 1e-5,
+        momentum: float | None = 0.1,
+        affine: bool = True,
+        track_running_stats: bool = True,
+        *,
+        bias: bool = True,
+        dtype: Any = None,
+    ) -> None:
+        self.eps, self.momentum = eps, momentum
+        self.weight = parameter(init.ones_(num_features, dtype)) if affine else None
+        self.bias = parameter(init.zeros_(num_features, dtype)) if affine and bias else None
+        self.running_mean = Buffer(init.zeros_(num_features, dtype)) if track_running_stats else None
+        self.running_var = Buffer(init.ones_(num_features, dtype)) if track_running_stats else None
+        self.num_batches_tracked = Buffer(np.array(0, np.int64)) if track_running_stats else None
+
+    def _check(self, input: Array) -> None:
+        if input.ndim not in self.ranks:
+            ranks = " or ".join(map(str, self.ranks))
+            raise MlaotError(f"{type(self).__name__}: expected {ranks} dimensions, got {list(input.shape)}")
 
 
-def instance_norm(
-    input: Array,
-    running_mean: Array | None = None,
-    running_var: Array | None = None,
-    weight: Array | None = None,
-    bias: Array | None = None,
-    use_input_stats: bool = True,
-    momentum: Any = 0.1,
-    eps: float = 1e-5,
-) -> Array:
-    """Each channel of each example normalized on its own."""
-    if not use_input_stats:
-        return batch_norm(input, running_mean, running_var, weight, bias, False, momentum, eps)
-    axes = tuple(range(2, input.ndim))
-    _check_several(input, axes, "instance_norm")
-    if running_mean is not None:
-        _update(running_mean, np.mean(np.mean(input, axis=axes), axis=0), momentum)
-    if running_var is not None:
-        _update(running_var, np.mean(np.var(input, axis=axes, ddof=1), axis=0), momentum)
-    return _affine(_normalized(input, axes, eps), weight, bias)
+class _BatchNorm(_ChannelNorm):
+    def forward(self, input: Array) -> Array:
+        self._check(input)
+        by_batch = self.training or self.running_mean is None
+        statistics = (self.running_mean, self.running_var)
+        return F.batch_norm(input, *statistics, self.weight, self.bias, by_batch, self._rate(input), self.eps)
+
+    def _rate(self, input: Array) -> Any:
+        """Return how much a new value counts in a running statistic; all count equally where momentum is None."""
+        if self.num_batches_tracked is None or not self.training:
+            return self.momentum
+        count = self.num_batches_tracked + 1
+        self.num_batches_tracked.assign(count)
+        return 1.0 / count.astype(input.dtype) if self.momentum is None else self.momentum
 
 
-def layer_norm(
-    input: Array,
-    normalized_shape: int | Sequence[int],
-    weight: Array | None = None,
-    bias: Array | None = None,
-    eps: float = 1e-5,
-) -> Array:
-    """Normalized over the last axes, whose sizes are ``normalized_shape``."""
-    axes = _last_axes(input, normalized_shape, "layer_norm")
-    for name, values in (("weight", weight), ("bias", bias)):
-        check_shape(values, input.shape[-len(axes) :], f"layer_norm: {name}")
-    y = _normalized(input, axes, eps)
-    y = y if weight is None else y * weight
-    return y if bias is None else y + bias
+class BatchNorm1d(_BatchNorm, ranks=(2, 3)):
+    """Batch normalization of [n, c] or [n, c, l]."""
 
 
-def rms_norm(
-    input: Array, normalized_shape: int | Sequence[int], weight: Array | None = None, eps: float | None = None
-) -> Array:
-    """Divided by the root of the mean square over the last axes; ``eps`` is the dtype's epsilon unless given."""
-    axes = _last_axes(input, normalized_shape, "rms_norm")
-    check_shape(weight, input.shape[-len(axes) :], "rms_norm: weight")
-    if eps is None:
-        eps = 2.0**-7 if input.dtype is bf16 else float(np.finfo(input.dtype).eps)
-    y = input * (1.0 / np.sqrt(np.mean(input * input, axis=axes, keepdims=True) + eps))
-    return y if weight is None else y * weight
+class BatchNorm2d(_BatchNorm, ranks=(4,)):
+    """Batch normalization of [n, c, h, w]."""
 
 
-def group_norm(
-    input: Array, num_groups: int, weight: Array | None = None, bias: Array | None = None, eps: float = 1e-5
-) -> Array:
-    """The channels (axis 1) in ``num_groups`` groups, each normalized together with the axes behind."""
-    if input.ndim < 2:
-        raise MlaotError(f"group_norm: expected an input [n, channels, ..], got {list(input.shape)}")
-    channels = static(input.shape[1], "group_norm")
-    if num_groups < 1 or channels % num_groups:
-        raise MlaotError(f"group_norm: {channels} channels do not divide into {num_groups} groups")
-    grouped = np.reshape(input, (input.shape[0], num_groups, channels // num_groups, *input.shape[2:]))
-    y = np.reshape(_normalized(grouped, tuple(range(2, grouped.ndim)), eps), input.shape)
-    return _affine(y, weight, bias)
+class BatchNorm3d(_BatchNorm, ranks=(5,)):
+    """Batch normalization of [n, c, d, h, w]."""
 
 
-def _normalized(x: Array, axes: tuple[int, ...], eps: float) -> Array:
-    centered = x - np.mean(x, axis=axes, keepdims=True)
-    return centered * (1.0 / np.sqrt(np.mean(centered * centered, axis=axes, keepdims=True) + eps))
+class _InstanceNorm(_ChannelNorm):
+    def __init__(
+        self,
+        num_features: int,
+        eps: float = 1e-5,
+        momentum: float | None = 0.1,
+        affine: bool = False,
+        track_running_stats: bool = False,
+        *,
+        bias: bool = True,
+        dtype: Any = None,
+    ) -> None:
+        super().__init__(num_features, eps, momentum, affine, track_running_stats, bias=bias, dtype=dtype)
+
+    def forward(self, input: Array) -> Array:
+        self._check(input)
+        if input.ndim == self.ranks[0]:  # one example
+            return self.forward(np.expand_dims(input, 0))[0]
+        by_input = self.training or self.running_mean is None
+        momentum = 0.0 if self.momentum is None else self.momentum
+        statistics = (self.running_mean, self.running_var)
+        return F.instance_norm(input, *statistics, self.weight, self.bias, by_input, momentum, self.eps)
 
 
-def _affine(x: Array, weight: Array | None, bias: Array | None) -> Array:
-    check_shape(weight, x.shape[1:2], "weight")
-    check_shape(bias, x.shape[1:2], "bias")
-    x = x if weight is None else x * channels_first(weight, x.ndim)
-    return x if bias is None else x + channels_first(bias, x.ndim)
+class InstanceNorm1d(_InstanceNorm, ranks=(2, 3)):
+    """Instance normalization of [(n,) c, l]."""
 
 
-def _update(running: Array, value: Array, momentum: Any) -> None:
-    mixed = running * (1.0 - momentum) + value * momentum
-    if isinstance(running, Buffer):
-        running.assign(mixed)
-    elif isinstance(running, np.ndarray) and running.flags.writeable:
-        running[...] = mixed
-    else:
-        raise MlaotError("running statistics: expected a mlaot Buffer or a NumPy array that can be written to")
+class InstanceNorm2d(_InstanceNorm, ranks=(3, 4)):
+    """Instance normalization of [(n,) c, h, w]."""
 
 
-def _check_several(x: Array, axes: tuple[int, ...], name: str) -> None:
-    sizes = [x.shape[axis] for axis in axes]
-    if all(is_static(size) and size == 1 for size in sizes):
-        raise MlaotError(f"{name}: expected more than one value a channel to take statistics of, got {list(x.shape)}")
+class InstanceNorm3d(_InstanceNorm, ranks=(4, 5)):
+    """Instance normalization of [(n,) c, d, h, w]."""
 
 
-def _last_axes(x: Array, shape: int | Sequence[int], name: str) -> tuple[int, ...]:
-    expected = (shape,) if isinstance(shape, int) else tuple(shape)
-    if tuple(x.shape[x.ndim - len(expected) :]) != expected:
-        raise MlaotError(f"{name}: expected an input whose last axes are {list(expected)}, got {list(x.shape)}")
-    return tuple(range(-len(expected), 0))
+class LayerNorm(Layer):
+    """Normalization over the last axes."""
+
+    def __init__(
+        self,
+        normalized_shape: int | Sequence[int],
+        eps: float = 1e-5,
+        elementwise_affine: bool = True,
+        bias: bool = True,
+        *,
+        dtype: Any = None,
+    ) -> None:
+        self.normalized_shape, self.eps = normalized_shape, eps
+        self.weight = parameter(init.ones_(normalized_shape, dtype)) if elementwise_affine else None
+        self.bias = parameter(init.zeros_(normalized_shape, dtype)) if elementwise_affine and bias else None
+
+    def forward(self, input: Array) -> Array:
+        return F.layer_norm(input, self.normalized_shape, self.weight, self.bias, self.eps)
+
+
+class RMSNorm(Layer):
+    """Division by the root of the mean square over the last axes."""
+
+    def __init__(
+        self,
+        normalized_shape: int | Sequence[int],
+        eps: float | None = None,
+        elementwise_affine: bool = True,
+        *,
+        dtype: Any = None,
+    ) -> None:
+        self.normalized_shape, self.eps = normalized_shape, eps
+        self.weight = parameter(init.ones_(normalized_shape, dtype)) if elementwise_affine else None
+
+    def forward(self, input: Array) -> Array:
+        return F.rms_norm(input, self.normalized_shape, self.weight, self.eps)
+
+
+class GroupNorm(Layer):
+    """Normalization of groups of channels."""
+
+    def __init__(
+        self,
+        num_groups: int,
+        num_channels: int,
+        eps: float = 1e-5,
+        affine: bool = True,
+        *,
+        bias: bool = True,
+        dtype: Any = None,
+    ) -> None:
+        if num_channels % num_groups:
+            raise MlaotError(f"GroupNorm: {num_channels} channels do not divide into {num_groups} groups")
+        self.num_groups, self.eps = num_groups, eps
+        self.weight = parameter(init.ones_(num_channels, dtype)) if affine else None
+        self.bias = parameter(init.zeros_(num_channels, dtype)) if affine and bias else None
+
+    def forward(self, input: Array) -> Array:
+        return F.group_norm(input, self.num_groups, self.weight, self.bias, self.eps)

@@ -13,14 +13,16 @@ from typing import Any
 import numpy as np
 
 from mlaot.errors import MlaotError
-from mlaot.frontend.control import scan
-from mlaot.frontend.functions import sigmoid
-from mlaot.frontend.tensor import Parameter
+from mlaot.frontend.numpy import sigmoid
+from mlaot.frontend.trace.control import scan
+from mlaot.frontend.trace.tensor import Parameter
 from mlaot.nn import functional as F
 from mlaot.nn import init
 from mlaot.nn.arguments import Array, check_choice
-from mlaot.nn.layers import parameter
 from mlaot.nn.module import Layer
+from mlaot.nn.parametric import parameter
+
+__all__ = ["GRU", "LSTM", "RNN", "GRUCell", "LSTMCell", "RNNCell"]
 
 State = tuple[Array, ...]
 Step = Callable[[Array, Array, State], State]  # of gates from the input, gates from the state, and the state
@@ -29,18 +31,20 @@ ACTIVATIONS: dict[str, Callable[[Array], Array]] = {"tanh": np.tanh, "relu": F.r
 
 
 def rnn_step(nonlinearity: str) -> Step:
-    """``h' = f(x w_ih + h w_hh)``."""
+    """Return the step ``h' = f(x w_ih + h w_hh)``."""
     check_choice(nonlinearity, tuple(ACTIVATIONS), "RNN: nonlinearity")
     return lambda of_input, of_state, state: (ACTIVATIONS[nonlinearity](of_input + of_state),)
 
 
 def lstm_step(of_input: Array, of_state: Array, state: State) -> State:
+    """Compute ``c' = sigmoid(f) * c + sigmoid(i) * tanh(g)`` and ``h' = sigmoid(o) * tanh(c')``."""
     i, f, g, o = _gates(of_input + of_state, 4)
     cell = sigmoid(f) * state[1] + sigmoid(i) * np.tanh(g)
     return sigmoid(o) * np.tanh(cell), cell
 
 
 def gru_step(of_input: Array, of_state: Array, state: State) -> State:
+    """Compute ``h' = (1 - z) * n + z * h``, with ``z = sigmoid(..)`` and ``n = tanh(x w_n + r * (h w_hn))``."""
     (ir, iz, new), (hr, hz, hn) = _gates(of_input, 3), _gates(of_state, 3)
     update = sigmoid(iz + hz)
     candidate = np.tanh(new + sigmoid(ir + hr) * hn)
@@ -53,6 +57,8 @@ def _gates(x: Array, count: int) -> list[Array]:
 
 
 class _Cell(Layer):
+    """One step with one array as the state, which is the output too."""
+
     gates = 1
     step: Step
 
@@ -69,10 +75,13 @@ class _Cell(Layer):
         self.bias_ih = uniform(rows) if bias else None
         self.bias_hh = uniform(rows) if bias else None
 
+    def forward(self, input: Array, hx: Array | None = None) -> Array:
+        return self._next(input, None if hx is None else (hx,))[0]
+
     def _next(self, input: Array, state: State | None) -> State:
         of_input = F.linear(input, self.weight_ih, self.bias_ih)
-        known = (np.zeros_like(of_input[..., : self.hidden_size]),) * 2 if state is None else state
-        return self.step(of_input, F.linear(known[0], self.weight_hh, self.bias_hh), known)
+        before = (np.zeros_like(of_input[..., : self.hidden_size]),) * 2 if state is None else state
+        return self.step(of_input, F.linear(before[0], self.weight_hh, self.bias_hh), before)
 
 
 class RNNCell(_Cell):
@@ -91,24 +100,16 @@ class RNNCell(_Cell):
         super().__init__(input_size, hidden_size, bias, dtype=dtype, rng=rng)
         self.step = rnn_step(nonlinearity)
 
-    def forward(self, input: Array, hx: Array | None = None) -> Array:
-        return self._next(input, None if hx is None else (hx,))[0]
 
-
-class GRUCell(_Cell):
+class GRUCell(_Cell, gates=3):
     """One step of a ``GRU``: input [(n,) i], state [(n,) h], to the next state."""
 
-    gates = 3
     step = staticmethod(gru_step)
 
-    def forward(self, input: Array, hx: Array | None = None) -> Array:
-        return self._next(input, None if hx is None else (hx,))[0]
 
-
-class LSTMCell(_Cell):
+class LSTMCell(_Cell, gates=4):
     """One step of an ``LSTM``: input [(n,) i], state ([(n,) h], [(n,) h]), to the next state."""
 
-    gates = 4
     step = staticmethod(lstm_step)
 
     def forward(self, input: Array, hx: tuple[Array, Array] | None = None) -> tuple[Array, Array]:
@@ -117,7 +118,10 @@ class LSTMCell(_Cell):
 
 
 class _Recurrent(Layer):
+    """All steps of several layers, in one or both directions, with one array as the state."""
+
     gates = 1
+    parts = 1  # arrays in the state
     step: Step
 
     def __init__(
@@ -134,17 +138,16 @@ class _Recurrent(Layer):
         dtype: Any = None,
         rng: init.Random = None,
     ) -> None:
-        self.input_size, self.hidden_size, self.num_layers, self.proj_size = (
-            input_size,
-            hidden_size,
-            num_layers,
-            proj_size,
-        )
-        self.batch_first, self.dropout = batch_first, dropout
+        self.input_size, self.hidden_size, self.proj_size = input_size, hidden_size, proj_size
+        self.num_layers, self.batch_first, self.dropout = num_layers, batch_first, dropout
         self.directions = ("", "_reverse") if bidirectional else ("",)
         source, bound = init.generator(rng), 1.0 / math.sqrt(hidden_size)
         for name, shape in self._shapes(bias).items():
             setattr(self, name, parameter(init.uniform_(shape, -bound, bound, source, dtype)))
+
+    def forward(self, input: Array, hx: Array | None = None) -> tuple[Array, Array]:
+        output, (state,) = self._run(input, None if hx is None else (hx,))
+        return output, state
 
     def _shapes(self, bias: bool) -> dict[str, tuple[int, ...]]:
         rows, output = self.gates * self.hidden_size, self.proj_size or self.hidden_size
@@ -161,7 +164,7 @@ class _Recurrent(Layer):
         return shapes
 
     def _run(self, input: Array, initial: State | None) -> tuple[Array, State]:
-        """Outputs of the last layer for all steps, and the last states of all layers and directions, stacked."""
+        """Return outputs of the last layer for all steps, and the last states of all layers and directions, stacked."""
         if input.ndim not in (2, 3) or input.shape[-1] != self.input_size:
             raise MlaotError(
                 f"{type(self).__name__}: expected an input of two or three axes, the last {self.input_size}, "
@@ -173,8 +176,8 @@ class _Recurrent(Layer):
         for layer in range(self.num_layers):
             outputs = []
             for direction in self.directions:
-                known = None if initial is None else tuple(part[len(last)] for part in initial)
-                state, output = self._scan(x, f"l{layer}{direction}", known, direction == "_reverse")
+                start = None if initial is None else tuple(part[len(last)] for part in initial)
+                state, output = self._scan(x, f"l{layer}{direction}", start, direction == "_reverse")
                 last.append(state)
                 outputs.append(output)
             x = outputs[0] if len(outputs) == 1 else np.concatenate(outputs, axis=-1)
@@ -184,13 +187,13 @@ class _Recurrent(Layer):
         return np.swapaxes(x, 0, 1) if swapped else x, states
 
     def _scan(self, x: Array, suffix: str, initial: State | None, reverse: bool) -> tuple[State, Array]:
-        """One layer in one direction over all steps."""
+        """Run one layer in one direction over all steps."""
         held = {kind: getattr(self, f"{kind}_{suffix}", None) for kind in ("bias_ih", "bias_hh", "weight_hr")}
         weight_hh, weight_hr = getattr(self, f"weight_hh_{suffix}"), held["weight_hr"]
         of_inputs = F.linear(x, getattr(self, f"weight_ih_{suffix}"), held["bias_ih"])
         if initial is None:
             sizes = (self.proj_size or self.hidden_size, self.hidden_size)
-            initial = tuple(np.zeros_like(of_inputs[0][..., :size]) for size in sizes[: self._parts])
+            initial = tuple(np.zeros_like(of_inputs[0][..., :size]) for size in sizes[: self.parts])
 
         def step(state: State, of_input: Array) -> tuple[State, Array]:
             state = self.step(of_input, F.linear(state[0], weight_hh, held["bias_hh"]), state)
@@ -198,10 +201,8 @@ class _Recurrent(Layer):
                 state = (F.linear(state[0], weight_hr), *state[1:])
             return state, state[0]
 
-        found: tuple[State, Array] = scan(step, initial, of_inputs, reverse=reverse)
-        return found
-
-    _parts = 1  # arrays in the state
+        states: tuple[State, Array] = scan(step, initial, of_inputs, reverse=reverse)
+        return states
 
 
 class RNN(_Recurrent):
@@ -225,15 +226,10 @@ class RNN(_Recurrent):
         super().__init__(input_size, hidden_size, *options, dtype=dtype, rng=rng)
         self.step = rnn_step(nonlinearity)
 
-    def forward(self, input: Array, hx: Array | None = None) -> tuple[Array, Array]:
-        output, (state,) = self._run(input, None if hx is None else (hx,))
-        return output, state
 
-
-class GRU(_Recurrent):
+class GRU(_Recurrent, gates=3):
     """Gated recurrent unit: inputs [t, (n,) i], state [layers * directions, (n,) h], to outputs and the last state."""
 
-    gates = 3
     step = staticmethod(gru_step)
 
     def __init__(
@@ -252,20 +248,14 @@ class GRU(_Recurrent):
         options = (num_layers, bias, batch_first, dropout, bidirectional)
         super().__init__(input_size, hidden_size, *options, dtype=dtype, rng=rng)
 
-    def forward(self, input: Array, hx: Array | None = None) -> tuple[Array, Array]:
-        output, (state,) = self._run(input, None if hx is None else (hx,))
-        return output, state
 
-
-class LSTM(_Recurrent):
+class LSTM(_Recurrent, gates=4, parts=2):
     """Long short-term memory: inputs [t, (n,) i], state (h, c), to outputs and the last (h, c).
 
     ``proj_size`` > 0: h is projected to that size.
     """
 
-    gates = 4
     step = staticmethod(lstm_step)
-    _parts = 2
 
     def forward(self, input: Array, hx: tuple[Array, Array] | None = None) -> tuple[Array, tuple[Array, Array]]:
         output, (state, cell) = self._run(input, hx)

@@ -11,11 +11,34 @@ from mlaot.nn import functional as F
 from mlaot.nn.arguments import Array, bound
 from mlaot.nn.module import Layer
 
+__all__ = ["Dropout", "Dropout1d", "Dropout2d", "Dropout3d", "Flatten", "Identity"]
+__all__ += ["CELU", "ELU", "GELU", "GLU", "SELU", "Hardshrink", "Hardsigmoid", "Hardswish", "Hardtanh", "LeakyReLU"]
+__all__ += ["LogSigmoid", "LogSoftmax", "Mish", "ReLU", "ReLU6", "SiLU", "Sigmoid"]
+__all__ += ["Softmax", "Softplus", "Softsign", "Tanh"]
+__all__ += ["CosineSimilarity", "Upsample"]
+__all__ += ["AdaptiveAvgPool1d", "AdaptiveAvgPool2d", "AdaptiveAvgPool3d"]
+__all__ += ["AdaptiveMaxPool1d", "AdaptiveMaxPool2d", "AdaptiveMaxPool3d"]
+__all__ += ["AvgPool1d", "AvgPool2d", "AvgPool3d", "LPPool1d", "LPPool2d", "LPPool3d"]
+__all__ += ["MaxPool1d", "MaxPool2d", "MaxPool3d"]
+__all__ += ["BCELoss", "BCEWithLogitsLoss", "CrossEntropyLoss", "HingeEmbeddingLoss", "HuberLoss", "KLDivLoss"]
+__all__ += ["L1Loss", "MSELoss", "NLLLoss", "SmoothL1Loss"]
 
-class Function(Layer):
-    """A function whose options, all but the ``inputs`` first arguments, are given when the layer is made."""
+
+class _Calling(Layer):
+    """A layer that calls a function of ``functional``."""
 
     function: ClassVar[Callable[..., Any]]
+
+    def __init_subclass__(cls, function: Callable[..., Any] | None = None, **attributes: Any) -> None:
+        super().__init_subclass__(**attributes)
+        if function is not None:
+            cls.function = staticmethod(function)
+            cls.__doc__ = f"``functional.{function.__name__}`` as a layer.\n\n{inspect.getdoc(function) or ''}".rstrip()
+
+
+class Function(_Calling):
+    """A function as a layer: its first ``inputs`` arguments are those of the call, the rest those of the layer."""
+
     inputs = 1
 
     def __init__(self, *args: Any, **options: Any) -> None:
@@ -26,19 +49,7 @@ class Function(Layer):
         return type(self).function(*inputs, *self.args, **self.options)
 
 
-class Identity(Layer):
-    """Gives back what it is given; takes any arguments, as a stand-in for another layer."""
-
-    def __init__(self, *args: Any, **options: Any) -> None:
-        pass
-
-    def forward(self, input: Array) -> Array:
-        return input
-
-
-class _Dropout(Layer):
-    function: ClassVar[Callable[..., Any]]
-
+class _Dropout(_Calling):
     def __init__(self, p: float = 0.5) -> None:
         if not 0 <= p <= 1:
             raise MlaotError(f"{type(self).__name__}: expected a probability from 0 to 1, got {p}")
@@ -48,8 +59,18 @@ class _Dropout(Layer):
         return type(self).function(input, self.p, self.training)
 
 
+class Identity(Layer):
+    """Return the input; take any arguments, as a stand-in for another layer."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        pass
+
+    def forward(self, input: Array) -> Array:
+        return input
+
+
 class Flatten(Layer):
-    """The axes from ``start_dim`` on as one; the first is the batch's unless told otherwise."""
+    """Make one axis of those from ``start_dim`` on; the first is the batch's unless told otherwise."""
 
     def __init__(self, start_dim: int = 1, end_dim: int = -1) -> None:
         self.start_dim, self.end_dim = start_dim, end_dim
@@ -58,216 +79,57 @@ class Flatten(Layer):
         return F.flatten(input, self.start_dim, self.end_dim)
 
 
-class Dropout(_Dropout):
-    function = staticmethod(F.dropout)
-
-
-class Dropout1d(_Dropout):
-    function = staticmethod(F.dropout1d)
-
-
-class Dropout2d(_Dropout):
-    function = staticmethod(F.dropout2d)
-
-
-class Dropout3d(_Dropout):
-    function = staticmethod(F.dropout3d)
-
-
-class ReLU(Function):
-    function = staticmethod(F.relu)
-
-
-class LeakyReLU(Function):
-    function = staticmethod(F.leaky_relu)
-
-
-class ELU(Function):
-    function = staticmethod(F.elu)
-
-
-class SELU(Function):
-    function = staticmethod(F.selu)
-
-
-class CELU(Function):
-    function = staticmethod(F.celu)
-
-
-class GELU(Function):
-    function = staticmethod(F.gelu)
-
-
-class SiLU(Function):
-    function = staticmethod(F.silu)
-
-
-class Mish(Function):
-    function = staticmethod(F.mish)
-
-
-class Softplus(Function):
-    function = staticmethod(F.softplus)
-
-
-class Softsign(Function):
-    function = staticmethod(F.softsign)
-
-
-class Tanh(Function):
-    function = staticmethod(F.tanh)
-
-
-class Sigmoid(Function):
-    function = staticmethod(F.sigmoid)
-
-
-class Hardtanh(Function):
-    function = staticmethod(F.hardtanh)
-
-
-class Hardsigmoid(Function):
-    function = staticmethod(F.hardsigmoid)
-
-
-class Hardswish(Function):
-    function = staticmethod(F.hardswish)
-
-
-class ReLU6(Function):
-    function = staticmethod(F.relu6)
-
-
-class LogSigmoid(Function):
-    function = staticmethod(F.logsigmoid)
-
-
-class GLU(Function):
-    function = staticmethod(F.glu)
-
-
-class Softmax(Function):
-    function = staticmethod(F.softmax)
-
-
-class LogSoftmax(Function):
-    function = staticmethod(F.log_softmax)
-
-
-class CosineSimilarity(Function):
-    function = staticmethod(F.cosine_similarity)
-    inputs = 2
-
-
-class Upsample(Function):
-    function = staticmethod(F.interpolate)
-
-
-class MaxPool1d(Function):
-    function = staticmethod(F.max_pool1d)
-
-
-class MaxPool2d(Function):
-    function = staticmethod(F.max_pool2d)
-
-
-class MaxPool3d(Function):
-    function = staticmethod(F.max_pool3d)
-
-
-class AvgPool1d(Function):
-    function = staticmethod(F.avg_pool1d)
-
-
-class AvgPool2d(Function):
-    function = staticmethod(F.avg_pool2d)
-
-
-class AvgPool3d(Function):
-    function = staticmethod(F.avg_pool3d)
-
-
-class LPPool1d(Function):
-    function = staticmethod(F.lp_pool1d)
-
-
-class LPPool2d(Function):
-    function = staticmethod(F.lp_pool2d)
-
-
-class LPPool3d(Function):
-    function = staticmethod(F.lp_pool3d)
-
-
-class AdaptiveAvgPool1d(Function):
-    function = staticmethod(F.adaptive_avg_pool1d)
-
-
-class AdaptiveAvgPool2d(Function):
-    function = staticmethod(F.adaptive_avg_pool2d)
-
-
-class AdaptiveAvgPool3d(Function):
-    function = staticmethod(F.adaptive_avg_pool3d)
-
-
-class AdaptiveMaxPool1d(Function):
-    function = staticmethod(F.adaptive_max_pool1d)
-
-
-class AdaptiveMaxPool2d(Function):
-    function = staticmethod(F.adaptive_max_pool2d)
-
-
-class AdaptiveMaxPool3d(Function):
-    function = staticmethod(F.adaptive_max_pool3d)
-
-
-class MSELoss(Function):
-    function = staticmethod(F.mse_loss)
-    inputs = 2
-
-
-class L1Loss(Function):
-    function = staticmethod(F.l1_loss)
-    inputs = 2
-
-
-class HuberLoss(Function):
-    function = staticmethod(F.huber_loss)
-    inputs = 2
-
-
-class SmoothL1Loss(Function):
-    function = staticmethod(F.smooth_l1_loss)
-    inputs = 2
-
-
-class HingeEmbeddingLoss(Function):
-    function = staticmethod(F.hinge_embedding_loss)
-    inputs = 2
-
-
-class BCELoss(Function):
-    function = staticmethod(F.binary_cross_entropy)
-    inputs = 2
-
-
-class BCEWithLogitsLoss(Function):
-    function = staticmethod(F.binary_cross_entropy_with_logits)
-    inputs = 2
-
-
-class CrossEntropyLoss(Function):
-    function = staticmethod(F.cross_entropy)
-    inputs = 2
-
-
-class NLLLoss(Function):
-    function = staticmethod(F.nll_loss)
-    inputs = 2
-
-
-class KLDivLoss(Function):
-    function = staticmethod(F.kl_div)
-    inputs = 2
+# fmt: off
+class Dropout(_Dropout, function=F.dropout): ...
+class Dropout1d(_Dropout, function=F.dropout1d): ...
+class Dropout2d(_Dropout, function=F.dropout2d): ...
+class Dropout3d(_Dropout, function=F.dropout3d): ...
+class ReLU(Function, function=F.relu): ...
+class LeakyReLU(Function, function=F.leaky_relu): ...
+class ELU(Function, function=F.elu): ...
+class SELU(Function, function=F.selu): ...
+class CELU(Function, function=F.celu): ...
+class GELU(Function, function=F.gelu): ...
+class SiLU(Function, function=F.silu): ...
+class Mish(Function, function=F.mish): ...
+class Softplus(Function, function=F.softplus): ...
+class Softsign(Function, function=F.softsign): ...
+class Tanh(Function, function=F.tanh): ...
+class Sigmoid(Function, function=F.sigmoid): ...
+class Hardtanh(Function, function=F.hardtanh): ...
+class Hardshrink(Function, function=F.hardshrink): ...
+class Hardsigmoid(Function, function=F.hardsigmoid): ...
+class Hardswish(Function, function=F.hardswish): ...
+class ReLU6(Function, function=F.relu6): ...
+class LogSigmoid(Function, function=F.logsigmoid): ...
+class GLU(Function, function=F.glu): ...
+class Softmax(Function, function=F.softmax): ...
+class LogSoftmax(Function, function=F.log_softmax): ...
+class CosineSimilarity(Function, function=F.cosine_similarity, inputs=2): ...
+class Upsample(Function, function=F.interpolate): ...
+class MaxPool1d(Function, function=F.max_pool1d): ...
+class MaxPool2d(Function, function=F.max_pool2d): ...
+class MaxPool3d(Function, function=F.max_pool3d): ...
+class AvgPool1d(Function, function=F.avg_pool1d): ...
+class AvgPool2d(Function, function=F.avg_pool2d): ...
+class AvgPool3d(Function, function=F.avg_pool3d): ...
+class LPPool1d(Function, function=F.lp_pool1d): ...
+class LPPool2d(Function, function=F.lp_pool2d): ...
+class LPPool3d(Function, function=F.lp_pool3d): ...
+class AdaptiveAvgPool1d(Function, function=F.adaptive_avg_pool1d): ...
+class AdaptiveAvgPool2d(Function, function=F.adaptive_avg_pool2d): ...
+class AdaptiveAvgPool3d(Function, function=F.adaptive_avg_pool3d): ...
+class AdaptiveMaxPool1d(Function, function=F.adaptive_max_pool1d): ...
+class AdaptiveMaxPool2d(Function, function=F.adaptive_max_pool2d): ...
+class AdaptiveMaxPool3d(Function, function=F.adaptive_max_pool3d): ...
+class MSELoss(Function, function=F.mse_loss, inputs=2): ...
+class L1Loss(Function, function=F.l1_loss, inputs=2): ...
+class HuberLoss(Function, function=F.huber_loss, inputs=2): ...
+class SmoothL1Loss(Function, function=F.smooth_l1_loss, inputs=2): ...
+class HingeEmbeddingLoss(Function, function=F.hinge_embedding_loss, inputs=2): ...
+class BCELoss(Function, function=F.binary_cross_entropy, inputs=2): ...
+class BCEWithLogitsLoss(Function, function=F.binary_cross_entropy_with_logits, inputs=2): ...
+class CrossEntropyLoss(Function, function=F.cross_entropy, inputs=2): ...
+class NLLLoss(Function, function=F.nll_loss, inputs=2): ...
+class KLDivLoss(Function, function=F.kl_div, inputs=2): ...
+# fmt: on

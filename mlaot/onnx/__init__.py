@@ -1,5 +1,6 @@
 """Models of ONNX files: ``mlaot.onnx.load("model.onnx")`` is a model like any other. Needs the package ``onnx``."""
 
+from importlib import import_module
 from typing import Any
 
 from mlaot.errors import MlaotError
@@ -16,8 +17,7 @@ __all__ = ["Backend", "declared", "load"]
 
 
 def __getattr__(name: str) -> Any:
+    """``Backend``, which compiles, when it is asked for: a front end knows nothing of what comes after it."""
     if name == "Backend":
-        from mlaot.onnx.backend import Backend
-
-        return Backend
+        return import_module("mlaot.onnx.backend").Backend
     raise AttributeError(f"module 'mlaot.onnx' has no attribute {name!r}")

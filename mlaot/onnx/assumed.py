@@ -14,22 +14,31 @@ from typing import Any
 
 import numpy as np
 
-from mlaot.frontend.functions import astype
+from mlaot.frontend.numpy import astype
 from mlaot.ir import Dim
 from mlaot.onnx.importer import Use
-from mlaot.onnx.values import Unsupported, integers, known, lifted, of_dims
+from mlaot.onnx.values import Unsupported, along, constant_value, extent_value, integers, lift, shape_vector
 
 MOST = 100  # choices that are compiled
 
 
 def declared_shape(use: Use, what: str, i: int = 0) -> tuple[Dim, ...]:
-    """The shape of output ``i``, which the file must give since ``what`` is computed."""
-    found = use.declared(i)
-    if found is None:
+    """Return the shape of output ``i``, which the file must give since ``what`` is computed."""
+    type_ = use.declared(i)
+    if type_ is None:
         raise Unsupported(
             f"{what} is computed when the model runs, and the file gives its output no shape; make it constant"
         )
-    return found.shape
+    return type_.shape
+
+
+def declared_extent(use: Use, axis: int, message: str, i: int = 0) -> int:
+    """Return an extent of output ``i``, which the file must give as a number; else ``message`` is said."""
+    type_ = use.declared(i)
+    extent = type_.shape[axis] if type_ is not None and type_.rank > axis else None
+    if not isinstance(extent, int):
+        raise Unsupported(message)
+    return extent
 
 
 def require_equal(use: Use, value: Any, wanted: Sequence[Dim], what: str) -> None:
@@ -37,20 +46,20 @@ def require_equal(use: Use, value: Any, wanted: Sequence[Dim], what: str) -> Non
     flat = np.reshape(astype(value, np.int64), (-1,))
     if flat.shape[0] != len(wanted):
         raise Unsupported(f"{what} has {flat.shape[0]} elements; {len(wanted)} make the declared shape")
-    use.require(np.all(np.equal(flat, lifted(of_dims(list(wanted))))), f"{what} must be {list(wanted)}")
+    use.require(np.all(np.equal(flat, lift(shape_vector(list(wanted))))), f"{what} must be {list(wanted)}")
 
 
-def settled_integers(use: Use, value: Any, what: str, wanted: Callable[[], Sequence[Dim]]) -> list[Any]:
-    """A known vector of integers; in place of a computed one, those that make the declared shape."""
-    if known(value) is not None:
+def integers_or_declared(use: Use, value: Any, what: str, wanted: Callable[[], Sequence[Dim]]) -> list[Any]:
+    """Return a known vector of integers; in place of a computed one, those that make the declared shape."""
+    if constant_value(value) is not None:
         return integers(value, what)
     targets = list(wanted())
     require_equal(use, value, targets, what)
     return targets
 
 
-def chosen(use: Use, what: str, choices: Iterable[tuple[Any, Callable[[], Any]]]) -> Any:
-    """One of several results, by which condition holds; calls in which none does are refused."""
+def choose(use: Use, what: str, choices: Iterable[tuple[Any, Callable[[], Any]]]) -> Any:
+    """Choose one of several results by which condition holds; calls in which none does are refused."""
     conditions, results = [], []
     for condition, compute in choices:
         conditions.append(condition)
@@ -60,61 +69,56 @@ def chosen(use: Use, what: str, choices: Iterable[tuple[Any, Callable[[], Any]]]
     if not results:
         raise Unsupported(f"{what} is computed when the model runs, and nothing makes the declared shape")
     use.require(reduce(np.logical_or, conditions), f"{what} must be what the file's shapes need")
-    found = results[-1]
+    best = results[-1]
     for condition, result in zip(conditions[-2::-1], results[-2::-1], strict=True):
-        found = np.where(condition, result, found)
-    return found
+        best = np.where(condition, result, best)
+    return best
 
 
 def subsets(axes: Any, rank: int) -> list[tuple[tuple[int, ...], Any]]:
-    """Every set of as many axes as a computed vector has, and whether it is that one."""
+    """Return every set of as many axes as a computed vector has, and whether it is that one."""
     places = np.reshape(np.remainder(astype(axes, np.int64), rank), (-1, 1)) if rank else axes
     mask = np.any(np.equal(places, np.arange(rank).reshape(1, -1)), axis=0)
-    found = []
-    for some in combinations(range(rank), min(int(axes.shape[0]), rank + 1)):
-        wanted = np.isin(np.arange(rank), some)
-        found.append((some, np.all(np.equal(mask, wanted))))
-    return found
+    choices = []
+    for subset in combinations(range(rank), min(int(axes.shape[0]), rank + 1)):
+        wanted = np.isin(np.arange(rank), subset)
+        choices.append((subset, np.all(np.equal(mask, wanted))))
+    return choices
 
 
-def reshaped(use: Use, x: Any, shape: Any) -> Any:
-    """Reshape: -1, and 0 where it keeps an extent, will do as well."""
+def reshape(use: Use, x: Any, shape: Any) -> Any:
+    """Reshape by a computed shape; -1, and 0 where it keeps an extent, will do as well."""
     what = "its second input, the shape,"
     target = declared_shape(use, what)
-    given = astype(shape, np.int64)
-    if given.shape != (len(target),):
-        raise Unsupported(f"{what} has {list(given.shape)} elements; {len(target)} make the declared shape")
-    wanted = lifted(of_dims(list(target)))
-    fits = np.equal(given, wanted) | np.equal(given, -1)
+    sizes = astype(shape, np.int64)
+    if sizes.shape != (len(target),):
+        raise Unsupported(f"{what} has {list(sizes.shape)} elements; {len(target)} make the declared shape")
+    wanted = lift(shape_vector(list(target)))
+    fits = np.equal(sizes, wanted) | np.equal(sizes, -1)
     if not use.attribute("allowzero", 0):
         kept = [i < x.ndim and x.shape[i] == extent for i, extent in enumerate(target)]
-        fits = fits | (np.equal(given, 0) & np.array(kept))
-    once = np.sum(astype(np.equal(given, -1), np.int64)) <= 1
+        fits = fits | (np.equal(sizes, 0) & np.array(kept))
+    once = np.sum(astype(np.equal(sizes, -1), np.int64)) <= 1
     use.require(np.all(fits) & once, f"{what} must make {list(target)}")
     return np.reshape(x, target)
 
 
-def expanded(use: Use, x: Any, shape: Any) -> Any:
-    """Expand: 1 will do where the input has the extent already."""
+def expand(use: Use, x: Any, shape: Any) -> Any:
+    """Expand to a computed shape; 1 will do where the input has the extent already."""
     what = "its second input, the shape,"
     target = declared_shape(use, what)
     count = int(shape.shape[0])
     own = ((1,) * len(target) + tuple(x.shape))[-len(target) :] if target else ()
-    given = astype(shape, np.int64)
+    sizes = astype(shape, np.int64)
     behind = target[len(target) - count :]
     ones = np.array([a == b for a, b in zip(own[len(own) - count :], behind, strict=True)], bool)
-    fits = np.equal(given, lifted(of_dims(list(behind)))) | (np.equal(given, 1) & ones)
+    fits = np.equal(sizes, lift(shape_vector(list(behind)))) | (np.equal(sizes, 1) & ones)
     use.require(np.all(fits), f"{what} must make {list(target)}")
     return np.broadcast_to(x, target)  # type: ignore[arg-type]
 
 
-def _extent(value: Dim) -> Any:
-    """An extent as a number to compute with."""
-    return lifted(of_dims([value]))[0]
-
-
-def sliced(use: Use, x: Any, starts: Any, ends: Any, axes: Any, steps: Any) -> Any:
-    """Slice: elements at computed places; only how many there are is fixed."""
+def slice_(use: Use, x: Any, starts: Any, ends: Any, axes: Any, steps: Any) -> Any:
+    """Slice by computed ends; only how many elements there are is fixed."""
     target = declared_shape(use, "where it starts or ends")
     count, rank = int(starts.shape[0]), x.ndim
     places = np.arange(count) if axes is None else np.remainder(astype(axes, np.int64), rank)
@@ -126,32 +130,32 @@ def sliced(use: Use, x: Any, starts: Any, ends: Any, axes: Any, steps: Any) -> A
         has = np.any(here)
         first, last, step = (np.sum(np.where(here, values, 0)) for values in (firsts, lasts, strides))
         step = np.where(has, step, 1)
-        size = _extent(length)
+        size = extent_value(length)
         back = step < 0
         low, high = np.where(back, -1, 0), np.where(back, size - 1, size)
         first = np.where(has, np.minimum(np.maximum(np.where(first < 0, first + size, first), 0), high), 0)
         last = np.where(has, np.minimum(np.maximum(np.where(last < 0, last + size, last), low), high), size)
         nonzero = np.where(np.equal(step, 0), 1, step)
         number = np.maximum(-np.floor_divide(first - last, nonzero), 0)
-        wanted = _extent(target[axis])
+        wanted = extent_value(target[axis])
         use.require(np.equal(number, wanted) & np.not_equal(step, 0), f"axis {axis} must have {target[axis]} elements")
         x = np.take(x, first + np.arange(int(target[axis])) * step, axis=axis)
     return x
 
 
-def padded(use: Use, x: Any, pads: Any, value: Any, axes: Sequence[int], mode: str) -> Any:
-    """Pad: elements at computed places, or the value."""
+def pad(use: Use, x: Any, pads: Any, value: Any, axes: Sequence[int], mode: str) -> Any:
+    """Pad by computed amounts."""
     target = declared_shape(use, "its second input")
     amounts = astype(pads, np.int64)
     inside: Any = True
     for i, axis in enumerate(axes):
         length, low, high = x.shape[axis], amounts[i], amounts[i + len(axes)]
-        wanted = _extent(target[axis])
+        wanted = extent_value(target[axis])
         use.require(np.equal(low + high + length, wanted), f"axis {axis} must have {target[axis]} elements")
         at = np.arange(int(target[axis])) - low
         if mode == "constant":
             row = (at >= 0) & (at < length)
-            inside = inside & np.reshape(row, [-1 if j == axis else 1 for j in range(x.ndim)])
+            inside = inside & along(row, axis, x.ndim)
         if mode == "reflect":
             period = max(2 * (length - 1), 1)
             at = np.remainder(at, period)

@@ -23,9 +23,9 @@ from mlaot.build.toolchain import compile_kernels, find_toolchain
 from mlaot.generate import compile_model
 from mlaot.ir import DTYPES
 from mlaot.ir.dims import parse, substitute
-from mlaot.lower.program import Program
+from mlaot.lower.program import Port, Program
 from mlaot.onnx.codes import from_ml_dtype, to_ml_dtype
-from mlaot.onnx.declare import declare, element_type, port_name
+from mlaot.onnx.declare import declare, element_type, graph_inputs, port_name
 from mlaot.onnx.values import Unsupported, numpy_dtype
 from mlaot.printing.file import kernels_file
 from mlaot.schedule.machine import MACHINES, Machine
@@ -68,21 +68,21 @@ static void onnx_share_apart(void *threads, Task *task, char *const *p, const pt
 
 @cache
 def compiler(words: bool) -> tuple[list[str], Machine]:
-    """The C compiler, and the best instruction set of this machine; ``words``: for a module that multiplies bytes."""
+    """Find the C compiler and the best machine of this computer; ``words``: for a module that multiplies bytes."""
     command = find_toolchain().command
     return command, this_machine(MACHINES, command, words=words)[-1]
 
 
-class Model:
+class CompiledModel:
     """A compiled model; ``run`` takes and gives arrays in the order of the graph's inputs and outputs.
 
-    ``given`` has the shapes of inputs that are sequences as lists; ``made`` says of each output which port it is, or of
-    a sequence, which ports.
+    ``shapes`` has those of inputs that are sequences as lists; ``ports`` says of each output which port it is, or of a
+    sequence, which ports.
     """
 
-    def __init__(self, program: Program, graph: onnx.GraphProto, given: dict[str, Any], made: dict[str, Any]) -> None:
-        self.inputs, self.outputs = _dtypes(graph.input, given), _dtypes(graph.output, made)
-        self.module, self.ports = program.module, [made[info.name] for info in graph.output]
+    def __init__(self, program: Program, graph: onnx.GraphProto, shapes: dict[str, Any], ports: dict[str, Any]) -> None:
+        self.inputs, self.outputs = _dtypes(graph.input, shapes), _dtypes(graph.output, ports)
+        self.module, self.ports = program.module, [ports[info.name] for info in graph.output]
         (self.entry,) = (p.entry for p in program.procedures if p.entry.name == "forward")
         folder = Path(tempfile.mkdtemp(prefix="mlaot-"))
         weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
@@ -96,132 +96,131 @@ class Model:
         self.state = _aligned(bytes(self.module.initial).ljust(self.module.state_bytes, b"\0"))
 
     def run(self, inputs: Sequence[Any], **options: Any) -> tuple[Any, ...]:
-        """The outputs for ``inputs``, which are only read."""
-        ports = self.entry.inputs
-        if len(inputs) != len(ports):
-            raise ValueError(f"expected {len(ports)} inputs, got {len(inputs)}")
-        known: dict[str, int] = {}
-        arrays = []
-        for port, value in zip(ports, inputs, strict=True):
-            array = np.asarray(value)
-            wanted_dtype = self.inputs.get(port.name)
-            if wanted_dtype is None or array.dtype != wanted_dtype:
-                raise TypeError(f"{port.name}: expected {wanted_dtype}, got {array.dtype}")
-            array = from_ml_dtype(array)
-            if array.ndim != len(port.shape):
-                raise ValueError(f"{port.name}: expected {len(port.shape)} axes, got {array.ndim}")
-            for extent, wanted in zip(array.shape, port.shape, strict=True):
-                if wanted in self.module.dims and known.setdefault(str(wanted), extent) != extent:
-                    raise ValueError(f"{port.name}: {wanted} is {known[str(wanted)]}, got {extent}")
-            arrays.append(np.asarray(array, order="C"))
-        for step in Extents(self.module).solves(self.entry):
-            if step.dim >= 0:  # an extent that is linear in a dim which is not known yet
-                name, extent = self.module.dims[step.dim], parse(ports[step.input].shape[step.axis])
-                none, one = (substitute(extent, known | {name: size}) for size in (0, 1))
-                known[name] = (arrays[step.input].shape[step.axis] - none) // (one - none)
-        for port, array in zip(ports, arrays, strict=True):
-            shape = tuple(substitute(parse(extent), known) for extent in port.shape)
-            if array.shape != shape:
-                raise ValueError(f"{port.name}: expected the shape {list(shape)}, got {list(array.shape)}")
+        """Return the outputs for ``inputs``, which are only read."""
+        if len(inputs) != len(self.entry.inputs):
+            raise ValueError(f"expected {len(self.entry.inputs)} inputs, got {len(inputs)}")
+        arrays = [self._checked(port, np.asarray(x)) for port, x in zip(self.entry.inputs, inputs, strict=True)]
+        sizes = self._sizes(arrays)
+
+        def shape(port: Port) -> tuple[int, ...]:
+            return tuple(int(substitute(parse(extent), sizes)) for extent in port.shape)
+
+        for port, array in zip(self.entry.inputs, arrays, strict=True):
+            if array.shape != shape(port):
+                raise ValueError(f"{port.name}: expected the shape {list(shape(port))}, got {list(array.shape)}")
             for range_ in port.ranges:
-                if message := range_.refusal(array, known):
+                if message := range_.refusal(array, sizes):
                     raise ValueError(f"{port.name}{message}")
-        outputs = []
-        for port in self.entry.outputs:
-            shape = tuple(substitute(parse(extent), known) for extent in port.shape)
-            outputs.append(np.empty(shape, DTYPES[port.dtype].numpy))
-        workspace = _aligned(bytes(int(substitute(parse(self.entry.workspace), known))))
+        outputs = [np.empty(shape(port), DTYPES[port.dtype].numpy) for port in self.entry.outputs]
+        workspace = _aligned(bytes(int(substitute(parse(self.entry.workspace), sizes))))
         memory = [*arrays, *outputs, self.state, self.constants, workspace]
         p = (ctypes.c_void_p * (len(memory) + 1))(*[array.ctypes.data for array in memory], 0)
-        dims = (ctypes.c_ssize_t * max(len(self.module.dims), 1))(*[known.get(d, 0) for d in self.module.dims])
+        dims = (ctypes.c_ssize_t * max(len(self.module.dims), 1))(*[sizes.get(d, 0) for d in self.module.dims])
         self.function(p, dims)
         if self.entry.refusals and (refused := int(outputs[-1])):
             raise ValueError(self.entry.refusals[refused - 1])
-        named = zip(self.entry.outputs, outputs, strict=False)
-        found = {port.name: to_ml_dtype(array, self.outputs.get(port.name)) for port, array in named}
-        return tuple(_outputs(port, found) for port in self.ports)
+        pairs = zip(self.entry.outputs, outputs, strict=False)
+        results = {port.name: to_ml_dtype(array, self.outputs.get(port.name)) for port, array in pairs}
+        return tuple(_outputs(port, results) for port in self.ports)
+
+    def _checked(self, port: Port, array: Array) -> Array:
+        """Check the dtype and the rank of an input, and lay it out as the C takes it."""
+        dtype = self.inputs.get(port.name)
+        if dtype is None or array.dtype != dtype:
+            raise TypeError(f"{port.name}: expected {dtype}, got {array.dtype}")
+        if array.ndim != len(port.shape):
+            raise ValueError(f"{port.name}: expected {len(port.shape)} axes, got {array.ndim}")
+        return np.asarray(from_ml_dtype(array), order="C")
+
+    def _sizes(self, arrays: Sequence[Array]) -> dict[str, int]:
+        """Return the sizes of named dims."""
+        ports = self.entry.inputs
+        sizes: dict[str, int] = {}
+        for port, array in zip(ports, arrays, strict=True):
+            for length, name in zip(array.shape, map(str, port.shape), strict=True):
+                if name in self.module.dims and sizes.setdefault(name, length) != length:
+                    raise ValueError(f"{port.name}: {name} is {sizes[name]}, got {length}")
+        for step in Extents(self.module).solves(self.entry):
+            if step.dim >= 0:  # an extent that is linear in a dim which is not known yet
+                name, extent = self.module.dims[step.dim], parse(ports[step.input].shape[step.axis])
+                none, one = (substitute(extent, sizes | {name: size}) for size in (0, 1))
+                sizes[name] = int((arrays[step.input].shape[step.axis] - none) // (one - none))
+        return sizes
 
 
-class Later:
+class DeferredModel:
     """A model of whose inputs the file does not say all, compiled for what it is run with: sequences, optionals, and
     arrays without a shape. Only their lengths and shapes count, never their numbers."""
 
     def __init__(self, model: onnx.ModelProto) -> None:
         self.model = model
-        self.compiled: dict[str, Model] = {}
+        self.compiled: dict[str, CompiledModel] = {}
 
     def run(self, inputs: Sequence[Any], **options: Any) -> tuple[Any, ...]:
-        """The outputs for ``inputs``."""
-        known = {tensor.name for tensor in self.model.graph.initializer}
-        infos = [info for info in self.model.graph.input if info.name not in known]
+        """Return the outputs for ``inputs``."""
+        infos = graph_inputs(self.model.graph)
         if len(inputs) != len(infos):
             raise ValueError(f"expected {len(infos)} inputs, got {len(inputs)}")
-        given = {info.name: _shape(x) for info, x in zip(infos, inputs, strict=True)}
-        if str(given) not in self.compiled:
-            self.compiled[str(given)] = _compiled(self.model, given)
-        return self.compiled[str(given)].run(_flat(inputs))
+        shapes = {info.name: _shape(x) for info, x in zip(infos, inputs, strict=True)}
+        if str(shapes) not in self.compiled:
+            self.compiled[str(shapes)] = _compile(self.model, shapes)
+        return self.compiled[str(shapes)].run(_flatten(inputs))
 
 
-def _is_said(info: onnx.ValueInfoProto) -> bool:
-    """Whether the file says all of an input that compiling it takes; of other types than arrays it never does."""
+def _has_shape(info: onnx.ValueInfoProto) -> bool:
+    """Tell whether the file says all of an input that compiling it takes; of other types than arrays it never does."""
     kind = info.type.WhichOneof("value")
     return kind not in ("tensor_type", "sequence_type", "optional_type") or info.type.tensor_type.HasField("shape")
 
 
 def _shape(value: Any) -> Any:
-    """The shape of an array, a list of them for a sequence."""
+    """Return the shape of an array, a list of them for a sequence."""
     return None if value is None else list(map(_shape, value)) if isinstance(value, list) else np.shape(value)
 
 
-def _flat(values: Sequence[Any]) -> list[Any]:
-    """The arrays in ``values``."""
-    found: list[Any] = []
-    for value in values:
-        found += [] if value is None else _flat(value) if isinstance(value, list) else [value]
-    return found
+def _flatten(values: Sequence[Any]) -> list[Any]:
+    """Return the arrays in ``values``."""
+    parts = ([] if v is None else _flatten(v) if isinstance(v, list) else [v] for v in values)
+    return [array for part in parts for array in part]
 
 
-def _outputs(port: Any, found: dict[str, Array]) -> Any:
+def _outputs(port: Any, arrays: dict[str, Array]) -> Any:
     if port is None:
         return None
-    return [_outputs(p, found) for p in port] if isinstance(port, list) else found[port]
+    return [_outputs(p, arrays) for p in port] if isinstance(port, list) else arrays[port]
 
 
-def _compiled(model: onnx.ModelProto, given: dict[str, Any]) -> Model:
-    """A model, compiled."""
-    made: dict[str, Any] = {}
-    declared = declare(model, {}, given=given, made=made)
+def _compile(model: onnx.ModelProto, shapes: dict[str, Any]) -> CompiledModel:
+    ports: dict[str, Any] = {}
+    declaration = declare(model, {}, shapes=shapes, ports=ports)
     try:
-        program = compile_model(declared, "onnx.model", Options(isas=tuple(MACHINES)))
+        program = compile_model(declaration, "onnx.model", Options(isas=tuple(MACHINES)))
     except Unsupported as error:
         raise NotImplementedError(str(error)) from None
-    return Model(program, model.graph, given, made)
+    return CompiledModel(program, model.graph, shapes, ports)
 
 
 def _dtypes(infos: Sequence[onnx.ValueInfoProto], parts: dict[str, Any]) -> dict[str, np.dtype[Any]]:
-    """The dtypes that a file declares; those that only ``ml_dtypes`` has are computed with as others."""
-    found: dict[str, np.dtype[Any]] = {}
-    for info in infos:
-        kind = element_type(info.type).tensor_type.elem_type
-        if kind:
-            found |= {port_name(name): numpy_dtype(kind) for name in _names(info.name, parts.get(info.name))}
-    return found
+    """Return the dtypes that a file declares; those that only ``ml_dtypes`` has are computed with as others."""
+    kinds = {info.name: element_type(info.type).tensor_type.elem_type for info in infos}
+    names = {name: _names(name, parts.get(name)) for name in kinds}
+    return {port_name(part): numpy_dtype(kind) for name, kind in kinds.items() if kind for part in names[name]}
 
 
 def _names(name: str, part: Any) -> list[str]:
-    """The name of an array, or the names of those of a sequence."""
+    """Return the name of an array, or the names of those of a sequence."""
     if not isinstance(part, list):
         return [name]
     return [inner for i, each in enumerate(part) for inner in _names(f"{name}_{i}", each)]
 
 
 def _aligned(data: bytes | bytearray) -> Array:
-    """A copy on a boundary of 64 bytes."""
+    """Copy bytes to a boundary of 64 bytes."""
     raw = np.zeros(len(data) + 64, np.uint8)
     start = -raw.ctypes.data % 64
-    found = raw[start : start + len(data)]
-    found[:] = np.frombuffer(data, np.uint8)
-    return found
+    view = raw[start : start + len(data)]
+    view[:] = np.frombuffer(data, np.uint8)
+    return view
 
 
 class Backend:
@@ -229,23 +228,21 @@ class Backend:
 
     @classmethod
     def supports_device(cls, device: str) -> bool:
-        """Only the CPU."""
+        """Tell whether mlaot compiles for a device: only for the CPU."""
         return device == "CPU"
 
     @classmethod
     def is_compatible(cls, model: onnx.ModelProto, device: str = "CPU", **options: Any) -> bool:
-        """Whether the model may be tried."""
+        """Tell whether the model may be tried."""
         return cls.supports_device(device)
 
     @classmethod
-    def prepare(cls, model: onnx.ModelProto, device: str = "CPU", **options: Any) -> Model | Later:
+    def prepare(cls, model: onnx.ModelProto, device: str = "CPU", **options: Any) -> CompiledModel | DeferredModel:
         """Compile a model; where the file says too little of the inputs, once they are there."""
         if not cls.supports_device(device):
             raise NotImplementedError(f"there is no device {device!r}; mlaot compiles for the CPU")
-        known = {tensor.name for tensor in model.graph.initializer}
-        if all(_is_said(info) for info in model.graph.input if info.name not in known):
-            return _compiled(model, {})
-        return Later(model)
+        is_complete = all(map(_has_shape, graph_inputs(model.graph)))
+        return _compile(model, {}) if is_complete else DeferredModel(model)
 
     @classmethod
     def run_model(cls, model: onnx.ModelProto, inputs: Sequence[Any], device: str = "CPU", **options: Any) -> Any:

@@ -11,16 +11,19 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import onnx
 
 from mlaot.errors import MlaotError
-from mlaot.frontend import functions as F
-from mlaot.frontend.promotion import apply, as_node
-from mlaot.frontend.tensor import Tensor, is_traced
+from mlaot.frontend import numpy as F
+from mlaot.frontend.trace.promotion import as_node
+from mlaot.frontend.trace.protocols import is_traced
+from mlaot.frontend.trace.tensor import Tensor
 from mlaot.ir import DType
 from mlaot.ir.types import bf16, f32, f64, i8, i32, u8, u32
-from mlaot.onnx.values import Coded, Unsupported, dtype_of, kind_of, known, numpy_dtype, traced
+from mlaot.onnx.values import Coded, Unsupported, as_traced, constant_value, dtype_of, kind_of, numpy_dtype
+from mlaot.ops import bits
 
 E8M0 = onnx.TensorProto.FLOAT8E8M0
 INTEGERS = {"int4": (4, i8), "uint4": (4, u8), "int2": (2, i8), "uint2": (2, u8)}  # bits and codes
@@ -71,36 +74,36 @@ def is_coded_dtype(dtype: Any) -> bool:
     return str(dtype) in NAMES
 
 
-def whether_coded(values: Sequence[Any]) -> bool:
-    """Whether one of the values has a dtype that only ONNX has."""
+def any_coded(values: Sequence[Any]) -> bool:
+    """Tell whether one of the values has a dtype that only ONNX has."""
     return any(isinstance(v, Coded) or (isinstance(v, np.ndarray) and is_coded_dtype(v.dtype)) for v in values)
 
 
 def carrier(elem_type: int) -> DType:
-    """The dtype of arrays of ``elem_type`` in a module: that of their codes, where mlaot has no other."""
+    """Return the dtype of arrays of ``elem_type`` in a module: that of their codes, where mlaot has no other."""
     name = str(numpy_dtype(elem_type))
     if name in NAMES:
         return INTEGERS[name][1] if name in INTEGERS else u8
     return dtype_of(elem_type)
 
 
-def coded_as(codes: Any, elem_type: int) -> Any:
-    """Codes as an array of ``elem_type``; known ones in the dtype of ``ml_dtypes``. Other arrays stay as they are."""
+def as_coded(codes: Any, elem_type: int) -> Any:
+    """Make an array of ``elem_type`` of codes, of constant ones in the dtype of ``ml_dtypes``; keep other arrays."""
     dtype = numpy_dtype(elem_type)
     if not is_coded_dtype(dtype):
         return codes
-    return Coded(codes, elem_type) if known(codes) is None else to_ml_dtype(known(codes), dtype)
+    return Coded(codes, elem_type) if constant_value(codes) is None else to_ml_dtype(constant_value(codes), dtype)
 
 
-def plain(value: Any) -> Any:
-    """An array by its codes, if it has any."""
+def codes_of(value: Any) -> Any:
+    """Return an array by its codes, if it has any."""
     if isinstance(value, Coded):
         return value.codes
     return from_ml_dtype(value) if isinstance(value, np.ndarray) and is_coded_dtype(value.dtype) else value
 
 
 def from_ml_dtype(array: Any) -> Any:
-    """An array of a dtype of ``ml_dtypes`` as it is computed with: as codes, or bfloat16 as float32."""
+    """Return an array of a dtype of ``ml_dtypes`` as it is computed with: as codes, or bfloat16 as float32."""
     name = str(array.dtype)
     if name == "bfloat16":
         return array.astype(np.float32)
@@ -110,7 +113,7 @@ def from_ml_dtype(array: Any) -> Any:
 
 
 def to_ml_dtype(array: Any, dtype: Any) -> Any:
-    """What ``from_ml_dtype`` was given; an array stays as it is where ``dtype`` is none of these."""
+    """Return what ``from_ml_dtype`` was given; an array stays as it is where ``dtype`` is none of these."""
     name = str(dtype)
     if name == "bfloat16" or name in INTEGERS:
         return array.astype(dtype)
@@ -118,10 +121,10 @@ def to_ml_dtype(array: Any, dtype: Any) -> Any:
 
 
 def elem_type_of(value: Any) -> int:
-    """ONNX's element type of an array."""
+    """Return ONNX's element type of an array."""
     if isinstance(value, Coded):
         return value.elem_type
-    array = known(value)
+    array = constant_value(value)
     is_weight = array is not None and is_traced(value)  # whose numbers stand in float32, if they are bfloat16
     dtype = value.dtype if is_weight or array is None else array.dtype
     if dtype is bf16:
@@ -129,27 +132,27 @@ def elem_type_of(value: Any) -> int:
     return int(onnx.helper.np_dtype_to_tensor_dtype(np.dtype(dtype)))
 
 
-def moved(node: onnx.NodeProto, function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function of an operator that moves values, for codes."""
+def move_codes(node: onnx.NodeProto, function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the function of an operator that moves values, for codes."""
 
     def run(use: Any, *inputs: Any) -> Any:
         if node.domain in ("", "ai.onnx") and node.op_type in SHAPES:
-            return function(use, *inputs)
+            return use.call(function, *inputs)
         places = MOVES.get(node.op_type, ()) if node.domain in ("", "ai.onnx") else ()
         places = tuple(range(len(inputs))) if places is None else places
-        coded = [v for i, v in enumerate(inputs) if i in places and v is not None and whether_coded([v])]
-        others = [v for i, v in enumerate(inputs) if i not in places and whether_coded([v])]
-        is_sum = use.string("reduction", "none") != "none"
-        if not coded or others or is_sum:
-            kind = onnx.TensorProto.DataType.Name(elem_type_of((others or coded)[0]))
+        coded = [v for i, v in enumerate(inputs) if i in places and v is not None and any_coded([v])]
+        misplaced = [v for i, v in enumerate(inputs) if i not in places and any_coded([v])]
+        is_sum = use.attribute("reduction", "none") != "none"
+        if not coded or misplaced or is_sum:
+            kind = onnx.TensorProto.DataType.Name(elem_type_of((misplaced or coded)[0]))
             raise Unsupported(f"arrays of {kind} are only moved, quantized and cast here; cast to FLOAT before it")
         kinds = {elem_type_of(v) for i, v in enumerate(inputs) if i in places and v is not None}
         if len(kinds) > 1:
             names = sorted(onnx.TensorProto.DataType.Name(kind) for kind in kinds)
             raise MlaotError(f"arrays of {' and '.join(names)} have no common type")
-        result = function(use, *[plain(v) for v in inputs])
+        result = use.call(function, *[codes_of(v) for v in inputs])
         (kind,) = kinds
-        return tuple(coded_as(r, kind) for r in result) if isinstance(result, tuple) else coded_as(result, kind)
+        return tuple(as_coded(r, kind) for r in result) if isinstance(result, tuple) else as_coded(result, kind)
 
     return run
 
@@ -157,40 +160,38 @@ def moved(node: onnx.NodeProto, function: Callable[..., Any]) -> Callable[..., A
 # Numbers as codes, and back.
 
 
-def decoded(value: Any) -> Any:
-    """An array with codes as numbers: of the dtype i8, u8 or f32. Other arrays stay as they are."""
-    if not whether_coded([value]):
+def decode(value: Any) -> Any:
+    """Return an array with codes as numbers: of the dtype i8, u8 or f32. Other arrays stay as they are."""
+    if not any_coded([value]):
         return value
-    codes, name = plain(value), str(value.dtype)
+    codes, name = codes_of(value), str(value.dtype)
     if name in INTEGERS:
         return codes
-    return _table(name)[codes] if known(codes) is not None else np.take(traced(_table(name)), codes)
+    return _table(name)[codes] if constant_value(codes) is not None else np.take(as_traced(_table(name)), codes)
 
 
 @cache
 def _table(name: str) -> Any:
-    """The number of every code, in float32."""
-    import ml_dtypes
-
+    """Return the number of every code, in float32."""
     return np.arange(256, dtype=np.uint8).view(getattr(ml_dtypes, name)).astype(np.float32)
 
 
-def encoded(x: Any, elem_type: int, saturate: bool = True, round_mode: str = "up") -> Any:
-    """Numbers as codes of ``elem_type``: floats rounded, integers by their low bits."""
+def encode(x: Any, elem_type: int, saturate: bool = True, round_mode: str = "up") -> Any:
+    """Return numbers as codes of ``elem_type``: floats rounded, integers by their low bits."""
     name = str(numpy_dtype(elem_type))
     if name in INTEGERS:
-        return coded_as(_low_bits(x, name), elem_type)
+        return as_coded(_low_bits(x, name), elem_type)
     single = _as_float32(x)
     if elem_type == E8M0:
-        return coded_as(_power_of_two(single, saturate, round_mode), elem_type)
-    return coded_as(_short_float(single, FORMATS[name], saturate), elem_type)
+        return as_coded(_power_of_two(single, saturate, round_mode), elem_type)
+    return as_coded(_short_float(single, FORMATS[name], saturate), elem_type)
 
 
 def _low_bits(x: Any, name: str) -> Any:
     bits, dtype = INTEGERS[name]
     kind = kind_of(x)
-    whole = F.astype(x, i32) if kind == "f" else x
-    low = F.astype(whole, u8) & (2**bits - 1)
+    integer = F.astype(x, i32) if kind == "f" else x
+    low = F.astype(integer, u8) & (2**bits - 1)
     if dtype is u8:
         return low
     sign = 2 ** (bits - 1)
@@ -198,7 +199,7 @@ def _low_bits(x: Any, name: str) -> Any:
 
 
 def _as_float32(x: Any) -> Any:
-    """Numbers in float32; doubles so that rounding them a second time is as if they had been rounded once.
+    """Return numbers in float32; doubles so that rounding them a second time is as if they had been rounded once.
 
     Of the two neighbours of what is inexact, the one whose last bit is 1 is taken.
     """
@@ -213,13 +214,13 @@ def _as_float32(x: Any) -> Any:
 
 
 def _short_float(x: Any, form: Format, saturate: bool) -> Any:
-    """The codes of float32 numbers, rounded to the nearest, halves to even."""
+    """Return the codes of float32 numbers, rounded to the nearest, halves to even."""
     bits = bitcast(x, u32)
     size, cut = bits & 0x7FFFFFFF, 23 - form.mantissa
     to_even = size + (2 ** (cut - 1) - 1) + (size >> cut & 1)
     normal = (to_even >> cut) - ((127 - form.bias) << form.mantissa)
-    whole = np.abs(x) * 2.0 ** (form.bias - 1 + form.mantissa) + 2.0**23  # the sum is rounded as the code is to be
-    subnormal = bitcast(whole, u32) - 0x4B000000
+    shifted = np.abs(x) * 2.0 ** (form.bias - 1 + form.mantissa) + 2.0**23  # the sum is rounded as the code is to be
+    subnormal = bitcast(shifted, u32) - 0x4B000000
     code = np.where(size < ((128 - form.bias) << 23), subnormal, normal)
     code = np.where(code > form.largest, form.largest if saturate else form.beyond, code)
     code = np.where(size > 0x7F800000, form.nan, code)
@@ -230,7 +231,7 @@ def _short_float(x: Any, form: Format, saturate: bool) -> Any:
 
 
 def _power_of_two(x: Any, saturate: bool, round_mode: str) -> Any:
-    """The codes of powers of two next to float32 numbers, whose sign does not count: the exponent plus 127.
+    """Return the codes of powers of two next to float32 numbers, whose sign does not count: the exponent plus 127.
 
     The smallest one, 2 to the -127, is no normal float32 but half of the smallest that is.
     """
@@ -246,7 +247,7 @@ def _power_of_two(x: Any, saturate: bool, round_mode: str) -> Any:
 
 
 def bitcast(x: Any, dtype: DType) -> Any:
-    """The bits of an array taken for another dtype of the same size."""
-    if known(x) is None or is_traced(x):
-        return Tensor(apply("bitcast", as_node(x), dtype=dtype))
+    """Return the bits of an array taken for another dtype of the same size."""
+    if constant_value(x) is None or is_traced(x):
+        return Tensor(bits.bitcast(as_node(x), dtype=dtype))
     return np.ascontiguousarray(x).view(dtype.numpy).reshape(np.shape(x))

@@ -5,38 +5,37 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import inspect
-import re
-import reprlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
-from google.protobuf.message import DecodeError
 
+import mlaot.onnx.ops  # noqa: F401  fills the registry
 from mlaot.errors import MlaotError
-from mlaot.frontend.declaration import Arrays, Declaration, Reference, Traced
-from mlaot.frontend.promotion import as_node
-from mlaot.frontend.tensor import Held, Tensor
-from mlaot.frontend.trace import Trace, tracing
+from mlaot.frontend.trace.context import Trace, tracing
+from mlaot.frontend.trace.declaration import Arrays, Declaration, Reference, Traced
+from mlaot.frontend.trace.promotion import as_node
+from mlaot.frontend.trace.tensor import Held, Tensor
 from mlaot.ir import Dim, Graph, Type
 from mlaot.ir.dims import dim, names, substitute
-from mlaot.onnx.codes import carrier, coded_as, from_ml_dtype, plain, to_ml_dtype
-from mlaot.onnx.importer import Importer, Settled, identifier
-from mlaot.onnx.values import Unsupported, lifted, numpy_dtype, served
+from mlaot.onnx.codes import as_coded, carrier, codes_of, from_ml_dtype, to_ml_dtype
+from mlaot.onnx.files import read
+from mlaot.onnx.importer import Importer, Refined
+from mlaot.onnx.protos import identifier
+from mlaot.onnx.values import Unsupported, lift, numpy_dtype, output_numbers
 from mlaot.settings import Model, Settings
 
 TAKEN = ("loss", "lr", "out", "self")
 REFUSED = "refused_"
-BYTES = re.compile(r"[0-9]{1,18}")  # a number of them that fits in 64 bits
-LONGEST = 1024  # characters of a path
 ROUNDS = 32  # imports, each of which finds out more of what open dims are
 
 
 def load(path: str | Path | onnx.ModelProto, dims: Mapping[str, int] | None = None) -> Declaration:
-    """The model of an ONNX file, or one in memory; a relative path is looked for beside the calling module first.
+    """Declare an ONNX file, or a model in memory; a relative path is looked for beside the calling module first.
 
     ``dims`` gives sizes to dimensions that the file leaves open. Tensors stored outside of the file must lie in its
     folder or below it.
@@ -48,7 +47,7 @@ def load(path: str | Path | onnx.ModelProto, dims: Mapping[str, int] | None = No
 
 
 def declared(settings: Settings, model: Model, sample: Any = None) -> Declaration:
-    """The model of an ONNX file of a project, as its settings name it."""
+    """Declare the ONNX file that a project's settings name."""
     path, project = settings.project / model.onnx, settings.project.resolve()
     try:
         is_inside, is_file = path.resolve().is_relative_to(project), path.is_file()
@@ -61,133 +60,62 @@ def declared(settings: Settings, model: Model, sample: Any = None) -> Declaratio
     return replace(declare(read(path), dict(model.dims), place=f"{model.onnx}: "), sample=sample)
 
 
-def read(path: Path) -> onnx.ModelProto:
-    """A file with its external tensors, checked."""
-    try:
-        model: onnx.ModelProto = onnx.ModelProto.FromString(path.read_bytes())
-    except OSError as error:
-        raise MlaotError(f"cannot read {path}: {error.strerror}") from None
-    except (DecodeError, ValueError):
-        raise MlaotError(f"{path} is no ONNX file, or it is damaged") from None
-    _read_external(model, path)
-    return model
-
-
-def _read_external(model: onnx.ModelProto, path: Path) -> None:
-    folder = path.resolve().parent
-    for tensor in (*_tensors(model.graph), *(t for f in model.functions for t in _held(f.node))):
-        if not onnx.external_data_helper.uses_external_data(tensor):
-            continue
-        try:
-            _load_external(tensor, folder)
-        except MlaotError as error:
-            raise MlaotError(f"{path.name}: the tensor {tensor.name!r} {error.message}") from None
-        except (OSError, RuntimeError, ValueError, onnx.checker.ValidationError) as error:
-            raise MlaotError(f"{path.name}: the tensor {tensor.name!r}: {' '.join(str(error).split())}") from None
-        tensor.data_location = onnx.TensorProto.DEFAULT
-        del tensor.external_data[:]
-
-
-def _load_external(tensor: onnx.TensorProto, folder: Path) -> None:
-    """The bytes of a tensor that lies in a file of ``folder`` or below it."""
-    entries: dict[str, Any] = {entry.key: entry.value for entry in tensor.external_data}
-    location = entries.get("location", "")
-    if not isinstance(location, str) or not location or "\0" in location:
-        raise MlaotError(f"lies in {reprlib.repr(location)}, which is no file's name")
-    for key in ("offset", "length"):
-        size = entries.get(key, "0")
-        if not isinstance(size, str) or not BYTES.fullmatch(size):
-            raise MlaotError(f"has the {key} {reprlib.repr(size)}; expected a number of bytes")
-    if len(location) > LONGEST:
-        raise MlaotError(f"lies in {reprlib.repr(location)}; no file has a name that long")
-    if not (folder / location).resolve().is_relative_to(folder):
-        raise MlaotError(f"lies in {location!r}, outside of its folder")
-    del tensor.external_data[:]
-    for key in ("location", "offset", "length"):
-        if key in entries:
-            tensor.external_data.add(key=key, value=entries[key])
-    onnx.external_data_helper.load_external_data_for_tensor(tensor, str(folder))
-
-
-def _tensors(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:
-    """All tensors of a graph and of those inside of it."""
-    yield from graph.initializer
-    for sparse in graph.sparse_initializer:
-        yield from (sparse.values, sparse.indices)
-    yield from _held(graph.node)
-
-
-def _held(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.TensorProto]:
-    """The tensors among the attributes of nodes."""
-    for held in (attribute for node in nodes for attribute in node.attribute):
-        yield from (*([held.t] if held.HasField("t") else ()), *held.tensors)
-        for sparse in (*([held.sparse_tensor] if held.HasField("sparse_tensor") else ()), *held.sparse_tensors):
-            yield from (sparse.values, sparse.indices)
-        for graph in (*([held.g] if held.HasField("g") else ()), *held.graphs):
-            yield from _tensors(graph)
-
-
 def declare(
     model: onnx.ModelProto,
     dims: Mapping[str, int],
     place: str = "",
-    given: Mapping[str, Any] | None = None,
-    made: dict[str, Any] | None = None,
+    shapes: Mapping[str, Any] | None = None,
+    ports: dict[str, Any] | None = None,
 ) -> Declaration:
-    """A model in memory, declared.
+    """Declare a model in memory.
 
-    ``given``: the shapes of inputs of which the file says too little, a list of them for a sequence, None for an
-    optional without a value. ``made`` is told what each output is: its port, a list of them, or None.
+    ``shapes``: those of inputs of which the file says too little, a list of them for a sequence, None for an optional
+    without a value. ``ports`` is told what each output is: its port, a list of them, or None.
     """
+    return Declaration(lambda: trace_model(model, dims, shapes, ports), place, references(model))
 
-    def trace() -> Traced:
-        return traced(model, dims, given, made)
 
-    return Declaration(trace, place, references(model))
+def graph_inputs(graph: onnx.GraphProto) -> list[onnx.ValueInfoProto]:
+    """Return the inputs that have no value in the file."""
+    names = {tensor.name for tensor in graph.initializer}
+    return [info for info in graph.input if info.name not in names]
 
 
 def references(model: onnx.ModelProto) -> dict[str, Reference]:
-    """Others that compute the model: the evaluator of the package onnx, and onnxruntime where that is installed.
+    """Return who else computes the model: the evaluator of the package onnx, and onnxruntime where that is installed.
 
     Nobody for models of sequences, which a module takes apart.
     """
     if any(info.type.WhichOneof("value") != "tensor_type" for info in (*model.graph.input, *model.graph.output)):
         return {}
 
-    def named(run: Callable[[dict[str, Any]], Any], given: Arrays) -> Arrays:
-        known = {tensor.name for tensor in model.graph.initializer}
-        inputs = {
-            info.name: numpy_dtype(info.type.tensor_type.elem_type)
-            for info in model.graph.input
-            if info.name not in known and info.type.tensor_type.elem_type
-        }
-        outputs = [port_name(info.name) for info in model.graph.output]
-        found = run({name: to_ml_dtype(given[port_name(name)], dtype) for name, dtype in inputs.items()})
-        return dict(zip(outputs, map(from_ml_dtype, found), strict=True))
+    def run(compute: Callable[[dict[str, Any]], Any], arrays: Arrays) -> Arrays:
+        kinds = {info.name: info.type.tensor_type.elem_type for info in graph_inputs(model.graph)}
+        dtypes = {name: numpy_dtype(kind) for name, kind in kinds.items() if kind}
+        outputs = compute({name: to_ml_dtype(arrays[port_name(name)], dtype) for name, dtype in dtypes.items()})
+        names = [port_name(info.name) for info in model.graph.output]
+        return dict(zip(names, map(from_ml_dtype, outputs), strict=True))
 
-    def evaluator(given: Arrays) -> Arrays:
-        from onnx.reference import ReferenceEvaluator
+    def evaluator(feeds: dict[str, Any]) -> Any:
+        return importlib.import_module("onnx.reference").ReferenceEvaluator(model).run(None, feeds)
 
-        return named(lambda feeds: ReferenceEvaluator(model).run(None, feeds), given)
-
-    def runtime(given: Arrays) -> Arrays:
-        import onnxruntime
-
+    def runtime(feeds: dict[str, Any]) -> Any:
+        onnxruntime = importlib.import_module("onnxruntime")
         onnxruntime.set_default_logger_severity(4)
         session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
-        return named(lambda feeds: session.run(None, feeds), given)
+        return session.run(None, feeds)
 
-    found: dict[str, Reference] = {"onnx.reference": evaluator}
+    runs: dict[str, Reference] = {"onnx.reference": partial(run, evaluator)}
     if importlib.util.find_spec("onnxruntime") is not None:
-        found["onnxruntime"] = runtime
-    return found
+        runs["onnxruntime"] = partial(run, runtime)
+    return runs
 
 
 def check(model: onnx.ModelProto) -> None:
-    """Whether the file keeps ONNX's own rules."""
-    ports = (*model.graph.input, *model.graph.output, *model.graph.value_info, *model.graph.initializer)
+    """Refuse a file that does not keep ONNX's own rules."""
+    infos = (*model.graph.input, *model.graph.output, *model.graph.value_info, *model.graph.initializer)
     texts = [text for node in model.graph.node for text in (node.name, node.op_type, *node.input, *node.output)]
-    if not all(isinstance(text, str) for text in (*texts, *(port.name for port in ports))):  # what is no UTF-8 is bytes
+    if not all(isinstance(text, str) for text in (*texts, *(info.name for info in infos))):  # what is no UTF-8 is bytes
         raise MlaotError("not a valid ONNX model: a name is no UTF-8")
     try:
         onnx.checker.check_model(model)
@@ -198,109 +126,102 @@ def check(model: onnx.ModelProto) -> None:
         raise MlaotError(f"not a valid ONNX model: {line}") from None
 
 
-def traced(
+def trace_model(
     model: onnx.ModelProto,
     dims: Mapping[str, int],
-    given: Mapping[str, Any] | None = None,
-    made: dict[str, Any] | None = None,
+    shapes: Mapping[str, Any] | None = None,
+    ports: dict[str, Any] | None = None,
 ) -> Traced:
-    """The graph of a model, of which open dims are settled as far as its operators need it."""
+    """Trace a model, of which open dims are settled as far as its operators need it."""
     meant: dict[str, Dim] = {}
     for left in reversed(range(ROUNDS)):
         try:
-            return imported(model, dims, meant, given, made)
-        except Settled as found:
+            return _import_model(model, dims, meant, shapes or {}, ports)
+        except Refined as refined:
             if not left:
-                raise MlaotError(found.message) from None
+                raise MlaotError(refined.message) from None
             kept = {name: dim(name) for value in meant.values() for name in names(value)}
-            meant = {name: substitute(value, kept | found.meant) for name, value in meant.items()} | {
-                name: value for name, value in found.meant.items() if name not in meant
-            }
+            meant = refined.meant | {name: substitute(value, kept | refined.meant) for name, value in meant.items()}
     raise AssertionError("bug in mlaot: a model is neither imported nor refused")
 
 
-def imported(
+def _import_model(
     model: onnx.ModelProto,
     dims: Mapping[str, int],
     meant: Mapping[str, Dim],
-    given: Mapping[str, Any] | None,
-    made: dict[str, Any] | None,
+    shapes: Mapping[str, Any],
+    ports: dict[str, Any] | None,
 ) -> Traced:
-    """The graph of a model, its open dims being ``meant``."""
-    importer, pinned = begun(model, dims, meant=meant), pinned_by(dims)
-    graph = model.graph
+    """Trace a model, its open dims being ``meant``."""
+    importer, graph = prepare_importer(model, dims, meant=meant), Graph("model")
     held: dict[str, Held] = {}
-    found = Trace(Graph("model"), held=held)
-    with tracing(found):
+    with tracing(Trace(graph, held=held)):
         importer.weights |= importer.ports
-        env = importer.initializers(graph)
+        env = importer.initializers(model.graph)
         arguments: list[tuple[str, str]] = []  # the names of ports, and those of the file
-        for info in graph.input:
+        for info in model.graph.input:
             if info.name not in env:
-                shape = _shape_of(info, given or {}, pinned)
-                env[info.name] = _argument(importer, found.graph, arguments, info.name, info.type, shape)
-        names = [port for port, _ in arguments]
-        if len(set(names)) < len(names):
-            raise MlaotError(f"two inputs are called {max(names, key=names.count)!r}; rename one of them")
-        outputs = importer.run(graph, env)
+                shape = _shape_of(info, shapes, importer.pinned)
+                env[info.name] = _argument(importer, graph, arguments, info.name, info.type, shape)
+        inputs = [port for port, _ in arguments]
+        if len(set(inputs)) < len(inputs):
+            raise MlaotError(f"two inputs are called {max(inputs, key=inputs.count)!r}; rename one of them")
+        outputs = importer.run(model.graph, env)
         check_refused(importer)
         results: list[tuple[str, str]] = []
-        pairs = zip(graph.output, outputs, strict=True)
-        ports = {info.name: _result(found.graph, results, info.name, value) for info, value in pairs}
-        if not found.graph.outputs:
+        for info, value in zip(model.graph.output, outputs, strict=True):
+            port = _result(graph, results, info.name, value)
+            if ports is not None:
+                ports[info.name] = port
+        if not graph.outputs:
             raise Unsupported("no output has an array: sequences and optionals are empty")
-        if made is not None:
-            made.update(ports)
         if importer.conditions:
-            found.graph.outputs[REFUSED] = as_node(_refused([condition for condition, _ in importer.conditions]))
+            graph.outputs[REFUSED] = as_node(_first_refused([condition for condition, _ in importer.conditions]))
     return Traced(
-        found.graph,
+        graph,
         {name: value.array for name, value in held.items()},
         per_example=False,
-        arguments=tuple(names),
+        arguments=tuple(inputs),
         refusals=tuple(message for _, message in importer.conditions),
         file_names=dict([*arguments, *results]),
     )
 
 
-def begun(
+def prepare_importer(
     model: onnx.ModelProto,
     dims: Mapping[str, int],
     calls: Mapping[str, Callable[..., Any]] | None = None,
     meant: Mapping[str, Dim] | None = None,
 ) -> Importer:
-    """An importer of a model that keeps ONNX's rules, ready for its nodes; ``calls`` and ``meant`` as there."""
-    importlib.import_module("mlaot.onnx.ops")  # fills the registry
-
+    """Return an importer of a model that keeps ONNX's rules, ready for its nodes; ``calls`` and ``meant`` as there."""
     check(model)
     importer = Importer(model, pinned_by(dims), meant or {}, calls)
-    graph = model.graph
-    importer.ports |= {port_name(info.name) for info in graph.input}
-    importer.declare((*graph.output, *graph.value_info))
-    importer.declare_backwards(graph)
+    importer.ports |= {port_name(info.name) for info in model.graph.input}
+    importer.declare((*model.graph.output, *model.graph.value_info))
+    importer.declare_backwards(model.graph)
     return importer
 
 
 def pinned_by(dims: Mapping[str, int]) -> dict[str, int]:
-    """Sizes of open dims by the names that these have in the module."""
+    """Return sizes of open dims by the names that these have in the module."""
     return {identifier(name): size for name, size in dims.items()}
 
 
 def _argument(
     importer: Importer, graph: Graph, arguments: list[tuple[str, str]], name: str, proto: onnx.TypeProto, shape: Any
 ) -> Any:
-    """The value of an input of a shape as ``_shape_of`` says."""
+    """Return the value of an input of a shape as ``_shape_of`` says."""
     if shape is None:
         return None
     if isinstance(shape, list):
         return [_argument(importer, graph, arguments, f"{name}_{i}", proto, s) for i, s in enumerate(shape)]
     arguments.append((port_name(name), name))
-    taken = Tensor(graph.input(port_name(name), input_type(importer, name, proto, shape)))
-    return coded_as(taken, element_type(proto).tensor_type.elem_type)
+    argument = Tensor(graph.input(port_name(name), input_type(importer, name, proto, shape)))
+    return as_coded(argument, element_type(proto).tensor_type.elem_type)
 
 
 def _result(graph: Graph, results: list[tuple[str, str]], name: str, value: Any) -> Any:
-    """Make a value an output; its port, or those of a sequence."""
+    """Make a value an output; return its port, or those of a sequence."""
     if value is None:
         return None
     if isinstance(value, list):
@@ -308,15 +229,15 @@ def _result(graph: Graph, results: list[tuple[str, str]], name: str, value: Any)
     port = port_name(name)
     if port in graph.outputs:
         raise MlaotError(f"two outputs are called {port!r}; rename one of them")
-    graph.outputs[port] = as_node(lifted(plain(served(name, value))))
+    graph.outputs[port] = as_node(lift(codes_of(output_numbers(name, value))))
     results.append((port, name))
     return port
 
 
-def _shape_of(info: onnx.ValueInfoProto, given: Mapping[str, Any], pinned: Mapping[str, int]) -> Any:
-    """The shape of an input as it is given; ``...`` is what the file says."""
-    if info.name in given:
-        return given[info.name]
+def _shape_of(info: onnx.ValueInfoProto, shapes: Mapping[str, Any], pinned: Mapping[str, int]) -> Any:
+    """Return the shape of an input as the caller gives it; ``...`` is what the file says."""
+    if info.name in shapes:
+        return shapes[info.name]
     kind = info.type.WhichOneof("value")
     if kind not in ("sequence_type", "optional_type"):
         return ...
@@ -330,14 +251,14 @@ def _shape_of(info: onnx.ValueInfoProto, given: Mapping[str, Any], pinned: Mappi
 
 
 def element_type(proto: onnx.TypeProto) -> onnx.TypeProto:
-    """What is in a sequence or an optional, in the end."""
+    """Return what is in a sequence or an optional, in the end."""
     while (kind := proto.WhichOneof("value")) in ("sequence_type", "optional_type"):
         proto = getattr(proto, kind).elem_type
     return proto
 
 
 def input_type(importer: Importer, name: str, proto: onnx.TypeProto, shape: Any) -> Type:
-    """The type of an input; ``shape``: ``...`` if the file says it."""
+    """Return the type of an input; ``shape``: ``...`` if the file says it."""
     proto = element_type(proto)
     kind = proto.WhichOneof("value")
     if kind != "tensor_type":
@@ -349,27 +270,29 @@ def input_type(importer: Importer, name: str, proto: onnx.TypeProto, shape: Any)
         dtype = carrier(tensor.elem_type)
     except Unsupported as error:
         raise Unsupported(f"input {name!r}: {error.message}") from None
-    said = tuple(importer.extent(name, i, d) for i, d in enumerate(tensor.shape.dim))
+    declared = tuple(importer.extent(name, i, d) for i, d in enumerate(tensor.shape.dim))
     if shape is ...:
-        return Type(dtype, said)
-    fits = len(said) == len(shape) and all(a == b for a, b in zip(said, shape, strict=True) if isinstance(a, int))
+        return Type(dtype, declared)
+    fits = len(declared) == len(shape) and all(
+        a == b for a, b in zip(declared, shape, strict=True) if isinstance(a, int)
+    )
     if tensor.HasField("shape") and not fits:
-        raise MlaotError(f"input {name!r} has the shape [{', '.join(map(str, said))}], not {list(shape)}")
+        raise MlaotError(f"input {name!r} has the shape [{', '.join(map(str, declared))}], not {list(shape)}")
     return Type(dtype, shape)
 
 
 def port_name(name: str) -> str:
-    """The name of an input or output in the module."""
-    found = identifier(name)
-    return f"{found}_" if found in TAKEN else found
+    """Return the name of an input or output in the module."""
+    word = identifier(name)
+    return f"{word}_" if word in TAKEN else word
 
 
-def _refused(conditions: list[Any]) -> Any:
-    """The number of the first condition that does not hold, from 1 on; 0 where all do."""
-    found: Any = np.int64(0)
+def _first_refused(conditions: list[Any]) -> Any:
+    """Return the number of the first condition that does not hold, from 1 on; 0 where all do."""
+    first: Any = np.int64(0)
     for number in range(len(conditions), 0, -1):
-        found = np.where(conditions[number - 1], found, np.int64(number))
-    return found
+        first = np.where(conditions[number - 1], first, np.int64(number))
+    return first
 
 
 def check_refused(importer: Importer) -> None:

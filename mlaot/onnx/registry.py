@@ -1,17 +1,21 @@
 """The operators of ONNX that can be imported: a small function each, in ``mlaot/onnx/ops/``, by family.
 
-``@operator("Flatten")`` enters a function of a ``Use`` (the node's attributes) and of its inputs, which gives the
-output or a tuple of them. It is written with NumPy's functions and mlaot's: what is known is then computed while
-importing, all else is traced. ``since`` is the opset from which on a function holds. Expressions of named dims reach
-only functions that say ``symbolic``; to others they come as traced integers. Only functions that say ``coded`` get
-``Coded`` arrays, whose numbers are of a dtype that only ONNX has, and only those that say ``labels`` what is chosen
-among labels when the model runs (``Strings``, ``Maps``).
+``@operator("Flatten")`` enters a function of the node's inputs, which gives the output or a tuple of them. Its
+keyword-only parameters are attributes of the node, with their defaults; where its first parameter is called ``use``, it
+takes the node itself, too. It is written with NumPy's functions and mlaot's: what depends on constants alone is then
+computed while importing, all else is traced. ``since`` is the opset from which on a function holds. Expressions of
+named dims reach only functions that say ``symbolic``; to others they come as traced integers. Only functions that say
+``coded`` get ``Coded`` arrays, whose numbers are of a dtype that only ONNX has, and only those that say ``labels`` what
+is chosen among labels when the model runs (``Strings``, ``Maps``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import inspect
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cache
+from types import FunctionType
 from typing import Any
 
 Function = Callable[..., Any]
@@ -45,16 +49,32 @@ def operator(
 
     def enter(function: Function) -> Function:
         for name in names:
-            entered = OPERATORS.setdefault((domain, name), [])
-            assert all(o.since != since for o in entered), f"{name} is entered twice"
-            entered.append(Operator(function, since, symbolic, coded, labels))
-            entered.sort(key=lambda o: o.since)
+            versions = OPERATORS.setdefault((domain, name), [])
+            assert all(o.since != since for o in versions), f"{name} is entered twice"
+            versions.append(Operator(function, since, symbolic, coded, labels))
+            versions.sort(key=lambda o: o.since)
         return function
 
     return enter
 
 
+def operators(functions: Mapping[str, Function], domain: str = "", symbolic: bool = False) -> None:
+    """Enter the functions of a table under their names."""
+    for name, function in functions.items():
+        operator(name, domain=domain, symbolic=symbolic)(function)
+
+
 def find(domain: str, name: str, opset: int) -> Operator | None:
-    """The operator of an opset, if it can be imported."""
-    found = [o for o in OPERATORS.get((domain, name), ()) if o.since <= opset]
-    return found[-1] if found else None
+    """Find the operator of an opset, if it can be imported."""
+    versions = [o for o in OPERATORS.get((domain, name), ()) if o.since <= opset]
+    return versions[-1] if versions else None
+
+
+@cache
+def parameters(function: Function) -> tuple[bool, dict[str, Any]]:
+    """Tell whether an operator's function takes the node, and which attributes, with their defaults."""
+    if not isinstance(function, FunctionType):  # a function of NumPy's
+        return False, {}
+    signature = inspect.signature(function).parameters
+    attributes = {p.name: p.default for p in signature.values() if p.kind is p.KEYWORD_ONLY}
+    return next(iter(signature), "") == "use", attributes

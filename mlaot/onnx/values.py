@@ -21,9 +21,9 @@ import numpy as np
 import onnx
 
 from mlaot.errors import MlaotError
-from mlaot.frontend.promotion import as_node
-from mlaot.frontend.tensor import Parameter, Tensor
-from mlaot.ir import DType, Node
+from mlaot.frontend.trace.promotion import as_node
+from mlaot.frontend.trace.tensor import Parameter, Tensor
+from mlaot.ir import Dim, DType, Node
 from mlaot.ir.dims import Expr, nonnegative
 from mlaot.ir.types import BY_NUMPY, bf16
 
@@ -88,8 +88,8 @@ class Maps:
         return self.values.shape
 
 
-def served(name: str, value: Any) -> Any:
-    """What a module gives of the output ``name``: numbers, also of maps, and no strings."""
+def output_numbers(name: str, value: Any) -> Any:
+    """Return what a module gives of the output ``name``: numbers, also of maps, and no strings."""
     if isinstance(value, Strings) or (isinstance(value, np.ndarray) and value.dtype.kind == "U"):
         raise Unsupported(
             f"output {name!r} holds strings; a module gives numbers only: "
@@ -98,64 +98,69 @@ def served(name: str, value: Any) -> Any:
     return value.values if isinstance(value, Maps) else value
 
 
-def known(value: Any) -> Array | None:
-    """The numbers (or strings) of a value that is known while importing."""
+def constant_value(value: Any) -> Array | None:
+    """Return the numbers (or strings) of a value that is known while importing."""
     if isinstance(value, Parameter):
         return value.array
     return value if isinstance(value, np.ndarray) else None
 
 
-def is_known(*values: Any) -> bool:
-    """Whether all values are known, or left out."""
-    return all(value is None or known(value) is not None for value in values)
+def is_constant(*values: Any) -> bool:
+    """Tell whether all values are known, or left out."""
+    return all(value is None or constant_value(value) is not None for value in values)
+
+
+def is_fixed(*extents: Any) -> bool:
+    """Tell whether all extents are numbers, and none is open."""
+    return all(isinstance(extent, int) for extent in extents)
 
 
 def is_symbolic(value: Any) -> bool:
-    """Whether ``value`` holds expressions of named dims."""
+    """Tell whether ``value`` holds expressions of named dims."""
     return isinstance(value, np.ndarray) and value.dtype == object
 
 
-def wanted(value: Any, what: str) -> Array:
-    """The numbers of a value that must be known while importing."""
-    found = known(value)
-    if found is None:
+def require_constant(value: Any, what: str) -> Array:
+    """Return the numbers of a value that must be known while importing."""
+    numbers = constant_value(value)
+    if numbers is None:
         raise Unsupported(f"{what} is computed when the model runs; it must be constant")
-    return found
+    return numbers
 
 
 def integers(value: Any, what: str) -> list[Any]:
-    """A known vector of integers, or of expressions of named dims."""
-    return [e if isinstance(e, Expr) else int(e) for e in np.ravel(wanted(value, what))]
+    """Return a known vector of integers, or of expressions of named dims."""
+    return [e if isinstance(e, Expr) else int(e) for e in np.ravel(require_constant(value, what))]
 
 
-def lifted(value: Any) -> Any:
-    """Integers of which some are expressions of named dims as a traced array."""
+def lift(value: Any) -> Any:
+    """Make a traced array of integers of which some are expressions of named dims; keep anything else."""
     if not is_symbolic(value):
         return value
-    nodes = [traced(np.int64(e) if isinstance(e, int) else e) for e in value.ravel()]
+    nodes = [as_traced(np.int64(e) if isinstance(e, int) else e) for e in value.ravel()]
     return np.reshape(np.stack(nodes), value.shape) if value.ndim else nodes[0]
 
 
-def traced(value: Any) -> Any:
-    """A number, an array or an expression of named dims as a traced array."""
+def as_traced(value: Any) -> Any:
+    """Make a traced array of a number, an array or an expression of named dims."""
     return Tensor(as_node(value))
 
 
 def extents(value: Any) -> Array | None:
-    """The integers, some of them expressions of named dims, that a small array has, if it has none but these.
+    """Return the integers, some of them expressions of named dims, that a small array has, if it has none but these.
 
     Also where a file computes them in floats, as in ``floor(height * 0.5)``.
     """
     if is_symbolic(value):
         return np.asarray(value)
-    found = _fractions(as_node(value)) if isinstance(value, Tensor | np.ndarray) else None
-    if found is None or any(factor.denominator > 1 for e in found.ravel() for factor in _factors(e)):
+    fractions = _fractions(as_node(value)) if isinstance(value, Tensor | np.ndarray) else None
+    if fractions is None or any(factor.denominator > 1 for e in fractions.ravel() for factor in _factors(e)):
         return None
-    return settled(_whole(found))  # type: ignore[no-any-return]
+    return concrete(_whole(fractions))  # type: ignore[no-any-return]
 
 
 def _fractions(node: Node) -> Array | None:
-    """What a small array is as sums of named dims whose factors are fractions, if it is that."""
+    """Return what a small array is as sums of named dims whose factors are fractions, if it is that."""
     if node.op.name == "size":
         return np.array(node.attrs["dim"], object)
     if node.op.name == "const":
@@ -166,14 +171,14 @@ def _fractions(node: Node) -> Array | None:
     compute = ARITHMETIC.get(node.op.name)
     if compute is None:
         return None
-    given = []
+    operands = []
     for argument in node.args:
-        found = _fractions(argument)
-        if found is None:
+        operand = _fractions(argument)
+        if operand is None:
             return None
-        given.append(found)
+        operands.append(operand)
     try:
-        return np.asarray(compute(*given, **node.attrs), object)
+        return np.asarray(compute(*operands, **node.attrs), object)
     except (MlaotError, ZeroDivisionError):  # by a named dim, or by 0
         return None
 
@@ -191,7 +196,7 @@ _whole = np.frompyfunc(_floor, 1, 1)
 
 
 def _truncated(values: Any, dtype: DType) -> Any:
-    """A cast: towards zero, which is down where nothing is below it."""
+    """Cast towards zero, which is down where nothing is below it."""
     if dtype.kind == "f":
         return values
     if dtype.kind not in "iu" or not all(nonnegative(value) for value in np.ravel(values)):
@@ -213,17 +218,22 @@ ARITHMETIC: dict[str, Callable[..., Any]] = {
 }
 
 
-def of_dims(values: list[Any]) -> Array:
-    """Extents as a known vector."""
-    if all(isinstance(value, int) for value in values):
+def shape_vector(values: list[Any]) -> Array:
+    """Return extents as a known vector."""
+    if is_fixed(*values):
         return np.array(values, np.int64)
     result = np.empty(len(values), object)
     result[:] = values
     return result
 
 
-def settled(value: Any) -> Any:
-    """A known array whose elements turned out to be numbers, as int64; anything else as it is."""
+def extent_value(extent: Dim) -> Any:
+    """Return an extent as a number to compute with."""
+    return lift(shape_vector([extent]))[0]
+
+
+def concrete(value: Any) -> Any:
+    """Return a known array whose elements turned out to be numbers, as int64; anything else as it is."""
     if isinstance(value, np.generic | int | float | bool):
         value = np.asarray(value)
     if isinstance(value, Expr):
@@ -236,13 +246,13 @@ def settled(value: Any) -> Any:
 
 
 def kind_of(value: Any) -> str:
-    """NumPy's letter for the kind of an array's dtype; that of bfloat16, which NumPy does not know, is "f"."""
+    """Return NumPy's letter for the kind of an array's dtype; that of bfloat16, which NumPy does not know, is "f"."""
     name = str(value.dtype)
     return "f" if name in ("bf16", "bfloat16") else "V" if name.startswith("float8") else np.dtype(value.dtype).kind
 
 
 def numpy_dtype(elem_type: int) -> np.dtype[Any]:
-    """NumPy's dtype of one of ONNX."""
+    """Return NumPy's dtype of one of ONNX."""
     if elem_type == onnx.TensorProto.STRING:
         return np.dtype(np.str_)
     try:
@@ -252,10 +262,23 @@ def numpy_dtype(elem_type: int) -> np.dtype[Any]:
 
 
 def dtype_of(elem_type: int) -> DType:
-    """mlaot's dtype of one of ONNX."""
+    """Return mlaot's dtype of one of ONNX."""
     name = str(numpy_dtype(elem_type))
-    found = bf16 if name == "bfloat16" else BY_NUMPY.get(name)
-    if found is None:
+    dtype = bf16 if name == "bfloat16" else BY_NUMPY.get(name)
+    if dtype is None:
         kind = onnx.TensorProto.DataType.Name(elem_type) if elem_type else "UNDEFINED"
         raise Unsupported(f"arrays of {kind} cannot be compiled")
-    return found
+    return dtype
+
+
+def along(values: Any, axis: int, rank: int) -> Any:
+    """Return a vector along one axis of an array of some rank."""
+    return np.reshape(values, [-1 if i == axis % rank else 1 for i in range(rank)])
+
+
+def limits(dtype: Any) -> tuple[Any, Any]:
+    """Return the least and the largest value of a dtype."""
+    kind = np.dtype(dtype).kind
+    if kind in "fb":
+        return (-np.inf, np.inf) if kind == "f" else (False, True)
+    return int(np.iinfo(dtype).min), int(np.iinfo(dtype).max)

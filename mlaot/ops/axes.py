@@ -23,78 +23,18 @@ through it, and batching, layouts and views follow.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cache, cached_property
+from collections.abc import Callable, Container, Iterable, Sequence
+from functools import cache
 from typing import Any
 
 from mlaot.ir import Dim, Node
 from mlaot.ir.dims import names, product, substitute
-
-Label = int | str
-Labels = tuple[Label, ...]
-
-
-@dataclass(frozen=True)
-class AxisMap:
-    """A label for each axis of each argument, and for each of the result."""
-
-    args: tuple[Labels, ...]
-    result: Labels
-    whole: frozenset[Label] = frozenset()
-
-    def image(self, i: int, axis: int) -> int | None:
-        """The axis of the result as which an axis of argument ``i`` is kept; None where it is not."""
-        label = self.args[i][axis]
-        return self.result.index(label) if label in self.result and label not in self.whole else None
-
-
-@dataclass(frozen=True)
-class Form:
-    """An op in another layout: the labels that its arguments must have, its attributes, the labels of its result.
-
-    Without attributes, the result is the argument itself: nothing is left of the op.
-    """
-
-    args: tuple[Labels, ...]
-    attrs: Mapping[str, Any] | None
-    result: Labels
-
-
-@dataclass(frozen=True)
-class Use:
-    """A node whose arguments come in ``layouts``; ``extents`` of their labels; ``wanted``: the order of the result."""
-
-    node: Node
-    layouts: tuple[Labels, ...]
-    extents: Mapping[Label, Dim]
-    wanted: Labels | None = None
-
-    @cached_property
-    def map(self) -> AxisMap:
-        axes = self.node.op.axes
-        assert axes is not None, f"bug in mlaot: no axes of {self.node.op}"
-        return axes.of(self.node)
-
-    @property
-    def longest(self) -> Labels:
-        """The layout of the argument with the most axes."""
-        return max(self.layouts, key=len)
-
-    def extent(self, label: Label) -> Dim:
-        """The result's extent along an axis: as it comes where that is kept or of the layout, else the node's own."""
-        if label in self.extents and (label not in self.map.whole or label not in self.map.result):
-            return self.extents[label]
-        shape: tuple[Dim, ...] = self.node.type.shape
-        return shape[self.map.result.index(label)]
-
-
-@dataclass(frozen=True)
-class Axes:
-    """``of`` gives the map of a node; ``form`` the op in another layout, or None where it cannot be done in that."""
-
-    of: Callable[[Node], AxisMap]
-    form: Callable[[Use], Form | None]
+from mlaot.ir.graph import Axes as Axes
+from mlaot.ir.graph import Use as Use
+from mlaot.ir.layouts import AxisMap as AxisMap
+from mlaot.ir.layouts import Form as Form
+from mlaot.ir.layouts import Label as Label
+from mlaot.ir.layouts import Labels as Labels
 
 
 def axes_of(node: Node) -> AxisMap:
@@ -137,7 +77,7 @@ def _elementwise_form(use: Use) -> Form:
     return Form((layout,) * len(use.layouts), use.node.attrs, layout)
 
 
-ELEMENTWISE = Axes(_elementwise_of, _elementwise_form)
+ELEMENTWISE = Axes(_elementwise_of, _elementwise_form, elementwise=True)
 
 
 def along(name: str, *, removed: bool = False) -> Axes:
@@ -169,7 +109,7 @@ def _reduction_form(use: Use) -> Form:
     return Form((layout,), {**use.node.attrs, "axes": axes} if axes or not summed else None, without(layout, summed))
 
 
-REDUCTION = Axes(_reduction_of, _reduction_form)
+REDUCTION = Axes(_reduction_of, _reduction_form, reduces=True)
 
 
 def each_axis(**neutral: int | None) -> Axes:

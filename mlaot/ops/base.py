@@ -1,9 +1,12 @@
-"""What an op is: one object that carries everything the compiler knows about one kind of computation."""
+"""What all families of ops stand on: repeating along axes, its transpose, the sum, and constants of a type.
+
+``Op`` itself, one object that carries everything the compiler knows about one kind of computation, is in
+``mlaot.ir.graph``, beside the nodes that it is the op of.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
 
@@ -11,81 +14,14 @@ import numpy as np
 
 from mlaot.errors import MlaotError
 from mlaot.ir import Dim, DType, Graph, Node, TupleType, Type, dims
-from mlaot.ir.indices import IndexRange
+from mlaot.ir.graph import OPS as OPS
+from mlaot.ir.graph import Index as Index
+from mlaot.ir.graph import Op as Op
 from mlaot.ir.subgraph import subgraphs
-from mlaot.nest.expressions import Expr
-from mlaot.ops.axes import ELEMENTWISE, REDUCTION, Axes
-from mlaot.ops.views import Part, Strides, View
+from mlaot.ops.axes import BROADCAST, REDUCTION
+from mlaot.ops.views import broadcast_view
 
 Array = np.ndarray[Any, Any]
-OPS: dict[str, Op] = {}
-
-
-@dataclass(frozen=True)
-class Index:
-    """``argument`` of an op is made of indices: ``range(*types, **attrs)``, and what the op does with all ``others``.
-
-    Integers that a caller gives are refused out of range; ``others`` is what becomes of those that a model computes.
-    """
-
-    argument: int
-    range: Callable[..., IndexRange | None]
-    others: str
-
-
-@dataclass(frozen=True, eq=False)
-class Op:
-    """``type_rule(*types, **attrs)``, ``reference(*arrays, **attrs)``: NumPy, the meaning of the op.
-
-    ``vjp(ct, out, *args, **attrs)`` gives one cotangent (or None) per argument. ``axes``: how axes go
-    through it, from which batching, layouts and views follow. ``c(args, **attrs)`` is the expression of an elementwise
-    op in a loop nest, of numbers or of lanes.
-    ``doc`` says in a line what the op computes, of arguments x and y (a, b for two alike).
-    ``needs(*types, **attrs)`` are dims that must not be negative for the op to stay within its arguments. ``draws``:
-    each example of a batch has a value of its own, even where no argument is batched. ``index``: which argument is made
-    of indices, if one is. ``moves``: each element of the result is an element of an argument. ``view(node, strides)``:
-    where the elements of a result that copies nothing lie in its argument. ``parts(node, strides)``: where arguments
-    lie in the result, or nothing where they do not lie by strides. Where axes do not say how to batch,
-    ``batch(node, args, batched, dim)`` gives the node with a leading ``dim``; ``args`` are batched where ``batched``
-    says so.
-    """
-
-    name: str
-    type_rule: Callable[..., Type]
-    reference: Callable[..., Array]
-    vjp: Callable[..., tuple[Node | None, ...]] | None = None
-    axes: Axes | None = None
-    c: Callable[..., Expr] | None = None
-    commutative: bool = False
-    needs: Callable[..., Iterable[Dim]] | None = None
-    draws: bool = False
-    index: Index | None = None
-    moves: bool = False
-    view: Callable[[Node, Strides], View] | None = None
-    parts: Callable[[Node, Strides], list[Part]] | None = None
-    batch: Callable[[Node, Sequence[Node], Sequence[bool], Dim], Node] | None = None
-    doc: str = ""
-
-    def __post_init__(self) -> None:
-        assert self.name not in OPS, f"op {self.name!r} is defined twice"
-        OPS[self.name] = self
-
-    def __call__(self, *args: Node, **attrs: Any) -> Node:
-        """Add a node for this op to the graph of its first argument."""
-        return args[0].graph.add(self, args, attrs)
-
-    def __repr__(self) -> str:
-        return self.name
-
-    @property
-    def elementwise(self) -> bool:
-        """Whether each element of the result is computed from the elements of the arguments at its place."""
-        return self.axes is ELEMENTWISE
-
-    @property
-    def reduces(self) -> bool:
-        """Whether the op makes one value of all those along some axes, in any order of them."""
-        return self.axes is REDUCTION
 
 
 def no_gradient(ct: Node, out: Node, *args: Node, **_: Any) -> tuple[None, ...]:
@@ -119,10 +55,84 @@ def same_type(*types: Type, **_: Any) -> Type:
     return first
 
 
+def _broadcast_type(x: Type, shape: tuple[Dim, ...], axes: tuple[int, ...]) -> Type:
+    if (
+        len(axes) != x.rank
+        or any(x.shape[i] != shape[a] for i, a in enumerate(axes))
+        or list(axes) != sorted(set(axes))
+    ):
+        raise MlaotError(f"cannot broadcast {x} to {list(shape)} along axes {axes}")
+    return x.with_shape(shape)
+
+
+def _broadcast_reference(x: Array, shape: tuple[int, ...], axes: tuple[int, ...]) -> Array:
+    index = [1] * len(shape)
+    for i, a in enumerate(axes):
+        index[a] = x.shape[i]
+    return np.broadcast_to(x.reshape(index), shape)
+
+
+def _vjp_broadcast(ct: Node, out: Node, x: Node, shape: tuple[Dim, ...], axes: tuple[int, ...]) -> tuple[Node]:
+    """The sum over the new axes."""
+    return (sum_(ct, axes=tuple(i for i in range(len(shape)) if i not in axes)),)
+
+
+broadcast: Op = Op(
+    "broadcast",
+    _broadcast_type,
+    _broadcast_reference,
+    _vjp_broadcast,
+    BROADCAST,
+    moves=True,
+    view=broadcast_view,
+    exact=True,
+    doc="x repeated along new axes; a view",
+)
+
+
+def kept_axes(rank: int, axes: Sequence[int]) -> tuple[int, ...]:
+    """The axes of a value of ``rank`` that a reduction over ``axes`` keeps."""
+    return tuple(i for i in range(rank) if i not in axes)
+
+
+def reduced(x: Type, axes: tuple[int, ...]) -> Type:
+    if any(not 0 <= a < x.rank for a in axes) or len(set(axes)) != len(axes):
+        raise MlaotError(f"cannot reduce {x} over axes {axes}")
+    return x.with_shape(tuple(x.shape[i] for i in kept_axes(x.rank, axes)))
+
+
+def accumulated(x: Type, axes: tuple[int, ...]) -> Type:
+    if x.dtype.kind == "b":
+        raise MlaotError(f"cannot add up or multiply {x}: use any or all, or cast it to numbers first")
+    return reduced(x, axes)
+
+
+def accumulate(ufunc: np.ufunc) -> Callable[..., Array]:
+    """The reference. Over no axes as it is: NumPy's sum would add 0 to -0."""
+
+    def reference(x: Array, axes: tuple[int, ...]) -> Array:
+        return np.asarray(ufunc.reduce(x, axes, accumulator(x.dtype))).astype(x.dtype) if axes else x
+
+    return reference
+
+
+def spread(value: Node, like: Node, axes: tuple[int, ...]) -> Node:
+    return broadcast(value, shape=like.type.shape, axes=kept_axes(like.type.rank, axes))
+
+
+sum_: Op = Op(
+    "sum",
+    accumulated,
+    accumulate(np.add),
+    lambda ct, out, x, axes: (spread(ct, x, axes),),
+    REDUCTION,
+    repeats="add",
+    doc="the sum over axes",
+)
+
+
 def lift(node: Node, dim: Dim) -> Node:
     """Repeat a value along a new leading dim."""
-    from mlaot.ops.structure import broadcast
-
     return broadcast(node, shape=(dim, *node.type.shape), axes=tuple(range(1, node.type.rank + 1)))
 
 
@@ -133,8 +143,6 @@ def full_like(node: Node, value: float) -> Node:
 
 def fill(like: Node, value: float, type_: Type) -> Node:
     """``value`` in every element of ``type_``, in the graph of ``like``."""
-    from mlaot.ops.structure import broadcast
-
     constant = like.graph.constant(value, type_.dtype)
     return broadcast(constant, shape=type_.shape, axes=()) if type_.shape else constant
 
@@ -143,3 +151,10 @@ def fill(like: Node, value: float, type_: Type) -> Node:
 def scalar_type(dtype: DType) -> Type:
     """The rank-0 type of a dtype, one object: scalar graphs have a hundred thousand of them."""
     return Type(dtype, ())
+
+
+class Transforms:
+    """What an op with subgraphs, or one that is written as other ops, takes of ``mlaot.transforms``, which sets it."""
+
+    batch_into: Callable[[Graph, Graph, Sequence[tuple[Node, bool]], Dim], list[tuple[Node, bool]]]
+    pullback: Callable[[Sequence[Node], Sequence[Node], Sequence[Node]], list[Node | None]]

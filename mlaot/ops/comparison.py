@@ -90,6 +90,7 @@ where: Op = Op(
     _vjp_where,
     ELEMENTWISE,
     lambda args: select(*args),
+    exact=True,
     doc="a where the condition is true, else b",
 )
 

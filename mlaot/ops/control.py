@@ -21,7 +21,7 @@ from mlaot.ir import Dim, DType, Graph, Node, Subgraph, TupleType, Type
 from mlaot.ir.types import bf16, boolean, f16, f32
 from mlaot.ops import elementwise as ew
 from mlaot.ops import structure as st
-from mlaot.ops.base import Array, Op, fill, full_like, lift
+from mlaot.ops.base import Array, Op, Transforms, fill, full_like, lift
 from mlaot.ops.bits import bitwise_and
 from mlaot.ops.comparison import where
 from mlaot.ops.indexing import unchecked
@@ -207,8 +207,6 @@ def _backward_body(
 
     ``live``: the carries that have a cotangent; ``given``: the results behind the carries that have one.
     """
-    from mlaot.transforms.differentiate import pullback
-
     graph = Graph(f"backward of {body.graph.name}")
     shown = [graph.input(f"c{i}", t) for i, t in enumerate(body.inputs[:consts])]
     arriving = [graph.input(f"d{i}", body.outputs[i]) for i in live]
@@ -217,7 +215,7 @@ def _backward_body(
     arriving += [graph.input(f"d{i}", body.outputs[i]) for i in given]
     made = body.inline(graph, shown)
     wanted = [n for n in shown if _is_float(n)]
-    arrived = dict(zip(wanted, pullback([made[i] for i in (*live, *given)], arriving, wanted), strict=True))
+    arrived = dict(zip(wanted, Transforms.pullback([made[i] for i in (*live, *given)], arriving, wanted), strict=True))
     found = [arrived.get(node) for node in shown]
     outputs = [_or_zeros(found[consts + i], shown[consts + i]) for i in live]
     for i, total in sums.items():
@@ -403,25 +401,21 @@ def _vjp_cond(
 
 def _pulled(branch: Subgraph, given: list[int]) -> tuple[Graph, list[Node | None]]:
     """A graph on the operands and the cotangents of the results ``given``; what arrives at each operand."""
-    from mlaot.transforms.differentiate import pullback
-
     graph = Graph(f"backward of {branch.graph.name}")
     shown = [graph.input(f"x{i}", t) for i, t in enumerate(branch.inputs)]
     arriving = [graph.input(f"d{i}", branch.outputs[i]) for i in given]
     made = branch.inline(graph, shown)
     wanted = [n for n in shown if _is_float(n)]
-    arrived = dict(zip(wanted, pullback([made[i] for i in given], arriving, wanted), strict=True))
+    arrived = dict(zip(wanted, Transforms.pullback([made[i] for i in given], arriving, wanted), strict=True))
     return graph, [arrived.get(n) for n in shown]
 
 
 def _batch_cond(node: Node, args: Sequence[Node], batched: Sequence[bool], dim: Dim) -> list[Value]:
     """One condition for all examples stays a cond; where each has its own, both branches are computed and selected."""
-    from mlaot.transforms.batch import batch_into
-
     branches = (node.attrs["then"], node.attrs["otherwise"])
     if batched[0]:
         inputs = list(zip(map(unchecked, args[1:]), batched[1:], strict=True))  # what would not be read is read, too
-        both = (batch_into(args[0].graph, branch.graph, inputs, dim) for branch in branches)
+        both = (Transforms.batch_into(args[0].graph, branch.graph, inputs, dim) for branch in branches)
         lifted = ([_as_flagged(value, b, True, dim) for value, b in values] for values in both)
         return [(_select(args[0], a, b), True) for a, b in zip(*lifted, strict=True)]
     found = [_batched(branch, batched[1:], (), dim)[1] for branch in branches]
@@ -448,14 +442,12 @@ def _batched(body: Subgraph, flags: Sequence[bool], want: Sequence[bool], dim: D
 
     The first results are made so where ``want`` says so.
     """
-    from mlaot.transforms.batch import batch_into
-
     graph = Graph(body.graph.name)
     inputs = [
         (graph.input(name, type_.with_shape((dim, *type_.shape)) if batched else type_), batched)
         for name, type_, batched in zip(body.graph.inputs, body.inputs, flags, strict=True)
     ]
-    made = batch_into(graph, body.graph, inputs, dim)
+    made = Transforms.batch_into(graph, body.graph, inputs, dim)
     found = [b or (i < len(want) and want[i]) for i, (_, b) in enumerate(made)]
     values = [_as_flagged(value, b, f, dim) for (value, b), f in zip(made, found, strict=True)]
     graph.outputs = {f"r{i}": value for i, value in enumerate(values)}

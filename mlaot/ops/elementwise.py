@@ -124,9 +124,12 @@ add: Op = elementwise(
     function("add"),
     NUMBERS,
     commutative=True,
+    cheap=True,
     doc="the sum of all arguments",
 )
-sub: Op = elementwise("sub", np.subtract, lambda ct, out, a, b: (ct, neg(ct)), function("sub"), NUMBERS, doc="a - b")
+sub: Op = elementwise(
+    "sub", np.subtract, lambda ct, out, a, b: (ct, neg(ct)), function("sub"), NUMBERS, cheap=True, doc="a - b"
+)
 mul: Op = elementwise(
     "mul",
     np.multiply,
@@ -134,6 +137,7 @@ mul: Op = elementwise(
     function("mul"),
     NUMBERS,
     commutative=True,
+    cheap=True,
     doc="a * b",
 )
 div: Op = elementwise(
@@ -147,6 +151,7 @@ copy: Op = elementwise(
     ANY,
     moves=True,
     parts=copy_parts,
+    exact=True,
     doc="x, in memory of its own",
 )
 rounded: Op = elementwise(
@@ -154,9 +159,20 @@ rounded: Op = elementwise(
     lambda x: x,
     lambda ct, out, x: (ct,),
     function("rounded"),
+    cheap=True,
     doc="x, rounded before anything is computed from it",
 )
-neg: Op = elementwise("neg", np.negative, lambda ct, out, x: (neg(ct),), function("neg"), NUMBERS, doc="-x")
+neg: Op = elementwise(
+    "neg",
+    np.negative,
+    lambda ct, out, x: (neg(ct),),
+    function("neg"),
+    NUMBERS,
+    cheap=True,
+    exact=True,
+    linear=True,
+    doc="-x",
+)
 pow_: Op = Op("pow", _power_type, _power_reference, _vjp_power, ELEMENTWISE, _power, doc="x to a constant exponent")
 exp: Op = elementwise("exp", np.exp, lambda ct, out, x: (mul(ct, out),), function("exp"), doc="e to the x")
 log: Op = elementwise("log", np.log, lambda ct, out, x: (div(ct, x),), function("log"), doc="the natural logarithm")
@@ -171,19 +187,32 @@ sqrt: Op = elementwise(
     "sqrt", np.sqrt, lambda ct, out, x: (div(mul(full_like(x, 0.5), ct), out),), function("sqrt"), doc="the square root"
 )
 abs_: Op = elementwise(
-    "abs", np.abs, lambda ct, out, x: (mul(ct, sign(x)),), function("abs"), NUMBERS, doc="the size of x"
+    "abs", np.abs, lambda ct, out, x: (mul(ct, sign(x)),), function("abs"), NUMBERS, exact=True, doc="the size of x"
 )
-sign: Op = elementwise("sign", np.sign, no_gradient, function("sign"), NUMBERS, doc="-1, 0 or 1 by the sign of x")
+sign: Op = elementwise(
+    "sign", np.sign, no_gradient, function("sign"), NUMBERS, exact=True, doc="-1, 0 or 1 by the sign of x"
+)
 relu: Op = elementwise(
     "relu",
     lambda x: np.maximum(x, x.dtype.type(0)),
     lambda ct, out, x: (mul(ct, step(out)),),
     function("relu"),
     NUMBERS,
+    cheap=True,
+    exact=True,
     doc="max(x, 0)",
 )
 # The masks of gradients: 1 where x > 0, or where a == b, else 0.
-step: Op = elementwise("step", _step, no_gradient, function("step"), NUMBERS, doc="1 where x > 0, else 0, of x's dtype")
+step: Op = elementwise(
+    "step",
+    _step,
+    no_gradient,
+    function("step"),
+    NUMBERS,
+    cheap=True,
+    exact=True,
+    doc="1 where x > 0, else 0, of x's dtype",
+)
 is_equal: Op = elementwise(
     "is_equal",
     lambda a, b: np.asarray(a == b).astype(a.dtype),
@@ -200,6 +229,8 @@ maximum: Op = elementwise(
     function("max"),
     NUMBERS,
     commutative=True,
+    cheap=True,
+    exact=True,
     doc="the largest of the arguments; nan where one is",
 )
 minimum: Op = elementwise(
@@ -209,6 +240,8 @@ minimum: Op = elementwise(
     function("min"),
     NUMBERS,
     commutative=True,
+    cheap=True,
+    exact=True,
     doc="the smallest of the arguments; nan where one is",
 )
 cast: Op = Op(
@@ -218,5 +251,7 @@ cast: Op = Op(
     _vjp_cast,
     ELEMENTWISE,
     _cast_c,
+    cheap=True,
+    linear=True,
     doc="x in another dtype; from float to integer saturates, nan becomes 0",
 )

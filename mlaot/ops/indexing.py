@@ -113,6 +113,7 @@ gather: Op = Op(
     GATHER,
     index=Index(1, lambda x, indices, lead: IndexRange(x.shape[lead], wraps=True), "clamped"),
     moves=True,
+    exact=True,
     doc="the rows that computed indices name",
 )
 
@@ -195,6 +196,7 @@ scatter: Op = Op(
     _vjp_scatter,
     SCATTER,
     index=Index(1, lambda x, indices, updates, lead, mode: IndexRange(x.shape[lead], wraps=True), "dropped"),
+    exact=True,
     doc="rows set to updates at computed indices, or to their sum, maximum, minimum",
 )
 

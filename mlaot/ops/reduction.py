@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -13,17 +13,15 @@ from mlaot.ir import dims as dims_
 from mlaot.ir.types import i64
 from mlaot.ops.axes import REDUCTION, along, contraction
 from mlaot.ops.axes import parse_spec as parse_spec
-from mlaot.ops.base import Array, Op, accumulator, no_gradient
+from mlaot.ops.base import Array, Op, accumulate, accumulated, accumulator, broadcast, no_gradient, spread
+from mlaot.ops.base import kept_axes as kept_axes
+from mlaot.ops.base import reduced as reduced
+from mlaot.ops.base import sum_ as sum_
 from mlaot.ops.cumulative import cumprod
 from mlaot.ops.elementwise import div, is_equal, mul
-from mlaot.ops.structure import broadcast, reshape, transpose
+from mlaot.ops.structure import reshape, transpose
 
 PART = 1 << 25  # elements of a contraction's operand that the reference works on at a time
-
-
-def kept_axes(rank: int, axes: Sequence[int]) -> tuple[int, ...]:
-    """The axes of a value of ``rank`` that a reduction over ``axes`` keeps."""
-    return tuple(i for i in range(rank) if i not in axes)
 
 
 def both_axes(inner: Node, outer: Node) -> tuple[int, ...]:
@@ -32,32 +30,11 @@ def both_axes(inner: Node, outer: Node) -> tuple[int, ...]:
     return tuple(sorted((*inner.attrs["axes"], *[kept[a] for a in outer.attrs["axes"]])))
 
 
-def reduced(x: Type, axes: tuple[int, ...]) -> Type:
-    if any(not 0 <= a < x.rank for a in axes) or len(set(axes)) != len(axes):
-        raise MlaotError(f"cannot reduce {x} over axes {axes}")
-    return x.with_shape(tuple(x.shape[i] for i in kept_axes(x.rank, axes)))
-
-
-def _accumulated(x: Type, axes: tuple[int, ...]) -> Type:
-    if x.dtype.kind == "b":
-        raise MlaotError(f"cannot add up or multiply {x}: use any or all, or cast it to numbers first")
-    return reduced(x, axes)
-
-
 def _picked(x: Type, axes: tuple[int, ...]) -> Type:
     result = reduced(x, axes)
     if any(x.shape[a] == 0 for a in axes):
         raise MlaotError(f"{x} has no elements along axes {axes}, so none is the largest or smallest")
     return result
-
-
-def _accumulate(ufunc: np.ufunc) -> Callable[..., Array]:
-    """The reference. Over no axes as it is: NumPy's sum would add 0 to -0."""
-
-    def reference(x: Array, axes: tuple[int, ...]) -> Array:
-        return np.asarray(ufunc.reduce(x, axes, accumulator(x.dtype))).astype(x.dtype) if axes else x
-
-    return reference
 
 
 def _extreme(ufunc: np.ufunc, sign: int) -> Callable[..., Array]:
@@ -78,15 +55,11 @@ def _limit(dtype: np.dtype[Any], sign: int) -> Any:
     return np.iinfo(dtype).max if sign > 0 else np.iinfo(dtype).min
 
 
-def _spread(value: Node, like: Node, axes: tuple[int, ...]) -> Node:
-    return broadcast(value, shape=like.type.shape, axes=kept_axes(like.type.rank, axes))
-
-
 def _vjp_extreme(ct: Node, out: Node, x: Node, axes: tuple[int, ...]) -> tuple[Node]:
     """To the extreme elements, shared evenly between equal ones, as ``torch.amax`` does."""
-    mask = is_equal(x, _spread(out, x, axes))
+    mask = is_equal(x, spread(out, x, axes))
     share = div(ct, sum_(mask, axes=axes))
-    return (mul(mask, _spread(share, x, axes)),)
+    return (mul(mask, spread(share, x, axes)),)
 
 
 def _vjp_prod(ct: Node, out: Node, x: Node, axes: tuple[int, ...]) -> tuple[Node]:
@@ -101,21 +74,17 @@ def _vjp_prod(ct: Node, out: Node, x: Node, axes: tuple[int, ...]) -> tuple[Node
     return (transpose(reshape(grad, shape=moved.type.shape), perm=back),)
 
 
-sum_: Op = Op(
-    "sum",
-    _accumulated,
-    _accumulate(np.add),
-    lambda ct, out, x, axes: (_spread(ct, x, axes),),
-    REDUCTION,
-    doc="the sum over axes",
+prod: Op = Op(
+    "prod", accumulated, accumulate(np.multiply), _vjp_prod, REDUCTION, repeats="mul", doc="the product over axes"
 )
-prod: Op = Op("prod", _accumulated, _accumulate(np.multiply), _vjp_prod, REDUCTION, doc="the product over axes")
 max_: Op = Op(
     "max",
     _picked,
     _extreme(np.maximum, -1),
     _vjp_extreme,
     REDUCTION,
+    exact=True,
+    repeats="maximum",
     doc="the largest over axes (any, of bools); nan where one is",
 )
 min_: Op = Op(
@@ -124,6 +93,8 @@ min_: Op = Op(
     _extreme(np.minimum, 1),
     _vjp_extreme,
     REDUCTION,
+    exact=True,
+    repeats="minimum",
     doc="the smallest over axes (all, of bools); nan where one is",
 )
 

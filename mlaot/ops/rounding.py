@@ -44,14 +44,14 @@ def _nextafter_type(x: Type, y: Type) -> Type:
 
 
 floor: Op = elementwise(
-    "floor", np.floor, no_gradient, function("floor"), doc="the largest whole number that is not above x"
+    "floor", np.floor, no_gradient, function("floor"), exact=True, doc="the largest whole number that is not above x"
 )
 ceil: Op = elementwise(
-    "ceil", np.ceil, no_gradient, function("ceil"), doc="the smallest whole number that is not below x"
+    "ceil", np.ceil, no_gradient, function("ceil"), exact=True, doc="the smallest whole number that is not below x"
 )
-trunc: Op = elementwise("trunc", np.trunc, no_gradient, function("trunc"), doc="x without its fraction")
+trunc: Op = elementwise("trunc", np.trunc, no_gradient, function("trunc"), exact=True, doc="x without its fraction")
 round_: Op = elementwise(
-    "round", np.rint, no_gradient, function("round"), doc="the nearest whole number; halves to the even one"
+    "round", np.rint, no_gradient, function("round"), exact=True, doc="the nearest whole number; halves to the even one"
 )
 
 
@@ -92,10 +92,11 @@ fmod: Op = elementwise(
     _vjp_fmod,
     function("fmod"),
     NUMBERS,
+    exact=True,
     doc="what x / y rounded towards 0 leaves, with the sign of x",
 )
 copysign: Op = elementwise(
-    "copysign", np.copysign, _vjp_copysign, function("copysign"), doc="the size of x with the sign of y"
+    "copysign", np.copysign, _vjp_copysign, function("copysign"), exact=True, doc="the size of x with the sign of y"
 )
 nextafter: Op = Op(
     "nextafter",

@@ -107,6 +107,7 @@ sparse: Op = Op(
     lambda ct, out, x: (ct,),
     ELEMENTWISE,
     lambda args: args[0],
+    exact=True,
     doc="x, most elements of which are zero: products pass over them",
 )
 sparse_dot: Op = Op(

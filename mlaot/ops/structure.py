@@ -11,12 +11,15 @@ import numpy as np
 from mlaot.errors import MlaotError
 from mlaot.ir import Dim, DType, Literal, Node, Type
 from mlaot.ir import dims as dims_
+from mlaot.ir.graph import const as const
+from mlaot.ir.graph import input_ as input_
 from mlaot.ir.indices import IndexRange
 from mlaot.ir.types import boolean, i64
-from mlaot.ops.axes import BROADCAST, CONCAT, FOLD, ONE_HOT, RESHAPE, STACK, TAKE, TRANSPOSE, WINDOW, each_axis
-from mlaot.ops.base import Array, Index, Op, accumulator, fill, full_like, lift, no_gradient, scalar_type
+from mlaot.ops.axes import CONCAT, FOLD, ONE_HOT, RESHAPE, STACK, TAKE, TRANSPOSE, WINDOW, each_axis
+from mlaot.ops.base import Array, Index, Op, accumulator, fill, full_like, lift, no_gradient, scalar_type, sum_
+from mlaot.ops.base import broadcast as broadcast
+from mlaot.ops.comparison import where
 from mlaot.ops.views import (
-    broadcast_view,
     concat_parts,
     element_view,
     fold_parts,
@@ -30,56 +33,6 @@ from mlaot.ops.views import (
 
 Dims = tuple[Dim, ...]
 Ints = tuple[int, ...]
-
-
-def _no_reference(*_: Array, **__: Any) -> Array:
-    raise AssertionError("bug in mlaot: an input has no value of its own")
-
-
-input_: Op = Op("input", lambda name, type, **notes: type, _no_reference, doc="an argument, a parameter or a buffer")
-const: Op = Op(
-    "const",
-    lambda value: Type(value.dtype, value.array.shape),
-    lambda value: value.array,
-    lambda ct, out, value: (),
-    doc="an array that is known when the module is built",
-)
-
-
-def _broadcast_type(x: Type, shape: tuple[Dim, ...], axes: tuple[int, ...]) -> Type:
-    if (
-        len(axes) != x.rank
-        or any(x.shape[i] != shape[a] for i, a in enumerate(axes))
-        or list(axes) != sorted(set(axes))
-    ):
-        raise MlaotError(f"cannot broadcast {x} to {list(shape)} along axes {axes}")
-    return x.with_shape(shape)
-
-
-def _broadcast_reference(x: Array, shape: tuple[int, ...], axes: tuple[int, ...]) -> Array:
-    index = [1] * len(shape)
-    for i, a in enumerate(axes):
-        index[a] = x.shape[i]
-    return np.broadcast_to(x.reshape(index), shape)
-
-
-def _vjp_broadcast(ct: Node, out: Node, x: Node, shape: tuple[Dim, ...], axes: tuple[int, ...]) -> tuple[Node]:
-    """The sum over the new axes."""
-    from mlaot.ops.reduction import sum_
-
-    return (sum_(ct, axes=tuple(i for i in range(len(shape)) if i not in axes)),)
-
-
-broadcast: Op = Op(
-    "broadcast",
-    _broadcast_type,
-    _broadcast_reference,
-    _vjp_broadcast,
-    BROADCAST,
-    moves=True,
-    view=broadcast_view,
-    doc="x repeated along new axes; a view",
-)
 
 
 def _transpose_type(x: Type, perm: tuple[int, ...]) -> Type:
@@ -96,6 +49,7 @@ transpose: Op = Op(
     TRANSPOSE,
     moves=True,
     view=transpose_view,
+    linear=True,
     doc="the axes in another order; a view",
 )
 
@@ -119,6 +73,7 @@ reshape: Op = Op(
     RESHAPE,
     moves=True,
     view=reshape_view,
+    linear=True,
     doc="another shape, the same elements in row-major order",
 )
 
@@ -375,9 +330,6 @@ def _vjp_pad(
     ct: Node, out: Node, x: Node, value: Node, low: Dims, high: Dims, interior: tuple[int, ...]
 ) -> tuple[Node, Node]:
     """The elements' own cotangents; the sum of all others for the value."""
-    from mlaot.ops.comparison import where
-    from mlaot.ops.reduction import sum_
-
     around = where(_inside(x, low, high, interior), full_like(ct, 0.0), ct)
     mine = slice_(ct, start=low, size=x.type.shape, step=tuple(i + 1 for i in interior))
     return mine, sum_(around, axes=tuple(range(ct.type.rank)))
@@ -385,8 +337,6 @@ def _vjp_pad(
 
 def _batch_pad(node: Node, args: Sequence[Node], batched: Sequence[bool], dim: Dim) -> Node:
     """A value of each example's own is selected around the padding of all."""
-    from mlaot.ops.comparison import where
-
     low, high, interior = ((0, *node.attrs[key]) for key in ("low", "high", "interior"))
     x = args[0] if batched[0] else lift(args[0], dim)
     zero = x.graph.constant(0, x.type.dtype)
@@ -521,6 +471,7 @@ one_hot: Op = Op(
     no_gradient,
     ONE_HOT,
     index=Index(0, lambda label, classes, dtype: IndexRange(classes), "a row of zeros"),
+    cheap=True,
     doc="1 where the class is the label, else 0, along a new last axis",
 )
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from mlaot.errors import MlaotError
 from mlaot.ir import Type
+from mlaot.ir.text import RECORDS
 from mlaot.ir.types import Literal, boolean, f64, i32
 from mlaot.ops.axes import rows
 from mlaot.ops.base import Array, Op, no_gradient
@@ -59,6 +60,9 @@ class Forest:
 
     def __repr__(self) -> str:
         return f"<{self.trees} trees of {len(self.feature.array)} nodes>"
+
+
+RECORDS["forest"] = Forest
 
 
 def forest(feature: Any, threshold: Any, left: Any, right: Any, nan_left: Any, roots: Any, leaves: Any) -> Forest:

@@ -5,22 +5,12 @@ Strides and offsets are in elements and may name dims, as extents do.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple
-
 from mlaot.ir import Dim, Node
 from mlaot.ir.dims import times
+from mlaot.ir.layouts import Part as Part
+from mlaot.ir.layouts import Strides as Strides
+from mlaot.ir.layouts import View as View
 from mlaot.ops.axes import regrouped
-
-Strides = Sequence[Dim]
-
-
-class View(NamedTuple):
-    """A stride for each axis, and the first element. ``whole``: its rows end where those of what it looks at do."""
-
-    strides: tuple[Dim, ...]
-    offset: Dim = 0
-    whole: bool = True
 
 
 def broadcast_view(node: Node, inner: Strides) -> View:
@@ -78,14 +68,6 @@ def reshape_view(node: Node, inner: Strides) -> View:
             strides[axis] = step
             step = times(step, target[axis])
     return View(tuple(strides), whole=whole)
-
-
-class Part(NamedTuple):
-    """Where an argument lies in the result. ``gapless``: nothing may be written behind its rows."""
-
-    strides: tuple[Dim, ...]
-    offset: Dim = 0
-    gapless: bool = True
 
 
 def copy_parts(node: Node, outer: Strides) -> list[Part]:

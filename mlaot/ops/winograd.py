@@ -20,7 +20,7 @@ from mlaot.ir import Node, Type
 from mlaot.ops import reduction as red
 from mlaot.ops import structure as st
 from mlaot.ops.axes import rows
-from mlaot.ops.base import Array, Op
+from mlaot.ops.base import Array, Op, Transforms
 
 BLOCK = 16  # channels of a block; a whole number of vectors on every instruction set
 Matrix = tuple[tuple[float, ...], ...]
@@ -126,9 +126,7 @@ def _images(count: int) -> str:
 
 def _vjp_input(ct: Node, out: Node, x: Node, **attrs: object) -> tuple[Node | None, ...]:
     """That of windows times a constant matrix."""
-    from mlaot.transforms.differentiate import pullback
-
-    return tuple(pullback([_input_by_ops(x, **attrs)], [ct], [x]))  # type: ignore[arg-type]
+    return tuple(Transforms.pullback([_input_by_ops(x, **attrs)], [ct], [x]))  # type: ignore[arg-type]
 
 
 # V = B^T d B of each tile d of x, padded by zeros `low` before and `high` after its two axes of space, and further so
@@ -173,9 +171,7 @@ def _output_by_ops(x: Node, m: int, size: Pair) -> Node:
 
 def _vjp_output(ct: Node, out: Node, x: Node, **attrs: object) -> tuple[Node | None, ...]:
     """That of a product with a constant matrix."""
-    from mlaot.transforms.differentiate import pullback
-
-    return tuple(pullback([_output_by_ops(x, **attrs)], [ct], [x]))  # type: ignore[arg-type]
+    return tuple(Transforms.pullback([_output_by_ops(x, **attrs)], [ct], [x]))  # type: ignore[arg-type]
 
 
 # Y = A^T M A of the summed products M of each tile: [(m + 2)^2, .., tiles of h, tiles of w, O, o] => [.., O, h, w, o].

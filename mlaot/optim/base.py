@@ -17,10 +17,12 @@ from typing import Any, TypedDict
 import numpy as np
 
 from mlaot.errors import MlaotError
-from mlaot.frontend.tensor import Parameter
-from mlaot.frontend.trace import part
+from mlaot.frontend.trace.context import part
+from mlaot.frontend.trace.tensor import Parameter
 from mlaot.nn.arguments import bound, number_of, shown
 from mlaot.optim.schedules import Array, Schedule
+
+__all__ = ["Optimizer", "clip_grad_norm", "clip_grad_value"]
 
 Arrays = Mapping[str, Array]
 POSITIVE = ("lr", "eps", "momentum", "weight_decay", "lr_decay", "alpha", "initial_accumulator_value")
@@ -43,7 +45,7 @@ class Shared(TypedDict, total=False):
 
 
 class Optimizer:
-    """Base class: subclasses say which state arrays they need, and how one parameter is updated."""
+    """Base class: subclasses say which state arrays they need, and how to update one parameter."""
 
     slots: tuple[str, ...] = ()
 
@@ -70,7 +72,7 @@ class Optimizer:
             self.check({**self.options, **chosen, "lr": chosen.get("lr", lr)})
 
     def init(self, parameters: Arrays) -> dict[str, np.ndarray[Any, Any]]:
-        """The state before the first step."""
+        """Return the state before the first step."""
         for patterns, _ in self.groups:
             for pattern in patterns:
                 if not any(fnmatchcase(name, pattern) for name in parameters):
@@ -88,7 +90,7 @@ class Optimizer:
     def update(
         self, parameters: Arrays, gradients: Arrays, state: Arrays, lr: Array | None = None
     ) -> tuple[dict[str, Array], dict[str, Array]]:
-        """New parameters and new state. A parameter without a gradient stays as it is."""
+        """Return new parameters and new state. A parameter without a gradient stays as it is."""
         gradients = self._clipped({name: gradients[name] for name in parameters if name in gradients})
         rate = self.lr if lr is None else lr
         step = state["step"] if self.counts_steps else None
@@ -113,7 +115,7 @@ class Optimizer:
         return self.schedule is not None
 
     def options_of(self, name: str) -> dict[str, Any]:
-        """The options for one parameter; "lr" is among them where its group has an own rate."""
+        """Return the options for one parameter; "lr" is among them where its group has its own rate."""
         for patterns, group in self.groups:
             if any(fnmatchcase(name, pattern) for pattern in patterns):
                 return {**self.options, **group}
@@ -132,17 +134,17 @@ class Optimizer:
             raise MlaotError(f"{type(self).__name__}: expected two betas from 0 to below 1, got {shown(betas)}")
 
     def slots_of(self, options: Mapping[str, Any]) -> tuple[str, ...]:
-        """The names of the state arrays of a parameter."""
+        """Return the names of the state arrays of a parameter."""
         return self.slots
 
     def start(self, slot: str, options: Mapping[str, Any]) -> float:
-        """What a state array is filled with at first."""
+        """Return what a state array is filled with at first."""
         return 0.0
 
     def apply(
         self, x: Array, gradient: Array, slots: dict[str, Array], options: dict[str, Any], rate: Array, step: Array
     ) -> tuple[Array, dict[str, Array]]:
-        """One parameter's new value and new state arrays; ``step`` is the number of updates before this one."""
+        """Return one parameter's new value and new state arrays; ``step`` is the number of updates before this one."""
         raise NotImplementedError
 
     def _check_shared(self, groups: Any) -> None:
@@ -170,11 +172,11 @@ class Optimizer:
             )
         if "lr" in options and self.lr == 0:
             raise MlaotError(f"{type(self).__name__}: a group's lr is relative to the optimizer's, which must not be 0")
-        given = group["params"]
-        given = [given] if isinstance(given, str | Parameter) or not np.iterable(given) else list(given)
-        if not given:
+        chosen = group["params"]
+        chosen = [chosen] if isinstance(chosen, str | Parameter) or not np.iterable(chosen) else list(chosen)
+        if not chosen:
             raise MlaotError(f"{type(self).__name__}: a group's 'params' names no parameter")
-        return tuple(map(_pattern, given)), options
+        return tuple(map(_pattern, chosen)), options
 
     def _clipped(self, gradients: dict[str, Array]) -> dict[str, Array]:
         if self.clip_grad_value is not None:
@@ -185,7 +187,7 @@ class Optimizer:
 
 
 def _checked(init: Callable[..., None]) -> Callable[..., None]:
-    """``__init__`` of an optimizer that says which argument is wrong, and takes NumPy's numbers for Python's."""
+    """Return an optimizer's ``__init__`` that names a wrong argument, and takes NumPy's numbers for Python's."""
     signature = inspect.signature(init)
 
     @wraps(init)
@@ -195,14 +197,14 @@ def _checked(init: Callable[..., None]) -> Callable[..., None]:
             raise MlaotError(
                 f"{name}: an optimizer is not given the parameters, it updates those of the model: {name}(lr=1e-3)"
             )
-        given = bound(name, signature, (self, *args), options, tuple(Shared.__annotations__))
-        init(*map(number_of, given.args), **{key: number_of(value) for key, value in given.kwargs.items()})
+        binding = bound(name, signature, (self, *args), options, tuple(Shared.__annotations__))
+        init(*map(number_of, binding.args), **{key: number_of(value) for key, value in binding.kwargs.items()})
 
     return checked
 
 
 def _numbers(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Options with NumPy's numbers as Python's."""
+    """Return options with NumPy's numbers as Python's."""
     pairs = {key: number_of(value) for key, value in options.items()}
     if isinstance(betas := pairs.get("betas"), list | tuple | np.ndarray):
         pairs["betas"] = tuple(map(number_of, betas))
@@ -210,7 +212,7 @@ def _numbers(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def clip_grad_norm(gradients: Arrays, max_norm: float, norm_type: float = 2.0) -> tuple[dict[str, Array], Array]:
-    """Gradients scaled so that their norm, of all as one vector, is ``max_norm`` at most; and the norm before."""
+    """Scale gradients so that their norm, all as one vector, is at most ``max_norm``; return it too, as it was."""
     if not gradients:
         return {}, 0.0
     if norm_type == math.inf:
@@ -224,22 +226,23 @@ def clip_grad_norm(gradients: Arrays, max_norm: float, norm_type: float = 2.0) -
 
 
 def clip_grad_value(gradients: Arrays, clip_value: float) -> dict[str, Array]:
-    """Each element limited to ``-clip_value`` to ``clip_value``."""
+    """Limit each element to ``-clip_value`` to ``clip_value``."""
     return {name: np.minimum(np.maximum(g, -clip_value), clip_value) for name, g in gradients.items()}
 
 
 def scalar(value: Array, like: Array) -> Array:
-    """A number that does not change the dtype of ``like`` when it meets it."""
+    """Return a number that does not change the dtype of ``like`` when it meets it."""
     return value.astype(like.dtype) if hasattr(value, "astype") else value
 
 
-def _pattern(given: Any) -> str:
-    """A name or pattern; brackets of a parameter's own name stand for themselves."""
-    if isinstance(given, str):
-        return given
-    if not isinstance(given, Parameter) or given.name is None:
-        raise MlaotError(f"optimizer: 'params' are names, patterns, or parameters that have a name, got {shown(given)}")
-    return given.name.replace("[", "[[]")
+def _pattern(parameter: Any) -> str:
+    """Return a name or pattern; brackets of a parameter's own name stand for themselves."""
+    if isinstance(parameter, str):
+        return parameter
+    if not isinstance(parameter, Parameter) or parameter.name is None:
+        got = shown(parameter)
+        raise MlaotError(f"optimizer: 'params' are names, patterns, or parameters that have a name, got {got}")
+    return parameter.name.replace("[", "[[]")
 
 
 def _reduced(function: Callable[[Array, Array], Array], values: Sequence[Array]) -> Array:

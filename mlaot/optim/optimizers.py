@@ -1,4 +1,4 @@
-"""The optimizers: how each updates one parameter. Options that all have are in ``base``."""
+"""The optimizers: how each updates one parameter. The options that all share are in ``base``."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ import numpy as np
 from mlaot.errors import MlaotError
 from mlaot.optim.base import Optimizer, Shared, scalar
 from mlaot.optim.schedules import Array, as_float
+
+__all__ = ["SGD", "Adagrad", "Adam", "AdamW", "Lion", "RMSprop"]
 
 
 class SGD(Optimizer):
@@ -56,7 +58,7 @@ class SGD(Optimizer):
 
 
 class Adam(Optimizer):
-    """Adam; ``weight_decay`` is added to the gradient."""
+    """Adam (Kingma and Ba, 2015); ``weight_decay`` is added to the gradient."""
 
     decoupled = False
 
@@ -99,7 +101,7 @@ class Adam(Optimizer):
 
 
 class AdamW(Adam):
-    """Adam with decoupled weight decay: the parameters shrink by ``lr * weight_decay`` a step."""
+    """Adam with decoupled weight decay, ``lr * weight_decay`` of a parameter a step (Loshchilov and Hutter, 2019)."""
 
     decoupled = True
 
@@ -151,7 +153,7 @@ class RMSprop(Optimizer):
 
 
 class Adagrad(Optimizer):
-    """Gradients divided by the root of the sum of their squares."""
+    """Gradients divided by the root of the sum of their squares (Duchi et al., 2011)."""
 
     slots = ("sum",)
 
@@ -214,9 +216,10 @@ class Lion(Optimizer):
 
 
 def _decayed(gradient: Array, x: Array, weight_decay: float) -> Array:
+    """Add weight decay to a gradient."""
     return gradient + x * weight_decay if weight_decay else gradient
 
 
 def _mixed(old: Array, new: Array, keep: float) -> Array:
-    """A running mean that keeps the share ``keep`` of its old value."""
+    """Return a running mean that keeps the share ``keep`` of its old value."""
     return old * keep + new * (1.0 - keep)

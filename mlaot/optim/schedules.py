@@ -16,54 +16,57 @@ import numpy as np
 from mlaot.errors import MlaotError
 from mlaot.nn.arguments import check_choice
 
+__all__ = ["chained_lr", "constant_lr", "cosine_annealing_lr", "cosine_annealing_warm_restarts_lr", "exponential_lr"]
+__all__ += ["linear_lr", "multistep_lr", "one_cycle_lr", "polynomial_lr", "sequential_lr", "step_lr"]
+
 Array = Any  # a NumPy array, or a traced one
 Schedule = Callable[[Array], Array]
 
 
 def constant_lr(factor: float = 1 / 3, total_iters: int = 5) -> Schedule:
-    """``factor`` for the first steps, then 1."""
+    """Start with ``factor`` for the first steps, then 1."""
     return lambda step: np.where(step < total_iters, factor, 1.0)
 
 
 def step_lr(step_size: int, gamma: float = 0.1) -> Schedule:
-    """Times ``gamma`` every ``step_size`` steps."""
+    """Multiply by ``gamma`` every ``step_size`` steps."""
     return lambda step: gamma ** as_float(step // step_size)
 
 
 def multistep_lr(milestones: Sequence[int], gamma: float = 0.1) -> Schedule:
-    """Times ``gamma`` at each milestone."""
+    """Multiply by ``gamma`` at each milestone."""
 
     def factor(step: Array) -> Array:
-        found: Array = 1.0
+        rate: Array = 1.0
         for count, milestone in enumerate(sorted(milestones), 1):
-            found = np.where(step >= milestone, gamma**count, found)
-        return found
+            rate = np.where(step >= milestone, gamma**count, rate)
+        return rate
 
     return factor
 
 
 def exponential_lr(gamma: float) -> Schedule:
-    """Times ``gamma`` every step."""
+    """Multiply by ``gamma`` every step."""
     return lambda step: gamma ** as_float(step)
 
 
 def linear_lr(start_factor: float = 1 / 3, end_factor: float = 1.0, total_iters: int = 5) -> Schedule:
-    """From ``start_factor`` to ``end_factor`` in a straight line: a warmup."""
+    """Go from ``start_factor`` to ``end_factor`` in a straight line: a warmup."""
     return lambda step: start_factor + (end_factor - start_factor) * _progress(step, total_iters)
 
 
 def polynomial_lr(total_iters: int = 5, power: float = 1.0) -> Schedule:
-    """From 1 to 0 along a power of the steps left."""
+    """Go from 1 to 0 along a power of the steps left."""
     return lambda step: (1.0 - _progress(step, total_iters)) ** power
 
 
 def cosine_annealing_lr(T_max: int, min_factor: float = 0.0) -> Schedule:
-    """From 1 to ``min_factor`` at ``T_max`` along half a wave of the cosine, and up again after it."""
+    """Go from 1 to ``min_factor`` at ``T_max`` along half a wave of the cosine, and up again after it."""
     return lambda step: _cosine(1.0, min_factor, as_float(step) / T_max)
 
 
 def cosine_annealing_warm_restarts_lr(T_0: int, T_mult: int = 1, min_factor: float = 0.0) -> Schedule:
-    """Half a wave of the cosine in ``T_0`` steps, again and again, each ``T_mult`` times as long as the one before."""
+    """Repeat half a wave of the cosine: of ``T_0`` steps, then each ``T_mult`` times as long as the one before."""
     if T_0 < 1 or T_mult < 1:
         raise MlaotError(
             f"cosine_annealing_warm_restarts_lr: expected T_0 and T_mult of at least 1, got {T_0}, {T_mult}"
@@ -72,8 +75,9 @@ def cosine_annealing_warm_restarts_lr(T_0: int, T_mult: int = 1, min_factor: flo
     def factor(step: Array) -> Array:
         if T_mult == 1:
             return _cosine(1.0, min_factor, as_float(step % T_0) / T_0)
+        # Before wave n come T_0 * (T_mult**n - 1) / (T_mult - 1) steps.
         waves = np.log(as_float(step) * ((T_mult - 1) / T_0) + 1.0) / math.log(T_mult)
-        growth = float(T_mult) ** np.floor(waves + 1e-9)  # a whole number may come out a little too small
+        growth = float(T_mult) ** np.floor(waves + 1e-9)  # an integer may come out a little too small
         start = (growth - 1.0) * (T_0 / (T_mult - 1))
         return _cosine(1.0, min_factor, (as_float(step) - start) / (growth * T_0))
 
@@ -88,9 +92,9 @@ def one_cycle_lr(
     final_div_factor: float = 1e4,
     three_phase: bool = False,
 ) -> Schedule:
-    """Up from ``1 / div_factor`` to 1 in the share ``pct_start`` of the steps, then down far below the start.
+    """Go up from ``1 / div_factor`` to 1 in the share ``pct_start`` of the steps, then down far below the start.
 
-    With ``three_phase`` down to the start in as many steps first.
+    With ``three_phase``, go down to the start in as many steps first (Smith and Topin, 2018).
     """
     check_choice(anneal_strategy, ("cos", "linear"), "one_cycle_lr: anneal_strategy")
     between = _cosine if anneal_strategy == "cos" else _line
@@ -102,43 +106,43 @@ def one_cycle_lr(
 
     def factor(step: Array) -> Array:
         now = np.minimum(as_float(step), end)
-        found: Array = None
+        rate: Array = None
         for start, stop, low, high in reversed(phases):
             value = between(low, high, (now - start) / (stop - start))
-            found = value if found is None else np.where(now <= stop, value, found)
-        return found
+            rate = value if rate is None else np.where(now <= stop, value, rate)
+        return rate
 
     return factor
 
 
 def sequential_lr(schedules: Sequence[Schedule], milestones: Sequence[int]) -> Schedule:
-    """One schedule after the other, each from its step 0, changed at the milestones."""
+    """Follow one schedule after the other, each from its step 0, changed at the milestones."""
     if len(schedules) != len(milestones) + 1:
         raise MlaotError(f"sequential_lr: {len(schedules)} schedules need {len(schedules) - 1} milestones between them")
 
     def factor(step: Array) -> Array:
-        found = schedules[0](step)
+        rate = schedules[0](step)
         for schedule, milestone in zip(schedules[1:], milestones, strict=True):
-            found = np.where(step < milestone, found, schedule(np.maximum(step - milestone, 0)))
-        return found
+            rate = np.where(step < milestone, rate, schedule(np.maximum(step - milestone, 0)))
+        return rate
 
     return factor
 
 
 def chained_lr(schedules: Sequence[Schedule]) -> Schedule:
-    """The product of schedules."""
+    """Multiply schedules."""
 
     def factor(step: Array) -> Array:
-        found: Array = 1.0
+        rate: Array = 1.0
         for schedule in schedules:
-            found = found * schedule(step)
-        return found
+            rate = rate * schedule(step)
+        return rate
 
     return factor
 
 
 def as_float(step: Array) -> Array:
-    """A step as a number that can be divided: float64."""
+    """Return a step as a number that can be divided: float64."""
     return step.astype(np.float64) if hasattr(step, "astype") else float(step)
 
 

@@ -11,8 +11,8 @@ import numpy as np
 
 from mlaot import stages
 from mlaot.errors import MlaotError, VariableError, did_you_mean
-from mlaot.frontend.declaration import Traced
-from mlaot.frontend.sample import arrays
+from mlaot.frontend.trace.declaration import Traced
+from mlaot.frontend.trace.sample import arrays
 from mlaot.ir import Graph, dim, verify
 from mlaot.ir.dims import assumed
 from mlaot.ir.module import INTERMEDIATES, Module

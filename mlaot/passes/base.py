@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Generic, Literal, ParamSpec
 
-from mlaot.frontend.declaration import Traced
+from mlaot.frontend.trace.declaration import Traced
 from mlaot.ir.module import Module
 from mlaot.passes.subgraphs import everywhere
 from mlaot.settings.options import Options

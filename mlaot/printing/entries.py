@@ -1,4 +1,4 @@
-"""The entries of a program as nests: where each buffer lies, and the kernels that run one after the other."""
+"""Turn the entries of a program into nests: the place of each buffer, and the calls of kernels in order."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from mlaot.ir import Dim
 from mlaot.ir.dims import Expr as Polynomial
 from mlaot.ir.dims import dim, names
 from mlaot.lower.builder import elements
+from mlaot.lower.identifiers import array_name
 from mlaot.lower.parallel import work_of_round
-from mlaot.lower.program import Branch, Buffer, Kernel, Loop, Module, Param, Procedure, Sequence, Step
+from mlaot.lower.program import Branch, Buffer, ExtensionModule, Kernel, Loop, Param, Procedure, Step, Steps
 from mlaot.nest.expressions import BOOL, Array, Call, Expr, Index
 from mlaot.nest.statements import (
     Body,
@@ -24,13 +25,12 @@ from mlaot.nest.statements import (
     Run,
     RunRounds,
     Statement,
-    free,
+    free_variables,
     index_var,
     loop,
     walk,
 )
 from mlaot.printing.functions import Function, Functions, identifier
-from mlaot.printing.identifiers import array_name
 from mlaot.printing.printer import Printed, print_entry
 from mlaot.schedule.parallel import RANGE
 
@@ -39,28 +39,28 @@ DIMS = Array("dim", "index", 0)
 STATE, CONSTANTS, WORKSPACE, THREADS, OWN = range(5)
 
 
-def entries(module: Module, procedure: Procedure, prefix: str, functions: Functions) -> list[Function]:
-    """The functions of an entry, which has two where it is split."""
+def entries(module: ExtensionModule, procedure: Procedure, prefix: str, functions: Functions) -> list[Function]:
+    """Return the functions of an entry, two if it is split."""
     parts = [("", procedure.steps)]
     if procedure.entry.split:
         at = procedure.forward
         parts = [("_forward", procedure.steps[:at]), ("_backward", procedure.steps[at:])]
-    place = _Place(module, procedure, functions, {id(buffer): offset for buffer, offset in procedure.offsets})
-    found = []
+    context = _Context(module, procedure, functions, {id(buffer): offset for buffer, offset in procedure.offsets})
+    result = []
     for suffix, steps in parts:
         name = f"{prefix}_{procedure.entry.name}{suffix}_{functions.machine.name}"
-        found.append(Function(name, *replace(place, points={}, names=set()).function(steps)))
-    return found
+        result.append(Function(name, *replace(context, points={}, names=set()).function(steps)))
+    return result
 
 
 @dataclass(frozen=True)
-class _Place:
-    """Where steps stand: the entry, and the variables of the loops around them.
+class _Context:
+    """The context of steps: the entry, and the variables of the loops around them.
 
-    ``own``: the work buffer of which each thread has one of its own, in a function that threads run.
+    ``own``: in a function that threads run, the work buffer of which each of them has one.
     """
 
-    module: Module
+    module: ExtensionModule
     procedure: Procedure
     functions: Functions
     offsets: dict[int, Dim]  # id of a work buffer: its byte offset
@@ -71,25 +71,25 @@ class _Place:
 
     @property
     def pointers(self) -> int:
-        """How many pointers an entry is given for its inputs and outputs."""
+        """How many pointers an entry gets for its inputs and outputs."""
         return len(self.procedure.entry.inputs) + len(self.procedure.entry.outputs)
 
     def function(self, steps: Iterable[Step], around: Loop | None = None) -> tuple[Printed, Nest]:
-        """A function of some steps; of a range of the rounds of ``around``, if that is given."""
+        """Return a function of some steps, of a range of the rounds of ``around`` if that is a loop."""
         inside = replace(self, variables=(*self.variables, *([around.variable] if around else [])))
         body = _statements(steps, inside)
         if around is not None:
             low, high = (Index(dim(name)) for name in RANGE)
             body = (For(index_var(around.variable), low, high, body),)
         points = sorted(self.points.values(), key=lambda point: point.pointer)
-        used = free([*points, *body])
+        used = free_variables([*points, *body])
         dims = (*self.module.c_dims, *self.variables)
         lets = tuple(Let(index_var(d), DIMS[i]) for i, d in enumerate(dims) if d in used)
         rounds = [s for s in walk(body) if isinstance(s, RunRounds)]
         needs_threads = any(isinstance(s, RunRounds) or (isinstance(s, Run) and s.is_shared) for s in walk(body))
-        whole = (*lets, *points, *body)
+        statements = (*lets, *points, *body)
         printed = print_entry(
-            whole,
+            statements,
             ranged=around is not None,
             threads=self.pointers + THREADS if needs_threads else None,
             unused=[
@@ -97,12 +97,12 @@ class _Place:
                 *([] if lets or not all(s.dims for s in rounds) else ["dim"]),
             ],
         )
-        return printed, Nest(self.procedure.entry.name, (), whole)
+        return printed, Nest(self.procedure.entry.name, (), statements)
 
     def address(self, buffer: Buffer, origin: str = "") -> tuple[Array, Dim]:
-        """The array that a buffer is a part of, and the element at which it begins there.
+        """Return the array that a buffer is part of, and the element at which the buffer begins there.
 
-        ``origin``: the part of the model that a kernel computes which has it.
+        ``origin``: the part of the model that the kernel with this buffer computes.
         """
         start: Dim = 0
         seen = buffer
@@ -116,15 +116,15 @@ class _Place:
         return self.points[key].array, start
 
     def _point(self, buffer: Buffer, seen: Buffer, origin: str) -> Point:
-        """``seen``: the buffer as elements of the type that a kernel reads."""
+        """Return the statement that defines an array; ``seen`` is the buffer with the dtype that a kernel reads."""
         pointer, offset = self._pointer(buffer)
         array = Array(self._name(buffer, origin), seen.dtype, elements(seen))
         shape = ", ".join(map(str, seen.shape))
-        panels = f", in panels of {buffer.panels.width} along axis {buffer.panels.axis}" if buffer.panels else ""
+        panels = f", in panels of {buffer.panels.width} along axis {buffer.panel_axis}" if buffer.panels else ""
         return Point(array, pointer, offset, buffer.where in ("input", "constant"), f"[{shape}]{panels}")
 
     def _name(self, buffer: Buffer, origin: str) -> str:
-        """What an array is called here: as the user calls it, or the part of the model that it is for."""
+        """Name an array as the user does, or for the part of the model that it serves."""
         is_numbered = buffer.name.startswith("t") and buffer.name[1:].isdigit()
         if is_numbered and buffer.where == "work":
             name = array_name(origin) if origin else buffer.name
@@ -138,7 +138,7 @@ class _Place:
         return unique
 
     def _pointer(self, buffer: Buffer) -> tuple[int, Dim]:
-        """Which pointer of an entry a buffer is reached from, and the byte offset there."""
+        """Return the pointer of an entry from which a buffer is reached, and the byte offset there."""
         entry = self.procedure.entry
         if buffer.where == "input":
             return [port.name for port in entry.inputs].index(buffer.name), 0
@@ -151,67 +151,67 @@ class _Place:
         return self.pointers + (CONSTANTS if buffer.where == "constant" else STATE), self.procedure.places[id(buffer)]
 
 
-def _statements(steps: Iterable[Step], place: _Place) -> Body:
-    """Some steps as statements."""
-    return tuple(statement for step in steps for statement in _statement(step, place))
+def _statements(steps: Iterable[Step], context: _Context) -> Body:
+    """Turn steps into statements."""
+    return tuple(statement for step in steps for statement in _statement(step, context))
 
 
-def _statement(step: Step, place: _Place) -> Body:
-    if isinstance(step, Sequence):
-        return _statements(step.steps, place)
+def _statement(step: Step, context: _Context) -> Body:
+    if isinstance(step, Steps):
+        return _statements(step.inner, context)
     if isinstance(step, Loop):
         work = work_of_round(step)
-        return (_loop(step, place) if work is None else _rounds(step, work, place),)
+        return (_loop(step, context) if work is None else _rounds(step, work, context),)
     if isinstance(step, Branch):
-        then, otherwise = (_statements(some, place) for some in (step.then, step.otherwise))
-        return (If(_truth(step.condition, place), then, otherwise),)
-    run, some = _run(step, place), not_empty(step)
-    return (run,) if some is None else (If(some, (run,)),)
+        then, otherwise = (_statements(steps, context) for steps in (step.then, step.otherwise))
+        return (If(_truth(step.condition, context), then, otherwise),)
+    run, condition = _run(step, context), not_empty(step)
+    return (run,) if condition is None else (If(condition, (run,)),)
 
 
-def _run(kernel: Kernel, place: _Place) -> Run:
-    """The call of a kernel."""
-    callee = place.functions.callee(kernel, in_task=place.own is not None)
+def _run(kernel: Kernel, context: _Context) -> Run:
+    """Return the call of a kernel."""
+    callee = context.functions.callee(kernel, in_task=context.own is not None)
     arrays = tuple(
-        (array, Index(start)) for array, start in (place.address(p.buffer, kernel.origin) for p in kernel.params)
+        (array, Index(start)) for array, start in (context.address(p.buffer, kernel.origin) for p in kernel.params)
     )
-    _, known = kernel.sized
-    dims = tuple(Index(known.get(d, dim(d))) for d in callee.dims)
+    _, sizes = kernel.sized
+    dims = tuple(Index(sizes.get(d, dim(d))) for d in callee.dims)
     is_said = callee.name.startswith(f"{identifier(kernel.origin)}_")  # by the function's name
     return Run(callee.name, arrays, dims, callee.is_shared, "" if is_said else plain(kernel.origin))
 
 
 def plain(name: str) -> str:
-    """A name as a comment may have it: nothing in it ends or continues a line."""
+    """Return a name for a comment, which nothing in it ends or continues."""
     return "".join(c if c.isalnum() or c in "._-/: " else "_" for c in name)
 
 
-def _truth(param: Param, place: _Place) -> Expr:
-    array, start = place.address(param.buffer)
+def _truth(param: Param, context: _Context) -> Expr:
+    array, start = context.address(param.buffer)
     return array[start]
 
 
-def _loop(step: Loop, place: _Place) -> Statement:
-    """A loop around kernels."""
-    inside = replace(place, variables=(*place.variables, step.variable))
+def _loop(step: Loop, context: _Context) -> Statement:
+    """Return a loop around kernels."""
+    inside = replace(context, variables=(*context.variables, step.variable))
     body = _statements(step.tested, inside)
     if step.condition is not None:
-        body = (*body, If(Call("not", (_truth(step.condition, place),), BOOL), (Break(),)))
+        body = (*body, If(Call("not", (_truth(step.condition, context),), BOOL), (Break(),)))
     return loop(step.variable, step.extent, (*body, *_statements(step.steps, inside)))
 
 
-def _rounds(step: Loop, work: int, place: _Place) -> RunRounds:
-    """The call of a loop whose rounds threads share, each thread with memory of its own."""
-    assert step.apart is not None
-    inside = replace(place, own=step.apart, points={}, names=set())
-    name = place.functions.task("rounds", *inside.function(step.steps, step))
-    dims = tuple(Index(dim(d)) for d in (*place.module.c_dims, *place.variables)) if place.variables else ()
-    offset, size = Index(place.offsets[id(step.apart)]), Index(step.apart.bytes)
-    return RunRounds(name, dims, Index(step.extent), work, place.pointers + OWN, offset, size)
+def _rounds(step: Loop, work: int, context: _Context) -> RunRounds:
+    """Return the call of a loop whose rounds threads share, each thread with memory of its own."""
+    assert step.private is not None
+    inside = replace(context, own=step.private, points={}, names=set())
+    name = context.functions.task("rounds", *inside.function(step.steps, step))
+    dims = tuple(Index(dim(d)) for d in (*context.module.c_dims, *context.variables)) if context.variables else ()
+    offset, size = Index(context.offsets[id(step.private)]), Index(step.private.bytes)
+    return RunRounds(name, dims, Index(step.extent), work, context.pointers + OWN, offset, size)
 
 
 def not_empty(kernel: Kernel) -> Expr | None:
-    """Whether a kernel writes anything; nothing where its loops are too short to be worth the question.
+    """Return whether a kernel writes anything; None if its loops are too short to be worth the question.
 
     An array without elements may have any number of rows, and a loop over these takes its time.
     """
@@ -219,9 +219,11 @@ def not_empty(kernel: Kernel) -> Expr | None:
     open_ = {name for p in kernel.params for extent in p.buffer.shape for name in names(extent)}
     if len(open_) < 2 or not all(written):
         return None
-    sizes = [_joined("and", [Call("gt", (Index(d), Index(0)), BOOL) for d in dict.fromkeys(some)]) for some in written]
-    return _joined("or", list(dict.fromkeys(sizes)))
+    sizes = [
+        _join("and", [Call("gt", (Index(d), Index(0)), BOOL) for d in dict.fromkeys(extents)]) for extents in written
+    ]
+    return _join("or", list(dict.fromkeys(sizes)))
 
 
-def _joined(operator: str, truths: list[Expr]) -> Expr:
+def _join(operator: str, truths: list[Expr]) -> Expr:
     return reduce(lambda a, b: Call(operator, (a, b), BOOL), truths)

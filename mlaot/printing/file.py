@@ -1,4 +1,4 @@
-"""Program to C: the file of all entries for one instruction set, each distinct kernel once."""
+"""Print a program: the C file of all entries for one instruction set, with each distinct kernel once."""
 
 from __future__ import annotations
 
@@ -17,29 +17,29 @@ from mlaot.printing.vectors import seconds_of_calls, vector_types
 from mlaot.render import render
 from mlaot.schedule.contraction import contraction_of, description
 from mlaot.schedule.machine import Machine, condition
-from mlaot.schedule.nests import scheduled
+from mlaot.schedule.nests import schedule_nest
 from mlaot.schedule.tuning import KERNELS_SECONDS
 
-LONG_KERNELS = '#pragma GCC optimize("O1")'  # what stands in a file that is too long
+LONG_KERNELS = '#pragma GCC optimize("O1")'  # stands in a file that would take long to compile
 
 
 def kernels_file(program: Program, prefix: str, machine: Machine) -> str:
-    """The C file of ``program`` for ``machine``; the names of its entries begin with ``prefix``."""
+    """Return the C file of ``program`` for ``machine``; the names of its entries begin with ``prefix``."""
     tuned = tuple(program.module.tuned.get(machine.name, {}).items())
-    machine = replace(machine, deterministic=program.module.deterministic, tuned=tuned)
+    machine = replace(machine, deterministic=program.module.options.deterministic, tuned=tuned)
     ends = ("", "_forward", "_backward")
     taken = [f"{prefix}_{p.entry.name}{end}_{machine.name}" for p in program.procedures for end in ends]
     functions = Functions(machine, taken)
     docs: list[str] = []
-    made: list[Function] = []
+    entry_functions: list[Function] = []
     for procedure in program.procedures:
         own = entries(program.module, procedure, prefix, functions)
         docs += [procedure.entry.doc.rstrip("\\ ")] * len(own)  # a backslash would continue the comment
-        made += own
+        entry_functions += own
     kernels = [*functions.kernels.values()]
     unplaced = [a.name for kernel in kernels for a in kernel.nest.params if a.panels is not None]
     assert not unplaced, f"bug in mlaot: no schedule has said where elements of {unplaced} lie"
-    seconds = sum(map(seconds_of, (*kernels, *functions.tasks, *made)))
+    seconds = sum(map(seconds_of, (*kernels, *functions.tasks, *entry_functions)))
     count = count_of(seconds)
     if count > 1:
         digests = [digest(kernel.content) for kernel in kernels]
@@ -47,10 +47,10 @@ def kernels_file(program: Program, prefix: str, machine: Machine) -> str:
         symbols = [symbol(prefix, each, machine.name) for each in digests]
     else:
         bits, symbols = [ENTRIES] * len(kernels), [kernel.name for kernel in kernels]
-    others = [(function.printed.calls, ENTRIES) for function in (*functions.tasks, *made)]
-    calls = [*zip((kernel.printed.calls for kernel in kernels), bits, strict=True), *others]
+    entry_calls = [(function.printed.calls, ENTRIES) for function in (*functions.tasks, *entry_functions)]
+    calls = [*zip((kernel.printed.calls for kernel in kernels), bits, strict=True), *entry_calls]
     helpers = definitions(_in_order(calls), machine, prefix)
-    undefined = {name for some, _ in calls for name in some} - helpers.keys()
+    undefined = {name for names, _ in calls for name in names} - helpers.keys()
     assert not undefined, f"bug in mlaot: nothing defines {sorted(undefined)}, which kernels call"
     parts = callers(helpers, calls)
     is_long = seconds > KERNELS_SECONDS
@@ -64,7 +64,7 @@ def kernels_file(program: Program, prefix: str, machine: Machine) -> str:
         helpers=[(text, hex(parts[name])) for name, text in helpers.items()],
         kernels=[*zip(kernels, symbols, map(hex, bits), strict=True)],
         tasks=functions.tasks,
-        entries=[*zip(made, docs, strict=True)],
+        entries=[*zip(entry_functions, docs, strict=True)],
         parts=count if count > 1 else 0,
         long_kernels=LONG_KERNELS if is_long else "",
         has_loops=any(kernel.printed.is_scalar for kernel in kernels),
@@ -72,22 +72,23 @@ def kernels_file(program: Program, prefix: str, machine: Machine) -> str:
 
 
 def seconds_of(function: Function) -> float:
-    """How long gcc takes at -O2 for a function, roughly: a line 0.06 ms, a transcendental function 15 ms."""
+    """Estimate gcc's time for a function at -O2: 0.06 ms for a line, 15 ms for a transcendental function."""
     return 6e-5 * function.printed.lines.count("\n") + seconds_of_calls(function.printed.calls)
 
 
 def _in_order(calls: Iterable[tuple[Mapping[str, int], int]]) -> list[str]:
-    """All functions that are called."""
-    return list(dict.fromkeys(name for some, _ in calls for name in some))
+    """Return the names of all functions that are called."""
+    return list(dict.fromkeys(name for names, _ in calls for name in names))
 
 
 def candidates_file(kernel: Kernel, schedules: list[str], machine: Machine) -> str:
-    """A C file whose ``run(i, times, p)`` computes a contraction by the i-th of some schedules, named dims being usual
-    ones; ``p`` holds its parameters.
+    """Return a C file that computes a contraction by each of some ``schedules``, to time them.
+
+    Its ``run(i, times, p)`` uses the i-th; named dims are nominal, and ``p`` points to the arrays.
     """
-    dims, known = kernel.nest.dims, description(contraction_of(kernel.nest))
-    tuned = [replace(machine, tuned=((known, schedule),)) for schedule in schedules]
-    kernels = [print_nest(scheduled(kernel.nest, each), dims, machine.bytes) for each in tuned]
+    dims, contraction = kernel.nest.dims, description(contraction_of(kernel.nest))
+    tuned = [replace(machine, tuned=((contraction, schedule),)) for schedule in schedules]
+    kernels = [print_nest(schedule_nest(kernel.nest, each), dims, machine.bytes) for each in tuned]
     helpers = definitions(_in_order((printed.calls, ENTRIES) for printed in kernels), machine)
     return render(
         "candidates.c.j2",

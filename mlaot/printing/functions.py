@@ -1,4 +1,4 @@
-"""The functions of a file: each distinct kernel once, and what runs it on the threads of a call."""
+"""The functions of a file: each distinct kernel once, and those that share its work among threads."""
 
 from __future__ import annotations
 
@@ -12,18 +12,19 @@ from mlaot.nest.statements import Nest
 from mlaot.printing.printer import Printed, print_caller, print_nest, print_part
 from mlaot.schedule.collapse import ELEMENTS
 from mlaot.schedule.machine import Machine
-from mlaot.schedule.nests import scheduled
-from mlaot.schedule.parallel import RANGE, Shared, part_of_range, shared_loop
+from mlaot.schedule.nests import schedule_nest
+from mlaot.schedule.parallel import RANGE, SharedLoop, part_of_range, shared_loop
 from mlaot.schedule.tuning import SHARED_ELEMENTS
 
-LOOPS = ("rows", "loops", "plain", "winograd")  # kernels of whatever nodes
+LOOPS = ("rows", "loops", "plain", "winograd")  # kinds that say nothing of what a kernel does
 
 
 @dataclass(frozen=True)
 class Function:
-    """A function of a file: of a nest, whose arrays it is given and then ``dims``.
+    """A function of a file: its nest, whose arrays are its parameters, and the ``dims`` behind them.
 
-    ``content``: what a kernel does, whatever it is called; None where kernels are called. ``shares``: what threads do.
+    ``content``: of a kernel, its nest without names; None for functions that call kernels. ``shares``: what its threads
+    do.
     """
 
     name: str
@@ -36,16 +37,16 @@ class Function:
 
 @dataclass(frozen=True)
 class Shares:
-    """What a function has threads do: run ``kernel``, which is given ``dims`` and a range of a loop."""
+    """What threads run for a function: ``kernel``, with ``dims`` and a range of a loop."""
 
     kernel: str
     dims: tuple[str, ...]
-    loop: Shared
+    loop: SharedLoop
 
 
 @dataclass(frozen=True)
 class Callee:
-    """What an entry calls for a kernel: a function, with so many dims behind the arrays, perhaps on threads."""
+    """The function that an entry calls for a kernel, the dims that it takes, and whether threads share its work."""
 
     name: str
     dims: tuple[str, ...]
@@ -53,16 +54,16 @@ class Callee:
 
 
 class Functions:
-    """Makes the functions of a file for ``machine``; no two have one name, or one of those ``taken``.
+    """Make the functions of a file for ``machine``, with names of their own, none of them ``taken``.
 
-    ``schedule``: what makes a nest of one as it was built.
+    ``schedule``: a function that schedules nests in place of that of machines.
     """
 
     def __init__(
         self, machine: Machine, taken: Iterable[str] = (), schedule: Callable[[Nest, Machine], Nest] | None = None
     ) -> None:
         self.machine = machine
-        self.schedule = schedule or scheduled
+        self.schedule = schedule or schedule_nest
         self.kernels: dict[object, Function] = {}
         self.tasks: list[Function] = []
         self._callees: dict[object, Callee] = {}
@@ -71,7 +72,7 @@ class Functions:
         self._names = set(taken)
 
     def name(self, label: str, part: str = "") -> str:
-        """A name that no other function has."""
+        """Return a name that no other function has."""
         number, name = 2, f"{label}{part}_{self.machine.name}"
         while name in self._names:
             number, name = number + 1, f"{label}{number}{part}_{self.machine.name}"
@@ -79,12 +80,12 @@ class Functions:
         return name
 
     def callee(self, kernel: Kernel, *, in_task: bool) -> Callee:
-        """What runs a kernel; equal kernels have one function, whatever their buffers and dims are called.
+        """Return the function that runs a kernel; equal kernels have one, whatever their buffers and dims are called.
 
-        ``in_task``: on one of the threads that share what is around it.
+        ``in_task``: the kernel runs on one of the threads that share the loop around it.
         """
-        nest, known = kernel.sized
-        is_alone = in_task or 0 < known.get(ELEMENTS, 0) < SHARED_ELEMENTS
+        nest, sizes = kernel.sized
+        is_alone = in_task or 0 < sizes.get(ELEMENTS, 0) < SHARED_ELEMENTS
         content = kernel.content, is_alone
         callee = self._callees.get(content)
         if callee is None:
@@ -101,7 +102,7 @@ class Functions:
         content, free = canonical(part)
         sizes = tuple(d for d in free if d not in RANGE)
         dims = (*sizes, *sorted((names(shared.extent) | names(shared.work)) - {*sizes}))
-        # Nests that differ in the number of rounds have one kernel, a part of them, and callers of their own.
+        # Nests that differ only in their number of rounds share a kernel for a part, and have callers of their own.
         numbers = {d: dim(f"n{i}") for i, d in enumerate(dims)}
         key = content, substitute(shared.extent, numbers), substitute(shared.work, numbers), shared.step
         caller = self._callers.get(key)
@@ -114,18 +115,18 @@ class Functions:
         return Callee(caller, dims, is_shared=True)
 
     def _kernel(self, kernel: Kernel, nest: Nest, content: object, dims: tuple[str, ...], part: str = "") -> str:
-        """The name of the function of a kernel's nest, which is given ``dims``."""
+        """Return the name of the function of a kernel's nest."""
         function = self.kernels.get(content)
         if function is None:
             printed = print_nest(nest, dims, self.machine.bytes)
-            if kernel.nest.is_tiled:  # in vectors, but for what is left
+            if kernel.nest.is_tiled:  # in vectors, but for remainders
                 printed = replace(printed, is_scalar=False)
             name = self.name(label_of(kernel), part)
             function = self.kernels[content] = Function(name, printed, nest, dims, content)
         return function.name
 
     def task(self, label: str, printed: Printed, nest: Nest, part: str = "") -> str:
-        """The name of a function that runs kernels on a range."""
+        """Return the name of a function that runs kernels on a range."""
         key = printed.signature, printed.lines
         if key not in self._tasks:
             self._tasks[key] = self.name(label, part)
@@ -134,17 +135,17 @@ class Functions:
 
 
 def identifier(name: str) -> str:
-    """A name in C for what a user has called so."""
+    """Turn a name that a user has chosen into a C identifier."""
     clean = "".join(c if c.isascii() and c.isalnum() else "_" for c in name)
     clean = clean.strip("_") or "x"
     return f"x_{clean}" if clean[0].isdigit() else clean
 
 
 def label_of(kernel: Kernel) -> str:
-    """What a kernel is called: the part of the model without the numbers of layers, and what it does there."""
+    """Label a kernel by the part of the model, without the numbers of layers, and by what it does there."""
     words = [word for word in kernel.origin.split(".") if word and not word.isdigit()]
     if kernel.nest.is_tiled:
-        weights = [p.buffer.name for p in kernel.params if p.buffer.whole.where in ("state", "constant")]
+        weights = [p.buffer.name for p in kernel.params if p.buffer.root.where in ("state", "constant")]
         if not (words and weights):
             words += [word for name in weights[:1] for word in name.split(".") if not word.isdigit()]
             words.append("product")

@@ -1,6 +1,6 @@
-"""The C functions that kernels and entries call, by name, each behind those that it calls itself.
+"""The helper functions that C calls, by name, each behind those that it calls itself.
 
-Helpers are written by hand, in templates. Their text is searched for calls, so that no list of dependencies is kept.
+Helpers are handwritten templates. Their text is searched for calls, so that no list of dependencies is kept.
 """
 
 from __future__ import annotations
@@ -21,24 +21,24 @@ _NONZEROS = "nonzeros_"
 
 
 def definitions(names: Iterable[str], machine: Machine, prefix: str = "") -> dict[str, str]:
-    """The text of each helper among ``names`` and of those that it calls, in order of dependency."""
-    found: dict[str, str] = {}
+    """Return the text of each helper among ``names`` and of those that it calls, in order of dependency."""
+    texts: dict[str, str] = {}
     for name in names:
-        _define(name, machine, prefix, found)
-    return found
+        _define(name, machine, prefix, texts)
+    return texts
 
 
-def _define(name: str, machine: Machine, prefix: str, found: dict[str, str]) -> None:
-    text = None if name in found else _definition(name, machine, prefix)
+def _define(name: str, machine: Machine, prefix: str, texts: dict[str, str]) -> None:
+    text = None if name in texts else _definition(name, machine, prefix)
     if text is not None:
-        for other in called(text):
+        for other in calls_in(text):
             if other != name:
-                _define(other, machine, prefix, found)
-        found[name] = text
+                _define(other, machine, prefix, texts)
+        texts[name] = text
 
 
 def _definition(name: str, machine: Machine, prefix: str) -> str | None:
-    """The text of one helper; None where a name is no helper's."""
+    """Return the text of a helper, or None if there is none of that name."""
     if name in _FILES:
         numbers = {"ratios": WICHURA, "series": LOG_SERIES, "sqrt_half": SQRT_HALF, "ln2": LN2}
         return render(f"kernels/{name}.h.j2", prefix=prefix, isa=machine, **numbers)
@@ -47,15 +47,15 @@ def _definition(name: str, machine: Machine, prefix: str) -> str | None:
     return integer_helper(name) or vector_helper(name, machine)
 
 
-def called(text: str) -> list[str]:
-    """The names before a parenthesis in C text that was written by hand, in order."""
+def calls_in(text: str) -> list[str]:
+    """Return the names before a parenthesis in handwritten C, in order."""
     return list(dict.fromkeys(_CALL.findall(text)))
 
 
 def callers(helpers: dict[str, str], calls: Iterable[tuple[Iterable[str], int]]) -> dict[str, int]:
-    """For each helper the parts of a file, as bits, that need it: those that call it, or another that does.
+    """Return the parts of a file, as bits, that need each helper: those that call it, or a helper that does.
 
-    ``calls`` are the functions that something calls, with the parts in which it is.
+    ``calls``: the functions that something calls, with the parts that it is in.
     """
     parts = dict.fromkeys(helpers, 0)
     for names, bits in calls:
@@ -63,12 +63,12 @@ def callers(helpers: dict[str, str], calls: Iterable[tuple[Iterable[str], int]])
             if name in parts:
                 parts[name] |= bits
     for name in reversed(helpers):  # those that call others stand behind them
-        for other in called(helpers[name]):
+        for other in calls_in(helpers[name]):
             if other in parts and other != name:
                 parts[other] |= parts[name]
     return parts
 
 
 def preamble(text: str, machine: Machine) -> str:
-    """What must stand before C text that was written by hand: types, and the helpers that it calls."""
-    return "\n".join((vector_types(machine), *definitions(called(text), machine).values()))
+    """Return what must stand before handwritten C: types, and the helpers that it calls."""
+    return "\n".join((vector_types(machine), *definitions(calls_in(text), machine).values()))

@@ -12,13 +12,13 @@ _NAME = re.compile(r"^INLINE \w+ (\w+)\(", re.MULTILINE)
 
 
 def integer_helper(name: str) -> str | None:
-    """The text of a helper; None where a name is no helper's."""
+    """Return the text of a helper, or None if there is none of that name."""
     return _functions().get(name)
 
 
 @cache
 def _functions() -> dict[str, str]:
-    """Every helper by name."""
+    """Return every helper by name."""
     bodies = render("kernels/integers.h.j2", types=[_type(kind, bits) for kind in "iu" for bits in (8, 16, 32, 64)])
     functions = {}
     for body in bodies.strip().split("\n\n"):
@@ -29,7 +29,7 @@ def _functions() -> dict[str, str]:
 
 
 def _type(kind: str, bits: int) -> dict[str, object]:
-    """The words of the template for one type."""
+    """Return the words of the template for one type."""
     name, signed = f"{kind}{bits}", kind == "i"
     return {
         "name": name,

@@ -1,8 +1,8 @@
-"""A long file of kernels in parts: one object each, made side by side and kept for as long as its kernels stay.
+"""A long file of kernels in parts: an object each, compiled side by side and kept as long as its kernels stay the same.
 
 The macro ``MLAOT_PARTS`` is a set of bits that says what a compiler sees of the file: bit 0 the entries and their
 tasks, each other bit some of the kernels with the helpers that these call. Without it a compiler sees all, so that any
-build tool can compile the file as one. Neither which part a kernel is in nor what it is called depends on the others.
+build tool can compile the file as one. The part and the name of a kernel depend on its content alone.
 """
 
 from __future__ import annotations
@@ -12,27 +12,27 @@ from hashlib import blake2b
 from mlaot.schedule.tuning import PART_SECONDS, WHOLE_SECONDS
 
 ENTRIES = 1  # the bit of the part that calls kernels
-MOST = 32  # parts with kernels; the preprocessor counts with 64 bits
+MAX_PARTS = 32  # parts with kernels; the preprocessor counts with 64 bits
 
 
 def count_of(seconds: float) -> int:
-    """How many parts the kernels are divided over that take a compiler ``seconds``; it seldom changes: a power of 2."""
+    """Return the number of parts for kernels that take a compiler ``seconds``: a power of 2, so it seldom changes."""
     count = 1
-    while count < MOST and seconds > WHOLE_SECONDS and PART_SECONDS * count < seconds:
+    while count < MAX_PARTS and seconds > WHOLE_SECONDS and PART_SECONDS * count < seconds:
         count *= 2
     return count
 
 
 def digest(content: object) -> bytes:
-    """What stands for the content of a kernel."""
+    """Return the digest of a kernel's content."""
     return blake2b(repr(content).encode(), digest_size=6).digest()
 
 
 def symbol(prefix: str, digest: bytes, isa: str) -> str:
-    """A name that kernels of equal content have in all modules of one prefix, and no other kernel has."""
+    """Return the name that kernels of equal content have in all modules of one prefix."""
     return f"{prefix}_{digest.hex()}_{isa}"
 
 
 def bit_of(digest: bytes, count: int) -> int:
-    """The part of a kernel, one of ``count``, as a bit."""
+    """Return the part of a kernel, one of ``count``, as a bit."""
     return ENTRIES << 1 + int.from_bytes(digest, "little") % count

@@ -1,4 +1,4 @@
-"""Loop nests to C: one template walks the statements, ``spelling.py`` writes their expressions."""
+"""Print loop nests as C: one template walks the statements, ``spelling.py`` writes their expressions."""
 
 from __future__ import annotations
 
@@ -9,16 +9,14 @@ from typing import Any
 from mlaot.nest.statements import Body, For, Nest, arrays_of, is_of_numbers, walk
 from mlaot.printing.spelling import MEMORY, Speller, dim_text, increment
 from mlaot.render import macros
-from mlaot.schedule.parallel import Shared
-
-SHORT = range(8)  # rounds of a loop that are not worth vectors
+from mlaot.schedule.parallel import SharedLoop
 
 
 @dataclass(frozen=True)
 class Printed:
-    """A function in C, but for its name: its parameters and its lines; ``calls`` counts the functions that it calls.
+    """A function in C without its name: its parameters and its lines; ``calls`` counts the functions that it calls.
 
-    ``is_scalar``: it has loops over numbers, of which the compiler is to make vectors where it can.
+    ``is_scalar``: it has loops over numbers, which the compiler is to vectorize.
     """
 
     signature: str
@@ -29,7 +27,7 @@ class Printed:
 
 
 def print_nest(nest: Nest, sizes: Iterable[str], bytes_: int) -> Printed:
-    """The function of a nest that is given the dims ``sizes`` behind its arrays, for vectors of ``bytes_`` bytes."""
+    """Print the function of a nest, with the dims ``sizes`` behind its arrays, for vectors of ``bytes_`` bytes."""
     used = arrays_of(nest.body)
     spell = Speller(bytes_)
     c = _macros(spell)
@@ -44,9 +42,9 @@ def print_nest(nest: Nest, sizes: Iterable[str], bytes_: int) -> Printed:
 
 
 def print_entry(body: Body, *, ranged: bool, threads: int | None, unused: Iterable[str]) -> Printed:
-    """A function of an entry's pointers and dims; of a range of rounds, too, if it is ``ranged``.
+    """Print a function of an entry's pointers and dims, and of a range of rounds if it is ``ranged``.
 
-    ``threads``: the number of the pointer to the threads of the call, where they are needed.
+    ``threads``: the number of the pointer to the threads of the call, if they are needed.
     """
     spell = Speller(0)
     c = _macros(spell)
@@ -54,16 +52,16 @@ def print_entry(body: Body, *, ranged: bool, threads: int | None, unused: Iterab
 
 
 def print_part(kernel: str, nest: Nest, dims: int) -> Printed:
-    """The function that has ``kernel`` compute a part of a range: its arrays and so many dims are in memory."""
+    """Print the task that runs ``kernel`` on a part of a range; its arrays and ``dims`` numbers are in memory."""
     c = _macros(Speller(0))
     return Printed(c.entry_signature(True), c.part_lines(kernel, nest, dims), {})
 
 
-def print_caller(task: str, nest: Nest, dims: Iterable[str], given: Iterable[str], shared: Shared) -> Printed:
-    """The function of ``dims`` that has the threads of a call share parts; ``given``: the dims of ``task``."""
+def print_caller(task: str, nest: Nest, dims: Iterable[str], task_dims: Iterable[str], shared: SharedLoop) -> Printed:
+    """Print the function of ``dims`` that has the threads of a call share a range; ``task_dims``: those of ``task``."""
     spell = Speller(0)
     c = _macros(spell)
-    return Printed(c.caller_signature(nest, dims), c.caller_lines(task, nest, given, shared), spell.calls)
+    return Printed(c.caller_signature(nest, dims), c.caller_lines(task, nest, task_dims, shared), spell.calls)
 
 
 def _macros(spell: Speller) -> Any:

@@ -1,7 +1,7 @@
-"""Expressions of loop nests as C: ``render.py`` and the templates put these texts into statements.
+"""Spell expressions of loop nests as C, for the templates to put into statements.
 
 Floats and vectors have C's operators; integers have functions that are defined for all arguments
-(``templates/kernels/integers.h.j2``), and functions of vectors are named ``exp_f32v``. A ``Speller`` notes the
+(``templates/kernels/integers.h.j2``), and functions of vectors are named ``exp_f32v``. A ``Speller`` counts the
 functions that it calls, so that their definitions can stand before.
 """
 
@@ -15,11 +15,11 @@ import numpy as np
 from mlaot.ir.dims import Dim
 from mlaot.ir.dims import Expr as Polynomial
 from mlaot.ir.types import DTYPES
-from mlaot.nest.expressions import HALVES, WHOLE, Array, Call, Const, Expr, Index, Load, ValueType, Var, is_float
+from mlaot.nest.expressions import FULL_VECTOR, HALVES, Array, Call, Const, Expr, Index, Load, ValueType, Var, is_float
 from mlaot.nest.reductions import BY_LANES
 from mlaot.nest.statements import Assign, Invoke, Point, Run, Store
 
-# Numbers as computed with; halves are bits in uint16_t, and float everywhere else.
+# C types of values; halves are converted to float when they are loaded.
 C_NAMES = {
     **{"f32": "float", "f64": "double", "bool": "int"},
     **{
@@ -28,11 +28,11 @@ C_NAMES = {
         for kind, prefix in (("i", "int"), ("u", "uint"))
     },
 }
-# Elements in memory; half-precision numbers are bits there, and float everywhere else.
+# C types of elements in memory, where halves are bits.
 MEMORY = {**C_NAMES, "f16": "uint16_t", "bf16": "uint16_t", "bool": "uint8_t"}
 SCALARS = {**MEMORY, "bool": "int", "index": "ptrdiff_t"}
 NARROW = ("i8", "i16", "u8", "u16")  # C computes these as int
-# Operators with how tightly they bind; arguments that are operators are in parentheses but for sums and products.
+# Operators with their precedence; operators as arguments are in parentheses, except in sums and products.
 OPERATORS = {
     **{"mul": ("*", 13), "div": ("/", 13), "mod": ("%", 13), "add": ("+", 12), "sub": ("-", 12)},
     **{"lt": ("<", 10), "le": ("<=", 10), "gt": (">", 10), "ge": (">=", 10), "eq": ("==", 9), "ne": ("!=", 9)},
@@ -43,35 +43,35 @@ CHOICES = {"least": "<", "most": ">"}  # of two indices
 ATOM, UNARY, CHOICE = 100, 14, 3
 NO_SUFFIX = ("first_from", "threefry", "normal_quantile")
 C_FUNCTIONS = {"is_equal": "eq"}
-BY_ARGUMENT = (*BY_LANES, "any")  # named for what they take
+BY_ARGUMENT = (*BY_LANES, "any")  # functions named for the type of their argument
 
 
 class Speller:
-    """Spells expressions for vectors of ``bytes`` bytes; ``calls`` counts the functions that they call."""
+    """Spell expressions for vectors of ``bytes`` bytes; ``calls`` counts the functions that they call."""
 
     def __init__(self, bytes_: int) -> None:
         self.bytes = bytes_
         self.calls: Counter[str] = Counter()
 
     def __call__(self, x: Expr) -> str:
-        """``x`` as C."""
+        """Return ``x`` as C."""
         return self.bind(x)[0]
 
     def type(self, type_: ValueType) -> str:
-        """The C type of a value."""
+        """Return the C type of a value."""
         return SCALARS[type_.dtype] if type_.lanes == 1 else self.suffix(type_).replace("m", "i")
 
     def suffix(self, type_: ValueType) -> str:
-        """``f32v`` for a vector of the machine, ``f32x4`` for another one, ``f32`` for a number."""
+        """Return ``f32v`` for a vector of the machine, ``f32x4`` for another one, ``f32`` for a number."""
         dtype, lanes = type_
         if lanes == 1:
             return dtype
         itemsize = int(dtype[1:]) // 8 if dtype.startswith("m") else DTYPES[dtype].itemsize
         dtype = dtype.replace("m", "i")
-        return f"{dtype}v" if lanes == WHOLE or lanes * itemsize == self.bytes else f"{dtype}x{lanes}"
+        return f"{dtype}v" if lanes == FULL_VECTOR or lanes * itemsize == self.bytes else f"{dtype}x{lanes}"
 
     def bind(self, x: Expr) -> tuple[str, int]:
-        """``x`` as C, and how tightly its outermost operator binds."""
+        """Return ``x`` as C, and the precedence of its outermost operator."""
         if isinstance(x, Const):
             return self.number(x)
         if isinstance(x, Var):
@@ -82,7 +82,7 @@ class Speller:
         return self.load(x) if isinstance(x, Load) else self.call(x)
 
     def inside(self, x: Expr, level: int) -> str:
-        """``x`` as an argument of an operator that binds so tightly."""
+        """Return ``x`` as an argument of an operator of precedence ``level``."""
         text, own = self.bind(x)
         return text if own > level or (own == level == 12) else f"({text})"
 
@@ -98,12 +98,12 @@ class Speller:
         return f"{name}({', '.join(args)})", ATOM
 
     def pointer(self, array: Array, index: Expr) -> str:
-        """The address of an element."""
+        """Return the address of an element."""
         text = self(index)
         return array.name if text == "0" else f"{array.name} + {text}"
 
     def load(self, x: Load, type_: ValueType | None = None) -> tuple[str, int]:
-        """Elements; of a vector converted to ``type_`` as they are loaded, where that is given."""
+        """Return the load of elements, which a vector load may convert to ``type_``."""
         if x.type.lanes == 1:
             return f"{x.array.name}[{self(x.index)}]", ATOM
         target = self.suffix(type_ or x.type)
@@ -149,7 +149,7 @@ class Speller:
     def operator(self, x: Call) -> tuple[str, int]:
         symbol, level = OPERATORS[x.name]
         a, b = x.args
-        if x.name in ("and", "or", "xor"):  # compilers want these to be seen
+        if x.name in ("and", "or", "xor"):  # compilers warn without these parentheses
             level = UNARY - 1
         left = self.inside(a, level - (x.name == "mul" and isinstance(a, Call) and a.name == "mul"))
         is_sum = level == 12 and isinstance(b, Call) and OPERATORS.get(b.name, ("", 0))[1] > 12
@@ -184,11 +184,11 @@ class Speller:
         return (f"{text} != 0", 9) if type_.dtype.startswith("m") else (text, level)
 
     def convert(self, x: Expr, type_: ValueType) -> tuple[str, int]:
-        """A whole number that fits its type."""
+        """Convert an integer that fits its type."""
         return f"({SCALARS[type_.dtype]}){self.inside(x, UNARY)}", UNARY
 
     def bitcast(self, x: Expr, type_: ValueType) -> tuple[str, int]:
-        """Halves are bits in C, and integers of one size differ by their type alone."""
+        """Reinterpret bits: halves are bits in C already, and integers of one size differ by their type alone."""
         text, own, target = self.inside(x, UNARY - 1), DTYPES[x.type.dtype], DTYPES[type_.dtype]
         if own is target and own.kind == "f" and own.itemsize > 2:
             return text, UNARY
@@ -205,7 +205,7 @@ class Speller:
         return self.cast_number(self.inside(x, UNARY - 1), x.type.dtype, type_.dtype)
 
     def cast_lanes(self, x: Expr, type_: ValueType) -> tuple[str, int]:
-        """Truth values are masks as wide as what they choose between; numbers are converted as they are loaded."""
+        """Convert lanes; truth values become masks as wide as what they select, loads convert their elements."""
         source, target = x.type.dtype, type_.dtype
         if isinstance(x, Load) and target.startswith("m"):
             return f"{self.load(x, ValueType(f'f{target[1:]}', type_.lanes))[0]} != 0", 9
@@ -239,20 +239,20 @@ class Speller:
         return f"({SCALARS[target]}){x}", UNARY
 
     def element(self, s: Store) -> str:
-        """The number that a statement stores, as it lies in memory."""
+        """Return the number that a statement stores, as it lies in memory."""
         text = self.inside(s.value, UNARY - 1) if s.array.dtype == "bool" else self(s.value)
         return f"(uint8_t){text}" if s.array.dtype == "bool" else text
 
     def lanes(self, s: Store) -> str:
-        """The call that stores lanes."""
+        """Return the call that stores lanes."""
         value, dtype = s.value, s.array.dtype
         place, steps = self.pointer(s.array, s.index), [] if s.step == 1 else [dim_text(s.step)]
         count = [] if s.count is None else [self(s.count)]
         if dtype == "bool":
             float_ = f"f{value.type.dtype[1:]}"
-            whole = self.bytes * 8 // int(float_[1:])
+            lanes_ = self.bytes * 8 // int(float_[1:])
             vector = self.suffix(ValueType(float_, value.type.lanes))
-            args = [place, dim_text(s.step), *(count or [str(whole)]), self(value)]
+            args = [place, dim_text(s.step), *(count or [str(lanes_)]), self(value)]
             return self.function(f"store_mask_{vector}", args)[0]
         vector = self.suffix(value.type)
         kind = vector if dtype == value.type.dtype else f"{dtype}_as_{vector}"
@@ -260,34 +260,34 @@ class Speller:
         return self.function(f"{name}_{kind}", [place, *steps, *count, self(value)])[0]
 
     def invoke(self, s: Invoke) -> str:
-        """The call of a function that finds several things."""
+        """Return the call of a function that also fills an array."""
         args = [self.pointer(s.source, s.index), self(s.count), s.target.name]
         return self.function(f"{s.function}_{s.source.dtype}", args)[0]
 
     def point(self, s: Point) -> tuple[str, str, str, str]:
-        """An array of an entry: the type of its elements, its name, its place behind the pointers, what it holds."""
+        """Return the type, the name, the address and the description of an entry's array."""
         place = f"p[{s.pointer}]" if s.offset == 0 else f"(p[{s.pointer}] + {dim_text(s.offset)})"
         return ("const " if s.is_constant else "") + MEMORY[s.array.dtype], s.array.name, place, s.doc
 
-    def joined(self, values: Sequence[Expr]) -> str:
-        """Expressions side by side."""
+    def join_arguments(self, values: Sequence[Expr]) -> str:
+        """Join expressions by commas."""
         return ", ".join(map(self, values))
 
     def arguments(self, s: Run) -> list[str]:
-        """What a function is given."""
+        """Return the arguments of a call."""
         threads = ["threads"] if s.is_shared else []
         return [*threads, *[self.pointer(array, start) for array, start in s.arrays], *map(self, s.numbers)]
 
 
 def increment(s: Assign) -> Expr | None:
-    """What an assignment adds to its variable, if that is all it does."""
+    """Return what an assignment adds to its variable, or None if it does anything else."""
     x = s.value
     is_sum = isinstance(x, Call) and x.name == "add" and x.args[0] == s.var and is_float(x.type.dtype)
     return x.args[1] if is_sum and isinstance(x, Call) else None
 
 
 def dim_text(value: Dim) -> str:
-    """A polynomial as C; what is subtracted comes last."""
+    """Return a polynomial as C, negative terms last."""
     if isinstance(value, int) or all(factor > 0 for _, factor in value.terms):
         return str(value)
     added = [Polynomial((term,)) for term in value.terms if term[1] > 0]
@@ -296,7 +296,7 @@ def dim_text(value: Dim) -> str:
 
 
 def literal(value: float, dtype: str) -> str:
-    """A number as C text, exact to the last bit and as short as can be; a half as the bits that it is stored in."""
+    """Return a number as C, exact to the last bit and as short as can be; halves are the bits that are stored."""
     if dtype in HALVES:
         return _half(value, dtype)
     if not dtype.startswith("f"):
@@ -313,7 +313,7 @@ def literal(value: float, dtype: str) -> str:
 
 
 def _integer(value: int, dtype: str) -> str:
-    """With a suffix where the type is wider than ``int``; C has no literal for the smallest number."""
+    """Add a suffix if the type is wider than ``int``; C has no literal for the smallest number."""
     if value in (-(2**31), -(2**63)):
         return f"({_integer(value + 1, dtype)} - 1)"
     suffix = "u" if dtype in ("u32", "u64") else ""

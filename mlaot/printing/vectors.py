@@ -1,4 +1,4 @@
-"""The vector helpers that C text calls, as C: each is one template of ``templates/vector``.
+"""The vector helpers that C calls: each is a template of ``templates/vector``.
 
 A helper is called ``<family>_<dtype>`` for scalars and ``<family>_<dtype>v`` for vectors.
 """
@@ -77,27 +77,27 @@ _NAME = re.compile(r"([a-z]\w*?)_(?:(f16|bf16|f32|f64|i32|i64|i8|u8|bool)_as_)?(
 
 
 def seconds_of_calls(calls: Mapping[str, int]) -> float:
-    """How long gcc takes at -O2 for the transcendental functions among some calls, roughly."""
+    """Estimate gcc's time at -O2 for the transcendental functions among calls."""
     return 0.015 * sum(count for name, count in calls.items() if name.rpartition("_")[0] in TRANSCENDENTAL)
 
 
 def vector_types(isa: Isa, *, is_long: bool = False) -> str:
-    """The types that helpers and kernels use."""
+    """Return the types that helpers and kernels use."""
     return render("vector/types.h.j2", bytes=isa.bytes, is_long=is_long)
 
 
 def vector_helper(name: str, isa: Isa) -> str | None:
-    """The text of a helper; None where a name is no helper's."""
+    """Return the text of a helper, or None if there is none of that name."""
     parts = _NAME.fullmatch(name)
     if parts is None:
         return None
     family, source, dtype, form = parts.groups(default="")
-    if not _is_known(family, source, dtype, form):
+    if not _is_helper(family, source, dtype, form):
         return None
     return render(_template(family, source, dtype, form), **_context(name, family, source, dtype, form, isa))
 
 
-def _is_known(family: str, source: str, dtype: str, form: str) -> bool:
+def _is_helper(family: str, source: str, dtype: str, form: str) -> bool:
     if source:
         if family in NARROWING:
             return form == "v" and source in ("u8", "i8") and dtype in FLOATS
@@ -135,7 +135,7 @@ def _template(family: str, source: str, dtype: str, form: str) -> str:
 
 
 def _context(name: str, family: str, source: str, dtype: str, form: str, isa: Isa) -> dict[str, Any]:
-    """The words of the templates."""
+    """Return the words of the templates."""
     bits, c = BITS[dtype], C_TYPES[dtype]
     lanes = isa.bytes * 8 // bits if form else 1
     float_ = f"f{bits}"
@@ -175,26 +175,46 @@ def _context(name: str, family: str, source: str, dtype: str, form: str, isa: Is
         "source": source,
         "c_source": C_TYPES.get(source, ""),
         "arguments": list(ARGUMENTS.get(family, "x")),
-        "combine": _combined(family, dtype + form),
-        "lane_list": lambda text: ", ".join(text.replace("$", str(i)) for i in range(lanes)),
-        "every_fourth": ", ".join(str(4 * i % isa.bytes) for i in range(isa.bytes)),
-        "every_byte": ", ".join(str(bits // 8 * i % isa.bytes) for i in range(isa.bytes)),  # the first one of each lane
-        "every_other": ", ".join(str(2 * i + (2 * i >= lanes)) for i in range(lanes)),  # the vectors share one element
-        "backwards": ", ".join(map(str, reversed(range(lanes)))),
-        "every_second": lambda start: ", ".join(str(i) for i in range(start, 2 * lanes, 2)),
-        "half": FOLD.get(family, 0),
-        "folded": lambda start: ", ".join(
-            str(i + start) for i in range(2 * lanes) if i % (2 * FOLD[family]) < FOLD[family]
-        ),
-        "halves_of": lambda n: [n >> i for i in range(1, n.bit_length())],
-        "swapped": lambda n, half: ", ".join(str(i ^ half) for i in range(n)),
+        "combine": _combine(family, dtype + form),
+        **_shuffles(family, bits, lanes, isa.bytes),
         "polynomial": lambda x, coefficients: polynomial(x, coefficients, dtype),
         "number": lambda value: number(value, dtype),
     }
 
 
-def _combined(family: str, suffix: str) -> str:
-    """What makes one vector of ``x`` and ``other`` on the way to one number."""
+def _shuffles(family: str, bits: int, lanes: int, size: int) -> dict[str, Any]:
+    """Return the lists of lanes by which templates shuffle vectors of ``size`` bytes.
+
+    The lanes of a second vector follow those of the first. For 4 lanes:
+
+        every_second(1)       1 3 5 7     the odd lanes of both vectors
+        every_other           0 2 5 7     a stride of 2; the second vector begins one element early, to end at the last
+        folded(0), half = 1   0 2 4 6     the first of each pair of groups of ``half`` lanes; folded(half): the second
+        swapped(4, 2)         2 3 0 1     each lane i and the lane i ^ half, as in a butterfly
+
+    ``every_byte`` and ``every_fourth`` take the first byte of each lane, or of each four, of a vector of bytes.
+    """
+
+    def join(indices: Iterable[int]) -> str:
+        return ", ".join(map(str, indices))
+
+    half = FOLD.get(family, 0)
+    return {
+        "lane_list": lambda text: ", ".join(text.replace("$", str(i)) for i in range(lanes)),
+        "every_fourth": join(4 * i % size for i in range(size)),
+        "every_byte": join(bits // 8 * i % size for i in range(size)),
+        "every_other": join(2 * i + (2 * i >= lanes) for i in range(lanes)),
+        "backwards": join(reversed(range(lanes))),
+        "every_second": lambda start: join(range(start, 2 * lanes, 2)),
+        "half": half,
+        "folded": lambda start: join(i + start for i in range(2 * lanes) if i % (2 * half) < half),
+        "halves_of": lambda n: [n >> i for i in range(1, n.bit_length())],
+        "swapped": lambda n, half: join(i ^ half for i in range(n)),
+    }
+
+
+def _combine(family: str, suffix: str) -> str:
+    """Return C that combines two vectors, ``x`` and ``other``, on the way to one number."""
     if family not in BY_LANES:
         return ""
     function = BY_LANES[family].function
@@ -202,14 +222,14 @@ def _combined(family: str, suffix: str) -> str:
 
 
 def number(value: float | str, dtype: str) -> str:
-    """A C literal, exact to the last bit."""
+    """Return a C literal, exact to the last bit."""
     value = float.fromhex(value) if isinstance(value, str) else float(value)
     text = repr(value) if len(repr(value)) < 8 else re.sub(r"\.?0*p", "p", value.hex())
     return f"{text}f" if dtype == "f32" else text
 
 
 def polynomial(x: str, coefficients: Iterable[float | str], dtype: str) -> str:
-    """``c0 + c1 x + c2 x^2 + ..`` as Horner's scheme."""
+    """Return ``c0 + c1 x + c2 x^2 + ..`` by Horner's scheme."""
     *rest, last = [number(c, dtype) for c in coefficients]
     text = last
     for c in reversed(rest):

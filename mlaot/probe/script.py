@@ -74,7 +74,7 @@ def selftest(module: ModuleType, question: Mapping[str, Any]) -> dict[str, Any]:
 
 def golden(module: ModuleType, question: Mapping[str, Any]) -> dict[str, Any]:
     """The largest error of each output of the golden ``calls``, relative to its largest expected element."""
-    from mlaot.report.golden import numbers, port_of
+    from mlaot.ir.ports import numbers, port_of
 
     rows = []
     for asked in question["calls"]:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from mlaot import passes
-from mlaot.frontend.declaration import Declaration
+from mlaot.frontend.trace.declaration import Declaration
 from mlaot.ir.module import Module
 from mlaot.lower.program import Program
 from mlaot.lower.text import program_text

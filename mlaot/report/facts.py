@@ -18,8 +18,7 @@ from mlaot.ir import DType, Graph, Node
 from mlaot.ir.dims import parse, substitute
 from mlaot.ir.module import Module
 from mlaot.ir.subgraph import subgraphs
-from mlaot.lower.program import Entry, Port, Program
-from mlaot.lower.program import Module as Lowered
+from mlaot.lower.program import Entry, ExtensionModule, Port, Program
 
 LEAVES = ("const", "input")  # what no code is made for
 
@@ -87,7 +86,7 @@ class Sizes(dict[str, int]):
         return 1
 
 
-def golden_calls(module: Lowered) -> Iterator[dict[str, Any]]:
+def golden_calls(module: ExtensionModule) -> Iterator[dict[str, Any]]:
     """The golden vectors with names: for each call its dims, the ports that take its numbers, its answers."""
     entries = {entry.name: entry for entry in module.entries}
     for call in module.golden:

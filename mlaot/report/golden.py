@@ -8,7 +8,6 @@ multiple of what the optimized graph loses when NumPy evaluates it in the model'
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from math import prod
 from typing import Any
 
 import numpy as np
@@ -16,27 +15,24 @@ import numpy as np
 from mlaot.binding.methods import HIDDEN
 from mlaot.errors import MlaotError
 from mlaot.evaluate import evaluate
-from mlaot.frontend.declaration import Reference
+from mlaot.frontend.trace.declaration import Reference
 from mlaot.ir import Graph
 from mlaot.ir.dims import parse, substitute
-from mlaot.ir.indices import IndexRange
 from mlaot.ir.module import Module
+from mlaot.ir.ports import Port, numbers
 from mlaot.ir.types import DTYPES
-from mlaot.lower.program import Entry, Golden, Port
-from mlaot.lower.program import Module as Lowered
+from mlaot.lower.program import Entry, ExtensionModule, Golden
 from mlaot.passes.frozen.quantize import parts
 from mlaot.transforms.batch import draws
 
 SAMPLES = 32  # elements of an output that are kept
 MARGIN = 16  # times the error of NumPy's arithmetic: other orders of sums, fused multiply-adds, own functions
 ROUNDINGS = 64  # of the largest element, where NumPy's own error happens to be small
-LARGEST = 1 << 24  # elements of inputs and outputs beyond which NumPy would take too long
 LONG = 2_000_000_000  # operations: NumPy takes seconds for them, so that one row must do
 FAR = 1e-2  # of the largest element: beyond the rounding of any dtype but float16's
-BITS = {"f64": 24, "f32": 24, "f16": 11, "bf16": 8}  # of a number in -1..1 that is exact
 
 
-def golden_vectors(module: Module, lowered: Lowered) -> tuple[Golden, ...]:
+def golden_vectors(module: Module, lowered: ExtensionModule) -> tuple[Golden, ...]:
     """A call of each function that can be replayed: by the graphs that ``module`` was optimized from."""
     found: list[Golden] = []
     for entry in lowered.entries:
@@ -78,13 +74,13 @@ def _call(entry: Entry, graph: Graph, module: Module, dims: tuple[str, ...]) -> 
         }
         outputs = tuple(_expected(exact[p.name], rounded[p.name], p, spare[p.name]) for p in entry.outputs)
         if all(outputs):
-            moved = max(_moved(declared[port.name], exact[port.name]) for port in entry.outputs)
-            yield Golden(entry.name, tuple(known[name] for name in dims), outputs, moved)
+            drift = max(_drift(declared[port.name], exact[port.name]) for port in entry.outputs)
+            yield Golden(entry.name, tuple(known[name] for name in dims), outputs, drift)
         return
 
 
 def compared(
-    references: Mapping[str, Reference], module: Module, lowered: Lowered, vectors: Iterable[Golden]
+    references: Mapping[str, Reference], module: Module, lowered: ExtensionModule, vectors: Iterable[Golden]
 ) -> Iterator[str]:
     """A line for each of ``references``, others that compute ``forward``: how far the model's answers are from theirs.
 
@@ -132,7 +128,7 @@ def _off(ours: Any, theirs: Any) -> float:
     return float(np.nan_to_num(apart, nan=np.inf).max(initial=0) / max(finite.max(initial=0), np.finfo(float).tiny))
 
 
-def _moved(declared: Any, exact: Any) -> float:
+def _drift(declared: Any, exact: Any) -> float:
     """The largest change of an output's elements, as a share of the largest one."""
     largest = np.abs(np.asarray(declared, np.float64)).max(initial=0)
     return _apart(declared, exact) / float(max(largest, np.finfo(float).tiny))
@@ -158,40 +154,3 @@ def _expected(exact: Any, rounded: Any, port: Port, spare: float) -> tuple[float
     flat = exact.ravel()
     count = min(SAMPLES, flat.size)
     return bound, *(float(flat[i * flat.size // count]) for i in range(count))
-
-
-def port_of(name: str, dtype: str, shape: list[int | str], default: float | None, ranges: list[Any]) -> Port:
-    """A port from what ``model.json`` says of it."""
-    found = tuple(
-        IndexRange(parse(size), wraps, ignored, tuple(s and (parse(s[0]), parse(s[1]), s[2]) for s in box))
-        for size, wraps, ignored, box in ranges
-    )
-    return Port(name, dtype, tuple(shape), default, ranges=found)
-
-
-def numbers(port: Port, number: int, dims: Mapping[str, int]) -> Any:
-    """The elements of input ``number``: SplitMix64 (Steele, Lea and Flood, 2014), scaled to its dtype."""
-    if port.default is not None:
-        return port.default
-    dtype, shape = DTYPES[port.dtype], tuple(substitute(parse(extent), dims) for extent in port.shape)
-    if prod(shape) > LARGEST:
-        raise MlaotError(f"{port.name} has {prod(shape)} elements")
-    with np.errstate(over="ignore"):
-        z = np.arange(1, prod(shape) + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
-        z += np.uint64(number << 32)
-        z = (z ^ z >> np.uint64(30)) * np.uint64(0xBF58476D1CE4E5B9)
-        z = (z ^ z >> np.uint64(27)) * np.uint64(0x94D049BB133111EB)
-    z ^= z >> np.uint64(31)
-    if dtype.kind == "f":
-        bits = BITS[port.dtype]
-        made = (z >> np.uint64(64 - bits)).astype(np.float64) / 2 ** (bits - 1) - 1
-    else:
-        made = z % np.uint64(2 if dtype.kind == "b" else 8)
-    made, z = made.astype(dtype.numpy).reshape(shape), z.reshape(shape)
-    most = 2**8 if dtype.kind == "f" else min(2**31, np.iinfo(dtype.numpy).max + 1) if port.ranges else 0
-    for range_ in port.ranges:
-        count = min(substitute(range_.size, dims), most)
-        range_.part(made, dims)[...] = range_.part(z, dims) % np.uint64(count) if count > 0 else -1
-    if any(range_.outside(made, dims).any() for range_ in port.ranges):
-        raise MlaotError(f"{port.name} takes no indices of these sizes")
-    return made

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from mlaot.errors import warn
-from mlaot.frontend.declaration import Traced
+from mlaot.frontend.trace.declaration import Traced
 from mlaot.ir.graph import topological
 
 

@@ -19,11 +19,11 @@ def narrowed(module: Module, vectors: Iterable[Golden]) -> str:
     kept = {name for graph in module.graphs.values() for name in graph.inputs} & module.parameters.keys()
     others = sum(module.parameters[name].nbytes for name in kept - module.narrow.keys())
     saved = sum(module.parameters[name].nbytes // 2 for name in kept & module.narrow.keys())
-    moved = _moved(vectors)
+    drift = _drift(vectors)
     return (
         f"{module.name}: weights as {module.options.weights_dtype} save {saved:,} bytes"
         + (f"; {others:,} bytes of others stay as they are" if others else "")
-        + (f"; they move {moved} of the largest element" if moved else "")
+        + (f"; they move {drift} of the largest element" if drift else "")
     )
 
 
@@ -38,8 +38,8 @@ def quantized(module: Module, vectors: Iterable[Golden]) -> Iterator[str]:
     for number, product in enumerate(products, 1):
         yield f"  {number}: {_described(product)}"
     if not module.sample:
-        moved = _moved(vectors)
-        yield f"{module.name}: {module.options.quantize} moves {moved or 'no answer'} of the largest element"
+        drift = _drift(vectors)
+        yield f"{module.name}: {module.options.quantize} moves {drift or 'no answer'} of the largest element"
         return
     exact, found = (_answers(module, is_declared=is_declared) for is_declared in (True, False))
     for name, wanted in exact.items():
@@ -77,5 +77,5 @@ def _off(exact: Array, found: Array) -> str:
     return f"{text}; the largest of a row is the same in {100 * same:.4g} %"
 
 
-def _moved(vectors: Iterable[Golden]) -> str:
-    return ", ".join(f"{call.entry} by {100 * call.moved:.2g} %" for call in vectors if call.moved)
+def _drift(vectors: Iterable[Golden]) -> str:
+    return ", ".join(f"{call.entry} by {100 * call.drift:.2g} %" for call in vectors if call.drift)

@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from mlaot.ir.dims import dim
 from mlaot.nest.expressions import BOOL, Call, Expr, Index, compare
-from mlaot.nest.statements import Block, Body, For, If, Statement, While, index_var, substituted
+from mlaot.nest.statements import Body, For, If, Statement, index_var, map_bodies, substitute_body
 from mlaot.schedule.jam import is_around
 from mlaot.schedule.machine import LINE, Machine
 from mlaot.schedule.tuning import FEATURE_BLOCK_BYTES, NODE_BY_VECTOR
@@ -24,45 +24,48 @@ IN_LANES = "in_lanes"
 def in_lanes(rows: Expr, nodes: int, steps: int, block: int) -> Expr:
     """Whether ``nodes`` vector operations for a block of rows are faster than ``steps`` steps for each of ``rows``.
 
-    ``block``: the rows of a block, which are as long as the vectors of ``FEATURE_BLOCK_BYTES``.
+    ``block``: the rows of a block, which fill the vectors of ``FEATURE_BLOCK_BYTES``.
     """
     return Call(IN_LANES, (rows, Index(nodes), Index(steps), Index(block)), BOOL)
 
 
-def with_blocks(body: Body, machine: Machine) -> Body:
-    """A body in which it is decided for each number of rows whether they are in lanes."""
-    return tuple(inner for s in body for inner in _decided(s, machine))
+def resolve_row_choices(body: Body, machine: Machine) -> Body:
+    """Decide for one machine from how many rows on they are in lanes."""
+    return tuple(inner for s in body for inner in _resolve(s, machine))
 
 
-def _decided(s: Statement, machine: Machine) -> Body:
+def _resolve(s: Statement, machine: Machine) -> Body:
     if isinstance(s, If) and isinstance(s.condition, Call) and s.condition.name == IN_LANES:
-        return _chosen(s, s.condition, machine)
-    if isinstance(s, If):
-        return (If(s.condition, with_blocks(s.body, machine), with_blocks(s.otherwise, machine)),)
-    return (replace(s, body=with_blocks(s.body, machine)),) if isinstance(s, For | While | Block) else (s,)
+        return _choose(s, s.condition, machine)
+    return (map_bodies(s, lambda body: resolve_row_choices(body, machine)),)
 
 
-def _chosen(s: If, condition: Call, machine: Machine) -> Body:
+def _choose(s: If, condition: Call, machine: Machine) -> Body:
+    """Return the branch for rows in lanes, the one for single rows, or a test that chooses by ``rows``.
+
+    ``nodes`` operations on each of ``vectors`` vectors take as long as ``nodes * vectors * NODE_BY_VECTOR`` steps of a
+    row, and ``rows`` single rows take ``rows * steps``: lanes win from ``least`` rows on.
+    """
     rows, *numbers = condition.args
     nodes, steps, block = (x.value for x in numbers if isinstance(x, Index) and isinstance(x.value, int))
     lanes = block * machine.bytes // FEATURE_BLOCK_BYTES
     vectors = min(block // lanes, 2 if machine.bytes == LINE else 4)
     least = max(2, math.ceil(nodes * vectors * NODE_BY_VECTOR / steps))
-    known = rows.value if isinstance(rows, Index) and isinstance(rows.value, int) else None
-    if least > 0.8 * lanes * vectors or (known is not None and known < least):
+    count = rows.value if isinstance(rows, Index) and isinstance(rows.value, int) else None
+    if least > 0.8 * lanes * vectors or (count is not None and count < least):
         return s.otherwise
-    body = tuple(_in_parts(inner, lanes * vectors) for inner in s.body)
-    return body if known is not None else (If(compare("ge", rows, Index(least)), body, s.otherwise),)
+    body = tuple(_split(inner, lanes * vectors) for inner in s.body)
+    return body if count is not None else (If(compare("ge", rows, Index(least)), body, s.otherwise),)
 
 
-def _in_parts(s: Statement, part: int) -> Statement:
-    """Loops along lanes around others in parts of so many rows, whose vectors go side by side."""
+def _split(s: Statement, part: int) -> Statement:
+    """Cut loops along lanes around other loops into parts of ``part`` rows, whose vectors are interleaved."""
     if not isinstance(s, For):
         return s
     if not (s.vector and is_around(s) and isinstance(s.high, Index) and s.high.value != part):
-        return replace(s, body=tuple(_in_parts(inner, part) for inner in s.body))
+        return replace(s, body=tuple(_split(inner, part) for inner in s.body))
     name = s.var.name
-    whole = index_var(f"{name}1")
-    body = substituted(s.body, {name: Index(dim(whole.name) + dim(name))})
+    outer = index_var(f"{name}1")
+    body = substitute_body(s.body, {name: Index(dim(outer.name) + dim(name))})
     inner = replace(s, high=Index(part), body=body)
-    return For(whole, s.low, s.high, (inner,), step=part)
+    return For(outer, s.low, s.high, (inner,), step=part)

@@ -15,18 +15,7 @@ from dataclasses import replace
 
 from mlaot.ir.dims import Dim, dim, product, step_of
 from mlaot.ir.dims import names as names_of
-from mlaot.nest.expressions import (
-    BOOL,
-    INDEX,
-    NO_LANES,
-    Array,
-    Call,
-    Expr,
-    Index,
-    Load,
-    is_float,
-    rebuilt,
-)
+from mlaot.nest.expressions import BOOL, INDEX, NO_LANES, Array, Call, Expr, Index, Load, is_float, map_parts
 from mlaot.nest.statements import (
     Body,
     For,
@@ -35,30 +24,30 @@ from mlaot.nest.statements import (
     Statement,
     Store,
     all_expressions,
-    changed,
+    map_expressions,
     rounds_of,
-    substituted,
+    substitute_body,
     walk,
-    written,
+    written_arrays,
 )
 from mlaot.schedule.tuning import COLLAPSED_ELEMENTS, SIZED_ELEMENTS
 
 ELEMENTS = "elements"  # how many a kernel for arrays of any shape is given
 
 
-def collapsed(body: Body) -> Body:
-    """A body whose loops in loops are one loop where that does the same."""
-    return tuple(_collapsed(s) for s in body)
+def collapse(body: Body) -> Body:
+    """Make one loop of loops in loops where that computes the same elements."""
+    return tuple(_collapse_loop(s) for s in body)
 
 
-def of_any_size(nest: Nest) -> tuple[Nest, Mapping[str, int]]:
-    """A nest that is one loop over elements as one over ``ELEMENTS`` of them, and how many these are.
+def generalize_size(nest: Nest) -> tuple[Nest, Mapping[str, int]]:
+    """Return a nest over ``ELEMENTS`` elements for one that is a loop over a fixed number, and that number.
 
-    So arrays of all shapes, such as the parameters of an optimizer, share a kernel.
+    Arrays of all shapes, such as the parameters of an optimizer, then share a kernel.
     """
     if nest.is_tiled or not nest.body:
         return nest, {}
-    *before, loop = collapsed(nest.body)
+    *before, loop = collapse(nest.body)
     if not (isinstance(loop, For) and loop.parallel and loop.vector and all(isinstance(s, Let) for s in before)):
         return nest, {}
     size = rounds_of(loop)
@@ -79,41 +68,42 @@ def of_any_size(nest: Nest) -> tuple[Nest, Mapping[str, int]]:
 
 
 def _places(body: Body) -> list[tuple[Array, Expr]]:
-    """The arrays that a body reads or writes, and at which element."""
+    """Return the arrays that a body reads or writes, each with the index of an element."""
     stored = [(s.array, s.index) for s in walk(body) if isinstance(s, Store)]
     return [*stored, *((x.array, x.index) for x in all_expressions(body) if isinstance(x, Load))]
 
 
 def _with_arrays(body: Body, arrays: Mapping[str, Array]) -> Body:
-    """The statements of a loop over elements with other arrays of the same names."""
+    """Replace the arrays of a loop over elements by others of the same names."""
 
-    def other(x: Expr) -> Expr:
-        found = rebuilt(x, other)
-        return replace(found, array=arrays.get(found.array.name, found.array)) if isinstance(found, Load) else found
+    def change(x: Expr) -> Expr:
+        part = map_parts(x, change)
+        return replace(part, array=arrays.get(part.array.name, part.array)) if isinstance(part, Load) else part
 
-    statements = changed(body, other)
+    statements = map_expressions(body, change)
     return tuple(replace(s, array=arrays.get(s.array.name, s.array)) if isinstance(s, Store) else s for s in statements)
 
 
-def _collapsed(s: Statement) -> Statement:
+def _collapse_loop(s: Statement) -> Statement:
+    """Collapse the loops inside of a statement, then the statement with the only loop inside of it."""
     if not isinstance(s, For) or s.tiled or not s.body:
         return s
-    s = replace(s, body=collapsed(s.body))
+    s = replace(s, body=collapse(s.body))
     if rounds_of(s) == 1 and s.low == Index(0) and len(s.body) == 1 and isinstance(s.body[0], For):
-        return substituted(s.body, {s.var.name: Index(0)})[0]
+        return substitute_body(s.body, {s.var.name: Index(0)})[0]
     *before, inner = s.body
     if not isinstance(inner, For) or not _can_collapse(s, before, inner):
         return s
     assert isinstance(inner.high, Index) and isinstance(s.high, Index)
     size = product((s.high.value, inner.high.value))
-    everything = (*before, *substituted(inner.body, {s.var.name: Index(0)}))
+    everything = (*before, *substitute_body(inner.body, {s.var.name: Index(0)}))
     is_long = not isinstance(size, int) or size >= COLLAPSED_ELEMENTS
     is_vector = inner.vector or (is_long and s.parallel and _suits_vectors(everything, inner.var.name))
     return replace(inner, high=Index(size), body=everything, parallel=s.parallel, vector=is_vector)
 
 
 def _can_collapse(outer: For, before: list[Statement], inner: For) -> bool:
-    """Whether both loops are walked upwards from 0, do the same for each element, and nothing else."""
+    """Whether both loops run upwards from 0, compute each element alike, and do nothing else."""
     if any(loop.low != Index(0) or loop.step != 1 or loop.down or loop.tiled for loop in (outer, inner)):
         return False
     if not isinstance(outer.high, Index) or not isinstance(inner.high, Index):
@@ -126,18 +116,20 @@ def _can_collapse(outer: For, before: list[Statement], inner: For) -> bool:
     loads = {x.array.name for x in all_expressions(before) if isinstance(x, Load)}
     indices = {x for x in all_expressions(statements) if isinstance(x, Index)}
     names = (outer.var.name, inner.var.name)
-    return loads.isdisjoint(written(inner.body)) and all(_moves_along(x, names, inner.high.value) for x in indices)
+    return loads.isdisjoint(written_arrays(inner.body)) and all(
+        _moves_along(x, names, inner.high.value) for x in indices
+    )
 
 
 def _moves_along(x: Index, names: tuple[str, str], extent: Dim) -> bool:
-    """Whether a round of the outer loop is as far as all rounds of the inner one."""
+    """Whether one round of the outer loop moves an index as far as all rounds of the inner one do."""
     outer, inner = (step_of(x.value, name) for name in names)
     is_linear = (names_of(outer) | names_of(inner)).isdisjoint(names)
     return is_linear and outer == product((inner, extent))
 
 
 def _suits_vectors(body: Body, name: str) -> bool:
-    """Whether all numbers are floats of one kind, and elements along a loop lie side by side or are one for all."""
+    """Whether all numbers are floats of one dtype, and every array is read along the loop or at one element."""
     parts = list(all_expressions(body))
     types = {part.type.dtype for part in parts if part.type not in (INDEX, BOOL)}
     types |= {s.array.dtype for s in body if isinstance(s, Store)} | {

@@ -1,49 +1,23 @@
-"""How a contraction is cut into register tiles on one machine, by an estimate of its cycles.
+"""Contractions as the schedule sees them: the loops, the operands and the epilogue of a tiled nest.
 
-    for i in parallel(0, 64):                           Contraction(
-        for j in parallel_tiled(0, 512):                    out=(i: 64, j: 512), summed=(k: 784), lanes="j",
-            acc: f32 = 0                        =>          operands=(x: i*784 + k, w: k*512 + j), combine="add",
-            for k in range(0, 784):                         start=0, epilogue=(y[i*512 + j] = relu(acc)))
-                acc = acc + x[i*784 + k] * w[k*512 + j]
-            y[i*512 + j] = relu(acc)
-
-A tile holds ``rows x columns`` accumulators: rows are points of labels that only the broadcast operand has, columns are
-vectors along the lanes (or points of labels that only the last operand has). Per step of the sum it loads rows +
-columns values for rows * columns multiply-adds: the register-blocked micro-kernel of Goto and van de Geijn, Anatomy of
-High-Performance Matrix Multiplication (2008).
+for i in parallel(0, 64):                           Contraction(
+    for j in parallel_tiled(0, 512):                    out=(i: 64, j: 512), summed=(k: 784), lanes="j",
+        acc: f32 = 0                        =>          operands=(x: i*784 + k, w: k*512 + j), combine="add",
+        for k in range(0, 784):                         start=0, epilogue=(y[i*512 + j] = relu(acc)))
+            acc = acc + x[i*784 + k] * w[k*512 + j]
+        y[i*512 + j] = relu(acc)
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
-from math import prod
 
 from mlaot.ir import DTYPES, Dim
 from mlaot.ir.dims import NOMINAL, replaced, step_of
-from mlaot.nest.expressions import HALVES, Array, Call, Const, Expr, Index, Load, PanelLayout
+from mlaot.nest.expressions import HALVES, Array, Call, Const, Expr, Index, Load, Panels
 from mlaot.nest.statements import Assign, Body, For, Mutable, Nest, Statement
-from mlaot.schedule.machine import LINE, Machine
-from mlaot.schedule.tuning import (
-    ACCUMULATORS_SHARE,
-    FOLDED_CYCLES,
-    LIGHT_ACCUMULATORS,
-    LIGHT_PRODUCTS,
-    LOAD_CYCLES,
-    NARROW_SETS,
-    NARROW_STEPS,
-    NEAR_SHARE,
-    NEXT_SHARE,
-    RESULT_CYCLES,
-    STEP_CYCLES,
-    STREAM_CYCLES,
-    TILE_COLUMNS,
-    TILE_CYCLES,
-    TILE_INNER_ROWS,
-    TILE_ROWS,
-    UNROLLED_STEPS,
-)
+from mlaot.schedule.machine import Machine
 
 
 @dataclass(frozen=True)
@@ -56,11 +30,11 @@ class Axis:
 
 @dataclass(frozen=True)
 class Operand:
-    """What a contraction reads: how far its element index moves along each variable that it depends on.
+    """An array that a contraction reads: its element index is ``offset`` plus each variable times its stride.
 
     ``vector``: whole vectors are loaded, along the lanes; else one element is broadcast. ``padded``: a whole vector may
-    be loaded past the end of the lanes' axis. ``panels``: the lanes' axis is cut into panels, and strides are rows of
-    these.
+    be loaded past the end of the lanes' axis. ``panels``: the lanes' axis is cut into panels, and strides count rows of
+    a panel.
     """
 
     array: Array = field(compare=False)  # what it is called changes no schedule
@@ -69,7 +43,7 @@ class Operand:
     offset: Dim
     vector: bool
     padded: bool
-    panels: PanelLayout | None = None
+    panels: Panels | None = None
 
 
 @dataclass(frozen=True)
@@ -78,9 +52,9 @@ class Contraction:
 
     ``lanes``: the variable that runs along the lanes. If it is one of ``out``, the last operand is loaded in vectors;
     if it is summed, all are, and the lanes are combined at the end. ``combine``: the function of two values. ``once``
-    stands before all loops; ``epilogue`` takes the sum, a variable ``acc``, at a point of ``out`` into memory.
-    ``gates``: an axis of ``out`` whose points are all in one tile; their sums are ``acc0``, ``acc1``.. there.
-    ``words``: of four bytes each are the factors, so that the sums are integers of 32 bits.
+    stands before all loops; ``epilogue`` takes the sum, a variable ``acc``, at a point of ``out`` to memory. ``gates``:
+    an axis of ``out`` whose points are all in one tile; their sums are ``acc0``, ``acc1``.. there. ``words``: each
+    factor is four bytes, so the sums are 32-bit integers.
     """
 
     dtype: str
@@ -101,7 +75,7 @@ GATE = "g"  # the axis of several sums at each point
 
 
 def contraction_of(nest: Nest) -> Contraction:
-    """What a tiled nest sums, and over which loops."""
+    """Analyse a tiled nest: the loops around its sum, the operands and the epilogue."""
     at = next(i for i, s in enumerate(nest.body) if isinstance(s, For | Mutable))
     once, body = nest.body[:at], nest.body[at:]
     out, body = _loops(body)
@@ -135,12 +109,12 @@ def contraction_of(nest: Nest) -> Contraction:
 
 
 def _loops(body: Body) -> tuple[list[For], Body]:
-    """The loops around a body, and what is inside of them."""
-    found: list[For] = []
+    """Split a body into the loops around it and what is inside them."""
+    loops: list[For] = []
     while isinstance(body[0], For):
-        found.append(body[0])
+        loops.append(body[0])
         body = body[0].body
-    return found, body
+    return loops, body
 
 
 def _extent(loop: For) -> Dim:
@@ -149,7 +123,7 @@ def _extent(loop: For) -> Dim:
 
 
 def _factors(s: Statement) -> tuple[str, list[Load]]:
-    """The function that combines a value into a sum, and the elements whose product that is."""
+    """Return the function that combines a value into a sum, and the elements whose product that value is."""
     assert isinstance(s, Assign) and isinstance(s.value, Call), f"bug in mlaot: no sum is made by {s}"
     _, *factors = s.value.args
     if isinstance(factors[0], Call) and factors[0].name == "mul":
@@ -158,7 +132,7 @@ def _factors(s: Statement) -> tuple[str, list[Load]]:
 
 
 def _element(x: Expr) -> Load:
-    """The element that a factor is, in another dtype or four of them as a word."""
+    """Return the element behind a factor, which may be converted, or be four of them as a word."""
     while isinstance(x, Call):
         (x,) = x.args
     assert isinstance(x, Load), f"bug in mlaot: a sum over {x}"
@@ -166,7 +140,7 @@ def _element(x: Expr) -> Load:
 
 
 def _operand(loads: Sequence[Load], variables: Sequence[str], lanes: str) -> Operand:
-    """``loads``: the elements that the sums at a point read."""
+    """Describe an operand by the elements of it that the sums at a point read: one, or one for each gate."""
     first = loads[0]
     places = [x.index.value for x in loads if isinstance(x.index, Index)]
     strides = [(name, step_of(places[0], name)) for name in variables]
@@ -175,88 +149,54 @@ def _operand(loads: Sequence[Load], variables: Sequence[str], lanes: str) -> Ope
         strides.append((GATE, places[1] - places[0]))
     panels = first.array.panels
     if panels is not None:
-        strides = [(name, s if name == lanes else _rows(s, panels)) for name, s in strides]
+        strides = [(name, s if name == lanes else _row_stride(s, panels)) for name, s in strides]
     moving = tuple((name, s) for name, s in strides if s != 0)
     array = replace(first.array, panels=None)
     return Operand(array, array.dtype, moving, offset, dict(moving).get(lanes, 0) != 0, first.padded, panels)
 
 
-def _rows(stride: Dim, panels: PanelLayout) -> int:
-    """A step in elements of a matrix as one in rows."""
+def _row_stride(stride: Dim, panels: Panels) -> int:
+    """Convert a stride in elements of a matrix to one in rows."""
     assert isinstance(stride, int) and stride % panels.columns == 0, f"bug in mlaot: a step of {stride} in {panels}"
     return stride // panels.columns
 
 
-@dataclass(frozen=True)
-class Schedule:
-    """``counts``: points of a tile along each variable (along the lanes: vectors); ``sets`` of accumulators.
-
-    ``unrolled``: how many of the summed variables, from the innermost, are written out. ``rows_inside``: whether all
-    rows are done for one block of columns before the next, so that these are read from far away only once.
-    """
-
-    counts: dict[str, int] = field(default_factory=dict)
-    sets: int = 1
-    unrolled: int = 0
-    rows_inside: bool = False
-
-    def __str__(self) -> str:
-        words = [f"{name}={count}" for name, count in self.counts.items() if count > 1]
-        words += [f"sets={self.sets}"] * (self.sets > 1) + [f"unrolled={self.unrolled}"] * (self.unrolled > 0)
-        return " ".join([*(words or ["single"]), *["rows-inside"] * self.rows_inside])
-
-
 def lanes_of(dtype: str, machine: Machine) -> int:
-    """Elements of a vector."""
+    """Return the elements of a vector."""
     return machine.bytes // DTYPES[dtype].itemsize
 
 
-def kept_near(machine: Machine) -> int:
-    """Bytes that stay in the first-level cache."""
-    return int(machine.caches.first * NEAR_SHARE)
-
-
-def kept_next(machine: Machine) -> int:
-    """Bytes that stay in the second-level cache."""
-    return int(machine.caches.second * NEXT_SHARE)
-
-
 def nominal(size: Dim) -> int:
-    """An extent, or what is assumed for it."""
+    """Return an extent, or the number that is assumed for an unknown one."""
     return size if isinstance(size, int) else NOMINAL
 
 
-def is_light(kernel: Contraction) -> bool:
-    """Whether short code is worth more than the last of the speed."""
-    return prod(nominal(axis.size) for axis in (*kernel.out, *kernel.summed)) < LIGHT_PRODUCTS
-
-
-def depends(kernel: Contraction, operand: int, name: str) -> bool:
+def moves_along(kernel: Contraction, operand: int, name: str) -> bool:
     """Whether an operand moves along a variable."""
     return name in dict(kernel.operands[operand].strides)
 
 
 def row_names(kernel: Contraction) -> list[str]:
-    """Variables of the result that only the first of two operands has, or where all have the lanes, the first.
+    """Return the variables of the result that only the first of two operands depends on, the innermost first.
 
-    The innermost comes first. A reduction has one operand, and rows in all its variables but the lanes.
+    A reduction has one operand, and rows along all its variables but the lanes.
     """
     names = [axis.name for axis in reversed(kernel.out) if axis.name != kernel.lanes]
     if len(kernel.operands) == 1:
         return names
-    return [n for n in names if depends(kernel, 0, n) and not depends(kernel, 1, n)]
+    return [n for n in names if moves_along(kernel, 0, n) and not moves_along(kernel, 1, n)]
 
 
 def column_names(kernel: Contraction) -> list[str]:
-    """Variables of the result, but for the lanes, that only the last of two operands has; innermost first."""
+    """Return the variables of the result, but the lanes, that only the last of two operands has; innermost first."""
     if len(kernel.operands) == 1:
         return []
     names = [axis.name for axis in reversed(kernel.out) if axis.name != kernel.lanes]
-    return [n for n in names if depends(kernel, 1, n) and not depends(kernel, 0, n)]
+    return [n for n in names if moves_along(kernel, 1, n) and not moves_along(kernel, 0, n)]
 
 
 def gate_count(kernel: Contraction) -> int:
-    """How many accumulators the epilogue of one vector reads; 0 where it is one that has no number."""
+    """Return how many accumulators the epilogue of one vector reads, 0 if there are no gates."""
     return next((int(axis.size) for axis in kernel.out if axis.name == kernel.gates), 0)
 
 
@@ -265,238 +205,15 @@ def is_along_sum(kernel: Contraction) -> bool:
     return any(axis.name == kernel.lanes for axis in kernel.summed)
 
 
-def cost(kernel: Contraction, machine: Machine) -> float:
-    """Estimated cycles of the best schedule."""
-    return _cycles(kernel, schedule(kernel, machine), machine)
-
-
-@lru_cache(512)
-def schedule(kernel: Contraction, machine: Machine) -> Schedule:
-    """The schedule that was measured to be the best, else the one that is estimated to be."""
-    candidates = ranked(kernel, machine)
-    known = dict(machine.tuned).get(description(kernel)) if machine.tuned else None
-    return next((s for s in candidates if str(s) == known), candidates[0])
-
-
-def ranked(kernel: Contraction, machine: Machine) -> list[Schedule]:
-    """All schedules, the one that is estimated to be the best first."""
-    return sorted(_candidates(kernel, machine), key=lambda s: _cycles(kernel, s, machine))
-
-
 def description(kernel: Contraction) -> str:
-    """The loops and operands of a contraction: ``f32 i=64 j=512 : k=784 | i:784 k:1 | lanes k:64 j:1``."""
+    """Describe the loops and operands of a contraction: ``f32 i=64 j=512 : k=784 | i:784 k:1 | lanes k:64 j:1``."""
     axes = (" ".join(f"{axis.name}={axis.size}" for axis in part) for part in (kernel.out, kernel.summed))
     factors = "words" if kernel.words else kernel.dtype
-    return " | ".join([f"{factors} {' : '.join(axes)}", *map(_described, kernel.operands)])
+    return " | ".join([f"{factors} {' : '.join(axes)}", *map(_operand_text, kernel.operands)])
 
 
-def _described(operand: Operand) -> str:
+def _operand_text(operand: Operand) -> str:
     strides = [f"{name}:{stride}" for name, stride in operand.strides]
     panels = [f"panels of {operand.panels.width}"] if operand.panels else []
     narrow = [operand.dtype] if operand.dtype in HALVES else []
     return " ".join([*["lanes"] * operand.vector, *strides, *panels, *narrow])
-
-
-def one_by_one(kernel: Contraction, plan: Schedule, machine: Machine) -> tuple[str, Schedule] | None:
-    """The variable of unknown extent that ``plan`` has blocks of, and the best schedule for what fills none."""
-    for axis in kernel.out:
-        if not isinstance(axis.size, int) and axis.name != kernel.lanes and plan.counts.get(axis.name, 1) > 1:
-            alone = replace(kernel, out=tuple(replace(a, size=1) if a is axis else a for a in kernel.out))
-            return axis.name, schedule(alone, machine)
-    return None
-
-
-def _candidates(kernel: Contraction, machine: Machine) -> Iterator[Schedule]:
-    sizes = {axis.name: nominal(axis.size) for axis in kernel.out}
-    fixed = {axis.name for axis in kernel.out if isinstance(axis.size, int)}
-    unrolled = _unrolled(kernel)
-    for columns in _column_counts(kernel, sizes, fixed, machine):
-        for rows in _row_counts(kernel, sizes, fixed):
-            counts = {**rows, **columns}
-            n, m = prod(columns.values()), prod(rows.values())
-            if is_light(kernel) and m * n > max(LIGHT_ACCUMULATORS, gate_count(kernel)):
-                continue
-            sets = _sets(kernel) if not unrolled and not column_names(kernel) else 1
-            sets *= machine.parts if is_along_sum(kernel) else 1
-            loads = n + (m if kernel.operands[0].vector or machine.loads_first else 1) + ("fma" not in machine)
-            if kernel.words and "vnni" not in machine:
-                loads *= 2  # as 16-bit numbers, even and odd ones apart
-            if kernel.gates and m == 1:
-                loads -= n - 1  # a multiply-add reads memory
-            kept = m * n * sets + (_window(kernel, rows) if unrolled else 0)
-            fits = m * n * sets + loads <= machine.registers and kept <= machine.registers * ACCUMULATORS_SHARE
-            if m * n == 1 or fits:
-                yield Schedule(counts, sets, unrolled)
-                if len(kernel.operands) == 2:
-                    yield Schedule(counts, sets, unrolled, rows_inside=True)
-
-
-def _column_counts(
-    kernel: Contraction, sizes: dict[str, int], fixed: set[str], machine: Machine
-) -> Iterator[dict[str, int]]:
-    lanes = kernel.lanes
-    names = column_names(kernel)
-    if kernel.gates:
-        for n in (1, 2):
-            yield {lanes: n, kernel.gates: gate_count(kernel)}
-        return
-    vectors = 1
-    if lanes in fixed:
-        vectors = -(-sizes[lanes] // lanes_of(kernel.dtype, machine))
-        panels = next((o.panels for o in kernel.operands if o.panels), None)
-        whole = panels.width // lanes_of(kernel.dtype, machine) if panels and sizes[lanes] >= panels.width else 0
-        for n in range(1, max(min(vectors, TILE_COLUMNS), 1) + 1):
-            if whole % n == 0:  # blocks of columns divide a panel
-                yield {lanes: n}
-    else:
-        yield {lanes: 1} if lanes in sizes else {}
-    if names and vectors <= 4 and (lanes in fixed or lanes not in sizes):
-        start = {lanes: vectors} if lanes in sizes else {}
-        for n in range(2 if lanes in sizes else 1, max(min(sizes[names[0]], TILE_COLUMNS), 1) + 1):
-            yield {**start, names[0]: n}
-
-
-def _row_counts(kernel: Contraction, sizes: dict[str, int], fixed: set[str]) -> Iterator[dict[str, int]]:
-    names = row_names(kernel)
-    if not names:
-        yield {}
-        return
-    first = names[0]
-    for m in range(1, max(min(sizes[first], TILE_ROWS), 1) + 1):
-        yield {first: m}
-    if len(names) > 1 and first in fixed and sizes[first] <= TILE_INNER_ROWS:
-        for m in range(2, min(sizes[names[1]], TILE_INNER_ROWS) + 1):
-            yield {first: sizes[first], names[1]: m}
-
-
-def _sets(kernel: Contraction) -> int:
-    """Sets of accumulators: where the lanes are few, one example alone would wait for each multiply-add.
-
-    The same for every tile and instruction set, so that a row's sum does not depend on the rows beside it.
-    """
-    lanes = next((axis.size for axis in kernel.out if axis.name == kernel.lanes), None)
-    steps = kernel.summed[-1].size if kernel.summed else 0
-    if not isinstance(lanes, int) or not isinstance(steps, int) or kernel.combine != "add":
-        return 1
-    vectors = -(-lanes * DTYPES[kernel.dtype].itemsize // LINE)
-    return NARROW_SETS.get(vectors, 1) if steps >= NARROW_STEPS and len(kernel.operands) == 2 else 1
-
-
-def _unrolled(kernel: Contraction) -> int:
-    """The taps of a window that slides along the rows: neighbours share what they load."""
-    first = kernel.operands[0]
-    if not first.vector or is_along_sum(kernel):
-        return 0
-    count, steps = 0, 1
-    for axis in reversed(kernel.summed):
-        if not isinstance(axis.size, int) or steps * axis.size > UNROLLED_STEPS:
-            break
-        if len(kernel.operands) == 1 and not _slides(kernel, axis):
-            break
-        steps *= axis.size
-        count += 1
-    return count
-
-
-def _slides(kernel: Contraction, tap: Axis) -> bool:
-    """Whether the elements along a summed variable touch or overlap those of a neighbouring row."""
-    strides = dict(kernel.operands[0].strides)
-    along = strides.get(tap.name, 0)
-    assert isinstance(tap.size, int)
-    steps = [strides.get(name, 0) for name in (*row_names(kernel), kernel.lanes)]
-    return isinstance(along, int) and any(isinstance(s, int) and 0 < along <= s <= along * tap.size for s in steps)
-
-
-def _window(kernel: Contraction, rows: dict[str, int]) -> int:
-    """Values that the rows of a tile read along the innermost summed variable, which neighbours share."""
-    strides, tap = dict(kernel.operands[0].strides), kernel.summed[-1]
-    count = 1
-    for name, points in rows.items():
-        step, along = strides.get(name, 0), strides.get(tap.name, 0)
-        apart = step // along if isinstance(step, int) and isinstance(along, int) and along and step % along == 0 else 0
-        count *= (points - 1) * apart + nominal(tap.size) if 0 < apart <= nominal(tap.size) else points
-    return count
-
-
-def _cycles(kernel: Contraction, plan: Schedule, machine: Machine) -> float:
-    """Of all tiles."""
-    lanes = lanes_of(kernel.dtype, machine)
-    along_sum = is_along_sum(kernel)
-    steps = 1.0
-    for axis in kernel.summed:
-        steps *= -(-nominal(axis.size) // lanes) if axis.name == kernel.lanes else nominal(axis.size)
-    shapes: list[tuple[int, int, int]] = [(1, 1, 1)]  # how many tiles, rows, columns
-    rows = set(row_names(kernel))
-    for axis in kernel.out:
-        size = nominal(axis.size)
-        units = -(-size // lanes) if axis.name == kernel.lanes else size
-        count = plan.counts.get(axis.name, 1)
-        parts = [(n // c, c) for n, c in block_sizes(units, count, isinstance(axis.size, int))]
-        is_row = axis.name in rows
-        shapes = [
-            (tiles * t, m * c if is_row else m, n if is_row else n * c) for tiles, m, n in shapes for t, c in parts
-        ]
-    return sum(tiles * _tile(kernel, plan, m, n, steps, along_sum, machine) for tiles, m, n in shapes)
-
-
-def _tile(
-    kernel: Contraction, plan: Schedule, m: int, n: int, steps: float, along_sum: bool, machine: Machine
-) -> float:
-    rate = machine.arithmetic // (1 if "fma" in machine else 2)  # multiply-adds a cycle
-    loads, streams = (m + n) / machine.loads, 0.0
-    if len(kernel.operands) == 1:
-        loads = n * m / machine.loads
-    elif plan.unrolled:
-        loads = (n + m / 2) / machine.loads  # neighbours share most of what they load
-    else:
-        streams = _streams(kernel, plan, m, n, steps, machine)
-    busy = max(
-        m * n / rate, loads, streams, machine.latency / plan.sets if m * n * plan.sets < 2 * machine.latency else 0
-    )
-    busy += streams * STREAM_CYCLES + loads * LOAD_CYCLES
-    around = (FOLDED_CYCLES if along_sum else RESULT_CYCLES) * m * n + TILE_CYCLES
-    return steps * (busy + STEP_CYCLES / (plan.sets if not plan.unrolled else UNROLLED_STEPS)) + around
-
-
-def _streams(kernel: Contraction, plan: Schedule, m: int, n: int, steps: float, machine: Machine) -> float:
-    """Cycles per step for the vectors that do not come from the nearest cache.
-
-    A block of columns is read again from there, if it fits, by the next rows; panels are not if one tile has all rows.
-    """
-    itemsize = DTYPES[kernel.dtype].itemsize
-    names = row_names(kernel)
-    rows = prod(nominal(axis.size) for axis in kernel.out if axis.name in names)
-    near, total = kept_near(machine), 0.0
-    for operand, count, is_outer in zip(kernel.operands, (m, n), (not plan.rows_inside, plan.rows_inside), strict=True):
-        lines = (
-            count * machine.bytes / LINE if operand.vector else count * itemsize / LINE
-        )  # several steps share the latter
-        whole = prod(nominal(axis.size) for axis in (*kernel.out, *kernel.summed) if _moves(operand, axis)) * itemsize
-        block = count * steps * machine.bytes
-        if whole > near and not (is_outer and block <= near and not (operand.panels and m == rows)):
-            far = whole > kept_next(machine) and not is_outer
-            total += lines * (machine.from_third if far else machine.from_second)
-    return total
-
-
-def _moves(operand: Operand, axis: Axis) -> bool:
-    return axis.name in dict(operand.strides)
-
-
-def block_sizes(size: int, count: int, fixed: bool) -> list[tuple[int, int]]:
-    """Pieces of an axis as (extent, extent of a block): nearly equal ones where the extent is known.
-
-    64 rows in blocks of at most 6 are 9 of 6 and 2 of 5; of an unknown number, as many blocks of 6 as there are, then
-    of 2, then single ones.
-    """
-    if not fixed:
-        rest = size % count
-        third = max(count // 3, 1)
-        pieces = [(size - rest, count), (rest - rest % third, third), (rest % third, 1)]
-        return [p for p in pieces if p[0]]
-    blocks = -(-size // count) if size else 0
-    if not blocks:
-        return []
-    small, larger = divmod(size, blocks)
-    pieces = [(larger * (small + 1), small + 1), ((blocks - larger) * small, small)]
-    return [p for p in pieces if p[0]]

@@ -15,24 +15,35 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from mlaot.ir.dims import Dim
-from mlaot.nest.expressions import Expr, Index, Load, Var, renamed
-from mlaot.nest.statements import Assign, Block, Body, For, Let, Mutable, Statement, Store, all_expressions, substituted
+from mlaot.nest.expressions import Expr, Index, Load, Var, substitute
+from mlaot.nest.statements import (
+    Assign,
+    Block,
+    Body,
+    For,
+    Let,
+    Mutable,
+    Statement,
+    Store,
+    all_expressions,
+    substitute_body,
+)
 from mlaot.schedule.machine import Machine
 from mlaot.schedule.tuning import SPARE_REGISTERS
-from mlaot.schedule.vectorize import vectorized
+from mlaot.schedule.vectorize import vectorize
 
-Known = Sequence[dict[str, Expr]]  # what the variables of each copy are
+Values = Sequence[dict[str, Expr]]  # of the variables of each copy
 
 
 def is_around(loop: For) -> bool:
-    """Whether a loop of known length along lanes is around others, and around nothing but these and work in lanes."""
+    """Whether a loop of fixed length along lanes contains other loops, and nothing that has no form in lanes."""
     is_known = loop.low == Index(0) and isinstance(_end(loop), int) and not loop.parallel
     return is_known and any(isinstance(s, For) for s in loop.body) and _is_plain(loop.body)
 
 
-def reads_apart(loop: For, lanes: int) -> bool:
-    """Whether lanes are read from places far apart: the lines of one vector then serve the next rounds."""
-    body = vectorized(loop.body, loop.var.name, lanes)
+def is_strided(loop: For, lanes: int) -> bool:
+    """Whether the lanes of a vector are read from different cache lines, which then serve the next rounds."""
+    body = vectorize(loop.body, loop.var.name, lanes)
     return any(isinstance(x, Load) and x.type.lanes > 1 and x.step != 1 for x in all_expressions(body))
 
 
@@ -45,8 +56,8 @@ def _is_plain(body: Body) -> bool:
     return all(isinstance(s, kinds) or (isinstance(s, For) and _is_plain(s.body)) for s in body)
 
 
-def jammed(loop: For, lanes: int, machine: Machine) -> Body:
-    """The vectors along ``loop``, in blocks that fit the registers.
+def jam(loop: For, lanes: int, machine: Machine) -> Body:
+    """Return the vectors along ``loop``, interleaved in blocks that fit the registers (unroll and jam).
 
     Raises:
         CannotVectorizeError: The body has no form in lanes.
@@ -56,38 +67,38 @@ def jammed(loop: For, lanes: int, machine: Machine) -> Body:
     copies = [_vector(loop, start, lanes, size) for start in range(0, size, lanes)]
     count = -(-len(copies) // (machine.registers - SPARE_REGISTERS))
     blocks = [copies[i * len(copies) // count : (i + 1) * len(copies) // count] for i in range(count)]
-    bodies = [tuple(_side_by_side(block, [{} for _ in block])) for block in blocks]
+    bodies = [tuple(_interleave(block, [{} for _ in block])) for block in blocks]
     return bodies[0] if count == 1 else tuple(map(Block, bodies))
 
 
 def _vector(loop: For, start: int, lanes: int, size: int) -> Body:
     count = Index(size - start) if size - start < lanes else None
-    return substituted(vectorized(loop.body, loop.var.name, lanes, count), {loop.var.name: Index(start)})
+    return substitute_body(vectorize(loop.body, loop.var.name, lanes, count), {loop.var.name: Index(start)})
 
 
-def _side_by_side(copies: Sequence[Body], known: Known) -> Iterator[Statement]:
-    """The first statement of all copies, the second.."""
+def _interleave(copies: Sequence[Body], values: Values) -> Iterator[Statement]:
+    """Yield the first statement of all copies, then the second of all, and so on."""
     for statements in zip(*copies, strict=True):
         first = statements[0]
         if isinstance(first, For):
             inner = [s.body for s in statements if isinstance(s, For)]
-            low, high = renamed(first.low, known[0]), renamed(first.high, known[0])
-            yield replace(first, low=low, high=high, body=tuple(_side_by_side(inner, known)))
+            low, high = substitute(first.low, values[0]), substitute(first.high, values[0])
+            yield replace(first, low=low, high=high, body=tuple(_interleave(inner, values)))
         else:
-            yield from _each(statements, known)
+            yield from _rename(statements, values)
 
 
-def _each(statements: Iterable[Statement], known: Known) -> Iterator[Statement]:
-    """One statement of each copy, with a variable of its own; once where all are the same."""
-    changed = [substituted((s,), values)[0] for s, values in zip(statements, known, strict=True)]
-    if isinstance(changed[0], Let) and len(set(changed)) == 1:
-        yield changed[0]
+def _rename(statements: Iterable[Statement], values: Values) -> Iterator[Statement]:
+    """Yield one statement of each copy with a variable of its own; or only one, where they are equal."""
+    copies = [substitute_body((s,), own)[0] for s, own in zip(statements, values, strict=True)]
+    if isinstance(copies[0], Let) and len(set(copies)) == 1:
+        yield copies[0]
         return
-    for i, (s, values) in enumerate(zip(changed, known, strict=True)):
+    for i, (s, own) in enumerate(zip(copies, values, strict=True)):
         if isinstance(s, Let | Mutable):
-            values[s.var.name] = Var(f"{s.var.name}_{i}", s.var.type)
+            own[s.var.name] = Var(f"{s.var.name}_{i}", s.var.type)
         if isinstance(s, Let | Mutable | Assign):
-            own = values[s.var.name]
-            assert isinstance(own, Var)
-            s = replace(s, var=own)
+            var = own[s.var.name]
+            assert isinstance(var, Var)
+            s = replace(s, var=var)
         yield s

@@ -1,9 +1,9 @@
 """The machines that kernels are made for: every instruction set is declared here, once.
 
-All others ask. Templates and schedules ask for a capability, as in ``"vnni" in machine``, never for a name; the build
-asks for compiler flags, the generated module for what CPUID must say, the settings for the names that projects may
-choose. A new instruction set is a ``Machine`` in ``MACHINES``, with its features in ``CPUID``; what it does in a way
-that no other one does is a capability, and a branch of the helper template that asks for it.
+All other code asks here. Templates and schedules ask for a capability, as in ``"vnni" in machine``, never for a name;
+the build asks for compiler flags, the generated module for the bits of CPUID, the settings for the names that projects
+may choose. A new instruction set is a ``Machine`` in ``MACHINES``, with its features in ``CPUID``; what it alone can do
+is a capability, and a branch of the helper template that asks for it.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ PAGE = 4096  # bytes of a page of memory: addresses a multiple of it apart share
 
 @dataclass(frozen=True)
 class Cpuid:
-    """Where a CPU tells that it has a feature: a ``bit`` of a ``register`` (0 to 3: eax to edx) of a leaf of CPUID.
+    """The place of a CPU feature: a ``bit`` of a ``register`` (0 to 3: eax to edx) of a leaf of CPUID.
 
-    ``saved``: bits of the register XCR0, by which the operating system tells that it saves the feature's registers.
+    ``saved``: bits of XCR0 by which the operating system tells that it saves the feature's registers.
     """
 
     leaf: int
@@ -48,7 +48,7 @@ CPUID = {
 
 @dataclass(frozen=True)
 class Condition:
-    """``bits`` that CPUID must have in the registers (leaf, subleaf, register), and ``saved`` ones of XCR0."""
+    """What a CPU must report: ``bits`` in registers of CPUID (leaf, subleaf, register), ``saved`` bits in XCR0."""
 
     bits: tuple[tuple[int, int, int, int], ...] = ()
     saved: int = 0
@@ -56,10 +56,10 @@ class Condition:
 
 @dataclass(frozen=True)
 class Caches:
-    """Bytes of the caches of the CPUs that a machine stands for: of one core, of the third level a core's part.
+    """The bytes of the caches of the CPUs that a machine stands for: a core's own, of the third level a core's share.
 
-    The defaults are of a server as clouds rent them. Shares of these that loops may fill are in ``tuning.py``; the
-    product of the two was chosen there, so a cache must not be changed without its shares.
+    The defaults are those of servers in clouds. The shares of them that loops may fill are in ``tuning.py``; each share
+    was chosen for its cache, so neither must be changed without the other.
     """
 
     first: int = 48 * 1024
@@ -113,16 +113,16 @@ class Machine:
 
     @property
     def parts(self) -> int:
-        """Vectors of partial sums that stand for one of the widest, so that all machines add in one order."""
+        """How many vectors of partial sums stand for one of the widest, so that all machines add in one order."""
         return LINE // self.bytes if self.deterministic else 1
 
     @property
     def flags(self) -> tuple[str, ...]:
-        """Flags with which a compiler uses the instructions, and no others."""
+        """The compiler flags that allow the machine's instructions, and no others."""
         return (*(f"-m{name}" for name in self.needs), *self.options)
 
     def condition(self, *, words: bool) -> Condition:
-        """What a CPU must say; ``words``: for a module that multiplies bytes."""
+        """Return what a CPU must report to run a module; ``words``: one that multiplies bytes."""
         features = [CPUID[name] for name in (*self.needs, *(self.bytes_need if words else ()))]
         saved = 0
         registers = {(1, 0, 2): AVX} if any(feature.saved for feature in features) else {}
@@ -189,7 +189,7 @@ REFERENCE = V4
 
 
 def isas_for(architecture: str, isas: Iterable[str]) -> list[str]:
-    """Those of ``isas`` that a module for one architecture holds, the best last: where all have NEON, no ``base``."""
+    """Return the ``isas`` in a module for an architecture, the best last; without ``base`` if all have NEON."""
     chosen = set(isas)
     own = [m for m in MACHINES.values() if m.name in chosen and m.architecture in ("", architecture)]
     replaced = {machine.replaces for machine in own}
@@ -197,12 +197,12 @@ def isas_for(architecture: str, isas: Iterable[str]) -> list[str]:
 
 
 def condition(name: str, isas: Iterable[str]) -> str:
-    """The same for one of ``isas``, asked of the compiler; empty where it is always so."""
+    """Return the preprocessor condition under which one of ``isas`` is compiled, empty if it always is."""
     others = [MACHINES[isa].architecture for isa in isas if MACHINES[isa].replaces == name]
     own = MACHINES[name].architecture
     return " && ".join([*([f"defined(__{own}__)"] if own else []), *(f"!defined(__{other}__)" for other in others)])
 
 
 def whole_lines(size: int) -> int:
-    """The next multiple of ``LINE``."""
+    """Round a size up to a multiple of ``LINE``."""
     return -(-size // LINE) * LINE

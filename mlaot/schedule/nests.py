@@ -11,108 +11,100 @@ from mlaot.nest.statements import (
     Block,
     Body,
     For,
-    If,
     Mutable,
     Nest,
     Statement,
-    While,
+    eliminate_dead_code,
     expressions,
     is_of_numbers,
+    map_bodies,
     rounds_of,
-    substituted,
+    substitute_body,
     walk,
-    without_dead,
 )
-from mlaot.schedule.blocks import with_blocks
-from mlaot.schedule.collapse import collapsed
-from mlaot.schedule.jam import is_around, jammed, reads_apart
+from mlaot.schedule.blocks import resolve_row_choices
+from mlaot.schedule.collapse import collapse
+from mlaot.schedule.jam import is_around, is_strided, jam
 from mlaot.schedule.machine import Machine
-from mlaot.schedule.tiles import tiled
+from mlaot.schedule.tiles import tile
 from mlaot.schedule.tuning import STAGE_LINES_SEVERAL, SUM_CHAINS, UNROLLED_NUMBERS
-from mlaot.schedule.vectorize import (
-    Accumulator,
-    CannotVectorizeError,
-    VectorLoop,
-    width_of,
-)
+from mlaot.schedule.vectorize import Accumulator, CannotVectorizeError, VectorLoop, width_of
 
 
-def scheduled(nest: Nest, machine: Machine) -> Nest:
-    """``nest`` as ``machine`` runs it."""
+def schedule_nest(nest: Nest, machine: Machine) -> Nest:
+    """Return ``nest`` as ``machine`` runs it."""
     if nest.is_tiled:
-        return tiled(nest, machine)
-    return replace(nest, body=without_dead(_unrolled(_body(collapsed(with_blocks(nest.body, machine)), machine))))
+        return tile(nest, machine)
+    body = collapse(resolve_row_choices(nest.body, machine))
+    return replace(nest, body=eliminate_dead_code(_unroll(_vectorize_body(body, machine))))
 
 
-def _unrolled(body: Body, *, is_inside: bool = False) -> Body:
-    """Short loops over numbers inside of others as statements, of which the compiler then makes vectors."""
+def _unroll(body: Body, *, is_inside: bool = False) -> Body:
+    """Write out short loops over numbers inside of other loops; compilers then make vectors of the statements."""
     result: list[Statement] = []
     for s in body:
         if not isinstance(s, For):
-            result.append(s if not isinstance(s, Block) else Block(_unrolled(s.body, is_inside=is_inside)))
+            result.append(s if not isinstance(s, Block) else Block(_unroll(s.body, is_inside=is_inside)))
             continue
-        s = replace(s, body=_unrolled(s.body, is_inside=True))
+        s = replace(s, body=_unroll(s.body, is_inside=True))
         count = rounds_of(s)
         is_plain = is_of_numbers(s) and s.low == Index(0) and not s.down
         statements = sum(not isinstance(inner, Block) for inner in walk(s.body))
         if is_inside and is_plain and count is not None and count * statements <= UNROLLED_NUMBERS:
             for k in range(count):
-                own = substituted(s.body, {s.var.name: Index(k)})
+                own = substitute_body(s.body, {s.var.name: Index(k)})
                 result += own if len(own) == 1 else (Block(own),)
         else:
             result.append(s)
     return tuple(result)
 
 
-def _body(body: Body, machine: Machine) -> Body:
+def _vectorize_body(body: Body, machine: Machine) -> Body:
+    """Vectorize the marked loops of a body."""
     result: list[Statement] = []
     for s in body:
         if isinstance(s, For) and s.vector:
-            result = _with_vectors(result, s, machine)
-        elif isinstance(s, For | While | Block):
-            result.append(replace(s, body=_body(s.body, machine)))
-        elif isinstance(s, If):
-            result.append(If(s.condition, _body(s.body, machine), _body(s.otherwise, machine)))
+            result = _vectorize_loop(result, s, machine)
         else:
-            result.append(s)
+            result.append(map_bodies(s, lambda body: _vectorize_body(body, machine)))
     return tuple(result)
 
 
-def _with_vectors(before: list[Statement], loop: For, machine: Machine) -> list[Statement]:
-    """The statements before a loop, and the loop in vectors; its accumulators are declared as vectors."""
+def _vectorize_loop(before: list[Statement], loop: For, machine: Machine) -> list[Statement]:
+    """Return the statements before a loop, and the loop in vectors; its accumulators become vectors, too."""
     try:
         width = width_of(loop)
         accumulators = _accumulators(before, loop)
         if width not in (32, 64):
             raise CannotVectorizeError(f"numbers of {width} bits")
         lanes = machine.bytes * 8 // width
-        if not accumulators and is_around(loop) and not reads_apart(loop, lanes):
-            return [*before, *jammed(loop, lanes, machine)]
+        if not accumulators and is_around(loop) and not is_strided(loop, lanes):
+            return [*before, *jam(loop, lanes, machine)]
         parts = machine.parts if accumulators else 1
         chains = SUM_CHAINS if accumulators and _waits(loop, lanes * parts) else 1
         start, loops, after = VectorLoop(loop, accumulators, lanes, width, parts, chains).result()
     except CannotVectorizeError:
-        return [*before, replace(loop, body=_body(loop.body, machine))]
+        return [*before, replace(loop, body=_vectorize_body(loop.body, machine))]
     kept = [s for s in before if not (isinstance(s, Mutable) and s.var.name in accumulators)]
     return [*kept, *start, *loops, *after]
 
 
 def _accumulators(before: list[Statement], loop: For) -> dict[str, Accumulator]:
-    """The variables declared before a loop that it combines one value a round into."""
+    """Return the variables declared before a loop that each of its rounds combines one value into."""
     declared = {s.var.name: s for s in before if isinstance(s, Mutable)}
-    found: dict[str, Accumulator] = {}
+    accumulators: dict[str, Accumulator] = {}
     for s in walk(loop.body):
         if not (isinstance(s, Assign) and s.var.name in declared):
             continue
         x = s.value
-        if not (isinstance(x, Call) and x.name in BY_FUNCTION and x.args[0] == s.var) or s.var.name in found:
+        if not (isinstance(x, Call) and x.name in BY_FUNCTION and x.args[0] == s.var) or s.var.name in accumulators:
             raise CannotVectorizeError(f"{s.var.name} is more than combined")
-        found[s.var.name] = Accumulator(s.var, x.name, declared[s.var.name].value)
-    return found
+        accumulators[s.var.name] = Accumulator(s.var, x.name, declared[s.var.name].value)
+    return accumulators
 
 
 def _waits(loop: For, lanes: int) -> bool:
-    """Whether so little is done for an element of a long row that one accumulator would be waited for."""
+    """Whether the elements of a long row need so little work that a single accumulator would stall on its latency."""
     calls = {x.name for s in walk(loop.body) for e in expressions(s) for x in subexpressions(e) if isinstance(x, Call)}
     is_light = len(loop.body) <= STAGE_LINES_SEVERAL and not calls & TRANSCENDENTAL
     size = loop.high.value if isinstance(loop.high, Index) else None

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from mlaot.ir.dims import NOMINAL, Dim, dim, names, product
-from mlaot.nest.expressions import INDEX, Call, Index
+from mlaot.nest.expressions import INDEX, Call, Index, least
 from mlaot.nest.expressions import Expr as Expression
 from mlaot.nest.statements import Alloc, Assign, Body, For, If, Let, Mutable, Nest, Statement, Store, bodies, walk
 from mlaot.schedule.tuning import LIGHT_OPERATIONS, SCALAR_OPERATIONS, SHARED_OPERATIONS, SHARED_ROUNDS, SHARED_TILES
@@ -21,8 +21,11 @@ RANGE = ("begin", "end")
 
 
 @dataclass(frozen=True)
-class Shared:
-    """The loops over ``variable`` from 0 to ``extent``, in parts of multiples of ``step``; ``work``: of one round."""
+class SharedLoop:
+    """The loops over ``variable`` from 0 to ``extent``, which threads share in parts of multiples of ``step``.
+
+    ``work``: operations of one round.
+    """
 
     variable: str
     extent: Dim
@@ -30,46 +33,46 @@ class Shared:
     work: Dim
 
     @property
-    def least(self) -> int:
-        """Rounds, or blocks of several, from which on a known number of them can be shared evenly."""
+    def least_rounds(self) -> int:
+        """The number of rounds, or of blocks of them, from which on threads get nearly equal shares."""
         return SHARED_TILES if self.step > 1 else SHARED_ROUNDS
 
 
-def shared_loop(nest: Nest) -> Shared | None:
-    """The loop of ``nest`` that threads share, or None where there is none or it is short.
+def shared_loop(nest: Nest) -> SharedLoop | None:
+    """Return the loop of ``nest`` that threads share, or None if there is none that is long enough.
 
-    The outermost one that is known to be long, else the outermost one of unknown length.
+    That is the outermost loop that is known to be long, else the outermost one of unknown length.
     """
-    found = [s for s in _shared(nest.body) if s.extent != 1]
-    long = [s for s in found if isinstance(s.extent, int) and s.extent >= s.least * s.step]
-    unknown = [s for s in found if not isinstance(s.extent, int)]
-    few = sorted(found, key=lambda s: -s.extent // s.step if isinstance(s.extent, int) else 0)
-    chosen = next(iter(long or unknown or few), None)
+    loops = [s for s in _shareable_loops(nest.body) if s.extent != 1]
+    long = [s for s in loops if isinstance(s.extent, int) and s.extent >= s.least_rounds * s.step]
+    unknown = [s for s in loops if not isinstance(s.extent, int)]
+    by_rounds = sorted(loops, key=lambda s: -s.extent // s.step if isinstance(s.extent, int) else 0)
+    chosen = next(iter(long or unknown or by_rounds), None)
     if chosen is None or not isinstance(chosen.work, int):
         return chosen
     is_short = isinstance(chosen.extent, int) and chosen.extent * chosen.work < SHARED_OPERATIONS
     return None if is_short or chosen.work * chosen.step < LIGHT_OPERATIONS else chosen
 
 
-def _shared(body: Body) -> Iterator[Shared]:
-    """The loops that may be shared, the outermost first; those of one variable are parts of one range."""
+def _shareable_loops(body: Body) -> Iterator[SharedLoop]:
+    """Yield the loops that may be shared, the outermost first; loops over one variable are segments of one range."""
     parts: dict[str, list[tuple[For, Dim]]] = {}
     for loop, outside in _parallel(body, 1):
         parts.setdefault(loop.var.name, []).append((loop, outside))
     variables = {s.var.name for s in walk(body) if isinstance(s, For)}
-    for name, found in parts.items():
-        (first, outside), (last, _) = found[0], found[-1]
+    for name, segments in parts.items():
+        (first, outside), (last, _) = segments[0], segments[-1]
         is_range = isinstance(last.high, Index) and not names(last.high.value) & variables
         if is_range and isinstance(last.high, Index) and _covers(body, name):
             one = product((outside, work(first.body))) // first.step
-            step = max(loop.step for loop, _ in found)
+            step = max(loop.step for loop, _ in segments)
             if step > 1 and isinstance(one, int):  # a light loop of vectors is cut into parts of many
                 step *= -(-LIGHT_OPERATIONS // max(one * step, 1))
-            yield Shared(name, last.high.value, step, one)
+            yield SharedLoop(name, last.high.value, step, one)
 
 
 def _parallel(body: Body, outside: Dim) -> Iterator[tuple[For, Dim]]:
-    """Loops that are inside of parallel ones only, with the rounds of these."""
+    """Yield the loops that are inside of parallel ones only, with the number of rounds of those."""
     for s in body:
         if isinstance(s, For) and s.parallel:
             yield s, outside
@@ -77,7 +80,7 @@ def _parallel(body: Body, outside: Dim) -> Iterator[tuple[For, Dim]]:
 
 
 def _covers(body: Body, name: str) -> bool:
-    """Whether parallel loops over a variable do all that a body does: anything else, each thread would do."""
+    """Whether parallel loops over a variable do all the work of a body; anything else would be done by each thread."""
     for s in body:
         is_parallel = isinstance(s, For) and s.parallel
         if is_parallel and isinstance(s, For) and (s.var.name == name or _covers(s.body, name)):
@@ -88,7 +91,7 @@ def _covers(body: Body, name: str) -> bool:
 
 
 def work(body: Body) -> Dim:
-    """Operations of a body, roughly: statements times the rounds of the loops around them."""
+    """Estimate the operations of a body: its statements times the rounds of the loops around them."""
     total: Dim = 0
     for i, s in enumerate(body):
         if isinstance(s, Let | Mutable | Assign | Store):
@@ -106,7 +109,7 @@ def work(body: Body) -> Dim:
 
 
 def _end(loop: For, behind: Body) -> Expression:
-    """Where the range of a loop ends, of which those behind it have what does not fill its rounds."""
+    """Return the end of the range that a loop begins; remainder loops behind it go on to there."""
     high = loop.high
     for s in behind:
         if isinstance(s, For) and s.var == loop.var and s.low != Index(0):
@@ -117,7 +120,7 @@ def _end(loop: For, behind: Body) -> Expression:
 
 
 def rounds(loop: For, high: Expression | None = None) -> Dim:
-    """How often a loop goes round; a usual number where its bounds are no polynomials."""
+    """Return the number of rounds of a loop, a nominal one if its bounds are no polynomials."""
     high = loop.high if high is None else high
     if not (isinstance(loop.low, Index) and isinstance(high, Index)):
         return NOMINAL
@@ -125,12 +128,17 @@ def rounds(loop: For, high: Expression | None = None) -> Dim:
     return (extent + (loop.step - 1)) // loop.step
 
 
-def part_of_range(nest: Nest, shared: Shared) -> Nest:
-    """A nest with the shared loops from ``begin`` to ``end`` only."""
+def part_of_range(nest: Nest, shared: SharedLoop) -> Nest:
+    """Return a nest whose shared loops run from ``begin`` to ``end`` only."""
     return replace(nest, body=_part(nest.body, shared))
 
 
-def _part(body: Body, shared: Shared) -> Body:
+def _part(body: Body, shared: SharedLoop) -> Body:
+    """Cut the shared loops of a body to the range from ``begin`` to ``end``.
+
+    A loop of steps, or a remainder loop, begins at its first step in the range: ``low + ceil((begin - low) / step) *
+    step``.
+    """
     result: list[Statement] = []
     for s in body:
         if isinstance(s, For) and s.var.name == shared.variable:
@@ -140,7 +148,7 @@ def _part(body: Body, shared: Shared) -> Body:
             if s.low != Index(0) or shared.step % s.step:  # parts begin at whole steps of the longest rounds
                 low = Call("first_from", (s.low, Index(s.step), begin), INDEX)
             if s.low != Index(0) or s.step != 1:
-                high = Call("least", (s.high, end), INDEX)
+                high = least(s.high, end)
             result.append(replace(s, low=low, high=high))
         elif isinstance(s, For | If):
             result.append(replace(s, body=_part(s.body, shared)))

@@ -14,7 +14,7 @@ from typing import Any
 from mlaot.errors import MlaotError
 from mlaot.ir import Dim, Graph, Node, TupleType
 from mlaot.ir.subgraph import subgraphs
-from mlaot.ops.base import lift
+from mlaot.ops.base import Transforms, lift
 from mlaot.ops.control import result
 from mlaot.ops.layout import Laid, laid_out
 
@@ -81,3 +81,6 @@ def batched(node: Node, args: Sequence[Node], flags: Sequence[bool], dim: Dim) -
 def draws(node: Node) -> bool:
     """Whether a node, or one in its subgraphs, has a value of its own for each example."""
     return node.op.draws or any(draws(n) for inner in subgraphs(node.attrs).values() for n in inner.graph.nodes())
+
+
+Transforms.batch_into = batch_into

@@ -17,7 +17,7 @@ from typing import Any
 from mlaot.errors import MlaotError
 from mlaot.ir import Node, topological
 from mlaot.ops import elementwise as ew
-from mlaot.ops.base import full_like
+from mlaot.ops.base import Transforms, full_like
 
 GRADIENT = "grad"  # how the parts of a model are called that compute gradients
 Cotangent = Node | tuple[Node | None, ...]  # a tuple for a node with several results
@@ -76,3 +76,6 @@ def _total(parts: Sequence[Any]) -> Any:
     for part in parts[1:]:
         total = ew.add(total, part)
     return total
+
+
+Transforms.pullback = pullback

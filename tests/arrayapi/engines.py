@@ -12,7 +12,7 @@ import numpy as np
 
 from mlaot import passes
 from mlaot.evaluate import evaluate
-from mlaot.frontend.declaration import Traced
+from mlaot.frontend.trace.declaration import Traced
 from mlaot.ir import Graph, Type, dim
 from mlaot.ir.module import Module
 from mlaot.ir.types import BY_NUMPY

@@ -1,8 +1,8 @@
 """Projects to build, and interpreters to build them with.
 
 The compiler proper is not under test here: the wheel of mlaot that these tests install has ``fake_generate.py`` in the
-place of ``mlaot/generate.py``. Each virtual environment borrows the packages of the interpreter that runs pytest, so
-that none needs pip.
+place of ``mlaot/generate.py`` and ``mlaot/report/passes.py``. Each virtual environment borrows the packages of the
+interpreter that runs pytest, so that none needs pip.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 FAKE = Path(__file__).with_name("fake_generate.py")
+FAKED = ("mlaot/generate.py", "mlaot/report/passes.py")
 
 PYPROJECT = """\
 [build-system]
@@ -158,10 +159,11 @@ def fake_wheel(own_wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Pat
     path = tmp_path_factory.mktemp("fake") / own_wheel.name
     with zipfile.ZipFile(own_wheel) as old, zipfile.ZipFile(path, "w") as new:
         for name in old.namelist():
-            if name not in ("mlaot/generate.py", "mlaot/__init__.py"):
+            if name not in ("mlaot/__init__.py", *FAKED):
                 new.writestr(name, old.read(name))
         new.writestr("mlaot/__init__.py", "")
-        new.writestr("mlaot/generate.py", FAKE.read_text())
+        for name in FAKED:
+            new.writestr(name, FAKE.read_text())
     return path
 
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from mlaot.attributes import attribute
-from mlaot.build.cmake import cmake_files, flag_files
+from mlaot.printing.cmake import cmake_files, flag_files
 from mlaot.schedule.machine import condition
 from mlaot.settings import Model, Settings
 
@@ -109,5 +109,5 @@ def write(files: Mapping[str, str | bytes], out: Path) -> None:
             path.write_bytes(data)
 
 
-def pass_report(settings: Settings, project: Path) -> str:
+def pass_report(settings: Settings) -> str:
     return "".join(f"{model.module}: trace {attribute(settings, model, 'model')}\n" for model in settings.models)

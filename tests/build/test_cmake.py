@@ -14,10 +14,10 @@ import pytest
 
 import mlaot
 from mlaot.build import toolchain
-from mlaot.build.cmake import COMMON_FLAGS, cmake_files, flag_files, module_files
 from mlaot.errors import MlaotError
 from mlaot.files import program_files, write
 from mlaot.generate import compile_model
+from mlaot.printing.cmake import COMMON_FLAGS, cmake_files, flag_files, module_files
 from mlaot.schedule.machine import MACHINES, isas_for
 from mlaot.settings import Model, Settings
 from mlaot.settings.options import Options

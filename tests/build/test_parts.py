@@ -73,7 +73,7 @@ def build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., list
     monkeypatch.delenv("CFLAGS", raising=False)
     monkeypatch.setattr(parts, "WHOLE_SECONDS", 0.0)
     monkeypatch.setattr(parts, "PART_SECONDS", 1e-6)
-    monkeypatch.setattr(parts, "MOST", COUNT)
+    monkeypatch.setattr(parts, "MAX_PARTS", COUNT)
     made: list[str] = []
     original = toolchain.run
 
@@ -146,7 +146,7 @@ def test_parts_compute_what_the_whole_does(build: Callable[..., list[str]], tmp_
 def test_a_short_file_is_one_part() -> None:
     assert count_of(0.0) == count_of(WHOLE_SECONDS) == 1
     assert count_of(3 * PART_SECONDS) == count_of(4 * PART_SECONDS) == 4
-    assert count_of(1e6) == parts.MOST
+    assert count_of(1e6) == parts.MAX_PARTS
     assert {bit_of(digest(("rows", i)), 4) for i in range(99)} == {2, 4, 8, 16}
 
 

@@ -25,7 +25,7 @@ import json
 import os
 
 from digits.numbers import digits
-import mlaot.frontend.files
+import mlaot.frontend.trace.files
 
 here = os.path.dirname(__file__)
 open(here + "/read.txt").close()
@@ -35,7 +35,7 @@ try:
     open(here + "/missing.txt")
 except FileNotFoundError:
     pass
-mlaot.frontend.files.load("../../../weights.safetensors")
+mlaot.frontend.trace.files.load("../../../weights.safetensors")
 """
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from mlaot import passes
-from mlaot.frontend.declaration import Traced
+from mlaot.frontend.trace.declaration import Traced
 from mlaot.ir import Graph
 from mlaot.ir.module import Module
 from mlaot.nest.reductions import identity
@@ -19,7 +19,7 @@ from mlaot.ops import elementwise as ew
 from mlaot.ops import structure as st
 from mlaot.passes.base import pass_over
 from mlaot.schedule.machine import MACHINES, Machine
-from mlaot.schedule.nests import scheduled
+from mlaot.schedule.nests import schedule_nest
 
 from .conftest import Cli
 
@@ -109,10 +109,10 @@ def test_a_wrong_schedule_is_named(machine: str, cli: Cli, monkeypatch: pytest.M
     """Of one kernel for one machine: the last loop is one round too short."""
 
     def wrong(nest: Nest, on: Machine) -> Nest:
-        found, is_it = scheduled(nest, on), any("tanh" in line for line in nest.doc)
+        found, is_it = schedule_nest(nest, on), any("tanh" in line for line in nest.doc)
         return replace(found, body=shorter(found.body)) if on.name == machine and is_it else found
 
-    monkeypatch.setattr("mlaot.bisect_nests.scheduled", wrong)
+    monkeypatch.setattr("mlaot.bisect_nests.schedule_nest", wrong)
     result = cli("bisect", "bisected:example")
     assert result.status == 1
     fault = result.out.splitlines()[-1]
@@ -144,11 +144,11 @@ def test_a_wrong_schedule_for_arrays_of_any_size_is_named(cli: Cli, monkeypatch:
     """A kernel that is told how many elements it has."""
 
     def wrong(nest: Nest, on: Machine) -> Nest:
-        found = scheduled(nest, on)
+        found = schedule_nest(nest, on)
         return replace(found, body=shorter(found.body)) if "elements" in nest.dims and on.name == "v3" else found
 
     Path("sized.py").write_text(SIZED)
-    monkeypatch.setattr("mlaot.bisect_nests.scheduled", wrong)
+    monkeypatch.setattr("mlaot.bisect_nests.schedule_nest", wrong)
     result = cli("bisect", "sized:f")
     assert (result.status, result.err) == (1, "")
     assert re.search(r"wrong after the schedule of \w*update\w* for v3: \w+ gives another write w, ", result.out)

@@ -21,9 +21,10 @@ from mlaot.lower.lower import lower
 from mlaot.lower.program import Program
 from mlaot.nest.text import nest_text
 from mlaot.printing.file import kernels_file
-from mlaot.schedule.contraction import contraction_of, schedule
+from mlaot.schedule.contraction import contraction_of
+from mlaot.schedule.cost import schedule
 from mlaot.schedule.machine import V4
-from mlaot.schedule.nests import scheduled
+from mlaot.schedule.nests import schedule_nest
 
 from ..projects import ROOT
 
@@ -38,6 +39,8 @@ PAGE_TEXT = """\
 
 The line is a layer of a network, frozen: `{line}` for one example of 64 numbers, `w` of 64 x 48.
 
+[A drawing](packages.svg) shows the packages that take part, and which imports which.
+
 ## 1. The graph
 
 The line is traced to nodes, the passes give it a batch and find the product (`mlaot/passes/`):
@@ -51,7 +54,7 @@ The line is traced to nodes, the passes give it a batch and find the product (`m
 ## 2. The program
 
 Fusion makes one kernel of product, bias and relu (`mlaot/lower/fuse.py`); its weights go into panels, so that they are
-read in one ascending stream (`Panels` in `mlaot/lower/program.py`):
+read in one ascending stream (`Panels` in `mlaot/nest/expressions.py`):
 
 ```
 {program}
@@ -67,7 +70,7 @@ schedule is to put along the lanes of vectors:
 
 ## 3. The schedule
 
-`mlaot/schedule/contraction.py` estimates the cycles of every tile that fits the registers, and takes the best. On
+`mlaot/schedule/cost.py` estimates the cycles of every tile that fits the registers, and takes the best. On
 AVX-512 that is a tile of {rows} examples by {columns} vectors of 16 outputs: {accumulators} accumulators for
 {loads} values loaded in a step of the sum. What is left of the batch has tiles of its own.
 
@@ -160,7 +163,7 @@ def main() -> None:
         line=LINE,
         graph=module.graphs["forward"],
         built=nest_text(kernel.nest).rstrip(),
-        nest=first_tile(nest_text(scheduled(kernel.nest, V4))),
+        nest=first_tile(nest_text(schedule_nest(kernel.nest, V4))),
         program=str(program).rstrip(),
         rows=rows,
         columns=columns,

@@ -21,15 +21,16 @@ import mlaot.nn
 import mlaot.ops
 import mlaot.optim
 from mlaot.errors import MlaotError
-from mlaot.frontend import functions, protocols
-from mlaot.frontend.tensor import Operators
-from mlaot.frontend.ufuncs import UFUNCS
+from mlaot.frontend.numpy import namespace
+from mlaot.frontend.numpy.ufuncs import UFUNCS
+from mlaot.frontend.trace import protocols
+from mlaot.frontend.trace.protocols import Operators
 from mlaot.ir import DType, Graph, Node, Type
 from mlaot.ir.types import BY_NUMPY, DTYPES, boolean, f64
 from mlaot.ops import OPS, Op
 from mlaot.ops.base import no_gradient
-from mlaot.printing.accuracy import ULP
 
+from ..lower.accuracy import ULP
 from ..ops.samples import SAMPLES, Sample, samples
 from ..projects import ROOT
 
@@ -67,19 +68,21 @@ INFIX = {"add": " + ", "sub": " - ", "mul": " * ", "div": " / "}
 
 
 def family_modules() -> list[ModuleType]:
-    """The files of ``mlaot.ops``."""
-    names = sorted(module.name for module in pkgutil.iter_modules(mlaot.ops.__path__))
+    """The files of families: what ``base`` and the IR define, one of these passes on."""
+    names = sorted(module.name for module in pkgutil.iter_modules(mlaot.ops.__path__) if module.name != "base")
     return [importlib.import_module(f"mlaot.ops.{name}") for name in names]
 
 
 def defined(module: ModuleType) -> list[Op]:
-    """The ops that a file assigns to names of its own, in their order."""
-    found = []
+    """The ops that a file assigns to names of its own, or passes on (``import sum_ as sum_``), in their order."""
+    names: list[str] = []
     for statement in ast.parse(inspect.getsource(module)).body:
+        if isinstance(statement, ast.ImportFrom):
+            names += [alias.name for alias in statement.names if alias.name == alias.asname]
         targets = statement.targets if isinstance(statement, ast.Assign) else [getattr(statement, "target", None)]
-        values = [getattr(module, t.id, None) for t in targets if isinstance(t, ast.Name)]
-        found += [value for value in values if isinstance(value, Op)]
-    return found
+        names += [target.id for target in targets if isinstance(target, ast.Name)]
+    values = [getattr(module, name, None) for name in names]
+    return [value for value in values if isinstance(value, Op)]
 
 
 def first_sentence(text: str | None) -> str:
@@ -259,11 +262,10 @@ def signature(value: Any) -> str:
 
 
 def own_doc(value: Any) -> str:
-    """A docstring that is not inherited; whose function it is, where there is none."""
-    own = vars(value).get("__doc__") if isinstance(value, type) else value.__doc__
+    """The first sentence of a docstring that is not inherited."""
     if isinstance(value, np.ufunc):
         return f"`np.{value.__name__}`"
-    return f"`functional.{as_layer(value).__name__}` as a layer" if as_layer(value) and not own else first_sentence(own)
+    return first_sentence(vars(value).get("__doc__") if isinstance(value, type) else value.__doc__)
 
 
 def listed(prefix: str, members: Mapping[str, Any]) -> str:
@@ -283,7 +285,7 @@ def public(module: Any) -> dict[str, Any]:
 
 def mlaot_functions() -> dict[str, Any]:
     """Those of mlaot itself, beside NumPy's and SciPy's."""
-    return {n: v for n, v in functions.OWN.items() if v.__doc__} | public(mlaot)
+    return {n: v for n, v in namespace.OWN.items() if v.__doc__} | public(mlaot)
 
 
 def words(names: Iterable[str]) -> str:
@@ -295,7 +297,7 @@ def numpy_rows() -> Iterator[tuple[str, str]]:
     by_file: dict[str, list[str]] = {}
     for name, function in protocols.FUNCTIONS.items():
         by_file.setdefault(inspect.unwrap(function).__module__, []).append(name)
-    special = vars(functions.SPECIAL)
+    special = vars(namespace.SPECIAL)
     yield "NumPy's ufuncs", words(name for name in UFUNCS if name not in special)
     for module, names in by_file.items():
         yield first_sentence(importlib.import_module(module).__doc__), words(names)

@@ -21,8 +21,8 @@ import numpy as np
 import scipy.special
 
 import mlaot
-from mlaot.frontend import tree
-from mlaot.frontend.ufuncs import UFUNCS
+from mlaot.frontend.numpy.ufuncs import UFUNCS
+from mlaot.frontend.trace import tree
 
 from .values import Array, differences, pairs, special
 

@@ -11,9 +11,9 @@ import pytest
 import mlaot
 from mlaot.errors import MlaotError
 from mlaot.evaluate import evaluate
-from mlaot.frontend import tree
-from mlaot.frontend.subtrace import Subtrace, call, subtrace
-from mlaot.frontend.tensor import dtype_of
+from mlaot.frontend.trace import tree
+from mlaot.frontend.trace.promotion import dtype_of
+from mlaot.frontend.trace.subtrace import Subtrace, call, subtrace
 from mlaot.ir import Type, verify
 from mlaot.ops.control import scan as scan_op
 from mlaot.transforms.differentiate import differentiate

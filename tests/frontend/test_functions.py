@@ -381,8 +381,8 @@ def test_scatter_and_gather() -> None:
 
 def test_every_ufunc_of_the_table_is_tested() -> None:
     """Nothing enters the table without a case above."""
-    from mlaot.frontend.protocols import FUNCTIONS
-    from mlaot.frontend.ufuncs import UFUNCS
+    from mlaot.frontend.numpy.ufuncs import UFUNCS
+    from mlaot.frontend.trace.protocols import FUNCTIONS
 
     text = Path(__file__).read_text()
     aliases = {"empty_like", "result_type", "iscomplexobj", "isrealobj", "real_if_close", "dsplit", "put_along_axis"}

@@ -105,7 +105,7 @@ def test_any_update(index: Any, mode: str) -> None:
 
 
 def _at(x: Any, index: Any) -> Any:
-    from mlaot.frontend.tensor import At
+    from mlaot.frontend.trace.protocols import At
 
     return At(x)[index]
 

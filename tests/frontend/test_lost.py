@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from mlaot.errors import building
-from mlaot.frontend.declaration import Declaration
+from mlaot.frontend.trace.declaration import Declaration
 
 HEAD = """\
 import math

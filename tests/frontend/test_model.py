@@ -10,7 +10,7 @@ import pytest
 import mlaot
 from mlaot import MlaotError
 from mlaot.evaluate import evaluate
-from mlaot.frontend.declaration import Traced
+from mlaot.frontend.trace.declaration import Traced
 from mlaot.generate import compile_model
 from mlaot.settings.options import Options
 

@@ -10,7 +10,7 @@ import pytest
 import mlaot
 from mlaot import MlaotError, random
 from mlaot.evaluate import evaluate
-from mlaot.frontend.declaration import Declaration
+from mlaot.frontend.trace.declaration import Declaration
 
 
 def model(function: Any, **types: Any) -> Any:

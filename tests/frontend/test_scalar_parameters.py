@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from mlaot.errors import MlaotError
-from mlaot.frontend.scalar_parameters import parameter_arrays
+from mlaot.frontend.scalar.parameters import parameter_arrays
 from mlaot.generate import compile_model
 from mlaot.lower.program import Program
 from mlaot.micrograd import MLP, Neuron, Value, declare

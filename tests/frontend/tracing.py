@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from mlaot.evaluate import evaluate
-from mlaot.frontend import tree
-from mlaot.frontend.promotion import as_node
-from mlaot.frontend.tensor import Tensor
-from mlaot.frontend.trace import Trace, tracing
+from mlaot.frontend.trace import tree
+from mlaot.frontend.trace.context import Trace, tracing
+from mlaot.frontend.trace.promotion import as_node
+from mlaot.frontend.trace.tensor import Tensor
 from mlaot.ir import Graph, Type, verify
 from mlaot.ir.types import BY_NUMPY
 

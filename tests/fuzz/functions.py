@@ -35,7 +35,7 @@ from typing import Any
 import numpy as np
 
 from mlaot.errors import MlaotError
-from mlaot.frontend import functions as _functions  # noqa: F401  fills the tables
+from mlaot.frontend import numpy as _functions  # noqa: F401  fills the tables
 from mlaot.ir.types import BY_NUMPY, Type
 from mlaot.lower.lower import lower
 from mlaot.lower.program import Program

@@ -15,13 +15,13 @@ import traceback
 from collections import Counter
 from collections.abc import Iterable
 
-from mlaot.frontend.declaration import Traced
+from mlaot.frontend.trace.declaration import Traced
 from mlaot.ir import Graph
 from mlaot.lower.program import Program
 from mlaot.nest.statements import Nest
 from mlaot.nest.verify import verify
 from mlaot.schedule.machine import MACHINES, Machine
-from mlaot.schedule.nests import scheduled
+from mlaot.schedule.nests import schedule_nest
 
 from ..interpreted import Interpreted
 from .random_graphs import Case, make_case, programs_of, report, run_case
@@ -56,7 +56,7 @@ def as_built(nest: Nest, machine: Machine) -> Nest:
 def _verify(program: Program, machines: Iterable[str], counts: Counter[str]) -> None:
     """Raise an AssertionError for a nest that cannot be right."""
     for kernel in (kernel for procedure in program.procedures for kernel in procedure.kernels):
-        for nest in (kernel.nest, *(scheduled(kernel.nest, MACHINES[machine]) for machine in machines)):
+        for nest in (kernel.nest, *(schedule_nest(kernel.nest, MACHINES[machine]) for machine in machines)):
             verify(nest)
             counts["nests"] += 1
 

@@ -249,7 +249,7 @@ def compiled(models: Sequence[Model], files: dict[int, onnx.ModelProto], isa: st
     for model in models:
         ports[model.seed] = {}
         try:
-            declared = declare(files[model.seed], {}, made=ports[model.seed])
+            declared = declare(files[model.seed], {}, ports=ports[model.seed])
             programs[f"g{model.seed}"] = compile_model(declared, f"fuzz.g{model.seed}", Options(isas=("base", isa)))
         except MlaotError as error:
             counts["refused"] += 1

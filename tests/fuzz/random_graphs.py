@@ -29,7 +29,7 @@ import numpy as np
 from mlaot import passes
 from mlaot.errors import MlaotError
 from mlaot.evaluate import concrete
-from mlaot.frontend.declaration import PARAMETERS, Traced
+from mlaot.frontend.trace.declaration import PARAMETERS, Traced
 from mlaot.ir import Dim, Graph, Node, Type, dim, topological, verify
 from mlaot.ir import dims as dims_
 from mlaot.ir.module import Module

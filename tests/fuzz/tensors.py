@@ -38,7 +38,7 @@ import numpy as np
 from mlaot import passes
 from mlaot.errors import MlaotError
 from mlaot.evaluate import evaluate
-from mlaot.frontend.declaration import Traced
+from mlaot.frontend.trace.declaration import Traced
 from mlaot.ir import Graph, Node, verify
 from mlaot.ir.module import Module
 from mlaot.ir.text import text

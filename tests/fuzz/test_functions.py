@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mlaot.frontend.ufuncs import UFUNCS
+from mlaot.frontend.numpy.ufuncs import UFUNCS
 from mlaot.ir import Node
 from mlaot.ops import elementwise as ew
 from mlaot.passes.algebra import simplify

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from mlaot.binding import tables
-from mlaot.lower import lower, program
-from mlaot.printing import identifiers
+from mlaot.lower import identifiers, lower, program
 
 from .names import check, report, run
 

@@ -36,7 +36,7 @@ from mlaot.passes.algebra.upcast import upcast
 from mlaot.settings.options import Options
 
 from .. import projects
-from ..compiled import AVAILABLE, CC, GIVEN, Library, State, evaluate_dim
+from ..compiled import AVAILABLE, CALLER_DTYPES, CC, Library, State, evaluate_dim
 from ..ops.samples import Sample
 from ..ops.test_c import ELEMENTWISE, graph_of, special_cases
 
@@ -254,7 +254,7 @@ def plain(value: Array) -> bytes:
 def numbers(port: Port, dims: dict[str, int], rng: np.random.Generator, *, few: bool) -> Array:
     """An argument: random numbers, or few different ones, with zeros of both signs."""
     shape = tuple(evaluate_dim(d, dims) for d in port.shape)
-    dtype = GIVEN[port.dtype]
+    dtype = CALLER_DTYPES[port.dtype]
     if port.default is not None:
         return np.full(shape, port.default, dtype)
     if dtype.kind != "f":

@@ -14,8 +14,7 @@ from mlaot.evaluate import evaluate
 from mlaot.ir.module import Module
 from mlaot.loading import trace
 from mlaot.lower.lower import lower
-from mlaot.lower.program import Kernel, Loop, Program
-from mlaot.lower.program import Sequence as Steps
+from mlaot.lower.program import Kernel, Loop, Program, Steps
 from mlaot.schedule.contraction import contraction_of
 
 from ..compiled import AVAILABLE, Library
@@ -129,6 +128,6 @@ def test_a_step_is_one_kernel(programs: dict[str, Program]) -> None:
     (kernel,) = gated(programs["lstm21"])
     assert sum(p.written for p in kernel.params) == 3  # the cell in place, the new state, the output
     (procedure,) = programs["lstm21"].procedures
-    (loop,) = [s for steps in procedure.steps if isinstance(steps, Steps) for s in steps.steps if isinstance(s, Loop)]
+    (loop,) = [s for steps in procedure.steps if isinstance(steps, Steps) for s in steps.inner if isinstance(s, Loop)]
     assert loop.steps == (kernel,)
     assert {array.panels.width for array in kernel.nest.params if array.panels} == {16}

@@ -18,6 +18,7 @@ from mlaot.ir import Graph, dim
 from mlaot.ir.dims import names, parse
 from mlaot.ir.module import Module
 from mlaot.ir.types import f32
+from mlaot.lower.identifiers import KEYWORDS, array_name, c_expression, dim_name, is_taken, with_c_dims
 from mlaot.lower.lower import lower
 from mlaot.lower.program import Program
 from mlaot.ops import elementwise as ew
@@ -25,7 +26,6 @@ from mlaot.ops import reduction as red
 from mlaot.passes.algebra.legalize import legalize
 from mlaot.passes.algebra.upcast import upcast
 from mlaot.printing.file import kernels_file
-from mlaot.printing.identifiers import KEYWORDS, array_name, c_expression, dim_name, is_taken, with_c_dims
 from mlaot.schedule.machine import MACHINES
 
 from ..compiled import CC, Library
@@ -102,7 +102,7 @@ def test_an_array_is_called_as_nothing_in_a_kernel() -> None:
     found = [kernel for program in programs for kernel in kernels(program)]
     assert len(found) > 500
     clashes = {name for _, others in found for name in others if not is_taken(name)}
-    assert not clashes, "mlaot.printing.identifiers does not know these names of our own"
+    assert not clashes, "mlaot.lower.identifiers does not know these names of our own"
 
 
 def test_an_array_is_called_as_no_macro(tmp_path: Path) -> None:

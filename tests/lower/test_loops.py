@@ -17,8 +17,7 @@ from mlaot.ir.module import Module
 from mlaot.ir.types import f64, i64
 from mlaot.loading import trace
 from mlaot.lower.lower import lower
-from mlaot.lower.program import Loop, Procedure, Program, Step, kernels_of
-from mlaot.lower.program import Sequence as Steps
+from mlaot.lower.program import Loop, Procedure, Program, Step, Steps, kernels_of
 from mlaot.ops import comparison as cmp
 from mlaot.ops import elementwise as ew
 from mlaot.ops import reduction as red
@@ -188,7 +187,7 @@ def loops(steps: Sequence[Step]) -> list[Loop]:
     found = []
     for step in steps:
         if isinstance(step, Steps):
-            found += loops(step.steps)
+            found += loops(step.inner)
         elif isinstance(step, Loop):
             found.append(step)
     return found

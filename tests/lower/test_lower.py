@@ -17,8 +17,8 @@ import mlaot
 from mlaot import passes
 from mlaot.errors import MlaotError
 from mlaot.evaluate import evaluate
-from mlaot.frontend.declaration import Declaration
-from mlaot.frontend.tensor import parameters
+from mlaot.frontend.trace.declaration import Declaration
+from mlaot.frontend.trace.tensor import parameters
 from mlaot.generate import compile_model
 from mlaot.ir import Graph, Node, dim
 from mlaot.ir.dims import parse, substitute
@@ -510,7 +510,7 @@ def softmax_layer() -> Declaration:
 )
 def test_golden_c(name: str, make: Callable[[], Declaration], isa: str, golden: Callable[[str, str], None]) -> None:
     """Read by people: does it look hand-written?"""
-    program = lower(passes.run(name, make().trace()))
+    program = lower(passes.run(name, make().trace(), Options(isas=(isa,))))
     golden(f"{name}_{isa}.c", kernels_file(program, name, MACHINES[isa]))
 
 

@@ -15,14 +15,14 @@ import pytest
 import mlaot
 from mlaot.generate import compile_model
 from mlaot.lower.parallel import work_of_round
-from mlaot.lower.program import Kernel, Loop, Program, Sequence, Step
+from mlaot.lower.program import Kernel, Loop, Program, Step, Steps
 from mlaot.nest.expressions import Index
 from mlaot.nest.statements import Body, For
 from mlaot.nn import functional as F
 from mlaot.printing.file import kernels_file
 from mlaot.schedule.machine import BASE, MACHINES, Machine
-from mlaot.schedule.nests import scheduled
-from mlaot.schedule.parallel import Shared, shared_loop
+from mlaot.schedule.nests import schedule_nest
+from mlaot.schedule.parallel import SharedLoop, shared_loop
 from mlaot.schedule.tuning import LIGHT_OPERATIONS, SHARED_OPERATIONS
 from mlaot.settings.options import Options
 
@@ -112,12 +112,12 @@ def program(name: str) -> Program:
     return compile_model(CASES[name][0], f"{name}.nn", Options(isas=("base",)))
 
 
-def loop_of(kernel: Kernel, machine: Machine = BASE) -> Shared | None:
+def loop_of(kernel: Kernel, machine: Machine = BASE) -> SharedLoop | None:
     """The loop of a kernel that threads share."""
-    return shared_loop(scheduled(kernel.nest, machine))
+    return shared_loop(schedule_nest(kernel.nest, machine))
 
 
-def shared(name: str) -> list[Shared]:
+def shared(name: str) -> list[SharedLoop]:
     """The loops of a case's kernels that threads share."""
     kernels = [kernel for procedure in program(name).procedures for kernel in procedure.kernels]
     return [found for kernel in kernels if (found := loop_of(kernel)) is not None]
@@ -128,8 +128,8 @@ def loops_of(steps: Iterable[Step]) -> Iterator[Loop]:
     for step in steps:
         if isinstance(step, Loop):
             yield step
-        if isinstance(step, Loop | Sequence):
-            yield from loops_of(step.steps)
+        if isinstance(step, Loop | Steps):
+            yield from loops_of(step.inner)
 
 
 @pytest.fixture(scope="module", params=AVAILABLE)
@@ -172,9 +172,9 @@ def once(step: Step, *names: str) -> Step:
 def test_rounds_whose_kernels_go_along_are_shared() -> None:
     """Of a convolution block by block, each thread with its own memory between the transforms."""
     (procedure,) = program("blocks").procedures
-    (found,) = (loop for loop in loops_of(procedure.steps) if loop.apart is not None)
+    (found,) = (loop for loop in loops_of(procedure.steps) if loop.private is not None)
     assert work_of_round(found) == 16 * 128 * 32 * 32
-    assert work_of_round(replace(found, apart=None)) is None and work_of_round(replace(found, extent=3)) is None
+    assert work_of_round(replace(found, private=None)) is None and work_of_round(replace(found, extent=3)) is None
     light = tuple(once(k, "k", "k1") for k in found.steps)
     assert work_of_round(replace(found, steps=light)) == 16 * 128 * 32 and SHARED_OPERATIONS == 16 * 128 * 32
     lighter = tuple(once(k, "k", "k1", "i1") for k in found.steps)

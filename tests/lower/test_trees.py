@@ -24,7 +24,7 @@ from mlaot.ops import structure as st
 from mlaot.ops.trees import Forest, tree_ensemble
 from mlaot.passes.algebra.legalize import legalize
 from mlaot.schedule.machine import MACHINES
-from mlaot.schedule.nests import scheduled
+from mlaot.schedule.nests import schedule_nest
 
 from ..compiled import AVAILABLE, Library
 from ..interpreted import Interpreted
@@ -133,7 +133,7 @@ def test_weights_are_stored_once() -> None:
     program = compiled(graph_of(Case(full), 5))
     assert len(program.module.constants) == 32 * (64 * 8 + 64 * 4)
     packed = Packed(full, "f32", "sum", 5, is_row=True)
-    assert packed.branching == 0 and [g.trees for g in packed.groves] == [32]
+    assert packed.branching == 0 and [g.trees for g in packed.tree_blocks] == [32]
     deep, found = FORESTS["deep"], compiled(graph_of(Case(FORESTS["deep"], f64)))
     assert len(found.module.constants) < 1.1 * (len(deep.feature.array) * 24 + len(deep.leaves.array) * 8)
 
@@ -163,7 +163,7 @@ def test_nests_are_right_and_read_back() -> None:
         (kernel,) = compiled(graph_of(case)).procedures[0].kernels
         assert nest_text(parse_nest(nest_text(kernel.nest))) == nest_text(kernel.nest), name
         for machine in MACHINES.values():
-            verify(scheduled(kernel.nest, machine))
+            verify(schedule_nest(kernel.nest, machine))
 
 
 @pytest.mark.parametrize("machine", MACHINES)
@@ -185,7 +185,7 @@ def test_a_machine_chooses_how_rows_are_computed() -> None:
     rows += "                    y[i] = x[i]\n        else:\n            for i in range(0, end):\n"
     rows += "                y[i] = x[i]\n"
     nest = parse_nest(rows)
-    found = {name: nest_text(scheduled(nest, machine)) for name, machine in MACHINES.items()}
+    found = {name: nest_text(schedule_nest(nest, machine)) for name, machine in MACHINES.items()}
     assert "if end >= 15:" in found["v3"] and "x[24:8]" in found["v3"]
     assert "if end >= 8:" in found["v4"] and "x[16:16]" in found["v4"]
     assert "if end" not in found["base"] and "for i in range(0, end):" in found["base"]

@@ -15,12 +15,12 @@ import numpy as np
 import pytest
 
 from mlaot.ir.types import round_bf16
-from mlaot.printing.accuracy import ULP
 from mlaot.printing.helpers import preamble
 from mlaot.printing.spelling import MEMORY
 from mlaot.schedule.machine import MACHINES, Machine
 
 from ..compiled import AVAILABLE, CC
+from .accuracy import ULP
 from .ulp import BINARY, FUNCTIONS, UNARY, farthest, oracle, random_points, true_values
 
 FLAGS = (

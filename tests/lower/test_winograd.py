@@ -16,7 +16,7 @@ from mlaot.ir.types import DType, f32, f64
 from mlaot.lower.fuse import fuse
 from mlaot.lower.lower import lower
 from mlaot.lower.program import Loop, Program
-from mlaot.lower.winograd import block_height, times
+from mlaot.lower.winograd import block_height, multiply
 from mlaot.nest.expressions import Call, ValueType, Var, subexpressions
 from mlaot.ops import control
 from mlaot.ops import elementwise as ew
@@ -166,7 +166,7 @@ def loops(program: Program) -> list[Loop]:
         while stack:
             top = stack.pop()
             found += [top] if isinstance(top, Loop) else []
-            stack += getattr(top, "steps", ())
+            stack += getattr(top, "inner", ())
     return found
 
 
@@ -214,7 +214,7 @@ def test_assignments_are_the_product_with_the_matrix(matrix: transforms.Matrix) 
     x = np.random.default_rng(0).normal(size=len(matrix[0]))
     given = [Var(f"a{i}", ValueType("f64")) for i in range(len(x))]
     results = [Var(f"c{i}", ValueType("f64")) for i in range(len(matrix))]
-    lets = times(matrix, given, results, iter(range(99)))
+    lets = multiply(matrix, given, results, iter(range(99)))
     scope = {var.name: value for var, value in zip(given, x, strict=True)}
     for let in lets:
         scope[let.var.name] = eval(Speller(0)(let.value), {}, scope)

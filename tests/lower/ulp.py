@@ -7,7 +7,7 @@
 The helpers are compiled for every instruction set that this CPU has. Functions of one float32 are compared at
 every float32 there is, with double; the others at random points (10^7 if ``--points`` does not say otherwise), float64
 in 128 bits. The table that is printed names the point with the largest error; ``--write`` keeps the errors in
-``mlaot/printing/accuracy.py``, which the documentation shows and ``test_vectors.py`` holds the functions to.
+``tests/lower/accuracy.py``, which the documentation shows and ``test_vectors.py`` holds the functions to.
 """
 
 from __future__ import annotations
@@ -25,10 +25,11 @@ from typing import Any
 
 import numpy as np
 
-from mlaot.printing import accuracy
 from mlaot.printing.helpers import preamble
 from mlaot.schedule.machine import MACHINES, Machine
 from tests.compiled import AVAILABLE, CC
+
+from . import accuracy
 
 FLOATS = {"f32": ("float", np.float32), "f64": ("double", np.float64)}
 BLOCK = 1 << 20  # points at a time
@@ -224,7 +225,7 @@ def main() -> None:
     )
     parser.add_argument("--function", choices=FUNCTIONS, metavar="NAME", help=f"one of {', '.join(FUNCTIONS)}")
     parser.add_argument("--points", type=int, metavar="N", help="random points instead of every float32, or of 10^7")
-    parser.add_argument("--write", action="store_true", help="keep the errors in mlaot/printing/accuracy.py")
+    parser.add_argument("--write", action="store_true", help="keep the errors in tests/lower/accuracy.py")
     arguments = parser.parse_args()
     errors = {name: dict(by_dtype) for name, by_dtype in accuracy.ULP.items()}
     with tempfile.TemporaryDirectory() as temporary:

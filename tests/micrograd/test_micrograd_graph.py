@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from mlaot.errors import MlaotError
+from mlaot.frontend.scalar.graph import Drawing, ssa
 from mlaot.micrograd import MLP, Dot, Neuron, Value, count, cross_entropy, draw_dot, pretty, trace
-from mlaot.micrograd.graph import Drawing, ssa
 
 
 class DotNeuron(Neuron):

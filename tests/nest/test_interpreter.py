@@ -12,9 +12,9 @@ import pytest
 import mlaot
 from mlaot.generate import compile_model
 from mlaot.lower.program import Program
-from mlaot.nest.expressions import Call, Expr, Index, Load, rebuilt
-from mlaot.nest.interpreter import compiled
-from mlaot.nest.statements import Assign, Body, For, If, Mutable, Nest, Statement, Store, changed, walk
+from mlaot.nest.expressions import Call, Expr, Index, Load, map_parts
+from mlaot.nest.interpreter import compile_nest
+from mlaot.nest.statements import Assign, Body, For, If, Mutable, Nest, Statement, Store, map_expressions, walk
 from mlaot.nest.text import parse_nest
 from mlaot.nest.verify import verify
 from mlaot.printing import functions
@@ -50,12 +50,12 @@ def test_memory_is_guarded() -> None:
     text = "def f(y: f32[4], x: f32[4]):\n    for i in range(0, 4):\n        y[i] = x[i + 1]\n"
     arrays = {"x": np.zeros(4, np.float32), "y": np.zeros(4, np.float32)}
     with pytest.raises(AssertionError, match="bug in mlaot: f: element 4 of the 4 of x in"):
-        compiled(parse_nest(text), {})(arrays, {})
+        compile_nest(parse_nest(text), {})(arrays, {})
 
 
 def test_unknown_functions_are_refused() -> None:
     with pytest.raises(AssertionError, match="nothing computes"):
-        compiled(parse_nest("def f(y: f32[4], x: f32[4]):\n    y[0] = expo(x[0])\n"), {})
+        compile_nest(parse_nest("def f(y: f32[4], x: f32[4]):\n    y[0] = expo(x[0])\n"), {})
 
 
 # Faults put into the nests of a model, each at one place after the other.
@@ -111,9 +111,9 @@ def wrong_strides(nest: Nest) -> Iterator[Nest]:
         if isinstance(x, Load) and isinstance(x.index, Index) and not isinstance(x.index.value, int):
             terms = tuple((m, f + (f == WIDTH or f == 16)) for m, f in x.index.value.terms)
             return replace(x, index=Index(type(x.index.value)(terms)))
-        return rebuilt(x, longer)
+        return map_parts(x, longer)
 
-    body = changed(nest.body, longer)
+    body = map_expressions(nest.body, longer)
     if body != nest.body:
         yield replace(nest, body=body)
 
@@ -167,12 +167,14 @@ def test_faults_are_found(change: Change, machine: str, monkeypatch: pytest.Monk
     program = model()
     assert is_right(program, machine)
     kernels = [kernel for procedure in program.procedures for kernel in procedure.kernels]
-    original, tried, missed = functions.scheduled, 0, []
+    original, tried, missed = functions.schedule_nest, 0, []
     for kernel in kernels:
         for wrong in change(original(kernel.nest, MACHINES[machine])):
             tried += 1
             monkeypatch.setattr(
-                functions, "scheduled", lambda n, m, wrong=wrong, at=kernel.nest: wrong if n is at else original(n, m)
+                functions,
+                "schedule_nest",
+                lambda n, m, wrong=wrong, at=kernel.nest: wrong if n is at else original(n, m),
             )
             if not is_found(program, machine, wrong):
                 missed.append(wrong)
@@ -182,15 +184,15 @@ def test_faults_are_found(change: Change, machine: str, monkeypatch: pytest.Monk
 
 def test_an_undefined_helper_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     def renamed(x: Expr) -> Expr:
-        new = rebuilt(x, renamed)
+        new = map_parts(x, renamed)
         return replace(new, name="tanhh") if isinstance(new, Call) and new.name == "tanh" else new
 
-    original = functions.scheduled
+    original = functions.schedule_nest
 
     def wrong(built: Any, machine: Any) -> Nest:
         nest = original(built, machine)
-        return replace(nest, body=changed(nest.body, renamed))
+        return replace(nest, body=map_expressions(nest.body, renamed))
 
-    monkeypatch.setattr(functions, "scheduled", wrong)
+    monkeypatch.setattr(functions, "schedule_nest", wrong)
     with pytest.raises(AssertionError, match=r"nothing defines .*tanhh_f32"):
         kernels_file(model(), "m", MACHINES["v3"])

@@ -11,7 +11,7 @@ from mlaot.ir.types import f32
 from mlaot.lower.lower import lower
 from mlaot.nest.canonical import canonical
 from mlaot.nest.expressions import Array, Index, ValueType, Var
-from mlaot.nest.statements import For, Let, free, substituted, walk, without_dead
+from mlaot.nest.statements import For, Let, eliminate_dead_code, free_variables, substitute_body, walk
 from mlaot.nest.text import nest_text, parse_nest
 from mlaot.passes.algebra.legalize import legalize
 
@@ -103,11 +103,11 @@ def test_numbers_are_told_apart_by_their_bits() -> None:
 
 def test_free_variables_and_substitution() -> None:
     nest = parse_nest(NORM)
-    assert nest.dims == ("batch",) and nest.written == {"out", "row"}
+    assert nest.dims == ("batch",) and nest.written_arrays == {"out", "row"}
     (loop,) = (s for s in nest.body if isinstance(s, For))
-    assert free(loop.body) == {"i"}
-    moved = substituted(loop.body, {"i": Index(3)})
-    assert free(moved) == set() and "x[j + 192]" in nest_text(replace(nest, body=moved))
+    assert free_variables(loop.body) == {"i"}
+    moved = substitute_body(loop.body, {"i": Index(3)})
+    assert free_variables(moved) == set() and "x[j + 192]" in nest_text(replace(nest, body=moved))
 
 
 def test_what_nothing_reads_goes() -> None:
@@ -115,4 +115,4 @@ def test_what_nothing_reads_goes() -> None:
     unused = Let(Var("y", ValueType("f32")), x[Index(0)])
     used = Let(Var("z", ValueType("f32")), x[Index(1)])
     store = parse_nest("def f(x: f32[4]):\n    z = x[1]\n    x[0] = z\n").body[1]
-    assert [*walk(without_dead((unused, used, store)))] == [used, store]
+    assert [*walk(eliminate_dead_code((unused, used, store)))] == [used, store]

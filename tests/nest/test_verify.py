@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import pytest
 
+from mlaot.nest.statements import Nest
 from mlaot.nest.text import parse_nest
 from mlaot.nest.verify import verify
 from mlaot.passes import PIPELINE
-from mlaot.printing.calls import undefined_calls
-from mlaot.schedule.machine import MACHINES
-from mlaot.schedule.nests import scheduled
+from mlaot.printing.helpers import definitions
+from mlaot.printing.printer import print_nest
+from mlaot.schedule.machine import MACHINES, Machine
+from mlaot.schedule.nests import schedule_nest
 
 from ..fuzz.random_graphs import LEAST, compile_case, make_case
 
@@ -98,10 +100,16 @@ def f(y: f32[612], t: f32[701]):
         verify(parse_nest(text.replace("-100 + i", "-99 + i")))
 
 
+def undefined_calls(nest: Nest, machine: Machine) -> set[str]:
+    """Return the C functions that a nest for a machine calls and that nothing defines."""
+    calls = print_nest(nest, (), machine.bytes).calls
+    return set(calls) - set(definitions(calls, machine))
+
+
 def test_undefined_helpers() -> None:
     text = "def f(y: f32[8], x: f32[8]):\n    for j in vector(0, 8):\n        y[j] = exp(x[j])\n"
     for name, machine in MACHINES.items():
-        assert not undefined_calls(scheduled(parse_nest(text), machine), machine), name
+        assert not undefined_calls(schedule_nest(parse_nest(text), machine), machine), name
         wrong = parse_nest(text.replace("exp", "expo"))
         assert undefined_calls(wrong, machine) == {"expo_f32"}, name
 
@@ -113,5 +121,5 @@ def test_nests_of_graphs(seed: int) -> None:
             for nest in (k.nest for k in procedure.kernels):
                 verify(nest)
                 for machine in MACHINES.values():
-                    verify(scheduled(nest, machine))
-                    assert not undefined_calls(scheduled(nest, machine), machine)
+                    verify(schedule_nest(nest, machine))
+                    assert not undefined_calls(schedule_nest(nest, machine), machine)

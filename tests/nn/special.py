@@ -111,7 +111,10 @@ def twice(dtype: str) -> Array:
 
 @dataclass(frozen=True)
 class Special:
-    """``function`` (or layer, made with ``args``) of ``inputs`` and arrays by name in ``extra``."""
+    """``function`` (or layer, made with ``args``) of ``inputs`` and arrays by name in ``extra``.
+
+    PyTorch's answers are stored, unless there is a ``formula`` of NumPy's.
+    """
 
     name: str
     function: str
@@ -121,6 +124,7 @@ class Special:
     dtypes: tuple[str, ...] = FLOATS
     args: tuple[Any, ...] = ()
     training: bool = False
+    formula: Callable[..., Array] | None = None
 
     def arrays(self, dtype: str) -> tuple[list[Any], dict[str, Array]]:
         inputs = [made(x, dtype) for x in self.inputs]
@@ -131,7 +135,8 @@ class Special:
 
         Running statistics have none, and of equal maxima PyTorch gives the first all of it, mlaot each its share.
         """
-        if dtype != FLOATS[0] or self.training or "max_pool" in self.function or "MaxPool" in self.function:
+        is_shared = "max_pool" in self.function or "MaxPool" in self.function
+        if dtype != FLOATS[0] or self.training or self.formula or is_shared:
             return []
         floats = [i for i, x in enumerate(self.arrays(dtype)[0]) if isinstance(x, np.ndarray) and x.dtype == dtype]
         return floats[:1] if self.function == "batch_norm" else floats
@@ -148,6 +153,10 @@ def made(value: Any, dtype: str) -> Any:
     return value(dtype) if callable(value) else value
 
 
+# Functions of one array that are also layers, which a formula answers for instead of PyTorch: their options, and it.
+FORMULAS: dict[str, tuple[dict[str, Any], Callable[..., Array]]] = {
+    "hardshrink": ({"lambd": 0.25}, lambda x, lambd: np.where(np.abs(x) <= lambd, 0, x)),
+}
 FUNCTIONS: list[Special] = []
 LAYERS: list[Special] = []
 

@@ -23,6 +23,7 @@ from mlaot.optim.base import Shared
 
 from ..frontend.tracing import graph_of, run
 from .cases import leaves, make_constant, numbers
+from .special import FORMULAS
 
 Array = np.ndarray[Any, Any]
 Options = dict[str, Any]
@@ -72,6 +73,7 @@ CLASSES = {"input": X, "target": LABELS, "weight": WEIGHTS, "ignore_index": 2, "
 FUNCTIONS: dict[str, Options] = {
     **{name: {"input": X} for name in PLAIN},
     **{name: {"input": X} | options for name, options in NUMBERS.items()},
+    **{name: {"input": X} | options for name, (options, _) in FORMULAS.items()},
     "prelu": {"input": X, "weight": WEIGHTS},
     "linear": {"input": X, "weight": single(3, 6, seed=1), "bias": single(3, seed=2)},
     "embedding": {"input": LABELS, "weight": single(6, 2), "padding_idx": 2},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Callable
 from typing import Any
@@ -12,10 +13,10 @@ import pytest
 import mlaot
 from mlaot import MlaotError, nn
 from mlaot.evaluate import evaluate
-from mlaot.frontend import random
-from mlaot.frontend.promotion import as_node
-from mlaot.frontend.tensor import Buffer, Parameter, Tensor
-from mlaot.frontend.trace import Trace, tracing, training
+from mlaot.frontend.numpy import random
+from mlaot.frontend.trace.context import Trace, tracing, training
+from mlaot.frontend.trace.promotion import as_node
+from mlaot.frontend.trace.tensor import Buffer, Parameter, Tensor
 from mlaot.ir import Graph, Type
 from mlaot.ir.types import f64, i64
 from mlaot.nn import functional as F
@@ -496,3 +497,32 @@ def test_sizes_that_must_be_numbers() -> None:
     ):
         with pytest.raises(MlaotError, match=r"no fixed size|give num_classes"):
             traced(function, [np.zeros((2, 3, 4))], [shape])
+
+
+@pytest.mark.parametrize(("n", "axes"), [(1, "l"), (2, "h, w"), (3, "d, h, w")])
+def test_functions_by_rank_have_names_of_their_own(n: int, axes: str) -> None:
+    for name in ("conv", "conv_transpose", "max_pool", "lp_pool", "adaptive_avg_pool", "dropout"):
+        function = getattr(F, f"{name}{n}d")
+        assert function.__name__ == f"{name}{n}d"
+        assert next(iter(inspect.signature(function).parameters)) == "input"
+        assert "*spatial" not in function.__doc__
+    assert f"[(n,) c, {axes}]" in getattr(F, f"conv{n}d").__doc__
+    assert f"[(n,) c, {axes}]" in getattr(nn, f"Conv{n}d").__doc__
+
+
+def test_layers_are_classes_to_build_on() -> None:
+    class Same(nn.Conv2d):
+        def __init__(self, channels: int) -> None:
+            super().__init__(channels, channels, 3, padding=1, rng=0)
+
+    class Leaky(nn.LeakyReLU):
+        """With a slope of its own."""
+
+        def __init__(self) -> None:
+            super().__init__(0.5)
+
+    same, leaky = Same(2), Leaky()
+    assert isinstance(same, nn.Conv2d) and not isinstance(same, nn.Conv1d)
+    assert same(np.ones((1, 2, 4, 5), np.float32)).shape == (1, 2, 4, 5)
+    np.testing.assert_array_equal(leaky(np.array([-2.0, 2.0])), [-1.0, 2.0])
+    assert Leaky.__doc__ == "With a slope of its own." and "functional.leaky_relu" in str(nn.LeakyReLU.__doc__)

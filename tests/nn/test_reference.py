@@ -11,9 +11,9 @@ import pytest
 import mlaot
 from mlaot import nn
 from mlaot.evaluate import evaluate
-from mlaot.frontend.promotion import as_node
-from mlaot.frontend.tensor import Buffer, Tensor
-from mlaot.frontend.trace import Trace, tracing, training
+from mlaot.frontend.trace.context import Trace, tracing, training
+from mlaot.frontend.trace.promotion import as_node
+from mlaot.frontend.trace.tensor import Buffer, Tensor
 from mlaot.ir import Graph, Type
 from mlaot.ir.types import BY_NUMPY, DType, bf16, f16, f32, f64
 from mlaot.nn import functional as F
@@ -142,7 +142,7 @@ def test_layer_traced(case: LayerCase) -> None:
     buffers = dict(layer.named_buffers())
     with tracing(traced.trace), training(case.training):
         outputs = leaves(layer(*[known[id(x)] for x in inputs], **options))
-        after = [Tensor(buffer.node()) for buffer in buffers.values()] if case.training else []
+        after = [Tensor(buffer.local_node()) for buffer in buffers.values()] if case.training else []
     found = traced.results([*outputs, *after])
     wanted = [*expected(case), *[DATA[f"{case.name}:after {name}"] for name in buffers if case.training]]
     assert len(found) == len(wanted)

@@ -26,12 +26,26 @@ from mlaot.nn.stateless import Function
 
 from ..arrayapi.engines import passed
 from ..compiled import AVAILABLE, Library
-from ..frontend.tracing import graph_of
-from .cases import filling, leaves, make_constant
-from .special import FLOATS, FUNCTIONS, INTEGERS, LAYERS, Special, cotangent
+from ..frontend.tracing import graph_of, run
+from . import special
+from .cases import filling, leaves, make_constant, numbers
+from .special import FLOATS, FORMULAS, INTEGERS, Special, cotangent, values
 
 Array = np.ndarray[Any, Any]
 DATA = dict(np.load(Path(__file__).parents[1] / "reference" / "special.npz"))
+
+
+def by_formula(names: dict[str, str]) -> list[Special]:
+    """Cases of functions or layers, by the names of functions."""
+    return [
+        Special(f"{names[name]}.0", names[name], (values,), options, formula=formula)
+        for name, (options, formula) in FORMULAS.items()
+    ]
+
+
+LAYER_OF = {c.function.__name__: c.__name__ for c in vars(nn).values() if hasattr(c, "function")}
+FUNCTIONS = [*special.FUNCTIONS, *by_formula({name: name for name in FORMULAS})]
+LAYERS = [*special.LAYERS, *by_formula(LAYER_OF)]
 CASES = [(case, dtype) for case in (*FUNCTIONS, *LAYERS) for dtype in case.dtypes]
 # Not layers that are functions, nor those that update statistics, which ``test_reference.py`` has.
 TRACED = [
@@ -52,7 +66,8 @@ NO_LAYERS = {"Module", "ModuleDict", "ModuleList", "Sequential", "functional", "
 def test_every_function_and_layer_has_answers() -> None:
     assert {case.function for case in FUNCTIONS} == set(F.__all__)
     assert {case.function for case in LAYERS} == set(nn.__all__) - NO_LAYERS
-    assert {key.partition(":")[0] for key in DATA} == {f"{case.name}.{dtype}" for case, dtype in CASES}
+    stored = {f"{case.name}.{dtype}" for case, dtype in CASES if case.formula is None}
+    assert {key.partition(":")[0] for key in DATA} == stored
 
 
 def function_of(case: Special, dtype: str) -> Callable[..., list[Any]]:
@@ -244,7 +259,19 @@ def answers() -> dict[str, dict[str, Array]]:
 
 
 def expected_of(case: Special, dtype: str) -> dict[str, Array]:
-    return answers()[f"{case.name}.{dtype}"]
+    if case.formula is None:
+        return answers()[f"{case.name}.{dtype}"]
+    with np.errstate(all="ignore"):
+        return {"0": case.formula(*arrays_of(case, dtype), **case.options).astype(dtype)}
+
+
+@pytest.mark.parametrize("name", FORMULAS)
+def test_gradient_of_a_formula(name: str) -> None:
+    options, formula = FORMULAS[name]
+    x, step = numbers((40,), 0), 1e-6
+    slope = (formula(x + step, **options) - formula(x - step, **options)) / (2 * step)
+    gradient = mlaot.grad(lambda x: np.sum(getattr(F, name)(x, **options)))
+    np.testing.assert_allclose(run(gradient, x), slope, atol=1e-6)
 
 
 @each(CASES)

@@ -713,7 +713,7 @@ def microsoft(cases: Cases) -> None:
     from .test_microsoft import CASES, node
 
     for op in CASES:
-        model, given = node(op)
+        model, given = node(op, *CASES[op])
         cases.append(Case(f"{MICROSOFT}.{op}", model, (given,) if "Dynamic" in op else tuple(varied(given, 4))))
     for op in ("Gelu", "QuickGelu"):
         cases.add(op, floats(), domain=MICROSOFT, outputs=[("y", TensorProto.FLOAT, [len(floats())])])

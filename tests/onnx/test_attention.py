@@ -12,7 +12,7 @@ from onnx.reference import ReferenceEvaluator
 
 from mlaot.errors import MlaotError
 from mlaot.onnx import Backend
-from mlaot.onnx.declare import traced
+from mlaot.onnx.declare import trace_model
 
 PREVIEW = "ai.onnx.preview"
 rng = np.random.default_rng(7)
@@ -75,7 +75,7 @@ def test_heads_that_share(shared: int) -> None:
     given = qkv(4, shared)
     made = attention(given, is_causal=1)
     same(made, given)
-    graph = traced(made, {}).graph
+    graph = trace_model(made, {}).graph
     widest = max(np.prod(node.type.shape) for node in graph.nodes() if node.op.name in ("broadcast", "concat", "take"))
     assert widest <= 2 * 4 * 5 * 7 * 8 // 2, "keys and values are not repeated"
 
@@ -95,7 +95,7 @@ def test_a_constant_mask_of_zeros_and_infinities_only_chooses() -> None:
     mask = np.where(np.tri(5, 7, 2), 0, -np.inf).astype(np.float32)
     given = {**qkv(), "mask": mask}
     made = attention(given, constant="mask")
-    assert "add" not in [node.op.name for node in traced(made, {}).graph.nodes()]
+    assert "add" not in [node.op.name for node in trace_model(made, {}).graph.nodes()]
     same(made, given)
 
 

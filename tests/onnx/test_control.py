@@ -13,7 +13,7 @@ from mlaot.errors import MlaotError
 from mlaot.files import program_files
 from mlaot.generate import compile_model
 from mlaot.onnx import Backend
-from mlaot.onnx.declare import declare, traced
+from mlaot.onnx.declare import declare, trace_model
 from mlaot.onnx.values import Unsupported
 from mlaot.settings.options import Options
 
@@ -37,7 +37,7 @@ def same(text: str, *inputs: Any, opset: int = 21) -> list[Any]:
 
 def ops(text: str, opset: int = 21) -> list[str]:
     """The ops of the graph before any pass."""
-    return [node.op.name for node in traced(model(text, opset), {}).graph.nodes()]
+    return [node.op.name for node in trace_model(model(text, opset), {}).graph.nodes()]
 
 
 def refused(text: str, *, opset: int = 21, match: str) -> None:
@@ -266,7 +266,7 @@ def test_weights_of_a_body_that_is_written_out_are_there_once() -> None:
             t = Add(u, flat)
         }>
     }"""
-    assert list(traced(model(text), {}).parameters) == ["w"]
+    assert list(trace_model(model(text), {}).parameters) == ["w"]
     same(text, X[:2])
 
 
@@ -281,7 +281,7 @@ def test_values_that_a_loop_hands_on_stay_outside() -> None:
             r = Identity(u)
         }>
     }"""
-    (scan,) = [node for node in traced(model(text), {}).graph.nodes() if node.op.name == "scan"]
+    (scan,) = [node for node in trace_model(model(text), {}).graph.nodes() if node.op.name == "scan"]
     assert scan.attrs["carries"] == 1
     same(text, X, np.array([1.01, 0.9, 1.0], np.float32))
 
@@ -481,16 +481,16 @@ def test_sequences_and_optionals_go_in_and_out(there: bool) -> None:
 
 
 def test_a_module_takes_and_gives_the_arrays_of_sequences_one_by_one() -> None:
-    found = traced(model(JOINED), {"s": 2, "o": 1})
+    found = trace_model(model(JOINED), {"s": 2, "o": 1})
     assert found.arguments == ("s_0", "s_1", "o", "i")
     assert list(found.file_names) == ["s_0", "s_1", "o", "i", "y", "t_0", "t_1", "t_2"]
     assert list(found.graph.outputs) == ["y", "t_0", "t_1", "t_2"]
     program = compile_model(declare(model(JOINED), {"s": 2, "o": 1}), "shipped.nn", Options(isas=("base",)))
     assert "t_2" in program_files(program)["nn.c"]
-    without = traced(model(JOINED), {"s": 2, "o": 0})
+    without = trace_model(model(JOINED), {"s": 2, "o": 0})
     assert without.arguments == ("s_0", "s_1", "i")
     with pytest.raises(Unsupported, match=r"input 's' is a sequence; pin in .* how many arrays s has"):
-        traced(model(JOINED), {"o": 1})
+        trace_model(model(JOINED), {"o": 1})
 
 
 def test_elements_may_have_other_shapes_than_one_another() -> None:

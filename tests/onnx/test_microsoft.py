@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -66,9 +68,29 @@ CASES: dict[str, tuple[dict[str, Any], tuple[Any, ...], int, int]] = {
 }
 
 
-def node(op: str) -> tuple[Any, dict[str, Any]]:
+def gelu(x: Any) -> Any:
+    return x / 2 * (1 + np.vectorize(math.erf)(x / math.sqrt(2)))
+
+
+def standardized(x: Any) -> Any:
+    return (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + 1e-12)
+
+
+# The operator, its attributes, its inputs, all of which the call gives, and what its first output is.
+FORMULAS: dict[str, tuple[dict[str, Any], tuple[Any, ...], Callable[..., Any]]] = {
+    "FusedMatMul": ({"transB": 1, "alpha": 0.5}, (floats(2, 5), floats(4, 5)), lambda a, b: a @ b.T / 2),
+    "BiasGelu": ({}, (floats(3, 4), floats(4)), lambda x, bias: gelu(x + bias)),
+    "QuickGelu": ({}, (floats(3, 4),), lambda x: x / (1 + np.exp(-1.702 * x))),
+    "SkipLayerNormalization": (
+        {},
+        (floats(2, 3, 4), floats(2, 3, 4), floats(4)),
+        lambda x, skip, scale: standardized(x + skip) * scale,
+    ),
+}
+
+
+def node(op: str, attributes: dict[str, Any], inputs: Any, count: int, outputs: int) -> tuple[Any, dict[str, Any]]:
     """A model of one node, and what a call gives it."""
-    attributes, inputs, count, outputs = CASES[op]
     names = ["" if value is None else f"in{i}" for i, value in enumerate(inputs)]
     arrays = {name: np.asarray(value) for name, value in zip(names, inputs, strict=True) if name}
     given = {name: arrays[name] for name in (names[:count] if count else ["in2", "in5"])}
@@ -87,7 +109,7 @@ def node(op: str) -> tuple[Any, dict[str, Any]]:
 @pytest.mark.parametrize("op", CASES)
 def test_operator(op: str) -> None:
     onnxruntime = pytest.importorskip("onnxruntime")
-    model, given = node(op)
+    model, given = node(op, *CASES[op])
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1  # with more, DynamicQuantizeLSTM takes the range of each thread's rows
     session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
@@ -98,3 +120,13 @@ def test_operator(op: str) -> None:
     for got, want in zip(Backend.prepare(model).run(list(given.values())), expected, strict=True):
         assert got.dtype == want.dtype
         np.testing.assert_allclose(got, want, rtol=2e-6, atol=1e-6 * np.abs(want).max())
+
+
+@pytest.mark.parametrize("op", FORMULAS)
+def test_formula(op: str) -> None:
+    attributes, inputs, formula = FORMULAS[op]
+    expected = formula(*[x.astype(np.float64) for x in inputs])
+    model, given = node(op, attributes, inputs, len(inputs), 1)
+    model.graph.output[0].CopyFrom(helper.make_tensor_value_info("out0", 1, expected.shape))
+    (got,) = Backend.prepare(model).run(list(given.values()))
+    np.testing.assert_allclose(got, expected, rtol=2e-6, atol=2e-6)

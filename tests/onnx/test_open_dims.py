@@ -12,8 +12,8 @@ from onnx.reference import ReferenceEvaluator
 from mlaot.errors import MlaotError
 from mlaot.ir.dims import dim
 from mlaot.onnx import Backend
-from mlaot.onnx.declare import traced
-from mlaot.onnx.importer import settling
+from mlaot.onnx.declare import trace_model
+from mlaot.onnx.importer import unify
 
 X = np.arange(2 * 3 * 8, dtype=np.float32).reshape(2, 3, 8)
 
@@ -25,7 +25,7 @@ def model(text: str) -> onnx.ModelProto:
 
 def shapes(text: str) -> list[str]:
     """The shapes of a model's inputs as it was compiled for."""
-    inputs = traced(model(text), {}).graph.inputs.values()
+    inputs = trace_model(model(text), {}).graph.inputs.values()
     return [", ".join(map(str, node.type.shape)) for node in inputs if not node.attrs.get("parameter")]
 
 
@@ -40,12 +40,12 @@ def same(text: str, *inputs: Any) -> None:
 
 def test_what_extents_must_be() -> None:
     n, m = dim("n"), dim("m")
-    assert settling(n, m) == {"m": n}
-    assert settling(4, n) == {"n": 4}
-    assert settling((n + 1) // 2, n // 2) == {"n": 2 * n}
-    assert settling((n + 1) // 2 * m, n // 2 * m) == {"n": 2 * n}
-    assert settling(n, n + 1) == {}
-    assert settling(3, 4) == {}
+    assert unify(n, m) == {"m": n}
+    assert unify(4, n) == {"n": 4}
+    assert unify((n + 1) // 2, n // 2) == {"n": 2 * n}
+    assert unify((n + 1) // 2 * m, n // 2 * m) == {"n": 2 * n}
+    assert unify(n, n + 1) == {}
+    assert unify(3, 4) == {}
 
 
 def test_dims_that_meet_are_one() -> None:
@@ -82,14 +82,14 @@ def test_extents_that_never_fit_are_wrong() -> None:
 def test_an_axis_below_0_is_open() -> None:
     made = model("f (float[n,3] x) => (float[n,3] y) { y = Neg(x) }")
     made.graph.input[0].type.tensor_type.shape.dim[0].dim_value = -1
-    assert str(next(iter(traced(made, {}).graph.inputs.values())).type) == "f32[x_0,3]"
+    assert str(next(iter(trace_model(made, {}).graph.inputs.values())).type) == "f32[x_0,3]"
 
 
 def test_a_question_mark_is_no_name() -> None:
     made = model("f (float[n,m] x) => (float[n,m] y) { y = Neg(x) }")
     for axis in made.graph.input[0].type.tensor_type.shape.dim:
         axis.dim_param = "?"
-    assert str(next(iter(traced(made, {}).graph.inputs.values())).type) == "f32[x_0,x_1]"
+    assert str(next(iter(trace_model(made, {}).graph.inputs.values())).type) == "f32[x_0,x_1]"
 
 
 def test_a_squeezed_axis_is_checked_by_the_call() -> None:

@@ -16,7 +16,7 @@ import pytest
 
 import mlaot.onnx.ops  # noqa: F401  fills the registry
 from mlaot.evaluate import evaluate
-from mlaot.frontend.declaration import Traced
+from mlaot.frontend.trace.declaration import Traced
 from mlaot.generate import compile_model
 from mlaot.onnx.declare import declare, port_name
 from mlaot.onnx.registry import OPERATORS
@@ -42,7 +42,7 @@ def answers() -> list[tuple[Case, list[Answer]]]:
 def imported(number: int) -> tuple[Traced, dict[str, str]]:
     """A case's graph with its weights, and which port each output is."""
     made: dict[str, Any] = {}
-    return declare(answers()[number][0].model, {}, made=made).trace(), made
+    return declare(answers()[number][0].model, {}, ports=made).trace(), made
 
 
 def by_numpy(number: int, given: dict[str, Any]) -> dict[str, Any]:

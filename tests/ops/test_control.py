@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from mlaot.errors import MlaotError
-from mlaot.evaluate import evaluate
+from mlaot.evaluate import bind, evaluate
 from mlaot.ir import Graph, Node, Subgraph, Type, dim, verify
 from mlaot.ir.types import bf16, boolean, f16, f32, f64, i64
 from mlaot.ops import OPS
@@ -158,8 +158,8 @@ def test_scan_without_xs_counts_its_length() -> None:
     assert found.tolist() == [8.0, 16.0, 24.0] and found.dtype == np.float32
 
 
-def test_references_take_subgraphs_as_they_are() -> None:
-    double = body((f32[2],), lambda v: [ew.add(v[0], v[0])])
+def test_references_take_subgraphs_as_functions() -> None:
+    double = bind(body((f32[2],), lambda v: [ew.add(v[0], v[0])]))
     found = OPS["scan"].reference(np.ones(2, np.float32), body=double, consts=0, carries=1, length=3, reverse=False)
     assert found[0].tolist() == [8.0, 8.0]
 

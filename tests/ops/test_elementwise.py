@@ -12,7 +12,7 @@ import pytest
 from mlaot.evaluate import evaluate
 from mlaot.ir import Graph, Node, Type
 from mlaot.ir.types import f32, f64, i32
-from mlaot.nest.expressions import WHOLE, ValueType, Var
+from mlaot.nest.expressions import FULL_VECTOR, ValueType, Var
 from mlaot.ops import OPS
 from mlaot.ops import reduction as red
 from mlaot.printing.spelling import Speller
@@ -167,7 +167,7 @@ def test_cast_passes_a_gradient_between_floats_only() -> None:
 def c_text(name: str, args: str, t: str, **attrs: Any) -> str:
     c = OPS[name].c
     assert c is not None
-    type_ = ValueType(t.removesuffix("v"), WHOLE if t.endswith("v") else 1)
+    type_ = ValueType(t.removesuffix("v"), FULL_VECTOR if t.endswith("v") else 1)
     return Speller(0)(c([Var(name, type_) for name in args], **attrs))
 
 

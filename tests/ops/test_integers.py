@@ -21,7 +21,7 @@ import pytest
 from mlaot.errors import MlaotError
 from mlaot.ir import Type
 from mlaot.ir.types import DTYPES, DType, bf16, boolean, f16, f32, f64, round_bf16
-from mlaot.nest.expressions import WHOLE, ValueType, Var
+from mlaot.nest.expressions import FULL_VECTOR, ValueType, Var
 from mlaot.ops import OPS
 from mlaot.printing.helpers import preamble
 from mlaot.printing.spelling import C_NAMES, Speller, literal
@@ -336,7 +336,7 @@ def test_helpers_are_those_that_are_called() -> None:
 def c_text(name: str, args: Sequence[str], t: str, **attrs: Any) -> str:
     c = OPS[name].c
     assert c is not None
-    type_ = ValueType(t.removesuffix("v"), WHOLE if t.endswith("v") else 1)
+    type_ = ValueType(t.removesuffix("v"), FULL_VECTOR if t.endswith("v") else 1)
     return Speller(0)(c([Var(name, type_) for name in args], **attrs))
 
 

@@ -75,7 +75,7 @@ def test_arrays_are_declared_once_with_their_shapes() -> None:
 @pytest.mark.parametrize("name", ["m_nn_forward", "evil\n#error boom\\", '/enc.0/"*/ ??/', "é漢\\", "0", "", "int"])
 def test_a_part_may_be_called_anything(name: str) -> None:
     """Its function has a name of its own, and the comment at the call is one line."""
-    from mlaot.frontend.trace import part
+    from mlaot.frontend.trace.context import part
 
     def forward(x: Any) -> Any:
         with part(name):

@@ -12,7 +12,7 @@ import pytest
 
 import mlaot
 from mlaot import nn, optim, passes
-from mlaot.frontend.declaration import Declaration
+from mlaot.frontend.trace.declaration import Declaration
 from mlaot.ir import Type
 from mlaot.ir.types import BY_NUMPY
 from mlaot.lower.lower import lower

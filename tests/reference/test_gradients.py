@@ -11,8 +11,8 @@ import pytest
 
 import mlaot
 from mlaot import passes
-from mlaot.frontend.declaration import Declaration
-from mlaot.frontend.tensor import parameters
+from mlaot.frontend.trace.declaration import Declaration
+from mlaot.frontend.trace.tensor import parameters
 from mlaot.ir import Type
 from mlaot.ir.types import f64, i64
 from mlaot.lower.lower import lower

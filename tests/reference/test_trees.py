@@ -13,7 +13,7 @@ import mlaot
 from mlaot import nn, passes
 from mlaot.errors import MlaotError
 from mlaot.evaluate import evaluate
-from mlaot.frontend.declaration import Declaration
+from mlaot.frontend.trace.declaration import Declaration
 from mlaot.ir import Type
 from mlaot.ir.types import BY_NUMPY
 from mlaot.lower.lower import lower

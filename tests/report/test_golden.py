@@ -18,10 +18,10 @@ from mlaot.build.toolchain import find_toolchain
 from mlaot.errors import MlaotError
 from mlaot.generate import compile_model
 from mlaot.ir.indices import IndexRange
+from mlaot.ir.ports import numbers
 from mlaot.loading import trace
 from mlaot.lower.program import Port
 from mlaot.nn import functional as F
-from mlaot.report.golden import numbers
 from mlaot.settings.options import Options
 
 from .. import projects

@@ -5,7 +5,8 @@ from __future__ import annotations
 import struct
 
 from mlaot.ir.indices import IndexRange
-from mlaot.lower.program import Entry, Module, Port, Slot
+from mlaot.lower.program import Entry, ExtensionModule, Port, Slot
+from mlaot.settings.options import Options
 
 from .models import floats
 
@@ -36,7 +37,7 @@ def labels(dtype: str) -> Port:
     return Port("x", dtype, ("n",), ranges=(IndexRange(3),))
 
 
-TYPES = Module(
+TYPES = ExtensionModule(
     name="dtypes",
     dims=("n",),
     entries=tuple(
@@ -53,7 +54,7 @@ TYPES = Module(
     state_bytes=0,
     constants=b"",
     initial=b"",
-    isas=("base",),
+    options=Options(isas=("base",)),
 )
 
 
@@ -79,7 +80,7 @@ def vector(name: str, *shape: int | str) -> Port:
     return Port(name, "f32", shape)
 
 
-SHAPES = Module(
+SHAPES = ExtensionModule(
     name="shapes",
     dims=("batch", "m", "n"),
     entries=(
@@ -112,7 +113,7 @@ SHAPES = Module(
     state_bytes=0,
     constants=b"",
     initial=b"",
-    isas=("base",),
+    options=Options(isas=("base",)),
 )
 
 SHAPES_KERNELS = """
@@ -262,7 +263,7 @@ KERNEL(loss)
 """
 
 # A frozen model with a cache: two numbers a call, four calls.
-CACHE = Module(
+CACHE = ExtensionModule(
     name="cache",
     dims=(),
     entries=(
@@ -279,7 +280,7 @@ CACHE = Module(
     state_bytes=256,
     constants=b"",
     initial=bytes(128) + struct.pack("3H", 0x3F80, 0xC040, 0x7F80) + bytes(58) + struct.pack("7e", 1, 0, 2, 0, 3, 0, 4),
-    isas=("base",),
+    options=Options(isas=("base",)),
 )
 
 CACHE_KERNELS = """
@@ -314,7 +315,7 @@ void cache_clear_ISA(char *const *p, const ptrdiff_t *dim)
 """
 
 # Parameters w, a buffer that counts, and an optimizer with a moment: each step adds x to the moment, the moment to w.
-MOMENTUM = Module(
+MOMENTUM = ExtensionModule(
     name="momentum",
     dims=("batch",),
     entries=(
@@ -334,7 +335,7 @@ MOMENTUM = Module(
     state_bytes=320,
     constants=b"",
     initial=floats(1, 2) + bytes(120) + floats(0.5, 0.25) + bytes(56) + struct.pack("q", 7),
-    isas=("base",),
+    options=Options(isas=("base",)),
 )
 
 MOMENTUM_KERNELS = """

@@ -13,7 +13,8 @@ from types import ModuleType
 
 from mlaot.binding.interface import render_interface
 from mlaot.ir.indices import IndexRange
-from mlaot.lower.program import Entry, Module, Port, Slot
+from mlaot.lower.program import Entry, ExtensionModule, Port, Slot
+from mlaot.settings.options import Options
 
 from .. import instrumented
 
@@ -32,7 +33,7 @@ def floats(*values: float) -> bytes:
 
 
 # y = x @ w + b for x of 2 and y of 3 numbers.
-AFFINE = Module(
+AFFINE = ExtensionModule(
     name="shop.affine",
     dims=("batch", "width"),
     entries=(
@@ -80,7 +81,7 @@ AFFINE = Module(
     state_bytes=0,
     constants=floats(1, 2, 3, 4, 5, 6, 0.5, 0.25, 0.125),
     initial=b"",
-    isas=ISAS,
+    options=Options(isas=ISAS),
     info={"version": "1.2.3", "note": 'quote " and \\ and é'},
     version="1.2.3",
 )
@@ -159,7 +160,7 @@ void shop_affine_slow_ISA(char *const *p, const ptrdiff_t *dim)
 """
 
 # Scores s = x @ w (2 classes), loss = mean over the batch of (s[label] - 1) ** 2; w is stored transposed and padded.
-FIT = Module(
+FIT = ExtensionModule(
     name="fit",
     dims=("batch",),
     entries=(
@@ -199,7 +200,7 @@ FIT = Module(
     state_bytes=256,
     constants=b"",
     initial=struct.pack("9d", 0.1, 0.2, 0.3, 0.0, 0.4, 0.5, 0.6, 0.0, 1.0),
-    isas=ISAS,
+    options=Options(isas=ISAS),
     info={"scalars": (0, 8, 16, 32, 40, 48, 64)},
 )
 
@@ -306,7 +307,7 @@ void whole_accumulate_ISA(char *const *p, const ptrdiff_t *dim)
 """
 
 # A model whose weights are too large for text, and no dims at all.
-LARGE = Module(
+LARGE = ExtensionModule(
     name="large",
     dims=(),
     entries=(Entry("forward", (Port("i", "i32", ()),), (Port("y", "f32", ()),), "0", "1"),),
@@ -314,7 +315,7 @@ LARGE = Module(
     state_bytes=0,
     constants=struct.pack("30000f", *range(30000)),
     initial=b"",
-    isas=("base",),
+    options=Options(isas=("base",)),
 )
 
 LARGE_KERNELS = """
@@ -333,12 +334,18 @@ MODELS = {
     "fit": (FIT, FIT_KERNELS),
     "whole": (WHOLE, WHOLE_KERNELS),
     "large": (LARGE, LARGE_KERNELS),
-    "mapped": (replace(LARGE, name="mapped", weights="file"), LARGE_KERNELS.replace("large", "mapped")),
-    "apart": (replace(FIT, name="apart", weights="file"), FIT_KERNELS.replace("fit", "apart")),
+    "mapped": (
+        replace(LARGE, name="mapped", options=replace(LARGE.options, weights="file")),
+        LARGE_KERNELS.replace("large", "mapped"),
+    ),
+    "apart": (
+        replace(FIT, name="apart", options=replace(FIT.options, weights="file")),
+        FIT_KERNELS.replace("fit", "apart"),
+    ),
 }
 
 
-def write_files(module: Module, kernels: str, folder: Path, abi: str = "abi3") -> list[list[str]]:
+def write_files(module: ExtensionModule, kernels: str, folder: Path, abi: str = "abi3") -> list[list[str]]:
     """Write a model's files; the compiler commands that build it."""
     stem = module.name.rpartition(".")[2]
     folder.mkdir(parents=True, exist_ok=True)
@@ -357,14 +364,14 @@ def write_files(module: Module, kernels: str, folder: Path, abi: str = "abi3") -
     return [*commands, [compiler[0], "-shared", *stripped, *objects, "-o", str(folder / f"{stem}.{abi}.so")]]
 
 
-def build(module: Module, kernels: str, folder: Path, abi: str = "abi3") -> Path:
+def build(module: ExtensionModule, kernels: str, folder: Path, abi: str = "abi3") -> Path:
     """Compile a model into ``folder``."""
     for command in write_files(module, kernels, folder, abi):
         subprocess.run(command, check=True)
     return library(module, folder, abi)
 
 
-def library(module: Module, folder: Path, abi: str = "abi3") -> Path:
+def library(module: ExtensionModule, folder: Path, abi: str = "abi3") -> Path:
     """Where a model's shared library is."""
     return folder / f"{module.name.rpartition('.')[2]}.{abi}.so"
 

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from mlaot.settings.options import Options
+
 from .. import instrumented
 from . import kinds, models
 from .test_host import EVERYTHING, INTERPRETERS, LINUX, python, run_threads, symbols
@@ -28,7 +30,7 @@ def libraries(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     made = []
     for name in NAMES:
         module, kernels = both[name]
-        made.append(models.build(replace(module, isas=("base",)), kernels, folder / name, "abi3t"))
+        made.append(models.build(replace(module, options=Options(isas=("base",))), kernels, folder / name, "abi3t"))
     return {name: path.rename(folder / path.name) for name, path in zip(NAMES, made, strict=True)}
 
 

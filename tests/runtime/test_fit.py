@@ -19,8 +19,9 @@ from mlaot import nn, optim
 from mlaot.binding.fit import make_fit
 from mlaot.binding.interface import render_interface
 from mlaot.errors import MlaotError
-from mlaot.lower.program import Entry, Module, Port, Slot
+from mlaot.lower.program import Entry, ExtensionModule, Port, Slot
 from mlaot.nn import functional as F
+from mlaot.settings.options import Options
 
 from .. import projects
 from .test_host import python
@@ -463,10 +464,12 @@ def test_no_batches(build: Build) -> None:
             model.fit([[1, 2, 3]], [[1, 2, 3]], [[1]])
 
 
-def training(*inputs: Port, dims: tuple[str, ...] = ()) -> Module:
+def training(*inputs: Port, dims: tuple[str, ...] = ()) -> ExtensionModule:
     """A module whose train_step has these inputs."""
     entry = Entry("train_step", inputs, (Port("loss", "f32", ()),), "0", "1")
-    return Module("m", dims, (entry,), (Slot("w", "f32", (), (), 0, 64),), 128, b"", b"", ("base",))
+    return ExtensionModule(
+        "m", dims, (entry,), (Slot("w", "f32", (), (), 0, 64),), 128, b"", b"", Options(isas=("base",))
+    )
 
 
 @pytest.mark.parametrize(

@@ -13,14 +13,14 @@ from mlaot.generate import compile_model
 from mlaot.nest.statements import For, walk
 from mlaot.nest.text import nest_text, parse_nest
 from mlaot.printing.file import kernels_file
-from mlaot.schedule.collapse import collapsed, of_any_size
+from mlaot.schedule.collapse import collapse, generalize_size
 from mlaot.schedule.machine import MACHINES
 from mlaot.settings.options import Options
 
 
 def lines(text: str) -> str:
     nest = parse_nest(text)
-    _, _, body = nest_text(type(nest)(nest.name, nest.params, collapsed(nest.body))).partition("\n")
+    _, _, body = nest_text(type(nest)(nest.name, nest.params, collapse(nest.body))).partition("\n")
     return body
 
 
@@ -129,10 +129,10 @@ def f(y: f32[96], x: f32[192]):
 
 def test_arrays_of_all_shapes_have_one_kernel() -> None:
     text = "def f(y: f32[{n}], x: f32[{n}]):\n    for j in parallel_vector(0, {n}):\n        y[j] = x[j] * f32(2.0)\n"
-    found = {of_any_size(parse_nest(text.format(n=n)))[0].body for n in (256, 1000, 999)}
+    found = {generalize_size(parse_nest(text.format(n=n)))[0].body for n in (256, 1000, 999)}
     assert len(found) == 1
     nest = parse_nest(text.format(n=255))
-    assert of_any_size(nest) == (nest, {})
+    assert generalize_size(nest) == (nest, {})
 
 
 def test_updates_share_a_kernel() -> None:
@@ -151,5 +151,5 @@ def test_updates_share_a_kernel() -> None:
     calls = re.findall(r"^    (\w+update\w*_v3)\(.*, (\d+)\);", text, re.MULTILINE)
     names = {n: {name for name, size in calls if int(size) == n} for n in (333, 400, 300, 864)}
     assert names[333] == names[400] != set() and names[300] == names[864] != set()  # rows of vectors, and without gaps
-    loops = [s for k in update.kernels for s in walk(collapsed(k.nest.body)) if isinstance(s, For)]
+    loops = [s for k in update.kernels for s in walk(collapse(k.nest.body)) if isinstance(s, For)]
     assert all(loop.vector for loop in loops)

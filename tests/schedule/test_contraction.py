@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 
 from mlaot.ir.dims import substitute
-from mlaot.nest.expressions import PanelLayout
-from mlaot.nest.interpreter import compiled
+from mlaot.nest.expressions import Panels
+from mlaot.nest.interpreter import compile_nest
 from mlaot.nest.statements import Nest
 from mlaot.nest.text import nest_text, parse_nest
 from mlaot.nest.verify import verify
 from mlaot.schedule.contraction import Axis, contraction_of
 from mlaot.schedule.machine import MACHINES
-from mlaot.schedule.nests import scheduled
+from mlaot.schedule.nests import schedule_nest
 
 PRODUCT = """\
 def product(y: f32[n * 48], x: f32[n * 20], w: f32[960], b: f32[48]):
@@ -86,7 +86,7 @@ def test_a_product() -> None:
 
 def test_strides_within_panels_are_rows() -> None:
     w = contraction_of(parse_nest(PANELS)).operands[1]
-    assert w.panels == PanelLayout(20, 40, 32, 16) and w.array.panels is None
+    assert w.panels == Panels(20, 40, 32, 16) and w.array.panels is None
     assert dict(w.strides) == {"j": 1, "k": 1}
 
 
@@ -107,7 +107,7 @@ def run(nest: Nest, n: int) -> Any:
     rng = np.random.default_rng(0)
     sizes = {a.name: substitute(a.size, {"n": n}) for a in nest.params}
     arrays = {name: rng.integers(-3, 4, size).astype(np.float32) for name, size in sizes.items()}
-    compiled(nest, {})(arrays, {"n": n})
+    compile_nest(nest, {})(arrays, {"n": n})
     return arrays["y"]
 
 
@@ -116,14 +116,14 @@ def run(nest: Nest, n: int) -> Any:
 def test_tiles_compute_the_same(name: str, machine: str) -> None:
     nest = parse_nest(NESTS[name])
     verify(nest)
-    tiles = scheduled(nest, MACHINES[machine])
+    tiles = schedule_nest(nest, MACHINES[machine])
     verify(tiles)
     for n in (0, 1, 2, 7, 13, 24):
         np.testing.assert_array_equal(run(tiles, n), run(nest, n))
 
 
 def test_where_elements_of_panels_lie() -> None:
-    layout = PanelLayout(rows=2, columns=40, width=32, unit=16)
+    layout = Panels(rows=2, columns=40, width=32, unit=16)
     matrix = np.arange(80).reshape(2, 40)
     flat = np.full(2 * (32 + 16), -1)
     for i in range(layout.size):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from mlaot.nest.text import nest_text, parse_nest
 from mlaot.nest.verify import verify
 from mlaot.schedule.machine import MACHINES, Machine
-from mlaot.schedule.nests import scheduled
+from mlaot.schedule.nests import schedule_nest
 from mlaot.schedule.tuning import SPARE_REGISTERS
 
 V3 = MACHINES["v3"]
@@ -24,7 +24,7 @@ def f(y: f32[20], w: f32[20 * n], x: f32[n], t: i32[n + 16]):
 def lines(text: str, machine: Machine = V3) -> str:
     """The lines of a nest behind its first, scheduled for a machine."""
     nest = parse_nest(text)
-    made = scheduled(nest, machine)
+    made = schedule_nest(nest, machine)
     verify(nest)
     verify(made)
     assert parse_nest(nest_text(made)) == made

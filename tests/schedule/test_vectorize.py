@@ -8,14 +8,14 @@ import pytest
 
 from mlaot.nest.text import nest_text, parse_nest
 from mlaot.schedule.machine import BASE, MACHINES
-from mlaot.schedule.nests import scheduled
+from mlaot.schedule.nests import schedule_nest
 
 V3 = MACHINES["v3"]
 
 
 def vectors(text: str, machine: object = V3) -> str:
     """The lines of a nest behind its first, scheduled for a machine."""
-    return nest_text(scheduled(parse_nest(text), machine)).split("\n", 1)[1]  # type: ignore[arg-type]
+    return nest_text(schedule_nest(parse_nest(text), machine)).split("\n", 1)[1]  # type: ignore[arg-type]
 
 
 def test_whole_and_partial_vectors() -> None:

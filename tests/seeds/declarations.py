@@ -10,7 +10,7 @@ import numpy as np
 
 import mlaot
 from mlaot.eager import Trace
-from mlaot.frontend.declaration import Declaration
+from mlaot.frontend.trace.declaration import Declaration
 from mlaot.micrograd import MLP, Bytes, Dot, Label, Max, Value, cross_entropy, declare
 
 Op = Callable[[Value, Value, Value], Value]

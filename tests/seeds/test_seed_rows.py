@@ -30,7 +30,7 @@ from mlaot import passes
 from mlaot.build.toolchain import find_compiler
 from mlaot.evaluate import evaluate
 from mlaot.files import program_files, write
-from mlaot.frontend.declaration import Declaration
+from mlaot.frontend.trace.declaration import Declaration
 from mlaot.generate import compile_model
 from mlaot.ir import Graph, Node
 from mlaot.ir.types import f64

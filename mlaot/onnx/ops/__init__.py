@@ -1,47 +1,7 @@
-"""The functions of ONNX's operators, by family; importing them fills the registry."""
+"""The functions of ONNX's operators, a module for each family; importing them fills the registry."""
 
-from mlaot.onnx.ops import (
-    attention,
-    control,
-    elementwise,
-    microsoft,
-    ml,
-    ml_trees,
-    normalization,
-    products,
-    quantization,
-    recurrent,
-    reductions,
-    resize,
-    sampling,
-    search,
-    sequences,
-    shaping,
-    signal,
-    text,
-    training,
-    windows,
-)
+from importlib import import_module
+from pkgutil import iter_modules
 
-__all__ = [
-    "attention",
-    "control",
-    "elementwise",
-    "microsoft",
-    "ml",
-    "ml_trees",
-    "normalization",
-    "products",
-    "quantization",
-    "recurrent",
-    "reductions",
-    "resize",
-    "sampling",
-    "search",
-    "sequences",
-    "shaping",
-    "signal",
-    "text",
-    "training",
-    "windows",
-]
+for family in iter_modules(__path__):
+    import_module(f"{__name__}.{family.name}")

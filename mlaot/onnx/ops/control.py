@@ -14,23 +14,24 @@ from typing import Any
 import numpy as np
 import onnx
 
-import mlaot.frontend.functions as F
+import mlaot.frontend.numpy as F
 from mlaot.errors import MlaotError
-from mlaot.frontend import control, tree
-from mlaot.frontend.promotion import as_node
-from mlaot.frontend.subtrace import subtrace
-from mlaot.frontend.tensor import Tensor
-from mlaot.frontend.trace import needed
+from mlaot.frontend.trace import control, tree
+from mlaot.frontend.trace.context import needed
+from mlaot.frontend.trace.promotion import as_node
+from mlaot.frontend.trace.subtrace import subtrace
+from mlaot.frontend.trace.tensor import Tensor
 from mlaot.ir import Type
 from mlaot.ir.dims import Expr
 from mlaot.ir.graph import topological
-from mlaot.onnx.importer import Refused, Settled, Use
+from mlaot.onnx.importer import Refined, Refused, Use
+from mlaot.onnx.protos import inner_graphs
 from mlaot.onnx.registry import operator
-from mlaot.onnx.values import Unsupported, is_symbolic, known, lifted, settled, traced
+from mlaot.onnx.values import Unsupported, as_traced, concrete, constant_value, is_symbolic, lift
 
-SHORT = 64  # nodes that a loop may be written out to where it could stay a loop
-LONG = 4096  # nodes that it may be written out to where it could not
-EVER = 2**48  # more rounds than anybody waits for
+UNROLLED_FIRST = 64  # nodes that a loop may be written out to where it could stay a loop
+UNROLLED_LAST = 4096  # nodes that it may be written out to where it could not
+MOST_ROUNDS = 2**48  # more rounds than anybody waits for
 
 # The number of the round, the carried values, the slices: whether to go on, the new carried values, what is stacked.
 Step = Callable[[Any, Sequence[Any], Sequence[Any]], tuple[Any, list[Any], list[Any]]]
@@ -38,10 +39,10 @@ Step = Callable[[Any, Sequence[Any], Sequence[Any]], tuple[Any, list[Any], list[
 
 @operator("If")
 def if_(use: Use, condition: Any) -> Any:
-    asked = known(condition)
+    asked = constant_value(condition)
     if asked is not None:
         return tuple(use.body("then_branch" if asked.reshape(()) else "else_branch")([]))
-    given: dict[str, list[Any]] = {}
+    branches: dict[str, list[Any]] = {}
     taken = np.reshape(condition, ())
     conditions = {"then_branch": taken, "else_branch": np.logical_not(taken)}
 
@@ -49,37 +50,37 @@ def if_(use: Use, condition: Any) -> Any:
         def run() -> Any:
             use.importer.branches.append(conditions[name])
             try:
-                given[name] = use.body(name)([])
+                branches[name] = use.body(name)([])
             finally:
                 use.importer.branches.pop()
-            leaves, structure = tree.flatten(given[name])
-            return tree.unflatten(structure, [traced(lifted(leaf)) for leaf in leaves])
+            leaves, structure = tree.flatten(branches[name])
+            return tree.unflatten(structure, [as_traced(lift(leaf)) for leaf in leaves])
 
         return run
 
     try:
-        found = control.cond(taken, branch("then_branch"), branch("else_branch"))
+        merged = control.cond(taken, branch("then_branch"), branch("else_branch"))
     except MlaotError as error:
-        if len(given) < 2 and not isinstance(error, Unsupported):
-            impossible, other = ("else_branch", "then_branch") if given else ("then_branch", "else_branch")
+        if len(branches) < 2 and not isinstance(error, Unsupported):
+            impossible, other = ("else_branch", "then_branch") if branches else ("then_branch", "else_branch")
             use.require(conditions[other], f"its {impossible} does not fit shapes that are fixed: {error.message}")
             return tuple(use.body(other)([]))
-        if len(given) < 2 or isinstance(error, Unsupported) or error.message.startswith("node "):
+        if len(branches) < 2 or isinstance(error, Unsupported) or error.message.startswith("node "):
             raise
-        if fitting := _assumed_branch(use, taken, given):
+        if fitting := _branch_as_declared(use, taken, branches):
             use.require(conditions[fitting], f"its condition must take the {fitting}")
             return tuple(use.body(fitting)([]))
-        kinds = " and ".join(_kinds(given[name]) for name in ("then_branch", "else_branch"))
+        kinds = " and ".join(_kinds(branches[name]) for name in ("then_branch", "else_branch"))
         raise Unsupported(
             f"its condition is computed when the model runs, but its branches give {kinds}; if it asks for an open "
             "dimension, pin that in [..dims]"
         ) from None
-    pairs = zip(*given.values(), strict=True)
-    return tuple(a if _same(a, b) else value for (a, b), value in zip(pairs, found, strict=True))
+    pairs = zip(*branches.values(), strict=True)
+    return tuple(a if _same(a, b) else value for (a, b), value in zip(pairs, merged, strict=True))
 
 
-def _assumed_branch(use: Use, taken: Any, given: dict[str, list[Any]]) -> str:
-    """The branch to take where they give arrays of different ranks: that which gives what the file declares.
+def _branch_as_declared(use: Use, taken: Any, branches: dict[str, list[Any]]) -> str:
+    """Return the branch to take where they give arrays of different ranks: that which gives what the file declares.
 
     Where it declares nothing and asks for extents only, that in which they are what it asks for: exporters write "if
     the axis is 1 long, remove it".
@@ -87,24 +88,24 @@ def _assumed_branch(use: Use, taken: Any, given: dict[str, list[Any]]) -> str:
     wanted = [use.declared(i) for i in range(len(use.node.output))]
     fitting = [
         name
-        for name, values in given.items()
+        for name, values in branches.items()
         if all(t is not None and t.rank == _rank(v) for t, v in zip(wanted, values, strict=True))
     ]
     if len(fitting) == 1:
         return fitting[0]
     asked = needed().outside(as_node(taken))
-    ranks = {tuple(map(_rank, values)) for values in given.values()}
+    ranks = {tuple(map(_rank, values)) for values in branches.values()}
     is_of_extents = asked is not None and all(node.op.name != "input" for node in topological([asked]))
     return "then_branch" if is_of_extents and len(ranks) == 2 else ""
 
 
 def _rank(value: Any) -> int | None:
-    """How many axes an array has, None for what is no array."""
+    """Return how many axes an array has, None for what is no array."""
     return len(value.shape) if hasattr(value, "shape") else None
 
 
 def _kinds(values: Any) -> str:
-    """The types of values, for messages."""
+    """Return the types of values, for messages."""
 
     def shown(value: Any) -> str:
         if isinstance(value, list):
@@ -115,8 +116,8 @@ def _kinds(values: Any) -> str:
 
 
 def _same(a: Any, b: Any) -> bool:
-    """Whether two values are known and the same."""
-    one, other = known(a), known(b)
+    """Tell whether two values are known and the same."""
+    one, other = constant_value(a), constant_value(b)
     if one is None or other is None or one.dtype != other.dtype or one.shape != other.shape:
         return False
     return list(one.ravel()) == list(other.ravel()) if one.dtype == object else one.tobytes() == other.tobytes()
@@ -127,13 +128,13 @@ def loop(use: Use, count: Any = None, condition: Any = None, *carried: Any) -> A
     body, n = use.body("body"), len(carried)
 
     def step(i: Any, values: Sequence[Any], slices: Sequence[Any]) -> tuple[Any, list[Any], list[Any]]:
-        found = body([i, np.array(True), *values])  # inside, the condition has been met
-        return np.array(True) if condition is None else found[0], found[1 : n + 1], found[n + 1 :]
+        outputs = body([i, np.array(True), *values])  # inside, the condition has been met
+        return np.array(True) if condition is None else outputs[0], outputs[1 : n + 1], outputs[n + 1 :]
 
-    limit = None if count is None else settled(count).reshape(())
-    if limit is not None and known(limit) is not None:
+    limit = None if count is None else concrete(count).reshape(())
+    if limit is not None and constant_value(limit) is not None:
         limit = limit.item()
-        limit = limit if isinstance(limit, Expr) else max(int(limit), 0) if limit < EVER else None
+        limit = limit if isinstance(limit, Expr) else max(int(limit), 0) if limit < MOST_ROUNDS else None
     asked = np.array(True) if condition is None else condition.reshape(())
     if len(use.node.output) > n:
         limit, asked = _declared_rounds(use, n, limit, asked)
@@ -141,85 +142,81 @@ def loop(use: Use, count: Any = None, condition: Any = None, *carried: Any) -> A
 
 
 def _declared_rounds(use: Use, n: int, limit: Any, asked: Any) -> tuple[Any, Any]:
-    """A computed number of rounds as the file's shape of what is stacked says it; other calls are refused."""
-    shapes = [found.shape for i in range(n, len(use.node.output)) if (found := use.declared(i)) is not None]
+    """Return a computed number of rounds as the file's shape of what is stacked says it; other calls are refused."""
+    shapes = [type_.shape for i in range(n, len(use.node.output)) if (type_ := use.declared(i)) is not None]
     rounds = next((shape[0] for shape in shapes if isinstance(shape[0], int)), None)
     if limit is None or rounds is None:
         return limit, asked
     if not isinstance(limit, int | Expr):
         use.require(np.equal(np.maximum(limit, 0), rounds), f"its trip count must be {rounds}")
         limit = rounds
-    if rounds and known(asked) is None:
+    if rounds and constant_value(asked) is None:
         use.require(asked, "its condition must be true")
         asked = np.array(True)
     return limit, asked
 
 
 @operator("Scan", since=9)
-def scan(use: Use, *inputs: Any) -> Any:
-    count = use.attribute("num_scan_inputs")
-    states, items = list(inputs[: len(inputs) - count]), list(inputs[len(inputs) - count :])
-    outs = len(use.node.output) - len(states)
-    axes = use.attribute("scan_input_axes", [0] * count)
-    turned = use.attribute("scan_input_directions", [0] * count)
-    items = [np.moveaxis(item, axis, 0) for item, axis in zip(items, axes, strict=True)]
-    found = list(_scanned(use, states, items, turned, use.attribute("scan_output_directions", [0] * outs)))
-    for i, axis in enumerate(use.attribute("scan_output_axes", [0] * outs)):
-        found[len(states) + i] = np.moveaxis(found[len(states) + i], 0, axis)
-    return tuple(found)
+def scan(use: Use, *inputs: Any, num_scan_inputs: int = 0) -> Any:
+    n = len(inputs) - num_scan_inputs
+    axes = use.attribute("scan_input_axes", [0] * num_scan_inputs)
+    items = [np.moveaxis(item, axis, 0) for item, axis in zip(inputs[n:], axes, strict=True)]
+    turned = use.attribute("scan_input_directions", [0] * num_scan_inputs)
+    outputs = list(_scan_along(use, list(inputs[:n]), items, turned, use.attribute("scan_output_directions", [])))
+    for i, axis in enumerate(use.attribute("scan_output_axes", []), n):
+        outputs[i] = np.moveaxis(outputs[i], 0, axis)
+    return tuple(outputs)
 
 
 @operator("Scan")
-def scan_of_batch(use: Use, lengths: Any, *inputs: Any) -> Any:
+def scan_of_batch(use: Use, lengths: Any, *inputs: Any, num_scan_inputs: int = 0) -> Any:
     """Of opset 8: each example of the batch, the first axis, is scanned along its own first axis."""
-    count = use.attribute("num_scan_inputs")
-    turned = use.attribute("directions", [0] * count)
-    states = len(inputs) - count
+    turned, n = use.attribute("directions", [0] * num_scan_inputs), len(inputs) - num_scan_inputs
 
     def example(values: Sequence[Any], length: Any) -> tuple[Any, ...]:
-        return _scanned(use, list(values[:states]), list(values[states:]), turned, [], length)
+        return _scan_along(use, list(values[:n]), list(values[n:]), turned, [], length)
 
     if isinstance(inputs[0].shape[0], int) and inputs[0].shape[0] == 1:
-        found = example([x[0] for x in inputs], None if lengths is None else lengths[0])
-        return tuple(np.expand_dims(value, 0) for value in found)
-    given = tuple(map(traced, inputs))
+        outputs = example([x[0] for x in inputs], None if lengths is None else lengths[0])
+        return tuple(np.expand_dims(value, 0) for value in outputs)
+    operands = tuple(map(as_traced, inputs))
     if lengths is None:
-        return control.scan(lambda _, values: ((), example(values, None)), (), given)[1]
-    return control.scan(lambda _, values: ((), example(values[1:], values[0])), (), (traced(lengths), *given))[1]
+        return control.scan(lambda _, values: ((), example(values, None)), (), operands)[1]
+    return control.scan(lambda _, values: ((), example(values[1:], values[0])), (), (as_traced(lengths), *operands))[1]
 
 
-def _scanned(
+def _scan_along(
     use: Use, states: list[Any], items: list[Any], turned: list[int], put: list[int], length: Any = None
 ) -> tuple[Any, ...]:
-    """A scan along the first axes of ``items``; ``length``: after how many rounds the states stay as they are."""
+    """Scan along the first axes of ``items``; ``length``: after how many rounds the states stay as they are."""
     body, n, rounds = use.body("body"), len(states), items[0].shape[0]
 
     def step(i: Any, values: Sequence[Any], slices: Sequence[Any]) -> tuple[Any, list[Any], list[Any]]:
-        found = body([*values, *slices])
-        new, outs = found[:n], found[n:]
+        outputs = body([*values, *slices])
+        new, outs = outputs[:n], outputs[n:]
         if length is not None:
             new = [np.where(i < length, a, b) for a, b in zip(new, values, strict=True)]
             outs = [np.where(i < length, out, np.zeros_like(out)) for out in outs]
         return np.array(True), new, outs
 
-    given = [np.flip(x, 0) if back else x for x, back in zip(items, turned, strict=True)]
-    found = list(_Loop(use, step, states, given, rounds, np.array(True)).run())
-    for i, back in enumerate(put):
-        found[n + i] = np.flip(found[n + i], 0) if back else found[n + i]
-    return tuple(found)
+    scanned = [np.flip(x, 0) if back else x for x, back in zip(items, turned, strict=True)]
+    outputs = list(_Loop(use, step, states, scanned, rounds, np.array(True)).run())
+    for i, back in enumerate(put, n):
+        outputs[i] = np.flip(outputs[i], 0) if back else outputs[i]
+    return tuple(outputs)
 
 
 @operator("SequenceMap", symbolic=True)
-def sequence_map(use: Use, first: Any, *others: Any) -> Any:
+def sequence_map(use: Use, first: Any, *operands: Any) -> Any:
     body = use.body("body")
-    if any(isinstance(other, list) and len(other) != len(first) for other in others):
+    if any(isinstance(other, list) and len(other) != len(first) for other in operands):
         raise MlaotError(f"its sequences have {len(first)} and other numbers of elements")
-    found = [body([x, *[o[i] if isinstance(o, list) else o for o in others]]) for i, x in enumerate(first)]
-    return tuple([each[k] for each in found] for k in range(len(use.node.output)))
+    results = [body([x, *[o[i] if isinstance(o, list) else o for o in operands]]) for i, x in enumerate(first)]
+    return tuple([each[k] for each in results] for k in range(len(use.node.output)))
 
 
 @dataclass(frozen=True)
-class _Seen:
+class _Traits:
     """What a body does with values that it does not know."""
 
     types: list[Type]  # of the new carried values
@@ -248,44 +245,41 @@ class _Loop:
     condition: Any
 
     def run(self) -> tuple[Any, ...]:
-        """The last carried values, then what was stacked."""
-        asked, count = known(self.condition), self.limit if isinstance(self.limit, int) else None
-        if asked is not None and not asked:
-            count = 0
+        """Compile the loop; return the last carried values, then what was stacked."""
+        asked, count = constant_value(self.condition), self.limit if isinstance(self.limit, int) else None
+        if count == 0 or (asked is not None and not asked):
+            return self.skip()
         size = _nodes(self.use.attribute("body"))
-        found: Any
+        result: Any
         failure: _Failure | None = None
-        if count is not None and 0 < count * size <= SHORT and asked is not None:
-            found = self.attempt(lambda: self.written_out(SHORT, size))
-            if not isinstance(found, _Failure):
-                return tuple(found)
-        flat = all(not isinstance(value, list) and value is not None for value in self.carried)
-        if count == 0:
-            return self.none()
-        if flat:
-            seen = self.attempt(self.look)
-            if isinstance(seen, _Failure):
-                failure = seen
-            elif seen.types == [_type(value) for value in self.carried]:
-                fixed = asked is not None and (isinstance(self.limit, int | Expr))
-                if fixed and seen.endless:
-                    return self.as_scan(seen)
-                if asked is not None and seen.endless and self.limit is None:
-                    raise MlaotError("it never ends: no trip count, and a condition that is always true")
-                if not seen.outs:
-                    return self.as_while(seen)
+        if asked is not None and count is not None and count * size <= UNROLLED_FIRST:
+            result = self.attempt(lambda: self.unroll(UNROLLED_FIRST, size))
+            if not isinstance(result, _Failure):
+                return tuple(result)
+        if all(not isinstance(value, list) and value is not None for value in self.carried):
+            traits = self.attempt(self.trace_body)
+            if isinstance(traits, _Failure):
+                failure = traits
+            elif traits.types == [_type(value) for value in self.carried]:
+                if asked is not None and traits.endless:
+                    if self.limit is None:
+                        raise MlaotError("it never ends: no trip count, and a condition that is always true")
+                    if isinstance(self.limit, int | Expr):
+                        return self.as_scan(traits)
+                if not traits.outs:
+                    return self.as_while(traits)
         if asked is not None and (self.limit is None or count is not None):
-            found = self.attempt(lambda: self.written_out(LONG, size))
-            if not isinstance(found, _Failure):
-                return tuple(found)
-            failure = found
+            result = self.attempt(lambda: self.unroll(UNROLLED_LAST, size))
+            if not isinstance(result, _Failure):
+                return tuple(result)
+            failure = result
         if failure is None:
             raise Unsupported(self.reason())
         self.use.importer.refused.update(failure.refused)
         raise failure.error
 
     def reason(self) -> str:
-        """Why a loop whose number of rounds is not known cannot be compiled."""
+        """Say why a loop whose number of rounds is not known cannot be compiled."""
         if len(self.use.node.output) > len(self.carried):
             return "how many rounds it takes is computed when the model runs, and so is the size of what it stacks"
         return (
@@ -294,12 +288,12 @@ class _Loop:
         )
 
     def attempt(self, function: Callable[[], Any]) -> Any:
-        """What ``function`` gives, or why it gives nothing; then no trace of it is left."""
+        """Call ``function``; return what it gives, or why it gives nothing, of which no trace is left."""
         refused, conditions = self.use.importer.refused, self.use.importer.conditions
         before, sites, checked = dict(refused), needed().root.sites, len(conditions)
         try:
             return function()
-        except (Refused, Settled, MlaotError, TypeError, ValueError, IndexError) as error:
+        except (Refused, Refined, MlaotError, TypeError, ValueError, IndexError) as error:
             new = {reason: None for reason in refused if reason not in before}
             refused.clear()
             refused.update(before)
@@ -307,7 +301,7 @@ class _Loop:
             needed().root.sites = sites
             return _Failure(error, new)
 
-    def look(self) -> _Seen:
+    def trace_body(self) -> _Traits:
         """Trace the body once, of values of which only the types are known."""
         n, endless = len(self.carried), False
         kept: list[bool] = []
@@ -315,11 +309,11 @@ class _Loop:
         def once(*values: Tensor) -> list[Any]:
             nonlocal endless
             on, new, outs = self.step(values[-1], values[:n], values[n:-1])
-            answer = known(on)
+            answer = constant_value(on)
             endless = answer is not None and bool(answer.reshape(()))
-            found = [traced(lifted(value)) for value in (*new, *outs)]
-            kept[:] = [value.node is old.node for value, old in zip(found[:n], values[:n], strict=True)]
-            return found
+            nodes = [as_traced(lift(value)) for value in (*new, *outs)]
+            kept[:] = [value.node is old.node for value, old in zip(nodes[:n], values[:n], strict=True)]
+            return nodes
 
         slices = [Type(t.dtype, t.shape[1:]) for t in map(_type, self.items)]
         root = needed().root
@@ -328,17 +322,17 @@ class _Loop:
             once, [*map(_type, self.carried), *slices, _type(np.int64(0))], "look", read_only="a loop"
         ).types
         root.sites = sites
-        return _Seen(list(types[:n]), list(types[n:]), kept, endless)
+        return _Traits(list(types[:n]), list(types[n:]), kept, endless)
 
-    def none(self) -> tuple[Any, ...]:
-        """No round at all."""
-        seen = self.look() if len(self.use.node.output) > len(self.carried) else None
-        empty = [F.zeros((0, *out.shape), dtype=out.dtype.numpy) for out in seen.outs] if seen else []
+    def skip(self) -> tuple[Any, ...]:
+        """Give what a loop without any round gives."""
+        traits = self.trace_body() if len(self.use.node.output) > len(self.carried) else None
+        empty = [F.zeros((0, *out.shape), dtype=out.dtype.numpy) for out in traits.outs] if traits else []
         return (*self.carried, *empty)
 
-    def written_out(self, most: int, size: int) -> tuple[Any, ...]:
-        """Round after round."""
-        values, made, i, on = list(self.carried), [], 0, True
+    def unroll(self, most: int, size: int) -> tuple[Any, ...]:
+        """Write out round after round."""
+        values, stacks, i, on = list(self.carried), [], 0, True
         while on and (self.limit is None or i < self.limit):
             if (i + 1) * size > most:
                 raise Unsupported(
@@ -346,53 +340,53 @@ class _Loop:
                     "as can be written out"
                 )
             answer, values, outs = self.step(np.array(i, np.int64), values, [item[i] for item in self.items])
-            made.append(outs)
-            found = known(answer)
-            if found is None:
+            stacks.append(outs)
+            flag = constant_value(answer)
+            if flag is None:
                 raise Unsupported(self.reason())
-            on, i = bool(found.reshape(())), i + 1
-        if any(isinstance(out, list) or out is None for outs in made for out in outs):
+            on, i = bool(flag.reshape(())), i + 1
+        if any(isinstance(out, list) or out is None for outs in stacks for out in outs):
             raise MlaotError("what a loop stacks are sequences")
-        stacked = [np.stack([lifted(out) for out in outs]) for outs in zip(*made, strict=True)]
+        stacked = [np.stack([lift(out) for out in outs]) for outs in zip(*stacks, strict=True)]
         return (*values, *stacked)
 
-    def as_scan(self, seen: _Seen) -> tuple[Any, ...]:
-        """A known number of rounds."""
+    def as_scan(self, traits: _Traits) -> tuple[Any, ...]:
+        """Compile a known number of rounds."""
 
-        def body(state: Any, given: Any) -> Any:
-            _, new, outs = self.step(given[0], self.all(seen, state), given[1:])
-            return self.moving(seen, new), tuple(traced(lifted(out)) for out in outs)
+        def body(state: Any, item: Any) -> Any:
+            _, new, outs = self.step(item[0], self.all(traits, state), item[1:])
+            return self.moving(traits, new), tuple(as_traced(lift(out)) for out in outs)
 
         numbers = F.arange(self.limit, dtype=np.int64)
-        items = tuple(traced(lifted(item)) for item in self.items)
-        last, outs = control.scan(body, self.moving(seen, self.carried), (numbers, *items))
-        return (*self.all(seen, last), *outs)
+        items = tuple(as_traced(lift(item)) for item in self.items)
+        last, outs = control.scan(body, self.moving(traits, self.carried), (numbers, *items))
+        return (*self.all(traits, last), *outs)
 
-    def as_while(self, seen: _Seen) -> tuple[Any, ...]:
-        """Asking before each round."""
+    def as_while(self, traits: _Traits) -> tuple[Any, ...]:
+        """Compile a loop that asks before each round."""
         limit = self.limit
 
         def test(state: Any) -> Any:
             i, on, _ = state
-            return on if limit is None else np.logical_and(on, i < traced(limit))
+            return on if limit is None else np.logical_and(on, i < as_traced(limit))
 
         def body(state: Any) -> Any:
             i, _, values = state
-            on, new, _ = self.step(i, self.all(seen, values), [])
-            return i + np.int64(1), np.reshape(traced(on), ()), self.moving(seen, new)
+            on, new, _ = self.step(i, self.all(traits, values), [])
+            return i + np.int64(1), np.reshape(as_traced(on), ()), self.moving(traits, new)
 
-        start = traced(np.int64(0)), traced(self.condition), self.moving(seen, self.carried)
-        bound = limit if isinstance(limit, int | Expr) else EVER
-        return self.all(seen, control.while_loop(test, body, start, bound=bound)[2])
+        start = as_traced(np.int64(0)), as_traced(self.condition), self.moving(traits, self.carried)
+        bound = limit if isinstance(limit, int | Expr) else MOST_ROUNDS
+        return self.all(traits, control.while_loop(test, body, start, bound=bound)[2])
 
-    def moving(self, seen: _Seen, values: Sequence[Any]) -> tuple[Any, ...]:
-        """Of carried values those that change."""
-        return tuple(traced(lifted(v)) for v, kept in zip(values, seen.kept, strict=True) if not kept)
+    def moving(self, traits: _Traits, values: Sequence[Any]) -> tuple[Any, ...]:
+        """Return those of the carried values that change."""
+        return tuple(as_traced(lift(v)) for v, kept in zip(values, traits.kept, strict=True) if not kept)
 
-    def all(self, seen: _Seen, moving: Sequence[Any]) -> tuple[Any, ...]:
-        """All carried values, those that do not change as they came."""
+    def all(self, traits: _Traits, moving: Sequence[Any]) -> tuple[Any, ...]:
+        """Return all carried values, those that do not change as they came."""
         new = iter(moving)
-        return tuple(old if kept else next(new) for old, kept in zip(self.carried, seen.kept, strict=True))
+        return tuple(old if kept else next(new) for old, kept in zip(self.carried, traits.kept, strict=True))
 
 
 def _type(value: Any) -> Type:
@@ -400,6 +394,5 @@ def _type(value: Any) -> Type:
 
 
 def _nodes(graph: onnx.GraphProto) -> int:
-    """The nodes of a graph and of the graphs inside of it."""
-    inner = [g for node in graph.node for a in node.attribute for g in ([a.g] if a.type == a.GRAPH else a.graphs)]
-    return max(len(graph.node), 1) + sum(map(_nodes, inner))
+    """Return the nodes of a graph and of the graphs inside of it."""
+    return max(len(graph.node), 1) + sum(_nodes(inner) for node in graph.node for inner in inner_graphs(node))

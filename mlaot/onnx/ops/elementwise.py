@@ -2,36 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import reduce
 from typing import Any
 
 import numpy as np
 import onnx
 
-from mlaot.frontend import functions as F
-from mlaot.frontend.numerics import clip as _clip
-from mlaot.frontend.tensor import is_traced
+from mlaot.frontend import numpy as F
+from mlaot.frontend.numpy.elementwise import clip as clip_to
+from mlaot.frontend.trace.protocols import is_traced
 from mlaot.ir.dims import Expr
 from mlaot.ir.types import boolean, i32, i64
-from mlaot.nn import activations as A
+from mlaot.nn.functional import activations as A
 from mlaot.onnx.codes import (
     INTEGERS,
+    any_coded,
+    as_coded,
     bitcast,
     carrier,
-    coded_as,
-    decoded,
+    codes_of,
+    decode,
     elem_type_of,
-    encoded,
+    encode,
     is_coded_dtype,
-    plain,
-    whether_coded,
 )
 from mlaot.onnx.importer import Use
-from mlaot.onnx.registry import operator
-from mlaot.onnx.values import Unsupported, dtype_of, extents, is_symbolic, kind_of, known, lifted, numpy_dtype
+from mlaot.onnx.registry import Function, operator, operators
+from mlaot.onnx.values import Unsupported, constant_value, dtype_of, extents, is_symbolic, kind_of, lift, numpy_dtype
 
-UNARY: dict[str, Callable[[Any], Any]] = {
+LARGEST = float(np.finfo(np.float32).max)
+UNARY: dict[str, Function] = {
     "Abs": np.abs,
     "Acos": np.arccos,
     "Acosh": np.arccosh,
@@ -41,17 +41,26 @@ UNARY: dict[str, Callable[[Any], Any]] = {
     "Atanh": np.arctanh,
     "BitwiseNot": np.invert,
     "Ceil": np.ceil,
+    "Celu": lambda x, *, alpha=1.0: A.celu(x, alpha),
     "Cos": np.cos,
     "Cosh": np.cosh,
+    "Elu": lambda x, *, alpha=1.0: A.elu(x, alpha),
     "Erf": F.erf,
     "Exp": np.exp,
     "Floor": np.floor,
+    "Gelu": lambda x, *, approximate="none": F.gelu(x, approximate == "tanh"),
+    "HardSigmoid": lambda x, *, alpha=0.2, beta=0.5: clip_to(alpha * x + beta, 0, 1),
+    "HardSwish": lambda x: x * clip_to(x * float(np.float32(1 / 6)) + 0.5, 0, 1),
     "IsNaN": np.isnan,
+    "LeakyRelu": lambda x, *, alpha=0.01: A.leaky_relu(x, alpha),
     "Log": np.log,
+    "Mish": A.mish,
     "Neg": np.negative,
     "Not": np.logical_not,
+    "Reciprocal": lambda x: 1.0 / x,
     "Relu": F.relu,
     "Round": np.rint,
+    "Selu": lambda x, *, alpha=1.67326319217681884765625, gamma=1.05070102214813232421875: gamma * A.elu(x, alpha),
     "Sigmoid": F.sigmoid,
     "Sign": np.sign,
     "Sin": np.sin,
@@ -59,12 +68,12 @@ UNARY: dict[str, Callable[[Any], Any]] = {
     "Softplus": F.softplus,
     "Softsign": A.softsign,
     "Sqrt": np.sqrt,
+    "Swish": lambda x, *, alpha=1.0: A.silu(x) if alpha == 1.0 else x * F.sigmoid(alpha * x),
     "Tan": np.tan,
     "Tanh": np.tanh,
-    "Mish": A.mish,
+    "ThresholdedRelu": lambda x, *, alpha=1.0: np.where(x > alpha, x, _like(0.0, x)),
 }
-LARGEST = float(np.finfo(np.float32).max)
-BINARY: dict[str, Callable[[Any, Any], Any]] = {
+BINARY: dict[str, Function] = {
     "And": np.logical_and,
     "BitwiseAnd": np.bitwise_and,
     "BitwiseOr": np.bitwise_or,
@@ -76,56 +85,51 @@ BINARY: dict[str, Callable[[Any, Any], Any]] = {
     "Or": np.logical_or,
     "Xor": np.logical_xor,
 }
-ARITHMETIC: dict[str, Callable[[Any, Any], Any]] = {"Add": np.add, "Mul": np.multiply, "Sub": np.subtract}
+ARITHMETIC: dict[str, Function] = {"Add": np.add, "Mul": np.multiply, "Sub": np.subtract}
+VARIADIC: dict[str, Function] = {
+    "Max": lambda *values: reduce(np.maximum, values),
+    "Mean": lambda *values: reduce(np.add, values) / float(len(values)),
+    "Min": lambda *values: reduce(np.minimum, values),
+    "Sum": lambda *values: reduce(np.add, values),
+}
 
 
-def _enter_tables() -> None:
-    def unary(function: Callable[[Any], Any]) -> Callable[[Use, Any], Any]:
-        return lambda use, x: function(x)
-
-    def binary(function: Callable[[Any, Any], Any]) -> Callable[[Use, Any, Any], Any]:
-        return lambda use, x, y: function(x, _placed(use, x, y))
-
-    for name, function in UNARY.items():
-        operator(name)(unary(function))
-    for name, pair in BINARY.items():
-        operator(name)(binary(pair))
-    for name, pair in ARITHMETIC.items():
-        operator(name, symbolic=True)(binary(pair))
+def _broadcasting(function: Function) -> Function:
+    return lambda use, x, y: function(x, _align(use, x, y))
 
 
-def _placed(use: Use, x: Any, y: Any) -> Any:
-    """The second argument, moved to where the attributes of opsets before 7 say that it is to be broadcast."""
-    if use.opset >= 7 or not use.attribute("broadcast", 0):
-        return y
+def _align(use: Use, x: Any, y: Any) -> Any:
+    """Return the second operand, its axes where the attributes of opsets before 7 say that it is to be broadcast."""
     axis = use.attribute("axis")
-    if axis is None:
+    if use.opset >= 7 or not use.attribute("broadcast", 0) or axis is None:
         return y
-    behind = x.ndim - axis - y.ndim
-    return np.reshape(y, (*y.shape, *[1] * behind))
+    return np.reshape(y, (*y.shape, *[1] * (x.ndim - axis - y.ndim)))
 
 
-_enter_tables()
+operators(UNARY | VARIADIC)
+operators({name: _broadcasting(function) for name, function in BINARY.items()})
+operators({name: _broadcasting(function) for name, function in ARITHMETIC.items()}, symbolic=True)
+operators({"Identity": lambda x: x}, symbolic=True)
 
 
 @operator("Equal", symbolic=True)
 def equal(use: Use, x: Any, y: Any) -> Any:
     if is_symbolic(x) or is_symbolic(y):
         return _equal_extents(x, y)
-    return np.equal(x, _placed(use, x, y))
+    return np.equal(x, _align(use, x, y))
 
 
 def _equal_extents(x: Any, y: Any) -> Any:
-    """Expressions of dims, as numbers that the module computes where nothing else can be said of them."""
-    a, b = known(x), known(y)
-    found = [None] if a is None or b is None else [_same_extent(p, q) for p, q in np.broadcast(a, b)]
-    if a is None or b is None or None in found:
-        return np.equal(lifted(x), lifted(y))
-    return np.array(found, bool).reshape(np.broadcast_shapes(a.shape, b.shape))
+    """Compare expressions of dims, in the module where nothing can be said of them while importing."""
+    a, b = constant_value(x), constant_value(y)
+    answers = [None] if a is None or b is None else [_same_extent(p, q) for p, q in np.broadcast(a, b)]
+    if a is None or b is None or None in answers:
+        return np.equal(lift(x), lift(y))
+    return np.array(answers, bool).reshape(np.broadcast_shapes(a.shape, b.shape))
 
 
 def _same_extent(p: Any, q: Any) -> bool | None:
-    """Whether two extents are the same, if that is known: no extent is negative."""
+    """Tell whether two extents are the same, if that is known: no extent is negative."""
     if p == q:
         return True
     for one, other in ((p, q), (q, p)):
@@ -136,7 +140,7 @@ def _same_extent(p: Any, q: Any) -> bool | None:
 
 @operator("Div", symbolic=True)
 def div(use: Use, x: Any, y: Any) -> Any:
-    y = _placed(use, x, y)
+    y = _align(use, x, y)
     if is_symbolic(x) or is_symbolic(y):
         return x // y
     kind = kind_of(x)
@@ -150,14 +154,14 @@ def div(use: Use, x: Any, y: Any) -> Any:
 
 
 @operator("Mod")
-def mod(use: Use, x: Any, y: Any) -> Any:
-    return np.fmod(x, y) if use.attribute("fmod", 0) else np.remainder(x, y)
+def mod(x: Any, y: Any, *, fmod: bool = False) -> Any:
+    return np.fmod(x, y) if fmod else np.remainder(x, y)
 
 
 @operator("Pow")
 def power(use: Use, x: Any, y: Any) -> Any:
-    y = _placed(use, x, y)
-    exponent = known(y)
+    y = _align(use, x, y)
+    exponent = constant_value(y)
     if exponent is not None and exponent.size == 1 and y.ndim <= x.ndim and kind_of(x) == "f":
         return x ** float(exponent.reshape(()))
     if y.dtype == x.dtype:
@@ -168,41 +172,23 @@ def power(use: Use, x: Any, y: Any) -> Any:
 
 
 @operator("BitShift")
-def bit_shift(use: Use, x: Any, y: Any) -> Any:
-    return np.left_shift(x, y) if use.string("direction", "") == "LEFT" else np.right_shift(x, y)
+def bit_shift(x: Any, y: Any, *, direction: str = "") -> Any:
+    return np.left_shift(x, y) if direction == "LEFT" else np.right_shift(x, y)
 
 
 @operator("Where", symbolic=True)
-def where(use: Use, condition: Any, x: Any, y: Any) -> Any:
-    if (is_symbolic(x) or is_symbolic(y)) and known(condition) is None:
+def where(condition: Any, x: Any, y: Any) -> Any:
+    if (is_symbolic(x) or is_symbolic(y)) and constant_value(condition) is None:
         raise Unsupported("a dimension depends on what is computed when the model runs")
     return np.where(condition, x, y)
 
 
-@operator("Identity", symbolic=True)
-def identity(use: Use, x: Any) -> Any:
-    return x
-
-
 @operator("IsInf")
-def is_inf(use: Use, x: Any) -> Any:
-    positive, negative = use.attribute("detect_positive", 1), use.attribute("detect_negative", 1)
-    if positive and negative:
+def is_inf(x: Any, *, detect_positive: bool = True, detect_negative: bool = True) -> Any:
+    if detect_positive and detect_negative:
         return np.isinf(x)
-    found = np.isinf(x) & ((x > 0) if positive else (x < 0))
-    return found if positive or negative else np.isinf(x) & False
-
-
-@operator("Reciprocal")
-def reciprocal(use: Use, x: Any) -> Any:
-    return 1.0 / x
-
-
-@operator("Sum", "Max", "Min", "Mean")
-def variadic(use: Use, *values: Any) -> Any:
-    together = {"Sum": np.add, "Mean": np.add, "Max": np.maximum, "Min": np.minimum}[use.node.op_type]
-    found = reduce(together, values)
-    return found / float(len(values)) if use.node.op_type == "Mean" else found
+    infinite = np.isinf(x) & ((x > 0) if detect_positive else (x < 0))
+    return infinite if detect_positive or detect_negative else np.isinf(x) & False
 
 
 @operator("Clip")
@@ -215,63 +201,15 @@ def clip(use: Use, x: Any, low: Any = None, high: Any = None) -> Any:
     return x if low is None else np.maximum(x, low)
 
 
-@operator("Gelu")
-def gelu(use: Use, x: Any) -> Any:
-    return F.gelu(x, use.string("approximate", "none") == "tanh")
-
-
-@operator("LeakyRelu")
-def leaky_relu(use: Use, x: Any) -> Any:
-    return A.leaky_relu(x, use.attribute("alpha", 0.01))
-
-
-@operator("Elu")
-def elu(use: Use, x: Any) -> Any:
-    return A.elu(x, use.attribute("alpha", 1.0))
-
-
-@operator("Celu")
-def celu(use: Use, x: Any) -> Any:
-    return A.celu(x, use.attribute("alpha", 1.0))
-
-
-@operator("Selu")
-def selu(use: Use, x: Any) -> Any:
-    alpha = use.attribute("alpha", 1.67326319217681884765625)
-    return use.attribute("gamma", 1.05070102214813232421875) * A.elu(x, alpha)
-
-
-@operator("ThresholdedRelu")
-def thresholded_relu(use: Use, x: Any) -> Any:
-    return np.where(x > use.attribute("alpha", 1.0), x, _like(0.0, x))
-
-
-@operator("HardSigmoid")
-def hard_sigmoid(use: Use, x: Any) -> Any:
-    return _clip(use.attribute("alpha", 0.2) * x + use.attribute("beta", 0.5), 0, 1)
-
-
-@operator("HardSwish")
-def hard_swish(use: Use, x: Any) -> Any:
-    return x * _clip(x * float(np.float32(1 / 6)) + 0.5, 0, 1)
-
-
 @operator("Shrink")
-def shrink(use: Use, x: Any) -> Any:
-    bias, edge = use.attribute("bias", 0.0), use.attribute("lambd", 0.5)
-    low, high = x < -edge, x > edge
+def shrink(x: Any, *, bias: float = 0.0, lambd: float = 0.5) -> Any:
+    low, high = x < -lambd, x > lambd
     return np.where(low, x + _like(bias, x), np.where(high, x - _like(bias, x), _like(0.0, x)))
 
 
 def _like(value: float, x: Any) -> Any:
-    """A number of the file in the dtype of an array of integers."""
+    """Return a number of the file in the dtype of an array of integers."""
     return int(value) if kind_of(x) in "iu" else value
-
-
-@operator("Swish")
-def swish(use: Use, x: Any) -> Any:
-    alpha = use.attribute("alpha", 1.0)
-    return A.silu(x) if alpha == 1.0 else x * F.sigmoid(alpha * x)
 
 
 @operator("PRelu")
@@ -282,21 +220,21 @@ def prelu(use: Use, x: Any, slope: Any) -> Any:
 
 
 @operator("Cast", symbolic=True, coded=True)
-def cast(use: Use, x: Any) -> Any:
+def cast(use: Use, x: Any, *, round_mode: str = "up", saturate: bool = True) -> Any:
     to = use.attribute("to")
-    if isinstance(to, bytes):  # opset 1 to 5
-        to = onnx.TensorProto.DataType.Value(to.decode("ascii", "replace"))
-    return convert(x, to, bool(use.attribute("saturate", 1)), use.string("round_mode", "up"))
+    if isinstance(to, str):  # opset 1 to 5
+        to = onnx.TensorProto.DataType.Value(to)
+    return convert(x, to, saturate, round_mode)
 
 
 @operator("CastLike", coded=True)
-def cast_like(use: Use, x: Any, target: Any) -> Any:
+def cast_like(x: Any, target: Any, *, round_mode: str = "up", saturate: bool = True) -> Any:
     kind = elem_type_of(target)
-    return convert(x, kind, bool(use.attribute("saturate", 1)), use.string("round_mode", "up"))
+    return convert(x, kind, saturate, round_mode)
 
 
 def convert(x: Any, to: int, saturate: bool = True, round_mode: str = "up") -> Any:
-    """``x`` in another element type.
+    """Convert to another element type.
 
     What a float becomes beyond the range of integers is left open by ONNX: short integers are the low bits, which is
     what most runtimes give, and cheap.
@@ -305,13 +243,13 @@ def convert(x: Any, to: int, saturate: bool = True, round_mode: str = "up") -> A
     if is_symbolic(x):
         if wanted.kind == "i":
             return x
-        x = lifted(x)
+        x = lift(x)
     if is_coded_dtype(wanted):
-        return x if whether_coded([x]) and elem_type_of(x) == to else encoded(decoded(x), to, saturate, round_mode)
-    x = decoded(x)
-    array = known(x)
+        return x if any_coded([x]) and elem_type_of(x) == to else encode(decode(x), to, saturate, round_mode)
+    x = decode(x)
+    array = constant_value(x)
     if array is not None and not is_traced(x):
-        return _cast_known(array, wanted)
+        return _cast_constant(array, wanted)
     if kind_of(x) == "f":
         shape = extents(x) if wanted.kind == "i" else None
         if shape is not None:
@@ -324,7 +262,7 @@ def convert(x: Any, to: int, saturate: bool = True, round_mode: str = "up") -> A
     return F.astype(x, dtype_of(to))
 
 
-def _cast_known(array: Any, wanted: Any) -> Any:
+def _cast_constant(array: Any, wanted: Any) -> Any:
     if array.dtype.kind == "U" and wanted.kind in "fiu":
         return array.astype(np.float64).astype(wanted)
     if wanted.kind == "U" and array.dtype.kind == "f":
@@ -333,11 +271,10 @@ def _cast_known(array: Any, wanted: Any) -> Any:
 
 
 @operator("BitCast", coded=True)
-def bit_cast(use: Use, x: Any) -> Any:
-    to = use.attribute("to")
+def bit_cast(x: Any, *, to: Any = None) -> Any:
     for kind in (elem_type_of(x), to):
         if kind == onnx.TensorProto.STRING or str(numpy_dtype(kind)) in INTEGERS:
             raise Unsupported(f"the bits of {onnx.TensorProto.DataType.Name(kind)} cannot be taken for another type")
     if carrier(to) is boolean:
-        return np.not_equal(plain(x), 0)
-    return coded_as(bitcast(plain(x), carrier(to)), to)
+        return np.not_equal(codes_of(x), 0)
+    return as_coded(bitcast(codes_of(x), carrier(to)), to)

@@ -9,17 +9,16 @@ import numpy as np
 import onnx
 
 from mlaot.errors import MlaotError
-from mlaot.frontend import functions as F
-from mlaot.nn import activations as A
+from mlaot.frontend import numpy as F
+from mlaot.nn.functional import activations as A
 from mlaot.onnx.codes import elem_type_of
 from mlaot.onnx.importer import Use
-from mlaot.onnx.ops.elementwise import gelu
-from mlaot.onnx.ops.normalization import standard
+from mlaot.onnx.ops.normalization import standardize
 from mlaot.onnx.ops.products import gemm
-from mlaot.onnx.ops.quantization import dequantize_linear, matmul_integer, quantize_linear, quantized
+from mlaot.onnx.ops.quantization import dequantize_linear, matmul_integer, quantize, quantize_linear
 from mlaot.onnx.ops.recurrent import lstm_by
 from mlaot.onnx.ops.windows import conv
-from mlaot.onnx.registry import operator
+from mlaot.onnx.registry import Function, operator, operators
 from mlaot.onnx.values import Unsupported
 
 DOMAIN = "com.microsoft"
@@ -33,150 +32,135 @@ operator("DequantizeLinear", domain=DOMAIN, coded=True)(dequantize_linear)
 
 @operator("DynamicQuantizeLSTM", domain=DOMAIN)
 def dynamic_quantize_lstm(use: Use, *inputs: Any) -> Any:
-    given = [*inputs, *[None] * (12 - len(inputs))]
-    quantization = {id(given[1]): given[8:10], id(given[2]): given[10:12]}
+    inputs = (*inputs, *[None] * (12 - len(inputs)))
+    quantization = {id(inputs[1]): inputs[8:10], id(inputs[2]): inputs[10:12]}
 
     def products(weights: Any, i: int) -> Callable[[Any], Any]:
         scale, zero = (None if each is None else each[i] for each in quantization[id(weights)])
-        return lambda x: dynamic_product(use, x, weights[i], scale, zero)
+        return lambda x: dynamic_quantize_matmul(x, weights[i], scale, zero)
 
-    return lstm_by(products, use, given[:8])
+    return lstm_by(products, use, inputs[:8])
 
 
 @operator("DynamicQuantizeMatMul", domain=DOMAIN)
-def dynamic_quantize_matmul(use: Use, a: Any, b: Any, scale: Any, zero: Any = None, bias: Any = None) -> Any:
-    return plus(dynamic_product(use, a, b, scale, zero), bias)
-
-
-def dynamic_product(use: Use, x: Any, weights: Any, scale: Any, zero: Any) -> Any:
+def dynamic_quantize_matmul(x: Any, weights: Any, scale: Any, zero: Any = None, bias: Any = None) -> Any:
     """The product with quantized weights of ``x``, which is quantized to 8 bits by its own range."""
     low, high = np.minimum(np.min(x), np.float32(0)), np.maximum(np.max(x), np.float32(0))
     own = (high - low) / np.float32(255)
     own = np.where(np.equal(own, 0), np.float32(1), own)
     shift = F.astype(np.rint(np.clip(-low / own, 0, 255)), np.uint8)
-    codes = quantized(x / own, shift, onnx.TensorProto.UINT8)
-    return F.astype(matmul_integer(use, codes, weights, shift, zero), np.float32) * (own * scale)
+    codes = quantize(x / own, shift, onnx.TensorProto.UINT8)
+    return plus(F.astype(matmul_integer(codes, weights, shift, zero), np.float32) * (own * scale), bias)
 
 
 @operator("MatMulIntegerToFloat", domain=DOMAIN)
 def matmul_integer_to_float(
-    use: Use,
-    a: Any,
-    b: Any,
-    a_scale: Any,
-    b_scale: Any,
-    a_zero: Any = None,
-    b_zero: Any = None,
-    bias: Any = None,
+    a: Any, b: Any, a_scale: Any, b_scale: Any, a_zero: Any = None, b_zero: Any = None, bias: Any = None
 ) -> Any:
-    return plus(F.astype(matmul_integer(use, a, b, a_zero, b_zero), np.float32) * (a_scale * b_scale), bias)
+    return plus(F.astype(matmul_integer(a, b, a_zero, b_zero), np.float32) * (a_scale * b_scale), bias)
 
 
 def plus(x: Any, bias: Any) -> Any:
-    """``x`` and a bias, if there is one."""
+    """Add a bias, if there is one."""
     return x if bias is None else x + bias
 
 
 # Functions of quantized arrays: of the numbers that they stand for.
 
 
-def requantized(x: Any, scale: Any, zero: Any) -> Any:
-    """Numbers as those of a quantized array."""
-    return quantized(x / scale, zero, elem_type_of(zero))
+def _requantize(x: Any, scale: Any, zero: Any) -> Any:
+    return quantize(x / scale, zero, elem_type_of(zero))
 
 
-def numbers(x: Any, scale: Any, zero: Any) -> Any:
-    """What a quantized array stands for."""
-    return (F.astype(x, np.float32) - F.astype(zero, np.float32)) * scale
+def _numbers(operands: Any) -> list[Any]:
+    """Return what quantized arrays stand for, each of which comes with its scale and its zero point."""
+    triples = zip(operands[::3], operands[1::3], operands[2::3], strict=True)
+    return [(F.astype(x, np.float32) - F.astype(zero, np.float32)) * scale for x, scale, zero in triples]
 
 
-@operator("QLinearAdd", "QLinearMul", domain=DOMAIN)
-def qlinear_arithmetic(
-    use: Use, a: Any, a_scale: Any, a_zero: Any, b: Any, b_scale: Any, b_zero: Any, scale: Any, zero: Any
-) -> Any:
-    function = np.add if use.node.op_type == "QLinearAdd" else np.multiply
-    return requantized(function(numbers(a, a_scale, a_zero), numbers(b, b_scale, b_zero)), scale, zero)
+def _of_numbers(function: Function) -> Function:
+    """Make the operator of quantized arrays from the function of the numbers that they stand for."""
+    return lambda use, *inputs: _requantize(use.call(function, *_numbers(inputs[:-2])), *inputs[-2:])
 
 
-@operator("QLinearSigmoid", "QLinearLeakyRelu", domain=DOMAIN)
-def qlinear_activation(use: Use, x: Any, x_scale: Any, x_zero: Any, scale: Any, zero: Any) -> Any:
-    given = numbers(x, x_scale, x_zero)
-    is_sigmoid = use.node.op_type == "QLinearSigmoid"
-    y = F.sigmoid(given) if is_sigmoid else A.leaky_relu(given, use.attribute("alpha", 0.01))
-    return requantized(y, scale, zero)
+def _spatial_mean(x: Any, *, channels_last: bool = False) -> Any:
+    return np.mean(x, axis=tuple(range(1, x.ndim - 1) if channels_last else range(2, x.ndim)), keepdims=True)
 
 
-@operator("QLinearGlobalAveragePool", domain=DOMAIN)
-def qlinear_global_average_pool(use: Use, x: Any, x_scale: Any, x_zero: Any, scale: Any, zero: Any) -> Any:
-    axes = tuple(range(1, x.ndim - 1)) if use.attribute("channels_last", 0) else tuple(range(2, x.ndim))
-    return requantized(np.mean(numbers(x, x_scale, x_zero), axis=axes, keepdims=True), scale, zero)
+QUANTIZED: dict[str, Function] = {
+    "QLinearAdd": np.add,
+    "QLinearGlobalAveragePool": _spatial_mean,
+    "QLinearLeakyRelu": lambda x, *, alpha=0.01: A.leaky_relu(x, alpha),
+    "QLinearMul": np.multiply,
+    "QLinearSigmoid": F.sigmoid,
+}
+operators({name: _of_numbers(function) for name, function in QUANTIZED.items()}, domain=DOMAIN)
 
 
 @operator("QLinearConcat", domain=DOMAIN)
-def qlinear_concat(use: Use, scale: Any, zero: Any, *inputs: Any) -> Any:
-    triples = zip(inputs[::3], inputs[1::3], inputs[2::3], strict=True)
-    joined = np.concatenate([numbers(*triple) for triple in triples], axis=use.attribute("axis"))
-    return requantized(joined, scale, zero)
+def qlinear_concat(scale: Any, zero: Any, *inputs: Any, axis: Any = None) -> Any:
+    return _requantize(np.concatenate(_numbers(inputs), axis=axis), scale, zero)
 
 
 # What the optimizer makes one operator of.
 
 
+def _gelu(x: Any, bias: Any = None) -> Any:
+    return F.gelu(plus(x, bias))
+
+
+FUSED: dict[str, Function] = {
+    "BiasGelu": _gelu,
+    "FastGelu": lambda x, bias=None: F.gelu(plus(x, bias), True),
+    "Gelu": _gelu,
+    "QuickGelu": lambda x, *, alpha=1.702: x * F.sigmoid(x * alpha),
+}
+operators(FUSED, domain=DOMAIN)
+
+
 @operator("FusedMatMul", domain=DOMAIN)
-def fused_matmul(use: Use, a: Any, b: Any) -> Any:
+def fused_matmul(use: Use, a: Any, b: Any, *, transA: bool = False, transB: bool = False, alpha: float = 1.0) -> Any:
     if use.attribute("transBatchA", 0) or use.attribute("transBatchB", 0):
         raise Unsupported("transBatchA and transBatchB; save the model without optimizing it")
-    a = np.swapaxes(a, -1, -2) if use.attribute("transA", 0) else a
-    b = np.swapaxes(b, -1, -2) if use.attribute("transB", 0) else b
-    return np.matmul(a, b) * use.attribute("alpha", 1.0)
+    a = np.swapaxes(a, -1, -2) if transA else a
+    b = np.swapaxes(b, -1, -2) if transB else b
+    return np.matmul(a, b) * alpha
 
 
 @operator("FusedConv", domain=DOMAIN)
-def fused_conv(use: Use, x: Any, w: Any, bias: Any = None, other: Any = None) -> Any:
-    return activated(use, plus(conv(use, x, w, bias), other), use.attribute("activation_params", []))
+def fused_conv(use: Use, x: Any, w: Any, bias: Any = None, other: Any = None, *, activation: str = "") -> Any:
+    return _activate(plus(use.call(conv, x, w, bias), other), activation, use.attribute("activation_params", []))
 
 
 @operator("FusedGemm", domain=DOMAIN)
-def fused_gemm(use: Use, a: Any, b: Any, c: Any = None) -> Any:
-    values = [use.attribute(name) for name in ("activation_alpha", "activation_beta", "activation_gamma")]
-    return activated(use, gemm(use, a, b, c), [value for value in values if value is not None])
+def fused_gemm(use: Use, a: Any, b: Any, c: Any = None, *, activation: str = "") -> Any:
+    values = [use.attribute(f"activation_{name}") for name in ("alpha", "beta", "gamma")]
+    return _activate(use.call(gemm, a, b, c), activation, [value for value in values if value is not None])
 
 
-def activated(use: Use, x: Any, values: Any) -> Any:
-    """The activation that an operator names, with its numbers."""
-    table: dict[str, Callable[..., Any]] = {
-        "": lambda x: x,
-        "Relu": F.relu,
-        "Tanh": np.tanh,
-        "Sigmoid": F.sigmoid,
-        "Softplus": F.softplus,
-        "LeakyRelu": A.leaky_relu,
-        "Clip": np.clip,
-        "HardSigmoid": lambda x, alpha=0.2, beta=0.5: np.clip(alpha * x + beta, 0, 1),
-    }
-    name = use.string("activation", "")
-    if name not in table:
-        raise MlaotError(f"there is no activation {name!r}; there are {', '.join(filter(None, table))}")
-    return table[name](x, *values)
+ACTIVATIONS: dict[str, Function] = {
+    "": lambda x: x,
+    "Relu": F.relu,
+    "Tanh": np.tanh,
+    "Sigmoid": F.sigmoid,
+    "Softplus": F.softplus,
+    "LeakyRelu": A.leaky_relu,
+    "Clip": np.clip,
+    "HardSigmoid": lambda x, alpha=0.2, beta=0.5: np.clip(alpha * x + beta, 0, 1),
+}
 
 
-@operator("Gelu", "BiasGelu", domain=DOMAIN)
-def bias_gelu(use: Use, x: Any, bias: Any = None) -> Any:
-    return gelu(use, plus(x, bias))
-
-
-@operator("FastGelu", domain=DOMAIN)
-def fast_gelu(use: Use, x: Any, bias: Any = None) -> Any:
-    return F.gelu(plus(x, bias), True)
-
-
-@operator("QuickGelu", domain=DOMAIN)
-def quick_gelu(use: Use, x: Any) -> Any:
-    return x * F.sigmoid(x * use.attribute("alpha", 1.702))
+def _activate(x: Any, name: str, values: Any) -> Any:
+    """Compute the activation that an operator names, with its numbers."""
+    if name not in ACTIVATIONS:
+        raise MlaotError(f"there is no activation {name!r}; there are {', '.join(filter(None, ACTIVATIONS))}")
+    return ACTIVATIONS[name](x, *values)
 
 
 @operator("SkipLayerNormalization", domain=DOMAIN)
-def skip_layer_normalization(use: Use, x: Any, skip: Any, scale: Any, beta: Any = None, bias: Any = None) -> Any:
+def skip_layer_normalization(
+    x: Any, skip: Any, scale: Any, beta: Any = None, bias: Any = None, *, epsilon: float = 1e-12
+) -> Any:
     total = plus(x + skip, bias)
-    y, mean, inverse = standard(total, (total.ndim - 1,), use.attribute("epsilon", 1e-12))
+    y, mean, inverse = standardize(total, (total.ndim - 1,), epsilon)
     return plus(y * scale, beta), mean, inverse, total

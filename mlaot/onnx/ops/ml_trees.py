@@ -1,24 +1,35 @@
 """Ensembles of decision trees: the three operators as ``mlaot.tree_ensemble``.
 
-What they leave open of scores and labels of two classes is as ONNX Runtime has it.
+Inner nodes of all trees are the rows of one table (``NODE``), whose columns are arguments of ``tree_ensemble``; a child
+is the number of a row, or ``~leaf``. What the operators leave open of scores and labels of two classes is as ONNX
+Runtime has it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from mlaot.errors import MlaotError
-from mlaot.frontend import functions as F
-from mlaot.frontend.trees import tree_ensemble
+from mlaot.frontend import numpy as F
+from mlaot.frontend.numpy.trees import tree_ensemble
 from mlaot.onnx.importer import Use
-from mlaot.onnx.ops.ml import chosen, class_labels, real, result, rows, scores_of_two, transformed
+from mlaot.onnx.ops.ml import as_real, as_result, as_rows, class_labels, classify, scores_of_two, transform
 from mlaot.onnx.registry import ML, operator
 from mlaot.onnx.values import Array, Unsupported
 
+NODE = np.dtype(
+    [
+        ("feature", np.int64),
+        ("threshold", np.float64),
+        ("mode", "U2"),
+        ("true", np.int64),
+        ("false", np.int64),
+        ("nan_is_true", bool),
+    ]
+)
 MODES = {
     "BRANCH_LEQ": "<=",
     "BRANCH_LT": "<",
@@ -28,42 +39,37 @@ MODES = {
     "BRANCH_NEQ": "!=",
 }
 MEMBER = 6
-AGGREGATES = ("AVERAGE", "SUM", "MIN", "MAX")
+LARGEST = float(np.finfo(np.float32).max)
+# The aggregate of tree_ensemble, that of two numbers, and what a tree gives to a target that none of its leaves names.
+AGGREGATES: dict[str, tuple[str, Any, float]] = {
+    "AVERAGE": ("mean", np.add, 0.0),
+    "SUM": ("sum", np.add, 0.0),
+    "MIN": ("min", np.minimum, LARGEST),
+    "MAX": ("max", np.maximum, -LARGEST),
+}
 TRANSFORMS = ("NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO", "PROBIT")
-
-
-@dataclass
-class Nodes:
-    """Inner nodes of all trees; a child is the number of one, or ``~leaf``."""
-
-    feature: Array
-    threshold: Array
-    mode: Array
-    true: Array
-    false: Array
-    nan_is_true: Array
-    roots: Array
+Key = tuple[int, int]  # a tree's number and a node's in it
 
 
 def _numbers(use: Use, name: str) -> Array:
-    """Numbers of an attribute, which doubles have as a tensor."""
+    """Return numbers of an attribute, which doubles have as a tensor."""
     tensor = use.attribute(f"{name}_as_tensor")
     return np.asarray(use.attribute(name, []), np.float32) if tensor is None else np.ravel(tensor)
 
 
 def _integers(use: Use, name: str, count: int | None = None) -> Array:
-    found = np.asarray(use.attribute(name) or [0] * (count or 0), np.int64)
-    if count is not None and len(found) != count:
-        raise MlaotError(f"{name} has {len(found)} entries, expected {count}")
-    return found
+    numbers = np.asarray(use.attribute(name) or [0] * (count or 0), np.int64)
+    if count is not None and len(numbers) != count:
+        raise MlaotError(f"{name} has {len(numbers)} entries, expected {count}")
+    return numbers
 
 
-def _places(tree: Array, node: Array) -> dict[tuple[int, int], int]:
-    return {key: i for i, key in enumerate(zip(tree.tolist(), node.tolist(), strict=True))}
+def _keys(tree: Array, node: Array) -> list[Key]:
+    return list(zip(tree.tolist(), node.tolist(), strict=True))
 
 
-def _trees(use: Use) -> tuple[Nodes, dict[tuple[int, int], int]]:
-    """The nodes of the older operators, whose leaves are nodes too; leaves are numbered as the nodes are."""
+def _trees(use: Use) -> tuple[Array, Array, dict[Key, int]]:
+    """Read the older operators, whose leaves are nodes too: inner nodes, roots, and the numbers of all, as leaves."""
     tree = _integers(use, "nodes_treeids")
     count = len(tree)
     if not count:
@@ -71,99 +77,77 @@ def _trees(use: Use) -> tuple[Nodes, dict[tuple[int, int], int]]:
     node, feature, true, false = (
         _integers(use, f"nodes_{what}ids", count) for what in ("node", "feature", "truenode", "falsenode")
     )
-    modes = np.array([mode.decode() for mode in use.attribute("nodes_modes", [])])
-    values = _numbers(use, "nodes_values").astype(np.float64)
+    modes = np.array(use.attribute("nodes_modes", []))
+    values = _numbers(use, "nodes_values")
     if len(modes) != count or len(values) != count:
         raise MlaotError(f"{count} nodes have {len(modes)} modes and {len(values)} values")
     unknown = sorted({str(m) for m in np.unique(modes)} - {*MODES, "LEAF"})
     if unknown:
         raise Unsupported(f"nodes of the mode {unknown[0]} cannot be compiled")
-    places = _places(tree, node)
+    places = {key: i for i, key in enumerate(_keys(tree, node))}
     inner = modes != "LEAF"
     number = np.where(inner, np.cumsum(inner) - 1, ~np.arange(count))
 
     def child(ids: Array) -> Array:
-        keys = zip(tree[inner].tolist(), ids[inner].tolist(), strict=True)
         try:
-            return number[np.array([places[key] for key in keys], np.int64)]
+            return number[np.array([places[key] for key in _keys(tree[inner], ids[inner])], np.int64)]
         except KeyError as error:
             raise MlaotError(f"tree {error.args[0][0]} has no node {error.args[0][1]}") from None
 
+    nodes = np.empty(inner.sum(), NODE)
+    nodes["feature"], nodes["threshold"] = feature[inner], values[inner]
+    nodes["mode"] = [MODES[mode] for mode in modes[inner]]
+    nodes["true"], nodes["false"] = child(true), child(false)
+    nodes["nan_is_true"] = _integers(use, "nodes_missing_value_tracks_true", count)[inner] > 0
     _, roots = np.unique(tree, return_index=True)  # the first node of each
-    found = Nodes(
-        feature[inner],
-        values[inner],
-        np.array([MODES[mode] for mode in modes[inner]], "U2"),
-        child(true),
-        child(false),
-        _integers(use, "nodes_missing_value_tracks_true", count)[inner] > 0,
-        number[roots],
-    )
-    return found, places
+    return nodes, number[roots], places
 
 
-def _leaves(use: Use, what: str, places: dict[tuple[int, int], int], targets: int, fill: float) -> Array:
-    """What each node, as a leaf, gives to each target."""
+def _leaves(use: Use, what: str, places: dict[Key, int], targets: int, aggregate: str) -> Array:
+    """Return what each node, as a leaf, gives to each target."""
     target, tree, node = (_integers(use, f"{what}_{kind}ids") for kind in ("", "tree", "node"))
     weights = _numbers(use, f"{what}_weights")
     if len({len(a) for a in (target, tree, node, weights)}) > 1:
         raise MlaotError(
             f"the attributes {what}_ids, {what}_treeids, {what}_nodeids and {what}_weights differ in length"
         )
-    if len(target) and not 0 <= target.min() <= target.max() < targets:
-        raise MlaotError(f"{what}_ids are {target.min()}..{target.max()}, of {targets}")
-    at = np.array([places.get(key, -1) for key in zip(tree.tolist(), node.tolist(), strict=True)], np.int64)
+    _check_targets(f"{what}_ids", target, targets)
+    at = np.array([places.get(key, -1) for key in _keys(tree, node)], np.int64)
     if len(at) and at.min() < 0:
         raise MlaotError(f"{what}_nodeids name a node that is none of the tree's")
-    found = np.full((len(places), targets), fill, np.float64)
-    if fill == 0:
-        np.add.at(found, (at, target), weights)
-    elif fill > 0:
-        np.minimum.at(found, (at, target), weights)
-    else:
-        np.maximum.at(found, (at, target), weights)
-    return found
+    _, combine, neutral = AGGREGATES[aggregate]
+    leaves = np.full((len(places), targets), neutral, np.float64)
+    combine.at(leaves, (at, target), weights)
+    return leaves
 
 
-def _neutral(aggregate: str) -> float:
-    """What a tree gives to a target that none of its leaves names."""
-    if aggregate not in AGGREGATES:
-        raise MlaotError(f"there is no aggregate_function {aggregate!r}")
-    most = float(np.finfo(np.float32).max)
-    return {"MIN": most, "MAX": -most}.get(aggregate, 0.0)
+def _check_targets(name: str, target: Array, targets: int) -> None:
+    if len(target) and not 0 <= target.min() <= target.max() < targets:
+        raise MlaotError(f"{name} are {target.min()}..{target.max()}, of {targets}")
 
 
-def _evaluated(x: Any, nodes: Nodes, leaves: Array, aggregate: str = "SUM") -> Any:
-    """[N, targets]."""
-    names = {"SUM": "sum", "AVERAGE": "mean", "MIN": "min", "MAX": "max"}
-    used = _used(nodes, len(leaves))
-    number = np.cumsum(used) - 1  # of the leaves that a tree has
+def _evaluate(x: Any, nodes: Array, roots: Array, leaves: Array, aggregate: str = "SUM") -> Any:
+    """Return what trees give, [N, targets]; leaves that no tree has are left out."""
+    links = np.concatenate([nodes["true"], nodes["false"], roots])
+    used = np.unique(~links[links < 0])
 
-    def renumbered(child: Array) -> Array:
-        return np.where(child >= 0, child, ~number[np.where(child >= 0, 0, ~child)])
+    def renumber(link: Array) -> Array:
+        return np.where(link >= 0, link, ~np.searchsorted(used, ~link))
 
     table = leaves[used]
-    modes = np.unique(nodes.mode)
-    found = tree_ensemble(
+    y = tree_ensemble(
         x,
-        nodes.feature,
-        nodes.threshold,
-        renumbered(nodes.true),
-        renumbered(nodes.false),
-        renumbered(nodes.roots),
+        nodes["feature"],
+        nodes["threshold"],
+        renumber(nodes["true"]),
+        renumber(nodes["false"]),
+        renumber(roots),
         table[:, 0] if table.shape[1] == 1 else table,
-        mode=str(modes[0]) if len(modes) == 1 else nodes.mode.tolist(),
-        nan_is_true=nodes.nan_is_true,
-        aggregate=names[aggregate],
+        mode=nodes["mode"].tolist(),
+        nan_is_true=nodes["nan_is_true"],
+        aggregate=AGGREGATES[aggregate][0],
     )
-    return np.expand_dims(found, -1) if table.shape[1] == 1 else found
-
-
-def _used(nodes: Nodes, leaves: int) -> Array:
-    links = np.concatenate([nodes.true, nodes.false, nodes.roots])
-    found = np.zeros(leaves, bool)
-    found[~links[links < 0]] = True
-    return found
+    return np.expand_dims(y, -1) if table.shape[1] == 1 else y
 
 
 def _with_base(use: Use, scores: Any, targets: int) -> Any:
@@ -176,77 +160,83 @@ def _with_base(use: Use, scores: Any, targets: int) -> Any:
 
 
 @operator("TreeEnsembleRegressor", domain=ML)
-def tree_ensemble_regressor(use: Use, x: Any) -> Any:
-    x, targets, aggregate = rows(real(x)), use.attribute("n_targets", 1), use.string("aggregate_function", "SUM")
-    nodes, places = _trees(use)
-    leaves = _leaves(use, "target", places, targets, _neutral(aggregate))
-    y = _with_base(use, _evaluated(x, nodes, leaves, aggregate), targets)
-    return result(use, transformed(y, use.string("post_transform", "NONE")))
+def tree_ensemble_regressor(
+    use: Use, x: Any, *, n_targets: int = 1, aggregate_function: str = "SUM", post_transform: str = "NONE"
+) -> Any:
+    x = as_rows(as_real(x))
+    nodes, roots, places = _trees(use)
+    if aggregate_function not in AGGREGATES:
+        raise MlaotError(f"there is no aggregate_function {aggregate_function!r}")
+    leaves = _leaves(use, "target", places, n_targets, aggregate_function)
+    y = _with_base(use, _evaluate(x, nodes, roots, leaves, aggregate_function), n_targets)
+    return as_result(use, transform(y, post_transform))
 
 
 @operator("TreeEnsembleClassifier", domain=ML)
-def tree_ensemble_classifier(use: Use, x: Any) -> Any:
-    x, labels, kind = rows(real(x)), class_labels(use), use.string("post_transform", "NONE")
+def tree_ensemble_classifier(use: Use, x: Any, *, post_transform: str = "NONE") -> Any:
+    x, labels = as_rows(as_real(x)), class_labels(use)
     if len(labels) < 2:
         raise Unsupported(f"a classifier of {len(labels)} labels; give it two or more")
-    nodes, places = _trees(use)
-    leaves = _leaves(use, "class", places, len(labels), 0.0)
+    nodes, roots, places = _trees(use)
+    leaves = _leaves(use, "class", places, len(labels), "SUM")
     ids = np.unique(_integers(use, "class_ids"))
     if len(labels) > 2 or len(ids) != 1:
-        scores = _with_base(use, _evaluated(x, nodes, leaves), len(labels))
-        return chosen(labels, np.argmax(scores, axis=-1)), result(use, transformed(scores, kind))
+        scores = _with_base(use, _evaluate(x, nodes, roots, leaves), len(labels))
+        return classify(use, labels, np.argmax(scores, axis=-1), scores, post_transform)
     base = _numbers(use, "base_values")
-    score = _evaluated(x, nodes, leaves[:, ids])
+    score = _evaluate(x, nodes, roots, leaves[:, ids])
     score = score + F.astype(base[min(int(ids[0]), base.size - 1)], score.dtype) if base.size else score
     all_positive = bool((_numbers(use, "class_weights") >= 0).all())
-    label = chosen(labels, F.astype(score[:, 0] > (0.5 if all_positive else 0.0), np.int64))
+    index = F.astype(score[:, 0] > (0.5 if all_positive else 0.0), np.int64)
     if ids[0] == 1:
-        return label, result(use, transformed(np.concatenate([np.zeros_like(score), score], axis=-1), kind))
-    if kind == "NONE" and not all_positive:
-        return label, result(use, np.concatenate([-score, score], axis=-1))
-    return label, result(use, scores_of_two(score, kind))
+        scores = np.concatenate([np.zeros_like(score), score], axis=-1)
+    elif post_transform == "NONE" and not all_positive:
+        scores = np.concatenate([-score, score], axis=-1)
+    else:
+        scores = scores_of_two(score, post_transform)
+    return classify(use, labels, index, scores, post_transform)
 
 
 @operator("TreeEnsemble", domain=ML, since=5)
-def tree_ensemble_5(use: Use, x: Any) -> Any:
-    x = rows(x)
-    aggregate, kind = use.attribute("aggregate_function", 1), use.attribute("post_transform", 0)
-    if aggregate not in range(len(AGGREGATES)) or kind not in range(len(TRANSFORMS)):
-        raise MlaotError(f"there is no aggregate_function {aggregate}, or no post_transform {kind}")
-    weights, target = np.ravel(use.attribute("leaf_weights")), _integers(use, "leaf_targetids", None)
+def tree_ensemble_5(
+    use: Use, x: Any, *, aggregate_function: int = 1, post_transform: int = 0, leaf_weights: Any = None
+) -> Any:
+    x = as_rows(x)
+    if aggregate_function not in range(len(AGGREGATES)) or post_transform not in range(len(TRANSFORMS)):
+        raise MlaotError(f"there is no aggregate_function {aggregate_function}, or no post_transform {post_transform}")
+    aggregate = list(AGGREGATES)[aggregate_function]
+    weights, target = np.ravel(leaf_weights), _integers(use, "leaf_targetids")
     if len(weights) != len(target):
         raise MlaotError(f"{len(weights)} leaf_weights, {len(target)} leaf_targetids")
     targets = use.attribute("n_targets", int(target.max(initial=0)) + 1)
-    if len(target) and not 0 <= target.min() <= target.max() < targets:
-        raise MlaotError(f"leaf_targetids are {target.min()}..{target.max()}, of {targets}")
-    leaves = np.full((len(target), targets), _neutral(AGGREGATES[aggregate]))
+    _check_targets("leaf_targetids", target, targets)
+    leaves = np.full((len(target), targets), AGGREGATES[aggregate][2])
     leaves[np.arange(len(target)), target] = weights
-    y = _evaluated(x, _trees_5(use), leaves, AGGREGATES[aggregate])
-    return F.astype(transformed(y, TRANSFORMS[kind]), x.dtype)
+    y = _evaluate(x, _nodes_5(use), _integers(use, "tree_roots"), leaves, aggregate)
+    return F.astype(transform(y, TRANSFORMS[post_transform]), x.dtype)
 
 
-def _trees_5(use: Use) -> Nodes:
+def _nodes_5(use: Use) -> Array:
     modes = np.ravel(use.attribute("nodes_modes")).astype(np.int64)
     count = len(modes)
-    feature, missing = (_integers(use, f"nodes_{w}", count) for w in ("featureids", "missing_value_tracks_true"))
-    sides = []
+    nodes = np.empty(count, NODE)
+    nodes["feature"] = _integers(use, "nodes_featureids", count)
+    nodes["nan_is_true"] = _integers(use, "nodes_missing_value_tracks_true", count) > 0
     for side in ("true", "false"):
         ids, is_leaf = _integers(use, f"nodes_{side}nodeids", count), _integers(use, f"nodes_{side}leafs", count)
-        sides.append(np.where(is_leaf > 0, ~ids, ids))
-    true, false = sides
+        nodes[side] = np.where(is_leaf > 0, ~ids, ids)
     if count and not 0 <= modes.min() <= modes.max() <= MEMBER:
         raise Unsupported(f"nodes of the mode {modes.max()} cannot be compiled")
-    splits = np.ravel(use.attribute("nodes_splits")).astype(np.float64)
+    splits = np.ravel(use.attribute("nodes_splits"))
     if len(splits) != count:
         raise MlaotError(f"nodes_splits has {len(splits)} entries, expected {count}")
-    names = np.array([*MODES.values(), "=="], "U2")
-    found = Nodes(feature, splits, names[modes], true, false, missing > 0, _integers(use, "tree_roots"))
+    nodes["threshold"], nodes["mode"] = splits, np.array([*MODES.values(), "=="])[modes]
     members = np.flatnonzero(modes == MEMBER)
-    return _with_members(found, members, _sets(use, len(members))) if len(members) else found
+    return _with_members(nodes, members, _sets(use, len(members))) if len(members) else nodes
 
 
 def _sets(use: Use, count: int) -> list[Array]:
-    """The values of each set; nan ends one."""
+    """Return the values of each set; nan ends one."""
     values = np.ravel(use.attribute("membership_values", np.zeros(0))).astype(np.float64)
     ends = np.flatnonzero(np.isnan(values))
     if len(ends) != count:
@@ -254,33 +244,19 @@ def _sets(use: Use, count: int) -> list[Array]:
     return [np.unique(part[~np.isnan(part)]) for part in np.split(values, ends + 1)[:count]]
 
 
-def _with_members(nodes: Nodes, members: Sequence[int] | Array, sets: Sequence[Array]) -> Nodes:
-    """A question for a set as a chain of questions for its elements."""
-    feature, threshold, mode, true, false, missing = (
-        a.tolist() for a in (nodes.feature, nodes.threshold, nodes.mode, nodes.true, nodes.false, nodes.nan_is_true)
-    )
+def _with_members(nodes: Array, members: Array, sets: Sequence[Array]) -> Array:
+    """Ask for a set by a chain of questions for its elements, of which each but the last goes on where it fails."""
+    parts, count = [nodes], len(nodes)
     for node, values in zip(members, sets, strict=True):
-        at = int(node)
         if not len(values):
-            mode[at], threshold[at] = "<", -np.inf  # nothing is a member
+            nodes["mode"][node], nodes["threshold"][node] = "<", -np.inf  # nothing is a member
             continue
-        last = false[at]
-        threshold[at] = values[0]
-        for value in values[1:]:
-            false[at] = len(feature)
-            at = len(feature)
-            feature.append(feature[node])
-            threshold.append(value)
-            mode.append("==")
-            true.append(true[node])
-            false.append(last)
-            missing.append(missing[node])
-    return Nodes(
-        np.array(feature, np.int64),
-        np.array(threshold, np.float64),
-        np.array(mode, "U2"),
-        np.array(true, np.int64),
-        np.array(false, np.int64),
-        np.array(missing, bool),
-        nodes.roots,
-    )
+        nodes["threshold"][node] = values[0]
+        more = np.repeat(nodes[node : node + 1], len(values) - 1)
+        if len(more):
+            more["threshold"] = values[1:]
+            more["false"][:-1] = count + 1 + np.arange(len(more) - 1)
+            nodes["false"][node] = count
+        parts.append(more)
+        count += len(more)
+    return np.concatenate(parts)

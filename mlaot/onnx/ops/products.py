@@ -6,21 +6,18 @@ from typing import Any
 
 import numpy as np
 
-from mlaot.onnx.importer import Use
-from mlaot.onnx.registry import operator
-from mlaot.onnx.values import Unsupported, wanted
+from mlaot.onnx.registry import operator, operators
+from mlaot.onnx.values import Unsupported, require_constant
 
-
-@operator("MatMul")
-def matmul(use: Use, a: Any, b: Any) -> Any:
-    return np.matmul(a, b)
+operators({"MatMul": np.matmul})
 
 
 @operator("Gemm")
-def gemm(use: Use, a: Any, b: Any, c: Any = None) -> Any:
-    alpha, beta = use.attribute("alpha", 1.0), use.attribute("beta", 1.0)
-    a = np.transpose(a) if use.attribute("transA", 0) else a
-    b = np.transpose(b) if use.attribute("transB", 0) else b
+def gemm(
+    a: Any, b: Any, c: Any = None, *, alpha: float = 1.0, beta: float = 1.0, transA: bool = False, transB: bool = False
+) -> Any:
+    a = np.transpose(a) if transA else a
+    b = np.transpose(b) if transB else b
     y = np.matmul(a, b)
     y = y if alpha == 1.0 else y * alpha
     if c is None or beta == 0.0:
@@ -29,17 +26,12 @@ def gemm(use: Use, a: Any, b: Any, c: Any = None) -> Any:
 
 
 @operator("Einsum")
-def einsum(use: Use, *values: Any) -> Any:
-    equation = use.string("equation", "").replace(" ", "")
-    return np.einsum(equation, *values, optimize=len(values) > 2)
+def einsum(*values: Any, equation: str = "") -> Any:
+    return np.einsum(equation.replace(" ", ""), *values, optimize=len(values) > 2)
 
 
 @operator("Det")
-def det(use: Use, x: Any) -> Any:
-    return _det(x)
-
-
-def _det(x: Any) -> Any:
+def det(x: Any) -> Any:
     """By elimination, the largest element of a column first; of small matrices by the formula."""
     n = x.shape[-1]
     if n == 1:
@@ -50,16 +42,16 @@ def _det(x: Any) -> Any:
         raise Unsupported(f"a determinant of {n} rows; compute it outside")
     at = np.expand_dims(np.argmax(np.abs(x[..., 0]), axis=-1), (-1, -2))  # row that is eliminated
     row = np.take_along_axis(x, np.broadcast_to(at, (*x.shape[:-2], 1, n)), axis=-2)
-    others = np.arange(n - 1).reshape(-1, 1)
-    others = np.where(others < at, others, others + 1)
-    rest = np.take_along_axis(x, np.broadcast_to(others, (*x.shape[:-2], n - 1, n)), axis=-2)
+    places = np.arange(n - 1).reshape(-1, 1)
+    places = np.where(places < at, places, places + 1)
+    rest = np.take_along_axis(x, np.broadcast_to(places, (*x.shape[:-2], n - 1, n)), axis=-2)
     pivot = row[..., :1]
     below = rest[..., 1:] - rest[..., :1] * (row[..., 1:] / np.where(pivot == 0, 1, pivot))
     sign = np.where(at % 2 == 0, pivot, -pivot)[..., 0, 0]
-    return sign * _det(below)
+    return sign * det(below)
 
 
 @operator("Solve", domain="com.microsoft")
-def solve(use: Use, a: Any, b: Any) -> Any:
+def solve(a: Any, b: Any) -> Any:
     """Of a matrix that is known, by its inverse."""
-    return np.linalg.inv(wanted(a, "the matrix")) @ b
+    return np.linalg.inv(require_constant(a, "the matrix")) @ b

@@ -6,7 +6,7 @@ Products of integers are integers of 32 bits, so exact; what scales do is comput
 from __future__ import annotations
 
 import math
-from functools import reduce
+from functools import partial, reduce
 from itertools import pairwise
 from typing import Any
 
@@ -14,57 +14,58 @@ import numpy as np
 import onnx
 
 from mlaot.errors import MlaotError
-from mlaot.frontend import functions as F
-from mlaot.frontend.tensor import is_traced
+from mlaot.frontend import numpy as F
+from mlaot.frontend.trace.protocols import is_traced
 from mlaot.ir.types import f32, i32
-from mlaot.nn.convolution import correlate, pad_spatial
-from mlaot.onnx.codes import INTEGERS, coded_as, decoded, elem_type_of, encoded, is_coded_dtype, whether_coded
+from mlaot.nn.functional.convolution import correlate, pad_spatial
+from mlaot.onnx.codes import INTEGERS, any_coded, as_coded, decode, elem_type_of, encode, is_coded_dtype
 from mlaot.onnx.importer import Use
 from mlaot.onnx.ops.elementwise import convert
-from mlaot.onnx.ops.shaping import _weight
-from mlaot.onnx.ops.windows import _options, _pads
+from mlaot.onnx.ops.shaping import weight_of
+from mlaot.onnx.ops.windows import window_options, window_pads
 from mlaot.onnx.registry import operator
-from mlaot.onnx.values import Unsupported, known, numpy_dtype
+from mlaot.onnx.values import Unsupported, along, constant_value, numpy_dtype
 
 EXACT = 2**24  # whole numbers below it are float32
 
 
 @operator("DequantizeLinear", coded=True)
-def dequantize_linear(use: Use, x: Any, scale: Any, zero: Any = None) -> Any:
-    to = use.attribute("output_dtype", 0) or elem_type_of(scale)
-    factor = _along(use, _single(scale), x.shape)
+def dequantize_linear(use: Use, x: Any, scale: Any, zero: Any = None, *, output_dtype: int = 0) -> Any:
+    to = output_dtype or elem_type_of(scale)
+    factor = _along(use, _as_float32(scale), x.shape)
     offset = _along(use, _zero_point(zero), x.shape)
     is_wide = str(x.dtype) == "int32"  # more than float32 holds
-    y = (_single(_integers(x, offset)) if is_wide else _exact(x, offset)) * factor
+    y = (_as_float32(_integers(x, offset)) if is_wide else _exact(x, offset)) * factor
     y = convert(y, to)
-    return _weight(use, y) if isinstance(y, np.ndarray) else y
+    return weight_of(use, y) if isinstance(y, np.ndarray) else y
 
 
 @operator("QuantizeLinear", coded=True)
-def quantize_linear(use: Use, x: Any, scale: Any, zero: Any = None) -> Any:
-    given = use.attribute("output_dtype", 0)
-    to = elem_type_of(zero) if zero is not None else given or onnx.TensorProto.UINT8
-    if given and given != to:
+def quantize_linear(
+    use: Use, x: Any, scale: Any, zero: Any = None, *, output_dtype: int = 0, saturate: bool = True
+) -> Any:
+    to = elem_type_of(zero) if zero is not None else output_dtype or onnx.TensorProto.UINT8
+    if output_dtype and output_dtype != to:
         raise MlaotError("its output_dtype is not that of the zero point")
     precision = use.attribute("precision", 0) or elem_type_of(scale)
-    factor = _along(use, _rounded(scale, precision), x.shape)
-    quotient = _rounded(_rounded(x, precision) / factor, precision)
-    return quantized(quotient, _along(use, _zero_point(zero), x.shape), to, bool(use.attribute("saturate", 1)))
+    factor = _along(use, _round(scale, precision), x.shape)
+    quotient = _round(_round(x, precision) / factor, precision)
+    return quantize(quotient, _along(use, _zero_point(zero), x.shape), to, saturate)
 
 
-def quantized(x: Any, zero: Any, to: int, saturate: bool = True) -> Any:
-    """float32 numbers, divided by their scale, as numbers of a quantized type."""
+def quantize(x: Any, zero: Any, to: int, saturate: bool = True) -> Any:
+    """Return float32 numbers, divided by their scale, as numbers of a quantized type."""
     dtype = numpy_dtype(to)
     if is_coded_dtype(dtype) and str(dtype) not in INTEGERS:
-        return encoded(x if zero is None else x + _single(zero), to, saturate)
-    whole = np.rint(x)
-    whole = whole if zero is None else whole + _single(zero)
-    if str(dtype) in ("int8", "uint8") and is_traced(whole):
-        return F.quantize(whole, dtype)
+        return encode(x if zero is None else x + _as_float32(zero), to, saturate)
+    rounded = np.rint(x)
+    rounded = rounded if zero is None else rounded + _as_float32(zero)
+    if str(dtype) in ("int8", "uint8") and is_traced(rounded):
+        return F.quantize(rounded, dtype)
     low, high = _range(dtype)
-    inside = F.astype(np.minimum(np.maximum(whole, low), high), i32)  # compilers know vectors of this conversion
+    inside = F.astype(np.minimum(np.maximum(rounded, low), high), i32)  # compilers know vectors of this conversion
     if str(dtype) in INTEGERS:
-        return coded_as(F.astype(inside, INTEGERS[str(dtype)][1]), to)
+        return as_coded(F.astype(inside, INTEGERS[str(dtype)][1]), to)
     return F.astype(inside, dtype)
 
 
@@ -76,36 +77,36 @@ def _range(dtype: Any) -> tuple[float, float]:
     return (0.0, 2.0**bits - 1) if name.startswith("u") else (-(2.0 ** (bits - 1)), 2.0 ** (bits - 1) - 1)
 
 
-def _single(x: Any) -> Any:
-    """Numbers in float32."""
-    return F.astype(decoded(x), f32)
+def _as_float32(x: Any) -> Any:
+    """Return numbers in float32."""
+    return F.astype(decode(x), f32)
 
 
-def _rounded(x: Any, precision: int) -> Any:
-    """Numbers in float32, rounded to an element type."""
-    return _single(convert(_single(x), precision)) if precision != onnx.TensorProto.FLOAT else _single(x)
+def _round(x: Any, precision: int) -> Any:
+    """Return numbers in float32, rounded to an element type."""
+    return _as_float32(convert(_as_float32(x), precision)) if precision != onnx.TensorProto.FLOAT else _as_float32(x)
 
 
 def _zero_point(zero: Any) -> Any:
-    """A zero point, None where it is known to be 0."""
-    found = known(zero)
-    if found is None or is_traced(zero):
-        return None if zero is None else decoded(zero)
-    return None if not np.any(decoded(found)) else decoded(found)
+    """Return a zero point, None where it is known to be 0."""
+    number = constant_value(zero)
+    if number is None or is_traced(zero):
+        return None if zero is None else decode(zero)
+    return None if not np.any(decode(number)) else decode(number)
 
 
 def _integers(x: Any, zero: Any) -> Any:
-    """Quantized numbers less their zero point, in i32."""
+    """Return quantized numbers less their zero point, in i32."""
     return F.astype(x, i32) if zero is None else F.astype(x, i32) - F.astype(zero, i32)
 
 
 def _exact(x: Any, zero: Any) -> Any:
-    """Quantized numbers less their zero point, in f32, which holds those of 16 bits and less."""
-    return _single(x) if zero is None else _single(x) - _single(zero)
+    """Return quantized numbers less their zero point, in f32, which holds those of 16 bits and less."""
+    return _as_float32(x) if zero is None else _as_float32(x) - _as_float32(zero)
 
 
 def _along(use: Use, value: Any, shape: Any) -> Any:
-    """A scale or zero point of an array of ``shape``: one for all, one for each place along an axis, or for a block."""
+    """Spread a scale or zero point over ``shape``: one for all, one for each place along an axis, or for a block."""
     if value is None or value.ndim == 0:
         return value
     if math.prod(e if isinstance(e, int) else 2 for e in value.shape) == 1:
@@ -115,73 +116,70 @@ def _along(use: Use, value: Any, shape: Any) -> Any:
         raise MlaotError(f"there is no axis {axis} in an array of {len(shape)} dimensions")
     axis %= len(shape)
     if value.ndim == 1 and not block:
-        return np.reshape(value, [-1 if i == axis else 1 for i in range(len(shape))])
+        return along(value, axis, len(shape))
     if block <= 0 or value.ndim != len(shape):
         raise MlaotError(f"a scale of {list(value.shape)} does not go with an array of {list(shape)}")
     if not isinstance(shape[axis], int):
         raise Unsupported(f"blocks along the open dimension {shape[axis]}; pin it in [..dims]")
     if -(-shape[axis] // block) != value.shape[axis]:
         raise MlaotError(f"{value.shape[axis]} blocks of {block} do not make {shape[axis]} elements")
-    spread = np.repeat(value, block, axis=axis)
-    return spread[tuple(slice(0, shape[axis]) if i == axis else slice(None) for i in range(len(shape)))]
+    return np.repeat(value, block, axis=axis)[(*[slice(None)] * axis, slice(0, shape[axis]))]
 
 
 # Products.
 
 
 def _rows(value: Any) -> Any:
-    """A zero point or scale of a matrix's rows, as a column."""
+    """Return a zero point or scale of a matrix's rows, as a column."""
     return value if value is None or value.ndim != 1 else np.reshape(value, (-1, 1))
 
 
 def _scalar(value: Any) -> Any:
-    """One number, which may stand in a vector."""
+    """Return one number, which may stand in a vector."""
     return value if value is None or value.ndim == 0 or value.shape != (1,) else np.reshape(value, ())
 
 
 def _reach(x: Any, zero: Any) -> int:
-    """How far quantized numbers can be from their zero point; those of 8 bits, which may be counted from below, 255."""
+    """Return how far quantized numbers can be from zero; those of 8 bits, which may be counted from below, 255."""
     info = np.iinfo(str(x.dtype))
     if info.bits == 8:
         return 255
     if zero is None:
         return max(-int(info.min), int(info.max))
-    found = known(zero)
-    if found is None:
+    numbers = constant_value(zero)
+    if numbers is None:
         return int(info.max) - int(info.min)
-    return max(int(info.max) - int(found.min()), int(found.max()) - int(info.min))
+    return max(int(info.max) - int(numbers.min()), int(numbers.max()) - int(info.min))
 
 
 def _parts(a_reach: int, b: Any, b_zero: Any, terms: Any, limit: int = EXACT) -> list[slice] | None:
-    """Ranges of the terms of products, ``b`` [terms, results], so short that float32 adds them exactly.
+    """Return ranges of the terms of products, ``b`` [terms, results], so short that float32 adds them exactly.
 
     The sum of all sizes is then below ``limit``, which is 2 to the 24th or less: nothing is rounded in any order. None:
     there are no such ranges, or they are not known.
     """
     if not isinstance(terms, int):
         return None
-    numbers = _known_integers(b, b_zero)
+    numbers = _constant_integers(b, b_zero)
     sizes = np.full(terms, _reach(b, b_zero)) if numbers is None else np.abs(numbers)
-    parts = 1
-    while parts <= max(terms, 1):
+    for parts in range(1, max(terms, 1) + 1):
         ends = [terms * i // parts for i in range(parts + 1)]
         cuts = [slice(low, high) for low, high in pairwise(ends)]
         if all(a_reach * int(sizes[cut].sum(axis=0).max(initial=0)) < limit for cut in cuts):
             return cuts
-        parts += 1
     return None
 
 
-def _known_integers(x: Any, zero: Any) -> Any:
-    """Numbers less their zero point, if both are known."""
-    found, less = known(x), known(zero)
-    if found is None or (zero is not None and less is None):
+def _constant_integers(x: Any, zero: Any) -> Any:
+    """Return numbers less their zero point, if both are known."""
+    numbers, less = constant_value(x), constant_value(zero)
+    if numbers is None or (zero is not None and less is None):
         return None
-    return found.astype(np.int64) - (0 if zero is None else np.asarray(less).astype(np.int64))
+    return numbers.astype(np.int64) - (0 if zero is None else np.asarray(less).astype(np.int64))
 
 
 def _matmul(a: Any, b: Any, a_zero: Any, b_zero: Any) -> Any:
-    """The product of quantized matrices, of integers: in i32, or in f32 where that holds it."""
+    """Multiply quantized matrices as integers: in i32, or in f32 where that holds the product."""
     a_zero, b_zero = _rows(_scalar(_zero_point(a_zero))), _scalar(_zero_point(b_zero))
     cuts = _parts(_reach(a, a_zero), b, b_zero, a.shape[-1]) if b.ndim == 2 else None
     if cuts is None:
@@ -195,53 +193,50 @@ def _total(parts: list[Any]) -> Any:
 
 
 @operator("MatMulInteger")
-def matmul_integer(use: Use, a: Any, b: Any, a_zero: Any = None, b_zero: Any = None) -> Any:
+def matmul_integer(a: Any, b: Any, a_zero: Any = None, b_zero: Any = None) -> Any:
     return F.astype(_matmul(a, b, a_zero, b_zero), i32)
 
 
 @operator("QLinearMatMul", coded=True)
 def qlinear_matmul(
-    use: Use, a: Any, a_scale: Any, a_zero: Any, b: Any, b_scale: Any, b_zero: Any, y_scale: Any, y_zero: Any
+    a: Any, a_scale: Any, a_zero: Any, b: Any, b_scale: Any, b_zero: Any, y_scale: Any, y_zero: Any
 ) -> Any:
-    is_float = whether_coded([a, b])
-    product = np.matmul(_single(a), _single(b)) if is_float else _single(_matmul(a, b, a_zero, b_zero))
-    scale = _rows(_scalar(_single(a_scale))) * _scalar(_single(b_scale)) / _rows(_scalar(_single(y_scale)))
-    return quantized(product * scale, _rows(_scalar(_zero_point(y_zero))), elem_type_of(y_zero))
+    is_float = any_coded([a, b])
+    product = np.matmul(_as_float32(a), _as_float32(b)) if is_float else _as_float32(_matmul(a, b, a_zero, b_zero))
+    scale = _rows(_scalar(_as_float32(a_scale))) * _scalar(_as_float32(b_scale)) / _rows(_scalar(_as_float32(y_scale)))
+    return quantize(product * scale, _rows(_scalar(_zero_point(y_zero))), elem_type_of(y_zero))
 
 
 def _conv(use: Use, x: Any, w: Any, x_zero: Any, w_zero: Any, bias: Any = None) -> Any:
-    """The convolution of quantized arrays, of integers: in i32, or in f32 where that holds it."""
-    given = known(bias)
-    more = 0 if bias is None else EXACT if given is None else int(np.abs(given.astype(np.int64)).max())
-    n, groups = x.ndim - 2, use.attribute("group", 1)
-    _, strides, dilations = _options(use, n, w.shape[2:])
-    amounts = _pads(use, x.shape[2:], w.shape[2:], strides, dilations)
+    """Convolve quantized arrays as integers: in i32, or in f32 where that holds the result."""
+    numbers = constant_value(bias)
+    more = 0 if bias is None else EXACT if numbers is None else int(np.abs(numbers.astype(np.int64)).max())
+    groups = use.attribute("group", 1)
+    _, strides, dilations = window_options(use, x.ndim - 2, w.shape[2:])
+    pads = window_pads(use, x.shape[2:], w.shape[2:], strides, dilations)
+    convolve = partial(correlate, strides=strides, dilations=dilations, groups=groups)
     x_zero, w_zero = _scalar(_zero_point(x_zero)), _channels(_zero_point(w_zero), w.ndim, 0)
     channels, taps = w.shape[1], math.prod(w.shape[2:])
-    table = _known_integers(w, w_zero)
+    table, limit = _constant_integers(w, w_zero), max(EXACT - more, EXACT // 2)
     if table is not None:  # [terms, results]: by channels, whose taps stay together
         table = np.abs(table).reshape(w.shape[0], channels, -1).sum(axis=2).T
-        cuts = _parts(_reach(x, x_zero), table, None, channels, max(EXACT - more, EXACT // 2))
+        cuts = _parts(_reach(x, x_zero), table, None, channels, limit)
     else:
-        cuts = _parts(_reach(x, x_zero) * taps, w, w_zero, channels, max(EXACT - more, EXACT // 2))
+        cuts = _parts(_reach(x, x_zero) * taps, w, w_zero, channels, limit)
     if cuts is None or (groups > 1 and len(cuts) > 1):
-        image = pad_spatial(_integers(x, x_zero), amounts)
-        return correlate(image, _integers(w, w_zero), bias, strides, dilations, groups)
-    image, weight = pad_spatial(_exact(x, x_zero), amounts), _exact(w, w_zero)
+        return convolve(pad_spatial(_integers(x, x_zero), pads), _integers(w, w_zero), bias)
+    image, weight = pad_spatial(_exact(x, x_zero), pads), _exact(w, w_zero)
     if len(cuts) == 1 and more <= EXACT // 2:
-        return correlate(image, weight, None if bias is None else _single(bias), strides, dilations, groups)
-    parts = [image] if len(cuts) == 1 else [image[:, cut] for cut in cuts]
-    pairs = zip(parts, [weight] if len(cuts) == 1 else [weight[:, cut] for cut in cuts], strict=True)
-    total = reduce(np.add, [F.astype(correlate(i, w, None, strides, dilations, groups), i32) for i, w in pairs])
+        return convolve(image, weight, None if bias is None else _as_float32(bias))
+    pairs = [(image, weight)] if len(cuts) == 1 else [(image[:, cut], weight[:, cut]) for cut in cuts]
+    total = reduce(np.add, [F.astype(convolve(*pair, None), i32) for pair in pairs])
     return total if bias is None else total + _channels(bias, x.ndim, 1)
 
 
 def _channels(value: Any, rank: int, axis: int) -> Any:
-    """One number for each place along an axis."""
+    """Return one number for each place along an axis."""
     value = _scalar(value)
-    if value is None or value.ndim == 0:
-        return value
-    return np.reshape(value, [-1 if i == axis else 1 for i in range(rank)])
+    return value if value is None or value.ndim == 0 else along(value, axis, rank)
 
 
 @operator("ConvInteger")
@@ -262,6 +257,6 @@ def qlinear_conv(
     y_zero: Any,
     bias: Any = None,
 ) -> Any:
-    product = _single(_conv(use, x, w, x_zero, w_zero, bias))
-    scale = _scalar(_single(x_scale)) * _channels(_single(w_scale), x.ndim, 1) / _scalar(_single(y_scale))
-    return quantized(product * scale, _scalar(_zero_point(y_zero)), elem_type_of(y_zero))
+    product = _as_float32(_conv(use, x, w, x_zero, w_zero, bias))
+    scale = _scalar(_as_float32(x_scale)) * _channels(_as_float32(w_scale), x.ndim, 1) / _scalar(_as_float32(y_scale))
+    return quantize(product * scale, _scalar(_zero_point(y_zero)), elem_type_of(y_zero))

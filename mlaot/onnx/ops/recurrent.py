@@ -3,73 +3,61 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from mlaot.errors import MlaotError
-from mlaot.frontend import functions as F
-from mlaot.nn import activations as A
+from mlaot.frontend import numpy as F
+from mlaot.nn.functional import activations as A
 from mlaot.onnx.importer import Use
-from mlaot.onnx.registry import operator
-from mlaot.onnx.values import known
-
-Activation = Callable[[Any], Any]
-
-
-def _activation(name: str, alpha: float | None, beta: float | None) -> Activation:
-    def value(given: float | None, default: float) -> float:
-        return default if given is None else given
-
-    table: dict[str, Activation] = {
-        "sigmoid": F.sigmoid,
-        "tanh": np.tanh,
-        "relu": F.relu,
-        "affine": lambda x: value(alpha, 1.0) * x + value(beta, 0.0),
-        "leakyrelu": lambda x: A.leaky_relu(x, value(alpha, 0.01)),
-        "thresholdedrelu": lambda x: np.where(x > value(alpha, 1.0), x, 0.0),
-        "scaledtanh": lambda x: value(alpha, 1.0) * np.tanh(value(beta, 1.0) * x),
-        "hardsigmoid": lambda x: np.clip(value(alpha, 0.2) * x + value(beta, 0.5), 0, 1),
-        "elu": lambda x: A.elu(x, value(alpha, 1.0)),
-        "softsign": A.softsign,
-        "softplus": F.softplus,
-    }
-    found = table.get(name.lower())
-    if found is None:
-        raise MlaotError(f"there is no activation {name!r}; there are {', '.join(table)}")
-    return found
-
-
-def _activations(use: Use, default: list[str], directions: int) -> list[list[Activation]]:
-    names = [n.decode() for n in use.attribute("activations", [])] or default * directions
-    alphas, betas = list(use.attribute("activation_alpha", [])), list(use.attribute("activation_beta", []))
-    takes_alpha = {"affine", "leakyrelu", "thresholdedrelu", "scaledtanh", "hardsigmoid", "elu"}
-    takes_beta = {"affine", "scaledtanh", "hardsigmoid"}
-    found = []
-    for name in names:
-        alpha = alphas.pop(0) if alphas and name.lower() in takes_alpha else None
-        beta = betas.pop(0) if betas and name.lower() in takes_beta else None
-        found.append(_activation(name, alpha, beta))
-    count = len(default)
-    if len(found) != count * directions:
-        raise MlaotError(f"expected {count * directions} activations, got {len(found)}")
-    return [found[i * count : (i + 1) * count] for i in range(directions)]
-
+from mlaot.onnx.registry import Function, operator, parameters
+from mlaot.onnx.values import constant_value
 
 Step = Callable[[Any, tuple[Any, ...]], tuple[Any, ...]]
 Products = Callable[[Any, int], Callable[[Any], Any]]  # of weights in a direction: what multiplies by them
+ACTIVATIONS: dict[str, Function] = {
+    "sigmoid": F.sigmoid,
+    "tanh": np.tanh,
+    "relu": F.relu,
+    "affine": lambda x, *, alpha=1.0, beta=0.0: alpha * x + beta,
+    "leakyrelu": lambda x, *, alpha=0.01: A.leaky_relu(x, alpha),
+    "thresholdedrelu": lambda x, *, alpha=1.0: np.where(x > alpha, x, 0.0),
+    "scaledtanh": lambda x, *, alpha=1.0, beta=1.0: alpha * np.tanh(beta * x),
+    "hardsigmoid": lambda x, *, alpha=0.2, beta=0.5: np.clip(alpha * x + beta, 0, 1),
+    "elu": lambda x, *, alpha=1.0: A.elu(x, alpha),
+    "softsign": A.softsign,
+    "softplus": F.softplus,
+}
 
 
-def _run(use: Use, x: Any, lengths: Any, step: Step, of_input: Any, start: tuple[Any, ...], backwards: bool) -> Any:
-    """All steps of one direction: the outputs [time, batch, hidden] and the last state."""
+def _activations(use: Use, default: list[str], directions: int) -> list[list[Function]]:
+    """Return the activations of each direction, with the numbers that they take."""
+    numbers = {key: list(use.attribute(f"activation_{key}", [])) for key in ("alpha", "beta")}
+    functions: list[Function] = []
+    for name in use.attribute("activations") or default * directions:
+        function = ACTIVATIONS.get(name.lower())
+        if function is None:
+            raise MlaotError(f"there is no activation {name!r}; there are {', '.join(ACTIVATIONS)}")
+        options = {key: numbers[key].pop(0) for key in parameters(function)[1] if numbers[key]}
+        functions.append(partial(function, **options))
+    count = len(default)
+    if len(functions) != count * directions:
+        raise MlaotError(f"expected {count * directions} activations, got {len(functions)}")
+    return [functions[i * count : (i + 1) * count] for i in range(directions)]
+
+
+def _run(lengths: Any, step: Step, of_input: Any, start: tuple[Any, ...], backwards: bool) -> tuple[Any, Any]:
+    """Run all steps of one direction; return the outputs [time, batch, hidden] and the last state."""
     steps = of_input.shape[0]
     inputs = np.flip(of_input, 0) if backwards else of_input
-    whole = known(lengths)
-    if whole is not None and isinstance(steps, int) and (whole >= steps).all():
+    numbers = constant_value(lengths)
+    if numbers is not None and isinstance(steps, int) and (numbers >= steps).all():
         lengths = None
 
-    def body(state: Any, given: Any) -> Any:
-        gates, at = given if lengths is not None else (given, None)
+    def body(state: Any, item: Any) -> Any:
+        gates, at = item if lengths is not None else (item, None)
         new = step(gates, state)
         if lengths is None:
             return new, new[0]
@@ -89,28 +77,28 @@ def _run(use: Use, x: Any, lengths: Any, step: Step, of_input: Any, start: tuple
 
 
 def products(weights: Any, i: int) -> Callable[[Any], Any]:
-    """What multiplies by the weights of direction ``i``."""
+    """Return the function that multiplies by the weights of direction ``i``."""
     turned = np.transpose(weights[i])
     return lambda x: np.matmul(x, turned)
 
 
 def _directions(use: Use, weights: Any) -> list[bool]:
-    """Whether each direction runs backwards."""
-    name = use.string("direction", "forward").lower()
-    found = {"forward": [False], "reverse": [True], "bidirectional": [False, True]}.get(name)
-    if found is None or weights.shape[0] != len(found):
+    """Tell whether each direction runs backwards."""
+    name = use.attribute("direction", "forward").lower()
+    backwards = {"forward": [False], "reverse": [True], "bidirectional": [False, True]}.get(name)
+    if backwards is None or weights.shape[0] != len(backwards):
         raise MlaotError(f"direction {name!r} does not fit weights of {weights.shape[0]} directions")
-    return found
+    return backwards
 
 
-def _clipped(use: Use, x: Any) -> Any:
-    """What an activation of a gate takes; that of an LSTM's cell is not clipped, as in other runtimes."""
+def _clip(use: Use, x: Any) -> Any:
+    """Return what an activation of a gate takes; that of an LSTM's cell is not clipped, as in other runtimes."""
     bound = use.attribute("clip")
     return x if bound is None else np.minimum(np.maximum(x, -bound), bound)
 
 
-def _filled(inputs: Sequence[Any]) -> list[Any]:
-    """Eight inputs, some of which may be left out."""
+def _fill(inputs: Sequence[Any]) -> list[Any]:
+    """Return eight inputs, some of which may be left out."""
     return [*inputs, *[None] * (8 - len(inputs))]
 
 
@@ -119,26 +107,25 @@ def _recurrent(
     inputs: Sequence[Any],
     gates: int,
     default: list[str],
-    make: Callable[[int, list[Activation], Any, Any, int], Step],
+    make: Callable[[int, list[Function], Any, Any, int], Step],
     states: int,
     joined: bool,
     products: Products = products,
 ) -> Any:
-    """What the three share. ``joined``: the recurrent bias is added to that of the input at once."""
-    x, w, r, bias, lengths, *begin = _filled(inputs)
+    """Compute what the three share. ``joined``: the recurrent bias is added to that of the input at once."""
+    x, w, r, bias, lengths, *begin = _fill(inputs)
     layout = use.attribute("layout", 0)
     x = np.swapaxes(x, 0, 1) if layout else x
     hidden = use.attribute("hidden_size", r.shape[-1])
     batch, kind = x.shape[1], x.dtype
-    turns = _directions(use, w)
-    functions = _activations(use, default, len(turns))
+    directions = _directions(use, w)
+    functions = _activations(use, default, len(directions))
     outputs, finals = [], []
-    for i, backwards in enumerate(turns):
-        of_bias = None if bias is None else bias[i]
-        of_input = products(w, i)(x)
-        behind = None
-        if of_bias is not None:
-            ahead, behind = of_bias[: gates * hidden], of_bias[gates * hidden :]
+    for i, backwards in enumerate(directions):
+        both = None if bias is None else bias[i]
+        of_input, behind = products(w, i)(x), None
+        if both is not None:
+            ahead, behind = both[: gates * hidden], both[gates * hidden :]
             of_input = of_input + (ahead + behind if joined else ahead)
         start = []
         for state in begin[:states]:
@@ -148,7 +135,7 @@ def _recurrent(
                 start.append(state[:, i] if layout else state[i])
                 use.settle(batch, start[-1].shape[0], "the batch, of which a state is given,")
         step = make(i, functions[i], r[i], None if joined else behind, hidden)
-        y, last = _run(use, x, lengths, step, of_input, tuple(start), backwards)
+        y, last = _run(lengths, step, of_input, tuple(start), backwards)
         outputs.append(y)
         finals.append(last)
     y = np.stack(outputs, axis=1)  # [time, direction, batch, hidden]
@@ -158,9 +145,9 @@ def _recurrent(
 
 @operator("RNN")
 def rnn(use: Use, *inputs: Any) -> Any:
-    def make(i: int, functions: list[Activation], r: Any, bias: Any, hidden: int) -> Step:
+    def make(i: int, functions: list[Function], r: Any, bias: Any, hidden: int) -> Step:
         def step(gates: Any, state: tuple[Any, ...]) -> tuple[Any, ...]:
-            return (functions[0](_clipped(use, gates + np.matmul(state[0], np.transpose(r)))),)
+            return (functions[0](_clip(use, gates + np.matmul(state[0], np.transpose(r)))),)
 
         return step
 
@@ -168,10 +155,8 @@ def rnn(use: Use, *inputs: Any) -> Any:
 
 
 @operator("GRU")
-def gru(use: Use, *inputs: Any) -> Any:
-    before = use.attribute("linear_before_reset", 0)
-
-    def make(i: int, functions: list[Activation], r: Any, bias: Any, hidden: int) -> Step:
+def gru(use: Use, *inputs: Any, linear_before_reset: bool = False) -> Any:
+    def make(i: int, functions: list[Function], r: Any, bias: Any, hidden: int) -> Step:
         f, g = functions
         low = np.transpose(r[: 2 * hidden])
         own = np.transpose(r[2 * hidden :])
@@ -181,15 +166,15 @@ def gru(use: Use, *inputs: Any) -> Any:
             both = gates[:, : 2 * hidden] + np.matmul(h, low)
             if bias is not None:
                 both = both + bias[: 2 * hidden]
-            both = f(_clipped(use, both))
+            both = f(_clip(use, both))
             update, reset = both[:, :hidden], both[:, hidden:]
-            if before:
+            if linear_before_reset:
                 through = np.matmul(h, own)
                 through = reset * (through if bias is None else through + bias[2 * hidden :])
             else:
                 through = np.matmul(reset * h, own)
                 through = through if bias is None else through + bias[2 * hidden :]
-            new = g(_clipped(use, gates[:, 2 * hidden :] + through))
+            new = g(_clip(use, gates[:, 2 * hidden :] + through))
             return ((1.0 - update) * new + update * h,)
 
         return step
@@ -203,11 +188,11 @@ def lstm(use: Use, *inputs: Any) -> Any:
 
 
 def lstm_by(products: Products, use: Use, inputs: Sequence[Any]) -> Any:
-    """An LSTM whose weights are multiplied by ``products``."""
-    x, w, r, bias, lengths, h, c, peepholes = _filled(inputs)
+    """Run an LSTM whose weights are multiplied by ``products``."""
+    x, w, r, bias, lengths, h, c, peepholes = _fill(inputs)
     forget = use.attribute("input_forget", 0)
 
-    def make(i: int, functions: list[Activation], r: Any, bias: Any, hidden: int) -> Step:
+    def make(i: int, functions: list[Function], r: Any, bias: Any, hidden: int) -> Step:
         f, g, out = functions
         again = products(inputs[2], i)
 
@@ -218,10 +203,10 @@ def lstm_by(products: Products, use: Use, inputs: Sequence[Any]) -> Any:
             h, c = state
             z = gates + again(h)
             zi, zo, zf, zc = (z[:, k * hidden : (k + 1) * hidden] for k in range(4))
-            into = f(_clipped(use, peep(zi, 0, c)))
-            keep = 1.0 - into if forget else f(_clipped(use, peep(zf, 2, c)))
-            cell = keep * c + into * g(_clipped(use, zc))
-            return f(_clipped(use, peep(zo, 1, cell))) * out(cell), cell
+            into = f(_clip(use, peep(zi, 0, c)))
+            keep = 1.0 - into if forget else f(_clip(use, peep(zf, 2, c)))
+            cell = keep * c + into * g(_clip(use, zc))
+            return f(_clip(use, peep(zo, 1, cell))) * out(cell), cell
 
         return step
 

@@ -10,26 +10,26 @@ import numpy as np
 from mlaot.errors import MlaotError
 from mlaot.onnx.importer import Use
 from mlaot.onnx.registry import operator
-from mlaot.onnx.values import Unsupported, integers, known, lifted, wanted
+from mlaot.onnx.values import Unsupported, constant_value, integers, lift, require_constant
 
 
 @operator("SequenceConstruct", symbolic=True)
-def sequence_construct(use: Use, *values: Any) -> Any:
+def sequence_construct(*values: Any) -> Any:
     return list(values)
 
 
 @operator("SequenceEmpty")
-def sequence_empty(use: Use) -> Any:
+def sequence_empty() -> Any:
     return []
 
 
 @operator("SequenceLength")
-def sequence_length(use: Use, values: Any) -> Any:
+def sequence_length(values: Any) -> Any:
     return np.array(len(values), np.int64)
 
 
 @operator("SequenceAt", symbolic=True)
-def sequence_at(use: Use, values: Any, position: Any) -> Any:
+def sequence_at(values: Any, position: Any) -> Any:
     place = _place(position, len(values), len(values))
     if isinstance(place, int):
         return values[place]
@@ -37,18 +37,18 @@ def sequence_at(use: Use, values: Any, position: Any) -> Any:
 
 
 @operator("SequenceInsert", symbolic=True)
-def sequence_insert(use: Use, values: Any, new: Any, position: Any = None) -> Any:
+def sequence_insert(values: Any, new: Any, position: Any = None) -> Any:
     place = len(values) if position is None else _place(position, len(values), len(values) + 1)
     if isinstance(place, int):
         return [*values[:place], new, *values[place:]]
     *old, new = _of_one_type([*values, new])
     before, after = [*old, new], [new, *old]  # where nothing is inserted yet, and where something was
-    found = [np.where(i < place, a, b) for i, (a, b) in enumerate(zip(before, after, strict=True))]
-    return [np.where(i == place, new, value) for i, value in enumerate(found)]
+    shifted = [np.where(i < place, a, b) for i, (a, b) in enumerate(zip(before, after, strict=True))]
+    return [np.where(i == place, new, value) for i, value in enumerate(shifted)]
 
 
 @operator("SequenceErase", symbolic=True)
-def sequence_erase(use: Use, values: Any, position: Any = None) -> Any:
+def sequence_erase(values: Any, position: Any = None) -> Any:
     place = len(values) - 1 if position is None else _place(position, len(values), len(values))
     if isinstance(place, int):
         if place < 0:
@@ -59,8 +59,8 @@ def sequence_erase(use: Use, values: Any, position: Any = None) -> Any:
 
 
 def _place(position: Any, length: int, places: int) -> Any:
-    """A position that counts from the end if it is negative."""
-    if known(position) is None:
+    """Return the place of a position, which counts from the end if it is negative."""
+    if constant_value(position) is None:
         at = np.reshape(position, ()).astype(np.int64)
         return np.where(at < 0, at + length, at)
     (at,) = integers(position, "the position")
@@ -72,55 +72,55 @@ def _place(position: Any, length: int, places: int) -> Any:
 
 
 def _of_one_type(values: Any) -> list[Any]:
-    """Elements between which a computed position can choose."""
-    found = [lifted(value) for value in values]
-    kinds = dict.fromkeys(f"{value.dtype}[{', '.join(map(str, value.shape))}]" for value in found)
+    """Return elements between which a computed position can choose."""
+    elements = [lift(value) for value in values]
+    kinds = dict.fromkeys(f"{value.dtype}[{', '.join(map(str, value.shape))}]" for value in elements)
     if len(kinds) > 1:
         raise Unsupported(f"the position is computed when the model runs, but the elements are {' and '.join(kinds)}")
     if not kinds:
         raise MlaotError("there is nothing in an empty sequence")
-    return found
+    return elements
 
 
 @operator("ConcatFromSequence", symbolic=True)
-def concat_from_sequence(use: Use, values: Any) -> Any:
+def concat_from_sequence(values: Any, *, new_axis: bool = False, axis: Any = None) -> Any:
     if not values:
         raise MlaotError("an empty sequence cannot be joined")
-    together = any(known(value) is None for value in values)
-    values = [lifted(value) for value in values] if together else list(values)
-    join: Any = np.stack if use.attribute("new_axis", 0) else np.concatenate
-    return join(values, axis=use.attribute("axis"))
+    together = any(constant_value(value) is None for value in values)
+    values = [lift(value) for value in values] if together else list(values)
+    join: Any = np.stack if new_axis else np.concatenate
+    return join(values, axis=axis)
 
 
 @operator("SplitToSequence")
-def split_to_sequence(use: Use, x: Any, sizes: Any = None) -> Any:
+def split_to_sequence(use: Use, x: Any, sizes: Any = None, *, keepdims: bool = True) -> Any:
     axis = use.attribute("axis", 0) % x.ndim
     length = x.shape[axis]
     if not isinstance(length, int):
         raise Unsupported(f"an axis of {length} elements cannot be split; pin the dimension in [..dims]")
-    given = np.array(1) if sizes is None else wanted(sizes, "its second input, the sizes,")
-    if given.ndim:
-        parts = [int(size) for size in given]
+    lengths = np.array(1) if sizes is None else require_constant(sizes, "its second input, the sizes,")
+    if lengths.ndim:
+        parts = [int(size) for size in lengths]
         if sum(parts) != length or min(parts, default=0) < 0:
             raise MlaotError(f"parts of {parts} do not make {length}")
     else:
-        part = int(given)
+        part = int(lengths)
         if part < 1:
             raise MlaotError(f"parts of {part} elements")
         parts = [min(part, length - start) for start in range(0, length, part)]
     ends = [int(end) for end in np.cumsum(parts)[:-1]]
-    found = list(np.split(x, ends, axis=axis)) if parts else []
-    keep = sizes is not None or use.attribute("keepdims", 1)
-    return found if keep else [np.squeeze(value, axis=axis) for value in found]
+    arrays = list(np.split(x, ends, axis=axis)) if parts else []
+    keep = sizes is not None or keepdims
+    return arrays if keep else [np.squeeze(value, axis=axis) for value in arrays]
 
 
 @operator("Optional", "OptionalGetElement", symbolic=True)
 def optional(use: Use, value: Any = None) -> Any:
-    if value is None and use.node.op_type == "OptionalGetElement":
+    if value is None and use.op == "OptionalGetElement":
         raise MlaotError("there is nothing in an empty optional")
     return value
 
 
 @operator("OptionalHasElement", symbolic=True)
-def optional_has_element(use: Use, value: Any = None) -> Any:
+def optional_has_element(value: Any = None) -> Any:
     return np.array(value is not None)

@@ -9,13 +9,14 @@ from typing import Any
 import numpy as np
 import onnx
 
-import mlaot.frontend.functions as F
+import mlaot.frontend.numpy as F
 from mlaot.errors import MlaotError
-from mlaot.frontend.control import cond
-from mlaot.frontend.padding import pad
+from mlaot.frontend.numpy.padding import pad
+from mlaot.frontend.trace.control import cond
+from mlaot.onnx import assumed
 from mlaot.onnx.importer import Use
 from mlaot.onnx.registry import operator
-from mlaot.onnx.values import Array, Unsupported, dtype_of, integers, known, numpy_dtype, traced
+from mlaot.onnx.values import Array, Unsupported, as_traced, constant_value, dtype_of, integers, numpy_dtype
 
 LONGEST = 512  # transforms that are one product with a matrix; longer ones are made of shorter ones
 LARGEST = 4096  # the same where a length has no factors
@@ -27,32 +28,27 @@ WINDOWS: dict[str, tuple[float, ...]] = {  # coefficients of cosines
 
 
 def _declared(use: Use, axis: int, what: str) -> int:
-    """A size that the file gives of the result, where what decides it is computed when the model runs."""
-    type_ = use.declared()
-    found = type_.shape[axis] if type_ is not None and type_.rank > axis else None
-    if not isinstance(found, int):
-        raise Unsupported(
-            f"{what} is computed when the model runs; it must be constant, or the output's shape declared"
-        )
-    return found
+    """Return a size that the file gives of the result, where what decides it is computed when the model runs."""
+    message = f"{what} is computed when the model runs; it must be constant, or the output's shape declared"
+    return assumed.declared_extent(use, axis, message)
 
 
-def _size(use: Use, given: Any, axis: int, what: str) -> int:
-    if known(given) is not None:
-        return int(integers(given, what)[0])
-    found = _declared(use, axis, what)
-    use.require(np.all(np.equal(given, found)), f"{what} must be {found}")
-    return found
+def _size(use: Use, value: Any, axis: int, what: str) -> int:
+    if constant_value(value) is not None:
+        return int(integers(value, what)[0])
+    size = _declared(use, axis, what)
+    use.require(np.all(np.equal(value, size)), f"{what} must be {size}")
+    return size
 
 
 @operator(*WINDOWS, since=17)
-def window(use: Use, size: Any) -> Any:
+def window(use: Use, size: Any, *, periodic: bool = True) -> Any:
     count = _size(use, size, 0, "the size")
     if count < 0:
         raise MlaotError(f"a window of {count} elements")
-    steps = max(count if use.attribute("periodic", 1) else count - 1, 1)
+    steps = max(count if periodic else count - 1, 1)
     at = np.arange(count) * (2 * np.pi / steps)
-    terms = WINDOWS[use.node.op_type]
+    terms = WINDOWS[use.op]
     values = sum(c * np.cos(i * at) for i, c in enumerate(terms))
     return np.asarray(values).astype(numpy_dtype(use.attribute("output_datatype", onnx.TensorProto.FLOAT)))
 
@@ -60,12 +56,12 @@ def window(use: Use, size: Any) -> Any:
 @operator("MelWeightMatrix", since=17)
 def mel_weight_matrix(use: Use, bands: Any, length: Any, rate: Any, low: Any, high: Any) -> Any:
     count = _size(use, bands, 1, "the number of bands")
-    if known(length) is None:
+    if constant_value(length) is None:
         rows = _declared(use, 0, "the length")
         use.require(np.all(np.equal(np.floor_divide(length, 2) + 1, rows)), f"the length must make {rows} rows")
     else:
         rows = int(integers(length, "the length")[0]) // 2 + 1
-    length, rate, low, high = (np.reshape(_double(v), ()) for v in (length, rate, low, high))
+    length, rate, low, high = (np.reshape(_as_float64(v), ()) for v in (length, rate, low, high))
     first, last = (2595 * np.log10(1 + edge / 700) for edge in (low, high))
     hertz = 700 * (10 ** ((np.arange(count + 2) * ((last - first) / (count + 2)) + first) / 2595) - 1)
     places = np.floor((length + 1) * hertz / rate)
@@ -76,32 +72,32 @@ def mel_weight_matrix(use: Use, bands: Any, length: Any, rate: Any, low: Any, hi
     result = np.where((at >= left) & (at <= middle), rising, 0.0)
     result = np.where((at >= middle) & (at < right), falling, result)
     kind = use.attribute("output_datatype", onnx.TensorProto.FLOAT)
-    return result.astype(numpy_dtype(kind)) if known(result) is not None else F.astype(result, dtype_of(kind))
+    return result.astype(numpy_dtype(kind)) if constant_value(result) is not None else F.astype(result, dtype_of(kind))
 
 
-def _double(value: Any) -> Any:
-    found = known(value)
-    return F.astype(value, np.float64) if found is None else found.astype(np.float64)
+def _as_float64(value: Any) -> Any:
+    number = constant_value(value)
+    return F.astype(value, np.float64) if number is None else number.astype(np.float64)
 
 
 @operator("DFT", since=17)
-def dft_17(use: Use, x: Any, length: Any = None) -> Any:
-    return _dft(use, x, length, use.attribute("axis", 1) % x.ndim)
+def dft_17(use: Use, x: Any, length: Any = None, *, axis: int = 1) -> Any:
+    return _dft(use, x, length, axis % x.ndim)
 
 
 @operator("DFT", since=20)
 def dft(use: Use, x: Any, length: Any = None, axis: Any = None) -> Any:
-    if axis is None or known(axis) is not None:
+    if axis is None or constant_value(axis) is not None:
         return _dft(use, x, length, (-2 if axis is None else int(integers(axis, "the axis")[0])) % x.ndim)
     return _along_any(use, x, length, axis)
 
 
 def _along_any(use: Use, x: Any, length: Any, axis: Any) -> Any:
-    """The axis is an input: one branch for each that gives the shape which the file declares."""
+    """Transform along an axis that is computed: a branch for each that gives the shape which the file declares."""
     type_ = use.declared()
-    if type_ is None or (known(length) is None and length is not None):
+    if type_ is None or (constant_value(length) is None and length is not None):
         raise Unsupported("the axis is computed when the model runs; it must be constant")
-    whole = traced(x)
+    signal = as_traced(x)
     fitting = [a for a in range(x.ndim - 1) if _shape(use, x, length, a) == type_.shape]
     if not fitting:
         raise MlaotError(f"no axis of {list(x.shape)} gives {list(type_.shape)}")
@@ -117,48 +113,47 @@ def _along_any(use: Use, x: Any, length: Any, axis: Any) -> Any:
 
         return run
 
-    return branch(fitting)(whole)
+    return branch(fitting)(signal)
+
+
+def _kind(use: Use) -> tuple[bool, bool]:
+    """Tell whether a transform goes back, and whether one side of the spectrum stands for both."""
+    return use.attribute("inverse", False), use.attribute("onesided", False)
 
 
 def _shape(use: Use, x: Any, length: Any, axis: int) -> tuple[Any, ...]:
-    size, back, half = _length(use, x, length, axis), use.attribute("inverse", 0), use.attribute("onesided", 0)
+    size, (back, half) = _length(use, x, length, axis), _kind(use)
     count = size // 2 + 1 if half and not back else size
     return (*x.shape[:axis], count, *x.shape[axis + 1 : -1], 1 if half and back else 2)
 
 
 def _length(use: Use, x: Any, length: Any, axis: int) -> int:
+    size, (back, half) = x.shape[axis], _kind(use)
     if length is not None:
-        if known(length) is not None:
-            found = int(integers(length, "the length")[0])
-        elif use.attribute("onesided", 0) and not use.attribute("inverse", 0):
+        if constant_value(length) is None and half and not back:
             raise Unsupported("the length is computed when the model runs; it must be constant")
-        else:
-            found = _size(use, length, axis, "the length")
-        if found < 1:
-            raise MlaotError(f"a transform of {found} elements")
-        return found
-    size = x.shape[axis]
+        count = _size(use, length, axis, "the length")
+        if count < 1:
+            raise MlaotError(f"a transform of {count} elements")
+        return count
     if not isinstance(size, int):
         raise Unsupported(f"a transform along an open dimension {size}; pin it in [..dims]")
-    return 2 * (size - 1) if use.attribute("onesided", 0) and use.attribute("inverse", 0) else size
+    return 2 * (size - 1) if half and back else size
 
 
 def _dft(use: Use, x: Any, length: Any, axis: int) -> Any:
-    """The transform along ``axis``; the last one has the parts of complex numbers."""
+    """Transform along ``axis``; the last one has the parts of complex numbers."""
     if axis >= x.ndim - 1 or x.shape[-1] not in (1, 2):
         raise MlaotError(f"expected [.., 1] or [.., 2] and an axis before the last, got {list(x.shape)} and {axis}")
-    size, back, half = _length(use, x, length, axis), use.attribute("inverse", 0), use.attribute("onesided", 0)
-    y = np.moveaxis(x, axis, -2)
-    y = _cut(y, size // 2 + 1 if back and half else size)
-    if size <= LONGEST:
-        z = _times(y, _matrix(size, y.shape[-1], bool(back), bool(half)))
-    else:
-        z = _long(y, size, bool(back), bool(half))
+    size, (back, half) = _length(use, x, length, axis), _kind(use)
+    y = _cut(np.moveaxis(x, axis, -2), size // 2 + 1 if back and half else size)
+    is_short = size <= LONGEST
+    z = _times(y, _matrix(size, y.shape[-1], back, half)) if is_short else _long(y, size, back, half)
     return np.moveaxis(z, -2, axis)
 
 
 def _cut(y: Any, size: int) -> Any:
-    """The axis before the last with ``size`` elements: without those behind, or with zeros there."""
+    """Return the axis before the last with ``size`` elements: without those behind, or with zeros there."""
     length = y.shape[-2]
     if not isinstance(length, int):
         raise Unsupported(f"a transform along an open dimension {length}; pin it in [..dims]")
@@ -168,19 +163,19 @@ def _cut(y: Any, size: int) -> Any:
 
 
 def _matrix(size: int, parts: int, back: bool, half: bool) -> Array:
-    """The transform as a matrix [elements, parts, elements, parts]."""
+    """Return the transform as a matrix [elements, parts, elements, parts]."""
     count = size // 2 + 1 if back and half else size
     basis = np.eye(count, dtype=np.complex128)
     basis = np.stack([basis, 1j * basis], axis=1)[:, :parts]
     if half:
-        found = np.fft.irfft(basis, size) if back else np.fft.fft(basis)[..., : size // 2 + 1]
+        table = np.fft.irfft(basis, size) if back else np.fft.fft(basis)[..., : size // 2 + 1]
     else:
-        found = np.fft.ifft(basis) if back else np.fft.fft(basis)
-    return found[..., None] if half and back else np.stack([found.real, found.imag], axis=-1)
+        table = np.fft.ifft(basis) if back else np.fft.fft(basis)
+    return table[..., None] if half and back else np.stack([table.real, table.imag], axis=-1)
 
 
 def _times(y: Any, matrix: Array) -> Any:
-    """[.., n, c] times [n, c, m, d]."""
+    """Multiply [.., n, c] by [n, c, m, d]."""
     rows, parts, columns, out = matrix.shape
     flat = np.reshape(y, (*y.shape[:-2], rows * parts))
     product = np.matmul(flat, matrix.reshape(rows * parts, columns * out).astype(y.dtype))
@@ -199,18 +194,18 @@ def _long(y: Any, size: int, back: bool, half: bool) -> Any:
             ends = np.zeros_like(imaginary[..., :1])
             middle = [] if size % 2 else [ends]
             imaginary = np.concatenate([ends, inner, *middle, -np.flip(inner, axis=-1)], axis=-1)
-    found, other = _composed(real, imaginary, size, 1.0 if back else -1.0)
+    re, im = _compose(real, imaginary, size, 1.0 if back else -1.0)
     if back:
-        found, other = found * (1.0 / size), other * (1.0 / size)
+        re, im = re * (1.0 / size), im * (1.0 / size)
     if half:
         if back:
-            return np.expand_dims(found, -1)
-        found, other = found[..., : size // 2 + 1], other[..., : size // 2 + 1]
-    return np.stack([found, other], axis=-1)
+            return np.expand_dims(re, -1)
+        re, im = re[..., : size // 2 + 1], im[..., : size // 2 + 1]
+    return np.stack([re, im], axis=-1)
 
 
-def _composed(real: Any, imaginary: Any, size: int, sign: float) -> tuple[Any, Any]:
-    """Both parts of the sums, not divided: along columns of a rectangle, turned, then along its rows."""
+def _compose(real: Any, imaginary: Any, size: int, sign: float) -> tuple[Any, Any]:
+    """Return both parts of the sums, not divided: along columns of a rectangle, turned, then along its rows."""
     p = next((d for d in range(math.isqrt(size), 1, -1) if size % d == 0), 1)
     q = size // p
     if size <= LONGEST or p == 1:
@@ -219,11 +214,11 @@ def _composed(real: Any, imaginary: Any, size: int, sign: float) -> tuple[Any, A
         return _product(real, imaginary, _turns(np.outer(np.arange(size), np.arange(size)), size, sign))
     rectangle = (*real.shape[:-1], p, q)
     a, b = (None if v is None else np.swapaxes(np.reshape(v, rectangle), -1, -2) for v in (real, imaginary))
-    a, b = _composed(a, b, p, sign)  # [.., q, p]
+    a, b = _compose(a, b, p, sign)  # [.., q, p]
     turn, lean = (t.astype(a.dtype) for t in _turns(np.outer(np.arange(q), np.arange(p)), size, sign))
     a, b = a * turn - b * lean, a * lean + b * turn
     a, b = (np.swapaxes(v, -1, -2) for v in (a, b))
-    a, b = _composed(a, b, q, sign)  # [.., p, q]
+    a, b = _compose(a, b, q, sign)  # [.., p, q]
     flat = (*real.shape[:-1], size)
     return np.reshape(np.swapaxes(a, -1, -2), flat), np.reshape(np.swapaxes(b, -1, -2), flat)
 
@@ -241,24 +236,23 @@ def _product(real: Any, imaginary: Any, turns: tuple[Array, Array]) -> tuple[Any
 
 
 @operator("STFT", since=17)
-def stft(use: Use, x: Any, step: Any, window: Any = None, length: Any = None) -> Any:
-    half = bool(use.attribute("onesided", 1))
+def stft(use: Use, x: Any, step: Any, window: Any = None, length: Any = None, *, onesided: bool = True) -> Any:
     if window is not None:
         size = window.shape[0]
     else:
         size = x.shape[1] if length is None else int(integers(length, "the length")[0])
     if not isinstance(size, int) or size < 1:
         raise MlaotError(f"frames of {size} elements")
-    if known(x) is not None:
-        x = traced(x)
+    if constant_value(x) is not None:
+        x = as_traced(x)
     parts, frames = x.shape[2], _frames(use, x, size, step)
-    weights = known(window)
+    weights = constant_value(window)
     if size > LONGEST:
         frames = np.swapaxes(frames, -1, -2)
-        return _long(frames if window is None else frames * np.reshape(window, (-1, 1)), size, False, half)
+        return _long(frames if window is None else frames * np.reshape(window, (-1, 1)), size, False, onesided)
     if window is not None and weights is None:
         frames = frames * window
-    matrix = _matrix(size, parts, False, half)
+    matrix = _matrix(size, parts, False, onesided)
     if weights is not None:
         matrix = matrix * np.asarray(weights, np.float64)[:, None, None, None]
     columns = matrix.shape[2]
@@ -268,8 +262,8 @@ def stft(use: Use, x: Any, step: Any, window: Any = None, length: Any = None) ->
 
 
 def _frames(use: Use, x: Any, size: int, step: Any) -> Any:
-    """Windows of the signal, as [batch, frames, parts, size]."""
-    if known(step) is not None:
+    """Return windows of the signal, as [batch, frames, parts, size]."""
+    if constant_value(step) is not None:
         hop = int(integers(step, "the step")[0])
         if hop < 1:
             raise MlaotError(f"frames {hop} apart")

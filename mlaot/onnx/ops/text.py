@@ -2,36 +2,34 @@
 
 from __future__ import annotations
 
+from functools import reduce
 from typing import Any
 
 import numpy as np
 
-import mlaot.frontend.functions as F
+import mlaot.frontend.numpy as F
 from mlaot.errors import MlaotError
 from mlaot.onnx.importer import Use
 from mlaot.onnx.registry import operator
-from mlaot.onnx.values import Array, Unsupported, traced
+from mlaot.onnx.values import Array, Unsupported, as_traced
 
 Grams = dict[tuple[int, ...], int]
 
 
 @operator("TfIdfVectorizer", since=9)
-def tf_idf_vectorizer(use: Use, x: Any) -> Any:
+def tf_idf_vectorizer(use: Use, x: Any, *, mode: str = "", ngram_indexes: Any = (), weights: Any = None) -> Any:
     if use.attribute("pool_strings"):
         raise Unsupported("words are strings, which cannot be compiled; map them to numbers before the model")
-    mode = use.string("mode", "")
     if mode not in ("TF", "IDF", "TFIDF"):
         raise MlaotError(f"there is no mode {mode!r}")
-    places = use.attribute("ngram_indexes")
-    size, weights = max(places) + 1, use.attribute("weights")
+    size = max(ngram_indexes) + 1
     if not isinstance(x.shape[-1], int):
         raise Unsupported(f"sequences of {x.shape[-1]} tokens; pin the dimension in [..dims]")
-    tokens = F.astype(traced(x) if x.ndim == 2 else np.reshape(traced(x), (1, -1)), np.int64)
-    total: Any = traced(np.zeros((tokens.shape[0], size), np.float32))
-    for length, grams in _by_length(use, places).items():
-        skips = [1] if length == 1 else range(1, use.attribute("max_skip_count") + 2)
-        for skip in skips:
-            total = total + _counted(tokens, grams, length, skip, size)
+    tokens = F.astype(as_traced(x) if x.ndim == 2 else np.reshape(as_traced(x), (1, -1)), np.int64)
+    total: Any = as_traced(np.zeros((tokens.shape[0], size), np.float32))
+    for length, grams in _by_length(use, ngram_indexes).items():
+        for skip in [1] if length == 1 else range(1, use.attribute("max_skip_count") + 2):
+            total = total + _count(tokens, grams, length, skip, size)
     if mode == "IDF":
         total = F.astype(total > 0, np.float32)
     if mode != "TF" and weights:
@@ -40,9 +38,9 @@ def tf_idf_vectorizer(use: Use, x: Any) -> Any:
 
 
 def _by_length(use: Use, places: list[int]) -> dict[int, Grams]:
-    """The n-grams of each length that counts, and where their number goes; of equal ones the last."""
+    """Return the n-grams of each length that counts, and where their number goes; of equal ones the last."""
     pool, starts = use.attribute("pool_int64s", []), use.attribute("ngram_counts")
-    found: dict[int, Grams] = {}
+    by_length: dict[int, Grams] = {}
     number = 0
     for i, start in enumerate(starts):
         length, end = i + 1, starts[i + 1] if i + 1 < len(starts) else len(pool)
@@ -50,21 +48,19 @@ def _by_length(use: Use, places: list[int]) -> dict[int, Grams]:
             if number >= len(places):
                 raise MlaotError(f"{len(places)} indices of more n-grams")
             if use.attribute("min_gram_length") <= length <= use.attribute("max_gram_length"):
-                found.setdefault(length, {})[tuple(pool[at : at + length])] = places[number]
+                by_length.setdefault(length, {})[tuple(pool[at : at + length])] = places[number]
             number += 1
-    return found
+    return by_length
 
 
-def _counted(tokens: Any, grams: Grams, length: int, skip: int, size: int) -> Any:
-    """How often n-grams come, whose tokens are ``skip`` apart: [rows, size]."""
+def _count(tokens: Any, grams: Grams, length: int, skip: int, size: int) -> Any:
+    """Count how often n-grams come, between whose tokens ``skip - 1`` others lie: [rows, size]."""
     count = tokens.shape[1] - (length - 1) * skip
     if count < 1:
         return np.zeros(size, np.float32)
-    wanted: Array = np.array(list(grams), np.int64)
-    same: Any = None
-    for i in range(length):
-        part = np.equal(np.expand_dims(tokens[:, i * skip : i * skip + count], 2), wanted[:, i])
-        same = part if same is None else same & part
+    table: Array = np.array(list(grams), np.int64)
+    columns = [np.expand_dims(tokens[:, i * skip : i * skip + count], 2) for i in range(length)]
+    same = reduce(np.logical_and, [np.equal(column, table[:, i]) for i, column in enumerate(columns)])
     target = np.zeros((len(grams), size), np.float32)
     target[np.arange(len(grams)), list(grams.values())] = 1
     return np.matmul(np.sum(F.astype(same, np.float32), axis=1), target)

@@ -3,48 +3,48 @@
 from __future__ import annotations
 
 from collections import ChainMap
-from collections.abc import Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import onnx
 
 from mlaot.errors import MlaotError
-from mlaot.frontend import functions as F
-from mlaot.frontend.gradients import grad
+from mlaot.frontend import numpy as F
+from mlaot.frontend.trace.gradients import grad
 from mlaot.onnx.importer import MISSING, Env, Refused, Use
-from mlaot.onnx.registry import TRAINING, operator
-from mlaot.onnx.values import Unsupported, known, traced
+from mlaot.onnx.protos import inner_graphs
+from mlaot.onnx.registry import TRAINING, Function, operator
+from mlaot.onnx.values import Unsupported, as_traced, constant_value
 
 
 @operator("Gradient", domain=TRAINING)
-def gradient(use: Use, *values: Any) -> Any:
-    """The nodes between ``xs``, ``zs`` and ``y`` are imported once more, as a function of the values given here."""
-    names = [name.decode() for key in ("xs", "zs") for name in use.attribute(key, [])]
-    count, y = len(use.attribute("xs", [])), use.string("y", "")
-    if not count or len(names) != len(values):
+def gradient(use: Use, *values: Any, xs: Any = (), zs: Any = (), y: str = "") -> Any:
+    """The nodes between ``xs``, ``zs`` and ``y`` are imported once more, as a function of these values."""
+    names = [*xs, *zs]
+    if not xs or len(names) != len(values):
         raise MlaotError(f"{len(names)} names in xs and zs, {len(values)} inputs")
-    between = _between(use, names, y)
+    nodes = _between(use, names, y)
 
-    def function(*given: Any) -> Any:
-        env: Env = ChainMap(dict(zip(names, given, strict=True)), use.env)
+    def function(*arguments: Any) -> Any:
+        env: Env = ChainMap(dict(zip(names, arguments, strict=True)), use.env)
         imported = list(use.importer.imported)
-        for node in between:
+        for node in nodes:
             use.importer.node(node, env)
         use.importer.imported[:] = imported  # a later gradient must not find them twice
         if env[y] is MISSING:
             raise Refused
         return np.sum(env[y])
 
-    for value in values[:count]:
+    for value in values[: len(xs)]:
         if not str(value.dtype).startswith(("f", "bf")):
             raise Unsupported(f"a gradient by an input of {value.dtype}; only numbers with a fraction have one")
-    found = grad(function, tuple(range(count)))(*[traced(known(v)) if known(v) is not None else v for v in values])
-    return tuple(found)
+    points = [v if constant_value(v) is None else as_traced(constant_value(v)) for v in values]
+    return tuple(grad(function, tuple(range(len(xs))))(*points))
 
 
 def _between(use: Use, sources: list[str], y: str) -> list[onnx.NodeProto]:
-    """The nodes that ``y`` needs and that need one of ``sources``, in order."""
+    """Return the nodes that ``y`` needs and that need one of ``sources``, in order."""
     absent = [name for name in (*sources, y) if name not in use.env]
     if absent:
         raise MlaotError(f"nothing computes {absent[0]!r}, which xs, zs or y names")
@@ -54,79 +54,76 @@ def _between(use: Use, sources: list[str], y: str) -> list[onnx.NodeProto]:
             outputs = {name for name in node.output if name} - set(sources)
             reached |= outputs
             forward.append((node, outputs))
-    wanted, found = {y} - set(sources), []
+    needed, nodes = {y} - set(sources), []
     for node, outputs in reversed(forward):
-        if wanted & outputs:
-            wanted |= _reads(node) - set(sources)
-            found.append(node)
-    return found[::-1]
+        if needed & outputs:
+            needed |= _reads(node) - set(sources)
+            nodes.append(node)
+    return nodes[::-1]
 
 
 def _reads(node: onnx.NodeProto) -> set[str]:
-    """The names that a node depends on, those that its graphs see among them."""
-    found = {name for name in node.input if name}
-    for attribute in node.attribute:
-        for graph in [attribute.g] if attribute.type == attribute.GRAPH else attribute.graphs:
-            found |= {name for inner in graph.node for name in _reads(inner)}
-            found |= {output.name for output in graph.output}
-    return found
+    """Return the names that a node depends on, those that its graphs see among them."""
+    names = {name for name in node.input if name}
+    for graph in inner_graphs(node):
+        names |= {name for inner in graph.node for name in _reads(inner)} | {output.name for output in graph.output}
+    return names
 
 
-def _groups(values: tuple[Any, ...], kinds: int) -> Iterator[tuple[Any, ...]]:
-    """The inputs X1, X2, .., G1, G2, .. by tensor: (X1, G1, ..), (X2, G2, ..)."""
-    if not values or len(values) % kinds:
-        raise MlaotError(f"{len(values)} tensors; each that is updated comes with {kinds - 1} more")
-    count = len(values) // kinds
-    yield from zip(*[values[k * count : (k + 1) * count] for k in range(kinds)], strict=True)
+def optimizer(name: str, states: int) -> Callable[[Function], Function]:
+    """Enter an optimizer by its update of one tensor: of the rate, the step, the tensor, its gradient and states.
 
+    The inputs X1, X2, .., G1, G2, .. are taken by tensor; all new X are given, then all new states of a kind.
+    """
 
-def _ordered(updated: list[tuple[Any, ...]]) -> tuple[Any, ...]:
-    """All new X, then all new states of a kind."""
-    return tuple(value for kind in zip(*updated, strict=True) for value in kind)
+    def enter(update: Function) -> Function:
+        kinds = 2 + states
+
+        def run(use: Use, rate: Any, step: Any, *values: Any, norm_coefficient: float = 0.0) -> Any:
+            if not values or len(values) % kinds:
+                raise MlaotError(f"{len(values)} tensors; each that is updated comes with {kinds - 1} more")
+            count = len(values) // kinds
+            updated = []
+            for x, g, *old in zip(*[values[k * count : (k + 1) * count] for k in range(kinds)], strict=True):
+                g = g + norm_coefficient * x
+                updated.append(use.call(update, _scalar(rate, x), step, x, g, *old))
+            return tuple(value for kind in zip(*updated, strict=True) for value in kind)
+
+        operator(name, domain=TRAINING)(run)
+        return update
+
+    return enter
 
 
 def _scalar(value: Any, like: Any) -> Any:
-    """A rate or a count, which may come as [1], in the dtype of the tensors."""
+    """Return a rate or a count, which may come as [1], in the dtype of the tensors."""
     return F.astype(np.reshape(value, ()), like.dtype)
 
 
-@operator("Momentum", domain=TRAINING)
-def momentum(use: Use, rate: Any, step: Any, *values: Any) -> Any:
-    alpha, beta = use.attribute("alpha"), use.attribute("beta")
-    mode, updated = use.string("mode", "standard"), []
+@optimizer("Momentum", states=1)
+def momentum(
+    rate: Any, step: Any, x: Any, g: Any, v: Any, *, alpha: Any = None, beta: Any = None, mode: str = "standard"
+) -> Any:
     if mode not in ("standard", "nesterov"):
         raise MlaotError(f"the mode must be standard or nesterov, got {mode!r}")
-    for x, g, v in _groups(values, 3):
-        r, t = _scalar(rate, x), _scalar(step, x)
-        g = g + use.attribute("norm_coefficient", 0.0) * x
-        scale = F.astype(np.where(t > 0, beta, 1.0), x.dtype)
-        v = alpha * v + scale * g
-        updated.append((x - r * (g + alpha * v if mode == "nesterov" else v), v))
-    return _ordered(updated)
+    v = alpha * v + F.astype(np.where(_scalar(step, x) > 0, beta, 1.0), x.dtype) * g
+    return x - rate * (g + alpha * v if mode == "nesterov" else v), v
 
 
-@operator("Adam", domain=TRAINING)
-def adam(use: Use, rate: Any, step: Any, *values: Any) -> Any:
-    alpha, beta, epsilon = use.attribute("alpha", 0.9), use.attribute("beta", 0.999), use.attribute("epsilon", 1e-6)
-    updated = []
-    for x, g, v, h in _groups(values, 4):
-        r, t = _scalar(rate, x), _scalar(step, x)
-        g = g + use.attribute("norm_coefficient", 0.0) * x
-        v = alpha * v + (1 - alpha) * g
-        h = beta * h + (1 - beta) * g * g
-        powers = [F.astype(np.power(np.float64(b), np.reshape(step, ())), np.float64) for b in (alpha, beta)]
-        bias = np.where(t > 0, np.sqrt(1 - powers[1]) / (1 - powers[0]), 1.0)  # a difference of nearly equal numbers
-        x = x - r * F.astype(bias, x.dtype) * v / (np.sqrt(h) + epsilon)
-        updated.append(((1 - use.attribute("norm_coefficient_post", 0.0)) * x, v, h))
-    return _ordered(updated)
+@optimizer("Adam", states=2)
+def adam(
+    use: Use, rate: Any, step: Any, x: Any, g: Any, v: Any, h: Any, *, alpha: float = 0.9, beta: float = 0.999
+) -> Any:
+    v = alpha * v + (1 - alpha) * g
+    h = beta * h + (1 - beta) * g * g
+    powers = [F.astype(np.power(np.float64(b), np.reshape(step, ())), np.float64) for b in (alpha, beta)]
+    # A difference of nearly equal numbers.
+    bias = np.where(_scalar(step, x) > 0, np.sqrt(1 - powers[1]) / (1 - powers[0]), 1.0)
+    x = x - rate * F.astype(bias, x.dtype) * v / (np.sqrt(h) + use.attribute("epsilon", 1e-6))
+    return (1 - use.attribute("norm_coefficient_post", 0.0)) * x, v, h
 
 
-@operator("Adagrad", domain=TRAINING)
-def adagrad(use: Use, rate: Any, step: Any, *values: Any) -> Any:
-    updated = []
-    for x, g, h in _groups(values, 3):
-        r = _scalar(rate, x) / (1 + _scalar(step, x) * use.attribute("decay_factor", 0.0))
-        g = g + use.attribute("norm_coefficient", 0.0) * x
-        h = h + g * g
-        updated.append((x - r * g / (np.sqrt(h) + use.attribute("epsilon", 1e-6)), h))
-    return _ordered(updated)
+@optimizer("Adagrad", states=1)
+def adagrad(rate: Any, step: Any, x: Any, g: Any, h: Any, *, decay_factor: float = 0.0, epsilon: float = 1e-6) -> Any:
+    h = h + g * g
+    return x - rate / (1 + _scalar(step, x) * decay_factor) * g / (np.sqrt(h) + epsilon), h

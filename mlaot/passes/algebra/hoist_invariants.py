@@ -22,7 +22,6 @@ from mlaot.ir.dims import assumed, product
 from mlaot.ir.subgraph import inline
 from mlaot.ops import elementwise as ew
 from mlaot.ops import reduction as red
-from mlaot.ops import structure as st
 from mlaot.ops.base import lift
 from mlaot.ops.control import result, results, scan
 from mlaot.ops.kinds import base_of, is_free, is_stored
@@ -31,7 +30,6 @@ from mlaot.passes.base import pass_over
 from mlaot.transforms.batch import Value, batch_into
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
-LINEAR = (ew.neg, ew.cast, st.reshape, st.transpose)  # the sum of their values is their value of the sum
 
 
 @pass_over("graphs", after=("contract",))
@@ -211,7 +209,7 @@ def _leaves(part: Node) -> list[Node]:
     """What the sum of a value over all rounds is computed from."""
     if part.op in (red.contract, red.sum_):
         return [a.find() for a in part.args]
-    if part.op in (ew.add, *LINEAR):
+    if part.op is ew.add or part.op.linear:
         return [leaf for a in part.args for leaf in _leaves(a.find())]
     return [part]
 
@@ -220,7 +218,7 @@ def _products(part: Node) -> list[Node]:
     """The products that a sum consists of."""
     if part.op is red.contract:
         return [part]
-    if part.op in (ew.add, *LINEAR):
+    if part.op is ew.add or part.op.linear:
         return [p for a in part.args for p in _products(a.find())]
     return []
 
@@ -229,7 +227,7 @@ def _is_addable(part: Node, known: set[Node]) -> bool:
     """Whether the sum of a value over all rounds can be computed from ``known``."""
     if part.op is red.contract or base_of(part) in known:
         return True
-    if part.op in (ew.add, *LINEAR):
+    if part.op is ew.add or part.op.linear:
         return all(_is_addable(a.find(), known) for a in part.args)
     return part.op is red.sum_ and base_of(part.arg(0)) in known
 
@@ -297,7 +295,7 @@ def _rebuilt(loop: _Loop, sums: dict[int, Node], late: dict[int, Node]) -> list[
 def _summed(loop: _Loop, part: Node, given: dict[Node, Node]) -> Node:
     """The sum of a value over all rounds."""
     part = part.find()
-    if part.op in (ew.add, *LINEAR):
+    if part.op is ew.add or part.op.linear:
         return part.op(*[_summed(loop, a.find(), given) for a in part.args], **part.attrs)
     if part.op is not red.contract:
         axes = (0, *[a + 1 for a in part.attrs["axes"]]) if part.op is red.sum_ else (0,)

@@ -28,7 +28,7 @@ from mlaot.ops import Op
 from mlaot.ops import control as ctl
 from mlaot.ops import elementwise as ew
 from mlaot.ops import structure as st
-from mlaot.ops.axes import regrouped
+from mlaot.ops.axes import axes_of, regrouped
 from mlaot.ops.barrier import stop_gradient
 from mlaot.ops.indexing import gather, index
 from mlaot.passes.base import pass_over
@@ -110,8 +110,9 @@ def _followed(node: Node, box: Box, wanted: IndexRange) -> Iterator[tuple[Node, 
         seen.add((node, box))
         if node.op is st.input_:
             yield node, IndexRange(wanted.size, wanted.wraps, wanted.ignored, box)
-        elif node.op in MOVES:
-            pending += [(a.find(), part) for a, part in MOVES[node.op](node, box or (None,) * node.type.rank)]
+        elif node.op in CUTS or node.op.moves or node.op in (stop_gradient, ew.cast):
+            cut = CUTS.get(node.op, _kept)(node, box or (None,) * node.type.rank)
+            pending += [(a.find(), part) for a, part in cut]
 
 
 def _plain(box: Box, shape: tuple[Dim, ...]) -> Box:
@@ -132,22 +133,18 @@ def _forwards(span: Span | None, extent: Dim) -> Span | None:
     return None if (start, count, step) == (0, extent, 1) else (start, count, step)
 
 
-def _same(node: Node, box: Box) -> Iterator[Part]:
-    yield node.arg(0), box
-
-
 def _noted(node: Node, box: Box) -> Iterator[Part]:
     if node.attrs["size"] is not None:  # else it is read in a branch
         yield node.arg(0), box
 
 
-def _broadcast(node: Node, box: Box) -> Iterator[Part]:
-    yield node.arg(0), tuple(box[axis] for axis in node.attrs["axes"])
-
-
-def _transpose(node: Node, box: Box) -> Iterator[Part]:
-    perm = node.attrs["perm"]
-    yield node.arg(0), tuple(box[perm.index(axis)] for axis in range(len(perm)))
+def _kept(node: Node, box: Box) -> Iterator[Part]:
+    """All arguments, cut along the axes that are kept; nothing is known of what is cut along others."""
+    axes = axes_of(node)
+    kept = {label for labels in axes.args for label in labels} - axes.whole
+    if not any(span for label, span in zip(axes.result, box, strict=True) if label in axes.whole):
+        for a, labels in zip(node.args, axes.args, strict=True):
+            yield a, tuple(box[axes.result.index(c)] if c in kept and c in axes.result else None for c in labels)
 
 
 def _within(start: Dim, step: int, span: Span) -> Span:
@@ -304,11 +301,9 @@ def _pad(node: Node, box: Box) -> Iterator[Part]:
         yield node.arg(0), ()
 
 
-MOVES: dict[Op, Callable[[Node, Box], Iterator[Part]]] = {
+# Ops that pick elements along an axis; through others, a box goes as their axes are kept.
+CUTS: dict[Op, Callable[[Node, Box], Iterator[Part]]] = {
     index: _noted,
-    **dict.fromkeys((stop_gradient, ew.copy, ew.cast), _same),
-    st.broadcast: _broadcast,
-    st.transpose: _transpose,
     st.slice_: _slice,
     st.reshape: _reshape,
     st.take: _take,

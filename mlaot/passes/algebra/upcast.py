@@ -18,19 +18,16 @@ from typing import Any
 from mlaot.ir import DType, Graph, Node, TupleType
 from mlaot.ir.types import bf16, f16, f32
 from mlaot.ops import elementwise as ew
+from mlaot.ops import structure as st
+from mlaot.ops.bits import bitcast
 from mlaot.ops.comparison import where
-from mlaot.ops.kinds import is_view
+from mlaot.ops.control import result
+from mlaot.ops.indexing import scatter
 from mlaot.ops.rounding import round_bf16, round_f16
 from mlaot.passes.base import pass_over
 
 NARROW = {f16: round_f16, bf16: round_bf16}
-# What gives an argument, its negative, or a whole number of its size: there is nothing to round.
-EXACT = {
-    *("neg", "abs", "sign", "relu", "step", "maximum", "minimum", "max", "min", "where", "copysign", "stop_gradient"),
-    *("floor", "ceil", "trunc", "round", "fmod", "copy", "sparse", "gather", "scatter", "broadcast"),
-}
-MOVES = ("copy", "cast", "bitcast", "where", "take", "stack", "concat", "reshape", "pad", "gather", "const", "input")
-LOOKS = ("broadcast", "transpose", "reshape", "slice", "window", "pad")
+LOOKS = (st.broadcast, st.transpose, st.reshape, st.slice_, st.window, st.pad)
 
 
 @pass_over("graphs", after=("entries", "port_dtypes"))
@@ -46,16 +43,16 @@ def upcast(graph: Graph) -> None:
         if node.type.dtype in NARROW:
             narrow = ew.cast(result, dtype=node.type.dtype)
             graph.forward(node, narrow)
-            exact = node.op.name in EXACT and node.attrs.get("mode") != "add"
+            exact = node.op.exact and node.attrs.get("mode") != "add"
             wide[narrow] = result if exact else NARROW[node.type.dtype](result)
         else:
             graph.forward(node, result)
 
 
 def _is_arithmetic(node: Node) -> bool:
-    if is_view(node) or node.op.name in MOVES or node.op.name == "result":
+    if node.op.moves or node.op in (st.const, st.input_, ew.cast, bitcast, where, result):
         return False
-    if node.op.name == "scatter" and node.attrs["mode"] == "set":
+    if node.op is scatter and node.attrs["mode"] == "set":
         return False
     types = [node.type, *(a.find().type for a in node.args)]
     return not any(isinstance(t, TupleType) for t in types) and any(_is_narrow(t.dtype) for t in types)
@@ -72,7 +69,7 @@ def _is_choice(node: Node, wide: dict[Node, Node]) -> bool:
 
 def _base(node: Node) -> Node:
     """What views look at."""
-    while node.op.name in LOOKS:
+    while node.op in LOOKS:
         node = node.arg(0)
     return node
 
@@ -82,7 +79,7 @@ def _widened(node: Node, wide: dict[Node, Node]) -> Node:
         return wide[node]
     if node.type.dtype not in NARROW:
         return node
-    if node.op.name in LOOKS and (node.op.name != "slice" or _base(node) in wide):
+    if node.op in LOOKS and (node.op is not st.slice_ or _base(node) in wide):
         args = [_widened(a.find(), wide) for a in node.args]
         return wide.setdefault(node, node.graph.add(node.op, args, node.attrs))
     return wide.setdefault(node, ew.cast(node, dtype=f32))

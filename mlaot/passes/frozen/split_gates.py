@@ -28,7 +28,7 @@ from mlaot.ops.kinds import VECTORS, is_elementwise, vector_dtype
 from mlaot.passes.base import pass_over
 from mlaot.passes.frozen.freeze import add_weight
 from mlaot.schedule.machine import LINE
-from mlaot.schedule.tuning import MOST_GATES
+from mlaot.schedule.tuning import MAX_GATES
 
 Array = np.ndarray[Any, Any]
 Place = Callable[[Node, Array], Node | None]  # of a weight and its rearranged value: the input that holds that
@@ -131,7 +131,7 @@ def _is_part(node: Node, units: int) -> bool:
         and (*size[:-1],) == x.shape[:-1]
         and size[-1] == units >= LINE // x.dtype.itemsize
         and start[-1] % units == 0 == whole % units
-        and 2 <= whole // units <= MOST_GATES
+        and 2 <= whole // units <= MAX_GATES
     )
 
 

@@ -10,7 +10,7 @@ of their own: the first a batch of fixed size, the second none.
 
 from __future__ import annotations
 
-from mlaot.frontend.declaration import Traced
+from mlaot.frontend.trace.declaration import Traced
 from mlaot.ir import Graph, dim, topological
 from mlaot.ir.module import FIT_STEP, Module
 from mlaot.passes.base import pass_over

@@ -25,8 +25,8 @@ import numpy as np
 from mlaot.ir import Graph, Literal, Node
 from mlaot.ir import dims as dims_
 from mlaot.ir.types import i64
+from mlaot.ops import OPS, kinds
 from mlaot.ops import elementwise as ew
-from mlaot.ops import reduction as red
 from mlaot.ops import structure as st
 from mlaot.ops.base import Op
 from mlaot.passes.base import pass_over
@@ -35,7 +35,8 @@ from mlaot.schedule.tuning import FEW_TERMS, RAISED_SHARE
 
 Ids = np.ndarray[Any, np.dtype[np.int64]]
 Key = tuple[bytes, tuple[int, ...]]
-REDUCTIONS: dict[Op, Op] = {ew.add: red.sum_, ew.maximum: red.max_}
+# Of many arguments one after the other; a product has two, which sums of products are recognized by.
+REDUCTIONS = {OPS[op.repeats]: op for op in kinds.REDUCTIONS if op.repeats not in ("", "mul")}
 
 
 @dataclass

@@ -20,7 +20,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
-from mlaot.frontend.declaration import PARAMETERS, Traced
+from mlaot.frontend.trace.declaration import PARAMETERS, Traced
 from mlaot.ir import Graph, Node, users
 from mlaot.ir import dims as dims_
 from mlaot.ir.module import Module

@@ -20,8 +20,8 @@ from collections.abc import Iterable
 import numpy as np
 
 from mlaot.errors import MlaotError
-from mlaot.frontend.declaration import Optimizer, Traced
-from mlaot.frontend.updating import update_traced
+from mlaot.frontend.trace.declaration import Optimizer, Traced
+from mlaot.frontend.trace.updating import update_traced
 from mlaot.ir import Graph, Node, Type, topological
 from mlaot.ir.module import FIT_STEP, OPTIMIZER, Module, gradient_of
 from mlaot.ir.types import BY_NUMPY

@@ -15,20 +15,21 @@ from itertools import product
 from math import prod
 
 from mlaot.ir import Graph, Node
+from mlaot.ops import OPS
 from mlaot.ops import elementwise as ew
-from mlaot.ops import reduction as red
 from mlaot.ops import structure as st
+from mlaot.ops.kinds import REDUCTIONS
 from mlaot.ops.views import is_side_by_side
 from mlaot.passes.base import pass_over
 from mlaot.passes.rewrite import Rule, rewrite
 from mlaot.passes.training import microbatch
 from mlaot.schedule.tuning import POOLED_WINDOW
 
-COMBINE = {red.sum_: ew.add, red.max_: ew.maximum, red.min_: ew.minimum}
-
 
 def reduced_window(node: Node) -> Node | None:
     """reduce(f(window(x), ..)) => combine(f(slice(x), ..), f(slice(x), ..), ..)"""
+    if not node.op.repeats:
+        return None
     axes, whole = node.attrs["axes"], node.arg(0).type.shape
     sizes = [whole[a] for a in axes]
     if axes != tuple(range(len(whole) - len(axes), len(whole))) or not all(isinstance(d, int) for d in sizes):
@@ -40,7 +41,7 @@ def reduced_window(node: Node) -> Node | None:
         part = _at(node.arg(0), place)
         if part is None:
             return None
-        result = part if result is None else COMBINE[node.op](result, part)
+        result = part if result is None else OPS[node.op.repeats](result, part)
     return result
 
 
@@ -94,4 +95,4 @@ def unroll_windows(graph: Graph) -> None:
     """Apply the rules of this file to a tile of examples."""
     if graph.name == microbatch.NAME:
         anywhere: dict[object, tuple[Rule, ...]] = {None: (fold_last,), st.window: (window_first,)}
-        rewrite(graph, {**anywhere, **dict.fromkeys(COMBINE, (reduced_window,))})  # type: ignore[dict-item]
+        rewrite(graph, {**anywhere, **dict.fromkeys(REDUCTIONS, (reduced_window,))})  # type: ignore[dict-item]

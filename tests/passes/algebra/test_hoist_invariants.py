@@ -12,7 +12,7 @@ import pytest
 import mlaot
 from mlaot import passes
 from mlaot.evaluate import evaluate
-from mlaot.frontend.model import Model
+from mlaot.frontend.trace.model import Model
 from mlaot.ir import Graph, Node, Subgraph, Type, dim, verify
 from mlaot.ir.types import f32, f64, i64
 from mlaot.loading import trace

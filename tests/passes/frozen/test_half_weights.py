@@ -14,7 +14,7 @@ import pytest
 import mlaot
 import mlaot.nn as nn
 from mlaot.errors import MlaotError
-from mlaot.frontend.tensor import parameters
+from mlaot.frontend.trace.tensor import parameters
 from mlaot.generate import compile_model
 from mlaot.ir.module import Module
 from mlaot.ir.types import round_bf16

@@ -10,7 +10,7 @@ import pytest
 import mlaot
 from mlaot import passes
 from mlaot.evaluate import evaluate
-from mlaot.frontend.declaration import Declaration
+from mlaot.frontend.trace.declaration import Declaration
 from mlaot.settings.options import Options
 
 RNG = np.random.default_rng(0)

@@ -16,8 +16,8 @@ import mlaot
 from mlaot import passes
 from mlaot.errors import MlaotError
 from mlaot.evaluate import evaluate
-from mlaot.frontend.declaration import Declaration, Traced
-from mlaot.frontend.tensor import parameters
+from mlaot.frontend.trace.declaration import Declaration, Traced
+from mlaot.frontend.trace.tensor import parameters
 from mlaot.ir.module import Module
 from mlaot.loading import trace
 from mlaot.lower.lower import lower
@@ -218,7 +218,7 @@ def eager(outputs: list[Any], x: list[Any], rows: Array) -> Array:
 
 def _recomputed(root: Any, known: dict[int, float]) -> float:
     """The value of a node of either micrograd from its leaves."""
-    from mlaot.frontend.scalar import topological
+    from mlaot.frontend.scalar.declare import topological
 
     for v in topological([root]):
         args = [known[id(p)] for p in v._prev]

@@ -1,0 +1,64 @@
+"""NumPy's functions of traced arrays, a file for each family, and functions of mlaot beside NumPy's.
+
+Importing it fills the tables of ``mlaot.frontend.trace.protocols``. The names here are functions for plain arrays,
+parameters and traced arrays alike. Whatever NumPy has too is NumPy's own function for plain arrays: ``mlaot.where`` is
+``np.where``.
+"""
+
+from mlaot.frontend.numpy import namespace, scipy_special
+from mlaot.frontend.numpy.activations import (
+    erf,
+    erfc,
+    erfinv,
+    gelu,
+    log_softmax,
+    logsumexp,
+    relu,
+    sigmoid,
+    silu,
+    softmax,
+    softplus,
+)
+from mlaot.frontend.numpy.conversion import astype, quantize, sparse, stop_gradient
+from mlaot.frontend.numpy.creation import arange, eye, filled, one_hot, ones, zeros
+from mlaot.frontend.numpy.indexing import gather, put_along_axis, scatter
+from mlaot.frontend.numpy.padding import pad
+from mlaot.frontend.numpy.sorting import top_k
+from mlaot.frontend.numpy.trees import tree_ensemble
+from mlaot.frontend.numpy.windows import fold, window
+from mlaot.frontend.trace.control import scan
+
+__all__ = [
+    "arange",
+    "astype",
+    "erf",
+    "erfc",
+    "erfinv",
+    "eye",
+    "filled",
+    "fold",
+    "gather",
+    "gelu",
+    "log_softmax",
+    "logsumexp",
+    "namespace",
+    "one_hot",
+    "ones",
+    "pad",
+    "put_along_axis",
+    "quantize",
+    "relu",
+    "scan",
+    "scatter",
+    "scipy_special",
+    "sigmoid",
+    "silu",
+    "softmax",
+    "softplus",
+    "sparse",
+    "stop_gradient",
+    "top_k",
+    "tree_ensemble",
+    "window",
+    "zeros",
+]

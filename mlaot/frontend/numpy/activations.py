@@ -1,0 +1,120 @@
+"""Functions of neural networks that NumPy does not have: ``relu``, ``gelu``, ``softmax`` and their like."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
+
+import numpy as np
+
+from mlaot.frontend.numpy.conversion import as_array, astype, stop_gradient
+from mlaot.frontend.trace.promotion import as_node, cast, numpy_dtype, result_type
+from mlaot.frontend.trace.protocols import any_traced, plain
+from mlaot.frontend.trace.tensor import Tensor
+from mlaot.ir.types import bf16, f16, f32, f64
+from mlaot.ops import Op
+from mlaot.ops import elementwise as ew
+from mlaot.ops import transcendental as trans
+
+
+def _of_floats(op: Op) -> Callable[[Any], Any]:
+    """A function of floating-point numbers: integers become f64, as SciPy's do."""
+
+    def function(x: Any) -> Any:
+        if not any_traced(x):
+            array = np.asarray(plain(x))
+            kind = array.dtype if array.dtype.kind == "f" else np.dtype(np.float64)
+            return np.asarray(op.reference(array.astype(kind))).astype(kind)[()]
+        node = as_node(x)
+        return Tensor(op(node if node.type.dtype.kind == "f" else cast(node, f64)))
+
+    function.__name__ = op.name
+    function.__doc__ = f"``{op.name}``, element by element."
+    return function
+
+
+erf = _of_floats(trans.erf)
+erfc = _of_floats(trans.erfc)
+erfinv = _of_floats(trans.erfinv)
+sigmoid = _of_floats(trans.sigmoid)
+
+
+def relu(x: Any) -> Any:
+    """``max(x, 0)``."""
+    if not any_traced(x):
+        return np.maximum(plain(x), 0)
+    return Tensor(ew.relu(as_node(x)))
+
+
+def gelu(x: Any, approximate: bool = False) -> Any:
+    """``x * Phi(x)`` by erf, or by its approximation with tanh."""
+    if approximate:
+        return 0.5 * x * (1.0 + np.tanh(0.7978845608028654 * (x + 0.044715 * (x * x * x))))
+    return 0.5 * x * (1.0 + erf(x * 0.7071067811865476))
+
+
+def silu(x: Any) -> Any:
+    """``x * sigmoid(x)``."""
+    return x * sigmoid(x)
+
+
+def softplus(x: Any) -> Any:
+    """``log(1 + exp(x))``, without overflow."""
+    return np.maximum(x, 0) + np.log1p(np.exp(-np.abs(x)))
+
+
+def _largest(x: Any, axis: Any) -> Any:
+    """The maximum, 0 where it is infinite: what exponents are shifted by; no part of the gradient."""
+    top = stop_gradient(np.max(x, axis=axis, keepdims=True))
+    return np.where(np.isfinite(top), top, np.zeros((), numpy_dtype(top)))
+
+
+def _round_once(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function of several operations that computes halves in float32 and rounds its result alone."""
+
+    @wraps(function)
+    def call(x: Any, axis: Any = -1) -> Any:
+        x = as_array(x)
+        kind = result_type(x)
+        if kind not in (f16, bf16):
+            return function(x, axis)
+        return astype(function(astype(x, f32), axis), kind)
+
+    return call
+
+
+@_round_once
+def softmax(x: Any, axis: Any = -1) -> Any:
+    """``exp(x - max) / sum(exp(x - max))`` along ``axis``; the sum, at least 1, is divided by as a reciprocal."""
+    x = as_array(x)
+    e = np.exp(x - stop_gradient(np.max(x, axis=axis, keepdims=True)))
+    return e * (1.0 / np.sum(e, axis=axis, keepdims=True))
+
+
+@_round_once
+def log_softmax(x: Any, axis: Any = -1) -> Any:
+    """``log(softmax(x))``, without its underflow."""
+    x = as_array(x)
+    shifted = x - _largest(x, axis)
+    return shifted - np.log(np.sum(np.exp(shifted), axis=axis, keepdims=True))
+
+
+def logsumexp(x: Any, axis: Any = None, b: Any = None, keepdims: bool = False) -> Any:
+    """``log(sum(b * exp(x)))``, without overflow; what has no weight counts for nothing, be it infinite."""
+    x = _as_float(x, *([] if b is None else [as_array(b)]))
+    top = _largest(x, axis)
+    e = np.exp(x - top)
+    if b is not None:
+        b = as_array(b)
+        e = np.where(b == 0, np.zeros((), numpy_dtype(e)), b * e)
+    total = np.log(np.sum(e, axis=axis, keepdims=True)) + top
+    return total if keepdims else np.squeeze(total, axis=axis)
+
+
+def _as_float(x: Any, *further: Any) -> Any:
+    """An array in the dtype that SciPy computes it in, together with others: integers become f64."""
+    x = as_array(x)
+    kinds = [result_type(v) for v in (x, *further)]
+    kind = result_type(*[k if k.kind == "f" else f64 for k in kinds])
+    return x if kinds[0] is kind else astype(x, kind)

@@ -1,0 +1,126 @@
+"""Sorting, and what NumPy builds on it: medians, quantiles, searches."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from mlaot.errors import MlaotError
+from mlaot.frontend.numpy.conversion import as_array
+from mlaot.frontend.numpy.reductions import count, flat_or, kept, mean, mean_type, reduced_shape
+from mlaot.frontend.trace.promotion import as_node, cast, full, normal_axes, normal_axis, promote
+from mlaot.frontend.trace.protocols import implements
+from mlaot.frontend.trace.tensor import Tensor, as_tensor, compute
+from mlaot.ir import Node
+from mlaot.ops import sorting as sorts
+from mlaot.ops import structure as st
+
+# Sorting.
+
+
+@implements("argsort")
+def argsort(a: Any, axis: Any = -1, kind: Any = None, order: Any = None, *, stable: Any = None) -> Any:
+    x, at = flat_or(as_node(a), axis)
+    return Tensor(sorts.argsort(x, axis=at))
+
+
+@implements("sort")
+def sort(a: Any, axis: Any = -1, kind: Any = None, order: Any = None, *, stable: Any = None) -> Any:
+    x, at = flat_or(as_node(a), axis)
+    return np.take_along_axis(as_tensor(Tensor(x)), as_tensor(Tensor(sorts.argsort(x, axis=at))), at)
+
+
+@implements("median")
+def median(a: Any, axis: Any = None, overwrite_input: bool = False, keepdims: bool = False) -> Any:
+    """The mean of the one or two elements in the middle; nan where one of all is nan."""
+    x = as_node(a)
+    if count(x, axis) == 0:
+        return Tensor(full(reduced_shape(x, axis, keepdims), np.nan, mean_type(x.type.dtype, None)))
+    ordered, size = _sort_over("median", x, axis)
+    middle = mean(ordered[..., (size - 1) // 2 : size // 2 + 1], axis=-1)
+    return _axes_first(_keep_nan(ordered, middle), (), x, axis, keepdims)
+
+
+@implements("percentile")
+def percentile(a: Any, q: Any, axis: Any = None, *, method: str = "linear", keepdims: bool = False) -> Any:
+    return quantile(
+        a, q / 100 if type(q) in (float, int) else np.asarray(q) / 100, axis, method=method, keepdims=keepdims
+    )
+
+
+@implements("quantile")
+def quantile(a: Any, q: Any, axis: Any = None, *, method: str = "linear", keepdims: bool = False) -> Any:
+    """By linear interpolation between the sorted elements, integers in float64; nan where one of them is nan."""
+    if method != "linear":
+        raise MlaotError(f"quantile with method={method!r} cannot be traced; only 'linear' can")
+    if not np.all((np.asarray(q) >= 0) & (np.asarray(q) <= 1)):
+        raise MlaotError(f"quantile: expected shares from 0 to 1, got {q!r}")
+    x = as_node(a)
+    ordered, size = _sort_over("quantile", x, axis)
+    places = np.asarray(q) * (size - 1)
+    if places.dtype.kind in "iu":  # the first or the last element, whatever its dtype
+        return _axes_first(_keep_nan(ordered, ordered[..., places]), places.shape, x, axis, keepdims)
+    low = np.clip(np.floor(places), 0, size - 1).astype(np.int64)
+    share: Any = places - low
+    share = float(share) if type(q) in (float, int) else share
+    wide = Tensor(cast(as_node(ordered), mean_type(x.type.dtype, None)))
+    values = _between(wide[..., low], wide[..., np.minimum(low + 1, size - 1)], share)
+    return _axes_first(_keep_nan(ordered, values), places.shape, x, axis, keepdims)
+
+
+def _between(low: Any, high: Any, share: Any) -> Any:
+    """``low + (high - low) * share``, rounded as NumPy's: from the nearer end."""
+    step = high - low
+    upwards, downwards = low + step * share, high - step * (1 - share)
+    if isinstance(share, float):
+        return downwards if share >= 0.5 else upwards
+    return np.where(share >= 0.5, downwards, upwards)
+
+
+def _sort_over(name: str, x: Node, axis: Any) -> tuple[Any, int]:
+    """The elements over ``axis`` sorted along a last axis, which takes its place, and how many they are."""
+    axes, size = normal_axes(axis, x.type.rank), count(x, axis)
+    if not isinstance(size, int):
+        raise MlaotError(f"{name} of {x.type} over a named dim cannot be traced")
+    if size == 0:
+        raise MlaotError(f"{name} of {x.type} over axis {axis}: there are no elements")
+    rest = tuple(i for i in range(x.type.rank) if i not in axes)
+    last = st.transpose(x, perm=(*rest, *axes))
+    return sort(Tensor(st.reshape(last, shape=(*[x.type.shape[i] for i in rest], size)))), size
+
+
+def _keep_nan(ordered: Any, values: Any) -> Any:
+    """``found`` of sorted elements, nan where the last of those is."""
+    if as_node(ordered).type.dtype.kind != "f":
+        return values
+    last = np.reshape(ordered[..., -1], (*ordered.shape[:-1], *[1] * (values.ndim - ordered.ndim + 1)))
+    return np.where(np.isnan(last), np.nan, values)
+
+
+def _axes_first(values: Any, shape: tuple[int, ...], x: Node, axis: Any, keepdims: bool) -> Any:
+    """The axes of ``shape``, which come last, as the first ones."""
+    result = np.moveaxis(values, range(-len(shape), 0), range(len(shape))) if shape else values
+    return np.reshape(result, (*shape, *kept(x, normal_axes(axis, x.type.rank)))) if keepdims else result
+
+
+@implements("searchsorted")
+def searchsorted(a: Any, v: Any, side: str = "left", sorter: Any = None) -> Any:
+    """How many elements stand before each of ``v``; nan stands behind all numbers."""
+    if sorter is not None:
+        raise MlaotError("searchsorted with sorter= cannot be traced; use np.take(a, sorter) first")
+    x, y = promote(a, v)
+    row, wide = Tensor(x), np.reshape(Tensor(y), (*y.type.shape, 1))
+    before = np.less(row, wide) if side == "left" else np.less_equal(row, wide)
+    if x.type.dtype.kind == "f":
+        before = before | (np.isnan(wide) & (~np.isnan(row) if side == "left" else True))
+    return np.sum(before, axis=-1)
+
+
+def top_k(x: Any, k: int, axis: int = -1, largest: bool = True) -> tuple[Any, Any]:
+    """The ``k`` largest (or smallest) elements along ``axis``, in order, and their indices; nan is the largest."""
+    x = as_array(x)
+    at = normal_axis(axis, x.ndim)
+    order = compute(sorts.argsort, x, axis=at, descending=largest)
+    first = order[(*[slice(None)] * at, slice(0, k))]
+    return np.take_along_axis(x, first, at), first

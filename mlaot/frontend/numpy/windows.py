@@ -1,0 +1,32 @@
+"""Sliding windows, and their transpose."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from mlaot.frontend.numpy.shaping import a_shape
+from mlaot.frontend.trace.promotion import normal_axis
+from mlaot.frontend.trace.tensor import compute
+from mlaot.ops import structure as st
+
+
+def window(x: Any, axes: Any, sizes: Any, strides: Any = 1, dilations: Any = 1) -> Any:
+    """Sliding windows of ``x`` along ``axes``: their positions take the axes' places, their elements come last."""
+    names, attrs = _window_attrs(np.ndim(x), axes, sizes, strides, dilations)
+    return compute(st.window, x, axes=names, **attrs)
+
+
+def fold(y: Any, axes: Any, sizes: Any, strides: Any = 1, dilations: Any = 1, *, shape: Any) -> Any:
+    """The transpose of ``window``: every element of every window added to its place in an array of ``shape``."""
+    size = a_shape(shape)
+    names, attrs = _window_attrs(len(size), axes, sizes, strides, dilations)
+    return compute(st.fold, y, axes=names, **attrs, shape=size)
+
+
+def _window_attrs(rank: int, axes: Any, sizes: Any, strides: Any, dilations: Any) -> tuple[Any, dict[str, Any]]:
+    names = tuple(normal_axis(a, rank) for a in (axes if isinstance(axes, Sequence) else (axes,)))
+    attrs = {"sizes": sizes, "strides": strides, "dilations": dilations}
+    return names, {k: tuple(map(int, v if isinstance(v, Sequence) else (v,) * len(names))) for k, v in attrs.items()}

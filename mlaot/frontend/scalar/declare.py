@@ -1,0 +1,299 @@
+"""The scalar front door: graphs of ``Value``s, mlaot's own or those of the micrograd package, become IR.
+
+A value is told by what it is: a leaf that was named as an input is an item of that input, a leaf that belongs to the
+parameters is an item of the flat parameter vector, any other leaf is a constant. Nothing is known of neurons or layers.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from mlaot.errors import MlaotError, is_building
+from mlaot.frontend.scalar import lost
+from mlaot.frontend.scalar.engine import Value, topological_order
+from mlaot.frontend.scalar.parameters import Ids, kind_of, parameter_arrays
+from mlaot.frontend.scalar.parameters import is_value as is_value
+from mlaot.frontend.trace.context import calling_line
+from mlaot.frontend.trace.declaration import PARAMETERS, Declaration, Traced
+from mlaot.ir import DType, Graph, Node, Type
+from mlaot.ir.names import argument, identifier
+from mlaot.ir.types import BY_NUMPY, i64, u8
+from mlaot.ops import elementwise as ew
+from mlaot.ops import structure as st
+from mlaot.ops.sparse import sparse
+
+UNARY = {"ReLU": ew.relu, "exp": ew.exp, "log": ew.log, "tanh": ew.tanh}
+Values = Sequence[Any]
+
+
+@dataclass(frozen=True)
+class Bytes:
+    """Inputs that the module takes as unsigned bytes and divides by ``scale``: pixels."""
+
+    values: Values
+    scale: float = 255.0
+
+
+@dataclass(frozen=True)
+class Sparse:
+    """Inputs of which most are zero, a list of values or ``Bytes``: products pass over the zeros."""
+
+    values: Values | Bytes
+
+
+@dataclass(frozen=True)
+class Label:
+    """Inputs that hold a class label one-hot; the module takes the label itself, an integer."""
+
+    values: Values
+
+
+Input = Values | Bytes | Sparse | Label | Any
+
+
+def declare(
+    outputs: Any,
+    *,
+    inputs: Mapping[str, Input],
+    parameters: Any = (),
+    loss: Any = None,
+    dtype: str = "float64",
+    learning_rate: float = 0.1,
+) -> Declaration:
+    """Declare a model from a graph of ``Value``s, of ``mlaot.micrograd`` or of the micrograd package.
+
+    ``outputs``: a value, a list of them, or a dict of names to either. ``inputs``: name -> the leaves to be set at run
+    time, in order (a value or a list; ``Bytes(values)`` for pixels, ``Sparse(values)`` for what is mostly zero,
+    ``Label(values)`` for a one-hot label); a model without inputs has no batch. ``parameters``: a network, or a dict of
+    names to values and nested lists of them, which come out by these names, in these orders and shapes; of a list they
+    are one vector, ``p``. With a ``loss`` the module trains by stochastic gradient descent and ``learning_rate`` is the
+    default step; without one the parameters are frozen into it.
+
+    Raises ``MlaotError`` for arguments of other types. A build warns where a leaf was probably forgotten.
+    """
+    return _declaration(_Model(outputs, inputs, parameters, loss, dtype, learning_rate), calling_line())
+
+
+def _declaration(model: _Model, place: str = "") -> Declaration:
+    _check(model)
+    return Declaration(lambda: trace(model, place), place)
+
+
+@dataclass(frozen=True)
+class _Model:
+    """A declared model: the arguments of ``declare``."""
+
+    outputs: Any
+    inputs: Mapping[str, Input]
+    parameters: Any = ()
+    loss: Any = None
+    dtype: str = "float64"
+    rate: float = 0.1
+
+    @property
+    def results(self) -> dict[str, Any]:
+        """Return the outputs by name."""
+        return dict(self.outputs) if isinstance(self.outputs, Mapping) else {"out": self.outputs}
+
+    @property
+    def roots(self) -> list[Any]:
+        """Return the values that are outputs."""
+        return [
+            v for output in self.results.values() for v in (output if isinstance(output, list | tuple) else [output])
+        ]
+
+
+def _check(model: _Model) -> None:
+    """Refuse arguments of wrong types, by the names that the user knows."""
+    if not isinstance(model.inputs, Mapping):
+        raise MlaotError(
+            f"inputs: expected a dict of names to Values, got {kind_of(model.inputs)}; write inputs={{'x': ..}}"
+        )
+    if not model.results:
+        raise MlaotError("outputs: expected a Value, a list or a dict of Values, got an empty dict")
+    for name, output in model.results.items():
+        what = f"outputs[{name!r}]" if isinstance(model.outputs, Mapping) else "outputs"
+        identifier(name, "an output")
+        if name == "loss":
+            raise MlaotError("an output cannot be called 'loss'; to train, give declare a loss=")
+        if isinstance(output, list | tuple):
+            if not output:
+                raise MlaotError(f"{what}: expected at least one Value, got an empty {type(output).__name__}")
+            for i, value in enumerate(output):
+                _check_value(f"{what}[{i}]", value)
+        elif output is None:
+            raise MlaotError(f"{what} is None; is the `return` of what should make it missing?")
+        else:
+            _check_value(what, output, "a Value, a list or a dict of Values")
+    if model.loss is not None:
+        _check_value("loss", model.loss)
+        if "lr" in model.inputs:
+            raise MlaotError(
+                "no input of a model that trains can be called 'lr': train_step has the learning rate there"
+            )
+    if model.dtype not in ("float32", "float64"):
+        raise MlaotError(f"dtype must be 'float32' or 'float64', got {model.dtype!r}")
+    if isinstance(model.rate, bool) or not isinstance(model.rate, int | float | np.number):
+        raise MlaotError(f"learning_rate: expected a number, got {kind_of(model.rate)}")
+
+
+def _check_value(what: str, value: Any, expected: str = "a Value") -> None:
+    if not is_value(value):
+        raise MlaotError(f"{what}: expected {expected}, got {kind_of(value)}")
+
+
+def declare_graph(outputs: Any) -> Declaration:
+    """Declare a bare graph: its leaves labelled ``'input'``, in order of their use, are the vector x."""
+    roots = outputs if isinstance(outputs, list | tuple) else [outputs]
+    leaves = [v for v in topological(roots) if not v._prev and v._op == "input"]
+    if not leaves:
+        raise MlaotError(
+            "a bare graph of Values has no inputs; expected leaves made by Value(0.0, (), 'input'), "
+            "or a declaration by mlaot.micrograd.declare"
+        )
+    return _declaration(_Model(outputs, {"x": leaves}))
+
+
+def declare_module(net: Any) -> Declaration:
+    """Declare a network object: its input vector goes in, its outputs come out, its parameters are frozen."""
+    try:
+        inspect.getattr_static(net, "layers")
+        width = len(net.layers[0].neurons[0].w)
+    except (AttributeError, IndexError, TypeError, KeyError):
+        raise MlaotError(
+            f"a {type(net).__name__} is no model; expected a function marked by mlaot.model, a declaration by "
+            "mlaot.micrograd.declare, or a micrograd MLP"
+        ) from None
+    weight = net.layers[0].neurons[0].w[0]
+    x = [(type(weight) if hasattr(weight, "_prev") else Value)(0.0) for _ in range(width)]
+    return _declaration(_Model(net(x), {"x": x}, net))
+
+
+def trace(model: _Model, place: str) -> Traced:
+    """Trace the graph of one example, declared at ``place``; raise ``MlaotError`` for what cannot be compiled."""
+    kind = BY_NUMPY[model.dtype]
+    graph = Graph("model")
+    nodes: dict[int, Node] = {}
+    trained, named = parameter_arrays(model.parameters)
+    if trained:
+        flat = graph.input(PARAMETERS, Type(kind, (len(trained),)), parameter=True)
+        nodes |= {id(value): graph.add(st.item, (flat,), {"index": i}) for i, value in enumerate(trained)}
+    leaves = {name: _input(graph, name, value, kind, nodes) for name, value in model.inputs.items()}
+    order = topological([*model.roots, *([] if model.loss is None else [model.loss])])
+    for value in order:
+        if id(value) not in nodes:
+            nodes[id(value)] = _node(graph, value, nodes, kind)
+    for name, output in model.results.items():
+        is_list = isinstance(output, list | tuple)
+        graph.outputs[name] = graph.add(st.stack, [nodes[id(v)] for v in output]) if is_list else nodes[id(output)]
+    if model.loss is not None:
+        graph.outputs["loss"] = nodes[id(model.loss)]
+    if is_building():
+        _warn(model, place, order, leaves, trained, named)
+    start = {PARAMETERS: np.array([float(v.data) for v in trained], model.dtype)} if trained else {}
+    counts = Counter(v._op for v in order)
+    arguments = tuple(model.inputs) if model.loss is None else ()
+    dicts = frozenset({"forward"} if isinstance(model.outputs, Mapping) else ())
+    return Traced(graph, start, named, True, float(model.rate), dict(counts), arguments, dicts=dicts)
+
+
+def _warn(
+    model: _Model,
+    place: str,
+    order: list[Any],
+    inputs: Mapping[str, list[Any]],
+    trained: list[Any],
+    named: Mapping[str, Ids],
+) -> None:
+    """Warn of what was probably not meant; ``order`` is the whole graph."""
+    lost.warn_of_constants(order, inputs, trained, trains=model.loss is not None)
+    lost.warn_of_reads(inputs, trained, named, {id(value) for value in (*model.roots, model.loss)})
+    if model.loss is not None and trained:
+        lost.warn_of_untrained(place, topological([model.loss]), trained, named)
+
+
+def _input(graph: Graph, name: str, declared: Input, kind: DType, nodes: dict[int, Node]) -> list[Any]:
+    """Make an input, and return its leaves."""
+    argument(name, "an input")
+    is_sparse = isinstance(declared, Sparse)
+    declared = declared.values if isinstance(declared, Sparse) else declared
+    values = declared.values if isinstance(declared, Bytes | Label) else declared
+    if isinstance(values, list | tuple):
+        leaves = list(values)
+        shape: tuple[int, ...] = (len(leaves),)
+    elif isinstance(declared, Label):
+        raise MlaotError(f"input {name!r}: Label takes a list of Values, one for each class, got {kind_of(values)}")
+    else:
+        leaves, shape = [values], ()
+    for leaf in leaves:
+        if not is_value(leaf):
+            raise MlaotError(f"input {name!r}: expected Values, got {type(leaf).__name__}")
+        if leaf._prev:
+            raise MlaotError(
+                f"input {name!r}: expected Values that nothing was computed for, got the result of '{leaf._op}'"
+            )
+    if isinstance(declared, Bytes):
+        raw = graph.input(name, Type(u8, shape))
+        scaled = ew.cast(raw, dtype=kind)
+        source = ew.div(scaled, st.broadcast(graph.constant(declared.scale, kind), shape=shape, axes=()))
+    elif isinstance(declared, Label):
+        raw = graph.input(name, Type(i64))
+        source = st.one_hot(raw, classes=len(leaves), dtype=kind)
+    else:
+        source = graph.input(name, Type(kind, shape))
+    source = sparse(source) if is_sparse else source
+    for i, leaf in enumerate(leaves):
+        if id(leaf) in nodes:
+            raise MlaotError(f"input {name!r}: element {i} is another input or a parameter too")
+        nodes[id(leaf)] = source if shape == () else graph.add(st.item, (source,), {"index": i})
+    return leaves
+
+
+def topological(roots: Sequence[Any]) -> list[Any]:
+    """Return the values reachable from ``roots``, arguments first."""
+    for root in roots:
+        if not is_value(root):
+            raise MlaotError(f"expected a Value, got {kind_of(root)}")
+    return topological_order(*roots)
+
+
+def _node(graph: Graph, value: Any, nodes: Mapping[int, Node], kind: DType) -> Node:
+    _check_value("an argument of a Value", value)
+    if not value._prev:
+        if value._op == "input":
+            raise MlaotError("a leaf labelled 'input' is not among the declared inputs; name it in inputs={...}")
+        return graph.constant(float(value.data), kind)
+    if getattr(value, "_custom", None):
+        raise MlaotError(f"a Value ('{value._op}') with a _forward or _backward of its own cannot be compiled")
+    args = [nodes[id(child)] for child in value._prev]
+    op = value._op
+    if op in ("+", "*"):
+        if len(args) == 1:  # the set of x + x and x * x has one element
+            args *= 2
+        result = args[0]
+        for a in args[1:]:
+            result = graph.add(ew.add if op == "+" else ew.mul, (result, a))
+        return result
+    if op in UNARY and len(args) == 1:
+        return graph.add(UNARY[op], args)
+    if op == "max" and len(args) == 2:
+        return graph.add(ew.maximum, args)
+    if op == "dot":
+        half = len(args) // 2
+        products = [graph.add(ew.mul, pair) for pair in zip(args[:half], args[half:], strict=True)]
+        return graph.add(ew.add, products) if len(products) > 1 else products[0]
+    if op.startswith("**") and len(args) == 1:
+        return graph.add(ew.pow_, args, {"exponent": _exponent(op[2:])})
+    raise MlaotError(
+        f"op '{op}' of a Value with {len(args)} arguments has no rule; known are + * ** ReLU exp log tanh max dot"
+    )
+
+
+def _exponent(text: str) -> float:
+    return 1.0 if text == "True" else 0.0 if text == "False" else float(text)

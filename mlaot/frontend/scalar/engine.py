@@ -1,0 +1,402 @@
+"""Scalars that remember how they were computed, and their derivatives: micrograd's ``Value``, eagerly.
+
+The API is that of Andrej Karpathy's micrograd (https://github.com/karpathy/micrograd, MIT); ``exp``, ``log``, ``Max``,
+``Dot``, ``topo`` and the in-place ``forward`` carry the names of Max Bernstein's fork (tekknolagi/micrograd). A program
+written for either runs here unchanged, and the same graph, read through ``_prev``, ``_op`` and ``data``, is what
+mlaot compiles.
+
+A node holds no closure. What an op computes and how its gradient flows is one ``Rule``, found by the node's ``_op``.
+Derived operators expand as micrograd's do, so graphs have the same nodes: ``-a`` is ``a * -1``, ``a - b`` is
+``a + (-b)``, ``a / b`` is ``a * b**-1``.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache, partial
+from typing import Any, NamedTuple
+
+from mlaot.errors import MlaotError, is_building
+from mlaot.frontend.scalar.lost import Line, note_read, users_line
+
+Number = int | float
+Step = Callable[[], None]
+
+
+class Value:
+    """A number ``data``, the gradient ``grad`` that ``backward`` leaves in it, and the op and arguments it came from.
+
+    ``_prev`` is the ordered tuple of arguments, duplicates kept (``x * x`` has ``(x, x)``); ``_op`` names the op:
+    ``'+' '*' '**k' 'ReLU' 'exp' 'log' 'tanh' 'max' 'dot'``. A node without arguments is a leaf; its ``_op`` is ``''``
+    or a label such as ``'input'``.
+
+    While a project is built, ``_made`` is the line of the user's code that made a leaf, and None where an op has made
+    it of a number.
+    """
+
+    __slots__ = ("_custom", "_data", "_made", "_op", "_prev", "grad")
+
+    grad: float
+    _prev: tuple[Value, ...]
+    _op: str
+    _data: float
+    _custom: dict[str, Step] | None
+    _made: Line | None
+
+    def __init__(self, data: float, _children: Iterable[Value] = (), _op: str = "") -> None:
+        self._data = data
+        self.grad = 0
+        self._prev = tuple(_children)
+        self._op = _op
+        self._custom = None
+        self._made = None
+        if is_building() and not self._prev and (caller := sys._getframe(1)).f_globals.get("__name__") != __name__:
+            self._made = users_line(caller)
+
+    @property
+    def data(self) -> float:
+        """The number."""
+        if is_building():
+            note_read(self, sys._getframe(1))
+        return self._data
+
+    @data.setter
+    def data(self, data: float) -> None:
+        self._data = data
+
+    def __add__(self, other: Value | Number) -> Value:
+        if not isinstance(other, Value):
+            other = Value(other)
+        return Value(self._data + other._data, (self, other), "+")
+
+    def __mul__(self, other: Value | Number) -> Value:
+        if not isinstance(other, Value):
+            other = Value(other)
+        return Value(self._data * other._data, (self, other), "*")
+
+    def __pow__(self, other: Number) -> Value:
+        """``self`` to a constant power; the exponent is an int or a float, never a ``Value``."""
+        if not isinstance(other, int | float):
+            raise AssertionError(f"**: expected an int or float as the exponent, got {type(other).__name__}")
+        return _apply(f"**{int(other) if isinstance(other, bool) else other}", self)
+
+    def relu(self) -> Value:
+        """``max(self, 0)``; the gradient at 0 is 0."""
+        return _apply("ReLU", self)
+
+    def exp(self) -> Value:
+        """e to the power of ``self``."""
+        return _apply("exp", self)
+
+    def log(self) -> Value:
+        """The natural logarithm."""
+        return _apply("log", self)
+
+    def tanh(self) -> Value:
+        """The hyperbolic tangent."""
+        return _apply("tanh", self)
+
+    def max(self, other: Value | Number) -> Value:
+        """The larger of two values, as ``Max(self, other)``."""
+        return Max(self, other)
+
+    def topo(self) -> list[Value]:
+        """Every node that ``self`` depends on, each once, arguments before users, ``self`` last."""
+        return topological_order(self)
+
+    def forward(self) -> None:
+        """Compute the built graph again in place, after the ``data`` of its leaves was changed."""
+        for node in self.topo():
+            if node._custom is not None:
+                node._forward()
+            elif node._prev:
+                node._data = rule(node._op).forward(node._prev)
+
+    def backward(self, reverse_topo: Iterable[Value] | None = None) -> None:
+        """Add to the ``grad`` of every node the derivative of ``self`` with respect to it.
+
+        Gradients accumulate: set them to 0 (``Module.zero_grad``) between steps. ``reverse_topo`` is ``topo()``
+        reversed, given by a caller that runs one graph many times.
+        """
+        self.grad = 1
+        for node in reversed(self.topo()) if reverse_topo is None else reverse_topo:
+            if node._custom is not None:
+                node._backward()
+            elif node._prev:
+                rule(node._op).backward(node)
+
+    @property
+    def _forward(self) -> Step:
+        """One step of ``forward``: recompute ``data`` from the arguments. Assignable, for an op of one's own."""
+        return self._step("forward", _recompute)
+
+    @_forward.setter
+    def _forward(self, step: Step) -> None:
+        self._custom = {**(self._custom or {}), "forward": step}
+
+    @property
+    def _backward(self) -> Step:
+        """One step of ``backward``: add to the arguments' gradients. Assignable, for an op of one's own."""
+        return self._step("backward", _propagate)
+
+    @_backward.setter
+    def _backward(self, step: Step) -> None:
+        self._custom = {**(self._custom or {}), "backward": step}
+
+    def _step(self, direction: str, default: Callable[[Value], None]) -> Step:
+        return (self._custom or {}).get(direction) or partial(default, self)
+
+    def __neg__(self) -> Value:
+        return self * -1
+
+    def __radd__(self, other: Number) -> Value:
+        return self + other
+
+    def __sub__(self, other: Value | Number) -> Value:
+        return self + (-other)
+
+    def __rsub__(self, other: Number) -> Value:
+        return other + (-self)
+
+    def __rmul__(self, other: Number) -> Value:
+        return self * other
+
+    def __truediv__(self, other: Value | Number) -> Value:
+        return self * other**-1
+
+    def __rtruediv__(self, other: Number) -> Value:
+        return other * self**-1
+
+    def __float__(self) -> float:
+        raise MlaotError(
+            "float(v) of a Value: functions of math take numbers; use v.exp(), v.log(), v.tanh(), v ** 0.5, which the "
+            "graph remembers, or v.data for the number"
+        )
+
+    def _refuse_order(self, other: object) -> bool:
+        raise MlaotError(
+            "a Value is compared: its number is not known when a graph is built; for the larger of two use Max(a, b), "
+            "for max(x, 0) x.relu()"
+        )
+
+    __lt__ = __le__ = __gt__ = __ge__ = _refuse_order
+
+    def __repr__(self) -> str:
+        return f"Value(data={self._data}, grad={self.grad})"
+
+
+class Max(Value):
+    """The larger of two values. Where they are equal each gets half of the gradient, as in PyTorch's ``maximum``."""
+
+    __slots__ = ()
+
+    def __init__(self, left: Value | Number, right: Value | Number) -> None:
+        args = as_values((left, right))
+        super().__init__(rule("max").forward(args), args, "max")
+
+
+class Dot(Value):
+    """The sum of ``left_arr[i] * right_arr[i]`` as one node; ``_prev`` is the left terms, then the right ones."""
+
+    __slots__ = ()
+
+    def __init__(self, left_arr: Sequence[Value | Number], right_arr: Sequence[Value | Number]) -> None:
+        if len(left_arr) != len(right_arr) or not left_arr:
+            raise MlaotError(
+                f"Dot: expected two sequences of one length, at least 1; got {len(left_arr)} and {len(right_arr)}"
+            )
+        args = as_values((*left_arr, *right_arr))
+        super().__init__(rule("dot").forward(args), args, "dot")
+
+    @property
+    def left_arr(self) -> tuple[Value, ...]:
+        """The left factors."""
+        return halves(self._prev)[0]
+
+    @property
+    def right_arr(self) -> tuple[Value, ...]:
+        """The right factors."""
+        return halves(self._prev)[1]
+
+
+class Rule(NamedTuple):
+    """An op: ``forward(arguments)`` is its value, ``backward(node)`` adds to the gradients of the node's arguments."""
+
+    forward: Callable[[tuple[Value, ...]], float]
+    backward: Callable[[Value], None]
+
+
+@lru_cache(maxsize=1024)
+def rule(op: str) -> Rule:
+    """Return the rule of an op by its ``_op`` text, ``'**k'`` included."""
+    if op.startswith("**"):
+        return _power(op[2:])
+    if op not in _RULES:
+        raise MlaotError(f"micrograd: no rule for op {op!r}; set _backward (and _forward) of the node that uses it")
+    return _RULES[op]
+
+
+def as_values(items: Iterable[Value | Number]) -> tuple[Value, ...]:
+    """Make constant leaves of numbers; values stay themselves."""
+    return tuple(item if isinstance(item, Value) else Value(item) for item in items)
+
+
+def halves(args: tuple[Value, ...]) -> tuple[tuple[Value, ...], tuple[Value, ...]]:
+    """Return the arguments of a ``dot`` node as (left factors, right factors)."""
+    middle = len(args) // 2
+    return args[:middle], args[middle:]
+
+
+def topological_order(*roots: Any) -> list[Any]:
+    """Order the values below roots, also those of the micrograd package: depth first, each after its arguments.
+
+    The order is the one that the recursive definition gives. A node comes off the stack twice: once to put its
+    arguments above it, once, under the mark ``None``, when they are done.
+    """
+    order: list[Any] = []
+    visited: set[Any] = set()
+    stack: list[Any] = [*reversed(roots)]
+    while stack:
+        node = stack.pop()
+        if node is None:
+            order.append(stack.pop())
+        elif node not in visited:
+            visited.add(node)
+            if node._prev:
+                stack += (node, None)
+                stack += tuple(node._prev)[::-1]
+            else:
+                order.append(node)
+    return order
+
+
+def _apply(op: str, arg: Value) -> Value:
+    args = (arg,)
+    return Value(rule(op).forward(args), args, op)
+
+
+def _recompute(node: Value) -> None:
+    if node._prev:
+        node._data = rule(node._op).forward(node._prev)
+
+
+def _propagate(node: Value) -> None:
+    if node._prev:
+        rule(node._op).backward(node)
+
+
+def _add(args: tuple[Value, ...]) -> float:
+    # A loop, not sum(): since Python 3.12 that compensates rounding errors, so results would depend on the version.
+    total = args[0]._data
+    for arg in args[1:]:
+        total += arg._data
+    return total
+
+
+def _add_backward(node: Value) -> None:
+    grad = node.grad
+    for arg in node._prev:
+        arg.grad += grad
+
+
+def _mul(args: tuple[Value, ...]) -> float:
+    left, right = args
+    return left._data * right._data
+
+
+def _mul_backward(node: Value) -> None:
+    left, right = node._prev
+    left.grad += right._data * node.grad
+    right.grad += left._data * node.grad
+
+
+def _relu(args: tuple[Value, ...]) -> float:
+    x = args[0]._data
+    return 0 if x < 0 else x
+
+
+def _relu_backward(node: Value) -> None:
+    # Zero of the gradient's own type, as micrograd's `False * grad`, without its nan where the gradient is infinite.
+    node._prev[0].grad += node.grad if node._data > 0 else type(node.grad)(0)
+
+
+def _exp(args: tuple[Value, ...]) -> float:
+    return math.exp(args[0]._data)
+
+
+def _exp_backward(node: Value) -> None:
+    node._prev[0].grad += node._data * node.grad
+
+
+def _log(args: tuple[Value, ...]) -> float:
+    return math.log(args[0]._data)
+
+
+def _log_backward(node: Value) -> None:
+    x = node._prev[0]
+    x.grad += 1 / x._data * node.grad
+
+
+def _tanh(args: tuple[Value, ...]) -> float:
+    return math.tanh(args[0]._data)
+
+
+def _tanh_backward(node: Value) -> None:
+    node._prev[0].grad += (1 - node._data * node._data) * node.grad
+
+
+def _max(args: tuple[Value, ...]) -> float:
+    left, right = args[0]._data, args[1]._data
+    return left if left >= right or math.isnan(left) else right
+
+
+def _max_backward(node: Value) -> None:
+    left, right = node._prev
+    share = node.grad / 2 if left._data == right._data else node.grad
+    if not left._data < right._data:  # not `>=`: a nan takes part on both sides
+        left.grad += share
+    if not left._data > right._data:
+        right.grad += share
+
+
+def _dot(args: tuple[Value, ...]) -> float:
+    total: float = 0
+    for left, right in zip(*halves(args), strict=True):
+        total += left._data * right._data
+    return total
+
+
+def _dot_backward(node: Value) -> None:
+    grad = node.grad
+    for left, right in zip(*halves(node._prev), strict=True):
+        left.grad += right._data * grad
+        right.grad += left._data * grad
+
+
+def _power(text: str) -> Rule:
+    exponent: Number = float(text) if set(text) - set("-0123456789") else int(text)
+
+    def forward(args: tuple[Value, ...]) -> float:
+        result: float = args[0]._data ** exponent
+        return result
+
+    def backward(node: Value) -> None:
+        x = node._prev[0]
+        if exponent:  # the derivative of x**0 is 0 at x = 0 too, where 0 * 0**-1 fails
+            x.grad += (exponent * x._data ** (exponent - 1)) * node.grad
+
+    return Rule(forward, backward)
+
+
+_RULES = {
+    "+": Rule(_add, _add_backward),
+    "*": Rule(_mul, _mul_backward),
+    "ReLU": Rule(_relu, _relu_backward),
+    "exp": Rule(_exp, _exp_backward),
+    "log": Rule(_log, _log_backward),
+    "tanh": Rule(_tanh, _tanh_backward),
+    "max": Rule(_max, _max_backward),
+    "dot": Rule(_dot, _dot_backward),
+}

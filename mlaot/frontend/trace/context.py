@@ -1,0 +1,211 @@
+"""The trace that is under way: which graph traced arrays belong to, and what it has met.
+
+A model is traced into a root graph; ``mlaot.grad``, ``mlaot.vmap`` and control flow trace functions into graphs inside
+of it. A value of an enclosing graph that an inner function meets becomes an input of the inner graph: it is *captured*.
+"""
+
+from __future__ import annotations
+
+import sys
+import sysconfig
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import FrameType, TracebackType
+from typing import Any
+
+from mlaot.errors import MlaotError, line_of
+from mlaot.ir import Graph, Node
+from mlaot.ir.graph import topological
+
+_current: ContextVar[Trace | None] = ContextVar("trace", default=None)
+_training: ContextVar[bool] = ContextVar("training", default=False)
+# What each trace enters while it is under way: ``mlaot.frontend.numpy`` adds its stand-ins for functions of SciPy.
+WHILE_TRACING: list[Callable[[], AbstractContextManager[None]]] = []
+
+VMAP = "vmap"  # where buffers cannot be written, but values can be taken out
+OUTSIDE = "a traced array is used outside of the function that it was traced in"
+
+
+@dataclass(frozen=True)
+class Tap:
+    """A name for a value of a trace, and the line of the user's code that gave it."""
+
+    name: str
+    place: str
+
+
+@dataclass
+class Trace:
+    """A graph being made.
+
+    ``names`` of parameters and buffers by identity; ``held`` are those met so far, by name. ``captured`` maps values of
+    the enclosing graph to inputs of this one. ``writes`` are the new values of buffers; ``read_only`` says why there
+    can be none. ``temporary``: of no module, so a parameter needs no name. ``taps``: what ``mlaot.tap`` gave a name.
+    ``in_layer``: what is called now is all that a layer does.
+    """
+
+    graph: Graph
+    parent: Trace | None = None
+    names: dict[int, str] = field(default_factory=dict)
+    held: dict[str, Any] = field(default_factory=dict)
+    captured: dict[Node, Node] = field(default_factory=dict)
+    writes: dict[str, Node] = field(default_factory=dict)
+    read_only: str = ""
+    temporary: bool = False
+    sites: int = 0
+    in_layer: bool = False
+    taps: dict[Tap, Node] = field(default_factory=dict)
+
+    @property
+    def root(self) -> Trace:
+        trace = self
+        while trace.parent is not None:
+            trace = trace.parent
+        return trace
+
+    def local(self, node: Node) -> Node:
+        """Return a node of this graph or of an enclosing one as a node of this graph."""
+        node = node.find()
+        if node.graph is self.graph:
+            return node
+        if self.parent is None:
+            raise MlaotError(f"{OUTSIDE}: {node.type}; return it from there")
+        outer = self.parent.local(node)
+        if not outer.args and outer.op.name != "input":
+            return self.graph.add(outer.op, (), outer.attrs)
+        if outer not in self.captured:
+            self.captured[outer] = self.graph.input(f"captured{len(self.captured)}", outer.type)
+        return self.captured[outer]
+
+    def outside(self, node: Node) -> Node | None:
+        """Return a value in the root graph; None if it depends on what is in an inner graph only."""
+        if self.parent is None:
+            return node
+        if node.find().graph is not self.graph:
+            return self.parent.outside(node)
+        met = {inner: outer for outer, inner in self.captured.items()}
+        copies: dict[Node, Node] = {}
+        for part in topological([node]):
+            if part not in met and part.op.name == "input":
+                return None
+            args = [] if part in met else [copies[a.find()] for a in part.args]
+            copies[part] = met.get(part) or self.parent.graph.copy(part, args)
+        return self.parent.outside(copies[node.find()])
+
+
+def current() -> Trace | None:
+    """Return the trace under way, if one is."""
+    return _current.get()
+
+
+def needed() -> Trace:
+    """Return the trace under way; raise an error where there is none."""
+    trace = _current.get()
+    if trace is None:
+        raise MlaotError(OUTSIDE)
+    return trace
+
+
+@contextmanager
+def tracing(trace: Trace | None) -> Iterator[None]:
+    """Make ``trace`` the one under way; its errors name the line of the user's code that they come from."""
+    token = _current.set(trace)
+    try:
+        with ExitStack() as entered:
+            for scope in WHILE_TRACING:
+                entered.enter_context(scope())
+            yield
+    except MlaotError as error:
+        error.place = error.place or user_line(error.__traceback__)
+        raise
+    finally:
+        _current.reset(token)
+
+
+@contextmanager
+def part(name: str, *, is_layer: bool = False) -> Iterator[None]:
+    """Make what is traced for the part ``name`` of the model, after which kernels are named."""
+    trace = _current.get()
+    if trace is None:
+        yield
+        return
+    outer = trace.graph.origin, trace.in_layer
+    trace.graph.origin, trace.in_layer = name, is_layer
+    try:
+        yield
+    finally:
+        trace.graph.origin, trace.in_layer = outer
+
+
+def inner_part(name: str) -> str:
+    """Name a part of what is being traced, after the parts around it."""
+    trace = _current.get()
+    return ".".join(filter(None, (trace.graph.origin if trace else "", name)))
+
+
+def is_training() -> bool:
+    """Whether the training step is being traced; in plain NumPy use, whether ``with mlaot.training():`` is in force."""
+    return _training.get()
+
+
+@contextmanager
+def training(on: bool = True) -> Iterator[None]:
+    """``with mlaot.training():`` dropout and normalization behave as in the training step."""
+    token = _training.set(on)
+    try:
+        yield
+    finally:
+        _training.reset(token)
+
+
+def place_of(function: Any) -> str:
+    """Say where a function is defined, as ``model.py:12: ``."""
+    code = getattr(function, "__code__", None)
+    return line_of(code.co_filename, code.co_firstlineno) if code is not None else ""
+
+
+@contextmanager
+def located(function: Any) -> Iterator[None]:
+    """Make errors that come from no line of the user's code name the one where ``function`` is defined."""
+    try:
+        yield
+    except MlaotError as error:
+        error.place = error.place or place_of(function)
+        raise
+
+
+LIBRARIES = ("numpy", "scipy", "torch")
+HERE = Path(__file__).parents[2]
+PYTHON = Path(sysconfig.get_path("stdlib"))
+
+
+def user_line(traceback: TracebackType | None) -> str:
+    """Say which line of the user's is innermost in a traceback, as ``model.py:12: ``; nothing where none is."""
+    line = ""
+    while traceback is not None:
+        file = traceback.tb_frame.f_code.co_filename
+        if is_users(traceback.tb_frame.f_globals.get("__name__", ""), file):
+            line = line_of(file, traceback.tb_lineno)
+        traceback = traceback.tb_next
+    return line
+
+
+def calling_line() -> str:
+    """Say which line of the user's is innermost among the callers, as ``model.py:12: ``; nothing where none is."""
+    frame: FrameType | None = sys._getframe()
+    while frame is not None:
+        file = frame.f_code.co_filename
+        if is_users(frame.f_globals.get("__name__", ""), file):
+            return line_of(file, frame.f_lineno)
+        frame = frame.f_back
+    return ""
+
+
+def is_users(module: str, file: str) -> bool:
+    """Tell whether code is neither mlaot's, nor NumPy's, SciPy's or PyTorch's, nor Python's own."""
+    if module.partition(".")[0] in LIBRARIES or file.startswith("<") or Path(file).is_relative_to(HERE):
+        return False
+    return "site-packages" in file or not Path(file).is_relative_to(PYTHON)

@@ -1,0 +1,66 @@
+"""``mlaot.load``: the arrays of a safetensors file, such as a module's ``save`` writes, for a model."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from pathlib import Path
+
+import numpy as np
+
+from mlaot.errors import MlaotError
+from mlaot.frontend.trace import draws
+from mlaot.frontend.trace.tensor import Buffer, Parameter
+from mlaot.ir.module import OPTIMIZER
+from mlaot.ir.types import DTYPES, DType, bf16
+
+
+def load(path: str | Path) -> dict[str, Parameter | Buffer]:
+    """The arrays of a safetensors file: floating-point numbers as parameters, others as buffers.
+
+    A relative path is looked for beside the calling module first. What a module keeps for training only, the
+    optimizer's state and that of the random numbers, is left out.
+    """
+    caller = inspect.stack()[1].filename
+    beside = Path(caller).parent / path
+    file = beside if beside.exists() else Path(path)
+    if not file.exists():
+        raise MlaotError(f"no file {path}; looked in {Path(caller).parent} and {Path.cwd()}")
+    sys.audit("mlaot.load", str(file))  # a build wants to know, wherever the file is
+    return {name: held for name, held in read(file).items() if not is_for_training(name)}
+
+
+def is_for_training(name: str) -> bool:
+    """Tell whether an array of this name serves further training only and is none of the model itself."""
+    return name == draws.NAME or name.startswith(OPTIMIZER)
+
+
+def read(path: Path) -> dict[str, Parameter | Buffer]:
+    """Read all arrays of a file, by name."""
+    import safetensors
+
+    try:
+        tensors = safetensors.deserialize(path.read_bytes())  # type: ignore[no-untyped-call]
+    except OSError as error:
+        raise MlaotError(f"cannot read {path}: {error.strerror}") from None
+    except safetensors.SafetensorError as error:
+        raise MlaotError(f"{path} is not a safetensors file, or damaged: {error}") from None
+    dtypes = {name.upper(): dtype for name, dtype in DTYPES.items()}
+    arrays: dict[str, Parameter | Buffer] = {}
+    for name, tensor in tensors:
+        dtype = dtypes.get(tensor["dtype"])
+        if dtype is None:
+            raise MlaotError(f"{path}: {name}: expected an array of {', '.join(dtypes)}, got {tensor['dtype']}")
+        arrays[name] = held(name, dtype, tensor["shape"], tensor["data"])
+    return arrays
+
+
+def held(name: str, dtype: DType, shape: list[int], data: bytes) -> Parameter | Buffer:
+    """Make the array of these bytes, which are in little-endian order."""
+    if dtype is bf16:  # the upper half of a float32
+        wide = np.frombuffer(data, "<u2").astype(np.uint32) << 16
+        parameter = Parameter(name, wide.view(np.float32).reshape(shape))
+        parameter.dtype_ = bf16
+        return parameter
+    array = np.frombuffer(data, np.dtype(dtype.numpy).newbyteorder("<")).astype(dtype.numpy).reshape(shape)
+    return Parameter(name, array) if dtype.kind == "f" else Buffer(array, name)

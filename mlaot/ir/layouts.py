@@ -1,0 +1,58 @@
+"""How an op's axes and the elements of its result lie: what ``mlaot.ops`` says of ops, and layouts are made from.
+
+``mlaot/ops/axes.py`` explains the maps of axes, ``mlaot/ops/views.py`` the places of elements.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from mlaot.ir.dims import Dim
+
+Label = int | str  # of an axis
+Labels = tuple[Label, ...]
+Strides = Sequence[Dim]  # in elements
+
+
+@dataclass(frozen=True)
+class AxisMap:
+    """A label for each axis of each argument, and for each of the result."""
+
+    args: tuple[Labels, ...]
+    result: Labels
+    whole: frozenset[Label] = frozenset()
+
+    def image(self, i: int, axis: int) -> int | None:
+        """The axis of the result as which an axis of argument ``i`` is kept; None where it is not."""
+        label = self.args[i][axis]
+        return self.result.index(label) if label in self.result and label not in self.whole else None
+
+
+@dataclass(frozen=True)
+class Form:
+    """An op in another layout: the labels that its arguments must have, its attributes, the labels of its result.
+
+    Without attributes, the result is the argument itself: nothing is left of the op.
+    """
+
+    args: tuple[Labels, ...]
+    attrs: Mapping[str, Any] | None
+    result: Labels
+
+
+class View(NamedTuple):
+    """A stride for each axis, and the first element. ``whole``: its rows end where those of what it looks at do."""
+
+    strides: tuple[Dim, ...]
+    offset: Dim = 0
+    whole: bool = True
+
+
+class Part(NamedTuple):
+    """Where an argument lies in the result. ``gapless``: nothing may be written behind its rows."""
+
+    strides: tuple[Dim, ...]
+    offset: Dim = 0
+    gapless: bool = True

@@ -1,0 +1,72 @@
+"""Inputs and outputs of a module's functions, and the numbers that golden vectors give to inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from mlaot.errors import MlaotError
+from mlaot.ir.dims import parse, substitute
+from mlaot.ir.indices import IndexRange
+from mlaot.ir.types import DTYPES
+
+Shape = tuple[int | str, ...]
+LARGEST = 1 << 24  # elements of inputs and outputs beyond which NumPy would take too long
+BITS = {"f64": 24, "f32": 24, "f16": 11, "bf16": 8}  # of a number in -1..1 that is exact
+
+
+@dataclass(frozen=True)
+class Port:
+    """One input or output of an entry; an extent is an int or the text of one in the dims, such as ``2 * n + 1``.
+
+    ``default``: a keyword scalar; ``converts``: arrays of other numbers are taken, too; ``ranges``: what its elements
+    must be that are indices.
+    """
+
+    name: str
+    dtype: str
+    shape: Shape
+    default: float | None = None
+    converts: bool = False
+    ranges: tuple[IndexRange, ...] = ()
+
+
+def port_of(name: str, dtype: str, shape: list[int | str], default: float | None, ranges: list[Any]) -> Port:
+    """A port from what ``model.json`` says of it."""
+    found = tuple(
+        IndexRange(parse(size), wraps, ignored, tuple(s and (parse(s[0]), parse(s[1]), s[2]) for s in box))
+        for size, wraps, ignored, box in ranges
+    )
+    return Port(name, dtype, tuple(shape), default, ranges=found)
+
+
+def numbers(port: Port, number: int, dims: Mapping[str, int]) -> Any:
+    """The elements of input ``number``: SplitMix64 (Steele, Lea and Flood, 2014), scaled to its dtype."""
+    if port.default is not None:
+        return port.default
+    dtype, shape = DTYPES[port.dtype], tuple(substitute(parse(extent), dims) for extent in port.shape)
+    if prod(shape) > LARGEST:
+        raise MlaotError(f"{port.name} has {prod(shape)} elements")
+    with np.errstate(over="ignore"):
+        z = np.arange(1, prod(shape) + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+        z += np.uint64(number << 32)
+        z = (z ^ z >> np.uint64(30)) * np.uint64(0xBF58476D1CE4E5B9)
+        z = (z ^ z >> np.uint64(27)) * np.uint64(0x94D049BB133111EB)
+    z ^= z >> np.uint64(31)
+    if dtype.kind == "f":
+        bits = BITS[port.dtype]
+        made = (z >> np.uint64(64 - bits)).astype(np.float64) / 2 ** (bits - 1) - 1
+    else:
+        made = z % np.uint64(2 if dtype.kind == "b" else 8)
+    made, z = made.astype(dtype.numpy).reshape(shape), z.reshape(shape)
+    most = 2**8 if dtype.kind == "f" else min(2**31, np.iinfo(dtype.numpy).max + 1) if port.ranges else 0
+    for range_ in port.ranges:
+        count = min(substitute(range_.size, dims), most)
+        range_.part(made, dims)[...] = range_.part(z, dims) % np.uint64(count) if count > 0 else -1
+    if any(range_.outside(made, dims).any() for range_ in port.ranges):
+        raise MlaotError(f"{port.name} takes no indices of these sizes")
+    return made

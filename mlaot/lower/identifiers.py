@@ -1,0 +1,114 @@
+"""C identifiers for names that users choose: a namespace of their own, so no name clashes.
+
+A named dim ``tokens`` is ``n_tokens`` in C, and ``batch``, which is mlaot's own, stays ``batch``. An array keeps its
+name unless C, a header, or mlaot's own C could have it; then it begins with ``x_``. No name of mlaot's own C begins
+with ``n_``, ``u_`` or ``x_``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from mlaot.ir import Graph, Node, Subgraph, TupleType, Type
+from mlaot.ir.dims import Dim, Expr, dim, names, parse, substitute
+
+BATCH = "batch"
+KEYWORDS = re.compile(
+    # C, to C23, as gcc, clang and MSVC extend it
+    r"alignas|alignof|asm|auto|bool|break|case|cdecl|char|const|constexpr|continue|default|do|double|else|enum|extern"
+    r"|false|far|float|for|fortran|goto|huge|if|inline|int|interrupt|long|near|nullptr|pascal|register|restrict|return"
+    r"|short|signed|sizeof|static|static_assert|struct|switch|thread_local|true|typedef|typeof|typeof_unqual|union"
+    r"|unsigned|void|volatile|while"
+    # C++, from which the header of a C library may be included
+    r"|and|and_eq|bitand|bitor|catch|char16_t|char32_t|char8_t|class|co_await|co_return|co_yield|compl|concept"
+    r"|const_cast|consteval|constinit|decltype|delete|dynamic_cast|explicit|export|friend|mutable|namespace|new|noexcept"
+    r"|not|not_eq|operator|or|or_eq|private|protected|public|reinterpret_cast|requires|static_cast|template|this|throw"
+    r"|try|typeid|typename|using|virtual|wchar_t|xor|xor_eq"
+    # macros in lower case: predefined ones, and those of headers
+    r"|arm|assert|complex|errno|hppa|i386|imaginary|interface|linux|m68k|mips|noreturn|math_errhandling|offsetof|ppc|pixel|small|sparc"
+    r"|stderr|stdin|stdout|sun|unix|vax|vector|win32|L_ctermid|L_cuserid|L_tmpnam|P_tmpdir"
+)
+# Names that could be macros: without a lower-case letter, except one capital with digits, such as the weights W and
+# W1. `I` is a macro of complex.h.
+MACRO = re.compile(r"I|(?![A-Z][0-9]*$)[^a-z]+")
+# The shapes of mlaot's own names in kernels; tests hold them against the C.
+OWN = re.compile(
+    r"v\d+.*|[ik]\d*|[abcehprstx]\d+|round\d+|[abce]\d+(_\d+)+|d_.*|table\d+|[fiu]\d+v?|\w+_t"
+    r"|\w+_[fiu](8|16|32|64)v?|[nux]_.*|_.*|NAME|INLINE"
+    r"|j|e|p|row|column|acc|now|best|best_all|bests|places|one|two|left|right|root|child|start|end|last|inside|is_after|dot|dots|sums|tile|rest"
+    r"|work|dim|dims|arrays|threads|batch|halo|pitch|tree_\w+|begin|share|share_\w+|first_from|least"
+    r"|feature|threshold|threefry|normal_quantile|f32_of_bits"
+)
+
+
+def dim_name(name: str) -> str:
+    """Return the C name of a named dim; no two dims have the same."""
+    if name == BATCH:
+        return name
+    return f"n_{name}" if name.isascii() else f"u_{name.encode('punycode').decode().replace('-', '_')}"
+
+
+def array_name(name: str) -> str:
+    """Return the C name of an array; two arrays may have the same, which their function must then tell apart."""
+    clean = re.sub(r"[^A-Za-z0-9_]", "_", name)
+    return f"x_{clean}" if not clean or clean[0].isdigit() or is_taken(clean) else clean
+
+
+def is_taken(name: str) -> bool:
+    """Whether C, a header or mlaot's C may have a name."""
+    return any(pattern.fullmatch(name) for pattern in (KEYWORDS, MACRO, OWN))
+
+
+def c_expression(text: int | str | Dim) -> str:
+    """Return an extent, or its text, in C."""
+    extent = parse(text) if isinstance(text, str) else text
+    return str(rename_dims(extent, {name: dim(dim_name(name)) for name in names(extent)}))
+
+
+def with_c_dims(graph: Graph) -> Graph:
+    """Return a graph whose dims have their C names, itself if they have them already."""
+    names_in_c = c_dims(graph)
+    return graph if names_in_c.keys() <= {BATCH} else copy_graph(graph, names_in_c)
+
+
+def c_dims(graph: Graph) -> dict[str, Dim]:
+    """Return the named dims of a graph by their names, as C calls them."""
+    return {name: dim(dim_name(name)) for name in dims_of(graph)}
+
+
+def dims_of(graph: Graph) -> set[str]:
+    """Return the named dims of a graph's inputs, from which a call learns their values."""
+    return {name for node in graph.inputs.values() for extent in node.type.shape for name in names(extent)}
+
+
+def rename_dims(value: Any, dims: Mapping[str, Dim]) -> Any:
+    """Rename the dims of an attribute of a node."""
+    if isinstance(value, Expr):
+        return substitute(value, dims)
+    if isinstance(value, Type):
+        return value.with_shape(rename_dims(value.shape, dims))
+    if isinstance(value, TupleType):
+        return TupleType(rename_dims(value.items, dims))
+    if isinstance(value, tuple):
+        return tuple(rename_dims(each, dims) for each in value)
+    if isinstance(value, Subgraph):
+        return Subgraph(copy_graph(value.graph, dims))
+    return value
+
+
+def copy_graph(graph: Graph, dims: Mapping[str, Dim]) -> Graph:
+    """Copy a graph and rename its dims."""
+    new = Graph(graph.name)
+    copies: dict[Node, Node] = {}
+    for key, node in graph.inputs.items():
+        notes = {note: value for note, value in node.attrs.items() if note not in ("name", "type")}
+        copies[node] = new.input(key, rename_dims(node.type, dims), **notes)
+    for node in graph.nodes():
+        if node not in copies:
+            attrs = {key: rename_dims(value, dims) for key, value in node.attrs.items()}
+            copies[node] = new.copy(node, [copies[a.find()] for a in node.args], attrs)
+    new.outputs = {key: copies[node.find()] for key, node in graph.outputs.items()}
+    new.writes = {key: copies[node.find()] for key, node in graph.writes.items()}
+    return new

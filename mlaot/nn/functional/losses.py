@@ -1,0 +1,277 @@
+"""Losses: one number for each element or example, and their ``reduction``: "none", "mean" or "sum"."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from mlaot.errors import MlaotError
+from mlaot.frontend.numpy.indexing import in_range
+from mlaot.nn.arguments import Array, as_like, channels_first, check_broadcast, check_choice, static
+from mlaot.nn.functional.activations import log_softmax, logsigmoid, relu
+
+__all__ = ["binary_cross_entropy", "binary_cross_entropy_with_logits", "cross_entropy"]
+__all__ += ["hinge_embedding_loss", "hinge_loss", "huber_loss", "kl_div", "l1_loss", "mse_loss"]
+__all__ += ["nll_loss", "smooth_l1_loss"]
+
+
+def mse_loss(input: Array, target: Array, *, reduction: str = "mean", weight: Array | None = None) -> Array:
+    """Compute ``(input - target) ** 2``; a mean with ``weight`` divides by the sum of the weights."""
+    _check_shapes("mse_loss", input, target)
+    difference = input - target
+    return _weighted(difference * difference, weight, reduction)
+
+
+def l1_loss(input: Array, target: Array, *, reduction: str = "mean", weight: Array | None = None) -> Array:
+    """Compute ``abs(input - target)``; a mean with ``weight`` divides by the sum of the weights."""
+    _check_shapes("l1_loss", input, target)
+    return _weighted(np.abs(input - target), weight, reduction)
+
+
+def huber_loss(
+    input: Array, target: Array, reduction: str = "mean", delta: float = 1.0, weight: Array | None = None
+) -> Array:
+    """Compute half the square of the error up to ``delta``, and a straight line of slope ``delta`` beyond."""
+    _check_shapes("huber_loss", input, target)
+    if not delta > 0:
+        raise MlaotError(f"huber_loss: expected delta above 0, got {delta}")
+    error = np.abs(input - target)
+    small = np.where(error <= delta, error, 0.0)
+    loss = np.where(error <= delta, small * small * 0.5, (error - 0.5 * delta) * delta)
+    if weight is not None:
+        _check_shapes("huber_loss: weight", loss, weight)
+        loss = loss * as_like(weight, loss)
+    return reduced(loss, reduction)
+
+
+def smooth_l1_loss(input: Array, target: Array, *, reduction: str = "mean", beta: float = 1.0) -> Array:
+    """Compute ``huber_loss`` divided by ``beta``: the line has slope 1."""
+    _check_shapes("smooth_l1_loss", input, target)
+    if beta < 0:
+        raise MlaotError(f"smooth_l1_loss: expected beta of at least 0, got {beta}")
+    error = np.abs(input - target)
+    if beta == 0:
+        return reduced(error, reduction)
+    small = np.where(error < beta, error, 0.0)
+    return reduced(np.where(error < beta, small * small * (0.5 / beta), error - 0.5 * beta), reduction)
+
+
+def hinge_loss(input: Array, target: Array, *, margin: float = 1.0, reduction: str = "mean") -> Array:
+    """Compute ``max(0, margin - input * target)``, targets 1 and -1: a support vector machine's loss."""
+    _check_shapes("hinge_loss", input, target)
+    return reduced(relu(margin - input * _as_float(target, input)), reduction)
+
+
+def hinge_embedding_loss(input: Array, target: Array, margin: float = 1.0, *, reduction: str = "mean") -> Array:
+    """Compute the input where the target is 1, ``max(0, margin - input)`` where it is -1."""
+    _check_shapes("hinge_embedding_loss", input, target)
+    distance = margin - input
+    hinge = np.where(distance < 0, 0.0, distance)  # with a gradient at 0, unlike relu
+    loss = np.where(target == -1, 0.0, input) + np.where(target == 1, 0.0, hinge)
+    return reduced(loss, reduction)
+
+
+def binary_cross_entropy(input: Array, target: Array, weight: Array | None = None, *, reduction: str = "mean") -> Array:
+    """Compute ``-(y log(p) + (1 - y) log(1 - p))`` of probabilities p; a logarithm counts as -100 at least.
+
+    It is nan for an input that is no probability, and its gradient is 0 where a logarithm is limited. PyTorch refuses
+    such an input, and limits the gradient to a size of 1e12 instead.
+    """
+    _check_shapes("binary_cross_entropy", input, target)
+    target = _as_float(target, input)
+    yes, no = _clamped_log(input), _clamped_log(1.0 - input)
+    loss = (target - 1.0) * no - target * yes
+    return reduced(_times(loss, weight), reduction)
+
+
+def binary_cross_entropy_with_logits(
+    input: Array,
+    target: Array,
+    weight: Array | None = None,
+    *,
+    reduction: str = "mean",
+    pos_weight: Array | None = None,
+) -> Array:
+    """Compute the binary cross entropy of ``sigmoid(input)``; ``pos_weight`` weighs the loss of positive targets."""
+    _check_shapes("binary_cross_entropy_with_logits", input, target)
+    target = _as_float(target, input)
+    likelihood = logsigmoid(input)
+    if pos_weight is not None:
+        check_broadcast(pos_weight, input.shape, "pos_weight")
+        likelihood = likelihood * ((as_like(pos_weight, input) - 1.0) * target + 1.0)
+    loss = (1.0 - target) * input - likelihood
+    return reduced(_times(loss, weight), reduction)
+
+
+def cross_entropy(
+    input: Array,
+    target: Array,
+    weight: Array | None = None,
+    *,
+    ignore_index: int = -100,
+    reduction: str = "mean",
+    label_smoothing: float = 0.0,
+) -> Array:
+    """Compute ``-log(softmax(logits))`` of the targets; logits are [n, classes, *rest] or [classes].
+
+    Targets are integer classes [n, *rest], of which ``ignore_index`` does not count, or probabilities shaped as the
+    logits. The mean weighs each class by ``weight``. Any other integer is an error where a caller passes it, and has
+    the loss 0 where the model computes it.
+    """
+    if not 0 <= label_smoothing <= 1:
+        raise MlaotError(f"cross_entropy: expected label_smoothing from 0 to 1, got {label_smoothing}")
+    axis = _class_axis(input)
+    logs = log_softmax(input, axis)
+    weight = None if weight is None else _class_weight(weight, logs, axis)
+    if target.dtype.kind == "f":
+        return _of_probabilities(logs, target, axis, weight, reduction, label_smoothing)
+    if label_smoothing == 0:
+        return nll_loss(logs, target, weight, ignore_index=ignore_index, reduction=reduction)
+    return _smoothed(logs, target, axis, weight, ignore_index, reduction, label_smoothing)
+
+
+def nll_loss(
+    input: Array, target: Array, weight: Array | None = None, *, ignore_index: int = -100, reduction: str = "mean"
+) -> Array:
+    """Compute minus the log-probability, from [n, classes, *rest], of each integer class [n, *rest].
+
+    A target that is neither a class nor ``ignore_index`` is an error where a caller passes it, and has the loss 0 where
+    the model computes it.
+    """
+    axis = _class_axis(input)
+    if target.dtype.kind not in "iu":
+        raise MlaotError(f"nll_loss: expected integer classes as the target, got {target.dtype}")
+    weight = None if weight is None else _class_weight(weight, input, axis)
+    counts = _counts(input, target, weight, ignore_index)
+    chosen = _chosen(input, in_range(target, input.shape[axis], ignored=ignore_index), axis)
+    loss = _counted(-chosen, target, ignore_index)
+    return _class_mean(loss if counts is None else counts * loss, counts, reduction)
+
+
+def kl_div(input: Array, target: Array, *, reduction: str = "mean", log_target: bool = False) -> Array:
+    """Compute ``y * (log(y) - input)`` of log-probabilities; ``reduction`` may also be "batchmean".
+
+    With ``log_target`` the targets are log(y) instead of y.
+    """
+    _check_shapes("kl_div", input, target)
+    if log_target:
+        loss = np.exp(target) * (target - input)
+    else:
+        loss = target * np.log(np.where(target == 0, 1.0, target)) - target * input
+    if reduction == "batchmean":
+        return np.mean(np.sum(loss, axis=tuple(range(1, loss.ndim))))
+    return reduced(loss, reduction)
+
+
+def reduced(loss: Array, reduction: str) -> Array:
+    """Reduce the losses as ``reduction`` says."""
+    check_choice(reduction, ("none", "mean", "sum"), "reduction")
+    if reduction == "none":
+        return loss
+    return np.mean(loss) if reduction == "mean" else np.sum(loss)
+
+
+def _times(loss: Array, weight: Array | None) -> Array:
+    if weight is None:
+        return loss
+    check_broadcast(weight, loss.shape, "weight")
+    return loss * as_like(weight, loss)
+
+
+def _weighted(loss: Array, weight: Array | None, reduction: str) -> Array:
+    """Reduce the losses, weighted one by one; a mean divides by the sum of the weights."""
+    if weight is None:
+        return reduced(loss, reduction)
+    _check_shapes("weight", loss, weight)
+    weight = as_like(weight, loss)
+    if reduction == "mean":
+        return np.sum(loss * weight) / np.sum(weight)
+    return reduced(loss * weight, reduction)
+
+
+def _clamped_log(x: Array) -> Array:
+    zero = x == 0
+    return np.where(zero, -100.0, np.maximum(np.log(np.where(zero, 1.0, x)), -100.0))
+
+
+def _as_float(target: Array, input: Array) -> Array:
+    """Cast targets that are integers or bools to the dtype of the inputs."""
+    return target if target.dtype.kind == "f" else as_like(target, input)
+
+
+def _class_axis(x: Array) -> int:
+    if not x.ndim:
+        raise MlaotError("expected classes along an axis of the input, got a number")
+    return 1 if x.ndim > 1 else 0
+
+
+def _chosen(x: Array, target: Array, axis: int) -> Array:
+    """Select the element of ``x`` along ``axis`` at each target, so that an infinite one elsewhere does no harm."""
+    if target.ndim != x.ndim - 1:
+        raise MlaotError(
+            f"integer targets {list(target.shape)} do not fit classes along axis {axis} of {list(x.shape)}"
+        )
+    classes = channels_first(np.arange(static(x.shape[axis], "the number of classes")), x.ndim, axis)
+    return np.sum(np.where(np.expand_dims(target, axis) == classes, x, 0.0), axis=axis)
+
+
+def _counts(x: Array, target: Array, weight: Array | None, ignore_index: int) -> Array | None:
+    """Return the weight of each target's class, 0 where it is ignored; None where each counts 1."""
+    can_ignore = _can_ignore(target, ignore_index)
+    if weight is None:
+        return as_like(target != ignore_index, x) if can_ignore else None
+    if not can_ignore:
+        return np.take(weight, target, axis=0)
+    counted = target != ignore_index
+    return np.where(counted, np.take(weight, np.where(counted, target, 0), axis=0), 0.0)
+
+
+def _counted(loss: Array, target: Array, ignore_index: int) -> Array:
+    """Set a loss whose target is ignored to 0, even where it is infinite."""
+    return np.where(target == ignore_index, 0.0, loss) if _can_ignore(target, ignore_index) else loss
+
+
+def _can_ignore(target: Array, ignore_index: int) -> bool:
+    limits = np.iinfo(target.dtype)
+    return bool(limits.min <= ignore_index <= limits.max)
+
+
+def _class_weight(weight: Array, x: Array, axis: int) -> Array:
+    """Check that there is a weight for each class, and cast them to the dtype of ``x``."""
+    if tuple(weight.shape) != (x.shape[axis],):
+        raise MlaotError(f"weight: expected one number for each of {x.shape[axis]} classes, got {list(weight.shape)}")
+    return as_like(weight, x)
+
+
+def _class_mean(loss: Array, counts: Array | None, reduction: str) -> Array:
+    if reduction == "mean" and counts is not None:
+        return np.sum(loss) / np.sum(counts)
+    return reduced(loss, reduction)
+
+
+def _smoothed(
+    logs: Array, target: Array, axis: int, weight: Array | None, ignore_index: int, reduction: str, smoothing: float
+) -> Array:
+    """Compute the loss with ``smoothing`` of the probability spread evenly over all classes (Szegedy et al., 2016)."""
+    counts = _counts(logs, target, weight, ignore_index)
+    weighted = logs if weight is None else logs * channels_first(weight, logs.ndim, axis)
+    target = in_range(target, logs.shape[axis], ignored=ignore_index)
+    picked = -_chosen(weighted, target, axis) * (1.0 - smoothing)
+    spread = -np.sum(weighted, axis=axis) * (smoothing / logs.shape[axis])
+    return _class_mean(_counted(picked + spread, target, ignore_index), counts, reduction)
+
+
+def _of_probabilities(
+    logs: Array, target: Array, axis: int, weight: Array | None, reduction: str, smoothing: float
+) -> Array:
+    _check_shapes("cross_entropy with probabilities", logs, target)
+    if smoothing:
+        target = target * (1.0 - smoothing) + smoothing / static(logs.shape[axis], "cross_entropy")
+    weighted = logs if weight is None else logs * channels_first(weight, logs.ndim, axis)
+    return reduced(-np.sum(weighted * target, axis=axis), reduction)
+
+
+def _check_shapes(name: str, input: Array, target: Array) -> None:
+    if tuple(input.shape) != tuple(target.shape):
+        raise MlaotError(
+            f"{name}: expected input and target of one shape, got {list(input.shape)}, {list(target.shape)}"
+        )

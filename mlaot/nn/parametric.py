@@ -1,0 +1,88 @@
+"""Linear maps, tables of vectors, learned slopes: a class holds the parameters, ``functional`` computes.
+
+Arguments, names of parameters and initial values are PyTorch's. All layers with parameters also take ``dtype``, which
+is float32 by default, and those with random initial values ``rng``, a NumPy generator or a seed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from mlaot.errors import MlaotError
+from mlaot.frontend.trace.tensor import Parameter
+from mlaot.nn import functional as F
+from mlaot.nn import init
+from mlaot.nn.arguments import Array
+from mlaot.nn.init import float_dtype
+from mlaot.nn.module import Layer
+
+__all__ = ["Embedding", "Linear", "PReLU"]
+
+
+def parameter(array: Any) -> Parameter:
+    """Return a parameter that gets its name from the attribute that holds it."""
+    return Parameter(None, array)
+
+
+def weight_and_bias(
+    shape: Sequence[int], outputs: int | None, rng: init.Random, dtype: Any
+) -> tuple[Parameter, Parameter | None]:
+    """Draw uniformly within ``1 / sqrt(inputs)``, as PyTorch does for linear and convolution layers."""
+    source = init.generator(rng)
+    bound = 1.0 / math.sqrt(init.fans(shape)[0])
+    weight = parameter(init.uniform_(shape, -bound, bound, source, dtype))
+    return weight, None if outputs is None else parameter(init.uniform_(outputs, -bound, bound, source, dtype))
+
+
+class Linear(Layer):
+    """``x w^T + b``."""
+
+    def __init__(
+        self, in_features: int, out_features: int, bias: bool = True, *, dtype: Any = None, rng: init.Random = None
+    ) -> None:
+        self.weight, self.bias = weight_and_bias(
+            (out_features, in_features), out_features if bias else None, rng, dtype
+        )
+
+    def forward(self, input: Array) -> Array:
+        return F.linear(input, self.weight, self.bias)
+
+
+class Embedding(Layer):
+    """A table of vectors, looked up by number; the row ``padding_idx`` is zeros and stays so.
+
+    A number that is none of a row is an error where a caller gives it, and clamped where the model computes it.
+    """
+
+    def __init__(
+        self,
+        num_embeddings: int,
+        embedding_dim: int,
+        padding_idx: int | None = None,
+        *,
+        dtype: Any = None,
+        rng: init.Random = None,
+    ) -> None:
+        if padding_idx is not None and not -num_embeddings <= padding_idx < num_embeddings:
+            raise MlaotError(f"Embedding: padding_idx {padding_idx} is not the number of one of {num_embeddings} rows")
+        table = init.normal_((num_embeddings, embedding_dim), rng=rng, dtype=dtype)
+        if padding_idx is not None:
+            table[padding_idx] = 0
+        self.padding_idx, self.weight = padding_idx, parameter(table)
+
+    def forward(self, input: Array) -> Array:
+        return F.embedding(input, self.weight, self.padding_idx)
+
+
+class PReLU(Layer):
+    """``x``, or ``weight * x`` where negative: one slope, or one a channel."""
+
+    def __init__(self, num_parameters: int = 1, init: float = 0.25, *, dtype: Any = None) -> None:
+        self.weight = parameter(np.full(num_parameters, init, float_dtype(dtype)))
+
+    def forward(self, input: Array) -> Array:
+        return F.prelu(input, self.weight)

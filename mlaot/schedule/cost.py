@@ -1,0 +1,311 @@
+"""The cost model of contractions: the register tile of one machine that is estimated to take the fewest cycles.
+
+A tile holds ``rows x columns`` accumulators: rows are points of labels that only the broadcast operand has, columns are
+vectors along the lanes (or points of labels that only the last operand has). Per step of the sum it loads rows +
+columns values for rows * columns multiply-adds: the register-blocked micro-kernel of Goto and van de Geijn, Anatomy of
+High-Performance Matrix Multiplication (2008).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from math import prod
+
+from mlaot.ir import DTYPES
+from mlaot.schedule import tuning
+from mlaot.schedule.contraction import (
+    Axis,
+    Contraction,
+    Operand,
+    column_names,
+    description,
+    gate_count,
+    is_along_sum,
+    lanes_of,
+    nominal,
+    row_names,
+)
+from mlaot.schedule.machine import LINE, Machine
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """A choice of register tiles: ``counts`` points along each variable (of the lanes: vectors).
+
+    ``sets``: of accumulators. ``unrolled``: how many of the summed variables, from the innermost, are written out.
+    ``rows_inside``: all rows are done for one block of columns before the next block, so that columns are read from far
+    away only once.
+    """
+
+    counts: dict[str, int] = field(default_factory=dict)
+    sets: int = 1
+    unrolled: int = 0
+    rows_inside: bool = False
+
+    def __str__(self) -> str:
+        words = [f"{name}={count}" for name, count in self.counts.items() if count > 1]
+        words += [f"sets={self.sets}"] * (self.sets > 1) + [f"unrolled={self.unrolled}"] * (self.unrolled > 0)
+        return " ".join([*(words or ["single"]), *["rows-inside"] * self.rows_inside])
+
+
+def first_level_bytes(machine: Machine) -> int:
+    """Return how many bytes stay in the first-level cache while loops run."""
+    return int(machine.caches.first * tuning.NEAR_SHARE)
+
+
+def second_level_bytes(machine: Machine) -> int:
+    """Return how many bytes stay in the second-level cache while loops run."""
+    return int(machine.caches.second * tuning.NEXT_SHARE)
+
+
+def is_light(kernel: Contraction) -> bool:
+    """Whether a contraction is so small that short code is worth more than the last of its speed."""
+    return prod(nominal(axis.size) for axis in (*kernel.out, *kernel.summed)) < tuning.LIGHT_PRODUCTS
+
+
+def cost(kernel: Contraction, machine: Machine) -> float:
+    """Estimate the cycles of the best schedule."""
+    return _cycles(kernel, schedule(kernel, machine), machine)
+
+
+@lru_cache(512)
+def schedule(kernel: Contraction, machine: Machine) -> Schedule:
+    """Return the schedule that was measured to be the fastest, else the one that is estimated to be."""
+    candidates = rank_schedules(kernel, machine)
+    tuned = dict(machine.tuned).get(description(kernel)) if machine.tuned else None
+    return next((s for s in candidates if str(s) == tuned), candidates[0])
+
+
+def rank_schedules(kernel: Contraction, machine: Machine) -> list[Schedule]:
+    """Return all schedules, the one that is estimated to be the fastest first."""
+    return sorted(_candidates(kernel, machine), key=lambda s: _cycles(kernel, s, machine))
+
+
+def remainder_schedule(kernel: Contraction, plan: Schedule, machine: Machine) -> tuple[str, Schedule] | None:
+    """Return the dynamic axis that ``plan`` walks in blocks, and the best schedule for its single rows."""
+    for axis in kernel.out:
+        if not isinstance(axis.size, int) and axis.name != kernel.lanes and plan.counts.get(axis.name, 1) > 1:
+            alone = replace(kernel, out=tuple(replace(a, size=1) if a is axis else a for a in kernel.out))
+            return axis.name, schedule(alone, machine)
+    return None
+
+
+def _candidates(kernel: Contraction, machine: Machine) -> Iterator[Schedule]:
+    """Yield the schedules whose tiles fit the registers.
+
+    A step of an m x n tile keeps m * n * sets accumulators, n vectors of the last operand and one broadcast value of
+    the first (all m where they are vectors), and a product where there is no fused multiply-add.
+    """
+    sizes = {axis.name: nominal(axis.size) for axis in kernel.out}
+    fixed = {axis.name for axis in kernel.out if isinstance(axis.size, int)}
+    unrolled = _unrolled_count(kernel)
+    for columns in _column_counts(kernel, sizes, fixed, machine):
+        for rows in _row_counts(kernel, sizes, fixed):
+            counts = {**rows, **columns}
+            n, m = prod(columns.values()), prod(rows.values())
+            if is_light(kernel) and m * n > max(tuning.LIGHT_ACCUMULATORS, gate_count(kernel)):
+                continue
+            sets = _sets(kernel) if not unrolled and not column_names(kernel) else 1
+            sets *= machine.parts if is_along_sum(kernel) else 1
+            loads = n + (m if kernel.operands[0].vector or machine.loads_first else 1) + ("fma" not in machine)
+            if kernel.words and "vnni" not in machine:
+                loads *= 2  # as 16-bit numbers, even and odd ones apart
+            if kernel.gates and m == 1:
+                loads -= n - 1  # a multiply-add reads memory
+            kept = m * n * sets + (_window(kernel, rows) if unrolled else 0)
+            fits = m * n * sets + loads <= machine.registers and kept <= machine.registers * tuning.ACCUMULATORS_SHARE
+            if m * n == 1 or fits:
+                yield Schedule(counts, sets, unrolled)
+                if len(kernel.operands) == 2:
+                    yield Schedule(counts, sets, unrolled, rows_inside=True)
+
+
+def _column_counts(
+    kernel: Contraction, sizes: dict[str, int], fixed: set[str], machine: Machine
+) -> Iterator[dict[str, int]]:
+    """Yield candidates for the columns of a tile: vectors, and points of the innermost column variable."""
+    lanes = kernel.lanes
+    names = column_names(kernel)
+    if kernel.gates:
+        for n in (1, 2):
+            yield {lanes: n, kernel.gates: gate_count(kernel)}
+        return
+    vectors = 1
+    if lanes in fixed:
+        vectors = -(-sizes[lanes] // lanes_of(kernel.dtype, machine))
+        panels = next((o.panels for o in kernel.operands if o.panels), None)
+        has_panels = panels is not None and sizes[lanes] >= panels.width
+        panel_vectors = panels.width // lanes_of(kernel.dtype, machine) if panels and has_panels else 0
+        for n in range(1, max(min(vectors, tuning.TILE_COLUMNS), 1) + 1):
+            if panel_vectors % n == 0:  # blocks of columns divide a panel
+                yield {lanes: n}
+    else:
+        yield {lanes: 1} if lanes in sizes else {}
+    if names and vectors <= 4 and (lanes in fixed or lanes not in sizes):
+        start = {lanes: vectors} if lanes in sizes else {}
+        for n in range(2 if lanes in sizes else 1, max(min(sizes[names[0]], tuning.TILE_COLUMNS), 1) + 1):
+            yield {**start, names[0]: n}
+
+
+def _row_counts(kernel: Contraction, sizes: dict[str, int], fixed: set[str]) -> Iterator[dict[str, int]]:
+    """Yield the candidates for the rows of a tile: along the innermost row variable, and the next if that is short."""
+    names = row_names(kernel)
+    if not names:
+        yield {}
+        return
+    first = names[0]
+    for m in range(1, max(min(sizes[first], tuning.TILE_ROWS), 1) + 1):
+        yield {first: m}
+    if len(names) > 1 and first in fixed and sizes[first] <= tuning.TILE_INNER_ROWS:
+        for m in range(2, min(sizes[names[1]], tuning.TILE_INNER_ROWS) + 1):
+            yield {first: sizes[first], names[1]: m}
+
+
+def _sets(kernel: Contraction) -> int:
+    """Return the number of sets of accumulators, which a single row with few lanes needs.
+
+    A multiply-add waits ``latency`` cycles for the one before it into the same accumulator; sets are filled in turn
+    meanwhile. The number is the same for every tile and machine, so a row's sum does not depend on the rows beside it.
+    """
+    lanes = next((axis.size for axis in kernel.out if axis.name == kernel.lanes), None)
+    steps = kernel.summed[-1].size if kernel.summed else 0
+    if not isinstance(lanes, int) or not isinstance(steps, int) or kernel.combine != "add":
+        return 1
+    vectors = -(-lanes * DTYPES[kernel.dtype].itemsize // LINE)
+    return tuning.NARROW_SETS.get(vectors, 1) if steps >= tuning.NARROW_STEPS and len(kernel.operands) == 2 else 1
+
+
+def _unrolled_count(kernel: Contraction) -> int:
+    """Return how many summed variables, the taps of a window that slides along the rows, are written out.
+
+    Neighbouring rows read overlapping windows and share what they load.
+    """
+    first = kernel.operands[0]
+    if not first.vector or is_along_sum(kernel):
+        return 0
+    count, steps = 0, 1
+    for axis in reversed(kernel.summed):
+        if not isinstance(axis.size, int) or steps * axis.size > tuning.UNROLLED_STEPS:
+            break
+        if len(kernel.operands) == 1 and not _slides(kernel, axis):
+            break
+        steps *= axis.size
+        count += 1
+    return count
+
+
+def _slides(kernel: Contraction, tap: Axis) -> bool:
+    """Whether the elements along a summed variable touch or overlap those of a neighbouring row."""
+    strides = dict(kernel.operands[0].strides)
+    along = strides.get(tap.name, 0)
+    assert isinstance(tap.size, int)
+    steps = [strides.get(name, 0) for name in (*row_names(kernel), kernel.lanes)]
+    return isinstance(along, int) and any(isinstance(s, int) and 0 < along <= s <= along * tap.size for s in steps)
+
+
+def _window(kernel: Contraction, rows: dict[str, int]) -> int:
+    """Return how many values the rows of a tile read along the innermost summed variable.
+
+    Windows of t taps that begin d taps apart cover (points - 1) * d + t values together, not points * t.
+    """
+    strides, tap = dict(kernel.operands[0].strides), kernel.summed[-1]
+    count = 1
+    for name, points in rows.items():
+        step, along = strides.get(name, 0), strides.get(tap.name, 0)
+        taps = step // along if isinstance(step, int) and isinstance(along, int) and along and step % along == 0 else 0
+        count *= (points - 1) * taps + nominal(tap.size) if 0 < taps <= nominal(tap.size) else points
+    return count
+
+
+def _cycles(kernel: Contraction, plan: Schedule, machine: Machine) -> float:
+    """Estimate the cycles of all tiles.
+
+    Each axis is cut into blocks of few sizes, so there are few shapes of tiles: ``shapes`` counts the tiles of each.
+    """
+    lanes = lanes_of(kernel.dtype, machine)
+    along_sum = is_along_sum(kernel)
+    steps = 1.0
+    for axis in kernel.summed:
+        steps *= -(-nominal(axis.size) // lanes) if axis.name == kernel.lanes else nominal(axis.size)
+    shapes: list[tuple[int, int, int]] = [(1, 1, 1)]  # how many tiles, rows, columns
+    rows = set(row_names(kernel))
+    for axis in kernel.out:
+        size = nominal(axis.size)
+        units = -(-size // lanes) if axis.name == kernel.lanes else size
+        count = plan.counts.get(axis.name, 1)
+        parts = [(n // c, c) for n, c in block_sizes(units, count, isinstance(axis.size, int))]
+        is_row = axis.name in rows
+        shapes = [
+            (tiles * t, m * c if is_row else m, n if is_row else n * c) for tiles, m, n in shapes for t, c in parts
+        ]
+    return sum(tiles * _tile(kernel, plan, m, n, steps, along_sum, machine) for tiles, m, n in shapes)
+
+
+def _tile(
+    kernel: Contraction, plan: Schedule, m: int, n: int, steps: float, along_sum: bool, machine: Machine
+) -> float:
+    """Estimate the cycles of one tile of m rows and n columns.
+
+    A step of the sum takes the longest of its m * n multiply-adds, its m + n loads, its loads from farther caches, and
+    the latency of one multiply-add where the accumulators are too few to hide it; plus shares of the loads, which
+    overlap but not fully.
+    """
+    rate = machine.arithmetic // (1 if "fma" in machine else 2)  # multiply-adds a cycle
+    loads, streams = (m + n) / machine.loads, 0.0
+    if len(kernel.operands) == 1:
+        loads = n * m / machine.loads
+    elif plan.unrolled:
+        loads = (n + m / 2) / machine.loads  # neighbours share most of what they load
+    else:
+        streams = _streams(kernel, plan, m, n, steps, machine)
+    busy = max(
+        m * n / rate, loads, streams, machine.latency / plan.sets if m * n * plan.sets < 2 * machine.latency else 0
+    )
+    busy += streams * tuning.STREAM_CYCLES + loads * tuning.LOAD_CYCLES
+    around = (tuning.FOLDED_CYCLES if along_sum else tuning.RESULT_CYCLES) * m * n + tuning.TILE_CYCLES
+    return steps * (busy + tuning.STEP_CYCLES / (plan.sets if not plan.unrolled else tuning.UNROLLED_STEPS)) + around
+
+
+def _streams(kernel: Contraction, plan: Schedule, m: int, n: int, steps: float, machine: Machine) -> float:
+    """Estimate the cycles a step spends on vectors that do not come from the first-level cache.
+
+    A block of columns that fits it is read again from there by the next rows; panels are not if one tile has all rows.
+    """
+    itemsize = DTYPES[kernel.dtype].itemsize
+    names = row_names(kernel)
+    rows = prod(nominal(axis.size) for axis in kernel.out if axis.name in names)
+    near, total = first_level_bytes(machine), 0.0
+    for operand, count, is_outer in zip(kernel.operands, (m, n), (not plan.rows_inside, plan.rows_inside), strict=True):
+        # Lines of the cache in a step; several steps share the line of a scalar.
+        lines = count * (machine.bytes if operand.vector else itemsize) / LINE
+        size = prod(nominal(axis.size) for axis in (*kernel.out, *kernel.summed) if _moves(operand, axis)) * itemsize
+        block = count * steps * machine.bytes
+        if size > near and not (is_outer and block <= near and not (operand.panels and m == rows)):
+            far = size > second_level_bytes(machine) and not is_outer
+            total += lines * (machine.from_third if far else machine.from_second)
+    return total
+
+
+def _moves(operand: Operand, axis: Axis) -> bool:
+    return axis.name in dict(operand.strides)
+
+
+def block_sizes(size: int, count: int, fixed: bool) -> list[tuple[int, int]]:
+    """Cut an axis into blocks of at most ``count``; return pairs of a covered extent and its block size.
+
+    A fixed extent makes blocks of nearly equal sizes: 64 rows by at most 6 are 9 blocks of 6 and 2 of 5. A dynamic one
+    makes as many full blocks as fit, then blocks of a third, then single rows.
+    """
+    if not fixed:
+        rest = size % count
+        third = max(count // 3, 1)
+        pieces = [(size - rest, count), (rest - rest % third, third), (rest % third, 1)]
+        return [p for p in pieces if p[0]]
+    blocks = -(-size // count) if size else 0
+    if not blocks:
+        return []
+    small, larger = divmod(size, blocks)
+    pieces = [(larger * (small + 1), small + 1), ((blocks - larger) * small, small)]
+    return [p for p in pieces if p[0]]

@@ -1,0 +1,188 @@
+"""A micro-kernel: one register tile of accumulators, and the loads and multiply-adds of each step of its sum.
+
+    c0_0, c0_1           b0 b1        for k in range(0, 784):
+    c1_0, c1_1   +=  a0  .  .             b0 = w[k * 512 + j:16]; b1 = w[k * 512 + j + 16:16]
+    c2_0, c2_1       a1  .  .             a0 = splat(x[i * 784 + k]); c0_0 = c0_0 + a0 * b0; c0_1 = c0_1 + a0 * b1
+                     a2  .  .             a1 = splat(x[i * 784 + 784 + k]); ..
+
+A step is an outer product: a column of the broadcast operand times a row of vectors of the other one (Goto and van de
+Geijn, Anatomy of High-Performance Matrix Multiplication, 2008, section 4). Accumulators are variables, never an array,
+so that compilers keep them in registers; every vector is loaded once for all rows of the tile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from mlaot.ir import DTYPES, Dim
+from mlaot.nest.expressions import Call, Const, Expr, Index, Load, ValueType, Var, cast, splat
+from mlaot.nest.statements import Assign, Let, Prefetch, Statement
+from mlaot.schedule.contraction import DOT, Contraction, Operand, gate_count, is_along_sum, lanes_of
+from mlaot.schedule.cost import Schedule, first_level_bytes, second_level_bytes
+from mlaot.schedule.machine import LINE, Machine
+from mlaot.schedule.segments import Segment
+from mlaot.schedule.tuning import PREFETCH_SHARE
+
+Point = Mapping[str, Dim]  # the value of each variable
+Offsets = Mapping[str, int]  # of a row or a column of the tile, from the tile's first point
+
+
+class Tile:
+    """The accumulators of one micro-kernel: ``names[row][column]``, at the point ``at``.
+
+    ``segment`` is that of the axis along the lanes. ``counts`` has the number of points along each of ``axes``.
+    """
+
+    def __init__(
+        self,
+        kernel: Contraction,
+        plan: Schedule,
+        machine: Machine,
+        at: Point,
+        rows: Sequence[Offsets],
+        columns: Sequence[Offsets],
+        segment: Segment | None,
+    ) -> None:
+        self.kernel, self.machine, self.at, self.segment = kernel, machine, at, segment
+        self.rows, self.columns, self.sets = rows, columns, plan.sets
+        self.lanes, self.gates = lanes_of(kernel.dtype, machine), max(gate_count(kernel), 1)
+        self.type = ValueType(kernel.dtype, self.lanes)
+        self.along_sum = is_along_sum(kernel)
+        self.names = [[f"c{r}_{c}" for c in range(len(columns))] for r in range(len(rows))]
+        self.axes = [*rows[0], *columns[0]]
+        last = max(point.get(kernel.lanes, 0) for point in columns)
+        self.is_last_vector = [point.get(kernel.lanes, 0) == last for point in columns]
+        self.counts = [len({point[name] for point in (*rows, *columns) if name in point}) for name in self.axes]
+
+    def accumulator(self, name: str, s: int = 0) -> Var:
+        """Return the variable of an accumulator in the set number ``s``."""
+        return Var(f"{name}_{s}" if s else name, self.type)
+
+    def point(self, at: Point, offsets: Offsets) -> dict[str, Dim]:
+        """Return the point of the tile at which the summed variables are ``at``, for a row, a column or both."""
+        result = {**self.at, **at}
+        for name, offset in offsets.items():
+            result[name] = result[name] + offset * (self.lanes if name == self.kernel.lanes else 1)
+        return result
+
+    def steps(self, points: Iterable[Point], count: Expr | None, first: int = 0) -> Iterator[Statement]:
+        """Yield steps of the sum, each into the next set of accumulators, from the set ``first`` on.
+
+        ``count``: how many lanes of a vector along the sum there are, where not all.
+        """
+        loads = _Loads(self, count)
+        a, b = (self.kernel.operands[0] if len(self.kernel.operands) == 2 else None), self.kernel.operands[-1]
+        for number, at in enumerate(points, first):
+            s = number % self.sets
+            if a is None:
+                for r, row in enumerate(self.rows):
+                    for c, column in enumerate(self.columns):
+                        x = loads.value(b, "b", self.point(at, {**row, **column}), c)
+                        yield from loads.take()
+                        total = self.accumulator(self.names[r][c], s)
+                        yield Assign(total, Call(self.kernel.combine, (total, x), self.type))
+                continue
+            vectors = [loads.value(b, "b", self.point(at, column), c) for c, column in enumerate(self.columns)]
+            yield from loads.take()
+            for r, row in enumerate(self.rows):
+                x = loads.value(a, "a", self.point(at, {**row, **self.columns[0]}), 0)
+                for c, (name, y) in enumerate(zip(self.names[r], vectors, strict=True)):
+                    if c and a.vector and not self.along_sum:
+                        x = loads.value(a, "a", self.point(at, {**row, **self.columns[c]}), c)
+                    yield from loads.take()
+                    yield self._multiply_add(self.accumulator(name, s), x, y)
+
+    def _multiply_add(self, total: Var, x: Expr, y: Expr) -> Assign:
+        if self.kernel.words:
+            return Assign(total, Call(DOT, (total, x, y), self.type))
+        return Assign(total, Call("add", (total, Call("mul", (x, y), self.type)), self.type))
+
+    def prefetch(self, points: Iterable[Point]) -> Iterator[Statement]:
+        """Prefetch what later steps read from panels that do not stay in the first-level cache.
+
+        A tile of one row takes as long as the second-level cache delivers, and prefetches only from behind that.
+        """
+        b = self.kernel.operands[-1]
+        if b.panels is None:
+            return
+        assert self.segment is not None and self.segment.panel is not None
+        itemsize, width = DTYPES[b.dtype].itemsize, self.segment.panel[1]
+        columns, kept = width, first_level_bytes(self.machine)
+        if len(self.rows) == 1:
+            columns, kept = b.panels.columns, second_level_bytes(self.machine)
+        if columns * b.panels.rows * itemsize <= kept * PREFETCH_SHARE:
+            return
+        line = LINE // itemsize
+        for at in points:
+            for column in self.columns:
+                if column.get(self.kernel.lanes, 0) * self.lanes % line == 0:  # one prefetch for each cache line
+                    yield Prefetch(b.array, Index(self.index(b, self.point(at, column))))
+
+    def index(self, operand: Operand, at: Point) -> Dim:
+        """Return the element index of an operand at a point.
+
+        In panels, whose strides count rows, it is ``begin * rows + row * width + (column - begin)`` for the panel of
+        that width that begins at column ``begin``: all panels before it are full.
+        """
+        strides, width, total = dict(operand.strides), 1, operand.offset
+        if operand.panels is not None:
+            assert self.segment is not None and self.segment.panel is not None
+            begin, width = self.segment.panel
+            del strides[self.kernel.lanes]
+            total = begin * (operand.panels.rows - 1) + at[self.kernel.lanes]
+        for name, stride in strides.items():
+            total = total + stride * width * at[name]
+        return total
+
+
+class _Loads:
+    """The variables that hold elements of operands; a value that several accumulators need is loaded once."""
+
+    def __init__(self, tile: Tile, count: Expr | None) -> None:
+        self.tile, self.kernel, self.count = tile, tile.kernel, count
+        self.variables: dict[Expr, Var] = {}
+        self.statements: list[Statement] = []
+
+    def take(self) -> list[Statement]:
+        """Return the loads since the last call."""
+        statements, self.statements = self.statements, []
+        return statements
+
+    def value(self, operand: Operand, letter: str, at: Point, column: int) -> Var:
+        """Return the variable of an operand's value at a point, in lanes; load it if it is new."""
+        x = self._expression(operand, Index(self.tile.index(operand, at)), column)
+        if x not in self.variables:
+            number = sum(var.name[0] == letter for var in self.variables.values())
+            self.variables[x] = Var(f"{letter}{number}", x.type)
+            self.statements.append(Let(self.variables[x], x))
+        return self.variables[x]
+
+    def _expression(self, operand: Operand, index: Index, column: int) -> Expr:
+        """Return what to load: a vector, perhaps partial or converted, or one element in every lane."""
+        tile, dtype, lanes = self.tile, self.kernel.dtype, self.tile.lanes
+        if dict(operand.strides).get(self.kernel.lanes) == 2:
+            return self._every_second(operand, index)
+        if not operand.vector:
+            if self.kernel.words:
+                return Call("splat_word", (operand.array[index],), tile.type)
+            return splat(cast(operand.array[index], dtype), lanes)
+        partial = self.count
+        if not tile.along_sum and tile.segment is not None and tile.is_last_vector[column]:
+            partial = None if tile.segment.partial is None else Index(tile.segment.partial)
+        count = None if operand.padded else partial
+        x = cast(Load(operand.array, index, ValueType(operand.dtype, lanes), count=count, padded=operand.padded), dtype)
+        if partial is not None and operand.padded and tile.along_sum:
+            # A whole vector is loaded, and the lanes that are no elements of the sum become zeros.
+            x = Call("first", (x, partial, Const(0.0, ValueType(dtype))), x.type)
+        return x
+
+    def _every_second(self, operand: Operand, index: Index) -> Expr:
+        """Return a vector of every second element, from two loads that begin at an even element.
+
+        So the vectors at ``2 j`` and ``2 j + 1``, which neighbouring taps of a window read, share both loads.
+        """
+        value = index.value
+        number = value if isinstance(value, int) else next((n for monomial, n in value.terms if not monomial), 0)
+        start = index + -(number % 2)
+        first, second = (Load(operand.array, start + n, self.tile.type) for n in (0, self.tile.lanes))
+        return Call("odd" if number % 2 else "even", (first, second), self.tile.type)

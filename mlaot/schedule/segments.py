@@ -1,0 +1,107 @@
+"""Segments of an axis of a contraction: each is walked in equal blocks, and the last ones are the remainder loops.
+
+64 rows, at most 6 in a block                 0 .. 54 in blocks of 6, 54 .. 64 in blocks of 5
+n rows, 6 in a block                          as many blocks of 6 as fit, then blocks of 2, then single rows
+50 columns, blocks of 2 vectors of 16         0 .. 32: 2 vectors; 32 .. 50: 1 vector and 2 lanes of another one
+80 columns, in panels of 64                   each panel in blocks that divide it, then 64 .. 80 in the last panel
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from mlaot.ir import Dim
+from mlaot.ir.dims import dim
+from mlaot.nest.expressions import Panels, round_up
+from mlaot.schedule.cost import block_sizes
+
+
+@dataclass(frozen=True)
+class Segment:
+    """A part of an axis in blocks of ``step`` elements: ``count`` points each, or vectors along the lanes.
+
+    ``partial``: how many lanes the last vector has, where it is not full. ``panel``: the column at which the panel of a
+    block begins, and the panel's width.
+    """
+
+    start: Dim
+    end: Dim
+    step: int
+    count: int
+    partial: Dim | None = None
+    panel: tuple[Dim, int] | None = None
+
+    @property
+    def is_one_block(self) -> bool:
+        """Whether the segment is known to be a single block, which needs no loop."""
+        return isinstance(self.start, int) and isinstance(self.end, int) and self.start + self.step >= self.end
+
+
+def row_segments(size: Dim, count: int) -> list[Segment]:
+    """Cut an axis into blocks of at most ``count`` rows.
+
+    A known number of rows makes blocks of nearly equal sizes. An unknown number makes a main loop over full blocks, a
+    loop over blocks a third as large, and a loop over single rows.
+    """
+    if isinstance(size, int):
+        segments, start = list[Segment](), 0
+        for extent, step in block_sizes(size, count, True):
+            segments.append(Segment(start, start + extent, step, step))
+            start += extent
+        return segments
+    if count == 1:
+        return [Segment(0, size, 1, 1)]
+    third = max(count // 3, 1)
+    segments = [Segment(0, size + (1 - count), count, count)]
+    if third > 1:
+        segments.append(Segment(size // count * count, size + (1 - third), third, third))
+    return [*segments, single_rows(size, count)]
+
+
+def single_rows(size: Dim, count: int) -> Segment:
+    """Return the rows that fill neither a block of ``count`` nor one of a third of that."""
+    full, third = size // count * count, max(count // 3, 1)
+    start = full if third == 1 else full + (size - full) // third * third
+    return Segment(start, size, 1, 1)
+
+
+def lane_segments(size: Dim, count: int, lanes: int) -> list[Segment]:
+    """Cut the axis along the lanes into blocks of at most ``count`` vectors."""
+    if isinstance(size, int):
+        return _vectors(0, size, count, lanes)
+    return [
+        Segment(0, size + (1 - lanes), lanes, 1),
+        Segment(size // lanes * lanes, size, lanes, 1, size - dim("j")),
+    ]
+
+
+def panel_segments(panels: Panels, count: int, lanes: int) -> list[Segment]:
+    """Cut columns that lie in panels into blocks of at most ``count`` vectors, none of which crosses two panels."""
+    size, width = panels.columns, panels.width
+    full, vectors = size // width * width, width // lanes
+    count_ = next(n for n in range(min(count, vectors), 0, -1) if vectors % n == 0)
+    segments: list[Segment] = []
+    if full:
+        # The panel of a block at column j begins at j // width * width, which is j where a block is a whole panel.
+        first: Dim = 0 if full == width else dim("j") if count_ == vectors else dim("j") // width * width
+        segments.append(Segment(0, full, count_ * lanes, count_, panel=(first, width)))
+    if size > full:
+        segments += _vectors(full, size, count, lanes, (full, round_up(size - full, panels.unit)))
+    return segments
+
+
+def _vectors(begin: int, size: int, count: int, lanes: int, panel: tuple[Dim, int] | None = None) -> list[Segment]:
+    """Cut the elements from ``begin`` to ``size`` into blocks of vectors; the last block has the partial vector."""
+    vectors, partial = -(-(size - begin) // lanes), (size - begin) % lanes
+    segments: list[Segment] = []
+    start = begin
+    for extent, step in block_sizes(vectors, count, True):
+        segments.append(Segment(start, start + extent * lanes, step * lanes, step, None, panel))
+        start += extent * lanes
+    if not partial:
+        return segments
+    last = segments.pop()
+    block = start - last.step
+    if block != last.start:
+        segments.append(replace(last, end=block))
+    return [*segments, replace(last, start=block, end=size, partial=partial)]

@@ -1,0 +1,111 @@
+"""A fitted estimator as an ONNX graph by skl2onnx, in which nodes of mlaot's own stand for some estimators."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+from copy import copy
+from typing import Any
+
+import numpy as np
+import onnx
+import skl2onnx
+from skl2onnx._supported_operators import sklearn_operator_name_map as ALIASES
+from skl2onnx.common import data_types
+from skl2onnx.common._registration import get_converter
+
+from mlaot.errors import MlaotError
+from mlaot.onnx.importer import OWN
+from mlaot.sklearn.estimators import FUNCTIONS, LINEAR, Function, label, linear, trees
+
+OPSET = 18  # what all converters know
+FORESTS = ("DecisionTree", "ExtraTree", "RandomForest", "ExtraTrees", "GradientBoosting", "HistGradientBoosting")
+FOREST_NAMES = tuple(f"{name}{kind}" for name in FORESTS for kind in ("Classifier", "Regressor"))
+LIBRARIES = ("lightgbm", "xgboost")
+BOOSTERS = tuple(f"{name}{kind}" for name in ("LGBM", "XGB", "XGBRF") for kind in ("Classifier", "Regressor", "Ranker"))
+TREES = ("IsolationForest", *FOREST_NAMES, *BOOSTERS)
+REFINED = ("CalibratedClassifierCV", "TunedThresholdClassifierCV", "VotingClassifier")
+
+
+def convert(estimator: Any, types: Mapping[str, Any]) -> tuple[onnx.ModelProto, dict[str, Function]]:
+    """Convert an estimator to ONNX; return that and the functions that nodes of mlaot's own compute."""
+    calls: dict[str, Function] = {}
+
+    def convert_one(scope: Any, operator: Any, container: Any) -> None:
+        raw = operator.raw_operator
+        name = scope.get_unique_operator_name(type(raw).__name__)
+        call = _tuned(scope, operator) if hasattr(raw, "best_threshold_") else function_of(raw)
+        asks_leaves = len(operator.outputs) > 1 + hasattr(raw, "predict_proba") and type(raw).__name__ in FOREST_NAMES
+        if call is not None and not asks_leaves:
+            calls[name] = call
+            inputs, outputs = operator.input_full_names, operator.output_full_names
+            container.add_node(name, inputs, outputs, op_domain=OWN, op_version=1, name=name)
+            return
+        if hasattr(raw, "flatten_transform"):  # of what nobody asks for here
+            operator.raw_operator = copy(raw)
+            operator.raw_operator.flatten_transform = False
+        get_converter(operator.type)(scope, operator, container)
+
+    def shape(operator: Any) -> None:
+        operator.outputs[0].type = data_types.DoubleTensorType([None, None])
+
+    own = dict.fromkeys(kinds_converted_here(), convert_one)
+    try:
+        model = skl2onnx.convert_sklearn(
+            estimator,
+            initial_types=list(types.items()),
+            target_opset=OPSET,
+            custom_conversion_functions=own,
+            # The output of these is of float32 there.
+            custom_shape_calculators={kind: shape for kind in own if kind.__name__ == "KNNImputer"},
+        )
+    except MlaotError:
+        raise
+    except Exception as error:  # every converter has its own
+        text = " ".join(str(error).split())
+        raise MlaotError(f"skl2onnx cannot convert this {type(estimator).__name__}: {text:.300}") from None
+    return model, calls
+
+
+def kinds_converted_here() -> list[type]:
+    """Return the types of estimators that skl2onnx must not convert alone."""
+    for library in LIBRARIES:
+        for name in BOOSTERS:
+            kind = getattr(sys.modules.get(library), name, None)
+            if kind is not None:  # skl2onnx then converts it as a step of others, too
+                suffix = "Classifier" if name.endswith("Classifier") else "Regressor"
+                ALIASES.setdefault(kind, f"SklearnHistGradientBoosting{suffix}")
+    return [kind for kind in ALIASES if kind.__name__ in (*TREES, *LINEAR, *FUNCTIONS, *REFINED)]
+
+
+def function_of(estimator: Any) -> Function | None:
+    """Return what an estimator gives of the inputs of its node, where skl2onnx is not to convert it."""
+    name = type(estimator).__name__
+    if name == "CalibratedClassifierCV" and estimator.method == "isotonic":
+        raise MlaotError("the isotonic calibration of a CalibratedClassifierCV cannot be converted; use 'sigmoid'")
+    if name in FUNCTIONS:
+        return FUNCTIONS[name](estimator)
+    if name in LINEAR:
+        return linear(estimator)
+    # Where classes are a list there are several outputs.
+    return trees(estimator) if name in TREES and not isinstance(getattr(estimator, "classes_", None), list) else None
+
+
+def _tuned(scope: Any, operator: Any) -> Callable[[Any], list[Any]]:
+    """Decide on the label by the threshold that was tuned; skl2onnx leaves that to the classifier inside."""
+    estimator, inner = operator.raw_operator, operator.raw_operator.estimator_
+    if estimator.response_method == "decision_function" or not hasattr(inner, "predict_proba"):
+        raise MlaotError("a TunedThresholdClassifierCV without probabilities cannot be converted")
+    inside = scope.declare_local_operator(ALIASES[type(inner)], inner)
+    inside.inputs = operator.inputs
+    for name, kind in (("label", data_types.Int64TensorType), ("scores", data_types.DoubleTensorType)):
+        inside.outputs.append(scope.declare_local_variable(name, kind()))
+    operator.inputs = inside.outputs[1:]
+    chosen_class = estimator._curve_scorer._get_pos_label()
+    positive = 1 if chosen_class is None else list(estimator.classes_).index(chosen_class)
+
+    def run(scores: Any) -> list[Any]:
+        is_positive = scores[:, positive] >= estimator.best_threshold_
+        return [label(estimator, np.where(is_positive, positive, 1 - positive)), scores]
+
+    return run

@@ -1,0 +1,303 @@
+"""A fitted estimator as a declared model: its inputs, and what its methods give."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from skl2onnx.common import data_types
+from sklearn.base import is_classifier
+from sklearn.exceptions import NotFittedError
+from sklearn.feature_selection import SelectorMixin
+from sklearn.svm import SVC, NuSVC
+from sklearn.utils.validation import check_is_fitted
+
+from mlaot.attributes import attribute
+from mlaot.errors import MlaotError
+from mlaot.frontend.numpy import astype
+from mlaot.frontend.trace.context import Trace, tracing
+from mlaot.frontend.trace.declaration import Arrays, Declaration, Traced
+from mlaot.frontend.trace.promotion import as_node
+from mlaot.frontend.trace.tensor import Held, Tensor
+from mlaot.ir import DType, Graph, Type
+from mlaot.ir.dims import dim
+from mlaot.ir.subgraph import inline
+from mlaot.ir.types import BY_NUMPY, f32, f64, i64
+from mlaot.onnx.declare import check_refused, pinned_by, port_name, prepare_importer
+from mlaot.onnx.ops.ml import take
+from mlaot.onnx.values import Maps, Strings
+from mlaot.settings import Model, Settings
+from mlaot.sklearn.convert import convert
+
+PICKLES = (".pkl", ".pickle", ".joblib", ".dill", ".cloudpickle")
+SECOND = ("predict_proba", "decision_function", "transform")  # what a converter gives besides what is predicted
+DOCS = {
+    "predict": "What scikit-learn's predict gives; of classes that are strings, the place in info()['classes'].",
+    "predict_proba": "What scikit-learn's predict_proba gives: a column for each of info()['classes'].",
+}
+
+
+def load(estimator: Any, sample: Any = None) -> Declaration:
+    """Declare a fitted estimator or pipeline, or that of a ``.skops`` file; a relative path is looked for beside the
+    calling module first.
+
+    ``sample`` says the dtypes of what goes in: an array, or a DataFrame or a dict of columns, each of which becomes an
+    input. Without it there is one input ``X`` of float32.
+    """
+    if isinstance(estimator, str | Path):
+        beside = Path(inspect.stack()[1].filename).parent / estimator
+        path = beside if beside.exists() else Path(estimator)
+        return declare(read(path), sample, {}, f"{path.name}: ")
+    return declare(estimator, sample, {}, "")
+
+
+def declared(settings: Settings, model: Model, sample: Any = None) -> Declaration:
+    """Declare the model that the key ``sklearn`` of a project names."""
+    is_file = ":" not in model.sklearn
+    estimator = read(settings.project / model.sklearn) if is_file else attribute(settings, model, "sklearn")
+    return declare(estimator, sample, dict(model.dims), f"{model.sklearn}: ")
+
+
+def read(path: Path) -> Any:
+    """Read the estimator of a skops file, which must be of types that skops knows."""
+    if path.suffix in PICKLES:
+        raise MlaotError(f"{path.name}: a pickle runs code where it is read; store the estimator by skops.io.dump")
+    if not path.is_file():
+        raise MlaotError(f"no file {path.name} in {path.resolve().parent}; expected one that skops.io.dump wrote")
+    try:
+        skops = importlib.import_module("skops.io")
+    except ModuleNotFoundError:
+        raise MlaotError(f"{path.name}: reading it needs the package skops: pip install skops") from None
+    try:
+        unknown = skops.get_untrusted_types(file=path)
+        if not unknown:
+            return skops.load(path, trusted=[])
+    except Exception as error:  # of zip, JSON, NumPy, or what a type makes of its state
+        raise MlaotError(f"{path.name} is no skops file, or it is damaged: {' '.join(str(error).split())}") from None
+    raise MlaotError(
+        f"{path.name} holds {', '.join(unknown)}, which skops does not trust; name the estimator in a module instead"
+    )
+
+
+def declare(estimator: Any, sample: Any, dims: Mapping[str, int], place: str) -> Declaration:
+    """Declare a fitted estimator."""
+    try:
+        columns = columns_of(estimator, sample)
+    except MlaotError as error:
+        error.place = error.place or place
+        raise
+
+    def numbers(name: str, column: Column) -> Any:
+        return np.asarray(sample) if column.features else column.numbers(sample[name])
+
+    return Declaration(
+        lambda: trace_estimator(estimator, columns, dims),
+        place,
+        {"scikit-learn": lambda arrays: call_methods(estimator, columns, arrays)},
+        None if sample is None else {port_name(name): numbers(name, column) for name, column in columns.items()},
+    )
+
+
+@dataclass(frozen=True)
+class Column:
+    """An input: its dtype, the features of a row (0: a row is one number), the texts that its numbers stand for."""
+
+    dtype: DType
+    features: int = 0
+    texts: tuple[str, ...] = ()
+
+    @property
+    def type(self) -> Any:
+        """What it is to skl2onnx."""
+        types = {"f": data_types.DoubleTensorType, "b": data_types.BooleanTensorType}
+        kind = data_types.StringTensorType if self.texts else types.get(self.dtype.kind, data_types.Int64TensorType)
+        return kind([None, self.features or 1])
+
+    def numbers(self, values: Any) -> Any:
+        """Return a column as the module is given it."""
+        places = {text: i for i, text in enumerate(self.texts)}
+        return np.array([places.get(value, -1) for value in values]) if places else np.asarray(values)
+
+    def values(self, numbers: Any) -> Any:
+        """Return numbers as the texts that they stand for."""
+        return np.array([*self.texts, None], object)[numbers.clip(-1, len(self.texts))] if self.texts else numbers
+
+    def prepare(self, x: Any) -> Any:
+        """Convert rows to the dtype that they are computed in; other numbers than those of texts are no text."""
+        x = x if self.features else np.expand_dims(x, -1)
+        if self.texts:
+            count = len(self.texts)
+            return Strings(np.where((x >= 0) & (x < count), x, count), np.array([*self.texts, "\0"], np.str_))
+        return astype(x, {"f": f64, "b": self.dtype}.get(self.dtype.kind, i64))
+
+
+def columns_of(estimator: Any, sample: Any) -> dict[str, Column]:
+    """Return the inputs of an estimator, which must be fitted, by scikit-learn's names."""
+    name = type(estimator).__name__
+    if not hasattr(estimator, "fit") or isinstance(estimator, type):
+        raise MlaotError(f"expected a fitted estimator of scikit-learn, got {estimator!r:.60}")
+    try:
+        check_is_fitted(estimator)
+    except NotFittedError:
+        raise MlaotError(f"this {name} is not fitted; call its fit where it is made") from None
+    if hasattr(sample, "columns") or isinstance(sample, Mapping):
+        categories = dict(_categories(estimator, list(sample)))
+        return {str(column): _column(column, sample[column], categories) for column in sample}
+    if sample is not None:
+        shape = np.shape(sample)
+        if len(shape) != 2:
+            raise MlaotError(f"the sample must be rows of features, got the shape {list(shape)}")
+        return {"X": replace(_column("the sample", sample, {}), features=shape[1])}
+    if not hasattr(estimator, "n_features_in_"):
+        raise MlaotError(f"this {name} does not say how many features it takes; give a sample")
+    return {"X": Column(f32, int(estimator.n_features_in_))}
+
+
+def _column(name: str, values: Any, categories: Mapping[str, Any]) -> Column:
+    array = np.asarray(values)
+    if str(array.dtype) in BY_NUMPY:
+        return Column(BY_NUMPY[str(array.dtype)])
+    texts = tuple(categories.get(name, ()))
+    if not texts or not all(isinstance(text, str) for text in texts):
+        raise MlaotError(f"{name} is {array.dtype}, and no encoder of the pipeline tells all of its strings")
+    return Column(i64, texts=texts)
+
+
+def _categories(estimator: Any, names: Sequence[str]) -> Iterator[tuple[str, Any]]:
+    """Return the categories of those of the columns ``names`` that encoders have learnt."""
+    if hasattr(estimator, "categories_"):
+        yield from zip(names, estimator.categories_, strict=True)
+    for _, step, picked in getattr(estimator, "transformers_", ()):
+        if not isinstance(step, str):
+            at = np.array(names, object)[picked] if not np.isin(picked, names).all() else picked
+            yield from _categories(step, list(np.atleast_1d(at)))
+    for _, step in getattr(estimator, "steps", ()):
+        yield from _categories(step, names)
+        if hasattr(step, "transformers_"):
+            return  # columns have other names from here on
+
+
+def trace_estimator(estimator: Any, columns: Mapping[str, Column], dims: Mapping[str, int]) -> Traced:
+    """Trace an estimator: ``forward`` gives what all its methods give, each of which is an entry, too."""
+    model, calls = convert(estimator, {name: column.type for name, column in columns.items()})
+    importer, graph = prepare_importer(model, {}, calls), Graph("model")
+    batch = pinned_by(dims).get("batch", dim("batch"))
+    outside = f64 if any(column.dtype is f64 for column in columns.values()) else f32
+    importer.wide = True
+    held: dict[str, Held] = {}
+    with tracing(Trace(graph, held=held)):
+        env = importer.initializers(model.graph)
+        for name, column in columns.items():
+            shape = (batch, column.features) if column.features else (batch,)
+            inner = re.sub(r"^(?=\d)|[^\w+]", "_", name)  # as skl2onnx calls it
+            rows = graph.input(port_name(name), Type(column.dtype, shape), converts=True)  # as scikit-learn does
+            env[inner] = env[name] = column.prepare(Tensor(rows))
+        outputs = importer.run(model.graph, env)
+        check_refused(importer)
+        results = by_method(estimator, outputs)
+        for name, values in results.items():
+            for i, value in enumerate(values):
+                port = name if len(values) == 1 else f"{name}_{i}"
+                graph.outputs[port] = as_node(_result(estimator, name, value, outside))
+    ports, entries = iter(graph.outputs), {}
+    for name, values in results.items():
+        entries[name] = _entry(graph, name, [next(ports) for _ in values])
+    info: dict[str, object] = {"classes": _as_list(estimator.classes_)} if hasattr(estimator, "classes_") else {}
+    if texts := {name: column.texts for name, column in columns.items() if column.texts}:
+        info["categories"] = texts
+    return Traced(
+        graph,
+        {name: value.array for name, value in held.items()},
+        per_example=False,
+        arguments=tuple(map(port_name, columns)),
+        entries=entries,
+        docs={name: DOCS.get(name, f"What scikit-learn's {name} gives.") for name in results},
+        file_names={port_name(name): name for name in columns} | {port: port for port in graph.outputs},
+        info=info,
+    )
+
+
+def _as_list(classes: Any) -> Any:
+    """Return classes as lists; those of several outputs are several arrays."""
+    return list(map(_as_list, classes)) if isinstance(classes, list) else np.asarray(classes).tolist()
+
+
+def _entry(graph: Graph, name: str, ports: Sequence[str]) -> Graph:
+    """Make an entry that gives some outputs of a graph."""
+    entry = Graph(name)
+    arguments = []
+    for key, node in graph.inputs.items():
+        notes = {note: value for note, value in node.attrs.items() if note not in ("name", "type")}
+        arguments.append(entry.input(key, node.type, **notes))
+    outputs = dict(zip(graph.outputs, inline(graph, arguments, entry), strict=True))
+    entry.outputs = {"out" if len(ports) == 1 else f"out{i}": outputs[port] for i, port in enumerate(ports)}
+    return entry
+
+
+def by_method(estimator: Any, outputs: Sequence[Any]) -> dict[str, list[Any]]:
+    """Return what a converted estimator gives, by the methods of scikit-learn that give it."""
+    plain = [value.values if isinstance(value, Maps) else value for value in outputs]
+    values = [value if isinstance(value, list) else [value] for value in plain]
+    if len(values) == 2 and len(values[1]) == 1 and values[0][0].ndim == 2 and values[0][0].shape[1] > 1:
+        (scores,), count = values[1], values[0][0].shape[1]
+        if isinstance(getattr(estimator, "classes_", None), list):
+            values[1] = [scores[i] for i in range(count)]
+        elif scores.shape[-1] == 2 * count:  # of no and of yes
+            values[1] = [scores[:, count:]]
+    if hasattr(estimator, "kneighbors_graph") and not hasattr(estimator, "predict") and len(values) == 2:
+        return {"kneighbors": [*values[1], *values[0]]}  # distances first
+    if len(values) == 1:
+        is_selector = isinstance(last_step(estimator), SelectorMixin)
+        return {"transform" if is_selector or not hasattr(estimator, "predict") else "predict": values[0]}
+    second = second_method(estimator)
+    if not second or (second == "transform" and is_classifier(estimator)):  # votes, which no method gives
+        return {"predict": values[0]}
+    return {"predict": values[0], second: values[1]}
+
+
+def second_method(estimator: Any) -> str:
+    """Return the method that gives what a converter gives besides what is predicted."""
+    return next((name for name in SECOND if hasattr(estimator, name)), "")
+
+
+def last_step(estimator: Any) -> Any:
+    """Return the last step of a pipeline, or the best estimator of a search."""
+    while (inner := getattr(estimator, "best_estimator_", None)) is not None or hasattr(estimator, "steps"):
+        estimator = estimator.steps[-1][1] if inner is None else inner
+    return estimator
+
+
+def _result(estimator: Any, method: str, value: Any, outside: DType) -> Any:
+    """Bring a value into scikit-learn's shape; strings as places in ``classes_``."""
+    if isinstance(value, Strings):
+        places = {label: i for i, label in enumerate(estimator.classes_.tolist())}
+        value = take(np.array([places.get(str(label), -1) for label in value.table], np.int64), value.index)
+    if value.dtype.kind == "f":
+        value = astype(value, outside)
+    if method in ("predict", "decision_function") and value.ndim == 2 and value.shape[1] == 1:
+        return value[:, 0]
+    if method == "decision_function" and value.ndim == 2 and len(getattr(estimator, "classes_", ())) == 2:
+        return value[:, 0 if isinstance(last_step(estimator), SVC | NuSVC) else 1]  # skl2onnx gives them reversed
+    return value
+
+
+def call_methods(estimator: Any, columns: Mapping[str, Column], arrays: Arrays) -> Arrays:
+    """Call scikit-learn itself; return what it gives, as ``forward`` names it."""
+    if "X" in arrays:
+        rows = arrays["X"]
+    else:
+        pandas = importlib.import_module("pandas")
+        rows = pandas.DataFrame({name: column.values(arrays[port_name(name)]) for name, column in columns.items()})
+    results: Arrays = {}
+    for name in ("predict", second_method(estimator)):
+        if hasattr(estimator, name):
+            value = getattr(estimator, name)(rows)
+            value = np.asarray(value.toarray() if hasattr(value, "toarray") else value)
+            results[name] = np.searchsorted(estimator.classes_, value) if value.dtype.kind in "OU" else value
+    return results
