@@ -20,8 +20,8 @@ from . import projects
 
 TEMPLATES = Path(__file__).parents[1] / "templates"
 FLAGS = os.environ.get("MLAOT_RUNTIME_FLAGS", "").split()
-# For tests that look at what the compiler made, or at what a process may do.
-unless = pytest.mark.skipif(bool(FLAGS), reason="instrumented code has more in it")
+# For tests of what the compiler made, of memory, and of what a process may do.
+unless = pytest.mark.skipif(bool(FLAGS), reason="instrumented code has and takes more")
 
 
 def install() -> None:

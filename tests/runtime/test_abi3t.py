@@ -36,7 +36,7 @@ def libraries(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 def test_objects_are_opaque() -> None:
     """No cast makes an Array or a Model of an object: what is ours begins elsewhere in each interpreter."""
-    templates = Path(__file__).parents[2] / "templates" / "nn"
+    templates = Path(__file__).parents[2] / "templates" / "runtime"
     casts = re.compile(r"\((?:const )?(?:Array|Model) \*\)(?!PY_BODY)")
     assert [line for path in templates.iterdir() for line in path.read_text().splitlines() if casts.search(line)] == []
 

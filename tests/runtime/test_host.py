@@ -217,6 +217,7 @@ CALLS = [
 
 
 @LINUX
+@instrumented.unless
 @pytest.mark.parametrize(("name", "good", "bad"), CALLS)
 def test_no_leaks(libraries: dict[str, Path], name: str, good: str, bad: str) -> None:
     """1e5 good and 1e5 bad calls leave memory and reference counts as they were."""
@@ -225,6 +226,7 @@ def test_no_leaks(libraries: dict[str, Path], name: str, good: str, bad: str) ->
 
 
 @LINUX
+@instrumented.unless
 def test_unload(libraries: dict[str, Path]) -> None:
     """A module that is imported and dropped gives its memory back."""
     code = """

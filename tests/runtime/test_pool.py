@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from .. import instrumented
+
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 
 TEMPLATES = Path(__file__).parent.parent.parent / "templates"
@@ -49,6 +51,7 @@ def test_pool(pool: Path) -> None:
     subprocess.run([pool], check=True, timeout=100)
 
 
+@instrumented.unless
 def test_pool_has_no_races(tmp_path: Path) -> None:
     program = build(tmp_path, "-O1", "-fsanitize=thread")
     environ = os.environ | {"TSAN_OPTIONS": "die_after_fork=0"}
