@@ -109,8 +109,8 @@ def library_functions(module: ExtensionModule) -> list[dict[str, Any]]:
 def library_function(module: ExtensionModule, extents: Extents, entry: Entry) -> dict[str, Any]:
     """An entry for the templates."""
     assert not entry.split, f"bug in mlaot: the entry {entry.name} runs in two halves"
-    given = {name for port in entry.inputs for extent in expressions(port.shape) for name in names(extent)}
-    dims = {name: dim_name(name) for name in extents.dims if name in given}
+    solved = {name for port in entry.inputs for extent in expressions(port.shape) for name in names(extent)}
+    dims = {name: dim_name(name) for name in extents.dims if name in solved}
     taken = words_of("nn_c.c.j2") | set(dims.values())
     inputs = [Array(port, unique(port.name, taken), False) for port in entry.inputs]
     outputs = [Array(port, unique(port.name, taken), True) for port in entry.outputs]
@@ -124,7 +124,7 @@ def library_function(module: ExtensionModule, extents: Extents, entry: Entry) ->
     state = ["void *state"] if module.slots else []
     bounds = extents.bounds(entry)
     least = {extents.dims[bound.extent]: bound.least for bound in bounds if bound.extent < len(extents.dims)}
-    others = [extents.all[bound.extent] for bound in bounds if bound.extent >= len(extents.dims)]
+    checked = [extents.all[bound.extent] for bound in bounds if bound.extent >= len(extents.dims)]
     return {
         "name": f"{module.prefix}_{entry.name}",
         "entry": entry.name,
@@ -143,7 +143,7 @@ def library_function(module: ExtensionModule, extents: Extents, entry: Entry) ->
         "refused": [
             "!dims_fit(_values)",
             *(f"{dim_name(name)} < {n}" for name, n in least.items() if n > 0),
-            *(f"!extent_fits({c_expression(extent)})" for extent in others),
+            *(f"!extent_fits({c_expression(extent)})" for extent in checked),
             *dict.fromkeys(f"!{array_fits(array)}" for array in arrays if expressions(array.port.shape)),
         ],
         "indices": [array for array in inputs if array.port.ranges],
@@ -173,11 +173,11 @@ def kernel_number(module: ExtensionModule, entry: Entry) -> int:
 
 def unique(name: str, taken: set[str]) -> str:
     """A parameter's name that neither C, C++, a dim nor another parameter has."""
-    found = array_name(name)
-    while found in taken:
-        found += "_"
-    taken.add(found)
-    return found
+    free = array_name(name)
+    while free in taken:
+        free += "_"
+    taken.add(free)
+    return free
 
 
 def comment(text: str) -> list[str]:
@@ -218,8 +218,8 @@ def searched(module: ExtensionModule, array: Array, range_: IndexRange) -> dict[
     for axis, span in enumerate(range_.box or [None] * len(shape)):
         start, count, step = span or (0, shape[axis], 1)
         behind = "".join(f" * {factor(extent)}" for extent in shape[axis + 1 :])
-        moved = f"_{axis}" + (f" * {step}" if step != 1 else "")
-        place = moved if start == 0 else f"({c_expression(start)} + {moved})"
+        offset = f"_{axis}" + (f" * {step}" if step != 1 else "")
+        place = offset if start == 0 else f"({c_expression(start)} + {offset})"
         if count != 1:
             loops.append((f"_{axis}", c_expression(count)))
         terms.append((factor(start) if count == 1 else place) + behind)
@@ -237,10 +237,10 @@ def searched(module: ExtensionModule, array: Array, range_: IndexRange) -> dict[
 
 def check_names(module: ExtensionModule, functions: list[dict[str, Any]]) -> None:
     """No two functions of the library may have one name."""
-    found = [f"{module.prefix}_{name}" for name in ("select", "isa", "message", "state_init", "share", "share_apart")]
+    symbols = [f"{module.prefix}_{name}" for name in ("select", "isa", "message", "state_init", "share", "share_apart")]
     for function in functions:
-        found += [str(function["name"]), f"{function['name']}_workspace"]
-    found += [f"{module.prefix}_{entry.name}_{isa}" for entry in module.entries for isa in module.isas]
-    name, count = Counter(found).most_common(1)[0]
+        symbols += [str(function["name"]), f"{function['name']}_workspace"]
+    symbols += [f"{module.prefix}_{entry.name}_{isa}" for entry in module.entries for isa in module.isas]
+    name, count = Counter(symbols).most_common(1)[0]
     if count > 1:
         raise MlaotError(f"{module.name}: the C library would have several functions called {name}; rename an entry")

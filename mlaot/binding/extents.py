@@ -47,8 +47,8 @@ class Extents:
         shapes = [port.shape for entry in module.entries for port in (*entry.inputs, *entry.outputs)]
         shapes += [entry.extents for entry in module.entries]
         shapes += [written(range_) for entry in module.entries for port in entry.inputs for range_ in port.ranges]
-        found = dict.fromkeys(e for shape in shapes for e in expressions(shape))
-        self.all: tuple[Dim, ...] = (*map(dim, self.dims), *(e for e in found if not is_name(e)))
+        extents = dict.fromkeys(e for shape in shapes for e in expressions(shape))
+        self.all: tuple[Dim, ...] = (*map(dim, self.dims), *(e for e in extents if not is_name(e)))
         texts = [text for entry in module.entries for text in (entry.workspace, entry.work)]
         used = [*self.all, *map(parse, texts)]
         self.degrees = [max(1, *(degree(e, name) for e in used)) for name in self.dims]
@@ -61,18 +61,18 @@ class Extents:
     def solves(self, entry: Entry) -> list[Solve]:
         """The steps that give each dim of the inputs a value and check the rest."""
         axes = [(i, d, parse(e)) for i, port in enumerate(entry.inputs) for d, e in enumerate(port.shape)]
-        known = {name for _, _, e in axes if is_name(e) for name in names(e)}
+        solved_names = {name for _, _, e in axes if is_name(e) for name in names(e)}
         pending = [axis for axis in axes if names(axis[2]) and not is_name(axis[2])]
         steps: list[Solve] = []
         while pending:
-            ready = [axis for axis in pending if is_solvable(axis[2], known)]
+            ready = [axis for axis in pending if is_solvable(axis[2], solved_names)]
             if not ready:
-                raise unsolvable(entry, *pending[0], known)
+                raise unsolvable(entry, *pending[0], solved_names)
             i, d, extent = ready[0]
-            unknown = names(extent) - known
+            unknown = names(extent) - solved_names
             solved = self.dims.index(next(iter(unknown))) if unknown else -1
             steps.append(Solve(i, d, self.all.index(extent), solved))
-            known |= names(extent)
+            solved_names |= names(extent)
             pending.remove(ready[0])
         return steps
 
@@ -82,14 +82,14 @@ class Extents:
         if entry.name in MEANS:
             least = {name: 1 for port in entry.inputs for e in expressions(port.shape) for name in names(e)}
         ports = [e for port in (*entry.inputs, *entry.outputs) for e in expressions(port.shape)]
-        others = [e for e in dict.fromkeys([*ports, *expressions(entry.extents)]) if not is_name(e)]
-        for extent in others:
+        composed = [e for e in dict.fromkeys([*ports, *expressions(entry.extents)]) if not is_name(e)]
+        for extent in composed:
             if not nonnegative(extent) and len(names(extent)) == 1 and grows(extent):
                 (name,) = names(extent)
                 least[name] = max(least.get(name, 0), smallest(extent, name))
         # Extents that cannot be negative are in the list too, since a call checks that none is beyond all memory.
         single = [Bound(self.dims.index(name), n) for name, n in least.items()]
-        return single + [Bound(self.all.index(extent), 0) for extent in others]
+        return single + [Bound(self.all.index(extent), 0) for extent in composed]
 
 
 def expressions(shape: Shape) -> list[Expr]:
@@ -107,9 +107,9 @@ def is_name(extent: Dim) -> bool:
     return isinstance(extent, Expr) and len(names(extent)) == 1 and extent == dim(*names(extent))
 
 
-def is_solvable(extent: Dim, known: set[str]) -> bool:
+def is_solvable(extent: Dim, solved_names: set[str]) -> bool:
     """Whether at most one dim is unknown, and the extent is linear in it."""
-    unknown = names(extent) - known
+    unknown = names(extent) - solved_names
     if not unknown:
         return True
     assert isinstance(extent, Expr)
@@ -118,9 +118,9 @@ def is_solvable(extent: Dim, known: set[str]) -> bool:
     return len(unknown) == 1 and not unknown & inside and all(degree(extent, name) == 1 for name in unknown)
 
 
-def unsolvable(entry: Entry, i: int, axis: int, extent: Dim, known: set[str]) -> MlaotError:
+def unsolvable(entry: Entry, i: int, axis: int, extent: Dim, solved_names: set[str]) -> MlaotError:
     """What to tell of an extent that leaves its dims open."""
-    missing = ", ".join(sorted(names(extent) - known))
+    missing = ", ".join(sorted(names(extent) - solved_names))
     return MlaotError(
         f"{entry.name}: expected inputs whose shapes give {missing}, got {shown(extent)} as axis {axis} of "
         f"{entry.inputs[i].name}, which does not; add an input with an axis of that dimension alone"

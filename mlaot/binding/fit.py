@@ -107,12 +107,12 @@ def rows_of(step: Entry) -> tuple[int | str, str]:
     elif len(first) == 1 and all(isinstance(e, int) for e in first):
         (rows,) = first
     else:
-        found = ", ".join(map(shape_text, arrays))
-        return "batch", f"its inputs begin with no common axis: {found}" if found else "it has no arrays as inputs"
+        shapes = ", ".join(map(shape_text, arrays))
+        return "batch", f"its inputs begin with no common axis: {shapes}" if shapes else "it has no arrays as inputs"
     if isinstance(rows, str):
         for port in arrays:
-            others = port.shape[1:] if port.shape[0] == rows else port.shape
-            if any(rows in names(parse(extent)) for extent in others):
+            inner = port.shape[1:] if port.shape[0] == rows else port.shape
+            if any(rows in names(parse(extent)) for extent in inner):
                 return rows, f"{rows} is not only the first axis of {shape_text(port)}"
     return rows, ""
 

@@ -119,7 +119,7 @@ def render_interface(
     check(module)
     stem, fit, weights = module.stem, make_fit(module), placed_weights(module)
     prototypes = [f"{module.prefix}_{kernel}_{isa}" for isa in module.isas for kernel in kernel_names(module)]
-    found = methods(module, fit, bool(scalar_offsets(module)))
+    functions = methods(module, fit, bool(scalar_offsets(module)))
     context = {
         "module": module.name,
         "stem": stem,
@@ -142,16 +142,16 @@ def render_interface(
         "nn_table.c.j2",
         **context,
         **tables(module, fit),
-        methods=found,
-        entry_methods=[method.name for method in found if method.is_entry and not method.is_held],
-        held_methods=[method.name for method in found if method.is_held],
+        methods=functions,
+        entry_methods=[method.name for method in functions if method.is_entry and not method.is_held],
+        held_methods=[method.name for method in functions if method.is_held],
     )
     dim_list = "the values of " + ", ".join(module.dims) if module.dims else "not used"
     return {
         f"{stem}.c": with_runtime(table) if complete else table,
         f"{stem}.h": render("nn.h.j2", **context, prototypes=prototypes, dim_list=dim_list, guard=f"{stem.upper()}_H"),
         "mlaot_abi3.h": template_text("mlaot_abi3.h"),
-        f"{stem}.pyi": render_stub(found, context),
+        f"{stem}.pyi": render_stub(functions, context),
         weights.file or WEIGHTS: weights.content,
         **(render_library(module, context | tables(module, None)) if c_library else {}),
     }

@@ -42,30 +42,30 @@ class Method:
 def methods(module: ExtensionModule, fit: Fit | None, scalars: bool) -> list[Method]:
     """The functions of the module, which are also the methods of Model; ``scalars``: of a model of scalars."""
     verbs = any(entry.name == "accumulate" for entry in module.entries)
-    found = [entry_method(entry, verbs) for entry in module.entries if entry.name not in HIDDEN]
+    functions = [entry_method(entry, verbs) for entry in module.entries if entry.name not in HIDDEN]
     if fit is not None:
-        found.append(fit_method(fit))
+        functions.append(fit_method(fit))
     for entry in module.entries:
         if entry.name == "accumulate":
-            found += verb_methods(entry)
+            functions += verb_methods(entry)
     if has_gradients(module):
-        found.append(no_argument_method("zero_grad", "Set all gradients to zero."))
+        functions.append(no_argument_method("zero_grad", "Set all gradients to zero."))
     if module.slots:
         path, kept = "path: str | bytes | PathLike[Any]", kinds_text(module)
-        found += [
+        functions += [
             one_argument_method("save", path, "None", f"Write {kept} as safetensors."),
             one_argument_method("load", path, "None", f"Read {kept} from safetensors."),
         ]
     if "file_names" in module.info:
-        found += session_methods()
+        functions += session_methods()
     doc = "How many threads a call may use; 0 or None: as many as there are CPUs. Returns how many that makes."
-    found.append(one_argument_method("set_threads", "n: int | None", "int", doc))
+    functions.append(one_argument_method("set_threads", "n: int | None", "int", doc))
     if scalars:
-        found += [
+        functions += [
             one_argument_method("data", "i: int", "float", "Scalar parameter number i of the source model."),
             one_argument_method("grad", "i: int", "float", "The gradient of scalar parameter number i."),
         ]
-    return found
+    return functions
 
 
 def kinds_text(module: ExtensionModule) -> str:
@@ -125,14 +125,14 @@ def entry_types(entry: Entry) -> str:
 
 def range_lines(port: Port) -> list[str]:
     """``label: values from 0 to 9``, of a part of an input ``x[:, 0]: values from 0 to 11``."""
-    found = []
+    lines = []
     for range_ in port.ranges:
         spans = ", ".join(map(span_text, range_.box))
         is_unsigned, last = port.dtype[0] == "u", shown(range_.size - 1)
         first = shown(-1 * range_.size) if range_.wraps and not is_unsigned else "0"
         ignored = None if is_unsigned and (range_.ignored or 0) < 0 else range_.ignored
-        found.append(f"{port.name}{f'[{spans}]' if spans else ''}: {bounds_text(first, last, ignored)}")
-    return found
+        lines.append(f"{port.name}{f'[{spans}]' if spans else ''}: {bounds_text(first, last, ignored)}")
+    return lines
 
 
 def span_text(span: Span | None) -> str:
@@ -170,10 +170,10 @@ def typed_port(port: Port) -> str:
 
 def result_type(entry: Entry) -> str:
     """What an entry returns, in the stub."""
-    found = ["Array" if port.shape or not gives_numbers(entry) else number_type(port) for port in entry.results]
+    types = ["Array" if port.shape or not gives_numbers(entry) else number_type(port) for port in entry.results]
     if entry.named:
-        return f"dict[str, {' | '.join(dict.fromkeys(found))}]"
-    return f"tuple[{', '.join(found)}]" if len(found) > 1 else (*found, "None")[0]
+        return f"dict[str, {' | '.join(dict.fromkeys(types))}]"
+    return f"tuple[{', '.join(types)}]" if len(types) > 1 else (*types, "None")[0]
 
 
 def number_type(port: Port) -> str:
@@ -272,10 +272,10 @@ def model_doc(module: ExtensionModule) -> str:
     return f"An instance with {own} of its own."
 
 
-def render_stub(found: list[Method], context: dict[str, object]) -> str:
+def render_stub(methods: list[Method], context: dict[str, object]) -> str:
     """The typed stub."""
-    functions = [line for method in found for line in method.lines]
-    return render("nn.pyi.j2", **context, functions=functions, methods=[as_method(line) for line in functions])
+    lines = [line for method in methods for line in method.lines]
+    return render("nn.pyi.j2", **context, functions=lines, methods=[as_method(line) for line in lines])
 
 
 def as_method(line: str) -> str:

@@ -42,10 +42,10 @@ def session(module: ExtensionModule) -> dict[str, object]:
     (entry,) = (entry for entry in module.entries if entry.name == "forward")
 
     def described(ports: Iterable[Port]) -> list[str]:
-        found = [
+        ports_json = [
             {"name": names[p.name], "shape": list(p.shape), "type": f"tensor({ONNX_NAMES[p.dtype]})"} for p in ports
         ]
-        return c_lines(json.dumps(found))
+        return c_lines(json.dumps(ports_json))
 
     return {
         "ports": [{"name": c_text(names[port.name])} for port in (*entry.inputs, *entry.results)],
@@ -191,9 +191,9 @@ def golden_rows(module: ExtensionModule, dims: tuple[str, ...]) -> list[dict[str
     """The golden calls: values of the dims, where their answers begin, and these as lines of C, an output each."""
     rows, at = [], 0
     for call in module.golden:
-        known = dict(zip(module.dims, call.dims, strict=True))
+        values = dict(zip(module.dims, call.dims, strict=True))
         lines = [line for output in call.outputs for line in textwrap.wrap(", ".join(map(repr, output)) + ",", 116)]
-        rows.append({"entry": call.entry, "dims": [known.get(name, 1) for name in dims], "at": at, "lines": lines})
+        rows.append({"entry": call.entry, "dims": [values.get(name, 1) for name in dims], "at": at, "lines": lines})
         at += sum(map(len, call.outputs))
     return rows
 

@@ -60,10 +60,10 @@ def weights_parts(module: ExtensionModule) -> tuple[list[bytes | bytearray], int
 
 def digest(parts: Iterable[bytes | bytearray]) -> str:
     """The SHA-256 of all parts together."""
-    found = hashlib.sha256()
+    sha256 = hashlib.sha256()
     for part in parts:
-        found.update(part)
-    return found.hexdigest()
+        sha256.update(part)
+    return sha256.hexdigest()
 
 
 def weights_text(weights: bytes) -> list[str]:
