@@ -17,7 +17,7 @@ from cmake import CMAKE_BIN_DIR
 import mlaot
 from mlaot.nn import init
 
-from . import verified
+from . import instrumented, verified
 
 # Tests start thousands of interpreters: as for users, none compiles what another has compiled.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
@@ -33,6 +33,7 @@ os.environ["MLAOT_PATIENCE"] = "inf"
 verified.install()
 # Graphs and nests are many objects that live long: the collector need not look at them after every 700 of them.
 gc.set_threshold(20_000, 20, 20)
+instrumented.install()
 GOLDEN = Path(__file__).parent / "golden"
 
 
