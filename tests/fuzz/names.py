@@ -4,7 +4,7 @@
 
 A case is a model whose inputs, dims, outputs, parameters, buffers, entries and taps have names out of a nasty alphabet
 or words of C, Python and mlaot, or a pyproject.toml with random keys and values. A name is refused by a ``MlaotError``
-of one line, or the module is written: its C is compiled, its stub is parsed, and its facts are read.
+of one line, or the module is written: its C is compiled, its stub is parsed, and its metadata is read.
 """
 
 from __future__ import annotations

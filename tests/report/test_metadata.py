@@ -43,6 +43,6 @@ def test_ops_of_a_loop_are_counted_with_the_others() -> None:
     assert found["workspace"] == {"forward": eval(entry.workspace, {}, Sizes(batch=entry.tile or 1))}
 
 
-def test_the_same_model_has_the_same_facts(tmp_path: Path) -> None:
+def test_the_same_model_has_the_same_metadata(tmp_path: Path) -> None:
     first, second = (program_files(declared())["model.json"] for _ in range(2))
     assert first == second
