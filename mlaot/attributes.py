@@ -9,11 +9,11 @@ from typing import Any
 
 from mlaot.errors import MlaotError, did_you_mean
 from mlaot.isolation import isolate
-from mlaot.settings import FILE, Model, Settings, is_package
+from mlaot.settings import FILE, ModelSettings, Settings, is_package
 from mlaot.settings.tables import table_of
 
 
-def load_attribute(settings: Settings, model: Model, name: str) -> Any:
+def load_attribute(settings: Settings, model: ModelSettings, name: str) -> Any:
     """Return what a key of a model names by ``module:attribute``."""
     target = getattr(model, name)
     module_name, _, path = target.partition(":")

@@ -33,7 +33,10 @@ from mlaot.transforms.batch import draws
 ROWS = 3  # examples of a batch
 SIZES = (ROWS, 2, 1, 4, 8)  # of named dims, tried in this order
 HALF = {"f16": 5, "bf16": 4, "f32": 12, "f64": 26}  # bits of a number that are half of its digits
-ROUNDS = {"quantize": "quantize", "half_weights": "weights_dtype"}  # passes that round, where these settings ask
+ROUNDING_PASSES = {
+    "quantize": "quantize",
+    "half_weights": "weights_dtype",
+}  # passes that round, where these settings ask
 WRONG = (MlaotError, AssertionError, ValueError, LookupError, TypeError, ZeroDivisionError)
 Answers = dict[str, Array]
 
@@ -65,7 +68,7 @@ class PassChecker:
     def __call__(self, step: str, module: Module) -> None:
         self.is_batched |= step == "add_batch" or not self.traced.per_example
         is_one = not self.is_batched
-        rounds = step in ROUNDS and getattr(module.options, ROUNDS[step])
+        rounds = step in ROUNDING_PASSES and getattr(module.options, ROUNDING_PASSES[step])
         for name, graph in module.graphs.items():
             state = id(graph), tuple(map(id, graph.nodes())), tuple(map(id, graph.roots()))
             if self.seen.get(name) == state or (is_one and any(map(draws, graph.nodes()))):

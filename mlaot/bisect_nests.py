@@ -26,7 +26,7 @@ from mlaot.stages import stage
 
 MAX_OPERATIONS = 1 << 28  # operations that NumPy does statement by statement within a minute or so
 BYTES_HALF = 4  # bits of an answer that hold where products are of bytes
-Schedule = Callable[[Nest, Machine], Nest]
+ScheduleNest = Callable[[Nest, Machine], Nest]
 
 
 def bisect_nests(module: Module, program: Program, isas: Sequence[str]) -> Fault | int | None:
@@ -93,7 +93,7 @@ class _Trial:
             gradient_of(slot.name): as_numbers(memory.slot(slot, gradient=True), slot.dtype) for slot in trained
         }
 
-    def compare(self, expected: Mapping[str, Answers], machine: Machine, schedule: Schedule) -> Fault | None:
+    def compare(self, expected: Mapping[str, Answers], machine: Machine, schedule: ScheduleNest) -> Fault | None:
         """Return a fault for the first answer that is further off than its dtype allows."""
         interpreter = Interpreter(self.program, machine, schedule)
         for procedure in self.program.procedures:
@@ -132,7 +132,7 @@ class _Trial:
         return Fault(f"the schedules of several kernels for {machine.name}", fault.entry, fault.output, fault.what)
 
 
-def schedule_only(kernel: Kernel) -> Schedule:
+def schedule_only(kernel: Kernel) -> ScheduleNest:
     """Return a schedule of one kernel that leaves the others as lowered."""
     return lambda nest, machine: schedule_nest(nest, machine) if nest == kernel.sized[0] else nest
 

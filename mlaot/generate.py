@@ -20,7 +20,7 @@ from mlaot.lower.program import Program
 from mlaot.printing.cmake import cmake_files, flag_files
 from mlaot.report.build import add_golden_vectors, add_metadata, dump, report_long_files
 from mlaot.report.nan import warn_of_nan
-from mlaot.settings import WEIGHTS, Model, Settings
+from mlaot.settings import WEIGHTS, ModelSettings, Settings
 from mlaot.settings.options import DEFAULTS, Options
 from mlaot.settings.tuned import Tuned, read_tuned
 from mlaot.stages import stage
@@ -34,7 +34,7 @@ def generate(settings: Settings, project: Path, out: Path) -> None:
     write(cmake_files(replace(settings, models=tuple(models))), out)
 
 
-def generate_module(settings: Settings, model: Model, project: Path, out: Path) -> Model:
+def generate_module(settings: Settings, model: ModelSettings, project: Path, out: Path) -> ModelSettings:
     """Write the files of one model into ``out``; return the model with ``weights`` as they were placed."""
     render = partial(program_files, c_library=model.c_library)
     files = compile_for(settings, model, render, read_tuned(project), golden=True)
@@ -46,7 +46,11 @@ def generate_module(settings: Settings, model: Model, project: Path, out: Path) 
 
 
 def compile_for(
-    settings: Settings, model: Model, use: Callable[[Program], Result], tuned: Tuned | None = None, golden: bool = False
+    settings: Settings,
+    model: ModelSettings,
+    use: Callable[[Program], Result],
+    tuned: Tuned | None = None,
+    golden: bool = False,
 ) -> Result:
     """Return ``use`` of a model's program; errors of ``use``, too, name the model's place."""
     declared = load_model(settings, model)

@@ -12,11 +12,11 @@ from mlaot.frontend.scalar.declare import declare_graph, declare_module
 from mlaot.frontend.scalar.parameters import is_value
 from mlaot.frontend.trace.declaration import Declaration, Traced
 from mlaot.isolation import isolate
-from mlaot.settings import Model, Settings
+from mlaot.settings import ModelSettings, Settings
 from mlaot.stages import stage
 
 
-def load_model(settings: Settings, model: Model) -> Any:
+def load_model(settings: Settings, model: ModelSettings) -> Any:
     """Return the declared model: an attribute of a module, or the declaration of another library's model.
 
     The source folder must be on ``sys.path``.
@@ -35,7 +35,7 @@ def load_model(settings: Settings, model: Model) -> Any:
         return declare_from_settings(settings, model, sample)
 
 
-def load_sample(settings: Settings, model: Model, declared: Any) -> Any:
+def load_sample(settings: Settings, model: ModelSettings, declared: Any) -> Any:
     """Return the model's sample inputs, if any: the settings name them, or another library's model has them."""
     if model.kind == "model" and model.sample:
         return load_attribute(settings, model, "sample")
@@ -43,7 +43,7 @@ def load_sample(settings: Settings, model: Model, declared: Any) -> Any:
 
 
 @contextmanager
-def locate_errors(declared: Any, model: Model) -> Iterator[None]:
+def locate_errors(declared: Any, model: ModelSettings) -> Iterator[None]:
     """Add the line of the model's declaration to errors that come from no line of the user's code."""
     try:
         yield

@@ -58,7 +58,7 @@ def compile_templates(templates: Path, package: Path) -> None:
 
 
 def template_names(folder: str) -> list[str]:
-    """The names of the templates in a folder of ``templates/``."""
+    """Return the names of the templates in a folder of ``templates/``."""
     return sorted(path.name for path in (_templates() / folder).iterdir() if path.name.endswith(".j2"))
 
 
@@ -78,7 +78,7 @@ def render(template: str, /, **context: object) -> str:
 
 
 def with_runtime(text: str) -> str:
-    """C with the files of ``templates/runtime`` in place of the first ``#include`` of each: one file to compile."""
+    """Replace the first ``#include`` of each file of ``templates/runtime`` by its text: one C file to compile."""
     included = set()
 
     def content(include: re.Match[str]) -> str:

@@ -17,7 +17,7 @@ from types import FrameType
 
 from mlaot.errors import VariableError, place_in_project
 
-VARIABLE = "MLAOT_PATIENCE"
+PATIENCE_VARIABLE = "MLAOT_PATIENCE"
 PATIENCE = 5.0  # seconds from one line to the next
 REPEAT_AFTER = 6  # times as long before a line is repeated
 
@@ -86,11 +86,13 @@ def print_progress(
 
 def read_patience() -> float:
     """Return the seconds of the environment variable MLAOT_PATIENCE."""
-    text = os.environ.get(VARIABLE) or str(PATIENCE)
+    text = os.environ.get(PATIENCE_VARIABLE) or str(PATIENCE)
     try:
         seconds = float(text)
     except ValueError:
         seconds = 0.0
     if not seconds > 0:
-        raise VariableError(f"the environment variable {VARIABLE} is {text!r}; expected seconds such as 5, or inf")
+        raise VariableError(
+            f"the environment variable {PATIENCE_VARIABLE} is {text!r}; expected seconds such as 5, or inf"
+        )
     return min(seconds, threading.TIMEOUT_MAX) if seconds != float("inf") else seconds

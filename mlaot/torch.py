@@ -24,7 +24,7 @@ from mlaot.frontend.trace.context import user_line
 from mlaot.frontend.trace.declaration import Arrays, Declaration, Traced
 from mlaot.ir import DTYPES, Dim, DType, Type
 from mlaot.ir.dims import Expr, dim, names, substitute
-from mlaot.settings import FILE, Model, Settings
+from mlaot.settings import FILE, ModelSettings, Settings
 from mlaot.settings.tables import table_of
 
 try:
@@ -53,7 +53,7 @@ def load(module: torch.nn.Module, sample: Any, dims: Mapping[str, int] | None = 
     return _declare(module, sample, dims or {}, f"{type(module).__name__}: ")
 
 
-def declare_from_settings(settings: Settings, model: Model, sample: Any = None) -> Declaration:
+def declare_from_settings(settings: Settings, model: ModelSettings, sample: Any = None) -> Declaration:
     """Declare the module that a project's settings name."""
     if sample is None:
         raise MlaotError(
@@ -65,7 +65,7 @@ def declare_from_settings(settings: Settings, model: Model, sample: Any = None) 
 
 
 @dataclass(frozen=True)
-class Call:
+class ForwardCall:
     """How ``forward`` is called: arguments by position, or by name, as a tree of ``leaves``.
 
     ``types`` are those of the leaves that are arrays; None for other ones, which are constants.
@@ -84,15 +84,15 @@ class Call:
 
     @property
     def arrays(self) -> list[Type]:
-        """The types of the arrays."""
+        """Return the types of the arrays."""
         return [kind for kind in self.types if kind is not None]
 
     @property
     def dims(self) -> list[str]:
-        """The names of open dimensions."""
+        """Return the names of open dimensions."""
         return sorted({name for kind in self.arrays for extent in kind.shape for name in names(extent)})
 
-    def pin(self, sizes: Mapping[str, int]) -> Call:
+    def pin(self, sizes: Mapping[str, int]) -> ForwardCall:
         """Return the call with sizes for some open dimensions."""
 
         def extent(declared: Dim) -> Dim:
@@ -104,7 +104,7 @@ class Call:
         )
 
 
-def _call(module: torch.nn.Module, sample: Any) -> tuple[Call, int]:
+def _call(module: torch.nn.Module, sample: Any) -> tuple[ForwardCall, int]:
     """Find out how a sample calls a module, and how long its batch is; 0 if there is none."""
     if isinstance(sample, dict):  # in the order of the signature, as torch.export takes them
         ordered = [name for name in inspect.signature(module.forward).parameters if name in sample]
@@ -113,7 +113,7 @@ def _call(module: torch.nn.Module, sample: Any) -> tuple[Call, int]:
     shapes = [leaf.shape for leaf in leaves if hasattr(leaf, "shape") and leaf.shape]
     is_typed = any(isinstance(leaf, Type | DType) for leaf in leaves)
     rows = 0 if is_typed or not shapes else int(shapes[0][0])
-    return Call(tuple(leaves), tuple(_type(leaf, rows) for leaf in leaves), tree), rows
+    return ForwardCall(tuple(leaves), tuple(_type(leaf, rows) for leaf in leaves), tree), rows
 
 
 def _type(leaf: Any, rows: int) -> Type | None:
@@ -179,7 +179,7 @@ def _numpy(tensor: torch.Tensor) -> Any:
     return (tensor.float() if tensor.dtype is torch.bfloat16 else tensor).detach().cpu().numpy()
 
 
-def _export_call(module: torch.nn.Module, call: Call, rows: int, place: str) -> tuple[Call, Any]:
+def _export_call(module: torch.nn.Module, call: ForwardCall, rows: int, place: str) -> tuple[ForwardCall, Any]:
     """Export a module for a call, or for one with ``rows`` if the batch cannot be open; return the call, too.
 
     What ``torch.export`` misses when it only runs the module, such as ``len(x)``, it may find by reading the code.
@@ -200,7 +200,7 @@ def _export_call(module: torch.nn.Module, call: Call, rows: int, place: str) -> 
     raise errors[0]
 
 
-def _export(module: torch.nn.Module, call: Call, place: str, *, strict: bool) -> Any:
+def _export(module: torch.nn.Module, call: ForwardCall, place: str, *, strict: bool) -> Any:
     sizes = dict(zip(call.dims, SIZES, strict=False))
     if len(sizes) < len(call.dims):
         raise MlaotError(f"{place}{len(call.dims)} dimensions are open; there can be {len(SIZES)}")
@@ -249,7 +249,7 @@ def _output_names(program: Any, place: str) -> list[str]:
     return result
 
 
-def _name_dims(graph: Any, call: Call) -> None:
+def _name_dims(graph: Any, call: ForwardCall) -> None:
     """Name open dimensions as the sample does, and remove all other names."""
     declared = {
         axis.dim_param: str(extent)

@@ -16,7 +16,7 @@ import pytest
 import mlaot
 from mlaot.errors import MlaotError
 from mlaot.loading import locate_errors, trace
-from mlaot.settings import Model
+from mlaot.settings import ModelSettings
 
 HOSTILE = (
     "sys.stdout.close()",
@@ -99,7 +99,7 @@ NO_MODELS = [
 
 @pytest.mark.parametrize("thing", NO_MODELS, ids=lambda thing: type(thing).__name__)
 def test_what_is_no_model_is_said_to_be_none(thing: Any) -> None:
-    model = Model("nn", module="digits.nn", model="model:net")
+    model = ModelSettings("nn", module="digits.nn", model="model:net")
     with pytest.raises(MlaotError) as caught, locate_errors(thing, model):
         trace(thing)
     assert str(caught.value).startswith("model:net: ") and str(caught.value).isprintable()

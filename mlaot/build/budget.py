@@ -10,13 +10,13 @@ from typing import Any
 from mlaot.build.sbom import read_metadata
 from mlaot.errors import MlaotError, did_you_mean
 from mlaot.probe import BuiltModule, ask
-from mlaot.settings import FILE, Model, Settings
+from mlaot.settings import FILE, ModelSettings, Settings
 
 PYPI_LIMIT = 100_000_000  # bytes of a file, unless a project has asked for more
 PARTS_SHOWN = 3  # parts of a wheel that is too large
 
 
-def check_metadata(model: Model, metadata: Mapping[str, Any]) -> None:
+def check_metadata(model: ModelSettings, metadata: Mapping[str, Any]) -> None:
     """Check what tracing alone tells, before anything is compiled: ops and workspace."""
     budget = model.budget
     for entry, ops in metadata["ops"].items() if budget.ops is not None else ():
@@ -36,7 +36,11 @@ def check_metadata(model: Model, metadata: Mapping[str, Any]) -> None:
 
 
 def check_replay(
-    model: Model, metadata: Mapping[str, Any], library: Path, shares: Mapping[str, float] | None, isas: Sequence[str]
+    model: ModelSettings,
+    metadata: Mapping[str, Any],
+    library: Path,
+    shares: Mapping[str, float] | None,
+    isas: Sequence[str],
 ) -> None:
     """Check what only a run shows: instruction sets, errors, times.
 
@@ -62,7 +66,9 @@ def check_replay(
         check_latency(model, module)
 
 
-def check_error(model: Model, metadata: Mapping[str, Any], module: BuiltModule, isas: Mapping[str, float]) -> None:
+def check_error(
+    model: ModelSettings, metadata: Mapping[str, Any], module: BuiltModule, isas: Mapping[str, float]
+) -> None:
     """Check the largest error of each output on each instruction set."""
     if not metadata["golden"]:
         raise MlaotError(
@@ -78,7 +84,7 @@ def check_error(model: Model, metadata: Mapping[str, Any], module: BuiltModule, 
                 )
 
 
-def check_latency(model: Model, module: BuiltModule) -> None:
+def check_latency(model: ModelSettings, module: BuiltModule) -> None:
     """Check the median time of each function that takes random inputs."""
     answer = ask(module, "bench", batches=[1])
     for row in answer["rows"]:
@@ -129,7 +135,7 @@ def largest_parts(settings: Settings, generated: Path, wheel: Path) -> list[str]
     return parts
 
 
-def limit_of(model: Model, key: str) -> str:
+def limit_of(model: ModelSettings, key: str) -> str:
     """Return a limit as errors name it."""
     value = getattr(model.budget, key)
     return f"budget.{key} = {list(value) if isinstance(value, tuple) else value} in {FILE}"

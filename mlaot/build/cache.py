@@ -17,15 +17,15 @@ from pathlib import Path
 
 import platformdirs
 
-LIMIT = 1 << 30  # bytes of all files; those that were not used for the longest time go first
-LARGEST = LIMIT // 16  # of one file: what is mostly weights is made as quickly as it is read
-VARIABLE = "MLAOT_CACHE"
+MAX_BYTES = 1 << 30  # bytes of all files; those that were not used for the longest time go first
+MAX_FILE_BYTES = MAX_BYTES // 16  # of one file: what is mostly weights is made as quickly as it is read
+CACHE_VARIABLE = "MLAOT_CACHE"
 OFF = "off"
 
 
 def cache_folder(environ: Mapping[str, str] = os.environ) -> Path | None:
     """Return the folder of the cache: ``$MLAOT_CACHE`` or the user's cache folder; None if it says ``off``."""
-    value = environ.get(VARIABLE)
+    value = environ.get(CACHE_VARIABLE)
     return None if value == OFF else Path(value or platformdirs.user_cache_dir("mlaot", appauthor=False)).absolute()
 
 
@@ -46,7 +46,7 @@ def make_cached(parts: Callable[[], list[bytes]], path: Path, make: Callable[[],
         path.write_bytes(content)
         return
     make()
-    if path.stat().st_size <= LARGEST:
+    if path.stat().st_size <= MAX_FILE_BYTES:
         with suppress(OSError):
             store(entry, key, path.read_bytes())
 
@@ -73,7 +73,7 @@ def store(entry: Path, key: bytes, content: bytes) -> None:
     finally:
         with suppress(OSError):
             os.unlink(unfinished)
-    prune(entry.parent, LIMIT)
+    prune(entry.parent, MAX_BYTES)
 
 
 def prune(folder: Path, limit: int) -> None:

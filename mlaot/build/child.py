@@ -28,7 +28,7 @@ from mlaot.build import checksums
 from mlaot.build.sources import digest, drop_bystanders, is_own, is_users, record_reads
 from mlaot.errors import MlaotError, building, line_of
 from mlaot.isolation import isolate, watch_interrupts
-from mlaot.settings import FILE, SOURCES, Model, Settings
+from mlaot.settings import FILE, SOURCES, ModelSettings, Settings
 from mlaot.settings.reading import load_settings
 from mlaot.settings.tables import read_pyproject
 from mlaot.stages import report_progress
@@ -69,7 +69,7 @@ def display_path(path: Path, project: Path) -> str:
 def emit(
     project: Path,
     out: Path,
-    find: Callable[[], tuple[Settings, Model | None]],
+    find: Callable[[], tuple[Settings, ModelSettings | None]],
     note: Callable[[Sequence[Path]], None] | None = None,
 ) -> int:
     """Write the generated files to ``out``, of a whole project or of one of its models.

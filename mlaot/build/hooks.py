@@ -36,7 +36,7 @@ from mlaot.build.pyinstaller import hook_files
 from mlaot.build.sbom import sbom, sbom_path
 from mlaot.build.toolchain import (
     ZIG,
-    Compiler,
+    CompilerInfo,
     Toolchain,
     check_interpreter,
     compiler_name,
@@ -61,7 +61,7 @@ COMPILED = Path("build/mlaot/lib")
 DIGESTS = Path("build/mlaot/digests.json")
 EDITABLE = Path("build/mlaot/editable")
 OPTIONS_REFUSED = 7  # the exit status of scikit-build-core for options that it cannot use
-Options = dict[str, str | list[str]]
+ConfigSettings = dict[str, str | list[str]]
 Context = importlib.metadata.DistributionFinder.Context
 EVERYTHING = Context()
 
@@ -112,39 +112,39 @@ class ConfigDistribution(importlib.metadata.Distribution):
         return Path(__file__).parent / path
 
 
-def get_requires_for_build_wheel(config_settings: Options | None = None) -> list[str]:
+def get_requires_for_build_wheel(config_settings: ConfigSettings | None = None) -> list[str]:
     """Return what tracing needs, and zig if it is to compile."""
     with hook_environment(config_settings) as build:
         return [*backend.get_requires_for_build_wheel(build.options), *requires(build)]
 
 
-def get_requires_for_build_editable(config_settings: Options | None = None) -> list[str]:
+def get_requires_for_build_editable(config_settings: ConfigSettings | None = None) -> list[str]:
     """Return the same as for a wheel."""
     with hook_environment(config_settings) as build:
         return [*backend.get_requires_for_build_editable(build.options), *requires(build)]
 
 
-def get_requires_for_build_sdist(config_settings: Options | None = None) -> list[str]:
+def get_requires_for_build_sdist(config_settings: ConfigSettings | None = None) -> list[str]:
     """Return what tracing needs, if the sdist carries the generated C."""
     with hook_environment(config_settings) as build:
         tracing_needs = tracing_requires(build.settings) if build.settings.sdist == "frozen" else ()
         return [*backend.get_requires_for_build_sdist(build.options), *tracing_needs]
 
 
-def prepare_metadata_for_build_wheel(metadata_directory: str, config_settings: Options | None = None) -> str:
+def prepare_metadata_for_build_wheel(metadata_directory: str, config_settings: ConfigSettings | None = None) -> str:
     """Write the metadata without tracing."""
     with hook_environment(config_settings) as build:
         return backend.prepare_metadata_for_build_wheel(metadata_directory, build.options)
 
 
-def prepare_metadata_for_build_editable(metadata_directory: str, config_settings: Options | None = None) -> str:
+def prepare_metadata_for_build_editable(metadata_directory: str, config_settings: ConfigSettings | None = None) -> str:
     """Write the metadata without tracing."""
     with hook_environment(config_settings) as build:
         return backend.prepare_metadata_for_build_editable(metadata_directory, build.options)
 
 
 def build_wheel(
-    wheel_directory: str, config_settings: Options | None = None, metadata_directory: str | None = None
+    wheel_directory: str, config_settings: ConfigSettings | None = None, metadata_directory: str | None = None
 ) -> str:
     """Trace, write the C, compile it, pack the wheel."""
     with hook_environment(config_settings, trace=True) as build:
@@ -153,7 +153,7 @@ def build_wheel(
 
 
 def build_editable(
-    wheel_directory: str, config_settings: Options | None = None, metadata_directory: str | None = None
+    wheel_directory: str, config_settings: ConfigSettings | None = None, metadata_directory: str | None = None
 ) -> str:
     """Build as for a wheel, but leave the project's Python files in place.
 
@@ -174,7 +174,7 @@ def build_editable(
         return name
 
 
-def build_sdist(sdist_directory: str, config_settings: Options | None = None) -> str:
+def build_sdist(sdist_directory: str, config_settings: ConfigSettings | None = None) -> str:
     """Trace and pack the C: a build from the sdist needs a C compiler, and nothing that tracing needs."""
     with hook_environment(config_settings) as build:
         if build.settings.sdist == "frozen" and not is_frozen(Path()):
@@ -215,14 +215,14 @@ class Build(NamedTuple):
     """
 
     settings: Settings
-    options: Options
+    options: ConfigSettings
     abi: str
     platform: Platform | None
     wait_for_trace: Callable[[], None] | None
 
 
 @contextmanager
-def hook_environment(config_settings: Options | None, *, trace: bool = False) -> Iterator[Build]:
+def hook_environment(config_settings: ConfigSettings | None, *, trace: bool = False) -> Iterator[Build]:
     """Run a hook in the current folder: configure scikit-build-core, and turn errors into one line.
 
     With ``trace`` a child process traces the models meanwhile, unless an sdist brought the C.
@@ -271,7 +271,7 @@ def error_lines(group: BaseExceptionGroup[Any]) -> Iterator[str]:
             yield " ".join([*str(error).split(), *getattr(error, "__notes__", ())])
 
 
-def split_options(config_settings: Options) -> tuple[str, Platform | None, Options]:
+def split_options(config_settings: ConfigSettings) -> tuple[str, Platform | None, ConfigSettings]:
     """Return the ABI and platform of ``-C mlaot.abi=TAG -C mlaot.platform=TAG``, and the backend's options."""
     backend_options = {key: value for key, value in config_settings.items() if not key.startswith("mlaot.")}
     tags = {"mlaot.abi": "", "mlaot.platform": ""}
@@ -313,7 +313,7 @@ def tracing_requires(settings: Settings) -> tuple[str, ...]:
     return () if is_frozen(Path()) else settings.tracing_packages
 
 
-def check_project(options: Options) -> None:
+def check_project(options: ConfigSettings) -> None:
     """Let scikit-build-core report its errors before tracing starts, which can take minutes.
 
     Print its output only if it fails: the last line must be the child's.
@@ -368,7 +368,7 @@ def compile_models(settings: Settings, generated: Path, toolchain: Toolchain, ab
     return {path.relative_to(folder).as_posix(): path for path in files}
 
 
-def write_sbom(settings: Settings, generated: Path, compiler: Compiler, abi: str) -> Path:
+def write_sbom(settings: Settings, generated: Path, compiler: CompilerInfo, abi: str) -> Path:
     """Write the wheel's bill of materials."""
     project = read_pyproject(Path())["project"]
     path = build_folder(Path()) / sbom_path(settings.name)

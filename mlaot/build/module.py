@@ -11,12 +11,12 @@ from mlaot.build.replay import replay
 from mlaot.build.sbom import read_metadata
 from mlaot.build.toolchain import Toolchain, compile_module, compiled_isas
 from mlaot.printing.c_files import library_place, public_files
-from mlaot.settings import Model, Settings
+from mlaot.settings import ModelSettings, Settings
 from mlaot.stages import stage
 
 
 def build_module(
-    settings: Settings, model: Model, generated: Path, library: Path, toolchain: Toolchain, abi: str = ABI3
+    settings: Settings, model: ModelSettings, generated: Path, library: Path, toolchain: Toolchain, abi: str = ABI3
 ) -> None:
     """Compile the C of ``model`` below ``generated`` to ``library``, check it, and write the files beside it."""
     sources = generated / model.module

@@ -42,7 +42,7 @@ class Platform:
 
     @property
     def machine(self) -> str:
-        """The processor's architecture: x86_64 or aarch64."""
+        """Return the processor's architecture: x86_64 or aarch64."""
         return self.target.partition("-")[0]
 
 

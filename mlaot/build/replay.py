@@ -14,7 +14,7 @@ from mlaot.build.toolchain import ask_compiler, is_free_threaded
 from mlaot.errors import MlaotError
 
 # Runs in a process of its own: the CPU may kill compiled code, and packages are not importable during a build.
-SCRIPT = """\
+SELFTEST = """\
 import importlib.util, json, sys
 spec = importlib.util.spec_from_file_location(*sys.argv[1:])
 module = importlib.util.module_from_spec(spec)
@@ -38,7 +38,7 @@ def replay(
         target = platform.tag if platform else "another machine"
         print(f"mlaot: {name} was not replayed: it is for {target}; run `mlaot check` on the wheel there", flush=True)
         return None
-    arguments = [sys.executable, "-P", "-c", SCRIPT, name, str(library)]
+    arguments = [sys.executable, "-P", "-c", SELFTEST, name, str(library)]
     process = subprocess.run(arguments, capture_output=True, text=True, check=False)
     if process.returncode:
         error = process.stderr.strip().splitlines()[-1:] or [f"killed by signal {-process.returncode}"]

@@ -12,9 +12,9 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from mlaot.build.toolchain import Compiler
+from mlaot.build.toolchain import CompilerInfo
 from mlaot.checked_json import read_json
-from mlaot.settings import METADATA, SOURCES, Model
+from mlaot.settings import METADATA, SOURCES, ModelSettings
 
 Data = dict[str, Any]
 # The keys of ``model.json`` that are read here.
@@ -37,13 +37,15 @@ def sbom_path(name: str) -> str:
     return f"sboms/{name}.cdx.json"
 
 
-def read_metadata(generated: Path, model: Model) -> Data:
+def read_metadata(generated: Path, model: ModelSettings) -> Data:
     """Read ``model.json`` of one model below the folder of the generated C."""
     metadata: Data = read_json(generated / model.module / METADATA, METADATA_SHAPE, f"{model.module}/{METADATA}")
     return metadata
 
 
-def sbom(project: Mapping[str, Any], models: Iterable[Model], generated: Path, compiler: Compiler, abi: str) -> str:
+def sbom(
+    project: Mapping[str, Any], models: Iterable[ModelSettings], generated: Path, compiler: CompilerInfo, abi: str
+) -> str:
     """Return the text of the bill: of the table [project], its models, their compiler, and the wheel's ABI."""
     sources = read_json(generated / SOURCES, {str: str}, SOURCES)
     about = about_project(project)
@@ -82,7 +84,7 @@ def about_project(project: Mapping[str, Any]) -> Data:
     return about
 
 
-def model_component(model: Model, metadata: Data, compiler: Compiler, abi: str, about: Data) -> Data:
+def model_component(model: ModelSettings, metadata: Data, compiler: CompilerInfo, abi: str, about: Data) -> Data:
     """Describe a model: its functions, its weights, the bounds of its errors, how it was compiled."""
     entries, weights = metadata["info"]["entries"].values(), metadata["weights"]
     values = {
@@ -149,7 +151,7 @@ def tool(name: str, number: str) -> Data:
     return {"type": "application", "name": name, "version": number}
 
 
-def compiler_tool(compiler: Compiler) -> Data:
+def compiler_tool(compiler: CompilerInfo) -> Data:
     """Describe the C compiler, its target, and the user's environment variables for it."""
     values = {"target": compiler.target, **compiler.environ}
     return {**tool(compiler.name, compiler.version), "description": compiler.line, "properties": properties(values)}

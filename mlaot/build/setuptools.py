@@ -27,7 +27,7 @@ from mlaot.build.sbom import sbom_path
 from mlaot.build.toolchain import check_interpreter, describe_compiler, find_toolchain, is_free_threaded, own_abi
 from mlaot.build.wheel_entries import add_entries
 from mlaot.errors import MlaotError
-from mlaot.settings import FILE, Model, Settings
+from mlaot.settings import FILE, ModelSettings, Settings
 from mlaot.settings.reading import load_settings
 from mlaot.stages import report_progress
 
@@ -37,7 +37,7 @@ ZIP_EPOCH = "315532800"  # the first day of 1980, the earliest that a zip file c
 class ModelExtension(Extension):
     """An extension module that mlaot makes from a model."""
 
-    def __init__(self, model: Model, settings: Settings) -> None:
+    def __init__(self, model: ModelSettings, settings: Settings) -> None:
         super().__init__(model.module, sources=[], py_limited_api=True)
         self.model = model
         self.settings = settings

@@ -285,7 +285,7 @@ def machine_of(macros: str) -> str:
     return next((machine for machine in ("x86_64", "aarch64") if f"__{machine}__" in macros), "")
 
 
-class Compiler(NamedTuple):
+class CompilerInfo(NamedTuple):
     """A compiler's ``name``, ``version`` and first ``line`` of ``--version``, without its path; its flags."""
 
     name: str
@@ -297,7 +297,7 @@ class Compiler(NamedTuple):
     flags: dict[str, dict[str, tuple[str, ...]]]  # by module and file
 
 
-def describe_compiler(toolchain: Toolchain, settings: Settings) -> Compiler:
+def describe_compiler(toolchain: Toolchain, settings: Settings) -> CompilerInfo:
     """Describe the compiler and its flags, independent of where it and the project lie."""
     command, platform = toolchain
     macros = predefined_macros(command)
@@ -314,7 +314,9 @@ def describe_compiler(toolchain: Toolchain, settings: Settings) -> Compiler:
     }
     isas = isas_for(machine_of(macros), settings.isas)
     flags = {model.module: unit_flags(model.stem, isas, model.deterministic) for model in settings.models}
-    return Compiler(name, version, line, target, {key: value for key, value in variables.items() if value}, isas, flags)
+    return CompilerInfo(
+        name, version, line, target, {key: value for key, value in variables.items() if value}, isas, flags
+    )
 
 
 def compiled_isas(settings: Settings, toolchain: Toolchain) -> list[str]:

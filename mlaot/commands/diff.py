@@ -29,7 +29,7 @@ EXAMPLES = """\
 """
 SAME, DIFFERENT, TROUBLE = 0, 1, 2  # as diff has it
 VERSION = re.compile(r"^([^/]+)-[^/-]+\.dist-info/")  # in the path of a file: the same file in every version
-SIDES = ("old", "new")
+SIDES = ("old", "new")  # keys of ``changes``
 
 
 def add(parser: argparse.ArgumentParser) -> None:

@@ -197,11 +197,11 @@ def temporary_folder() -> str:
 
 def cache() -> str:
     """Describe the cache of compiled objects, and its size."""
-    from mlaot.build.cache import OFF, VARIABLE, cache_folder
+    from mlaot.build.cache import CACHE_VARIABLE, OFF, cache_folder
 
     folder = cache_folder()
     if folder is None:
-        return f"none: {VARIABLE} is {OFF}"
+        return f"none: {CACHE_VARIABLE} is {OFF}"
     sizes = [path.stat().st_size for path in folder.iterdir() if path.is_file()] if folder.is_dir() else []
     return f"{folder}, {size(sum(sizes))} in {len(sizes)} objects"
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from mlaot.commands.project import TARGET, find_target, is_bare
 from mlaot.errors import MlaotError
-from mlaot.settings import FILE, Model, Settings
+from mlaot.settings import FILE, ModelSettings, Settings
 from mlaot.settings.reading import load_module
 
 HELP = "write the generated C files"
@@ -51,7 +51,7 @@ def run(options: argparse.Namespace) -> int:
     bare = is_bare(options.project)
     project = Path() if bare else Path(options.project)
 
-    def find() -> tuple[Settings, Model | None]:
+    def find() -> tuple[Settings, ModelSettings | None]:
         if options.module and bare:
             raise MlaotError(f"with --module, --model says what it is made from: --model {options.project}")
         if options.module:

@@ -18,12 +18,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from mlaot.build.cache import OFF, VARIABLE
+from mlaot.build.cache import CACHE_VARIABLE, OFF
 from mlaot.errors import MlaotError
 from mlaot.settings import FILE
 from mlaot.settings.tables import read_pyproject
 
-SCRIPT = """\
+CALL_HOOK = """\
 import importlib, json, pathlib, sys
 backend, paths, hook, arguments, answer = json.loads(sys.argv[1])
 sys.path[:0] = paths
@@ -54,9 +54,8 @@ def call_hook(
     with tempfile.TemporaryDirectory(prefix="mlaot-") as folder:
         answer = Path(folder, "answer")
         question = json.dumps([backend, paths, hook, [str(out.resolve()), options], str(answer)])
-        status, complained = run_hook(
-            [sys.executable, "-P", "-u", "-c", SCRIPT, question], project, {} if cache else {VARIABLE: OFF}, note
-        )
+        command = [sys.executable, "-P", "-u", "-c", CALL_HOOK, question]
+        status, complained = run_hook(command, project, {} if cache else {CACHE_VARIABLE: OFF}, note)
         if status and not complained:
             raise MlaotError(f"{backend} ended with status {status} and no word")
         if status:

@@ -13,7 +13,7 @@ from mlaot.commands.project import project_of
 from mlaot.commands.sbom import provenance_of, read_sbom
 from mlaot.errors import MlaotError
 from mlaot.probe import BuiltModule, ask
-from mlaot.settings import FILE, Model, Settings
+from mlaot.settings import FILE, ModelSettings, Settings
 
 if TYPE_CHECKING:
     from mlaot.lower.program import Kernel, Program
@@ -60,7 +60,7 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def describe_model(settings: Settings, model: Model, graph: bool) -> Data:
+def describe_model(settings: Settings, model: ModelSettings, graph: bool) -> Data:
     """Describe what a model of a project becomes."""
     from mlaot.generate import compile_for
     from mlaot.report.passes import final_graphs

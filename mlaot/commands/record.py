@@ -13,7 +13,7 @@ from pathlib import Path, PurePosixPath
 from mlaot.commands.modules import open_wheel
 
 SIGNATURES = ("RECORD.jws", "RECORD.p7s")  # of RECORD, which cannot list them
-DIGESTS = ("sha256", "sha384", "sha512")
+ALGORITHMS = ("sha256", "sha384", "sha512")
 Complaint = tuple[str, str]  # a file, and what is wrong with it
 
 
@@ -65,8 +65,8 @@ def check_file(wheel: zipfile.ZipFile, name: str, expected: str, size: str, *, i
         return
     content = wheel.read(name)
     kind, _, digest = expected.partition("=")
-    if kind not in DIGESTS:
-        yield name, f"expected a digest by {', '.join(DIGESTS)} in RECORD, got {expected!r}"
+    if kind not in ALGORITHMS:
+        yield name, f"expected a digest by {', '.join(ALGORITHMS)} in RECORD, got {expected!r}"
     elif digest.rstrip("=") != (actual := digest_of(kind, content)):
         yield name, f"expected {expected}, got {actual}"
     if size and size != str(len(content)):

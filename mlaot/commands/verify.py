@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from mlaot.build.platforms import ABIS
-from mlaot.commands.diff import changes
+from mlaot.commands.diff import SIDES, changes
 from mlaot.commands.hooks import call_hook, progress, unpack
 from mlaot.commands.modules import open_wheel
 from mlaot.commands.output import Data, add_json, report, table
@@ -32,7 +32,6 @@ EXAMPLES = """\
 """
 EXCLUDED = (".git", ".venv", "build", "dist")  # of a project's folder
 ARCHIVE = {"filename": "order of the files", "date_time": "times", "external_attr": "permissions"}  # of zip's entries
-SIDES = ("old", "new")  # as `changes` calls them: the given wheel, the rebuilt one
 
 
 def add(parser: argparse.ArgumentParser) -> None:

@@ -7,7 +7,7 @@ import os
 import time
 from pathlib import Path
 
-from mlaot.build.cache import OFF, VARIABLE
+from mlaot.build.cache import CACHE_VARIABLE, OFF
 from mlaot.build.platforms import ABIS, EVERYWHERE, parse_abi, parse_platform
 from mlaot.commands.build import show_file
 from mlaot.commands.project import FOLDER, add_build, output_folder
@@ -54,7 +54,7 @@ def run(options: argparse.Namespace) -> int:
         expected = "mlaot wheel makes wheels of projects with build-backend = 'mlaot.build'"
         raise MlaotError(f"{expected}; {FILE} has {backend!r}")
     if not options.cache:
-        os.environ[VARIABLE] = OFF
+        os.environ[CACHE_VARIABLE] = OFF
     os.chdir(options.project)
     count, begun = len(platforms) * len(abis), time.perf_counter()
     with output_folder(out):

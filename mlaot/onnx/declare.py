@@ -27,7 +27,7 @@ from mlaot.onnx.files import read
 from mlaot.onnx.importer import Importer, Refined
 from mlaot.onnx.protos import identifier
 from mlaot.onnx.values import Unsupported, lift, numpy_dtype, output_numbers
-from mlaot.settings import Model, Settings
+from mlaot.settings import ModelSettings, Settings
 
 TAKEN = ("loss", "lr", "out", "self")
 REFUSED = "refused_"
@@ -46,7 +46,7 @@ def load(path: str | Path | onnx.ModelProto, dims: Mapping[str, int] | None = No
     return declare(read(beside if beside.exists() else Path(path)), dims or {}, place=f"{Path(path).name}: ")
 
 
-def declare_from_settings(settings: Settings, model: Model, sample: Any = None) -> Declaration:
+def declare_from_settings(settings: Settings, model: ModelSettings, sample: Any = None) -> Declaration:
     """Declare the ONNX file that a project's settings name."""
     path, project = settings.project / model.onnx, settings.project.resolve()
     try:

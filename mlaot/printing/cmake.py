@@ -9,7 +9,7 @@ from importlib.resources import files
 from mlaot.printing.c_files import public_files
 from mlaot.render import render
 from mlaot.schedule.machine import MACHINES
-from mlaot.settings import METADATA, WEIGHTS, Model, Settings
+from mlaot.settings import METADATA, WEIGHTS, ModelSettings, Settings
 
 # A distribution's own CFLAGS come before these, so what the kernels cannot live with is taken back first. Link-time
 # optimization would merge code across instruction sets; -ffast-math would flush denormals for the whole process.
@@ -51,13 +51,13 @@ def unit_flags(
     return {stem: (*common, *INTERFACE_FLAGS)} | kernels | library
 
 
-def flag_files(model: Model, isas: Iterable[str]) -> dict[str, str]:
+def flag_files(model: ModelSettings, isas: Iterable[str]) -> dict[str, str]:
     """``nn.flags`` beside ``nn.c``, and so on: what any build tool can give to a compiler as ``@nn.flags``."""
     units = unit_flags(model.stem, isas, model.deterministic, model.c_library)
     return {f"{unit}.flags": "\n".join(flags) + "\n" for unit, flags in units.items()}
 
 
-def module_files(model: Model, isas: Iterable[str]) -> list[str]:
+def module_files(model: ModelSettings, isas: Iterable[str]) -> list[str]:
     """The names of all files of a module, known before anything is traced; the C files first."""
     isas = tuple(isas)
     stem = model.stem
@@ -70,11 +70,11 @@ def module_files(model: Model, isas: Iterable[str]) -> list[str]:
 def cmake_files(settings: Settings) -> dict[str, str]:
     """What compiles the folder that holds ``<module>/<stem>.c`` and its neighbours: the CMake files, and the flags."""
 
-    def sources(model: Model) -> list[str]:
+    def sources(model: ModelSettings) -> list[str]:
         names = module_files(replace(model, c_library=False), settings.isas)
         return [name for name in names if name.endswith((".c", ".bin"))]
 
-    def beside(model: Model) -> list[str]:
+    def beside(model: ModelSettings) -> list[str]:
         return [name for name in module_files(model, settings.isas) if name.endswith((".pyi", ".weights"))]
 
     helpers = {"sources": sources, "beside": beside, "public_files": public_files}

@@ -9,11 +9,11 @@ from mlaot import passes
 from mlaot.ir.module import Module
 from mlaot.isolation import pause_collection
 from mlaot.loading import load_model, load_sample, locate_errors, trace
-from mlaot.settings import Model, Settings
+from mlaot.settings import ModelSettings, Settings
 from mlaot.settings.options import DEFAULTS, Options
 
 
-def final_graphs(settings: Settings, model: Model) -> Module:
+def final_graphs(settings: Settings, model: ModelSettings) -> Module:
     """Return the module of a model after all passes, which lowering starts from."""
     declared = load_model(settings, model)
     with locate_errors(declared, model), pause_collection():

@@ -6,7 +6,7 @@
     [tool.mlaot.models.nn]
     model = "model:digits"
 
-A key is a field of ``Settings``, ``Model`` or ``Options`` made by ``key`` or one of its kin, and nothing else.
+A key is a field of ``Settings``, ``ModelSettings`` or ``Options`` made by ``key`` or one of its kin, and nothing else.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class ProjectBudget(Budget):
 
 
 @dataclass(frozen=True)
-class Model(Options):
+class ModelSettings(Options):
     """One ``[tool.mlaot.models.<name>]``: where the model is declared, which extension module it becomes, and how."""
 
     name: str
@@ -198,7 +198,7 @@ class Settings:
         items={"enum": CHOICES},
         contains={"const": "base"},
     )
-    models: tuple[Model, ...] = ()
+    models: tuple[ModelSettings, ...] = ()
     backend: str = "mlaot.build"
     deterministic: bool = flag(
         "the same bits on every instruction set, with every compiler; a model's table may say otherwise"
@@ -233,7 +233,7 @@ class Settings:
         """Return all instruction sets to generate C for, the best last: ARM has but one, which nobody chooses."""
         return tuple(name for name in MACHINES if name in self.isa or name not in CHOICES)
 
-    def options(self, model: Model) -> Options:
+    def options(self, model: ModelSettings) -> Options:
         """Return what passes and lowering obey for a model of the project."""
         keys = {name: getattr(model, name) for name in keys_of(Options)}
         return Options(**keys, isas=self.isas, threads=self.threads)
@@ -257,7 +257,7 @@ DIM = {"type": "integer", "minimum": 1}
 BUDGET = "[tool.mlaot.budget]"
 TABLES = {
     Settings: "[tool.mlaot]",
-    Model: "[tool.mlaot.models.<name>]",
+    ModelSettings: "[tool.mlaot.models.<name>]",
     Budget: "[tool.mlaot.models.<name>.budget]",
     ProjectBudget: BUDGET,
 }

@@ -10,7 +10,7 @@ from mlaot.settings.keys import choice, flag
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """The settings by which a model is compiled, keys of ``[tool.mlaot.models.<name>]`` beside those of ``Model``.
+    """The settings by which a model is compiled; their keys stand beside those of ``ModelSettings``.
 
     ``isas`` are all instruction sets to generate C for, ``threads`` is the default number of threads of a call; a
     project sets both for all of its models.

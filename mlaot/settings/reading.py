@@ -11,7 +11,19 @@ from typing import Any
 
 from mlaot.errors import MlaotError, did_you_mean
 from mlaot.schedule.machine import CHOICES
-from mlaot.settings import BUDGET, DIM, FILE, KINDS, MODEL, ONNX, Budget, Model, ProjectBudget, Settings, is_package
+from mlaot.settings import (
+    BUDGET,
+    DIM,
+    FILE,
+    KINDS,
+    MODEL,
+    ONNX,
+    Budget,
+    ModelSettings,
+    ProjectBudget,
+    Settings,
+    is_package,
+)
 from mlaot.settings.keys import fits, keys_of, schema_of
 from mlaot.settings.names import check_modules
 from mlaot.settings.tables import check_table, read_pyproject, read_table, table_of, value_error
@@ -45,13 +57,13 @@ def load_module(
     deterministic: bool = False,
     c_library: bool = False,
     others: Iterable[str] = (),
-) -> tuple[Settings, Model]:
+) -> tuple[Settings, ModelSettings]:
     """Return settings and model of one extension module, as options of a command line describe it.
 
     The arguments override ``[tool.mlaot]``, and the project need not have that, nor a pyproject.toml. ``others`` are
     modules that another tool builds; their models have no ``name``.
     """
-    if not fits(module, schema_of(keys_of(Model)["module"])):
+    if not fits(module, schema_of(keys_of(ModelSettings)["module"])):
         raise MlaotError(f"--module must be a dotted module name, such as 'digits.nn'; got {module!r}")
     if model is not None and not re.fullmatch(f"{MODEL}|{ONNX}", model):
         raise MlaotError(f"--model must be 'module:attribute', such as 'model:digits', or an ONNX file; got {model!r}")
@@ -68,7 +80,7 @@ def load_module(
     if declared is None and model is None:
         hint = did_you_mean(module, [other.module for other in settings.models])
         raise MlaotError(f"no --model is given, and no [tool.mlaot.models.<name>] of {FILE} makes {module!r}{hint}")
-    declared = declared or Model("", module=module, deterministic=settings.deterministic)
+    declared = declared or ModelSettings("", module=module, deterministic=settings.deterministic)
     # A build tool must know all files beforehand.
     weights = "inside" if declared.weights == "auto" else declared.weights
     selected = replace(
@@ -79,8 +91,9 @@ def load_module(
     )
     if model is not None:
         selected = replace(selected, name="", **{**dict.fromkeys(KINDS, ""), **declaration(model)})
-    models = {other: Model("", module=other) for other in others} | {other.module: other for other in settings.models}
-    settings = replace(settings, models=tuple((models | {module: selected}).values()))
+    models = {other: ModelSettings("", module=other) for other in others}
+    models |= {other.module: other for other in settings.models} | {module: selected}
+    settings = replace(settings, models=tuple(models.values()))
     check_modules(settings, project)
     return settings, selected
 
@@ -102,7 +115,7 @@ def settings_of(target: str) -> Settings:
         folder for folder in (settings.source, ".") for name in (f"{top}.py", top) if (project / folder / name).exists()
     )
     settings = replace(settings, source=next(folders, settings.source))
-    model = Model("", module="model.nn", deterministic=settings.deterministic, **declaration(target))
+    model = ModelSettings("", module="model.nn", deterministic=settings.deterministic, **declaration(target))
     return replace(settings, models=(model,))
 
 
@@ -157,20 +170,20 @@ def folder_in_project(project: Path, source: str) -> str:
     raise value_error(keys_of(Settings)["source"], "[tool.mlaot]", source)
 
 
-def read_model(name: str, table: Any, project: Mapping[str, Any], budget: Budget) -> Model:
+def read_model(name: str, table: Any, project: Mapping[str, Any], budget: Budget) -> ModelSettings:
     """Read one ``[tool.mlaot.models.<name>]``.
 
     A missing key takes the value of ``[tool.mlaot]`` if that has it, and so do the keys of its budget.
     """
-    inherited = {key: project[key] for key in keys_of(Model) if key in project}
+    inherited = {key: project[key] for key in keys_of(ModelSettings) if key in project}
     where = table_of(name)
     default = f"{project['name']}.{name}"
-    values = read_table(Model, table, where, besides=("budget", "dims"), module=default, **inherited)
+    values = read_table(ModelSettings, table, where, besides=("budget", "dims"), module=default, **inherited)
     defaults = {key: getattr(budget, key) for key in keys_of(Budget)}
     own = read_table(Budget, table.get("budget", {}), table_of(name, "budget"), **defaults)
     kinds = [kind for kind in KINDS if values[kind]]
     if not kinds:
-        expected, other_kinds = keys_of(Model)["model"].metadata["expected"], " or ".join(map(repr, KINDS[1:]))
+        expected, other_kinds = keys_of(ModelSettings)["model"].metadata["expected"], " or ".join(map(repr, KINDS[1:]))
         raise MlaotError(f"no key 'model' in {where} of {FILE}; expected {expected}, or a key {other_kinds}")
     if len(kinds) > 1:
         kinds_text = " and ".join(f"a key {kind!r}" for kind in kinds)
@@ -181,7 +194,7 @@ def read_model(name: str, table: Any, project: Mapping[str, Any], budget: Budget
             f"budget.isa of {where} in {FILE} has {missing[0]!r}, for which nothing is compiled: key 'isa' in"
             f" [tool.mlaot] is {list(project['isa'])}"
         )
-    return Model(name, **values, dims=dims, budget=Budget(**own))
+    return ModelSettings(name, **values, dims=dims, budget=Budget(**own))
 
 
 def read_dims(table: Any, model: str, *, kind: str) -> tuple[tuple[str, int], ...]:

@@ -32,7 +32,7 @@ from mlaot.ir.types import BY_NUMPY, f32, f64, i64
 from mlaot.onnx.declare import check_refused, pinned_by, port_name, prepare_importer
 from mlaot.onnx.ops.ml import take
 from mlaot.onnx.values import Maps, Strings
-from mlaot.settings import Model, Settings
+from mlaot.settings import ModelSettings, Settings
 from mlaot.sklearn.convert import convert
 
 PICKLES = (".pkl", ".pickle", ".joblib", ".dill", ".cloudpickle")
@@ -57,7 +57,7 @@ def load(estimator: Any, sample: Any = None) -> Declaration:
     return declare(estimator, sample, {}, "")
 
 
-def declare_from_settings(settings: Settings, model: Model, sample: Any = None) -> Declaration:
+def declare_from_settings(settings: Settings, model: ModelSettings, sample: Any = None) -> Declaration:
     """Declare the model that the key ``sklearn`` of a project names."""
     is_file = ":" not in model.sklearn
     estimator = read(settings.project / model.sklearn) if is_file else load_attribute(settings, model, "sklearn")

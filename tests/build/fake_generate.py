@@ -13,7 +13,7 @@ from pathlib import Path
 from mlaot.attributes import load_attribute
 from mlaot.printing.cmake import cmake_files, flag_files
 from mlaot.schedule.machine import condition
-from mlaot.settings import Model, Settings
+from mlaot.settings import ModelSettings, Settings
 
 NN_C = r"""
 #include <stddef.h>
@@ -73,7 +73,7 @@ def generate(settings: Settings, project: Path, out: Path) -> None:
     write(cmake_files(settings), out)
 
 
-def generate_module(settings: Settings, model: Model, project: Path, out: Path) -> None:
+def generate_module(settings: Settings, model: ModelSettings, project: Path, out: Path) -> None:
     value = load_attribute(settings, model, "model")
     value = value() if callable(value) else value
     assert value != -1, "negative"

@@ -14,7 +14,7 @@ import pytest
 import mlaot
 from mlaot.build.budget import check_metadata, check_replay, check_wheel
 from mlaot.errors import MlaotError
-from mlaot.settings import Budget, Model, ProjectBudget, Settings
+from mlaot.settings import Budget, ModelSettings, ProjectBudget, Settings
 
 from ..projects import build_module
 from .conftest import Project, Python, last_line
@@ -37,8 +37,8 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]
     return library, json.loads((site.with_name("site-c") / "digits.nn" / "model.json").read_text())
 
 
-def model(**limits: Any) -> Model:
-    return Model("nn", "model:classify", "digits.nn", budget=Budget(**limits))
+def model(**limits: Any) -> ModelSettings:
+    return ModelSettings("nn", "model:classify", "digits.nn", budget=Budget(**limits))
 
 
 def refused(limits: dict[str, Any], made: tuple[Path, dict[str, Any]], shares: dict[str, float] | None = SHARES) -> str:

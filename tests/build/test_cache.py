@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from mlaot.build import cache, toolchain
-from mlaot.build.cache import LARGEST, cache_folder, make_cached, prune
+from mlaot.build.cache import MAX_FILE_BYTES, cache_folder, make_cached, prune
 
 C = {"nn.c": "int one(void);\nint two(void) { return one() + ONE; }\n", "nn_base.c": "int one(void) { return 1; }\n"}
 
@@ -157,10 +157,10 @@ def test_off_and_useless_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 
 def test_large_files_are_not_kept(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cache, "LARGEST", 10)
+    monkeypatch.setattr(cache, "MAX_FILE_BYTES", 10)
     made = tmp_path / "object"
     make_cached(lambda: [b"key"], made, make(made, bytes(11)))
-    assert not folder.exists() and LARGEST > 10
+    assert not folder.exists() and MAX_FILE_BYTES > 10
 
 
 def test_the_oldest_go_first(tmp_path: Path) -> None:
@@ -188,7 +188,7 @@ def test_builds_side_by_side(folder: Path, tmp_path: Path) -> None:
 import random, sys
 from pathlib import Path
 from mlaot.build import cache
-cache.LIMIT = 40_000
+cache.MAX_BYTES = 40_000
 out = Path({str(tmp_path)!r}, sys.argv[1])
 for _ in range(150):
     n = random.randrange(12)

@@ -19,7 +19,7 @@ from mlaot.files import program_files, write
 from mlaot.generate import compile_model
 from mlaot.printing.cmake import COMMON_FLAGS, cmake_files, flag_files, module_files
 from mlaot.schedule.machine import MACHINES, isas_for
-from mlaot.settings import Model, Settings
+from mlaot.settings import ModelSettings, Settings
 from mlaot.settings.options import Options
 
 from .conftest import Project, Python, last_line
@@ -53,8 +53,8 @@ def cmake(*arguments: object) -> str:
 
 def test_one_line_per_model() -> None:
     models = (
-        Model("nn", "model:digits", "digits.nn"),
-        Model("c", "model:other", "a.b.c", deterministic=True, weights="file"),
+        ModelSettings("nn", "model:digits", "digits.nn"),
+        ModelSettings("c", "model:other", "a.b.c", deterministic=True, weights="file"),
     )
     text = cmake_files(Settings("digits", ".", (), ("base", "v3"), models))["CMakeLists.txt"]
     sources = "nn.c nn_base.c nn_neon.c nn_v3.c weights.bin"
@@ -64,7 +64,7 @@ def test_one_line_per_model() -> None:
 
 def test_module_files_are_what_is_made(generated: Path) -> None:
     """The doors that ask for the names before anything is traced get the right ones, of the real compiler too."""
-    model = Model("nn", "model:digits", "digits.nn")
+    model = ModelSettings("nn", "model:digits", "digits.nn")
     names = module_files(model, tuple(MACHINES))
     assert {path.name for path in (generated / "digits.nn").iterdir()} == set(names)
     program = compile_model(relu_of_input(), "digits.nn", Options(isas=tuple(MACHINES)))

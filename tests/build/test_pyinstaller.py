@@ -18,11 +18,15 @@ import pytest
 
 from mlaot.build.pyinstaller import hook_files
 from mlaot.build.wheel_entries import add_entries
-from mlaot.settings import Model, Settings
+from mlaot.settings import ModelSettings, Settings
 
 from .. import projects
 
-MODELS = (Model("nn", "m:f", "company.a.nn"), Model("other", "m:g", "company.b.other"), Model("none", "m:h", "c.none"))
+MODELS = (
+    ModelSettings("nn", "m:f", "company.a.nn"),
+    ModelSettings("other", "m:g", "company.b.other"),
+    ModelSettings("none", "m:h", "c.none"),
+)
 SETTINGS = Settings("a", ".", (), ("base",), MODELS)
 FILES = {"company/a/nn.weights": "", "company/a/__init__.py": "", "company/b/other.weights": "", "c/__init__.py": ""}
 USERS = "[console_scripts]\na = a:main\n\n"

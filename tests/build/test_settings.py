@@ -9,7 +9,7 @@ import pytest
 
 from mlaot.build.child import main
 from mlaot.errors import MlaotError
-from mlaot.settings import Budget, Model, ProjectBudget, Settings
+from mlaot.settings import Budget, ModelSettings, ProjectBudget, Settings
 from mlaot.settings.reading import load_module, load_settings, settings_of
 
 NAME = '[project]\nname = "My-Digits"\n'
@@ -22,7 +22,7 @@ def load(folder: Path, text: str) -> Settings:
 
 
 def test_defaults(tmp_path: Path) -> None:
-    models = (Model("nn", "model:digits", "my_digits.nn"),)
+    models = (ModelSettings("nn", "model:digits", "my_digits.nn"),)
     expected = Settings("my_digits", ".", (), ("base", "v3", "v4"), models, "setuptools.build_meta:__legacy__")
     assert load(tmp_path, NAME + MODEL) == expected
     assert expected.missing_packages(tmp_path) == ("my_digits",)
@@ -45,7 +45,7 @@ def test_everything_said(tmp_path: Path) -> None:
     (tmp_path / "lib" / "x").mkdir(parents=True)
     (tmp_path / "lib" / "x" / "__init__.py").touch()
     settings = load(tmp_path, text)
-    models = (Model("a", "m.n:o.p", "x.y.z", winograd="F4", weights="file", weights_dtype="float16"),)
+    models = (ModelSettings("a", "m.n:o.p", "x.y.z", winograd="F4", weights="file", weights_dtype="float16"),)
     assert settings == Settings("d", "lib", ("torch>=2",), ("base", "v3"), models, "mlaot.build", threads=0)
     assert (models[0].package, models[0].stem) == ("x.y", "z")
     assert settings.packages(tmp_path) == ("lib/x",)
@@ -90,7 +90,7 @@ def test_folders_above_a_package_are_namespaces_unless_the_project_says_otherwis
 
 
 def test_settings_of_a_bare_target() -> None:
-    assert settings_of("model:digits").models == (Model("", "model:digits", "model.nn"),)
+    assert settings_of("model:digits").models == (ModelSettings("", "model:digits", "model.nn"),)
     with pytest.raises(MlaotError, match="expected module:attribute or an ONNX file, got 'model'"):
         settings_of("model")
 
@@ -98,7 +98,7 @@ def test_settings_of_a_bare_target() -> None:
 def test_one_module_on_a_command_line(tmp_path: Path) -> None:
     """Without a pyproject.toml; with the table that makes it, which may be overruled; with tables that make others."""
     settings, model = load_module(tmp_path, "digits.nn", model="a:b", others=["digits.other"])
-    assert model == Model("", "a:b", "digits.nn", weights="inside")  # files are known before weights are
+    assert model == ModelSettings("", "a:b", "digits.nn", weights="inside")  # files are known before weights are
     assert (settings.name, settings.source, [each.module for each in settings.models]) == (
         *("digits", "."),
         ["digits.other", "digits.nn"],
@@ -109,11 +109,11 @@ def test_one_module_on_a_command_line(tmp_path: Path) -> None:
     assert (model, settings.models) == (load_settings(tmp_path).models[0], (model,))
     settings, model = load_module(tmp_path, "my_digits.nn", model="a:b")
     assert (model, settings.isa) == (
-        Model("", "a:b", "my_digits.nn", deterministic=True, winograd="off", weights="file"),
+        ModelSettings("", "a:b", "my_digits.nn", deterministic=True, winograd="off", weights="file"),
         ("base",),
     )
     settings, model = load_module(tmp_path, "zoo.nn", model="a:b")
-    assert model == Model("", "a:b", "zoo.nn", deterministic=True, weights="inside")
+    assert model == ModelSettings("", "a:b", "zoo.nn", deterministic=True, weights="inside")
     (tmp_path / "lib").mkdir()
     assert load_module(tmp_path, "zoo.nn", model="a:b", source=str(tmp_path / "lib"))[0].source == "lib"
 

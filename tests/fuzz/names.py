@@ -30,7 +30,7 @@ from mlaot import micrograd
 from mlaot.errors import MlaotError
 from mlaot.files import program_files, write
 from mlaot.generate import compile_model
-from mlaot.settings import KINDS, Model, Settings
+from mlaot.settings import KINDS, ModelSettings, Settings
 from mlaot.settings.keys import keys_of
 from mlaot.settings.options import Options
 from mlaot.settings.reading import load_settings
@@ -232,10 +232,10 @@ def pyproject(rng: random.Random) -> dict[str, Any]:
 
 def model(rng: random.Random, table: Callable[[Any, float], dict[str, Any]]) -> Any:
     """A table of ``[tool.mlaot.models]``."""
-    found = table(Model, 0.08)
+    found = table(ModelSettings, 0.08)
     if rng.random() < 0.97:
         kind = rng.choice(KINDS)
-        found[kind] = keys_of(Model)[kind].metadata["example"] if rng.random() < 0.8 else rng.choice(SCALARS)
+        found[kind] = keys_of(ModelSettings)[kind].metadata["example"] if rng.random() < 0.8 else rng.choice(SCALARS)
     for key in ("budget", "dims"):
         if rng.random() < 0.1:
             found[key] = rng.choice(SCALARS)

@@ -23,15 +23,15 @@ from pathlib import Path
 from typing import Any
 
 from mlaot.build.sbom import read_metadata, sbom
-from mlaot.build.toolchain import Compiler
+from mlaot.build.toolchain import CompilerInfo
 from mlaot.checked_json import parse_json
 from mlaot.commands import inspect, verify
 from mlaot.errors import MlaotError
 from mlaot.probe import SHAPES
-from mlaot.settings import METADATA, SOURCES, Model
+from mlaot.settings import METADATA, SOURCES, ModelSettings
 from mlaot.settings.tuned import TUNED, read_tuned
 
-MODEL = Model("nn", module="digits.nn", model="model:digits")
+MODEL = ModelSettings("nn", module="digits.nn", model="model:digits")
 TYPES = {"x": "float32[batch, 2]"}
 INFO: dict[str, Any] = {
     **{"name": "digits.nn", "isas": ["base"], "deterministic": False, "dims": ["batch"], "parameter_count": 0},
@@ -44,7 +44,7 @@ GOOD: dict[str, Any] = {
     **{"golden": [CALL | {"outputs": [{"name": "out", "bound": 1e-6, "elements": [1.0]}]}]},
     **{"elements": {"float32": 2}, "ops": {"forward": {"add": 1}}},
 }
-COMPILER = Compiler("gcc", "12", "gcc 12", "x86_64", {"CFLAGS": "-g"}, ["base"], {"digits.nn": {"nn": ("-O2",)}})
+COMPILER = CompilerInfo("gcc", "12", "gcc 12", "x86_64", {"CFLAGS": "-g"}, ["base"], {"digits.nn": {"nn": ("-O2",)}})
 PLAIN = (None, True, 0, -1, 1e300, 10**40, "", "x", "\0", [], {}, [[]], {"": 0}, [None], {"name": "mlaot"})
 
 

@@ -14,7 +14,7 @@ import mlaot.onnx
 from mlaot.errors import MlaotError
 from mlaot.evaluate import evaluate
 from mlaot.onnx import Backend, declare_from_settings
-from mlaot.settings import Model, Settings
+from mlaot.settings import ModelSettings, Settings
 
 RNG = np.random.default_rng(0)
 W = RNG.standard_normal((3, 4)).astype(np.float32)
@@ -92,7 +92,7 @@ def test_no_data_from_elsewhere(tmp_path: Path, location: str) -> None:
 
 def of_a_project(name: str, project: Path) -> object:
     return declare_from_settings(
-        Settings("p", ".", (), project=project), Model("nn", module="p.nn", model="", onnx=name)
+        Settings("p", ".", (), project=project), ModelSettings("nn", module="p.nn", model="", onnx=name)
     )
 
 

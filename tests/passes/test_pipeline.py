@@ -11,7 +11,7 @@ from mlaot import passes
 from mlaot.errors import MlaotError
 from mlaot.loading import locate_errors, trace
 from mlaot.passes.base import check_order
-from mlaot.settings import Model
+from mlaot.settings import ModelSettings
 
 FOLDER = Path(passes.__file__).parent
 NEEDING = {step.name: step for step in passes.PIPELINE if step.after}
@@ -47,7 +47,7 @@ def test_a_pass_before_what_it_needs_is_refused(name: str, monkeypatch: pytest.M
 
 def test_a_wrong_variable_is_not_blamed_on_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MLAOT_DUMP", "simplfy")
-    with pytest.raises(MlaotError) as caught, locate_errors(doubled, Model("nn", "model:doubled")):
+    with pytest.raises(MlaotError) as caught, locate_errors(doubled, ModelSettings("nn", "model:doubled")):
         passes.run("m", trace(doubled))
     said = "the environment variable MLAOT_DUMP is 'simplfy', which is no pass; did you mean 'simplify'?"
     assert str(caught.value) == said

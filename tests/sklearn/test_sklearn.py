@@ -11,7 +11,7 @@ import pytest
 
 from mlaot.errors import MlaotError
 from mlaot.evaluate import evaluate
-from mlaot.settings import Model, Settings
+from mlaot.settings import ModelSettings, Settings
 
 pytest.importorskip("skl2onnx")
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -131,7 +131,9 @@ def test_arrays_of_other_numbers(tmp_path: Path) -> None:
 
 
 def test_pinned_batch() -> None:
-    settings = Settings("p", ".", models=(Model("nn", sklearn="m:fitted", dims=(("batch", 1),)),), project=Path())
+    settings = Settings(
+        "p", ".", models=(ModelSettings("nn", sklearn="m:fitted", dims=(("batch", 1),)),), project=Path()
+    )
     import sys
     from types import SimpleNamespace
 

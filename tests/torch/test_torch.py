@@ -15,7 +15,7 @@ from mlaot import passes
 from mlaot.errors import MlaotError
 from mlaot.evaluate import evaluate
 from mlaot.loading import load_sample
-from mlaot.settings import Model, Settings
+from mlaot.settings import ModelSettings, Settings
 
 
 def test_what_is_missing_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -147,7 +147,7 @@ def test_what_is_no_module(torch: Any) -> None:
 
 
 def test_a_sample_is_needed(torch: Any) -> None:
-    model = Model("nn", torch="model:net", module="reader.nn")
+    model = ModelSettings("nn", torch="model:net", module="reader.nn")
     with pytest.raises(MlaotError, match=r"no key 'sample' in \[tool.mlaot.models.nn\].*sample = 'model:sample'"):
         sys.modules["mlaot.torch"].declare_from_settings(
             Settings("reader", ".", models=(model,), project=Path()), model
@@ -158,7 +158,7 @@ def test_bytes_of_the_ranges_that_a_sample_shows(torch: Any) -> None:
     net = module(torch, lambda self, x: self.dense(x), dense=torch.nn.Linear(32, 16))
     settings, model = (
         Settings("net", ".", (), ("base",)),
-        Model("nn", torch="model:net", module="net.nn", quantize="int8"),
+        ModelSettings("nn", torch="model:net", module="net.nn", quantize="int8"),
     )
     x = torch.linspace(-2, 3, 64).reshape(2, 32)
     declared = load(net, x)
