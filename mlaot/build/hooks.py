@@ -231,28 +231,25 @@ def hook_environment(config_settings: ConfigSettings | None, *, trace: bool = Fa
     entry_points = EntryPoints()
     sys.meta_path.append(entry_points)
     try:
-        if os.environ.get("SKBUILD_NO_ENTRYPOINT_CONFIG", "0").lower() not in ("", "0", "false", "off", "no"):
-            raise MlaotError("mlaot.build cannot work while SKBUILD_NO_ENTRYPOINT_CONFIG is set; unset it")
-        settings = load_settings(Path())
-        abi, requested, options = split_options(config_settings or {})
-        with start_tracing(Path(), settings) if trace and not is_frozen(Path()) else nullcontext() as wait_for_trace:
-            from scikit_build_core import build as backend  # reads the pyproject.toml itself, and with less grace
+        with one_line_errors():
+            if os.environ.get("SKBUILD_NO_ENTRYPOINT_CONFIG", "0").lower() not in ("", "0", "false", "off", "no"):
+                raise MlaotError("mlaot.build cannot work while SKBUILD_NO_ENTRYPOINT_CONFIG is set; unset it")
+            settings = load_settings(Path())
+            abi, requested, options = split_options(config_settings or {})
+            tracing = start_tracing(Path(), settings) if trace and not is_frozen(Path()) else nullcontext()
+            with tracing as wait_for_trace:
+                from scikit_build_core import build as backend  # reads the pyproject.toml itself, and with less grace
 
-            # Where there is no compiler, pip installs zig when it is asked to; the wheel's tag says so from the start.
-            platform = requested or (None if compiler_name() else this_platform())
-            config.update(scikit_build_settings(settings, abi, platform))
-            with report_progress():
+                # Without a compiler, pip installs zig if asked to; the wheel's tag says so from the start.
+                platform = requested or (None if compiler_name() else this_platform())
+                config.update(scikit_build_settings(settings, abi, platform))
                 yield Build(settings, options, abi, platform, wait_for_trace)
-    except MlaotError as error:
-        fail(str(error))
     except ExceptionGroup as error:
         fail(f"{FILE}: {'; '.join(error_lines(error))}")
     except AssertionError as error:  # scikit-build-core's: there is none in the hooks themselves
         fail(f"{FILE}: {error}")
     except ScikitBuildError as error:
         fail(str(error))
-    except OSError as error:
-        fail(f"the build failed: {error}")
     except SystemExit as error:
         if error.code == OPTIONS_REFUSED:
             fail("scikit-build-core refuses an option, of -C, SKBUILD_* or [tool.scikit-build]; its message is above")
@@ -462,6 +459,18 @@ def watch_sources(project: Path, settings: Settings, site: Path) -> None:
     site.mkdir(parents=True, exist_ok=True)
     (site / f"{name}.py").write_text(f"{code}\n\nwatch({modules!r}, {digests!r}, {command!r})\n", encoding="utf-8")
     (site / f"{name}.pth").write_text(f"import {name}\n", encoding="utf-8")
+
+
+@contextmanager
+def one_line_errors() -> Iterator[None]:
+    """End the build in one line on errors that the user can mend, and report progress of slow stages."""
+    try:
+        with report_progress():
+            yield
+    except MlaotError as error:
+        fail(str(error))
+    except OSError as error:
+        fail(f"the build failed: {error}")
 
 
 def fail(message: str) -> NoReturn:

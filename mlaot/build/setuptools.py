@@ -19,7 +19,7 @@ from setuptools import Distribution, Extension, find_namespace_packages
 
 from mlaot.build.budget import check_wheel
 from mlaot.build.checksums import verify_checksums
-from mlaot.build.hooks import FROZEN, fail, generate_files, is_frozen, watch_sources, write_sbom
+from mlaot.build.hooks import FROZEN, generate_files, is_frozen, one_line_errors, watch_sources, write_sbom
 from mlaot.build.module import build_module
 from mlaot.build.platforms import abi_name
 from mlaot.build.pyinstaller import hook_files
@@ -29,7 +29,6 @@ from mlaot.build.wheel_entries import add_entries
 from mlaot.errors import MlaotError
 from mlaot.settings import FILE, ModelSettings, Settings
 from mlaot.settings.reading import load_settings
-from mlaot.stages import report_progress
 
 ZIP_EPOCH = "315532800"  # the first day of 1980, the earliest that a zip file can hold
 
@@ -227,15 +226,3 @@ def generated_folder(settings: Settings) -> Path:
             verify_checksums(FROZEN)
         generated[project] = project / FROZEN if is_frozen(project) else generate_files(project, settings)
     return generated[project]
-
-
-@contextmanager
-def one_line_errors() -> Iterator[None]:
-    """End the build in one line on errors that the user can mend, and report progress of slow stages."""
-    try:
-        with report_progress():
-            yield
-    except MlaotError as error:
-        fail(str(error))
-    except OSError as error:
-        fail(f"the build failed: {error}")

@@ -164,34 +164,34 @@ def compile_module(
     with tempfile.TemporaryDirectory(prefix="mlaot-") as objects:
 
         def compile_part(name: str, part: int) -> str:
-            source, made = str(folder / f"{name}.c"), Path(objects, f"{name}{part or ''}.o")
-            own = ["-DMLAOT_ABI3T"] if abi == ABI3T and name == stem else []  # all that tells them apart
-            compile = [*command, *flags, *units[name], *own]
-            only = [f"-DMLAOT_PARTS={1 << part}"] if counts[name] > 1 else []
+            source, object_file = str(folder / f"{name}.c"), Path(objects, f"{name}{part or ''}.o")
+            abi_macro = ["-DMLAOT_ABI3T"] if abi == ABI3T and name == stem else []  # the only difference of the ABIs
+            compile = [*command, *flags, *units[name], *abi_macro]
+            part_macro = [f"-DMLAOT_PARTS={1 << part}"] if counts[name] > 1 else []
 
-            def parts() -> list[bytes]:
-                # Which part a kernel is in is no matter of its object's, nor how many lines of others come before it.
+            def key_parts() -> list[bytes]:
+                # An object does not depend on the number of its part, nor on how many lines precede a kernel.
                 options = shlex.join([*compile, *machines])
-                text = "\n".join(filter(None, run([*compile, *only, "-E", "-P", source], environ).splitlines()))
+                text = "\n".join(filter(None, run([*compile, *part_macro, "-E", "-P", source], environ).splitlines()))
                 embedded = {stem: [WEIGHTS], f"{stem}_c": [WEIGHTS, f"{stem}.weights"]}.get(name, [])
                 texts = (macros, compiler_file(command), options, text)
                 return [text.encode() for text in (*texts, *(digest(folder / file) for file in embedded))]
 
-            arguments = [*compile, *only, *machines, *places, "-c", source, "-o", str(made)]
-            make_cached(parts, made, lambda: run(arguments, environ))
-            return str(made)
+            arguments = [*compile, *part_macro, *machines, *places, "-c", source, "-o", str(object_file)]
+            make_cached(key_parts, object_file, lambda: run(arguments, environ))
+            return str(object_file)
 
         what = f"compiling {stem}" + (f" for {toolchain.platform.tag} by zig" if toolchain.platform else "")
         counts = {name: part_count(folder / f"{name}.c") for name in units}
         jobs = [(name, part) for name in units for part in range(counts[name])]
         with stage(what) as rename, ThreadPoolExecutor(os.cpu_count() or 1) as pool:
-            made = []
-            for job, path in zip(jobs, pool.map(lambda job: compile_part(*job), jobs), strict=True):
-                made.append((job[0], path))
-                rename(f"{what}, {len(made)} of {len(jobs)} files are done")
-        linked = Path(objects, library.name)  # where it may have import libraries beside it
+            compiled = []
+            for (name, _), path in zip(jobs, pool.map(lambda job: compile_part(*job), jobs), strict=True):
+                compiled.append((name, path))
+                rename(f"{what}, {len(compiled)} of {len(jobs)} files are done")
+        linked = Path(objects, library.name)  # the linker may write import libraries beside it
         link = [*split_variable(environ, "LDFLAGS"), *link_options(toolchain, abi, Path(objects))]
-        python = [path for name, path in made if name != f"{stem}_c"]
+        python = [path for name, path in compiled if name != f"{stem}_c"]
         run([*command, *flags, *machines, "-shared", *python, *link, "-o", str(linked)], environ)
         library.parent.mkdir(parents=True, exist_ok=True)
         shutil.move(linked, library)
@@ -200,7 +200,7 @@ def compile_module(
             archive.unlink(missing_ok=True)  # ar would add to it
             # Apple's ar knows no D, only the variable.
             options = "rcs" if toolchain.platform is None and sys.platform == "darwin" else "rcsD"
-            c = [path for name, path in made if name != stem]
+            c = [path for name, path in compiled if name != stem]
             run([*archiver(toolchain), options, str(archive), *c], environ | {"ZERO_AR_DATE": "1"})
     weights = folder / f"{stem}.weights"
     if weights.is_file() and not folder.samefile(library.parent):

@@ -36,9 +36,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Time each module in a process for each instruction set."""
-    with modules_of(options.target) as modules:
-        if not modules:
-            raise MlaotError(f"{options.target} holds no extension module")
+    with modules_of(options.target, required=True) as modules:
         runs = [
             ask(module, "bench", isa=isa, batches=BATCHES)
             for module in modules

@@ -9,7 +9,6 @@ from typing import Any
 from mlaot.commands.modules import modules_of
 from mlaot.commands.output import Data, add_json, report, table
 from mlaot.commands.record import wrong_files
-from mlaot.errors import MlaotError
 from mlaot.probe import ask
 
 HELP = "check a wheel's files, and replay the golden vectors of its modules"
@@ -42,9 +41,7 @@ def run(options: argparse.Namespace) -> int:
     if wrong := wrong_files(path) if path.suffix == ".whl" and not path.is_dir() else []:
         report({"wrong": [{"file": file, "what": what} for file, what in wrong]}, show_wrong, options)
         return 1
-    with modules_of(options.target) as modules:
-        if not modules:
-            raise MlaotError(f"{options.target} holds no extension module")
+    with modules_of(options.target, required=True) as modules:
         answers: dict[str, Any] = {module.name: ask(module, "selftest") for module in modules}
     report(answers, show, options)
     return 0 if all("missed" not in answer for answer in answers.values()) else 1

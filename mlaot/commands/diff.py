@@ -152,8 +152,12 @@ def show_changes(what: str, rows: list[Data], align: str = "") -> None:
     """Print old and new side by side."""
     if rows:
         print()
-        cells = [(row["what"], *["-" if row[side] is None else row[side] for side in SIDES]) for row in rows]
-        table((what, f"{align}old", f"{align}new"), cells)
+        table((what, f"{align}old", f"{align}new"), cells(rows))
+
+
+def cells(rows: list[Data]) -> list[tuple[str, ...]]:
+    """Return the cells of a table of changes."""
+    return [(row["what"], *["-" if row[side] is None else row[side] for side in SIDES]) for row in rows]
 
 
 def number(value: Data) -> tuple[str, str]:

@@ -21,8 +21,11 @@ DAMAGES = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, RuntimeErro
 
 
 @contextmanager
-def modules_of(target: str) -> Iterator[list[BuiltModule]]:
-    """Yield the modules of a wheel, which is unpacked meanwhile, or the one of that file or name."""
+def modules_of(target: str, *, required: bool = False) -> Iterator[list[BuiltModule]]:
+    """Yield the modules of a wheel, which is unpacked meanwhile, or the one of that file or name.
+
+    With ``required`` a wheel must have some.
+    """
     path = Path(target)
     if path.is_dir():
         raise MlaotError(f"{target} is a folder; expected a wheel, such as pip wheel --no-deps {target} makes")
@@ -31,6 +34,8 @@ def modules_of(target: str) -> Iterator[list[BuiltModule]]:
             with open_wheel(path) as wheel:
                 wheel.extractall(folder)
                 libraries = [n for n in sorted(wheel.namelist()) if n.endswith(SUFFIXES) and ".libs/" not in n]
+            if required and not libraries:
+                raise MlaotError(f"{target} holds no extension module")
             yield [BuiltModule(module_name(name), Path(folder, name)) for name in libraries]
     elif path.suffix in SUFFIXES:
         if not path.is_file():

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from mlaot.build.platforms import ABIS
-from mlaot.commands.diff import SIDES, changes
+from mlaot.commands.diff import cells, changes
 from mlaot.commands.hooks import call_hook, progress, unpack
 from mlaot.commands.modules import open_wheel
 from mlaot.commands.output import Data, add_json, report, table
@@ -185,8 +185,5 @@ def show(data: Data) -> None:
     table(("file", "difference"), [(row["file"], row["difference"]) for row in data["files"]])
     if data["made_with"]:
         print()
-        rows = [
-            (row["what"], *["-" if row[side] is None else row[side] for side in SIDES]) for row in data["made_with"]
-        ]
-        table(("made with", "given", "rebuilt"), rows)
+        table(("made with", "given", "rebuilt"), cells(data["made_with"]))
     print(f"\n{data['hint']}")

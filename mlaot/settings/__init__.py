@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from mlaot.schedule.machine import CHOICES, MACHINES
 from mlaot.settings.keys import choice, flag, key, keys_of, limit
@@ -85,18 +86,21 @@ class ProjectBudget(Budget):
     wheel_kb: int | None = limit("size of the wheel", "a number of KB (1000 bytes)", example=200, minimum=1)
 
 
+def attribute(doc: str, *, example: str, otherwise: str) -> Any:
+    """Declare a key that is a ``module:attribute``."""
+    expected = f"'module:attribute', such as {example!r}"
+    return key(doc, default="", otherwise=otherwise, expected=expected, example=example, pattern=MODEL)
+
+
 @dataclass(frozen=True)
 class ModelSettings(Options):
     """One ``[tool.mlaot.models.<name>]``: where the model is declared, which extension module it becomes, and how."""
 
     name: str
-    model: str = key(
+    model: str = attribute(
         "the model as `module:attribute`, imported when the wheel is built",
-        default="",
-        otherwise="there is a key `onnx`, `sklearn` or `torch`",
-        expected="'module:attribute', such as 'model:digits'",
         example="model:digits",
-        pattern=MODEL,
+        otherwise="there is a key `onnx`, `sklearn` or `torch`",
     )
     module: str = key(
         "the extension module to make",
@@ -123,21 +127,15 @@ class ModelSettings(Options):
         example="model:pipeline",
         pattern=SKLEARN,
     )
-    torch: str = key(
+    torch: str = attribute(
         "a module of PyTorch that is the model, in place of `model`, as `module:attribute`",
-        default="",
-        otherwise="there is a key `model`",
-        expected="'module:attribute', such as 'model:net'",
         example="model:net",
-        pattern=MODEL,
+        otherwise="there is a key `model`",
     )
-    sample: str = key(
+    sample: str = attribute(
         "inputs as the model is given them, as `module:attribute`: an array, or a tuple or a dict of arrays",
-        default="",
-        otherwise="made up by a seed",
-        expected="'module:attribute', such as 'model:sample'",
         example="model:sample",
-        pattern=MODEL,
+        otherwise="made up by a seed",
     )
     c_library: bool = flag("put a static library, its header and a CMake package for C and C++ into the wheel, too")
     dims: tuple[tuple[str, int], ...] = ()
