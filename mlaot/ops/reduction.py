@@ -19,6 +19,7 @@ from mlaot.ops.base import reduced as reduced
 from mlaot.ops.base import sum_ as sum_
 from mlaot.ops.cumulative import cumprod
 from mlaot.ops.elementwise import div, is_equal, mul
+from mlaot.ops.nests.reductions import extreme_nest, reduce_nest
 from mlaot.ops.structure import reshape, transpose
 
 PART = 1 << 25  # elements of a contraction's operand that the reference works on at a time
@@ -75,7 +76,14 @@ def _vjp_prod(ct: Node, out: Node, x: Node, axes: tuple[int, ...]) -> tuple[Node
 
 
 prod: Op = Op(
-    "prod", accumulated, accumulate(np.multiply), _vjp_prod, REDUCTION, repeats="mul", doc="the product over axes"
+    "prod",
+    accumulated,
+    accumulate(np.multiply),
+    _vjp_prod,
+    REDUCTION,
+    repeats="mul",
+    nest=reduce_nest,
+    doc="the product over axes",
 )
 max_: Op = Op(
     "max",
@@ -85,6 +93,7 @@ max_: Op = Op(
     REDUCTION,
     exact=True,
     repeats="maximum",
+    nest=reduce_nest,
     doc="the largest over axes (any, of bools); nan where one is",
 )
 min_: Op = Op(
@@ -95,6 +104,7 @@ min_: Op = Op(
     REDUCTION,
     exact=True,
     repeats="minimum",
+    nest=reduce_nest,
     doc="the smallest over axes (all, of bools); nan where one is",
 )
 
@@ -121,6 +131,7 @@ argmax: Op = Op(
     _arg(np.argmax),
     no_gradient,
     along("axis", removed=True),
+    nest=extreme_nest,
     doc="the index of the largest along an axis, the first of equals; of nan where there is one",
 )
 argmin: Op = Op(
@@ -129,6 +140,7 @@ argmin: Op = Op(
     _arg(np.argmin),
     no_gradient,
     along("axis", removed=True),
+    nest=extreme_nest,
     doc="the index of the smallest along an axis, the first of equals; of nan where there is one",
 )
 
