@@ -32,11 +32,11 @@ from mlaot.transforms.batch import draws
 
 ROWS = 3  # examples of a batch
 SIZES = (ROWS, 2, 1, 4, 8)  # of named dims, tried in this order
-HALF = {"f16": 5, "bf16": 4, "f32": 12, "f64": 26}  # bits of a number that are half of its digits
+HALF = {"f16": 5, "bf16": 4, "f32": 12, "f64": 26}  # half of the bits of a significand
 ROUNDING_PASSES = {
     "quantize": "quantize",
     "half_weights": "weights_dtype",
-}  # passes that round, where these settings ask
+}  # passes that round, by the settings that ask for it
 WRONG = (MlaotError, AssertionError, ValueError, LookupError, TypeError, ZeroDivisionError)
 Answers = dict[str, Array]
 
@@ -132,7 +132,7 @@ def bisect(name: str, traced: Callable[[], Traced], options: Options = DEFAULTS,
         except WRONG as error:
             if watch.first:
                 raise
-            wrong = error  # these dims do not go together
+            wrong = error  # the sizes of these dims do not fit
             continue
         return watch.compared
     raise MlaotError(f"{name} cannot be evaluated for dims of {', '.join(map(str, SIZES))}: {wrong}")

@@ -25,7 +25,7 @@ from mlaot.schedule.parallel import work
 from mlaot.stages import stage
 
 MAX_OPERATIONS = 1 << 28  # operations that NumPy does statement by statement within a minute or so
-BYTES_HALF = 4  # bits of an answer that hold where products are of bytes
+BYTES_HALF = 4  # bits of an answer that must be right if products are computed with bytes
 ScheduleNest = Callable[[Nest, Machine], Nest]
 
 
@@ -37,7 +37,7 @@ def bisect_nests(module: Module, program: Program, isas: Sequence[str]) -> Fault
         trial = _Trial(module, program, size)
         try:
             expected = {p.entry.name: trial.expected(p.entry.name) for p in program.procedures}
-        except WRONG:  # these dims do not go together
+        except WRONG:  # the sizes of these dims do not fit
             continue
         for isa in isas:
             with stage(f"running the loop nests of {module.name} for {isa}"):
@@ -64,7 +64,8 @@ class _Trial:
     def expected(self, entry: str) -> Answers:
         """Evaluate a graph in float64."""
         graph = self.module.graphs[entry]
-        slots = {**self.slots(instance(self.program.module)), **self.module.slots}  # the latter as constants, too
+        # The module's slots include those that became constants.
+        slots = {**self.slots(instance(self.program.module)), **self.module.slots}
         state = {key: value for key, value in slots.items() if key in graph.inputs}
         inputs = {
             key: random_input(key, node.type, self.size, False)

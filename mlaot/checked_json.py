@@ -29,7 +29,7 @@ def parse_json(content: bytes | str, shape: Shape, what: str) -> Any:
         value = json.loads(content)
     except RecursionError:
         raise MlaotError(f"{what} is nested too deeply") from None
-    except ValueError as error:  # of Unicode and of JSON
+    except ValueError as error:  # UnicodeDecodeError and JSONDecodeError
         raise MlaotError(f"{what} is not valid JSON: {error}") from None
     if wrong := mismatch(value, shape):
         raise MlaotError(f"{what} is damaged: {wrong}")

@@ -39,7 +39,7 @@ exit status:
   130  interrupted by Ctrl-C
 """
 USAGE = 2
-INTERRUPTED, PIPE_CLOSED = 130, 141  # 128 and the number of the signal, as a shell has it
+INTERRUPTED, PIPE_CLOSED = 130, 141  # 128 plus the number of the signal, as in a shell
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

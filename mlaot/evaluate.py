@@ -70,7 +70,7 @@ def _run(graph: Graph, inputs: Mapping[str, Array], dims: Mapping[str, int], wid
     values: dict[Node, Any] = {}
     nodes = graph.nodes()
     last: dict[Node, Node | None] = {a.find(): node for node in nodes for a in node.args}
-    last |= dict.fromkeys(graph.roots())  # all others are let go when they are not read again
+    last |= dict.fromkeys(graph.roots())  # all other values are deleted after their last use
     with np.errstate(all="ignore"):
         for node in nodes:
             if node in input_values:

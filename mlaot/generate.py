@@ -40,7 +40,7 @@ def generate_module(settings: Settings, model: ModelSettings, project: Path, out
     files = compile_for(settings, model, render, read_tuned(project), golden=True)
     write(files | flag_files(model, settings.isas), out)
     report_long_files(model.module, files)
-    for name in {WEIGHTS, model.weights_file} - files.keys():  # of another time, when they lay elsewhere
+    for name in {WEIGHTS, model.weights_file} - files.keys():  # left by a build with another place of the weights
         (out / name).unlink(missing_ok=True)
     return replace(model, weights="file" if model.weights_file in files else "inside")
 

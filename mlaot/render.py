@@ -23,7 +23,7 @@ INCLUDE = re.compile(r'^#include "(runtime/\w+\.[ch])"\n', re.MULTILINE)
 @cache
 def environment() -> jinja2.Environment:
     """Return the Jinja environment over ``templates/``; an undefined name in a template is an error."""
-    import jinja2  # not by build hooks that render nothing
+    import jinja2  # on demand: build hooks that render nothing do without it
 
     compiled = jinja2.ModuleLoader(compiled_folder(Path(__file__).parent))
     return jinja2.Environment(

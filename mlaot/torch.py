@@ -38,7 +38,7 @@ except ModuleNotFoundError as error:
 from mlaot.onnx.declare import declare, port_name
 
 BATCH = "batch"
-SIZES = (7, 11, 13, 17, 19, 23, 29, 31)  # of open dimensions while a module is followed: hardly equal to any other
+SIZES = (7, 11, 13, 17, 19, 23, 29, 31)  # of open dimensions during the export: unlikely to equal a fixed size
 TO_TORCH = {d: torch.bfloat16 if d.name == "bf16" else getattr(torch, d.numpy) for d in DTYPES.values()}
 FROM_TORCH = {dtype: d for d, dtype in TO_TORCH.items()}
 
@@ -61,7 +61,8 @@ def declare_from_settings(settings: Settings, model: ModelSettings, sample: Any 
             " takes them: sample = 'model:sample', with sample = torch.zeros(1, 3, 224, 224) in model.py"
         )
     declaration = _declare(load_attribute(settings, model, "torch"), sample, dict(model.dims), f"{model.torch}: ")
-    return declaration if model.quantize else replace(declaration, sample=None)  # else it says shapes, with any numbers
+    # Only quantization reads the numbers of a sample.
+    return declaration if model.quantize else replace(declaration, sample=None)
 
 
 @dataclass(frozen=True)
@@ -162,7 +163,7 @@ def _declare(module: Any, sample: Any, sizes: Mapping[str, int], place: str) -> 
     shapes = {info.name: kind.shape for info, kind in zip(graph.input, call.arrays, strict=True)}
     declaration = declare(model, {}, place, shapes=shapes)
     arrays = [leaf for leaf, kind in zip(call.leaves, call.types, strict=True) if kind is not None]
-    numbers = None  # types of arrays have none
+    numbers = None  # a sample of types has no numbers
     if not any(isinstance(leaf, Type | DType) for leaf in arrays):
         numbers = {name: _numpy(torch.as_tensor(leaf)) for name, leaf in zip(inputs, arrays, strict=True)}
     spec = program.call_spec.out_spec
@@ -223,7 +224,7 @@ def _convert(program: Any, place: str) -> tuple[Any, list[str]]:
     outputs = _output_names(program, place)
     with _quiet(), _one_line_errors(place, program):
         exported = torch.onnx.export(program, dynamo=True, optimize=False, verbose=False, output_names=outputs)
-        NameFixPass()(exported.model)  # a buffer may be called as what an operator gives
+        NameFixPass()(exported.model)  # a buffer may have the name of an operator's result
     if written := sorted(exported.exported_program.graph_signature.buffers_to_mutate.values()):
         raise MlaotError(f"{place}forward writes the buffer {written[0]!r}; make it an argument and a result")
     return exported.model_proto, outputs
@@ -261,7 +262,7 @@ def _name_dims(graph: Any, call: ForwardCall) -> None:
         for axis in info.type.tensor_type.shape.dim:
             if axis.dim_param:
                 axis.dim_param = declared.get(axis.dim_param, "")
-    del graph.value_info[:]  # what the importer finds by itself
+    del graph.value_info[:]  # the importer infers them itself
 
 
 @contextmanager

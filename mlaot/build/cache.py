@@ -18,7 +18,7 @@ from pathlib import Path
 import platformdirs
 
 MAX_BYTES = 1 << 30  # bytes of all files; those that were not used for the longest time go first
-MAX_FILE_BYTES = MAX_BYTES // 16  # of one file: what is mostly weights is made as quickly as it is read
+MAX_FILE_BYTES = MAX_BYTES // 16  # of one file: a file of weights is compiled as quickly as it is read
 CACHE_VARIABLE = "MLAOT_CACHE"
 OFF = "off"
 

@@ -231,7 +231,7 @@ def explain(
 ) -> str:
     """Return the error after the user's file and line, in one line unless it is a ``MlaotError`` of several."""
     where = user_line(error, frames, project)
-    if isinstance(error.__cause__, MlaotError):  # NumPy's words for what a traced array refused
+    if isinstance(error.__cause__, MlaotError):  # NumPy wraps the error of a traced array
         error = error.__cause__
     if isinstance(error, MlaotError):
         file = where.partition(":")[0]
@@ -240,7 +240,7 @@ def explain(
         return f"{where}{type(error).__name__}: {error.msg}"
     try:
         text = " ".join(str(error).split())
-    except Exception:  # a user's own class of errors may have none
+    except Exception:  # a user's own class of errors may have a broken __str__
         text = ""
     if isinstance(error, ModuleNotFoundError) and error.name and settings is not None:
         return f"{where}{text}{missing_hint(error.name, project, settings)}"
@@ -288,7 +288,7 @@ def is_unexpected(error: BaseException, frames: Sequence[traceback.FrameSummary]
     for frame in reversed(frames):
         if is_users(Path(frame.filename), project):
             return False
-        if frame.name in ("__getattr__", "__iter__", "__len__"):  # they raise what Python asks of them
+        if frame.name in ("__getattr__", "__iter__", "__len__"):  # required by Python's protocols
             continue
         if is_own(Path(frame.filename)) and "micrograd" not in Path(frame.filename).parts[-2:]:
             return True
@@ -298,6 +298,6 @@ def is_unexpected(error: BaseException, frames: Sequence[traceback.FrameSummary]
 if __name__ == "__main__":
     status = main(sys.argv[1:])
     is_waited_for = any(not t.daemon for t in threading.enumerate() if t is not threading.current_thread())
-    if status or is_waited_for:  # nothing that a user's library prints at exit comes after the line, no thread goes on
+    if status or is_waited_for:  # no thread continues, and no exit handler prints after the last line
         sys.stdout.flush()
         os._exit(status)

@@ -238,7 +238,7 @@ def hook_environment(config_settings: ConfigSettings | None, *, trace: bool = Fa
             abi, requested, options = split_options(config_settings or {})
             tracing = start_tracing(Path(), settings) if trace and not is_frozen(Path()) else nullcontext()
             with tracing as wait_for_trace:
-                from scikit_build_core import build as backend  # reads the pyproject.toml itself, and with less grace
+                from scikit_build_core import build as backend  # reads pyproject.toml, with worse messages
 
                 # Without a compiler, pip installs zig if asked to; the wheel's tag says so from the start.
                 platform = requested or (None if compiler_name() else this_platform())
@@ -246,7 +246,7 @@ def hook_environment(config_settings: ConfigSettings | None, *, trace: bool = Fa
                 yield Build(settings, options, abi, platform, wait_for_trace)
     except ExceptionGroup as error:
         fail(f"{FILE}: {'; '.join(error_lines(error))}")
-    except AssertionError as error:  # scikit-build-core's: there is none in the hooks themselves
+    except AssertionError as error:  # raised by scikit-build-core; the hooks have no assertions
         fail(f"{FILE}: {error}")
     except ScikitBuildError as error:
         fail(str(error))
@@ -293,7 +293,7 @@ def scikit_build_settings(settings: Settings, abi: str, platform: Platform | Non
         tags["tags"] = [f"{abi}-{platform.tag if platform else here}"]
     return {
         "default": {
-            "cmake": {"version": ">=3.15"},  # none is run, but scikit-build-core would look for one in CMakeLists.txt
+            "cmake": {"version": ">=3.15"},  # unused, but scikit-build-core would search CMakeLists.txt for it
             "wheel": {"py-api": py_api, "reproducible": True, "packages": list(settings.packages(Path()))},
         },
         "override": {"wheel": {"cmake": False, "platlib": True, **tags}},
@@ -315,7 +315,8 @@ def check_project(options: ConfigSettings) -> None:
 
     Print its output only if it fails: the last line must be the child's.
     """
-    if not hasattr(backend, "prepare_metadata_for_build_wheel"):  # where settings depend on whether a build failed
+    # scikit-build-core lacks the hook if its settings depend on whether a build failed.
+    if not hasattr(backend, "prepare_metadata_for_build_wheel"):
         return
     output = io.StringIO()
     try:
@@ -424,7 +425,7 @@ def start_tracing(project: Path, settings: Settings) -> Iterator[Callable[[], No
             )
         if status == 1:
             sys.stdout.flush()
-            raise SystemExit(status)  # the child has said why, in its last line
+            raise SystemExit(status)  # the child has printed why in its last line
         if status or not unfinished.is_dir():
             raise MlaotError(f"tracing ended with status {status} and no word; the model must not call os._exit")
         with writing(GENERATED):
@@ -451,7 +452,7 @@ def hide_from_imports(path: Path) -> str:
 
 def watch_sources(project: Path, settings: Settings, site: Path) -> None:
     """Write into ``site`` a module that warns, at import of a compiled module, if its model was edited since."""
-    name = f"_mlaot_{settings.name}"  # sorted after the names of what finds the modules: the last finder is asked first
+    name = f"_mlaot_{settings.name}"  # the last .pth file by name puts its finder first
     modules = [model.module for model in settings.models]
     digests = read_json(project / DIGESTS, {str: object}, str(DIGESTS))
     command = f"pip install -e {shlex.quote(str(project.resolve()))}"

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from mlaot.errors import MlaotError, did_you_mean
 from mlaot.render import template_text
 
-# The stable ABIs as the tags of wheels say them: of a Python with the global lock, and of one with it or without.
+# The stable ABIs as tags of wheels: of a Python with the global lock, and of one with or without it.
 ABIS = ABI3, ABI3T = "cp311-abi3", "cp315-abi3t"
 
 # Tags of wheels that fit wherever the system is not older than CentOS 7, Alpine 3.13 or the first macOS for ARM.
@@ -52,7 +52,7 @@ def parse_platform(tag: str) -> Platform:
         tag = tag.replace(f"{old}_", f"{new}_")
     match = TAG.fullmatch(tag)
     family = (match[1] or "win") if match else ""
-    # Linux and Apple have each their own name of the same processor.
+    # Each system has its own names of the same processors.
     machines = {"win": ("amd64", "arm64"), "macosx": ("x86_64", "arm64")}.get(family, ("x86_64", "aarch64"))
     if match is None or match[4] not in machines:
         hint = did_you_mean(tag, EVERYWHERE)

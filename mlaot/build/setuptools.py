@@ -94,12 +94,12 @@ def build_ext_class(base: Any) -> Any:
         def get_ext_filename(self, fullname: str) -> str:
             if not isinstance(self.ext_map.get(fullname), ModelExtension):
                 return str(super().get_ext_filename(fullname))
-            # Not what setuptools makes of 3.15's longer suffix, which older interpreters do not know.
+            # setuptools would derive it from 3.15's longer suffix, which older interpreters do not know.
             suffix = ".pyd" if self.plat_name.startswith("win") else f".{abi_name(own_abi())}.so"
             return str(Path(*fullname.split("."))) + suffix
 
         def run(self) -> None:
-            with one_line_errors():  # before distutils, which ends in a traceback
+            with one_line_errors():  # before distutils starts, whose errors end in a traceback
                 check_interpreter()
                 self.toolchain = find_toolchain()
             super().run()
@@ -130,7 +130,7 @@ def build_ext_class(base: Any) -> Any:
             super().copy_extensions_to_source()
             models = [ext for ext in self.extensions if isinstance(ext, ModelExtension)]
             if models and self.editable_mode and not is_frozen(Path()):
-                site = Path(self.get_finalized_command("install").install_lib)  # what is there goes into the wheel
+                site = Path(self.get_finalized_command("install").install_lib)  # this folder goes into the wheel
                 watch_sources(Path(), models[0].settings, site)
             for regular, inplace in self.get_output_mapping().items():
                 stem = regular.removesuffix(f".{abi_name(own_abi())}.so").removesuffix(".pyd")
@@ -143,7 +143,7 @@ def build_ext_class(base: Any) -> Any:
 def build_py_class(base: Any, settings: Settings) -> Any:
     """Derive the project's ``build_py`` command, which must not install models that lie beside the packages."""
     tool = tomllib.loads(Path(FILE).read_text(encoding="utf-8"))["tool"].get("setuptools", {})
-    listed = tool.get("py-modules", ())  # of the user's own will
+    listed = tool.get("py-modules", ())  # the user asks for these modules
     models = {model.declared.partition(":")[0] for model in settings.models if ":" in model.declared} - set(listed)
 
     class build_py(base):
@@ -153,7 +153,7 @@ def build_py_class(base: Any, settings: Settings) -> Any:
         def get_source_files(self) -> list[str]:
             modules = super().find_modules() if self.py_modules else []
             model_files = [file for _, name, file in modules if name in models]
-            return [*super().get_source_files(), *model_files]  # what an sdist holds
+            return [*super().get_source_files(), *model_files]  # an sdist holds the model files
 
     return build_py
 
@@ -180,7 +180,7 @@ def bdist_wheel_class(base: Any, settings: Settings, *, own_tag: bool) -> Any:
         def write_wheelfile(self, wheelfile_base: str, *arguments: Any, **more: Any) -> None:
             super().write_wheelfile(wheelfile_base, *arguments, **more)
             sbom_file = self.get_finalized_command("build_ext").sbom
-            if sbom_file is not None:  # not yet where an editable install asks for metadata only
+            if sbom_file is not None:  # None if an editable install asks for metadata only
                 target = Path(wheelfile_base, sbom_path(settings.name))
                 target.parent.mkdir(exist_ok=True)
                 shutil.copy(sbom_file, target)

@@ -38,8 +38,8 @@ TRIAL = """\
 #include <string.h>
 size_t mlaot_trial(const char *s) { return strlen(s); }
 """
-MACROS = ("-dM", "-E", "-x", "c", os.devnull)  # with which gcc and clang print those that they define
-TIMEOUT = 300  # seconds for a few lines; zig's first ones take a while
+MACROS = ("-dM", "-E", "-x", "c", os.devnull)  # make gcc and clang print their predefined macros
+TIMEOUT = 300  # seconds for a few lines; zig is slow the first time
 HEADERS = "; install the C library's headers (Debian: apt install libc6-dev, Alpine: apk add musl-dev)"
 
 
@@ -159,7 +159,7 @@ def compile_module(
     units = unit_flags(stem, isas_for(machine_of(macros), isas), deterministic, archive is not None)
     flags = [*split_variable(environ, "CFLAGS"), "-DNDEBUG", "-fPIC", "-w"]
     machines = split_variable(environ, "ARCHFLAGS") if toolchain.platform is None else []
-    # Objects are the same wherever the folder is, also with -g among the user's flags.
+    # Keep the folder's path out of the objects, also with -g among the user's flags.
     places = ["-Xassembler", f"-I{folder}", f"-ffile-prefix-map={Path.cwd()}=.", f"-ffile-prefix-map={folder}=."]
     with tempfile.TemporaryDirectory(prefix="mlaot-") as objects:
 
@@ -235,7 +235,7 @@ def link_options(toolchain: Toolchain, abi: str, folder: Path) -> list[str]:
         return ["-undefined", "dynamic_lookup", "-Wl,-x"]
     if platform is None:
         return ["-fno-fast-math", "-fno-lto", "-s", "-Wl,-z,noseparate-code"]
-    options = ["-s", "-Wl,--gc-sections"]  # zig brings its whole runtime library along
+    options = ["-s", "-Wl,--gc-sections"]  # zig links its whole runtime library
     if platform.system == "macos":
         return ["-s", "-Wl,-undefined,dynamic_lookup"]
     if platform.system == "windows":
@@ -244,9 +244,9 @@ def link_options(toolchain: Toolchain, abi: str, folder: Path) -> list[str]:
         exports.write_text(python_exports(name))
         machine = {"x86_64": "i386:x86-64", "aarch64": "arm64"}[platform.machine]
         run([command[0], "dlltool", "-m", machine, "-d", str(exports), "-l", str(library)], os.environ)
-        return [*options, "-Wl,-Brepro", str(library)]  # no time of day
+        return [*options, "-Wl,-Brepro", str(library)]  # without a time stamp
     if platform.system == "musl":
-        # zig would note libc.so, which only a developer's machine has; the library's name at run time is another.
+        # zig would require libc.so, which only developers' machines have; at run time the library has another name.
         name = f"libc.musl-{platform.machine}.so.1"
         empty = folder / "empty.c"
         empty.write_text("int mlaot_empty;\n")
@@ -362,7 +362,7 @@ def run(arguments: list[str], environ: Mapping[str, str], timeout: float | None 
     if result.returncode:
         sys.stderr.write(f"{shlex.join(arguments)}\n{result.stderr}")
         lines = [line.strip() for line in result.stderr.splitlines() if line.strip()]
-        lines = [line for line in lines if not line.startswith("collect2: ")] or lines  # says that ld said something
+        lines = [line for line in lines if not line.startswith("collect2: ")] or lines  # says only that ld failed
         errors = [line for line in lines if "error" in line.lower()] or lines[-1:]
         raise MlaotError(errors[0] if errors else f"exit status {result.returncode}")
     return result.stdout

@@ -27,8 +27,8 @@ be compared because one is no wheel.
 EXAMPLES = """\
   mlaot diff old/digits-1.0-cp311-abi3-linux_x86_64.whl digits-1.0-cp311-abi3-linux_x86_64.whl
 """
-SAME, DIFFERENT, TROUBLE = 0, 1, 2  # as diff has it
-VERSION = re.compile(r"^([^/]+)-[^/-]+\.dist-info/")  # in the path of a file: the same file in every version
+SAME, DIFFERENT, TROUBLE = 0, 1, 2  # the exit statuses of diff
+VERSION = re.compile(r"^([^/]+)-[^/-]+\.dist-info/")  # in a path: removed, so that files of all versions compare
 SIDES = ("old", "new")  # keys of ``changes``
 
 

@@ -96,7 +96,7 @@ def examine(folder: Path) -> Iterator[Check]:
 def check(what: str, look: Callable[[], str]) -> Check:
     """Report what ``look`` returns, or, if it raises a ``MlaotError``, what is missing."""
     try:
-        with contextlib.redirect_stderr(io.StringIO()):  # a compiler's own words, at length
+        with contextlib.redirect_stderr(io.StringIO()):  # hide a compiler's long output
             return Check(what, "ok", look())
     except MlaotError as error:
         return Check(what, "missing", str(error))
@@ -181,7 +181,7 @@ def instruction_sets() -> str:
 
     try:
         machines = machines_here(MACHINES, find_compiler())
-    except OSError:  # what was compiled cannot be loaded
+    except OSError:  # the library cannot be loaded
         return f"{platform.machine()}; the compiler is one for other machines"
     return f"{platform.machine()}: {', '.join(machine.name for machine in machines)}"
 

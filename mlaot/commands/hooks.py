@@ -33,8 +33,8 @@ for name in filter(None, path.split(".")):
     hooks = getattr(hooks, name)
 pathlib.Path(answer).write_text(getattr(hooks, hook)(*arguments), encoding="utf-8")
 """
-SLOW = 2  # seconds, from which on progress is shown
-CHATTER = "*** "  # begins the lines in which scikit-build-core says that it makes a wheel
+SLOW = 2  # seconds after which progress is displayed
+CHATTER = "*** "  # prefix of scikit-build-core's progress lines
 QUIET = {"setuptools": {"quiet": "true"}}  # options that keep backends from listing each file that they copy
 Note = Callable[[str], None]
 

@@ -34,7 +34,7 @@ MIN_ROUNDS, MAX_SECONDS = 3, 1.0  # rounds of calls that take so many seconds in
 def main() -> None:
     """Answer one question."""
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)  # what the module itself prints is no answer
+    os.dup2(2, 1)  # keep the module's own output out of the answer
     question = json.load(sys.stdin)
     module = load(question["name"], question["file"])
     json.dump(QUESTIONS[question["ask"]](module, question), answers)
@@ -60,7 +60,7 @@ def is_made_by_mlaot(module: ModuleType) -> bool:
     """Tell whether ``info`` of a module is that of mlaot's modules; others may have an ``info``, too."""
     try:
         return "entries" in module.info()
-    except Exception:  # whatever such a name is elsewhere
+    except Exception:  # another module's `info` may be anything
         return False
 
 
@@ -174,7 +174,7 @@ def draw(text: str, dims: Mapping[str, int], limit: int, rng: np.random.Generato
     if dtype.kind == "f":
         return np.asarray(rng.uniform(-1, 1, shape)).astype(dtype)
     bound = 2 if dtype.kind == "b" else min(limit, np.iinfo(dtype).max)
-    numbers = rng.geometric(0.25, shape) - 1  # small ones more often: some are classes, of which there may be two
+    numbers = rng.geometric(0.25, shape) - 1  # small numbers more often: some are classes, of which there may be two
     return np.asarray(numbers % bound).astype(dtype)
 
 

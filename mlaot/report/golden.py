@@ -25,11 +25,11 @@ from mlaot.lower.program import Entry, ExtensionModule, Golden
 from mlaot.passes.frozen.quantize import parts
 from mlaot.transforms.batch import draws
 
-SAMPLES = 32  # elements of an output that are kept
+SAMPLES = 32  # elements of an output that a golden vector keeps
 MARGIN = 16  # times the error of NumPy's arithmetic: other orders of sums, fused multiply-adds, own functions
-ROUNDINGS = 64  # of the largest element, where NumPy's own error happens to be small
+ROUNDINGS = 64  # epsilons of the largest element, in case NumPy's own error happens to be small
 MAX_TWO_ROWS = 2_000_000_000  # operations of a call with two rows: NumPy takes seconds for more, one row must do
-ROUNDING_SHARE = 1e-2  # of the largest element: beyond the rounding of any dtype but float16's
+ROUNDING_SHARE = 1e-2  # of the largest element: more than rounding in any dtype but float16 explains
 
 
 def golden_vectors(module: Module, lowered: ExtensionModule) -> tuple[Golden, ...]:
@@ -37,7 +37,7 @@ def golden_vectors(module: Module, lowered: ExtensionModule) -> tuple[Golden, ..
     vectors: list[Golden] = []
     for entry in lowered.entries:
         graph = module.declared.get(entry.name)
-        # Where inputs can be refused, those made here would be.
+        # An entry that can refuse inputs would refuse generated ones.
         if (
             graph is None
             or entry.refusals
@@ -46,7 +46,7 @@ def golden_vectors(module: Module, lowered: ExtensionModule) -> tuple[Golden, ..
             or any(map(draws, graph.nodes()))
         ):
             continue
-        # Gradients are there only after another call.
+        # Gradients exist only after another call.
         if graph.inputs.keys() <= module.declared_slots.keys() | {port.name for port in entry.inputs}:
             vectors += _golden_call(entry, graph, module, lowered.dims)
     return tuple(vectors)
@@ -63,12 +63,12 @@ def _golden_call(entry: Entry, graph: Graph, module: Module, dims: tuple[str, ..
             exact = evaluate(graph, {**module.declared_slots, **inputs}, wide=True, dims=sizes)
             rounded = evaluate(module.graphs[entry.name], {**module.slots, **inputs}, dims=sizes)
             declared = exact
-            if module.narrow or module.quantized:  # the yardstick is the model with the weights that it is given
+            if module.narrow or module.quantized:  # the reference is the model with its rounded weights
                 exact = evaluate(module.graphs[entry.name], {**module.slots, **inputs}, wide=True, dims=sizes)
-        except (MlaotError, ValueError, IndexError):  # these dims do not go together
+        except (MlaotError, ValueError, IndexError):  # the sizes of these dims do not fit
             continue
-        # A number near the middle between two bytes may be rounded to either, which moves the answers far less than
-        # bytes do in all.
+        # A number near the midpoint of two bytes may be rounded to either, which moves answers far less than
+        # quantization does.
         spare = {
             p.name: 2 * _largest_difference(declared[p.name], exact[p.name]) if module.quantized else 0.0
             for p in entry.outputs
@@ -104,7 +104,7 @@ def compare_references(
         for name, reference in references.items():
             try:
                 theirs = reference(inputs)
-            except Exception as error:  # it need not know all that we do
+            except Exception as error:  # a reference may lack an op
                 yield f"{name} cannot compute it ({' '.join(str(error).split())[:120]})"
                 continue
             errors[name] = max(_relative_error(ours[port.name], theirs[port.name]) for port in entry.outputs)
@@ -151,7 +151,7 @@ def _bound_and_elements(exact: Any, rounded: Any, port: Port, spare: float) -> t
         epsilon = 2.0 ** -{"f64": 52, "f32": 23, "f16": 10, "bf16": 7}[port.dtype]
         error, largest = np.abs(exact - rounded).max(initial=0), np.abs(exact).max(initial=0)
         bound = float(MARGIN * error + ROUNDINGS * epsilon * largest) + spare
-    elif (exact != rounded).any():  # decided by a rounding
+    elif (exact != rounded).any():  # a rounding decides these integers
         return ()
     flat = exact.ravel()
     count = min(SAMPLES, flat.size)
