@@ -1,6 +1,6 @@
 """The compiler, top to bottom: settings in, files out. Read this file first.
 
-settings --load_model--> declaration --trace--> Traced --passes--> Module --lower--> Program --program_files--> files
+settings --open_model--> declaration --trace--> Traced --passes--> Module --lower--> Program --program_files--> files
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from mlaot import passes
 from mlaot.files import program_files, write
 from mlaot.isolation import pause_collection
-from mlaot.loading import load_model, load_sample, locate_errors, trace
+from mlaot.loading import open_model, trace
 from mlaot.lower.lower import lower
 from mlaot.lower.program import Program
 from mlaot.printing.cmake import cmake_files, flag_files
@@ -53,9 +53,7 @@ def compile_for(
     golden: bool = False,
 ) -> Result:
     """Return ``use`` of a model's program; errors of ``use``, too, name the model's place."""
-    declared = load_model(settings, model)
-    options, sample = settings.options(model), load_sample(settings, model, declared)
-    with locate_errors(declared, model):
+    with open_model(settings, model) as (declared, options, sample):
         program = compile_model(declared, model.module, options, sample=sample, tuned=tuned, golden=golden)
         with stage("writing the C"):
             return use(replace(program, module=replace(program.module, version=settings.version)))

@@ -13,6 +13,7 @@ from mlaot.frontend.scalar.parameters import is_value
 from mlaot.frontend.trace.declaration import Declaration, Traced
 from mlaot.isolation import isolate
 from mlaot.settings import ModelSettings, Settings
+from mlaot.settings.options import Options
 from mlaot.stages import stage
 
 
@@ -40,6 +41,15 @@ def load_sample(settings: Settings, model: ModelSettings, declared: Any) -> Any:
     if model.kind == "model" and model.sample:
         return load_attribute(settings, model, "sample")
     return declared.sample if isinstance(declared, Declaration) else None
+
+
+@contextmanager
+def open_model(settings: Settings, model: ModelSettings) -> Iterator[tuple[Any, Options, Any]]:
+    """Yield the declared model, its options and its sample; errors meanwhile name the line of the declaration."""
+    declared = load_model(settings, model)
+    sample = load_sample(settings, model, declared)
+    with locate_errors(declared, model):
+        yield declared, settings.options(model), sample
 
 
 @contextmanager

@@ -55,15 +55,13 @@ def steps_are_wrong(settings: Settings) -> bool:
     from mlaot import passes
     from mlaot.bisect import Fault, bisect
     from mlaot.bisect_nests import bisect_nests
-    from mlaot.loading import load_model, load_sample, locate_errors, trace
+    from mlaot.loading import open_model, trace
     from mlaot.lower.lower import lower
 
     is_wrong = False
     for model in settings.models:
-        declared = load_model(settings, model)
-        options, sample = settings.options(model), load_sample(settings, model, declared)
-        with locate_errors(declared, model):
-            outcome: Fault | int | None = bisect(model.module, lambda: trace(declared), options, sample)  # noqa: B023
+        with open_model(settings, model) as (declared, options, sample):
+            outcome: Fault | int | None = bisect(model.module, lambda: trace(declared), options, sample)
             is_right = not isinstance(outcome, Fault)
             print(f"{model.module}: {f'right after all passes ({outcome} graphs compared)' if is_right else outcome}")
             if is_right:

@@ -8,27 +8,23 @@ from typing import Any
 from mlaot import passes
 from mlaot.ir.module import Module
 from mlaot.isolation import pause_collection
-from mlaot.loading import load_model, load_sample, locate_errors, trace
+from mlaot.loading import open_model, trace
 from mlaot.settings import ModelSettings, Settings
 from mlaot.settings.options import DEFAULTS, Options
 
 
 def final_graphs(settings: Settings, model: ModelSettings) -> Module:
     """Return the module of a model after all passes, which lowering starts from."""
-    declared = load_model(settings, model)
-    with locate_errors(declared, model), pause_collection():
-        sample = load_sample(settings, model, declared)
-        return passes.run(model.module, trace(declared), settings.options(model), sample=sample)
+    with open_model(settings, model) as (declared, options, sample), pause_collection():
+        return passes.run(model.module, trace(declared), options, sample=sample)
 
 
 def pass_report(settings: Settings) -> str:
     """Return node counts of every model after every pass."""
     lines = []
     for model in settings.models:
-        declared = load_model(settings, model)
-        with locate_errors(declared, model):
-            sample = load_sample(settings, model, declared)
-            counts = report(declared, model.module, settings.options(model), sample)
+        with open_model(settings, model) as (declared, options, sample):
+            counts = report(declared, model.module, options, sample)
             lines += [f"{model.module} ({model.declared})", *counts]
     return "\n".join(lines)
 
