@@ -26,6 +26,7 @@ from mlaot.settings.tuned import Tuned, read_tuned
 from mlaot.stages import stage
 
 Result = TypeVar("Result")
+Use = Callable[[Program], Result]
 
 
 def generate(settings: Settings, project: Path, out: Path) -> None:
@@ -46,11 +47,7 @@ def generate_module(settings: Settings, model: ModelSettings, project: Path, out
 
 
 def compile_for(
-    settings: Settings,
-    model: ModelSettings,
-    use: Callable[[Program], Result],
-    tuned: Tuned | None = None,
-    golden: bool = False,
+    settings: Settings, model: ModelSettings, use: Use[Result], tuned: Tuned | None = None, golden: bool = False
 ) -> Result:
     """Return ``use`` of a model's program; errors of ``use``, too, name the model's place."""
     with open_model(settings, model) as (declared, options, sample):
