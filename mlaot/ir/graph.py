@@ -44,7 +44,7 @@ class Use:
         return max(self.layouts, key=len)
 
     def extent(self, label: Label) -> Dim:
-        """The result's extent along an axis: as it comes where that is kept or of the layout, else the node's own."""
+        """Return the result's extent along an axis: as it comes where kept or of the layout, else the node's own."""
         if label in self.extents and (label not in self.map.whole or label not in self.map.result):
             return self.extents[label]
         shape: tuple[Dim, ...] = self.node.type.shape
@@ -157,14 +157,14 @@ class Node:
         self.forwarded: Node | None = None
 
     def find(self) -> Node:
-        """The representative of this node's class."""
+        """Return the representative of this node's class."""
         node = self
         while node.forwarded is not None:
             node = node.forwarded
         return node
 
     def arg(self, i: int) -> Node:
-        """The representative of argument ``i``."""
+        """Return the representative of argument ``i``."""
         return self.args[i].find()
 
     def __repr__(self) -> str:
@@ -192,29 +192,29 @@ class Graph:
         self._users: tuple[object, dict[Node, list[Node]]] = (None, {})
 
     def add(self, op: Op, args: Iterable[Node] = (), attrs: Mapping[str, Any] | None = None) -> Node:
-        """The node for ``op`` on the representatives of ``args``; the same object for the same op, args and attrs."""
-        found = tuple([a if a.forwarded is None else a.find() for a in args])
-        key = (op, found, tuple(attrs.items())) if attrs else (op, found)
+        """Return the node for ``op`` on the representatives of ``args``: one object for the same op, args and attrs."""
+        operands = tuple([a if a.forwarded is None else a.find() for a in args])
+        key = (op, operands, tuple(attrs.items())) if attrs else (op, operands)
         node = self._table.get(key)
         if node is None:
             kept = dict(attrs) if attrs else {}
-            node = Node(self, op, found, kept, op.type_rule(*[a.type for a in found], **kept))
+            node = Node(self, op, operands, kept, op.type_rule(*[a.type for a in operands], **kept))
             self._table[key] = node
         return node if node.forwarded is None else node.find()
 
     def copy(self, node: Node, args: Iterable[Node], attrs: Mapping[str, Any] | None = None) -> Node:
-        """The node for the op of ``node``, perhaps of another graph, with its attributes unless others are given."""
+        """Add the op of ``node``, which may be of another graph, with its attributes unless others are given."""
         outer, self.origin = self.origin, node.origin
-        made = self.add(node.op, args, node.attrs if attrs is None else attrs)
+        result = self.add(node.op, args, node.attrs if attrs is None else attrs)
         self.origin = outer
-        return made
+        return result
 
     def constant(self, value: object, dtype: DType) -> Node:
-        """A constant, one node for the same bits."""
+        """Return a constant, one node for the same bits."""
         return self.add(const, (), {"value": Literal(value, dtype)})
 
     def input(self, name: str, type_: Type, **notes: Any) -> Node:
-        """An input by name; the same name gives the same node."""
+        """Return an input by name; the same name gives the same node."""
         if name not in self.inputs:
             self.inputs[name] = self.add(input_, (), {"name": name, "type": type_, **notes})
         return self.inputs[name]
@@ -229,11 +229,11 @@ class Graph:
             self._links += 1
 
     def roots(self) -> list[Node]:
-        """What must be computed: outputs, then writes."""
+        """Return what must be computed: outputs, then writes."""
         return [n.find() for n in (*self.outputs.values(), *self.writes.values())]
 
     def nodes(self) -> list[Node]:
-        """Representatives that a root needs, arguments before users; iterative, so deep chains are no problem."""
+        """Return the representatives that a root needs, arguments before users; no recursion, for deep graphs."""
         roots = self.roots()
         state = (self._links, len(self._table), tuple(map(id, roots)))
         if self._order[0] != state:
@@ -241,7 +241,7 @@ class Graph:
         return list(self._order[1])
 
     def users(self) -> Mapping[Node, Sequence[Node]]:
-        """``users`` of all nodes, in their order; computed again only where the graph has changed."""
+        """Return ``users`` of all nodes, in their order; it is computed again only where the graph has changed."""
         nodes = self.nodes()
         if self._users[0] != self._order[0]:
             self._users = self._order[0], users(nodes)
@@ -257,7 +257,7 @@ class Graph:
 
 
 def topological(roots: Iterable[Node], within: Container[Node] | None = None) -> list[Node]:
-    """Representatives reachable from ``roots``, each after its arguments; through those ``within`` alone if given."""
+    """Order what ``roots`` reach, each after its arguments; only through nodes of ``within`` where given."""
     order: list[Node] = []
     done: set[Node] = set()
     begun: set[Node] = set()
@@ -285,7 +285,7 @@ def topological(roots: Iterable[Node], within: Container[Node] | None = None) ->
 
 
 def users(nodes: Iterable[Node]) -> dict[Node, list[Node]]:
-    """For each node, the nodes that take it as an argument (twice if they take it twice)."""
+    """Map each node to the nodes that take it as an argument (twice if they take it twice)."""
     result: dict[Node, list[Node]] = {}
     for node in nodes:
         result.setdefault(node, [])

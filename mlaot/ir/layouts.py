@@ -25,7 +25,7 @@ class AxisMap:
     whole: frozenset[Label] = frozenset()
 
     def image(self, i: int, axis: int) -> int | None:
-        """The axis of the result as which an axis of argument ``i`` is kept; None where it is not."""
+        """Return the axis of the result that keeps an axis of argument ``i``; None where none does."""
         label = self.args[i][axis]
         return self.result.index(label) if label in self.result and label not in self.whole else None
 

@@ -29,14 +29,14 @@ class Subgraph:
 
     @classmethod
     def of(cls, name: str, inputs: Sequence[Type], results: Callable[[Graph, list[Node]], Sequence[Node]]) -> Subgraph:
-        """The subgraph on arguments of the types ``inputs`` that gives ``results(graph, arguments)``."""
+        """Make the subgraph on arguments of the types ``inputs`` that returns ``results(graph, arguments)``."""
         graph = Graph(name)
         arguments = [graph.input(f"a{i}", type_) for i, type_ in enumerate(inputs)]
         graph.outputs = {f"r{i}": node.find() for i, node in enumerate(results(graph, arguments))}
         return cls(graph)
 
     def inline(self, graph: Graph, args: Sequence[Node]) -> list[Node]:
-        """The subgraph's nodes once more in ``graph``, on ``args``: its outputs."""
+        """Copy this subgraph into ``graph`` on ``args``; return its outputs."""
         return inline(self.graph, args, graph)
 
     def __eq__(self, other: object) -> bool:
@@ -50,7 +50,7 @@ class Subgraph:
 
 
 def inline(graph: Graph, args: Sequence[Node], into: Graph) -> list[Node]:
-    """The outputs of ``graph`` as nodes of ``into``, with ``args`` for its inputs in their order."""
+    """Copy ``graph`` into ``into``, with ``args`` for its inputs in their order; return its outputs."""
     copies = dict(zip(graph.inputs.values(), args, strict=True))
     for node in graph.nodes():
         if node not in copies:
@@ -59,12 +59,12 @@ def inline(graph: Graph, args: Sequence[Node], into: Graph) -> list[Node]:
 
 
 def subgraphs(attrs: Mapping[str, Any]) -> dict[str, Subgraph]:
-    """The attributes that are subgraphs."""
+    """Return the attributes that are subgraphs."""
     return {name: value for name, value in attrs.items() if isinstance(value, Subgraph)}
 
 
 def _digest(graph: Graph) -> bytes:
-    """Of the types of the inputs, the nodes in their order, and which of them are the outputs."""
+    """Hash the types of the inputs, the nodes in their order, and which of them are the outputs."""
     place = {node: i for i, node in enumerate(graph.inputs.values())}
     parts: list[object] = [str(node.type) for node in place]
     for node in graph.nodes():

@@ -27,7 +27,7 @@ class DType:
         return Type(self, tuple(map(extent, shape if isinstance(shape, tuple) else (shape,))))
 
     def array(self, value: object) -> np.ndarray[Any, Any]:
-        """``value`` as an array of this dtype, in a copy that keeps rank 0."""
+        """Copy ``value`` into an array of this dtype; rank 0 stays."""
         array = np.array(value, dtype=self.numpy)
         return round_bf16(array) if self.name == "bf16" else array
 
@@ -45,7 +45,7 @@ class DType:
 
 
 def round_bf16(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """float32 numbers rounded to the nearest bfloat16, halves to even."""
+    """Round float32 numbers to the nearest bfloat16, halves to even."""
     bits = np.asarray(array, np.float32).view(np.uint32)
     rounded = (bits + np.uint32(0x7FFF) + (bits >> np.uint32(16) & np.uint32(1))) & np.uint32(0xFFFF0000)
     return np.where(np.isnan(array), np.asarray(array, np.float32), rounded.view(np.float32))

@@ -25,29 +25,29 @@ Array = np.ndarray[Any, Any]
 
 
 def no_gradient(ct: Node, out: Node, *args: Node, **_: Any) -> tuple[None, ...]:
-    """The VJP of an op that is flat wherever it is smooth, or whose result is no real number."""
+    """Return no cotangents: the VJP of an op that is flat where it is smooth, or whose result is not real."""
     return (None,) * len(args)
 
 
 def conditions(graph: Graph) -> list[Dim]:
-    """Dims that must not be negative when the module is called: extents and bounds that are not so for certain."""
-    found: dict[Dim, None] = {}
+    """List the extents and bounds that must not be negative in a call and that are not so for certain."""
+    extents: dict[Dim, None] = {}
     for node in graph.nodes():
         types = node.type.items if isinstance(node.type, TupleType) else (node.type,)
         needs = node.op.needs(*[a.find().type for a in node.args], **node.attrs) if node.op.needs else ()
-        found |= dict.fromkeys((*[d for t in types for d in t.shape], *needs))
+        extents |= dict.fromkeys((*[d for t in types for d in t.shape], *needs))
         for inner in subgraphs(node.attrs).values():
-            found |= dict.fromkeys(conditions(inner.graph))
-    return [d for d in found if not dims.nonnegative(d)]
+            extents |= dict.fromkeys(conditions(inner.graph))
+    return [d for d in extents if not dims.nonnegative(d)]
 
 
 def accumulator(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """The NumPy dtype in which numbers of ``dtype`` are added and multiplied up."""
+    """Return the NumPy dtype in which numbers of ``dtype`` are added and multiplied up."""
     return np.dtype(np.float32) if dtype == np.float16 else dtype
 
 
 def same_type(*types: Type, **_: Any) -> Type:
-    """All arguments of one dtype and shape; so is the result."""
+    """Check that all arguments have one dtype and shape; the result has the same."""
     first = types[0]
     for other in types[1:]:
         if other is not first and other != first:
@@ -73,7 +73,7 @@ def _broadcast_reference(x: Array, shape: tuple[int, ...], axes: tuple[int, ...]
 
 
 def _vjp_broadcast(ct: Node, out: Node, x: Node, shape: tuple[Dim, ...], axes: tuple[int, ...]) -> tuple[Node]:
-    """The sum over the new axes."""
+    """Sum over the new axes."""
     return (sum_(ct, axes=tuple(i for i in range(len(shape)) if i not in axes)),)
 
 
@@ -91,7 +91,7 @@ broadcast: Op = Op(
 
 
 def kept_axes(rank: int, axes: Sequence[int]) -> tuple[int, ...]:
-    """The axes of a value of ``rank`` that a reduction over ``axes`` keeps."""
+    """Return the axes of a value of ``rank`` that a reduction over ``axes`` keeps."""
     return tuple(i for i in range(rank) if i not in axes)
 
 
@@ -108,7 +108,7 @@ def accumulated(x: Type, axes: tuple[int, ...]) -> Type:
 
 
 def accumulate(ufunc: np.ufunc) -> Callable[..., Array]:
-    """The reference. Over no axes as it is: NumPy's sum would add 0 to -0."""
+    """Make the reference of a reduction. No axes leave the value as it is: NumPy's sum would add 0 to -0."""
 
     def reference(x: Array, axes: tuple[int, ...]) -> Array:
         return np.asarray(ufunc.reduce(x, axes, accumulator(x.dtype))).astype(x.dtype) if axes else x
@@ -137,19 +137,19 @@ def lift(node: Node, dim: Dim) -> Node:
 
 
 def full_like(node: Node, value: float) -> Node:
-    """``value`` in every element, of ``node``'s type."""
+    """Fill a value of ``node``'s type with ``value``."""
     return fill(node, value, node.type)
 
 
 def fill(like: Node, value: float, type_: Type) -> Node:
-    """``value`` in every element of ``type_``, in the graph of ``like``."""
+    """Fill a value of ``type_`` with ``value``, in the graph of ``like``."""
     constant = like.graph.constant(value, type_.dtype)
     return broadcast(constant, shape=type_.shape, axes=()) if type_.shape else constant
 
 
 @cache
 def scalar_type(dtype: DType) -> Type:
-    """The rank-0 type of a dtype, one object: scalar graphs have a hundred thousand of them."""
+    """Return the rank-0 type of a dtype as one object: scalar graphs have a hundred thousand of them."""
     return Type(dtype, ())
 
 

@@ -35,7 +35,7 @@ def laid_out(
     as_they_lie: bool = False,
     extents: Mapping[Label, Dim] | None = None,
 ) -> Laid | None:
-    """A node over arguments that are laid out otherwise, its result ``wanted`` so; None where the op has no such form.
+    """Make a node over arguments in other layouts, its result ``wanted`` so; None where the op has no such form.
 
     ``as_they_lie``: only where no argument has to be moved for it. ``extents``: of axes that no argument has.
     """
@@ -52,5 +52,5 @@ def laid_out(
 
 
 def plain(node: Node) -> Laid:
-    """A value as it is: its axes are numbered."""
+    """Number the axes of a value as it is."""
     return Laid(node, tuple(range(node.type.rank)))

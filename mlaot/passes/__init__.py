@@ -100,7 +100,7 @@ def run(
     each pass and the module as it left it. ``MLAOT_DUMP=<pass>`` (or ``all``) prints the graphs after that pass.
     """
     check_order(PIPELINE)
-    module, printed = module_of_traced(name, traced, options, sample), dumped()
+    module, printed = declare_module(name, traced, options, sample), stages_to_print()
 
     def look(step: str) -> None:
         for graph in module.graphs.values():
@@ -118,11 +118,11 @@ def run(
     return module
 
 
-def module_of_traced(name: str, traced: Traced, options: Options, sample: Any) -> Module:
-    """The module that a traced model is before the first pass."""
+def declare_module(name: str, traced: Traced, options: Options, sample: Any) -> Module:
+    """Make the module of a traced model, as it is before the first pass."""
     graphs = {"model": traced.graph, **({"training": traced.training} if traced.training else {}), **traced.entries}
     if options.intermediates:
-        graphs[INTERMEDIATES] = _tapped(traced)
+        graphs[INTERMEDIATES] = _intermediates(traced)
     module = Module(
         name,
         graphs,
@@ -144,8 +144,8 @@ def module_of_traced(name: str, traced: Traced, options: Options, sample: Any) -
     return module
 
 
-def _tapped(traced: Traced) -> Graph:
-    """The entry that gives what the model's function has tapped. It writes nothing."""
+def _intermediates(traced: Traced) -> Graph:
+    """Make the entry that returns the values which the model's function has tapped. It writes nothing."""
     if not traced.taps:
         raise MlaotError("intermediates = true, but the model has none; name some by mlaot.tap(name, array)")
     if INTERMEDIATES in traced.entries:
@@ -157,27 +157,27 @@ def _tapped(traced: Traced) -> Graph:
 
 
 def names() -> list[str]:
-    """The passes in the order in which they run first."""
+    """List the passes in the order in which they run first."""
     return list(dict.fromkeys(step.name for step in PIPELINE))
 
 
-def dumped() -> set[str]:
-    """The stages after which ``MLAOT_DUMP`` wants the graphs or the program printed: one by its name, or all passes."""
+def stages_to_print() -> set[str]:
+    """Read which stages ``MLAOT_DUMP`` wants printed, graphs or program: one by its name, or all passes."""
     every = {"trace", *names()}
-    wanted = os.environ.get("MLAOT_DUMP", "")
-    if wanted not in ("", "all", LOWERING, *every):
-        hint = _hint(wanted, ["all", "trace", *names(), LOWERING])
-        raise VariableError(f"the environment variable MLAOT_DUMP is {wanted!r}, which is no pass{hint}")
-    return every if wanted == "all" else {wanted} - {""}
+    variable = os.environ.get("MLAOT_DUMP", "")
+    if variable not in ("", "all", LOWERING, *every):
+        hint = _hint(variable, ["all", "trace", *names(), LOWERING])
+        raise VariableError(f"the environment variable MLAOT_DUMP is {variable!r}, which is no pass{hint}")
+    return every if variable == "all" else {variable} - {""}
 
 
-def _hint(name: str, known: list[str]) -> str:
-    """What else a name may mean: one that is close, else all."""
-    return did_you_mean(name, known) or f"; they are {', '.join(known)}"
+def _hint(name: str, candidates: list[str]) -> str:
+    """Suggest what a name may have meant: a name close to it, else every name."""
+    return did_you_mean(name, candidates) or f"; they are {', '.join(candidates)}"
 
 
 def run_one(name: str, graph: Graph) -> dict[str, Graph]:
-    """The graphs that a pass makes of one on its own, whose parameters are random numbers.
+    """Run one pass on a graph of its own, whose parameters are random numbers, and return the graphs it makes.
 
     Inputs that are parameters are so by their note, and frozen; the pass sees a model that takes the other inputs.
     """
@@ -192,7 +192,7 @@ def run_one(name: str, graph: Graph) -> dict[str, Graph]:
 
 
 def module_of(graph: Graph, entry: str) -> tuple[Module, Traced]:
-    """A module of a graph alone, whose parameters are random numbers, and what it would have been traced to."""
+    """Make a module of one graph with random parameters, and the traced model that it would come from."""
     types = {key: node.type for key, node in graph.inputs.items() if node.attrs.get("parameter")}
     numbers = np.random.default_rng(0)
     parameters = {

@@ -39,7 +39,7 @@ class Pass(Generic[P]):
         self.function(*args, **kwargs)
 
     def run(self, module: Module, traced: Traced) -> None:
-        """Run the pass on all that it is for, if the options of the module ask for it."""
+        """Run the pass on everything in its scope, if the options of the module ask for it."""
         if not self.when(module.options):
             return
         call: Callable[..., None] = self.function

@@ -20,14 +20,14 @@ def rewrite(
     """Apply ``rules`` until none fires. They are listed by the op they match; those under None match any op.
 
     A rule returns an equal, better node, or None. Nodes made inside a replacement are visited by the next sweep.
-    ``replaced`` is told of each node and what took its place.
+    ``replaced`` is called with each node and its replacement.
     """
     anywhere = tuple(rules.get(None, ()))
-    by_op = {op: (*some, *anywhere) for op, some in rules.items()}
+    by_op = {op: (*own, *anywhere) for op, own in rules.items()}
     for _ in range(MAX_SWEEPS):
         if not _sweep(graph, by_op, anywhere, replaced):
             return
-    names = [rule.__name__ for some in rules.values() for rule in some]
+    names = [rule.__name__ for own in rules.values() for rule in own]
     raise AssertionError(f"bug in mlaot: no fixed point after {MAX_SWEEPS} sweeps of {names}")
 
 
@@ -44,12 +44,12 @@ def _sweep(
             if a.forwarded is not None:
                 node = graph.add(old.op, old.args, old.attrs)  # arguments have been forwarded since it was made
                 break
-        some = rules.get(node.op, anywhere)
-        if some:
+        candidates = rules.get(node.op, anywhere)
+        if candidates:
             fired: list[str] = []
-            while (better := _first(node, some, fired)) is not None:
+            while (better := _first(node, candidates, fired)) is not None:
                 node = better
-                some = rules.get(node.op, anywhere)
+                candidates = rules.get(node.op, anywhere)
                 assert len(fired) < MAX_STEPS, f"bug in mlaot: rules loop on {old.op.name}: {fired}"
         if node is not old:
             graph.forward(old, node)

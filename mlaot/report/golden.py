@@ -21,7 +21,7 @@ from mlaot.ir.module import Module
 from mlaot.ir.ports import Port, numbers
 from mlaot.ir.types import DTYPES
 from mlaot.lower.program import Entry, ExtensionModule, Golden
-from mlaot.passes.frozen.quantize import parts
+from mlaot.passes.frozen.quantize import split_sample
 from mlaot.printing.methods import HIDDEN
 from mlaot.transforms.batch import draws
 
@@ -94,7 +94,7 @@ def compared(
             continue
         known: dict[str, int] = {}
         if module.sample is not None:
-            given = parts(module.sample, graph)[0]
+            given = split_sample(module.sample, graph)[0]
         else:
             known = dict(zip(lowered.dims, vector.dims, strict=True))
             given = {port.name: numbers(port, number, known) for number, port in enumerate(entry.inputs)}

@@ -31,23 +31,23 @@ class _Digests:
 
     steps: int
     near: tuple[bytes, ...]
-    whole: bytes
+    anonymous: bytes
     full: bytes
 
     @property
     def order(self) -> tuple[int, tuple[bytes, ...], bytes]:
-        return -self.steps, self.near, self.whole
+        return -self.steps, self.near, self.anonymous
 
 
 @pass_over("graphs", after=("simplify",))
 def canonical_order(graph: Graph) -> None:
     """Order the arguments of every commutative op of two arguments."""
-    known: dict[Node, _Digests] = {}
+    memo: dict[Node, _Digests] = {}
 
     def digests(node: Node) -> _Digests:
-        if node not in known:
-            known[node] = _digests(node, [digests(a.find()) for a in node.args])
-        return known[node]
+        if node not in memo:
+            memo[node] = _digests(node, [digests(a.find()) for a in node.args])
+        return memo[node]
 
     def is_before(a: Node, b: Node) -> bool:
         first, second = digests(a), digests(b)
@@ -58,7 +58,7 @@ def canonical_order(graph: Graph) -> None:
             a, b = next((p, q) for p, q in pairs if digests(p).full != digests(q).full)
         return _own(a) < _own(b)
 
-    def ordered(node: Node) -> Node | None:
+    def order_arguments(node: Node) -> Node | None:
         """f(y, x) => f(x, y)"""
         if not node.op.commutative or len(node.args) != 2:
             return None
@@ -67,7 +67,7 @@ def canonical_order(graph: Graph) -> None:
             return None
         return node.op(b, a, **node.attrs)
 
-    rewrite(graph, {None: (ordered,)})
+    rewrite(graph, {None: (order_arguments,)})
 
 
 def _digests(node: Node, args: list[_Digests]) -> _Digests:
@@ -76,18 +76,18 @@ def _digests(node: Node, args: list[_Digests]) -> _Digests:
     for i in range(NEAR - 1):
         near.append(_digest(form, *[a.near[i] for a in args]))
     steps = 1 + max([a.steps for a in args], default=-1)
-    whole, full = _digest(form, *[a.whole for a in args]), _digest(exact, *[a.full for a in args])
-    return _Digests(steps, tuple(near), whole, full)
+    anonymous, full = _digest(form, *[a.anonymous for a in args]), _digest(exact, *[a.full for a in args])
+    return _Digests(steps, tuple(near), anonymous, full)
 
 
 def _own(node: Node) -> str:
-    """A node's op and attributes."""
+    """Write a node's op and attributes."""
     attrs = [v.key if isinstance(v, Literal | Subgraph) else (k, str(v)) for k, v in node.attrs.items()]
     return repr((node.op.name, attrs))
 
 
 def _form(node: Node) -> str:
-    """The same without what tells equal layers apart: names, and constants that may be weights."""
+    """Write the same without what differs between equal layers: names, and constants that may be weights."""
     is_weight = node.op is const and node.attrs["value"].array.size > 1
     return repr((node.op.name, str(node.type))) if node.op is input_ or is_weight else _own(node)
 

@@ -21,21 +21,25 @@ from mlaot.passes.base import pass_over
 from mlaot.passes.rewrite import rewrite
 
 
-def by_parts(node: Node) -> Node | None:
+def multiply_parts(node: Node) -> Node | None:
     """contract(x, concat(a, b)) => concat(contract(x, a), contract(x, b)), or their sum"""
     *labels, out = red.parse_spec(node.attrs["spec"])
     for i in (1, 0):
-        whole, other = node.arg(i), node.arg(1 - i)
-        if whole.op is not st.concat or not any(is_stored(base_of(a)) for a in whole.args) or is_stored(base_of(other)):
+        joined, other = node.arg(i), node.arg(1 - i)
+        if (
+            joined.op is not st.concat
+            or not any(is_stored(base_of(a)) for a in joined.args)
+            or is_stored(base_of(other))
+        ):
             continue
-        label = labels[i][whole.attrs.get("axis", 0)]
+        label = labels[i][joined.attrs.get("axis", 0)]
         if label in out and label in labels[1 - i]:
             continue
         parts = []
         start: Dim = 0
-        for a in whole.args:
+        for a in joined.args:
             part = a.find()
-            size = part.type.shape[whole.attrs.get("axis", 0)]
+            size = part.type.shape[joined.attrs.get("axis", 0)]
             operands = (_part(other, labels[1 - i], label, start, size), part)
             parts.append(red.contract(*(operands if i else reversed(operands)), spec=node.attrs["spec"]))
             start = size + start
@@ -49,7 +53,7 @@ def by_parts(node: Node) -> Node | None:
 
 
 def _part(x: Node, labels: str, label: str, start: Dim, size: Dim) -> Node:
-    """The slice of ``x`` along a label, where it has that."""
+    """Slice ``x`` along a label; return it as it is where it has no such label."""
     if label not in labels:
         return x
     axis = labels.index(label)
@@ -60,5 +64,5 @@ def _part(x: Node, labels: str, label: str, start: Dim, size: Dim) -> Node:
 
 @pass_over("graphs", after=("contract",))
 def concat_products(graph: Graph) -> None:
-    """Take such products apart."""
-    rewrite(graph, {red.contract: (by_parts,)})
+    """Split products with a concatenation of which a part is stored."""
+    rewrite(graph, {red.contract: (multiply_parts,)})

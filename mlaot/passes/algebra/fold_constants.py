@@ -17,7 +17,7 @@ from mlaot.passes.base import pass_over
 from mlaot.passes.rewrite import rewrite
 
 
-def of_constants(node: Node) -> Node | None:
+def fold(node: Node) -> Node | None:
     """f(constant, constant) => constant"""
     if not node.args or not isinstance(node.type, Type) or node.op.name in ("broadcast", "random_bits"):
         return None
@@ -31,4 +31,4 @@ def of_constants(node: Node) -> Node | None:
 @pass_over("graphs")
 def fold_constants(graph: Graph) -> None:
     """Fold constants to a fixed point."""
-    rewrite(graph, {None: (of_constants,)})
+    rewrite(graph, {None: (fold,)})

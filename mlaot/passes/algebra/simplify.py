@@ -23,7 +23,7 @@ from mlaot.passes.rewrite import Rule, rewrite
 
 
 def number(node: Node) -> float | None:
-    """The value of a constant that is the same in every element, or None."""
+    """Return the value of a constant that is the same in every element, or None."""
     node = node.find()
     while node.op is st.broadcast:
         node = node.arg(0)

@@ -32,12 +32,12 @@ LOOKS = (st.broadcast, st.transpose, st.reshape, st.slice_, st.window, st.pad)
 
 @pass_over("graphs", after=("entries", "port_dtypes"))
 def upcast(graph: Graph) -> None:
-    """Rewrite arithmetic on float16 and bfloat16."""
+    """Rewrite arithmetic on float16 and bfloat16 to float32, rounded after each op."""
     wide: dict[Node, Node] = {}  # what a narrow node was before it was rounded
     for node in graph.nodes():
         if isinstance(node.type, TupleType) or not (_is_arithmetic(node) or _is_choice(node, wide)):
             continue
-        args = [_widened(a.find(), wide) for a in node.args]
+        args = [_upcast(a.find(), wide) for a in node.args]
         attrs = {k: f32 if _is_narrow(v) and node.op is not ew.cast else v for k, v in node.attrs.items()}
         result = graph.add(node.op, args, attrs)
         if node.type.dtype in NARROW:
@@ -63,23 +63,23 @@ def _is_narrow(value: Any) -> bool:
 
 
 def _is_choice(node: Node, wide: dict[Node, Node]) -> bool:
-    """Whether a node chooses among values of which one was computed."""
+    """Tell whether a node chooses among values of which one was computed."""
     return node.op is where and node.type.dtype in NARROW and any(_base(a.find()) in wide for a in node.args)
 
 
 def _base(node: Node) -> Node:
-    """What views look at."""
+    """Return the value behind views."""
     while node.op in LOOKS:
         node = node.arg(0)
     return node
 
 
-def _widened(node: Node, wide: dict[Node, Node]) -> Node:
+def _upcast(node: Node, wide: dict[Node, Node]) -> Node:
     if node in wide:
         return wide[node]
     if node.type.dtype not in NARROW:
         return node
     if node.op in LOOKS and (node.op is not st.slice_ or _base(node) in wide):
-        args = [_widened(a.find(), wide) for a in node.args]
+        args = [_upcast(a.find(), wide) for a in node.args]
         return wide.setdefault(node, node.graph.add(node.op, args, node.attrs))
     return wide.setdefault(node, ew.cast(node, dtype=f32))

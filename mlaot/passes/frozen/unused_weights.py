@@ -13,7 +13,7 @@ from mlaot.passes.base import pass_over
 
 @pass_over("module", after=("one_hot_gather", "freeze", "blocked_layout", "quantize", "winograd", "split_gates"))
 def unused_weights(module: Module) -> None:
-    """Drop them from the inputs of every entry of a module with frozen weights."""
+    """Drop unread weights from the inputs of every entry of a module with frozen weights."""
     for graph in module.graphs.values() if module.is_frozen else ():
         kept = {*graph.nodes(), *[graph.inputs[name] for name in graph.writes]}
         graph.inputs = {k: node for k, node in graph.inputs.items() if k not in module.slots or node.find() in kept}

@@ -22,7 +22,7 @@ from mlaot.schedule.tuning import TRANSPOSED_EXTENT
 
 @pass_over("graphs", after=("contract",))
 def transposed_operands(graph: Graph) -> None:
-    """Store such operands once more."""
+    """Store transposed the computed operands of products that lie along the sum."""
     rewrite(graph, {red.contract: (columns_last,)})
 
 
@@ -49,7 +49,7 @@ def columns_last(node: Node) -> Node | None:
 
 
 def _is_many(extents: list[Dim]) -> bool:
-    """Whether the product of extents is large enough; a named one counts as one."""
+    """Tell whether the product of extents is large enough; a named one counts as one."""
     count = 1
     for d in extents:
         count *= d if isinstance(d, int) else 1

@@ -37,12 +37,12 @@ def add_batch(module: Module, traced: Traced) -> None:
 
 
 def _arguments(module: Module, graph: Graph) -> list[str]:
-    """The inputs of a graph that a caller gives."""
+    """Return the inputs of a graph that a caller passes."""
     return [name for name in graph.inputs if name not in module.slots]
 
 
 def _single_results(module: Module, model: Graph) -> list[str]:
-    """The results of a model, where none of them depends on an input: its loss has some, ``forward`` takes none."""
+    """Return the results that no input reaches, if that is all of them: ``forward`` takes no inputs then."""
     results = {name: node.find() for name, node in model.outputs.items() if name != "loss"}
     nodes = set(topological(results.values()))
     return [] if any(model.inputs[name] in nodes for name in _arguments(module, model)) else list(results)

@@ -26,13 +26,13 @@ from mlaot.passes.training import microbatch
 from mlaot.schedule.tuning import POOLED_WINDOW
 
 
-def reduced_window(node: Node) -> Node | None:
+def unroll_window(node: Node) -> Node | None:
     """reduce(f(window(x), ..)) => combine(f(slice(x), ..), f(slice(x), ..), ..)"""
     if not node.op.repeats:
         return None
-    axes, whole = node.attrs["axes"], node.arg(0).type.shape
-    sizes = [whole[a] for a in axes]
-    if axes != tuple(range(len(whole) - len(axes), len(whole))) or not all(isinstance(d, int) for d in sizes):
+    axes, shape = node.attrs["axes"], node.arg(0).type.shape
+    sizes = [shape[a] for a in axes]
+    if axes != tuple(range(len(shape) - len(axes), len(shape))) or not all(isinstance(d, int) for d in sizes):
         return None
     if not _has_window(node.arg(0), len(axes)) or prod(sizes) > POOLED_WINDOW:
         return None
@@ -52,7 +52,7 @@ def _has_window(node: Node, count: int) -> bool:
 
 
 def _at(node: Node, place: tuple[int, ...]) -> Node | None:
-    """What is computed by elementwise steps from windows, for one place in each of them."""
+    """Compute elementwise work on windows for one place in each of them."""
     kept = node.type.shape[: -len(place)]
     if node.op is st.window and len(node.attrs["axes"]) == len(place):
         start, step = [0] * len(kept), [1] * len(kept)
@@ -66,8 +66,8 @@ def _at(node: Node, place: tuple[int, ...]) -> Node | None:
     if not node.op.elementwise:
         return None
     args = [_at(a.find(), place) for a in node.args]
-    found = [a for a in args if a is not None]
-    return node.op(*found, **node.attrs) if len(found) == len(args) else None
+    operands = [a for a in args if a is not None]
+    return node.op(*operands, **node.attrs) if len(operands) == len(args) else None
 
 
 def fold_last(node: Node) -> Node | None:
@@ -95,4 +95,4 @@ def unroll_windows(graph: Graph) -> None:
     """Apply the rules of this file to a tile of examples."""
     if graph.name == microbatch.NAME:
         anywhere: dict[object, tuple[Rule, ...]] = {None: (fold_last,), st.window: (window_first,)}
-        rewrite(graph, {**anywhere, **dict.fromkeys(REDUCTIONS, (reduced_window,))})  # type: ignore[dict-item]
+        rewrite(graph, {**anywhere, **dict.fromkeys(REDUCTIONS, (unroll_window,))})  # type: ignore[dict-item]
