@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from functools import cache
 from importlib.resources import files
+from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -52,12 +53,19 @@ def compile_templates(templates: Path, package: Path) -> None:
     source.compile_templates(compiled_folder(package), zip=None, ignore_errors=False)
 
 
+def template_names(folder: str) -> list[str]:
+    """The names of the templates in a folder of ``templates/``."""
+    return sorted(path.name for path in (_templates() / folder).iterdir() if path.name.endswith(".j2"))
+
+
 def template_text(name: str) -> str:
     """The text of ``templates/<name>``, from a wheel, an editable install or a checkout."""
-    installed = files("mlaot") / "templates" / name
-    if installed.is_file():
-        return installed.read_text(encoding="utf-8")
-    return (Path(__file__).parent.parent / "templates" / name).read_text(encoding="utf-8")
+    return (_templates() / name).read_text(encoding="utf-8")
+
+
+def _templates() -> Traversable:
+    installed = files("mlaot") / "templates"
+    return installed if installed.is_dir() else Path(__file__).parent.parent / "templates"
 
 
 def render(template: str, /, **context: object) -> str:

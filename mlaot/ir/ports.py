@@ -21,10 +21,10 @@ BITS = {"f64": 24, "f32": 24, "f16": 11, "bf16": 8}  # of a number in -1..1 that
 
 @dataclass(frozen=True)
 class Port:
-    """One input or output of an entry; an extent is an int or the text of one in the dims, such as ``2 * n + 1``.
+    """An input or output of an entry; an extent is an int, or the text of an expression in dims such as ``2 * n + 1``.
 
-    ``default``: a keyword scalar; ``converts``: arrays of other numbers are taken, too; ``ranges``: what its elements
-    must be that are indices.
+    ``default``: the value of a keyword scalar. ``converts``: arrays of other dtypes are accepted, too. ``ranges``:
+    bounds of elements that are indices.
     """
 
     name: str

@@ -77,7 +77,7 @@ def part_buffer(buffer: Buffer, shape: Sequence[Dim], strides: Sequence[Dim], st
 
 def _part(buffer: Buffer, argument: Node, part: Part) -> Buffer:
     """Return the buffer of an argument inside of that of the result."""
-    if part == (buffer.strides, 0, False):
+    if part == (buffer.strides, 0, False) and argument.type.shape == buffer.shape:  # a copy of it all
         return buffer
     dense = buffer.dense or part.gapless
     return part_buffer(buffer, argument.type.shape, part.strides, part.offset, dense=dense)

@@ -267,11 +267,39 @@ def call(name: str, *args: Expr) -> Expr:
 
 
 ASSOCIATIVE = ("add", "mul", "max", "min", "and", "or", "xor")
-# Functions with vector forms, so slow that a sum of their results never stalls.
-TRANSCENDENTAL = {
-    *("exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sin", "cos", "tan", "asin", "acos", "atan"),
-    *("sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "sigmoid", "erf", "erfc", "erfinv"),
-    *("pow", "atan2", "hypot", "fmod", "nextafter"),
+# Calls of an instruction or a few. Others are functions that take tens of them.
+CHEAP_CALLS = {
+    *(
+        *ASSOCIATIVE,
+        "sub",
+        "div",
+        "neg",
+        "abs",
+        "sqrt",
+        "sign",
+        "copysign",
+        "relu",
+        "step",
+        "is_equal",
+        "not",
+        "select",
+    ),
+    *(
+        "cast",
+        "bitcast",
+        "convert",
+        "left_shift",
+        "right_shift",
+        "rounded",
+        "round_f16",
+        "round_bf16",
+        "floor",
+        "ceil",
+        "trunc",
+        "round",
+        "nearest_inside",
+    ),
+    *("isnan", "least", "most", "mod", "remainder", "floor_divide", "even", "odd", "splat_word", "dot4"),
 }
 NO_LANES = ("normal_quantile", "threefry")  # functions without vector forms
 COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from functools import cache
 from typing import Any
 
-from mlaot.nest.expressions import HALVES, TRANSCENDENTAL
+from mlaot.nest.expressions import HALVES
 from mlaot.nest.reductions import BY_LANES
 from mlaot.printing.spelling import MEMORY as C_TYPES
 from mlaot.printing.spelling import OPERATORS
-from mlaot.render import render
+from mlaot.render import render, template_names
 from mlaot.schedule.machine import Machine as Isa
 
 BITS = {"f32": 32, "f64": 64, "i32": 32, "i64": 64}
@@ -46,6 +47,7 @@ ONE_DTYPE = {
     **{"power_half": "f64", "erfc_half": "f64", "erfinv_half": "f64", "tan_half": "f64"},
 }
 TWO_FILES = {"turn"}
+SHARED = {"types", "scalar", "wide", "extreme", "lanes", "fold", "round_half", "turn_f32", "turn_f64"}  # by several
 ARGUMENTS = {"pow": "xy", "power": "xy", "atan2": "yx", "hypot": "xy", "fmod": "xy", "nextafter": "xy"}
 # What f32 computes as f64, and the function that is good enough for it.
 WIDE = {"tan": "tan_half", "erfc": "erfc_half", "erfinv": "erfinv_half", "power": "power_half", "fmod": "fmod"}
@@ -76,9 +78,17 @@ LOG_Q = {
 _NAME = re.compile(r"([a-z]\w*?)_(?:(f16|bf16|f32|f64|i32|i64|i8|u8|bool)_as_)?(f32|f64|i32|i64)(v?)")
 
 
+@cache
+def functions() -> frozenset[str]:
+    """Return the functions of floats that have a template each, such as ``exp``, and no part in another one."""
+    families = {name.split(".")[0] for name in template_names("vector")}
+    families = {name for name in families if not name.endswith(("_as", "_half", "_part")) and name not in SHARED}
+    return frozenset(families - {*GENERIC, *MEMORY, *WORDS, *VECTOR, *PARTS, *ONE_DTYPE})
+
+
 def seconds_of_calls(calls: Mapping[str, int]) -> float:
     """Estimate gcc's time at -O2 for the transcendental functions among calls."""
-    return 0.015 * sum(count for name, count in calls.items() if name.rpartition("_")[0] in TRANSCENDENTAL)
+    return 0.015 * sum(count for name, count in calls.items() if name.rpartition("_")[0] in functions())
 
 
 def vector_types(isa: Isa, *, is_long: bool = False) -> str:
@@ -110,7 +120,7 @@ def _is_helper(family: str, source: str, dtype: str, form: str) -> bool:
     if family in ONE_DTYPE:
         return dtype == ONE_DTYPE[family]
     return dtype in FLOATS and (
-        family in GENERIC | TRANSCENDENTAL or (form == "v" and family in VECTOR | PARTS | TWO_FILES)
+        family in GENERIC | functions() or (form == "v" and family in VECTOR | PARTS | TWO_FILES)
     )
 
 
@@ -127,7 +137,7 @@ def _template(family: str, source: str, dtype: str, form: str) -> str:
         family = "extreme"
     elif family in ("round_f16", "round_bf16"):
         family = "round_half"
-    elif family in TRANSCENDENTAL and not form:  # one lane of the vectors' function, so that both give the same bits
+    elif family in functions() and not form:  # one lane of the vectors' function, so that both give the same bits
         family = "scalar"
     elif family in WIDE and dtype == "f32":
         family = "wide"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from mlaot.nest.expressions import TRANSCENDENTAL, Call, Index, subexpressions
+from mlaot.nest.expressions import CHEAP_CALLS, COMPARISONS, Call, Index, subexpressions
 from mlaot.nest.reductions import BY_FUNCTION
 from mlaot.nest.statements import (
     Assign,
@@ -106,6 +106,6 @@ def _accumulators(before: list[Statement], loop: For) -> dict[str, Accumulator]:
 def _waits(loop: For, lanes: int) -> bool:
     """Whether the elements of a long row need so little work that a single accumulator would stall on its latency."""
     calls = {x.name for s in walk(loop.body) for e in expressions(s) for x in subexpressions(e) if isinstance(x, Call)}
-    is_light = len(loop.body) <= STAGE_LINES_SEVERAL and not calls & TRANSCENDENTAL
+    is_light = len(loop.body) <= STAGE_LINES_SEVERAL and calls <= {*CHEAP_CALLS, *COMPARISONS}
     size = loop.high.value if isinstance(loop.high, Index) else None
     return is_light and (not isinstance(size, int) or size >= 2 * SUM_CHAINS * lanes)
