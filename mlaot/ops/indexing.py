@@ -179,7 +179,7 @@ def _vjp_extreme(ct: Node, out: Node, x: Node, indices: Node, updates: Node, lea
 
 
 def _vjp_scatter(ct: Node, out: Node, x: Node, indices: Node, updates: Node, lead: int, mode: str) -> Cotangents:
-    """Pass the cotangent to what stays in the result; the last of several updates set, equal extremes alike."""
+    """Pass the cotangent to what stays: the last of several updates set, or equal extremes, which share it."""
     if mode == "add":
         return ct, None, _select_cotangents(_valid(indices, x.type.shape[lead]), ct, indices, lead)
     if mode == "set":

@@ -1,4 +1,4 @@
-"""The passes: a file each, with what they do before and after at their head. ``PIPELINE`` is their order."""
+"""The passes, each in a file whose head shows a graph before and after. ``PIPELINE`` runs them in its order."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ from mlaot.passes.training.unroll_windows import unroll_windows
 from mlaot.settings.options import DEFAULTS, Options
 
 Passes = tuple[Pass[...], ...]
-LOWERING = "lower"  # what makes a program of the graphs
+LOWERING = "lower"  # the stage that makes a program of the graphs
 
 # From scalars, if the model has them, to a graph of tensors with a batch dimension and contractions.
 RAISING: Passes = (
@@ -71,14 +71,14 @@ PRODUCTS: Passes = (
     *(contract, hoist_invariants, dead_code, transposed_convolution, contract),
     *(concat_products, sink_reshapes, contract, transposed_operands, causal_blocks, sparse_products),
 )
-# What is known at build is computed at build, and weights are laid out and stored as kernels read them.
+# Values that depend on constants and weights are computed at build; weights are laid out as kernels read them.
 FROZEN: Passes = (
     *(one_hot_gather, freeze, blocked_layout, transposed_gather, reciprocal, fold_constants, simplify, canonical_order),
     *(quantize, winograd, split_gates, unused_weights),
 )
-# Steps of training on a few examples at a time.
+# Training on a few examples at a time.
 TRAINING: Passes = (delayed_updates, unroll_windows, batch_innermost)
-# What lowering expects.
+# The forms that lowering expects.
 LEGAL: Passes = (legalize, half_weights)
 PIPELINE: Passes = (*RAISING, *ENTRIES, *PRODUCTS, *FROZEN, *TRAINING, *LEGAL)
 
@@ -96,8 +96,8 @@ def run(
 ) -> Module:
     """Take a traced model through ``PIPELINE``; graphs are verified after each pass.
 
-    ``sample``: inputs as ``forward`` takes them, from which ranges are learnt. ``watch`` is called with the name of
-    each pass and the module as it left it. ``MLAOT_DUMP=<pass>`` (or ``all``) prints the graphs after that pass.
+    ``sample`` holds inputs as ``forward`` takes them, from which ranges are learnt. ``run`` calls ``watch`` with the
+    name of each pass and the module after it. ``MLAOT_DUMP=<pass>`` (or ``all``) prints the graphs after that pass.
     """
     check_order(PIPELINE)
     module, printed = declare_module(name, traced, options, sample), stages_to_print()
@@ -179,7 +179,7 @@ def _hint(name: str, candidates: list[str]) -> str:
 def run_one(name: str, graph: Graph) -> dict[str, Graph]:
     """Run one pass on a graph of its own, whose parameters are random numbers, and return the graphs it makes.
 
-    Inputs that are parameters are so by their note, and frozen; the pass sees a model that takes the other inputs.
+    Inputs whose note says ``parameter`` are frozen weights; the model of the pass takes the other inputs.
     """
     step = next((step for step in PIPELINE if step.name == name), None)
     if step is None:

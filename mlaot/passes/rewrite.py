@@ -1,4 +1,4 @@
-"""The one driver of rewrite rules: each node re-interned, then rules to a fixed point, with a limit that names them."""
+"""The one driver of rewrite rules: re-intern each node, then apply rules to a fixed point, with a limit of steps."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def _sweep(
         node, graph.origin = old, old.origin
         for a in old.args:
             if a.forwarded is not None:
-                node = graph.add(old.op, old.args, old.attrs)  # arguments have been forwarded since it was made
+                node = graph.add(old.op, old.args, old.attrs)  # an argument has been forwarded meanwhile
                 break
         candidates = rules.get(node.op, anywhere)
         if candidates:

@@ -1,4 +1,4 @@
-"""A pass over a graph and, before it, over the subgraphs of its control flow.
+"""Run a pass over the subgraphs of a graph's control flow, then over the graph.
 
 v2 = scan(v0, v1, body=<body: 9 nodes>)    =>    v2 = scan(v0, v1, body=<body: 7 nodes>)
 """

@@ -18,7 +18,7 @@ from mlaot.ops.base import Transforms, lift
 from mlaot.ops.control import result
 from mlaot.ops.layout import Laid, laid_out
 
-BATCH = "batch"  # what the new axis is called
+BATCH = "batch"  # the label of the new axis
 Value = tuple[Node, bool]  # a node of the new graph, and whether it leads with the new dimension
 
 

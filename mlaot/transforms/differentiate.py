@@ -19,7 +19,7 @@ from mlaot.ir import Node, topological
 from mlaot.ops import elementwise as ew
 from mlaot.ops.base import Transforms, full_like
 
-GRADIENT = "grad"  # how the parts of a model are called that compute gradients
+GRADIENT = "grad"  # how the origins of gradients end
 Cotangent = Node | tuple[Node | None, ...]  # a tuple for a node with several results
 
 

@@ -2,9 +2,10 @@
 
     add(v1, v0)    =>    add(v0, v1)
 
-What took more steps comes first, as the branch before the shortcut of a residual layer; among equals what is computed
-decides, near ops before distant ones, and the names of inputs where nothing else does. So the order depends neither on
-how the graph came about nor, in a stack of equal layers, on which of these it is: they share their kernels.
+The argument with the longer chain of ops comes first: the branch of a residual layer before its shortcut. Ties are
+broken by the expressions, near ops before distant ones, and last by the names of inputs. So the order depends neither
+on how the graph was built nor, in a stack of equal layers, on which of them it is in, and the layers share their
+kernels.
 """
 
 from __future__ import annotations
@@ -18,15 +19,15 @@ from mlaot.passes.algebra.simplify import number
 from mlaot.passes.base import pass_over
 from mlaot.passes.rewrite import rewrite
 
-NEAR = 4  # ops on a way from a node, itself included, that are compared before whole expressions
+NEAR = 4  # the length of chains of ops, from a node on, that are compared before full expressions
 
 
 @dataclass(frozen=True)
 class _Digests:
-    """What a node's expression is.
+    """Digests of a node's expression.
 
-    ``near[i]``: its ops up to the distance i; ``whole``: the whole expression whatever its inputs are called and its
-    constants are worth; ``full``: the expression itself.
+    ``near[i]``: of its ops up to the distance i; ``anonymous``: of all of it but the names of inputs and the values of
+    constants; ``full``: of all of it.
     """
 
     steps: int
@@ -53,7 +54,7 @@ def canonical_order(graph: Graph) -> None:
         first, second = digests(a), digests(b)
         if first.order != second.order:
             return first.order < second.order
-        while first.full != second.full and a.args:  # of one form: down to the first inputs that differ
+        while first.full != second.full and a.args:  # names alone differ: go down to the first that do
             pairs = [(a.arg(i), b.arg(i)) for i in range(len(a.args))]
             a, b = next((p, q) for p, q in pairs if digests(p).full != digests(q).full)
         return _own(a) < _own(b)

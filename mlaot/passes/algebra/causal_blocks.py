@@ -1,4 +1,4 @@
-"""Attention whose mask is known: block by block of its rows, over no more columns than any row of the block may see.
+"""Attention with a constant mask is computed in blocks of rows, each over the columns that its rows may see.
 
     v1 = contract(q, k, ..) : f32[64,64]           v1 = contract(slice(q, 0..16), slice(k, 0..16)) : f32[16,16]
     v2 = where(mask, v1, -inf)                     v2 = where(slice(mask, ..), v1, -inf)
@@ -7,9 +7,9 @@
                                                    ..
                                                    v9 = concat(v4, v6, v8, ..) : f32[64,8]
 
-What a mask makes -inf has no part in a maximum, and none in a sum behind the exponential: a causal mask leaves little
-more than half of the work, and scores take the room of one block. Bit-exact, but for infinities and nan among what is
-masked: their products with 0 are left out.
+Scores that a mask makes -inf have no part in a maximum, nor in a sum after the exponential. So a causal mask leaves
+little more than half of the work, and scores take the memory of one block. Bit-exact, but for infinities and nan among
+masked values: their products with 0 are left out.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from mlaot.passes.algebra.simplify import number
 from mlaot.passes.base import pass_over
 from mlaot.schedule.tuning import MASK_BLOCKS, MASK_ROWS, MASK_WORK
 
-SEEN, MINUS_INFINITY, ZERO, ROW = "seen", "-inf", "0", "row"  # what a value is where the mask hides it
+SEEN, MINUS_INFINITY, ZERO, ROW = "seen", "-inf", "0", "row"  # what a node holds where the mask hides the scores
 
 
 Axes = tuple[int | None, int | None]
@@ -41,15 +41,15 @@ Array = np.ndarray[Any, Any]
 
 @dataclass
 class _Chain:
-    """From a product, the scores, by elementwise work and reductions to the product that sums over its columns.
+    """The nodes of an attention: ``scores``, elementwise work, reductions, and ``last``, which sums over the columns.
 
-    ``axes`` are the rows' and the columns' axis of each node in between, None where it has none; ``mask`` [rows,
-    columns] is what is seen.
+    ``axes`` maps each node to its axes of the rows and of the columns, None where it has none; ``mask`` [rows, columns]
+    is true for the scores that a row sees.
     """
 
     scores: Node
     last: Node
-    side: int  # which operand of the last product is made of the scores
+    side: int  # the operand of the last product that is computed from the scores
     nodes: list[Node]
     axes: dict[Node, Axes] = field(default_factory=dict)
     mask: Array | None = None
@@ -81,8 +81,8 @@ def _chain(last: Node, side: int, used: Mapping[Node, Sequence[Node]], roots: se
     for axes in permutations(range(scores.type.rank), 2):
         chain = _Chain(scores, last, side, nodes, {scores: axes})
         if _separates(scores, *axes) and _is_without_effect(chain) and chain.axes[weights][1] == summed[0]:
-            blocks = _blocks(chain)
-            if sum((end - start) * visible for start, end, visible in blocks) <= MASK_WORK * chain.mask.size:  # type: ignore[union-attr]
+            work = sum((end - start) * visible for start, end, visible in _blocks(chain))
+            if work <= MASK_WORK * chain.mask.size:  # type: ignore[union-attr]
                 return chain
     return None
 
@@ -161,7 +161,7 @@ def _axes(node: Node, places: dict[Node, Axes]) -> Axes | None:
     if len(with_columns or set(images.values())) != 1:
         return None
     (rows, columns) = next(iter(with_columns or set(images.values())))
-    for a in args:  # numbers of rows, broadcast along the columns
+    for a in args:  # a number of each row, broadcast along the columns
         if images[a][1] is None and columns is not None:
             if images[a][0] != rows or a.op is not st.broadcast or columns in a.attrs["axes"]:
                 return None
@@ -176,7 +176,7 @@ def _hidden_state(node: Node, chain: _Chain, hidden: Mapping[Node, str]) -> str 
     if node.op in (red.max_, red.sum_):
         return ROW if states == [MINUS_INFINITY if node.op is red.max_ else ZERO] else None
     if set(states) <= {ROW, None}:
-        return ROW  # a number of each row, made of what is seen
+        return ROW  # a number of each row, computed from what it sees
     if node.op is where and states == [None, SEEN, None] and number(args[2]) == -np.inf:
         return MINUS_INFINITY if _masks(chain, node, args[0], np.array(False)) else None
     if node.op is ew.add and sorted(map(str, states)) == sorted((SEEN, "None")):

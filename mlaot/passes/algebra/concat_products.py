@@ -1,4 +1,4 @@
-"""Products with a concatenation of which a part lies in memory: a product with each part instead. Reassociates.
+"""A product with a concatenation that has a stored part becomes a product with each part. Reassociates.
 
     v2 = concat(cache, new, axis=0)                   v3 = contract(q, cache, spec=b,ab->a)
     v3 = contract(q, v2, spec=b,ab->a)      =>        v4 = contract(q, new, spec=b,ab->a)
@@ -6,8 +6,8 @@
 
     v4 = contract(p, v2, spec=a,ab->b)      =>        contract(slice(p, ..), cache) + contract(slice(p, ..), new)
 
-So attention over a cache and what is new copies no cache. Parts that are computed cost nothing: they are written where
-the concatenation wants them.
+So attention over a cache and new values does not copy the cache. Concatenations of computed parts stay: kernels write
+such parts in place.
 """
 
 from __future__ import annotations

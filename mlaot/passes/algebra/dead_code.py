@@ -1,4 +1,4 @@
-"""Drop from loops and branches what nobody reads. Bit-exact.
+"""Eliminate dead code of loops and branches. Bit-exact.
 
     v3 = scan(w, b, h, x, body=.., consts=2, carries=1) : (f32[3], f32[9], f32[9,3])
     v4 = result(v3, index=0)
@@ -6,8 +6,8 @@
     v3 = scan(w, h, x, body=.., consts=1, carries=1) : (f32[3])
     v4 = result(v3, index=0)
 
-Results that are not read, carries that only feed themselves, and operands that no subgraph uses: the saved carries of
-a loop that is not differentiated, and the gradients that were not asked for of one that is.
+Dead are results that nothing reads, carries that only feed themselves, and operands that no subgraph uses: the saved
+carries of a loop that is not differentiated, and unwanted gradients of one that is.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from mlaot.ops import Op
 from mlaot.ops.control import cond, result, scan, while_
 from mlaot.passes.base import pass_over
 
-Pruned = tuple[Node, list[int]]  # the better node, and which of the old results it still has
+Replacement = tuple[Node, list[int]]  # the smaller node, and the indices of the old results that it keeps
 
 
 @pass_over("graphs", after=("entries",))
@@ -34,7 +34,7 @@ def dead_code(graph: Graph) -> None:
             graph.forward(reader, result(better, index=kept.index(reader.attrs["index"])))
 
 
-def _scan(node: Node, read: Sequence[int]) -> Pruned:
+def _scan(node: Node, read: Sequence[int]) -> Replacement:
     body, consts, carries = (node.attrs[key] for key in ("body", "consts", "carries"))
     ys = [i for i in read if i >= carries]
     live = {i for i in read if i < carries}
@@ -50,7 +50,7 @@ def _scan(node: Node, read: Sequence[int]) -> Pruned:
     return node.graph.add(scan, [node.args[i] for i in kept], {**node.attrs, **attrs}), [*sorted(live), *ys]
 
 
-def _while(node: Node, read: Sequence[int]) -> Pruned:
+def _while(node: Node, read: Sequence[int]) -> Replacement:
     body, consts = node.attrs["body"], node.attrs["consts"]
     condition = _keep_results(node.attrs["condition"], [0])
     live = set(read)
@@ -70,14 +70,14 @@ def _while(node: Node, read: Sequence[int]) -> Pruned:
     return node.graph.add(while_, [node.args[i] for i in kept], {**node.attrs, **attrs}), sorted(live)
 
 
-def _cond(node: Node, read: Sequence[int]) -> Pruned:
+def _cond(node: Node, read: Sequence[int]) -> Replacement:
     branches = {key: _keep_results(node.attrs[key], read) for key in ("then", "otherwise")}
     kept = sorted(set().union(*map(_used_inputs, branches.values())))
     small = {key: _keep_inputs(branch, kept) for key, branch in branches.items()}
     return node.graph.add(cond, [node.args[0], *[node.args[i + 1] for i in kept]], {**node.attrs, **small}), list(read)
 
 
-RULES: dict[Op, Callable[[Node, Sequence[int]], Pruned]] = {scan: _scan, while_: _while, cond: _cond}
+RULES: dict[Op, Callable[[Node, Sequence[int]], Replacement]] = {scan: _scan, while_: _while, cond: _cond}
 
 
 def _keep_results(body: Subgraph, outputs: Iterable[int]) -> Graph:

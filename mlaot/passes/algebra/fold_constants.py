@@ -1,10 +1,10 @@
-"""Compute what depends on constants alone, in the type's own arithmetic. Bit-exact up to the op's own accuracy.
+"""Compute at build what depends on constants alone, in the arithmetic of its type. Bit-exact up to the op's accuracy.
 
     v0 = const(value=2.0)
     v1 = const(value=3.0)    =>    v2 = const(value=6.0)
     v2 = mul(v0, v1)
 
-A broadcast stays: it costs nothing and its result would be stored.
+A broadcast stays: it costs nothing, but a folded one would be stored.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""Move work out of loops: once before or after them instead of in every round. Reassociates.
+"""Move loop-invariant work out of loops, to run once before or after them. Reassociates.
 
     v3 = scan(w, h, x, ..)                      v3 = contract(x, w, spec=ab,cb->ac)
       r0 = tanh(h + contract(x, w))     =>      v4 = scan(h, v3, ..)
                                                   r0 = tanh(h + a1)
 
-Before the loop: what depends on its constants alone; products of its inputs with constants, as one product over all
-rounds, and what follows from those. After it: products with constants that only results need, and the sums over the
-rounds of gradients of weights, as one product whose summed label is the round.
+Work before the loop: what depends on its constants alone; products of its inputs with constants, as one product over
+all rounds, and what depends on these. Work after it: products with constants that only results need, and sums over the
+rounds of gradients of weights, as one product that sums over the label of the rounds.
 
     v5 = scan(zeros, dy, x, ..)                 v5 = contract(dy, x, spec=ab,ac->bc)
       r0 = s + contract(dy, x, ..)      =>      v6 = add(zeros, v5)
@@ -46,9 +46,10 @@ def hoist_invariants(graph: Graph) -> None:
 
 @dataclass
 class _Loop:
-    """A scan taken apart: a copy of its body in which nodes are forwarded, and an operand for each of its inputs.
+    """The parts of a scan: a copy of its body in which nodes are forwarded, and an operand for each of its inputs.
 
-    ``known`` are results that need no loop; ``emitted`` what it gives in every round for those computed behind it.
+    ``outer_results`` need no loop; ``emitted`` are values that every round hands out for results computed after the
+    loop.
     """
 
     node: Node

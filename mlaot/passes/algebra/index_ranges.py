@@ -1,14 +1,13 @@
-"""What a caller's integers may be where they are indices, noted by entry and input. Bit-exact.
+"""Note for each entry and input which of its integers are indices, and their ranges. Bit-exact.
 
 v0 = input(label) : i64[batch]                             v0 = input(label) : i64[batch]    # 0 to 9, ignored -100
 v1 = index(v0, size=10, ignored=-100) : i64[batch]    =>
 v2 = equal(broadcast(v1), broadcast(0..9))                 v2 = equal(broadcast(v0), broadcast(0..9))
 
-An index is a caller's as long as it has only been moved: through slices, transposes and reshapes, parts of stacks and
-concatenations, other dtypes, and into the body of a scan. What is computed otherwise is the model's own, for which the
-op says what it does; so is what a branch of ``cond`` or a ``while`` reads, which may be there so that it is not read
-out of range. The ranges are those of the entries as they were derived: later passes may put anything in the place of
-an index.
+An index is a caller's as long as ops only move it: slices, transposes and reshapes, stacks and concatenations, casts,
+and the body of a scan. Other indices are the model's own, and the op defines what happens out of range. So are indices
+in a branch of ``cond`` or in a ``while``, which may be there to avoid reading out of range. The ranges are those of the
+entries as they were derived, since later passes may replace an index by anything.
 """
 
 from __future__ import annotations
@@ -35,9 +34,10 @@ from mlaot.passes.base import pass_over
 from mlaot.passes.rewrite import rewrite
 from mlaot.passes.subgraphs import everywhere
 
-Box = tuple[Span | None, ...]  # of each axis the elements that are indices, None for all
+Box = tuple[Span | None, ...]  # the elements of each axis that are indices, None for all
 Part = tuple[Node, Box]
-PARTS, STEPS = 64, 10_000  # of one index that are followed one by one, and in all: the rest counts as computed
+# The parts of one index that are followed, and all steps: an index beyond these bounds counts as computed.
+PARTS, STEPS = 64, 10_000
 
 
 @pass_over("module", after=("entries",))
@@ -134,7 +134,7 @@ def _ascending(span: Span | None, extent: Dim) -> Span | None:
 
 
 def _index(node: Node, box: Box) -> Iterator[Part]:
-    if node.attrs["size"] is not None:  # else it is read in a branch
+    if node.attrs["size"] is not None:  # without a size, it is read in a branch
         yield node.arg(0), box
 
 
@@ -163,7 +163,7 @@ def _slice(node: Node, box: Box) -> Iterator[Part]:
 def _reshape(node: Node, box: Box) -> Iterator[Part]:
     x = node.arg(0)
     groups = regrouped(x.type.shape, node.type.shape) if any(box) else ()
-    choices: list[list[dict[int, Span | None]]] = []  # of each group that is cut, its parts by axis of x
+    choices: list[list[dict[int, Span | None]]] = []  # for each group that is cut, its parts by axis of x
     for before, after in groups or ():
         cut, sizes = [box[i] for i in after], [node.type.shape[i] for i in after]
         if any(cut):
@@ -301,7 +301,7 @@ def _pad(node: Node, box: Box) -> Iterator[Part]:
         yield node.arg(0), ()
 
 
-# Ops that pick elements along an axis; through others, a box goes as their axes are kept.
+# Ops that pick elements along an axis; other ops map a box by the axes that they keep.
 CUTS: dict[Op, Callable[[Node, Box], Iterator[Part]]] = {
     index: _index,
     st.slice_: _slice,

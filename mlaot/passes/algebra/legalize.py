@@ -1,4 +1,4 @@
-"""What lowering expects: one reduced axis at a time where the last is among them, and roots that a kernel computes.
+"""Make graphs legal for lowering: the last axis is reduced on its own, and a kernel computes each root.
 
     v1 = sum(v0, axes=(0, 1))           v1 = sum(v0, axes=(1,))
     return y=x                    =>    v2 = sum(v1, axes=(0,))
@@ -46,7 +46,7 @@ def _has_full_rows(x: Type) -> bool:
 
 
 def store_operands(node: Node) -> Node | None:
-    """contract(broadcast(1.0), x) => contract(copy(broadcast(1.0)), x): these kernels read memory, not free scalars"""
+    """contract(broadcast(1.0), x) => contract(copy(broadcast(1.0)), x): their kernels read memory, not free scalars"""
     if is_view(node) or (node.op in REDUCTIONS and node.attrs["axes"] == (node.arg(0).type.rank - 1,)):
         return None
     args = [a.find() for a in node.args]
@@ -56,7 +56,7 @@ def store_operands(node: Node) -> Node | None:
 
 
 def gather_vectors(node: Node) -> Node | None:
-    """contract(w, x[:, 0]) => contract(w, copy(x[:, 0])): vectors want elements side by side, and w is far larger"""
+    """contract(w, x[:, 0]) => contract(w, copy(x[:, 0])): vectors load adjacent elements, and w is far larger"""
     args = [a.find() for a in node.args]
     sizes = [product(a.type.shape) for a in args]
     if not all(isinstance(size, int) for size in sizes):

@@ -1,10 +1,11 @@
-"""Division by what is the same in many elements becomes one division and many products, where the setting
-``fast_division`` allows it. Reassociates (one rounding more), and where the reciprocal overflows, so does the product.
+"""Division by a broadcast value becomes one division and many products, where the setting ``fast_division`` allows it.
+
+Reassociates (one rounding more); where the reciprocal overflows, so does the product.
 
 v2 = broadcast(v1, shape=(b, 10), axes=(0,))           v2 = div(1.0, v1)
 v3 = div(v0, v2)                                 =>    v3 = mul(v0, broadcast(v2))
 
-Quotients that are then rounded to whole numbers stay: next to a half the last bit would decide.
+Quotients that an op then rounds to whole numbers stay: close to a half, the last bit would decide.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""Products with what is declared sparse pass over its zeros. Reassociates.
+"""Products with values that are declared sparse skip their zeros. Reassociates.
 
     v1 = sparse(mul(cast(x), c))                    v5 = sparse_dot(x, w, axis=1)
     v2 = contract(v1, w, spec=ac,bc->ab)      =>    v2 = mul(v5, c)
     v3 = contract(g, v1, spec=ca,cb->ab)            v6 = neg(mul(mul(g, c), lr))
     v4 = sub(w, mul(v3, lr))                        v4 = sparse_add(w, x, v6, axis=1)
 
-Factors that are the same for all elements move to the dense side, so that kernels read the sparse one as it is given.
-Whatever else reads a sparse value reads it as any other.
+Scalar factors move to the dense operand, so that kernels read the sparse one as the caller passes it. Other ops read
+a sparse value as any other.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@
     v3 = fold(v2, axes=(2, 3), shape=..)            =>        v3 = flip(w)
                                                               v4 = contract(v2, v3, spec=bohwkl,ockl->bchw)
 
-Only for strides of 1: otherwise most of what the new windows show is zeros.
+Only for strides of 1: with others, most elements of the new windows are zeros.
 """
 
 from __future__ import annotations

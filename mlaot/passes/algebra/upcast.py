@@ -1,14 +1,14 @@
-"""float16 and bfloat16 are stored narrow and computed in float32, where every op rounds its result. Bit-exact.
+"""Upcast float16 and bfloat16: they are stored in 16 bits, computed in float32, and rounded after every op. Bit-exact.
 
     v2 = mul(v0, v1) : f16[4]           v2 = cast(v0) : f32[4]
     v3 = add(v2, v0) : f16[4]    =>     v3 = cast(v1) : f32[4]
                                         v4 = round_f16(mul(v2, v3)) : f32[4]
                                         v5 = cast(add(v4, v2)) : f16[4]
 
-What is computed is handed on in float32, but rounded to a number that 16 bits hold, as the cast does that stores it: no
-result depends on what else is stored. Sums and contractions add up in float32 and round once. Ops that only
-move values leave them narrow, unless what they move was computed and is computed with; what is repeated or padded is
-widened before that.
+Computed values stay float32, but each op rounds them to a number that 16 bits hold, as the cast that stores them does.
+So no result depends on which values are stored. Sums and contractions accumulate in float32 and round once. Ops that
+only move values stay in 16 bits, unless they lie between two computations; repeated or padded values are upcast before
+that.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ LOOKS = (st.broadcast, st.transpose, st.reshape, st.slice_, st.window, st.pad)
 @pass_over("graphs", after=("entries", "port_dtypes"))
 def upcast(graph: Graph) -> None:
     """Rewrite arithmetic on float16 and bfloat16 to float32, rounded after each op."""
-    wide: dict[Node, Node] = {}  # what a narrow node was before it was rounded
+    wide: dict[Node, Node] = {}  # the float32 value of each narrow node
     for node in graph.nodes():
         if isinstance(node.type, TupleType) or not (_is_arithmetic(node) or _is_choice(node, wide)):
             continue

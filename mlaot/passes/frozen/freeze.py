@@ -1,12 +1,12 @@
-"""In a module with frozen weights, what depends on weights alone is computed at build. Reassociates.
+"""In a module with frozen weights, compute at build what depends on weights alone. Reassociates.
 
     v2 = contract(x, w) : f32[b,8]                 v2 = contract(x, folded0) : f32[b,8]
     v3 = sub(v2, mean)                    =>       v3 = add(v2, folded1)
     v4 = mul(v3, scale)
     v5 = add(v4, bias)
 
-A scale behind a product goes into its weights and shifts are gathered into one, so that a normalization with fixed
-statistics costs nothing. A value takes the place of the weights it is made of only if it is no larger than they are.
+A scale after a product is folded into its weights and shifts are added up, so that a normalization with fixed
+statistics costs nothing. A value replaces the weights that it is computed from only if it is no larger than they are.
 """
 
 from __future__ import annotations
@@ -236,7 +236,7 @@ def _own_operands(module: Module, graph: Graph) -> None:
     Only such weights are stored as the product's kernel reads them best. The constants grow by a part at most.
     """
     is_fixed = fixed_by(module)
-    reads: dict[Node, dict[Node, list[Node]]] = {}  # by what views look at: each value that is read, and its readers
+    reads: dict[Node, dict[Node, list[Node]]] = {}  # by stored value: views of it and their readers
     for node in graph.nodes():
         for a in dict.fromkeys(a.find() for a in node.args):
             if not is_view(node) and is_stored(base_of(a)) and is_fixed(a):

@@ -1,17 +1,17 @@
-"""Frozen float32 weights that only products read are stored in 16 bits, and widened as they are loaded.
+"""Frozen float32 weights that only products read are stored in 16 bits and converted as they are loaded.
 
     v1 = input(name=w) : f32[64,10]                v1 = input(name=w) : f32[64,10], stored as f16
     v2 = contract(v0, v1) : f32[b,10]      =>      v2 = contract(v0, v1) : f32[b,10]
 
-So are tables whose rows are gathered; the rows are widened behind that.
+So are tables of which rows are gathered; the rows are converted after that.
 
     v1 = input(name=w) : f32[1000,10]              v1 = input(name=w) : f16[1000,10]
     v2 = gather(v1, v0) : f32[b,10]        =>      v2 = gather(v1, v0) : f16[b,10]
                                                    v3 = cast(v2) : f32[b,10]
 
-What ``weights_dtype`` asks for changes results: the weights are rounded, once, at build. Where it asks for nothing,
-this is bit-exact: only weights are stored so whose numbers 16 bits hold, as those of a float16 network or of a
-quantized one. Constants of products become weights for it.
+With ``weights_dtype``, the pass changes results: it rounds the weights once, at build. Without it, the pass is
+bit-exact: it stores in 16 bits only weights whose numbers 16 bits hold, as those of a float16 network or of a quantized
+one. Constant operands of products become weights for it.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def _exact_half(value: Array) -> DType | None:
     """Return the dtype of 16 bits that holds all numbers of a weight."""
     if value.size < NARROW_ELEMENTS:
         return None
-    sample = value.ravel()[:NARROW_ELEMENTS]  # most weights are told by these
+    sample = value.ravel()[:NARROW_ELEMENTS]  # enough to refuse most weights
     return next((d for d in HALVES.values() if _holds(d, sample) and _holds(d, value)), None)
 
 

@@ -1,11 +1,11 @@
-"""One-hot rows times a table are rows of the table, and what is computed of each is computed of the table.
+"""One-hot rows times a table become rows of the table, and elementwise work on the rows becomes work on the table.
 
 v2 = cast(equal(broadcast(x), broadcast(0..256))) : f32[b,257]        v2 = where(0 <= x < 257, x, 257)
 v3 = contract(v2, w, spec=ab,bc->ac) : f32[b,64]                =>    v3 = gather(tanh(concat(w, 0)), v2)
 v4 = tanh(v3)
 
-Only with frozen weights, which are then made into the table at build, and where these are finite: a product with 0 is
-then 0. Exact but for the sign of zeros.
+Only with frozen weights, as the table is computed at build, and only where they are finite, so that a product with 0 is
+0. Exact but for the sign of zeros.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def _index_or_zeros(index: Node, classes: int) -> Node:
 
 
 def compute_table(is_fixed: IsFixed, node: Node) -> Node | None:
-    """f(gather(t, index), weights) => gather(f(t, weights), index), where t is smaller than what is looked up"""
+    """f(gather(t, index), weights) => gather(f(t, weights), index), where t has fewer rows than the result"""
     gathers = [a.find() for a in node.args if a.find().op is gather]
     if not gathers or len({(g.arg(1), g.arg(0).type.shape) for g in gathers}) != 1 or gathers[0].attrs["lead"]:
         return None

@@ -1,4 +1,4 @@
-"""Products with frozen float32 weights are computed with bytes, where the setting ``quantize`` asks for it.
+"""Compute products with frozen float32 weights in 8-bit integers, where the setting ``quantize`` asks for it.
 
     v1 = input(name=w) : f32[784,10]           v1 = input(name=folded0) : i32[196,10]
     v2 = contract(v0, v1) : f32[b,10]    =>    v2 = quantize(v0 * 255) : u8[b,784]
@@ -6,14 +6,14 @@
                                                v4 = mul(v3, 0.00012..) : f32[b,10]
 
 Changes results. Weights are signed bytes, w = s q with a scale s for each output channel. Activations are unsigned
-ones, x = t (q - z): where there is a sample, t and z are those of the range that its inputs give; else t is found in
-each call, for each row of its own, and z is 128, or 0 for what is never negative. (Jacob et al., Quantization and
-Training of Neural Networks for Efficient Integer-Arithmetic-Only Inference, 2018, sections 2.1 to 2.3.)
+bytes, x = t (q - z): with a sample, t and z follow from the range that its inputs give; else each call computes t for
+each row, and z is 128, or 0 for values that are never negative. (Jacob et al., Quantization and Training of Neural
+Networks for Efficient Integer-Arithmetic-Only Inference, 2018, sections 2.1 to 2.3.)
 
-Products of what is of bytes already, as in quantized ONNX models, are computed so without a setting: there, sums are
-exact before they are rounded to float32, and nothing else changes.
+Products of values that are bytes already, as in quantized ONNX models, need no setting: their sums are exact before
+they are rounded to float32, and nothing else changes.
 
-What lies between a value and the product that reads it, such as the windows of a convolution, looks at bytes then.
+Moves between a value and the product, such as the windows of a convolution, then move bytes.
 """
 
 from __future__ import annotations
@@ -44,25 +44,25 @@ from mlaot.passes.frozen.freeze import IsFixed, add_weight, check_frozen, fixed_
 from mlaot.passes.training.entries import copy_into
 from mlaot.schedule.tuning import BYTES_EXTENT
 
-ROWS = 32  # of a sample, at a time
-SAMPLED = 16  # weights along each axis that are summed, to find their scale by
-TOLERANCE = 1e-3  # as far from a whole number as float32 makes whole numbers up to 128, at most
+ROWS = 32  # of a sample, in one evaluation
+SAMPLED = 16  # weights along each summed axis, on which a scale is tried before it is on all
+TOLERANCE = 1e-3  # the largest distance to whole numbers up to 128 that rounding to float32 causes
 TINY = float(np.finfo(np.float32).tiny)
 NEVER_NEGATIVE = (ew.relu, ew.abs_, ew.exp)
-OF_A_SHAPE = (st.slice_, st.broadcast, st.reshape)  # moves that name extents, to which none can be added before them
+OF_A_SHAPE = (st.slice_, st.broadcast, st.reshape)  # their attributes fix extents, so that no padding may precede
 
 Range = tuple[float, float]
-# Bytes with the axis of words as the last, which of them 0 is, the step from one to the next, and a factor of results.
+# Bytes whose last axis is that of words, the byte that stands for 0, the step between bytes, a factor of results.
 Bytes = tuple[Node, int | Node, float, Node | None]
-Move = tuple[Node, int, int]  # a node that moves elements, and the axis of words in its argument and in itself
+Move = tuple[Node, int, int]  # a node that moves elements, and the axis of words in its argument and in its result
 
 
 @dataclass(frozen=True)
 class Factor:
-    """What a product with weights ``w`` reads: ``base``, along whose ``axis`` four neighbours make a word.
+    """The operands of a product with weights ``w``: ``base``, along whose ``axis`` four neighbours make a word.
 
-    ``steps`` are what it is seen by, ``label`` is that axis in the product. ``kept``: axes of the base that are axes of
-    the result and nothing else, and which.
+    ``steps`` are the moves from the base to the product, where ``label`` is that axis. ``kept`` pairs axes of the base
+    that are axes of the result and nothing else with these.
     """
 
     product: Node
@@ -193,7 +193,7 @@ def _ranges(module: Module, graph: Graph, nodes: Iterable[Node]) -> dict[Node, R
         low, high = min(float(run[f"low{i}"]) for run in runs), max(float(run[f"high{i}"]) for run in runs)
         if not np.isfinite([low, high]).all():
             raise MlaotError(f"{module.name}: quantize: with the sample, a value of the model is {low} or {high}")
-        if low or high:  # nothing but zeros says nothing
+        if low or high:  # zeros alone give no range
             ranges[node] = min(low, 0.0), max(high, 0.0)
     return ranges
 
@@ -246,7 +246,7 @@ def find_codes(x: Node) -> Codes | None:
 
 def integers(f: Factor, w: Array) -> tuple[Array, Array] | None:
     """Write weights as signed bytes times a scale for each output channel; None where they are none."""
-    scale = _largest(f, w) / np.arange(1, 129).reshape(-1, *[1] * w.ndim)  # the largest one may be any of these
+    scale = _largest(f, w) / np.arange(1, 129).reshape(-1, *[1] * w.ndim)  # the largest weight may be any byte
     if not np.isfinite(w).all():
         return None
     sample = w[tuple(slice(None, SAMPLED) if c not in f.out else slice(None) for c in f.weight_labels)]

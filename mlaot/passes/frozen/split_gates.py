@@ -1,4 +1,4 @@
-"""Products with weights whose parts along the last axis are read apart, as the gates of a recurrent layer: by part.
+"""Give the gates of a recurrent layer, equal parts of the last axis of a product with weights, an axis of their own.
 
     v2 = contract(h, w, spec=ac,bc->ab) : f32[n,256]             v2 = contract(h, w', spec=ad,dbc->abc) : f32[n,2,128]
     v3 = add(v2, x)                                              v3 = add(v2[:, 0], x[:, :128])
@@ -6,9 +6,9 @@
     v5 = tanh(v3[:, 128:])                                       v5 = add(v2[:, 1], x[:, 128:])
     v6 = mul(v4, v5)                                             v6 = mul(v4, tanh(v5))
 
-The weights are rearranged at build, the gate in front of the unit, so that one kernel has all gates of some units at
-hand and computes what follows from them, see ``lower/gates.py``. Only where nothing trains, and where elementwise
-work is all that follows. Bit-exact.
+The weights are rearranged at build with the gate in front of the unit, so that one kernel computes all gates of some
+units and the elementwise work on them, see ``lower/gates.py``. Only with frozen weights, and where only elementwise
+work reads the gates. Bit-exact.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from mlaot.schedule.machine import LINE
 from mlaot.schedule.tuning import MAX_GATES
 
 Array = np.ndarray[Any, Any]
-Place = Callable[[Node, Array], Node | None]  # of a weight and its rearranged value: the input that holds that
+Place = Callable[[Node, Array], Node | None]  # returns the input that holds the rearranged value of a weight
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 

@@ -1,4 +1,4 @@
-"""In a module without training, 3x3 convolutions by Winograd's transforms, where that takes less time. Reassociates.
+"""Compute 3x3 convolutions with frozen weights by Winograd's transforms, where that is faster. Reassociates.
 
     v1 = pad(x, 0.0, low=(0, 0, 1, 1, 0), high=(0, 0, 1, 1, 0))
     v2 = window(v1, axes=(2, 3), sizes=(3, 3))
@@ -19,9 +19,9 @@ The time is counted in products of a vector of 16 with a scalar, for one image::
     direct    9 (h w + W) C 16 O
     m x m     (m + 2)^2 (t + W) C 16 O + T[m] t (C + O)      t: tiles, C and O: blocks of 16 channels
 
-W, ``WEIGHT_PRODUCTS``, is what a vector of weights costs that comes from behind the caches: small maps of many channels
-wait for little else, and F4 has four times as many weights as the direct sum. T, ``TRANSFORM_PRODUCTS``, is what a
-transform of a tile costs, for the most part the way of its (m + 2)^2 vectors to and from the second-level cache.
+W, ``WEIGHT_PRODUCTS``, is the cost of loading a vector of weights from main memory: small maps of many channels wait
+for little else, and F4 has four times as many weights as the direct sum. T, ``TRANSFORM_PRODUCTS``, is the cost of
+transforming a tile, mostly of moving its (m + 2)^2 vectors to and from the second-level cache.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""In tiles of examples, these are the last axis of images and windows: vectors along them are always full. Bit-exact.
+"""Microbatches of images and windows get the batch-innermost layout: the examples fill every vector. Bit-exact.
 
     v1 = gather(x, rows) : f32[16,6,14,14]                v1 = gather(x, rows) : f32[16,6,14,14]
     v2 = window(v1, axes=(2, 3), ..)                      v2 = window(transpose(v1, perm=(1, 2, 3, 0)), ..)
@@ -6,7 +6,7 @@
     v4 = relu(v3)                                         v4 = relu(v3) : f32[16,10,10,16]
     v5 = reshape(v4, shape=(16, 1600))                    v5 = reshape(transpose(v4, perm=(3, 0, 1, 2)), ..)
 
-Matrices stay row after row, one for each example: their products are fast so.
+Matrices keep one row for each example, for which products are fast.
 """
 
 from __future__ import annotations
@@ -21,25 +21,25 @@ from mlaot.passes.base import pass_over
 from mlaot.passes.training import microbatch
 from mlaot.schedule.tuning import EXAMPLES_TILE
 
-LEAST = 3  # the rank from which on a value is a signal, an image or windows: examples, channels, places
+MIN_RANK = 3  # of signals, images and windows: examples, channels, places
 
 
 @pass_over("graphs", after=("contract", "unroll_windows"))
 def batch_innermost(graph: Graph) -> None:
-    """Rewrite the body of a loop over tiles of examples."""
+    """Rewrite the body of a loop over microbatches."""
     if graph.name == microbatch.NAME:
         outputs = _Body(graph).results()
         graph.outputs = dict(zip(graph.outputs, outputs, strict=True))
 
 
 class _Body:
-    """A body whose nodes are made again: each has a copy, with the examples first or last."""
+    """A walk over a loop body that copies each node with the examples first or last."""
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
-        self.tiled: set[Node] = set()  # whose first axis is the examples
+        self.tiled: set[Node] = set()  # nodes whose first axis is the examples
         self.copies = {node: node for node in graph.inputs.values()}
-        self.innermost: set[Node] = set()  # whose copy has the examples last
+        self.innermost: set[Node] = set()  # nodes whose copy has the examples last
 
     def results(self) -> list[Node]:
         """Make the outputs of the graph from copies."""
@@ -81,7 +81,7 @@ class _Body:
 
     def goes_innermost(self, node: Node) -> bool:
         """Tell whether the copy of a value shall have the examples last."""
-        return node.find() in self.tiled and node.type.rank >= LEAST
+        return node.find() in self.tiled and node.type.rank >= MIN_RANK
 
     def first(self, node: Node) -> Node:
         """Return the copy of a node with the examples first."""

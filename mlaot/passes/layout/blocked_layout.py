@@ -19,10 +19,10 @@ A dense convolution becomes ``nChwckl,OCklco->nOhwo`` exactly as above, with the
 ``nChwckl,Cklc->nChwc``; groups are a label more, behind n and in front of the weights. A model for one image has no n.
 The labels are those of ``contract.canonical_labels``: a and so on for nOhwo, then for what is summed.
 
-A convolution of windows starts it, if its channels come to a multiple of 16 at a cost of at most a third; elementwise
-work, padding, pooling, resizing, concatenation and means move through. A dense layer behind it has its weights
-permuted. Elsewhere the value is put back, in one copy. Channels that were added hold what the ops make of zeros, which
-is followed along: weights have zeros there, and where infinities or nan could meet them the value is put back.
+A convolution of windows starts the layout, if rounding its channels up to a multiple of 16 adds at most a third.
+Elementwise work, padding, pooling, resizing, concatenation and means keep it, and a dense layer behind them permutes
+its weights. Other ops read the plain value, put back in one copy. Added channels hold what the ops make of zeros. The
+pass follows these values: weights have zeros there, and where infinities or nan could meet them it puts the value back.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ from mlaot.passes.rewrite import rewrite
 from mlaot.schedule.tuning import KNOWN_FILLINGS
 
 LANES = 16
-LANE = "lane"  # what the axis of the lanes is called
+LANE = "lane"  # the label of the lanes
 NAMES = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 Filling = frozenset[float]
@@ -61,7 +61,7 @@ UNKNOWN: Filling = frozenset({nan})
 class Blocked:
     """A value in blocks: ``node`` has the blocks at ``axis`` and the lanes at ``lane``, the plain axes in their order.
 
-    ``filling``: what the channels that were added, if any, may hold; nan for anything.
+    ``filling`` is the set of numbers that added channels may hold; nan stands for any.
     """
 
     node: Node

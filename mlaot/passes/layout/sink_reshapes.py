@@ -1,4 +1,4 @@
-"""Reshapes move towards the outputs, so that axes of one element vanish and what follows a product is its epilogue.
+"""Sink reshapes towards the outputs: axes of one element vanish, and work after a product becomes its epilogue.
 
     v2 = reshape(v1, shape=(b, 1, 8, 8)) : f32[b,1,8,8]         v2 = pad(v1, ..) : f32[b,10,10]
     v3 = pad(v2, ..) : f32[b,1,10,10]                     =>    v3 = relu(v2) : f32[b,10,10]
@@ -9,8 +9,8 @@
     v3 = broadcast(s, shape=(b, 32, h, w), axes=(1,))           v3 = mul(v1, broadcast(v2))
     v4 = mul(v2, v3)                                            v4 = reshape(v3, shape=(b, 32, h, w))
 
-Past elementwise ops any reshape of a computed value moves; past others
-only axes of one element. Inputs that have such axes are read without them. Bit-exact.
+Any reshape of a computed value moves past elementwise ops; past others, only axes of one element do. Inputs that have
+such axes are read without them. Bit-exact.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from mlaot.passes.rewrite import Rule, rewrite
 
 
 def past_elementwise(node: Node) -> Node | None:
-    """f(reshape(x), y) => reshape(f(x, y')), where y' is what of ``y`` belongs to each element of ``x``"""
+    """f(reshape(x), y) => reshape(f(x, y')), where y' holds the element of ``y`` for each of ``x``"""
     if not node.op.elementwise:
         return None
     for a in (a.find() for a in node.args):

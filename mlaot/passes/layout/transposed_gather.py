@@ -1,4 +1,4 @@
-"""Known places along an axis are read where they lie, with no copy that has this axis first. Bit-exact.
+"""Gathers at constant places read along any axis, without a transposed copy of their source. Bit-exact.
 
 v1 = transpose(x, perm=(2, 0, 1)) : f32[w,c,h]
 v2 = gather(v1, places) : f32[2w,c,h]            =>    v2 = take(x, places, lead=2) : f32[c,h,2w]

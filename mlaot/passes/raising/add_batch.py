@@ -1,11 +1,11 @@
-"""A model that is declared on one example takes a batch of them: the dimension ``batch`` in front. Bit-exact.
+"""Batch a model that is declared on one example: its arrays lead with the dimension ``batch``. Bit-exact.
 
     model:                                      model:
     v0 = input(name=x) : f32[64]                v0 = input(name=x) : f32[batch,64]
     v1 = contract(v0, w) : f32[10]        =>    v1 = contract(v0, w) : f32[batch,10]
 
-A graph that takes no inputs has no batch. Training in tiles, and training on one example after the other, get graphs
-of their own: the first a batch of fixed size, the second none.
+A graph without inputs has no batch. Training in microbatches gets a graph of its own with a batch of fixed size, and
+training on one example after the other gets one without a batch.
 """
 
 from __future__ import annotations

@@ -42,7 +42,7 @@ def flatten_sums(graph: Graph) -> None:
 
 
 class Classes:
-    """Numbers for structural classes: same op over the same classes, whatever items of a tensor are read."""
+    """Numbers for structural classes: the same op over the same classes, whichever items of a tensor they read."""
 
     def __init__(self) -> None:
         self.numbers: dict[object, int] = {}

@@ -1,4 +1,4 @@
-"""Stacks pull ops up: scalars of equal structure become one op on a tensor of them. Reassociates (sums are reordered).
+"""Raise scalars of equal structure to one op on a tensor of them. Reassociates (sums are reordered).
 
     h0 = relu(add(mul(w0, x0), mul(w1, x1), b0))          v0 = broadcast(x), v1 = mul(w, v0)
     h1 = relu(add(mul(w2, x0), mul(w3, x1), b1))    =>    v2 = sum(v1, axes=(1,)), v3 = add(v2, b)
@@ -69,7 +69,7 @@ def raise_tensors(graph: Graph) -> None:
 
 
 class _Raiser:
-    """The state of one run: scalars by number, what is asked for, and what was planned."""
+    """The state of one run: numbered scalars, arrays that are asked for, and the plans to compute them."""
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
@@ -77,8 +77,8 @@ class _Raiser:
         self.number = {node: i for i, node in enumerate(self.nodes)}
         self.height = np.zeros(len(self.nodes), np.int64)
         self.klass = np.zeros(len(self.nodes), np.int64)
-        first = np.full(len(self.nodes), len(self.nodes), np.int64)  # the first of the nearest parameters behind each
-        far = np.full(len(self.nodes), len(self.nodes), np.int64)  # and how far behind they are
+        first = np.full(len(self.nodes), len(self.nodes), np.int64)  # the first of the nearest parameters of each
+        far = np.full(len(self.nodes), len(self.nodes), np.int64)  # and the distance to them
         index = np.zeros(len(self.nodes), np.int64)
         classes = Classes()
         for i, node in enumerate(self.nodes):

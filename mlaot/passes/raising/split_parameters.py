@@ -1,4 +1,4 @@
-"""Parameters read as tensors become tensors: the flat vector of scalar parameters is cut up. Bit-exact.
+"""Split the flat vector of scalar parameters into the tensors that ops read of it. Bit-exact.
 
     v0 = input(name=all parameters) : f64[39760]       v0 = input(name=layers.0.w) : f64[50,784]
     v1 = take(v0, indices=<39200 numbers>)       =>    v1 = input(name=layers.0.b) : f64[50]
@@ -9,8 +9,8 @@ take of that tensor, and one that spans several (a penalty on all weights) takes
 that nothing reads is kept, so that it is saved and counted as in the model.
 
 Each array that the user declared is a view of one of these tensors, with strides: rows of a matrix, the matrix
-transposed. Where it would not be (its columns are read in another order, or in several parts), it is a tensor itself,
-and is read through a take.
+transposed. Where it would not be (its columns are read in another order, or in several parts), it becomes a tensor
+itself, which ops read by a take.
 """
 
 from __future__ import annotations

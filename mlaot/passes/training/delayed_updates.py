@@ -38,9 +38,9 @@ from mlaot.transforms.batch import batch
 
 @dataclass(frozen=True)
 class RankOneUpdate:
-    """A product of a parameter and a vector that depends on none, and the vector ``change`` of the parameter's update
+    """A parameter's product with a vector that depends on none, and the parameter's update ``sub(weight, change x)``.
 
-    ``sub(weight, change x)``; ``spec`` is that of ``contract(change, x)``.
+    ``change`` is a vector, too; ``spec`` is that of ``contract(change, x)``.
     """
 
     product: Node
@@ -154,7 +154,7 @@ def outer(node: Node) -> Node | None:
 def scale_first(node: Node, independent: Container[Node]) -> Node | None:
     """mul(broadcast(s), mul(broadcast(g), broadcast(x))) => mul(broadcast(mul(broadcast(s), g)), broadcast(x))
 
-    Of a scalar s, a vector g, and one that is ``given``.
+    For a scalar s, a vector g, and an x that is ``independent`` of parameters.
     """
     for s, product in ((node.arg(0), node.arg(1)), (node.arg(1), node.arg(0))):
         if product.op is ew.mul and _spreads(s) == ():

@@ -6,11 +6,11 @@
                                               accumulate: x, label -> out, loss, writes gradient(p) + dp
                                               update: lr -> writes p - lr * gradient(p)
 
-The loss of a batch is the mean over its examples. A model without a loss has ``forward`` only. An input that nothing
-needs stays: ``forward`` takes the arguments of the model's function, the others take all inputs. Where the model
-behaves otherwise in training (dropout, normalization), the graph ``training`` is what ``train_step`` and ``accumulate``
-are made of. An optimizer other than stochastic gradient descent is Python over arrays: it is traced into both entries
-that update, and keeps its arrays in further slots.
+The loss of a batch is the mean over its examples. A model without a loss has ``forward`` only. Unused inputs stay:
+``forward`` takes the arguments of the model's function, the others take all inputs. Where the model behaves otherwise
+in training (dropout, normalization), ``train_step`` and ``accumulate`` come from the graph ``training``. An optimizer
+other than stochastic gradient descent is Python over arrays: it is traced into both entries that update, and keeps its
+arrays in further slots.
 """
 
 from __future__ import annotations

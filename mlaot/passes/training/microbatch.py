@@ -1,4 +1,4 @@
-"""Gradients of a batch in tiles of a fixed number of examples, so that these fill the vectors. Reassociates.
+"""Gradients of a batch in microbatches of a fixed number of examples, which fill the vectors. Reassociates.
 
     losses = model(x)                       v4, v5 = scan(w, x, 0, 0.0, zeros; of (batch + 15) // 16 rounds)
     loss = sum(losses) / batch        =>      rows = start + iota(16)
@@ -6,8 +6,8 @@
                                               part = sum(where(rows < batch, losses, 0)) / batch
                                               r0, r1, r2 = start + 16, loss + part, dw + gradient of part
 
-For models on one example that slide windows over it: their work is in short rows that fill no vector, while values of
-a tile stay in the caches. Others are fast as one product over the batch.
+For models of one example that slide windows over it: their rows are too short to fill a vector, and the values of
+a microbatch stay in the caches. Others are fast as one product over the batch.
 """
 
 from __future__ import annotations

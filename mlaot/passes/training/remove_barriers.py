@@ -1,4 +1,4 @@
-"""Where gradients have been derived, what stopped them is an identity. Bit-exact.
+"""Remove ``stop_gradient``, which is an identity once gradients are derived. Bit-exact.
 
 v1 = stop_gradient(v0)
 v2 = exp(v1)              =>    v2 = exp(v0)
